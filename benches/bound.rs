@@ -85,11 +85,7 @@ impl Program {
         };
         let units: Vec<f64> = (0..market.resources.len()).map(most).collect();
         let scaled = |amounts: &[i64]| -> Vec<f64> {
-            amounts
-                .iter()
-                .zip(&units)
-                .map(|(amount, unit)| float(*amount) / unit)
-                .collect()
+            amounts.iter().zip(&units).map(|(amount, unit)| float(*amount) / unit).collect()
         };
         let row = |supply: &Supply| Row {
             usd_per_h: supply.usd_per_h,
@@ -123,42 +119,28 @@ impl Program {
         const POSITIVE: (f64, f64) = (0.0, f64::INFINITY);
         let mut problem = Problem::new(OptimizationDirection::Maximize);
         let counts = self.counts.iter();
-        let values: Vec<Variable> = counts
-            .map(|count| problem.add_var(*count, POSITIVE))
-            .collect();
+        let values: Vec<Variable> = counts.map(|count| problem.add_var(*count, POSITIVE)).collect();
         let mut prices: Vec<Vec<Variable>> = Vec::with_capacity(self.rows.len());
         for (at, row) in self.rows.iter().enumerate() {
             if self.stands_for[at] != at {
                 prices.push(Vec::new());
                 continue;
             }
-            let own: Vec<Variable> = row
-                .net
-                .iter()
-                .map(|_| problem.add_var(0.0, POSITIVE))
-                .collect();
+            let own: Vec<Variable> =
+                row.net.iter().map(|_| problem.add_var(0.0, POSITIVE)).collect();
             let worth = own.iter().copied().zip(row.net.iter().copied());
             problem.add_constraint(worth, ComparisonOp::Le, row.usd_per_h);
             let fitting = (0..self.asks.len()).filter(|demand| row.fits[*demand]);
             for demand in fitting {
-                let pays = own
-                    .iter()
-                    .zip(&self.asks[demand])
-                    .map(|(price, asks)| (*price, -asks));
+                let pays = own.iter().zip(&self.asks[demand]).map(|(price, asks)| (*price, -asks));
                 let terms = [(values[demand], 1.0)].into_iter().chain(pays);
                 problem.add_constraint(terms, ComparisonOp::Le, 0.0);
             }
             prices.push(own);
         }
-        let solution = problem
-            .solve()?
-            .into_solution()
-            .expect("an answer, there being no limit");
+        let solution = problem.solve()?.into_solution().expect("an answer, there being no limit");
         let price = |variable: &Variable| solution.var_value(*variable).max(0.0);
-        Ok(prices
-            .iter()
-            .map(|own| own.iter().map(price).collect())
-            .collect())
+        Ok(prices.iter().map(|own| own.iter().map(price).collect()).collect())
     }
 
     /// Returns the bound that these prices prove.
@@ -168,11 +150,7 @@ impl Program {
             let own = &prices[*stands_for];
             // No node may be worth more than it costs.
             let worth = product(own, &row.net);
-            let share = if worth > row.usd_per_h {
-                row.usd_per_h / worth
-            } else {
-                1.0
-            };
+            let share = if worth > row.usd_per_h { row.usd_per_h / worth } else { 1.0 };
             for (demand, asks) in self.asks.iter().enumerate() {
                 if row.fits[demand] {
                     values[demand] = values[demand].min(share * product(own, asks));

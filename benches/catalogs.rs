@@ -46,11 +46,8 @@ fn fake_type(cpu: i64) -> InstanceType {
     let name = format!("fake-it-{}", cpu - 1);
     let integer = cpu.to_string();
     let large = cpu > 4 && memory > 8 * GIB;
-    let special = if large {
-        Requirement::is_in(["optional"])
-    } else {
-        Requirement::does_not_exist()
-    };
+    let special =
+        if large { Requirement::is_in(["optional"]) } else { Requirement::does_not_exist() };
     let size = if large { "large" } else { "small" };
     let mut requirements = Requirements::from_iter([
         (INSTANCE_TYPE, Requirement::is_in([name.as_str()])),
@@ -61,25 +58,11 @@ fn fake_type(cpu: i64) -> InstanceType {
         ("special", special),
     ]);
     type_labels::complete_labels(&mut requirements, &offerings);
-    let capacity = Resources {
-        cpu_milli: 1000 * cpu,
-        memory,
-        pods: 10 * cpu,
-        ..Resources::default()
-    };
+    let capacity =
+        Resources { cpu_milli: 1000 * cpu, memory, pods: 10 * cpu, ..Resources::default() };
     let mut allocatable = capacity.clone();
-    allocatable.subtract(&Resources {
-        cpu_milli: 100,
-        memory: 10 * MIB,
-        ..Resources::default()
-    });
-    InstanceType {
-        name: name.as_str().into(),
-        requirements,
-        capacity,
-        allocatable,
-        offerings,
-    }
+    allocatable.subtract(&Resources { cpu_milli: 100, memory: 10 * MIB, ..Resources::default() });
+    InstanceType { name: name.as_str().into(), requirements, capacity, allocatable, offerings }
 }
 
 /// Returns the linear types of Karpenter's measurement as instance types.

@@ -52,10 +52,8 @@ impl Fleet {
         }
         let pods = workload.pods.into_iter().map(|mut pod| {
             // A pod without an owner would never be moved.
-            pod.owner.get_or_insert_with(|| Owner {
-                kind: "ReplicaSet".to_owned(),
-                ..Owner::default()
-            });
+            pod.owner
+                .get_or_insert_with(|| Owner { kind: "ReplicaSet".to_owned(), ..Owner::default() });
             pod
         });
         let mut fleet = Self {
@@ -77,10 +75,7 @@ impl Fleet {
     /// deployments and is slightly larger than needed.
     pub fn standing(nodes: usize, now: Timestamp) -> Self {
         let (catalog, homes) = scattered(nodes);
-        let workload = Workload {
-            catalog,
-            ..fake(Vec::new())
-        };
+        let workload = Workload { catalog, ..fake(Vec::new()) };
         let mut fleet = Self::planned(workload, now);
         for (at, (name, pods)) in homes.into_iter().enumerate() {
             let zone = FAKE_ZONES[at % FAKE_ZONES.len()];
@@ -124,11 +119,7 @@ impl Fleet {
 
     /// Removes nodes without pods.
     pub fn end_empty(&mut self) {
-        let used: Vec<NodeName> = self
-            .pods
-            .values()
-            .filter_map(|own| own.node.clone())
-            .collect();
+        let used: Vec<NodeName> = self.pods.values().filter_map(|own| own.node.clone()).collect();
         let used: std::collections::BTreeSet<NodeName> = used.into_iter().collect();
         self.nodes.retain(|name, _| used.contains(name));
     }
@@ -136,8 +127,7 @@ impl Fleet {
     fn make(&mut self, claim: &NewNodeClaim) {
         let name = NodeName::from(format!("node-{:05}", self.made));
         self.made += 1;
-        self.nodes
-            .insert(name.clone(), claim.offerings[0].0.clone());
+        self.nodes.insert(name.clone(), claim.offerings[0].0.clone());
         for key in &claim.pods {
             self.bind(key, &name);
         }
@@ -154,10 +144,7 @@ impl Fleet {
     pub fn state(&self) -> State {
         let nodes = self.nodes.iter().map(|(name, own)| self.node(name, own));
         let nodes = nodes.map(|own| WatchedObject::Node(Box::new(own)));
-        let pods = self
-            .pods
-            .values()
-            .map(|own| WatchedObject::Pod(Box::new(own.clone())));
+        let pods = self.pods.values().map(|own| WatchedObject::Pod(Box::new(own.clone())));
         let (cluster, catalog) = (self.cluster.clone(), self.catalog.clone());
         State::offline(cluster, catalog, nodes.chain(pods).collect(), self.now)
     }
@@ -217,11 +204,7 @@ impl Fleet {
     /// Plans the next move without executing it.
     pub fn plan(&self) -> Plan {
         let state = self.state();
-        plan::consolidate(
-            &state.disruption_view(self.now),
-            &state.what_if(self.now),
-            self.now,
-        )
+        plan::consolidate(&state.disruption_view(self.now), &state.what_if(self.now), self.now)
     }
 
     /// Executes a move. Returns the number of pods moved.

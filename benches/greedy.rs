@@ -47,10 +47,7 @@ pub fn greedy_of(market: &Market) -> Greedy {
     let mut plan = Greedy::default();
     for demand in demands {
         for _ in 0..demand.count {
-            let taker = order
-                .iter()
-                .find(|(_, at)| open[*at].takes(market, demand))
-                .copied();
+            let taker = order.iter().find(|(_, at)| open[*at].takes(market, demand)).copied();
             if let Some((pods, at)) = taker {
                 open[at].take(market, demand);
                 order.remove(&(pods, at));
@@ -72,10 +69,7 @@ pub fn greedy_of(market: &Market) -> Greedy {
 }
 
 fn fit(sum: &[i64], more: &[i64], net: &[i64]) -> bool {
-    sum.iter()
-        .zip(more)
-        .zip(net)
-        .all(|((sum, more), net)| sum + more <= *net)
+    sum.iter().zip(more).zip(net).all(|((sum, more), net)| sum + more <= *net)
 }
 
 impl Open {
@@ -85,10 +79,7 @@ impl Open {
         let all: Vec<usize> = (0..market.supplies.len()).filter(fits).collect();
         let pool = &market.supplies[*all.first()?].pool;
         let of_pool = |at: &usize| market.supplies[*at].pool == *pool;
-        Some(Self {
-            sum: demand.asks.clone(),
-            types: all.into_iter().filter(of_pool).collect(),
-        })
+        Some(Self { sum: demand.asks.clone(), types: all.into_iter().filter(of_pool).collect() })
     }
 
     fn takes(&self, market: &Market, demand: &Demand) -> bool {
@@ -99,8 +90,7 @@ impl Open {
 
     fn take(&mut self, market: &Market, demand: &Demand) {
         let sum = &self.sum;
-        self.types
-            .retain(|at| fit(sum, &demand.asks, &market.supplies[*at].net));
+        self.types.retain(|at| fit(sum, &demand.asks, &market.supplies[*at].net));
         for (own, more) in self.sum.iter_mut().zip(&demand.asks) {
             *own += more;
         }

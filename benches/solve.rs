@@ -34,10 +34,8 @@ fn main() {
         }
         return;
     }
-    let chosen: Vec<&Recipe> = RECIPES
-        .iter()
-        .filter(|recipe| recipe.name.contains(wanted))
-        .collect();
+    let chosen: Vec<&Recipe> =
+        RECIPES.iter().filter(|recipe| recipe.name.contains(wanted)).collect();
     if !has("--test") && !has("--list") {
         table::print(&chosen);
     }

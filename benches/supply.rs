@@ -40,10 +40,7 @@ pub struct Demand {
 impl Demand {
     /// Returns true if one pod fits on an empty node.
     pub fn fits(&self, supply: &Supply) -> bool {
-        self.asks
-            .iter()
-            .zip(&supply.net)
-            .all(|(asks, net)| asks <= net)
+        self.asks.iter().zip(&supply.net).all(|(asks, net)| asks <= net)
     }
 }
 
@@ -123,11 +120,7 @@ fn price(pool: &Pool, it: &InstanceType) -> Option<f64> {
             && has(ZONE, offering.zone.as_str())
             && has(CAPACITY_TYPE, offering.capacity_type.as_str())
     };
-    let prices = it
-        .offerings
-        .iter()
-        .filter(sells)
-        .map(|offering| offering.price);
+    let prices = it.offerings.iter().filter(sells).map(|offering| offering.price);
     prices.min().map(|price| price.usd_per_h())
 }
 

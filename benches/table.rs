@@ -49,11 +49,7 @@ pub(crate) fn print(recipes: &[&Recipe]) {
     let program = env::current_exe().expect("the path of this program");
     for recipe in recipes {
         let status = Command::new(&program).args([ROW, recipe.name]).status();
-        assert!(
-            status.is_ok_and(|status| status.success()),
-            "no row of {}",
-            recipe.name
-        );
+        assert!(status.is_ok_and(|status| status.success()), "no row of {}", recipe.name);
     }
     println!();
 }
@@ -70,16 +66,8 @@ pub(crate) fn row(recipe: &Recipe) -> String {
     #[expect(clippy::cast_precision_loss, reason = "a rate")]
     let rate = pods as f64 / took.as_secs_f64();
     let price = |claim: &NewNodeClaim| claim.offerings[0].1.usd_per_h();
-    let cost: f64 = solution
-        .claims
-        .iter()
-        .map(price)
-        .fold(0.0, |sum, price| sum + price);
-    let keys: BTreeSet<&PodKey> = solution
-        .claims
-        .iter()
-        .flat_map(|claim| &claim.pods)
-        .collect();
+    let cost: f64 = solution.claims.iter().map(price).fold(0.0, |sum, price| sum + price);
+    let keys: BTreeSet<&PodKey> = solution.claims.iter().flat_map(|claim| &claim.pods).collect();
     let claimed = workload.pods.iter().filter(|pod| keys.contains(&pod.key));
     let least = bound(&snapshot, claimed).expect("a bound").usd_per_h;
     let above = |cost: f64| format!("{:.2} %", 100.0 * (cost / least - 1.0));
@@ -89,9 +77,7 @@ pub(crate) fn row(recipe: &Recipe) -> String {
         pods.to_string(),
         format!("{:.2}", 1000.0 * took.as_secs_f64()),
         format!("{rate:.0}"),
-        recipe
-            .rival
-            .map_or_else(absent, |rival| format!("{:.0}", rate / rival)),
+        recipe.rival.map_or_else(absent, |rival| format!("{:.0}", rate / rival)),
         solution.claims.len().to_string(),
         format!("{cost:.2}"),
         format!("{least:.2}"),

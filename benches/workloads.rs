@@ -41,11 +41,7 @@ impl Running {
             labels: &self.template.labels,
             anti_affinity: &self.template.anti_affinity,
             deleting: false,
-            nodes: self
-                .nodes
-                .iter()
-                .map(|(node, count)| (node, *count))
-                .collect(),
+            nodes: self.nodes.iter().map(|(node, count)| (node, *count)).collect(),
         }
     }
 }
@@ -78,11 +74,7 @@ pub struct Workload {
 impl Workload {
     /// Pending pods in an empty cluster with one pool.
     pub fn new(catalog: Catalog, pool: Pool, pods: Vec<Pod>) -> Self {
-        let mut workload = Self {
-            catalog,
-            pods,
-            ..Self::default()
-        };
+        let mut workload = Self { catalog, pods, ..Self::default() };
         workload.cluster.pools.push(pool);
         workload
     }
@@ -164,24 +156,12 @@ pub const RECIPES: &[Recipe] = &[
     recipe("fake/plain-100000", None, || fake(diverse::plain(100_000))),
     recipe("fake/standing-5000-nodes", None, standing::standing),
     recipe("ec2/hopeless-5000", None, hopeless::hopeless),
-    recipe("ec2/diverse-5000", None, || {
-        ec2("everything", [], diverse::diverse(5_000))
-    }),
-    recipe("ec2/plain-5000", None, || {
-        ec2("everything", [], diverse::plain(5_000))
-    }),
-    recipe("ec2-cmr/plain-5000", None, || {
-        ec2_cmr(diverse::plain(5_000))
-    }),
-    recipe("ec2-cmr/deployments", None, || {
-        ec2_cmr(deployments::thirty())
-    }),
-    recipe("ec2-amd64-not-t/plain-5000", None, || {
-        ec2_amd64_not_t(diverse::plain(5_000))
-    }),
-    recipe("ec2-amd64/plain-5000", None, || {
-        ec2("amd64", on_demand_amd64(), diverse::plain(5_000))
-    }),
+    recipe("ec2/diverse-5000", None, || ec2("everything", [], diverse::diverse(5_000))),
+    recipe("ec2/plain-5000", None, || ec2("everything", [], diverse::plain(5_000))),
+    recipe("ec2-cmr/plain-5000", None, || ec2_cmr(diverse::plain(5_000))),
+    recipe("ec2-cmr/deployments", None, || ec2_cmr(deployments::thirty())),
+    recipe("ec2-amd64-not-t/plain-5000", None, || ec2_amd64_not_t(diverse::plain(5_000))),
+    recipe("ec2-amd64/plain-5000", None, || ec2("amd64", on_demand_amd64(), diverse::plain(5_000))),
     recipe("kwok/deployments", None, || kwok(deployments::thirty())),
     recipe("kwok/two-deployments", None, || kwok(deployments::two())),
 ];
@@ -195,10 +175,8 @@ const HYPERVISOR: &str = "karpenter.k8s.aws/instance-hypervisor";
 pub fn fake(pods: Vec<Pod>) -> Workload {
     let mut pool = Pool::new("default");
     pool.labels = pods::label("testing/cluster", "unspecified");
-    pool.limits.capacity = vec![
-        ("cpu".to_owned(), 10_000_000 * 1000),
-        ("memory".to_owned(), 10_000_000 * GIB),
-    ];
+    pool.limits.capacity =
+        vec![("cpu".to_owned(), 10_000_000 * 1000), ("memory".to_owned(), 10_000_000 * GIB)];
     Workload::new(catalogs::fake(400), pool, pods)
 }
 
@@ -243,10 +221,7 @@ pub fn ec2_amd64_not_t(pods: Vec<Pod>) -> Workload {
 }
 
 fn on_demand_amd64() -> [(&'static str, Requirement); 2] {
-    [
-        (CAPACITY_TYPE, Requirement::is_in(["on-demand"])),
-        (ARCH, Requirement::is_in(["amd64"])),
-    ]
+    [(CAPACITY_TYPE, Requirement::is_in(["on-demand"])), (ARCH, Requirement::is_in(["amd64"]))]
 }
 
 /// These pods on the linear types of the kwok provider, on demand and amd64.

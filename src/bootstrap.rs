@@ -218,10 +218,9 @@ pub fn render(
             Bootstrap::Eks,
             AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025,
         ) => (windows::render(&node()?)?, false),
-        (Bootstrap::Eks, AmiFamily::Custom) => (
-            class.user_data.clone(),
-            mime::for_cloud_init(&class.user_data),
-        ),
+        (Bootstrap::Eks, AmiFamily::Custom) => {
+            (class.user_data.clone(), mime::for_cloud_init(&class.user_data))
+        }
         (Bootstrap::Kubeadm { .. }, _) if shell => (kubeadm::render(&node()?)?, true),
         (Bootstrap::K3s(agent), _) if shell => (k3s_rke2::K3S.render(agent, &node()?)?, true),
         (Bootstrap::Rke2(agent), _) if shell => (k3s_rke2::RKE2.render(agent, &node()?)?, true),
@@ -255,9 +254,6 @@ fn fit_user_data(text: String, unpacked: bool) -> Result<UserData, BootstrapErro
     let packed = done.ok().filter(|_| unpacked);
     match packed {
         Some(bytes) if bytes.len() <= USER_DATA_MAX => Ok(UserData(bytes)),
-        packed => Err(BootstrapError::TooLarge {
-            size,
-            packed: packed.map(|bytes| bytes.len()),
-        }),
+        packed => Err(BootstrapError::TooLarge { size, packed: packed.map(|bytes| bytes.len()) }),
     }
 }

@@ -149,10 +149,7 @@ pub fn parse(name: &str, text: &str) -> Result<Catalog, CatalogError> {
     } else {
         csv::parse_csv(text, csv::region_comment(text).unwrap_or(SHIPPED_REGION))
     };
-    read.map_err(|fault| CatalogError::File {
-        name: name.to_owned(),
-        source: Box::new(fault),
-    })
+    read.map_err(|fault| CatalogError::File { name: name.to_owned(), source: Box::new(fault) })
 }
 
 /// All instance types of an account and region. Clones share the types.
@@ -205,8 +202,7 @@ impl Catalog {
     #[must_use]
     fn with_shared(&self, types: impl IntoIterator<Item = Arc<InstanceType>>) -> Self {
         let mut all = self.clone();
-        all.types
-            .extend(types.into_iter().map(|it| (it.name.clone(), it)));
+        all.types.extend(types.into_iter().map(|it| (it.name.clone(), it)));
         all.reservations = Arc::new(reservations::reservations_of(&all));
         all
     }
@@ -233,10 +229,7 @@ impl Catalog {
 
     /// Zones with at least one offering, sorted.
     pub fn zones(&self) -> BTreeSet<&Zone> {
-        self.types()
-            .flat_map(|it| &it.offerings)
-            .map(|offering| &offering.zone)
-            .collect()
+        self.types().flat_map(|it| &it.offerings).map(|offering| &offering.zone).collect()
     }
 
     /// Returns true if the offerings have fewer values of a label than its `min_values`. All values
@@ -254,18 +247,11 @@ impl Catalog {
 
     /// Returns the offering with this key.
     pub fn offering(&self, key: &OfferingKey) -> Option<&Offering> {
-        self.types
-            .get(&key.instance_type)?
-            .offerings
-            .iter()
-            .find(|offering| {
-                offering.zone == key.zone
-                    && offering.capacity_type == key.capacity_type
-                    && offering
-                        .reservation
-                        .as_ref()
-                        .map(|reservation| &reservation.id)
-                        == key.reservation.as_deref()
-            })
+        self.types.get(&key.instance_type)?.offerings.iter().find(|offering| {
+            offering.zone == key.zone
+                && offering.capacity_type == key.capacity_type
+                && offering.reservation.as_ref().map(|reservation| &reservation.id)
+                    == key.reservation.as_deref()
+        })
     }
 }

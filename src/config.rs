@@ -168,10 +168,7 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Dia
     if failed {
         return Err(problems);
     }
-    Ok(Config {
-        warnings: problems,
-        ..config
-    })
+    Ok(Config { warnings: problems, ..config })
 }
 
 /// Names of all functions, in order.
@@ -190,35 +187,22 @@ fn evaluate_blocks(
 ) -> Config {
     let mut scope = EvalScope::default();
     let dir = evaluator.environment.dir.display().to_string();
-    let path = [(
-        "config".to_owned(),
-        Some(NamedValue::not_sensitive(Value::String(dir))),
-    )];
+    let path = [("config".to_owned(), Some(NamedValue::not_sensitive(Value::String(dir))))];
     scope.roots.insert("path", path.into_iter().collect());
 
     let written = RefCell::new(ConfigValues::default());
     let nothing = EvalScope::default();
-    let base = Decoder {
-        reporter,
-        evaluator,
-        scope: &nothing,
-        written: &written,
-    };
+    let base = Decoder { reporter, evaluator, scope: &nothing, written: &written };
     let declared = base.with_scope(&scope).decode_sections(blocks, "variable");
     variables::check_given(&base.with_scope(&scope), given, &declared);
     let resolved = variables::resolve_variables(&base.with_scope(&scope), &declared, given);
     scope.roots.insert(
         "var",
-        resolved
-            .iter()
-            .map(|(name, resolved)| (name.clone(), resolved.known.clone()))
-            .collect(),
+        resolved.iter().map(|(name, resolved)| (name.clone(), resolved.known.clone())).collect(),
     );
     variables::check_validations(&base.with_scope(&scope), &declared, &resolved);
 
-    let declared = base
-        .with_scope(&scope)
-        .decode_sections(blocks, terraform_output::BLOCK);
+    let declared = base.with_scope(&scope).decode_sections(blocks, terraform_output::BLOCK);
     let outputs = terraform_output::read_outputs(&base.with_scope(&scope), &declared);
     let polled = terraform_output::polled_parameters(&declared);
     let data = [(terraform_output::TYPE.to_owned(), outputs)];
@@ -226,9 +210,7 @@ fn evaluate_blocks(
 
     // The value of a block's name is its address, which reference arguments parse.
     for kind in ["node_class", "pool", "schedule"] {
-        let names = blocks
-            .of_kind(kind)
-            .filter_map(|block| block.labels.first());
+        let names = blocks.of_kind(kind).filter_map(|block| block.labels.first());
         let addresses = names.map(|(name, _)| {
             let address = Value::String(format!("{kind}.{name}"));
             (name.clone(), Some(NamedValue::not_sensitive(address)))
@@ -238,11 +220,7 @@ fn evaluate_blocks(
     let locals: Vec<&Block> = blocks.of_kind("locals").collect();
     locals::resolve_locals(reporter, evaluator, &locals, &mut scope);
     let lowered = lower::lower_blocks(&base.with_scope(&scope), blocks);
-    Config {
-        polled,
-        written: written.take(),
-        ..lowered
-    }
+    Config { polled, written: written.take(), ..lowered }
 }
 
 /// The trees of all files, and their syntax errors.
@@ -255,9 +233,7 @@ fn parse_all(
     for file in files {
         let index = sources.add(file);
         let text = sources.text(index);
-        let is_json = Path::new(sources.name(index))
-            .extension()
-            .is_some_and(|end| end == "json");
+        let is_json = Path::new(sources.name(index)).extension().is_some_and(|end| end == "json");
         if is_json {
             let (body, refusals) = syntax::json::parse(text, index, schema);
             bodies.push(body);
@@ -271,12 +247,7 @@ fn parse_all(
             Ok(body) => bodies.push(body),
             Err(error) => {
                 let offset = error.location().offset();
-                findings.push(syntax_hints::explain_error(
-                    text,
-                    index,
-                    offset,
-                    error.message(),
-                ));
+                findings.push(syntax_hints::explain_error(text, index, offset, error.message()));
             }
         }
     }
@@ -317,23 +288,11 @@ fn given_values(
     }
     for block in bodies.iter().flat_map(|body| &body.blocks) {
         let detail = "A variable file must contain only arguments.";
-        findings.push(SpannedDiagnostic::error(
-            ProblemCode::UnknownBlock,
-            block.header(),
-            detail,
-        ));
+        findings.push(SpannedDiagnostic::error(ProblemCode::UnknownBlock, block.header(), detail));
     }
     for input in &inputs.vars {
-        let file = sources.add(&SourceFile::new(
-            format!("--var {}", input.name),
-            &*input.value,
-        ));
-        given.push(text_value(
-            file,
-            &input.name,
-            &input.value,
-            Strictness::Error,
-        ));
+        let file = sources.add(&SourceFile::new(format!("--var {}", input.name), &*input.value));
+        given.push(text_value(file, &input.name, &input.value, Strictness::Error));
     }
     (given, findings)
 }
@@ -370,10 +329,7 @@ fn warn_unused(reporter: &Reporter, body: &Body) {
                 ("local", "locals", names.collect())
             }
             kind @ ("variable" | "node_class" | "schedule") => {
-                let label = block
-                    .labels
-                    .first()
-                    .map(|(name, span)| (name.as_str(), *span));
+                let label = block.labels.first().map(|(name, span)| (name.as_str(), *span));
                 let root = if kind == "variable" { "var" } else { kind };
                 (root, title.as_str(), label.into_iter().collect())
             }
@@ -404,7 +360,5 @@ fn visit_expressions<'a>(block: &'a Block, see: &mut dyn FnMut(&str, &'a Expr)) 
 
 /// Reports if a list of diagnostics contains an error.
 pub fn has_errors(problems: &[Diagnostic]) -> bool {
-    problems
-        .iter()
-        .any(|problem| problem.severity == Severity::Error)
+    problems.iter().any(|problem| problem.severity == Severity::Error)
 }

@@ -64,10 +64,7 @@ pub(crate) async fn run_checks(
         Ok(config) => config,
         Err(problems) => {
             let configuration = host_checks::invalid_config(&problems);
-            return Ok(DoctorReport(vec![
-                configuration,
-                host_checks::check_host(&[], scope),
-            ]));
+            return Ok(DoctorReport(vec![configuration, host_checks::check_host(&[], scope)]));
         }
     };
     let configuration = host_checks::valid_config(&config);
@@ -80,9 +77,7 @@ pub(crate) async fn run_checks(
     clusters.retain(|cluster| only.is_none_or(|name| cluster.name.as_str() == name));
     let mut checks = vec![configuration, host_checks::check_host(&clusters, scope)];
     let tools = Tools::new();
-    let all = clusters
-        .iter()
-        .map(|cluster| tools.check_cluster(cluster, scope));
+    let all = clusters.iter().map(|cluster| tools.check_cluster(cluster, scope));
     let all = stream::iter(all).buffered(AT_ONCE);
     checks.extend(all.collect::<Vec<_>>().await);
     Ok(DoctorReport(checks))

@@ -376,11 +376,7 @@ impl Engine {
             }
         } else if !self.is_nominating() {
             let why = "pods are not told of their nodes any more";
-            self.cancel_queued(
-                why,
-                |command| matches!(command, Command::Nominate { .. }),
-                now,
-            );
+            self.cancel_queued(why, |command| matches!(command, Command::Nominate { .. }), now);
         }
         self.early_configured(now);
     }
@@ -534,17 +530,13 @@ impl Engine {
         if let Some((at, why)) = due {
             self.wake_at(at, why);
         }
-        self.wake_at(
-            now.checked_add(IDLE).unwrap_or(now),
-            "regular check of the cluster state",
-        );
+        self.wake_at(now.checked_add(IDLE).unwrap_or(now), "regular check of the cluster state");
     }
 
     /// Removes entries about objects that no longer exist.
     fn forget_deleted_objects(&mut self, now: Timestamp) {
         let (pods, claims) = (&self.state.objects.pods, &self.state.ledger.claims);
-        self.observed_pods
-            .retain(|key| pods.contains_key(key) || buffer_of(key).is_some());
+        self.observed_pods.retain(|key| pods.contains_key(key) || buffer_of(key).is_some());
         self.observed_leaving.retain(|id| claims.contains_key(id));
         self.unbinding.retain(|key, _| pods.contains_key(key));
         self.replacements.expire(now);
@@ -615,14 +607,13 @@ impl Engine {
         self.last_command += 1;
         let id = CommandId(self.last_command);
         let (name, since) = (command.name(), now);
-        self.flights
-            .insert(id, InFlightCommand { kind, name, since });
+        self.flights.insert(id, InFlightCommand { kind, name, since });
         // Nominations are sent last: there may be thousands.
         let index = match command {
             Command::Nominate { .. } => self.commands.len(),
-            Command::CreateNode(_) | Command::Bind { .. } => self
-                .commands
-                .partition_point(|command| command.command.binds_early()),
+            Command::CreateNode(_) | Command::Bind { .. } => {
+                self.commands.partition_point(|command| command.command.binds_early())
+            }
             _ => self.commands.len() - self.pending_nominations(),
         };
         self.commands.insert(index, IssuedCommand { id, command });

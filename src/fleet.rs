@@ -54,20 +54,15 @@ impl Fleet {
     /// Sets limits and clusters. Removed clusters count as empty. New clusters must report their
     /// usage.
     pub fn configure(&mut self, limits: FleetLimits, clusters: &[Arc<Cluster>], now: Timestamp) {
-        self.members
-            .retain(|name, _| clusters.iter().any(|cluster| cluster.name == *name));
+        self.members.retain(|name, _| clusters.iter().any(|cluster| cluster.name == *name));
         self.limits = limits;
         for cluster in clusters {
             let name = cluster.name.clone();
-            let member = self
-                .members
-                .entry(name)
-                .or_insert_with(|| Member::new(cluster));
+            let member = self.members.entry(name).or_insert_with(|| Member::new(cluster));
             member.configure(cluster, now);
         }
         let members = &self.members;
-        self.holds
-            .retain(|market, _| members.values().any(|member| member.market == *market));
+        self.holds.retain(|market, _| members.values().any(|member| member.market == *market));
         self.notify_all(now);
     }
 
@@ -90,10 +85,7 @@ impl Fleet {
 
     /// The view of a cluster, for an engine that starts.
     pub fn view_of(&self, cluster: &ClusterName, now: Timestamp) -> Option<Arc<FleetView>> {
-        let view = self
-            .members
-            .get(cluster)
-            .and_then(|member| member.view.clone());
+        let view = self.members.get(cluster).and_then(|member| member.view.clone());
         view.or_else(|| self.view_for(cluster, now).map(Arc::new))
     }
 
@@ -135,20 +127,14 @@ impl Fleet {
 
     /// When [`Self::notify_due`] must be called.
     pub fn poll_timeout(&self, now: Timestamp) -> Option<Timestamp> {
-        let waited = self
-            .members
-            .values()
-            .filter_map(|member| member.awaited_until());
+        let waited = self.members.values().filter_map(|member| member.awaited_until());
         let patience = waited.filter(|until| *until > now);
         patience.chain(self.views_due).min()
     }
 
     /// Notifies clusters of changes when due.
     pub fn notify_due(&mut self, now: Timestamp) {
-        let mut until = self
-            .members
-            .values()
-            .filter_map(|member| member.awaited_until());
+        let mut until = self.members.values().filter_map(|member| member.awaited_until());
         let patient = self.views_told.unwrap_or(now);
         if until.any(|until| until <= now && until > patient) {
             self.schedule_notifications(now);
@@ -170,9 +156,7 @@ impl Fleet {
         request: GrantRequest,
         now: Timestamp,
     ) -> CommandResult {
-        let refusal = self
-            .grant_denial(cluster, &request, now)
-            .map(|why| (why, false));
+        let refusal = self.grant_denial(cluster, &request, now).map(|why| (why, false));
         let Some((why, used_up)) =
             refusal.or_else(|| Some((self.used_up(cluster, &request)?, true)))
         else {
@@ -228,11 +212,7 @@ impl Fleet {
         reason: Reason,
         now: Timestamp,
     ) -> Option<String> {
-        if self
-            .members
-            .get(cluster)
-            .is_none_or(|member| member.disruption_usage.is_none())
-        {
+        if self.members.get(cluster).is_none_or(|member| member.disruption_usage.is_none()) {
             return Some("the cluster has not reported its nodes yet".to_owned());
         }
         let unreported = self.members.iter().find(|(_, member)| {
@@ -265,11 +245,7 @@ impl Fleet {
         request: &GrantRequest,
         now: Timestamp,
     ) -> Option<String> {
-        if !self
-            .members
-            .get(cluster)
-            .is_some_and(|member| member.speaks)
-        {
+        if !self.members.get(cluster).is_some_and(|member| member.speaks) {
             return Some("the cluster has not reported its resources yet".to_owned());
         }
         if let Some(closed) = self.closed_reason(now) {
@@ -282,10 +258,7 @@ impl Fleet {
             nodes = nodes.saturating_add(count);
         }
         // The existing grant of the claim is not counted again.
-        let before = self
-            .members
-            .get(cluster)
-            .and_then(|member| member.grant_of(&request.claim));
+        let before = self.members.get(cluster).and_then(|member| member.grant_of(&request.claim));
         if let Some(before) = before {
             used.subtract(&before.capacity);
             nodes -= 1;
@@ -382,11 +355,7 @@ impl Fleet {
         until: Timestamp,
         now: Timestamp,
     ) {
-        let Some(market) = self
-            .members
-            .get(cluster)
-            .map(|member| member.market.clone())
-        else {
+        let Some(market) = self.members.get(cluster).map(|member| member.market.clone()) else {
             return;
         };
         let known = self.holds.entry(market.clone()).or_default();
@@ -432,17 +401,13 @@ impl Fleet {
         }
         let others = self.members.iter().filter(|(name, _)| *name != cluster);
         let mut on_disruptions_reported = OtherClusters::default();
-        let all = others
-            .clone()
-            .filter_map(|(_, member)| member.disruption_usage.as_ref());
+        let all = others.clone().filter_map(|(_, member)| member.disruption_usage.as_ref());
         all.for_each(|usage| on_disruptions_reported.add_usage(usage));
         let others: Vec<_> = others.map(|(_, other)| other.counted_usage()).collect();
         Some(FleetView {
             number: self.views,
             limits: self.limits.limits.clone(),
-            share: self
-                .limits
-                .cluster_share(others.iter().map(|(used, nodes)| (&**used, *nodes))),
+            share: self.limits.cluster_share(others.iter().map(|(used, nodes)| (&**used, *nodes))),
             closed: self.closed_reason(now),
             budgets: self.limits.budgets.clone(),
             others: on_disruptions_reported,
@@ -450,10 +415,8 @@ impl Fleet {
     }
 
     fn schedule_notifications(&mut self, now: Timestamp) {
-        let due = self
-            .views_told
-            .map_or(now, |at| at.checked_add(VIEWS_APART).unwrap_or(at))
-            .max(now);
+        let due =
+            self.views_told.map_or(now, |at| at.checked_add(VIEWS_APART).unwrap_or(at)).max(now);
         self.views_due = Some(self.views_due.map_or(due, |planned| planned.min(due)));
     }
 
@@ -500,7 +463,5 @@ fn budget_denial(
         .map(|disruption| disruption.0)
         .collect();
     let until = rate_allows_at(rate, &gone, now)?;
-    Some(format!(
-        "the disruption budget of the fleet is used up ({rate}), until {until}"
-    ))
+    Some(format!("the disruption budget of the fleet is used up ({rate}), until {until}"))
 }

@@ -62,10 +62,7 @@ pub(crate) trait Convert {
 }
 
 fn object_key(meta: Meta) -> ObjectKey {
-    ObjectKey {
-        namespace: meta.namespace,
-        name: meta.name,
-    }
+    ObjectKey { namespace: meta.namespace, name: meta.name }
 }
 
 impl Convert for json::Pod {
@@ -121,12 +118,7 @@ impl Convert for json::Node {
             annotations: self.metadata.annotations.0,
             finalizers: self.metadata.finalizers,
             node_claim: node_claim(self.metadata.owner_references),
-            taints: self
-                .spec
-                .taints
-                .into_iter()
-                .filter_map(convert_taint)
-                .collect(),
+            taints: self.spec.taints.into_iter().filter_map(convert_taint).collect(),
             unschedulable: self.spec.unschedulable,
             has_kubelet: !self.status.node_info.kubelet_version.is_empty(),
             ready: self
@@ -164,11 +156,7 @@ fn node_conditions(all: Vec<json::Condition>) -> Vec<NodeCondition> {
 /// Converts a taint. `None` for an effect that kube-scheduler does not know.
 fn convert_taint(taint: json::Taint) -> Option<Taint> {
     let effect = Effect::parse(&taint.effect)?;
-    Some(Taint {
-        key: taint.key,
-        value: taint.value,
-        effect,
-    })
+    Some(Taint { key: taint.key, value: taint.value, effect })
 }
 
 /// Resources of a node. An invalid quantity counts as zero, so that no pod is scheduled to it.
@@ -176,9 +164,7 @@ fn node_resources(quantities: &Quantities) -> Resources {
     let mut resources = Resources::default();
     for (name, quantity) in quantities.iter() {
         // If the quantity is invalid, the resource remains zero, as intended.
-        resources
-            .set_quantity(name, &quantity.0)
-            .unwrap_or_default();
+        resources.set_quantity(name, &quantity.0).unwrap_or_default();
     }
     resources
 }
@@ -222,11 +208,7 @@ impl Convert for json::PersistentVolumeClaim {
             storage_class: class.unwrap_or(self.spec.storage_class_name),
             phase: self.status.phase,
             deleting: self.metadata.deletion_timestamp.is_some(),
-            once_pod: self
-                .spec
-                .access_modes
-                .iter()
-                .any(|mode| mode == "ReadWriteOncePod"),
+            once_pod: self.spec.access_modes.iter().any(|mode| mode == "ReadWriteOncePod"),
             key: object_key(self.metadata),
         })
     }
@@ -258,10 +240,7 @@ impl Convert for json::PersistentVolume {
 fn volume_locations(volume: &json::PersistentVolume) -> Vec<Requirements> {
     let mut places = Vec::new();
     if let Some(required) = &volume.spec.node_affinity.required {
-        let terms = required
-            .node_selector_terms
-            .iter()
-            .map(selector::convert_term);
+        let terms = required.node_selector_terms.iter().map(selector::convert_term);
         places.extend(terms.flatten().flatten().take(PLACES_MAX));
         if places.is_empty() {
             places.push(match_nothing());
@@ -353,10 +332,7 @@ impl Convert for json::Namespace {
 
 impl From<json::OfLabels> for LabelSelector {
     fn from(spec: json::OfLabels) -> Self {
-        Self {
-            match_labels: spec.selector,
-            ..Self::default()
-        }
+        Self { match_labels: spec.selector, ..Self::default() }
     }
 }
 
@@ -422,16 +398,10 @@ mod tests {
             (complete, r#""volumeName": "pv""#, true),
             ("", r#""volumeName": "pv""#, false),
             (complete, "", false),
-            (
-                r#""annotations": {"a": "b"}"#,
-                r#""volumeName": "pv""#,
-                false,
-            ),
+            (r#""annotations": {"a": "b"}"#, r#""volumeName": "pv""#, false),
         ];
         for (meta, spec, expect) in cases {
-            let read = claim(&format!(
-                r#"{{"metadata": {{{meta}}}, "spec": {{{spec}}}}}"#
-            ));
+            let read = claim(&format!(r#"{{"metadata": {{{meta}}}, "spec": {{{spec}}}}}"#));
             assert_eq!(read.is_bound, expect, "{meta} {spec}");
             assert_eq!(read.volume.is_empty(), spec.is_empty());
         }
@@ -447,10 +417,7 @@ mod tests {
             "status": {"phase": "Lost"}}"#,
         );
         assert_eq!(read.key.to_string(), "a/b");
-        assert_eq!(
-            (read.storage_class.as_str(), read.phase.as_str()),
-            ("old", "Lost")
-        );
+        assert_eq!((read.storage_class.as_str(), read.phase.as_str()), ("old", "Lost"));
         assert!(read.deleting && read.once_pod);
         let plain = claim(
             r#"{"metadata": {}, "spec": {"storageClassName": "new",
@@ -481,10 +448,7 @@ mod tests {
             ("", String::new(), ""),
             (
                 "",
-                affinity(&[
-                    zone("topology.ebs.csi.aws.com/zone", "a"),
-                    zone(stable, "b"),
-                ]),
+                affinity(&[zone("topology.ebs.csi.aws.com/zone", "a"), zone(stable, "b")]),
                 "topology.kubernetes.io/zone in [a] | topology.kubernetes.io/zone in [b]",
             ),
             ("", affinity(&[node.to_owned()]), "metadata.name in [n]"),
@@ -518,11 +482,8 @@ mod tests {
         ];
         for (labels, spec, expect) in cases {
             let json = format!(r#"{{"metadata": {{"labels": {{{labels}}}}}, "spec": {{{spec}}}}}"#);
-            let places: Vec<String> = volume(&json)
-                .node_affinity
-                .iter()
-                .map(ToString::to_string)
-                .collect();
+            let places: Vec<String> =
+                volume(&json).node_affinity.iter().map(ToString::to_string).collect();
             assert_eq!(places.join(" | "), expect, "{json}");
         }
     }
@@ -531,24 +492,14 @@ mod tests {
     fn a_volume_has_a_driver_or_is_one_nodes_alone() {
         let cases = [
             (r#""csi": {"driver": "d"}"#, "d", false),
-            (
-                r#""awsElasticBlockStore": {"volumeID": "v"}"#,
-                "ebs.csi.aws.com",
-                false,
-            ),
+            (r#""awsElasticBlockStore": {"volumeID": "v"}"#, "ebs.csi.aws.com", false),
             (r#""local": {"path": "/mnt"}"#, "", true),
             (r#""hostPath": {"path": "/mnt"}"#, "", true),
             (r#""nfs": {"path": "/mnt"}"#, "", false),
         ];
         for (spec, driver, is_local) in cases {
-            let read = volume(&format!(
-                r#"{{"metadata": {{"name": "v"}}, "spec": {{{spec}}}}}"#
-            ));
-            assert_eq!(
-                (read.driver.as_str(), read.is_local),
-                (driver, is_local),
-                "{spec}"
-            );
+            let read = volume(&format!(r#"{{"metadata": {{"name": "v"}}, "spec": {{{spec}}}}}"#));
+            assert_eq!((read.driver.as_str(), read.is_local), (driver, is_local), "{spec}");
             assert!(!read.deleting);
         }
         let ending = r#"{"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}"#;
@@ -583,9 +534,8 @@ mod tests {
                 panic!("something that selects: {read:?}")
             };
             let expressions = own.selector.expressions().iter();
-            let texts: Vec<String> = expressions
-                .map(|(label, wanted)| format!("{label} {wanted}"))
-                .collect();
+            let texts: Vec<String> =
+                expressions.map(|(label, wanted)| format!("{label} {wanted}")).collect();
             assert_eq!((own.kind, texts.join(", ").as_str()), expect);
             assert_eq!(own.key.to_string(), "a/b");
         };
@@ -594,39 +544,23 @@ mod tests {
             format!(r#"{{{meta}, "spec": {{"selector": {selector}}}}}"#)
         };
         // Selectors that select nothing or everything have no expressions.
-        for (selector, expect) in [
-            (r#"{"tier": "x", "app": "w"}"#, "app in [w], tier in [x]"),
-            ("{}", ""),
-            ("null", ""),
-        ] {
-            check(
-                read::<json::Service>(&of(selector)),
-                (ObjectKind::Service, expect),
-            );
+        for (selector, expect) in
+            [(r#"{"tier": "x", "app": "w"}"#, "app in [w], tier in [x]"), ("{}", ""), ("null", "")]
+        {
+            check(read::<json::Service>(&of(selector)), (ObjectKind::Service, expect));
             let kind = ObjectKind::ReplicationController;
-            check(
-                read::<json::ReplicationController>(&of(selector)),
-                (kind, expect),
-            );
+            check(read::<json::ReplicationController>(&of(selector)), (kind, expect));
         }
         let not = r#"{"key": "tier", "operator": "NotIn", "values": ["y"]}"#;
         let near = r#"{"key": "tier", "operator": "Near"}"#;
         let both = |expression: &str| {
             format!(r#"{{"matchLabels": {{"app": "w"}}, "matchExpressions": [{expression}]}}"#)
         };
-        for (selector, expect) in [
-            (both(not), "app in [w], tier not in [y]"),
-            (both(near), ""),
-            ("null".to_owned(), ""),
-        ] {
-            check(
-                read::<json::ReplicaSet>(&of(&selector)),
-                (ObjectKind::ReplicaSet, expect),
-            );
-            check(
-                read::<json::StatefulSet>(&of(&selector)),
-                (ObjectKind::StatefulSet, expect),
-            );
+        for (selector, expect) in
+            [(both(not), "app in [w], tier not in [y]"), (both(near), ""), ("null".to_owned(), "")]
+        {
+            check(read::<json::ReplicaSet>(&of(&selector)), (ObjectKind::ReplicaSet, expect));
+            check(read::<json::StatefulSet>(&of(&selector)), (ObjectKind::StatefulSet, expect));
         }
     }
 }

@@ -138,18 +138,13 @@ impl Plan {
     /// Returns the pods that the plan schedules.
     pub fn scheduled_pods(&self) -> HashSet<&PodKey> {
         let placed = self.placed.iter().flat_map(|(_, pods)| pods);
-        placed
-            .chain(self.launches.iter().flat_map(|launch| &launch.pods))
-            .collect()
+        placed.chain(self.launches.iter().flat_map(|launch| &launch.pods)).collect()
     }
 
     /// Returns how many nodes are eligible for a reason, including those kept because of other
     /// nodes or for a limited time.
     pub fn eligible_nodes(&self, reason: Reason) -> usize {
-        let leave = self
-            .retire
-            .iter()
-            .filter(|planned| planned.reason == reason);
+        let leave = self.retire.iter().filter(|planned| planned.reason == reason);
         let kept = self.kept.iter().filter(|node| node.reason == reason);
         leave.count() + kept.filter(|node| node.verdict.is_eligible()).count()
     }
@@ -180,11 +175,7 @@ pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
 
 /// Replaces overlay prices by list prices: overlays affect planning, not reported cost.
 fn with_list_prices(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
-    for (offering, price) in plan
-        .launches
-        .iter_mut()
-        .flat_map(|launch| &mut launch.offerings)
-    {
+    for (offering, price) in plan.launches.iter_mut().flat_map(|launch| &mut launch.offerings) {
         if let Some(listed) = snapshot.catalog.offering(offering) {
             *price = listed.price;
         }
@@ -203,11 +194,7 @@ pub fn select_disruptions(disruption_view: &DisruptionView<'_>, now: Timestamp) 
     let (mut surplus, cancel) = select_surplus(disruption_view);
     if let Some(unaccepted) = disruption_view.unaccepted {
         kept.extend(surplus.drain(..).map(|candidate| {
-            RetainedNode::new(
-                candidate,
-                Reason::Surplus,
-                Verdict::approval_pending(unaccepted),
-            )
+            RetainedNode::new(candidate, Reason::Surplus, Verdict::approval_pending(unaccepted))
         }));
     }
     for candidate in &surplus {
@@ -243,13 +230,7 @@ pub fn select_disruptions(disruption_view: &DisruptionView<'_>, now: Timestamp) 
         }));
     }
     kept.sort_by(|a, b| (&a.node, a.reason).cmp(&(&b.node, b.reason)));
-    Plan {
-        retire,
-        cancel,
-        kept,
-        ailing,
-        ..Plan::default()
-    }
+    Plan { retire, cancel, kept, ailing, ..Plan::default() }
 }
 
 /// Selects nodes for consolidation, with their replacements. Selects none if too many nodes are not
@@ -264,11 +245,7 @@ pub fn consolidate(
         let kept = candidates.map(|candidate| {
             RetainedNode::new(candidate, Reason::Underutilized, Verdict::Health(health))
         });
-        return Plan {
-            kept: kept.collect(),
-            ailing: Some(health),
-            ..Plan::default()
-        };
+        return Plan { kept: kept.collect(), ailing: Some(health), ..Plan::default() };
     }
     let mut budgets = Budgets::new(disruption_view, now);
     let (found, kept) = consolidation::consolidate(disruption_view, field, &mut budgets, now);
@@ -299,10 +276,8 @@ pub fn full_plan(state: &State, now: Timestamp) -> Plan {
     let mut plan = plan_without_consolidation(&snapshot, &disruption_view, now);
     let leaving = node_names(&plan.retire);
     let taking: BTreeSet<NodeRef> = plan.placed.iter().map(|placed| placed.0.clone()).collect();
-    let initialized = disruption_view
-        .candidates
-        .iter()
-        .filter(|candidate| candidate.initialized.is_some());
+    let initialized =
+        disruption_view.candidates.iter().filter(|candidate| candidate.initialized.is_some());
     for candidate in initialized.filter(|candidate| leaving.contains(&candidate.node.name)) {
         let pool = candidate.pool.clone();
         *disruption_view.leaving.entry(pool).or_default() += 1;
@@ -317,9 +292,7 @@ pub fn full_plan(state: &State, now: Timestamp) -> Plan {
             disruption_view.let_go.insert(claim, record);
         }
     }
-    disruption_view
-        .candidates
-        .retain(|candidate| !leaving.contains(&candidate.node.name));
+    disruption_view.candidates.retain(|candidate| !leaving.contains(&candidate.node.name));
     for candidate in &mut disruption_view.candidates {
         candidate.nominated |= taking.contains(&NodeRef::Node(candidate.node.name.clone()));
     }
@@ -369,10 +342,7 @@ pub fn plan_without_budgets(state: &State, now: Timestamp) -> Plan {
 
 /// Returns the lowest total price of these claims.
 pub fn lowest_total_price(claims: &[NewNodeClaim]) -> Price {
-    claims
-        .iter()
-        .filter_map(|claim| claim.offerings.first().map(|(_, price)| *price))
-        .sum()
+    claims.iter().filter_map(|claim| claim.offerings.first().map(|(_, price)| *price)).sum()
 }
 
 /// Provisioning and disruption without consolidation, for display. Nodes that pending pods will use
@@ -383,10 +353,8 @@ pub fn plan_without_consolidation(
     now: Timestamp,
 ) -> Plan {
     let (surplus, _) = select_surplus(disruption_view);
-    let leaving: BTreeSet<NodeRef> = surplus
-        .into_iter()
-        .map(|candidate| NodeRef::Node(candidate.node.name.clone()))
-        .collect();
+    let leaving: BTreeSet<NodeRef> =
+        surplus.into_iter().map(|candidate| NodeRef::Node(candidate.node.name.clone())).collect();
     let mut snapshot = Cow::Borrowed(snapshot);
     if !leaving.is_empty() {
         let rooms = snapshot.to_mut().rooms.iter_mut();
@@ -394,26 +362,11 @@ pub fn plan_without_consolidation(
         rooms.for_each(|room| room.open = false);
     }
     let plan = provision(&snapshot, now);
-    let disruption_view = DisruptionView {
-        held: plan.held.clone(),
-        ..disruption_view.clone()
-    };
-    let Plan {
-        mut retire,
-        cancel,
-        kept,
-        ailing,
-        ..
-    } = select_disruptions(&disruption_view, now);
+    let disruption_view = DisruptionView { held: plan.held.clone(), ..disruption_view.clone() };
+    let Plan { mut retire, cancel, kept, ailing, .. } = select_disruptions(&disruption_view, now);
     retire.retain(|termination| {
         let host = NodeRef::Node(termination.node.clone());
         !plan.placed.iter().any(|(placed, _)| *placed == host)
     });
-    Plan {
-        retire,
-        cancel,
-        kept,
-        ailing,
-        ..plan
-    }
+    Plan { retire, cancel, kept, ailing, ..plan }
 }

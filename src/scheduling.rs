@@ -265,10 +265,7 @@ pub fn solve_if_wanted(
     let (sound, unplaced) = split_valid(snapshot);
     if sound.iter().any(|pod| pod.gang.is_some()) {
         let solution = solve(snapshot, now);
-        return (
-            SolutionCost::from_solution(&solution, &snapshot.pending),
-            Some(solution),
-        );
+        return (SolutionCost::from_solution(&solution, &snapshot.pending), Some(solution));
     }
     let mut weight = SolutionCost::default();
     let solution = place_if_wanted(&sound, snapshot, now, &mut |problem, packed| {
@@ -277,10 +274,7 @@ pub fn solve_if_wanted(
         weight.left.extend(others);
         is_wanted(&weight)
     });
-    (
-        weight,
-        solution.map(|solution| solution.with_unscheduled(unplaced)),
-    )
+    (weight, solution.map(|solution| solution.with_unscheduled(unplaced)))
 }
 
 /// Splits pods into valid ones and rejected ones.
@@ -289,11 +283,9 @@ fn split_valid<'a>(snapshot: &Snapshot<'a>) -> (Vec<&'a Pod>, Vec<UnschedulableP
     let mut sound = Vec::with_capacity(snapshot.pending.len());
     for pod in &snapshot.pending {
         match invalid_reason(pod, snapshot) {
-            Some((code, text)) => unplaced.push(rejected_pod(
-                pod,
-                code,
-                RejectionDetail::from_message(&text),
-            )),
+            Some((code, text)) => {
+                unplaced.push(rejected_pod(pod, code, RejectionDetail::from_message(&text)))
+            }
             None => sound.push(*pod),
         }
     }
@@ -303,12 +295,7 @@ fn split_valid<'a>(snapshot: &Snapshot<'a>) -> (Vec<&'a Pod>, Vec<UnschedulableP
 fn rejected_pod(pod: &Pod, code: RejectionCode, miss: RejectionDetail) -> UnschedulablePod {
     UnschedulablePod {
         pod: pod.key.clone(),
-        reasons: [PoolRejection {
-            pool: None,
-            code,
-            miss,
-        }]
-        .into(),
+        reasons: [PoolRejection { pool: None, code, miss }].into(),
     }
 }
 
@@ -372,9 +359,7 @@ fn place_if_wanted(
     if best.packer.may_spread_evenly() {
         let packer = even_spread::pack_evenly(&context, &rooms, snapshot, board.clone());
         let other = packer.map(|packer| best_attempt(packer, &board));
-        best = other
-            .filter(|other| other.packer.is_better_than(&best.packer))
-            .unwrap_or(best);
+        best = other.filter(|other| other.packer.is_better_than(&best.packer)).unwrap_or(best);
     }
     let (packed, offerings) = (best.packer.packed, best.packer.offerings);
     if !is_wanted(&problem, &packed) {
@@ -388,9 +373,7 @@ fn place_if_wanted(
     };
     let mut solution = deal.assign_pods(&packed, &rooms, &best.turns);
     let reasons = Diagnosis::new(&context, &packed, &rooms, snapshot.holds, best.bound);
-    solution
-        .unplaced
-        .extend(deal.unscheduled_pods(&packed, reasons));
+    solution.unplaced.extend(deal.unscheduled_pods(&packed, reasons));
     Some(solution)
 }
 
@@ -433,9 +416,7 @@ struct PodAssigner<'d> {
 impl<'d> PodAssigner<'d> {
     fn take_pods(&mut self, class: usize, count: u64) -> Vec<&'d Pod> {
         let pending = &self.queues[class][self.dealt[class]..];
-        let count = pending
-            .len()
-            .min(usize::try_from(count).unwrap_or(usize::MAX));
+        let count = pending.len().min(usize::try_from(count).unwrap_or(usize::MAX));
         self.dealt[class] += count;
         pending[..count].to_vec()
     }
@@ -482,12 +463,7 @@ impl<'d> PodAssigner<'d> {
             let gone: BTreeSet<&PodKey> = unplaced.iter().map(|rejected| &rejected.pod).collect();
             order.retain(|key| !gone.contains(key));
         }
-        Solution {
-            claims,
-            placed,
-            unplaced,
-            order,
-        }
+        Solution { claims, placed, unplaced, order }
     }
 
     /// Returns a claim, or why it cannot be launched after all.
@@ -506,13 +482,8 @@ impl<'d> PodAssigner<'d> {
         let sum = total_requests(&packed.lots, &claim.parts);
         let query = LaunchQuery::new(template, &variety, &rows, &sum);
         let mut ledger = ledgers.ledger_for(opened.template);
-        let (offerings, types) = query.launch_options(
-            claim.shape,
-            claim.price,
-            self.scheduling,
-            &mut ledger,
-            scratch,
-        );
+        let (offerings, types) =
+            query.launch_options(claim.shape, claim.price, self.scheduling, &mut ledger, scratch);
         assert!(!offerings.is_empty(), "a claim can be launched: {opened:?}");
         let planned = &template.shapes[claim.shape];
         let short = variety.shortage(template, types.iter().copied());
@@ -528,15 +499,9 @@ impl<'d> PodAssigner<'d> {
             requests.add(&without_negatives(&pod.requests));
         }
         let mut labels = template.labels_to_set(&rows);
-        let reservation = planned
-            .reservation
-            .map(|reservation| &template.reservations[reservation]);
-        labels.extend(
-            reservation
-                .map(Reservation::node_labels)
-                .into_iter()
-                .flatten(),
-        );
+        let reservation =
+            planned.reservation.map(|reservation| &template.reservations[reservation]);
+        labels.extend(reservation.map(Reservation::node_labels).into_iter().flatten());
         Ok(NewNodeClaim {
             pool: template.pool.name.clone(),
             offerings,
@@ -554,10 +519,7 @@ impl<'d> PodAssigner<'d> {
         let mut unplaced = Vec::new();
         for (class, reasons) in reasons.into_rejections() {
             for pod in self.take_pods(class, packed.left[class]) {
-                unplaced.push(UnschedulablePod {
-                    pod: pod.key.clone(),
-                    reasons: reasons.clone(),
-                });
+                unplaced.push(UnschedulablePod { pod: pod.key.clone(), reasons: reasons.clone() });
             }
         }
         unplaced
@@ -566,9 +528,7 @@ impl<'d> PodAssigner<'d> {
 
 /// Returns the lowest DaemonSet requests over these types. Source: spec/scheduling.md §2.9.
 fn least_daemon_requests(template: &NodeTemplate<'_>, types: &[usize]) -> Resources {
-    let mut requests = types
-        .iter()
-        .map(|at| &template.shapes[*at].overhead.requests);
+    let mut requests = types.iter().map(|at| &template.shapes[*at].overhead.requests);
     let mut least = requests.next().cloned().unwrap_or_default();
     for other in requests {
         least.cpu_milli = least.cpu_milli.min(other.cpu_milli);

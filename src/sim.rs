@@ -102,12 +102,7 @@ impl Setup {
                 })
         });
         let catalog = Arc::new(Catalog::new(types.cloned()));
-        Self {
-            scenario,
-            config,
-            catalog,
-            reloads: Vec::new(),
-        }
+        Self { scenario, config, catalog, reloads: Vec::new() }
     }
 }
 
@@ -402,8 +397,7 @@ impl World {
             ScheduledEvent::Accept => self.approve_held(),
             ScheduledEvent::Sample => {
                 let remaining = self.setup.scenario.end.duration_since(self.now);
-                self.fixed
-                    .add_sample(&self.scene, SAMPLE.min(remaining).max(SignedDuration::ZERO));
+                self.fixed.add_sample(&self.scene, SAMPLE.min(remaining).max(SignedDuration::ZERO));
                 self.checker.check_stranded(&self.scene, self.now);
                 self.checker.check_progress(&self.scene, self.now);
                 if self.now < self.setup.scenario.end {
@@ -418,8 +412,7 @@ impl World {
         for kind in self.setup.config.watched_kinds() {
             if matches!(kind, ObjectKind::Pod | ObjectKind::Node) == of_places {
                 let event = Event::WatchAlive(*kind);
-                self.watches
-                    .send_change(*kind, event, self.now, SignedDuration::ZERO);
+                self.watches.send_change(*kind, event, self.now, SignedDuration::ZERO);
             }
         }
         let every = if of_places { BOOKMARKS.0 } else { BOOKMARKS.1 };
@@ -432,9 +425,7 @@ impl World {
             return;
         }
         self.life += 1;
-        let engine_seed = self
-            .seed
-            .wrapping_add(self.life.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let engine_seed = self.seed.wrapping_add(self.life.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         self.engine = Some(Engine::new(engine_seed));
         self.note_fact(TimelineFact::Started);
         self.deliver_to_engine(Event::ConfigChanged(Arc::clone(&self.setup.config)));
@@ -456,8 +447,7 @@ impl World {
         self.cuts.clear();
         self.for_fleet.clear();
         let picks = &mut self.picks;
-        self.timers
-            .retain(|due| !matches!(due, ScheduledEvent::Arrive(..)) || picks.bool());
+        self.timers.retain(|due| !matches!(due, ScheduledEvent::Arrive(..)) || picks.bool());
         self.note_fact(TimelineFact::Stopped);
     }
 
@@ -481,8 +471,7 @@ impl World {
             None => Listing::Whole,
         };
         let event = Event::Reset(kind, objects);
-        self.watches
-            .start_listing(event, kind, listing, time_after(self.now, wait));
+        self.watches.start_listing(event, kind, listing, time_after(self.now, wait));
     }
 
     /// Sends an event to the engine and executes its commands.
@@ -498,11 +487,7 @@ impl World {
 
     fn wake_engine(&mut self) {
         let (at, count) = self.spins;
-        self.spins = if at == self.now {
-            (at, count + 1)
-        } else {
-            (self.now, 1)
-        };
+        self.spins = if at == self.now { (at, count + 1) } else { (self.now, 1) };
         if self.spins.1 == SPINS_MAX {
             let timeout = self.engine.as_ref().and_then(Engine::poll_timeout);
             let text = format!("woken without end: {}", timeout.map_or("", |(_, why)| why));

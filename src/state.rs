@@ -233,11 +233,7 @@ impl State {
     pub fn next_available_at(&self, now: Timestamp) -> Option<Timestamp> {
         let nominated = self.nominated.values().copied();
         let expected = nominated.filter(|until| *until > now).min();
-        let ends = [
-            self.holds.next_end(now),
-            expected,
-            self.next_nomination_end(now),
-        ];
+        let ends = [self.holds.next_end(now), expected, self.next_nomination_end(now)];
         ends.into_iter().flatten().min()
     }
 

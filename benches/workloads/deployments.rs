@@ -70,11 +70,7 @@ pub fn of_all_sizes() -> Vec<Deployment> {
         replicas: if at < LARGER { 35 } else { 30 },
         cpu_milli: CPU_MILLI[at],
         memory: MEMORY[at] * if MEMORY[at] <= 64 { GIB } else { MIB },
-        spread: if (3..6).contains(&at) {
-            vec![ZONE, HOSTNAME]
-        } else {
-            vec![ZONE]
-        },
+        spread: if (3..6).contains(&at) { vec![ZONE, HOSTNAME] } else { vec![ZONE] },
         apart: if at < 3 { vec![HOSTNAME] } else { Vec::new() },
     };
     (0..CPU_MILLI.len()).map(deployment).collect()
@@ -95,16 +91,10 @@ pub fn small_and_large() -> [Deployment; 2] {
         spread: vec![HOSTNAME],
         ..Deployment::default()
     };
-    [
-        deployment("small", 900, 3100 * MIB),
-        deployment("large", 3500, 28 * GIB),
-    ]
+    [deployment("small", 900, 3100 * MIB), deployment("large", 3500, 28 * GIB)]
 }
 
 /// The pods of the two deployments.
 pub fn two() -> Vec<Pod> {
-    small_and_large()
-        .iter()
-        .flat_map(Deployment::pods)
-        .collect()
+    small_and_large().iter().flat_map(Deployment::pods).collect()
 }

@@ -22,20 +22,14 @@ fn draw_label(random: &mut Rng, key: &str) -> Labels {
 /// Draws the requests of a pod: millicores, then bytes.
 pub fn draw_requests(random: &mut Rng) -> (i64, i64) {
     let cpu_milli = CPU_MILLI[random.usize(..CPU_MILLI.len())];
-    (
-        cpu_milli,
-        MEMORY_MIB[random.usize(..MEMORY_MIB.len())] * MIB,
-    )
+    (cpu_milli, MEMORY_MIB[random.usize(..MEMORY_MIB.len())] * MIB)
 }
 
 /// Draws a pod of the benchmark. Its requests are drawn last.
 fn pod(random: &mut Rng, at: usize, mut labels: Labels) -> Pod {
     let (cpu_milli, memory) = draw_requests(random);
     labels.extend(label("testing/cluster", "unspecified"));
-    Pod {
-        labels,
-        ..pods::plain(&format!("p{at:06}"), cpu_milli, memory)
-    }
+    Pod { labels, ..pods::plain(&format!("p{at:06}"), cpu_milli, memory) }
 }
 
 fn generic(random: &mut Rng, at: usize) -> Pod {
@@ -46,26 +40,17 @@ fn generic(random: &mut Rng, at: usize) -> Pod {
 fn spread(random: &mut Rng, at: usize, topology_key: &str) -> Pod {
     let labels = draw_label(random, "my-label");
     let selected = draw_label(random, "my-label");
-    Pod {
-        spread: vec![pods::spread(topology_key, &selected)],
-        ..pod(random, at, labels)
-    }
+    Pod { spread: vec![pods::spread(topology_key, &selected)], ..pod(random, at, labels) }
 }
 
 fn near(random: &mut Rng, at: usize) -> Pod {
     let labels = draw_label(random, "my-affininity");
-    Pod {
-        affinity: vec![pods::term(ZONE, &labels)],
-        ..pod(random, at, labels)
-    }
+    Pod { affinity: vec![pods::term(ZONE, &labels)], ..pod(random, at, labels) }
 }
 
 fn apart(random: &mut Rng, at: usize) -> Pod {
     let labels = label("app", "nginx");
-    Pod {
-        anti_affinity: vec![pods::term(HOSTNAME, &labels)],
-        ..pod(random, at, labels)
-    }
+    Pod { anti_affinity: vec![pods::term(HOSTNAME, &labels)], ..pod(random, at, labels) }
 }
 
 /// Returns pods of five kinds in equal shares: no constraints, spread over zones, spread over
@@ -109,11 +94,7 @@ pub fn preferences(count: usize) -> Vec<Pod> {
     };
     let named = |at: usize| {
         let name = format!("p{at:06}");
-        Pod {
-            key: pods::plain(&name, 0, 0).key,
-            uid: name,
-            ..first.clone()
-        }
+        Pod { key: pods::plain(&name, 0, 0).key, uid: name, ..first.clone() }
     };
     (0..count).map(named).collect()
 }

@@ -23,12 +23,7 @@ pub fn plain(name: &str, cpu_milli: i64, memory: i64) -> Pod {
         key: ObjectKey::new(NAMESPACE, name),
         uid: name.to_owned(),
         unschedulable: true,
-        requests: Resources {
-            cpu_milli,
-            memory,
-            pods: 1,
-            ..Resources::default()
-        },
+        requests: Resources { cpu_milli, memory, pods: 1, ..Resources::default() },
         ..Pod::default()
     }
 }

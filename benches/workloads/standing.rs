@@ -34,9 +34,8 @@ const WAITING: usize = 20;
 /// and two have anti-affinity by host.
 pub fn standing() -> Workload {
     let mut random = Rng::with_seed(SEED);
-    let deployments: Vec<Deployment> = (0..DEPLOYMENTS)
-        .map(|at| deployment(&mut random, at))
-        .collect();
+    let deployments: Vec<Deployment> =
+        (0..DEPLOYMENTS).map(|at| deployment(&mut random, at)).collect();
     let waiting = deployments.iter().take(GROWING);
     let pods = waiting.flat_map(|it| (RUNNING..RUNNING + WAITING).map(|at| it.pod(at)));
     let mut workload = fake(pods.collect());
@@ -52,19 +51,14 @@ pub fn standing() -> Workload {
             nodes: places.into_iter().map(|place| (name(place), 1)).collect(),
         });
     }
-    let types: BTreeMap<i64, &InstanceType> = workload
-        .catalog
-        .types()
-        .map(|it| (it.capacity.cpu_milli, it))
-        .collect();
+    let types: BTreeMap<i64, &InstanceType> =
+        workload.catalog.types().map(|it| (it.capacity.cpu_milli, it)).collect();
     let mut rooms = Vec::with_capacity(NODES);
     let of_pool = workload.usage.entry("default".into()).or_default();
     for (place, used) in used.iter().enumerate() {
         let mut fitting = types.values().filter(|it| used.fit_into(&it.allocatable));
         // The smallest fitting type has up to one core free. This one has more.
-        let it = fitting
-            .nth(random.usize(..3))
-            .expect("a type that is large enough");
+        let it = fitting.nth(random.usize(..3)).expect("a type that is large enough");
         of_pool.capacity.add(&it.capacity);
         of_pool.nodes += 1;
         rooms.push(room(place, it, used));
@@ -76,9 +70,8 @@ pub fn standing() -> Workload {
 /// The same nodes and running pods, for this number of nodes: the type and the pods of each node.
 pub fn scattered(nodes: usize) -> (Catalog, Vec<(TypeName, Vec<Pod>)>) {
     let mut random = Rng::with_seed(SEED);
-    let deployments: Vec<Deployment> = (0..DEPLOYMENTS)
-        .map(|at| deployment(&mut random, at))
-        .collect();
+    let deployments: Vec<Deployment> =
+        (0..DEPLOYMENTS).map(|at| deployment(&mut random, at)).collect();
     let mut homes: Vec<Vec<Pod>> = vec![Vec::new(); nodes];
     for (at, deployment) in deployments.iter().enumerate() {
         for k in 0..nodes / STRIDE {
@@ -86,10 +79,8 @@ pub fn scattered(nodes: usize) -> (Catalog, Vec<(TypeName, Vec<Pod>)>) {
         }
     }
     let catalog = fake(Vec::new()).catalog;
-    let types: BTreeMap<i64, &InstanceType> = catalog
-        .types()
-        .map(|it| (it.capacity.cpu_milli, it))
-        .collect();
+    let types: BTreeMap<i64, &InstanceType> =
+        catalog.types().map(|it| (it.capacity.cpu_milli, it)).collect();
     let mut all = Vec::with_capacity(nodes);
     for pods in homes {
         let mut used = Resources::default();
@@ -109,14 +100,7 @@ fn deployment(random: &mut Rng, at: usize) -> Deployment {
         16..18 => (vec![HOSTNAME], vec![]),
         _ => (vec![], vec![HOSTNAME]),
     };
-    Deployment {
-        name: format!("d{at:03}"),
-        replicas: RUNNING,
-        cpu_milli,
-        memory,
-        spread,
-        apart,
-    }
+    Deployment { name: format!("d{at:03}"), replicas: RUNNING, cpu_milli, memory, spread, apart }
 }
 
 fn name(place: usize) -> NodeName {

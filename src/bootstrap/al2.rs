@@ -22,10 +22,7 @@ fn bootstrap_script(node: &NodeConfig<'_>) -> String {
     let mut lines = vec![format!("/etc/eks/bootstrap.sh {}", quote_shell(&home.name))];
     // If one of them is missing, the script requests both from EKS.
     if !home.endpoint.is_empty() && !home.ca.is_empty() {
-        lines.push(format!(
-            "--apiserver-endpoint {}",
-            quote_shell(&home.endpoint)
-        ));
+        lines.push(format!("--apiserver-endpoint {}", quote_shell(&home.endpoint)));
         lines.push(format!("--b64-cluster-ca {}", quote_shell(&home.ca)));
     }
     if home.ipv6 {
@@ -35,10 +32,7 @@ fn bootstrap_script(node: &NodeConfig<'_>) -> String {
         lines.push(format!("--dns-cluster-ip '{dns}'"));
     }
     lines.push("--use-max-pods false".to_owned());
-    lines.push(format!(
-        "--kubelet-extra-args {}",
-        quote_shell(&node.kubelet_extra_args())
-    ));
+    lines.push(format!("--kubelet-extra-args {}", quote_shell(&node.kubelet_extra_args())));
     if node.class.raid0 {
         lines.push("--local-disks raid0".to_owned());
     }

@@ -19,24 +19,13 @@ const DIRS: [&str; 3] = ["/var/lib/containerd", "/var/lib/kubelet", "/var/log/po
 /// Merges the generated settings into the user's settings. Generated settings take precedence.
 pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     node.kubelet.without_extra(FORMAT)?;
-    if node
-        .kubelet
-        .pods_per_core
-        .is_some_and(|pods_per_core| pods_per_core > 0)
-    {
-        return Err(BootstrapError::Setting {
-            setting: "podsPerCore".to_owned(),
-            format: FORMAT,
-        });
+    if node.kubelet.pods_per_core.is_some_and(|pods_per_core| pods_per_core > 0) {
+        return Err(BootstrapError::Setting { setting: "podsPerCore".to_owned(), format: FORMAT });
     }
-    let mut all: Table = node
-        .class
-        .user_data
-        .parse()
-        .map_err(|error: toml::de::Error| {
-            // Only the message: the source excerpt may contain a secret.
-            user_data_error(format!("it is not TOML: {}", error.message()))
-        })?;
+    let mut all: Table = node.class.user_data.parse().map_err(|error: toml::de::Error| {
+        // Only the message: the source excerpt may contain a secret.
+        user_data_error(format!("it is not TOML: {}", error.message()))
+    })?;
     let settings = table_entry(&mut all, "settings")?;
     let kubernetes = table_entry(settings, "kubernetes")?;
     set_cluster(kubernetes, node)?;
@@ -54,10 +43,7 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
 }
 
 fn user_data_error(reason: String) -> BootstrapError {
-    BootstrapError::UserData {
-        format: FORMAT,
-        reason,
-    }
+    BootstrapError::UserData { format: FORMAT, reason }
 }
 
 /// Returns the table with this name and creates it if missing.
@@ -76,22 +62,13 @@ fn set_cluster(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), Boot
         ("cluster-certificate", ca.into()),
         ("max-pods", node.kubelet.max_pods.into()),
     ];
-    let dns: Vec<String> = node
-        .kubelet
-        .cluster_dns
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let dns: Vec<String> = node.kubelet.cluster_dns.iter().map(ToString::to_string).collect();
     match dns.as_slice() {
         [] => {}
         [address] => settings.push(("cluster-dns-ip", address.as_str().into())),
         _ => settings.push(("cluster-dns-ip", dns.into())),
     }
-    kubernetes.extend(
-        settings
-            .into_iter()
-            .map(|(key, value)| (key.to_owned(), value)),
-    );
+    kubernetes.extend(settings.into_iter().map(|(key, value)| (key.to_owned(), value)));
     Ok(())
 }
 
@@ -119,10 +96,7 @@ fn set_taints(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), Boots
             )));
         }
     }
-    let taints = pool_taints
-        .into_iter()
-        .map(|(key, values)| (key, values.into()))
-        .collect();
+    let taints = pool_taints.into_iter().map(|(key, values)| (key, values.into())).collect();
     kubernetes.insert("node-taints".to_owned(), Value::Table(taints));
     Ok(())
 }
@@ -134,15 +108,10 @@ fn set_kubelet(kubernetes: &mut Table, node: &NodeConfig<'_>) {
         ("kube-reserved", &config.kube_reserved),
         ("eviction-hard", &config.eviction_hard),
         ("eviction-soft", &config.eviction_soft),
-        (
-            "eviction-soft-grace-period",
-            &config.eviction_soft_grace_period,
-        ),
+        ("eviction-soft-grace-period", &config.eviction_soft_grace_period),
     ];
     for (name, map) in maps.into_iter().filter(|(_, map)| !map.is_empty()) {
-        let entries = map
-            .iter()
-            .map(|(key, value)| (key.clone(), Value::from(value.as_str())));
+        let entries = map.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str())));
         kubernetes.insert(name.to_owned(), Value::Table(entries.collect()));
     }
     let grace = config.eviction_max_pod_grace_period.map(i64::from);
@@ -150,20 +119,13 @@ fn set_kubelet(kubernetes: &mut Table, node: &NodeConfig<'_>) {
         ("eviction-max-pod-grace-period", grace.map(Value::from)),
         (
             "image-gc-high-threshold-percent",
-            config
-                .image_gc_high
-                .map(|percent| percent.to_string().into()),
+            config.image_gc_high.map(|percent| percent.to_string().into()),
         ),
         (
             "image-gc-low-threshold-percent",
-            config
-                .image_gc_low
-                .map(|percent| percent.to_string().into()),
+            config.image_gc_low.map(|percent| percent.to_string().into()),
         ),
-        (
-            "cpu-cfs-quota-enforced",
-            config.cpu_cfs_quota.map(Value::from),
-        ),
+        ("cpu-cfs-quota-enforced", config.cpu_cfs_quota.map(Value::from)),
     ];
     for (name, value) in values {
         if let Some(value) = value {
@@ -181,10 +143,7 @@ fn mount_command(node: &NodeConfig<'_>) -> Value {
         bind.extend(DIRS);
     }
     let mut container = Table::new();
-    container.insert(
-        "commands".to_owned(),
-        Value::Array(vec![init.into(), bind.into()]),
-    );
+    container.insert("commands".to_owned(), Value::Array(vec![init.into(), bind.into()]));
     container.insert("essential".to_owned(), true.into());
     container.insert("mode".to_owned(), "always".into());
     Value::Table(container)
@@ -201,9 +160,7 @@ fn binds_by_itself(node: &NodeConfig<'_>) -> bool {
         ImageTerm::Search { name, .. } => name.as_deref().and_then(image_version),
         _ => None,
     });
-    variant
-        .or(terms)
-        .is_some_and(|version| version >= BINDS_BY_ITSELF)
+    variant.or(terms).is_some_and(|version| version >= BINDS_BY_ITSELF)
 }
 
 /// Returns the version in a name such as `bottlerocket-aws-k8s-1.33-x86_64-v1.46.0-431fe75a`.

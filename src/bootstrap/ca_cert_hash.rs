@@ -18,21 +18,13 @@ const VERSION: u8 = 0xa0;
 /// Returns `sha256:…` of each certificate in base64-encoded PEM.
 pub(super) fn certificate_hashes(ca: &str) -> Result<Vec<String>, BootstrapError> {
     let fault = BootstrapError::Authority;
-    let pem = STANDARD
-        .decode(ca.trim())
-        .map_err(|_| fault("it is not base64"))?;
+    let pem = STANDARD.decode(ca.trim()).map_err(|_| fault("it is not base64"))?;
     let pem = String::from_utf8(pem).map_err(|_| fault("it is not PEM"))?;
     let mut all = Vec::new();
-    for block in pem
-        .split("-----BEGIN CERTIFICATE-----")
-        .skip(1)
-        .take(CERTIFICATES_MAX)
-    {
+    for block in pem.split("-----BEGIN CERTIFICATE-----").skip(1).take(CERTIFICATES_MAX) {
         let body = block.split("-----END").next().unwrap_or_default();
         let body: String = body.split_ascii_whitespace().collect();
-        let der = STANDARD
-            .decode(body)
-            .map_err(|_| fault("a certificate is not base64"))?;
+        let der = STANDARD.decode(body).map_err(|_| fault("a certificate is not base64"))?;
         let key = public_key(&der).ok_or(fault("a certificate is malformed"))?;
         let digest = Sha256::digest(key);
         let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -74,18 +66,12 @@ fn der_element(bytes: &[u8], tag: u8) -> Option<Element<'_>> {
         0x81..=0x84 => {
             let count = usize::from(first & 0x7f);
             let bytes = after.get(..count)?;
-            let length = bytes
-                .iter()
-                .fold(0_usize, |sum, byte| sum << 8 | usize::from(*byte));
+            let length = bytes.iter().fold(0_usize, |sum, byte| sum << 8 | usize::from(*byte));
             (length, count)
         }
         _ => return None,
     };
     let content = after.get(head..head.checked_add(length)?)?;
     let end = 2 + head + length;
-    (first_tag == tag).then_some(Element {
-        whole: &bytes[..end],
-        content,
-        rest: &bytes[end..],
-    })
+    (first_tag == tag).then_some(Element { whole: &bytes[..end], content, rest: &bytes[end..] })
 }

@@ -81,10 +81,7 @@ impl Distribution {
                 format!("https://{host}:{}", self.port)
             }
         };
-        let labels = node
-            .labels
-            .iter()
-            .map(|(key, value)| format!("{key}={value}"));
+        let labels = node.labels.iter().map(|(key, value)| format!("{key}={value}"));
         let mut arguments = vec![format!("provider-id={PROVIDER_ID}")];
         let dns = &node.class.kubelet.cluster_dns;
         if !dns.is_empty() {

@@ -36,26 +36,16 @@ fn join_configuration(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let taints: Vec<Value> = taints.collect();
     let mut arguments = vec![("node-labels", node.label_text())];
     arguments.push(("provider-id", PROVIDER_ID.to_owned()));
-    let dns: Vec<String> = node
-        .class
-        .kubelet
-        .cluster_dns
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let dns: Vec<String> = node.class.kubelet.cluster_dns.iter().map(ToString::to_string).collect();
     if !dns.is_empty() {
         arguments.push(("cluster-dns", dns.join(",")));
     }
     arguments.extend(node.kubelet.flags());
     let (version, arguments) = if minor_version(&node.home.version) >= LISTS_SINCE {
-        let each = arguments
-            .iter()
-            .map(|(name, value)| json!({"name": name, "value": value}));
+        let each = arguments.iter().map(|(name, value)| json!({"name": name, "value": value}));
         ("v1beta4", each.collect::<Value>())
     } else {
-        let each = arguments
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), json!(value)));
+        let each = arguments.into_iter().map(|(name, value)| (name.to_owned(), json!(value)));
         ("v1beta3", Value::Object(each.collect()))
     };
     let document = json!({
@@ -81,7 +71,5 @@ fn join_configuration(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
 /// Returns the minor version. The default is the newest version, if it cannot be read.
 fn minor_version(version: &str) -> u32 {
     let minor = version.split('.').nth(1);
-    minor
-        .and_then(|minor| minor.parse().ok())
-        .unwrap_or(u32::MAX)
+    minor.and_then(|minor| minor.parse().ok()).unwrap_or(u32::MAX)
 }

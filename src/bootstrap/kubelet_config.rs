@@ -105,12 +105,8 @@ impl KubeletConfig {
 
     /// Returns the settings if every string is valid in a flag.
     fn check_strings(self) -> Result<Self, BootstrapError> {
-        let maps = [
-            &self.system_reserved,
-            &self.kube_reserved,
-            &self.eviction_hard,
-            &self.eviction_soft,
-        ];
+        let maps =
+            [&self.system_reserved, &self.kube_reserved, &self.eviction_hard, &self.eviction_soft];
         for (key, value) in maps.iter().copied().flatten() {
             checked_word("kubelet setting", key, "-./")?;
             checked_word("kubelet setting", value, "-.+%")?;
@@ -121,10 +117,7 @@ impl KubeletConfig {
     /// Returns an error if there are settings that only a configuration file supports.
     pub(super) fn without_extra(&self, format: &'static str) -> Result<(), BootstrapError> {
         match self.extra.keys().next() {
-            Some(setting) => Err(BootstrapError::Setting {
-                setting: setting.clone(),
-                format,
-            }),
+            Some(setting) => Err(BootstrapError::Setting { setting: setting.clone(), format }),
             None => Ok(()),
         }
     }
@@ -138,14 +131,8 @@ impl KubeletConfig {
             ("kube-reserved", join_pairs(&self.kube_reserved, "=")),
             ("eviction-hard", join_pairs(&self.eviction_hard, "<")),
             ("eviction-soft", join_pairs(&self.eviction_soft, "<")),
-            (
-                "eviction-soft-grace-period",
-                join_pairs(&self.eviction_soft_grace_period, "="),
-            ),
-            (
-                "eviction-max-pod-grace-period",
-                or_empty(self.eviction_max_pod_grace_period),
-            ),
+            ("eviction-soft-grace-period", join_pairs(&self.eviction_soft_grace_period, "=")),
+            ("eviction-max-pod-grace-period", or_empty(self.eviction_max_pod_grace_period)),
             ("image-gc-high-threshold", or_empty(self.image_gc_high)),
             ("image-gc-low-threshold", or_empty(self.image_gc_low)),
             ("cpu-cfs-quota", or_empty(self.cpu_cfs_quota)),
@@ -180,9 +167,7 @@ impl KubeletConfig {
 }
 
 fn reserved_texts(all: &BTreeMap<String, Reserved>) -> BTreeMap<String, String> {
-    all.iter()
-        .map(|(resource, amount)| (resource.clone(), amount.text.clone()))
-        .collect()
+    all.iter().map(|(resource, amount)| (resource.clone(), amount.text.clone())).collect()
 }
 
 /// The thresholds as texts, by the names of their signals.
@@ -223,9 +208,5 @@ fn go_duration(period: SignedDuration) -> String {
         .filter(|(amount, _)| *amount > 0)
         .map(|(amount, unit)| format!("{amount}{unit}"))
         .collect();
-    if text.is_empty() {
-        "0s".to_owned()
-    } else {
-        text
-    }
+    if text.is_empty() { "0s".to_owned() } else { text }
 }

@@ -23,10 +23,7 @@ pub(super) struct MimePart {
 impl MimePart {
     /// Creates a part with this content type.
     pub(super) fn new(content_type: &str, body: impl Into<String>) -> Self {
-        Self {
-            headers: format!("Content-Type: {content_type}"),
-            body: body.into(),
-        }
+        Self { headers: format!("Content-Type: {content_type}"), body: body.into() }
     }
 }
 
@@ -57,9 +54,7 @@ pub(super) fn write_archive(parts: &[MimePart]) -> String {
 
 /// Returns true if the text is an archive: one of the two archive headers is first.
 pub(super) fn is_archive(text: &str) -> bool {
-    ["MIME-Version:", "Content-Type:"]
-        .iter()
-        .any(|header| has_header(text, header))
+    ["MIME-Version:", "Content-Type:"].iter().any(|header| has_header(text, header))
 }
 
 fn has_header(text: &str, header: &str) -> bool {
@@ -81,10 +76,8 @@ pub(super) fn user_parts(
 ) -> Result<Vec<MimePart>, BootstrapError> {
     let text = text.replace("\r\n", "\n");
     if is_archive(&text) {
-        return read_archive(text.trim_start()).map_err(|reason| BootstrapError::UserData {
-            format,
-            reason: reason.to_owned(),
-        });
+        return read_archive(text.trim_start())
+            .map_err(|reason| BootstrapError::UserData { format, reason: reason.to_owned() });
     }
     if text.starts_with("#!") {
         return Ok(vec![MimePart::new(SHELL, text)]);
@@ -143,10 +136,7 @@ fn read_archive(text: &str) -> Result<Vec<MimePart>, &'static str> {
                 "" => "Content-Type: text/plain",
                 headers => headers,
             };
-            Ok(MimePart {
-                headers: headers.to_owned(),
-                body: body.to_owned(),
-            })
+            Ok(MimePart { headers: headers.to_owned(), body: body.to_owned() })
         })
         .collect()
 }

@@ -125,9 +125,7 @@ impl<'a> NodeConfig<'a> {
     pub(super) fn bootstrap_secret(&self) -> Result<&'a str, BootstrapError> {
         let secret = self.seed.secret.map(str::trim);
         let bootstrap = self.class.bootstrap.as_str();
-        secret
-            .filter(|secret| !secret.is_empty())
-            .ok_or(BootstrapError::SecretMissing(bootstrap))
+        secret.filter(|secret| !secret.is_empty()).ok_or(BootstrapError::SecretMissing(bootstrap))
     }
 }
 

@@ -15,14 +15,11 @@ const NODE_CONFIG: &str = "application/node.eks.aws";
 /// Renders the user's parts, then the generated part. nodeadm merges documents in order, so the
 /// generated part takes precedence.
 pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
-    let mut parts = mime::user_parts(
-        &node.class.user_data,
-        FORMAT,
-        |text| match yaml::parse_mapping(text) {
+    let mut parts =
+        mime::user_parts(&node.class.user_data, FORMAT, |text| match yaml::parse_mapping(text) {
             Some(_) => NODE_CONFIG,
             None => SHELL,
-        },
-    )?;
+        })?;
     parts.push(MimePart::new(NODE_CONFIG, node_config_document(node)?));
     Ok(mime::write_archive(&parts))
 }

@@ -29,16 +29,10 @@ pub(super) fn checked_word<'a>(
     text: &'a str,
     marks: &str,
 ) -> Result<&'a str, BootstrapError> {
-    if text
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || marks.contains(c))
-    {
+    if text.chars().all(|c| c.is_ascii_alphanumeric() || marks.contains(c)) {
         return Ok(text);
     }
-    Err(BootstrapError::Malformed {
-        what,
-        text: text.chars().take(TEXT_MAX).collect(),
-    })
+    Err(BootstrapError::Malformed { what, text: text.chars().take(TEXT_MAX).collect() })
 }
 
 /// Maximum number of characters of a value in an error.

@@ -16,10 +16,7 @@ const WHAT: &str = "machine configuration";
 const RESERVED_BY_TALOS: [&str; 3] = ["cpu", "ephemeral-storage", "memory"];
 
 fn template_error(reason: impl Into<String>) -> BootstrapError {
-    BootstrapError::Template {
-        what: WHAT,
-        reason: reason.into(),
-    }
+    BootstrapError::Template { what: WHAT, reason: reason.into() }
 }
 
 /// Renders the machine configuration of this node.
@@ -136,9 +133,7 @@ fn nested_mapping(
     match parent.get(name) {
         None | Some(Value::Null) => Ok(Map::new()),
         Some(Value::Object(items)) => Ok(items.clone()),
-        Some(_) => Err(template_error(format!(
-            "`{name}` of the kubelet is not a mapping"
-        ))),
+        Some(_) => Err(template_error(format!("`{name}` of the kubelet is not a mapping"))),
     }
 }
 
@@ -154,13 +149,10 @@ fn splice_kubelet(text: &str, kubelet: &Map<String, Value>) -> Option<String> {
         let rest = line.trim_start().strip_prefix("machine:");
         indent(line) == 0 && rest.is_some_and(|rest| !is_content(rest))
     })?;
-    let inside = lines[machine + 1..]
-        .iter()
-        .take_while(|line| !is_content(line) || indent(line) > 0);
+    let inside =
+        lines[machine + 1..].iter().take_while(|line| !is_content(line) || indent(line) > 0);
     let end = machine + 1 + inside.count();
-    let first = lines[machine + 1..end]
-        .iter()
-        .find(|line| is_content(line))?;
+    let first = lines[machine + 1..end].iter().find(|line| is_content(line))?;
     let depth = indent(first);
     let kubelet_line = (machine + 1..end).find(|index| {
         let line = lines[*index];
@@ -177,10 +169,7 @@ fn splice_kubelet(text: &str, kubelet: &Map<String, Value>) -> Option<String> {
         }
         None => (machine + 1, machine + 1),
     };
-    let mut out: Vec<String> = lines[..start]
-        .iter()
-        .map(|line| (*line).to_owned())
-        .collect();
+    let mut out: Vec<String> = lines[..start].iter().map(|line| (*line).to_owned()).collect();
     out.push(format!("{}kubelet:", " ".repeat(depth)));
     let block = yaml::block_mapping(kubelet, depth + 2);
     out.extend(block.lines().map(str::to_owned));

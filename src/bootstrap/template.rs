@@ -53,10 +53,7 @@ const PLAIN: &str = "-_.:/=+@,%[]";
 const BRACES_MAX: usize = 64;
 
 fn template_error(reason: String) -> BootstrapError {
-    BootstrapError::Template {
-        what: "template of user data",
-        reason,
-    }
+    BootstrapError::Template { what: "template of user data", reason }
 }
 
 /// Renders the template. Braces with anything other than a bare name are kept, because cloud-init
@@ -90,10 +87,7 @@ pub(super) fn render(template: &str, node: &NodeConfig<'_>) -> Result<String, Bo
 /// Returns the name, the filter, and the rest of the text after the braces. `None` if the braces
 /// contain anything else.
 fn parse_placeholder(after: &str) -> Option<(&str, Option<&str>, &str)> {
-    let end = after
-        .bytes()
-        .take(BRACES_MAX)
-        .position(|byte| byte == b'}')?;
+    let end = after.bytes().take(BRACES_MAX).position(|byte| byte == b'}')?;
     let (inner, left) = (&after[..end], after[end..].strip_prefix("}}")?);
     let (name, filter) = match inner.split_once('|') {
         Some((name, filter)) => (name.trim(), Some(filter.trim())),
@@ -119,9 +113,7 @@ fn filtered_value(
         ))),
         None => {
             if OUTSIDE.contains(&name)
-                && !value
-                    .chars()
-                    .all(|c| c.is_ascii_alphanumeric() || PLAIN.contains(c))
+                && !value.chars().all(|c| c.is_ascii_alphanumeric() || PLAIN.contains(c))
             {
                 return Err(template_error(format!(
                     "what {name} stands for has marks that a shell may take for more than text: \
@@ -143,8 +135,7 @@ fn placeholder_value(name: &str, node: &NodeConfig<'_>) -> Result<String, Bootst
         "cluster_dns" => {
             let dns = kubelet.cluster_dns.first();
             let missing = "the address of the cluster's DNS is not known";
-            dns.ok_or_else(|| template_error(missing.to_owned()))?
-                .to_string()
+            dns.ok_or_else(|| template_error(missing.to_owned()))?.to_string()
         }
         "cluster_name" => home.name.clone(),
         "endpoint" => home.endpoint.clone(),
@@ -171,9 +162,7 @@ fn placeholder_value(name: &str, node: &NodeConfig<'_>) -> Result<String, Bootst
         "version" => home.version.clone(),
         other => {
             let names = NAMES.map(yaml::write_scalar).join(", ");
-            return Err(template_error(format!(
-                "nothing is named {other:?}: there are {names}"
-            )));
+            return Err(template_error(format!("nothing is named {other:?}: there are {names}")));
         }
     })
 }

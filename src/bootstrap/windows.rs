@@ -11,19 +11,14 @@ const OPEN: &str = "<powershell>";
 const CLOSE: &str = "</powershell>";
 
 fn user_data_error(reason: &str) -> BootstrapError {
-    BootstrapError::UserData {
-        format: FORMAT,
-        reason: reason.to_owned(),
-    }
+    BootstrapError::UserData { format: FORMAT, reason: reason.to_owned() }
 }
 
 /// Renders one block: the user's script, then the call.
 pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     node.kubelet.without_extra(FORMAT)?;
     let user_data = node.class.user_data.trim();
-    let inner = user_data
-        .strip_prefix(OPEN)
-        .map(|block| block.strip_suffix(CLOSE));
+    let inner = user_data.strip_prefix(OPEN).map(|block| block.strip_suffix(CLOSE));
     let commands = match inner {
         Some(inner) => {
             inner.ok_or_else(|| user_data_error("something follows its <powershell> block"))?

@@ -38,18 +38,12 @@ const EVICTION_DISK: u32 = 1_000;
 const ALL: u32 = 10_000;
 /// Default reservations of Talos on a worker. Source: Talos, `pkg/machinery/constants`,
 /// `KubeletSystemReserved…`.
-const TALOS: [(&str, i64); 3] = [
-    ("cpu", 50),
-    ("memory", 384 * MIB),
-    ("ephemeral-storage", 256 * MIB),
-];
+const TALOS: [(&str, i64); 3] =
+    [("cpu", 50), ("memory", 384 * MIB), ("ephemeral-storage", 256 * MIB)];
 
 /// The default node class for resources: Amazon Linux 2023 with default settings.
 pub fn default_node_class() -> NodeClass {
-    NodeClass {
-        family: AmiFamily::Al2023,
-        ..NodeClass::default()
-    }
+    NodeClass { family: AmiFamily::Al2023, ..NodeClass::default() }
 }
 
 /// Capacity that the kubelet reports. `observed_memory` is the memory that nodes of this type and
@@ -66,11 +60,9 @@ pub fn capacity(
         pods: max_pods_per_node(shape, class),
         ..Resources::default()
     };
-    for (name, manufacturer) in [
-        ("nvidia.com/gpu", "NVIDIA"),
-        ("amd.com/gpu", "AMD"),
-        ("habana.ai/gaudi", "Habana"),
-    ] {
+    for (name, manufacturer) in
+        [("nvidia.com/gpu", "NVIDIA"), ("amd.com/gpu", "AMD"), ("habana.ai/gaudi", "Habana")]
+    {
         let count = shape
             .gpus
             .iter()
@@ -80,16 +72,9 @@ pub fn capacity(
     }
     let devices = shape.neurons.iter().map(|neuron| i64::from(neuron.devices));
     add_extended(&mut all, "aws.amazon.com/neuron", devices.sum());
-    let cores = shape
-        .neurons
-        .first()
-        .map_or(0, |neuron| neuron.cores.into());
+    let cores = shape.neurons.first().map_or(0, |neuron| neuron.cores.into());
     add_extended(&mut all, "aws.amazon.com/neuroncore", cores);
-    add_extended(
-        &mut all,
-        "vpc.amazonaws.com/efa",
-        efa_adapters(shape, class),
-    );
+    add_extended(&mut all, "vpc.amazonaws.com/efa", efa_adapters(shape, class));
     let branches = shape.branch_enis.into();
     add_extended(&mut all, "vpc.amazonaws.com/pod-eni", branches);
     if class.family.windows_build().is_some() {
@@ -193,9 +178,7 @@ fn joins_other_cluster(class: &NodeClass) -> bool {
 }
 
 fn reserved_amounts(reserved: &BTreeMap<String, Reserved>) -> impl Iterator<Item = (String, i64)> {
-    reserved
-        .iter()
-        .map(|(name, reserved)| (name.clone(), reserved.amount.max(0)))
+    reserved.iter().map(|(name, reserved)| (name.clone(), reserved.amount.max(0)))
 }
 
 /// Memory left after firmware, hypervisor and kernel.

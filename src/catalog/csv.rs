@@ -15,15 +15,8 @@ use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{Arch, Price};
 
 /// Required columns. `enis` may replace `card_enis`.
-const REQUIRED: [&str; 7] = [
-    "type",
-    "arch",
-    "vcpu",
-    "memory_mib",
-    "ips_per_eni",
-    "on_demand_usd_per_h",
-    "zones",
-];
+const REQUIRED: [&str; 7] =
+    ["type", "arch", "vcpu", "memory_mib", "ips_per_eni", "on_demand_usd_per_h", "zones"];
 /// Optional columns. Values of a missing column are unknown.
 const OPTIONAL: [&str; 23] = [
     "cpu_manufacturer",
@@ -51,12 +44,8 @@ const OPTIONAL: [&str; 23] = [
     "bare_metal",
 ];
 /// Redundant columns of the wide format.
-const UNUSED: [&str; 4] = [
-    "current_generation",
-    "trunking",
-    "accelerator_manufacturer",
-    "accelerator_count",
-];
+const UNUSED: [&str; 4] =
+    ["current_generation", "trunking", "accelerator_manufacturer", "accelerator_count"];
 
 const WHOLE: &str = "a whole number";
 const POSITIVE: &str = "a whole number of 1 or more";
@@ -88,9 +77,7 @@ pub fn parse_region(text: &str, name: &str, source: PriceSource) -> Result<Regio
             region.list.insert(type_name.clone(), price);
         }
         let zones = read_zones(&row, name)?;
-        region
-            .sold
-            .insert(type_name.clone(), zones.into_iter().collect());
+        region.sold.insert(type_name.clone(), zones.into_iter().collect());
         region.shapes.insert(type_name, Arc::new(shape));
     }
     if region.shapes.is_empty() {
@@ -102,10 +89,7 @@ pub fn parse_region(text: &str, name: &str, source: PriceSource) -> Result<Regio
 impl Region {
     /// Returns the shipped region. Every call parses it again, so keep the result.
     pub fn shipped() -> Self {
-        let source = PriceSource::Shipped {
-            month: SHIPPED_MONTH,
-            region: SHIPPED_REGION,
-        };
+        let source = PriceSource::Shipped { month: SHIPPED_MONTH, region: SHIPPED_REGION };
         let read = parse_region(SHIPPED, SHIPPED_REGION, source);
         read.expect("the shipped table was read by a test")
     }
@@ -114,10 +98,7 @@ impl Region {
     /// price list is available.
     pub fn unknown(name: &str) -> Self {
         let shipped = Self::shipped();
-        Self {
-            list: shipped.list,
-            ..Self::new(name, shipped.source)
-        }
+        Self { list: shipped.list, ..Self::new(name, shipped.source) }
     }
 }
 
@@ -140,11 +121,7 @@ fn read_header(line: usize, text: &str) -> Result<Header<'_>, CatalogError> {
     let mut places = BTreeMap::new();
     for (place, name) in text.split(',').enumerate() {
         let column = name.trim();
-        let known = REQUIRED
-            .iter()
-            .chain(&OPTIONAL)
-            .chain(&UNUSED)
-            .any(|known| *known == column);
+        let known = REQUIRED.iter().chain(&OPTIONAL).chain(&UNUSED).any(|known| *known == column);
         if !known {
             let column = column.to_owned();
             return Err(CatalogError::UnknownColumn { line, column });
@@ -177,17 +154,9 @@ impl<'a> CsvRow<'a> {
     fn new(header: &'a Header<'a>, line: usize, text: &'a str) -> Result<Self, CatalogError> {
         let fields: Vec<&str> = text.split(',').map(str::trim).collect();
         if fields.len() != header.width {
-            return Err(CatalogError::Width {
-                line,
-                expected: header.width,
-                found: fields.len(),
-            });
+            return Err(CatalogError::Width { line, expected: header.width, found: fields.len() });
         }
-        Ok(Self {
-            header,
-            line,
-            fields,
-        })
+        Ok(Self { header, line, fields })
     }
 
     /// Returns the value of a column. Empty if the table does not have the column.
@@ -214,10 +183,7 @@ impl<'a> CsvRow<'a> {
     fn optional_number(&self, column: &'static str) -> Result<Option<u32>, CatalogError> {
         match self.field_text(column) {
             "" => Ok(None),
-            text => text
-                .parse()
-                .map(Some)
-                .map_err(|_| self.value_error(column, WHOLE)),
+            text => text.parse().map(Some).map_err(|_| self.value_error(column, WHOLE)),
         }
     }
 
@@ -244,16 +210,12 @@ fn read_shape(row: &CsvRow<'_>) -> Result<InstanceTypeSpec, CatalogError> {
         _ => return Err(row.value_error("arch", "amd64, x86_64, i386/x86_64 or arm64")),
     };
     let has_hypervisor = row.header.places.contains_key("hypervisor");
-    let name = row
-        .optional_text("type")
-        .ok_or_else(|| row.value_error("type", "a name"))?;
+    let name = row.optional_text("type").ok_or_else(|| row.value_error("type", "a name"))?;
 
     let by_default = row.optional_flag("ebs_by_default")?.unwrap_or(true);
     Ok(InstanceTypeSpec {
         spot: row.optional_flag("spot")?.unwrap_or(false),
-        bare_metal: row
-            .optional_flag("bare_metal")?
-            .unwrap_or_else(|| name.contains(".metal")),
+        bare_metal: row.optional_flag("bare_metal")?.unwrap_or_else(|| name.contains(".metal")),
         cpu_manufacturer: row.optional_text("cpu_manufacturer"),
         clock_mhz: row.optional_number("clock_mhz")?,
         hypervisor: has_hypervisor.then(|| row.field_text("hypervisor").to_owned()),

@@ -24,10 +24,7 @@ impl DiscoveredMemory {
         if bytes <= 0 {
             return false;
         }
-        let known = self
-            .by_type
-            .get_mut(type_name)
-            .and_then(|by_image| by_image.get_mut(image));
+        let known = self.by_type.get_mut(type_name).and_then(|by_image| by_image.get_mut(image));
         match known {
             Some(known) if *known <= bytes => return false,
             Some(known) => *known = bytes,

@@ -29,10 +29,9 @@ pub fn select_images(found: Vec<Image>) -> Vec<Image> {
     }
     let mut chosen: BTreeMap<&str, Image> = BTreeMap::new();
     for ((_, variant), image) in best {
-        let selected = chosen.entry(&image.id).or_insert_with(|| Image {
-            variants: Vec::new(),
-            ..image.clone()
-        });
+        let selected = chosen
+            .entry(&image.id)
+            .or_insert_with(|| Image { variants: Vec::new(), ..image.clone() });
         selected.variants.extend(variant);
     }
     let mut chosen: Vec<Image> = chosen.into_values().collect();
@@ -48,9 +47,7 @@ fn image_rank(image: &Image) -> impl Ord {
 
 /// Returns the image for an instance type: the first that is compatible (spec §10, 8).
 pub fn image_for<'a>(images: &'a [Image], shape: &InstanceTypeSpec) -> Option<&'a Image> {
-    images
-        .iter()
-        .find(|image| is_image_compatible(image, shape))
+    images.iter().find(|image| is_image_compatible(image, shape))
 }
 
 /// Returns true if an image is compatible with a type. Karpenter decides this by labels. A type

@@ -79,25 +79,14 @@ pub fn parse_kwok_json(text: &str) -> Result<Catalog, CatalogError> {
 }
 
 fn type_error(raw: &RawType, place: &str, text: impl Into<String>) -> CatalogError {
-    CatalogError::Type {
-        name: raw.name.clone(),
-        place: place.to_owned(),
-        text: text.into(),
-    }
+    CatalogError::Type { name: raw.name.clone(), place: place.to_owned(), text: text.into() }
 }
 
 fn read_type(raw: &RawType) -> Result<InstanceType, CatalogError> {
     if raw.name.is_empty() {
-        return Err(type_error(
-            raw,
-            "name",
-            "is empty; give every type a name of its own",
-        ));
+        return Err(type_error(raw, "name", "is empty; give every type a name of its own"));
     }
-    let mut capacity = Resources {
-        pods: DEFAULT_PODS,
-        ..Resources::default()
-    };
+    let mut capacity = Resources { pods: DEFAULT_PODS, ..Resources::default() };
     for (name, quantity) in &raw.resources {
         let place = format!("resources.{name}");
         let text = quantity_text(quantity)
@@ -118,17 +107,10 @@ fn read_type(raw: &RawType) -> Result<InstanceType, CatalogError> {
     allocatable.subtract(&RESERVED);
     let mut offerings = Vec::with_capacity(raw.offerings.len());
     for (place, offering) in raw.offerings.iter().enumerate() {
-        offerings.push(read_offering(
-            raw,
-            &format!("offerings[{place}]"),
-            offering,
-        )?);
+        offerings.push(read_offering(raw, &format!("offerings[{place}]"), offering)?);
     }
     instance_type::sort_offerings(&mut offerings);
-    let keys: BTreeSet<_> = offerings
-        .iter()
-        .map(|it| it.key(&TypeName::default()))
-        .collect();
+    let keys: BTreeSet<_> = offerings.iter().map(|it| it.key(&TypeName::default())).collect();
     if keys.len() < offerings.len() {
         let text = "name one zone, capacity type and reservation twice; keep one of them";
         return Err(type_error(raw, "offerings", text));
@@ -158,10 +140,8 @@ fn single_value<'a>(
     offering: &'a RawOffering,
     key: &str,
 ) -> Result<&'a str, CatalogError> {
-    let mut named = offering
-        .requirements
-        .iter()
-        .filter(|it| labels::normalized_key(&it.key) == key);
+    let mut named =
+        offering.requirements.iter().filter(|it| labels::normalized_key(&it.key) == key);
     match (named.next(), named.next()) {
         (Some(it), None) if it.operator == "In" && it.values.len() == 1 => {
             Ok(it.values[0].as_str())
@@ -181,21 +161,14 @@ fn read_offering(
     let spelling = single_value(raw, place, offering, labels::CAPACITY_TYPE)?;
     let capacity_type = CapacityType::parse(spelling).ok_or_else(|| {
         let names = CapacityType::NAMES.join(", ");
-        type_error(
-            raw,
-            place,
-            format!("has capacity type {spelling:?}; known are {names}"),
-        )
+        type_error(raw, place, format!("has capacity type {spelling:?}; known are {names}"))
     })?;
     let price = Price::new(offering.price)
         .ok_or_else(|| type_error(raw, place, format!("has the price {}", offering.price)))?;
     let reservation = match capacity_type {
         CapacityType::Reserved => {
             let id = single_value(raw, place, offering, labels::RESERVATION_ID)?;
-            Some(Box::new(Reservation::new(
-                id,
-                offering.reservation_capacity,
-            )))
+            Some(Box::new(Reservation::new(id, offering.reservation_capacity)))
         }
         CapacityType::Spot | CapacityType::OnDemand => None,
     };
@@ -235,10 +208,7 @@ fn type_requirements(raw: &RawType, offerings: &[Offering]) -> Requirements {
 fn family_of_name(name: &str) -> &str {
     match name.split_once(['.', '-']) {
         Some((family, _)) => family,
-        None => name
-            .char_indices()
-            .nth(1)
-            .map_or(name, |(end, _)| &name[..end]),
+        None => name.char_indices().nth(1).map_or(name, |(end, _)| &name[..end]),
     }
 }
 
@@ -246,15 +216,10 @@ fn family_of_name(name: &str) -> &str {
 /// number of cores.
 fn size_of_name(name: &str) -> Option<&str> {
     let (family, size) = name.split_once('.')?;
-    let plain = family
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let plain = family.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let known = match size.strip_suffix("xlarge") {
         Some(times) => times.chars().all(|c| c.is_ascii_digit()),
-        None => matches!(
-            size,
-            "nano" | "micro" | "small" | "medium" | "large" | "metal"
-        ),
+        None => matches!(size, "nano" | "micro" | "small" | "medium" | "large" | "metal"),
     };
     (plain && !family.is_empty() && known).then_some(size)
 }

@@ -71,9 +71,7 @@ pub struct NodeClassSupply {
 impl NodeClassSupply {
     /// The supply of a class that the provider has not resolved yet.
     pub fn unresolved() -> Self {
-        Self {
-            supply: Err(NotReady::Unresolved),
-        }
+        Self { supply: Err(NotReady::Unresolved) }
     }
 
     /// Returns true if the provider has not resolved the class yet.
@@ -159,10 +157,7 @@ impl Classes {
         let class_supply = self.supplies.as_ref()?.get(class);
         match class_supply.map(|class| &class.supply) {
             Some(Ok(_)) => None,
-            Some(Err(why)) => Some(format!(
-                "node class {:?} is not ready: {why}",
-                class.as_str()
-            )),
+            Some(Err(why)) => Some(format!("node class {:?} is not ready: {why}", class.as_str())),
             None => Some(format!(
                 "node class {:?} is not ready: nothing is known of it yet",
                 class.as_str()
@@ -172,17 +167,11 @@ impl Classes {
 
     /// Reservations of all classes.
     pub fn all_reservations(&self) -> Vec<(TypeName, Zone, Reservation)> {
-        let reserved = self
-            .catalogs
-            .values()
-            .flat_map(|catalog| catalog.reserved_offerings());
+        let reserved = self.catalogs.values().flat_map(|catalog| catalog.reserved_offerings());
         let by_key: BTreeMap<_, Reservation> = reserved
             .map(|(name, zone, reservation)| ((name, zone, reservation.id.clone()), reservation))
             .collect();
-        by_key
-            .into_iter()
-            .map(|((name, zone, _), reservation)| (name, zone, reservation))
-            .collect()
+        by_key.into_iter().map(|((name, zone, _), reservation)| (name, zone, reservation)).collect()
     }
 }
 
@@ -221,9 +210,7 @@ pub fn class_catalog(
     let mut own_images = BTreeMap::new();
     let mut changed = Vec::new();
     for (name, shape) in &region.shapes {
-        let image = terms
-            .images
-            .map(|all| image_selection::image_for(all, shape));
+        let image = terms.images.map(|all| image_selection::image_for(all, shape));
         if let Some(image) = image.flatten() {
             own_images.insert(name.clone(), image.id.clone());
         }
@@ -250,11 +237,7 @@ fn without_volatile_values(resolved: &ResolvedNodeClass) -> ResolvedNodeClass {
     let mut subnets = resolved.subnets.clone();
     subnets.iter_mut().for_each(|subnet| subnet.free = 0);
     subnets.sort_by(|one, other| one.id.cmp(&other.id));
-    ResolvedNodeClass {
-        images: Vec::new(),
-        subnets,
-        ..resolved.clone()
-    }
+    ResolvedNodeClass { images: Vec::new(), subnets, ..resolved.clone() }
 }
 
 /// Inputs for the offerings of a type.
@@ -279,9 +262,7 @@ impl Terms<'_> {
         mut reservations: Vec<(Zone, Reservation)>,
     ) -> InstanceType {
         let offerings = self.region.offerings_of(shape, |zone| self.has_zone(zone));
-        let observed_memory = image
-            .flatten()
-            .and_then(|image| self.observed_memory(shape, image));
+        let observed_memory = image.flatten().and_then(|image| self.observed_memory(shape, image));
         let region = self.region.name.as_str();
         let mut instance_type =
             instance_type::instance_type(shape, region, self.class, observed_memory, offerings);

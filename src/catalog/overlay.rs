@@ -34,10 +34,7 @@ impl PoolCatalogs {
                 Cow::Owned(catalog) => Some((pool.name.clone(), Arc::new(catalog))),
             }
         });
-        Self {
-            by_pool: different.collect(),
-            faults: BTreeMap::new(),
-        }
+        Self { by_pool: different.collect(), faults: BTreeMap::new() }
     }
 
     /// Applies node classes, then overlays. Pools whose catalog equals `current` are not stored.
@@ -50,17 +47,14 @@ impl PoolCatalogs {
         let mut all = Self::default();
         for pool in &cluster.pools {
             let class = pool.node_class.as_ref();
-            let base = class
-                .and_then(|class| classes.catalog_of(class))
-                .unwrap_or(plain);
+            let base = class.and_then(|class| classes.catalog_of(class)).unwrap_or(plain);
             let catalog = match with_overlays(base, &cluster.overlays, pool) {
                 Cow::Borrowed(_) if Arc::ptr_eq(base, current) || base == current => None,
                 Cow::Borrowed(_) => Some(Arc::clone(base)),
                 Cow::Owned(catalog) => Some(Arc::new(catalog)),
             };
             let name = &pool.name;
-            all.by_pool
-                .extend(catalog.map(|catalog| (name.clone(), catalog)));
+            all.by_pool.extend(catalog.map(|catalog| (name.clone(), catalog)));
             let fault = class.and_then(|class| classes.launch_fault(class));
             all.faults.extend(fault.map(|fault| (name.clone(), fault)));
         }
@@ -96,9 +90,8 @@ pub fn with_overlays<'a>(
         labels.add(NODE_CLASS, Requirement::is_in([class.as_str()]));
     }
     let types = catalog.types();
-    let changed: Vec<InstanceType> = types
-        .filter_map(|it| overlaid_type(it, overlays, &labels))
-        .collect();
+    let changed: Vec<InstanceType> =
+        types.filter_map(|it| overlaid_type(it, overlays, &labels)).collect();
     if changed.is_empty() {
         return Cow::Borrowed(catalog);
     }
@@ -150,10 +143,9 @@ fn set_capacity(instance_type: &mut InstanceType, name: &str, amount: i64) {
     let before = instance_type.capacity.get(name);
     let reserved = before - instance_type.allocatable.get(name);
     let allocatable = amount.saturating_sub(reserved).max(0);
-    for (side, amount) in [
-        (&mut instance_type.capacity, amount),
-        (&mut instance_type.allocatable, allocatable),
-    ] {
+    for (side, amount) in
+        [(&mut instance_type.capacity, amount), (&mut instance_type.allocatable, allocatable)]
+    {
         match amount {
             0 => drop(side.extended.remove(name)),
             _ => drop(side.extended.insert(name.to_owned(), amount)),
@@ -235,10 +227,7 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
                 own.price = Some(PriceAdjustment::Absolute(price));
             }
         }
-        Overlay {
-            requirements,
-            ..own
-        }
+        Overlay { requirements, ..own }
     }
 
     fn ordered(texts: &[&str]) -> Vec<Overlay> {
@@ -252,11 +241,7 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
             let of = it.offerings.iter();
             let mut of =
                 of.filter(|o| o.zone.as_str() == zone && o.capacity_type.as_str() == bought);
-            of.next()
-                .expect("an offering")
-                .price
-                .usd_per_h()
-                .to_string()
+            of.next().expect("an offering").price.usd_per_h().to_string()
         };
         let all =
             ["eu-a", "eu-b"].map(|zone| [one(zone, "on-demand"), one(zone, "spot")].join("/"));
@@ -272,21 +257,13 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
             (&[], m7i, g5),
             // Requirements on types: one label, several labels, a missing label, an unknown label.
             (&["x 0 family=m7i 0.5"], "0.5/0.5 0.5/0.5", g5),
-            (
-                &["x 0 family=m7i,g5 category!=g -50%"],
-                "0.5/0.175 0.5/0.175",
-                g5,
-            ),
+            (&["x 0 family=m7i,g5 category!=g -50%"], "0.5/0.175 0.5/0.175", g5),
             (&["x 0 gpu-name!=a10g +1"], "2/1.35 2/1.35", g5),
             (&["x 0 gpu-name=a10g +1"], m7i, "3/1.7 3/1.7"),
             (&["x 0 no-such=a 9"], m7i, g5),
             (&["x 0 type=m7i.large no-such!=a 9"], "9/9 9/9", g5),
             // Requirements on offerings.
-            (
-                &["x 0 family=m7i zone=eu-a buy=on-demand 0.9"],
-                "0.9/0.35 1/0.35",
-                g5,
-            ),
+            (&["x 0 family=m7i zone=eu-a buy=on-demand 0.9"], "0.9/0.35 1/0.35", g5),
             (&["x 0 buy=spot -100%"], "1/0 1/0", "2/0 2/0"),
             (&["x 0 zone=eu-c 9"], m7i, g5),
             // Requirements on the pool, its labels and its node class.
@@ -299,25 +276,13 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
             // The overlay with the higher weight takes precedence and is not adjusted further. For
             // equal weights, the last by name takes precedence.
             (&["a 5 family=m7i 7", "b 1 family=m7i -50%"], "7/7 7/7", g5),
-            (
-                &["a 1 family=m7i 7", "b 5 family=m7i -50%"],
-                "0.5/0.175 0.5/0.175",
-                g5,
-            ),
+            (&["a 1 family=m7i 7", "b 5 family=m7i -50%"], "0.5/0.175 0.5/0.175", g5),
             (&["a 0 family=m7i 7", "b 0 category=m 8"], "8/8 8/8", g5),
             // Offerings are independent: a lower weight applies to those that the higher does not
             // cover.
-            (
-                &["a 5 family=m7i zone=eu-a 7", "b 1 category=m 8"],
-                "7/7 8/8",
-                g5,
-            ),
+            (&["a 5 family=m7i zone=eu-a 7", "b 1 category=m 8"], "7/7 8/8", g5),
             // An overlay without a price does not affect one with a price.
-            (
-                &["a 5 family=m7i example.com/dev:1", "b 1 family=m7i 8"],
-                "8/8 8/8",
-                g5,
-            ),
+            (&["a 5 family=m7i example.com/dev:1", "b 1 family=m7i 8"], "8/8 8/8", g5),
             (&["x 0 family=m7i -0.4"], "0.6/0 0.6/0", g5),
         ];
         for (texts, m7i, g5) in rows {
@@ -339,32 +304,12 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
     fn capacity_follows_the_overlays() {
         let rows: [(&[&str], &str, [i64; 2]); 9] = [
             (&[], "nvidia.com/gpu", [0, 1]),
-            (
-                &["x 0 family=m7i example.com/dev:4"],
-                "example.com/dev",
-                [4, 0],
-            ),
-            (
-                &["x 0 category!=x nvidia.com/gpu:8"],
-                "nvidia.com/gpu",
-                [8, 8],
-            ),
-            (
-                &["x 0 category!=x nvidia.com/gpu:0"],
-                "nvidia.com/gpu",
-                [0, 0],
-            ),
+            (&["x 0 family=m7i example.com/dev:4"], "example.com/dev", [4, 0]),
+            (&["x 0 category!=x nvidia.com/gpu:8"], "nvidia.com/gpu", [8, 8]),
+            (&["x 0 category!=x nvidia.com/gpu:0"], "nvidia.com/gpu", [0, 0]),
             // Capacity applies to the whole type if any of its offerings matches.
-            (
-                &["x 0 zone=eu-b example.com/dev:4"],
-                "example.com/dev",
-                [4, 4],
-            ),
-            (
-                &["x 0 zone=eu-c example.com/dev:4"],
-                "example.com/dev",
-                [0, 0],
-            ),
+            (&["x 0 zone=eu-b example.com/dev:4"], "example.com/dev", [4, 4]),
+            (&["x 0 zone=eu-c example.com/dev:4"], "example.com/dev", [0, 0]),
             // The first overlay takes precedence, and different resources are independent.
             (&["a 5 family=g5 d:1", "b 1 family=g5 d:2 e:3"], "d", [0, 1]),
             (&["a 5 family=g5 d:1", "b 1 family=g5 d:2 e:3"], "e", [0, 3]),
@@ -402,11 +347,8 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
         let plain = catalog();
         let other = with_overlays(&plain, &overlays, &Pool::new("general"));
         assert!(matches!(other, Cow::Borrowed(_)));
-        let cluster = Cluster {
-            pools: vec![pool(), Pool::new("general")],
-            overlays,
-            ..Cluster::default()
-        };
+        let cluster =
+            Cluster { pools: vec![pool(), Pool::new("general")], overlays, ..Cluster::default() };
         let all = PoolCatalogs::new(&plain, &cluster);
         for (name, expect) in [("gpu", Some("5/5 5/5")), ("general", None), ("", None)] {
             let own = all.get(name).and_then(|own| own.get("g5.large"));

@@ -159,10 +159,7 @@ impl Region {
         if paid.peek().is_none() {
             return false;
         }
-        let spot = self.spot.get_or_insert_with(|| SpotPrices {
-            at,
-            by_type: BTreeMap::new(),
-        });
+        let spot = self.spot.get_or_insert_with(|| SpotPrices { at, by_type: BTreeMap::new() });
         spot.at = at;
         for (name, zone, price) in paid {
             let by_zone = spot.by_type.entry(name.clone()).or_default();

@@ -36,10 +36,7 @@ impl Catalog {
     ) -> Self {
         let mut by_type: BTreeMap<TypeName, Vec<(Zone, Reservation)>> = BTreeMap::new();
         for (type_name, zone, reservation) in reservations {
-            by_type
-                .entry(type_name)
-                .or_default()
-                .push((zone, reservation));
+            by_type.entry(type_name).or_default().push((zone, reservation));
         }
         let changed = self.types().filter_map(|it| {
             let reservations = by_type.remove(&it.name).unwrap_or_default();
@@ -57,9 +54,7 @@ pub(super) fn with_reserved_offerings(
     reservations: Vec<(Zone, Reservation)>,
 ) -> InstanceType {
     let mut instance_type = plain.clone();
-    instance_type
-        .offerings
-        .retain(|offering| offering.reservation.is_none());
+    instance_type.offerings.retain(|offering| offering.reservation.is_none());
     let offered = reservations.into_iter().map(|(zone, reservation)| {
         let list = instance_type.offerings.iter().find(|offering| {
             offering.zone == zone && offering.capacity_type == CapacityType::OnDemand
@@ -76,13 +71,10 @@ pub(super) fn with_reserved_offerings(
     let offered: Vec<Offering> = offered.collect();
     instance_type.offerings.extend(offered);
     instance_type::sort_offerings(&mut instance_type.offerings);
-    let requirements = instance_type
-        .requirements
-        .iter()
-        .filter(|(key, _)| !OF_OFFERINGS.contains(key));
-    let mut requirements: Requirements = requirements
-        .map(|(key, requirement)| (key, requirement.clone()))
-        .collect();
+    let requirements =
+        instance_type.requirements.iter().filter(|(key, _)| !OF_OFFERINGS.contains(key));
+    let mut requirements: Requirements =
+        requirements.map(|(key, requirement)| (key, requirement.clone())).collect();
     type_labels::complete_labels(&mut requirements, &instance_type.offerings);
     instance_type.requirements = requirements;
     instance_type

@@ -30,9 +30,7 @@ fn get<'a>(catalog: &'a Catalog, name: &str) -> &'a InstanceType {
 /// A label of a type: its value, `-` if it is absent, `?` if it is not defined.
 fn label(it: &InstanceType, key: &str) -> String {
     let name = key.strip_prefix("aws/");
-    let key = name.map_or(key.to_owned(), |name| {
-        format!("karpenter.k8s.aws/instance-{name}")
-    });
+    let key = name.map_or(key.to_owned(), |name| format!("karpenter.k8s.aws/instance-{name}"));
     let Some(requirement) = it.requirements.get(&key) else {
         return "?".into();
     };
@@ -77,32 +75,19 @@ fn allocatable_is_what_eks_nodes_report() {
         ("c6g.large", 1930, 3055, 29, &[]),
         ("m5.24xlarge", 95690, 355_262, 737, &[]),
         ("g5.12xlarge", 47810, 173_400, 737, &[("nvidia.com/gpu", 4)]),
-        (
-            "p5.48xlarge",
-            191_450,
-            1_938_410,
-            100,
-            &[("vpc.amazonaws.com/efa", 32)],
-        ),
+        ("p5.48xlarge", 191_450, 1_938_410, 100, &[("vpc.amazonaws.com/efa", 32)]),
         (
             "trn1.32xlarge",
             127_610,
             481_894,
             247,
-            &[
-                ("aws.amazon.com/neuron", 16),
-                ("aws.amazon.com/neuroncore", 32),
-            ],
+            &[("aws.amazon.com/neuron", 16), ("aws.amazon.com/neuroncore", 32)],
         ),
     ];
     for (name, cpu_milli, memory_mib, pods, extended) in rows {
         let left = &get(&catalog, name).allocatable;
         assert_eq!(left.cpu_milli, cpu_milli, "{name}");
-        assert_eq!(
-            (left.memory / MIB, left.memory % MIB),
-            (memory_mib, 0),
-            "{name}"
-        );
+        assert_eq!((left.memory / MIB, left.memory % MIB), (memory_mib, 0), "{name}");
         assert_eq!(left.pods, pods, "{name}");
         assert_eq!(left.ephemeral_storage, 17 << 30, "{name}");
         for (resource, amount) in extended {
@@ -112,18 +97,8 @@ fn allocatable_is_what_eks_nodes_report() {
     // Two cards, with all interfaces on the first.
     assert_eq!(get(&catalog, "i7ie.48xlarge").capacity.pods, 737);
     // Without trunk interface, there are no branch interfaces.
-    assert_eq!(
-        get(&catalog, "t3.nano")
-            .capacity
-            .get("vpc.amazonaws.com/pod-eni"),
-        0
-    );
-    assert_eq!(
-        get(&catalog, "m5.large")
-            .capacity
-            .get("vpc.amazonaws.com/pod-eni"),
-        9
-    );
+    assert_eq!(get(&catalog, "t3.nano").capacity.get("vpc.amazonaws.com/pod-eni"), 0);
+    assert_eq!(get(&catalog, "m5.large").capacity.get("vpc.amazonaws.com/pod-eni"), 9);
 }
 
 #[test]
@@ -132,24 +107,12 @@ fn every_shipped_type_makes_sense() {
     assert_eq!(catalog.len(), 1340);
     for it in catalog.types() {
         let (all, left, name) = (&it.capacity, &it.allocatable, &it.name);
-        assert!(
-            0 < left.cpu_milli && left.cpu_milli < all.cpu_milli,
-            "{name}: {left}"
-        );
-        assert!(
-            0 < left.memory && left.memory < all.memory,
-            "{name}: {left}"
-        );
-        assert!(
-            left.ephemeral_storage < all.ephemeral_storage,
-            "{name}: {left}"
-        );
+        assert!(0 < left.cpu_milli && left.cpu_milli < all.cpu_milli, "{name}: {left}");
+        assert!(0 < left.memory && left.memory < all.memory, "{name}: {left}");
+        assert!(left.ephemeral_storage < all.ephemeral_storage, "{name}: {left}");
         assert!(0 < left.pods && left.pods == all.pods, "{name}: {left}");
         assert_eq!(left.extended, all.extended, "{name}");
-        assert!(
-            all.extended.values().all(|amount| *amount > 0),
-            "{name}: {all}"
-        );
+        assert!(all.extended.values().all(|amount| *amount > 0), "{name}: {all}");
         for key in labels::OF_TYPES {
             assert!(it.requirements.get(key).is_some(), "{name}: {key}");
         }
@@ -160,17 +123,13 @@ fn every_shipped_type_makes_sense() {
         assert!(generation.parse::<u32>().is_ok(), "{name}: {generation:?}");
         assert!(!it.offerings.is_empty(), "{name}");
         assert!(
-            it.offerings
-                .is_sorted_by_key(|it| (it.price, it.zone.clone(), it.capacity_type)),
+            it.offerings.is_sorted_by_key(|it| (it.price, it.zone.clone(), it.capacity_type)),
             "{name}: {}",
             prices(&it.offerings)
         );
     }
     assert_eq!(
-        catalog
-            .types()
-            .filter(|it| label(it, labels::CAPACITY_TYPE) == "on-demand spot")
-            .count(),
+        catalog.types().filter(|it| label(it, labels::CAPACITY_TYPE) == "on-demand spot").count(),
         1327
     );
     let zones: Vec<&str> = catalog.zones().iter().map(|it| it.as_str()).collect();
@@ -188,11 +147,7 @@ fn labels_follow_from_the_facts() {
         ("m5.large", labels::REGION, "us-east-1"),
         ("m5.large", labels::WINDOWS_BUILD, "-"),
         ("m5.large", "topology.k8s.aws/zone-id", "?"),
-        (
-            "trn1.32xlarge",
-            labels::ZONE,
-            "us-east-1b us-east-1c us-east-1f",
-        ),
+        ("trn1.32xlarge", labels::ZONE, "us-east-1b us-east-1c us-east-1f"),
         ("u-3tb1.56xlarge", labels::CAPACITY_TYPE, "on-demand"),
         ("u-3tb1.56xlarge", "aws/category", "u"),
         ("u-3tb1.56xlarge", "aws/generation", "1"),
@@ -236,10 +191,7 @@ fn the_wider_table_gives_the_same_types() {
     }
     let elsewhere = format!("# region: eu-west-1\r\n{}", WIDE.replace('\n', "\r\n"));
     let elsewhere = parse("wide.csv", &elsewhere).expect("a catalog");
-    assert_eq!(
-        label(get(&elsewhere, "a1.medium"), labels::REGION),
-        "eu-west-1"
-    );
+    assert_eq!(label(get(&elsewhere, "a1.medium"), labels::REGION), "eu-west-1");
     assert_eq!(
         prices(&get(&elsewhere, "a1.medium").offerings[2..4]),
         "eu-west-1c spot 0.008925, eu-west-1a on-demand 0.0255"
@@ -262,67 +214,19 @@ const M5: &str = "m5.large,x86_64,2,8192,";
 /// Replaced part of the wide table, its replacement, and the start of the error.
 const TABLE_FAULTS: [(&str, &str, &str); 15] = [
     ("zones,", "zone,", "line 1: column \"zone\" is not known"),
-    (
-        "current_generation",
-        "trunking",
-        "line 1: column trunking is there twice",
-    ),
-    (
-        M5,
-        "m5.large,x86_64,two,8192,",
-        "line 4, column vcpu: \"two\" where a whole number",
-    ),
-    (
-        M5,
-        "m5.large,x86_64,0,8192,",
-        "line 4, column vcpu: \"0\" where a whole number of 1",
-    ),
-    (
-        M5,
-        "m5.large,x86_64,2,-1,",
-        "line 4, column memory_mib: \"-1\"",
-    ),
+    ("current_generation", "trunking", "line 1: column trunking is there twice"),
+    (M5, "m5.large,x86_64,two,8192,", "line 4, column vcpu: \"two\" where a whole number"),
+    (M5, "m5.large,x86_64,0,8192,", "line 4, column vcpu: \"0\" where a whole number of 1"),
+    (M5, "m5.large,x86_64,2,-1,", "line 4, column memory_mib: \"-1\""),
     (M5, "m5.large,x86_64,2,,", "line 4, column memory_mib: \"\""),
-    (
-        M5,
-        "m5.large,riscv,2,8192,",
-        "line 4, column arch: \"riscv\"",
-    ),
-    (
-        M5,
-        "a1.medium,x86_64,2,8192,",
-        "line 4: type a1.medium is on line 2 already",
-    ),
-    (
-        M5,
-        ",x86_64,2,8192,",
-        "line 4, column type: \"\" where a name",
-    ),
-    (
-        M5,
-        "m5.large,\"x86_64\",2,1,8192,",
-        "line 4: 32 fields where the header has 31",
-    ),
-    (
-        "0.096000",
-        "NaN",
-        "line 4, column on_demand_usd_per_h: \"NaN\"",
-    ),
-    (
-        "0.096000",
-        "-1",
-        "line 4, column on_demand_usd_per_h: \"-1\"",
-    ),
-    (
-        "0.096000,abcdf",
-        "0.096000,abca",
-        "line 4, column zones: \"abca\"",
-    ),
-    (
-        "0.096000,abcdf",
-        "0.096000,us-east-1a",
-        "line 4, column zones: \"us-east-1a\"",
-    ),
+    (M5, "m5.large,riscv,2,8192,", "line 4, column arch: \"riscv\""),
+    (M5, "a1.medium,x86_64,2,8192,", "line 4: type a1.medium is on line 2 already"),
+    (M5, ",x86_64,2,8192,", "line 4, column type: \"\" where a name"),
+    (M5, "m5.large,\"x86_64\",2,1,8192,", "line 4: 32 fields where the header has 31"),
+    ("0.096000", "NaN", "line 4, column on_demand_usd_per_h: \"NaN\""),
+    ("0.096000", "-1", "line 4, column on_demand_usd_per_h: \"-1\""),
+    ("0.096000,abcdf", "0.096000,abca", "line 4, column zones: \"abca\""),
+    ("0.096000,abcdf", "0.096000,us-east-1a", "line 4, column zones: \"us-east-1a\""),
     ("H100", "", "line 5, column gpu_name: \"\""),
 ];
 
@@ -345,19 +249,13 @@ fn tables_without_types_or_columns_are_refused() {
         assert!(fault.starts_with("there are no instance types"), "{fault}");
     }
     let fault = chain(&csv::parse_csv("type,arch\n", "r").expect_err("no columns"));
-    assert!(
-        fault.starts_with("line 1: there is no column vcpu"),
-        "{fault}"
-    );
+    assert!(fault.starts_with("line 1: there is no column vcpu"), "{fault}");
 }
 
 #[test]
 fn what_is_reserved_is_offered_beside_the_rest() {
     let plain = csv::parse_csv(WIDE, "eu-").expect("a catalog");
-    let left = |left| Reservation {
-        left,
-        ..Reservation::new("cr-1", 4)
-    };
+    let left = |left| Reservation { left, ..Reservation::new("cr-1", 4) };
     let all = [("m5.large", 3), ("a1.medium", 2), ("unknown", 1)];
     let all = all.map(|(of, count)| (of.into(), "eu-a".into(), left(count)));
     let reserved = plain.with_reservations(all);
@@ -409,14 +307,8 @@ fn kwok_types_are_read_with_their_labels_and_overhead() {
     let it = get(&catalog, "c-2x-amd64-linux");
     assert_eq!(it.allocatable.cpu_milli, 1900);
     assert_eq!(it.allocatable.memory, (4096 - 10) * MIB);
-    assert_eq!(
-        (it.allocatable.pods, it.allocatable.ephemeral_storage),
-        (32, 20 << 30)
-    );
-    assert_eq!(
-        prices(&it.offerings),
-        "test-zone-b spot 0.04, test-zone-a on-demand 0.06"
-    );
+    assert_eq!((it.allocatable.pods, it.allocatable.ephemeral_storage), (32, 20 << 30));
+    assert_eq!(prices(&it.offerings), "test-zone-b spot 0.04, test-zone-a on-demand 0.06");
     assert_eq!(it.offerings.iter().filter(|it| it.available).count(), 1);
     let cases = [
         (labels::INSTANCE_TYPE, "c-2x-amd64-linux"),
@@ -445,51 +337,15 @@ fn kwok_types_are_read_with_their_labels_and_overhead() {
 fn faults_of_a_kwok_list_are_told_with_their_place() {
     let type_ = "type \"c-2x-amd64-linux\"";
     let cases = [
-        (
-            "\"4Gi\"",
-            "\"4GiB\"",
-            format!("{type_}, resources.memory: \"4GiB\" is not a quantity"),
-        ),
-        (
-            "\"4Gi\"",
-            "true",
-            format!("{type_}, resources.memory: is no quantity"),
-        ),
-        (
-            "\"4Gi\"",
-            "\"-4Gi\"",
-            format!("{type_}, resources.memory: is negative"),
-        ),
-        (
-            "\"cpu\": \"2\", ",
-            "",
-            format!("{type_}, resources.cpu: is missing"),
-        ),
-        (
-            "\"spot\"",
-            "\"sport\"",
-            format!("{type_}, offerings[1]: has capacity type \"sport\""),
-        ),
-        (
-            "0.06",
-            "-0.06",
-            format!("{type_}, offerings[0]: has the price -0.06"),
-        ),
-        (
-            "\"In\"",
-            "\"NotIn\"",
-            format!("{type_}, offerings[0]: wants one requirement on"),
-        ),
-        (
-            "m5.large",
-            "c-2x-amd64-linux",
-            "type c-2x-amd64-linux is there twice".into(),
-        ),
-        (
-            "\"Price\": 0.06, ",
-            "",
-            "it is not a JSON list of instance types".into(),
-        ),
+        ("\"4Gi\"", "\"4GiB\"", format!("{type_}, resources.memory: \"4GiB\" is not a quantity")),
+        ("\"4Gi\"", "true", format!("{type_}, resources.memory: is no quantity")),
+        ("\"4Gi\"", "\"-4Gi\"", format!("{type_}, resources.memory: is negative")),
+        ("\"cpu\": \"2\", ", "", format!("{type_}, resources.cpu: is missing")),
+        ("\"spot\"", "\"sport\"", format!("{type_}, offerings[1]: has capacity type \"sport\"")),
+        ("0.06", "-0.06", format!("{type_}, offerings[0]: has the price -0.06")),
+        ("\"In\"", "\"NotIn\"", format!("{type_}, offerings[0]: wants one requirement on")),
+        ("m5.large", "c-2x-amd64-linux", "type c-2x-amd64-linux is there twice".into()),
+        ("\"Price\": 0.06, ", "", "it is not a JSON list of instance types".into()),
     ];
     for (from, to, expect) in cases {
         let text = KWOK.replacen(from, to, 1);
@@ -501,18 +357,10 @@ fn faults_of_a_kwok_list_are_told_with_their_place() {
     let unnamed = KWOK.replacen("\"spot\"", "\"reserved\"", 1);
     let fault = chain(&parse("t.json", &unnamed).expect_err("a reservation without its id"));
     assert!(fault.contains(labels::RESERVATION_ID), "{fault}");
-    let twice = KWOK
-        .replace("\"spot\"", "\"on-demand\"")
-        .replace("test-zone-b", "test-zone-a");
+    let twice = KWOK.replace("\"spot\"", "\"on-demand\"").replace("test-zone-b", "test-zone-a");
     let fault = chain(&kwok::parse_kwok_json(&twice).expect_err("one key twice"));
-    assert!(
-        fault.contains("name one zone, capacity type and reservation twice"),
-        "{fault}"
-    );
-    assert!(matches!(
-        kwok::parse_kwok_json("[]"),
-        Err(CatalogError::Empty)
-    ));
+    assert!(fault.contains("name one zone, capacity type and reservation twice"), "{fault}");
+    assert!(matches!(kwok::parse_kwok_json("[]"), Err(CatalogError::Empty)));
 }
 
 #[test]
@@ -522,10 +370,7 @@ fn spot_is_cheaper_than_on_demand_everywhere() {
             let mut of = it.offerings.iter().filter(|it| it.capacity_type == wanted);
             of.next().map(|it| it.price)
         };
-        let (spot, list) = (
-            cheapest(CapacityType::Spot),
-            cheapest(CapacityType::OnDemand),
-        );
+        let (spot, list) = (cheapest(CapacityType::Spot), cheapest(CapacityType::OnDemand));
         assert!(spot < list, "{}: {spot:?} {list:?}", it.name);
     }
 }

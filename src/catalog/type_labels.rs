@@ -36,10 +36,7 @@ pub fn label_requirements(
             all.add(&key, Requirement::is_in([value]));
         }
     }
-    all.add(
-        "karpenter.k8s.aws/instance-tenancy",
-        Requirement::is_in(["default", "dedicated"]),
-    );
+    all.add("karpenter.k8s.aws/instance-tenancy", Requirement::is_in(["default", "dedicated"]));
     complete_labels(&mut all, offerings);
     all
 }
@@ -76,21 +73,16 @@ fn shape_labels(shape: &InstanceTypeSpec) -> Vec<(&'static str, Option<String>)>
     if let [gpu] = &shape.gpus[..] {
         all.extend([
             ("instance-gpu-name", Some(kebab_case(&gpu.name))),
-            (
-                "instance-gpu-manufacturer",
-                Some(kebab_case(&gpu.manufacturer)),
-            ),
+            ("instance-gpu-manufacturer", Some(kebab_case(&gpu.manufacturer))),
             ("instance-gpu-count", Some(gpu.count.to_string())),
             ("instance-gpu-memory", Some(gpu.memory_mib.to_string())),
         ]);
     }
     let accelerator = match (&shape.neurons[..], &shape.accelerators[..]) {
         ([neuron], _) => Some((neuron.name.as_deref(), "aws", neuron.devices)),
-        ([], [accelerator]) => Some((
-            Some(accelerator.name.as_str()),
-            &*accelerator.manufacturer,
-            accelerator.count,
-        )),
+        ([], [accelerator]) => {
+            Some((Some(accelerator.name.as_str()), &*accelerator.manufacturer, accelerator.count))
+        }
         _ => None,
     };
     if let Some((name, manufacturer, count)) = accelerator {
@@ -112,9 +104,7 @@ pub fn add_operating_system(all: &mut Requirements, shape: &InstanceTypeSpec, fa
         (Some(_), Arch::Arm64) => Requirement::impossible(),
     };
     all.add(labels::OS, os);
-    let build = family
-        .windows_build()
-        .map(|build| Requirement::is_in([build]));
+    let build = family.windows_build().map(|build| Requirement::is_in([build]));
     let build = build.unwrap_or_else(Requirement::does_not_exist);
     all.add(labels::WINDOWS_BUILD, build);
 }
@@ -127,9 +117,8 @@ pub fn add_placement(
     group: Option<&PlacementGroup>,
 ) {
     let zones = instance_type.offerings.iter().map(|it| &it.zone);
-    let ids: BTreeSet<&str> = zones
-        .filter_map(|zone| zone_ids.get(zone).map(String::as_str))
-        .collect();
+    let ids: BTreeSet<&str> =
+        zones.filter_map(|zone| zone_ids.get(zone).map(String::as_str)).collect();
     if !ids.is_empty() {
         let ids = Requirement::is_in(ids);
         instance_type.requirements.add(labels::ZONE_ID, ids);
@@ -149,21 +138,14 @@ pub fn add_placement(
             (Requirement::is_in([group.id.as_str()]), partition)
         }
     };
-    instance_type
-        .requirements
-        .add(labels::PLACEMENT_GROUP_ID, id);
-    instance_type
-        .requirements
-        .add(labels::PLACEMENT_GROUP_PARTITION, partition);
+    instance_type.requirements.add(labels::PLACEMENT_GROUP_ID, id);
+    instance_type.requirements.add(labels::PLACEMENT_GROUP_PARTITION, partition);
 }
 
 /// Adds zones and capacity types of the offerings, and every missing label as absent.
 pub fn complete_labels(all: &mut Requirements, offerings: &[Offering]) {
     let zones: BTreeSet<&str> = offerings.iter().map(|it| it.zone.as_str()).collect();
-    let bought: BTreeSet<&str> = offerings
-        .iter()
-        .map(|it| it.capacity_type.as_str())
-        .collect();
+    let bought: BTreeSet<&str> = offerings.iter().map(|it| it.capacity_type.as_str()).collect();
     all.add(labels::ZONE, Requirement::is_in(zones));
     all.add(labels::CAPACITY_TYPE, Requirement::is_in(bought));
     if offerings.iter().any(|it| it.reservation.is_some()) {

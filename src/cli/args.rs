@@ -78,8 +78,7 @@ impl ConfigArguments {
 }
 
 fn valid_or_printed(read: Result<Config, Vec<Diagnostic>>, colour: bool) -> Option<Config> {
-    read.inspect_err(|problems| diagnostics::print_problems(problems, colour))
-        .ok()
+    read.inspect_err(|problems| diagnostics::print_problems(problems, colour)).ok()
 }
 
 /// Values of variables. Later values override earlier ones. `--var` overrides `--var-file`, and
@@ -97,11 +96,7 @@ pub(crate) struct VariableArguments {
 impl VariableArguments {
     /// Combines these variables with the paths of a configuration.
     pub(crate) fn config_sources(&self, paths: Vec<PathBuf>) -> ConfigSources {
-        ConfigSources {
-            paths,
-            variable_files: self.files.clone(),
-            variables: self.set.clone(),
-        }
+        ConfigSources { paths, variable_files: self.files.clone(), variables: self.set.clone() }
     }
 }
 
@@ -111,17 +106,12 @@ impl VariableArguments {
 pub(crate) struct MalformedArgument(pub(crate) &'static str);
 
 fn parse_assignment(text: &str) -> Result<(String, String), MalformedArgument> {
-    let (name, value) = text
-        .split_once('=')
-        .ok_or(MalformedArgument("region=eu-west-1"))?;
+    let (name, value) = text.split_once('=').ok_or(MalformedArgument("region=eu-west-1"))?;
     Ok((name.trim().to_owned(), value.to_owned()))
 }
 
 /// Returns whether `NO_COLOR` is set: <https://no-color.org>.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "NO_COLOR is the convention of all programs"
-)]
+#[expect(clippy::disallowed_methods, reason = "NO_COLOR is the convention of all programs")]
 pub(crate) fn is_colour_unwanted() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
@@ -148,9 +138,7 @@ pub(crate) fn with_two_dashes(
             let Some(text) = argument.to_str().filter(|_| !literal) else {
                 return argument;
             };
-            let name = text
-                .strip_prefix('-')
-                .map(|it| it.split('=').next().unwrap_or(it));
+            let name = text.strip_prefix('-').map(|it| it.split('=').next().unwrap_or(it));
             match name {
                 Some(name) if long.contains(name) => OsString::from(format!("-{text}")),
                 _ => argument,
@@ -175,16 +163,10 @@ mod tests {
         let long = long_options(&command);
         let check = |given: &str, expect: &str| {
             let words = given.split(' ').map(OsString::from);
-            assert_eq!(
-                with_two_dashes(words, &long).join(" ".as_ref()),
-                OsString::from(expect)
-            );
+            assert_eq!(with_two_dashes(words, &long).join(" ".as_ref()), OsString::from(expect));
         };
         check("validate -quiet -help", "validate --quiet --help");
-        check(
-            "plan -json -var a=-b -var=c=d",
-            "plan --json --var a=-b --var=c=d",
-        );
+        check("plan -json -var a=-b -var=c=d", "plan --json --var a=-b --var=c=d");
         check("plan --cluster-state - -V", "plan --cluster-state - -V");
         check("simulate -- -json", "simulate -- -json");
     }

@@ -105,10 +105,7 @@ impl ClusterSource {
                     Ok((self.load_from_file(cluster, limits, path)?, None))
                 })
                 .collect();
-            return Ok(Some(LoadedClusters {
-                states: states?,
-                ..LoadedClusters::default()
-            }));
+            return Ok(Some(LoadedClusters { states: states?, ..LoadedClusters::default() }));
         }
         self.load_live(clusters, config.fleet).map(Some)
     }
@@ -197,9 +194,8 @@ pub(crate) fn choose_cluster(
     name: Option<&str>,
 ) -> anyhow::Result<Cluster> {
     let names: Vec<String> = clusters.iter().map(|it| it.name.to_string()).collect();
-    let mut found = clusters
-        .into_iter()
-        .filter(|it| name.is_none_or(|name| it.name.as_str() == name));
+    let mut found =
+        clusters.into_iter().filter(|it| name.is_none_or(|name| it.name.as_str() == name));
     match (found.next(), found.next()) {
         (Some(cluster), None) => Ok(cluster),
         (None, _) if names.is_empty() => bail!("{NO_CLUSTER}"),
@@ -209,10 +205,9 @@ pub(crate) fn choose_cluster(
             names.join(", ")
         ),
         (Some(_), Some(_)) => {
-            bail!(
-                "the configuration has several clusters: choose one of {} with --cluster",
-                { names.join(", ") }
-            )
+            bail!("the configuration has several clusters: choose one of {} with --cluster", {
+                names.join(", ")
+            })
         }
     }
 }
@@ -225,9 +220,6 @@ pub(crate) fn read_catalog(cluster: &Cluster, file: Option<&Path>) -> anyhow::Re
     let configured = simulated.or(exec).and_then(|it| it.as_deref());
     match file.or(configured) {
         None => Ok(Catalog::shipped()),
-        Some(path) => Ok(catalog::parse(
-            &path.display().to_string(),
-            &files::read_text(path)?,
-        )?),
+        Some(path) => Ok(catalog::parse(&path.display().to_string(), &files::read_text(path)?)?),
     }
 }

@@ -61,9 +61,10 @@ pub(crate) fn first_error_line(problems: &[Diagnostic]) -> String {
     let Some(first) = errors.next() else {
         return "the configuration is invalid".to_owned();
     };
-    let location = first.ranges.first().map_or(String::new(), |range| {
-        format!("{}:{}: ", range.file, range.start.line)
-    });
+    let location = first
+        .ranges
+        .first()
+        .map_or(String::new(), |range| format!("{}:{}: ", range.file, range.start.line));
     let more = match errors.count() {
         0 => String::new(),
         count => format!(" (and {count} more; run outrigger validate)"),

@@ -16,17 +16,8 @@ pub(super) const EVERY_VERB: &str = "cargo build --release --features aws builds
                                      packages in docs/INSTALL.md contain such a build";
 
 /// Verbs that need the feature `daemon`.
-const OF_THE_DAEMON: [&str; 9] = [
-    "doctor",
-    "pause",
-    "release",
-    "reload",
-    "resume",
-    "run",
-    "simulated-cloud",
-    "status",
-    "top",
-];
+const OF_THE_DAEMON: [&str; 9] =
+    ["doctor", "pause", "release", "reload", "resume", "run", "simulated-cloud", "status", "top"];
 
 /// Verbs that need the feature `aws`.
 const OF_AWS: [&str; 1] = ["token"];

@@ -29,52 +29,27 @@ pub(crate) struct FmtArgs {
     #[arg(value_name = "PATH", default_value = ".")]
     paths: Vec<PathBuf>,
     /// Write nothing, and exit with status 3 if any file needs formatting
-    #[arg(
-        long,
-        value_name = "BOOL",
-        default_value = "false",
-        default_missing_value = "true"
-    )]
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true")]
     #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     #[arg(value_parser = BoolishValueParser::new())]
     check: bool,
     /// Show the changes as a diff
-    #[arg(
-        long,
-        value_name = "BOOL",
-        default_value = "false",
-        default_missing_value = "true"
-    )]
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true")]
     #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     #[arg(value_parser = BoolishValueParser::new())]
     diff: bool,
     /// Also format files in subdirectories
-    #[arg(
-        long,
-        value_name = "BOOL",
-        default_value = "false",
-        default_missing_value = "true"
-    )]
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true")]
     #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     #[arg(value_parser = BoolishValueParser::new())]
     recursive: bool,
     /// List the files that change
-    #[arg(
-        long,
-        value_name = "BOOL",
-        default_value = "true",
-        default_missing_value = "true"
-    )]
+    #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true")]
     #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     #[arg(value_parser = BoolishValueParser::new())]
     list: bool,
     /// Write the formatted files
-    #[arg(
-        long,
-        value_name = "BOOL",
-        default_value = "true",
-        default_missing_value = "true"
-    )]
+    #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true")]
     #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     #[arg(value_parser = BoolishValueParser::new())]
     write: bool,
@@ -99,9 +74,7 @@ pub(crate) fn execute(arguments: &FmtArgs, colour: bool) -> anyhow::Result<ExitC
     } else {
         for path in &arguments.paths {
             let (found, faults) = files::native_sources(path, arguments.recursive);
-            faults
-                .iter()
-                .for_each(|fault| run.report_problems(&[fault.to_diagnostic()]));
+            faults.iter().for_each(|fault| run.report_problems(&[fault.to_diagnostic()]));
             for path in found {
                 match files::read_limited(&path) {
                     Ok(text) => run.format_source(Some(&path), &text)?,

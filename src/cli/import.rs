@@ -41,11 +41,7 @@ pub(crate) struct ImportArgs {
     files: Vec<PathBuf>,
     /// Import from Cluster Autoscaler: a file with its Deployment, alone or among other objects, or
     /// with its flags; `-` reads standard input
-    #[arg(
-        long = "cluster-autoscaler",
-        value_name = "FILE",
-        conflicts_with = "files"
-    )]
+    #[arg(long = "cluster-autoscaler", value_name = "FILE", conflicts_with = "files")]
     autoscaler: Option<PathBuf>,
     /// The node groups in AWS: the output of `aws autoscaling describe-auto-scaling-groups`, `aws
     /// ec2 describe-launch-template-versions` or `aws eks describe-nodegroup`; can be given several
@@ -70,18 +66,10 @@ pub(crate) struct ImportArgs {
 }
 
 pub(crate) fn execute(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
-    let options = ImportOptions {
-        clusters: arguments.clusters.clone(),
-    };
+    let options = ImportOptions { clusters: arguments.clusters.clone() };
     let (imported, whose) = match &arguments.autoscaler {
-        Some(path) => (
-            import_autoscaler(path, arguments, &options)?,
-            "Cluster Autoscaler",
-        ),
-        None => (
-            import(&read_karpenter_objects(arguments)?, &options)?,
-            "Karpenter",
-        ),
+        Some(path) => (import_autoscaler(path, arguments, &options)?, "Cluster Autoscaler"),
+        None => (import(&read_karpenter_objects(arguments)?, &options)?, "Karpenter"),
     };
     match &arguments.directory {
         Some(directory) => write_files(directory, &imported)?,
@@ -109,17 +97,10 @@ fn import_autoscaler(
     }
     // A directory does not determine which of its files is meant.
     if path.is_dir() {
-        bail!(
-            "cannot read {}: it is a directory; give the file",
-            path.display()
-        );
+        bail!("cannot read {}: it is a directory; give the file", path.display());
     }
-    let file = read_sources(path)?
-        .pop()
-        .context("cannot read the autoscaler")?;
-    Ok(cluster_autoscaler::import::import(
-        &file, &answers, options,
-    )?)
+    let file = read_sources(path)?.pop().context("cannot read the autoscaler")?;
+    Ok(cluster_autoscaler::import::import(&file, &answers, options)?)
 }
 
 /// Reads Karpenter objects from files or from a cluster.
@@ -141,9 +122,7 @@ fn read_karpenter_objects(arguments: &ImportArgs) -> anyhow::Result<Vec<SourceFi
 /// Reads the Karpenter objects of a live cluster.
 #[cfg(feature = "daemon")]
 fn read_from_cluster(kubeconfig: &Kubeconfig) -> anyhow::Result<Vec<SourceFile>> {
-    Ok(super::wait_for(karpenter_objects::read_all_objects(
-        kubeconfig,
-    ))??)
+    Ok(super::wait_for(karpenter_objects::read_all_objects(kubeconfig))??)
 }
 
 /// Fails: this build cannot connect to clusters.
@@ -214,12 +193,7 @@ fn write_files(directory: &Path, imported: &Imported) -> anyhow::Result<()> {
     {
         files.push((CLUSTERS, CLUSTER_EXAMPLE));
     }
-    files.extend(
-        imported
-            .parts
-            .iter()
-            .map(|part| (part.file, part.text.as_str())),
-    );
+    files.extend(imported.parts.iter().map(|part| (part.file, part.text.as_str())));
     // Checked before any file is written.
     let mut paths = files.iter().map(|(name, _)| directory.join(name));
     if let Some(path) = paths.find(|path| path.exists()) {

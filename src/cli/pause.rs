@@ -91,13 +91,9 @@ pub(crate) fn execute(arguments: &PauseArgs, colour: bool) -> anyhow::Result<Exi
     };
     target.find_pool(&cluster)?;
     // The end of a pause is a whole second.
-    let until = arguments
-        .span
-        .map(|span| Timestamp::from_second((clock::now() + span).as_second()));
-    let pause = Pause {
-        until: until.transpose()?,
-        reason: arguments.reason.clone(),
-    };
+    let until =
+        arguments.span.map(|span| Timestamp::from_second((clock::now() + span).as_second()));
+    let pause = Pause { until: until.transpose()?, reason: arguments.reason.clone() };
     target.write_pause(&cluster, Some(pause.to_string()))?;
     let would = if target.dry_run { "would be" } else { "is" };
     let until = match pause.until {
@@ -105,10 +101,7 @@ pub(crate) fn execute(arguments: &PauseArgs, colour: bool) -> anyhow::Result<Exi
         None => "until it is resumed".to_owned(),
     };
     let (target, why) = (target.describe_target(), pause.reason);
-    writeln!(
-        io::stdout().lock(),
-        "{target} {would} paused {until}: {why}"
-    )?;
+    writeln!(io::stdout().lock(), "{target} {would} paused {until}: {why}")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -134,11 +127,7 @@ impl PauseTarget {
     pub(super) fn find_pool(&self, cluster: &Cluster) -> anyhow::Result<()> {
         let pool = self.pool.as_deref();
         if let Some(pool) = pool.filter(|name| cluster.pool(name).is_none()) {
-            let names: Vec<&str> = cluster
-                .pools
-                .iter()
-                .map(|pool| pool.name.as_str())
-                .collect();
+            let names: Vec<&str> = cluster.pools.iter().map(|pool| pool.name.as_str()).collect();
             let (name, names) = (&cluster.name, names.join(", "));
             bail!("cluster {name} has no pool {pool:?}; it has {names}");
         }

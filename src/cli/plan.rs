@@ -81,11 +81,9 @@ pub(crate) fn execute(arguments: &PlanArgs, colour: bool) -> anyhow::Result<Exit
         };
         writeln!(out, "{all:#}")?;
     }
-    Ok(
-        match (loaded.failed, is_idle || !arguments.detailed_exitcode) {
-            (true, _) => ExitCode::from(COULD_NOT_RUN),
-            (false, true) => ExitCode::SUCCESS,
-            (false, false) => ExitCode::from(WORK),
-        },
-    )
+    Ok(match (loaded.failed, is_idle || !arguments.detailed_exitcode) {
+        (true, _) => ExitCode::from(COULD_NOT_RUN),
+        (false, true) => ExitCode::SUCCESS,
+        (false, false) => ExitCode::from(WORK),
+    })
 }

@@ -98,11 +98,7 @@ fn approve_change(arguments: &ReloadArgs, id: &str, colour: bool) -> anyhow::Res
     writeln!(
         io::stdout().lock(),
         "{} of cluster {name} {end}",
-        if cluster_name.is_some() {
-            id.to_owned()
-        } else {
-            format!("configuration {id}")
-        }
+        if cluster_name.is_some() { id.to_owned() } else { format!("configuration {id}") }
     )?;
     Ok(ExitCode::SUCCESS)
 }

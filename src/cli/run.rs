@@ -63,12 +63,7 @@ pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitC
     let ran = {
         // Dropping it sends the remaining traces, which needs the runtime.
         let _traces = traces;
-        runtime.block_on(daemon::run(
-            to_desired_config(config),
-            level,
-            Driven(origin),
-            signals,
-        ))
+        runtime.block_on(daemon::run(to_desired_config(config), level, Driven(origin), signals))
     };
     super::shut_down_runtime(runtime);
     match ran {
@@ -125,10 +120,7 @@ impl Driven {
 /// Converts a configuration for the daemon, and logs its warnings.
 fn to_desired_config(config: Config) -> DesiredConfig {
     for warning in &config.warnings {
-        let location = warning
-            .ranges
-            .first()
-            .map(|it| format!("{}:{}", it.file, it.start.line));
+        let location = warning.ranges.first().map(|it| format!("{}:{}", it.file, it.start.line));
         tracing::warn!(
             code = warning.code.as_str(),
             place = location,

@@ -157,10 +157,9 @@ fn read_setup(arguments: &SimulateArgs, colour: bool) -> anyhow::Result<Option<S
     let mut clusters = Vec::new();
     for text in texts {
         match load_config(arguments, &name, text) {
-            Ok(config) => clusters.push(choose_cluster(
-                config.clusters,
-                arguments.cluster.as_deref(),
-            )?),
+            Ok(config) => {
+                clusters.push(choose_cluster(config.clusters, arguments.cluster.as_deref())?)
+            }
             Err(problems) => {
                 diagnostics::print_problems(&problems, colour);
                 return Ok(None);
@@ -195,17 +194,11 @@ fn run_setup(
     }
     let setup = setup_of(arguments.seed);
     let (start, end) = (setup.scenario.start, setup.scenario.end);
-    let files: Vec<&PathBuf> = [&arguments.report, &arguments.csv]
-        .into_iter()
-        .flatten()
-        .collect();
+    let files: Vec<&PathBuf> = [&arguments.report, &arguments.csv].into_iter().flatten().collect();
     if let [report, table] = files.as_slice()
         && report == table
     {
-        bail!(
-            "cannot write {}: --report and --csv name the same file",
-            report.display()
-        );
+        bail!("cannot write {}: --report and --csv name the same file", report.display());
     }
     // Fails before a long run, not after it, if a file cannot be written.
     for path in &files {
@@ -231,11 +224,7 @@ fn run_setup(
         stage.update_status(&world, has_news)?;
     }
     stage.print_summary(&world, sampler.samples())?;
-    let day = Day {
-        start,
-        samples: sampler.samples(),
-        lines: &lines,
-    };
+    let day = Day { start, samples: sampler.samples(), lines: &lines };
     write_outputs(&day, &world, arguments)?;
     // After the printed part, the simulation continues to check the invariants of its end state.
     let violations = world.run_and_check();
@@ -243,10 +232,7 @@ fn run_setup(
         super::print_error_line(&format!("Error: {violation}"));
     }
     if violations.len() > VIOLATIONS {
-        super::print_error_line(&format!(
-            "and {} more errors",
-            violations.len() - VIOLATIONS
-        ));
+        super::print_error_line(&format!("and {} more errors", violations.len() - VIOLATIONS));
     }
     Ok(success_or(FAILED, violations.is_empty()))
 }
@@ -286,16 +272,9 @@ fn load_config(
         return files::load_config(&arguments.variables.config_sources(arguments.config.clone()));
     }
     let inside = SourceFile::new(name, text);
-    let dir = arguments
-        .scenario
-        .as_ref()
-        .and_then(|path| path.parent())
-        .map(PathBuf::from);
-    let inputs = Inputs {
-        dir: dir.unwrap_or_default(),
-        read: &files::read_referenced,
-        ..Inputs::default()
-    };
+    let dir = arguments.scenario.as_ref().and_then(|path| path.parent()).map(PathBuf::from);
+    let inputs =
+        Inputs { dir: dir.unwrap_or_default(), read: &files::read_referenced, ..Inputs::default() };
     config::load(&[inside], &inputs)
 }
 
@@ -317,11 +296,7 @@ struct Stage {
 impl Stage {
     fn new(arguments: &SimulateArgs, start: Timestamp, colour: bool) -> Self {
         let live = io::stdout().is_terminal() && !arguments.json;
-        let usual = if live {
-            Speed::Times(TERMINAL_SPEED)
-        } else {
-            Speed::Max
-        };
+        let usual = if live { Speed::Times(TERMINAL_SPEED) } else { Speed::Max };
         Self {
             out: io::stdout().lock(),
             json: arguments.json,

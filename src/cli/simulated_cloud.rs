@@ -49,9 +49,7 @@ pub(crate) fn execute(arguments: SimulatedCloudArgs) -> anyhow::Result<ExitCode>
     let runtime = super::create_runtime()?;
     let served = runtime.block_on(async {
         let listener = listen(arguments.listen).await?;
-        let address = listener
-            .local_addr()
-            .context("cannot read the listen address")?;
+        let address = listener.local_addr().context("cannot read the listen address")?;
         // The parent process waits for this line and reads the port from it.
         println!("simulated cloud listens on {address}");
         let cloud = CloudHandle::start(Arc::new(catalog), arguments.boot);

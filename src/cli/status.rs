@@ -41,17 +41,11 @@ pub(crate) struct StatusArgs {
 pub(crate) fn execute(arguments: &StatusArgs) -> anyhow::Result<ExitCode> {
     let mut response = request_status(arguments)?;
     if let Some(name) = &arguments.cluster {
-        let names: Vec<String> = response
-            .clusters
-            .iter()
-            .map(|cluster| cluster.name.clone())
-            .collect();
+        let names: Vec<String> =
+            response.clusters.iter().map(|cluster| cluster.name.clone()).collect();
         response.clusters.retain(|cluster| cluster.name == *name);
         if response.clusters.is_empty() {
-            bail!(
-                "the daemon has no cluster {name:?}; it has {}",
-                names.join(", ")
-            );
+            bail!("the daemon has no cluster {name:?}; it has {}", names.join(", "));
         }
     }
     let mut out = io::stdout().lock();
@@ -70,10 +64,7 @@ fn request_status(arguments: &StatusArgs) -> anyhow::Result<StatusResponse> {
     let request = send_without_body(socket, Method::GET, STATUS, PATIENCE);
     let (status, body) = super::wait_for(request)??;
     if status != StatusCode::OK {
-        bail!(
-            "the daemon returned {status}: {}",
-            bounded_line(&String::from_utf8_lossy(&body))
-        );
+        bail!("the daemon returned {status}: {}", bounded_line(&String::from_utf8_lossy(&body)));
     }
     serde_json::from_slice(&body)
         .context("cannot read the daemon's response: the daemon has a different version")
@@ -88,20 +79,11 @@ fn format_status(response: &StatusResponse, now: Timestamp) -> String {
     for cluster in &response.clusters {
         write_cluster(&mut out, cluster, now);
     }
-    let unwell = response
-        .clusters
-        .iter()
-        .filter(|cluster| !cluster.is_well)
-        .count();
+    let unwell = response.clusters.iter().filter(|cluster| !cluster.is_well).count();
     let cost: f64 = response
         .clusters
         .iter()
-        .map(|cluster| {
-            cluster
-                .status
-                .as_ref()
-                .map_or(0.0, |status| status.cost_per_hour)
-        })
+        .map(|cluster| cluster.status.as_ref().map_or(0.0, |status| status.cost_per_hour))
         .sum();
     let (all, version) = (response.clusters.len(), &response.outrigger);
     let _ = writeln!(
@@ -112,12 +94,7 @@ fn format_status(response: &StatusResponse, now: Timestamp) -> String {
 }
 
 fn write_cluster(out: &mut String, cluster: &ClusterStatusResponse, now: Timestamp) {
-    let _ = write!(
-        out,
-        "cluster {}: {}",
-        bounded_line(&cluster.name),
-        cluster.standing
-    );
+    let _ = write!(out, "cluster {}: {}", bounded_line(&cluster.name), cluster.standing);
     let Some(status) = &cluster.status else {
         out.push('\n');
         if let Some(why) = &cluster.led_by {
@@ -127,11 +104,7 @@ fn write_cluster(out: &mut String, cluster: &ClusterStatusResponse, now: Timesta
         return;
     };
     let ClusterStatus { mode, nodes, .. } = status;
-    let _ = writeln!(
-        out,
-        ", {mode}, {nodes} nodes, ${:.2}/h",
-        status.cost_per_hour
-    );
+    let _ = writeln!(out, ", {mode}, {nodes} nodes, ${:.2}/h", status.cost_per_hour);
     for note in cluster_notes(status, now) {
         let _ = writeln!(out, "  {note}");
     }
@@ -145,10 +118,7 @@ fn write_cluster(out: &mut String, cluster: &ClusterStatusResponse, now: Timesta
 fn cluster_notes(status: &ClusterStatus, now: Timestamp) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(why) = &status.held_by {
-        notes.push(format!(
-            "voluntary disruption is suspended: {}",
-            bounded_line(why)
-        ));
+        notes.push(format!("voluntary disruption is suspended: {}", bounded_line(why)));
     }
     notes.extend(status.undone.iter().map(|fault| bounded_line(fault)));
     if status.unready_nodes > 0 {
@@ -156,9 +126,7 @@ fn cluster_notes(status: &ClusterStatus, now: Timestamp) -> Vec<String> {
     }
     if status.waiting_pods > 0 {
         let (waiting, unplaced) = (status.waiting_pods, status.unplaced_pods);
-        notes.push(format!(
-            "pending pods: {waiting}, of which unschedulable: {unplaced}"
-        ));
+        notes.push(format!("pending pods: {waiting}, of which unschedulable: {unplaced}"));
     }
     if let Some(pause) = &status.paused {
         notes.push(describe_pause("the cluster", pause, now));
@@ -166,11 +134,7 @@ fn cluster_notes(status: &ClusterStatus, now: Timestamp) -> Vec<String> {
     notes.extend(pending_approvals(status));
     for pool in &status.pools {
         if let Some(pause) = &pool.paused {
-            notes.push(describe_pause(
-                &format!("pool {}", bounded_line(&pool.name)),
-                pause,
-                now,
-            ));
+            notes.push(describe_pause(&format!("pool {}", bounded_line(&pool.name)), pause, now));
         }
     }
     notes
@@ -204,31 +168,16 @@ fn describe_pause(target: &str, pause: &Paused, now: Timestamp) -> String {
         }
         None => "until it is resumed".to_owned(),
     };
-    format!(
-        "{target} is paused {until}: {}",
-        bounded_line(&pause.reason)
-    )
+    format!("{target} is paused {until}: {}", bounded_line(&pause.reason))
 }
 
 fn pool_table(pools: &[PoolStatus]) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING);
-    table.set_header([
-        "POOL",
-        "READY",
-        "NOT READY",
-        "STARTING",
-        "DRAINING",
-        "LIMIT",
-        "$/H",
-    ]);
+    table.set_header(["POOL", "READY", "NOT READY", "STARTING", "DRAINING", "LIMIT", "$/H"]);
     for pool in pools {
         let name = bounded_line(&pool.name);
-        let suffix = if pool.configured {
-            ""
-        } else {
-            " (not configured)"
-        };
+        let suffix = if pool.configured { "" } else { " (not configured)" };
         table.add_row([
             format!("{name}{suffix}"),
             pool.ready.to_string(),

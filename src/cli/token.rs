@@ -24,10 +24,7 @@ pub(crate) struct TokenArgs {
 }
 
 pub(crate) fn execute(arguments: TokenArgs) -> anyhow::Result<ExitCode> {
-    let key = AccountKey {
-        region: arguments.region,
-        role: arguments.role_arn,
-    };
+    let key = AccountKey { region: arguments.region, role: arguments.role_arn };
     let token = super::wait_for(async {
         let account = Accounts::default().get(&key).await;
         eks_token::create_token(&account.config, &key.region, &arguments.cluster_name).await

@@ -59,17 +59,12 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const TICK: Duration = Duration::from_secs(1);
 
 /// The shortest and the longest value of `--interval`.
-const INTERVALS: (SignedDuration, SignedDuration) = (
-    SignedDuration::from_millis(200),
-    SignedDuration::from_hours(1),
-);
+const INTERVALS: (SignedDuration, SignedDuration) =
+    (SignedDuration::from_millis(200), SignedDuration::from_hours(1));
 
 /// Sort keys of other tools, with their names here.
-const ALIASES: [(&str, &str); 3] = [
-    ("creation", "age"),
-    ("instance-type", "type"),
-    ("capacity-type", "capacity"),
-];
+const ALIASES: [(&str, &str); 3] =
+    [("creation", "age"), ("instance-type", "type"), ("capacity-type", "capacity")];
 
 const KEYS: &str = "Keys: tab and 1 to 4 change the view; arrows, j, k, page up and page down \
                     scroll, left and right scroll by pages; enter opens a cluster, [ and ] switch \
@@ -96,12 +91,7 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "LABELS", value_delimiter = ',')]
     extra_labels: Vec<String>,
     /// Comma-separated resources to show the usage of
-    #[arg(
-        long,
-        value_name = "NAMES",
-        value_delimiter = ',',
-        default_value = "cpu,memory"
-    )]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "cpu,memory")]
     resources: Vec<String>,
 }
 
@@ -167,19 +157,12 @@ fn node_sort(text: &str, keys: &[String]) -> anyhow::Result<(String, bool)> {
     let is_descending = match order {
         "asc" => false,
         "dsc" | "desc" => true,
-        _ => bail!(
-            "the sort order must be asc or dsc, not {:?}",
-            bounded_line(order)
-        ),
+        _ => bail!("the sort order must be asc or dsc, not {:?}", bounded_line(order)),
     };
     let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
     let key = alias.map_or(name, |(_, key)| key);
     if !keys.iter().any(|known| known == key) {
-        bail!(
-            "cannot sort nodes by {:?}; use one of {}",
-            bounded_line(name),
-            keys.join(", ")
-        );
+        bail!("cannot sort nodes by {:?}; use one of {}", bounded_line(name), keys.join(", "));
     }
     // Ascending creation time is descending age.
     let is_turned = name == "creation";
@@ -210,10 +193,7 @@ async fn send_first_request(screen: &mut App, socket: &Path) -> anyhow::Result<(
     if let Some(name) = only.filter(|_| screen.heard.clusters(only).is_empty()) {
         let all = screen.heard.clusters(None).into_iter();
         let names: Vec<String> = all.map(|cluster| bounded_line(&cluster.name)).collect();
-        bail!(
-            "the daemon has no cluster {name:?}; it has {}",
-            names.join(", ")
-        );
+        bail!("the daemon has no cluster {name:?}; it has {}", names.join(", "));
     }
     Ok(())
 }
@@ -299,9 +279,7 @@ impl Watch {
 
     async fn run(&mut self, session: &mut Session, screen: &mut App) -> anyhow::Result<()> {
         loop {
-            session
-                .draw(screen)
-                .context("cannot draw on the terminal")?;
+            session.draw(screen).context("cannot draw on the terminal")?;
             self.request_if_due(screen);
             let act = tokio::select! {
                 input = self.inputs.recv() => match input {

@@ -35,11 +35,7 @@ pub(crate) fn execute(arguments: &VersionArgs) -> anyhow::Result<ExitCode> {
         writeln!(out, "{version_info}")?;
     } else {
         writeln!(out, "outrigger {version}")?;
-        writeln!(
-            out,
-            "Kubernetes 1.{OLDEST} and later, tested on {}",
-            tested_versions()
-        )?;
+        writeln!(out, "Kubernetes 1.{OLDEST} and later, tested on {}", tested_versions())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -91,10 +91,7 @@ impl Converter<'_> {
         ConversionError {
             path: Vec::new(),
             code,
-            detail: format!(
-                "The argument {name:?} must be {wants}, not {}.",
-                quote_value(value)
-            ),
+            detail: format!("The argument {name:?} must be {wants}, not {}.", quote_value(value)),
             help: None,
         }
     }
@@ -147,11 +144,9 @@ impl Converter<'_> {
             }
             ArgumentType::Number(min, max) => self.convert_number(min, max, value)?,
             ArgumentType::PriceAdjustment => self.convert_price_adjustment(value)?,
-            ArgumentType::Duration {
-                min_ms,
-                max_ms,
-                never,
-            } => self.convert_duration(min_ms, max_ms, never, value)?,
+            ArgumentType::Duration { min_ms, max_ms, never } => {
+                self.convert_duration(min_ms, max_ms, never, value)?
+            }
             ArgumentType::Size(min, max) => self.convert_size(min, max, value)?,
             ArgumentType::Form(form) => self.convert_format(form, value)?,
             ArgumentType::Allowance => self.convert_budget_nodes(value)?,
@@ -183,10 +178,7 @@ impl Converter<'_> {
         let Some(number) = to_number(value).and_then(|number| number.as_f64()) else {
             return Err(self.wrong_type(value));
         };
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "the bounds of the schema are small"
-        )]
+        #[expect(clippy::cast_precision_loss, reason = "the bounds of the schema are small")]
         if number < min as f64 || number > max as f64 {
             return Err(self.conversion_error(ProblemCode::OutOfRange, value));
         }
@@ -265,9 +257,8 @@ impl Converter<'_> {
             Value::Number(number) => {
                 let number = number_text(number);
                 let mut fault = self.conversion_error(invalid, value);
-                fault.help = Some(format!(
-                    "add a unit: \"{number}s\", \"{number}m\" or \"{number}h\""
-                ));
+                fault.help =
+                    Some(format!("add a unit: \"{number}s\", \"{number}m\" or \"{number}h\""));
                 return Err(fault);
             }
             other => self.string_value(other)?,
@@ -280,9 +271,7 @@ impl Converter<'_> {
         }
         let Some(duration) = parse_duration(&text) else {
             let mut fault = self.conversion_error(invalid, value);
-            let days = text
-                .strip_suffix('d')
-                .and_then(|days| days.parse::<u32>().ok());
+            let days = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok());
             fault.help = Some(match days.and_then(|days| days.checked_mul(24)) {
                 Some(hours) => format!("write \"{hours}h\": the units are ms, s, m and h"),
                 None => "write it like \"90s\", \"10m\" or \"1h30m\"".to_owned(),
@@ -379,11 +368,7 @@ impl Converter<'_> {
                 }
             }
         }
-        if faults.is_empty() {
-            Ok(ParsedArgument::Texts(texts))
-        } else {
-            Err(faults)
-        }
+        if faults.is_empty() { Ok(ParsedArgument::Texts(texts)) } else { Err(faults) }
     }
 
     fn quantity_fault(&self, why: &str) -> ConversionError {
@@ -398,13 +383,9 @@ pub(super) fn parse_duration(text: &str) -> Option<SignedDuration> {
     let mut sum = SignedDuration::ZERO;
     let mut rest = text;
     while !rest.is_empty() {
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit())
-            .filter(|at| *at > 0)?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).filter(|at| *at > 0)?;
         let (number, after) = rest.split_at(digits);
-        let letters = after
-            .find(|c: char| c.is_ascii_digit())
-            .unwrap_or(after.len());
+        let letters = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
         let (unit, after) = after.split_at(letters);
         let ms = match unit {
             "ms" => 1,

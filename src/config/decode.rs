@@ -63,10 +63,7 @@ impl<'a> Decoder<'a> {
             Some(key) => format!("{title} [{key:?}]"),
             None => title.clone(),
         };
-        let around = BlockPath {
-            title: &title,
-            place: &place,
-        };
+        let around = BlockPath { title: &title, place: &place };
         self.read_within(block, schema, frame, around)
     }
 
@@ -104,10 +101,7 @@ impl<'a> Decoder<'a> {
                     1 => format!("{place}, {inner_title}"),
                     nth => format!("{place}, {inner_title} ({nth})"),
                 };
-                let around = BlockPath {
-                    title: &title,
-                    place: &place,
-                };
+                let around = BlockPath { title: &title, place: &place };
                 let read = self.read_within(inner, schema, frame, around);
                 section.blocks.push((schema.name, read));
             }
@@ -298,16 +292,12 @@ fn check_labels(reporter: &Reporter, block: &Block, schema: &BlockType, title: &
     let (span, detail) = match (block.labels.get(wanted), faulty) {
         (Some((_, extra)), _) => {
             let count = if wanted == 0 { "no label" } else { "one label" };
-            (
-                *extra,
-                format!("Blocks of type {} must have {count}.", block.kind),
-            )
+            (*extra, format!("Blocks of type {} must have {count}.", block.kind))
         }
         (None, Some((_, empty))) => (*empty, "A label must not be empty.".to_owned()),
-        (None, None) if block.labels.len() < wanted => (
-            block.kind_span,
-            format!("Blocks of type {} must have a label.", block.kind),
-        ),
+        (None, None) if block.labels.len() < wanted => {
+            (block.kind_span, format!("Blocks of type {} must have a label.", block.kind))
+        }
         _ => return,
     };
     let code = ProblemCode::BlockLabel;
@@ -329,12 +319,9 @@ fn unknown_argument(attr: &Attr, schema: &'static BlockType) -> SpannedDiagnosti
     let name = attr.name.as_str();
     if let Some(block) = schema.block(name) {
         let detail = format!("{name:?} is a block, not an argument.");
-        let label = block
-            .label
-            .map_or(String::new(), |label| format!(" {label:?}"));
-        return SpannedDiagnostic::error(ProblemCode::BlockExpected, attr.name_span, detail).help(
-            format!("write {name}{label} {{ … }}, without the equals sign"),
-        );
+        let label = block.label.map_or(String::new(), |label| format!(" {label:?}"));
+        return SpannedDiagnostic::error(ProblemCode::BlockExpected, attr.name_span, detail)
+            .help(format!("write {name}{label} {{ … }}, without the equals sign"));
     }
     let detail = match schema.name {
         "file" => format!("An argument named {name:?} is not expected outside of blocks."),
@@ -418,9 +405,8 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> SpannedDiagnostic
         return finding.help(format!("{name:?} belongs in a {deeper} block"));
     }
     let names = schema.blocks.iter().map(|block| block.name);
-    if let Some((_, equivalent)) = KARPENTER
-        .iter()
-        .find(|(name_in_karpenter, _)| name.eq_ignore_ascii_case(name_in_karpenter))
+    if let Some((_, equivalent)) =
+        KARPENTER.iter().find(|(name_in_karpenter, _)| name.eq_ignore_ascii_case(name_in_karpenter))
         && schema.block(equivalent).is_some()
     {
         return finding.help(format!("did you mean {equivalent:?}?"));

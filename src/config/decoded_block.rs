@@ -63,8 +63,7 @@ impl DecodedBlock {
 
     /// The span of a part of an argument's value.
     pub(super) fn inner_span(&self, name: &str, step: PathStep) -> Span {
-        self.get(name)
-            .map_or(self.header, |read| read.expr.inner_span(&[step]))
+        self.get(name).map_or(self.header, |read| read.expr.inner_span(&[step]))
     }
 
     pub(super) fn expr(&self, name: &str) -> Option<&Expr> {

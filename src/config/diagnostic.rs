@@ -194,10 +194,7 @@ impl Diagnostic {
 
     /// A warning without a range.
     pub fn warning(code: ProblemCode, detail: impl Into<String>) -> Self {
-        Self {
-            severity: Severity::Warning,
-            ..Self::error(code, detail)
-        }
+        Self { severity: Severity::Warning, ..Self::error(code, detail) }
     }
 
     /// Adds a range.
@@ -274,10 +271,7 @@ impl Diagnostic {
 
 /// All diagnostics in the format of `terraform validate -json`.
 pub fn report_json(problems: &[Diagnostic]) -> Json {
-    let errors = problems
-        .iter()
-        .filter(|problem| problem.severity == Severity::Error)
-        .count();
+    let errors = problems.iter().filter(|problem| problem.severity == Severity::Error).count();
     json!({
         "format_version": "1.0",
         "valid": errors == 0,
@@ -294,10 +288,7 @@ pub fn render_all(problems: &[Diagnostic]) -> String {
         out.push_str(&problem.render());
         out.push('\n');
     }
-    let errors = problems
-        .iter()
-        .filter(|problem| problem.severity == Severity::Error)
-        .count();
+    let errors = problems.iter().filter(|problem| problem.severity == Severity::Error).count();
     let warnings = problems.len() - errors;
     let counts: Vec<String> = [(errors, "error"), (warnings, "warning")]
         .into_iter()
@@ -353,10 +344,7 @@ fn render_range(out: &mut String, range: &SourceRange, word: &str) {
     let number = range.start.line.to_string();
     let margin = " ".repeat(number.len());
     let Some(code) = &range.code else {
-        let _ = writeln!(
-            out,
-            "  {number} | (not shown: it may contain a sensitive value)"
-        );
+        let _ = writeln!(out, "  {number} | (not shown: it may contain a sensitive value)");
         if !range.label.is_empty() {
             let _ = writeln!(out, "  {margin} | {}", range.label);
         }
@@ -370,32 +358,16 @@ fn render_range(out: &mut String, range: &SourceRange, word: &str) {
         range.end.column.saturating_sub(range.start.column)
     };
     let long = code.chars().count() > SHOWN_MAX;
-    let skipped = if long {
-        from.saturating_sub(BEFORE_MAX)
-    } else {
-        0
-    };
-    let line: String = code
-        .chars()
-        .skip(skipped)
-        .take(SHOWN_MAX)
-        .map(printable_char)
-        .collect();
+    let skipped = if long { from.saturating_sub(BEFORE_MAX) } else { 0 };
+    let line: String = code.chars().skip(skipped).take(SHOWN_MAX).map(printable_char).collect();
     let lead = if skipped > 0 { "…" } else { "" };
-    let tail = if code.chars().count() > skipped + SHOWN_MAX {
-        "…"
-    } else {
-        ""
-    };
+    let tail = if code.chars().count() > skipped + SHOWN_MAX { "…" } else { "" };
     let _ = writeln!(out, "  {number} | {lead}{}{tail}", line.trim_end());
     let room = SHOWN_MAX.saturating_sub(from - skipped).max(1);
     let carets = "^".repeat(width.clamp(1, room));
     let indent = " ".repeat(from - skipped + lead.chars().count());
-    let _ = writeln!(
-        out,
-        "{}",
-        format!("  {margin} | {indent}{carets} {}", range.label).trim_end()
-    );
+    let _ =
+        writeln!(out, "{}", format!("  {margin} | {indent}{carets} {}", range.label).trim_end());
 }
 
 /// Replaces control characters, which would move the underline or the cursor.
@@ -456,7 +428,5 @@ fn highlighted_bytes(code: &str, range: &SourceRange) -> (usize, usize) {
 
 /// The byte offset of a column of this line.
 fn column_offset(code: &str, column: usize) -> usize {
-    code.char_indices()
-        .nth(column.saturating_sub(1))
-        .map_or(code.len(), |(byte, _)| byte)
+    code.char_indices().nth(column.saturating_sub(1)).map_or(code.len(), |(byte, _)| byte)
 }

@@ -83,10 +83,7 @@ pub(super) struct NamedValue {
 impl NamedValue {
     /// A value that is not sensitive.
     pub(super) fn not_sensitive(value: Value) -> Self {
-        Self {
-            value,
-            sensitive: false,
-        }
+        Self { value, sensitive: false }
     }
 }
 
@@ -173,20 +170,13 @@ impl<'a> Evaluator<'a> {
         match outcome {
             Ok(value) if value::nesting_depth(&value) > DEPTH_MAX => {
                 let detail = format!("The value has more than {DEPTH_MAX} nested levels.");
-                Err(EvalError::new(
-                    expr.span,
-                    ProblemCode::LimitExceeded,
-                    detail,
-                ))
+                Err(EvalError::new(expr.span, ProblemCode::LimitExceeded, detail))
             }
             Ok(value) => Ok(NamedValue { value, sensitive }),
             Err(mut fault) => {
                 if sensitive {
                     fault.values.clear();
-                    if matches!(
-                        fault.code,
-                        ProblemCode::Evaluation | ProblemCode::FunctionCall
-                    ) {
+                    if matches!(fault.code, ProblemCode::Evaluation | ProblemCode::FunctionCall) {
                         fault.detail = "The expression cannot be evaluated. The cause is not \
                                         shown, because it contains a sensitive value."
                             .to_owned();
@@ -278,11 +268,7 @@ impl Evaluation<'_> {
             ExprKind::Negate(inner) => Ok(Value::Number(-self.eval_number(inner, frame)?)),
             ExprKind::Binary(sides) => self.eval_binary(&sides.0, sides.1, &sides.2, span, frame),
             ExprKind::Conditional(three) => {
-                let chosen = if self.eval_bool(&three.0, frame)? {
-                    &three.1
-                } else {
-                    &three.2
-                };
+                let chosen = if self.eval_bool(&three.0, frame)? { &three.1 } else { &three.2 };
                 self.eval(chosen, frame)
             }
             ExprKind::For(for_expr) => self.for_each(for_expr, frame),
@@ -341,11 +327,7 @@ impl Evaluation<'_> {
                     out.push_str(&text);
                 }
                 TemplatePart::If(three) => {
-                    let chosen = if self.eval_bool(&three.0, frame)? {
-                        &three.1
-                    } else {
-                        &three.2
-                    };
+                    let chosen = if self.eval_bool(&three.0, frame)? { &three.1 } else { &three.2 };
                     self.render_template(chosen, span, frame, out)?;
                 }
                 TemplatePart::For(for_part) => self.template_for(for_part, span, frame, out)?,
@@ -378,26 +360,12 @@ impl Evaluation<'_> {
     ) -> Result<(), Box<EvalError>> {
         let items = self.eval(collection, outer)?;
         let Some(elements) = elements(&items) else {
-            return Err(type_error(
-                collection,
-                "a list or a map to iterate over",
-                &items,
-            ));
+            return Err(type_error(collection, "a list or a map to iterate over", &items));
         };
         for (key, value) in elements {
             let sensitive = self.sensitive.get();
-            let key_frame = key_name.map(|name| Frame {
-                name,
-                value: &key,
-                sensitive,
-                outer,
-            });
-            body(Some(&Frame {
-                name,
-                value,
-                sensitive,
-                outer: key_frame.as_ref().or(outer),
-            }))?;
+            let key_frame = key_name.map(|name| Frame { name, value: &key, sensitive, outer });
+            body(Some(&Frame { name, value, sensitive, outer: key_frame.as_ref().or(outer) }))?;
         }
         Ok(())
     }
@@ -419,11 +387,7 @@ impl Evaluation<'_> {
             let value = self.eval(&for_expr.value, frame)?;
             put_item(&mut map, name, value, for_expr.grouping, key.span)
         })?;
-        Ok(if for_expr.key.is_some() {
-            Value::Object(map)
-        } else {
-            Value::Array(list)
-        })
+        Ok(if for_expr.key.is_some() { Value::Object(map) } else { Value::Array(list) })
     }
 }
 

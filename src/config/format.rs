@@ -41,16 +41,10 @@ pub fn format(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
     // The result must have the same meaning as the input.
     let again = scan_tokens(&formatted);
     if again.len() != respelled.len()
-        || !again
-            .iter()
-            .zip(&respelled)
-            .all(|(one, other)| one.text == other.text)
+        || !again.iter().zip(&respelled).all(|(one, other)| one.text == other.text)
     {
         let detail = "Formatting would change the meaning of this file, so it is not formatted.";
-        return Err(vec![Diagnostic::error(
-            ProblemCode::Syntax,
-            detail.to_owned(),
-        )]);
+        return Err(vec![Diagnostic::error(ProblemCode::Syntax, detail.to_owned())]);
     }
     parsed_body(&SourceFile::new(&*file.name, formatted))
 }
@@ -63,9 +57,7 @@ fn parsed_body(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
         return Ok(sources.text(0).to_owned());
     }
     let reporter = Reporter::new(sources);
-    findings
-        .into_iter()
-        .for_each(|finding| reporter.add(finding));
+    findings.into_iter().for_each(|finding| reporter.add(finding));
     Err(reporter.into_problems())
 }
 
@@ -92,10 +84,7 @@ fn format_body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
         while let Some(comment) = rest.next_if(|next| next.kind == TokenKind::Comment) {
             comments.push(comment);
         }
-        if rest
-            .peek()
-            .is_some_and(|next| next.kind == TokenKind::Equal)
-        {
+        if rest.peek().is_some_and(|next| next.kind == TokenKind::Equal) {
             out.append(&mut comments);
         }
         if let Some(equal) = rest.next_if(|next| next.kind == TokenKind::Equal) {
@@ -168,13 +157,8 @@ fn unwrap_interpolation(value: Vec<Token>) -> Vec<Token> {
         return value;
     };
     let kinds = [quote.kind, interp.kind, end.kind, unquote.kind];
-    let wrapped = kinds
-        == [
-            TokenKind::Quote,
-            TokenKind::Interp,
-            TokenKind::InterpEnd,
-            TokenKind::Unquote,
-        ];
+    let wrapped =
+        kinds == [TokenKind::Quote, TokenKind::Interp, TokenKind::InterpEnd, TokenKind::Unquote];
     if !wrapped || !interp.text.starts_with('$') || inner.is_empty() {
         return value;
     }
@@ -191,12 +175,8 @@ fn unwrap_interpolation(value: Vec<Token>) -> Vec<Token> {
     let before = count_leading(inner.iter(), TokenKind::Newline);
     let after = count_leading(inner.iter().rev(), TokenKind::Newline);
     let inner = inner.get(before..inner.len() - after).unwrap_or_default();
-    let in_parentheses = inner
-        .first()
-        .is_some_and(|token| token.kind == TokenKind::Open('('))
-        && inner
-            .last()
-            .is_some_and(|token| token.kind == TokenKind::Close(')'));
+    let in_parentheses = inner.first().is_some_and(|token| token.kind == TokenKind::Open('('))
+        && inner.last().is_some_and(|token| token.kind == TokenKind::Close(')'));
     let has_break = inner.iter().any(|token| token.kind == TokenKind::Newline);
     if has_break && !in_parentheses {
         let open = Token::new(TokenKind::Open('('), "(");
@@ -248,24 +228,13 @@ impl FormattedLine {
             _ => ends,
         };
         let lead = &all[begins..comment];
-        let equal = lead
-            .iter()
-            .skip(1)
-            .position(|token| token.kind == TokenKind::Equal);
+        let equal = lead.iter().skip(1).position(|token| token.kind == TokenKind::Equal);
         let assign = equal.map(|index| begins + index + 1);
         // A value that continues on the next line is not aligned.
         let assign = assign
-            .filter(|from| {
-                all[*from..comment]
-                    .iter()
-                    .map(Token::bracket_change)
-                    .sum::<i32>()
-                    == 0
-            })
+            .filter(|from| all[*from..comment].iter().map(Token::bracket_change).sum::<i32>() == 0)
             .unwrap_or(comment);
-        Self {
-            bounds: [begins, assign, comment, ends],
-        }
+        Self { bounds: [begins, assign, comment, ends] }
     }
 
     /// Whether its first, second or third part has tokens.
@@ -318,10 +287,7 @@ fn indent_lines(lines: &[FormattedLine], all: &mut [Token]) {
         let lead = all[begins..assign].iter();
         let counted = lead.take_while(|token| token.kind != TokenKind::Heredoc);
         let mut net: i32 = counted.map(Token::bracket_change).sum();
-        net += all[assign..comment]
-            .iter()
-            .map(Token::bracket_change)
-            .sum::<i32>();
+        net += all[assign..comment].iter().map(Token::bracket_change).sum::<i32>();
         let level = open.len();
         if net > 0 {
             open.push(net);
@@ -366,8 +332,5 @@ fn align_parts(lines: &[FormattedLine], number: usize, all: &mut [Token]) {
 
 /// The width of tokens in columns, with the spaces before them.
 fn column_width(tokens: &[Token]) -> usize {
-    tokens
-        .iter()
-        .map(|token| token.blanks + token.text.graphemes(true).count())
-        .sum()
+    tokens.iter().map(|token| token.blanks + token.text.graphemes(true).count()).sum()
 }

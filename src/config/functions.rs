@@ -120,12 +120,7 @@ const fn function(
     args_max: usize,
     call: fn(&Args<'_>) -> FunctionResult,
 ) -> Function {
-    Function {
-        name,
-        args_min,
-        args_max,
-        call,
-    }
+    Function { name, args_min, args_max, call }
 }
 
 /// Functions that the evaluator implements, because they need unevaluated arguments.

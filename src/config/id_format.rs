@@ -168,10 +168,7 @@ impl IdFormat {
                 Some((family, _)) if is_windows(family) => {
                     Some(format!("the only Windows version is \"{family}@latest\""))
                 }
-                Some(_) => Some(format!(
-                    "supported families: {}",
-                    alias_families().join(", ")
-                )),
+                Some(_) => Some(format!("supported families: {}", alias_families().join(", "))),
                 None => None,
             },
             // IAM names are unique, whatever their path. Karpenter recreates an instance profile
@@ -210,9 +207,7 @@ pub(super) fn parse_alias(text: &str) -> Option<(AmiFamily, &str)> {
 fn consists_of(text: &str, max: usize, others: &str) -> bool {
     !text.is_empty()
         && text.len() <= max
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || others.contains(c))
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c))
 }
 
 /// Reports if a string is a valid Kubernetes name. Source: Kubernetes, object names and ids.
@@ -302,11 +297,7 @@ mod tests {
              al2023@v20250801-and-what-else-is-there",
         ),
         (IdFormat::ImageId, "ami-0", "ami- ami-A my-ami-1 ami-1-2"),
-        (
-            IdFormat::Account,
-            "123456789012",
-            "12345678901 1234567890123 12345678901a",
-        ),
+        (IdFormat::Account, "123456789012", "12345678901 1234567890123 12345678901a"),
         (IdFormat::RoleName, "a a+=,.@-_", "a/b a:b"),
         (
             IdFormat::RoleArn,
@@ -314,11 +305,7 @@ mod tests {
             "role/x arn:aws:iam::123456789012:role/ arn:aws:iam::1:role/x \
              arn:aws:iam::123456789012:user/x arn:azure:iam::123456789012:role/x",
         ),
-        (
-            IdFormat::Parameter,
-            "/a/b a arn:aws:ssm:eu-central-1:123456789012:parameter/a",
-            "$a",
-        ),
+        (IdFormat::Parameter, "/a/b a arn:aws:ssm:eu-central-1:123456789012:parameter/a", "$a"),
         (
             IdFormat::Queue,
             "q q.fifo https://sqs.eu-central-1.amazonaws.com/1/q",
@@ -331,11 +318,7 @@ mod tests {
             "https:// http://a https://u@a https://:1 https://a\"",
         ),
         (IdFormat::Base64, "YQ== YWI= YWJj", "= YQ= YWJ Y!== ===="),
-        (
-            IdFormat::Cidr,
-            "10.0.0.0/8 fd00::/108",
-            "10.0.0.0 10.0.0.0/33 a/8 ::/129 10.0.0.0/+8",
-        ),
+        (IdFormat::Cidr, "10.0.0.0/8 fd00::/108", "10.0.0.0 10.0.0.0/33 a/8 ::/129 10.0.0.0/+8"),
         (
             IdFormat::Proxy,
             "http://bastion:3128 https://10.0.0.1:443/ socks5://[::1]:1080",
@@ -375,9 +358,6 @@ mod tests {
             Some("write \"b\": IAM names are unique, whatever their path")
         );
         let advice = IdFormat::Alias.hint_for("windows2022@1");
-        assert_eq!(
-            advice.as_deref(),
-            Some("the only Windows version is \"windows2022@latest\"")
-        );
+        assert_eq!(advice.as_deref(), Some("the only Windows version is \"windows2022@latest\""));
     }
 }

@@ -53,9 +53,7 @@ fn part_fault(text: &str, what: &str) -> Option<String> {
     if text.chars().count() > NAME_MAX {
         return Some(format!("{what} must have at most {NAME_MAX} characters."));
     }
-    let is_valid = text
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+    let is_valid = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.ends_with(|c: char| c.is_ascii_alphanumeric());
     (!is_valid).then(|| {
@@ -71,18 +69,14 @@ pub(super) fn is_address(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else {
         return false;
     };
-    let bracketed = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'));
+    let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let host_fine = match bracketed {
         Some(inner) => {
             inner.contains(':') && inner.chars().all(|c| c.is_ascii_hexdigit() || c == ':')
         }
         None => {
             !host.is_empty()
-                && host
-                    .chars()
-                    .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.'))
+                && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.'))
         }
     };
     host_fine && port.chars().all(|c| c.is_ascii_digit()) && port.parse::<u16>().is_ok()
@@ -116,16 +110,7 @@ mod tests {
         for key in ["a", "example.com/team", "a_b.c-d", "x.y/A1"] {
             assert_eq!(label_key_fault(key), None, "{key:?}");
         }
-        for key in [
-            "",
-            "/a",
-            "a/",
-            "a/b/c",
-            "-a",
-            "Example.com/a",
-            "a b",
-            "a..b/c",
-        ] {
+        for key in ["", "/a", "a/", "a/b/c", "-a", "Example.com/a", "a b", "a..b/c"] {
             assert!(label_key_fault(key).is_some(), "{key:?}");
         }
         assert_eq!(label_value_fault(""), None);
@@ -155,16 +140,7 @@ mod tests {
         for text in ["127.0.0.1:9464", "[::1]:80", "localhost:0"] {
             assert!(is_address(text), "{text:?}");
         }
-        for text in [
-            "",
-            ":80",
-            "localhost",
-            "a:65536",
-            "a:+1",
-            "[::1]",
-            "::1:80",
-            "a b:1",
-        ] {
+        for text in ["", ":80", "localhost", "a:65536", "a:+1", "[::1]", "::1:80", "a b:1"] {
             assert!(!is_address(text), "{text:?}");
         }
     }

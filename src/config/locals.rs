@@ -126,11 +126,7 @@ fn dependency_order<'a>(reporter: &Reporter, attrs: &BTreeMap<&'a str, &'a Attr>
         }
     }
     // A name is in several maps only as the same name in `attrs`.
-    sorted
-        .iter()
-        .filter_map(|name| attrs.get_key_value(name))
-        .map(|(name, _)| *name)
-        .collect()
+    sorted.iter().filter_map(|name| attrs.get_key_value(name)).map(|(name, _)| *name).collect()
 }
 
 fn report_cycle(reporter: &Reporter, attrs: &BTreeMap<&str, &Attr>, chain: &[&str]) {
@@ -140,10 +136,7 @@ fn report_cycle(reporter: &Reporter, attrs: &BTreeMap<&str, &Attr>, chain: &[&st
     let first = chain.iter().enumerate().min_by_key(|(_, name)| **name);
     let mut chain = chain.to_vec();
     chain.rotate_left(first.map_or(0, |(index, _)| index));
-    let attrs: Vec<&Attr> = chain
-        .iter()
-        .filter_map(|name| attrs.get(name).copied())
-        .collect();
+    let attrs: Vec<&Attr> = chain.iter().filter_map(|name| attrs.get(name).copied()).collect();
     let Some((start, rest)) = attrs.split_first() else {
         return;
     };
@@ -151,10 +144,7 @@ fn report_cycle(reporter: &Reporter, attrs: &BTreeMap<&str, &Attr>, chain: &[&st
     links.push(format!("local.{}", start.name));
     let detail = format!("These values depend on each other: {}.", links.join(" → "));
     let mut finding = SpannedDiagnostic::error(ProblemCode::Cycle, start.name_span, detail)
-        .label(format!(
-            "depends on {}",
-            links.get(1).map_or("itself", String::as_str)
-        ))
+        .label(format!("depends on {}", links.get(1).map_or("itself", String::as_str)))
         .within(TITLE);
     for (index, attr) in rest.iter().enumerate().take(PLACES_MAX - 1) {
         let needs = links.get(index + 2).map_or("", String::as_str);

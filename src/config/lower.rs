@@ -54,10 +54,7 @@ pub(super) struct Blocks<'a> {
 
 impl<'a> Blocks<'a> {
     pub(super) fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = &'a Block> {
-        self.all
-            .iter()
-            .copied()
-            .filter(move |block| block.kind == kind)
+        self.all.iter().copied().filter(move |block| block.kind == kind)
     }
 }
 
@@ -71,10 +68,7 @@ impl Decoder<'_> {
         let Some(schema) = root_block().block(kind) else {
             return Vec::new();
         };
-        blocks
-            .of_kind(kind)
-            .map(|block| self.decode_outermost(block, schema, None))
-            .collect()
+        blocks.of_kind(kind).map(|block| self.decode_outermost(block, schema, None)).collect()
     }
 
     /// Decodes a top-level block.
@@ -122,17 +116,11 @@ impl Decoder<'_> {
                 continue;
             }
             for (index, value) in elements(&evaluated.value).unwrap_or_default() {
-                let key = if evaluated.value.is_array() {
-                    value
-                } else {
-                    &index
-                };
-                let each_value: hcl::Map<String, Value> = [
-                    ("key".to_owned(), key.clone()),
-                    ("value".to_owned(), value.clone()),
-                ]
-                .into_iter()
-                .collect();
+                let key = if evaluated.value.is_array() { value } else { &index };
+                let each_value: hcl::Map<String, Value> =
+                    [("key".to_owned(), key.clone()), ("value".to_owned(), value.clone())]
+                        .into_iter()
+                        .collect();
                 let frame = Frame {
                     name: "each",
                     value: &Value::Object(each_value),
@@ -160,10 +148,7 @@ fn for_each_fault(value: &Value, sensitive: bool, span: Span) -> Option<SpannedD
         Value::Object(_) => return None,
         Value::Array(items) if items.iter().all(Value::is_string) => return None,
         Value::Array(_) => "A list in for_each must contain only strings.".to_owned(),
-        other => format!(
-            "for_each must be a map or a list of strings, not {}.",
-            type_name(other)
-        ),
+        other => format!("for_each must be a map or a list of strings, not {}.", type_name(other)),
     };
     let finding = SpannedDiagnostic::error(ProblemCode::InvalidForEach, span, detail);
     Some(finding.help("write for_each = { for … : key => value }, or a list of strings"))
@@ -199,10 +184,7 @@ pub(super) fn lower_blocks(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config 
     }
     if complete {
         let lowered: Vec<&Cluster> = clusters.iter().map(|draft| &draft.cluster).collect();
-        let names: Vec<String> = lowered
-            .iter()
-            .map(|cluster| cluster.name.0.clone())
-            .collect();
+        let names: Vec<String> = lowered.iter().map(|cluster| cluster.name.0.clone()).collect();
         let patterns = pools.iter().map(|spec| (&spec.section, &spec.clusters));
         let patterns = patterns
             .chain(classes.iter().map(|spec| (&spec.section, &spec.clusters)))
@@ -223,12 +205,7 @@ pub(super) fn lower_blocks(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config 
     }
     let mut clusters: Vec<Cluster> = clusters.into_iter().map(|draft| draft.cluster).collect();
     clusters.sort_by(|one, other| one.name.cmp(&other.name));
-    Config {
-        clusters,
-        fleet,
-        telemetry,
-        ..Config::default()
-    }
+    Config { clusters, fleet, telemetry, ..Config::default() }
 }
 
 /// Reports if EC2 launches the nodes of a cluster.
@@ -245,10 +222,7 @@ fn give_pools<'a>(
 ) -> Vec<&'a node_class::NodeClassSpec> {
     let mut cluster_pools: Vec<Pool> = Vec::new();
     let mut used: BTreeMap<&NodeClassName, &node_class::NodeClassSpec> = BTreeMap::new();
-    for draft in pools
-        .iter()
-        .filter(|pool| has_matching_name(&pool.clusters, cluster))
-    {
+    for draft in pools.iter().filter(|pool| has_matching_name(&pool.clusters, cluster)) {
         let class = class_of(reader, draft, classes, cluster);
         cluster_pools.push(Pool {
             node_class: class.map(|class| class.class.name.clone()),
@@ -269,19 +243,13 @@ fn give_pools<'a>(
 /// The clusters of a block: all clusters if `clusters` is not set.
 fn cluster_patterns(section: &DecodedBlock) -> Vec<String> {
     // An invalid `clusters` means no clusters, not all clusters.
-    let everywhere = if section.is_set("clusters") {
-        Vec::new()
-    } else {
-        vec!["*".to_owned()]
-    };
+    let everywhere = if section.is_set("clusters") { Vec::new() } else { vec!["*".to_owned()] };
     let patterns = section.texts("clusters");
     patterns.map_or(everywhere, <[String]>::to_vec)
 }
 
 fn has_matching_name(patterns: &[String], cluster: &Cluster) -> bool {
-    patterns
-        .iter()
-        .any(|pattern| matches_pattern(pattern, cluster.name.as_str()))
+    patterns.iter().any(|pattern| matches_pattern(pattern, cluster.name.as_str()))
 }
 
 /// Reports clusters of a block that do not exist.
@@ -310,10 +278,9 @@ fn check_clusters(
         let help = match nearest_name(pattern, known.clone()) {
             Some(near) => Some(format!("did you mean {near:?}?")),
             None if names.is_empty() => None,
-            None => Some(format!(
-                "expected one of: {}",
-                known.take(8).collect::<Vec<_>>().join(", ")
-            )),
+            None => {
+                Some(format!("expected one of: {}", known.take(8).collect::<Vec<_>>().join(", ")))
+            }
         };
         reader.report(section, finding.maybe_help(help));
     }
@@ -345,14 +312,10 @@ fn class_of<'a>(
         }
         return None;
     };
-    let candidates: Vec<&node_class::NodeClassSpec> = classes
-        .iter()
-        .filter(|class| class.class.name.as_str() == name)
-        .collect();
-    let fitting: Vec<&&node_class::NodeClassSpec> = candidates
-        .iter()
-        .filter(|class| has_matching_name(&class.clusters, cluster))
-        .collect();
+    let candidates: Vec<&node_class::NodeClassSpec> =
+        classes.iter().filter(|class| class.class.name.as_str() == name).collect();
+    let fitting: Vec<&&node_class::NodeClassSpec> =
+        candidates.iter().filter(|class| has_matching_name(&class.clusters, cluster)).collect();
     match fitting.as_slice() {
         [only] => Some(only),
         [] if !ec2 || candidates.is_empty() => None,
@@ -363,10 +326,7 @@ fn class_of<'a>(
             );
             let class = &candidates[0].section;
             let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, *span, detail)
-                .also(
-                    class.value_span("clusters"),
-                    "the clusters of the node class",
-                )
+                .also(class.value_span("clusters"), "the clusters of the node class")
                 .within(title)
                 .once();
             reader.reporter.add(finding);

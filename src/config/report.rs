@@ -38,10 +38,7 @@ impl SpannedDiagnostic {
     }
 
     pub(super) fn warning(code: ProblemCode, span: Span, detail: impl Into<String>) -> Self {
-        Self {
-            severity: Severity::Warning,
-            ..Self::error(code, span, detail)
-        }
+        Self { severity: Severity::Warning, ..Self::error(code, span, detail) }
     }
 
     /// Sets the label of the last span.
@@ -115,11 +112,7 @@ impl Reporter {
         let mut found = self.found.borrow_mut();
         // With for_each the same block is decoded several times; the first diagnostic is enough.
         let once = finding.once || !finding.values.is_empty();
-        let detail = if once {
-            String::new()
-        } else {
-            finding.detail.clone()
-        };
+        let detail = if once { String::new() } else { finding.detail.clone() };
         let is_new = self.seen.borrow_mut().insert((finding.code, first, detail));
         let alike = found.iter();
         let alike = alike.filter(|(_, problem)| problem.severity == finding.severity);
@@ -170,9 +163,7 @@ impl Reporter {
     /// Reports if any error was found.
     pub(super) fn has_errors(&self) -> bool {
         let found = self.found.borrow();
-        found
-            .iter()
-            .any(|(_, problem)| problem.severity == Severity::Error)
+        found.iter().any(|(_, problem)| problem.severity == Severity::Error)
     }
 
     /// All diagnostics, in source order.

@@ -188,21 +188,10 @@ impl ArgumentType {
             Self::Whole(min, max) => format!("integer, {min} to {max}"),
             Self::Number(min, max) => format!("number, {min} to {max}"),
             Self::PriceAdjustment => "price adjustment".to_owned(),
-            Self::Duration {
-                min_ms,
-                max_ms,
-                never,
-            } => {
-                let range = format!(
-                    "duration, {} to {}",
-                    duration_text(*min_ms),
-                    duration_text(*max_ms)
-                );
-                if *never {
-                    format!("{range}, or `never`")
-                } else {
-                    range
-                }
+            Self::Duration { min_ms, max_ms, never } => {
+                let range =
+                    format!("duration, {} to {}", duration_text(*min_ms), duration_text(*max_ms));
+                if *never { format!("{range}, or `never`") } else { range }
             }
             Self::Form(form) => form.describe().to_owned(),
             Self::Size(min, max) => format!("quantity, {} to {}", size_text(*min), size_text(*max)),
@@ -231,27 +220,18 @@ fn code_list(names: &[&str], between: &str) -> String {
 fn size_text(bytes: i64) -> String {
     const UNITS: [(i64, &str); 2] = [(1_000_000_000_000, "T"), (1_000_000_000, "G")];
     let unit = UNITS.iter().find(|(unit, _)| bytes % unit == 0);
-    unit.map_or(bytes.to_string(), |(unit, name)| {
-        format!("{}{name}", bytes / unit)
-    })
+    unit.map_or(bytes.to_string(), |(unit, name)| format!("{}{name}", bytes / unit))
 }
 
 /// Formats a duration as in HCL, in the largest unit that divides it.
 pub fn duration_text(ms: i64) -> String {
     const UNITS: [(i64, &str); 3] = [(3_600_000, "h"), (60_000, "m"), (1000, "s")];
-    UNITS
-        .iter()
-        .find(|(unit, _)| ms % unit == 0 && ms != 0)
-        .map_or_else(
-            || {
-                if ms == 0 {
-                    "0s".to_owned()
-                } else {
-                    format!("{ms}ms")
-                }
-            },
-            |(unit, name)| format!("{}{name}", ms / unit),
-        )
+    UNITS.iter().find(|(unit, _)| ms % unit == 0 && ms != 0).map_or_else(
+        || {
+            if ms == 0 { "0s".to_owned() } else { format!("{ms}ms") }
+        },
+        |(unit, name)| format!("{}{name}", ms / unit),
+    )
 }
 
 /// The quoted names, joined with commas and `or`.

@@ -14,10 +14,7 @@ pub struct SourceFile {
 impl SourceFile {
     /// A file of this name and content.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            text: text.into(),
-        }
+        Self { name: name.into(), text: text.into() }
     }
 }
 
@@ -37,10 +34,7 @@ impl Span {
 
     /// From the start of this span to the end of `other` in the same file.
     pub(super) fn up_to(self, other: Self) -> Self {
-        Self {
-            end: other.end.max(self.end),
-            ..self
-        }
+        Self { end: other.end.max(self.end), ..self }
     }
 }
 
@@ -71,9 +65,7 @@ impl ConfigFiles {
         self.files.push(Indexed {
             name: file.name.clone(),
             mark: file.text.len() - text.len(),
-            lines: std::iter::once(0)
-                .chain(breaks.map(|(index, _)| index + 1))
-                .collect(),
+            lines: std::iter::once(0).chain(breaks.map(|(index, _)| index + 1)).collect(),
             text: text.to_owned(),
         });
         self.files.len() - 1
@@ -107,9 +99,7 @@ impl ConfigFiles {
 
     /// The line and column of a byte, both from zero.
     pub(super) fn line_of(&self, file: usize, byte: usize) -> usize {
-        self.files
-            .get(file)
-            .map_or(0, |file| file.position(byte).line)
+        self.files.get(file).map_or(0, |file| file.position(byte).line)
     }
 }
 
@@ -131,10 +121,7 @@ impl Indexed {
     /// The text of a line, without its end.
     fn line(&self, line: usize) -> &str {
         let start = self.lines.get(line - 1).copied().unwrap_or(0);
-        let end = self
-            .lines
-            .get(line)
-            .map_or(self.text.len(), |next| next - 1);
+        let end = self.lines.get(line).map_or(self.text.len(), |next| next - 1);
         self.text[start..end.max(start)].trim_end_matches('\r')
     }
 }
@@ -151,10 +138,7 @@ mod tests {
         assert_eq!((range.start.line, range.start.column), (2, 1));
         assert_eq!((range.end.line, range.end.column), (2, 3));
         assert_eq!(range.byte_range(), 11..14);
-        assert_eq!(
-            sources.range(Span::new(file, 0, 1), "").code.as_deref(),
-            Some("ä = 1")
-        );
+        assert_eq!(sources.range(Span::new(file, 0, 1), "").code.as_deref(), Some("ä = 1"));
         assert_eq!(sources.range(Span::new(file, 99, 99), "").start.line, 2);
     }
 }

@@ -169,13 +169,11 @@ impl Expr {
             return self.span;
         };
         match (&self.kind, first) {
-            (ExprKind::List(items), PathStep::Index(index)) => items
-                .get(*index)
-                .map_or(self.span, |item| item.inner_span(rest)),
+            (ExprKind::List(items), PathStep::Index(index)) => {
+                items.get(*index).map_or(self.span, |item| item.inner_span(rest))
+            }
             (ExprKind::Object(items), PathStep::Key(key) | PathStep::KeyItself(key)) => {
-                let item = items
-                    .iter()
-                    .find(|(expr, _)| expr.literal_text() == Some(key));
+                let item = items.iter().find(|(expr, _)| expr.literal_text() == Some(key));
                 match (item, first) {
                     (Some((expr, _)), PathStep::KeyItself(_)) => expr.span,
                     (Some((_, value)), _) => value.inner_span(rest),

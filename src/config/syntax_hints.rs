@@ -26,9 +26,7 @@ pub(super) fn explain_error(
         return match first_use(text, offset, &name) {
             Some(first) => {
                 let first = Span::new(file, first, first + name.len());
-                finding
-                    .label("second definition")
-                    .also(first, "first definition")
+                finding.label("second definition").also(first, "first definition")
             }
             None => finding,
         };
@@ -78,9 +76,7 @@ pub(super) fn explain_error(
 
 /// The error of something that is opened here and not closed.
 fn opened_here(span: Span, detail: &str, help: &str) -> SpannedDiagnostic {
-    SpannedDiagnostic::error(ProblemCode::Syntax, span, detail)
-        .label("opened here")
-        .help(help)
+    SpannedDiagnostic::error(ProblemCode::Syntax, span, detail).label("opened here").help(help)
 }
 
 /// The diagnostic if a bracket, string or heredoc before `offset` is not closed.
@@ -103,11 +99,7 @@ fn unclosed_error(
         let start = line_start + line.rfind('"')?;
         let help = "add the missing \", or write the string as a heredoc: <<-EOT";
         let span = Span::new(file, start, start + 1);
-        return Some(opened_here(
-            span,
-            "The string is not closed on its line.",
-            help,
-        ));
+        return Some(opened_here(span, "The string is not closed on its line.", help));
     }
     for (expected, mark) in [("expected `]`", '['), ("expected `)`", '(')] {
         let open = unclosed_mark(&text[..offset]).filter(|open| open.mark == mark);
@@ -133,26 +125,22 @@ fn common_mistake(before: &str, rest: &str, message: &str) -> (String, Option<St
         rest.trim_start().starts_with(name_char) && name.trim_start().starts_with('=')
     };
     let (detail, help) = match first {
-        Some('\'') => (
-            "Strings must be in double quotes.",
-            "write \"…\" instead of '…'".to_owned(),
-        ),
-        Some(':') if trimmed.chars().all(name_char) && !trimmed.is_empty() => (
-            "Arguments are set with =, not with a colon.",
-            format!("write {trimmed} = …"),
-        ),
-        Some('=') if trimmed.ends_with('"') => (
-            "A block has no equals sign.",
-            format!("write {trimmed} {{ … }}"),
-        ),
+        Some('\'') => {
+            ("Strings must be in double quotes.", "write \"…\" instead of '…'".to_owned())
+        }
+        Some(':') if trimmed.chars().all(name_char) && !trimmed.is_empty() => {
+            ("Arguments are set with =, not with a colon.", format!("write {trimmed} = …"))
+        }
+        Some('=') if trimmed.ends_with('"') => {
+            ("A block has no equals sign.", format!("write {trimmed} {{ … }}"))
+        }
         Some(',') => (
             "Commas are only allowed in lists, maps and calls.",
             "write each argument on a line of its own, without commas".to_owned(),
         ),
-        Some('}') if trimmed.is_empty() => (
-            "This brace closes nothing.",
-            "remove it, or add a missing { above".to_owned(),
-        ),
+        Some('}') if trimmed.is_empty() => {
+            ("This brace closes nothing.", "remove it, or add a missing { above".to_owned())
+        }
         _ if starts_argument && trimmed.contains('{') => (
             "A block on one line can have at most one argument.",
             "write each argument on a line of its own".to_owned(),
@@ -239,28 +227,16 @@ fn unclosed_mark(text: &str) -> Option<Open> {
             }
             '$' | '%' if in_text && next == Some('{') => {
                 chars.next();
-                open.push(Open {
-                    at: index,
-                    mark: '{',
-                    indent,
-                });
+                open.push(Open { at: index, mark: '{', indent });
             }
             '"' if in_text => {
                 open.pop();
             }
             _ if in_text => {}
-            '"' => open.push(Open {
-                at: index,
-                mark: '"',
-                indent,
-            }),
+            '"' => open.push(Open { at: index, mark: '"', indent }),
             '#' => skip_line(&mut chars),
             '/' if next == Some('/') => skip_line(&mut chars),
-            '{' | '[' | '(' => open.push(Open {
-                at: index,
-                mark: c,
-                indent,
-            }),
+            '{' | '[' | '(' => open.push(Open { at: index, mark: c, indent }),
             '}' | ']' | ')' => {
                 let last = open.pop();
                 let further_left = last.filter(|last| blank && last.indent > indent);
@@ -301,9 +277,5 @@ fn skip_heredoc(text: &str, at: usize, chars: &mut Chars<'_>) -> Option<Open> {
             return None;
         }
     }
-    Some(Open {
-        at,
-        mark: '<',
-        indent: 0,
-    })
+    Some(Open { at, mark: '<', indent: 0 })
 }

@@ -37,21 +37,14 @@ const REFRESH: SignedDuration = SignedDuration::from_mins(5);
 /// All outputs, by the name of their block. `None` if some cannot be read, which is reported.
 pub(super) fn read_outputs(reader: &Decoder<'_>, declared: &[DecodedBlock]) -> Option<NamedValue> {
     // All blocks are read, so that all errors are reported.
-    let outputs: Vec<Option<NamedValue>> = declared
-        .iter()
-        .map(|section| read_output(reader, section))
-        .collect();
+    let outputs: Vec<Option<NamedValue>> =
+        declared.iter().map(|section| read_output(reader, section)).collect();
     let outputs: Vec<NamedValue> = outputs.into_iter().collect::<Option<_>>()?;
     let sensitive = outputs.iter().any(|output| output.sensitive);
     let names = declared.iter().map(|section| section.label().to_owned());
-    let values: Map<String, Value> = names
-        .zip(outputs)
-        .map(|(name, output)| (name, output.value))
-        .collect();
-    Some(NamedValue {
-        value: Value::Object(values),
-        sensitive,
-    })
+    let values: Map<String, Value> =
+        names.zip(outputs).map(|(name, output)| (name, output.value)).collect();
+    Some(NamedValue { value: Value::Object(values), sensitive })
 }
 
 /// The parameters to refresh, with their intervals.
@@ -61,9 +54,7 @@ pub(super) fn polled_parameters(declared: &[DecodedBlock]) -> Vec<Polled> {
         .filter_map(|section| {
             Some(Polled {
                 parameter: ssm_parameter(section)?,
-                every: section
-                    .duration_or_never("refresh")
-                    .unwrap_or(Some(REFRESH)),
+                every: section.duration_or_never("refresh").unwrap_or(Some(REFRESH)),
             })
         })
         .collect()
@@ -71,27 +62,15 @@ pub(super) fn polled_parameters(declared: &[DecodedBlock]) -> Vec<Polled> {
 
 /// The parameter of a block.
 fn ssm_parameter(section: &DecodedBlock) -> Option<SsmOutput> {
-    Some(SsmOutput {
-        name: section.owned_text(PARAMETER)?,
-        region: section.owned_text("region"),
-    })
+    Some(SsmOutput { name: section.owned_text(PARAMETER)?, region: section.owned_text("region") })
 }
 
 fn read_output(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValue> {
-    let sources: Vec<&str> = PLACES
-        .into_iter()
-        .filter(|name| section.is_set(name))
-        .collect();
+    let sources: Vec<&str> = PLACES.into_iter().filter(|name| section.is_set(name)).collect();
     let [argument] = sources[..] else {
         let (code, detail) = match sources.is_empty() {
-            true => (
-                ProblemCode::MissingArgument,
-                "The source of the outputs is missing.",
-            ),
-            false => (
-                ProblemCode::Conflict,
-                "The outputs must have exactly one source.",
-            ),
+            true => (ProblemCode::MissingArgument, "The source of the outputs is missing."),
+            false => (ProblemCode::Conflict, "The outputs must have exactly one source."),
         };
         let help = "set file for the output of `terraform output -json`, state for a state file, \
                     or ssm_parameter for an AWS Systems Manager parameter";
@@ -100,10 +79,7 @@ fn read_output(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValu
     if argument == PARAMETER {
         return of_parameter(reader, section);
     }
-    if let Some(odd) = OF_PARAMETERS
-        .into_iter()
-        .find(|name| is_there(section, name))
-    {
+    if let Some(odd) = OF_PARAMETERS.into_iter().find(|name| is_there(section, name)) {
         let detail =
             format!("{odd:?} is only supported with ssm_parameter; files are read at each reload.");
         let help = format!("remove {odd}");
@@ -198,12 +174,13 @@ fn of_file(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str) -> Opti
             return report_argument(reader, section, code, argument, detail, help);
         }
     };
-    let outputs = serde_json::from_str(&text)
-        .map_err(OutputsError::Json)
-        .and_then(|json: Json| match argument {
-            "state" => of_state(&json),
-            _ => output_values(&json),
-        });
+    let outputs =
+        serde_json::from_str(&text).map_err(OutputsError::Json).and_then(
+            |json: Json| match argument {
+                "state" => of_state(&json),
+                _ => output_values(&json),
+            },
+        );
     match outputs {
         Ok((value, left_out)) => {
             reader.evaluator.leave_out(left_out);

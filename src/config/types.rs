@@ -30,17 +30,12 @@ pub(super) struct NoType {
     pub(super) help: Option<String>,
 }
 
-const NAMES: [&str; 9] = [
-    "any", "string", "number", "bool", "list", "set", "map", "tuple", "object",
-];
+const NAMES: [&str; 9] =
+    ["any", "string", "number", "bool", "list", "set", "map", "tuple", "object"];
 
 impl NoType {
     fn new(span: Span, detail: impl Into<String>) -> Self {
-        Self {
-            span,
-            detail: detail.into(),
-            help: None,
-        }
+        Self { span, detail: detail.into(), help: None }
     }
 }
 
@@ -102,10 +97,7 @@ impl Type {
                 ));
             }
             ("object", _) => {
-                return Err(NoType::new(
-                    inner.span,
-                    "The types of an object must be in braces.",
-                ));
+                return Err(NoType::new(inner.span, "The types of an object must be in braces."));
             }
             (name, _) => return Self::from_name(name, call.name_span),
         })
@@ -127,15 +119,9 @@ impl Type {
                 ExprKind::Object(items) if items.is_empty() => {
                     Ok((Self::parse(kind)?, Some(Value::Object(Map::new()))))
                 }
-                _ => Err(NoType::new(
-                    default.span,
-                    "The default must be a literal value.",
-                )),
+                _ => Err(NoType::new(default.span, "The default must be a literal value.")),
             },
-            _ => Err(NoType::new(
-                expr.span,
-                "optional takes a type and, optionally, a default.",
-            )),
+            _ => Err(NoType::new(expr.span, "optional takes a type and, optionally, a default.")),
         }
     }
 
@@ -190,8 +176,7 @@ impl Type {
     /// Converts the elements of a list to this type.
     fn fit_all(&self, items: &[Value]) -> Result<Vec<Value>, TypeMismatch> {
         let fitted = items.iter().enumerate().map(|(index, item)| {
-            self.fit_value(item)
-                .map_err(|mismatch| mismatch.within(format!("element {index}")))
+            self.fit_value(item).map_err(|mismatch| mismatch.within(format!("element {index}")))
         });
         fitted.collect()
     }

@@ -16,11 +16,7 @@ pub(super) fn type_name(value: &Value) -> &'static str {
 
 /// The indefinite article of a name.
 pub(super) fn article(name: &str) -> &'static str {
-    if name.starts_with(['a', 'e', 'i', 'o', 'u']) {
-        "an"
-    } else {
-        "a"
-    }
+    if name.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" }
 }
 
 /// Maximum number of characters of a string that a message shows.
@@ -86,9 +82,7 @@ pub(super) fn number_text(number: &Number) -> String {
 /// Parses a decimal number.
 pub(super) fn parse_number(text: &str) -> Option<Number> {
     if text.is_empty()
-        || !text
-            .chars()
-            .all(|c| c.is_ascii_digit() || matches!(c, '.' | '-' | '+' | 'e' | 'E'))
+        || !text.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | '-' | '+' | 'e' | 'E'))
     {
         return None;
     }
@@ -104,9 +98,7 @@ pub(super) fn copy_cost(value: &Value) -> u64 {
         Value::String(text) => 1 + text_size(text),
         Value::Array(items) => items.iter().map(copy_cost).sum::<u64>() + 1,
         Value::Object(items) => {
-            let sizes = items
-                .iter()
-                .map(|(key, item)| 1 + text_size(key) + copy_cost(item));
+            let sizes = items.iter().map(|(key, item)| 1 + text_size(key) + copy_cost(item));
             sizes.sum::<u64>() + 1
         }
     }
@@ -137,11 +129,7 @@ pub(super) fn elements(value: &Value) -> Option<Vec<(Value, &Value)>> {
             let mut sorted: Vec<(&String, &Value)> = items.iter().collect();
             sorted.sort_by_key(|(key, _)| *key);
             let texts = sorted.into_iter();
-            Some(
-                texts
-                    .map(|(key, item)| (Value::from(key.as_str()), item))
-                    .collect(),
-            )
+            Some(texts.map(|(key, item)| (Value::from(key.as_str()), item)).collect())
         }
         _ => None,
     }

@@ -84,10 +84,7 @@ pub(super) fn resolve_variables(
     let mut resolved = BTreeMap::new();
     for section in declared {
         let last = given.iter().rfind(|value| value.name == section.label());
-        resolved.insert(
-            section.label().to_owned(),
-            resolve_variable(reader, section, last),
-        );
+        resolved.insert(section.label().to_owned(), resolve_variable(reader, section, last));
     }
     resolved
 }
@@ -100,10 +97,8 @@ fn resolve_variable(
     let sensitive = section.flag("sensitive") == Some(true);
     let kind = section.expr("type").map(Type::parse);
     let default = section.expr("default");
-    let origin = given.map_or_else(
-        || default.map_or(section.header, |default| default.span),
-        |given| given.span,
-    );
+    let origin = given
+        .map_or_else(|| default.map_or(section.header, |default| default.span), |given| given.span);
     if sensitive {
         let default = default.map(|default| default.span);
         let hidden = default.into_iter().chain(given.map(|given| given.span));
@@ -180,9 +175,7 @@ fn given_value(reader: &Decoder<'_>, given: &VariableValue, kind: Option<&Type>)
             if *kind == Type::Any
                 && !matches!(expr.kind, ExprKind::List(_) | ExprKind::Object(_)) =>
         {
-            let evaluated = reader
-                .evaluator
-                .evaluate(&expr, &EvalScope::default(), None);
+            let evaluated = reader.evaluator.evaluate(&expr, &EvalScope::default(), None);
             Some(evaluated.map_or(literal, |evaluated| evaluated.value))
         }
         Ok(expr) => plain_value(reader, &expr, ""),
@@ -238,9 +231,7 @@ pub(super) fn check_validations(
     resolved: &BTreeMap<String, ResolvedVariable>,
 ) {
     for section in declared {
-        let found = resolved
-            .get(section.label())
-            .filter(|resolved| resolved.known.is_some());
+        let found = resolved.get(section.label()).filter(|resolved| resolved.known.is_some());
         let Some(resolved) = found else {
             continue;
         };

@@ -56,10 +56,7 @@ pub struct LeaseObserver {
 impl LeaseObserver {
     /// Creates a candidate that has not read the Lease.
     pub fn new(me: &str) -> Self {
-        Self {
-            me: me.to_owned(),
-            seen: None,
-        }
+        Self { me: me.to_owned(), seen: None }
     }
 
     /// Updates the view with the Lease at `now`, or with its absence. `has_died` returns whether a
@@ -71,9 +68,7 @@ impl LeaseObserver {
         has_died: impl Fn(&str) -> bool,
     ) -> LeaseOwner {
         // A deletion is not visible to the holder, which acts until it reads the Lease again.
-        let hold = hold
-            .or_else(|| self.seen.clone().map(|(holder, _)| holder))
-            .unwrap_or_default();
+        let hold = hold.or_else(|| self.seen.clone().map(|(holder, _)| holder)).unwrap_or_default();
         if hold.holder.is_empty() {
             self.seen = None;
             return LeaseOwner::Free;
@@ -89,11 +84,7 @@ impl LeaseObserver {
         let left = lasts.saturating_sub(now.saturating_sub(since));
         let is_over = left.is_zero() || has_died(&hold.holder);
         self.seen = Some((hold, since));
-        if is_over {
-            LeaseOwner::Free
-        } else {
-            LeaseOwner::Theirs(left)
-        }
+        if is_over { LeaseOwner::Free } else { LeaseOwner::Theirs(left) }
     }
 }
 
@@ -200,11 +191,7 @@ mod tests {
     }
 
     fn hold(holder: &str, renewed: &str) -> LeaseHolder {
-        LeaseHolder {
-            holder: holder.to_owned(),
-            renewed: renewed.to_owned(),
-            lasts: LASTS,
-        }
+        LeaseHolder { holder: holder.to_owned(), renewed: renewed.to_owned(), lasts: LASTS }
     }
 
     fn alive(_: &str) -> bool {
@@ -216,11 +203,7 @@ mod tests {
         let mut own = LeaseObserver::new("b");
         let mut see =
             |renewed, now| own.observe_lease(Some(hold("a", renewed)), seconds(now), alive);
-        assert_eq!(
-            see("1", 100),
-            LeaseOwner::Theirs(seconds(15)),
-            "however old it is"
-        );
+        assert_eq!(see("1", 100), LeaseOwner::Theirs(seconds(15)), "however old it is");
         assert_eq!(see("1", 110), LeaseOwner::Theirs(seconds(5)));
         assert_eq!(see("2", 112), LeaseOwner::Theirs(seconds(15)), "renewed");
         assert_eq!(see("2", 126), LeaseOwner::Theirs(seconds(1)));
@@ -230,29 +213,16 @@ mod tests {
     #[test]
     fn whose_lease_it_is_decides_what_is_seen() {
         let mut own = LeaseObserver::new("b");
-        assert_eq!(
-            own.observe_lease(Some(hold("", "")), seconds(0), alive),
-            LeaseOwner::Free
-        );
-        assert_eq!(
-            own.observe_lease(Some(hold("b", "1")), seconds(0), alive),
-            LeaseOwner::Mine
-        );
+        assert_eq!(own.observe_lease(Some(hold("", "")), seconds(0), alive), LeaseOwner::Free);
+        assert_eq!(own.observe_lease(Some(hold("b", "1")), seconds(0), alive), LeaseOwner::Mine);
         let died = |who: &str| who == "a";
-        assert_eq!(
-            own.observe_lease(Some(hold("a", "1")), seconds(0), died),
-            LeaseOwner::Free
-        );
+        assert_eq!(own.observe_lease(Some(hold("a", "1")), seconds(0), died), LeaseOwner::Free);
         let theirs = own.observe_lease(Some(hold("c", "1")), seconds(0), died);
         assert_eq!(theirs, LeaseOwner::Theirs(LASTS));
         let c = own.observe_lease(Some(hold("c", "1")), seconds(14), died);
         assert_eq!(c, LeaseOwner::Theirs(seconds(1)));
         let other = own.observe_lease(Some(hold("d", "1")), seconds(14), died);
-        assert_eq!(
-            other,
-            LeaseOwner::Theirs(LASTS),
-            "another holder is another hold"
-        );
+        assert_eq!(other, LeaseOwner::Theirs(LASTS), "another holder is another hold");
     }
 
     #[test]
@@ -264,21 +234,12 @@ mod tests {
             "there never was one"
         );
         own.observe_lease(Some(hold("a", "1")), seconds(0), alive);
-        assert_eq!(
-            own.observe_lease(None, seconds(5), alive),
-            LeaseOwner::Theirs(seconds(10))
-        );
-        assert_eq!(
-            own.observe_lease(None, seconds(15), alive),
-            LeaseOwner::Free
-        );
+        assert_eq!(own.observe_lease(None, seconds(5), alive), LeaseOwner::Theirs(seconds(10)));
+        assert_eq!(own.observe_lease(None, seconds(15), alive), LeaseOwner::Free);
         own.observe_lease(Some(hold("a", "2")), seconds(20), alive);
         let let_go = own.observe_lease(Some(hold("", "2")), seconds(21), alive);
         assert_eq!(let_go, LeaseOwner::Free, "the holder released it");
-        assert_eq!(
-            own.observe_lease(None, seconds(22), alive),
-            LeaseOwner::Free
-        );
+        assert_eq!(own.observe_lease(None, seconds(22), alive), LeaseOwner::Free);
     }
 
     #[test]

@@ -166,11 +166,7 @@ impl LeaseAnnotations {
     /// Returns whether two states are equal, ignoring the version of the Lease.
     pub fn has_same_content(&self, other: &Self) -> bool {
         let version = self.version.clone();
-        *self
-            == Self {
-                version,
-                ..other.clone()
-            }
+        *self == Self { version, ..other.clone() }
     }
 
     /// Reads the state of a Lease. Empty if the Lease does not exist.
@@ -193,9 +189,7 @@ impl LeaseAnnotations {
                 None => continue,
             };
             if notes.pauses.len() < PAUSES_MAX {
-                notes
-                    .pauses
-                    .insert(pool, Pause::parse_annotation(key, text));
+                notes.pauses.insert(pool, Pause::parse_annotation(key, text));
             }
         }
         let disrupted = disrupted_nodes(&lease.annotations).unwrap_or_else(|error| {
@@ -209,9 +203,7 @@ impl LeaseAnnotations {
     /// The pause of a pool at `now` that ends last, and whether it is the pause of the cluster.
     pub fn pause_of(&self, pool: &PoolName, now: Timestamp) -> Option<(bool, &Pause)> {
         let keys = [None, Some(pool.clone())];
-        let pauses = keys
-            .iter()
-            .filter_map(|key| Some((key.is_none(), self.pauses.get(key)?)));
+        let pauses = keys.iter().filter_map(|key| Some((key.is_none(), self.pauses.get(key)?)));
         pauses
             .filter(|(_, pause)| pause.is_active(now))
             .max_by_key(|(_, pause)| pause.until.unwrap_or(Timestamp::MAX))
@@ -256,9 +248,7 @@ fn disrupted_nodes(annotations: &Labels) -> Result<Option<DisruptedNodes>, Disru
         };
         let all = all.get_or_insert_default();
         for (claim, record) in parse_disrupted_nodes(name, text)? {
-            let is_later = all
-                .get(&claim)
-                .is_none_or(|previous| previous.at <= record.at);
+            let is_later = all.get(&claim).is_none_or(|previous| previous.at <= record.at);
             if is_later {
                 all.insert(claim, record);
             }
@@ -336,18 +326,11 @@ mod tests {
     fn lease(annotations: &[(&str, &str)]) -> AnnotatedLease {
         let own = annotations.iter();
         let own = own.map(|(key, text)| ((*key).to_owned(), (*text).to_owned()));
-        AnnotatedLease {
-            version: "7".into(),
-            annotations: own.collect(),
-        }
+        AnnotatedLease { version: "7".into(), annotations: own.collect() }
     }
 
     fn let_go(second: i64) -> DisruptionRecord {
-        DisruptionRecord {
-            pool: "general".into(),
-            reason: Reason::Expired,
-            at: at(second),
-        }
+        DisruptionRecord { pool: "general".into(), reason: Reason::Expired, at: at(second) }
     }
 
     #[test]
@@ -358,22 +341,14 @@ mod tests {
         );
         assert_eq!(known.accepted, ["0123".to_owned()].into());
         for gone in [None, Some(&lease(&[]))] {
-            assert!(
-                LeaseAnnotations::from_lease(gone, &known)
-                    .accepted
-                    .is_empty()
-            );
+            assert!(LeaseAnnotations::from_lease(gone, &known).accepted.is_empty());
         }
         let rows = [
             (None, "0123", "0123"),
             (Some("0123"), "4567", "4567"),
             (Some("0123"), "one/ends/1", "0123 one/ends/1"),
             (Some("0123 one/ends/1"), "4567", "one/ends/1 4567"),
-            (
-                Some("one/ends/1 one/ends/2"),
-                "one/ends/1",
-                "one/ends/2 one/ends/1",
-            ),
+            (Some("one/ends/1 one/ends/2"), "one/ends/1", "one/ends/2 one/ends/1"),
         ];
         for (before, id, expect) in rows {
             assert_eq!(accepted_with(before, id), expect, "{before:?} {id}");
@@ -393,16 +368,10 @@ mod tests {
             (None, ""),
         ];
         for (until, reason) in pauses {
-            let pause = Pause {
-                until,
-                reason: reason.into(),
-            };
+            let pause = Pause { until, reason: reason.into() };
             assert_eq!(Pause::parse_annotation(PAUSE, &pause.to_string()), pause);
         }
-        let lines = Pause {
-            until: None,
-            reason: "two\nlines".into(),
-        };
+        let lines = Pause { until: None, reason: "two\nlines".into() };
         assert_eq!(lines.to_string(), "always two lines");
     }
 
@@ -477,11 +446,7 @@ mod tests {
         let present = (DISRUPTED_NODES, "v1;a 5 empty general;b 10 expired general");
         let both = LeaseAnnotations::from_lease(Some(&lease(&[former, present])), &known);
         assert_eq!(both.let_go.len(), 2);
-        assert_eq!(
-            both.let_go[&ClaimId::from("a")].at,
-            at(10),
-            "the later record"
-        );
+        assert_eq!(both.let_go[&ClaimId::from("a")].at, at(10), "the later record");
         let bad = lease(&[(DISRUPTED_NODES_FORMER, "nonsense"), present]);
         let garbled = LeaseAnnotations::from_lease(Some(&bad), &known).garbled;
         assert!(garbled.is_some_and(|own| own.contains(DISRUPTED_NODES_FORMER)));
@@ -493,30 +458,14 @@ mod tests {
             let_go: BTreeMap::from([(ClaimId::from("a"), let_go(10))]),
             ..LeaseAnnotations::default()
         };
-        assert_eq!(
-            LeaseAnnotations::from_lease(None, &known).let_go,
-            known.let_go
-        );
+        assert_eq!(LeaseAnnotations::from_lease(None, &known).let_go, known.let_go);
         let bare = lease(&[]);
-        assert_eq!(
-            LeaseAnnotations::from_lease(Some(&bare), &known).let_go,
-            known.let_go
-        );
+        assert_eq!(LeaseAnnotations::from_lease(Some(&bare), &known).let_go, known.let_go);
         let none = lease(&[(DISRUPTED_NODES, "v1")]);
-        assert_eq!(
-            LeaseAnnotations::from_lease(Some(&none), &known).let_go,
-            BTreeMap::new()
-        );
-        let many: String = (0..=DISRUPTED_NODES_MAX)
-            .map(|own| format!(";{own} 1 empty p"))
-            .collect();
-        for text in [
-            "",
-            "v2;a 1 empty p",
-            "v1;a b",
-            "v1;a x empty p",
-            &format!("v1{many}"),
-        ] {
+        assert_eq!(LeaseAnnotations::from_lease(Some(&none), &known).let_go, BTreeMap::new());
+        let many: String =
+            (0..=DISRUPTED_NODES_MAX).map(|own| format!(";{own} 1 empty p")).collect();
+        for text in ["", "v2;a 1 empty p", "v1;a b", "v1;a x empty p", &format!("v1{many}")] {
             let notes =
                 LeaseAnnotations::from_lease(Some(&lease(&[(DISRUPTED_NODES, text)])), &known);
             assert_eq!(notes.let_go, known.let_go, "{text:.20}");

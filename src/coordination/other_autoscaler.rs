@@ -54,10 +54,7 @@ impl Default for Watched {
 impl Watched {
     /// Records that the API server did not respond. The last state counts for [`LASTS`].
     pub fn on_read_failure(&mut self, now: Duration) -> AutoscalerActivity {
-        if self
-            .read
-            .is_none_or(|read| now.saturating_sub(read) > LASTS)
-        {
+        if self.read.is_none_or(|read| now.saturating_sub(read) > LASTS) {
             self.work = AutoscalerActivity::Unseen;
         }
         self.work
@@ -108,20 +105,13 @@ mod tests {
     }
 
     fn hold(holder: &str, renewed: &str) -> Option<LeaseHolder> {
-        Some(LeaseHolder {
-            holder: holder.to_owned(),
-            renewed: renewed.to_owned(),
-            lasts: LASTS,
-        })
+        Some(LeaseHolder { holder: holder.to_owned(), renewed: renewed.to_owned(), lasts: LASTS })
     }
 
     #[test]
     fn where_there_is_no_lease_nobody_is_at_work() {
         let mut own = Watched::default();
-        assert_eq!(
-            own.on_lease_read(None, false, at(0)),
-            AutoscalerActivity::Gone
-        );
+        assert_eq!(own.on_lease_read(None, false, at(0)), AutoscalerActivity::Gone);
         assert_eq!(
             own.on_lease_read(hold("k", "1"), false, at(5)),
             AutoscalerActivity::Goes,
@@ -132,10 +122,7 @@ mod tests {
     #[test]
     fn it_is_gone_when_its_lease_was_nobodys_for_a_minute() {
         let mut own = Watched::default();
-        assert_eq!(
-            own.on_lease_read(hold("k", "1"), false, at(0)),
-            AutoscalerActivity::Goes
-        );
+        assert_eq!(own.on_lease_read(hold("k", "1"), false, at(0)), AutoscalerActivity::Goes);
         assert_eq!(
             own.on_lease_read(hold("", "1"), false, at(10)),
             AutoscalerActivity::Goes,
@@ -146,18 +133,9 @@ mod tests {
             AutoscalerActivity::Goes,
             "its replica"
         );
-        assert_eq!(
-            own.on_lease_read(hold("", "3"), false, at(20)),
-            AutoscalerActivity::Goes
-        );
-        assert_eq!(
-            own.on_lease_read(hold("", "3"), false, at(79)),
-            AutoscalerActivity::Goes
-        );
-        assert_eq!(
-            own.on_lease_read(hold("", "3"), false, at(80)),
-            AutoscalerActivity::Gone
-        );
+        assert_eq!(own.on_lease_read(hold("", "3"), false, at(20)), AutoscalerActivity::Goes);
+        assert_eq!(own.on_lease_read(hold("", "3"), false, at(79)), AutoscalerActivity::Goes);
+        assert_eq!(own.on_lease_read(hold("", "3"), false, at(80)), AutoscalerActivity::Gone);
         // It stops without releasing its Lease.
         let mut own = Watched::default();
         for (seconds, expect) in [
@@ -165,57 +143,27 @@ mod tests {
             (14, AutoscalerActivity::Goes),
             (15, AutoscalerActivity::Goes),
         ] {
-            assert_eq!(
-                own.on_lease_read(hold("k", "1"), false, at(seconds)),
-                expect
-            );
+            assert_eq!(own.on_lease_read(hold("k", "1"), false, at(seconds)), expect);
         }
-        assert_eq!(
-            own.on_lease_read(hold("k", "1"), false, at(75)),
-            AutoscalerActivity::Gone
-        );
+        assert_eq!(own.on_lease_read(hold("k", "1"), false, at(75)), AutoscalerActivity::Gone);
         // A user deletes the Lease of an active autoscaler.
         let mut own = Watched::default();
         own.on_lease_read(hold("k", "1"), false, at(0));
-        assert_eq!(
-            own.on_lease_read(None, false, at(2)),
-            AutoscalerActivity::Goes
-        );
-        assert_eq!(
-            own.on_lease_read(None, false, at(15)),
-            AutoscalerActivity::Goes
-        );
-        assert_eq!(
-            own.on_lease_read(None, false, at(75)),
-            AutoscalerActivity::Gone
-        );
+        assert_eq!(own.on_lease_read(None, false, at(2)), AutoscalerActivity::Goes);
+        assert_eq!(own.on_lease_read(None, false, at(15)), AutoscalerActivity::Goes);
+        assert_eq!(own.on_lease_read(None, false, at(75)), AutoscalerActivity::Gone);
     }
 
     #[test]
     fn a_lease_of_long_ago_is_nobodys_unless_it_is_renewed_all_the_same() {
         let mut own = Watched::default();
-        assert_eq!(
-            own.on_lease_read(hold("k", "1"), true, at(0)),
-            AutoscalerActivity::Unknown
-        );
-        assert_eq!(
-            own.on_lease_read(hold("k", "1"), true, at(2)),
-            AutoscalerActivity::Gone
-        );
+        assert_eq!(own.on_lease_read(hold("k", "1"), true, at(0)), AutoscalerActivity::Unknown);
+        assert_eq!(own.on_lease_read(hold("k", "1"), true, at(2)), AutoscalerActivity::Gone);
         // One of the two clocks is wrong.
         let mut own = Watched::default();
-        assert_eq!(
-            own.on_lease_read(hold("k", "1"), true, at(0)),
-            AutoscalerActivity::Unknown
-        );
-        assert_eq!(
-            own.on_lease_read(hold("k", "2"), true, at(2)),
-            AutoscalerActivity::Goes
-        );
-        assert_eq!(
-            own.on_lease_read(hold("k", "3"), true, at(4)),
-            AutoscalerActivity::Goes
-        );
+        assert_eq!(own.on_lease_read(hold("k", "1"), true, at(0)), AutoscalerActivity::Unknown);
+        assert_eq!(own.on_lease_read(hold("k", "2"), true, at(2)), AutoscalerActivity::Goes);
+        assert_eq!(own.on_lease_read(hold("k", "3"), true, at(4)), AutoscalerActivity::Goes);
     }
 
     #[test]
@@ -226,16 +174,10 @@ mod tests {
             AutoscalerActivity::Unseen,
             "from the first look on"
         );
-        assert_eq!(
-            own.on_lease_read(None, false, at(1)),
-            AutoscalerActivity::Gone
-        );
+        assert_eq!(own.on_lease_read(None, false, at(1)), AutoscalerActivity::Gone);
         assert_eq!(own.on_read_failure(at(16)), AutoscalerActivity::Gone);
         assert_eq!(own.on_read_failure(at(17)), AutoscalerActivity::Unseen);
-        assert_eq!(
-            own.on_lease_read(None, false, at(18)),
-            AutoscalerActivity::Gone
-        );
+        assert_eq!(own.on_lease_read(None, false, at(18)), AutoscalerActivity::Gone);
         own.on_lease_read(hold("k", "1"), false, at(20));
         assert_eq!(own.on_read_failure(at(22)), AutoscalerActivity::Goes);
     }

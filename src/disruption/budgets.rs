@@ -16,12 +16,8 @@ use crate::model::pool::{Budget, BudgetNodes, Maintenance, Rate, Reason, applies
 use crate::state::candidates::{Candidate, DisruptionView};
 
 /// Budget for pools that are no longer configured: the default budget.
-static REMOVED_POOL: [Budget; 1] = [Budget {
-    nodes: BudgetNodes::Percent(10),
-    rate: None,
-    reasons: Vec::new(),
-    during: None,
-}];
+static REMOVED_POOL: [Budget; 1] =
+    [Budget { nodes: BudgetNodes::Percent(10), rate: None, reasons: Vec::new(), during: None }];
 
 /// Remaining budget while nodes are disrupted one after another. A disrupted node counts for all
 /// reasons, independent of its own reason. Source: spec/disruption.md §1.6.
@@ -120,8 +116,7 @@ impl<'a> Budgets<'a> {
 
     fn record_disruption(&mut self, id: ClaimId, pool: PoolName, reason: Reason) {
         let at = self.now;
-        self.let_go
-            .insert(id, DisruptionRecord { pool, reason, at });
+        self.let_go.insert(id, DisruptionRecord { pool, reason, at });
     }
 
     /// Reverts the disruption of a node.
@@ -243,10 +238,7 @@ impl<'a> Budgets<'a> {
     ) -> [(RuleScope, &'a [Budget], Counts); 2] {
         let counts = self.pools.get(pool).copied().unwrap_or_default();
         let cluster = &self.disruption_view.cluster.disruption.budgets[..];
-        [
-            (RuleScope::Pool, budgets, counts),
-            (RuleScope::Cluster, cluster, self.cluster),
-        ]
+        [(RuleScope::Pool, budgets, counts), (RuleScope::Cluster, cluster, self.cluster)]
     }
 
     /// Returns the tightest exhausted budget, if any. `at_once` selects whether concurrent
@@ -365,12 +357,8 @@ fn exhausted_count(
     if counts.disrupted < allowed {
         return None;
     }
-    let verdict = Verdict::Budget {
-        of: scope,
-        rate: None,
-        allowed,
-        opens: closes_after(budget, now),
-    };
+    let verdict =
+        Verdict::Budget { of: scope, rate: None, allowed, opens: closes_after(budget, now) };
     Some((allowed, verdict))
 }
 

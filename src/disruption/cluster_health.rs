@@ -9,10 +9,6 @@ use crate::state::candidates::{DisruptionView, NodeHealth};
 /// Returns the number of nodes that are not ready, if it is too high.
 pub fn excess_unready(disruption_view: &DisruptionView<'_>) -> Option<NodeHealth> {
     let NodeHealth { unready, total } = disruption_view.health;
-    let max_unready = disruption_view
-        .cluster
-        .safeguards
-        .max_unready
-        .nodes_of(total);
+    let max_unready = disruption_view.cluster.safeguards.max_unready.nodes_of(total);
     (unready >= UNREADY_MIN && unready > max_unready).then_some(disruption_view.health)
 }

@@ -81,10 +81,8 @@ pub fn consolidate<'a>(
 ) -> (Option<ConsolidationAction>, Vec<RetainedNode>) {
     let mut kept = Vec::new();
     let mut leavers: Vec<RemovalCandidate<'_>> = Vec::new();
-    for candidate in disruption_view
-        .candidates
-        .iter()
-        .filter(|candidate| !budgets.has_acquired(candidate))
+    for candidate in
+        disruption_view.candidates.iter().filter(|candidate| !budgets.has_acquired(candidate))
     {
         match candidate_or_verdict(candidate, disruption_view, field, now) {
             Ok(leaver) => leavers.push(leaver),
@@ -94,11 +92,7 @@ pub fn consolidate<'a>(
     let search = Search {
         field,
         now,
-        node_overhead_price: disruption_view
-            .cluster
-            .scheduling
-            .node_overhead_price
-            .usd_per_h(),
+        node_overhead_price: disruption_view.cluster.scheduling.node_overhead_price.usd_per_h(),
         balance: Balance::new(disruption_view),
         disruption_view,
         closed: closed_nodes(disruption_view, field, now),
@@ -238,19 +232,12 @@ impl<'a> Search<'_, 'a> {
         let nodes: HashSet<&NodeName> = leave.iter().map(|node| node.name).collect();
         let closed = closed.iter().chain(&self.closed).copied().collect();
         let snapshot = self.field.without_nodes(&nodes, &closed);
-        let before = leave
-            .iter()
-            .map(|node| node.price + self.node_overhead_price)
-            .sum();
+        let before = leave.iter().map(|node| node.price + self.node_overhead_price).sum();
         let (cost, solution) = solve_if_wanted(&snapshot, self.now, |cost| {
             cost.left.is_empty() && is_wanted(before - self.total_price(&cost.bought))
         });
         let after = match &solution {
-            Some(solution) => solution
-                .claims
-                .iter()
-                .map(|claim| self.price_of(claim))
-                .sum(),
+            Some(solution) => solution.claims.iter().map(|claim| self.price_of(claim)).sum(),
             None => self.total_price(&cost.bought),
         };
         let late = solution.iter().flat_map(|solution| &solution.unplaced);
@@ -275,9 +262,7 @@ impl<'a> Search<'_, 'a> {
     /// Returns the total price of new nodes, including the per-node cost.
     fn total_price(&self, bought: &[NodePurchase]) -> f64 {
         let nodes = bought.iter();
-        nodes
-            .map(|node| node.price + self.node_overhead_price)
-            .sum()
+        nodes.map(|node| node.price + self.node_overhead_price).sum()
     }
 
     fn price_of(&self, claim: &NewNodeClaim) -> f64 {
@@ -323,11 +308,8 @@ impl<'a> Search<'_, 'a> {
         leavers: &[RemovalCandidate<'_>],
         whole: Option<f64>,
     ) -> (usize, Option<RemovalOutcome>) {
-        let mut fewest = RemovalSearch::new(
-            leavers
-                .iter()
-                .map(|node| node.price + self.node_overhead_price),
-        );
+        let mut fewest =
+            RemovalSearch::new(leavers.iter().map(|node| node.price + self.node_overhead_price));
         if let Some(saved) = whole {
             fewest.record_savings(leavers.len(), saved);
         }
@@ -339,10 +321,9 @@ impl<'a> Search<'_, 'a> {
         let mut nodes = leavers.iter();
         let is_balanced = nodes.any(|node| self.balance.is_balanced(node.candidate));
         let first = match fewest.smallest_sufficient() {
-            None if !is_balanced => leavers
-                .iter()
-                .filter(|node| node.waste > node.price * SAVED_MIN)
-                .count(),
+            None if !is_balanced => {
+                leavers.iter().filter(|node| node.waste > node.price * SAVED_MIN).count()
+            }
             _ => fewest.fewest_worth(leavers.iter().map(|node| node.waste.max(0.0)).sum()),
         };
         let mut next = Some(first).filter(|count| (1..leavers.len()).contains(count));
@@ -387,9 +368,8 @@ impl<'a> Search<'_, 'a> {
                 if set.is_empty() {
                     break;
                 }
-                let mut trial = known
-                    .take()
-                    .unwrap_or_else(|| self.removal_outcome(&set, closed, |_| true));
+                let mut trial =
+                    known.take().unwrap_or_else(|| self.removal_outcome(&set, closed, |_| true));
                 if let Some(solution) = &mut trial.solution {
                     let nodes = set.iter().map(|node| node.name).collect();
                     keep_pods_in_zones(solution, &self.field.pending_without(&nodes), self.field);
@@ -471,13 +451,11 @@ impl<'a> Search<'_, 'a> {
     ) -> HashSet<usize> {
         let claims = swaps.claims.iter();
         let barred = claims.filter(|(part, claim)| {
-            self.replacement_offerings(leave, swaps, *part, claim, trial)
-                .is_none()
+            self.replacement_offerings(leave, swaps, *part, claim, trial).is_none()
         });
         let barred: HashSet<usize> = barred.filter_map(|(part, _)| *part).collect();
         let all = 0..leave.len();
-        all.filter(|index| barred.contains(&swaps.parts[*index]))
-            .collect()
+        all.filter(|index| barred.contains(&swaps.parts[*index])).collect()
     }
 
     /// Returns the offerings of a claim that make the whole replacement cheaper than the removed
@@ -539,9 +517,7 @@ impl<'a> Search<'_, 'a> {
 /// Returns the indices at these places, except the places in `out`.
 fn without_places(indices: &[usize], out: &HashSet<usize>) -> Vec<usize> {
     let left = indices.iter().enumerate();
-    left.filter(|(place, _)| !out.contains(place))
-        .map(|(_, index)| *index)
-        .collect()
+    left.filter(|(place, _)| !out.contains(place)).map(|(_, index)| *index).collect()
 }
 
 /// Returns the number of pods to move from these nodes.

@@ -36,16 +36,10 @@ pub struct ConsolidationBackoff {
 impl ConsolidationBackoff {
     /// Records the start of a consolidation with its expected savings in $/h.
     pub fn record_consolidation(&mut self, saves: f64, now: Timestamp) {
-        if self
-            .first
-            .is_none_or(|first| now.duration_since(first) >= TOGETHER)
+        if self.first.is_none_or(|first| now.duration_since(first) >= TOGETHER)
             || self.is_unprofitable()
         {
-            self.vain = if self.is_unprofitable() {
-                self.vain + 1
-            } else {
-                0
-            };
+            self.vain = if self.is_unprofitable() { self.vain + 1 } else { 0 };
             (self.saved, self.lost, self.first) = (0.0, 0.0, Some(now));
         }
         self.saved += saves;
@@ -107,11 +101,7 @@ mod tests {
         assert_eq!(churn.back_off_until(), None);
         churn.record_consolidation(1.0, at(now + 10));
         churn.record_launch(0.6);
-        assert_eq!(
-            churn.back_off_until(),
-            Some(at(now + 20)),
-            "for ten minutes again"
-        );
+        assert_eq!(churn.back_off_until(), Some(at(now + 20)), "for ten minutes again");
     }
 
     #[test]

@@ -124,11 +124,7 @@ impl<'a> DriftReference<'a> {
         }
         let settled =
             created_at(candidate).is_some_and(|at| now.duration_since(at) > SETTLED_AFTER);
-        if settled
-            && model
-                .catalog
-                .is_some_and(|all| is_no_longer_offered(candidate, all))
-        {
+        if settled && model.catalog.is_some_and(|all| is_no_longer_offered(candidate, all)) {
             return Some(DriftReason::InstanceType);
         }
         let class_hashes = model.class_hashes;
@@ -204,11 +200,7 @@ pub fn select_drifted<'a>(
         .filter_map(|candidate| Some((candidate, models.cause_of(candidate, now)?)))
         .collect();
     due.sort_by_key(|(candidate, _)| {
-        (
-            candidate.pods > 0,
-            created_at(candidate),
-            &candidate.node.name,
-        )
+        (candidate.pods > 0, created_at(candidate), &candidate.node.name)
     });
     let mut rooms = StaticSurge::default();
     let (mut leave, mut kept) = (Vec::new(), Vec::new());
@@ -237,9 +229,7 @@ fn approval_pending(
     candidate: &Candidate<'_>,
     cause: DriftReason,
 ) -> Option<Verdict> {
-    let unaccepted = disruption_view
-        .unaccepted
-        .filter(|_| cause.is_configured())?;
+    let unaccepted = disruption_view.unaccepted.filter(|_| cause.is_configured())?;
     let is_held = unaccepted.nodes.contains(&candidate.node.name);
     is_held.then(|| Verdict::approval_pending(unaccepted))
 }

@@ -78,25 +78,20 @@ pub fn closed_nodes<'a>(
 /// Returns when the next node accepts moved pods again. The node itself may be kept for a different
 /// reason.
 pub fn next_reopening(disruption_view: &DisruptionView<'_>, now: Timestamp) -> Option<Timestamp> {
-    recently_changed_nodes(disruption_view, now)
-        .map(|(_, until)| until)
-        .min()
+    recently_changed_nodes(disruption_view, now).map(|(_, until)| until).min()
 }
 
 fn recently_changed_nodes<'a>(
     disruption_view: &'a DisruptionView<'a>,
     now: Timestamp,
 ) -> impl Iterator<Item = (&'a NodeName, Timestamp)> {
-    disruption_view
-        .candidates
-        .iter()
-        .filter_map(move |candidate| {
-            let pool = disruption_view.cluster.pool(candidate.pool.as_str())?;
-            match recent_change_verdict(candidate, pool, now)? {
-                Verdict::RecentlyChanged { until } => Some((&candidate.node.name, until)),
-                _ => None,
-            }
-        })
+    disruption_view.candidates.iter().filter_map(move |candidate| {
+        let pool = disruption_view.cluster.pool(candidate.pool.as_str())?;
+        match recent_change_verdict(candidate, pool, now)? {
+            Verdict::RecentlyChanged { until } => Some((&candidate.node.name, until)),
+            _ => None,
+        }
+    })
 }
 
 /// Returns the verdict that keeps a node because of its utilization, or because it has not been

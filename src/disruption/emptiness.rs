@@ -26,15 +26,13 @@ pub fn empty_nodes<'a>(
         }
     }
     due.sort_by_key(|candidate| (candidate.changed, &candidate.node.name));
-    due.retain(
-        |candidate| match budgets.try_acquire(candidate, Reason::Empty) {
-            Ok(()) => true,
-            Err(verdict) => {
-                kept.push(RetainedNode::new(candidate, Reason::Empty, verdict));
-                false
-            }
-        },
-    );
+    due.retain(|candidate| match budgets.try_acquire(candidate, Reason::Empty) {
+        Ok(()) => true,
+        Err(verdict) => {
+            kept.push(RetainedNode::new(candidate, Reason::Empty, verdict));
+            false
+        }
+    });
     (due, kept)
 }
 
@@ -54,9 +52,7 @@ fn empty_node_verdict(
         return Some(Verdict::NotInitialized);
     }
     if candidate.pods > 0 {
-        return Some(Verdict::InUse {
-            pods: candidate.pods,
-        });
+        return Some(Verdict::InUse { pods: candidate.pods });
     }
     if let Some(buffer) = held {
         return Some(Verdict::Buffer(buffer.clone()));

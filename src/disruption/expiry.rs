@@ -33,8 +33,7 @@ pub fn candidate_expiry(candidate: &Candidate<'_>, pool: &Pool) -> Option<Timest
 /// Returns whether a node without a claim is beyond the maximum age of its pool.
 fn is_overdue(candidate: &Candidate<'_>, pool: &Pool, now: Timestamp) -> bool {
     let hard = candidate.born.zip(pool.expire_hard_after);
-    hard.and_then(|(born, after)| born.checked_add(after).ok())
-        .is_some_and(|at| at <= now)
+    hard.and_then(|(born, after)| born.checked_add(after).ok()).is_some_and(|at| at <= now)
 }
 
 fn expiry_of(id: &str, born: Timestamp, after: SignedDuration) -> Option<Timestamp> {
@@ -57,10 +56,7 @@ pub fn select_expired<'a>(
         let pool = disruption_view.cluster.pool(candidate.pool.as_str());
         let (hard, at) = match candidate.claim.map(|claim| &claim.record) {
             Some(record) => (record.is_overdue(now), claim_expiry(record)),
-            None => (
-                is_overdue(candidate, pool?, now),
-                candidate_expiry(candidate, pool?),
-            ),
+            None => (is_overdue(candidate, pool?, now), candidate_expiry(candidate, pool?)),
         };
         let is_due = hard || at.is_some_and(|at| at <= now);
         is_due.then_some((!hard, candidate.born, candidate))

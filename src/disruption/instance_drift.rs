@@ -95,11 +95,8 @@ fn has_other_image(instance: &Instance, facts: &InstanceFacts, class: &ClassCata
 
 /// Compares the security groups. Groups that a user attached manually count, too (spec §10, 6).
 fn has_other_groups(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
-    let groups: BTreeSet<&String> = resolved
-        .security_groups
-        .iter()
-        .map(|security_group| &security_group.id)
-        .collect();
+    let groups: BTreeSet<&String> =
+        resolved.security_groups.iter().map(|security_group| &security_group.id).collect();
     is_settled(resolved, ConditionKind::SecurityGroupsReady)
         && !groups.is_empty()
         && !facts.security_groups.is_empty()

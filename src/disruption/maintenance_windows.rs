@@ -14,9 +14,7 @@ const CHANGES_MAX: usize = 1_000;
 /// Returns whether disruption for this reason may start at `now`.
 pub fn is_open(sets: &[&[Maintenance]], reason: Reason, now: Timestamp) -> bool {
     sets.iter().all(|rules| {
-        let named = rules
-            .iter()
-            .filter(|rule| applies_to_reason(&rule.reasons, reason));
+        let named = rules.iter().filter(|rule| applies_to_reason(&rule.reasons, reason));
         let (mut allowed, mut limited) = (false, false);
         for rule in named {
             let within = rule.during.is_open_at(now);
@@ -66,11 +64,7 @@ mod tests {
     fn check(sets: &[&[Maintenance]], reason: Reason, hour: i64, expect: Option<i64>) {
         let midnight: Timestamp = "2026-11-23T00:00:00Z".parse().expect("a time");
         let at = |hour| midnight + SignedDuration::from_hours(hour);
-        assert_eq!(
-            next_opening(sets, reason, at(hour)),
-            expect.map(at),
-            "{hour}"
-        );
+        assert_eq!(next_opening(sets, reason, at(hour)), expect.map(at), "{hour}");
         assert_eq!(is_open(sets, reason, at(hour)), expect == Some(hour));
     }
 
@@ -82,10 +76,7 @@ mod tests {
 
     #[test]
     fn where_times_are_allowed_nodes_leave_in_one_of_them() {
-        let rules = [
-            rule(true, &[], "0 2 * * *", 2),
-            rule(true, &[], "0 20 * * *", 1),
-        ];
+        let rules = [rule(true, &[], "0 2 * * *", 2), rule(true, &[], "0 20 * * *", 1)];
         for (hour, opens) in [(0, 1), (1, 1), (2, 2), (3, 19), (19, 19), (20, 25)] {
             check(&[&rules], Reason::Drifted, hour, Some(opens));
         }
@@ -93,10 +84,7 @@ mod tests {
 
     #[test]
     fn a_time_against_it_wins() {
-        let rules = [
-            rule(true, &[], "0 2 * * *", 4),
-            rule(false, &[], "0 2 * * *", 2),
-        ];
+        let rules = [rule(true, &[], "0 2 * * *", 4), rule(false, &[], "0 2 * * *", 2)];
         for (hour, opens) in [(1, 3), (2, 3), (3, 3), (4, 4), (5, 27)] {
             check(&[&rules], Reason::Expired, hour, Some(opens));
         }

@@ -79,9 +79,7 @@ pub fn select_unhealthy<'a>(
         *total += 1;
         found.extend(due.zip(candidate));
     }
-    let leaving = going
-        .filter(|(_, _, reason)| *reason == Reason::Unhealthy)
-        .count();
+    let leaving = going.filter(|(_, _, reason)| *reason == Reason::Unhealthy).count();
     found.sort_by_key(|(at, candidate)| (*at, &candidate.node.name));
     let (mut leave, mut kept) = (Vec::new(), Vec::new());
     for (until, candidate) in found {

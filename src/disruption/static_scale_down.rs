@@ -31,16 +31,9 @@ fn select_beyond<'a>(
     retire: &mut Vec<&'a Candidate<'a>>,
     cancel: &mut Vec<ClaimId>,
 ) {
-    let mut nodes: Vec<&Candidate<'_>> = disruption_view
-        .candidates
-        .iter()
-        .filter(|candidate| candidate.pool == pool.name)
-        .collect();
-    let mut coming = disruption_view
-        .coming
-        .get(&pool.name)
-        .cloned()
-        .unwrap_or_default();
+    let mut nodes: Vec<&Candidate<'_>> =
+        disruption_view.candidates.iter().filter(|candidate| candidate.pool == pool.name).collect();
+    let mut coming = disruption_view.coming.get(&pool.name).cloned().unwrap_or_default();
     let mut excess = (nodes.len() + coming.len()).saturating_sub(wanted);
     // A missing Node that registered before may have pods.
     coming.retain(|(phase, _)| *phase < ClaimPhase::Registered);
@@ -63,7 +56,5 @@ fn select_beyond<'a>(
 
 /// Returns the disruption cost of a node. Expected pods count like running pods.
 fn disruption_cost(candidate: &Candidate<'_>) -> f64 {
-    candidate
-        .cost
-        .max(if candidate.nominated { 2.0 } else { 1.0 })
+    candidate.cost.max(if candidate.nominated { 2.0 } else { 1.0 })
 }

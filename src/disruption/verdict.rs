@@ -180,10 +180,7 @@ pub enum Verdict {
 impl Verdict {
     /// The verdict for nodes that wait for the approval of a configuration change.
     pub fn approval_pending(unaccepted: &PendingApproval) -> Self {
-        Self::ApprovalPending {
-            id: unaccepted.id.clone(),
-            percent: unaccepted.percent(),
-        }
+        Self::ApprovalPending { id: unaccepted.id.clone(), percent: unaccepted.percent() }
     }
 
     /// Returns when the verdict ends by itself or must be evaluated again, if known.
@@ -349,12 +346,9 @@ impl fmt::Display for Verdict {
             Self::Window { opens: None } => {
                 f.write_str("no maintenance window ever allows this reason")
             }
-            Self::Budget {
-                of,
-                rate,
-                allowed,
-                opens,
-            } => write_budget(f, *of, *rate, *allowed, *opens),
+            Self::Budget { of, rate, allowed, opens } => {
+                write_budget(f, *of, *rate, *allowed, *opens)
+            }
         }
     }
 }
@@ -368,10 +362,7 @@ fn write_unmanaged(f: &mut fmt::Formatter<'_>, pod: &PodKey) -> fmt::Result {
 }
 
 fn write_utilization(f: &mut fmt::Formatter<'_>, used: u32, least: u32) -> fmt::Result {
-    write!(
-        f,
-        "utilization of {used} % is not below the threshold of its pool, {least} %"
-    )
+    write!(f, "utilization of {used} % is not below the threshold of its pool, {least} %")
 }
 
 fn write_approval(f: &mut fmt::Formatter<'_>, id: &str, percent: usize) -> fmt::Result {
@@ -420,10 +411,7 @@ fn write_budget(
     };
     match rate {
         Some(rate) => write!(f, "the disruption budget of {whose} is used up ({rate})")?,
-        None => write!(
-            f,
-            "the disruption budget of {whose} allows {allowed} node(s) at a time"
-        )?,
+        None => write!(f, "the disruption budget of {whose} allows {allowed} node(s) at a time")?,
     }
     opens.map_or(Ok(()), |opens| write!(f, ", until {opens}"))
 }
@@ -442,11 +430,7 @@ pub struct RetainedNode {
 impl RetainedNode {
     /// Keeps a candidate for this reason.
     pub fn new(candidate: &Candidate<'_>, reason: Reason, verdict: Verdict) -> Self {
-        Self {
-            node: candidate.node.name.clone(),
-            reason,
-            verdict,
-        }
+        Self { node: candidate.node.name.clone(), reason, verdict }
     }
 }
 

@@ -48,11 +48,7 @@ pub(super) async fn request_path(client: &Client, path: &str) -> Result<ApiRespo
     let (head, body) = client.send(request).await?.into_parts();
     let body = Limited::new(body, BODY).collect().await;
     let body = body.map_err(kube::Error::Service)?;
-    Ok(ApiResponse {
-        status: head.status,
-        headers: head.headers,
-        body: body.to_bytes().to_vec(),
-    })
+    Ok(ApiResponse { status: head.status, headers: head.headers, body: body.to_bytes().to_vec() })
 }
 
 /// Runs all API checks, and returns the connection if the API server accepts the credentials.
@@ -120,14 +116,8 @@ fn check_kubeconfig(kubeconfig: &Kubeconfig) -> Vec<Check> {
     if !checks.iter().any(Check::has_failed)
         && let Ok(file) = File::read_from(&kubeconfig.path)
     {
-        let users = file
-            .auth_infos
-            .iter()
-            .filter_map(|auth_info| auth_info.auth_info.as_ref());
-        let clusters = file
-            .clusters
-            .iter()
-            .filter_map(|cluster| cluster.cluster.as_ref());
+        let users = file.auth_infos.iter().filter_map(|auth_info| auth_info.auth_info.as_ref());
+        let clusters = file.clusters.iter().filter_map(|cluster| cluster.cluster.as_ref());
         let authorities = clusters.filter_map(|cluster| cluster.certificate_authority.clone());
         let named = users.flat_map(referenced_files).chain(authorities);
         checks.extend(named.filter_map(|path| host_checks::check_hidden(path.as_ref())));
@@ -160,19 +150,12 @@ fn connection_timeout(cluster: &Cluster, scope: &DoctorRun) -> Check {
     let (error, seconds) = (PrepareError::connect_timeout(cluster), LIMIT.as_secs());
     let path = file.path.display();
     let why = format!("the exec plugin of {path} returned no credentials within {seconds} s");
-    Check::failed(
-        ("kubeconfig", error.code()),
-        &why,
-        &kubeconfig_fix(file, &error),
-    )
+    Check::failed(("kubeconfig", error.code()), &why, &kubeconfig_fix(file, &error))
 }
 
 /// Returns the fix for a kubeconfig that yields no connection.
 fn kubeconfig_fix(file: &Kubeconfig, error: &PrepareError) -> String {
-    let (kubectl, path) = (
-        kubectl_command(file),
-        quote_argument(&file.path.to_string_lossy()),
-    );
+    let (kubectl, path) = (kubectl_command(file), quote_argument(&file.path.to_string_lossy()));
     let contexts = format!(
         "kubectl --kubeconfig {path} config view, and set `context` to one of its contexts"
     );
@@ -229,52 +212,28 @@ impl ApiEndpoint {
             None => format!("{it}:443"),
         });
         let (source, kubectl) = match &cluster.kubeconfig {
-            Some(file) => (
-                format!("`server:` in {}", file.path.display()),
-                kubectl_command(file),
-            ),
-            None => (
-                "`endpoint` in the eks block".to_owned(),
-                "kubectl".to_owned(),
-            ),
+            Some(file) => (format!("`server:` in {}", file.path.display()), kubectl_command(file)),
+            None => ("`endpoint` in the eks block".to_owned(), "kubectl".to_owned()),
         };
-        Self {
-            server,
-            host,
-            source,
-            kubectl,
-        }
+        Self { server, host, source, kubectl }
     }
 
     fn host_name(&self) -> &str {
-        self.host
-            .rsplit_once(':')
-            .map_or(&self.host, |(host, _)| host)
+        self.host.rsplit_once(':').map_or(&self.host, |(host, _)| host)
     }
 
     /// Reports why the request failed.
     fn request_failure(&self, what: &str) -> Check {
-        let unknown = (
-            ApiErrorCode::Odd,
-            "the request failed",
-            "KUBECTL get --raw /version",
-        );
+        let unknown = (ApiErrorCode::Odd, "the request failed", "KUBECTL get --raw /version");
         let (cause, why, fix) = ApiErrorCode::classify_text(what).unwrap_or(unknown);
         let host = quote_argument(&self.host);
         let fix = fix
-            .replace(
-                "CERTIFICATE",
-                "openssl s_client -connect HOST -showcerts </dev/null",
-            )
+            .replace("CERTIFICATE", "openssl s_client -connect HOST -showcerts </dev/null")
             .replace("NAME", &quote_argument(self.host_name()))
             .replace("HOST", &host)
             .replace("KUBECTL", &self.kubectl)
             .replace("SOURCE", &self.source);
-        Check::failed(
-            ("api", cause.code()),
-            &format!("{}: {why}: {what}", self.server),
-            &fix,
-        )
+        Check::failed(("api", cause.code()), &format!("{}: {why}: {what}", self.server), &fix)
     }
 
     fn response_timeout(&self) -> Check {
@@ -298,11 +257,7 @@ impl ApiEndpoint {
                  access entry for the role of this host)",
                 self.kubectl
             );
-            return Some(Check::failed(
-                ("api", ApiErrorCode::Unauthorized.code()),
-                &why,
-                &fix,
-            ));
+            return Some(Check::failed(("api", ApiErrorCode::Unauthorized.code()), &why, &fix));
         }
         let is_well = status.is_success();
         if status == StatusCode::FORBIDDEN
@@ -341,10 +296,8 @@ fn check_clock(headers: &HeaderMap, before: Timestamp, after: Timestamp) -> Chec
     let Some(at) = date.and_then(http_date) else {
         return Check::skipped("clock", "the API server does not report its time", None);
     };
-    let skew = ClockSkew {
-        peer: ClockPeer::ApiServer,
-        ahead: ClockSkew::estimate(at, before, after),
-    };
+    let skew =
+        ClockSkew { peer: ClockPeer::ApiServer, ahead: ClockSkew::estimate(at, before, after) };
     let why = skew.to_string();
     let fix = "timedatectl set-ntp true, on the host whose clock is wrong";
     match skew.ahead.abs() {
@@ -375,11 +328,7 @@ fn check_version(answer: &ApiResponse) -> Check {
         let why = "the API server does not report its version";
         return Check::skipped("version", why, None);
     };
-    let digits: String = version_info
-        .minor
-        .chars()
-        .take_while(char::is_ascii_digit)
-        .collect();
+    let digits: String = version_info.minor.chars().take_while(char::is_ascii_digit).collect();
     let version = format!("Kubernetes {}", version_info.git_version);
     match (version_info.major.as_str(), digits.parse::<u32>()) {
         ("1", Ok(minor)) if minor < OLDEST => {
@@ -407,19 +356,11 @@ mod tests {
     #[test]
     fn clocks_that_differ_by_more_than_the_second_that_is_cut_off_are_told() {
         let said = "Thu, 01 Jan 1970 01:00:00 GMT";
-        let headers: HeaderMap = [(http::header::DATE, said.parse().expect("a value"))]
-            .into_iter()
-            .collect();
-        for (seconds, code) in [
-            (0, 0),
-            (3, 0),
-            (4, 2),
-            (11, 2),
-            (12, 4),
-            (-2, 0),
-            (-3, 2),
-            (-11, 4),
-        ] {
+        let headers: HeaderMap =
+            [(http::header::DATE, said.parse().expect("a value"))].into_iter().collect();
+        for (seconds, code) in
+            [(0, 0), (3, 0), (4, 2), (11, 2), (12, 4), (-2, 0), (-3, 2), (-11, 4)]
+        {
             let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(3600 + seconds);
             let check = check_clock(&headers, now, now);
             assert_eq!(DoctorReport(vec![check]).exit_code(), code, "{seconds} s");

@@ -50,13 +50,7 @@ impl AwsAccounts {
             return Some(left_out);
         }
         let key = AccountKey::from_cluster(cluster);
-        let cell = self
-            .known
-            .lock()
-            .await
-            .entry(key.clone())
-            .or_default()
-            .clone();
+        let cell = self.known.lock().await.entry(key.clone()).or_default().clone();
         let result = cell.get_or_init(|| async {
             let account = self.accounts.get(&key).await;
             check_region(account, scope).await
@@ -78,17 +72,11 @@ impl AwsAccounts {
                 None => None,
                 Some(to) => {
                     scope
-                        .within(cluster_info::read_cluster_info(
-                            cluster,
-                            to,
-                            &findings.account,
-                        ))
+                        .within(cluster_info::read_cluster_info(cluster, to, &findings.account))
                         .await
                 }
             };
-            let home = home
-                .and_then(Result::ok)
-                .map(|cluster_info| cluster_info.home);
+            let home = home.and_then(Result::ok).map(|cluster_info| cluster_info.home);
             let classes = cluster.node_classes.iter().map(|class| {
                 let check = NodeClassCheck {
                     findings: &findings,
@@ -129,16 +117,9 @@ async fn check_region(account: Arc<AwsClients>, scope: &DoctorRun) -> AccountRes
     });
     let (network, resources) =
         network.unwrap_or_else(|| (scope.timed_out("network"), RegionResources::default()));
-    let findings = RegionFindings {
-        base: Arc::new(region.catalog()),
-        account,
-        region,
-        found: resources,
-    };
-    (
-        vec![identity, types, network, reads],
-        Some(Arc::new(findings)),
-    )
+    let findings =
+        RegionFindings { base: Arc::new(region.catalog()), account, region, found: resources };
+    (vec![identity, types, network, reads], Some(Arc::new(findings)))
 }
 
 /// Reports why AWS rejects the credentials.
@@ -200,10 +181,7 @@ async fn check_network(account: &AwsClients) -> (Check, RegionResources) {
         Ok(()) => {
             let subnets = resources.subnets.as_ref().map_or(0, Vec::len);
             let groups = resources.security_groups.as_ref().map_or(0, Vec::len);
-            Check::ok(
-                "network",
-                &format!("{subnets} subnets, {groups} security groups"),
-            )
+            Check::ok("network", &format!("{subnets} subnets, {groups} security groups"))
         }
         Err(fault) => call_failure("network", "ec2", &fault, &account.key.region),
     };
@@ -240,18 +218,9 @@ async fn check_reads(account: &AwsClients, scope: &DoctorRun) -> Check {
     let count = all.len();
     let faults = all.into_iter().filter_map(|(service, fault)| {
         let fault = fault?;
-        Some(call_failure(
-            fault.operation,
-            service,
-            &fault,
-            &account.key.region,
-        ))
+        Some(call_failure(fault.operation, service, &fault, &account.key.region))
     });
-    Check::from_parts(
-        "reads",
-        &format!("tested {count} read calls"),
-        faults.collect(),
-    )
+    Check::from_parts("reads", &format!("tested {count} read calls"), faults.collect())
 }
 
 /// Returns the error of a call, or `None` if it succeeded or its dry run passed.

@@ -21,16 +21,8 @@ use crate::runtime::autoscaler_watch;
 
 /// Leases of other autoscalers.
 const OTHERS: [(&str, &str, &str); 3] = [
-    (
-        "Karpenter",
-        autoscaler_watch::NAMESPACES[0],
-        autoscaler_watch::LEASE,
-    ),
-    (
-        "Karpenter",
-        autoscaler_watch::NAMESPACES[1],
-        autoscaler_watch::LEASE,
-    ),
+    ("Karpenter", autoscaler_watch::NAMESPACES[0], autoscaler_watch::LEASE),
+    ("Karpenter", autoscaler_watch::NAMESPACES[1], autoscaler_watch::LEASE),
     ("Cluster Autoscaler", "kube-system", "cluster-autoscaler"),
 ];
 /// Labels of their pods. They are used if the Leases cannot be read; the daemon reads pods anyway.
@@ -153,11 +145,7 @@ async fn check_autoscalers(client: &Client, mode: ManagementMode) -> Check {
             let why = format!(
                 "Karpenter's Lease cannot be read, and Outrigger takes no action without it: {why}"
             );
-            Check::failed(
-                ("autoscalers", DoctorCode::KarpenterUnseen.code()),
-                &why,
-                GRANT,
-            )
+            Check::failed(("autoscalers", DoctorCode::KarpenterUnseen.code()), &why, GRANT)
         }
         Some(_) => Check::ok("autoscalers", "no pod of another autoscaler is running"),
     }
@@ -181,25 +169,16 @@ fn active_autoscaler(autoscaler: &str, sign: &str, namespace: &str, mode: Manage
         "Karpenter" => "karpenter",
         _ => "cluster-autoscaler",
     };
-    let fix = format!(
-        "kubectl -n {} scale deploy/{name} --replicas=0",
-        text::quote_argument(namespace)
-    );
-    Check::warning(
-        ("autoscalers", DoctorCode::AutoscalerAtWork.code()),
-        &why,
-        &fix,
-    )
+    let fix =
+        format!("kubectl -n {} scale deploy/{name} --replicas=0", text::quote_argument(namespace));
+    Check::warning(("autoscalers", DoctorCode::AutoscalerAtWork.code()), &why, &fix)
 }
 
 /// Checks which FlowSchemas match the Lease requests and the other requests of the daemon.
 async fn check_priority(client: &Client, lease: &LeaseName) -> Check {
     let name = "priority";
     let lease = lease_path(&lease.namespace, &lease.name);
-    let (one, other) = tokio::join!(
-        request_path(client, "/version"),
-        request_path(client, &lease)
-    );
+    let (one, other) = tokio::join!(request_path(client, "/version"), request_path(client, &lease));
     let (Some(one), Some(other)) = (schema_uid(one), schema_uid(other)) else {
         return Check::ok(
             name,
@@ -234,10 +213,7 @@ fn schema_uid(answer: Result<ApiResponse, kube::Error>) -> Option<String> {
 
 fn priority_finding(schema: &str) -> Check {
     if !OF_ALL.contains(&schema) {
-        return Check::ok(
-            "priority",
-            &format!("requests are handled by FlowSchema {schema}"),
-        );
+        return Check::ok("priority", &format!("requests are handled by FlowSchema {schema}"));
     }
     let why = format!(
         "FlowSchema {schema} handles the daemon's requests: they share it with all other clients"

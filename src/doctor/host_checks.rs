@@ -36,11 +36,7 @@ pub(super) fn valid_config(config: &Config) -> Check {
         let fix = "add cluster \"NAME\" { kubeconfig { path = \"/etc/outrigger/kubeconfig\" } }";
         return Check::failed(("configuration", DoctorCode::NoCluster.code()), why, fix);
     }
-    let pools: usize = config
-        .clusters
-        .iter()
-        .map(|cluster| cluster.pools.len())
-        .sum();
+    let pools: usize = config.clusters.iter().map(|cluster| cluster.pools.len()).sum();
     let finding = format!("clusters: {}, pools: {pools}", config.clusters.len());
     let warnings = config.warnings.iter().map(diagnostic_check).collect();
     Check::from_parts("configuration", &finding, warnings)
@@ -48,9 +44,10 @@ pub(super) fn valid_config(config: &Config) -> Check {
 
 /// Reports a diagnostic of the configuration in short form.
 fn diagnostic_check(problem: &Diagnostic) -> Check {
-    let location = problem.ranges.first().map_or(String::new(), |range| {
-        format!("{}:{}: ", range.file, range.start.line)
-    });
+    let location = problem
+        .ranges
+        .first()
+        .map_or(String::new(), |range| format!("{}:{}: ", range.file, range.start.line));
     let why = format!("{location}{}", problem.detail);
     let fix = problem.help.as_deref();
     let fix = fix.unwrap_or("outrigger validate shows the location");
@@ -78,10 +75,7 @@ pub(super) fn check_host(clusters: &[Cluster], scope: &DoctorRun) -> Check {
 }
 
 /// Reports whether systemd started this process.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the service manager speaks by the environment"
-)]
+#[expect(clippy::disallowed_methods, reason = "the service manager speaks by the environment")]
 fn check_service() -> Check {
     let mut variables = ["NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY"].into_iter();
     let finding = if variables.any(|name| std::env::var_os(name).is_some()) {
@@ -146,11 +140,7 @@ pub(super) fn check_secret(name: &str, path: &Path) -> Check {
     if metadata.uid() == 0 && !group {
         let why = format!("only root can read {display}, and the unit runs as the user outrigger");
         let name_and_code = (name, DoctorCode::FileOfRoot.code());
-        return Check::warning(
-            name_and_code,
-            &why,
-            &format!("chown outrigger {quoted_path}"),
-        );
+        return Check::warning(name_and_code, &why, &format!("chown outrigger {quoted_path}"));
     }
     Check::ok(name, &format!("{display}"))
 }
@@ -174,11 +164,7 @@ pub(super) fn check_hidden(path: &Path) -> Option<Check> {
         quote_argument(&source),
         quote_argument(&target)
     );
-    Some(Check::warning(
-        ("home", DoctorCode::HomeHidden.code()),
-        &why,
-        &fix,
-    ))
+    Some(Check::warning(("home", DoctorCode::HomeHidden.code()), &why, &fix))
 }
 
 /// Returns whether EC2 launches the nodes of a cluster.
@@ -188,33 +174,23 @@ pub(super) fn uses_aws(cluster: &Cluster) -> bool {
 }
 
 /// Reports AWS credentials in a home directory, which the unit cannot read.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the SDK finds its profile by the environment"
-)]
+#[expect(clippy::disallowed_methods, reason = "the SDK finds its profile by the environment")]
 fn check_aws_profile() -> Option<Check> {
     let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
-    let path = [
-        ("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
-        ("AWS_CONFIG_FILE", "config"),
-    ]
-    .into_iter()
-    .map(|(variable, file)| match std::env::var_os(variable) {
-        Some(path) => PathBuf::from(path),
-        None => home.join(".aws").join(file),
-    })
-    .find(|path| is_hidden(path) && path.exists())?;
+    let path = [("AWS_SHARED_CREDENTIALS_FILE", "credentials"), ("AWS_CONFIG_FILE", "config")]
+        .into_iter()
+        .map(|(variable, file)| match std::env::var_os(variable) {
+            Some(path) => PathBuf::from(path),
+            None => home.join(".aws").join(file),
+        })
+        .find(|path| is_hidden(path) && path.exists())?;
     let why = format!(
         "this shell finds AWS credentials in {}, which ProtectHome= of the unit hides",
         path.display()
     );
     let fix = "give the host an instance role (terraform/modules/host), or set \
                AWS_SHARED_CREDENTIALS_FILE=/etc/outrigger/aws in /etc/default/outrigger";
-    Some(Check::warning(
-        ("home", DoctorCode::HomeHidden.code()),
-        &why,
-        fix,
-    ))
+    Some(Check::warning(("home", DoctorCode::HomeHidden.code()), &why, fix))
 }
 
 #[cfg(test)]

@@ -31,17 +31,12 @@ pub(super) async fn check_instances(
     let found = match namespaces.list(&wanted).await {
         Ok(listed) => listed,
         Err(error) => {
-            let why = format!(
-                "the cluster cannot be identified: {}",
-                text::error_chain(&error)
-            );
+            let why = format!("the cluster cannot be identified: {}", text::error_chain(&error));
             return Ok(Check::skipped(NAME, &why, None));
         }
     };
     let listed = Lister::default();
-    let listed = listed
-        .list(account, &cluster.installation, &cluster.name)
-        .await?;
+    let listed = listed.list(account, &cluster.installation, &cluster.name).await?;
     let (mut state, now) = (State::default(), clock::now());
     // An unreadable Lease is reported by its own check. In that case, nothing counts as approved.
     let lease = lease::read_annotations(connection).await.ok().flatten();
@@ -55,17 +50,12 @@ pub(super) async fn check_instances(
             uid,
             ..watched_object::Namespace::default()
         };
-        state
-            .objects
-            .apply(WatchedObject::Namespace(namespace), now);
+        state.objects.apply(WatchedObject::Namespace(namespace), now);
     }
     state.ledger.apply_listing(listed, &cluster, now);
     let count = state.running_claims().count();
     Ok(match state.identity_mismatch() {
-        None => Check::ok(
-            NAME,
-            &format!("{count} running, all launched for this cluster"),
-        ),
+        None => Check::ok(NAME, &format!("{count} running, all launched for this cluster")),
         Some(mismatch) => {
             let fix = "correct the kubeconfig, the Lease or the region";
             Check::failed((NAME, mismatch.code()), &mismatch.to_string(), fix)

@@ -56,12 +56,7 @@ pub(super) struct NodeClassCheck<'a> {
 impl NodeClassCheck<'_> {
     /// Resolves the node class, and checks its conditions and whether EC2 would launch from it.
     pub(super) async fn run(self) -> Check {
-        let Self {
-            findings,
-            class,
-            scope,
-            ..
-        } = self;
+        let Self { findings, class, scope, .. } = self;
         let version = self.home.map(|home| home.version.as_str());
         let mut images = Images::default();
         let images = scope.within(images.find(&findings.account, &class.images, version));
@@ -81,9 +76,8 @@ impl NodeClassCheck<'_> {
         let validation = validate_user_data(class, &resolved, self.home);
         resolved.conditions.push(validation);
         let conditions = resolved.conditions.iter();
-        let mut checks: Vec<Check> = conditions
-            .map(|it| check_condition(it, &resolved, class))
-            .collect();
+        let mut checks: Vec<Check> =
+            conditions.map(|it| check_condition(it, &resolved, class)).collect();
         if !exists {
             let why = "its instance profile is created at the first launch";
             checks.push(Check::ok("instance_profile", why));
@@ -117,12 +111,7 @@ impl NodeClassCheck<'_> {
 
     /// Checks with dry runs whether EC2 would launch from the class.
     async fn check_launch(&self, resolved: ResolvedNodeClass, has_profile: bool) -> Check {
-        let Self {
-            findings,
-            class,
-            scope,
-            ..
-        } = self;
+        let Self { findings, class, scope, .. } = self;
         let Some(home) = self.home.filter(|_| resolved.first_unmet().is_none()) else {
             let why = "not tried: some resources of the node class are missing";
             return Check::skipped("launch", why, None);
@@ -158,9 +147,8 @@ impl NodeClassCheck<'_> {
             let Some(results) = scope.within(dry_run).await else {
                 return scope.timed_out("launch");
             };
-            let is_refused = results
-                .iter()
-                .any(|(_, result)| matches!(result, DryRunResult::Refused(..)));
+            let is_refused =
+                results.iter().any(|(_, result)| matches!(result, DryRunResult::Refused(..)));
             let check = dry_run_check(request, results, class);
             if !is_refused {
                 return check;
@@ -196,14 +184,8 @@ fn check_condition(
     };
     match condition.status {
         NodeClassConditionStatus::False => {
-            let code = condition
-                .cause
-                .map_or(DoctorCode::ClassUnready.code(), Cause::as_str);
-            Check::failed(
-                (name, code),
-                &condition.message,
-                &condition_fix(condition.cause, class),
-            )
+            let code = condition.cause.map_or(DoctorCode::ClassUnready.code(), Cause::as_str);
+            Check::failed((name, code), &condition.message, &condition_fix(condition.cause, class))
         }
         NodeClassConditionStatus::Unknown => Check::skipped(name, &condition.message, None),
         NodeClassConditionStatus::True if condition.kind == ConditionKind::SubnetsReady => {
@@ -248,14 +230,8 @@ fn check_subnets(resolved: &ResolvedNodeClass, class: &NodeClass) -> Check {
     }
     let free_addresses = zones.iter().map(|(zone, free)| format!("{zone} {free}"));
     let free_addresses = free_addresses.collect::<Vec<_>>().join(", ");
-    let finding = format!(
-        "{}; free addresses: {free_addresses}",
-        resolved.subnets.len()
-    );
-    let fix = format!(
-        "add a larger subnet to node_class {:?} in that zone",
-        class.name.as_str()
-    );
+    let finding = format!("{}; free addresses: {free_addresses}", resolved.subnets.len());
+    let fix = format!("add a larger subnet to node_class {:?} in that zone", class.name.as_str());
     if zones.values().all(|free| *free == 0) {
         let why = format!("no free addresses: {finding}");
         return Check::failed(("subnets", DoctorCode::SubnetsFull.code()), &why, &fix);
@@ -295,10 +271,7 @@ fn dry_run_check(
     class: &NodeClass,
 ) -> Check {
     let finding = request.overrides().next().map_or(String::new(), |first| {
-        format!(
-            "dry run of {} in {}",
-            first.offering.instance_type, first.offering.zone
-        )
+        format!("dry run of {} in {}", first.offering.instance_type, first.offering.zone)
     });
     let parts = results.into_iter().map(|(call, verdict)| match verdict {
         DryRunResult::Passed => Check::ok(call, "would succeed"),
@@ -308,11 +281,9 @@ fn dry_run_check(
             let why = format!("cannot be verified before the first launch: {why}");
             Check::skipped(call, &why, None)
         }
-        DryRunResult::Refused(cause, why) => Check::failed(
-            (call, cause.as_str()),
-            &why,
-            &condition_fix(Some(cause), class),
-        ),
+        DryRunResult::Refused(cause, why) => {
+            Check::failed((call, cause.as_str()), &why, &condition_fix(Some(cause), class))
+        }
         DryRunResult::Open(why) => Check::skipped(call, &why, None),
     });
     Check::from_parts("launch", &finding, parts.collect())

@@ -42,18 +42,13 @@ pub(crate) struct DoctorRun {
 impl DoctorRun {
     /// Runs all topics except these, starting now.
     pub(crate) fn new(skip: impl IntoIterator<Item = String>) -> Self {
-        Self {
-            skip: skip.into_iter().collect(),
-            until: clock::monotonic_now() + TOTAL,
-        }
+        Self { skip: skip.into_iter().collect(), until: clock::monotonic_now() + TOTAL }
     }
 
     /// Returns the result of a topic that the user skipped.
     pub(crate) fn skipped_topic(&self, topic: &str) -> Option<Check> {
         let why = "skipped on request";
-        self.skip
-            .contains(topic)
-            .then(|| Check::left_out(topic, why))
+        self.skip.contains(topic).then(|| Check::left_out(topic, why))
     }
 
     /// Runs an immediate check.
@@ -85,10 +80,7 @@ impl DoctorRun {
     /// Reports a check that timed out.
     pub(crate) fn timed_out(&self, name: &str) -> Check {
         if clock::monotonic_now() >= self.until {
-            let why = format!(
-                "the time limit of {} s for all checks was reached",
-                TOTAL.as_secs()
-            );
+            let why = format!("the time limit of {} s for all checks was reached", TOTAL.as_secs());
             let fix = "outrigger doctor --cluster NAME";
             return Check::skipped(name, &why, Some(fix));
         }

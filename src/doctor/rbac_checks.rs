@@ -52,9 +52,7 @@ pub(super) async fn check_permissions(
     let reviews = stream::iter(reviews).buffered(AT_ONCE);
     let reviews: Vec<(&RbacRule<'_>, Vec<(&str, AccessAnswer)>)> = reviews.collect().await;
     let count: usize = reviews.iter().map(|(_, answers)| answers.len()).sum();
-    let lacks = reviews
-        .iter()
-        .filter_map(|(right, it)| missing_permission(right, it));
+    let lacks = reviews.iter().filter_map(|(right, it)| missing_permission(right, it));
     let lacks = lacks.collect();
     let mode = cluster.mode.as_str();
     let finding = format!("checked {count} that mode = \"{mode}\" needs");
@@ -71,20 +69,15 @@ fn missing_permission(right: &RbacRule<'_>, answers: &[(&str, AccessAnswer)]) ->
     if let Some(why) = silent {
         return Some(Check::skipped(&resource, &why, None));
     }
-    let denied = answers
-        .iter()
-        .filter(|(_, answer)| matches!(answer, AccessAnswer::Denied));
+    let denied = answers.iter().filter(|(_, answer)| matches!(answer, AccessAnswer::Denied));
     let denied: Vec<&str> = denied.map(|(verb, _)| *verb).collect();
     if denied.is_empty() {
         return None;
     }
     let verbs = denied.join(", ");
     let name = format!("{verbs} {resource}");
-    let fix = format!(
-        "add to the {}: {}",
-        right.role.granting_object(),
-        right.rule_for_verbs(&denied)
-    );
+    let fix =
+        format!("add to the {}: {}", right.role.granting_object(), right.rule_for_verbs(&denied));
     let (option, turned_off) = match right.purpose.setting_name() {
         Some(option) => (format!(", for {option}"), right.purpose.can_be_missed()),
         None => (String::new(), false),
@@ -108,10 +101,7 @@ async fn review_access(client: &Client, right: &RbacRule<'_>, verb: &str) -> Acc
             resource_attributes: None,
         }
     } else {
-        let (resource, part) = right
-            .resource
-            .split_once('/')
-            .unwrap_or((right.resource, ""));
+        let (resource, part) = right.resource.split_once('/').unwrap_or((right.resource, ""));
         SelfSubjectAccessReviewSpec {
             non_resource_attributes: None,
             resource_attributes: Some(ResourceAttributes {
@@ -125,10 +115,7 @@ async fn review_access(client: &Client, right: &RbacRule<'_>, verb: &str) -> Acc
             }),
         }
     };
-    let review = Review {
-        spec,
-        ..Review::default()
-    };
+    let review = Review { spec, ..Review::default() };
     let reviews: Api<Review> = Api::all(client.clone());
     match reviews.create(&PostParams::default(), &review).await {
         Ok(answer) if answer.status.as_ref().is_some_and(|status| status.allowed) => {

@@ -108,10 +108,7 @@ impl Check {
     }
 
     fn with_code(self, code: &'static str) -> Self {
-        Self {
-            code: Some(code),
-            ..self
-        }
+        Self { code: Some(code), ..self }
     }
 
     /// A check that could not run.
@@ -127,10 +124,7 @@ impl Check {
     /// A group of checks with the status of its worst part.
     pub(crate) fn from_parts(name: &str, finding: &str, parts: Vec<Self>) -> Self {
         let worst = parts.iter().map(|part| part.state).max();
-        Self {
-            parts,
-            ..Self::leaf(name, worst.unwrap_or(CheckStatus::Ok), finding, None)
-        }
+        Self { parts, ..Self::leaf(name, worst.unwrap_or(CheckStatus::Ok), finding, None) }
     }
 
     /// Returns whether the check or a part failed.
@@ -202,26 +196,18 @@ impl DoctorReport {
 
     fn status_counts(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
-        self.0
-            .iter()
-            .for_each(|check| check.count_into(&mut counts));
+        self.0.iter().for_each(|check| check.count_into(&mut counts));
         counts
     }
 
     /// Renders text.
     pub(crate) fn render_text(&self, colour: bool) -> String {
         let mut out = String::new();
-        self.0
-            .iter()
-            .for_each(|it| it.write_to(&mut out, 0, colour));
+        self.0.iter().for_each(|it| it.write_to(&mut out, 0, colour));
         let counts = self.status_counts();
-        let all = [
-            CheckStatus::Ok,
-            CheckStatus::Skipped,
-            CheckStatus::Warning,
-            CheckStatus::Failed,
-        ]
-        .map(CheckStatus::as_str);
+        let all =
+            [CheckStatus::Ok, CheckStatus::Skipped, CheckStatus::Warning, CheckStatus::Failed]
+                .map(CheckStatus::as_str);
         out.push_str(&format!(
             "\nDoctor: {}.\n",
             all.map(|status| format!("{} {status}", counts.get(status).copied().unwrap_or(0)))
@@ -263,14 +249,9 @@ mod tests {
     fn a_tree_is_as_well_as_its_worst_check() {
         let mut report = report();
         assert_eq!(report.exit_code(), 2);
-        report
-            .0
-            .push(Check::failed(("d", "gone"), "it is gone", "bring it"));
+        report.0.push(Check::failed(("d", "gone"), "it is gone", "bring it"));
         assert_eq!(report.exit_code(), 4);
-        assert_eq!(
-            DoctorReport(vec![Check::skipped("e", "x", None)]).exit_code(),
-            3
-        );
+        assert_eq!(DoctorReport(vec![Check::skipped("e", "x", None)]).exit_code(), 3);
         assert_eq!(DoctorReport(vec![Check::left_out("e", "x")]).exit_code(), 0);
         assert_eq!(DoctorReport(Vec::new()).exit_code(), 0);
     }
@@ -287,11 +268,7 @@ mod tests {
                       \n\
                       Doctor: 2 ok, 2 skipped, 1 warning, 0 failed.\n";
         assert_eq!(report().render_text(false), expect);
-        assert!(
-            report()
-                .render_text(true)
-                .contains("\u{1b}[1;33m[warning]\u{1b}[0m b")
-        );
+        assert!(report().render_text(true).contains("\u{1b}[1;33m[warning]\u{1b}[0m b"));
     }
 
     #[test]

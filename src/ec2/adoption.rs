@@ -16,10 +16,7 @@ pub fn may_adopt(current: &Labels, added: &Labels) -> Result<(), AdoptionError> 
     // The shipped IAM policy uses the last tag.
     for (tag, value) in [(TAG_POOL, pool), (&owned, "owned"), (TAG_EKS, cluster)] {
         if current.get(tag).map(String::as_str) != Some(value) {
-            return Err(AdoptionError::MissingTag {
-                tag: tag.to_owned(),
-                value: value.to_owned(),
-            });
+            return Err(AdoptionError::MissingTag { tag: tag.to_owned(), value: value.to_owned() });
         }
     }
     match current.get(TAG_INSTALLATION) {
@@ -51,9 +48,7 @@ mod tests {
 
     fn tags(pairs: &[(&str, &str)]) -> Labels {
         let owned = pairs.iter().map(|(key, value)| (*key, *value));
-        owned
-            .map(|(key, value)| (key.into(), value.into()))
-            .collect()
+        owned.map(|(key, value)| (key.into(), value.into())).collect()
     }
 
     #[test]
@@ -62,10 +57,7 @@ mod tests {
         let pool = ("karpenter.sh/nodepool", "general");
         let cluster = ("kubernetes.io/cluster/prod", "owned");
         // The configuration may name the cluster differently from EKS.
-        let called = [
-            ("outrigger.dev/cluster", "one"),
-            ("eks:eks-cluster-name", "prod"),
-        ];
+        let called = [("outrigger.dev/cluster", "one"), ("eks:eks-cluster-name", "prod")];
         let gets = tags(&[&[ours, pool][..], &called].concat());
         let may = |pairs: &[(&str, &str)]| may_adopt(&tags(pairs), &gets);
         let eks = called[1];
@@ -78,10 +70,9 @@ mod tests {
         lacks(&[], "karpenter.sh/nodepool=general");
         lacks(&[("karpenter.sh/nodepool", "other"), cluster], "=general");
         lacks(&[pool], "kubernetes.io/cluster/prod=owned");
-        for other in [
-            ("kubernetes.io/cluster/prod", "shared"),
-            ("kubernetes.io/cluster/one", "owned"),
-        ] {
+        for other in
+            [("kubernetes.io/cluster/prod", "shared"), ("kubernetes.io/cluster/one", "owned")]
+        {
             lacks(&[pool, other], "kubernetes.io/cluster/prod=owned");
         }
         lacks(
@@ -90,11 +81,7 @@ mod tests {
         );
         let gets = tags(&[ours, pool, called[0]]);
         lacks(&[pool, cluster], "eks:eks-cluster-name=prod");
-        let own = [
-            pool,
-            ("kubernetes.io/cluster/one", "owned"),
-            ("eks:eks-cluster-name", "one"),
-        ];
+        let own = [pool, ("kubernetes.io/cluster/one", "owned"), ("eks:eks-cluster-name", "one")];
         assert_eq!(may_adopt(&tags(&own), &gets), Ok(()), "outside EKS");
     }
 }

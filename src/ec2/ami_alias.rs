@@ -73,11 +73,7 @@ pub fn ssm_parameters(
         _ => None,
     };
     if let Some(advice) = advice {
-        return Err(UnsupportedAlias::Version {
-            family: family.as_str(),
-            version: k,
-            advice,
-        });
+        return Err(UnsupportedAlias::Version { family: family.as_str(), version: k, advice });
     }
     match family {
         AmiFamily::Al2 => Ok(al2(&k, version)),
@@ -98,25 +94,14 @@ fn major_minor(kubernetes: &str) -> Option<(u32, u32)> {
 }
 
 fn ssm_parameter(path: String, variants: &[Variant]) -> SsmParameter {
-    SsmParameter {
-        path,
-        variants: variants.to_vec(),
-    }
+    SsmParameter { path, variants: variants.to_vec() }
 }
 
 fn al2(k: &str, version: &str) -> Vec<SsmParameter> {
     let kinds: [(&str, &str, &[Variant]); 3] = [
         ("amazon-linux-2", "amazon-eks-node", &[Variant::Standard]),
-        (
-            "amazon-linux-2-arm64",
-            "amazon-eks-arm64-node",
-            &[Variant::Standard],
-        ),
-        (
-            "amazon-linux-2-gpu",
-            "amazon-eks-gpu-node",
-            &[Variant::Neuron, Variant::Nvidia],
-        ),
+        ("amazon-linux-2-arm64", "amazon-eks-arm64-node", &[Variant::Standard]),
+        ("amazon-linux-2-gpu", "amazon-eks-gpu-node", &[Variant::Neuron, Variant::Nvidia]),
     ];
     kinds
         .into_iter()
@@ -147,10 +132,7 @@ fn al2023(k: &str, version: &str) -> Vec<SsmParameter> {
                 pinned => format!("amazon-eks-node-al2023-{arch}-{kind}-{k}-{pinned}"),
             };
             let prefix = format!("/aws/service/eks/optimized-ami/{k}/amazon-linux-2023");
-            ssm_parameter(
-                format!("{prefix}/{arch}/{kind}/{image}/image_id"),
-                &[variant],
-            )
+            ssm_parameter(format!("{prefix}/{arch}/{kind}/{image}/image_id"), &[variant])
         })
         .collect()
 }
@@ -185,10 +167,7 @@ fn windows(
     let year = family.as_str().trim_start_matches("windows");
     let prefix = "/aws/service/ami-windows-latest";
     let name = format!("Windows_Server-{year}-English-Core-EKS_Optimized-{k}");
-    Ok(vec![ssm_parameter(
-        format!("{prefix}/{name}/image_id"),
-        &[],
-    )])
+    Ok(vec![ssm_parameter(format!("{prefix}/{name}/image_id"), &[])])
 }
 
 #[cfg(test)]
@@ -326,24 +305,9 @@ mod tests {
             (AmiFamily::Windows2025, "latest", "1.34", "use windows2022"),
             (AmiFamily::Windows2019, "v1", "1.33", "windows2019@latest"),
             (AmiFamily::Custom, "latest", "1.33", "custom images"),
-            (
-                AmiFamily::Al2023,
-                "latest",
-                "one",
-                "not a Kubernetes version",
-            ),
-            (
-                AmiFamily::Al2023,
-                "latest",
-                "1.x",
-                "not a Kubernetes version",
-            ),
-            (
-                AmiFamily::Al2023,
-                "latest",
-                "1.33/../..",
-                "not a Kubernetes",
-            ),
+            (AmiFamily::Al2023, "latest", "one", "not a Kubernetes version"),
+            (AmiFamily::Al2023, "latest", "1.x", "not a Kubernetes version"),
+            (AmiFamily::Al2023, "latest", "1.33/../..", "not a Kubernetes"),
         ];
         for (family, version, kubernetes, expect) in cases {
             let why: UnsupportedAlias =

@@ -161,10 +161,7 @@ pub struct FleetRequestInput<'a> {
 
 /// The result of a launch that cannot be requested.
 fn invalid_launch(text: impl Into<String>) -> Box<CommandResult> {
-    Box::new(CommandResult::Failed {
-        kind: FailureKind::Invalid,
-        text: text.into(),
-    })
+    Box::new(CommandResult::Failed { kind: FailureKind::Invalid, text: text.into() })
 }
 
 /// Key of a template.
@@ -215,9 +212,7 @@ impl<'a> FleetRequestInput<'a> {
             return Err(invalid_launch(text));
         }
         if self.launch.claim.id.as_str().len() > TOKEN_MAX {
-            return Err(invalid_launch(format!(
-                "a claim's id is at most {TOKEN_MAX} long"
-            )));
+            return Err(invalid_launch(format!("a claim's id is at most {TOKEN_MAX} long")));
         }
         let Some(cheapest) = self.launch.offerings.first() else {
             return Err(invalid_launch("the launch contains no offering"));
@@ -229,11 +224,7 @@ impl<'a> FleetRequestInput<'a> {
             let (exotic, ordinary): (Vec<_>, Vec<_>) = wanted
                 .into_iter()
                 .partition(|candidate| self.is_exotic(&candidate.key.instance_type));
-            wanted = if ordinary.is_empty() {
-                exotic
-            } else {
-                ordinary
-            };
+            wanted = if ordinary.is_empty() { exotic } else { ordinary };
         }
         let Some(first) = wanted.first() else {
             return Err(Box::new(CommandResult::LaunchRefused(refused)));
@@ -336,10 +327,7 @@ impl<'a> FleetRequestInput<'a> {
                     let exists = configs.iter().any(|(other, _)| *other == name);
                     if !exists && configs.len() < TEMPLATES_MAX {
                         let overrides = Vec::new();
-                        let config = LaunchTemplateConfig {
-                            template,
-                            overrides,
-                        };
+                        let config = LaunchTemplateConfig { template, overrides };
                         configs.push((name.clone(), config));
                     }
                     names.insert(group, name.clone());
@@ -378,9 +366,7 @@ impl<'a> FleetRequestInput<'a> {
         render: &mut Render<'_>,
     ) -> Result<LaunchTemplate, BootstrapError> {
         let labels = &self.launch.labels;
-        let partition = labels
-            .get(PLACEMENT_GROUP_PARTITION)
-            .and_then(|label| label.parse().ok());
+        let partition = labels.get(PLACEMENT_GROUP_PARTITION).and_then(|label| label.parse().ok());
         let mut tags = self.launch.tags.clone();
         tags.retain(|key, _| !TAGS_OF_ONE_CLAIM.contains(&key.as_str()));
         let variation = Variation {
@@ -390,18 +376,11 @@ impl<'a> FleetRequestInput<'a> {
             reservation: candidate.reservation,
             efas: group.efas,
             enclave: self.launch.devices.contains(ENCLAVES),
-            dedicated: labels
-                .get(TENANCY)
-                .is_some_and(|label| label == "dedicated"),
+            dedicated: labels.get(TENANCY).is_some_and(|label| label == "dedicated"),
             partition,
             tags,
         };
-        Ok(build_template(
-            self.class,
-            self.resolved,
-            self.site,
-            variation,
-        ))
+        Ok(build_template(self.class, self.resolved, self.site, variation))
     }
 
     /// Priorities from zero in the order of the launch. Zones with the same price of a type have
@@ -411,10 +390,7 @@ impl<'a> FleetRequestInput<'a> {
         let mut before: Option<(&TypeName, Option<Price>)> = None;
         let mut all = Vec::with_capacity(wanted.len());
         for candidate in wanted {
-            let price = self
-                .catalog
-                .offering(candidate.key)
-                .map(|offering| offering.price);
+            let price = self.catalog.offering(candidate.key).map(|offering| offering.price);
             let this = (&candidate.key.instance_type, price);
             if before.is_some_and(|before| before != this) {
                 rank += 1;

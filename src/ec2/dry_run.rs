@@ -55,10 +55,8 @@ pub fn dry_run_offerings(pool: &Pool, catalog: &Catalog) -> Vec<OfferingKey> {
     let (mut types, mut zones) = (BTreeSet::<TypeName>::new(), BTreeSet::<Zone>::new());
     let mut chosen = Vec::with_capacity(TRIES);
     for _ in 0..TRIES {
-        let unused = all
-            .iter()
-            .map(|(_, key)| key)
-            .filter(|key| !types.contains(&key.instance_type));
+        let unused =
+            all.iter().map(|(_, key)| key).filter(|key| !types.contains(&key.instance_type));
         let Some(next) = unused.min_by_key(|key| zones.contains(&key.zone)).cloned() else {
             break;
         };

@@ -68,10 +68,7 @@ impl AwsFailure {
 
     /// Converts it to a result.
     pub fn command_result(&self) -> CommandResult {
-        CommandResult::Failed {
-            kind: self.failure_kind(),
-            text: self.text.clone(),
-        }
+        CommandResult::Failed { kind: self.failure_kind(), text: self.text.clone() }
     }
 }
 
@@ -252,9 +249,7 @@ fn text_between<'m>(text: &'m str, before: &str, ends: &[char]) -> Option<&'m st
 
 /// Truncates a message and removes the part encoded for `DecodeAuthorizationMessage`.
 fn bounded_message(message: &str) -> String {
-    let plain = message
-        .split(" Encoded authorization failure message")
-        .next();
+    let plain = message.split(" Encoded authorization failure message").next();
     let plain = plain.unwrap_or(message).trim();
     let mut short: String = plain.chars().take(MESSAGE_MAX).collect();
     if short.len() < plain.len() {
@@ -336,10 +331,8 @@ impl FleetOutcome {
     /// Classifies the errors of a response. Errors may accompany an instance and count the same
     /// (spec §10, 71).
     pub fn from_errors(request: &FleetRequest, errors: &[FleetError]) -> Self {
-        let in_group = request
-            .configs
-            .iter()
-            .any(|config| config.template.placement.group.is_some());
+        let in_group =
+            request.configs.iter().any(|config| config.template.placement.group.is_some());
         let mut outcome = Self::default();
         let mut all: BTreeMap<OfferingKey, RefusalKind> = request
             .refused
@@ -349,10 +342,8 @@ impl FleetOutcome {
         for error in errors {
             outcome.add_error(request, error, in_group, &mut all);
         }
-        outcome.refusals = all
-            .into_iter()
-            .map(|(offering, kind)| OfferingRefusal { offering, kind })
-            .collect();
+        outcome.refusals =
+            all.into_iter().map(|(offering, kind)| OfferingRefusal { offering, kind }).collect();
         outcome
     }
 

@@ -19,11 +19,7 @@ const fn statement_on(
     actions: &'static [&'static str],
     resources: &'static [&'static str],
 ) -> Statement {
-    Statement {
-        sid,
-        actions,
-        resources,
-    }
+    Statement { sid, actions, resources }
 }
 
 const fn statement_on_any(sid: &'static str, actions: &'static [&'static str]) -> Statement {
@@ -53,16 +49,9 @@ pub const STATEMENTS: [Statement; 20] = [
             "placement-group/",
         ],
     ),
-    statement_on(
-        "AllowScopedEC2LaunchTemplateAccessActions",
-        LAUNCH,
-        &["launch-template/"],
-    ),
+    statement_on("AllowScopedEC2LaunchTemplateAccessActions", LAUNCH, &["launch-template/"]),
     statement_on_any("AllowScopedEC2InstanceActionsWithTags", LAUNCH),
-    statement_on_any(
-        "AllowScopedEC2InstanceActionsWithTags",
-        &["ec2:CreateLaunchTemplate"],
-    ),
+    statement_on_any("AllowScopedEC2InstanceActionsWithTags", &["ec2:CreateLaunchTemplate"]),
     statement_on_any("AllowScopedResourceCreationTagging", &["ec2:CreateTags"]),
     statement_on_any(TAGGING, &["ec2:CreateTags"]),
     statement_on_any(ADOPTION, &["ec2:CreateTags"]),
@@ -81,14 +70,8 @@ pub const STATEMENTS: [Statement; 20] = [
             "iam:DeleteInstanceProfile",
         ],
     ),
-    statement_on_any(
-        "AllowUnscopedInstanceProfileListAction",
-        &["iam:ListInstanceProfiles"],
-    ),
-    statement_on_any(
-        "AllowInstanceProfileReadActions",
-        &["iam:GetInstanceProfile"],
-    ),
+    statement_on_any("AllowUnscopedInstanceProfileListAction", &["iam:ListInstanceProfiles"]),
+    statement_on_any("AllowInstanceProfileReadActions", &["iam:GetInstanceProfile"]),
     statement_on_any("AllowAPIServerEndpointDiscovery", &["eks:DescribeCluster"]),
     statement_on_any(
         "AllowInterruptionQueueActions",
@@ -99,10 +82,7 @@ pub const STATEMENTS: [Statement; 20] = [
             "sqs:ChangeMessageVisibility",
         ],
     ),
-    statement_on_any(
-        "AllowZonalShiftStatusReadOnly",
-        &["arc-zonal-shift:GetManagedResource"],
-    ),
+    statement_on_any("AllowZonalShiftStatusReadOnly", &["arc-zonal-shift:GetManagedResource"]),
     statement_on_any(
         "AllowRegionalReadActions",
         &[
@@ -132,10 +112,7 @@ pub fn granting_statement(action: &str, arn: &str) -> Option<&'static str> {
         .iter()
         .find(|statement| {
             let on = statement.resources;
-            statement
-                .actions
-                .iter()
-                .any(|allowed| allowed.eq_ignore_ascii_case(action))
+            statement.actions.iter().any(|allowed| allowed.eq_ignore_ascii_case(action))
                 && (on.is_empty() || on.iter().any(|kind| resource.starts_with(kind)))
         })
         .map(|statement| statement.sid)

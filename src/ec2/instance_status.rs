@@ -74,9 +74,7 @@ pub fn instance_problems(
 
 fn row_problem(row: &StatusRow, now: Timestamp) -> Option<(Interruption, Timestamp)> {
     if row.checks.iter().any(|check| {
-        let long = check
-            .since
-            .is_none_or(|since| now.duration_since(since) >= FAILS);
+        let long = check.since.is_none_or(|since| now.duration_since(since) >= FAILS);
         check.failed && long
     }) {
         return Some((Interruption::Failed, now));
@@ -99,73 +97,38 @@ mod tests {
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
     fn check(failed: bool, seconds: i64) -> StatusCheckDetail {
-        StatusCheckDetail {
-            failed,
-            since: Some(NOW - SignedDuration::from_secs(seconds)),
-        }
+        StatusCheckDetail { failed, since: Some(NOW - SignedDuration::from_secs(seconds)) }
     }
 
     fn event(code: &str, description: &str) -> Scheduled {
-        Scheduled {
-            code: code.to_owned(),
-            description: description.to_owned(),
-            not_before: None,
-        }
+        Scheduled { code: code.to_owned(), description: description.to_owned(), not_before: None }
     }
 
     #[test]
     fn instances_fail_or_are_to_be_maintained_or_are_well() {
-        let stop = || {
-            vec![event(
-                "instance-stop",
-                "The instance is on degraded hardware",
-            )]
-        };
+        let stop = || vec![event("instance-stop", "The instance is on degraded hardware")];
         let over = |mark| vec![event("system-reboot", mark)];
-        let since_ever = StatusCheckDetail {
-            failed: true,
-            since: None,
-        };
+        let since_ever = StatusCheckDetail { failed: true, since: None };
         let cases: Vec<(Vec<StatusCheckDetail>, Vec<Scheduled>, Option<Interruption>)> = vec![
             (vec![], vec![], None),
             (vec![check(false, 500)], vec![], None),
             (vec![check(true, 119)], vec![], None),
             (vec![check(true, 120)], vec![], Some(Failed)),
             (vec![since_ever], vec![], Some(Failed)),
-            (
-                vec![check(false, 0), check(true, 900)],
-                vec![],
-                Some(Failed),
-            ),
+            (vec![check(false, 0), check(true, 900)], vec![], Some(Failed)),
             (vec![check(true, 119)], stop(), Some(Maintenance)),
             (vec![check(true, 120)], stop(), Some(Failed)),
             (vec![], stop(), Some(Maintenance)),
-            (
-                vec![],
-                vec![event("instance-reboot", "")],
-                Some(Maintenance),
-            ),
-            (
-                vec![],
-                vec![event("system-maintenance", "")],
-                Some(Maintenance),
-            ),
-            (
-                vec![],
-                vec![event("instance-retirement", "")],
-                Some(Maintenance),
-            ),
+            (vec![], vec![event("instance-reboot", "")], Some(Maintenance)),
+            (vec![], vec![event("system-maintenance", "")], Some(Maintenance)),
+            (vec![], vec![event("instance-retirement", "")], Some(Maintenance)),
             (vec![], vec![event("something-else", "")], None),
             (vec![], over("[Completed] reboot"), None),
             (vec![], over("[Canceled] reboot"), None),
             (vec![], over("reboot"), Some(Maintenance)),
         ];
         for (checks, events, expect) in cases {
-            let row = StatusRow {
-                instance: "i-1".into(),
-                checks,
-                events,
-            };
+            let row = StatusRow { instance: "i-1".into(), checks, events };
             let found = instance_problems(std::slice::from_ref(&row), NOW);
             let found = found.get("i-1").map(|own| own.0);
             assert_eq!(found, expect, "{row:?}");
@@ -174,15 +137,9 @@ mod tests {
 
     #[test]
     fn of_several_listings_what_leaves_least_time_counts() {
-        let row = |checks, events| StatusRow {
-            instance: "i-1".into(),
-            checks,
-            events,
-        };
-        let rows = [
-            row(vec![], vec![event("instance-stop", "")]),
-            row(vec![check(true, 300)], vec![]),
-        ];
+        let row = |checks, events| StatusRow { instance: "i-1".into(), checks, events };
+        let rows =
+            [row(vec![], vec![event("instance-stop", "")]), row(vec![check(true, 300)], vec![])];
         for rows in [rows.clone(), [rows[1].clone(), rows[0].clone()]] {
             let all = instance_problems(&rows, NOW);
             assert_eq!(all.len(), 1);

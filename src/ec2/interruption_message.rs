@@ -72,11 +72,7 @@ pub fn parse_message(body: &str, now: Timestamp) -> Result<Message, Malformed> {
     }
     let envelope: Envelope =
         serde_json::from_str(body).map_err(|fault| Malformed::Json(fault.to_string()))?;
-    let kind = (
-        envelope.version.as_str(),
-        envelope.source.as_str(),
-        envelope.detail_type.as_str(),
-    );
+    let kind = (envelope.version.as_str(), envelope.source.as_str(), envelope.detail_type.as_str());
     let what = match kind {
         ("0", "aws.ec2", "EC2 Spot Instance Interruption Warning") => Interruption::Spot,
         ("0", "aws.ec2", "EC2 Instance Rebalance Recommendation") => Interruption::Rebalance,
@@ -196,12 +192,7 @@ mod tests {
             (EC2, rebalance, one.clone(), Some((Rebalance, "i-1", 0))),
             (EC2, STATE, state("stopping"), Some((Stopping, "i-1", 0))),
             (EC2, STATE, state("Stopped"), Some((Stopping, "i-1", 0))),
-            (
-                EC2,
-                STATE,
-                state("shutting-down"),
-                Some((Stopping, "i-1", 0)),
-            ),
+            (EC2, STATE, state("shutting-down"), Some((Stopping, "i-1", 0))),
             (EC2, STATE, state("TERMINATED"), Some((Stopping, "i-1", 0))),
             (EC2, STATE, state("running"), None),
             (EC2, STATE, state("pending"), None),
@@ -211,24 +202,9 @@ mod tests {
                 health("EC2", change, &["i-1", "vol-1", "i-2"]),
                 Some((Maintenance, "i-1 i-2", 0)),
             ),
-            (
-                "aws.health",
-                health_event,
-                health("EC2", "issue", &["i-1"]),
-                None,
-            ),
-            (
-                "aws.health",
-                health_event,
-                health("RDS", change, &["i-1"]),
-                None,
-            ),
-            (
-                "aws.health",
-                health_event,
-                health("EC2", change, &["vol-1"]),
-                None,
-            ),
+            ("aws.health", health_event, health("EC2", "issue", &["i-1"]), None),
+            ("aws.health", health_event, health("RDS", change, &["i-1"]), None),
+            ("aws.health", health_event, health("EC2", change, &["vol-1"]), None),
             ("aws.s3", SPOT, one.clone(), None),
             (EC2, "EC2 Spot Instance Request Fulfillment", one, None),
         ];
@@ -270,18 +246,12 @@ mod tests {
             Err(Malformed::Lacks("state"))
         );
         for text in ["", "hello", "[]", "{}", "{\"version\":0}", "null"] {
-            assert!(
-                matches!(parse_message(text, NOW), Err(Malformed::Json(_))),
-                "{text}"
-            );
+            assert!(matches!(parse_message(text, NOW), Err(Malformed::Json(_))), "{text}");
         }
         let deep = "[".repeat(100_000);
         assert!(matches!(parse_message(&deep, NOW), Err(Malformed::Json(_))));
         let long = " ".repeat(BODY_MAX + 1);
-        assert_eq!(
-            parse_message(&long, NOW),
-            Err(Malformed::Long(BODY_MAX + 1))
-        );
+        assert_eq!(parse_message(&long, NOW), Err(Malformed::Long(BODY_MAX + 1)));
     }
 
     #[test]

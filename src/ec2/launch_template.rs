@@ -323,10 +323,7 @@ pub fn build_template(
         placement: Placement {
             dedicated: variation.dedicated,
             group: group.map(|group| group.id.clone()),
-            partition: variation
-                .partition
-                .filter(|_| partitions.is_some())
-                .map(to_i32),
+            partition: variation.partition.filter(|_| partitions.is_some()).map(to_i32),
         },
         enclave: variation.enclave,
         reservation: variation
@@ -341,9 +338,7 @@ pub fn build_template(
 fn market_type(reservation: &Reservation) -> Option<MarketType> {
     match reservation.kind {
         ReservationKind::CapacityBlock => Some(MarketType::CapacityBlock),
-        ReservationKind::Default => reservation
-            .interruptible
-            .then_some(MarketType::Interruptible),
+        ReservationKind::Default => reservation.interruptible.then_some(MarketType::Interruptible),
     }
 }
 
@@ -358,11 +353,8 @@ fn network_interfaces(
     ipv6: bool,
     efas: u32,
 ) -> Vec<Interface> {
-    let groups: Vec<String> = resolved
-        .security_groups
-        .iter()
-        .map(|security_group| security_group.id.clone())
-        .collect();
+    let groups: Vec<String> =
+        resolved.security_groups.iter().map(|security_group| security_group.id.clone()).collect();
     let prefixes = class.ip_prefix_count.map(to_i32);
     let configured = class.network_interfaces.iter().flatten();
     let mut layout: Vec<(Option<i32>, i32, Option<InterfaceKind>)> = configured
@@ -371,11 +363,7 @@ fn network_interfaces(
                 true => InterfaceKind::EfaOnly,
                 false => InterfaceKind::Interface,
             };
-            (
-                Some(to_i32(interface.card)),
-                to_i32(interface.device),
-                Some(kind),
-            )
+            (Some(to_i32(interface.card)), to_i32(interface.device), Some(kind))
         })
         .collect();
     if layout.is_empty() {
@@ -399,10 +387,7 @@ fn network_interfaces(
             ipv4_prefixes: prefixes.filter(|_| addressed && !ipv6),
             ipv6_prefixes: prefixes.filter(|_| addressed && ipv6),
             ipv6: (addressed && ipv6).then_some((true, 1)),
-            tracking: class
-                .connection_tracking
-                .filter(|_| addressed)
-                .and_then(tracking_timeouts),
+            tracking: class.connection_tracking.filter(|_| addressed).and_then(tracking_timeouts),
         }
     });
     interfaces.collect()
@@ -413,11 +398,7 @@ fn tracking_timeouts(timeouts: ConnectionTracking) -> Option<Tracking> {
     let seconds = timeouts
         .map(|timeout| timeout.map(|timeout| i32::try_from(timeout.as_secs()).unwrap_or(i32::MAX)));
     let [tcp_established, udp_stream, udp] = seconds;
-    seconds.iter().any(Option::is_some).then_some(Tracking {
-        tcp_established,
-        udp_stream,
-        udp,
-    })
+    seconds.iter().any(Option::is_some).then_some(Tracking { tcp_established, udp_stream, udp })
 }
 
 /// The disks of a class, or the defaults of its AMI family.
@@ -431,9 +412,7 @@ fn block_devices(class: &NodeClass) -> Vec<Device> {
 fn block_device(device: &BlockDevice) -> Device {
     Device {
         name: device.name.clone(),
-        gib: device
-            .size_gib()
-            .map(|gib| i32::try_from(gib).unwrap_or(i32::MAX)),
+        gib: device.size_gib().map(|gib| i32::try_from(gib).unwrap_or(i32::MAX)),
         volume_type: device.volume_type.clone(),
         iops: positive_number(device.iops),
         throughput: positive_number(device.throughput),

@@ -29,20 +29,15 @@ impl LaunchTemplateCache {
     /// time, because they may be needed soon.
     pub fn apply_listing(&mut self, names: impl IntoIterator<Item = String>, now: Timestamp) {
         for name in names {
-            self.known.entry(name).or_insert(CachedTemplate {
-                used: now,
-                users: 0,
-            });
+            self.known.entry(name).or_insert(CachedTemplate { used: now, users: 0 });
         }
     }
 
     /// Records that a request needs a template. Returns whether it must be created first.
     pub fn begin_use(&mut self, name: &str, now: Timestamp) -> bool {
         let is_new = !self.known.contains_key(name);
-        let template = self.known.entry(name.to_owned()).or_insert(CachedTemplate {
-            used: now,
-            users: 0,
-        });
+        let template =
+            self.known.entry(name.to_owned()).or_insert(CachedTemplate { used: now, users: 0 });
         template.used = now;
         template.users += 1;
         is_new
@@ -93,17 +88,11 @@ mod tests {
         assert!(cache.begin_use("t", at(0)));
         assert!(!cache.begin_use("t", at(1)), "it is there");
         cache.end_use("t", at(2));
-        assert!(
-            cache.idle_templates(at(60)).is_empty(),
-            "one request has no answer"
-        );
+        assert!(cache.idle_templates(at(60)).is_empty(), "one request has no answer");
         cache.end_use("t", at(5));
         assert!(cache.idle_templates(at(14)).is_empty());
         assert_eq!(cache.idle_templates(at(15)), ["t"]);
-        assert!(
-            !cache.begin_use("t", at(16)),
-            "it is used before it is removed"
-        );
+        assert!(!cache.begin_use("t", at(16)), "it is used before it is removed");
         cache.end_use("t", at(16));
         assert!(cache.idle_templates(at(25)).is_empty());
     }
@@ -133,10 +122,6 @@ mod tests {
         assert_eq!(cache.idle_templates(at(11)), ["a"]);
         assert_eq!(cache.idle_templates(at(15)), ["a", "b"]);
         cache.apply_listing(["a".to_owned()], at(14));
-        assert_eq!(
-            cache.idle_templates(at(15)),
-            ["a", "b"],
-            "being listed is no use"
-        );
+        assert_eq!(cache.idle_templates(at(15)), ["a", "b"], "being listed is no use");
     }
 }

@@ -55,16 +55,8 @@ mod tests {
             (None, None, only, "t z on-demand"),
         ];
         for (spot_request, reservation, preference, expect) in rows {
-            let bought = Bought {
-                spot_request,
-                reservation,
-                preference,
-            };
-            assert_eq!(
-                offering_key("t", "z", bought).to_string(),
-                expect,
-                "{bought:?}"
-            );
+            let bought = Bought { spot_request, reservation, preference };
+            assert_eq!(offering_key("t", "z", bought).to_string(), expect, "{bought:?}");
         }
     }
 }

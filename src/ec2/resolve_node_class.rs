@@ -77,10 +77,7 @@ impl Default for RegionResources {
 
 /// Returns whether tags match a term. The value `*` matches any value of the key.
 pub fn has_tags(tags: &Labels, wanted: &Labels) -> bool {
-    wanted.iter().all(|(key, value)| {
-        tags.get(key)
-            .is_some_and(|tag| value == "*" || tag == value)
-    })
+    wanted.iter().all(|(key, value)| tags.get(key).is_some_and(|tag| value == "*" || tag == value))
 }
 
 fn is_subnet(term: &SubnetTerm, subnet: &Subnet, tags: &Labels) -> bool {
@@ -101,11 +98,7 @@ fn is_group(term: &SecurityGroupTerm, group: &SecurityGroup, tags: &Labels) -> b
 fn is_reservation(term: &ReservationTerm, listed: &ListedReservation) -> bool {
     match term {
         ReservationTerm::Id(id) => *id == listed.found.reservation.id.0,
-        ReservationTerm::Search {
-            owner,
-            criteria,
-            tags,
-        } => {
+        ReservationTerm::Search { owner, criteria, tags } => {
             owner.as_ref().is_none_or(|owner| *owner == listed.owner)
                 && criteria.is_none_or(|criteria| Some(criteria) == listed.criteria)
                 && has_tags(&listed.tags, tags)
@@ -136,17 +129,10 @@ pub fn resolve_node_class(
     if let Some(all) = conditions.check_listing(kind, found.subnets.as_ref()) {
         resolved.subnets = all
             .iter()
-            .filter(|(subnet, tags)| {
-                class
-                    .subnets
-                    .iter()
-                    .any(|term| is_subnet(term, subnet, tags))
-            })
+            .filter(|(subnet, tags)| class.subnets.iter().any(|term| is_subnet(term, subnet, tags)))
             .map(|(subnet, _)| subnet.clone())
             .collect();
-        resolved
-            .subnets
-            .sort_by(|a, b| b.free.cmp(&a.free).then_with(|| a.id.cmp(&b.id)));
+        resolved.subnets.sort_by(|a, b| b.free.cmp(&a.free).then_with(|| a.id.cmp(&b.id)));
         let is_missing = resolved.subnets.is_empty();
         conditions.check_found(kind, is_missing, Cause::SubnetsNotFound, || {
             format!("no subnet matches {}", term_texts(&class.subnets))
@@ -165,10 +151,7 @@ pub fn resolve_node_class(
         resolved.security_groups.sort_by(|a, b| a.id.cmp(&b.id));
         let is_missing = resolved.security_groups.is_empty();
         conditions.check_found(kind, is_missing, Cause::SecurityGroupsNotFound, || {
-            format!(
-                "no security group matches {}",
-                term_texts(&class.security_groups)
-            )
+            format!("no security group matches {}", term_texts(&class.security_groups))
         });
     }
     if let Some(profile) = conditions.check_listing(ConditionKind::InstanceProfileReady, profile) {
@@ -205,9 +188,7 @@ fn resolve_reservations(
         })
         .map(|listed| listed.found.clone())
         .collect();
-    resolved
-        .reservations
-        .sort_by(|a, b| a.reservation.id.cmp(&b.reservation.id));
+    resolved.reservations.sort_by(|a, b| a.reservation.id.cmp(&b.reservation.id));
     conditions.mark_met(kind);
 }
 

@@ -64,9 +64,7 @@ impl Subnets {
             .rev();
         open.max_by_key(|subnet| {
             let known = self.known.get(&subnet.id);
-            known.map_or(subnet.free, |count| {
-                count.counted.saturating_sub(count.taken)
-            })
+            known.map_or(subnet.free, |count| count.counted.saturating_sub(count.taken))
         })
     }
 
@@ -77,13 +75,12 @@ impl Subnets {
         addresses: u32,
         into: &mut ReservedAddresses,
     ) {
-        let count = self.known.entry(subnet.id.clone()).or_insert(AddressCount {
-            counted: subnet.free,
-            ..AddressCount::default()
-        });
+        let count = self
+            .known
+            .entry(subnet.id.clone())
+            .or_insert(AddressCount { counted: subnet.free, ..AddressCount::default() });
         count.taken = count.taken.saturating_add(addresses);
-        into.addresses
-            .push((subnet.id.clone(), addresses, count.round));
+        into.addresses.push((subnet.id.clone(), addresses, count.round));
     }
 
     /// Completes a request: unused addresses are free again, unless EC2 has counted since.
@@ -116,12 +113,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
     fn subnet(id: &str, zone: &str, free: u32) -> Subnet {
-        Subnet {
-            id: id.to_owned(),
-            zone: zone.into(),
-            zone_id: String::new(),
-            free,
-        }
+        Subnet { id: id.to_owned(), zone: zone.into(), zone_id: String::new(), free }
     }
 
     fn chosen(ledger: &Subnets, all: &[Subnet], now: Timestamp) -> String {
@@ -131,11 +123,7 @@ mod tests {
 
     #[test]
     fn the_subnet_with_most_free_addresses_is_chosen_less_what_is_on_its_way() {
-        let all = [
-            subnet("s1", "a", 100),
-            subnet("s2", "a", 100),
-            subnet("s3", "b", 900),
-        ];
+        let all = [subnet("s1", "a", 100), subnet("s2", "a", 100), subnet("s3", "b", 900)];
         let mut ledger = Subnets::default();
         ledger.apply_counts(&all);
         assert_eq!(chosen(&ledger, &all, NOW), "s1", "the first of equals");

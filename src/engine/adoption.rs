@@ -110,10 +110,7 @@ impl Engine {
         }
         // Karpenter finishes the startup of its nodes. Under Outrigger they would hit the startup
         // timeouts.
-        let adoptable = self
-            .state
-            .adoptable_nodes()
-            .filter(|node| node.is_initialized());
+        let adoptable = self.state.adoptable_nodes().filter(|node| node.is_initialized());
         let adoptable: BTreeMap<&NodeName, &Node> =
             adoptable.map(|node| (&node.name, node)).collect();
         if adoptable.is_empty() {
@@ -228,9 +225,7 @@ impl Engine {
             return None;
         }
         let mut patch = self.node_patch_for(claim, node)?;
-        patch
-            .annotations
-            .push((CLAIM.to_owned(), Some(id.to_owned())));
+        patch.annotations.push((CLAIM.to_owned(), Some(id.to_owned())));
         Some(patch)
     }
 

@@ -59,19 +59,13 @@ impl Backoff {
     /// PodDisruptionBudget refused.
     pub fn record_eviction(&mut self, now: Timestamp, rng: &mut Rng) {
         let (first, longest) = EVICTION_MS;
-        self.schedule_next(
-            (first << self.attempts.min(DOUBLINGS_MAX)).min(longest),
-            now,
-            rng,
-        );
+        self.schedule_next((first << self.attempts.min(DOUBLINGS_MAX)).min(longest), now, rng);
     }
 
     fn schedule_next(&mut self, wait: i64, now: Timestamp, rng: &mut Rng) {
         let jitter = rng.i64(-wait / 5..=wait / 5);
         self.attempts = self.attempts.saturating_add(1);
-        self.at = now
-            .checked_add(SignedDuration::from_millis(wait + jitter))
-            .ok();
+        self.at = now.checked_add(SignedDuration::from_millis(wait + jitter)).ok();
     }
 
     /// Returns whether the next attempt is due.

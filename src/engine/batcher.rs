@@ -82,9 +82,8 @@ impl PodBatcher {
                 })
             }
             _ => {
-                let usual = self
-                    .last_round
-                    .map_or(Timestamp::MIN, |round| time_after(round, AGAIN));
+                let usual =
+                    self.last_round.map_or(Timestamp::MIN, |round| time_after(round, AGAIN));
                 Some(self.again.map_or(usual, |again| usual.min(again)))
             }
         }

@@ -122,9 +122,7 @@ impl Engine {
                 status: patch.status.clone(),
                 at: now,
             };
-            self.buffer_statuses
-                .written
-                .insert(patch.key.clone(), written);
+            self.buffer_statuses.written.insert(patch.key.clone(), written);
             let purpose = CommandPurpose::BufferStatus(Box::new(patch.clone()));
             self.queue_command(Command::PatchBuffer(Box::new(patch)), purpose, now);
         }
@@ -173,20 +171,14 @@ impl Engine {
             // The API server rejects the status of this object. A different status is tried later.
             FailureKind::Gone => {
                 let command = "patch_buffer";
-                self.push_report(Report::Failed {
-                    command,
-                    kind,
-                    text,
-                });
+                self.push_report(Report::Failed { command, kind, text });
             }
             FailureKind::Conflict | FailureKind::Invalid => {}
             FailureKind::Denied
             | FailureKind::Withdrawn
             | FailureKind::Throttled
             | FailureKind::Unknown => {
-                written
-                    .into_iter()
-                    .for_each(|status| status.version.clear());
+                written.into_iter().for_each(|status| status.version.clear());
                 if kind == FailureKind::Denied && !statuses.denied.is_denied() {
                     statuses.denied.deny_at(now);
                     let why = "writing the status of CapacityBuffers is not permitted";

@@ -70,9 +70,8 @@ impl Engine {
         let shared = self.state.objects.node_instances.shared_instances();
         let ledger = &self.state.ledger;
         let ours = shared.filter(|(id, _)| ledger.by_instance(id.as_str()).is_some());
-        let instances: SameInstances = ours
-            .map(|(id, nodes)| (id.clone(), nodes.clone()))
-            .collect();
+        let instances: SameInstances =
+            ours.map(|(id, nodes)| (id.clone(), nodes.clone())).collect();
         for (instance, nodes) in &instances {
             if self.same_instances.get(instance) != Some(nodes) {
                 self.reports.push_back(Report::SameInstance {

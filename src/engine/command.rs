@@ -107,19 +107,12 @@ pub struct NodePatch {
 impl NodePatch {
     /// Returns a patch of a Node that changes nothing yet.
     pub(super) fn for_node(node: &Node) -> Self {
-        Self {
-            node: node.name.clone(),
-            version: node.version.clone(),
-            ..Self::default()
-        }
+        Self { node: node.name.clone(), version: node.version.clone(), ..Self::default() }
     }
 
     /// Returns the changes that set these labels or annotations.
     pub(super) fn set_values(values: Labels) -> Vec<(String, Option<String>)> {
-        values
-            .into_iter()
-            .map(|(key, value)| (key, Some(value)))
-            .collect()
+        values.into_iter().map(|(key, value)| (key, Some(value))).collect()
     }
 }
 
@@ -493,10 +486,7 @@ impl RefusalKind {
     /// depend on a launch template, subnet or image concern one node class.
     pub fn is_general(self) -> bool {
         use RefusalKind::{InsufficientCapacity, LimitExceeded, ReservationExceeded, SpotDenied};
-        matches!(
-            self,
-            InsufficientCapacity | LimitExceeded | ReservationExceeded | SpotDenied
-        )
+        matches!(self, InsufficientCapacity | LimitExceeded | ReservationExceeded | SpotDenied)
     }
 }
 

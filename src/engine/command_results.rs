@@ -25,10 +25,7 @@ impl Engine {
             return;
         };
         if let CommandResult::Failed { kind, text } = &result
-            && !matches!(
-                kind,
-                FailureKind::Gone | FailureKind::Conflict | FailureKind::Withdrawn
-            )
+            && !matches!(kind, FailureKind::Gone | FailureKind::Conflict | FailureKind::Withdrawn)
         {
             self.push_report(Report::Failed {
                 command: in_flight.name,
@@ -71,10 +68,8 @@ impl Engine {
     /// Periodic reads change nothing before their results arrive.
     pub(super) fn awaits_command_results(&self, now: Timestamp) -> bool {
         !self.flights.values().all(|in_flight| {
-            matches!(
-                in_flight.kind,
-                CommandPurpose::Listing | CommandPurpose::ReadLease
-            ) && !in_flight.is_late(now)
+            matches!(in_flight.kind, CommandPurpose::Listing | CommandPurpose::ReadLease)
+                && !in_flight.is_late(now)
         })
     }
 
@@ -92,10 +87,7 @@ impl Engine {
             let text = format!("no answer within {ANSWER_MAX:#}");
             self.on_command_result(
                 id,
-                CommandResult::Failed {
-                    kind: FailureKind::Unknown,
-                    text,
-                },
+                CommandResult::Failed { kind: FailureKind::Unknown, text },
                 now,
             );
         }
@@ -130,9 +122,8 @@ impl Engine {
             });
         }
         self.looking.listing_news = outcome.news || self.looking.listing_fault.is_some();
-        self.looking.listing_fault = outcome
-            .partial
-            .then(|| "the listing of instances shrank".to_owned());
+        self.looking.listing_fault =
+            outcome.partial.then(|| "the listing of instances shrank".to_owned());
     }
 
     fn on_step_result(

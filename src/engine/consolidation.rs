@@ -78,9 +78,7 @@ impl ConsolidationSchedule {
     /// Returns the first time from `from` at which the cluster has not changed for a while.
     fn calm_after(&self, from: Timestamp) -> Timestamp {
         // The last moved pods may have just been bound.
-        let from = self
-            .waited
-            .map_or(from, |at| from.max(time_after(at, CALM)));
+        let from = self.waited.map_or(from, |at| from.max(time_after(at, CALM)));
         match self.stirred {
             Some((_, latest)) => from.max(time_after(latest, CALM).min(time_after(from, CALM_MAX))),
             None => from,
@@ -172,27 +170,18 @@ impl Engine {
             return;
         }
         self.update_backoffs(now);
-        let mut plan = plan::consolidate(
-            &self.state.disruption_view(now),
-            &self.state.what_if(now),
-            now,
-        );
+        let mut plan =
+            plan::consolidate(&self.state.disruption_view(now), &self.state.what_if(now), now);
         self.report_blocked_disruptions(&plan, true);
         self.report_eligible(&plan, &[Reason::Underutilized]);
         let braked = plan.kept.iter().filter(|node| node.verdict.is_safeguard());
         let opens = braked.filter_map(|node| node.verdict.until());
         let opens = opens.chain(self.state.next_available_at(now));
-        let ripens = plan::next_due(&plan.kept)
-            .into_iter()
-            .chain(plan.takes_again);
+        let ripens = plan::next_due(&plan.kept).into_iter().chain(plan.takes_again);
         self.weighing = ConsolidationSchedule {
             last: Some(now),
             opens: opens.filter(|at| *at > now).min(),
-            vain: if plan.retire.is_empty() {
-                self.weighing.vain.saturating_add(1)
-            } else {
-                0
-            },
+            vain: if plan.retire.is_empty() { self.weighing.vain.saturating_add(1) } else { 0 },
             left: 0,
             stirred: None,
             ripens: ripens.filter(|at| *at > now).min(),
@@ -213,9 +202,7 @@ impl Engine {
         self.weighing.moved = Some(now);
         let pool = nodes.first().map(|node| &node.pool);
         self.push_report(Report::Consolidates {
-            pool: pool
-                .filter(|pool| nodes.iter().all(|node| node.pool == **pool))
-                .cloned(),
+            pool: pool.filter(|pool| nodes.iter().all(|node| node.pool == **pool)).cloned(),
             nodes: nodes.len(),
             claims: plan.launches.len(),
             before: nodes.iter().filter_map(|node| node.price).sum(),
@@ -282,10 +269,7 @@ impl Engine {
     /// Cancels the disruption of nodes whose pods no longer fit elsewhere, if a new node for them
     /// would cost too much of the saving. Returns whether any was cancelled: the plan is void then.
     pub(super) fn keep_needed_nodes(&mut self, plan: &Plan, now: Timestamp) -> bool {
-        let unplaced = plan
-            .unplaced
-            .iter()
-            .map(|unplaced| (&unplaced.pod, f64::INFINITY));
+        let unplaced = plan.unplaced.iter().map(|unplaced| (&unplaced.pod, f64::INFINITY));
         let launched = plan.launches.iter().flat_map(|launch| {
             let each = self.cost_per_pod(launch);
             launch.pods.iter().map(move |pod| (pod, each))
@@ -301,9 +285,7 @@ impl Engine {
         let mut costs: Vec<(ClaimId, f64)> = Vec::new();
         for (id, claim) in leaving {
             let reschedulable = self.state.reschedulable_of(claim, now);
-            let cost: f64 = reschedulable
-                .filter_map(|pod| unplaced_costs.get(&pod.key))
-                .sum();
+            let cost: f64 = reschedulable.filter_map(|pod| unplaced_costs.get(&pod.key)).sum();
             if cost > self.max_replacement_cost(id) {
                 needed.push(id.clone());
             } else if cost > 0.0 {
@@ -311,11 +293,7 @@ impl Engine {
             }
         }
         for id in &needed {
-            self.cancel_drain(
-                id,
-                "its pods can no longer be scheduled elsewhere".to_owned(),
-                now,
-            );
+            self.cancel_drain(id, "its pods can no longer be scheduled elsewhere".to_owned(), now);
         }
         if needed.is_empty() {
             for (id, cost) in costs {
@@ -340,10 +318,8 @@ mod tests {
 
     /// Checks when the next run is due, in seconds after the last one, for a cluster without nodes.
     fn check(change: impl FnOnce(&mut ConsolidationSchedule), expect: i64) {
-        let mut schedule = ConsolidationSchedule {
-            last: Some(NOW),
-            ..ConsolidationSchedule::default()
-        };
+        let mut schedule =
+            ConsolidationSchedule { last: Some(NOW), ..ConsolidationSchedule::default() };
         change(&mut schedule);
         let due = schedule.next_run_at(0).duration_since(NOW).as_secs();
         assert_eq!(due, expect, "{schedule:?}");
@@ -358,39 +334,21 @@ mod tests {
         check(|schedule| mark_changed(schedule, &[1]), 5);
         check(|schedule| mark_changed(schedule, &[1, 4]), 6);
         check(|schedule| mark_changed(schedule, &[100]), 102);
-        check(
-            |schedule| mark_changed(schedule, &(1..100).collect::<Vec<_>>()),
-            35,
-        );
+        check(|schedule| mark_changed(schedule, &(1..100).collect::<Vec<_>>()), 35);
         let vain = |schedule: &mut ConsolidationSchedule| schedule.vain = 3;
-        check(
-            |schedule| (vain(schedule), mark_changed(schedule, &[1])).1,
-            40,
-        );
+        check(|schedule| (vain(schedule), mark_changed(schedule, &[1])).1, 40);
         // A known future event is not delayed.
         let opens = |schedule: &mut ConsolidationSchedule, it| schedule.opens = Some(at(it));
         check(|schedule| (vain(schedule), opens(schedule, 7)).1, 7);
-        check(
-            |schedule| (opens(schedule, 100), mark_changed(schedule, &[99])).1,
-            101,
-        );
+        check(|schedule| (opens(schedule, 100), mark_changed(schedule, &[99])).1, 101);
         // Nothing changes meanwhile, so there is no wait.
         let ripens = |schedule: &mut ConsolidationSchedule, it| schedule.ripens = Some(at(it));
-        check(
-            |schedule| (opens(schedule, 100), ripens(schedule, 1000)).1,
-            100,
-        );
+        check(|schedule| (opens(schedule, 100), ripens(schedule, 1000)).1, 100);
         check(|schedule| (vain(schedule), ripens(schedule, 7)).1, 40);
         // The run was postponed until then: the moved pods have just been bound.
         let waited = |schedule: &mut ConsolidationSchedule, it| schedule.waited = Some(at(it));
-        check(
-            |schedule| (mark_changed(schedule, &[1, 70]), waited(schedule, 70)).1,
-            72,
-        );
-        check(
-            |schedule| (mark_changed(schedule, &[1, 71]), waited(schedule, 70)).1,
-            73,
-        );
+        check(|schedule| (mark_changed(schedule, &[1, 70]), waited(schedule, 70)).1, 72);
+        check(|schedule| (mark_changed(schedule, &[1, 71]), waited(schedule, 70)).1, 73);
         // Before the first run only the calm period counts.
         let mut new = ConsolidationSchedule::default();
         assert_eq!(new.next_run_at(0), Timestamp::MIN);

@@ -80,11 +80,7 @@ impl Engine {
                 let Some(pool) = moved else {
                     continue;
                 };
-                self.moves
-                    .pools
-                    .entry(pool)
-                    .or_default()
-                    .record_launch(each);
+                self.moves.pools.entry(pool).or_default().record_launch(each);
                 lost = true;
             }
         }
@@ -97,9 +93,7 @@ impl Engine {
     /// before it is gone if it has lost its place.
     fn consolidated_pool_of(&self, pod: &PodKey) -> Option<PoolName> {
         let pod = self.state.objects.pods.get(pod)?;
-        let claim = self
-            .state
-            .claim_under(Some(pod).filter(|pod| pod.deleting.is_some())?)?;
+        let claim = self.state.claim_under(Some(pod).filter(|pod| pod.deleting.is_some())?)?;
         let moves = claim.leaving == Some(Reason::Underutilized);
         moves.then(|| claim.record.pool.clone())
     }

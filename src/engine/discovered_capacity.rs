@@ -37,11 +37,7 @@ impl Engine {
             }
             self.learned.insert(key.clone(), memory);
             let (instance_type, image) = key;
-            let command = Command::SaveDiscoveredMemory {
-                instance_type,
-                image,
-                memory,
-            };
+            let command = Command::SaveDiscoveredMemory { instance_type, image, memory };
             self.queue_command(command, CommandPurpose::SaveDiscoveredMemory, now);
         }
     }

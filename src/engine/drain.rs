@@ -206,17 +206,10 @@ impl Engine {
         }
         let marked = self.drain_of(id).and_then(|drain| drain.marked);
         let again = marked.map(|at| at + MARK_AGAIN);
-        if self.waits_until(
-            again,
-            "what stands beside a taint is to be written again",
-            now,
-        ) {
+        if self.waits_until(again, "what stands beside a taint is to be written again", now) {
             return false;
         }
-        let patch = NodePatch {
-            taints: None,
-            ..taint_patch(node, reason, None)
-        };
+        let patch = NodePatch { taints: None, ..taint_patch(node, reason, None) };
         self.send_step(id, ClaimStep::Mark, Command::PatchNode(patch), now);
         true
     }
@@ -335,10 +328,7 @@ impl Engine {
             self.state.recent.failed = Some(now);
             self.cancel_drain(id, why, now);
         } else {
-            self.wake_at(
-                until,
-                "the pods of a node should have a replacement node by now",
-            );
+            self.wake_at(until, "the pods of a node should have a replacement node by now");
         }
         false
     }
@@ -408,18 +398,12 @@ impl Engine {
         let reason = claim.leaving.unwrap_or(Reason::Empty);
         let empty = reason == Reason::Empty;
         let objects = &self.state.objects;
-        pods.iter_mut()
-            .for_each(|pod| objects.note_deletion(pod, now));
+        pods.iter_mut().for_each(|pod| objects.note_deletion(pod, now));
         let bound = pods.iter().filter(|pod| pod.holds_node()).count();
         let held = pods.iter().any(|pod| pod.holds_drain(now));
         let unseen: Vec<&Pod> = pods
             .iter()
-            .filter(|pod| {
-                !self
-                    .state
-                    .objects
-                    .contains_object(ObjectKind::Pod, &pod.key)
-            })
+            .filter(|pod| !self.state.objects.contains_object(ObjectKind::Pod, &pod.key))
             .collect();
         let is_blind = unseen.iter().any(|pod| {
             let known = pod.created.and_then(|at| at.checked_add(WATCH_LAG).ok());
@@ -473,11 +457,7 @@ impl Engine {
             },
             now,
         );
-        self.push_report(Report::Kept {
-            claim: id.clone(),
-            reason,
-            why,
-        });
+        self.push_report(Report::Kept { claim: id.clone(), reason, why });
         self.enter_phase(id, ClaimPhase::Initialized, now);
         self.send_untaint(id, now);
     }
@@ -509,10 +489,7 @@ impl Engine {
 /// Returns the taints of a node without the disrupted taint.
 fn without_taint(node: &Node) -> Vec<Taint> {
     let taints = node.taints.iter();
-    taints
-        .filter(|taint| taint.key != TAINT_DISRUPTED)
-        .cloned()
-        .collect()
+    taints.filter(|taint| taint.key != TAINT_DISRUPTED).cloned().collect()
 }
 
 /// Returns the patch that removes the disrupted taint and everything written with it.

@@ -107,8 +107,7 @@ impl Engine {
         let node = claim.expected_node();
         let labels = node.map(|node| self.labels_to_come(claim, node));
         let taints = self.taints_of(claim);
-        self.state
-            .bindable_pods(claim, &labels.unwrap_or_default(), &taints)
+        self.state.bindable_pods(claim, &labels.unwrap_or_default(), &taints)
     }
 
     /// Returns the taints that a claim's node has after its startup.
@@ -315,11 +314,7 @@ impl Engine {
             let attempt = self.unbinding.entry(pod.clone()).or_default();
             if attempt.try_begin(&uid, now) {
                 let purpose = CommandPurpose::Unbind(pod.clone());
-                let delete = Command::DeletePod {
-                    pod,
-                    uid,
-                    grace_seconds: 0,
-                };
+                let delete = Command::DeletePod { pod, uid, grace_seconds: 0 };
                 self.queue_command(delete, purpose, now);
                 remain = true;
             } else if !attempt.over {
@@ -349,10 +344,7 @@ impl PodAttempt {
     /// Starts an attempt for the pod with this UID, if one is due. Returns whether it did.
     fn try_begin(&mut self, uid: &str, now: Timestamp) -> bool {
         if self.uid != uid {
-            *self = Self {
-                uid: uid.to_owned(),
-                ..Self::default()
-            };
+            *self = Self { uid: uid.to_owned(), ..Self::default() };
         }
         let due = !self.in_flight && !self.over && self.retry.is_due(now);
         self.in_flight |= due;
@@ -371,16 +363,11 @@ impl PodAttempt {
 
     /// Returns when the next attempt is allowed.
     fn next_attempt(&self) -> Option<Timestamp> {
-        self.retry
-            .next_attempt()
-            .filter(|_| !self.in_flight && !self.over)
+        self.retry.next_attempt().filter(|_| !self.in_flight && !self.over)
     }
 }
 
 /// Returns the resources without those that devices and their plugins add.
 fn without_extended(resources: &Resources) -> Resources {
-    Resources {
-        extended: Default::default(),
-        ..resources.clone()
-    }
+    Resources { extended: Default::default(), ..resources.clone() }
 }

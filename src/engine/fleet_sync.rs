@@ -56,10 +56,7 @@ impl Engine {
     /// Records the new state of the fleet. If it has more remaining capacity, unschedulable pods
     /// are planned again.
     pub(super) fn fleet_changed(&mut self, view: Option<Arc<FleetView>>, now: Timestamp) {
-        if view
-            .as_ref()
-            .is_some_and(|view| self.is_outdated_view(view))
-        {
+        if view.as_ref().is_some_and(|view| self.is_outdated_view(view)) {
             return;
         }
         let more = match (&self.state.fleet, &view) {
@@ -122,10 +119,7 @@ impl Engine {
             let class = class.filter(|_| !kind.is_general());
             let until = self.state.holds.record_refusal(class, offering, now);
             if kind.is_general() {
-                by_end
-                    .entry(until)
-                    .or_default()
-                    .insert(offering.clone().into());
+                by_end.entry(until).or_default().insert(offering.clone().into());
             }
         }
         if self.state.fleet.is_some() {
@@ -143,11 +137,7 @@ impl Engine {
         if self.state.fleet.is_none() || !self.state.ledger.is_settled() || self.sharing.telling {
             return;
         }
-        if self.waits_until(
-            self.sharing.retry.next_attempt(),
-            "report to the fleet",
-            now,
-        ) {
+        if self.waits_until(self.sharing.retry.next_attempt(), "report to the fleet", now) {
             return;
         }
         let held = self.usage_by_claim();
@@ -180,9 +170,7 @@ impl Engine {
             claim.phase != ClaimPhase::Planned
                 || progress.is_some_and(ClaimProgress::is_grant_requested)
         });
-        claims
-            .map(|claim| (claim.record.id.clone(), self.usage_of(claim)))
-            .collect()
+        claims.map(|claim| (claim.record.id.clone(), self.usage_of(claim))).collect()
     }
 
     fn usage_of(&self, claim: &NodeClaim) -> ClaimUsage {
@@ -250,9 +238,7 @@ impl Engine {
             claim.filter(|claim| claim.reservation_id().is_some() && (used_up || silent));
         // Other clusters use the reservation, or may do so, regardless of the catalog. The pods are
         // planned with the next cheapest offering immediately.
-        let held = reserved
-            .map(|claim| claim.offerings.clone())
-            .unwrap_or_default();
+        let held = reserved.map(|claim| claim.offerings.clone()).unwrap_or_default();
         let goes_on = !held.is_empty();
         for offering in held {
             let until = now.checked_add(HOLD).unwrap_or(now);
@@ -332,12 +318,7 @@ impl Engine {
         if longest.is_none() {
             let_go.clear();
         }
-        DisruptionUsage {
-            nodes,
-            unready,
-            leaving,
-            let_go,
-        }
+        DisruptionUsage { nodes, unready, leaving, let_go }
     }
 
     /// Handles the result of a report. A failed report is repeated.
@@ -347,9 +328,7 @@ impl Engine {
             self.sharing.report_disruptions_again = Backoff::default();
         } else {
             self.sharing.disruption_usage = None;
-            self.sharing
-                .report_disruptions_again
-                .record_failure(now, &mut self.rng);
+            self.sharing.report_disruptions_again.record_failure(now, &mut self.rng);
         }
     }
 

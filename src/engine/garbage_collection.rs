@@ -42,16 +42,9 @@ impl Engine {
         }
         self.orphans.retain(|name, _| orphans.contains_key(name));
         for (node, (uid, for_sure)) in orphans {
-            let new = Orphan {
-                since: now,
-                is_told: false,
-            };
+            let new = Orphan { since: now, is_told: false };
             let since = self.orphans.entry(node.clone()).or_insert(new).since;
-            let age = if for_sure {
-                SignedDuration::ZERO
-            } else {
-                ORPHAN_AGE
-            };
+            let age = if for_sure { SignedDuration::ZERO } else { ORPHAN_AGE };
             let due = self.condition_deadline(since, age);
             if self.waits_until(due, "a node has no instance", now) {
                 continue;
@@ -65,12 +58,8 @@ impl Engine {
                 && !(for_sure && self.unbind_pods(&node, now))
             {
                 let purpose = CommandPurpose::Orphan(node.clone());
-                let finalized = self
-                    .state
-                    .objects
-                    .nodes
-                    .get(&node)
-                    .and_then(finalizer_removal_patch);
+                let finalized =
+                    self.state.objects.nodes.get(&node).and_then(finalizer_removal_patch);
                 let command =
                     finalized.map_or_else(|| Command::DeleteNode { node, uid }, Command::PatchNode);
                 self.queue_command(command, purpose, now);

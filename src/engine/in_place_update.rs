@@ -38,10 +38,7 @@ struct TemplateState {
 impl TemplateState {
     fn for_pool(cluster: &Cluster, pool: &Pool) -> Self {
         let (pool_hash, node_class_hash) = hashes_in(cluster, pool);
-        Self {
-            pool_hash,
-            node_class_hash,
-        }
+        Self { pool_hash, node_class_hash }
     }
 
     /// Returns all tags for the instances.
@@ -60,10 +57,7 @@ impl TemplateState {
         tags.extend(record_tags.filter(|(key, _)| stamped.contains(&key.as_str())));
         // A launch omits the tag if nodes never expire. An existing instance needs its value
         // changed.
-        tags.insert(
-            TAG_EXPIRE_HARD.to_owned(),
-            seconds_tag(pool.expire_hard_after),
-        );
+        tags.insert(TAG_EXPIRE_HARD.to_owned(), seconds_tag(pool.expire_hard_after));
         tags
     }
 
@@ -110,11 +104,7 @@ impl Engine {
                 continue;
             }
             // Held nodes keep their previous settings, above all their maximum age.
-            let held = self
-                .state
-                .unaccepted
-                .as_ref()
-                .map(|approval| &approval.nodes);
+            let held = self.state.unaccepted.as_ref().map(|approval| &approval.nodes);
             let node = self
                 .node_of(claim)
                 .filter(|node| !self.is_stale(id, node))
@@ -171,10 +161,7 @@ impl Engine {
             self.progress_of(id).tagging = true;
         }
         let command = Command::Tag {
-            instances: instances
-                .iter()
-                .map(|(_, instance)| instance.clone())
-                .collect(),
+            instances: instances.iter().map(|(_, instance)| instance.clone()).collect(),
             tags: tags.clone(),
         };
         self.queue_command(command, CommandPurpose::Tag(claims, tags.clone()), now);
@@ -228,11 +215,7 @@ fn template_patch(
     annotations.insert(POOL_HASH.to_owned(), template.pool_hash.clone());
     annotations.insert(NODE_CLASS_HASH.to_owned(), template.node_class_hash.clone());
     let mut taints = node.taints.clone();
-    for wanted in pool
-        .taints
-        .iter()
-        .filter(|taint| taint.effect != Effect::NoExecute)
-    {
+    for wanted in pool.taints.iter().filter(|taint| taint.effect != Effect::NoExecute) {
         if !taints.contains(wanted) {
             // A taint of the same key and effect has a different value.
             taints.retain(|taint| !taint.matches(wanted));

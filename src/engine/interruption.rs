@@ -76,11 +76,7 @@ impl Engine {
             return;
         }
         let heeded = false;
-        let new = PendingInterruption {
-            what: interruption,
-            at,
-            heeded,
-        };
+        let new = PendingInterruption { what: interruption, at, heeded };
         let known = self.interrupted.entry(instance).or_insert(new);
         if interruption > known.what {
             *known = new;
@@ -191,8 +187,7 @@ impl Engine {
     /// were not ready (docs/decisions/025-safeguards.md). Failures reported while the cluster state
     /// was out of sync are also ignored until they are reported again.
     fn handle_failing_instances(&mut self, now: Timestamp) {
-        self.failing
-            .retain(|_, unhealthy| now.duration_since(unhealthy.heard) < FAILS_UNTIL);
+        self.failing.retain(|_, unhealthy| now.duration_since(unhealthy.heard) < FAILS_UNTIL);
         if self.failing.is_empty() {
             return;
         }
@@ -216,11 +211,7 @@ impl Engine {
         });
         let known: Vec<_> = known.collect();
         for (instance, id, pool) in known {
-            if self
-                .failing
-                .get(&instance)
-                .is_some_and(|unhealthy| !unhealthy.told)
-            {
+            if self.failing.get(&instance).is_some_and(|unhealthy| !unhealthy.told) {
                 self.report_interruption(&id, &instance, Interruption::Failed, false, now);
             }
             let stays = pool

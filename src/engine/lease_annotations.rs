@@ -57,12 +57,10 @@ impl LeaseSync {
         is_weighed: bool,
     ) -> Vec<(PoolName, Reason, String)> {
         let known = self.shut.clone();
-        self.shut
-            .retain(|key| (key.1 == Reason::Underutilized) != is_weighed);
+        self.shut.retain(|key| (key.1 == Reason::Underutilized) != is_weighed);
         self.shut.extend(blocked.keys().cloned());
         let new = blocked.into_iter().filter(|(key, _)| !known.contains(key));
-        new.map(|((pool, reason, _), why)| (pool, reason, why))
-            .collect()
+        new.map(|((pool, reason, _), why)| (pool, reason, why)).collect()
     }
 }
 
@@ -130,11 +128,7 @@ impl Engine {
             self.noting.garbled.clone_from(&garbled);
             if let Some(text) = garbled {
                 let (command, kind) = ("read_lease", FailureKind::Invalid);
-                self.push_report(Report::Failed {
-                    command,
-                    kind,
-                    text,
-                });
+                self.push_report(Report::Failed { command, kind, text });
             }
         }
         self.report_pauses(now);
@@ -157,10 +151,7 @@ impl Engine {
         }
         let pauses = self.state.notes.pauses.values();
         let active = pauses.filter(|pause| pause.is_active(now));
-        self.wake_at(
-            active.filter_map(|pause| pause.until).min(),
-            "a pause has ended",
-        );
+        self.wake_at(active.filter_map(|pause| pause.until).min(), "a pause has ended");
     }
 
     /// Returns whether a disrupted node may be tainted. A pause blocks it, and a disruption counted
@@ -194,9 +185,7 @@ impl Engine {
         if self.request_disruption(id, reason, now) {
             return false;
         }
-        let counted = self
-            .budgets_for(&pool)
-            .any(|budget| budget.rate_for(reason).is_some());
+        let counted = self.budgets_for(&pool).any(|budget| budget.rate_for(reason).is_some());
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         (drain.cleared, drain.to_note) = (!counted, counted);
         !counted
@@ -220,9 +209,7 @@ impl Engine {
         let budgets = pools.chain(fleet).chain([&cluster.disruption.budgets]);
         let rates = budgets.flatten().filter_map(|budget| budget.rate);
         let longest = rates.map(|rate| rate.per).max();
-        longest
-            .and_then(|period| now.checked_sub(period).ok())
-            .unwrap_or(now)
+        longest.and_then(|period| now.checked_sub(period).ok()).unwrap_or(now)
     }
 
     /// Records the disruptions that wait for it.
@@ -269,9 +256,7 @@ impl Engine {
     fn awaits_record(&self, id: &ClaimId) -> bool {
         let leaving = self.claim(id).and_then(|claim| claim.leaving);
         leaving.is_some_and(Reason::is_budgeted)
-            && self
-                .drain_of(id)
-                .is_some_and(|drain| drain.to_note && !drain.cleared)
+            && self.drain_of(id).is_some_and(|drain| drain.to_note && !drain.cleared)
     }
 
     /// Sorts the waiting disruptions into those that the current records permit and those that are

@@ -84,10 +84,7 @@ impl Engine {
             if progress.step.is_some() {
                 continue;
             }
-            if let Some(at) = progress
-                .retry
-                .next_attempt()
-                .filter(|_| !progress.retry.is_due(now))
+            if let Some(at) = progress.retry.next_attempt().filter(|_| !progress.retry.is_due(now))
             {
                 self.wake_at(at, "retry a step of a claim");
                 continue;
@@ -100,8 +97,7 @@ impl Engine {
             }
             self.advance_claim(&id, now);
         }
-        self.works
-            .retain(|id, _| self.state.ledger.claims.contains_key(id));
+        self.works.retain(|id, _| self.state.ledger.claims.contains_key(id));
     }
 
     /// Returns whether an instance is certainly gone: the provider reports it, or it is missing
@@ -165,20 +161,9 @@ impl Engine {
         let asked = progress.asked.filter(|_| phase == ClaimPhase::Gone);
         if let Some((node, asked)) = node.clone().zip(asked) {
             let (took, age) = (now.duration_since(asked), now.duration_since(born));
-            self.push_report(Report::Ended {
-                node,
-                pool: pool.clone(),
-                took,
-                age,
-            });
+            self.push_report(Report::Ended { node, pool: pool.clone(), took, age });
         }
-        self.push_report(Report::ClaimPhase {
-            claim: id.clone(),
-            pool,
-            node,
-            phase,
-            found,
-        });
+        self.push_report(Report::ClaimPhase { claim: id.clone(), pool, node, phase, found });
         match phase {
             ClaimPhase::Registered => self.on_registered(id, now),
             ClaimPhase::Initialized => self.report_missing_capacity(id),
@@ -208,20 +193,14 @@ impl Engine {
     /// Returns the deadline of a claim's phase. After a restart each phase has its whole timeout
     /// again.
     pub(super) fn phase_deadline(&self, claim: &NodeClaim, timeout: SignedDuration) -> Timestamp {
-        let from = self
-            .state
-            .started
-            .map_or(claim.since, |at| at.max(claim.since));
+        let from = self.state.started.map_or(claim.since, |at| at.max(claim.since));
         from.checked_add(timeout).unwrap_or(Timestamp::MAX)
     }
 
     /// Returns the pool of a claim, or the default settings if it is no longer configured.
     pub(super) fn pool_of(&self, claim: &NodeClaim) -> Cow<'_, Pool> {
         let pool = self.state.cluster.pool(claim.record.pool.as_str());
-        pool.map_or_else(
-            || Cow::Owned(Pool::new(claim.record.pool.as_str())),
-            Cow::Borrowed,
-        )
+        pool.map_or_else(|| Cow::Owned(Pool::new(claim.record.pool.as_str())), Cow::Borrowed)
     }
 
     fn launch_claim(&mut self, id: &ClaimId, now: Timestamp) {
@@ -235,9 +214,7 @@ impl Engine {
         let timeout = self.pool_of(claim).launch_timeout;
         let progress = self.works.get(id);
         // A claim whose instance may exist must not be forgotten: a retry or a listing shows it.
-        let grace = progress
-            .filter(|progress| progress.unsure)
-            .map(|_| UNSURE_MAX);
+        let grace = progress.filter(|progress| progress.unsure).map(|_| UNSURE_MAX);
         let deadline = self.phase_deadline(claim, timeout + grace.unwrap_or_default());
         if deadline <= now {
             self.push_report(Report::Retire {
@@ -260,10 +237,7 @@ impl Engine {
         let Some(claim) = self.claim(id) else {
             return;
         };
-        let known = self
-            .works
-            .get(id)
-            .and_then(|progress| progress.launch.clone());
+        let known = self.works.get(id).and_then(|progress| progress.launch.clone());
         let launch = known.unwrap_or_else(|| {
             let pool = self.pool_of(claim);
             Box::new(self.launch_of(claim.clone(), &pool))
@@ -283,10 +257,7 @@ impl Engine {
         taints.extend(pool.startup_taints.iter().cloned());
         taints.push(Taint::new(TAINT_UNREGISTERED, Effect::NoExecute));
         let tags = Launch::tags_of(&self.state.cluster, &claim.record);
-        let pods = claim
-            .pods
-            .iter()
-            .filter_map(|key| self.state.objects.pods.get(key));
+        let pods = claim.pods.iter().filter_map(|key| self.state.objects.pods.get(key));
         let devices = pods.flat_map(|pod| pod.requests.extended.keys().cloned());
         let catalog = self.state.catalog_of(&pool.name);
         let fewer_will_do = self.state.cluster.scheduling.min_values == MinValuesPolicy::BestEffort;
@@ -395,10 +366,7 @@ impl Engine {
         // gone.
         let proven = instance.state == InstanceState::Terminated;
         if runs || (claim.instance_is_gone() && !proven) {
-            let command = Command::Terminate {
-                claim: id.clone(),
-                instance: instance.id,
-            };
+            let command = Command::Terminate { claim: id.clone(), instance: instance.id };
             self.send_step(id, ClaimStep::Terminate, command, now);
             return;
         }
@@ -422,12 +390,7 @@ impl Engine {
                 if let Some(progress) = self.works.get_mut(id) {
                     progress.removed = Some(uid.clone());
                 }
-                self.send_step(
-                    id,
-                    ClaimStep::DeleteNode,
-                    Command::DeleteNode { node, uid },
-                    now,
-                );
+                self.send_step(id, ClaimStep::DeleteNode, Command::DeleteNode { node, uid }, now);
             }
             Some(_) => {}
             None => {
@@ -479,9 +442,7 @@ impl Engine {
     }
 
     fn is_deleted(&self, id: &ClaimId, uid: &str) -> bool {
-        self.works
-            .get(id)
-            .is_some_and(|progress| progress.removed.as_deref() == Some(uid))
+        self.works.get(id).is_some_and(|progress| progress.removed.as_deref() == Some(uid))
     }
 
     /// Returns whether pods may run on the node of a claim. A node counts even if the watch does
@@ -503,11 +464,9 @@ impl Engine {
         self.node_of(claim)
             .filter(|node| self.may_run_pods(&claim.record.id, node, now))
             .is_none_or(Node::has_disrupted_taint)
-            && self
-                .required_confirmation(claim, now)
-                .is_none_or(|confirmed| {
-                    confirmed.is_some_and(|at| now.duration_since(at) <= CONFIRMED_MAX)
-                })
+            && self.required_confirmation(claim, now).is_none_or(|confirmed| {
+                confirmed.is_some_and(|at| now.duration_since(at) <= CONFIRMED_MAX)
+            })
     }
 
     /// Returns when the drain was confirmed, if the termination of the instance requires that. The

@@ -104,15 +104,9 @@ impl Engine {
             self.groups.clear();
             return;
         }
-        let unseen = self
-            .hints
-            .values()
-            .filter(|nomination| !nomination.out && !nomination.shown);
+        let unseen = self.hints.values().filter(|nomination| !nomination.out && !nomination.shown);
         let seen = unseen.filter_map(|nomination| nomination.at.checked_add(SHOWN_MAX).ok());
-        self.wake_at(
-            seen.filter(|at| *at > now).min(),
-            "check the nominations of pods",
-        );
+        self.wake_at(seen.filter(|at| *at > now).min(), "check the nominations of pods");
         let (groups, mut changes) = self.pending_changes(now);
         self.groups = groups;
         changes.tells.sort_unstable_by(|one, other| {
@@ -152,9 +146,7 @@ impl Engine {
             let node = self.node_of(claim);
             // Nominations wait until the node's replacement pods exist.
             let well = node.filter(|node| node.ready && !self.is_held(claim, now));
-            let needs = well.map_or(Vec::new(), |node| {
-                self.needed_actions(&pods, &node.name, now)
-            });
+            let needs = well.map_or(Vec::new(), |node| self.needed_actions(&pods, &node.name, now));
             let closed = claim.phase < ClaimPhase::Initialized
                 && node.is_none_or(Node::has_unregistered_taint);
             if closed {
@@ -174,10 +166,7 @@ impl Engine {
             }
             ready.extend(well.map(|node| (claim, node, closed, needs)));
         }
-        for group in groups
-            .values_mut()
-            .filter(|group| !group.coming && !group.telling)
-        {
+        for group in groups.values_mut().filter(|group| !group.coming && !group.telling) {
             group.told.get_or_insert(now);
         }
         let mut changes = News::default();
@@ -221,11 +210,7 @@ impl Engine {
                 nomination.here && free && nomination.tells <= TELLS_MAX && !wanted.contains(key);
             // The scheduler may have set it: it preempts pods there, for this pod or a different
             // one.
-            is_outdated
-                && !self
-                    .state
-                    .objects
-                    .has_terminating_pods(nomination.node.as_str())
+            is_outdated && !self.state.objects.has_terminating_pods(nomination.node.as_str())
         });
         stale.map(|(key, _)| key.clone()).collect()
     }
@@ -241,10 +226,8 @@ impl Engine {
         node: &NodeName,
         now: Timestamp,
     ) -> Vec<(&'p Pod, Need)> {
-        let mut needs: Vec<(&Pod, Need)> = pods
-            .iter()
-            .map(|pod| (*pod, self.needed_action(pod, node, now)))
-            .collect();
+        let mut needs: Vec<(&Pod, Need)> =
+            pods.iter().map(|pod| (*pod, self.needed_action(pod, node, now))).collect();
         needs.sort_by_key(|(pod, _)| pod.version);
         let mut alike: BTreeMap<(&str, &Labels), u32> = BTreeMap::new();
         for (pod, need) in &needs {
@@ -269,10 +252,7 @@ impl Engine {
     }
 
     fn needed_action(&self, pod: &Pod, node: &NodeName, now: Timestamp) -> Need {
-        let nomination = self
-            .hints
-            .get(&pod.key)
-            .filter(|nomination| nomination.node == *node);
+        let nomination = self.hints.get(&pod.key).filter(|nomination| nomination.node == *node);
         match nomination {
             Some(nomination) if nomination.out => nomination.awaited_action(),
             // A nomination by a different client must not be changed.
@@ -291,16 +271,11 @@ impl Engine {
 
     fn send_nomination(&mut self, tell: PendingNomination, now: Timestamp) {
         let PendingNomination { pod, uid, node, .. } = tell;
-        let known = self
-            .hints
-            .get(&pod)
-            .filter(|nomination| nomination.node == node);
+        let known = self.hints.get(&pod).filter(|nomination| nomination.node == node);
         let tells = known.map_or(0, |nomination| nomination.tells) + 1;
-        let refused = known.filter(|_| tell.open).map(|nomination| {
-            nomination
-                .refused
-                .map_or((now, 1), |(at, times)| (at, times + 1))
-        });
+        let refused = known
+            .filter(|_| tell.open)
+            .map(|nomination| nomination.refused.map_or((now, 1), |(at, times)| (at, times + 1)));
         let nomination = Nomination {
             node: node.clone(),
             uid: uid.clone(),
@@ -341,11 +316,7 @@ impl Engine {
             Some(FailureKind::Denied) if !self.hints_denied.is_denied() => {
                 self.hints_denied.deny_at(now);
                 let why = "nominations are not permitted";
-                self.cancel_queued(
-                    why,
-                    |command| matches!(command, Command::Nominate { .. }),
-                    now,
-                );
+                self.cancel_queued(why, |command| matches!(command, Command::Nominate { .. }), now);
             }
             // The command was not sent.
             Some(FailureKind::Withdrawn) => drop(self.hints.remove(pod)),
@@ -360,10 +331,7 @@ impl Engine {
         result: &CommandResult,
         now: Timestamp,
     ) {
-        if matches!(
-            result.failure(),
-            None | Some(FailureKind::Conflict | FailureKind::Gone)
-        ) {
+        if matches!(result.failure(), None | Some(FailureKind::Conflict | FailureKind::Gone)) {
             self.hints.remove(pod);
         } else if let Some(nomination) = self.hints.get_mut(pod) {
             (nomination.out, nomination.at) = (false, now);
@@ -446,9 +414,7 @@ impl Need {
 
 impl Nomination {
     fn awaited_action(&self) -> Need {
-        Need::Answer {
-            again: self.tells > 1,
-        }
+        Need::Answer { again: self.tells > 1 }
     }
 
     /// Returns since when the scheduler has not bound the pod to its untainted node.
@@ -461,10 +427,7 @@ impl Nomination {
 impl OpeningGroup {
     /// Returns whether the group waits for nodes or for first nominations.
     fn is_nominating(&self, now: Timestamp) -> bool {
-        let without_removals = Self {
-            bereft: false,
-            ..*self
-        };
+        let without_removals = Self { bereft: false, ..*self };
         without_removals.wait_until(now).is_some()
     }
 

@@ -33,11 +33,9 @@ impl Engine {
             .offerings
             .iter()
             .map(|offering| {
-                self.state
-                    .holds
-                    .access_for(class.as_ref(), offering, now, |other| {
-                        other != id && self.is_trying(other)
-                    })
+                self.state.holds.access_for(class.as_ref(), offering, now, |other| {
+                    other != id && self.is_trying(other)
+                })
             })
             .collect();
         let waits = match access.first() {
@@ -70,9 +68,7 @@ impl Engine {
             })
         });
         for offering in to_buy(&claim.offerings, is_varied) {
-            self.state
-                .holds
-                .record_request(class.as_ref(), offering, id, now);
+            self.state.holds.record_request(class.as_ref(), offering, id, now);
         }
         true
     }
@@ -81,10 +77,9 @@ impl Engine {
     /// fleet.
     fn is_trying(&self, id: &ClaimId) -> bool {
         self.claim(id).is_some_and(|claim| match claim.phase {
-            ClaimPhase::Planned => self
-                .works
-                .get(id)
-                .is_some_and(ClaimProgress::is_grant_requested),
+            ClaimPhase::Planned => {
+                self.works.get(id).is_some_and(ClaimProgress::is_grant_requested)
+            }
             phase => phase == ClaimPhase::Launching,
         })
     }

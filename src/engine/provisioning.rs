@@ -52,8 +52,7 @@ impl Engine {
         self.reports.extend(news.map(Report::Misread));
         self.check_cluster_health(plan.ailing, now);
         if let Some(until) = self.unread_until(now) {
-            plan.retire
-                .retain(|termination| termination.reason != Reason::Empty);
+            plan.retire.retain(|termination| termination.reason != Reason::Empty);
             self.wake_at(until, "empty nodes can be disrupted without the buffers");
         }
         let empty = plan.retire.iter().any(|termination| {
@@ -67,10 +66,7 @@ impl Engine {
             plan = plan::select_disruptions(&self.state.disruption_view(now), now);
         }
         if let Some(due) = plan::next_due(&plan.kept) {
-            self.wake_at(
-                due,
-                "a node may have been empty or unhealthy for long enough",
-            );
+            self.wake_at(due, "a node may have been empty or unhealthy for long enough");
         }
         self.wake_at(self.next_age(now), "a node has expired");
         self.report_blocked_disruptions(&plan, false);
@@ -88,10 +84,7 @@ impl Engine {
                 self.wake_at(until, "pods are expected on an empty node");
                 continue;
             }
-            if let Some(why) = retire
-                .cause
-                .filter(|_| !self.observed_leaving.contains(&claim))
-            {
+            if let Some(why) = retire.cause.filter(|_| !self.observed_leaving.contains(&claim)) {
                 let node = retire.node.clone();
                 self.push_report(Report::Drifted { node, why });
             }
@@ -144,11 +137,7 @@ impl Engine {
     /// reported once.
     pub(super) fn report_blocked_disruptions(&mut self, plan: &Plan, is_weighed: bool) {
         let mut blocked = BTreeMap::new();
-        for kept in plan
-            .kept
-            .iter()
-            .filter(|kept| kept.verdict.is_reported(kept.reason))
-        {
+        for kept in plan.kept.iter().filter(|kept| kept.verdict.is_reported(kept.reason)) {
             let node = self.state.objects.nodes.get(&kept.node);
             let Some(pool) = node.and_then(|node| node.pool_name()) else {
                 continue;
@@ -222,8 +211,7 @@ impl Engine {
         if whole {
             self.state.held.clone_from(&plan.held);
             self.places.record_plan(&plan);
-            self.buffer_statuses
-                .record_plan(std::mem::take(&mut plan.room));
+            self.buffer_statuses.record_plan(std::mem::take(&mut plan.room));
             self.numbers.record_buffer_plan(&self.state, now);
         }
         self.carry_out_plan(plan, "provisioned", now);
@@ -235,15 +223,8 @@ impl Engine {
         self.numbers.record_plan(lacking.clone(), now);
         let next_pods = self.batch.next_plan_at(&self.state.cluster.batching);
         let next_pods = next_pods.or(self.numbers.next_buffer_plan_at(&self.state));
-        if let Some(next) = next_pods
-            .into_iter()
-            .chain(self.numbers.next_plan_at(&lacking))
-            .min()
-        {
-            self.wake_at(
-                next,
-                "pods are pending, or buffers and static pools are due",
-            );
+        if let Some(next) = next_pods.into_iter().chain(self.numbers.next_plan_at(&lacking)).min() {
+            self.wake_at(next, "pods are pending, or buffers and static pools are due");
         }
     }
 
@@ -295,9 +276,7 @@ impl Engine {
         let known = self.state.objects.pods.get(&pod.key);
         let waited =
             known.is_some_and(|known| known.uid == pod.uid && known.phase == PodPhase::Pending);
-        let made = pod
-            .created
-            .filter(|_| waited && pod.phase == PodPhase::Running);
+        let made = pod.created.filter(|_| waited && pod.phase == PodPhase::Running);
         if let Some(at) = made {
             self.push_report(Report::PodStarted(now.duration_since(at)));
         }
@@ -444,9 +423,7 @@ impl Engine {
     /// Returns an ID that no claim has used.
     pub(super) fn new_random_id(&mut self) -> String {
         const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-        (0..CLAIM_ID_LENGTH)
-            .map(|_| char::from(ALPHABET[self.rng.usize(0..32)]))
-            .collect()
+        (0..CLAIM_ID_LENGTH).map(|_| char::from(ALPHABET[self.rng.usize(0..32)])).collect()
     }
 }
 

@@ -147,10 +147,7 @@ impl Engine {
             .flat_map(|instance_type| instance_type.requirements.iter())
             .filter(|(key, _)| !OF_OFFERINGS.contains(key))
             .filter_map(|(key, requirement)| {
-                let only = requirement
-                    .values()
-                    .filter(|values| values.len() == 1)?
-                    .first()?;
+                let only = requirement.values().filter(|values| values.len() == 1)?.first()?;
                 Some((key.to_owned(), only.clone()))
             })
             .collect();
@@ -163,12 +160,7 @@ impl Engine {
         labels.extend(partition.map(|partition| (PLACEMENT_GROUP_PARTITION.to_owned(), partition)));
         let reservation = key.reservation.as_deref();
         let reservation = reservation.and_then(|id| catalog.reservations().get(id));
-        labels.extend(
-            reservation
-                .map(Reservation::node_labels)
-                .into_iter()
-                .flatten(),
-        );
+        labels.extend(reservation.map(Reservation::node_labels).into_iter().flatten());
         labels.retain(|key, _| !node.labels.contains_key(key));
         labels
     }
@@ -215,9 +207,7 @@ impl Engine {
         }
         let mut annotations = NodePatch::set_values(annotations);
         let awaiting = [AWAITING_KUBELET, AWAITING_KUBELET_FORMER];
-        let present = awaiting
-            .into_iter()
-            .filter(|key| node.annotations.contains_key(*key));
+        let present = awaiting.into_iter().filter(|key| node.annotations.contains_key(*key));
         annotations.extend(present.map(|key| (key.to_owned(), None)));
         NodePatch {
             node: node.name.clone(),
@@ -282,9 +272,7 @@ impl Engine {
     /// else is missing.
     fn untaint_patch_of(&self, id: &ClaimId, now: Timestamp) -> Option<NodePatch> {
         let claim = self.claim(id)?;
-        let node = self
-            .node_of(claim)
-            .filter(|node| !self.is_stale(id, node))?;
+        let node = self.node_of(claim).filter(|node| !self.is_stale(id, node))?;
         let mut taints = node.taints.clone();
         taints.retain(|taint| taint.key != TAINT_UNREGISTERED);
         let started = self.is_started(claim, node, &taints);
@@ -347,10 +335,7 @@ impl Engine {
         } else if let Some(patch) = demotion_patch(claim, node) {
             self.send_step(id, ClaimStep::Demote, Command::PatchNode(patch), now);
         } else if finalizers.is_some() {
-            let patch = NodePatch {
-                finalizers,
-                ..NodePatch::for_node(node)
-            };
+            let patch = NodePatch { finalizers, ..NodePatch::for_node(node) };
             self.send_step(id, ClaimStep::Finalizer, Command::PatchNode(patch), now);
         }
     }
@@ -411,17 +396,13 @@ impl Engine {
         let progress = self.works.entry(id.clone()).or_default();
         let since = *progress.node_missed.get_or_insert(now);
         let due = self.condition_deadline(since, NODE_MISSED_MAX);
-        let evicts = bound
-            .as_ref()
-            .is_some_and(|name| self.evict_of_vanished(id, name, since, now));
+        let evicts =
+            bound.as_ref().is_some_and(|name| self.evict_of_vanished(id, name, since, now));
         if due > now {
             self.wake_at(due, "a node has vanished");
         } else if evicts {
             let next_check = self.condition_deadline(now, PODS_LEFT_AGAIN);
-            self.wake_at(
-                next_check,
-                "the pods of a node that was deleted are evicted",
-            );
+            self.wake_at(next_check, "the pods of a node that was deleted are evicted");
         } else if bound.is_some_and(|name| !self.looking.gone_nodes.contains(&name)) {
             // The Node may exist although the listing lacks it, because pods are bound to it. A
             // probe checks it.
@@ -450,16 +431,10 @@ impl Engine {
             self.condition_deadline(since, EVICTS_AFTER),
             self.condition_deadline(since, EVICTS_MAX),
         );
-        if self.waits_until(
-            from,
-            "the pods of a node that has vanished may be evicted",
-            now,
-        ) {
+        if self.waits_until(from, "the pods of a node that has vanished may be evicted", now) {
             return false;
         }
-        let accepted = self
-            .claim(id)
-            .is_some_and(|claim| self.is_termination_approved(claim));
+        let accepted = self.claim(id).is_some_and(|claim| self.is_termination_approved(claim));
         let is_deleted = self.looking.gone_nodes.contains(node);
         let may = is_deleted && self.is_managing() && self.is_ready() && until > now;
         may && (accepted || self.is_within_safeguard(id, now))
@@ -478,9 +453,7 @@ impl Engine {
 /// Returns the finalizers of a Node, except Outrigger's.
 fn other_finalizers(node: &Node) -> impl Iterator<Item = String> {
     let finalizers = node.finalizers.iter();
-    finalizers
-        .filter(|finalizer| *finalizer != FINALIZER)
-        .cloned()
+    finalizers.filter(|finalizer| *finalizer != FINALIZER).cloned()
 }
 
 /// Returns the patch that removes Outrigger's finalizer from a Node, if it has it.

@@ -64,11 +64,7 @@ struct Wait {
 
 impl Wait {
     fn new_without_wait(now: Timestamp) -> Self {
-        Self {
-            failures: 0,
-            since: Timestamp::MIN,
-            until: now,
-        }
+        Self { failures: 0, since: Timestamp::MIN, until: now }
     }
 
     /// Counts a node that did not register. Returns whether it is a new failure: a node that was
@@ -118,11 +114,7 @@ impl Engine {
         let known = &mut self.unregistered;
         let site = (pool, zone);
         // Other nodes register, so only this node is at fault.
-        if known
-            .registered
-            .get(&site)
-            .is_some_and(|at| *at >= launched)
-        {
+        if known.registered.get(&site).is_some_and(|at| *at >= launched) {
             return;
         }
         let (pool, zone) = site;
@@ -147,12 +139,7 @@ impl Engine {
             return;
         }
         let (failures, until) = (wait.failures, wait.until);
-        self.push_report(Report::Unregistered {
-            pool,
-            zone,
-            failures,
-            until,
-        });
+        self.push_report(Report::Unregistered { pool, zone, failures, until });
     }
 
     /// Handles the registration of a node.
@@ -185,11 +172,7 @@ impl Engine {
         let failing = &mut self.unregistered.failing;
         failing.retain(|_, failing| !failing.zones.is_empty());
         let remaining = failing.values().map(|failing| failing.zones.len()).sum();
-        self.push_report(Report::Registers {
-            pool,
-            zone,
-            left: remaining,
-        });
+        self.push_report(Report::Registers { pool, zone, left: remaining });
         self.plan_again(now);
     }
 
@@ -201,9 +184,7 @@ impl Engine {
 
     fn hashes_of(&self, pool: &PoolName) -> Option<(String, String)> {
         let cluster = &self.state.cluster;
-        cluster
-            .pool(pool.as_str())
-            .map(|pool| hashes_in(cluster, pool))
+        cluster.pool(pool.as_str()).map(|pool| hashes_in(cluster, pool))
     }
 
     fn pool_and_zone_of(&self, id: &ClaimId) -> Option<(PoolName, Zone, &NodeClaim)> {
@@ -219,10 +200,7 @@ impl Engine {
         let waits = waits.flat_map(|failing| failing.zones.values().chain([&failing.all]));
         let next = waits.map(|wait| wait.until).filter(|at| *at > now).min();
         if let Some(next) = next {
-            self.wake_at(
-                next,
-                "launch one node of a pool whose nodes do not register",
-            );
+            self.wake_at(next, "launch one node of a pool whose nodes do not register");
         }
         let before = std::mem::take(&mut self.state.holds.untried);
         self.exclude_untried_zones(now);
@@ -239,18 +217,11 @@ impl Engine {
             .iter()
             .map(|(pool, failing)| {
                 let waits = failing.zones.iter().filter(|(_, wait)| wait.until > now);
-                let until = waits
-                    .map(|(zone, wait)| (zone.clone(), wait.until))
-                    .collect();
+                let until = waits.map(|(zone, wait)| (zone.clone(), wait.until)).collect();
                 let proven = failing.proven.clone();
                 let all_until = Some(failing.all.until).filter(|at| *at > now && proven.is_empty());
                 let tried = self.test_node_deadline(pool, &failing.proven, now);
-                let untried = Untried {
-                    until,
-                    all_until,
-                    proven,
-                    tried,
-                };
+                let untried = Untried { until, all_until, proven, tried };
                 (pool.clone(), untried)
             })
             .collect();
@@ -261,9 +232,7 @@ impl Engine {
         let mut expired = Vec::new();
         for (pool, failing) in &self.unregistered.failing {
             let is_same = self.hashes_of(pool).as_ref() == Some(&failing.hashes);
-            let is_tried = self
-                .test_node_deadline(pool, &failing.proven, now)
-                .is_some();
+            let is_tried = self.test_node_deadline(pool, &failing.proven, now).is_some();
             let zones = failing.zones.iter().filter(|(_, wait)| {
                 let until = wait.until.max(failing.all.until).checked_add(MEMORY);
                 !is_same || (!is_tried && until.is_ok_and(|at| at <= now))
@@ -326,14 +295,8 @@ impl Engine {
                 continue;
             };
             let proven = &failing.proven;
-            if launch
-                .offerings
-                .iter()
-                .any(|(key, _)| proven.contains(&key.zone))
-            {
-                launch
-                    .offerings
-                    .retain(|(key, _)| proven.contains(&key.zone));
+            if launch.offerings.iter().any(|(key, _)| proven.contains(&key.zone)) {
+                launch.offerings.retain(|(key, _)| proven.contains(&key.zone));
                 continue;
             }
             let of_type = launch.offerings.first().map(|(key, _)| &key.instance_type);
@@ -348,8 +311,7 @@ impl Engine {
             left_out.extend(ranks.iter().skip(tried).map(|rank| rank.2));
         }
         let mut indexes = 0..;
-        plan.launches
-            .retain(|_| indexes.next().is_some_and(|at| !left_out.contains(&at)));
+        plan.launches.retain(|_| indexes.next().is_some_and(|at| !left_out.contains(&at)));
         !left_out.is_empty()
     }
 }

@@ -17,9 +17,7 @@ pub fn release(node: &Node, installation: &str) -> Option<NodePatch> {
     if !ours || !(closed || finalizers.is_some()) {
         return None;
     }
-    let mut patch = NodePatch {
-        ..NodePatch::for_node(node)
-    };
+    let mut patch = NodePatch { ..NodePatch::for_node(node) };
     if closed {
         patch = untaint_patch(node);
         let taints = patch.taints.iter_mut();

@@ -84,17 +84,13 @@ pub(super) struct ReplacementPods {
 impl ReplacementPods {
     /// Returns whether a claim's node waits for replacement pods, so that other pods wait.
     fn is_awaited(&self, claim: &ClaimId, now: Timestamp) -> bool {
-        self.awaited
-            .get(claim)
-            .is_some_and(|awaited| awaited.count > 0 && now < awaited.held)
+        self.awaited.get(claim).is_some_and(|awaited| awaited.count > 0 && now < awaited.held)
     }
 
     /// Returns until when a claim's node is needed for expected replacement pods.
     pub(super) fn needed_until(&self, claim: &ClaimId, now: Timestamp) -> Option<Timestamp> {
         let awaited = self.awaited.get(claim).filter(|awaited| awaited.count > 0);
-        awaited
-            .map(|awaited| awaited.needed)
-            .filter(|until| now < *until)
+        awaited.map(|awaited| awaited.needed).filter(|until| now < *until)
     }
 
     fn record_eviction(&mut self, evicted: EvictedPod, owner: String) {
@@ -120,9 +116,7 @@ impl ReplacementPods {
         let Some(departed) = owner.and_then(|owner| self.departed.get_mut(&owner.uid)) else {
             return;
         };
-        let same = departed
-            .iter()
-            .position(|evicted| evicted.pod.key == pod.key);
+        let same = departed.iter().position(|evicted| evicted.pod.key == pod.key);
         let Some(index) = same
             .or_else(|| departed.iter().position(|evicted| evicted.pod.is_like(pod)))
             .or(departed.len().checked_sub(1))
@@ -130,10 +124,7 @@ impl ReplacementPods {
             return;
         };
         let evicted = departed.swap_remove(index);
-        let gone = evicted
-            .pod
-            .ends_by()
-            .map_or(evicted.at, |by| by.max(evicted.at));
+        let gone = evicted.pod.ends_by().map_or(evicted.at, |by| by.max(evicted.at));
         let is_late = now.duration_since(gone) >= REPLACEMENT_MAX;
         let is_like = evicted.pod.is_like(pod);
         self.replacements.insert(pod.key.clone(), evicted);
@@ -157,9 +148,7 @@ impl ReplacementPods {
     /// pod's node.
     pub(super) fn forget_replacement(&mut self, pod: &PodKey) -> Option<PoolName> {
         self.take_place(pod);
-        self.replacements
-            .remove(pod)
-            .map(|replacement| replacement.pool)
+        self.replacements.remove(pod).map(|replacement| replacement.pool)
     }
 
     /// Returns the pool whose consolidation requires a new node for this pod: the pod replaces a
@@ -175,12 +164,9 @@ impl ReplacementPods {
             evicted.retain(|evicted| evicted.is_recent(now));
             !evicted.is_empty()
         });
-        self.replacements
-            .retain(|_, evicted| evicted.is_recent(now));
-        self.ousted
-            .retain(|_, (_, at)| now.duration_since(*at) < RETURNS);
-        self.awaited
-            .retain(|_, awaited| awaited.count > 0 && now < awaited.needed);
+        self.replacements.retain(|_, evicted| evicted.is_recent(now));
+        self.ousted.retain(|_, (_, at)| now.duration_since(*at) < RETURNS);
+        self.awaited.retain(|_, awaited| awaited.count > 0 && now < awaited.needed);
     }
 }
 
@@ -206,9 +192,7 @@ impl Engine {
         {
             self.record_displaced_pods(pod, &pool, now);
         }
-        let place = pod
-            .is_waiting()
-            .then(|| self.replacements.take_place(&pod.key));
+        let place = pod.is_waiting().then(|| self.replacements.take_place(&pod.key));
         let Some((claim, evicted)) = place.flatten() else {
             return;
         };
@@ -291,11 +275,7 @@ impl Engine {
             }
             leaves |= !pod.is_waiting() && self.state.is_reschedulable(pod, now);
         }
-        if leaves {
-            !has_timed_out
-        } else {
-            self.replacements.is_awaited(&claim.record.id, now)
-        }
+        if leaves { !has_timed_out } else { self.replacements.is_awaited(&claim.record.id, now) }
     }
 
     /// Returns whether a node remains tainted for reschedulable pods, if there are any.

@@ -90,10 +90,7 @@ impl Engine {
         let total = disruption_view.candidates.len() + disruption_view.going.len();
         let mut nodes = newly_due(&disruption_view, now);
         if let Some(cluster) = before {
-            let earlier = DisruptionView {
-                cluster,
-                ..disruption_view
-            };
+            let earlier = DisruptionView { cluster, ..disruption_view };
             let allowed = newly_due(&earlier, now);
             nodes.retain(|node| {
                 held.is_some_and(|approval| approval.nodes.contains(node))
@@ -105,10 +102,7 @@ impl Engine {
 
     fn release_held_nodes(&mut self, approval: PendingApproval) {
         let nodes = approval.nodes.len();
-        self.push_report(Report::Unheld {
-            id: approval.id,
-            nodes,
-        });
+        self.push_report(Report::Unheld { id: approval.id, nodes });
     }
 
     /// Cancels disruptions without a taint if there are too many now, because nodes were lost or

@@ -31,11 +31,7 @@ impl StaticSchedule {
         if lacking.is_empty() {
             return None;
         }
-        let wait = if self.has_changed(lacking) {
-            APART
-        } else {
-            AGAIN
-        };
+        let wait = if self.has_changed(lacking) { APART } else { AGAIN };
         let due = self.last.and_then(|at| at.checked_add(wait).ok());
         Some(due.unwrap_or(Timestamp::MIN))
     }
@@ -81,15 +77,10 @@ impl StaticSchedule {
         room: bool,
     ) -> (Vec<Shortfall>, Vec<StaticDemand>) {
         let before = std::mem::take(&mut self.told);
-        let now = short
-            .iter()
-            .map(|shortfall| (shortfall.need.clone(), shortfall.clone()));
-        let still = before
-            .iter()
-            .filter(|(need, _)| !room && matches!(need, StaticDemand::Room(_)));
-        self.told = still
-            .map(|(need, shortfall)| (need.clone(), shortfall.clone()))
-            .collect();
+        let now = short.iter().map(|shortfall| (shortfall.need.clone(), shortfall.clone()));
+        let still =
+            before.iter().filter(|(need, _)| !room && matches!(need, StaticDemand::Room(_)));
+        self.told = still.map(|(need, shortfall)| (need.clone(), shortfall.clone())).collect();
         self.told.extend(now);
         let ended = before.keys().filter(|need| !self.told.contains_key(*need));
         let ended = ended.cloned().collect();

@@ -165,16 +165,11 @@ impl Engine {
             || self.looking.listing_fault.is_some()
             || self.adopting.awaits_listing()
             || self.awaits_missing_nodes()
-            || self
-                .state
-                .ledger
-                .claims
-                .values()
-                .any(|claim| match claim.phase {
-                    ClaimPhase::Launching | ClaimPhase::Terminating => true,
-                    ClaimPhase::Launched => self.awaits_partition(claim),
-                    _ => false,
-                });
+            || self.state.ledger.claims.values().any(|claim| match claim.phase {
+                ClaimPhase::Launching | ClaimPhase::Terminating => true,
+                ClaimPhase::Launched => self.awaits_partition(claim),
+                _ => false,
+            });
         let wait = if moving { LISTING_APART } else { LISTING_IDLE };
         let listed = self.state.ledger.listed_at();
         let last = self.looking.listing_asked.max(listed);
@@ -210,10 +205,7 @@ impl Engine {
         if due > now {
             self.wake_at(due, "pods are bound to unknown nodes");
         } else {
-            self.looking
-                .doubts
-                .entry(ObjectKind::Node)
-                .or_insert(unknown);
+            self.looking.doubts.entry(ObjectKind::Node).or_insert(unknown);
         }
     }
 
@@ -247,10 +239,7 @@ impl Engine {
             let sample: Vec<_> = objects.iter().step_by(stride).cloned().collect();
             let listings = self.looking.listing_count(kind);
             self.looking.probes.insert(kind, (listings, sample.clone()));
-            let probe = Command::Probe {
-                kind,
-                objects: sample,
-            };
+            let probe = Command::Probe { kind, objects: sample };
             self.queue_command(probe, CommandPurpose::Probe(kind), now);
         }
     }

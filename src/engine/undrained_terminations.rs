@@ -156,11 +156,7 @@ impl Engine {
             return None;
         };
         let offer = self.offer_approval(claims, since);
-        Some(Mismatch::NoNodes {
-            instances: offer.claims.len(),
-            total,
-            id: offer.id,
-        })
+        Some(Mismatch::NoNodes { instances: offer.claims.len(), total, id: offer.id })
     }
 
     /// Returns whether too many claims have no Node, so that the engine has to stop: more than
@@ -196,10 +192,7 @@ impl Engine {
         let Some(claim) = self.claim(id) else {
             return false;
         };
-        let granted = self
-            .works
-            .get(id)
-            .is_some_and(|progress| progress.undrained);
+        let granted = self.works.get(id).is_some_and(|progress| progress.undrained);
         if claim.live_instance().is_none()
             || granted
             || self.was_never_used(claim)
@@ -231,10 +224,7 @@ impl Engine {
     /// cluster step by step.
     pub(super) fn is_within_safeguard(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let ended = &mut self.undrained.ended;
-        while ended
-            .front()
-            .is_some_and(|at| now.duration_since(*at) >= COUNTED)
-        {
+        while ended.front().is_some_and(|at| now.duration_since(*at) >= COUNTED) {
             ended.pop_front();
         }
         let ended = ended.len();

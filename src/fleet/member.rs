@@ -107,10 +107,7 @@ impl Member {
 
     /// Its number of instances in a capacity reservation.
     pub(super) fn reserved_instances(&self, reservation: &str) -> usize {
-        let all = self
-            .held
-            .values()
-            .filter_map(|grant| grant.reservation.as_ref());
+        let all = self.held.values().filter_map(|grant| grant.reservation.as_ref());
         all.filter(|held| held.id == reservation).count()
     }
 

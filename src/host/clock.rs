@@ -13,20 +13,14 @@ use jiff::SignedDuration;
 use jiff::Timestamp;
 
 /// The wall clock.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one place where the clock is read"
-)]
+#[expect(clippy::disallowed_methods, reason = "the one place where the clock is read")]
 pub(crate) fn now() -> Timestamp {
     Timestamp::now()
 }
 
 /// A monotonic time for waits. Setting the wall clock does not change it.
 #[cfg(feature = "daemon")]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one place where the clock is read"
-)]
+#[expect(clippy::disallowed_methods, reason = "the one place where the clock is read")]
 pub(crate) fn monotonic_now() -> tokio::time::Instant {
     tokio::time::Instant::now()
 }
@@ -117,10 +111,7 @@ impl SteadyClock {
 
 /// A number that differs between starts of the process.
 #[cfg(feature = "daemon")]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one place where entropy is drawn"
-)]
+#[expect(clippy::disallowed_methods, reason = "the one place where entropy is drawn")]
 pub(crate) fn random_seed() -> u64 {
     RandomState::new().hash_one(Timestamp::now().as_nanosecond())
 }
@@ -129,10 +120,7 @@ pub(crate) fn random_seed() -> u64 {
 #[cfg(feature = "daemon")]
 pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), NoRandomBytes> {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    provider
-        .secure_random
-        .fill(bytes)
-        .map_err(|_| NoRandomBytes)
+    provider.secure_random.fill(bytes).map_err(|_| NoRandomBytes)
 }
 
 /// The random source of the operating system failed.
@@ -153,10 +141,7 @@ pub(crate) struct Heartbeat {
 impl Heartbeat {
     /// Creates a record with activity now.
     pub(crate) fn start() -> Self {
-        Self {
-            since: Stopwatch::start(),
-            millis: AtomicU64::new(0),
-        }
+        Self { since: Stopwatch::start(), millis: AtomicU64::new(0) }
     }
 
     /// Records activity.
@@ -180,10 +165,7 @@ impl Heartbeat {
 pub(crate) struct Stopwatch(Instant);
 
 impl Stopwatch {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one place where the clock is read"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the one place where the clock is read")]
     pub(crate) fn start() -> Self {
         Self(Instant::now())
     }

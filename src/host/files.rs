@@ -89,11 +89,8 @@ impl FilesError {
 
     /// The error as a diagnostic of the configuration.
     pub(crate) fn to_diagnostic(&self) -> Diagnostic {
-        Diagnostic::error(
-            ProblemCode::Unreadable,
-            full_sentence(&text::error_chain(self)),
-        )
-        .help(self.help())
+        Diagnostic::error(ProblemCode::Unreadable, full_sentence(&text::error_chain(self)))
+            .help(self.help())
     }
 }
 
@@ -183,10 +180,7 @@ impl LoadedSources {
             vars: self
                 .variables
                 .iter()
-                .map(|(name, value)| VariableInput {
-                    name: name.clone(),
-                    value: value.clone(),
-                })
+                .map(|(name, value)| VariableInput { name: name.clone(), value: value.clone() })
                 .collect(),
             var_files: self.sources.values.clone(),
             secrets: self.secrets.clone(),
@@ -255,9 +249,8 @@ impl ReadFiles {
             Ok(paths) => paths,
             Err(fault) => return self.faults.push(fault),
         };
-        let (values, files): (Vec<PathBuf>, Vec<PathBuf>) = paths
-            .into_iter()
-            .partition(|path| path.to_string_lossy().ends_with(AUTO_VARIABLES));
+        let (values, files): (Vec<PathBuf>, Vec<PathBuf>) =
+            paths.into_iter().partition(|path| path.to_string_lossy().ends_with(AUTO_VARIABLES));
         if files.is_empty() {
             let path = directory.to_owned();
             self.faults.push(FilesError::Empty { path });
@@ -282,10 +275,7 @@ impl ReadFiles {
 }
 
 fn io_error(path: &Path) -> impl FnOnce(io::Error) -> FilesError {
-    move |source| FilesError::Read {
-        path: path.to_owned(),
-        source,
-    }
+    move |source| FilesError::Read { path: path.to_owned(), source }
 }
 
 fn is_directory(path: &Path) -> Result<bool, FilesError> {
@@ -297,10 +287,7 @@ fn directory_entries(directory: &Path) -> Result<Vec<(String, PathBuf)>, FilesEr
     let all = fs::read_dir(directory).map_err(io_error(directory))?;
     all.map(|entry| {
         let entry = entry.map_err(io_error(directory))?;
-        Ok((
-            entry.file_name().to_string_lossy().into_owned(),
-            entry.path(),
-        ))
+        Ok((entry.file_name().to_string_lossy().into_owned(), entry.path()))
     })
     .collect()
 }
@@ -349,11 +336,7 @@ fn find_native(
         return Ok(());
     }
     let files = config_files(path)?;
-    found.extend(
-        files
-            .into_iter()
-            .filter(|path| has_extension(path, &["hcl"])),
-    );
+    found.extend(files.into_iter().filter(|path| has_extension(path, &["hcl"])));
     if recursive {
         let mut within = directory_entries(path)?;
         within.sort();
@@ -381,9 +364,7 @@ fn read_source(path: &Path) -> Result<SourceFile, FilesError> {
     let text = read_limited(path)?;
     let about = fs::metadata(path).map_err(io_error(path))?;
     if about.permissions().mode() & WRITABLE_BY_ALL != 0 {
-        return Err(FilesError::Writable {
-            path: path.to_owned(),
-        });
+        return Err(FilesError::Writable { path: path.to_owned() });
     }
     Ok(SourceFile::new(path.display().to_string(), text))
 }
@@ -412,9 +393,7 @@ pub(crate) fn read_limited(path: &Path) -> Result<String, FilesError> {
 /// Reads a file of any type and size.
 pub(crate) fn read_text(path: &Path) -> Result<String, FilesError> {
     let bytes = fs::read(path).map_err(io_error(path))?;
-    String::from_utf8(bytes).map_err(|_| FilesError::NotText {
-        path: path.to_owned(),
-    })
+    String::from_utf8(bytes).map_err(|_| FilesError::NotText { path: path.to_owned() })
 }
 
 /// Replaces the text of a file, or creates the file. A reader always finds the whole old text or
@@ -424,10 +403,7 @@ pub(crate) fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     let target = match fs::metadata(path) {
         Ok(about) if about.is_file() => fs::canonicalize(path)?,
         Ok(_) => {
-            return OpenOptions::new()
-                .write(true)
-                .open(path)?
-                .write_all(text.as_bytes());
+            return OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes());
         }
         Err(_) => path.to_owned(),
     };
@@ -439,10 +415,7 @@ pub(crate) fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&beside, target)
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "configurations may name env() by design"
-)]
+#[expect(clippy::disallowed_methods, reason = "configurations may name env() by design")]
 fn process_environment() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -476,9 +449,7 @@ fn secrets_in(directory: &Path, prefix: &str) -> Result<BTreeMap<String, String>
     for (name, path) in directory_entries(directory)? {
         if let Some(name) = name.strip_prefix(prefix) {
             // A trailing line break is not part of the secret.
-            let text = read_limited(&path)?
-                .trim_end_matches(['\n', '\r'])
-                .to_owned();
+            let text = read_limited(&path)?.trim_end_matches(['\n', '\r']).to_owned();
             secrets.insert(name.to_owned(), text);
         }
     }
@@ -534,11 +505,7 @@ mod tests {
         }
         fs::create_dir(dir.path().join("d.hcl")).expect("made");
         let sources = read(dir.path());
-        let texts: Vec<&str> = sources
-            .files
-            .iter()
-            .map(|file| file.text.as_str())
-            .collect();
+        let texts: Vec<&str> = sources.files.iter().map(|file| file.text.as_str()).collect();
         assert_eq!(texts, ["a.hcl.json", "b.hcl"]);
         assert_eq!(sources.values.len(), 1);
         assert!(sources.faults.is_empty(), "{:?}", sources.faults);
@@ -569,10 +536,7 @@ mod tests {
         let long = fs::File::create(&file).expect("made");
         long.set_len(FILE_BYTES + 1).expect("made longer");
         check(&file, "larger than");
-        assert!(matches!(
-            read(dir.path()).faults.as_slice(),
-            [FilesError::TooLong { .. }]
-        ));
+        assert!(matches!(read(dir.path()).faults.as_slice(), [FilesError::TooLong { .. }]));
     }
 
     #[test]
@@ -581,10 +545,8 @@ mod tests {
         fs::write(dir.path().join("a.hcl"), [0xff]).expect("written");
         fs::write(dir.path().join("b.hcl"), "nonsense {}\n").expect("written");
         std::os::unix::fs::symlink("nowhere", dir.path().join("c.hcl")).expect("linked");
-        let wanted = ConfigSources {
-            paths: vec![dir.path().to_owned()],
-            ..ConfigSources::default()
-        };
+        let wanted =
+            ConfigSources { paths: vec![dir.path().to_owned()], ..ConfigSources::default() };
         let problems = load_config(&wanted).expect_err("it has faults");
         let codes: Vec<&str> = problems.iter().map(|it| it.code.as_str()).collect();
         assert_eq!(codes, ["unreadable", "unreadable", "unknown-block"]);

@@ -63,9 +63,7 @@ pub(crate) fn error_chain(error: &(dyn Error + 'static)) -> String {
 /// Quotes an argument for a shell.
 pub(crate) fn quote_argument(text: &str) -> String {
     if !text.is_empty()
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c))
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c))
     {
         return text.to_owned();
     }

@@ -174,12 +174,7 @@ const WORDS: [(ApiErrorCode, &[&str], &str, &str); 12] = [
     ),
     (
         ApiErrorCode::Untrusted,
-        &[
-            "unknownissuer",
-            "unknown issuer",
-            "unknownca",
-            "badsignature",
-        ],
+        &["unknownissuer", "unknown issuer", "unknownca", "badsignature"],
         "its certificate is from a CA that the kubeconfig does not trust",
         "CERTIFICATE; put the CA into certificate-authority-data next to SOURCE",
     ),
@@ -216,13 +211,7 @@ const WORDS: [(ApiErrorCode, &[&str], &str, &str); 12] = [
     ),
     (
         ApiErrorCode::NoWay,
-        &[
-            "timed out",
-            "timeout",
-            "unreachable",
-            "no route",
-            "deadline",
-        ],
+        &["timed out", "timeout", "unreachable", "no route", "deadline"],
         "cannot reach the host",
         "allow this host to reach HOST (firewalls, security groups, routes)",
     ),
@@ -246,20 +235,14 @@ mod tests {
         let service = |text: &str| kube::Error::Service(text.into());
         check(&service("tcp: Connection refused"), "connection refused");
         check(&service("tcp: Connection refused"), "[api-refused]");
-        check(
-            &service("invalid peer certificate: Expired"),
-            "[api-expired]",
-        );
+        check(&service("invalid peer certificate: Expired"), "[api-expired]");
         let refused = "received fatal alert: CertificateExpired";
         check(&service(refused), "[api-unauthorized]");
         let plugin = "exec-plugin: the exec plugin failed, exit status: 1: no";
         check(&service(plugin), "[api-credentials]");
         let signed = "cannot find AWS credentials: the default chain has none";
         check(&service(signed), "[api-credentials]");
-        check(
-            &service("invalid peer certificate"),
-            "certificate-authority-data",
-        );
+        check(&service("invalid peer certificate"), "certificate-authority-data");
         check(&service("deadline has elapsed"), "firewalls");
         check(&service("odd"), "odd");
         let denied = Status::failure("no", "Forbidden").with_code(403);

@@ -129,10 +129,7 @@ async fn read_buffers(
                 format!("{namespace}/{object_name}")
             }
         };
-        let Declared {
-            mut object,
-            template,
-        } = match serde_json::from_value(value) {
+        let Declared { mut object, template } = match serde_json::from_value(value) {
             Ok(object) => match convert_buffer(api, object) {
                 Some(declared) => declared,
                 None => continue,

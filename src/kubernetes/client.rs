@@ -149,34 +149,23 @@ pub(crate) fn connect_issued(
     issued: TokenCluster,
     api: &ApiSettings,
 ) -> Result<Connection, ConnectError> {
-    let TokenCluster {
-        endpoint,
-        ca,
-        bearer,
-    } = issued;
+    let TokenCluster { endpoint, ca, bearer } = issued;
     let fault = |why: String| ConnectError::Issued(endpoint.clone(), why);
-    let url = endpoint
-        .parse()
-        .map_err(|_| fault("not a URL".to_owned()))?;
+    let url = endpoint.parse().map_err(|_| fault("not a URL".to_owned()))?;
     let certificates = CertificateDer::pem_slice_iter(&ca).collect::<Result<Vec<_>, _>>();
     let certificates = certificates.map_err(|error| fault(format!("invalid CA: {error}")))?;
     if certificates.is_empty() {
         return Err(fault("its CA contains no certificate".to_owned()));
     }
-    let authorities: Vec<Vec<u8>> = certificates
-        .into_iter()
-        .map(|certificate| certificate.to_vec())
-        .collect();
+    let authorities: Vec<Vec<u8>> =
+        certificates.into_iter().map(|certificate| certificate.to_vec()).collect();
     let mut config = Config::new(url);
     config.root_cert = Some(authorities.clone());
     let opened =
         open_connection(config, Some(bearer), api).map_err(|error| fault(error.to_string()))?;
     let mut print = DefaultHasher::new();
     (&endpoint, &authorities).hash(&mut print);
-    Ok(Connection {
-        print: print.finish(),
-        ..opened
-    })
+    Ok(Connection { print: print.finish(), ..opened })
 }
 
 /// Creates a client for a kubeconfig and the files that it references. Sends nothing yet.
@@ -192,11 +181,8 @@ fn open_connection(
     set_proxy(&mut config, api.proxy.as_ref());
     let server = config.cluster_url.to_string();
     let authorities = config.root_cert.clone().unwrap_or_default();
-    let (fence, activity, skew) = (
-        Fence::default(),
-        WatchActivity::default(),
-        SkewGauge::default(),
-    );
+    let (fence, activity, skew) =
+        (Fence::default(), WatchActivity::default(), SkewGauge::default());
     let builder = ClientBuilder::try_from(config)?.with_layer(&skew);
     let builder = builder.with_layer(&fence).with_layer(&activity);
     Ok(Connection {
@@ -231,14 +217,8 @@ pub(crate) async fn connect(
 ) -> Result<Connection, ConnectError> {
     let path = kubeconfig.path.as_path();
     let (requested, runtime) = (kubeconfig.clone(), Handle::current());
-    let Loaded {
-        mut config,
-        mut print,
-        context,
-    } = read_on_thread(kubeconfig, move || {
-        runtime.block_on(load_kubeconfig(&requested))
-    })
-    .await??;
+    let Loaded { mut config, mut print, context } =
+        read_on_thread(kubeconfig, move || runtime.block_on(load_kubeconfig(&requested))).await??;
     let server = config.cluster_url.to_string();
     let user = &mut config.auth_info;
     let bearer = add_plugin_credentials(path, &server, user).await?;
@@ -246,16 +226,9 @@ pub(crate) async fn connect(
     user.client_certificate_data.hash(&mut print);
     let api = api.clone();
     let opened = read_on_thread(kubeconfig, move || open_connection(config, bearer, &api)).await?;
-    let opened = opened.map_err(|source| ConnectError::Client {
-        path: path.to_owned(),
-        context,
-        source,
-    })?;
-    Ok(Connection {
-        kubeconfig: path.to_owned(),
-        print: print.finish(),
-        ..opened
-    })
+    let opened =
+        opened.map_err(|source| ConnectError::Client { path: path.to_owned(), context, source })?;
+    Ok(Connection { kubeconfig: path.to_owned(), print: print.finish(), ..opened })
 }
 
 /// The contents of a kubeconfig.
@@ -272,21 +245,13 @@ async fn load_kubeconfig(kubeconfig: &Kubeconfig) -> Result<Loaded, ConnectError
     files::read_text(path)?.hash(&mut print);
     let file = read_kubeconfig(path)?;
     let context = context_name(&file, kubeconfig);
-    let options = KubeConfigOptions {
-        context: kubeconfig.context.clone(),
-        ..KubeConfigOptions::default()
-    };
+    let options =
+        KubeConfigOptions { context: kubeconfig.context.clone(), ..KubeConfigOptions::default() };
     match Config::from_custom_kubeconfig(file, &options).await {
-        Ok(config) => Ok(Loaded {
-            config,
-            print,
-            context,
-        }),
-        Err(source) => Err(ConnectError::Context {
-            path: path.to_owned(),
-            context,
-            source: Box::new(source),
-        }),
+        Ok(config) => Ok(Loaded { config, print, context }),
+        Err(source) => {
+            Err(ConnectError::Context { path: path.to_owned(), context, source: Box::new(source) })
+        }
     }
 }
 
@@ -313,12 +278,9 @@ async fn read_on_thread<T: Send + 'static>(
             let _turn = lock;
             reading()
         });
-        task.await
-            .map_err(|error| ConnectError::Panicked(path.clone(), error))
+        task.await.map_err(|error| ConnectError::Panicked(path.clone(), error))
     };
-    timeout(READ, read)
-        .await
-        .unwrap_or_else(|_| Err(ConnectError::Late(path.clone())))
+    timeout(READ, read).await.unwrap_or_else(|_| Err(ConnectError::Late(path.clone())))
 }
 
 /// Runs the exec plugin if the kubeconfig has no other credentials, as kubectl does. kube would run
@@ -329,10 +291,8 @@ async fn add_plugin_credentials(
     user: &mut AuthInfo,
 ) -> Result<Option<TokenLayer>, ConnectError> {
     // kube would run a command for it too. Since Kubernetes 1.26 only `oidc` exists.
-    if let Some(auth_provider) = user
-        .auth_provider
-        .as_ref()
-        .filter(|auth_provider| auth_provider.name != "oidc")
+    if let Some(auth_provider) =
+        user.auth_provider.as_ref().filter(|auth_provider| auth_provider.name != "oidc")
     {
         let name = text::bounded_line(&auth_provider.name);
         let path = path.to_owned();
@@ -380,31 +340,20 @@ fn bearer_token(credentials: Credentials) -> Option<BearerToken> {
 }
 
 fn read_kubeconfig(path: &Path) -> Result<File, ConnectError> {
-    File::read_from(path).map_err(|source| ConnectError::Read {
-        path: path.to_owned(),
-        source: Box::new(source),
-    })
+    File::read_from(path)
+        .map_err(|source| ConnectError::Read { path: path.to_owned(), source: Box::new(source) })
 }
 
 fn context_name(file: &File, kubeconfig: &Kubeconfig) -> String {
-    let named = kubeconfig
-        .context
-        .as_deref()
-        .or(file.current_context.as_deref());
-    named.map_or("the current context (not set)".to_owned(), |it| {
-        format!("the context {it:?}")
-    })
+    let named = kubeconfig.context.as_deref().or(file.current_context.as_deref());
+    named.map_or("the current context (not set)".to_owned(), |it| format!("the context {it:?}"))
 }
 
 impl Connection {
     /// The connection limited to one leadership term.
     pub(crate) fn limited_to_term(&self, term: u64) -> Self {
         let fence = self.fence.of_term(term);
-        Self {
-            client: fence::fenced_client(self.client.clone(), &fence),
-            fence,
-            ..self.clone()
-        }
+        Self { client: fence::fenced_client(self.client.clone(), &fence), fence, ..self.clone() }
     }
 }
 

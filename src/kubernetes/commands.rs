@@ -53,11 +53,9 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Comman
         match command {
             Command::CreateNode(node) => create_node(client, &node).await,
             Command::Bind { pod, uid, node } => bind_pod(client, &pod, &uid, &node).await,
-            Command::DeletePod {
-                pod,
-                uid,
-                grace_seconds,
-            } => delete_pod(client, &pod, uid, grace_seconds).await,
+            Command::DeletePod { pod, uid, grace_seconds } => {
+                delete_pod(client, &pod, uid, grace_seconds).await
+            }
             Command::PatchNode(patch) => patch_node(client, patch).await,
             Command::DeleteNode { node, uid } => delete_node(client, &node, uid).await,
             Command::Evict { pod, uid } => return evict(client, &pod, uid).await,
@@ -69,20 +67,18 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Comman
             }
             Command::ListPodsOn { node } => return list_pods_on(client, &node).await,
             Command::ListAttachments { node } => return list_attachments(client, &node).await,
-            Command::Probe {
-                kind: ObjectKind::Pod,
-                objects,
-            } => probe_objects::<json_object::Pod>(connection, &objects).await,
-            Command::Probe {
-                kind: ObjectKind::Node,
-                objects,
-            } => probe_objects::<json_object::Node>(connection, &objects).await,
-            Command::ReadLease => lease::read_annotations(connection)
-                .await
-                .map(CommandResult::Lease),
-            Command::PatchLease(patch) => lease::write_annotations(connection, &patch)
-                .await
-                .map(lease_now),
+            Command::Probe { kind: ObjectKind::Pod, objects } => {
+                probe_objects::<json_object::Pod>(connection, &objects).await
+            }
+            Command::Probe { kind: ObjectKind::Node, objects } => {
+                probe_objects::<json_object::Node>(connection, &objects).await
+            }
+            Command::ReadLease => {
+                lease::read_annotations(connection).await.map(CommandResult::Lease)
+            }
+            Command::PatchLease(patch) => {
+                lease::write_annotations(connection, &patch).await.map(lease_now)
+            }
             Command::PatchBuffer(patch) => patch_buffer(client, &patch).await,
             // Only listings of this kind are verified, and no further permissions are requested.
             Command::Launch(_)
@@ -104,10 +100,7 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Comman
         .unwrap_or_else(|error| result_of_error(&error))
     };
     timeout(CALL, call).await.unwrap_or_else(|_| {
-        failed_result(
-            FailureKind::Unknown,
-            &format!("{name}: no response within {CALL:?}"),
-        )
+        failed_result(FailureKind::Unknown, &format!("{name}: no response within {CALL:?}"))
     })
 }
 
@@ -116,10 +109,7 @@ fn lease_now(lease: AnnotatedLease) -> CommandResult {
 }
 
 fn failed_result(kind: FailureKind, text: &str) -> CommandResult {
-    CommandResult::Failed {
-        kind,
-        text: text::bounded_line(text),
-    }
+    CommandResult::Failed { kind, text: text::bounded_line(text) }
 }
 
 /// Converts an error to a result. All API errors are classified here.
@@ -172,9 +162,7 @@ async fn send_patch(
     client: &Client,
     request: Result<http::Request<Vec<u8>>, request::Error>,
 ) -> Result<CommandResult, kube::Error> {
-    client
-        .request::<IgnoredAny>(without_object(request)?)
-        .await?;
+    client.request::<IgnoredAny>(without_object(request)?).await?;
     Ok(CommandResult::Done)
 }
 
@@ -199,14 +187,9 @@ fn node_patch(patch: &NodePatch) -> Value {
     if !patch.version.is_empty() {
         meta.insert("resourceVersion".into(), json!(patch.version));
     }
-    for (field, changes) in [
-        ("labels", &patch.labels),
-        ("annotations", &patch.annotations),
-    ] {
+    for (field, changes) in [("labels", &patch.labels), ("annotations", &patch.annotations)] {
         if !changes.is_empty() {
-            let changes = changes
-                .iter()
-                .map(|(key, value)| (key.clone(), json!(value)));
+            let changes = changes.iter().map(|(key, value)| (key.clone(), json!(value)));
             meta.insert(field.into(), Value::Object(changes.collect()));
         }
     }
@@ -214,10 +197,7 @@ fn node_patch(patch: &NodePatch) -> Value {
         meta.insert("finalizers".into(), json!(finalizers));
     }
     if let Some(owner) = &patch.disowned {
-        meta.insert(
-            "ownerReferences".into(),
-            json!([{"$patch": "delete", "uid": owner}]),
-        );
+        meta.insert("ownerReferences".into(), json!([{"$patch": "delete", "uid": owner}]));
     }
     let mut body = json!({ "metadata": meta });
     if let Some(taints) = &patch.taints {
@@ -293,10 +273,7 @@ async fn delete_pod(
     grace_seconds: u32,
 ) -> Result<CommandResult, kube::Error> {
     let api = Api::<Seen<json_object::Pod>>::namespaced_with(client.clone(), &pod.namespace, &());
-    let params = DeleteParams {
-        grace_period_seconds: Some(grace_seconds),
-        ..if_uid(uid)
-    };
+    let params = DeleteParams { grace_period_seconds: Some(grace_seconds), ..if_uid(uid) };
     api.delete(&pod.name, &params).await?;
     Ok(CommandResult::Done)
 }
@@ -323,10 +300,7 @@ pub(crate) fn taint_to_json(taint: &Taint) -> Value {
 
 fn if_uid(uid: String) -> DeleteParams {
     DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: Some(uid),
-            ..Preconditions::default()
-        }),
+        preconditions: Some(Preconditions { uid: Some(uid), ..Preconditions::default() }),
         ..DeleteParams::default()
     }
 }
@@ -378,10 +352,7 @@ async fn set_nomination(
 
 async fn evict(client: &Client, pod: &PodKey, uid: String) -> CommandResult {
     let api = Api::<Pod>::namespaced(client.clone(), &pod.namespace);
-    let params = EvictParams {
-        delete_options: Some(if_uid(uid)),
-        ..EvictParams::default()
-    };
+    let params = EvictParams { delete_options: Some(if_uid(uid)), ..EvictParams::default() };
     match api.evict(&pod.name, &params).await {
         Ok(_) => CommandResult::Done,
         Err(kube::Error::Api(status)) if is_budget(&status) => {
@@ -404,10 +375,7 @@ fn refusal_message(status: &Status) -> String {
 /// cause. Two budgets for one pod are a server error.
 fn is_budget(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
-    (status.code == 429
-        && causes
-            .into_iter()
-            .any(|cause| cause.reason == "DisruptionBudget"))
+    (status.code == 429 && causes.into_iter().any(|cause| cause.reason == "DisruptionBudget"))
         || (status.code == 500 && status.message.contains("more than one PodDisruptionBudget"))
 }
 
@@ -415,9 +383,7 @@ async fn list_pods_on(client: &Client, node: &NodeName) -> CommandResult {
     let api = Api::<Seen<json_object::Pod>>::all(client.clone());
     match list_all(&api, Some(&format!("spec.nodeName={node}"))).await {
         Ok(pods) => CommandResult::Pods(
-            pods.into_iter()
-                .map(|item| kubernetes_convert::convert_pod(item.object))
-                .collect(),
+            pods.into_iter().map(|item| kubernetes_convert::convert_pod(item.object)).collect(),
         ),
         Err(ListError::Api(error)) => result_of_error(&error),
         Err(error) => failed_result(FailureKind::Unknown, &text::error_chain(&error)),
@@ -465,10 +431,7 @@ async fn uid_of<T: ApiKind>(
     let request = kube::core::Request::new(path)
         .get(&key.name, &kube::api::GetParams::default())
         .map_err(kube::Error::BuildRequest)?;
-    let found = client
-        .request::<T>(request)
-        .map_ok(|it| Some(it.meta().uid.clone()))
-        .await;
+    let found = client.request::<T>(request).map_ok(|it| Some(it.meta().uid.clone())).await;
     match found {
         Err(kube::Error::Api(status)) if is_missing(&status, &key.name) => Ok(None),
         other => other,
@@ -550,14 +513,8 @@ mod tests {
             assert_eq!(is_missing(&status, "a"), expect, "{status:?}");
         };
         check(json!({"code": 404, "reason": "NotFound"}), true);
-        check(
-            json!({"code": 404, "reason": "NotFound", "details": {"name": "a"}}),
-            true,
-        );
-        check(
-            json!({"code": 404, "reason": "NotFound", "details": {"name": "b"}}),
-            false,
-        );
+        check(json!({"code": 404, "reason": "NotFound", "details": {"name": "a"}}), true);
+        check(json!({"code": 404, "reason": "NotFound", "details": {"name": "b"}}), false);
         check(json!({"code": 404}), false);
         check(json!({"code": 403, "reason": "Forbidden"}), false);
         assert!(!is_missing(&status(404, "404 page not found"), "a"));

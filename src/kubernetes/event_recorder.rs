@@ -58,10 +58,7 @@ impl EventRecorder {
             told: BTreeMap::new(),
             refused: 0,
         };
-        Self {
-            queue,
-            writing: tokio::spawn(writer.write_all(notices)),
-        }
+        Self { queue, writing: tokio::spawn(writer.write_all(notices)) }
     }
 
     /// Queues an event if there is capacity.

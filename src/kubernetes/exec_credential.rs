@@ -117,14 +117,10 @@ async fn run_plugin(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
         .kill_on_drop(true);
     if !is_asking {
         // In its own process group it could not read from the terminal.
-        command
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .process_group(0);
+        command.stdin(Stdio::null()).stderr(Stdio::piped()).process_group(0);
     }
-    let mut process = command
-        .spawn()
-        .map_err(|error| PluginError::Start(text::bounded_line(program), error))?;
+    let mut process =
+        command.spawn().map_err(|error| PluginError::Start(text::bounded_line(program), error))?;
     let group = (!is_asking).then(|| ProcessGroup::of_process(&process));
     let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
     let (mut printed, mut stderr_start) = (Vec::new(), Vec::new());
@@ -134,10 +130,8 @@ async fn run_plugin(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
             sleep(LAST_WORDS).await;
             ended
         };
-        let (mut exited, mut errors_read) = (
-            pin!(exited),
-            pin!(read_start(stderr, SAID, &mut stderr_start)),
-        );
+        let (mut exited, mut errors_read) =
+            (pin!(exited), pin!(read_start(stderr, SAID, &mut stderr_start)));
         tokio::select! {
             ended = &mut exited => ended,
             _ = &mut errors_read => exited.await,
@@ -177,11 +171,7 @@ fn parse_output(printed: &[u8]) -> Result<Credentials, PluginError> {
     if token.is_none() && identity.is_none() {
         return Err(PluginError::Odd);
     }
-    Ok(Credentials {
-        token,
-        identity,
-        until: status.expiration_timestamp,
-    })
+    Ok(Credentials { token, identity, until: status.expiration_timestamp })
 }
 
 #[cfg(test)]
@@ -213,9 +203,7 @@ mod tests {
     async fn what_a_plugin_prints_is_read() {
         let until = "2099-01-01T00:00:00Z";
         let print = |status: &str| script(&format!("echo '{{\"status\": {{{status}}}}}'"));
-        let exec = print(&format!(
-            "\"token\": \" abc\", \"expirationTimestamp\": \"{until}\""
-        ));
+        let exec = print(&format!("\"token\": \" abc\", \"expirationTimestamp\": \"{until}\""));
         let found = request_credentials(&exec).await.expect("a token");
         assert_eq!(found.token.as_deref(), Some("abc"));
         assert_eq!(found.until, Some(until.parse().expect("a time")));
@@ -223,16 +211,8 @@ mod tests {
         let exec = print("\"clientCertificateData\": \"c\", \"clientKeyData\": \"k\"");
         let found = request_credentials(&exec).await.expect("an identity");
         assert_eq!(found.identity, Some(("c".to_owned(), "k".to_owned())));
-        for odd in [
-            "",
-            "\"token\": \"\"",
-            "\"clientKeyData\": \"k\"",
-            "\"token\": {}",
-        ] {
-            assert_eq!(
-                fails(&print(odd)).await,
-                "the exec plugin printed no credentials"
-            );
+        for odd in ["", "\"token\": \"\"", "\"clientKeyData\": \"k\"", "\"token\": {}"] {
+            assert_eq!(fails(&print(odd)).await, "the exec plugin printed no credentials");
         }
         let many = script("head -c 2000000 /dev/zero; head -c 2000000 /dev/zero >&2");
         assert_eq!(fails(&many).await, "the exec plugin printed no credentials");
@@ -248,10 +228,7 @@ mod tests {
         exec.env = Some(vec![HashMap::from(variable)]);
         let token = request_credentials(&exec).await.expect("a token").token;
         let token = token.expect("a token");
-        assert!(
-            token.starts_with("b {apiVersion:client.authentication.k8s.io/v1,"),
-            "{token}"
-        );
+        assert!(token.starts_with("b {apiVersion:client.authentication.k8s.io/v1,"), "{token}");
         assert!(token.contains("kind:ExecCredential"), "{token}");
         assert!(token.contains("interactive:false"), "{token}");
     }
@@ -260,16 +237,10 @@ mod tests {
     async fn why_a_plugin_gives_nothing_is_told_without_its_secrets() {
         let mut exec = script("echo no such profile >&2; echo s3cret; exit 3");
         let said = fails(&exec).await;
-        assert_eq!(
-            said,
-            "the exec plugin failed, exit status: 3: no such profile"
-        );
+        assert_eq!(said, "the exec plugin failed, exit status: 3: no such profile");
         exec.command = Some("/nope".to_owned());
         let said = fails(&exec).await;
-        assert!(
-            said.starts_with("cannot start the exec plugin \"/nope\": No such file"),
-            "{said}"
-        );
+        assert!(said.starts_with("cannot start the exec plugin \"/nope\": No such file"), "{said}");
         exec.command = None;
         assert_eq!(fails(&exec).await, "the exec plugin has no command");
     }

@@ -36,11 +36,7 @@ struct ObjectKindVersions {
 const KINDS: [ObjectKindVersions; 6] = [
     kind_versions("karpenter.sh", "nodepools", &["v1", "v1beta1"]),
     kind_versions("karpenter.sh", "nodeoverlays", &["v1alpha1"]),
-    kind_versions(
-        "karpenter.sh",
-        "provisioners",
-        &["v1alpha5", "v1alpha4", "v1alpha3"],
-    ),
+    kind_versions("karpenter.sh", "provisioners", &["v1alpha5", "v1alpha4", "v1alpha3"]),
     kind_versions("karpenter.k8s.aws", "ec2nodeclasses", &["v1", "v1beta1"]),
     kind_versions("karpenter.k8s.aws", "awsnodetemplates", &["v1alpha1"]),
     kind_versions(BUFFERS, "capacitybuffers", &["v1beta1", "v1alpha1"]),
@@ -54,11 +50,7 @@ const fn kind_versions(
     plural: &'static str,
     versions: &'static [&'static str],
 ) -> ObjectKindVersions {
-    ObjectKindVersions {
-        group,
-        plural,
-        versions,
-    }
+    ObjectKindVersions { group, plural, versions }
 }
 
 /// Why objects cannot be read.
@@ -67,11 +59,7 @@ pub(crate) enum ObjectsError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error("cannot reach the API at {server}: {why}; try {kubectl} get --raw /version")]
-    Unreached {
-        server: String,
-        why: String,
-        kubectl: String,
-    },
+    Unreached { server: String, why: String, kubectl: String },
     #[error("cannot read {path} of {server}: no response within {} s", ANSWER.as_secs())]
     Late { server: String, path: String },
     #[error("cannot read the Karpenter objects of {server} within {} s", ALL.as_secs())]
@@ -92,17 +80,9 @@ pub(crate) enum ObjectsError {
         "cannot read {path} of {server}: forbidden (403); grant the permission: kubectl create \
          clusterrole outrigger-import --verb=get {right}, with a clusterrolebinding"
     )]
-    Hidden {
-        server: String,
-        path: String,
-        right: &'static str,
-    },
+    Hidden { server: String, path: String, right: &'static str },
     #[error("cannot read {path} of {server}: {why}")]
-    Odd {
-        server: String,
-        path: String,
-        why: String,
-    },
+    Odd { server: String, path: String, why: String },
     #[error("cannot read {path} of {server}: more than {BYTES_MAX} bytes or {PAGES} pages")]
     TooMuch { server: String, path: String },
     #[error(
@@ -110,10 +90,7 @@ pub(crate) enum ObjectsError {
          with --context",
         looked_for.join(", ")
     )]
-    NoKinds {
-        server: String,
-        looked_for: Vec<String>,
-    },
+    NoKinds { server: String, looked_for: Vec<String> },
     #[error(
         "no Karpenter objects at {server}: its API serves {}, but there are no objects",
         kinds.join(", ")
@@ -127,11 +104,7 @@ pub(crate) async fn read_all_objects(
 ) -> Result<Vec<SourceFile>, ObjectsError> {
     let connection = connect(kubeconfig, &ApiSettings::default()).await?;
     let server = connection.server.clone();
-    let mut visit = ClusterReading {
-        kubectl: kubectl_command(kubeconfig),
-        connection,
-        bytes: 0,
-    };
+    let mut visit = ClusterReading { kubectl: kubectl_command(kubeconfig), connection, bytes: 0 };
     match timeout(ALL, visit.read_all()).await {
         Ok(read) => read,
         Err(_) => Err(ObjectsError::Endless { server }),
@@ -142,9 +115,8 @@ pub(crate) async fn read_all_objects(
 pub(crate) fn kubectl_command(kubeconfig: &Kubeconfig) -> String {
     let path = text::quote_argument(&kubeconfig.path.to_string_lossy());
     let context = kubeconfig.context.iter();
-    let context: String = context
-        .map(|context| format!(" --context {}", text::quote_argument(context)))
-        .collect();
+    let context: String =
+        context.map(|context| format!(" --context {}", text::quote_argument(context))).collect();
     format!("kubectl --kubeconfig {path}{context}")
 }
 
@@ -329,12 +301,10 @@ impl ClusterReading {
             }
             _ => {}
         }
-        let body = body.map_err(
-            |error| match error.is::<http_body_util::LengthLimitError>() {
-                true => self.too_much(path),
-                false => self.unexpected_response(path, error.to_string()),
-            },
-        )?;
+        let body = body.map_err(|error| match error.is::<http_body_util::LengthLimitError>() {
+            true => self.too_much(path),
+            false => self.unexpected_response(path, error.to_string()),
+        })?;
         self.bytes += body.len();
         let text = String::from_utf8(body.to_vec());
         text.map(ListOutcome::There)
@@ -347,27 +317,16 @@ impl ClusterReading {
     }
 
     fn unexpected_response(&self, path: &str, why: String) -> ObjectsError {
-        ObjectsError::Odd {
-            server: self.connection.server.clone(),
-            path: path.to_owned(),
-            why,
-        }
+        ObjectsError::Odd { server: self.connection.server.clone(), path: path.to_owned(), why }
     }
 
     fn hidden(&self, path: String, right: &'static str) -> ObjectsError {
         let server = self.connection.server.clone();
-        ObjectsError::Hidden {
-            server,
-            path,
-            right,
-        }
+        ObjectsError::Hidden { server, path, right }
     }
 
     fn too_much(&self, path: &str) -> ObjectsError {
-        ObjectsError::TooMuch {
-            server: self.connection.server.clone(),
-            path: path.to_owned(),
-        }
+        ObjectsError::TooMuch { server: self.connection.server.clone(), path: path.to_owned() }
     }
 }
 
@@ -426,9 +385,7 @@ mod tests {
         let service = service_fn(move |_: Request<Body>| async move {
             let answer = Response::builder().status(status);
             Ok::<_, Infallible>(
-                answer
-                    .body(Body::from(body.as_bytes().to_vec()))
-                    .expect("an answer"),
+                answer.body(Body::from(body.as_bytes().to_vec())).expect("an answer"),
             )
         });
         let mut visit = visit(Client::new(service, "default"));
@@ -448,22 +405,10 @@ mod tests {
     async fn answers_that_are_none_are_told() {
         let rows = [
             (StatusCode::UNAUTHORIZED, "", "unauthorized (401)"),
-            (
-                StatusCode::BAD_GATEWAY,
-                "",
-                "it responds with 502 Bad Gateway",
-            ),
+            (StatusCode::BAD_GATEWAY, "", "it responds with 502 Bad Gateway"),
             (StatusCode::OK, "<html>", "expected value"),
-            (
-                StatusCode::OK,
-                "[]",
-                "does not serve nodepools.karpenter.sh",
-            ),
-            (
-                StatusCode::NOT_FOUND,
-                "",
-                "does not serve nodepools.karpenter.sh",
-            ),
+            (StatusCode::OK, "[]", "does not serve nodepools.karpenter.sh"),
+            (StatusCode::NOT_FOUND, "", "does not serve nodepools.karpenter.sh"),
         ];
         for (status, body, expect) in rows {
             let error = answered(status, body).await.expect_err(expect).to_string();

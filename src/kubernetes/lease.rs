@@ -71,18 +71,12 @@ const TRIES: u32 = 5;
 
 /// The parameters of a patch by Outrigger.
 pub(super) fn by_us() -> PatchParams {
-    PatchParams {
-        field_manager: Some(FIELD_MANAGER.into()),
-        ..PatchParams::default()
-    }
+    PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() }
 }
 
 /// The parameters of a creation by Outrigger.
 pub(super) fn post_by_us() -> PostParams {
-    PostParams {
-        field_manager: Some(FIELD_MANAGER.into()),
-        ..PostParams::default()
-    }
+    PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() }
 }
 
 /// The annotations of the Lease. `None` if the Lease does not exist.
@@ -94,10 +88,7 @@ pub(crate) async fn read_annotations(
 
 /// The holder of the Lease.
 pub(crate) async fn read_holder(connection: &Connection) -> Result<LeaseState, kube::Error> {
-    Ok(read_stored(connection)
-        .await?
-        .map(lease_state)
-        .unwrap_or_default())
+    Ok(read_stored(connection).await?.map(lease_state).unwrap_or_default())
 }
 
 /// The holder of the Lease of another autoscaler. `None` if the Lease does not exist.
@@ -133,9 +124,7 @@ pub(crate) async fn write_annotations(
 ) -> Result<AnnotatedLease, kube::Error> {
     let annotations = annotation_changes(patch);
     let Some(version) = &patch.version else {
-        return create_lease(connection, annotations, None)
-            .await
-            .map(annotated_lease);
+        return create_lease(connection, annotations, None).await.map(annotated_lease);
     };
     let mut tries = 1;
     loop {
@@ -197,10 +186,7 @@ pub(crate) async fn release_for_request(
     lease: &LeaseState,
     now: Timestamp,
 ) -> Result<LeaseState, kube::Error> {
-    let without_request = LeaseState {
-        asked: None,
-        ..lease.clone()
-    };
+    let without_request = LeaseState { asked: None, ..lease.clone() };
     write_holder(connection, &without_request, "", now).await
 }
 
@@ -245,10 +231,7 @@ async fn patch_lease(connection: &Connection, body: &Value) -> Result<StoredLeas
 }
 
 fn lease_collection(name: &LeaseName) -> Request {
-    Request::new(format!(
-        "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
-        name.namespace
-    ))
+    Request::new(format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", name.namespace))
 }
 
 /// The conflict error of the API server.
@@ -261,8 +244,7 @@ fn conflict_error() -> kube::Error {
 fn annotation_changes(patch: &LeasePatch) -> Map<String, Value> {
     let set = patch.annotations.iter();
     let set = set.filter(|(_, value)| patch.version.is_some() || value.is_some());
-    set.map(|(key, value)| (key.clone(), json!(value)))
-        .collect()
+    set.map(|(key, value)| (key.clone(), json!(value))).collect()
 }
 
 fn annotated_lease(stored: StoredLease) -> AnnotatedLease {
@@ -272,10 +254,7 @@ fn annotated_lease(stored: StoredLease) -> AnnotatedLease {
     for pair in &annotations {
         pair.hash(&mut print);
     }
-    AnnotatedLease {
-        version: format!("{:016x}", print.finish()),
-        annotations,
-    }
+    AnnotatedLease { version: format!("{:016x}", print.finish()), annotations }
 }
 
 fn lease_state(stored: StoredLease) -> LeaseState {
@@ -315,18 +294,9 @@ mod tests {
 
     #[test]
     fn annotations_are_taken_away_only_from_a_lease_that_is_there() {
-        let set = vec![
-            ("a".to_owned(), Some("b".to_owned())),
-            ("c".to_owned(), None),
-        ];
-        let mut patch = LeasePatch {
-            version: Some("7".into()),
-            annotations: set,
-        };
-        assert_eq!(
-            Value::from(annotation_changes(&patch)),
-            json!({"a": "b", "c": null})
-        );
+        let set = vec![("a".to_owned(), Some("b".to_owned())), ("c".to_owned(), None)];
+        let mut patch = LeasePatch { version: Some("7".into()), annotations: set };
+        assert_eq!(Value::from(annotation_changes(&patch)), json!({"a": "b", "c": null}));
         patch.version = None;
         assert_eq!(Value::from(annotation_changes(&patch)), json!({"a": "b"}));
     }
@@ -334,10 +304,7 @@ mod tests {
     #[test]
     fn a_renewal_is_no_change_of_annotations() {
         let old = annotated_lease(stored("7", json!({"holderIdentity": "a"})));
-        assert_eq!(
-            annotated_lease(stored("8", json!({"holderIdentity": "b"}))),
-            old
-        );
+        assert_eq!(annotated_lease(stored("8", json!({"holderIdentity": "b"}))), old);
         let mut other = stored("8", json!({}));
         other.metadata.annotations = Some([("a".into(), "c".into())].into_iter().collect());
         assert_ne!(annotated_lease(other).version, old.version);
@@ -346,10 +313,7 @@ mod tests {
     #[test]
     fn a_lease_changes_hands_once() {
         let now = "2026-01-02T03:04:05.6789Z".parse().expect("a time");
-        let known = lease_state(stored(
-            "7",
-            json!({"holderIdentity": "a", "leaseTransitions": 4}),
-        ));
+        let known = lease_state(stored("7", json!({"holderIdentity": "a", "leaseTransitions": 4})));
         let time = "2026-01-02T03:04:05.678900Z";
         let same = json!({"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": time});
         assert_eq!(spec_patch(&known, "a", now), same);

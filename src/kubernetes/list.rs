@@ -38,9 +38,7 @@ where
     }
     let mut all = Vec::new();
     for _ in 0..PAGES {
-        let page = timeout(PAGE_TIME, api.list(&params))
-            .await
-            .map_err(|_| ListError::Late)?;
+        let page = timeout(PAGE_TIME, api.list(&params)).await.map_err(|_| ListError::Late)?;
         let page = page.map_err(ListError::Api)?;
         all.extend(page.items);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {

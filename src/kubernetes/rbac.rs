@@ -72,10 +72,7 @@ impl RequiredFor {
 
     /// Returns whether the daemon works without it.
     pub(crate) fn can_be_missed(self) -> bool {
-        matches!(
-            self,
-            Self::CapacityBuffers | Self::PlacementHints | Self::Events
-        )
+        matches!(self, Self::CapacityBuffers | Self::PlacementHints | Self::Events)
     }
 
     fn is_used_by(self, cluster: &Cluster) -> bool {
@@ -167,14 +164,7 @@ const fn rule_for_role(
     resource: &'static str,
     verbs: &'static [&'static str],
 ) -> RbacRule<'static> {
-    RbacRule {
-        role,
-        purpose: RequiredFor::Always,
-        group,
-        resource,
-        name: "",
-        verbs,
-    }
+    RbacRule { role, purpose: RequiredFor::Always, group, resource, name: "", verbs }
 }
 
 const fn watched_resource(group: &'static str, resource: &'static str) -> RbacRule<'static> {
@@ -231,13 +221,8 @@ pub(crate) const RIGHTS: [RbacRule<'static>; 35] = [
     spread_resource("", "replicationcontrollers"),
     spread_resource("apps", "replicasets"),
     spread_resource("apps", "statefulsets"),
-    rule_for_role(
-        Role::Observe,
-        "autoscaling.x-k8s.io",
-        "capacitybuffers",
-        &["list"],
-    )
-    .used_by(RequiredFor::CapacityBuffers),
+    rule_for_role(Role::Observe, "autoscaling.x-k8s.io", "capacitybuffers", &["list"])
+        .used_by(RequiredFor::CapacityBuffers),
     rule_for_role(Role::Observe, "", "podtemplates", &["get"])
         .used_by(RequiredFor::CapacityBuffers),
     managed_resource("", "nodes", &["patch", "delete"]),
@@ -291,10 +276,8 @@ mod tests {
     use super::{RIGHTS, RbacRule, Role, needed_rules};
     use crate::model::cluster::{Binding, Cluster, ManagementMode};
 
-    const CALLS: &str = include_str!(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/terraform/calls.tsv"
-    ));
+    const CALLS: &str =
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/terraform/calls.tsv"));
 
     fn role(role: Role) -> &'static str {
         match role {
@@ -375,10 +358,7 @@ mod tests {
                 "pods/eviction",
                 "{apiGroups: [\"\"], resources: [\"pods/eviction\"], verbs: [\"create\"]}",
             ),
-            (
-                "/version",
-                "{nonResourceURLs: [\"/version\"], verbs: [\"get\"]}",
-            ),
+            ("/version", "{nonResourceURLs: [\"/version\"], verbs: [\"get\"]}"),
         ] {
             let rule = find(resource);
             assert_eq!(rule.rule_for_verbs(rule.verbs), expect);

@@ -42,10 +42,7 @@ pub(crate) async fn release_all(
             if !dry_run {
                 let patching = commands::execute(connection, Command::PatchNode(patch));
                 match fence::run_unfenced(patching).await {
-                    CommandResult::Failed {
-                        kind: FailureKind::Conflict,
-                        ..
-                    } if round < ROUNDS => {
+                    CommandResult::Failed { kind: FailureKind::Conflict, .. } if round < ROUNDS => {
                         again = true;
                         continue;
                     }

@@ -143,10 +143,7 @@ impl<S> Layer<S> for TokenLayer {
     type Service = Bearing<S>;
 
     fn layer(&self, inner: S) -> Bearing<S> {
-        Bearing {
-            inner,
-            bearer: self.clone(),
-        }
+        Bearing { inner, bearer: self.clone() }
     }
 }
 
@@ -214,10 +211,7 @@ mod tests {
         fn start(life: Option<i64>, then: Vec<Result<&'static str, &'static str>>) -> Self {
             let until =
                 move || life.map(|seconds| clock::now() + jiff::SignedDuration::from_secs(seconds));
-            let token = move |text: &str| BearerToken {
-                text: text.to_owned(),
-                until: until(),
-            };
+            let token = move |text: &str| BearerToken { text: text.to_owned(), until: until() };
             let made = Arc::new(Mutex::new(0));
             let count = made.clone();
             let bearer = TokenLayer::start("https://api.test", token("t0"), move || {
@@ -236,14 +230,8 @@ mod tests {
                 ready(Ok::<_, Infallible>(answer.expect("an answer")))
             });
             let api = api.map_err(BoxError::from);
-            let client = ClientBuilder::new(api, "default")
-                .with_layer(&bearer)
-                .build();
-            Self {
-                client,
-                takes,
-                made,
-            }
+            let client = ClientBuilder::new(api, "default").with_layer(&bearer).build();
+            Self { client, takes, made }
         }
 
         async fn says(&self) -> String {

@@ -90,15 +90,9 @@ pub(crate) fn start_watches(
     connection: &Connection,
     events: &mpsc::Sender<Event>,
 ) -> ClusterWatches {
-    let poll = cluster
-        .api
-        .poll
-        .and_then(|every| Duration::try_from(every).ok());
-    let mut watches = ClusterWatches {
-        anew: BTreeMap::new(),
-        broken: Arc::default(),
-        _tasks: JoinSet::new(),
-    };
+    let poll = cluster.api.poll.and_then(|every| Duration::try_from(every).ok());
+    let mut watches =
+        ClusterWatches { anew: BTreeMap::new(), broken: Arc::default(), _tasks: JoinSet::new() };
     let broken = watches.broken.clone();
     let any_kind = WatchSource {
         cluster: cluster.name.to_string(),
@@ -275,14 +269,9 @@ where
     Seen<T>: Resource<DynamicType = ()>,
 {
     let api = Api::<Seen<T>>::all(source.connection.client.clone());
-    let paged = watcher::Config::default()
-        .timeout(watch_seconds(T::NOUN, source.streamed))
-        .page_size(PAGE);
-    let config = if source.streamed {
-        paged.streaming_lists()
-    } else {
-        paged
-    };
+    let paged =
+        watcher::Config::default().timeout(watch_seconds(T::NOUN, source.streamed)).page_size(PAGE);
+    let config = if source.streamed { paged.streaming_lists() } else { paged };
     let mut watcher = pin!(watcher(api, config));
     let activity = &source.connection.activity;
     let mut activity_count = activity.activity_count(T::NOUN);
@@ -292,11 +281,7 @@ where
     loop {
         let Ok(next) = timeout(TICK, watcher.next()).await else {
             let count = activity.activity_count(T::NOUN);
-            silent = if count == activity_count {
-                silent + 1
-            } else {
-                0
-            };
+            silent = if count == activity_count { silent + 1 } else { 0 };
             let silence = TICK * silent;
             if !listed && silent >= UNANSWERED_TICKS {
                 return Ok(Over::Broke(source.describe_timeout(silence)));
@@ -324,17 +309,11 @@ where
             }
             Some(Ok(watcher::Event::Apply(item))) => {
                 health.record_activity(&source.cluster, T::PLURAL);
-                source
-                    .events
-                    .send(Event::Applied(item.object.convert()))
-                    .await?;
+                source.events.send(Event::Applied(item.object.convert())).await?;
             }
             Some(Ok(watcher::Event::Delete(item))) => {
                 health.record_activity(&source.cluster, T::PLURAL);
-                source
-                    .events
-                    .send(Event::Deleted(T::NOUN, item.object.key()))
-                    .await?;
+                source.events.send(Event::Deleted(T::NOUN, item.object.key())).await?;
             }
         }
     }
@@ -358,9 +337,7 @@ impl WatchSource {
 
     fn describe_timeout(&self, within: Duration) -> String {
         let message = format!("no response within {} s", within.as_secs());
-        let Connection {
-            server, kubeconfig, ..
-        } = &self.connection;
+        let Connection { server, kubeconfig, .. } = &self.connection;
         ApiErrorCode::Silent.describe_error(&message, server, kubeconfig)
     }
 }

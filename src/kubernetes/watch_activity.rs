@@ -68,9 +68,7 @@ impl WatchActivity {
     }
 
     fn record_activity(&self, kind: ObjectKind) {
-        self.kind_activity(kind)
-            .count
-            .fetch_add(1, Ordering::Relaxed);
+        self.kind_activity(kind).count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Waits until a watch may start.
@@ -93,10 +91,7 @@ impl<S> Layer<S> for WatchActivity {
     type Service = Pulsed<S>;
 
     fn layer(&self, inner: S) -> Pulsed<S> {
-        Pulsed {
-            inner,
-            activity: self.clone(),
-        }
+        Pulsed { inner, activity: self.clone() }
     }
 }
 
@@ -154,9 +149,7 @@ where
 fn watched_kind(uri: &Uri) -> Option<ObjectKind> {
     let watch = uri.query()?.split('&').any(|pair| pair == "watch=true");
     let plural = uri.path().rsplit('/').next()?;
-    ObjectKind::ALL
-        .into_iter()
-        .find(|kind| watch && kind.plural() == plural)
+    ObjectKind::ALL.into_iter().find(|kind| watch && kind.plural() == plural)
 }
 
 #[cfg(test)]
@@ -173,10 +166,7 @@ mod tests {
         let begin = clock::monotonic_now();
         let mut start = |now: u64, count| {
             let now = begin + Duration::from_secs(now);
-            starts
-                .next_start(now, count)
-                .duration_since(begin)
-                .as_secs()
+            starts.next_start(now, count).duration_since(begin).as_secs()
         };
         let empty: Vec<u64> = [0, 0, 1, 3, 7, 11].map(|now| start(now, 0)).to_vec();
         assert_eq!(empty, [0, 1, 3, 7, 11, 15]);
@@ -190,14 +180,8 @@ mod tests {
     fn watches_are_told_from_lists() {
         let check =
             |uri: &str, expect| assert_eq!(watched_kind(&uri.parse().expect("uri")), expect);
-        check(
-            "/api/v1/pods?&watch=true&timeoutSeconds=30",
-            Some(ObjectKind::Pod),
-        );
-        check(
-            "/apis/policy/v1/poddisruptionbudgets?watch=true",
-            Some(ObjectKind::Pdb),
-        );
+        check("/api/v1/pods?&watch=true&timeoutSeconds=30", Some(ObjectKind::Pod));
+        check("/apis/policy/v1/poddisruptionbudgets?watch=true", Some(ObjectKind::Pdb));
         check("/api/v1/pods?&limit=500", None);
         check("/api/v1/pods/watch=true", None);
         check("/api/v1/secrets?watch=true", None);

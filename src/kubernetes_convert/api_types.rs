@@ -419,10 +419,8 @@ impl<'de> Deserialize<'de> for Present {
 
 /// Pod annotations with the name of a group that must be scheduled together, in two generations of
 /// Volcano.
-pub(crate) const GROUPS: [&str; 2] = [
-    "scheduling.k8s.io/group-name",
-    "scheduling.volcano.sh/group-name",
-];
+pub(crate) const GROUPS: [&str; 2] =
+    ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"];
 /// Pod annotation with the number of pods in its Kueue group.
 pub(crate) const GROUP_COUNT: &str = "kueue.x-k8s.io/pod-group-total-count";
 /// Annotation of a bound volume claim.
@@ -431,14 +429,8 @@ pub(crate) const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 pub(crate) const STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// Annotations that are read and are set by other programs.
-const ANNOTATIONS: [&str; 6] = [
-    DELETION_COST,
-    GROUPS[0],
-    GROUPS[1],
-    GROUP_COUNT,
-    BIND_COMPLETED,
-    STORAGE_CLASS,
-];
+const ANNOTATIONS: [&str; 6] =
+    [DELETION_COST, GROUPS[0], GROUPS[1], GROUP_COUNT, BIND_COMPLETED, STORAGE_CLASS];
 
 /// The annotations that are read. All others are skipped, because they can be long.
 #[derive(Clone, Debug, Default)]

@@ -106,11 +106,7 @@ pub(crate) struct Declared {
 /// Converts a CapacityBuffer of this API version. `None` if it has a different strategy or is being
 /// deleted.
 pub(crate) fn convert_buffer(api: &'static str, object: CapacityBuffer) -> Option<Declared> {
-    let CapacityBuffer {
-        metadata,
-        spec,
-        status,
-    } = object;
+    let CapacityBuffer { metadata, spec, status } = object;
     let strategy = spec.provisioning_strategy.clone();
     let ours = strategy.as_deref().unwrap_or_default();
     let ours = ours.is_empty() || ours == ACTIVE;
@@ -149,9 +145,7 @@ fn read_status(status: Value) -> Option<BufferStatus> {
         since: condition.last_transition_time,
     });
     Some(BufferStatus {
-        template: status
-            .pod_template_ref
-            .map(|pod_template| pod_template.name),
+        template: status.pod_template_ref.map(|pod_template| pod_template.name),
         template_generation: status.pod_template_generation,
         replicas: status.replicas,
         strategy: status.provisioning_strategy,
@@ -205,12 +199,8 @@ fn buffer_from_spec(
     }
     let mut buffer = Buffer {
         name: format!("{namespace}/{name}"),
-        replicas: spec
-            .replicas
-            .map(|replicas| bounded_count(replicas, PODS_MAX)),
-        percentage: spec
-            .percentage
-            .map(|percentage| bounded_count(percentage, PERCENTAGE_MAX)),
+        replicas: spec.replicas.map(|replicas| bounded_count(replicas, PODS_MAX)),
+        percentage: spec.percentage.map(|percentage| bounded_count(percentage, PERCENTAGE_MAX)),
         limits,
         ..Buffer::default()
     };
@@ -237,11 +227,7 @@ fn convert_scalable(reference: Named, namespace: String) -> Result<Scalable, Buf
     let kind = reference.kind.unwrap_or_default();
     let group = reference.api_group.unwrap_or_default();
     match ScalableKind::parse(&kind).filter(|_| group.is_empty() || group == "apps") {
-        Some(kind) => Ok(Scalable {
-            kind,
-            namespace,
-            name: reference.name,
-        }),
+        Some(kind) => Ok(Scalable { kind, namespace, name: reference.name }),
         None => Err(BufferError::Scalable(kind)),
     }
 }
@@ -249,9 +235,7 @@ fn convert_scalable(reference: Named, namespace: String) -> Result<Scalable, Buf
 /// Returns true if the name may be part of a URL path.
 fn is_name(name: &str) -> bool {
     !name.is_empty()
-        && name
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.')
         && name.starts_with(|name: char| name != '.')
 }
 
@@ -315,10 +299,7 @@ mod tests {
         assert_eq!(template, None);
         assert_eq!((buffer.percentage, buffer.replicas), (Some(20), Some(0)));
         let scalable = buffer.scalable.expect("it names one");
-        assert_eq!(
-            (scalable.namespace.as_str(), scalable.name.as_str()),
-            ("shop", "web")
-        );
+        assert_eq!((scalable.namespace.as_str(), scalable.name.as_str()), ("shop", "web"));
     }
 
     #[test]
@@ -335,18 +316,9 @@ mod tests {
         }
         for (spec, expect) in [
             (json!({}), "it wants one of"),
-            (
-                json!({"podTemplateRef": web, "scalableRef": web}),
-                "it wants one of",
-            ),
-            (
-                json!({"podTemplateRef": {"name": "../secrets"}}),
-                "its podTemplateRef has no name",
-            ),
-            (
-                json!({"scalableRef": {"kind": "Job", "name": "j"}}),
-                "its scalableRef is a Job",
-            ),
+            (json!({"podTemplateRef": web, "scalableRef": web}), "it wants one of"),
+            (json!({"podTemplateRef": {"name": "../secrets"}}), "its podTemplateRef has no name"),
+            (json!({"scalableRef": {"kind": "Job", "name": "j"}}), "its scalableRef is a Job"),
             (
                 json!({"podTemplateRef": web, "limits": {"cpu": "many"}}),
                 "its limit of cpu is no quantity",
@@ -406,10 +378,7 @@ mod tests {
         };
         let (own, generation) = buffer_pod(stored(spec)).expect("it is sound");
         assert_eq!(generation, 2);
-        assert_eq!(
-            (own.requests.cpu_milli, own.requests.memory),
-            (250, 1 << 30)
-        );
+        assert_eq!((own.requests.cpu_milli, own.requests.memory), (250, 1 << 30));
         assert_eq!(own.requests.pods, 1);
         assert_eq!(own.node_selector["team"], "shop");
         assert_eq!(own.tolerations.len(), 1);

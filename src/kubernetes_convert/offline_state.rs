@@ -176,10 +176,7 @@ fn convert_value<T: Convert + DeserializeOwned>(
     kind: &str,
     value: Value,
 ) -> Result<WatchedObject, StateError> {
-    let name = value["metadata"]["name"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
+    let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let read: T = serde_json::from_value(value).map_err(|source| StateError::Object {
         kind: kind.to_owned(),
         name,
@@ -207,11 +204,7 @@ fn convert_pod(value: Value, index: usize) -> WatchedObject {
         Ok(WatchedObject::Pod(pod)) if !tried && !is_gated && pod.node.is_none() => {
             // No scheduler has processed it. In a plan, it is pending like a pod that a scheduler
             // has rejected.
-            WatchedObject::Pod(Box::new(Pod {
-                unschedulable: true,
-                held_back: None,
-                ..*pod
-            }))
+            WatchedObject::Pod(Box::new(Pod { unschedulable: true, held_back: None, ..*pod }))
         }
         Ok(object) => object,
         Err(error) => broken_pod(&namespace, &name, &error.to_string()),
@@ -224,11 +217,7 @@ mod tests {
     use crate::model::watched_object::{ObjectKind, WatchedObject};
 
     fn kinds(text: &str) -> Vec<ObjectKind> {
-        parse(text)
-            .expect("it is read")
-            .iter()
-            .map(WatchedObject::kind)
-            .collect()
+        parse(text).expect("it is read").iter().map(WatchedObject::kind).collect()
     }
 
     #[test]
@@ -239,10 +228,7 @@ mod tests {
         let typed = r#"{"kind": "PodList", "items": [{"metadata": {"name": "p"}}]}"#;
         assert_eq!(kinds(typed), [ObjectKind::Pod]);
         let two = format!(r#"{{"kind": "Namespace", "metadata": {{"name": "a"}}}} {list}"#);
-        assert_eq!(
-            kinds(&two),
-            [ObjectKind::Namespace, ObjectKind::Node, ObjectKind::Pod]
-        );
+        assert_eq!(kinds(&two), [ObjectKind::Namespace, ObjectKind::Node, ObjectKind::Pod]);
     }
 
     #[test]
@@ -261,10 +247,7 @@ mod tests {
     #[test]
     fn a_pod_that_no_scheduler_may_look_at_does_not_wait() {
         let cases = [
-            (
-                r#""schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]"#,
-                false,
-            ),
+            (r#""schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]"#, false),
             (r#""schedulingGates": []"#, true),
             (r#""nodeName": "n""#, false),
         ];
@@ -310,9 +293,7 @@ mod tests {
     fn a_pod_without_a_name_is_known_by_its_place() {
         let text = r#"{"kind": "List", "items": [{"kind": "Node"}, {"kind": "Pod"}]}"#;
         let objects = parse(text).expect("it is read");
-        let Some(WatchedObject::Pod(pod)) = objects.get(1) else {
-            panic!("a pod: {objects:?}")
-        };
+        let Some(WatchedObject::Pod(pod)) = objects.get(1) else { panic!("a pod: {objects:?}") };
         assert_eq!(pod.key.name, "(item 1)");
         assert!(pod.defects[0].contains("metadata.name"));
     }
@@ -321,10 +302,7 @@ mod tests {
     fn an_item_that_is_no_object_is_named_by_its_place() {
         let text = r#"{"kind": "List", "items": [{"kind": "Node"}, 7]}"#;
         let error = parse(text).expect_err("a number is no object").to_string();
-        assert!(
-            error.contains("item 1") && error.contains("a number"),
-            "{error}"
-        );
+        assert!(error.contains("item 1") && error.contains("a number"), "{error}");
     }
 
     #[test]

@@ -23,11 +23,8 @@ pub(super) fn convert_pdb(read: PodDisruptionBudget) -> Pdb {
         selector
     });
     let min_available = parse_bound("minAvailable", spec.min_available.as_ref(), &mut defects);
-    let max_unavailable = parse_bound(
-        "maxUnavailable",
-        spec.max_unavailable.as_ref(),
-        &mut defects,
-    );
+    let max_unavailable =
+        parse_bound("maxUnavailable", spec.max_unavailable.as_ref(), &mut defects);
     for (name, count) in [
         ("disruptionsAllowed", status.disruptions_allowed),
         ("expectedPods", status.expected_pods),
@@ -35,18 +32,14 @@ pub(super) fn convert_pdb(read: PodDisruptionBudget) -> Pdb {
         ("desiredHealthy", status.desired_healthy),
     ] {
         if count < 0 {
-            defects.push(format!(
-                "its {name}, {count}, is below zero, and counts as none"
-            ));
+            defects.push(format!("its {name}, {count}, is below zero, and counts as none"));
         }
     }
     let unready_may_go = match spec.unhealthy_pod_eviction_policy.as_str() {
         "AlwaysAllow" => true,
         "" | "IfHealthyBudget" => false,
         other => {
-            defects.push(format!(
-                "its unhealthyPodEvictionPolicy, {other:?}, is not known"
-            ));
+            defects.push(format!("its unhealthyPodEvictionPolicy, {other:?}, is not known"));
             false
         }
     };
@@ -56,19 +49,12 @@ pub(super) fn convert_pdb(read: PodDisruptionBudget) -> Pdb {
         selector,
         min_available,
         max_unavailable,
-        disruptions_allowed: if is_observed {
-            status.disruptions_allowed.max(0)
-        } else {
-            0
-        },
+        disruptions_allowed: if is_observed { status.disruptions_allowed.max(0) } else { 0 },
         expected_pods: status.expected_pods.max(0),
         current_healthy: status.current_healthy.max(0),
         desired_healthy: status.desired_healthy.max(0),
         unready_may_go,
-        defects: defects
-            .iter()
-            .map(|defect| pod::clip_text(defect))
-            .collect(),
+        defects: defects.iter().map(|defect| pod::clip_text(defect)).collect(),
         key: object_key(read.metadata),
     }
 }
@@ -77,17 +63,12 @@ pub(super) fn convert_pdb(read: PodDisruptionBudget) -> Pdb {
 fn parse_bound(name: &str, read: Option<&Value>, defects: &mut Vec<String>) -> Option<Bound> {
     let read = read?;
     let bound = match read {
-        Value::Number(number) => number
-            .as_i64()
-            .filter(|count| *count >= 0)
-            .map(Bound::Count),
+        Value::Number(number) => number.as_i64().filter(|count| *count >= 0).map(Bound::Count),
         Value::String(text) => text.strip_suffix('%').and_then(parse_percent),
         _ => None,
     };
     if bound.is_none() {
-        defects.push(format!(
-            "its {name}, {read}, is neither a count nor a percentage"
-        ));
+        defects.push(format!("its {name}, {read}, is neither a count nor a percentage"));
     }
     bound
 }

@@ -121,10 +121,7 @@ fn pod_term(term: &PodAffinityTerm, meta: &Meta) -> Result<PodTerm, ConstraintEr
         &term.mismatch_label_keys,
         &meta.labels,
     )?;
-    let by_labels = term
-        .namespace_selector
-        .as_ref()
-        .map(selector::convert_selector);
+    let by_labels = term.namespace_selector.as_ref().map(selector::convert_selector);
     let namespace_selector = by_labels.transpose()?;
     let mut namespaces: BTreeSet<String> = term.namespaces.iter().cloned().collect();
     if namespaces.is_empty() && namespace_selector.is_none() {
@@ -205,10 +202,7 @@ fn honors_policy(name: &'static str, policy: &str, default: bool) -> Result<bool
         "" => Ok(default),
         "Honor" => Ok(true),
         "Ignore" => Ok(false),
-        _ => Err(ConstraintError::Policy {
-            name,
-            policy: policy.to_owned(),
-        }),
+        _ => Err(ConstraintError::Policy { name, policy: policy.to_owned() }),
     }
 }
 
@@ -242,9 +236,7 @@ pub(super) fn pod_group(meta: &Meta) -> Option<Gang> {
     if let Some(name) = name.and_then(|name| group_name(name)) {
         return Some(Gang { name, least: None });
     }
-    let count = annotations
-        .get(GROUP_COUNT)
-        .and_then(|count| count.parse().ok());
+    let count = annotations.get(GROUP_COUNT).and_then(|count| count.parse().ok());
     Some(Gang {
         name: group_name(meta.labels.get(KUEUE_GROUP)?)?,
         least: count.filter(|count| *count > 0),
@@ -339,11 +331,7 @@ mod tests {
             let all = [near(7, "zone"), near(8, ""), near(0, "zone")];
             let pod = preferred(kind, &format!("[{}]", all.join(",")));
             let (near, away) = (&pod.preferred_affinity, &pod.preferred_anti_affinity);
-            let (some, none) = if kind == "podAffinity" {
-                (near, away)
-            } else {
-                (away, near)
-            };
+            let (some, none) = if kind == "podAffinity" { (near, away) } else { (away, near) };
             assert_eq!((some.len(), none.len()), (1, 0), "{kind}");
             assert_eq!((some[0].weight, pod.defects.len()), (7, 0));
         }
@@ -353,10 +341,7 @@ mod tests {
     fn a_term_says_which_pods_of_which_namespaces_it_means() {
         let same = Labels::from([("app".into(), "web".into()), ("hash".into(), "1".into())]);
         let other = Labels::from([("app".into(), "web".into()), ("hash".into(), "2".into())]);
-        let (team, none) = (
-            Labels::from([("team".into(), "x".into())]),
-            Labels::default(),
-        );
+        let (team, none) = (Labels::from([("team".into(), "x".into())]), Labels::default());
         let web = r#""labelSelector": {"matchLabels": {"app": "web"}}"#;
         // Whether the term selects four kinds of pods: equal and different pods in its own
         // namespace, equal pods in the namespace `far` of team x, and equal pods in the namespace
@@ -372,10 +357,7 @@ mod tests {
                 ),
                 "nnyy",
             ),
-            (
-                format!(r#"{web}, "matchLabelKeys": ["hash", "no"]"#),
-                "ynnn",
-            ),
+            (format!(r#"{web}, "matchLabelKeys": ["hash", "no"]"#), "ynnn"),
             (format!(r#"{web}, "mismatchLabelKeys": ["hash"]"#), "nynn"),
             (r#""labelSelector": {}"#.to_owned(), "yynn"),
             (r#""labelSelector": null"#.to_owned(), "nnnn"),
@@ -427,9 +409,7 @@ mod tests {
     #[test]
     fn spread_constraints_are_read_with_the_defaults_of_the_api() {
         let of = |rest: &str| {
-            read(&format!(
-                r#""topologySpreadConstraints": [{{"topologyKey": "zone", {rest}}}]"#
-            ))
+            read(&format!(r#""topologySpreadConstraints": [{{"topologyKey": "zone", {rest}}}]"#))
         };
         // Skew, domains, and whether affinity, taints and the constraint are strict. `None` for a
         // defect.
@@ -472,10 +452,7 @@ mod tests {
             assert_eq!(rest.defects.is_empty(), expect.is_some(), "{rest:?}");
         }
         let selector = |rest: &str| of(rest).spread.remove(0).selector;
-        assert_eq!(
-            selector(r#""maxSkew": 1, "matchLabelKeys": ["hash"]"#),
-            None
-        );
+        assert_eq!(selector(r#""maxSkew": 1, "matchLabelKeys": ["hash"]"#), None);
         let narrowed = selector(
             r#""maxSkew": 1, "labelSelector": {}, "matchLabelKeys": ["hash", "hash", "no"]"#,
         );
@@ -485,18 +462,9 @@ mod tests {
     #[test]
     fn a_gang_is_known_in_the_words_of_every_scheduler() {
         let cases = [
-            (
-                r#""annotations": {"scheduling.k8s.io/group-name": "g"}"#,
-                Some(("g", None)),
-            ),
-            (
-                r#""annotations": {"scheduling.volcano.sh/group-name": "v"}"#,
-                Some(("v", None)),
-            ),
-            (
-                r#""labels": {"scheduling.x-k8s.io/pod-group": "x"}"#,
-                Some(("x", None)),
-            ),
+            (r#""annotations": {"scheduling.k8s.io/group-name": "g"}"#, Some(("g", None))),
+            (r#""annotations": {"scheduling.volcano.sh/group-name": "v"}"#, Some(("v", None))),
+            (r#""labels": {"scheduling.x-k8s.io/pod-group": "x"}"#, Some(("x", None))),
             (
                 r#""labels": {"kueue.x-k8s.io/pod-group-name": "k"},
                 "annotations": {"kueue.x-k8s.io/pod-group-total-count": "4"}"#,
@@ -507,18 +475,9 @@ mod tests {
                 "annotations": {"kueue.x-k8s.io/pod-group-total-count": "0"}"#,
                 Some(("k", None)),
             ),
-            (
-                r#""labels": {"kueue.x-k8s.io/pod-group-name": "k"}"#,
-                Some(("k", None)),
-            ),
-            (
-                r#""annotations": {"scheduling.k8s.io/group-name": ""}"#,
-                None,
-            ),
-            (
-                r#""annotations": {"kueue.x-k8s.io/pod-group-total-count": "4"}"#,
-                None,
-            ),
+            (r#""labels": {"kueue.x-k8s.io/pod-group-name": "k"}"#, Some(("k", None))),
+            (r#""annotations": {"scheduling.k8s.io/group-name": ""}"#, None),
+            (r#""annotations": {"kueue.x-k8s.io/pod-group-total-count": "4"}"#, None),
             (r#""labels": {"app": "web"}"#, None),
         ];
         for (meta, expect) in cases {

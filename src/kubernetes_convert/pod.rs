@@ -28,10 +28,7 @@ const COPIED: [&str; 2] = [ZONE, REGION];
 
 /// Truncates an untrusted string and replaces control characters.
 pub(super) fn clip_text(text: &str) -> String {
-    text.chars()
-        .map(|it| if it.is_control() { ' ' } else { it })
-        .take(DEFECT_CHARS)
-        .collect()
+    text.chars().map(|it| if it.is_control() { ' ' } else { it }).take(DEFECT_CHARS).collect()
 }
 
 pub(super) fn convert_pod(mut pod: json::Pod) -> Pod {
@@ -43,11 +40,8 @@ pub(super) fn convert_pod(mut pod: json::Pod) -> Pod {
 
 /// Converts a pod template. The pod has the name of its owner.
 pub(super) fn convert_template(owner: &Meta, template: json::PodTemplate) -> Pod {
-    let meta = Meta {
-        namespace: owner.namespace.clone(),
-        name: owner.name.clone(),
-        ..template.metadata
-    };
+    let meta =
+        Meta { namespace: owner.namespace.clone(), name: owner.name.clone(), ..template.metadata };
     build_pod(meta, template.spec, PodStatus::default())
 }
 
@@ -58,12 +52,8 @@ fn build_pod(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
     let near = &spec.affinity.pod_affinity;
     let affinity = place::pod_terms(&near.required, &meta, "the pod affinity", &mut defects);
     let apart = &spec.affinity.pod_anti_affinity;
-    let anti_affinity = place::pod_terms(
-        &apart.required,
-        &meta,
-        "the pod anti-affinity",
-        &mut defects,
-    );
+    let anti_affinity =
+        place::pod_terms(&apart.required, &meta, "the pod anti-affinity", &mut defects);
     let spread = place::spread_constraints(&spec, &meta.labels, &mut defects);
     let tolerations = convert_tolerations(&spec, &mut defects);
     let host_ports = host_ports(&spec, &mut defects);
@@ -75,10 +65,7 @@ fn build_pod(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
     let (unschedulable, held_back) = scheduling_status(&spec, &status);
     let ready = ready_status(&status);
     Pod {
-        key: ObjectKey {
-            namespace: meta.namespace,
-            name: meta.name,
-        },
+        key: ObjectKey { namespace: meta.namespace, name: meta.name },
         uid: meta.uid,
         version: meta.resource_version.parse().unwrap_or(0),
         created: meta.creation_timestamp,
@@ -171,13 +158,11 @@ fn local_volumes(volumes: &[PodVolume]) -> Vec<String> {
 fn volume_claims(pod: &str, volumes: &[PodVolume]) -> Vec<String> {
     volumes
         .iter()
-        .filter_map(
-            |volume| match (&volume.persistent_volume_claim, volume.ephemeral) {
-                (Some(claim), _) => Some(claim.claim_name.clone()),
-                (None, Some(_)) => Some(format!("{pod}-{}", volume.name)),
-                (None, None) => None,
-            },
-        )
+        .filter_map(|volume| match (&volume.persistent_volume_claim, volume.ephemeral) {
+            (Some(claim), _) => Some(claim.claim_name.clone()),
+            (None, Some(_)) => Some(format!("{pod}-{}", volume.name)),
+            (None, None) => None,
+        })
         .collect()
 }
 
@@ -185,20 +170,13 @@ fn volume_claims(pod: &str, volumes: &[PodVolume]) -> Vec<String> {
 /// Cluster Autoscaler, `drain.HasBlockingLocalStorage`.
 fn is_local(volume: &PodVolume) -> bool {
     volume.host_path.is_some()
-        || volume
-            .empty_dir
-            .as_ref()
-            .is_some_and(|empty_dir| empty_dir.medium != "Memory")
+        || volume.empty_dir.as_ref().is_some_and(|empty_dir| empty_dir.medium != "Memory")
 }
 
 /// The owner that is its controller.
 fn controller_owner(references: Vec<OwnerReference>) -> Option<Owner> {
     let mut controllers = references.into_iter().filter(|it| it.controller);
-    controllers.next().map(|it| Owner {
-        kind: it.kind,
-        name: it.name,
-        uid: it.uid,
-    })
+    controllers.next().map(|it| Owner { kind: it.kind, name: it.name, uid: it.uid })
 }
 
 fn parse_phase(phase: &str) -> PodPhase {
@@ -251,17 +229,9 @@ fn convert_tolerations(spec: &PodSpec, defects: &mut Vec<String>) -> Vec<Tolerat
 }
 
 fn host_ports(spec: &PodSpec, defects: &mut Vec<String>) -> BTreeSet<(String, String, u16)> {
-    let sidecars = spec
-        .init_containers
-        .iter()
-        .filter(|it| it.restart_policy == "Always");
+    let sidecars = spec.init_containers.iter().filter(|it| it.restart_policy == "Always");
     let mut ports = BTreeSet::new();
-    for port in spec
-        .containers
-        .iter()
-        .chain(sidecars)
-        .flat_map(|it| &it.ports)
-    {
+    for port in spec.containers.iter().chain(sidecars).flat_map(|it| &it.ports) {
         if port.host_port == 0 {
             continue;
         }
@@ -306,10 +276,7 @@ mod tests {
         assert_eq!(pod.key.to_string(), "b/a");
         assert!(pod.is_provisionable());
         assert_eq!(pod.annotations.len(), 1);
-        assert_eq!(
-            pod.host_ports.first(),
-            Some(&("TCP".into(), String::new(), 80))
-        );
+        assert_eq!(pod.host_ports.first(), Some(&("TCP".into(), String::new(), 80)));
         assert_eq!(pod.defects.len(), 0);
     }
 
@@ -333,11 +300,7 @@ mod tests {
         let (bound, next) = (of(&copied, node), of(labels, ""));
         assert_eq!(bound.labels.len(), 2);
         assert!(bound.is_like(&next) && next.is_like(&bound));
-        assert_eq!(
-            bound.labels,
-            of(labels, node).labels,
-            "bound by an older API server"
-        );
+        assert_eq!(bound.labels, of(labels, node).labels, "bound by an older API server");
         // If the template has such a label, the API server has overwritten it.
         let own = format!(r#"{labels}, "topology.kubernetes.io/zone": "own""#);
         assert!(bound.is_like(&of(&own, "")));
@@ -363,10 +326,7 @@ mod tests {
         let error = refused("SchedulerError");
         assert_eq!(of("", &error), (false, held("SchedulerError")));
         assert_eq!(of(group, &error), (false, held("SchedulerError")));
-        assert_eq!(
-            of(group, ""),
-            (false, Some(HeldBack::Group("g".to_owned())))
-        );
+        assert_eq!(of(group, ""), (false, Some(HeldBack::Group("g".to_owned()))));
         assert_eq!(of(group, &refused("Unschedulable")), (true, None));
         let bound = format!(r#"{group}, "nodeName": "n""#);
         assert_eq!(of(&bound, ""), (false, None));
@@ -374,12 +334,7 @@ mod tests {
 
     #[test]
     fn a_pod_is_ready_or_not_or_nobody_knows() {
-        let cases = [
-            ("True", Some(true)),
-            ("False", Some(false)),
-            ("Unknown", None),
-            ("", None),
-        ];
+        let cases = [("True", Some(true)), ("False", Some(false)), ("Unknown", None), ("", None)];
         for (status, expect) in cases {
             let pod = read(&format!(
                 r#"{{"status": {{"conditions": [{{"type": "Ready", "status": "{status}"}}]}}}}"#
@@ -417,10 +372,6 @@ mod tests {
                 "tolerations": [{"effect": "NoFun"}]}}"#,
         );
         assert_eq!(pod.defects.len(), 5);
-        assert!(
-            pod.defects.iter().all(|it| !it.contains('\u{1b}')),
-            "{:?}",
-            pod.defects
-        );
+        assert!(pod.defects.iter().all(|it| !it.contains('\u{1b}')), "{:?}", pod.defects);
     }
 }

@@ -19,10 +19,7 @@ pub(super) fn pod_requests(
     });
     let mut sum = Resources::default();
     for container in &spec.containers {
-        let running = status
-            .container_statuses
-            .iter()
-            .find(|it| it.name == container.name);
+        let running = status.container_statuses.iter().find(|it| it.name == container.name);
         sum.add(&container_requests(container, running, infeasible, defects));
     }
     // Sidecars run concurrently with the containers and with every init container declared after
@@ -127,10 +124,7 @@ fn parse_quantities(
         if let Err(error) = resources.set_quantity(name, &quantity.0) {
             defects.push(format!("the amount of {name:?}: {error}"));
         } else if resources.get(name) < 0 {
-            defects.push(format!(
-                "the amount of {name:?}: {:?} is negative",
-                quantity.0
-            ));
+            defects.push(format!("the amount of {name:?}: {:?} is negative", quantity.0));
         }
     }
     resources

@@ -48,9 +48,7 @@ pub(super) fn convert_term(term: &NodeSelectorTerm) -> Result<Option<Requirement
         requirements.add(NODE_NAME, name_requirement(expression)?);
     }
     let useful = !requirements.is_empty()
-        && requirements
-            .iter()
-            .all(|(_, requirement)| !requirement.is_impossible());
+        && requirements.iter().all(|(_, requirement)| !requirement.is_impossible());
     Ok(useful.then_some(requirements))
 }
 
@@ -58,10 +56,9 @@ fn check_expressions(expressions: &[Expression]) -> Result<&[Expression], Select
     check_count(expressions.len(), "expressions")?;
     let mut all = expressions.iter();
     match all.find(|expression| expression.values.len() > VALUES_MAX) {
-        Some(long) => Err(SelectorError::TooManyValues {
-            key: long.key.clone(),
-            count: long.values.len(),
-        }),
+        Some(long) => {
+            Err(SelectorError::TooManyValues { key: long.key.clone(), count: long.values.len() })
+        }
         None => Ok(expressions),
     }
 }
@@ -106,10 +103,7 @@ fn label_requirement(expression: &Expression) -> Result<Requirement, SelectorErr
     let operator = match expression.operator.as_str() {
         "In" => Operator::In,
         "NotIn" if values.is_empty() => {
-            return Err(SelectorError::for_label(
-                key,
-                "NotIn wants at least one value",
-            ));
+            return Err(SelectorError::for_label(key, "NotIn wants at least one value"));
         }
         "NotIn" => Operator::NotIn,
         "Exists" => Operator::Exists,
@@ -135,10 +129,9 @@ fn name_requirement(expression: &Expression) -> Result<Requirement, SelectorErro
         ("In", [name]) => Ok(Requirement::is_in([name.as_str()])),
         ("NotIn", [name]) => Ok(Requirement::not_in([name.as_str()])),
         ("In" | "NotIn", _) => Err(SelectorError::FieldValues { key: key.clone() }),
-        (operator, _) => Err(SelectorError::FieldOperator {
-            operator: operator.to_owned(),
-            key: key.clone(),
-        }),
+        (operator, _) => {
+            Err(SelectorError::FieldOperator { operator: operator.to_owned(), key: key.clone() })
+        }
     }
 }
 
@@ -225,10 +218,7 @@ mod tests {
             (&["k Gt x"], cannot),
             (&["k Gt 1 2"], cannot),
             (&["k Gte 1"], cannot),
-            (
-                &["beta.kubernetes.io/arch In a"],
-                "kubernetes.io/arch in [a]",
-            ),
+            (&["beta.kubernetes.io/arch In a"], "kubernetes.io/arch in [a]"),
             // Contradictory expressions on the same key.
             (&["k In a", "k In b"], none),
             (&["k In a", "k NotIn a"], none),
@@ -261,23 +251,14 @@ mod tests {
                 r#""key": "metadata.name", "operator": "NotIn", "values": ["n"]"#,
                 Some("metadata.name not in [n]"),
             ),
-            (
-                r#""key": "metadata.name", "operator": "In", "values": ["n", "m"]"#,
-                None,
-            ),
+            (r#""key": "metadata.name", "operator": "In", "values": ["n", "m"]"#, None),
             (r#""key": "metadata.name", "operator": "Exists""#, None),
-            (
-                r#""key": "spec.unschedulable", "operator": "In", "values": ["true"]"#,
-                None,
-            ),
+            (r#""key": "spec.unschedulable", "operator": "In", "values": ["true"]"#, None),
         ];
         for (field, expect) in cases {
             let json = format!(r#"{{"matchFields": [{{{field}}}]}}"#);
             let read = convert_term(&serde_json::from_str(&json).expect("a term"));
-            let got = read
-                .ok()
-                .flatten()
-                .map(|requirements| requirements.to_string());
+            let got = read.ok().flatten().map(|requirements| requirements.to_string());
             assert_eq!(got.as_deref(), expect, "{field}");
         }
     }
@@ -285,10 +266,7 @@ mod tests {
     #[test]
     fn what_is_longer_than_anyone_writes_cannot_be_read() {
         let values: Vec<String> = (0..1001).map(|at| format!(r#""{at}""#)).collect();
-        let long = format!(
-            r#"{{"key": "k", "operator": "In", "values": [{}]}}"#,
-            values.join(",")
-        );
+        let long = format!(r#"{{"key": "k", "operator": "In", "values": [{}]}}"#, values.join(","));
         let short = r#"{"key": "k", "operator": "Exists"}"#;
         let read = |expressions: String| {
             let json = format!(r#"{{"matchExpressions": [{expressions}]}}"#);
@@ -308,18 +286,8 @@ mod tests {
         let cases = [
             (r"{}", "[]", "[]", "yyy"),
             (r#"{"matchLabels": {"app": "web"}}"#, "[]", "[]", "yyn"),
-            (
-                r#"{"matchLabels": {"app": "web"}}"#,
-                r#"["hash", "absent"]"#,
-                "[]",
-                "ynn",
-            ),
-            (
-                r#"{"matchLabels": {"app": "web"}}"#,
-                "[]",
-                r#"["hash", "absent"]"#,
-                "nyn",
-            ),
+            (r#"{"matchLabels": {"app": "web"}}"#, r#"["hash", "absent"]"#, "[]", "ynn"),
+            (r#"{"matchLabels": {"app": "web"}}"#, "[]", r#"["hash", "absent"]"#, "nyn"),
             (
                 r#"{"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}"#,
                 "[]",
@@ -334,19 +302,13 @@ mod tests {
                 "nnn",
             ),
         ];
-        let pods = [
-            own.clone(),
-            labels(&[("app", "web"), ("hash", "2")]),
-            Labels::new(),
-        ];
+        let pods = [own.clone(), labels(&[("app", "web"), ("hash", "2")]), Labels::new()];
         for (json, matched, mismatched, expect) in cases {
             let json = serde_json::from_str(json).expect("a selector");
             let mut read = convert_selector(&json).expect("it can be read");
             merge_label_keys(&mut read, &keys(matched), &keys(mismatched), &own).expect("few keys");
-            let got: String = pods
-                .iter()
-                .map(|pod| if read.matches(pod) { 'y' } else { 'n' })
-                .collect();
+            let got: String =
+                pods.iter().map(|pod| if read.matches(pod) { 'y' } else { 'n' }).collect();
             assert_eq!(got, expect, "{json:?} {matched} {mismatched}");
         }
         let gt = r#"{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}"#;

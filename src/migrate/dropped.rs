@@ -35,10 +35,7 @@ pub(crate) struct DroppedFields {
 
 impl DroppedFields {
     pub(crate) fn for_object(of: impl Into<String>) -> Self {
-        Self {
-            of: of.into(),
-            all: Vec::new(),
-        }
+        Self { of: of.into(), all: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, path: impl Into<String>, why: impl Into<String>) {

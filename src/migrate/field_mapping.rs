@@ -136,9 +136,7 @@ fn report_unknown(
         match value {
             Value::Null => {}
             Value::Object(inner)
-                if rows
-                    .iter()
-                    .any(|row| row.field.starts_with(&format!("{step}."))) =>
+                if rows.iter().any(|row| row.field.starts_with(&format!("{step}."))) =>
             {
                 report_unknown(rows, inner, &step, path, losses);
             }
@@ -167,9 +165,7 @@ pub(crate) fn put_field(object: &mut Map<String, Value>, field: &str, value: Val
         object.insert(field.to_owned(), value);
         return;
     };
-    let inner = object
-        .entry(first)
-        .or_insert_with(|| Value::Object(Map::new()));
+    let inner = object.entry(first).or_insert_with(|| Value::Object(Map::new()));
     if let Value::Object(inner) = inner {
         put_field(inner, rest, value);
     }
@@ -315,8 +311,7 @@ fn number_or_text(text: String) -> Value {
 /// Converts a float to an integer if it has no fraction.
 fn integer_or_float(value: f64) -> Value {
     let text = value.to_string();
-    text.parse::<i64>()
-        .map_or_else(|_| Value::from(value), Value::from)
+    text.parse::<i64>().map_or_else(|_| Value::from(value), Value::from)
 }
 
 /// Removes the arguments and blocks of a table from a body and returns the Karpenter object.

@@ -13,10 +13,7 @@ const GIGA: i64 = 1_000_000_000;
 /// Formats a whole number, with a binary unit if it fits.
 fn format_whole(amount: i64) -> Value {
     const UNITS: [(&str, i64); 3] = [("Gi", GIB), ("Mi", 1 << 20), ("Ki", 1 << 10)];
-    match UNITS
-        .iter()
-        .find(|(_, unit)| amount != 0 && amount % unit == 0)
-    {
+    match UNITS.iter().find(|(_, unit)| amount != 0 && amount % unit == 0) {
         Some((name, unit)) => Value::from(format!("{}{name}", amount / unit)),
         None => Value::from(amount),
     }
@@ -35,9 +32,7 @@ pub(crate) fn format_quantity(name: &str, amount: i64) -> Value {
 pub(crate) fn format_quantities<'a>(all: impl IntoIterator<Item = (&'a str, i64)>) -> Value {
     let amounts = all.into_iter();
     Value::Object(
-        amounts
-            .map(|(name, amount)| (name.to_owned(), format_quantity(name, amount)))
-            .collect(),
+        amounts.map(|(name, amount)| (name.to_owned(), format_quantity(name, amount))).collect(),
     )
 }
 
@@ -111,15 +106,7 @@ mod tests {
 
     #[test]
     fn adjustments_are_read_as_they_were() {
-        for text in [
-            "-28%",
-            "+10.5%",
-            "-100%",
-            "+0.1",
-            "-0.000001",
-            "+12",
-            "-99.9999%",
-        ] {
+        for text in ["-28%", "+10.5%", "-100%", "+0.1", "-0.000001", "+12", "-99.9999%"] {
             let own = PriceAdjustment::parse(text).expect("an adjustment");
             assert_eq!(format_adjustment(own), json!(text));
         }

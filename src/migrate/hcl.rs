@@ -79,8 +79,7 @@ impl HclBody {
     /// Adds a block.
     pub(crate) fn add_block(&mut self, kind: &'static str, label: Option<&str>, body: HclBody) {
         let label = label.map(str::to_owned);
-        self.items
-            .push(HclItem::Block(HclBlock { kind, label, body }));
+        self.items.push(HclItem::Block(HclBlock { kind, label, body }));
     }
 
     /// Adds a block unless it is empty.
@@ -175,13 +174,8 @@ impl PrintedHcl {
 
     /// Returns the position of the innermost item on a line.
     pub(crate) fn path_at_line(&self, line: usize) -> Option<&[usize]> {
-        let found = self
-            .places
-            .iter()
-            .filter(|place| (place.0..=place.1).contains(&line));
-        found
-            .max_by_key(|(.., path)| path.len())
-            .map(|(.., path)| path.as_slice())
+        let found = self.places.iter().filter(|place| (place.0..=place.1).contains(&line));
+        found.max_by_key(|(.., path)| path.len()).map(|(.., path)| path.as_slice())
     }
 
     fn put_lines(&mut self, depth: usize, text: &str) {

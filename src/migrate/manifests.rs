@@ -132,10 +132,9 @@ fn flatten_lists(
     let [api, kind] = ["apiVersion", "kind"].map(|name| take_field(&mut object, name));
     let api = api.as_ref().and_then(Value::as_str);
     let kind = kind.as_ref().and_then(Value::as_str);
-    let (Some(api), Some(kind)) = (
-        api.or(default.map(|(api, _)| api)),
-        kind.or(default.map(|(_, kind)| kind)),
-    ) else {
+    let (Some(api), Some(kind)) =
+        (api.or(default.map(|(api, _)| api)), kind.or(default.map(|(_, kind)| kind)))
+    else {
         return Err(no_object(file, place));
     };
     if let Some(single) = kind.strip_suffix("List")
@@ -178,8 +177,5 @@ fn flatten_lists(
 
 /// Returns the error that a document is not an object.
 fn no_object(file: &str, place: &str) -> DocumentError {
-    DocumentError::NoObject {
-        file: file.to_owned(),
-        place: place.to_owned(),
-    }
+    DocumentError::NoObject { file: file.to_owned(), place: place.to_owned() }
 }

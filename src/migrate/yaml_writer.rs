@@ -106,11 +106,7 @@ mod tests {
     use super::write_document;
 
     fn value() -> impl Strategy<Value = Value> {
-        let text = prop_oneof![
-            "[ -~]{0,8}",
-            any::<String>(),
-            "([a-z :#,\t-]{0,6}\n){0,4}[a-z]?"
-        ];
+        let text = prop_oneof!["[ -~]{0,8}", any::<String>(), "([a-z :#,\t-]{0,6}\n){0,4}[a-z]?"];
         let leaf = prop_oneof![
             any::<bool>().prop_map(Value::from),
             any::<i64>().prop_map(Value::from),

@@ -253,25 +253,14 @@ mod tests {
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
     fn requests(cpu_milli: i64, memory: i64) -> Resources {
-        Resources {
-            cpu_milli,
-            memory,
-            pods: 1,
-            ..Resources::default()
-        }
+        Resources { cpu_milli, memory, pods: 1, ..Resources::default() }
     }
 
     /// Each row has replicas, percentage, scale, limits and the expected result, for pods that
     /// request 2 cores and 4 bytes.
     #[test]
     fn replicas_are_the_greater_of_count_and_share_within_the_limits() {
-        type Row = (
-            Option<u32>,
-            Option<u32>,
-            u32,
-            &'static [(&'static str, i64)],
-            u32,
-        );
+        type Row = (Option<u32>, Option<u32>, u32, &'static [(&'static str, i64)], u32);
         let rows: [Row; 22] = [
             (None, None, 9, &[], 0),
             (Some(0), None, 0, &[], 0),
@@ -299,9 +288,7 @@ mod tests {
             (None, None, 0, &[("cpu", i64::MAX)], PODS_MAX),
         ];
         for (count, percentage, scale, limits, expect) in rows {
-            let own = limits
-                .iter()
-                .map(|(name, most)| ((*name).to_owned(), *most));
+            let own = limits.iter().map(|(name, most)| ((*name).to_owned(), *most));
             let limits: Vec<(String, i64)> = own.collect();
             let wanted = BufferSize {
                 replicas: count,
@@ -319,10 +306,7 @@ mod tests {
             name: "head-room".to_owned(),
             pool: Some(PoolName::from("general")),
             replicas: Some(2),
-            pod: Some(BufferPod {
-                requests: requests(500, 1),
-                ..BufferPod::default()
-            }),
+            pod: Some(BufferPod { requests: requests(500, 1), ..BufferPod::default() }),
             ..Buffer::default()
         }
     }
@@ -365,22 +349,11 @@ mod tests {
 
     #[test]
     fn a_workload_has_the_pods_that_it_controls_and_that_live() {
-        let ended = Pod {
-            phase: PodPhase::Succeeded,
-            ..pod("w-4", "ReplicaSet", "web-7d4", 1)
-        };
-        let deleting = Pod {
-            deleting: Some(NOW),
-            ..pod("w-5", "ReplicaSet", "web-7d4", 1)
-        };
-        let elsewhere = Pod {
-            key: PodKey::new("test", "w-1"),
-            ..pod("w-1", "ReplicaSet", "web-7d4", 1)
-        };
-        let alone = Pod {
-            owner: None,
-            ..pod("w-6", "", "", 1)
-        };
+        let ended = Pod { phase: PodPhase::Succeeded, ..pod("w-4", "ReplicaSet", "web-7d4", 1) };
+        let deleting = Pod { deleting: Some(NOW), ..pod("w-5", "ReplicaSet", "web-7d4", 1) };
+        let elsewhere =
+            Pod { key: PodKey::new("test", "w-1"), ..pod("w-1", "ReplicaSet", "web-7d4", 1) };
+        let alone = Pod { owner: None, ..pod("w-6", "", "", 1) };
         let rows = [
             (pod("w-1", "ReplicaSet", "web-7d4", 1), [true, false, false]),
             (pod("w-2", "ReplicaSet", "web-canary-7d4", 1), [false; 3]),
@@ -434,10 +407,7 @@ mod tests {
     #[test]
     fn room_is_kept_only_during_its_window() {
         let hour = SignedDuration::from_hours(1);
-        let buffer = Buffer {
-            during: Window::new("0 8 * * *", hour, "UTC").ok(),
-            ..headroom()
-        };
+        let buffer = Buffer { during: Window::new("0 8 * * *", hour, "UTC").ok(), ..headroom() };
         for (at, count) in [("1970-01-01T08:30:00Z", 2), ("1970-01-01T09:00:00Z", 0)] {
             let at: Timestamp = at.parse().expect("a timestamp");
             let pods = buffer.virtual_pods([], at).map(|own| own.len());

@@ -50,10 +50,7 @@ impl Unresolved {
 
     /// An invalid spec, with a message.
     pub fn resolution_failed(message: impl Into<String>) -> Self {
-        Self {
-            reason: Self::FAILED,
-            message: message.into(),
-        }
+        Self { reason: Self::FAILED, message: message.into() }
     }
 }
 
@@ -214,19 +211,10 @@ fn new_condition(kind: &str, holds: bool, reason: &str, message: &str) -> Condit
 
 /// Returns the condition `Provisioning`. The reasons are Karpenter's.
 fn provisioning_condition(counts: RoomCount) -> Condition {
-    let RoomCount {
-        there,
-        coming,
-        missing,
-    } = counts;
+    let RoomCount { there, coming, missing } = counts;
     let wanted = counts.pod_count();
     if wanted == 0 {
-        return new_condition(
-            PROVISIONING,
-            false,
-            "BufferEmpty",
-            "room for 0 pods is wanted",
-        );
+        return new_condition(PROVISIONING, false, "BufferEmpty", "room for 0 pods is wanted");
     }
     if there == wanted {
         let message = format!("there is room for all {wanted} pods");
@@ -272,26 +260,14 @@ mod tests {
     }
 
     fn room(there: u32, coming: u32, missing: u32) -> RoomCount {
-        RoomCount {
-            there,
-            coming,
-            missing,
-        }
+        RoomCount { there, coming, missing }
     }
 
     #[test]
     fn a_status_says_what_is_wanted_and_whether_it_is_there() {
         for (room, expect, words) in [
-            (
-                room(0, 0, 0),
-                "False BufferEmpty",
-                "room for 0 pods is wanted",
-            ),
-            (
-                room(3, 0, 0),
-                "True FitsExistingCapacity",
-                "there is room for all 3 pods",
-            ),
+            (room(0, 0, 0), "False BufferEmpty", "room for 0 pods is wanted"),
+            (room(3, 0, 0), "True FitsExistingCapacity", "there is room for all 3 pods"),
             (
                 room(1, 2, 0),
                 "False RequiresNewCapacity",

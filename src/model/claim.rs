@@ -139,10 +139,7 @@ impl ClaimOrigin {
     fn from_tags(tags: &Labels) -> Self {
         let [uid, lease] =
             [TAG_CLUSTER_UID, TAG_LEASE].map(|tag| tags.get(tag).filter(|value| !value.is_empty()));
-        Self {
-            cluster_uid: uid.map(|uid| uid.as_str().into()),
-            lease: lease.cloned(),
-        }
+        Self { cluster_uid: uid.map(|uid| uid.as_str().into()), lease: lease.cloned() }
     }
 }
 
@@ -225,9 +222,8 @@ impl ClaimRecord {
 
     /// The tags of the launch call.
     pub fn to_tags(&self) -> Labels {
-        let expire_hard = self
-            .expire_hard_after
-            .map(|age| (TAG_EXPIRE_HARD.to_owned(), seconds_tag(Some(age))));
+        let expire_hard =
+            self.expire_hard_after.map(|age| (TAG_EXPIRE_HARD.to_owned(), seconds_tag(Some(age))));
         let node_class = self.node_class.as_ref().map_or("", NodeClassName::as_str);
         [
             (TAG_SCHEMA, SCHEMA_VERSION.to_owned()),
@@ -327,11 +323,7 @@ fn parse_taint(text: &str) -> Option<Taint> {
     let (key_value, effect) = text.rsplit_once(':')?;
     let (key, value) = key_value.split_once('=').unwrap_or((key_value, ""));
     let effect = Effect::parse(effect)?;
-    Some(Taint {
-        key: key.to_owned(),
-        value: value.to_owned(),
-        effect,
-    })
+    Some(Taint { key: key.to_owned(), value: value.to_owned(), effect })
 }
 
 #[cfg(test)]
@@ -375,10 +367,8 @@ mod tests {
         old.retain(|key, _| key != TAG_CLUSTER_UID && key != TAG_LEASE);
         unknown.origin = ClaimOrigin::default();
         assert_eq!(read(&old, "prod").as_ref(), Ok(&unknown));
-        let hard = ClaimRecord {
-            expire_hard_after: Some(SignedDuration::from_hours(800)),
-            ..record
-        };
+        let hard =
+            ClaimRecord { expire_hard_after: Some(SignedDuration::from_hours(800)), ..record };
         assert_eq!(read(&hard.to_tags(), "prod"), Ok(hard));
         assert_eq!(read(&tags, "other"), Err(NotAClaim::Foreign));
         let elsewhere = ClaimRecord::from_tags(&tags, "elsewhere", &"prod".into());

@@ -98,38 +98,19 @@ mod tests {
             (3600, 0, 1, -3599),
         ] {
             let skew = ClockSkew::estimate(at(said), at(sent), at(came));
-            assert_eq!(
-                skew,
-                SignedDuration::from_secs(ahead),
-                "{said} {sent} {came}"
-            );
+            assert_eq!(skew, SignedDuration::from_secs(ahead), "{said} {sent} {came}");
         }
     }
 
     #[test]
     fn more_than_ten_seconds_are_a_fault_on_either_side() {
         for (ahead, fault, text) in [
-            (
-                10,
-                false,
-                "the clock of this host is 10 s ahead of the API server's",
-            ),
-            (
-                11,
-                true,
-                "the clock of this host is 11 s ahead of the API server's",
-            ),
-            (
-                -11,
-                true,
-                "the clock of this host is 11 s behind the API server's",
-            ),
+            (10, false, "the clock of this host is 10 s ahead of the API server's"),
+            (11, true, "the clock of this host is 11 s ahead of the API server's"),
+            (-11, true, "the clock of this host is 11 s behind the API server's"),
         ] {
             let ahead = SignedDuration::from_secs(ahead);
-            let skew = ClockSkew {
-                peer: ClockPeer::ApiServer,
-                ahead,
-            };
+            let skew = ClockSkew { peer: ClockPeer::ApiServer, ahead };
             assert_eq!((skew.is_fault(), skew.to_string().as_str()), (fault, text));
         }
     }

@@ -180,10 +180,7 @@ pub struct Batching {
 
 impl Default for Batching {
     fn default() -> Self {
-        Self {
-            idle: SignedDuration::from_secs(1),
-            max: SignedDuration::from_secs(10),
-        }
+        Self { idle: SignedDuration::from_secs(1), max: SignedDuration::from_secs(10) }
     }
 }
 
@@ -390,10 +387,6 @@ impl Cluster {
     /// default spread constraints.
     pub fn watched_kinds(&self) -> &'static [ObjectKind] {
         let kinds: &'static [ObjectKind] = &ObjectKind::ALL;
-        if self.scheduling.default_spread.is_empty() {
-            &kinds[..ObjectKind::ALWAYS]
-        } else {
-            kinds
-        }
+        if self.scheduling.default_spread.is_empty() { &kinds[..ObjectKind::ALWAYS] } else { kinds }
     }
 }

@@ -55,11 +55,7 @@ fn parse_protection(key: &'static str, value: &str) -> Result<Option<Protection>
     let lasts = match value {
         "true" => None,
         "false" => return Ok(None),
-        other => Some(
-            parse_go(other)
-                .filter(|duration| duration.is_positive())
-                .ok_or(())?,
-        ),
+        other => Some(parse_go(other).filter(|duration| duration.is_positive()).ok_or(())?),
     };
     Ok(Some(Protection { key, lasts }))
 }
@@ -143,11 +139,7 @@ impl Pod {
 
     fn declared_protections(&self) -> impl Iterator<Item = Protection> {
         let keys = PROTECTING.into_iter();
-        keys.filter_map(|key| {
-            parse_protection(key, self.annotations.get(key)?)
-                .ok()
-                .flatten()
-        })
+        keys.filter_map(|key| parse_protection(key, self.annotations.get(key)?).ok().flatten())
     }
 
     /// Returns whether an annotation forbids Cluster Autoscaler to evict the pod. Daemons and
@@ -191,21 +183,18 @@ impl Pod {
 
     /// Describes the invalid annotations of the pod, each as a sentence fragment.
     pub fn annotation_misreads(&self) -> impl Iterator<Item = String> {
-        PROTECTING
-            .into_iter()
-            .chain([SAFE_TO_EVICT, DELETION_COST])
-            .filter_map(|key| {
-                let value = self.annotations.get(key)?.as_str();
-                let (is_valid, wanted) = match key {
-                    SAFE_TO_EVICT => (matches!(value, "true" | "false"), "true or false"),
-                    DELETION_COST => (deletion_cost(value).is_some(), "a number"),
-                    _ => (
-                        parse_protection(key, value).is_ok(),
-                        "true, false or a duration above zero like 30m",
-                    ),
-                };
-                (!is_valid).then(|| describe_misread(key, value, wanted))
-            })
+        PROTECTING.into_iter().chain([SAFE_TO_EVICT, DELETION_COST]).filter_map(|key| {
+            let value = self.annotations.get(key)?.as_str();
+            let (is_valid, wanted) = match key {
+                SAFE_TO_EVICT => (matches!(value, "true" | "false"), "true or false"),
+                DELETION_COST => (deletion_cost(value).is_some(), "a number"),
+                _ => (
+                    parse_protection(key, value).is_ok(),
+                    "true, false or a duration above zero like 30m",
+                ),
+            };
+            (!is_valid).then(|| describe_misread(key, value, wanted))
+        })
     }
 }
 
@@ -250,8 +239,7 @@ mod tests {
 
     fn says(mut pod: Pod, pairs: &[(&str, &str)]) -> Pod {
         for (key, value) in pairs {
-            pod.annotations
-                .insert((*key).to_owned(), (*value).to_owned());
+            pod.annotations.insert((*key).to_owned(), (*value).to_owned());
         }
         pod
     }
@@ -321,10 +309,7 @@ mod tests {
                 assert!(!pod.is_protected(NOW), "one that has ended");
             }
         }
-        let mut both = says(
-            owned("Job"),
-            &[(DO_NOT_DISRUPT, "1m"), (DO_NOT_DISRUPT_ALIAS, "1h")],
-        );
+        let mut both = says(owned("Job"), &[(DO_NOT_DISRUPT, "1m"), (DO_NOT_DISRUPT_ALIAS, "1h")]);
         both.started = minutes(2);
         let until = both.active_protection(NOW).expect("by one of the two");
         assert_eq!(until.key, DO_NOT_DISRUPT_ALIAS);
@@ -352,15 +337,10 @@ mod tests {
         };
         assert_eq!(node(SCALE_DOWN_DISABLED, "true"), 0);
         assert_eq!(node(SCALE_DOWN_DISABLED, "yes"), 1);
-        assert_eq!(
-            node(DO_NOT_DISRUPT, "1h"),
-            1,
-            "a node is protected for ever or not at all"
-        );
+        assert_eq!(node(DO_NOT_DISRUPT, "1h"), 1, "a node is protected for ever or not at all");
         let long = format!("\u{1b}[2J{}", "x".repeat(1000));
-        let told: Vec<String> = says(owned("Job"), &[(DO_NOT_DISRUPT, &long)])
-            .annotation_misreads()
-            .collect();
+        let told: Vec<String> =
+            says(owned("Job"), &[(DO_NOT_DISRUPT, &long)]).annotation_misreads().collect();
         assert!(told[0].chars().count() < 200, "{told:?}");
         assert!(!told[0].contains('\u{1b}'), "{told:?}");
     }
@@ -380,37 +360,13 @@ mod tests {
         ("StatefulSet", "default", &[], &[], None),
         ("ReplicationController", "default", &[], &[], None),
         ("", "default", &[], &[], Some(AutoscalerRisk::NotReplicated)),
-        (
-            "CloneSet",
-            "default",
-            &[],
-            &[],
-            Some(AutoscalerRisk::NotReplicated),
-        ),
+        ("CloneSet", "default", &[], &[], Some(AutoscalerRisk::NotReplicated)),
         ("", "default", &[], &[(SAFE_TO_EVICT, "true")], None),
         ("DaemonSet", "kube-system", &["tmp"], &[], None),
         ("Node", "kube-system", &["tmp"], &[], None),
-        (
-            "ReplicaSet",
-            "kube-system",
-            &[],
-            &[],
-            Some(AutoscalerRisk::System),
-        ),
-        (
-            "ReplicaSet",
-            "kube-system",
-            &["tmp"],
-            &[(SAFE_TO_EVICT, "true")],
-            None,
-        ),
-        (
-            "Job",
-            "default",
-            &["tmp", "logs"],
-            &[],
-            Some(AutoscalerRisk::Volume("tmp")),
-        ),
+        ("ReplicaSet", "kube-system", &[], &[], Some(AutoscalerRisk::System)),
+        ("ReplicaSet", "kube-system", &["tmp"], &[(SAFE_TO_EVICT, "true")], None),
+        ("Job", "default", &["tmp", "logs"], &[], Some(AutoscalerRisk::Volume("tmp"))),
         (
             "Job",
             "default",
@@ -418,13 +374,7 @@ mod tests {
             &[(SAFE_LOCAL_VOLUMES, "tmp")],
             Some(AutoscalerRisk::Volume("logs")),
         ),
-        (
-            "Job",
-            "default",
-            &["tmp", "logs"],
-            &[(SAFE_LOCAL_VOLUMES, "logs, tmp")],
-            None,
-        ),
+        ("Job", "default", &["tmp", "logs"], &[(SAFE_LOCAL_VOLUMES, "logs, tmp")], None),
         (
             "Job",
             "default",
@@ -440,11 +390,7 @@ mod tests {
             let mut pod = says(owned(kind), pairs);
             pod.key.namespace = namespace.to_owned();
             pod.local_volumes = volumes.iter().map(|name| (*name).to_owned()).collect();
-            assert_eq!(
-                pod.autoscaler_risk(),
-                expect,
-                "{kind} {namespace} {volumes:?} {pairs:?}"
-            );
+            assert_eq!(pod.autoscaler_risk(), expect, "{kind} {namespace} {volumes:?} {pairs:?}");
             pod.phase = PodPhase::Succeeded;
             assert_eq!(pod.autoscaler_risk(), None, "it has ended");
         }

@@ -150,18 +150,12 @@ mod tests {
         let capacity = capacity.iter();
         Limits {
             nodes,
-            capacity: capacity
-                .map(|(name, limit)| ((*name).to_owned(), *limit))
-                .collect(),
+            capacity: capacity.map(|(name, limit)| ((*name).to_owned(), *limit)).collect(),
         }
     }
 
     fn cpu(cpu_milli: i64) -> Resources {
-        Resources {
-            cpu_milli,
-            memory: 7,
-            ..Resources::default()
-        }
+        Resources { cpu_milli, memory: 7, ..Resources::default() }
     }
 
     #[test]
@@ -176,11 +170,7 @@ mod tests {
             (vec![(cpu(3000), 4), (cpu(5000), 6)], Some(0), 0),
             // A new limit may be below the current usage.
             (vec![(cpu(9000), 40)], Some(0), -1000),
-            (
-                vec![(cpu(i64::MAX), usize::MAX), (cpu(1), 1)],
-                Some(0),
-                8000 - i64::MAX,
-            ),
+            (vec![(cpu(i64::MAX), usize::MAX), (cpu(1), 1)], Some(0), 8000 - i64::MAX),
         ];
         for (others, nodes, left) in rows {
             let got = fleet.cluster_share(others.iter().map(|(used, count)| (used, *count)));

@@ -100,10 +100,7 @@ pub type PodKey = ObjectKey;
 impl ObjectKey {
     /// Creates a key from its two parts.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
+        Self { namespace: namespace.into(), name: name.into() }
     }
 }
 
@@ -124,10 +121,7 @@ pub struct LeaseName {
 
 impl Default for LeaseName {
     fn default() -> Self {
-        Self {
-            namespace: "kube-system".to_owned(),
-            name: "outrigger".to_owned(),
-        }
+        Self { namespace: "kube-system".to_owned(), name: "outrigger".to_owned() }
     }
 }
 

@@ -182,9 +182,7 @@ impl OfferingKey {
             instance_type: labels.get(INSTANCE_TYPE)?.as_str().into(),
             zone: labels.get(ZONE)?.as_str().into(),
             capacity_type: CapacityType::parse(labels.get(CAPACITY_TYPE)?)?,
-            reservation: labels
-                .get(RESERVATION_ID)
-                .map(|id| Box::new(id.as_str().into())),
+            reservation: labels.get(RESERVATION_ID).map(|id| Box::new(id.as_str().into())),
         })
     }
 }
@@ -206,13 +204,7 @@ impl From<OfferingKey> for UnavailableKey {
 
 impl std::fmt::Display for OfferingKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{} {} {}",
-            self.instance_type,
-            self.zone,
-            self.capacity_type.as_str()
-        )?;
+        write!(f, "{} {} {}", self.instance_type, self.zone, self.capacity_type.as_str())?;
         match &self.reservation {
             Some(id) => write!(f, " {id}"),
             None => Ok(()),
@@ -276,10 +268,7 @@ pub struct ExpectedNode {
 impl ExpectedNode {
     /// The expected Node of an EC2 instance. Source: Kubernetes, cloud-provider-aws.
     pub fn of_ec2(name: &str, zone: &Zone, instance: &InstanceId) -> Self {
-        Self {
-            name: NodeName::from(name),
-            provider_id: format!("aws:///{zone}/{instance}"),
-        }
+        Self { name: NodeName::from(name), provider_id: format!("aws:///{zone}/{instance}") }
     }
 }
 

@@ -162,13 +162,8 @@ pub const OF_RESERVATIONS: [&str; 3] =
     [RESERVATION_ID, RESERVATION_TYPE, RESERVATION_INTERRUPTIBLE];
 
 /// The labels of [`OF_TYPES`] that the offering determines.
-pub const OF_OFFERINGS: [&str; 5] = [
-    ZONE,
-    CAPACITY_TYPE,
-    RESERVATION_ID,
-    RESERVATION_TYPE,
-    RESERVATION_INTERRUPTIBLE,
-];
+pub const OF_OFFERINGS: [&str; 5] =
+    [ZONE, CAPACITY_TYPE, RESERVATION_ID, RESERVATION_TYPE, RESERVATION_INTERRUPTIBLE];
 
 /// Labels that a launch determines from the requirements of the pool and its pods. Every type
 /// allows several values.
@@ -176,13 +171,8 @@ pub const OF_LAUNCHES: [&str; 2] = [TENANCY, PLACEMENT_GROUP_PARTITION];
 
 /// Labels that a pool or a node class determines: pool, zone ID and placement group. Source: as
 /// [`OF_TYPES`].
-const OF_NODES: [&str; 5] = [
-    POOL,
-    NODE_CLASS,
-    ZONE_ID,
-    PLACEMENT_GROUP_ID,
-    PLACEMENT_GROUP_PARTITION,
-];
+const OF_NODES: [&str; 5] =
+    [POOL, NODE_CLASS, ZONE_ID, PLACEMENT_GROUP_ID, PLACEMENT_GROUP_PARTITION];
 
 /// Returns whether a pod may require a label that no pool defines. The whole key counts: a key that
 /// only resembles an AWS label would never be set, and its pod would trigger new nodes forever.
@@ -235,16 +225,8 @@ fn spelling_distance(key: &str, label: &str) -> Option<usize> {
         return Some(0);
     }
     let whole = strsim::osa_distance(key, label);
-    let short = if key.contains('/') {
-        whole
-    } else {
-        strsim::osa_distance(key_name, label_name)
-    };
-    let length = if short < whole {
-        key_name.len()
-    } else {
-        key.len()
-    };
+    let short = if key.contains('/') { whole } else { strsim::osa_distance(key_name, label_name) };
+    let length = if short < whole { key_name.len() } else { key.len() };
     (short * WRONG_MAX <= length).then_some(short)
 }
 

@@ -106,11 +106,9 @@ impl Node {
         match conditions.find(|condition| condition.kind == kind) {
             Some(condition) if condition.status == status => {}
             Some(condition) => (condition.status, condition.since) = (status, now),
-            None => self.conditions.push(NodeCondition {
-                kind: kind.to_owned(),
-                status,
-                since: now,
-            }),
+            None => {
+                self.conditions.push(NodeCondition { kind: kind.to_owned(), status, since: now })
+            }
         }
     }
 
@@ -153,16 +151,12 @@ impl Node {
 
     /// Returns whether it has the unregistered taint.
     pub fn has_unregistered_taint(&self) -> bool {
-        self.taints
-            .iter()
-            .any(|taint| taint.key == TAINT_UNREGISTERED)
+        self.taints.iter().any(|taint| taint.key == TAINT_UNREGISTERED)
     }
 
     /// Returns whether it has the finalizer that drains and terminates it on deletion.
     pub fn has_finalizer(&self) -> bool {
-        self.finalizers
-            .iter()
-            .any(|finalizer| finalizer == FINALIZER)
+        self.finalizers.iter().any(|finalizer| finalizer == FINALIZER)
     }
 
     /// When it is terminated even if pods remain. `None` if the annotation is missing or invalid.
@@ -205,10 +199,7 @@ mod tests {
             ("", None),
         ];
         for (provider_id, expect) in cases {
-            let node = Node {
-                provider_id: provider_id.to_owned(),
-                ..Node::default()
-            };
+            let node = Node { provider_id: provider_id.to_owned(), ..Node::default() };
             assert_eq!(node.instance_id(), expect, "{provider_id:?}");
         }
     }

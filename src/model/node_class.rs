@@ -50,12 +50,7 @@ pub struct MetadataOptions {
 
 impl Default for MetadataOptions {
     fn default() -> Self {
-        Self {
-            endpoint: true,
-            ipv6: false,
-            hop_limit: 1,
-            tokens_required: true,
-        }
+        Self { endpoint: true, ipv6: false, hop_limit: 1, tokens_required: true }
     }
 }
 

@@ -246,11 +246,7 @@ mod tests {
 
     #[test]
     fn the_heaviest_is_applied_first_and_then_the_last_by_name() {
-        let mut all = [
-            overlay("a", 0, &[]),
-            overlay("c", 0, &[]),
-            overlay("b", 5, &[]),
-        ];
+        let mut all = [overlay("a", 0, &[]), overlay("c", 0, &[]), overlay("b", 5, &[])];
         all.sort_by(Overlay::application_order);
         let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(names, ["b", "c", "a"]);
@@ -273,18 +269,13 @@ mod tests {
         };
         let mut covered = 0;
         for (pool, of_type, wanted) in sides.iter().flat_map(|one| {
-            let pairs = sides
-                .iter()
-                .flat_map(|two| sides.iter().map(move |it| (two, it)));
+            let pairs = sides.iter().flat_map(|two| sides.iter().map(move |it| (two, it)));
             pairs.map(move |(two, three)| (one, two, three))
         }) {
             let mut merged = of(pool);
             merged.add_all(&of(of_type));
             let expect = merged.check_compatible(&of(wanted), false).is_ok();
-            let it = Overlay {
-                requirements: of(wanted),
-                ..Overlay::default()
-            };
+            let it = Overlay { requirements: of(wanted), ..Overlay::default() };
             let got = it.covers_type(&of(pool), &of(of_type));
             assert_eq!(got, expect, "{pool:?} {of_type:?} {wanted:?}");
             covered += usize::from(got);
@@ -327,11 +318,7 @@ mod tests {
             (vec![], vec![is("family", "m7i")], true),
             (vec![is("family", "m7i")], vec![is("family", "m7i")], true),
             (vec![is("family", "m7i")], vec![is("family", "m7g")], false),
-            (
-                vec![is("family", "m7i")],
-                vec![is("family", "m7i"), is("zone", "a")],
-                true,
-            ),
+            (vec![is("family", "m7i")], vec![is("family", "m7i"), is("zone", "a")], true),
             // Only the catalog knows whether any m7i is sold in this zone.
             (vec![is("family", "m7i")], vec![is("zone", "a")], false),
         ];

@@ -64,10 +64,8 @@ impl Pdb {
     /// percentage that rounds down to zero does not count: with more pods it would allow one.
     /// Source: spec/disruption.md §6, 11.
     pub fn blocks_permanently(&self) -> bool {
-        matches!(
-            self.max_unavailable,
-            Some(Bound::Count(0) | Bound::Percent(0))
-        ) || self.min_available == Some(Bound::Percent(100))
+        matches!(self.max_unavailable, Some(Bound::Count(0) | Bound::Percent(0)))
+            || self.min_available == Some(Bound::Percent(100))
     }
 
     /// Returns whether it allows no eviction until it is changed or has more pods: it requires all
@@ -114,11 +112,7 @@ mod tests {
             (Some(Selector::new([app("a"), app("b")])), "default", false),
         ];
         for (selector, namespace, expect) in cases {
-            let pdb = Pdb {
-                key: ObjectKey::new(namespace, "b"),
-                selector,
-                ..Pdb::default()
-            };
+            let pdb = Pdb { key: ObjectKey::new(namespace, "b"), selector, ..Pdb::default() };
             let pod = Pod {
                 key: ObjectKey::new("default", "p"),
                 labels: Labels::from([("app".to_owned(), "a".to_owned())]),
@@ -146,12 +140,8 @@ mod tests {
             (count(100), None, 1, false, false),
         ];
         for (min_available, max_unavailable, disruptions_allowed, kept, for_ever) in cases {
-            let mut pdb = Pdb {
-                min_available,
-                max_unavailable,
-                disruptions_allowed,
-                ..Pdb::default()
-            };
+            let mut pdb =
+                Pdb { min_available, max_unavailable, disruptions_allowed, ..Pdb::default() };
             assert_eq!(pdb.blocks_permanently(), for_ever, "{pdb:?}");
             // The readiness of the pod, the eviction policy, and the expected result.
             for (ready, unready_may_go, goes) in [
@@ -161,15 +151,8 @@ mod tests {
                 (Some(false), false, false),
             ] {
                 pdb.unready_may_go = unready_may_go;
-                let pod = Pod {
-                    ready,
-                    ..Pod::default()
-                };
-                assert_eq!(
-                    pdb.blocks_eviction(&pod),
-                    kept && !goes,
-                    "{pdb:?} {ready:?}"
-                );
+                let pod = Pod { ready, ..Pod::default() };
+                assert_eq!(pdb.blocks_eviction(&pod), kept && !goes, "{pdb:?} {ready:?}");
             }
         }
     }

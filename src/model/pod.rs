@@ -167,16 +167,12 @@ impl Pod {
 
     /// Returns whether a DaemonSet controls it. Such a pod exists as long as its node.
     pub fn is_daemon(&self) -> bool {
-        self.owner
-            .as_ref()
-            .is_some_and(|owner| owner.kind == "DaemonSet")
+        self.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet")
     }
 
     /// Returns whether it is the mirror of a static pod, which the kubelet owns.
     pub fn is_mirror(&self) -> bool {
-        self.owner
-            .as_ref()
-            .is_some_and(|owner| owner.kind == "Node")
+        self.owner.as_ref().is_some_and(|owner| owner.kind == "Node")
     }
 
     /// Namespace and name of its gang.
@@ -269,10 +265,7 @@ impl Pod {
 
     /// Returns whether the pod is critical to the cluster. Critical pods are evicted last.
     pub fn is_critical(&self) -> bool {
-        matches!(
-            self.priority_class.as_str(),
-            "system-cluster-critical" | "system-node-critical"
-        )
+        matches!(self.priority_class.as_str(), "system-cluster-critical" | "system-node-critical")
     }
 }
 

@@ -92,12 +92,8 @@ impl Reason {
     ];
 
     /// The reasons that a budget or window may name.
-    pub const BUDGETED: [Self; 4] = [
-        Self::Empty,
-        Self::Underutilized,
-        Self::Drifted,
-        Self::Expired,
-    ];
+    pub const BUDGETED: [Self; 4] =
+        [Self::Empty, Self::Underutilized, Self::Drifted, Self::Expired];
 
     /// Returns whether budgets, windows and pauses apply to the reason.
     pub fn is_budgeted(self) -> bool {
@@ -167,9 +163,7 @@ impl Rate {
         let is_number = !nodes.is_empty() && nodes.bytes().all(|byte| byte.is_ascii_digit());
         let nodes: u32 = is_number.then(|| nodes.parse().ok()).flatten()?;
         let (_, per) = Self::UNITS.into_iter().find(|(name, _)| *name == unit)?;
-        (1..=Self::NODES_MAX)
-            .contains(&nodes)
-            .then_some(Self { nodes, per })
+        (1..=Self::NODES_MAX).contains(&nodes).then_some(Self { nodes, per })
     }
 }
 
@@ -203,15 +197,13 @@ impl Budget {
 
     /// The rate that applies to a reason at any time.
     pub fn rate_for(&self, reason: Reason) -> Option<Rate> {
-        self.rate
-            .filter(|_| applies_to_reason(&self.reasons, reason))
+        self.rate.filter(|_| applies_to_reason(&self.reasons, reason))
     }
 
     /// How many of `total` nodes may be disrupted simultaneously, if the budget applies to this
     /// reason now.
     pub fn allowed_nodes(&self, reason: Reason, total: usize, now: Timestamp) -> Option<usize> {
-        self.applies_to(reason, now)
-            .then(|| self.nodes.nodes_of(total))
+        self.applies_to(reason, now).then(|| self.nodes.nodes_of(total))
     }
 }
 
@@ -477,9 +469,7 @@ impl Pool {
     /// Returns whether the pool requires several instance types, or several values of another label
     /// (`min_values`).
     pub fn is_varied(&self) -> bool {
-        self.requirements
-            .iter()
-            .any(|(_, requirement)| requirement.min_values.is_some())
+        self.requirements.iter().any(|(_, requirement)| requirement.min_values.is_some())
     }
 
     /// Returns the remaining limits after `used` capacity and `nodes` nodes. Only limited resources
@@ -499,9 +489,7 @@ mod tests {
             let rate = Rate::parse(text).expect("a rate");
             assert_eq!(rate.to_string(), text);
         }
-        let bad = [
-            "", "20", "20/", "/h", "0/h", "1001/d", "20/w", "-1/h", "+1/h", "2.5/h", "1 /h",
-        ];
+        let bad = ["", "20", "20/", "/h", "0/h", "1001/d", "20/w", "-1/h", "+1/h", "2.5/h", "1 /h"];
         for text in bad {
             assert_eq!(Rate::parse(text), None, "{text:?}");
         }

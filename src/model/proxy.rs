@@ -46,10 +46,7 @@ impl Proxy {
     /// names in it, and names are not resolved.
     pub fn is_used_for(&self, host: &str) -> bool {
         let host = host.trim_start_matches('[').trim_end_matches([']', '.']);
-        !self
-            .direct
-            .iter()
-            .any(|pattern| matches_host(pattern, host))
+        !self.direct.iter().any(|pattern| matches_host(pattern, host))
     }
 }
 
@@ -60,11 +57,9 @@ fn matches_host(pattern: &str, host: &str) -> bool {
             return false;
         };
         let (width, address, range) = match (address, range) {
-            (IpAddr::V4(address), IpAddr::V4(range)) => (
-                32,
-                u128::from(address.to_bits()),
-                u128::from(range.to_bits()),
-            ),
+            (IpAddr::V4(address), IpAddr::V4(range)) => {
+                (32, u128::from(address.to_bits()), u128::from(range.to_bits()))
+            }
             (IpAddr::V6(address), IpAddr::V6(range)) => (128, address.to_bits(), range.to_bits()),
             _ => return false,
         };
@@ -107,34 +102,15 @@ mod tests {
 
     #[test]
     fn hosts_named_so_are_reached_directly() {
-        let own = proxy(&[
-            "10.0.0.0/8",
-            "fd00::/9",
-            "192.0.2.7",
-            ".internal",
-            "example.com",
-        ]);
-        for host in [
-            "10.1.2.3",
-            "fd7f::1",
-            "[fd00::1]",
-            "192.0.2.7",
-            "api.Internal",
-            "internal",
-        ] {
+        let own = proxy(&["10.0.0.0/8", "fd00::/9", "192.0.2.7", ".internal", "example.com"]);
+        for host in ["10.1.2.3", "fd7f::1", "[fd00::1]", "192.0.2.7", "api.Internal", "internal"] {
             assert!(!own.is_used_for(host), "{host}");
         }
         for host in ["a.example.com", "example.com."] {
             assert!(!own.is_used_for(host), "{host}");
         }
-        for host in [
-            "11.0.0.1",
-            "fd80::1",
-            "192.0.2.8",
-            "notexample.com",
-            "com",
-            "::ffff:10.0.0.1",
-        ] {
+        for host in ["11.0.0.1", "fd80::1", "192.0.2.8", "notexample.com", "com", "::ffff:10.0.0.1"]
+        {
             assert!(own.is_used_for(host), "{host}");
         }
         assert!(!proxy(&["0.0.0.0/0"]).is_used_for("203.0.113.9"));
@@ -145,10 +121,7 @@ mod tests {
     #[test]
     fn a_password_is_in_the_url_alone() {
         let own = proxy(&[]);
-        assert_eq!(
-            own.with_credentials(),
-            "http://out%40rigger:p%3A%C3%A4@bastion:3128"
-        );
+        assert_eq!(own.with_credentials(), "http://out%40rigger:p%3A%C3%A4@bastion:3128");
         assert!(!format!("{own:?}").contains("p:ä"));
     }
 }

@@ -53,9 +53,7 @@ fn parse_scaled(text: &str, scale: i128) -> Result<i64, QuantityError> {
         Some(b'+') => (false, &text[1..]),
         _ => (false, text),
     };
-    let digits = unsigned
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(unsigned.len());
+    let digits = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
     let (number, suffix) = unsigned.split_at(digits);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
@@ -79,14 +77,10 @@ fn parse_scaled(text: &str, scale: i128) -> Result<i64, QuantityError> {
         let power = 10i128
             .checked_pow(exponent.unsigned_abs())
             .ok_or_else(|| QuantityError::out_of_range(text))?;
-        value = value
-            .checked_mul(power)
-            .ok_or_else(|| QuantityError::out_of_range(text))?;
+        value = value.checked_mul(power).ok_or_else(|| QuantityError::out_of_range(text))?;
     } else {
         // 10^38 is the largest power that an i128 holds. Larger powers round up to one or to zero.
-        let power = 10i128
-            .checked_pow(exponent.unsigned_abs())
-            .unwrap_or(i128::MAX);
+        let power = 10i128.checked_pow(exponent.unsigned_abs()).unwrap_or(i128::MAX);
         value = value / power + i128::from(value % power != 0);
     }
     let value = if negative { -value } else { value };
@@ -176,11 +170,7 @@ impl Resources {
             ("pods", self.pods),
         ]
         .into_iter()
-        .chain(
-            self.extended
-                .iter()
-                .map(|(name, amount)| (name.as_str(), *amount)),
-        )
+        .chain(self.extended.iter().map(|(name, amount)| (name.as_str(), *amount)))
         .filter(|(_, amount)| *amount != 0)
     }
 
@@ -221,9 +211,7 @@ impl Resources {
         if let Some((name, _)) = available.iter().find(|(_, amount)| *amount < 0) {
             return Some(name);
         }
-        self.iter()
-            .find(|(name, amount)| *amount > available.get(name))
-            .map(|(name, _)| name)
+        self.iter().find(|(name, amount)| *amount > available.get(name)).map(|(name, _)| name)
     }
 }
 
@@ -235,11 +223,7 @@ impl fmt::Display for Resources {
             write!(f, "{separator}{name} {}", display_amount(name, amount))?;
             separator = ", ";
         }
-        if separator.is_empty() {
-            f.write_str("nothing")
-        } else {
-            Ok(())
-        }
+        if separator.is_empty() { f.write_str("nothing") } else { Ok(()) }
     }
 }
 
@@ -247,10 +231,7 @@ impl fmt::Display for Resources {
 pub fn display_amount(name: &str, amount: i64) -> String {
     const GIB: f64 = (1u64 << 30) as f64;
     const MIB: f64 = (1u64 << 20) as f64;
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "for people, two digits are enough"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "for people, two digits are enough")]
     let float = amount as f64;
     match name {
         "cpu" if amount % 1000 == 0 => format!("{}", amount / 1000),
@@ -300,23 +281,12 @@ mod tests {
 
     #[test]
     fn requests_fit_only_when_every_resource_does() {
-        let mut request = Resources {
-            cpu_milli: 500,
-            memory: 10,
-            ..Resources::default()
-        };
-        let available = Resources {
-            cpu_milli: 500,
-            memory: 10,
-            ..Resources::default()
-        };
+        let mut request = Resources { cpu_milli: 500, memory: 10, ..Resources::default() };
+        let available = Resources { cpu_milli: 500, memory: 10, ..Resources::default() };
         assert!(request.fit_into(&available));
         request.extended.insert("nvidia.com/gpu".into(), 1);
         assert_eq!(request.first_shortage(&available), Some("nvidia.com/gpu"));
-        let overfull = Resources {
-            pods: -1,
-            ..available
-        };
+        let overfull = Resources { pods: -1, ..available };
         assert_eq!(Resources::default().first_shortage(&overfull), Some("pods"));
     }
 }

@@ -58,10 +58,7 @@ fn comparison_value(operator: Operator, values: &[String]) -> Result<i64, Operat
     let [value] = values else {
         return Err(OperatorError::NotOneValue { operator });
     };
-    value.parse().map_err(|_| OperatorError::NotAnInteger {
-        operator,
-        value: value.clone(),
-    })
+    value.parse().map_err(|_| OperatorError::NotAnInteger { operator, value: value.clone() })
 }
 
 /// The allowed values of one label.
@@ -84,39 +81,22 @@ impl Requirement {
     /// The label is one of `values`.
     pub fn is_in<S: Into<String>>(values: impl IntoIterator<Item = S>) -> Self {
         let values = values.into_iter().map(Into::into).collect();
-        Self {
-            complement: false,
-            present: true,
-            values,
-            gte: None,
-            lte: None,
-            min_values: None,
-        }
+        Self { complement: false, present: true, values, gte: None, lte: None, min_values: None }
     }
 
     /// The label has none of `values`.
     pub fn not_in<S: Into<String>>(values: impl IntoIterator<Item = S>) -> Self {
-        Self {
-            complement: true,
-            present: false,
-            ..Self::is_in(values)
-        }
+        Self { complement: true, present: false, ..Self::is_in(values) }
     }
 
     /// The label is present.
     pub fn exists() -> Self {
-        Self {
-            present: true,
-            ..Self::not_in::<String>([])
-        }
+        Self { present: true, ..Self::not_in::<String>([]) }
     }
 
     /// The label is absent.
     pub fn does_not_exist() -> Self {
-        Self {
-            present: false,
-            ..Self::is_in::<String>([])
-        }
+        Self { present: false, ..Self::is_in::<String>([]) }
     }
 
     /// The label is present and has no value: nothing satisfies the requirement.
@@ -137,11 +117,7 @@ impl Requirement {
         if lte.is_some_and(|high| high < gte.unwrap_or(0)) {
             return Self::impossible();
         }
-        Self {
-            gte,
-            lte,
-            ..Self::exists()
-        }
+        Self { gte, lte, ..Self::exists() }
     }
 
     /// Creates a requirement from an operator and its values. Returns an error for invalid values:
@@ -159,10 +135,9 @@ impl Requirement {
                 None => Self::impossible(),
             },
             Operator::Gte => Self::between(Some(comparison_value(operator, values)?), None),
-            Operator::Lt => Self::between(
-                None,
-                Some(comparison_value(operator, values)?.saturating_sub(1)),
-            ),
+            Operator::Lt => {
+                Self::between(None, Some(comparison_value(operator, values)?.saturating_sub(1)))
+            }
             Operator::Lte => Self::between(None, Some(comparison_value(operator, values)?)),
         })
     }
@@ -238,10 +213,7 @@ impl Requirement {
         let (low, high) = (self.gte.unwrap_or(0), self.lte.unwrap_or(i64::MAX));
         let plain = (low..=high).map(|number| number.to_string());
         let padded = (1..).map(|zeros| format!("{}{low}", "0".repeat(zeros)));
-        plain
-            .take(count)
-            .chain(padded.take(count))
-            .find(|value| !self.values.contains(value))
+        plain.take(count).chain(padded.take(count)).find(|value| !self.values.contains(value))
     }
 
     fn is_within_bounds(&self, value: &str) -> bool {
@@ -265,10 +237,7 @@ impl Requirement {
     pub fn intersection(&self, other: &Self) -> Self {
         let min_values = self.min_values.max(other.min_values);
         let Some((gte, lte)) = self.common_bounds(other) else {
-            return Self {
-                min_values,
-                ..Self::impossible()
-            };
+            return Self { min_values, ..Self::impossible() };
         };
         let complement = self.complement && other.complement;
         let values: BTreeSet<String> = match (self.complement, other.complement) {
@@ -286,9 +255,7 @@ impl Requirement {
             min_values,
         };
         let bounds = Self::between(gte, lte);
-        intersection
-            .values
-            .retain(|value| bounds.is_within_bounds(value));
+        intersection.values.retain(|value| bounds.is_within_bounds(value));
         if !complement {
             (intersection.gte, intersection.lte) = (None, None);
         }
@@ -382,15 +349,8 @@ impl Incompatible {
         offered: Option<&Requirement>,
         known: Vec<String>,
     ) -> Self {
-        let sides = Sides {
-            wanted: wanted.clone(),
-            offered: offered.cloned(),
-            known,
-        };
-        Self {
-            key: key.to_owned(),
-            sides: Box::new(sides),
-        }
+        let sides = Sides { wanted: wanted.clone(), offered: offered.cloned(), known };
+        Self { key: key.to_owned(), sides: Box::new(sides) }
     }
 
     /// The required values of the label.
@@ -406,11 +366,7 @@ impl Incompatible {
 
 impl fmt::Display for Incompatible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Sides {
-            wanted,
-            offered,
-            known,
-        } = &*self.sides;
+        let Sides { wanted, offered, known } = &*self.sides;
         write!(f, "{}: wanted {wanted}", self.key)?;
         if wanted.is_impossible() {
             return Ok(());
@@ -476,9 +432,7 @@ impl Requirements {
 
     /// All requirements by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Requirement)> {
-        self.by_key
-            .iter()
-            .map(|(key, requirement)| (key.as_str(), requirement))
+        self.by_key.iter().map(|(key, requirement)| (key.as_str(), requirement))
     }
 
     /// Returns whether there is no requirement.
@@ -582,10 +536,7 @@ mod tests {
         for (key, node, row) in table {
             for (pod, expect) in sides.iter().zip(row.chars()) {
                 let side = |text: &str| -> Requirements {
-                    (!text.is_empty())
-                        .then(|| (key, requirement(text)))
-                        .into_iter()
-                        .collect()
+                    (!text.is_empty()).then(|| (key, requirement(text))).into_iter().collect()
                 };
                 let got = side(node).check_compatible(&side(pod), true).is_ok();
                 assert_eq!(got, expect == 'y', "node {node:?} pod {pod:?} key {key}");

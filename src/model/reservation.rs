@@ -84,8 +84,7 @@ impl Reservation {
             ReservationKind::Default => SignedDuration::ZERO,
             ReservationKind::CapacityBlock => BLOCK_CLOSES,
         };
-        self.ends
-            .is_none_or(|ends| ends.duration_since(now) > notice)
+        self.ends.is_none_or(|ends| ends.duration_since(now) > notice)
     }
 
     /// Rank among reservations of the same price: the lowest rank, with the longest-lived
@@ -134,11 +133,7 @@ mod tests {
             (ReservationKind::CapacityBlock, 40, false),
         ];
         for (kind, minutes_before, open) in cases {
-            let own = Reservation {
-                kind,
-                ends: Some(ends),
-                ..Reservation::new("cr-1", 1)
-            };
+            let own = Reservation { kind, ends: Some(ends), ..Reservation::new("cr-1", 1) };
             let now = ends - SignedDuration::from_mins(minutes_before);
             assert_eq!(own.is_open(now), open, "{kind:?} {minutes_before}");
         }
@@ -149,24 +144,12 @@ mod tests {
     #[test]
     fn nodes_say_which_kind_of_reservation_they_are_in() {
         let cases = [
-            (
-                ReservationKind::Default,
-                false,
-                ["cr-1", "default", "false"],
-            ),
+            (ReservationKind::Default, false, ["cr-1", "default", "false"]),
             (ReservationKind::Default, true, ["cr-1", "default", "true"]),
-            (
-                ReservationKind::CapacityBlock,
-                false,
-                ["cr-1", "capacity-block", "false"],
-            ),
+            (ReservationKind::CapacityBlock, false, ["cr-1", "capacity-block", "false"]),
         ];
         for (kind, interruptible, expect) in cases {
-            let own = Reservation {
-                kind,
-                interruptible,
-                ..Reservation::new("cr-1", 1)
-            };
+            let own = Reservation { kind, interruptible, ..Reservation::new("cr-1", 1) };
             let labels = own.node_labels();
             let own = OF_RESERVATIONS.map(|key| labels[key].as_str());
             assert_eq!(own, expect, "{kind:?} {interruptible}");

@@ -25,9 +25,7 @@ impl Selector {
     /// Creates a selector for exactly these labels.
     pub fn from_labels(labels: &Labels) -> Self {
         Self::new(
-            labels
-                .iter()
-                .map(|(key, value)| (key.clone(), Requirement::is_in([value.as_str()]))),
+            labels.iter().map(|(key, value)| (key.clone(), Requirement::is_in([value.as_str()]))),
         )
     }
 
@@ -52,21 +50,17 @@ impl Selector {
             let mut requirements = of_key.iter().map(|expression| &expression.1);
             let first = requirements.next().cloned();
             first.is_some_and(|intersection| {
-                requirements
-                    .fold(intersection, |a, b| a.intersection(b))
-                    .is_impossible()
+                requirements.fold(intersection, |a, b| a.intersection(b)).is_impossible()
             })
         })
     }
 
     /// Returns whether the selector matches these labels.
     pub fn matches(&self, labels: &Labels) -> bool {
-        self.expressions
-            .iter()
-            .all(|(key, wanted)| match labels.get(key) {
-                Some(value) => wanted.allows_value(value),
-                None => wanted.allows_absence(),
-            })
+        self.expressions.iter().all(|(key, wanted)| match labels.get(key) {
+            Some(value) => wanted.allows_value(value),
+            None => wanted.allows_absence(),
+        })
     }
 }
 
@@ -80,10 +74,7 @@ mod tests {
     fn every_expression_must_hold() {
         let labels = Labels::from([("app".to_owned(), "a".to_owned())]);
         let of = |list: &[(&str, Requirement)]| {
-            Selector::new(
-                list.iter()
-                    .map(|(key, own)| ((*key).to_owned(), own.clone())),
-            )
+            Selector::new(list.iter().map(|(key, own)| ((*key).to_owned(), own.clone())))
         };
         let cases = [
             (of(&[]), true),
@@ -97,10 +88,7 @@ mod tests {
             (of(&[("app", Requirement::not_in(["a"]))]), false),
             // Combined, they allow no value and no absent label.
             (
-                of(&[
-                    ("tier", Requirement::is_in(["x"])),
-                    ("tier", Requirement::is_in(["y"])),
-                ]),
+                of(&[("tier", Requirement::is_in(["x"])), ("tier", Requirement::is_in(["y"]))]),
                 false,
             ),
         ];

@@ -58,11 +58,7 @@ pub struct Taint {
 impl Taint {
     /// A taint without a value.
     pub fn new(key: &str, effect: Effect) -> Self {
-        Self {
-            key: key.to_owned(),
-            value: String::new(),
-            effect,
-        }
+        Self { key: key.to_owned(), value: String::new(), effect }
     }
 
     /// Returns whether two taints are identical to Kubernetes, which compares key and effect.
@@ -88,13 +84,7 @@ impl Taint {
 impl fmt::Display for Taint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let equals = if self.value.is_empty() { "" } else { "=" };
-        write!(
-            f,
-            "{}{equals}{}:{}",
-            self.key,
-            self.value,
-            self.effect.as_str()
-        )
+        write!(f, "{}{equals}{}:{}", self.key, self.value, self.effect.as_str())
     }
 }
 
@@ -161,9 +151,7 @@ fn parse_integer(value: &str) -> Option<i64> {
 /// does not.
 pub fn first_repelling<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
     first_untolerated(
-        taints
-            .iter()
-            .filter(|taint| taint.effect != Effect::PreferNoSchedule),
+        taints.iter().filter(|taint| taint.effect != Effect::PreferNoSchedule),
         tolerations,
     )
 }
@@ -173,11 +161,9 @@ pub fn first_untolerated<'a>(
     taints: impl IntoIterator<Item = &'a Taint>,
     tolerations: &[Toleration],
 ) -> Option<&'a Taint> {
-    taints.into_iter().find(|taint| {
-        !tolerations
-            .iter()
-            .any(|toleration| toleration.tolerates(taint))
-    })
+    taints
+        .into_iter()
+        .find(|taint| !tolerations.iter().any(|toleration| toleration.tolerates(taint)))
 }
 
 #[cfg(test)]
@@ -201,10 +187,7 @@ mod tests {
             ("x", "6", false, false),
             ("5", "9223372036854775808", false, false),
         ] {
-            let taint = Taint {
-                value: tainted.to_owned(),
-                ..Taint::new("k", Effect::NoSchedule)
-            };
+            let taint = Taint { value: tainted.to_owned(), ..Taint::new("k", Effect::NoSchedule) };
             let told = [TolerationOperator::Lt, TolerationOperator::Gt].map(|operator| {
                 let own = Toleration {
                     key: "k".to_owned(),

@@ -26,9 +26,7 @@ const VERSION: &str = "v2";
 pub fn fnv1a(text: &str) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
-    text.bytes().fold(OFFSET, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(PRIME)
-    })
+    text.bytes().fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }
 
 /// Derives a number below `limit` from a string, which differs for most strings.
@@ -67,10 +65,7 @@ impl FromStr for Hashes {
         if version != Some(VERSION) || parts.next().is_some() {
             return Err(OtherVersion);
         }
-        Ok(Self {
-            fixed: parse_hash(fixed)?,
-            in_place: parse_hash(in_place)?,
-        })
+        Ok(Self { fixed: parse_hash(fixed)?, in_place: parse_hash(in_place)? })
     }
 }
 
@@ -145,10 +140,7 @@ pub fn pool_hashes(pool: &Pool) -> Hashes {
     in_place.put_field("expire_hard_after", &expire_hard);
     let grace = pool.termination_grace_period.map(|grace| grace.as_secs());
     in_place.put_field("termination_grace_period", &grace);
-    Hashes {
-        fixed: fixed.hash(),
-        in_place: in_place.hash(),
-    }
+    Hashes { fixed: fixed.hash(), in_place: in_place.hash() }
 }
 
 /// Hashes of a node class. The resolved AWS resources are not included: they are compared with the
@@ -189,10 +181,7 @@ pub fn node_class_hashes(class: &NodeClass) -> Hashes {
     fixed.put_field("user_data", user_data);
     fixed.put_field("bootstrap", bootstrap);
     fixed.put_field("kubelet", &canonical_kubelet(kubelet));
-    fixed.put_field(
-        "block_devices",
-        &sorted_texts(block_devices, |device| format!("{device:?}")),
-    );
+    fixed.put_field("block_devices", &sorted_texts(block_devices, |device| format!("{device:?}")));
     fixed.put_field("raid0", raid0);
     let interfaces = network_interfaces.as_deref().unwrap_or_default();
     fixed.put_field(
@@ -210,10 +199,7 @@ pub fn node_class_hashes(class: &NodeClass) -> Hashes {
     fixed.put_field("context", context);
     fixed.put_field("nested_virtualization", nested_virtualization);
     in_place.put_field("tags", tags);
-    Hashes {
-        fixed: fixed.hash(),
-        in_place: in_place.hash(),
-    }
+    Hashes { fixed: fixed.hash(), in_place: in_place.hash() }
 }
 
 /// Kubelet settings in canonical form: `1` and `1000m` are equal, and the order of object keys is
@@ -258,10 +244,7 @@ fn canonical_kubelet(kubelet: &KubeletSettings) -> String {
 
 /// The quantities of reservations, by name.
 fn reserved_amounts(reservations: &BTreeMap<String, Reserved>) -> Vec<(&str, i64)> {
-    reservations
-        .iter()
-        .map(|(name, reserved)| (name.as_str(), reserved.amount))
-        .collect()
+    reservations.iter().map(|(name, reserved)| (name.as_str(), reserved.amount)).collect()
 }
 
 /// Eviction thresholds as `signal<quantity` or `signal<hundredths/10000`.
@@ -301,10 +284,7 @@ pub fn pool_hash(pool: &Pool) -> String {
 
 /// Hashes of a node class, formatted for a tag. Without a node class, the hashes of no fields.
 pub fn node_class_hash(class: Option<&NodeClass>) -> String {
-    class.map_or_else(
-        || format!("{VERSION}:none"),
-        |class| node_class_hashes(class).to_string(),
-    )
+    class.map_or_else(|| format!("{VERSION}:none"), |class| node_class_hashes(class).to_string())
 }
 
 /// ID of a cluster configuration. It covers only the settings that can disrupt nodes: drift
@@ -422,19 +402,11 @@ mod tests {
     }
 
     fn disk(name: &str) -> BlockDevice {
-        BlockDevice {
-            name: name.into(),
-            size: Some(1 << 34),
-            ..BlockDevice::default()
-        }
+        BlockDevice { name: name.into(), size: Some(1 << 34), ..BlockDevice::default() }
     }
 
     fn card(card: u32) -> NetworkInterface {
-        NetworkInterface {
-            card,
-            device: 0,
-            efa_only: false,
-        }
+        NetworkInterface { card, device: 0, efa_only: false }
     }
 
     fn amount(text: &str, amount: i64) -> (String, Reserved) {
@@ -449,12 +421,8 @@ mod tests {
         ("placement group", |it| {
             it.placement_group = Some(PlacementGroupTerm::Name("p".into()));
         }),
-        ("role", |it| {
-            it.identity = Some(NodeIdentity::Role("s".into()))
-        }),
-        ("profile", |it| {
-            it.identity = Some(NodeIdentity::Profile("r".into()))
-        }),
+        ("role", |it| it.identity = Some(NodeIdentity::Role("s".into()))),
+        ("profile", |it| it.identity = Some(NodeIdentity::Profile("r".into()))),
         ("public ip", |it| it.public_ip = Some(false)),
         ("user data", |it| it.user_data = "x".into()),
         ("bootstrap", |it| {
@@ -472,47 +440,25 @@ mod tests {
         ("tcp", |it| track(it).tcp_established = seconds(60)),
         ("udp stream", |it| track(it).udp_stream = seconds(60)),
         ("udp", |it| track(it).udp = seconds(60)),
-        ("interface", |it| {
-            it.network_interfaces = Some(vec![card(0)])
-        }),
+        ("interface", |it| it.network_interfaces = Some(vec![card(0)])),
         ("efa only", |it| interfaces(it)[1].efa_only = true),
-        ("device name", |it| {
-            it.block_devices[0].name = "/dev/sda".into()
-        }),
+        ("device name", |it| it.block_devices[0].name = "/dev/sda".into()),
         ("device size", |it| it.block_devices[0].size = Some(1 << 35)),
-        ("volume type", |it| {
-            it.block_devices[0].volume_type = Some("io2".into())
-        }),
+        ("volume type", |it| it.block_devices[0].volume_type = Some("io2".into())),
         ("iops", |it| it.block_devices[0].iops = Some(3000)),
-        ("throughput", |it| {
-            it.block_devices[0].throughput = Some(200)
-        }),
+        ("throughput", |it| it.block_devices[0].throughput = Some(200)),
         ("encrypted", |it| it.block_devices[0].encrypted = Some(true)),
-        ("key", |it| {
-            it.block_devices[0].kms_key_id = Some("k".into())
-        }),
-        ("snapshot", |it| {
-            it.block_devices[0].snapshot_id = Some("s".into())
-        }),
-        ("rate", |it| {
-            it.block_devices[0].initialization_rate = Some(100)
-        }),
-        ("kept", |it| {
-            it.block_devices[0].delete_on_termination = Some(false)
-        }),
+        ("key", |it| it.block_devices[0].kms_key_id = Some("k".into())),
+        ("snapshot", |it| it.block_devices[0].snapshot_id = Some("s".into())),
+        ("rate", |it| it.block_devices[0].initialization_rate = Some(100)),
+        ("kept", |it| it.block_devices[0].delete_on_termination = Some(false)),
         ("root volume", |it| it.block_devices[0].root_volume = true),
         ("devices", |it| it.block_devices.clear()),
         ("max pods", |it| it.kubelet.max_pods = Some(10)),
         ("pods per core", |it| it.kubelet.pods_per_core = Some(10)),
-        ("dns", |it| {
-            it.kubelet.cluster_dns = vec!["10.0.0.10".parse().expect("ip")]
-        }),
-        ("system", |it| {
-            it.kubelet.system_reserved = [amount("1", 1000)].into()
-        }),
-        ("kube", |it| {
-            it.kubelet.kube_reserved = [amount("1", 1000)].into()
-        }),
+        ("dns", |it| it.kubelet.cluster_dns = vec!["10.0.0.10".parse().expect("ip")]),
+        ("system", |it| it.kubelet.system_reserved = [amount("1", 1000)].into()),
+        ("kube", |it| it.kubelet.kube_reserved = [amount("1", 1000)].into()),
         ("hard", |it| {
             let share = Threshold::Share(500);
             it.kubelet.eviction_hard = [(Signal::MemoryAvailable, share)].into();
@@ -525,35 +471,19 @@ mod tests {
             let grace = SignedDuration::from_secs(60);
             it.kubelet.eviction_soft_grace_period = [(Signal::MemoryAvailable, grace)].into();
         }),
-        ("most grace", |it| {
-            it.kubelet.eviction_max_pod_grace_period = Some(1)
-        }),
-        ("gc high", |it| {
-            it.kubelet.image_gc_high_threshold_percent = Some(80)
-        }),
-        ("gc low", |it| {
-            it.kubelet.image_gc_low_threshold_percent = Some(70)
-        }),
+        ("most grace", |it| it.kubelet.eviction_max_pod_grace_period = Some(1)),
+        ("gc high", |it| it.kubelet.image_gc_high_threshold_percent = Some(80)),
+        ("gc low", |it| it.kubelet.image_gc_low_threshold_percent = Some(70)),
         ("quota", |it| it.kubelet.cpu_cfs_quota = Some(false)),
-        ("extra", |it| {
-            it.kubelet.extra = [("a".to_owned(), json!(1))].into()
-        }),
+        ("extra", |it| it.kubelet.extra = [("a".to_owned(), json!(1))].into()),
     ];
 
     const NEITHER: &[Edit<NodeClass>] = &[
         ("name", |it| it.name = "d".into()),
-        ("images", |it| {
-            it.images = vec![ImageTerm::Id("ami-1".into())]
-        }),
-        ("subnets", |it| {
-            it.subnets = vec![SubnetTerm::Id("subnet-1".into())]
-        }),
-        ("groups", |it| {
-            it.security_groups = vec![SecurityGroupTerm::Id("sg-1".into())]
-        }),
-        ("reservations", |it| {
-            it.reservations = vec![ReservationTerm::Id("cr-1".into())]
-        }),
+        ("images", |it| it.images = vec![ImageTerm::Id("ami-1".into())]),
+        ("subnets", |it| it.subnets = vec![SubnetTerm::Id("subnet-1".into())]),
+        ("groups", |it| it.security_groups = vec![SecurityGroupTerm::Id("sg-1".into())]),
+        ("reservations", |it| it.reservations = vec![ReservationTerm::Id("cr-1".into())]),
         ("prefixes", |it| it.ip_prefix_count = Some(1)),
         ("enis", |it| it.reserved_enis = 1),
         ("overhead", |it| it.vm_overhead_per_mille = Some(1)),
@@ -614,12 +544,8 @@ mod tests {
         pool.taints = vec![taint("a"), taint("b")];
         let fixed: &[Edit<Pool>] = &[("class", |it| it.node_class = Some("c".into()))];
         let in_place: &[Edit<Pool>] = &[
-            ("labels", |it| {
-                drop(it.labels.insert("a".into(), "b".into()))
-            }),
-            ("annotations", |it| {
-                drop(it.annotations.insert("a".into(), "b".into()))
-            }),
+            ("labels", |it| drop(it.labels.insert("a".into(), "b".into()))),
+            ("annotations", |it| drop(it.annotations.insert("a".into(), "b".into()))),
             ("taints", |it| drop(it.taints.pop())),
             ("startup taints", |it| it.startup_taints.push(taint("s"))),
             ("expiry", |it| it.expire_after = None),
@@ -628,19 +554,13 @@ mod tests {
         ];
         let neither: &[Edit<Pool>] = &[
             ("name", |it| it.name = "q".into()),
-            ("requirements", |it| {
-                it.requirements.add("a", Requirement::exists())
-            }),
+            ("requirements", |it| it.requirements.add("a", Requirement::exists())),
             ("limits", |it| it.limits.nodes = Some(1)),
             ("weight", |it| it.weight = 1),
             ("replicas", |it| it.replicas = Some(1)),
             ("launch", |it| it.launch_timeout = SignedDuration::ZERO),
-            ("registration", |it| {
-                it.registration_timeout = SignedDuration::ZERO
-            }),
-            ("initialization", |it| {
-                it.initialization_timeout = SignedDuration::ZERO
-            }),
+            ("registration", |it| it.registration_timeout = SignedDuration::ZERO),
+            ("initialization", |it| it.initialization_timeout = SignedDuration::ZERO),
             ("disruption", |it| it.disruption.budgets.clear()),
             ("order of taints", |it| it.taints.reverse()),
         ];

@@ -100,12 +100,7 @@ impl Window {
             expression: expression.to_owned(),
             why: why.to_string(),
         })?;
-        Ok(Self {
-            expression: expression.to_owned(),
-            cron: Box::new(cron),
-            duration,
-            zone,
-        })
+        Ok(Self { expression: expression.to_owned(), cron: Box::new(cron), duration, zone })
     }
 
     /// Returns whether the window is open at `now`. Karpenter's rule: the first opening after `now
@@ -120,10 +115,7 @@ impl Window {
     /// When the window next opens after `from`.
     pub fn next_after(&self, from: Timestamp) -> Option<Timestamp> {
         let zoned = from.to_zoned(self.zone.clone());
-        self.cron
-            .find_next_occurrence(&zoned, false)
-            .ok()
-            .map(|next| next.timestamp())
+        self.cron.find_next_occurrence(&zoned, false).ok().map(|next| next.timestamp())
     }
 
     /// The next time after `now` at which the window may open or close.
@@ -172,11 +164,7 @@ mod tests {
     fn check(expression: &str, hours: i64, zone: &str, at: &str, open: bool) {
         let window = Window::new(expression, SignedDuration::from_hours(hours), zone);
         let now: Timestamp = at.parse().expect("a timestamp");
-        assert_eq!(
-            window.expect("a window").is_open_at(now),
-            open,
-            "{expression} {zone} {at}"
-        );
+        assert_eq!(window.expect("a window").is_open_at(now), open, "{expression} {zone} {at}");
     }
 
     #[test]
@@ -185,67 +173,26 @@ mod tests {
         check("0 8 * * mon-fri", 10, "UTC", "2026-11-20T17:59:59Z", true);
         check("0 8 * * mon-fri", 10, "UTC", "2026-11-20T18:00:00Z", false);
         check("0 8 * * mon-fri", 10, "UTC", "2026-11-21T09:00:00Z", false);
-        check(
-            "0 8 * * *",
-            1,
-            "Europe/Berlin",
-            "2026-11-20T07:30:00Z",
-            true,
-        );
-        check(
-            "0 8 * * *",
-            1,
-            "Europe/Berlin",
-            "2026-07-20T06:30:00Z",
-            true,
-        );
+        check("0 8 * * *", 1, "Europe/Berlin", "2026-11-20T07:30:00Z", true);
+        check("0 8 * * *", 1, "Europe/Berlin", "2026-07-20T06:30:00Z", true);
         check("@daily", 1, "UTC", "2026-07-20T00:30:00Z", true);
     }
 
     #[test]
     fn nothing_changes_before_the_next_change() {
         let rows = [
-            (
-                "0 8 * * *",
-                2,
-                "2026-11-20T07:00:00Z",
-                "2026-11-20T08:00:00Z",
-            ),
-            (
-                "0 8 * * *",
-                2,
-                "2026-11-20T08:00:00Z",
-                "2026-11-20T10:00:00Z",
-            ),
-            (
-                "0 8 * * *",
-                2,
-                "2026-11-20T09:59:59Z",
-                "2026-11-20T10:00:00Z",
-            ),
-            (
-                "0 8 * * *",
-                2,
-                "2026-11-20T10:00:00Z",
-                "2026-11-21T08:00:00Z",
-            ),
+            ("0 8 * * *", 2, "2026-11-20T07:00:00Z", "2026-11-20T08:00:00Z"),
+            ("0 8 * * *", 2, "2026-11-20T08:00:00Z", "2026-11-20T10:00:00Z"),
+            ("0 8 * * *", 2, "2026-11-20T09:59:59Z", "2026-11-20T10:00:00Z"),
+            ("0 8 * * *", 2, "2026-11-20T10:00:00Z", "2026-11-21T08:00:00Z"),
             // It opens again before it has closed.
-            (
-                "0 * * * *",
-                2,
-                "2026-11-20T09:30:00Z",
-                "2026-11-20T10:00:00Z",
-            ),
+            ("0 * * * *", 2, "2026-11-20T09:30:00Z", "2026-11-20T10:00:00Z"),
         ];
         for (expression, hours, now, expect) in rows {
             let window = Window::new(expression, SignedDuration::from_hours(hours), "UTC");
             let now: Timestamp = now.parse().expect("a timestamp");
             let change = window.expect("a window").next_change(now);
-            assert_eq!(
-                change.map(|at| at.to_string()),
-                Some(expect.to_owned()),
-                "{now}"
-            );
+            assert_eq!(change.map(|at| at.to_string()), Some(expect.to_owned()), "{now}");
         }
     }
 
@@ -279,11 +226,7 @@ mod tests {
             let window = Window::new(expression, SignedDuration::from_hours(1), "UTC");
             assert!(window.is_err(), "{expression}");
         }
-        for expression in [
-            "*/5 0-6,22 1,15 jan-mar MON-FRI",
-            "0 0 1-10/3 * sun",
-            "@weekly",
-        ] {
+        for expression in ["*/5 0-6,22 1,15 jan-mar MON-FRI", "0 0 1-10/3 * sun", "@weekly"] {
             let window = Window::new(expression, SignedDuration::from_hours(1), "UTC");
             assert!(window.is_ok(), "{expression} {window:?}");
         }
@@ -295,45 +238,15 @@ mod tests {
         // On 2026-03-29 at 01:00 UTC the clock in Berlin moves to 03:00; on 2026-10-25 at 01:00 UTC
         // it moves to 02:00.
         let rows = [
-            (
-                "0 1 * * *",
-                4,
-                "2026-03-29T00:00:00Z",
-                "2026-03-29T04:00:00Z",
-            ),
-            (
-                "0 1 * * *",
-                4,
-                "2026-10-24T23:00:00Z",
-                "2026-10-25T03:00:00Z",
-            ),
+            ("0 1 * * *", 4, "2026-03-29T00:00:00Z", "2026-03-29T04:00:00Z"),
+            ("0 1 * * *", 4, "2026-10-24T23:00:00Z", "2026-10-25T03:00:00Z"),
             // 02:30 does not exist on the first day: the window opens after the clock has moved.
-            (
-                "30 2 * * *",
-                1,
-                "2026-03-29T01:00:00Z",
-                "2026-03-29T02:00:00Z",
-            ),
+            ("30 2 * * *", 1, "2026-03-29T01:00:00Z", "2026-03-29T02:00:00Z"),
             // 02:30 exists twice on the second day: the window opens at the first.
-            (
-                "30 2 * * *",
-                1,
-                "2026-10-25T00:30:00Z",
-                "2026-10-25T01:30:00Z",
-            ),
+            ("30 2 * * *", 1, "2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z"),
             // On later days, it opens by the new clock.
-            (
-                "30 2 * * *",
-                1,
-                "2026-03-30T00:30:00Z",
-                "2026-03-30T01:30:00Z",
-            ),
-            (
-                "30 2 * * *",
-                1,
-                "2026-10-26T01:30:00Z",
-                "2026-10-26T02:30:00Z",
-            ),
+            ("30 2 * * *", 1, "2026-03-30T00:30:00Z", "2026-03-30T01:30:00Z"),
+            ("30 2 * * *", 1, "2026-10-26T01:30:00Z", "2026-10-26T02:30:00Z"),
         ];
         let second = SignedDuration::from_secs(1);
         for (expression, hours, opens, closes) in rows {
@@ -344,16 +257,8 @@ mod tests {
             let states = [opens - second, opens, closes - second, closes];
             let states = states.map(|at| window.is_open_at(at));
             assert_eq!(states, [false, true, true, false], "{expression} {opens}");
-            assert_eq!(
-                window.closes_after(opens),
-                Some(closes),
-                "{expression} {opens}"
-            );
-            assert_eq!(
-                window.next_change(opens),
-                Some(closes),
-                "{expression} {opens}"
-            );
+            assert_eq!(window.closes_after(opens), Some(closes), "{expression} {opens}");
+            assert_eq!(window.next_change(opens), Some(closes), "{expression} {opens}");
         }
     }
 

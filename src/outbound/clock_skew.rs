@@ -53,10 +53,7 @@ impl<S> Layer<S> for SkewGauge {
     type Service = Gauged<S>;
 
     fn layer(&self, inner: S) -> Gauged<S> {
-        Gauged {
-            inner,
-            gauge: self.clone(),
-        }
+        Gauged { inner, gauge: self.clone() }
     }
 }
 

@@ -115,10 +115,7 @@ impl Fence {
 
     /// This fence, limited to one term.
     pub(crate) fn of_term(&self, term: u64) -> Self {
-        Self {
-            term: Some(term),
-            ..self.clone()
-        }
+        Self { term: Some(term), ..self.clone() }
     }
 
     /// This fence, limited to the current term.
@@ -134,10 +131,7 @@ impl Fence {
 
     /// This fence, limited to requests before a moment.
     pub(crate) fn with_deadline(&self, not_after: Moment) -> Self {
-        Self {
-            not_after: Some(not_after),
-            ..self.clone()
-        }
+        Self { not_after: Some(not_after), ..self.clone() }
     }
 
     /// Returns whether changes may be sent, or may continue, now.
@@ -147,9 +141,7 @@ impl Fence {
 
     /// Checks that a change may be sent now. Changes past their deadline may not.
     fn check_open(&self) -> Result<(), NotLeader> {
-        let late = self
-            .not_after
-            .is_some_and(|deadline| deadline.time_left().is_zero());
+        let late = self.not_after.is_some_and(|deadline| deadline.time_left().is_zero());
         match self.is_open() {
             false => Err(NotLeader::Term),
             true if late => Err(NotLeader::Late),
@@ -303,10 +295,7 @@ impl<S> Layer<S> for Fence {
     type Service = FencedClient<S>;
 
     fn layer(&self, inner: S) -> FencedClient<S> {
-        FencedClient {
-            inner,
-            fence: self.clone(),
-        }
+        FencedClient { inner, fence: self.clone() }
     }
 }
 
@@ -407,33 +396,20 @@ mod tests {
         let (now, then) = (ago(0), ago(10));
         let steady = then.steady;
         fence.open(Moment { steady, ..now }, SPAN);
-        assert!(
-            !fence.is_open(),
-            "the time of day was set back, and the host suspended"
-        );
+        assert!(!fence.is_open(), "the time of day was set back, and the host suspended");
         let wall = then.wall;
         fence.open(Moment { wall, ..now }, SPAN);
-        assert!(
-            !fence.is_open(),
-            "the time of day was set forward, or the host suspended"
-        );
+        assert!(!fence.is_open(), "the time of day was set forward, or the host suspended");
         let boot = then.boot;
         fence.open(Moment { boot, ..now }, SPAN);
-        assert!(
-            !fence.is_open(),
-            "the host was suspended, and the time of day set back"
-        );
+        assert!(!fence.is_open(), "the host was suspended, and the time of day set back");
     }
 
     #[test]
     fn what_was_decided_in_an_earlier_term_never_passes_again() {
         let fence = Fence::default();
         let first = fence.of_term(fence.begin_term("term/one.1.1"));
-        assert_eq!(
-            first.check_open(),
-            Err(NotLeader::Term),
-            "it is not opened yet"
-        );
+        assert_eq!(first.check_open(), Err(NotLeader::Term), "it is not opened yet");
         fence.open(ago(0), SPAN);
         assert!(first.is_open() && fence.is_open());
         fence.close();
@@ -442,10 +418,7 @@ mod tests {
         fence.open(ago(0), SPAN);
         assert!(second.is_open() && fence.of_this_term().is_open());
         assert_eq!(first.check_open(), Err(NotLeader::Term));
-        assert_eq!(
-            first.with_deadline(ago(0).plus(SPAN)).check_open(),
-            Err(NotLeader::Term)
-        );
+        assert_eq!(first.with_deadline(ago(0).plus(SPAN)).check_open(), Err(NotLeader::Term));
     }
 
     #[test]
@@ -498,20 +471,11 @@ mod tests {
         let sending = std::future::poll_fn(|context| {
             steps += 1;
             assert!(steps < 10, "it goes on");
-            fence.open(
-                Moment {
-                    boot: ago(60).boot,
-                    ..Moment::now()
-                },
-                SPAN,
-            );
+            fence.open(Moment { boot: ago(60).boot, ..Moment::now() }, SPAN);
             context.waker().wake_by_ref();
             Poll::<()>::Pending
         });
-        assert_eq!(
-            run_fenced([fence.clone()], sending).await,
-            Err(NotLeader::Term)
-        );
+        assert_eq!(run_fenced([fence.clone()], sending).await, Err(NotLeader::Term));
         assert_eq!(steps, 1);
     }
 
@@ -532,11 +496,7 @@ mod tests {
             tokio::spawn(async { check_task(true) }).await
         });
         let spawned = spawned.await.expect("open").expect("no panic");
-        assert_eq!(
-            spawned,
-            Err(NotLeader::Unasked),
-            "a task of its own stands behind no fence"
-        );
+        assert_eq!(spawned, Err(NotLeader::Unasked), "a task of its own stands behind no fence");
     }
 
     #[tokio::test]
@@ -565,10 +525,7 @@ mod tests {
             own.begin_term(&format!("term/production-{number}.1.1"));
         }
         let named = named(&many);
-        assert!(
-            named.len() < 600 && named.ends_with(" term/more"),
-            "{named}"
-        );
+        assert!(named.len() < 600 && named.ends_with(" term/more"), "{named}");
     }
 
     /// A client behind a fence, and the `User-Agent` of all that it sends.
@@ -600,10 +557,7 @@ mod tests {
     async fn a_closed_fence_lets_only_readers_and_the_lease_through() {
         let fence = Fence::default();
         let (own, _) = client(&fence, true);
-        let engine = fenced_client(
-            own.clone(),
-            &fence.of_term(fence.begin_term("term/one.1.1")),
-        );
+        let engine = fenced_client(own.clone(), &fence.of_term(fence.begin_term("term/one.1.1")));
         fence.open(Moment::now(), SPAN);
         assert!(send(&own, "PATCH", "/api/v1/nodes/a").await);
         assert!(send(&engine, "PATCH", "/api/v1/nodes/a").await);
@@ -624,10 +578,7 @@ mod tests {
         fence.begin_term("term/one.1.1");
         fence.open(Moment::now(), SPAN);
         assert!(send(&own, "DELETE", "/api/v1/nodes/a").await);
-        assert!(
-            !send(&engine, "DELETE", "/api/v1/nodes/a").await,
-            "its term is over"
-        );
+        assert!(!send(&engine, "DELETE", "/api/v1/nodes/a").await, "its term is over");
     }
 
     #[tokio::test]

@@ -25,11 +25,7 @@ impl Limiter {
     /// Creates a limiter with an average rate per second and a burst.
     pub(crate) fn new(qps: u32, burst: u32) -> Self {
         let apart = Duration::from_secs(1) / qps.max(1);
-        Self {
-            due: Arc::default(),
-            apart,
-            ahead: apart.saturating_mul(burst.max(1) - 1),
-        }
+        Self { due: Arc::default(), apart, ahead: apart.saturating_mul(burst.max(1) - 1) }
     }
 
     /// Returns whether two limiters share their tokens.
@@ -67,9 +63,7 @@ mod tests {
     fn a_burst_goes_at_once_and_the_rest_at_the_average() {
         let limiter = Limiter::new(10, 3);
         let now = clock::monotonic_now();
-        let waits: Vec<u128> = (0..5)
-            .map(|_| limiter.take_token(now).as_millis())
-            .collect();
+        let waits: Vec<u128> = (0..5).map(|_| limiter.take_token(now).as_millis()).collect();
         assert_eq!(waits, [0, 0, 0, 100, 200]);
         let later = now + Duration::from_secs(60);
         assert!(limiter.take_token(later).is_zero());

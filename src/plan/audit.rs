@@ -109,7 +109,5 @@ fn exceeded_limit<'l>(limits: &'l Limits, used: &Usage) -> Option<&'l str> {
     let mut capacity = limits.capacity.iter();
     let capacity_limit = capacity.find(|(name, max)| used.capacity.get(name) > *max);
     let nodes = limits.nodes.filter(|max| used.nodes > *max as usize);
-    capacity_limit
-        .map(|(name, _)| name.as_str())
-        .or(nodes.map(|_| "nodes"))
+    capacity_limit.map(|(name, _)| name.as_str()).or(nodes.map(|_| "nodes"))
 }

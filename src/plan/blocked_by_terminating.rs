@@ -44,9 +44,7 @@ pub(super) fn place_stuck(
     let others: Vec<(NodeRef, Vec<PodKey>)> = others.collect();
     let mut replanned: Snapshot<'_> = with_claims(snapshot, launches).into_owned();
     subtract_placed(&mut replanned.rooms, &others, snapshot);
-    replanned
-        .residents
-        .extend(snapshot.reschedulable.iter().filter_map(bound_to_node));
+    replanned.residents.extend(snapshot.reschedulable.iter().filter_map(bound_to_node));
     // Pods planned by the same plan or before count on their planned nodes.
     let planned = launches.iter().enumerate();
     let planned = planned.map(|(index, claim)| (placeholder_node(index), claim.pods.clone()));
@@ -62,9 +60,8 @@ pub(super) fn place_stuck(
     replanned.pending.clone_from(&stuck);
     let solution = solve(&replanned, now);
     let answered = solution.placed.iter().flat_map(|(_, pods)| pods);
-    let answered: HashSet<&PodKey> = answered
-        .chain(solution.claims.iter().flat_map(|claim| &claim.pods))
-        .collect();
+    let answered: HashSet<&PodKey> =
+        answered.chain(solution.claims.iter().flat_map(|claim| &claim.pods)).collect();
     for (_, pods) in placed.iter_mut() {
         pods.retain(|key| !answered.contains(key));
     }
@@ -98,8 +95,7 @@ fn stuck_pods<'a>(
 
 /// Returns whether a pod has existed for [`PATIENCE`].
 pub(super) fn is_old(pod: &Pod, now: Timestamp) -> bool {
-    pod.created
-        .is_some_and(|at| now.duration_since(at) >= PATIENCE)
+    pod.created.is_some_and(|at| now.duration_since(at) >= PATIENCE)
 }
 
 /// A pod to reschedule, counted on its current node.

@@ -37,10 +37,7 @@ pub(super) fn plan_buffer_capacity(
     placed: &[(NodeRef, Vec<PodKey>)],
     now: Timestamp,
 ) -> BufferPlan {
-    let mut kept = BufferPlan {
-        counts: all_missing(snapshot),
-        ..BufferPlan::default()
-    };
+    let mut kept = BufferPlan { counts: all_missing(snapshot), ..BufferPlan::default() };
     if snapshot.spare.pods.is_empty() {
         return kept;
     }
@@ -51,9 +48,7 @@ pub(super) fn plan_buffer_capacity(
         room.idle = matches!(&room.host, NodeRef::Node(name) if snapshot.spare.idle.contains(name));
     }
     planned.pending = snapshot.spare.pods.iter().collect();
-    planned
-        .pending
-        .sort_unstable_by(|one, other| one.key.cmp(&other.key));
+    planned.pending.sort_unstable_by(|one, other| one.key.cmp(&other.key));
     planned.mounts.clear();
     planned.lacking.clear();
     // Virtual pods have no labels, so no topology rule of a pod concerns them.
@@ -89,10 +84,7 @@ fn all_missing(snapshot: &Snapshot<'_>) -> BufferRooms {
     let wanted = snapshot.spare.wanted.iter();
     wanted
         .map(|(name, count)| {
-            let count = count.map(|missing| RoomCount {
-                missing,
-                ..RoomCount::default()
-            });
+            let count = count.map(|missing| RoomCount { missing, ..RoomCount::default() });
             (name.clone(), count)
         })
         .collect()

@@ -83,13 +83,9 @@ pub struct Tenant<'s> {
 pub fn explain_node<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<ExplainedNode<'s>> {
     let node = state.objects.nodes.get(name)?;
     let disruption_view = state.disruption_view(now);
-    let candidate = disruption_view
-        .candidates
-        .iter()
-        .find(|candidate| candidate.node.name == node.name);
-    let pool = state
-        .cluster
-        .pool(node.labels.get(POOL).map_or("", String::as_str));
+    let candidate =
+        disruption_view.candidates.iter().find(|candidate| candidate.node.name == node.name);
+    let pool = state.cluster.pool(node.labels.get(POOL).map_or("", String::as_str));
     let expires = candidate.and_then(|candidate| candidate_expiry(candidate, pool?));
     let plan = full_plan(state, now);
     let is_static = pool.is_some_and(|pool| pool.replicas.is_some());
@@ -165,9 +161,7 @@ fn next_change(
     blockers: &[DisruptionBlocker],
     now: Timestamp,
 ) -> Option<Timestamp> {
-    let due = outlooks
-        .iter()
-        .filter_map(|(_, outcome)| outcome.changes_at());
+    let due = outlooks.iter().filter_map(|(_, outcome)| outcome.changes_at());
     let ends = blockers.iter().filter_map(DisruptionBlocker::ends_at);
     due.chain(ends).filter(|at| *at > now).min()
 }
@@ -273,10 +267,7 @@ impl Tenant<'_> {
 }
 
 /// Returns the disruption cost of a pod. The default is one.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "it is within ten times a power of two"
-)]
+#[expect(clippy::cast_precision_loss, reason = "it is within ten times a power of two")]
 fn pod_disruption_cost(pod: &Pod) -> f64 {
     pod.eviction_cost() as f64 / COST_OF_ONE as f64
 }
@@ -333,26 +324,19 @@ impl ExplainedNode<'_> {
         let offering = [INSTANCE_TYPE, CAPACITY_TYPE, ZONE]
             .map(|key| self.label(key).unwrap_or("?".to_owned()))
             .join(" ");
-        let price = self.price.map_or("unknown price".to_owned(), |price| {
-            format!("{:.4} $/h", price.usd_per_h())
-        });
+        let price = self
+            .price
+            .map_or("unknown price".to_owned(), |price| format!("{:.4} $/h", price.usd_per_h()));
         let _ = writeln!(out, "  {offering}, {price}");
         if let Some((used, cost)) = self.weight {
             let used = used.map_or("unknown".to_owned(), |percent| format!("{percent} %"));
             let _ = writeln!(out, "  utilization {used}, disruption cost {cost:.1}");
         }
         let _ = writeln!(out);
-        let width = REASONS
-            .map(|reason| reason.as_str().len())
-            .into_iter()
-            .max();
+        let width = REASONS.map(|reason| reason.as_str().len()).into_iter().max();
         for (reason, outcome) in &self.outlooks {
             let (reason, width) = (reason.as_str(), width.unwrap_or(0));
-            let sign = if *outcome == ReasonOutcome::Leaves {
-                '-'
-            } else {
-                ' '
-            };
+            let sign = if *outcome == ReasonOutcome::Leaves { '-' } else { ' ' };
             let _ = writeln!(out, "  {sign} {reason:width$}  {}", outcome.outcome_text());
         }
         if let Some(at) = self.next {

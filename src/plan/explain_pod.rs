@@ -74,9 +74,8 @@ pub fn explain<'s>(state: &'s State, key: &PodKey, now: Timestamp) -> Option<Exp
     let answer = match state.pod_disposition(pod, &snapshot, now) {
         PodDisposition::Waits { .. } => {
             let plan = provision(&snapshot, now);
-            let mut answer = planned_outcome(plan, key, |claim| {
-                list_cheaper_types(&snapshot, claim, key, now)
-            });
+            let mut answer =
+                planned_outcome(plan, key, |claim| list_cheaper_types(&snapshot, claim, key, now));
             if let PodOutcome::Host { host, refused, .. } = &mut answer {
                 *refused = is_refused(pod, host, &snapshot, now);
             }
@@ -92,20 +91,14 @@ fn planned_outcome(
     key: &PodKey,
     cheaper: impl Fn(&NewNodeClaim) -> Vec<Cheaper>,
 ) -> PodOutcome {
-    if let Some(claim) = plan
-        .launches
-        .into_iter()
-        .find(|claim| claim.pods.binary_search(key).is_ok())
+    if let Some(claim) =
+        plan.launches.into_iter().find(|claim| claim.pods.binary_search(key).is_ok())
     {
         let cheaper = cheaper(&claim);
         return PodOutcome::Claim { claim, cheaper };
     }
     if let Some((host, pods)) = plan.placed.into_iter().find(|(_, pods)| pods.contains(key)) {
-        return PodOutcome::Host {
-            host,
-            others: pods.len() - 1,
-            refused: false,
-        };
+        return PodOutcome::Host { host, others: pods.len() - 1, refused: false };
     }
     let mut unplaced = plan.unplaced.into_iter();
     let pod = unplaced.find(|pod| pod.pod == *key);
@@ -117,10 +110,7 @@ fn is_refused(pod: &Pod, host: &NodeRef, snapshot: &Snapshot<'_>, now: Timestamp
     pod.node.is_none()
         && pod.unschedulable
         && is_old(pod, now)
-        && snapshot
-            .rooms
-            .iter()
-            .any(|room| room.host == *host && room.initialized && room.open)
+        && snapshot.rooms.iter().any(|room| room.host == *host && room.initialized && room.open)
 }
 
 /// Returns pods with the same name in a different namespace or a similar name, closest first.
@@ -159,10 +149,7 @@ impl Explained<'_> {
     pub fn json(&self) -> Value {
         let requests = self.pod.requests.iter();
         let requests = requests.map(|(name, amount)| {
-            (
-                bounded_text(name),
-                render_rejections::quantity_json(name, amount),
-            )
+            (bounded_text(name), render_rejections::quantity_json(name, amount))
         });
         let mut value = json!({
             "format_version": render::FORMAT_VERSION,
@@ -178,11 +165,7 @@ impl Explained<'_> {
                     value["host"] = json!(host);
                 }
             }
-            PodOutcome::Host {
-                host,
-                others,
-                refused,
-            } => {
+            PodOutcome::Host { host, others, refused } => {
                 value["host"] = json!(bounded_text(host));
                 value["other_pods"] = json!(others);
                 value["refused_by_scheduler"] = json!(refused);
@@ -232,11 +215,7 @@ impl Explained<'_> {
             PodOutcome::Stands(standing) => {
                 let _ = writeln!(out, "\n  {}.", disposition_text(standing));
             }
-            PodOutcome::Host {
-                host,
-                others,
-                refused,
-            } => {
+            PodOutcome::Host { host, others, refused } => {
                 let host = bounded_text(host);
                 let planned = match others {
                     0 => String::new(),
@@ -252,11 +231,7 @@ impl Explained<'_> {
             PodOutcome::Unplaced(all) => {
                 let _ = writeln!(out, "\n  ! It cannot be scheduled:");
                 for rejection in all.iter() {
-                    let _ = writeln!(
-                        out,
-                        "      {}",
-                        render_rejections::rejection_line(rejection)
-                    );
+                    let _ = writeln!(out, "      {}", render_rejections::rejection_line(rejection));
                 }
             }
         }
@@ -283,10 +258,7 @@ fn disposition_text(standing: &PodDisposition) -> String {
             bounded_text(name)
         ),
         PodDisposition::Preempts(node) => {
-            format!(
-                "The scheduler preempts pods for it on node {}",
-                bounded_text(node)
-            )
+            format!("The scheduler preempts pods for it on node {}", bounded_text(node))
         }
         PodDisposition::Grouped(group) => format!(
             "It belongs to PodGroup {}, which does not have enough pods to be scheduled",
@@ -365,20 +337,14 @@ fn claim_text(out: &mut String, claim: &NewNodeClaim, all: &[Cheaper]) {
     let unlisted = claim.offerings.len().saturating_sub(TOLD);
     if unlisted > 0 {
         let types = instance_type_names(claim).len();
-        let _ = writeln!(
-            out,
-            "      and {unlisted} more, {types} instance types in all"
-        );
+        let _ = writeln!(out, "      and {unlisted} more, {types} instance types in all");
     }
     let count: usize = all.iter().map(|cheaper| cheaper.types).sum();
     if count == 0 {
         let _ = writeln!(out, "  The pool has no cheaper type.");
         return;
     }
-    let _ = writeln!(
-        out,
-        "  The pool has {count} cheaper types, which were not chosen:"
-    );
+    let _ = writeln!(out, "  The pool has {count} cheaper types, which were not chosen:");
     for cheaper in all {
         let _ = writeln!(out, "      {cheaper}");
     }
@@ -392,44 +358,24 @@ fn constraint_lines(pod: &Pod) -> Vec<String> {
     let (near, away) = (&pod.preferred_affinity, &pod.preferred_anti_affinity);
     let constraints = [
         ("node selector:", "", texts(&selector, bounded_text)),
-        (
-            "node affinity:",
-            ", or ",
-            texts(&pod.node_affinity, bounded_text),
-        ),
+        ("node affinity:", ", or ", texts(&pod.node_affinity, bounded_text)),
         (
             "preferred node affinity:",
             ", or ",
             texts(&pod.preferred_nodes, |preferred| {
-                format!(
-                    "{} (weight {})",
-                    bounded_text(&preferred.term),
-                    preferred.weight
-                )
+                format!("{} (weight {})", bounded_text(&preferred.term), preferred.weight)
             }),
         ),
         ("pod affinity:", " and ", texts(&pod.affinity, term_text)),
-        (
-            "pod anti-affinity:",
-            " and ",
-            texts(&pod.anti_affinity, term_text),
-        ),
-        (
-            "preferred pod affinity:",
-            ", or ",
-            texts(near, |preferred| term_text(&preferred.term)),
-        ),
+        ("pod anti-affinity:", " and ", texts(&pod.anti_affinity, term_text)),
+        ("preferred pod affinity:", ", or ", texts(near, |preferred| term_text(&preferred.term))),
         (
             "preferred pod anti-affinity:",
             ", or ",
             texts(away, |preferred| term_text(&preferred.term)),
         ),
         ("topology spread:", "; ", texts(&pod.spread, spread_text)),
-        (
-            "tolerations:",
-            ", ",
-            texts(&pod.tolerations, toleration_text),
-        ),
+        ("tolerations:", ", ", texts(&pod.tolerations, toleration_text)),
         (
             "host ports:",
             ", ",
@@ -437,24 +383,14 @@ fn constraint_lines(pod: &Pod) -> Vec<String> {
                 bounded_text(format_args!("{protocol} {number}"))
             }),
         ),
-        (
-            "volume claims:",
-            ", ",
-            texts(&pod.volume_claims, bounded_text),
-        ),
-        (
-            "gang:",
-            "",
-            texts(&pod.gang, |gang| bounded_text(&gang.name)),
-        ),
+        ("volume claims:", ", ", texts(&pod.volume_claims, bounded_text)),
+        ("gang:", "", texts(&pod.gang, |gang| bounded_text(&gang.name))),
     ];
     let constraints = constraints
         .into_iter()
         .filter(|(_, _, all)| !all.is_empty())
         .map(|(what, glue, all)| format!("{what} {}", all.join(glue)));
-    constraints
-        .chain(priority.map(|priority| format!("priority: {priority}")))
-        .collect()
+    constraints.chain(priority.map(|priority| format!("priority: {priority}"))).collect()
 }
 
 /// Formats the first of these items, and how many more there are.
@@ -471,10 +407,7 @@ fn texts<T>(items: impl IntoIterator<Item = T>, text: impl Fn(T) -> String) -> V
 fn spread_text(spread: &TopologySpread) -> String {
     let preferred = if spread.is_hard { "" } else { ", preferred" };
     let (key, skew) = (bounded_text(&spread.topology_key), spread.max_skew);
-    format!(
-        "{} over {key}, maxSkew {skew}{preferred}",
-        selector_text(spread.selector.as_ref())
-    )
+    format!("{} over {key}, maxSkew {skew}{preferred}", selector_text(spread.selector.as_ref()))
 }
 
 fn toleration_text(toleration: &Toleration) -> String {
@@ -487,11 +420,7 @@ fn toleration_text(toleration: &Toleration) -> String {
 }
 
 fn term_text(term: &PodTerm) -> String {
-    format!(
-        "{} on {}",
-        selector_text(term.selector.as_ref()),
-        bounded_text(&term.topology_key)
-    )
+    format!("{} on {}", selector_text(term.selector.as_ref()), bounded_text(&term.topology_key))
 }
 
 fn selector_text(selector: Option<&Selector>) -> String {
@@ -499,9 +428,8 @@ fn selector_text(selector: Option<&Selector>) -> String {
         return "no pods".to_owned();
     };
     let expressions = selector.expressions().iter();
-    let expressions: Vec<String> = expressions
-        .map(|(key, requirement)| format!("{key} {requirement}"))
-        .collect();
+    let expressions: Vec<String> =
+        expressions.map(|(key, requirement)| format!("{key} {requirement}")).collect();
     match expressions.len() {
         0 => "all pods".to_owned(),
         _ => format!("pods with {}", bounded_text(expressions.join(", "))),

@@ -100,8 +100,7 @@ pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
     let pause = state.notes.pause_of(&pool.name, now);
     let mut plan = full_plan(state, now);
     plan.launches.retain(|launch| launch.pool == pool.name);
-    plan.retire
-        .retain(|termination| termination.pool == pool.name);
+    plan.retire.retain(|termination| termination.pool == pool.name);
     plan.kept.retain(|kept| {
         let node = state.objects.nodes.get(kept.node.as_str());
         node.and_then(Node::pool_name).as_ref() == Some(&pool.name)
@@ -123,13 +122,9 @@ pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
         launches: group_launches(&plan),
         short: short.cloned(),
         unplaced: group_rejections(&plan.unplaced, pool),
-        candidates: candidates
-            .filter(|candidate| candidate.pool == pool.name)
-            .count(),
+        candidates: candidates.filter(|candidate| candidate.pool == pool.name).count(),
         leaving: plan.retire.len(),
-        outlooks: reasons
-            .map(|reason| (reason, reason_outlook(&plan, reason)))
-            .collect(),
+        outlooks: reasons.map(|reason| (reason, reason_outlook(&plan, reason))).collect(),
     })
 }
 
@@ -173,13 +168,11 @@ fn group_rejections(unplaced: &[UnschedulablePod], pool: &Pool) -> Vec<Rejection
         let Some(why) = in_pool.or_else(|| reasons.find(|reason| reason.pool.is_none())) else {
             continue;
         };
-        let stopped = alike
-            .entry(why.code.as_str())
-            .or_insert_with(|| RejectionGroup {
-                pods: 0,
-                first: pod.pod.clone(),
-                why: why.clone(),
-            });
+        let stopped = alike.entry(why.code.as_str()).or_insert_with(|| RejectionGroup {
+            pods: 0,
+            first: pod.pod.clone(),
+            why: why.clone(),
+        });
         stopped.pods += 1;
     }
     let mut all: Vec<RejectionGroup> = alike.into_values().collect();
@@ -188,24 +181,17 @@ fn group_rejections(unplaced: &[UnschedulablePod], pool: &Pool) -> Vec<Rejection
 }
 
 fn reason_outlook(plan: &Plan, reason: Reason) -> Outlook {
-    let leave = plan
-        .retire
-        .iter()
-        .filter(|termination| termination.reason == reason);
+    let leave = plan.retire.iter().filter(|termination| termination.reason == reason);
     let mut alike: BTreeMap<&str, Stay> = BTreeMap::new();
     for node in plan.kept.iter().filter(|node| node.reason == reason) {
-        let stay = alike.entry(node.verdict.code()).or_insert_with(|| Stay {
-            nodes: 0,
-            first: node.clone(),
-        });
+        let stay = alike
+            .entry(node.verdict.code())
+            .or_insert_with(|| Stay { nodes: 0, first: node.clone() });
         stay.nodes += 1;
     }
     let mut stay: Vec<Stay> = alike.into_values().collect();
     stay.sort_by_key(|stay| Reverse(stay.nodes));
-    Outlook {
-        leave: leave.count(),
-        stay,
-    }
+    Outlook { leave: leave.count(), stay }
 }
 
 impl Outlook {

@@ -37,13 +37,8 @@ pub(super) fn with_claims<'s, 'a>(
         if let Some(reservation) = reserved.and_then(|id| ahead.reservations.get_mut(id)) {
             reservation.left = reservation.left.saturating_sub(1);
         }
-        let room = in_flight_node_of(
-            placeholder_node(index),
-            pool,
-            &offerings,
-            catalog,
-            &claim.labels,
-        );
+        let room =
+            in_flight_node_of(placeholder_node(index), pool, &offerings, catalog, &claim.labels);
         if let Some(mut room) = room {
             room.free.subtract(&claim.requests);
             room.daemons = daemons_of(&room, &snapshot.daemon_sets);
@@ -77,11 +72,8 @@ pub(super) fn assign_to_claims(
     }
     let places = (0..claims.len()).map(|index| (placeholder_node(index), index));
     let places: BTreeMap<NodeRef, usize> = places.collect();
-    let requests: BTreeMap<&PodKey, &Resources> = snapshot
-        .pending
-        .iter()
-        .map(|pod| (&pod.key, &pod.requests))
-        .collect();
+    let requests: BTreeMap<&PodKey, &Resources> =
+        snapshot.pending.iter().map(|pod| (&pod.key, &pod.requests)).collect();
     let mut others = Vec::new();
     for (host, pods) in placed {
         let Some(claim) = places.get(&host).and_then(|index| claims.get_mut(*index)) else {

@@ -21,12 +21,7 @@ use crate::state::snapshot::NodeRef;
 pub const FORMAT_VERSION: &str = "1.0";
 
 /// Reasons that disrupt nodes with running pods. Retained nodes are shown for these reasons.
-const SHOWN: [Reason; 4] = [
-    Reason::Drifted,
-    Reason::Expired,
-    Reason::Unhealthy,
-    Reason::Surplus,
-];
+const SHOWN: [Reason; 4] = [Reason::Drifted, Reason::Expired, Reason::Unhealthy, Reason::Surplus];
 
 /// Pods and nodes listed by name; the rest is counted.
 const PODS_SHOWN: usize = 5;
@@ -234,12 +229,7 @@ impl RenderedPlan<'_> {
                 more => format!(" (or {more} other offerings)"),
             };
             let _ = writeln!(out, "  + launch {first}{others} in pool {}", claim.pool);
-            let _ = writeln!(
-                out,
-                "      ${:.4}/h for {}",
-                price.usd_per_h(),
-                claim.requests
-            );
+            let _ = writeln!(out, "      ${:.4}/h for {}", price.usd_per_h(), claim.requests);
             let _ = writeln!(out, "      {}", purpose_text(claim));
         }
         for (host, pods) in &self.plan.placed {
@@ -257,11 +247,7 @@ impl RenderedPlan<'_> {
         for shortfall in &self.plan.short {
             let _ = writeln!(out, "  ! {}: {} missing", shortfall.need, shortfall.missing);
             for rejection in shortfall.reasons.iter() {
-                let _ = writeln!(
-                    out,
-                    "      {}",
-                    render_rejections::rejection_line(rejection)
-                );
+                let _ = writeln!(out, "      {}", render_rejections::rejection_line(rejection));
             }
         }
         for finding in &self.plan.findings {
@@ -297,14 +283,8 @@ impl RenderedPlan<'_> {
     fn unplaced_text(&self, out: &mut String) {
         let mut groups: BTreeMap<Vec<String>, Vec<PodKey>> = BTreeMap::new();
         for unplaced in &self.plan.unplaced {
-            let reasons = unplaced
-                .reasons
-                .iter()
-                .map(render_rejections::rejection_line);
-            groups
-                .entry(reasons.collect())
-                .or_default()
-                .push(unplaced.pod.clone());
+            let reasons = unplaced.reasons.iter().map(render_rejections::rejection_line);
+            groups.entry(reasons.collect()).or_default().push(unplaced.pod.clone());
         }
         for (reasons, pods) in groups {
             let _ = writeln!(out, "  ! cannot schedule {}", pods_text(&pods));
@@ -385,17 +365,9 @@ fn purpose_text(claim: &NewNodeClaim) -> String {
 }
 
 fn pods_text(pods: &[PodKey]) -> String {
-    let listed: Vec<String> = pods
-        .iter()
-        .take(PODS_SHOWN)
-        .map(ToString::to_string)
-        .collect();
+    let listed: Vec<String> = pods.iter().take(PODS_SHOWN).map(ToString::to_string).collect();
     let unlisted = pods.len() - listed.len();
-    let more = if unlisted > 0 {
-        format!(" and {unlisted} more")
-    } else {
-        String::new()
-    };
+    let more = if unlisted > 0 { format!(" and {unlisted} more") } else { String::new() };
     let plural = if pods.len() == 1 { "pod" } else { "pods" };
     format!("{} {plural}: {}{more}", pods.len(), listed.join(", "))
 }

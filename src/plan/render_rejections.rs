@@ -52,11 +52,9 @@ fn nearest_json(miss: &RejectionDetail) -> Value {
         RejectionDetail::Priority { priority, cutoff } => {
             json!({ "priority": priority, "least": cutoff })
         }
-        RejectionDetail::Gang {
-            name,
-            placed,
-            least,
-        } => json!({ "gang": bounded_text(name), "placed": placed, "least": least }),
+        RejectionDetail::Gang { name, placed, least } => {
+            json!({ "gang": bounded_text(name), "placed": placed, "least": least })
+        }
         RejectionDetail::Taint(taint) => json!({ "taint": bounded_text(taint) }),
         RejectionDetail::Label(no) => label_json(no),
         RejectionDetail::Types { key, wanted, types } => {
@@ -64,32 +62,16 @@ fn nearest_json(miss: &RejectionDetail) -> Value {
         }
         RejectionDetail::Ports { types } => json!({ "types": types }),
         RejectionDetail::Daemon { types, daemon } => json!({ "types": types, "daemon": daemon }),
-        RejectionDetail::Resources {
-            short,
-            nearest,
-            types,
-        } => {
+        RejectionDetail::Resources { short, nearest, types } => {
             let short: Vec<Value> = short.iter().map(self::shortfall_json).collect();
             let nearest = nearest.as_ref().map(|nearest| nearest.as_str());
             json!({ "short": short, "instance_type": nearest, "types": types })
         }
-        RejectionDetail::Offering {
-            types,
-            first,
-            wanted,
-            sold,
-        } => json!({
+        RejectionDetail::Offering { types, first, wanted, sold } => json!({
             "types": types, "instance_type": first.as_str(), "wanted": wanted, "offered": sold,
         }),
         RejectionDetail::Held(summary) => unavailable_json(summary),
-        RejectionDetail::Limit {
-            name,
-            limit,
-            left,
-            least,
-            smallest,
-            ..
-        } => json!({
+        RejectionDetail::Limit { name, limit, left, least, smallest, .. } => json!({
             "resource": bounded_text(name),
             "limit": quantity_json(name, *limit),
             "left": quantity_json(name, *left),
@@ -100,11 +82,7 @@ fn nearest_json(miss: &RejectionDetail) -> Value {
         RejectionDetail::Values { key, least, count } => {
             json!({ "label": bounded_text(key), "least": least, "values": count })
         }
-        RejectionDetail::Places {
-            reachable,
-            open,
-            rules,
-        } => {
+        RejectionDetail::Places { reachable, open, rules } => {
             let rules: Vec<Value> = rules.iter().map(rule_json).collect();
             json!({ "places": reachable, "open": open, "rules": rules })
         }
@@ -116,10 +94,7 @@ fn nearest_json(miss: &RejectionDetail) -> Value {
 
 fn shortfall_json(short: &ResourceShortfall) -> Value {
     let name = &short.name;
-    let (asked, left) = (
-        quantity_json(name, short.asked),
-        quantity_json(name, short.left),
-    );
+    let (asked, left) = (quantity_json(name, short.asked), quantity_json(name, short.left));
     json!({ "resource": name, "needed": asked, "left": left })
 }
 

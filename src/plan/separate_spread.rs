@@ -37,11 +37,7 @@ pub(super) fn prefer_separated(
     if off || snapshot.pending.len() > PODS_MAX || !exceeds_skew(&first, snapshot) {
         return first;
     }
-    let pods: Vec<Pod> = snapshot
-        .pending
-        .iter()
-        .map(|pod| separated_pod(pod))
-        .collect();
+    let pods: Vec<Pod> = snapshot.pending.iter().map(|pod| separated_pod(pod)).collect();
     let mut separated = snapshot.clone();
     separated.pending = pods.iter().collect();
     let second = solve(&separated, now);
@@ -52,10 +48,7 @@ pub(super) fn prefer_separated(
         return first;
     }
     // Its rejections would name rules that the pods do not have.
-    Solution {
-        unplaced: first.unplaced,
-        ..second
-    }
+    Solution { unplaced: first.unplaced, ..second }
 }
 
 /// Returns the topology spread constraints whose domain is larger than a node.

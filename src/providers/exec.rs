@@ -130,19 +130,13 @@ impl ExecProvider {
         let user_data = class.and_then(|name| self.user_data.get(name)).cloned();
         let expect = Expect::Launch(launch.claim.id.clone(), launch.offerings.clone());
         let call = LaunchCall::new(launch, user_data.unwrap_or_default());
-        self.send_call(ProviderCall::Launch(Box::new(call)), expect)
-            .await
+        self.send_call(ProviderCall::Launch(Box::new(call)), expect).await
     }
 
     async fn send_call(&self, call: ProviderCall, expect: Expect) -> CommandResult {
         let (reply, answer) = oneshot::channel();
         let deadline = clock::monotonic_now() + self.limits.call_timeout;
-        let pending = PendingCall {
-            call,
-            expect,
-            deadline,
-            reply,
-        };
+        let pending = PendingCall { call, expect, deadline, reply };
         let gone = "the program is no longer needed";
         match timeout_at(deadline, self.calls.send(pending)).await {
             Ok(Ok(())) => {}
@@ -157,10 +151,9 @@ impl ExecProvider {
         }
         match timeout_at(deadline + GRACE, answer).await {
             Ok(answer) => answer.unwrap_or_else(|_| unknown_outcome(gone)),
-            Err(_) => unknown_outcome(&format!(
-                "no response within {:?}",
-                self.limits.call_timeout
-            )),
+            Err(_) => {
+                unknown_outcome(&format!("no response within {:?}", self.limits.call_timeout))
+            }
         }
     }
 }

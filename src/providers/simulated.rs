@@ -86,13 +86,9 @@ impl CloudHandle {
 
     /// Launches an instance that will register with the API server of `home`.
     pub(crate) async fn launch(&self, launch: Box<Launch>, home: Client) -> CommandResult {
-        self.send_request(|reply| CloudRequest::Launch {
-            launch,
-            home,
-            reply,
-        })
-        .await
-        .unwrap_or_else(cloud_stopped)
+        self.send_request(|reply| CloudRequest::Launch { launch, home, reply })
+            .await
+            .unwrap_or_else(cloud_stopped)
     }
 
     /// Terminates an instance of this installation and cluster.
@@ -101,31 +97,22 @@ impl CloudHandle {
         instance: InstanceId,
         scope: (String, ClusterName),
     ) -> CommandResult {
-        self.send_request(|reply| CloudRequest::Terminate {
-            instance,
-            scope,
-            reply,
-        })
-        .await
-        .unwrap_or_else(cloud_stopped)
+        self.send_request(|reply| CloudRequest::Terminate { instance, scope, reply })
+            .await
+            .unwrap_or_else(cloud_stopped)
     }
 
     /// Adds an instance of another autoscaler, with its tags.
     pub(crate) async fn adopt(&self, adoption: Box<Adoption>, home: Client) -> CommandResult {
-        self.send_request(|reply| CloudRequest::Adopt {
-            adoption,
-            home,
-            reply,
-        })
-        .await
-        .unwrap_or_else(cloud_stopped)
+        self.send_request(|reply| CloudRequest::Adopt { adoption, home, reply })
+            .await
+            .unwrap_or_else(cloud_stopped)
     }
 
     /// Lists the instances of one installation and cluster. For audits, lists all instances that
     /// ever existed.
     pub(crate) async fn list(&self, scope: Option<(String, ClusterName)>) -> Option<Vec<Instance>> {
-        self.send_request(|reply| CloudRequest::List { scope, reply })
-            .await
+        self.send_request(|reply| CloudRequest::List { scope, reply }).await
     }
 
     async fn send_request<T>(
@@ -139,10 +126,7 @@ impl CloudHandle {
 }
 
 fn cloud_stopped() -> CommandResult {
-    CommandResult::Failed {
-        kind: FailureKind::Unknown,
-        text: "the simulated cloud stopped".into(),
-    }
+    CommandResult::Failed { kind: FailureKind::Unknown, text: "the simulated cloud stopped".into() }
 }
 
 /// The task that owns the cloud.
@@ -175,56 +159,29 @@ impl CloudTask {
     fn handle_request(&mut self, request: CloudRequest) {
         // The caller may have disconnected.
         match request {
-            CloudRequest::Launch {
-                launch,
-                home,
-                reply,
-            } => {
+            CloudRequest::Launch { launch, home, reply } => {
                 let answer = self.cloud.launch(&launch, clock::now());
                 if let CommandResult::Launched(instance) = &answer {
                     self.homes.entry(instance.id.clone()).or_insert(home);
                 }
                 drop(reply.send(answer));
             }
-            CloudRequest::Terminate {
-                instance,
-                scope,
-                reply,
-            } => {
+            CloudRequest::Terminate { instance, scope, reply } => {
                 let answer = self.terminate(&instance, &scope);
                 drop(reply.send(answer));
             }
-            CloudRequest::Adopt {
-                adoption,
-                home,
-                reply,
-            } => {
+            CloudRequest::Adopt { adoption, home, reply } => {
                 let answer = self.cloud.adopt_instance(&adoption, clock::now());
                 if answer == CommandResult::Done {
                     self.homes.entry(adoption.instance).or_insert(home);
                 }
                 drop(reply.send(answer));
             }
-            CloudRequest::List {
-                scope: Some((installation, cluster)),
-                reply,
-            } => {
-                drop(
-                    reply.send(
-                        self.cloud
-                            .list_instances(&installation, &cluster, clock::now()),
-                    ),
-                );
+            CloudRequest::List { scope: Some((installation, cluster)), reply } => {
+                drop(reply.send(self.cloud.list_instances(&installation, &cluster, clock::now())));
             }
             CloudRequest::List { scope: None, reply } => {
-                drop(
-                    reply.send(
-                        self.cloud
-                            .all_instances()
-                            .map(|it| it.truth().clone())
-                            .collect(),
-                    ),
-                );
+                drop(reply.send(self.cloud.all_instances().map(|it| it.truth().clone()).collect()));
             }
         }
     }
@@ -232,15 +189,13 @@ impl CloudTask {
     fn terminate(&mut self, instance: &InstanceId, scope: &(String, ClusterName)) -> CommandResult {
         let tags = self.cloud.get(instance.as_str()).map(|it| &it.truth().tags);
         let (installation, cluster) = scope;
-        let is_foreign = [
-            (TAG_INSTALLATION, installation.as_str()),
-            (TAG_CLUSTER, cluster.as_str()),
-        ]
-        .iter()
-        .any(|(tag, value)| {
-            let known = tags.and_then(|tags| tags.get(*tag));
-            known.is_some_and(|known| known != value)
-        });
+        let is_foreign =
+            [(TAG_INSTALLATION, installation.as_str()), (TAG_CLUSTER, cluster.as_str())]
+                .iter()
+                .any(|(tag, value)| {
+                    let known = tags.and_then(|tags| tags.get(*tag));
+                    known.is_some_and(|known| known != value)
+                });
         if is_foreign {
             return CommandResult::Failed {
                 kind: FailureKind::Denied,
@@ -253,11 +208,7 @@ impl CloudTask {
 
     fn on_event(&mut self, event: CloudEvent) {
         match event {
-            CloudEvent::Booted {
-                instance,
-                labels,
-                taints,
-            } => {
+            CloudEvent::Booted { instance, labels, taints } => {
                 let Some(home) = self.homes.get(&instance.id) else {
                     return;
                 };

@@ -43,17 +43,11 @@ pub(crate) struct HomeBody {
 
 impl HomeBody {
     fn new(home: &Kubeconfig) -> Self {
-        Self {
-            kubeconfig: home.path.clone(),
-            context: home.context.clone(),
-        }
+        Self { kubeconfig: home.path.clone(), context: home.context.clone() }
     }
 
     pub(crate) fn to_kubeconfig(&self) -> Kubeconfig {
-        Kubeconfig {
-            path: self.kubeconfig.clone(),
-            context: self.context.clone(),
-        }
+        Kubeconfig { path: self.kubeconfig.clone(), context: self.context.clone() }
     }
 }
 
@@ -123,11 +117,7 @@ impl LaunchBody {
             installation: launch.claim.installation.clone(),
             cluster: launch.claim.cluster.to_string(),
             claim_tags: launch.claim.to_tags(),
-            offerings: launch
-                .offerings
-                .into_iter()
-                .map(OfferingBody::from)
-                .collect(),
+            offerings: launch.offerings.into_iter().map(OfferingBody::from).collect(),
             labels: launch.labels,
             taints: launch.taints.into_iter().map(TaintBody::from).collect(),
             tags: launch.tags,
@@ -214,11 +204,7 @@ pub(crate) struct TaintBody {
 
 impl From<Taint> for TaintBody {
     fn from(taint: Taint) -> Self {
-        Self {
-            key: taint.key,
-            value: taint.value,
-            effect: taint.effect.as_str().to_owned(),
-        }
+        Self { key: taint.key, value: taint.value, effect: taint.effect.as_str().to_owned() }
     }
 }
 
@@ -270,9 +256,7 @@ fn state_name(state: InstanceState) -> String {
 
 fn parse_state(name: String) -> Result<InstanceState, FormatError> {
     let found = STATES.iter().find(|(_, it)| *it == name);
-    found
-        .map(|(state, _)| *state)
-        .ok_or(FormatError::InstanceState(name))
+    found.map(|(state, _)| *state).ok_or(FormatError::InstanceState(name))
 }
 
 impl From<Instance> for InstanceBody {
@@ -283,10 +267,9 @@ impl From<Instance> for InstanceBody {
             state: state_name(instance.state),
             launched: instance.launched,
             tags: Arc::unwrap_or_clone(instance.tags),
-            node: instance.node.map(|node| NodeBody {
-                name: node.name.0,
-                provider_id: node.provider_id,
-            }),
+            node: instance
+                .node
+                .map(|node| NodeBody { name: node.name.0, provider_id: node.provider_id }),
         }
     }
 }
@@ -302,10 +285,7 @@ impl TryFrom<InstanceBody> for Instance {
             launched: body.launched,
             tags: body.tags.into(),
             node: body.node.map(|node| {
-                Box::new(ExpectedNode {
-                    name: NodeName(node.name),
-                    provider_id: node.provider_id,
-                })
+                Box::new(ExpectedNode { name: NodeName(node.name), provider_id: node.provider_id })
             }),
             facts: None,
         })
@@ -321,10 +301,7 @@ pub(crate) struct RefusalBody {
 
 impl From<OfferingRefusal> for RefusalBody {
     fn from(refusal: OfferingRefusal) -> Self {
-        Self {
-            offering: refusal.offering.into(),
-            kind: refusal.kind.as_str().to_owned(),
-        }
+        Self { offering: refusal.offering.into(), kind: refusal.kind.as_str().to_owned() }
     }
 }
 
@@ -334,10 +311,7 @@ impl TryFrom<RefusalBody> for OfferingRefusal {
     fn try_from(body: RefusalBody) -> Result<Self, FormatError> {
         let found = RefusalKind::ALL.iter().find(|(_, name)| *name == body.kind);
         let (kind, _) = found.ok_or(FormatError::RefusalKind(body.kind))?;
-        Ok(Self {
-            offering: body.offering.try_into()?,
-            kind: *kind,
-        })
+        Ok(Self { offering: body.offering.try_into()?, kind: *kind })
     }
 }
 
@@ -374,10 +348,9 @@ impl From<CommandResult> for AnswerBody {
                 Self::Instances(instances.into_iter().map(InstanceBody::from).collect())
             }
             CommandResult::Done => Self::Done {},
-            CommandResult::Failed { kind, text } => Self::Failed {
-                kind: kind.as_str().to_owned(),
-                text,
-            },
+            CommandResult::Failed { kind, text } => {
+                Self::Failed { kind: kind.as_str().to_owned(), text }
+            }
             CommandResult::EvictRefused(_)
             | CommandResult::Attachments(_)
             | CommandResult::Pods(_)
@@ -411,10 +384,7 @@ impl TryFrom<AnswerBody> for CommandResult {
             AnswerBody::Done {} => Self::Done,
             AnswerBody::Failed { kind, text } => {
                 let known = FAILURES.into_iter().find(|it| it.as_str() == kind);
-                Self::Failed {
-                    kind: known.unwrap_or(FailureKind::Unknown),
-                    text,
-                }
+                Self::Failed { kind: known.unwrap_or(FailureKind::Unknown), text }
             }
         })
     }
@@ -467,10 +437,7 @@ mod tests {
             }]));
         }
         for kind in FAILURES {
-            there_and_back(CommandResult::Failed {
-                kind,
-                text: "text".into(),
-            });
+            there_and_back(CommandResult::Failed { kind, text: "text".into() });
         }
         there_and_back(CommandResult::Instances(Vec::new()));
     }

@@ -64,10 +64,7 @@ impl ActivityLog {
 }
 
 fn is_of_pods(report: &Report) -> bool {
-    matches!(
-        report,
-        Report::Evicted { .. } | Report::EvictRefused { .. } | Report::Unplaced(_)
-    )
+    matches!(report, Report::Evicted { .. } | Report::EvictRefused { .. } | Report::Unplaced(_))
 }
 
 /// Warning, event, object and details.
@@ -101,14 +98,7 @@ fn warning(event: &'static str, object: String, text: impl Into<String>) -> Acti
 /// Planned claims and launches.
 fn plan_text(report: &Report, managed: bool) -> Option<ActivityText> {
     Some(match report {
-        Report::ClaimPlanned {
-            claim,
-            pool,
-            offering,
-            price,
-            pods,
-            ..
-        } => {
+        Report::ClaimPlanned { claim, pool, offering, price, pods, .. } => {
             let text = format!(
                 "pool {pool}: {} at ${:.4}/h for {} pods",
                 offering_text(offering),
@@ -118,17 +108,8 @@ fn plan_text(report: &Report, managed: bool) -> Option<ActivityText> {
             let event = either_mode(managed, "planned claim", "would launch claim");
             info(event, bounded_text(claim), text)
         }
-        Report::ClaimLaunched {
-            claim,
-            instance,
-            offering,
-            price,
-        } => {
-            let text = format!(
-                "{instance}: {}{}",
-                offering_text(offering),
-                price_suffix(*price)
-            );
+        Report::ClaimLaunched { claim, instance, offering, price } => {
+            let text = format!("{instance}: {}{}", offering_text(offering), price_suffix(*price));
             info("launched claim", bounded_text(claim), text)
         }
         Report::ClaimRefused { claim, refusals } => {
@@ -145,11 +126,7 @@ fn plan_text(report: &Report, managed: bool) -> Option<ActivityText> {
             warning("cannot schedule pod", bounded_text(&pod.pod), text)
         }
         Report::Short(short) => {
-            let text = format!(
-                "{} missing: {}",
-                short.missing,
-                first_reason(&short.reasons)
-            );
+            let text = format!("{} missing: {}", short.missing, first_reason(&short.reasons));
             warning("capacity missing", bounded_text(&short.need), text)
         }
         _ => return None,
@@ -159,19 +136,10 @@ fn plan_text(report: &Report, managed: bool) -> Option<ActivityText> {
 /// Disruptions, and what blocks them.
 fn disruption_text(report: &Report, managed: bool) -> Option<ActivityText> {
     Some(match report {
-        Report::Retire {
-            claim,
-            pool,
-            node,
-            reason,
-            price,
-            pods,
-        } => {
+        Report::Retire { claim, pool, node, reason, price, pods } => {
             let (reason_kind, reason) = (reason, reason.as_str());
-            let text = format!(
-                "{reason}, pool {pool}{}, {pods} pods to reschedule",
-                price_suffix(*price)
-            );
+            let text =
+                format!("{reason}, pool {pool}{}, {pods} pods to reschedule", price_suffix(*price));
             let event = match reason_kind {
                 _ if !managed => "would disrupt node",
                 Reason::TimedOut => "terminating claim",
@@ -179,13 +147,7 @@ fn disruption_text(report: &Report, managed: bool) -> Option<ActivityText> {
             };
             info(event, node_or_claim(node.as_ref(), claim), text)
         }
-        Report::Consolidates {
-            nodes,
-            claims,
-            before,
-            after,
-            ..
-        } => {
+        Report::Consolidates { nodes, claims, before, after, .. } => {
             let (before, after) = (before.usd_per_h(), after.usd_per_h());
             let text = format!("{nodes} nodes to {claims} nodes, ${before:.4}/h to ${after:.4}/h");
             let event = either_mode(managed, "consolidating nodes", "would consolidate nodes");
@@ -199,20 +161,10 @@ fn disruption_text(report: &Report, managed: bool) -> Option<ActivityText> {
             let text = format!("{}: {why}", reason.as_str());
             info("blocked disruption", pool_text(pool), text)
         }
-        Report::Interrupted {
-            claim,
-            node,
-            what,
-            ignored,
-            ..
-        } => {
+        Report::Interrupted { claim, node, what, ignored, .. } => {
             let then = if *ignored { ": ignored" } else { "" };
             let text = format!("{}{then}", what.as_str());
-            warning(
-                "interruption notice",
-                node_or_claim(node.as_ref(), claim),
-                text,
-            )
+            warning("interruption notice", node_or_claim(node.as_ref(), claim), text)
         }
         _ => return None,
     })
@@ -221,39 +173,16 @@ fn disruption_text(report: &Report, managed: bool) -> Option<ActivityText> {
 /// Drains and terminations.
 fn drain_text(report: &Report) -> Option<ActivityText> {
     Some(match report {
-        Report::DrainHeld {
-            node,
-            since,
-            held_by,
-            more,
-            ..
-        } => {
-            let text = format!(
-                "for {}: {}",
-                format_duration(*since),
-                format_blockers(held_by, *more)
-            );
+        Report::DrainHeld { node, since, held_by, more, .. } => {
+            let text =
+                format!("for {}: {}", format_duration(*since), format_blockers(held_by, *more));
             warning("drain blocked", bounded_text(node), text)
         }
-        Report::DrainForced {
-            node,
-            held_by,
-            more,
-            ..
-        } => warning(
-            "drain timed out",
-            bounded_text(node),
-            format_blockers(held_by, *more),
-        ),
-        Report::Lingers {
-            claim,
-            instance,
-            since,
-        } => {
-            let text = format!(
-                "{instance}: termination requested {} ago",
-                format_duration(*since)
-            );
+        Report::DrainForced { node, held_by, more, .. } => {
+            warning("drain timed out", bounded_text(node), format_blockers(held_by, *more))
+        }
+        Report::Lingers { claim, instance, since } => {
+            let text = format!("{instance}: termination requested {} ago", format_duration(*since));
             warning("slow termination", bounded_text(claim), text)
         }
         Report::Evicted { pod, reason } => {
@@ -261,9 +190,7 @@ fn drain_text(report: &Report) -> Option<ActivityText> {
             info("evicted pod", bounded_text(pod), text)
         }
         Report::EvictRefused { pod, text } => info("eviction refused", bounded_text(pod), text),
-        Report::Ended {
-            node, pool, took, ..
-        } => {
+        Report::Ended { node, pool, took, .. } => {
             let text = format!("{}, after {}", pool_text(pool), format_duration(*took));
             info("terminated node", bounded_text(node), text)
         }
@@ -274,9 +201,7 @@ fn drain_text(report: &Report) -> Option<ActivityText> {
 /// Changes of existing nodes.
 fn node_text(report: &Report) -> Option<ActivityText> {
     Some(match report {
-        Report::ClaimPhase {
-            claim, node, phase, ..
-        } => {
+        Report::ClaimPhase { claim, node, phase, .. } => {
             let object = node_or_claim(node.as_ref(), claim);
             info("claim phase", object, phase.as_str())
         }
@@ -286,26 +211,16 @@ fn node_text(report: &Report) -> Option<ActivityText> {
         }
         Report::Adopted { node, pool } => info("adopted node", bounded_text(node), pool_text(pool)),
         Report::Drifted { node, why } => info("detected drift", bounded_text(node), *why),
-        Report::Lacking {
-            node,
-            instance_type,
-            resource,
-            promised,
-            found,
-        } => {
+        Report::Lacking { node, instance_type, resource, promised, found } => {
             let text = format!("{resource} {found}, instance type {instance_type} has {promised}");
             warning("less capacity", bounded_text(node), text)
         }
-        Report::Unguarded { node } => warning(
-            "missing taint",
-            bounded_text(node),
-            "karpenter.sh/unregistered",
-        ),
-        Report::Orphan { node } => info(
-            "orphaned node",
-            bounded_text(node),
-            "garbage collecting node without instance",
-        ),
+        Report::Unguarded { node } => {
+            warning("missing taint", bounded_text(node), "karpenter.sh/unregistered")
+        }
+        Report::Orphan { node } => {
+            info("orphaned node", bounded_text(node), "garbage collecting node without instance")
+        }
         _ => return None,
     })
 }
@@ -324,13 +239,7 @@ fn cluster_text(report: &Report) -> Option<ActivityText> {
             "API server and instances belong to the same cluster",
         ),
         Report::Thawed => info("in sync", String::new(), "resuming decisions"),
-        Report::Planned {
-            pending,
-            placed,
-            claims,
-            unplaced,
-            ..
-        } => {
+        Report::Planned { pending, placed, claims, unplaced, .. } => {
             let text = format!(
                 "{pending} pending pods: {placed} on existing nodes, {claims} new nodes, \
                  {unplaced} unschedulable"
@@ -375,9 +284,7 @@ fn user_action_text(report: &Report) -> Option<ActivityText> {
             );
             warning("approval needed", String::new(), text)
         }
-        Report::Unregistered {
-            pool, zone, until, ..
-        } => {
+        Report::Unregistered { pool, zone, until, .. } => {
             let text = format!("nodes fail to register in {zone}; next test launch at {until}");
             warning("launches held", pool_text(pool), text)
         }
@@ -385,23 +292,15 @@ fn user_action_text(report: &Report) -> Option<ActivityText> {
             let text = format!("launches in {zone} no longer wait for nodes to register");
             info("launches resumed", pool_text(pool), text)
         }
-        Report::EndsReleased => info(
-            "released",
-            String::new(),
-            "no termination without a drain needs approval",
-        ),
-        Report::Unheld { nodes, .. } => info(
-            "released",
-            String::new(),
-            format!("{nodes} nodes may be disrupted"),
-        ),
+        Report::EndsReleased => {
+            info("released", String::new(), "no termination without a drain needs approval")
+        }
+        Report::Unheld { nodes, .. } => {
+            info("released", String::new(), format!("{nodes} nodes may be disrupted"))
+        }
         Report::Paused { pool, until, why } => {
             let until = until.map_or("until resumed".to_owned(), |at| format!("until {at}"));
-            warning(
-                "paused",
-                pool_or_empty(pool.as_ref()),
-                format!("{until}: {why}"),
-            )
+            warning("paused", pool_or_empty(pool.as_ref()), format!("{until}: {why}"))
         }
         Report::Resumed { pool } => info("resumed", pool_or_empty(pool.as_ref()), String::new()),
         Report::LeftClosed { nodes } => warning(
@@ -410,11 +309,7 @@ fn user_action_text(report: &Report) -> Option<ActivityText> {
             format!("{nodes} disrupted nodes; untaint them with outrigger release"),
         ),
         Report::Misread(input) => warning("invalid value", input.of.clone(), &input.why),
-        Report::Failed {
-            command,
-            kind,
-            text,
-        } => {
+        Report::Failed { command, kind, text } => {
             let text = format!("{}: {text}", kind.as_str());
             warning("command failed", (*command).to_owned(), text)
         }
@@ -448,9 +343,7 @@ fn offering_text(offering: &OfferingKey) -> String {
 }
 
 fn price_suffix(price: Option<Price>) -> String {
-    price.map_or_else(String::new, |price| {
-        format!(" at ${:.4}/h", price.usd_per_h())
-    })
+    price.map_or_else(String::new, |price| format!(" at ${:.4}/h", price.usd_per_h()))
 }
 
 fn format_duration(duration: SignedDuration) -> String {
@@ -485,21 +378,14 @@ mod tests {
         }
         let lines = timeline.newest_first();
         assert_eq!(lines.len(), LINES);
-        assert!(
-            lines[0].text.starts_with("204 disrupted nodes"),
-            "{:?}",
-            lines[0]
-        );
+        assert!(lines[0].text.starts_with("204 disrupted nodes"), "{:?}", lines[0]);
     }
 
     #[test]
     fn what_is_said_of_pod_after_pod_is_one_line() {
         let mut timeline = ActivityLog::default();
         let told = |timeline: &mut ActivityLog, name: &str| {
-            let report = Report::Evicted {
-                pod: PodKey::new("a", name),
-                reason: Reason::Drifted,
-            };
+            let report = Report::Evicted { pod: PodKey::new("a", name), reason: Reason::Drifted };
             timeline.add_report(&report, true, Timestamp::UNIX_EPOCH);
         };
         told(&mut timeline, "one\u{1b}[2J");

@@ -81,10 +81,7 @@ impl Drop for AutoscalerWatch {
 async fn watch_autoscalers(client: Client, states: watch::Sender<OtherAutoscaler>) {
     let began = clock::monotonic_now();
     let mut leases = NAMESPACES.map(|namespace| {
-        let name = LeaseName {
-            namespace: namespace.to_owned(),
-            name: LEASE.to_owned(),
-        };
+        let name = LeaseName { namespace: namespace.to_owned(), name: LEASE.to_owned() };
         (name, Watched::default())
     });
     loop {
@@ -101,11 +98,7 @@ async fn watch_autoscalers(client: Client, states: watch::Sender<OtherAutoscaler
             OtherAutoscaler::Works(_) => 3,
         });
         let now = now.unwrap_or_default();
-        let wait = if now == OtherAutoscaler::Gone {
-            IDLE
-        } else {
-            RETRY
-        };
+        let wait = if now == OtherAutoscaler::Gone { IDLE } else { RETRY };
         states.send_if_modified(|current| {
             let has_changed = *current != now;
             *current = now;

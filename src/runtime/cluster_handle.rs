@@ -52,13 +52,8 @@ pub(crate) enum ClusterHealth {
 
 impl ClusterHealth {
     /// All values, best first.
-    pub(crate) const ALL: [Self; 5] = [
-        Self::Ready,
-        Self::Standby,
-        Self::Degraded,
-        Self::Unready,
-        Self::Ended,
-    ];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Ready, Self::Standby, Self::Degraded, Self::Unready, Self::Ended];
 
     /// Returns whether startup need not wait for it.
     pub(crate) fn is_settled(self) -> bool {
@@ -109,12 +104,7 @@ impl ClusterHandle {
     /// Creates a handle without status.
     pub(crate) fn new(name: ClusterName) -> Self {
         report_metrics::set_ready(&name, false);
-        Self {
-            name,
-            beat: Heartbeat::start(),
-            seen: Mutex::default(),
-            timeline: Mutex::default(),
-        }
+        Self { name, beat: Heartbeat::start(), seen: Mutex::default(), timeline: Mutex::default() }
     }
 
     fn with_state<T>(&self, with: impl FnOnce(&mut HandleState) -> T) -> T {
@@ -167,9 +157,7 @@ impl ClusterHandle {
     /// The activity log, newest first.
     pub(crate) fn recent_activity(&self) -> Vec<Entry> {
         let timeline = self.timeline.lock();
-        timeline
-            .unwrap_or_else(PoisonError::into_inner)
-            .newest_first()
+        timeline.unwrap_or_else(PoisonError::into_inner).newest_first()
     }
 
     /// Sets the metrics samples. Ignored if this engine no longer runs the cluster.

@@ -41,22 +41,12 @@ impl ClusterRunner {
         let handle = Arc::new(ClusterHandle::new(parts.cluster.name.clone()));
         let (orders, inbox) = mpsc::channel(1);
         let (end, ended) = watch::channel(());
-        let task = RunnerTask {
-            parts,
-            fleet,
-            front: handle.clone(),
-            inbox,
-            told: true,
-        };
+        let task = RunnerTask { parts, fleet, front: handle.clone(), inbox, told: true };
         tokio::spawn(async move {
             let _end = end;
             task.run_until_stopped(elector).await;
         });
-        Self {
-            front: handle,
-            orders,
-            ended,
-        }
+        Self { front: handle, orders, ended }
     }
 
     /// Passes a change to the engine. Returns false if the engine does not accept it.
@@ -141,11 +131,7 @@ impl RunnerTask {
                 Leadership::Follows(_) => ClusterHealth::Standby,
                 Leadership::Unknown | Leadership::Fails(_) => {
                     let waited = clock::now().duration_since(since);
-                    if waited > PATIENCE {
-                        ClusterHealth::Degraded
-                    } else {
-                        ClusterHealth::Unready
-                    }
+                    if waited > PATIENCE { ClusterHealth::Degraded } else { ClusterHealth::Unready }
                 }
             };
             self.front.set_health(standing, Vec::new());
@@ -236,19 +222,13 @@ impl RunnerTask {
         catalog: Arc<Catalog>,
     ) -> bool {
         if self.parts.catalog != catalog {
-            if !engine
-                .send_event(Event::CatalogChanged(catalog.clone()))
-                .await
-            {
+            if !engine.send_event(Event::CatalogChanged(catalog.clone())).await {
                 return false;
             }
             self.parts.catalog = catalog;
         }
         if self.parts.cluster != cluster {
-            if !engine
-                .send_event(Event::ConfigChanged(cluster.clone()))
-                .await
-            {
+            if !engine.send_event(Event::ConfigChanged(cluster.clone())).await {
                 return false;
             }
             self.parts.cluster = cluster;
@@ -339,10 +319,7 @@ mod tests {
     fn set_clocks() -> Moment {
         let now = Moment::now();
         let hours = SignedDuration::from_hours(HOURS.load(Ordering::Relaxed));
-        Moment {
-            wall: now.wall + hours,
-            ..now
-        }
+        Moment { wall: now.wall + hours, ..now }
     }
 
     /// Counts how often an engine was started.

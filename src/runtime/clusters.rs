@@ -87,20 +87,12 @@ pub(crate) struct StartTimeouts {
 const ENDS: Duration = Duration::from_secs(15);
 
 /// Wait for all clusters, each for its own timeout.
-pub(crate) const ALL: StartTimeouts = StartTimeouts {
-    most: Duration::from_hours(1),
-    least: 0,
-};
+pub(crate) const ALL: StartTimeouts = StartTimeouts { most: Duration::from_hours(1), least: 0 };
 /// At startup, do not wait for slow clusters once at least one is ready.
-pub(crate) const STARTING: StartTimeouts = StartTimeouts {
-    most: Duration::from_secs(5),
-    least: 1,
-};
+pub(crate) const STARTING: StartTimeouts = StartTimeouts { most: Duration::from_secs(5), least: 1 };
 /// For retries. Each plugin has its full timeout, because nothing else waits.
-const MENDING: StartTimeouts = StartTimeouts {
-    most: Duration::from_secs(exec_credential::LIMIT.as_secs() + 5),
-    least: 0,
-};
+const MENDING: StartTimeouts =
+    StartTimeouts { most: Duration::from_secs(exec_credential::LIMIT.as_secs() + 5), least: 0 };
 
 /// All configured clusters.
 pub(crate) struct ClusterSet {
@@ -237,13 +229,7 @@ impl ClusterSet {
             .map(|it| (it.clone(), self.simulated_cloud(name, it, &catalog)));
         let own_cloud = cloud.as_ref().map(|(_, it)| it);
         let provider = self.provider_for(&cluster, &connection, own_cloud).await?;
-        let parts = EngineDeps {
-            read_clocks: Moment::now,
-            cluster,
-            catalog,
-            connection,
-            provider,
-        };
+        let parts = EngineDeps { read_clocks: Moment::now, cluster, catalog, connection, provider };
         Ok(Prepared { parts, cloud })
     }
 
@@ -262,13 +248,7 @@ impl ClusterSet {
         }
         #[cfg(feature = "aws")]
         if let Some(eks) = &cluster.eks {
-            let account = self
-                .keepers
-                .handle_for(cluster)
-                .await
-                .shared
-                .account
-                .clone();
+            let account = self.keepers.handle_for(cluster).await.shared.account.clone();
             let issued = eks::cluster_access(account, cluster, eks).await;
             let issued =
                 issued.map_err(|error| PrepareError::Eks(name.clone(), error.to_string()))?;
@@ -285,10 +265,7 @@ impl ClusterSet {
         simulated: &Simulated,
         catalog: &Arc<Catalog>,
     ) -> CloudHandle {
-        let known = self
-            .clouds
-            .get(name)
-            .filter(|(settings, _)| settings == simulated);
+        let known = self.clouds.get(name).filter(|(settings, _)| settings == simulated);
         match known {
             Some((_, cloud)) => cloud.clone(),
             None => CloudHandle::start(catalog.clone(), simulated.boot),
@@ -332,9 +309,7 @@ impl ClusterSet {
         let clusters = self.broken.values().map(|(cluster, _)| cluster.clone());
         let (prepared, failed) = self.prepare_each(clusters.collect(), MENDING).await;
         if prepared.is_empty() {
-            failed
-                .into_iter()
-                .for_each(|failed| self.record_failed(failed));
+            failed.into_iter().for_each(|failed| self.record_failed(failed));
             return Ok(());
         }
         self.start_clusters(prepared, failed).await
@@ -371,18 +346,14 @@ impl ClusterSet {
             let unheard = failed.iter().map(|failed| failed.cluster.name.clone());
             clusters.keys().cloned().chain(unheard).collect()
         });
-        let managed = clusters
-            .values()
-            .filter(|cluster| cluster.mode == ManagementMode::Manage);
+        let managed = clusters.values().filter(|cluster| cluster.mode == ManagementMode::Manage);
         let managed: Vec<ClusterName> = managed.map(|cluster| cluster.name.clone()).collect();
         self.company.configure(self.limits.is_some(), &managed);
         // The nodes of failed clusters count toward the limits of the fleet.
         let unheard = failed.iter().map(|failed| failed.cluster.clone());
         let clusters = clusters.into_values().chain(unheard).collect();
         self.fleet.configure(self.limits.clone(), clusters).await;
-        failed
-            .into_iter()
-            .for_each(|failed| self.record_failed(failed));
+        failed.into_iter().for_each(|failed| self.record_failed(failed));
         let mut fault = None;
         for prepared in prepared {
             if let Err(error) = self.start_or_change(prepared).await {
@@ -420,10 +391,7 @@ impl ClusterSet {
                 return Ok(());
             }
             // An engine that has failed meanwhile is not an error of the configuration.
-            if timeout(ENDS, running.post.wait_until_ended())
-                .await
-                .is_err()
-            {
+            if timeout(ENDS, running.post.wait_until_ended()).await.is_err() {
                 return Err(ApplyError::Deaf(name));
             }
             self.on_engine_failed(&name).await;
@@ -449,12 +417,7 @@ impl ClusterSet {
             Some(cloud) => drop(self.clouds.insert(name.clone(), cloud)),
             None => drop(self.clouds.remove(&name)),
         }
-        let running = Running {
-            post,
-            cluster,
-            catalog,
-            print,
-        };
+        let running = Running { post, cluster, catalog, print };
         self.running.insert(name, running);
         Ok(())
     }
@@ -484,10 +447,7 @@ impl ClusterSet {
                 home: connection.client.clone(),
             }));
         }
-        let address = cluster
-            .simulated
-            .as_ref()
-            .and_then(|it| it.address.as_ref());
+        let address = cluster.simulated.as_ref().and_then(|it| it.address.as_ref());
         if let (Some(address), Some(home)) = (address, &cluster.kubeconfig) {
             let remote = Remote::new(address, installation, name, home.clone());
             return Ok(Arc::new(remote));
@@ -575,10 +535,7 @@ impl Running {
     /// Passes a change to the engine. Returns false if the engine does not accept it.
     async fn apply_change(&mut self, parts: &EngineDeps) -> bool {
         let (cluster, catalog) = (parts.cluster.clone(), parts.catalog.clone());
-        let taken = self
-            .post
-            .apply_change(cluster.clone(), catalog.clone())
-            .await;
+        let taken = self.post.apply_change(cluster.clone(), catalog.clone()).await;
         // The next reload repeats a change that was not accepted.
         if taken {
             (self.cluster, self.catalog) = (cluster, catalog);

@@ -251,8 +251,7 @@ impl ConfigSource {
                     self.may_pass |= unavailable_parameter.may_pass;
                     match last {
                         Some(last) => {
-                            self.stale
-                                .push((parameter.name.clone(), unavailable_parameter.why));
+                            self.stale.push((parameter.name.clone(), unavailable_parameter.why));
                             ParameterState::Text(last)
                         }
                         None => ParameterState::Unreadable(unavailable_parameter.why),
@@ -319,10 +318,7 @@ async fn read_parameter(parameter: SsmOutput) -> Result<String, ParameterUnavail
 
 #[cfg(not(feature = "aws"))]
 async fn read_parameter(_: SsmOutput) -> Result<String, ParameterUnavailable> {
-    Err(ParameterUnavailable {
-        may_pass: false,
-        why: "this build has no AWS support".to_owned(),
-    })
+    Err(ParameterUnavailable { may_pass: false, why: "this build has no AWS support".to_owned() })
 }
 
 #[cfg(test)]
@@ -346,9 +342,7 @@ mod tests {
     type Answers = Arc<Mutex<VecDeque<Result<String, ParameterUnavailable>>>>;
 
     fn region(name: &str) -> Result<String, ParameterUnavailable> {
-        Ok(format!(
-            r#"{{"clusters": {{"demo": {{"region": "{name}"}}}}}}"#
-        ))
+        Ok(format!(r#"{{"clusters": {{"demo": {{"region": "{name}"}}}}}}"#))
     }
 
     fn unavailable_parameter(may_pass: bool) -> Result<String, ParameterUnavailable> {
@@ -357,10 +351,8 @@ mod tests {
     }
 
     fn origin(folder: &Path, answers: &Answers) -> ConfigSource {
-        let wanted = ConfigSources {
-            paths: vec![folder.join("main.hcl")],
-            ..ConfigSources::default()
-        };
+        let wanted =
+            ConfigSources { paths: vec![folder.join("main.hcl")], ..ConfigSources::default() };
         let answers = answers.clone();
         let ask = move |_| {
             let mut left = answers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -410,23 +402,14 @@ cluster "fleet" {{
 
     #[tokio::test(start_paused = true)]
     async fn another_value_makes_another_configuration_when_it_is_due() {
-        let told = [
-            region("one"),
-            region("one"),
-            unavailable_parameter(true),
-            region("two"),
-        ];
+        let told = [region("one"), region("one"), unavailable_parameter(true), region("two")];
         let (_folder, mut origin, _) = set_up(&told);
         assert_eq!(region_of(origin.read_config().await), "one");
         let start = clock::monotonic_now();
         assert_eq!(region_of(origin.wait_for_change().await), "two");
         assert_eq!(start.elapsed().as_secs(), 1800);
         // The parameter does not change from here on.
-        assert!(
-            timeout(Duration::from_hours(3), origin.wait_for_change())
-                .await
-                .is_err()
-        );
+        assert!(timeout(Duration::from_hours(3), origin.wait_for_change()).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
@@ -437,10 +420,7 @@ cluster "fleet" {{
         assert_eq!(region_of(origin.wait_for_change().await), "two");
         assert!(origin.read_config().await.is_err());
         assert!(!origin.may_pass());
-        answers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push_back(region("three"));
+        answers.lock().unwrap_or_else(PoisonError::into_inner).push_back(region("three"));
         assert_eq!(region_of(origin.wait_for_change().await), "three");
     }
 
@@ -486,10 +466,7 @@ cluster "fleet" {{
         let config = again.read_config().await.expect("a configuration");
         assert_eq!(config.clusters[0].region, "one");
         let told = config.warnings.iter().map(|it| it.detail.as_str());
-        assert!(
-            told.into_iter()
-                .any(|detail| detail.contains("Using the last known value"))
-        );
+        assert!(told.into_iter().any(|detail| detail.contains("Using the last known value")));
         // With changed files, an old response may be wrong, and a later start may succeed.
         write(folder.path(), "tags = { New = each.value.new }");
         let mut again = origin(folder.path(), &answers);

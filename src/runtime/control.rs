@@ -134,11 +134,7 @@ pub(crate) async fn start_server(
     let path = directory.join(SOCKET);
     let listener = open_socket(&path).await?;
     let (reloads, requests) = mpsc::channel(RELOADS_MAX);
-    let server = ControlServer {
-        clusters,
-        manager,
-        reloads,
-    };
+    let server = ControlServer { clusters, manager, reloads };
     let router = Router::new()
         .route(STATUS, get(serve_status))
         .route(INVENTORY, post(serve_inventory))
@@ -200,9 +196,7 @@ async fn cluster_status(cluster: &ClusterHandle) -> ClusterStatusResponse {
             ClusterHealth::Standby => true,
             ClusterHealth::Degraded | ClusterHealth::Unready | ClusterHealth::Ended => false,
         },
-        led_by: cluster
-            .follower_reason()
-            .map(|reason| text::bounded_line(&reason)),
+        led_by: cluster.follower_reason().map(|reason| text::bounded_line(&reason)),
         status,
     }
 }
@@ -217,9 +211,7 @@ async fn serve_inventory(
         return Err((StatusCode::BAD_REQUEST, why.to_owned()));
     };
     let clusters = server.clusters.borrow().clone();
-    let Some(cluster) = clusters
-        .iter()
-        .find(|cluster| cluster.name.as_str() == request.cluster)
+    let Some(cluster) = clusters.iter().find(|cluster| cluster.name.as_str() == request.cluster)
     else {
         let name = text::bounded_line(&request.cluster);
         let why = format!("the daemon has no cluster {name:?}");
@@ -231,9 +223,7 @@ async fn serve_inventory(
         format_version: FORMAT.to_owned(),
         name: cluster.name.to_string(),
         standing: cluster.standing().as_str().to_owned(),
-        led_by: cluster
-            .follower_reason()
-            .map(|reason| text::bounded_line(&reason)),
+        led_by: cluster.follower_reason().map(|reason| text::bounded_line(&reason)),
         holds: inventory.map(Holds::from),
         timeline: cluster.recent_activity(),
     }))
@@ -247,9 +237,7 @@ async fn pending_approval(cluster: &ClusterHandle) -> Option<String> {
         loop {
             match cluster
                 .query_engine(|engine, _| {
-                    engine
-                        .pending_approval()
-                        .map(Option::<&PendingApproval>::cloned)
+                    engine.pending_approval().map(Option::<&PendingApproval>::cloned)
                 })
                 .await
             {

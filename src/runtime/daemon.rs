@@ -89,16 +89,10 @@ pub(crate) async fn run(
     wanted: DesiredConfig,
     level: LogFilter,
     mut origin: impl ConfigOrigin,
-    Signals {
-        mut hangup,
-        mut stop,
-    }: Signals,
+    Signals { mut hangup, mut stop }: Signals,
 ) -> Result<(), RunError> {
-    let mut in_effect = SettingsInEffect {
-        telemetry: wanted.telemetry,
-        written: wanted.written,
-        level,
-    };
+    let mut in_effect =
+        SettingsInEffect { telemetry: wanted.telemetry, written: wanted.written, level };
     let directory = systemd::systemd_directory("RUNTIME_DIRECTORY");
     let mut cluster_set = ClusterSet::start_as(read_identity(directory.as_deref()));
     let (prepared, failed) = tokio::select! {
@@ -312,17 +306,13 @@ impl SettingsInEffect {
         }
         let (prepared, mut failed_clusters) = cluster_set.prepare_each(wanted.clusters, ALL).await;
         // Clusters that had failed before may still fail, because they are not running.
-        let new = failed_clusters
-            .iter()
-            .position(|failed| !cluster_set.is_broken(&failed.cluster.name));
+        let new =
+            failed_clusters.iter().position(|failed| !cluster_set.is_broken(&failed.cluster.name));
         if let Some(new) = new {
             let error = failed_clusters.swap_remove(new).why;
             return Err(keep_previous(ConfigRefusal::Prepare(error)));
         }
-        if let Err(error) = cluster_set
-            .apply(prepared, failed_clusters, wanted.fleet)
-            .await
-        {
+        if let Err(error) = cluster_set.apply(prepared, failed_clusters, wanted.fleet).await {
             let why = text::error_chain(&error);
             tracing::error!(why, "configuration reloaded in part");
             return Err(ReloadError::Partial(error));

@@ -104,10 +104,7 @@ impl EngineThread {
         let name = parts.cluster.name.clone();
         let watches = watching::start_watches(&parts.cluster, &connection, &events);
         let runtime = Handle::current();
-        handle.set_engine(Some(EngineChannel {
-            events: events.clone(),
-            questions: ask,
-        }));
+        handle.set_engine(Some(EngineChannel { events: events.clone(), questions: ask }));
         let mut engine = Engine::new(clock::random_seed());
         if handle.is_mismatched() {
             engine.report_first_match();
@@ -140,20 +137,12 @@ impl EngineThread {
             stop_by: None,
         };
         let (cluster, catalog) = (parts.cluster, parts.catalog);
-        thread::Builder::new()
-            .name(format!("engine {name}"))
-            .spawn(move || {
-                // This sender is dropped when the engine stops, also on panic.
-                let _end = end;
-                runtime.block_on(engine_loop.run(cluster, catalog));
-            })?;
-        Ok(Self {
-            name,
-            events,
-            stop,
-            ended,
-            clock_set,
-        })
+        thread::Builder::new().name(format!("engine {name}")).spawn(move || {
+            // This sender is dropped when the engine stops, also on panic.
+            let _end = end;
+            runtime.block_on(engine_loop.run(cluster, catalog));
+        })?;
+        Ok(Self { name, events, stop, ended, clock_set })
     }
 
     /// Sends an event to the engine. Returns false if the engine has stopped or does not accept it
@@ -185,10 +174,7 @@ impl EngineThread {
     /// Starts no more commands, waits for commands in flight, and stops.
     pub(crate) async fn stop(self) {
         self.stop.send_replace(true);
-        if timeout(STOP + GRACE, self.wait_until_ended())
-            .await
-            .is_err()
-        {
+        if timeout(STOP + GRACE, self.wait_until_ended()).await.is_err() {
             tracing::warn!(cluster = %self.name, "engine does not stop");
         }
     }
@@ -520,30 +506,22 @@ impl EngineLoop {
                 Report::Matches => self.front.set_mismatched(false),
                 _ => {}
             }
-            self.front
-                .log_report(&report, self.managed, self.clock.now());
+            self.front.log_report(&report, self.managed, self.clock.now());
             if let Some(event_recorder) = &self.event_recorder {
                 let notices = self.engine.events_for(&report);
-                notices
-                    .into_iter()
-                    .for_each(|notice| event_recorder.queue_event(notice));
+                notices.into_iter().for_each(|notice| event_recorder.queue_event(notice));
             }
         }
         let ready = self.engine.is_ready();
         let now = self.clock.now();
-        self.unready_since = if ready {
-            None
-        } else {
-            self.unready_since.or(Some(now))
-        };
+        self.unready_since = if ready { None } else { self.unready_since.or(Some(now)) };
         let waited = self.unready_since.map(|since| now.duration_since(since));
         let standing = match waited {
             None => ClusterHealth::Ready,
             Some(waited) if waited > PATIENCE => ClusterHealth::Degraded,
             Some(_) => ClusterHealth::Unready,
         };
-        self.front
-            .set_health(standing, self.engine.disabled_features());
+        self.front.set_health(standing, self.engine.disabled_features());
         let state = self.engine.state();
         self.front.set_sync(Sync {
             unready_since: self.unready_since,

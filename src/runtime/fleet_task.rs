@@ -53,22 +53,14 @@ impl FleetHandle {
     /// Starts a fleet without clusters.
     pub(crate) fn start() -> Self {
         let (requests, inbox) = mpsc::channel(QUEUE);
-        let task = FleetTask {
-            fleet: Fleet::default(),
-            seats: BTreeMap::new(),
-            lives: 0,
-        };
+        let task = FleetTask { fleet: Fleet::default(), seats: BTreeMap::new(), lives: 0 };
         tokio::spawn(task.run_until_dropped(inbox));
         Self { requests }
     }
 
     /// Sets the limits and the clusters.
     pub(crate) async fn configure(&self, limits: FleetLimits, clusters: Vec<Arc<Cluster>>) {
-        drop(
-            self.requests
-                .send(FleetTaskRequest::Configure(limits, clusters))
-                .await,
-        );
+        drop(self.requests.send(FleetTaskRequest::Configure(limits, clusters)).await);
     }
 
     /// Creates a client for a new engine of a cluster. Requests of an earlier engine are rejected
@@ -126,17 +118,12 @@ impl FleetClient {
 
 /// Waits for the result of a command.
 pub(crate) async fn wait_for_result(answer: oneshot::Receiver<CommandResult>) -> CommandResult {
-    answer
-        .await
-        .unwrap_or_else(|_| unknown_outcome("the fleet does not respond"))
+    answer.await.unwrap_or_else(|_| unknown_outcome("the fleet does not respond"))
 }
 
 /// The result of a command that may have taken effect.
 pub(crate) fn unknown_outcome(text: impl Into<String>) -> CommandResult {
-    CommandResult::Failed {
-        kind: FailureKind::Unknown,
-        text: text.into(),
-    }
+    CommandResult::Failed { kind: FailureKind::Unknown, text: text.into() }
 }
 
 struct FleetTask {
@@ -167,25 +154,18 @@ impl FleetTask {
     fn handle_request(&mut self, request: FleetTaskRequest, now: Timestamp) {
         match request {
             FleetTaskRequest::Configure(limits, clusters) => {
-                self.seats
-                    .retain(|name, _| clusters.iter().any(|cluster| cluster.name == *name));
+                self.seats.retain(|name, _| clusters.iter().any(|cluster| cluster.name == *name));
                 self.fleet.configure(limits, &clusters, now);
             }
             FleetTaskRequest::Join(cluster, reply) => {
                 self.lives += 1;
                 let (event_sender, news) = mpsc::channel(NEWS);
-                self.seats
-                    .insert(cluster.clone(), (self.lives, event_sender));
+                self.seats.insert(cluster.clone(), (self.lives, event_sender));
                 self.fleet.on_engine_start(&cluster, now);
                 let (life, view) = (self.lives, self.fleet.view_of(&cluster, now));
                 drop(reply.send(Joined { life, view, news }));
             }
-            FleetTaskRequest::Ask {
-                cluster,
-                life,
-                issued,
-                reply,
-            } => {
+            FleetTaskRequest::Ask { cluster, life, issued, reply } => {
                 if self.seats.get(&cluster).is_none_or(|seat| seat.0 != life) {
                     drop(reply.send(unknown_outcome("another engine runs the cluster")));
                     return;
@@ -206,10 +186,8 @@ impl FleetTask {
                 continue;
             }
             let is_view = matches!(event, Event::FleetChanged(_));
-            let was_sent = self
-                .seats
-                .get(&cluster)
-                .is_none_or(|seat| seat.1.try_send(event).is_ok());
+            let was_sent =
+                self.seats.get(&cluster).is_none_or(|seat| seat.1.try_send(event).is_ok());
             if !was_sent && is_view {
                 self.fleet.on_event_missed(&cluster, now);
             }
@@ -228,11 +206,7 @@ mod tests {
     use crate::model::fleet::{ClaimUsage, FleetLimits, GrantRequest};
 
     fn cluster(name: &str) -> Arc<Cluster> {
-        Arc::new(Cluster {
-            name: name.into(),
-            mode: ManagementMode::Manage,
-            ..Cluster::default()
-        })
+        Arc::new(Cluster { name: name.into(), mode: ManagementMode::Manage, ..Cluster::default() })
     }
 
     async fn command(fleet_client: &FleetClient, command: Command) -> CommandResult {
@@ -242,11 +216,8 @@ mod tests {
 
     async fn ask(fleet_client: &FleetClient, claim: &str) -> CommandResult {
         let (claim, holding) = (claim.into(), ClaimUsage::default());
-        command(
-            fleet_client,
-            Command::RequestGrant(Box::new(GrantRequest { claim, holding })),
-        )
-        .await
+        command(fleet_client, Command::RequestGrant(Box::new(GrantRequest { claim, holding })))
+            .await
     }
 
     async fn report_no_usage(fleet_client: &FleetClient) {
@@ -260,9 +231,7 @@ mod tests {
         let fleet = FleetHandle::start();
         let mut limits = FleetLimits::default();
         limits.limits.nodes = Some(1);
-        fleet
-            .configure(limits, vec![cluster("east"), cluster("west")])
-            .await;
+        fleet.configure(limits, vec![cluster("east"), cluster("west")]).await;
         fleet
     }
 
@@ -276,10 +245,7 @@ mod tests {
         report_no_usage(&east).await;
         report_no_usage(&west).await;
         assert_eq!(ask(&east, "a").await, CommandResult::Granted);
-        assert!(matches!(
-            ask(&west, "b").await,
-            CommandResult::Denied { .. }
-        ));
+        assert!(matches!(ask(&west, "b").await, CommandResult::Denied { .. }));
         let left = async {
             while let Some(event) = west.next_event().await {
                 if let Event::FleetChanged(Some(view)) = event
@@ -290,11 +256,7 @@ mod tests {
             }
             None
         };
-        assert_eq!(
-            left.await,
-            Some(1),
-            "what it could have when all had spoken"
-        );
+        assert_eq!(left.await, Some(1), "what it could have when all had spoken");
     }
 
     #[tokio::test]

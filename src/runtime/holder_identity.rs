@@ -59,12 +59,7 @@ impl HolderIdentity {
                 }
                 None => (None, None),
             };
-        Self {
-            name,
-            dead,
-            terms: Arc::default(),
-            _lock: lock,
-        }
+        Self { name, dead, terms: Arc::default(), _lock: lock }
     }
 
     /// The holder name for the Lease of a cluster.
@@ -91,9 +86,7 @@ fn acquire_lock(path: &Path, name: &str) -> io::Result<(Option<String>, File)> {
     let mut file = options.open(path)?;
     file.try_lock()?;
     let mut before = String::new();
-    Read::by_ref(&mut file)
-        .take(NAME_MAX)
-        .read_to_string(&mut before)?;
+    Read::by_ref(&mut file).take(NAME_MAX).read_to_string(&mut before)?;
     file.set_len(0)?;
     file.rewind()?;
     file.write_all(name.as_bytes())?;
@@ -112,10 +105,7 @@ mod tests {
         let start = || HolderIdentity::new("a-host\n", Some(directory.path()));
         let first = start();
         let name = first.holder_name(&"prod".into());
-        assert!(
-            name.starts_with("a-host_") && name.ends_with("/prod"),
-            "{name}"
-        );
+        assert!(name.starts_with("a-host_") && name.ends_with("/prod"), "{name}");
         assert!(!first.has_died(&name));
         let second = start();
         assert!(!second.has_died(&name), "it is there");
@@ -123,30 +113,14 @@ mod tests {
         drop(first);
         let third = start();
         assert!(third.has_died(&name));
-        assert!(
-            third.has_died(&name.replace("prod", "lab")),
-            "whatever it led"
-        );
-        for other in [
-            "",
-            "/",
-            "/prod",
-            "a-host_",
-            "a-host_/prod",
-            &format!("{name}x/prod"),
-        ] {
+        assert!(third.has_died(&name.replace("prod", "lab")), "whatever it led");
+        for other in ["", "/", "/prod", "a-host_", "a-host_/prod", &format!("{name}x/prod")] {
             let same = other.starts_with(&name);
             assert_eq!(third.has_died(other), same, "{other:?}");
         }
-        assert!(
-            !third.has_died(&second.holder_name(&"prod".into())),
-            "it never had the lock"
-        );
+        assert!(!third.has_died(&second.holder_name(&"prod".into())), "it never had the lock");
         drop(third);
-        assert!(
-            !start().has_died(&name),
-            "nobody knows of those before the last"
-        );
+        assert!(!start().has_died(&name), "nobody knows of those before the last");
     }
 
     #[test]

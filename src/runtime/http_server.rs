@@ -50,13 +50,11 @@ pub(crate) async fn start_server(
         .map_err(|it| AdminError("socket of the service manager".to_owned(), it))?;
     let listener = match passed {
         Some(listener) => listener,
-        None => TcpListener::bind(address)
-            .await
-            .map_err(|it| AdminError(address.to_owned(), it))?,
+        None => {
+            TcpListener::bind(address).await.map_err(|it| AdminError(address.to_owned(), it))?
+        }
     };
-    let address = listener
-        .local_addr()
-        .map_or(address.to_owned(), |it| it.to_string());
+    let address = listener.local_addr().map_or(address.to_owned(), |it| it.to_string());
     let router = Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(serve_readiness))
@@ -85,11 +83,7 @@ async fn serve_readiness(
         let standing = cluster.standing();
         all &= standing.is_settled();
         if verbose {
-            text.push_str(&format!(
-                "cluster {}: {}\n",
-                cluster.name,
-                standing.as_str()
-            ));
+            text.push_str(&format!("cluster {}: {}\n", cluster.name, standing.as_str()));
             let undone = cluster.prevented_actions().into_iter();
             for action in undone.filter(|_| standing != ClusterHealth::Ended) {
                 text.push_str(&format!("cluster {}: {action}\n", cluster.name));
@@ -97,31 +91,16 @@ async fn serve_readiness(
         }
     }
     text.push_str(if all { "ok\n" } else { "not ready\n" });
-    (
-        if all {
-            StatusCode::OK
-        } else {
-            StatusCode::SERVICE_UNAVAILABLE
-        },
-        text,
-    )
+    (if all { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, text)
 }
 
 async fn serve_metrics(State(served): State<ServedState>) -> impl IntoResponse {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     let clusters = served.clusters.borrow().clone();
     let now = clock::now();
-    let samples: Vec<_> = clusters
-        .iter()
-        .flat_map(|cluster| cluster.current_samples(now))
-        .collect();
+    let samples: Vec<_> =
+        clusters.iter().flat_map(|cluster| cluster.current_samples(now)).collect();
     let samples = samples.iter().map(|sample| &sample[..]);
-    let names = clusters
-        .iter()
-        .map(|cluster| cluster.name.as_str())
-        .collect();
-    (
-        [(header::CONTENT_TYPE, kind)],
-        served.metrics.render(&names, samples),
-    )
+    let names = clusters.iter().map(|cluster| cluster.name.as_str()).collect();
+    ([(header::CONTENT_TYPE, kind)], served.metrics.render(&names, samples))
 }

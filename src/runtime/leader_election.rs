@@ -245,10 +245,7 @@ impl ElectionTask {
 
     /// Reads the Lease, and acquires or renews it if allowed. Returns the time until the next step.
     async fn step_election(&mut self) -> Duration {
-        if self
-            .until
-            .is_some_and(|until| until <= clock::monotonic_now())
-        {
+        if self.until.is_some_and(|until| until <= clock::monotonic_now()) {
             self.lose_leadership("the Lease was not renewed in time");
         }
         if self.has_ended() && self.parting.is_none() {
@@ -271,9 +268,7 @@ impl ElectionTask {
         let hold = lease.version.as_ref().map(|_| lease.hold.clone());
         let sight = self
             .candidate
-            .observe_lease(hold, self.began.elapsed(), |holder| {
-                identity.has_died(holder)
-            });
+            .observe_lease(hold, self.began.elapsed(), |holder| identity.has_died(holder));
         let status = match sight {
             LeaseOwner::Free if self.barred => LeaseStatus::Unreachable,
             LeaseOwner::Free => LeaseStatus::Free,
@@ -322,9 +317,7 @@ impl ElectionTask {
         if let Some(lease) = before.as_ref().filter(|_| is_sure) {
             return Ok(lease.clone());
         }
-        let known = self
-            .call_with_limit(lease::read_holder(&self.connection.clone()))
-            .await?;
+        let known = self.call_with_limit(lease::read_holder(&self.connection.clone())).await?;
         let is_same = before.is_some_and(|lease| {
             lease.transitions == known.transitions && known.hold.holder == self.me
         });
@@ -345,9 +338,7 @@ impl ElectionTask {
                 let request = lease.asked.clone();
                 self.known = Some(lease);
                 self.become_leader(since);
-                let asked = self
-                    .accepts_handover(request)
-                    .then_some(PartingReason::Asked);
+                let asked = self.accepts_handover(request).then_some(PartingReason::Asked);
                 let why = asked.or(self.is_unfit().then_some(PartingReason::Unfit));
                 match (self.parting, why) {
                     (None, Some(why)) => {
@@ -377,12 +368,10 @@ impl ElectionTask {
         let (connection, now) = (self.connection.clone(), clock::now());
         let let_go = match why {
             PartingReason::Asked => {
-                self.call_with_limit(lease::release_for_request(&connection, &lease, now))
-                    .await
+                self.call_with_limit(lease::release_for_request(&connection, &lease, now)).await
             }
             PartingReason::Unfit => {
-                self.call_with_limit(lease::write_holder(&connection, &lease, "", now))
-                    .await
+                self.call_with_limit(lease::write_holder(&connection, &lease, "", now)).await
             }
         };
         if let_go.is_err() {
@@ -408,11 +397,7 @@ impl ElectionTask {
         let connection = self.connection.clone();
         let host = host_of(&self.me);
         let result = self
-            .call_with_limit(lease::write_handover_request(
-                &connection,
-                host,
-                clock::now(),
-            ))
+            .call_with_limit(lease::write_handover_request(&connection, host, clock::now()))
             .await;
         match result {
             Ok(()) => tracing::info!(
@@ -435,9 +420,7 @@ impl ElectionTask {
             self.term = self.connection.fence.begin_term(&mark);
             (self.heard, self.parting, self.free) = (None, None, None);
             let is_handover = self.handover.is_some()
-                || self
-                    .asked
-                    .is_some_and(|requested_at| requested_at.elapsed() < PARTS + YIELDS);
+                || self.asked.is_some_and(|requested_at| requested_at.elapsed() < PARTS + YIELDS);
             self.handover = is_handover.then(clock::monotonic_now);
             self.asks = 0;
             tracing::info!(
@@ -467,8 +450,7 @@ impl ElectionTask {
     fn give_way(&mut self, sign: &str) {
         self.lose_leadership("Karpenter is active");
         // The other clusters of its group do not wait for it.
-        self.company
-            .update_status(&self.cluster, LeaseStatus::Unreachable);
+        self.company.update_status(&self.cluster, LeaseStatus::Unreachable);
         self.known = None;
         if !matches!(*self.turn.borrow(), Leadership::Follows(_)) {
             tracing::warn!(
@@ -498,8 +480,7 @@ impl ElectionTask {
             Failure::Late => return AGAIN,
             Failure::Fault(why) => why,
         };
-        self.company
-            .update_status(&self.cluster, LeaseStatus::Unreachable);
+        self.company.update_status(&self.cluster, LeaseStatus::Unreachable);
         self.report_failure(why);
         RETRY
     }
@@ -536,23 +517,18 @@ impl ElectionTask {
         self.until = None;
         report_metrics::set_leader(&self.cluster, false);
         // The other clusters of its group must not rely on it.
-        self.company
-            .update_status(&self.cluster, LeaseStatus::Unknown);
+        self.company.update_status(&self.cluster, LeaseStatus::Unknown);
         let Some(held) = held else {
             return;
         };
         let connection = self.connection.clone();
         // If this fails, the Lease expires.
-        drop(
-            self.call_with_limit(lease::write_holder(&connection, &held, "", clock::now()))
-                .await,
-        );
+        drop(self.call_with_limit(lease::write_holder(&connection, &held, "", clock::now())).await);
     }
 
     /// Returns how long this host is the leader without a renewal.
     fn time_left(&self) -> Option<Duration> {
-        self.until
-            .map(|until| until.duration_since(clock::monotonic_now()))
+        self.until.map(|until| until.duration_since(clock::monotonic_now()))
     }
 
     async fn call_with_limit<T>(
@@ -684,13 +660,7 @@ mod tests {
         let leap = || {
             let hour = Duration::from_hours(1);
             let wall = clock::now() - hour;
-            fence.open(
-                Moment {
-                    wall,
-                    ..Moment::now()
-                },
-                hour / 2,
-            );
+            fence.open(Moment { wall, ..Moment::now() }, hour / 2);
         };
         leap();
         sleep(Duration::from_secs(10)).await;
@@ -721,21 +691,14 @@ mod tests {
             &HolderIdentity::new("host", None),
             company,
         );
-        let leads = elector
-            .turn
-            .wait_for(|turn| *turn == Leadership::Leads(1))
-            .await;
+        let leads = elector.turn.wait_for(|turn| *turn == Leadership::Leads(1)).await;
         drop(leads.expect("it has the Lease"));
         assert!(old.is_open());
         elector.begin_new_term(1).await;
         assert_eq!(elector.current_leadership(), Leadership::Leads(2));
         assert!(fence.is_open() && !old.is_open());
         sleep(Duration::from_mins(1)).await;
-        assert_eq!(
-            elector.current_leadership(),
-            Leadership::Leads(2),
-            "once is enough"
-        );
+        assert_eq!(elector.current_leadership(), Leadership::Leads(2), "once is enough");
         elector.release_lease().await;
     }
 
@@ -847,9 +810,7 @@ mod tests {
         let mut shares = BTreeMap::new();
         for (_, lease) in all.values() {
             let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
-            *shares
-                .entry(holder.chars().next().unwrap_or('-'))
-                .or_default() += 1;
+            *shares.entry(holder.chars().next().unwrap_or('-')).or_default() += 1;
         }
         shares
     }
@@ -870,10 +831,7 @@ mod tests {
         assert_eq!(handovers(&leases), before, "nothing is left to share");
         let _host_3 = host(&leases, "c", &clusters, false);
         sleep(Duration::from_mins(5)).await;
-        assert_eq!(
-            shares(&leases),
-            BTreeMap::from([('a', 2), ('b', 2), ('c', 1)])
-        );
+        assert_eq!(shares(&leases), BTreeMap::from([('a', 2), ('b', 2), ('c', 1)]));
     }
 
     /// Number of leader changes of all clusters.
@@ -935,11 +893,7 @@ mod tests {
                 "outrigger.dev/handover-requested-by": "gone 2026-01-01T00:00:00Z",
             }}});
             let mut all = leases.lock().expect("no panic");
-            all.extend(
-                clusters
-                    .iter()
-                    .map(|name| (name.to_string(), (1, asked.clone()))),
-            );
+            all.extend(clusters.iter().map(|name| (name.to_string(), (1, asked.clone()))));
             for lease in all.values_mut() {
                 lease.1["metadata"]["resourceVersion"] = json!("1");
             }

@@ -55,11 +55,7 @@ pub(crate) struct ObservedCluster {
 
 impl ObservedCluster {
     fn failed(cluster: ClusterName, error: ObserveError) -> Self {
-        Self {
-            cluster,
-            seen: Err(error),
-            missing: None,
-        }
+        Self { cluster, seen: Err(error), missing: None }
     }
 }
 
@@ -72,14 +68,10 @@ pub(crate) async fn observe_clusters(
 ) -> Vec<ObservedCluster> {
     let until = clock::monotonic_now() + patience;
     let shares = limits.is_some();
-    let order: Vec<ClusterName> = clusters
-        .iter()
-        .map(|cluster| cluster.name.clone())
-        .collect();
+    let order: Vec<ClusterName> = clusters.iter().map(|cluster| cluster.name.clone()).collect();
     let mut cluster_set = ClusterSet::start();
-    let prepared = clusters
-        .into_iter()
-        .map(|cluster| prepare_observer(&cluster_set, cluster, until));
+    let prepared =
+        clusters.into_iter().map(|cluster| prepare_observer(&cluster_set, cluster, until));
     let (mut ready, mut results) = (Vec::new(), Vec::new());
     for (cluster, outcome) in join_all(prepared).await {
         match outcome {
@@ -137,11 +129,8 @@ async fn prepare_observer(
     until: Instant,
 ) -> (ClusterName, Result<Vec<Prepared>, ObserveError>) {
     let name = cluster.name.clone();
-    let observed = Arc::new(Cluster {
-        mode: ManagementMode::Observe,
-        interruption: None,
-        ..cluster
-    });
+    let observed =
+        Arc::new(Cluster { mode: ManagementMode::Observe, interruption: None, ..cluster });
     let outcome = match timeout_at(until, cluster_set.prepare_all(vec![observed])).await {
         Ok(prepared) => prepared.map_err(ObserveError::Prepare),
         Err(_) => Err(ObserveError::Late),
@@ -161,11 +150,7 @@ async fn observe_engine(handle: &ClusterHandle, until: Instant) -> ObservedClust
         });
         match answer.await {
             Some((Some(state), missing)) => {
-                return ObservedCluster {
-                    cluster,
-                    seen: Ok(state),
-                    missing,
-                };
+                return ObservedCluster { cluster, seen: Ok(state), missing };
             }
             Some((None, Some(missing))) if is_last => {
                 let error = ObserveError::Incomplete { missing };

@@ -25,10 +25,7 @@ const STATUS_CHARS: usize = 200;
 
 /// The directory that systemd created for the daemon, from this environment variable.
 /// `RUNTIME_DIRECTORY` does not survive a reboot, `STATE_DIRECTORY` does.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "systemd passes the socket in the environment"
-)]
+#[expect(clippy::disallowed_methods, reason = "systemd passes the socket in the environment")]
 pub(crate) fn systemd_directory(variable: &str) -> Option<PathBuf> {
     let directories = std::env::var_os(variable)?;
     std::env::split_paths(&directories).find(|path| path.is_absolute())
@@ -66,15 +63,11 @@ impl SdNotify {
             if has_started && !self.0.started.swap(true, Ordering::Relaxed) {
                 send_states(&[NotifyState::Ready]);
             }
-            let stalled = handles
-                .iter()
-                .find(|cluster| cluster.idle_for().is_some_and(|it| it > STALLED));
+            let stalled =
+                handles.iter().find(|cluster| cluster.idle_for().is_some_and(|it| it > STALLED));
             if let Some(cluster) = stalled.filter(|_| !stalls) {
                 let cluster = cluster.name.to_string();
-                tracing::error!(
-                    cluster,
-                    "engine does not respond, not notifying the watchdog"
-                );
+                tracing::error!(cluster, "engine does not respond, not notifying the watchdog");
             }
             stalls = stalled.is_some();
             let due = watchdog.is_some_and(|watchdog| spoke.elapsed() + tick > watchdog);
@@ -115,10 +108,7 @@ impl SdNotify {
     /// The status line of `systemctl status`.
     fn status_line(&self, handles: &[Arc<ClusterHandle>]) -> String {
         let counts = ClusterHealth::ALL.into_iter().filter_map(|standing| {
-            let count = handles
-                .iter()
-                .filter(|cluster| cluster.standing() == standing)
-                .count();
+            let count = handles.iter().filter(|cluster| cluster.standing() == standing).count();
             (count > 0).then(|| format!("{count} {}", standing.as_str()))
         });
         let counts: Vec<String> = counts.collect();

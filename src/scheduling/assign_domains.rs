@@ -90,10 +90,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 };
                 *steps += context.templates[template].shapes.len() as u64;
                 let (pool, variety) = (&context.templates[template], &self.varieties[template]);
-                let (rows, demand) = (
-                    [&self.offerings.rows[row]],
-                    &context.problem.classes[class].demand,
-                );
+                let (rows, demand) =
+                    ([&self.offerings.rows[row]], &context.problem.classes[class].demand);
                 let launch = LaunchQuery::new(pool, variety, &rows, demand);
                 launch.cheapest_type(&ledger).is_some()
             })
@@ -126,10 +124,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 let Some(row) = self.offerings.row_for(opened.template, alternative, query) else {
                     continue;
                 };
-                let rows = row_ids
-                    .iter()
-                    .chain([&row])
-                    .map(|row| &self.offerings.rows[*row]);
+                let rows = row_ids.iter().chain([&row]).map(|row| &self.offerings.rows[*row]);
                 let rows: Vec<&CompatibleOfferings> = rows.collect();
                 let template = &context.templates[opened.template];
                 if fitting_offerings(template, opened.claim.shape, &rows, &whole) != 0 {
@@ -160,20 +155,15 @@ impl<'p> Scheduler<'_, 'p, '_> {
             };
             changed = true;
             let rows = pinned.rows.into_iter();
-            let rows: BTreeMap<usize, usize> = rows
-                .map(|(row, offerings)| (row, self.offerings.add_row(offerings)))
-                .collect();
+            let rows: BTreeMap<usize, usize> =
+                rows.map(|(row, offerings)| (row, self.offerings.add_row(offerings))).collect();
             let claim = &mut self.packed.opened[at].claim;
             claim.price = pinned.price;
             for (lot, _) in &mut claim.parts {
                 let row = rows[&self.packed.lots[*lot].row];
                 let lots = &mut self.packed.lots;
                 *lot = *known.entry((*lot, row)).or_insert_with_key(|(lot, row)| {
-                    lots.push(ItemGroup {
-                        row: *row,
-                        cell: pinned.cell,
-                        ..lots[*lot]
-                    });
+                    lots.push(ItemGroup { row: *row, cell: pinned.cell, ..lots[*lot] });
                     lots.len() - 1
                 });
             }
@@ -196,10 +186,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
             return None;
         }
         let row_ids = row_ids_in(&self.packed.lots, &opened.claim.parts);
-        let rows: Vec<&CompatibleOfferings> = row_ids
-            .iter()
-            .map(|row| &self.offerings.rows[*row])
-            .collect();
+        let rows: Vec<&CompatibleOfferings> =
+            row_ids.iter().map(|row| &self.offerings.rows[*row]).collect();
         let cells: Vec<Option<usize>> = match cell {
             None if !context.cells.keys.is_empty() => {
                 let cells = context.cells.open_to(opened.template, &rows);
@@ -208,37 +196,32 @@ impl<'p> Scheduler<'_, 'p, '_> {
             assigned => vec![assigned],
         };
         let mut known: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-        let nodes = cells
-            .into_iter()
-            .filter_map(|cell: Option<usize>| -> Option<AssignedNode> {
-                let rows = row_ids.iter().map(|row| {
-                    let offerings = &self.offerings.rows[*row];
-                    Some((*row, self.in_domain(opened.template, cell, offerings)?))
-                });
-                let mut rows: BTreeMap<usize, CompatibleOfferings> = rows.collect::<Option<_>>()?;
-                let shape = &context.templates[opened.template].shapes[opened.claim.shape];
-                let masks = rows.values().map(|row| row.masks[opened.claim.shape]);
-                let mask = masks.fold(shape.all_offerings(), |all, row_mask| all & row_mask);
-                let price = shape.lowest_price(mask)?;
-                let first = mask.trailing_zeros();
-                let alike = known.entry(first).or_insert_with(|| {
-                    self.equivalent_offerings(opened.template, opened.claim.shape, 1 << first)
-                });
-                for row in rows.values_mut() {
-                    for (mask, alike) in row.masks.iter_mut().zip(&*alike) {
-                        *mask &= alike;
-                    }
-                }
-                self.settle_labels(opened.template, &mut rows, choice);
-                let varied =
-                    self.is_varied(at, &rows.values().collect::<Vec<&CompatibleOfferings>>());
-                varied.then_some(AssignedNode { cell, price, rows })
+        let nodes = cells.into_iter().filter_map(|cell: Option<usize>| -> Option<AssignedNode> {
+            let rows = row_ids.iter().map(|row| {
+                let offerings = &self.offerings.rows[*row];
+                Some((*row, self.in_domain(opened.template, cell, offerings)?))
             });
+            let mut rows: BTreeMap<usize, CompatibleOfferings> = rows.collect::<Option<_>>()?;
+            let shape = &context.templates[opened.template].shapes[opened.claim.shape];
+            let masks = rows.values().map(|row| row.masks[opened.claim.shape]);
+            let mask = masks.fold(shape.all_offerings(), |all, row_mask| all & row_mask);
+            let price = shape.lowest_price(mask)?;
+            let first = mask.trailing_zeros();
+            let alike = known.entry(first).or_insert_with(|| {
+                self.equivalent_offerings(opened.template, opened.claim.shape, 1 << first)
+            });
+            for row in rows.values_mut() {
+                for (mask, alike) in row.masks.iter_mut().zip(&*alike) {
+                    *mask &= alike;
+                }
+            }
+            self.settle_labels(opened.template, &mut rows, choice);
+            let varied = self.is_varied(at, &rows.values().collect::<Vec<&CompatibleOfferings>>());
+            varied.then_some(AssignedNode { cell, price, rows })
+        });
         let best = nodes.min_by(|one, other| {
             let ranks = rank(one.cell).cmp(&rank(other.cell));
-            ranks
-                .then(one.price.total_cmp(&other.price))
-                .then(one.cell.cmp(&other.cell))
+            ranks.then(one.price.total_cmp(&other.price)).then(one.cell.cmp(&other.cell))
         });
         best.filter(|node| {
             let mut rows = node.rows.iter();
@@ -292,18 +275,16 @@ impl<'p> Scheduler<'_, 'p, '_> {
             };
             let values = allowed.values().into_iter().flatten();
             let Some(value) = values.min_by_key(|value| match choice {
-                DomainChoice::FewHopes => wanted_values
-                    .iter()
-                    .filter(|wanted| wanted.allows_value(value))
-                    .count(),
+                DomainChoice::FewHopes => {
+                    wanted_values.iter().filter(|wanted| wanted.allows_value(value)).count()
+                }
                 DomainChoice::Cheapest | DomainChoice::ManyHopes => 0,
             }) else {
                 continue;
             };
             for row in rows.values_mut() {
                 row.open.retain(|label| label.0 != key);
-                row.open
-                    .push((key.to_owned(), Requirement::is_in([&value[..]])));
+                row.open.push((key.to_owned(), Requirement::is_in([&value[..]])));
                 row.open.sort();
             }
         }
@@ -327,10 +308,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns whether a claim satisfies `min_values` with these offerings.
     fn is_varied(&self, at: usize, rows: &[&CompatibleOfferings]) -> bool {
         let opened = &self.packed.opened[at];
-        let (template, variety) = (
-            &self.context.templates[opened.template],
-            &self.varieties[opened.template],
-        );
+        let (template, variety) =
+            (&self.context.templates[opened.template], &self.varieties[opened.template]);
         let planned = &template.shapes[opened.claim.shape];
         if variety.is_empty() || planned.reservation.is_some() {
             return true;

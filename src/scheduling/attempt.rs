@@ -14,11 +14,8 @@ use crate::scheduling::topology::topology_state::TopologyState;
 const RETRIES: [bool; 4] = [true, true, false, false];
 
 /// Strategies to assign domains to planned nodes, tried while pods are unschedulable.
-const CHOICES: [DomainChoice; 3] = [
-    DomainChoice::Cheapest,
-    DomainChoice::FewHopes,
-    DomainChoice::ManyHopes,
-];
+const CHOICES: [DomainChoice; 3] =
+    [DomainChoice::Cheapest, DomainChoice::FewHopes, DomainChoice::ManyHopes];
 
 /// A complete placement with its bind order.
 pub(super) struct PlacementAttempt<'g, 'p, 'a> {
@@ -96,12 +93,7 @@ fn order_and_retry<'g, 'p, 'a>(
         (turns, bound, gone_now) = order_pods(&mut packer, board);
         gone |= gone_now;
     }
-    PlacementAttempt {
-        packer,
-        turns,
-        bound,
-        gone,
-    }
+    PlacementAttempt { packer, turns, bound, gone }
 }
 
 /// Orders packed pods and removes pods without a turn. Returns whether any was removed. If a claim
@@ -160,14 +152,7 @@ fn drop_unordered(packed: &mut PackingState<'_, '_>, turns: &[PlacementStep]) ->
         *turns_left.entry((turn.site, turn.class)).or_insert(0) += turn.pods;
     }
     let mut gone = false;
-    let PackingState {
-        rooms,
-        placed,
-        opened,
-        lots,
-        left,
-        ..
-    } = packed;
+    let PackingState { rooms, placed, opened, lots, left, .. } = packed;
     let mut keep = |site: usize, class: usize, pods: u64| {
         let placeable = turns_left.entry((site, class)).or_insert(0);
         let kept = pods.min(*placeable);

@@ -129,9 +129,8 @@ fn add_claims(
     for (opened, site) in open {
         let mut places: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         let row_ids = row_ids_in(&packed.lots, &opened.claim.parts);
-        let reach = open_to
-            .entry((opened.template, row_ids))
-            .or_insert_with_key(|(template, row_ids)| {
+        let reach =
+            open_to.entry((opened.template, row_ids)).or_insert_with_key(|(template, row_ids)| {
                 let offerings: Vec<&CompatibleOfferings> =
                     row_ids.iter().map(|row| &rows[*row]).collect();
                 context.cells.open_to(*template, &offerings)

@@ -177,9 +177,7 @@ impl Weighed<'_> {
     /// reported.
     fn obstacle_of(&self, shape: &TypeOption<'_>, class: usize) -> TypeRejection {
         let class = &self.problem.classes[class];
-        let wants = self
-            .problem
-            .wants_of(self.problem.without_preferences(class.kind));
+        let wants = self.problem.wants_of(self.problem.without_preferences(class.kind));
         let alternatives = wants.alternatives.iter();
         let admitted = alternatives
             .filter_map(|alternative| self.template.admitted_labels(wants, alternative, true).ok());
@@ -231,13 +229,11 @@ impl Weighed<'_> {
             let wants = self.problem.wants_of(kind);
             let mut alternatives = wants.alternatives.iter();
             alternatives.any(|alternative| {
-                self.template
-                    .admitted_labels(wants, alternative, true)
-                    .is_ok_and(|labels| {
-                        shape.matches_labels(&type_requirements(&labels)).is_ok()
-                            && !have_port_conflict(wants.ports, &shape.overhead.ports)
-                            && self.has_cheaper(&shape.offers, &labels)
-                    })
+                self.template.admitted_labels(wants, alternative, true).is_ok_and(|labels| {
+                    shape.matches_labels(&type_requirements(&labels)).is_ok()
+                        && !have_port_conflict(wants.ports, &shape.overhead.ports)
+                        && self.has_cheaper(&shape.offers, &labels)
+                })
             })
         })
     }
@@ -251,12 +247,7 @@ impl Weighed<'_> {
 
 impl Display for Cheaper {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self {
-            obstacle,
-            types,
-            nearest,
-            amounts,
-        } = self;
+        let Self { obstacle, types, nearest, amounts } = self;
         write!(f, "{types} ({nearest}, …) ")?;
         match obstacle {
             TypeRejection::Label(key) => write!(f, "do not satisfy the requirement on {key}"),
@@ -267,10 +258,8 @@ impl Display for Cheaper {
                 write!(f, "have too little {name} after DaemonSets and overhead")?;
                 match amounts {
                     Some((asked, available)) => {
-                        let (asked, available) = (
-                            format_quantity(name, *asked),
-                            format_quantity(name, *available),
-                        );
+                        let (asked, available) =
+                            (format_quantity(name, *asked), format_quantity(name, *available));
                         write!(f, ": at most {available}, {asked} needed")
                     }
                     None => Ok(()),

@@ -117,18 +117,12 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             if self.steps > STEPS_MAX {
                 let text = "not analyzed: too many kinds of pods are unschedulable to determine \
                             the reason for each";
-                let (pool, code, miss) = (
-                    None,
-                    RejectionCode::SearchLimit,
-                    RejectionDetail::from_message(text),
-                );
+                let (pool, code, miss) =
+                    (None, RejectionCode::SearchLimit, RejectionDetail::from_message(text));
                 all.push((class, [PoolRejection { pool, code, miss }].into()));
                 continue;
             }
-            let offers = match known
-                .take()
-                .filter(|(known_wants, _)| *known_wants == wants)
-            {
+            let offers = match known.take().filter(|(known_wants, _)| *known_wants == wants) {
                 Some((_, offers)) => offers,
                 None => self.pool_offers(&problem.wants[wants]),
             };
@@ -154,16 +148,9 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             (RejectionCode::NoPool, RejectionDetail::from_message(text))
         } else {
             let text = restricted_label(self.ground.problem, class)?;
-            (
-                RejectionCode::RestrictedLabel,
-                RejectionDetail::from_message(&text),
-            )
+            (RejectionCode::RestrictedLabel, RejectionDetail::from_message(&text))
         };
-        Some(PoolRejection {
-            pool: None,
-            code,
-            miss,
-        })
+        Some(PoolRejection { pool: None, code, miss })
     }
 
     fn pool_offers(&mut self, wants: &NodeRequirements<'_>) -> Vec<Vec<PoolOffer>> {
@@ -204,16 +191,9 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         }
         let (code, miss) = furthest.unwrap_or_else(|| {
             let text = "its requirements contradict each other";
-            (
-                RejectionCode::Requirements,
-                RejectionDetail::from_message(text),
-            )
+            (RejectionCode::Requirements, RejectionDetail::from_message(text))
         });
-        PoolRejection {
-            pool: Some(self.ground.templates[template].pool.name.clone()),
-            code,
-            miss,
-        }
+        PoolRejection { pool: Some(self.ground.templates[template].pool.name.clone()), code, miss }
     }
 
     /// Returns the rejection of a class if types match its labels.
@@ -278,10 +258,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             let cells = self.ground.cells;
             (0..cells.all.len())
                 .filter_map(|cell| {
-                    Some((
-                        cell,
-                        cells.restrict_to_domain(template, cell, &row, &suited.labels)?,
-                    ))
+                    Some((cell, cells.restrict_to_domain(template, cell, &row, &suited.labels)?))
                 })
                 .collect()
         });
@@ -295,9 +272,8 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         self.steps += LABEL_STEPS * cells.len() as u64;
         let is_had = would_do.iter().any(|shape| row.masks[*shape] != 0);
         let (ground, board) = (self.ground, &self.board);
-        let places = self
-            .places
-            .get_or_insert_with(|| TopologyDiagnosis::new(ground, board.clone()));
+        let places =
+            self.places.get_or_insert_with(|| TopologyDiagnosis::new(ground, board.clone()));
         match places.rejection_in(kind, &cells) {
             // Other pods reject it, but not in every domain: the remaining domains were not tried.
             Some(RejectionDetail::Places { open, .. })
@@ -311,10 +287,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
                     .iter()
                     .any(|cell| cell.map_or(is_had, |cell| cells.contains(&cell))) =>
             {
-                (
-                    RejectionCode::WaitingForInFlightNodes,
-                    self.undecided_nodes(),
-                )
+                (RejectionCode::WaitingForInFlightNodes, self.undecided_nodes())
             }
             Some(miss) => (RejectionCode::Topology, miss),
             None => not_considered(),
@@ -327,20 +300,14 @@ impl Diagnosis<'_, '_, '_> {
         let hosts = undecided_nodes(self.ground.problem, self.rooms);
         let count = hosts.len();
         let hosts = hosts.into_iter().take(HOSTS_TOLD).map(bounded_text);
-        RejectionDetail::Unsettled {
-            count,
-            hosts: hosts.collect(),
-        }
+        RejectionDetail::Unsettled { count, hosts: hosts.collect() }
     }
 }
 
 /// Returns the rejection of a pod that was not considered within the step limit.
 fn not_considered() -> Rejection {
     let text = "the step limit of one pass was reached before this pod was considered";
-    (
-        RejectionCode::SearchLimit,
-        RejectionDetail::from_message(text),
-    )
+    (RejectionCode::SearchLimit, RejectionDetail::from_message(text))
 }
 
 /// Returns the supply of a pool for pods, independent of resource requests.
@@ -361,17 +328,11 @@ fn pool_offer(
         Ok(labels) => labels,
     };
     if let Some(fault) = template.fault {
-        return PoolOffer::No(
-            RejectionCode::NodeClass,
-            RejectionDetail::from_message(fault),
-        );
+        return PoolOffer::No(RejectionCode::NodeClass, RejectionDetail::from_message(fault));
     }
     if template.shapes.is_empty() {
         let text = "no instance type satisfies the pool's own requirements";
-        return PoolOffer::No(
-            RejectionCode::Requirements,
-            RejectionDetail::from_message(text),
-        );
+        return PoolOffer::No(RejectionCode::Requirements, RejectionDetail::from_message(text));
     }
     let asked = type_requirements(&labels);
     let suited: Vec<usize> = (0..template.shapes.len())
@@ -408,11 +369,7 @@ fn pool_offer(
         let miss = RejectionDetail::Daemon { types, daemon };
         return PoolOffer::No(RejectionCode::Topology, miss);
     }
-    PoolOffer::Some(Suited {
-        labels,
-        types,
-        cells: None,
-    })
+    PoolOffer::Some(Suited { labels, types, cells: None })
 }
 
 /// Returns a label that must not be required, if every alternative of a class requires one. Source:
@@ -452,11 +409,7 @@ fn unsatisfied_requirement(template: &NodeTemplate<'_>, labels: &Requirements) -
     let types = template.shapes.len();
     for (key, wanted) in labels.iter() {
         let single = type_requirements(&[(key, wanted.clone())].into_iter().collect());
-        if !template
-            .shapes
-            .iter()
-            .any(|shape| shape.matches_labels(&single).is_ok())
-        {
+        if !template.shapes.iter().any(|shape| shape.matches_labels(&single).is_ok()) {
             return RejectionDetail::Types {
                 key: Some(bounded_text(key)),
                 wanted: bounded_text(wanted),
@@ -464,11 +417,7 @@ fn unsatisfied_requirement(template: &NodeTemplate<'_>, labels: &Requirements) -
             };
         }
     }
-    RejectionDetail::Types {
-        key: None,
-        wanted: bounded_text(labels),
-        types,
-    }
+    RejectionDetail::Types { key: None, wanted: bounded_text(labels), types }
 }
 
 /// Returns the closest type and its missing resources. If types lack only one resource, it is the

@@ -39,10 +39,7 @@ pub(super) struct DomainSet {
 impl DomainSet {
     /// Returns the combinations of these templates for these keys.
     pub(super) fn new(keys: Vec<String>, templates: &[NodeTemplate<'_>]) -> Self {
-        let mut cells = Self {
-            keys,
-            ..Self::default()
-        };
+        let mut cells = Self { keys, ..Self::default() };
         if cells.keys.is_empty() {
             return cells;
         }
@@ -61,9 +58,8 @@ impl DomainSet {
                         }
                         None => continue,
                     };
-                    let masks = masks_by_cell
-                        .entry(cell)
-                        .or_insert_with(|| vec![0; template.shapes.len()]);
+                    let masks =
+                        masks_by_cell.entry(cell).or_insert_with(|| vec![0; template.shapes.len()]);
                     masks[*at] |= 1 << *bit;
                 }
             }
@@ -86,9 +82,7 @@ impl DomainSet {
         for (template, mut masks_by_cell) in templates.iter().zip(found) {
             let masks = known.values().map(|cell| masks_by_cell.remove(cell));
             cells.masks.push(masks.collect());
-            let set = known
-                .keys()
-                .map(|values| cells.labels_to_set(template, values));
+            let set = known.keys().map(|values| cells.labels_to_set(template, values));
             cells.set.push(set.collect());
         }
         cells
@@ -207,10 +201,7 @@ impl DomainSet {
             open.add(key, value.clone());
         }
         let open = open.iter().map(|(key, it)| (key.to_owned(), it.clone()));
-        Some(CompatibleOfferings {
-            masks,
-            open: open.collect(),
-        })
+        Some(CompatibleOfferings { masks, open: open.collect() })
     }
 }
 

@@ -111,9 +111,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let mut nodes = self.packed.kept_nodes().filter(|opened| {
             let parts = opened.claim.parts.iter();
             let mut kinds = parts.map(|(lot, _)| self.packed.lots[*lot].kind);
-            let is_spread = kinds
-                .clone()
-                .any(|kind| topology.spread_alone(kind).is_some());
+            let is_spread = kinds.clone().any(|kind| topology.spread_alone(kind).is_some());
             is_spread
                 && kinds.all(|kind| topology.spread_alone(kind).is_some() || topology.is_free(kind))
         });
@@ -122,10 +120,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
 
     /// Returns whether it schedules more pods than `other`, or as many for less.
     pub(super) fn is_better_than(&self, other: &Self) -> bool {
-        let by_left = self
-            .packed
-            .unscheduled_pods()
-            .cmp(&other.packed.unscheduled_pods());
+        let by_left = self.packed.unscheduled_pods().cmp(&other.packed.unscheduled_pods());
         by_left.then(self.cost().total_cmp(&other.cost())).is_lt()
     }
 
@@ -141,9 +136,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             };
             let counts_all_nodes = self.context.topology.filters[filter].labels.is_none();
             let kind = self.kinds[group.classes[0]];
-            let family = families
-                .entry((counts_all_nodes, problem.kinds[kind].wants))
-                .or_default();
+            let family = families.entry((counts_all_nodes, problem.kinds[kind].wants)).or_default();
             let classes = group.classes.iter().copied();
             family.dealt.extend(self.unscheduled_ranges(classes));
             family.groups.push(group);
@@ -161,9 +154,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 })
                 .collect();
             plain.iter().for_each(|class| dealt[*class] = true);
-            family
-                .dealt
-                .extend(self.unscheduled_ranges(plain.into_iter()));
+            family.dealt.extend(self.unscheduled_ranges(plain.into_iter()));
         }
         families.into_values().collect()
     }
@@ -187,20 +178,16 @@ impl<'p> Scheduler<'_, 'p, '_> {
         for (kind, pod_kind) in problem.kinds.iter().enumerate() {
             let alone = pod_kind.next.is_none() && problem.wants_of(kind).ports.is_empty();
             if let Some((tally, skew, least)) = topology.spread_alone(kind).filter(|_| alone) {
-                let known = wanted
-                    .entry(tally)
-                    .or_insert(Some((pod_kind.wants, skew, least)));
+                let known = wanted.entry(tally).or_insert(Some((pod_kind.wants, skew, least)));
                 *known = known
                     .filter(|known| known.0 == pod_kind.wants)
                     .map(|known| (pod_kind.wants, skew.min(known.1), least.max(known.2)));
                 continue;
             }
-            let checked = topology.checks[kind]
-                .iter()
-                .filter_map(|check| match check {
-                    TopologyCheck::Even { tally, .. } => Some(tally),
-                    _ => None,
-                });
+            let checked = topology.checks[kind].iter().filter_map(|check| match check {
+                TopologyCheck::Even { tally, .. } => Some(tally),
+                _ => None,
+            });
             for tally in checked.chain(&topology.adds[kind]) {
                 wanted.insert(*tally, None);
             }
@@ -257,10 +244,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             let trial = self.try_hosts(family, &supply, hosts, &mut steps);
             costs.extend(trial.map(|trial| (hosts, trial.cost)));
         }
-        let least = costs
-            .iter()
-            .map(|cost| cost.1)
-            .fold(f64::INFINITY, f64::min);
+        let least = costs.iter().map(|cost| cost.1).fold(f64::INFINITY, f64::min);
         let best = costs.iter().find(|cost| cost.1 <= least * ABOUT);
         // Rather on fewer hosts than some nowhere.
         let fewer = (family.hosts_few().max(claims)..family.hosts_min()).rev();
@@ -280,11 +264,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         for (template, shape, price, count) in trial.made {
             for _ in 0..count {
                 let parts = family.items_of_host(supply.lots[template], host, hosts);
-                let claim = PackedNode {
-                    shape,
-                    price,
-                    parts,
-                };
+                let claim = PackedNode { shape, price, parts };
                 self.packed.opened.push(OpenedNode::new(template, claim));
                 host += 1;
             }
@@ -300,11 +280,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
     fn supply_for(&mut self, family: &SpreadFamily) -> Supply {
         let context = self.context;
         let kind = self.kinds[family.dealt[0].0];
-        let mut supply = Supply {
-            lots: Vec::new(),
-            open: Vec::new(),
-            claims: Vec::new(),
-        };
+        let mut supply = Supply { lots: Vec::new(), open: Vec::new(), claims: Vec::new() };
         for template in 0..context.templates.len() {
             let row = [false, true].into_iter().find_map(|relaxed| {
                 let query = context.offering_query(kind, relaxed, None);
@@ -458,21 +434,19 @@ impl<'p> Scheduler<'_, 'p, '_> {
         ledgers: &Ledgers,
         steps: &mut u64,
     ) -> Option<(usize, usize, f64)> {
-        weight_tiers(self.context.templates)
-            .into_iter()
-            .find_map(|tier| {
-                let open = tier.filter(|template| supply.open[*template]);
-                let nodes = open.filter_map(|template| {
-                    let node_template = &self.context.templates[template];
-                    *steps += node_template.shapes.len() as u64;
-                    let row = self.packed.lots[supply.lots[template]?].row;
-                    let (rows, variety) = ([&self.offerings.rows[row]], &self.varieties[template]);
-                    let query = LaunchQuery::new(node_template, variety, &rows, most);
-                    let (shape, price) = query.cheapest_type(&ledgers.ledger_for(template))?;
-                    Some((template, shape, price))
-                });
-                nodes.min_by(|one, other| one.2.total_cmp(&other.2))
-            })
+        weight_tiers(self.context.templates).into_iter().find_map(|tier| {
+            let open = tier.filter(|template| supply.open[*template]);
+            let nodes = open.filter_map(|template| {
+                let node_template = &self.context.templates[template];
+                *steps += node_template.shapes.len() as u64;
+                let row = self.packed.lots[supply.lots[template]?].row;
+                let (rows, variety) = ([&self.offerings.rows[row]], &self.varieties[template]);
+                let query = LaunchQuery::new(node_template, variety, &rows, most);
+                let (shape, price) = query.cheapest_type(&ledgers.ledger_for(template))?;
+                Some((template, shape, price))
+            });
+            nodes.min_by(|one, other| one.2.total_cmp(&other.2))
+        })
     }
 }
 
@@ -483,11 +457,7 @@ impl SpreadGroup {
         let (hosts, emptiest) = board.count_and_min(self.tally);
         self.hosts_max = self.pods.div_ceil(skew);
         // A host that could take one more would have taken it.
-        let most = if hosts == 0 {
-            self.pods
-        } else {
-            emptiest.saturating_add(skew)
-        };
+        let most = if hosts == 0 { self.pods } else { emptiest.saturating_add(skew) };
         let needed = self.pods.div_ceil(most.max(1)).max(1);
         [self.hosts_few, self.hosts_min] = [least, HOSTS_MIN.max(least)].map(|hosts_min| {
             let missing = hosts_min.saturating_sub(hosts);

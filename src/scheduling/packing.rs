@@ -157,11 +157,7 @@ impl<'o> PackingInput<'o> {
                 return Vec::new();
             };
             bin.good = self.template.shapes[claim.shape].cheapest_offerings(bin.mask);
-            let pending = PendingItems {
-                waiting,
-                stock: self.stock,
-                worth: &[],
-            };
+            let pending = PendingItems { waiting, stock: self.stock, worth: &[] };
             bin.fill(FillStrategy::Largest, rules, &pending, steps)
         })
     }
@@ -223,9 +219,7 @@ impl<'o> PackingInput<'o> {
                 }
                 match split_parts(self.lots, &parts) {
                     Some(halves) => waiting.extend(halves),
-                    None => parts
-                        .iter()
-                        .for_each(|(lot, pods)| draft.left[*lot] += pods),
+                    None => parts.iter().for_each(|(lot, pods)| draft.left[*lot] += pods),
                 }
             }
         }
@@ -248,9 +242,7 @@ impl<'o> PackingInput<'o> {
                     let Some((at, claim)) = self.cheapest_growth(draft, lot) else {
                         break;
                     };
-                    draft
-                        .ledger
-                        .release(self.limit_usage(draft.claims[at].shape));
+                    draft.ledger.release(self.limit_usage(draft.claims[at].shape));
                     draft.ledger.reserve(self.limit_usage(claim.shape), 1);
                     draft.claims[at] = claim;
                     draft.left[lot] -= 1;
@@ -327,11 +319,7 @@ impl<'o> PackingInput<'o> {
         ledger: &Ledger,
     ) -> Option<PackedNode> {
         let (shape, price) = self.cheapest_type(&parts, ledger)?;
-        Some(PackedNode {
-            shape,
-            price,
-            parts,
-        })
+        Some(PackedNode { shape, price, parts })
     }
 
     /// Returns the cheapest type that fits these pods, with its price.

@@ -124,10 +124,7 @@ impl<'a> Problem<'a> {
                 (builder.spec_ordinal(spec, pod, policy, &defaults), labels)
             })
             .collect();
-        let residents = snapshot
-            .residents
-            .iter()
-            .map(|resident| resident.anti_affinity);
+        let residents = snapshot.residents.iter().map(|resident| resident.anti_affinity);
         let promised = snapshot.promised.values().flatten();
         let daemons = snapshot.daemon_sets.iter().map(|set| &set.template);
         let others = promised.copied().chain(daemons);
@@ -142,12 +139,7 @@ impl<'a> Problem<'a> {
             &builder.groups,
             &builder.members,
             &builder.rules,
-            |ports| {
-                builder
-                    .wants
-                    .iter()
-                    .any(|wants| have_port_conflict(wants.ports, ports))
-            },
+            |ports| builder.wants.iter().any(|wants| have_port_conflict(wants.ports, ports)),
         );
         let kinds = sorted.into_iter().zip(keyed);
         let kinds = kinds
@@ -167,10 +159,7 @@ impl<'a> Problem<'a> {
 
     /// How many pods each class has.
     pub(super) fn pods_per_class(&self) -> Vec<u64> {
-        self.classes
-            .iter()
-            .map(|class| class.pods.len() as u64)
-            .collect()
+        self.classes.iter().map(|class| class.pods.len() as u64).collect()
     }
 
     /// Returns whether the host ports of two kinds conflict.
@@ -196,11 +185,7 @@ impl<'a> Problem<'a> {
     /// Returns whether pods of a kind rely on DaemonSet pods of a group.
     pub(super) fn is_beside(&self, kind: usize, group: usize) -> bool {
         let mut beside = self.wants_of(kind).company.beside.iter();
-        beside.any(|(agents, _)| {
-            agents
-                .iter()
-                .any(|agent| self.agents.is_member(*agent, group))
-        })
+        beside.any(|(agents, _)| agents.iter().any(|agent| self.agents.is_member(*agent, group)))
     }
 
     /// Returns the kind without preferences. If the kind relies on DaemonSet pods, so does the
@@ -321,9 +306,7 @@ impl<'a> ProblemBuilder<'a> {
         let mut known: BTreeMap<Vec<bool>, usize> = BTreeMap::new();
         let mut signatures = Vec::with_capacity(self.by_labels.len());
         for (namespace, labels) in &self.by_labels {
-            let groups = self
-                .groups
-                .membership_of(namespace, labels, &snapshot.namespaces);
+            let groups = self.groups.membership_of(namespace, labels, &snapshot.namespaces);
             let next = known.len();
             signatures.push(*known.entry(groups).or_insert(next));
         }
@@ -371,25 +354,11 @@ impl ProblemBuilder<'_> {
         for (wants, rules, bare) in levels {
             let constraints = &self.rules[rules];
             let members = &self.members[signature];
-            let company = self
-                .agents
-                .conflicting_daemons(constraints, members, &self.groups);
-            let with_daemons = self
-                .agents
-                .required_daemons(constraints, &company, &self.groups);
-            all.push((
-                (self.with_daemon_requirements(wants, company), rules, bare),
-                false,
-            ));
+            let company = self.agents.conflicting_daemons(constraints, members, &self.groups);
+            let with_daemons = self.agents.required_daemons(constraints, &company, &self.groups);
+            all.push(((self.with_daemon_requirements(wants, company), rules, bare), false));
             if let Some(with_daemons) = with_daemons {
-                all.push((
-                    (
-                        self.with_daemon_requirements(wants, with_daemons),
-                        rules,
-                        bare,
-                    ),
-                    true,
-                ));
+                all.push(((self.with_daemon_requirements(wants, with_daemons), rules, bare), true));
             }
         }
         all
@@ -397,9 +366,9 @@ impl ProblemBuilder<'_> {
 
     fn with_daemon_requirements(&mut self, wants: usize, company: DaemonRequirements) -> usize {
         let requirements = &self.wants[wants];
-        let evading = self.agents.evading_requirements(&company, |ports| {
-            have_port_conflict(requirements.ports, ports)
-        });
+        let evading = self
+            .agents
+            .evading_requirements(&company, |ports| have_port_conflict(requirements.ports, ports));
         if company == DaemonRequirements::default() && evading.is_empty() {
             return wants;
         }
@@ -412,11 +381,8 @@ impl ProblemBuilder<'_> {
                     .map(|alternative| alternative.merged_with(&evading)),
             );
         }
-        let requirements = NodeRequirements {
-            alternatives,
-            company: company.clone(),
-            ..*requirements
-        };
+        let requirements =
+            NodeRequirements { alternatives, company: company.clone(), ..*requirements };
         let next = self.wants.len();
         let known = *self.known_company.entry((wants, company)).or_insert(next);
         if known == next {
@@ -467,13 +433,7 @@ fn class_of<'a>(kind: usize, demand: Vec<i64>, priority: i32) -> PodClass<'a> {
         reason = "only for estimates; what fits is decided with integers"
     )]
     let per_unit = demand.iter().map(|amount| 1.0 / *amount as f64).collect();
-    PodClass {
-        kind,
-        demand,
-        per_unit,
-        priority,
-        pods: Vec::new(),
-    }
+    PodClass { kind, demand, per_unit, priority, pods: Vec::new() }
 }
 
 /// Returns whether two host ports conflict: same protocol and number, and the same address or all
@@ -488,8 +448,7 @@ pub(super) fn is_port_conflict(one: &HostPort, other: &HostPort) -> bool {
 
 /// Returns whether two sets of host ports conflict.
 pub(super) fn have_port_conflict(one: &BTreeSet<HostPort>, other: &BTreeSet<HostPort>) -> bool {
-    one.iter()
-        .any(|a| other.iter().any(|b| is_port_conflict(a, b)))
+    one.iter().any(|a| other.iter().any(|b| is_port_conflict(a, b)))
 }
 
 #[cfg(test)]

@@ -236,10 +236,7 @@ pub fn bounded_text(text: impl Display) -> String {
 }
 
 fn shortened(text: impl Display, max_chars: usize) -> String {
-    let mut out = Bounded {
-        text: String::new(),
-        left: max_chars,
-    };
+    let mut out = Bounded { text: String::new(), left: max_chars };
     if write!(out, "{text}").is_err() {
         out.text.push('…');
     }
@@ -269,9 +266,7 @@ pub fn format_quantity(name: &str, amount: i64) -> String {
     }
     let sign = if amount < 0 { "-" } else { "" };
     let (cores, thousandths) = (amount.unsigned_abs() / 1000, amount.unsigned_abs() % 1000);
-    format!("{sign}{cores}.{thousandths:03}")
-        .trim_end_matches('0')
-        .to_owned()
+    format!("{sign}{cores}.{thousandths:03}").trim_end_matches('0').to_owned()
 }
 
 impl Display for RejectionDetail {
@@ -283,11 +278,7 @@ impl Display for RejectionDetail {
                 "no existing node fits it, and its priority {priority} is below {cutoff}, the \
                  minimum for launching nodes"
             ),
-            Self::Gang {
-                name,
-                placed,
-                least,
-            } => write!(
+            Self::Gang { name, placed, least } => write!(
                 f,
                 "{placed} of the {least} required pods of gang {} can be scheduled",
                 bounded_text(name)
@@ -309,36 +300,22 @@ impl Display for RejectionDetail {
                 "on each of the {types} matching types, a DaemonSet pod uses one of its host ports"
             ),
             Self::Daemon { types, daemon } => write_daemon(f, *types, daemon),
-            Self::Resources {
-                short,
-                nearest,
-                types,
-            } => write_resources(f, short, nearest.as_ref(), *types),
+            Self::Resources { short, nearest, types } => {
+                write_resources(f, short, nearest.as_ref(), *types)
+            }
             Self::Values { key, least, count } => write!(
                 f,
                 "the pool requires {least} values of {key}, but the types that fit have {count}"
             ),
-            Self::Places {
-                reachable,
-                open,
-                rules,
-            } => write_domains(f, *reachable, *open, rules),
+            Self::Places { reachable, open, rules } => write_domains(f, *reachable, *open, rules),
             Self::Unsettled { count, hosts } => write_undecided(f, *count, hosts),
-            Self::Offering {
-                types,
-                first,
-                wanted,
-                sold,
-            } => write_offering(f, *types, first, wanted, sold),
+            Self::Offering { types, first, wanted, sold } => {
+                write_offering(f, *types, first, wanted, sold)
+            }
             Self::Held(summary) => write_unavailable(f, summary),
-            Self::Limit {
-                name,
-                whose,
-                limit,
-                left,
-                least,
-                smallest,
-            } => write_limit(f, name, whose, [*limit, *left, *least], smallest),
+            Self::Limit { name, whose, limit, left, least, smallest } => {
+                write_limit(f, name, whose, [*limit, *left, *least], smallest)
+            }
             Self::Nodes { limit, whose } => write!(f, "nodes limit {limit}{whose} is reached"),
         }
     }
@@ -352,10 +329,7 @@ fn write_offering(
     sold: &[String],
 ) -> fmt::Result {
     let wanted = wanted.join(", ");
-    write!(
-        f,
-        "{types} types fit ({first}, …), but none has an offering with {wanted}; "
-    )?;
+    write!(f, "{types} types fit ({first}, …), but none has an offering with {wanted}; ")?;
     match sold.len() {
         0 => f.write_str("no offering is available"),
         _ => write!(f, "available: {}", sold.join(", ")),
@@ -372,10 +346,7 @@ fn write_limit(
     let used = format_quantity(name, limit.saturating_sub(left));
     let limit = format_quantity(name, limit);
     if left < 0 {
-        return write!(
-            f,
-            "{name} limit {limit}{whose} is exceeded: {used} is in use"
-        );
+        return write!(f, "{name} limit {limit}{whose} is exceeded: {used} is in use");
     }
     let (left, least) = (format_quantity(name, left), format_quantity(name, least));
     write!(
@@ -387,10 +358,7 @@ fn write_limit(
 
 fn write_unavailable(f: &mut Formatter<'_>, summary: &UnavailableSummary) -> fmt::Result {
     let (count, first) = (summary.offerings, &summary.first);
-    write!(
-        f,
-        "all {count} matching offerings are unavailable: {first}, …"
-    )?;
+    write!(f, "all {count} matching offerings are unavailable: {first}, …")?;
     if summary.unregistered {
         f.write_str(
             "; nodes of the pool do not register in some zones; only one at a time is tried there",
@@ -495,9 +463,7 @@ impl Display for TopologyRuleDetail {
             RuleKind::Repelled => write!(f, "anti-affinity of other pods on {keys}")?,
             RuleKind::Spread(skew) => write!(f, "topology spread over {keys} with maxSkew {skew}")?,
         }
-        let Self {
-            reachable, open, ..
-        } = self;
+        let Self { reachable, open, .. } = self;
         match (*reachable, self.places.is_empty()) {
             (0, _) => return f.write_str(" cannot hold: no new node would have the label"),
             (_, false) => write!(f, " holds in {open} of {reachable} domains")?,
@@ -508,11 +474,8 @@ impl Display for TopologyRuleDetail {
             .places
             .iter()
             .map(|place| {
-                let reach = if place.is_reachable {
-                    ""
-                } else {
-                    " and no node can be launched there"
-                };
+                let reach =
+                    if place.is_reachable { "" } else { " and no node can be launched there" };
                 format!("{} has {}{reach}", place.name, place.pods)
             })
             .collect();
@@ -531,20 +494,9 @@ mod tests {
         assert!(text.starts_with("a [31m  xxx"), "{text}");
         assert_eq!(text.chars().count(), PART_MAX + 1);
         assert!(text.ends_with('…'));
-        assert_eq!(
-            RejectionDetail::from_message(&wild).text().chars().count(),
-            TEXT_MAX + 1
-        );
-        let gang = RejectionDetail::Gang {
-            name: wild,
-            placed: 1,
-            least: 2,
-        };
-        assert!(
-            gang.text().ends_with("… can be scheduled"),
-            "{}",
-            gang.text()
-        );
+        assert_eq!(RejectionDetail::from_message(&wild).text().chars().count(), TEXT_MAX + 1);
+        let gang = RejectionDetail::Gang { name: wild, placed: 1, least: 2 };
+        assert!(gang.text().ends_with("… can be scheduled"), "{}", gang.text());
         assert_eq!(bounded_text("plain"), "plain");
     }
 

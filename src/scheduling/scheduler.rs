@@ -177,9 +177,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
                 let TopologyCheck::Even { tally, .. } = check else {
                     continue;
                 };
-                for cell in self
-                    .offerings
-                    .domains_with_offerings(context.problem.kinds[kind].wants, true)
+                for cell in
+                    self.offerings.domains_with_offerings(context.problem.kinds[kind].wants, true)
                 {
                     self.board.open_for(*tally, sites[cell]);
                 }
@@ -242,9 +241,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         let mut cells = Vec::new();
         for cell in self.offerings.domains_with_offerings(wants, relaxed) {
             let query = context.offering_query(kind, relaxed, Some(cell));
-            let price = self
-                .offerings
-                .lowest_price(query, demand, &self.packed.ledgers);
+            let price = self.offerings.lowest_price(query, demand, &self.packed.ledgers);
             cells.extend(price.map(|price| (cell, price, context.cells.shared_domains(cell))));
         }
         let counts = self.needs_own_host(kind);
@@ -380,9 +377,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         relaxed: bool,
     ) -> Vec<usize> {
         let PendingPods { class, cell, pods } = pending;
-        let query = self
-            .context
-            .offering_query(self.kinds[class], relaxed, cell);
+        let query = self.context.offering_query(self.kinds[class], relaxed, cell);
         let selling = tier.filter(|template| self.offerings.has_offering(*template, query));
         let selling: Vec<usize> = selling.collect();
         if selling.len() < 2 {
@@ -392,9 +387,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         let mut priced = Vec::with_capacity(selling.len());
         for template in selling {
             let ledger = self.packed.ledgers.ledger_for(template);
-            let each = self
-                .offerings
-                .lowest_cost_per_pod(template, query, demand, pods, &ledger);
+            let each = self.offerings.lowest_cost_per_pod(template, query, demand, pods, &ledger);
             priced.push((each.unwrap_or(f64::INFINITY), template));
         }
         priced.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -442,10 +435,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             }
             let kind = self.kinds[class];
             let query = context.offering_query(kind, relaxed, cell);
-            let Some(row) = self
-                .offerings
-                .row_of_kind(kind, template, alternative, query)
-            else {
+            let Some(row) = self.offerings.row_of_kind(kind, template, alternative, query) else {
                 continue;
             };
             let mut group = context.item_group(class, kind, row);
@@ -480,9 +470,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             let mut open = None;
             if !waiting.iter().all(|lot| self.may_top_up(*lot, at)) {
                 let lots = waiting.iter().copied();
-                open = Some(FillQueues::from_lots(
-                    lots.filter(|lot| self.may_top_up(*lot, at)),
-                ));
+                open = Some(FillQueues::from_lots(lots.filter(|lot| self.may_top_up(*lot, at))));
             }
             let queues = open.as_ref().unwrap_or(&all_queues);
             let order = self.packing_input(template, stock);

@@ -67,9 +67,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 {
                     continue;
                 }
-                let rows = self
-                    .packing_input(template, &[])
-                    .rows_of(&opened.claim.parts);
+                let rows = self.packing_input(template, &[]).rows_of(&opened.claim.parts);
                 let sum = total_requests(&self.packed.lots, &opened.claim.parts);
                 let query = LaunchQuery::new(node_template, &variety, &rows, &sum);
                 let price = opened.claim.price;
@@ -179,10 +177,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         for alternative in 0..context.alternatives_of(kind) {
             let cell = cell.filter(|_| pinned);
             let query = context.offering_query(kind, true, cell);
-            let Some(row) = self
-                .offerings
-                .row_of_kind(kind, template, alternative, query)
-            else {
+            let Some(row) = self.offerings.row_of_kind(kind, template, alternative, query) else {
                 continue;
             };
             let group = context.item_group(class, kind, row);
@@ -209,11 +204,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 self.packed.opened[at].claim = joined;
                 self.packed.left[class] -= 1;
                 board.bind_pods(kind, site, 1);
-                return Some(PlacementStep {
-                    class,
-                    site,
-                    pods: 1,
-                });
+                return Some(PlacementStep { class, site, pods: 1 });
             }
             self.packed.lots.pop();
         }

@@ -45,27 +45,19 @@ impl SolutionCost {
                 .collect(),
         });
         let classes = problem.classes.iter().zip(&packed.left);
-        let left = classes
-            .filter(|(_, left)| **left > 0)
-            .flat_map(|(class, left)| {
-                let pods = bind_queue(class);
-                let left = usize::try_from(*left).unwrap_or(usize::MAX);
-                pods[pods.len().saturating_sub(left)..].to_vec()
-            });
-        Self {
-            left: left.map(|pod| pod.key.clone()).collect(),
-            bought: bought.collect(),
-        }
+        let left = classes.filter(|(_, left)| **left > 0).flat_map(|(class, left)| {
+            let pods = bind_queue(class);
+            let left = usize::try_from(*left).unwrap_or(usize::MAX);
+            pods[pods.len().saturating_sub(left)..].to_vec()
+        });
+        Self { left: left.map(|pod| pod.key.clone()).collect(), bought: bought.collect() }
     }
 
     /// Computes the cost of a solution for these pods.
     pub(super) fn from_solution(solution: &Solution, pods: &[&Pod]) -> Self {
         let pods: HashMap<&PodKey, &Pod> = pods.iter().map(|pod| (&pod.key, *pod)).collect();
         let bought = solution.claims.iter().map(|claim| NodePurchase {
-            price: claim
-                .offerings
-                .first()
-                .map_or(0.0, |(_, price)| price.usd_per_h()),
+            price: claim.offerings.first().map_or(0.0, |(_, price)| price.usd_per_h()),
             pods: claim
                 .pods
                 .iter()
@@ -76,9 +68,6 @@ impl SolutionCost {
                 .collect(),
         });
         let left = solution.unplaced.iter().map(|pod| pod.pod.clone());
-        Self {
-            bought: bought.collect(),
-            left: left.collect(),
-        }
+        Self { bought: bought.collect(), left: left.collect() }
     }
 }

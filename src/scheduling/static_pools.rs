@@ -179,37 +179,26 @@ pub(super) fn launch_obstacle(
 ) -> Rejection {
     let shapes = &template.shapes;
     if let Some(fault) = template.fault {
-        return (
-            RejectionCode::NodeClass,
-            RejectionDetail::from_message(fault),
-        );
+        return (RejectionCode::NodeClass, RejectionDetail::from_message(fault));
     }
     if shapes.is_empty() {
         let text = "no instance type satisfies the pool's own requirements";
-        return (
-            RejectionCode::Requirements,
-            RejectionDetail::from_message(text),
-        );
+        return (RejectionCode::Requirements, RejectionDetail::from_message(text));
     }
     let fits = (0..shapes.len()).filter(|shape| shapes[*shape].net.is_some());
     let fits = fits.map(|shape| (shape, !shapes[shape].offers.is_empty()));
     let fits: Vec<(usize, bool)> = fits.collect();
     if fits.is_empty() {
         let text = "DaemonSets need more than any of its instance types has";
-        return (
-            RejectionCode::Resources,
-            RejectionDetail::from_message(text),
-        );
+        return (RejectionCode::Resources, RejectionDetail::from_message(text));
     }
     let sold = fits.iter().filter(|(_, sold)| *sold);
     let sold: Vec<usize> = sold.map(|(shape, _)| *shape).collect();
     if sold.is_empty() {
         return offering_rejection(holds, template, &fits, &Requirements::default());
     }
-    let would_do = sold
-        .iter()
-        .copied()
-        .filter(|shape| ledger.allowed_copies(&shapes[*shape].limited) > 0);
+    let would_do =
+        sold.iter().copied().filter(|shape| ledger.allowed_copies(&shapes[*shape].limited) > 0);
     match variety.shortage(template, would_do.clone()) {
         Some((key, least, count)) if would_do.count() > 0 => few_values(key, least, count),
         _ => limit_rejection(template, &sold, ledger),

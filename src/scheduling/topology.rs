@@ -19,11 +19,7 @@ pub(super) enum DomainCounter {
     /// Pods with anti-affinity against a group.
     Owners { group: usize, key: usize },
     /// Pods of a group that are not being deleted, at locations that pass a filter.
-    Spread {
-        group: usize,
-        key: usize,
-        filter: usize,
-    },
+    Spread { group: usize, key: usize, filter: usize },
 }
 
 impl DomainCounter {
@@ -86,31 +82,19 @@ pub(super) struct Topology {
 impl Topology {
     /// Returns whether any topology rule counts DaemonSet pods.
     pub(super) fn counts_daemons(&self) -> bool {
-        self.daemon_overheads
-            .iter()
-            .any(|daemon_overhead| !daemon_overhead.is_empty())
+        self.daemon_overheads.iter().any(|daemon_overhead| !daemon_overhead.is_empty())
     }
 
     /// Builds the rules of a problem. `standing` are the groups and keys of the terms of bound
     /// pods.
     pub(super) fn new(problem: &Problem<'_>, standing: &[(usize, usize)]) -> Self {
-        let mut maker = Maker {
-            problem,
-            tallies: BTreeMap::new(),
-            filters: BTreeMap::new(),
-        };
-        let mut checks: Vec<Vec<TopologyCheck>> = (0..problem.kinds.len())
-            .map(|kind| maker.checks_of(kind))
-            .collect();
+        let mut maker = Maker { problem, tallies: BTreeMap::new(), filters: BTreeMap::new() };
+        let mut checks: Vec<Vec<TopologyCheck>> =
+            (0..problem.kinds.len()).map(|kind| maker.checks_of(kind)).collect();
         for (group, key) in standing {
-            maker.counter_ordinal(DomainCounter::Owners {
-                group: *group,
-                key: *key,
-            });
+            maker.counter_ordinal(DomainCounter::Owners { group: *group, key: *key });
         }
-        let Maker {
-            tallies, filters, ..
-        } = maker;
+        let Maker { tallies, filters, .. } = maker;
         let tallies = by_ordinal(tallies);
         // A pod of a group is rejected by pods with anti-affinity against it.
         for (kind, checks) in checks.iter_mut().enumerate() {
@@ -164,17 +148,11 @@ impl Topology {
     /// skew and minimum number of hosts.
     pub(super) fn spread_alone(&self, kind: usize) -> Option<(usize, u32, u32)> {
         match (&self.checks[kind][..], &self.adds[kind][..]) {
-            (
-                [
-                    TopologyCheck::Even {
-                        tally,
-                        skew,
-                        least,
-                        adds: 1,
-                    },
-                ],
-                [counted],
-            ) if counted == tally && self.key_of(*tally) == HOST => Some((*tally, *skew, *least)),
+            ([TopologyCheck::Even { tally, skew, least, adds: 1 }], [counted])
+                if counted == tally && self.key_of(*tally) == HOST =>
+            {
+                Some((*tally, *skew, *least))
+            }
             _ => None,
         }
     }
@@ -203,11 +181,7 @@ impl Topology {
 
     /// The keys, the host's aside, by which some pinned kind's place has to be known.
     pub(super) fn pinned_keys(&self) -> Vec<usize> {
-        let mut keys: Vec<usize> = self
-            .tallies
-            .iter()
-            .map(DomainCounter::topology_key)
-            .collect();
+        let mut keys: Vec<usize> = self.tallies.iter().map(DomainCounter::topology_key).collect();
         keys.retain(|key| *key != HOST);
         keys.sort_unstable();
         keys.dedup();

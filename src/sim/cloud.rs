@@ -166,10 +166,7 @@ impl Cloud {
                     continue;
                 }
             };
-            refused.push(OfferingRefusal {
-                offering: key.clone(),
-                kind,
-            });
+            refused.push(OfferingRefusal { offering: key.clone(), kind });
         }
         let chosen = match first.capacity_type {
             CapacityType::Spot => self.stock.price_capacity_optimized(&available),
@@ -232,20 +229,12 @@ impl Cloud {
         };
         let id = instance.id.clone();
         let seen = time_after(now, self.draw_lag());
-        let machine = SimInstance::new(
-            instance.clone(),
-            launch.labels.clone(),
-            launch.taints.clone(),
-            seen,
-        );
+        let machine =
+            SimInstance::new(instance.clone(), launch.labels.clone(), launch.taints.clone(), seen);
         self.machines.insert(id.clone(), machine);
         let token = (id.clone(), launch.clone());
         self.tokens.insert(launch.claim.id.clone(), token);
-        self.timers.add_after(
-            now,
-            self.settings.launch_delay,
-            (id.clone(), CloudTimer::Run),
-        );
+        self.timers.add_after(now, self.settings.launch_delay, (id.clone(), CloudTimer::Run));
         let boot = self.settings.boot.max(self.settings.launch_delay);
         self.timers.add_after(now, boot, (id, CloudTimer::Boot));
         instance
@@ -272,10 +261,7 @@ impl Cloud {
         if machine.is_live() {
             self.shut_down(instance, now);
         }
-        let state = self
-            .machines
-            .get(instance)
-            .map(|machine| machine.truth().state);
+        let state = self.machines.get(instance).map(|machine| machine.truth().state);
         CommandResult::Terminating(state.unwrap_or(InstanceState::Terminated))
     }
 
@@ -306,12 +292,9 @@ impl Cloud {
             .values()
             .filter(|machine| {
                 let tags = &machine.truth().tags;
-                [
-                    (TAG_INSTALLATION, installation),
-                    (TAG_CLUSTER, cluster.as_str()),
-                ]
-                .iter()
-                .all(|(tag, value)| tags.get(*tag).is_some_and(|tagged| tagged == value))
+                [(TAG_INSTALLATION, installation), (TAG_CLUSTER, cluster.as_str())]
+                    .iter()
+                    .all(|(tag, value)| tags.get(*tag).is_some_and(|tagged| tagged == value))
             })
             .filter_map(|machine| machine.listed_at(now))
             .collect()
@@ -390,10 +373,9 @@ impl Cloud {
                 labels: machine.labels.clone(),
                 taints: machine.taints.clone(),
             }),
-            CloudTimer::Tell if state.is_live() => Some(CloudEvent::Interrupted {
-                instance: id,
-                at: machine.reclaimed?,
-            }),
+            CloudTimer::Tell if state.is_live() => {
+                Some(CloudEvent::Interrupted { instance: id, at: machine.reclaimed? })
+            }
             CloudTimer::Reclaim if state.is_live() => {
                 self.shut_down(&id, at);
                 None
@@ -422,19 +404,15 @@ impl Cloud {
         }
         let end = time_after(now, SPOT_NOTICE);
         machine.reclaimed = Some(end);
-        self.timers
-            .add_at(now, (instance.clone(), CloudTimer::Tell));
-        self.timers
-            .add_at(end, (instance.clone(), CloudTimer::Reclaim));
+        self.timers.add_at(now, (instance.clone(), CloudTimer::Tell));
+        self.timers.add_at(end, (instance.clone(), CloudTimer::Reclaim));
         true
     }
 
     /// An instance fails: its machine ends immediately and without notice. Returns false if it was
     /// not live.
     pub fn fail(&mut self, instance: &InstanceId, now: Timestamp) -> bool {
-        let is_live = self
-            .get(instance.as_str())
-            .is_some_and(SimInstance::is_live);
+        let is_live = self.get(instance.as_str()).is_some_and(SimInstance::is_live);
         if is_live {
             self.shut_down(instance, now);
         }
@@ -452,17 +430,11 @@ fn repeated_launch(machine: &SimInstance) -> CommandResult {
     if instance.state.is_live() {
         return CommandResult::Launched(instance.clone());
     }
-    let text = format!(
-        "the client token was used for {}, which has ended",
-        instance.id
-    );
+    let text = format!("the client token was used for {}, which has ended", instance.id);
     failed_result(FailureKind::Invalid, &text)
 }
 
 /// The result of a failed command.
 pub fn failed_result(kind: FailureKind, text: &str) -> CommandResult {
-    CommandResult::Failed {
-        kind,
-        text: text.to_owned(),
-    }
+    CommandResult::Failed { kind, text: text.to_owned() }
 }

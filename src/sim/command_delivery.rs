@@ -30,13 +30,9 @@ impl World {
             return;
         }
         let doubt = self.watches.sync_doubt(self.now);
-        self.checker
-            .check_issued(&issued.command, doubt, &self.scene, self.now);
+        self.checker.check_issued(&issued.command, doubt, &self.scene, self.now);
         let trip = self.faults.draw_trip(&issued.command, self.now);
-        self.set_timer(
-            trip.there,
-            ScheduledEvent::Arrive(self.life, Box::new(issued), trip),
-        );
+        self.set_timer(trip.there, ScheduledEvent::Arrive(self.life, Box::new(issued), trip));
     }
 
     /// Returns true if the engine sends commands without end. The daemon is then stopped, so that
@@ -44,11 +40,7 @@ impl World {
     fn is_rushing(&mut self) -> bool {
         let (since, count) = self.rush;
         let is_same_minute = self.now.duration_since(since) < SignedDuration::from_mins(1);
-        self.rush = if is_same_minute {
-            (since, count + 1)
-        } else {
-            (self.now, 1)
-        };
+        self.rush = if is_same_minute { (since, count + 1) } else { (self.now, 1) };
         if self.rush.1 < RUSH_MIN {
             return false;
         }
@@ -107,17 +99,14 @@ impl World {
 
     /// Executes a command that was sent some time ago.
     fn execute_command(&mut self, command: &Command, sent: Timestamp) -> CommandResult {
-        self.checker
-            .check_arriving(command, &self.scene, sent, self.now);
+        self.checker.check_arriving(command, &self.scene, sent, self.now);
         let answer = match command {
             Command::Launch(launch) => self.launch_instance(launch),
             Command::Terminate { instance, .. } => self.terminate_instance(instance),
             Command::ListInstances => {
                 let config = &self.scene.config;
                 let list =
-                    self.scene
-                        .cloud
-                        .list_instances(&config.installation, &config.name, self.now);
+                    self.scene.cloud.list_instances(&config.installation, &config.name, self.now);
                 CommandResult::Instances(list)
             }
             Command::Tag { instances, tags } => {
@@ -126,11 +115,9 @@ impl World {
             }
             Command::Adopt(adoption) => self.scene.cloud.adopt_instance(adoption, self.now),
             Command::Rewatch { kind } => self.restart_watch(*kind),
-            _ => self
-                .scene
-                .cluster
-                .execute_command(command, self.now)
-                .unwrap_or(CommandResult::Done),
+            _ => {
+                self.scene.cluster.execute_command(command, self.now).unwrap_or(CommandResult::Done)
+            }
         };
         if let Command::PatchNode(patch) = command
             && adds_disrupted_taint(patch)
@@ -154,14 +141,8 @@ impl World {
             }
             CommandResult::LaunchRefused(refusals) => {
                 self.tally.refusals += 1;
-                let offerings = refusals
-                    .iter()
-                    .map(|refusal| refusal.offering.clone())
-                    .collect();
-                self.note_fact(TimelineFact::Refused {
-                    claim: launch.claim.id.clone(),
-                    offerings,
-                });
+                let offerings = refusals.iter().map(|refusal| refusal.offering.clone()).collect();
+                self.note_fact(TimelineFact::Refused { claim: launch.claim.id.clone(), offerings });
             }
             _ => {}
         }
@@ -174,11 +155,7 @@ impl World {
             self.tally.live += 1;
             self.tally.peak = self.tally.peak.max(self.tally.live);
         }
-        let price = self
-            .scene
-            .catalog
-            .offering(&instance.offering)
-            .map(|offering| offering.price);
+        let price = self.scene.catalog.offering(&instance.offering).map(|offering| offering.price);
         self.note_fact(TimelineFact::Launched {
             claim: launch.claim.id.clone(),
             instance: instance.id.clone(),
@@ -250,12 +227,8 @@ impl World {
             return;
         };
         let now = self.now;
-        self.scene
-            .cluster
-            .store_mut()
-            .change_node(&patch.node, now, |node| {
-                node.annotations
-                    .insert("example.com/written".to_owned(), now.to_string());
-            });
+        self.scene.cluster.store_mut().change_node(&patch.node, now, |node| {
+            node.annotations.insert("example.com/written".to_owned(), now.to_string());
+        });
     }
 }

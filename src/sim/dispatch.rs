@@ -19,14 +19,7 @@ const ACCEPTED_AFTER: SignedDuration = SignedDuration::from_mins(30);
 impl World {
     pub(super) fn record_report(&mut self, report: Report) {
         match report {
-            Report::ClaimPlanned {
-                claim,
-                pool,
-                offering,
-                price,
-                pods,
-                ..
-            } => {
+            Report::ClaimPlanned { claim, pool, offering, price, pods, .. } => {
                 self.note_fact(TimelineFact::Planned {
                     claim,
                     pool,
@@ -35,29 +28,16 @@ impl World {
                     pods: pods.len(),
                 });
             }
-            Report::Retire {
-                claim,
-                node,
-                reason,
-                price,
-                ..
-            } => {
+            Report::Retire { claim, node, reason, price, .. } => {
                 let node = node.map_or(claim.0, |node| node.0);
-                self.note_fact(TimelineFact::Leaving {
-                    node,
-                    reason: reason.as_str(),
-                    price,
-                });
+                self.note_fact(TimelineFact::Leaving { node, reason: reason.as_str(), price });
             }
             Report::Unplaced(unplaced) => {
-                let why = unplaced.reasons.first().map_or(
-                    String::new(),
-                    crate::scheduling::PoolRejection::rejection_text,
-                );
-                self.note_fact(TimelineFact::Unplaced {
-                    pod: unplaced.pod.to_string(),
-                    why,
-                });
+                let why = unplaced
+                    .reasons
+                    .first()
+                    .map_or(String::new(), crate::scheduling::PoolRejection::rejection_text);
+                self.note_fact(TimelineFact::Unplaced { pod: unplaced.pod.to_string(), why });
             }
             Report::EndsHeld(held) => {
                 self.note_fact(TimelineFact::Held {
@@ -110,11 +90,7 @@ impl World {
 
     pub(super) fn on_cloud_event(&mut self, event: CloudEvent) {
         match event {
-            CloudEvent::Booted {
-                instance,
-                labels,
-                taints,
-            } => {
+            CloudEvent::Booted { instance, labels, taints } => {
                 let Some(startup_taints) = self.startup_taints(&instance) else {
                     return;
                 };
@@ -142,10 +118,7 @@ impl World {
             }
             CloudEvent::Interrupted { instance, at } => {
                 self.tally.interruptions += 1;
-                self.note_fact(TimelineFact::Interrupted {
-                    instance: instance.clone(),
-                    at,
-                });
+                self.note_fact(TimelineFact::Interrupted { instance: instance.clone(), at });
                 // EventBridge and the queue have a delay.
                 let wait = self.draw_lag(500, 5000);
                 let event = Box::new(Event::Interrupted(instance, Interruption::Spot, at));

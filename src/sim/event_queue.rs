@@ -13,10 +13,7 @@ pub struct Timers<T> {
 
 impl<T> Default for Timers<T> {
     fn default() -> Self {
-        Self {
-            queue: BTreeMap::new(),
-            asked: 0,
-        }
+        Self { queue: BTreeMap::new(), asked: 0 }
     }
 }
 

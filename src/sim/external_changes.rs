@@ -46,9 +46,7 @@ impl ExternalTaintRemovals {
         match event {
             Event::Applied(object) => self.observe_object(object, now),
             Event::Reset(ObjectKind::Node, objects) => {
-                objects
-                    .iter()
-                    .for_each(|object| self.observe_object(object, now));
+                objects.iter().for_each(|object| self.observe_object(object, now));
             }
             _ => {}
         }
@@ -86,10 +84,7 @@ impl ExternalTaintRemovals {
 
     /// Returns true if a pod can only be on this node because the taint was removed.
     pub fn has_admitted(&self, node: &NodeName, pod: &Pod, sent: Timestamp) -> bool {
-        let removal = self
-            .nodes
-            .get(node)
-            .filter(|_| self.is_unobserved(node, sent));
+        let removal = self.nodes.get(node).filter(|_| self.is_unobserved(node, sent));
         removal.is_some_and(|removal| !removal.pods.contains(&pod.uid))
     }
 }

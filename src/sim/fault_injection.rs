@@ -36,10 +36,7 @@ impl World {
                 self.set_timer(lasts, due);
             }
             ScheduledFault::Stall { kind, lasts } => {
-                self.note_fault(format!(
-                    "the watch of {} stalls for {lasts:#}",
-                    kind.plural()
-                ));
+                self.note_fault(format!("the watch of {} stalls for {lasts:#}", kind.plural()));
                 self.watches.stall_watch(kind, time_after(self.now, lasts));
             }
             ScheduledFault::Reclaim => self.interrupt_spot(1),
@@ -47,9 +44,7 @@ impl World {
             ScheduledFault::Failure => {
                 let running = self.live_instances_of(|_| true);
                 if let Some(instance) = self.picks.choice(running) {
-                    self.note_fact(TimelineFact::Lost {
-                        instance: instance.clone(),
-                    });
+                    self.note_fact(TimelineFact::Lost { instance: instance.clone() });
                     self.scene.cloud.fail(&instance, self.now);
                 }
             }
@@ -113,10 +108,7 @@ impl World {
         };
         self.list_kind(kind, cut_off, wait);
         if let Some(cut) = cut {
-            self.note_fault(format!(
-                "a listing of {} lacks objects ({cut:?})",
-                kind.plural()
-            ));
+            self.note_fault(format!("a listing of {} lacks objects ({cut:?})", kind.plural()));
             // The watch breaks again later, and the next listing is complete.
             let lasts = self.draw_lag(20_000, 240_000);
             let due = ScheduledEvent::Happen(ScheduledFault::WatchLost {
@@ -142,9 +134,8 @@ impl World {
 
     /// Interrupts spot instances one after another within a time.
     pub(super) fn schedule_interruptions(&mut self, wanted: ReclaimCount, within: SignedDuration) {
-        let spot = self
-            .live_instances_of(|offering| offering.capacity_type == CapacityType::Spot)
-            .len();
+        let spot =
+            self.live_instances_of(|offering| offering.capacity_type == CapacityType::Spot).len();
         let spot = u32::try_from(spot).unwrap_or(u32::MAX);
         let count = match wanted {
             ReclaimCount::Count(count) => count.min(spot),
@@ -194,22 +185,15 @@ impl World {
             return;
         };
         let left = begins.then_some(shortage.left);
-        let keys: Vec<OfferingKey> = self
-            .all_offerings()
-            .into_iter()
-            .filter(|key| shortage.covers_offering(key))
-            .collect();
+        let keys: Vec<OfferingKey> =
+            self.all_offerings().into_iter().filter(|key| shortage.covers_offering(key)).collect();
         let which = [
             shortage.instance_type.as_deref(),
             shortage.zone.as_deref(),
             shortage.capacity_type.map(CapacityType::as_str),
         ];
         let which = which.into_iter().flatten().collect::<Vec<_>>().join(" ");
-        self.note_fact(TimelineFact::Stock {
-            offerings: keys.len(),
-            which,
-            left,
-        });
+        self.note_fact(TimelineFact::Stock { offerings: keys.len(), which, left });
         for key in keys {
             self.scene.cloud.set_capacity(key, left);
         }
@@ -219,12 +203,7 @@ impl World {
     fn all_offerings(&self) -> Vec<OfferingKey> {
         let types = self.scene.catalog.types();
         types
-            .flat_map(|shape| {
-                shape
-                    .offerings
-                    .iter()
-                    .map(|offering| offering.key(&shape.name))
-            })
+            .flat_map(|shape| shape.offerings.iter().map(|offering| offering.key(&shape.name)))
             .collect()
     }
 
@@ -238,9 +217,7 @@ impl World {
                     && shortage.from <= self.now
                     && shortage.until.is_none_or(|until| self.now < until)
             });
-            self.scene
-                .cloud
-                .set_capacity(key, short.map(|shortage| shortage.left));
+            self.scene.cloud.set_capacity(key, short.map(|shortage| shortage.left));
         }
     }
 }
@@ -282,9 +259,5 @@ pub(super) fn cut_off(
     for index in order.into_iter().rev() {
         objects.remove(index);
     }
-    if cut == Cut::Severe {
-        Listing::Cut
-    } else {
-        Listing::Whole
-    }
+    if cut == Cut::Severe { Listing::Cut } else { Listing::Whole }
 }

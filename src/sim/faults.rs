@@ -190,18 +190,13 @@ impl FaultPlan {
         let ms = SignedDuration::from_millis;
         let rng = &mut self.trips;
         let (mut delay_there, mut back) = match command {
-            Command::Launch(_) => (
-                duration_between(rng, ms(200), ms(900)),
-                duration_between(rng, ms(400), ms(2500)),
-            ),
-            Command::Terminate { .. } | Command::ListInstances => (
-                duration_between(rng, ms(20), ms(150)),
-                duration_between(rng, ms(50), ms(400)),
-            ),
-            _ => (
-                duration_between(rng, ms(2), ms(20)),
-                duration_between(rng, ms(2), ms(30)),
-            ),
+            Command::Launch(_) => {
+                (duration_between(rng, ms(200), ms(900)), duration_between(rng, ms(400), ms(2500)))
+            }
+            Command::Terminate { .. } | Command::ListInstances => {
+                (duration_between(rng, ms(20), ms(150)), duration_between(rng, ms(50), ms(400)))
+            }
+            _ => (duration_between(rng, ms(2), ms(20)), duration_between(rng, ms(2), ms(30))),
         };
         if now >= self.until {
             return CommandTrip {
@@ -221,12 +216,7 @@ impl FaultPlan {
             // The command times out.
             back = duration_between(rng, ms(10_000), ms(30_000));
         }
-        CommandTrip {
-            there: delay_there,
-            back,
-            fate,
-            twice: draw_chance(rng, self.mix.twice),
-        }
+        CommandTrip { there: delay_there, back, fate, twice: draw_chance(rng, self.mix.twice) }
     }
 
     /// Draws whether an external actor removes the taint of a disrupted node, and after which time.
@@ -234,11 +224,7 @@ impl FaultPlan {
         let rng = &mut self.machines;
         let meddles = now < self.until && draw_chance(rng, self.mix.untainted);
         meddles.then(|| {
-            duration_between(
-                rng,
-                SignedDuration::from_millis(500),
-                SignedDuration::from_secs(8),
-            )
+            duration_between(rng, SignedDuration::from_millis(500), SignedDuration::from_secs(8))
         })
     }
 
@@ -256,11 +242,7 @@ impl FaultPlan {
 /// Draws the rate of a fault. Each kind of fault is disabled in about a third of the seeds. A fault
 /// that always occurs would hide bugs that only show without it.
 fn draw_rate(rng: &mut Rng, max: u32) -> u32 {
-    if rng.u32(0..3) == 0 {
-        0
-    } else {
-        rng.u32(1..=max)
-    }
+    if rng.u32(0..3) == 0 { 0 } else { rng.u32(1..=max) }
 }
 
 fn draw_fate(mix: &FaultRates, command: &Command, rng: &mut Rng) -> CommandFault {
@@ -274,9 +256,7 @@ fn draw_fate(mix: &FaultRates, command: &Command, rng: &mut Rng) -> CommandFault
         return CommandFault::LostAfter;
     }
     if draw_chance(rng, mix.silent) {
-        return CommandFault::Silent {
-            carried: rng.bool(),
-        };
+        return CommandFault::Silent { carried: rng.bool() };
     }
     match command {
         Command::Launch(launch) if draw_chance(rng, mix.sold_out) => {
@@ -302,11 +282,7 @@ fn draw_scheduled_faults(
     let mut faults = Vec::new();
     let seconds = SignedDuration::from_secs;
     for kind in 0..7 {
-        let count = if rng.bool() {
-            rng.u32(1..=SCHEDULED_FAULTS_MAX)
-        } else {
-            0
-        };
+        let count = if rng.bool() { rng.u32(1..=SCHEDULED_FAULTS_MAX) } else { 0 };
         for _ in 0..count {
             let at = time_after(from, duration_up_to(&mut rng, span));
             let mishap = match kind {
@@ -319,11 +295,7 @@ fn draw_scheduled_faults(
                     cut: None,
                 },
                 2 => ScheduledFault::WatchLost {
-                    kind: if rng.bool() {
-                        ObjectKind::Pod
-                    } else {
-                        ObjectKind::Node
-                    },
+                    kind: if rng.bool() { ObjectKind::Pod } else { ObjectKind::Node },
                     lasts: duration_between(&mut rng, seconds(1), seconds(60)),
                     cut: Some(if rng.bool() { Cut::Mild } else { Cut::Severe }),
                 },
@@ -334,9 +306,7 @@ fn draw_scheduled_faults(
                 4 => ScheduledFault::Reclaim,
                 5 => ScheduledFault::Failure,
                 _ => ScheduledFault::NodeDeleted {
-                    back: rng
-                        .bool()
-                        .then(|| duration_between(&mut rng, seconds(5), seconds(100))),
+                    back: rng.bool().then(|| duration_between(&mut rng, seconds(5), seconds(100))),
                 },
             };
             faults.push((at, mishap));

@@ -82,8 +82,7 @@ impl World {
             .collect();
         for instance in ended {
             let text = format!("{instance}, which is not ours, has ended");
-            self.checker
-                .add_violation(Invariant::Foreign, self.now, text);
+            self.checker.add_violation(Invariant::Foreign, self.now, text);
         }
     }
 }

@@ -111,17 +111,9 @@ impl GroundTruth {
         // Only these two tags count. An instance is managed even if its claim cannot be parsed.
         // This does not share the code of the engine, so that neither hides an error of the other.
         let (installation, cluster) = (&self.config.installation, self.config.name.as_str());
-        [
-            (TAG_INSTALLATION, installation.as_str()),
-            (TAG_CLUSTER, cluster),
-        ]
-        .iter()
-        .all(|(tag, value)| {
-            instance
-                .tags
-                .get(*tag)
-                .is_some_and(|tagged| tagged == value)
-        })
+        [(TAG_INSTALLATION, installation.as_str()), (TAG_CLUSTER, cluster)]
+            .iter()
+            .all(|(tag, value)| instance.tags.get(*tag).is_some_and(|tagged| tagged == value))
     }
 
     /// The machine of a node, if it is managed.
@@ -274,9 +266,7 @@ impl Checker {
             return;
         }
         // In these last moments, a drain cannot complete.
-        let ends_soon = machine
-            .reclaimed
-            .is_some_and(|at| at <= time_after(now, LAST_MOMENTS));
+        let ends_soon = machine.reclaimed.is_some_and(|at| at <= time_after(now, LAST_MOMENTS));
         if !machine.is_live() || ends_soon {
             return;
         }
@@ -465,10 +455,7 @@ impl Checker {
         for (id, reservation) in scene.catalog.reservations() {
             let count = scene.cloud.in_reservation(id);
             if u64::from(reservation.left) < count as u64 {
-                let text = format!(
-                    "{count} instances in {id}, which is for {}",
-                    reservation.left
-                );
+                let text = format!("{count} instances in {id}, which is for {}", reservation.left);
                 self.add_violation(Invariant::Reservations, now, text);
             }
         }
@@ -492,9 +479,7 @@ impl Checker {
             let Some(machine) = scene.our_machine(node) else {
                 continue;
             };
-            let ended = machine
-                .ended
-                .is_some_and(|at| now.duration_since(at) > ORPHAN_MAX);
+            let ended = machine.ended.is_some_and(|at| now.duration_since(at) > ORPHAN_MAX);
             if ended {
                 let text = format!("node {} is left of {}", node.name, machine.truth().id);
                 self.add_violation(Invariant::Orphan, now, text);
@@ -517,10 +502,8 @@ impl Checker {
         // Each pod of a buffer may keep a node that is otherwise empty.
         let pods = scene.cluster.store().pods();
         let buffers = scene.config.buffers.iter();
-        let buffer_pods = buffers
-            .filter_map(|buffer| buffer.virtual_pods(pods.values(), now))
-            .flatten()
-            .count();
+        let buffer_pods =
+            buffers.filter_map(|buffer| buffer.virtual_pods(pods.values(), now)).flatten().count();
         for text in empty.into_iter().skip(buffer_pods) {
             self.add_violation(Invariant::EmptyNode, now, text);
         }
@@ -562,10 +545,8 @@ pub fn adds_disrupted_taint(patch: &NodePatch) -> bool {
 fn voluntary_action(command: &Command, scene: &GroundTruth) -> Option<String> {
     match command {
         Command::PatchNode(patch) if adds_disrupted_taint(patch) => {
-            let interrupted = (
-                DISRUPTION_REASON.to_owned(),
-                Some(Reason::Interrupted.as_str().to_owned()),
-            );
+            let interrupted =
+                (DISRUPTION_REASON.to_owned(), Some(Reason::Interrupted.as_str().to_owned()));
             let helpless = patch.annotations.contains(&interrupted);
             (!helpless && scene.reclaimed_at(&patch.node).is_none())
                 .then(|| format!("taint {}", patch.node))
@@ -573,10 +554,7 @@ fn voluntary_action(command: &Command, scene: &GroundTruth) -> Option<String> {
         Command::Evict { pod, uid } => {
             // The eviction of a deleted pod has no effect.
             let node = scene.cluster.store().pod(pod, uid)?.node.as_ref()?;
-            scene
-                .reclaimed_at(node)
-                .is_none()
-                .then(|| format!("evict {pod}"))
+            scene.reclaimed_at(node).is_none().then(|| format!("evict {pod}"))
         }
         Command::Terminate { instance, .. } => {
             let machine = scene.cloud.get(instance.as_str())?;

@@ -76,8 +76,7 @@ impl Together {
         let worlds = self.worlds.iter();
         let configs: Vec<Arc<Cluster>> = worlds.map(|world| world.setup.config.clone()).collect();
         self.fleet = Fleet::default();
-        self.fleet
-            .configure(self.limits.clone(), &configs, self.now);
+        self.fleet.configure(self.limits.clone(), &configs, self.now);
     }
 
     /// Stops the daemon of all clusters and starts it again later.
@@ -86,9 +85,7 @@ impl Together {
             world.now = world.now.max(self.now);
             world.stop_daemon();
             let down = world.draw_lag(1000, 60_000);
-            world
-                .timers
-                .add_after(world.now, down, super::ScheduledEvent::Start);
+            world.timers.add_after(world.now, down, super::ScheduledEvent::Start);
         }
         self.start_fleet();
     }
@@ -129,8 +126,7 @@ impl Together {
         let world = &self.worlds[index];
         if world.engine.is_some() && self.lives[index] != world.life {
             self.lives[index] = world.life;
-            self.fleet
-                .on_engine_start(&world.setup.config.name, self.now);
+            self.fleet.on_engine_start(&world.setup.config.name, self.now);
         }
         if self.launched[index] != world.tally.launched {
             self.launched[index] = world.tally.launched;
@@ -202,10 +198,8 @@ impl Together {
             let acts = world.checker.command_count() - acts;
             world.checker.check_settled(&world.scene, acts, quiet);
             world.check_foreign();
-            let (held, real) = (
-                self.fleet.total_usage(&world.setup.config.name),
-                actual_usage(world),
-            );
+            let (held, real) =
+                (self.fleet.total_usage(&world.setup.config.name), actual_usage(world));
             if held != real {
                 let text = format!("the fleet counts {held:?}, there is {real:?}");
                 world.checker.add_violation(Invariant::Limits, quiet, text);

@@ -95,9 +95,8 @@ pub fn draw_scenario(seed: u64, types: &Arc<Catalog>) -> Setup {
         draw_rules(&mut rng, pool);
     }
     let workloads = draw_workloads(&mut random_stream(seed, "drawn/workloads"), &cluster, nodes);
-    let pod_delays = workloads
-        .iter()
-        .filter_map(|workload| workload.do_not_disrupt.as_ref()?.parse().ok());
+    let pod_delays =
+        workloads.iter().filter_map(|workload| workload.do_not_disrupt.as_ref()?.parse().ok());
     let pools = cluster.pools.iter();
     let pool_delays = pools.map(|pool| pool.disruption.min_age.max(pool.disruption.unneeded_for));
     let longest = pod_delays.chain(pool_delays).max().unwrap_or_default();
@@ -208,19 +207,10 @@ fn draw_pool(rng: &mut Rng, name: &str, is_everywhere: bool) -> Pool {
     pool.expire_after = draw_chance(rng, 600).then(|| hours(rng.i64(3..=24)));
     let grace = [None, None, Some(secs(600)), Some(hours(1))];
     pool.termination_grace_period = draw_one(rng, &grace);
-    let policies = [
-        Consolidation::Empty,
-        Consolidation::EmptyOrUnderutilized,
-        Consolidation::Balanced,
-    ];
+    let policies =
+        [Consolidation::Empty, Consolidation::EmptyOrUnderutilized, Consolidation::Balanced];
     pool.disruption.consolidation = draw_one(rng, &policies);
-    let after = [
-        Some(secs(0)),
-        Some(secs(30)),
-        Some(secs(300)),
-        Some(secs(1800)),
-        None,
-    ];
+    let after = [Some(secs(0)), Some(secs(30)), Some(secs(300)), Some(secs(1800)), None];
     pool.disruption.consolidate_after = draw_one(rng, &after);
     pool.disruption.budgets = draw_budgets(rng);
     if draw_chance(rng, 300) {
@@ -292,11 +282,7 @@ fn draw_budgets(rng: &mut Rng) -> Vec<pool::Budget> {
         budgets.extend(window.ok().map(|window| pool::Budget {
             nodes: draw_one(
                 rng,
-                &[
-                    BudgetNodes::Nodes(0),
-                    BudgetNodes::Nodes(1),
-                    BudgetNodes::Percent(50),
-                ],
+                &[BudgetNodes::Nodes(0), BudgetNodes::Nodes(1), BudgetNodes::Percent(50)],
             ),
             reasons: Vec::new(),
             during: Some(window),
@@ -335,9 +321,7 @@ fn draw_workloads(rng: &mut Rng, cluster: &Cluster, nodes: i64) -> Vec<Workload>
 
 fn draw_workload(rng: &mut Rng, name: &str, share: i64, has_apart_pool: bool) -> Workload {
     let owns = match rng.u32(0..20) {
-        0..3 => WorkloadKind::Job {
-            run_for: SignedDuration::from_mins(rng.i64(3..=90)),
-        },
+        0..3 => WorkloadKind::Job { run_for: SignedDuration::from_mins(rng.i64(3..=90)) },
         3..7 => WorkloadKind::StatefulSet,
         _ => WorkloadKind::Deployment,
     };
@@ -380,10 +364,7 @@ fn draw_steps(rng: &mut Rng, workload: &mut Workload, max: u32) {
     times.insert(0, START);
     workload.steps = times
         .into_iter()
-        .map(|at| ScaleStep {
-            at,
-            replicas: rng.u32(if job { 0..=max } else { max / 4..=max }),
-        })
+        .map(|at| ScaleStep { at, replicas: rng.u32(if job { 0..=max } else { max / 4..=max }) })
         .collect();
     if workload.owns == WorkloadKind::Deployment {
         let mut rollouts: Vec<Timestamp> = (0..rng.u32(0..3)).map(|_| draw_time(rng)).collect();
@@ -436,8 +417,7 @@ fn change_pool(rng: &mut Rng, cluster: &mut Cluster) {
         1 => pool.expire_after = Some(SignedDuration::from_hours(rng.i64(3..=24))),
         2 => pool.disruption.budgets = draw_budgets(rng),
         3 => {
-            pool.annotations
-                .insert("example.com/owner".to_owned(), "ops".to_owned());
+            pool.annotations.insert("example.com/owner".to_owned(), "ops".to_owned());
         }
         // Nodes of the largest types are then drifted.
         _ => require_label(pool, CPUS, &["2", "4"]),
@@ -454,19 +434,11 @@ fn end_disruptions(cluster: &mut Cluster) {
 }
 
 fn cpu_and_memory(cpu_milli: i64, mib: i64) -> Resources {
-    Resources {
-        cpu_milli,
-        memory: mib * MIB,
-        ..Resources::default()
-    }
+    Resources { cpu_milli, memory: mib * MIB, ..Resources::default() }
 }
 
 fn wants_label(key: &str, value: &str) -> Want {
-    Want {
-        key: key.to_owned(),
-        operator: Operator::In,
-        values: vec![value.to_owned()],
-    }
+    Want { key: key.to_owned(), operator: Operator::In, values: vec![value.to_owned()] }
 }
 
 fn exists_toleration(key: &str) -> Toleration {

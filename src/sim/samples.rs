@@ -96,11 +96,7 @@ pub struct Sampler {
 impl Sampler {
     /// Creates a sampler. The first sample is due at the start, the last at the end.
     pub fn new(start: Timestamp, end: Timestamp) -> Self {
-        Self {
-            due: start,
-            end,
-            samples: Vec::new(),
-        }
+        Self { due: start, end, samples: Vec::new() }
     }
 
     /// Takes all samples that are due before the next step.

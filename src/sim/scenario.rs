@@ -62,16 +62,11 @@ pub struct Shortage {
 impl Shortage {
     /// Returns true if the shortage includes an offering.
     pub fn covers_offering(&self, key: &OfferingKey) -> bool {
-        self.instance_type
-            .as_ref()
-            .is_none_or(|pattern| match pattern.strip_suffix('*') {
-                Some(start) => key.instance_type.0.starts_with(start),
-                None => *pattern == key.instance_type.0,
-            })
-            && self.zone.as_ref().is_none_or(|zone| *zone == key.zone.0)
-            && self
-                .capacity_type
-                .is_none_or(|capacity_type| capacity_type == key.capacity_type)
+        self.instance_type.as_ref().is_none_or(|pattern| match pattern.strip_suffix('*') {
+            Some(start) => key.instance_type.0.starts_with(start),
+            None => *pattern == key.instance_type.0,
+        }) && self.zone.as_ref().is_none_or(|zone| *zone == key.zone.0)
+            && self.capacity_type.is_none_or(|capacity_type| capacity_type == key.capacity_type)
     }
 }
 
@@ -158,11 +153,7 @@ impl Scenario {
         let body = hcl_edit::parser::parse_body(source).map_err(|error| {
             let location = error.location();
             let text = error.message().to_owned();
-            vec![Mistake {
-                line: location.line(),
-                column: location.column(),
-                text,
-            }]
+            vec![Mistake { line: location.line(), column: location.column(), text }]
         })?;
         let mut reader = ScenarioDecoder::new(source);
         let scenario = build_scenario(&body, source, &mut reader);
@@ -174,21 +165,12 @@ impl Scenario {
 }
 
 /// Blocks of a scenario. All other blocks are the configuration of the cluster.
-const OURS: [&str; 6] = [
-    "scenario",
-    "workload",
-    "capacity",
-    "interruption",
-    "outage",
-    "reload",
-];
+const OURS: [&str; 6] = ["scenario", "workload", "capacity", "interruption", "outage", "reload"];
 
 fn build_scenario(body: &Body, source: &str, reader: &mut ScenarioDecoder<'_>) -> Option<Scenario> {
     let Some(head) = body.get_blocks("scenario").next() else {
-        reader.add_mistake(
-            0,
-            "there is no scenario block: write `scenario { duration = \"24h\" }`",
-        );
+        reader
+            .add_mistake(0, "there is no scenario block: write `scenario { duration = \"24h\" }`");
         return None;
     };
     let mut scenario = read_scenario(reader, head)?;
@@ -199,31 +181,21 @@ fn build_scenario(body: &Body, source: &str, reader: &mut ScenarioDecoder<'_>) -
         let Some(workload) = read_workload(reader, block, scenario.start) else {
             continue;
         };
-        if scenario
-            .workloads
-            .iter()
-            .any(|other| other.name == workload.name)
-        {
+        if scenario.workloads.iter().any(|other| other.name == workload.name) {
             let text = format!("there is another workload {:?}", workload.name);
             reader.add_mistake(start_of(block), &text);
         }
         scenario.workloads.push(workload);
     }
     for block in body.get_blocks("capacity") {
-        scenario
-            .shortages
-            .extend(read_capacity(reader, block, scenario.start));
+        scenario.shortages.extend(read_capacity(reader, block, scenario.start));
     }
     for block in body.get_blocks("interruption") {
-        scenario
-            .interruptions
-            .extend(read_interruption(reader, block, scenario.start));
+        scenario.interruptions.extend(read_interruption(reader, block, scenario.start));
     }
     for block in body.get_blocks("outage") {
         let read = read_outage(reader, block, scenario.start);
-        scenario
-            .shortages
-            .extend(read.as_ref().map(Outage::to_shortage));
+        scenario.shortages.extend(read.as_ref().map(Outage::to_shortage));
         scenario.outages.extend(read);
     }
     let blocks = body.iter().filter_map(Structure::as_block);

@@ -37,12 +37,7 @@ pub struct FixedFleet {
 impl FixedFleet {
     /// Creates a fleet of this type. Without a type, its cost is zero.
     pub fn new(shape: Option<&InstanceType>) -> Self {
-        Self {
-            shape: shape.cloned(),
-            dollars: 0.0,
-            usd_per_h: 0.0,
-            peak: 0,
-        }
+        Self { shape: shape.cloned(), dollars: 0.0, usd_per_h: 0.0, peak: 0 }
     }
 
     /// Adds the cost of the current pods until the next sample. `until_next` is zero at the end.
@@ -202,11 +197,7 @@ pub fn percentile(values: &[SignedDuration], per_cent: usize) -> SignedDuration 
 impl Summary {
     /// Cost reduction compared with the fixed fleet, in percent.
     pub fn saving_percent(&self) -> f64 {
-        if self.fixed_cost > 0.0 {
-            (1.0 - self.cost / self.fixed_cost) * 100.0
-        } else {
-            0.0
-        }
+        if self.fixed_cost > 0.0 { (1.0 - self.cost / self.fixed_cost) * 100.0 } else { 0.0 }
     }
 
     /// The summary as one JSON object.

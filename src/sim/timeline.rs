@@ -183,23 +183,12 @@ impl TimelineFact {
                 json!({ "workload": workload, "from": from, "to": to })
             }
             Self::Waiting { pods, pending } => json!({ "pods": pods, "pending": pending }),
-            Self::Planned {
-                claim,
-                pool,
-                offering,
-                price,
-                pods,
-            } => json!({
+            Self::Planned { claim, pool, offering, price, pods } => json!({
                 "claim": claim.0, "pool": pool.0, "instance_type": offering.instance_type.0,
                 "zone": offering.zone.0, "capacity_type": offering.capacity_type.as_str(),
                 "usd_per_h": price.usd_per_h(), "pods": pods,
             }),
-            Self::Launched {
-                claim,
-                instance,
-                offering,
-                price,
-            } => json!({
+            Self::Launched { claim, instance, offering, price } => json!({
                 "claim": claim.0, "instance": instance.0,
                 "instance_type": offering.instance_type.0, "zone": offering.zone.0,
                 "capacity_type": offering.capacity_type.as_str(),
@@ -216,19 +205,11 @@ impl TimelineFact {
                 json!({ "node": node.0, "after_seconds": after.as_secs_f64() })
             }
             Self::Bound { node, pods } => json!({ "node": node.0, "pods": pods }),
-            Self::Leaving {
-                node,
-                reason,
-                price,
-            } => {
+            Self::Leaving { node, reason, price } => {
                 let price = price.map(Price::usd_per_h);
                 json!({ "node": node, "reason": reason, "usd_per_h": price })
             }
-            Self::Retired {
-                instance,
-                offering,
-                ran,
-            } => json!({
+            Self::Retired { instance, offering, ran } => json!({
                 "instance": instance.0, "instance_type": offering.instance_type.0,
                 "zone": offering.zone.0, "capacity_type": offering.capacity_type.as_str(),
                 "ran_seconds": ran.as_secs(),
@@ -237,11 +218,9 @@ impl TimelineFact {
                 json!({ "instance": instance.0, "at": at.to_string() })
             }
             Self::Lost { instance } => json!({ "instance": instance.0 }),
-            Self::Stock {
-                offerings,
-                which,
-                left,
-            } => json!({ "offerings": offerings, "which": which, "left": left }),
+            Self::Stock { offerings, which, left } => {
+                json!({ "offerings": offerings, "which": which, "left": left })
+            }
             Self::Unplaced { pod, why } => json!({ "pod": pod, "why": why }),
             Self::Held { instances, total } => json!({ "instances": instances, "total": total }),
             Self::Accepted(id) => json!({ "id": id }),
@@ -252,11 +231,7 @@ impl TimelineFact {
 }
 
 fn pod_count(count: usize) -> String {
-    if count == 1 {
-        "1 pod".to_owned()
-    } else {
-        format!("{count} pods")
-    }
+    if count == 1 { "1 pod".to_owned() } else { format!("{count} pods") }
 }
 
 fn short_duration(duration: SignedDuration) -> String {
@@ -284,29 +259,14 @@ impl fmt::Display for TimelineFact {
             Self::Waiting { pods, pending } => {
                 write!(f, "{} pending, {pending} in total", pod_count(*pods))
             }
-            Self::Planned {
-                pool,
-                offering,
-                price,
-                pods,
-                ..
-            } => write!(
+            Self::Planned { pool, offering, price, pods, .. } => write!(
                 f,
                 "planned {offering} at {:.4} $/h in {pool} for {}",
                 price.usd_per_h(),
                 pod_count(*pods)
             ),
-            Self::Launched {
-                instance,
-                offering,
-                price,
-                ..
-            } => {
-                write!(
-                    f,
-                    "launched {instance} {offering} at {:.4} $/h",
-                    price.usd_per_h()
-                )
+            Self::Launched { instance, offering, price, .. } => {
+                write!(f, "launched {instance} {offering} at {:.4} $/h", price.usd_per_h())
             }
             Self::Refused { offerings, .. } => match offerings.as_slice() {
                 [] => f.write_str("launch refused"),
@@ -324,50 +284,22 @@ impl fmt::Display for TimelineFact {
                 write!(f, "{node} ready {} after launch", short_duration(*after))
             }
             Self::Bound { node, pods } => write!(f, "bound {} to {node}", pod_count(*pods)),
-            Self::Leaving {
-                node,
-                reason,
-                price: Some(price),
-            } => {
-                write!(
-                    f,
-                    "disrupting {node} ({reason}), saves {:.4} $/h",
-                    price.usd_per_h()
-                )
+            Self::Leaving { node, reason, price: Some(price) } => {
+                write!(f, "disrupting {node} ({reason}), saves {:.4} $/h", price.usd_per_h())
             }
-            Self::Leaving {
-                node,
-                reason,
-                price: None,
-            } => write!(f, "disrupting {node} ({reason})"),
-            Self::Retired {
-                instance,
-                offering,
-                ran,
-            } => {
-                write!(
-                    f,
-                    "terminated {instance} {offering} after {}",
-                    short_duration(*ran)
-                )
+            Self::Leaving { node, reason, price: None } => {
+                write!(f, "disrupting {node} ({reason})")
+            }
+            Self::Retired { instance, offering, ran } => {
+                write!(f, "terminated {instance} {offering} after {}", short_duration(*ran))
             }
             Self::Interrupted { instance, at } => {
                 write!(f, "{instance} will be interrupted at {at:.0}")
             }
             Self::Lost { instance } => write!(f, "lost {instance}"),
-            Self::Stock {
-                which, left: None, ..
-            } => write!(f, "{which} available again"),
-            Self::Stock {
-                which,
-                left: Some(0),
-                ..
-            } => write!(f, "{which} sold out"),
-            Self::Stock {
-                which,
-                left: Some(left),
-                ..
-            } => write!(f, "{which}: {left} left"),
+            Self::Stock { which, left: None, .. } => write!(f, "{which} available again"),
+            Self::Stock { which, left: Some(0), .. } => write!(f, "{which} sold out"),
+            Self::Stock { which, left: Some(left), .. } => write!(f, "{which}: {left} left"),
             Self::Fault(text) => write!(f, "fault: {text}"),
             Self::Unplaced { pod, why } => write!(f, "cannot schedule {pod}: {why}"),
             Self::Reloaded => f.write_str("configuration changed"),

@@ -52,12 +52,7 @@ pub const SILENT_MAX: SignedDuration = SignedDuration::from_secs(120);
 impl SimWatches {
     /// Creates watches of these kinds. All are down.
     pub fn new(kinds: &[ObjectKind]) -> Self {
-        Self {
-            streams: kinds
-                .iter()
-                .map(|kind| (*kind, Stream::default()))
-                .collect(),
-        }
+        Self { streams: kinds.iter().map(|kind| (*kind, Stream::default())).collect() }
     }
 
     /// Sends a change, unless the watch is broken.
@@ -68,11 +63,7 @@ impl SimWatches {
         now: Timestamp,
         delay: SignedDuration,
     ) {
-        let delivery = EventDelivery {
-            kind,
-            event,
-            listing: None,
-        };
+        let delivery = EventDelivery { kind, event, listing: None };
         self.push_delivery(delivery, now, delay);
     }
 
@@ -100,11 +91,7 @@ impl SimWatches {
         stream.stalled = None;
         stream.last_due = None;
         stream.queue.clear();
-        let delivery = EventDelivery {
-            kind,
-            event,
-            listing: Some(listing),
-        };
+        let delivery = EventDelivery { kind, event, listing: Some(listing) };
         self.push_delivery(delivery, at, SignedDuration::ZERO);
     }
 
@@ -131,17 +118,12 @@ impl SimWatches {
 
     /// Ends all watches when the daemon stops.
     pub fn end_all(&mut self) {
-        self.streams
-            .values_mut()
-            .for_each(|stream| *stream = Stream::default());
+        self.streams.values_mut().for_each(|stream| *stream = Stream::default());
     }
 
     /// Time of the next event.
     pub fn next_at(&self) -> Option<Timestamp> {
-        self.streams
-            .values()
-            .filter_map(|stream| stream.queue.front().map(|(due, _)| *due))
-            .min()
+        self.streams.values().filter_map(|stream| stream.queue.front().map(|(due, _)| *due)).min()
     }
 
     /// Returns the next event that arrives by `now`.

@@ -124,11 +124,7 @@ impl Workload {
 
     /// The namespace of its pods.
     pub fn namespace(&self) -> &'static str {
-        if self.owns == WorkloadKind::DaemonSet {
-            "kube-system"
-        } else {
-            "default"
-        }
+        if self.owns == WorkloadKind::DaemonSet { "kube-system" } else { "default" }
     }
 
     /// Namespace and name.
@@ -144,11 +140,7 @@ impl Workload {
                 .unwrap_or_else(|_| Requirement::does_not_exist());
             term.add(&want.key, requirement);
         }
-        if term.is_empty() {
-            Vec::new()
-        } else {
-            vec![term]
-        }
+        if term.is_empty() { Vec::new() } else { vec![term] }
     }
 
     /// Returns a pod from its template, without name and UID.

@@ -91,10 +91,7 @@ impl BoundPods {
     /// Returns all groups with their nodes, in a fixed order, without the given pods.
     pub(super) fn groups_without(&self, but: &[&Pod]) -> Vec<BoundPodGroup<'_>> {
         let mut absent: BTreeMap<PodGroupKey, BTreeMap<&NodeName, u32>> = BTreeMap::new();
-        for (pod, node) in but
-            .iter()
-            .filter_map(|pod| Some((pod, counted_node_of(pod)?)))
-        {
+        for (pod, node) in but.iter().filter_map(|pod| Some((pod, counted_node_of(pod)?))) {
             let nodes = absent.entry(PodGroupKey::from_pod(pod)).or_default();
             *nodes.entry(node).or_insert(0) += 1;
         }

@@ -180,11 +180,7 @@ impl State {
                 *leaving.entry(pool.clone()).or_insert(0) += 1;
             }
             if let Some(reason) = claim.leaving.filter(|reason| reason.is_budgeted()) {
-                let record = DisruptionRecord {
-                    pool: pool.clone(),
-                    reason,
-                    at: now,
-                };
+                let record = DisruptionRecord { pool: pool.clone(), reason, at: now };
                 let_go.entry(id.clone()).or_insert(record);
             }
             let launched = claim.instance.as_ref().map(|instance| instance.launched);
@@ -289,10 +285,8 @@ impl State {
         let stamp = stamp.and_then(|text| text.parse().ok());
         let seen = claim.filter(|claim| claim.phase == ClaimPhase::Initialized);
         let offline = claim.is_none().then_some(node.created).flatten();
-        let initialized = stamp
-            .or(seen.map(|claim| claim.since))
-            .or(offline)
-            .filter(|_| node.is_initialized());
+        let initialized =
+            stamp.or(seen.map(|claim| claim.since)).or(offline).filter(|_| node.is_initialized());
         let started = self.started.filter(|_| claim.is_some());
         let totals = self.objects.disruption_cost_of(name);
         let promised = claim.is_some_and(|claim| self.expects_pods(claim, now));
@@ -303,11 +297,7 @@ impl State {
             pool: node.pool_name().unwrap_or_default(),
             born: claim.map(|claim| claim.record.created).or(node.created),
             initialized,
-            changed: self
-                .objects
-                .pods_changed(name)
-                .max(initialized)
-                .max(started),
+            changed: self.objects.pods_changed(name).max(initialized).max(started),
             pods: totals.holding_pods(),
             cost: 1.0 + totals.cost() as f64 / COST_OF_ONE as f64,
             utilization: totals.utilization(&node.allocatable),

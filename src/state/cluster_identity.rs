@@ -104,23 +104,13 @@ impl fmt::Display for Mismatch {
                 f,
                 "the API server has no Namespace {IDENTIFYING_NAMESPACE}, which identifies it"
             ),
-            Self::OtherCluster {
-                launched_for,
-                here,
-                instances,
-                id,
-            } => write!(
+            Self::OtherCluster { launched_for, here, instances, id } => write!(
                 f,
                 "{instances} instances were launched for the cluster with UID {launched_for}, and \
                  this API server has UID {here}: correct the kubeconfig; if the cluster was \
                  rebuilt, run `outrigger reload --accept {id}` to terminate these instances"
             ),
-            Self::OtherLease {
-                launched_under,
-                here,
-                instances,
-                id,
-            } => write!(
+            Self::OtherLease { launched_under, here, instances, id } => write!(
                 f,
                 "{instances} instances were launched under the Lease {launched_under}, and the \
                  configuration names the Lease {here}: two daemons may lead the cluster; if the \
@@ -132,11 +122,7 @@ impl fmt::Display for Mismatch {
                  the region, the role or the account; if these instances no longer exist, \
                  run `outrigger reload --accept {id}`"
             ),
-            Self::NoNodes {
-                instances,
-                total,
-                id,
-            } => write!(
+            Self::NoNodes { instances, total, id } => write!(
                 f,
                 "{instances} of {total} running instances have no Node, though they had one or \
                  should have: restart their kubelets to restore the Nodes; to terminate these \
@@ -155,10 +141,7 @@ impl State {
 
     /// The cluster UID and Lease that a launch writes into its tags.
     pub fn claim_origin(&self) -> ClaimOrigin {
-        ClaimOrigin {
-            cluster_uid: self.cluster_uid(),
-            lease: Some(self.cluster.lease.to_string()),
-        }
+        ClaimOrigin { cluster_uid: self.cluster_uid(), lease: Some(self.cluster.lease.to_string()) }
     }
 
     /// Claims of Outrigger whose instance is running, according to listings and call results.
@@ -233,9 +216,7 @@ impl State {
             }
         }
         let instances = counts.values().sum();
-        let first = counts
-            .into_keys()
-            .find(|value| !self.is_identity_accepted(value))?;
+        let first = counts.into_keys().find(|value| !self.is_identity_accepted(value))?;
         Some((first, instances))
     }
 
@@ -278,10 +259,7 @@ impl State {
     /// Instance IDs in `providerID` of Nodes; only of ready Nodes if `ready`.
     pub fn instances_of_nodes(&self, ready: bool) -> HashSet<&str> {
         let nodes = self.objects.nodes.values();
-        nodes
-            .filter(|node| !ready || node.ready)
-            .filter_map(|node| node.instance_id())
-            .collect()
+        nodes.filter(|node| !ready || node.ready).filter_map(|node| node.instance_id()).collect()
     }
 
     /// Returns whether claims of version 0.1, which lack a cluster UID, belong to this API server:

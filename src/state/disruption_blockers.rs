@@ -217,9 +217,7 @@ impl State {
             let blocker = self.pod_blocker(pod, safety, self.objects.pdb_match(pod), now)?;
             Some(DisruptionBlocker::Pod(pod.key.clone(), blocker))
         });
-        self.blocker_of_node(node, claim, now)
-            .into_iter()
-            .chain(pods)
+        self.blocker_of_node(node, claim, now).into_iter().chain(pods)
     }
 
     /// Returns the first blocker, using the index of all PodDisruptionBudgets.
@@ -257,11 +255,10 @@ impl State {
         if let Some(other) = self.objects.node_instances.other_of(node) {
             return Some(DisruptionBlocker::SameInstance(other.clone()));
         }
-        if let Some(key) = KEYS.into_iter().find(|key| {
-            node.annotations
-                .get(*key)
-                .is_some_and(|annotation| annotation == "true")
-        }) {
+        if let Some(key) = KEYS
+            .into_iter()
+            .find(|key| node.annotations.get(*key).is_some_and(|annotation| annotation == "true"))
+        {
             return Some(DisruptionBlocker::Annotated(key));
         }
         let (until, _) = claim?.withdrawn?;
@@ -307,11 +304,9 @@ impl State {
         match pod.autoscaler_risk()? {
             AutoscalerRisk::NotReplicated => Some(PodBlocker::NotReplicated),
             AutoscalerRisk::Volume(volume) => Some(PodBlocker::LocalVolume(volume.to_owned())),
-            AutoscalerRisk::System => self
-                .objects
-                .pdb_match(pod)
-                .is_none()
-                .then_some(PodBlocker::System),
+            AutoscalerRisk::System => {
+                self.objects.pdb_match(pod).is_none().then_some(PodBlocker::System)
+            }
         }
     }
 
@@ -342,10 +337,7 @@ impl State {
     ) -> impl Iterator<Item = InvalidInput> + 'a {
         let of_node = misreads_of_node(&node.annotations)
             .map(|why| InvalidInput::new(format!("node {}", node.name), why));
-        let odd = self
-            .objects
-            .disruption_cost_of(node.name.as_str())
-            .has_invalid_values();
+        let odd = self.objects.disruption_cost_of(node.name.as_str()).has_invalid_values();
         let pods = odd.then(|| self.objects.pods_on(node.name.as_str()));
         of_node.chain(pods.into_iter().flatten().flat_map(|pod| {
             let values = pod.annotation_misreads();

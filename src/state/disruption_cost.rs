@@ -25,15 +25,8 @@ pub(super) struct DisruptionCost {
 }
 
 /// The totals without pods.
-static NOTHING: DisruptionCost = DisruptionCost {
-    holding: 0,
-    cost: 0,
-    cpu_milli: 0,
-    memory: 0,
-    guarded: 0,
-    risky: 0,
-    odd: 0,
-};
+static NOTHING: DisruptionCost =
+    DisruptionCost { holding: 0, cost: 0, cpu_milli: 0, memory: 0, guarded: 0, risky: 0, odd: 0 };
 
 impl DisruptionCost {
     /// Returns the totals of a node without pods.
@@ -128,11 +121,7 @@ mod tests {
     fn owned(name: &str, kind: &str) -> Pod {
         let mut pod = pod("default", name, "n");
         pod.requests.memory = 200;
-        pod.owner = Some(Owner {
-            kind: kind.into(),
-            name: "owner".into(),
-            uid: "owner".into(),
-        });
+        pod.owner = Some(Owner { kind: kind.into(), name: "owner".into(), uid: "owner".into() });
         pod
     }
 
@@ -160,16 +149,8 @@ mod tests {
                 [false, true, false, false],
                 0,
             ),
-            (
-                guarded(owned("s", "Job"), SAFE_TO_EVICT, "false"),
-                [true, true, false, false],
-                100,
-            ),
-            (
-                guarded(owned("o", "Job"), DO_NOT_DISRUPT, "soon"),
-                [true, false, false, true],
-                100,
-            ),
+            (guarded(owned("s", "Job"), SAFE_TO_EVICT, "false"), [true, true, false, false], 100),
+            (guarded(owned("o", "Job"), DO_NOT_DISRUPT, "soon"), [true, false, false, true], 100),
         ];
         let mut all = DisruptionCost::default();
         let nothing = all.clone();
@@ -177,15 +158,8 @@ mod tests {
             let mut totals = DisruptionCost::default();
             totals.add(pod);
             let cost = if *holds { COST_OF_ONE } else { 0 };
-            assert_eq!(
-                (totals.holding_pods(), totals.cost()),
-                (usize::from(*holds), cost)
-            );
-            let said = [
-                totals.is_guarded(),
-                totals.is_risky(),
-                totals.has_invalid_values(),
-            ];
+            assert_eq!((totals.holding_pods(), totals.cost()), (usize::from(*holds), cost));
+            let said = [totals.is_guarded(), totals.is_risky(), totals.has_invalid_values()];
             assert_eq!(said, [*guarded, *risky, *odd], "{}", pod.key);
             assert_eq!(totals.cpu_milli, *cpu_milli, "{}", pod.key);
             all.add(pod);
@@ -199,11 +173,8 @@ mod tests {
 
     #[test]
     fn a_node_is_used_as_much_as_what_it_has_least_of() {
-        let allocatable = |cpu_milli, memory| Resources {
-            cpu_milli,
-            memory,
-            ..Resources::default()
-        };
+        let allocatable =
+            |cpu_milli, memory| Resources { cpu_milli, memory, ..Resources::default() };
         let mut disruption_cost_of = DisruptionCost::default();
         disruption_cost_of.add(&owned("a", "ReplicaSet"));
         let cases = [
@@ -215,15 +186,8 @@ mod tests {
             (allocatable(-5, 1), Some(20_000)),
         ];
         for (allocatable, expect) in cases {
-            assert_eq!(
-                disruption_cost_of.utilization(&allocatable),
-                expect,
-                "{allocatable:?}"
-            );
+            assert_eq!(disruption_cost_of.utilization(&allocatable), expect, "{allocatable:?}");
         }
-        assert_eq!(
-            DisruptionCost::of_empty_node().utilization(&allocatable(1, 1)),
-            Some(0)
-        );
+        assert_eq!(DisruptionCost::of_empty_node().utilization(&allocatable(1, 1)), Some(0));
     }
 }

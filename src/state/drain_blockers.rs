@@ -67,11 +67,7 @@ impl fmt::Display for DrainBlocker {
                     names.join(", ")
                 )
             }
-            Self::Ending {
-                pod,
-                until,
-                finalizers,
-            } => {
+            Self::Ending { pod, until, finalizers } => {
                 write!(f, "pod {pod} should terminate by {until}")?;
                 match &finalizers[..] {
                     [] => Ok(()),
@@ -80,11 +76,7 @@ impl fmt::Display for DrainBlocker {
             }
             Self::Pod(pod) => write!(f, "pod {pod} is not evicted yet"),
             Self::Volume(attachment) => {
-                write!(
-                    f,
-                    "volume {} is still attached ({})",
-                    attachment.volume, attachment.name
-                )
+                write!(f, "volume {} is still attached ({})", attachment.volume, attachment.name)
             }
         }
     }
@@ -103,9 +95,7 @@ impl State {
         let mut pods: Vec<&Pod> = self.objects.pods_on(node).collect();
         pods.retain(|pod| pod.holds_drain(now));
         pods.sort_by_key(|pod| (pod.drain_order(), &pod.key));
-        pods.into_iter()
-            .map(|pod| self.drain_blocker(pod, now))
-            .collect()
+        pods.into_iter().map(|pod| self.drain_blocker(pod, now)).collect()
     }
 
     fn drain_blocker(&self, pod: &Pod, now: Timestamp) -> DrainBlocker {
@@ -127,11 +117,7 @@ impl State {
             [pdb] if pdb.disruptions_allowed > 0 => DrainBlocker::Pod(key),
             pdbs => DrainBlocker::Budget {
                 pod: key,
-                budgets: pdbs
-                    .iter()
-                    .take(NAMES_MAX)
-                    .map(|pdb| pdb.key.clone())
-                    .collect(),
+                budgets: pdbs.iter().take(NAMES_MAX).map(|pdb| pdb.key.clone()).collect(),
             },
         }
     }

@@ -87,10 +87,7 @@ impl State {
                 claim.is_some_and(|claim| claim.is_bound && !claim.once_pod && !claim.deleting)
             })
             && pod.affinity.is_empty()
-            && pod
-                .anti_affinity
-                .iter()
-                .all(|anti_affinity| anti_affinity.topology_key == HOSTNAME)
+            && pod.anti_affinity.iter().all(|anti_affinity| anti_affinity.topology_key == HOSTNAME)
             && spread.clone().all(|spread| spread.topology_key == HOSTNAME)
             && (!pod.spread.is_empty() || by_default.iter().all(|spread| !spread.is_hard))
     }
@@ -114,20 +111,17 @@ fn selects_node(pod: &Pod, labels: &Requirements) -> bool {
 /// Returns whether a pod may be added to its host wherever its other pods are: the host has no more
 /// of them than the skew allows.
 fn is_within_skew(pod: &Pod, pods_on_node: &[&Pod]) -> bool {
-    pod.spread
-        .iter()
-        .filter(|spread| spread.is_hard)
-        .all(|spread| {
-            let count = pods_on_node
-                .iter()
-                .filter(|other| {
-                    let selector = spread.selector.as_ref();
-                    other.key.namespace == pod.key.namespace
-                        && selector.is_some_and(|selector| selector.matches(&other.labels))
-                })
-                .count();
-            u32::try_from(count).is_ok_and(|count| count < spread.max_skew)
-        })
+    pod.spread.iter().filter(|spread| spread.is_hard).all(|spread| {
+        let count = pods_on_node
+            .iter()
+            .filter(|other| {
+                let selector = spread.selector.as_ref();
+                other.key.namespace == pod.key.namespace
+                    && selector.is_some_and(|selector| selector.matches(&other.labels))
+            })
+            .count();
+        u32::try_from(count).is_ok_and(|count| count < spread.max_skew)
+    })
 }
 
 #[cfg(test)]
@@ -150,19 +144,13 @@ mod tests {
     fn owned(name: &str) -> Pod {
         let mut pod = waiting("default", name);
         pod.labels = Labels::from([("app".to_owned(), "web".to_owned())]);
-        pod.owner = Some(Owner {
-            kind: "ReplicaSet".into(),
-            name: "web".into(),
-            uid: "web".into(),
-        });
+        pod.owner =
+            Some(Owner { kind: "ReplicaSet".into(), name: "web".into(), uid: "web".into() });
         pod
     }
 
     fn term(key: &str) -> PodTerm {
-        PodTerm {
-            topology_key: key.to_owned(),
-            ..PodTerm::default()
-        }
+        PodTerm { topology_key: key.to_owned(), ..PodTerm::default() }
     }
 
     fn spread(key: &str, is_hard: bool) -> TopologySpread {
@@ -189,10 +177,7 @@ mod tests {
         let node = ExpectedNode::of_ec2("n", &"zone".into(), &"i-n".into());
         instance.node = Some(Box::new(node));
         node_claim.pods = pods.iter().map(|pod| pod.key.clone()).collect();
-        let mut state = State {
-            catalog,
-            ..State::default()
-        };
+        let mut state = State { catalog, ..State::default() };
         for (name, is_bound) in [("bound", true), ("elsewhere", true), ("unbound", false)] {
             let claim = VolumeClaim {
                 key: crate::model::id::ObjectKey::new("default", name),
@@ -245,47 +230,19 @@ mod tests {
                 false,
             ),
             ("gated", |pod| pod.is_gated = true, false),
-            (
-                "resource claims",
-                |pod| pod.has_resource_claims = true,
-                false,
-            ),
-            (
-                "another's scheduler",
-                |pod| pod.scheduler = "volcano".into(),
-                false,
-            ),
-            (
-                "ours by name",
-                |pod| pod.scheduler = "default-scheduler".into(),
-                true,
-            ),
+            ("resource claims", |pod| pod.has_resource_claims = true, false),
+            ("another's scheduler", |pod| pod.scheduler = "volcano".into(), false),
+            ("ours by name", |pod| pod.scheduler = "default-scheduler".into(), true),
             ("bound already", |pod| pod.node = Some("m".into()), false),
-            (
-                "nominated",
-                |pod| pod.nominated_node = Some("m".into()),
-                false,
-            ),
-            (
-                "a bound volume",
-                |pod| pod.volume_claims = vec!["bound".into()],
-                true,
-            ),
+            ("nominated", |pod| pod.nominated_node = Some("m".into()), false),
+            ("a bound volume", |pod| pod.volume_claims = vec!["bound".into()], true),
             (
                 "a volume that was made elsewhere since",
                 |pod| pod.volume_claims = vec!["elsewhere".into()],
                 false,
             ),
-            (
-                "a volume to be made",
-                |pod| pod.volume_claims = vec!["unbound".into()],
-                false,
-            ),
-            (
-                "an unknown volume",
-                |pod| pod.volume_claims = vec!["none".into()],
-                false,
-            ),
+            ("a volume to be made", |pod| pod.volume_claims = vec!["unbound".into()], false),
+            ("an unknown volume", |pod| pod.volume_claims = vec!["none".into()], false),
             (
                 "a device",
                 |pod| pod.requests.extended = [("nvidia.com/gpu".to_owned(), 1)].into(),
@@ -294,42 +251,19 @@ mod tests {
             (
                 "a gang",
                 |pod| {
-                    pod.gang = Some(Gang {
-                        name: "g".into(),
-                        least: None,
-                    });
+                    pod.gang = Some(Gang { name: "g".into(), least: None });
                 },
                 false,
             ),
-            (
-                "near others",
-                |pod| pod.affinity = vec![term(HOSTNAME)],
-                false,
-            ),
-            (
-                "alone on its host",
-                |pod| pod.anti_affinity = vec![term(HOSTNAME)],
-                true,
-            ),
-            (
-                "alone in its zone",
-                |pod| pod.anti_affinity = vec![term(ZONE)],
-                false,
-            ),
-            (
-                "spread over zones",
-                |pod| pod.spread = vec![spread(ZONE, true)],
-                false,
-            ),
+            ("near others", |pod| pod.affinity = vec![term(HOSTNAME)], false),
+            ("alone on its host", |pod| pod.anti_affinity = vec![term(HOSTNAME)], true),
+            ("alone in its zone", |pod| pod.anti_affinity = vec![term(ZONE)], false),
+            ("spread over zones", |pod| pod.spread = vec![spread(ZONE, true)], false),
         ];
         for (what, change, expect) in cases {
             let mut pod = owned("a");
             change(&mut pod);
-            assert_eq!(
-                bindable(&[pod], &[]),
-                if expect { "a" } else { "" },
-                "{what}"
-            );
+            assert_eq!(bindable(&[pod], &[]), if expect { "a" } else { "" }, "{what}");
         }
         let wish = |mut pod: Pod| {
             pod.spread = vec![spread(ZONE, false)];

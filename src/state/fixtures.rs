@@ -20,23 +20,14 @@ pub(crate) fn pod(namespace: &str, name: &str, node: &str) -> Pod {
         key: ObjectKey::new(namespace, name),
         node: Some(node.into()),
         phase: PodPhase::Running,
-        requests: Resources {
-            cpu_milli: 100,
-            pods: 1,
-            ..Resources::default()
-        },
+        requests: Resources { cpu_milli: 100, pods: 1, ..Resources::default() },
         ..Pod::default()
     }
 }
 
 /// A pending pod of 100 milli-cpu.
 pub(crate) fn waiting(namespace: &str, name: &str) -> Pod {
-    Pod {
-        node: None,
-        phase: PodPhase::Pending,
-        unschedulable: true,
-        ..pod(namespace, name, "")
-    }
+    Pod { node: None, phase: PodPhase::Pending, unschedulable: true, ..pod(namespace, name, "") }
 }
 
 /// A node of 1000 milli-cpu and 10 pods that has started, of the instance `i-` and its name.
@@ -46,11 +37,7 @@ pub(crate) fn node(name: &str) -> WatchedObject {
         name: name.into(),
         provider_id: format!("aws:///zone/i-{name}"),
         labels: Labels::from(ready),
-        allocatable: Resources {
-            cpu_milli: 1000,
-            pods: 10,
-            ..Resources::default()
-        },
+        allocatable: Resources { cpu_milli: 1000, pods: 10, ..Resources::default() },
         ..Node::default()
     }))
 }

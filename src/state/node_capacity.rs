@@ -48,10 +48,8 @@ impl State {
         now: Timestamp,
     ) -> Vec<ExistingNode> {
         let daemons = self.daemon_requirements();
-        let brought: BTreeSet<&str> = mounts
-            .values()
-            .flat_map(|mount| mount.attached.keys().map(String::as_str))
-            .collect();
+        let brought: BTreeSet<&str> =
+            mounts.values().flat_map(|mount| mount.attached.keys().map(String::as_str)).collect();
         let mut claim_of: BTreeMap<&NodeName, &NodeClaim> = BTreeMap::new();
         let mut rooms = Vec::new();
         for claim in self.ledger.claims.values() {
@@ -123,8 +121,7 @@ impl State {
         }
         let mut free = node.allocatable.clone();
         // Only the CSINode contains the number of attachable volumes.
-        free.extended
-            .retain(|name, _| !name.starts_with(ATTACHABLE));
+        free.extended.retain(|name, _| !name.starts_with(ATTACHABLE));
         if let (false, Some(claim)) = (initialized, claim) {
             // Device plugins report their resources late, so the resources of the type are used.
             let catalog = self.catalog_of(&claim.record.pool);
@@ -187,11 +184,8 @@ impl State {
             room.free.subtract(&load.requests());
             room.host_ports.extend(load.host_ports());
         }
-        let coming = expected_daemons(
-            daemons.iter(),
-            &room.taints,
-            &initialized_labels(&room.labels),
-        );
+        let coming =
+            expected_daemons(daemons.iter(), &room.taints, &initialized_labels(&room.labels));
         subtract_daemons(&mut room, &coming);
         Some(room)
     }
@@ -201,10 +195,7 @@ impl State {
     fn take_adapters(&self, claim: &NodeClaim, resources: &mut Resources) {
         let mut classes = self.cluster.node_classes.iter();
         let class = classes.find(|class| Some(&class.name) == claim.record.node_class.as_ref());
-        let facts = claim
-            .instance
-            .as_ref()
-            .and_then(|instance| instance.facts.as_deref());
+        let facts = claim.instance.as_ref().and_then(|instance| instance.facts.as_deref());
         let lacks = match facts.and_then(|fact| fact.adapters) {
             Some(count) => count == 0,
             None => {
@@ -226,8 +217,7 @@ impl State {
 }
 
 fn with_requirements<'a>(sets: impl Iterator<Item = &'a DaemonSet>) -> Daemons<'a> {
-    sets.map(|set| (set, node_requirements(&set.template)))
-        .collect()
+    sets.map(|set| (set, node_requirements(&set.template))).collect()
 }
 
 /// Returns the alternative label requirements of a pod: its node selector with each affinity term.
@@ -249,11 +239,7 @@ fn node_requirements(pod: &Pod) -> Vec<Requirements> {
 /// Returns the DaemonSets of a node on which no DaemonSet pod is counted yet.
 pub fn daemons_of(room: &ExistingNode, sets: &[&DaemonSet]) -> Vec<(ObjectKey, bool)> {
     let sets = with_requirements(sets.iter().copied());
-    daemon_keys(&expected_daemons(
-        sets.iter(),
-        &room.taints,
-        &initialized_labels(&room.labels),
-    ))
+    daemon_keys(&expected_daemons(sets.iter(), &room.taints, &initialized_labels(&room.labels)))
 }
 
 /// Subtracts expected DaemonSet requests from a node.
@@ -265,10 +251,7 @@ fn subtract_daemons(room: &mut ExistingNode, coming: &[(&DaemonSet, bool)]) {
 }
 
 fn daemon_keys(coming: &[(&DaemonSet, bool)]) -> Vec<(ObjectKey, bool)> {
-    coming
-        .iter()
-        .map(|(set, is_sure)| (set.key.clone(), *is_sure))
-        .collect()
+    coming.iter().map(|(set, is_sure)| (set.key.clone(), *is_sure)).collect()
 }
 
 /// Returns the labels of a node after its initialization, which a DaemonSet may require.
@@ -302,13 +285,8 @@ pub fn in_flight_node_of(
         }
     }
     let mut labels_to_come = claim_labels(pool, offerings, &types);
-    let ids = offerings
-        .iter()
-        .map(|offering| catalog.zone_ids().get(&offering.zone));
-    if let Some(ids) = ids
-        .collect::<Option<BTreeSet<_>>>()
-        .filter(|ids| !ids.is_empty())
-    {
+    let ids = offerings.iter().map(|offering| catalog.zone_ids().get(&offering.zone));
+    if let Some(ids) = ids.collect::<Option<BTreeSet<_>>>().filter(|ids| !ids.is_empty()) {
         labels_to_come.add(ZONE_ID, Requirement::is_in(ids.into_iter().cloned()));
     }
     labels_to_come.add_all(&Requirements::from_labels(labels));
@@ -339,9 +317,7 @@ fn expected_daemons<'a>(
                 .iter()
                 .any(|requirements| labels.check_compatible(requirements, false).is_ok());
         if fits {
-            let is_sure = wanted
-                .iter()
-                .any(|requirements| are_always_met(requirements, labels));
+            let is_sure = wanted.iter().any(|requirements| are_always_met(requirements, labels));
             coming.push((*set, is_sure));
         }
     }
@@ -350,14 +326,12 @@ fn expected_daemons<'a>(
 
 /// Returns whether all values that the labels may have meet the requirements.
 fn are_always_met(requirements: &Requirements, labels: &Requirements) -> bool {
-    requirements
-        .iter()
-        .all(|(key, wanted)| match labels.get(key) {
-            Some(label) => label
-                .values()
-                .is_some_and(|values| values.iter().all(|value| wanted.allows_value(value))),
-            None => wanted.allows_absence(),
-        })
+    requirements.iter().all(|(key, wanted)| match labels.get(key) {
+        Some(label) => label
+            .values()
+            .is_some_and(|values| values.iter().all(|value| wanted.allows_value(value))),
+        None => wanted.allows_absence(),
+    })
 }
 
 /// Returns the offering of the instance, once it exists.
@@ -404,18 +378,12 @@ fn claim_labels(pool: &Pool, offerings: &[OfferingKey], types: &[&InstanceType])
     }
     // If several values are possible, all are listed.
     for (key, value_of) in [
-        (
-            ZONE,
-            (|offering: &OfferingKey| offering.zone.as_str()) as fn(&OfferingKey) -> &str,
-        ),
+        (ZONE, (|offering: &OfferingKey| offering.zone.as_str()) as fn(&OfferingKey) -> &str),
         (CAPACITY_TYPE, |offering| offering.capacity_type.as_str()),
     ] {
         labels.add(key, Requirement::is_in(offerings.iter().map(value_of)));
     }
-    if let Some(id) = offerings
-        .first()
-        .and_then(|offering| offering.reservation.as_ref())
-    {
+    if let Some(id) = offerings.first().and_then(|offering| offering.reservation.as_ref()) {
         labels.add(RESERVATION_ID, Requirement::is_in([id.as_str()]));
     }
     if let [only] = types {
@@ -452,14 +420,8 @@ mod tests {
     fn state() -> State {
         let mut pool = Pool::new("general");
         pool.labels.insert("team".into(), "x".into());
-        let cluster = Cluster {
-            pools: vec![pool],
-            ..Cluster::default()
-        };
-        State {
-            cluster: Arc::new(cluster),
-            ..State::default()
-        }
+        let cluster = Cluster { pools: vec![pool], ..Cluster::default() };
+        State { cluster: Arc::new(cluster), ..State::default() }
     }
 
     fn changed(name: &str, change: impl FnOnce(&mut Node)) -> WatchedObject {
@@ -511,19 +473,12 @@ mod tests {
             ),
             ("disrupted", tainted("karpenter.sh/disrupted"), None, false),
             ("draining for long", node("n"), leaving(), false),
-            (
-                "ending",
-                node("n"),
-                in_phase(ClaimPhase::Terminating),
-                false,
-            ),
+            ("ending", node("n"), in_phase(ClaimPhase::Terminating), false),
             ("gone", node("n"), in_phase(ClaimPhase::Gone), false),
         ];
         for (name, node, claim, open) in cases {
             let mut state = state();
-            claim
-                .into_iter()
-                .for_each(|given| state.ledger.insert(given));
+            claim.into_iter().for_each(|given| state.ledger.insert(given));
             state.objects.apply(node, NOW);
             state.objects.apply(pod("default", "p", "n").into(), NOW);
             let room = room(&state, "n");
@@ -555,16 +510,13 @@ mod tests {
     #[test]
     fn a_claim_is_a_room_before_it_has_a_node_only_while_it_takes_pods() {
         for (leaving, rooms) in [(None, 1), (Some(Reason::TimedOut), 0)] {
-            let mut state = State {
-                catalog: Arc::new(crate::catalog::Catalog::shipped()),
-                ..state()
-            };
+            let mut state =
+                State { catalog: Arc::new(crate::catalog::Catalog::shipped()), ..state() };
             let mut launching = claim("c", None, ClaimPhase::Launching);
             launching.leaving = leaving;
             let mut types = state.catalog.types();
-            let (at, offering) = types
-                .find_map(|it| Some((it, it.offerings.first()?)))
-                .expect("something is sold");
+            let (at, offering) =
+                types.find_map(|it| Some((it, it.offerings.first()?))).expect("something is sold");
             launching.offerings = vec![offering.key(&at.name)];
             state.ledger.insert(launching);
             let snapshot = state.snapshot(NOW);
@@ -577,8 +529,7 @@ mod tests {
     fn a_starting_node_is_seen_as_it_will_be_and_a_closed_one_as_it_is() {
         let starting = |closed: bool| {
             changed("n", |node| {
-                node.labels
-                    .retain(|key, _| key != REGISTERED && key != INITIALIZED);
+                node.labels.retain(|key, _| key != REGISTERED && key != INITIALIZED);
                 node.taints = vec![
                     Taint::new("node.kubernetes.io/not-ready", Effect::NoSchedule),
                     Taint::new("a/b", Effect::NoSchedule),
@@ -607,9 +558,7 @@ mod tests {
     fn daemons_that_are_still_to_come_take_room() {
         let daemon_set = |name: &str, selector: &str| {
             let mut template = pod("kube-system", name, "");
-            template
-                .node_selector
-                .insert("team".into(), selector.into());
+            template.node_selector.insert("team".into(), selector.into());
             WatchedObject::DaemonSet(Box::new(DaemonSet {
                 key: ObjectKey::new("kube-system", name),
                 template,
@@ -626,11 +575,8 @@ mod tests {
         let here = ObjectKey::new("kube-system", "here");
         assert_eq!(room(&state, "n").daemons, [(here, true)]);
         let mut there = pod("kube-system", "here-1", "n");
-        there.owner = Some(Owner {
-            kind: "DaemonSet".into(),
-            name: "here".into(),
-            uid: String::new(),
-        });
+        there.owner =
+            Some(Owner { kind: "DaemonSet".into(), name: "here".into(), uid: String::new() });
         state.objects.apply(there.into(), NOW);
         assert_eq!(room(&state, "n").free.cpu_milli, 900);
         assert_eq!(room(&state, "n").daemons, []);
@@ -642,21 +588,16 @@ mod tests {
             let mut template = pod("kube-system", "d", "");
             let zones = Requirement::is_in(zones.iter().copied());
             template.node_affinity = vec![[(ZONE, zones)].into_iter().collect()];
-            DaemonSet {
-                key: ObjectKey::new("kube-system", "d"),
-                template,
-            }
+            DaemonSet { key: ObjectKey::new("kube-system", "d"), template }
         };
         let mut state = state();
         state.objects.apply(node("n"), NOW);
         let mut room = room(&state, "n");
         let both = Requirement::is_in(["a", "b"]);
         Arc::make_mut(&mut room.labels).add(ZONE, both);
-        for (zones, expect) in [
-            (&["a", "b", "c"][..], vec![true]),
-            (&["b"], vec![false]),
-            (&["c"], vec![]),
-        ] {
+        for (zones, expect) in
+            [(&["a", "b", "c"][..], vec![true]), (&["b"], vec![false]), (&["c"], vec![])]
+        {
             let coming = daemons_of(&room, &[&wanting(zones)]);
             let sure: Vec<bool> = coming.into_iter().map(|(_, is_sure)| is_sure).collect();
             assert_eq!(sure, expect, "{zones:?}");
@@ -672,10 +613,8 @@ mod tests {
         let driver = "ebs.csi.aws.com";
         state.objects.apply(node("n"), NOW);
         state.objects.apply(node("m"), NOW);
-        let limits = CsiNode {
-            name: "n".into(),
-            limits: vec![(driver.into(), 5), ("other".into(), 5)],
-        };
+        let limits =
+            CsiNode { name: "n".into(), limits: vec![(driver.into(), 5), ("other".into(), 5)] };
         state.objects.apply(WatchedObject::CsiNode(limits), NOW);
         let class = StorageClass {
             name: "late".into(),
@@ -715,17 +654,10 @@ mod tests {
         };
         state.objects.apply(WatchedObject::Namespace(team), NOW);
         let snapshot = state.snapshot(NOW);
-        let pending: Vec<&str> = snapshot
-            .pending
-            .iter()
-            .map(|set| &set.key.name[..])
-            .collect();
+        let pending: Vec<&str> = snapshot.pending.iter().map(|set| &set.key.name[..]).collect();
         assert_eq!(pending, ["pending"]);
-        let mounts: Vec<i64> = snapshot
-            .mounts
-            .values()
-            .map(|mount| mount.attached[&resource])
-            .collect();
+        let mounts: Vec<i64> =
+            snapshot.mounts.values().map(|mount| mount.attached[&resource]).collect();
         assert_eq!(mounts, [1]);
         let promised = &snapshot.promised[&NodeRef::Node("n".into())];
         assert_eq!(promised.len(), 1);

@@ -117,9 +117,7 @@ impl NodeClaim {
 
     /// Returns its instance, if it runs according to listings and call results.
     pub fn live_instance(&self) -> Option<&Instance> {
-        self.instance
-            .as_ref()
-            .filter(|instance| instance.state.is_live())
+        self.instance.as_ref().filter(|instance| instance.state.is_live())
     }
 
     /// Returns the Node that its instance is expected to register.
@@ -237,8 +235,7 @@ impl NodeClaims {
     /// Adds a claim.
     pub fn insert(&mut self, claim: NodeClaim) {
         if let Some(instance) = &claim.instance {
-            self.by_instance
-                .insert(instance.id.clone(), claim.record.id.clone());
+            self.by_instance.insert(instance.id.clone(), claim.record.id.clone());
         }
         self.claims.insert(claim.record.id.clone(), claim);
     }
@@ -298,27 +295,18 @@ impl NodeClaims {
         now: Timestamp,
     ) -> ListingResult {
         let mut outcome = ListingResult::default();
-        let mut listed: Vec<(&InstanceId, bool)> = instances
-            .iter()
-            .map(|instance| (&instance.id, instance.state.is_live()))
-            .collect();
+        let mut listed: Vec<(&InstanceId, bool)> =
+            instances.iter().map(|instance| (&instance.id, instance.state.is_live())).collect();
         listed.sort_unstable();
         let last = self.last_listing.as_ref().map(|(_, last)| last);
-        let same = last.filter(|last| {
-            last.iter()
-                .map(|(id, live)| (id, *live))
-                .eq(listed.iter().copied())
-        });
+        let same = last
+            .filter(|last| last.iter().map(|(id, live)| (id, *live)).eq(listed.iter().copied()));
         outcome.news = !self.agreed || same.is_none();
-        let fingerprint: ListedInstances = same.cloned().unwrap_or_else(|| {
-            listed
-                .iter()
-                .map(|(id, live)| ((*id).clone(), *live))
-                .collect()
-        });
+        let fingerprint: ListedInstances = same
+            .cloned()
+            .unwrap_or_else(|| listed.iter().map(|(id, live)| ((*id).clone(), *live)).collect());
         self.ended.clear();
-        self.foreign_instances
-            .retain(|id| is_listed(&fingerprint, id));
+        self.foreign_instances.retain(|id| is_listed(&fingerprint, id));
         let mut changed = instances;
         changed.retain(|instance| !self.is_known(instance));
         let changed: Vec<(Instance, Result<ClaimRecord, NotAClaim>)> = changed
@@ -332,9 +320,7 @@ impl NodeClaims {
         // An exec provider may launch with several methods.
         self.names_fleets |= cluster.exec.is_none()
             && changed.iter().any(|(instance, record)| {
-                let is_ours = record
-                    .as_ref()
-                    .is_ok_and(|record| !is_older(instance, record));
+                let is_ours = record.as_ref().is_ok_and(|record| !is_older(instance, record));
                 is_ours && instance.tags.contains_key(TAG_FLEET)
             });
         for (instance, record) in changed {
@@ -426,10 +412,7 @@ impl NodeClaims {
         if instance.state == InstanceState::Terminated {
             self.ended.insert(instance.id.clone());
         }
-        let known = self
-            .claims
-            .get(id)
-            .and_then(|claim| claim.instance.as_ref());
+        let known = self.claims.get(id).and_then(|claim| claim.instance.as_ref());
         let state = match known.filter(|known| !known.state.is_live()) {
             Some(known) => known.state.max(instance.state),
             None => instance.state,
@@ -495,10 +478,7 @@ impl NodeClaims {
                 missing.push(claim);
             }
         }
-        let ids: Vec<ClaimId> = missing
-            .iter()
-            .map(|claim| claim.record.id.clone())
-            .collect();
+        let ids: Vec<ClaimId> = missing.iter().map(|claim| claim.record.id.clone()).collect();
         let lacking = !ids.is_empty();
         if missing.len() > 1 && missing.len() * MISSING_SHARE_MAX > known {
             match &self.doubted {

@@ -39,13 +39,8 @@ impl State {
     ) -> (Vec<&Pod>, Vec<(&NodeClaim, Vec<&Pod>)>) {
         let by_claim = self.expected_by_claim(now);
         let named = by_claim.iter();
-        let by_host = named
-            .map(|(claim, pods)| (host_of(claim), pods.clone()))
-            .collect();
-        (
-            self.waiting_pods_except(&by_host, &self.reschedulable_pods(now)),
-            by_claim,
-        )
+        let by_host = named.map(|(claim, pods)| (host_of(claim), pods.clone())).collect();
+        (self.waiting_pods_except(&by_host, &self.reschedulable_pods(now)), by_claim)
     }
 
     pub(super) fn waiting_pods_except<'a>(
@@ -101,19 +96,14 @@ impl State {
 
     /// Returns the pending pods that a claim is planned for.
     pub fn pods_of<'a>(&'a self, claim: &'a NodeClaim) -> impl Iterator<Item = &'a Pod> {
-        let pods = claim
-            .pods
-            .iter()
-            .filter_map(|key| self.objects.pods.get(key));
+        let pods = claim.pods.iter().filter_map(|key| self.objects.pods.get(key));
         pods.filter(|pod| pod.is_waiting())
     }
 
     /// Returns the pending pods that are still expected on claims, by node.
     pub(super) fn expected_by_host(&self, now: Timestamp) -> BTreeMap<NodeRef, Vec<&Pod>> {
         let expected = self.expected_by_claim(now).into_iter();
-        expected
-            .map(|(claim, pods)| (host_of(claim), pods))
-            .collect()
+        expected.map(|(claim, pods)| (host_of(claim), pods)).collect()
     }
 
     /// Returns them by claim.
@@ -127,9 +117,8 @@ impl State {
         for claim in claims.filter(|claim| claim.takes_pods()) {
             let keys = claim.pods.iter();
             let known = keys.filter_map(|key| self.objects.pods.get(key));
-            let mut pods: Vec<&Pod> = known
-                .filter(|pod| self.is_expected_on(pod, claim, now))
-                .collect();
+            let mut pods: Vec<&Pod> =
+                known.filter(|pod| self.is_expected_on(pod, claim, now)).collect();
             let node = self.node_of(claim);
             // No pods are expected on a node that was tainted or cordoned meanwhile.
             if pods.is_empty() || node.is_some_and(|node| !self.is_open(node, Some(claim))) {
@@ -301,11 +290,8 @@ mod tests {
     /// A pod on the disrupted node `n`, and a claim for it, if it is already planned.
     fn moving(planned: bool) -> State {
         let mut mover = pod("default", "mover", "n");
-        mover.owner = Some(Owner {
-            kind: "StatefulSet".into(),
-            name: "owner".into(),
-            uid: "owner".into(),
-        });
+        mover.owner =
+            Some(Owner { kind: "StatefulSet".into(), name: "owner".into(), uid: "owner".into() });
         let mut state = with(vec![mover, pod("default", "bare", "n")]);
         let mut old = claim("old", Some("n"), ClaimPhase::Draining);
         old.leaving = Some(Reason::Expired);
@@ -342,9 +328,7 @@ mod tests {
         }
         let room = |state: &State| {
             let rooms = state.snapshot(NOW).rooms;
-            let found = rooms
-                .into_iter()
-                .find(|room| room.host.to_string() == "node m");
+            let found = rooms.into_iter().find(|room| room.host.to_string() == "node m");
             found.map(|room| room.free.cpu_milli)
         };
         assert_eq!(room(&moving(true)), Some(900));
@@ -364,9 +348,7 @@ mod tests {
     fn once_it_is_gone_its_successor_has_the_room() {
         let mut state = moving(true);
         let key = ObjectKey::new("default", "mover");
-        state
-            .objects
-            .delete(crate::model::watched_object::ObjectKind::Pod, &key, NOW);
+        state.objects.delete(crate::model::watched_object::ObjectKind::Pod, &key, NOW);
         assert_eq!(state.snapshot(NOW).promised.len(), 0);
         // A pod of the same name is expected on its planned node. A pod of a different name is
         // pending like any pod.
@@ -387,17 +369,10 @@ mod tests {
             let mut state = with(names.iter().map(|name| waiting("default", name)).collect());
             let mut node_claim = claim("c", Some("n"), phase);
             node_claim.since = NOW;
-            node_claim.pods = names
-                .iter()
-                .map(|name| ObjectKey::new("default", name))
-                .collect();
+            node_claim.pods = names.iter().map(|name| ObjectKey::new("default", name)).collect();
             state.ledger.insert(node_claim);
             state.objects.apply(node("n"), NOW);
-            let found = state
-                .expected_by_claim(NOW)
-                .iter()
-                .map(|(_, pods)| pods.len())
-                .sum();
+            let found = state.expected_by_claim(NOW).iter().map(|(_, pods)| pods.len()).sum();
             assert_eq!(
                 (expected, 12 - expected),
                 (found, state.waiting_pods(NOW).len()),
@@ -413,9 +388,7 @@ mod tests {
             let mut expected = claim("c", Some("n"), ClaimPhase::Registered);
             expected.pods = [ObjectKey::new("default", "a")].into();
             state.ledger.insert(expected);
-            let WatchedObject::Node(mut node) = node("n") else {
-                panic!("a node")
-            };
+            let WatchedObject::Node(mut node) = node("n") else { panic!("a node") };
             node.unschedulable = closed;
             state.objects.apply(WatchedObject::Node(node), NOW);
             assert_eq!(names(&state.waiting_pods(NOW)), pending, "{closed}");

@@ -120,9 +120,7 @@ impl ObjectCache {
                     self.untried.remove(key);
                     self.note_change(&pod, now);
                     self.count_out(&pod);
-                    set_of(&pod)
-                        .iter()
-                        .for_each(|set| self.update_requests(set));
+                    set_of(&pod).iter().for_each(|set| self.update_requests(set));
                 }
             }
             ObjectKind::Node => {
@@ -168,11 +166,8 @@ impl ObjectCache {
         now: Timestamp,
     ) -> Vec<(ObjectKey, String)> {
         let listed: BTreeSet<ObjectKey> = objects.iter().map(WatchedObject::key).collect();
-        let vanished: Vec<(ObjectKey, String)> = self
-            .keys_of_kind(kind)
-            .into_iter()
-            .filter(|(key, _)| !listed.contains(key))
-            .collect();
+        let vanished: Vec<(ObjectKey, String)> =
+            self.keys_of_kind(kind).into_iter().filter(|(key, _)| !listed.contains(key)).collect();
         for (key, _) in &vanished {
             self.delete(kind, key, now);
         }
@@ -196,10 +191,7 @@ impl ObjectCache {
         match kind {
             ObjectKind::Pod => self.pods.contains_key(key),
             ObjectKind::Node => self.nodes.contains_key(key.name.as_str()),
-            _ => self
-                .keys_of_kind(kind)
-                .iter()
-                .any(|(listed, _)| listed == key),
+            _ => self.keys_of_kind(kind).iter().any(|(listed, _)| listed == key),
         }
     }
 
@@ -207,9 +199,7 @@ impl ObjectCache {
         let keys: Vec<ObjectKey> = match kind {
             ObjectKind::Pod => {
                 let pods = self.pods.iter();
-                return pods
-                    .map(|(key, pod)| (key.clone(), pod.uid.clone()))
-                    .collect();
+                return pods.map(|(key, pod)| (key.clone(), pod.uid.clone())).collect();
             }
             ObjectKind::Node => {
                 let nodes = self.nodes.values();
@@ -240,15 +230,12 @@ impl ObjectCache {
     /// The pods bound to a node.
     pub fn pods_on(&self, node: &str) -> impl Iterator<Item = &Pod> {
         let keys = self.by_node.get(node).map(|pods| &pods.keys);
-        keys.into_iter()
-            .flatten()
-            .filter_map(|key| self.pods.get(key))
+        keys.into_iter().flatten().filter_map(|key| self.pods.get(key))
     }
 
     /// Returns whether pods on a node are being deleted and have not terminated.
     pub fn has_terminating_pods(&self, node: &str) -> bool {
-        self.pods_on(node)
-            .any(|pod| pod.deleting.is_some() && !pod.is_terminal())
+        self.pods_on(node).any(|pod| pod.deleting.is_some() && !pod.is_terminal())
     }
 
     /// Sets `deletion_seen` of a pod that the API server has just listed: when the engine first saw
@@ -266,9 +253,7 @@ impl ObjectCache {
     /// Returns the disruption totals of the pods on a node.
     pub(super) fn disruption_cost_of(&self, node: &str) -> &DisruptionCost {
         let pods = self.by_node.get(node);
-        pods.map_or(DisruptionCost::of_empty_node(), |pods| {
-            &pods.disruption_cost_of
-        })
+        pods.map_or(DisruptionCost::of_empty_node(), |pods| &pods.disruption_cost_of)
     }
 
     /// Returns the bound pods.
@@ -300,15 +285,12 @@ impl ObjectCache {
 
     /// Returns names of missing Nodes to which pods are bound: a sign of an incomplete view.
     pub fn unknown_nodes(&self) -> impl Iterator<Item = &NodeName> {
-        self.by_node
-            .keys()
-            .filter(|name| !self.nodes.contains_key(*name))
+        self.by_node.keys().filter(|name| !self.nodes.contains_key(*name))
     }
 
     /// Removes data of deleted nodes.
     pub fn forget_gone_nodes(&mut self) {
-        self.pods_changed
-            .retain(|name, _| self.nodes.contains_key(name));
+        self.pods_changed.retain(|name, _| self.nodes.contains_key(name));
     }
 
     /// Removes the observed times of pod changes, if all objects were loaded together. The
@@ -430,9 +412,7 @@ impl ObjectCache {
 fn cluster_keys<'a>(
     names: impl Iterator<Item = &'a (impl AsRef<str> + ?Sized + 'a)>,
 ) -> Vec<ObjectKey> {
-    names
-        .map(|name| ObjectKey::new("", name.as_ref()))
-        .collect()
+    names.map(|name| ObjectKey::new("", name.as_ref())).collect()
 }
 
 /// Returns the labels of a node as requirements. The node name replaces a missing host name; it is
@@ -452,14 +432,8 @@ pub(super) fn labels_of(node: &NodeName, labels: &Labels) -> Requirements {
 
 /// Returns the DaemonSet of an active pod.
 fn set_of(pod: &Pod) -> Option<ObjectKey> {
-    let owner = pod
-        .owner
-        .as_ref()
-        .filter(|_| pod.is_daemon() && !pod.is_terminal())?;
-    Some(ObjectKey::new(
-        pod.key.namespace.as_str(),
-        owner.name.as_str(),
-    ))
+    let owner = pod.owner.as_ref().filter(|_| pod.is_daemon() && !pod.is_terminal())?;
+    Some(ObjectKey::new(pod.key.namespace.as_str(), owner.name.as_str()))
 }
 
 /// The volume claims that a pod uses until it terminates.
@@ -540,10 +514,8 @@ mod tests {
             option::of(select(vec!["true", "1h", "soon"])),
         );
         (key, place, looks, takes).prop_map(|(key, place, looks, takes)| {
-            let term = |topology: &str| PodTerm {
-                topology_key: topology.into(),
-                ..PodTerm::default()
-            };
+            let term =
+                |topology: &str| PodTerm { topology_key: topology.into(), ..PodTerm::default() };
             let owner = |kind: &str| Owner {
                 kind: kind.into(),
                 name: format!("{kind}-of-{}", key.1),
@@ -557,11 +529,7 @@ mod tests {
                 deleting: place.1,
                 phase: place.2,
                 unschedulable: place.3,
-                labels: looks
-                    .0
-                    .map(|app| ("app".into(), app.into()))
-                    .into_iter()
-                    .collect(),
+                labels: looks.0.map(|app| ("app".into(), app.into())).into_iter().collect(),
                 anti_affinity: looks.1.into_iter().map(term).collect(),
                 owner: looks.2.map(owner),
                 requests: Resources {
@@ -590,50 +558,17 @@ mod tests {
         let old = old.cloned().unwrap_or_else(|| other.clone());
         Some(match what {
             0 => return None,
-            1 => Pod {
-                node: other.node,
-                ..old
-            },
-            2 => Pod {
-                labels: other.labels,
-                ..old
-            },
-            3 => Pod {
-                phase: other.phase,
-                ..old
-            },
-            4 => Pod {
-                deleting: other.deleting,
-                ..old
-            },
-            5 => Pod {
-                owner: other.owner,
-                ..old
-            },
-            6 => Pod {
-                requests: other.requests,
-                ..old
-            },
-            7 => Pod {
-                host_ports: other.host_ports,
-                ..old
-            },
-            8 => Pod {
-                volume_claims: other.volume_claims,
-                ..old
-            },
-            9 => Pod {
-                anti_affinity: other.anti_affinity,
-                ..old
-            },
-            10 => Pod {
-                unschedulable: other.unschedulable,
-                ..old
-            },
-            11 => Pod {
-                annotations: other.annotations,
-                ..old
-            },
+            1 => Pod { node: other.node, ..old },
+            2 => Pod { labels: other.labels, ..old },
+            3 => Pod { phase: other.phase, ..old },
+            4 => Pod { deleting: other.deleting, ..old },
+            5 => Pod { owner: other.owner, ..old },
+            6 => Pod { requests: other.requests, ..old },
+            7 => Pod { host_ports: other.host_ports, ..old },
+            8 => Pod { volume_claims: other.volume_claims, ..old },
+            9 => Pod { anti_affinity: other.anti_affinity, ..old },
+            10 => Pod { unschedulable: other.unschedulable, ..old },
+            11 => Pod { annotations: other.annotations, ..old },
             _ => other,
         })
     }
@@ -644,12 +579,7 @@ mod tests {
         recount_users(objects);
         recount_residents(objects);
         let waiting = objects.pods.values().filter(|pod| pod.is_waiting());
-        assert!(
-            objects
-                .waiting_pods()
-                .iter()
-                .eq(waiting.map(|pod| &pod.key))
-        );
+        assert!(objects.waiting_pods().iter().eq(waiting.map(|pod| &pod.key)));
     }
 
     fn live(objects: &ObjectCache) -> impl Iterator<Item = &Pod> {
@@ -672,19 +602,12 @@ mod tests {
             assert_eq!(objects.disruption_cost_of(name), &disruption_cost_of);
             let requests = load.requests();
             for resource in ["cpu", "memory", "pods", "gpu", "fpga"] {
-                assert_eq!(
-                    requests.get(resource),
-                    sum(&|asked| asked.get(resource)),
-                    "{resource}"
-                );
+                assert_eq!(requests.get(resource), sum(&|asked| asked.get(resource)), "{resource}");
             }
             let ports = here.iter().flat_map(|pod| pod.host_ports.iter().cloned());
             assert_eq!(load.host_ports(), ports.collect());
             let claims = here.iter().flat_map(|pod| super::active_claim_keys(pod));
-            assert!(
-                load.volume_claims()
-                    .eq(claims.collect::<BTreeSet<_>>().iter())
-            );
+            assert!(load.volume_claims().eq(claims.collect::<BTreeSet<_>>().iter()));
             for pod in objects.pods.values() {
                 let name = format!("DaemonSet-of-{}", pod.key.name);
                 let set = ObjectKey::new(pod.key.namespace.as_str(), name);
@@ -720,11 +643,7 @@ mod tests {
         let counted = objects.bound_pods().groups_without(&[]);
         assert!(counted.iter().all(|group| !group.nodes.is_empty()));
         let counted = counted.iter().flat_map(|bound_group| {
-            let group = (
-                bound_group.namespace,
-                bound_group.labels,
-                bound_group.anti_affinity,
-            );
+            let group = (bound_group.namespace, bound_group.labels, bound_group.anti_affinity);
             let home = move |(node, count)| ((group, bound_group.deleting, Some(node)), count);
             bound_group.nodes.iter().copied().map(home)
         });
@@ -763,23 +682,15 @@ mod tests {
             objects.apply(pod.into(), NOW);
         }
         let count = |but: &[&str]| {
-            let but: Vec<&Pod> = but
-                .iter()
-                .map(|name| &objects.pods[&ObjectKey::new("default", *name)])
-                .collect();
+            let but: Vec<&Pod> =
+                but.iter().map(|name| &objects.pods[&ObjectKey::new("default", *name)]).collect();
             let residents = objects.bound_pods().groups_without(&but);
             let nodes = residents.iter().flat_map(|group| &group.nodes);
-            let texts: Vec<String> = nodes
-                .map(|(node, count)| format!("{node}{count}"))
-                .collect();
+            let texts: Vec<String> = nodes.map(|(node, count)| format!("{node}{count}")).collect();
             texts.join(" ")
         };
-        let cases: [(&[&str], &str); 4] = [
-            (&[], "m1 n2"),
-            (&["a"], "m1 n1"),
-            (&["a", "b"], "m1"),
-            (&["a", "b", "c"], ""),
-        ];
+        let cases: [(&[&str], &str); 4] =
+            [(&[], "m1 n2"), (&["a"], "m1 n1"), (&["a", "b"], "m1"), (&["a", "b", "c"], "")];
         for (but, expect) in cases {
             assert_eq!(count(but), expect, "{but:?}");
         }
@@ -790,20 +701,14 @@ mod tests {
         let mut objects = ObjectCache::default();
         let key = ObjectKey::new("default", "agent");
         let set = |cpu_milli| {
-            let mut set = DaemonSet {
-                key: key.clone(),
-                ..DaemonSet::default()
-            };
+            let mut set = DaemonSet { key: key.clone(), ..DaemonSet::default() };
             set.template.requests.cpu_milli = cpu_milli;
             WatchedObject::DaemonSet(Box::new(set))
         };
         let pod = |name: &str, created: i64, cpu_milli| {
             let mut pod = crate::state::fixtures::pod("default", name, "n");
-            pod.owner = Some(Owner {
-                kind: "DaemonSet".into(),
-                name: "agent".into(),
-                uid: String::new(),
-            });
+            pod.owner =
+                Some(Owner { kind: "DaemonSet".into(), name: "agent".into(), uid: String::new() });
             pod.created = Timestamp::from_second(created).ok();
             pod.requests.cpu_milli = cpu_milli;
             WatchedObject::Pod(Box::new(pod))
@@ -841,23 +746,14 @@ mod tests {
             labels.get(key).map(ToString::to_string)
         };
         assert_eq!(text(&objects, NODE_NAME), None);
-        let WatchedObject::Node(mut changed_node) = node("n") else {
-            panic!("a node")
-        };
+        let WatchedObject::Node(mut changed_node) = node("n") else { panic!("a node") };
         let n = || Some("in [n]".to_owned());
         // The host name label, the expected host name, and the expected node name. A label with the
         // key of the node name is ignored.
-        let cases = [
-            (None, n(), n()),
-            (Some("host"), Some("in [host]".to_owned()), n()),
-        ];
+        let cases = [(None, n(), n()), (Some("host"), Some("in [host]".to_owned()), n())];
         for (host, host_name, node_name) in cases {
-            changed_node
-                .labels
-                .insert(NODE_NAME.into(), "forged".into());
-            changed_node
-                .labels
-                .extend(host.map(|host| (HOSTNAME.to_owned(), host.to_owned())));
+            changed_node.labels.insert(NODE_NAME.into(), "forged".into());
+            changed_node.labels.extend(host.map(|host| (HOSTNAME.to_owned(), host.to_owned())));
             objects.apply(WatchedObject::Node(changed_node.clone()), NOW);
             assert_eq!(text(&objects, HOSTNAME), host_name);
             assert_eq!(text(&objects, NODE_NAME), node_name);

@@ -49,8 +49,7 @@ impl ObjectCache {
 
     /// Returns whether PodDisruptionBudgets block the eviction of a pod now.
     pub fn blocks_eviction(&self, pod: &Pod) -> bool {
-        self.pdb_match(pod)
-            .is_some_and(|cover| cover.blocks_eviction(pod))
+        self.pdb_match(pod).is_some_and(|cover| cover.blocks_eviction(pod))
     }
 
     /// Returns whether PodDisruptionBudgets permanently block the eviction of a pod.
@@ -63,9 +62,7 @@ impl ObjectCache {
     pub fn is_stuck(&self, pod: &Pod, now: Timestamp) -> bool {
         pod.is_active()
             && pod.holds_drain(now)
-            && (pod
-                .active_protection(now)
-                .is_some_and(|protection| protection.lasts.is_none())
+            && (pod.active_protection(now).is_some_and(|protection| protection.lasts.is_none())
                 || self.blocks_while(pod, Pdb::requires_all_pods))
     }
 
@@ -144,17 +141,11 @@ impl<'a> NamespacePdbs<'a> {
             let Some(selector) = &pdb.selector else {
                 continue;
             };
-            let mut single = selector
-                .expressions()
-                .iter()
-                .filter_map(|(key, requirement)| {
-                    let mut values = requirement.values()?.iter();
-                    let value = values.next()?;
-                    values
-                        .next()
-                        .is_none()
-                        .then_some((key.as_str(), value.as_str()))
-                });
+            let mut single = selector.expressions().iter().filter_map(|(key, requirement)| {
+                let mut values = requirement.values()?.iter();
+                let value = values.next()?;
+                values.next().is_none().then_some((key.as_str(), value.as_str()))
+            });
             match single.next() {
                 Some(label) => index.by_label.entry(label).or_default().push(pdb),
                 None => index.others.push(pdb),
@@ -226,9 +217,8 @@ mod tests {
             let mut pod = pod(place.0, &format!("p{}", place.2), place.1);
             let pairs = [("app", app), ("tier", tier)].into_iter();
             let pairs = pairs.filter(|(_, value)| !value.is_empty());
-            pod.labels = pairs
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                .collect::<Labels>();
+            pod.labels =
+                pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect::<Labels>();
             pod.deleting = ends.then_some(NOW);
             pod
         })

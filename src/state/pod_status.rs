@@ -47,9 +47,7 @@ impl State {
         snapshot: &Snapshot<'_>,
         now: Timestamp,
     ) -> PodDisposition {
-        let waits = snapshot
-            .pending
-            .binary_search_by(|other| other.key.cmp(&pod.key));
+        let waits = snapshot.pending.binary_search_by(|other| other.key.cmp(&pod.key));
         if waits.is_ok() {
             let leaves = pod.node.clone();
             return PodDisposition::Waits { leaves };
@@ -73,11 +71,7 @@ impl State {
             PodDisposition::Gated
         } else if !self.is_placed_by_us(pod) {
             PodDisposition::OtherScheduler(pod.scheduler.clone())
-        } else if let Some(node) = pod
-            .nominated_node
-            .clone()
-            .filter(|_| self.is_preempting(pod))
-        {
+        } else if let Some(node) = pod.nominated_node.clone().filter(|_| self.is_preempting(pod)) {
             PodDisposition::Preempts(node)
         } else {
             match &pod.held_back {

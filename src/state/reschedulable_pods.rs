@@ -48,9 +48,8 @@ impl State {
 
     /// Returns a pod on the node of a claim that no controller would recreate.
     pub fn unmanaged_pod_of(&self, claim: &NodeClaim, now: Timestamp) -> Option<&PodKey> {
-        let mut pods = self
-            .pods_under(claim)
-            .filter(|pod| pod.occupies_node() && pod.deleting.is_none());
+        let mut pods =
+            self.pods_under(claim).filter(|pod| pod.occupies_node() && pod.deleting.is_none());
         let unmanaged_pod = pods.find(|pod| !self.moves_from(claim, pod, now))?;
         Some(&unmanaged_pod.key)
     }
@@ -138,11 +137,7 @@ mod tests {
 
     fn owned(name: &str, kind: &str) -> Pod {
         let mut pod = pod("default", name, "n");
-        pod.owner = Some(Owner {
-            kind: kind.into(),
-            name: "owner".into(),
-            uid: "owner".into(),
-        });
+        pod.owner = Some(Owner { kind: kind.into(), name: "owner".into(), uid: "owner".into() });
         pod
     }
 
@@ -160,11 +155,8 @@ mod tests {
     }
 
     fn names(state: &State) -> String {
-        let names: Vec<&str> = state
-            .reschedulable_pods(NOW)
-            .iter()
-            .map(|pod| pod.key.name.as_str())
-            .collect();
+        let names: Vec<&str> =
+            state.reschedulable_pods(NOW).iter().map(|pod| pod.key.name.as_str()).collect();
         for pod in state.objects.pods.values() {
             let named = names.contains(&pod.key.name.as_str());
             assert_eq!(state.is_reschedulable(pod, NOW), named, "{}", pod.key);

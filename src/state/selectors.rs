@@ -30,10 +30,7 @@ impl WorkloadSelectors {
         }
         self.delete(selector.kind, &selector.key);
         if selector.kind == ObjectKind::Service {
-            let by_label = self
-                .services
-                .entry(selector.key.namespace.clone())
-                .or_default();
+            let by_label = self.services.entry(selector.key.namespace.clone()).or_default();
             if let Some((key, value)) =
                 label_pairs(&selector.selector).min_by_key(|(key, value)| {
                     let known = by_label.get(*key).and_then(|values| values.get(*value));
@@ -55,10 +52,8 @@ impl WorkloadSelectors {
         let Some(selector) = of_kind.and_then(|selectors| selectors.remove(key)) else {
             return;
         };
-        if let Some(by_label) = self
-            .services
-            .get_mut(&key.namespace)
-            .filter(|_| kind == ObjectKind::Service)
+        if let Some(by_label) =
+            self.services.get_mut(&key.namespace).filter(|_| kind == ObjectKind::Service)
         {
             for (label, value) in label_pairs(&selector) {
                 if let Some(values) = by_label.get_mut(label) {
@@ -173,10 +168,7 @@ mod tests {
 
     /// `app=a tier=x`.
     fn labels(text: &str) -> Labels {
-        let pair = |word: &str| {
-            word.split_once('=')
-                .map(|(k, v)| (k.to_owned(), v.to_owned()))
-        };
+        let pair = |word: &str| word.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()));
         text.split(' ').filter_map(pair).collect()
     }
 
@@ -220,11 +212,7 @@ mod tests {
             ("app=a", "Job w", "app in [a]"),
             // Both match, so the result is ambiguous.
             ("app=a", "ReplicaSet w", "app in [a], app in [b]"),
-            (
-                "app=a tier=x",
-                "ReplicationController w",
-                "app in [b], tier in [x]",
-            ),
+            ("app=a tier=x", "ReplicationController w", "app in [b], tier in [x]"),
             ("", "ReplicaSet w", "app in [b]"),
         ];
         for (workload, owner, expect) in cases {

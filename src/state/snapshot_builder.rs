@@ -90,11 +90,8 @@ impl State {
             return gangs;
         }
         let moving: BTreeSet<&PodKey> = pending.iter().map(|pod| &pod.key).collect();
-        let bound = self
-            .objects
-            .pods
-            .values()
-            .filter(|pod| pod.occupies_node() && pod.deleting.is_none());
+        let bound =
+            self.objects.pods.values().filter(|pod| pod.occupies_node() && pod.deleting.is_none());
         for pod in bound.filter(|pod| !moving.contains(&pod.key)) {
             if let Some(count) = pod.gang_key().and_then(|key| gangs.get_mut(&key)) {
                 *count += 1;
@@ -113,11 +110,7 @@ impl State {
         if lacking.is_empty() {
             return lacking;
         }
-        let claims = self
-            .ledger
-            .claims
-            .values()
-            .filter(|claim| claim.takes_pods());
+        let claims = self.ledger.claims.values().filter(|claim| claim.takes_pods());
         let claims = claims.map(|claim| claim.record.pool.as_str());
         let nodes = self.claimless_nodes().chain(self.to_be_adopted());
         let nodes = nodes
@@ -189,9 +182,7 @@ impl State {
             pool_usage.capacity.add(&self.capacity_of(claim));
         }
         for node in self.claimless_nodes().chain(self.to_be_adopted()) {
-            let pool_usage = usage
-                .entry(node.pool_name().unwrap_or_default())
-                .or_default();
+            let pool_usage = usage.entry(node.pool_name().unwrap_or_default()).or_default();
             pool_usage.nodes += 1;
             pool_usage.capacity.add(&node.capacity);
         }
@@ -201,18 +192,15 @@ impl State {
     /// Returns reservations minus their use. In offline mode the catalog counts no instances, so
     /// all nodes are subtracted.
     fn remaining_reservations(&self) -> BTreeMap<ReservationId, Reservation> {
-        let mut left = self
-            .ledger
-            .remaining_reservations(self.catalog.reservations());
+        let mut left = self.ledger.remaining_reservations(self.catalog.reservations());
         if left.is_empty() {
             return left;
         }
         for node in self.claimless_nodes() {
             let id = node.labels.get(RESERVATION_ID);
             if let Some(reservation) = id.and_then(|id| left.get_mut(id.as_str())) {
-                reservation.left = reservation
-                    .left
-                    .saturating_sub(u32::from(reservation.counted.is_none()));
+                reservation.left =
+                    reservation.left.saturating_sub(u32::from(reservation.counted.is_none()));
             }
         }
         left
@@ -249,11 +237,10 @@ impl State {
     /// Returns nodes that a different tool launched for a pool with the same name, such as
     /// Karpenter.
     pub fn adoptable_nodes(&self) -> impl Iterator<Item = &Node> {
-        self.karpenters_nodes(|pool| self.cluster.pool(pool).is_some())
-            .filter(|node| {
-                let id = node.instance_id();
-                id.is_none_or(|id| self.ledger.by_instance(id).is_none())
-            })
+        self.karpenters_nodes(|pool| self.cluster.pool(pool).is_some()).filter(|node| {
+            let id = node.instance_id();
+            id.is_none_or(|id| self.ledger.by_instance(id).is_none())
+        })
     }
 
     /// Returns the adoptable nodes that will be adopted. They already count for limits and static
@@ -275,23 +262,15 @@ impl State {
             let labels = &node.labels;
             labels.get(POOL).is_some_and(|pool| is_wanted(pool))
                 && !labels.contains_key(MANAGED_BY)
-                && labels
-                    .get(COMPUTE_TYPE)
-                    .is_none_or(|compute| compute != "auto")
+                && labels.get(COMPUTE_TYPE).is_none_or(|compute| compute != "auto")
         })
     }
 
     /// Returns the total price of all nodes with known offerings, in US dollars per hour.
     pub fn total_cost(&self) -> f64 {
-        let prices = self
-            .objects
-            .nodes
-            .values()
-            .filter_map(|node| self.price_of(node, None));
+        let prices = self.objects.nodes.values().filter_map(|node| self.price_of(node, None));
         // The sum of an empty iterator would be -0.0.
-        prices
-            .map(Price::usd_per_h)
-            .fold(0.0, |sum, price| sum + price)
+        prices.map(Price::usd_per_h).fold(0.0, |sum, price| sum + price)
     }
 
     /// Returns the price of the instance of a claim, if both are known.
@@ -356,10 +335,7 @@ mod tests {
     #[test]
     fn bound_pods_count_for_the_gangs_that_wait() {
         let of = |gang: &str, mut pod: Pod| {
-            pod.gang = Some(Gang {
-                name: gang.to_owned(),
-                least: None,
-            });
+            pod.gang = Some(Gang { name: gang.to_owned(), least: None });
             pod
         };
         let mut leaves = of("g", pod("default", "leaves", "n"));
@@ -382,10 +358,7 @@ mod tests {
     #[test]
     fn a_claim_takes_as_much_as_its_instance() {
         let catalog = Arc::new(Catalog::shipped());
-        let state = State {
-            catalog: catalog.clone(),
-            ..State::default()
-        };
+        let state = State { catalog: catalog.clone(), ..State::default() };
         let [small, large] = ["m5.large", "r5.large"].map(|name| catalog.get(name).expect(name));
         let of = |name: &str| OfferingKey {
             instance_type: name.into(),

@@ -20,10 +20,7 @@ pub struct SortedHashMap<K, V> {
 
 impl<K, V> Default for SortedHashMap<K, V> {
     fn default() -> Self {
-        Self {
-            found: HashMap::default(),
-            order: BTreeSet::new(),
-        }
+        Self { found: HashMap::default(), order: BTreeSet::new() }
     }
 }
 

@@ -111,9 +111,8 @@ impl State {
     /// Returns statistics of each configured pool, and of removed pools with remaining nodes.
     pub fn stats_by_pool(&self) -> BTreeMap<PoolName, PoolStats> {
         let pools = self.cluster.pools.iter();
-        let mut pools: BTreeMap<PoolName, PoolStats> = pools
-            .map(|pool| (pool.name.clone(), PoolStats::default()))
-            .collect();
+        let mut pools: BTreeMap<PoolName, PoolStats> =
+            pools.map(|pool| (pool.name.clone(), PoolStats::default())).collect();
         for (pool, usage) in self.usage_by_pool() {
             pools.entry(pool).or_default().usage = usage;
         }
@@ -126,9 +125,7 @@ impl State {
             stats.cost = prices.into_iter().flatten().sum();
         }
         for node in self.claimless_nodes() {
-            let stats = pools
-                .entry(node.pool_name().unwrap_or_default())
-                .or_default();
+            let stats = pools.entry(node.pool_name().unwrap_or_default()).or_default();
             let phase = match (node.is_leaving(), node.is_initialized()) {
                 (true, _) => ClaimPhase::Draining,
                 (false, true) => ClaimPhase::Initialized,
@@ -160,19 +157,13 @@ mod tests {
     #[test]
     fn what_pods_ask_for_is_summed_up_by_node_and_counted_by_phase() {
         let mut state = State::default();
-        let node = Node {
-            name: "n".into(),
-            ..Node::default()
-        };
+        let node = Node { name: "n".into(), ..Node::default() };
         let mut pods = ["a", "b", "d", "e", "w"].map(|name| {
             let mut pod = pod("default", name, "n");
             (pod.requests.cpu_milli, pod.phase) = (100, PodPhase::Running);
             pod
         });
-        pods[2].owner = Some(Owner {
-            kind: "DaemonSet".to_owned(),
-            ..Owner::default()
-        });
+        pods[2].owner = Some(Owner { kind: "DaemonSet".to_owned(), ..Owner::default() });
         pods[3].phase = PodPhase::Succeeded;
         (pods[4].node, pods[4].phase) = (None, PodPhase::Pending);
         for pod in pods {
@@ -182,11 +173,7 @@ mod tests {
         let cpu = (requested.daemons.cpu_milli, requested.pods.cpu_milli);
         assert_eq!(cpu, (100, 200), "what has ended asks for nothing");
         let name: NodeName = "n".into();
-        let alike = |node, phase| PodStatsKey {
-            node,
-            namespace: "default",
-            phase,
-        };
+        let alike = |node, phase| PodStatsKey { node, namespace: "default", phase };
         let counts: Vec<_> = state.pod_counts().into_iter().collect();
         let expect = [
             (alike(None, "Pending"), 1),
@@ -214,12 +201,7 @@ mod tests {
         let node = |name: &str, initialized: &str, ready: bool| {
             let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
             let labels = [label(POOL, "general"), label(INITIALIZED, initialized)];
-            Node {
-                name: name.into(),
-                labels: labels.into(),
-                ready,
-                ..Node::default()
-            }
+            Node { name: name.into(), labels: labels.into(), ready, ..Node::default() }
         };
         let mut nodes = [
             node("ready", "true", true),
@@ -228,21 +210,11 @@ mod tests {
             node("leaving", "true", true),
         ];
         nodes[3].deleting = Some(NOW);
-        let cluster = Arc::new(Cluster {
-            pools: vec![Pool::new("general")],
-            ..Cluster::default()
-        });
-        let nodes = nodes
-            .into_iter()
-            .map(|node| WatchedObject::Node(Box::new(node)));
+        let cluster = Arc::new(Cluster { pools: vec![Pool::new("general")], ..Cluster::default() });
+        let nodes = nodes.into_iter().map(|node| WatchedObject::Node(Box::new(node)));
         let state = State::offline(cluster, Arc::default(), nodes.collect(), NOW);
         let holdings = state.stats_by_pool();
-        let expect = NodeCounts {
-            ready: 1,
-            unready: 1,
-            starting: 1,
-            leaving: 1,
-        };
+        let expect = NodeCounts { ready: 1, unready: 1, starting: 1, leaving: 1 };
         assert_eq!(holdings["general"].nodes, expect);
     }
 }

@@ -49,11 +49,7 @@ enum Trial {
 
 impl Hold {
     fn new(until: Timestamp, now: Timestamp) -> Self {
-        Self {
-            until,
-            length: until.duration_since(now),
-            trial: Trial::Due,
-        }
+        Self { until, length: until.duration_since(now), trial: Trial::Due }
     }
 
     /// Records a failure. Failures of requests that were sent together count once.
@@ -207,8 +203,7 @@ impl UnavailableOfferings {
         offering: &OfferingKey,
         now: Timestamp,
     ) -> bool {
-        self.held_until(class, offering)
-            .is_some_and(|until| until > now)
+        self.held_until(class, offering).is_some_and(|until| until > now)
     }
 
     /// Decides whether a launch for a node class may request an offering. `tries` returns whether
@@ -223,9 +218,7 @@ impl UnavailableOfferings {
         if self.is_held(class, offering, now) {
             return Access::Held;
         }
-        let on_trial = self
-            .holds_for(class, offering)
-            .filter(|hold| hold.is_on_trial(now));
+        let on_trial = self.holds_for(class, offering).filter(|hold| hold.is_on_trial(now));
         match on_trial.filter_map(Hold::requesting_claim).any(tries) {
             true => Access::Tried,
             false => Access::Free,
@@ -281,9 +274,7 @@ impl UnavailableOfferings {
         let by_class = class.and_then(|class| self.by_class.get(class));
         let of_class = by_class.and_then(|holds| holds.get(offering));
         let of_capacity_type = self.ways.get(&offering.capacity_type);
-        [self.general.get(offering), of_class, of_capacity_type]
-            .into_iter()
-            .flatten()
+        [self.general.get(offering), of_class, of_capacity_type].into_iter().flatten()
     }
 
     fn holds_for_mut(
@@ -387,10 +378,7 @@ mod tests {
         let mut holds = UnavailableOfferings::default();
         holds.record_refusal(Some(&one), &spot, now);
         let held = |class| holds.is_held(class, &spot, now);
-        assert_eq!(
-            [held(Some(&one)), held(Some(&other)), held(None)],
-            [true, false, false]
-        );
+        assert_eq!([held(Some(&one)), held(Some(&other)), held(None)], [true, false, false]);
     }
 
     #[test]
@@ -399,10 +387,7 @@ mod tests {
         let mut holds = UnavailableOfferings::default();
         let until = holds.record_refused_way(CapacityType::Spot, now);
         let held = |way| holds.is_held(None, &offering(way), now);
-        assert_eq!(
-            [held(CapacityType::Spot), held(CapacityType::OnDemand)],
-            [true, false]
-        );
+        assert_eq!([held(CapacityType::Spot), held(CapacityType::OnDemand)], [true, false]);
         assert_eq!(until, now + HOLD);
     }
 }

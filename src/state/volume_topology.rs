@@ -73,28 +73,17 @@ pub(super) fn volume_requirements<'a>(
     promised: impl Iterator<Item = &'a Pod>,
 ) -> BTreeMap<&'a PodKey, VolumeRequirements> {
     let mut first: BTreeMap<ObjectKey, &Pod> = BTreeMap::new();
-    let mut order: Vec<&Pod> = pending
-        .iter()
-        .copied()
-        .filter(|pod| mounts_any(pod))
-        .collect();
+    let mut order: Vec<&Pod> = pending.iter().copied().filter(|pod| mounts_any(pod)).collect();
     // The pod that kube-scheduler considers first uses a ReadWriteOncePod claim.
     order.sort_by_key(|pod| (std::cmp::Reverse(pod.priority), pod.created, &pod.key));
     for pod in promised.chain(order.iter().copied()) {
         for key in claim_keys(pod) {
-            if objects
-                .volume_claims
-                .get(&key)
-                .is_some_and(|volume_claim| volume_claim.once_pod)
-            {
+            if objects.volume_claims.get(&key).is_some_and(|volume_claim| volume_claim.once_pod) {
                 first.entry(key).or_insert(pod);
             }
         }
     }
-    order
-        .iter()
-        .map(|pod| (&pod.key, volume_requirements_of(objects, pod, &first)))
-        .collect()
+    order.iter().map(|pod| (&pod.key, volume_requirements_of(objects, pod, &first))).collect()
 }
 
 fn mounts_any(pod: &Pod) -> bool {
@@ -176,9 +165,7 @@ fn used_by<'o>(
     if !claim.once_pod {
         return None;
     }
-    let bound = objects
-        .users_of_claim(&claim.key)
-        .find(|key| **key != pod.key);
+    let bound = objects.users_of_claim(&claim.key).find(|key| **key != pod.key);
     let first = first.get(&claim.key).map(|pod| &pod.key);
     bound.or_else(|| first.filter(|key| **key != pod.key))
 }
@@ -239,10 +226,7 @@ fn intersect_locations(
     {
         let mut narrowed = location.clone();
         narrowed.add_all(topology);
-        if !narrowed
-            .iter()
-            .any(|(_, requirement)| requirement.is_impossible())
-        {
+        if !narrowed.iter().any(|(_, requirement)| requirement.is_impossible()) {
             combined.insert(narrowed);
         }
         if combined.len() > ALTERNATIVES_MAX {
@@ -319,9 +303,7 @@ mod tests {
     use crate::state::snapshot::VolumeRequirements;
 
     fn in_zones(zones: &[&str]) -> Requirements {
-        [(ZONE, Requirement::is_in(zones.iter().copied()))]
-            .into_iter()
-            .collect()
+        [(ZONE, Requirement::is_in(zones.iter().copied()))].into_iter().collect()
     }
 
     fn bound(name: &str) -> VolumeClaim {
@@ -370,22 +352,10 @@ mod tests {
             bound("gone"),
             bound("disk"),
             bound("ending-volume"),
-            VolumeClaim {
-                deleting: true,
-                ..bound("ending")
-            },
-            VolumeClaim {
-                phase: "Lost".into(),
-                ..bound("lost")
-            },
-            VolumeClaim {
-                is_bound: false,
-                ..bound("half")
-            },
-            VolumeClaim {
-                once_pod: true,
-                ..bound("once")
-            },
+            VolumeClaim { deleting: true, ..bound("ending") },
+            VolumeClaim { phase: "Lost".into(), ..bound("lost") },
+            VolumeClaim { is_bound: false, ..bound("half") },
+            VolumeClaim { once_pod: true, ..bound("once") },
             unbound("late", "late"),
             unbound("late-ab", "late-ab"),
             unbound("in-tree", "in-tree"),
@@ -397,32 +367,19 @@ mod tests {
     }
 
     fn world() -> ObjectCache {
-        let at_once = StorageClass {
-            waits_for_consumer: false,
-            ..class("at-once", "ebs.csi.aws.com", &[])
-        };
+        let at_once =
+            StorageClass { waits_for_consumer: false, ..class("at-once", "ebs.csi.aws.com", &[]) };
         let volumes = [
             volume("a", &[in_zones(&["a"])]),
             volume("b", &[in_zones(&["b"])]),
             volume("ab", &[in_zones(&["a"]), in_zones(&["b"])]),
-            Volume {
-                driver: String::new(),
-                ..volume("anywhere", &[])
-            },
+            Volume { driver: String::new(), ..volume("anywhere", &[]) },
             Volume {
                 driver: String::new(),
                 is_local: true,
-                ..volume(
-                    "disk",
-                    &[[(HOSTNAME, Requirement::is_in(["n"]))]
-                        .into_iter()
-                        .collect()],
-                )
+                ..volume("disk", &[[(HOSTNAME, Requirement::is_in(["n"]))].into_iter().collect()])
             },
-            Volume {
-                deleting: true,
-                ..volume("ending-volume", &[])
-            },
+            Volume { deleting: true, ..volume("ending-volume", &[]) },
             volume("once", &[]),
         ];
         let classes = [
@@ -465,11 +422,7 @@ mod tests {
             ("disk", "kubernetes.io/hostname in [n]", 0),
             ("a a", "topology.kubernetes.io/zone in [a]", 1),
             ("a anywhere late", "topology.kubernetes.io/zone in [a]", 2),
-            (
-                "ab",
-                "topology.kubernetes.io/zone in [a] | topology.kubernetes.io/zone in [b]",
-                1,
-            ),
+            ("ab", "topology.kubernetes.io/zone in [a] | topology.kubernetes.io/zone in [b]", 1),
             ("ab b", "topology.kubernetes.io/zone in [b]", 2),
             ("ab late-ab a", "topology.kubernetes.io/zone in [a]", 3),
             (
@@ -477,11 +430,7 @@ mod tests {
                 "topology.kubernetes.io/zone in [a] | topology.kubernetes.io/zone in [b]",
                 2,
             ),
-            (
-                "a disk",
-                "kubernetes.io/hostname in [n], topology.kubernetes.io/zone in [a]",
-                1,
-            ),
+            ("a disk", "kubernetes.io/hostname in [n], topology.kubernetes.io/zone in [a]", 1),
         ];
         for (claims, places, attached) in cases {
             let got = asked(&objects, claims);
@@ -501,14 +450,8 @@ mod tests {
             ("unheard-of", "does not exist"),
             ("ending", "is being deleted"),
             ("lost", "has lost its volume"),
-            (
-                "gone",
-                "PersistentVolume pv-gone of claim default/gone does not exist",
-            ),
-            (
-                "ending-volume",
-                "PersistentVolume pv-ending-volume of claim",
-            ),
+            ("gone", "PersistentVolume pv-gone of claim default/gone does not exist"),
+            ("ending-volume", "PersistentVolume pv-ending-volume of claim"),
             ("half", "is not yet bound to PersistentVolume pv-half"),
             ("no-class", "has no storage class"),
             ("lost-class", "StorageClass unknown"),
@@ -536,9 +479,7 @@ mod tests {
         let mut objects = world();
         let places = |key: &str, count: usize| -> Vec<Requirements> {
             let place = |at: usize| [(key, Requirement::is_in([at.to_string()]))];
-            (0..count)
-                .map(|at| place(at).into_iter().collect())
-                .collect()
+            (0..count).map(|at| place(at).into_iter().collect()).collect()
         };
         for (at, count) in [8, 8, 2].into_iter().enumerate() {
             let name = format!("many-{at}");
@@ -547,10 +488,7 @@ mod tests {
             objects.apply(WatchedObject::Volume(made), NOW);
         }
         let most = asked(&objects, "many-0 many-1");
-        assert_eq!(
-            (most.fault, most.alternatives.len()),
-            (None, ALTERNATIVES_MAX)
-        );
+        assert_eq!((most.fault, most.alternatives.len()), (None, ALTERNATIVES_MAX));
         let more = asked(&objects, "many-0 many-1 many-2").fault;
         assert!(more.is_some_and(|why| why.contains("too many")));
         let claims: Vec<String> = (0..1001).map(|at| format!("c{at}")).collect();
@@ -571,12 +509,7 @@ mod tests {
         let cases = [
             (vec![with("a", none)], vec![], vec![], "a"),
             (vec![with("a", none), with("b", none)], vec![], vec![], "a"),
-            (
-                vec![with("a", none), with("b", &urgent)],
-                vec![],
-                vec![],
-                "b",
-            ),
+            (vec![with("a", none), with("b", &urgent)], vec![], vec![], "b"),
             (vec![with("a", none)], vec![with("z", none)], vec![], ""),
             (vec![with("a", none)], vec![], vec![bound_pod("z")], ""),
             // A reschedulable pod owns the claim itself.

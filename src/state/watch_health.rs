@@ -86,10 +86,7 @@ impl WatchHealth {
     /// Returns the last activity of the watch that has been silent longest, or `None` before any
     /// activity.
     pub fn seen_least(&self, kinds: &[ObjectKind]) -> Option<Timestamp> {
-        kinds
-            .iter()
-            .filter_map(|kind| self.kinds.get(kind).and_then(|status| status.seen))
-            .min()
+        kinds.iter().filter_map(|kind| self.kinds.get(kind).and_then(|status| status.seen)).min()
     }
 
     /// Returns why voluntary disruption is suspended, or `None` if all watches of these kinds are
@@ -105,15 +102,15 @@ impl WatchHealth {
         kinds.iter().find_map(|kind| {
             let name = kind.plural();
             match self.kinds.get(kind) {
-                Some(WatchStatus {
-                    synced: false, why, ..
-                }) if !why.is_empty() => Some(format!("{name} are not synced: {why}")),
+                Some(WatchStatus { synced: false, why, .. }) if !why.is_empty() => {
+                    Some(format!("{name} are not synced: {why}"))
+                }
                 None | Some(WatchStatus { synced: false, .. }) => {
                     Some(format!("{name} are not synced"))
                 }
-                Some(WatchStatus { doubted: true, .. }) => Some(format!(
-                    "the last listing of {name} lacks many known objects"
-                )),
+                Some(WatchStatus { doubted: true, .. }) => {
+                    Some(format!("the last listing of {name} lacks many known objects"))
+                }
                 Some(WatchStatus { seen, .. }) => {
                     let age = now.duration_since(seen.unwrap_or(Timestamp::UNIX_EPOCH));
                     (age > age_max).then(|| format!("the watch of {name} is silent for {age:#}"))

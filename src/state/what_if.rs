@@ -46,10 +46,8 @@ impl State {
         let claims = self.ledger.claims.values();
         let taken = claims.filter(|claim| claim.takes_pods());
         let taken = taken.filter_map(|claim| Some((self.node_of(claim)?, Some(claim))));
-        let claimless = self
-            .claimless_nodes()
-            .filter(|node| !node.is_leaving())
-            .map(|node| (node, None));
+        let claimless =
+            self.claimless_nodes().filter(|node| !node.is_leaving()).map(|node| (node, None));
         let mut removals: Vec<(&NodeName, NodeRemoval<'_>)> = taken
             .chain(claimless)
             .map(|(node, claim)| (&node.name, self.node_removal(node, claim)))
@@ -84,10 +82,7 @@ impl State {
         removals: &mut [(&'a NodeName, NodeRemoval<'a>)],
         now: Timestamp,
     ) -> Vec<(&'a Pod, usize)> {
-        let names = removals
-            .iter()
-            .enumerate()
-            .map(|(index, removal)| (removal.0, index));
+        let names = removals.iter().enumerate().map(|(index, removal)| (removal.0, index));
         let places: HashMap<&NodeName, usize> = names.collect();
         let mut reschedulable = Vec::new();
         for pod in self.objects.pods.values() {
@@ -128,10 +123,7 @@ impl<'a> WhatIf<'a> {
                 .map(|room| {
                     let closed = matches!(&room.host, NodeRef::Node(name)
                 if !room.initialized || closed.contains(name));
-                    ExistingNode {
-                        open: room.open && !closed,
-                        ..room.clone()
-                    }
+                    ExistingNode { open: room.open && !closed, ..room.clone() }
                 })
                 .collect(),
             residents: before

@@ -48,10 +48,7 @@ impl SampleBuffer {
     fn for_cluster(cluster: &ClusterName) -> Self {
         let mut labels = String::new();
         append_label(&mut labels, "cluster", cluster.as_str());
-        Self {
-            cluster: labels,
-            samples: Vec::new(),
-        }
+        Self { cluster: labels, samples: Vec::new() }
     }
 
     fn add_sample(&mut self, name: &'static str, labels: &[(&str, &str)], value: f64) {
@@ -59,11 +56,7 @@ impl SampleBuffer {
         for (key, value) in labels {
             append_label(&mut all, key, value);
         }
-        self.samples.push(MetricSample {
-            name,
-            labels: all,
-            value,
-        });
+        self.samples.push(MetricSample { name, labels: all, value });
     }
 }
 
@@ -100,14 +93,8 @@ pub(crate) struct Sync {
 /// Current age of the state of a cluster.
 pub(crate) fn sync_samples(cluster: &ClusterName, sync: Sync, now: Timestamp) -> Vec<MetricSample> {
     let mut buffer = SampleBuffer::for_cluster(cluster);
-    let unsynced = sync
-        .unready_since
-        .map_or(0.0, |since| seconds_since(since, now));
-    buffer.add_sample(
-        "karpenter_cluster_state_unsynced_time_seconds",
-        &[],
-        unsynced,
-    );
+    let unsynced = sync.unready_since.map_or(0.0, |since| seconds_since(since, now));
+    buffer.add_sample("karpenter_cluster_state_unsynced_time_seconds", &[], unsynced);
     if let Some(seen) = sync.seen_least {
         buffer.add_sample("outrigger_watch_lag_seconds", &[], seconds_since(seen, now));
     }
@@ -132,19 +119,12 @@ pub(crate) fn collect_samples<'h>(
 ) -> Vec<MetricSample> {
     let mut buffer = SampleBuffer::for_cluster(cluster);
     for (pool, reason, verdict) in held {
-        let labels = [
-            ("nodepool", pool.as_str()),
-            ("reason", reason.as_str()),
-            ("verdict", verdict),
-        ];
+        let labels =
+            [("nodepool", pool.as_str()), ("reason", reason.as_str()), ("verdict", verdict)];
         buffer.add_sample("outrigger_disruption_held", &labels, 1.0);
     }
     let nodes = state.objects.nodes.len();
-    buffer.add_sample(
-        "karpenter_cluster_state_node_count",
-        &[],
-        count_to_f64(nodes),
-    );
+    buffer.add_sample("karpenter_cluster_state_node_count", &[], count_to_f64(nodes));
     collect_pools(&mut buffer, state);
     collect_pods(&mut buffer, state, per_node);
     if per_node {
@@ -172,11 +152,7 @@ fn collect_pools(buffer: &mut SampleBuffer, state: &State) {
             let labels = [pool, ("phase", phase.as_str())];
             buffer.add_sample("outrigger_claims", &labels, count_to_f64(*claims));
         }
-        buffer.add_sample(
-            "outrigger_cost_dollars_per_hour",
-            &[pool],
-            holding.cost.usd_per_h(),
-        );
+        buffer.add_sample("outrigger_cost_dollars_per_hour", &[pool], holding.cost.usd_per_h());
     }
     for pool in &state.cluster.pools {
         let limits = &pool.limits;
@@ -184,15 +160,9 @@ fn collect_pools(buffer: &mut SampleBuffer, state: &State) {
         let capacity = limits.capacity.iter();
         let capacity = capacity.map(|(name, limit)| (name.as_str(), *limit));
         for (name, limit) in capacity.chain(nodes) {
-            let labels = [
-                ("nodepool", pool.name.as_str()),
-                ("resource_type", &metric_resource_name(name)),
-            ];
-            buffer.add_sample(
-                "karpenter_nodepools_limit",
-                &labels,
-                resource_value(name, limit),
-            );
+            let labels =
+                [("nodepool", pool.name.as_str()), ("resource_type", &metric_resource_name(name))];
+            buffer.add_sample("karpenter_nodepools_limit", &labels, resource_value(name, limit));
         }
     }
 }
@@ -221,20 +191,14 @@ fn collect_node_resources(buffer: &mut SampleBuffer, state: &State, node: &Node)
     let name = ("node_name", node.name.as_str());
     for (resource, allocatable) in resource_values(&node.allocatable) {
         let kind = metric_resource_name(resource);
-        let labels: Vec<_> = [name, ("resource_type", kind.as_str())]
-            .into_iter()
-            .chain(labels)
-            .collect();
+        let labels: Vec<_> =
+            [name, ("resource_type", kind.as_str())].into_iter().chain(labels).collect();
         buffer.add_sample("karpenter_nodes_allocatable", &labels, allocatable);
         for (series, requests) in [
             ("karpenter_nodes_total_daemon_requests", &requested.daemons),
             ("karpenter_nodes_total_pod_requests", &requested.pods),
         ] {
-            buffer.add_sample(
-                series,
-                &labels,
-                resource_value(resource, requests.get(resource)),
-            );
+            buffer.add_sample(series, &labels, resource_value(resource, requests.get(resource)));
         }
     }
 }
@@ -257,10 +221,7 @@ fn metric_resource_name(resource: &str) -> String {
 }
 
 /// A quantity in cores, bytes or units.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "the value is rounded for display"
-)]
+#[expect(clippy::cast_precision_loss, reason = "the value is rounded for display")]
 fn resource_value(resource: &str, amount: i64) -> f64 {
     match resource {
         "cpu" => amount as f64 / 1000.0,
@@ -268,10 +229,7 @@ fn resource_value(resource: &str, amount: i64) -> f64 {
     }
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "no count of a cluster reaches 2^52"
-)]
+#[expect(clippy::cast_precision_loss, reason = "no count of a cluster reaches 2^52")]
 pub(super) fn count_to_f64(count: usize) -> f64 {
     count as f64
 }
@@ -286,12 +244,7 @@ pub(crate) fn render<'s>(
     all.sort_by_key(|sample| sample.name);
     let mut out = String::new();
     let mut last = "";
-    for MetricSample {
-        name,
-        labels,
-        value,
-    } in all
-    {
+    for MetricSample { name, labels, value } in all {
         if *name != last {
             let help = help_of(name);
             let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n");

@@ -72,11 +72,7 @@ impl Journal {
     pub(crate) fn connect(socket: &Path) -> io::Result<Self> {
         Ok(Self {
             place: socket.to_owned(),
-            line: Mutex::new(Connected {
-                socket: connect_socket(socket)?,
-                lost: 0,
-                again: None,
-            }),
+            line: Mutex::new(Connected { socket: connect_socket(socket)?, lost: 0, again: None }),
         })
     }
 
@@ -101,11 +97,7 @@ impl Journal {
             let mut entry = JournalEntry::default();
             entry.set_field("message", "lost log lines".to_owned());
             entry.set_field("lines", connection.lost.to_string());
-            if connection
-                .socket
-                .send(&entry.to_datagram(Level::WARN))
-                .is_ok()
-            {
+            if connection.socket.send(&entry.to_datagram(Level::WARN)).is_ok() {
                 connection.lost = 0;
             }
         }
@@ -263,11 +255,7 @@ mod tests {
     #[test]
     fn a_value_cannot_pass_for_another_field() {
         let heard = heard(|| {
-            tracing::info!(
-                why = "x\nPRIORITY=0",
-                long = "é".repeat(VALUE_BYTES),
-                "said"
-            );
+            tracing::info!(why = "x\nPRIORITY=0", long = "é".repeat(VALUE_BYTES), "said");
         });
         let end = heard.len();
         let at = |text: &[u8]| heard.windows(text.len()).position(|window| window == text);

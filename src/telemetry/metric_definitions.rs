@@ -68,12 +68,7 @@ const fn metric(
     labels: &'static [&'static str],
     about: &'static str,
 ) -> Metric {
-    Metric {
-        name,
-        kind,
-        labels,
-        about,
-    }
+    Metric { name, kind, labels, about }
 }
 
 const fn counter(
@@ -272,11 +267,7 @@ mod tests {
             fs::write(&path, format!("{head}{}", reference())).expect("it is written");
             return;
         }
-        assert_eq!(
-            table,
-            reference(),
-            "run UPDATE_REFERENCE=1 cargo test --features aws"
-        );
+        assert_eq!(table, reference(), "run UPDATE_REFERENCE=1 cargo test --features aws");
     }
 
     /// Metric names in string literals of the code.
@@ -289,9 +280,7 @@ mod tests {
             }
             let text = fs::read_to_string(&path).expect("it is text");
             let production = text.split("\nmod tests {").next().unwrap_or_default();
-            let words = production
-                .split('"')
-                .filter(|_| !path.ends_with("metric_definitions.rs"));
+            let words = production.split('"').filter(|_| !path.ends_with("metric_definitions.rs"));
             let starts = ["karpenter_", "outrigger_", "controller_runtime_"];
             let is_name = |word: &&str| {
                 starts.iter().any(|start| word.starts_with(start))
@@ -309,10 +298,7 @@ mod tests {
         let mut found = BTreeSet::from(
             [PASSES, PLANS, DECISIONS, NOTICES, LIFETIMES, UNHEALTHY].map(str::to_owned),
         );
-        named(
-            &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
-            &mut found,
-        );
+        named(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
         let names: Vec<&str> = ALL.iter().map(|metric| metric.name).collect();
         assert!(names.is_sorted(), "by name");
         assert_eq!(found, names.into_iter().map(str::to_owned).collect());

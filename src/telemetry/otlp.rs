@@ -91,10 +91,7 @@ pub(crate) mod exporter {
             let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
             let resource = Resource::builder().with_service_name("outrigger");
             let provider = SdkTracerProvider::builder()
-                .with_batch_exporter(Heard {
-                    exporter,
-                    fails: AtomicBool::new(false),
-                })
+                .with_batch_exporter(Heard { exporter, fails: AtomicBool::new(false) })
                 .with_resource(resource.with_attribute(version).build());
             Self(provider.build())
         }
@@ -109,9 +106,7 @@ pub(crate) mod exporter {
                 level && metadata.target().starts_with("outrigger")
             });
             let tracer = self.0.tracer("outrigger");
-            tracing_opentelemetry::layer()
-                .with_tracer(tracer)
-                .with_filter(ours)
+            tracing_opentelemetry::layer().with_tracer(tracer).with_filter(ours)
         }
     }
 
@@ -191,20 +186,14 @@ mod tests {
         let spans = exporter.0.lock().expect("no panic").clone();
         let named = |name: &str| {
             let mut found = spans.iter().filter(|span| span.name == name);
-            found
-                .next()
-                .unwrap_or_else(|| panic!("no {name} in {spans:?}"))
+            found.next().unwrap_or_else(|| panic!("no {name} in {spans:?}"))
         };
         let (pass, decide, call) = (named("pass"), named("decide"), named("command"));
         for child in [decide, call] {
             assert_eq!(child.parent_span_id, pass.span_context.span_id());
             assert_eq!(child.span_context.trace_id(), pass.span_context.trace_id());
         }
-        let said: Vec<&str> = decide
-            .events
-            .iter()
-            .map(|event| event.name.as_ref())
-            .collect();
+        let said: Vec<&str> = decide.events.iter().map(|event| event.name.as_ref()).collect();
         assert_eq!(said, ["planned claim"]);
         let has = |span: &SpanData, key: &str, value: &'static str| {
             let value = Value::from(value);

@@ -62,11 +62,7 @@ pub(crate) fn init(
     #[cfg(feature = "otlp")]
     let traces = endpoint.map(Sender::for_endpoint);
     #[cfg(feature = "otlp")]
-    let lines = lines.with(
-        traces
-            .as_ref()
-            .and_then(|trace| Some(trace.as_ref().ok()?.layer())),
-    );
+    let lines = lines.with(traces.as_ref().and_then(|trace| Some(trace.as_ref().ok()?.layer())));
     // Fails if a subscriber is already set, which happens only in tests.
     drop(lines.try_init());
     #[cfg(feature = "otlp")]
@@ -96,10 +92,7 @@ pub(crate) struct LogFilter(Option<reload::Handle<EnvFilter, Registry>>);
 impl LogFilter {
     /// Sets the log level.
     pub(crate) fn set_level(&self, level: LogLevel) {
-        let set = self
-            .0
-            .as_ref()
-            .map(|handle| handle.reload(level_filter(level)));
+        let set = self.0.as_ref().map(|handle| handle.reload(level_filter(level)));
         if let Some(Err(error)) = set {
             tracing::warn!(%error, "cannot change log level");
         }
@@ -116,9 +109,7 @@ fn level_filter(level: LogLevel) -> EnvFilter {
         LogLevel::Debug => "debug",
         LogLevel::Trace => "trace",
     };
-    EnvFilter::new(format!(
-        "warn,kube_client=off,kube_runtime=off,outrigger={ours}"
-    ))
+    EnvFilter::new(format!("warn,kube_client=off,kube_runtime=off,outrigger={ours}"))
 }
 
 fn usd_per_hour(price: Option<Price>) -> Option<f64> {
@@ -137,11 +128,7 @@ fn node_names(nodes: &[NodeName]) -> String {
 fn pod_names(pods: &[PodKey]) -> String {
     let listed_names: Vec<String> = pods.iter().take(PODS).map(ToString::to_string).collect();
     let omitted = pods.len().saturating_sub(PODS);
-    let more = if omitted > 0 {
-        format!(" and {omitted} more")
-    } else {
-        String::new()
-    };
+    let more = if omitted > 0 { format!(" and {omitted} more") } else { String::new() };
     listed_names.join(" ") + &more
 }
 
@@ -173,12 +160,7 @@ pub(crate) fn log_report(cluster: &ClusterName, managed: bool, report: &Report) 
         Report::EndsReleased => {
             tracing::info!(%cluster, "no termination without a drain needs approval");
         }
-        Report::Unregistered {
-            pool,
-            zone,
-            failures,
-            until,
-        } => tracing::warn!(
+        Report::Unregistered { pool, zone, failures, until } => tracing::warn!(
             %cluster, %pool, %zone, failures, %until,
             "nodes fail to register, holding launches until a test launch; check the image, \
              user data, subnet and security groups"
@@ -186,13 +168,7 @@ pub(crate) fn log_report(cluster: &ClusterName, managed: bool, report: &Report) 
         Report::Registers { pool, zone, .. } => {
             tracing::info!(%cluster, %pool, %zone, "resumed launches held for failed registration");
         }
-        Report::Planned {
-            pending,
-            placed,
-            claims,
-            unplaced,
-            price,
-        } => {
+        Report::Planned { pending, placed, claims, unplaced, price } => {
             let usd_per_h = price.usd_per_h();
             tracing::info!(%cluster, pending, placed, claims, unplaced, usd_per_h, "computed plan");
         }
@@ -207,21 +183,10 @@ pub(crate) fn log_report(cluster: &ClusterName, managed: bool, report: &Report) 
         Report::Enough(need) => {
             tracing::info!(%cluster, %need, "required capacity no longer missing")
         }
-        Report::ClaimPlanned {
-            claim,
-            pool,
-            offering,
-            price,
-            offerings,
-            pods,
-        } => {
+        Report::ClaimPlanned { claim, pool, offering, price, offerings, pods } => {
             let usd_per_h = price.usd_per_h();
             let (count, named) = (pods.len(), pod_names(pods));
-            let action = if managed {
-                "planned claim"
-            } else {
-                "would launch claim"
-            };
+            let action = if managed { "planned claim" } else { "would launch claim" };
             tracing::info!(
                 %cluster, %pool, %claim, mode, instance_type = %offering.instance_type,
                 zone = %offering.zone, capacity_type = offering.capacity_type.as_str(),
@@ -231,12 +196,7 @@ pub(crate) fn log_report(cluster: &ClusterName, managed: bool, report: &Report) 
                 tracing::debug!(%cluster, %claim, %pod, "planned pod");
             }
         }
-        Report::ClaimLaunched {
-            claim,
-            instance,
-            offering,
-            price,
-        } => tracing::info!(
+        Report::ClaimLaunched { claim, instance, offering, price } => tracing::info!(
             %cluster, %claim, %instance, instance_type = %offering.instance_type,
             zone = %offering.zone, capacity_type = offering.capacity_type.as_str(),
             usd_per_h = usd_per_hour(*price), "launched claim"
@@ -254,32 +214,18 @@ pub(crate) fn log_report(cluster: &ClusterName, managed: bool, report: &Report) 
         Report::ClaimDenied { claim, why } => {
             tracing::info!(%cluster, %claim, why, "denied claim, limit reached");
         }
-        Report::BoundEarly {
-            claim,
-            node,
-            pods,
-            after,
-        } => {
+        Report::BoundEarly { claim, node, pods, after } => {
             let after_ms = i64::try_from(after.as_millis()).unwrap_or(i64::MAX);
             tracing::info!(%cluster, %claim, %node, pods, after_ms, "bound pods early");
         }
         Report::NotEarly { claim, why } => {
             tracing::warn!(%cluster, %claim, why, "cannot bind pods early");
         }
-        Report::ClaimPhase {
-            claim, node, phase, ..
-        } => {
+        Report::ClaimPhase { claim, node, phase, .. } => {
             let (node, action) = (node_name(node.as_ref()), phase_message(*phase));
             tracing::info!(%cluster, %claim, node, phase = phase.as_str(), "{action}");
         }
-        Report::Retire {
-            claim,
-            node,
-            reason,
-            price,
-            pods,
-            ..
-        } => {
+        Report::Retire { claim, node, reason, price, pods, .. } => {
             let action = match reason {
                 _ if !managed => "would disrupt node",
                 Reason::TimedOut => "terminating claim, timed out",
@@ -294,18 +240,8 @@ pub(crate) fn log_report(cluster: &ClusterName, managed: bool, report: &Report) 
             let reason = reason.as_str();
             tracing::debug!(%cluster, reason, nodes, "counted nodes eligible for disruption");
         }
-        Report::Consolidates {
-            nodes,
-            claims,
-            before,
-            after,
-            ..
-        } => {
-            let action = if managed {
-                "consolidating nodes"
-            } else {
-                "would consolidate nodes"
-            };
+        Report::Consolidates { nodes, claims, before, after, .. } => {
+            let action = if managed { "consolidating nodes" } else { "would consolidate nodes" };
             tracing::info!(
                 %cluster, mode, nodes, claims, usd_per_h_before = before.usd_per_h(),
                 usd_per_h_after = after.usd_per_h(), "{action}"
@@ -332,13 +268,7 @@ pub(crate) fn log_report(cluster: &ClusterName, managed: bool, report: &Report) 
                 %cluster, id, nodes, "configuration approved or superseded, releasing held nodes"
             );
         }
-        Report::Interrupted {
-            claim,
-            node,
-            instance,
-            what,
-            ignored,
-        } => tracing::info!(
+        Report::Interrupted { claim, node, instance, what, ignored } => tracing::info!(
             %cluster, %claim, node = node_name(node.as_ref()), %instance, what = what.as_str(),
             ignored, "received interruption notice"
         ),
@@ -349,22 +279,11 @@ pub(crate) fn log_report(cluster: &ClusterName, managed: bool, report: &Report) 
         Report::Evicted { pod, reason } => {
             tracing::info!(%cluster, %pod, reason = reason.as_str(), "evicted pod");
         }
-        Report::Ended {
-            node,
-            pool,
-            took,
-            age,
-        } => {
+        Report::Ended { node, pool, took, age } => {
             let (took_s, age_s) = (took.as_secs(), age.as_secs());
             tracing::info!(%cluster, %pool, %node, took_s, age_s, "terminated node");
         }
-        Report::Lacking {
-            node,
-            instance_type,
-            resource,
-            promised,
-            found,
-        } => tracing::warn!(
+        Report::Lacking { node, instance_type, resource, promised, found } => tracing::warn!(
             %cluster, %node, %instance_type, resource, promised, found,
             "node has less capacity than its instance type"
         ),
@@ -374,10 +293,8 @@ pub(crate) fn log_report(cluster: &ClusterName, managed: bool, report: &Report) 
             );
         }
         Report::Paused { pool, until, why } => {
-            let (pool, until) = (
-                pool.as_ref().map(PoolName::as_str),
-                until.map(|it| it.to_string()),
-            );
+            let (pool, until) =
+                (pool.as_ref().map(PoolName::as_str), until.map(|it| it.to_string()));
             tracing::warn!(%cluster, pool, until, why, "paused voluntary disruption");
         }
         Report::Resumed { pool } => {
@@ -388,32 +305,16 @@ pub(crate) fn log_report(cluster: &ClusterName, managed: bool, report: &Report) 
             let reason = reason.as_str();
             tracing::info!(%cluster, %pool, reason, why, "blocked disruption");
         }
-        Report::DrainHeld {
-            claim,
-            node,
-            since,
-            held_by,
-            more,
-            deadline,
-        } => {
+        Report::DrainHeld { claim, node, since, held_by, more, deadline } => {
             let (since_s, held_by) = (since.as_secs(), format_blockers(held_by, *more));
             let until = deadline.map(|at| at.to_string()).unwrap_or_default();
             tracing::warn!(%cluster, %claim, %node, since_s, held_by, until, "drain blocked");
         }
-        Report::DrainForced {
-            claim,
-            node,
-            held_by,
-            more,
-        } => {
+        Report::DrainForced { claim, node, held_by, more } => {
             let held_by = format_blockers(held_by, *more);
             tracing::warn!(%cluster, %claim, %node, held_by, "terminating node, drain timed out");
         }
-        Report::Lingers {
-            claim,
-            instance,
-            since,
-        } => {
+        Report::Lingers { claim, instance, since } => {
             let since_s = since.as_secs();
             tracing::warn!(%cluster, %claim, %instance, since_s, "instance does not terminate");
         }
@@ -433,11 +334,7 @@ pub(crate) fn log_report(cluster: &ClusterName, managed: bool, report: &Report) 
         Report::Misread(InvalidInput { of, why }) => {
             tracing::warn!(%cluster, of, why, "ignoring invalid value");
         }
-        Report::Failed {
-            command,
-            kind,
-            text,
-        } => {
+        Report::Failed { command, kind, text } => {
             tracing::warn!(%cluster, command, kind = kind.as_str(), text, "command failed");
         }
         Report::Adopted { node, pool } => {

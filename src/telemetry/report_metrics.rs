@@ -47,14 +47,11 @@ static PER_NODE: OnceLock<bool> = OnceLock::new();
 const PLAN_STATES: [&str; 3] = ["pending", "placed", "unplaced"];
 
 /// Histogram buckets in seconds for the duration of passes.
-const PASS_BOUNDS: [f64; 11] = [
-    0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0,
-];
+const PASS_BOUNDS: [f64; 11] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 
 /// Histogram buckets in seconds for waiting times of pods, nodes and messages.
-const WAIT_BOUNDS: [f64; 14] = [
-    0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
-];
+const WAIT_BOUNDS: [f64; 14] =
+    [0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0];
 
 /// Histogram buckets in seconds for the age of nodes: from ten minutes to a quarter of a year.
 const AGE_BOUNDS: [f64; 10] = [
@@ -131,10 +128,7 @@ impl MetricsRecorder {
         ];
         let names = &telemetry.metric_names;
         let unwanted = all.into_iter().filter(|(name, _)| !names.contains(name));
-        Ok(Self {
-            handle,
-            unwanted: unwanted.map(|(_, prefix)| prefix).collect(),
-        })
+        Ok(Self { handle, unwanted: unwanted.map(|(_, prefix)| prefix).collect() })
     }
 
     /// Renders all metrics of these clusters and samples in the Prometheus text format. Metrics of
@@ -168,13 +162,7 @@ impl MetricsRecorder {
 pub(crate) fn count_report(cluster: &ClusterName, managed: bool, report: &Report) {
     let name = || cluster.to_string();
     match report {
-        Report::Planned {
-            pending,
-            placed,
-            claims,
-            unplaced,
-            ..
-        } => {
+        Report::Planned { pending, placed, claims, unplaced, .. } => {
             increment("outrigger_plans_total", cluster, &[]);
             for (state, pods) in PLAN_STATES.into_iter().zip([pending, placed, unplaced]) {
                 gauge!("outrigger_plan_pods", "cluster" => name(), "state" => state)
@@ -213,16 +201,10 @@ pub(crate) fn count_report(cluster: &ClusterName, managed: bool, report: &Report
             histogram!("karpenter_pods_startup_duration_seconds", "cluster" => name())
                 .record(took.as_secs_f64().max(0.0));
         }
-        Report::ClaimPhase {
-            pool,
-            node,
-            phase,
-            found: false,
-            ..
-        } if managed => phase_reached(cluster, pool.as_str(), node.is_some(), *phase),
-        Report::Retire {
-            pool, reason, pods, ..
-        } if managed => {
+        Report::ClaimPhase { pool, node, phase, found: false, .. } if managed => {
+            phase_reached(cluster, pool.as_str(), node.is_some(), *phase)
+        }
+        Report::Retire { pool, reason, pods, .. } if managed => {
             if *reason == Reason::Empty {
                 count_decision(cluster, Some(pool), "delete", *reason, "empty");
             }
@@ -230,19 +212,9 @@ pub(crate) fn count_report(cluster: &ClusterName, managed: bool, report: &Report
             let labels = [("nodepool", pool.as_str()), reason];
             increment("karpenter_nodeclaims_disrupted_total", cluster, &labels);
             let pods = u64::try_from(*pods).unwrap_or(u64::MAX);
-            add(
-                "karpenter_pods_disruption_initiated_total",
-                pods,
-                cluster,
-                &[reason],
-            );
+            add("karpenter_pods_disruption_initiated_total", pods, cluster, &[reason]);
         }
-        Report::Consolidates {
-            pool,
-            nodes,
-            claims,
-            ..
-        } if managed => {
+        Report::Consolidates { pool, nodes, claims, .. } if managed => {
             let decision = if *claims == 0 { "delete" } else { "replace" };
             let many = if *nodes == 1 { "single" } else { "multi" };
             let reason = Reason::Underutilized;
@@ -259,13 +231,10 @@ pub(crate) fn count_report(cluster: &ClusterName, managed: bool, report: &Report
             let labels = [("reason", reason.as_str())];
             increment("karpenter_pods_drained_total", cluster, &labels);
         }
-        Report::Ended {
-            pool, took, age, ..
-        } => {
-            for (series, time) in [
-                ("karpenter_nodes_termination_duration_seconds", took),
-                (LIFETIMES, age),
-            ] {
+        Report::Ended { pool, took, age, .. } => {
+            for (series, time) in
+                [("karpenter_nodes_termination_duration_seconds", took), (LIFETIMES, age)]
+            {
                 histogram!(series, "cluster" => name(), "nodepool" => pool.to_string())
                     .record(time.as_secs_f64());
             }
@@ -344,9 +313,7 @@ fn increment(series: &'static str, cluster: &ClusterName, labels: &[(&'static st
 /// Increases a counter of a cluster, which has these labels besides the cluster.
 fn add(series: &'static str, amount: u64, cluster: &ClusterName, labels: &[(&'static str, &str)]) {
     let cluster = ("cluster", cluster.to_string());
-    let labels = labels
-        .iter()
-        .map(|(key, value)| (*key, (*value).to_owned()));
+    let labels = labels.iter().map(|(key, value)| (*key, (*value).to_owned()));
     let labels: Vec<(&str, String)> = std::iter::once(cluster).chain(labels).collect();
     counter!(series, &labels).increment(amount);
 }
@@ -366,11 +333,7 @@ fn count_decision(
         ("reason", reason.as_str()),
         ("consolidation_type", consolidation_type),
     ];
-    increment(
-        "karpenter_voluntary_disruption_decisions_total",
-        cluster,
-        &labels,
-    );
+    increment("karpenter_voluntary_disruption_decisions_total", cluster, &labels);
 }
 
 /// Sets the number of nodes that are eligible for disruption.
@@ -455,10 +418,7 @@ fn phase_reached(cluster: &ClusterName, pool: &str, has_node: bool, phase: Claim
 
 /// Records an engine pass, under the controller name that dashboards use.
 pub(crate) fn record_pass(cluster: &ClusterName, took: Duration) {
-    let labels = [
-        ("cluster", cluster.to_string()),
-        ("controller", "engine".to_owned()),
-    ];
+    let labels = [("cluster", cluster.to_string()), ("controller", "engine".to_owned())];
     counter!("controller_runtime_reconcile_total", &labels).increment(1);
     histogram!(PASSES, &labels).record(took.as_secs_f64());
 }
@@ -552,10 +512,7 @@ mod tests {
 
     fn check(text: &str, lines: &[&str]) {
         for line in lines {
-            assert!(
-                text.lines().any(|known| known == *line),
-                "{line} is not in\n{text}"
-            );
+            assert!(text.lines().any(|known| known == *line), "{line} is not in\n{text}");
         }
     }
 
@@ -647,11 +604,7 @@ mod tests {
 
     #[test]
     fn nodes_that_leave_are_counted_with_their_pods_and_those_that_stay_after_all() {
-        let stays = |reason| Report::Kept {
-            claim: "c".into(),
-            reason,
-            why: "x".to_owned(),
-        };
+        let stays = |reason| Report::Kept { claim: "c".into(), reason, why: "x".to_owned() };
         let evicted = |reason| Report::Evicted {
             pod: crate::model::id::ObjectKey::new("default", "p"),
             reason,
@@ -676,11 +629,7 @@ mod tests {
             ("pods_disruption_initiated_total", "expired", 7),
             ("pods_disruption_initiated_total", "unhealthy", 1),
             ("voluntary_disruption_failed_validations_total", "empty", 1),
-            (
-                "voluntary_disruption_failed_validations_total",
-                "underutilized",
-                2,
-            ),
+            ("voluntary_disruption_failed_validations_total", "underutilized", 2),
             ("pods_drained_total", "drifted", 2),
             ("pods_drained_total", "interrupted", 1),
         ];
@@ -697,10 +646,7 @@ mod tests {
     #[test]
     fn how_many_nodes_may_leave_is_shown_as_it_is_now() {
         let all = [(Reason::Empty, 3), (Reason::Drifted, 2), (Reason::Empty, 1)];
-        let text = counted(
-            &all.map(|(reason, nodes)| Report::Eligible { reason, nodes }),
-            true,
-        );
+        let text = counted(&all.map(|(reason, nodes)| Report::Eligible { reason, nodes }), true);
         let name = "karpenter_voluntary_disruption_eligible_nodes";
         let lines = [("empty", 1), ("drifted", 2)].map(|(reason, nodes)| {
             format!("{name}{{cluster=\"prod\",reason=\"{reason}\"}} {nodes}")
@@ -745,11 +691,7 @@ mod tests {
             },
             kind,
         };
-        let failed = |command, kind| Report::Failed {
-            command,
-            kind,
-            text: "x".to_owned(),
-        };
+        let failed = |command, kind| Report::Failed { command, kind, text: "x".to_owned() };
         let reports = [
             Report::ClaimRefused {
                 claim: "c".into(),

@@ -69,9 +69,7 @@ pub(crate) fn write_scalar(text: &str) -> String {
     if first
         && !word
         && !text.ends_with(':')
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "-_./+%<=,@:".contains(c))
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_./+%<=,@:".contains(c))
     {
         return text.to_owned();
     }
@@ -98,18 +96,11 @@ mod tests {
 
     #[test]
     fn quotes_are_there_where_a_reader_would_see_more_than_text() {
-        for plain in [
-            "a",
-            "karpenter.sh/x",
-            "https://a.b:1/c",
-            "a=b,c=d",
-            "memory.available<5%",
-        ] {
+        for plain in ["a", "karpenter.sh/x", "https://a.b:1/c", "a=b,c=d", "memory.available<5%"] {
             assert_eq!(write_scalar(plain), plain);
         }
-        for odd in [
-            "", "1", "0x1", "1e3", "true", "No", "~", "a: b", "a:", "a #b", "-", "{a", "*a",
-        ] {
+        for odd in ["", "1", "0x1", "1e3", "true", "No", "~", "a: b", "a:", "a #b", "-", "{a", "*a"]
+        {
             assert_eq!(write_scalar(odd), format!("{odd:?}"));
         }
         assert_eq!(write_scalar("a\u{85}\u{2028}\n"), r#""a\u0085\u2028\n""#);

@@ -20,9 +20,7 @@ mod nodes;
 const CASES: [&str; 5] = ["flags", "helm", "managed", "nonsense", "priority"];
 
 fn folder(case: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/it/autoscaler")
-        .join(case)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/autoscaler").join(case)
 }
 
 /// The autoscaler of a case, and what AWS says of its groups.
@@ -32,11 +30,7 @@ fn files(case: &str) -> (SourceFile, Vec<SourceFile>) {
     paths.sort();
     let (mut autoscaler, mut answers) = (None, Vec::new());
     for path in paths {
-        let name = path
-            .file_name()
-            .expect("a name")
-            .to_string_lossy()
-            .into_owned();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         let text = || SourceFile::new(name.clone(), fs::read_to_string(&path).expect("UTF-8"));
         match path.extension().and_then(|end| end.to_str()) {
             Some("json") => answers.push(text()),
@@ -54,9 +48,7 @@ fn of_case(case: &str) -> Imported {
 
 /// What some flags and answers become.
 fn imported(flags: &str, answers: &[&str]) -> Result<Imported, AutoscalerError> {
-    let answers = answers
-        .iter()
-        .map(|own| SourceFile::new("groups.json", *own));
+    let answers = answers.iter().map(|own| SourceFile::new("groups.json", *own));
     let answers: Vec<SourceFile> = answers.collect();
     let flags = SourceFile::new("flags.txt", flags);
     import(&flags, &answers, &ImportOptions::default())
@@ -83,11 +75,7 @@ fn an_autoscaler_becomes_hcl_that_validates_and_tells_what_is_lost() {
     for case in CASES {
         let imported = of_case(case);
         loaded(&imported);
-        let notes: String = imported
-            .notes
-            .iter()
-            .map(|own| format!("{own}\n"))
-            .collect();
+        let notes: String = imported.notes.iter().map(|own| format!("{own}\n")).collect();
         with_settings!({
             snapshot_path => "autoscaler",
             prepend_module_to_snapshot => false,
@@ -134,73 +122,28 @@ const CARRIED: &[(&str, &str)] = &[
     ("--max-nodes-total=7", "nodes = 7"),
     ("--max-total-unready-percentage=20", "max_unready = \"20%\""),
     ("--scale-down-delay-after-add=1h", "after_launch  = \"1h\""),
-    (
-        "--scale-down-delay-after-delete=30s",
-        "after_end     = \"30s\"",
-    ),
-    (
-        "--scale-down-delay-after-failure=4m",
-        "after_failure = \"4m\"",
-    ),
+    ("--scale-down-delay-after-delete=30s", "after_end     = \"30s\""),
+    ("--scale-down-delay-after-failure=4m", "after_failure = \"4m\""),
     ("--max-scale-down-parallelism=4", "nodes   = 4"),
     ("--max-empty-bulk-delete=4", "nodes   = 4"),
     ("--max-drain-parallelism=2", "nodes   = 2"),
-    (
-        "--expendable-pods-priority-cutoff=-3",
-        "priority_cutoff = -3",
-    ),
-    (
-        "--allowed-scheduler-names=volcano",
-        "schedulers      = [\"volcano\"]",
-    ),
-    (
-        "--scale-down-enabled=false",
-        "consolidate_after     = \"never\"",
-    ),
-    (
-        "--scale-down-unneeded-time=2562047h",
-        "consolidate_after     = \"never\"",
-    ),
-    (
-        "--scale-down-unneeded-time=3m",
-        "consolidate_after     = \"3m\"",
-    ),
-    (
-        "--scale-down-utilization-threshold=0.7",
-        "utilization_threshold = 70",
-    ),
-    (
-        "--scale-down-utilization-threshold=0",
-        "consolidation     = \"empty\"",
-    ),
-    (
-        "--max-graceful-termination-sec=60",
-        "drain_timeout         = \"3m\"",
-    ),
-    (
-        "--max-pod-eviction-time=10m",
-        "drain_timeout         = \"20m\"",
-    ),
-    (
-        "--max-node-provision-time=9m",
-        "registration_timeout = \"9m\"",
-    ),
-    (
-        "--max-node-startup-time=9m",
-        "initialization_timeout = \"9m\"",
-    ),
-    (
-        "--max-node-start-up-time=9m",
-        "initialization_timeout = \"9m\"",
-    ),
+    ("--expendable-pods-priority-cutoff=-3", "priority_cutoff = -3"),
+    ("--allowed-scheduler-names=volcano", "schedulers      = [\"volcano\"]"),
+    ("--scale-down-enabled=false", "consolidate_after     = \"never\""),
+    ("--scale-down-unneeded-time=2562047h", "consolidate_after     = \"never\""),
+    ("--scale-down-unneeded-time=3m", "consolidate_after     = \"3m\""),
+    ("--scale-down-utilization-threshold=0.7", "utilization_threshold = 70"),
+    ("--scale-down-utilization-threshold=0", "consolidation     = \"empty\""),
+    ("--max-graceful-termination-sec=60", "drain_timeout         = \"3m\""),
+    ("--max-pod-eviction-time=10m", "drain_timeout         = \"20m\""),
+    ("--max-node-provision-time=9m", "registration_timeout = \"9m\""),
+    ("--max-node-startup-time=9m", "initialization_timeout = \"9m\""),
+    ("--max-node-start-up-time=9m", "initialization_timeout = \"9m\""),
     ("--scale-down-unready-enabled=false", "auto_repair  = false"),
     ("--scale-down-unready-time=9m", "after     = \"9m\""),
     ("--startup-taint=slow", "startup_taint \"slow\" {"),
     ("--ignore-taint=slow", "startup_taint \"slow\" {"),
-    (
-        "--skip-nodes-with-system-pods=false",
-        "dropped --skip-nodes-with-system-pods=false",
-    ),
+    ("--skip-nodes-with-system-pods=false", "dropped --skip-nodes-with-system-pods=false"),
     ("--expander=priority", "missing priorities"),
     ("--cloud-provider=gce", "dropped --cloud-provider=gce"),
 ];
@@ -222,15 +165,9 @@ fn each_flag_that_is_carried_changes_what_comes_of_it() {
     for (flags, expect) in CARRIED {
         let own = text(flags);
         assert!(own.contains(expect), "{flags} gives no {expect} in\n{own}");
-        assert!(
-            !untold.contains(expect),
-            "{expect} is there without {flags}"
-        );
+        assert!(!untold.contains(expect), "{expect} is there without {flags}");
     }
-    assert!(
-        untold.contains("safety                = \"conservative\""),
-        "{untold}"
-    );
+    assert!(untold.contains("safety                = \"conservative\""), "{untold}");
     let all = "--skip-nodes-with-system-pods=false --skip-nodes-with-local-storage=false \
                --skip-nodes-with-custom-controller-pods=false";
     assert!(!text(all).contains("safety"), "{}", text(all));
@@ -238,18 +175,12 @@ fn each_flag_that_is_carried_changes_what_comes_of_it() {
 
 /// What flags do untold where something else would be done here.
 const UNTOLD: &[(&str, &str)] = &[
-    (
-        "--expendable-pods-priority-cutoff=ten",
-        "priority_cutoff = -10",
-    ),
+    ("--expendable-pods-priority-cutoff=ten", "priority_cutoff = -10"),
     (
         "--max-scale-down-parallelism=all",
         "budget {\n      nodes   = 10\n      reasons = [\"empty\", \"underutilized\"]\n    }",
     ),
-    (
-        "--scale-down-unneeded-time=soon",
-        "consolidate_after     = \"10m\"",
-    ),
+    ("--scale-down-unneeded-time=soon", "consolidate_after     = \"10m\""),
     (
         "--max-drain-parallelism=all",
         "budget {\n      nodes   = 1\n      reasons = [\"underutilized\"]\n    }",
@@ -265,10 +196,7 @@ fn what_is_done_untold_is_written_out_and_of_a_mistake_too() {
             let imported = imported.expect(expect);
             loaded(&imported);
             let text = imported.text();
-            assert!(
-                text.contains(expect),
-                "{flags} gives no {expect} in\n{text}"
-            );
+            assert!(text.contains(expect), "{flags} gives no {expect} in\n{text}");
         }
     }
 }
@@ -282,13 +210,8 @@ fn no_flag_is_carried_that_is_not_tried_and_told_of() {
         let [name, _, _, "carried", _] = cells[..] else {
             continue;
         };
-        assert!(
-            guide.contains(&format!("`--{name}`")),
-            "{name} is not in the guide"
-        );
-        let tried = CARRIED
-            .iter()
-            .any(|(flags, _)| flags.starts_with(&format!("--{name}=")));
+        assert!(guide.contains(&format!("`--{name}`")), "{name} is not in the guide");
+        let tried = CARRIED.iter().any(|(flags, _)| flags.starts_with(&format!("--{name}=")));
         // What finds groups, and what all of safety has in common, have tests of their own.
         let elsewhere = name == "node-group-auto-discovery" || name.starts_with("skip-nodes-");
         assert!(tried || elsewhere, "{name} is not tried");
@@ -301,29 +224,13 @@ fn what_cannot_be_imported_is_named() {
     let again = format!("{0}\n{0}", group("a", ""));
     let alike = group("a b", "").replace("]}", &format!(", {}", &group("a-b", "")[23..]));
     let rows = [
-        (
-            "apiVersion: v1\nkind: Secret\nmetadata: {name: a}",
-            "",
-            "there is only Secret",
-        ),
+        ("apiVersion: v1\nkind: Secret\nmetadata: {name: a}", "", "there is only Secret"),
         ("--v=4", "{\"AutoScalingGroups\": [", "read groups.json: "),
         ("--v=4", "kind: Pod", "it has none of AutoScalingGroups"),
         ("--v=4", "[]", "it has none of AutoScalingGroups"),
-        (
-            "--v=4",
-            &two,
-            "element 1 of AutoScalingGroups has no AutoScalingGroupName",
-        ),
-        (
-            "--v=4",
-            "nodegroup: {}",
-            "element 1 of nodegroup has no nodegroupName",
-        ),
-        (
-            "--v=4",
-            "LaunchTemplateVersions: [{}]",
-            "has no LaunchTemplateData",
-        ),
+        ("--v=4", &two, "element 1 of AutoScalingGroups has no AutoScalingGroupName"),
+        ("--v=4", "nodegroup: {}", "element 1 of nodegroup has no nodegroupName"),
+        ("--v=4", "LaunchTemplateVersions: [{}]", "has no LaunchTemplateData"),
         ("--v=4", &again, "an earlier file describes the group a"),
         ("--v=4", &alike, "both become node_class \"a-b\""),
     ];
@@ -338,24 +245,16 @@ fn what_cannot_be_imported_is_named() {
 #[test]
 fn priorities_are_weights_where_they_come_first() {
     let (autoscaler, answers) = files("priority");
-    for (expander, is_weighed) in [
-        ("priority", true),
-        ("priority,least-waste", true),
-        ("least-waste,priority", false),
-    ] {
+    for (expander, is_weighed) in
+        [("priority", true), ("priority,least-waste", true), ("least-waste,priority", false)]
+    {
         let flag = format!("--expander={expander}");
-        let text = autoscaler
-            .text
-            .replace("--expander=priority,least-nodes", &flag);
+        let text = autoscaler.text.replace("--expander=priority,least-nodes", &flag);
         assert!(text.contains(&flag), "{text}");
         let autoscaler = SourceFile::new("autoscaler.yaml", text);
         let imported = import(&autoscaler, &answers, &ImportOptions::default());
         let text = imported.expect(expander).text();
-        assert_eq!(
-            text.contains("\n  weight "),
-            is_weighed,
-            "{expander}: {text}"
-        );
+        assert_eq!(text.contains("\n  weight "), is_weighed, "{expander}: {text}");
         let is_lost = text.contains("dropped --expander=priority (");
         assert_ne!(is_lost, is_weighed, "{expander}: {text}");
     }
@@ -363,16 +262,10 @@ fn priorities_are_weights_where_they_come_first() {
 
 #[test]
 fn without_groups_it_is_told_what_to_give() {
-    let imported = imported(
-        "--cluster-name=a --node-group-auto-discovery=asg:tag=x",
-        &[],
-    );
+    let imported = imported("--cluster-name=a --node-group-auto-discovery=asg:tag=x", &[]);
     let imported = imported.expect("an autoscaler");
     let text = imported.text();
-    assert!(
-        text.contains("missing groups (the input has no groups"),
-        "{text}"
-    );
+    assert!(text.contains("missing groups (the input has no groups"), "{text}");
     assert!(!text.lines().any(|line| line.starts_with("pool")), "{text}");
     loaded(&imported);
 }

@@ -153,9 +153,7 @@ impl Aws {
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
         let answer = self.ask(&json!({"do": "counts"}));
         let counts = answer["counts"].as_object().into_iter().flatten();
-        counts
-            .map(|(call, count)| (call.clone(), count.as_u64().unwrap_or_default()))
-            .collect()
+        counts.map(|(call, count)| (call.clone(), count.as_u64().unwrap_or_default())).collect()
     }
 
     /// Puts a message into the interruption queue.
@@ -205,10 +203,7 @@ impl Aws {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test reads how it is asked to run"
-)]
+#[expect(clippy::disallowed_methods, reason = "a test reads how it is asked to run")]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }

@@ -21,10 +21,7 @@ pub(crate) fn run(arguments: &[&str], stdin: &str) -> Output {
 
 /// Returns the path of the binary: `OUTRIGGER` if it is set, which campaigns set to the binary that
 /// is built as packages are, else the one that cargo built with the tests.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test reads how it is asked to run"
-)]
+#[expect(clippy::disallowed_methods, reason = "a test reads how it is asked to run")]
 pub(crate) fn outrigger() -> &'static str {
     static PROGRAM: OnceLock<String> = OnceLock::new();
     PROGRAM.get_or_init(|| {

@@ -40,19 +40,11 @@ fn node(name: &str, pool: &str) -> Node {
 }
 
 fn budget(nodes: BudgetNodes) -> Budget {
-    Budget {
-        nodes,
-        rate: None,
-        reasons: Vec::new(),
-        during: None,
-    }
+    Budget { nodes, rate: None, reasons: Vec::new(), during: None }
 }
 
 fn rate(text: &str) -> Budget {
-    Budget {
-        rate: Rate::parse(text),
-        ..budget(BudgetNodes::Percent(100))
-    }
+    Budget { rate: Rate::parse(text), ..budget(BudgetNodes::Percent(100)) }
 }
 
 fn window(cron: &str, minutes: i64) -> Window {
@@ -75,9 +67,7 @@ fn state_of(pools: &[(Pool, usize)]) -> State {
         let name = pool.name.as_str();
         (0..*count).map(move |at| node(&format!("{name}-{at:02}"), name))
     });
-    let nodes = nodes
-        .map(|own| WatchedObject::Node(Box::new(own)))
-        .collect();
+    let nodes = nodes.map(|own| WatchedObject::Node(Box::new(own))).collect();
     let catalog = Arc::new(Catalog::default());
     State::offline(Arc::new(cluster), catalog, nodes, NOW)
 }
@@ -123,15 +113,11 @@ fn of_empty_nodes_three_leave_with_a_budget_of_three_and_none_with_one_of_zero()
 
 #[test]
 fn each_pool_has_its_own_budgets() {
-    let rows = [
-        (BudgetNodes::Nodes(2), 2),
-        (BudgetNodes::Percent(100), 3),
-        (BudgetNodes::Nodes(0), 0),
-    ];
+    let rows =
+        [(BudgetNodes::Nodes(2), 2), (BudgetNodes::Percent(100), 3), (BudgetNodes::Nodes(0), 0)];
     for (nodes, expect) in rows {
-        let pools: Vec<_> = (0..10)
-            .map(|at| (pool(&format!("p{at}"), &[budget(nodes)]), 3))
-            .collect();
+        let pools: Vec<_> =
+            (0..10).map(|at| (pool(&format!("p{at}"), &[budget(nodes)]), 3)).collect();
         let plan = swept(&state_of(&pools), NOW);
         for (pool, _) in &pools {
             let own = plan.retire.iter().filter(|own| own.pool == pool.name);
@@ -169,10 +155,7 @@ fn the_least_of_all_budgets_that_hold_for_a_reason_counts() {
 #[test]
 fn a_budget_counts_only_while_its_schedule_holds() {
     let state = one(
-        &[Budget {
-            during: Some(window("0 8 * * *", 60)),
-            ..budget(BudgetNodes::Nodes(0))
-        }],
+        &[Budget { during: Some(window("0 8 * * *", 60)), ..budget(BudgetNodes::Nodes(0)) }],
         2,
     );
     let before = outcome(&state, minutes(-1));
@@ -204,9 +187,7 @@ fn nodes_that_leave_are_not_ready_or_deleted_by_somebody_use_a_budget_up_but_not
             let mut node = node(&format!("general-{at:02}"), "general");
             node.ready = at >= unready;
             node.deleting = (at >= unready).then_some(NOW);
-            state
-                .objects
-                .apply(WatchedObject::Node(Box::new(node)), NOW);
+            state.objects.apply(WatchedObject::Node(Box::new(node)), NOW);
         }
         let mut disruption_view = state.disruption_view(NOW);
         disruption_view.leaving.insert("general".into(), leaving);
@@ -232,16 +213,11 @@ fn nodes_that_are_not_initialized_or_not_ours_count_for_nothing() {
         if name == "young" {
             node.labels.remove(INITIALIZED);
         }
-        state
-            .objects
-            .apply(WatchedObject::Node(Box::new(node)), NOW);
+        state.objects.apply(WatchedObject::Node(Box::new(node)), NOW);
     }
     assert_eq!(leave(&state), 2);
     let disruption_view = state.disruption_view(NOW);
-    assert_eq!(
-        Budgets::new(&disruption_view, NOW).total_and_disrupted(),
-        (4, 0)
-    );
+    assert_eq!(Budgets::new(&disruption_view, NOW).total_and_disrupted(), (4, 0));
 }
 
 #[test]
@@ -255,9 +231,7 @@ fn budgets_of_a_cluster_count_all_its_nodes() {
     ] {
         let pools = ["a", "b", "c"].map(|name| (pool(name, std::slice::from_ref(&all)), 4));
         let mut state = state_of(&pools);
-        change(&mut state, |cluster| {
-            cluster.disruption.budgets = vec![own.clone()]
-        });
+        change(&mut state, |cluster| cluster.disruption.budgets = vec![own.clone()]);
         assert_eq!(leave(&state), expect, "{own:?}");
     }
     // The least counts, whoever's it is.
@@ -275,9 +249,7 @@ fn budgets_of_the_fleet_count_what_the_others_have() {
     let disruption_usage = |nodes, unready, leaving: usize| DisruptionUsage {
         nodes,
         unready,
-        leaving: (0..leaving)
-            .map(|at| ClaimId::from(format!("c{at}").as_str()))
-            .collect(),
+        leaving: (0..leaving).map(|at| ClaimId::from(format!("c{at}").as_str())).collect(),
         ..DisruptionUsage::default()
     };
     // A share of 30 % of ten nodes here and twenty there is nine.
@@ -296,15 +268,7 @@ fn budgets_of_the_fleet_count_what_the_others_have() {
         }));
         let plan = swept(&state, NOW);
         assert_eq!(plan.retire.len(), expect, "{other:?}");
-        let of_fleet = |own: &Verdict| {
-            matches!(
-                own,
-                Verdict::Budget {
-                    of: RuleScope::Fleet,
-                    ..
-                }
-            )
-        };
+        let of_fleet = |own: &Verdict| matches!(own, Verdict::Budget { of: RuleScope::Fleet, .. });
         assert!(plan.kept.iter().all(|own| of_fleet(&own.verdict)));
     }
 }
@@ -314,10 +278,7 @@ fn let_go(state: &mut State, gone: &[(&str, i64, Reason)]) {
     for (at, (pool, ago, reason)) in gone.iter().enumerate() {
         let claim = ClaimId::from(format!("gone-{at}").as_str());
         let (pool, reason, at) = ((*pool).into(), *reason, minutes(-ago));
-        state
-            .notes
-            .let_go
-            .insert(claim, DisruptionRecord { pool, reason, at });
+        state.notes.let_go.insert(claim, DisruptionRecord { pool, reason, at });
     }
 }
 
@@ -329,19 +290,9 @@ fn a_rate_counts_those_that_were_let_go_within_its_time() {
         (rate("3/h"), &[], 3, Some(60)),
         (rate("3/h"), &[("general", 59, Empty)], 2, Some(1)),
         (rate("3/h"), &[("general", 60, Empty)], 3, Some(60)),
-        (
-            rate("2/h"),
-            &[("general", 50, Drifted), ("general", 20, Expired)],
-            0,
-            Some(10),
-        ),
+        (rate("2/h"), &[("general", 50, Drifted), ("general", 20, Expired)], 0, Some(10)),
         // More than the rate: it was another, or another host's.
-        (
-            rate("1/h"),
-            &[("general", 50, Empty), ("general", 20, Empty)],
-            0,
-            Some(40),
-        ),
+        (rate("1/h"), &[("general", 50, Empty), ("general", 20, Empty)], 0, Some(40)),
         (rate("2/d"), &[("general", 1439, Empty)], 1, Some(1)),
         (rate("1/m"), &[("other", 0, Empty)], 1, Some(1)),
     ];
@@ -350,27 +301,17 @@ fn a_rate_counts_those_that_were_let_go_within_its_time() {
         let_go(&mut state, gone);
         let plan = swept(&state, NOW);
         assert_eq!(plan.retire.len(), expect, "{budget:?} {gone:?}");
-        assert_eq!(
-            next_due(&plan.kept),
-            opens.map(minutes),
-            "{budget:?} {gone:?}"
-        );
+        assert_eq!(next_due(&plan.kept), opens.map(minutes), "{budget:?} {gone:?}");
     }
 }
 
 #[test]
 fn a_rate_counts_reasons_that_it_names_and_pools_that_it_is_for() {
-    let drifted = Budget {
-        reasons: vec![Reason::Drifted],
-        ..rate("1/h")
-    };
+    let drifted = Budget { reasons: vec![Reason::Drifted], ..rate("1/h") };
     let mut state = one(std::slice::from_ref(&drifted), 3);
     let_go(&mut state, &[("general", 5, Reason::Drifted)]);
     assert_eq!(leave(&state), 3, "empty is not named");
-    let empty = Budget {
-        reasons: vec![Reason::Empty],
-        ..rate("1/h")
-    };
+    let empty = Budget { reasons: vec![Reason::Empty], ..rate("1/h") };
     let mut state = one(std::slice::from_ref(&empty), 3);
     let_go(&mut state, &[("general", 5, Reason::Drifted)]);
     assert_eq!(leave(&state), 1, "drifted is not counted");
@@ -385,15 +326,10 @@ fn a_rate_counts_reasons_that_it_names_and_pools_that_it_is_for() {
     assert_eq!((count, why), (1, BTreeSet::from([expect.to_owned()])));
     // That of the fleet counts all clusters.
     let mut state = one(std::slice::from_ref(&all), 3);
-    let others = OtherClusters {
-        let_go: vec![(minutes(-10), Reason::Expired)],
-        ..OtherClusters::default()
-    };
-    state.fleet = Some(Arc::new(FleetView {
-        budgets: vec![rate("2/h")],
-        others,
-        ..FleetView::default()
-    }));
+    let others =
+        OtherClusters { let_go: vec![(minutes(-10), Reason::Expired)], ..OtherClusters::default() };
+    state.fleet =
+        Some(Arc::new(FleetView { budgets: vec![rate("2/h")], others, ..FleetView::default() }));
     assert_eq!(leave(&state), 1);
 }
 
@@ -402,18 +338,11 @@ fn a_node_that_was_let_go_and_stayed_is_let_go_again_as_one() {
     let mut state = one(&[rate("1/h")], 2);
     let claim = ClaimId::from("general-00");
     let (pool, reason, at) = ("general".into(), Reason::Empty, minutes(-30));
-    state
-        .notes
-        .let_go
-        .insert(claim, DisruptionRecord { pool, reason, at });
+    state.notes.let_go.insert(claim, DisruptionRecord { pool, reason, at });
     let plan = swept(&state, NOW);
     let gone: Vec<&str> = plan.retire.iter().map(|own| own.node.as_str()).collect();
     assert_eq!(gone, ["general-00"]);
-    assert_eq!(
-        next_due(&plan.kept),
-        Some(minutes(60)),
-        "it counts from now on"
-    );
+    assert_eq!(next_due(&plan.kept), Some(minutes(60)), "it counts from now on");
 }
 
 #[test]
@@ -430,10 +359,8 @@ fn who_was_let_go_is_not_known_where_that_does_not_parse() {
 
 #[test]
 fn nothing_leaves_while_a_pool_or_the_cluster_is_paused_or_that_is_not_known() {
-    let pause = |until: Option<i64>| Pause {
-        until: until.map(minutes),
-        reason: "new CNI".to_owned(),
-    };
+    let pause =
+        |until: Option<i64>| Pause { until: until.map(minutes), reason: "new CNI".to_owned() };
     let all = budget(BudgetNodes::Percent(100));
     let two = || ["a", "b"].map(|name| (pool(name, std::slice::from_ref(&all)), 2));
     let mut state = state_of(&two());
@@ -475,10 +402,7 @@ fn nothing_is_consolidated_until_it_has_cooled_down() {
     let mut state = one(&[], 3);
     let wait = SignedDuration::from_mins(10);
     change(&mut state, |own| {
-        own.disruption.cool_down = CoolDown {
-            after_end: wait,
-            ..CoolDown::default()
-        };
+        own.disruption.cool_down = CoolDown { after_end: wait, ..CoolDown::default() };
     });
     assert_eq!(leave(&state), 3);
     state.recent.ended = Some(minutes(-4));
@@ -487,11 +411,7 @@ fn nothing_is_consolidated_until_it_has_cooled_down() {
     assert_eq!(next_due(&swept(&state, NOW).kept), Some(minutes(6)));
     let disruption_view = state.disruption_view(NOW);
     let budgets = Budgets::new(&disruption_view, NOW);
-    let refused = |reason| {
-        budgets
-            .refusal(&disruption_view.candidates[0], reason)
-            .is_some()
-    };
+    let refused = |reason| budgets.refusal(&disruption_view.candidates[0], reason).is_some();
     let reasons = [Reason::Underutilized, Reason::Drifted, Reason::Expired];
     assert_eq!(reasons.map(refused), [true, false, false]);
 }

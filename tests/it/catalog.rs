@@ -34,9 +34,7 @@ fn shape(name: &str) -> InstanceTypeSpec {
 /// stands for AWS' own labels of the hardware.
 fn label(it: &InstanceType, key: &str) -> String {
     let own = key.strip_prefix("aws/");
-    let key = own.map_or(key.to_owned(), |own| {
-        format!("karpenter.k8s.aws/instance-{own}")
-    });
+    let key = own.map_or(key.to_owned(), |own| format!("karpenter.k8s.aws/instance-{own}"));
     let Some(requirement) = it.requirements.get(&key) else {
         return "?".into();
     };

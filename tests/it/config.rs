@@ -33,34 +33,23 @@ struct Case {
 }
 
 fn name_of(path: &Path) -> String {
-    path.file_name()
-        .expect("a file has a name")
-        .to_string_lossy()
-        .into_owned()
+    path.file_name().expect("a file has a name").to_string_lossy().into_owned()
 }
 
 fn source(path: &Path) -> SourceFile {
-    SourceFile::new(
-        name_of(path),
-        fs::read_to_string(path).expect("a case in UTF-8"),
-    )
+    SourceFile::new(name_of(path), fs::read_to_string(path).expect("a case in UTF-8"))
 }
 
 impl Case {
     fn file(path: &Path) -> Self {
-        Self {
-            files: vec![source(path)],
-            var_files: Vec::new(),
-            folder: None,
-        }
+        Self { files: vec![source(path)], var_files: Vec::new(), folder: None }
     }
 
     /// A folder: `*.vars.hcl` are values of variables, every other `*.hcl` is configuration.
     fn folder(folder: &Path) -> Self {
         let entries = fs::read_dir(folder).expect("the folder of a case");
-        let mut paths: Vec<PathBuf> = entries
-            .map(|entry| entry.expect("an entry").path())
-            .collect();
+        let mut paths: Vec<PathBuf> =
+            entries.map(|entry| entry.expect("an entry").path()).collect();
         paths.sort();
         let named = |path: &Path, end: &str| name_of(path).ends_with(end);
         let (values, rest): (Vec<PathBuf>, Vec<PathBuf>) =
@@ -167,10 +156,7 @@ fn values_from_outside_go_before_those_inside() {
         }
         let file = |own: &u32| SourceFile::new(format!("{own}.vars.hcl"), format!("x = {own}"));
         inputs.var_files = files.iter().map(file).collect();
-        let given = |own: &u32| VariableInput {
-            name: "x".to_owned(),
-            value: own.to_string(),
-        };
+        let given = |own: &u32| VariableInput { name: "x".to_owned(), value: own.to_string() };
         inputs.vars = vars.iter().map(given).collect();
         let config = load(&[SourceFile::new("main.hcl", text)], &inputs);
         let config = config.unwrap_or_else(|problems| panic!("{}", render_all(&problems)));
@@ -213,11 +199,7 @@ fn every_example_that_ships_loads_without_a_warning() {
         if path.extension().is_some_and(|end| end == "hcl") {
             let config = Case::file(&path).load();
             let config = config.unwrap_or_else(|problems| panic!("{}", render_all(&problems)));
-            assert!(
-                config.warnings.is_empty(),
-                "{}",
-                render_all(&config.warnings)
-            );
+            assert!(config.warnings.is_empty(), "{}", render_all(&config.warnings));
             seen += 1;
         }
     }

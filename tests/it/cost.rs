@@ -96,27 +96,15 @@ fn the_greedy_grows_claims_until_only_giants_fit() {
 
 #[test]
 fn plans_of_plain_pods_cost_little_more_than_their_bound() {
-    for Plain {
-        name,
-        build,
-        bound,
-        most,
-    } in PLAIN
-    {
+    for Plain { name, build, bound, most } in PLAIN {
         let workload = build();
         let solution = plan(&workload);
         assert!(solution.unplaced.is_empty(), "{name}");
         let cost = cost(&solution);
         let greedy = greedy(&workload.snapshot(), &workload.pods).usd_per_h;
         assert!(cost + 0.005 >= bound, "{name}: {cost} is below {bound}");
-        assert!(
-            cost <= most * bound,
-            "{name}: {cost} is above {most} times {bound}"
-        );
-        assert!(
-            cost <= ABOUT * greedy,
-            "{name}: {cost}, the greedy {greedy}"
-        );
+        assert!(cost <= most * bound, "{name}: {cost} is above {most} times {bound}");
+        assert!(cost <= ABOUT * greedy, "{name}: {cost}, the greedy {greedy}");
     }
 }
 
@@ -125,23 +113,15 @@ fn workloads_are_what_their_names_say() {
     let count = |workload: &Workload, is: fn(&Pod) -> bool| {
         workload.pods.iter().filter(|pod| is(pod)).count()
     };
-    for recipe in workloads::RECIPES
-        .iter()
-        .filter(|recipe| !recipe.name.ends_with("0000"))
-    {
+    for recipe in workloads::RECIPES.iter().filter(|recipe| !recipe.name.ends_with("0000")) {
         let workload = (recipe.build)();
-        let named = recipe
-            .name
-            .rsplit('-')
-            .next()
-            .and_then(|last| last.parse().ok());
+        let named = recipe.name.rsplit('-').next().and_then(|last| last.parse().ok());
         let expect = named.unwrap_or(1_000);
         assert_eq!(workload.pods.len(), expect, "{}", recipe.name);
         if recipe.name.contains("diverse") {
             let spread = |key: fn(&str) -> bool| {
                 let pods = workload.pods.iter();
-                pods.filter(|pod| pod.spread.iter().any(|own| key(&own.topology_key)))
-                    .count()
+                pods.filter(|pod| pod.spread.iter().any(|own| key(&own.topology_key))).count()
             };
             let kinds = [
                 workload.pods.iter().filter(|pod| is_generic(pod)).count(),
@@ -201,9 +181,7 @@ pub(crate) fn a_workload() -> impl Strategy<Value = Workload> {
     (a_catalog(), pods, any::<bool>()).prop_map(|(catalog, pods, daemon)| {
         let sizes = pods.iter();
         let each = sizes.flat_map(|(cpu, memory, count)| vec![(*cpu, *memory * MIB); *count]);
-        let pods = each
-            .enumerate()
-            .map(|(at, (cpu, memory))| pod(at, cpu, memory));
+        let pods = each.enumerate().map(|(at, (cpu, memory))| pod(at, cpu, memory));
         let mut workload = Workload::new(catalog, Pool::new("p"), pods.collect());
         let agent = DaemonSet {
             key: ObjectKey::new("kube-system", "agent"),
@@ -278,10 +256,7 @@ fn crowd(hints: PlacementHints) -> (f64, usize, usize) {
         let same = |one| apps.iter().filter(|other| *other == one).count();
         apps.iter().map(same).max().unwrap_or(0)
     };
-    let cost = plan
-        .launches
-        .iter()
-        .map(|own| own.offerings[0].1.usd_per_h());
+    let cost = plan.launches.iter().map(|own| own.offerings[0].1.usd_per_h());
     let most = plan.launches.iter().map(of).max();
     (cost.sum(), plan.launches.len(), most.unwrap_or(0))
 }

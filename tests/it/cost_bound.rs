@@ -25,10 +25,7 @@ fn market(supplies: &[(f64, &[i64])], demands: &[(usize, &[i64])]) -> Market {
         usd_per_h: *usd_per_h,
         net: net.to_vec(),
     };
-    let demand = |(count, asks): &(usize, &[i64])| Demand {
-        asks: asks.to_vec(),
-        count: *count,
-    };
+    let demand = |(count, asks): &(usize, &[i64])| Demand { asks: asks.to_vec(), count: *count };
     let names = ["cpu", "memory", "gpu"].map(str::to_owned);
     Market {
         resources: names[..demands[0].1.len()].to_vec(),
@@ -49,21 +46,11 @@ fn bounds_are_what_a_hand_works_out() {
         (&[(1.0, &[3, 1]), (1.0, &[1, 3])], &[(1, &[1, 1])], 1.0, 0),
         // The cheaper one is not large enough, and the dearer one has room for the small pods.
         (&[(1.0, &[2]), (9.0, &[6])], &[(2, &[3])], 9.0, 0),
-        (
-            &[(1.0, &[2]), (9.0, &[6])],
-            &[(2, &[3]), (4, &[1])],
-            11.0,
-            0,
-        ),
+        (&[(1.0, &[2]), (9.0, &[6])], &[(2, &[3]), (4, &[1])], 11.0, 0),
         // A pod that takes the cpu of a node leaves its memory to others.
         (&[(1.0, &[4, 4])], &[(1, &[4, 0]), (1, &[0, 4])], 1.0, 0),
         // Nobody needs to buy a GPU for what needs none.
-        (
-            &[(1.0, &[4, 0]), (8.0, &[4, 1])],
-            &[(4, &[1, 0]), (1, &[1, 1])],
-            8.0 + 0.25,
-            0,
-        ),
+        (&[(1.0, &[4, 0]), (8.0, &[4, 1])], &[(4, &[1, 0]), (1, &[1, 1])], 8.0 + 0.25, 0),
         // Nothing is counted for what fits nowhere.
         (&[(1.0, &[4])], &[(3, &[5]), (4, &[1])], 1.0, 3),
         // What is free costs nothing.
@@ -72,20 +59,13 @@ fn bounds_are_what_a_hand_works_out() {
     for (supplies, demands, usd_per_h, unserved) in cases {
         let got = bound_of(&market(supplies, demands)).expect("a bound");
         let right = near(got.usd_per_h, usd_per_h, 1e-6) && got.unserved == unserved;
-        assert!(
-            right,
-            "{got:?} for {demands:?} on {supplies:?}, not {usd_per_h}"
-        );
+        assert!(right, "{got:?} for {demands:?} on {supplies:?}, not {usd_per_h}");
     }
 }
 
 /// What is left of Deployments that are scaled down.
 fn left(all: Vec<Deployment>, replicas: impl Fn(&Deployment) -> usize) -> Vec<Pod> {
-    let pods = |own: Deployment| {
-        (0..replicas(&own))
-            .map(|at| own.pod(at))
-            .collect::<Vec<_>>()
-    };
+    let pods = |own: Deployment| (0..replicas(&own)).map(|at| own.pod(at)).collect::<Vec<_>>();
     all.into_iter().flat_map(pods).collect()
 }
 
@@ -103,20 +83,12 @@ fn bounds_are_those_that_were_published() {
         (workloads::kwok(deployments::two()), 71.7, 0.05),
         (workloads::kwok(two(350)), 50.2, 0.05),
         (workloads::kwok(two(300)), 43.0, 0.05),
-        (
-            workloads::kwok(left(deployments::of_all_sizes(), fewer)),
-            46.2,
-            0.06,
-        ),
+        (workloads::kwok(left(deployments::of_all_sizes(), fewer)), 46.2, 0.06),
     ];
     for (workload, usd_per_h, tolerance) in cases {
         let got = bound_of_all(&workload);
         let right = near(got.usd_per_h, usd_per_h, tolerance) && got.unserved == 0;
-        assert!(
-            right,
-            "{got:?} of {}, not {usd_per_h}",
-            workload.cluster.pools[0].name
-        );
+        assert!(right, "{got:?} of {}, not {usd_per_h}", workload.cluster.pools[0].name);
     }
 }
 
@@ -146,12 +118,7 @@ fn daemons_are_taken_off_where_they_run() {
 fn plans_of_plain_pods_are_held_against_their_bounds() {
     for case in cost::PLAIN {
         let got = bound_of_all(&(case.build)()).usd_per_h;
-        assert!(
-            near(got, case.bound, 0.005),
-            "{}: {got}, not {}",
-            case.name,
-            case.bound
-        );
+        assert!(near(got, case.bound, 0.005), "{}: {got}, not {}", case.name, case.bound);
     }
 }
 

@@ -55,34 +55,19 @@ const DISRUPTION: Book = Book {
         ("8.7", &[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]),
         ("8.8", &[1, 1, 1, 1, 3, 2, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1]),
         ("8.9", &[1, 1, 1, 2, 2]),
-        (
-            "8.10",
-            &[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1],
-        ),
+        ("8.10", &[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1]),
         ("8.11", &[1, 1, 1, 1, 1, 1]),
         ("8.12", &[1, 4, 1, 1, 1, 1]),
         ("8.13", &[1, 5, 1, 1, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 4, 2]),
-        (
-            "8.14",
-            &[
-                1, 1, 1, 1, 1, 2, 2, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-            ],
-        ),
+        ("8.14", &[1, 1, 1, 1, 1, 2, 2, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]),
         ("8.15", &[2, 1, 4, 1, 1, 1, 1, 3]),
         ("8.16", &[1, 1, 1, 1, 1, 1, 1, 1, 1]),
         ("8.17", &[2, 3]),
         (
             "8.18",
-            &[
-                4, 1, 1, 1, 4, 3, 1, 3, 1, 1, 1, 1, 1, 2, 3, 3, 2, 1, 1, 1, 2, 3, 3, 2, 3, 2, 1, 1,
-            ],
+            &[4, 1, 1, 1, 4, 3, 1, 3, 1, 1, 1, 1, 1, 2, 3, 3, 2, 1, 1, 1, 2, 3, 3, 2, 3, 2, 1, 1],
         ),
-        (
-            "8.19",
-            &[
-                1, 2, 1, 1, 1, 1, 2, 1, 3, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 3,
-            ],
-        ),
+        ("8.19", &[1, 2, 1, 1, 1, 1, 2, 1, 3, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 3]),
         ("8.20", &[4, 2, 1, 2, 1, 1, 1, 1, 1]),
         ("8.21", &[1, 3, 1, 1, 1, 2, 2, 3, 1]),
         ("8.22", &[2]),
@@ -95,10 +80,7 @@ const DISRUPTION: Book = Book {
                 6,
             ],
         ),
-        (
-            "8.26",
-            &[2, 1, 2, 3, 2, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 3, 1],
-        ),
+        ("8.26", &[2, 1, 2, 3, 2, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 3, 1]),
     ],
     // Objects that we do not have, dynamic resource allocation, what only a Go program has, or a
     // decision.
@@ -247,15 +229,10 @@ impl Book {
             let [tested, no, open] = kinds.map(|kind| count(&|row| own(row) && row.kind() == kind));
             let all = count(own);
             // Writing to a String cannot fail.
-            let _ = writeln!(
-                text,
-                "| {name} | {rules} | {all} | {tested} | {no} | {open} |"
-            );
+            let _ = writeln!(text, "| {name} | {rules} | {all} | {tested} | {no} | {open} |");
         };
         for (section, cases) in self.sections {
-            line(section, cases.len(), &|row| {
-                row.number().is_some_and(|(own, _)| own == *section)
-            });
+            line(section, cases.len(), &|row| row.number().is_some_and(|(own, _)| own == *section));
         }
         let rules = self.sections.iter().map(|(_, cases)| cases.len()).sum();
         line("all", rules, &|_| true);
@@ -266,12 +243,7 @@ impl Book {
 #[test]
 fn every_rule_and_bullet_has_its_rows_and_every_row_its_test_or_reason() {
     let faults = [AWS, DISRUPTION].map(|book| book.faults()).concat();
-    assert!(
-        faults.is_empty(),
-        "{} faults:\n{}",
-        faults.len(),
-        faults.join("\n")
-    );
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
 /// How each table of counts begins.

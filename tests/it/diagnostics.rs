@@ -21,9 +21,8 @@ fn spelled(path: &str, mark: &str) -> Codes {
     let (_, own) = after.split_once("-> &'static str {").expect("a function");
     let (own, _) = own.split_once("\n    }\n").expect("its end");
     let arms = own.lines().filter_map(|line| line.split_once("=> \""));
-    let codes: Codes = arms
-        .filter_map(|(_, code)| Some(code.split_once('"')?.0.to_owned()))
-        .collect();
+    let codes: Codes =
+        arms.filter_map(|(_, code)| Some(code.split_once('"')?.0.to_owned())).collect();
     assert!(!codes.is_empty(), "{path}: nothing after {mark}");
     codes
 }
@@ -83,27 +82,15 @@ fn every_code_is_listed_with_what_to_do() {
             "## API servers that cannot be used\n",
             spelled("src/kubernetes/api_error.rs", "The stable code"),
         ),
-        (
-            "## Host and cluster checks\n",
-            spelled("src/doctor/codes.rs", "The stable name"),
-        ),
-        (
-            "## Unschedulable pods\n",
-            spelled("src/scheduling.rs", "impl RejectionCode"),
-        ),
-        (
-            "## Disruption reasons\n",
-            spelled("src/model/pool.rs", "impl Reason"),
-        ),
+        ("## Host and cluster checks\n", spelled("src/doctor/codes.rs", "The stable name")),
+        ("## Unschedulable pods\n", spelled("src/scheduling.rs", "impl RejectionCode")),
+        ("## Disruption reasons\n", spelled("src/model/pool.rs", "impl Reason")),
         (
             "Causes of drift:\n",
             &spelled("src/disruption/drift.rs", "impl DriftReason")
                 | &spelled("src/disruption/instance_drift.rs", "impl InstanceDrift"),
         ),
-        (
-            "Interruption messages",
-            spelled("src/engine/event.rs", "impl Interruption"),
-        ),
+        ("Interruption messages", spelled("src/engine/event.rs", "impl Interruption")),
         ("## Events\n", of_events()),
         ("## Nodes that are kept\n", &verdicts | &outlooks),
         ("Blockers of voluntary disruption:\n", &blockers | &holds),
@@ -124,10 +111,7 @@ fn every_code_is_listed_with_what_to_do() {
             "## Clusters and instances that do not match\n",
             spelled("src/state/cluster_identity.rs", "impl Mismatch"),
         ),
-        (
-            "## Commands that fail\n",
-            spelled("src/engine/command.rs", "impl FailureKind"),
-        ),
+        ("## Commands that fail\n", spelled("src/engine/command.rs", "impl FailureKind")),
     ];
     for (line, codes) in cases {
         assert_eq!(listed(&page, line), codes, "{line}");
@@ -147,10 +131,7 @@ fn nothing_else_spells_codes() {
                 continue;
             }
             let text = fs::read_to_string(&path).expect("it is text");
-            let spells = [
-                "fn code(&self) -> &'static str {",
-                "fn code(self) -> &'static str {",
-            ];
+            let spells = ["fn code(&self) -> &'static str {", "fn code(self) -> &'static str {"];
             if spells.iter().any(|own| text.contains(own)) {
                 let name = path.strip_prefix(env!("CARGO_MANIFEST_DIR"));
                 found.insert(name.expect("below it").display().to_string());

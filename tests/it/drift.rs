@@ -47,12 +47,7 @@ fn pool(name: &str) -> Pool {
 
 /// The pool's budget lets no more than these go at once, whatever the time.
 fn budget(allowed: usize) -> Verdict {
-    Verdict::Budget {
-        of: RuleScope::Pool,
-        rate: None,
-        allowed,
-        opens: None,
-    }
+    Verdict::Budget { of: RuleScope::Pool, rate: None, allowed, opens: None }
 }
 
 /// What there is of a cluster, and who may leave it.
@@ -181,9 +176,7 @@ impl Fleet {
     }
 
     fn apply(&mut self, pod: Pod) {
-        self.state
-            .objects
-            .apply(WatchedObject::Pod(Box::new(pod)), START);
+        self.state.objects.apply(WatchedObject::Pod(Box::new(pod)), START);
     }
 
     /// A node leaves, or is gone.
@@ -224,11 +217,7 @@ fn pod(node: &str) -> Pod {
         key: ObjectKey::new("default", node),
         node: Some(node.into()),
         phase: PodPhase::Running,
-        owner: Some(Owner {
-            kind: "ReplicaSet".into(),
-            name: "web".into(),
-            uid: "web".into(),
-        }),
+        owner: Some(Owner { kind: "ReplicaSet".into(), name: "web".into(), uid: "web".into() }),
         ..Pod::default()
     }
 }

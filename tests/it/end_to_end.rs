@@ -92,23 +92,14 @@ fn a_daemon_that_cannot_start_ends_with_78_and_says_why() {
         }
     };
     let bad = Config::new("cluster \"a\" {\n  kubeconfg { path = \"x\" }\n}\n");
-    check(
-        &["run", "--config", bad.path()],
-        &["main.hcl line 2", "[unknown-block]", "kubeconfig"],
-    );
+    check(&["run", "--config", bad.path()], &["main.hcl line 2", "[unknown-block]", "kubeconfig"]);
     let empty = TempDir::new().expect("a directory");
     let path = empty.path().to_str().expect("a readable path");
-    check(
-        &["run", "--config", path],
-        &["[unreadable]", "it contains no .hcl", "= help:"],
-    );
+    check(&["run", "--config", path], &["[unreadable]", "it contains no .hcl", "= help:"]);
     let broken = bad.0.path().join("kubeconfig");
     fs::write(&broken, "clusters: {").expect("written");
     let config = Config::new(&cluster("a", &broken));
-    check(
-        &["run", "--config", config.path()],
-        &["cluster \"a\"", "kubeconfig", "= help:"],
-    );
+    check(&["run", "--config", config.path()], &["cluster \"a\"", "kubeconfig", "= help:"]);
     let none = Config::new(LISTEN);
     check(&["run", "--config", none.path()], &["has no cluster"]);
     check(&["run", "--nonsense"], &["--nonsense"]);
@@ -170,10 +161,7 @@ fn version_says_what_it_is_for() {
     let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(told["outrigger"], env!("CARGO_PKG_VERSION"));
     assert_eq!(told["kubernetes"]["oldest"], "1.29");
-    assert_eq!(
-        told["kubernetes"]["tested"],
-        json!(["1.35", "1.36", "1.37"])
-    );
+    assert_eq!(told["kubernetes"]["tested"], json!(["1.35", "1.36", "1.37"]));
     let target = told["target"].as_str().expect("a target");
     assert!(target.ends_with("linux"), "{target}");
 }
@@ -217,11 +205,7 @@ fn fmt_writes_checks_shows_and_reads_as_terraforms_does() {
         let (out, errors) = (&output.stdout, &output.stderr);
         let said = String::from_utf8_lossy(out).into_owned();
         let errors = String::from_utf8_lossy(errors).into_owned();
-        assert_eq!(
-            output.status.code(),
-            Some(expect),
-            "{more:?}: {said}{errors}"
-        );
+        assert_eq!(output.status.code(), Some(expect), "{more:?}: {said}{errors}");
         (said, errors)
     };
     let (path, name) = (config.path(), main.display().to_string());
@@ -248,10 +232,7 @@ fn fmt_writes_checks_shows_and_reads_as_terraforms_does() {
     assert!(errors.contains("<stdin>"), "{errors}");
     fs::write(&main, "a = {\n").expect("written");
     let (_, errors) = fmt(&[path, "/nowhere"], "", 2);
-    assert!(
-        errors.contains("main.hcl") && errors.contains("/nowhere"),
-        "{errors}"
-    );
+    assert!(errors.contains("main.hcl") && errors.contains("/nowhere"), "{errors}");
     assert_eq!(text(&main), "a = {\n", "what is no HCL stays as it is");
     let other = config.0.path().join("x.env");
     fs::write(&other, "A=b\n").expect("written");
@@ -344,14 +325,8 @@ fn a_daemon_becomes_ready_and_says_so() {
     assert!(ready.is_some(), "{}", daemon.log());
     let (status, metrics) = get(&admin, "/metrics");
     assert_eq!(status, 200);
-    assert!(
-        metrics.contains("outrigger_cluster_up{cluster=\"a\"} 1"),
-        "{metrics}"
-    );
-    assert!(
-        metrics.contains("outrigger_build_info{version="),
-        "{metrics}"
-    );
+    assert!(metrics.contains("outrigger_cluster_up{cluster=\"a\"} 1"), "{metrics}");
+    assert!(metrics.contains("outrigger_build_info{version="), "{metrics}");
     daemon.signal("TERM");
     assert_eq!(daemon.ends(10).code(), Some(0));
 }
@@ -385,11 +360,7 @@ fn what_cannot_be_had_or_makes_no_sense_is_counted() {
             let metrics = get(&admin, "/metrics").1;
             metrics.lines().any(|line| line == series).then_some(())
         });
-        assert!(
-            found.is_some(),
-            "{series} in:\n{}",
-            get(&admin, "/metrics").1
-        );
+        assert!(found.is_some(), "{series} in:\n{}", get(&admin, "/metrics").1);
     };
     let missing = |need: &str, name: &str, count: u32| {
         let labels = format!("cluster=\"a\",need=\"{need}\",name=\"{name}\"");
@@ -411,12 +382,7 @@ const BY_DEFAULT: &str = "scheduler {\n  default_spread \"topology.kubernetes.io
 
 #[test]
 fn what_selects_pods_is_watched_where_they_are_spread_by_default() {
-    let kinds = [
-        "services",
-        "replicationcontrollers",
-        "replicasets",
-        "statefulsets",
-    ];
+    let kinds = ["services", "replicationcontrollers", "replicasets", "statefulsets"];
     let api = Api::start(Manner::Well, Vec::new());
     let without = format!("{LISTEN}{}", cluster("a", api.kubeconfig()));
     let config = Config::new(&without);
@@ -428,9 +394,7 @@ fn what_selects_pods_is_watched_where_they_are_spread_by_default() {
     assert_eq!(api.has_watched(&kinds), (false, false));
     config.write(&format!("{without}{BY_DEFAULT}"));
     daemon.signal("HUP");
-    let ready = within(30, || {
-        (api.has_watched(&kinds).0 && is_ready()).then_some(())
-    });
+    let ready = within(30, || (api.has_watched(&kinds).0 && is_ready()).then_some(()));
     assert!(ready.is_some(), "{}", daemon.log());
     daemon.signal("TERM");
     assert_eq!(daemon.ends(10).code(), Some(0));
@@ -442,18 +406,10 @@ fn a_kind_that_must_not_be_watched_is_named() {
     let text = format!("{LISTEN}{}", cluster("a", api.kubeconfig()));
     let config = Config::new(&format!("{text}{BY_DEFAULT}"));
     let mut daemon = config.daemon();
-    daemon.logged(
-        "grant the denied permission to the user of the kubeconfig",
-        1,
-    );
+    daemon.logged("grant the denied permission to the user of the kubeconfig", 1);
     let log = daemon.log();
-    let lost = log
-        .lines()
-        .find(|line| line.contains("grant the denied permission"));
-    assert!(
-        lost.is_some_and(|line| line.contains("replicasets")),
-        "{log}"
-    );
+    let lost = log.lines().find(|line| line.contains("grant the denied permission"));
+    assert!(lost.is_some_and(|line| line.contains("replicasets")), "{log}");
     daemon.signal("TERM");
     assert_eq!(daemon.ends(10).code(), Some(0));
 }
@@ -508,9 +464,7 @@ fn nothing_is_launched_while_the_clock_differs_from_the_api_servers() {
     let admin = daemon.admin();
     daemon.logged("clocks differ, suspending decisions", 1);
     let series = "outrigger_clock_skew_seconds{cluster=\"it\",peer=\"api_server\"} 1";
-    let shown = within(18, || {
-        get(&admin, "/metrics").1.contains(series).then_some(())
-    });
+    let shown = within(18, || get(&admin, "/metrics").1.contains(series).then_some(()));
     assert!(shown.is_some(), "{}", get(&admin, "/metrics").1);
     // Where clocks agree it has launched a node by then.
     std::thread::sleep(std::time::Duration::from_secs(12));
@@ -544,14 +498,7 @@ fn a_plan_as_json_has_every_field() {
     let nonsense = pod("nonsense", "many");
     let items: Vec<Value> = pods.into_iter().chain([nonsense, node]).collect();
     let state = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
-    let arguments = [
-        "plan",
-        "--config",
-        config.path(),
-        "--cluster-state",
-        "-",
-        "--json",
-    ];
+    let arguments = ["plan", "--config", config.path(), "--cluster-state", "-", "--json"];
     let output = run(&arguments, &state);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{errors}");
@@ -567,10 +514,7 @@ fn a_plan_as_json_has_every_field() {
     assert_eq!(launch["instance_types"][0], launch["instance_type"]);
     assert!(launch["usd_per_h"].is_number());
     assert_eq!(launch["pods"], json!(["a/new"]));
-    assert_eq!(
-        plan["placed_on_existing"],
-        json!([{"node": "n", "pods": ["a/fits"]}])
-    );
+    assert_eq!(plan["placed_on_existing"], json!([{"node": "n", "pods": ["a/fits"]}]));
     let unplaced = plan["unplaced"].as_array().expect("a list");
     let names: Vec<&Value> = unplaced.iter().map(|it| &it["pod"]).collect();
     assert_eq!(names, ["a/never", "a/nonsense"]);
@@ -593,31 +537,14 @@ fn a_pod_is_explained_and_the_exit_code_says_whether_all_is_well() {
     let items = [pod("new", "2"), pod("never", "100000"), gated, running];
     let state = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
     let explain = |pod: &str, more: &[&str]| {
-        let given = [
-            "explain",
-            "pod",
-            pod,
-            "--config",
-            config.path(),
-            "--cluster-state",
-            "-",
-        ];
+        let given = ["explain", "pod", pod, "--config", config.path(), "--cluster-state", "-"];
         let output = run(&[&given, more].concat(), &state);
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-        (
-            output.status.code(),
-            text(output.stdout),
-            text(output.stderr),
-        )
+        (output.status.code(), text(output.stdout), text(output.stderr))
     };
     let cases = [
         ("a/new", Some(0), "launch", "New node in pool a for it"),
-        (
-            "a/never",
-            Some(2),
-            "unplaced",
-            "needs cpu 100000; the largest of ",
-        ),
+        ("a/never", Some(2), "unplaced", "needs cpu 100000; the largest of "),
         ("a/gated", Some(2), "gated", "scheduling gates"),
         ("a/running", Some(0), "bound", "It is bound to node n."),
     ];
@@ -634,15 +561,9 @@ fn a_pod_is_explained_and_the_exit_code_says_whether_all_is_well() {
     }
     let (code, text, errors) = explain("a/nevr", &[]);
     assert_eq!((code, &text[..]), (Some(1), ""));
-    assert!(
-        errors.contains("no pod a/nevr") && errors.contains("mean a/never"),
-        "{errors}"
-    );
+    assert!(errors.contains("no pod a/nevr") && errors.contains("mean a/never"), "{errors}");
     let (code, _, errors) = explain("a/b/c", &[]);
-    assert!(
-        code == Some(1) && errors.contains("write it like"),
-        "{errors}"
-    );
+    assert!(code == Some(1) && errors.contains("write it like"), "{errors}");
 }
 
 #[test]
@@ -655,22 +576,14 @@ fn a_pool_is_explained_and_the_exit_code_says_whether_it_can_have_nodes() {
     let state = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
     let explain = |pool: &str, more: &[&str]| {
         let given = ["explain", "pool", pool, "--config", config.path()];
-        let output = run(
-            &[&given[..], &["--cluster-state", "-"], more].concat(),
-            &state,
-        );
+        let output = run(&[&given[..], &["--cluster-state", "-"], more].concat(), &state);
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
         let (code, out) = (output.status.code(), text(output.stdout));
         (code, out, text(output.stderr))
     };
     let cases = [
         ("a", Some(0), "+ It would launch 1 node now, for 1 pod", 1),
-        (
-            "none",
-            Some(2),
-            "! karpenter.k8s.aws/instance-cpu in [3]: 0 of ",
-            0,
-        ),
+        ("none", Some(2), "! karpenter.k8s.aws/instance-cpu in [3]: 0 of ", 0),
     ];
     for (pool, code, words, nodes) in cases {
         let (got, text, errors) = explain(pool, &[]);
@@ -686,10 +599,7 @@ fn a_pool_is_explained_and_the_exit_code_says_whether_it_can_have_nodes() {
     }
     let (code, text, errors) = explain("nome", &[]);
     assert_eq!((code, &text[..]), (Some(1), ""));
-    assert!(
-        errors.contains("no pool nome") && errors.contains("mean none?"),
-        "{errors}"
-    );
+    assert!(errors.contains("no pool nome") && errors.contains("mean none?"), "{errors}");
 }
 
 #[test]
@@ -753,17 +663,12 @@ fn release_takes_our_finalizer_and_taints_off_our_nodes_and_leaves_others() {
     assert!(api.patches().is_empty());
     assert_eq!(release(&[]), expect.replace("would remove", "removed"));
     let patches = api.patches();
-    let [(path, first), (_, second), (_, third)] = &patches[..] else {
-        panic!("{patches:?}")
-    };
+    let [(path, first), (_, second), (_, third)] = &patches[..] else { panic!("{patches:?}") };
     assert_eq!(path, "/api/v1/nodes/leaving");
     let marks = &third["metadata"]["annotations"];
     assert_eq!(*marks, json!({"outrigger.dev/disruption-reason": null}));
     assert_eq!(first["metadata"]["resourceVersion"], "7");
-    assert_eq!(
-        first["metadata"]["finalizers"],
-        json!(["example.com/other"])
-    );
+    assert_eq!(first["metadata"]["finalizers"], json!(["example.com/other"]));
     let reason = &first["metadata"]["annotations"]["outrigger.dev/disruption-reason"];
     assert_eq!(*reason, Value::Null);
     assert_eq!(first["spec"]["taints"], json!([taint("example.com/mine")]));

@@ -153,8 +153,7 @@ impl Stage {
     fn start(&mut self, mode: ManagementMode) {
         self.configure(mode, PlacementHints::On);
         let catalog = Arc::new(Catalog::shipped());
-        self.engine
-            .handle_event(Event::CatalogChanged(catalog), self.now);
+        self.engine.handle_event(Event::CatalogChanged(catalog), self.now);
     }
 
     fn configure(&mut self, mode: ManagementMode, placement_hints: PlacementHints) {
@@ -197,21 +196,16 @@ impl Stage {
     fn list_at(&mut self, uid: &str, nodes: Vec<Node>, pods: Vec<Pod>) {
         for kind in ObjectKind::ALL {
             let objects = match kind {
-                ObjectKind::Node => nodes
-                    .iter()
-                    .cloned()
-                    .map(|n| WatchedObject::Node(Box::new(n)))
-                    .collect(),
-                ObjectKind::Pod => pods
-                    .iter()
-                    .cloned()
-                    .map(|p| WatchedObject::Pod(Box::new(p)))
-                    .collect(),
+                ObjectKind::Node => {
+                    nodes.iter().cloned().map(|n| WatchedObject::Node(Box::new(n))).collect()
+                }
+                ObjectKind::Pod => {
+                    pods.iter().cloned().map(|p| WatchedObject::Pod(Box::new(p))).collect()
+                }
                 ObjectKind::Namespace => vec![kube_system(uid)],
                 _ => Vec::new(),
             };
-            self.engine
-                .handle_event(Event::Reset(kind, objects), self.now);
+            self.engine.handle_event(Event::Reset(kind, objects), self.now);
         }
     }
 
@@ -229,12 +223,8 @@ impl Stage {
         let mut held = Vec::new();
         loop {
             self.answer_all(hold, &mut held);
-            self.reports
-                .extend(std::iter::from_fn(|| self.engine.next_report()));
-            let next = self
-                .engine
-                .poll_timeout()
-                .map_or(end, |(at, _)| at.max(self.now));
+            self.reports.extend(std::iter::from_fn(|| self.engine.next_report()));
+            let next = self.engine.poll_timeout().map_or(end, |(at, _)| at.max(self.now));
             if next > end {
                 break;
             }
@@ -254,18 +244,14 @@ impl Stage {
                 continue;
             }
             let answer = self.answer(&issued.command);
-            self.engine
-                .handle_event(Event::Answered(issued.id, answer), self.now);
+            self.engine.handle_event(Event::Answered(issued.id, answer), self.now);
         }
     }
 
     /// Has the engine make a pass.
     fn wake(&mut self, at: Timestamp) {
         self.now = at;
-        for kind in ObjectKind::ALL
-            .into_iter()
-            .filter(|own| Some(*own) != self.silent)
-        {
+        for kind in ObjectKind::ALL.into_iter().filter(|own| Some(*own) != self.silent) {
             self.engine.handle_event(Event::WatchAlive(kind), self.now);
         }
         self.engine.handle_event(Event::Timeout, self.now);
@@ -429,19 +415,12 @@ impl Stage {
     }
 
     fn patch(&mut self, patch: &NodePatch) {
-        let node = self
-            .engine
-            .state()
-            .objects
-            .nodes
-            .get(&patch.node)
-            .expect("a known node");
+        let node = self.engine.state().objects.nodes.get(&patch.node).expect("a known node");
         let mut node = node.clone();
         node.version = format!("{}+", node.version);
-        for (target, changes) in [
-            (&mut node.labels, &patch.labels),
-            (&mut node.annotations, &patch.annotations),
-        ] {
+        for (target, changes) in
+            [(&mut node.labels, &patch.labels), (&mut node.annotations, &patch.annotations)]
+        {
             for (key, value) in changes {
                 match value {
                     Some(value) => target.insert(key.clone(), value.clone()),
@@ -458,10 +437,7 @@ impl Stage {
         if node.node_claim == patch.disowned {
             node.node_claim = None;
         }
-        self.engine.handle_event(
-            Event::Applied(WatchedObject::Node(Box::new(node))),
-            self.now,
-        );
+        self.engine.handle_event(Event::Applied(WatchedObject::Node(Box::new(node))), self.now);
     }
 
     /// The node that the n-th launch would register.
@@ -469,9 +445,7 @@ impl Stage {
         let launch = &self.launches[n];
         let instance = &self.instances[&format!("i-{n}")];
         let catalog = self.engine.state().catalog.clone();
-        let it = catalog
-            .get(instance.offering.instance_type.as_str())
-            .expect("a known type");
+        let it = catalog.get(instance.offering.instance_type.as_str()).expect("a known type");
         Node {
             name: NodeName(format!("node-{n}")),
             uid: format!("uid-{n}"),
@@ -502,10 +476,7 @@ fn kube_system(uid: &str) -> WatchedObject {
 }
 
 fn waiting_pod(name: &str) -> Pod {
-    let mut pod = Pod {
-        key: ObjectKey::new("default", name),
-        ..Pod::default()
-    };
+    let mut pod = Pod { key: ObjectKey::new("default", name), ..Pod::default() };
     pod.uid = format!("uid-{name}");
     pod.unschedulable = true;
     pod.requests.cpu_milli = 1000;
@@ -520,15 +491,8 @@ fn owned_pod(name: &str) -> Pod {
 }
 
 fn replicated(pod: Pod) -> Pod {
-    let owner = Owner {
-        kind: "ReplicaSet".into(),
-        name: "web".into(),
-        uid: "web".into(),
-    };
-    Pod {
-        owner: Some(owner),
-        ..pod
-    }
+    let owner = Owner { kind: "ReplicaSet".into(), name: "web".into(), uid: "web".into() };
+    Pod { owner: Some(owner), ..pod }
 }
 
 fn bound(mut pod: Pod, node: &str) -> WatchedObject {
@@ -542,10 +506,7 @@ fn a_pending_pod_becomes_a_node_that_leaves_when_it_is_empty() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![]);
     stage.run(6, &[]);
-    assert!(
-        stage.engine.is_ready(),
-        "two listings agree after five seconds"
-    );
+    assert!(stage.engine.is_ready(), "two listings agree after five seconds");
     let pod = waiting_pod("a");
     stage.apply(WatchedObject::Pod(Box::new(pod.clone())));
     stage.run(3, &[]);
@@ -554,10 +515,7 @@ fn a_pending_pod_becomes_a_node_that_leaves_when_it_is_empty() {
     stage.apply(WatchedObject::Node(Box::new(node)));
     stage.run(2, &[]);
     let node = stage.seen_node().clone();
-    assert!(
-        node.is_registered() && node.is_initialized() && node.taints.is_empty(),
-        "{node:?}"
-    );
+    assert!(node.is_registered() && node.is_initialized() && node.taints.is_empty(), "{node:?}");
     stage.apply(bound(pod.clone(), "node-0"));
     stage.run(120, &[]);
     let steps = ["launch", "nominate", "patch_node"];
@@ -588,10 +546,7 @@ fn without_hints_a_node_opens_as_soon_as_it_is_registered() {
         let node = stage.seen_node().clone();
         assert!(node.is_registered() && !node.has_unregistered_taint());
         assert_eq!(node.is_initialized(), ready);
-        let ready = Node {
-            ready: true,
-            ..node
-        };
+        let ready = Node { ready: true, ..node };
         stage.apply(WatchedObject::Node(Box::new(ready)));
         stage.run(1, &[]);
         assert!(stage.seen_node().is_initialized());
@@ -601,10 +556,7 @@ fn without_hints_a_node_opens_as_soon_as_it_is_registered() {
 
 #[test]
 fn hints_that_nobody_has_taken_are_taken_back_when_they_are_switched_off() {
-    for (hints, first) in [
-        (PlacementHints::On, Some("nominate")),
-        (PlacementHints::Off, None),
-    ] {
+    for (hints, first) in [(PlacementHints::On, Some("nominate")), (PlacementHints::Off, None)] {
         let mut stage = Stage::new(ManagementMode::Manage);
         stage.sync(vec![], vec![waiting_pod("a")]);
         stage.run(10, &[]);
@@ -674,12 +626,8 @@ fn pods_that_were_bereft_are_told_again_before_the_nodes_of_their_plan_open() {
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     // The other is told first, then this one again.
     let held = stage.run(1, &["nominate"]);
-    let [issued] = &held[..] else {
-        panic!("one pod is told at a time: {held:?}")
-    };
-    let Command::Nominate { pod, node, .. } = &issued.command else {
-        panic!("{issued:?}")
-    };
+    let [issued] = &held[..] else { panic!("one pod is told at a time: {held:?}") };
+    let Command::Nominate { pod, node, .. } = &issued.command else { panic!("{issued:?}") };
     assert!(*pod != told.key && stage.open() == 0, "{pod}");
     let answer = stage.nominate(pod, Some(node.clone()));
     stage.event(Event::Answered(issued.id, answer));
@@ -722,11 +670,7 @@ fn a_pod_that_is_refused_by_its_node_is_planned_again() {
             stage.run(1, &[]);
         }
         stage.run(5, &[]);
-        assert_eq!(
-            stage.count("clear_nomination"),
-            taken_back,
-            "{refusals} refusals"
-        );
+        assert_eq!(stage.count("clear_nomination"), taken_back, "{refusals} refusals");
         let waiting = stage.engine.state().waiting_pods(stage.now);
         assert_eq!(waiting.len(), taken_back);
     }
@@ -753,19 +697,12 @@ fn pods_that_still_run_are_not_told() {
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(5, &[]);
     let mut mover = waiting_pod("a");
-    mover.owner = Some(Owner {
-        kind: "StatefulSet".into(),
-        name: "owner".into(),
-        uid: "owner".into(),
-    });
+    mover.owner =
+        Some(Owner { kind: "StatefulSet".into(), name: "owner".into(), uid: "owner".into() });
     stage.apply(bound(mover, "node-0"));
     stage.run(1, &[]);
     let before = stage.count("nominate");
-    stage.event(Event::Interrupted(
-        "i-0".into(),
-        Interruption::Spot,
-        stage.now,
-    ));
+    stage.event(Event::Interrupted("i-0".into(), Interruption::Spot, stage.now));
     stage.run(5, &["list_pods_on"]);
     assert_eq!(stage.launches.len(), 2, "a node is made ahead");
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
@@ -819,11 +756,7 @@ fn a_pod_is_told_again_unless_another_names_a_node_for_it() {
         let own = &stage.engine.state().objects.pods[&pod.key];
         assert_eq!(own.nominated_node, nominated.map(NodeName::from));
         let taken_back = usize::from(nominated.is_none());
-        assert_eq!(
-            stage.count("clear_nomination"),
-            taken_back,
-            "its turn is over"
-        );
+        assert_eq!(stage.count("clear_nomination"), taken_back, "its turn is over");
     }
 }
 
@@ -834,10 +767,7 @@ fn without_the_right_to_tell_pods_nodes_open_all_the_same() {
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     let held = stage.run(1, &["nominate"]);
-    let denied = CommandResult::Failed {
-        kind: FailureKind::Denied,
-        text: "forbidden".into(),
-    };
+    let denied = CommandResult::Failed { kind: FailureKind::Denied, text: "forbidden".into() };
     assert_eq!(stage.engine.disabled_features(), [""; 0]);
     stage.event(Event::Answered(held[0].id, denied));
     stage.run(1, &[]);
@@ -882,10 +812,7 @@ fn pods_that_are_spread_are_told_of_one_node_one_by_one() {
     assert!(nodes < pods.len());
     assert_eq!(stage.count("nominate"), nodes);
     let known = stage.engine.state().objects.pods.values();
-    let told: Vec<Pod> = known
-        .filter(|pod| pod.nominated_node.is_some())
-        .cloned()
-        .collect();
+    let told: Vec<Pod> = known.filter(|pod| pod.nominated_node.is_some()).cloned().collect();
     for pod in told {
         let node = pod.nominated_node.clone().expect("it was told");
         stage.apply(bound(pod, node.as_str()));
@@ -930,16 +857,10 @@ fn a_pod_that_comes_while_its_node_is_tainted_keeps_the_node() {
     stage.apply(WatchedObject::Node(Box::new(node)));
     stage.event(Event::Deleted(ObjectKind::Pod, waiting_pod("a").key));
     let held = stage.run(60, &["list_pods_on"]);
-    let Some(IssuedCommand {
-        id,
-        command: Command::ListPodsOn { .. },
-    }) = held.first()
-    else {
+    let Some(IssuedCommand { id, command: Command::ListPodsOn { .. } }) = held.first() else {
         panic!("the drain is to be confirmed: {:?}", stage.seen);
     };
-    let WatchedObject::Pod(late) = bound(waiting_pod("late"), "node-0") else {
-        unreachable!()
-    };
+    let WatchedObject::Pod(late) = bound(waiting_pod("late"), "node-0") else { unreachable!() };
     stage.apply(WatchedObject::Pod(late.clone()));
     stage.event(Event::Answered(*id, CommandResult::Pods(vec![*late])));
     stage.run(120, &[]);
@@ -981,17 +902,11 @@ fn a_cluster_in_observe_mode_is_planned_for_and_never_touched() {
 fn nothing_is_launched_before_every_watch_is_synced() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
-    stage.event(Event::WatchLost(
-        ObjectKind::Node,
-        "nobody answers".to_owned(),
-    ));
+    stage.event(Event::WatchLost(ObjectKind::Node, "nobody answers".to_owned()));
     stage.run(60, &[]);
     assert_eq!(stage.count("launch"), 0);
     let missing = stage.engine.missing_information(stage.now);
-    assert_eq!(
-        missing.as_deref(),
-        Some("nodes are not synced: nobody answers")
-    );
+    assert_eq!(missing.as_deref(), Some("nodes are not synced: nobody answers"));
     stage.event(Event::Reset(ObjectKind::Node, vec![]));
     stage.run(10, &[]);
     assert_eq!(stage.count("launch"), 1);
@@ -1028,15 +943,10 @@ fn a_launch_without_an_answer_is_repeated_under_the_same_claim() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     let held = stage.run(10, &["launch"]);
-    let unknown = CommandResult::Failed {
-        kind: FailureKind::Unknown,
-        text: "timed out".into(),
-    };
+    let unknown = CommandResult::Failed { kind: FailureKind::Unknown, text: "timed out".into() };
     stage.event(Event::Answered(held[0].id, unknown));
     stage.run(10, &[]);
-    let Command::Launch(first) = &held[0].command else {
-        panic!("a launch")
-    };
+    let Command::Launch(first) = &held[0].command else { panic!("a launch") };
     assert_eq!(stage.launches.len(), 1);
     assert_eq!(stage.launches[0].claim.id, first.claim.id);
 }
@@ -1046,19 +956,11 @@ fn a_refused_claim_is_planned_again_under_a_new_id_without_the_refused_offering(
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     let held = stage.run(10, &["launch"]);
-    let Command::Launch(first) = &held[0].command else {
-        panic!("a launch")
-    };
+    let Command::Launch(first) = &held[0].command else { panic!("a launch") };
     let offering = first.offerings[0].clone();
     let kind = RefusalKind::InsufficientCapacity;
-    let refusals = vec![OfferingRefusal {
-        offering: offering.clone(),
-        kind,
-    }];
-    stage.event(Event::Answered(
-        held[0].id,
-        CommandResult::LaunchRefused(refusals),
-    ));
+    let refusals = vec![OfferingRefusal { offering: offering.clone(), kind }];
+    stage.event(Event::Answered(held[0].id, CommandResult::LaunchRefused(refusals)));
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 1);
     assert_ne!(stage.launches[0].claim.id, first.claim.id);
@@ -1088,11 +990,7 @@ fn a_claim_that_never_registers_is_ended_and_planned_again() {
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(10, &[]);
     stage.run(15 * 60, &["rewatch"]);
-    assert_eq!(
-        stage.count("terminate"),
-        0,
-        "not before the nodes were listed once more"
-    );
+    assert_eq!(stage.count("terminate"), 0, "not before the nodes were listed once more");
     stage.event(Event::Reset(ObjectKind::Node, vec![]));
     stage.run(30, &[]);
     assert_eq!(stage.count("terminate"), 1);
@@ -1103,38 +1001,20 @@ fn a_claim_that_never_registers_is_ended_and_planned_again() {
 fn a_relist_that_lacks_many_nodes_freezes_until_they_are_asked_for() {
     let mut stage = Stage::new(ManagementMode::Manage);
     let nodes: Vec<Node> = (0..10)
-        .map(|n| Node {
-            name: NodeName(format!("n{n}")),
-            ready: true,
-            ..Node::default()
-        })
+        .map(|n| Node { name: NodeName(format!("n{n}")), ready: true, ..Node::default() })
         .collect();
     stage.sync(nodes.clone(), vec![]);
     stage.run(10, &[]);
-    let few = nodes[..3]
-        .iter()
-        .cloned()
-        .map(|n| WatchedObject::Node(Box::new(n)))
-        .collect();
+    let few = nodes[..3].iter().cloned().map(|n| WatchedObject::Node(Box::new(n))).collect();
     stage.event(Event::Reset(ObjectKind::Node, few));
     stage.apply(WatchedObject::Pod(Box::new(waiting_pod("a"))));
     let held = stage.run(60, &["probe", "rewatch"]);
     assert_eq!(stage.count("launch"), 0, "frozen");
-    stage.event(Event::Answered(
-        held[0].id,
-        CommandResult::Probed { alive: 1 },
-    ));
+    stage.event(Event::Answered(held[0].id, CommandResult::Probed { alive: 1 }));
     let held = stage.run(60, &["rewatch", "probe"]);
     assert_eq!(stage.count("launch"), 0, "still frozen");
-    assert!(
-        held.iter()
-            .any(|own| matches!(own.command, Command::Rewatch { .. }))
-    );
-    let all = nodes
-        .iter()
-        .cloned()
-        .map(|n| WatchedObject::Node(Box::new(n)))
-        .collect();
+    assert!(held.iter().any(|own| matches!(own.command, Command::Rewatch { .. })));
+    let all = nodes.iter().cloned().map(|n| WatchedObject::Node(Box::new(n))).collect();
     stage.event(Event::Reset(ObjectKind::Node, all));
     stage.run(10, &[]);
     assert_eq!(stage.count("launch"), 1, "work goes on by itself");
@@ -1142,16 +1022,8 @@ fn a_relist_that_lacks_many_nodes_freezes_until_they_are_asked_for() {
 
 /// What a fleet of 20 cores leaves to this cluster.
 fn leaves(cores: i64) -> Arc<FleetView> {
-    let cpu = |cores: i64| Limits {
-        nodes: None,
-        capacity: vec![("cpu".to_owned(), cores * 1000)],
-    };
-    Arc::new(FleetView {
-        limits: cpu(20),
-        share: cpu(cores),
-        closed: None,
-        ..FleetView::default()
-    })
+    let cpu = |cores: i64| Limits { nodes: None, capacity: vec![("cpu".to_owned(), cores * 1000)] };
+    Arc::new(FleetView { limits: cpu(20), share: cpu(cores), closed: None, ..FleetView::default() })
 }
 
 /// An engine that shares these cores with others, has said so and has a pod to plan for.
@@ -1160,11 +1032,7 @@ fn sharing() -> Stage {
     stage.event(Event::FleetChanged(Some(leaves(20))));
     stage.sync(vec![], vec![]);
     stage.run(7, &[]);
-    assert_eq!(
-        stage.seen,
-        ["report_usage"],
-        "usage is reported before the first request"
-    );
+    assert_eq!(stage.seen, ["report_usage"], "usage is reported before the first request");
     stage.apply(WatchedObject::Pod(Box::new(waiting_pod("a"))));
     stage
 }
@@ -1195,14 +1063,7 @@ fn who_is_denied_waits_until_the_fleet_leaves_more() {
     let mut stage = sharing();
     let asked = stage.run(3, &["request_grant"]);
     let (why, view) = ("cpu limit 20 of the fleet leaves 0".to_owned(), leaves(0));
-    stage.event(Event::Answered(
-        asked[0].id,
-        CommandResult::Denied {
-            why,
-            used_up: false,
-            view,
-        },
-    ));
+    stage.event(Event::Answered(asked[0].id, CommandResult::Denied { why, used_up: false, view }));
     stage.run(120, &[]);
     assert_eq!((stage.count("request_grant"), stage.launches.len()), (1, 0));
     assert!(stage.engine.state().ledger.claims.is_empty());
@@ -1270,10 +1131,7 @@ fn a_fleet_that_does_not_listen_stops_launches_and_is_told_anew() {
     stage.sync(vec![], vec![waiting_pod("a")]);
     // For two minutes each what it is told is lost.
     stage.run(100, &["report_usage"]);
-    assert_eq!(
-        (stage.count("report_usage"), stage.count("request_grant")),
-        (1, 0)
-    );
+    assert_eq!((stage.count("report_usage"), stage.count("request_grant")), (1, 0));
     stage.run(60, &[]);
     assert_eq!((stage.count("request_grant"), stage.launches.len()), (1, 1));
     assert!(stage.count("report_usage") > 1);
@@ -1290,10 +1148,7 @@ fn what_is_refused_is_given_back_and_told_to_others() {
         [RefusalKind::InsufficientCapacity, RefusalKind::Unsupported]
             .into_iter()
             .zip(&wanted.offerings)
-            .map(|(kind, offering)| OfferingRefusal {
-                offering: offering.clone(),
-                kind,
-            })
+            .map(|(kind, offering)| OfferingRefusal { offering: offering.clone(), kind })
             .collect();
     let gone = wanted.claim.id.clone();
     let answer = CommandResult::LaunchRefused(refusals.clone());
@@ -1305,10 +1160,7 @@ fn what_is_refused_is_given_back_and_told_to_others() {
         until: stage.now + SignedDuration::from_secs(180 - 1),
     };
     assert_eq!(*commands[0], held, "no more than want of capacity is told");
-    let account = Command::ReportUsage {
-        whole: false,
-        claims: vec![(gone, None)],
-    };
+    let account = Command::ReportUsage { whole: false, claims: vec![(gone, None)] };
     assert!(commands.contains(&&account), "{commands:?}");
 }
 
@@ -1320,10 +1172,7 @@ fn what_others_were_refused_is_not_asked_for() {
     let catalog = stage.engine.state().catalog.clone();
     let all = catalog.types().flat_map(|it| {
         let key = |own: &Offering| UnavailableKey::from(own.key(&it.name));
-        it.offerings
-            .iter()
-            .map(key)
-            .collect::<Vec<UnavailableKey>>()
+        it.offerings.iter().map(key).collect::<Vec<UnavailableKey>>()
     });
     let until = stage.now + SignedDuration::from_secs(60);
     stage.event(Event::HeldDown(all.collect(), until));

@@ -55,9 +55,7 @@ fn state(pods: Vec<Pod>) -> State {
         },
         ..Node::default()
     };
-    let pods = pods
-        .into_iter()
-        .map(|pod| WatchedObject::Pod(Box::new(pod)));
+    let pods = pods.into_iter().map(|pod| WatchedObject::Pod(Box::new(pod)));
     let mut objects: Vec<WatchedObject> = pods.collect();
     objects.push(WatchedObject::Node(Box::new(node)));
     objects.push(WatchedObject::DaemonSet(Box::new(agent)));
@@ -66,13 +64,7 @@ fn state(pods: Vec<Pod>) -> State {
 
 fn told(explained: &Explained<'_>) -> String {
     let mut out = explained.text();
-    write!(
-        out,
-        "\nwell: {}\n\n{:#}\n",
-        explained.is_handled(),
-        explained.json()
-    )
-    .expect("written");
+    write!(out, "\nwell: {}\n\n{:#}\n", explained.is_handled(), explained.json()).expect("written");
     out
 }
 
@@ -87,11 +79,7 @@ fn a_pod_is_told_where_it_goes_or_what_stops_it() {
     let three = ["p", "q", "r"].map(|name| plain(name, 1_900, 7 * GIB));
     let cases = [
         ("launch-together", three.to_vec(), "q"),
-        (
-            "launch",
-            vec![plain("p", 3_000, 12 * GIB), plain("q", 1_000, GIB)],
-            "p",
-        ),
+        ("launch", vec![plain("p", 3_000, 12 * GIB), plain("q", 1_000, GIB)], "p"),
         ("launch-apart", vec![near], "apart"),
         ("host", vec![plain("p", 1_000, GIB)], "p"),
         ("host-refused", vec![old], "p"),
@@ -145,32 +133,18 @@ const ODD: [Odd; 10] = [
         it.unschedulable = false;
         it.held_back = Some(HeldBack::Group("train".to_owned()));
     }),
-    (
-        "failed",
-        "could not process it: SchedulerError;",
-        false,
-        |it| {
-            it.unschedulable = false;
-            it.held_back = Some(HeldBack::Reason("SchedulerError".to_owned()));
-        },
-    ),
-    (
-        "untried",
-        "has not reported it as unschedulable",
-        true,
-        |it| {
-            it.unschedulable = false;
-        },
-    ),
+    ("failed", "could not process it: SchedulerError;", false, |it| {
+        it.unschedulable = false;
+        it.held_back = Some(HeldBack::Reason("SchedulerError".to_owned()));
+    }),
+    ("untried", "has not reported it as unschedulable", true, |it| {
+        it.unschedulable = false;
+    }),
 ];
 
 #[test]
 fn a_pod_that_does_not_wait_is_told_why() {
-    let leaving = Pod {
-        node: Some("n".into()),
-        deleting: Some(NOW),
-        ..plain("leaving", 10, GIB)
-    };
+    let leaving = Pod { node: Some("n".into()), deleting: Some(NOW), ..plain("leaving", 10, GIB) };
     for (word, text, well, edit) in ODD {
         let mut pod = plain("p", 10, GIB);
         edit(&mut pod);
@@ -188,11 +162,7 @@ fn a_pod_that_does_not_wait_is_told_why() {
 fn a_pod_that_is_not_there_has_similar_names_told() {
     let mut elsewhere = plain("web-0", 10, GIB);
     elsewhere.key.namespace = "prod".to_owned();
-    let state = state(vec![
-        plain("web-1", 10, GIB),
-        plain("web-2-abcdefgh", 10, GIB),
-        elsewhere,
-    ]);
+    let state = state(vec![plain("web-1", 10, GIB), plain("web-2-abcdefgh", 10, GIB), elsewhere]);
     let cases: [(&str, &[&str]); 4] = [
         ("web-0", &["prod/web-0", "default/web-1"]),
         ("web-2", &["default/web-1", "default/web-2-abcdefgh"]),

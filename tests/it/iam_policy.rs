@@ -12,10 +12,7 @@ use outrigger::ec2::iam_policy::{STATEMENTS, granting_statement};
 type Granted = BTreeMap<String, BTreeSet<String>>;
 
 fn module() -> &'static Path {
-    Path::new(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/terraform/modules/render"
-    ))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/terraform/modules/render"))
 }
 
 /// Every object with a `Sid` in a text, however deep.
@@ -25,10 +22,7 @@ fn statements(expression: &Expression, found: &mut Granted) {
         Expression::Object(items) => {
             let get = |name: &str| {
                 let is = |key: &ObjectKey| key.to_string() == name;
-                items
-                    .iter()
-                    .find(|(key, _)| is(key))
-                    .map(|(_, value)| value)
+                items.iter().find(|(key, _)| is(key)).map(|(_, value)| value)
             };
             let (Some(Expression::String(sid)), Some(Expression::Array(actions))) =
                 (get("Sid"), get("Action"))
@@ -73,10 +67,7 @@ fn whoever_lacks_a_right_is_told_of_the_statement() {
         for action in actions {
             let told = granting_statement(&action, "").expect("a statement");
             let grants = shipped();
-            assert!(
-                grants[told].contains(&action),
-                "{action}: {told}, not {sid}"
-            );
+            assert!(grants[told].contains(&action), "{action}: {told}, not {sid}");
         }
     }
 }
@@ -86,10 +77,7 @@ fn whoever_lacks_a_right_is_told_of_the_statement() {
 fn terraform_accepts_the_policy() {
     let terraform = |arguments: &[&str], dir: &Path| {
         let mut command = Command::new("terraform");
-        command
-            .args(arguments)
-            .current_dir(dir)
-            .env("CHECKPOINT_DISABLE", "1");
+        command.args(arguments).current_dir(dir).env("CHECKPOINT_DISABLE", "1");
         command.env_remove("TF_CLI_CONFIG_FILE").output()
     };
     let dir = tempfile::tempdir().expect("a directory");
@@ -97,11 +85,7 @@ fn terraform_accepts_the_policy() {
         println!("SKIP rights::terraform_accepts_the_policy: terraform is not installed");
         return;
     }
-    let copy = Command::new("cp")
-        .arg("-r")
-        .arg(module())
-        .arg(dir.path())
-        .status();
+    let copy = Command::new("cp").arg("-r").arg(module()).arg(dir.path()).status();
     assert!(copy.expect("cp runs").success());
     let own = dir.path().join("render");
     for arguments in [

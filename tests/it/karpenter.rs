@@ -19,18 +19,12 @@ pub(crate) mod round_trip;
 const CLUSTER: &str = "cluster \"shop\" {\n  region = \"eu-central-1\"\n  eks {}\n}\n";
 
 pub(crate) fn imported(text: &str) -> Result<Imported, ImportError> {
-    import(
-        &[SourceFile::new("in.yaml", text)],
-        &ImportOptions::default(),
-    )
+    import(&[SourceFile::new("in.yaml", text)], &ImportOptions::default())
 }
 
 /// The configuration that some HCL and a cluster make.
 pub(crate) fn loaded(hcl: &str) -> Config {
-    let files = [
-        SourceFile::new("main.hcl", hcl),
-        SourceFile::new("cluster.hcl", CLUSTER),
-    ];
+    let files = [SourceFile::new("main.hcl", hcl), SourceFile::new("cluster.hcl", CLUSTER)];
     let config = load(&files, &Inputs::default());
     config.unwrap_or_else(|problems| panic!("{}\n{hcl}", render_all(&problems)))
 }
@@ -91,10 +85,7 @@ fn every_loss_stands_beside_the_block_it_would_be_in() {
             let homeless = loss.of == "NodePool/future";
             assert_eq!(text.contains(&note), !homeless, "{note}\n{text}");
         }
-        for note in text
-            .lines()
-            .filter_map(|line| line.split_once("# import: "))
-        {
+        for note in text.lines().filter_map(|line| line.split_once("# import: ")) {
             let own = |loss: &DroppedField| note.1.starts_with(&format!("dropped {} (", loss.path));
             assert!(imported.losses.iter().any(own), "{}", note.1);
         }
@@ -127,9 +118,7 @@ fn a_configuration_becomes_objects_that_tell_what_they_cannot_say() {
 fn blocks_are_for_the_clusters_that_are_named() {
     let pool =
         read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/karpenter/import/v1.yaml"));
-    let options = ImportOptions {
-        clusters: vec!["shop".to_owned(), "eu-*".to_owned()],
-    };
+    let options = ImportOptions { clusters: vec!["shop".to_owned(), "eu-*".to_owned()] };
     let imported = import(&[SourceFile::new("in.yaml", pool)], &options).expect("objects");
     let wanted = "= [\"shop\", \"eu-*\"]";
     assert_eq!(imported.text().matches(wanted).count(), 2);
@@ -156,22 +145,13 @@ fn what_cannot_be_imported_is_named() {
         ("kind: NodePool", "document 1 is not an object"),
         (&deep, "read in.yaml: "),
         ("", "the input has none"),
-        (
-            "apiVersion: v1\nkind: Secret\nmetadata: { name: a }",
-            "the input has only Secret",
-        ),
+        ("apiVersion: v1\nkind: Secret\nmetadata: { name: a }", "the input has only Secret"),
         (
             "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {}",
             "import a NodePool of in.yaml: it has no name",
         ),
-        (
-            &twice,
-            "import NodePool/a and NodePool/a: both become pool \"a\"",
-        ),
-        (
-            &both,
-            "import NodePool/a and Provisioner/a: both become pool \"a\"",
-        ),
+        (&twice, "import NodePool/a and NodePool/a: both become pool \"a\""),
+        (&both, "import NodePool/a and Provisioner/a: both become pool \"a\""),
     ];
     for (text, expect) in rows {
         let error = imported(text).expect_err(text).to_string();
@@ -184,9 +164,8 @@ fn what_cannot_be_imported_is_named() {
 fn files_of_others_are_passed_over_and_counted() {
     let files = |texts: &[&str]| {
         let files = (0..).zip(texts);
-        let files: Vec<SourceFile> = files
-            .map(|(index, text)| SourceFile::new(format!("{index}.yaml"), *text))
-            .collect();
+        let files: Vec<SourceFile> =
+            files.map(|(index, text)| SourceFile::new(format!("{index}.yaml"), *text)).collect();
         import(&files, &ImportOptions::default())
     };
     let kustomization = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
@@ -196,31 +175,16 @@ fn files_of_others_are_passed_over_and_counted() {
     let skipped: Vec<(&str, usize)> = all.skipped.iter().map(|own| (&*own.0, own.1)).collect();
     assert_eq!(
         skipped,
-        [
-            ("Kustomization.kustomize.config.k8s.io", 1),
-            ("document without a kind", 2)
-        ]
+        [("Kustomization.kustomize.config.k8s.io", 1), ("document without a kind", 2)]
     );
     for (texts, expect) in [
-        (
-            &[values, values] as &[&str],
-            "the input has only document without a kind",
-        ),
+        (&[values, values] as &[&str], "the input has only document without a kind"),
         (&[values], "document 1 is not an object"),
         (&[kustomization], "the input has only Kustomization"),
         (&[empty], "the input has none"),
-        (
-            &[list, values],
-            "cannot read 0.yaml: document 1, items[1] is not an object with a kind",
-        ),
-        (
-            &["apiVersion: karpenter.sh/v1\nkind: NodePool"],
-            "it has no name",
-        ),
-        (
-            &["kind: NodePool", values],
-            "read 0.yaml: document 1 is not an object",
-        ),
+        (&[list, values], "cannot read 0.yaml: document 1, items[1] is not an object with a kind"),
+        (&["apiVersion: karpenter.sh/v1\nkind: NodePool"], "it has no name"),
+        (&["kind: NodePool", values], "read 0.yaml: document 1 is not an object"),
     ] {
         let error = files(texts).expect_err(expect).to_string();
         assert!(error.contains(expect), "{error}");
@@ -245,10 +209,7 @@ fn limits_stand_in_for_requests_that_are_missing() {
     );
     assert_eq!(own.losses, []);
     let text = own.text();
-    assert!(
-        text.contains("requests = { cpu = \"1500m\", memory = \"5Gi\" }"),
-        "{text}"
-    );
+    assert!(text.contains("requests = { cpu = \"1500m\", memory = \"5Gi\" }"), "{text}");
 }
 
 #[test]
@@ -256,10 +217,7 @@ fn a_pod_that_is_no_pod_is_told_of() {
     for (spec, path) in [
         ("[]", "template.spec"),
         ("{ containers: { a: 1 } }", "template.spec.containers"),
-        (
-            "{ containers: [a] }",
-            "template.spec.containers[0].resources",
-        ),
+        ("{ containers: [a] }", "template.spec.containers[0].resources"),
         (
             "{ containers: [{ resources: { requests: [1] } }] }",
             "template.spec.containers[0].resources.requests",
@@ -270,17 +228,11 @@ fn a_pod_that_is_no_pod_is_told_of() {
         ),
         ("{ nodeSelector: [a] }", "template.spec.nodeSelector"),
         ("{ tolerations: { a: b } }", "template.spec.tolerations"),
-        (
-            "{ tolerations: [{ key: a, effect: [b] }] }",
-            "template.spec.tolerations[0]",
-        ),
+        ("{ tolerations: [{ key: a, effect: [b] }] }", "template.spec.tolerations[0]"),
     ] {
         let own = buffer_of(spec);
         let paths: Vec<&str> = own.losses.iter().map(|own| own.path.as_str()).collect();
-        assert!(
-            paths.contains(&&*format!("PodTemplate/a: {path}")),
-            "{spec}: {paths:?}"
-        );
+        assert!(paths.contains(&&*format!("PodTemplate/a: {path}")), "{spec}: {paths:?}");
     }
 }
 
@@ -294,10 +246,7 @@ fn of_spec(kind: &str, spec: &str) -> Imported {
 fn a_spec_that_is_no_object_is_told_of() {
     let own = of_spec("karpenter.k8s.aws/v1 kind=EC2NodeClass", "[{ role: x }]");
     let told: Vec<String> = own.losses.iter().map(DroppedField::to_string).collect();
-    assert_eq!(
-        told,
-        ["EC2NodeClass/a: dropped spec (the value is not an object)"]
-    );
+    assert_eq!(told, ["EC2NodeClass/a: dropped spec (the value is not an object)"]);
 }
 
 #[test]
@@ -328,21 +277,9 @@ fn a_reference_to_no_node_class_is_told_of() {
 #[test]
 fn a_selector_that_is_not_all_texts_selects_nothing() {
     for (spec, path, any) in [
-        (
-            "{ subnetSelector: { Name: [a, b], c: d } }",
-            Some("spec.subnetSelector.Name"),
-            false,
-        ),
-        (
-            "{ securityGroupSelector: { a: { b: c } } }",
-            Some("spec.securityGroupSelector.a"),
-            false,
-        ),
-        (
-            "{ amiSelector: { a: { b: c } } }",
-            Some("spec.amiSelector.a"),
-            false,
-        ),
+        ("{ subnetSelector: { Name: [a, b], c: d } }", Some("spec.subnetSelector.Name"), false),
+        ("{ securityGroupSelector: { a: { b: c } } }", Some("spec.securityGroupSelector.a"), false),
+        ("{ amiSelector: { a: { b: c } } }", Some("spec.amiSelector.a"), false),
         ("{ subnetSelector: { a: } }", None, true),
         ("{ subnetSelector: { a: '' } }", None, true),
     ] {
@@ -352,11 +289,7 @@ fn a_selector_that_is_not_all_texts_selects_nothing() {
         let text = own.text();
         assert_eq!(text.contains("\"*\""), any, "{text}");
         assert!(!text.contains("subnet {") || any, "{text}");
-        assert_eq!(
-            text.contains("@latest"),
-            !spec.contains("amiSelector"),
-            "{text}"
-        );
+        assert_eq!(text.contains("@latest"), !spec.contains("amiSelector"), "{text}");
     }
 }
 
@@ -381,10 +314,7 @@ fn one_cluster_of_several_is_chosen() {
     let error = export_cluster(&config, None).expect_err("which one");
     assert!(matches!(error, ExportError::Several { .. }), "{error}");
     let error = export_cluster(&config, Some("c")).expect_err("not there");
-    assert_eq!(
-        error.to_string(),
-        "the configuration has no cluster \"c\"; it has a, b"
-    );
+    assert_eq!(error.to_string(), "the configuration has no cluster \"c\"; it has a, b");
     let own = export_cluster(&config, Some("b")).expect("it is there");
     assert!(own.text.contains("name: b") && !own.text.contains("name: a"));
     assert!(export_cluster(&Config::default(), None).is_err());

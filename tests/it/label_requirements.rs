@@ -16,9 +16,8 @@ use proptest::{collection, option, prop_assert, prop_assert_eq, proptest};
 use Operator::{DoesNotExist, Exists, Gt, Gte, In, Lt, Lte, NotIn};
 
 /// Every value that tells two requirements of these tests apart, and some that no one names.
-const VALUES: [&str; 14] = [
-    "A", "B", "0", "1", "2", "3", "5", "8", "9", "10", "11", "05", "zz", "true",
-];
+const VALUES: [&str; 14] =
+    ["A", "B", "0", "1", "2", "3", "5", "8", "9", "10", "11", "05", "zz", "true"];
 
 /// What a label may be, as it is written: an operator and its values.
 type Written<'w> = (Operator, &'w [&'w str]);
@@ -75,9 +74,7 @@ fn of(operator: Operator, value: &'static str) -> Requirement {
 }
 
 fn required(requirement: &Requirement, label: Option<&str>) -> bool {
-    label.map_or(requirement.allows_absence(), |label| {
-        requirement.allows_value(label)
-    })
+    label.map_or(requirement.allows_absence(), |label| requirement.allows_value(label))
 }
 
 /// Absence first, then every value.
@@ -108,16 +105,11 @@ fn shortest(satisfied: &BTreeSet<Option<&str>>) -> Operator {
 fn check_intersection((first, one): (&str, Written<'_>), (second, other): (&str, Written<'_>)) {
     let (own, theirs) = (read(one), read(other));
     let both = own.intersection(&theirs);
-    let satisfied: BTreeSet<Option<&str>> = everything()
-        .filter(|label| holds(one, *label) && holds(other, *label))
-        .collect();
+    let satisfied: BTreeSet<Option<&str>> =
+        everything().filter(|label| holds(one, *label) && holds(other, *label)).collect();
     for label in everything() {
         let expect = satisfied.contains(&label);
-        assert_eq!(
-            required(&both, label),
-            expect,
-            "{first} and {second}, of {label:?}: {both:?}"
-        );
+        assert_eq!(required(&both, label), expect, "{first} and {second}, of {label:?}: {both:?}");
     }
     let case = format!("{first} and {second}: {both:?}");
     assert_eq!(both.is_impossible(), satisfied.is_empty(), "{case}");
@@ -126,12 +118,8 @@ fn check_intersection((first, one): (&str, Written<'_>), (second, other): (&str,
     let is_value = matches!(both.any_value(), Some(any) if both.allows_value(&any));
     assert_eq!(is_value, present && !both.allows_absence(), "{case}");
     if both.operator() == In {
-        let values: BTreeSet<Option<&str>> = both
-            .values()
-            .into_iter()
-            .flatten()
-            .map(|v| Some(v.as_str()))
-            .collect();
+        let values: BTreeSet<Option<&str>> =
+            both.values().into_iter().flatten().map(|v| Some(v.as_str())).collect();
         assert_eq!(values, satisfied, "{case}");
     }
     // A bounded requirement has no operator of its own: `Exists` and `NotIn` both stand for it.
@@ -178,11 +166,7 @@ fn a_requirement_has_the_values_it_names() {
     for (name, written) in ALL {
         let own = read(written);
         for value in VALUES {
-            assert_eq!(
-                own.allows_value(value),
-                holds(written, Some(value)),
-                "{name}: {value}"
-            );
+            assert_eq!(own.allows_value(value), holds(written, Some(value)), "{name}: {value}");
         }
         assert_eq!(own.allows_absence(), holds(written, None), "{name}");
     }
@@ -190,44 +174,20 @@ fn a_requirement_has_the_values_it_names() {
 
 /// A requirement as it is written, its operator, the number of its values where they can be
 /// counted, a value to give to a node, and the text.
-type Said<'w> = (
-    Written<'w>,
-    Operator,
-    Option<usize>,
-    Option<&'w str>,
-    &'w str,
-);
+type Said<'w> = (Written<'w>, Operator, Option<usize>, Option<&'w str>, &'w str);
 
 #[test]
 fn a_requirement_says_what_it_is() {
     let many: &[&str] = &["1", "2", "3", "4", "5", "6", "7"];
     let table: [Said<'_>; 20] = [
         ((Exists, &[]), Exists, None, Some("true"), "exists"),
-        (
-            (DoesNotExist, &[]),
-            DoesNotExist,
-            Some(0),
-            None,
-            "does not exist",
-        ),
+        ((DoesNotExist, &[]), DoesNotExist, Some(0), None, "does not exist"),
         ((In, &["A"]), In, Some(1), Some("A"), "in [A]"),
         ((In, &["B"]), In, Some(1), Some("B"), "in [B]"),
         ((In, &["B", "A"]), In, Some(2), Some("A"), "in [A, B]"),
-        (
-            (In, many),
-            In,
-            Some(7),
-            Some("1"),
-            "in [1, 2, 3, 4, 5 and 2 others]",
-        ),
+        ((In, many), In, Some(7), Some("1"), "in [1, 2, 3, 4, 5 and 2 others]"),
         ((NotIn, &["A"]), NotIn, None, None, "not in [A]"),
-        (
-            (NotIn, many),
-            NotIn,
-            None,
-            None,
-            "not in [1, 2, 3, 4, 5 and 2 others]",
-        ),
+        ((NotIn, many), NotIn, None, None, "not in [1, 2, 3, 4, 5 and 2 others]"),
         ((NotIn, &[]), NotIn, None, None, "anything"),
         ((In, &["1"]), In, Some(1), Some("1"), "in [1]"),
         ((In, &["9"]), In, Some(1), Some("9"), "in [9]"),
@@ -253,16 +213,8 @@ fn a_requirement_says_what_it_is() {
 #[test]
 fn several_requirements_on_a_label_read_as_one() {
     let table: [(&[Written<'_>], Option<&str>, &str); 9] = [
-        (
-            &[(Exists, &[]), (NotIn, &["A"])],
-            Some("true"),
-            "exists but not in [A]",
-        ),
-        (
-            &[(Exists, &[]), (NotIn, &["true"])],
-            Some("0"),
-            "exists but not in [true]",
-        ),
+        (&[(Exists, &[]), (NotIn, &["A"])], Some("true"), "exists but not in [A]"),
+        (&[(Exists, &[]), (NotIn, &["true"])], Some("0"), "exists but not in [true]"),
         (&[(Gte, &["3"]), (Lte, &["5"])], Some("3"), ">= 3 and <= 5"),
         (
             &[(Gte, &["3"]), (Lte, &["5"]), (NotIn, &["3", "9", "A"])],
@@ -276,17 +228,9 @@ fn several_requirements_on_a_label_read_as_one() {
             "not in [03, 3] and >= 3 and <= 3",
         ),
         (&[(In, &["A"]), (In, &["B"])], None, "what cannot be"),
-        (
-            &[(Exists, &[]), (DoesNotExist, &[])],
-            None,
-            "what cannot be",
-        ),
+        (&[(Exists, &[]), (DoesNotExist, &[])], None, "what cannot be"),
         (&[(Gt, &["5"]), (Lt, &["6"])], None, "what cannot be"),
-        (
-            &[(DoesNotExist, &[]), (NotIn, &["A"])],
-            None,
-            "does not exist",
-        ),
+        (&[(DoesNotExist, &[]), (NotIn, &["A"])], None, "does not exist"),
     ];
     for (all, any, text) in table {
         let written = all.iter().map(|written| read(*written));
@@ -329,10 +273,7 @@ fn bounds_are_included_where_they_say_so() {
         let own = both(&one, &other);
         assert_eq!(own.is_impossible(), inside.is_none(), "{own}");
         assert!(inside.is_none_or(|value| own.allows_value(value)), "{own}");
-        assert!(
-            outside.is_none_or(|value| !own.allows_value(value)),
-            "{own}"
-        );
+        assert!(outside.is_none_or(|value| !own.allows_value(value)), "{own}");
         let any = own.any_value();
         assert!(any.is_none_or(|value| own.allows_value(&value)), "{own}");
     }
@@ -370,12 +311,7 @@ fn renamed_labels_are_known_by_their_stable_names() {
 /// not defined is absent, unless whoever makes the node decides it.
 #[test]
 fn sides_agree_where_some_state_of_the_label_does() {
-    let keys = [
-        ("custom", false),
-        (ZONE, false),
-        ("custom", true),
-        (ZONE, true),
-    ];
+    let keys = [("custom", false), (ZONE, false), ("custom", true), (ZONE, true)];
     let node_sides = std::iter::once(None).chain(ALL.map(|(_, written)| Some(written)));
     for own in node_sides {
         for (name, wanted) in ALL {
@@ -392,11 +328,7 @@ fn sides_agree_where_some_state_of_the_label_does() {
                 assert_eq!(got.is_ok(), expect, "{own:?} for {name}: {got:?}");
                 // Types are asked only about labels that both name.
                 let meets = own.is_none() || expect;
-                assert_eq!(
-                    side.check_intersection(&pod).is_ok(),
-                    meets,
-                    "{own:?} for {name}"
-                );
+                assert_eq!(side.check_intersection(&pod).is_ok(), meets, "{own:?} for {name}");
             }
         }
     }
@@ -412,13 +344,8 @@ fn what_cannot_be_is_wanted_in_vain_everywhere() {
         Requirements::from_iter([(ZONE, Requirement::not_in(["c"]))]),
     ];
     for side in sides {
-        let no = side
-            .check_compatible(&pod, true)
-            .expect_err("no zone is both");
-        assert_eq!(
-            no.to_string(),
-            "topology.kubernetes.io/zone: wanted what cannot be"
-        );
+        let no = side.check_compatible(&pod, true).expect_err("no zone is both");
+        assert_eq!(no.to_string(), "topology.kubernetes.io/zone: wanted what cannot be");
         assert!(side.check_intersection(&pod).is_err());
     }
 }
@@ -442,10 +369,7 @@ fn a_label_that_nobody_knows_is_guessed() {
         ("node.kubernetes.io/region", Some(REGION)),
         ("karpenter.sh/node-pool", Some(POOL)),
         ("karpenter/nodepool", Some(POOL)),
-        (
-            "karpenter.k8s.aws/instance-cpus",
-            Some("karpenter.k8s.aws/instance-cpu"),
-        ),
+        ("karpenter.k8s.aws/instance-cpus", Some("karpenter.k8s.aws/instance-cpu")),
         ("regoin", Some(REGION)),
         // A label of the pool's own.
         ("teams", Some("team")),
@@ -476,10 +400,7 @@ fn what_disagrees_is_told_with_both_sides() {
         ("team", Requirement::exists()),
     ]);
     let no = side.check_compatible(&pod, true).expect_err("no such zone");
-    assert_eq!(
-        no.to_string(),
-        "topology.kubernetes.io/zone: wanted in [c], offered in [a, b]"
-    );
+    assert_eq!(no.to_string(), "topology.kubernetes.io/zone: wanted in [c], offered in [a, b]");
 }
 
 #[test]
@@ -520,10 +441,7 @@ fn labels_that_are_reserved_are_refused_with_a_reason() {
         assert_eq!(label_restriction(key), expect, "{key}");
     }
     for key in OF_TYPES {
-        assert!(
-            is_well_known(key) && label_restriction(key).is_none(),
-            "{key}"
-        );
+        assert!(is_well_known(key) && label_restriction(key).is_none(), "{key}");
     }
 }
 
@@ -533,11 +451,7 @@ fn taints_of_a_start_go_by_themselves() {
         value: value.to_owned(),
         ..Taint::new(key, effect)
     };
-    let all = [
-        Effect::NoSchedule,
-        Effect::PreferNoSchedule,
-        Effect::NoExecute,
-    ];
+    let all = [Effect::NoSchedule, Effect::PreferNoSchedule, Effect::NoExecute];
     let not_ready = "node.kubernetes.io/not-ready";
     let cloud = "node.cloudprovider.kubernetes.io/uninitialized";
     // For each effect in the order above.

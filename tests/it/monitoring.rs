@@ -9,9 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 fn read(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("docs")
-        .join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -92,24 +90,18 @@ fn every_alert_asks_for_what_there_is_and_says_where_to_go_on() {
     let rules: Rules = serde_saphyr::from_str(&read("monitoring/alerts.yaml")).expect("YAML");
     let (known, page) = (series(), read("TROUBLESHOOTING.md"));
     let headings = page.lines().filter_map(|line| line.strip_prefix("## "));
-    let anchors: BTreeSet<String> = headings
-        .map(|own| own.to_lowercase().replace(' ', "-"))
-        .collect();
+    let anchors: BTreeSet<String> =
+        headings.map(|own| own.to_lowercase().replace(' ', "-")).collect();
     let mut names = BTreeSet::new();
     for rule in rules.groups.iter().flat_map(|own| &own.rules) {
         let name = &rule.alert;
         assert!(names.insert(name), "{name} is there twice");
         assert_eq!(faults(&rule.expr, &known), [] as [&str; 0], "{name}");
         let severity = rule.labels.get("severity").map_or("", String::as_str);
-        assert!(
-            ["critical", "warning", "info"].contains(&severity),
-            "{name}"
-        );
+        assert!(["critical", "warning", "info"].contains(&severity), "{name}");
         let said = ["summary", "description"].map(|own| rule.annotations.contains_key(own));
         assert_eq!(said, [true, true], "{name}");
-        let (file, anchor) = rule.annotations["runbook"]
-            .split_once('#')
-            .expect("a place");
+        let (file, anchor) = rule.annotations["runbook"].split_once('#').expect("a place");
         assert_eq!(file, "docs/TROUBLESHOOTING.md", "{name}");
         assert!(anchors.contains(anchor), "{name}: there is no #{anchor}");
     }
@@ -141,18 +133,9 @@ fn a_query_that_asks_for_something_else_is_found() {
     check("outrigger_claims{phase=\"gone\"}", &[]);
     check(
         "outrigger_nothing_total",
-        &[
-            "there is no series outrigger_nothing_total",
-            "it asks for no series",
-        ],
+        &["there is no series outrigger_nothing_total", "it asks for no series"],
     );
-    check(
-        "outrigger_plans_total{zone=~\"a\"}",
-        &["outrigger_plans_total has no label zone"],
-    );
-    check(
-        "sum by (pod) (outrigger_plans_total)",
-        &["nothing that it asks for has a label pod"],
-    );
+    check("outrigger_plans_total{zone=~\"a\"}", &["outrigger_plans_total has no label zone"]);
+    check("sum by (pod) (outrigger_plans_total)", &["nothing that it asks for has a label pod"]);
     check("up", &["it asks for no series"]);
 }

@@ -17,16 +17,10 @@ pub(crate) fn text(inside: &str) -> String {
 pub(crate) fn rows<const N: usize>(table: &str, columns: [&str; N]) -> Vec<[String; N]> {
     let text = text(table);
     let mut lines = text.lines();
-    assert_eq!(
-        lines.next(),
-        Some(columns.join("\t").as_str()),
-        "first line of {table}"
-    );
+    assert_eq!(lines.next(), Some(columns.join("\t").as_str()), "first line of {table}");
     let row = |line: &str| {
         let fields: Vec<String> = line.split('\t').map(str::to_owned).collect();
-        fields
-            .try_into()
-            .unwrap_or_else(|_| panic!("{table}: {N} fields: {line}"))
+        fields.try_into().unwrap_or_else(|_| panic!("{table}: {N} fields: {line}"))
     };
     lines.map(row).collect()
 }
@@ -79,24 +73,12 @@ fn has(file: &str, inside: &[&str]) -> Result<(), String> {
 #[test]
 fn tests_are_found_by_the_paths_that_test_programs_print() {
     let cases = [
-        (
-            "tidy::rules::no_such_test",
-            Err("tests/it/tidy/rules.rs has no test no_such_test"),
-        ),
-        (
-            "named_tests::rows",
-            Err("tests/it/named_tests.rs has no test rows"),
-        ),
-        (
-            "named_tests::inner::test",
-            Err("tests/it/named_tests.rs has no module inner"),
-        ),
+        ("tidy::rules::no_such_test", Err("tests/it/tidy/rules.rs has no test no_such_test")),
+        ("named_tests::rows", Err("tests/it/named_tests.rs has no test rows")),
+        ("named_tests::inner::test", Err("tests/it/named_tests.rs has no module inner")),
         ("nowhere::test", Err("no such file")),
         // Both programs have a module of this name.
-        (
-            "config::functions::functions_do_what_terraforms_do",
-            Ok("tests/it/config/functions.rs"),
-        ),
+        ("config::functions::functions_do_what_terraforms_do", Ok("tests/it/config/functions.rs")),
         (
             "config::source::tests::lines_and_columns_are_counted_in_characters",
             Ok("src/config/source.rs"),

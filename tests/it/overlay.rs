@@ -32,42 +32,28 @@ fn pool(name: &str) -> Pool {
     let mut pool = Pool::new(name);
     let on_demand = Requirement::is_in(["on-demand"]);
     pool.requirements.add(CAPACITY_TYPE, on_demand);
-    pool.requirements
-        .add(ZONE, Requirement::is_in(["us-east-1a"]));
+    pool.requirements.add(ZONE, Requirement::is_in(["us-east-1a"]));
     pool
 }
 
 fn overlay(label: (&str, &str)) -> Overlay {
-    let mut own = Overlay {
-        name: label.1.to_owned(),
-        ..Overlay::default()
-    };
+    let mut own = Overlay { name: label.1.to_owned(), ..Overlay::default() };
     own.requirements.add(label.0, Requirement::is_in([label.1]));
     own
 }
 
 /// One that adjusts prices.
 fn priced(label: (&str, &str), adjustment: &str) -> Overlay {
-    Overlay {
-        price: PriceAdjustment::parse(adjustment).ok(),
-        ..overlay(label)
-    }
+    Overlay { price: PriceAdjustment::parse(adjustment).ok(), ..overlay(label) }
 }
 
 /// One that adds so many devices to the first type.
 fn devices(amount: i64) -> Overlay {
-    Overlay {
-        capacity: [(DEVICE.to_owned(), amount)].into(),
-        ..overlay((INSTANCE_TYPE, TYPES[0]))
-    }
+    Overlay { capacity: [(DEVICE.to_owned(), amount)].into(), ..overlay((INSTANCE_TYPE, TYPES[0])) }
 }
 
 fn cluster(overlays: Vec<Overlay>) -> Arc<Cluster> {
-    Arc::new(Cluster {
-        pools: vec![pool("general")],
-        overlays,
-        ..Cluster::default()
-    })
+    Arc::new(Cluster { pools: vec![pool("general")], overlays, ..Cluster::default() })
 }
 
 fn catalog() -> Arc<Catalog> {
@@ -78,11 +64,8 @@ fn catalog() -> Arc<Catalog> {
 
 /// A pod that waits, and how many devices it asks for.
 fn pod(name: &str, devices: i64) -> WatchedObject {
-    let mut pod = Pod {
-        key: ObjectKey::new("default", name),
-        unschedulable: true,
-        ..Pod::default()
-    };
+    let mut pod =
+        Pod { key: ObjectKey::new("default", name), unschedulable: true, ..Pod::default() };
     pod.requests.cpu_milli = 100;
     pod.requests.pods = 1;
     if devices > 0 {
@@ -150,21 +133,9 @@ fn claim(node: Option<&str>) -> NodeClaim {
 fn prices_decide_which_type_is_planned_and_are_not_what_is_paid() {
     let rows = [
         (vec![], TYPES[0], 0.096),
-        (
-            vec![priced((INSTANCE_TYPE, TYPES[1]), "-50%")],
-            TYPES[1],
-            0.1008,
-        ),
-        (
-            vec![priced((INSTANCE_TYPE, TYPES[0]), "+1")],
-            TYPES[1],
-            0.1008,
-        ),
-        (
-            vec![priced((INSTANCE_TYPE, TYPES[1]), "-1%")],
-            TYPES[0],
-            0.096,
-        ),
+        (vec![priced((INSTANCE_TYPE, TYPES[1]), "-50%")], TYPES[1], 0.1008),
+        (vec![priced((INSTANCE_TYPE, TYPES[0]), "+1")], TYPES[1], 0.1008),
+        (vec![priced((INSTANCE_TYPE, TYPES[1]), "-1%")], TYPES[0], 0.096),
         (vec![priced((POOL, "general"), "-50%")], TYPES[0], 0.096),
     ];
     for (overlays, expect, paid) in rows {
@@ -178,21 +149,14 @@ fn prices_decide_which_type_is_planned_and_are_not_what_is_paid() {
         assert_eq!(found, (expect, paid), "{overlays:?}");
 
         // What stands already costs what the provider says, too.
-        let mut node = Node {
-            name: "n".into(),
-            ..Node::default()
-        };
-        for (key, value) in [
-            (INSTANCE_TYPE, expect),
-            (ZONE, "us-east-1a"),
-            (CAPACITY_TYPE, "on-demand"),
-        ] {
+        let mut node = Node { name: "n".into(), ..Node::default() };
+        for (key, value) in
+            [(INSTANCE_TYPE, expect), (ZONE, "us-east-1a"), (CAPACITY_TYPE, "on-demand")]
+        {
             node.labels.insert(key.to_owned(), value.to_owned());
         }
         let mut state = state;
-        state
-            .objects
-            .apply(WatchedObject::Node(Box::new(node)), NOW);
+        state.objects.apply(WatchedObject::Node(Box::new(node)), NOW);
         assert_eq!(state.total_cost(), paid, "{overlays:?}");
     }
 }
@@ -263,9 +227,7 @@ fn devices_of_what_is_coming_are_counted_on_once() {
                 ready: true,
                 ..Node::default()
             };
-            state
-                .objects
-                .apply(WatchedObject::Node(Box::new(node)), NOW);
+            state.objects.apply(WatchedObject::Node(Box::new(node)), NOW);
         }
         for name in ["a", "b", "c"] {
             state.objects.apply(pod(name, 1), NOW);

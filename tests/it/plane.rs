@@ -63,9 +63,7 @@ impl Plane {
             Some(text) => Ok(text.to_owned()),
             None => Err(format!("tests/plane/up did not name its {name}: {facts}")),
         };
-        let port = facts["port"]
-            .as_u64()
-            .and_then(|port| u16::try_from(port).ok());
+        let port = facts["port"].as_u64().and_then(|port| u16::try_from(port).ok());
         Ok(Plane {
             kubeconfig: text("kubeconfig")?.into(),
             token: text("token")?,
@@ -165,10 +163,7 @@ impl Plane {
 
     fn ask(&self, command: &str) -> Result<Value, String> {
         // A test that panicked while it held the lock left no half-written command behind.
-        self.script
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .ask(command)
+        self.script.lock().unwrap_or_else(PoisonError::into_inner).ask(command)
     }
 }
 
@@ -223,9 +218,7 @@ mod tests {
     async fn scale(client: &Client, replicas: u32) {
         let deployments: Api<Deployment> = Api::namespaced(client.clone(), "default");
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        let patched = deployments
-            .patch("web", &PatchParams::default(), &patch)
-            .await;
+        let patched = deployments.patch("web", &PatchParams::default(), &patch).await;
         patched.expect("the deployment scales");
     }
 
@@ -238,9 +231,7 @@ mod tests {
             },
         }));
         let nodes: Api<Node> = Api::all(client.clone());
-        let created = nodes
-            .create(&PostParams::default(), &node.expect("a node"))
-            .await;
+        let created = nodes.create(&PostParams::default(), &node.expect("a node")).await;
         created.expect("the node is created");
         let deployment = serde_json::from_value(json!({
             "metadata": {"name": "web"},
@@ -255,9 +246,7 @@ mod tests {
         }));
         let deployments: Api<Deployment> = Api::namespaced(client.clone(), "default");
         let deployment = deployment.expect("a deployment");
-        let created = deployments
-            .create(&PostParams::default(), &deployment)
-            .await;
+        let created = deployments.create(&PostParams::default(), &deployment).await;
         created.expect("the deployment is created");
     }
 
@@ -289,17 +278,12 @@ mod tests {
         running_pods_become(&direct, 3).await;
 
         plane.stop_api().expect("the API stops");
-        direct
-            .apiserver_version()
-            .await
-            .expect_err("nothing answers for a killed API");
+        direct.apiserver_version().await.expect_err("nothing answers for a killed API");
         plane.start_api().expect("the API starts again");
         running_pods_become(&direct, 3).await;
 
         let port = pass_through(plane.api_port()).expect("a port to listen on");
-        let proxied = plane
-            .kubeconfig_for(port)
-            .expect("a kubeconfig for the proxy");
+        let proxied = plane.kubeconfig_for(port).expect("a kubeconfig for the proxy");
         let proxied = client(&proxied).await;
         scale(&proxied, 1).await;
         running_pods_become(&proxied, 1).await;

@@ -68,16 +68,8 @@ fn node(name: &str, pool: &str, zone: &str) -> WatchedObject {
 }
 
 fn state(pools: Vec<Pool>, objects: Vec<WatchedObject>) -> State {
-    let cluster = Cluster {
-        pools,
-        ..Cluster::default()
-    };
-    State::offline(
-        Arc::new(cluster),
-        Arc::new(Catalog::shipped()),
-        objects,
-        NOW,
-    )
+    let cluster = Cluster { pools, ..Cluster::default() };
+    State::offline(Arc::new(cluster), Arc::new(Catalog::shipped()), objects, NOW)
 }
 
 fn plan(state: &State) -> Plan {
@@ -107,18 +99,11 @@ fn the_nodes_of_a_static_pool_are_room_for_pods_that_wait() {
     let pools = vec![pool("fixed", Some(2)), pool("general", None)];
     let pods = ["a", "b", "c"].map(|name| pod(name, 1500, None));
     let plan = plan(&state(pools, pods.into()));
-    let launches: Vec<(&str, usize)> = plan
-        .launches
-        .iter()
-        .map(|own| (own.pool.as_str(), own.pods.len()))
-        .collect();
+    let launches: Vec<(&str, usize)> =
+        plan.launches.iter().map(|own| (own.pool.as_str(), own.pods.len())).collect();
     assert_eq!(launches, [("fixed", 1), ("fixed", 1), ("general", 1)]);
     assert_eq!(plan.placed, []);
-    let cpu: Vec<i64> = plan
-        .launches
-        .iter()
-        .map(|own| own.requests.cpu_milli)
-        .collect();
+    let cpu: Vec<i64> = plan.launches.iter().map(|own| own.requests.cpu_milli).collect();
     assert_eq!(cpu, [1500; 3]);
 }
 
@@ -127,10 +112,7 @@ fn alternatives_of_one_node_take_no_limit_from_the_next() {
     let mut fixed = pool("fixed", Some(3));
     let types = Requirement::is_in(["m6i.large", "m6i.xlarge"]);
     fixed.requirements = [(INSTANCE_TYPE, types)].into_iter().collect();
-    let mut cluster = Cluster {
-        pools: vec![fixed],
-        ..Cluster::default()
-    };
+    let mut cluster = Cluster { pools: vec![fixed], ..Cluster::default() };
     // As much as three of the smaller have.
     cluster.limits.capacity = vec![("cpu".to_owned(), 6_000)];
     let catalog = Arc::new(Catalog::shipped());
@@ -147,11 +129,8 @@ fn what_is_missing_is_made_where_the_pool_has_least() {
     let mut fixed = pool("fixed", Some(5));
     fixed.requirements.add(ZONE, Requirement::is_in(zones));
     let plan = plan(&state(vec![fixed], nodes.into()));
-    let made: Vec<&str> = plan
-        .launches
-        .iter()
-        .map(|own| own.offerings[0].0.zone.as_str())
-        .collect();
+    let made: Vec<&str> =
+        plan.launches.iter().map(|own| own.offerings[0].0.zone.as_str()).collect();
     assert_eq!(made, [zones[2], zones[0]]);
     assert_eq!(plan.retire, []);
 }
@@ -165,11 +144,8 @@ fn what_is_too_much_leaves_and_takes_no_pods() {
         pod("waits", 1500, None),
     ];
     let plan = plan(&state(vec![pool("fixed", Some(1))], objects));
-    let retired: Vec<(&str, Reason)> = plan
-        .retire
-        .iter()
-        .map(|own| (own.node.as_str(), own.reason))
-        .collect();
+    let retired: Vec<(&str, Reason)> =
+        plan.retire.iter().map(|own| (own.node.as_str(), own.reason)).collect();
     assert_eq!(retired, [("n1", Reason::Surplus)]);
     let placed: Vec<String> = plan.placed.iter().map(|own| own.0.to_string()).collect();
     assert_eq!(placed, ["node n2"]);
@@ -212,39 +188,20 @@ fn what_cannot_be_had_is_shown_with_its_reason() {
 
 /// Room for so many pods of one core and a half.
 fn with_buffer(pools: Vec<Pool>, replicas: u32, objects: Vec<WatchedObject>) -> State {
-    let requests = Resources {
-        cpu_milli: 1500,
-        pods: 1,
-        ..Resources::default()
-    };
+    let requests = Resources { cpu_milli: 1500, pods: 1, ..Resources::default() };
     let buffer = Buffer {
         name: "spare".to_owned(),
         replicas: Some(replicas),
-        pod: Some(BufferPod {
-            requests,
-            ..BufferPod::default()
-        }),
+        pod: Some(BufferPod { requests, ..BufferPod::default() }),
         ..Buffer::default()
     };
-    let cluster = Cluster {
-        pools,
-        buffers: vec![buffer],
-        ..Cluster::default()
-    };
-    State::offline(
-        Arc::new(cluster),
-        Arc::new(Catalog::shipped()),
-        objects,
-        NOW,
-    )
+    let cluster = Cluster { pools, buffers: vec![buffer], ..Cluster::default() };
+    State::offline(Arc::new(cluster), Arc::new(Catalog::shipped()), objects, NOW)
 }
 
 #[test]
 fn pods_that_are_there_come_before_buffers() {
-    let objects = vec![
-        node("n1", "general", "us-east-1a"),
-        pod("waits", 1500, None),
-    ];
+    let objects = vec![node("n1", "general", "us-east-1a"), pod("waits", 1500, None)];
     let plan = plan(&with_buffer(vec![pool("general", None)], 2, objects));
     let key = ObjectKey::new("default", "waits");
     let host = outrigger::state::snapshot::NodeRef::Node("n1".into());
@@ -269,11 +226,7 @@ fn room_is_kept_where_a_node_stays_anyway() {
     for (busy, fixed, kept) in rows {
         let names = ["n1", "n2", "n3"];
         let pool_of = |name| {
-            if fixed.contains(&name) {
-                "fixed"
-            } else {
-                "general"
-            }
+            if fixed.contains(&name) { "fixed" } else { "general" }
         };
         let nodes = names.map(|name| node(name, pool_of(name), "us-east-1a"));
         let mut objects: Vec<WatchedObject> = nodes.into();
@@ -295,11 +248,7 @@ fn room_is_kept_where_a_node_stays_anyway() {
             .map(|own| own.node.as_str())
             .collect();
         let idle = kept.iter().filter(|name| !busy.contains(name));
-        assert_eq!(
-            held,
-            idle.copied().collect::<Vec<_>>(),
-            "{busy:?} {fixed:?}"
-        );
+        assert_eq!(held, idle.copied().collect::<Vec<_>>(), "{busy:?} {fixed:?}");
         let gone = plan.retire.len();
         let expect = names.len() - busy.len() - fixed.len() - held.len();
         assert_eq!(gone, expect, "{busy:?} {fixed:?}");

@@ -15,9 +15,7 @@ const FILE_LINES: usize = 500;
 /// The width at which two versions still fit side by side on a screen.
 const COLUMNS: usize = 100;
 /// Names that say where code was put, not what it decides.
-const VAGUE: [&str; 7] = [
-    "common", "helper", "helpers", "manager", "misc", "util", "utils",
-];
+const VAGUE: [&str; 7] = ["common", "helper", "helpers", "manager", "misc", "util", "utils"];
 /// Macros and attributes that belong to unfinished work.
 const UNFINISHED: [&str; 3] = ["dbg", "todo", "unimplemented"];
 const FORBIDDEN_ATTRIBUTES: [(&str, &str); 2] = [
@@ -100,16 +98,9 @@ fn findings(files: &Files) -> Vec<String> {
         }
     }
     for file in files.keys().filter(|file| !reached.contains(*file)) {
-        found.insert((
-            file.clone(),
-            1,
-            "no `mod` line reaches this file".to_owned(),
-        ));
+        found.insert((file.clone(), 1, "no `mod` line reaches this file".to_owned()));
     }
-    found
-        .into_iter()
-        .map(|(file, line, fault)| format!("{file}:{line}: {fault}"))
-        .collect()
+    found.into_iter().map(|(file, line, fault)| format!("{file}:{line}: {fault}")).collect()
 }
 
 type Found = BTreeSet<(String, usize, String)>;
@@ -117,10 +108,7 @@ type Found = BTreeSet<(String, usize, String)>;
 impl Crate {
     fn read(files: &Files, root: &str) -> Self {
         let folder = root.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let mut unit = Self {
-            files: Vec::new(),
-            children: BTreeMap::new(),
-        };
+        let mut unit = Self { files: Vec::new(), children: BTreeMap::new() };
         let mut todo = vec![(root.to_owned(), ModulePath::new(), false)];
         while let Some((file, module, test)) = todo.pop() {
             let Some(text) = files.get(&file) else {
@@ -128,18 +116,9 @@ impl Crate {
             };
             let lexed = lex(text);
             let modules = unit.declare(&lexed.tokens, module, |child, in_test| {
-                todo.push((
-                    format!("{folder}/{}.rs", child.join("/")),
-                    child,
-                    test || in_test,
-                ));
+                todo.push((format!("{folder}/{}.rs", child.join("/")), child, test || in_test));
             });
-            unit.files.push(Reached {
-                file,
-                lexed,
-                modules,
-                test,
-            });
+            unit.files.push(Reached { file, lexed, modules, test });
         }
         unit
     }
@@ -174,17 +153,11 @@ impl Crate {
                 continue;
             }
             let beyond_core = is_beyond_core(tokens, i - 2);
-            let declared = Declared {
-                name: name.text.clone(),
-                beyond_core,
-            };
+            let declared = Declared { name: name.text.clone(), beyond_core };
             let mut child = here.clone();
             child.push(name.text.clone());
             if mark.is_mark(";") || mark.is_mark("{") {
-                self.children
-                    .entry(here.clone())
-                    .or_default()
-                    .push(declared);
+                self.children.entry(here.clone()).or_default().push(declared);
             }
             if mark.is_mark(";") {
                 elsewhere(child, token.test);
@@ -198,20 +171,14 @@ impl Crate {
 
     /// The place of a module among its siblings, when it is a module at all.
     fn place(&self, parent: &[String], name: &str) -> Option<usize> {
-        self.children
-            .get(parent)?
-            .iter()
-            .position(|child| child.name == name)
+        self.children.get(parent)?.iter().position(|child| child.name == name)
     }
 
     /// The module that `from` may not name, out of those that a path leads through.
     fn named_too_early(&self, from: &[String], target: &[String]) -> Option<String> {
         let shared = from.iter().zip(target).take_while(|(a, b)| a == b).count();
         let (own, other) = (from.get(shared)?, target.get(shared)?);
-        let (own, place) = (
-            self.place(&from[..shared], own)?,
-            self.place(&from[..shared], other)?,
-        );
+        let (own, place) = (self.place(&from[..shared], own)?, self.place(&from[..shared], other)?);
         (place > own).then(|| target[..=shared].join("::"))
     }
 }
@@ -233,16 +200,9 @@ fn check_text(file: &Reached, text: &str, found: &mut Found) {
     if !text.starts_with("//!") {
         fault(1, "the file does not open with `//!`".to_owned());
     }
-    let stem = file
-        .file
-        .rsplit('/')
-        .next()
-        .and_then(|name| name.strip_suffix(".rs"));
+    let stem = file.file.rsplit('/').next().and_then(|name| name.strip_suffix(".rs"));
     if let Some(stem) = stem.filter(|stem| VAGUE.contains(stem)) {
-        fault(
-            1,
-            format!("`{stem}` is no name for a file: say what it decides or holds"),
-        );
+        fault(1, format!("`{stem}` is no name for a file: say what it decides or holds"));
     }
     for (line, text) in (1..).zip(text.lines()) {
         let columns = text.chars().count();
@@ -250,12 +210,7 @@ fn check_text(file: &Reached, text: &str, found: &mut Found) {
             fault(line, format!("{columns} columns, {COLUMNS} at most"));
         }
     }
-    for (line, _) in file
-        .lexed
-        .comments
-        .iter()
-        .filter(|(_, text)| text.contains("FIXME"))
-    {
+    for (line, _) in file.lexed.comments.iter().filter(|(_, text)| text.contains("FIXME")) {
         fault(*line, "`FIXME` is unfinished work".to_owned());
     }
     let mut is_open = false;
@@ -264,10 +219,7 @@ fn check_text(file: &Reached, text: &str, found: &mut Found) {
             continue;
         };
         if !is_open && language.trim() != "text" {
-            fault(
-                *line,
-                "an example that nobody runs: make it a test".to_owned(),
-            );
+            fault(*line, "an example that nobody runs: make it a test".to_owned());
         }
         is_open = !is_open;
     }
@@ -282,9 +234,7 @@ fn check_text(file: &Reached, text: &str, found: &mut Found) {
             fault(line, format!("`{}` is no name for a module", next.text));
         }
         for word in lexer::attribute(tokens, i).map_or(&[][..], |inside| &tokens[inside]) {
-            let forbidden = FORBIDDEN_ATTRIBUTES
-                .iter()
-                .find(|(name, _)| word.is_word(name));
+            let forbidden = FORBIDDEN_ATTRIBUTES.iter().find(|(name, _)| word.is_word(name));
             if let Some((name, why)) = forbidden {
                 fault(word.first, format!("`#[{name}]` {why}"));
             }
@@ -296,10 +246,7 @@ fn check_length(file: &Reached, found: &mut Found) {
     let live = file.lexed.tokens.iter().filter(|token| !token.test);
     let lines: BTreeSet<usize> = live.flat_map(|token| token.first..=token.last).collect();
     if lines.len() > FILE_LINES {
-        let fault = format!(
-            "{} lines of production code, {FILE_LINES} at most",
-            lines.len()
-        );
+        let fault = format!("{} lines of production code, {FILE_LINES} at most", lines.len());
         found.insert((file.file.clone(), 1, fault));
     }
 }
@@ -320,15 +267,10 @@ fn check_order(unit: &Crate, file: &Reached, found: &mut Found) {
 
 fn check_floors(unit: &Crate, file: &Reached, found: &mut Found) {
     let tokens = &file.lexed.tokens;
-    let top = unit
-        .children
-        .get(&ModulePath::new())
-        .map_or(&[][..], Vec::as_slice);
+    let top = unit.children.get(&ModulePath::new()).map_or(&[][..], Vec::as_slice);
     let pure = |at: usize| {
         let floor = file.modules[at].first()?;
-        let is_beyond = top
-            .iter()
-            .any(|declared| declared.beyond_core && declared.name == *floor);
+        let is_beyond = top.iter().any(|declared| declared.beyond_core && declared.name == *floor);
         (!is_beyond).then_some(floor)
     };
     let mut fault = |floor: &str, line, what: &str| {
@@ -378,10 +320,7 @@ fn read_path(
     members: &mut Vec<(usize, Vec<String>)>,
 ) -> usize {
     let mut line = 0;
-    while let Some(token) = tokens
-        .get(at)
-        .filter(|t| t.kind == Kind::Word || t.is_mark("*"))
-    {
+    while let Some(token) = tokens.get(at).filter(|t| t.kind == Kind::Word || t.is_mark("*")) {
         line = token.first;
         at += 1;
         // A `self` in a group means what the group stands behind.
@@ -449,12 +388,7 @@ fn the_tree_is_tidy() {
         collect(Path::new(env!("CARGO_MANIFEST_DIR")), folder, &mut files);
     }
     let found = findings(&files);
-    assert!(
-        found.is_empty(),
-        "{} findings:\n{}",
-        found.len(),
-        found.join("\n")
-    );
+    assert!(found.is_empty(), "{} findings:\n{}", found.len(), found.join("\n"));
 }
 
 /// Cargo has no pattern for a part of the crates: a new SDK crate would be optimised like our own
@@ -471,9 +405,6 @@ fn every_sdk_crate_has_a_level_in_every_profile() {
         let levels = &manifest["profile"][profile]["package"];
         let has_none = |name: &&&str| levels.get(name).is_none();
         let without: Vec<_> = generated.iter().filter(has_none).collect();
-        assert!(
-            without.is_empty(),
-            "profile {profile}: no level for {without:?}"
-        );
+        assert!(without.is_empty(), "profile {profile}: no level for {without:?}");
     }
 }

@@ -45,9 +45,7 @@ pub(super) fn run(
         threads
             .into_iter()
             .flat_map(|worker| {
-                worker
-                    .join()
-                    .unwrap_or_else(|cause| std::panic::resume_unwind(cause))
+                worker.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause))
             })
             .collect()
     });

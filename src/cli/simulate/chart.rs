@@ -112,8 +112,7 @@ impl Day<'_> {
 
     fn total_hours(&self) -> f64 {
         let last = self.samples.last();
-        last.map_or(1.0, |sample| self.hours_since_start(sample.at))
-            .max(0.1)
+        last.map_or(1.0, |sample| self.hours_since_start(sample.at)).max(0.1)
     }
 
     /// Draws a panel with axes for values up to `max`.
@@ -157,11 +156,7 @@ impl Day<'_> {
     }
 
     fn draw_instances(&self, area: &Area<'_>, points: &[&WorldSample]) -> Drawn {
-        let max = points
-            .iter()
-            .map(|point| point.live_instances())
-            .max()
-            .unwrap_or(0);
+        let max = points.iter().map(|point| point.live_instances()).max().unwrap_or(0);
         let mut chart = self.draw_panel(area, "Instances by type", count_to_f64(max))?;
         let kinds = instance_series(self.samples);
         let mut below = vec![0.0; points.len()];
@@ -193,23 +188,19 @@ impl Day<'_> {
         points: &[&WorldSample],
         all: &[Series],
     ) -> Drawn {
-        let values = all
-            .iter()
-            .flat_map(|(_, _, value_of)| points.iter().map(|point| value_of(point)));
+        let values =
+            all.iter().flat_map(|(_, _, value_of)| points.iter().map(|point| value_of(point)));
         let max = values.fold(0.0, f64::max);
         let mut chart = self.draw_panel(area, title, max)?;
         for (_, colour, value_of) in all {
-            let line = points
-                .iter()
-                .map(|point| (self.hours_since_start(point.at), value_of(point)));
+            let line =
+                points.iter().map(|point| (self.hours_since_start(point.at), value_of(point)));
             chart.draw_series([PathElement::new(
                 line.collect::<Vec<_>>(),
                 colour.stroke_width(2),
             )])?;
         }
-        let legend = all
-            .iter()
-            .map(|(name, colour, _)| ((*name).to_owned(), *colour));
+        let legend = all.iter().map(|(name, colour, _)| ((*name).to_owned(), *colour));
         draw_legend(area, &legend.collect::<Vec<_>>())
     }
 
@@ -243,11 +234,8 @@ impl Day<'_> {
                 let corners = [(at - 1, top + 2), (at + 1, top + to_pixels(step) - 2)];
                 area.draw(&Rectangle::new(corners, colour.filled()))?;
             }
-            let text = Text::new(
-                count.to_string(),
-                (to_pixels(right) + 14, middle),
-                left_aligned_style(),
-            );
+            let text =
+                Text::new(count.to_string(), (to_pixels(right) + 14, middle), left_aligned_style());
             area.draw(&text)?;
         }
         Ok(())
@@ -287,20 +275,11 @@ type EventRow = (&'static str, RGBColor, fn(&TimelineFact) -> bool);
 
 const ROWS_COUNT: u32 = 5;
 const ROWS: [EventRow; ROWS_COUNT as usize] = [
-    ("workloads scaled", INK, |fact| {
-        matches!(fact, TimelineFact::Scaled { .. })
-    }),
-    ("instances launched", GREEN, |fact| {
-        matches!(fact, TimelineFact::Launched { .. })
-    }),
-    ("nodes disrupted", BLUE, |fact| {
-        matches!(fact, TimelineFact::Leaving { .. })
-    }),
+    ("workloads scaled", INK, |fact| matches!(fact, TimelineFact::Scaled { .. })),
+    ("instances launched", GREEN, |fact| matches!(fact, TimelineFact::Launched { .. })),
+    ("nodes disrupted", BLUE, |fact| matches!(fact, TimelineFact::Leaving { .. })),
     ("spot interrupted", ORANGE, |fact| {
-        matches!(
-            fact,
-            TimelineFact::Interrupted { .. } | TimelineFact::Lost { .. }
-        )
+        matches!(fact, TimelineFact::Interrupted { .. } | TimelineFact::Lost { .. })
     }),
     ("rejected, faults", RED, |fact| {
         matches!(
@@ -348,19 +327,15 @@ fn instance_series(samples: &[WorldSample]) -> Vec<InstanceSeries> {
     let mut all: Vec<_> = minutes.into_iter().collect();
     all.sort_by_key(|(kind, count)| (Reverse(*count), *kind));
     let (named, others) = all.split_at(all.len().min(TYPES_MAX));
-    let named = named
-        .iter()
-        .map(|((capacity_type, name), _)| InstanceSeries {
-            capacity_type: *capacity_type,
-            name: Some(name.clone()),
-        });
+    let named = named.iter().map(|((capacity_type, name), _)| InstanceSeries {
+        capacity_type: *capacity_type,
+        name: Some(name.clone()),
+    });
     let mut kinds: Vec<InstanceSeries> = named.collect();
     kinds.sort();
     let bought: BTreeSet<CapacityType> = others.iter().map(|((it, _), _)| *it).collect();
-    let others = bought.into_iter().map(|capacity_type| InstanceSeries {
-        capacity_type,
-        name: None,
-    });
+    let others =
+        bought.into_iter().map(|capacity_type| InstanceSeries { capacity_type, name: None });
     kinds.extend(others);
     kinds
 }

@@ -67,10 +67,7 @@ fn write_decision_table(page: &mut String, lines: &[TimelineEntry]) {
     for line in shown.iter().take(ROWS_MAX) {
         let at = line.at.strftime("%m-%d %H:%M:%S");
         let kind = line.fact.kind().replace('_', " ");
-        let row = format!(
-            "<tr><td>{at}<td>{kind}<td>{}\n",
-            escape_html(&line.fact.to_string())
-        );
+        let row = format!("<tr><td>{at}<td>{kind}<td>{}\n", escape_html(&line.fact.to_string()));
         page.push_str(&row);
     }
     page.push_str("</tbody>\n</table>\n");
@@ -150,9 +147,7 @@ type SampleValue = fn(&WorldSample) -> f64;
 /// Formats the run as three sparklines: pods, nodes and cost, each with its minimum and maximum.
 pub(super) fn render_sparklines(samples: &[WorldSample]) -> String {
     let rows: [(&str, usize, SampleValue); 3] = [
-        ("pods", 0, |sample| {
-            count_to_f64(sample.running + sample.pending)
-        }),
+        ("pods", 0, |sample| count_to_f64(sample.running + sample.pending)),
         ("nodes", 0, |sample| count_to_f64(sample.live_instances())),
         ("$/h", 2, |sample| sample.usd_per_h),
     ];
@@ -163,11 +158,8 @@ pub(super) fn render_sparklines(samples: &[WorldSample]) -> String {
         let max = values.iter().copied().fold(0.0, f64::max);
         let sparks = sparkline_blocks(&values, max);
         // Writing to a String cannot fail.
-        writeln!(
-            text,
-            "  {name:<7} {sparks}  {min:.digits$} to {max:.digits$}"
-        )
-        .unwrap_or_default();
+        writeln!(text, "  {name:<7} {sparks}  {min:.digits$} to {max:.digits$}")
+            .unwrap_or_default();
     }
     text
 }
@@ -178,10 +170,7 @@ fn sparkline_blocks(values: &[f64], max: f64) -> String {
     let spans = SPARKS.min(values.len());
     (0..spans)
         .map(|span| {
-            let (from, until) = (
-                span * values.len() / spans,
-                (span + 1) * values.len() / spans,
-            );
+            let (from, until) = (span * values.len() / spans, (span + 1) * values.len() / spans);
             let value = values[from..until].iter().copied().fold(0.0, f64::max);
             let share = if max > 0.0 { value / max } else { 0.0 };
             let block = (1..BLOCKS.len()).take_while(|block| {
@@ -207,13 +196,8 @@ mod tests {
 
     fn sample(minute: i64, pods: usize) -> WorldSample {
         let at = Timestamp::from_second(minute * 60).expect("a time");
-        let mut sample = WorldSample {
-            at,
-            nodes: 1,
-            running: pods,
-            usd_per_h: 0.5,
-            ..WorldSample::default()
-        };
+        let mut sample =
+            WorldSample { at, nodes: 1, running: pods, usd_per_h: 0.5, ..WorldSample::default() };
         let key = (CapacityType::Spot, "m6i.large".into());
         sample.instances.insert(key, 1);
         sample
@@ -242,10 +226,7 @@ mod tests {
         let text = render_csv(&[sample(0, 3), sample(1, 4)]);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].ends_with(",memory_requested_share,spot/m6i.large"));
-        assert_eq!(
-            lines[1],
-            "1970-01-01T00:00:00Z,1,1,3,0,0.5000,0.0000,0.0000,0.0000,1"
-        );
+        assert_eq!(lines[1], "1970-01-01T00:00:00Z,1,1,3,0,0.5000,0.0000,0.0000,0.0000,1");
         assert_eq!(lines.len(), 3);
     }
 
@@ -263,15 +244,8 @@ mod tests {
             fact: TimelineFact::Fault("<script>alert(1)</script>".to_owned()),
         }];
         let samples = [sample(0, 1), sample(1, 2)];
-        let day = Day {
-            start: Timestamp::UNIX_EPOCH,
-            samples: &samples,
-            lines: &lines,
-        };
-        let summary = Summary {
-            title: "<script>".to_owned(),
-            ..Summary::default()
-        };
+        let day = Day { start: Timestamp::UNIX_EPOCH, samples: &samples, lines: &lines };
+        let summary = Summary { title: "<script>".to_owned(), ..Summary::default() };
         let page = render_page(&day, &summary).expect("a page");
         assert!(!page.contains("<script"), "{page}");
         assert!(!page.contains("http://www.w3.org/1999/xlink"), "{page}");

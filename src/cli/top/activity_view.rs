@@ -18,10 +18,7 @@ pub(super) fn activity_table(inventory: Option<&ToldInventory>, now: Timestamp) 
             Column::new("of", "OBJECT", 8, 12, 2),
             Column::new("more", "DETAIL", 12, 20, 3),
         ],
-        rows: lines
-            .enumerate()
-            .map(|(index, entry)| activity_row(index, entry, now))
-            .collect(),
+        rows: lines.enumerate().map(|(index, entry)| activity_row(index, entry, now)).collect(),
         more: 0,
         empty: match is_told {
             true => "no events yet".to_owned(),
@@ -31,16 +28,9 @@ pub(super) fn activity_table(inventory: Option<&ToldInventory>, now: Timestamp) 
 }
 
 /// Entries are ranked by position, because several can have the same time.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "there are some hundreds at most"
-)]
+#[expect(clippy::cast_precision_loss, reason = "there are some hundreds at most")]
 fn activity_row(index: usize, entry: &ActivityEntry, now: Timestamp) -> TableRow {
-    let tone = if entry.warns {
-        CellStyle::Warns
-    } else {
-        CellStyle::Plain
-    };
+    let tone = if entry.warns { CellStyle::Warns } else { CellStyle::Plain };
     let event = match entry.times {
         0 | 1 => entry.what.to_string(),
         times => format!("{} ×{times}", entry.what),

@@ -102,11 +102,7 @@ struct ViewState {
 impl ViewState {
     /// Creates the state of a view that is sorted by this column.
     fn new(sorted_by: &str, is_descending: bool) -> Self {
-        Self {
-            sorted_by: sorted_by.to_owned(),
-            is_descending,
-            ..Self::default()
-        }
+        Self { sorted_by: sorted_by.to_owned(), is_descending, ..Self::default() }
     }
 }
 
@@ -224,11 +220,7 @@ impl App {
             Key::Quit => return Action::Quit,
             Key::Pause => {
                 self.is_paused = !self.is_paused;
-                return if self.is_paused {
-                    Action::Nothing
-                } else {
-                    Action::Ask
-                };
+                return if self.is_paused { Action::Nothing } else { Action::Ask };
             }
             Key::View(view) => return self.change_view(view, now),
             Key::NextView => return self.change_view(self.view.nth_after(1), now),

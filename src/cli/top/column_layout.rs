@@ -57,11 +57,7 @@ pub(super) fn fit_columns(claims: &[ColumnWidth], gap: usize, width: usize) -> V
     let widths = distribute_widths(claims, &chosen, width.saturating_sub(least));
     let mut at = 0;
     let slots = chosen.into_iter().zip(widths).map(|(column, wanted)| {
-        let slot = Slot {
-            column,
-            at,
-            width: wanted.min(width.saturating_sub(at)),
-        };
+        let slot = Slot { column, at, width: wanted.min(width.saturating_sub(at)) };
         at += slot.width + gap;
         slot
     });

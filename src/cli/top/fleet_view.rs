@@ -56,10 +56,7 @@ fn cluster_row(cluster: &ClusterStatusResponse) -> TableRow {
 }
 
 /// Returns the cell of a count, in this style unless the count is zero.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "no cluster has 2^52 of anything"
-)]
+#[expect(clippy::cast_precision_loss, reason = "no cluster has 2^52 of anything")]
 fn count_cell(count: Option<usize>, tone: CellStyle) -> Cell {
     match count {
         Some(0) => Cell::ranked("0", 0.0),

@@ -25,10 +25,7 @@ pub(super) fn format_duration(duration: SignedDuration) -> String {
 }
 
 /// Formats a resource quantity, such as `1.5` CPUs or `1.5Gi` of memory.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "the result is rounded for display"
-)]
+#[expect(clippy::cast_precision_loss, reason = "the result is rounded for display")]
 pub(super) fn format_quantity(resource: &str, amount: i64) -> String {
     let (value, gib) = (amount as f64, f64::from(1 << 30));
     let text = match resource {
@@ -40,10 +37,7 @@ pub(super) fn format_quantity(resource: &str, amount: i64) -> String {
 }
 
 /// Returns the used share of a resource. `None` if the capacity is zero.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "the result is rounded for display"
-)]
+#[expect(clippy::cast_precision_loss, reason = "the result is rounded for display")]
 pub(super) fn used_share(amount: Amount) -> Option<f64> {
     (amount.there > 0).then(|| amount.taken as f64 / amount.there as f64)
 }
@@ -84,10 +78,7 @@ mod tests {
         assert_eq!(format_quantity("nvidia.com/gpu", 8), "8");
         let nothing = Amount::default();
         assert_eq!(used_share(nothing), None);
-        assert_eq!(
-            [1, 2].map(|count| count_noun(count, "node")),
-            ["1 node", "2 nodes"]
-        );
+        assert_eq!([1, 2].map(|count| count_noun(count, "node")), ["1 node", "2 nodes"]);
         assert_eq!(column_title("nvidia.com/gpu"), "GPU");
     }
 }

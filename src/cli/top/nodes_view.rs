@@ -7,9 +7,8 @@ use super::table::{Cell, CellStyle, Column, Table, TableRow};
 use crate::runtime::control::inventory::{InventoryRequest, NodeDto, ToldInventory};
 
 /// The sort keys of the columns that are always present.
-const NAMED: [&str; 9] = [
-    "name", "pool", "type", "zone", "capacity", "pods", "age", "price", "state",
-];
+const NAMED: [&str; 9] =
+    ["name", "pool", "type", "zone", "capacity", "pods", "age", "price", "state"];
 
 /// Returns the sort keys of the nodes, including the requested resources and labels.
 pub(super) fn sort_keys(request: &InventoryRequest) -> Vec<String> {
@@ -76,11 +75,7 @@ fn node_row(node: &NodeDto, now: Timestamp) -> TableRow {
         Cell::from_optional(node.zone.as_deref()),
         Cell::from_optional(node.capacity_type.as_deref()),
     ];
-    cells.extend(
-        node.amounts
-            .iter()
-            .map(|amount| Cell::usage_bar(format::used_share(*amount))),
-    );
+    cells.extend(node.amounts.iter().map(|amount| Cell::usage_bar(format::used_share(*amount))));
     cells.extend([
         Cell::ranked(&node.pods.to_string(), node.pods as f64),
         Cell::from_age(node.born, now),
@@ -90,22 +85,14 @@ fn node_row(node: &NodeDto, now: Timestamp) -> TableRow {
         },
         Cell::from_text(&node.state).with_style(node_style(node)),
     ]);
-    cells.extend(
-        node.labels
-            .iter()
-            .map(|it| Cell::from_optional(it.as_deref())),
-    );
+    cells.extend(node.labels.iter().map(|it| Cell::from_optional(it.as_deref())));
     let why = node.why.as_deref().unwrap_or_default();
     cells.push(Cell::from_text(why).with_faint_style());
     let detail = match &node.why {
         Some(why) => format!("{}: {}; {why}", node.name, node.state),
         None => format!("{}: {}", node.name, node.state),
     };
-    TableRow {
-        key: node.name.clone(),
-        cells,
-        detail,
-    }
+    TableRow { key: node.name.clone(), cells, detail }
 }
 
 fn node_style(node: &NodeDto) -> CellStyle {

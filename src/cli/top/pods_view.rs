@@ -23,11 +23,7 @@ pub(super) fn pods_table(inventory: Option<&ToldInventory>, now: Timestamp) -> T
 }
 
 fn pod_row(pod: &ToldPod, now: Timestamp) -> TableRow {
-    let tone = if pod.is_unplaced {
-        CellStyle::Bad
-    } else {
-        CellStyle::Plain
-    };
+    let tone = if pod.is_unplaced { CellStyle::Bad } else { CellStyle::Plain };
     TableRow {
         key: pod.name.clone(),
         cells: vec![

@@ -57,13 +57,7 @@ impl Layout {
         let others = [has_help, has_tabs, has_titles];
         let others = others.into_iter().filter(|shown| *shown).count();
         let others = u16::try_from(others).unwrap_or(0) + details + 1;
-        Self {
-            has_tabs,
-            has_titles,
-            has_help,
-            rows: height.saturating_sub(others),
-            details,
-        }
+        Self { has_tabs, has_titles, has_help, rows: height.saturating_sub(others), details }
     }
 }
 
@@ -81,12 +75,7 @@ pub(super) fn draw_screen(screen: &App, area: Rect, buffer: &mut Buffer, now: Ti
     let plan = Layout::new(area.height);
     let sheet = screen.current_table(now);
     let index = screen.selected_index(&sheet);
-    let mut paper = LineWriter {
-        buffer,
-        area,
-        has_colour: screen.settings.has_colour,
-        line: 0,
-    };
+    let mut paper = LineWriter { buffer, area, has_colour: screen.settings.has_colour, line: 0 };
     paper.write_parts(&head_line(screen, now));
     if plan.has_tabs {
         draw_tabs(&mut paper, screen, &sheet, index);
@@ -180,25 +169,15 @@ fn head_line(screen: &App, now: Timestamp) -> Vec<(String, CellStyle)> {
 
 fn head_of_fleet(screen: &App, parts: &mut Vec<(String, CellStyle)>) {
     let all = screen.heard.clusters(screen.settings.only.as_deref());
-    let statuses: Vec<_> = all
-        .iter()
-        .filter_map(|cluster| cluster.status.as_ref())
-        .collect();
+    let statuses: Vec<_> = all.iter().filter_map(|cluster| cluster.status.as_ref()).collect();
     let unwell = all.iter().filter(|cluster| !cluster.is_well).count();
     let nodes: usize = statuses.iter().map(|status| status.nodes).sum();
     let (waiting, unplaced) = statuses.iter().fold((0, 0), |(waiting, unplaced), status| {
-        (
-            waiting + status.waiting_pods,
-            unplaced + status.unplaced_pods,
-        )
+        (waiting + status.waiting_pods, unplaced + status.unplaced_pods)
     });
     // An empty `sum()` would be -0.0.
     let cost = statuses.iter().fold(0.0, |sum, it| sum + it.cost_per_hour);
-    let unwell_tone = if unwell > 0 {
-        CellStyle::Bad
-    } else {
-        CellStyle::Good
-    };
+    let unwell_tone = if unwell > 0 { CellStyle::Bad } else { CellStyle::Good };
     parts.extend([
         (count_noun(all.len(), "cluster"), CellStyle::Plain),
         (format!("{unwell} unhealthy"), unwell_tone),
@@ -210,10 +189,7 @@ fn head_of_fleet(screen: &App, parts: &mut Vec<(String, CellStyle)>) {
         parts.push((format!("{unplaced} unschedulable"), CellStyle::Bad));
     }
     let version = screen.heard.version();
-    parts.push((
-        format!("outrigger {}", bounded_line(version)),
-        CellStyle::Faint,
-    ));
+    parts.push((format!("outrigger {}", bounded_line(version)), CellStyle::Faint));
 }
 
 fn pending_text(pods: usize) -> String {
@@ -242,10 +218,7 @@ fn head_of_cluster(screen: &App, cluster: &str, parts: &mut Vec<(String, CellSty
         let taken = format::format_quantity(name, usage.taken);
         let capacity = format::format_quantity(name, usage.there);
         let title = format::column_title(name).to_lowercase();
-        parts.push((
-            format!("{title} {taken}/{capacity} {share:.0}%"),
-            CellStyle::Plain,
-        ));
+        parts.push((format!("{title} {taken}/{capacity} {share:.0}%"), CellStyle::Plain));
     }
     parts.push((format!("{} pods bound", holds.bound_pods), CellStyle::Plain));
     parts.push((format!("${month:.0}/month"), CellStyle::Plain));
@@ -262,10 +235,7 @@ fn draw_tabs(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, index: usi
         (rows, 0) => format!("{}/{rows}", index + 1),
         (rows, more) => format!("{}/{rows}, {more} not shown", index + 1),
     };
-    let all: usize = View::ALL
-        .iter()
-        .map(|view| text_width(&tab_title(*view)))
-        .sum();
+    let all: usize = View::ALL.iter().map(|view| text_width(&tab_title(*view))).sum();
     let has_room = all + GAP + text_width(&at) <= paper.width();
     let (plain, chosen) = (Style::new(), Style::new().add_modifier(Modifier::REVERSED));
     let mut column = 0;
@@ -317,12 +287,7 @@ fn draw_table(
     let end = paper.line + plan.rows;
     if sheet.rows.is_empty() {
         let room = paper.width();
-        paper.write_text(
-            0,
-            &bounded_line(&sheet.empty),
-            room,
-            paper.style(CellStyle::Faint),
-        );
+        paper.write_text(0, &bounded_line(&sheet.empty), room, paper.style(CellStyle::Faint));
     }
     let rows = usize::from(plan.rows);
     let first = selected.saturating_sub(rows / 2);
@@ -430,11 +395,7 @@ fn split_line(text: &str, room: usize) -> (String, String) {
         }
         end = next;
     }
-    let cut = if end == text.len() {
-        end
-    } else {
-        space.unwrap_or(end)
-    };
+    let cut = if end == text.len() { end } else { space.unwrap_or(end) };
     (text[..cut].to_owned(), text[cut..].trim_start().to_owned())
 }
 

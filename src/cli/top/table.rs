@@ -33,10 +33,7 @@ pub(super) struct Cell {
 impl Cell {
     /// Creates a cell from an untrusted string.
     pub(super) fn from_text(text: &str) -> Self {
-        Self {
-            text: bounded_line(text),
-            ..Self::default()
-        }
+        Self { text: bounded_line(text), ..Self::default() }
     }
 
     /// Creates a cell from an optional string.
@@ -49,10 +46,7 @@ impl Cell {
 
     /// Creates a cell that is sorted by `rank`.
     pub(super) fn ranked(text: &str, rank: f64) -> Self {
-        Self {
-            rank: Some(rank),
-            ..Self::from_text(text)
-        }
+        Self { rank: Some(rank), ..Self::from_text(text) }
     }
 
     /// Creates a cell with the time since `since`, sorted with the latest last.
@@ -71,11 +65,7 @@ impl Cell {
         };
         Self {
             share: Some(share),
-            tone: if share > 0.9 {
-                CellStyle::Warns
-            } else {
-                CellStyle::Good
-            },
+            tone: if share > 0.9 { CellStyle::Warns } else { CellStyle::Good },
             ..Self::ranked(&format!("{:.0}%", share * 100.0), share)
         }
     }
@@ -150,10 +140,7 @@ impl Column {
 
     /// Aligns the column to the right, for numbers.
     pub(super) fn right_aligned(self) -> Self {
-        Self {
-            is_right: true,
-            ..self
-        }
+        Self { is_right: true, ..self }
     }
 }
 
@@ -198,10 +185,7 @@ impl Table {
     /// Returns the display width of the widest cell of a column, including the title.
     pub(super) fn wanted_width(&self, column: usize) -> usize {
         let cells = self.rows.iter().filter_map(|row| row.cells.get(column));
-        let title = self
-            .columns
-            .get(column)
-            .map_or(0, |column| text_width(&column.title));
+        let title = self.columns.get(column).map_or(0, |column| text_width(&column.title));
         cells.map(Cell::display_width).max().unwrap_or(0).max(title)
     }
 }

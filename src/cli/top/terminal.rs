@@ -18,9 +18,7 @@ pub(super) struct Session(DefaultTerminal);
 
 impl Session {
     pub(super) fn open() -> io::Result<Self> {
-        ratatui::try_init()
-            .map(Self)
-            .inspect_err(|_| restore_terminal())
+        ratatui::try_init().map(Self).inspect_err(|_| restore_terminal())
     }
 
     /// Draws the screen at the current size of the terminal.
@@ -57,22 +55,20 @@ pub(super) enum TerminalInput {
 /// Reads input on a thread until the receiver is dropped or the terminal is closed.
 pub(super) fn read_input() -> io::Result<mpsc::Receiver<TerminalInput>> {
     let (inputs, receiver) = mpsc::channel(KEYS);
-    thread::Builder::new()
-        .name("keys".to_owned())
-        .spawn(move || {
-            while let Ok(event) = read() {
-                let input = match event {
-                    Event::Key(event) => key_command(event).map(TerminalInput::Key),
-                    Event::Resize(..) => Some(TerminalInput::Resized),
-                    _ => None,
-                };
-                if let Some(input) = input
-                    && inputs.blocking_send(input).is_err()
-                {
-                    return;
-                }
+    thread::Builder::new().name("keys".to_owned()).spawn(move || {
+        while let Ok(event) = read() {
+            let input = match event {
+                Event::Key(event) => key_command(event).map(TerminalInput::Key),
+                Event::Resize(..) => Some(TerminalInput::Resized),
+                _ => None,
+            };
+            if let Some(input) = input
+                && inputs.blocking_send(input).is_err()
+            {
+                return;
             }
-        })?;
+        }
+    })?;
     Ok(receiver)
 }
 

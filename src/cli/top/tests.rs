@@ -75,11 +75,7 @@ fn fleet() -> StatusResponse {
     });
     let mut held = status(140, 3, 7, 2);
     held.held_by = Some("the watch of pods is silent".to_owned());
-    held.unaccepted = Some(Unaccepted {
-        id: "k3".to_owned(),
-        nodes: 70,
-        total: 140,
-    });
+    held.unaccepted = Some(Unaccepted { id: "k3".to_owned(), nodes: 70, total: 140 });
     let mut standby = cluster("west", "on standby", true, None);
     standby.led_by = Some("host-b leads it".to_owned());
     StatusResponse {
@@ -97,10 +93,7 @@ fn fleet() -> StatusResponse {
 
 /// A node, by its number.
 fn node(number: i64) -> NodeDto {
-    let taken = |there, tenths| Amount {
-        taken: there * tenths / 10,
-        there,
-    };
+    let taken = |there, tenths| Amount { taken: there * tenths / 10, there };
     let is_large = number % 3 == 0;
     NodeDto {
         name: format!("ip-10-0-{}-{number}.ec2.internal", number % 4),
@@ -171,12 +164,7 @@ fn inside() -> ToldInventory {
             nodes,
             more_nodes: 60,
             pods: vec![
-                waiting(
-                    "web-7d4b9-x2x",
-                    12,
-                    false,
-                    "new node for it: claim pdvyhwi7bkq3y",
-                ),
+                waiting("web-7d4b9-x2x", 12, false, "new node for it: claim pdvyhwi7bkq3y"),
                 waiting("train-0", 7_500, true, short),
             ],
             more_pods: 0,
@@ -187,12 +175,7 @@ fn inside() -> ToldInventory {
         timeline: vec![
             happened(3, "planned claim", "pdvyhwi7bkq3y", offering),
             happened(64, "evicted pod", "shop/web-1", "node drifted"),
-            happened(
-                300,
-                "drain blocked",
-                "ip-10-0-1-1",
-                "for 5m: pod shop/db-0 is on it",
-            ),
+            happened(300, "drain blocked", "ip-10-0-1-1", "for 5m: pod shop/db-0 is on it"),
             happened(9_000, "ready", "", "starting decisions"),
         ],
         ..ToldInventory::default()
@@ -202,9 +185,7 @@ fn inside() -> ToldInventory {
 /// A screen that has received all responses one second ago.
 fn screen(settings: Settings) -> App {
     let mut screen = App::new(settings);
-    screen
-        .heard
-        .store_response(DaemonResponse::Fleet(fleet()), ago(1));
+    screen.heard.store_response(DaemonResponse::Fleet(fleet()), ago(1));
     let told = DaemonResponse::Inside(Box::new(inside()));
     screen.heard.store_response(told, ago(1));
     screen
@@ -213,8 +194,7 @@ fn screen(settings: Settings) -> App {
 /// Presses keys, and returns the action of the last key.
 fn press(screen: &mut App, keys: &[Key]) -> Action {
     let none = Action::Nothing;
-    keys.iter()
-        .fold(none, |_, key| screen.handle_key(*key, NOW))
+    keys.iter().fold(none, |_, key| screen.handle_key(*key, NOW))
 }
 
 fn drawn(screen: &mut App, size: (u16, u16)) -> String {
@@ -272,34 +252,24 @@ fn a_daemon_that_is_gone_is_told_of_with_the_time_since() {
 #[test]
 fn an_answer_that_is_late_is_told_of_unless_one_has_paused() {
     let mut screen = App::new(settings());
-    screen
-        .heard
-        .store_response(DaemonResponse::Fleet(fleet()), ago(90));
+    screen.heard.store_response(DaemonResponse::Fleet(fleet()), ago(90));
     assert!(drawn(&mut screen, (80, 24)).contains("no response for 1m30s"));
     assert_eq!(press(&mut screen, &[Key::Pause]), Action::Nothing);
     let shown = drawn(&mut screen, (80, 24));
-    assert!(
-        shown.contains("paused") && !shown.contains("no response"),
-        "{shown}"
-    );
+    assert!(shown.contains("paused") && !shown.contains("no response"), "{shown}");
     assert_eq!(press(&mut screen, &[Key::Pause]), Action::Ask);
 }
 
 #[test]
 fn nothing_is_coloured_where_nobody_wants_it() {
     let colours = |has_colour: bool| {
-        let mut screen = screen(Settings {
-            has_colour,
-            ..settings()
-        });
+        let mut screen = screen(Settings { has_colour, ..settings() });
         press(&mut screen, &[Key::View(View::Nodes)]);
         let area = Rect::new(0, 0, 120, 30);
         let mut buffer = Buffer::empty(area);
         draw_screen(&screen, area, &mut buffer, NOW);
         let cells = buffer.content.iter();
-        cells
-            .filter(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset)
-            .count()
+        cells.filter(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset).count()
     };
     assert!(colours(true) > 0);
     assert_eq!(colours(false), 0);
@@ -323,18 +293,9 @@ fn keys_change_the_view_and_what_is_asked() {
     assert!(drawn(&mut screen, (80, 24)).contains("waiting for the daemon"));
     press(&mut screen, &[Key::PreviousCluster, Key::PreviousCluster]);
     assert_eq!(screen.next_request(), of("west"));
-    press(
-        &mut screen,
-        &[Key::PreviousView, Key::Down, Key::Down, Key::Open],
-    );
-    assert_eq!(
-        (screen.view, screen.next_request()),
-        (View::Nodes, of("south"))
-    );
-    assert_eq!(
-        press(&mut screen, &[Key::View(View::Nodes)]),
-        Action::Nothing
-    );
+    press(&mut screen, &[Key::PreviousView, Key::Down, Key::Down, Key::Open]);
+    assert_eq!((screen.view, screen.next_request()), (View::Nodes, of("south")));
+    assert_eq!(press(&mut screen, &[Key::View(View::Nodes)]), Action::Nothing);
     assert_eq!(press(&mut screen, &[Key::Quit]), Action::Quit);
 }
 
@@ -361,9 +322,7 @@ fn rows_are_scrolled_and_found_again_when_they_have_moved() {
     if let Some(holds) = &mut fewer.holds {
         holds.nodes.truncate(2);
     }
-    screen
-        .heard
-        .store_response(DaemonResponse::Inside(Box::new(fewer)), NOW);
+    screen.heard.store_response(DaemonResponse::Inside(Box::new(fewer)), NOW);
     assert_eq!(screen.selected_index(&screen.current_table(NOW)), 1);
     press(&mut screen, &[Key::First]);
     assert_eq!(screen.selected_index(&screen.current_table(NOW)), 0);
@@ -389,30 +348,17 @@ fn nodes_are_sorted_as_is_asked_for() {
     check("creation", Some(("age", true)));
     check("price=up", None);
     check("memory", None);
-    let mut screen = screen(Settings {
-        node_sort: Some(("price".to_owned(), true)),
-        ..settings()
-    });
+    let mut screen = screen(Settings { node_sort: Some(("price".to_owned(), true)), ..settings() });
     press(&mut screen, &[Key::View(View::Nodes)]);
     let sheet = screen.current_table(NOW);
-    assert!(
-        sheet.rows[0].cells[7 + 2].text.starts_with("0.80"),
-        "{:?}",
-        sheet.rows[0]
-    );
+    assert!(sheet.rows[0].cells[7 + 2].text.starts_with("0.80"), "{:?}", sheet.rows[0]);
 }
 
 #[test]
 fn one_cluster_is_all_that_is_shown_where_only_that_is_asked_for() {
-    let mut screen = screen(Settings {
-        only: Some("north".to_owned()),
-        ..settings()
-    });
+    let mut screen = screen(Settings { only: Some("north".to_owned()), ..settings() });
     let shown = drawn(&mut screen, (120, 30));
-    assert!(
-        shown.contains("north") && !shown.contains("south"),
-        "{shown}"
-    );
+    assert!(shown.contains("north") && !shown.contains("south"), "{shown}");
     assert!(shown.contains("1 cluster ") && shown.contains("the watch of pods is silent"));
 }
 
@@ -424,9 +370,7 @@ fn names_cannot_disturb_a_terminal() {
         holds.nodes[0].name = "a\u{1b}[2J\u{202e}b\nc".to_owned();
     }
     let mut screen = screen(settings());
-    screen
-        .heard
-        .store_response(DaemonResponse::Inside(Box::new(told)), NOW);
+    screen.heard.store_response(DaemonResponse::Inside(Box::new(told)), NOW);
     press(&mut screen, &[Key::View(View::Nodes)]);
     let shown = drawn(&mut screen, (120, 30));
     assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown}");
@@ -445,11 +389,7 @@ fn keys_are_those_of_other_tools() {
     check(KeyCode::Esc, plain, Some(Key::Quit));
     check(KeyCode::Char('j'), plain, Some(Key::Down));
     check(KeyCode::Left, plain, Some(Key::PageUp));
-    check(
-        KeyCode::BackTab,
-        KeyModifiers::SHIFT,
-        Some(Key::PreviousView),
-    );
+    check(KeyCode::BackTab, KeyModifiers::SHIFT, Some(Key::PreviousView));
     check(KeyCode::Char('4'), plain, Some(Key::View(View::Timeline)));
 }
 
@@ -479,10 +419,7 @@ const KEYS: [Key; 19] = [
 /// An inventory with unusual values.
 fn odd(text: &str, number: i64) -> ToldInventory {
     let at = Timestamp::from_second(number % 200_000_000_000).ok();
-    let amount = Amount {
-        taken: number,
-        there: number.wrapping_mul(7),
-    };
+    let amount = Amount { taken: number, there: number.wrapping_mul(7) };
     let node = NodeDto {
         name: text.to_owned(),
         zone: Some(text.to_owned()),
@@ -491,12 +428,8 @@ fn odd(text: &str, number: i64) -> ToldInventory {
         state: text.to_owned(),
         ..NodeDto::default()
     };
-    let pod = ToldPod {
-        name: text.to_owned(),
-        since: at,
-        why: text.to_owned(),
-        ..ToldPod::default()
-    };
+    let pod =
+        ToldPod { name: text.to_owned(), since: at, why: text.to_owned(), ..ToldPod::default() };
     let line = ActivityEntry {
         at: at.unwrap_or(NOW),
         warns: true,

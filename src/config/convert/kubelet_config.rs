@@ -161,10 +161,7 @@ static FIELDS: Fields = &[
             "tlsCipherSuites",
         ],
     ),
-    (
-        FieldShape::List(&FieldShape::Whole),
-        &["tlsCurvePreferences"],
-    ),
+    (FieldShape::List(&FieldShape::Whole), &["tlsCurvePreferences"]),
     (
         TEXT_BY_TEXT,
         &[
@@ -180,18 +177,12 @@ static FIELDS: Fields = &[
     (FieldShape::Fields(AUTHENTICATION), &["authentication"]),
     (FieldShape::Fields(AUTHORIZATION), &["authorization"]),
     (FieldShape::Fields(LOGGING), &["logging"]),
-    (
-        FieldShape::Fields(&[(FieldShape::Text, &["swapBehavior"])]),
-        &["memorySwap"],
-    ),
+    (FieldShape::Fields(&[(FieldShape::Text, &["swapBehavior"])]), &["memorySwap"]),
     (
         FieldShape::Fields(&[(FieldShape::Duration, &["maxContainerRestartPeriod"])]),
         &["crashLoopBackOff"],
     ),
-    (
-        FieldShape::Fields(&[(FieldShape::Whole, &["idsPerPod"])]),
-        &["userNamespaces"],
-    ),
+    (FieldShape::Fields(&[(FieldShape::Whole, &["idsPerPod"])]), &["userNamespaces"]),
     (
         FieldShape::Fields(&[
             (FieldShape::Text, &["endpoint"]),
@@ -216,10 +207,7 @@ static FIELDS: Fields = &[
 ];
 
 const AUTHENTICATION: Fields = &[
-    (
-        FieldShape::Fields(&[(FieldShape::Text, &["clientCAFile"])]),
-        &["x509"],
-    ),
+    (FieldShape::Fields(&[(FieldShape::Text, &["clientCAFile"])]), &["x509"]),
     (
         FieldShape::Fields(&[
             (FieldShape::Flag, &["enabled"]),
@@ -227,10 +215,7 @@ const AUTHENTICATION: Fields = &[
         ]),
         &["webhook"],
     ),
-    (
-        FieldShape::Fields(&[(FieldShape::Flag, &["enabled"])]),
-        &["anonymous"],
-    ),
+    (FieldShape::Fields(&[(FieldShape::Flag, &["enabled"])]), &["anonymous"]),
 ];
 
 const AUTHORIZATION: Fields = &[
@@ -278,14 +263,8 @@ const ARGUMENTS: [(&str, &str); 12] = [
     ("evictionSoft", "eviction_soft"),
     ("evictionSoftGracePeriod", "eviction_soft_grace_period"),
     ("evictionMaxPodGracePeriod", "eviction_max_pod_grace_period"),
-    (
-        "imageGCHighThresholdPercent",
-        "image_gc_high_threshold_percent",
-    ),
-    (
-        "imageGCLowThresholdPercent",
-        "image_gc_low_threshold_percent",
-    ),
+    ("imageGCHighThresholdPercent", "image_gc_high_threshold_percent"),
+    ("imageGCLowThresholdPercent", "image_gc_low_threshold_percent"),
     ("cpuCFSQuota", "cpu_cfs_quota"),
 ];
 
@@ -302,11 +281,7 @@ const OURS: [(&str, &str); 5] = [
 pub(super) fn kubelet_field(name: &str, value: &Value) -> Result<Json, Vec<ConversionError>> {
     if let Some((_, argument)) = ARGUMENTS.iter().find(|(field, _)| *field == name) {
         let detail = format!("{name:?} is set with a separate argument.");
-        return Err(field_error(
-            name,
-            detail,
-            Some(format!("write {argument} = …")),
-        ));
+        return Err(field_error(name, detail, Some(format!("write {argument} = …"))));
     }
     if let Some((_, why)) = OURS.iter().find(|(field, _)| *field == name) {
         let detail = format!("{name:?} cannot be set here: {why}.");
@@ -442,10 +417,7 @@ fn is_go_duration(text: &str) -> bool {
         let units = ["ns", "us", "µs", "ms", "s", "m", "h"];
         let left = units.iter().find_map(|unit| {
             let left = after.strip_prefix(unit)?;
-            let whole = left
-                .chars()
-                .next()
-                .is_none_or(|c| c.is_ascii_digit() || c == '.');
+            let whole = left.chars().next().is_none_or(|c| c.is_ascii_digit() || c == '.');
             whole.then_some(left)
         });
         match left {
@@ -474,10 +446,7 @@ mod tests {
                     names(inner);
                 }
             }
-            let mut all: Vec<&str> = fields
-                .iter()
-                .flat_map(|(_, names)| names.to_vec())
-                .collect();
+            let mut all: Vec<&str> = fields.iter().flat_map(|(_, names)| names.to_vec()).collect();
             let count = all.len();
             all.sort_unstable();
             all.dedup();
@@ -510,26 +479,14 @@ mod tests {
             assert_eq!(details, expect, "{name}");
         };
         check("podPidsLimit", value!(-1), &[]);
-        check(
-            "podPidsLimit",
-            value!("1"),
-            &["\"podPidsLimit\" must be an integer, not \"1\"."],
-        );
+        check("podPidsLimit", value!("1"), &["\"podPidsLimit\" must be an integer, not \"1\"."]);
         check(
             "featureGates",
             value!({ A = true, B = 1 }),
             &["\"B\" must be true or false, not 1."],
         );
-        check(
-            "evictionMinimumReclaim",
-            value!({ "memory.available" = "1Gi" }),
-            &[],
-        );
-        check(
-            "evictionMinimumReclaim",
-            value!({ memory = "1Gi" }),
-            &[RECLAIM],
-        );
+        check("evictionMinimumReclaim", value!({ "memory.available" = "1Gi" }), &[]);
+        check("evictionMinimumReclaim", value!({ memory = "1Gi" }), &[RECLAIM]);
         check(
             "reservedMemory",
             value!([{ numaNode = 0, limits = { memory = "1Gi" } }, { numaNode = 1, limit = {} }]),

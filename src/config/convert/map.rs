@@ -30,10 +30,7 @@ const RESTRICTED: [(&str, &str); 7] = [
     ("kubernetes.io/cluster", "Outrigger sets it at launch"),
     ("karpenter.sh/nodepool", "Outrigger sets it at launch"),
     ("karpenter.sh/nodeclaim", "Outrigger sets it at launch"),
-    (
-        "karpenter.k8s.aws/ec2nodeclass",
-        "Outrigger sets it at launch",
-    ),
+    ("karpenter.k8s.aws/ec2nodeclass", "Outrigger sets it at launch"),
     ("outrigger.dev/", "Outrigger sets tags with this prefix"),
 ];
 
@@ -111,20 +108,14 @@ impl Converter<'_> {
                 }
             }
         }
-        if faults.is_empty() {
-            Ok(all)
-        } else {
-            Err(faults)
-        }
+        if faults.is_empty() { Ok(all) } else { Err(faults) }
     }
 
     fn element_text(&self, key: &str, item: &Value) -> Result<String, ConversionError> {
         to_text(item).ok_or_else(|| {
             let mut fault = self.wrong_type(item);
-            fault.detail = format!(
-                "The value of {key:?} must be a string, not {}.",
-                quote_value(item)
-            );
+            fault.detail =
+                format!("The value of {key:?} must be a string, not {}.", quote_value(item));
             fault
         })
     }
@@ -133,11 +124,7 @@ impl Converter<'_> {
     fn bad_key(&self, code: ProblemCode, key: &str, detail: String) -> ConversionError {
         let path = vec![PathStep::KeyItself(key.to_owned())];
         let fault = self.conversion_error(code, &Value::Null);
-        ConversionError {
-            path,
-            detail,
-            ..fault
-        }
+        ConversionError { path, detail, ..fault }
     }
 
     fn label_key(&self, key: &str) -> Result<(), ConversionError> {
@@ -154,10 +141,8 @@ impl Converter<'_> {
         match label_value_fault(&text).filter(|_| self.kind == ArgumentType::Labels) {
             Some(why) => {
                 let mut fault = self.conversion_error(ProblemCode::InvalidLabel, item);
-                fault.detail = format!(
-                    "{} is not a valid value of {key:?}. {why}",
-                    quote_value(item)
-                );
+                fault.detail =
+                    format!("{} is not a valid value of {key:?}. {why}", quote_value(item));
                 Err(fault)
             }
             None => Ok(text),
@@ -213,10 +198,7 @@ impl Converter<'_> {
         let text = self.element_text(key, item)?;
         let threshold = parse_threshold(&text).ok_or_else(|| {
             let mut fault = self.conversion_error(ProblemCode::InvalidQuantity, item);
-            fault.detail = format!(
-                "{} is not a valid threshold for {key:?}.",
-                quote_value(item)
-            );
+            fault.detail = format!("{} is not a valid threshold for {key:?}.", quote_value(item));
             fault.help = Some(
                 "write a quantity such as \"100Mi\", or a percentage from 0% to 100% with at most \
                  two decimals, such as \"10%\""

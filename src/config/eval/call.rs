@@ -53,20 +53,11 @@ impl Evaluation<'_> {
         };
         let (min, max) = (function.args_min, function.args_max);
         check_count(call, values.len(), min, max)?;
-        let args = Args {
-            values,
-            environment: &self.evaluator.environment,
-        };
+        let args = Args { values, environment: &self.evaluator.environment };
         let answer = (function.call)(&args).map_err(|refusal| {
-            let argument = refusal
-                .arg
-                .and_then(|arg| call.args.get(arg).or(call.args.last()));
+            let argument = refusal.arg.and_then(|arg| call.args.get(arg).or(call.args.last()));
             let detail = format!("Call to function {:?} failed: {}.", call.name, refusal.text);
-            EvalError::new(
-                argument.map_or(span, |arg| arg.span),
-                ProblemCode::FunctionCall,
-                detail,
-            )
+            EvalError::new(argument.map_or(span, |arg| arg.span), ProblemCode::FunctionCall, detail)
         })?;
         if call.name == "secret" {
             self.sensitive.set(true);
@@ -77,11 +68,7 @@ impl Evaluation<'_> {
 
     /// Evaluates an expression that may fail, without collecting values for its error.
     fn eval_silently(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> EvalResult {
-        let run = Evaluation {
-            quiet: true,
-            sensitive: Cell::new(self.sensitive.get()),
-            ..*self
-        };
+        let run = Evaluation { quiet: true, sensitive: Cell::new(self.sensitive.get()), ..*self };
         let outcome = run.eval(expr, frame);
         self.sensitive.set(run.sensitive.get());
         outcome
@@ -101,10 +88,7 @@ impl Evaluation<'_> {
         let why = last.map_or_else(
             || "it needs at least one argument.".to_owned(),
             |fault| {
-                format!(
-                    "no argument can be evaluated. The error of the last one: {}",
-                    fault.detail
-                )
+                format!("no argument can be evaluated. The error of the last one: {}", fault.detail)
             },
         );
         let detail = format!("Call to function \"try\" failed: {why}");
@@ -156,12 +140,7 @@ impl Evaluation<'_> {
             match rest.next() {
                 None => run.eval(expr, outer),
                 Some((name, value)) => {
-                    let frame = Frame {
-                        name,
-                        value,
-                        sensitive,
-                        outer,
-                    };
+                    let frame = Frame { name, value, sensitive, outer };
                     eval_nested(run, rest, Some(&frame), sensitive, expr)
                 }
             }
@@ -170,11 +149,7 @@ impl Evaluation<'_> {
         const NAMES_MAX: usize = 100;
         if vars.len() > NAMES_MAX {
             let detail = format!("A template takes at most {NAMES_MAX} names.");
-            return Err(EvalError::new(
-                expr.span,
-                ProblemCode::LimitExceeded,
-                detail,
-            ));
+            return Err(EvalError::new(expr.span, ProblemCode::LimitExceeded, detail));
         }
         eval_nested(self, &mut vars.iter(), None, sensitive, expr)
     }
@@ -195,15 +170,8 @@ fn check_count(call: &Call, got: usize, min: usize, max: usize) -> Result<(), Bo
         (min, max) if min == max => min.to_string(),
         _ => format!("{min} to {max}"),
     };
-    let detail = format!(
-        "The function {:?} takes {wants} arguments, not {got}.",
-        call.name
-    );
-    Err(EvalError::new(
-        call.name_span,
-        ProblemCode::FunctionCall,
-        detail,
-    ))
+    let detail = format!("The function {:?} takes {wants} arguments, not {got}.", call.name);
+    Err(EvalError::new(call.name_span, ProblemCode::FunctionCall, detail))
 }
 
 fn unknown_function(call: &Call) -> Box<EvalError> {

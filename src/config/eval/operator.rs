@@ -30,10 +30,8 @@ impl Evaluation<'_> {
                 Value::Bool(self.eval(left, frame)? != self.eval(right, frame)?)
             }
             _ => {
-                let (one, other) = (
-                    self.eval_number(left, frame)?,
-                    self.eval_number(right, frame)?,
-                );
+                let (one, other) =
+                    (self.eval_number(left, frame)?, self.eval_number(right, frame)?);
                 calculate(operator, one, other).map_err(|error| {
                     EvalError::new(span, ProblemCode::Evaluation, error.to_string())
                 })?
@@ -63,10 +61,7 @@ fn calculate(
     one: Number,
     other: Number,
 ) -> Result<Value, ArithmeticError> {
-    let (a, b) = (
-        one.as_f64().unwrap_or_default(),
-        other.as_f64().unwrap_or_default(),
-    );
+    let (a, b) = (one.as_f64().unwrap_or_default(), other.as_f64().unwrap_or_default());
     let integers = integer_value(&one).zip(integer_value(&other));
     let order = integers.map_or_else(|| a.partial_cmp(&b), |(a, b)| Some(a.cmp(&b)));
     let result = match operator {
@@ -80,10 +75,7 @@ fn calculate(
         BinaryOperator::Plus => (integers.and_then(|(a, b)| a.checked_add(b)), a + b),
         BinaryOperator::Minus => (integers.and_then(|(a, b)| a.checked_sub(b)), a - b),
         BinaryOperator::Mul => (integers.and_then(|(a, b)| a.checked_mul(b)), a * b),
-        BinaryOperator::Div => (
-            integers.filter(|(a, b)| a % b == 0).map(|(a, b)| a / b),
-            a / b,
-        ),
+        BinaryOperator::Div => (integers.filter(|(a, b)| a % b == 0).map(|(a, b)| a / b), a / b),
         BinaryOperator::Mod => (integers.map(|(a, b)| a % b), a % b),
         _ => (None, f64::NAN),
     };

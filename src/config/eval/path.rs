@@ -58,12 +58,7 @@ impl Evaluation<'_> {
                 self.follow_steps(&known.value, rest, base.span.up_to(first.span), frame)
             }
             Some(None) => Err(EvalError::already_reported(span)),
-            None => Err(unknown_name(
-                name,
-                &second,
-                base.span.up_to(first.span),
-                names,
-            )),
+            None => Err(unknown_name(name, &second, base.span.up_to(first.span), names)),
         }
     }
 
@@ -85,10 +80,9 @@ impl Evaluation<'_> {
         let helped = match nearest_name(name, known.iter().copied()) {
             Some(near) => format!("did you mean {near:?}?"),
             None if known.is_empty() => return fault,
-            None => format!(
-                "write strings in quotes; expressions here may use {}",
-                known.join(", ")
-            ),
+            None => {
+                format!("write strings in quotes; expressions here may use {}", known.join(", "))
+            }
         };
         fault.help(helped)
     }
@@ -121,9 +115,7 @@ impl Evaluation<'_> {
                         StepKind::Splat => rest.len(),
                         _ => {
                             let names = rest.iter();
-                            names
-                                .take_while(|s| matches!(s.kind, StepKind::Name(_)))
-                                .count()
+                            names.take_while(|s| matches!(s.kind, StepKind::Name(_))).count()
                         }
                     };
                     let (item_steps, rest) = rest.split_at(count);
@@ -159,9 +151,7 @@ impl Evaluation<'_> {
             Value::Array(items) => items.iter().collect(),
             single => vec![single],
         };
-        let items = items
-            .into_iter()
-            .map(|item| self.follow_steps(item, steps, span, frame));
+        let items = items.into_iter().map(|item| self.follow_steps(item, steps, span, frame));
         Ok(Value::Array(items.collect::<Result<_, _>>()?))
     }
 
@@ -180,13 +170,9 @@ impl Evaluation<'_> {
             _ => {}
         });
         // For `each.value`, `each.key` is shown too.
-        let key = [Step {
-            span: expr.span,
-            kind: StepKind::Name("key".to_owned()),
-        }];
-        let each_path = paths
-            .iter()
-            .find(|(base, _)| path_text(base, &[]).as_deref() == Some("each"));
+        let key = [Step { span: expr.span, kind: StepKind::Name("key".to_owned()) }];
+        let each_path =
+            paths.iter().find(|(base, _)| path_text(base, &[]).as_deref() == Some("each"));
         if let Some((base, _)) = each_path {
             paths.insert(0, (*base, &key[..]));
         }
@@ -211,11 +197,7 @@ impl Evaluation<'_> {
         for count in (0..=steps.len()).rev() {
             let steps = &steps[..count];
             let name = path_text(base, steps)?;
-            let run = Evaluation {
-                quiet: true,
-                sensitive: Cell::new(false),
-                ..*self
-            };
+            let run = Evaluation { quiet: true, sensitive: Cell::new(false), ..*self };
             let Ok(value) = run.eval_path(base, steps, base.span, frame) else {
                 continue;
             };
@@ -290,9 +272,7 @@ fn item_at<'v>(
         Value::Array(items) => {
             let place = value::to_number(key).and_then(|number| number.as_u64());
             let place = place.ok_or_else(|| type_error(index, "an index of 0 or more", key))?;
-            let element = usize::try_from(place)
-                .ok()
-                .and_then(|place| items.get(place));
+            let element = usize::try_from(place).ok().and_then(|place| items.get(place));
             element.ok_or_else(|| {
                 let count = items.len();
                 let detail = format!("The list has {count} elements, and no index {place}.");

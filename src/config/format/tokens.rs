@@ -50,11 +50,7 @@ pub(super) struct Token {
 impl Token {
     pub(super) fn new(kind: TokenKind, text: impl Into<String>) -> Self {
         let text = text.into();
-        Self {
-            kind,
-            text,
-            blanks: 0,
-        }
+        Self { kind, text, blanks: 0 }
     }
 
     /// Reports if it ends a line.
@@ -284,9 +280,7 @@ fn number_length(text: &str) -> usize {
 
 /// The end of the digits that start at this byte.
 fn digits_end(text: &str, from: usize) -> usize {
-    text[from..]
-        .find(|c: char| !c.is_ascii_digit())
-        .map_or(text.len(), |end| from + end)
+    text[from..].find(|c: char| !c.is_ascii_digit()).map_or(text.len(), |end| from + end)
 }
 
 /// The operator at the start of a string.

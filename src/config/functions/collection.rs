@@ -41,11 +41,7 @@ fn identities(items: &[Value]) -> BTreeSet<String> {
 }
 
 pub(super) fn coalesce(args: &Args<'_>) -> FunctionResult {
-    match args
-        .values
-        .iter()
-        .find(|item| !item.is_null() && item.as_str() != Some(""))
-    {
+    match args.values.iter().find(|item| !item.is_null() && item.as_str() != Some("")) {
         Some(value) => Ok(value.clone()),
         None => Err("all arguments are null or empty".into()),
     }
@@ -112,11 +108,7 @@ pub(super) fn flatten(args: &Args<'_>) -> FunctionResult {
 }
 
 pub(super) fn index(args: &Args<'_>) -> FunctionResult {
-    match args
-        .list(0)?
-        .iter()
-        .position(|item| item == args.value_at(1))
-    {
+    match args.list(0)?.iter().position(|item| item == args.value_at(1)) {
         Some(place) => Ok(Value::from(place)),
         None => Err("the list does not contain this value".into()),
     }
@@ -125,17 +117,13 @@ pub(super) fn index(args: &Args<'_>) -> FunctionResult {
 pub(super) fn keys(args: &Args<'_>) -> FunctionResult {
     args.map(0)?;
     let elements = value::elements(args.value_at(0)).unwrap_or_default();
-    Ok(Value::Array(
-        elements.into_iter().map(|(key, _)| key).collect(),
-    ))
+    Ok(Value::Array(elements.into_iter().map(|(key, _)| key).collect()))
 }
 
 pub(super) fn values(args: &Args<'_>) -> FunctionResult {
     args.map(0)?;
     let elements = value::elements(args.value_at(0)).unwrap_or_default();
-    Ok(Value::Array(
-        elements.into_iter().map(|(_, item)| item.clone()).collect(),
-    ))
+    Ok(Value::Array(elements.into_iter().map(|(_, item)| item.clone()).collect()))
 }
 
 pub(super) fn length(args: &Args<'_>) -> FunctionResult {
@@ -194,19 +182,13 @@ pub(super) fn setintersection(args: &Args<'_>) -> FunctionResult {
         let other = identities(args.list(arg)?);
         common.retain(|item| other.contains(item));
     }
-    let kept = args
-        .list(0)?
-        .iter()
-        .filter(|item| common.contains(&identity(item)));
+    let kept = args.list(0)?.iter().filter(|item| common.contains(&identity(item)));
     Ok(without_repetitions(kept))
 }
 
 pub(super) fn setsubtract(args: &Args<'_>) -> FunctionResult {
     let taken = identities(args.list(1)?);
-    let kept = args
-        .list(0)?
-        .iter()
-        .filter(|item| !taken.contains(&identity(item)));
+    let kept = args.list(0)?.iter().filter(|item| !taken.contains(&identity(item)));
     Ok(without_repetitions(kept))
 }
 
@@ -294,7 +276,5 @@ pub(super) fn zipmap(args: &Args<'_>) -> FunctionResult {
         let text = format!("there are {} keys and {} values", keys.len(), items.len());
         return Err(text.into());
     }
-    Ok(Value::Object(
-        keys.into_iter().zip(items.iter().cloned()).collect(),
-    ))
+    Ok(Value::Object(keys.into_iter().zip(items.iter().cloned()).collect()))
 }

@@ -46,10 +46,7 @@ pub(super) fn secret(args: &Args<'_>) -> FunctionResult {
     let name = args.text(0)?;
     match args.environment.secrets.get(&name) {
         Some(secret) => Ok(Value::String(secret.clone())),
-        None => Err(FunctionError::at_argument(
-            0,
-            format!("there is no secret named {name:?}"),
-        )),
+        None => Err(FunctionError::at_argument(0, format!("there is no secret named {name:?}"))),
     }
 }
 
@@ -70,10 +67,9 @@ pub(super) fn fileexists(args: &Args<'_>) -> FunctionResult {
 pub(super) fn jsondecode(args: &Args<'_>) -> FunctionResult {
     match serde_json::from_str::<Json>(&args.text(0)?) {
         Ok(json) => Ok(from_json(&json)),
-        Err(error) => Err(FunctionError::at_argument(
-            0,
-            format!("the string is not JSON: {error}"),
-        )),
+        Err(error) => {
+            Err(FunctionError::at_argument(0, format!("the string is not JSON: {error}")))
+        }
     }
 }
 
@@ -91,9 +87,7 @@ pub(in crate::config) fn from_json(json: &Json) -> Value {
         Json::String(text) => Value::String(text.clone()),
         Json::Array(items) => Value::Array(items.iter().map(from_json).collect()),
         Json::Object(items) => {
-            let items = items
-                .iter()
-                .map(|(key, item)| (key.clone(), from_json(item)));
+            let items = items.iter().map(|(key, item)| (key.clone(), from_json(item)));
             Value::Object(items.collect())
         }
     }
@@ -128,17 +122,12 @@ pub(super) fn json_text(item: &Value) -> String {
         }
     }
     let text = to_json(item).to_string();
-    text.replace('<', "\\u003c")
-        .replace('>', "\\u003e")
-        .replace('&', "\\u0026")
+    text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
 pub(super) fn yamldecode(args: &Args<'_>) -> FunctionResult {
     yaml::parse(&args.text(0)?).map_err(|fault| {
-        FunctionError::at_argument(
-            0,
-            format!("line {} of the string: {}", fault.line, fault.text),
-        )
+        FunctionError::at_argument(0, format!("line {} of the string: {}", fault.line, fault.text))
     })
 }
 
@@ -193,9 +182,8 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 pub(super) fn base64encode(args: &Args<'_>) -> FunctionResult {
     let mut out = String::new();
     for chunk in args.text(0)?.as_bytes().chunks(3) {
-        let bits = (0..3).fold(0, |bits, index| {
-            bits << 8 | u32::from(chunk.get(index).copied().unwrap_or(0))
-        });
+        let bits = (0..3)
+            .fold(0, |bits, index| bits << 8 | u32::from(chunk.get(index).copied().unwrap_or(0)));
         for index in 0..4 {
             let sextet = (bits >> (18 - 6 * index)) & 63;
             out.push(if index <= chunk.len() {
@@ -235,9 +223,6 @@ pub(super) fn base64decode(args: &Args<'_>) -> FunctionResult {
     }
     match String::from_utf8(bytes) {
         Ok(decoded) => Ok(Value::String(decoded)),
-        Err(_) => Err(FunctionError::at_argument(
-            0,
-            "the decoded string is not UTF-8",
-        )),
+        Err(_) => Err(FunctionError::at_argument(0, "the decoded string is not UTF-8")),
     }
 }

@@ -33,10 +33,7 @@ fn pick_number(args: &Args<'_>, better: fn(f64, f64) -> bool) -> FunctionResult 
     let mut best = args.number(0)?;
     for arg in 1..args.values.len() {
         let number = args.number(arg)?;
-        if better(
-            best.as_f64().unwrap_or_default(),
-            number.as_f64().unwrap_or_default(),
-        ) {
+        if better(best.as_f64().unwrap_or_default(), number.as_f64().unwrap_or_default()) {
             best = number;
         }
     }

@@ -105,11 +105,7 @@ pub(super) fn substr(args: &Args<'_>) -> FunctionResult {
     let whole: Vec<char> = args.text(0)?.chars().collect();
     let length = i64::try_from(whole.len()).unwrap_or(i64::MAX);
     let (offset, wanted) = (args.integer(1)?, args.integer(2)?);
-    let start = if offset < 0 {
-        length.saturating_add(offset).max(0)
-    } else {
-        offset.min(length)
-    };
+    let start = if offset < 0 { length.saturating_add(offset).max(0) } else { offset.min(length) };
     let end = match wanted {
         -1 => length,
         0.. => start.saturating_add(wanted).min(length),
@@ -122,11 +118,7 @@ pub(super) fn substr(args: &Args<'_>) -> FunctionResult {
 fn compile_pattern(args: &Args<'_>, arg: usize, text: &str) -> Result<Regex, FunctionError> {
     Regex::new(text).map_err(|error| {
         let why = error.to_string();
-        let why = why
-            .lines()
-            .last()
-            .unwrap_or_default()
-            .trim_start_matches("error: ");
+        let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ");
         FunctionError::at_argument(
             arg.min(args.values.len()),
             format!("{text:?} is not a regular expression: {why}"),
@@ -166,27 +158,19 @@ pub(super) fn regex(args: &Args<'_>) -> FunctionResult {
 pub(super) fn regexall(args: &Args<'_>) -> FunctionResult {
     let (wanted, whole) = (args.text(0)?, args.text(1)?);
     let regex = compile_pattern(args, 0, &wanted)?;
-    let all = regex
-        .captures_iter(&whole)
-        .map(|captures| match_value(&regex, &captures));
+    let all = regex.captures_iter(&whole).map(|captures| match_value(&regex, &captures));
     Ok(Value::Array(all.collect()))
 }
 
 pub(super) fn replace(args: &Args<'_>) -> FunctionResult {
     let (whole, wanted, new) = (args.text(0)?, args.text(1)?, args.text(2)?);
-    let slashed = wanted
-        .strip_prefix('/')
-        .and_then(|rest| rest.strip_suffix('/'));
+    let slashed = wanted.strip_prefix('/').and_then(|rest| rest.strip_suffix('/'));
     if let Some(wanted) = slashed {
         let regex = compile_pattern(args, 1, wanted)?;
         // Each match may insert the whole string several times.
         let hits = regex.find_iter(&whole).count();
         let size_max = new.len().saturating_mul(whole.len().max(1));
-        check_size(
-            whole
-                .len()
-                .saturating_add(hits.saturating_mul(size_max.min(TEXT_MAX))),
-        )?;
+        check_size(whole.len().saturating_add(hits.saturating_mul(size_max.min(TEXT_MAX))))?;
         return text_result(regex.replace_all(&whole, new.as_str()).into_owned());
     }
     let hits = whole.matches(&wanted).count();
@@ -200,10 +184,7 @@ pub(super) fn format(args: &Args<'_>) -> FunctionResult {
 
 pub(super) fn formatlist(args: &Args<'_>) -> FunctionResult {
     let pattern = args.text(0)?;
-    let lengths = args.values[1..]
-        .iter()
-        .filter_map(Value::as_array)
-        .map(Vec::len);
+    let lengths = args.values[1..].iter().filter_map(Value::as_array).map(Vec::len);
     let Some(rows) = lengths.clone().min() else {
         return list_result([format_inputs(&pattern, &args.values[1..])?]);
     };
@@ -345,21 +326,16 @@ impl FormatVerb {
             _ => text,
         };
         let width = self.width;
-        Ok(
-            match (
-                self.left,
-                self.zeros && !matches!(letter, 's' | 'q' | 'v' | 't'),
-            ) {
-                (true, _) => format!("{text:<width$}"),
-                (false, false) => format!("{text:>width$}"),
-                (false, true) => {
-                    let (sign, digits) = match text.strip_prefix(['-', '+']) {
-                        Some(digits) => (&text[..1], digits),
-                        None => ("", text.as_str()),
-                    };
-                    format!("{sign}{digits:0>0$}", width.saturating_sub(sign.len()))
-                }
-            },
-        )
+        Ok(match (self.left, self.zeros && !matches!(letter, 's' | 'q' | 'v' | 't')) {
+            (true, _) => format!("{text:<width$}"),
+            (false, false) => format!("{text:>width$}"),
+            (false, true) => {
+                let (sign, digits) = match text.strip_prefix(['-', '+']) {
+                    Some(digits) => (&text[..1], digits),
+                    None => ("", text.as_str()),
+                };
+                format!("{sign}{digits:0>0$}", width.saturating_sub(sign.len()))
+            }
+        })
     }
 }

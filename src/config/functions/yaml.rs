@@ -104,11 +104,7 @@ impl<'a> Parser<'a> {
                 items.push(self.parse_below(indent + 1, depth)?);
             } else if is_item(inner) || split_key(inner).is_some() {
                 // The rest of the line is the first line of a nested collection.
-                self.lines[self.at] = YamlLine {
-                    indent: indent_inner,
-                    text: inner,
-                    ..line
-                };
+                self.lines[self.at] = YamlLine { indent: indent_inner, text: inner, ..line };
                 items.push(self.parse_block(indent_inner, depth + 1)?);
             } else {
                 self.at += 1;
@@ -132,9 +128,8 @@ impl<'a> Parser<'a> {
             self.at += 1;
             let value = if is_comment(rest) {
                 // A list may have the same indentation as its key.
-                let list = self
-                    .current_line()
-                    .filter(|next| next.indent == indent && is_item(next.text));
+                let list =
+                    self.current_line().filter(|next| next.indent == indent && is_item(next.text));
                 match list {
                     Some(_) => self.parse_block(indent, depth + 1)?,
                     None => self.parse_below(indent + 1, depth)?,
@@ -220,18 +215,11 @@ impl<'a> Parser<'a> {
         while self.current_line().is_some_and(|next| next.number <= last) {
             self.at += 1;
         }
-        let ends = content
-            .iter()
-            .rev()
-            .take_while(|line| line.is_empty())
-            .count();
+        let ends = content.iter().rev().take_while(|line| line.is_empty()).count();
         let (body, tail) = content.split_at(content.len() - ends);
         let mut out = if folded {
             let paragraphs = body.split(|line| line.is_empty());
-            paragraphs
-                .map(|lines| lines.join(" "))
-                .collect::<Vec<_>>()
-                .join("\n")
+            paragraphs.map(|lines| lines.join(" ")).collect::<Vec<_>>().join("\n")
         } else {
             body.join("\n")
         };
@@ -340,11 +328,7 @@ fn flow_value(rest: &mut &str, line: usize, depth: usize) -> YamlResult<Value> {
         *rest = after;
         members.insert(key, flow_value(rest, line, depth + 1)?);
     }
-    Ok(if list {
-        Value::Array(items)
-    } else {
-        Value::Object(members)
-    })
+    Ok(if list { Value::Array(items) } else { Value::Object(members) })
 }
 
 /// The next scalar within a flow collection.
@@ -354,9 +338,7 @@ fn flow_token<'a>(rest: &mut &'a str, line: usize) -> YamlResult<&'a str> {
     let end = match quote {
         Some(quote) => whole[1..].find(quote).map(|index| index + 2),
         None => {
-            let colon = whole
-                .find(": ")
-                .or_else(|| whole.find(':').filter(|_| false));
+            let colon = whole.find(": ").or_else(|| whole.find(':').filter(|_| false));
             let stop = whole.find([',', ']', '}']).unwrap_or(whole.len());
             Some(colon.map_or(stop, |colon| colon.min(stop)))
         }

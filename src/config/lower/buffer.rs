@@ -30,27 +30,20 @@ pub(super) fn lower_buffers(
     schedules: &Schedules,
 ) -> Vec<BufferSpec> {
     let sections = reader.decode_sections(blocks, "buffer");
-    sections
-        .into_iter()
-        .map(|section| lower_buffer(reader, section, pools, schedules))
-        .collect()
+    sections.into_iter().map(|section| lower_buffer(reader, section, pools, schedules)).collect()
 }
 
 /// Sets the buffers of a cluster. A buffer that names a pool is only for clusters with that pool.
 pub(super) fn assign_buffers(drafts: &[BufferSpec], cluster: &mut Cluster) {
     let mut all = Vec::new();
-    for draft in drafts
-        .iter()
-        .filter(|draft| has_matching_name(&draft.clusters, cluster))
-    {
+    for draft in drafts.iter().filter(|draft| has_matching_name(&draft.clusters, cluster)) {
         let mut buffer = draft.buffer.clone();
         if let Some(name) = &buffer.pool {
             let Some(pool) = cluster.pool(name.as_str()) else {
                 continue;
             };
             if let Some(pod) = &mut buffer.pod {
-                pod.tolerations
-                    .extend(pool.taints.iter().map(toleration_of));
+                pod.tolerations.extend(pool.taints.iter().map(toleration_of));
             }
         }
         all.push(buffer);
@@ -66,9 +59,7 @@ pub(super) fn check_clusters(reader: &Decoder<'_>, drafts: &[BufferSpec], cluste
             continue;
         };
         let (mut missing, mut found) = (Vec::new(), false);
-        for cluster in clusters
-            .iter()
-            .filter(|cluster| has_matching_name(&draft.clusters, cluster))
+        for cluster in clusters.iter().filter(|cluster| has_matching_name(&draft.clusters, cluster))
         {
             match cluster.pool(pool.as_str()) {
                 Some(_) => found = true,
@@ -121,25 +112,17 @@ fn lower_buffer(
         replicas: section.count("replicas"),
         percentage: section.count("percentage"),
         scalable: section.block("scalable").and_then(lower_scalable),
-        pod: section
-            .block("pod")
-            .map(|inner| lower_pod(reader, &section, inner)),
+        pod: section.block("pod").map(|inner| lower_pod(reader, &section, inner)),
         during: during.and_then(|name| schedules.get(name).cloned().flatten()),
         limits,
     };
     check_limits(reader, &section, &buffer);
-    BufferSpec {
-        buffer,
-        clusters: cluster_patterns(&section),
-        section,
-    }
+    BufferSpec { buffer, clusters: cluster_patterns(&section), section }
 }
 
 /// Checks that the buffer sets the number of pods and describes them.
 fn check_count(reader: &Decoder<'_>, section: &DecodedBlock) {
-    if !["replicas", "percentage"]
-        .iter()
-        .any(|name| section.is_set(name))
+    if !["replicas", "percentage"].iter().any(|name| section.is_set(name))
         && !has_quantities(section, "limits")
     {
         let detail = "The buffer does not set the number of pods to reserve capacity for.";
@@ -228,9 +211,7 @@ fn lower_pod(reader: &Decoder<'_>, buffer: &DecodedBlock, section: &DecodedBlock
         requests: pod_requests(amounts),
         node_selector,
         node_affinity: Vec::new(),
-        tolerations: tolerations
-            .filter_map(|inner| lower_toleration(reader, inner))
-            .collect(),
+        tolerations: tolerations.filter_map(|inner| lower_toleration(reader, inner)).collect(),
     }
 }
 
@@ -242,12 +223,7 @@ fn lower_toleration(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Tole
     let value_fault = value.and_then(label_value_fault);
     let (part, text, why, span) = match (key_fault, value_fault) {
         (Some(why), _) => ("key", key, why, section.label_span()),
-        (None, Some(why)) => (
-            "value",
-            value.unwrap_or_default(),
-            why,
-            section.value_span("value"),
-        ),
+        (None, Some(why)) => ("value", value.unwrap_or_default(), why, section.value_span("value")),
         (None, None) => {
             let operator = match value {
                 Some(_) => TolerationOperator::Equal,

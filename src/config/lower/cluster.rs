@@ -45,9 +45,7 @@ pub(super) fn lower_clusters(
         };
         let cluster = &draft.cluster;
         let section = &instance.section;
-        let place = section
-            .get("name")
-            .map_or(section.header, |name| name.expr.span);
+        let place = section.get("name").map_or(section.header, |name| name.expr.span);
         if let Some(before) = places.insert(cluster.name.0.clone(), place) {
             // Two blocks with the same label are already reported.
             if before != place || instance.key.is_some() {
@@ -71,9 +69,7 @@ fn report_twice(
     if before == place {
         finding = finding.help("with for_each, write name = each.key");
     } else {
-        finding = finding
-            .label("second definition")
-            .also(before, "first definition");
+        finding = finding.label("second definition").also(before, "first definition");
     }
     reader.report(section, finding);
 }
@@ -112,29 +108,19 @@ fn lower_cluster(
         },
         region: section.owned_text("region").unwrap_or_default(),
         role_arn: role_arn(reader, section),
-        kubeconfig: section
-            .block("kubeconfig")
-            .map(|inner| kubeconfig(reader, inner)),
+        kubeconfig: section.block("kubeconfig").map(|inner| kubeconfig(reader, inner)),
         eks: section.block("eks").map(lower_eks),
         interruption: section.block("interruption").map(interruption_queue),
         zonal_shift: section.flag("zonal_shift") == Some(true),
         disable_dry_run: section.flag("disable_dry_run") == Some(true),
         exec: section.block("exec").map(|inner| lower_exec(reader, inner)),
         binding: binding(section),
-        simulated: section
-            .block("simulated")
-            .map(|inner| simulated(reader, inner)),
+        simulated: section.block("simulated").map(|inner| simulated(reader, inner)),
         api: ApiSettings {
-            proxy: section
-                .block("proxy")
-                .map(|inner| lower_proxy(reader, inner)),
-            ..section
-                .block("api")
-                .map_or_else(ApiSettings::default, api_settings)
+            proxy: section.block("proxy").map(|inner| lower_proxy(reader, inner)),
+            ..section.block("api").map_or_else(ApiSettings::default, api_settings)
         },
-        lease: section
-            .block("leader_election")
-            .map_or_else(LeaseName::default, lease_name),
+        lease: section.block("leader_election").map_or_else(LeaseName::default, lease_name),
         tags: section.string_map("tags"),
         limits: node_limits(section),
         disruption: disruption::of_cluster(reader, section, schedules),
@@ -154,12 +140,8 @@ fn lower_cluster(
 fn safeguards(section: &DecodedBlock) -> Safeguards {
     let default = Safeguards::default();
     Safeguards {
-        max_unready: section
-            .budget_nodes("max_unready")
-            .unwrap_or(default.max_unready),
-        undrained_max: section
-            .budget_nodes("undrained_max")
-            .unwrap_or(default.undrained_max),
+        max_unready: section.budget_nodes("max_unready").unwrap_or(default.max_unready),
+        undrained_max: section.budget_nodes("undrained_max").unwrap_or(default.undrained_max),
         removed_pools: match section.text("removed_pools") {
             Some("keep") => RemovedPools::Keep,
             _ => RemovedPools::Drain,
@@ -206,18 +188,13 @@ fn binding(section: &DecodedBlock) -> Binding {
 fn kubeconfig(reader: &Decoder<'_>, section: &DecodedBlock) -> Kubeconfig {
     let environment = &reader.evaluator.environment;
     let path = section.text("path").map(|path| environment.resolve(path));
-    Kubeconfig {
-        path: path.unwrap_or_default(),
-        context: section.owned_text("context"),
-    }
+    Kubeconfig { path: path.unwrap_or_default(), context: section.owned_text("context") }
 }
 
 fn simulated(reader: &Decoder<'_>, section: &DecodedBlock) -> Simulated {
     let environment = &reader.evaluator.environment;
     Simulated {
-        catalog: section
-            .text("catalog")
-            .map(|path| environment.resolve(path)),
+        catalog: section.text("catalog").map(|path| environment.resolve(path)),
         boot: section.duration("boot").unwrap_or_default(),
         address: section.owned_text("address"),
     }
@@ -231,9 +208,7 @@ fn lower_exec(reader: &Decoder<'_>, section: &DecodedBlock) -> Exec {
     if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
         *program = environment.resolve(program).to_string_lossy().into_owned();
     }
-    let has_program = command
-        .first()
-        .is_some_and(|program| !program.trim().is_empty());
+    let has_program = command.first().is_some_and(|program| !program.trim().is_empty());
     if section.get(NAME).is_some() && !has_program {
         let span = section.inner_span(NAME, PathStep::Index(0));
         let detail = "A command must start with the name of a program.";
@@ -242,9 +217,7 @@ fn lower_exec(reader: &Decoder<'_>, section: &DecodedBlock) -> Exec {
     }
     Exec {
         command,
-        catalog: section
-            .text("catalog")
-            .map(|path| environment.resolve(path)),
+        catalog: section.text("catalog").map(|path| environment.resolve(path)),
         environment: section.texts("environment").unwrap_or_default().to_vec(),
     }
 }
@@ -295,12 +268,7 @@ fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
         warn_unused(reader, section, "disable_dry_run", why);
     }
     if section.is_set("role_arn") && section.block("eks").is_none() {
-        warn_unused(
-            reader,
-            section,
-            "role_arn",
-            "Outrigger does not call AWS for this cluster",
-        );
+        warn_unused(reader, section, "role_arn", "Outrigger does not call AWS for this cluster");
     }
     if let Some(inner) = section.block("interruption") {
         let detail = "The block interruption is not used: EC2 does not launch the nodes of this \
@@ -419,9 +387,7 @@ fn api_settings(section: &DecodedBlock) -> ApiSettings {
             Some("on") => WatchList::On,
             _ => WatchList::Off,
         },
-        watch_timeout: section
-            .duration("watch_timeout")
-            .unwrap_or(default.watch_timeout),
+        watch_timeout: section.duration("watch_timeout").unwrap_or(default.watch_timeout),
         proxy: None,
     }
 }

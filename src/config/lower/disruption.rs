@@ -35,10 +35,7 @@ pub(super) fn budgets(
     section: &DecodedBlock,
     schedules: &Schedules,
 ) -> Vec<Budget> {
-    section
-        .blocks("budget")
-        .filter_map(|block| lower_budget(reader, block, schedules))
-        .collect()
+    section.blocks("budget").filter_map(|block| lower_budget(reader, block, schedules)).collect()
 }
 
 /// The maintenance windows in a block.
@@ -47,10 +44,7 @@ pub(super) fn windows(
     section: &DecodedBlock,
     schedules: &Schedules,
 ) -> Vec<Maintenance> {
-    section
-        .blocks("window")
-        .filter_map(|block| lower_window(reader, block, schedules))
-        .collect()
+    section.blocks("window").filter_map(|block| lower_window(reader, block, schedules)).collect()
 }
 
 fn lower_budget(
@@ -71,9 +65,7 @@ fn lower_budget(
         return None;
     }
     let nodes = section.budget_nodes("nodes");
-    let always = !["during", "schedule", "reasons"]
-        .iter()
-        .any(|name| section.is_set(name));
+    let always = !["during", "schedule", "reasons"].iter().any(|name| section.is_set(name));
     if always && matches!(nodes, Some(BudgetNodes::Nodes(0) | BudgetNodes::Percent(0))) {
         let detail = "This budget is always zero: it blocks all voluntary disruption.";
         let finding = SpannedDiagnostic::warning(
@@ -86,12 +78,7 @@ fn lower_budget(
     }
     // If only a rate is set, the number of simultaneous disruptions is not limited.
     let nodes = nodes.or(rate.map(|_| BudgetNodes::Percent(100)))?;
-    Some(Budget {
-        nodes,
-        rate,
-        reasons: reasons(section),
-        during,
-    })
+    Some(Budget { nodes, rate, reasons: reasons(section), during })
 }
 
 fn lower_window(
@@ -99,10 +86,7 @@ fn lower_window(
     section: &DecodedBlock,
     schedules: &Schedules,
 ) -> Option<Maintenance> {
-    if !["during", "schedule", "duration", "timezone"]
-        .iter()
-        .any(|name| section.is_set(name))
-    {
+    if !["during", "schedule", "duration", "timezone"].iter().any(|name| section.is_set(name)) {
         let detail = "A window must have a schedule.";
         let finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)

@@ -106,14 +106,9 @@ pub(super) fn lower_fleet(
     let section = sections.first();
     let limits = FleetLimits {
         limits: section.map(node_limits).unwrap_or_default(),
-        budgets: section
-            .map(|section| budgets(reader, section, schedules))
-            .unwrap_or_default(),
+        budgets: section.map(|section| budgets(reader, section, schedules)).unwrap_or_default(),
     };
-    (
-        limits,
-        section.and_then(|section| section.budget_nodes("max_disrupted_per_reload")),
-    )
+    (limits, section.and_then(|section| section.budget_nodes("max_disrupted_per_reload")))
 }
 
 /// Reports if a `host:port` is a loopback address. The only host name that counts is `localhost`.
@@ -131,11 +126,7 @@ pub(super) fn lower_telemetry(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Tele
         return telemetry;
     };
     telemetry.listen = section.owned_text("listen");
-    if let Some(listen) = telemetry
-        .listen
-        .as_deref()
-        .filter(|host| !is_loopback(host))
-    {
+    if let Some(listen) = telemetry.listen.as_deref().filter(|host| !is_loopback(host)) {
         let detail = format!(
             "Other hosts can reach {listen}, and can read the names of clusters, pools and zones: \
              the endpoint has no authentication."
@@ -173,12 +164,8 @@ pub(super) fn lower_telemetry(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Tele
         chosen.dedup();
         telemetry.metric_names = chosen;
     }
-    telemetry.per_node = metrics
-        .and_then(|metric| metric.flag("per_node"))
-        .unwrap_or(false);
-    telemetry.otlp = section
-        .block("otlp")
-        .and_then(|block| block.owned_text("endpoint"));
+    telemetry.per_node = metrics.and_then(|metric| metric.flag("per_node")).unwrap_or(false);
+    telemetry.otlp = section.block("otlp").and_then(|block| block.owned_text("endpoint"));
     telemetry
 }
 
@@ -218,11 +205,7 @@ mod tests {
             ("1.2.3.4", "0.1.0", None),
         ];
         for (constraints, version, expect) in cases {
-            assert_eq!(
-                allows_version(constraints, version),
-                expect,
-                "{constraints} {version}"
-            );
+            assert_eq!(allows_version(constraints, version), expect, "{constraints} {version}");
         }
     }
 }

@@ -56,11 +56,7 @@ fn lower_node_class(reader: &Decoder<'_>, section: &DecodedBlock) -> NodeClass {
         identity: section
             .owned_text("role")
             .map(NodeIdentity::Role)
-            .or_else(|| {
-                section
-                    .owned_text("instance_profile")
-                    .map(NodeIdentity::Profile)
-            }),
+            .or_else(|| section.owned_text("instance_profile").map(NodeIdentity::Profile)),
         public_ip: section.flag("associate_public_ip"),
         ip_prefix_count: section.count("ip_prefix_count"),
         user_data: section.owned_text("user_data").unwrap_or_default(),
@@ -94,9 +90,7 @@ fn metadata_options(section: &DecodedBlock) -> MetadataOptions {
     MetadataOptions {
         endpoint: endpoint.map_or(default.endpoint, |value| value == "enabled"),
         ipv6: ipv6.map_or(default.ipv6, |value| value == "enabled"),
-        hop_limit: inner
-            .small_count("http_put_response_hop_limit")
-            .unwrap_or(default.hop_limit),
+        hop_limit: inner.small_count("http_put_response_hop_limit").unwrap_or(default.hop_limit),
         tokens_required: tokens.map_or(default.tokens_required, |value| value == "required"),
     }
 }

@@ -33,10 +33,7 @@ pub(super) fn lower_overlays(
     pools: &[pool::PoolSpec],
 ) -> Vec<OverlaySpec> {
     let sections = reader.decode_sections(blocks, "overlay");
-    sections
-        .into_iter()
-        .map(|section| lower_overlay(reader, section, pools))
-        .collect()
+    sections.into_iter().map(|section| lower_overlay(reader, section, pools)).collect()
 }
 
 /// Sets the overlays of a cluster, in the order in which they are applied.
@@ -86,11 +83,7 @@ fn lower_overlay(
         price: price.or(section.price_adjustment("price_adjustment")),
         capacity: capacity.collect(),
     };
-    OverlaySpec {
-        overlay,
-        clusters: cluster_patterns(&section),
-        section,
-    }
+    OverlaySpec { overlay, clusters: cluster_patterns(&section), section }
 }
 
 /// Checks that the overlay changes something, and sets the price only once.
@@ -102,9 +95,7 @@ fn check_effect(reader: &Decoder<'_>, section: &DecodedBlock) {
             .also(price.name_span, "");
         reader.report(section, finding);
     }
-    if !["price", "price_adjustment"]
-        .iter()
-        .any(|name| section.is_set(name))
+    if !["price", "price_adjustment"].iter().any(|name| section.is_set(name))
         && !has_quantities(section, "capacity")
     {
         let detail = "The overlay changes nothing.";

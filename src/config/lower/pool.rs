@@ -36,14 +36,8 @@ pub(super) fn lower_pools(
     schedules: &Schedules,
 ) -> Vec<PoolSpec> {
     let defaults = reader.decode_sections(blocks, "defaults");
-    for section in defaults
-        .iter()
-        .filter(|section| !matches!(section.label(), "" | "pool"))
-    {
-        let detail = format!(
-            "There are no defaults for blocks of type {:?}.",
-            section.label()
-        );
+    for section in defaults.iter().filter(|section| !matches!(section.label(), "" | "pool")) {
+        let detail = format!("There are no defaults for blocks of type {:?}.", section.label());
         let finding =
             SpannedDiagnostic::error(ProblemCode::BlockLabel, section.label_span(), detail)
                 .help("write defaults \"pool\" { … }");
@@ -51,10 +45,7 @@ pub(super) fn lower_pools(
     }
     let defaults = defaults.iter().find(|section| section.label() == "pool");
     let sections = reader.decode_sections(blocks, "pool");
-    sections
-        .into_iter()
-        .map(|section| lower_pool(reader, section, defaults, schedules))
-        .collect()
+    sections.into_iter().map(|section| lower_pool(reader, section, defaults, schedules)).collect()
 }
 
 /// The arguments of a pool, then those of the defaults.
@@ -66,20 +57,15 @@ impl<'a> WithDefaults<'a> {
     }
 
     fn or_never(&self, name: &str, default: Option<SignedDuration>) -> Option<SignedDuration> {
-        self.find_setting(|section| section.duration_or_never(name))
-            .unwrap_or(default)
+        self.find_setting(|section| section.duration_or_never(name)).unwrap_or(default)
     }
 
     fn duration(&self, name: &str, default: SignedDuration) -> SignedDuration {
-        self.find_setting(|section| section.duration(name))
-            .unwrap_or(default)
+        self.find_setting(|section| section.duration(name)).unwrap_or(default)
     }
 
     fn within_block(&self, name: &str) -> WithDefaults<'a> {
-        WithDefaults(
-            self.0
-                .map(|section| section.and_then(|section| section.block(name))),
-        )
+        WithDefaults(self.0.map(|section| section.and_then(|section| section.block(name))))
     }
 }
 
@@ -100,9 +86,7 @@ fn lower_pool(
     let default = Pool::new(name);
     let requirements = requirement::lower_requirements(reader, &section, RequirementOwner::Pool);
     let mut pool = Pool {
-        weight: layers
-            .find_setting(|section| section.count("weight"))
-            .unwrap_or(default.weight),
+        weight: layers.find_setting(|section| section.count("weight")).unwrap_or(default.weight),
         replicas: section.count("replicas"),
         labels: section.string_map("labels"),
         annotations: section.string_map("annotations"),
@@ -139,12 +123,7 @@ fn lower_pool(
         let name = section.reference("node_class")?;
         Some((name.to_owned(), section.value_span("node_class")))
     });
-    PoolSpec {
-        pool,
-        clusters: cluster_patterns(&section),
-        node_class,
-        section,
-    }
+    PoolSpec { pool, clusters: cluster_patterns(&section), node_class, section }
 }
 
 /// Arguments that only affect consolidation.
@@ -170,9 +149,7 @@ fn repair_policies(
         else {
             continue;
         };
-        let same = seen
-            .iter()
-            .find(|previous| (previous.0, previous.1) == (condition, status));
+        let same = seen.iter().find(|previous| (previous.0, previous.1) == (condition, status));
         if let Some((.., before)) = same {
             let detail = format!(
                 "Two blocks have the condition {condition} and the status {}.",
@@ -186,11 +163,7 @@ fn repair_policies(
         }
         seen.push((condition, status, inner.header));
         policies.retain(|policy| policy.condition != condition || policy.status != status);
-        policies.push(RepairPolicy {
-            condition: condition.to_owned(),
-            status,
-            after,
-        });
+        policies.push(RepairPolicy { condition: condition.to_owned(), status, after });
     }
     policies
 }
@@ -256,10 +229,7 @@ fn check_labels(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
             continue;
         }
         let label = Requirement::is_in([value.clone()]);
-        let clash = pool
-            .requirements
-            .get(key)
-            .filter(|rule| !rule.has_intersection(&label));
+        let clash = pool.requirements.get(key).filter(|rule| !rule.has_intersection(&label));
         if let Some(rule) = clash {
             let detail = format!("The label is {value:?}, but the pool requires {key} {rule}.");
             let span = section.inner_span("labels", PathStep::Key(key.clone()));
@@ -290,19 +260,12 @@ fn lower_taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec
         let Some(effect) = inner.text("effect").and_then(Effect::parse) else {
             continue;
         };
-        let taint = Taint {
-            key: key.to_owned(),
-            value: value.to_owned(),
-            effect,
-        };
-        if let Some((_, before)) = taints
-            .iter()
-            .find(|other| other.0.key == taint.key && other.0.effect == effect)
+        let taint = Taint { key: key.to_owned(), value: value.to_owned(), effect };
+        if let Some((_, before)) =
+            taints.iter().find(|other| other.0.key == taint.key && other.0.effect == effect)
         {
-            let detail = format!(
-                "Two taints have the key {key:?} and the effect {}.",
-                effect.as_str()
-            );
+            let detail =
+                format!("Two taints have the key {key:?} and the effect {}.", effect.as_str());
             let finding =
                 SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)
                     .label("second definition")

@@ -24,10 +24,7 @@ pub(super) fn node_limits(section: &DecodedBlock) -> Limits {
 
 /// The requests of a pod with these quantities.
 pub(super) fn pod_requests(amounts: &[(String, i64)]) -> Resources {
-    let mut all = Resources {
-        pods: 1,
-        ..Resources::default()
-    };
+    let mut all = Resources { pods: 1, ..Resources::default() };
     for (name, amount) in amounts {
         match name.as_str() {
             "cpu" => all.cpu_milli = *amount,

@@ -77,14 +77,10 @@ pub(super) fn refuse_key(
         RequirementOwner::Overlay => ("An overlay", label_restriction(key)),
     };
     let (code, detail) = match (label_key_fault(key), restricted) {
-        (Some(why), _) => (
-            ProblemCode::InvalidLabel,
-            format!("{key:?} is not a valid key. {why}"),
-        ),
-        (None, Some(why)) => (
-            ProblemCode::RestrictedLabel,
-            format!("{who} cannot use the key {key:?}: {why}."),
-        ),
+        (Some(why), _) => (ProblemCode::InvalidLabel, format!("{key:?} is not a valid key. {why}")),
+        (None, Some(why)) => {
+            (ProblemCode::RestrictedLabel, format!("{who} cannot use the key {key:?}: {why}."))
+        }
         (None, None) => return false,
     };
     let finding = SpannedDiagnostic::error(code, section.label_span(), detail);
@@ -102,11 +98,8 @@ fn lower_requirement(
     if key.is_empty() || refuse_key(reader, section, whose) {
         return None;
     }
-    let used: Vec<(&str, Operator)> = OPERATORS
-        .iter()
-        .filter(|(name, _)| section.get(name).is_some())
-        .copied()
-        .collect();
+    let used: Vec<(&str, Operator)> =
+        OPERATORS.iter().filter(|(name, _)| section.get(name).is_some()).copied().collect();
     if used.is_empty() {
         if !OPERATORS.iter().any(|(name, _)| section.is_set(name)) {
             let detail = format!("The requirement on {key:?} has no operator.");
@@ -209,15 +202,9 @@ fn check_min_values(reader: &Decoder<'_>, section: &DecodedBlock) {
     if (min_values as usize) <= values.len() {
         return;
     }
-    let detail = format!(
-        "min_values is {min_values}, but in has only {} values.",
-        values.len()
-    );
-    let finding = SpannedDiagnostic::error(
-        ProblemCode::OutOfRange,
-        section.value_span("min_values"),
-        detail,
-    )
-    .also(section.value_span("in"), "");
+    let detail = format!("min_values is {min_values}, but in has only {} values.", values.len());
+    let finding =
+        SpannedDiagnostic::error(ProblemCode::OutOfRange, section.value_span("min_values"), detail)
+            .also(section.value_span("in"), "");
     reader.report(section, finding);
 }

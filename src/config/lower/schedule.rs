@@ -95,32 +95,18 @@ fn report_window_error(
         }
         WindowError::TimeZone(zone) => {
             let detail = format!("There is no time zone named {zone:?}.");
-            let names: Vec<String> = jiff::tz::db()
-                .available()
-                .map(|name| name.to_string())
-                .collect();
+            let names: Vec<String> =
+                jiff::tz::db().available().map(|name| name.to_string()).collect();
             let near = nearest_name(zone, names.iter().map(String::as_str));
             let help = match near {
                 Some(near) => format!("did you mean {near:?}?"),
                 None => "write an IANA name such as \"Europe/Berlin\"".to_owned(),
             };
-            report_schedule(
-                reader,
-                section,
-                section.value_span("timezone"),
-                detail,
-                Some(help),
-            );
+            report_schedule(reader, section, section.value_span("timezone"), detail, Some(help));
         }
         WindowError::Duration => {
             let detail = "The duration of a window must be from 1m to 744h.".to_owned();
-            report_schedule(
-                reader,
-                section,
-                section.value_span("duration"),
-                detail,
-                None,
-            );
+            report_schedule(reader, section, section.value_span("duration"), detail, None);
         }
     }
 }
@@ -180,13 +166,7 @@ fn until_end(reader: &Decoder<'_>, section: &DecodedBlock, start: &str) -> Optio
         let detail =
             format!("The time from {start:?} to {end:?} varies, so this is not a valid window.");
         let help = "set duration instead of end, or split it into several schedules".to_owned();
-        report_schedule(
-            reader,
-            section,
-            section.value_span("end"),
-            detail,
-            Some(help),
-        );
+        report_schedule(reader, section, section.value_span("end"), detail, Some(help));
         return None;
     }
     Some(first)

@@ -54,9 +54,8 @@ fn scheduling(reader: &Decoder<'_>, section: &DecodedBlock) -> Scheduling {
     let default = Scheduling::default();
     let node_overhead_price = section.number("node_overhead_price").and_then(Price::new);
     // The schema keeps it between 1 and 100.
-    let ratio = section
-        .number("alternative_price_ratio")
-        .map(|ratio| (ratio * 100.0).round() as u32);
+    let ratio =
+        section.number("alternative_price_ratio").map(|ratio| (ratio * 100.0).round() as u32);
     let cutoff = section.whole_number("priority_cutoff");
     Scheduling {
         preferences: match section.text("preference_policy") {
@@ -135,10 +134,7 @@ fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologyS
             let detail = "min_domains requires when_unsatisfiable = \"DoNotSchedule\".";
             let finding =
                 SpannedDiagnostic::error(ProblemCode::Conflict, min_domains.name_span, detail)
-                    .also(
-                        inner.value_span("when_unsatisfiable"),
-                        "this is only a preference",
-                    );
+                    .also(inner.value_span("when_unsatisfiable"), "this is only a preference");
             reader.report(inner, finding);
         }
         if let Some((_, before)) = all

@@ -27,20 +27,11 @@ const LONGEST: i64 = 87_600 * HOUR;
 
 /// Returns an optional argument without a default.
 const fn argument(name: &'static str, kind: ArgumentType) -> Argument {
-    Argument {
-        name,
-        kind,
-        default: "",
-        required: false,
-        about: "",
-    }
+    Argument { name, kind, default: "", required: false, about: "" }
 }
 
 const fn required_argument(name: &'static str, kind: ArgumentType) -> Argument {
-    Argument {
-        required: true,
-        ..argument(name, kind)
-    }
+    Argument { required: true, ..argument(name, kind) }
 }
 
 /// Returns a string argument of a format, without a default.
@@ -61,19 +52,11 @@ impl Argument {
 }
 
 const fn duration_type(min_ms: i64, max_ms: i64) -> ArgumentType {
-    ArgumentType::Duration {
-        min_ms,
-        max_ms,
-        never: false,
-    }
+    ArgumentType::Duration { min_ms, max_ms, never: false }
 }
 
 const fn duration_or_never(min_ms: i64, max_ms: i64) -> ArgumentType {
-    ArgumentType::Duration {
-        min_ms,
-        max_ms,
-        never: true,
-    }
+    ArgumentType::Duration { min_ms, max_ms, never: true }
 }
 
 const CLUSTERS: Argument = argument("clusters", ArgumentType::Texts)
@@ -139,12 +122,10 @@ static VARIABLE: BlockType = BlockType {
     repeat: Occurrence::PerLabel,
     about: "An input variable, `var.NAME`.",
     arguments: &[
-        argument("type", ArgumentType::Expression)
-            .default_value("any")
-            .about(
-                "Type: `string`, `number`, `bool`, `any`, `list(T)`, `set(T)`, `map(T)`, \
+        argument("type", ArgumentType::Expression).default_value("any").about(
+            "Type: `string`, `number`, `bool`, `any`, `list(T)`, `set(T)`, `map(T)`, \
                  `tuple([…])` or `object({…})` with `optional(T, default)`.",
-            ),
+        ),
         argument("default", ArgumentType::Expression)
             .about("Value to use if none is set. A variable without a default must be set."),
         argument("description", ArgumentType::Text).about("Description of the variable."),
@@ -199,12 +180,10 @@ static TERRAFORM_OUTPUT: BlockType = BlockType {
             "Region of the parameter. Defaults to the region of its ARN, then to the region of \
              the daemon.",
         ),
-        argument("refresh", duration_or_never(MINUTE, 24 * HOUR))
-            .default_value("\"5m\"")
-            .about(
-                "How often to read the parameter. A changed value causes a reload, with the files \
+        argument("refresh", duration_or_never(MINUTE, 24 * HOUR)).default_value("\"5m\"").about(
+            "How often to read the parameter. A changed value causes a reload, with the files \
                  as last read.",
-            ),
+        ),
         argument("mock", ArgumentType::Expression).about(
             "Outputs to use in place of the parameter by commands that do not call AWS, such as \
              `validate`.",
@@ -236,12 +215,10 @@ static FLEET: BlockType = BlockType {
     name: "fleet",
     about: "Settings for all clusters together.",
     arguments: &[
-        argument("limits", ArgumentType::Quantities)
-            .default_value("{}")
-            .about(
-                "Limits on all nodes of all clusters together, by resource; `nodes` is the number \
+        argument("limits", ArgumentType::Quantities).default_value("{}").about(
+            "Limits on all nodes of all clusters together, by resource; `nodes` is the number \
                  of nodes.",
-            ),
+        ),
         argument("max_disrupted_per_reload", ArgumentType::Allowance).about(
             "Maximum number of nodes of a cluster that a reload may disrupt because they drift, \
              their pool is removed, or `replicas` is reduced. If a reload exceeds it, the nodes \
@@ -268,22 +245,16 @@ static LOG: BlockType = BlockType {
     name: "log",
     about: "Log output.",
     arguments: &[
-        argument(
-            "format",
-            ArgumentType::OneOf(&["auto", "text", "json", "journald"]),
-        )
-        .default_value("\"auto\"")
-        .about(
-            "Log format. `journald` also writes each log field as a journal field in capitals: \
+        argument("format", ArgumentType::OneOf(&["auto", "text", "json", "journald"]))
+            .default_value("\"auto\"")
+            .about(
+                "Log format. `journald` also writes each log field as a journal field in capitals: \
              `journalctl CLUSTER=prod POOL=gpu`. `auto` is `journald` if stderr is connected to \
              the journal, as in a systemd unit, and `text` otherwise.",
-        ),
-        argument(
-            "level",
-            ArgumentType::OneOf(&["error", "warn", "info", "debug", "trace"]),
-        )
-        .default_value("\"info\"")
-        .about("Minimum level of log lines."),
+            ),
+        argument("level", ArgumentType::OneOf(&["error", "warn", "info", "debug", "trace"]))
+            .default_value("\"info\"")
+            .about("Minimum level of log lines."),
     ],
     ..BLOCK
 };
@@ -292,10 +263,8 @@ static OTLP: BlockType = BlockType {
     name: "otlp",
     about: "Traces: one for each reconcile pass of a cluster, with its decisions and API calls. \
             Requires a build with the feature `otlp`.",
-    arguments: &[
-        required_argument("endpoint", ArgumentType::Form(IdFormat::Endpoint))
-            .about("OTLP/gRPC endpoint of a collector."),
-    ],
+    arguments: &[required_argument("endpoint", ArgumentType::Form(IdFormat::Endpoint))
+        .about("OTLP/gRPC endpoint of a collector.")],
     ..BLOCK
 };
 
@@ -306,12 +275,10 @@ static METRICS: BlockType = BlockType {
         argument("names", ArgumentType::SomeOf(&["karpenter", "outrigger"]))
             .default_value("[\"karpenter\", \"outrigger\"]")
             .about("Naming schemes under which metrics are published."),
-        argument("per_node", ArgumentType::Flag)
-            .default_value("false")
-            .about(
-                "Publishes about a dozen series for each node, as Karpenter's capacity dashboard \
+        argument("per_node", ArgumentType::Flag).default_value("false").about(
+            "Publishes about a dozen series for each node, as Karpenter's capacity dashboard \
                  requires.",
-            ),
+        ),
     ],
     ..BLOCK
 };

@@ -25,11 +25,7 @@ pub(crate) fn parse(text: &str, file: usize, schema: &BlockType) -> (Body, Vec<J
     if let Err(error) = serde_json::from_str::<serde_json::Value>(text) {
         let start = byte_offset(text, error.line(), error.column());
         let detail = error.to_string();
-        let detail = detail
-            .split(" at line ")
-            .next()
-            .unwrap_or(&detail)
-            .to_owned();
+        let detail = detail.split(" at line ").next().unwrap_or(&detail).to_owned();
         let error = JsonError {
             span: Span::new(file, start, start + 1),
             help: (detail == "trailing comma").then(|| "remove the comma before this".to_owned()),
@@ -43,28 +39,17 @@ pub(crate) fn parse(text: &str, file: usize, schema: &BlockType) -> (Body, Vec<J
         return (Body::default(), vec![error]);
     };
     let mut refusals = Vec::new();
-    let body = JsonBuilder {
-        refusals: &mut refusals,
-    }
-    .build_body(&node, schema);
+    let body = JsonBuilder { refusals: &mut refusals }.build_body(&node, schema);
     (body, refusals)
 }
 
 fn not_an_object(span: Span) -> JsonError {
-    JsonError {
-        span,
-        detail: "A JSON object is expected here.".to_owned(),
-        help: None,
-    }
+    JsonError { span, detail: "A JSON object is expected here.".to_owned(), help: None }
 }
 
 /// Byte of a line and column as `serde_json` counts them: lines from one, columns in bytes.
 fn byte_offset(text: &str, line: usize, column: usize) -> usize {
-    let before: usize = text
-        .split_inclusive('\n')
-        .take(line.saturating_sub(1))
-        .map(str::len)
-        .sum();
+    let before: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     (before + column.saturating_sub(1)).min(text.len())
 }
 
@@ -181,10 +166,7 @@ fn block_at(kind: &str, span: Span, label: Option<&str>, body: Body) -> Block {
     Block {
         kind: kind.to_owned(),
         kind_span: span,
-        labels: label
-            .map(|label| (label.to_owned(), span))
-            .into_iter()
-            .collect(),
+        labels: label.map(|label| (label.to_owned(), span)).into_iter().collect(),
         body,
     }
 }
@@ -238,16 +220,11 @@ impl JsonBuilder<'_> {
         let Some(block) = schema.block(name) else {
             // The top level contains only blocks.
             if schema.arguments.is_empty() && !schema.open {
-                body.blocks
-                    .push(block_at(name, span, None, Body::default()));
+                body.blocks.push(block_at(name, span, None, Body::default()));
                 return;
             }
             let expr = self.build_expr(value);
-            body.attrs.push(Attr {
-                name: name.to_owned(),
-                name_span: span,
-                expr,
-            });
+            body.attrs.push(Attr { name: name.to_owned(), name_span: span, expr });
             return;
         };
         if block.label.is_none() {
@@ -268,8 +245,7 @@ impl JsonBuilder<'_> {
             for (label, label_span, node) in labelled.iter().filter(|item| item.0 != COMMENT) {
                 builder.visit_each(node, &mut |builder, node| {
                     let inner = builder.build_body(node, block);
-                    body.blocks
-                        .push(block_at(name, *label_span, Some(label), inner));
+                    body.blocks.push(block_at(name, *label_span, Some(label), inner));
                 });
             }
         });
@@ -318,10 +294,7 @@ impl JsonBuilder<'_> {
         parse_template(text, place, span).unwrap_or_else(|error| {
             self.refusals.push(JsonError {
                 span,
-                detail: format!(
-                    "The template in this string is malformed: {}.",
-                    error.message()
-                ),
+                detail: format!("The template in this string is malformed: {}.", error.message()),
                 help: Some("write $${ for a literal ${".to_owned()),
             });
             plain

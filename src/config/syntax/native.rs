@@ -146,11 +146,7 @@ fn lower_expr(expr: &Expression, place: TemplateSite, around: Span) -> Expr {
 }
 
 fn lower_call(call: &FuncCall, place: TemplateSite, span: Span) -> ExprKind {
-    let spaces = call
-        .name
-        .namespace
-        .iter()
-        .map(|part| format!("{}::", part.as_str()));
+    let spaces = call.name.namespace.iter().map(|part| format!("{}::", part.as_str()));
     let name = spaces.collect::<String>() + call.name.name.as_str();
     let args = call.args.iter().map(|arg| lower_expr(arg, place, span));
     ExprKind::Call(Box::new(Call {
@@ -175,10 +171,7 @@ fn lower_traversal(traversal: &Traversal, place: TemplateSite, span: Span) -> Ex
                 StepKind::Index(Expr::new(step_span, index))
             }
         };
-        Step {
-            span: step_span,
-            kind,
-        }
+        Step { span: step_span, kind }
     });
     ExprKind::Traversal(Box::new(base), steps.collect())
 }
@@ -186,11 +179,7 @@ fn lower_traversal(traversal: &Traversal, place: TemplateSite, span: Span) -> Ex
 fn lower_for(for_expr: &ForExpr, place: TemplateSite, span: Span) -> ExprKind {
     let inner = |expr: &Expression| lower_expr(expr, place, span);
     ExprKind::For(Box::new(For {
-        key_name: for_expr
-            .intro
-            .key_var
-            .as_ref()
-            .map(|name| name.as_str().to_owned()),
+        key_name: for_expr.intro.key_var.as_ref().map(|name| name.as_str().to_owned()),
         value_name: for_expr.intro.value_var.as_str().to_owned(),
         collection: inner(&for_expr.intro.collection_expr),
         key: for_expr.key_expr.as_ref().map(inner),
@@ -246,11 +235,9 @@ fn lower_parts(
                 }
                 TemplatePart::Text(text.to_owned())
             }
-            Element::Interpolation(value) => TemplatePart::Value(lower_expr(
-                &value.expr,
-                place,
-                place.span(value.span(), span),
-            )),
+            Element::Interpolation(value) => {
+                TemplatePart::Value(lower_expr(&value.expr, place, place.span(value.span(), span)))
+            }
             Element::Directive(directive) => lower_directive(directive, place, span),
         });
     }
@@ -268,10 +255,7 @@ fn lower_directive(directive: &Directive, place: TemplateSite, span: Span) -> Te
             };
             let yes = lower_parts(&branch.if_expr.template, place, span, edges);
             let no = middle.map(|middle| {
-                let edges = Edges {
-                    start: middle.strip.strip_end(),
-                    end: last,
-                };
+                let edges = Edges { start: middle.strip.strip_end(), end: last };
                 lower_parts(&middle.template, place, span, edges)
             });
             let condition = lower_expr(&branch.if_expr.cond_expr, place, span);
@@ -306,25 +290,18 @@ fn stripped_edges(element: &Element) -> Edges {
             Directive::For(inner) => (inner.for_expr.strip, inner.endfor_expr.strip),
         },
     };
-    Edges {
-        start: first.strip_start(),
-        end: last.strip_end(),
-    }
+    Edges { start: first.strip_start(), end: last.strip_end() }
 }
 
 /// Removes white space up to and including the first line break.
 fn trim_start(text: &str) -> &str {
     let text = text.trim_start_matches(is_blank);
-    text.strip_prefix("\r\n")
-        .or_else(|| text.strip_prefix('\n'))
-        .unwrap_or(text)
+    text.strip_prefix("\r\n").or_else(|| text.strip_prefix('\n')).unwrap_or(text)
 }
 
 fn trim_end(text: &str) -> &str {
     let text = text.trim_end_matches(is_blank);
-    text.strip_suffix("\r\n")
-        .or_else(|| text.strip_suffix('\n'))
-        .unwrap_or(text)
+    text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text)
 }
 
 fn is_blank(c: char) -> bool {

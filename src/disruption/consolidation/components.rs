@@ -77,11 +77,7 @@ impl<'s> ReplacementGroups<'s> {
         }
         let claims = firsts.into_iter().zip(&solution.claims);
         let claims = claims.map(|(first, claim)| (first.map(|index| parts[index]), claim));
-        Self {
-            claims: claims.collect(),
-            parts,
-            counts,
-        }
+        Self { claims: claims.collect(), parts, counts }
     }
 
     /// Returns the index of the only node of a group, or `None` if the group has several.

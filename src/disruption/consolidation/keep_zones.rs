@@ -123,11 +123,8 @@ mod tests {
 
     fn owned(name: &str, on: &str, cpu: i64) -> Pod {
         let mut pod = pod("default", name, on);
-        pod.owner = Some(Owner {
-            kind: "ReplicaSet".into(),
-            name: "web".into(),
-            uid: "web".into(),
-        });
+        pod.owner =
+            Some(Owner { kind: "ReplicaSet".into(), name: "web".into(), uid: "web".into() });
         pod.requests.cpu_milli = cpu;
         pod
     }
@@ -140,9 +137,7 @@ mod tests {
     fn pods_that_are_alike_stay_in_their_zones() {
         let mut state = State::default();
         for (name, zone) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")] {
-            let WatchedObject::Node(mut own) = node(name) else {
-                panic!("a node")
-            };
+            let WatchedObject::Node(mut own) = node(name) else { panic!("a node") };
             own.labels.insert(ZONE.into(), zone.into());
             state.objects.apply(WatchedObject::Node(own), NOW);
         }
@@ -153,9 +148,7 @@ mod tests {
             owned("large", "a1", 900),
         ];
         for pod in &pods {
-            state
-                .objects
-                .apply(pod.clone().into(), Timestamp::UNIX_EPOCH);
+            state.objects.apply(pod.clone().into(), Timestamp::UNIX_EPOCH);
         }
         let field = state.what_if(NOW);
         let pods: Vec<&Pod> = pods.iter().collect();

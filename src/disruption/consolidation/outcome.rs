@@ -42,10 +42,6 @@ impl RemovalOutcome {
 
     /// Returns the savings, or zero if they do not justify the removal.
     pub fn justified_savings(&self) -> f64 {
-        if self.is_worth_it() {
-            self.saved()
-        } else {
-            0.0
-        }
+        if self.is_worth_it() { self.saved() } else { 0.0 }
     }
 }

@@ -58,11 +58,5 @@ pub(super) fn candidate_or_verdict<'a>(
         return Err(Verdict::UnmanagedPod { pod: pod.clone() });
     }
     let price = tenancy.price.ok_or(Verdict::PriceUnknown)?.usd_per_h();
-    Ok(RemovalCandidate {
-        candidate,
-        name,
-        price,
-        pods: tenancy.pods.len(),
-        waste: price,
-    })
+    Ok(RemovalCandidate { candidate, name, price, pods: tenancy.pods.len(), waste: price })
 }

@@ -34,10 +34,8 @@ pub fn cheaper_offerings(
         }
         let count = (least..types.len())
             .find(|count| satisfies_min_values(&types[..*count], pool, catalog));
-        let kept: BTreeSet<TypeName> = types
-            .into_iter()
-            .take(count.unwrap_or(usize::MAX))
-            .collect();
+        let kept: BTreeSet<TypeName> =
+            types.into_iter().take(count.unwrap_or(usize::MAX)).collect();
         left.retain(|(offering, _)| kept.contains(&offering.instance_type));
     }
     // Reserved capacity has only one type anyway.
@@ -53,9 +51,7 @@ fn is_spot(offer: &(OfferingKey, Price)) -> bool {
 /// Returns the offerings of a claim up to a price in $/h.
 pub fn offerings_up_to(claim: &NewNodeClaim, max_price: f64) -> Offers {
     let all = claim.offerings.iter();
-    all.filter(|(_, price)| price.usd_per_h() <= max_price)
-        .cloned()
-        .collect()
+    all.filter(|(_, price)| price.usd_per_h() <= max_price).cloned().collect()
 }
 
 /// Returns the distinct types of offerings in order.

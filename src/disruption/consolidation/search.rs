@@ -35,10 +35,7 @@ impl RemovalSearch {
         for node_price in prices {
             price.push(price[price.len() - 1] + node_price);
         }
-        Self {
-            saved: BTreeMap::from([(0, 0.0)]),
-            price,
-        }
+        Self { saved: BTreeMap::from([(0, 0.0)]), price }
     }
 
     /// Records the savings of the first `count` nodes.
@@ -107,10 +104,7 @@ mod tests {
             let tried = tried(&mut fewest, saved);
             let least = fewest.smallest_sufficient().expect("something is saved") as f64;
             let most = (f64::from(bend) * 1.34).max(1.0);
-            assert!(
-                least >= 0.95 * f64::from(bend) && least <= most,
-                "{least} for {bend}"
-            );
+            assert!(least >= 0.95 * f64::from(bend) && least <= most, "{least} for {bend}");
             assert!(tried.len() <= 6, "{tried:?} for {bend}");
         }
     }

@@ -47,9 +47,7 @@ impl Engine {
         let Some((node, at)) = node.zip(drain.and_then(|drain| drain.deadline)) else {
             return false;
         };
-        let is_written = node
-            .termination_deadline()
-            .is_some_and(|deadline| deadline <= at);
+        let is_written = node.termination_deadline().is_some_and(|deadline| deadline <= at);
         if !is_written && !self.is_stale(id, node) {
             let patch = NodePatch {
                 annotations: vec![deadline_annotation(at)],
@@ -128,10 +126,7 @@ impl Engine {
         let name = name.map_or("", |name| name.as_str());
         let pods = self.state.objects.pods_on(name);
         let graces = pods.filter(|pod| pod.holds_drain(now));
-        let longest = graces
-            .map(|pod| pod.grace_seconds.max(1))
-            .max()
-            .unwrap_or(1);
+        let longest = graces.map(|pod| pod.grace_seconds.max(1)).max().unwrap_or(1);
         let longest = SignedDuration::from_secs(longest).min(FORCED_MAX);
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         let at = now.checked_add(longest).unwrap_or(now);
@@ -144,10 +139,7 @@ impl Engine {
     fn abort_drain(&mut self, id: &ClaimId, timeout: SignedDuration, now: Timestamp) -> bool {
         let mut held = self.drain_blockers(id, now);
         held.retain(|blocker| {
-            !matches!(
-                blocker,
-                DrainBlocker::Ending { .. } | DrainBlocker::Volume(_)
-            )
+            !matches!(blocker, DrainBlocker::Ending { .. } | DrainBlocker::Volume(_))
         });
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         drain.aborts = !held.is_empty();

@@ -57,14 +57,8 @@ impl Engine {
         });
         let (spared, evicted): (Vec<&Pod>, Vec<&Pod>) =
             due.copied().partition(|pod| pod.is_protected(now));
-        let late = late
-            .iter()
-            .map(|pod| (*pod, Some(grace_of(pod, until.unwrap_or(now), now))));
-        let mut in_flight = drain
-            .evictions
-            .values()
-            .filter(|eviction| eviction.in_flight)
-            .count();
+        let late = late.iter().map(|pod| (*pod, Some(grace_of(pod, until.unwrap_or(now), now))));
+        let mut in_flight = drain.evictions.values().filter(|eviction| eviction.in_flight).count();
         let mut due = Vec::new();
         let mut wake: Option<Timestamp> = None;
         for (pod, grace) in late.chain(evicted.iter().map(|pod| (*pod, None))) {
@@ -83,29 +77,21 @@ impl Engine {
             let refused = eviction.refused.filter(|_| grace.is_none());
             let kept = refused.filter(|_| self.state.objects.blocks_eviction(pod));
             let kept = kept.and_then(|at| at.checked_add(KEPT_APART).ok());
-            if let Some(at) = kept
-                .max(eviction.retry.next_attempt())
-                .filter(|at| *at > now)
-            {
+            if let Some(at) = kept.max(eviction.retry.next_attempt()).filter(|at| *at > now) {
                 wake = Some(wake.map_or(at, |earliest| earliest.min(at)));
                 continue;
             }
             eviction.in_flight = true;
             in_flight += 1;
             drain.forced |= grace.is_some();
-            due.push(EvictionTarget {
-                pod: pod.key.clone(),
-                uid: pod.uid.clone(),
-                grace,
-            });
+            due.push(EvictionTarget { pod: pod.key.clone(), uid: pod.uid.clone(), grace });
         }
         drain.moved |= !due.is_empty();
         let next = next_late(&others, until, now);
         let spared = spared.iter().filter_map(|pod| pod.protected_until(now));
         let wake = wake.into_iter().chain(next).chain(spared).min();
         let holds = !remaining.is_empty();
-        due.into_iter()
-            .for_each(|target| self.issue_eviction(id, target, now));
+        due.into_iter().for_each(|target| self.issue_eviction(id, target, now));
         self.wake_at(wake, "evict a pod");
         holds
     }
@@ -115,11 +101,7 @@ impl Engine {
         let purpose = CommandPurpose::Evict(id.clone(), pod.clone());
         let command = match grace {
             None => Command::Evict { pod, uid },
-            Some(grace_seconds) => Command::DeletePod {
-                pod,
-                uid,
-                grace_seconds,
-            },
+            Some(grace_seconds) => Command::DeletePod { pod, uid, grace_seconds },
         };
         self.queue_command(command, purpose, now);
     }

@@ -85,11 +85,7 @@ impl Engine {
         let state = &self.state;
         let mut is_over = true;
         self.waves.begun.retain(|id, at| {
-            let claim = state
-                .ledger
-                .claims
-                .get(id)
-                .filter(|claim| claim.takes_pods());
+            let claim = state.ledger.claims.get(id).filter(|claim| claim.takes_pods());
             let Some(claim) = claim else {
                 return false;
             };
@@ -104,9 +100,7 @@ impl Engine {
             is_over &= !comes;
             comes
         });
-        let next = held
-            .iter()
-            .filter(|node| !self.waves.begun.contains_key(&node.id));
+        let next = held.iter().filter(|node| !self.waves.begun.contains_key(&node.id));
         let next: Vec<&HeldNode> = next.collect();
         let total: usize = next.iter().map(|node| node.reschedulable.len()).sum();
         let wave_size = PODS_MIN.max(total.div_ceil(WAVES_MAX));
@@ -130,15 +124,12 @@ impl Engine {
     /// have waited too long. Pods whose node is terminated in any case are in no wave.
     fn held_nodes(&self, now: Timestamp) -> Vec<HeldNode> {
         let claims = self.state.ledger.claims.values();
-        let closed = claims
-            .filter(|claim| is_tainted_target(claim))
-            .map(|claim| {
-                let (held, prepared) = (self.is_held(claim, now), self.is_prepared(claim));
-                (claim, held, prepared)
-            });
-        let mut shut: Vec<(&NodeClaim, bool, bool)> = closed
-            .filter(|(_, held, prepared)| *held || *prepared)
-            .collect();
+        let closed = claims.filter(|claim| is_tainted_target(claim)).map(|claim| {
+            let (held, prepared) = (self.is_held(claim, now), self.is_prepared(claim));
+            (claim, held, prepared)
+        });
+        let mut shut: Vec<(&NodeClaim, bool, bool)> =
+            closed.filter(|(_, held, prepared)| *held || *prepared).collect();
         if shut.is_empty() {
             return Vec::new();
         }

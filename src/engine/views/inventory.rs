@@ -283,11 +283,7 @@ fn node_row(node: &Node, claim: Option<&NodeClaim>, wanted: &Columns) -> NodeRow
         instance_type: label_of(node, INSTANCE_TYPE),
         zone: label_of(node, ZONE),
         capacity_type: label_of(node, CAPACITY_TYPE),
-        labels: wanted
-            .labels
-            .iter()
-            .map(|key| label_of(node, key))
-            .collect(),
+        labels: wanted.labels.iter().map(|key| label_of(node, key)).collect(),
         born: claim.map(|claim| claim.record.created).or(node.created),
         ready: Some(node.ready),
         cordoned: node.unschedulable,
@@ -304,10 +300,5 @@ fn label_of(node: &Node, key: &str) -> Option<String> {
 
 fn requested_amounts(taken: &Resources, allocatable: &Resources, wanted: &Columns) -> Vec<Amount> {
     let names = wanted.resources.iter();
-    names
-        .map(|name| Amount {
-            taken: taken.get(name),
-            there: allocatable.get(name),
-        })
-        .collect()
+    names.map(|name| Amount { taken: taken.get(name), there: allocatable.get(name) }).collect()
 }

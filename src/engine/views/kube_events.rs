@@ -51,14 +51,7 @@ type EventReason = (&'static str, &'static str);
 impl Engine {
     /// Returns the events for a report, about existing objects.
     pub fn events_for(&self, report: &Report) -> Vec<KubeEvent> {
-        if let Report::ClaimPlanned {
-            claim,
-            pool,
-            offering,
-            pods,
-            ..
-        } = report
-        {
+        if let Report::ClaimPlanned { claim, pool, offering, pods, .. } = report {
             let (instance_type, zone) = (&offering.instance_type, &offering.zone);
             let note =
                 format!("planned for claim {claim}: {instance_type} in {zone} for pool {pool}");
@@ -76,10 +69,8 @@ impl Engine {
         let (pod, warns, why, note) = match report {
             // A running pod that is rescheduled already has a node.
             Report::Unplaced(UnschedulablePod { pod, reasons }) if self.is_pod_waiting(pod) => {
-                let reasons: Vec<String> = reasons
-                    .iter()
-                    .map(|reason| reason.rejection_text())
-                    .collect();
+                let reasons: Vec<String> =
+                    reasons.iter().map(|reason| reason.rejection_text()).collect();
                 let note = format!("cannot schedule pod: {}", reasons.join("; "));
                 (pod, true, ("FailedScheduling", PROVISION), note)
             }
@@ -95,19 +86,10 @@ impl Engine {
     /// Returns the event of a report about one node.
     fn node_event(&self, report: &Report) -> Option<KubeEvent> {
         let (node, warns, why, note) = match report {
-            Report::Retire {
-                node, reason, pods, ..
-            } => {
-                let note = format!(
-                    "disrupting node: {}, {pods} pods to reschedule",
-                    reason.as_str()
-                );
-                (
-                    node.as_ref()?,
-                    false,
-                    ("DisruptionTerminating", DISRUPT),
-                    note,
-                )
+            Report::Retire { node, reason, pods, .. } => {
+                let note =
+                    format!("disrupting node: {}, {pods} pods to reschedule", reason.as_str());
+                (node.as_ref()?, false, ("DisruptionTerminating", DISRUPT), note)
             }
             Report::Kept { claim, reason, why } => {
                 let node = self.claim(claim)?.node.as_ref()?;
@@ -119,21 +101,11 @@ impl Engine {
                 let note = format!("eviction of pod {pod} refused, retrying: {text}");
                 (node, true, ("FailedDraining", DRAIN), note)
             }
-            Report::DrainHeld {
-                node,
-                held_by,
-                more,
-                ..
-            } => {
+            Report::DrainHeld { node, held_by, more, .. } => {
                 let note = format!("drain blocked: {}", format_blockers(held_by, *more));
                 (node, true, ("FailedDraining", DRAIN), note)
             }
-            Report::DrainForced {
-                node,
-                held_by,
-                more,
-                ..
-            } => {
+            Report::DrainForced { node, held_by, more, .. } => {
                 let held_by = format_blockers(held_by, *more);
                 let note = format!("terminating node, drain timed out: {held_by}");
                 (node, true, ("TerminationGracePeriodExpiring", DRAIN), note)
@@ -146,28 +118,13 @@ impl Engine {
     /// Returns the Kubernetes Event for a report about the instance of a node.
     fn instance_event(&self, report: &Report) -> Option<KubeEvent> {
         let (node, warns, why, note) = match report {
-            Report::Interrupted {
-                node,
-                what: notice,
-                ignored,
-                ..
-            } => {
+            Report::Interrupted { node, what: notice, ignored, .. } => {
                 let (reason, warns) = interruption_reason(*notice);
-                let then = if *ignored {
-                    "ignored"
-                } else {
-                    "disrupting node"
-                };
+                let then = if *ignored { "ignored" } else { "disrupting node" };
                 let note = format!("received interruption notice {}: {then}", notice.as_str());
                 (node.as_ref()?, warns, (reason, DISRUPT), note)
             }
-            Report::Lacking {
-                node,
-                instance_type,
-                resource,
-                promised,
-                found,
-            } => {
+            Report::Lacking { node, instance_type, resource, promised, found } => {
                 let note =
                     format!("{resource} is {found}, instance type {instance_type} has {promised}");
                 (node, true, ("FailedConsistencyCheck", REGISTER), note)
@@ -200,14 +157,7 @@ impl Engine {
             InvolvedObject::Pod(key) => objects.pods.get(key)?.uid.clone(),
             InvolvedObject::Node(name) => objects.nodes.get(name)?.uid.clone(),
         };
-        Some(KubeEvent {
-            about,
-            uid,
-            warns,
-            reason,
-            action,
-            note: one_line(note),
-        })
+        Some(KubeEvent { about, uid, warns, reason, action, note: one_line(note) })
     }
 }
 

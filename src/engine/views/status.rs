@@ -81,10 +81,7 @@ pub struct Paused {
 
 impl From<&Pause> for Paused {
     fn from(pause: &Pause) -> Self {
-        Self {
-            until: pause.until,
-            reason: pause.reason.clone(),
-        }
+        Self { until: pause.until, reason: pause.reason.clone() }
     }
 }
 
@@ -143,17 +140,11 @@ impl Engine {
         ClusterStatus {
             mode: state.cluster.mode.as_str().to_owned(),
             held_by: self.missing_information(now),
-            undone: self
-                .disabled_features()
-                .into_iter()
-                .map(str::to_owned)
-                .collect(),
+            undone: self.disabled_features().into_iter().map(str::to_owned).collect(),
             nodes: state.objects.nodes.len(),
             unready_nodes: state.node_health().unready,
             waiting_pods: waiting.clone().count(),
-            unplaced_pods: waiting
-                .filter(|pod| self.told.contains_key(&pod.key))
-                .count(),
+            unplaced_pods: waiting.filter(|pod| self.told.contains_key(&pod.key)).count(),
             cost_per_hour,
             paused: self.active_pause(None, now),
             unaccepted,

@@ -45,12 +45,7 @@ mod tests {
             assert_eq!(error_chain(&asked), format!("ask: {expect}"));
         };
         let denied = "pods is forbidden";
-        check(
-            denied,
-            "Forbidden",
-            403,
-            "pods is forbidden: Forbidden: HTTP 403",
-        );
+        check(denied, "Forbidden", 403, "pods is forbidden: Forbidden: HTTP 403");
         check("", "", 502, "HTTP 502");
         check("no way", super::NO_STATUS, 502, "no way: HTTP 502");
     }

@@ -139,10 +139,7 @@ fn cluster_disruption(flags: &FlagValues, losses: &mut DroppedFields) -> HclBody
 
 /// Converts the batching of pods. The default priority cutoff is written explicitly.
 pub(super) fn scheduler_block(flags: &FlagValues) -> ConvertedBlock {
-    let (mut body, mut losses) = (
-        HclBody::default(),
-        DroppedFields::for_object(flags.of.as_str()),
-    );
+    let (mut body, mut losses) = (HclBody::default(), DroppedFields::for_object(flags.of.as_str()));
     let cutoff = flags.parsed_value("expendable-pods-priority-cutoff", &mut losses, |text| {
         text.trim().parse::<i64>().map_err(|_| FlagError::Number)
     });

@@ -50,10 +50,7 @@ pub(super) fn parse_flags(
             continue;
         };
         if let Some((name, value)) = flag.split_once('=') {
-            all.push(FlagValue {
-                name: dashed_name(name),
-                value: Some(value.to_owned()),
-            });
+            all.push(FlagValue { name: dashed_name(name), value: Some(value.to_owned()) });
             continue;
         }
         let name = dashed_name(flag);
@@ -111,11 +108,7 @@ mod tests {
         check("-v=4 --v 5", &[("v", Some("4")), ("v", Some("5"))], &[]);
         check("--cut -10", &[("cut", Some("-10"))], &[]);
         check("--leader_elect x", &[("leader-elect", None)], &["x"]);
-        check(
-            "--a b --c --d",
-            &[("a", Some("b")), ("c", None), ("d", None)],
-            &[],
-        );
+        check("--a b --c --d", &[("a", Some("b")), ("c", None), ("d", None)], &[]);
         check("--x=a=b -- --y", &[("x", Some("a=b"))], &[]);
     }
 }

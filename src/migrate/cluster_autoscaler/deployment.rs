@@ -107,11 +107,7 @@ pub(super) fn find(file: &SourceFile) -> Result<Deployment, ProgramError> {
         };
         return Err(ProgramError::None { file, contents });
     };
-    Ok(Deployment {
-        priorities: others.priorities,
-        skipped: others.skipped,
-        ..program
-    })
+    Ok(Deployment { priorities: others.priorities, skipped: others.skipped, ..program })
 }
 
 /// Reads the objects of a file. Detects templates, to give a better error.
@@ -174,22 +170,14 @@ fn program_of(mut document: Manifest) -> Option<Deployment> {
     let of = format!("{}/{}", document.kind, document.name);
     let mut containers = containers.as_array()?.iter();
     let (words, region) = containers.find_map(|item| container_arguments(item.as_object()?))?;
-    Some(Deployment {
-        of,
-        words,
-        region,
-        ..Deployment::default()
-    })
+    Some(Deployment { of, words, region, ..Deployment::default() })
 }
 
 /// Returns the arguments of the autoscaler in a container, and the region from its environment.
 fn container_arguments(container: &Map<String, Value>) -> Option<(Vec<String>, Option<String>)> {
     let mut words = list_texts(container.get("command"));
     words.extend(list_texts(container.get("args")));
-    let image = container
-        .get("image")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
     let image = image.split(['@', ':']).next().unwrap_or_default();
     // The program can be run by a shell.
     let script = words.iter().find(|word| {
@@ -206,9 +194,7 @@ fn container_arguments(container: &Map<String, Value>) -> Option<(Vec<String>, O
     for word in &mut words {
         *word = expand_variables(word, &environment, &mut expandable);
     }
-    let region = REGION
-        .iter()
-        .find_map(|name| environment.get(*name).cloned());
+    let region = REGION.iter().find_map(|name| environment.get(*name).cloned());
     Some((after_name(words), region))
 }
 
@@ -222,9 +208,7 @@ fn expand_variables(
     let (mut out, mut rest) = (String::new(), word);
     while let Some((before, after)) = rest.split_once('$') {
         out.push_str(before);
-        let named = after
-            .strip_prefix('(')
-            .and_then(|tail| tail.split_once(')'));
+        let named = after.strip_prefix('(').and_then(|tail| tail.split_once(')'));
         rest = match (named, after.strip_prefix('$')) {
             (Some((name, after)), _) => {
                 let value = environment.get(name);
@@ -272,9 +256,7 @@ mod tests {
 
     fn words(text: &str) -> Result<Vec<String>, String> {
         let found = find(&SourceFile::new("in", text));
-        found
-            .map(|own| own.words)
-            .map_err(|error| error.to_string())
+        found.map(|own| own.words).map_err(|error| error.to_string())
     }
 
     fn pod(container: &str) -> String {
@@ -297,21 +279,13 @@ mod tests {
             ),
         ] {
             let found = words(text);
-            assert_eq!(
-                found,
-                Ok(vec!["--a=1".to_owned(), "-v=4".to_owned()]),
-                "{text}"
-            );
+            assert_eq!(found, Ok(vec!["--a=1".to_owned(), "-v=4".to_owned()]), "{text}");
         }
     }
 
     #[test]
     fn variables_are_put_in_once_from_left_to_right() {
-        let rows = [
-            ("A", "1"),
-            ("B", "$(A)$(B)"),
-            ("L", &"x".repeat(PUT_IN_MAX + 1)),
-        ];
+        let rows = [("A", "1"), ("B", "$(A)$(B)"), ("L", &"x".repeat(PUT_IN_MAX + 1))];
         let environment = rows.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let environment = environment.into_iter().collect();
         for (word, expect) in [
@@ -323,11 +297,7 @@ mod tests {
             ("$(L)-$(A)", "$(L)-1"),
         ] {
             let mut left = PUT_IN_MAX;
-            assert_eq!(
-                expand_variables(word, &environment, &mut left),
-                expect,
-                "{word}"
-            );
+            assert_eq!(expand_variables(word, &environment, &mut left), expect, "{word}");
         }
         let (word, mut left) = ("$(A)".repeat(PUT_IN_MAX + 1), PUT_IN_MAX);
         let own = expand_variables(&word, &environment, &mut left);

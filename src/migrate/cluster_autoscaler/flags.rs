@@ -95,10 +95,7 @@ pub(super) fn sort_flags(
 ) -> (FlagValues, DroppedFields, Vec<String>) {
     let rows: BTreeMap<&str, FlagRow> = flag_rows().map(|row| (row.name, row)).collect();
     let mut losses = DroppedFields::for_object(of);
-    let mut values = FlagValues {
-        of: of.to_owned(),
-        ..FlagValues::default()
-    };
+    let mut values = FlagValues { of: of.to_owned(), ..FlagValues::default() };
     let mut needless: Vec<(&str, Vec<&str>)> = Vec::new();
     for flag in given {
         let Some(row) = rows.get(flag.name.as_str()) else {
@@ -163,9 +160,7 @@ fn is_same_value(one: &str, other: &str) -> bool {
     one == other
         || parse_bool(one).is_some_and(|value| parse_bool(other) == Some(value))
         || parse_go(one).is_some_and(|length| parse_go(other) == Some(length))
-        || one
-            .parse::<f64>()
-            .is_ok_and(|number| other.parse() == Ok(number))
+        || one.parse::<f64>().is_ok_and(|number| other.parse() == Ok(number))
 }
 
 /// Parses a bool like Go.
@@ -180,10 +175,7 @@ fn parse_bool(text: &str) -> Option<bool> {
 impl FlagValues {
     /// Overrides flags with the values of a group.
     pub(super) fn with_overrides(&self, overrides: BTreeMap<&'static str, String>) -> Self {
-        Self {
-            overrides,
-            ..self.clone()
-        }
+        Self { overrides, ..self.clone() }
     }
 
     /// Returns all values of a flag, in order.
@@ -193,10 +185,7 @@ impl FlagValues {
 
     /// Returns the effective value of a flag.
     pub(super) fn value_of(&self, name: &str) -> Option<&str> {
-        self.overrides
-            .get(name)
-            .or_else(|| self.values_of(name).last())
-            .map(String::as_str)
+        self.overrides.get(name).or_else(|| self.values_of(name).last()).map(String::as_str)
     }
 
     /// Formats a flag with its value for a message.
@@ -221,12 +210,7 @@ impl FlagValues {
 
     /// Reports a dropped flag of the object that has the flags.
     pub(super) fn drop_flag(&self, path: String, why: String, losses: &mut DroppedFields) {
-        losses.all.push(DroppedField {
-            of: self.of.clone(),
-            path,
-            why,
-            missing: false,
-        });
+        losses.all.push(DroppedField { of: self.of.clone(), path, why, missing: false });
     }
 
     /// Returns a bool, or the default.
@@ -281,10 +265,7 @@ mod tests {
         for line in lines {
             let cells: Vec<&str> = line.split('\t').collect();
             assert!(["switch", "value", "list"].contains(&cells[1]), "{line}");
-            assert!(
-                ["carried", "lost", "needless"].contains(&cells[3]),
-                "{line}"
-            );
+            assert!(["carried", "lost", "needless"].contains(&cells[3]), "{line}");
         }
     }
 
@@ -304,16 +285,8 @@ mod tests {
                 row.fate == FlagMapping::Carried,
                 "{text}"
             );
-            assert_eq!(
-                losses.all.len(),
-                usize::from(row.fate == FlagMapping::Lost),
-                "{text}"
-            );
-            assert_eq!(
-                notes.len(),
-                usize::from(row.fate == FlagMapping::Needless),
-                "{text}"
-            );
+            assert_eq!(losses.all.len(), usize::from(row.fate == FlagMapping::Lost), "{text}");
+            assert_eq!(notes.len(), usize::from(row.fate == FlagMapping::Needless), "{text}");
         }
     }
 
@@ -334,10 +307,7 @@ mod tests {
             let (given, _) = parse_flags(&split_words(text), |_| None);
             let (_, losses, _) = sort_flags("it", given);
             let why = losses.all.first().map_or("", |loss| loss.why.as_str());
-            assert!(
-                why.contains(expect) && why.is_empty() == expect.is_empty(),
-                "{text}: {why}"
-            );
+            assert!(why.contains(expect) && why.is_empty() == expect.is_empty(), "{text}: {why}");
         }
     }
 }

@@ -54,9 +54,8 @@ pub fn import(
 ) -> Result<Imported, AutoscalerError> {
     let program = deployment::find(autoscaler)?;
     let export = node_groups::read_export(answers)?;
-    let rows: BTreeMap<&str, bool> = flags::flag_rows()
-        .map(|row| (row.name, !row.is_switch))
-        .collect();
+    let rows: BTreeMap<&str, bool> =
+        flags::flag_rows().map(|row| (row.name, !row.is_switch)).collect();
     let (given, positional) =
         command_line::parse_flags(&program.words, |name| rows.get(name).copied());
     let (flags, mut losses, mut notes) = flags::sort_flags(&program.of, given);
@@ -101,10 +100,8 @@ pub fn import(
         .filter(|name| !names.contains(&name.as_str()))
         .map(|name| pool::unknown_pool(name, &context))
         .collect();
-    let mut built = vec![
-        cluster::cluster_block(&flags, &place, losses),
-        cluster::scheduler_block(&flags),
-    ];
+    let mut built =
+        vec![cluster::cluster_block(&flags, &place, losses), cluster::scheduler_block(&flags)];
     for group in selected {
         built.extend(pool::build_pool(group, &context));
     }
@@ -128,9 +125,7 @@ struct AutoDiscoverySpec {
 impl AutoDiscoverySpec {
     fn selects_group(&self, group: &NodeGroup) -> bool {
         self.tags.iter().all(|(key, value)| {
-            group
-                .tag_value(key)
-                .is_some_and(|tag| value.as_ref().is_none_or(|value| tag == value))
+            group.tag_value(key).is_some_and(|tag| value.as_ref().is_none_or(|value| tag == value))
         })
     }
 }
@@ -138,10 +133,7 @@ impl AutoDiscoverySpec {
 fn discovery_specs(flags: &FlagValues, losses: &mut DroppedFields) -> Vec<AutoDiscoverySpec> {
     let mut specs = Vec::new();
     for list in flags.values_of("node-group-auto-discovery") {
-        let Some(tags) = list
-            .strip_prefix("asg:tag=")
-            .filter(|tags| !tags.is_empty())
-        else {
+        let Some(tags) = list.strip_prefix("asg:tag=").filter(|tags| !tags.is_empty()) else {
             let why = "the format is not asg:tag=KEY,KEY=VALUE; only AWS Auto Scaling groups are \
                        supported";
             losses.add(format!("--node-group-auto-discovery={list}"), why);
@@ -151,9 +143,7 @@ fn discovery_specs(flags: &FlagValues, losses: &mut DroppedFields) -> Vec<AutoDi
             Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
             None => (tag.to_owned(), None),
         });
-        specs.push(AutoDiscoverySpec {
-            tags: tags.collect(),
-        });
+        specs.push(AutoDiscoverySpec { tags: tags.collect() });
     }
     specs
 }
@@ -265,9 +255,7 @@ fn priority_weights(
     let patterns = priority_patterns(priorities, losses);
     let mut best: BTreeMap<String, i64> = BTreeMap::new();
     for name in names {
-        let found = patterns
-            .iter()
-            .filter(|(_, pattern)| pattern.is_match(name));
+        let found = patterns.iter().filter(|(_, pattern)| pattern.is_match(name));
         // Groups that match no pattern have no weight and are last.
         if let Some(priority) = found.map(|(priority, _)| *priority).max() {
             best.insert((*name).to_owned(), priority);
@@ -292,20 +280,14 @@ fn priority_patterns(priorities: &str, losses: &mut DroppedFields) -> Vec<(i64, 
     let path = "ConfigMap/cluster-autoscaler-priority-expander";
     let parsed = manifests::parse(priorities);
     let Some(Value::Object(all)) = parsed.ok().and_then(|all| all.into_iter().next()) else {
-        losses.add(
-            path,
-            "the priorities are not YAML with a list of patterns for each number",
-        );
+        losses.add(path, "the priorities are not YAML with a list of patterns for each number");
         return Vec::new();
     };
     let mut patterns = Vec::new();
     for (priority, list) in &all {
         let entry_path = format!("{path}: {priority}");
         let (Ok(priority), Value::Array(list)) = (priority.parse::<i64>(), list) else {
-            losses.add(
-                entry_path,
-                "the entry is not a number with a list of patterns",
-            );
+            losses.add(entry_path, "the entry is not a number with a list of patterns");
             continue;
         };
         for pattern in list.iter().filter_map(scalar_text) {
@@ -346,10 +328,7 @@ fn startup_taint_keys(
 
 /// Drops a cloud provider other than AWS.
 fn check_provider(flags: &FlagValues, losses: &mut DroppedFields) {
-    if let Some(text) = flags
-        .value_of("cloud-provider")
-        .filter(|text| *text != "aws")
-    {
+    if let Some(text) = flags.value_of("cloud-provider").filter(|text| *text != "aws") {
         let why = "only AWS groups are imported; use an exec block for other clouds";
         losses.add(format!("--cloud-provider={text}"), why);
     }

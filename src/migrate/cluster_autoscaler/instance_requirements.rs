@@ -23,15 +23,8 @@ const LOCAL: &str = "karpenter.k8s.aws/instance-local-nvme";
 const MEMORY: &str = "karpenter.k8s.aws/instance-memory";
 
 /// Bare-metal sizes.
-const METAL: [&str; 7] = [
-    "metal",
-    "metal-12xl",
-    "metal-16xl",
-    "metal-24xl",
-    "metal-32xl",
-    "metal-48xl",
-    "metal-96xl",
-];
+const METAL: [&str; 7] =
+    ["metal", "metal-12xl", "metal-16xl", "metal-24xl", "metal-32xl", "metal-48xl", "metal-96xl"];
 
 /// The path of the capacity reservation.
 const RESERVATION: &str = "CapacityReservationSpecification";
@@ -67,11 +60,7 @@ impl Rules {
         }
         let mut body = HclBody::default();
         body.set(name, value);
-        self.blocks.push(HclBlock {
-            kind: "require",
-            label: Some(key.to_owned()),
-            body,
-        });
+        self.blocks.push(HclBlock { kind: "require", label: Some(key.to_owned()), body });
     }
 
     /// Returns the requirement on a label.
@@ -98,31 +87,22 @@ fn reserved_capacity_types(
 ) -> Option<(Vec<&'static str>, &'static str)> {
     let by_group = group.fields.get(RESERVATION);
     let by_template = data?.get(RESERVATION)?;
-    by_template
-        .get("CapacityReservationTarget")?
-        .get("CapacityReservationId")?
-        .as_str()?;
-    let on_demand_index = capacity
-        .iter()
-        .position(|capacity| *capacity == "on-demand")?;
-    let goes_on = [by_group, Some(by_template)]
-        .into_iter()
-        .flatten()
-        .any(|reservation| {
-            let preference = reservation.get("CapacityReservationPreference");
-            preference.is_some_and(|preference| {
-                preference == "open" || preference == "capacity-reservations-first"
-            })
-        });
+    by_template.get("CapacityReservationTarget")?.get("CapacityReservationId")?.as_str()?;
+    let on_demand_index = capacity.iter().position(|capacity| *capacity == "on-demand")?;
+    let goes_on = [by_group, Some(by_template)].into_iter().flatten().any(|reservation| {
+        let preference = reservation.get("CapacityReservationPreference");
+        preference.is_some_and(|preference| {
+            preference == "open" || preference == "capacity-reservations-first"
+        })
+    });
     let (ours, note): (&[&str], _) = match goes_on {
         true => (
             &["reserved", "on-demand"],
             "If the reservation is full, nodes are launched on demand.",
         ),
-        false => (
-            &["reserved"],
-            "If the reservation is full, no nodes are launched, as in the group.",
-        ),
+        false => {
+            (&["reserved"], "If the reservation is full, no nodes are launched, as in the group.")
+        }
     };
     let mut capacity = capacity.to_vec();
     capacity.splice(on_demand_index..=on_demand_index, ours.iter().copied());
@@ -137,10 +117,7 @@ pub(super) fn group_requirements(
 ) -> Result<Vec<HclBlock>, InstanceTypesError> {
     let mut rules = Rules::default();
     let mixed = group.fields.get("MixedInstancesPolicy");
-    let mixed = mixed
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default();
+    let mixed = mixed.and_then(Value::as_object).cloned().unwrap_or_default();
     let capacity = capacity_types(group, &mixed, data, losses);
     match reserved_capacity_types(group, data, &capacity) {
         Some((capacity, note)) => {
@@ -186,14 +163,11 @@ fn distribution_capacity_types(
     distribution: &Map<String, Value>,
     losses: &mut DroppedFields,
 ) -> Vec<&'static str> {
-    let [base, share] = [
-        ("OnDemandBaseCapacity", 0),
-        ("OnDemandPercentageAboveBaseCapacity", 100),
-    ]
-    .map(|(name, default)| {
-        let number = distribution.get(name).and_then(Value::as_i64);
-        number.unwrap_or(default)
-    });
+    let [base, share] = [("OnDemandBaseCapacity", 0), ("OnDemandPercentageAboveBaseCapacity", 100)]
+        .map(|(name, default)| {
+            let number = distribution.get(name).and_then(Value::as_i64);
+            number.unwrap_or(default)
+        });
     let path = "MixedInstancesPolicy.InstancesDistribution";
     if !text_or_empty(distribution.get("SpotMaxPrice")).is_empty() {
         let why = "no maximum spot price is supported; spot never costs more than on-demand";
@@ -236,10 +210,7 @@ fn instance_types(
                 "weights are not supported; limits count nodes",
             );
         }
-        if entry
-            .get("LaunchTemplateSpecification")
-            .is_some_and(Value::is_object)
-        {
+        if entry.get("LaunchTemplateSpecification").is_some_and(Value::is_object) {
             let why = "one pool has one configuration; use a separate pool for these types";
             losses.add(format!("{path}.LaunchTemplateSpecification"), why);
         }
@@ -276,11 +247,8 @@ fn instance_types(
 }
 
 /// Attributes with a minimum and maximum, with the labels in the same unit.
-const RANGES: [(&str, &str); 3] = [
-    ("VCpuCount", CPU),
-    ("MemoryMiB", MEMORY),
-    ("AcceleratorCount", GPU_COUNT),
-];
+const RANGES: [(&str, &str); 3] =
+    [("VCpuCount", CPU), ("MemoryMiB", MEMORY), ("AcceleratorCount", GPU_COUNT)];
 
 /// Manufacturers, by their names in AWS and in labels.
 const MAKERS: [(&str, &str); 1] = [("amazon-web-services", "aws")];
@@ -341,10 +309,9 @@ fn convert_attributes(
 
 /// Converts attributes with a keyword. They have a default.
 fn convert_keywords(attributes: &mut Map<String, Value>, rules: &mut Rules) {
-    for (name, key, values) in [
-        ("BurstablePerformance", CATEGORY, &["t"][..]),
-        ("BareMetal", INSTANCE_SIZE, &METAL),
-    ] {
+    for (name, key, values) in
+        [("BurstablePerformance", CATEGORY, &["t"][..]), ("BareMetal", INSTANCE_SIZE, &METAL)]
+    {
         match take_text(attributes, name).as_deref().unwrap_or("excluded") {
             "excluded" => rules.add(key, "not_in", values.to_vec()),
             "required" => rules.add(key, "in", values.to_vec()),
@@ -360,9 +327,7 @@ fn convert_keywords(attributes: &mut Map<String, Value>, rules: &mut Rules) {
 
 /// A maximum of zero accelerators means that the label does not exist.
 fn convert_accelerators(attributes: &mut Map<String, Value>, rules: &mut Rules) {
-    let maximum = attributes
-        .get("AcceleratorCount")
-        .and_then(|range| range.get("Max"));
+    let maximum = attributes.get("AcceleratorCount").and_then(|range| range.get("Max"));
     if maximum.and_then(Value::as_i64) == Some(0) {
         take_field(attributes, "AcceleratorCount");
         rules.add(GPU_COUNT, "exists", false);
@@ -421,12 +386,8 @@ mod tests {
     #[test]
     fn all_sizes_without_a_hypervisor_are_known() {
         let catalog = Catalog::shipped();
-        let sizes = catalog
-            .types()
-            .filter_map(|own| own.name.as_str().split_once('.'));
-        let sizes = sizes
-            .map(|(_, size)| size)
-            .filter(|own| own.starts_with("metal"));
+        let sizes = catalog.types().filter_map(|own| own.name.as_str().split_once('.'));
+        let sizes = sizes.map(|(_, size)| size).filter(|own| own.starts_with("metal"));
         let sizes: BTreeSet<&str> = sizes.collect();
         assert_eq!(sizes, BTreeSet::from(METAL));
     }

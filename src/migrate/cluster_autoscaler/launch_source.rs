@@ -52,11 +52,10 @@ pub(super) struct LaunchSource {
 impl LaunchSource {
     /// Finds the launch template of a group.
     pub(super) fn from_group(group: &NodeGroup, templates: &[LaunchTemplateVersion]) -> Self {
-        let mixed = group.fields.get("MixedInstancesPolicy").and_then(|policy| {
-            policy
-                .get("LaunchTemplate")?
-                .get("LaunchTemplateSpecification")
-        });
+        let mixed = group
+            .fields
+            .get("MixedInstancesPolicy")
+            .and_then(|policy| policy.get("LaunchTemplate")?.get("LaunchTemplateSpecification"));
         let specification = mixed.or_else(|| group.fields.get("LaunchTemplate"));
         let named = group.managed_field("launchTemplate");
         let given = template_data(named, templates);
@@ -167,10 +166,7 @@ pub(super) fn convert_image(
         Some(id) if id.starts_with("resolve:ssm:") => {
             inner.set("ssm_parameter", id.trim_start_matches("resolve:ssm:"));
         }
-        Some(id) => losses.add(
-            format!("LaunchTemplateData.ImageId: {id}"),
-            "not an image ID",
-        ),
+        Some(id) => losses.add(format!("LaunchTemplateData.ImageId: {id}"), "not an image ID"),
         None => losses.add_missing("ami", TELL),
     }
     (!inner.is_empty()).then_some((inner, true))
@@ -182,15 +178,13 @@ fn image_version(group: &NodeGroup, family: &str, losses: &mut DroppedFields) ->
     let Some(release) = group.managed_field("releaseVersion").and_then(scalar_text) else {
         return LATEST.to_owned();
     };
-    let pinned = release
-        .split_once('-')
-        .and_then(|(first, suffix)| match family {
-            // The release is the Kubernetes version and the build date.
-            "al2" | "al2023" => is_date(suffix).then(|| format!("v{suffix}")),
-            // The release is the version and the commit of the build.
-            "bottlerocket" => is_version(first).then(|| first.to_owned()),
-            _ => None,
-        });
+    let pinned = release.split_once('-').and_then(|(first, suffix)| match family {
+        // The release is the Kubernetes version and the build date.
+        "al2" | "al2023" => is_date(suffix).then(|| format!("v{suffix}")),
+        // The release is the version and the commit of the build.
+        "bottlerocket" => is_version(first).then(|| first.to_owned()),
+        _ => None,
+    });
     pinned.unwrap_or_else(|| {
         let why = format!("no alias of {family} selects it; nodes use the newest images");
         losses.add(format!("releaseVersion: {release}"), why);
@@ -204,9 +198,7 @@ fn is_date(text: &str) -> bool {
 
 fn is_version(text: &str) -> bool {
     text.split('.').count() == 3
-        && text
-            .split('.')
-            .all(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit()))
+        && text.split('.').all(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit()))
 }
 
 #[cfg(test)]

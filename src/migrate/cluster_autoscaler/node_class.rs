@@ -22,11 +22,7 @@ const DISK: &[FieldMapping] = &[
     row("Ebs.Encrypted", "encrypted", Flag),
     row("Ebs.KmsKeyId", "kms_key_id", Text),
     row("Ebs.SnapshotId", "snapshot_id", Text),
-    row(
-        "Ebs.VolumeInitializationRate",
-        "volume_initialization_rate",
-        Whole,
-    ),
+    row("Ebs.VolumeInitializationRate", "volume_initialization_rate", Whole),
     row("Ebs.DeleteOnTermination", "delete_on_termination", Flag),
 ];
 
@@ -34,11 +30,7 @@ const DISK: &[FieldMapping] = &[
 const METADATA: &[FieldMapping] = &[
     row("HttpEndpoint", "http_endpoint", Text),
     row("HttpProtocolIpv6", "http_protocol_ipv6", Text),
-    row(
-        "HttpPutResponseHopLimit",
-        "http_put_response_hop_limit",
-        Whole,
-    ),
+    row("HttpPutResponseHopLimit", "http_put_response_hop_limit", Whole),
     row("HttpTokens", "http_tokens", Text),
     row("State", "", ByHand),
 ];
@@ -137,9 +129,7 @@ fn convert_metadata(data: &mut Map<String, Value>, body: &mut HclBody, losses: &
         let why = "instance tags in the metadata service are not supported";
         losses.add(format!("{path}.InstanceMetadataTags"), why);
     }
-    let is_off = options
-        .get("HttpEndpoint")
-        .is_some_and(|endpoint| endpoint == "disabled");
+    let is_off = options.get("HttpEndpoint").is_some_and(|endpoint| endpoint == "disabled");
     for (field, argument, why) in UNTOLD {
         if !is_off && options.get(field).is_none_or(Value::is_null) {
             losses.add_missing(format!("metadata_options.{argument}"), why);
@@ -157,12 +147,8 @@ fn convert_identity(
     body: &mut HclBody,
     losses: &mut DroppedFields,
 ) {
-    let profile = take_field(data, "IamInstanceProfile").and_then(|profile| {
-        profile
-            .get("Name")
-            .or(profile.get("Arn"))
-            .and_then(scalar_text)
-    });
+    let profile = take_field(data, "IamInstanceProfile")
+        .and_then(|profile| profile.get("Name").or(profile.get("Arn")).and_then(scalar_text));
     let role = group.managed_field("nodeRole").and_then(scalar_text);
     let (argument, name) = match (role, profile) {
         (Some(role), _) => ("role", role),
@@ -191,12 +177,7 @@ fn convert_arguments(
         .filter(|tags| tags.get("ResourceType").is_some_and(|it| it == "instance"))
         .filter_map(|tags| tags.get("Tags")?.as_array())
         .flatten()
-        .filter_map(|tag| {
-            Some((
-                scalar_text(tag.get("Key")?)?,
-                scalar_text(tag.get("Value")?)?,
-            ))
-        });
+        .filter_map(|tag| Some((scalar_text(tag.get("Key")?)?, scalar_text(tag.get("Value")?)?)));
     let of_group = group.tags.iter().filter(|tag| tag.is_launched);
     let of_group = of_group.map(|tag| (tag.key.clone(), tag.value.clone()));
     for (key, value) in of_template.chain(of_group) {
@@ -215,10 +196,7 @@ fn convert_arguments(
         spot.is_some_and(|options| options.get("MaxPrice").is_some())
     }) {
         let why = "no maximum spot price is supported; spot never costs more than on-demand";
-        losses.add(
-            "LaunchTemplateData.InstanceMarketOptions.SpotOptions.MaxPrice",
-            why,
-        );
+        losses.add("LaunchTemplateData.InstanceMarketOptions.SpotOptions.MaxPrice", why);
     }
 }
 
@@ -244,9 +222,7 @@ fn convert_network(
     let interfaces = interfaces.map_or(&[][..], Vec::as_slice);
     let first = interfaces.first();
     let mut ids = list_texts(take_field(data, "SecurityGroupIds").as_ref());
-    ids.extend(list_texts(
-        first.and_then(|interface| interface.get("Groups")),
-    ));
+    ids.extend(list_texts(first.and_then(|interface| interface.get("Groups"))));
     ids.dedup();
     let names = list_texts(take_field(data, "SecurityGroups").as_ref());
     if ids.is_empty() && names.is_empty() {
@@ -255,11 +231,9 @@ fn convert_network(
     add_terms(body, "security_group", "id", &ids);
     add_terms(body, "security_group", "name", &names);
     if interfaces.len() > 1
-        || interfaces.iter().any(|interface| {
-            interface
-                .get("InterfaceType")
-                .is_some_and(|kind| kind != "interface")
-        })
+        || interfaces
+            .iter()
+            .any(|interface| interface.get("InterfaceType").is_some_and(|kind| kind != "interface"))
     {
         let why = "nodes have one standard interface; use network_interface blocks for more";
         losses.add("LaunchTemplateData.NetworkInterfaces", why);
@@ -268,10 +242,7 @@ fn convert_network(
         "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId";
     if let Some(id) = take_text(data, reserved) {
         // The requirements of the pool allow launches outside the reservation.
-        take_field(
-            data,
-            "CapacityReservationSpecification.CapacityReservationPreference",
-        );
+        take_field(data, "CapacityReservationSpecification.CapacityReservationPreference");
         add_terms(body, "capacity_reservation", "id", &[id]);
     }
     let mut placement = take_object(data, "Placement");
@@ -330,9 +301,7 @@ fn convert_volumes(
             losses.add(path, "only EBS volumes are supported");
             continue;
         };
-        if let Some(size) = mapping
-            .get_mut("Ebs")
-            .and_then(|ebs| ebs.get_mut("VolumeSize"))
+        if let Some(size) = mapping.get_mut("Ebs").and_then(|ebs| ebs.get_mut("VolumeSize"))
             && let Some(gib) = size.as_i64()
         {
             *size = Value::from(format!("{gib}Gi"));
@@ -343,10 +312,7 @@ fn convert_volumes(
         has_devices = true;
     }
     let size = group.managed_field("diskSize").and_then(Value::as_i64);
-    let kind = group
-        .managed_field("amiType")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let kind = group.managed_field("amiType").and_then(Value::as_str).unwrap_or_default();
     if let Some(gib) = size.filter(|_| !has_devices) {
         // Bottlerocket stores pod data on its second volume.
         let device = match kind {

@@ -94,11 +94,7 @@ pub(super) struct Tag {
 impl Tag {
     /// Creates a tag that is not propagated to instances.
     fn new(key: &str, value: &str) -> Self {
-        Self {
-            key: key.to_owned(),
-            value: value.to_owned(),
-            is_launched: false,
-        }
+        Self { key: key.to_owned(), value: value.to_owned(), is_launched: false }
     }
 }
 
@@ -196,10 +192,7 @@ fn sort_objects(
         let group = parse_group(item)
             .ok_or_else(|| nameless_error(file, GROUPS, index, "AutoScalingGroupName"))?;
         if export.groups.iter().any(|other| other.name == group.name) {
-            return Err(GroupsError::Twice {
-                file: file.to_owned(),
-                name: group.name,
-            });
+            return Err(GroupsError::Twice { file: file.to_owned(), name: group.name });
         }
         export.groups.push(group);
     }
@@ -211,9 +204,7 @@ fn sort_objects(
     }
     match take_field(answer, NODE_GROUP) {
         Some(Value::Object(node_group))
-            if node_group
-                .get("nodegroupName")
-                .is_some_and(Value::is_string) =>
+            if node_group.get("nodegroupName").is_some_and(Value::is_string) =>
         {
             managed.push(node_group);
             Ok(true)
@@ -230,12 +221,7 @@ fn nameless_error(
     index: usize,
     field: &'static str,
 ) -> GroupsError {
-    GroupsError::Nameless {
-        file: file.to_owned(),
-        list,
-        index: index + 1,
-        field,
-    }
+    GroupsError::Nameless { file: file.to_owned(), list, index: index + 1, field }
 }
 
 fn parse_group(item: Value) -> Option<NodeGroup> {
@@ -269,10 +255,7 @@ fn parse_template(item: Value) -> Option<LaunchTemplateVersion> {
     Some(LaunchTemplateVersion {
         id: text_or_empty(fields.get("LaunchTemplateId")),
         name: text_or_empty(fields.get("LaunchTemplateName")),
-        version: fields
-            .get("VersionNumber")
-            .and_then(Value::as_i64)
-            .unwrap_or(0),
+        version: fields.get("VersionNumber").and_then(Value::as_i64).unwrap_or(0),
         is_default: fields.get("DefaultVersion") == Some(&Value::Bool(true)),
         data,
     })
@@ -304,9 +287,7 @@ fn join_node_group(managed: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
         scaling_groups.contains(&group.name) || tagged
     }) {
         // Values of the EKS node group override values of the Auto Scaling group.
-        group
-            .tags
-            .retain(|tag| node_tags.iter().all(|other| other.key != tag.key));
+        group.tags.retain(|tag| node_tags.iter().all(|other| other.key != tag.key));
         group.tags.extend(node_tags);
         group.managed = Some(managed);
         return;
@@ -321,9 +302,7 @@ fn join_node_group(managed: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
     tags.extend(node_tags);
     let mut fields = Map::new();
     for (from, to) in [("minSize", "MinSize"), ("maxSize", "MaxSize")] {
-        let size = managed
-            .get("scalingConfig")
-            .and_then(|scaling| scaling.get(from));
+        let size = managed.get("scalingConfig").and_then(|scaling| scaling.get(from));
         fields.extend(size.map(|size| (to.to_owned(), size.clone())));
     }
     groups.push(NodeGroup {
@@ -343,20 +322,14 @@ struct Reference<'a> {
 
 impl<'a> Reference<'a> {
     fn from_fields(fields: &Map<String, Value>, templates: &'a [LaunchTemplateVersion]) -> Self {
-        let [id, name, version] = [
-            ["LaunchTemplateId", "id"],
-            ["LaunchTemplateName", "name"],
-            ["Version", "version"],
-        ]
-        .map(|names| text_or_empty(names.iter().find_map(|name| fields.get(*name))));
+        let [id, name, version] =
+            [["LaunchTemplateId", "id"], ["LaunchTemplateName", "name"], ["Version", "version"]]
+                .map(|names| text_or_empty(names.iter().find_map(|name| fields.get(*name))));
         let same = templates.iter().filter(|template| match id.is_empty() {
             true => !name.is_empty() && template.name == name,
             false => template.id == id,
         });
-        Self {
-            same: same.collect(),
-            version,
-        }
+        Self { same: same.collect(), version }
     }
 }
 

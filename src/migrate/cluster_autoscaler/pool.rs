@@ -27,29 +27,17 @@ const PUNCTUATION: [char; 3] = ['-', '_', '.'];
 
 /// Flags that a group can override, by the suffix of the tag.
 const OPTIONS: [(&str, &str); 7] = [
-    (
-        "ignoredaemonsetsutilization",
-        "ignore-daemonsets-utilization",
-    ),
+    ("ignoredaemonsetsutilization", "ignore-daemonsets-utilization"),
     ("maxnodeprovisiontime", "max-node-provision-time"),
     ("maxnodestartuptime", "max-node-startup-time"),
-    (
-        "scaledowngpuutilizationthreshold",
-        "scale-down-gpu-utilization-threshold",
-    ),
+    ("scaledowngpuutilizationthreshold", "scale-down-gpu-utilization-threshold"),
     ("scaledownunneededtime", "scale-down-unneeded-time"),
     ("scaledownunreadytime", "scale-down-unready-time"),
-    (
-        "scaledownutilizationthreshold",
-        "scale-down-utilization-threshold",
-    ),
+    ("scaledownutilizationthreshold", "scale-down-utilization-threshold"),
 ];
 
 /// Options that are dropped like their flags.
-const LOST: [&str; 2] = [
-    "ignore-daemonsets-utilization",
-    "scale-down-gpu-utilization-threshold",
-];
+const LOST: [&str; 2] = ["ignore-daemonsets-utilization", "scale-down-gpu-utilization-threshold"];
 
 /// Prefixes of the keys of startup taints.
 const STARTUP: [&str; 2] = [
@@ -113,12 +101,10 @@ pub(super) fn pool_name(group: &NodeGroup) -> String {
 pub(super) fn valid_name(name: &str) -> String {
     let valid: String = name
         .chars()
-        .map(
-            |c| match c.is_ascii_alphanumeric() || PUNCTUATION.contains(&c) {
-                true => c,
-                false => '-',
-            },
-        )
+        .map(|c| match c.is_ascii_alphanumeric() || PUNCTUATION.contains(&c) {
+            true => c,
+            false => '-',
+        })
         .collect();
     let name = valid.trim_matches(PUNCTUATION);
     let name: String = name.chars().take(NAME_MAX).collect();
@@ -143,11 +129,7 @@ pub(super) fn build_pool(mut group: NodeGroup, context: &ImportContext<'_>) -> V
     let mut body = HclBody::default();
     body.set_unless_empty("clusters", context.clusters.to_vec());
     body.set_reference("node_class", "node_class", &name);
-    if let Some(weight) = context
-        .weights
-        .get(&group.name)
-        .filter(|weight| **weight > 0)
-    {
+    if let Some(weight) = context.weights.get(&group.name).filter(|weight| **weight > 0) {
         body.set("weight", *weight);
     }
     let labels = pool_labels(&group, &mut losses);
@@ -183,17 +165,11 @@ fn set_behavior(
     scale_down::set_timeouts(flags, body, losses);
     let mut repair = HclBody::default();
     scale_down::convert_repair(flags, &mut repair, losses);
-    let (arguments, blocks): (Vec<HclItem>, Vec<HclItem>) = repair
-        .items
-        .into_iter()
-        .partition(|item| matches!(item, HclItem::Argument(..)));
+    let (arguments, blocks): (Vec<HclItem>, Vec<HclItem>) =
+        repair.items.into_iter().partition(|item| matches!(item, HclItem::Argument(..)));
     body.items.extend(arguments);
     body.items.extend(marks.items);
-    body.add_block(
-        "disruption",
-        None,
-        scale_down::disruption_block(flags, losses),
-    );
+    body.add_block("disruption", None, scale_down::disruption_block(flags, losses));
     body.items.extend(blocks);
 }
 
@@ -315,10 +291,7 @@ fn convert_sizes(
     }
     let age = age.filter(|seconds| *seconds > 0);
     // Without a maximum lifetime, nodes do not expire.
-    body.set(
-        "expire_after",
-        format_duration(age.map(SignedDuration::from_secs)),
-    );
+    body.set("expire_after", format_duration(age.map(SignedDuration::from_secs)));
 }
 
 /// Returns whether the size of a group counts weighted capacity.
@@ -350,10 +323,8 @@ fn convert_taints(
                 effect: effect.to_owned(),
             }),
             // The autoscaler ignores it, too.
-            None => losses.add(
-                format!("Tags.{}={}", tag.key, tag.value),
-                "the format is not VALUE:EFFECT",
-            ),
+            None => losses
+                .add(format!("Tags.{}={}", tag.key, tag.value), "the format is not VALUE:EFFECT"),
         }
     }
     let managed = group.managed_field("taints").and_then(Value::as_array);
@@ -387,9 +358,7 @@ fn convert_taints(
 pub(super) fn has_taint(group: &NodeGroup, key: &str) -> bool {
     let managed = group.managed_field("taints").and_then(Value::as_array);
     let mut managed = managed.into_iter().flatten();
-    group
-        .tag_value(&format!("{NODE_TEMPLATE}taint/{key}"))
-        .is_some()
+    group.tag_value(&format!("{NODE_TEMPLATE}taint/{key}")).is_some()
         || managed.any(|taint| taint.get("key").is_some_and(|name| name == key))
 }
 
@@ -432,11 +401,7 @@ fn report_fields(group: &NodeGroup, losses: &mut DroppedFields) {
         }
     }
     let mut fields = group.fields.clone();
-    for name in [
-        "LaunchTemplate",
-        "LaunchConfigurationName",
-        "MixedInstancesPolicy",
-    ] {
+    for name in ["LaunchTemplate", "LaunchConfigurationName", "MixedInstancesPolicy"] {
         fields.shift_remove(name);
     }
     unsupported_fields::report_unsupported(&fields, unsupported_fields::GROUP, "", losses);

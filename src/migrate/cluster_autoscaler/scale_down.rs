@@ -26,10 +26,7 @@ const SAFE: [&str; 3] = [
 pub(super) fn set_timeouts(flags: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
     for (name, given) in [
         ("registration_timeout", &["max-node-provision-time"][..]),
-        (
-            "initialization_timeout",
-            &["max-node-startup-time", "max-node-start-up-time"],
-        ),
+        ("initialization_timeout", &["max-node-startup-time", "max-node-start-up-time"]),
     ] {
         let length = given.iter().find_map(|flag| flags.duration(flag, losses));
         body.set_some(name, length.map(|length| format_duration(Some(length))));
@@ -108,10 +105,8 @@ fn whole_percentage(flags: &FlagValues, share: f64, losses: &mut DroppedFields) 
 
 /// Converts three flags on pods that block scale-down to `safety`, which covers all of them.
 fn convert_safety(flags: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
-    let off: Vec<&str> = SAFE
-        .into_iter()
-        .filter(|name| !flags.switch(name, true, losses))
-        .collect();
+    let off: Vec<&str> =
+        SAFE.into_iter().filter(|name| !flags.switch(name, true, losses)).collect();
     if off.len() == SAFE.len() {
         return;
     }

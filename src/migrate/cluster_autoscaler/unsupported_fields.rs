@@ -29,23 +29,14 @@ pub(super) const GROUP: UnsupportedField = &[
     ("ServiceLinkedRoleARN", ""),
     ("Status", ""),
     ("TerminationPolicies", ""),
-    (
-        "CapacityRebalance",
-        "use rebalance in the interruption block of the cluster",
-    ),
-    (
-        "CapacityReservationSpecification",
-        "use capacity_reservation blocks in the node class",
-    ),
+    ("CapacityRebalance", "use rebalance in the interruption block of the cluster"),
+    ("CapacityReservationSpecification", "use capacity_reservation blocks in the node class"),
     ("Context", "reserved by AWS"),
     (
         "LoadBalancerNames",
         "nodes are not registered with load balancers; a controller in the cluster does that",
     ),
-    (
-        "SuspendedProcesses",
-        "processes of a pool cannot be suspended; use outrigger pause",
-    ),
+    ("SuspendedProcesses", "processes of a pool cannot be suspended; use outrigger pause"),
     (
         "TargetGroupARNs",
         "nodes are not registered with load balancers; a controller in the cluster does that",
@@ -54,10 +45,7 @@ pub(super) const GROUP: UnsupportedField = &[
         "TrafficSources",
         "nodes are not registered with load balancers; a controller in the cluster does that",
     ),
-    (
-        "WarmPoolConfiguration",
-        "warm pools are not supported; use a buffer",
-    ),
+    ("WarmPoolConfiguration", "warm pools are not supported; use a buffer"),
     ("WarmPoolSize", ""),
 ];
 
@@ -73,16 +61,10 @@ pub(super) const TEMPLATE: UnsupportedField = &[
         "CpuOptions",
         "cores and threads cannot be changed; cpu_options has only nested virtualization",
     ),
-    (
-        "CreditSpecification",
-        "instances use the default credits of their type",
-    ),
+    ("CreditSpecification", "instances use the default credits of their type"),
     ("EnclaveOptions", "to use enclaves, request their resource"),
     ("HibernationOptions", "nodes cannot hibernate"),
-    (
-        "KeyName",
-        "nodes have no SSH key; use Session Manager, or add a key with user data",
-    ),
+    ("KeyName", "nodes have no SSH key; use Session Manager, or add a key with user data"),
     ("LicenseSpecifications", "Outrigger has no equivalent"),
     ("PrivateDnsNameOptions", "the subnet determines host names"),
 ];
@@ -112,14 +94,8 @@ pub(super) const MANAGED: UnsupportedField = &[
     ("taints", ""),
     ("updateConfig", ""),
     ("version", ""),
-    (
-        "remoteAccess",
-        "nodes have no SSH key; use Session Manager, or add a key with user data",
-    ),
-    (
-        "warmPoolConfig",
-        "warm pools are not supported; use a buffer",
-    ),
+    ("remoteAccess", "nodes have no SSH key; use Session Manager, or add a key with user data"),
+    ("warmPoolConfig", "warm pools are not supported; use a buffer"),
 ];
 
 /// Reports the remaining fields, except ignored ones.

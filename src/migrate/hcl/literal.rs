@@ -8,15 +8,9 @@ const WORDS: [&str; 6] = ["for", "if", "in", "null", "true", "false"];
 /// Prints a key of a map, quoted if needed.
 pub(crate) fn map_key(text: &str) -> String {
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
         && !WORDS.contains(&text);
-    if plain {
-        text.to_owned()
-    } else {
-        quoted_string(text)
-    }
+    if plain { text.to_owned() } else { quoted_string(text) }
 }
 
 /// Prints a value on one line.
@@ -38,9 +32,7 @@ pub(crate) fn list_or_map(value: &Value) -> String {
 /// Prints each entry of a map.
 pub(crate) fn map_entries(items: &Map<String, Value>) -> Vec<String> {
     let entries = items.iter();
-    entries
-        .map(|(name, item)| format!("{} = {}", map_key(name), list_or_map(item)))
-        .collect()
+    entries.map(|(name, item)| format!("{} = {}", map_key(name), list_or_map(item))).collect()
 }
 
 /// Prints a quoted string.
@@ -74,9 +66,7 @@ pub(crate) fn string_literal(text: &str, depth: usize) -> String {
     }
     let mark = heredoc_delimiter(text);
     // `<<-` removes the common indent of all lines, so one line must have no indent itself.
-    let flush = text
-        .lines()
-        .all(|line| line.is_empty() || is_indented(line));
+    let flush = text.lines().all(|line| line.is_empty() || is_indented(line));
     let (dash, pad) = match flush {
         true => ("", String::new()),
         false => ("-", "  ".repeat(depth + 1)),

@@ -94,17 +94,12 @@ pub fn export_cluster(config: &Config, cluster: Option<&str>) -> Result<Exported
         text.push_str(&yaml_writer::write_document(&notes, &document.object));
     }
     let lost = documents.into_iter().flat_map(|document| document.losses);
-    Ok(Exported {
-        text,
-        losses: around.into_iter().chain(lost).collect(),
-    })
+    Ok(Exported { text, losses: around.into_iter().chain(lost).collect() })
 }
 
 fn note_text(loss: &DroppedField) -> String {
     let text = format!("export: {loss}");
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 fn choose_cluster<'a>(
@@ -112,10 +107,7 @@ fn choose_cluster<'a>(
     wanted: Option<&str>,
 ) -> Result<&'a Cluster, ExportError> {
     let clusters = config.clusters.as_slice();
-    let names: Vec<&str> = clusters
-        .iter()
-        .map(|cluster| cluster.name.as_str())
-        .collect();
+    let names: Vec<&str> = clusters.iter().map(|cluster| cluster.name.as_str()).collect();
     let names = match names.is_empty() {
         true => "none".to_owned(),
         false => names.join(", "),
@@ -125,13 +117,8 @@ fn choose_cluster<'a>(
         (None, [_, ..]) => Err(ExportError::Several { names }),
         (wanted, _) => {
             let wanted = wanted.unwrap_or("*");
-            let found = clusters
-                .iter()
-                .find(|cluster| cluster.name.as_str() == wanted);
-            found.ok_or_else(|| ExportError::NoCluster {
-                wanted: wanted.to_owned(),
-                names,
-            })
+            let found = clusters.iter().find(|cluster| cluster.name.as_str() == wanted);
+            found.ok_or_else(|| ExportError::NoCluster { wanted: wanted.to_owned(), names })
         }
     }
 }
@@ -184,10 +171,7 @@ fn export_pool(pool: &Pool) -> ExportedDocument {
         let after = disruption.entry("consolidateAfter");
         after.or_insert_with(|| json!("0s"));
     }
-    ExportedDocument {
-        object: karpenter_object(NODES, "NodePool", name, spec),
-        losses: losses.all,
-    }
+    ExportedDocument { object: karpenter_object(NODES, "NodePool", name, spec), losses: losses.all }
 }
 
 const WITHOUT: &str = "required in an EC2NodeClass";
@@ -245,21 +229,14 @@ fn export_budget(
     if body.items.iter().any(|item| match item {
         HclItem::Argument("schedule", HclValue::Value(Value::String(expression))) => {
             !expression.starts_with('@')
-                && expression
-                    .split_whitespace()
-                    .nth(4)
-                    .is_some_and(|day| day.contains('7'))
+                && expression.split_whitespace().nth(4).is_some_and(|day| day.contains('7'))
         }
         _ => false,
     }) {
         return Err(BudgetError::Weekday);
     }
     let duration = body.take_value("duration");
-    if duration
-        .as_ref()
-        .and_then(Value::as_str)
-        .is_some_and(|text| text.ends_with('s'))
-    {
+    if duration.as_ref().and_then(Value::as_str).is_some_and(|text| text.ends_with('s')) {
         return Err(BudgetError::Duration);
     }
     body.set_some("duration", duration);
@@ -327,10 +304,7 @@ fn export_overlay(overlay: &Overlay) -> ExportedDocument {
     let mut losses = DroppedFields::default();
     let mut body = to_hcl::overlay_body(overlay);
     let mut spec = Map::new();
-    spec.insert(
-        "requirements".to_owned(),
-        requirements::export_requirements(&mut body),
-    );
+    spec.insert("requirements".to_owned(), requirements::export_requirements(&mut body));
     field_mapping::export_fields(OVERLAY, &mut body, &path, &mut spec, &mut losses);
     report_rest(&body, &path, &mut losses);
     ExportedDocument {
@@ -347,10 +321,7 @@ fn dropped_settings(cluster: &Cluster, fleet: &FleetLimits) -> Vec<DroppedField>
     drop_cluster_settings(cluster, &mut losses);
     drop_scheduler_settings(cluster, &mut losses);
     let limited = to_hcl::limits_value(&fleet.limits).is_some();
-    for (is_set, path) in [
-        (limited, "fleet.limits"),
-        (!fleet.budgets.is_empty(), "fleet.budget"),
-    ] {
+    for (is_set, path) in [(limited, "fleet.limits"), (!fleet.budgets.is_empty(), "fleet.budget")] {
         if is_set {
             losses.add(path, SHARED);
         }
@@ -374,17 +345,9 @@ fn drop_cluster_settings(cluster: &Cluster, losses: &mut DroppedFields) {
             "Karpenter has budgets of pools only",
         ),
         (!disruption.windows.is_empty(), "disruption.window", NONE),
-        (
-            disruption.cool_down != CoolDown::default(),
-            "disruption.cool_down",
-            NONE,
-        ),
+        (disruption.cool_down != CoolDown::default(), "disruption.cool_down", NONE),
         (cluster.binding == Binding::Early, "binding", NONE),
-        (
-            cluster.safeguards != Safeguards::default(),
-            "what brakes it",
-            NONE,
-        ),
+        (cluster.safeguards != Safeguards::default(), "what brakes it", NONE),
     ];
     for (_, path, why) in rows.into_iter().filter(|(is_set, ..)| *is_set) {
         losses.add(format!("cluster.{}.{path}", cluster.name.as_str()), why);
@@ -420,21 +383,9 @@ fn drop_scheduler_settings(cluster: &Cluster, losses: &mut DroppedFields) {
             "node_overhead_price",
             NONE,
         ),
-        (
-            scheduling.priority_cutoff.is_some(),
-            "priority_cutoff",
-            NONE,
-        ),
-        (
-            !scheduling.default_spread.is_empty(),
-            "default_spread",
-            NONE,
-        ),
-        (
-            scheduling.schedulers != defaults.schedulers,
-            "schedulers",
-            NONE,
-        ),
+        (scheduling.priority_cutoff.is_some(), "priority_cutoff", NONE),
+        (!scheduling.default_spread.is_empty(), "default_spread", NONE),
+        (scheduling.schedulers != defaults.schedulers, "schedulers", NONE),
     ];
     for (_, path, why) in rows.into_iter().filter(|(is_set, ..)| *is_set) {
         losses.add(format!("scheduler.{path}"), why);

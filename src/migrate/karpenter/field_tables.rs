@@ -15,11 +15,8 @@ pub(super) const POLICIES: &[(&str, &str)] = &[
     ("Balanced", "balanced"),
 ];
 
-const REASONS: &[(&str, &str)] = &[
-    ("Empty", "empty"),
-    ("Underutilized", "underutilized"),
-    ("Drifted", "drifted"),
-];
+const REASONS: &[(&str, &str)] =
+    &[("Empty", "empty"), ("Underutilized", "underutilized"), ("Drifted", "drifted")];
 
 /// Image families.
 pub(super) const FAMILIES: &[(&str, &str)] = &[
@@ -41,33 +38,13 @@ pub(super) const POOL: &[FieldMapping] = &[
     row("template.metadata.annotations", "annotations", Map),
     row("limits", "limits", Quantities),
     row("template.spec.expireAfter", "expire_after", Duration),
-    row(
-        "template.spec.terminationGracePeriod",
-        "termination_grace_period",
-        Duration,
-    ),
+    row("template.spec.terminationGracePeriod", "termination_grace_period", Duration),
     row("template.spec.requirements", "require", ByHand),
     row("template.spec.taints", "taint", Blocks(Some("key"), TAINT)),
-    row(
-        "template.spec.startupTaints",
-        "startup_taint",
-        Blocks(Some("key"), TAINT),
-    ),
-    row(
-        "disruption.consolidationPolicy",
-        "disruption.consolidation",
-        Words(POLICIES),
-    ),
-    row(
-        "disruption.consolidateAfter",
-        "disruption.consolidate_after",
-        Duration,
-    ),
-    row(
-        "disruption.budgets",
-        "disruption.budget",
-        Blocks(None, BUDGET),
-    ),
+    row("template.spec.startupTaints", "startup_taint", Blocks(Some("key"), TAINT)),
+    row("disruption.consolidationPolicy", "disruption.consolidation", Words(POLICIES)),
+    row("disruption.consolidateAfter", "disruption.consolidate_after", Duration),
+    row("disruption.budgets", "disruption.budget", Blocks(None, BUDGET)),
 ];
 
 const TAINT: &[FieldMapping] = &[row("effect", "effect", Text), row("value", "value", Filled)];
@@ -88,40 +65,16 @@ pub(super) const NODE_CLASS: &[FieldMapping] = &[
     row("ipPrefixCount", "ip_prefix_count", Whole),
     row("tags", "tags", Map),
     row("detailedMonitoring", "detailed_monitoring", Flag),
-    row(
-        "instanceStorePolicy",
-        "instance_store_policy",
-        Words(&[("RAID0", "raid0")]),
-    ),
+    row("instanceStorePolicy", "instance_store_policy", Words(&[("RAID0", "raid0")])),
     row("context", "context", Text),
     row("amiSelectorTerms", "ami", Blocks(None, AMI)),
     row("subnetSelectorTerms", "subnet", Blocks(None, SUBNET)),
-    row(
-        "securityGroupSelectorTerms",
-        "security_group",
-        Blocks(None, SECURITY_GROUP),
-    ),
-    row(
-        "capacityReservationSelectorTerms",
-        "capacity_reservation",
-        Blocks(None, RESERVATION),
-    ),
-    row(
-        "placementGroupSelector",
-        "placement_group",
-        Block(PLACEMENT_GROUP),
-    ),
-    row(
-        "blockDeviceMappings",
-        "block_device",
-        Blocks(Some("deviceName"), DISK),
-    ),
+    row("securityGroupSelectorTerms", "security_group", Blocks(None, SECURITY_GROUP)),
+    row("capacityReservationSelectorTerms", "capacity_reservation", Blocks(None, RESERVATION)),
+    row("placementGroupSelector", "placement_group", Block(PLACEMENT_GROUP)),
+    row("blockDeviceMappings", "block_device", Blocks(Some("deviceName"), DISK)),
     row("metadataOptions", "metadata_options", Block(METADATA)),
-    row(
-        "networkInterfaces",
-        "network_interface",
-        Blocks(None, INTERFACE),
-    ),
+    row("networkInterfaces", "network_interface", Blocks(None, INTERFACE)),
     row("connectionTracking", "connection_tracking", Block(TRACKING)),
     row("cpuOptions", "cpu_options", Block(CPU)),
     row("kubelet", "kubelet", ByHand),
@@ -139,11 +92,8 @@ const AMI: &[FieldMapping] = &[
 
 const SUBNET: &[FieldMapping] = &[row("id", "id", Text), row("tags", "tags", Map)];
 
-const SECURITY_GROUP: &[FieldMapping] = &[
-    row("id", "id", Text),
-    row("name", "name", Text),
-    row("tags", "tags", Map),
-];
+const SECURITY_GROUP: &[FieldMapping] =
+    &[row("id", "id", Text), row("name", "name", Text), row("tags", "tags", Map)];
 
 const RESERVATION: &[FieldMapping] = &[
     row("id", "id", Text),
@@ -162,11 +112,7 @@ const DISK: &[FieldMapping] = &[
     row("ebs.encrypted", "encrypted", Flag),
     row("ebs.kmsKeyID", "kms_key_id", Text),
     row("ebs.snapshotID", "snapshot_id", Text),
-    row(
-        "ebs.volumeInitializationRate",
-        "volume_initialization_rate",
-        Whole,
-    ),
+    row("ebs.volumeInitializationRate", "volume_initialization_rate", Whole),
     row("ebs.deleteOnTermination", "delete_on_termination", Flag),
     row("rootVolume", "root_volume", Flag),
 ];
@@ -174,11 +120,7 @@ const DISK: &[FieldMapping] = &[
 const METADATA: &[FieldMapping] = &[
     row("httpEndpoint", "http_endpoint", Text),
     row("httpProtocolIPv6", "http_protocol_ipv6", Text),
-    row(
-        "httpPutResponseHopLimit",
-        "http_put_response_hop_limit",
-        Whole,
-    ),
+    row("httpPutResponseHopLimit", "http_put_response_hop_limit", Whole),
     row("httpTokens", "http_tokens", Text),
 ];
 
@@ -206,21 +148,9 @@ pub(super) const KUBELET: &[FieldMapping] = &[
     row("evictionHard", "eviction_hard", Map),
     row("evictionSoft", "eviction_soft", Map),
     row("evictionSoftGracePeriod", "eviction_soft_grace_period", Map),
-    row(
-        "evictionMaxPodGracePeriod",
-        "eviction_max_pod_grace_period",
-        Whole,
-    ),
-    row(
-        "imageGCHighThresholdPercent",
-        "image_gc_high_threshold_percent",
-        Whole,
-    ),
-    row(
-        "imageGCLowThresholdPercent",
-        "image_gc_low_threshold_percent",
-        Whole,
-    ),
+    row("evictionMaxPodGracePeriod", "eviction_max_pod_grace_period", Whole),
+    row("imageGCHighThresholdPercent", "image_gc_high_threshold_percent", Whole),
+    row("imageGCLowThresholdPercent", "image_gc_low_threshold_percent", Whole),
     row("cpuCFSQuota", "cpu_cfs_quota", Flag),
 ];
 

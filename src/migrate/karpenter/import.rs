@@ -235,12 +235,7 @@ pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported,
         let kind = "document without a kind".to_owned();
         objects.skipped.insert(kind, documents.strange);
     }
-    let all = [
-        &objects.pools,
-        &objects.classes,
-        &objects.overlays,
-        &objects.buffers,
-    ];
+    let all = [&objects.pools, &objects.classes, &objects.overlays, &objects.buffers];
     if all.iter().all(|list| list.is_empty()) && objects.lost.is_empty() {
         let skipped = objects.skipped.into_keys().collect();
         return Err(ImportError::Nothing { skipped });
@@ -285,11 +280,7 @@ pub(crate) fn finish_import(
             losses.push(loss.clone());
         }
     }
-    Ok(Imported {
-        parts: hcl_files(built)?,
-        losses,
-        ..Imported::default()
-    })
+    Ok(Imported { parts: hcl_files(built)?, losses, ..Imported::default() })
 }
 
 /// Converts an object to `v1` and stores it by kind.
@@ -311,10 +302,7 @@ fn sort_document(document: Manifest, objects: &mut Objects) -> Result<(), Import
         return Ok(());
     }
     if document.name.is_empty() {
-        return Err(ImportError::Nameless {
-            kind: document.kind,
-            file: document.file,
-        });
+        return Err(ImportError::Nameless { kind: document.kind, file: document.file });
     }
     let (kind, version) = (document.kind.clone(), document.version.clone());
     let mut object = v1_object(document, &mut objects.notes);
@@ -325,12 +313,12 @@ fn sort_document(document: Manifest, objects: &mut Objects) -> Result<(), Import
             provisioner::convert_provisioner(object, &version, objects);
         }
         ("EC2NodeClass", "v1") => objects.classes.push(object),
-        ("EC2NodeClass", "v1beta1") => objects
-            .classes
-            .push(v1_conversion::convert_node_class(object)),
-        ("AWSNodeTemplate", "v1alpha1") => objects
-            .classes
-            .push(v1_conversion::convert_node_template(object)),
+        ("EC2NodeClass", "v1beta1") => {
+            objects.classes.push(v1_conversion::convert_node_class(object))
+        }
+        ("AWSNodeTemplate", "v1alpha1") => {
+            objects.classes.push(v1_conversion::convert_node_template(object))
+        }
         ("NodeOverlay", "v1alpha1") => objects.overlays.push(object),
         ("CapacityBuffer", "v1alpha1" | "v1beta1") => objects.buffers.push(object),
         ("PodTemplate", _) => {
@@ -340,10 +328,7 @@ fn sort_document(document: Manifest, objects: &mut Objects) -> Result<(), Import
         }
         _ => {
             let mut losses = DroppedFields::for_object(object.of);
-            losses.add(
-                "spec",
-                format!("the version {version} of {kind} is not supported"),
-            );
+            losses.add("spec", format!("the version {version} of {kind} is not supported"));
             objects.lost.extend(losses.all);
         }
     }
@@ -543,10 +528,7 @@ fn hcl_files(built: Vec<ConvertedBlock>) -> Result<Vec<HclFile>, ImportError> {
     let mut parts = Vec::new();
     for (kind, file) in FILES {
         let mut body = HclBody::default();
-        for converted in built
-            .iter()
-            .filter(|converted| converted.block.kind == kind)
-        {
+        for converted in built.iter().filter(|converted| converted.block.kind == kind) {
             show_block(converted, &mut body);
         }
         if body.is_empty() {
@@ -568,18 +550,12 @@ fn show_block(converted: &ConvertedBlock, body: &mut HclBody) {
     let mut notes = Vec::new();
     for (index, loss) in converted.losses.iter().enumerate() {
         if !converted.losses[..index].contains(loss) {
-            let loss = DroppedField {
-                of: String::new(),
-                ..loss.clone()
-            };
+            let loss = DroppedField { of: String::new(), ..loss.clone() };
             notes.push(HclItem::Comment(one_line(&format!("import: {loss}"))));
         }
     }
     let items = &mut block.body.items;
-    let comments = items
-        .iter()
-        .take_while(|item| matches!(item, HclItem::Comment(_)))
-        .count();
+    let comments = items.iter().take_while(|item| matches!(item, HclItem::Comment(_))).count();
     items.splice(comments..comments, notes);
     let item = HclItem::Block(block);
     if !converted.left_out {
@@ -592,7 +568,5 @@ fn show_block(converted: &ConvertedBlock, body: &mut HclBody) {
 
 /// Replaces line breaks and characters that hide or reorder text.
 fn one_line(text: &str) -> String {
-    text.chars()
-        .map(|c| if is_disturbing(c) { ' ' } else { c })
-        .collect()
+    text.chars().map(|c| if is_disturbing(c) { ' ' } else { c }).collect()
 }

@@ -108,20 +108,13 @@ fn parse_entry(
     let mut requirement = Requirement::from_operator(*operator, &values)
         .map_err(|error| EntryError::Requirement(error.to_string()))?;
     if let Some(min_values) = take_field(&mut object, "minValues") {
-        let min_values = min_values
-            .as_u64()
-            .and_then(|count| u32::try_from(count).ok());
+        let min_values = min_values.as_u64().and_then(|count| u32::try_from(count).ok());
         requirement.min_values = Some(min_values.ok_or(EntryError::MinValues)?);
     }
     for name in object.keys() {
         losses.add(format!("{path}.{name}"), "unknown field");
     }
-    Ok(RequirementEntry {
-        key,
-        argument,
-        requirement,
-        values,
-    })
+    Ok(RequirementEntry { key, argument, requirement, values })
 }
 
 /// Converts all entries of one label to a block.
@@ -150,9 +143,9 @@ fn group_block(
         }
         inner.set_some("min_values", first.requirement.min_values);
     } else {
-        let all = others.iter().fold(first.requirement.clone(), |all, entry| {
-            all.intersection(&entry.requirement)
-        });
+        let all = others
+            .iter()
+            .fold(first.requirement.clone(), |all, entry| all.intersection(&entry.requirement));
         if all.is_impossible() {
             let key = first.key.clone();
             return Err(RequirementsError::Unsatisfiable { key });

@@ -21,19 +21,13 @@ pub(super) mod node_class;
 /// A map of strings.
 fn string_map<'a>(items: impl IntoIterator<Item = (&'a String, &'a String)>) -> Value {
     Value::Object(
-        items
-            .into_iter()
-            .map(|(key, value)| (key.clone(), Value::from(value.as_str())))
-            .collect(),
+        items.into_iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect(),
     )
 }
 
 /// Limits, including `nodes`.
 pub(super) fn limits_value(limits: &Limits) -> Option<Value> {
-    let capacity = limits
-        .capacity
-        .iter()
-        .map(|(name, amount)| (name.as_str(), *amount));
+    let capacity = limits.capacity.iter().map(|(name, amount)| (name.as_str(), *amount));
     let nodes = limits.nodes.map(|count| ("nodes", i64::from(count)));
     let all: Vec<(&str, i64)> = capacity.chain(nodes).collect();
     (!all.is_empty()).then(|| format_quantities(all))
@@ -55,20 +49,13 @@ pub(super) fn pool_body(pool: &Pool) -> HclBody {
     body.set_some("limits", limits_value(&pool.limits));
     set_ages(pool, &defaults, &mut body);
     requirements::requirement_blocks(&pool.requirements, &mut body);
-    for (kind, taints) in [
-        ("taint", &pool.taints),
-        ("startup_taint", &pool.startup_taints),
-    ] {
+    for (kind, taints) in [("taint", &pool.taints), ("startup_taint", &pool.startup_taints)] {
         for taint in taints {
             self::add_taint(kind, taint, &mut body);
         }
     }
     add_disruption(pool, &defaults.disruption, &mut body);
-    for policy in pool
-        .repair
-        .iter()
-        .filter(|repair| !defaults.repair.contains(repair))
-    {
+    for policy in pool.repair.iter().filter(|repair| !defaults.repair.contains(repair)) {
         let mut inner = HclBody::default();
         inner.set("condition", policy.condition.as_str());
         inner.set("status", policy.status.as_str());
@@ -85,16 +72,10 @@ fn set_ages(pool: &Pool, defaults: &Pool, body: &mut HclBody) {
     const AGES: [(&str, PoolAge); 6] = [
         ("expire_after", |pool| pool.expire_after),
         ("expire_hard_after", |pool| pool.expire_hard_after),
-        ("termination_grace_period", |pool| {
-            pool.termination_grace_period
-        }),
+        ("termination_grace_period", |pool| pool.termination_grace_period),
         ("launch_timeout", |pool| Some(pool.launch_timeout)),
-        ("registration_timeout", |pool| {
-            Some(pool.registration_timeout)
-        }),
-        ("initialization_timeout", |pool| {
-            Some(pool.initialization_timeout)
-        }),
+        ("registration_timeout", |pool| Some(pool.registration_timeout)),
+        ("initialization_timeout", |pool| Some(pool.initialization_timeout)),
     ];
     for (name, age) in AGES {
         if age(pool) != age(defaults) {
@@ -127,10 +108,7 @@ fn add_disruption(pool: &Pool, defaults: &Disruption, body: &mut HclBody) {
             inner.set("consolidation", name);
         }
         if disruption.consolidate_after != defaults.consolidate_after {
-            inner.set(
-                "consolidate_after",
-                format_duration(disruption.consolidate_after),
-            );
+            inner.set("consolidate_after", format_duration(disruption.consolidate_after));
         }
         if disruption.spot_to_spot_min_types != defaults.spot_to_spot_min_types {
             inner.set("spot_to_spot_min_types", disruption.spot_to_spot_min_types);
@@ -142,16 +120,8 @@ fn add_disruption(pool: &Pool, defaults: &Disruption, body: &mut HclBody) {
     }
     for (name, value, default) in [
         ("min_age", disruption.min_age, defaults.min_age),
-        (
-            "unneeded_for",
-            disruption.unneeded_for,
-            defaults.unneeded_for,
-        ),
-        (
-            "drain_timeout",
-            disruption.drain_timeout,
-            defaults.drain_timeout,
-        ),
+        ("unneeded_for", disruption.unneeded_for, defaults.unneeded_for),
+        ("drain_timeout", disruption.drain_timeout, defaults.drain_timeout),
     ] {
         if value != default {
             inner.set(name, format_duration(Some(value)));

@@ -31,7 +31,6 @@ impl BlockDevice {
     /// The size in GiB, rounded up, as EC2 requires.
     pub fn size_gib(&self) -> Option<i64> {
         const GIB: i64 = 1 << 30;
-        self.size
-            .map(|bytes| bytes / GIB + i64::from(bytes % GIB > 0))
+        self.size.map(|bytes| bytes / GIB + i64::from(bytes % GIB > 0))
     }
 }

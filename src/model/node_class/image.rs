@@ -25,15 +25,8 @@ pub enum AmiFamily {
 impl AmiFamily {
     /// All families, as an alias or the argument `ami_family` spells them. `custom` is not an
     /// alias.
-    pub const NAMES: [&str; 7] = [
-        "al2",
-        "al2023",
-        "bottlerocket",
-        "windows2019",
-        "windows2022",
-        "windows2025",
-        "custom",
-    ];
+    pub const NAMES: [&str; 7] =
+        ["al2", "al2023", "bottlerocket", "windows2019", "windows2022", "windows2025", "custom"];
 
     const ALL: [Self; 7] = [
         Self::Al2,

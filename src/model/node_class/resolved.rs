@@ -205,12 +205,7 @@ pub struct NodeClassCondition {
 impl NodeClassCondition {
     /// A condition that is met.
     pub fn met(kind: ConditionKind) -> Self {
-        Self {
-            kind,
-            status: NodeClassConditionStatus::True,
-            cause: None,
-            message: String::new(),
-        }
+        Self { kind, status: NodeClassConditionStatus::True, cause: None, message: String::new() }
     }
 
     /// A condition that is not met.
@@ -249,8 +244,6 @@ pub struct ResolvedNodeClass {
 impl ResolvedNodeClass {
     /// The first unmet condition. No node can be created while there is one.
     pub fn first_unmet(&self) -> Option<&NodeClassCondition> {
-        self.conditions
-            .iter()
-            .find(|condition| condition.status != NodeClassConditionStatus::True)
+        self.conditions.iter().find(|condition| condition.status != NodeClassConditionStatus::True)
     }
 }

@@ -75,10 +75,7 @@ impl RemainingLimit {
         let used = format_quantity(name, self.used_amount());
         match self.left {
             ..0 => format!("{head} is exceeded: {used} in use"),
-            left => format!(
-                "{head}: {used} in use, {} left",
-                format_quantity(name, left)
-            ),
+            left => format!("{head}: {used} in use, {} left", format_quantity(name, left)),
         }
     }
 }
@@ -165,10 +162,7 @@ impl ExplainedPool<'_> {
             })
         });
         let short = self.short.as_ref().map(|shortfall| {
-            let reasons = shortfall
-                .reasons
-                .iter()
-                .map(render_rejections::rejection_json);
+            let reasons = shortfall.reasons.iter().map(render_rejections::rejection_json);
             json!({ "missing": shortfall.missing, "reasons": reasons.collect::<Vec<_>>() })
         });
         let outlooks = self.outlooks.iter().map(|(reason, outlook)| {
@@ -212,16 +206,11 @@ impl ExplainedPool<'_> {
         self.launches.iter().map(of).sum()
     }
 
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "nodes are few enough to be exact"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "nodes are few enough to be exact")]
     fn launched_usd(&self) -> f64 {
         let all = self.launches.iter();
         // The sum of an empty iterator would be -0.0.
-        all.fold(0.0, |sum, launches| {
-            sum + launches.price.usd_per_h() * launches.nodes as f64
-        })
+        all.fold(0.0, |sum, launches| sum + launches.price.usd_per_h() * launches.nodes as f64)
     }
 
     /// Renders text.
@@ -237,9 +226,8 @@ impl ExplainedPool<'_> {
     fn write_head(&self, out: &mut String) {
         let pool = self.pool;
         let class = pool.node_class.as_ref();
-        let class = class.map_or(String::new(), |class| {
-            format!(", node class {}", bounded_text(class))
-        });
+        let class =
+            class.map_or(String::new(), |class| format!(", node class {}", bounded_text(class)));
         // Writing to a String cannot fail.
         let weight = match pool.replicas {
             // A static pool has none.
@@ -270,9 +258,7 @@ impl ExplainedPool<'_> {
         }
         write_unlisted(out, "  ", self.range.limits.len(), LISTED);
         if let Some((scope, pause)) = &self.pause {
-            let until = pause
-                .until
-                .map_or("until resumed".to_owned(), |at| format!("until {at}"));
+            let until = pause.until.map_or("until resumed".to_owned(), |at| format!("until {at}"));
             let (scope, why) = (scope.as_str(), bounded_text(&pause.reason));
             let _ = writeln!(out, "  ! the {scope} is paused {until}: {why}");
         }
@@ -296,20 +282,11 @@ impl ExplainedPool<'_> {
             let price = launch.price.usd_per_h();
             let room = match launch.virtual_pods {
                 0 => String::new(),
-                count => format!(
-                    ", and {} of capacity buffers",
-                    count_with_noun(count, "pod")
-                ),
+                count => format!(", and {} of capacity buffers", count_with_noun(count, "pod")),
             };
-            let (first, pods) = (
-                bounded_text(&launch.first),
-                count_with_noun(launch.pods, "pod"),
-            );
-            let _ = writeln!(
-                out,
-                "      {} {first}, {price:.4} $/h each: {pods}{room}",
-                launch.nodes
-            );
+            let (first, pods) = (bounded_text(&launch.first), count_with_noun(launch.pods, "pod"));
+            let _ =
+                writeln!(out, "      {} {first}, {price:.4} $/h each: {pods}{room}", launch.nodes);
         }
         write_unlisted(out, "      ", self.launches.len(), TOLD);
         if let Some(shortfall) = &self.short {
@@ -319,11 +296,7 @@ impl ExplainedPool<'_> {
                 count_with_noun(shortfall.missing, "more node")
             );
             for rejection in shortfall.reasons.iter().take(TOLD) {
-                let _ = writeln!(
-                    out,
-                    "      {}",
-                    render_rejections::rejection_line(rejection)
-                );
+                let _ = writeln!(out, "      {}", render_rejections::rejection_line(rejection));
             }
         }
         let pods: usize = self.unplaced.iter().map(|group| group.pods).sum();
@@ -339,11 +312,7 @@ impl ExplainedPool<'_> {
         let others = self.unplaced.iter().skip(TOLD);
         let others: usize = others.map(|group| group.pods).sum();
         if others > 0 {
-            let _ = writeln!(
-                out,
-                "      and {} for other reasons",
-                count_with_noun(others, "pod")
-            );
+            let _ = writeln!(out, "      and {} for other reasons", count_with_noun(others, "pod"));
         }
     }
 
@@ -374,19 +343,11 @@ impl ExplainedPool<'_> {
         }
         let count = count_with_noun(self.candidates, "node");
         let _ = writeln!(out, "\n  Disruption candidates: {count}");
-        let width = self
-            .outlooks
-            .iter()
-            .map(|(reason, _)| reason.as_str().len())
-            .max();
+        let width = self.outlooks.iter().map(|(reason, _)| reason.as_str().len()).max();
         for (reason, outlook) in &self.outlooks {
             let (reason, width) = (reason.as_str(), width.unwrap_or(0));
             let sign = if outlook.leave > 0 { '-' } else { ' ' };
-            let _ = writeln!(
-                out,
-                "  {sign} {reason:width$}  {}",
-                self.outlook_text(outlook)
-            );
+            let _ = writeln!(out, "  {sign} {reason:width$}  {}", self.outlook_text(outlook));
             for stay in outlook.stay.iter().take(TOLD) {
                 let (code, first) = (stay.first.verdict.code(), bounded_text(&stay.first.node));
                 let (nodes, text) = (stay.nodes, bounded_text(&stay.first.verdict));
@@ -414,25 +375,13 @@ fn range_text(out: &mut String, range: &PoolAvailability) {
         let ways = ways.map(|(way, count)| format!("{} ({count})", way.as_str()));
         let ways: Vec<String> = ways.collect();
         let _ = writeln!(out, "  zones: {}", zones.join(", "));
-        let _ = writeln!(
-            out,
-            "  capacity types: {}; the cheapest offerings:",
-            ways.join(", ")
-        );
+        let _ = writeln!(out, "  capacity types: {}; the cheapest offerings:", ways.join(", "));
     }
     for (key, price) in &range.cheapest {
-        let _ = writeln!(
-            out,
-            "      {}, {:.4} $/h",
-            bounded_text(key),
-            price.usd_per_h()
-        );
+        let _ = writeln!(out, "      {}, {:.4} $/h", bounded_text(key), price.usd_per_h());
     }
     if !range.asked.is_empty() {
-        let _ = writeln!(
-            out,
-            "  Instance types that satisfy each of its requirements:"
-        );
+        let _ = writeln!(out, "  Instance types that satisfy each of its requirements:");
     }
     let total = range.catalog;
     for RequirementEffect { key, wanted, types } in range.asked.iter().take(LISTED) {
@@ -443,11 +392,7 @@ fn range_text(out: &mut String, range: &PoolAvailability) {
     write_unlisted(out, "      ", range.asked.len(), LISTED);
     if !range.asked.is_empty() {
         let sign = if range.suited == 0 { '!' } else { ' ' };
-        let _ = writeln!(
-            out,
-            "    {sign} all requirements: {} of {total} types",
-            range.suited
-        );
+        let _ = writeln!(out, "    {sign} all requirements: {} of {total} types", range.suited);
     }
     if range.crowded > 0 {
         let types = count_with_noun(range.crowded, "type");
@@ -463,13 +408,8 @@ fn range_text(out: &mut String, range: &PoolAvailability) {
 }
 
 fn held_text(held: &UnavailableSummary) -> String {
-    let (count, first) = (
-        count_with_noun(held.offerings, "offering"),
-        bounded_text(&held.first),
-    );
-    let until = held
-        .until
-        .map_or(String::new(), |at| format!("; next retry at {at}"));
+    let (count, first) = (count_with_noun(held.offerings, "offering"), bounded_text(&held.first));
+    let until = held.until.map_or(String::new(), |at| format!("; next retry at {at}"));
     let why = match held.unregistered {
         true => "unavailable because nodes of the pool do not register in some zones",
         false => "unavailable after failed launches",

@@ -35,11 +35,8 @@ impl CleanupScope {
     /// Returns whether resources with this cluster name in their name may be deleted. Shortened
     /// names may match several clusters.
     pub(crate) fn is_for(&self, part: &str, spelt: impl Fn(&str) -> String) -> bool {
-        let mut named = self
-            .configured
-            .iter()
-            .filter(|cluster| spelt(cluster.as_str()) == part)
-            .peekable();
+        let mut named =
+            self.configured.iter().filter(|cluster| spelt(cluster.as_str()) == part).peekable();
         match named.peek() {
             None => self.is_whole,
             Some(_) => named.all(|name| self.led.iter().any(|cluster| cluster.name == *name)),
@@ -57,10 +54,7 @@ mod tests {
     #[test]
     fn what_is_of_another_host_or_role_is_left_to_it() {
         let mut care = CleanupScope {
-            led: vec![Arc::new(Cluster {
-                name: "here".into(),
-                ..Cluster::default()
-            })],
+            led: vec![Arc::new(Cluster { name: "here".into(), ..Cluster::default() })],
             is_whole: false,
             configured: ["here", "there"].map(Into::into).into(),
         };
@@ -80,9 +74,6 @@ mod tests {
             let is_for = care.is_for(part, str::to_owned);
             assert_eq!(is_for, expect, "{is_whole} {part}");
         }
-        assert!(
-            !care.is_for("here", |_| "here".to_owned()),
-            "they are spelt alike"
-        );
+        assert!(!care.is_for("here", |_| "here".to_owned()), "they are spelt alike");
     }
 }

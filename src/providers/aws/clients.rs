@@ -43,10 +43,7 @@ pub(crate) struct AccountKey {
 impl AccountKey {
     /// Account and region of a cluster's instances.
     pub(crate) fn from_cluster(cluster: &Cluster) -> Self {
-        Self {
-            region: cluster.region.clone(),
-            role: cluster.role_arn.clone(),
-        }
+        Self { region: cluster.region.clone(), role: cluster.role_arn.clone() }
     }
 
     /// Returns whether both are the same region and account, regardless of the role. EC2 rate
@@ -90,9 +87,7 @@ pub(crate) fn without_retries() -> aws_sdk_ec2::config::Builder {
 macro_rules! client {
     ($sdk:ident, $config:expr, $interceptor:expr) => {
         $sdk::Client::from_conf(
-            $sdk::config::Builder::from($config)
-                .interceptor($interceptor)
-                .build(),
+            $sdk::config::Builder::from($config).interceptor($interceptor).build(),
         )
     };
 }
@@ -146,10 +141,7 @@ impl AwsClients {
     pub(crate) fn from_config(key: AccountKey, config: SdkConfig) -> Self {
         let config = with_app_name(config);
         let skew = SkewGauge::default();
-        let recorder = Recorder {
-            region: key.region.clone(),
-            skew: skew.clone(),
-        };
+        let recorder = Recorder { region: key.region.clone(), skew: skew.clone() };
         let pricing = aws_sdk_pricing::config::Builder::from(&config)
             .region(Region::new(pricing_region(&key.region)));
         Self {

@@ -135,9 +135,7 @@ pub(crate) async fn read_cluster_info(
     if let Some(eks) = eks {
         let name = eks.name.clone().unwrap_or(cluster.name.to_string());
         if home.service_cidr.is_none() {
-            let listed = describe_cluster(account, &name)
-                .await
-                .map_err(HomeError::Eks)?;
+            let listed = describe_cluster(account, &name).await.map_err(HomeError::Eks)?;
             home.service_cidr = listed_cidr(&listed);
         }
         home.name = name;
@@ -216,9 +214,5 @@ fn encode_certificates(certificates: &[Vec<u8>]) -> String {
         }
         pem.push_str("-----END CERTIFICATE-----\n");
     }
-    if pem.is_empty() {
-        String::new()
-    } else {
-        base64::encode(pem)
-    }
+    if pem.is_empty() { String::new() } else { base64::encode(pem) }
 }

@@ -33,11 +33,7 @@ pub(crate) async fn launch_instance(
     templates: &Templates,
     request: &FleetRequest,
 ) -> Result<FleetLaunch, AwsError> {
-    let names: Vec<String> = request
-        .configs
-        .iter()
-        .map(|it| it.template.name())
-        .collect();
+    let names: Vec<String> = request.configs.iter().map(|it| it.template.name()).collect();
     let mut answer = request_fleet(account, templates, request).await;
     if let Err(fault) = &answer
         && fault.has_code(&["InvalidLaunchTemplateName.NotFoundException"])
@@ -66,11 +62,7 @@ async fn request_fleet(
     // No SDK retries: only the result of the last attempt would be known. It may be refused
     // although a first attempt, whose response was lost, has created an instance. The engine
     // retries with this knowledge.
-    let answer = call
-        .customize()
-        .config_override(without_retries())
-        .send()
-        .await;
+    let answer = call.customize().config_override(without_retries()).send().await;
     answer.map_aws_error("CreateFleet")
 }
 
@@ -97,9 +89,7 @@ pub(crate) fn fleet_config(config: &LaunchTemplateConfig) -> FleetLaunchTemplate
         .build();
     FleetLaunchTemplateConfigRequest::builder()
         .launch_template_specification(template)
-        .set_overrides(Some(
-            config.overrides.iter().map(override_request).collect(),
-        ))
+        .set_overrides(Some(config.overrides.iter().map(override_request).collect()))
         .build()
 }
 
@@ -149,9 +139,7 @@ pub(crate) fn fleet_call(
 
 fn override_request(launch_option: &Override) -> FleetLaunchTemplateOverridesRequest {
     FleetLaunchTemplateOverridesRequest::builder()
-        .instance_type(InstanceType::from(
-            launch_option.offering.instance_type.as_str(),
-        ))
+        .instance_type(InstanceType::from(launch_option.offering.instance_type.as_str()))
         .subnet_id(&launch_option.subnet)
         .availability_zone(launch_option.offering.zone.as_str())
         .image_id(&launch_option.image)
@@ -169,13 +157,9 @@ fn launched_instance(
     let id = fleet_instance.instance_ids().first()?;
     let overrides = fleet_instance.launch_template_and_overrides();
     let overrides = overrides.and_then(|it| it.overrides());
-    let kind = fleet_instance
-        .instance_type()
-        .or(overrides.and_then(|it| it.instance_type()));
+    let kind = fleet_instance.instance_type().or(overrides.and_then(|it| it.instance_type()));
     let zone = overrides.and_then(|it| it.availability_zone());
-    let subnet = overrides
-        .and_then(|it| it.subnet_id())
-        .or(fleet_instance.subnet_id());
+    let subnet = overrides.and_then(|it| it.subnet_id()).or(fleet_instance.subnet_id());
     let chosen = request
         .overrides()
         .find(|it| {
@@ -190,10 +174,7 @@ fn launched_instance(
     };
     let instance = Instance {
         id: InstanceId::from(id.as_str()),
-        offering: OfferingKey {
-            capacity_type,
-            ..chosen.offering.clone()
-        },
+        offering: OfferingKey { capacity_type, ..chosen.offering.clone() },
         state: InstanceState::Pending,
         launched: clock::now(),
         tags: request.tags.clone().into(),
@@ -209,12 +190,8 @@ fn to_fleet_error(fleet_error: &Listed) -> FleetError {
     FleetError {
         code: fleet_error.error_code().unwrap_or_default().to_owned(),
         message: fleet_error.error_message().unwrap_or_default().to_owned(),
-        instance_type: overrides
-            .and_then(|it| it.instance_type())
-            .map(|it| it.as_str().to_owned()),
-        zone: overrides
-            .and_then(|it| it.availability_zone())
-            .map(str::to_owned),
+        instance_type: overrides.and_then(|it| it.instance_type()).map(|it| it.as_str().to_owned()),
+        zone: overrides.and_then(|it| it.availability_zone()).map(str::to_owned),
         subnet: overrides.and_then(|it| it.subnet_id()).map(str::to_owned),
     }
 }

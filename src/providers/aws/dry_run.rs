@@ -88,11 +88,7 @@ impl DryRuns {
         };
         // Results of unused classes expire.
         self.0.retain(|_, tried| now < tried.until);
-        let tried = Tried {
-            content,
-            until: now + span,
-            unmet: unmet.clone(),
-        };
+        let tried = Tried { content, until: now + span, unmet: unmet.clone() };
         self.0.insert(key, tried);
         unmet
     }
@@ -204,11 +200,7 @@ pub(crate) async fn test_permissions(
         None => Ok(()),
     };
     let run = test_run_instances(account, request, DryRunSource::Nothing).await;
-    let configs = request
-        .configs
-        .iter()
-        .map(create_fleet::fleet_config)
-        .collect();
+    let configs = request.configs.iter().map(create_fleet::fleet_config).collect();
     let fleet = test_create_fleet(account, request, configs).await;
     [
         ("ec2:CreateLaunchTemplate", permission_result(template)),
@@ -274,11 +266,8 @@ async fn test_run_instances(
         }
         DryRunSource::Nothing => {
             let profile = config.template.profile.as_ref();
-            let profile = profile.map(|name| {
-                IamInstanceProfileSpecification::builder()
-                    .name(name)
-                    .build()
-            });
+            let profile =
+                profile.map(|name| IamInstanceProfileSpecification::builder().name(name).build());
             call.image_id(&launch_option.image)
                 .set_iam_instance_profile(profile)
                 .user_data(base64::encode(config.template.user_data.bytes()))
@@ -287,15 +276,9 @@ async fn test_run_instances(
     let mut call = call
         .min_count(1)
         .max_count(1)
-        .instance_type(InstanceType::from(
-            launch_option.offering.instance_type.as_str(),
-        ))
+        .instance_type(InstanceType::from(launch_option.offering.instance_type.as_str()))
         .set_network_interfaces(Some(interfaces.collect()));
-    for kind in [
-        ResourceType::Instance,
-        ResourceType::Volume,
-        ResourceType::NetworkInterface,
-    ] {
+    for kind in [ResourceType::Instance, ResourceType::Volume, ResourceType::NetworkInterface] {
         call = call.tag_specifications(tag_specification(kind, &request.tags));
     }
     // No retries on throttling, because the test can wait.
@@ -342,9 +325,7 @@ mod tests {
     ) -> (Vec<Option<String>>, u64) {
         let (counts, no) = (Counts::default(), Refused::default());
         for (operation, code, message) in refused {
-            no.lock()
-                .expect("no panic")
-                .insert(operation, (code, message));
+            no.lock().expect("no panic").insert(operation, (code, message));
         }
         let keepers = idle_calls::keepers(&counts, &no);
         let mut cluster = idle_calls::cluster(0);
@@ -359,11 +340,7 @@ mod tests {
             no.lock().expect("no panic").clear();
             while let Ok(event) = inbox.try_recv() {
                 if let Event::ClassesChanged(classes) = event {
-                    let said = classes["default"]
-                        .supply
-                        .as_ref()
-                        .err()
-                        .map(ToString::to_string);
+                    let said = classes["default"].supply.as_ref().err().map(ToString::to_string);
                     all.push(said);
                 }
             }

@@ -60,11 +60,7 @@ pub(crate) async fn cluster_access(
         }
         .boxed()
     });
-    Ok(TokenCluster {
-        endpoint,
-        ca,
-        bearer,
-    })
+    Ok(TokenCluster { endpoint, ca, bearer })
 }
 
 async fn issue_token(account: &AwsClients, cluster: &str) -> Result<BearerToken, EksError> {

@@ -46,9 +46,7 @@ pub(crate) async fn create_token(
     region: &str,
     cluster: &str,
 ) -> Result<BearerToken, TokenError> {
-    let provider = config
-        .credentials_provider()
-        .ok_or(TokenError::NoProvider)?;
+    let provider = config.credentials_provider().ok_or(TokenError::NoProvider)?;
     let credentials = timeout(CREDENTIALS, provider.provide_credentials()).await;
     let credentials = credentials.map_err(|_| TokenError::Late)?;
     let credentials =
@@ -84,12 +82,8 @@ fn signed_url(
     let host = sts_host(region);
     let url = format!("https://{host}/?Action=GetCallerIdentity&Version=2011-06-15");
     let headers = [("host", host.as_str()), ("x-k8s-aws-id", cluster)];
-    let request = SignableRequest::new(
-        "GET",
-        url.clone(),
-        headers.into_iter(),
-        SignableBody::Bytes(&[]),
-    )?;
+    let request =
+        SignableRequest::new("GET", url.clone(), headers.into_iter(), SignableBody::Bytes(&[]))?;
     let signed = aws_sigv4::http_request::sign(request, &parameters.into())?;
     let mut request = http::Request::builder().uri(url).body(())?;
     signed.into_parts().0.apply_to_request_http1x(&mut request);
@@ -116,18 +110,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_token_is_a_signed_call_for_one_cluster() {
-        let credentials = Credentials::new(
-            "AKIDEXAMPLE",
-            "secret",
-            Some("session".into()),
-            None,
-            "test",
-        );
+        let credentials =
+            Credentials::new("AKIDEXAMPLE", "secret", Some("session".into()), None, "test");
         let provider = SharedCredentialsProvider::new(credentials);
         let config = SdkConfig::builder().credentials_provider(provider).build();
-        let prod = create_token(&config, "eu-west-1", "prod")
-            .await
-            .expect("a token");
+        let prod = create_token(&config, "eu-west-1", "prod").await.expect("a token");
         let text = prod.text.strip_prefix("k8s-aws-v1.").expect("its version");
         assert!(!text.contains(['=', '+', '/']), "{text}");
         let mut padded = text.replace('-', "+").replace('_', "/");
@@ -147,9 +134,7 @@ mod tests {
         ] {
             assert!(url.contains(part), "{part} in {url}");
         }
-        let other = create_token(&config, "eu-west-1", "other")
-            .await
-            .expect("a token");
+        let other = create_token(&config, "eu-west-1", "other").await.expect("a token");
         assert_ne!(prod.text, other.text, "it is signed for the cluster");
     }
 }

@@ -26,9 +26,7 @@ pub(crate) struct AwsError {
 
 impl fmt::Display for AwsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            operation, message, ..
-        } = self;
+        let Self { operation, message, .. } = self;
         match &self.code {
             Some(code) => write!(f, "{operation}: {code}: {message}"),
             None => write!(f, "{operation}: no response: {message}"),
@@ -49,9 +47,7 @@ impl AwsError {
         SdkError<E, HttpResponse>: RequestId,
     {
         let request = error.request_id().map(str::to_owned);
-        let status = error
-            .raw_response()
-            .map(|response| response.status().as_u16());
+        let status = error.raw_response().map(|response| response.status().as_u16());
         let (code, message) = match &error {
             SdkError::ServiceError(answer) => {
                 let error = answer.err();
@@ -72,12 +68,7 @@ impl AwsError {
 
     /// An error that is not from AWS.
     pub(crate) fn without_response(operation: &'static str, message: &str) -> Self {
-        Self {
-            operation,
-            code: None,
-            status: None,
-            message: message.to_owned(),
-        }
+        Self { operation, code: None, status: None, message: message.to_owned() }
     }
 
     /// Classifies the error for a service such as `ec2`.

@@ -56,10 +56,7 @@ impl Images {
                     let id = id.map_err(|fault| to_resolve_error(&fault, "ssm"))?;
                     ids.extend(id.map(|id| (id, Vec::new())));
                 }
-                ImageTerm::Alias {
-                    family,
-                    version: alias_version,
-                } => {
+                ImageTerm::Alias { family, version: alias_version } => {
                     let Some(version) = version else {
                         return Err(ResolveError {
                             cause: Cause::Unavailable,
@@ -146,18 +143,12 @@ impl Images {
         ids: &[(String, Vec<Variant>)],
     ) -> Result<Vec<Image>, AwsError> {
         let now = clock::monotonic_now();
-        self.by_id
-            .retain(|_, (read_at, _)| now.duration_since(*read_at) < AGAIN);
-        let unknown: BTreeSet<&String> = ids
-            .iter()
-            .map(|(id, _)| id)
-            .filter(|id| !self.by_id.contains_key(*id))
-            .collect();
+        self.by_id.retain(|_, (read_at, _)| now.duration_since(*read_at) < AGAIN);
+        let unknown: BTreeSet<&String> =
+            ids.iter().map(|(id, _)| id).filter(|id| !self.by_id.contains_key(*id)).collect();
         let unknown: Vec<String> = unknown.into_iter().cloned().collect();
         for chunk in unknown.chunks(IDS) {
-            let ids = Filter::builder()
-                .name("image-id")
-                .set_values(Some(chunk.to_vec()));
+            let ids = Filter::builder().name("image-id").set_values(Some(chunk.to_vec()));
             let found = list_images(account, Vec::new(), vec![ids.build()]).await?;
             for id in chunk {
                 let image = found.iter().find(|image| image.id == *id);
@@ -165,10 +156,7 @@ impl Images {
             }
         }
         let found = ids.iter().filter_map(|(id, variants)| {
-            Some(Image {
-                variants: variants.clone(),
-                ..self.by_id.get(id)?.1.clone()?
-            })
+            Some(Image { variants: variants.clone(), ..self.by_id.get(id)?.1.clone()? })
         });
         Ok(found.collect())
     }
@@ -183,8 +171,7 @@ impl Images {
         };
         let now = clock::monotonic_now();
         let key = format!("{term:?}");
-        self.searches
-            .retain(|_, (read_at, _)| now.duration_since(*read_at) < AGAIN);
+        self.searches.retain(|_, (read_at, _)| now.duration_since(*read_at) < AGAIN);
         if let Some((_, found)) = self.searches.get(&key) {
             return Ok(found.clone());
         }
@@ -218,11 +205,7 @@ async fn list_images(
     let pages = pages.page_size(PAGE).send();
     let now = clock::now();
     paginate::collect(account, "DescribeImages", pages, |page, images| {
-        images.extend(
-            page.images()
-                .iter()
-                .filter_map(|listed| convert_image(listed, now)),
-        );
+        images.extend(page.images().iter().filter_map(|listed| convert_image(listed, now)));
     })
     .await
 }
@@ -257,8 +240,5 @@ pub(crate) fn to_resolve_error(fault: &AwsError, service: &str) -> ResolveError 
         ErrorClass::Denied => Cause::Denied,
         _ => Cause::Unavailable,
     };
-    ResolveError {
-        cause,
-        text: failure.text,
-    }
+    ResolveError { cause, text: failure.text }
 }

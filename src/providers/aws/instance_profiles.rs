@@ -46,8 +46,7 @@ impl Profiles {
     ) -> ListResult<String> {
         let name = profile_name(cluster, role);
         let now = clock::monotonic_now();
-        self.0
-            .retain(|_, verified_at| now.duration_since(*verified_at) < AGAIN);
+        self.0.retain(|_, verified_at| now.duration_since(*verified_at) < AGAIN);
         if self.0.contains_key(&name) {
             return Ok(name);
         }
@@ -125,17 +124,11 @@ impl Profiles {
         // An instance that loses its profile loses its credentials.
         let pattern = format!("*/{name}");
         let call = account.ec2.describe_instances();
-        let call = call
-            .filters(filter("iam-instance-profile.arn", &pattern))
-            .max_results(5);
+        let call = call.filters(filter("iam-instance-profile.arn", &pattern)).max_results(5);
         account.buckets.read.wait_for_token().await;
         let users = call.send().await;
         let users = users.map_aws_error("DescribeInstances")?;
-        if users
-            .reservations()
-            .iter()
-            .any(|it| !it.instances().is_empty())
-        {
+        if users.reservations().iter().any(|it| !it.instances().is_empty()) {
             return Ok(false);
         }
         self.0.remove(name);
@@ -186,10 +179,7 @@ fn is_unused(profile: &InstanceProfile, scope: &CleanupScope) -> bool {
 
 /// The roles of a cluster's node classes.
 fn class_roles(cluster: &Cluster) -> impl Iterator<Item = &str> {
-    cluster
-        .node_classes
-        .iter()
-        .filter_map(resolve_node_class::role_of)
+    cluster.node_classes.iter().filter_map(resolve_node_class::role_of)
 }
 
 /// IAM path of the profiles of an installation in a region. Other profiles are never read.
@@ -208,11 +198,7 @@ fn profile_name(cluster: &Cluster, role: &str) -> String {
     let (installation, region) = (&cluster.installation, &cluster.region);
     let text = format!("{installation}\n{}\n{region}\n{role}", cluster.name);
     let digest = Sha256::digest(text);
-    let hash: String = digest
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("{NAME_PREFIX}{short}-{hash}")
 }
 
@@ -239,11 +225,7 @@ async fn ensure_profile(
 ) -> Result<(), AwsError> {
     let iam = &account.iam;
     account.buckets.change.wait_for_token().await;
-    let known = iam
-        .get_instance_profile()
-        .instance_profile_name(name)
-        .send()
-        .await;
+    let known = iam.get_instance_profile().instance_profile_name(name).send().await;
     let roles = match known.map_aws_error("GetInstanceProfile") {
         Ok(answer) => answer.instance_profile.map_or(Vec::new(), |it| it.roles),
         Err(fault) if fault.has_code(&["NoSuchEntity"]) => {
@@ -259,11 +241,7 @@ async fn ensure_profile(
         remove_role(account, name, obsolete.role_name()).await?;
     }
     let call = iam.add_role_to_instance_profile();
-    let answer = call
-        .instance_profile_name(name)
-        .role_name(role)
-        .send()
-        .await;
+    let answer = call.instance_profile_name(name).role_name(role).send().await;
     answer.map_aws_error("AddRoleToInstanceProfile").map(drop)
 }
 
@@ -288,10 +266,7 @@ async fn create_profile(
         (REGION, cluster.region.as_str()),
         (owned.as_str(), "owned"),
     ];
-    let call = account
-        .iam
-        .create_instance_profile()
-        .instance_profile_name(name);
+    let call = account.iam.create_instance_profile().instance_profile_name(name);
     let call = call.path(profile_path(cluster)).set_tags(Some(
         tags.into_iter()
             .filter_map(|(key, value)| Tag::builder().key(key).value(value).build().ok())

@@ -45,18 +45,13 @@ pub(crate) async fn list_offerings(
     let call = account.ec2.describe_instance_type_offerings();
     let call = call.location_type(LocationType::AvailabilityZone);
     let pages = call.into_paginator().page_size(PAGE).send();
-    paginate::collect(
-        account,
-        "DescribeInstanceTypeOfferings",
-        pages,
-        |page, offerings| {
-            for offering in page.instance_type_offerings() {
-                if let (Some(name), Some(zone)) = (offering.instance_type(), offering.location()) {
-                    offerings.push((TypeName::from(name.as_str()), Zone::from(zone)));
-                }
+    paginate::collect(account, "DescribeInstanceTypeOfferings", pages, |page, offerings| {
+        for offering in page.instance_type_offerings() {
+            if let (Some(name), Some(zone)) = (offering.instance_type(), offering.location()) {
+                offerings.push((TypeName::from(name.as_str()), Zone::from(zone)));
             }
-        },
-    )
+        }
+    })
     .await
 }
 
@@ -64,10 +59,7 @@ pub(crate) async fn list_offerings(
 fn type_spec(info: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
     let name = info.instance_type().map(InstanceType::as_str)?;
     let processor = info.processor_info()?;
-    let arch = processor
-        .supported_architectures()
-        .iter()
-        .find_map(convert_arch)?;
+    let arch = processor.supported_architectures().iter().find_map(convert_arch)?;
     let vcpu = count(info.v_cpu_info()?.default_v_cpus())?;
     let memory_mib = u32::try_from(info.memory_info()?.size_in_mib()?).ok()?;
     let mut shape = InstanceTypeSpec::new(name, arch, vcpu, memory_mib);
@@ -94,12 +86,9 @@ fn type_spec(info: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
         shape.ebs_mbps = count(bandwidth.and_then(|it| it.maximum_bandwidth_in_mbps()));
     }
     if let Some(disks) = info.instance_storage_info() {
-        shape.disk_gb = disks
-            .total_size_in_gb()
-            .and_then(|it| u32::try_from(it).ok());
-        shape.nvme = disks
-            .nvme_support()
-            .is_some_and(|it| *it != EphemeralNvmeSupport::Unsupported);
+        shape.disk_gb = disks.total_size_in_gb().and_then(|it| u32::try_from(it).ok());
+        shape.nvme =
+            disks.nvme_support().is_some_and(|it| *it != EphemeralNvmeSupport::Unsupported);
     }
     let strategies = info.placement_group_info();
     shape.placement = strategies.map(|strategy| {
@@ -119,9 +108,7 @@ fn take_network(shape: &mut InstanceTypeSpec, network: &NetworkInfo) {
     let default = count(network.default_network_card_index()).unwrap_or(0);
     shape.set_cards(default, cards.collect());
     shape.ips_per_eni = count(network.ipv4_addresses_per_interface()).unwrap_or(0);
-    shape.ena = network
-        .ena_support()
-        .map(|it| *it != EnaSupport::Unsupported);
+    shape.ena = network.ena_support().map(|it| *it != EnaSupport::Unsupported);
     let efa = network.efa_info();
     shape.efa_max = count(efa.and_then(|efa| efa.maximum_efa_interfaces())).unwrap_or(0);
     shape.encryption_in_transit = network.encryption_in_transit_supported();
@@ -199,9 +186,8 @@ mod tests {
 
     fn described(ebs: Option<EbsOptimizedSupport>) -> InstanceTypeInfo {
         let bandwidth = EbsOptimizedInfo::builder().maximum_bandwidth_in_mbps(4750);
-        let ebs = EbsInfo::builder()
-            .set_ebs_optimized_support(ebs)
-            .ebs_optimized_info(bandwidth.build());
+        let ebs =
+            EbsInfo::builder().set_ebs_optimized_support(ebs).ebs_optimized_info(bandwidth.build());
         let processor = ProcessorInfo::builder().supported_architectures(ArchitectureType::X8664);
         InstanceTypeInfo::builder()
             .instance_type(InstanceType::M5Large)

@@ -94,11 +94,7 @@ impl Lister {
             shows || (!cached.is_outdated && age <= FRESH)
         })
         .await?;
-        Ok(shared
-            .instances
-            .iter()
-            .find(|it| it.id == *instance)
-            .cloned())
+        Ok(shared.instances.iter().find(|it| it.id == *instance).cloned())
     }
 
     /// Returns the Node of a just launched instance. EC2 provides the data only in listings, and
@@ -206,10 +202,7 @@ fn convert_instance(listed: &Listed) -> Option<Instance> {
         id,
         offering: purchase_option::offering_key(listed.instance_type()?.as_str(), zone, bought),
         state: convert_state(listed.state()?.name()?)?,
-        launched: listed
-            .launch_time()
-            .and_then(to_timestamp)
-            .unwrap_or(Timestamp::UNIX_EPOCH),
+        launched: listed.launch_time().and_then(to_timestamp).unwrap_or(Timestamp::UNIX_EPOCH),
         tags: to_labels(listed.tags()).into(),
         node: node.map(Box::new),
         facts: Some(Box::new(instance_facts(listed))),
@@ -227,17 +220,13 @@ fn instance_facts(listed: &Listed) -> InstanceFacts {
     InstanceFacts {
         image: listed.image_id().map(str::to_owned),
         subnet: listed.subnet_id().map(str::to_owned),
-        security_groups: groups
-            .filter_map(|group| group.group_id().map(str::to_owned))
-            .collect(),
+        security_groups: groups.filter_map(|group| group.group_id().map(str::to_owned)).collect(),
         placement_group: placement.and_then(|it| it.group_id()).map(str::to_owned),
         partition: partition
             .and_then(|number| u32::try_from(number).ok())
             .filter(|number| *number > 0),
         reservation: listed.capacity_reservation_id().map(ReservationId::from),
-        adapters: u32::try_from(adapters.count())
-            .ok()
-            .filter(|_| !interfaces.is_empty()),
+        adapters: u32::try_from(adapters.count()).ok().filter(|_| !interfaces.is_empty()),
     }
 }
 

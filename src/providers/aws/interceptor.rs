@@ -96,12 +96,9 @@ impl Intercept for Recorder {
     ) -> Result<(), BoxError> {
         let sent = cfg.load::<Sent>().map(|sent| sent.0);
         if let (Some(answer), Some(sent)) = (context.response(), sent) {
-            self.skew
-                .record_response(answer.headers().get("date"), sent);
+            self.skew.record_response(answer.headers().get("date"), sent);
         }
-        let failed = context
-            .response()
-            .filter(|response| !response.status().is_success());
+        let failed = context.response().filter(|response| !response.status().is_success());
         let body = failed.and_then(|response| response.body().bytes());
         if let (Some(body), Some(call)) = (body, cfg.load::<Metadata>())
             && is_throttled(body)
@@ -132,10 +129,7 @@ fn is_throttled(body: &[u8]) -> bool {
 
 /// Records the permission of a call for `tests/moto/rights.py`, once per process.
 #[cfg(test)]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "tests are told by their environment"
-)]
+#[expect(clippy::disallowed_methods, reason = "tests are told by their environment")]
 fn record_permission(service: &str, operation: &str) {
     use std::collections::BTreeSet;
     use std::io::Write;
@@ -152,10 +146,7 @@ fn record_permission(service: &str, operation: &str) {
         return;
     }
     let path = format!("{directory}/{}.sdk", std::process::id());
-    let file = std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path);
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     writeln!(file.expect("a file"), "{right}").expect("it is written");
 }
 

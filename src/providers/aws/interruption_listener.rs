@@ -150,8 +150,7 @@ impl Listener {
             first.and_then(Result::ok).unwrap_or(Ok(()))?;
         }
         if !done.is_empty() {
-            self.ending
-                .spawn(delete_accepted(self.account.clone(), queue_url, done, due));
+            self.ending.spawn(delete_accepted(self.account.clone(), queue_url, done, due));
         }
         Ok(given_back)
     }
@@ -173,10 +172,7 @@ impl Listener {
             Err(why) => {
                 count_received("malformed");
                 let now = clock::monotonic_now();
-                if self
-                    .malformed_logged_at
-                    .is_none_or(|last| now.duration_since(last) > TOLD)
-                {
+                if self.malformed_logged_at.is_none_or(|last| now.duration_since(last) > TOLD) {
                     self.malformed_logged_at = Some(now);
                     let queue = &self.queue;
                     tracing::warn!(queue, %why, "deleted invalid message");
@@ -215,11 +211,7 @@ impl Listener {
         notice: &InterruptionMessage,
         fences: &mut Vec<Fence>,
     ) -> MessageFate {
-        let engine = self
-            .engines
-            .lock()
-            .ok()
-            .and_then(|engines| engines.get(cluster).cloned());
+        let engine = self.engines.lock().ok().and_then(|engines| engines.get(cluster).cloned());
         let Some((engine, fence)) = engine else {
             return self.fate_of_foreign();
         };
@@ -239,11 +231,7 @@ impl Listener {
         let in_time = self.engines.lock().is_ok_and(|engines| {
             !engines.is_empty() && !engines.values().any(|(_, fence)| fence.has_run_out())
         });
-        if in_time {
-            MessageFate::GiveBack
-        } else {
-            MessageFate::Leave
-        }
+        if in_time { MessageFate::GiveBack } else { MessageFate::Leave }
     }
 
     /// Handles a message for no cluster of this host. The host deletes it under the term of a
@@ -265,10 +253,7 @@ impl Listener {
 
     /// The cluster of an instance. `None` if it does not belong to this installation.
     async fn cluster_of(&self, instance: &InstanceId) -> Result<Option<ClusterName>, AwsError> {
-        let known = self
-            .lister
-            .find(&self.account, &self.installation, instance)
-            .await?;
+        let known = self.lister.find(&self.account, &self.installation, instance).await?;
         let cluster = known.and_then(|known| known.tags.get(TAG_CLUSTER).cloned());
         Ok(cluster.map(ClusterName))
     }

@@ -71,10 +71,7 @@ impl SecretError {
             FailureKind::Invalid | FailureKind::Gone => FailureKind::Invalid,
             _ => FailureKind::Conflict,
         };
-        CommandResult::Failed {
-            kind,
-            text: self.why,
-        }
+        CommandResult::Failed { kind, text: self.why }
     }
 }
 

@@ -145,10 +145,7 @@ fn create_call(
         .create_launch_template()
         .launch_template_name(name)
         .launch_template_data(template_data(template))
-        .tag_specifications(tag_specification(
-            ResourceType::LaunchTemplate,
-            &template.tags,
-        ))
+        .tag_specifications(tag_specification(ResourceType::LaunchTemplate, &template.tags))
 }
 
 /// Tests whether a template could be created, by dry run.
@@ -181,18 +178,12 @@ async fn create_template(
 
 /// Converts tags to SDK types.
 pub(crate) fn to_tags(labels: &Labels) -> Vec<Tag> {
-    labels
-        .iter()
-        .map(|(key, value)| Tag::builder().key(key).value(value).build())
-        .collect()
+    labels.iter().map(|(key, value)| Tag::builder().key(key).value(value).build()).collect()
 }
 
 /// Tag specification for one resource type.
 pub(crate) fn tag_specification(kind: ResourceType, labels: &Labels) -> TagSpecification {
-    TagSpecification::builder()
-        .resource_type(kind)
-        .set_tags(Some(to_tags(labels)))
-        .build()
+    TagSpecification::builder().resource_type(kind).set_tags(Some(to_tags(labels))).build()
 }
 
 fn template_data(template: &LaunchTemplate) -> RequestLaunchTemplateData {
@@ -216,16 +207,12 @@ fn template_data(template: &LaunchTemplate) -> RequestLaunchTemplateData {
         .image_id(&template.image)
         .set_iam_instance_profile(profile.map(|name| ProfileRequest::builder().name(name).build()))
         .user_data(base64::encode(template.user_data.bytes()))
-        .set_network_interfaces(Some(
-            template.interfaces.iter().map(interface_request).collect(),
-        ))
+        .set_network_interfaces(Some(template.interfaces.iter().map(interface_request).collect()))
         // EC2 rejects an empty list.
         .set_block_device_mappings(Some(devices).filter(|all| !all.is_empty()))
         .metadata_options(metadata_request(template.metadata))
         .monitoring(
-            LaunchTemplatesMonitoringRequest::builder()
-                .enabled(template.monitoring)
-                .build(),
+            LaunchTemplatesMonitoringRequest::builder().enabled(template.monitoring).build(),
         )
         .set_cpu_options(nested.map(|on| CpuRequest::builder().nested_virtualization(on).build()))
         .placement(placement_request(&template.placement))
@@ -273,21 +260,14 @@ fn device_request(device: &Device) -> DeviceRequest {
         .set_volume_initialization_rate(device.initialization_rate)
         .set_delete_on_termination(device.delete_on_termination)
         .build();
-    DeviceRequest::builder()
-        .device_name(&device.name)
-        .ebs(ebs)
-        .build()
+    DeviceRequest::builder().device_name(&device.name).ebs(ebs).build()
 }
 
 fn metadata_request(metadata: Metadata) -> LaunchTemplateInstanceMetadataOptionsRequest {
     use LaunchTemplateInstanceMetadataEndpointState as Endpoint;
     use LaunchTemplateInstanceMetadataProtocolIpv6 as Ipv6;
     LaunchTemplateInstanceMetadataOptionsRequest::builder()
-        .http_endpoint(if metadata.endpoint {
-            Endpoint::Enabled
-        } else {
-            Endpoint::Disabled
-        })
+        .http_endpoint(if metadata.endpoint { Endpoint::Enabled } else { Endpoint::Disabled })
         .set_http_protocol_ipv6(metadata.ipv6.map(|on| match on {
             true => Ipv6::Enabled,
             false => Ipv6::Disabled,
@@ -319,9 +299,7 @@ fn reservation_request(id: Option<&str>) -> ReservationRequest {
                 CapacityReservationPreference::CapacityReservationsOnly,
             )
             .capacity_reservation_target(
-                CapacityReservationTarget::builder()
-                    .capacity_reservation_id(id)
-                    .build(),
+                CapacityReservationTarget::builder().capacity_reservation_id(id).build(),
             ),
         None => request.capacity_reservation_preference(CapacityReservationPreference::None),
     }

@@ -91,10 +91,7 @@ impl LaunchableClass {
 
 /// The launch is decided again, because EC2 was not called.
 pub(crate) fn retry_result(why: &str) -> CommandResult {
-    CommandResult::Failed {
-        kind: FailureKind::Conflict,
-        text: why.to_owned(),
-    }
+    CommandResult::Failed { kind: FailureKind::Conflict, text: why.to_owned() }
 }
 
 /// Tests whether user data can be rendered for each image of a class, within the size limit.

@@ -23,9 +23,7 @@ use crate::providers::aws::paginate::{self, PAGE};
 
 /// Converts tags.
 pub(crate) fn to_labels(tags: &[Tag]) -> Labels {
-    tags.iter()
-        .filter_map(|tag| Some((tag.key()?.to_owned(), tag.value()?.to_owned())))
-        .collect()
+    tags.iter().filter_map(|tag| Some((tag.key()?.to_owned(), tag.value()?.to_owned()))).collect()
 }
 
 /// A filter with one value.
@@ -116,15 +114,10 @@ pub(crate) async fn list_reservations(
     let call = call.filters(filter("state", "active"));
     let pages = call.into_paginator().page_size(PAGE).send();
     let now = clock::now();
-    paginate::collect(
-        account,
-        "DescribeCapacityReservations",
-        pages,
-        |page, found| {
-            let reservations = page.capacity_reservations().iter();
-            found.extend(reservations.filter_map(|listed| convert_reservation(listed, now)));
-        },
-    )
+    paginate::collect(account, "DescribeCapacityReservations", pages, |page, found| {
+        let reservations = page.capacity_reservations().iter();
+        found.extend(reservations.filter_map(|listed| convert_reservation(listed, now)));
+    })
     .await
 }
 

@@ -35,8 +35,5 @@ where
         };
         add(&page.map_aws_error(operation)?, &mut entries);
     }
-    Err(AwsError::without_response(
-        operation,
-        "the listing does not end",
-    ))
+    Err(AwsError::without_response(operation, "the listing does not end"))
 }

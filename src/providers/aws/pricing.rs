@@ -89,14 +89,9 @@ pub(crate) async fn spot_prices(
         .into_paginator()
         .page_size(SPOT_PAGE)
         .send();
-    let prices = paginate::collect(
-        account,
-        "DescribeSpotPriceHistory",
-        pages,
-        |page, prices| {
-            prices.extend(page.spot_price_history().iter().filter_map(spot_price));
-        },
-    );
+    let prices = paginate::collect(account, "DescribeSpotPriceHistory", pages, |page, prices| {
+        prices.extend(page.spot_price_history().iter().filter_map(spot_price));
+    });
     let mut newest: BTreeMap<(TypeName, Zone), (i64, Price)> = BTreeMap::new();
     for (key, seconds, price) in prices.await? {
         if newest.get(&key).is_none_or(|(known, _)| *known <= seconds) {

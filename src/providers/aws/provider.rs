@@ -179,9 +179,9 @@ impl Ec2 {
         let now = clock::monotonic_now();
         launches.retain(|_, requested| now.duration_since(requested.requested_at) < REPEATS);
         match launches.get(&launch.claim.id) {
-            Some(requested) if requested.launch != *launch => Err(Box::new(invalid_result(
-                "the client token was used for a different launch",
-            ))),
+            Some(requested) if requested.launch != *launch => {
+                Err(Box::new(invalid_result("the client token was used for a different launch")))
+            }
             requested => Ok(requested.map(|requested| requested.state.clone())),
         }
     }
@@ -221,9 +221,7 @@ impl Ec2 {
         let secret = secret.as_ref().map(|secret| secret.0.as_str());
         let request = {
             let mut subnets = self.region_handle.shared.subnets.lock();
-            let subnets = subnets
-                .as_mut()
-                .map_err(|_| Box::new(retry_result("a panic")))?;
+            let subnets = subnets.as_mut().map_err(|_| Box::new(retry_result("a panic")))?;
             Arc::new(ready.fleet_request(launch, &self.cluster, home, secret, subnets)?)
         };
         let requested = RequestedLaunch {
@@ -239,10 +237,7 @@ impl Ec2 {
 
     async fn terminate(&self, instance: &InstanceId) -> CommandResult {
         let shared = &self.region_handle.shared;
-        let state = shared
-            .terminate_batcher
-            .terminate_instance(&shared.account, instance)
-            .await;
+        let state = shared.terminate_batcher.terminate_instance(&shared.account, instance).await;
         shared.lister.mark_outdated(&self.cluster.name).await;
         match state {
             Ok(state) => {
@@ -284,10 +279,7 @@ impl Ec2 {
         }
         if let Err(why) = may_adopt(&tags, &adoption.tags) {
             let text = format!("cannot adopt {}: {why}", adoption.instance);
-            return CommandResult::Failed {
-                kind: FailureKind::Denied,
-                text,
-            };
+            return CommandResult::Failed { kind: FailureKind::Denied, text };
         }
         let ids = [adoption.instance.clone()];
         let tagged = instances::tag_instances(&shared.account, &ids, &adoption.tags).await;
@@ -295,10 +287,9 @@ impl Ec2 {
         match tagged.map_err(|fault| failed_result(&fault)) {
             Ok(()) => CommandResult::Done,
             // A different policy statement covers instances that are not adopted yet.
-            Err(CommandResult::Failed { kind, text }) => CommandResult::Failed {
-                kind,
-                text: text.replace(TAGGING, ADOPTION),
-            },
+            Err(CommandResult::Failed { kind, text }) => {
+                CommandResult::Failed { kind, text: text.replace(TAGGING, ADOPTION) }
+            }
             Err(other) => other,
         }
     }
@@ -312,10 +303,7 @@ impl Ec2 {
 }
 
 fn invalid_result(why: &str) -> CommandResult {
-    CommandResult::Failed {
-        kind: FailureKind::Invalid,
-        text: why.to_owned(),
-    }
+    CommandResult::Failed { kind: FailureKind::Invalid, text: why.to_owned() }
 }
 
 fn failed_result(fault: &AwsError) -> CommandResult {
@@ -356,14 +344,8 @@ impl Provider for Ec2 {
                     tagged.map_or_else(|fault| failed_result(&fault), |()| CommandResult::Done)
                 }
                 Command::Adopt(adoption) => self.adopt(&adoption).await,
-                Command::SaveDiscoveredMemory {
-                    instance_type,
-                    image,
-                    memory,
-                } => {
-                    self.region_handle
-                        .report_memory(instance_type, image, memory)
-                        .await;
+                Command::SaveDiscoveredMemory { instance_type, image, memory } => {
+                    self.region_handle.report_memory(instance_type, image, memory).await;
                     CommandResult::Done
                 }
                 Command::ListInstances => {
@@ -419,7 +401,6 @@ impl Provider for Ec2 {
 
 impl Drop for Ec2 {
     fn drop(&mut self) {
-        self.region_handle
-            .remove_cluster(self.cluster.name.clone(), self.session);
+        self.region_handle.remove_cluster(self.cluster.name.clone(), self.session);
     }
 }

@@ -72,12 +72,9 @@ impl RefreshSchedule {
     /// Returns whether a read is due. Records an attempt.
     pub(crate) fn begin_if_due(&mut self, task: RefreshTask) -> bool {
         let now = clock::monotonic_now();
-        let due = [
-            (self.done.get(&task), task.refresh_interval()),
-            (self.tried.get(&task), RETRY),
-        ]
-        .iter()
-        .all(|(last, interval)| last.is_none_or(|last| now.duration_since(*last) >= *interval));
+        let due = [(self.done.get(&task), task.refresh_interval()), (self.tried.get(&task), RETRY)]
+            .iter()
+            .all(|(last, interval)| last.is_none_or(|last| now.duration_since(*last) >= *interval));
         if due {
             self.tried.insert(task, now);
         }
@@ -132,10 +129,7 @@ mod tests {
     async fn chores_are_due_at_their_times() {
         let mut schedule = RefreshSchedule::default();
         assert!(schedule.begin_if_due(RefreshTask::Network));
-        assert!(
-            !schedule.begin_if_due(RefreshTask::Network),
-            "it is under way"
-        );
+        assert!(!schedule.begin_if_due(RefreshTask::Network), "it is under way");
         assert!(schedule.record_result("r", RefreshTask::Network, Ok(true)));
         time::advance(Duration::from_secs(299)).await;
         assert!(!schedule.begin_if_due(RefreshTask::Network));
@@ -144,10 +138,7 @@ mod tests {
         let fault = AwsError::without_response("DescribeSubnets", "no answer");
         assert!(!schedule.record_result("r", RefreshTask::Network, Err(fault)));
         time::advance(Duration::from_secs(54)).await;
-        assert!(
-            !schedule.begin_if_due(RefreshTask::Network),
-            "it has just failed"
-        );
+        assert!(!schedule.begin_if_due(RefreshTask::Network), "it has just failed");
         time::advance(Duration::from_secs(1)).await;
         assert!(schedule.begin_if_due(RefreshTask::Network));
         schedule.record_result("r", RefreshTask::Network, Ok(false));

@@ -55,10 +55,7 @@ impl RegionHandle {
 
     /// Removes a cluster.
     pub(crate) fn remove_cluster(&self, cluster: ClusterName, session: u64) {
-        drop(
-            self.messages
-                .try_send(RegionMessage::Leave(cluster, session)),
-        );
+        drop(self.messages.try_send(RegionMessage::Leave(cluster, session)));
     }
 }
 
@@ -74,10 +71,7 @@ impl Regions {
     /// Creates an empty set.
     #[cfg(test)]
     pub(crate) fn of_accounts(accounts: Accounts) -> Self {
-        Self {
-            accounts,
-            ..Self::default()
-        }
+        Self { accounts, ..Self::default() }
     }
 
     /// Sets the clusters that are configured on this host, running or not.
@@ -183,12 +177,7 @@ mod tests {
         let classes = last.expect("classes");
         let class = classes.values().next().expect("a class");
         let supply = class.supply.as_ref().expect("it is ready");
-        supply
-            .catalog
-            .get("m5.large")
-            .expect("a type")
-            .capacity
-            .memory
+        supply.catalog.get("m5.large").expect("a type").capacity.memory
     }
 
     /// A connection that never responds.
@@ -203,21 +192,14 @@ mod tests {
         let keepers = idle_calls::keepers(&Counts::default(), &Refused::default());
         let mut all = Vec::new();
         for number in 0..6 {
-            let api = if number < 5 {
-                hanging()
-            } else {
-                idle_calls::api()
-            };
+            let api = if number < 5 { hanging() } else { idle_calls::api() };
             all.push(attended(&keepers, idle_calls::cluster(number), api).await);
         }
         sleep(Duration::from_secs(3)).await;
         told(&mut all[5].1);
         while let Ok(event) = all[0].1.try_recv() {
             if let Event::ClassesChanged(classes) = event {
-                assert!(
-                    classes.values().all(|class| class.supply.is_err()),
-                    "it is known"
-                );
+                assert!(classes.values().all(|class| class.supply.is_err()), "it is known");
             }
         }
     }

@@ -209,25 +209,18 @@ impl RegionTask {
         if self.schedule.begin_if_due(RefreshTask::Classes) || is_changed {
             self.resolve_all_classes().await;
         }
-        let spot = self
-            .refresh(RefreshTask::SpotPrices, Self::read_spot_prices)
-            .await;
-        let list = self
-            .refresh(RefreshTask::ListPrices, Self::read_list_prices)
-            .await;
+        let spot = self.refresh(RefreshTask::SpotPrices, Self::read_spot_prices).await;
+        let list = self.refresh(RefreshTask::ListPrices, Self::read_list_prices).await;
         if spot || list {
             self.resolve_all_classes().await;
         }
         if self.members.values().any(|member| member.events.is_some()) {
-            self.refresh(RefreshTask::Health, Self::send_health_events)
-                .await;
+            self.refresh(RefreshTask::Health, Self::send_health_events).await;
         }
         let scope = self.current_cleanup_scope();
         // Only the leader deletes resources.
-        let fences: Arc<[Fence]> = self
-            .led_clusters()
-            .map(|member| member.connection.fence.of_this_term())
-            .collect();
+        let fences: Arc<[Fence]> =
+            self.led_clusters().map(|member| member.connection.fence.of_this_term()).collect();
         if !scope.led.is_empty() && self.schedule.begin_if_due(RefreshTask::Profiles) {
             let removing = self.delete_unused_profiles(&scope);
             let outcome = fence::run_fenced(fences.clone(), removing).await;
@@ -253,8 +246,7 @@ impl RegionTask {
     }
 
     fn record_result(&mut self, task: RefreshTask, outcome: Result<bool, AwsError>) -> bool {
-        self.schedule
-            .record_result(&self.region.name, task, outcome)
+        self.schedule.record_result(&self.region.name, task, outcome)
     }
 
     /// Managed clusters.
@@ -274,10 +266,7 @@ impl RegionTask {
         let configured = self.shared.configured.lock();
         let configured = configured.map(|names| names.clone());
         CleanupScope {
-            led: self
-                .led_clusters()
-                .map(|member| member.cluster.clone())
-                .collect(),
+            led: self.led_clusters().map(|member| member.cluster.clone()).collect(),
             // Without knowledge of other hosts, resources of unknown clusters are not deleted.
             is_whole: configured.is_ok()
                 && self.led_clusters().count() == self.managed_clusters().count(),
@@ -300,9 +289,7 @@ impl RegionTask {
             led.map(|cluster| cluster.installation.as_str()).collect();
         for installation in installations {
             let (account, templates) = (&self.shared.account, &self.shared.templates);
-            let removed = templates
-                .delete_unused(account, installation, scope)
-                .await?;
+            let removed = templates.delete_unused(account, installation, scope).await?;
             if removed > 0 {
                 tracing::info!(removed, "removed unused launch templates");
             }
@@ -322,8 +309,7 @@ impl RegionTask {
             };
             let (cluster, account) = (member.cluster.clone(), self.shared.account.clone());
             let connection = member.connection.clone();
-            self.homes
-                .start_read(cluster, member.session, connection, account);
+            self.homes.start_read(cluster, member.session, connection, account);
             let home = member.view.borrow().home.clone();
             if home.is_some() {
                 all_read &= self.resolve_cluster(&name, home).await;
@@ -396,10 +382,7 @@ impl RegionTask {
         }) else {
             return;
         };
-        for what in missing
-            .iter()
-            .filter(|known| !member.missing.contains(known))
-        {
+        for what in missing.iter().filter(|known| !member.missing.contains(known)) {
             tracing::warn!(cluster = %name, what, "user data lacks cluster data");
         }
         member.missing = missing;
@@ -416,10 +399,7 @@ impl RegionTask {
         let account = self.shared.account.clone();
         let version = home.map(|home| home.version.as_str());
         let images = self.images.find(&account, &class.images, version).await;
-        let profile = self
-            .profiles
-            .profile_for(&account, cluster, can_create, class)
-            .await;
+        let profile = self.profiles.profile_for(&account, cluster, can_create, class).await;
         let mut resolved = resolve_node_class::resolve_node_class(
             class,
             &self.found,
@@ -427,9 +407,7 @@ impl RegionTask {
             profile,
             clock::now(),
         );
-        resolved
-            .conditions
-            .push(validate_user_data(class, &resolved, home));
+        resolved.conditions.push(validate_user_data(class, &resolved, home));
         let mut ready = LaunchableClass {
             class: class.clone(),
             hash: node_class_hash(Some(class)),
@@ -438,9 +416,7 @@ impl RegionTask {
         };
         if let Some(home) = home.filter(|_| can_create && !cluster.disable_dry_run) {
             let templates = &self.shared.templates;
-            let tested = self
-                .dry_runs
-                .unmet_condition(&account, templates, cluster, home, &ready);
+            let tested = self.dry_runs.unmet_condition(&account, templates, cluster, home, &ready);
             if let Some(unmet) = tested.await {
                 let conditions = &mut ready.resolved.conditions;
                 conditions.retain(|known| known.kind != unmet.kind);
@@ -485,10 +461,7 @@ impl RegionTask {
             return;
         };
         member.last_sent = sent;
-        for event in [
-            Event::CatalogChanged(self.base.clone()),
-            Event::ClassesChanged(supply),
-        ] {
+        for event in [Event::CatalogChanged(self.base.clone()), Event::ClassesChanged(supply)] {
             if !send_within_limit(events, event).await {
                 member.last_sent = None;
                 self.schedule.mark_incomplete(RefreshTask::Classes);

@@ -15,11 +15,7 @@ use crate::providers::aws::error::MapAwsError;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Error codes of a parameter that does not exist or has an invalid name.
-const NONE: &[&str] = &[
-    "ParameterNotFound",
-    "ParameterVersionNotFound",
-    "ValidationException",
-];
+const NONE: &[&str] = &["ParameterNotFound", "ParameterVersionNotFound", "ValidationException"];
 
 /// Returns the value of a parameter. Encrypted parameters are refused, because configuration values
 /// are displayed.
@@ -48,19 +44,14 @@ pub(crate) async fn read_parameter(parameter: &SsmOutput) -> Result<String, Para
             None => "it is empty",
         },
     };
-    Err(ParameterUnavailable {
-        may_pass: false,
-        why: why.to_owned(),
-    })
+    Err(ParameterUnavailable { may_pass: false, why: why.to_owned() })
 }
 
 /// The region from the environment, a profile or instance metadata.
 async fn own_region() -> Result<String, ParameterUnavailable> {
     let load = aws_config::defaults(BehaviorVersion::latest()).load();
     let config = timeout(LIMIT, load).await.ok();
-    let region = config
-        .as_ref()
-        .and_then(|config| config.region().map(Region::to_string));
+    let region = config.as_ref().and_then(|config| config.region().map(Region::to_string));
     region.ok_or_else(|| ParameterUnavailable {
         may_pass: true,
         why: "it has no region and this host has no default; set region or AWS_REGION".into(),

@@ -53,11 +53,7 @@ impl TerminateBatcher {
         let (reply, answer) = oneshot::channel();
         let first = {
             let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            waiting.push(WaitingEnd {
-                instance: instance.clone(),
-                fences,
-                reply,
-            });
+            waiting.push(WaitingEnd { instance: instance.clone(), fences, reply });
             waiting.len() == 1
         };
         if first {
@@ -71,10 +67,7 @@ impl TerminateBatcher {
         }
         answer.await.unwrap_or_else(|_| {
             let operation = "TerminateInstances";
-            Err(AwsError::without_response(
-                operation,
-                "the call was cancelled",
-            ))
+            Err(AwsError::without_response(operation, "the call was cancelled"))
         })
     }
 }
@@ -94,10 +87,7 @@ async fn terminate_due(account: &AwsClients, mut due: Vec<WaitingEnd>) {
 /// instance does not affect others, except after throttling or without a response.
 async fn terminate_batch(account: &AwsClients, batch: Vec<WaitingEnd>) {
     let ids: Vec<InstanceId> = batch.iter().map(|it| it.instance.clone()).collect();
-    let fences: Vec<Fence> = batch
-        .iter()
-        .flat_map(|it| it.fences.iter().cloned())
-        .collect();
+    let fences: Vec<Fence> = batch.iter().flat_map(|it| it.fences.iter().cloned()).collect();
     let call = fence::run_fenced(fences, instances::terminate_instances(account, &ids));
     let (states, fault) = match call.await {
         Ok(Ok(states)) => (states, None),
@@ -134,10 +124,7 @@ async fn terminate_batch(account: &AwsClients, batch: Vec<WaitingEnd>) {
 async fn terminate_single(account: &AwsClients, id: &InstanceId) -> Ended {
     let states = instances::terminate_instances(account, std::slice::from_ref(id)).await?;
     // EC2 accepted the call but returned no state of the instance.
-    Ok(states
-        .get(id)
-        .copied()
-        .unwrap_or(InstanceState::ShuttingDown))
+    Ok(states.get(id).copied().unwrap_or(InstanceState::ShuttingDown))
 }
 
 #[cfg(test)]
@@ -172,10 +159,7 @@ mod tests {
     ) {
         let key = AccountKey::from_cluster(&aws.cluster("here", "prod"));
         let account = Arc::new(AwsClients::from_config(key, aws.config().await));
-        let call = account
-            .ec2
-            .run_instances()
-            .image_id("ami-0123456789abcdef0");
+        let call = account.ec2.run_instances().image_id("ami-0123456789abcdef0");
         let call = call.instance_type(InstanceType::from("m5.large"));
         let tags = [(TAG_INSTALLATION.to_owned(), "here".to_owned())].into();
         let call = call.tag_specifications(tag_specification(ResourceType::Instance, &tags));
@@ -194,9 +178,7 @@ mod tests {
             }));
         }
         let ends = TerminateBatcher::default();
-        let all = ids
-            .iter()
-            .map(|id| fence::run_unfenced(ends.terminate_instance(&account, id)));
+        let all = ids.iter().map(|id| fence::run_unfenced(ends.terminate_instance(&account, id)));
         let ended = join_all(all).await;
         aws.ask(&json!({"do": "clear"}));
         let calls = aws.ask(&json!({"do": "calls"}));
@@ -249,12 +231,7 @@ mod tests {
             .await;
             assert!(!matches!(ended, Ok(Ok(_))), "{ended:?}");
         }
-        assert!(
-            TerminateBatcher::default()
-                .terminate_instance(&account, &id)
-                .await
-                .is_err()
-        );
+        assert!(TerminateBatcher::default().terminate_instance(&account, &id).await.is_err());
         let calls = aws.ask(&json!({"do": "calls"}));
         assert_eq!(calls["calls"], json!([]));
         // Three attempts of one call, not of each.

@@ -17,10 +17,7 @@ pub(crate) async fn shifted_zones(
     arn: &str,
 ) -> Result<BTreeSet<String>, AwsError> {
     account.buckets.read.wait_for_token().await;
-    let call = account
-        .shift
-        .get_managed_resource()
-        .resource_identifier(arn);
+    let call = account.shift.get_managed_resource().resource_identifier(arn);
     let answer = match call.send().await.map_aws_error("GetManagedResource") {
         Err(fault) if fault.has_code(&["ResourceNotFoundException"]) => return Ok(BTreeSet::new()),
         answer => answer?,

@@ -130,20 +130,15 @@ impl Bench<'_> {
         provider: &Arc<dyn Provider>,
         instance: &InstanceId,
     ) -> CommandResult {
-        let command = Command::Terminate {
-            claim: "for-the-log".into(),
-            instance: instance.clone(),
-        };
+        let command =
+            Command::Terminate { claim: "for-the-log".into(), instance: instance.clone() };
         fence::run_unfenced(provider.execute(command)).await
     }
 
     /// Terminates an instance for cleanup.
     async fn done(&self, instance: &Instance) {
         let answer = self.terminate(&self.provider, &instance.id).await;
-        assert!(
-            matches!(answer, CommandResult::Terminating(_)),
-            "{answer:?}"
-        );
+        assert!(matches!(answer, CommandResult::Terminating(_)), "{answer:?}");
     }
 
     async fn list(&self) -> Vec<Instance> {
@@ -261,20 +256,10 @@ async fn ending_twice_ends_once(bench: &Bench<'_>) {
         let ends = matches!(&answer, CommandResult::Terminating(state) if !state.is_live());
         assert!(gone || ends, "{answer:?}");
     }
-    bench
-        .shows(&instance.id, "has ended", |it| {
-            it.is_none_or(|it| !it.state.is_live())
-        })
-        .await;
-    bench
-        .shows(&other.id, "lives", |it| {
-            it.is_some_and(|it| it.state.is_live())
-        })
-        .await;
+    bench.shows(&instance.id, "has ended", |it| it.is_none_or(|it| !it.state.is_live())).await;
+    bench.shows(&other.id, "lives", |it| it.is_some_and(|it| it.state.is_live())).await;
     bench.done(&other).await;
-    let answer = bench
-        .terminate(&bench.provider, &bench.subject.nobody)
-        .await;
+    let answer = bench.terminate(&bench.provider, &bench.subject.nobody).await;
     assert_eq!(failed(&answer), Some(FailureKind::Gone), "{answer:?}");
 }
 
@@ -282,11 +267,7 @@ async fn a_claim_that_ended_gets_no_other(bench: &Bench<'_>) {
     let wish = bench.wish("a", &[&bench.subject.sold[0]]);
     let instance = bench.launched(&wish).await;
     bench.done(&instance).await;
-    bench
-        .shows(&instance.id, "has ended", |it| {
-            it.is_none_or(|it| !it.state.is_live())
-        })
-        .await;
+    bench.shows(&instance.id, "has ended", |it| it.is_none_or(|it| !it.state.is_live())).await;
     let answer = bench.launch(&wish).await;
     assert_eq!(failed(&answer), Some(FailureKind::Invalid), "{answer:?}");
     let mut all = bench.of_claim(&wish).await;
@@ -297,15 +278,9 @@ async fn a_claim_that_ended_gets_no_other(bench: &Bench<'_>) {
 async fn what_is_short_is_refused(bench: &Bench<'_>) {
     let Subject { sold, sold_out, .. } = bench.subject;
     let wish = bench.wish("a", &[sold_out]);
-    assert_refused(
-        &bench.launch(&wish).await,
-        sold_out,
-        RefusalKind::InsufficientCapacity,
-    );
+    assert_refused(&bench.launch(&wish).await, sold_out, RefusalKind::InsufficientCapacity);
     assert_eq!(bench.of_claim(&wish).await, BTreeSet::new());
-    let instance = bench
-        .launched(&bench.wish("b", &[sold_out, &sold[0]]))
-        .await;
+    let instance = bench.launched(&bench.wish("b", &[sold_out, &sold[0]])).await;
     assert_eq!(instance.offering, sold[0]);
     bench.done(&instance).await;
 }
@@ -330,26 +305,17 @@ fn assert_refused(answer: &CommandResult, offering: &OfferingKey, kind: RefusalK
 }
 
 async fn others_are_left_alone(bench: &Bench<'_>) {
-    let instance = bench
-        .launched(&bench.wish("a", &[&bench.subject.sold[0]]))
-        .await;
+    let instance = bench.launched(&bench.wish("a", &[&bench.subject.sold[0]])).await;
     bench.shows(&instance.id, "lives", is_live).await;
     for (installation, cluster) in [(HERE, "other"), ("other", CLUSTER), ("other", "other")] {
         let other = (bench.subject.open)(installation, cluster);
         let seen = listed(&other).await;
-        assert_eq!(
-            seen,
-            [],
-            "{installation} {cluster} sees what is not its own"
-        );
+        assert_eq!(seen, [], "{installation} {cluster} sees what is not its own");
         if bench.subject.guards_ends {
             let answer = bench.terminate(&other, &instance.id).await;
             let kind = failed(&answer);
             let denied = [Some(FailureKind::Denied), Some(FailureKind::Gone)];
-            assert!(
-                denied.contains(&kind),
-                "{installation} {cluster}: {answer:?}"
-            );
+            assert!(denied.contains(&kind), "{installation} {cluster}: {answer:?}");
         }
     }
     bench.shows(&instance.id, "still lives", is_live).await;
@@ -357,10 +323,7 @@ async fn others_are_left_alone(bench: &Bench<'_>) {
 }
 
 async fn what_is_no_matter_is_invalid(bench: &Bench<'_>) {
-    let command = Command::DeleteNode {
-        node: "n".into(),
-        uid: "u".to_owned(),
-    };
+    let command = Command::DeleteNode { node: "n".into(), uid: "u".to_owned() };
     let answer = fence::run_unfenced(bench.provider.execute(command)).await;
     assert_eq!(failed(&answer), Some(FailureKind::Invalid), "{answer:?}");
     let answer = bench.launch(&bench.wish("a", &[])).await;

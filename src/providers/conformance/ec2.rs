@@ -83,20 +83,10 @@ async fn karpenters(account: &AwsClients, image: &str, eks: &str, pool: &str) ->
         (TAG_POOL.to_owned(), pool.to_owned()),
     ]);
     let tags = tag_specification(ResourceType::Instance, &labels);
-    let run = account
-        .ec2
-        .run_instances()
-        .image_id(image)
-        .min_count(1)
-        .max_count(1);
-    let run = run
-        .instance_type(InstanceType::M5Large)
-        .tag_specifications(tags);
+    let run = account.ec2.run_instances().image_id(image).min_count(1).max_count(1);
+    let run = run.instance_type(InstanceType::M5Large).tag_specifications(tags);
     let made = fence::run_unfenced(run.send()).await.expect("an instance");
-    let id = made
-        .instances()
-        .first()
-        .and_then(|instance| instance.instance_id());
+    let id = made.instances().first().and_then(|instance| instance.instance_id());
     id.expect("its id").into()
 }
 
@@ -157,9 +147,7 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
     let CommandResult::Instances(all) = prod.execute(Command::ListInstances).await else {
         panic!("instances are listed");
     };
-    let ours: Vec<_> = all
-        .iter()
-        .map(|instance| (&instance.id, instance.tags.get(TAG_CLUSTER)))
-        .collect();
+    let ours: Vec<_> =
+        all.iter().map(|instance| (&instance.id, instance.tags.get(TAG_CLUSTER))).collect();
     assert_eq!(ours, [(&theirs, Some(&cluster.name.to_string()))]);
 }

@@ -152,15 +152,10 @@ impl Bent {
         };
         self.done().ended.push(instance.clone());
         if let Some((installation, cluster)) = of {
-            return self
-                .cloud
-                .terminate(instance, (installation, cluster.into()))
-                .await;
+            return self.cloud.terminate(instance, (installation, cluster.into())).await;
         }
         let instance = target.unwrap_or(instance);
-        self.inner
-            .execute(Command::Terminate { claim, instance })
-            .await
+        self.inner.execute(Command::Terminate { claim, instance }).await
     }
 
     async fn list(&self) -> CommandResult {
@@ -185,10 +180,7 @@ impl Bent {
 }
 
 fn unknown() -> CommandResult {
-    CommandResult::Failed {
-        kind: FailureKind::Unknown,
-        text: "bent".to_owned(),
-    }
+    CommandResult::Failed { kind: FailureKind::Unknown, text: "bent".to_owned() }
 }
 
 impl Provider for Bent {
@@ -218,12 +210,7 @@ async fn a_bent_provider_is_found() {
                 home: nowhere(),
             };
             let (cloud, done) = (cloud.clone(), Arc::clone(&done));
-            Arc::new(Bent {
-                bend,
-                inner,
-                cloud,
-                done,
-            })
+            Arc::new(Bent { bend, inner, cloud, done })
         };
         let subject = subject(&open);
         let found = AssertUnwindSafe(check(&subject)).catch_unwind().await;

@@ -28,11 +28,9 @@ const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/exec/referen
 /// Instance types as JSON.
 fn types() -> Value {
     let offerings = ["a", "b", "c"].map(|zone| {
-        let requirements = [
-            ("karpenter.sh/capacity-type", "on-demand"),
-            ("topology.kubernetes.io/zone", zone),
-        ]
-        .map(|(key, value)| json!({"key": key, "operator": "In", "values": [value]}));
+        let requirements =
+            [("karpenter.sh/capacity-type", "on-demand"), ("topology.kubernetes.io/zone", zone)]
+                .map(|(key, value)| json!({"key": key, "operator": "In", "values": [value]}));
         json!({"Price": 0.1, "Requirements": requirements})
     });
     json!([{
@@ -86,9 +84,7 @@ pub(super) fn nowhere() -> Client {
 #[tokio::test]
 async fn the_simulated_provider_conforms() {
     let (cloud, home) = (simulated(), nowhere());
-    check(&subject(&|installation: &str,
-                     cluster: &str|
-     -> Arc<dyn Provider> {
+    check(&subject(&|installation: &str, cluster: &str| -> Arc<dyn Provider> {
         Arc::new(InProcess {
             cloud: cloud.clone(),
             installation: installation.to_owned(),
@@ -102,10 +98,7 @@ async fn the_simulated_provider_conforms() {
 #[tokio::test]
 async fn the_simulated_provider_of_another_process_conforms() {
     let dir = TempDir::new().expect("a directory");
-    let home = Kubeconfig {
-        path: dir.path().join("kubeconfig"),
-        context: None,
-    };
+    let home = Kubeconfig { path: dir.path().join("kubeconfig"), context: None };
     let text = "{apiVersion: v1, kind: Config, current-context: a, \
                 clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}], \
                 contexts: [{name: a, context: {cluster: a, user: a}}], \
@@ -115,9 +108,7 @@ async fn the_simulated_provider_of_another_process_conforms() {
     let listener = listen(loopback).await.expect("a free port");
     let address = listener.local_addr().expect("an address").to_string();
     let serving = tokio::spawn(serve(listener, simulated(), std::future::pending()));
-    check(&subject(&|installation: &str,
-                     cluster: &str|
-     -> Arc<dyn Provider> {
+    check(&subject(&|installation: &str, cluster: &str| -> Arc<dyn Provider> {
         let (cluster, home) = (cluster.into(), home.clone());
         Arc::new(Remote::new(&address, installation, &cluster, home))
     }))
@@ -138,19 +129,14 @@ pub(crate) fn reference(dir: &Path, more: &[&str]) -> Exec {
     command.push(catalog);
     command.extend(["--sold-out", "small/c/on-demand"].map(str::to_owned));
     command.extend(more.iter().map(|it| (*it).to_owned()));
-    Exec {
-        command,
-        ..Exec::default()
-    }
+    Exec { command, ..Exec::default() }
 }
 
 #[tokio::test]
 async fn the_reference_program_conforms() {
     let dir = TempDir::new().expect("a directory");
     let exec = reference(dir.path(), &[]);
-    check(&subject(&|installation: &str,
-                     cluster: &str|
-     -> Arc<dyn Provider> {
+    check(&subject(&|installation: &str, cluster: &str| -> Arc<dyn Provider> {
         let cluster = Cluster {
             installation: installation.to_owned(),
             name: cluster.into(),

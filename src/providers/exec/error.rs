@@ -34,17 +34,11 @@ pub(crate) enum ProtocolError {
     #[error("{:?} is not a valid node name", text::bounded_line(.0))]
     NodeName(String),
     #[error("the provider id {:?} does not belong to {instance}", text::bounded_line(.provider_id))]
-    ProviderId {
-        provider_id: String,
-        instance: InstanceId,
-    },
+    ProviderId { provider_id: String, instance: InstanceId },
     #[error("{0} does not have the tags of the claim")]
     ClaimTags(InstanceId),
     #[error("{instance} is {offering}, which was not requested")]
-    OtherOffering {
-        instance: InstanceId,
-        offering: OfferingKey,
-    },
+    OtherOffering { instance: InstanceId, offering: OfferingKey },
     #[error("{0} is already terminated")]
     Terminated(InstanceId),
 }

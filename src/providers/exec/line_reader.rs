@@ -31,13 +31,7 @@ pub(crate) struct Lines<R> {
 impl<R: AsyncRead + Unpin> Lines<R> {
     /// Creates a reader with a maximum line length.
     pub(crate) fn new(reader: R, max_bytes: usize) -> Self {
-        Self {
-            reader,
-            buffer: Vec::new(),
-            searched: 0,
-            is_skipping: false,
-            max_bytes,
-        }
+        Self { reader, buffer: Vec::new(), searched: 0, is_skipping: false, max_bytes }
     }
 
     /// The next line. `None` at the end; a line without a terminator is dropped. Cancel safe.
@@ -85,16 +79,11 @@ mod tests {
         let mut lines = Lines::new(text, 4);
         for expect in expect {
             let line = lines.next_line().await.expect("a slice reads");
-            let expect = expect.map_or(ProgramLine::TooLong, |line| {
-                ProgramLine::Whole(line.to_vec())
-            });
+            let expect =
+                expect.map_or(ProgramLine::TooLong, |line| ProgramLine::Whole(line.to_vec()));
             assert_eq!(line, Some(expect), "{text:?}");
         }
-        assert_eq!(
-            lines.next_line().await.expect("a slice reads"),
-            None,
-            "{text:?}"
-        );
+        assert_eq!(lines.next_line().await.expect("a slice reads"), None, "{text:?}");
     }
 
     #[tokio::test]
@@ -112,10 +101,7 @@ mod tests {
                 Some(ProgramLine::TooLong) => cut += 1,
                 rest => break rest,
             }
-            assert!(
-                lines.buffer.capacity() < 100_000,
-                "no more is held than said"
-            );
+            assert!(lines.buffer.capacity() < 100_000, "no more is held than said");
         };
         assert_eq!(rest, Some(ProgramLine::Whole(b"f".to_vec())));
         assert!(cut > 1, "each part of an endless line counts");

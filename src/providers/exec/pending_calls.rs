@@ -46,10 +46,7 @@ pub(crate) struct PendingCalls<'a> {
 
 /// A failure with an unknown outcome.
 pub(crate) fn unknown_outcome(why: &str) -> CommandResult {
-    CommandResult::Failed {
-        kind: FailureKind::Unknown,
-        text: text::bounded_line(why),
-    }
+    CommandResult::Failed { kind: FailureKind::Unknown, text: text::bounded_line(why) }
 }
 
 impl<'a> PendingCalls<'a> {
@@ -89,20 +86,8 @@ impl<'a> PendingCalls<'a> {
                 return;
             }
         }
-        let PendingCall {
-            expect,
-            deadline,
-            reply,
-            ..
-        } = pending;
-        self.waiting.insert(
-            id,
-            WaitingCall {
-                expect,
-                deadline,
-                reply,
-            },
-        );
+        let PendingCall { expect, deadline, reply, .. } = pending;
+        self.waiting.insert(id, WaitingCall { expect, deadline, reply });
     }
 
     /// Records written bytes.

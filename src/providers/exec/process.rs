@@ -55,9 +55,7 @@ impl Drop for Errors {
 fn program_environment(exec: &Exec) -> Vec<(String, std::ffi::OsString)> {
     let named = exec.environment.iter().map(String::as_str);
     let names = ALWAYS.into_iter().chain(named);
-    names
-        .filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?)))
-        .collect()
+    names.filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?))).collect()
 }
 
 impl Child {
@@ -79,16 +77,9 @@ impl Child {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| ProgramError::Start {
-                program: program.clone(),
-                error,
-            })?;
+            .map_err(|error| ProgramError::Start { program: program.clone(), error })?;
         let group = ProcessGroup::of_process(&process);
-        let pipes = (
-            process.stdin.take(),
-            process.stdout.take(),
-            process.stderr.take(),
-        );
+        let pipes = (process.stdin.take(), process.stdout.take(), process.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
             return Err(ProgramError::NoPipes(program.clone()));
         };
@@ -107,13 +98,7 @@ impl Child {
     /// Stops it: closes its stdin, waits for this time, then kills it with its child processes.
     /// Returns its exit status if it exited by itself.
     pub(crate) async fn stop(self, leave: Duration) -> Option<String> {
-        let Self {
-            stdin,
-            lines,
-            mut process,
-            mut errors,
-            group,
-        } = self;
+        let Self { stdin, lines, mut process, mut errors, group } = self;
         drop((stdin, lines));
         let status = timeout(leave, process.wait()).await.ok();
         drop(group);

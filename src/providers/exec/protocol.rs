@@ -94,12 +94,7 @@ pub(crate) fn request_line(
     scope: &ClusterScope,
     call: &ProviderCall,
 ) -> Result<Vec<u8>, ProtocolError> {
-    let request = ProgramRequest {
-        id,
-        deadline_ms,
-        scope,
-        call,
-    };
+    let request = ProgramRequest { id, deadline_ms, scope, call };
     let mut line = serde_json::to_vec(&request)?;
     line.push(b'\n');
     Ok(line)
@@ -163,10 +158,9 @@ pub(crate) fn parse_response(
 ) -> Result<(CommandResult, usize), ProtocolError> {
     let body: ResponseBody<AnswerBody> = serde_json::from_slice(line)?;
     let answer = match (expect, CommandResult::try_from(body.answer)?) {
-        (_, CommandResult::Failed { kind, text }) => CommandResult::Failed {
-            kind,
-            text: text::bounded_line(&text),
-        },
+        (_, CommandResult::Failed { kind, text }) => {
+            CommandResult::Failed { kind, text: text::bounded_line(&text) }
+        }
         (Expect::Launch(claim, offerings), CommandResult::Launched(instance)) => {
             check_id(&instance.id)?;
             check_node(&instance)?;
@@ -199,10 +193,8 @@ pub(crate) fn parse_response(
 impl ClusterScope {
     /// Returns whether an instance is of this installation and cluster.
     fn owns_instance(&self, instance: &Instance) -> bool {
-        let wanted = [
-            (TAG_INSTALLATION, self.installation.as_str()),
-            (TAG_CLUSTER, self.cluster.as_str()),
-        ];
+        let wanted =
+            [(TAG_INSTALLATION, self.installation.as_str()), (TAG_CLUSTER, self.cluster.as_str())];
         let mut tags = wanted.into_iter();
         tags.all(|(tag, value)| instance.tags.get(tag).is_some_and(|known| known == value))
     }

@@ -74,9 +74,7 @@ impl ProcessSupervisor {
     /// Delay until the next start: exponential backoff with jitter.
     fn restart_delay(&mut self, failures: u32) -> Duration {
         let (initial, maximum) = self.limits.restart_delays;
-        let wait = initial
-            .saturating_mul(1 << failures.min(DOUBLINGS))
-            .min(maximum);
+        let wait = initial.saturating_mul(1 << failures.min(DOUBLINGS)).min(maximum);
         wait.mul_f64(0.5 + self.rng.f64() / 2.0)
     }
 
@@ -106,11 +104,8 @@ impl ProcessSupervisor {
             Ok(child) => child,
             Err(error) => return error.into(),
         };
-        let greeted = timeout(
-            self.limits.hello_timeout,
-            exchange_hello(&mut child, &self.scope),
-        )
-        .await;
+        let greeted =
+            timeout(self.limits.hello_timeout, exchange_hello(&mut child, &self.scope)).await;
         let mut pending = PendingCalls::new(&self.scope, &self.limits);
         let end = match greeted {
             Ok(Ok(hello)) => {
@@ -179,9 +174,7 @@ async fn transfer_lines(
 
 /// Exchanges the hello.
 async fn exchange_hello(child: &mut Child, scope: &ClusterScope) -> Result<Hello, ProgramError> {
-    let call = ProviderCall::Hello {
-        protocols: [PROTOCOL],
-    };
+    let call = ProviderCall::Hello { protocols: [PROTOCOL] };
     let line = protocol::request_line(0, 0, scope, &call)?;
     // If its stdin is closed, its stdout shows the error.
     drop(child.stdin.write_all(&line).await);

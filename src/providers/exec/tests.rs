@@ -143,10 +143,8 @@ async fn check_bad(exec: Exec, words: &str, command: &Command, recovers: bool) {
     assert!(found, "{words:?} in {answers:#?}");
     if recovers {
         let began = clock::monotonic_now();
-        while !matches!(
-            program.execute(Command::ListInstances).await,
-            CommandResult::Instances(_)
-        ) {
+        while !matches!(program.execute(Command::ListInstances).await, CommandResult::Instances(_))
+        {
             let took = began.elapsed();
             assert!(took < Duration::from_secs(30), "{exec:?} does not recover");
             sleep(Duration::from_millis(20)).await;
@@ -193,10 +191,8 @@ async fn a_program_that_cannot_be_started_is_told_of() {
         (vec!["cat"], "missing field `answer`"),
     ];
     for (command, words) in table {
-        let exec = Exec {
-            command: command.into_iter().map(str::to_owned).collect(),
-            ..Exec::default()
-        };
+        let exec =
+            Exec { command: command.into_iter().map(str::to_owned).collect(), ..Exec::default() };
         check_bad(exec, words, &Command::ListInstances, false).await;
     }
 }
@@ -228,10 +224,7 @@ async fn what_is_said_beside_the_answers_is_passed_over() {
             assert_eq!(answer, CommandResult::Instances(Vec::new()), "{fault}");
         }
         let answer = program.execute(launch(None)).await;
-        assert!(
-            matches!(answer, CommandResult::Launched(_)),
-            "{fault}: {answer:?}"
-        );
+        assert!(matches!(answer, CommandResult::Launched(_)), "{fault}: {answer:?}");
     }
 }
 
@@ -240,10 +233,7 @@ async fn a_launch_cut_short_by_the_end_of_the_program_is_done_once() {
     let dir = TempDir::new().expect("a directory");
     let once = dir.path().join("once");
     let once = once.to_str().expect("a readable path");
-    let program = program(&reference(
-        dir.path(),
-        &["--fault", "die-launch", "--once", once],
-    ));
+    let program = program(&reference(dir.path(), &["--fault", "die-launch", "--once", once]));
     let mut failures = 0;
     let launched = loop {
         match program.execute(launch(None)).await {
@@ -326,10 +316,7 @@ async fn a_program_gets_only_what_is_named_of_the_environment() {
 
 #[test]
 fn no_line_makes_the_daemon_panic() {
-    let scope = ClusterScope {
-        installation: "here".to_owned(),
-        cluster: "prod".into(),
-    };
+    let scope = ClusterScope { installation: "here".to_owned(), cluster: "prod".into() };
     let wish = wish(None);
     let expects = [
         Expect::Launch(wish.claim.id.clone(), wish.offerings.clone()),
@@ -365,10 +352,7 @@ fn listing(node: &str) -> String {
 
 #[test]
 fn the_node_of_an_instance_is_one_that_can_be_made() {
-    let scope = ClusterScope {
-        installation: "here".to_owned(),
-        cluster: "prod".into(),
-    };
+    let scope = ClusterScope { installation: "here".to_owned(), cluster: "prod".into() };
     let node_of = |node: &str| {
         let line = listing(node);
         match protocol::parse_response(line.as_bytes(), &Expect::List, &scope) {
@@ -416,17 +400,14 @@ fn shown(scope: &ClusterScope) -> Vec<(Vec<u8>, Option<Expect>)> {
     };
     let mut tags = claim.to_tags();
     tags.insert("team".to_owned(), "shop".to_owned());
-    let offerings = [
-        ("eu-1", CapacityType::Spot),
-        ("eu-2", CapacityType::OnDemand),
-    ]
-    .map(|(zone, capacity_type)| OfferingKey {
-        instance_type: "s-4x".into(),
-        zone: zone.into(),
-        capacity_type,
-        reservation: None,
-    })
-    .to_vec();
+    let offerings = [("eu-1", CapacityType::Spot), ("eu-2", CapacityType::OnDemand)]
+        .map(|(zone, capacity_type)| OfferingKey {
+            instance_type: "s-4x".into(),
+            zone: zone.into(),
+            capacity_type,
+            reservation: None,
+        })
+        .to_vec();
     let expect = Expect::Launch(claim.id.clone(), offerings.clone());
     let launch = Launch {
         claim,
@@ -463,17 +444,11 @@ fn shown(scope: &ClusterScope) -> Vec<(Vec<u8>, Option<Expect>)> {
 #[test]
 fn the_documentation_shows_what_is_said() {
     let text = include_str!("../../../docs/PROVIDERS.md");
-    let scope = ClusterScope {
-        installation: "platform-eu".to_owned(),
-        cluster: "lab".into(),
-    };
+    let scope = ClusterScope { installation: "platform-eu".to_owned(), cluster: "lab".into() };
     let limits = ProgramLimits::default();
     for told in [
         format!("to `hello` | {} s", limits.hello_timeout.as_secs()),
-        format!(
-            "response to a request | {} s",
-            limits.call_timeout.as_secs()
-        ),
+        format!("response to a request | {} s", limits.call_timeout.as_secs()),
         format!("requests without a response | {} |", limits.max_unanswered),
         format!("length of a line | {} MiB", limits.max_line_bytes >> 20),
         format!("invalid lines | {} |", limits.max_invalid_lines),
@@ -494,10 +469,7 @@ fn the_documentation_shows_what_is_said() {
             requests += 1;
             continue;
         }
-        assert_eq!(
-            protocol::response_id(block.as_bytes()).ok(),
-            id.map(|id| id as u64)
-        );
+        assert_eq!(protocol::response_id(block.as_bytes()).ok(), id.map(|id| id as u64));
         let refused = match expect {
             None => protocol::parse_hello(block.as_bytes()).map(drop),
             Some(expect) => protocol::parse_response(block.as_bytes(), expect, &scope).map(drop),

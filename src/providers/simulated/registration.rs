@@ -112,8 +112,7 @@ async fn register_node(api: &Api<Node>, node: &Node) -> Result<(), kube::Error> 
         "nodeInfo": { "kubeletVersion": "simulated" },
     }});
     let params = PatchParams::default();
-    api.patch_status(name, &params, &Patch::Merge(status))
-        .await?;
+    api.patch_status(name, &params, &Patch::Merge(status)).await?;
     let kwok = json!({"metadata": { "annotations": node.metadata.annotations }});
     api.patch(name, &params, &Patch::Merge(kwok)).await?;
     Ok(())

@@ -63,10 +63,7 @@ impl Remote {
     }
 
     fn list_body(&self) -> ListBody {
-        ListBody {
-            installation: self.installation.clone(),
-            cluster: self.cluster.to_string(),
-        }
+        ListBody { installation: self.installation.clone(), cluster: self.cluster.to_string() }
     }
 
     async fn send_call(&self, path: &str, body: &impl Serialize) -> CommandResult {
@@ -77,9 +74,8 @@ impl Remote {
             Err(_) => RemoteError::unknown_outcome(&"no response"),
         };
         let address = &self.address;
-        let text = text::bounded_line(&format!(
-            "cannot call the simulated cloud at {address}: {why}"
-        ));
+        let text =
+            text::bounded_line(&format!("cannot call the simulated cloud at {address}: {why}"));
         CommandResult::Failed { kind, text }
     }
 
@@ -97,19 +93,13 @@ impl Remote {
             .map_err(|error| RemoteError::unknown_outcome(&text::error_chain(&error)))?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES);
-        let body = body
-            .collect()
-            .await
-            .map_err(|error| RemoteError::unknown_outcome(&error))?
-            .to_bytes();
+        let body =
+            body.collect().await.map_err(|error| RemoteError::unknown_outcome(&error))?.to_bytes();
         if !status.is_success() {
             let why = format!("{status}: {}", String::from_utf8_lossy(&body));
             // A retry would fail again.
-            let kind = if status.is_client_error() {
-                FailureKind::Invalid
-            } else {
-                FailureKind::Unknown
-            };
+            let kind =
+                if status.is_client_error() { FailureKind::Invalid } else { FailureKind::Unknown };
             return Err(RemoteError(kind, why));
         }
         let answer: AnswerBody =
@@ -123,8 +113,7 @@ impl Provider for Remote {
         async move {
             match command {
                 Command::Launch(launch) => {
-                    self.send_call("/v1/launch", &LaunchBody::new(*launch, &self.home))
-                        .await
+                    self.send_call("/v1/launch", &LaunchBody::new(*launch, &self.home)).await
                 }
                 Command::Terminate { instance, .. } => {
                     let (instance, scope) = (instance.0, self.list_body());
@@ -132,8 +121,7 @@ impl Provider for Remote {
                     self.send_call("/v1/terminate", &body).await
                 }
                 Command::Adopt(adoption) => {
-                    self.send_call("/v1/adopt", &AdoptBody::new(*adoption, &self.home))
-                        .await
+                    self.send_call("/v1/adopt", &AdoptBody::new(*adoption, &self.home)).await
                 }
                 Command::ListInstances => self.send_call("/v1/list", &self.list_body()).await,
                 other => not_ours(&other),

@@ -69,9 +69,7 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, ServeErro
     if !address.ip().is_loopback() {
         return Err(ServeError::NotLoopback(address));
     }
-    TcpListener::bind(address)
-        .await
-        .map_err(|error| ServeError::Listen(address, error))
+    TcpListener::bind(address).await.map_err(|error| ServeError::Listen(address, error))
 }
 
 /// Serves until `shutdown`, then waits briefly for requests in flight.
@@ -80,19 +78,14 @@ pub(crate) async fn serve(
     cloud: CloudHandle,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    let address = listener
-        .local_addr()
-        .unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let address = listener.local_addr().unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
     let router = Router::new()
         .route("/v1/launch", post(launch))
         .route("/v1/terminate", post(terminate))
         .route("/v1/adopt", post(adopt))
         .route("/v1/list", post(list))
         .route("/v1/instances", get(instances))
-        .with_state(Served {
-            cloud,
-            homes: Arc::default(),
-        });
+        .with_state(Served { cloud, homes: Arc::default() });
     let stopping = Arc::new(Notify::new());
     let stop = stopping.clone();
     let serving =
@@ -109,13 +102,7 @@ pub(crate) async fn serve(
 }
 
 fn failed_response(kind: FailureKind, why: &impl Display) -> Json<AnswerBody> {
-    Json(
-        CommandResult::Failed {
-            kind,
-            text: text::bounded_line(&why.to_string()),
-        }
-        .into(),
-    )
+    Json(CommandResult::Failed { kind, text: text::bounded_line(&why.to_string()) }.into())
 }
 
 async fn launch(State(served): State<Served>, Json(body): Json<LaunchBody>) -> Json<AnswerBody> {
@@ -139,9 +126,7 @@ async fn launch(State(served): State<Served>, Json(body): Json<LaunchBody>) -> J
 
 impl Served {
     async fn client_for(&self, kubeconfig: &Kubeconfig) -> Result<Client, HomeError> {
-        let changed = fs::metadata(&kubeconfig.path)
-            .and_then(|file| file.modified())
-            .ok();
+        let changed = fs::metadata(&kubeconfig.path).and_then(|file| file.modified()).ok();
         let key = (kubeconfig.path.clone(), kubeconfig.context.clone(), changed);
         if let Some(home) = self.homes.lock().await.get(&key) {
             return Ok(home.clone());

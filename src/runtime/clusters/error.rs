@@ -33,11 +33,7 @@ pub(crate) enum PrepareError {
          installation, region, account or provider changed; if this is intended, set mode = \
          \"observe\" for them first"
     )]
-    TooMuch {
-        clusters: String,
-        nodes: usize,
-        total: usize,
-    },
+    TooMuch { clusters: String, nodes: usize, total: usize },
     #[error("cluster \"{0}\": cannot connect")]
     Connect(ClusterName, #[source] ConnectError),
     #[error("cluster \"{0}\": the engine stopped unexpectedly, which is a bug; see the log")]

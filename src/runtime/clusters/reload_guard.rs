@@ -19,25 +19,20 @@ impl ClusterSet {
         &self,
         wanted: &[Arc<Cluster>],
     ) -> Option<PrepareError> {
-        let wanted: BTreeMap<&ClusterName, &Cluster> = wanted
-            .iter()
-            .map(|cluster| (&cluster.name, &**cluster))
-            .collect();
+        let wanted: BTreeMap<&ClusterName, &Cluster> =
+            wanted.iter().map(|cluster| (&cluster.name, &**cluster)).collect();
         let running = self.running.iter();
         let managed = running.filter(|(_, running)| running.cluster.mode == ManagementMode::Manage);
         let counts = join_all(managed.map(|(name, running)| async move {
-            let claims = running
-                .post
-                .front
-                .query_engine(|engine, _| engine.state().ledger.claims.len());
+            let claims =
+                running.post.front.query_engine(|engine, _| engine.state().ledger.claims.len());
             // If another host is the leader, its count applies.
             let nodes = claims.await.unwrap_or(0);
             (name, nodes, &*running.cluster)
         }));
         let counts = counts.await;
-        let limit = counts
-            .iter()
-            .find_map(|(_, _, old)| old.safeguards.max_disrupted_per_reload)?;
+        let limit =
+            counts.iter().find_map(|(_, _, old)| old.safeguards.max_disrupted_per_reload)?;
         let total = counts.iter().map(|(_, nodes, _)| nodes).sum();
         let abandoned = counts.iter().filter(|(_, _, old)| {
             let new = wanted.get(&old.name);
@@ -50,11 +45,7 @@ impl ClusterSet {
             return None;
         }
         let names: Vec<&str> = abandoned.map(|(name, ..)| name.as_str()).collect();
-        Some(PrepareError::TooMuch {
-            clusters: names.join(", "),
-            nodes,
-            total,
-        })
+        Some(PrepareError::TooMuch { clusters: names.join(", "), nodes, total })
     }
 }
 

@@ -23,10 +23,7 @@ current-context: one
 fn cluster(name: &str, kubeconfig: &Path) -> Arc<Cluster> {
     Arc::new(Cluster {
         name: name.into(),
-        kubeconfig: Some(Kubeconfig {
-            path: kubeconfig.to_owned(),
-            context: None,
-        }),
+        kubeconfig: Some(Kubeconfig { path: kubeconfig.to_owned(), context: None }),
         ..Cluster::default()
     })
 }
@@ -34,17 +31,11 @@ fn cluster(name: &str, kubeconfig: &Path) -> Arc<Cluster> {
 /// Returns when the engine of a cluster responds.
 async fn answers(of: &ClusterHandle) {
     let answered = async {
-        while of
-            .query_engine(|engine, _| engine.is_ready())
-            .await
-            .is_none()
-        {
+        while of.query_engine(|engine, _| engine.is_ready()).await.is_none() {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(Duration::from_secs(30), answered)
-        .await
-        .expect("it does not answer");
+    timeout(Duration::from_secs(30), answered).await.expect("it does not answer");
 }
 
 #[tokio::test]
@@ -61,27 +52,18 @@ async fn an_engine_that_panics_is_begun_anew_and_no_other_notices() {
     let asked = drivers.cluster_handles().remove(0);
     // Closures run on the engine's own thread.
     answers(&asked).await;
-    let answer = asked
-        .query_engine(|_, _| -> bool { panic!("of a test") })
-        .await;
+    let answer = asked.query_engine(|_, _| -> bool { panic!("of a test") }).await;
     assert_eq!(answer, None);
     let ended = drivers.wait_for_failure().await;
     assert_eq!(ended.as_str(), "one");
     drivers.on_engine_failed(&ended).await;
     assert!(drivers.is_broken(&ended));
-    let said = drivers
-        .cluster_handles()
-        .remove(0)
-        .follower_reason()
-        .expect("why");
+    let said = drivers.cluster_handles().remove(0).follower_reason().expect("why");
     assert!(said.contains("[engine-ended]"), "{said}");
     drivers.retry_failed().await.expect("it is driven again");
     assert!(drivers.is_whole());
     answers(&drivers.cluster_handles()[0]).await;
-    assert!(
-        Arc::ptr_eq(&two, &drivers.cluster_handles()[1]),
-        "it has gone on"
-    );
+    assert!(Arc::ptr_eq(&two, &drivers.cluster_handles()[1]), "it has gone on");
     answers(&two).await;
     drivers.stop().await;
 }

@@ -63,9 +63,7 @@ pub(crate) async fn send_request(
         let response = exchange_request(stream, method, path, body).await;
         response.map_err(ControlError::Talk)
     };
-    timeout(patience, exchange)
-        .await
-        .map_err(|_| ControlError::Late(patience))?
+    timeout(patience, exchange).await.map_err(|_| ControlError::Late(patience))?
 }
 
 async fn exchange_request(
@@ -85,8 +83,6 @@ async fn exchange_request(
         .body(Full::new(body))?;
     let answer = sender.send_request(request).await?;
     let status = answer.status();
-    let body = Limited::new(answer.into_body(), ANSWER_MAX)
-        .collect()
-        .await?;
+    let body = Limited::new(answer.into_body(), ANSWER_MAX).collect().await?;
     Ok((status, body.to_bytes()))
 }

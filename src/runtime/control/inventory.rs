@@ -35,10 +35,7 @@ impl InventoryRequest {
     /// The query to the engine. `None` if the request exceeds the limits.
     pub(crate) fn query_columns(&self) -> Option<Columns> {
         let many = self.labels.len().max(self.resources.len()) > COLUMNS_MAX;
-        (!many).then(|| Columns {
-            labels: self.labels.clone(),
-            resources: self.resources.clone(),
-        })
+        (!many).then(|| Columns { labels: self.labels.clone(), resources: self.resources.clone() })
     }
 }
 
@@ -160,20 +157,12 @@ fn state_of(node: &NodeRow) -> String {
     let phase = node.phase.map_or("leaving", ClaimPhase::as_str);
     match (node.leaving, node.ready) {
         (Some(reason), _) => {
-            let phase = if phase == "initialized" {
-                "leaving"
-            } else {
-                phase
-            };
+            let phase = if phase == "initialized" { "leaving" } else { phase };
             format!("{phase}: {}", reason.as_str())
         }
         (None, _) if node.leaves => "leaving".to_owned(),
         (None, None) => phase.to_owned(),
-        (None, Some(_))
-            if node
-                .phase
-                .is_some_and(|phase| phase < ClaimPhase::Initialized) =>
-        {
+        (None, Some(_)) if node.phase.is_some_and(|phase| phase < ClaimPhase::Initialized) => {
             phase.to_owned()
         }
         (None, Some(false)) => "not ready".to_owned(),
@@ -185,11 +174,8 @@ fn state_of(node: &NodeRow) -> String {
 fn pod_dto(pod: SeenPod) -> ToldPod {
     let why = match &pod.hope {
         PendingPodOutcome::None(all) => {
-            let mut words: Vec<String> = all
-                .iter()
-                .take(REASONS)
-                .map(render_rejections::rejection_line)
-                .collect();
+            let mut words: Vec<String> =
+                all.iter().take(REASONS).map(render_rejections::rejection_line).collect();
             let more = all.len().saturating_sub(REASONS);
             words.extend((more > 0).then(|| format!("and {more} more")));
             words.join("; ")
@@ -221,19 +207,12 @@ mod tests {
 
     #[test]
     fn a_node_is_told_by_what_matters_most_of_it() {
-        let node = |phase, ready| NodeRow {
-            phase,
-            ready,
-            ..NodeRow::default()
-        };
+        let node = |phase, ready| NodeRow { phase, ready, ..NodeRow::default() };
         let check = |node: NodeRow, expect: &str| assert_eq!(state_of(&node), expect, "{node:?}");
         check(node(Some(ClaimPhase::Launching), None), "launching");
         check(node(Some(ClaimPhase::Registered), Some(true)), "registered");
         check(node(Some(ClaimPhase::Initialized), Some(true)), "ready");
-        check(
-            node(Some(ClaimPhase::Initialized), Some(false)),
-            "not ready",
-        );
+        check(node(Some(ClaimPhase::Initialized), Some(false)), "not ready");
         check(node(None, Some(true)), "ready");
         let mut row = node(None, Some(true));
         row.cordoned = true;

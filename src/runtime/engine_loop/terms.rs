@@ -112,10 +112,7 @@ impl Stage {
         };
         // One concurrent call. The other commands wait in the engine.
         cluster.api.concurrency = 1;
-        let provider = Arc::new(Slow {
-            turn: watch::channel(false).0,
-            calls: Mutex::default(),
-        });
+        let provider = Arc::new(Slow { turn: watch::channel(false).0, calls: Mutex::default() });
         Self {
             front: Arc::new(ClusterHandle::new(cluster.name.clone())),
             parts: EngineDeps {
@@ -134,9 +131,7 @@ impl Stage {
         let fence = &self.parts.connection.fence;
         let term = fence.begin_term("term/one.1.1");
         fence.open(Moment::now(), HOUR);
-        let fleet_client = FleetHandle::start()
-            .join_cluster(&self.parts.cluster.name)
-            .await;
+        let fleet_client = FleetHandle::start().join_cluster(&self.parts.cluster.name).await;
         let engine =
             EngineThread::start(self.parts.clone(), term, fleet_client, self.front.clone());
         let engine = engine.expect("a thread");

@@ -59,25 +59,21 @@ impl LeaseBalancer {
             table.places.retain(|name, _| clusters.contains(name));
             table.unwell.retain(|name, _| clusters.contains(name));
             for name in clusters {
-                table
-                    .places
-                    .entry(name.clone())
-                    .or_insert(LeaseStatus::Unknown);
+                table.places.entry(name.clone()).or_insert(LeaseStatus::Unknown);
             }
         });
     }
 
     /// Updates the state of one Lease. Returns whether this host may hold it.
     pub(super) fn update_status(&self, cluster: &ClusterName, status: LeaseStatus) -> bool {
-        self.0
-            .send_if_modified(|table| match table.places.get_mut(cluster) {
-                Some(current) if *current != status => {
-                    *current = status;
-                    table.changed = Some(clock::monotonic_now());
-                    true
-                }
-                _ => false,
-            });
+        self.0.send_if_modified(|table| match table.places.get_mut(cluster) {
+            Some(current) if *current != status => {
+                *current = status;
+                table.changed = Some(clock::monotonic_now());
+                true
+            }
+            _ => false,
+        });
         let table = self.0.borrow();
         !table.together || may_hold(cluster, &table.places)
     }

@@ -61,10 +61,7 @@ impl ElectionTask {
         if self.returned.is_some_and(|since| since.elapsed() < RETURNS) {
             return Some(PartingReason::Unfit);
         }
-        let request = lease
-            .asked
-            .as_deref()
-            .filter(|_| lease.hold.holder.is_empty());
+        let request = lease.asked.as_deref().filter(|_| lease.hold.holder.is_empty());
         let host = request.map(requesting_host);
         if host.is_none_or(|host| host == host_of(&self.me)) {
             self.free = None;

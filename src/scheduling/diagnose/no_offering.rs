@@ -28,10 +28,7 @@ pub(crate) fn unavailable_detail<'s>(
 ) -> Option<UnavailableSummary> {
     let mut held: Vec<_> = shapes
         .flat_map(|shape| {
-            let held = shape
-                .held
-                .iter()
-                .filter(|offer| offering_matches(labels, offer));
+            let held = shape.held.iter().filter(|offer| offering_matches(labels, offer));
             held.map(|offer| shape.offering_key(offer))
         })
         .collect();
@@ -108,13 +105,7 @@ pub(crate) fn limit_rejection(
         let text = "the limits of the pool leave no capacity";
         return (RejectionCode::Limit, RejectionDetail::from_message(text));
     };
-    let Limit {
-        scope,
-        resource,
-        most: limit,
-        closed,
-        ..
-    } = template.limits[index];
+    let Limit { scope, resource, most: limit, closed, .. } = template.limits[index];
     if let Some(closed) = closed {
         return (RejectionCode::Limit, RejectionDetail::from_message(closed));
     }
@@ -124,10 +115,7 @@ pub(crate) fn limit_rejection(
         LimitScope::Fleet => " of the fleet",
         LimitScope::Reservation => {
             let text = exhausted_reservations(template, sold);
-            return (
-                RejectionCode::Reservation,
-                RejectionDetail::from_message(&text),
-            );
+            return (RejectionCode::Reservation, RejectionDetail::from_message(&text));
         }
     };
     let miss = match resource {
@@ -146,25 +134,18 @@ pub(crate) fn limit_rejection(
 
 /// Describes the reservations of these types, which are used up.
 fn exhausted_reservations(template: &NodeTemplate<'_>, sold: &[usize]) -> String {
-    let mut places: Vec<usize> = sold
-        .iter()
-        .filter_map(|shape| template.shapes[*shape].reservation)
-        .collect();
+    let mut places: Vec<usize> =
+        sold.iter().filter_map(|shape| template.shapes[*shape].reservation).collect();
     places.sort_unstable();
     places.dedup();
     let listed = places.iter().take(RESERVATIONS_TOLD).map(|place| {
         let reservation = &template.reservations[*place];
-        format!(
-            "reservation {} has 0 of {} instances left",
-            reservation.id, reservation.total
-        )
+        format!("reservation {} has 0 of {} instances left", reservation.id, reservation.total)
     });
     let mut listed: Vec<String> = listed.collect();
     if places.len() > listed.len() {
-        listed.push(format!(
-            "and {} other reservations have none left",
-            places.len() - listed.len()
-        ));
+        listed
+            .push(format!("and {} other reservations have none left", places.len() - listed.len()));
     }
     listed.join(", ")
 }

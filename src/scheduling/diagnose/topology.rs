@@ -96,9 +96,7 @@ impl<'p> TopologyDiagnosis<'p> {
 
     fn may_hold(&self, check: &TopologyCheck, site: usize) -> bool {
         matches!(check, TopologyCheck::Near { beside: true, .. })
-            || self
-                .on_new_node(check, site)
-                .unwrap_or_else(|| self.board.may_hold(check, site))
+            || self.on_new_node(check, site).unwrap_or_else(|| self.board.may_hold(check, site))
     }
 
     /// Returns whether a check would hold on a new node at a location.
@@ -181,10 +179,7 @@ impl<'p> TopologyDiagnosis<'p> {
             reachable.insert(Vec::new());
             open.extend(holds[0].then(Vec::new));
         }
-        let pods = tallies
-            .iter()
-            .map(|tally| self.board.total_of(*tally))
-            .max();
+        let pods = tallies.iter().map(|tally| self.board.total_of(*tally)).max();
         TopologyRuleDetail {
             kind,
             keys: keys.iter().map(bounded_text).collect(),
@@ -204,9 +199,7 @@ impl<'p> TopologyDiagnosis<'p> {
         tallies: &[usize],
         reach: &dyn Fn(&str) -> bool,
     ) -> Vec<DomainDetail> {
-        let Some(tally) = tallies
-            .iter()
-            .find(|tally| self.board.topology.key_of(**tally) != HOST)
+        let Some(tally) = tallies.iter().find(|tally| self.board.topology.key_of(**tally) != HOST)
         else {
             return Vec::new();
         };

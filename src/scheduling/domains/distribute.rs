@@ -64,11 +64,7 @@ pub(crate) fn distribute(
                 }
                 *left -= u64::from(pods);
                 moved = true;
-                shares.push(DomainAllocation {
-                    class: demand.class,
-                    cell,
-                    pods: u64::from(pods),
-                });
+                shares.push(DomainAllocation { class: demand.class, cell, pods: u64::from(pods) });
             }
         }
         if !moved || left.iter().all(|left| *left == 0) || steps >= STEPS_MAX {
@@ -124,9 +120,7 @@ fn allows_in_domain(board: &mut TopologyState<'_>, kind: usize, site: usize) -> 
         TopologyCheck::Near { tallies, first, .. } => {
             let tallies = tallies.iter().copied();
             let check = TopologyCheck::Near {
-                tallies: tallies
-                    .filter(|tally| !is_per_host(topology, *tally))
-                    .collect(),
+                tallies: tallies.filter(|tally| !is_per_host(topology, *tally)).collect(),
                 first: *first,
                 beside: false,
             };

@@ -67,13 +67,10 @@ impl PackingInput<'_> {
             cut_short: false,
             steps: 0,
         };
-        let waiting: Vec<usize> = (0..self.stock.len())
-            .filter(|lot| self.stock[*lot] > 0)
-            .collect();
-        let kinds: BTreeSet<(usize, &[i64])> = waiting
-            .iter()
-            .map(|lot| (self.lots[*lot].row, self.lots[*lot].demand))
-            .collect();
+        let waiting: Vec<usize> =
+            (0..self.stock.len()).filter(|lot| self.stock[*lot] > 0).collect();
+        let kinds: BTreeSet<(usize, &[i64])> =
+            waiting.iter().map(|lot| (self.lots[*lot].row, self.lots[*lot].demand)).collect();
         let batches = kinds.len().div_ceil(TWINS_MAX).max(1);
         for batch in 0..batches {
             let dealt = waiting.iter().skip(batch).step_by(batches).copied();
@@ -134,12 +131,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
             worth[*lot] = *alone * if is_constrained { PREMIUM } else { 1.0 };
         }
         let placeable = dealt.iter().copied().filter(|lot| worth[*lot] > 0.0);
-        Self {
-            order,
-            waiting: placeable.collect(),
-            fronts,
-            worth,
-        }
+        Self { order, waiting: placeable.collect(), fronts, worth }
     }
 
     /// Packs rows in order of value, some of them together.
@@ -180,10 +172,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         let Some(net) = &self.order.template.shapes[candidate.shape].net else {
             return 0.0;
         };
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "a bound, made a little higher than it is"
-        )]
+        #[expect(clippy::cast_precision_loss, reason = "a bound, made a little higher than it is")]
         let worth = most
             .prices
             .iter()
@@ -239,9 +228,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         ValueBound {
             all: total,
             // Infinity times zero is NaN.
-            prices: prices
-                .filter(|price| price[0].is_finite() && price[1].is_finite())
-                .collect(),
+            prices: prices.filter(|price| price[0].is_finite() && price[1].is_finite()).collect(),
             few: worth_by_counter.into_iter().sum(),
         }
     }
@@ -262,10 +249,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         loop {
             let mut best: Option<&mut TypeCandidate> = None;
             for candidate in &mut candidates {
-                if best
-                    .as_ref()
-                    .is_none_or(|best| candidate.score > best.score)
-                {
+                if best.as_ref().is_none_or(|best| candidate.score > best.score) {
                     best = Some(candidate);
                 }
             }
@@ -313,11 +297,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
                 let Some(mut bin) = self.order.empty_bin(candidate.shape, mask, good) else {
                     return Fill::default();
                 };
-                let pending = PendingItems {
-                    waiting,
-                    stock: &draft.left,
-                    worth: &self.worth,
-                };
+                let pending = PendingItems { waiting, stock: &draft.left, worth: &self.worth };
                 let mut steps = 0;
                 let parts = self.order.with_rules(candidate.shape, |rules| {
                     bin.fill(*way, rules, &pending, &mut steps)
@@ -336,10 +316,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
 
     fn worth_of(&self, parts: &[ItemCount]) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "only for an order")]
-        parts
-            .iter()
-            .map(|(lot, count)| self.worth[*lot] * *count as f64)
-            .sum()
+        parts.iter().map(|(lot, count)| self.worth[*lot] * *count as f64).sum()
     }
 
     /// Adds as many identical nodes as there are pods for. Groups that differ only in per-host
@@ -363,11 +340,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
             }
             draft.ledger.reserve(limited, copies);
             most -= copies;
-            let claim = PackedNode {
-                shape: candidate.shape,
-                price: candidate.price,
-                parts,
-            };
+            let claim = PackedNode { shape: candidate.shape, price: candidate.price, parts };
             draft.claims.extend((0..copies).map(|_| claim.clone()));
             parts = self.repeat_with_others(candidate, twins, draft);
             if most == 0 || parts.is_empty() || self.worth_of(&parts) < first * LIKENESS {
@@ -426,11 +399,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     /// Groups item groups by row and demand.
     fn group_identical(&self, lots: usize) -> Sorted {
         let mut known: BTreeMap<(usize, &[i64]), usize> = BTreeMap::new();
-        let mut twins = Sorted {
-            of: vec![usize::MAX; lots],
-            lots: Vec::new(),
-            ratios: Vec::new(),
-        };
+        let mut twins = Sorted { of: vec![usize::MAX; lots], lots: Vec::new(), ratios: Vec::new() };
         for lot in &self.waiting {
             let item = &self.order.lots[*lot];
             let next = known.len();
@@ -453,10 +422,8 @@ impl<'p, 'o> PackingRun<'p, 'o> {
             .collect();
         let ordinals: BTreeSet<_> = ratios.iter().collect();
         let ordinals: Vec<_> = ordinals.into_iter().collect();
-        twins.ratios = ratios
-            .iter()
-            .map(|ratio| ordinals.partition_point(|other| *other < ratio))
-            .collect();
+        twins.ratios =
+            ratios.iter().map(|ratio| ordinals.partition_point(|other| *other < ratio)).collect();
         // Pods with few per host come first, pods that require others last.
         for lot in &mut twins.lots {
             lot.sort_by_key(|lot| {
@@ -487,10 +454,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         sorted.sort_unstable();
         let queues = sorted.chunk_by(|one, other| !each_alone && one.0 == other.0);
         let queues = queues.map(|queue| queue.iter().map(|(_, at)| *at).collect());
-        FillQueues {
-            queues: queues.collect(),
-            order,
-        }
+        FillQueues { queues: queues.collect(), order }
     }
 }
 
@@ -509,10 +473,7 @@ struct Sorted {
 pub(crate) fn best_packing(order: &PackingInput<'_>, ledger: &Ledger) -> Packing {
     let high_cost = FEW_NODES * order.node_overhead_price;
     let tries: [(&[FillStrategy], f64); 4] = [
-        (
-            &[FillStrategy::Worth, FillStrategy::Largest],
-            order.node_overhead_price,
-        ),
+        (&[FillStrategy::Worth, FillStrategy::Largest], order.node_overhead_price),
         (&[FillStrategy::Worth], order.node_overhead_price),
         (&[FillStrategy::Largest], order.node_overhead_price),
         (&[FillStrategy::Worth, FillStrategy::Largest], high_cost),
@@ -523,10 +484,7 @@ pub(crate) fn best_packing(order: &PackingInput<'_>, ledger: &Ledger) -> Packing
         if node_cost != order.node_overhead_price {
             fills.by_worth.clear();
         }
-        let order = PackingInput {
-            node_cost,
-            ..*order
-        };
+        let order = PackingInput { node_cost, ..*order };
         let draft = order.draft_packing(ways, ledger, &mut fills);
         let last = draft.steps > AGAIN_MAX || draft.claims.is_empty();
         if drafts.is_empty() || !draft.cut_short {
@@ -537,17 +495,10 @@ pub(crate) fn best_packing(order: &PackingInput<'_>, ledger: &Ledger) -> Packing
         }
     }
     let price = order.node_overhead_price;
-    let mut least = drafts
-        .iter()
-        .map(Packing::unscheduled_items)
-        .min()
-        .unwrap_or(0);
+    let mut least = drafts.iter().map(Packing::unscheduled_items).min().unwrap_or(0);
     let mut cost_max = f64::INFINITY;
     let greedy = (drafts.len() == tries.len()).then(|| order.first_fit_packing(ledger));
-    if let Some(first_fit) = greedy
-        .flatten()
-        .filter(|it| it.unscheduled_items() <= least)
-    {
+    if let Some(first_fit) = greedy.flatten().filter(|it| it.unscheduled_items() <= least) {
         (least, cost_max) = (first_fit.unscheduled_items(), first_fit.cost(price));
         let mut merged = first_fit.clone();
         order.merge_claims(&mut merged);

@@ -40,11 +40,7 @@ pub(crate) struct OpenedNode {
 impl OpenedNode {
     /// Adds a claim of a pool.
     pub(crate) fn new(template: usize, claim: PackedNode) -> Self {
-        Self {
-            template,
-            claim,
-            gone: false,
-        }
+        Self { template, claim, gone: false }
     }
 }
 
@@ -84,10 +80,7 @@ impl PackingState<'_, '_> {
         &'i self,
         rows: &'i [CompatibleOfferings],
     ) -> ItemOfferings<'i> {
-        ItemOfferings {
-            lots: &self.lots,
-            rows,
-        }
+        ItemOfferings { lots: &self.lots, rows }
     }
 
     /// Returns the number of unscheduled pods.
@@ -136,11 +129,7 @@ impl<'p> PackingContext<'p, '_> {
         relaxed: bool,
         cell: Option<usize>,
     ) -> OfferingQuery {
-        OfferingQuery {
-            wants: self.problem.kinds[kind].wants,
-            relaxed,
-            cell,
-        }
+        OfferingQuery { wants: self.problem.kinds[kind].wants, relaxed, cell }
     }
 
     /// Returns the item group of a class of a kind, without domain.

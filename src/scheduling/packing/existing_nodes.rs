@@ -49,22 +49,14 @@ impl ExistingPlacement {
     /// Returns the total value of the remaining pods.
     fn worth_left(&self, worth: &[f64]) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "only for an order")]
-        let worth = self
-            .left
-            .iter()
-            .zip(worth)
-            .map(|(count, worth)| *count as f64 * worth);
+        let worth = self.left.iter().zip(worth).map(|(count, worth)| *count as f64 * worth);
         worth.sum()
     }
 }
 
 /// Properties that distinguish nodes for pods, except resources: required labels, taints, host
 /// ports.
-type Profile<'r> = (
-    Vec<Option<&'r Requirement>>,
-    &'r [Taint],
-    &'r BTreeSet<HostPort>,
-);
+type Profile<'r> = (Vec<Option<&'r Requirement>>, &'r [Taint], &'r BTreeSet<HostPort>);
 
 /// Free resources of each node. `None` if nothing fits or the node accepts no pods.
 pub(crate) type FreeResources = Vec<Option<Vec<i64>>>;
@@ -139,9 +131,8 @@ impl<'r> ExistingNodes<'r> {
     /// The existing nodes of a problem.
     pub(crate) fn new(problem: &'r Problem<'r>, rooms: &'r [&'r ExistingNode]) -> Self {
         let alternatives = problem.wants.iter().flat_map(|wants| &wants.alternatives);
-        let label_keys: BTreeSet<&str> = alternatives
-            .flat_map(|alternative| alternative.iter().map(|(key, _)| key))
-            .collect();
+        let label_keys: BTreeSet<&str> =
+            alternatives.flat_map(|alternative| alternative.iter().map(|(key, _)| key)).collect();
         let mut known: BTreeMap<Profile<'r>, usize> = BTreeMap::new();
         let profile: Vec<usize> = rooms
             .iter()
@@ -151,10 +142,7 @@ impl<'r> ExistingNodes<'r> {
                 *known.entry(key).or_insert(next)
             })
             .collect();
-        let kinds = problem
-            .classes
-            .iter()
-            .map(|class| problem.without_preferences(class.kind));
+        let kinds = problem.classes.iter().map(|class| problem.without_preferences(class.kind));
         let free: FreeResources = rooms
             .iter()
             .map(|room| room.open.then(|| problem.axes.remainder_of(&room.free)))
@@ -262,20 +250,14 @@ impl<'r> ExistingNodes<'r> {
                 continue;
             }
             let most = if ports { 1 } else { most };
-            let count = copies_that_fit(free, demand)
-                .min(placed.left[class])
-                .min(most);
+            let count = copies_that_fit(free, demand).min(placed.left[class]).min(most);
             if !free_kind {
                 board.bind_pods(kind, room, u32::try_from(count).unwrap_or(u32::MAX));
             }
             subtract_demand(free, demand, count);
             placed.left[class] -= count;
             moved = true;
-            placed.turns.push(PlacementStep {
-                class,
-                site: room,
-                pods: count,
-            });
+            placed.turns.push(PlacementStep { class, site: room, pods: count });
         }
         moved
     }
@@ -340,31 +322,15 @@ impl<'r> ExistingNodes<'r> {
             let waits = (0..left.len()).filter(|class| left[*class] > 0);
             let order: Vec<Vec<usize>> = waits.map(|class| vec![class]).collect();
             let queues = (0..order.len()).map(|at| vec![at]).collect();
-            let mut bin = Bin {
-                free,
-                mask: 1,
-                good: 1,
-                ..Bin::default()
-            };
-            let pending = PendingItems {
-                waiting: &FillQueues { order, queues },
-                stock: &left,
-                worth,
-            };
+            let mut bin = Bin { free, mask: 1, good: 1, ..Bin::default() };
+            let pending =
+                PendingItems { waiting: &FillQueues { order, queues }, stock: &left, worth };
             for (class, pods) in bin.fill(way, &rules, &pending, &mut steps) {
                 left[class] -= pods;
-                turns.push(PlacementStep {
-                    class,
-                    site: room,
-                    pods,
-                });
+                turns.push(PlacementStep { class, site: room, pods });
             }
         }
-        ExistingPlacement {
-            turns,
-            left,
-            cut_short: steps > STEPS_MAX,
-        }
+        ExistingPlacement { turns, left, cut_short: steps > STEPS_MAX }
     }
 
     /// Returns an item group for each class without topology rules.

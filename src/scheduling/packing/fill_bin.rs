@@ -53,10 +53,7 @@ pub(crate) struct FillQueues {
 impl FillQueues {
     /// Creates queues with this order.
     pub(crate) fn from_lots(lots: impl Iterator<Item = usize>) -> Self {
-        Self {
-            order: lots.map(|lot| vec![lot]).collect(),
-            queues: Vec::new(),
-        }
+        Self { order: lots.map(|lot| vec![lot]).collect(), queues: Vec::new() }
     }
 }
 
@@ -184,9 +181,7 @@ impl Bin {
                         wait |= !needy;
                         continue;
                     }
-                    let count = self
-                        .allowed_items(&lots[lot], copies)
-                        .min(pending.stock[lot]);
+                    let count = self.allowed_items(&lots[lot], copies).min(pending.stock[lot]);
                     if count > 0 {
                         self.add_items(rules, lot, count);
                         parts.push((lot, count));
@@ -209,11 +204,7 @@ impl Bin {
     ) -> Vec<ItemCount> {
         let lots = rules.lots;
         let mut parts: Vec<ItemCount> = Vec::new();
-        let start = QueueCursor {
-            twins: 0,
-            lot: 0,
-            taken: 0,
-        };
+        let start = QueueCursor { twins: 0, lot: 0, taken: 0 };
         let mut heads: Vec<QueueCursor> = vec![start; pending.waiting.queues.len()];
         loop {
             let mut best: Option<(f64, usize, usize)> = None;

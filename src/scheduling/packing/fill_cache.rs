@@ -62,10 +62,7 @@ impl FillCache {
     /// Stops caching after a packing with many steps, because it is not repeated.
     pub(super) fn stop_if_large(&mut self, steps: u64) {
         if self.is_last || steps > AGAIN_MAX {
-            *self = Self {
-                is_last: true,
-                ..Self::default()
-            };
+            *self = Self { is_last: true, ..Self::default() };
         }
     }
 }

@@ -30,9 +30,8 @@ struct OpenNode {
 impl PackingInput<'_> {
     /// Returns the first-fit packing, or `None` if it takes too many steps.
     pub(crate) fn first_fit_packing(&self, ledger: &Ledger) -> Option<Packing> {
-        let mut lots: Vec<usize> = (0..self.stock.len())
-            .filter(|lot| self.stock[*lot] > 0)
-            .collect();
+        let mut lots: Vec<usize> =
+            (0..self.stock.len()).filter(|lot| self.stock[*lot] > 0).collect();
         // It would start such a group wherever one pod fits.
         if lots.iter().any(|lot| self.lots[*lot].together > 1) {
             return None;
@@ -81,13 +80,8 @@ impl PackingInput<'_> {
         if steps >= STEPS_MAX {
             return None;
         }
-        let mut draft = Packing {
-            claims: Vec::new(),
-            left,
-            ledger: ledger.clone(),
-            cut_short: false,
-            steps,
-        };
+        let mut draft =
+            Packing { claims: Vec::new(), left, ledger: ledger.clone(), cut_short: false, steps };
         self.close_claims(&mut draft, open);
         self.check_packing(&draft);
         Some(draft)
@@ -102,9 +96,7 @@ impl PackingInput<'_> {
                     draft.ledger.reserve(self.limit_usage(claim.shape), 1);
                     draft.claims.push(claim);
                 }
-                None => parts
-                    .iter()
-                    .for_each(|(lot, pods)| draft.left[*lot] += pods),
+                None => parts.iter().for_each(|(lot, pods)| draft.left[*lot] += pods),
             }
         }
     }
@@ -129,12 +121,7 @@ impl PackingInput<'_> {
     fn take_items(&self, claim: &mut OpenNode, lot: usize, most: u64) -> u64 {
         let group = &self.lots[lot];
         let most = group.shares.remaining_pods(&claim.counts, most);
-        if most == 0
-            || claim
-                .rows
-                .iter()
-                .any(|row| self.rows_conflict(group.row, *row))
-        {
+        if most == 0 || claim.rows.iter().any(|row| self.rows_conflict(group.row, *row)) {
             return 0;
         }
         let masks = &self.rows[group.row].masks;

@@ -32,14 +32,11 @@ pub(crate) fn standing_terms(
 ) -> Vec<(usize, usize)> {
     let residents = snapshot.residents.iter().map(|it| it.anti_affinity);
     let promised = snapshot.promised.values().flatten();
-    let terms = residents
-        .chain(promised.map(|pod| &pod.anti_affinity[..]))
-        .flatten();
+    let terms = residents.chain(promised.map(|pod| &pod.anti_affinity[..])).flatten();
     let found = terms.filter_map(|term| problem.groups.group_and_key(term));
     let found = found.chain(problem.agents.anti_affinity_terms());
-    let mut terms_in_use: Vec<(usize, usize)> = found
-        .filter(|(group, _)| problem.members.iter().any(|member| member[*group]))
-        .collect();
+    let mut terms_in_use: Vec<(usize, usize)> =
+        found.filter(|(group, _)| problem.members.iter().any(|member| member[*group])).collect();
     terms_in_use.sort_unstable();
     terms_in_use.dedup();
     terms_in_use
@@ -69,9 +66,7 @@ pub(crate) fn initial_state<'t>(
                     return Match::Yes;
                 }
                 let key = (at, &*room.labels, &room.taints[..]);
-                *passed
-                    .entry(key)
-                    .or_insert_with(|| node_passes(problem, filter, room))
+                *passed.entry(key).or_insert_with(|| node_passes(problem, filter, room))
             })
             .collect();
         let site = board.sites.add_location(true, &places, |at| matches[at]);
@@ -133,9 +128,7 @@ pub(crate) fn undecided_nodes<'r>(
     problem: &Problem<'_>,
     rooms: &[&'r ExistingNode],
 ) -> Vec<&'r NodeRef> {
-    let rooms = rooms
-        .iter()
-        .filter(|room| !undecided_labels(problem, &room.labels).is_empty());
+    let rooms = rooms.iter().filter(|room| !undecided_labels(problem, &room.labels).is_empty());
     rooms.map(|room| &room.host).collect()
 }
 
@@ -179,17 +172,9 @@ fn count_residents(
     }
     for resident in &snapshot.residents {
         let member_of =
-            problem
-                .groups
-                .membership_of(resident.namespace, resident.labels, &snapshot.namespaces);
+            problem.groups.membership_of(resident.namespace, resident.labels, &snapshot.namespaces);
         let terms = resident.anti_affinity;
-        let tallies = counters_of(
-            problem,
-            board.topology,
-            &member_of,
-            terms,
-            resident.deleting,
-        );
+        let tallies = counters_of(problem, board.topology, &member_of, terms, resident.deleting);
         if tallies.is_empty() {
             continue;
         }
@@ -207,9 +192,7 @@ fn count_residents(
                 continue;
             };
             let is_sure = *is_sure
-                && problem
-                    .agents
-                    .is_certain_on(agent, |key| room.labels.get(key).is_some());
+                && problem.agents.is_certain_on(agent, |key| room.labels.get(key).is_some());
             for tally in &board.topology.daemon_overheads[agent] {
                 board.count_daemon(*tally, site, is_sure);
             }
@@ -217,9 +200,7 @@ fn count_residents(
         let promised = snapshot.promised.get(&room.host);
         for pod in promised.into_iter().flatten() {
             let member_of =
-                problem
-                    .groups
-                    .membership_of(&pod.key.namespace, &pod.labels, &snapshot.namespaces);
+                problem.groups.membership_of(&pod.key.namespace, &pod.labels, &snapshot.namespaces);
             let (terms, deleting) = (&pod.anti_affinity, pod.deleting.is_some());
             for tally in counters_of(problem, board.topology, &member_of, terms, deleting) {
                 board.count_pods(tally, site, 1);
@@ -236,9 +217,7 @@ fn counters_of(
     terms: &[PodTerm],
     deleting: bool,
 ) -> Vec<usize> {
-    let owners = terms
-        .iter()
-        .filter_map(|term| problem.groups.group_and_key(term));
+    let owners = terms.iter().filter_map(|term| problem.groups.group_and_key(term));
     let owners: Vec<(usize, usize)> = owners.collect();
     let counters = topology.tallies.iter().enumerate();
     let counted = counters.filter(|(_, tally)| match tally {
@@ -291,19 +270,12 @@ pub(crate) fn add_claim(
     let problem = context.problem;
     let cell = cell_of(items.lots, opened);
     let places = cell.map_or_else(Vec::new, |cell| {
-        places_of(
-            problem,
-            context.cells,
-            &context.cells.all[cell],
-            &mut board.sites,
-        )
+        places_of(problem, context.cells, &context.cells.all[cell], &mut board.sites)
     });
     let passes = (0..board.topology.filters.len())
         .map(|filter| claim_passes(context, filter, items, opened, cell));
     let passes: Vec<Match> = passes.collect();
-    board
-        .sites
-        .add_location(true, &places, |filter| passes[filter])
+    board.sites.add_location(true, &places, |filter| passes[filter])
 }
 
 /// Returns the domain combination that the pods of a claim require, if any.
@@ -366,11 +338,7 @@ pub(crate) fn claim_passes(
     // Its location is undecided, and may match.
     let mut keys = context.cells.keys.iter();
     let settled = cell.is_some()
-        || !keys.any(|key| {
-            candidates
-                .iter()
-                .any(|(wanted, ..)| wanted.get(key).is_some())
-        });
+        || !keys.any(|key| candidates.iter().any(|(wanted, ..)| wanted.get(key).is_some()));
     match (any, all && settled) {
         (false, _) => Match::No,
         (true, true) => Match::Yes,
@@ -390,9 +358,7 @@ fn determined_labels<'r>(
     let only = open.filter_map(|(key, requirement)| {
         let values = requirement.values().filter(|values| values.len() == 1)?;
         let value = values.first().filter(|_| !requirement.allows_absence())?;
-        template
-            .is_pool_choice(key)
-            .then_some((&key[..], &value[..]))
+        template.is_pool_choice(key).then_some((&key[..], &value[..]))
     });
     only.collect()
 }

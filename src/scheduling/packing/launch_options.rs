@@ -30,9 +30,7 @@ impl Ledger {
 
     /// Returns the ledger without limits.
     pub(crate) fn without_limits(&self) -> Self {
-        Self {
-            left: vec![i64::MAX; self.left.len()],
-        }
+        Self { left: vec![i64::MAX; self.left.len()] }
     }
 
     /// Returns the remainder of a limit; negative if exceeded.
@@ -57,10 +55,7 @@ impl Ledger {
 
     /// Subtracts nodes, which must be allowed.
     pub(crate) fn reserve(&mut self, limited: &[i64], count: u64) {
-        assert!(
-            count <= self.allowed_copies(limited),
-            "limits are never exceeded"
-        );
+        assert!(count <= self.allowed_copies(limited), "limits are never exceeded");
         subtract_demand(&mut self.left, limited, count);
     }
 
@@ -104,9 +99,7 @@ impl Ledgers {
     /// Returns the remaining limits of one template.
     pub(crate) fn ledger_for(&self, template: usize) -> Ledger {
         let of_pool = self.by_pool[template].left.iter();
-        Ledger {
-            left: of_pool.chain(&self.shared.left).copied().collect(),
-        }
+        Ledger { left: of_pool.chain(&self.shared.left).copied().collect() }
     }
 
     /// Updates the remaining limits after changes by one template.
@@ -139,8 +132,7 @@ pub(crate) fn total_requests(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Vec
 
 /// Returns the offerings of a type that suit all these rows.
 fn mask_of(rows: &[&CompatibleOfferings], shape: usize) -> u64 {
-    rows.iter()
-        .fold(u64::MAX, |all, row| all & row.masks[shape])
+    rows.iter().fold(u64::MAX, |all, row| all & row.masks[shape])
 }
 
 /// Returns the offerings of a type that suit all these rows, if their sum fits.
@@ -154,11 +146,7 @@ pub(crate) fn fitting_offerings(
     let option = &template.shapes[shape];
     // Without rows there are no requirements, and all offerings match.
     let sold = option.lowest_price(mask).is_some();
-    if sold && option.net.as_deref().is_some_and(|net| fits(net, sum)) {
-        mask
-    } else {
-        0
-    }
+    if sold && option.net.as_deref().is_some_and(|net| fits(net, sum)) { mask } else { 0 }
 }
 
 /// Reusable buffer for the types of a template.
@@ -202,12 +190,7 @@ impl<'q> LaunchQuery<'q> {
         rows: &'q [&'q CompatibleOfferings],
         sum: &'q [i64],
     ) -> Self {
-        Self {
-            template,
-            variety,
-            rows,
-            sum,
-        }
+        Self { template, variety, rows, sum }
     }
 
     /// Returns the cheapest type for all pods with its price; ties use the first name. `None` if

@@ -37,11 +37,7 @@ impl PackingInput<'_> {
         let mut order: Vec<usize> = (0..draft.claims.len())
             .filter(|at| !gone.contains(at) && self.has_price(&draft.claims[*at]))
             .collect();
-        order.sort_by(|one, other| {
-            draft.claims[*one]
-                .price
-                .total_cmp(&draft.claims[*other].price)
-        });
+        order.sort_by(|one, other| draft.claims[*one].price.total_cmp(&draft.claims[*other].price));
         order
     }
 
@@ -74,9 +70,7 @@ impl PackingInput<'_> {
         let mut known: BTreeMap<(usize, &[ItemCount]), usize> = BTreeMap::new();
         for at in self.by_price(draft, gone) {
             let claim = &draft.claims[at];
-            let kind = *known
-                .entry((claim.shape, &claim.parts))
-                .or_insert(kinds.len());
+            let kind = *known.entry((claim.shape, &claim.parts)).or_insert(kinds.len());
             if kind == KINDS_MAX {
                 break;
             }
@@ -132,9 +126,7 @@ impl PackingInput<'_> {
         let parts: Vec<ItemCount> = parts.collect();
         let cost: f64 = claims.clone().map(|it| it.price + self.node_cost).sum();
         // Most merges need a type of the same total price, whatever its pods require.
-        let fitting = self
-            .template
-            .by_least_for(&total_requests(self.lots, &parts));
+        let fitting = self.template.by_least_for(&total_requests(self.lots, &parts));
         let first = &self.template.shapes[*fitting.first()?];
         if first.lowest_price(u64::MAX)? + self.node_cost >= cost {
             return None;

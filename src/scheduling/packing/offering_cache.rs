@@ -45,11 +45,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         }
         let mut cells = Vec::new();
         for cell in 0..self.context.cells.all.len() {
-            let query = OfferingQuery {
-                wants,
-                relaxed,
-                cell: Some(cell),
-            };
+            let query = OfferingQuery { wants, relaxed, cell: Some(cell) };
             if (0..self.context.templates.len()).any(|template| self.has_offering(template, query))
             {
                 cells.push(cell);
@@ -124,15 +120,10 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         let requirements = &problem.wants[query.wants];
         let wanted = requirements.alternatives.get(alternative)?;
         let node_template = &self.context.templates[template];
-        if query
-            .cell
-            .is_some_and(|cell| !cells.has_offering(template, cell))
-        {
+        if query.cell.is_some_and(|cell| !cells.has_offering(template, cell)) {
             return None;
         }
-        let labels = node_template
-            .admitted_labels(requirements, wanted, query.relaxed)
-            .ok()?;
+        let labels = node_template.admitted_labels(requirements, wanted, query.relaxed).ok()?;
         let row = node_template.compatible_offerings(requirements, &problem.agents, &labels);
         match query.cell {
             Some(cell) => cells.restrict_to_domain(template, cell, &row, &labels),
@@ -192,9 +183,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
                 // pods.
                 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
                 if least[0].is_some_and(|price| {
-                    shape
-                        .lowest_price(u64::MAX)
-                        .map(|price| price / pods.max(1) as f64)
+                    shape.lowest_price(u64::MAX).map(|price| price / pods.max(1) as f64)
                         >= Some(price)
                 }) {
                     break;

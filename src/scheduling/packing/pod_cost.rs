@@ -25,10 +25,7 @@ pub(crate) fn scarcest_counter(order: &PackingInput<'_>, dealt: &[usize]) -> Opt
             }
         }
     }
-    let most = needed
-        .into_iter()
-        .rev()
-        .max_by_key(|counter| counter.1.0 / counter.1.1.max(1));
+    let most = needed.into_iter().rev().max_by_key(|counter| counter.1.0 / counter.1.1.max(1));
     most.map(|(counter, (_, together))| (counter, together))
 }
 
@@ -123,9 +120,8 @@ fn is_varied(order: &PackingInput<'_>, lane: usize, shape: usize, ledger: &Ledge
 fn thin_out(order: &PackingInput<'_>, shapes: &[usize]) -> Vec<usize> {
     let mut alike: BTreeMap<(i64, &[i64]), Vec<usize>> = BTreeMap::new();
     // Reservations are cheap at any size, and may be used up.
-    let (mut kept, bought): (Vec<usize>, Vec<usize>) = shapes
-        .iter()
-        .partition(|at| order.template.shapes[**at].reservation.is_some());
+    let (mut kept, bought): (Vec<usize>, Vec<usize>) =
+        shapes.iter().partition(|at| order.template.shapes[**at].reservation.is_some());
     for at in bought {
         let net = order.net_resources(at);
         // In steps of a quarter of a doubling.
@@ -136,9 +132,7 @@ fn thin_out(order: &PackingInput<'_>, shapes: &[usize]) -> Vec<usize> {
         alike.entry((ratio, rare)).or_default().push(at);
     }
     for shapes in alike.into_values() {
-        let sizes = shapes
-            .iter()
-            .map(|at| amount_of(order.net_resources(*at), 0));
+        let sizes = shapes.iter().map(|at| amount_of(order.net_resources(*at), 0));
         let (least, most) = sizes.fold((f64::INFINITY, 1.0), |(least, most), size| {
             (f64::min(least, size), f64::max(most, size))
         });

@@ -86,10 +86,8 @@ impl<'a> ConstrainedDaemons<'a> {
         rules: &[PodConstraints],
         clashes: impl Fn(&BTreeSet<HostPort>) -> bool,
     ) -> Self {
-        let selected: BTreeSet<usize> = rules
-            .iter()
-            .flat_map(PodConstraints::selected_groups)
-            .collect();
+        let selected: BTreeSet<usize> =
+            rules.iter().flat_map(PodConstraints::selected_groups).collect();
         let mut all: Vec<ConstrainedDaemon<'a>> = snapshot
             .daemon_sets
             .iter()
@@ -224,8 +222,7 @@ impl<'a> ConstrainedDaemons<'a> {
         ways: u64,
     ) -> impl Iterator<Item = &[(String, Requirement)]> {
         let all = self.0[agent].asks.iter().enumerate();
-        all.filter(move |(index, _)| ways >> index & 1 == 1)
-            .map(|(_, labels)| &labels[..])
+        all.filter(move |(index, _)| ways >> index & 1 == 1).map(|(_, labels)| &labels[..])
     }
 
     /// Returns the alternatives of a DaemonSet that no pool label excludes.
@@ -286,10 +283,7 @@ impl<'a> ConstrainedDaemons<'a> {
         }
         away.sort_unstable();
         away.dedup();
-        DaemonRequirements {
-            away,
-            beside: Vec::new(),
-        }
+        DaemonRequirements { away, beside: Vec::new() }
     }
 
     /// Returns the requirements of pods whose affinity DaemonSet pods satisfy, or `None` if no
@@ -358,11 +352,8 @@ fn is_set_by_pools(key: &str, requirement: &Requirement) -> bool {
 /// values.
 fn pool_label_requirements(pod: &Pod, pools: &[Pool]) -> Vec<Vec<(String, Requirement)>> {
     let selector = Requirements::from_labels(&pod.node_selector);
-    let mut alternatives: Vec<Requirements> = pod
-        .node_affinity
-        .iter()
-        .map(|node_affinity| selector.merged_with(node_affinity))
-        .collect();
+    let mut alternatives: Vec<Requirements> =
+        pod.node_affinity.iter().map(|node_affinity| selector.merged_with(node_affinity)).collect();
     if alternatives.is_empty() {
         alternatives.push(selector);
     }
@@ -414,9 +405,7 @@ impl DaemonRequirements {
             let mut overhead = overhead.iter();
             overhead
                 .any(|overhead| overhead.sure == Presence::Yes && agents.contains(&overhead.agent))
-                && keys
-                    .iter()
-                    .all(|key| key == HOSTNAME || label(key) == Some(true))
+                && keys.iter().all(|key| key == HOSTNAME || label(key) == Some(true))
         })
     }
 }

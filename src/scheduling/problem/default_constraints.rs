@@ -42,8 +42,7 @@ impl<'a> DefaultConstraints<'a> {
             return *known;
         }
         let selector =
-            self.selectors
-                .default_spread_selector(&pod.key.namespace, &pod.labels, key.1);
+            self.selectors.default_spread_selector(&pod.key.namespace, &pod.labels, key.1);
         let ordinal = selector.map(|selector| self.ordinal_of(selector));
         self.deduced.insert(key, ordinal);
         ordinal

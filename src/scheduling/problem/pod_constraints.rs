@@ -60,21 +60,12 @@ impl PodConstraints {
         // All required terms form one group: kube-scheduler counts pods that match all of them.
         let required: Vec<&PodTerm> = required.iter().collect();
         let preferred = preferred.iter().map(|term| vec![*term]);
-        for terms in [required]
-            .into_iter()
-            .chain(preferred)
-            .filter(|terms| !terms.is_empty())
-        {
-            let keys = terms
-                .iter()
-                .map(|term| groups.key_ordinal(&term.topology_key));
+        for terms in [required].into_iter().chain(preferred).filter(|terms| !terms.is_empty()) {
+            let keys = terms.iter().map(|term| groups.key_ordinal(&term.topology_key));
             let mut keys: Vec<usize> = keys.collect();
             keys.sort_unstable();
             keys.dedup();
-            self.near.push(AffinityTerm {
-                group: groups.of_terms(&terms),
-                keys,
-            });
+            self.near.push(AffinityTerm { group: groups.of_terms(&terms), keys });
         }
     }
 
@@ -121,8 +112,7 @@ impl PodConstraints {
     pub(crate) fn selected_groups(&self) -> impl Iterator<Item = usize> {
         let near = self.near.iter().map(|term| term.group);
         let away = self.away.iter().map(|term| term.group);
-        near.chain(away)
-            .chain(self.even.iter().map(|constraint| constraint.group))
+        near.chain(away).chain(self.even.iter().map(|constraint| constraint.group))
     }
 
     /// Returns whether it has no rules.
@@ -139,10 +129,7 @@ impl PodMatcher {
     fn from_terms<'t>(terms: impl IntoIterator<Item = &'t PodTerm>) -> Self {
         let mut terms: Vec<PodTerm> = terms
             .into_iter()
-            .map(|term| PodTerm {
-                topology_key: String::new(),
-                ..term.clone()
-            })
+            .map(|term| PodTerm { topology_key: String::new(), ..term.clone() })
             .collect();
         terms.sort_unstable();
         terms.dedup();
@@ -154,9 +141,7 @@ impl PodMatcher {
         let selector = self.0.first()?.selector.as_ref()?;
         let mut expressions = selector.expressions().iter();
         expressions.find_map(|(key, requirement)| {
-            let values = requirement
-                .values()
-                .filter(|_| !requirement.allows_absence())?;
+            let values = requirement.values().filter(|_| !requirement.allows_absence())?;
             Some((&key[..], values))
         })
     }
@@ -253,9 +238,7 @@ impl PodGroups {
     ) -> Vec<bool> {
         let of_namespace = namespaces.get(namespace).copied();
         // There may be thousands of groups, but a pod is a member of few.
-        let labelled = labels
-            .iter()
-            .filter_map(|(key, value)| self.by_label.get(key)?.get(value));
+        let labelled = labels.iter().filter_map(|(key, value)| self.by_label.get(key)?.get(value));
         let mut membership = vec![false; self.all.len()];
         for group in labelled.flatten().chain(&self.unlabelled).filter(|group| {
             let mut terms = self.all[**group].0.iter();

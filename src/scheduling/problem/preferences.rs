@@ -87,11 +87,7 @@ impl<'a> PodShapeKey<'a> {
         let preferences = near.len() + away.len() + nodes.len() + soft.len();
         let mut levels = Vec::new();
         for relaxed in 0..=preferences {
-            let relaxed = if relaxed == LEVELS_MAX {
-                preferences
-            } else {
-                relaxed
-            };
+            let relaxed = if relaxed == LEVELS_MAX { preferences } else { relaxed };
             let mut to_relax = relaxed;
             let mut rules = PodConstraints::default();
             rules.add_affinity(self.affinity, drop_first(&near, &mut to_relax), groups);
@@ -124,10 +120,7 @@ fn heaviest_first<T>(preferences: &[Preferred<T>], ignore: bool) -> Vec<&T> {
     }
     let mut sorted: Vec<&Preferred<T>> = preferences.iter().collect();
     sorted.sort_by_key(|preference| std::cmp::Reverse(preference.weight));
-    sorted
-        .into_iter()
-        .map(|preference| &preference.term)
-        .collect()
+    sorted.into_iter().map(|preference| &preference.term).collect()
 }
 
 /// Returns the terms without the first `to_relax`, from which it subtracts their number.
@@ -150,10 +143,7 @@ pub(in crate::scheduling) fn label_alternatives(
             all = all
                 .iter()
                 .flat_map(|requirements: &Requirements| -> Vec<Requirements> {
-                    choice
-                        .iter()
-                        .map(|other| requirements.merged_with(other))
-                        .collect()
+                    choice.iter().map(|other| requirements.merged_with(other)).collect()
                 })
                 .collect();
         }

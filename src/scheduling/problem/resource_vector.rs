@@ -26,13 +26,7 @@ impl ResourceIndex {
                 extended.insert(name.as_str());
             }
         }
-        Self(
-            first
-                .into_iter()
-                .chain(extended)
-                .map(str::to_owned)
-                .collect(),
-        )
+        Self(first.into_iter().chain(extended).map(str::to_owned).collect())
     }
 
     /// Returns the supply, or `None` if a quantity is negative, so nothing fits. Attachable volumes
@@ -45,19 +39,13 @@ impl ResourceIndex {
     /// Returns the remainder of each resource, including negative ones: kube-scheduler only checks
     /// resources that a pod requests.
     pub(crate) fn remainder_of(&self, resources: &Resources) -> Vec<i64> {
-        self.amounts_of(resources)
-            .map(|amount| amount.max(0))
-            .collect()
+        self.amounts_of(resources).map(|amount| amount.max(0)).collect()
     }
 
     fn amounts_of(&self, resources: &Resources) -> impl Iterator<Item = i64> {
         self.0.iter().map(|name| {
             let unknown = name.starts_with(ATTACHABLE) && !resources.extended.contains_key(name);
-            if unknown {
-                UNLIMITED
-            } else {
-                resources.get(name)
-            }
+            if unknown { UNLIMITED } else { resources.get(name) }
         })
     }
 
@@ -147,10 +135,7 @@ mod tests {
         assert!(max_per_resource(none.iter()).is_empty());
         let some = [None, Some(&all[0]), None, Some(&all[1])];
         let so_far = running_max_per_resource(some.into_iter());
-        assert_eq!(
-            so_far,
-            [vec![], vec![1, 9, 3], vec![1, 9, 3], vec![4, 9, 3]]
-        );
+        assert_eq!(so_far, [vec![], vec![1, 9, 3], vec![1, 9, 3], vec![4, 9, 3]]);
     }
 
     #[test]
@@ -163,11 +148,7 @@ mod tests {
             ([i64::MAX, 1, 1], [1, 1, 1], 1),
         ];
         for (free, demand, expect) in cases {
-            assert_eq!(
-                copies_that_fit(&free, &demand),
-                expect,
-                "{demand:?} in {free:?}"
-            );
+            assert_eq!(copies_that_fit(&free, &demand), expect, "{demand:?} in {free:?}");
             assert_eq!(fits(&free, &demand), expect > 0, "{demand:?} in {free:?}");
         }
     }

@@ -36,9 +36,6 @@ impl<'p> Scheduler<'_, 'p, '_> {
         for (lot, pods) in opened.flat_map(|opened| &opened.claim.parts) {
             count[self.packed.lots[*lot].class] += pods;
         }
-        assert!(
-            count == self.context.problem.pods_per_class(),
-            "every pod is counted once"
-        );
+        assert!(count == self.context.problem.pods_per_class(), "every pod is counted once");
     }
 }

@@ -152,9 +152,7 @@ impl<'a> PoolDaemons<'a> {
             if daemon.agent.is_none() {
                 overhead.settled_ports.extend(daemon.ports.iter().cloned());
             }
-            overhead
-                .agents
-                .extend(self.constrained_daemon(daemon, node_type, offers));
+            overhead.agents.extend(self.constrained_daemon(daemon, node_type, offers));
         }
         overhead
     }
@@ -171,11 +169,7 @@ impl<'a> PoolDaemons<'a> {
         for (index, labels) in &daemon.alternatives {
             let bit = u32::try_from(*index).ok();
             let bit = bit.and_then(|bit| 1u64.checked_shl(bit)).unwrap_or(0);
-            if offers.is_empty()
-                || offers
-                    .iter()
-                    .any(|offer| may_match(labels, node_type, offer))
-            {
+            if offers.is_empty() || offers.iter().any(|offer| may_match(labels, node_type, offer)) {
                 ways |= bit;
             }
             if is_certain
@@ -201,11 +195,7 @@ impl<'a> PoolDaemons<'a> {
             sure: if is_certain { sure } else { Presence::No },
             // If one alternative has no label requirements, the others do not matter.
             ways: if ways & unasked == 0 { ways } else { u64::MAX },
-            labelled: if sure == Presence::Labelled {
-                labelled
-            } else {
-                0
-            },
+            labelled: if sure == Presence::Labelled { labelled } else { 0 },
         })
     }
 
@@ -282,8 +272,6 @@ pub(crate) fn without_negatives(resources: &Resources) -> Resources {
         memory: resources.memory.max(0),
         ephemeral_storage: resources.ephemeral_storage.max(0),
         pods: resources.pods.max(0),
-        extended: extended
-            .map(|(name, amount)| (name.clone(), (*amount).max(0)))
-            .collect(),
+        extended: extended.map(|(name, amount)| (name.clone(), (*amount).max(0))).collect(),
     }
 }

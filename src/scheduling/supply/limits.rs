@@ -71,9 +71,7 @@ pub(crate) fn shared_limits<'a>(snapshot: &Snapshot<'a>) -> impl Iterator<Item =
         share: i64::from(reservation.left),
         closed: None,
     });
-    scoped_limits(&snapshot.cluster.limits, LimitScope::Cluster)
-        .chain(fleet)
-        .chain(reservations)
+    scoped_limits(&snapshot.cluster.limits, LimitScope::Cluster).chain(fleet).chain(reservations)
 }
 
 fn fleet_limits(view: &FleetView) -> impl Iterator<Item = Limit<'_>> {

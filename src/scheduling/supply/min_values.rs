@@ -43,9 +43,7 @@ impl<'v> MinValues<'v> {
 
     /// Creates an empty set.
     pub(crate) fn no_values(&self) -> ValuesSeen<'v> {
-        ValuesSeen {
-            values: vec![BTreeSet::new(); self.wanted.len()],
-        }
+        ValuesSeen { values: vec![BTreeSet::new(); self.wanted.len()] }
     }
 
     /// Adds all values of a type, for any offering. Returns whether a required value is new.

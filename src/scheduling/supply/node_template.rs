@@ -115,10 +115,7 @@ impl<'a> NodeTemplate<'a> {
             .types()
             .filter(|instance_type| {
                 fault.is_none()
-                    && instance_type
-                        .requirements
-                        .check_intersection(&type_labels)
-                        .is_ok()
+                    && instance_type.requirements.check_intersection(&type_labels).is_ok()
             })
             .flat_map(|instance_type| {
                 let taken: Vec<i64> = limits
@@ -192,9 +189,7 @@ impl<'a> NodeTemplate<'a> {
         if let Some(taint) = first_untolerated(taints, wants.tolerations) {
             return Err(Incompatibility::Taint(taint.clone()));
         }
-        self.side
-            .check_compatible(alternative, true)
-            .map_err(Incompatibility::Label)?;
+        self.side.check_compatible(alternative, true).map_err(Incompatibility::Label)?;
         let mut labels = select_keys(&self.side, |key| alternative.get(key).is_some());
         labels.add_all(alternative);
         restrict_zones(&mut labels, self.zone_ids);
@@ -256,16 +251,10 @@ impl<'a> NodeTemplate<'a> {
     /// Returns the value of a label that the launch determines: the last value that types and
     /// requirements allow. For tenancies, this is the one without extra cost.
     fn launch_label(&self, key: &str, wanted: &Requirement) -> Option<String> {
-        let mut of_types = self
-            .shapes
-            .iter()
-            .filter_map(|shape| shape.instance_type.requirements.get(key));
+        let mut of_types =
+            self.shapes.iter().filter_map(|shape| shape.instance_type.requirements.get(key));
         let values = of_types.find_map(Requirement::values)?;
-        values
-            .iter()
-            .rev()
-            .find(|value| wanted.allows_value(value))
-            .cloned()
+        values.iter().rev().find(|value| wanted.allows_value(value)).cloned()
     }
 
     /// Returns the DaemonSet of a type that conflicts with pods by anti-affinity.
@@ -281,9 +270,7 @@ impl<'a> NodeTemplate<'a> {
             .filter(|overhead| !agents.is_kept_off(overhead, |key| labels.get(key)))
             .copied()
             .collect();
-        wants
-            .company
-            .blocking_daemon(&overhead, |key| self.has_label(shape, key))
+        wants.company.blocking_daemon(&overhead, |key| self.has_label(shape, key))
     }
 
     /// Returns whether no DaemonSet of a type uses a host port of these pods on nodes with these
@@ -312,9 +299,7 @@ impl<'a> NodeTemplate<'a> {
         labels: &Requirements,
     ) -> bool {
         self.blocking_daemon(shape, wants, agents, labels).is_none()
-            && wants
-                .company
-                .is_satisfied(&shape.overhead.agents, |key| self.has_label(shape, key))
+            && wants.company.is_satisfied(&shape.overhead.agents, |key| self.has_label(shape, key))
     }
 
     /// Returns whether only the pool sets a label, including which of several values.
@@ -366,21 +351,14 @@ impl<'a> NodeTemplate<'a> {
                 },
             });
         }
-        LabelMatch {
-            pass,
-            offers: shape.allowed_offerings(&asks),
-        }
+        LabelMatch { pass, offers: shape.allowed_offerings(&asks) }
     }
 
     /// Returns whether a label is decided neither by the pool nor by every given type.
     fn leaves_open(&self, key: &str, masks: &[u64]) -> bool {
         let side = self.side.get(key);
         let is_absent = side.is_none() && !is_well_known(key);
-        let mut in_question = self
-            .shapes
-            .iter()
-            .zip(masks)
-            .filter(|(_, mask)| **mask != 0);
+        let mut in_question = self.shapes.iter().zip(masks).filter(|(_, mask)| **mask != 0);
         !side.is_some_and(is_decided)
             && in_question.any(|(shape, _)| {
                 let requirement = shape.instance_type.requirements.get(key);
@@ -429,10 +407,7 @@ impl<'a> TypeOption<'a> {
             sorted.insert((None, None), Vec::new());
         }
         let first = self.capacity.len() - reservations.len();
-        let class = daemons
-            .side
-            .get(NODE_CLASS)
-            .and_then(Requirement::any_value);
+        let class = daemons.side.get(NODE_CLASS).and_then(Requirement::any_value);
         let class = class.map(NodeClassName);
         let pool = daemons.side.get(POOL).and_then(Requirement::any_value);
         let pool = pool.map(PoolName);
@@ -504,9 +479,7 @@ impl<'a> TypeOption<'a> {
     pub(crate) fn all_offerings(&self) -> u64 {
         let unused = OFFERS_MAX.saturating_sub(self.offers.len());
         let unused = u32::try_from(unused).ok();
-        unused
-            .and_then(|unused| u64::MAX.checked_shr(unused))
-            .unwrap_or(0)
+        unused.and_then(|unused| u64::MAX.checked_shr(unused)).unwrap_or(0)
     }
 
     /// Returns the matching offerings.
@@ -578,11 +551,8 @@ impl<'l> Asks<'l> {
     fn allows(&self, offering: &Offering) -> bool {
         let kind = offering.capacity_type.as_str();
         let mut by_reservation = self.reservation.iter();
-        self.zone
-            .is_none_or(|wanted| wanted.allows_value(offering.zone.as_str()))
-            && self
-                .capacity_type
-                .is_none_or(|wanted| wanted.allows_value(kind))
+        self.zone.is_none_or(|wanted| wanted.allows_value(offering.zone.as_str()))
+            && self.capacity_type.is_none_or(|wanted| wanted.allows_value(kind))
             && by_reservation.all(|(key, wanted)| wanted.allows_label(offering.label_value(key)))
     }
 }

@@ -37,11 +37,7 @@ impl NodeConstraints {
                 room = room.min(u64::from(max - count) + 1);
             }
         }
-        if self
-            .needs
-            .iter()
-            .any(|(counter, first)| counts[*counter] == 0 && !first)
-        {
+        if self.needs.iter().any(|(counter, first)| counts[*counter] == 0 && !first) {
             0
         } else {
             room
@@ -109,10 +105,7 @@ impl<'c> DaemonSkew<'c> {
                 }
             })
             .collect();
-        Self {
-            daemon_overheads,
-            least,
-        }
+        Self { daemon_overheads, least }
     }
 
     /// Returns by how many a host with these DaemonSet pods exceeds the emptiest one before it has
@@ -133,9 +126,9 @@ impl<'c> DaemonSkew<'c> {
     /// Returns the types whose DaemonSet pods do not exceed the skew.
     fn feasible_types(&self, checks: &[TopologyCheck]) -> Option<FeasibleTypes> {
         let even = checks.iter().filter_map(|check| match check {
-            TopologyCheck::Even {
-                tally, skew, adds, ..
-            } if self.least.contains_key(tally) => Some((*tally, skew.saturating_sub(*adds))),
+            TopologyCheck::Even { tally, skew, adds, .. } if self.least.contains_key(tally) => {
+                Some((*tally, skew.saturating_sub(*adds)))
+            }
             _ => None,
         });
         let even: Vec<(usize, u32)> = even.collect();
@@ -217,23 +210,15 @@ impl NodeConstraintTable {
         for (kind, constraints) in shares.iter_mut().enumerate() {
             for port in problem.wants_of(kind).ports {
                 constraints.adds.push(ports[port]);
-                let others = ports
-                    .iter()
-                    .filter(|(other, _)| is_port_conflict(port, other));
-                constraints
-                    .limits
-                    .extend(others.map(|(_, counter)| (*counter, 0)));
+                let others = ports.iter().filter(|(other, _)| is_port_conflict(port, other));
+                constraints.limits.extend(others.map(|(_, counter)| (*counter, 0)));
             }
         }
         Self {
             shares,
             level,
             counters: counters.len() + ports.len(),
-            roomy: topology
-                .checks
-                .iter()
-                .map(|check| ahead.feasible_types(check))
-                .collect(),
+            roomy: topology.checks.iter().map(|check| ahead.feasible_types(check)).collect(),
         }
     }
 }
@@ -248,16 +233,12 @@ impl NodeConstraints {
     ) {
         match check {
             TopologyCheck::Free { tally } => {
-                self.limits
-                    .extend(counters.get(tally).map(|counter| (*counter, 0)));
+                self.limits.extend(counters.get(tally).map(|counter| (*counter, 0)));
             }
-            TopologyCheck::Even {
-                tally, skew, adds, ..
-            } => {
+            TopologyCheck::Even { tally, skew, adds, .. } => {
                 // A new host has no such pods, so the minimum is zero.
                 let max_count = ahead.remaining_skew(*tally, skew.saturating_sub(*adds));
-                self.limits
-                    .extend(counters.get(tally).map(|counter| (*counter, max_count)));
+                self.limits.extend(counters.get(tally).map(|counter| (*counter, max_count)));
             }
             // The DaemonSet pod that satisfies it runs before any pod.
             TopologyCheck::Near { beside: true, .. } => {}

@@ -116,11 +116,7 @@ impl Locations {
     }
 
     fn counts_for(&self, filter: &NodeFilter, ordinal: usize, site: usize) -> Match {
-        if filter
-            .keys
-            .iter()
-            .all(|key| self.domain_of(*key, site) != NOWHERE)
-        {
+        if filter.keys.iter().all(|key| self.domain_of(*key, site) != NOWHERE) {
             self.passes[ordinal][site]
         } else {
             Match::No
@@ -220,9 +216,7 @@ impl DomainCounts {
     fn min_count(&mut self) -> u32 {
         if self.at_least == 0 {
             let counts = self.by_place.iter().zip(&self.exists);
-            let counts = counts
-                .filter(|(_, exists)| **exists)
-                .map(|(count, _)| count);
+            let counts = counts.filter(|(_, exists)| **exists).map(|(count, _)| count);
             self.least = counts.clone().min().copied().unwrap_or(0);
             let at_least = counts.filter(|count| **count == self.least).count();
             self.at_least = u32::try_from(at_least).unwrap_or(1);
@@ -325,23 +319,12 @@ impl<'t> TopologyState<'t> {
                         places.all(|place| count.count_in(*place) > 0)
                     }) || (*first && counts.all(|count| count.total == 0 && count.adrift == 0)))
             }
-            TopologyCheck::Even {
-                tally,
-                skew,
-                least,
-                adds,
-            } => {
-                let places = self
-                    .sites
-                    .possible_domains(self.topology.key_of(*tally), site);
+            TopologyCheck::Even { tally, skew, least, adds } => {
+                let places = self.sites.possible_domains(self.topology.key_of(*tally), site);
                 let count = &mut self.counts[*tally];
                 let too_few = count.places < *least;
                 let mut fits = places.iter().map(|place| {
-                    let minimum = if too_few {
-                        0
-                    } else {
-                        count.min_of_others(*place)
-                    };
+                    let minimum = if too_few { 0 } else { count.min_of_others(*place) };
                     let maximum = minimum.saturating_add(*skew);
                     count.max_in(*place).saturating_add(*adds) <= maximum
                 });
@@ -371,12 +354,7 @@ impl<'t> TopologyState<'t> {
                         places.any(|place| count.max_in(*place) > 0)
                     }) || (*first && tallies.iter().all(|tally| self.total_of(*tally) == 0)))
             }
-            TopologyCheck::Even {
-                tally,
-                skew,
-                least,
-                adds,
-            } => {
+            TopologyCheck::Even { tally, skew, least, adds } => {
                 let count = &self.counts[*tally];
                 let mut places = self.domains_at(*tally, site).iter();
                 places.any(|place| {
@@ -390,8 +368,7 @@ impl<'t> TopologyState<'t> {
 
     /// Returns the possible domains of a location for a counter; empty if it has none.
     fn domains_at(&self, tally: usize, site: usize) -> &[u32] {
-        self.sites
-            .possible_domains(self.topology.key_of(tally), site)
+        self.sites.possible_domains(self.topology.key_of(tally), site)
     }
 
     /// Counts pods of a kind at a location.
@@ -419,8 +396,7 @@ impl<'t> TopologyState<'t> {
         }
         let pass = match counter {
             DomainCounter::Spread { filter, .. } => {
-                self.sites
-                    .counts_for(&self.topology.filters[*filter], *filter, site)
+                self.sites.counts_for(&self.topology.filters[*filter], *filter, site)
             }
             _ => Match::Yes,
         };
@@ -443,11 +419,7 @@ impl<'t> TopologyState<'t> {
     /// Makes a domain count for every spread by a key whose filter a location there passes.
     pub(crate) fn open_maybe(&mut self, key: usize, place: u32, passes: impl Fn(usize) -> bool) {
         for (tally, count) in self.topology.tallies.iter().zip(&mut self.counts) {
-            if let DomainCounter::Spread {
-                key: counter_key,
-                filter,
-                ..
-            } = tally
+            if let DomainCounter::Spread { key: counter_key, filter, .. } = tally
                 && *counter_key == key
                 && passes(*filter)
             {

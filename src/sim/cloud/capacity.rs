@@ -19,10 +19,7 @@ pub struct CapacityPools {
 impl CapacityPools {
     /// Creates pools with these limits. All other offerings have no limit.
     pub fn new(left: BTreeMap<OfferingKey, u32>) -> Self {
-        Self {
-            left,
-            lent: BTreeMap::new(),
-        }
+        Self { left, lent: BTreeMap::new() }
     }
 
     /// Remaining instances. `None` means no limit.
@@ -79,8 +76,5 @@ impl CapacityPools {
 
 /// Returns the cheapest offering. For equal prices, the first by key.
 pub fn lowest_price(offers: &[(OfferingKey, Price)]) -> Option<OfferingKey> {
-    offers
-        .iter()
-        .min_by_key(|(key, price)| (*price, key))
-        .map(|(key, _)| key.clone())
+    offers.iter().min_by_key(|(key, price)| (*price, key)).map(|(key, _)| key.clone())
 }

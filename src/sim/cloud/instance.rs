@@ -31,15 +31,7 @@ impl SimInstance {
     /// Creates an instance that is listed from `seen` on.
     pub fn new(instance: Instance, labels: Labels, taints: Vec<Taint>, seen: Timestamp) -> Self {
         let shown = vec![(seen, instance.state)];
-        Self {
-            instance,
-            labels,
-            taints,
-            reclaimed: None,
-            ended: None,
-            shown,
-            vanishes: None,
-        }
+        Self { instance, labels, taints, reclaimed: None, ended: None, shown, vanishes: None }
     }
 
     /// The actual state of the instance.
@@ -58,10 +50,7 @@ impl SimInstance {
             return None;
         }
         let (_, state) = self.shown.iter().rev().find(|(at, _)| *at <= now)?;
-        Some(Instance {
-            state: *state,
-            ..self.instance.clone()
-        })
+        Some(Instance { state: *state, ..self.instance.clone() })
     }
 
     /// Changes the state. Listings show the new state from `seen` on.
@@ -85,9 +74,6 @@ impl SimInstance {
 
     /// Billed time up to `now`.
     pub fn billed_time(&self, now: Timestamp) -> SignedDuration {
-        self.ended
-            .unwrap_or(now)
-            .min(now)
-            .duration_since(self.instance.launched)
+        self.ended.unwrap_or(now).min(now).duration_since(self.instance.launched)
     }
 }

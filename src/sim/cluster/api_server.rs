@@ -21,11 +21,9 @@ impl SimCluster {
         let answer = match command {
             Command::CreateNode(node) => self.create_node(node, now),
             Command::Bind { pod, uid, node } => self.bind_to(pod, uid, node, now),
-            Command::DeletePod {
-                pod,
-                uid,
-                grace_seconds,
-            } => self.delete_within(pod, uid, *grace_seconds, now),
+            Command::DeletePod { pod, uid, grace_seconds } => {
+                self.delete_within(pod, uid, *grace_seconds, now)
+            }
             Command::PatchNode(patch) => self.patch_node(patch, now),
             Command::DeleteNode { node, uid } => self.delete_node(node, uid, now),
             Command::Evict { pod, uid } => self.evict(pod, uid, now),

@@ -71,10 +71,7 @@ impl SimCluster {
             labels.extend(value.map(|value| (key.to_owned(), value.clone())));
         }
         labels.insert(HOSTNAME.to_owned(), name.0.clone());
-        labels.insert(
-            INSTANCE_TYPE.to_owned(),
-            instance.offering.instance_type.0.clone(),
-        );
+        labels.insert(INSTANCE_TYPE.to_owned(), instance.offering.instance_type.0.clone());
         labels.insert(ZONE.to_owned(), instance.offering.zone.0.clone());
         // As in the user data: the kubelet registers with all taints.
         labels.insert(DO_NOT_SYNC_TAINTS.to_owned(), "true".to_owned());
@@ -100,10 +97,8 @@ impl SimCluster {
             startup_taints: boot.startup_taints.to_vec(),
         };
         self.kubelets.insert(name.clone(), kubelet);
-        self.facts.push(TimelineFact::Registered {
-            node: name.clone(),
-            instance: instance.id.clone(),
-        });
+        self.facts
+            .push(TimelineFact::Registered { node: name.clone(), instance: instance.id.clone() });
         if boot.gets_ready {
             // The network plugin needs a few seconds.
             self.set_timer(now, 3000, 12_000, ClusterTimer::Ready(name.clone()));
@@ -173,10 +168,7 @@ impl SimCluster {
 
     /// The node of an instance, if it exists.
     pub fn node_of(&self, instance: &str) -> Option<&Node> {
-        self.store
-            .nodes()
-            .values()
-            .find(|node| node.instance_id() == Some(instance))
+        self.store.nodes().values().find(|node| node.instance_id() == Some(instance))
     }
 
     pub(super) fn is_alive(&self, node: &NodeName) -> bool {
@@ -202,10 +194,7 @@ impl SimCluster {
         if !changed {
             return;
         }
-        self.facts.push(TimelineFact::Ready {
-            node: name.clone(),
-            after,
-        });
+        self.facts.push(TimelineFact::Ready { node: name.clone(), after });
         if starting {
             self.set_timer(now, 2000, 8000, ClusterTimer::Unstart(name.clone()));
         }
@@ -221,8 +210,7 @@ impl SimCluster {
         };
         let startup_taints = kubelet.startup_taints.clone();
         self.store.change_node(name, now, |node| {
-            node.taints
-                .retain(|taint| !startup_taints.iter().any(|other| other.matches(taint)));
+            node.taints.retain(|taint| !startup_taints.iter().any(|other| other.matches(taint)));
         });
         self.node_changed(now);
     }
@@ -252,11 +240,7 @@ impl SimCluster {
             self.schedule_reconcile(owner, now);
         }
         if let WorkloadKind::Job { run_for } = self.owned[owner].workload.owns {
-            self.timers.add_after(
-                now,
-                run_for,
-                ClusterTimer::Finish(key.clone(), uid.to_owned()),
-            );
+            self.timers.add_after(now, run_for, ClusterTimer::Finish(key.clone(), uid.to_owned()));
         }
     }
 
@@ -279,24 +263,17 @@ impl SimCluster {
             node.ready = false;
             node.set_condition("Ready", ConditionStatus::Unknown, now);
             node.taints.retain(|taint| taint.key != NOT_READY);
-            node.taints
-                .push(Taint::new(UNREACHABLE, Effect::NoSchedule));
+            node.taints.push(Taint::new(UNREACHABLE, Effect::NoSchedule));
             node.taints.push(Taint::new(UNREACHABLE, Effect::NoExecute));
         });
         if !changed {
             return;
         }
         for (pod, uid) in self.running_on(name) {
-            self.store
-                .change_pod(&pod, &uid, now, |pod| pod.ready = Some(false));
+            self.store.change_pod(&pod, &uid, now, |pod| pod.ready = Some(false));
             self.note_pod(&pod);
         }
-        self.set_timer(
-            now,
-            TOLERATION_MS,
-            TOLERATION_MS,
-            ClusterTimer::EvictLost(name.clone()),
-        );
+        self.set_timer(now, TOLERATION_MS, TOLERATION_MS, ClusterTimer::EvictLost(name.clone()));
     }
 
     fn note_pod(&mut self, pod: &PodKey) {

@@ -59,10 +59,7 @@ impl SimCluster {
     /// number of pods it would lose with the node, and the number of disruptions allowed.
     pub fn displaced_pods(&self, node: &str) -> Vec<(&str, i64, i64)> {
         let mut lost_pods: BTreeMap<usize, i64> = BTreeMap::new();
-        for pod in self
-            .store
-            .pods_on(node)
-            .filter(|pod| is_healthy(pod) && pod.deleting.is_none())
+        for pod in self.store.pods_on(node).filter(|pod| is_healthy(pod) && pod.deleting.is_none())
         {
             if let Some(owner) = self.owner_index(pod) {
                 *lost_pods.entry(owner).or_insert(0) += 1;
@@ -98,12 +95,7 @@ impl SimCluster {
             SimPdb::MinAvailableShare(percent) => percentage_of(desired, percent),
             SimPdb::MaxUnavailableShare(percent) => desired - percentage_of(desired, percent),
         };
-        Some(PdbCounts {
-            budget,
-            desired,
-            healthy,
-            least: min_healthy.max(0),
-        })
+        Some(PdbCounts { budget, desired, healthy, least: min_healthy.max(0) })
     }
 }
 

@@ -37,12 +37,7 @@ impl SimCluster {
         let mut newly_pending = 0;
         let mut promised = self.promised_resources();
         for (rank, (key, uid)) in std::mem::take(&mut self.waiting) {
-            let Some(pod) = self
-                .store
-                .pods()
-                .get(&key)
-                .filter(|pod| is_pending(pod, &uid))
-            else {
+            let Some(pod) = self.store.pods().get(&key).filter(|pod| is_pending(pod, &uid)) else {
                 continue;
             };
             let Some(owner) = self.owner_index(pod) else {
@@ -73,8 +68,7 @@ impl SimCluster {
                 hopeless.insert(owner);
             }
             if !pod.unschedulable {
-                self.store
-                    .change_pod(&key, &uid, now, |pod| pod.unschedulable = true);
+                self.store.change_pod(&key, &uid, now, |pod| pod.unschedulable = true);
                 newly_pending += usize::from(!daemon);
             }
             self.waiting.insert(rank, (key, uid));
@@ -84,19 +78,14 @@ impl SimCluster {
             self.set_timer(now, 5, 120, ClusterTimer::Bind(node, pods));
         }
         if newly_pending > 0 {
-            self.facts.push(TimelineFact::Waiting {
-                pods: newly_pending,
-                pending: self.pending_pods(),
-            });
+            self.facts
+                .push(TimelineFact::Waiting { pods: newly_pending, pending: self.pending_pods() });
         }
     }
 
     /// Number of pending pods, without daemons.
     pub fn pending_pods(&self) -> usize {
-        self.waiting
-            .values()
-            .filter(|(key, _)| !self.targets.contains_key(key))
-            .count()
+        self.waiting.values().filter(|(key, _)| !self.targets.contains_key(key)).count()
     }
 
     /// Pending nominated pods, by node. For pods of the same or lower priority, their resources
@@ -104,11 +93,7 @@ impl SimCluster {
     fn promised_resources(&self) -> Promised {
         let mut promised = Promised::new();
         for (key, uid) in self.waiting.values() {
-            let pod = self
-                .store
-                .pods()
-                .get(key)
-                .filter(|pod| is_pending(pod, uid));
+            let pod = self.store.pods().get(key).filter(|pod| is_pending(pod, uid));
             if let Some(pod) = pod
                 && let Some(node) = &pod.nominated_node
             {
@@ -125,9 +110,7 @@ impl SimCluster {
         if let Some(target) = self.targets.get(&pod.key) {
             let node = self.store.nodes().get(target)?;
             let used = &self.store.load_of(target.as_str())?.used;
-            return check_fit(workload, node, used)
-                .is_ok()
-                .then(|| target.clone());
+            return check_fit(workload, node, used).is_ok().then(|| target.clone());
         }
         let zones = self.zones_of(workload);
         let nodes = self.store.nodes();
@@ -140,19 +123,14 @@ impl SimCluster {
             };
             let used = with_promised(&load.used, promised.get(&node.name), pod);
             let result = check_fit(workload, node, &used);
-            if result
-                .and_then(|()| check_skew(workload, node, &zones))
-                .is_err()
-            {
+            if result.and_then(|()| check_skew(workload, node, &zones)).is_err() {
                 continue;
             }
             if nominated == Some(&node.name) {
                 return nominated.cloned();
             }
-            let score = (
-                untolerated_preferences(workload, node),
-                -left_over(workload, node, &load.used),
-            );
+            let score =
+                (untolerated_preferences(workload, node), -left_over(workload, node, &load.used));
             // Nodes are sorted by name, so the first of equal nodes is selected.
             if best.as_ref().is_none_or(|(lowest, _)| score < *lowest) {
                 best = Some((score, &node.name));
@@ -209,10 +187,7 @@ impl SimCluster {
             count += usize::from(!daemon);
         }
         if count > 0 {
-            self.facts.push(TimelineFact::Bound {
-                node: node.clone(),
-                pods: count,
-            });
+            self.facts.push(TimelineFact::Bound { node: node.clone(), pods: count });
         }
         self.trigger_scheduler(now);
     }
@@ -233,27 +208,16 @@ impl SimCluster {
         });
         let waited = waited.map(|created| now.duration_since(created));
         self.waits.extend(waited);
-        self.set_timer(
-            now,
-            800,
-            3000,
-            ClusterTimer::Run(key.clone(), uid.to_owned()),
-        );
+        self.set_timer(now, 800, 3000, ClusterTimer::Run(key.clone(), uid.to_owned()));
     }
 
     /// Releases the reserved resources of a pod that was deleted before it was bound.
     fn release_template(&mut self, node: &NodeName, pod: &PodKey) {
-        let owner = pod
-            .name
-            .rsplit_once('-')
-            .and_then(|(owner, _)| self.owners.get(owner));
+        let owner = pod.name.rsplit_once('-').and_then(|(owner, _)| self.owners.get(owner));
         let Some(owned) = owner.and_then(|owner| self.owned.get(*owner)) else {
             return;
         };
-        let requests = Resources {
-            pods: 1,
-            ..owned.workload.requests.clone()
-        };
+        let requests = Resources { pods: 1, ..owned.workload.requests.clone() };
         self.store.release(node, &requests);
     }
 }

@@ -71,9 +71,7 @@ pub fn untolerated_preferences(workload: &Workload, node: &Node) -> usize {
 /// Returns true if one of the tolerations matches the taint.
 pub fn tolerates_taint(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerations.iter().any(|toleration| {
-        let effect = toleration
-            .effect
-            .is_none_or(|effect| effect == taint.effect);
+        let effect = toleration.effect.is_none_or(|effect| effect == taint.effect);
         let key = toleration.key == taint.key;
         let value = match toleration.operator {
             TolerationOperator::Exists => toleration.key.is_empty() || key,
@@ -149,11 +147,7 @@ pub fn has_room(requests: &Resources, allocatable: &Resources, used: &Resources)
     let amounts = [
         (requests.cpu_milli, allocatable.cpu_milli, used.cpu_milli),
         (requests.memory, allocatable.memory, used.memory),
-        (
-            requests.ephemeral_storage,
-            allocatable.ephemeral_storage,
-            used.ephemeral_storage,
-        ),
+        (requests.ephemeral_storage, allocatable.ephemeral_storage, used.ephemeral_storage),
     ];
     let extended = requests.extended.iter().map(|(name, wanted)| {
         let has = allocatable.extended.get(name).copied().unwrap_or(0);
@@ -192,10 +186,7 @@ mod tests {
             let mut workload = Workload::new("web", WorkloadKind::Deployment);
             workload.max_skew = max_skew;
             let zone = zone.map(|zone| (ZONE.to_owned(), zone.to_owned()));
-            let node = Node {
-                labels: Labels::from_iter(zone.clone()),
-                ..Node::default()
-            };
+            let node = Node { labels: Labels::from_iter(zone.clone()), ..Node::default() };
             let got = check_skew(&workload, &node, &zones);
             assert_eq!(got, expect, "{max_skew:?} {zone:?}");
         }

@@ -88,8 +88,7 @@ impl Store {
 
     /// The pods of an owner.
     pub fn pods_of(&self, owner: &str) -> impl Iterator<Item = &Pod> {
-        self.keys_owned_by(owner)
-            .filter_map(|key| self.pods.get(key))
+        self.keys_owned_by(owner).filter_map(|key| self.pods.get(key))
     }
 
     /// The pods of an owner that neither have ended nor are being deleted.
@@ -121,10 +120,7 @@ impl Store {
             self.subtract_load(old, now);
         }
         if let (None, Some(owner)) = (&old, &pod.owner) {
-            self.by_owner
-                .entry(owner.name.clone())
-                .or_default()
-                .insert(pod.key.clone());
+            self.by_owner.entry(owner.name.clone()).or_default().insert(pod.key.clone());
         }
         if let Some(node) = &pod.node {
             let load = self.loads.entry(node.clone()).or_default();
@@ -177,25 +173,17 @@ impl Store {
         self.pod(key, uid)?;
         let pod = self.pods.remove(key)?;
         self.subtract_load(&pod, now);
-        if let Some(owned) = pod
-            .owner
-            .as_ref()
-            .and_then(|owner| self.by_owner.get_mut(&owner.name))
+        if let Some(owned) = pod.owner.as_ref().and_then(|owner| self.by_owner.get_mut(&owner.name))
         {
             owned.remove(key);
         }
-        self.changes
-            .push(Event::Deleted(ObjectKind::Pod, key.clone()));
+        self.changes.push(Event::Deleted(ObjectKind::Pod, key.clone()));
         Some(pod)
     }
 
     /// Reserves resources for a pod whose binding is in progress.
     pub fn reserve(&mut self, node: &NodeName, requests: &Resources) {
-        self.loads
-            .entry(node.clone())
-            .or_default()
-            .used
-            .add(requests);
+        self.loads.entry(node.clone()).or_default().used.add(requests);
     }
 
     /// Releases reserved resources.
@@ -254,10 +242,7 @@ impl Store {
 
     /// Attaches a volume with this name.
     pub fn attach_volume(&mut self, name: &str, attached: Attached) {
-        let volume = Volume {
-            name: attached.volume.clone(),
-            ..Volume::default()
-        };
+        let volume = Volume { name: attached.volume.clone(), ..Volume::default() };
         if !volume.name.is_empty() {
             self.push_applied(WatchedObject::Volume(volume.clone()));
             self.volumes.insert(volume.name.clone(), volume);
@@ -267,11 +252,7 @@ impl Store {
 
     /// Detaches a volume, unless it is stuck.
     pub fn detach_volume(&mut self, name: &str) {
-        if self
-            .attached
-            .get(name)
-            .is_some_and(|attached| !attached.stuck)
-        {
+        if self.attached.get(name).is_some_and(|attached| !attached.stuck) {
             self.attached.remove(name);
         }
     }
@@ -315,9 +296,9 @@ impl Store {
             ObjectKind::Node => {
                 watched_objects(&self.nodes, |node| WatchedObject::Node(Box::new(node)))
             }
-            ObjectKind::DaemonSet => watched_objects(&self.daemon_sets, |set| {
-                WatchedObject::DaemonSet(Box::new(set))
-            }),
+            ObjectKind::DaemonSet => {
+                watched_objects(&self.daemon_sets, |set| WatchedObject::DaemonSet(Box::new(set)))
+            }
             ObjectKind::Pdb => watched_objects(&self.pdbs, WatchedObject::Pdb),
             ObjectKind::Namespace => watched_objects(&self.namespaces, WatchedObject::Namespace),
             ObjectKind::Volume => watched_objects(&self.volumes, WatchedObject::Volume),

@@ -48,18 +48,15 @@ impl SimCluster {
                 key: workload.key(),
                 template: workload.pod_template(),
             });
-            workload
-                .tolerations
-                .extend(DAEMON_TOLERATIONS.map(|(key, effect)| Toleration {
-                    key: key.to_owned(),
-                    operator: TolerationOperator::Exists,
-                    value: String::new(),
-                    effect: Some(effect),
-                }));
+            workload.tolerations.extend(DAEMON_TOLERATIONS.map(|(key, effect)| Toleration {
+                key: key.to_owned(),
+                operator: TolerationOperator::Exists,
+                value: String::new(),
+                effect: Some(effect),
+            }));
         }
         for step in &workload.steps {
-            self.timers
-                .add_at(step.at, ClusterTimer::Scale(index, step.replicas));
+            self.timers.add_at(step.at, ClusterTimer::Scale(index, step.replicas));
         }
         for at in &workload.rollouts {
             self.timers.add_at(*at, ClusterTimer::Roll(index));
@@ -110,11 +107,7 @@ impl SimCluster {
         if !job && from == replicas {
             return;
         }
-        self.facts.push(TimelineFact::Scaled {
-            workload,
-            from,
-            to: replicas,
-        });
+        self.facts.push(TimelineFact::Scaled { workload, from, to: replicas });
         self.schedule_reconcile(owner, now);
     }
 
@@ -126,8 +119,7 @@ impl SimCluster {
             return;
         };
         owned.asked = true;
-        self.timers
-            .add_after(now, wait, ClusterTimer::Reconcile(owner));
+        self.timers.add_after(now, wait, ClusterTimer::Reconcile(owner));
     }
 
     pub(super) fn schedule_daemon_reconcile(&mut self, now: Timestamp) {
@@ -164,12 +156,7 @@ impl SimCluster {
             // Deletion order of the ReplicaSet controller: pending before bound, unready before
             // ready, young before old.
             active.sort_by_key(|pod| {
-                (
-                    pod.node.is_some(),
-                    is_healthy(pod),
-                    pod.created.map(std::cmp::Reverse),
-                    &pod.key,
-                )
+                (pod.node.is_some(), is_healthy(pod), pod.created.map(std::cmp::Reverse), &pod.key)
             });
             let leaving: Vec<(PodKey, String)> = active[..active.len() - wanted]
                 .iter()
@@ -252,8 +239,7 @@ impl SimCluster {
         if let Some(node) = target {
             self.targets.insert(key.clone(), node);
         }
-        self.waiting
-            .insert((-i64::from(pod.priority), self.born), (key, uid));
+        self.waiting.insert((-i64::from(pod.priority), self.born), (key, uid));
         self.store.put_pod(pod, now);
         self.trigger_scheduler(now);
     }
@@ -281,8 +267,7 @@ impl SimCluster {
         if let Some(end) = pod.ends_by() {
             let node = pod.node.as_ref();
             if until < end && node.is_some_and(|node| self.is_alive(node)) {
-                self.store
-                    .change_pod(key, uid, now, |pod| pod.gone_by = Some(until));
+                self.store.change_pod(key, uid, now, |pod| pod.gone_by = Some(until));
                 let leave = ClusterTimer::Leave(key.clone(), uid.to_owned());
                 self.timers.add_at(until, leave);
             }
@@ -323,8 +308,7 @@ impl SimCluster {
         }
         let known = self.store.pod(key, uid);
         if known.is_some_and(|pod| !pod.finalizers.is_empty()) {
-            self.store
-                .change_pod(key, uid, now, |pod| pod.phase = PodPhase::Failed);
+            self.store.change_pod(key, uid, now, |pod| pod.phase = PodPhase::Failed);
             return;
         }
         for name in self.store.mounted_by(uid) {
@@ -366,12 +350,7 @@ impl SimCluster {
             pod.ready = Some(false);
         });
         // `ttlSecondsAfterFinished` of ten minutes.
-        self.set_timer(
-            now,
-            600_000,
-            600_000,
-            ClusterTimer::Clean(key.clone(), uid.to_owned()),
-        );
+        self.set_timer(now, 600_000, 600_000, ClusterTimer::Clean(key.clone(), uid.to_owned()));
         self.schedule_reconcile(owner, now);
         self.trigger_scheduler(now);
     }

@@ -26,12 +26,8 @@ use crate::sim::invariants::{Checker, GroundTruth, Invariant, adds_disrupted_tai
 const EMPTY_SLACK: SignedDuration = SignedDuration::from_mins(20);
 
 /// Disruption reasons to which budgets apply.
-const BUDGETED: [Reason; 4] = [
-    Reason::Empty,
-    Reason::Underutilized,
-    Reason::Drifted,
-    Reason::Expired,
-];
+const BUDGETED: [Reason; 4] =
+    [Reason::Empty, Reason::Underutilized, Reason::Drifted, Reason::Expired];
 
 /// Maximum time for which a command is in flight. The slowest takes 21 s.
 const FLIGHT_MAX: SignedDuration = SignedDuration::from_secs(30);
@@ -274,23 +270,17 @@ impl Checker {
         let is_repeated =
             node.has_disrupted_taint() || self.external_changes.was_just_observed(&node.name, now);
         let reason = reason.filter(|reason| BUDGETED.contains(reason) && !is_repeated);
-        let pool = node
-            .pool_name()
-            .and_then(|name| scene.config.pool(name.as_str()));
+        let pool = node.pool_name().and_then(|name| scene.config.pool(name.as_str()));
         let has_to = reason == Some(Reason::Expired) && is_overdue(node, scene, now);
         if let Some((reason, pool)) = reason.zip(pool).filter(|_| !has_to) {
             self.record_disruption(&node.provider_id, reason, pool, now);
             let taint = format!("taint {} ({})", node.name, reason.as_str());
             if let Some((count, rate)) = self.leaving.exceeded_rate(reason, pool, now) {
-                let text = format!(
-                    "{taint}: {count} nodes of pool {} left at {rate}",
-                    pool.name
-                );
+                let text = format!("{taint}: {count} nodes of pool {} left at {rate}", pool.name);
                 self.add_violation(Invariant::Budget, now, text);
             }
-            let (total, disrupted) = self
-                .leaving
-                .disrupted_of_pool(&node.name, &pool.name, scene, now);
+            let (total, disrupted) =
+                self.leaving.disrupted_of_pool(&node.name, &pool.name, scene, now);
             let budgets = pool.disruption.budgets.iter();
             let allowed = budgets.filter_map(|budget| budget.allowed_nodes(reason, total, now));
             let allowed = allowed.min().unwrap_or(total);
@@ -339,10 +329,7 @@ impl Checker {
         released.insert(node.uid.clone(), now);
         let count = unplaceable_pods(node, scene, &self.leaving.hidden, now);
         if count > 0 {
-            let text = format!(
-                "evict from {}: {count} of its pods have no place",
-                node.name
-            );
+            let text = format!("evict from {}: {count} of its pods have no place", node.name);
             self.add_violation(Invariant::Homeless, now, text);
         }
     }
@@ -370,10 +357,7 @@ impl Checker {
         for node in scene.cluster.store().nodes().values() {
             let machine = scene.our_machine(node);
             let is_live = machine.is_some_and(|machine| machine.is_live());
-            let since = self
-                .tainted
-                .get(&node.name)
-                .max(self.leaving.touched.get(&node.name));
+            let since = self.tainted.get(&node.name).max(self.leaving.touched.get(&node.name));
             let idle = since.is_some_and(|at| time_after(*at, IDLE_MAX) < now);
             if node.has_disrupted_taint()
                 && is_live

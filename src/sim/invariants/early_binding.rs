@@ -19,10 +19,9 @@ impl GroundTruth {
     /// kubelet had not registered.
     pub(super) fn was_awaiting_kubelet(&self, node: &Node, sent: Timestamp) -> bool {
         node.has_awaiting_kubelet()
-            && !self.occupying_pods(node).any(|pod| {
-                pod.started
-                    .is_some_and(|at| time_after(at, NEWS_MAX) < sent)
-            })
+            && !self
+                .occupying_pods(node)
+                .any(|pod| pod.started.is_some_and(|at| time_after(at, NEWS_MAX) < sent))
     }
 }
 
@@ -60,10 +59,7 @@ impl Checker {
         scene: &GroundTruth,
         now: Timestamp,
     ) {
-        let node = Node {
-            provider_id: provider_id.to_owned(),
-            ..Node::default()
-        };
+        let node = Node { provider_id: provider_id.to_owned(), ..Node::default() };
         if scene.our_machine(&node).is_none() {
             let text = format!("make {name} for an instance that is not ours");
             self.add_violation(Invariant::Foreign, now, text);

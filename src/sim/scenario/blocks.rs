@@ -35,24 +35,14 @@ pub fn read_scenario(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<
     let body = &block.body;
     reader.check_known_names(
         body,
-        &[
-            "title",
-            "start",
-            "duration",
-            "settle",
-            "calm",
-            "boot",
-            "fixed_type",
-        ],
+        &["title", "start", "duration", "settle", "calm", "boot", "fixed_type"],
         &[],
     );
     let start = match reader.read_timestamp(body, "start") {
         Some(start) => start,
         None => DEFAULT_START.parse().ok()?,
     };
-    let duration = reader
-        .read_duration(body, "duration")
-        .unwrap_or(SignedDuration::from_hours(24));
+    let duration = reader.read_duration(body, "duration").unwrap_or(SignedDuration::from_hours(24));
     if duration.is_zero() || duration > DURATION_MAX {
         reader.add_mistake_in(
             block,
@@ -64,15 +54,11 @@ pub fn read_scenario(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<
         title: reader.read_text(body, "title").unwrap_or_default(),
         start,
         end: time_after(start, duration),
-        settle: reader
-            .read_duration(body, "settle")
-            .unwrap_or(DEFAULT_SETTLE),
+        settle: reader.read_duration(body, "settle").unwrap_or(DEFAULT_SETTLE),
         calm: reader.read_duration(body, "calm").unwrap_or(DEFAULT_CALM),
         boot: reader.read_duration(body, "boot").unwrap_or(DEFAULT_BOOT),
         fixed_type: TypeName(
-            reader
-                .read_text(body, "fixed_type")
-                .unwrap_or_else(|| DEFAULT_FIXED_TYPE.to_owned()),
+            reader.read_text(body, "fixed_type").unwrap_or_else(|| DEFAULT_FIXED_TYPE.to_owned()),
         ),
         workloads: Vec::new(),
         shortages: Vec::new(),
@@ -102,29 +88,18 @@ pub fn read_workload(
     ];
     let name = reader.only_label(block, "its name")?;
     let body = &block.body;
-    reader.check_known_names(
-        body,
-        &ARGUMENTS,
-        &["at", "pdb", "rollout", "toleration", "require"],
-    );
+    reader.check_known_names(body, &ARGUMENTS, &["at", "pdb", "rollout", "toleration", "require"]);
     let owns = read_kind(reader, block)?;
     let mut workload = Workload::new(name, owns);
     workload.requests = reader.read_resources(body, "requests").unwrap_or_default();
-    workload.node_selector = reader
-        .read_labels(body, "node_selector")
-        .unwrap_or_default();
+    workload.node_selector = reader.read_labels(body, "node_selector").unwrap_or_default();
     workload.max_skew = reader.read_number(body, "max_skew");
     workload.steps = read_steps(reader, block, start);
     workload.rollouts = read_rollouts(reader, block, owns, start);
     workload.do_not_disrupt = reader.read_text(body, "do_not_disrupt");
-    workload.budget = body
-        .get_blocks("pdb")
-        .next()
-        .and_then(|pdb| read_budget(reader, pdb));
+    workload.budget = body.get_blocks("pdb").next().and_then(|pdb| read_budget(reader, pdb));
     for toleration in body.get_blocks("toleration") {
-        workload
-            .tolerations
-            .extend(read_toleration(reader, toleration));
+        workload.tolerations.extend(read_toleration(reader, toleration));
     }
     for require in body.get_blocks("require") {
         read_require(reader, require, &mut workload.wants);
@@ -136,10 +111,7 @@ pub fn read_workload(
         workload.grace = grace;
     }
     if owns == WorkloadKind::DaemonSet && !workload.steps.is_empty() {
-        reader.add_mistake_in(
-            block,
-            "a daemonset has no replicas: it runs on every node it fits",
-        );
+        reader.add_mistake_in(block, "a daemonset has no replicas: it runs on every node it fits");
     }
     if workload.max_skew == Some(0)
         || owns == WorkloadKind::DaemonSet && workload.max_skew.is_some()
@@ -154,9 +126,7 @@ pub fn read_workload(
 
 fn read_kind(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<WorkloadKind> {
     let run_for = reader.read_duration(&block.body, "run_for");
-    let kind = reader
-        .read_text(&block.body, "kind")
-        .unwrap_or_else(|| "deployment".to_owned());
+    let kind = reader.read_text(&block.body, "kind").unwrap_or_else(|| "deployment".to_owned());
     match (kind.as_str(), run_for) {
         ("deployment", None) => Some(WorkloadKind::Deployment),
         ("statefulset", None) => Some(WorkloadKind::StatefulSet),
@@ -181,10 +151,7 @@ fn read_kind(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<Workload
 fn read_steps(reader: &mut ScenarioDecoder<'_>, block: &Block, start: Timestamp) -> Vec<ScaleStep> {
     let mut steps = Vec::new();
     if let Some(replicas) = reader.read_number(&block.body, "replicas") {
-        steps.push(ScaleStep {
-            at: start,
-            replicas,
-        });
+        steps.push(ScaleStep { at: start, replicas });
     }
     for step in block.body.get_blocks("at") {
         reader.check_known_names(&step.body, &["replicas"], &[]);
@@ -239,10 +206,7 @@ fn read_budget(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<SimPdb
         (None, Some((pods, false))) => Some(SimPdb::MaxUnavailable(pods)),
         (None, Some((percent, true))) => Some(SimPdb::MaxUnavailableShare(percent)),
         _ => {
-            reader.add_mistake_in(
-                block,
-                "a pdb wants either `min_available` or `max_unavailable`",
-            );
+            reader.add_mistake_in(block, "a pdb wants either `min_available` or `max_unavailable`");
             None
         }
     }
@@ -267,12 +231,7 @@ fn read_toleration(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<To
         None => TolerationOperator::Exists,
     };
     let value = value.unwrap_or_default();
-    Some(Toleration {
-        key: key.to_owned(),
-        operator,
-        value,
-        effect,
-    })
+    Some(Toleration { key: key.to_owned(), operator, value, effect })
 }
 
 fn read_require(reader: &mut ScenarioDecoder<'_>, block: &Block, wants: &mut Vec<Want>) {
@@ -304,11 +263,7 @@ fn read_require(reader: &mut ScenarioDecoder<'_>, block: &Block, wants: &mut Vec
         if let Err(error) = Requirement::from_operator(*operator, &values) {
             reader.add_mistake_in(attribute, &error.to_string());
         }
-        wants.push(Want {
-            key: key.to_owned(),
-            operator: *operator,
-            values,
-        });
+        wants.push(Want { key: key.to_owned(), operator: *operator, values });
     }
 }
 
@@ -324,9 +279,7 @@ pub fn read_capacity(
         &["type", "zone", "capacity_type", "left", "from", "until"],
         &[],
     );
-    let from = reader
-        .read_time_of_day(body, "from", start)
-        .unwrap_or(start);
+    let from = reader.read_time_of_day(body, "from", start).unwrap_or(start);
     let until = reader.read_time_of_day(body, "until", from);
     Some(Shortage {
         instance_type: reader.read_text(body, "type"),
@@ -374,9 +327,7 @@ pub fn read_interruption(
     Some(SpotReclaim {
         at: at?,
         count,
-        within: reader
-            .read_duration(&block.body, "within")
-            .unwrap_or_default(),
+        within: reader.read_duration(&block.body, "within").unwrap_or_default(),
     })
 }
 

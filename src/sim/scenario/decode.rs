@@ -21,16 +21,12 @@ pub struct ScenarioDecoder<'a> {
 impl<'a> ScenarioDecoder<'a> {
     /// Creates a decoder for a source.
     pub fn new(source: &'a str) -> Self {
-        Self {
-            source,
-            mistakes: Vec::new(),
-        }
+        Self { source, mistakes: Vec::new() }
     }
 
     /// All errors, sorted by position.
     pub fn into_mistakes(mut self) -> Vec<Mistake> {
-        self.mistakes
-            .sort_by_key(|mistake| (mistake.line, mistake.column));
+        self.mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
         self.mistakes
     }
 
@@ -121,15 +117,10 @@ impl<'a> ScenarioDecoder<'a> {
 
     /// Decodes a duration.
     pub fn read_duration(&mut self, body: &Body, name: &str) -> Option<SignedDuration> {
-        self.read_value(
-            body,
-            name,
-            "a duration such as \"90s\" or \"1h30m\"",
-            |expression| {
-                let duration: SignedDuration = string_value(expression)?.parse().ok()?;
-                (!duration.is_negative()).then_some(duration)
-            },
-        )
+        self.read_value(body, name, "a duration such as \"90s\" or \"1h30m\"", |expression| {
+            let duration: SignedDuration = string_value(expression)?.parse().ok()?;
+            (!duration.is_negative()).then_some(duration)
+        })
     }
 
     /// Decodes a time of day. Returns its first occurrence from `start` on.
@@ -139,22 +130,16 @@ impl<'a> ScenarioDecoder<'a> {
         name: &str,
         start: Timestamp,
     ) -> Option<Timestamp> {
-        self.read_value(
-            body,
-            name,
-            "a time of day such as \"08:30\"",
-            |expression| time_of_day(&string_value(expression)?, start),
-        )
+        self.read_value(body, name, "a time of day such as \"08:30\"", |expression| {
+            time_of_day(&string_value(expression)?, start)
+        })
     }
 
     /// Decodes a time with date.
     pub fn read_timestamp(&mut self, body: &Body, name: &str) -> Option<Timestamp> {
-        self.read_value(
-            body,
-            name,
-            "a moment such as \"2026-03-03T00:00:00Z\"",
-            |expression| string_value(expression)?.parse().ok(),
-        )
+        self.read_value(body, name, "a moment such as \"2026-03-03T00:00:00Z\"", |expression| {
+            string_value(expression)?.parse().ok()
+        })
     }
 
     /// Decodes a map of strings.
@@ -230,16 +215,6 @@ fn object_entries(expression: &Expression) -> Option<Vec<(String, &Expression)>>
 pub fn time_of_day(text: &str, start: Timestamp) -> Option<Timestamp> {
     let time: Time = text.parse().ok()?;
     let day = start.to_zoned(TimeZone::UTC);
-    let at = day
-        .datetime()
-        .date()
-        .to_datetime(time)
-        .to_zoned(TimeZone::UTC)
-        .ok()?
-        .timestamp();
-    if at < start {
-        at.checked_add(24.hours()).ok()
-    } else {
-        Some(at)
-    }
+    let at = day.datetime().date().to_datetime(time).to_zoned(TimeZone::UTC).ok()?.timestamp();
+    if at < start { at.checked_add(24.hours()).ok() } else { Some(at) }
 }

@@ -17,8 +17,7 @@ pub fn blank_out(source: &str, parts: &[Part]) -> String {
     let mut bytes = source.as_bytes().to_vec();
     for part in parts {
         let part = bytes.get_mut(part.clone()).into_iter().flatten();
-        part.filter(|byte| **byte != b'\n')
-            .for_each(|byte| *byte = b' ');
+        part.filter(|byte| **byte != b'\n').for_each(|byte| *byte = b' ');
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -53,11 +52,7 @@ pub fn read_reloads<'a>(
     let mut reloads = Vec::new();
     for (at, block) in changes {
         let replacements: Vec<&Block> = block.body.blocks().collect();
-        now.retain(|block| {
-            !replacements
-                .iter()
-                .any(|other| has_same_header(block, other))
-        });
+        now.retain(|block| !replacements.iter().any(|other| has_same_header(block, other)));
         now.extend(replacements);
         let mut kept: Vec<Part> = now.iter().filter_map(|block| block.span()).collect();
         kept.sort_by_key(|part| part.start);

@@ -34,11 +34,7 @@ fn of_managed(more: &Value, templates: &[Value]) -> String {
         "Tags": tags,
         "MixedInstancesPolicy": {"LaunchTemplate": template},
     }]});
-    let answers = [
-        json!({"nodegroup": own}),
-        group,
-        json!({"LaunchTemplateVersions": templates}),
-    ];
+    let answers = [json!({"nodegroup": own}), group, json!({"LaunchTemplateVersions": templates})];
     let answers: Vec<String> = answers.iter().map(Value::to_string).collect();
     let answers: Vec<&str> = answers.iter().map(String::as_str).collect();
     let imported = imported("--v=4", &answers).expect("groups");
@@ -111,15 +107,10 @@ fn a_reservation_is_one_that_its_pool_may_use() {
     ] {
         let text = of_own(&group, &template);
         assert!(has_pool(&text), "{text}");
-        let at = text
-            .find("require \"karpenter.sh/capacity-type\"")
-            .expect("a requirement");
+        let at = text.find("require \"karpenter.sh/capacity-type\"").expect("a requirement");
         let own = text[at..].lines().take(4).collect::<String>();
         assert!(own.contains(expect), "{template}: no {expect} in\n{text}");
-        assert!(
-            !text.contains("LaunchTemplateData.CapacityReservation"),
-            "{text}"
-        );
+        assert!(!text.contains("LaunchTemplateData.CapacityReservation"), "{text}");
         let has_block = text.contains("capacity_reservation { id = \"cr-1\" }");
         assert_eq!(has_block, expect.contains("reserved"), "{text}");
     }
@@ -162,26 +153,10 @@ fn a_node_group_of_which_nothing_tells_how_nodes_join_is_no_pool() {
 fn images_of_a_node_group_are_the_same_here_or_none() {
     let newest = "dropped releaseVersion: ";
     for (kind, release, expect) in [
-        (
-            "AL2023_ARM_64_NVIDIA",
-            "1.33.0-20250519",
-            "alias = \"al2023@v20250519\"",
-        ),
-        (
-            "AL2_x86_64_GPU",
-            "1.31.2-20241109",
-            "alias = \"al2@v20241109\"",
-        ),
-        (
-            "BOTTLEROCKET_x86_64",
-            "1.39.0-5c8b1e2a",
-            "alias = \"bottlerocket@1.39.0\"",
-        ),
-        (
-            "WINDOWS_CORE_2022_x86_64",
-            "1.33-2025.05.15",
-            "alias = \"windows2022@latest\"",
-        ),
+        ("AL2023_ARM_64_NVIDIA", "1.33.0-20250519", "alias = \"al2023@v20250519\""),
+        ("AL2_x86_64_GPU", "1.31.2-20241109", "alias = \"al2@v20241109\""),
+        ("BOTTLEROCKET_x86_64", "1.39.0-5c8b1e2a", "alias = \"bottlerocket@1.39.0\""),
+        ("WINDOWS_CORE_2022_x86_64", "1.33-2025.05.15", "alias = \"windows2022@latest\""),
         ("WINDOWS_CORE_2022_x86_64", "1.33-2025.05.15", newest),
         ("AL2023_x86_64_STANDARD", "next", newest),
         ("BOTTLEROCKET_ARM_64", "next-5c8b1e2a", newest),
@@ -193,22 +168,11 @@ fn images_of_a_node_group_are_the_same_here_or_none() {
         }
         let text = of_managed(&own, &[]);
         assert!(has_pool(&text), "{text}");
-        assert!(
-            text.contains(expect),
-            "{kind} {release}: no {expect} in\n{text}"
-        );
+        assert!(text.contains(expect), "{kind} {release}: no {expect} in\n{text}");
         let is_lost = text.contains(newest);
-        assert_eq!(
-            is_lost,
-            text.contains("@latest") && !release.is_empty(),
-            "{text}"
-        );
+        assert_eq!(is_lost, text.contains("@latest") && !release.is_empty(), "{text}");
     }
-    for kind in [
-        "BOTTLEROCKET_x86_64_FIPS",
-        "WINDOWS_FULL_2022_x86_64",
-        "AL3_x86_64",
-    ] {
+    for kind in ["BOTTLEROCKET_x86_64_FIPS", "WINDOWS_FULL_2022_x86_64", "AL3_x86_64"] {
         let text = of_managed(&json!({"amiType": kind}), &[]);
         assert!(!has_pool(&text), "{text}");
         let why = format!("no alias selects images of the type {kind}");
@@ -224,18 +188,11 @@ fn a_stricter_metadata_service_is_told_of() {
         (json!({}), [true, true]),
         (json!({"HttpPutResponseHopLimit": 2}), [false, true]),
         (json!({"HttpTokens": "optional"}), [true, false]),
-        (
-            json!({"HttpTokens": "optional", "HttpPutResponseHopLimit": 2}),
-            [false, false],
-        ),
+        (json!({"HttpTokens": "optional", "HttpPutResponseHopLimit": 2}), [false, false]),
         (json!({"HttpEndpoint": "disabled"}), [false, false]),
     ] {
         let text = of_own(&json!({}), &json!({"MetadataOptions": own}));
-        assert_eq!(
-            [hops, tokens].map(|own| text.contains(own)),
-            expect,
-            "{own}: {text}"
-        );
+        assert_eq!([hops, tokens].map(|own| text.contains(own)), expect, "{own}: {text}");
     }
     let text = of_own(&json!({}), &json!({}));
     assert!(text.contains(hops) && text.contains(tokens), "{text}");
@@ -248,18 +205,9 @@ fn what_a_type_has_for_a_while_is_not_what_it_has_always() {
         "MemoryMiB": {"Min": 8192},
         "BaselineEbsBandwidthMbps": {"Min": 5000},
     });
-    let text = of_own(
-        &json!({}),
-        &json!({"InstanceType": null, "InstanceRequirements": own}),
-    );
-    assert!(
-        text.contains("dropped InstanceRequirements.BaselineEbsBandwidthMbps ("),
-        "{text}"
-    );
-    assert!(
-        !text.contains("require \"karpenter.k8s.aws/instance-ebs-bandwidth\""),
-        "{text}"
-    );
+    let text = of_own(&json!({}), &json!({"InstanceType": null, "InstanceRequirements": own}));
+    assert!(text.contains("dropped InstanceRequirements.BaselineEbsBandwidthMbps ("), "{text}");
+    assert!(!text.contains("require \"karpenter.k8s.aws/instance-ebs-bandwidth\""), "{text}");
 }
 
 #[test]
@@ -272,27 +220,12 @@ fn a_group_is_as_large_as_what_it_counts() {
     };
     for (own, expect) in [
         (json!({}), "limits       = { nodes = 5 }"),
-        (
-            json!({"DesiredCapacityType": "units"}),
-            "limits       = { nodes = 5 }",
-        ),
-        (
-            json!({"DesiredCapacityType": "vcpu"}),
-            "limits       = { cpu = 5 }",
-        ),
-        (
-            json!({"DesiredCapacityType": "memory-mib"}),
-            "limits       = { memory = \"5Mi\" }",
-        ),
-        (
-            json!({"DesiredCapacityType": "gpus"}),
-            "missing limits (unknown unit",
-        ),
+        (json!({"DesiredCapacityType": "units"}), "limits       = { nodes = 5 }"),
+        (json!({"DesiredCapacityType": "vcpu"}), "limits       = { cpu = 5 }"),
+        (json!({"DesiredCapacityType": "memory-mib"}), "limits       = { memory = \"5Mi\" }"),
+        (json!({"DesiredCapacityType": "gpus"}), "missing limits (unknown unit"),
         (weighed("1"), "limits       = { nodes = 5 }"),
-        (
-            weighed("4"),
-            "missing limits (the group counts weighted capacity",
-        ),
+        (weighed("4"), "missing limits (the group counts weighted capacity"),
     ] {
         let text = of_own(&own, &json!({}));
         assert!(text.contains(expect), "{own}: no {expect} in\n{text}");
@@ -309,10 +242,7 @@ fn a_version_that_is_alone_may_not_be_the_latest() {
     };
     let data = json!({"ImageId": "ami-1", "UserData": encoded("join\n")});
     let note = "# Version 3 is assumed to be the latest: the input has no other version.";
-    let both = [
-        version("lt-own", 3, data.clone()),
-        version("lt-own", 4, data),
-    ];
+    let both = [version("lt-own", 3, data.clone()), version("lt-own", 4, data)];
     for (own, templates, expect) in [
         ("$Latest", &both[..1], true),
         ("$Latest", &[both[0].clone(), both[0].clone()], true),

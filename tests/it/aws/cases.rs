@@ -35,10 +35,7 @@ const EXPECTED_ERRORS: [&str; 4] = [
 
 async fn nodes(client: &kube::Client) -> Vec<Node> {
     let api: Api<Node> = Api::all(client.clone());
-    api.list(&ListParams::default())
-        .await
-        .expect("nodes list")
-        .items
+    api.list(&ListParams::default()).await.expect("nodes list").items
 }
 
 fn is_ready(node: &Node) -> bool {
@@ -79,17 +76,11 @@ async fn machines_register_what_their_user_data_says() {
     let provider = spec.provider_id.as_deref().unwrap_or_default();
     assert_eq!(provider, format!("aws:///us-west-2a/{launched}"));
     let taints = spec.taints.iter().flatten();
-    assert!(
-        taints.into_iter().any(|taint| taint.key == "a"),
-        "{node:#?}"
-    );
+    assert!(taints.into_iter().any(|taint| taint.key == "a"), "{node:#?}");
     let labels = node.metadata.labels.as_ref().expect("labels");
     assert_eq!(labels["b"], "c");
     assert_eq!(labels["node.kubernetes.io/instance-type"], "m5.large");
-    let room = node
-        .status
-        .as_ref()
-        .and_then(|status| status.allocatable.as_ref());
+    let room = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
     let room = room.expect("room");
     assert_eq!((&*room["cpu"].0, &*room["pods"].0), ("1930m", "29"));
     assert_eq!(machines.refused(), [].into());
@@ -284,36 +275,21 @@ fn assert_template(aws: &Aws, instance: &Value) {
     let interface = &data["NetworkInterfaces"][0];
     let mut groups = interface["Groups"].as_array().cloned().unwrap_or_default();
     groups.sort_by_key(Value::to_string);
-    let mut known = [
-        aws.fact("/security_groups/0"),
-        aws.fact("/security_groups/1"),
-    ];
+    let mut known = [aws.fact("/security_groups/0"), aws.fact("/security_groups/1")];
     known.sort_unstable();
     let device = &data["BlockDeviceMappings"][0];
     // Its user data was read with parsers of MIME and of YAML.
     let kubelet = &instance["kubelet"];
     let tags = &instance["tags"];
     for (what, is, wanted) in [
-        (
-            "image",
-            &instance["image"],
-            aws.image("al2023/x86_64/standard"),
-        ),
-        (
-            "profile",
-            &data["IamInstanceProfile"]["Name"],
-            aws.fact("/instance_profile"),
-        ),
+        ("image", &instance["image"], aws.image("al2023/x86_64/standard")),
+        ("profile", &data["IamInstanceProfile"]["Name"], aws.fact("/instance_profile")),
         ("device", &device["DeviceName"], "/dev/xvda"),
         ("volume", &device["Ebs"]["VolumeType"], "gp3"),
         ("tokens", &data["MetadataOptions"]["HttpTokens"], "required"),
         ("cluster", &kubelet["cluster"], aws.fact("/cluster")),
         ("label", &kubelet["labels"]["team"], "blue"),
-        (
-            "pool",
-            &kubelet["labels"]["karpenter.sh/nodepool"],
-            "general",
-        ),
+        ("pool", &kubelet["labels"]["karpenter.sh/nodepool"], "general"),
         ("tag", &tags["team"], "blue"),
         ("installation", &tags["outrigger.dev/installation"], "tests"),
         ("owner", &tags["outrigger.dev/cluster"], "tests"),
@@ -331,20 +307,16 @@ fn assert_template(aws: &Aws, instance: &Value) {
 /// One call a claim: as many as there are instances, each with a token of its own.
 fn assert_launches(ec2: &Ec2) {
     let fleets = ec2.calls_of("ec2:CreateFleet");
-    let mut tokens: Vec<_> = fleets
-        .iter()
-        .map(|call| call["params"]["ClientToken"].to_string())
-        .collect();
+    let mut tokens: Vec<_> =
+        fleets.iter().map(|call| call["params"]["ClientToken"].to_string()).collect();
     let all = tokens.len();
     tokens.sort_unstable();
     tokens.dedup();
     assert_eq!(tokens.len(), all, "a token is used twice: {tokens:?}");
     let made = ec2.aws.instances();
     assert_eq!(made.len(), all, "as many launches as instances");
-    let mut claims: Vec<_> = made
-        .iter()
-        .map(|instance| instance["tags"]["outrigger.dev/claim"].to_string())
-        .collect();
+    let mut claims: Vec<_> =
+        made.iter().map(|instance| instance["tags"]["outrigger.dev/claim"].to_string()).collect();
     claims.sort_unstable();
     claims.dedup();
     assert_eq!(claims.len(), all, "a claim has two instances");
@@ -384,9 +356,7 @@ async fn pods_get_nodes_on_ec2() {
     };
     let pods = 40;
     fixture::deploy(&ec2.api, "web", pods, "900m", "3100Mi").await;
-    let (world, live) = ec2
-        .until(120, "all pods bound", |world, _| world.bound() == pods)
-        .await;
+    let (world, live) = ec2.until(120, "all pods bound", |world, _| world.bound() == pods).await;
     println!("{pods} pods on {} nodes", world.nodes.len());
     assert_eq!(world.nodes.len(), live.len(), "a node for each instance");
     for instance in &live {
@@ -416,20 +386,14 @@ async fn pods_get_nodes_on_ec2() {
     };
     let end = ends.iter().find(named).expect("it is ended");
     let launched = fleets[before]["at"].as_f64();
-    assert!(
-        launched < end["at"].as_f64(),
-        "launched {launched:?}, {end:#}"
-    );
+    assert!(launched < end["at"].as_f64(), "launched {launched:?}, {end:#}");
     ec2.aws.until_the_queue_is_empty(30).await;
     assert_launches(&ec2);
 
     fixture::scale(&ec2.api, "web", 0).await;
     let nothing = |world: &World, live: &[Value]| world.nodes.is_empty() && live.is_empty();
     ec2.until(120, "every instance ended", nothing).await;
-    let (made, ends) = (
-        ec2.aws.instances().len(),
-        ec2.calls_of("ec2:TerminateInstances"),
-    );
+    let (made, ends) = (ec2.aws.instances().len(), ec2.calls_of("ec2:TerminateInstances"));
     println!("{made} instances ended by {} calls", ends.len());
     assert!(ends.len() <= made, "{ends:#?}");
     assert_calls(&ec2);
@@ -449,10 +413,7 @@ async fn what_was_refused_is_left_alone() {
         fixture::deploy(&ec2.api, name, 1, "1500m", "1Gi").await;
         let bound = |world: &World, _: &[Value]| world.bound() == round + 1;
         let (_, live) = ec2.until(90, "the pod is bound", bound).await;
-        assert!(
-            live.iter().all(|one| one["type"] == "m5.large"),
-            "{live:#?}"
-        );
+        assert!(live.iter().all(|one| one["type"] == "m5.large"), "{live:#?}");
     }
     let fleets = ec2.calls_of("ec2:CreateFleet");
     let asked = |call: &Value| {

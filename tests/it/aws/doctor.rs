@@ -33,17 +33,11 @@ impl Bench<'_> {
         for own in without {
             command.env_remove(own);
         }
-        command
-            .args(["doctor", "--json", "--config"])
-            .arg(config)
-            .args(more);
+        command.args(["doctor", "--json", "--config"]).arg(config).args(more);
         let output = command.output().expect("it runs");
         let report = serde_json::from_slice(&output.stdout);
         let errors = String::from_utf8_lossy(&output.stderr);
-        (
-            output.status.code(),
-            report.unwrap_or_else(|_| panic!("{errors}")),
-        )
+        (output.status.code(), report.unwrap_or_else(|_| panic!("{errors}")))
     }
 
     fn check(&self, name: &str, (from, to): (&str, &str), (code, expect): (i32, &[[&str; 4]])) {
@@ -90,12 +84,7 @@ fn rights() -> Vec<(&'static str, Vec<[&'static str; 4]>)> {
         (
             "ec2:DescribeSubnets",
             vec![
-                [
-                    "cluster tests/aws/network",
-                    "failed",
-                    "not allowed: ec2:DescribeSubnets",
-                    POLICY,
-                ],
+                ["cluster tests/aws/network", "failed", "not allowed: ec2:DescribeSubnets", POLICY],
                 [
                     "cluster tests/aws/node_class default/subnets",
                     "failed",
@@ -116,12 +105,7 @@ fn rights() -> Vec<(&'static str, Vec<[&'static str; 4]>)> {
         ),
         (
             "sqs:GetQueueUrl",
-            vec![[
-                "cluster tests/aws/queue",
-                "failed",
-                "not allowed: sqs:GetQueueUrl",
-                POLICY,
-            ]],
+            vec![["cluster tests/aws/queue", "failed", "not allowed: sqs:GetQueueUrl", POLICY]],
         ),
         (
             "ssm:GetParameter",
@@ -147,16 +131,9 @@ async fn what_is_wrong_in_aws_is_named_and_nothing_is_made() {
     let dir = TempDir::new().expect("a directory");
     fs::create_dir(dir.path().join("config")).expect("made");
     let kubeconfig = dir.path().join("kubeconfig");
-    keep(
-        &kubeconfig,
-        &fs::read_to_string(plane.kubeconfig()).expect("a kubeconfig"),
-    );
+    keep(&kubeconfig, &fs::read_to_string(plane.kubeconfig()).expect("a kubeconfig"));
     let text = block(&aws, "tests", &kubeconfig) + &shared(&aws, "");
-    let bench = Bench {
-        aws: &aws,
-        dir,
-        text,
-    };
+    let bench = Bench { aws: &aws, dir, text };
     warm(&bench);
     bench.check("nothing is wrong", ("", ""), (0, &[]));
     for (right, expect) in rights() {
@@ -182,12 +159,7 @@ fn warm(bench: &Bench<'_>) {
 /// What the configuration names and AWS does not have.
 fn missing(bench: &Bench<'_>) {
     let queue = format!("queue = \"{}\"", bench.aws.fact("/queue"));
-    let row = [
-        "cluster tests/aws/queue",
-        "failed",
-        "queue gone does not exist",
-        "list-queues",
-    ];
+    let row = ["cluster tests/aws/queue", "failed", "queue gone does not exist", "list-queues"];
     bench.check("no queue", (&queue, "queue = \"gone\""), (4, &[row]));
     let alias = "ami { alias = \"al2023@latest\" }";
     // An image that is named needs its family said.
@@ -217,9 +189,7 @@ fn missing(bench: &Bench<'_>) {
 fn addresses(bench: &Bench<'_>) {
     let subnets = bench.aws.fact("/subnets/us-west-2a");
     let free = |count: u32| {
-        bench
-            .aws
-            .ask(&json!({"do": "addresses", "subnet": subnets, "free": count}));
+        bench.aws.ask(&json!({"do": "addresses", "subnet": subnets, "free": count}));
     };
     free(3);
     let path = "cluster tests/aws/node_class default/subnets";
@@ -232,17 +202,8 @@ fn addresses(bench: &Bench<'_>) {
 fn nobody(bench: &Bench<'_>) {
     let config = bench.dir.path().join("config");
     fs::write(config.join("main.hcl"), &bench.text).expect("written");
-    let (code, report) = bench.run(
-        &config,
-        &[],
-        &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"],
-    );
-    let row = [
-        "cluster tests/aws/identity",
-        "failed",
-        "GetCallerIdentity",
-        "an instance role",
-    ];
+    let (code, report) = bench.run(&config, &[], &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]);
+    let row = ["cluster tests/aws/identity", "failed", "GetCallerIdentity", "an instance role"];
     holds("no credentials", &told(&report), &[row]);
     assert_eq!(code, Some(4));
     let (code, report) = bench.run(&config, &["--skip", "aws"], &[]);

@@ -68,15 +68,11 @@ async fn pods_are_bound_by_the_name_that_ec2_gives_their_node() {
     let bound = |world: &World| world.bound() == pods;
     let world = until(&api, (120, "all pods bound", &dir), bound).await;
     let instances = aws.instances();
-    let mut names: Vec<&str> = instances
-        .iter()
-        .filter_map(|one| one["private_dns_name"].as_str())
-        .collect();
+    let mut names: Vec<&str> =
+        instances.iter().filter_map(|one| one["private_dns_name"].as_str()).collect();
     names.sort_unstable();
     let nodes = world.nodes.iter();
-    let nodes: Vec<&str> = nodes
-        .filter_map(|own| own.metadata.name.as_deref())
-        .collect();
+    let nodes: Vec<&str> = nodes.filter_map(|own| own.metadata.name.as_deref()).collect();
     assert_eq!(nodes, names, "each has the name that EC2 gives it");
     let log = fs::read_to_string(dir.path().join("daemon.log")).unwrap_or_default();
     for line in log.lines().filter(|line| line.contains("bound pods early")) {

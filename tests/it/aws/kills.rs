@@ -91,13 +91,8 @@ enum Trouble {
     Stale,
 }
 
-const TROUBLES: [Trouble; 5] = [
-    Trouble::Drop,
-    Trouble::Delay,
-    Trouble::Unavailable,
-    Trouble::Throttle,
-    Trouble::Stale,
-];
+const TROUBLES: [Trouble; 5] =
+    [Trouble::Drop, Trouble::Delay, Trouble::Unavailable, Trouble::Throttle, Trouble::Stale];
 
 impl Trouble {
     fn kind(self) -> &'static str {
@@ -183,9 +178,7 @@ impl Tally {
 
     fn is_done(&self) -> bool {
         let goal = goal();
-        let mut kinds = Act::ALL
-            .into_iter()
-            .flat_map(|act| MOMENTS.map(|moment| (act, moment)));
+        let mut kinds = Act::ALL.into_iter().flat_map(|act| MOMENTS.map(|moment| (act, moment)));
         kinds.all(|kind| self.runs.get(&kind).is_some_and(|runs| *runs >= goal))
     }
 }
@@ -378,10 +371,7 @@ fn print(tally: &Tally) {
     let total: usize = tally.runs.values().sum();
     println!("{total} runs by {} kills:", tally.kills);
     rows(&tally.runs);
-    println!(
-        "with what AWS did wrong ({} calls came through late):",
-        tally.late
-    );
+    println!("with what AWS did wrong ({} calls came through late):", tally.late);
     rows(&tally.troubles);
 }
 
@@ -394,11 +384,8 @@ async fn a_daemon_that_is_killed_leaves_nothing_twice_and_nothing_behind() {
     // Instances boot in a moment. EC2 lists ended ones for an hour, which takes moto too long.
     aws.ask(&json!({"do": "settings", "boot": 1, "forget": 300}));
     let machines = Kubelets::start(Arc::clone(&aws), api.clone(), Sizes::new());
-    let site = Arc::new(Site {
-        aws: Arc::clone(&aws),
-        api,
-        kubeconfig: plane.kubeconfig().to_owned(),
-    });
+    let site =
+        Arc::new(Site { aws: Arc::clone(&aws), api, kubeconfig: plane.kubeconfig().to_owned() });
     let tally = Arc::new(Mutex::new(Tally::default()));
     let start = clock();
     let seed = u64::try_from(asked("OUTRIGGER_SEED", 1)).unwrap_or(1);

@@ -75,10 +75,7 @@ impl Kubelets {
                 sleep(POLL).await;
             }
         });
-        Self {
-            task: task.abort_handle(),
-            refused,
-        }
+        Self { task: task.abort_handle(), refused }
     }
 
     /// Instances that will never have a Node, and why: by id.
@@ -127,8 +124,7 @@ async fn adopt(api: &Api<Node>, node: &Node) -> Result<(), kube::Error> {
         "allocatable": node.status.as_ref().map(|own| &own.allocatable),
         "nodeInfo": {"kubeletVersion": "tests"},
     }});
-    api.patch_status(name, &params, &Patch::Merge(status))
-        .await?;
+    api.patch_status(name, &params, &Patch::Merge(status)).await?;
     let kwok = json!({"metadata": {"annotations": node.metadata.annotations}});
     api.patch(name, &params, &Patch::Merge(kwok)).await?;
     let known = api.get(name).await?;
@@ -151,11 +147,7 @@ pub(super) fn node(instance: &Value, sizes: &Sizes) -> Result<Value, String> {
         return Err(format!("its user data: {error}"));
     }
     let (zone, kind, name) = (text("zone"), text("type"), text("private_dns_name"));
-    let arch = if text("architecture") == "arm64" {
-        "arm64"
-    } else {
-        "amd64"
-    };
+    let arch = if text("architecture") == "arm64" { "arm64" } else { "amd64" };
     let mut labels: Map<String, Value> = kubelet["labels"].as_object().cloned().unwrap_or_default();
     for (key, value) in [
         ("kubernetes.io/hostname", name.as_str()),
@@ -163,10 +155,7 @@ pub(super) fn node(instance: &Value, sizes: &Sizes) -> Result<Value, String> {
         ("kubernetes.io/os", "linux"),
         ("node.kubernetes.io/instance-type", &kind),
         ("topology.kubernetes.io/zone", &zone),
-        (
-            "topology.kubernetes.io/region",
-            &zone[..zone.len().saturating_sub(1)],
-        ),
+        ("topology.kubernetes.io/region", &zone[..zone.len().saturating_sub(1)]),
     ] {
         labels.insert(key.to_owned(), json!(value));
     }
@@ -211,8 +200,5 @@ fn size(instance: &Value, kind: &str, sizes: &Sizes) -> (Value, Value) {
         })
     };
     let pods = most.min(pods);
-    (
-        room(cores * 1000, seen.max(memory), pods),
-        room(cpu, memory, pods),
-    )
+    (room(cores * 1000, seen.max(memory), pods), room(cpu, memory, pods))
 }

@@ -50,11 +50,7 @@ impl Bench {
     pub(super) async fn start(test: &str) -> Option<Bench> {
         let aws = Aws::start_or_skip(test, &[])?;
         let config = aws.config().await;
-        let bench = Bench {
-            ec2: Client::new(&config),
-            aws: Arc::new(aws),
-            config,
-        };
+        let bench = Bench { ec2: Client::new(&config), aws: Arc::new(aws), config };
         let created = bench.template("template", TEMPLATE).await;
         created.expect("a launch template");
         Some(bench)
@@ -117,10 +113,7 @@ impl Bench {
     async fn listed(&self) -> usize {
         let answer = self.ec2.describe_instances().send().await;
         let reservations = answer.expect("a listing").reservations.unwrap_or_default();
-        reservations
-            .iter()
-            .map(|reservation| reservation.instances().len())
-            .sum()
+        reservations.iter().map(|reservation| reservation.instances().len()).sum()
     }
 
     async fn subnets(&self) -> Result<usize, String> {
@@ -137,20 +130,13 @@ pub(super) type Pairs = Vec<(String, String)>;
 pub(super) fn outcome(answer: &CreateFleetOutput) -> (Pairs, Pairs) {
     let instances = answer.instances().iter().map(|row| {
         let kind = row.instance_type().map(InstanceType::as_str);
-        (
-            row.instance_ids().join(","),
-            kind.unwrap_or_default().to_owned(),
-        )
+        (row.instance_ids().join(","), kind.unwrap_or_default().to_owned())
     });
     let errors = answer.errors().iter().map(|row| {
         let offer = row.launch_template_and_overrides();
-        let kind = offer
-            .and_then(|offer| offer.overrides()?.instance_type())
-            .map(InstanceType::as_str);
-        (
-            kind.unwrap_or_default().to_owned(),
-            row.error_code().unwrap_or_default().to_owned(),
-        )
+        let kind =
+            offer.and_then(|offer| offer.overrides()?.instance_type()).map(InstanceType::as_str);
+        (kind.unwrap_or_default().to_owned(), row.error_code().unwrap_or_default().to_owned())
     });
     (instances.collect(), errors.collect())
 }
@@ -178,10 +164,7 @@ async fn a_token_is_good_for_one_launch_and_one_template() {
     let other = bench.template("three", "outrigger/two").await;
     assert_eq!(other, Err("IdempotentParameterMismatch".to_owned()));
     let other = bench.template("four", "outrigger/one").await;
-    assert_eq!(
-        other,
-        Err("InvalidLaunchTemplateName.AlreadyExistsException".to_owned())
-    );
+    assert_eq!(other, Err("InvalidLaunchTemplateName.AlreadyExistsException".to_owned()));
     let stored = bench.aws.templates();
     let names: Vec<_> = stored.iter().map(|template| &template["name"]).collect();
     assert_eq!(names, [TEMPLATE, "outrigger/one"]);
@@ -214,16 +197,9 @@ async fn a_new_instance_is_not_listed_at_first() {
     // What moto drops of the template.
     assert_eq!(instance.security_groups().len(), 1);
     let profile = instance.iam_instance_profile().expect("a profile");
-    assert!(
-        profile
-            .arn()
-            .is_some_and(|arn| arn.ends_with("/tests-profile"))
-    );
+    assert!(profile.arn().is_some_and(|arn| arn.ends_with("/tests-profile")));
     assert!(instance.spot_instance_request_id().is_some());
-    assert_eq!(
-        instance.instance_lifecycle().map(|kind| kind.as_str()),
-        Some("spot")
-    );
+    assert_eq!(instance.instance_lifecycle().map(|kind| kind.as_str()), Some("spot"));
     settings(&json!({"do": "settings", "boot": 0}));
     assert!(state("running"), "{:?}", bench.aws.instances());
 
@@ -269,41 +245,20 @@ fn outages(subnet: &str) -> [Case; 8] {
         (out("t3.large", None, None), THREE, Some("c5.large"), &[]),
         (elsewhere, THREE, Some("c5.large"), &[]),
         (on_demand, THREE, Some("c5.large"), &[]),
-        (
-            here,
-            THREE,
-            Some("m5.large"),
-            &[("c5.large", "InsufficientInstanceCapacity")],
-        ),
+        (here, THREE, Some("m5.large"), &[("c5.large", "InsufficientInstanceCapacity")]),
         (
             twice,
             THREE,
             Some("r5.large"),
-            &[
-                ("m5.large", "UnfulfillableCapacity"),
-                ("c5.large", "UnfulfillableCapacity"),
-            ],
+            &[("m5.large", "UnfulfillableCapacity"), ("c5.large", "UnfulfillableCapacity")],
         ),
-        (
-            quota,
-            ONE,
-            None,
-            &[("c5.large", "MaxSpotInstanceCountExceeded")],
-        ),
-        (
-            full,
-            ONE,
-            None,
-            &[("c5.large", "InsufficientFreeAddressesInSubnet")],
-        ),
+        (quota, ONE, None, &[("c5.large", "MaxSpotInstanceCountExceeded")]),
+        (full, ONE, None, &[("c5.large", "InsufficientFreeAddressesInSubnet")]),
         (
             out("t3.large", None, None),
             WRONG,
             Some("m5.large"),
-            &[
-                ("zz9.huge", "InvalidFleetConfiguration"),
-                ("m7g.large", "InvalidParameterValue"),
-            ],
+            &[("zz9.huge", "InvalidFleetConfiguration"), ("m7g.large", "InvalidParameterValue")],
         ),
     ]
 }
@@ -323,20 +278,14 @@ async fn capacity_is_out_by_type_zone_and_capacity_type() {
         let (instances, errors) = outcome(&answer);
         let kinds: Vec<_> = instances.iter().map(|(_, kind)| kind.as_str()).collect();
         assert_eq!(kinds, Vec::from_iter(*kind), "{out}");
-        let want = refused
-            .iter()
-            .map(|&(kind, code)| (kind.into(), code.into()));
+        let want = refused.iter().map(|&(kind, code)| (kind.into(), code.into()));
         assert_eq!(errors, want.collect::<Pairs>(), "{out}");
         assert_eq!(bench.made() - before, kinds.len(), "{out}");
         bench.aws.clear();
     }
     let none = json!({"do": "addresses", "subnet": subnet, "free": 0});
     bench.aws.ask(&none);
-    let answer = bench
-        .fleet("no address", ONE)
-        .send()
-        .await
-        .expect("a fleet");
+    let answer = bench.fleet("no address", ONE).send().await.expect("a fleet");
     assert_eq!(outcome(&answer).1[0].1, "InsufficientFreeAddressesInSubnet");
 }
 
@@ -362,10 +311,7 @@ async fn calls_go_wrong_when_told_to() {
     lost.expect_err("the request is lost");
     assert_eq!(bench.made(), 1);
 
-    for (kind, code) in [
-        ("throttle", "RequestLimitExceeded"),
-        ("unavailable", "Unavailable"),
-    ] {
+    for (kind, code) in [("throttle", "RequestLimitExceeded"), ("unavailable", "Unavailable")] {
         aws.fault("ec2:DescribeSubnets", kind, &json!({"times": 2, "skip": 1}));
         assert_eq!(bench.subnets().await, Ok(7), "{kind}: skipped");
         for _ in 0..2 {
@@ -407,11 +353,7 @@ async fn calls_go_wrong_when_told_to() {
     assert_eq!(outcome(&answer), (Vec::new(), implied));
     aws.clear();
 
-    let faults: Vec<_> = aws
-        .calls()
-        .iter()
-        .map(|call| call["fault"].clone())
-        .collect();
+    let faults: Vec<_> = aws.calls().iter().map(|call| call["fault"].clone()).collect();
     assert_eq!(faults.iter().filter(|fault| **fault == "drop").count(), 2);
     assert_eq!(aws.counts()["ec2:CreateFleet"], 5);
 }
@@ -455,9 +397,7 @@ async fn prices_are_there_which_moto_lacks() {
     }}));
     let prices = bench.ec2.describe_spot_price_history();
     let prices = prices.instance_types(InstanceType::from("m5.large"));
-    let prices = prices
-        .product_descriptions("Linux/UNIX")
-        .availability_zone(ZONE);
+    let prices = prices.product_descriptions("Linux/UNIX").availability_zone(ZONE);
     let prices = prices.send().await.expect("prices");
     let prices = prices.spot_price_history();
     assert_eq!(prices.len(), 1);
@@ -485,11 +425,7 @@ async fn prices_are_there_which_moto_lacks() {
             rows.insert(kind.expect("a type").to_owned(), row);
         }
     }
-    assert!(
-        count > 5 && rows.len() > 500,
-        "{count} pages, {} types",
-        rows.len()
-    );
+    assert!(count > 5 && rows.len() > 500, "{count} pages, {} types", rows.len());
     let terms = rows["m5.large"]["terms"]["OnDemand"].to_string();
     assert!(terms.contains(r#""USD":"0.0960000000""#), "{terms}");
 }
@@ -501,10 +437,8 @@ async fn reservations_groups_images_and_pages_are_there_which_moto_lacks() {
         return;
     };
     let aws = &bench.aws;
-    aws.ask(
-        &json!({"do": "reservation", "CapacityReservationId": "cr-1",
-        "InstanceType": "m5.large", "AvailabilityZone": ZONE, "TotalInstanceCount": 3}),
-    );
+    aws.ask(&json!({"do": "reservation", "CapacityReservationId": "cr-1",
+        "InstanceType": "m5.large", "AvailabilityZone": ZONE, "TotalInstanceCount": 3}));
     let held = bench.ec2.describe_capacity_reservations().send().await;
     let held = held.expect("reservations");
     let held = &held.capacity_reservations()[0];
@@ -581,14 +515,8 @@ async fn an_instance_can_be_ill_and_the_queue_can_say_so() {
     let sizes: Sizes = [("m5.large", (1930, 7000, 110))].into();
     let node = node(&instance, &sizes).expect("a node");
     let zone = instance["zone"].as_str().expect("a zone");
-    assert_eq!(
-        node["spec"]["providerID"],
-        json!(format!("aws:///{zone}/{id}"))
-    );
-    assert_eq!(
-        node["spec"]["taints"],
-        json!([{"key": "a", "effect": "NoSchedule"}])
-    );
+    assert_eq!(node["spec"]["providerID"], json!(format!("aws:///{zone}/{id}")));
+    assert_eq!(node["spec"]["taints"], json!([{"key": "a", "effect": "NoSchedule"}]));
     assert_eq!(node["metadata"]["labels"]["d"], "e");
     assert_eq!(node["status"]["allocatable"]["pods"], "29");
     assert_eq!(node["status"]["allocatable"]["cpu"], "1930m");
@@ -602,10 +530,7 @@ fn a_child_knows_this_aws_and_no_other() {
     };
     let output = aws.command("env").output().expect("env runs");
     let text = String::from_utf8(output.stdout).expect("text");
-    let found: BTreeMap<_, _> = text
-        .lines()
-        .filter_map(|line| line.split_once('='))
-        .collect();
+    let found: BTreeMap<_, _> = text.lines().filter_map(|line| line.split_once('=')).collect();
     assert!(found["AWS_ENDPOINT_URL"].starts_with("http://127.0.0.1:"));
     assert_eq!(found["AWS_REGION"], "eu-central-1");
     let known = aws.environment();

@@ -53,12 +53,7 @@ impl Host {
         let start = clock();
         while !holds(api, "outrigger", self.dir.path()).await {
             let waited = start.elapsed();
-            assert!(
-                waited < TAKEN_OVER,
-                "{} does not lead\n{}",
-                self.key,
-                self.tail()
-            );
+            assert!(waited < TAKEN_OVER, "{} does not lead\n{}", self.key, self.tail());
             sleep(Duration::from_millis(50)).await;
         }
         start.elapsed()
@@ -100,10 +95,7 @@ async fn settled(api: &Client, aws: &Aws, without: &[String], hosts: [&Host; 2])
         sleep(Duration::from_millis(200)).await;
     }
     let logs = hosts.map(|own| format!("{}\n{}", own.key, own.tail()));
-    panic!(
-        "not settled within two minutes: {seen}\n{}",
-        logs.join("\n")
-    );
+    panic!("not settled within two minutes: {seen}\n{}", logs.join("\n"));
 }
 
 /// What a host has asked AWS to change, of the calls after the first so many.
@@ -165,25 +157,15 @@ async fn no_warning_is_lost_where_hosts_come_and_go() {
         settled(&api, &aws, &taken, [&one, &other]).await;
         let live = live(&aws);
         let lost = ids.iter().filter(|own| !live.contains(*own));
-        assert!(
-            lost.eq(ids.iter().filter(|own| taken.contains(own))),
-            "{ids:?} {live:?}"
-        );
-        println!(
-            "round {round}, {end:?}: the other leads after {:.1} s",
-            took.as_secs_f64()
-        );
+        assert!(lost.eq(ids.iter().filter(|own| taken.contains(own))), "{ids:?} {live:?}");
+        println!("round {round}, {end:?}: the other leads after {:.1} s", took.as_secs_f64());
         // One for each pod, and one for each instance that was taken: nothing was launched twice.
         launches += taken.len();
         assert_eq!(aws.instances().len(), launches, "launches by round {round}");
         let claim = |own: &Value| own["tags"]["outrigger.dev/claim"].to_string();
         let all: Vec<String> = aws.instances().iter().map(claim).collect();
         let claims: BTreeSet<&String> = all.iter().collect();
-        assert_eq!(
-            claims.len(),
-            all.len(),
-            "a claim had two instances: {all:?}"
-        );
+        assert_eq!(claims.len(), all.len(), "a claim had two instances: {all:?}");
         std::mem::swap(&mut one, &mut other);
     }
     let is_one = |key: &str| key == one.key || key == other.key;

@@ -65,15 +65,7 @@ impl Lane {
         let dir = TempDir::new().expect("a directory");
         let text = configuration(&site, &name);
         fs::write(dir.path().join("outrigger.hcl"), text).expect("the configuration is written");
-        Self {
-            site,
-            name,
-            dir,
-            daemon: None,
-            made: 0,
-            groups: Vec::new(),
-            seen: BTreeSet::new(),
-        }
+        Self { site, name, dir, daemon: None, made: 0, groups: Vec::new(), seen: BTreeSet::new() }
     }
 
     pub(super) fn start(&mut self) {
@@ -130,11 +122,7 @@ impl Lane {
         let (mut held, mut still) = (Held::new(), 0);
         for _ in 0..HELD_LOOKS {
             let now = self.holding(Some(action));
-            still = if now.len() == held.len() {
-                still + 1
-            } else {
-                0
-            };
+            still = if now.len() == held.len() { still + 1 } else { 0 };
             held = now;
             if distinct(&held) >= wanted || (!held.is_empty() && still > STILL) {
                 self.seen.extend(held.keys());
@@ -150,8 +138,7 @@ impl Lane {
         let calls = answer["calls"].as_array().into_iter().flatten();
         let own = calls.filter(|call| action.is_none_or(|action| call["call"] == action));
         let rows = own.filter_map(|call| Some((call["number"].as_u64()?, call["of"].to_string())));
-        rows.filter(|(number, _)| !self.seen.contains(number))
-            .collect()
+        rows.filter(|(number, _)| !self.seen.contains(number)).collect()
     }
 
     /// Lets calls go on, and waits until their answers are with whoever asked.
@@ -191,11 +178,7 @@ impl Lane {
             }
             sleep(LOOK).await;
         }
-        panic!(
-            "{}: not settled within {seconds} s: {why}\n{}",
-            self.name,
-            self.tail()
-        )
+        panic!("{}: not settled within {seconds} s: {why}\n{}", self.name, self.tail())
     }
 
     /// What is not as it should be.

@@ -15,11 +15,7 @@ type Row = (&'static str, fn() -> Case, Change);
 
 const ROWS: [Row; 22] = [
     ("al2.mime", || Case::of(AmiFamily::Al2), |_| {}),
-    (
-        "al2-settings.mime",
-        || Case::of(AmiFamily::Al2),
-        all_settings,
-    ),
+    ("al2-settings.mime", || Case::of(AmiFamily::Al2), all_settings),
     (
         "al2-merged.mime",
         || Case::of(AmiFamily::Al2),
@@ -66,16 +62,8 @@ const ROWS: [Row; 22] = [
             it.class.user_data = "#!/bin/bash\necho \"key: value\"\n".to_owned();
         },
     ),
-    (
-        "bottlerocket.toml",
-        || Case::of(AmiFamily::Bottlerocket),
-        |_| {},
-    ),
-    (
-        "bottlerocket-settings.toml",
-        || Case::of(AmiFamily::Bottlerocket),
-        all_settings,
-    ),
+    ("bottlerocket.toml", || Case::of(AmiFamily::Bottlerocket), |_| {}),
+    ("bottlerocket-settings.toml", || Case::of(AmiFamily::Bottlerocket), all_settings),
     (
         "bottlerocket-merged.toml",
         || Case::of(AmiFamily::Bottlerocket),
@@ -106,17 +94,9 @@ const ROWS: [Row; 22] = [
         all_settings(it);
     }),
     ("k3s.sh", || Case::k3s(None), |_| {}),
-    (
-        "k3s-installed.sh",
-        || Case::k3s(Some("v1.33.4+k3s1")),
-        all_settings,
-    ),
+    ("k3s-installed.sh", || Case::k3s(Some("v1.33.4+k3s1")), all_settings),
     ("rke2.sh", || Case::rke2(None), |_| {}),
-    (
-        "rke2-installed.sh",
-        || Case::rke2(Some("v1.33.4+rke2r1")),
-        |_| {},
-    ),
+    ("rke2-installed.sh", || Case::rke2(Some("v1.33.4+rke2r1")), |_| {}),
     ("talos.yaml", || Case::talos(MACHINE), all_settings),
     ("template.sh", || Case::template(TEMPLATE), |_| {}),
 ];
@@ -222,10 +202,7 @@ fn check(what: &str) -> (Option<i32>, String) {
     let done = command.arg(script).arg(what).arg(folder.path());
     let done = done.output().expect("a Python that runs");
     let said = [done.stdout, done.stderr].concat();
-    (
-        done.status.code(),
-        String::from_utf8_lossy(&said).into_owned(),
-    )
+    (done.status.code(), String::from_utf8_lossy(&said).into_owned())
 }
 
 #[test]

@@ -20,10 +20,7 @@ fn settings(case: &Case) -> Table {
 
 fn kubernetes(change: Change) -> Table {
     let settings = settings(&plain().with(change));
-    settings["kubernetes"]
-        .as_table()
-        .expect("kubernetes")
-        .clone()
+    settings["kubernetes"].as_table().expect("kubernetes").clone()
 }
 
 fn value(text: &str) -> Value {
@@ -36,20 +33,12 @@ type Override = (&'static str, &'static str, Change, &'static str);
 
 const OVERRIDES: [Override; 13] = [
     ("max-pods", "7", |_| {}, "29"),
-    (
-        "max-pods",
-        "7",
-        |it| it.class.kubelet.max_pods = Some(10),
-        "10",
-    ),
+    ("max-pods", "7", |it| it.class.kubelet.max_pods = Some(10), "10"),
     (
         "system-reserved",
         "{cpu = \"1\"}",
         |it| {
-            it.class
-                .kubelet
-                .system_reserved
-                .insert("cpu".to_owned(), reserved(500, "500m"));
+            it.class.kubelet.system_reserved.insert("cpu".to_owned(), reserved(500, "500m"));
         },
         "{cpu = \"500m\"}",
     ),
@@ -57,10 +46,7 @@ const OVERRIDES: [Override; 13] = [
         "kube-reserved",
         "{cpu = \"1\", pid = \"3\"}",
         |it| {
-            it.class
-                .kubelet
-                .kube_reserved
-                .insert("memory".to_owned(), reserved(1 << 30, "1Gi"));
+            it.class.kubelet.kube_reserved.insert("memory".to_owned(), reserved(1 << 30, "1Gi"));
         },
         "{memory = \"1Gi\"}",
     ),
@@ -68,10 +54,7 @@ const OVERRIDES: [Override; 13] = [
         "eviction-hard",
         "{\"memory.available\" = \"1%\"}",
         |it| {
-            it.class
-                .kubelet
-                .eviction_hard
-                .insert(Signal::MemoryAvailable, Threshold::Share(1050));
+            it.class.kubelet.eviction_hard.insert(Signal::MemoryAvailable, Threshold::Share(1050));
         },
         "{\"memory.available\" = \"10.5%\"}",
     ),
@@ -79,10 +62,7 @@ const OVERRIDES: [Override; 13] = [
         "eviction-soft",
         "{\"memory.available\" = \"1%\"}",
         |it| {
-            it.class
-                .kubelet
-                .eviction_soft
-                .insert(Signal::MemoryAvailable, Threshold::Share(2000));
+            it.class.kubelet.eviction_soft.insert(Signal::MemoryAvailable, Threshold::Share(2000));
         },
         "{\"memory.available\" = \"20%\"}",
     ),
@@ -113,12 +93,7 @@ const OVERRIDES: [Override; 13] = [
         |it| it.class.kubelet.image_gc_low_threshold_percent = Some(40),
         "\"40\"",
     ),
-    (
-        "cpu-cfs-quota-enforced",
-        "true",
-        |it| it.class.kubelet.cpu_cfs_quota = Some(false),
-        "false",
-    ),
+    ("cpu-cfs-quota-enforced", "true", |it| it.class.kubelet.cpu_cfs_quota = Some(false), "false"),
     ("cluster-dns-ip", "\"10.9.9.9\"", |_| {}, "\"10.100.0.10\""),
     (
         "cluster-dns-ip",
@@ -157,42 +132,23 @@ fn what_is_not_ours_stays_as_the_user_said_it() {
     let all: Table = case.text().parse().expect("TOML");
     let kubernetes = &all["settings"]["kubernetes"];
     assert_eq!(kubernetes["future"], value("{a = 1}"));
-    assert_eq!(
-        kubernetes["image-gc-high-threshold-percent"],
-        value("\"70\"")
-    );
+    assert_eq!(kubernetes["image-gc-high-threshold-percent"], value("\"70\""));
     assert_eq!(kubernetes["cluster-dns-ip"], value("\"10.9.9.9\""));
     let expected =
         "{0 = {enabled = true, memory = \"1Gi\", hugepages-2Mi = \"2Mi\"}, 1 = {enabled = false}}";
-    assert_eq!(
-        kubernetes["memory-manager-reserved-memory"],
-        value(expected)
-    );
-    assert_eq!(
-        all["settings"]["host-containers"],
-        value("{admin = {enabled = true}}")
-    );
+    assert_eq!(kubernetes["memory-manager-reserved-memory"], value(expected));
+    assert_eq!(all["settings"]["host-containers"], value("{admin = {enabled = true}}"));
     assert_eq!(all["beside"], value("{x = 1979-05-27}"));
     let labels = &kubernetes["node-labels"];
-    assert_eq!(
-        (&labels["own"], &labels["team"]),
-        (&value("\"1\""), &value("\"blue\""))
-    );
+    assert_eq!((&labels["own"], &labels["team"]), (&value("\"1\""), &value("\"blue\"")));
 }
 
 #[test]
 fn the_cluster_labels_and_taints_are_told() {
     let own = kubernetes(|_| {});
-    assert_eq!(
-        own["api-server"],
-        value("\"https://ABCDEF.gr7.eu-west-1.eks.amazonaws.com\"")
-    );
+    assert_eq!(own["api-server"], value("\"https://ABCDEF.gr7.eu-west-1.eks.amazonaws.com\""));
     assert_eq!(own["cluster-name"], value("\"prod\""));
-    assert!(
-        own["cluster-certificate"]
-            .as_str()
-            .is_some_and(|own| own.starts_with("LS0t"))
-    );
+    assert!(own["cluster-certificate"].as_str().is_some_and(|own| own.starts_with("LS0t")));
     let expected = "{\"karpenter.k8s.aws/ec2nodeclass\" = \"default\", \
         \"karpenter.sh/capacity-type\" = \"spot\", \"karpenter.sh/do-not-sync-taints\" = \"true\", \
         \"karpenter.sh/nodepool\" = \"general\", team = \"blue\"}";
@@ -200,10 +156,7 @@ fn the_cluster_labels_and_taints_are_told() {
     let expected =
         "{dedicated = [\"blue:NoSchedule\"], \"karpenter.sh/unregistered\" = [\":NoExecute\"]}";
     assert_eq!(own["node-taints"], value(expected));
-    assert!(
-        !own.contains_key("kube-reserved"),
-        "Bottlerocket keeps what EKS does by itself"
-    );
+    assert!(!own.contains_key("kube-reserved"), "Bottlerocket keeps what EKS does by itself");
 }
 
 #[test]
@@ -213,18 +166,12 @@ fn a_taint_that_its_pool_does_not_know_is_refused() {
         case.class.user_data = format!("[settings.kubernetes.node-taints]\n{taints}\n");
         case
     };
-    for known in [
-        "",
-        "dedicated = [\"blue:NoSchedule\"]",
-        "dedicated = \"blue:NoSchedule\"",
-    ] {
+    for known in ["", "dedicated = [\"blue:NoSchedule\"]", "dedicated = \"blue:NoSchedule\""] {
         with(known).text();
     }
-    for unknown in [
-        "dedicated = [\"red:NoSchedule\"]",
-        "other = [\":NoSchedule\"]",
-        "dedicated = 1",
-    ] {
+    for unknown in
+        ["dedicated = [\"red:NoSchedule\"]", "other = [\":NoSchedule\"]", "dedicated = 1"]
+    {
         let error = with(unknown).error();
         assert!(error.contains("of which its pool knows nothing"), "{error}");
     }
@@ -237,18 +184,9 @@ fn what_is_no_settings_is_refused() {
         ("#!/bin/bash\necho hello", "it is not TOML"),
         ("settings = 1", "settings is not a table"),
         ("[settings]\nkubernetes = []", "kubernetes is not a table"),
-        (
-            "[settings.kubernetes]\nnode-labels = \"a\"",
-            "node-labels is not a table",
-        ),
-        (
-            "[settings.kubernetes]\nnode-taints = \"a\"",
-            "node-taints is not a table",
-        ),
-        (
-            "[settings]\nbootstrap-commands = \"a\"",
-            "bootstrap-commands is not a table",
-        ),
+        ("[settings.kubernetes]\nnode-labels = \"a\"", "node-labels is not a table"),
+        ("[settings.kubernetes]\nnode-taints = \"a\"", "node-taints is not a table"),
+        ("[settings]\nbootstrap-commands = \"a\"", "bootstrap-commands is not a table"),
     ];
     for (own, expected) in rows {
         let mut case = plain();
@@ -257,9 +195,7 @@ fn what_is_no_settings_is_refused() {
         let error = case.error();
         assert!(error.contains(expected), "{own:?}: {error}");
     }
-    let error = plain()
-        .with(|it| it.class.kubelet.pods_per_core = Some(2))
-        .error();
+    let error = plain().with(|it| it.class.kubelet.pods_per_core = Some(2)).error();
     assert!(error.contains("podsPerCore has no place"), "{error}");
 }
 
@@ -278,14 +214,8 @@ fn local_disks_are_mounted_by_a_command() {
     });
     let commands = &settings(&case)["bootstrap-commands"];
     let mount = &commands["000-mount-instance-storage"];
-    assert_eq!(
-        mount["commands"][0],
-        value("[\"apiclient\", \"ephemeral-storage\", \"init\"]")
-    );
-    assert_eq!(
-        (&mount["essential"], &mount["mode"]),
-        (&value("true"), &value("\"always\""))
-    );
+    assert_eq!(mount["commands"][0], value("[\"apiclient\", \"ephemeral-storage\", \"init\"]"));
+    assert_eq!((&mount["essential"], &mount["mode"]), (&value("true"), &value("\"always\"")));
     assert_eq!(commands["own"], value("{commands = [[\"a\"]]}"));
     assert!(!settings(&plain()).contains_key("bootstrap-commands"));
 }
@@ -312,22 +242,10 @@ fn only_old_images_are_told_which_directories_to_bind() {
         (of("1.46.0.1"), None, true),
         (of("new"), None, true),
         (of("latest"), None, false),
-        (
-            of("latest"),
-            Some("bottlerocket-aws-k8s-1.33-x86_64-v1.45.0-431fe75a"),
-            true,
-        ),
-        (
-            id(),
-            Some("bottlerocket-aws-k8s-1.33-x86_64-v1.46.0-431fe75a"),
-            false,
-        ),
+        (of("latest"), Some("bottlerocket-aws-k8s-1.33-x86_64-v1.45.0-431fe75a"), true),
+        (id(), Some("bottlerocket-aws-k8s-1.33-x86_64-v1.46.0-431fe75a"), false),
         (id(), None, true),
-        (
-            vec![name("bottlerocket-aws-k8s-1.33-*-v1.50.2-*")],
-            None,
-            false,
-        ),
+        (vec![name("bottlerocket-aws-k8s-1.33-*-v1.50.2-*")], None, false),
         (vec![name("bottlerocket-*")], None, true),
     ];
     for (images, image_name, told) in rows {
@@ -344,12 +262,7 @@ fn only_old_images_are_told_which_directories_to_bind() {
             }
             false => "[\"apiclient\", \"ephemeral-storage\", \"bind\"]",
         };
-        assert_eq!(
-            *bind,
-            value(expected),
-            "{:?} {image_name:?}",
-            case.class.images
-        );
+        assert_eq!(*bind, value(expected), "{:?} {image_name:?}", case.class.images);
     }
 }
 

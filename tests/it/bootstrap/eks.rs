@@ -10,12 +10,7 @@ use outrigger::model::taint::{Effect, Taint};
 use super::fixture::{Case, Change, OLD_CA, address, all_settings, encoded, reserved};
 
 /// What a change makes a node be told, and what it makes it not be told.
-pub(super) type Row = (
-    &'static str,
-    Change,
-    &'static [&'static str],
-    &'static [&'static str],
-);
+pub(super) type Row = (&'static str, Change, &'static [&'static str], &'static [&'static str]);
 
 pub(super) fn check(case: &dyn Fn() -> Case, rows: &[Row]) {
     for (name, change, told, untold) in rows {
@@ -38,12 +33,7 @@ fn al2023() -> Case {
 }
 
 const AL2: [Row; 14] = [
-    (
-        "ENI density",
-        |_| {},
-        &["--use-max-pods false", "--max-pods=29"],
-        &["--pods-per-core"],
-    ),
+    ("ENI density", |_| {}, &["--use-max-pods false", "--max-pods=29"], &["--pods-per-core"]),
     (
         "maxPods",
         |it| it.class.kubelet.max_pods = Some(10),
@@ -99,10 +89,7 @@ const AL2: [Row; 14] = [
         "evictionSoft",
         |it| {
             let own = &mut it.class.kubelet.eviction_soft;
-            own.insert(
-                Signal::PidAvailable,
-                Threshold::Amount(100, "100".to_owned()),
-            );
+            own.insert(Signal::PidAvailable, Threshold::Amount(100, "100".to_owned()));
         },
         &["--eviction-soft=\"pid.available<100\""],
         &["--eviction-hard"],
@@ -142,12 +129,7 @@ const AL2: [Row; 14] = [
         &["--cpu-cfs-quota=false"],
         &[],
     ),
-    (
-        "raid0",
-        |it| it.class.raid0 = true,
-        &["--local-disks raid0"],
-        &[],
-    ),
+    ("raid0", |it| it.class.raid0 = true, &["--local-disks raid0"], &[]),
 ];
 
 #[test]
@@ -160,12 +142,7 @@ fn al2_is_told_each_setting() {
 fn dns_of_the_node_class_goes_before_the_clusters() {
     // Rule 20: without either there is none.
     let rows: [Row; 5] = [
-        (
-            "discovered",
-            |_| {},
-            &["--dns-cluster-ip '10.100.0.10'"],
-            &["--ip-family"],
-        ),
+        ("discovered", |_| {}, &["--dns-cluster-ip '10.100.0.10'"], &["--ip-family"]),
         (
             "given",
             |it| it.class.kubelet.cluster_dns = vec![address("10.0.0.7"), address("10.0.0.8")],
@@ -224,18 +201,11 @@ fn labels_that_a_kubelet_may_not_set_are_left_out() {
         "sub.node-restriction.kubernetes.io/thing",
         "kops.k8s.io/thing",
     ];
-    const ALLOWED: [&str; 4] = [
-        "karpenter.k8s.aws/x",
-        "mykubernetes.io/x",
-        "topology.k8s.aws/zone-id",
-        "kubernetes.io",
-    ];
-    for family in [
-        AmiFamily::Al2,
-        AmiFamily::Al2023,
-        AmiFamily::Bottlerocket,
-        AmiFamily::Windows2022,
-    ] {
+    const ALLOWED: [&str; 4] =
+        ["karpenter.k8s.aws/x", "mykubernetes.io/x", "topology.k8s.aws/zone-id", "kubernetes.io"];
+    for family in
+        [AmiFamily::Al2, AmiFamily::Al2023, AmiFamily::Bottlerocket, AmiFamily::Windows2022]
+    {
         let mut case = Case::of(family);
         for key in FORBIDDEN.iter().chain(&ALLOWED) {
             case.labels.insert((*key).to_owned(), "v".to_owned());
@@ -280,8 +250,7 @@ fn taints_are_synced_only_where_nobody_knows_whether_they_are_there() {
 #[test]
 fn a_taint_is_told_once_whoever_gave_it() {
     let mut case = al2();
-    case.taints
-        .push(Taint::new("karpenter.sh/unregistered", Effect::NoExecute));
+    case.taints.push(Taint::new("karpenter.sh/unregistered", Effect::NoExecute));
     let told =
         "--register-with-taints=\"dedicated=blue:NoSchedule,karpenter.sh/unregistered=:NoExecute\"";
     assert!(case.text().contains(told), "{}", case.text());
@@ -306,19 +275,12 @@ fn an_unknown_authority_is_left_to_the_image() {
 
 #[test]
 fn no_node_is_told_half_of_where_its_cluster_is() {
-    let eks = [
-        AmiFamily::Al2023,
-        AmiFamily::Bottlerocket,
-        AmiFamily::Windows2022,
-    ];
+    let eks = [AmiFamily::Al2023, AmiFamily::Bottlerocket, AmiFamily::Windows2022];
     let eks = eks.map(Case::of);
     for case in eks.into_iter().chain([Case::kubeadm()]) {
         let mut own = case.clone();
         own.home.ca = String::new();
-        assert_eq!(
-            own.render(),
-            Err(BootstrapError::Unknown("certificate authority"))
-        );
+        assert_eq!(own.render(), Err(BootstrapError::Unknown("certificate authority")));
         own.home.endpoint = String::new();
         assert_eq!(own.render(), Err(BootstrapError::Unknown("endpoint")));
     }
@@ -330,26 +292,14 @@ fn no_node_is_told_half_of_where_its_cluster_is() {
 #[test]
 fn each_refusal_is_a_reason_of_a_condition() {
     let rows: [(AmiFamily, Change, Cause); 6] = [
-        (
-            AmiFamily::Al2023,
-            |it| it.home.service_cidr = None,
-            Cause::ClusterCidrUnknown,
-        ),
-        (
-            AmiFamily::Al2023,
-            |it| it.home.ca = String::new(),
-            Cause::Unavailable,
-        ),
+        (AmiFamily::Al2023, |it| it.home.service_cidr = None, Cause::ClusterCidrUnknown),
+        (AmiFamily::Al2023, |it| it.home.ca = String::new(), Cause::Unavailable),
         (
             AmiFamily::Bottlerocket,
             |it| it.class.kubelet.pods_per_core = Some(1),
             Cause::UnsupportedKubeletSetting,
         ),
-        (
-            AmiFamily::Bottlerocket,
-            |it| it.class.user_data = "[".to_owned(),
-            Cause::UserDataInvalid,
-        ),
+        (AmiFamily::Bottlerocket, |it| it.class.user_data = "[".to_owned(), Cause::UserDataInvalid),
         (
             AmiFamily::Windows2022,
             |it| it.class.user_data = "a".repeat(20_000),
@@ -362,10 +312,7 @@ fn each_refusal_is_a_reason_of_a_condition() {
         ),
     ];
     for (family, change, cause) in rows {
-        let refused = Case::of(family)
-            .with(change)
-            .render()
-            .expect_err("a refusal");
+        let refused = Case::of(family).with(change).render().expect_err("a refusal");
         assert_eq!(refused.cause(), cause, "{refused}");
     }
 }
@@ -373,16 +320,9 @@ fn each_refusal_is_a_reason_of_a_condition() {
 #[test]
 fn what_only_a_configuration_can_say_is_refused_where_there_is_none() {
     let extra = |it: &mut Case| {
-        it.class
-            .kubelet
-            .extra
-            .insert("shutdownGracePeriod".to_owned(), "45s".into());
+        it.class.kubelet.extra.insert("shutdownGracePeriod".to_owned(), "45s".into());
     };
-    for family in [
-        AmiFamily::Al2,
-        AmiFamily::Bottlerocket,
-        AmiFamily::Windows2022,
-    ] {
+    for family in [AmiFamily::Al2, AmiFamily::Bottlerocket, AmiFamily::Windows2022] {
         let error = Case::of(family).with(extra).error();
         assert!(error.contains("shutdownGracePeriod"), "{error}");
     }
@@ -391,10 +331,7 @@ fn what_only_a_configuration_can_say_is_refused_where_there_is_none() {
         assert!(error.contains("shutdownGracePeriod"), "{error}");
     }
     assert!(
-        Case::of(AmiFamily::Al2023)
-            .with(extra)
-            .text()
-            .contains("shutdownGracePeriod: \"45s\"")
+        Case::of(AmiFamily::Al2023).with(extra).text().contains("shutdownGracePeriod: \"45s\"")
     );
     let text = Case::talos(super::without_eks::MACHINE).with(extra).text();
     assert!(text.contains("shutdownGracePeriod: \"45s\""), "{text}");
@@ -403,25 +340,12 @@ fn what_only_a_configuration_can_say_is_refused_where_there_is_none() {
 const AL2023: [Row; 17] = [
     // Rule 19: the number is always there.
     ("computed maxPods", |_| {}, &["maxPods: 29\n"], &[]),
-    (
-        "maxPods",
-        |it| it.class.kubelet.max_pods = Some(7),
-        &["maxPods: 7\n"],
-        &["maxPods: 29"],
-    ),
-    (
-        "podsPerCore",
-        |it| it.class.kubelet.pods_per_core = Some(2),
-        &["podsPerCore: 2\n"],
-        &[],
-    ),
+    ("maxPods", |it| it.class.kubelet.max_pods = Some(7), &["maxPods: 7\n"], &["maxPods: 29"]),
+    ("podsPerCore", |it| it.class.kubelet.pods_per_core = Some(2), &["podsPerCore: 2\n"], &[]),
     (
         "systemReserved",
         |it| {
-            it.class
-                .kubelet
-                .system_reserved
-                .insert("cpu".to_owned(), reserved(500, "500m"));
+            it.class.kubelet.system_reserved.insert("cpu".to_owned(), reserved(500, "500m"));
         },
         &["systemReserved:\n        cpu: \"500m\"\n"],
         &[],
@@ -429,10 +353,7 @@ const AL2023: [Row; 17] = [
     (
         "kubeReserved",
         |it| {
-            it.class
-                .kubelet
-                .kube_reserved
-                .insert("pid".to_owned(), reserved(99, "99"));
+            it.class.kubelet.kube_reserved.insert("pid".to_owned(), reserved(99, "99"));
         },
         &["kubeReserved:\n        pid: \"99\"\n"],
         &[],
@@ -440,10 +361,7 @@ const AL2023: [Row; 17] = [
     (
         "evictionHard",
         |it| {
-            it.class
-                .kubelet
-                .eviction_hard
-                .insert(Signal::MemoryAvailable, Threshold::Share(1000));
+            it.class.kubelet.eviction_hard.insert(Signal::MemoryAvailable, Threshold::Share(1000));
         },
         &["evictionHard:\n        memory.available: \"10%\"\n"],
         &[],
@@ -451,10 +369,7 @@ const AL2023: [Row; 17] = [
     (
         "evictionSoft",
         |it| {
-            it.class
-                .kubelet
-                .eviction_soft
-                .insert(Signal::MemoryAvailable, Threshold::Share(1000));
+            it.class.kubelet.eviction_soft.insert(Signal::MemoryAvailable, Threshold::Share(1000));
         },
         &["evictionSoft:\n        memory.available: \"10%\"\n"],
         &[],
@@ -495,10 +410,7 @@ const AL2023: [Row; 17] = [
     (
         "a text passed through",
         |it| {
-            it.class
-                .kubelet
-                .extra
-                .insert("containerLogMaxSize".to_owned(), "50Mi".into());
+            it.class.kubelet.extra.insert("containerLogMaxSize".to_owned(), "50Mi".into());
         },
         &["containerLogMaxSize: \"50Mi\"\n"],
         &[],
@@ -506,10 +418,7 @@ const AL2023: [Row; 17] = [
     (
         "a flag passed through",
         |it| {
-            it.class
-                .kubelet
-                .extra
-                .insert("serializeImagePulls".to_owned(), false.into());
+            it.class.kubelet.extra.insert("serializeImagePulls".to_owned(), false.into());
         },
         &["serializeImagePulls: false\n"],
         &[],
@@ -518,10 +427,7 @@ const AL2023: [Row; 17] = [
         "a tree passed through",
         |it| {
             let own = serde_json::json!({"memory.available": "5Mi"});
-            it.class
-                .kubelet
-                .extra
-                .insert("evictionMinimumReclaim".to_owned(), own);
+            it.class.kubelet.extra.insert("evictionMinimumReclaim".to_owned(), own);
         },
         &["evictionMinimumReclaim:\n        memory.available: \"5Mi\"\n"],
         &[],
@@ -565,9 +471,7 @@ fn al2023_needs_the_addresses_of_services() {
 
 /// The types of the parts of an archive.
 fn types(text: &str) -> Vec<&str> {
-    let lines = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("Content-Type: "));
+    let lines = text.lines().filter_map(|line| line.strip_prefix("Content-Type: "));
     let all = lines.map(|kind| kind.split(';').next().expect("a type"));
     all.skip(1).collect()
 }
@@ -596,10 +500,9 @@ fn what_the_user_gives_is_known_by_what_it_is() {
         ),
     ];
     for (own, on_al2, on_al2023) in rows {
-        for (family, expected, ours) in [
-            (AmiFamily::Al2, on_al2, SHELL),
-            (AmiFamily::Al2023, on_al2023, NODE),
-        ] {
+        for (family, expected, ours) in
+            [(AmiFamily::Al2, on_al2, SHELL), (AmiFamily::Al2023, on_al2023, NODE)]
+        {
             let mut case = Case::of(family);
             case.class.user_data = own.to_owned();
             let text = case.text();
@@ -608,11 +511,7 @@ fn what_the_user_gives_is_known_by_what_it_is() {
                 "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"//\"\n\n"
             ));
             assert!(text.ends_with("\n--//--\n"), "{text}");
-            assert_eq!(
-                types(&text),
-                [expected, &[ours]].concat(),
-                "{family:?} {own:?}"
-            );
+            assert_eq!(types(&text), [expected, &[ours]].concat(), "{family:?} {own:?}");
         }
     }
 }
@@ -639,10 +538,7 @@ fn a_part_that_has_our_boundary_does_not_end_the_archive() {
     let inner = case.text();
     case.class.user_data = format!("#!/bin/sh\ncat <<X\n{inner}\n--//--\nX\n");
     let text = case.text();
-    assert!(
-        text.contains("boundary=\"///\"") && text.ends_with("\n--///--\n"),
-        "{text}"
-    );
+    assert!(text.contains("boundary=\"///\"") && text.ends_with("\n--///--\n"), "{text}");
 }
 
 #[test]
@@ -662,10 +558,7 @@ fn a_malformed_archive_is_refused() {
             let mut case = Case::of(family);
             case.class.user_data = own.to_owned();
             let error = case.error();
-            assert!(
-                error.starts_with("merge user data for Amazon Linux 2"),
-                "{own:?}: {error}"
-            );
+            assert!(error.starts_with("merge user data for Amazon Linux 2"), "{own:?}: {error}");
         }
     }
 }
@@ -717,11 +610,7 @@ fn windows_is_told_in_one_block() {
     ] {
         let mut case = windows();
         case.class.user_data = own.to_owned();
-        assert!(
-            case.error().contains("<powershell> block"),
-            "{}",
-            case.error()
-        );
+        assert!(case.error().contains("<powershell> block"), "{}", case.error());
     }
 }
 
@@ -738,12 +627,7 @@ fn what_ec2_does_not_take_is_packed_or_refused() {
         };
         case
     };
-    for family in [
-        AmiFamily::Al2,
-        AmiFamily::Al2023,
-        AmiFamily::Bottlerocket,
-        AmiFamily::Custom,
-    ] {
+    for family in [AmiFamily::Al2, AmiFamily::Al2023, AmiFamily::Bottlerocket, AmiFamily::Custom] {
         let plain = long(family, 1_000).render().expect("some kilobytes");
         assert!(!plain.0.starts_with(&[0x1f, 0x8b]) && plain.0.len() <= USER_DATA_MAX);
         let packed = long(family, 4_000).render().expect("some kilobytes more");
@@ -751,10 +635,7 @@ fn what_ec2_does_not_take_is_packed_or_refused() {
         assert_eq!(packed, long(family, 4_000).render().expect("the same"));
     }
     let error = long(AmiFamily::Windows2022, 1_000).error();
-    assert!(
-        error.contains("bytes and its image unpacks none, EC2 takes 16384"),
-        "{error}"
-    );
+    assert!(error.contains("bytes and its image unpacks none, EC2 takes 16384"), "{error}");
     // What nobody can tell to be for cloud-init may be for Ignition, which unpacks nothing.
     let mut case = Case::of(AmiFamily::Custom);
     case.class.user_data = format!("{{\"ignition\": \"{}\"}}", "x".repeat(USER_DATA_MAX));
@@ -764,11 +645,7 @@ fn what_ec2_does_not_take_is_packed_or_refused() {
     let noise: String = (0..60_000).map(|_| rng.alphanumeric()).collect();
     let mut case = al2();
     case.class.user_data = format!("#!/bin/bash\n# {noise}\n");
-    let Err(BootstrapError::TooLarge {
-        size,
-        packed: Some(packed),
-    }) = case.render()
-    else {
+    let Err(BootstrapError::TooLarge { size, packed: Some(packed) }) = case.render() else {
         panic!("it is packed and still too large");
     };
     assert!(size > 60_000 && packed > USER_DATA_MAX && packed < size);
@@ -786,12 +663,9 @@ fn nothing_of_a_custom_image_is_touched() {
 fn a_number_or_a_setting_makes_another_user_data() {
     // Templates are named by what is in them: what differs must differ in bytes, and the same must
     // not (rule 29).
-    for family in [
-        AmiFamily::Al2,
-        AmiFamily::Al2023,
-        AmiFamily::Bottlerocket,
-        AmiFamily::Windows2022,
-    ] {
+    for family in
+        [AmiFamily::Al2, AmiFamily::Al2023, AmiFamily::Bottlerocket, AmiFamily::Windows2022]
+    {
         let plain = Case::of(family).with(all_settings).text();
         assert_eq!(plain, Case::of(family).with(all_settings).text());
         let mut other = Case::of(family).with(all_settings);

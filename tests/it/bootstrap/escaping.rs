@@ -57,24 +57,15 @@ fn run(script: &str, folder: &Path) -> Vec<u8> {
     let mut command = Command::new("bash");
     let done = command.arg("-c").arg(script).current_dir(folder).output();
     let done = done.expect("a shell");
-    assert!(
-        done.status.success(),
-        "{script}\n{}",
-        String::from_utf8_lossy(&done.stderr)
-    );
-    assert!(
-        !folder.join("ran").exists(),
-        "something was executed:\n{script}"
-    );
+    assert!(done.status.success(), "{script}\n{}", String::from_utf8_lossy(&done.stderr));
+    assert!(!folder.join("ran").exists(), "something was executed:\n{script}");
     done.stdout
 }
 
 /// What is called with the arguments of a script of AL2.
 fn al2_arguments(text: &str, folder: &Path) -> Vec<String> {
     let start = text.rfind("/etc/eks/bootstrap.sh").expect("a call");
-    let call = text[start..]
-        .strip_prefix("/etc/eks/bootstrap.sh")
-        .expect("a call");
+    let call = text[start..].strip_prefix("/etc/eks/bootstrap.sh").expect("a call");
     let call = call.rsplit_once("\n--").expect("the end of the archive").0;
     // The last line of the archive has the boundary only.
     let printed = run(&format!("printf '%s\\0'{call}"), folder);
@@ -176,9 +167,7 @@ const PIECES: [&str; 18] = [
 #[test]
 fn what_is_nested_deeper_than_anyone_writes_is_answered() {
     const DEPTH: usize = 50_000;
-    let rows = [
-        "[", "{a: ", "- ", "a:\n ", "{a={", "[[", "a.", "--b\n", "{{",
-    ];
+    let rows = ["[", "{a: ", "- ", "a:\n ", "{a={", "[[", "a.", "--b\n", "{{"];
     for piece in rows {
         for lead in ["", "a = ", "a: ", "machine:\n  type: worker\n  kubelet: "] {
             let text = format!("{lead}{}", piece.repeat(DEPTH));

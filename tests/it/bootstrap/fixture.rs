@@ -44,19 +44,14 @@ pub(super) fn encoded(pem: &str) -> String {
 
 pub(super) fn labels(all: &[(&str, &str)]) -> Labels {
     let each = all.iter();
-    each.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-        .collect()
+    each.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 impl Case {
     /// A node of an EKS cluster.
     pub(super) fn of(family: AmiFamily) -> Self {
         Self {
-            class: NodeClass {
-                name: "default".into(),
-                family,
-                ..NodeClass::default()
-            },
+            class: NodeClass { name: "default".into(), family, ..NodeClass::default() },
             home: ClusterEndpoint {
                 name: "prod".to_owned(),
                 endpoint: "https://ABCDEF.gr7.eu-west-1.eks.amazonaws.com".to_owned(),
@@ -101,9 +96,7 @@ impl Case {
     }
 
     pub(super) fn kubeadm() -> Self {
-        Self::joining(Bootstrap::Kubeadm {
-            token: SecretSource::Minted,
-        })
+        Self::joining(Bootstrap::Kubeadm { token: SecretSource::Minted })
     }
 
     pub(super) fn k3s(version: Option<&str>) -> Self {
@@ -168,17 +161,11 @@ pub(super) fn address(text: &str) -> IpAddr {
 }
 
 pub(super) fn reserved(amount: i64, text: &str) -> Reserved {
-    Reserved {
-        amount,
-        text: text.to_owned(),
-    }
+    Reserved { amount, text: text.to_owned() }
 }
 
 pub(super) fn alias(family: AmiFamily, version: &str) -> ImageTerm {
-    ImageTerm::Alias {
-        family,
-        version: version.to_owned(),
-    }
+    ImageTerm::Alias { family, version: version.to_owned() }
 }
 
 /// Every setting of the kubelet that all families take.
@@ -186,20 +173,13 @@ pub(super) fn all_settings(case: &mut Case) {
     let own = &mut case.class.kubelet;
     own.cluster_dns = vec![address("10.100.0.99")];
     own.max_pods = Some(42);
-    own.system_reserved
-        .insert("memory".to_owned(), reserved(100 << 20, "100Mi"));
-    own.kube_reserved
-        .insert("cpu".to_owned(), reserved(90, "90m"));
-    own.eviction_hard.insert(
-        Signal::MemoryAvailable,
-        Threshold::Amount(200 << 20, "200Mi".to_owned()),
-    );
+    own.system_reserved.insert("memory".to_owned(), reserved(100 << 20, "100Mi"));
+    own.kube_reserved.insert("cpu".to_owned(), reserved(90, "90m"));
     own.eviction_hard
-        .insert(Signal::NodefsAvailable, Threshold::Share(750));
-    own.eviction_soft
-        .insert(Signal::MemoryAvailable, Threshold::Share(1000));
-    own.eviction_soft_grace_period
-        .insert(Signal::MemoryAvailable, SignedDuration::from_secs(90));
+        .insert(Signal::MemoryAvailable, Threshold::Amount(200 << 20, "200Mi".to_owned()));
+    own.eviction_hard.insert(Signal::NodefsAvailable, Threshold::Share(750));
+    own.eviction_soft.insert(Signal::MemoryAvailable, Threshold::Share(1000));
+    own.eviction_soft_grace_period.insert(Signal::MemoryAvailable, SignedDuration::from_secs(90));
     own.eviction_max_pod_grace_period = Some(30);
     own.image_gc_high_threshold_percent = Some(80);
     own.image_gc_low_threshold_percent = Some(60);

@@ -73,10 +73,7 @@ fn kubeadm_registers_the_node_as_it_is_planned() {
     });
     assert_eq!(*discovery, expected);
     let registration = &own["nodeRegistration"];
-    assert_eq!(
-        registration["taints"][1]["key"],
-        "karpenter.sh/unregistered"
-    );
+    assert_eq!(registration["taints"][1]["key"], "karpenter.sh/unregistered");
     assert_eq!(registration["taints"][1]["effect"], "NoExecute");
     let given: Vec<(&str, &str)> = registration["kubeletExtraArgs"]
         .as_array()
@@ -100,14 +97,8 @@ fn kubeadm_registers_the_node_as_it_is_planned() {
         ),
     ];
     assert_eq!(given, expected);
-    assert!(
-        !text.contains("cloud-provider"),
-        "only where there is a cloud controller"
-    );
-    assert!(
-        text.contains("kubeadm join --config /run/outrigger-join.yaml\nrm -f"),
-        "{text}"
-    );
+    assert!(!text.contains("cloud-provider"), "only where there is a cloud controller");
+    assert!(text.contains("kubeadm join --config /run/outrigger-join.yaml\nrm -f"), "{text}");
 }
 
 #[test]
@@ -116,10 +107,7 @@ fn kubeadm_of_an_older_kubernetes_reads_a_map() {
     case.home.version = "1.30".to_owned();
     let own = file(&case.text());
     assert_eq!(own["apiVersion"], "kubeadm.k8s.io/v1beta3");
-    assert_eq!(
-        own["nodeRegistration"]["kubeletExtraArgs"]["max-pods"],
-        "29"
-    );
+    assert_eq!(own["nodeRegistration"]["kubeletExtraArgs"]["max-pods"], "29");
 }
 
 #[test]
@@ -149,29 +137,14 @@ fn the_authority_is_known_by_its_public_key() {
     };
     assert_eq!(hashes(CA), json!([CA_HASH]));
     // An authority that is being changed: the API may have a certificate of either.
-    assert_eq!(
-        hashes(&format!("{OLD_CA}\n{CA}")),
-        json!([OLD_CA_HASH, CA_HASH])
-    );
-    let cut = CA.replace(
-        "MIIBgTCCASegAwIBAgIUPynnZglH1K",
-        "MIIBgTCCASegAwIBAgIUPynnZglH1",
-    );
+    assert_eq!(hashes(&format!("{OLD_CA}\n{CA}")), json!([OLD_CA_HASH, CA_HASH]));
+    let cut = CA.replace("MIIBgTCCASegAwIBAgIUPynnZglH1K", "MIIBgTCCASegAwIBAgIUPynnZglH1");
     for (ca, expected) in [
         (encoded("\n"), "it has no certificate"),
         ("%".to_owned(), "it is not base64"),
-        (
-            encoded("-----BEGIN CERTIFICATE-----\n-----END"),
-            "a certificate is malformed",
-        ),
-        (
-            encoded("-----BEGIN CERTIFICATE-----\nMIIB\n-----END"),
-            "a certificate is malformed",
-        ),
-        (
-            encoded("-----BEGIN CERTIFICATE-----\n?\n-----END"),
-            "a certificate is not base64",
-        ),
+        (encoded("-----BEGIN CERTIFICATE-----\n-----END"), "a certificate is malformed"),
+        (encoded("-----BEGIN CERTIFICATE-----\nMIIB\n-----END"), "a certificate is malformed"),
+        (encoded("-----BEGIN CERTIFICATE-----\n?\n-----END"), "a certificate is not base64"),
         (encoded(&cut), "a certificate is not base64"),
     ] {
         let mut case = Case::kubeadm();
@@ -189,10 +162,7 @@ fn agents_of_k3s_and_rke2_register_the_node_as_it_is_planned() {
         let own = file(&case.text());
         assert_eq!(own["server"], server);
         assert_eq!(own["token"], TOKEN);
-        let taints = json!([
-            "dedicated=blue:NoSchedule",
-            "karpenter.sh/unregistered=:NoExecute"
-        ]);
+        let taints = json!(["dedicated=blue:NoSchedule", "karpenter.sh/unregistered=:NoExecute"]);
         assert_eq!(own["node-taint"], taints);
         assert_eq!(own["node-label"][4], "team=blue");
         let arguments = own["kubelet-arg"].as_array().expect("arguments");
@@ -215,10 +185,7 @@ fn a_version_is_installed_only_where_one_is_asked_for() {
     assert!(!Case::k3s(None).text().contains("get.k3s.io"));
     assert!(!Case::rke2(None).text().contains("INSTALL"));
     let text = Case::k3s(Some("v1.33.4+k3s1")).text();
-    assert!(
-        text.contains("INSTALL_K3S_VERSION='v1.33.4+k3s1' sh"),
-        "{text}"
-    );
+    assert!(text.contains("INSTALL_K3S_VERSION='v1.33.4+k3s1' sh"), "{text}");
     let text = Case::rke2(Some("v1.33.4+rke2r1")).text();
     assert!(
         text.contains("INSTALL_RKE2_TYPE=agent INSTALL_RKE2_VERSION='v1.33.4+rke2r1'"),
@@ -241,35 +208,20 @@ fn of_a_machine_configuration_only_the_kubelet_is_written_anew() {
     let arguments = &kubelet["extraArgs"];
     assert_eq!(arguments["rotate-server-certificates"], "true");
     let given = arguments["node-labels"].as_str().expect("labels");
-    assert!(
-        given.starts_with("own=kept,karpenter.k8s.aws/ec2nodeclass=default,"),
-        "{given}"
-    );
+    assert!(given.starts_with("own=kept,karpenter.k8s.aws/ec2nodeclass=default,"), "{given}");
     let config = &kubelet["extraConfig"];
     assert_eq!(config["maxPods"], 29);
     assert_eq!(config["serverTLSBootstrap"], true);
     let none = json!({"cpu": "0", "ephemeral-storage": "0", "memory": "0"});
     assert_eq!(config["systemReserved"], none, "Talos would keep some");
-    assert_eq!(
-        config["kubeReserved"],
-        json!({"cpu": "70m", "memory": "574Mi"})
-    );
+    assert_eq!(config["kubeReserved"], json!({"cpu": "70m", "memory": "574Mi"}));
     assert_eq!(config["evictionHard"]["memory.available"], "100Mi");
     assert_eq!(config["registerWithTaints"][0]["key"], "dedicated");
-    assert_eq!(
-        config["registerWithTaints"][1]["key"],
-        "karpenter.sh/unregistered"
-    );
+    assert_eq!(config["registerWithTaints"][1]["key"], "karpenter.sh/unregistered");
     assert!(config.get("clusterDNS").is_none(), "Talos refuses it here");
-    assert!(
-        kubelet.get("clusterDNS").is_none(),
-        "the configuration says it already"
-    );
+    assert!(kubelet.get("clusterDNS").is_none(), "the configuration says it already");
     let text = Case::talos(MACHINE).with(all_settings).text();
-    assert!(
-        text.contains("      clusterDNS:\n        - \"10.100.0.99\"\n"),
-        "{text}"
-    );
+    assert!(text.contains("      clusterDNS:\n        - \"10.100.0.99\"\n"), "{text}");
 }
 
 #[test]
@@ -283,40 +235,22 @@ fn a_machine_configuration_needs_no_kubelet_to_get_one() {
     ];
     for own in rows {
         let text = Case::talos(own).text();
-        assert!(
-            text.contains("\n  kubelet:\n    ") && text.contains("type: worker"),
-            "{text}"
-        );
+        assert!(text.contains("\n  kubelet:\n    ") && text.contains("type: worker"), "{text}");
     }
 }
 
 #[test]
 fn what_is_no_configuration_of_a_worker_is_refused() {
     let rows = [
-        (
-            "machine: {type: worker}\n",
-            "`machine` is not in block style",
-        ),
-        (
-            "machine:\n  type: controlplane\n",
-            "`machine.type` is not `worker`",
-        ),
+        ("machine: {type: worker}\n", "`machine` is not in block style"),
+        ("machine:\n  type: controlplane\n", "`machine.type` is not `worker`"),
         ("machine:\n  token: a\n", "`machine.type` is not `worker`"),
         ("machine: worker\n", "`machine` is not a mapping"),
         ("cluster: {}\n", "no document of it has `machine`"),
         ("hello", "no document of it has `machine`"),
-        (
-            "machine:\n  type: worker\n---\nmachine:\n  type: worker\n",
-            "two of its documents",
-        ),
-        (
-            "machine:\n  type: worker\n  kubelet: 1\n",
-            "`kubelet` of the kubelet is not a mapping",
-        ),
-        (
-            "machine:\n  type: worker\n  kubelet:\n    extraArgs: []\n",
-            "`extraArgs` of the kubelet",
-        ),
+        ("machine:\n  type: worker\n---\nmachine:\n  type: worker\n", "two of its documents"),
+        ("machine:\n  type: worker\n  kubelet: 1\n", "`kubelet` of the kubelet is not a mapping"),
+        ("machine:\n  type: worker\n  kubelet:\n    extraArgs: []\n", "`extraArgs` of the kubelet"),
         (
             "machine:\n  type: worker\n  kubelet:\n    extraArgs: {node-labels: 1}\n",
             "is not a text",
@@ -326,10 +260,7 @@ fn what_is_no_configuration_of_a_worker_is_refused() {
              [{key: other, effect: NoSchedule}]\n",
             "has \"other\", of which its pool knows nothing",
         ),
-        (
-            "machine:\n  type: worker\n  \"kubelet\": {}\n",
-            "cannot be told from the others",
-        ),
+        ("machine:\n  type: worker\n  \"kubelet\": {}\n", "cannot be told from the others"),
     ];
     for (own, expected) in rows {
         let error = Case::talos(own).error();
@@ -346,10 +277,7 @@ fn a_template_is_filled_in_by_name() {
             "abcdef.0123456789abcdef 'abcdef.0123456789abcdef' \"abcdef.0123456789abcdef\"",
         ),
         ("{{ api_host }} {{ api_port }}", "api.example.com 6443"),
-        (
-            "{{ taints }}",
-            "dedicated=blue:NoSchedule,karpenter.sh/unregistered=:NoExecute",
-        ),
+        ("{{ taints }}", "dedicated=blue:NoSchedule,karpenter.sh/unregistered=:NoExecute"),
         (
             "{{ taints_json }}",
             "[{\"key\":\"dedicated\",\"value\":\"blue\",\"effect\":\"NoSchedule\"},\
@@ -375,15 +303,9 @@ fn a_template_is_filled_in_by_name() {
 #[test]
 fn a_template_that_asks_for_what_is_not_there_is_refused() {
     let rows = [
-        (
-            "{{ tokn }}",
-            "nothing is named \"tokn\": there are api_host, api_port,",
-        ),
+        ("{{ tokn }}", "nothing is named \"tokn\": there are api_host, api_port,"),
         ("{{ token | bash }}", "there is no filter \"bash\""),
-        (
-            "{{ image_name }}{{ max_pods | }}",
-            "there is no filter \"\"",
-        ),
+        ("{{ image_name }}{{ max_pods | }}", "there is no filter \"\""),
     ];
     for (template, expected) in rows {
         let error = Case::template(template).error();
@@ -413,18 +335,10 @@ fn a_template_that_asks_for_what_is_not_there_is_refused() {
 #[test]
 fn a_way_to_join_goes_with_images_that_know_it() {
     for family in [AmiFamily::Bottlerocket, AmiFamily::Windows2022] {
-        for mut case in [
-            Case::kubeadm(),
-            Case::k3s(None),
-            Case::rke2(None),
-            Case::talos(MACHINE),
-        ] {
+        for mut case in [Case::kubeadm(), Case::k3s(None), Case::rke2(None), Case::talos(MACHINE)] {
             case.class.family = family;
             let refused = case.render().expect_err("another family");
-            assert!(
-                matches!(refused, BootstrapError::NotForFamily { .. }),
-                "{refused}"
-            );
+            assert!(matches!(refused, BootstrapError::NotForFamily { .. }), "{refused}");
         }
     }
     for family in [AmiFamily::Al2, AmiFamily::Al2023, AmiFamily::Custom] {
@@ -439,50 +353,29 @@ fn a_way_to_join_goes_with_images_that_know_it() {
 
 #[test]
 fn without_its_secret_or_metadata_no_node_is_told_anything() {
-    for mut case in [
-        Case::kubeadm(),
-        Case::k3s(None),
-        Case::rke2(None),
-        Case::talos(MACHINE),
-    ] {
+    for mut case in [Case::kubeadm(), Case::k3s(None), Case::rke2(None), Case::talos(MACHINE)] {
         for secret in [None, Some(" \n".to_owned())] {
             case.secret = secret;
             let refused = case.render().expect_err("no secret");
-            assert_eq!(
-                refused,
-                BootstrapError::SecretMissing(case.class.bootstrap.as_str())
-            );
+            assert_eq!(refused, BootstrapError::SecretMissing(case.class.bootstrap.as_str()));
         }
     }
     for mut case in [Case::kubeadm(), Case::k3s(None), Case::rke2(None)] {
         case.class.metadata.endpoint = false;
         let refused = case.render().expect_err("no metadata");
-        assert_eq!(
-            refused,
-            BootstrapError::MetadataDisabled(case.class.bootstrap.as_str())
-        );
+        assert_eq!(refused, BootstrapError::MetadataDisabled(case.class.bootstrap.as_str()));
     }
 }
 
 #[test]
 fn no_secret_is_printed() {
-    for case in [
-        Case::kubeadm(),
-        Case::k3s(None),
-        Case::rke2(None),
-        Case::template("{{ token }}"),
-    ] {
+    for case in [Case::kubeadm(), Case::k3s(None), Case::rke2(None), Case::template("{{ token }}")]
+    {
         let data = case.render().expect("user data");
         assert!(String::from_utf8_lossy(&data.0).contains(TOKEN));
         let printed = format!("{data:?}");
-        assert!(
-            printed.starts_with("UserData(") && !printed.contains(TOKEN),
-            "{printed}"
-        );
+        assert!(printed.starts_with("UserData(") && !printed.contains(TOKEN), "{printed}");
         let bytes = format!("{:?}", TOKEN.as_bytes());
-        assert!(
-            !printed.contains(bytes.trim_matches(['[', ']'])),
-            "{printed}"
-        );
+        assert!(!printed.contains(bytes.trim_matches(['[', ']'])), "{printed}");
     }
 }

@@ -77,9 +77,7 @@ fn every_shipped_type_has_what_the_reference_page_says() {
         }
         check("arch", label(it, "kubernetes.io/arch"), row["arch"]);
         for (column, theirs) in row {
-            let later = OLDER
-                .iter()
-                .find(|(own, key, ..)| own == name && key == column);
+            let later = OLDER.iter().find(|(own, key, ..)| own == name && key == column);
             let theirs = later.map_or(*theirs, |(_, _, page, list)| {
                 older += 1;
                 assert_eq!(theirs, page, "{name}");
@@ -116,13 +114,7 @@ fn golden_rows_of_the_formulas() {
         ("c6g.large", 1930, 3055, 29, ""),
         ("m5.24xlarge", 95690, 355_262, 737, ""),
         ("g5.12xlarge", 47810, 173_400, 737, "nvidia.com/gpu=4"),
-        (
-            "p5.48xlarge",
-            191_450,
-            1_938_410,
-            100,
-            "vpc.amazonaws.com/efa=32",
-        ),
+        ("p5.48xlarge", 191_450, 1_938_410, 100, "vpc.amazonaws.com/efa=32"),
         (
             "trn1.32xlarge",
             127_610,

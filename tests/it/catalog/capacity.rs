@@ -30,10 +30,7 @@ const FAMILIES: [AmiFamily; 7] = [
 ];
 
 fn of(family: AmiFamily) -> NodeClass {
-    NodeClass {
-        family,
-        ..NodeClass::default()
-    }
+    NodeClass { family, ..NodeClass::default() }
 }
 
 fn changed(change: impl FnOnce(&mut NodeClass)) -> NodeClass {
@@ -52,20 +49,13 @@ fn kept(all: &[(&str, i64)]) -> BTreeMap<String, Reserved> {
 }
 
 fn bare() -> [Bootstrap; 4] {
-    let agent = AgentBootstrap {
-        server: None,
-        token: SecretSource::Minted,
-        version: None,
-    };
+    let agent = AgentBootstrap { server: None, token: SecretSource::Minted, version: None };
     let token = SecretSource::Minted;
     [
         Bootstrap::Kubeadm { token },
         Bootstrap::K3s(agent.clone()),
         Bootstrap::Rke2(agent),
-        Bootstrap::Custom {
-            template: String::new(),
-            token: None,
-        },
+        Bootstrap::Custom { template: String::new(), token: None },
     ]
 }
 
@@ -77,11 +67,7 @@ fn pods_follow_the_settings() {
     for family in FAMILIES {
         let is_windows = family.windows_build().is_some();
         let by_default = if is_windows { 110 } else { 29 };
-        assert_eq!(
-            max_pods_per_node(&m5, &of(family)),
-            by_default,
-            "{family:?}"
-        );
+        assert_eq!(max_pods_per_node(&m5, &of(family)), by_default, "{family:?}");
         let mut class = of(family);
         class.reserved_enis = 1;
         let reserved = if is_windows { 110 } else { 20 };
@@ -92,11 +78,7 @@ fn pods_follow_the_settings() {
         class.kubelet.max_pods = Some(7);
         assert_eq!(max_pods_per_node(&m5, &class), 7, "{family:?}");
         class.kubelet.pods_per_core = Some(3);
-        let per_core = if family == AmiFamily::Bottlerocket {
-            7
-        } else {
-            6
-        };
+        let per_core = if family == AmiFamily::Bottlerocket { 7 } else { 6 };
         assert_eq!(max_pods_per_node(&m5, &class), per_core, "{family:?}");
         class.kubelet.pods_per_core = Some(4);
         assert_eq!(max_pods_per_node(&m5, &class), 7, "{family:?}");
@@ -104,10 +86,7 @@ fn pods_follow_the_settings() {
         assert_eq!(max_pods_per_node(&m5, &class), 7, "{family:?}");
     }
     // Two cards, all pods on the first: far fewer than all interfaces would take (spec §10, 34).
-    assert_eq!(
-        max_pods_per_node(&shape("p5.48xlarge"), &default_node_class()),
-        100
-    );
+    assert_eq!(max_pods_per_node(&shape("p5.48xlarge"), &default_node_class()), 100);
 }
 
 /// Adapters without an address take an interface of the card that pods use, and of no other (spec
@@ -115,15 +94,8 @@ fn pods_follow_the_settings() {
 #[test]
 fn adapters_follow_the_layout() {
     let p5 = shape("p5.48xlarge");
-    let adapter = |card| NetworkInterface {
-        card,
-        device: 1,
-        efa_only: true,
-    };
-    let plain_eni = NetworkInterface {
-        efa_only: false,
-        ..adapter(0)
-    };
+    let adapter = |card| NetworkInterface { card, device: 1, efa_only: true };
+    let plain_eni = NetworkInterface { efa_only: false, ..adapter(0) };
     let rows: [(Option<Vec<NetworkInterface>>, i64, i64); 5] = [
         (None, 100, 32),
         (Some(vec![]), 100, 0),
@@ -145,16 +117,10 @@ fn adapters_follow_the_layout() {
 fn kube_reserved_follows_the_family() {
     let m5 = shape("m5.large");
     for family in FAMILIES {
-        let by_interfaces = matches!(
-            family,
-            AmiFamily::Al2 | AmiFamily::Al2023 | AmiFamily::Custom
-        );
+        let by_interfaces =
+            matches!(family, AmiFamily::Al2 | AmiFamily::Al2023 | AmiFamily::Custom);
         let mut class = of(family);
-        let plain = if family.windows_build().is_some() {
-            110
-        } else {
-            29
-        };
+        let plain = if family.windows_build().is_some() { 110 } else { 29 };
         let own = kube_reserved(&m5, &class);
         assert_eq!(own["memory"], (11 * plain + 255) * MIB, "{family:?}");
         class.kubelet.max_pods = Some(100);
@@ -173,23 +139,10 @@ fn kube_reserved_follows_the_family() {
 /// 32).
 #[test]
 fn the_cpu_of_the_kubelet_is_cut_band_by_band() {
-    let rows = [
-        (1, 60),
-        (2, 70),
-        (3, 75),
-        (4, 80),
-        (5, 82),
-        (6, 85),
-        (7, 87),
-        (96, 310),
-    ];
+    let rows = [(1, 60), (2, 70), (3, 75), (4, 80), (5, 82), (6, 85), (7, 87), (96, 310)];
     for (vcpu, kept) in rows {
         let shape = InstanceTypeSpec::new("x.large", Arch::Amd64, vcpu, 1024);
-        assert_eq!(
-            kube_reserved(&shape, &default_node_class())["cpu"],
-            kept,
-            "{vcpu}"
-        );
+        assert_eq!(kube_reserved(&shape, &default_node_class())["cpu"], kept, "{vcpu}");
     }
 }
 
@@ -197,21 +150,9 @@ fn the_cpu_of_the_kubelet_is_cut_band_by_band() {
 /// 7,577, 574 are the kubelet's and 100 are kept free.
 const OVERHEADS: [(&str, Change, i64); 13] = [
     ("as it comes", |_| {}, 6903),
-    (
-        "system reserved",
-        |own| own.kubelet.system_reserved = kept(&[("memory", 3 * MIB)]),
-        6900,
-    ),
-    (
-        "kube reserved",
-        |own| own.kubelet.kube_reserved = kept(&[("memory", 74 * MIB)]),
-        7403,
-    ),
-    (
-        "hard threshold as an amount",
-        |own| hard(own, Signal::MemoryAvailable, amount(500)),
-        6503,
-    ),
+    ("system reserved", |own| own.kubelet.system_reserved = kept(&[("memory", 3 * MIB)]), 6900),
+    ("kube reserved", |own| own.kubelet.kube_reserved = kept(&[("memory", 74 * MIB)]), 7403),
+    ("hard threshold as an amount", |own| hard(own, Signal::MemoryAvailable, amount(500)), 6503),
     (
         "hard threshold in per cent, rounded up to a byte",
         |own| hard(own, Signal::MemoryAvailable, share(1_000)),
@@ -243,21 +184,13 @@ const OVERHEADS: [(&str, Change, i64); 13] = [
         },
         6624,
     ),
-    (
-        "soft at all",
-        |own| soft(own, Signal::MemoryAvailable, share(10_000)),
-        6903,
-    ),
+    ("soft at all", |own| soft(own, Signal::MemoryAvailable, share(10_000)), 6903),
     (
         "another share for the hypervisor",
         |own| own.vm_overhead_per_mille = Some(0),
         8192 - 574 - 100,
     ),
-    (
-        "more than there is",
-        |own| own.kubelet.system_reserved = kept(&[("memory", 99 * GIB)]),
-        0,
-    ),
+    ("more than there is", |own| own.kubelet.system_reserved = kept(&[("memory", 99 * GIB)]), 0),
     (
         "as much as can be counted",
         |own| {
@@ -303,10 +236,7 @@ fn soft_thresholds_take_nothing_of_bottlerocket() {
     let mut class = of(AmiFamily::Bottlerocket);
     let before = allocatable(&shape("m5.large"), &class, None);
     let soft = Threshold::Share(3_000);
-    class
-        .kubelet
-        .eviction_soft
-        .insert(Signal::MemoryAvailable, soft);
+    class.kubelet.eviction_soft.insert(Signal::MemoryAvailable, soft);
     assert_eq!(allocatable(&shape("m5.large"), &class, None), before);
 }
 
@@ -324,10 +254,7 @@ fn thresholds_of_the_disk_are_in_bytes() {
     let left = |class: &NodeClass| allocatable(&shape("m5.large"), class, None).ephemeral_storage;
     assert_eq!(left(&class), 20 * GIB + 1 - (2 * GIB + 1) - GIB);
     let half = Threshold::Share(5_000);
-    class
-        .kubelet
-        .eviction_hard
-        .insert(Signal::NodefsAvailable, half);
+    class.kubelet.eviction_hard.insert(Signal::NodefsAvailable, half);
     class.kubelet.kube_reserved = kept(&[("ephemeral-storage", 0)]);
     assert_eq!(left(&class), 10 * GIB);
 }
@@ -337,14 +264,8 @@ fn thresholds_of_the_disk_are_in_bytes() {
 #[test]
 fn memory_is_rounded_in_this_order() {
     // 2,048 − 64 = 1,984, of which 148.8, so 149, go.
-    assert_eq!(
-        capacity(&shape("a1.medium"), &default_node_class(), None).memory,
-        1835 * MIB
-    );
-    assert_eq!(
-        capacity(&shape("m5.large"), &default_node_class(), None).memory,
-        7577 * MIB
-    );
+    assert_eq!(capacity(&shape("a1.medium"), &default_node_class(), None).memory, 1835 * MIB);
+    assert_eq!(capacity(&shape("m5.large"), &default_node_class(), None).memory, 7577 * MIB);
 }
 
 /// What nodes reported replaces the estimate; thresholds in per cent stay those of the estimate.
@@ -353,9 +274,7 @@ fn reported_memory_replaces_the_estimate() {
     let m5 = shape("m5.large");
     let class = changed(|own| {
         let tenth = Threshold::Share(1_000);
-        own.kubelet
-            .eviction_hard
-            .insert(Signal::MemoryAvailable, tenth);
+        own.kubelet.eviction_hard.insert(Signal::MemoryAvailable, tenth);
     });
     let reported = 7700 * MIB;
     assert_eq!(capacity(&m5, &class, Some(reported)).memory, reported);
@@ -393,21 +312,9 @@ fn ephemeral_storage_follows_disks_and_family() {
         (AmiFamily::Al2023, &[disk("/dev/xvda", 0, false)], 20),
         (AmiFamily::Bottlerocket, &[disk("/dev/xvdb", 0, false)], 20),
         (AmiFamily::Custom, &[disk("/dev/xvda", 0, false)], 20),
-        (
-            AmiFamily::Custom,
-            &[disk("/dev/xvda", 60, false), disk("/dev/xvdb", 70, false)],
-            70,
-        ),
-        (
-            AmiFamily::Custom,
-            &[disk("/dev/xvda", 60, true), disk("/dev/xvdb", 70, false)],
-            60,
-        ),
-        (
-            AmiFamily::Al2023,
-            &[disk("/dev/xvda", 60, false), disk("/dev/xvdb", 70, true)],
-            70,
-        ),
+        (AmiFamily::Custom, &[disk("/dev/xvda", 60, false), disk("/dev/xvdb", 70, false)], 70),
+        (AmiFamily::Custom, &[disk("/dev/xvda", 60, true), disk("/dev/xvdb", 70, false)], 60),
+        (AmiFamily::Al2023, &[disk("/dev/xvda", 60, false), disk("/dev/xvdb", 70, true)], 70),
     ];
     let m5d = shape("m5d.large");
     for (family, disks, gib) in rows {
@@ -433,11 +340,7 @@ fn devices_are_counted_by_manufacturer() {
         count,
         memory_mib: 1024,
     };
-    let neuron = |devices, cores| Neuron {
-        name: None,
-        devices,
-        cores,
-    };
+    let neuron = |devices, cores| Neuron { name: None, devices, cores };
     let it = InstanceTypeSpec {
         gpus: vec![
             gpu("NVIDIA", 2),
@@ -471,11 +374,7 @@ fn devices_are_counted_by_manufacturer() {
 fn addresses_are_a_resource_of_windows() {
     let name = "vpc.amazonaws.com/PrivateIPv4Address";
     for family in FAMILIES {
-        let addresses = if family.windows_build().is_some() {
-            9
-        } else {
-            0
-        };
+        let addresses = if family.windows_build().is_some() { 9 } else { 0 };
         let own = capacity(&shape("m5.large"), &of(family), None);
         assert_eq!(own.get(name), addresses, "{family:?}");
     }
@@ -503,9 +402,7 @@ fn other_clusters_keep_what_they_are_told() {
         assert_eq!(left.pods, 250);
     }
     let mut class = of(AmiFamily::Custom);
-    class.bootstrap = Bootstrap::Talos {
-        machine_config: SecretSource::Minted,
-    };
+    class.bootstrap = Bootstrap::Talos { machine_config: SecretSource::Minted };
     let left = allocatable(&m5, &class, None);
     assert_eq!((left.cpu_milli, left.memory), (1950, (7477 - 384) * MIB));
     class.kubelet.system_reserved = kept(&[("pid", 100)]);

@@ -43,10 +43,7 @@ fn instance() -> Instance {
 }
 
 fn resolved() -> ResolvedNodeClass {
-    let group = |id: &str| SecurityGroup {
-        id: id.into(),
-        name: String::new(),
-    };
+    let group = |id: &str| SecurityGroup { id: id.into(), name: String::new() };
     let subnet = |id: &str| Subnet {
         id: id.into(),
         zone: "us-east-1a".into(),
@@ -93,11 +90,7 @@ fn unmet(own: &mut ResolvedNodeClass, kind: ConditionKind) {
 /// What is different, and the drift that is found in it.
 const ROWS: [(&str, Change, Option<InstanceDrift>); 27] = [
     ("as made", |_, _, _| {}, None),
-    (
-        "another image",
-        |it, _, _| facts(it).image = Some("old".into()),
-        Some(InstanceDrift::Image),
-    ),
+    ("another image", |it, _, _| facts(it).image = Some("old".into()), Some(InstanceDrift::Image)),
     (
         "a newer image",
         |_, _, class| drop(class.images.insert("m5.large".into(), "new".into())),
@@ -109,27 +102,15 @@ const ROWS: [(&str, Change, Option<InstanceDrift>); 27] = [
         Some(InstanceDrift::Image),
     ),
     ("no images at all", |_, _, class| class.images.clear(), None),
-    (
-        "its image is not known",
-        |it, _, _| facts(it).image = None,
-        None,
-    ),
+    ("its image is not known", |it, _, _| facts(it).image = None, None),
     (
         "its type is not sold any more",
         |it, _, _| it.offering.instance_type = "m0.large".into(),
         None,
     ),
-    (
-        "another subnet",
-        |_, own, _| drop(own.subnets.pop()),
-        Some(InstanceDrift::Subnet),
-    ),
+    ("another subnet", |_, own, _| drop(own.subnets.pop()), Some(InstanceDrift::Subnet)),
     ("no subnets", |_, own, _| own.subnets.clear(), None),
-    (
-        "its subnet is not known",
-        |it, _, _| facts(it).subnet = None,
-        None,
-    ),
+    ("its subnet is not known", |it, _, _| facts(it).subnet = None, None),
     (
         "subnets could not be listed",
         |_, own, _| {
@@ -158,11 +139,7 @@ const ROWS: [(&str, Change, Option<InstanceDrift>); 27] = [
         Some(InstanceDrift::SecurityGroups),
     ),
     ("no groups", |_, own, _| own.security_groups.clear(), None),
-    (
-        "its groups are not known",
-        |it, _, _| facts(it).security_groups.clear(),
-        None,
-    ),
+    ("its groups are not known", |it, _, _| facts(it).security_groups.clear(), None),
     (
         "groups could not be listed",
         |_, own, _| {
@@ -171,11 +148,7 @@ const ROWS: [(&str, Change, Option<InstanceDrift>); 27] = [
         },
         None,
     ),
-    (
-        "another reservation",
-        |_, own, _| own.reservations.clear(),
-        Some(InstanceDrift::Reservation),
-    ),
+    ("another reservation", |_, own, _| own.reservations.clear(), Some(InstanceDrift::Reservation)),
     (
         "it fell back to on-demand",
         |it, own, _| {

@@ -40,11 +40,7 @@ fn image(text: &str) -> Image {
     Image {
         id: words[0].to_owned(),
         name: words.get(4).copied().unwrap_or_default().to_owned(),
-        arch: if words[1] == "arm" {
-            Arch::Arm64
-        } else {
-            Arch::Amd64
-        },
+        arch: if words[1] == "arm" { Arch::Arm64 } else { Arch::Amd64 },
         variants: words[2].trim_matches('*').chars().map(variant).collect(),
         created: words[3].parse().ok().map(day),
         deprecated: text.starts_with('!'),
@@ -87,11 +83,7 @@ fn one_image_is_used_for_each_kind_of_hardware() {
                 Variant::Nvidia => 'g',
                 Variant::Neuron => 'n',
             };
-            format!(
-                "{}:{}",
-                own.id,
-                own.variants.iter().map(letter).collect::<String>()
-            )
+            format!("{}:{}", own.id, own.variants.iter().map(letter).collect::<String>())
         });
         assert_eq!(used.collect::<Vec<_>>().join(" "), expect, "{found:?}");
     }
@@ -100,44 +92,23 @@ fn one_image_is_used_for_each_kind_of_hardware() {
 /// Images in order, and which each type gets: the first that suits it (spec §10, 8 and 12).
 #[test]
 fn a_type_gets_the_first_image_that_suits_it() {
-    let types = [
-        "m5.large",
-        "c6g.large",
-        "g5.xlarge",
-        "g5g.xlarge",
-        "trn1.2xlarge",
-    ];
+    let types = ["m5.large", "c6g.large", "g5.xlarge", "g5g.xlarge", "trn1.2xlarge"];
     let rows: [(&[&str], [&str; 5]); 6] = [
         // Amazon Linux 2023.
         (
-            &[
-                "s amd s 1",
-                "g amd g 1",
-                "n amd n 1",
-                "t arm s 1",
-                "h arm g 1",
-            ],
+            &["s amd s 1", "g amd g 1", "n amd n 1", "t arm s 1", "h arm g 1"],
             ["s", "t", "g", "h", "n"],
         ),
         // Bottlerocket: Neuron devices with the standard image of x86.
-        (
-            &["s amd sn 1", "g amd g 1", "t arm s 1", "h arm g 1"],
-            ["s", "t", "g", "h", "s"],
-        ),
+        (&["s amd sn 1", "g amd g 1", "t arm s 1", "h arm g 1"], ["s", "t", "g", "h", "s"]),
         // Amazon Linux 2: one for graphics processors and Neuron devices.
-        (
-            &["s amd s 1", "g amd gn 1", "t arm s 1"],
-            ["s", "t", "g", "-", "g"],
-        ),
+        (&["s amd s 1", "g amd gn 1", "t arm s 1"], ["s", "t", "g", "-", "g"]),
         // A variant that was not found leaves its types without (spec §10, 11).
         (&["s amd s 1", "t arm s 1"], ["s", "t", "-", "-", "-"]),
         // An image of the user's own is for everything of its architecture.
         (&["x amd * 1"], ["x", "-", "x", "-", "x"]),
         // In the order of their dates, not the nearest fit.
-        (
-            &["s amd s 1", "x amd * 2", "g amd g 3"],
-            ["x", "-", "g", "-", "x"],
-        ),
+        (&["s amd s 1", "x amd * 2", "g amd g 3"], ["x", "-", "g", "-", "x"]),
     ];
     for (found, expect) in rows {
         let all = images(found);
@@ -162,11 +133,7 @@ fn subnet(zone: &str, id: &str) -> Subnet {
 fn resolved() -> ResolvedNodeClass {
     ResolvedNodeClass {
         images: images(&["s amd s 1", "g amd g 1", "n amd n 1", "t arm s 1"]),
-        subnets: vec![
-            subnet("a", "use1-az6"),
-            subnet("b", "use1-az1"),
-            subnet("b", "use1-az1"),
-        ],
+        subnets: vec![subnet("a", "use1-az6"), subnet("b", "use1-az1"), subnet("b", "use1-az1")],
         ..ResolvedNodeClass::default()
     }
 }
@@ -218,10 +185,7 @@ fn a_class_has_the_zones_of_its_subnets() {
     nowhere.subnets = vec![subnet("z", "use1-az9")];
     let own = made(&default_node_class(), Some(&nowhere));
     let it = get(&own.catalog, "m5.large");
-    assert_eq!(
-        (sold(it).as_str(), &*label(it, labels::ZONE)),
-        ("", "impossible")
-    );
+    assert_eq!((sold(it).as_str(), &*label(it, labels::ZONE)), ("", "impossible"));
 }
 
 #[test]
@@ -271,10 +235,7 @@ fn windows_has_labels_of_its_own() {
 fn shifted_zones_sell_nothing() {
     let (region, base) = &*SHIPPED;
     let shifted = ["use1-az6".to_owned()].into();
-    let with = RegionObservations {
-        memory: &DiscoveredMemory::default(),
-        shifted_zones: &shifted,
-    };
+    let with = RegionObservations { memory: &DiscoveredMemory::default(), shifted_zones: &shifted };
     let own = class_catalog(region, base, &default_node_class(), Some(&resolved()), with);
     let it = get(&own.catalog, "m5.large");
     assert_eq!(sold(it), "b:on-demand b:spot");
@@ -300,10 +261,7 @@ fn reservations_are_those_of_the_class() {
     ];
     let (region, base) = &*SHIPPED;
     let shifted = ["use1-az1".to_owned()].into();
-    let with = RegionObservations {
-        memory: &DiscoveredMemory::default(),
-        shifted_zones: &shifted,
-    };
+    let with = RegionObservations { memory: &DiscoveredMemory::default(), shifted_zones: &shifted };
     let own = class_catalog(region, base, &default_node_class(), Some(&all), with);
     let it = get(&own.catalog, "m5.large");
     assert_eq!(sold(it), "a:on-demand a:reserved a:spot");
@@ -312,17 +270,9 @@ fn reservations_are_those_of_the_class() {
     assert_eq!(first.capacity_type, CapacityType::Reserved);
     assert!((first.price.usd_per_h() - 0.096 / 1e7).abs() < 1e-12);
     assert_eq!(sold(get(&own.catalog, "a1.large")), "");
-    let ids: Vec<&str> = own
-        .catalog
-        .reservations()
-        .keys()
-        .map(|id| id.as_str())
-        .collect();
+    let ids: Vec<&str> = own.catalog.reservations().keys().map(|id| id.as_str()).collect();
     assert_eq!(ids, ["cr-1", "cr-2", "cr-4"]);
-    assert_eq!(
-        label(get(&own.catalog, "m5.xlarge"), labels::RESERVATION_ID),
-        "-"
-    );
+    assert_eq!(label(get(&own.catalog, "m5.xlarge"), labels::RESERVATION_ID), "-");
 }
 
 /// Nodes of a class with a placement group have its label, and one of its partitions.
@@ -336,19 +286,14 @@ fn placement_groups_are_labels() {
     ];
     for (strategy, id, partition) in rows {
         let mut found = resolved();
-        found.placement_group = strategy.map(|strategy| PlacementGroup {
-            id: "pg-1".into(),
-            strategy,
-        });
+        found.placement_group =
+            strategy.map(|strategy| PlacementGroup { id: "pg-1".into(), strategy });
         let own = made(&default_node_class(), Some(&found));
         let it = get(&own.catalog, "m5.large");
         assert_eq!(label(it, labels::PLACEMENT_GROUP_ID), id, "{strategy:?}");
         assert_eq!(label(it, labels::PLACEMENT_GROUP_PARTITION), partition);
     }
-    assert_eq!(
-        label(get(&SHIPPED.1, "m5.large"), labels::PLACEMENT_GROUP_ID),
-        "-"
-    );
+    assert_eq!(label(get(&SHIPPED.1, "m5.large"), labels::PLACEMENT_GROUP_ID), "-");
     // Who may choose tenancy chooses between both.
     let it = get(&SHIPPED.1, "m5.large");
     assert_eq!(label(it, "aws/tenancy"), "dedicated default");
@@ -369,10 +314,7 @@ fn memory_is_learned_by_type_and_image() {
     assert!(memory.observe(&"m5.xlarge".into(), "s", 17 << 30));
     let (region, base) = &*SHIPPED;
     let of = |memory: &DiscoveredMemory, name: &str, found: Option<&ResolvedNodeClass>| {
-        let with = RegionObservations {
-            memory,
-            shifted_zones: &BTreeSet::new(),
-        };
+        let with = RegionObservations { memory, shifted_zones: &BTreeSet::new() };
         let own = class_catalog(region, base, &default_node_class(), found, with);
         get(&own.catalog, name).capacity.memory / MIB
     };
@@ -415,21 +357,10 @@ fn amazon_linux_2023_does_not_run_on_the_first_arm_types() {
     ];
     for (family, runs) in rows {
         let class = class(|own| own.family = family);
-        assert_eq!(
-            is_compatible(&shape("a1.large"), &class, None),
-            runs,
-            "{family:?}"
-        );
+        assert_eq!(is_compatible(&shape("a1.large"), &class, None), runs, "{family:?}");
         let own = made(&class, None);
-        assert_eq!(
-            sold(get(&own.catalog, "a1.large")).is_empty(),
-            !runs,
-            "{family:?}"
-        );
-        assert!(
-            is_compatible(&shape("m5.large"), &class, None),
-            "{family:?}"
-        );
+        assert_eq!(sold(get(&own.catalog, "a1.large")).is_empty(), !runs, "{family:?}");
+        assert!(is_compatible(&shape("m5.large"), &class, None), "{family:?}");
     }
 }
 
@@ -453,23 +384,15 @@ fn a_type_takes_a_layout_it_has_cards_for() {
     ];
     let mut own = InstanceTypeSpec::new("x.large", Arch::Amd64, 2, 4096);
     own.efa_max = 2;
-    own.set_cards(
-        0,
-        vec![
-            NetworkCard { index: 1, enis: 2 },
-            NetworkCard { index: 0, enis: 4 },
-        ],
-    );
+    own.set_cards(0, vec![NetworkCard { index: 1, enis: 2 }, NetworkCard { index: 0, enis: 4 }]);
     let mut old = own.clone();
     old.ena = Some(false);
     for (layout, takes) in rows {
-        let layout = layout
-            .iter()
-            .map(|(card, device, efa_only)| NetworkInterface {
-                card: *card,
-                device: *device,
-                efa_only: *efa_only,
-            });
+        let layout = layout.iter().map(|(card, device, efa_only)| NetworkInterface {
+            card: *card,
+            device: *device,
+            efa_only: *efa_only,
+        });
         let class = class(|own| own.network_interfaces = Some(layout.collect()));
         let layout = &class.network_interfaces;
         assert_eq!(is_compatible(&own, &class, None), takes, "{layout:?}");
@@ -477,11 +400,7 @@ fn a_type_takes_a_layout_it_has_cards_for() {
     }
     assert!(is_compatible(&old, &default_node_class(), None));
     // No adapters at all, and cards that nobody has told of.
-    let one = NetworkInterface {
-        card: 3,
-        device: 1,
-        efa_only: true,
-    };
+    let one = NetworkInterface { card: 3, device: 1, efa_only: true };
     let class = class(|own| own.network_interfaces = Some(vec![one]));
     assert!(!is_compatible(&shape("m5.large"), &class, None));
     assert!(is_compatible(&shape("p5.48xlarge"), &class, None));
@@ -495,10 +414,7 @@ fn a_type_is_in_groups_of_the_strategies_it_supports() {
         PlacementGroupStrategy::Spread,
     ];
     let rows: [(Option<&[&str]>, [bool; 3]); 6] = [
-        (
-            Some(&["cluster", "partition", "spread"]),
-            [true, true, true],
-        ),
+        (Some(&["cluster", "partition", "spread"]), [true, true, true]),
         (Some(&["partition", "spread"]), [false, true, true]),
         (Some(&["cluster"]), [true, false, false]),
         (Some(&["spread"]), [false, false, true]),
@@ -510,11 +426,7 @@ fn a_type_is_in_groups_of_the_strategies_it_supports() {
         own.placement = supported.map(|all| all.iter().map(|own| (*own).to_owned()).collect());
         let got = strategies.map(|strategy| {
             let id = "pg-1".to_owned();
-            is_compatible(
-                &own,
-                &default_node_class(),
-                Some(&PlacementGroup { id, strategy }),
-            )
+            is_compatible(&own, &default_node_class(), Some(&PlacementGroup { id, strategy }))
         });
         assert_eq!(got, expect, "{supported:?}");
         assert!(is_compatible(&own, &default_node_class(), None));
@@ -534,26 +446,13 @@ fn settings_need_hardware_that_has_them() {
     ];
     for (wanted, has, expect) in rows {
         own.nested_virtualization = has;
-        assert_eq!(
-            is_compatible(&own, &nested(wanted), None),
-            expect,
-            "{wanted:?} {has:?}"
-        );
+        assert_eq!(is_compatible(&own, &nested(wanted), None), expect, "{wanted:?} {has:?}");
     }
     let tracked = class(|own| own.connection_tracking = Some(ConnectionTracking::default()));
-    let rows = [
-        (Some("nitro"), true),
-        (Some("xen"), false),
-        (Some(""), false),
-        (None, true),
-    ];
+    let rows = [(Some("nitro"), true), (Some("xen"), false), (Some(""), false), (None, true)];
     for (hypervisor, expect) in rows {
         own.hypervisor = hypervisor.map(str::to_owned);
-        assert_eq!(
-            is_compatible(&own, &tracked, None),
-            expect,
-            "{hypervisor:?}"
-        );
+        assert_eq!(is_compatible(&own, &tracked, None), expect, "{hypervisor:?}");
         assert!(is_compatible(&own, &default_node_class(), None));
     }
 }
@@ -572,24 +471,14 @@ fn a_class_is_ready_when_all_its_conditions_are_met() {
     };
     let mut found = resolved();
     found.conditions = vec![NodeClassCondition::met(ConditionKind::ImagesReady)];
-    assert_eq!(
-        supply(&found),
-        Ok(made(&default_node_class(), Some(&found)))
-    );
+    assert_eq!(supply(&found), Ok(made(&default_node_class(), Some(&found))));
     let message = "no subnet has the tag a=b ".repeat(100);
     found.conditions.extend([
         NodeClassCondition::unmet(ConditionKind::SubnetsReady, Cause::SubnetsNotFound, message),
-        NodeClassCondition::unmet(
-            ConditionKind::InstanceProfileReady,
-            Cause::RoleNotFound,
-            "no",
-        ),
+        NodeClassCondition::unmet(ConditionKind::InstanceProfileReady, Cause::RoleNotFound, "no"),
     ]);
     let why = supply(&found).expect_err("not ready").to_string();
-    assert!(
-        why.starts_with("SubnetsNotFound: no subnet has the tag a=b no"),
-        "{why}"
-    );
+    assert!(why.starts_with("SubnetsNotFound: no subnet has the tag a=b no"), "{why}");
     assert_eq!(why.chars().count(), 800);
     let empty = Region::unknown("eu-west-1");
     let base = Arc::new(empty.catalog());
@@ -607,10 +496,7 @@ fn a_class_is_ready_when_all_its_conditions_are_met() {
 fn classes_do_not_share_what_they_cannot_use() {
     let found = resolved();
     let al2023 = made(&default_node_class(), Some(&found));
-    let bottlerocket = made(
-        &class(|own| own.family = AmiFamily::Bottlerocket),
-        Some(&found),
-    );
+    let bottlerocket = made(&class(|own| own.family = AmiFamily::Bottlerocket), Some(&found));
     assert_eq!(sold(get(&al2023.catalog, "a1.large")), "");
     assert_ne!(sold(get(&bottlerocket.catalog, "a1.large")), "");
     // The type that the region has is as it was.
@@ -647,10 +533,7 @@ fn a_catalog_changes_with_its_inputs_alone() {
     let mut other = resolved();
     other.subnets.pop();
     // Instances are held against each subnet, what is sold is of zones.
-    assert_eq!(
-        one.catalog,
-        made(&default_node_class(), Some(&other)).catalog
-    );
+    assert_eq!(one.catalog, made(&default_node_class(), Some(&other)).catalog);
     other.subnets.pop();
     assert_ne!(one, made(&default_node_class(), Some(&other)));
     // What EC2 says of types and of where they sell.
@@ -676,10 +559,7 @@ fn a_catalog_changes_with_its_inputs_alone() {
         };
         let own = class_catalog(&region, &base, &default_node_class(), Some(&found), none);
         assert_eq!(own != one, differs);
-        let changed = own
-            .catalog
-            .types()
-            .filter(|it| **it != *get(&one.catalog, it.name.as_str()));
+        let changed = own.catalog.types().filter(|it| **it != *get(&one.catalog, it.name.as_str()));
         assert_eq!(changed.count(), usize::from(differs), "the others stay");
     }
 }

@@ -43,10 +43,7 @@ const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 static ANEW: LazyLock<Arc<Catalog>> = LazyLock::new(|| Arc::new(Catalog::shipped()));
 
 fn pool(name: &str) -> Pool {
-    Pool {
-        node_class: Some(NodeClassName::from(name)),
-        ..Pool::new(name)
-    }
+    Pool { node_class: Some(NodeClassName::from(name)), ..Pool::new(name) }
 }
 
 fn pods(count: i64) -> Vec<WatchedObject> {
@@ -65,11 +62,7 @@ fn pods(count: i64) -> Vec<WatchedObject> {
 }
 
 fn state(pools: Vec<Pool>, overlays: Vec<Overlay>, pods: Vec<WatchedObject>) -> State {
-    let cluster = Cluster {
-        pools,
-        overlays,
-        ..Cluster::default()
-    };
+    let cluster = Cluster { pools, overlays, ..Cluster::default() };
     State::offline(Arc::new(cluster), SHIPPED.1.clone(), pods, NOW)
 }
 
@@ -77,11 +70,9 @@ fn state(pools: Vec<Pool>, overlays: Vec<Overlay>, pods: Vec<WatchedObject>) -> 
 fn tell(state: &mut State, all: &[(&str, Result<Arc<Catalog>, &str>)]) {
     let one = |(name, supply): &(&str, Result<Arc<Catalog>, &str>)| {
         let supply = match supply {
-            Ok(catalog) => Ok(ClassCatalog {
-                catalog: Arc::clone(catalog),
-                images: [].into(),
-                found: None,
-            }),
+            Ok(catalog) => {
+                Ok(ClassCatalog { catalog: Arc::clone(catalog), images: [].into(), found: None })
+            }
             Err(why) => Err(NotReady::Condition((*why).to_owned())),
         };
         (NodeClassName::from(*name), NodeClassSupply { supply })
@@ -101,13 +92,8 @@ fn offerings(plan: &Plan) -> Vec<&OfferingKey> {
 }
 
 fn zones(plan: &Plan) -> String {
-    let all: BTreeSet<&str> = offerings(plan)
-        .iter()
-        .map(|own| own.zone.as_str())
-        .collect();
-    let short = all
-        .into_iter()
-        .map(|own| own.trim_start_matches("us-east-1"));
+    let all: BTreeSet<&str> = offerings(plan).iter().map(|own| own.zone.as_str()).collect();
+    let short = all.into_iter().map(|own| own.trim_start_matches("us-east-1"));
     short.collect()
 }
 
@@ -171,10 +157,7 @@ fn a_class_that_changes_nothing_changes_no_plan() {
             let before = planned(&state);
             assert!(!before.launches.is_empty());
             assert!(!Arc::ptr_eq(&SHIPPED.1, &ANEW));
-            tell(
-                &mut state,
-                &[("a", Ok(SHIPPED.1.clone())), ("b", Ok(ANEW.clone()))],
-            );
+            tell(&mut state, &[("a", Ok(SHIPPED.1.clone())), ("b", Ok(ANEW.clone()))]);
             assert_eq!(format!("{before:?}"), format!("{:?}", planned(&state)));
         }
     }
@@ -187,10 +170,7 @@ fn pools_plan_with_the_catalog_of_their_class() {
     few.kubelet.max_pods = Some(1);
     let mut state = state(vec![pool("a")], vec![], pods(10));
     assert_ne!(planned(&state).launches.len(), 10);
-    tell(
-        &mut state,
-        &[("a", Ok(catalog_of(&few, Some(&resolved()))))],
-    );
+    tell(&mut state, &[("a", Ok(catalog_of(&few, Some(&resolved()))))]);
     let plan = planned(&state);
     assert_eq!(plan.launches.len(), 10);
     assert_eq!(zones(&plan), "ab");
@@ -224,10 +204,7 @@ fn pools_of_a_class_that_is_not_ready_make_nothing_and_say_why() {
     let told = format!("node class \"a\" is not ready: {why}");
     assert_eq!(reason(&plan), (RejectionCode::NodeClass, told.clone()));
     let short = &plan.short[0];
-    assert_eq!(
-        (short.missing, short.reasons[0].rejection_text()),
-        (2, told)
-    );
+    assert_eq!((short.missing, short.reasons[0].rejection_text()), (2, told));
     // One that the provider does not know, as it takes the configuration in a moment later.
     tell(&mut state, &[]);
     let told = "node class \"a\" is not ready: nothing is known of it yet".to_owned();
@@ -285,9 +262,7 @@ fn the_id_of_a_zone_is_another_name_of_it() {
         tell(&mut by_pod, &[("a", Ok(own.clone()))]);
         assert_eq!(zones(&planned(&by_pod)), expect, "{wanted:?}");
         let mut choosy = pool("a");
-        choosy
-            .requirements
-            .add_all(&wanted.clone().map(id).unwrap_or_default());
+        choosy.requirements.add_all(&wanted.clone().map(id).unwrap_or_default());
         let mut by_pool = state(vec![choosy], vec![], pods(1));
         tell(&mut by_pool, &[("a", Ok(own.clone()))]);
         assert_eq!(zones(&planned(&by_pool)), expect, "{wanted:?}");
@@ -311,10 +286,7 @@ fn reservations_are_used_by_their_class_alone() {
             name => pool(name),
         };
         let mut state = state(vec![only], vec![], pods(3));
-        tell(
-            &mut state,
-            &[("a", Ok(own.clone())), ("b", Ok(other.clone()))],
-        );
+        tell(&mut state, &[("a", Ok(own.clone())), ("b", Ok(other.clone()))]);
         let plan = planned(&state);
         let key = offerings(&plan)[0].clone();
         let is_reserved = key.capacity_type == CapacityType::Reserved;
@@ -322,10 +294,7 @@ fn reservations_are_used_by_their_class_alone() {
         assert!(state.catalog.offering(&key).is_some(), "{name}");
         assert_eq!(state.snapshot(NOW).reservations.len(), 1, "{name}");
         // They go with the class that had them.
-        tell(
-            &mut state,
-            &[("a", Ok(other.clone())), ("b", Ok(other.clone()))],
-        );
+        tell(&mut state, &[("a", Ok(other.clone())), ("b", Ok(other.clone()))]);
         assert_eq!(state.catalog, SHIPPED.1);
         assert_eq!(state.snapshot(NOW).reservations.len(), 0);
     }
@@ -336,9 +305,8 @@ fn types_for(labels: &[(&str, &str)], resource: Option<(&str, i64)>, class: &Arc
     let mut pod = pods(1);
     if let WatchedObject::Pod(pod) = &mut pod[0] {
         let pairs = labels.iter();
-        pod.node_selector = pairs
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect();
+        pod.node_selector =
+            pairs.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         if let Some((name, amount)) = resource {
             pod.requests.extended.insert(name.to_owned(), amount);
         }
@@ -401,33 +369,19 @@ fn devices_are_asked_for_by_resource() {
     let windows = catalog_of(&windows, Some(&resolved()));
     // None ships.
     let mut region = SHIPPED.0.clone();
-    let gpu = Gpu {
-        name: "Radeon".into(),
-        manufacturer: "AMD".into(),
-        count: 1,
-        memory_mib: 8192,
-    };
+    let gpu = Gpu { name: "Radeon".into(), manufacturer: "AMD".into(), count: 1, memory_mib: 8192 };
     let mut own = shape("g5.xlarge");
     (own.name, own.gpus) = ("g4ad.xlarge".into(), vec![gpu]);
     region.shapes.insert("g4ad.xlarge".into(), Arc::new(own));
     let zone = "us-east-1a".into();
     region.sold.insert("g4ad.xlarge".into(), [zone].into());
-    region
-        .list
-        .insert("g4ad.xlarge".into(), region.list["g5.xlarge"]);
+    region.list.insert("g4ad.xlarge".into(), region.list["g5.xlarge"]);
     let base = Arc::new(region.catalog());
     let none = RegionObservations {
         memory: &DiscoveredMemory::default(),
         shifted_zones: &BTreeSet::new(),
     };
-    let amd = class_catalog(
-        &region,
-        &base,
-        &default_node_class(),
-        Some(&resolved()),
-        none,
-    )
-    .catalog;
+    let amd = class_catalog(&region, &base, &default_node_class(), Some(&resolved()), none).catalog;
     let rows = [
         ("nvidia.com/gpu", 1, &linux, true),
         ("amd.com/gpu", 1, &amd, true),
@@ -474,11 +428,9 @@ fn an_overlay_prices_what_is_sold_and_nothing_else() {
         price: PriceAdjustment::parse("-30%").ok(),
         ..Overlay::default()
     };
-    for (region, overlays, made) in [
-        (&SHIPPED.0, vec![cheap.clone()], 1),
-        (&unpriced, vec![], 0),
-        (&unpriced, vec![cheap], 0),
-    ] {
+    for (region, overlays, made) in
+        [(&SHIPPED.0, vec![cheap.clone()], 1), (&unpriced, vec![], 0), (&unpriced, vec![cheap], 0)]
+    {
         let mut pod = pods(1);
         if let WatchedObject::Pod(pod) = &mut pod[0] {
             pod.node_selector = [(INSTANCE_TYPE.to_owned(), "m5.large".to_owned())].into();
@@ -525,10 +477,8 @@ fn whole_machines_are_made_where_they_are_asked_for() {
         tell(&mut state, &[("a", Ok(class.clone()))]);
         let plan = planned(&state);
         assert_eq!(plan.launches.len(), 1, "{least:?}");
-        let types: BTreeSet<&str> = offerings(&plan)
-            .iter()
-            .map(|own| own.instance_type.as_str())
-            .collect();
+        let types: BTreeSet<&str> =
+            offerings(&plan).iter().map(|own| own.instance_type.as_str()).collect();
         let least = usize::try_from(least.unwrap_or(1)).unwrap_or(1);
         assert!(types.len() >= least, "{types:?}");
         assert!(offerings(&plan).into_iter().all(is_metal), "{types:?}");
@@ -543,11 +493,7 @@ fn disk(family: AmiFamily, name: &str, gib: i64, root_volume: bool) -> NodeClass
         root_volume,
         ..BlockDevice::default()
     };
-    NodeClass {
-        family,
-        block_devices: vec![own],
-        ..default_node_class()
-    }
+    NodeClass { family, block_devices: vec![own], ..default_node_class() }
 }
 
 /// A node class, how many GiB of the disk each of some pods asks for, what a daemon asks for; on
@@ -565,51 +511,18 @@ const PACKED: [Packed; 14] = [
     (default_node_class, &[4, 30], 0, 1, 1),
     (default_node_class, &[4, 4], 10, 2, 0),
     (default_node_class, &[8], 10, 0, 1),
-    (
-        || disk(AmiFamily::Al2023, "/dev/xvda", 100, false),
-        &[45, 44],
-        0,
-        1,
-        0,
-    ),
-    (
-        || disk(AmiFamily::Custom, "/dev/sdb", 100, false),
-        &[45, 44],
-        0,
-        1,
-        0,
-    ),
-    (
-        || disk(AmiFamily::Custom, "/dev/sdb", 100, false),
-        &[90],
-        0,
-        0,
-        1,
-    ),
-    (
-        || disk(AmiFamily::Al2023, "/dev/xvdc", 100, false),
-        &[45],
-        0,
-        0,
-        1,
-    ),
-    (
-        || disk(AmiFamily::Al2023, "/dev/xvdc", 100, true),
-        &[45],
-        0,
-        1,
-        0,
-    ),
+    (|| disk(AmiFamily::Al2023, "/dev/xvda", 100, false), &[45, 44], 0, 1, 0),
+    (|| disk(AmiFamily::Custom, "/dev/sdb", 100, false), &[45, 44], 0, 1, 0),
+    (|| disk(AmiFamily::Custom, "/dev/sdb", 100, false), &[90], 0, 0, 1),
+    (|| disk(AmiFamily::Al2023, "/dev/xvdc", 100, false), &[45], 0, 0, 1),
+    (|| disk(AmiFamily::Al2023, "/dev/xvdc", 100, true), &[45], 0, 1, 0),
 ];
 
 #[test]
 fn pods_are_packed_by_the_disks_of_their_class() {
     let asking = |name: String, gib: i64| {
-        let mut pod = Pod {
-            key: ObjectKey::new("default", name),
-            unschedulable: true,
-            ..Pod::default()
-        };
+        let mut pod =
+            Pod { key: ObjectKey::new("default", name), unschedulable: true, ..Pod::default() };
         pod.requests.ephemeral_storage = gib << 30;
         pod.requests.pods = 1;
         pod
@@ -619,10 +532,8 @@ fn pods_are_packed_by_the_disks_of_their_class() {
         let pods = pods.map(|(at, gib)| asking(format!("p{at}"), *gib));
         let mut all: Vec<WatchedObject> =
             pods.map(|own| WatchedObject::Pod(Box::new(own))).collect();
-        let set = DaemonSet {
-            key: ObjectKey::new("default", "d"),
-            template: asking("d".into(), daemon),
-        };
+        let set =
+            DaemonSet { key: ObjectKey::new("default", "d"), template: asking("d".into(), daemon) };
         all.push(WatchedObject::DaemonSet(Box::new(set)));
         let mut state = state(vec![pool("a")], vec![], all);
         let catalog = catalog_of(&class(), Some(&resolved()));
@@ -666,24 +577,12 @@ fn a_launch_is_told_what_only_it_decides() {
         (PLACEMENT_GROUP_PARTITION, None, Some("2"), "2"),
         (PLACEMENT_GROUP_PARTITION, None, Some("4"), ""),
         (PLACEMENT_GROUP_PARTITION, is_in(&["2"]), None, "2"),
-        (
-            PLACEMENT_GROUP_PARTITION,
-            is_in(&["1", "2"]),
-            Some("1"),
-            "1",
-        ),
+        (PLACEMENT_GROUP_PARTITION, is_in(&["1", "2"]), Some("1"), "1"),
         (PLACEMENT_GROUP_PARTITION, is_in(&["1", "2"]), Some("3"), ""),
-        (
-            PLACEMENT_GROUP_PARTITION,
-            Some(Requirement::not_in(["3"])),
-            None,
-            "2",
-        ),
+        (PLACEMENT_GROUP_PARTITION, Some(Requirement::not_in(["3"])), None, "2"),
     ];
-    let class = catalog_of(
-        &default_node_class(),
-        Some(&grouped(PlacementGroupStrategy::Partition(3))),
-    );
+    let class =
+        catalog_of(&default_node_class(), Some(&grouped(PlacementGroupStrategy::Partition(3))));
     for (key, required, asked, expect) in rows {
         let what = format!("{key} {required:?} {asked:?}");
         let mut own = pool("a");
@@ -702,10 +601,7 @@ fn a_launch_is_told_what_only_it_decides() {
 
 fn grouped(strategy: PlacementGroupStrategy) -> ResolvedNodeClass {
     ResolvedNodeClass {
-        placement_group: Some(PlacementGroup {
-            id: "pg-1".into(),
-            strategy,
-        }),
+        placement_group: Some(PlacementGroup { id: "pg-1".into(), strategy }),
         ..resolved()
     }
 }
@@ -726,10 +622,8 @@ fn by_partition(plan: &Plan) -> [usize; 3] {
 /// share no node. Any group can be asked for by its id.
 #[test]
 fn pods_are_spread_over_partitions() {
-    let class = catalog_of(
-        &default_node_class(),
-        Some(&grouped(PlacementGroupStrategy::Partition(3))),
-    );
+    let class =
+        catalog_of(&default_node_class(), Some(&grouped(PlacementGroupStrategy::Partition(3))));
     let all = |allowed: &[&str], change: fn(usize, &mut Pod)| {
         let mut own = pool("a");
         let allowed = Requirement::is_in(allowed.iter().copied());
@@ -760,8 +654,7 @@ fn pods_are_spread_over_partitions() {
     assert_eq!(by_partition(&all(&["1", "2"], spread)), [3, 3, 0]);
     let apart = |at: usize, pod: &mut Pod| {
         let own = if at < 2 { "1" } else { "3" };
-        pod.node_selector
-            .insert(PLACEMENT_GROUP_PARTITION.to_owned(), own.to_owned());
+        pod.node_selector.insert(PLACEMENT_GROUP_PARTITION.to_owned(), own.to_owned());
     };
     assert_eq!(by_partition(&all(&["1", "2", "3"], apart)), [2, 0, 4]);
     for strategy in [
@@ -789,18 +682,12 @@ fn of_equal_reservations_the_one_that_lasts_is_used_first() {
                 |(id, (kind, interruptible)): (&str, (ReservationKind, bool))| FoundReservation {
                     instance_type: "m7i.2xlarge".into(),
                     zone: "us-east-1a".into(),
-                    reservation: Reservation {
-                        kind,
-                        interruptible,
-                        ..Reservation::new(id, 1)
-                    },
+                    reservation: Reservation { kind, interruptible, ..Reservation::new(id, 1) },
                 };
             let mut found = resolved();
             let both = ids.into_iter().zip([first, second]);
             found.reservations = both.map(of).collect();
-            found
-                .reservations
-                .sort_by(|a, b| a.reservation.id.cmp(&b.reservation.id));
+            found.reservations.sort_by(|a, b| a.reservation.id.cmp(&b.reservation.id));
             let mut state = state(vec![pool("a")], vec![], pods(1));
             let own = catalog_of(&default_node_class(), Some(&found));
             tell(&mut state, &[("a", Ok(own))]);

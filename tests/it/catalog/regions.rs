@@ -22,9 +22,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn list(all: &[(&str, f64)]) -> Vec<(TypeName, Price)> {
-    all.iter()
-        .map(|(name, usd)| ((*name).into(), price(*usd)))
-        .collect()
+    all.iter().map(|(name, usd)| ((*name).into(), price(*usd))).collect()
 }
 
 /// A region of m5.large in two zones and a type that nobody knows.
@@ -96,21 +94,14 @@ fn an_empty_answer_wipes_nothing() {
     assert!(!own.set_list_prices(&[], &list(&[("m5.metal", 5.0)]), at(1)));
     assert!(!own.set_list_prices(&list(&[("m5.large", 5.0)]), &[], at(1)));
     // Free capacity is none that EC2 sells.
-    assert!(!own.set_list_prices(
-        &list(&[("m5.large", 0.0)]),
-        &list(&[("m5.metal", 5.0)]),
-        at(1)
-    ));
+    assert!(!own.set_list_prices(&list(&[("m5.large", 0.0)]), &list(&[("m5.metal", 5.0)]), at(1)));
     assert!(!own.set_spot_prices(&[], at(1)));
     let free = ("m5.large".into(), "eu-west-1a".into(), price(0.0));
     assert!(!own.set_spot_prices(&[free], at(1)));
     assert_eq!(own, before);
     // What is the same is no change.
-    let same: Vec<InstanceTypeSpec> = own
-        .shapes
-        .values()
-        .map(|own| InstanceTypeSpec::clone(own))
-        .collect();
+    let same: Vec<InstanceTypeSpec> =
+        own.shapes.values().map(|own| InstanceTypeSpec::clone(own)).collect();
     assert!(!own.set_shapes(same, &SHIPPED.0));
     let sold = own.sold.clone();
     let same = sold
@@ -127,10 +118,7 @@ fn list_prices_are_taken_in_together() {
     let shared = list(&[("z9.large", 0.5), ("m5.large", 0.0)]);
     assert!(own.set_list_prices(&shared, &metal, at(60)));
     assert_eq!(own.source, PriceSource::Fetched { at: at(60) });
-    assert_eq!(
-        own.source.to_string(),
-        "the price list of 1970-01-01T00:01:00Z"
-    );
+    assert_eq!(own.source.to_string(), "the price list of 1970-01-01T00:01:00Z");
     assert_eq!(prices(&own, "z9.large"), "a spot 0.175, a list 0.5");
     assert!(prices(&own, "m5.large").ends_with("b list 0.096"));
 }
@@ -178,16 +166,9 @@ fn labels_follow_from_what_ec2_tells() {
         count: 2,
         memory_mib: 512,
     };
-    let neuron = Neuron {
-        name: Some("Trainium 2".into()),
-        devices: 2,
-        cores: 4,
-    };
-    let accelerator = Accelerator {
-        name: "Qualcomm AI100".into(),
-        manufacturer: "Qualcomm".into(),
-        count: 8,
-    };
+    let neuron = Neuron { name: Some("Trainium 2".into()), devices: 2, cores: 4 };
+    let accelerator =
+        Accelerator { name: "Qualcomm AI100".into(), manufacturer: "Qualcomm".into(), count: 8 };
     let two = InstanceTypeSpec {
         gpus: vec![gpu.clone(), gpu.clone()],
         accelerators: vec![accelerator.clone()],
@@ -223,17 +204,10 @@ fn labels_follow_from_what_ec2_tells() {
     ];
     for (key, two, one) in rows {
         let of = |name| label(get(&catalog, name), &format!("aws/{key}"));
-        assert_eq!(
-            (of("a9.large"), of("b9.large")),
-            (two.into(), one.into()),
-            "{key}"
-        );
+        assert_eq!((of("a9.large"), of("b9.large")), (two.into(), one.into()), "{key}");
     }
     let sandbox = |name| label(get(&catalog, name), "karpenter.k8s.aws/nitro-sandbox");
-    assert_eq!(
-        (sandbox("a9.large"), sandbox("b9.large")),
-        ("false".into(), "true".into())
-    );
+    assert_eq!((sandbox("a9.large"), sandbox("b9.large")), ("false".into(), "true".into()));
 }
 
 /// The default card is found by its index, not by its place.
@@ -252,15 +226,9 @@ fn the_default_card_is_found_by_index() {
 fn zones_have_ids_once_they_are_known() {
     let mut own = region();
     let plain = Arc::new(own.catalog());
-    assert_eq!(
-        label(get(&plain, "m5.large"), "topology.k8s.aws/zone-id"),
-        "?"
-    );
+    assert_eq!(label(get(&plain, "m5.large"), "topology.k8s.aws/zone-id"), "?");
     assert!(own.set_zone_ids([("eu-west-1b".into(), "euw1-az1".into())]));
     let catalog = own.catalog();
     let ids = |name| label(get(&catalog, name), "topology.k8s.aws/zone-id");
-    assert_eq!(
-        (ids("m5.large"), ids("z9.large")),
-        ("euw1-az1".into(), "?".into())
-    );
+    assert_eq!((ids("m5.large"), ids("z9.large")), ("euw1-az1".into(), "?".into()));
 }

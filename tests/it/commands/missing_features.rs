@@ -54,14 +54,8 @@ fn what_needs_a_live_cluster_says_what_does_without() {
     let config = dir.path().to_str().expect("a readable path");
     let cases: [(&[&str], &str); 3] = [
         (&["plan", "--config", config], "--cluster-state"),
-        (
-            &["explain", "pod", "default/web", "--config", config],
-            "--cluster-state",
-        ),
-        (
-            &["import", "--from-cluster", "--kubeconfig", "/nowhere"],
-            "kubectl",
-        ),
+        (&["explain", "pod", "default/web", "--config", config], "--cluster-state"),
+        (&["import", "--from-cluster", "--kubeconfig", "/nowhere"], "kubectl"),
     ];
     for (arguments, instead) in cases {
         let (code, errors) = refused(arguments);
@@ -77,8 +71,5 @@ fn the_version_names_the_features_of_the_build() {
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let features = told["features"].as_array().expect("a list");
     assert!(features.contains(&"cli".into()));
-    assert_eq!(
-        features.contains(&"daemon".into()),
-        cfg!(feature = "daemon")
-    );
+    assert_eq!(features.contains(&"daemon".into()), cfg!(feature = "daemon"));
 }

@@ -36,19 +36,11 @@ fn a_page_needs_nothing_else_and_a_table_has_a_line_a_minute() {
     let page = fs::read_to_string(page).expect("a page");
     // The XML namespace of SVG is the only URL in the page, and no browser fetches it.
     let addresses = page.matches("://").count();
-    assert_eq!(
-        addresses,
-        page.matches("http://www.w3.org/2000/svg").count()
-    );
+    assert_eq!(addresses, page.matches("http://www.w3.org/2000/svg").count());
     for word in ["<script", " src=", "@import", "url("] {
         assert!(!page.contains(word), "{word}");
     }
-    for word in [
-        "<svg",
-        "m6g.2xlarge on-demand",
-        "<td>claim planned<td>planned ",
-        "cost    ",
-    ] {
+    for word in ["<svg", "m6g.2xlarge on-demand", "<td>claim planned<td>planned ", "cost    "] {
         assert!(page.contains(word), "{word}");
     }
     let table = fs::read_to_string(table).expect("a table");
@@ -90,10 +82,7 @@ fn a_report_that_cannot_be_written_is_refused_before_the_run() {
         assert_eq!(output.status.code(), Some(1));
         assert_eq!(output.stdout, b"");
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            errors.contains("write ") && errors.contains("missing"),
-            "{errors}"
-        );
+        assert!(errors.contains("write ") && errors.contains("missing"), "{errors}");
         let output = run(&["simulate", "--seeds", "2", option, path], "");
         assert_eq!(output.status.code(), Some(2), "many seeds have no one day");
     }
@@ -118,10 +107,7 @@ fn a_report_is_whole_though_nobody_reads_the_rest_of_what_is_printed() {
     let file = dir.path().join("day.svg");
     let script = "\"$0\" simulate --report \"$1\" | head -n 1";
     let program = env!("CARGO_BIN_EXE_outrigger");
-    let shell = Command::new("sh")
-        .args(["-c", script, program])
-        .arg(&file)
-        .output();
+    let shell = Command::new("sh").args(["-c", script, program]).arg(&file).output();
     assert!(shell.expect("a shell").status.success());
     let drawn = fs::read_to_string(&file).expect("a picture");
     assert!(drawn.trim_end().ends_with("</svg>"));

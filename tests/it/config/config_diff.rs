@@ -51,9 +51,7 @@ fn each_argument_that_differs_is_told_once() {
         .replace("nodes = 3", "nodes = 4")
         .replace(r#"pool "old""#, r#"pool "new""#)
         .replace(r#""platform""#, &format!("{:?}", "x".repeat(200)));
-    let changes = read(OLD, "one")
-        .written
-        .changes_to(&read(&new, "two").written);
+    let changes = read(OLD, "one").written.changes_to(&read(&new, "two").written);
     let long = format!("\"{}…", "x".repeat(99));
     let expect = [
         r#"- cluster "fleet" ["a"]"#.to_owned(),
@@ -78,9 +76,7 @@ fn each_argument_that_differs_is_told_once() {
 #[test]
 fn what_is_the_same_is_not_told() {
     let moved = format!("# a comment\n{}", OLD.replace("cpu = 10", "cpu = 5 + 5"));
-    let changes = read(OLD, "one")
-        .written
-        .changes_to(&read(&moved, "one").written);
+    let changes = read(OLD, "one").written.changes_to(&read(&moved, "one").written);
     assert_eq!(changes, Vec::<String>::new());
 }
 
@@ -90,8 +86,5 @@ fn every_daemon_says_the_same_of_the_same_configuration() {
     // Hosts compare it, whichever compiler made each one's daemon: it is this number for ever.
     assert_eq!(print(OLD, "one"), 3_507_778_974);
     assert_ne!(print(OLD, "one"), print(OLD, "two"));
-    assert_ne!(
-        print(OLD, "one"),
-        print(&OLD.replace("nodes = 3", "nodes = 4"), "one")
-    );
+    assert_ne!(print(OLD, "one"), print(&OLD.replace("nodes = 3", "nodes = 4"), "one"));
 }

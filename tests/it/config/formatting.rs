@@ -20,10 +20,7 @@ struct Writer {
 
 impl Writer {
     fn new(seed: u64) -> Self {
-        Self {
-            chance: fastrand::Rng::with_seed(seed),
-            text: String::new(),
-        }
+        Self { chance: fastrand::Rng::with_seed(seed), text: String::new() }
     }
 
     fn pick<'a>(&mut self, all: &[&'a str]) -> &'a str {
@@ -134,14 +131,7 @@ impl Writer {
         for _ in 0..self.chance.usize(0..3) {
             self.apart();
             self.aside();
-            let label = self.pick(&[
-                "\"label\"",
-                "\"a b\"",
-                "\"\"",
-                "plain",
-                "\"x.y/z\"",
-                "\"ü\"",
-            ]);
+            let label = self.pick(&["\"label\"", "\"a b\"", "\"\"", "plain", "\"x.y/z\"", "\"ü\""]);
             self.put(label);
         }
         self.apart();
@@ -199,9 +189,7 @@ impl Writer {
 
     /// `"${x}"`, which is `x`.
     fn wrapped(&mut self, depth: u32) {
-        let open = self
-            .pick(&["\"${", "\"${", "\"${~", "\"%{"])
-            .replace('%', "$");
+        let open = self.pick(&["\"${", "\"${", "\"${~", "\"%{"]).replace('%', "$");
         self.put(&open);
         self.gap();
         self.expression(depth.min(1));
@@ -251,9 +239,8 @@ impl Writer {
         self.operand(depth);
         match self.chance.u32(0..8) {
             0 | 1 => {
-                let operator = self.pick(&[
-                    "+", "-", "*", "/", "%", "==", "!=", "<", ">", "<=", ">=", "&&", "||",
-                ]);
+                let operator = self
+                    .pick(&["+", "-", "*", "/", "%", "==", "!=", "<", ">", "<=", ">=", "&&", "||"]);
                 // `a-1` is a name.
                 self.apart();
                 self.put(operator);
@@ -468,11 +455,7 @@ fn changed(text: &str, seed: u64) -> String {
         let quoted = line.contains('"') || line.contains("<<");
         for (at, part) in line.split(' ').enumerate() {
             if at > 0 {
-                let gap = if quoted {
-                    " "
-                } else {
-                    writer.pick(&[" ", " ", "  ", "\t"])
-                };
+                let gap = if quoted { " " } else { writer.pick(&[" ", " ", "  ", "\t"]) };
                 writer.put(gap);
             }
             writer.put(part);
@@ -494,10 +477,7 @@ fn terraform(folder: &Path) -> Option<std::process::Output> {
     let mut command = Command::new("terraform");
     command.args(["fmt", "-list=false", "-no-color"]);
     // Nothing of whoever runs the tests.
-    command
-        .arg(folder)
-        .current_dir(folder)
-        .env_remove("TF_CLI_ARGS");
+    command.arg(folder).current_dir(folder).env_remove("TF_CLI_ARGS");
     command.output().ok()
 }
 
@@ -508,9 +488,8 @@ fn formatted(name: &str, text: &str) -> Result<String, String> {
 #[test]
 fn files_look_as_terraform_would_have_them() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut files: Vec<(String, String)> = (0..DRAWN)
-        .map(|seed| (format!("drawn-{seed}.tf"), drawn(seed)))
-        .collect();
+    let mut files: Vec<(String, String)> =
+        (0..DRAWN).map(|seed| (format!("drawn-{seed}.tf"), drawn(seed))).collect();
     let real = real();
     for at in 0..CHANGED {
         let path = &real[usize::try_from(at).expect("few") % real.len()];
@@ -536,10 +515,7 @@ fn files_look_as_terraform_would_have_them() {
     }
     if let Some((name, text, expected, ours)) = wrong.first() {
         let ours = ours.clone().unwrap_or_else(|error| error);
-        let at = ours
-            .lines()
-            .zip(expected.lines())
-            .find(|(own, theirs)| own != theirs);
+        let at = ours.lines().zip(expected.lines()).find(|(own, theirs)| own != theirs);
         let count = wrong.len();
         panic!("{count} wrong; {name}: {at:#?}\n--- text\n{text}\n--- ours\n{ours}");
     }
@@ -552,9 +528,5 @@ fn files_look_as_terraform_would_have_them() {
         assert_eq!(formatted(name, &once).as_ref(), Ok(&twice), "{name}");
         resting += usize::from(once == twice);
     }
-    assert!(
-        resting * 100 > files.len() * 95,
-        "{resting} of {}",
-        files.len()
-    );
+    assert!(resting * 100 > files.len() * 95, "{resting} of {}", files.len());
 }

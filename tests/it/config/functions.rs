@@ -46,29 +46,17 @@ const CASES: &[(&str, &str)] = &[
     ("lookup({ a = 1 }, \"a\", 2)", "1"),
     ("lookup({ a = 1 }, \"b\", 2)", "2"),
     ("lookup({ a = 1 }, \"b\")", "no key \"b\""),
-    (
-        "merge({ a = 1 }, null, { a = 2, b = 3 })",
-        "{\"a\":2,\"b\":3}",
-    ),
+    ("merge({ a = 1 }, null, { a = 2, b = 3 })", "{\"a\":2,\"b\":3}"),
     ("merge()", "{}"),
     ("one([])", "null"),
     ("one([7])", "7"),
-    (
-        "one([1, 2])",
-        "the list has 2 elements; at most one is allowed",
-    ),
+    ("one([1, 2])", "the list has 2 elements; at most one is allowed"),
     ("reverse([1, 2])", "[2,1]"),
     ("setintersection([1, 2, 3], [2, 3], [3, 4])", "[3]"),
     ("setsubtract([1, 2, 2, 3], [3])", "[1,2]"),
     ("setunion([1, 2], [2, 3])", "[1,2,3]"),
-    (
-        "setproduct([1, 2], [\"a\", \"b\"])",
-        "[[1,\"a\"],[1,\"b\"],[2,\"a\"],[2,\"b\"]]",
-    ),
-    (
-        "setproduct(range(200), range(200))",
-        "more than 10000 elements",
-    ),
+    ("setproduct([1, 2], [\"a\", \"b\"])", "[[1,\"a\"],[1,\"b\"],[2,\"a\"],[2,\"b\"]]"),
+    ("setproduct(range(200), range(200))", "more than 10000 elements"),
     ("slice([1, 2, 3], 1, 3)", "[2,3]"),
     ("slice([1], 0, 2)", "an index from 0 to 1"),
     ("sort([\"b\", \"a\"])", "[\"a\",\"b\"]"),
@@ -88,34 +76,19 @@ const CASES: &[(&str, &str)] = &[
         r#"format("%s-%03d|%5s|%-5s|%.1f|%t|%q|%x|%%", "a", 7, "b", "c", 2.55, true, "d", 255)"#,
         "\"a-007|    b|c    |2.5|true|\\\"d\\\"|ff|%\"",
     ),
-    (
-        "format(\"%v\", [1, { a = null }])",
-        "\"[1,{\\\"a\\\":null}]\"",
-    ),
-    (
-        "format(\"%d\", \"x\")",
-        "the value of %d must be a number, not a string",
-    ),
+    ("format(\"%v\", [1, { a = null }])", "\"[1,{\\\"a\\\":null}]\""),
+    ("format(\"%d\", \"x\")", "the value of %d must be a number, not a string"),
     ("format(\"%s\")", "no argument left for %s"),
     ("format(\"a\", 1)", "1 arguments for 0 verbs"),
     ("format(\"%9999s\", \"a\")", "a width must be at most"),
-    (
-        "formatlist(\"%s.%s\", [\"a\", \"b\"], \"x\")",
-        "[\"a.x\",\"b.x\"]",
-    ),
-    (
-        "formatlist(\"%s%s\", [1], [1, 2])",
-        "the lists differ in length",
-    ),
+    ("formatlist(\"%s.%s\", [\"a\", \"b\"], \"x\")", "[\"a.x\",\"b.x\"]"),
+    ("formatlist(\"%s%s\", [1], [1, 2])", "the lists differ in length"),
     ("join(\", \", [\"a\", \"b\"], [\"c\"])", "\"a, b, c\""),
     ("lower(\"ABC\")", "\"abc\""),
     ("upper(\"abc\")", "\"ABC\""),
     ("title(\"hello big world\")", "\"Hello Big World\""),
     ("replace(\"a-b-c\", \"-\", \"+\")", "\"a+b+c\""),
-    (
-        "replace(\"a1b22\", \"/[0-9]+/\", \"<$0>\")",
-        "\"a\\u003c1\\u003eb\\u003c22\\u003e\"",
-    ),
+    ("replace(\"a1b22\", \"/[0-9]+/\", \"<$0>\")", "\"a\\u003c1\\u003eb\\u003c22\\u003e\""),
     ("regex(\"[a-z]+\", \"12abc\")", "\"abc\""),
     ("regex(\"([a-z])([0-9])\", \"a1\")", "[\"a\",\"1\"]"),
     ("regex(\"(?P<letter>[a-z])\", \"a\")", "{\"letter\":\"a\"}"),
@@ -134,10 +107,7 @@ const CASES: &[(&str, &str)] = &[
     ("trimprefix(\"xxa\", \"x\")", "\"xa\""),
     ("trimsuffix(\"a.hcl\", \".hcl\")", "\"a\""),
     ("trimspace(\"  a\\n\")", "\"a\""),
-    (
-        "jsondecode(\"[1, {\\\"a\\\": null, \\\"b\\\": 1.5}]\")",
-        "[1,{\"a\":null,\"b\":1.5}]",
-    ),
+    ("jsondecode(\"[1, {\\\"a\\\": null, \\\"b\\\": 1.5}]\")", "[1,{\"a\":null,\"b\":1.5}]"),
     ("jsondecode(\"{\")", "the string is not JSON"),
     (
         "jsonencode({ b = [1, true], a = \"<&>\" })",
@@ -164,39 +134,21 @@ const CASES: &[(&str, &str)] = &[
         "[1,[\"a\",\"b\"],{\"url\":\"http://x:80/y\"}]",
     ),
     ("yamldecode(\"\")", "null"),
-    (
-        "yamldecode(\"a: 1\\na: 2\\n\")",
-        "line 2 of the string: the key \"a\" is set twice",
-    ),
-    (
-        "yamldecode(\"a: &x 1\\n\")",
-        "anchors, aliases and tags are not supported",
-    ),
+    ("yamldecode(\"a: 1\\na: 2\\n\")", "line 2 of the string: the key \"a\" is set twice"),
+    ("yamldecode(\"a: &x 1\\n\")", "anchors, aliases and tags are not supported"),
     ("yamldecode(\"a: 1\\n   b: 2\\n\")", "line 2 of the string"),
     ("base64encode(\"hello\")", "\"aGVsbG8=\""),
     ("base64encode(\"\")", "\"\""),
     ("base64decode(\"aGVsbG8=\")", "\"hello\""),
-    (
-        "base64decode(\"aGVsbG8\")",
-        "its length is not a multiple of four",
-    ),
+    ("base64decode(\"aGVsbG8\")", "its length is not a multiple of four"),
     ("base64decode(\"/w==\")", "not UTF-8"),
     ("file(\"hello.txt\")", "\"hello\\n\""),
     ("file(\"/etc/passwd\")", "/etc/passwd cannot be read"),
     ("fileexists(\"hello.txt\")", "true"),
     ("fileexists(\"other.txt\")", "false"),
-    (
-        "templatefile(\"greet.tftpl\", { names = [\"a\", \"b\"] })",
-        "\"hi a hi b \"",
-    ),
-    (
-        "templatefile(\"greet.tftpl\", {})",
-        "\\\"names\\\" is not available here",
-    ),
-    (
-        "templatefile(\"again.tftpl\", {})",
-        "a template cannot render another template",
-    ),
+    ("templatefile(\"greet.tftpl\", { names = [\"a\", \"b\"] })", "\"hi a hi b \""),
+    ("templatefile(\"greet.tftpl\", {})", "\\\"names\\\" is not available here"),
+    ("templatefile(\"again.tftpl\", {})", "a template cannot render another template"),
     ("try(local.none.a, \"b\")", "\"b\""),
     ("try({ a = 1 }.b, {}.c, 3)", "3"),
     ("[for x in [{ a = 1 }, {}] : try(x.a, 0)]", "[1,0]"),
@@ -204,10 +156,7 @@ const CASES: &[(&str, &str)] = &[
     ("can(1 + 1)", "true"),
     ("env(\"HOME_TOWN\")", "\"Bremen\""),
     ("env(\"NOWHERE\", \"x\")", "\"x\""),
-    (
-        "env(\"NOWHERE\")",
-        "the environment variable \"NOWHERE\" is not set",
-    ),
+    ("env(\"NOWHERE\")", "the environment variable \"NOWHERE\" is not set"),
     ("secret(\"token\")", "\"s3cr3t\""),
     ("secret(\"other\")", "there is no secret named \"other\""),
     ("path.config", "\"/conf\""),
@@ -215,10 +164,7 @@ const CASES: &[(&str, &str)] = &[
     ("\"5\" > 3", "true"),
     ("false && local.none.a", "false"),
     ("true || local.none.a", "true"),
-    (
-        "9223372036854775807 + 9223372036854775807",
-        "18446744073709551614",
-    ),
+    ("9223372036854775807 + 9223372036854775807", "18446744073709551614"),
     ("18446744073709551615 + 1", "1.8446744073709552e+19"),
     ("1e308 * 1e308", "not a finite number"),
     ("5 % 0", "divided by zero"),
@@ -271,13 +217,9 @@ fn functions_do_what_terraforms_do() {
 
 #[test]
 fn every_function_has_a_case() {
-    let named: BTreeSet<&str> = CASES
-        .iter()
-        .filter_map(|(call, _)| call.split('(').next())
-        .collect();
-    let missing: Vec<&str> = function_names()
-        .into_iter()
-        .filter(|name| !named.contains(name))
-        .collect();
+    let named: BTreeSet<&str> =
+        CASES.iter().filter_map(|(call, _)| call.split('(').next()).collect();
+    let missing: Vec<&str> =
+        function_names().into_iter().filter(|name| !named.contains(name)).collect();
     assert!(missing.is_empty(), "no case for {missing:?}");
 }

@@ -47,19 +47,10 @@ fn only_what_is_set_and_in_force_is_said_not_to_be_acted_upon() {
     for (text, expect) in [
         ("fleet {\n  limits = null\n}\n", vec![]),
         ("fleet {\n  limits = {}\n}\n", vec![]),
-        (
-            "cluster \"demo\" {\n  placement_hints = true\n  simulated {}\n}\n",
-            vec![],
-        ),
+        ("cluster \"demo\" {\n  placement_hints = true\n  simulated {}\n}\n", vec![]),
         ("scheduler {\n  min_values_policy = \"strict\"\n}\n", vec![]),
-        (
-            "fleet {\n  limits = { nodes = 5 }\n}\nfleets {}\n",
-            vec![ProblemCode::UnknownBlock],
-        ),
-        (
-            "fleet {\n  limits = { nodes = -5 }\n}\n",
-            vec![ProblemCode::InvalidQuantity],
-        ),
+        ("fleet {\n  limits = { nodes = 5 }\n}\nfleets {}\n", vec![ProblemCode::UnknownBlock]),
+        ("fleet {\n  limits = { nodes = -5 }\n}\n", vec![ProblemCode::InvalidQuantity]),
     ] {
         assert_eq!(warned(text), expect, "{text}");
     }
@@ -68,10 +59,8 @@ fn only_what_is_set_and_in_force_is_said_not_to_be_acted_upon() {
 #[test]
 fn no_number_of_warnings_hides_an_error() {
     let values: String = (0..300).map(|n| format!("v{n} = {n}\n")).collect();
-    let inputs = Inputs {
-        var_files: vec![SourceFile::new("x.vars.hcl", values)],
-        ..Inputs::default()
-    };
+    let inputs =
+        Inputs { var_files: vec![SourceFile::new("x.vars.hcl", values)], ..Inputs::default() };
     let text = "cluster \"demo\" {\n  simulated {}\n}\npool \"one\" {\n  weight = -1\n}\n";
     let problems = load(&[SourceFile::new("main.hcl", text)], &inputs).expect_err("an error");
     let errors = problems.iter().filter(|it| it.severity == Severity::Error);
@@ -86,11 +75,7 @@ fn every_kind_of_fault_has_a_case() {
     let mut cases = 0;
     for entry in std::fs::read_dir(root).expect("the folder of cases") {
         let path = entry.expect("an entry").path();
-        let path: PathBuf = if path.is_dir() {
-            path.join("main.hcl")
-        } else {
-            path
-        };
+        let path: PathBuf = if path.is_dir() { path.join("main.hcl") } else { path };
         codes.extend(problems(&path).iter().map(|problem| problem.code));
         cases += 1;
     }

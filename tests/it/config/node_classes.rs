@@ -58,11 +58,7 @@ fn faults(read: Result<Config, Vec<Diagnostic>>) -> (String, String) {
     assert!(problems.iter().all(|it| it.severity == Severity::Error));
     let codes: BTreeSet<&str> = problems.iter().map(|it| it.code.as_str()).collect();
     let all = codes.into_iter().collect::<Vec<_>>().join(" ");
-    let outcome = if all.is_empty() {
-        "fine".to_owned()
-    } else {
-        all
-    };
+    let outcome = if all.is_empty() { "fine".to_owned() } else { all };
     (outcome, render_all(&problems))
 }
 
@@ -114,9 +110,8 @@ fn reserved(amount: i64, text: &str) -> Reserved {
 
 const SETTINGS: [Setting; 13] = [
     (r#""cluster_dns":["10.0.0.10","fd30::a"]"#, |own| {
-        own.cluster_dns = ["10.0.0.10", "fd30::a"]
-            .map(|text| text.parse().expect("an address"))
-            .to_vec();
+        own.cluster_dns =
+            ["10.0.0.10", "fd30::a"].map(|text| text.parse().expect("an address")).to_vec();
     }),
     (r#""max_pods":42"#, |own| own.max_pods = Some(42)),
     (r#""pods_per_core":3"#, |own| own.pods_per_core = Some(3)),
@@ -150,17 +145,12 @@ const SETTINGS: [Setting; 13] = [
     (r#""image_gc_low_threshold_percent":60"#, |own| {
         own.image_gc_low_threshold_percent = Some(60);
     }),
-    (r#""cpu_cfs_quota":false"#, |own| {
-        own.cpu_cfs_quota = Some(false)
+    (r#""cpu_cfs_quota":false"#, |own| own.cpu_cfs_quota = Some(false)),
+    (r#""extra":{"podPidsLimit":9,"containerLogMaxFiles":4}"#, |own| {
+        let all = [("containerLogMaxFiles", 4), ("podPidsLimit", 9)];
+        let all = all.map(|(key, value)| (key.to_owned(), json!(value)));
+        own.extra = all.into();
     }),
-    (
-        r#""extra":{"podPidsLimit":9,"containerLogMaxFiles":4}"#,
-        |own| {
-            let all = [("containerLogMaxFiles", 4), ("podPidsLimit", 9)];
-            let all = all.map(|(key, value)| (key.to_owned(), json!(value)));
-            own.extra = all.into();
-        },
-    ),
     // What stands in quotes is a number where one is wanted.
     (r#""max_pods":"110""#, |own| own.max_pods = Some(110)),
 ];
@@ -169,10 +159,7 @@ const SETTINGS: [Setting; 13] = [
 fn each_setting_of_kubelets_is_read_and_no_other_changes() {
     assert_eq!(kubelet("{}"), KubeletSettings::default());
     let none = configured("{}").expect("it is fine");
-    assert_eq!(
-        none.clusters[0].node_classes[0].kubelet,
-        KubeletSettings::default()
-    );
+    assert_eq!(none.clusters[0].node_classes[0].kubelet, KubeletSettings::default());
     for (argument, set) in SETTINGS {
         let mut expect = KubeletSettings::default();
         set(&mut expect);

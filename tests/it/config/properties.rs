@@ -18,10 +18,8 @@ fn survive(text: &str) {
         let files = [SourceFile::new(name, text)];
         show(load(&files, &Inputs::default()));
     }
-    let inputs = Inputs {
-        var_files: vec![SourceFile::new("x.vars.hcl", text)],
-        ..Inputs::default()
-    };
+    let inputs =
+        Inputs { var_files: vec![SourceFile::new("x.vars.hcl", text)], ..Inputs::default() };
     show(load(&[], &inputs));
 }
 
@@ -209,24 +207,15 @@ fn deep_nesting_is_refused_and_does_not_overflow_the_stack() {
             survive(&format!("locals {{\n  a = {nested}\n}}\n"));
             survive(&format!("locals {{\n  a = {}", open.repeat(depth)));
             let quoted = serde_json::to_string(&nested).expect("a text");
-            survive(&format!(
-                "{{\"locals\": {{\"a\": \"${{1}}\", \"b\": {quoted}}}}}"
-            ));
+            survive(&format!("{{\"locals\": {{\"a\": \"${{1}}\", \"b\": {quoted}}}}}"));
         }
         for (one, _) in shapes {
-            let mixed: String = shapes
-                .iter()
-                .map(|(other, _)| format!("{one}{other}"))
-                .collect();
+            let mixed: String = shapes.iter().map(|(other, _)| format!("{one}{other}")).collect();
             survive(&format!("locals {{\n  a = {}", mixed.repeat(depth / 10)));
         }
         survive(&format!("{}{}", "a {\n".repeat(depth), "}\n".repeat(depth)));
         survive(&format!("{}{}", "{\"a\":".repeat(depth), "}".repeat(depth)));
-        survive(&format!(
-            "{{\"locals\": {}{}}}",
-            "[".repeat(depth),
-            "]".repeat(depth)
-        ));
+        survive(&format!("{{\"locals\": {}{}}}", "[".repeat(depth), "]".repeat(depth)));
         let json = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         survive(&format!(
             "locals {{\n  a = jsondecode(\"{json}\")\n  b = yamldecode(\"{json}\")\n}}\n"
@@ -243,12 +232,8 @@ fn long_chains_of_local_values_are_answered() {
     };
     survive(&chain(&|index| format!("local.l{}", index - 1)));
     survive(&chain(&|index| format!("[local.l{}]", index - 1)));
-    survive(&chain(&|index| {
-        format!("[local.l{0}, local.l{0}]", index - 1)
-    }));
-    survive(&chain(&|index| {
-        format!("\"${{local.l{0}}}${{local.l{0}}}\"", index - 1)
-    }));
+    survive(&chain(&|index| format!("[local.l{0}, local.l{0}]", index - 1)));
+    survive(&chain(&|index| format!("\"${{local.l{0}}}${{local.l{0}}}\"", index - 1)));
     survive(&chain(&|index| format!("local.l{}", (index + 1) % 5000)));
 }
 
@@ -284,9 +269,7 @@ fn theirs(expression: &str) -> String {
         none = null
     });
     context.declare_var("local", local);
-    let expression: hcl::Expression = format!("[\n{expression}\n]")
-        .parse()
-        .expect("an expression");
+    let expression: hcl::Expression = format!("[\n{expression}\n]").parse().expect("an expression");
     let value = expression.evaluate(&context).expect("a value");
     let json: serde_json::Value = hcl::from_value(value).expect("a value that is JSON");
     json.to_string()
@@ -343,10 +326,8 @@ fn expressions_mean_what_they_mean_to_hcl_rs() {
 fn sorted(json: &serde_json::Value) -> String {
     match json {
         serde_json::Value::Object(items) => {
-            let mut parts: Vec<String> = items
-                .iter()
-                .map(|(key, item)| format!("{key}:{}", sorted(item)))
-                .collect();
+            let mut parts: Vec<String> =
+                items.iter().map(|(key, item)| format!("{key}:{}", sorted(item))).collect();
             parts.sort();
             format!("{{{}}}", parts.join(","))
         }

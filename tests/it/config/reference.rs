@@ -18,15 +18,8 @@ const BEGIN: &str =
     "<!-- Generated from the schema from here on: UPDATE_REFERENCE=1 cargo test. -->\n";
 
 fn section(out: &mut String, block: &'static BlockType, path: &str, level: usize) {
-    let label = block
-        .label
-        .map_or(String::new(), |label| format!(" \"{label}\""));
-    let _ = writeln!(
-        out,
-        "\n{} `{path}{}{label}`\n",
-        "#".repeat(level),
-        block.name
-    );
+    let label = block.label.map_or(String::new(), |label| format!(" \"{label}\""));
+    let _ = writeln!(out, "\n{} `{path}{}{label}`\n", "#".repeat(level), block.name);
     let often = match (block.repeat, block.label) {
         (Occurrence::Once, _) => "At most once.",
         (Occurrence::Many, Some(_)) => "Any number, also with the same label.",
@@ -44,11 +37,7 @@ fn section(out: &mut String, block: &'static BlockType, path: &str, level: usize
             (false, default) => format!("`{default}`"),
         };
         let (name, kind) = (argument.name, argument.kind.describe());
-        let _ = writeln!(
-            out,
-            "| `{name}` | {kind} | {default} | {} |",
-            argument.about
-        );
+        let _ = writeln!(out, "| `{name}` | {kind} | {default} | {} |", argument.about);
     }
     let path = format!("{path}{} › ", block.name);
     for inner in block.blocks {
@@ -60,17 +49,10 @@ fn reference() -> String {
     let mut out = String::from(BEGIN);
     out.push_str("\n## Functions\n\nNames and behavior are those of Terraform. ");
     out.push_str("`env` and `secret` are additional functions.\n\n");
-    let names: Vec<String> = function_names()
-        .iter()
-        .map(|name| format!("`{name}`"))
-        .collect();
+    let names: Vec<String> = function_names().iter().map(|name| format!("`{name}`")).collect();
     let mut column = 0;
     for (index, name) in names.iter().enumerate() {
-        let word = if index + 1 < names.len() {
-            format!("{name},")
-        } else {
-            format!("{name}.")
-        };
+        let word = if index + 1 < names.len() { format!("{name},") } else { format!("{name}.") };
         let (gap, width) = if column == 0 { ("", 0) } else { (" ", 1) };
         if column + width + word.len() > 100 {
             let _ = write!(out, "\n{word}");
@@ -101,10 +83,7 @@ fn the_reference_says_what_the_schema_says() {
         fs::write(&path, expect).expect("the reference can be written");
         return;
     }
-    assert!(
-        text == expect,
-        "docs/CONFIGURATION.md does not equal the schema"
-    );
+    assert!(text == expect, "docs/CONFIGURATION.md does not equal the schema");
 }
 
 /// Returns HCL with all arguments of a block that have a default.
@@ -150,10 +129,7 @@ fn written_out_defaults_change_nothing() {
         let config = load_text(text);
         let config = config.unwrap_or_else(|problems| panic!("{text}\n{}", render_all(&problems)));
         // Whether an argument is set is not compared.
-        outrigger::config::Config {
-            written: ConfigValues::default(),
-            ..config
-        }
+        outrigger::config::Config { written: ConfigValues::default(), ..config }
     };
     assert_eq!(lowered(&written), lowered(plain), "{written}");
 }
@@ -162,18 +138,8 @@ fn written_out_defaults_change_nothing() {
 fn every_default_is_one_its_argument_takes() {
     fn check(block: &BlockType) {
         for argument in block.arguments {
-            assert!(
-                !argument.about.is_empty(),
-                "{} {}",
-                block.name,
-                argument.name
-            );
-            assert!(
-                argument.about.ends_with('.'),
-                "{} {}",
-                block.name,
-                argument.name
-            );
+            assert!(!argument.about.is_empty(), "{} {}", block.name, argument.name);
+            assert!(argument.about.ends_with('.'), "{} {}", block.name, argument.name);
             if let (ArgumentType::OneOf(names), false) =
                 (argument.kind, argument.default.is_empty())
             {

@@ -28,10 +28,7 @@ fn problems(text: &str, form: &str) -> Vec<Diagnostic> {
     let declared = "\nvariable \"tok\" {\n  type = string\n  sensitive = true\n}\n";
     let files = [SourceFile::new("main.hcl", format!("{text}{declared}"))];
     let inputs = Inputs {
-        vars: vec![VariableInput {
-            name: "tok".to_owned(),
-            value: form.to_owned(),
-        }],
+        vars: vec![VariableInput { name: "tok".to_owned(), value: form.to_owned() }],
         secrets: BTreeMap::from([("tok".to_owned(), form.to_owned())]),
         ..Inputs::default()
     };
@@ -54,11 +51,7 @@ fn written(path: &[&BlockType], argument: &str, value: &str) -> String {
     }
     let _ = writeln!(text, "{argument} = {value}");
     let block = path.last().expect("a block");
-    for other in block
-        .arguments
-        .iter()
-        .filter(|other| other.name != argument)
-    {
+    for other in block.arguments.iter().filter(|other| other.name != argument) {
         let value = match other.kind {
             _ if !other.required => continue,
             ArgumentType::Whole(least, _) | ArgumentType::Number(least, _) => least.to_string(),

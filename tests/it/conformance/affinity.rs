@@ -22,9 +22,7 @@ fn zones(plan: &Plan, pods: &[&str]) -> Result<Vec<String>, String> {
 /// All these pods are sure to be in one zone.
 fn one_zone(plan: &Plan, pods: &[&str]) -> Check {
     let zones = zones(plan, pods)?;
-    let same = zones
-        .iter()
-        .all(|zone| *zone == zones[0] && !zone.contains('|'));
+    let same = zones.iter().all(|zone| *zone == zones[0] && !zone.contains('|'));
     ensure(same, || format!("{zones:?}"))
 }
 
@@ -51,9 +49,7 @@ const NEAR: &[Case] = &[
     }),
     ("topology:1973", || {
         let own = pod("p").cpu(3000).near(term("arch", "app=a"));
-        let plan = World::new()
-            .add([target("t").select("arch", "arm64"), own])
-            .plan();
+        let plan = World::new().add([target("t").select("arch", "arm64"), own]).plan();
         plan.has("p", "arch", "arm64")
     }),
     ("topology:2016", || {
@@ -72,10 +68,7 @@ const NEAR: &[Case] = &[
     ("topology:2082", || {
         let like = |name| target(name).near(term("host", "app=a")).cpu(1500);
         let mut world = World::new();
-        world
-            .add([like("p").select("zone", "z1")])
-            .settle()
-            .all_placed()?;
+        world.add([like("p").select("zone", "z1")]).settle().all_placed()?;
         let plan = world.add([like("q").need(&["zone in z2 z3"])]).plan();
         plan.placed(&[], &["q"])
     }),
@@ -107,10 +100,7 @@ const NEAR: &[Case] = &[
     // Karpenter knows the zone of the first pod only when its node is there.
     ("topology:2730", || {
         let own = pod("p").near(term("zone", "app=a")).cpu(1500);
-        let plan = World::new()
-            .add([target("t").cpu(3000)])
-            .add(pods(10, &own))
-            .plan();
+        let plan = World::new().add([target("t").cpu(3000)]).add(pods(10, &own)).plan();
         plan.all_placed()?;
         one_zone(&plan, &["t", "p00", "p05", "p09"])
     }),
@@ -142,14 +132,9 @@ const NEAR: &[Case] = &[
     }),
     ("topology:2827", || {
         let of = |name: &str| pod(name).label(&format!("tier={name}"));
-        let chain = [
-            of("web").near(term("host", "tier=db")),
-            of("cache").near(term("host", "tier=web")),
-        ];
-        World::new()
-            .add(chain)
-            .plan()
-            .placed(&[], &["web", "cache"])
+        let chain =
+            [of("web").near(term("host", "tier=db")), of("cache").near(term("host", "tier=web"))];
+        World::new().add(chain).plan().placed(&[], &["web", "cache"])
     }),
 ];
 
@@ -161,10 +146,7 @@ fn pods_are_near_those_they_need() {
 const APART: &[Case] = &[
     ("topology:2300", || {
         let like = target("p").apart(term("host", "app=a"));
-        World::new()
-            .add(pods(2, &like))
-            .plan()
-            .apart(&["p00", "p01"])
+        World::new().add(pods(2, &like)).plan().apart(&["p00", "p01"])
     }),
     ("topology:2322", || {
         let mut world = World::new();
@@ -180,9 +162,7 @@ const APART: &[Case] = &[
     ("topology:2502", one_pass),
     ("topology:2383", || {
         let first = target("t").cpu(2000).select("arch", "arm64");
-        let plan = World::new()
-            .add([first, pod("p").apart(term("arch", "app=a"))])
-            .plan();
+        let plan = World::new().add([first, pod("p").apart(term("arch", "app=a"))]).plan();
         plan.has("p", "arch", "amd64")
     }),
     ("topology:2466", || {
@@ -191,10 +171,7 @@ const APART: &[Case] = &[
             let own = pod(zone).cpu(2000).select("zone", zone);
             world.add([own.apart(term("zone", "app=a"))]);
         }
-        world
-            .add([target("t")])
-            .plan()
-            .placed(&["z1", "z2", "z3"], &["t"])
+        world.add([target("t")]).plan().placed(&["z1", "z2", "z3"], &["t"])
     }),
     ("topology:2533", || {
         let mut world = World::new();
@@ -287,20 +264,14 @@ fn across(term: PodTerm) -> Plan {
         }));
     }
     let own = pod("p").near(term);
-    world
-        .add([target("t").namespace("other").cpu(100), own])
-        .plan()
+    world.add([target("t").namespace("other").cpu(100), own]).plan()
 }
 
 const NAMESPACES: &[Case] = &[
-    ("topology:2843", || {
-        across(term("host", "app=a")).placed(&["t"], &["p"])
-    }),
+    ("topology:2843", || across(term("host", "app=a")).placed(&["t"], &["p"])),
     ("topology:2881", || {
-        let named = PodTerm {
-            namespaces: BTreeSet::from(["other".to_owned()]),
-            ..term("host", "app=a")
-        };
+        let named =
+            PodTerm { namespaces: BTreeSet::from(["other".to_owned()]), ..term("host", "app=a") };
         across(named).together(&["t", "p"])
     }),
     ("topology:2920", || {

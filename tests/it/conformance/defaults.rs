@@ -66,11 +66,7 @@ const DEFAULTS: &[Case] = &[
         let mut world = by_default(spread("zone", 1, ""));
         let other = pod("b").label("app=b").owner("ReplicaSet", "b");
         select(&mut world, ObjectKind::ReplicaSet, "b", "app=b");
-        world
-            .add(pods(3, &of_set("a")))
-            .add(pods(3, &other))
-            .settle()
-            .all_placed()?;
+        world.add(pods(3, &of_set("a"))).add(pods(3, &other)).settle().all_placed()?;
         for app in ["app=a", "app=b"] {
             let counts = world.counts("zone", app);
             ensure(counts == [1, 1, 1], || format!("{app}: {counts:?}"))?;
@@ -80,21 +76,14 @@ const DEFAULTS: &[Case] = &[
     ("topology:3213", || {
         let of = |hash: &str| {
             let label = format!("pod-template-hash={hash}");
-            pod(hash)
-                .label("app=a")
-                .label(&label)
-                .owner("ReplicaSet", hash)
+            pod(hash).label("app=a").label(&label).owner("ReplicaSet", hash)
         };
         let mut world = by_default(spread("zone", 1, ""));
         for hash in ["x", "y"] {
             let own = format!("app=a, pod-template-hash={hash}");
             select(&mut world, ObjectKind::ReplicaSet, hash, &own);
         }
-        world
-            .add(pods(3, &of("x")))
-            .add(pods(3, &of("y")))
-            .settle()
-            .all_placed()?;
+        world.add(pods(3, &of("x"))).add(pods(3, &of("y"))).settle().all_placed()?;
         for hash in ["pod-template-hash=x", "pod-template-hash=y"] {
             let counts = world.counts("zone", hash);
             ensure(counts == [1, 1, 1], || format!("{hash}: {counts:?}"))?;
@@ -118,10 +107,8 @@ fn of_set(name: &str) -> Pod {
 /// What the scheduler is configured with, and a ReplicaSet `a` that selects `app=a`.
 fn by_default(constraint: TopologySpread) -> World {
     let mut world = World::new();
-    world.cluster().scheduling.default_spread = vec![TopologySpread {
-        selector: None,
-        ..constraint
-    }];
+    world.cluster().scheduling.default_spread =
+        vec![TopologySpread { selector: None, ..constraint }];
     select(&mut world, ObjectKind::ReplicaSet, "a", "app=a");
     world
 }
@@ -152,10 +139,7 @@ fn pods_that_say_nothing_are_spread_as_the_scheduler_is_configured() {
 /// Pods with these labels beside `app=a`, each of the same owner.
 fn of_one_owner(kind: &str, labels: [&str; 3]) -> Vec<Pod> {
     let one = |(at, label): (usize, &&str)| {
-        pod(&format!("p{at}"))
-            .label("app=a")
-            .label(label)
-            .owner(kind, "a")
+        pod(&format!("p{at}")).label("app=a").label(label).owner(kind, "a")
     };
     labels.iter().enumerate().map(one).collect()
 }
@@ -167,11 +151,7 @@ fn selected_by(objects: &[(ObjectKind, &str)], pods: Vec<Pod>, expect: bool) -> 
         select(&mut world, *kind, "a", selector);
     }
     world.add(pods).settle().all_placed()?;
-    if expect {
-        counted(&world, "zone", &[1, 1, 1])
-    } else {
-        counted(&world, "host", &[3])
-    }
+    if expect { counted(&world, "zone", &[1, 1, 1]) } else { counted(&world, "host", &[3]) }
 }
 
 /// Pods of no owner that counts.
@@ -219,9 +199,7 @@ const OWNERS: &[Case] = &[
         selected_by(&[(ObjectKind::ReplicaSet, "app=a")], pods, false)
     }),
     // An owner that does not control a pod is none to us.
-    ("defaults:166", || {
-        selected_by(&[(ObjectKind::ReplicaSet, "app=a")], of_nobody(), false)
-    }),
+    ("defaults:166", || selected_by(&[(ObjectKind::ReplicaSet, "app=a")], of_nobody(), false)),
     ("defaults:174", || {
         let pods = of_one_owner("ReplicaSet", ["own=x"; 3]);
         selected_by(&[(ObjectKind::StatefulSet, "app=a")], pods, false)
@@ -231,12 +209,7 @@ const OWNERS: &[Case] = &[
         // app are counted, of which one zone has too many.
         let mut world = unselected();
         select(&mut world, ObjectKind::Service, "s", "app=a");
-        select(
-            &mut world,
-            ObjectKind::ReplicationController,
-            "a",
-            "app=old",
-        );
+        select(&mut world, ObjectKind::ReplicationController, "a", "app=old");
         taken(&mut world, "z1", "app=old");
         world.node("default", "z2");
         let pods = of_one_owner("ReplicationController", ["own=x"; 3]);
@@ -245,10 +218,7 @@ const OWNERS: &[Case] = &[
     }),
     ("defaults:272", || {
         let pods = of_one_owner("ReplicaSet", ["own=x"; 3]);
-        let both = [
-            (ObjectKind::Service, "app=a"),
-            (ObjectKind::ReplicaSet, "app=old"),
-        ];
+        let both = [(ObjectKind::Service, "app=a"), (ObjectKind::ReplicaSet, "app=old")];
         selected_by(&both, pods, false)
     }),
     ("defaults:298", || {
@@ -283,10 +253,7 @@ const OWNERS: &[Case] = &[
     ("defaults:351", || {
         let mut world = by_default(spread("zone", 1, ""));
         world.cluster().scheduling.default_spread.clear();
-        world
-            .add(of_one_owner("ReplicaSet", ["own=x"; 3]))
-            .settle()
-            .all_placed()?;
+        world.add(of_one_owner("ReplicaSet", ["own=x"; 3])).settle().all_placed()?;
         counted(&world, "host", &[3])
     }),
     ("defaults:377", || {
@@ -295,12 +262,7 @@ const OWNERS: &[Case] = &[
         require(&mut world, &["zone in z1 z2"]);
         let node = world.node("single-pod", "z3");
         world.bind(of_set("first"), &node);
-        settle(
-            &mut world,
-            8,
-            &of_set("p").cpu(2100).select("arch", "amd64"),
-            6,
-        )?;
+        settle(&mut world, 8, &of_set("p").cpu(2100).select("arch", "amd64"), 6)?;
         counted(&world, "zone", &[1, 3, 3])
     }),
     ("defaults:405", || {
@@ -308,9 +270,7 @@ const OWNERS: &[Case] = &[
         let mut world = by_default(spread("zone", 1, ""));
         select(&mut world, ObjectKind::ReplicaSet, "x", "own=x");
         select(&mut world, ObjectKind::ReplicaSet, "y", "own=y");
-        world
-            .add(pods(3, &of("x").label("own=x")))
-            .add(pods(3, &of("y").label("own=y")));
+        world.add(pods(3, &of("x").label("own=x"))).add(pods(3, &of("y").label("own=y")));
         world.settle().all_placed()?;
         counted_of(&world, "own=x", &[1, 1, 1])?;
         counted_of(&world, "own=y", &[1, 1, 1])
@@ -323,9 +283,7 @@ fn default_constraints_count_the_pods_of_one_owner() {
 }
 
 const SERVICES: &[Case] = &[
-    ("defaults:185", || {
-        selected_by(&[(ObjectKind::Service, "app=a")], of_nobody(), true)
-    }),
+    ("defaults:185", || selected_by(&[(ObjectKind::Service, "app=a")], of_nobody(), true)),
     ("defaults:193", || {
         // Pods that only one of them selects are not counted.
         let mut world = unselected();
@@ -338,15 +296,9 @@ const SERVICES: &[Case] = &[
         counted_of(&world, "own=x", &[1, 1, 1])
     }),
     // A service that does not select a pod, or selects nothing, says nothing about it.
-    ("defaults:202", || {
-        selected_by(&[(ObjectKind::Service, "app=b")], of_nobody(), false)
-    }),
-    ("defaults:206", || {
-        selected_by(&[(ObjectKind::Service, "")], of_nobody(), false)
-    }),
-    ("defaults:211", || {
-        selected_by(&[(ObjectKind::Service, "")], of_nobody(), false)
-    }),
+    ("defaults:202", || selected_by(&[(ObjectKind::Service, "app=b")], of_nobody(), false)),
+    ("defaults:206", || selected_by(&[(ObjectKind::Service, "")], of_nobody(), false)),
+    ("defaults:211", || selected_by(&[(ObjectKind::Service, "")], of_nobody(), false)),
     ("defaults:216", || {
         let elsewhere = |pod: Pod| pod.namespace("other");
         let pods = of_nobody().into_iter().map(elsewhere).collect::<Vec<_>>();

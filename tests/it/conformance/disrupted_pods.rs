@@ -29,9 +29,7 @@ fn planned(world: &World, expect: bool) -> Check {
     let plan = world.plan();
     let places = plan.solution.claims.iter().map(|claim| claim.pods.len());
     let count: usize = places.sum();
-    ensure((count > 0) == expect, || {
-        format!("{count} pods are planned for")
-    })
+    ensure((count > 0) == expect, || format!("{count} pods are planned for"))
 }
 
 fn deleting(pod: Pod) -> Pod {
@@ -42,10 +40,7 @@ fn deleting(pod: Pod) -> Pod {
 fn budget(name: &str, disruptions_allowed: i64) -> WatchedObject {
     WatchedObject::Pdb(Pdb {
         key: ObjectKey::new("default", name),
-        selector: Some(Selector::new([(
-            "app".to_owned(),
-            Requirement::is_in(["a"]),
-        )])),
+        selector: Some(Selector::new([("app".to_owned(), Requirement::is_in(["a"]))])),
         disruptions_allowed,
         ..Pdb::default()
     })
@@ -64,14 +59,9 @@ const LEAVING: &[Case] = &[
         planned(&leaving([own.clone()]), false)?;
         planned(&leaving([own.owner("Job", "sum")]), true)
     }),
-    ("scheduling:4087", || {
-        planned(&leaving([deleting(pod("p").cpu(100))]), false)
-    }),
+    ("scheduling:4087", || planned(&leaving([deleting(pod("p").cpu(100))]), false)),
     ("scheduling:4114", || {
-        planned(
-            &leaving([pod("p").cpu(100).owner("DaemonSet", "agent")]),
-            false,
-        )
+        planned(&leaving([pod("p").cpu(100).owner("DaemonSet", "agent")]), false)
     }),
     ("scheduling:4171", || {
         let pod = pod("p").cpu(100).owner("ReplicaSet", "web");

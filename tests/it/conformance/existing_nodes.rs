@@ -13,12 +13,8 @@ use super::notation::{With, pod, pods, spread, taint, term};
 use super::run::{Case, judge};
 
 /// How far a node may have come that counts as on its way.
-const COMING: [ClaimPhase; 4] = [
-    ClaimPhase::Planned,
-    ClaimPhase::Launched,
-    ClaimPhase::Registered,
-    ClaimPhase::Initialized,
-];
+const COMING: [ClaimPhase; 4] =
+    [ClaimPhase::Planned, ClaimPhase::Launched, ClaimPhase::Registered, ClaimPhase::Initialized];
 
 fn second_fits(first: Pod, second: Pod, expect: bool) -> Check {
     for phase in COMING {
@@ -34,9 +30,7 @@ fn second_fits(first: Pod, second: Pod, expect: bool) -> Check {
 }
 
 const COMING_CASES: &[Case] = &[
-    ("scheduling:1830", || {
-        second_fits(pod("p").cpu(10), pod("q").cpu(10), true)
-    }),
+    ("scheduling:1830", || second_fits(pod("p").cpu(10), pod("q").cpu(10), true)),
     ("scheduling:1847", || {
         let of = |name| pod(name).cpu(10).select("zone", "z2");
         second_fits(of("p"), of("q").need(&["zone in z1 z2"]), true)
@@ -46,17 +40,11 @@ const COMING_CASES: &[Case] = &[
         second_fits(of("p"), of("q"), false)
     }),
     ("scheduling:1915", || {
-        second_fits(
-            pod("p").cpu(10),
-            pod("q").cpu(10).select("arch", "arm64"),
-            false,
-        )
+        second_fits(pod("p").cpu(10), pod("q").cpu(10).select("arch", "arm64"), false)
     }),
     ("scheduling:1932", || {
         let mut world = World::new();
-        world
-            .add([pod("p").cpu(10)])
-            .settle_as(ClaimPhase::Registered);
+        world.add([pod("p").cpu(10)]).settle_as(ClaimPhase::Registered);
         let claim = world.claim("n0");
         (claim.phase, claim.leaving) = (ClaimPhase::Draining, Some(Reason::Expired));
         let plan = world.add([pod("q").cpu(10)]).plan();
@@ -65,11 +53,7 @@ const COMING_CASES: &[Case] = &[
     }),
     // A node that was planned for pods is not planned for them again.
     ("scheduling:2531", || {
-        for phase in [
-            ClaimPhase::Planned,
-            ClaimPhase::Launching,
-            ClaimPhase::Launched,
-        ] {
+        for phase in [ClaimPhase::Planned, ClaimPhase::Launching, ClaimPhase::Launched] {
             let mut world = World::new();
             world.add(pods(4, &pod("p").cpu(400))).settle_as(phase);
             let plan = world.plan();
@@ -81,9 +65,7 @@ const COMING_CASES: &[Case] = &[
     ("scheduling:2788", || {
         let mut world = World::new();
         world.add([pod("p")]).plan().makes(1)?;
-        ensure(world.node_with("p").is_none(), || {
-            "a plan binds nothing".to_owned()
-        })?;
+        ensure(world.node_with("p").is_none(), || "a plan binds nothing".to_owned())?;
         world.settle_as(ClaimPhase::Launched).makes(1)?;
         world.plan().makes(0)
     }),
@@ -105,23 +87,14 @@ fn a_coming_node_takes_what_it_can() {
 fn tainted(phase: ClaimPhase, taints: &[Taint], startup: &[Taint], expect: bool) -> Check {
     let mut world = World::new();
     world.pool().startup_taints = startup.to_vec();
-    world
-        .add([pod("p").cpu(10)])
-        .settle_as(phase)
-        .all_placed()?;
+    world.add([pod("p").cpu(10)]).settle_as(phase).all_placed()?;
     world.change("n0", |node| node.taints = taints.to_vec());
     let plan = world.add([pod("q").cpu(10)]).plan();
-    if expect {
-        plan.on("q", "n0")
-    } else {
-        plan.makes(1)
-    }
+    if expect { plan.on("q", "n0") } else { plan.makes(1) }
 }
 
 const TAINTED: &[Case] = &[
-    ("scheduling:2018", || {
-        tainted(ClaimPhase::Registered, &[], &[], true)
-    }),
+    ("scheduling:2018", || tainted(ClaimPhase::Registered, &[], &[], true)),
     ("scheduling:2040", || {
         let not_ready = Taint::new("node.kubernetes.io/not-ready", Effect::NoExecute);
         tainted(ClaimPhase::Registered, &[not_ready], &[], true)
@@ -154,10 +127,7 @@ fn taints_of_a_start_keep_no_pod_away() {
 }
 
 fn daemon(world: &mut World, name: &str, template: Pod) {
-    let set = DaemonSet {
-        key: ObjectKey::new("default", name),
-        template,
-    };
+    let set = DaemonSet { key: ObjectKey::new("default", name), template };
     world.apply(WatchedObject::DaemonSet(Box::new(set)));
 }
 
@@ -195,11 +165,7 @@ const DAEMONS: &[Case] = &[
     // A daemon that waits for a node to be ready for it will come to one that is not yet.
     ("scheduling:2364", || {
         let label = "karpenter.sh/initialized";
-        for phase in [
-            ClaimPhase::Launched,
-            ClaimPhase::Registered,
-            ClaimPhase::Initialized,
-        ] {
+        for phase in [ClaimPhase::Launched, ClaimPhase::Registered, ClaimPhase::Initialized] {
             let mut world = World::new();
             daemon(&mut world, "agent", pod("").cpu(1000).select(label, "true"));
             let first = pod("p").cpu(1000).select("type", "default");
@@ -248,18 +214,12 @@ const RUNNING: &[Case] = &[
     ("scheduling:2818", || {
         let mut world = World::new();
         let like = pod("p").asks("fake.com/a", 1);
-        world
-            .add([like])
-            .settle_as(ClaimPhase::Registered)
-            .all_placed()?;
+        world.add([like]).settle_as(ClaimPhase::Registered).all_placed()?;
         world.change("n0", |node| {
             node.allocatable.extended.insert("fake.com/a".to_owned(), 0);
             node.capacity.extended.insert("fake.com/a".to_owned(), 0);
         });
-        world
-            .add([pod("q").asks("fake.com/a", 1)])
-            .plan()
-            .on("q", "n0")
+        world.add([pod("q").asks("fake.com/a", 1)]).plan().on("q", "n0")
     }),
     ("scheduling:2492", || {
         let sizes = [900, 300, 700, 100, 500, 200, 800, 400, 600, 1000];
@@ -267,16 +227,10 @@ const RUNNING: &[Case] = &[
         let mut world = World::of_types([shape.sold()]);
         for (batch, size) in sizes.iter().enumerate() {
             let like = pod(&format!("p{batch}-")).cpu(*size);
-            world
-                .add(pods(10, &like))
-                .settle_as(ClaimPhase::Registered)
-                .all_placed()?;
+            world.add(pods(10, &like)).settle_as(ClaimPhase::Registered).all_placed()?;
         }
         let snapshot = world.state.snapshot(world.now);
-        let wide = snapshot
-            .rooms
-            .iter()
-            .filter(|room| room.free.cpu_milli >= 1000);
+        let wide = snapshot.rooms.iter().filter(|room| room.free.cpu_milli >= 1000);
         let count = wide.count();
         ensure(count <= 1, || format!("{count} nodes with a core to spare"))
     }),
@@ -286,10 +240,7 @@ const RUNNING: &[Case] = &[
 fn initialized_first() -> Check {
     let mut world = World::new();
     let like = pod("p").select("type", "single-pod");
-    world
-        .add(pods(50, &like))
-        .settle_as(ClaimPhase::Registered)
-        .makes(50)?;
+    world.add(pods(50, &like)).settle_as(ClaimPhase::Registered).makes(50)?;
     for at in 0..50 {
         world.remove(&format!("p{at:02}"));
     }
@@ -304,68 +255,36 @@ fn what_runs_comes_before_what_comes() {
 
 const PLACES: &[Case] = &[
     ("scheduling:1959", || {
-        let like = |name| {
-            pod(name)
-                .label("app=a")
-                .cpu(10)
-                .spread(spread("zone", 1, "app=a"))
-        };
+        let like = |name| pod(name).label("app=a").cpu(10).spread(spread("zone", 1, "app=a"));
         let mut world = World::new();
-        world
-            .add(pods(4, &like("p")))
-            .settle_as(ClaimPhase::Registered)
-            .all_placed()?;
+        world.add(pods(4, &like("p"))).settle_as(ClaimPhase::Registered).all_placed()?;
         let first = world.counts("zone", "app=a");
         ensure(first == [1, 1, 2], || format!("{first:?}"))?;
-        world
-            .add(pods(5, &like("q")))
-            .settle_as(ClaimPhase::Registered)
-            .all_placed()?;
+        world.add(pods(5, &like("q"))).settle_as(ClaimPhase::Registered).all_placed()?;
         let second = world.counts("zone", "app=a");
         ensure(second == [3, 3, 3], || format!("{second:?}"))
     }),
     // Karpenter takes a new node to be as good as an empty one and makes more. The scheduler is
     // content with one more pod on each of those there are.
     ("scheduling:1990", || {
-        let like = |name| {
-            pod(name)
-                .label("app=a")
-                .cpu(10)
-                .spread(spread("host", 1, "app=a"))
-        };
+        let like = |name| pod(name).label("app=a").cpu(10).spread(spread("host", 1, "app=a"));
         let mut world = World::new();
-        world
-            .add(pods(4, &like("p")))
-            .settle_as(ClaimPhase::Registered)
-            .all_placed()?;
+        world.add(pods(4, &like("p"))).settle_as(ClaimPhase::Registered).all_placed()?;
         let first = world.counts("host", "app=a");
         ensure(first == [1, 1, 1, 1], || format!("{first:?}"))?;
-        world
-            .add(pods(5, &like("q")))
-            .settle_as(ClaimPhase::Registered)
-            .all_placed()?;
+        world.add(pods(5, &like("q"))).settle_as(ClaimPhase::Registered).all_placed()?;
         let second = world.counts("host", "app=a");
-        let even = second
-            .last()
-            .zip(second.first())
-            .is_some_and(|(most, least)| most - least <= 1);
-        ensure(even && second.iter().sum::<usize>() == 9, || {
-            format!("{second:?}")
-        })
+        let even = second.last().zip(second.first()).is_some_and(|(most, least)| most - least <= 1);
+        ensure(even && second.iter().sum::<usize>() == 9, || format!("{second:?}"))
     }),
     ("scheduling:2860", || {
         let like = |name| pod(name).label("app=a").cpu(10).near(term("zone", "app=a"));
         let mut world = World::new();
-        world
-            .add([like("p")])
-            .settle_as(ClaimPhase::Launched)
-            .all_placed()?;
+        world.add([like("p")]).settle_as(ClaimPhase::Launched).all_placed()?;
         let plan = world.add([like("q").cpu(1900)]).plan();
         let there = world.state.ledger.claims.values().next();
         let zone = there.and_then(|claim| claim.instance.as_ref());
-        let zone = zone
-            .map(|own| own.offering.zone.to_string())
-            .unwrap_or_default();
+        let zone = zone.map(|own| own.offering.zone.to_string()).unwrap_or_default();
         plan.has("q", "zone", &zone)
     }),
 ];
@@ -391,9 +310,7 @@ fn share(bound: Port, wanted: Port, expect: bool) -> Check {
     world.bind(binds("p", bound), &node);
     let plan = world.add([binds("q", wanted)]).plan();
     let shared = plan.solution.claims.is_empty();
-    ensure(shared == expect, || {
-        format!("{bound:?} and {wanted:?} on one node: {shared}")
-    })
+    ensure(shared == expect, || format!("{bound:?} and {wanted:?} on one node: {shared}"))
 }
 
 const OWN: Port = ("TCP", "10.0.0.1", 4443);

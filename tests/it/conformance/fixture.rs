@@ -62,53 +62,19 @@ pub(super) struct Shape {
 }
 
 /// The usual shape: four cores, four gibibytes, five pods.
-pub(super) const USUAL: Shape = Shape {
-    name: "default",
-    cpu: 4,
-    gib: 4,
-    pods: 5,
-    arch: "amd64",
-    os: "linux",
-    extended: &[],
-};
+pub(super) const USUAL: Shape =
+    Shape { name: "default", cpu: 4, gib: 4, pods: 5, arch: "amd64", os: "linux", extended: &[] };
 
 /// The shapes of Karpenter's fake provider.
 fn shapes() -> Vec<Shape> {
     vec![
         USUAL,
-        Shape {
-            name: "small",
-            cpu: 2,
-            gib: 2,
-            ..USUAL
-        },
-        Shape {
-            name: "gpu-a",
-            extended: &[("fake.com/a", 2)],
-            ..USUAL
-        },
-        Shape {
-            name: "gpu-b",
-            extended: &[("fake.com/b", 2)],
-            ..USUAL
-        },
-        Shape {
-            name: "arm",
-            cpu: 16,
-            gib: 128,
-            arch: "arm64",
-            ..USUAL
-        },
-        Shape {
-            name: "single-pod",
-            pods: 1,
-            ..USUAL
-        },
-        Shape {
-            name: "windows",
-            os: "windows",
-            ..USUAL
-        },
+        Shape { name: "small", cpu: 2, gib: 2, ..USUAL },
+        Shape { name: "gpu-a", extended: &[("fake.com/a", 2)], ..USUAL },
+        Shape { name: "gpu-b", extended: &[("fake.com/b", 2)], ..USUAL },
+        Shape { name: "arm", cpu: 16, gib: 128, arch: "arm64", ..USUAL },
+        Shape { name: "single-pod", pods: 1, ..USUAL },
+        Shape { name: "windows", os: "windows", ..USUAL },
     ]
 }
 
@@ -146,10 +112,7 @@ impl Shape {
             (ARCH, Requirement::is_in([self.arch])),
             (OS, Requirement::is_in([self.os])),
             (key_of("size"), Requirement::is_in([size])),
-            (
-                key_of("integer"),
-                Requirement::is_in([self.cpu.to_string()]),
-            ),
+            (key_of("integer"), Requirement::is_in([self.cpu.to_string()])),
         ]);
         if is_large {
             requirements.add(key_of("special"), Requirement::is_in(["optional"]));
@@ -169,13 +132,7 @@ impl Shape {
         let mut allocatable = capacity.clone();
         allocatable.cpu_milli -= 100;
         allocatable.memory -= 10 * MIB;
-        InstanceType {
-            name: self.name.into(),
-            requirements,
-            capacity,
-            allocatable,
-            offerings,
-        }
+        InstanceType { name: self.name.into(), requirements, capacity, allocatable, offerings }
     }
 }
 
@@ -199,11 +156,7 @@ impl World {
         state.cluster = Arc::new(cluster);
         let types = shapes().into_iter().map(|shape| shape.sold());
         state.catalog = Arc::new(Catalog::new(types));
-        Self {
-            state,
-            now: Timestamp::from_second(1_800_000_000).expect("in range"),
-            made: 0,
-        }
+        Self { state, now: Timestamp::from_second(1_800_000_000).expect("in range"), made: 0 }
     }
 
     /// The same with these types only.
@@ -234,10 +187,7 @@ impl World {
 
     /// Another pool, before the others if it weighs more.
     pub(super) fn add_pool(&mut self, name: &str, weight: u32) -> &mut Pool {
-        let pool = Pool {
-            weight,
-            ..Pool::new(name)
-        };
+        let pool = Pool { weight, ..Pool::new(name) };
         let pools = &mut self.cluster().pools;
         pools.push(pool);
         pools.sort_by(|a, b| (b.weight, &a.name).cmp(&(a.weight, &b.name)));
@@ -309,9 +259,8 @@ impl World {
         };
         let host = [(HOSTNAME, name)];
         let pairs = labels.iter().chain(&host);
-        node.labels = pairs
-            .map(|(key, value)| (key_of(key).to_owned(), (*value).to_owned()))
-            .collect();
+        node.labels =
+            pairs.map(|(key, value)| (key_of(key).to_owned(), (*value).to_owned())).collect();
         node.capacity = Resources {
             cpu_milli: cpu * 1000,
             memory: cpu * GIB,
@@ -365,8 +314,7 @@ impl World {
             |values: &BTreeSet<String>| (values.len() == 1).then(|| values.first().cloned());
         for (label, own) in it.requirements.iter() {
             let value = own.values().and_then(single).flatten();
-            node.labels
-                .extend(value.map(|value| (label.to_owned(), value)));
+            node.labels.extend(value.map(|value| (label.to_owned(), value)));
         }
         let mut set = |key: &str, value: &str| node.labels.insert(key.to_owned(), value.to_owned());
         set(ZONE, key.zone.as_str());
@@ -406,21 +354,14 @@ impl World {
             let labels = room.expect("a room").labels.iter();
             let home = Home {
                 name: host.to_string(),
-                labels: labels
-                    .map(|(key, own)| (key.to_owned(), values(own)))
-                    .collect(),
+                labels: labels.map(|(key, own)| (key.to_owned(), values(own))).collect(),
                 types: BTreeSet::new(),
             };
             homes.extend(pods.iter().map(|pod| (pod.name.clone(), home.clone())));
         }
         for (at, claim) in solution.claims.iter().enumerate() {
             let home = self.home(at, claim);
-            homes.extend(
-                claim
-                    .pods
-                    .iter()
-                    .map(|pod| (pod.name.clone(), home.clone())),
-            );
+            homes.extend(claim.pods.iter().map(|pod| (pod.name.clone(), home.clone())));
         }
         Plan { solution, homes }
     }
@@ -447,19 +388,12 @@ impl World {
             for (key, own) in own.filter(|(key, _)| !OF_OFFERINGS.contains(key)) {
                 let value = own.values().filter(|values| values.len() == 1);
                 // A type that lacks a label others have leaves it open.
-                add(
-                    key,
-                    value.and_then(BTreeSet::first).map_or("", String::as_str),
-                );
+                add(key, value.and_then(BTreeSet::first).map_or("", String::as_str));
             }
             add(ZONE, offering.zone.as_str());
             add(CAPACITY_TYPE, offering.capacity_type.as_str());
         }
-        Home {
-            name: format!("new node {at}"),
-            labels,
-            types,
-        }
+        Home { name: format!("new node {at}"), labels, types }
     }
 
     /// Plans, makes what is planned of the cheapest offerings, and runs the pods there.
@@ -635,9 +569,7 @@ impl Plan {
     /// A label of a pod's node is sure to be this.
     pub(super) fn has(&self, pod: &str, key: &str, value: &str) -> Check {
         let label = self.label(pod, key)?;
-        ensure(label == value, || {
-            format!("{key} of {pod}'s node is {label:?}, not {value:?}")
-        })
+        ensure(label == value, || format!("{key} of {pod}'s node is {label:?}, not {value:?}"))
     }
 
     /// These pods share a node.
@@ -655,9 +587,7 @@ impl Plan {
         for pod in pods {
             homes.insert(&self.home(pod)?.name);
         }
-        ensure(homes.len() == pods.len(), || {
-            format!("{pods:?} are on {homes:?}")
-        })
+        ensure(homes.len() == pods.len(), || format!("{pods:?} are on {homes:?}"))
     }
 
     /// A pod goes to a node of this name that exists.

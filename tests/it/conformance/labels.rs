@@ -54,12 +54,7 @@ fn judge_rows(rows: &'static [Row]) {
 
 /// Labels that a pool gives to its nodes, and labels that it requires of them.
 const CUSTOM: &[Row] = &[
-    Row {
-        keys: &["scheduling:155"],
-        pool: &["team=x"],
-        pod: || pod("p"),
-        expect: "team=x",
-    },
+    Row { keys: &["scheduling:155"], pool: &["team=x"], pod: || pod("p"), expect: "team=x" },
     Row {
         keys: &["scheduling:163"],
         pool: &["team=x"],
@@ -246,21 +241,13 @@ const WELL_KNOWN: &[Row] = &[
     Row {
         keys: &["scheduling:346", "scheduling:802"],
         pool: &[],
-        pod: || {
-            pod("p")
-                .need(&["zone in z1 z2 z3 unknown"])
-                .wish(1, &["zone in unknown"])
-        },
+        pod: || pod("p").need(&["zone in z1 z2 z3 unknown"]).wish(1, &["zone in unknown"]),
         expect: "placed",
     },
     Row {
         keys: &["scheduling:373", "scheduling:829"],
         pool: &[],
-        pod: || {
-            pod("p")
-                .need(&["zone in z1 z2 z3 unknown"])
-                .wish(1, &["zone not z1 z2 z3"])
-        },
+        pod: || pod("p").need(&["zone in z1 z2 z3 unknown"]).wish(1, &["zone not z1 z2 z3"]),
         expect: "placed",
     },
     Row {
@@ -278,8 +265,7 @@ const WELL_KNOWN: &[Row] = &[
         pod: || {
             let pod = pod("p").select("zone", "z3").select("type", "arm");
             let pod = pod.need(&["zone in z1 z3", "type in default arm"]);
-            pod.wish(1, &["zone in unknown"])
-                .wish(1, &["type not unknown"])
+            pod.wish(1, &["zone in unknown"]).wish(1, &["type not unknown"])
         },
         expect: "zone=z3 type=arm",
     },
@@ -300,9 +286,7 @@ const WISHED: &[Case] = &[
 
 fn wished_in() -> Check {
     let pod = pod("p").need(&["zone in z1 z2 z3 unknown"]);
-    let plan = World::new()
-        .add([pod.wish(1, &["zone in z2 unknown"])])
-        .plan();
+    let plan = World::new().add([pod.wish(1, &["zone in z2 unknown"])]).plan();
     plan.has("p", "zone", "z2")
 }
 
@@ -335,27 +319,18 @@ fn refused(key: &str) -> Check {
     let asking = [
         pod("a").select(key, "x"),
         pod("b").need(&[&format!("{key} exists")]),
-        pod("c")
-            .need(&["os in linux"])
-            .need(&[&format!("{key} in x")]),
+        pod("c").need(&["os in linux"]).need(&[&format!("{key} in x")]),
     ];
     let plan = World::new().add(asking).plan();
     ["a", "b"]
         .iter()
         .try_for_each(|name| plan.refused(name, RejectionCode::RestrictedLabel, key))?;
     // One alternative is enough to be refused in Karpenter. The scheduler takes the other.
-    ensure(
-        plan.why("c").is_none_or(|own| !own.reasons.is_empty()),
-        || "no reason".to_owned(),
-    )
+    ensure(plan.why("c").is_none_or(|own| !own.reasons.is_empty()), || "no reason".to_owned())
 }
 
 fn of_kubernetes(prefix: &str) -> Check {
-    for domain in [
-        "kops.k8s.io",
-        "node.kubernetes.io",
-        "node-restriction.kubernetes.io",
-    ] {
+    for domain in ["kops.k8s.io", "node.kubernetes.io", "node-restriction.kubernetes.io"] {
         let key = format!("{prefix}{domain}/test");
         let mut world = World::requiring(&[&format!("{key} in x")]);
         let plan = world.add([pod("p").select(&key, "x")]).plan();
@@ -396,30 +371,21 @@ const SHARED: &[Case] = &[
 
 fn compatible() -> Check {
     let mut world = World::requiring(&["team in x y"]);
-    let plan = world
-        .add([
-            pod("a").need(&["team in x"]),
-            pod("b").need(&["team not y"]),
-        ])
-        .plan();
+    let plan = world.add([pod("a").need(&["team in x"]), pod("b").need(&["team not y"])]).plan();
     plan.together(&["a", "b"])?;
     plan.has("a", "team", "x")
 }
 
 fn incompatible() -> Check {
     let mut world = World::requiring(&["team in x y"]);
-    let plan = world
-        .add([pod("a").need(&["team in x"]), pod("b").need(&["team in y"])])
-        .plan();
+    let plan = world.add([pod("a").need(&["team in x"]), pod("b").need(&["team in y"])]).plan();
     plan.apart(&["a", "b"])?;
     plan.has("a", "team", "x")?;
     plan.has("b", "team", "y")
 }
 
 fn by(key: &str, one: &str, other: &str) -> Check {
-    let plan = World::new()
-        .add([pod("a").select(key, one), pod("b").select(key, other)])
-        .plan();
+    let plan = World::new().add([pod("a").select(key, one), pod("b").select(key, other)]).plan();
     plan.apart(&["a", "b"])?;
     plan.has("a", key, one)?;
     plan.has("b", key, other)
@@ -497,13 +463,9 @@ fn last_term() -> Check {
 /// Any alternative will do: Karpenter takes the first that can be had, the scheduler the best node.
 fn some_term() -> Check {
     let pod = pod("p").need(&["zone in unknown"]).need(&["zone in none"]);
-    let plan = World::new()
-        .add([pod.need(&["zone in z1"]).need(&["zone in z2"])])
-        .plan();
+    let plan = World::new().add([pod.need(&["zone in z1"]).need(&["zone in z2"])]).plan();
     let zone = plan.label("p", "zone")?;
-    ensure(["z1", "z2", "z1|z2"].contains(&zone.as_str()), || {
-        zone.clone()
-    })
+    ensure(["z1", "z2", "z1|z2"].contains(&zone.as_str()), || zone.clone())
 }
 
 #[test]
@@ -532,11 +494,7 @@ const NOTHING: &[Case] = &[
     ("scheduling:5302", || {
         let mut world = World::requiring(&["zone in unknown"]);
         let plan = world.add([pod("p")]).plan();
-        plan.refused(
-            "p",
-            RejectionCode::Offering,
-            "topology.kubernetes.io/zone in [unknown]",
-        )
+        plan.refused("p", RejectionCode::Offering, "topology.kubernetes.io/zone in [unknown]")
     }),
 ];
 
@@ -551,10 +509,7 @@ fn what_contradicts_itself_has_no_node() {
     let mut world = World::requiring(&["team in x y"]);
     let both = |pod: Pod| pod.select("team", "x").need(&["team in y"]);
     let twice = Requirements::from_iter([read("zone in z1"), read("zone in z2")]);
-    let pods = [
-        both(pod("a")),
-        pod("b").with(|pod| pod.node_affinity = vec![twice]),
-    ];
+    let pods = [both(pod("a")), pod("b").with(|pod| pod.node_affinity = vec![twice])];
     let plan = world.add(pods).plan();
     assert_eq!(plan.placed(&[], &["a", "b"]), Ok(()));
 }

@@ -96,8 +96,7 @@ impl Stage {
                     self.tell(event);
                 }
             }
-            self.reports
-                .extend(std::iter::from_fn(|| self.engine.next_report()));
+            self.reports.extend(std::iter::from_fn(|| self.engine.next_report()));
             let next = self.engine.poll_timeout().map_or(end, |(at, _)| at);
             self.now = next.clamp(self.now, end);
             for kind in ObjectKind::ALL {
@@ -152,9 +151,7 @@ impl Stage {
         self.run();
         let patch = self.patches.first().ok_or("the node is not registered")?;
         let set = |all: &[(String, Option<String>)], into: &mut Labels| {
-            let some = all
-                .iter()
-                .filter_map(|(key, value)| Some((key.clone(), value.clone()?)));
+            let some = all.iter().filter_map(|(key, value)| Some((key.clone(), value.clone()?)));
             into.extend(some);
         };
         set(&patch.labels, &mut node.labels);
@@ -177,9 +174,7 @@ fn node_of(change: impl FnOnce(&mut Pool), own: Pod) -> Result<Node, String> {
 
 fn has(labels: &Labels, key: &str, value: &str) -> Check {
     let own = labels.get(key).map(String::as_str);
-    ensure(own == Some(value), || {
-        format!("{key} is {own:?}, not {value:?}")
-    })
+    ensure(own == Some(value), || format!("{key} is {own:?}, not {value:?}"))
 }
 
 fn labelled(pool: &mut Pool, labels: &[(&str, &str)]) {
@@ -194,23 +189,13 @@ const NODES: &[Case] = &[
             let pair = ("example.com/note".to_owned(), "of the pool".to_owned());
             pool.annotations.extend([pair]);
         };
-        has(
-            &node_of(note, pod("p"))?.annotations,
-            "example.com/note",
-            "of the pool",
-        )
+        has(&node_of(note, pod("p"))?.annotations, "example.com/note", "of the pool")
     }),
     ("provisioning:1546", || {
         let pool = |pool: &mut Pool| {
             labelled(pool, &[("one", "x")]);
-            let texts = [
-                "two in y",
-                "three not z",
-                "four < 4",
-                "five > 5",
-                "six exists",
-                "seven absent",
-            ];
+            let texts =
+                ["two in y", "three not z", "four < 4", "five > 5", "six exists", "seven absent"];
             for text in texts {
                 let (key, own) = read(text);
                 pool.requirements.add(key, own);
@@ -220,9 +205,7 @@ const NODES: &[Case] = &[
         has(&node.labels, "one", "x")?;
         has(&node.labels, "two", "y")?;
         let not = |key: &str| !node.labels.contains_key(key);
-        ensure(not("three") && not("seven"), || {
-            format!("{:?}", node.labels)
-        })?;
+        ensure(not("three") && not("seven"), || format!("{:?}", node.labels))?;
         for text in ["four < 4", "five > 5", "six exists"] {
             let (key, own): (&str, Requirement) = read(text);
             let value = node.labels.get(key);
@@ -253,31 +236,21 @@ const NODES: &[Case] = &[
         world.pool().startup_taints = vec![start.clone()];
         world.add([pod("p")]).plan().all_placed()?;
         let node = node_of(|pool| pool.startup_taints = vec![start.clone()], pod("p"))?;
-        ensure(node.taints.contains(&start), || {
-            format!("{:?}", node.taints)
-        })
+        ensure(node.taints.contains(&start), || format!("{:?}", node.taints))
     }),
     ("topology:3325", || {
         let team = taint("team", "x", Effect::NoExecute);
-        let own = pod("p")
-            .tolerate(tolerates("team"))
-            .tolerate(tolerates("other"));
+        let own = pod("p").tolerate(tolerates("team")).tolerate(tolerates("other"));
         let node = node_of(|pool| pool.taints = vec![team.clone()], own)?;
         let keys: Vec<&str> = node.taints.iter().map(|taint| taint.key.as_str()).collect();
-        ensure(!keys.contains(&"other") && keys.contains(&"team"), || {
-            format!("{keys:?}")
-        })
+        ensure(!keys.contains(&"other") && keys.contains(&"team"), || format!("{keys:?}"))
     }),
 ];
 
 /// Labels in the domains of Kubernetes are the pool's to give, but for the few that are not.
 fn domains(prefix: &str) -> Check {
-    let keys = [
-        "kops.k8s.io",
-        "node.kubernetes.io",
-        "node-restriction.kubernetes.io",
-    ]
-    .map(|domain| format!("{prefix}{domain}/test"));
+    let keys = ["kops.k8s.io", "node.kubernetes.io", "node-restriction.kubernetes.io"]
+        .map(|domain| format!("{prefix}{domain}/test"));
     let pairs: Vec<(&str, &str)> = keys.iter().map(|key| (key.as_str(), "x")).collect();
     let node = node_of(|pool| labelled(pool, &pairs), pod("p"))?;
     keys.iter().try_for_each(|key| has(&node.labels, key, "x"))
@@ -296,31 +269,22 @@ const RECORDS: &[Case] = &[
         stage.run();
         let before = pool_hash(world.pool());
         labelled(world.pool(), &[("team", "x")]);
-        ensure(pool_hash(world.pool()) != before, || {
-            "labels make another hash".to_owned()
-        })?;
+        ensure(pool_hash(world.pool()) != before, || "labels make another hash".to_owned())?;
         stage.tell(Event::ConfigChanged(world.state.cluster.clone()));
         let answer = stage.held.take().ok_or("nothing is launched")?;
         stage.tell(answer);
         stage.run();
         let claims: Vec<_> = stage.engine.state().ledger.claims.values().collect();
-        let hashes: Vec<&str> = claims
-            .iter()
-            .map(|own| own.record.pool_hash.as_str())
-            .collect();
-        ensure(hashes == [before.as_str()], || {
-            format!("{hashes:?}, not {before}")
-        })?;
+        let hashes: Vec<&str> = claims.iter().map(|own| own.record.pool_hash.as_str()).collect();
+        ensure(hashes == [before.as_str()], || format!("{hashes:?}, not {before}"))?;
         let node = stage.registered()?;
         has(&node.annotations, "outrigger.dev/pool-hash", &before)
     }),
     ("provisioning:1885", || {
         let mut world = World::new();
         world.pool().node_class = Some("gpu".into());
-        let class = outrigger::model::node_class::NodeClass {
-            name: "gpu".into(),
-            ..Default::default()
-        };
+        let class =
+            outrigger::model::node_class::NodeClass { name: "gpu".into(), ..Default::default() };
         world.cluster().node_classes = vec![class];
         let mut stage = Stage::new(&mut world, &[pod("p")]);
         stage.run();
@@ -329,10 +293,7 @@ const RECORDS: &[Case] = &[
         ensure(class == Some("gpu"), || format!("{class:?}"))
     }),
     ("provisioning:247", || {
-        grace(
-            &["defaults \"pool\" { termination_grace_period = \"1h\" }"],
-            Some(1),
-        )
+        grace(&["defaults \"pool\" { termination_grace_period = \"1h\" }"], Some(1))
     }),
     ("provisioning:259", || grace(&[], None)),
     ("provisioning:270", || {
@@ -393,9 +354,7 @@ fn closes(joining: &[(i64, &str)], expect: i64) -> Check {
     }
     let due = batch.next_plan_at(&Batching::default());
     let got = due.map(|due| due.duration_since(start).as_millis());
-    ensure(got == Some(i128::from(expect)), || {
-        format!("{got:?} ms, not {expect}")
-    })
+    ensure(got == Some(i128::from(expect)), || format!("{got:?} ms, not {expect}"))
 }
 
 #[test]
@@ -427,15 +386,11 @@ fn told(expect: fn(usize, usize) -> bool) -> Check {
     stage.run();
     let mut rounds = stage.reports.iter();
     let told = rounds.find_map(|report| match report {
-        Report::Planned {
-            pending, unplaced, ..
-        } => Some((*pending, *unplaced)),
+        Report::Planned { pending, unplaced, .. } => Some((*pending, *unplaced)),
         _ => None,
     });
     let (pending, unplaced) = told.ok_or("no round is told of")?;
-    ensure(expect(pending, unplaced), || {
-        format!("{pending} waited, {unplaced} wait on")
-    })
+    ensure(expect(pending, unplaced), || format!("{pending} waited, {unplaced} wait on"))
 }
 
 #[test]
@@ -450,9 +405,6 @@ fn an_engine_launches_what_the_solver_plans() {
     stage.run();
     let plan = world.add([pod("p").cpu(3000)]).plan();
     let planned = plan.claim_of("p").map(|claim| claim.offerings[0].0.clone());
-    let launched = stage
-        .launches
-        .first()
-        .map(|launch| launch.offerings[0].clone());
+    let launched = stage.launches.first().map(|launch| launch.offerings[0].clone());
     assert_eq!(launched, planned.ok());
 }

@@ -21,10 +21,7 @@ fn planned(items: &[Value]) -> Result<Value, String> {
         fs::write(&path, text).expect("written");
         path
     };
-    let config = write(
-        "main.hcl",
-        "cluster \"a\" {\n  simulated {}\n}\npool \"a\" {}\n",
-    );
+    let config = write("main.hcl", "cluster \"a\" {\n  simulated {}\n}\npool \"a\" {}\n");
     let catalog = write("types.json", &Value::from(types).to_string());
     let mut child = Command::new(outrigger())
         .args(["plan", "--json", "--cluster-state", "-", "--config"])
@@ -96,9 +93,7 @@ fn daemon(spec: &Value) -> Value {
 fn gets(items: &[Value], expect: Option<&str>) -> Check {
     let plan = planned(items)?;
     let launches = plan["launches"].as_array().cloned().unwrap_or_default();
-    let own = launches
-        .iter()
-        .find(|launch| launch["pods"].to_string().contains("\"a/p\""));
+    let own = launches.iter().find(|launch| launch["pods"].to_string().contains("\"a/p\""));
     let got = own.and_then(|launch| launch["instance_type"].as_str());
     ensure(got == expect, || format!("{got:?}, not {expect:?}: {plan}"))
 }
@@ -154,10 +149,7 @@ fn containers_are_added_up_as_the_scheduler_does() {
 const DAEMONS: &[Case] = &[
     ("provisioning:1057", || {
         let limits = json!({"limits": {"cpu": "10000", "memory": "10000Gi"}});
-        beside(
-            &json!({"containers": [{"name": "a", "resources": limits}]}),
-            None,
-        )
+        beside(&json!({"containers": [{"name": "a", "resources": limits}]}), None)
     }),
     ("provisioning:1070", || {
         let spec = json!({"containers": [asking("1")], "initContainers": [asking("2")]});
@@ -240,9 +232,7 @@ fn migrated(volumes: fn(&str) -> Value) -> Check {
         items.push(waiting(name, &spec));
     }
     let plan = planned(&items)?;
-    let placed = plan["placed_on_existing"][0]["pods"]
-        .as_array()
-        .map_or(0, Vec::len);
+    let placed = plan["placed_on_existing"][0]["pods"].as_array().map_or(0, Vec::len);
     let launches = plan["launches"].as_array().map_or(0, Vec::len);
     ensure((placed, launches) == (1, 1), || format!("{plan}"))
 }

@@ -13,12 +13,7 @@ use super::run::{Case, judge};
 const SHAPES: [(&str, i64); 3] = [("a", 2), ("b", 4), ("c", 6)];
 
 fn types() -> Vec<InstanceType> {
-    let of = |(name, cpu)| Shape {
-        name,
-        cpu,
-        pods: 100,
-        ..USUAL
-    };
+    let of = |(name, cpu)| Shape { name, cpu, pods: 100, ..USUAL };
     SHAPES.map(of).iter().map(Shape::sold).collect()
 }
 
@@ -55,9 +50,7 @@ fn offers(plan: &Plan, key: &str, least: usize) -> Check {
         };
         let offerings = claim.offerings.iter();
         let values: BTreeSet<String> = offerings.map(|(own, _)| value(own)).collect();
-        ensure(values.len() >= least, || {
-            format!("{values:?}, {least} wanted")
-        })?;
+        ensure(values.len() >= least, || format!("{values:?}, {least} wanted"))?;
     }
     Ok(())
 }
@@ -130,11 +123,7 @@ const STRICT: &[Case] = &[
         offers(&plan, "type", 3)
     }),
     ("selection:1410", || {
-        let both = [
-            (2, "type exists"),
-            (3, "zone exists"),
-            (2, "integer exists"),
-        ];
+        let both = [(2, "type exists"), (3, "zone exists"), (2, "integer exists")];
         let plan = strict(&both).add(two_of_a_size()).plan();
         offers(&plan, "type", 2)?;
         offers(&plan, "zone", 3)

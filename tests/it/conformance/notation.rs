@@ -107,17 +107,11 @@ pub(super) fn spread(key: &str, max_skew: u32, selector: &str) -> TopologySpread
 
 /// The same as a wish.
 pub(super) fn soft(constraint: TopologySpread) -> TopologySpread {
-    TopologySpread {
-        is_hard: false,
-        ..constraint
-    }
+    TopologySpread { is_hard: false, ..constraint }
 }
 
 pub(super) fn taint(key: &str, value: &str, effect: Effect) -> Taint {
-    Taint {
-        value: value.to_owned(),
-        ..Taint::new(key, effect)
-    }
+    Taint { value: value.to_owned(), ..Taint::new(key, effect) }
 }
 
 /// A toleration of a key with any value, for any effect.
@@ -134,10 +128,7 @@ pub(super) fn tolerates(key: &str) -> Toleration {
 pub(super) fn pod(name: &str) -> Pod {
     Pod {
         key: ObjectKey::new("default", name),
-        requests: Resources {
-            pods: 1,
-            ..Resources::default()
-        },
+        requests: Resources { pods: 1, ..Resources::default() },
         ..Pod::default()
     }
 }
@@ -145,10 +136,8 @@ pub(super) fn pod(name: &str) -> Pod {
 /// Alike pods, called by a prefix and two digits.
 pub(super) fn pods(count: usize, like: &Pod) -> Vec<Pod> {
     let name = |at| format!("{}{at:02}", like.key.name);
-    let one = |at| Pod {
-        key: ObjectKey::new(like.key.namespace.as_str(), name(at)),
-        ..like.clone()
-    };
+    let one =
+        |at| Pod { key: ObjectKey::new(like.key.namespace.as_str(), name(at)), ..like.clone() };
     (0..count).map(one).collect()
 }
 
@@ -227,11 +216,8 @@ pub(super) trait With: Sized {
     }
 
     fn owner(self, kind: &str, name: &str) -> Self {
-        let owner = Owner {
-            kind: kind.to_owned(),
-            name: name.to_owned(),
-            uid: format!("uid-{name}"),
-        };
+        let owner =
+            Owner { kind: kind.to_owned(), name: name.to_owned(), uid: format!("uid-{name}") };
         self.with(|pod| pod.owner = Some(owner))
     }
 

@@ -27,13 +27,9 @@ fn first_is(plan: &Plan, pod: &str, expect: &str) -> Check {
 }
 
 const PACKED: &[Case] = &[
-    ("scheduling:1522", || {
-        first_is(&World::new().add([pod("p").cpu(100)]).plan(), "p", "small")
-    }),
+    ("scheduling:1522", || first_is(&World::new().add([pod("p").cpu(100)]).plan(), "p", "small")),
     ("scheduling:1534", || {
-        let plan = World::new()
-            .add([pod("p").with(|pod| pod.requests.memory = 2000 * MIB)])
-            .plan();
+        let plan = World::new().add([pod("p").with(|pod| pod.requests.memory = 2000 * MIB)]).plan();
         first_is(&plan, "p", "small")
     }),
     ("scheduling:1574", || {
@@ -63,18 +59,13 @@ const PACKED: &[Case] = &[
     }),
     ("scheduling:1645", || {
         let mut world = World::of_types(linear(5).iter().map(Shape::sold));
-        let plan = world
-            .add([pod("large").cpu(4500), pod("small").cpu(1000)])
-            .plan();
+        let plan = world.add([pod("large").cpu(4500), pod("small").cpu(1000)]).plan();
         first_is(&plan, "large", "t5")?;
         first_is(&plan, "small", "t2")?;
         plan.makes(2)
     }),
     ("scheduling:1671", || {
-        World::new()
-            .add([pod("p").asks("fake.com/none", 0)])
-            .plan()
-            .all_placed()
+        World::new().add([pod("p").asks("fake.com/none", 0)]).plan().all_placed()
     }),
     ("scheduling:1248", || {
         let plan = World::new().add([pod("p").cpu(512_000)]).plan();
@@ -88,25 +79,17 @@ const PACKED: &[Case] = &[
         let plan = World::new().add(pods(25, &pod("p").cpu(1))).plan();
         plan.makes(5)?;
         let full = |claim: &outrigger::scheduling::NewNodeClaim| claim.pods.len() == 5;
-        ensure(plan.solution.claims.iter().all(full), || {
-            "nodes of five pods".to_owned()
-        })
+        ensure(plan.solution.claims.iter().all(full), || "nodes of five pods".to_owned())
     }),
     ("scheduling:1417", || {
-        let asking = [
-            pod("a").asks("fake.com/a", 1),
-            pod("b").asks("fake.com/b", 1),
-        ];
+        let asking = [pod("a").asks("fake.com/a", 1), pod("b").asks("fake.com/b", 1)];
         let plan = World::new().add(asking).plan();
         plan.all_placed()?;
         plan.apart(&["a", "b"])
     }),
     ("scheduling:1446", || {
         let both = pod("p").asks("fake.com/a", 1).asks("fake.com/b", 1);
-        World::new()
-            .add([both])
-            .plan()
-            .refused("p", RejectionCode::Resources, "fake.com/")
+        World::new().add([both]).plan().refused("p", RejectionCode::Resources, "fake.com/")
     }),
 ];
 
@@ -135,20 +118,13 @@ fn priced(name: &'static str, on_demand: f64, spot: f64) -> InstanceType {
         price: Price::new(price).expect("a price"),
         ..shape.offering("z1", capacity_type)
     };
-    shape.sold_as(vec![
-        at(CapacityType::Spot, spot),
-        at(CapacityType::OnDemand, on_demand),
-    ])
+    shape.sold_as(vec![at(CapacityType::Spot, spot), at(CapacityType::OnDemand, on_demand)])
 }
 
 const PRICED: &[Case] = &[
     ("scheduling:1763", || {
         // Every type that would do is kept, however dear, where alternatives may be.
-        let types = [
-            priced("a", 3.0, 3.0),
-            priced("b", 1.0, 1.0),
-            priced("c", 2.0, 2.0),
-        ];
+        let types = [priced("a", 3.0, 3.0), priced("b", 1.0, 1.0), priced("c", 2.0, 2.0)];
         let mut world = World::of_types(types);
         world.cluster().scheduling.alternative_price_percent = 1_000;
         let plan = world.add([pod("p")]).plan();
@@ -179,22 +155,12 @@ fn assorted() -> Vec<InstanceType> {
     for (cpu, gib) in CPUS.iter().flat_map(|cpu| MEMORIES.map(|gib| (*cpu, gib))) {
         for (zone, os, arch) in combinations() {
             for capacity_type in [CapacityType::Spot, CapacityType::OnDemand] {
-                let shape = Shape {
-                    cpu,
-                    gib,
-                    os,
-                    arch,
-                    ..USUAL
-                };
+                let shape = Shape { cpu, gib, os, arch, ..USUAL };
                 let mut it = shape.sold_as(vec![shape.offering(zone, capacity_type)]);
                 let bought = capacity_type.as_str();
                 let name = format!("{cpu}-{gib}-{arch}-{os}-{zone}-{bought}");
                 let mut requirements = outrigger::model::requirement::Requirements::default();
-                for (key, own) in it
-                    .requirements
-                    .iter()
-                    .filter(|(key, _)| *key != key_of("type"))
-                {
+                for (key, own) in it.requirements.iter().filter(|(key, _)| *key != key_of("type")) {
                     requirements.add(key, own.clone());
                 }
                 requirements.add(key_of("type"), Requirement::is_in([name.as_str()]));
@@ -213,11 +179,7 @@ fn combinations() -> Vec<(&'static str, &'static str, &'static str)> {
 }
 
 /// What the pool requires, what the pod does.
-type Selected = (
-    &'static str,
-    &'static [&'static str],
-    &'static [&'static str],
-);
+type Selected = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const SELECTED: &[Selected] = &[
     ("selection:82", &[], &[]),
@@ -239,29 +201,11 @@ const SELECTED: &[Selected] = &[
     ("selection:310", &["bought in spot"], &["zone in z2"]),
     (
         "selection:330",
-        &[
-            "bought in on-demand",
-            "zone in z1",
-            "arch in arm64",
-            "os in windows",
-        ],
+        &["bought in on-demand", "zone in z1", "arch in arm64", "os in windows"],
         &[],
     ),
-    (
-        "selection:362",
-        &["bought in spot", "zone in z2"],
-        &["arch in amd64", "os in linux"],
-    ),
-    (
-        "selection:396",
-        &[],
-        &[
-            "bought in spot",
-            "zone in z2",
-            "arch in amd64",
-            "os in linux",
-        ],
-    ),
+    ("selection:362", &["bought in spot", "zone in z2"], &["arch in amd64", "os in linux"]),
+    ("selection:396", &[], &["bought in spot", "zone in z2", "arch in amd64", "os in linux"]),
 ];
 
 /// The cheapest offering of all that meet these, as one reads them one by one.
@@ -326,11 +270,7 @@ fn what_is_not_sold_together_is_not_launched() {
         !name.contains("arm64") || (name.contains("z1") && name.contains("windows"))
     };
     let types: Vec<InstanceType> = assorted().into_iter().filter(unsold).collect();
-    let no_arm = || {
-        types
-            .iter()
-            .filter(|it| !it.name.as_str().contains("arm64"))
-    };
+    let no_arm = || types.iter().filter(|it| !it.name.as_str().contains("arm64"));
     let case = |(key, pool, asked): &'static Selected| {
         let of = if pool.is_empty() && asked.len() == 1 {
             no_arm().cloned().collect()

@@ -36,9 +36,7 @@ const IMPOSSIBLE: &[Case] = &[
 ];
 
 fn none_can_be() -> Check {
-    let pod = pod("p")
-        .wish(1, &["zone in unknown"])
-        .wish(1, &["type in unknown"]);
+    let pod = pod("p").wish(1, &["zone in unknown"]).wish(1, &["type in unknown"]);
     World::new().add([pod]).plan().all_placed()
 }
 
@@ -80,9 +78,7 @@ const IGNORED: &[Case] = &[
     }),
     ("provisioning:2630", || {
         for key in ["zone", "host"] {
-            let like = pod("p")
-                .label("app=a")
-                .spread(soft(spread(key, 1, "app=a")));
+            let like = pod("p").label("app=a").spread(soft(spread(key, 1, "app=a")));
             passed_over(pods(3, &like))?;
         }
         Ok(())
@@ -97,9 +93,7 @@ const IGNORED: &[Case] = &[
     ("provisioning:2697", || {
         for key in ["zone", "host"] {
             let target = pod("t").label("app=a").select("type", "small");
-            let other = pod("p")
-                .wish_near(10, term(key, "app=a"))
-                .select("type", "arm");
+            let other = pod("p").wish_near(10, term(key, "app=a")).select("type", "arm");
             let mut world = World::new();
             world.cluster().scheduling.preferences = PreferencePolicy::Ignore;
             world.add([target, other]).plan().all_placed()?;

@@ -13,13 +13,8 @@ use super::notation::{With, pod, pods, taint, tolerates};
 use super::run::{Case, judge};
 
 /// What a pod may select of the usual pool and types, and what not.
-const SELECTED: [(&str, &str); 5] = [
-    ("pool", "default"),
-    ("zone", "z1"),
-    ("type", "default"),
-    ("arch", "arm64"),
-    ("os", "linux"),
-];
+const SELECTED: [(&str, &str); 5] =
+    [("pool", "default"), ("zone", "z1"), ("type", "default"), ("arch", "arm64"), ("os", "linux")];
 const UNKNOWN: [(&str, &str); 7] = [
     ("pool", "unknown"),
     ("zone", "unknown"),
@@ -66,10 +61,7 @@ const NODES: &[Case] = &[
         selections(|pod, key, value| pod.need(&[&format!("{key} in {value}")]))
     }),
     ("provisioning:416", || {
-        let asking = [
-            pod("a").asks("fake.com/a", 1),
-            pod("b").asks("fake.com/b", 1),
-        ];
+        let asking = [pod("a").asks("fake.com/a", 1), pod("b").asks("fake.com/b", 1)];
         let plan = World::new().add(asking).plan();
         plan.apart(&["a", "b"])?;
         plan.has("a", "type", "gpu-a")?;
@@ -85,19 +77,14 @@ const NODES: &[Case] = &[
     ("scheduling:5329", || {
         let mut world = World::new();
         let claiming = pod("p").with(|pod| pod.has_resource_claims = true);
-        world
-            .add([claiming, pod("q")])
-            .plan()
-            .placed(&["q"], &["p"])
+        world.add([claiming, pod("q")]).plan().placed(&["q"], &["p"])
     }),
     ("provisioning:1135", || {
         let mut world = World::new();
         daemon(&mut world, "agent", pod("agent"));
         let plan = world.add([pod("p")]).plan();
         plan.makes(1)?;
-        ensure(plan.claim_of("p")?.requests.pods == 2, || {
-            "the daemon is a pod too".to_owned()
-        })
+        ensure(plan.claim_of("p")?.requests.pods == 2, || "the daemon is a pod too".to_owned())
     }),
 ];
 
@@ -168,10 +155,7 @@ fn pools_stay_within_their_limits() {
 }
 
 fn daemon(world: &mut World, name: &str, template: Pod) {
-    let set = DaemonSet {
-        key: ObjectKey::new("default", name),
-        template,
-    };
+    let set = DaemonSet { key: ObjectKey::new("default", name), template };
     world.apply(WatchedObject::DaemonSet(Box::new(set)));
 }
 
@@ -188,20 +172,12 @@ fn counts(world: &mut World, template: Pod, expect: bool) -> Check {
     let plan = world.add([pod]).plan();
     let got = plan.first_type("p")?;
     let requests = plan.claim_of("p")?.requests.cpu_milli;
-    let wanted = if expect {
-        ("default", 2500)
-    } else {
-        ("small", 1000)
-    };
-    ensure((got, requests) == wanted, || {
-        format!("{got} with {requests}m, not {wanted:?}")
-    })
+    let wanted = if expect { ("default", 2500) } else { ("small", 1000) };
+    ensure((got, requests) == wanted, || format!("{got} with {requests}m, not {wanted:?}"))
 }
 
 const DAEMONS: &[Case] = &[
-    ("provisioning:935", || {
-        counts(&mut World::new(), pod(""), true)
-    }),
+    ("provisioning:935", || counts(&mut World::new(), pod(""), true)),
     ("provisioning:956", || {
         let mut world = World::new();
         daemon(&mut world, "agent", pod("").port(8080));
@@ -236,18 +212,11 @@ const DAEMONS: &[Case] = &[
         world.pool().taints = vec![taint("team", "x", Effect::NoSchedule)];
         counts(&mut world, pod(""), false)
     }),
-    ("provisioning:1175", || {
-        counts(&mut World::new(), pod("").select("node", "invalid"), false)
-    }),
-    ("provisioning:1197", || {
-        counts(&mut World::new(), pod("").need(&["zone in unknown"]), false)
-    }),
+    ("provisioning:1175", || counts(&mut World::new(), pod("").select("node", "invalid"), false)),
+    ("provisioning:1197", || counts(&mut World::new(), pod("").need(&["zone in unknown"]), false)),
     ("provisioning:1219", || {
         let mut world = World::new();
-        world
-            .pool()
-            .labels
-            .insert("team".to_owned(), "x".to_owned());
+        world.pool().labels.insert("team".to_owned(), "x".to_owned());
         counts(&mut world, pod("").select("team", "x"), true)
     }),
     ("provisioning:1246", || {
@@ -260,16 +229,12 @@ const DAEMONS: &[Case] = &[
             "where the daemon runs it counts".to_owned()
         })
     }),
-    ("provisioning:1276", || {
-        counts(&mut World::new(), pod("").need(&["team not x"]), true)
-    }),
+    ("provisioning:1276", || counts(&mut World::new(), pod("").need(&["team not x"]), true)),
     ("provisioning:1299", || {
         let mut world = World::new();
         let node = world.node("single-pod", "z1");
         let own = Requirements::from_iter([(NODE_NAME, Requirement::is_in([node.as_str()]))]);
-        let pinned = running("agent")
-            .cpu(1500)
-            .with(|pod| pod.node_affinity = vec![own]);
+        let pinned = running("agent").cpu(1500).with(|pod| pod.node_affinity = vec![own]);
         world.bind(pinned, &node);
         counts(&mut world, pod(""), true)
     }),
@@ -278,11 +243,7 @@ const DAEMONS: &[Case] = &[
         counts(&mut World::new(), template, true)
     }),
     ("provisioning:1431", || {
-        counts(
-            &mut World::new(),
-            pod("").wish(1, &["zone in unknown"]),
-            true,
-        )
+        counts(&mut World::new(), pod("").wish(1, &["zone in unknown"]), true)
     }),
     ("provisioning:1459", || {
         let mut world = World::new();
@@ -317,15 +278,7 @@ fn types_are(plan: &super::fixture::Plan, expect: &[&str]) -> Check {
 const CLAIMS: &[Case] = &[
     ("provisioning:1695", || {
         let plan = keeping_all().add([pod("p")]).plan();
-        let all = [
-            "arm",
-            "default",
-            "gpu-a",
-            "gpu-b",
-            "single-pod",
-            "small",
-            "windows",
-        ];
+        let all = ["arm", "default", "gpu-a", "gpu-b", "single-pod", "small", "windows"];
         types_are(&plan, &all)?;
         plan.has("p", "pool", "default")
     }),
@@ -336,9 +289,7 @@ const CLAIMS: &[Case] = &[
         plan.has("p", "rank", "5")?;
         plan.has("p", "none", "")?;
         let odd = plan.label("p", "odd")?;
-        ensure(!odd.is_empty(), || {
-            "a label that must exist has a value".to_owned()
-        })
+        ensure(!odd.is_empty(), || "a label that must exist has a value".to_owned())
     }),
     ("provisioning:1766", || {
         let mut world = keeping_all();
@@ -360,18 +311,14 @@ const CLAIMS: &[Case] = &[
     ("provisioning:1913", || {
         let plan = World::new().add([pod("p").cpu(1000).gib(1)]).plan();
         let requests = plan.claim_of("p")?.requests.to_string();
-        ensure(requests == "cpu 1, memory 1.0Gi, pods 1", || {
-            requests.clone()
-        })
+        ensure(requests == "cpu 1, memory 1.0Gi, pods 1", || requests.clone())
     }),
     ("provisioning:1939", || {
         let mut world = World::new();
         daemon(&mut world, "agent", pod("").cpu(1000).gib(1));
         let plan = world.add([pod("p").cpu(1000).gib(1)]).plan();
         let requests = plan.claim_of("p")?.requests.to_string();
-        ensure(requests == "cpu 2, memory 2.0Gi, pods 2", || {
-            requests.clone()
-        })
+        ensure(requests == "cpu 2, memory 2.0Gi, pods 2", || requests.clone())
     }),
     ("provisioning:1959", || {
         let mut world = World::new();
@@ -379,9 +326,7 @@ const CLAIMS: &[Case] = &[
         let plan = world.add(pods(2, &pod("p").cpu(500).gib(1))).plan();
         plan.together(&["p00", "p01"])?;
         let requests = plan.claim_of("p00")?.requests.to_string();
-        ensure(requests == "cpu 2, memory 3.0Gi, pods 3", || {
-            requests.clone()
-        })
+        ensure(requests == "cpu 2, memory 3.0Gi, pods 3", || requests.clone())
     }),
     // What a pool requires of a label that others set is no label of the node.
     ("provisioning:1623", || {
@@ -427,9 +372,7 @@ const TOLERATED: &[Case] = &[("provisioning:1645", || {
     for (pod, expect) in table {
         let plan = tainted().add([pod.clone()]).plan();
         let placed = plan.solution.unplaced.is_empty();
-        ensure(placed == expect, || {
-            format!("{:?}: {placed}", pod.tolerations)
-        })?;
+        ensure(placed == expect, || format!("{:?}: {placed}", pod.tolerations))?;
     }
     Ok(())
 })];

@@ -44,12 +44,7 @@ fn rows() -> Vec<Row> {
     let columns = ["suite", "place", "behaviour", "status"];
     named_tests::rows("tests/it/conformance/cases.tsv", columns)
         .into_iter()
-        .map(|[suite, place, behaviour, status]| Row {
-            suite,
-            place,
-            behaviour,
-            status,
-        })
+        .map(|[suite, place, behaviour, status]| Row { suite, place, behaviour, status })
         .collect()
 }
 
@@ -98,12 +93,7 @@ fn every_case_has_its_row_and_every_row_its_test_or_reason() {
     if decided * 100 > DECIDED_MAX * CASES {
         faults.push(format!("{decided} cases are decided against"));
     }
-    assert!(
-        faults.is_empty(),
-        "{} faults:\n{}",
-        faults.len(),
-        faults.join("\n")
-    );
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
 #[test]
@@ -117,9 +107,7 @@ fn every_case_in_our_sources_has_its_row() {
     let mut faults = Vec::new();
     for entry in fs::read_dir(path("tests/it/conformance")).expect("our own folder") {
         let file = entry.expect("an entry").path();
-        let Some(stem) = file
-            .file_stem()
-            .filter(|_| file.extension() == Some("rs".as_ref()))
+        let Some(stem) = file.file_stem().filter(|_| file.extension() == Some("rs".as_ref()))
         else {
             continue;
         };
@@ -158,17 +146,11 @@ fn tables(rows: &[Row]) -> String {
         let _ = writeln!(text, "| {suite} | {all} | {tested} | {decided} | {open} |");
     }
     text.push_str("\n| decided against | cases |\n|---|---|\n");
-    let decisions = rows
-        .iter()
-        .filter_map(|row| row.status.strip_prefix("decision:"));
+    let decisions = rows.iter().filter_map(|row| row.status.strip_prefix("decision:"));
     let reasons: BTreeSet<&str> = decisions.collect();
     for reason in reasons {
         let status = format!("decision:{reason}");
-        let _ = writeln!(
-            text,
-            "| {reason} | {} |",
-            count(&|row| row.status == status)
-        );
+        let _ = writeln!(text, "| {reason} | {} |", count(&|row| row.status == status));
     }
     text
 }
@@ -185,8 +167,5 @@ fn the_counts_are_those_of_the_page() {
         .collect();
     println!("open:\n{}", open.join("\n"));
     let page = text("docs/CONFORMANCE.md");
-    assert!(
-        page.contains(&tables),
-        "docs/CONFORMANCE.md should say:\n{tables}"
-    );
+    assert!(page.contains(&tables), "docs/CONFORMANCE.md should say:\n{tables}");
 }

@@ -21,10 +21,7 @@ use super::run::{Case, judge};
 fn world(reservations: &[(&str, &str, u32)]) -> World {
     let mut world = World::new();
     let all = reservations.iter();
-    stock(
-        &mut world,
-        all.map(|(of, id, total)| (*of, Reservation::new(id, *total))),
-    );
+    stock(&mut world, all.map(|(of, id, total)| (*of, Reservation::new(id, *total))));
     world
 }
 
@@ -53,9 +50,7 @@ fn left(world: &World, id: &str) -> u32 {
 fn leaves(world: &World, expect: &[(&str, u32)]) -> Check {
     for (id, count) in expect {
         let own = left(world, id);
-        ensure(own == *count, || {
-            format!("{own} are left of {id}, not {count}")
-        })?;
+        ensure(own == *count, || format!("{own} are left of {id}, not {count}"))?;
     }
     Ok(())
 }
@@ -75,9 +70,7 @@ fn bought(plan: &Plan) -> BTreeMap<String, usize> {
 
 fn buys(plan: &Plan, expect: &[(&str, usize)]) -> Check {
     let own = bought(plan);
-    let wanted = expect
-        .iter()
-        .map(|(way, count)| ((*way).to_owned(), *count));
+    let wanted = expect.iter().map(|(way, count)| ((*way).to_owned(), *count));
     let wanted: BTreeMap<String, usize> = wanted.collect();
     ensure(own == wanted, || format!("{own:?}, not {wanted:?}"))
 }
@@ -144,20 +137,14 @@ const COUNTED: &[Case] = &[
         world.add([pod("a").cpu(1000)]).settle();
         leaves(&world, &[("cr-1", 0)])?;
         let node = world.node_with("a").expect("a node").name.to_string();
-        let plan = world
-            .add([pod("b").cpu(1000).select("reservation", "cr-1")])
-            .plan();
+        let plan = world.add([pod("b").cpu(1000).select("reservation", "cr-1")]).plan();
         plan.on("b", &node)
     }),
     // There is no such fault: who asks for what nobody has is told so.
     ("reservations:144", || {
         let mut world = world(&[("default", "cr-1", 1)]);
         let plan = world.add([large("p").select("reservation", "cr-2")]).plan();
-        plan.refused(
-            "p",
-            RejectionCode::Offering,
-            "capacity-reservation-id in [cr-2]",
-        )
+        plan.refused("p", RejectionCode::Offering, "capacity-reservation-id in [cr-2]")
     }),
     ("reservations:162", || {
         let mut world = world(&[("default", "cr-1", 3)]);
@@ -185,12 +172,10 @@ const COUNTED: &[Case] = &[
             world.add([large(pod)]).settle();
             leaves(&world, &[("cr-1", count)])?;
         }
-        world
-            .node_with("c")
-            .map_or(Err("c runs".to_owned()), |node| {
-                let way = &node.labels["karpenter.sh/capacity-type"];
-                ensure(way != "reserved", || format!("c runs on {way}"))
-            })
+        world.node_with("c").map_or(Err("c runs".to_owned()), |node| {
+            let way = &node.labels["karpenter.sh/capacity-type"];
+            ensure(way != "reserved", || format!("c runs on {way}"))
+        })
     }),
     ("reservations:191", || {
         let mut world = world(&[("default", "cr-1", 1), ("arm", "cr-2", 1)]);
@@ -210,9 +195,7 @@ const COUNTED: &[Case] = &[
         world.add([large("p")]);
         let (left, findings) = audited(&world, |_| {}, 3);
         let told = "dropped a claim of pool default: reservation cr-1 has 2 left";
-        ensure(left == 2 && findings == [told], || {
-            format!("{left}: {findings:?}")
-        })
+        ensure(left == 2 && findings == [told], || format!("{left}: {findings:?}"))
     }),
     ("reservations:228", || {
         let mut world = world(&[("default", "cr-1", 2)]);
@@ -222,22 +205,16 @@ const COUNTED: &[Case] = &[
         };
         let mixed = |claim: &mut NewNodeClaim| {
             let (key, price) = claim.offerings[0].clone();
-            let other = OfferingKey {
-                capacity_type: CapacityType::OnDemand,
-                reservation: None,
-                ..key
-            };
+            let other =
+                OfferingKey { capacity_type: CapacityType::OnDemand, reservation: None, ..key };
             claim.offerings.push((other, price));
         };
         let (left, findings) = audited(&world, unknown, 1);
-        ensure(left == 0 && findings[0].contains("does not exist"), || {
-            format!("{findings:?}")
-        })?;
+        ensure(left == 0 && findings[0].contains("does not exist"), || format!("{findings:?}"))?;
         let (left, findings) = audited(&world, mixed, 1);
-        ensure(
-            left == 0 && findings[0].contains("different reservations"),
-            || format!("{findings:?}"),
-        )
+        ensure(left == 0 && findings[0].contains("different reservations"), || {
+            format!("{findings:?}")
+        })
     }),
 ];
 
@@ -326,9 +303,7 @@ const USED_FIRST: &[Case] = &[
     ("scheduling:4715", || {
         let mut world = world(&[("default", "cr-1", 1), ("small", "cr-2", 1)]);
         let pod = pod("p").cpu(1500).label("app=p");
-        let plan = world
-            .add(pods(3, &pod.apart(term("host", "app=p"))))
-            .settle();
+        let plan = world.add(pods(3, &pod.apart(term("host", "app=p")))).settle();
         plan.all_placed()?;
         let spot = plan.solution.claims.iter();
         let spot = spot.filter(|claim| claim.reservation().is_none()).count();
@@ -364,9 +339,7 @@ const USED_FIRST: &[Case] = &[
         let plan = world.add(pods(4, &large("p"))).plan();
         plan.all_placed()?;
         let ways = bought(&plan);
-        ensure(ways["cr-1"] == 1 && ways["cr-2"] == 2, || {
-            format!("{ways:?}")
-        })
+        ensure(ways["cr-1"] == 1 && ways["cr-2"] == 2, || format!("{ways:?}"))
     }),
     // Karpenter's second pod waits a pass, and then goes to the lighter pool. Ours does at once.
     ("scheduling:4976", || {
@@ -390,9 +363,7 @@ const USED_FIRST: &[Case] = &[
         for pod in ["p00", "p01", "p02"] {
             plan.has(pod, "zone", "z1")?;
         }
-        ensure(bought(&plan)["cr-1"] == 2, || {
-            format!("{:?}", bought(&plan))
-        })
+        ensure(bought(&plan)["cr-1"] == 2, || format!("{:?}", bought(&plan)))
     }),
     ("scheduling:5142", || {
         let mut world = world(&[("default", "cr-1", 2)]);
@@ -440,20 +411,14 @@ fn of_what_is_reserved_the_cheapest_type_comes_first() {
     const TAKEN_BACK: (ReservationKind, bool) = (ReservationKind::Default, true);
     const BLOCK: (ReservationKind, bool) = (ReservationKind::CapacityBlock, false);
     let kinds = [DEFAULT, TAKEN_BACK, BLOCK];
-    for (large, small) in kinds
-        .iter()
-        .flat_map(|one| kinds.map(|other| (*one, other)))
-    {
+    for (large, small) in kinds.iter().flat_map(|one| kinds.map(|other| (*one, other))) {
         let own = |id, (kind, interruptible)| Reservation {
             kind,
             interruptible,
             ..Reservation::new(id, 5)
         };
         let mut world = World::new();
-        let all = [
-            ("default", own("cr-1", large)),
-            ("small", own("cr-2", small)),
-        ];
+        let all = [("default", own("cr-1", large)), ("small", own("cr-2", small))];
         stock(&mut world, all.into_iter());
         let plan = world.add([pod("p").cpu(1000)]).plan();
         assert_eq!(buys(&plan, &[("cr-2", 1)]), Ok(()), "{large:?} {small:?}");
@@ -465,11 +430,7 @@ fn of_what_is_reserved_the_cheapest_type_comes_first() {
 fn launches_that_the_provider_has_counted_are_taken_off_once() {
     let first = |world: &mut World, hours: i64, state| {
         let counted = world.now;
-        let own = Reservation {
-            left: 4,
-            counted: Some(counted),
-            ..Reservation::new("cr-1", 5)
-        };
+        let own = Reservation { left: 4, counted: Some(counted), ..Reservation::new("cr-1", 5) };
         stock(world, [("default", own)].into_iter());
         let mut claims = world.state.ledger.claims.values_mut();
         let instance = claims.next().and_then(|claim| claim.instance.as_mut());
@@ -498,11 +459,7 @@ fn what_ends_or_is_held_down_is_not_launched_into() {
     let ending = |kind, minutes| {
         let mut world = World::new();
         let ends = world.now + SignedDuration::from_mins(minutes);
-        let own = Reservation {
-            kind,
-            ends: Some(ends),
-            ..Reservation::new("cr-1", 1)
-        };
+        let own = Reservation { kind, ends: Some(ends), ..Reservation::new("cr-1", 1) };
         stock(&mut world, [("default", own)].into_iter());
         world.add([reserved("p")]);
         world
@@ -511,26 +468,14 @@ fn what_ends_or_is_held_down_is_not_launched_into() {
     assert!(open(&ending(ReservationKind::Default, 1)));
     assert!(open(&ending(ReservationKind::CapacityBlock, 41)));
     let closed = ending(ReservationKind::CapacityBlock, 40).plan();
-    assert_eq!(
-        closed.refused("p", RejectionCode::Offering, "reserved"),
-        Ok(())
-    );
+    assert_eq!(closed.refused("p", RejectionCode::Offering, "reserved"), Ok(()));
 
     let mut held = ending(ReservationKind::Default, 60);
-    let key = held.plan().claim_of("p").expect("a claim").offerings[0]
-        .0
-        .clone();
-    assert_eq!(
-        key.reservation.as_deref(),
-        Some(&ReservationId::from("cr-1"))
-    );
+    let key = held.plan().claim_of("p").expect("a claim").offerings[0].0.clone();
+    assert_eq!(key.reservation.as_deref(), Some(&ReservationId::from("cr-1")));
     let until = held.now + SignedDuration::from_mins(3);
     held.state.holds.mark_unavailable(key, until, held.now);
-    assert_eq!(
-        held.plan()
-            .refused("p", RejectionCode::OfferingsUnavailable, "cr-1"),
-        Ok(())
-    );
+    assert_eq!(held.plan().refused("p", RejectionCode::OfferingsUnavailable, "cr-1"), Ok(()));
 }
 
 /// Whose instances may be taken back, and whose end with it, comes later at the same price.

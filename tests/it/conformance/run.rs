@@ -18,10 +18,5 @@ pub(super) fn judge_each(cases: impl IntoIterator<Item = (&'static str, impl Fn(
             wrong.push(format!("{key}: {why}"));
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "{} wrong:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }

@@ -24,21 +24,14 @@ fn large(name: &str, key: &str) -> Pod {
 /// Counted pods in each place of a label that has a node, fewest first.
 pub(super) fn counted(world: &World, key: &str, expect: &[usize]) -> Check {
     let counts = world.counts(key, "app=a");
-    ensure(counts == expect, || {
-        format!("{counts:?} by {key}, not {expect:?}")
-    })
+    ensure(counts == expect, || format!("{counts:?} by {key}, not {expect:?}"))
 }
 
 /// Counts differ by no more than this.
 fn skewed(world: &World, key: &str, most: usize) -> Check {
     let counts = world.counts(key, "app=a");
-    let skew = counts
-        .last()
-        .zip(counts.first())
-        .map_or(0, |(last, first)| last - first);
-    ensure(skew <= most, || {
-        format!("{counts:?} by {key}, {most} at most apart")
-    })
+    let skew = counts.last().zip(counts.first()).map_or(0, |(last, first)| last - first);
+    ensure(skew <= most, || format!("{counts:?} by {key}, {most} at most apart"))
 }
 
 /// Settles so many pods like this one, in a world with a pool of these requirements.
@@ -73,13 +66,8 @@ const KEYS: &[Case] = &[
 
 /// A constraint that counts no pods separates none. One that the API would not take comes as such.
 fn selects_nothing() -> Check {
-    let nothing = TopologySpread {
-        selector: None,
-        ..spread("zone", 1, "")
-    };
-    let plan = World::new()
-        .add(pods(2, &pod("p").label("app=a").spread(nothing)))
-        .plan();
+    let nothing = TopologySpread { selector: None, ..spread("zone", 1, "") };
+    let plan = World::new().add(pods(2, &pod("p").label("app=a").spread(nothing))).plan();
     plan.together(&["p00", "p01"])
 }
 
@@ -96,27 +84,17 @@ fn a_constraint_counts_what_it_selects() {
 }
 
 const ZONES: &[Case] = &[
-    ("topology:111", || {
-        counted(
-            &settled(&[], 4, &spread_pod("p", "zone")),
-            "zone",
-            &[1, 1, 2],
-        )
-    }),
+    ("topology:111", || counted(&settled(&[], 4, &spread_pod("p", "zone")), "zone", &[1, 1, 2])),
     // A node whose zone is still open could end up in the wrong one.
     ("topology:111", || {
         let plan = World::new().add(pods(3, &spread_pod("p", "zone"))).plan();
         let all = ["p00", "p01", "p02"].iter();
         let zones: Vec<String> = all.filter_map(|pod| plan.label(pod, "zone").ok()).collect();
         let unique: BTreeSet<&str> = zones.iter().map(String::as_str).collect();
-        ensure(unique == BTreeSet::from(["z1", "z2", "z3"]), || {
-            format!("{zones:?}")
-        })
+        ensure(unique == BTreeSet::from(["z1", "z2", "z3"]), || format!("{zones:?}"))
     }),
     ("topology:124", || {
-        let own = pod("p")
-            .label("app=a")
-            .spread(spread("zone", 1, "app in a b"));
+        let own = pod("p").label("app=a").spread(spread("zone", 1, "app in a b"));
         counted(&settled(&[], 4, &own), "zone", &[1, 1, 2])
     }),
     ("topology:145", || {
@@ -218,9 +196,7 @@ fn strewn(key: &str) -> World {
     for (phase, name) in [(PodPhase::Failed, "failed"), (PodPhase::Succeeded, "done")] {
         let mut pod = ended(phase, name);
         pod.node = Some(first.as_str().into());
-        world.apply(outrigger::model::watched_object::WatchedObject::Pod(
-            Box::new(pod),
-        ));
+        world.apply(outrigger::model::watched_object::WatchedObject::Pod(Box::new(pod)));
     }
     let leaving = own("leaving").with(|pod| pod.deleting = Some(jiff::Timestamp::UNIX_EPOCH));
     world.bind(leaving, &first);
@@ -252,13 +228,7 @@ fn pods_are_spread_over_zones() {
 const HOSTS: &[Case] = &[
     // The scheduler would take all four on one node, as long as there is no other. As soon as there
     // is, three of them could not go anywhere.
-    ("topology:548", || {
-        counted(
-            &settled(&[], 4, &spread_pod("p", "host")),
-            "host",
-            &[1, 1, 1, 1],
-        )
-    }),
+    ("topology:548", || counted(&settled(&[], 4, &spread_pod("p", "host")), "host", &[1, 1, 1, 1])),
     ("topology:561", || {
         let own = pod("p").label("app=a").spread(spread("host", 4, "app=a"));
         counted(&settled(&[], 4, &own), "host", &[4])
@@ -268,10 +238,7 @@ const HOSTS: &[Case] = &[
             let label = format!("app={app}");
             pod(app).label(&label).spread(spread("host", 1, &label))
         };
-        let plan = World::new()
-            .add(pods(2, &of("a")))
-            .add(pods(2, &of("b")))
-            .plan();
+        let plan = World::new().add(pods(2, &of("a"))).add(pods(2, &of("b"))).plan();
         plan.apart(&["a00", "a01"])?;
         plan.apart(&["b00", "b01"])?;
         plan.makes(2)
@@ -283,9 +250,7 @@ const HOSTS: &[Case] = &[
             own.select("arch", arch)
         };
         let mut world = World::new();
-        world
-            .add(pods(2, &of("a", "amd64")))
-            .add(pods(2, &of("b", "arm64")));
+        world.add(pods(2, &of("a", "amd64"))).add(pods(2, &of("b", "arm64")));
         let plan = world.plan();
         plan.apart(&["a00", "a01", "b00", "b01"])?;
         plan.makes(4)
@@ -298,20 +263,12 @@ fn pods_are_spread_over_hosts() {
 }
 
 const BOUGHT: &[Case] = &[
-    ("topology:656", || {
-        counted(
-            &settled(&[], 4, &spread_pod("p", "bought")),
-            "bought",
-            &[2, 2],
-        )
-    }),
+    ("topology:656", || counted(&settled(&[], 4, &spread_pod("p", "bought")), "bought", &[2, 2])),
     ("topology:669", || {
         let world = settled(&["bought in spot on-demand"], 4, &spread_pod("p", "bought"));
         counted(&world, "bought", &[2, 2])
     }),
-    ("topology:684", || {
-        one_spot(large("q", "bought"), 2, &[1, 2])
-    }),
+    ("topology:684", || one_spot(large("q", "bought"), 2, &[1, 2])),
     ("topology:719", || {
         let own = large("q", "bought").with(|pod| pod.spread[0].is_hard = false);
         one_spot(own, 5, &[1, 5])
@@ -323,16 +280,8 @@ const BOUGHT: &[Case] = &[
     }),
     ("topology:795", || interdependent("bought")),
     // Nodes that the pod's own affinity leaves out are no places to it.
-    ("topology:818", || {
-        one_spot(
-            large("q", "bought").need(&["bought in on-demand"]),
-            5,
-            &[1, 5],
-        )
-    }),
-    ("topology:855", || {
-        one_spot(large("q", "bought"), 2, &[1, 2])
-    }),
+    ("topology:818", || one_spot(large("q", "bought").need(&["bought in on-demand"]), 5, &[1, 5])),
+    ("topology:855", || one_spot(large("q", "bought"), 2, &[1, 2])),
     ("topology:898", || {
         let mut world = settled(&["arch in amd64"], 1, &spread_pod("p", "arch").cpu(1500));
         require(&mut world, &["arch in arm64"]);
@@ -357,12 +306,8 @@ fn pods_are_spread_over_what_types_differ_in() {
 const COMBINED: &[Case] = &[
     ("topology:944", || {
         let own = |name: &str| spread_pod(name, "zone").spread(spread("host", 3, "app=a"));
-        let steps: [(usize, &[usize]); 4] = [
-            (2, &[1, 1]),
-            (3, &[1, 2, 2]),
-            (5, &[3, 3, 4]),
-            (11, &[7, 7, 7]),
-        ];
+        let steps: [(usize, &[usize]); 4] =
+            [(2, &[1, 1]), (3, &[1, 2, 2]), (5, &[3, 3, 4]), (11, &[7, 7, 7])];
         let mut world = World::new();
         for (step, (count, zones)) in steps.iter().enumerate() {
             settle(&mut world, *count, &own(&format!("p{step}-")), *count)?;
@@ -462,10 +407,7 @@ const NARROWED: &[Case] = &[
     }),
     ("topology:1860", || {
         let mut world = World::new();
-        world.add(pods(
-            5,
-            &spread_pod("p", "bought").select("bought", "on-demand"),
-        ));
+        world.add(pods(5, &spread_pod("p", "bought").select("bought", "on-demand")));
         world.add(pods(5, &spread_pod("q", "bought").select("bought", "spot")));
         world.settle().all_placed()?;
         counted(&world, "bought", &[5, 5])
@@ -499,26 +441,19 @@ fn foreign_instances(tainted: bool) -> World {
             });
         }
     }
-    world
-        .pool()
-        .labels
-        .insert("own".to_owned(), "yes".to_owned());
+    world.pool().labels.insert("own".to_owned(), "yes".to_owned());
     world
 }
 
 const POLICIES: &[Case] = &[
-    ("topology:1199", || {
-        settle(&mut foreign_instances(true), 5, &spread_pod("p", "rack"), 1)
-    }),
+    ("topology:1199", || settle(&mut foreign_instances(true), 5, &spread_pod("p", "rack"), 1)),
     ("topology:1270", || {
         let own = spread_pod("p", "rack").with(|pod| pod.spread[0].honors_taints = true);
         settle(&mut foreign_instances(true), 5, &own, 5)
     }),
     // Karpenter counts the places of a pool that the pods cannot use. There are no such nodes, and
     // the scheduler counts nodes.
-    ("topology:1339", || {
-        settle(&mut of_two_pools(), 5, &spread_pod("p", "rack"), 5)
-    }),
+    ("topology:1339", || settle(&mut of_two_pools(), 5, &spread_pod("p", "rack"), 5)),
     ("topology:1395", || {
         let own = spread_pod("p", "rack").with(|pod| pod.spread[0].honors_taints = true);
         settle(&mut of_two_pools(), 5, &own, 5)
@@ -575,10 +510,7 @@ const REVISIONS: &[Case] = &[("topology:1142", || {
         let own = pod(hash).label("app=a").label(&format!("hash={hash}"));
         own.spread(spread("host", 1, &format!("app=a, hash={hash}")))
     };
-    let plan = World::new()
-        .add(pods(2, &of("x")))
-        .add(pods(2, &of("y")))
-        .plan();
+    let plan = World::new().add(pods(2, &of("x"))).add(pods(2, &of("y"))).plan();
     plan.apart(&["x00", "x01"])?;
     plan.apart(&["y00", "y01"])?;
     plan.makes(2)

@@ -94,56 +94,33 @@ const FAULTS: &[Case] = &[
         world.add([pod("p").volume("none"), pod("q")]);
         waits(&world)
     }),
-    ("provisioning:2077", || {
-        waits(&mounting(&[without_class("unknown")], &[], &[]))
-    }),
-    ("provisioning:2090", || {
-        waits(&mounting(&[bound("gone", "late")], &[], &[]))
-    }),
+    ("provisioning:2077", || waits(&mounting(&[without_class("unknown")], &[], &[]))),
+    ("provisioning:2090", || waits(&mounting(&[bound("gone", "late")], &[], &[]))),
     ("provisioning:2004", || in_its_zone("")),
-    ("provisioning:2024", || {
-        waits(&mounting(&[without_class("")], &[], &[]))
-    }),
+    ("provisioning:2024", || waits(&mounting(&[without_class("")], &[], &[]))),
     ("provisioning:2034", || in_its_zone("unknown")),
-    ("provisioning:2054", || {
-        waits(&mounting(&[without_class("unknown")], &[], &[]))
-    }),
+    ("provisioning:2054", || waits(&mounting(&[without_class("unknown")], &[], &[]))),
     ("scheduling:3662", || {
         let mut world = mounting(&[claim("v")], &[], &[]);
-        let at_once = StorageClass {
-            waits_for_consumer: false,
-            ..class(&[])
-        };
+        let at_once = StorageClass { waits_for_consumer: false, ..class(&[]) };
         world.apply(WatchedObject::StorageClass(at_once));
         waits(&world)
     }),
     ("scheduling:3684", || {
-        let leaving = VolumeClaim {
-            deleting: true,
-            ..bound("v", "late")
-        };
+        let leaving = VolumeClaim { deleting: true, ..bound("v", "late") };
         waits(&mounting(&[leaving], &[volume("v", &[])], &[]))
     }),
     ("scheduling:3707", || {
-        let leaving = Volume {
-            deleting: true,
-            ..volume("v", &[])
-        };
+        let leaving = Volume { deleting: true, ..volume("v", &[]) };
         waits(&mounting(&[bound("v", "late")], &[leaving], &[]))
     }),
     ("scheduling:3749", || {
-        let lost = VolumeClaim {
-            phase: "Lost".to_owned(),
-            ..bound("v", "late")
-        };
+        let lost = VolumeClaim { phase: "Lost".to_owned(), ..bound("v", "late") };
         waits(&mounting(&[lost], &[volume("v", &[])], &[]))
     }),
     ("scheduling:3772", || {
-        let binding = VolumeClaim {
-            is_bound: false,
-            phase: "Pending".to_owned(),
-            ..bound("v", "late")
-        };
+        let binding =
+            VolumeClaim { is_bound: false, phase: "Pending".to_owned(), ..bound("v", "late") };
         waits(&mounting(&[binding], &[volume("v", &[])], &[]))?;
         anywhere(&mounting(&[bound("v", "late")], &[volume("v", &[])], &[]))
     }),
@@ -159,10 +136,7 @@ const FAULTS: &[Case] = &[
 ];
 
 fn without_class(storage_class: &str) -> VolumeClaim {
-    VolumeClaim {
-        storage_class: storage_class.to_owned(),
-        ..claim("v")
-    }
+    VolumeClaim { storage_class: storage_class.to_owned(), ..claim("v") }
 }
 
 /// A bound claim needs no class.
@@ -189,10 +163,7 @@ const ZONES: &[Case] = &[
     ("provisioning:2203", local),
     ("provisioning:2244", local),
     ("provisioning:2290", || {
-        let volumes = [Volume {
-            node_affinity: vec![on_host("gone")],
-            ..volume("v", &[])
-        }];
+        let volumes = [Volume { node_affinity: vec![on_host("gone")], ..volume("v", &[]) }];
         waits(&mounting(&[bound("v", "late")], &volumes, &[]))
     }),
     ("scheduling:3093", || {
@@ -203,10 +174,7 @@ const ZONES: &[Case] = &[
     ("provisioning:2353", || {
         let volumes = [volume("v", &[&["zone in z3"]])];
         let mut world = mounting(&[bound("v", "late")], &volumes, &[]);
-        let own = pod("p")
-            .volume("v")
-            .need(&["team in x"])
-            .need(&["os in linux"]);
+        let own = pod("p").volume("v").need(&["team in x"]).need(&["os in linux"]);
         world.add([own.wish(1, &["zone in z1"])]);
         in_zone(&world, "z3")
     }),
@@ -229,10 +197,7 @@ const ZONES: &[Case] = &[
             volume("v", &[&["zone in z1"], &["zone in z2"]]),
             volume("w", &[&["zone in z2"], &["zone in z3"]]),
         ];
-        in_zone(
-            &mounting(&[bound("v", "late"), bound("w", "late")], &volumes, &[]),
-            "z2",
-        )
+        in_zone(&mounting(&[bound("v", "late"), bound("w", "late")], &volumes, &[]), "z2")
     }),
     // Which class is the default, and which of several, the API server writes into the claim.
     ("scheduling:3318", of_class),
@@ -320,10 +285,7 @@ const LIMITS: &[Case] = &[
     }),
     ("scheduling:3009", || {
         let mut world = attaching(0);
-        let nfs = Volume {
-            driver: String::new(),
-            ..volume("v", &[])
-        };
+        let nfs = Volume { driver: String::new(), ..volume("v", &[]) };
         world.apply(WatchedObject::Volume(nfs));
         world.apply(WatchedObject::VolumeClaim(bound("v", "")));
         world.add([pod("p").volume("v")]).plan().on("p", "other")
@@ -351,12 +313,8 @@ const SPREAD: &[Case] = &[("topology:3359", || {
     world.add([own]).settle().all_placed()?;
     let counts = world.counts("zone", "app=a");
     ensure(counts == [1, 1, 2], || format!("{counts:?}"))?;
-    let zone = world
-        .node_with("p")
-        .and_then(|node| node.labels.get("topology.kubernetes.io/zone"));
-    ensure(zone.is_some_and(|zone| zone == "z1"), || {
-        format!("{zone:?}")
-    })
+    let zone = world.node_with("p").and_then(|node| node.labels.get("topology.kubernetes.io/zone"));
+    ensure(zone.is_some_and(|zone| zone == "z1"), || format!("{zone:?}"))
 })];
 
 #[test]

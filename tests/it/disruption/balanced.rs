@@ -50,60 +50,25 @@ fn approves(yard: &Yard, leave: &[&str], saved: f64) -> bool {
 }
 
 /// What nodes there are, which leave, and the least for which that is worth it, if anything is.
-type Score = (
-    &'static str,
-    &'static [Home],
-    &'static [&'static str],
-    Option<f64>,
-);
+type Score = (&'static str, &'static [Home], &'static [&'static str], Option<f64>);
 
 const EVEN: [Home; 3] = [("x1", "p1", 1), ("x2", "p1", 1), ("x3", "p1", 1)];
 const UNEVEN: [Home; 2] = [("x1", "p1", 1), ("x2", "p1", 9)];
-const POOLS: [Home; 4] = [
-    ("x1", "p1", 1),
-    ("x2", "p1", 1),
-    ("y1", "p2", 1),
-    ("y2", "p2", 1),
-];
+const POOLS: [Home; 4] = [("x1", "p1", 1), ("x2", "p1", 1), ("y1", "p2", 1), ("y2", "p2", 1)];
 
 const SCORES: [Score; 14] = [
-    (
-        "all nodes alike, for half of what they cost",
-        &EVEN,
-        &["x1", "x2", "x3"],
-        Some(1.5),
-    ),
+    ("all nodes alike, for half of what they cost", &EVEN, &["x1", "x2", "x3"], Some(1.5)),
     ("two of them", &EVEN, &["x1", "x2"], Some(1.0)),
-    (
-        "the only node of a pool",
-        &[("x1", "p1", 1)],
-        &["x1"],
-        Some(0.5),
-    ),
+    ("the only node of a pool", &[("x1", "p1", 1)], &["x1"], Some(0.5)),
     ("what disturbs little", &UNEVEN, &["x1"], Some(2.0 / 12.0)),
     ("what disturbs much", &UNEVEN, &["x2"], Some(10.0 / 12.0)),
     ("both", &UNEVEN, &["x1", "x2"], Some(1.0)),
-    (
-        "what disturbs nobody",
-        &[("x1", "p1", 0), ("x2", "p1", 99)],
-        &["x1"],
-        Some(1.0 / 101.0),
-    ),
-    (
-        "what costs more",
-        &[("x1", "p4", 1), ("x2", "p1", 1)],
-        &["x1"],
-        Some(1.25),
-    ),
+    ("what disturbs nobody", &[("x1", "p1", 0), ("x2", "p1", 99)], &["x1"], Some(1.0 / 101.0)),
+    ("what costs more", &[("x1", "p4", 1), ("x2", "p1", 1)], &["x1"], Some(1.25)),
     ("nodes of two pools alike", &POOLS, &["x1", "y1"], Some(1.5)),
     (
         "nodes of two pools of which one is disturbed more",
-        &[
-            ("x1", "p1", 1),
-            ("x2", "p1", 1),
-            ("y1", "p2", 3),
-            ("y2", "p2", 1),
-        ],
+        &[("x1", "p1", 1), ("x2", "p1", 1), ("y1", "p2", 3), ("y2", "p2", 1)],
         &["x1", "y1"],
         Some(2.0),
     ),
@@ -113,18 +78,8 @@ const SCORES: [Score; 14] = [
         &["x1", "z1"],
         Some(1.0),
     ),
-    (
-        "the pool is not balanced",
-        &[("z1", "p1", 9), ("x1", "p1", 1)],
-        &["z1"],
-        Some(0.0),
-    ),
-    (
-        "the pool costs nothing",
-        &[("x1", "p0", 1), ("x2", "p0", 1)],
-        &["x1"],
-        None,
-    ),
+    ("the pool is not balanced", &[("z1", "p1", 9), ("x1", "p1", 1)], &["z1"], Some(0.0)),
+    ("the pool costs nothing", &[("x1", "p0", 1), ("x2", "p0", 1)], &["x1"], None),
     (
         "another node of the pool is of an unknown type, and would disturb",
         &[("x1", "p1", 1), ("x2", "unknown", 9)],
@@ -187,10 +142,8 @@ fn balanced(types: Vec<InstanceType>) -> Yard {
 
 /// A type that a node is of, and one that may come in its place.
 fn swap(price: f64, offers: &[super::consolidation_fixture::Offer]) -> Yard {
-    let mut yard = balanced(vec![
-        kind("old", 4, &[(ON_DEMAND, "a", price)]),
-        kind("new", 4, offers),
-    ]);
+    let mut yard =
+        balanced(vec![kind("old", 4, &[(ON_DEMAND, "a", price)]), kind("new", 4, offers)]);
     yard.node("n", "old");
     yard.pod("p", "n", 3000);
     yard
@@ -203,19 +156,11 @@ fn nodes_of_balanced_pools_leave_where_that_is_worth_it() {
         ("half", &[(ON_DEMAND, "a", 0.2)][..], "n -> new/a/on-demand"),
         ("more than half", &[(ON_DEMAND, "a", 0.3)], ""),
         ("as much", &[(ON_DEMAND, "a", 0.4)], ""),
-        (
-            "cheap as spot alone",
-            &[(ON_DEMAND, "a", 0.3), (SPOT, "a", 0.1)],
-            "",
-        ),
+        ("cheap as spot alone", &[(ON_DEMAND, "a", 0.3), (SPOT, "a", 0.1)], ""),
     ] {
         let yard = swap(0.4, offers);
         assert_eq!(yard.moves(), expect, "{what}");
-        let keeps = if expect.is_empty() {
-            "not_worth_disruption"
-        } else {
-            "-"
-        };
+        let keeps = if expect.is_empty() { "not_worth_disruption" } else { "-" };
         assert_eq!(yard.keeps("n"), keeps, "{what}");
     }
     // What it costs does not depend on whether it could be had now.
@@ -257,10 +202,7 @@ fn nodes_of_balanced_pools_leave_where_that_is_worth_it() {
 
 /// What those cost that leave, and those that come.
 fn figures(plan: &Plan) -> (f64, f64) {
-    let prices = plan
-        .retire
-        .iter()
-        .map(|own| own.price.expect("it is known"));
+    let prices = plan.retire.iter().map(|own| own.price.expect("it is known"));
     let before: f64 = prices.map(|own| own.usd_per_h()).sum();
     (before, lowest_total_price(&plan.launches).usd_per_h())
 }
@@ -313,12 +255,7 @@ fn what_is_saved_is_what_leaves_less_what_comes() {
         ),
         (
             "nothing would do",
-            |it| {
-                it.pool(|own| {
-                    own.requirements
-                        .add(INSTANCE_TYPE, Requirement::is_in(["s8"]))
-                })
-            },
+            |it| it.pool(|own| own.requirements.add(INSTANCE_TYPE, Requirement::is_in(["s8"]))),
             (0.0, 0.0),
         ),
     ];
@@ -330,11 +267,7 @@ fn what_is_saved_is_what_leaves_less_what_comes() {
         change(&mut yard);
         let plan = yard.plan();
         let found = figures(&plan);
-        assert!(
-            is_close(found, expect),
-            "{what}: {found:?} {}",
-            shown(&plan)
-        );
+        assert!(is_close(found, expect), "{what}: {found:?} {}", shown(&plan));
         // Daemons do not move.
         assert!(plan.retire.iter().all(|own| own.pods == 1), "{what}");
     }

@@ -43,19 +43,12 @@ fn covered(pod: Pod, budgets: Vec<Pdb>) -> Scene {
 }
 
 fn for_ever(min: Option<Bound>, max: Option<Bound>) -> Vec<Pdb> {
-    vec![Pdb {
-        min_available: min,
-        max_unavailable: max,
-        ..pdb("b", "web", 1)
-    }]
+    vec![Pdb { min_available: min, max_unavailable: max, ..pdb("b", "web", 1) }]
 }
 
 /// A budget that allows nothing, but lets pods go that are not ready.
 fn unready() -> Vec<Pdb> {
-    vec![Pdb {
-        unready_may_go: true,
-        ..pdb("b", "web", 0)
-    }]
+    vec![Pdb { unready_may_go: true, ..pdb("b", "web", 0) }]
 }
 
 /// What is so, the scene, and what keeps its node: without a termination grace period, whatever it
@@ -84,11 +77,7 @@ const PODS: &[Row] = &[
         || Scene::with([ending(protected("ReplicaSet"))]),
         ["-"; 3],
     ),
-    (
-        "a pod that has ended is not asked",
-        || Scene::with([ended(protected("Job"))]),
-        ["-"; 3],
-    ),
+    ("a pod that has ended is not asked", || Scene::with([ended(protected("Job"))]), ["-"; 3]),
     (
         "a pod says so in our own words",
         || Scene::with([annotated(web(), DO_NOT_DISRUPT_ALIAS, "true")]),
@@ -99,11 +88,7 @@ const PODS: &[Row] = &[
         || Scene::with([annotated(web(), DO_NOT_DISRUPT, "2h")]),
         ["pod_do_not_disrupt_until", "pod_do_not_disrupt_until", "-"],
     ),
-    (
-        "a pod was protected",
-        || Scene::with([annotated(web(), DO_NOT_DISRUPT, "30m")]),
-        ["-"; 3],
-    ),
+    ("a pod was protected", || Scene::with([annotated(web(), DO_NOT_DISRUPT, "30m")]), ["-"; 3]),
     (
         "a pod that is protected for a time has not started",
         || {
@@ -134,21 +119,13 @@ const PODS: &[Row] = &[
 ];
 
 const BUDGETS: &[Row] = &[
-    (
-        "a budget allows one",
-        || covered(web(), vec![pdb("b", "web", 1)]),
-        ["-"; 3],
-    ),
+    ("a budget allows one", || covered(web(), vec![pdb("b", "web", 1)]), ["-"; 3]),
     (
         "a budget allows none",
         || covered(web(), vec![pdb("b", "web", 0)]),
         ["pod_disruption_budget", "pod_disruption_budget", "-"],
     ),
-    (
-        "a budget of others allows none",
-        || covered(web(), vec![pdb("b", "other", 0)]),
-        ["-"; 3],
-    ),
+    ("a budget of others allows none", || covered(web(), vec![pdb("b", "other", 0)]), ["-"; 3]),
     (
         "two budgets allow one each",
         || covered(web(), vec![pdb("b", "web", 1), pdb("c", "web", 1)]),
@@ -170,29 +147,17 @@ const BUDGETS: &[Row] = &[
     (
         "none may ever be away",
         || covered(web(), for_ever(None, Some(Bound::Count(0)))),
-        [
-            "pod_disruption_budget_for_ever",
-            "pod_disruption_budget_for_ever",
-            "-",
-        ],
+        ["pod_disruption_budget_for_ever", "pod_disruption_budget_for_ever", "-"],
     ),
     (
         "no share may ever be away",
         || covered(web(), for_ever(None, Some(Bound::Percent(0)))),
-        [
-            "pod_disruption_budget_for_ever",
-            "pod_disruption_budget_for_ever",
-            "-",
-        ],
+        ["pod_disruption_budget_for_ever", "pod_disruption_budget_for_ever", "-"],
     ),
     (
         "all must stay",
         || covered(web(), for_ever(Some(Bound::Percent(100)), None)),
-        [
-            "pod_disruption_budget_for_ever",
-            "pod_disruption_budget_for_ever",
-            "-",
-        ],
+        ["pod_disruption_budget_for_ever", "pod_disruption_budget_for_ever", "-"],
     ),
     (
         "a share that rounds to nothing may be away",
@@ -205,11 +170,7 @@ const BUDGETS: &[Row] = &[
             let daemon = pod("web", "n", "DaemonSet");
             covered(daemon, for_ever(None, Some(Bound::Count(0))))
         },
-        [
-            "pod_disruption_budget_for_ever",
-            "pod_disruption_budget_for_ever",
-            "-",
-        ],
+        ["pod_disruption_budget_for_ever", "pod_disruption_budget_for_ever", "-"],
     ),
     (
         "a mirror may never be away: nobody evicts it",
@@ -291,8 +252,7 @@ const NODES: &[Row] = &[
         || {
             let mut scene = Scene::with([]);
             scene.edit("n", |own| {
-                own.annotations
-                    .insert(SCALE_DOWN_DISABLED.into(), "true".into());
+                own.annotations.insert(SCALE_DOWN_DISABLED.into(), "true".into());
             });
             scene
         },
@@ -495,10 +455,7 @@ fn a_conservative_pool_keeps_what_cluster_autoscaler_would_keep() {
         (pod("agent", "n", "DaemonSet"), "-"),
         (local(web()), "pod_local_volume"),
         (local(pod("agent", "n", "DaemonSet")), "-"),
-        (
-            annotated(local(web()), SAFE_LOCAL_VOLUMES, "logs,cache"),
-            "-",
-        ),
+        (annotated(local(web()), SAFE_LOCAL_VOLUMES, "logs,cache"), "-"),
         (annotated(local(web()), SAFE_TO_EVICT, "true"), "-"),
         (ended(local(web())), "-"),
         (system(), "pod_of_system"),
@@ -551,20 +508,13 @@ fn a_node_that_is_due_for_its_age_is_kept_by_what_is_said() {
         own.labels.insert(POOL.into(), "gone".into());
     });
     let kept = scene.sweep().kept;
-    assert!(
-        kept.iter().all(|own| own.verdict.code() == "no_pool"),
-        "{kept:?}"
-    );
+    assert!(kept.iter().all(|own| own.verdict.code() == "no_pool"), "{kept:?}");
 }
 
 #[test]
 fn what_moving_pods_costs_is_added_up_and_what_they_use() {
     let dear = annotated(pod("dear", "n", "ReplicaSet"), DELETION_COST, "134217728");
-    let cheap = annotated(
-        pod("cheap", "n", "ReplicaSet"),
-        DELETION_COST,
-        "-2147483647",
-    );
+    let cheap = annotated(pod("cheap", "n", "ReplicaSet"), DELETION_COST, "-2147483647");
     let mut thirsty = web();
     thirsty.requests.cpu_milli = 1_790;
     let daemon = pod("agent", "n", "DaemonSet");
@@ -593,19 +543,9 @@ fn what_nobody_can_read_is_told_with_whose_it_is() {
         defects: vec!["its selector: a fault".to_owned()],
         ..pdb("b", "web", 1)
     }));
-    let told: Vec<String> = scene
-        .state
-        .disruption_view(NOW)
-        .misreads
-        .iter()
-        .map(|own| own.of.clone())
-        .collect();
-    let expect = [
-        "PodDisruptionBudget default/b",
-        "node n",
-        "pod default/b",
-        "pod default/web",
-    ];
+    let told: Vec<String> =
+        scene.state.disruption_view(NOW).misreads.iter().map(|own| own.of.clone()).collect();
+    let expect = ["PodDisruptionBudget default/b", "node n", "pod default/b", "pod default/web"];
     assert_eq!(told, expect);
     for at in 0..300 {
         let mut pod = annotated(web(), DO_NOT_DISRUPT, "soon");

@@ -42,10 +42,7 @@ struct Fleet {
 impl Fleet {
     fn new(pools: Vec<Pool>) -> Self {
         let mut state = State::default();
-        state.apply_configuration(Arc::new(Cluster {
-            pools,
-            ..Cluster::default()
-        }));
+        state.apply_configuration(Arc::new(Cluster { pools, ..Cluster::default() }));
         Self { state }
     }
 
@@ -69,18 +66,14 @@ impl Fleet {
             ready: true,
             ..Node::default()
         };
-        self.state
-            .objects
-            .apply(WatchedObject::Node(Box::new(node)), START);
+        self.state.objects.apply(WatchedObject::Node(Box::new(node)), START);
         self.state.ledger.insert(claim(name, pool));
     }
 
     fn change_node(&mut self, name: &str, change: impl FnOnce(&mut Node)) {
         let mut node = self.state.objects.nodes[name].clone();
         change(&mut node);
-        self.state
-            .objects
-            .apply(WatchedObject::Node(Box::new(node)), START);
+        self.state.objects.apply(WatchedObject::Node(Box::new(node)), START);
     }
 
     fn claim(&mut self, node: &str) -> &mut NodeClaim {
@@ -90,9 +83,7 @@ impl Fleet {
 
     /// A pod is seen at some time.
     fn apply(&mut self, pod: Pod, now: Timestamp) {
-        self.state
-            .objects
-            .apply(WatchedObject::Pod(Box::new(pod)), now);
+        self.state.objects.apply(WatchedObject::Pod(Box::new(pod)), now);
     }
 
     /// A pod is gone at some time.
@@ -165,11 +156,7 @@ fn pod(name: &str, node: &str, owner: &str) -> Pod {
         uid: format!("uid-{name}"),
         node: Some(node.into()),
         phase: PodPhase::Running,
-        owner: Some(Owner {
-            kind: owner.into(),
-            name: "owner".into(),
-            uid: "owner".into(),
-        }),
+        owner: Some(Owner { kind: owner.into(), name: "owner".into(), uid: "owner".into() }),
         ..Pod::default()
     }
 }
@@ -188,10 +175,7 @@ fn annotated(fleet: &mut Fleet, value: &str) {
 
 /// A pod on the node whose deletion was asked for.
 fn ending(owner: &str) -> Pod {
-    Pod {
-        deleting: Some(START),
-        ..pod("p", "n", owner)
-    }
+    Pod { deleting: Some(START), ..pod("p", "n", owner) }
 }
 
 /// What differs from a node that leaves, and the code of what keeps it, if anything.
@@ -199,16 +183,8 @@ type Row = (&'static str, fn(&mut Fleet), Option<&'static str>);
 
 const ROWS: [Row; 22] = [
     ("nobody uses it", |_| {}, None),
-    (
-        "a daemon",
-        |it| it.apply(pod("p", "n", "DaemonSet"), START),
-        None,
-    ),
-    (
-        "a mirror",
-        |it| it.apply(pod("p", "n", "Node"), START),
-        None,
-    ),
+    ("a daemon", |it| it.apply(pod("p", "n", "DaemonSet"), START), None),
+    ("a mirror", |it| it.apply(pod("p", "n", "Node"), START), None),
     (
         "a pod that has ended",
         |it| {
@@ -218,23 +194,12 @@ const ROWS: [Row; 22] = [
         },
         None,
     ),
-    (
-        "a pod elsewhere",
-        |it| it.apply(pod("p", "other", "ReplicaSet"), START),
-        None,
-    ),
-    (
-        "a pod",
-        |it| it.apply(pod("p", "n", "ReplicaSet"), START),
-        Some("in_use"),
-    ),
+    ("a pod elsewhere", |it| it.apply(pod("p", "other", "ReplicaSet"), START), None),
+    ("a pod", |it| it.apply(pod("p", "n", "ReplicaSet"), START), Some("in_use")),
     (
         "a pod without an owner",
         |it| {
-            let own = Pod {
-                owner: None,
-                ..pod("p", "n", "")
-            };
+            let own = Pod { owner: None, ..pod("p", "n", "") };
             it.apply(own, START);
         },
         Some("in_use"),
@@ -248,16 +213,8 @@ const ROWS: [Row; 22] = [
     ("annotated", |it| annotated(it, "true"), Some("blocked")),
     ("annotated as harmless", |it| annotated(it, "false"), None),
     ("annotated for a while", |it| annotated(it, "1h"), None),
-    (
-        "pods are expected",
-        |it| it.state.nominate("n".into(), at(61)),
-        Some("nominated"),
-    ),
-    (
-        "pods were expected",
-        |it| it.state.nominate("n".into(), at(60)),
-        None,
-    ),
+    ("pods are expected", |it| it.state.nominate("n".into(), at(61)), Some("nominated")),
+    ("pods were expected", |it| it.state.nominate("n".into(), at(60)), None),
     (
         "its pool has a number",
         |it| it.configure(|own| own.pools[0].replicas = Some(1)),
@@ -342,10 +299,7 @@ fn nodes_without_a_claim_or_on_their_way_out_are_not_looked_at() {
         ready: true,
         ..Node::default()
     };
-    fleet
-        .state
-        .objects
-        .apply(WatchedObject::Node(Box::new(stranger)), START);
+    fleet.state.objects.apply(WatchedObject::Node(Box::new(stranger)), START);
     let plan = fleet.sweep(at(60));
     assert_eq!((plan.retire, plan.kept), (vec![], vec![]));
 }
@@ -398,11 +352,7 @@ const HISTORIES: [History; 7] = [
     (
         "a pod waits, and one came to a node that nobody knows",
         |it| {
-            let waits = Pod {
-                node: None,
-                unschedulable: true,
-                ..pod("p", "", "ReplicaSet")
-            };
+            let waits = Pod { node: None, unschedulable: true, ..pod("p", "", "ReplicaSet") };
             it.apply(waits, at(100));
             it.apply(pod("q", "unknown", "ReplicaSet"), at(100));
         },
@@ -466,9 +416,7 @@ fn budgets_say_how_many_empty_nodes_leave_at_once() {
         }
         let leaving = fleet.leaving(Reason::Empty, at(60));
         for pool in &names {
-            let own = leaving
-                .iter()
-                .filter(|node| node.starts_with(&format!("{pool}-")));
+            let own = leaving.iter().filter(|node| node.starts_with(&format!("{pool}-")));
             assert_eq!(own.count(), expect, "{what}");
         }
         // Whoever is kept by a budget says so.

@@ -59,10 +59,7 @@ fn hardly_more_nodes_leave_than_it_takes() {
     let (saved, all) = (before - fleet.cost(), before - afresh);
     assert!(saved >= 0.9 * all, "{saved} of {all} are saved");
     // What leaves saves its own price at most.
-    assert!(
-        leaves <= 2.0 * saved,
-        "{leaves} $/h leave to save {saved} of {before}"
-    );
+    assert!(leaves <= 2.0 * saved, "{leaves} $/h leave to save {saved} of {before}");
 }
 
 /// The share of what all costs that a plan saves, by the share of what disrupts that it takes.
@@ -107,10 +104,7 @@ fn nodes_that_are_used_as_much_as_their_pool_wants_stay() {
         let found = all.find(|it| it.node.name.as_str() == own);
         found.and_then(|it| it.utilization).expect("it is known")
     };
-    let names = disruption_view
-        .candidates
-        .iter()
-        .map(|own| own.node.name.as_str());
+    let names = disruption_view.candidates.iter().map(|own| own.node.name.as_str());
     let mut sorted: Vec<u32> = names.map(used).collect();
     sorted.sort_unstable();
     let median = sorted[50];
@@ -119,10 +113,7 @@ fn nodes_that_are_used_as_much_as_their_pool_wants_stay() {
     assert!(!plan.retire.is_empty());
     let most = plan.retire.iter().map(|own| used(own.node.as_str())).max();
     assert!(most < Some(median), "{most:?} of {median}");
-    let kept = plan
-        .kept
-        .iter()
-        .filter(|own| own.verdict.code() == "above_utilization_threshold");
+    let kept = plan.kept.iter().filter(|own| own.verdict.code() == "above_utilization_threshold");
     let least = kept.map(|own| used(own.node.as_str())).min();
     assert_eq!(least, Some(median));
 }

@@ -78,8 +78,7 @@ pub(super) fn sizes() -> Vec<InstanceType> {
 pub(super) fn buying(name: &str, types: &[CapacityType]) -> Pool {
     let mut pool = pool(name);
     let types = types.iter().map(|own| own.as_str());
-    pool.requirements
-        .add(CAPACITY_TYPE, Requirement::is_in(types));
+    pool.requirements.add(CAPACITY_TYPE, Requirement::is_in(types));
     pool
 }
 
@@ -138,9 +137,7 @@ impl Yard {
             ];
             let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
             node.labels.extend(own);
-            let id = reservation
-                .clone()
-                .map(|id| (RESERVATION_ID.to_owned(), id));
+            let id = reservation.clone().map(|id| (RESERVATION_ID.to_owned(), id));
             node.labels.extend(id);
             node.capacity = known.unwrap_or_else(|| node.allocatable.clone());
             node.allocatable = node.capacity.clone();
@@ -209,12 +206,7 @@ impl Yard {
         let pods = own.objects.pods.values().cloned();
         let objects = nodes.chain(pods.map(|own| WatchedObject::Pod(Box::new(own))));
         let (cluster, catalog) = (own.cluster.clone(), own.catalog.clone());
-        self.plan_of(&State::offline(
-            cluster,
-            catalog,
-            objects.collect(),
-            earlier(),
-        ))
+        self.plan_of(&State::offline(cluster, catalog, objects.collect(), earlier()))
     }
 
     /// Who leaves and what comes, as `n m -> s2/a/spot`.
@@ -243,9 +235,7 @@ pub(super) fn shown(plan: &Plan) -> String {
     nodes.sort();
     claims.sort();
     let arrow = if nodes.is_empty() { "" } else { " -> " };
-    format!("{}{arrow}{}", nodes.join(" "), claims.join(" "))
-        .trim_end()
-        .to_owned()
+    format!("{}{arrow}{}", nodes.join(" "), claims.join(" ")).trim_end().to_owned()
 }
 
 /// The code of what keeps a node.

@@ -72,21 +72,13 @@ fn a_node_is_empty_when_no_pod_needs_another_place() {
         ("a pod of nobody", vec![pod("p", "n", "")], false),
         ("a daemon", vec![pod("p", "n", "DaemonSet")], true),
         ("a mirror", vec![pod("p", "n", "Node")], true),
-        (
-            "a pod of a Deployment on its way out",
-            vec![ending(pod("p", "n", "ReplicaSet"))],
-            true,
-        ),
+        ("a pod of a Deployment on its way out", vec![ending(pod("p", "n", "ReplicaSet"))], true),
         (
             "a pod of a StatefulSet on its way out",
             vec![ending(pod("p", "n", "StatefulSet"))],
             false,
         ),
-        (
-            "pods that are worth nothing",
-            vec![worthless("p"), worthless("q"), humble],
-            true,
-        ),
+        ("pods that are worth nothing", vec![worthless("p"), worthless("q"), humble], true),
         (
             "one that is worth something among them",
             vec![worthless("p"), pod("q", "n", "Job")],
@@ -118,12 +110,9 @@ fn an_empty_node_stays_while_its_pool_or_someone_says_so() {
     }
     // Nothing has changed for an hour.
     let after = |own: Option<i64>| own.map(SignedDuration::from_mins);
-    for (minutes, expect) in [
-        (None, "never"),
-        (Some(61), "recently_changed"),
-        (Some(60), "-"),
-        (Some(0), "-"),
-    ] {
+    for (minutes, expect) in
+        [(None, "never"), (Some(61), "recently_changed"), (Some(60), "-"), (Some(0), "-")]
+    {
         let mut scene = node();
         scene.configure(|own| own.disruption.consolidate_after = after(minutes));
         assert_eq!(code(&scene), expect, "{minutes:?}");

@@ -82,10 +82,7 @@ pub(super) struct Scene {
 impl Scene {
     pub(super) fn new(pools: Vec<Pool>) -> Self {
         let mut state = State::default();
-        state.apply_configuration(Arc::new(Cluster {
-            pools,
-            ..Cluster::default()
-        }));
+        state.apply_configuration(Arc::new(Cluster { pools, ..Cluster::default() }));
         Self { state }
     }
 
@@ -164,11 +161,7 @@ impl Scene {
 
     /// The claim of a node.
     pub(super) fn claim(&mut self, name: &str) -> &mut NodeClaim {
-        self.state
-            .ledger
-            .claims
-            .get_mut(name)
-            .expect("a node that was made")
+        self.state.ledger.claims.get_mut(name).expect("a node that was made")
     }
 
     /// Changes the only pool, or the first.

@@ -39,10 +39,7 @@ fn who_is_empty_and_who_is_not_needed_leave_by_one_plan() {
     let both = [("empty", Reason::Empty), ("idle", Reason::Underutilized)];
     assert_eq!(retired(&plan), both);
     let hosts: Vec<String> = plan.placed.iter().map(|own| own.0.to_string()).collect();
-    assert_eq!(
-        (hosts, plan.launches.len()),
-        (vec!["node full".to_owned()], 0)
-    );
+    assert_eq!((hosts, plan.launches.len()), (vec!["node full".to_owned()], 0));
     assert!(plan.saves.usd_per_h() > 0.0);
 }
 
@@ -75,17 +72,11 @@ fn what_budgets_hold_back_is_weighed_as_well() {
     let with = shown(Some(&all));
     let json = with.json();
     let number = |name: &str| json[name].as_f64().expect("a number");
-    assert!(
-        number("usd_per_h_unbudgeted") < number("usd_per_h_after"),
-        "{json:#}"
-    );
+    assert!(number("usd_per_h_unbudgeted") < number("usd_per_h_after"), "{json:#}");
     let words = "As disruption budgets allow, later passes reduce the cost to $";
     assert!(with.text().contains(words), "{}", with.text());
     for none in [None, Some(&plan)] {
-        assert!(
-            !shown(none).text().contains("Budgets"),
-            "there is no more to say"
-        );
+        assert!(!shown(none).text().contains("Budgets"), "there is no more to say");
     }
 }
 
@@ -97,10 +88,7 @@ fn who_takes_pods_that_wait_stays_and_takes_no_others() {
     let takes = |name: &str| {
         let host = NodeRef::Node(name.into());
         let all = plan.placed.iter().filter(|own| own.0 == host);
-        let pods: Vec<String> = all
-            .flat_map(|own| &own.1)
-            .map(ToString::to_string)
-            .collect();
+        let pods: Vec<String> = all.flat_map(|own| &own.1).map(ToString::to_string).collect();
         pods
     };
     let hosts = ["empty", "full", "idle"];

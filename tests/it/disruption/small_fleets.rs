@@ -31,11 +31,7 @@ fn check(base: fn() -> Yard, rows: &[Row]) {
         let mut yard = base();
         change(&mut yard);
         let moves = yard.moves();
-        let found = if moves.is_empty() {
-            yard.keeps("n").to_owned()
-        } else {
-            moves
-        };
+        let found = if moves.is_empty() { yard.keeps("n").to_owned() } else { moves };
         assert_eq!(found, *expect, "{what}: {:?}", yard.plan().kept);
     }
 }
@@ -52,11 +48,7 @@ fn two() -> Yard {
 }
 
 fn forbid(yard: &mut Yard, value: &str) {
-    yard.0.pod(annotated(
-        pod("p", "n", "ReplicaSet"),
-        DO_NOT_DISRUPT,
-        value,
-    ));
+    yard.0.pod(annotated(pod("p", "n", "ReplicaSet"), DO_NOT_DISRUPT, value));
 }
 
 fn cover(yard: &mut Yard, change: impl FnOnce(&mut Pdb)) {
@@ -84,16 +76,12 @@ fn restless(yard: &mut Yard, after: Option<SignedDuration>) {
     let mut own = pod("late", "other", "ReplicaSet");
     own.requests.cpu_milli = 10;
     let ago = SignedDuration::from_secs(10);
-    yard.0
-        .state
-        .objects
-        .apply(WatchedObject::Pod(Box::new(own)), NOW - ago);
+    yard.0.state.objects.apply(WatchedObject::Pod(Box::new(own)), NOW - ago);
 }
 
 /// Nothing but the other node has room for the pod.
 fn alone(pool: &mut Pool) {
-    pool.requirements
-        .add(INSTANCE_TYPE, Requirement::is_in(["s4", "s8"]));
+    pool.requirements.add(INSTANCE_TYPE, Requirement::is_in(["s4", "s8"]));
 }
 
 const LEAVING: [Row; 21] = [
@@ -103,9 +91,7 @@ const LEAVING: [Row; 21] = [
         |it| {
             it.configure(|own| {
                 let mut empty = pool("empty");
-                empty
-                    .requirements
-                    .add(INSTANCE_TYPE, Requirement::is_in(["none"]));
+                empty.requirements.add(INSTANCE_TYPE, Requirement::is_in(["none"]));
                 own.pools.insert(0, empty);
             });
         },
@@ -165,11 +151,7 @@ const LEAVING: [Row; 21] = [
         },
         "do_not_disrupt",
     ),
-    (
-        "its pod must not be disrupted",
-        |it| forbid(it, "true"),
-        "pod_do_not_disrupt",
-    ),
+    ("its pod must not be disrupted", |it| forbid(it, "true"), "pod_do_not_disrupt"),
     (
         "its pod must not be, and it has a grace period",
         |it| {
@@ -186,11 +168,7 @@ const LEAVING: [Row; 21] = [
         },
         "pod_disruption_budget_for_ever",
     ),
-    (
-        "nobody would make its pod anew",
-        |it| it.0.pod(pod("p", "n", "")),
-        "unmanaged_pod",
-    ),
+    ("nobody would make its pod anew", |it| it.0.pod(pod("p", "n", "")), "unmanaged_pod"),
     (
         "the other has not started",
         |it| {
@@ -213,11 +191,7 @@ const LEAVING: [Row; 21] = [
         |it| restless(it, Some(SignedDuration::from_secs(5))),
         "n ->",
     ),
-    (
-        "the pool of the other never consolidates",
-        |it| restless(it, None),
-        "n ->",
-    ),
+    ("the pool of the other never consolidates", |it| restless(it, None), "n ->"),
     (
         "the other is to be left alone, and something cheaper is sold",
         |it| restless(it, Some(SignedDuration::from_secs(30))),
@@ -231,11 +205,7 @@ const LEAVING: [Row; 21] = [
         },
         "not_cheaper",
     ),
-    (
-        "a pod waits that fits nowhere",
-        |it| it.waiting("giant", 100_000),
-        "n ->",
-    ),
+    ("a pod waits that fits nowhere", |it| it.waiting("giant", 100_000), "n ->"),
     (
         "a pod of its own would wait",
         |it| {
@@ -287,27 +257,14 @@ fn large(bought: CapacityType) -> Yard {
 
 const REPLACED: [Row; 9] = [
     ("two cores are enough", |_| {}, "n -> s2/a/on-demand"),
-    (
-        "its pod asks for more",
-        |it| it.pod("p", "n", 3000),
-        "n -> s4/a/on-demand",
-    ),
+    ("its pod asks for more", |it| it.pod("p", "n", 3000), "n -> s4/a/on-demand"),
     ("all of it", |it| it.pod("p", "n", 7000), "not_cheaper"),
     (
         "what would do costs more",
-        |it| {
-            it.pool(|own| {
-                own.requirements
-                    .add(INSTANCE_TYPE, Requirement::is_in(["s8"]))
-            })
-        },
+        |it| it.pool(|own| own.requirements.add(INSTANCE_TYPE, Requirement::is_in(["s8"]))),
         "not_cheaper",
     ),
-    (
-        "its pod must not be disrupted",
-        |it| forbid(it, "true"),
-        "pod_do_not_disrupt",
-    ),
+    ("its pod must not be disrupted", |it| forbid(it, "true"), "pod_do_not_disrupt"),
     (
         "a disruption budget covers its pod",
         |it| cover(it, |_| {}),
@@ -396,11 +353,7 @@ fn spot_makes_way_for_spot_where_there_is_enough_to_choose_from() {
         let mut yard = spot(own, wanted);
         wants(&mut yard, min_values);
         assert_eq!(choice(&yard), cheapest(expect), "{what}");
-        let keeps = if expect == 0 {
-            "too_few_replacement_types"
-        } else {
-            "-"
-        };
+        let keeps = if expect == 0 { "too_few_replacement_types" } else { "-" };
         assert_eq!(yard.keeps("n"), keeps, "{what}");
     }
 }
@@ -447,10 +400,8 @@ fn what_is_cheaper_comes_only_as_long_as_it_has_as_many_types_as_the_pool_wants(
             // Several at once are no exception.
             yard.node("m", of);
             yard.pod("q", "m", 3000);
-            let both = expect.replace(
-                "n -> one/a/on-demand",
-                "m n -> one/a/on-demand one/a/on-demand",
-            );
+            let both =
+                expect.replace("n -> one/a/on-demand", "m n -> one/a/on-demand one/a/on-demand");
             assert_eq!(yard.moves(), both, "{of} {wanted} {policy:?}");
         }
     }
@@ -465,12 +416,7 @@ fn whatever_is_launched_costs_less_than_what_leaves() {
             &[(SPOT, "a", 0.3), (SPOT, "b", 0.45)][..],
             &["a"][..],
         ),
-        (
-            "spot is cheap in both",
-            ON_DEMAND,
-            &[(SPOT, "a", 0.3), (SPOT, "b", 0.35)],
-            &["a", "b"],
-        ),
+        ("spot is cheap in both", ON_DEMAND, &[(SPOT, "a", 0.3), (SPOT, "b", 0.35)], &["a", "b"]),
         ("spot is dear", SPOT, &[(SPOT, "a", 0.41)], &[]),
         ("as dear as it is", ON_DEMAND, &[(ON_DEMAND, "a", 0.4)], &[]),
         ("dearer", ON_DEMAND, &[(ON_DEMAND, "a", 0.5)], &[]),
@@ -495,11 +441,7 @@ fn many_nodes_become_fewer_but_none_of_their_own_type_in_vain() {
     // A type of eight cores is cheaper than three of two.
     let types = || -> Vec<InstanceType> {
         let price = |name, cores, price| {
-            kind(
-                name,
-                cores,
-                &[(ON_DEMAND, "a", price), (SPOT, "a", price * 0.9)],
-            )
+            kind(name, cores, &[(ON_DEMAND, "a", price), (SPOT, "a", price * 0.9)])
         };
         vec![price("s2", 2, 0.2), price("s8", 8, 0.4)]
     };
@@ -524,10 +466,7 @@ fn many_nodes_become_fewer_but_none_of_their_own_type_in_vain() {
 /// Nodes with room enough for one more's pods, of which one may leave at a time.
 fn one_at_a_time(pools: [Consolidation; 2]) -> Yard {
     let [mut general, mut others] = ["general", "others"].map(|name| buying(name, &[ON_DEMAND]));
-    (
-        general.disruption.consolidation,
-        others.disruption.consolidation,
-    ) = (pools[0], pools[1]);
+    (general.disruption.consolidation, others.disruption.consolidation) = (pools[0], pools[1]);
     let mut yard = Yard::new(sizes(), vec![general, others]);
     yard.configure(|own| {
         let mut one = own.pools[0].disruption.budgets[0].clone();
@@ -606,18 +545,10 @@ fn as_many_nodes_leave_together_as_budgets_let_go() {
     ] {
         let yard = fleet(nodes);
         let plan = yard.plan();
-        let count = |of: &str| {
-            plan.retire
-                .iter()
-                .filter(|own| own.pool.as_str() == of)
-                .count()
-        };
+        let count = |of: &str| plan.retire.iter().filter(|own| own.pool.as_str() == of).count();
         assert_eq!(["general", "others"].map(count), expect, "{nodes:?}");
         // The others wait for their turn, and do not count as settled.
-        let waits = plan
-            .kept
-            .iter()
-            .filter(|own| own.verdict.code() == "budget");
+        let waits = plan.kept.iter().filter(|own| own.verdict.code() == "budget");
         assert!(waits.count() > 0, "{nodes:?}: {:?}", plan.kept);
     }
     // Of ten one is left, smaller than before if it may be.
@@ -756,11 +687,7 @@ fn what_is_reserved_is_used_and_cheaper_types_of_it_first() {
             kind(
                 name,
                 cores,
-                &[
-                    (RESERVED, "a", price / 1e7),
-                    (ON_DEMAND, "a", price),
-                    (SPOT, "a", price / 3.0),
-                ],
+                &[(RESERVED, "a", price / 1e7), (ON_DEMAND, "a", price), (SPOT, "a", price / 3.0)],
             )
         };
         vec![
@@ -771,22 +698,11 @@ fn what_is_reserved_is_used_and_cheaper_types_of_it_first() {
     };
     for (what, of, expect) in [
         ("reserved", ("r8", "a", RESERVED), "n -> r4/a/reserved"),
-        (
-            "on demand, of the same type",
-            ("r4", "a", ON_DEMAND),
-            "n -> r4/a/reserved",
-        ),
-        (
-            "spot, of the same type",
-            ("r4", "a", SPOT),
-            "n -> r4/a/reserved",
-        ),
+        ("on demand, of the same type", ("r4", "a", ON_DEMAND), "n -> r4/a/reserved"),
+        ("spot, of the same type", ("r4", "a", SPOT), "n -> r4/a/reserved"),
         ("the cheapest", ("r4", "a", RESERVED), ""),
     ] {
-        let mut yard = Yard::new(
-            types(),
-            vec![buying("general", &[RESERVED, ON_DEMAND, SPOT])],
-        );
+        let mut yard = Yard::new(types(), vec![buying("general", &[RESERVED, ON_DEMAND, SPOT])]);
         yard.node_of("n", "general", of);
         yard.pod("p", "n", 3000);
         assert_eq!(yard.moves(), expect, "{what}");
@@ -808,36 +724,12 @@ fn a_node_says_why_consolidation_leaves_it_alone() {
             |it| it.pool(|own| own.disruption.consolidate_after = None),
             "never",
         ),
-        (
-            "its pool has a number",
-            |it| it.pool(|own| own.replicas = Some(2)),
-            "static",
-        ),
-        (
-            "its type is not known",
-            |it| it.node("n", "s3"),
-            "price_unknown",
-        ),
-        (
-            "it has no type",
-            |it| it.unlabel("n", INSTANCE_TYPE),
-            "price_unknown",
-        ),
-        (
-            "it has no capacity type",
-            |it| it.unlabel("n", CAPACITY_TYPE),
-            "price_unknown",
-        ),
-        (
-            "it has no zone",
-            |it| it.unlabel("n", ZONE),
-            "price_unknown",
-        ),
-        (
-            "empty, not underutilized",
-            |it| it.pod("p", "other", 1000),
-            "empty",
-        ),
+        ("its pool has a number", |it| it.pool(|own| own.replicas = Some(2)), "static"),
+        ("its type is not known", |it| it.node("n", "s3"), "price_unknown"),
+        ("it has no type", |it| it.unlabel("n", INSTANCE_TYPE), "price_unknown"),
+        ("it has no capacity type", |it| it.unlabel("n", CAPACITY_TYPE), "price_unknown"),
+        ("it has no zone", |it| it.unlabel("n", ZONE), "price_unknown"),
+        ("empty, not underutilized", |it| it.pod("p", "other", 1000), "empty"),
     ];
     for (what, change, expect) in rows {
         let mut yard = two();

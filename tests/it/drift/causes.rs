@@ -30,56 +30,20 @@ fn nodes_drift_by_requirements_that_their_labels_do_not_meet() {
     const TIER: &str = "example.com/tier";
     const COUNT: &str = "example.com/count";
     let rows: [(&str, Change, bool); 10] = [
-        (
-            "changed",
-            |it| require(it, TIER, Requirement::is_in(["silver"])),
-            true,
-        ),
-        (
-            "widened",
-            |it| require(it, TIER, Requirement::is_in(["gold", "silver"])),
-            false,
-        ),
-        (
-            "exists",
-            |it| require(it, TIER, Requirement::exists()),
-            false,
-        ),
-        (
-            "does not exist",
-            |it| require(it, TIER, Requirement::does_not_exist()),
-            true,
-        ),
-        (
-            "excluded",
-            |it| require(it, TIER, Requirement::not_in(["gold"])),
-            true,
-        ),
-        (
-            "added",
-            |it| require(it, "example.com/new", Requirement::is_in(["a"])),
-            true,
-        ),
+        ("changed", |it| require(it, TIER, Requirement::is_in(["silver"])), true),
+        ("widened", |it| require(it, TIER, Requirement::is_in(["gold", "silver"])), false),
+        ("exists", |it| require(it, TIER, Requirement::exists()), false),
+        ("does not exist", |it| require(it, TIER, Requirement::does_not_exist()), true),
+        ("excluded", |it| require(it, TIER, Requirement::not_in(["gold"])), true),
+        ("added", |it| require(it, "example.com/new", Requirement::is_in(["a"])), true),
         (
             "absent is allowed",
             |it| require(it, "example.com/new", Requirement::not_in(["a"])),
             false,
         ),
-        (
-            "above",
-            |it| require(it, COUNT, Requirement::between(Some(2), None)),
-            false,
-        ),
-        (
-            "below",
-            |it| require(it, COUNT, Requirement::between(None, Some(4))),
-            false,
-        ),
-        (
-            "not below",
-            |it| require(it, COUNT, Requirement::between(None, Some(2))),
-            true,
-        ),
+        ("above", |it| require(it, COUNT, Requirement::between(Some(2), None)), false),
+        ("below", |it| require(it, COUNT, Requirement::between(None, Some(4))), false),
+        ("not below", |it| require(it, COUNT, Requirement::between(None, Some(2))), true),
     ];
     for (row, change, drifts) in rows {
         let mut fleet = Fleet::of(1);
@@ -106,36 +70,12 @@ fn only_the_nodes_drift_whose_pool_is_another() {
 #[test]
 fn what_only_a_new_instance_can_change_drifts_and_what_can_be_changed_in_place_does_not() {
     let rows: [(&str, Change, &[&str]); 8] = [
-        (
-            "node class",
-            |it| it.node_class = Some("other".into()),
-            &["NodePoolDrifted"],
-        ),
-        (
-            "labels",
-            |it| drop(it.labels.insert("a".into(), "b".into())),
-            &[],
-        ),
-        (
-            "annotations",
-            |it| drop(it.annotations.insert("a".into(), "b".into())),
-            &[],
-        ),
-        (
-            "taints",
-            |it| it.taints.push(Taint::new("a", Effect::NoSchedule)),
-            &[],
-        ),
-        (
-            "startup taints",
-            |it| it.startup_taints.push(Taint::new("a", Effect::NoSchedule)),
-            &[],
-        ),
-        (
-            "expiry",
-            |it| it.expire_hard_after = Some(jiff::SignedDuration::from_hours(900)),
-            &[],
-        ),
+        ("node class", |it| it.node_class = Some("other".into()), &["NodePoolDrifted"]),
+        ("labels", |it| drop(it.labels.insert("a".into(), "b".into())), &[]),
+        ("annotations", |it| drop(it.annotations.insert("a".into(), "b".into())), &[]),
+        ("taints", |it| it.taints.push(Taint::new("a", Effect::NoSchedule)), &[]),
+        ("startup taints", |it| it.startup_taints.push(Taint::new("a", Effect::NoSchedule)), &[]),
+        ("expiry", |it| it.expire_hard_after = Some(jiff::SignedDuration::from_hours(900)), &[]),
         ("limits", |it| it.limits.nodes = Some(0), &[]),
         ("weight", |it| it.weight = 7, &[]),
     ];
@@ -157,16 +97,10 @@ fn hashes_that_are_missing_or_of_another_version_say_nothing() {
     ];
     for (hash, drifted) in rows {
         for of_class in [false, true] {
-            let mut fleet = Fleet::new(vec![Pool {
-                node_class: Some("c".into()),
-                ..pool("p")
-            }]);
+            let mut fleet = Fleet::new(vec![Pool { node_class: Some("c".into()), ..pool("p") }]);
             let name = "c".into();
             fleet.configure(|own| {
-                own.node_classes = vec![NodeClass {
-                    name,
-                    ..NodeClass::default()
-                }]
+                own.node_classes = vec![NodeClass { name, ..NodeClass::default() }]
             });
             fleet.node("n0", "p");
             let record = &mut fleet.claim("n0").record;
@@ -185,15 +119,13 @@ fn sold(offers: &[(&str, CapacityType, bool)]) -> Arc<Catalog> {
     let shipped = Catalog::shipped();
     let own = shipped.get("m6i.large").expect("it ships").clone();
     let price = own.offerings[0].price;
-    let offerings = offers
-        .iter()
-        .map(|(zone, capacity_type, available)| Offering {
-            zone: (*zone).into(),
-            capacity_type: *capacity_type,
-            price,
-            available: *available,
-            reservation: None,
-        });
+    let offerings = offers.iter().map(|(zone, capacity_type, available)| Offering {
+        zone: (*zone).into(),
+        capacity_type: *capacity_type,
+        price,
+        available: *available,
+        reservation: None,
+    });
     let offerings = offerings.collect();
     Arc::new(Catalog::new([InstanceType { offerings, ..own }]))
 }
@@ -202,45 +134,17 @@ fn sold(offers: &[(&str, CapacityType, bool)]) -> Arc<Catalog> {
 fn a_node_drifts_an_hour_after_its_launch_if_its_like_is_not_offered() {
     use CapacityType::{OnDemand, Reserved, Spot};
     let rows: [(&str, CapacityType, Sold, bool); 9] = [
-        (
-            "offered",
-            OnDemand,
-            &[("us-east-1a", OnDemand, true)],
-            false,
-        ),
-        (
-            "out of stock",
-            OnDemand,
-            &[("us-east-1a", OnDemand, false)],
-            false,
-        ),
+        ("offered", OnDemand, &[("us-east-1a", OnDemand, true)], false),
+        ("out of stock", OnDemand, &[("us-east-1a", OnDemand, false)], false),
         ("no offerings", OnDemand, &[], true),
-        (
-            "another zone",
-            OnDemand,
-            &[("us-east-1b", OnDemand, true)],
-            true,
-        ),
+        ("another zone", OnDemand, &[("us-east-1b", OnDemand, true)], true),
         ("another way", OnDemand, &[("us-east-1a", Spot, true)], true),
-        (
-            "reserved",
-            Reserved,
-            &[("us-east-1a", Reserved, true)],
-            false,
-        ),
-        (
-            "demoted",
-            Reserved,
-            &[("us-east-1a", OnDemand, true)],
-            false,
-        ),
+        ("reserved", Reserved, &[("us-east-1a", Reserved, true)], false),
+        ("demoted", Reserved, &[("us-east-1a", OnDemand, true)], false),
         (
             "both",
             Reserved,
-            &[
-                ("us-east-1a", OnDemand, true),
-                ("us-east-1a", Reserved, true),
-            ],
+            &[("us-east-1a", OnDemand, true), ("us-east-1a", Reserved, true)],
             false,
         ),
         ("neither", Reserved, &[("us-east-1a", Spot, true)], true),
@@ -259,19 +163,13 @@ fn a_node_drifts_an_hour_after_its_launch_if_its_like_is_not_offered() {
 fn a_type_that_is_not_known_any_more_is_not_what_a_label_says() {
     let mut fleet = Fleet::of(1);
     fleet.state.apply_catalog(Arc::new(Catalog::default()));
-    assert_eq!(
-        fleet.causes(at(61)),
-        [""; 0],
-        "nothing is known of any type"
-    );
+    assert_eq!(fleet.causes(at(61)), [""; 0], "nothing is known of any type");
     let types = ["m7i.large"].map(|name| Catalog::shipped().get(name).expect("it ships").clone());
     fleet.state.apply_catalog(Arc::new(Catalog::new(types)));
     assert_eq!(fleet.causes(at(61)), ["InstanceTypeNotFound"]);
     // A label that somebody else has put there does not count, what the instance is does.
     let mut fleet = Fleet::of(1);
-    fleet.change_node("n0", |own| {
-        drop(own.labels.remove("node.kubernetes.io/instance-type"))
-    });
+    fleet.change_node("n0", |own| drop(own.labels.remove("node.kubernetes.io/instance-type")));
     assert_eq!(fleet.causes(at(61)), [""; 0]);
 }
 
@@ -318,10 +216,7 @@ fn budgets_let_so_many_go_at_once_and_what_leaves_already_counts() {
         fleet.node(&format!("q{at}"), "q");
     }
     fleet.drift();
-    assert_eq!(
-        fleet.leaving(Reason::Drifted, at(1)),
-        ["p0", "p1", "q0", "q1"]
-    );
+    assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["p0", "p1", "q0", "q1"]);
 }
 
 #[test]
@@ -332,10 +227,7 @@ fn those_leave_first_that_nobody_has_to_move_off_then_the_oldest() {
     fleet.claim("n0").record.created = at(2);
     fleet.claim("n1").record.created = at(1);
     fleet.claim("n3").record.created = at(3);
-    assert_eq!(
-        fleet.leaving(Reason::Drifted, at(9)),
-        ["n3", "n2", "n1", "n0"]
-    );
+    assert_eq!(fleet.leaving(Reason::Drifted, at(9)), ["n3", "n2", "n1", "n0"]);
     fleet.change(|own| own.disruption.budgets[0].nodes = BudgetNodes::Nodes(2));
     assert_eq!(fleet.leaving(Reason::Drifted, at(9)), ["n3", "n2"]);
 }
@@ -357,15 +249,11 @@ fn a_node_stays_that_must_not_be_disrupted_has_not_started_or_is_waited_for() {
     fleet.drift();
     let note = |fleet: &mut Fleet, node: &str, value: &str| {
         let value = value.to_owned();
-        fleet.change_node(node, |own| {
-            drop(own.annotations.insert(DO_NOT_DISRUPT.into(), value))
-        });
+        fleet.change_node(node, |own| drop(own.annotations.insert(DO_NOT_DISRUPT.into(), value)));
     };
     note(&mut fleet, "n0", "true");
     note(&mut fleet, "n1", "false");
-    fleet.change_node("n2", |own| {
-        drop(own.labels.remove("karpenter.sh/initialized"))
-    });
+    fleet.change_node("n2", |own| drop(own.labels.remove("karpenter.sh/initialized")));
     fleet.state.nominate("n3".into(), at(2));
     assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["n1"]);
     let verdict = |node| fleet.verdict(node, Reason::Drifted, at(1));
@@ -407,10 +295,7 @@ fn nodes_of_a_pool_that_is_gone_leave_a_tenth_at_a_time_or_are_kept() {
     assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["n1"]);
     fleet.configure(|own| own.safeguards.removed_pools = RemovedPools::Keep);
     assert_eq!(fleet.sweep(at(1)).retire, []);
-    assert_eq!(
-        fleet.verdict("n1", Reason::Empty, at(1)),
-        Some(Verdict::NoPool)
-    );
+    assert_eq!(fleet.verdict("n1", Reason::Empty, at(1)), Some(Verdict::NoPool));
 }
 
 #[test]

@@ -27,11 +27,7 @@ fn the_age_of_the_claim_decides_and_never_is_never() {
     assert_eq!(fleet.leaving(Reason::Expired, at(DAY)), ["n0"]);
     assert_eq!(fleet.leaving(Reason::Expired, at(2 * DAY)), ["n0", "n1"]);
     fleet.leave("n0", Reason::Expired);
-    assert_eq!(
-        fleet.leaving(Reason::Expired, at(2 * DAY)),
-        ["n1"],
-        "not twice"
-    );
+    assert_eq!(fleet.leaving(Reason::Expired, at(2 * DAY)), ["n1"], "not twice");
 }
 
 #[test]
@@ -42,9 +38,7 @@ fn a_node_that_has_to_leave_does_whatever_speaks_against_it() {
         own.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
     };
     fleet.change_node("n0", say);
-    fleet.change_node("n1", |own| {
-        drop(own.labels.remove("karpenter.sh/initialized"))
-    });
+    fleet.change_node("n1", |own| drop(own.labels.remove("karpenter.sh/initialized")));
     fleet.state.nominate("n2".into(), at(9 * DAY));
     for name in ["n0", "n1", "n2", "n3"] {
         fleet.claim(name).record.expire_after = days(1);
@@ -55,10 +49,7 @@ fn a_node_that_has_to_leave_does_whatever_speaks_against_it() {
     }
     let before = at(2 * DAY) - SignedDuration::from_secs(1);
     assert_eq!(fleet.leaving(Reason::Expired, before), [""; 0]);
-    assert_eq!(
-        fleet.leaving(Reason::Expired, at(2 * DAY)),
-        ["n0", "n1", "n2", "n3"]
-    );
+    assert_eq!(fleet.leaving(Reason::Expired, at(2 * DAY)), ["n0", "n1", "n2", "n3"]);
 }
 
 #[test]
@@ -89,15 +80,9 @@ fn a_herd_that_is_due_in_one_minute_leaves_within_its_budget_step_by_step() {
     }
     let claims = fleet.state.ledger.claims.values();
     let due: Vec<Timestamp> = claims.filter_map(|own| claim_expiry(&own.record)).collect();
-    let (first, last) = (
-        due.iter().min().expect("one"),
-        due.iter().max().expect("one"),
-    );
+    let (first, last) = (due.iter().min().expect("one"), due.iter().max().expect("one"));
     let herd = last.duration_since(*first).as_hours();
-    assert!(
-        (48..=72).contains(&herd),
-        "spread over a tenth of the month: {herd} h"
-    );
+    assert!((48..=72).contains(&herd), "spread over a tenth of the month: {herd} h");
     // A window that opens when all are due is the worst: nothing but the budget holds them then.
     let mut now = at(30 * DAY + 1);
     let mut under_way: VecDeque<(Timestamp, String)> = VecDeque::new();

@@ -13,14 +13,8 @@ use super::{Fleet, at, pool};
 
 /// A node of a class, in subnet `old` with image `old`.
 fn fleet() -> Fleet {
-    let class = NodeClass {
-        name: "c".into(),
-        ..NodeClass::default()
-    };
-    let mut fleet = Fleet::new(vec![Pool {
-        node_class: Some("c".into()),
-        ..pool("p")
-    }]);
+    let class = NodeClass { name: "c".into(), ..NodeClass::default() };
+    let mut fleet = Fleet::new(vec![Pool { node_class: Some("c".into()), ..pool("p") }]);
     fleet.configure(|own| own.node_classes = vec![class]);
     fleet.node("n0", "p");
     fleet.instance("n0").facts = Some(Box::new(InstanceFacts {
@@ -34,24 +28,22 @@ fn fleet() -> Fleet {
 /// What is found for the class, or why no node can be made of it.
 fn tell(fleet: &mut Fleet, found: Result<(&str, &str), &str>) {
     let catalog = Arc::clone(&fleet.state.catalog);
-    let supply = found
-        .map_err(|why| NotReady::Condition(why.to_owned()))
-        .map(|(image, subnet)| {
-            let subnet = Subnet {
-                id: subnet.into(),
-                zone: "us-east-1a".into(),
-                zone_id: "use1-az1".into(),
-                free: 9,
-            };
-            ClassCatalog {
-                catalog,
-                images: [("m6i.large".into(), image.to_owned())].into(),
-                found: Some(Arc::new(ResolvedNodeClass {
-                    subnets: vec![subnet],
-                    ..ResolvedNodeClass::default()
-                })),
-            }
-        });
+    let supply = found.map_err(|why| NotReady::Condition(why.to_owned())).map(|(image, subnet)| {
+        let subnet = Subnet {
+            id: subnet.into(),
+            zone: "us-east-1a".into(),
+            zone_id: "use1-az1".into(),
+            free: 9,
+        };
+        ClassCatalog {
+            catalog,
+            images: [("m6i.large".into(), image.to_owned())].into(),
+            found: Some(Arc::new(ResolvedNodeClass {
+                subnets: vec![subnet],
+                ..ResolvedNodeClass::default()
+            })),
+        }
+    });
     let all = [("c".into(), NodeClassSupply { supply })];
     fleet.state.apply_class_supplies(Arc::new(all.into()));
 }
@@ -65,11 +57,7 @@ fn an_instance_drifts_by_what_is_found_for_its_class() {
     tell(&mut fleet, Ok(("new", "new")));
     assert_eq!(fleet.causes(at(1)), ["AMIDrift"]);
     tell(&mut fleet, Err("SubnetsNotFound"));
-    assert_eq!(
-        fleet.causes(at(1)),
-        [""; 0],
-        "what is not known replaces no node"
-    );
+    assert_eq!(fleet.causes(at(1)), [""; 0], "what is not known replaces no node");
     tell(&mut fleet, Ok(("old", "new")));
     assert_eq!(fleet.causes(at(1)), ["SubnetDrift"]);
     tell(&mut fleet, Ok(("old", "old")));

@@ -45,11 +45,7 @@ fn a_node_is_replaced_once_a_condition_has_lasted_for_long_enough() {
         let verdict = fleet.verdict("n0", Reason::Unhealthy, at(4 + after));
         assert_eq!(verdict, Some(Verdict::Recovering { until }), "{row}");
         let kept = fleet.sweep(at(4 + after)).kept;
-        assert_eq!(
-            next_due(&kept),
-            Some(until),
-            "looked at again just then: {row}"
-        );
+        assert_eq!(next_due(&kept), Some(until), "looked at again just then: {row}");
         assert_eq!(broken(&fleet, 5 + after), ["n0"], "{row}");
     }
 }
@@ -87,10 +83,7 @@ fn a_pool_says_what_it_bears_with_and_one_that_says_nothing_bears_all() {
     say(&mut fleet, "n0", "KernelDeadlock", True, 0);
     say(&mut fleet, "n0", "Ready", False, 0);
     fleet.change(|own| {
-        own.repair = vec![
-            policy("KernelDeadlock", True, Some(3)),
-            policy("Ready", False, None),
-        ];
+        own.repair = vec![policy("KernelDeadlock", True, Some(3)), policy("Ready", False, None)];
     });
     assert_eq!(broken(&fleet, 3), ["n0"]);
     say(&mut fleet, "n0", "KernelDeadlock", False, 1);
@@ -132,19 +125,10 @@ fn where_a_fifth_of_a_pool_is_broken_it_may_not_be_the_nodes() {
         fleet.configure(|own| own.safeguards.max_unready = BudgetNodes::Percent(100));
         for index in 0..ill {
             // Some for a moment only: they count all the same.
-            say(
-                &mut fleet,
-                &format!("n{index}"),
-                "Ready",
-                False,
-                29 * i64::from(index == 1),
-            );
+            say(&mut fleet, &format!("n{index}"), "Ready", False, 29 * i64::from(index == 1));
         }
         let verdict = fleet.verdict("n0", Reason::Unhealthy, at(30));
-        let refused = Verdict::Broken {
-            broken: ill,
-            total: nodes,
-        };
+        let refused = Verdict::Broken { broken: ill, total: nodes };
         assert_eq!(verdict, (!expect).then_some(refused), "{ill} of {nodes}");
     }
     // What leaves already is broken still.
@@ -177,9 +161,7 @@ fn of_many_broken_nodes_ten_are_replaced_at_once() {
 fn one_that_has_not_started_is_nobody_s_patient() {
     let mut fleet = Fleet::of(5);
     say(&mut fleet, "n0", "Ready", False, 0);
-    fleet.change_node("n0", |own| {
-        drop(own.labels.remove("karpenter.sh/initialized"))
-    });
+    fleet.change_node("n0", |own| drop(own.labels.remove("karpenter.sh/initialized")));
     assert_eq!(broken(&fleet, 9999), [""; 0]);
 }
 

@@ -38,15 +38,8 @@ fn nothing_leaves_where_too_many_nodes_are_not_ready() {
         (20, 10, true),
     ] {
         let fleet = sick(nodes, unready);
-        let health = NodeHealth {
-            unready,
-            total: nodes,
-        };
-        assert_eq!(
-            fleet.sweep(at(1)).ailing,
-            expect.then_some(health),
-            "{unready} of {nodes}"
-        );
+        let health = NodeHealth { unready, total: nodes };
+        assert_eq!(fleet.sweep(at(1)).ailing, expect.then_some(health), "{unready} of {nodes}");
     }
 }
 
@@ -54,20 +47,12 @@ fn nothing_leaves_where_too_many_nodes_are_not_ready() {
 fn whoever_would_leave_stays_with_the_figures_and_leaves_when_it_is_over() {
     let mut fleet = sick(6, 4);
     fleet.drift();
-    fleet.change_node("n0", |own| {
-        own.set_condition("Ready", ConditionStatus::False, at(0))
-    });
+    fleet.change_node("n0", |own| own.set_condition("Ready", ConditionStatus::False, at(0)));
     fleet.claim("n5").record.expire_hard_after = Some(jiff::SignedDuration::from_mins(1));
     let plan = fleet.sweep(at(60));
     assert_eq!(plan.retire, []);
-    let health = NodeHealth {
-        unready: 4,
-        total: 6,
-    };
-    let stays = plan
-        .kept
-        .iter()
-        .filter(|own| own.verdict == Verdict::Health(health));
+    let health = NodeHealth { unready: 4, total: 6 };
+    let stays = plan.kept.iter().filter(|own| own.verdict == Verdict::Health(health));
     assert_eq!(stays.count(), 6, "{:?}", plan.kept);
     fleet.configure(|own| own.safeguards.max_unready = BudgetNodes::Nodes(4));
     assert_eq!(fleet.sweep(at(60)).ailing, None);
@@ -77,19 +62,11 @@ fn whoever_would_leave_stays_with_the_figures_and_leaves_when_it_is_over() {
 #[test]
 fn those_that_leave_or_have_not_started_are_not_ill_and_those_of_nobody_may_be() {
     let mut fleet = sick(4, 4);
-    fleet.change_node("n0", |own| {
-        own.taints
-            .push(Taint::new(TAINT_DISRUPTED, Effect::NoSchedule))
-    });
-    fleet.change_node("n1", |own| {
-        drop(own.labels.remove("karpenter.sh/initialized"))
-    });
+    fleet.change_node("n0", |own| own.taints.push(Taint::new(TAINT_DISRUPTED, Effect::NoSchedule)));
+    fleet.change_node("n1", |own| drop(own.labels.remove("karpenter.sh/initialized")));
     assert_eq!(fleet.sweep(at(1)).ailing, None, "two of three");
     fleet.change_node("n1", |own| drop(own.labels.remove(POOL)));
-    let health = NodeHealth {
-        unready: 3,
-        total: 4,
-    };
+    let health = NodeHealth { unready: 3, total: 4 };
     assert_eq!(fleet.sweep(at(1)).ailing, Some(health));
 }
 
@@ -97,33 +74,18 @@ fn those_that_leave_or_have_not_started_are_not_ill_and_those_of_nobody_may_be()
 fn what_is_held_stays_and_what_drifts_by_itself_does_not() {
     let mut fleet = Fleet::of(3);
     fleet.node("n3", "p");
-    fleet.configure(|own| {
-        own.pools[0]
-            .requirements
-            .add("a", Requirement::is_in(["b"]))
-    });
+    fleet.configure(|own| own.pools[0].requirements.add("a", Requirement::is_in(["b"])));
     fleet.state.unaccepted = Some(PendingApproval {
         id: "x".into(),
         nodes: ["n0".into(), "n1".into()].into(),
         total: 4,
     });
-    assert_eq!(
-        fleet.leaving(Reason::Drifted, at(1)),
-        ["n3", "n2"],
-        "due before"
-    );
-    let held = Some(Verdict::ApprovalPending {
-        id: "x".into(),
-        percent: 50,
-    });
+    assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["n3", "n2"], "due before");
+    let held = Some(Verdict::ApprovalPending { id: "x".into(), percent: 50 });
     assert_eq!(fleet.verdict("n0", Reason::Drifted, at(1)), held);
     fleet.configure(|own| own.pools[0] = pool("p"));
     fleet.change(|own| own.replicas = Some(0));
-    assert_eq!(
-        fleet.sweep(at(1)).retire,
-        [],
-        "a smaller number is held as well"
-    );
+    assert_eq!(fleet.sweep(at(1)).retire, [], "a smaller number is held as well");
     fleet.state.unaccepted = None;
     assert_eq!(fleet.leaving(Reason::Surplus, at(1)).len(), 4);
 }
@@ -170,14 +132,9 @@ fn plans_show_who_leaves_and_why_and_who_would() {
     let mut fleet = Fleet::of(12);
     fleet.drift();
     fleet.change(|own| own.disruption.budgets[0].nodes = BudgetNodes::Nodes(2));
-    fleet.change_node("n3", |own| {
-        own.set_condition("Ready", ConditionStatus::Unknown, at(0))
-    });
-    fleet.state.unaccepted = Some(PendingApproval {
-        id: "x".into(),
-        nodes: ["n4".into()].into(),
-        total: 12,
-    });
+    fleet.change_node("n3", |own| own.set_condition("Ready", ConditionStatus::Unknown, at(0)));
+    fleet.state.unaccepted =
+        Some(PendingApproval { id: "x".into(), nodes: ["n4".into()].into(), total: 12 });
     let (text, _) = shown(&fleet, at(9));
     insta::assert_snapshot!("drifted", text);
     for index in 0..8 {

@@ -30,11 +30,9 @@ fn drifted(fleet: &Fleet) -> usize {
 
 #[test]
 fn budgets_hold_for_static_pools_each_for_itself() {
-    for (nodes, expect) in [
-        (BudgetNodes::Nodes(2), 2),
-        (BudgetNodes::Percent(30), 3),
-        (BudgetNodes::Nodes(0), 0),
-    ] {
+    for (nodes, expect) in
+        [(BudgetNodes::Nodes(2), 2), (BudgetNodes::Percent(30), 3), (BudgetNodes::Nodes(0), 0)]
+    {
         let mut fleet = fleet(10, fixed("p", 10, None));
         fleet.change(|own| own.disruption.budgets[0].nodes = nodes);
         assert_eq!(drifted(&fleet), expect, "{nodes:?}");
@@ -51,13 +49,7 @@ fn budgets_hold_for_static_pools_each_for_itself() {
 
 #[test]
 fn no_more_leave_than_the_limit_of_nodes_has_room_for_others() {
-    for (most, expect) in [
-        (Some(4), 0),
-        (Some(5), 1),
-        (Some(6), 2),
-        (Some(99), 4),
-        (None, 4),
-    ] {
+    for (most, expect) in [(Some(4), 0), (Some(5), 1), (Some(6), 2), (Some(99), 4), (None, 4)] {
         let fleet = fleet(4, fixed("p", 4, most));
         assert_eq!(drifted(&fleet), expect, "{most:?}");
         let kept = fleet.verdict("n3", Reason::Drifted, at(1));
@@ -79,10 +71,7 @@ fn a_pool_with_too_many_nodes_loses_those_first() {
     let plan = fleet.sweep(at(1));
     let reasons: Vec<Reason> = plan.retire.iter().map(|own| own.reason).collect();
     assert_eq!(reasons, [Reason::Surplus]);
-    let stays = plan
-        .kept
-        .iter()
-        .filter(|own| own.verdict == Verdict::TooMany);
+    let stays = plan.kept.iter().filter(|own| own.verdict == Verdict::TooMany);
     assert_eq!(stays.count(), 3);
 }
 
@@ -92,9 +81,7 @@ fn a_static_pool_of_none_loses_its_nodes_as_surplus_and_one_that_may_not_be_disr
     assert_eq!(none.leaving(Reason::Surplus, at(1)), ["n0", "n1"]);
     assert_eq!(drifted(&none), 0);
     let mut own = fleet(2, fixed("p", 2, None));
-    own.change_node("n0", |own| {
-        drop(own.annotations.insert(DO_NOT_DISRUPT.into(), "true".into()))
-    });
+    own.change_node("n0", |own| drop(own.annotations.insert(DO_NOT_DISRUPT.into(), "true".into())));
     assert_eq!(own.leaving(Reason::Drifted, at(1)), ["n1"]);
     let mut same = Fleet::new(vec![fixed("p", 1, None)]);
     same.node("n0", "p");

@@ -19,13 +19,9 @@ fn a_class_is_tried_with_what_its_pool_would_buy_first() {
     let catalog = Catalog::shipped();
     let mut pool = Pool::new("general");
     let types = ["m5.large", "m5.xlarge", "m5.2xlarge", "m5.4xlarge"];
-    pool.requirements
-        .add(INSTANCE_TYPE, Requirement::is_in(types));
+    pool.requirements.add(INSTANCE_TYPE, Requirement::is_in(types));
     let chosen = dry_run_offerings(&pool, &catalog);
-    let names: Vec<&str> = chosen
-        .iter()
-        .map(|own| own.instance_type.as_str())
-        .collect();
+    let names: Vec<&str> = chosen.iter().map(|own| own.instance_type.as_str()).collect();
     assert_eq!(names, types[..TRIES], "the cheapest first, no type twice");
     let zones: std::collections::BTreeSet<_> = chosen.iter().map(|own| &own.zone).collect();
     assert_eq!(zones.len(), TRIES, "{chosen:?}");
@@ -33,11 +29,7 @@ fn a_class_is_tried_with_what_its_pool_would_buy_first() {
     assert!(chosen.iter().all(|own| bought(&own.capacity_type)));
     let zone = chosen[1].zone.as_str();
     pool.requirements.add(ZONE, Requirement::is_in([zone]));
-    assert!(
-        dry_run_offerings(&pool, &catalog)
-            .iter()
-            .all(|own| own.zone.as_str() == zone)
-    );
+    assert!(dry_run_offerings(&pool, &catalog).iter().all(|own| own.zone.as_str() == zone));
     pool.requirements.add(ZONE, Requirement::is_in(["nowhere"]));
     assert_eq!(dry_run_offerings(&pool, &catalog), []);
 }
@@ -68,80 +60,26 @@ fn what_is_tried_bears_the_tags_of_a_launch() {
     ] {
         assert_eq!(own.tags[key], value, "{key}");
     }
-    assert_eq!(
-        own,
-        dry_run_launch(&cluster, &pool, offering),
-        "and is always the same"
-    );
+    assert_eq!(own, dry_run_launch(&cluster, &pool, offering), "and is always the same");
 }
 
 /// Code, message, status; what is held against the class, if anything is.
 const SAID: &[(&str, &str, Option<u16>, Option<Cause>)] = &[
     ("UnauthorizedOperation", "", None, Some(Cause::Denied)),
-    (
-        "InvalidUserData.Malformed",
-        LONG,
-        None,
-        Some(Cause::UserDataTooLarge),
-    ),
-    (
-        "InvalidUserData.Malformed",
-        "x",
-        None,
-        Some(Cause::LaunchInvalid),
-    ),
-    (
-        "InvalidParameterValue",
-        NAME,
-        None,
-        Some(Cause::InstanceProfileNotFound),
-    ),
-    (
-        "InvalidParameterValue",
-        PROFILE,
-        None,
-        Some(Cause::InstanceProfileNotFound),
-    ),
+    ("InvalidUserData.Malformed", LONG, None, Some(Cause::UserDataTooLarge)),
+    ("InvalidUserData.Malformed", "x", None, Some(Cause::LaunchInvalid)),
+    ("InvalidParameterValue", NAME, None, Some(Cause::InstanceProfileNotFound)),
+    ("InvalidParameterValue", PROFILE, None, Some(Cause::InstanceProfileNotFound)),
     ("InvalidParameter", VPC, None, Some(Cause::LaunchInvalid)),
-    (
-        "InvalidAMIID.NotFound",
-        "",
-        None,
-        Some(Cause::LaunchInvalid),
-    ),
-    (
-        "InvalidGroup.NotFound",
-        "",
-        None,
-        Some(Cause::LaunchInvalid),
-    ),
-    (
-        "InvalidSnapshot.NotFound",
-        "",
-        None,
-        Some(Cause::LaunchInvalid),
-    ),
-    (
-        "InvalidBlockDeviceMapping",
-        "",
-        None,
-        Some(Cause::LaunchInvalid),
-    ),
+    ("InvalidAMIID.NotFound", "", None, Some(Cause::LaunchInvalid)),
+    ("InvalidGroup.NotFound", "", None, Some(Cause::LaunchInvalid)),
+    ("InvalidSnapshot.NotFound", "", None, Some(Cause::LaunchInvalid)),
+    ("InvalidBlockDeviceMapping", "", None, Some(Cause::LaunchInvalid)),
     ("InvalidSubnetID.NotFound", "", None, None),
     ("Unsupported", "", None, None),
     ("VcpuLimitExceeded", "", None, None),
-    (
-        "InvalidParameterCombination",
-        "not eligible for Free Tier",
-        None,
-        None,
-    ),
-    (
-        "InvalidLaunchTemplateName.NotFoundException",
-        "",
-        None,
-        None,
-    ),
+    ("InvalidParameterCombination", "not eligible for Free Tier", None, None),
+    ("InvalidLaunchTemplateName.NotFoundException", "", None, None),
     ("RequestLimitExceeded", "", None, None),
     ("Whatever", "", Some(503), None),
     ("", "", None, None),

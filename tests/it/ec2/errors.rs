@@ -19,104 +19,20 @@ fn sorted(code: &str, message: &str, status: Option<u16>) -> AwsFailure {
 }
 
 /// Code, message, HTTP status; what it is, how the engine has it, and what it is told with.
-type Row = (
-    &'static str,
-    &'static str,
-    Option<u16>,
-    ErrorClass,
-    FailureKind,
-    &'static str,
-);
+type Row = (&'static str, &'static str, Option<u16>, ErrorClass, FailureKind, &'static str);
 
 const CALLS: &[Row] = &[
-    (
-        "RequestLimitExceeded",
-        "slow",
-        None,
-        ErrorClass::Throttled,
-        FailureKind::Throttled,
-        "slow",
-    ),
-    (
-        "Client.RequestLimitExceeded",
-        "",
-        None,
-        ErrorClass::Throttled,
-        FailureKind::Throttled,
-        "",
-    ),
-    (
-        "Throttling",
-        "",
-        None,
-        ErrorClass::Throttled,
-        FailureKind::Throttled,
-        "",
-    ),
-    (
-        "ThrottlingException",
-        "",
-        None,
-        ErrorClass::Throttled,
-        FailureKind::Throttled,
-        "",
-    ),
-    (
-        "TooManyRequestsException",
-        "",
-        None,
-        ErrorClass::Throttled,
-        FailureKind::Throttled,
-        "",
-    ),
-    (
-        "",
-        "",
-        Some(429),
-        ErrorClass::Throttled,
-        FailureKind::Throttled,
-        "",
-    ),
-    (
-        "UnauthorizedOperation",
-        "",
-        None,
-        ErrorClass::Denied,
-        FailureKind::Denied,
-        "ec2:CreateFleet",
-    ),
-    (
-        "AccessDenied",
-        "",
-        None,
-        ErrorClass::Denied,
-        FailureKind::Denied,
-        "",
-    ),
-    (
-        "AccessDeniedException",
-        "",
-        None,
-        ErrorClass::Denied,
-        FailureKind::Denied,
-        "",
-    ),
-    (
-        "AuthFailure",
-        "clock",
-        None,
-        ErrorClass::Denied,
-        FailureKind::Denied,
-        "AuthFailure: clock",
-    ),
-    (
-        "ExpiredToken",
-        "old",
-        None,
-        ErrorClass::Denied,
-        FailureKind::Denied,
-        "ExpiredToken: old",
-    ),
+    ("RequestLimitExceeded", "slow", None, ErrorClass::Throttled, FailureKind::Throttled, "slow"),
+    ("Client.RequestLimitExceeded", "", None, ErrorClass::Throttled, FailureKind::Throttled, ""),
+    ("Throttling", "", None, ErrorClass::Throttled, FailureKind::Throttled, ""),
+    ("ThrottlingException", "", None, ErrorClass::Throttled, FailureKind::Throttled, ""),
+    ("TooManyRequestsException", "", None, ErrorClass::Throttled, FailureKind::Throttled, ""),
+    ("", "", Some(429), ErrorClass::Throttled, FailureKind::Throttled, ""),
+    ("UnauthorizedOperation", "", None, ErrorClass::Denied, FailureKind::Denied, "ec2:CreateFleet"),
+    ("AccessDenied", "", None, ErrorClass::Denied, FailureKind::Denied, ""),
+    ("AccessDeniedException", "", None, ErrorClass::Denied, FailureKind::Denied, ""),
+    ("AuthFailure", "clock", None, ErrorClass::Denied, FailureKind::Denied, "AuthFailure: clock"),
+    ("ExpiredToken", "old", None, ErrorClass::Denied, FailureKind::Denied, "ExpiredToken: old"),
     (
         "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
         "",
@@ -125,14 +41,7 @@ const CALLS: &[Row] = &[
         FailureKind::Denied,
         "AWSServiceRoleForEC2Spot",
     ),
-    (
-        "InvalidInstanceID.NotFound",
-        "",
-        None,
-        ErrorClass::NotFound,
-        FailureKind::Gone,
-        "",
-    ),
+    ("InvalidInstanceID.NotFound", "", None, ErrorClass::NotFound, FailureKind::Gone, ""),
     (
         "InvalidCapacityReservationId.NotFound",
         "",
@@ -149,30 +58,9 @@ const CALLS: &[Row] = &[
         FailureKind::Gone,
         "was deleted",
     ),
-    (
-        "QueueDoesNotExist",
-        "",
-        None,
-        ErrorClass::NotFound,
-        FailureKind::Gone,
-        "",
-    ),
-    (
-        "NoSuchEntity",
-        "",
-        None,
-        ErrorClass::NotFound,
-        FailureKind::Gone,
-        "",
-    ),
-    (
-        "ParameterNotFound",
-        "",
-        None,
-        ErrorClass::NotFound,
-        FailureKind::Gone,
-        "",
-    ),
+    ("QueueDoesNotExist", "", None, ErrorClass::NotFound, FailureKind::Gone, ""),
+    ("NoSuchEntity", "", None, ErrorClass::NotFound, FailureKind::Gone, ""),
+    ("ParameterNotFound", "", None, ErrorClass::NotFound, FailureKind::Gone, ""),
     (
         "InvalidLaunchTemplateName.NotFoundException",
         "",
@@ -189,30 +77,9 @@ const CALLS: &[Row] = &[
         FailureKind::Unknown,
         "token",
     ),
-    (
-        "DryRunOperation",
-        "",
-        None,
-        ErrorClass::DryRun,
-        FailureKind::Invalid,
-        "",
-    ),
-    (
-        "InvalidParameterValue",
-        NAME,
-        None,
-        ErrorClass::ProfileUnknown,
-        FailureKind::Conflict,
-        NAME,
-    ),
-    (
-        "InvalidParameterValue",
-        "other",
-        None,
-        ErrorClass::Invalid,
-        FailureKind::Invalid,
-        "other",
-    ),
+    ("DryRunOperation", "", None, ErrorClass::DryRun, FailureKind::Invalid, ""),
+    ("InvalidParameterValue", NAME, None, ErrorClass::ProfileUnknown, FailureKind::Conflict, NAME),
+    ("InvalidParameterValue", "other", None, ErrorClass::Invalid, FailureKind::Invalid, "other"),
     (
         "InvalidUserData.Malformed",
         LONG,
@@ -221,70 +88,14 @@ const CALLS: &[Row] = &[
         FailureKind::Invalid,
         "16 KB",
     ),
-    (
-        "InvalidUserData.Malformed",
-        "x",
-        None,
-        ErrorClass::Invalid,
-        FailureKind::Invalid,
-        "x",
-    ),
-    (
-        "InternalError",
-        "",
-        None,
-        ErrorClass::Fault,
-        FailureKind::Unknown,
-        "",
-    ),
-    (
-        "ServiceUnavailable",
-        "",
-        None,
-        ErrorClass::Fault,
-        FailureKind::Unknown,
-        "",
-    ),
-    (
-        "Whatever",
-        "",
-        Some(503),
-        ErrorClass::Fault,
-        FailureKind::Unknown,
-        "",
-    ),
-    (
-        "",
-        "",
-        None,
-        ErrorClass::Fault,
-        FailureKind::Unknown,
-        "no response",
-    ),
-    (
-        "",
-        "timed out",
-        None,
-        ErrorClass::Fault,
-        FailureKind::Unknown,
-        "timed out",
-    ),
-    (
-        "Whatever",
-        "x",
-        Some(400),
-        ErrorClass::Invalid,
-        FailureKind::Invalid,
-        "Whatever: x",
-    ),
-    (
-        "InvalidParameter",
-        VPC,
-        None,
-        ErrorClass::Invalid,
-        FailureKind::Invalid,
-        "to the same VPC",
-    ),
+    ("InvalidUserData.Malformed", "x", None, ErrorClass::Invalid, FailureKind::Invalid, "x"),
+    ("InternalError", "", None, ErrorClass::Fault, FailureKind::Unknown, ""),
+    ("ServiceUnavailable", "", None, ErrorClass::Fault, FailureKind::Unknown, ""),
+    ("Whatever", "", Some(503), ErrorClass::Fault, FailureKind::Unknown, ""),
+    ("", "", None, ErrorClass::Fault, FailureKind::Unknown, "no response"),
+    ("", "timed out", None, ErrorClass::Fault, FailureKind::Unknown, "timed out"),
+    ("Whatever", "x", Some(400), ErrorClass::Invalid, FailureKind::Invalid, "Whatever: x"),
+    ("InvalidParameter", VPC, None, ErrorClass::Invalid, FailureKind::Invalid, "to the same VPC"),
     (
         "InvalidParameterValue",
         "iamInstanceProfile.name is invalid",
@@ -331,16 +142,9 @@ const CALLS: &[Row] = &[
 fn errors_of_whole_calls_are_sorted() {
     for (code, message, status, sort, kind, text) in CALLS {
         let own = sorted(code, message, *status);
-        assert_eq!(
-            (own.sort, own.failure_kind()),
-            (*sort, *kind),
-            "{code} {message}"
-        );
+        assert_eq!((own.sort, own.failure_kind()), (*sort, *kind), "{code} {message}");
         assert!(own.text.contains(text), "{code}: {}", own.text);
-        let answer = CommandResult::Failed {
-            kind: *kind,
-            text: own.text.clone(),
-        };
+        let answer = CommandResult::Failed { kind: *kind, text: own.text.clone() };
         assert_eq!(own.command_result(), answer);
     }
 }
@@ -406,21 +210,13 @@ fn a_denied_call_names_the_action_and_the_statement_that_grants_it() {
             "kms:CreateGrant",
             "not granted by any policy",
         ),
-        (
-            "denied".to_owned(),
-            "ec2:CreateFleet",
-            "AllowScopedEC2InstanceActionsWithTags",
-        ),
+        ("denied".to_owned(), "ec2:CreateFleet", "AllowScopedEC2InstanceActionsWithTags"),
     ];
     for (message, action, expect) in cases {
         let own = sorted("UnauthorizedOperation", &message, Some(403));
         assert_eq!(own.action.as_deref(), Some(action));
         assert!(own.text.contains(expect), "{}", own.text);
-        assert!(
-            own.text.contains(action) && own.text.len() < 500,
-            "{}",
-            own.text
-        );
+        assert!(own.text.contains(action) && own.text.len() < 500, "{}", own.text);
     }
 }
 
@@ -430,11 +226,7 @@ fn every_statement_grants_something_and_says_how() {
         assert!(!own.actions.is_empty(), "{}", own.sid);
         for action in own.actions {
             let denied = classify_error(action, "UnauthorizedOperation", "", None);
-            assert!(
-                denied.text.contains("of the shipped policy"),
-                "{}",
-                denied.text
-            );
+            assert!(denied.text.contains("of the shipped policy"), "{}", denied.text);
         }
     }
 }
@@ -465,11 +257,7 @@ fn error(code: &str, message: &str, about: &str) -> FleetError {
 fn refusals(outcome: &FleetOutcome) -> Vec<String> {
     let one = |own: &outrigger::engine::command::OfferingRefusal| {
         let zone = own.offering.zone.as_str().trim_start_matches("us-east-1");
-        format!(
-            "{} {zone} {}",
-            own.offering.instance_type,
-            own.kind.as_str()
-        )
+        format!("{} {zone} {}", own.offering.instance_type, own.kind.as_str())
     };
     outcome.refusals.iter().map(one).collect()
 }
@@ -480,33 +268,15 @@ const SPOT_ROLE: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
 
 /// Code, message and what an error is about; what it refuses.
 const ITEMS: &[(&str, &str, &str, &[&str])] = &[
-    (
-        "InsufficientInstanceCapacity",
-        "",
-        "m5.large a",
-        &["m5.large a insufficient-capacity"],
-    ),
+    ("InsufficientInstanceCapacity", "", "m5.large a", &["m5.large a insufficient-capacity"]),
     (
         "UnfulfillableCapacity",
         "",
         "m5.large -",
-        &[
-            "m5.large a insufficient-capacity",
-            "m5.large b insufficient-capacity",
-        ],
+        &["m5.large a insufficient-capacity", "m5.large b insufficient-capacity"],
     ),
-    (
-        "MaxSpotInstanceCountExceeded",
-        "",
-        "m5.large a",
-        &["m5.large a limit-exceeded"],
-    ),
-    (
-        "VcpuLimitExceeded",
-        "",
-        "m5.xlarge b",
-        &["m5.xlarge b limit-exceeded"],
-    ),
+    ("MaxSpotInstanceCountExceeded", "", "m5.large a", &["m5.large a limit-exceeded"]),
+    ("VcpuLimitExceeded", "", "m5.xlarge b", &["m5.xlarge b limit-exceeded"]),
     (
         "MaxFleetCountExceeded",
         "",
@@ -519,18 +289,8 @@ const ITEMS: &[(&str, &str, &str, &[&str])] = &[
         ],
     ),
     ("Unsupported", "", "m5.large b", &["m5.large b unsupported"]),
-    (
-        "InsufficientFreeAddressesInSubnet",
-        "",
-        "m5.large a a1",
-        &["m5.large a no-address"],
-    ),
-    (
-        "InsufficientFreeAddressesInSubnet",
-        "",
-        "m5.large a a2",
-        &[],
-    ),
+    ("InsufficientFreeAddressesInSubnet", "", "m5.large a a1", &["m5.large a no-address"]),
+    ("InsufficientFreeAddressesInSubnet", "", "m5.large a a2", &[]),
     (
         "ReservationCapacityExceeded",
         "",
@@ -552,10 +312,7 @@ const ITEMS: &[(&str, &str, &str, &[&str])] = &[
         "InsufficientInstanceCapacity",
         SPREAD,
         "m5.large a",
-        &[
-            "m5.large a placement-exceeded",
-            "m5.xlarge a placement-exceeded",
-        ],
+        &["m5.large a placement-exceeded", "m5.xlarge a placement-exceeded"],
     ),
     ("RequestLimitExceeded", "", "m5.large a", &[]),
     ("InternalError", "", "m5.large a", &[]),
@@ -592,23 +349,14 @@ fn a_launch_that_made_nothing_is_refused_or_has_failed() {
         (&[ice.clone(), odd.clone()], None),
         (&[odd.clone(), ice.clone()], None),
         (&[odd], Some((FailureKind::Invalid, "something"))),
-        (
-            &[slow],
-            Some((FailureKind::Throttled, "RequestLimitExceeded")),
-        ),
+        (&[slow], Some((FailureKind::Throttled, "RequestLimitExceeded"))),
         // The answer is there, so that nothing is left open.
         (&[fault], Some((FailureKind::Invalid, "InternalError"))),
-        (
-            &[no],
-            Some((FailureKind::Denied, "AllowPassingInstanceRole")),
-        ),
+        (&[no], Some((FailureKind::Denied, "AllowPassingInstanceRole"))),
         (&[], Some((FailureKind::Invalid, "no error returned"))),
     ];
     for (errors, expect) in cases {
-        match (
-            FleetOutcome::from_errors(&request("spot"), errors).command_result(),
-            expect,
-        ) {
+        match (FleetOutcome::from_errors(&request("spot"), errors).command_result(), expect) {
             (CommandResult::LaunchRefused(all), None) => {
                 assert_eq!(all.len(), 1);
                 assert_eq!(all[0].kind, RefusalKind::InsufficientCapacity);
@@ -634,10 +382,8 @@ fn what_could_not_be_asked_for_is_refused_with_the_rest() {
 #[test]
 fn want_of_capacity_in_a_placement_group_is_the_groups() {
     let mut scene = Scene::new();
-    scene.resolved.placement_group = Some(PlacementGroup {
-        id: "pg-1".into(),
-        strategy: PlacementGroupStrategy::Cluster,
-    });
+    scene.resolved.placement_group =
+        Some(PlacementGroup { id: "pg-1".into(), strategy: PlacementGroupStrategy::Cluster });
     let ice = error("InsufficientInstanceCapacity", "", "m5.large a");
     let outcome = FleetOutcome::from_errors(&scene.made(), &[ice]);
     assert_eq!(refusals(&outcome), ["m5.large a placement-exceeded"]);
@@ -671,19 +417,14 @@ fn people_are_told_of_what_they_can_do_something_about() {
         error("InsufficientInstanceCapacity", "", "m5.large a"),
     ];
     let notes = FleetOutcome::from_errors(&request("spot"), &errors).notes;
-    let expect = [
-        "vCPU quota",
-        "fleet request quota",
-        "iam create-service-linked-role",
-        "Odd: thing",
-    ];
+    let expect =
+        ["vCPU quota", "fleet request quota", "iam create-service-linked-role", "Odd: thing"];
     assert_eq!(notes.len(), expect.len(), "{notes:?}");
     for (note, part) in notes.iter().zip(expect) {
         assert!(note.contains(part), "{note}");
     }
-    let many: Vec<FleetError> = (0..50)
-        .map(|own| error(&format!("Odd{own}"), &"x".repeat(5000), "- -"))
-        .collect();
+    let many: Vec<FleetError> =
+        (0..50).map(|own| error(&format!("Odd{own}"), &"x".repeat(5000), "- -")).collect();
     let notes = FleetOutcome::from_errors(&request("spot"), &many).notes;
     assert!(notes.len() <= 5 && notes.iter().all(|own| own.len() < 600));
 }

@@ -61,12 +61,7 @@ fn image(id: &str, arch: Arch) -> Image {
 }
 
 fn subnet(id: &str, zone: &str, free: u32) -> Subnet {
-    Subnet {
-        id: id.to_owned(),
-        zone: zone.into(),
-        zone_id: String::new(),
-        free,
-    }
+    Subnet { id: id.to_owned(), zone: zone.into(), zone_id: String::new(), free }
 }
 
 pub(super) fn record(id: &str) -> ClaimRecord {
@@ -95,10 +90,7 @@ impl Scene {
         let claim = record("abc");
         let mut tags = claim.to_tags();
         tags.insert("team".into(), "web".into());
-        let group = |id: &str| SecurityGroup {
-            id: id.to_owned(),
-            name: String::new(),
-        };
+        let group = |id: &str| SecurityGroup { id: id.to_owned(), name: String::new() };
         Self {
             launch: Launch {
                 claim,
@@ -128,17 +120,11 @@ impl Scene {
                 profile: Some("prod_profile".into()),
                 ..ResolvedNodeClass::default()
             },
-            images: [
-                "m5.large",
-                "m5.xlarge",
-                "m5.2xlarge",
-                "p5.48xlarge",
-                "t3.micro",
-            ]
-            .map(|name| (name.into(), "ami-x86".to_owned()))
-            .into_iter()
-            .chain([("c7g.large".into(), "ami-arm".to_owned())])
-            .collect(),
+            images: ["m5.large", "m5.xlarge", "m5.2xlarge", "p5.48xlarge", "t3.micro"]
+                .map(|name| (name.into(), "ami-x86".to_owned()))
+                .into_iter()
+                .chain([("c7g.large".into(), "ami-arm".to_owned())])
+                .collect(),
             catalog: Catalog::shipped(),
             cluster: "prod".into(),
             region: "us-east-1".into(),
@@ -170,11 +156,7 @@ impl Scene {
             resolved: &self.resolved,
             images: &self.images,
             catalog: &self.catalog,
-            site: TemplateTarget {
-                cluster: &self.cluster,
-                region: &self.region,
-                ipv6: self.ipv6,
-            },
+            site: TemplateTarget { cluster: &self.cluster, region: &self.region, ipv6: self.ipv6 },
         };
         let (token, counts) = (self.token.clone(), self.counts_pods);
         let mut render = |image: &Image, pods: i64| {

@@ -37,10 +37,7 @@ fn found(
     terms: Vec<ImageTerm>,
     images: ListResult<Vec<Image>>,
 ) -> (Vec<Image>, NodeClassCondition) {
-    let class = NodeClass {
-        images: terms,
-        ..NodeClass::default()
-    };
+    let class = NodeClass { images: terms, ..NodeClass::default() };
     let profile = Ok("p".to_owned());
     let own = resolve_node_class(&class, &RegionResources::default(), images, profile, NOW);
     let is_own = |own: &&NodeClassCondition| own.kind == ConditionKind::ImagesReady;
@@ -64,32 +61,21 @@ fn a_class_has_images_where_any_is_found_and_says_which_are_deprecated() {
     for (all, id, deprecated) in rows {
         let all: Vec<Image> = all.iter().map(|(id, day)| image(id, *day)).collect();
         let (used, condition) = found(vec![search(Some("a*"), None, None)], Ok(all));
-        let used: Vec<(&str, bool)> = used
-            .iter()
-            .map(|own| (own.id.as_str(), own.deprecated))
-            .collect();
+        let used: Vec<(&str, bool)> =
+            used.iter().map(|own| (own.id.as_str(), own.deprecated)).collect();
         assert_eq!(used, [(id, deprecated)]);
-        assert_eq!(
-            condition,
-            NodeClassCondition::met(ConditionKind::ImagesReady)
-        );
+        assert_eq!(condition, NodeClassCondition::met(ConditionKind::ImagesReady));
     }
 }
 
 /// Who finds nothing is told of the terms, in the words of the configuration.
 #[test]
 fn a_class_without_images_is_not_ready_and_names_its_terms() {
-    let alias = ImageTerm::Alias {
-        family: AmiFamily::Al2023,
-        version: "v20250601".into(),
-    };
+    let alias = ImageTerm::Alias { family: AmiFamily::Al2023, version: "v20250601".into() };
     let rows = [
         (alias, "alias = \"al2023@v20250601\""),
         (ImageTerm::Id("ami-1".into()), "id = \"ami-1\""),
-        (
-            ImageTerm::SsmParameter("/a/b".into()),
-            "ssm_parameter = \"/a/b\"",
-        ),
+        (ImageTerm::SsmParameter("/a/b".into()), "ssm_parameter = \"/a/b\""),
         (search(Some("a*"), None, None), "name = \"a*\""),
         (search(None, Some("me"), None), "owner = \"me\""),
         (
@@ -99,10 +85,7 @@ fn a_class_without_images_is_not_ready_and_names_its_terms() {
     ];
     for (term, words) in rows {
         let (used, condition) = found(vec![term], Ok(Vec::new()));
-        assert_eq!(
-            (used.len(), condition.cause),
-            (0, Some(Cause::ImageNotFound))
-        );
+        assert_eq!((used.len(), condition.cause), (0, Some(Cause::ImageNotFound)));
         assert!(condition.message.contains(words), "{}", condition.message);
     }
     for cause in [Cause::UnsupportedAlias, Cause::Denied, Cause::Unavailable] {

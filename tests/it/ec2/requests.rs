@@ -18,10 +18,7 @@ fn overrides(request: &FleetRequest) -> Vec<Vec<String>> {
         let zone = at.trim_start_matches("us-east-1");
         let subnet = own.subnet.trim_start_matches("subnet-");
         let image = own.image.trim_start_matches("ami-");
-        format!(
-            "{} {zone} {subnet} {image} {}",
-            key.instance_type, own.priority
-        )
+        format!("{} {zone} {subnet} {image} {}", key.instance_type, own.priority)
     };
     let config = |own: &outrigger::ec2::create_fleet::LaunchTemplateConfig| {
         own.overrides.iter().map(one).collect()
@@ -50,17 +47,11 @@ fn default() -> Reservation {
 }
 
 fn block() -> Reservation {
-    Reservation {
-        kind: ReservationKind::CapacityBlock,
-        ..default()
-    }
+    Reservation { kind: ReservationKind::CapacityBlock, ..default() }
 }
 
 fn interruptible() -> Reservation {
-    Reservation {
-        interruptible: true,
-        ..default()
-    }
+    Reservation { interruptible: true, ..default() }
 }
 
 const WAYS: &[Way] = &[
@@ -70,41 +61,11 @@ const WAYS: &[Way] = &[
     (&[SPOT], None, true, TargetCapacityType::Spot, DEEP),
     // The way of the cheapest.
     (&[SPOT, OD], None, false, TargetCapacityType::Spot, BEST),
-    (
-        &[OD, SPOT],
-        None,
-        false,
-        TargetCapacityType::OnDemand,
-        FIRST,
-    ),
-    (
-        &[CR],
-        Some(default),
-        false,
-        TargetCapacityType::OnDemand,
-        FIRST,
-    ),
-    (
-        &[CR, SPOT, OD],
-        Some(default),
-        false,
-        TargetCapacityType::OnDemand,
-        FIRST,
-    ),
-    (
-        &[CR],
-        Some(block),
-        false,
-        TargetCapacityType::CapacityBlock,
-        None,
-    ),
-    (
-        &[CR],
-        Some(interruptible),
-        false,
-        TargetCapacityType::Interruptible,
-        None,
-    ),
+    (&[OD, SPOT], None, false, TargetCapacityType::OnDemand, FIRST),
+    (&[CR], Some(default), false, TargetCapacityType::OnDemand, FIRST),
+    (&[CR, SPOT, OD], Some(default), false, TargetCapacityType::OnDemand, FIRST),
+    (&[CR], Some(block), false, TargetCapacityType::CapacityBlock, None),
+    (&[CR], Some(interruptible), false, TargetCapacityType::Interruptible, None),
 ];
 
 #[test]
@@ -117,11 +78,7 @@ fn one_call_buys_one_way_and_says_how() {
         }
         let request = scene.made();
         let what = format!("{offerings:?} {target:?}");
-        assert_eq!(
-            (request.target, request.strategy),
-            (*target, *strategy),
-            "{what}"
-        );
+        assert_eq!((request.target, request.strategy), (*target, *strategy), "{what}");
         assert_eq!(request.overrides().count(), 1, "{what}");
         let own = request.overrides().next().expect("one");
         let is_reserved = own.offering.reservation.is_some();
@@ -132,10 +89,7 @@ fn one_call_buys_one_way_and_says_how() {
 #[test]
 fn bare_metal_and_devices_stand_in_for_nothing_ordinary() {
     let cases: [(&[&str], &[&str]); 3] = [
-        (
-            &["m5.large", "p5.48xlarge", "m5.xlarge"],
-            &["m5.large", "m5.xlarge"],
-        ),
+        (&["m5.large", "p5.48xlarge", "m5.xlarge"], &["m5.large", "m5.xlarge"]),
         // The cheapest is one of them, or nothing else can be had: no image fits the first.
         (&["p5.48xlarge", "m5.large"], &["p5.48xlarge", "m5.large"]),
         (&["m6a.large", "p5.48xlarge"], &["p5.48xlarge"]),
@@ -144,10 +98,8 @@ fn bare_metal_and_devices_stand_in_for_nothing_ordinary() {
         let offered: Vec<String> = offered.iter().map(|own| format!("{own} a spot")).collect();
         let offered: Vec<&str> = offered.iter().map(String::as_str).collect();
         let request = Scene::new().offers(&offered).made();
-        let mut types: Vec<&str> = request
-            .overrides()
-            .map(|own| own.offering.instance_type.as_str())
-            .collect();
+        let mut types: Vec<&str> =
+            request.overrides().map(|own| own.offering.instance_type.as_str()).collect();
         types.dedup();
         assert_eq!(types, expect, "{offered:?}");
     }
@@ -161,10 +113,7 @@ fn what_is_bought_is_said_in_ec2s_words() {
         TargetCapacityType::CapacityBlock.as_str(),
         TargetCapacityType::Interruptible.as_str(),
     ];
-    assert_eq!(
-        names,
-        ["spot", "on-demand", "capacity-block", "reserved-capacity"]
-    );
+    assert_eq!(names, ["spot", "on-demand", "capacity-block", "reserved-capacity"]);
 }
 
 #[test]
@@ -215,23 +164,11 @@ fn alternatives_keep_their_order_each_type_and_zone_once() {
     assert_eq!(request.token, "abc");
     assert_eq!(request.tags, scene.launch.tags);
     assert_eq!(request.context, None);
-    let data: Vec<&[u8]> = request
-        .configs
-        .iter()
-        .map(|own| own.template.user_data.bytes())
-        .collect();
-    let texts: [&[u8]; 3] = [
-        b"token ami-x86 29",
-        b"token ami-x86 58",
-        b"token ami-arm 29",
-    ];
+    let data: Vec<&[u8]> =
+        request.configs.iter().map(|own| own.template.user_data.bytes()).collect();
+    let texts: [&[u8]; 3] = [b"token ami-x86 29", b"token ami-x86 58", b"token ami-arm 29"];
     assert_eq!(data, texts);
-    assert_eq!(
-        request
-            .override_for("m5.xlarge", "us-east-1a")
-            .map(|own| own.priority),
-        Some(1.0)
-    );
+    assert_eq!(request.override_for("m5.xlarge", "us-east-1a").map(|own| own.priority), Some(1.0));
     assert_eq!(request.override_for("m5.xlarge", "us-east-1b"), None);
 }
 
@@ -300,10 +237,7 @@ fn what_cannot_be_asked_for_is_refused_without_asking() {
         ("m5.large c on-demand", RefusalKind::NoAddress),
     ];
     for (wanted, kind) in cases {
-        let refusal = OfferingRefusal {
-            offering: offering(wanted),
-            kind,
-        };
+        let refusal = OfferingRefusal { offering: offering(wanted), kind };
         let alone = Scene::new().offers(&[wanted]).request();
         let answer = CommandResult::LaunchRefused(vec![refusal.clone()]);
         assert_eq!(alone, Err(Box::new(answer)));
@@ -318,10 +252,7 @@ fn what_cannot_be_asked_for_is_refused_without_asking() {
         offering: offering("m5.large a reserved cr-9"),
         kind: RefusalKind::ReservationExceeded,
     };
-    assert_eq!(
-        gone,
-        Err(Box::new(CommandResult::LaunchRefused(vec![refusal])))
-    );
+    assert_eq!(gone, Err(Box::new(CommandResult::LaunchRefused(vec![refusal]))));
     // An image that the class does not have any more.
     let mut scene = Scene::new();
     scene.resolved.images.clear();
@@ -399,9 +330,7 @@ fn a_request_takes_the_least_that_its_types_may_take_of_each_subnet() {
     assert!(subnets(&scene.made()).contains("subnet-a1"));
     scene.subnets.mark_exhausted("subnet-a1", NOW);
     assert!(subnets(&scene.made()).contains("subnet-a2"));
-    scene
-        .subnets
-        .mark_exhausted("subnet-a2", NOW + SignedDuration::from_secs(1));
+    scene.subnets.mark_exhausted("subnet-a2", NOW + SignedDuration::from_secs(1));
     let request = scene.made();
     assert_eq!(overrides(&request), [["m5.xlarge b b x86 0"]]);
     let kinds: Vec<RefusalKind> = request.refused.iter().map(|own| own.kind).collect();
@@ -412,11 +341,8 @@ fn a_request_takes_the_least_that_its_types_may_take_of_each_subnet() {
 fn reserved(all: &[(&str, &str, ReservationKind, bool)]) -> Scene {
     let mut scene = Scene::new();
     let one = |(id, zone, kind, interruptible): &(&str, &str, ReservationKind, bool)| {
-        let own = Reservation {
-            kind: *kind,
-            interruptible: *interruptible,
-            ..Reservation::new(id, 1)
-        };
+        let own =
+            Reservation { kind: *kind, interruptible: *interruptible, ..Reservation::new(id, 1) };
         let zone = format!("us-east-1{zone}");
         ("m5.large".into(), zone.as_str().into(), own)
     };
@@ -465,13 +391,7 @@ fn one_call_buys_from_one_kind_of_reservation() {
 
 #[test]
 fn whatever_is_exotic_is_left_out_beside_what_is_ordinary() {
-    for exotic in [
-        "m5.metal",
-        "p5.48xlarge",
-        "g5.xlarge",
-        "trn1.2xlarge",
-        "inf1.xlarge",
-    ] {
+    for exotic in ["m5.metal", "p5.48xlarge", "g5.xlarge", "trn1.2xlarge", "inf1.xlarge"] {
         let all = ["m5.large", exotic, "m5.xlarge"].map(|own| format!("{own} a on-demand"));
         let mut scene = Scene::new().offers(&all.each_ref().map(String::as_str));
         scene.images.insert(exotic.into(), "ami-x86".to_owned());

@@ -24,12 +24,8 @@ use super::fixture::NOW;
 
 /// Tags from `key=value` and `key=value`.
 fn tags(text: &str) -> Labels {
-    let pairs = text
-        .split_whitespace()
-        .map(|own| own.split_once('=').expect("a tag"));
-    pairs
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .collect()
+    let pairs = text.split_whitespace().map(|own| own.split_once('=').expect("a tag"));
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
 fn subnet(id: &str, free: u32, own: &str) -> (Subnet, Labels) {
@@ -43,10 +39,7 @@ fn subnet(id: &str, free: u32, own: &str) -> (Subnet, Labels) {
 }
 
 fn group(id: &str, name: &str, own: &str) -> (SecurityGroup, Labels) {
-    let group = SecurityGroup {
-        id: format!("sg-{id}"),
-        name: name.to_owned(),
-    };
+    let group = SecurityGroup { id: format!("sg-{id}"), name: name.to_owned() };
     (group, tags(own))
 }
 
@@ -68,25 +61,16 @@ fn reserved(id: &str, owner: &str, open: bool, own: &str) -> ListedReservation {
 }
 
 fn placement(id: &str, strategy: PlacementGroupStrategy) -> PlacementGroup {
-    PlacementGroup {
-        id: id.to_owned(),
-        strategy,
-    }
+    PlacementGroup { id: id.to_owned(), strategy }
 }
 
 /// All there is in the account and region.
 fn found() -> RegionResources {
     let groups = [
         ("near", placement("pg-1", PlacementGroupStrategy::Cluster)),
-        (
-            "parts",
-            placement("pg-2", PlacementGroupStrategy::Partition(3)),
-        ),
+        ("parts", placement("pg-2", PlacementGroupStrategy::Partition(3))),
         ("apart", placement("pg-3", PlacementGroupStrategy::Spread)),
-        (
-            "pg-named",
-            placement("pg-4", PlacementGroupStrategy::Cluster),
-        ),
+        ("pg-named", placement("pg-4", PlacementGroupStrategy::Cluster)),
     ];
     let groups = groups.map(|(name, own)| (name.to_owned(), own));
     RegionResources {
@@ -125,10 +109,7 @@ fn image() -> Image {
 fn class() -> NodeClass {
     NodeClass {
         name: "standard".into(),
-        images: vec![ImageTerm::Alias {
-            family: AmiFamily::Al2023,
-            version: "latest".to_owned(),
-        }],
+        images: vec![ImageTerm::Alias { family: AmiFamily::Al2023, version: "latest".to_owned() }],
         subnets: vec![SubnetTerm::Tags(tags("team=web"))],
         security_groups: vec![SecurityGroupTerm::Tags(tags("team=web"))],
         ..NodeClass::default()
@@ -256,11 +237,7 @@ fn all_but(there: &mut RegionResources, id: &str) {
 }
 
 fn search(owner: Option<&str>, criteria: Option<MatchCriteria>, own: &str) -> ReservationTerm {
-    ReservationTerm::Search {
-        owner: owner.map(str::to_owned),
-        criteria,
-        tags: tags(own),
-    }
+    ReservationTerm::Search { owner: owner.map(str::to_owned), criteria, tags: tags(own) }
 }
 
 fn reservations(own: &ResolvedNodeClass) -> String {
@@ -294,12 +271,7 @@ fn reservations_are_found_by_their_terms() {
         let own = resolved(&class, &found());
         assert_eq!(reservations(&own), expect, "{:?}", class.reservations);
         let ready = condition(&own, ConditionKind::CapacityReservationsReady);
-        assert_eq!(
-            ready.status,
-            NodeClassConditionStatus::True,
-            "{:?}",
-            class.reservations
-        );
+        assert_eq!(ready.status, NodeClassConditionStatus::True, "{:?}", class.reservations);
     }
     // A class that asks for none has none, whatever is open to all, and no such condition.
     let own = resolved(&class(), &found());
@@ -330,10 +302,7 @@ fn reservations_are_found_until_they_end() {
         own.found.reservation.ends = minutes.map(|own| NOW + SignedDuration::from_mins(own));
         let mut class = class();
         class.reservations = vec![ReservationTerm::Id("cr-1".to_owned())];
-        let there = RegionResources {
-            reservations: Ok(vec![own.clone()]),
-            ..found()
-        };
+        let there = RegionResources { reservations: Ok(vec![own.clone()]), ..found() };
         let all = resolved(&class, &there).reservations;
         let expect = Vec::from_iter(expect.then_some(own.found));
         assert_eq!(all, expect, "{kind:?} {minutes:?}");
@@ -347,21 +316,12 @@ fn a_placement_group_is_found_by_name_or_id() {
     let mut class = class();
     let kind = ConditionKind::PlacementGroupReady;
     let rows = [
-        (
-            name("near"),
-            Some(("pg-1", PlacementGroupStrategy::Cluster)),
-        ),
+        (name("near"), Some(("pg-1", PlacementGroupStrategy::Cluster))),
         (id("pg-1"), Some(("pg-1", PlacementGroupStrategy::Cluster))),
-        (
-            name("parts"),
-            Some(("pg-2", PlacementGroupStrategy::Partition(3))),
-        ),
+        (name("parts"), Some(("pg-2", PlacementGroupStrategy::Partition(3)))),
         (id("pg-3"), Some(("pg-3", PlacementGroupStrategy::Spread))),
         // A name that looks like an id is a name.
-        (
-            name("pg-named"),
-            Some(("pg-4", PlacementGroupStrategy::Cluster)),
-        ),
+        (name("pg-named"), Some(("pg-4", PlacementGroupStrategy::Cluster))),
         (name("pg-1"), None),
         (id("pg-named"), None),
         (name("none"), None),
@@ -374,10 +334,7 @@ fn a_placement_group_is_found_by_name_or_id() {
         let cause = expect.is_none().then_some(Cause::PlacementGroupNotFound);
         assert_eq!(own.placement_group, expect, "{:?}", class.placement_group);
         assert_eq!(ready.cause, cause, "{:?}", class.placement_group);
-        assert_eq!(
-            ready.status == NodeClassConditionStatus::False,
-            cause.is_some()
-        );
+        assert_eq!(ready.status == NodeClassConditionStatus::False, cause.is_some());
     }
     // Once the class names none there is none, and nothing to be met.
     class.placement_group = None;
@@ -415,90 +372,50 @@ fn what_cannot_be_listed_is_not_known() {
         for (cause, status) in causes {
             let text = "ec2:Describe: slow".to_owned();
             let mut there = found();
-            fault(
-                &mut there,
-                ResolveError {
-                    cause,
-                    text: text.clone(),
-                },
-            );
+            fault(&mut there, ResolveError { cause, text: text.clone() });
             let own = resolved(&class, &there);
-            let expect = NodeClassCondition {
-                kind,
-                status,
-                cause: Some(cause),
-                message: text,
-            };
+            let expect = NodeClassCondition { kind, status, cause: Some(cause), message: text };
             assert_eq!(own.first_unmet(), Some(&expect), "{kind:?}");
         }
     }
     // Nothing was asked yet.
     let own = resolved(&class, &RegionResources::default());
-    assert_eq!(
-        own.first_unmet().map(|own| own.status),
-        Some(NodeClassConditionStatus::Unknown)
-    );
+    assert_eq!(own.first_unmet().map(|own| own.status), Some(NodeClassConditionStatus::Unknown));
 }
 
 /// Images and profile: what is found, or could not be looked for; the first condition that is not
 /// met then.
 #[test]
 fn images_and_profile_are_conditions_like_the_rest() {
-    let trouble = |cause| ResolveError {
-        cause,
-        text: "why".to_owned(),
-    };
+    let trouble = |cause| ResolveError { cause, text: "why".to_owned() };
     let profile = || Ok("profile".to_owned());
-    let (images, identity) = (
-        ConditionKind::ImagesReady,
-        ConditionKind::InstanceProfileReady,
-    );
+    let (images, identity) = (ConditionKind::ImagesReady, ConditionKind::InstanceProfileReady);
     let rows = [
         (Ok(vec![image()]), profile(), None),
         (
             Ok(vec![]),
             profile(),
-            Some((
-                images,
-                Cause::ImageNotFound,
-                NodeClassConditionStatus::False,
-            )),
+            Some((images, Cause::ImageNotFound, NodeClassConditionStatus::False)),
         ),
         (
             Err(trouble(Cause::UnsupportedAlias)),
             profile(),
-            Some((
-                images,
-                Cause::UnsupportedAlias,
-                NodeClassConditionStatus::False,
-            )),
+            Some((images, Cause::UnsupportedAlias, NodeClassConditionStatus::False)),
         ),
         (
             Err(trouble(Cause::Unavailable)),
             profile(),
-            Some((
-                images,
-                Cause::Unavailable,
-                NodeClassConditionStatus::Unknown,
-            )),
+            Some((images, Cause::Unavailable, NodeClassConditionStatus::Unknown)),
         ),
         (
             Ok(vec![image()]),
             Err(trouble(Cause::RoleNotFound)),
-            Some((
-                identity,
-                Cause::RoleNotFound,
-                NodeClassConditionStatus::False,
-            )),
+            Some((identity, Cause::RoleNotFound, NodeClassConditionStatus::False)),
         ),
         (
             Ok(vec![image()]),
             Err(trouble(Cause::Unavailable)),
-            Some((
-                identity,
-                Cause::Unavailable,
-                NodeClassConditionStatus::Unknown,
-            )),
+            Some((identity, Cause::Unavailable, NodeClassConditionStatus::Unknown)),
         ),
     ];
     for (found_images, profile, expect) in rows {

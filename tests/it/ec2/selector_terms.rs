@@ -36,10 +36,7 @@ fn a_reservation_that_is_not_there_is_no_fault() {
             ..RegionResources::default()
         };
         let own = resolve_node_class(&class, &found, Ok(Vec::new()), Ok(String::new()), NOW);
-        let ids = own
-            .reservations
-            .iter()
-            .map(|own| own.reservation.id.as_str());
+        let ids = own.reservations.iter().map(|own| own.reservation.id.as_str());
         assert_eq!(ids.collect::<Vec<_>>(), expect);
         let met = NodeClassCondition::met(ConditionKind::CapacityReservationsReady);
         assert!(own.conditions.contains(&met), "{:?}", own.conditions);

@@ -59,12 +59,8 @@ const OTHERS: &[Edit] = &[
     ("profile", |it| it.resolved.profile = Some("other".into())),
     ("no profile", |it| it.resolved.profile = None),
     ("join token", |it| it.token = "other".into()),
-    ("security groups", |it| {
-        drop(it.resolved.security_groups.pop())
-    }),
-    ("tag", |it| {
-        drop(it.launch.tags.insert("team".into(), "db".into()))
-    }),
+    ("security groups", |it| drop(it.resolved.security_groups.pop())),
+    ("tag", |it| drop(it.launch.tags.insert("team".into(), "db".into()))),
     ("ipv6", |it| it.ipv6 = true),
     ("public ip", |it| it.class.public_ip = Some(false)),
     ("prefixes", |it| it.class.ip_prefix_count = Some(1)),
@@ -87,18 +83,12 @@ const OTHERS: &[Edit] = &[
     ("tokens", |it| it.class.metadata.tokens_required = false),
     ("monitoring", |it| it.class.detailed_monitoring = true),
     ("nested", |it| it.class.nested_virtualization = Some(true)),
-    ("not nested", |it| {
-        it.class.nested_virtualization = Some(false)
-    }),
+    ("not nested", |it| it.class.nested_virtualization = Some(false)),
     ("enclave", |it| {
-        it.launch
-            .devices
-            .insert("eks.amazonaws.com/nitro-sandbox".into());
+        it.launch.devices.insert("eks.amazonaws.com/nitro-sandbox".into());
     }),
     ("tenancy", |it| {
-        it.launch
-            .labels
-            .insert(DEDICATED.into(), "dedicated".into());
+        it.launch.labels.insert(DEDICATED.into(), "dedicated".into());
     }),
     ("group", |it| group(it, PlacementGroupStrategy::Cluster)),
     ("partition", |it| {
@@ -108,28 +98,14 @@ const OTHERS: &[Edit] = &[
     ("spot", |it| {
         it.launch.offerings = vec![offering("m5.large a spot")];
     }),
-    ("reservation", |it| {
-        reserved(it, Reservation::new("cr-1", 1))
-    }),
+    ("reservation", |it| reserved(it, Reservation::new("cr-1", 1))),
     ("block", |it| {
         let kind = ReservationKind::CapacityBlock;
-        reserved(
-            it,
-            Reservation {
-                kind,
-                ..Reservation::new("cr-1", 1)
-            },
-        );
+        reserved(it, Reservation { kind, ..Reservation::new("cr-1", 1) });
     }),
     ("interruptible", |it| {
         let interruptible = true;
-        reserved(
-            it,
-            Reservation {
-                interruptible,
-                ..Reservation::new("cr-1", 1)
-            },
-        );
+        reserved(it, Reservation { interruptible, ..Reservation::new("cr-1", 1) });
     }),
 ];
 
@@ -143,9 +119,7 @@ const SAME: &[Edit] = &[
         it.launch.tags = it.launch.claim.to_tags();
         it.launch.tags.insert("team".into(), "web".into());
     }),
-    ("zone", |it| {
-        it.launch.offerings = vec![offering("m5.large b on-demand")]
-    }),
+    ("zone", |it| it.launch.offerings = vec![offering("m5.large b on-demand")]),
     ("context", |it| it.class.context = Some("x".into())),
     ("an adapter that the type has not", |it| {
         it.launch.devices.insert(EFA.into());
@@ -156,9 +130,7 @@ const SAME: &[Edit] = &[
     ("a partition of no group", |it| {
         it.launch.labels.insert(PARTITION.into(), "2".into());
     }),
-    ("no layout", |it| {
-        it.class.network_interfaces = Some(Vec::new())
-    }),
+    ("no layout", |it| it.class.network_interfaces = Some(Vec::new())),
 ];
 
 #[test]
@@ -243,22 +215,10 @@ type Layout = (fn(&mut Scene), &'static [&'static str]);
 const LAYOUTS: &[Layout] = &[
     (|_| {}, &["-.0 - - - - - -"]),
     (everything, &["-.0 - true 10 - - 600"]),
-    (
-        |it| it.class.public_ip = Some(false),
-        &["-.0 - false - - - -"],
-    ),
-    (
-        |it| it.class.ip_prefix_count = Some(0),
-        &["-.0 - - 0 - - -"],
-    ),
-    (
-        |it| it.class.ip_prefix_count = Some(1),
-        &["-.0 - - 1 - - -"],
-    ),
-    (
-        |it| it.class.ip_prefix_count = Some(100),
-        &["-.0 - - 100 - - -"],
-    ),
+    (|it| it.class.public_ip = Some(false), &["-.0 - false - - - -"]),
+    (|it| it.class.ip_prefix_count = Some(0), &["-.0 - - 0 - - -"]),
+    (|it| it.class.ip_prefix_count = Some(1), &["-.0 - - 1 - - -"]),
+    (|it| it.class.ip_prefix_count = Some(100), &["-.0 - - 100 - - -"]),
     (|it| it.ipv6 = true, &["-.0 - - - - true1 -"]),
     (
         |it| {
@@ -267,10 +227,7 @@ const LAYOUTS: &[Layout] = &[
         },
         &["-.0 - - - 10 true1 -"],
     ),
-    (
-        |it| it.class.connection_tracking = Some(ConnectionTracking::default()),
-        &["-.0 - - - - - -"],
-    ),
+    (|it| it.class.connection_tracking = Some(ConnectionTracking::default()), &["-.0 - - - - - -"]),
     (
         |it| {
             everything(it);
@@ -284,10 +241,7 @@ const LAYOUTS: &[Layout] = &[
             it.ipv6 = true;
             cards(it, true);
         },
-        &[
-            "0.0 interface true - 10 true1 600",
-            "1.1 efa-only - - - - -",
-        ],
+        &["0.0 interface true - 10 true1 600", "1.1 efa-only - - - - -"],
     ),
     (
         |it| {
@@ -345,12 +299,9 @@ fn without_devices_a_class_has_those_of_its_family() {
 
 #[test]
 fn devices_of_a_class_are_said_as_they_are_and_zero_is_not_said() {
-    for (bytes, gib) in [
-        (20_i64 << 30, 20),
-        ((20 << 30) + 1, 21),
-        (187_000_000_000, 175),
-        (59_000 << 30, 59_000),
-    ] {
+    for (bytes, gib) in
+        [(20_i64 << 30, 20), ((20 << 30) + 1, 21), (187_000_000_000, 175), (59_000 << 30, 59_000)]
+    {
         let mut scene = Scene::new();
         scene.class.family = AmiFamily::Custom;
         scene.class.block_devices = vec![BlockDevice {
@@ -365,10 +316,7 @@ fn devices_of_a_class_are_said_as_they_are_and_zero_is_not_said() {
             ..BlockDevice::default()
         }];
         let own = scene.template().devices.remove(0);
-        assert_eq!(
-            (own.gib, own.iops, own.throughput),
-            (Some(gib), None, Some(200))
-        );
+        assert_eq!((own.gib, own.iops, own.throughput), (Some(gib), None, Some(200)));
         assert_eq!((own.encrypted, own.volume_type), (None, None));
         assert_eq!(own.initialization_rate, Some(100));
         assert_eq!(own.kms_key_id.as_deref(), Some("key"));
@@ -380,10 +328,7 @@ fn devices_of_a_class_are_said_as_they_are_and_zero_is_not_said() {
 #[test]
 fn the_metadata_service_says_nothing_of_ipv6_where_that_is_not_known() {
     let plain = Scene::new().template().metadata;
-    assert_eq!(
-        (plain.endpoint, plain.tokens_required, plain.hop_limit),
-        (true, true, 1)
-    );
+    assert_eq!((plain.endpoint, plain.tokens_required, plain.hop_limit), (true, true, 1));
     for (region, ipv6) in [
         ("us-east-1", Some(false)),
         ("us-gov-west-1", Some(false)),
@@ -412,14 +357,8 @@ fn a_reservation_is_used_on_purpose_or_not_at_all() {
     assert_eq!((plain.reservation, plain.market), (None, None));
     let id = Some("cr-1".to_owned());
     let default = Reservation::new("cr-1", 1);
-    let block = Reservation {
-        kind: ReservationKind::CapacityBlock,
-        ..default.clone()
-    };
-    let interruptible = Reservation {
-        interruptible: true,
-        ..default.clone()
-    };
+    let block = Reservation { kind: ReservationKind::CapacityBlock, ..default.clone() };
+    let interruptible = Reservation { interruptible: true, ..default.clone() };
     assert_eq!(of(default), (id.clone(), None));
     assert_eq!(of(block), (id.clone(), Some(MarketType::CapacityBlock)));
     assert_eq!(of(interruptible), (id, Some(MarketType::Interruptible)));
@@ -474,9 +413,8 @@ fn every_interface_has_the_addresses_that_the_class_says() {
     }
     let publics = [None, Some(true), Some(false)];
     let prefixes = [None, Some(0), Some(1), Some(10), Some(100)];
-    for (public, prefix) in publics
-        .iter()
-        .flat_map(|public| prefixes.map(|prefix| (*public, prefix)))
+    for (public, prefix) in
+        publics.iter().flat_map(|public| prefixes.map(|prefix| (*public, prefix)))
     {
         for (efa, ipv6) in [(false, false), (false, true), (true, false), (true, true)] {
             let mut scene = Scene::new();
@@ -514,10 +452,7 @@ type Said = (fn(&mut Scene), (bool, bool, bool, Option<bool>));
 fn a_template_says_no_more_than_it_is_asked_for() {
     let cases: [Said; 10] = [
         (|_| {}, (false, false, false, None)),
-        (
-            |it| it.class.detailed_monitoring = true,
-            (true, false, false, None),
-        ),
+        (|it| it.class.detailed_monitoring = true, (true, false, false, None)),
         (
             |it| {
                 it.launch.devices.insert(SANDBOX.into());
@@ -545,28 +480,14 @@ fn a_template_says_no_more_than_it_is_asked_for() {
             },
             (false, false, true, None),
         ),
-        (
-            |it| it.class.nested_virtualization = Some(true),
-            (false, false, false, Some(true)),
-        ),
-        (
-            |it| it.class.nested_virtualization = Some(false),
-            (false, false, false, Some(false)),
-        ),
-        (
-            |it| it.class.metadata.endpoint = false,
-            (false, false, false, None),
-        ),
+        (|it| it.class.nested_virtualization = Some(true), (false, false, false, Some(true))),
+        (|it| it.class.nested_virtualization = Some(false), (false, false, false, Some(false))),
+        (|it| it.class.metadata.endpoint = false, (false, false, false, None)),
     ];
     for (number, (edit, expect)) in cases.into_iter().enumerate() {
         let own = edited(edit);
         let dedicated = own.placement.dedicated;
-        let said = (
-            own.monitoring,
-            own.enclave,
-            dedicated,
-            own.nested_virtualization,
-        );
+        let said = (own.monitoring, own.enclave, dedicated, own.nested_virtualization);
         assert_eq!(said, expect, "case {number}");
         assert_eq!(own.profile.as_deref(), Some("prod_profile"));
         assert_eq!(own.image, "ami-x86");

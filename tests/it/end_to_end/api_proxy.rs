@@ -75,10 +75,7 @@ fn plan(api: &Api, proxy: &str, seconds: &str) -> Output {
     let own = cluster("a", api.kubeconfig());
     let own = own.replacen("{\n", &format!("{{\n  proxy {{\n{proxy}  }}\n"), 1);
     let config = Config::new(&own);
-    run(
-        &["plan", "--config", config.path(), "--timeout", seconds],
-        "",
-    )
+    run(&["plan", "--config", config.path(), "--timeout", seconds], "")
 }
 
 #[test]
@@ -101,11 +98,6 @@ fn an_api_is_reached_by_its_proxy_unless_it_is_named_as_direct() {
     assert_eq!(proxy.asked(), Vec::<String>::new());
     check(&plan(&api, &password("p@ss"), "60"), 0);
     let asked = proxy.asked();
-    assert!(
-        !asked.is_empty()
-            && asked
-                .iter()
-                .all(|own| own.starts_with("CONNECT 127.0.0.1:"))
-    );
+    assert!(!asked.is_empty() && asked.iter().all(|own| own.starts_with("CONNECT 127.0.0.1:")));
     check(&plan(&api, &password("wrong"), "10"), 1);
 }

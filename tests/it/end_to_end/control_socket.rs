@@ -35,11 +35,7 @@ impl Setup {
         let daemon = daemon(&config, "log");
         daemon.logged("serving status and reload", 1);
         let socket = config.0.path().join("admin.sock");
-        Self {
-            config,
-            daemon,
-            socket,
-        }
+        Self { config, daemon, socket }
     }
 
     fn ask(&self, arguments: &[&str]) -> Output {
@@ -93,20 +89,13 @@ fn one_broken_cluster_keeps_no_other_from_being_driven() {
     let api = Api::start(Manner::Well, Vec::new());
     let dir = TempDir::new().expect("a directory");
     let late = dir.path().join("late");
-    let hcl = format!(
-        "{LISTEN}{}{}",
-        managed(api.kubeconfig()),
-        cluster("late", &late)
-    );
+    let hcl = format!("{LISTEN}{}{}", managed(api.kubeconfig()), cluster("late", &late));
     let setup = Setup::start(&hcl);
     setup.daemon.logged("cannot start cluster", 1);
     setup.daemon.logged("started cluster", 1);
     let of = |told: &Value, name: &str| {
         let all = told["clusters"].as_array().expect("a list").iter();
-        all.clone()
-            .find(|own| own["name"] == name)
-            .expect(name)
-            .clone()
+        all.clone().find(|own| own["name"] == name).expect(name).clone()
     };
     let until = |seconds, is_so: &dyn Fn(&Value) -> bool| {
         let told = within(seconds, || {
@@ -123,10 +112,7 @@ fn one_broken_cluster_keeps_no_other_from_being_driven() {
     let expect = "cannot start [kubeconfig-unreadable]: cluster \"late\"";
     assert!(why.starts_with(expect), "{why}");
     let shown = text(&setup.ask(&["status"]));
-    assert!(
-        shown.contains(&format!("late: degraded\n  {expect}")),
-        "{shown}"
-    );
+    assert!(shown.contains(&format!("late: degraded\n  {expect}")), "{shown}");
 
     let reloaded = text(&setup.ask(&["reload", "--wait"]));
     assert!(reloaded.contains("has reloaded"), "{reloaded}");
@@ -160,11 +146,7 @@ fn a_plugin_that_hangs_delays_no_other() {
     let daemon = daemon(&config, "log");
     let started = |count: usize, seconds: u32| {
         let is_so = || daemon.log().matches("started cluster").count() >= count;
-        assert!(
-            within(seconds, || is_so().then_some(())).is_some(),
-            "{}",
-            daemon.log()
-        );
+        assert!(within(seconds, || is_so().then_some(())).is_some(), "{}", daemon.log());
     };
     started(1, 10);
     daemon.logged("kubeconfig-late", 1);
@@ -244,10 +226,7 @@ fn what_is_in_one_cluster_is_told_and_nothing_of_others() {
     let told = told.expect("the pod is planned for");
     assert_eq!(told["holds"]["pods"][0]["name"], "a/never");
     let lines = told["timeline"].as_array().expect("a list");
-    assert!(
-        lines.iter().any(|own| own["what"] == "cannot schedule pod"),
-        "{told:#}"
-    );
+    assert!(lines.iter().any(|own| own["what"] == "cannot schedule pod"), "{told:#}");
     let (status, body) = inventory(&setup, &json!({"cluster": "other\u{1b}"}));
     assert_eq!(status, 404);
     assert!(body.contains("no cluster \"other \""), "{body}");
@@ -281,15 +260,10 @@ fn a_reload_that_takes_out_too_many_nodes_is_refused() {
     let refused = setup.ask(&["reload"]);
     let said = text(&refused);
     assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(
-        said.contains("1 of 2 nodes unmanaged, those of goes,"),
-        "{said}"
-    );
+    assert!(said.contains("1 of 2 nodes unmanaged, those of goes,"), "{said}");
     // Under another name of the installation nobody would know them.
     let renamed = head.replace("\"it\"", "\"other\"");
-    setup
-        .config
-        .write(&format!("{stays}{}", goes("manage")).replace(head, &renamed));
+    setup.config.write(&format!("{stays}{}", goes("manage")).replace(head, &renamed));
     let said = text(&setup.ask(&["reload"]));
     assert!(said.contains("2 of 2 nodes unmanaged"), "{said}");
     for then in [goes("observe"), String::new()] {
@@ -336,11 +310,7 @@ fn a_socket_of_a_dead_daemon_is_replaced_and_one_of_a_living_one_is_not() {
     setup.daemon.ends(5);
     let dead = setup.ask(&["status"]);
     assert_eq!(dead.status.code(), Some(1));
-    assert!(
-        text(&dead).contains("systemctl start outrigger"),
-        "{}",
-        text(&dead)
-    );
+    assert!(text(&dead).contains("systemctl start outrigger"), "{}", text(&dead));
     let first = daemon(&setup.config, "first");
     first.logged("serving status and reload", 1);
     let second = daemon(&setup.config, "second");
@@ -351,10 +321,7 @@ fn a_socket_of_a_dead_daemon_is_replaced_and_one_of_a_living_one_is_not() {
 #[test]
 fn a_socket_that_is_not_there_is_named() {
     let nowhere = Path::new("/nowhere/admin.sock");
-    let output = run(
-        &["status", "--socket", nowhere.to_str().expect("UTF-8")],
-        "",
-    );
+    let output = run(&["status", "--socket", nowhere.to_str().expect("UTF-8")], "");
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output).contains("/nowhere/admin.sock"));
 }
@@ -363,10 +330,7 @@ fn a_socket_that_is_not_there_is_named() {
 fn completions_and_manual_pages_are_of_all_verbs() {
     for shell in ["bash", "zsh", "fish"] {
         let said = text(&run(&["completions", shell], ""));
-        assert!(
-            said.contains("simulate") && said.contains("explain"),
-            "{shell}"
-        );
+        assert!(said.contains("simulate") && said.contains("explain"), "{shell}");
     }
     let dir = tempfile::tempdir().expect("a directory");
     let into = dir.path().join("man");

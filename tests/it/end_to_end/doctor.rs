@@ -26,10 +26,7 @@ const POOL: &str = "pool \"general\" {}\n";
 impl Setup {
     /// One where nothing is wrong but what the API server does.
     fn new(manner: Manner) -> Self {
-        let own = Self {
-            dir: TempDir::new().expect("a directory"),
-            port: serve(manner),
-        };
+        let own = Self { dir: TempDir::new().expect("a directory"), port: serve(manner) };
         fs::create_dir(own.path("config")).expect("made");
         own.write(&format!("{}{POOL}", own.cluster("kubeconfig")));
         own.reach(&format!("https://127.0.0.1:{}", own.port), "ca");
@@ -76,12 +73,7 @@ impl Setup {
     /// The exit code and the report.
     fn examine(&self, more: &[&str]) -> (Option<i32>, Value) {
         let config = self.path("config");
-        let place = [
-            "doctor",
-            "--json",
-            "--config",
-            config.to_str().expect("text"),
-        ];
+        let place = ["doctor", "--json", "--config", config.to_str().expect("text")];
         let output = run(&[&place[..], more].concat(), "");
         let text = String::from_utf8_lossy(&output.stdout);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -153,16 +145,8 @@ pub(crate) fn holds(name: &str, found: &[[String; 4]], expect: &[[&str; 4]]) {
     for (found, expect) in found.iter().zip(expect) {
         let [path, state, said, fix] = found;
         assert_eq!([path, state], [expect[0], expect[1]], "{name}: {found:?}");
-        assert!(
-            said.contains(expect[2]),
-            "{name}: {:?} in {said:?}",
-            expect[2]
-        );
-        assert!(
-            fix.contains(expect[3]),
-            "{name}: {:?} in {fix:?}",
-            expect[3]
-        );
+        assert!(said.contains(expect[2]), "{name}: {:?} in {said:?}", expect[2]);
+        assert!(fix.contains(expect[3]), "{name}: {:?} in {fix:?}", expect[3]);
     }
 }
 
@@ -180,13 +164,7 @@ fn case(
     code: i32,
     told: &'static [[&'static str; 4]],
 ) -> Case {
-    Case {
-        name,
-        manner: Manner::default(),
-        breaks,
-        code,
-        told,
-    }
+    Case { name, manner: Manner::default(), breaks, code, told }
 }
 
 fn served(
@@ -195,10 +173,7 @@ fn served(
     code: i32,
     told: &'static [[&'static str; 4]],
 ) -> Case {
-    Case {
-        manner: speaks(manner),
-        ..case(name, nothing, code, told)
-    }
+    Case { manner: speaks(manner), ..case(name, nothing, code, told) }
 }
 
 #[test]
@@ -209,12 +184,7 @@ fn what_is_wrong_with_the_configuration_is_named() {
             "no directory",
             |it| fs::remove_dir_all(it.path("config")).expect("removed"),
             4,
-            &[[
-                "configuration/unreadable",
-                "failed",
-                "No such file",
-                "set an existing file",
-            ]],
+            &[["configuration/unreadable", "failed", "No such file", "set an existing file"]],
         ),
         case(
             "an empty directory",
@@ -248,23 +218,13 @@ fn what_is_wrong_with_the_configuration_is_named() {
             "no cluster",
             |it| it.write("telemetry { listen = \"127.0.0.1:0\" }\n"),
             4,
-            &[[
-                "configuration",
-                "failed",
-                "has no cluster",
-                "add cluster \"NAME\"",
-            ]],
+            &[["configuration", "failed", "has no cluster", "add cluster \"NAME\""]],
         ),
         case(
             "no pool",
             |it| it.write(&it.cluster("kubeconfig")),
             2,
-            &[[
-                "cluster it/pools",
-                "warning",
-                "no pool applies to this cluster",
-                "add pool",
-            ]],
+            &[["cluster it/pools", "warning", "no pool applies to this cluster", "add pool"]],
         ),
     ];
     cases.iter().for_each(check);
@@ -277,12 +237,7 @@ fn what_is_wrong_with_a_kubeconfig_is_named() {
             "it is missing",
             |it| fs::remove_file(it.path("kubeconfig")).expect("removed"),
             4,
-            &[[
-                "cluster it/kubeconfig",
-                "failed",
-                "does not exist",
-                "install -o outrigger",
-            ]],
+            &[["cluster it/kubeconfig", "failed", "does not exist", "install -o outrigger"]],
         ),
         case(
             "everybody can read it",
@@ -291,12 +246,7 @@ fn what_is_wrong_with_a_kubeconfig_is_named() {
                 fs::set_permissions(it.path("kubeconfig"), mode).expect("set");
             },
             2,
-            &[[
-                "cluster it/kubeconfig",
-                "warning",
-                "every user of this host",
-                "chmod o-rwx",
-            ]],
+            &[["cluster it/kubeconfig", "warning", "every user of this host", "chmod o-rwx"]],
         ),
         case(
             "it is a directory",
@@ -305,23 +255,13 @@ fn what_is_wrong_with_a_kubeconfig_is_named() {
                 fs::create_dir(it.path("kubeconfig")).expect("made");
             },
             4,
-            &[[
-                "cluster it/kubeconfig",
-                "failed",
-                "not a regular file",
-                "install -o outrigger",
-            ]],
+            &[["cluster it/kubeconfig", "failed", "not a regular file", "install -o outrigger"]],
         ),
         case(
             "it is no YAML",
             |it| it.kubeconfig("clusters: {"),
             4,
-            &[[
-                "cluster it/kubeconfig",
-                "failed",
-                "read the kubeconfig",
-                "config view",
-            ]],
+            &[["cluster it/kubeconfig", "failed", "read the kubeconfig", "config view"]],
         ),
         case(
             "its context is not there",
@@ -330,12 +270,7 @@ fn what_is_wrong_with_a_kubeconfig_is_named() {
                 it.write(&text.replace("context = \"it\"", "context = \"gone\""));
             },
             4,
-            &[[
-                "cluster it/kubeconfig",
-                "failed",
-                "context \"gone\"",
-                "one of its contexts",
-            ]],
+            &[["cluster it/kubeconfig", "failed", "context \"gone\"", "one of its contexts"]],
         ),
     ];
     cases.iter().for_each(check);
@@ -357,12 +292,7 @@ fn what_gives_no_credentials_is_named() {
         case(name, breaks, 4, told.leak())
     };
     let cases = [
-        named(
-            "a plugin that is not there",
-            |it| exec(it, "/nope"),
-            "No such file",
-            PLUGIN,
-        ),
+        named("a plugin that is not there", |it| exec(it, "/nope"), "No such file", PLUGIN),
         named(
             "a plugin that prints something else",
             |it| exec(it, "pwd"),
@@ -401,26 +331,11 @@ fn what_the_unit_hides_of_a_kubeconfig_is_named() {
     let cases = [
         case(
             "it is in a home",
-            |it| {
-                it.write(&format!(
-                    "{}{POOL}",
-                    it.cluster("/home/nobody/.kube/config")
-                ))
-            },
+            |it| it.write(&format!("{}{POOL}", it.cluster("/home/nobody/.kube/config"))),
             4,
             &[
-                [
-                    "cluster it/kubeconfig",
-                    "failed",
-                    "does not exist",
-                    "/home/nobody/.kube/config",
-                ],
-                [
-                    "cluster it/home",
-                    "warning",
-                    "ProtectHome=",
-                    "/etc/outrigger/config",
-                ],
+                ["cluster it/kubeconfig", "failed", "does not exist", "/home/nobody/.kube/config"],
+                ["cluster it/home", "warning", "ProtectHome=", "/etc/outrigger/config"],
             ],
         ),
         case(
@@ -466,10 +381,7 @@ fn a_kubeconfig_that_the_daemon_may_not_read_is_named() {
         false => ("failed", "cannot read", Some(4)),
     };
     assert!((state.as_str(), code) == (expect.0, expect.2), "{found:#?}");
-    assert!(
-        said.contains(expect.1) && fix.contains("chown outrigger"),
-        "{found:#?}"
-    );
+    assert!(said.contains(expect.1) && fix.contains("chown outrigger"), "{found:#?}");
 }
 
 #[test]
@@ -479,12 +391,7 @@ fn what_is_in_the_way_to_an_api_is_named() {
             "nothing listens",
             |it| it.reach("https://127.0.0.1:1", "ca"),
             4,
-            &[[
-                "cluster it/api",
-                "failed",
-                "connection refused",
-                "start the API server",
-            ]],
+            &[["cluster it/api", "failed", "connection refused", "start the API server"]],
         ),
         case(
             "no such host",
@@ -508,45 +415,25 @@ fn what_is_wrong_with_a_certificate_is_named() {
             "another authority",
             |it| it.reach(&format!("https://127.0.0.1:{}", it.port), "other-ca"),
             4,
-            &[[
-                "cluster it/api",
-                "failed",
-                "from a CA",
-                "certificate-authority-data",
-            ]],
+            &[["cluster it/api", "failed", "from a CA", "certificate-authority-data"]],
         ),
         served(
             "an expired certificate",
             |it| it.certificate = Some("expired"),
             4,
-            &[[
-                "cluster it/api",
-                "failed",
-                "has expired",
-                "kubeadm certs renew apiserver",
-            ]],
+            &[["cluster it/api", "failed", "has expired", "kubeadm certs renew apiserver"]],
         ),
         served(
             "a certificate for another name",
             |it| it.certificate = Some("elsewhere"),
             4,
-            &[[
-                "cluster it/api",
-                "failed",
-                "for a different name",
-                "tls-server-name",
-            ]],
+            &[["cluster it/api", "failed", "for a different name", "tls-server-name"]],
         ),
         served(
             "no TLS",
             |it| it.certificate = None,
             4,
-            &[[
-                "cluster it/api",
-                "failed",
-                "does not speak TLS",
-                "the scheme or the port",
-            ]],
+            &[["cluster it/api", "failed", "does not speak TLS", "the scheme or the port"]],
         ),
     ];
     cases.iter().for_each(check);
@@ -559,67 +446,37 @@ fn an_api_that_answers_badly_is_named() {
             "an unknown user",
             |it| it.status = Some("401 Unauthorized"),
             4,
-            &[[
-                "cluster it/api",
-                "failed",
-                "rejects the credentials: 401",
-                "access entry",
-            ]],
+            &[["cluster it/api", "failed", "rejects the credentials: 401", "access entry"]],
         ),
         served(
             "an API that is not up",
             |it| it.status = Some("503 Service Unavailable"),
             4,
-            &[[
-                "cluster it/api",
-                "failed",
-                "responds with 503",
-                "/readyz?verbose",
-            ]],
+            &[["cluster it/api", "failed", "responds with 503", "/readyz?verbose"]],
         ),
         served(
             "something that is no API",
             |it| it.status = Some("404 Not Found"),
             4,
-            &[[
-                "cluster it/api",
-                "failed",
-                "responds with 404",
-                "`server:` in",
-            ]],
+            &[["cluster it/api", "failed", "responds with 404", "`server:` in"]],
         ),
         served(
             "something else that answers all the same",
             |it| it.status = Some("200 OK"),
             4,
-            &[[
-                "cluster it/api",
-                "failed",
-                "not a Kubernetes version",
-                "`server:` in",
-            ]],
+            &[["cluster it/api", "failed", "not a Kubernetes version", "`server:` in"]],
         ),
         served(
             "an API that hangs",
             |it| it.pace = Duration::from_secs(60),
             4,
-            &[[
-                "cluster it/api",
-                "failed",
-                "no response within 10 s",
-                "allow this host to reach",
-            ]],
+            &[["cluster it/api", "failed", "no response within 10 s", "allow this host to reach"]],
         ),
         served(
             "a slow API",
             |it| it.pace = Duration::from_millis(1100),
             2,
-            &[[
-                "cluster it/api",
-                "warning",
-                "more than 1 s",
-                "closer to the cluster",
-            ]],
+            &[["cluster it/api", "warning", "more than 1 s", "closer to the cluster"]],
         ),
     ];
     cases.iter().for_each(check);
@@ -632,57 +489,32 @@ fn what_an_api_says_of_itself_is_named() {
             "a clock that is behind",
             |it| it.ahead = 8,
             2,
-            &[[
-                "cluster it/clock",
-                "warning",
-                "s behind the API server's",
-                "timedatectl",
-            ]],
+            &[["cluster it/clock", "warning", "s behind the API server's", "timedatectl"]],
         ),
         served(
             "a clock that is far ahead",
             |it| it.ahead = -300,
             4,
-            &[[
-                "cluster it/clock",
-                "failed",
-                "s ahead of the API server's",
-                "timedatectl",
-            ]],
+            &[["cluster it/clock", "failed", "s ahead of the API server's", "timedatectl"]],
         ),
         served(
             "an old version",
             |it| it.minor = "27",
             4,
-            &[[
-                "cluster it/version",
-                "failed",
-                "v1.27.2 is older than 1.29",
-                "upgrade",
-            ]],
+            &[["cluster it/version", "failed", "v1.27.2 is older than 1.29", "upgrade"]],
         ),
         served("a new version", |it| it.minor = "40+", 0, &[]),
         served(
             "the FlowSchema of everybody",
             |it| it.schema = Some("uid-2"),
             2,
-            &[[
-                "cluster it/priority",
-                "warning",
-                "global-default",
-                "flow_schemas",
-            ]],
+            &[["cluster it/priority", "warning", "global-default", "flow_schemas"]],
         ),
         served(
             "a FlowSchema whose name is not told",
             |it| it.private = true,
             3,
-            &[[
-                "cluster it/priority",
-                "skipped",
-                "uid-1",
-                "kubectl get flowschemas",
-            ]],
+            &[["cluster it/priority", "skipped", "uid-1", "kubectl get flowschemas"]],
         ),
         served("no FlowSchema", |it| it.schema = None, 0, &[]),
     ];
@@ -779,12 +611,7 @@ fn another_autoscaler_that_is_at_work_is_named() {
             "Cluster Autoscaler, by its Lease",
             |it| it.leases = &[("kube-system/cluster-autoscaler", 3)],
             2,
-            &[[
-                "cluster it/autoscalers",
-                "warning",
-                "Cluster Autoscaler is",
-                "-n kube-system",
-            ]],
+            &[["cluster it/autoscalers", "warning", "Cluster Autoscaler is", "-n kube-system"]],
         ),
         served(
             "a Karpenter of which nobody lets us see whether it is at work",
@@ -834,24 +661,12 @@ fn a_report_is_text_and_what_is_not_asked_for_is_left_out() {
     }
     let (code, report) = setup.examine(&["--skip", "rights"]);
     let expect = ["cluster it/rights", "skipped", "skipped on request", ""];
-    assert_eq!(
-        (code, told(&report)),
-        (Some(0), vec![expect.map(str::to_owned)])
-    );
+    assert_eq!((code, told(&report)), (Some(0), vec![expect.map(str::to_owned)]));
     let (code, report) = setup.examine(&["--cluster", "it", "--skip=api"]);
-    assert_eq!(
-        (code, report["counts"]["skipped"].as_u64()),
-        (Some(0), Some(1))
-    );
+    assert_eq!((code, report["counts"]["skipped"].as_u64()), (Some(0), Some(1)));
     for (wrong, expect) in [
-        (
-            &["--cluster", "gone"][..],
-            "the configuration has no cluster \"gone\"; it has it",
-        ),
-        (
-            &["--skip", "nonsense"],
-            "possible values: host, kubeconfig, api, clock",
-        ),
+        (&["--cluster", "gone"][..], "the configuration has no cluster \"gone\"; it has it"),
+        (&["--skip", "nonsense"], "possible values: host, kubeconfig, api, clock"),
         (&["--nonsense"], "--nonsense"),
     ] {
         let output = run(&[&["doctor", "--config", &config], wrong].concat(), "");
@@ -867,10 +682,7 @@ fn each_check_of_the_manual_may_be_left_out() {
     let manual = include_str!("../../../docs/INSTALL.md");
     let (_, table) = manual.split_once("|---|---|\n| `conf").expect("a table");
     let (table, _) = table.split_once("\n\n").expect("its end");
-    let names = table
-        .lines()
-        .skip(1)
-        .filter_map(|row| row.split('`').nth(1));
+    let names = table.lines().skip(1).filter_map(|row| row.split('`').nth(1));
     // Without an answer the rest of a cluster is no matter.
     let names: Vec<&str> = names.filter(|own| *own != "api").collect();
     assert_eq!(names.len(), 13);
@@ -890,10 +702,7 @@ fn what_others_say_is_bounded_and_disturbs_no_terminal() {
     let name = format!("\\e[2J{}", "x".repeat(2000));
     let config = fs::read_to_string(setup.path("config/main.hcl")).expect("text");
     setup.write(&config.replace("context = \"it\"", ""));
-    setup.kubeconfig(&text.replace(
-        "current-context: it",
-        &format!("current-context: \"{name}\""),
-    ));
+    setup.kubeconfig(&text.replace("current-context: it", &format!("current-context: \"{name}\"")));
     let config = setup.path("config").display().to_string();
     let output = run(&["doctor", "--config", &config], "");
     let text = String::from_utf8_lossy(&output.stdout);

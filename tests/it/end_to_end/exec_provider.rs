@@ -27,19 +27,8 @@ fn reference(dir: &Path, more: &[&str]) -> Vec<String> {
     fs::write(&types, "[]").expect("written");
     let text = |path: &Path| path.to_str().expect("a readable path").to_owned();
     let (journal, types) = (text(&dir.join("cloud.jsonl")), text(&types));
-    let given = [
-        "python3",
-        REFERENCE,
-        "--state",
-        &journal,
-        "--catalog",
-        &types,
-    ];
-    [&given[..], more]
-        .concat()
-        .into_iter()
-        .map(str::to_owned)
-        .collect()
+    let given = ["python3", REFERENCE, "--state", &journal, "--catalog", &types];
+    [&given[..], more].concat().into_iter().map(str::to_owned).collect()
 }
 
 fn config(api: &Api, command: &[String]) -> String {
@@ -104,9 +93,7 @@ fn a_program_that_rambles_is_told_of_once_and_used() {
     assert!(ready.is_some(), "{}", daemon.log());
     let metrics = get(&admin, "/metrics").1;
     let name = "outrigger_exec_invalid_lines_total{cluster=\"it\"} ";
-    let count = metrics
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.parse().ok());
+    let count = metrics.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
     assert!(count.is_some_and(|count: u32| count >= 2), "{metrics}");
 }
 

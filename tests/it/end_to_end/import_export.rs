@@ -50,10 +50,7 @@ fn what_comes_in_can_be_used_and_goes_out_again() {
     ));
     let valid = run(&["validate", config.path()], "");
     assert_eq!(valid.status.code(), Some(0), "{}", texts(&valid).1);
-    let exported = run(
-        &["export", "--format", "karpenter", "--config", config.path()],
-        "",
-    );
+    let exported = run(&["export", "--format", "karpenter", "--config", config.path()], "");
     let (yaml, said) = texts(&exported);
     assert_eq!(exported.status.code(), Some(0), "{said}");
     let again = run(&["import", "-f", "-"], &yaml);
@@ -72,14 +69,8 @@ fn what_is_lost_is_said_and_ends_with_2() {
     let imported = run(&["import", "--cluster", "prod-*"], &odd);
     let (hcl, said) = texts(&imported);
     assert_eq!(imported.status.code(), Some(2), "{said}");
-    assert_eq!(
-        said,
-        "EC2NodeClass/web: dropped spec.hibernation (unknown field)\n"
-    );
-    assert!(
-        hcl.contains("# import: dropped spec.hibernation (unknown field)"),
-        "{hcl}"
-    );
+    assert_eq!(said, "EC2NodeClass/web: dropped spec.hibernation (unknown field)\n");
+    assert!(hcl.contains("# import: dropped spec.hibernation (unknown field)"), "{hcl}");
     assert_eq!(hcl.matches("clusters = [\"prod-*\"]").count(), 1, "{hcl}");
 
     let config =
@@ -88,18 +79,11 @@ fn what_is_lost_is_said_and_ends_with_2() {
     let (yaml, said) = texts(&exported);
     assert_eq!(exported.status.code(), Some(2), "{said}");
     for line in said.lines() {
-        assert!(
-            yaml.contains(&format!("# export: {line}\n")),
-            "{line}\n{yaml}"
-        );
+        assert!(yaml.contains(&format!("# export: {line}\n")), "{line}\n{yaml}");
     }
     assert!(said.contains("dropped pool.a.launch_timeout ("), "{said}");
 
-    for text in [
-        "",
-        "a: [",
-        "apiVersion: v1\nkind: Secret\nmetadata: { name: a }\n",
-    ] {
+    for text in ["", "a: [", "apiVersion: v1\nkind: Secret\nmetadata: { name: a }\n"] {
         let refused = run(&["import"], text);
         assert_eq!(refused.status.code(), Some(1), "{text}");
         assert!(texts(&refused).1.starts_with("Error: "), "{text}");
@@ -121,28 +105,19 @@ fn a_directory_is_read_and_one_is_written_but_nothing_in_it_is_overwritten() {
     assert_eq!(texts(&imported).0, "");
     let entries = fs::read_dir(to.path()).expect("read");
     let names = entries.map(|own| own.expect("an entry").file_name());
-    let mut names: Vec<String> = names
-        .map(|own| own.to_string_lossy().into_owned())
-        .collect();
+    let mut names: Vec<String> = names.map(|own| own.to_string_lossy().into_owned()).collect();
     names.sort();
     assert_eq!(names, ["clusters.hcl", "node_classes.hcl", "pools.hcl"]);
     let formatted = run(&["fmt", "-check", &into], "");
     assert_eq!(formatted.status.code(), Some(0), "{}", texts(&formatted).0);
     let again = run(&arguments, "");
     assert_eq!(again.status.code(), Some(1));
-    assert!(
-        texts(&again).1.contains("node_classes.hcl"),
-        "{}",
-        texts(&again).1
-    );
+    assert!(texts(&again).1.contains("node_classes.hcl"), "{}", texts(&again).1);
 }
 
 fn case(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/autoscaler");
-    path.join(name)
-        .to_str()
-        .expect("a readable path")
-        .to_owned()
+    path.join(name).to_str().expect("a readable path").to_owned()
 }
 
 #[test]
@@ -153,18 +128,11 @@ fn an_autoscaler_comes_in_with_its_groups() {
     let templates = case("managed/templates.json");
     let workers = case("managed/nodegroup-workers.json");
     let told = ["--asg", &groups, "--asg", &templates, "--asg", &workers];
-    let whole = [
-        &["import", "--cluster-autoscaler", &autoscaler, "-o", into][..],
-        &told,
-    ]
-    .concat();
+    let whole = [&["import", "--cluster-autoscaler", &autoscaler, "-o", into][..], &told].concat();
     let imported = run(&whole, "");
     let said = texts(&imported).1;
     assert_eq!(imported.status.code(), Some(2), "{said}");
-    assert!(
-        said.contains("Pod/ca: dropped false (not a flag)"),
-        "{said}"
-    );
+    assert!(said.contains("Pod/ca: dropped false (not a flag)"), "{said}");
     let valid = run(&["validate", into], "");
     assert_eq!(valid.status.code(), Some(0), "{}", texts(&valid).1);
     let formatted = run(&["fmt", "-check", into], "");
@@ -259,10 +227,7 @@ fn a_cluster_that_gives_no_objects_is_told_of() {
         "spec": {"template": {"spec": {"requirements": [],
             "nodeClassRef": {"kind": "EC2NodeClass", "name": "web"}}}},
     });
-    let own = [
-        ("v1", kinds(&["nodepools"])),
-        ("nodepools", list(vec![pool])),
-    ];
+    let own = [("v1", kinds(&["nodepools"])), ("nodepools", list(vec![pool]))];
     let api = Api::with(Manner::Well, own.clone());
     let imported = from(api.kubeconfig());
     let (hcl, said) = texts(&imported);
@@ -289,14 +254,8 @@ fn a_cluster_that_gives_no_objects_is_told_of() {
     let right = "--verb=list --resource=nodepools.karpenter.sh";
     check(from(api.kubeconfig()), &["forbidden (403)", right]);
     let api = Api::with(Manner::Forbids("v1"), []);
-    check(
-        from(api.kubeconfig()),
-        &["--verb=get --non-resource-url=/apis/*"],
-    );
-    let api = Api::with(
-        Manner::Well,
-        [("v1", kinds(&["nodepools", "ec2nodeclasses"]))],
-    );
+    check(from(api.kubeconfig()), &["--verb=get --non-resource-url=/apis/*"]);
+    let api = Api::with(Manner::Well, [("v1", kinds(&["nodepools", "ec2nodeclasses"]))]);
     let there = "its API serves nodepools.karpenter.sh, ec2nodeclasses.karpenter.k8s.aws";
     check(from(api.kubeconfig()), &[there, "there are no objects"]);
     let api = Api::with(Manner::Well, []);
@@ -309,8 +268,5 @@ fn a_cluster_that_gives_no_objects_is_told_of() {
     let port = listener.local_addr().expect("an address").port();
     drop(listener);
     fs::write(&nobody, kubeconfig_for(port, "{}")).expect("written");
-    check(
-        from(&nobody),
-        &["reach the API at http://127.0.0.1:", "get --raw /version"],
-    );
+    check(from(&nobody), &["reach the API at http://127.0.0.1:", "get --raw /version"]);
 }

@@ -86,12 +86,7 @@ impl Api {
         let dir = TempDir::new().expect("a directory");
         let kubeconfig = dir.path().join("kubeconfig");
         fs::write(&kubeconfig, kubeconfig_for(port, "{}")).expect("written");
-        Self {
-            kubeconfig,
-            world,
-            _dir: dir,
-            _runtime: runtime,
-        }
+        Self { kubeconfig, world, _dir: dir, _runtime: runtime }
     }
 
     pub(crate) fn kubeconfig(&self) -> &Path {
@@ -170,10 +165,7 @@ async fn answer_now(world: &World, request: Request) -> Response {
     if world.manner == Manner::Hang {
         std::future::pending::<()>().await;
     }
-    let watch = request
-        .uri()
-        .query()
-        .is_some_and(|it| it.contains("watch=true"));
+    let watch = request.uri().query().is_some_and(|it| it.contains("watch=true"));
     let path = request.uri().path().to_owned();
     let plural = path.rsplit('/').next().unwrap_or_default();
     if *request.method() == Method::POST && plural == "nodes" {
@@ -181,9 +173,7 @@ async fn answer_now(world: &World, request: Request) -> Response {
         let node: Value = serde_json::from_slice(&body.expect("a body")).expect("a node");
         let name = node["metadata"]["name"].as_str().unwrap_or_default();
         let nodes = world.nodes.lock();
-        nodes
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(name.to_owned());
+        nodes.unwrap_or_else(PoisonError::into_inner).push(name.to_owned());
         return (StatusCode::CREATED, Json(node)).into_response();
     }
     if matches!(world.manner, Manner::Forbids(kind) if kind == plural) {
@@ -216,9 +206,7 @@ async fn answer_now(world: &World, request: Request) -> Response {
     let known = world.answers.get(plural).cloned();
     let usual = || match plural {
         // Every API server has it.
-        "namespaces" => list(vec![
-            json!({"metadata": {"name": "kube-system", "uid": "it"}}),
-        ]),
+        "namespaces" => list(vec![json!({"metadata": {"name": "kube-system", "uid": "it"}})]),
         _ => list(Vec::new()),
     };
     Json(known.unwrap_or_else(usual)).into_response()

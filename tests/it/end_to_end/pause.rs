@@ -15,10 +15,7 @@ fn does(config: &Config, words: &[&str]) -> (Option<i32>, String) {
         true => output.stdout,
         false => output.stderr,
     };
-    (
-        output.status.code(),
-        String::from_utf8_lossy(&text).into_owned(),
-    )
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }
 
 fn said(api: &Api, key: &str) -> Option<String> {
@@ -34,33 +31,19 @@ fn a_pause_is_written_on_the_lease_and_taken_away_again() {
     let api = Api::start(Manner::Well, vec![]);
     let config = Config::new(&cluster("a", api.kubeconfig()));
     let why = ["--reason", "new CNI"];
-    let (code, text) = does(
-        &config,
-        &[&["pause", "a", "--for", "2h", "--dry-run"][..], &why[..]].concat(),
-    );
+    let (code, text) =
+        does(&config, &[&["pause", "a", "--for", "2h", "--dry-run"][..], &why[..]].concat());
     assert_eq!((code, api.lease()), (Some(0), None), "{text}");
-    assert!(
-        text.starts_with("cluster a would be paused until 2"),
-        "{text}"
-    );
-    let (code, text) = does(
-        &config,
-        &[&["pause", "a", "--for", "2h"][..], &why[..]].concat(),
-    );
+    assert!(text.starts_with("cluster a would be paused until 2"), "{text}");
+    let (code, text) = does(&config, &[&["pause", "a", "--for", "2h"][..], &why[..]].concat());
     assert_eq!(code, Some(0), "{text}");
     assert!(text.ends_with("Z: new CNI\n"), "{text}");
     let value = said(&api, PAUSE).expect("it is paused");
-    assert!(
-        value.starts_with('2') && value.ends_with("Z new CNI"),
-        "{value}"
-    );
+    assert!(value.starts_with('2') && value.ends_with("Z new CNI"), "{value}");
 
     let pool = [&["pause", "a", "--pool", "a"][..], &why[..]].concat();
     let (_, text) = does(&config, &pool);
-    assert_eq!(
-        text,
-        "pool a of cluster a is paused until it is resumed: new CNI\n"
-    );
+    assert_eq!(text, "pool a of cluster a is paused until it is resumed: new CNI\n");
     let value = said(&api, "pause.outrigger.dev/a");
     assert_eq!(value.as_deref(), Some("always new CNI"));
 
@@ -76,17 +59,11 @@ fn a_pause_is_written_on_the_lease_and_taken_away_again() {
     // Whoever mistypes a pool is not told that all is well.
     let (code, text) = does(&config, &["resume", "a", "--pool", "b"]);
     assert_eq!(code, Some(1));
-    assert!(
-        text.contains("cluster a has no pool \"b\"; it has a"),
-        "{text}"
-    );
+    assert!(text.contains("cluster a has no pool \"b\"; it has a"), "{text}");
     // One that is not configured any more may still be paused.
     config.write(&cluster("a", api.kubeconfig()).replace("pool \"a\"", "pool \"c\""));
     let (code, text) = does(&config, &["resume", "a", "--pool", "a"]);
-    assert_eq!(
-        (code, text.as_str()),
-        (Some(0), "pool a of cluster a is no longer paused\n")
-    );
+    assert_eq!((code, text.as_str()), (Some(0), "pool a of cluster a is no longer paused\n"));
 }
 
 #[test]
@@ -113,44 +90,23 @@ fn a_pause_of_what_is_not_there_or_without_an_end_in_sight_is_refused() {
     let api = Api::start(Manner::Well, vec![]);
     let config = Config::new(&cluster("a", api.kubeconfig()));
     let rows: [(&[&str], &str); 6] = [
-        (
-            &["pause", "b", "--reason", "x"],
-            "the configuration has no cluster \"b\"",
-        ),
-        (
-            &["pause", "a", "--pool", "b", "--reason", "x"],
-            "has no pool \"b\"",
-        ),
+        (&["pause", "b", "--reason", "x"], "the configuration has no cluster \"b\""),
+        (&["pause", "a", "--pool", "b", "--reason", "x"], "has no pool \"b\""),
         (&["pause", "a"], "--reason"),
-        (
-            &["pause", "a", "--reason", " "],
-            "the reason must be one line",
-        ),
-        (
-            &["pause", "a", "--reason", "x", "--for", "soon"],
-            "write it like 2h",
-        ),
-        (
-            &["pause", "a", "--reason", "x", "--for", "9000h"],
-            "at most 8784h",
-        ),
+        (&["pause", "a", "--reason", " "], "the reason must be one line"),
+        (&["pause", "a", "--reason", "x", "--for", "soon"], "write it like 2h"),
+        (&["pause", "a", "--reason", "x", "--for", "9000h"], "at most 8784h"),
     ];
     for (words, expect) in rows {
         let (code, text) = does(&config, words);
-        assert!(
-            code != Some(0) && text.contains(expect),
-            "{words:?}: {text}"
-        );
+        assert!(code != Some(0) && text.contains(expect), "{words:?}: {text}");
     }
     assert_eq!(api.lease(), None);
     let api = Api::start(Manner::Forbids("outrigger"), vec![]);
     let config = Config::new(&cluster("a", api.kubeconfig()));
     let (code, text) = does(&config, &["pause", "a", "--reason", "x"]);
     assert_eq!(code, Some(1), "{text}");
-    assert!(
-        text.contains("cannot update the Lease of cluster a"),
-        "{text}"
-    );
+    assert!(text.contains("cannot update the Lease of cluster a"), "{text}");
 }
 
 #[test]

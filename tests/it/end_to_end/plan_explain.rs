@@ -12,11 +12,7 @@ use crate::binary::run;
 fn asked(config: &Config, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = run(&[arguments, &["--config", config.path()]].concat(), "");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-    (
-        output.status.code(),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
 fn json(text: &str) -> Value {
@@ -35,15 +31,8 @@ fn a_cluster_that_cannot_be_seen_is_no_matter_of_the_others() {
     let clusters = clusters.as_array().expect("a list");
     assert_eq!(clusters.len(), 1, "{text}");
     assert_eq!(clusters[0]["cluster"], "a");
-    assert_eq!(
-        clusters[0]["launches"].as_array().map(Vec::len),
-        Some(1),
-        "{text}"
-    );
-    assert!(
-        errors.contains("cluster \"b\": cannot read its state"),
-        "{errors}"
-    );
+    assert_eq!(clusters[0]["launches"].as_array().map(Vec::len), Some(1), "{text}");
+    assert!(errors.contains("cluster \"b\": cannot read its state"), "{errors}");
     assert!(errors.contains("outrigger doctor --cluster b"), "{errors}");
 
     let one = ["plan", "--json", "--cluster", "a", "--detailed-exitcode"];

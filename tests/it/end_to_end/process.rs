@@ -42,15 +42,8 @@ impl Process {
     pub(crate) fn spawn(mut command: Command, log: &Path) -> Self {
         let out = File::create(log).expect("a log");
         let err = out.try_clone().expect("a second handle");
-        let child = command
-            .stdout(out)
-            .stderr(err)
-            .spawn()
-            .expect("the binary starts");
-        Self {
-            child,
-            log: log.to_owned(),
-        }
+        let child = command.stdout(out).stderr(err).spawn().expect("the binary starts");
+        Self { child, log: log.to_owned() }
     }
 
     pub(crate) fn log(&self) -> String {
@@ -79,9 +72,7 @@ impl Process {
 
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id();
-        let kill = Command::new("sh")
-            .args(["-c", &format!("kill -{name} {pid}")])
-            .status();
+        let kill = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status();
         assert!(kill.expect("a shell").success());
     }
 

@@ -52,9 +52,7 @@ impl Manager {
         let mut all = Vec::new();
         let found = within(seconds, || {
             all.extend(self.hears());
-            all.last()
-                .is_some_and(|own| own.contains(text))
-                .then_some(())
+            all.last().is_some_and(|own| own.contains(text)).then_some(())
         });
         assert!(found.is_some(), "{text:?} in {all:#?}");
         all
@@ -73,10 +71,7 @@ fn the_service_manager_hears_when_the_daemon_is_there_lives_reloads_and_ends() {
     config.write("nonsense {}\n");
     daemon.signal("HUP");
     let said = manager.waits("RELOADING=1", 5);
-    assert!(
-        said.iter().any(|own| own.contains("MONOTONIC_USEC=")),
-        "{said:?}"
-    );
+    assert!(said.iter().any(|own| own.contains("MONOTONIC_USEC=")), "{said:?}");
     manager.waits("READY=1", 5);
     manager.waits("ready; configuration not reloaded: ", 5);
     config.write(&format!("{LISTEN}{}", cluster("a", api.kubeconfig())));
@@ -125,12 +120,8 @@ fn a_socket_that_the_service_manager_holds_is_served() {
 
 fn command_line(arguments: &[&str]) -> Vec<String> {
     let command = command(arguments);
-    let words = [command.get_program()]
-        .into_iter()
-        .chain(command.get_args());
-    words
-        .map(|own| own.to_string_lossy().into_owned())
-        .collect()
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    words.map(|own| own.to_string_lossy().into_owned()).collect()
 }
 
 /// The units as they ship, beside the binary of this test.

@@ -91,10 +91,7 @@ fn node() -> Value {
 fn a_fleet_is_watched_on_a_terminal_of_any_size() {
     let name = "end_to_end::top::a_fleet_is_watched_on_a_terminal_of_any_size";
     let pods = vec![pod("fits", "3"), pod("never", "100000")];
-    let api = Api::with(
-        Manner::Well,
-        [("nodes", list(vec![node()])), ("pods", list(pods))],
-    );
+    let api = Api::with(Manner::Well, [("nodes", list(vec![node()])), ("pods", list(pods))]);
     let mut setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     let top = format!(
         "{} top --socket {} --interval 300ms --extra-labels team",
@@ -110,24 +107,10 @@ fn a_fleet_is_watched_on_a_terminal_of_any_size() {
         println!("SKIP {name}: tmux");
         return;
     };
-    let fleet = tmux.shows(&[
-        "1 cluster ",
-        "CLUSTER",
-        "it ",
-        "manage",
-        "this host",
-        "ready",
-    ]);
+    let fleet = tmux.shows(&["1 cluster ", "CLUSTER", "it ", "manage", "this host", "ready"]);
     assert!(fleet.contains("q quit"), "{fleet}");
     tmux.press("Enter");
-    tmux.shows(&[
-        "CAPACITY",
-        "somebodys",
-        "m5.large",
-        "search",
-        "TEAM",
-        "launched",
-    ]);
+    tmux.shows(&["CAPACITY", "somebodys", "m5.large", "search", "TEAM", "launched"]);
     tmux.press("3");
     tmux.shows(&["a/never", "needs cpu 100000", "a/fits"]);
     tmux.press("4");
@@ -164,10 +147,7 @@ fn without_a_terminal_another_verb_is_named() {
     let output = run(&["top", "--socket", "/nowhere/admin.sock"], "");
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        said.contains("requires a terminal") && said.contains("outrigger status"),
-        "{said}"
-    );
+    assert!(said.contains("requires a terminal") && said.contains("outrigger status"), "{said}");
     let output = run(&["top", "--node-sort", "colour"], "");
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);

@@ -62,9 +62,7 @@ fn staged(mode: ManagementMode, adopt: bool, change: impl Fn(&mut Vec<Node>)) ->
 
 fn claims(stage: &Stage) -> Vec<(String, ClaimPhase)> {
     let claims = stage.engine.state().ledger.claims.iter();
-    claims
-        .map(|(id, own)| (id.to_string(), own.phase))
-        .collect()
+    claims.map(|(id, own)| (id.to_string(), own.phase)).collect()
 }
 
 /// Why nodes were to leave, by their names.
@@ -90,10 +88,7 @@ fn where_a_cluster_is_only_observed_they_count_as_if_they_were_ours() {
     assert_eq!(claims(&stage), both);
     stage.event(Event::Deleted(ObjectKind::Node, ObjectKey::new("", "b")));
     stage.run(10, &[]);
-    assert_eq!(
-        claims(&stage),
-        [("i-a".to_owned(), ClaimPhase::Initialized)]
-    );
+    assert_eq!(claims(&stage), [("i-a".to_owned(), ClaimPhase::Initialized)]);
     stage.change(|own| own.adopt = false);
     stage.run(10, &[]);
     assert_eq!(claims(&stage), [], "nor are they counted any more");
@@ -116,11 +111,7 @@ fn where_it_is_managed_they_become_ours_and_none_leaves_for_it() {
         assert_eq!(node.labels[MANAGED_BY], "tests");
         assert_eq!(node.annotations[CLAIM], format!("i-{}", node.name));
         let rest = (&node.node_claim, &node.finalizers);
-        assert_eq!(
-            rest,
-            (&None, &Vec::new()),
-            "it goes with nothing of Karpenter's"
-        );
+        assert_eq!(rest, (&None, &Vec::new()), "it goes with nothing of Karpenter's");
     }
     let writes = ["adopt", "patch_node"].map(|own| stage.count(own));
     assert_eq!(writes, [2, 6], "{:?}", stage.seen);
@@ -179,10 +170,7 @@ fn what_fails_is_tried_again_and_what_no_listing_shows_as_well() {
         panic!("one call: {held:?}");
     };
     let (kind, text) = (FailureKind::Denied, "x".to_owned());
-    stage.event(Event::Answered(
-        first.id,
-        CommandResult::Failed { kind, text },
-    ));
+    stage.event(Event::Answered(first.id, CommandResult::Failed { kind, text }));
     let held = stage.run(10, &["adopt"]);
     assert_eq!(held.len(), 1, "again");
     assert!(matches!(&held[0].command, Command::Adopt(own) if own.instance.as_str() == "i-a"));
@@ -191,10 +179,7 @@ fn what_fails_is_tried_again_and_what_no_listing_shows_as_well() {
     assert_eq!(stage.run(50, &["adopt"]).len(), 0);
     assert_eq!(claims(&stage), []);
     assert_eq!(stage.run(20, &[]).len(), 0);
-    assert_eq!(
-        claims(&stage),
-        [("i-a".to_owned(), ClaimPhase::Initialized)]
-    );
+    assert_eq!(claims(&stage), [("i-a".to_owned(), ClaimPhase::Initialized)]);
 }
 
 #[test]

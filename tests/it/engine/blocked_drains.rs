@@ -127,11 +127,7 @@ fn a_node_that_has_less_than_its_type_promises_is_told_of_once() {
     let rows: [(&str, Change, &[&str]); 4] = [
         ("as promised", |_| {}, &[]),
         ("hardly less", |own| own.memory = own.memory / 100 * 91, &[]),
-        (
-            "less memory",
-            |own| own.memory = own.memory / 100 * 89,
-            &["memory"],
-        ),
+        ("less memory", |own| own.memory = own.memory / 100 * 89, &["memory"]),
         (
             "fewer cores and pods",
             |own| {
@@ -157,11 +153,7 @@ fn a_node_that_has_less_than_its_type_promises_is_told_of_once() {
             _ => None,
         });
         let expect = expect.iter().map(|own| ("node-0", *own));
-        assert!(
-            told.clone().eq(expect),
-            "{what}: {:?}",
-            told.collect::<Vec<_>>()
-        );
+        assert!(told.clone().eq(expect), "{what}: {:?}", told.collect::<Vec<_>>());
     }
 }
 
@@ -198,17 +190,12 @@ fn an_eviction_that_is_taken_is_said_once_and_the_end_of_the_node_with_its_figur
     stage.event(Event::Deleted(ObjectKind::Pod, owned_pod("a").key));
     stage.run(120, &[]);
     let ended = stage.reports.iter().find_map(|own| match own {
-        Report::Ended {
-            node, took, age, ..
-        } => Some((node.to_string(), *took, *age)),
+        Report::Ended { node, took, age, .. } => Some((node.to_string(), *took, *age)),
         _ => None,
     });
     let (node, took, age) = ended.expect("it is gone");
     assert_eq!(node, "node-0");
     let most = stage.now.duration_since(began);
     assert!(took.as_secs() > 30 && took <= most, "{took:#}");
-    assert!(
-        age > took && age <= stage.now.duration_since(born),
-        "{age:#}"
-    );
+    assert!(age > took && age <= stage.now.duration_since(born), "{age:#}");
 }

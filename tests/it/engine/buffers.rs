@@ -24,10 +24,7 @@ fn buffer(replicas: u32) -> Buffer {
     Buffer {
         name: "spare".to_owned(),
         replicas: Some(replicas),
-        pod: Some(BufferPod {
-            requests: waiting_pod("any").requests,
-            ..BufferPod::default()
-        }),
+        pod: Some(BufferPod { requests: waiting_pod("any").requests, ..BufferPod::default() }),
         ..Buffer::default()
     }
 }
@@ -41,10 +38,7 @@ fn object(replicas: u32, version: &str) -> BufferObject {
         generation: 1,
         strategy: None,
         template: Some(("web".to_owned(), 1)),
-        buffer: Ok(Buffer {
-            name: "shop/room".to_owned(),
-            ..buffer(replicas)
-        }),
+        buffer: Ok(Buffer { name: "shop/room".to_owned(), ..buffer(replicas) }),
         status: Some(BufferStatus::default()),
     }
 }
@@ -147,13 +141,7 @@ fn room_is_there_when_its_window_is_open() {
     let hour = SignedDuration::from_hours(1);
     let window = Window::new("0 9 * * *", hour, "UTC").ok();
     // It is eight o'clock.
-    let mut stage = stage(
-        ManagementMode::Manage,
-        Buffer {
-            during: window,
-            ..buffer(1)
-        },
-    );
+    let mut stage = stage(ManagementMode::Manage, Buffer { during: window, ..buffer(1) });
     stage.run(3599, &[]);
     assert_eq!(stage.launches.len(), 0);
     stage.run(2, &[]);
@@ -252,9 +240,7 @@ fn in_observe_mode_it_is_only_told_of() {
 /// What is written into the status of a CapacityBuffer, in a word for each condition.
 fn said(patch: &BufferPatch) -> Vec<String> {
     let conditions = patch.status.conditions.iter();
-    conditions
-        .map(|own| format!("{}={}", own.reason, own.status))
-        .collect()
+    conditions.map(|own| format!("{}={}", own.reason, own.status)).collect()
 }
 
 /// A cluster that is known, without nodes, in which no room is wanted.
@@ -338,16 +324,8 @@ fn room_on_a_node_that_is_ready_counts_before_that_of_one_that_starts() {
     pod.node_selector.insert(ZONE.to_owned(), there.to_owned());
     stage.apply(WatchedObject::Pod(Box::new(pod)));
     stage.run(10, &[]);
-    assert_eq!(
-        stage.launches.len(),
-        2,
-        "the pod may not run where the room is"
-    );
-    let starts = Node {
-        name: "a".into(),
-        ready: false,
-        ..stage.node(1)
-    };
+    assert_eq!(stage.launches.len(), 2, "the pod may not run where the room is");
+    let starts = Node { name: "a".into(), ready: false, ..stage.node(1) };
     stage.apply(WatchedObject::Node(Box::new(starts)));
     let held = stage.run(60, &["patch_buffer"]);
     assert!(held.is_empty(), "after {:?}: {held:?}", said(&patch));
@@ -360,10 +338,7 @@ fn a_capacity_buffer_that_declares_no_room_says_why() {
         reason: Unresolved::NO_TEMPLATE,
         message: "its PodTemplate shop/web is not there".to_owned(),
     };
-    let lost = BufferObject {
-        buffer: Err(why),
-        ..object(1, "7")
-    };
+    let lost = BufferObject { buffer: Err(why), ..object(1, "7") };
     stage.event(Event::BuffersChanged(vec![lost]));
     let patch = stage.written(2, version("8"));
     let expect = ["PodTemplateNotFound=False", "NotReadyForProvisioning=False"];
@@ -377,11 +352,8 @@ fn a_capacity_buffer_that_declares_no_room_says_why() {
     };
     let mut idle = object(1, "9");
     idle.template = None;
-    idle.buffer = Ok(Buffer {
-        pod: None,
-        scalable: Some(scalable),
-        ..idle.buffer.expect("a buffer")
-    });
+    idle.buffer =
+        Ok(Buffer { pod: None, scalable: Some(scalable), ..idle.buffer.expect("a buffer") });
     stage.event(Event::BuffersChanged(vec![idle]));
     let patch = stage.written(10, version("10"));
     let expect = ["ResolutionFailed=False", "NotReadyForProvisioning=False"];
@@ -447,10 +419,7 @@ fn a_status_of_which_a_field_is_dropped_still_follows_its_room() {
     let patch = stage.written(30, version("9"));
     assert_eq!(said(&patch), ["Resolved=True", "FitsExistingCapacity=True"]);
     // A status that cannot be read is left alone.
-    let unread = BufferObject {
-        status: None,
-        ..object(2, "20")
-    };
+    let unread = BufferObject { status: None, ..object(2, "20") };
     stage.event(Event::BuffersChanged(vec![unread]));
     let held = stage.run(600, &["patch_buffer"]);
     assert!(held.is_empty(), "{held:?}");
@@ -466,10 +435,7 @@ fn a_status_that_was_not_written_is_written_later() {
     stage.event(Event::BuffersChanged(vec![object(0, "8")]));
     stage.written(10, failed(FailureKind::Unknown));
     let patch = stage.written(10, version("9"));
-    assert_eq!(
-        (patch.version.as_str(), said(&patch)[1].as_str()),
-        ("8", "BufferEmpty=False")
-    );
+    assert_eq!((patch.version.as_str(), said(&patch)[1].as_str()), ("8", "BufferEmpty=False"));
     // A definition without this subresource takes none, however often it is asked.
     stage.event(Event::BuffersChanged(vec![object(0, "20")]));
     stage.written(10, failed(FailureKind::Gone));

@@ -27,10 +27,7 @@ fn seconds(of: i64) -> SignedDuration {
 impl Stage {
     /// What the driver tells of how far the host's clock is ahead of the API server's.
     fn tell_skew(&mut self, ahead: i64) {
-        let skew = ClockSkew {
-            peer: ClockPeer::ApiServer,
-            ahead: seconds(ahead),
-        };
+        let skew = ClockSkew { peer: ClockPeer::ApiServer, ahead: seconds(ahead) };
         self.event(Event::ClockSkewed(Some(skew).filter(ClockSkew::is_fault)));
     }
 
@@ -51,10 +48,7 @@ fn draining(node_grace: Option<i64>, pod_grace: i64) -> Stage {
     stage.run(2, &[]);
     let first = waiting_pod("first").key;
     stage.event(Event::Deleted(ObjectKind::Pod, first));
-    let mut pod = Pod {
-        grace_seconds: pod_grace,
-        ..owned_pod("p")
-    };
+    let mut pod = Pod { grace_seconds: pod_grace, ..owned_pod("p") };
     let kept = (DO_NOT_DISRUPT.to_owned(), "true".to_owned());
     pod.annotations.extend([kept]);
     stage.apply(bound(pod, "node-0"));

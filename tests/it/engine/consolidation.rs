@@ -23,11 +23,7 @@ fn small(name: &str, pool: &str) -> Pod {
     let mut pod = waiting_pod(name);
     pod.requests.cpu_milli = 900;
     pod.node_selector.insert(POOL.into(), pool.into());
-    pod.owner = Some(Owner {
-        kind: "ReplicaSet".into(),
-        name: "web".into(),
-        uid: "web".into(),
-    });
+    pod.owner = Some(Owner { kind: "ReplicaSet".into(), name: "web".into(), uid: "web".into() });
     pod
 }
 
@@ -97,13 +93,9 @@ fn a_node_whose_pods_fit_elsewhere_leaves_at_once_and_without_another() {
     assert_eq!(told(&stage), ["leaves: underutilized"]);
     assert_eq!(stage.seen, ["patch_node", "list_pods_on", "evict"]);
     let said = stage.reports.iter().find_map(|own| match own {
-        Report::Consolidates {
-            nodes,
-            claims,
-            before,
-            after,
-            ..
-        } => Some((*nodes, *claims, before.usd_per_h(), after.usd_per_h())),
+        Report::Consolidates { nodes, claims, before, after, .. } => {
+            Some((*nodes, *claims, before.usd_per_h(), after.usd_per_h()))
+        }
         _ => None,
     });
     let prices = stage.reports.iter().find_map(|own| match own {
@@ -149,11 +141,7 @@ fn pods_that_are_to_move_keep_the_room_they_were_promised() {
     stage.apply(WatchedObject::Pod(Box::new(larger)));
     stage.run(11, &["list_pods_on"]);
     assert_eq!(stage.launches.len(), 3, "the other gets a node of its own");
-    assert_eq!(
-        (told(&stage).len(), leaving(&stage)),
-        (1, 1),
-        "and it leaves"
-    );
+    assert_eq!((told(&stage).len(), leaving(&stage)), (1, 1), "and it leaves");
 }
 
 /// The patch that taints a node is carried out.
@@ -186,8 +174,7 @@ fn a_node_stays_to_which_something_comes_that_must_not_be_disrupted_before_the_f
                 ..Pdb::default()
             }));
         } else {
-            late.annotations
-                .insert(DO_NOT_DISRUPT.into(), "true".into());
+            late.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
         }
         stage.apply(bound(late, patch.node.as_str()));
         taint(&mut stage, &held);
@@ -231,12 +218,7 @@ fn budgets(stage: &mut Stage, budget: &Budget) {
 }
 
 fn at_once(nodes: u32) -> Budget {
-    Budget {
-        nodes: BudgetNodes::Nodes(nodes),
-        rate: None,
-        reasons: Vec::new(),
-        during: None,
-    }
+    Budget { nodes: BudgetNodes::Nodes(nodes), rate: None, reasons: Vec::new(), during: None }
 }
 
 #[test]
@@ -261,10 +243,7 @@ fn what_a_budget_keeps_leaves_when_its_window_closes_be_it_empty_or_used_of_one_
             let mut stage = thinned(pools, 2, left);
             let hour = SignedDuration::from_hours(1);
             let nine = Window::new("0 8 * * *", hour, "UTC").expect("a window");
-            let shut = Budget {
-                during: Some(nine),
-                ..at_once(0)
-            };
+            let shut = Budget { during: Some(nine), ..at_once(0) };
             budgets(&mut stage, &shut);
             let over = 3600 - stage.now.as_second().rem_euclid(3600);
             run(&mut stage, over - 30);
@@ -272,12 +251,7 @@ fn what_a_budget_keeps_leaves_when_its_window_closes_be_it_empty_or_used_of_one_
             run(&mut stage, 60);
             // Of two nodes that are used one is left.
             let expect = pools.len() * (2 - left);
-            assert_eq!(
-                told(&stage).len(),
-                expect,
-                "{pools:?} {left}: {:?}",
-                told(&stage)
-            );
+            assert_eq!(told(&stage).len(), expect, "{pools:?} {left}: {:?}", told(&stage));
         }
     }
 }

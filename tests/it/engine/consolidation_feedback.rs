@@ -127,11 +127,7 @@ fn a_node_made_for_pods_elsewhere_opens_when_their_heirs_have_been_told_of_it() 
     replace(&mut stage, "b", "d");
     stage.run(1, &["evict"]);
     for replacement in ["c", "d"] {
-        assert_eq!(
-            told(&stage, replacement).as_deref(),
-            Some("node-1"),
-            "{replacement}"
-        );
+        assert_eq!(told(&stage, replacement).as_deref(), Some("node-1"), "{replacement}");
     }
     assert!(!is_closed(&stage));
     assert_eq!(stage.launches.len(), 2, "nobody else is planned for");
@@ -170,8 +166,7 @@ fn without_hints_nodes_made_for_pods_elsewhere_open_before_these_leave() {
 
 fn consolidations(stage: &Stage) -> usize {
     let all = stage.reports.iter();
-    all.filter(|own| matches!(own, Report::Consolidates { .. }))
-        .count()
+    all.filter(|own| matches!(own, Report::Consolidates { .. })).count()
 }
 
 fn resting(stage: &Stage) -> usize {
@@ -231,9 +226,7 @@ fn a_pool_rests_whose_pods_take_the_places_of_others() {
 fn pods_that_wait_are_planned_as_soon_as_a_node_stays_for_others() {
     let mut stage = too_large(&["a"]);
     let held = stage.run(20, &["launch"]);
-    let Command::Launch(launch) = &held[0].command else {
-        panic!("a launch")
-    };
+    let Command::Launch(launch) = &held[0].command else { panic!("a launch") };
     let refused = launch.offerings.iter().map(|own| OfferingRefusal {
         offering: own.clone(),
         kind: RefusalKind::InsufficientCapacity,

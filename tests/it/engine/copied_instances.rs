@@ -16,9 +16,7 @@ const COUNT: usize = 5;
 fn settled(names_fleets: bool) -> Stage {
     let mut stage = Stage::settled(COUNT);
     let own = stage.launches.len();
-    (0..own)
-        .filter(|_| names_fleets)
-        .for_each(|own| stage.name_fleet(own));
+    (0..own).filter(|_| names_fleets).for_each(|own| stage.name_fleet(own));
     stage.run(120, &[]);
     stage
 }
@@ -155,11 +153,7 @@ fn a_copy_that_is_left_alone_is_not_taken_over() {
         let copy = &stage.instances["a-copy"];
         assert!(copy.state.is_live(), "{restarts}");
         let live = stage.instances.values().filter(|own| own.state.is_live());
-        assert_eq!(
-            live.count(),
-            COUNT + 1,
-            "{restarts}: one in place of the first"
-        );
+        assert_eq!(live.count(), COUNT + 1, "{restarts}: one in place of the first");
     }
 }
 

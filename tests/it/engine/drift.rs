@@ -28,11 +28,7 @@ use super::{Stage, bound, waiting_pod};
 
 fn web(name: &str) -> Pod {
     let mut pod = waiting_pod(name);
-    pod.owner = Some(Owner {
-        kind: "ReplicaSet".into(),
-        name: "web".into(),
-        uid: "web".into(),
-    });
+    pod.owner = Some(Owner { kind: "ReplicaSet".into(), name: "web".into(), uid: "web".into() });
     pod
 }
 
@@ -87,11 +83,7 @@ impl Stage {
         let mut node = self.engine.state().objects.nodes[name.as_str()].clone();
         node.ready = ready;
         node.version = format!("{}!", node.version);
-        let status = if ready {
-            ConditionStatus::True
-        } else {
-            ConditionStatus::Unknown
-        };
+        let status = if ready { ConditionStatus::True } else { ConditionStatus::Unknown };
         node.set_condition("Ready", status, now);
         self.apply(WatchedObject::Node(Box::new(node)));
     }
@@ -130,10 +122,7 @@ fn a_drifted_node_is_replaced_and_then_ended() {
     let mut stage = running(1);
     stage.drift();
     stage.run(10, &[]);
-    let told = [
-        "node-0 has drifted: NodePoolDrifted",
-        "node-0 leaves: drifted",
-    ];
+    let told = ["node-0 has drifted: NodePoolDrifted", "node-0 leaves: drifted"];
     assert_eq!(stage.story(), told);
     assert_eq!((stage.launches.len(), stage.count("evict")), (2, 0));
     stage.join_one(1);
@@ -203,11 +192,7 @@ fn a_node_that_stays_counts_as_closed_while_nobody_has_answered_its_taint() {
         }
     }
     stage.run(2, &["launch"]);
-    assert!(
-        stage.story()[2].starts_with("stays: "),
-        "{:?}",
-        stage.story()
-    );
+    assert!(stage.story()[2].starts_with("stays: "), "{:?}", stage.story());
     allow(&mut stage, 1);
     stage.seen.clear();
     // No watch of nodes may be silent for longer.
@@ -223,10 +208,7 @@ fn it_is_told_how_many_nodes_have_drifted_and_may_leave() {
     stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
     stage.drift();
     stage.run(10, &[]);
-    let said = Report::Eligible {
-        reason: Reason::Drifted,
-        nodes: 2,
-    };
+    let said = Report::Eligible { reason: Reason::Drifted, nodes: 2 };
     assert!(stage.reports.contains(&said), "{:?}", stage.reports);
     assert_eq!(stage.closed(), 0);
 }
@@ -318,10 +300,7 @@ fn a_drifted_node_whose_pods_find_no_place_is_opened_again_and_the_next_is_tried
     assert_eq!(stage.story()[1], "node-0 leaves: drifted");
     stage.run(60 * 20, &["launch"]);
     let story = stage.story();
-    assert!(
-        story[2].starts_with("stays: its pods have found no place"),
-        "{story:?}"
-    );
+    assert!(story[2].starts_with("stays: its pods have found no place"), "{story:?}");
     assert_eq!(story[4], "node-1 leaves: drifted", "{story:?}");
     assert_eq!((stage.closed(), stage.count("evict")), (1, 0));
 }
@@ -361,18 +340,11 @@ fn a_node_that_has_to_leave_does_though_its_pods_find_no_place() {
     let claims = &stage.engine.state().ledger.claims;
     let record = &claims.values().next().expect("a claim").record;
     assert_eq!(record.expire_hard_after, hours(1), "written in place");
-    assert_eq!(
-        stage.instances["i-0"].tags["outrigger.dev/expire-hard-after"],
-        "3600"
-    );
+    assert_eq!(stage.instances["i-0"].tags["outrigger.dev/expire-hard-after"], "3600");
     stage.seen.clear();
     stage.run(3700, &["launch"]);
     assert_eq!(stage.story(), ["node-0 leaves: expired"]);
-    assert_eq!(
-        (stage.closed(), stage.count("evict")),
-        (1, 0),
-        "it waits for a while"
-    );
+    assert_eq!((stage.closed(), stage.count("evict")), (1, 0), "it waits for a while");
     stage.run(60 * 20, &["launch"]);
     assert!(stage.count("evict") > 0, "and no longer: {:?}", stage.seen);
     assert_eq!(stage.story(), ["node-0 leaves: expired"]);
@@ -396,10 +368,7 @@ fn a_node_that_has_to_leave_heeds_no_pause_no_budget_and_no_rate_and_is_not_kept
     // Nobody takes the pods away that are evicted after twenty minutes.
     stage.run(60 * 60, &["launch"]);
     assert!(stage.count("evict") > 0, "{:?}", stage.seen);
-    assert_eq!(
-        (stage.story(), stage.closed()),
-        (leave.map(str::to_owned).to_vec(), 2)
-    );
+    assert_eq!((stage.story(), stage.closed()), (leave.map(str::to_owned).to_vec(), 2));
 }
 
 #[test]
@@ -412,36 +381,21 @@ fn a_node_that_has_to_leave_takes_a_place_in_the_fleets_budgets_also_after_a_res
             reasons: Vec::new(),
             during: None,
         }];
-        let view = FleetView {
-            number,
-            budgets,
-            ..FleetView::default()
-        };
+        let view = FleetView { number, budgets, ..FleetView::default() };
         stage.event(Event::FleetChanged(Some(Arc::new(view))));
     };
     fleet(&mut stage, 1);
     stage.change(|own| own.pools[0].expire_hard_after = Some(SignedDuration::from_hours(1)));
     stage.run(3500, &["launch"]);
-    assert_eq!(
-        stage.disruption_usage.leaving.len(),
-        0,
-        "{:?}",
-        stage.story()
-    );
+    assert_eq!(stage.disruption_usage.leaving.len(), 0, "{:?}", stage.story());
     stage.run(200, &["launch"]);
-    assert_eq!(
-        (stage.closed(), stage.disruption_usage.leaving.len()),
-        (1, 1)
-    );
+    assert_eq!((stage.closed(), stage.disruption_usage.leaving.len()), (1, 1));
     stage.run(60 * 20, &["launch"]);
     assert!(stage.count("evict") > 0, "{:?}", stage.seen);
     restart(&mut stage);
     fleet(&mut stage, 1);
     stage.run(20, &["launch"]);
-    assert_eq!(
-        (stage.closed(), stage.disruption_usage.leaving.len()),
-        (1, 1)
-    );
+    assert_eq!((stage.closed(), stage.disruption_usage.leaving.len()), (1, 1));
 }
 
 #[test]
@@ -454,14 +408,7 @@ fn a_pod_that_must_not_be_disrupted_is_not_evicted_even_from_a_node_that_has_to_
     stage.run(3700, &[]);
     assert_eq!(stage.story(), ["node-0 leaves: expired"]);
     stage.run(60 * 60, &[]);
-    assert_eq!(
-        (
-            stage.closed(),
-            stage.count("evict"),
-            stage.count("terminate")
-        ),
-        (1, 0, 0)
-    );
+    assert_eq!((stage.closed(), stage.count("evict"), stage.count("terminate")), (1, 0, 0));
 }
 
 #[test]
@@ -512,11 +459,7 @@ fn checks_that_failed_while_the_view_was_not_whole_end_nothing_once_they_are_wel
         let mut stage = running(10);
         stage.event(Event::WatchLost(ObjectKind::Pdb, String::new()));
         fails(&mut stage, &[4], 5);
-        let (last, word): (&[usize], _) = if still {
-            (&[4], "fails")
-        } else {
-            (&[], "is well")
-        };
+        let (last, word): (&[usize], _) = if still { (&[4], "fails") } else { (&[], "is well") };
         fails(&mut stage, last, 4);
         assert_eq!(stage.count("terminate"), 0, "{word}");
         stage.event(Event::Reset(ObjectKind::Pdb, Vec::new()));
@@ -638,12 +581,7 @@ fn a_start_with_a_configuration_that_ends_too_much_holds_it_unless_it_was_accept
         stage.sync(nodes, pods);
         stage.run(30, &["launch"]);
         assert_eq!(stage.held().is_none(), accepted);
-        assert_eq!(
-            stage.closed(),
-            if accepted { 3 } else { 0 },
-            "{:?}",
-            stage.story()
-        );
+        assert_eq!(stage.closed(), if accepted { 3 } else { 0 }, "{:?}", stage.story());
     }
 }
 
@@ -657,12 +595,7 @@ fn nodes_of_a_pool_that_is_gone_leave_one_after_another() {
     });
     for round in 0..3 {
         stage.run(20, &[]);
-        assert_eq!(
-            stage.closed(),
-            1,
-            "a tenth of three is one: {:?}",
-            stage.story()
-        );
+        assert_eq!(stage.closed(), 1, "a tenth of three is one: {:?}", stage.story());
         assert_eq!(stage.launches.len(), 4 + round);
         stage.join_one(3 + round);
         let pod = web(&format!("p{round}"));

@@ -65,12 +65,8 @@ fn node_of(stage: &Stage, pod: &str) -> Option<String> {
 
 /// Its kubelet finds the Node there, and is well at once.
 fn kubelet_comes(stage: &mut Stage) {
-    let node = Node {
-        has_kubelet: true,
-        ready: true,
-        version: "2".into(),
-        ..stage.seen_node().clone()
-    };
+    let node =
+        Node { has_kubelet: true, ready: true, version: "2".into(), ..stage.seen_node().clone() };
     stage.apply(WatchedObject::Node(Box::new(node)));
 }
 
@@ -86,9 +82,7 @@ fn pods_are_bound_as_soon_as_the_launch_is_answered() {
         stage.apply(WatchedObject::Pod(Box::new(owned(name))));
     }
     let held = stage.run(3, &["launch"]);
-    let [launch] = &held[..] else {
-        panic!("one launch: {held:?}")
-    };
+    let [launch] = &held[..] else { panic!("one launch: {held:?}") };
     // No pass is made in between.
     let answer = stage.answer(&launch.command);
     stage.event(Event::Answered(launch.id, answer));
@@ -98,14 +92,7 @@ fn pods_are_bound_as_soon_as_the_launch_is_answered() {
     stage.event(Event::Answered(next.id, answer));
     for pod in ["a", "b"] {
         let next = stage.engine.next_command().expect("a pod is bound");
-        let Command::Bind {
-            pod: key,
-            uid,
-            node,
-        } = &next.command
-        else {
-            panic!("{next:?}")
-        };
+        let Command::Bind { pod: key, uid, node } = &next.command else { panic!("{next:?}") };
         assert_eq!((&key.name[..], &uid[..]), (pod, &format!("uid-{pod}")[..]));
         assert_eq!(node.as_str(), "node-0");
         let answer = stage.answer(&next.command);
@@ -152,10 +139,7 @@ fn a_node_that_is_made_keeps_others_away_until_its_kubelet_comes() {
 fn a_node_of_an_earlier_version_is_awaited_and_loses_the_former_annotation() {
     let mut stage = with(vec![owned("a")], &[]);
     let mut node = stage.seen_node().clone();
-    let value = node
-        .annotations
-        .remove(AWAITING_KUBELET)
-        .expect("it has it");
+    let value = node.annotations.remove(AWAITING_KUBELET).expect("it has it");
     let former = AWAITING_KUBELET_FORMER.to_owned();
     node.annotations.insert(former, value);
     node.version = "1b".into();
@@ -165,10 +149,7 @@ fn a_node_of_an_earlier_version_is_awaited_and_loses_the_former_annotation() {
     kubelet_comes(&mut stage);
     stage.run(3, &[]);
     let node = stage.seen_node();
-    assert!(
-        node.is_registered() && !node.has_awaiting_kubelet(),
-        "{node:?}"
-    );
+    assert!(node.is_registered() && !node.has_awaiting_kubelet(), "{node:?}");
 }
 
 #[test]
@@ -179,9 +160,7 @@ fn pods_whose_node_never_comes_are_let_go_once_its_instance_is_gone() {
     stage.run(timeout - 30, &[]);
     assert!(stage.seen.is_empty(), "{:?}", stage.seen);
     let held = stage.run(31, &["terminate"]);
-    let [end] = &held[..] else {
-        panic!("its instance is to be ended: {held:?}")
-    };
+    let [end] = &held[..] else { panic!("its instance is to be ended: {held:?}") };
     assert_eq!(stage.count("delete_pod") + stage.count("delete_node"), 0);
     let answer = stage.answer(&end.command);
     stage.event(Event::Answered(end.id, answer));
@@ -201,10 +180,7 @@ fn pods_of_a_launch_that_failed_are_not_bound() {
     let mut stage = early();
     stage.apply(WatchedObject::Pod(Box::new(owned("a"))));
     let held = stage.run(3, &["launch"]);
-    let failed = CommandResult::Failed {
-        kind: FailureKind::Invalid,
-        text: "no".into(),
-    };
+    let failed = CommandResult::Failed { kind: FailureKind::Invalid, text: "no".into() };
     stage.event(Event::Answered(held[0].id, failed));
     let held = stage.run(5, &["launch"]);
     assert_eq!(stage.count("create_node") + stage.count("bind"), 0);
@@ -226,10 +202,7 @@ fn a_pod_that_another_has_bound_is_let_be() {
         stage.apply(WatchedObject::Pod(Box::new(owned("a"))));
         let held = stage.run(3, &["bind"]);
         let text = "no".into();
-        stage.event(Event::Answered(
-            held[0].id,
-            CommandResult::Failed { kind, text },
-        ));
+        stage.event(Event::Answered(held[0].id, CommandResult::Failed { kind, text }));
         stage.run(20, &[]);
         assert_eq!(stage.count("bind"), binds, "{kind:?}");
     }
@@ -244,10 +217,7 @@ fn a_node_whose_making_nobody_answered_for_is_found_in_the_watch() {
     drop(stage.answer(&held[0].command));
     let kind = FailureKind::Conflict;
     let text = "it exists".into();
-    stage.event(Event::Answered(
-        held[0].id,
-        CommandResult::Failed { kind, text },
-    ));
+    stage.event(Event::Answered(held[0].id, CommandResult::Failed { kind, text }));
     stage.run(2, &[]);
     assert_eq!(node_of(&stage, "a").as_deref(), Some("node-0"));
     assert_eq!(stage.count("create_node"), 1);
@@ -261,16 +231,10 @@ fn without_the_right_to_it_pods_wait_for_their_nodes() {
         let held = stage.run(3, &[command]);
         let kind = FailureKind::Denied;
         let text = "forbidden".into();
-        stage.event(Event::Answered(
-            held[0].id,
-            CommandResult::Failed { kind, text },
-        ));
+        stage.event(Event::Answered(held[0].id, CommandResult::Failed { kind, text }));
         stage.run(5, &[]);
         let node = stage.node(0);
-        let ready = Node {
-            has_kubelet: true,
-            ..node
-        };
+        let ready = Node { has_kubelet: true, ..node };
         stage.apply(WatchedObject::Node(Box::new(ready)));
         stage.run(3, &[]);
         assert_eq!(stage.count(command), 1);
@@ -293,10 +257,7 @@ fn without_a_name_it_is_said_and_pods_wait_for_their_node() {
     };
     instance.node = None;
     stage.instances.insert("i-0".into(), instance.clone());
-    stage.event(Event::Answered(
-        held[0].id,
-        CommandResult::Launched(instance),
-    ));
+    stage.event(Event::Answered(held[0].id, CommandResult::Launched(instance)));
     stage.run(30, &[]);
     let said = |own: &&Report| matches!(own, Report::NotEarly { .. });
     assert_eq!(stage.reports.iter().filter(said).count(), 1);
@@ -341,10 +302,7 @@ fn a_pod_that_cannot_be_deleted_does_not_keep_the_node() {
         for _ in 0..60 {
             for held in stage.run(5, &["delete_pod"]) {
                 let text = "no".into();
-                stage.event(Event::Answered(
-                    held.id,
-                    CommandResult::Failed { kind, text },
-                ));
+                stage.event(Event::Answered(held.id, CommandResult::Failed { kind, text }));
             }
         }
         assert_eq!(stage.count("delete_pod"), deletes, "{kind:?}");
@@ -380,11 +338,7 @@ fn a_kubelet_of_another_name_has_the_claim_and_the_awaited_node_goes() {
     let names: Vec<&str> = nodes.keys().map(|own| own.as_str()).collect();
     assert_eq!(names, ["another"]);
     assert!(nodes["another"].is_initialized());
-    let deletes: Vec<&String> = stage
-        .seen
-        .iter()
-        .filter(|own| own.starts_with("del"))
-        .collect();
+    let deletes: Vec<&String> = stage.seen.iter().filter(|own| own.starts_with("del")).collect();
     assert_eq!(deletes, ["delete_pod", "delete_node"]);
     assert_eq!(stage.count("terminate"), 0);
     // Names are not believed any more.
@@ -414,10 +368,7 @@ fn pods_that_run_on_a_node_that_cannot_be_registered_are_drained() {
             let leaves = leaves.into_iter().any(|own| own.key.ends_with("disrupted"));
             let answer = match leaves {
                 true => stage.answer(&issued.command),
-                false => CommandResult::Failed {
-                    kind,
-                    text: "no".into(),
-                },
+                false => CommandResult::Failed { kind, text: "no".into() },
             };
             stage.event(Event::Answered(issued.id, answer));
         }

@@ -20,10 +20,9 @@ use super::{Stage, bound, owned_pod, waiting_pod};
 
 fn retired(stage: &Stage) -> Vec<(String, Reason)> {
     let all = stage.reports.iter().filter_map(|own| match own {
-        Report::Retire { node, reason, .. } => Some((
-            node.as_ref().map_or("", |own| own.as_str()).to_owned(),
-            *reason,
-        )),
+        Report::Retire { node, reason, .. } => {
+            Some((node.as_ref().map_or("", |own| own.as_str()).to_owned(), *reason))
+        }
         _ => None,
     });
     all.collect()
@@ -120,10 +119,7 @@ fn a_buffer_of_none_keeps_no_node() {
         let buffer = Buffer {
             name: "spare".to_owned(),
             replicas: Some(replicas),
-            pod: Some(BufferPod {
-                requests: waiting_pod("any").requests,
-                ..BufferPod::default()
-            }),
+            pod: Some(BufferPod { requests: waiting_pod("any").requests, ..BufferPod::default() }),
             ..Buffer::default()
         };
         stage.change(|own| own.buffers.push(buffer));
@@ -176,13 +172,9 @@ fn what_an_earlier_life_has_closed_is_opened_again() {
     let mut node = before.clone();
     let own = Taint::new("mine", Effect::NoSchedule);
     node.taints = vec![Taint::new(TAINT_DISRUPTED, Effect::NoSchedule), own.clone()];
-    node.annotations
-        .insert(DISRUPTION_REASON.into(), "expired".into());
-    node.labels
-        .insert(EXCLUDE_BALANCERS.into(), "karpenter".into());
-    let WatchedObject::Pod(pod) = bound(waiting_pod("a"), "node-0") else {
-        unreachable!()
-    };
+    node.annotations.insert(DISRUPTION_REASON.into(), "expired".into());
+    node.labels.insert(EXCLUDE_BALANCERS.into(), "karpenter".into());
+    let WatchedObject::Pod(pod) = bound(waiting_pod("a"), "node-0") else { unreachable!() };
     let cluster = Cluster::clone(&stage.engine.state().cluster);
     stage.engine = Engine::new(8);
     stage.start(ManagementMode::Manage);
@@ -191,9 +183,6 @@ fn what_an_earlier_life_has_closed_is_opened_again() {
     stage.run(30, &[]);
     let node = stage.seen_node();
     assert_eq!(node.taints, [own]);
-    assert_eq!(
-        (&node.labels, &node.annotations),
-        (&before.labels, &before.annotations)
-    );
+    assert_eq!((&node.labels, &node.annotations), (&before.labels, &before.annotations));
     assert_eq!(stage.count("evict") + stage.count("terminate"), 0);
 }

@@ -10,10 +10,7 @@ use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 use super::{Stage, bound, owned_pod};
 
 fn shown(stage: &Stage) -> Vec<String> {
-    let notices = stage
-        .reports
-        .iter()
-        .flat_map(|own| stage.engine.events_for(own));
+    let notices = stage.reports.iter().flat_map(|own| stage.engine.events_for(own));
     let show = |own: KubeEvent| {
         let about = match &own.about {
             InvolvedObject::Pod(key) => format!("pod {key}"),
@@ -35,35 +32,17 @@ fn pods_and_nodes_hear_what_is_done_with_them() {
     stage.run(10, &[]);
     let told = shown(&stage);
     let has = |told: &[String], start: &str| told.iter().any(|own| own.starts_with(start));
-    assert!(
-        has(&told, "pod default/a Nominated: planned for claim "),
-        "{told:#?}"
-    );
-    assert!(
-        has(
-            &told,
-            "pod default/large !FailedScheduling: cannot schedule pod: "
-        ),
-        "{told:#?}"
-    );
+    assert!(has(&told, "pod default/a Nominated: planned for claim "), "{told:#?}");
+    assert!(has(&told, "pod default/large !FailedScheduling: cannot schedule pod: "), "{told:#?}");
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     stage.apply(bound(owned_pod("a"), "node-0"));
     stage.run(2, &[]);
-    stage.event(Event::Deleted(
-        ObjectKind::Pod,
-        ObjectKey::new("default", "a"),
-    ));
+    stage.event(Event::Deleted(ObjectKind::Pod, ObjectKey::new("default", "a")));
     stage.reports.clear();
     stage.run(35, &[]);
     let told = shown(&stage);
-    assert!(
-        has(
-            &told,
-            "node node-0 DisruptionTerminating: disrupting node: empty"
-        ),
-        "{told:#?}"
-    );
+    assert!(has(&told, "node node-0 DisruptionTerminating: disrupting node: empty"), "{told:#?}");
 }
 
 #[test]

@@ -19,10 +19,7 @@ fn there(stage: &mut Stage, id: &str, (installation, cluster): (&str, &str)) {
         id: format!("claim-of-{id}").as_str().into(),
         installation: installation.into(),
         cluster: cluster.into(),
-        origin: ClaimOrigin {
-            cluster_uid: Some("ns:here".into()),
-            lease: None,
-        },
+        origin: ClaimOrigin { cluster_uid: Some("ns:here".into()), lease: None },
         pool: "general".into(),
         node_class: None,
         created: stage.now,
@@ -83,10 +80,7 @@ fn instances_of_which_nothing_comes_are_ended() {
         assert_eq!(stage.count("terminate"), ends);
         let lives = |id: &String| stage.instances[id].state == InstanceState::Running;
         assert!(ids.iter().all(lives), "those of others");
-        assert_eq!(
-            stage.instances.keys().filter(|id| lives(id)).count(),
-            3 + count - ends
-        );
+        assert_eq!(stage.instances.keys().filter(|id| lives(id)).count(), 3 + count - ends);
         stage.run(600, &[]);
         assert_eq!(stage.count("terminate"), ends, "each once");
     }
@@ -104,10 +98,7 @@ fn an_instance_follows_a_node_that_somebody_removed() {
     stage.run(60, &[]);
     assert_eq!(stage.count("terminate"), 0, "it has a node");
     stage.event(Event::Deleted(ObjectKind::Pod, waiting_pod("a").key));
-    stage.event(Event::Deleted(
-        ObjectKind::Node,
-        ObjectKey::new("", "node-0"),
-    ));
+    stage.event(Event::Deleted(ObjectKind::Node, ObjectKey::new("", "node-0")));
     stage.run(50, &[]);
     assert_eq!(stage.count("terminate"), 0, "the node may come back");
     listed_again(&mut stage);
@@ -184,11 +175,7 @@ fn no_pod_is_evicted_of_a_node_that_only_listings_lack() {
             }
         }
         let did = (stage.count("evict"), stage.count("terminate"));
-        assert_eq!(
-            did,
-            (0, 0),
-            "the answer comes after {probed_after} listings"
-        );
+        assert_eq!(did, (0, 0), "the answer comes after {probed_after} listings");
     }
 }
 
@@ -217,10 +204,7 @@ fn an_answer_about_one_node_says_nothing_of_another() {
         }
         stage.list_nodes_without(&["node-0", "node-1"]);
     }
-    assert!(
-        asked.contains(&1),
-        "the engine has to ask for the other Node"
-    );
+    assert!(asked.contains(&1), "the engine has to ask for the other Node");
     assert_eq!(stage.count("terminate"), 0);
     let evicted = stage.count("evict");
     assert_eq!(evicted, 0, "the engine evicts pods of a Node that is there");
@@ -269,10 +253,7 @@ fn a_node_of_ours_without_an_instance_lets_go_of_our_finalizer_and_is_removed() 
     let node = lost(&stage);
     stage.sync(vec![node], vec![]);
     stage.run(50, &[]);
-    assert_eq!(
-        (stage.count("patch_node"), stage.count("delete_node")),
-        (0, 0)
-    );
+    assert_eq!((stage.count("patch_node"), stage.count("delete_node")), (0, 0));
     stage.run(60, &["delete_node"]);
     assert_eq!(stage.seen_node().finalizers, ["somebody/else"]);
     assert_eq!(stage.count("delete_node"), 1, "{:?}", stage.seen);
@@ -287,11 +268,7 @@ fn all_nodes_of_an_instance_are_removed_when_it_has_ended() {
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(10, &[]);
     let node = stage.node(0);
-    let other = Node {
-        name: "node-0-again".into(),
-        uid: "again".to_owned(),
-        ..node.clone()
-    };
+    let other = Node { name: "node-0-again".into(), uid: "again".to_owned(), ..node.clone() };
     for own in [node, other] {
         stage.apply(WatchedObject::Node(Box::new(own)));
         stage.run(5, &[]);

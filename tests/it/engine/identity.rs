@@ -63,10 +63,7 @@ impl Stage {
             if tens >= 4 {
                 self.collect_pods(nodes);
             }
-            let nodes = nodes
-                .iter()
-                .cloned()
-                .map(|own| WatchedObject::Node(Box::new(own)));
+            let nodes = nodes.iter().cloned().map(|own| WatchedObject::Node(Box::new(own)));
             self.event(Event::Reset(ObjectKind::Node, nodes.collect()));
             let namespaces = vec![kube_system(uid)];
             self.event(Event::Reset(ObjectKind::Namespace, namespaces));
@@ -132,11 +129,7 @@ fn nothing_is_done_to_the_instances_of_another_cluster() {
     let (nodes, pods) = (stage.nodes(), stage.pods());
     stage.start_at("elsewhere", vec![], vec![waiting_pod("of-the-other")]);
     stage.run_at("elsewhere", &[], 30);
-    assert_eq!(
-        stage.code(),
-        Some("other_cluster"),
-        "said within half a minute"
-    );
+    assert_eq!(stage.code(), Some("other_cluster"), "said within half a minute");
     stage.run_at("elsewhere", &[], 7_200);
     assert_eq!(stage.changes(), BTreeMap::new());
     let status = stage.engine.status(stage.now);
@@ -224,11 +217,7 @@ fn a_cluster_that_was_built_anew_is_accepted_by_a_person() {
         assert!(id.starts_with("one/identity/"), "{id}");
         stage.annotate(ACCEPTED, Some(&id));
         stage.run_at("anew", &[], 60);
-        assert_eq!(
-            (stage.code(), stage.count("terminate")),
-            (None, 0),
-            "{hours}"
-        );
+        assert_eq!((stage.code(), stage.count("terminate")), (None, 0), "{hours}");
         stage.run_at("anew", &[], 1_200);
         assert_eq!(stage.count("terminate"), COUNT, "their Nodes never come");
     }
@@ -305,11 +294,7 @@ fn nothing_ends_where_many_nodes_are_deleted() {
             assert_eq!(stage.changes(), BTreeMap::new(), "{what}");
             // Their kubelets come back.
             stage.run_at("here", &nodes, 60);
-            assert_eq!(
-                (stage.code(), stage.engine.is_ready()),
-                (None, true),
-                "{what}"
-            );
+            assert_eq!((stage.code(), stage.engine.is_ready()), (None, true), "{what}");
             assert_eq!(stage.count("terminate"), 0, "{what}");
         }
     }
@@ -607,15 +592,8 @@ fn launches_go_on_where_the_provider_has_ended_many_instances() {
         }
         stage.run(120, &[]);
         let froze = |own: &Report| matches!(own, Report::Mismatch(_));
-        assert!(
-            !stage.reports.iter().any(froze),
-            "nodes first: {nodes_first}"
-        );
-        assert_eq!(
-            stage.launches.len(),
-            COUNT + lost,
-            "nodes first: {nodes_first}"
-        );
+        assert!(!stage.reports.iter().any(froze), "nodes first: {nodes_first}");
+        assert_eq!(stage.launches.len(), COUNT + lost, "nodes first: {nodes_first}");
     }
 }
 
@@ -623,10 +601,7 @@ fn launches_go_on_where_the_provider_has_ended_many_instances() {
 /// of another: the pods on it are not those of the Node that stands for the instance.
 #[test]
 fn nothing_leaves_on_purpose_of_which_two_nodes_say_that_they_are_it() {
-    for (restarts, name) in [false, true]
-        .into_iter()
-        .flat_map(|own| [(own, "a"), (own, "z")])
-    {
+    for (restarts, name) in [false, true].into_iter().flat_map(|own| [(own, "a"), (own, "z")]) {
         let mut stage = settled();
         stage.change(|own| own.pools[0].replicas = None);
         let again = Node {
@@ -638,10 +613,7 @@ fn nothing_leaves_on_purpose_of_which_two_nodes_say_that_they_are_it() {
         // The kubelet of the first is silent, and nothing is bound to it any more.
         let pod = owned_pod("p0");
         stage.event(Event::Deleted(ObjectKind::Pod, pod.key.clone()));
-        let silent = Node {
-            ready: false,
-            ..stage.engine.state().objects.nodes["node-0"].clone()
-        };
+        let silent = Node { ready: false, ..stage.engine.state().objects.nodes["node-0"].clone() };
         stage.apply(WatchedObject::Node(Box::new(silent)));
         stage.apply(bound(pod, name));
         if restarts {
@@ -649,18 +621,11 @@ fn nothing_leaves_on_purpose_of_which_two_nodes_say_that_they_are_it() {
         }
         stage.run(3_600, &[]);
         let what = format!("{name}, restart {restarts}");
-        assert_eq!(
-            (stage.count("terminate"), stage.count("evict")),
-            (0, 0),
-            "{what}"
-        );
+        assert_eq!((stage.count("terminate"), stage.count("evict")), (0, 0), "{what}");
         let told = |own: &&Report| matches!(own, Report::SameInstance { .. });
         assert_eq!(stage.reports.iter().filter(told).count(), 1, "{what}");
         // The silent one is deleted: the other stands for the instance, and leaves once empty.
-        stage.event(Event::Deleted(
-            ObjectKind::Node,
-            ObjectKey::new("", "node-0"),
-        ));
+        stage.event(Event::Deleted(ObjectKind::Node, ObjectKey::new("", "node-0")));
         stage.event(Event::Deleted(ObjectKind::Pod, owned_pod("p0").key));
         stage.run(300, &[]);
         assert_eq!(stage.count("terminate"), 1, "{what}");

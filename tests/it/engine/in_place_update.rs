@@ -22,20 +22,14 @@ use super::{Stage, bound, waiting_pod};
 /// A stage with two nodes of one pool and class, a pod on each.
 fn settled() -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    let class = NodeClass {
-        name: "c".into(),
-        ..NodeClass::default()
-    };
+    let class = NodeClass { name: "c".into(), ..NodeClass::default() };
     stage.change(|own| {
         own.node_classes = vec![class];
         own.pools[0].node_class = Some("c".into());
     });
     stage.sync(vec![], vec![]);
     for (place, cpu_milli) in [1000, 20_000].into_iter().enumerate() {
-        let mut pod = Pod {
-            unschedulable: true,
-            ..waiting_pod(&format!("p{place}"))
-        };
+        let mut pod = Pod { unschedulable: true, ..waiting_pod(&format!("p{place}")) };
         pod.requests.cpu_milli = cpu_milli;
         stage.apply(WatchedObject::Pod(Box::new(pod.clone())));
         stage.run(10, &[]);
@@ -56,10 +50,7 @@ fn tagging(stage: &mut Stage) -> Option<IssuedCommand> {
 
 fn fail(stage: &mut Stage, issued: &IssuedCommand, kind: FailureKind) {
     let text = "x".to_owned();
-    stage.event(Event::Answered(
-        issued.id,
-        CommandResult::Failed { kind, text },
-    ));
+    stage.event(Event::Answered(issued.id, CommandResult::Failed { kind, text }));
 }
 
 #[test]
@@ -108,10 +99,7 @@ fn what_can_be_changed_in_place_is_and_is_stamped() {
     }
     for claim in state.ledger.claims.values() {
         let own = &claim.record;
-        assert_eq!(
-            (&own.pool_hash, &own.node_class_hash),
-            (&of_pool, &of_class)
-        );
+        assert_eq!((&own.pool_hash, &own.node_class_hash), (&of_pool, &of_class));
         assert_eq!(own.expire_after, None);
     }
     for (place, instance) in stage.instances.values().enumerate() {
@@ -193,17 +181,10 @@ fn tags_that_cannot_be_written_are_tried_again_unless_nobody_keeps_any() {
 fn the_provider_is_told_of_memory_once_and_when_a_node_has_less() {
     let mut stage = settled();
     stage.run(60, &[]);
-    assert_eq!(
-        stage.count("save_discovered_memory"),
-        0,
-        "a provider without images"
-    );
+    assert_eq!(stage.count("save_discovered_memory"), 0, "a provider without images");
     for (place, instance) in stage.instances.values_mut().enumerate() {
         let image = Some(format!("ami-{place}"));
-        instance.facts = Some(Box::new(InstanceFacts {
-            image,
-            ..InstanceFacts::default()
-        }));
+        instance.facts = Some(Box::new(InstanceFacts { image, ..InstanceFacts::default() }));
     }
     let told = |held: Vec<IssuedCommand>| -> Vec<(String, i64)> {
         let told = held.into_iter().map(|own| match own.command {

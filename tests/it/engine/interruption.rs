@@ -62,11 +62,7 @@ fn retired(stage: &Stage) -> Option<Reason> {
 #[test]
 fn a_node_that_is_taken_back_leaves_also_after_a_restart() {
     let mut stage = settled();
-    stage.event(Event::Interrupted(
-        "i-0".into(),
-        Interruption::Spot,
-        stage.now,
-    ));
+    stage.event(Event::Interrupted("i-0".into(), Interruption::Spot, stage.now));
     stage.run(5, &["launch"]);
     assert!(stage.count("evict") > 0);
     restart(&mut stage);
@@ -81,10 +77,7 @@ fn a_node_that_is_taken_back_leaves_also_after_a_restart() {
 #[test]
 fn what_replaces_a_node_that_is_taken_back_does_not_wait_for_a_slow_scheduler() {
     let mut stage = settled_with(owned_pod("a"));
-    let untried = Pod {
-        unschedulable: false,
-        ..waiting_pod("untried")
-    };
+    let untried = Pod { unschedulable: false, ..waiting_pod("untried") };
     stage.apply(WatchedObject::Pod(Box::new(untried)));
     stage.run(3, &[]);
     let before = stage.launches.len();
@@ -122,12 +115,7 @@ fn each_notice_is_said_once_and_has_its_node_leave_as_it_must() {
         assert_eq!(said(&stage), [(what, ignored)], "{what:?}");
         assert_eq!(retired(&stage), reason, "{what:?}");
         assert_eq!(stage.count("patch_node"), usize::from(!ignored), "{what:?}");
-        assert_eq!(
-            stage.count("terminate") > 0,
-            ended,
-            "{what:?} {:?}",
-            stage.seen
-        );
+        assert_eq!(stage.count("terminate") > 0, ended, "{what:?} {:?}", stage.seen);
         assert_eq!(stage.count("evict") > 0, !ignored && !ended, "{what:?}");
     }
 }
@@ -174,17 +162,12 @@ fn what_is_taken_back_is_held_down_here_and_elsewhere() {
 
 #[test]
 fn instances_leave_a_capacity_block_forty_minutes_before_its_end() {
-    for (kind, leaves) in [
-        (ReservationKind::CapacityBlock, true),
-        (ReservationKind::Default, false),
-    ] {
+    for (kind, leaves) in
+        [(ReservationKind::CapacityBlock, true), (ReservationKind::Default, false)]
+    {
         let mut stage = Stage::new(ManagementMode::Manage);
         let ends = stage.now + SignedDuration::from_mins(60);
-        let own = Reservation {
-            kind,
-            ends: Some(ends),
-            ..Reservation::new("cr-1", 3)
-        };
+        let own = Reservation { kind, ends: Some(ends), ..Reservation::new("cr-1", 3) };
         let reserved = [("m6i.large".into(), "us-east-1a".into(), own)];
         let catalog = Catalog::shipped().with_reservations(reserved);
         stage.event(Event::CatalogChanged(Arc::new(catalog)));
@@ -197,11 +180,7 @@ fn instances_leave_a_capacity_block_forty_minutes_before_its_end() {
         stage.run(19 * 60, &["launch"]);
         assert_eq!(retired(&stage), None, "{kind:?}");
         stage.run(50, &["launch"]);
-        assert_eq!(
-            retired(&stage),
-            leaves.then_some(Reason::Interrupted),
-            "{kind:?}"
-        );
+        assert_eq!(retired(&stage), leaves.then_some(Reason::Interrupted), "{kind:?}");
     }
 }
 
@@ -263,27 +242,11 @@ type Refused = (usize, fn(&OfferingKey) -> bool, &'static [&'static str]);
 
 const REFUSED: [Refused; 6] = [
     (1, |_| false, &["m5.large us-east-1a spot"]),
-    (
-        1,
-        |own| own.instance_type.as_str() == "m5.large",
-        &["m5.xlarge us-east-1a spot"],
-    ),
-    (
-        1,
-        |own| own.zone.as_str() == "us-east-1a",
-        &["m5.large us-east-1b spot"],
-    ),
-    (
-        1,
-        |own| own.capacity_type == CapacityType::Spot,
-        &["m5.large us-east-1a on-demand"],
-    ),
+    (1, |own| own.instance_type.as_str() == "m5.large", &["m5.xlarge us-east-1a spot"]),
+    (1, |own| own.zone.as_str() == "us-east-1a", &["m5.large us-east-1b spot"]),
+    (1, |own| own.capacity_type == CapacityType::Spot, &["m5.large us-east-1a on-demand"]),
     // Three pods are on one node, as long as there is one.
-    (
-        3,
-        |own| own.instance_type.as_str() == "m5.xlarge",
-        &["m5.large us-east-1a spot"; 3],
-    ),
+    (3, |own| own.instance_type.as_str() == "m5.xlarge", &["m5.large us-east-1a spot"; 3]),
     (1, |_| true, &[]),
 ];
 
@@ -351,10 +314,7 @@ fn what_is_refused_beside_a_launch_is_held_down() {
     let refusals = kinds
         .into_iter()
         .zip(["a", "b"])
-        .map(|(kind, zone)| OfferingRefusal {
-            offering: key(zone),
-            kind,
-        });
+        .map(|(kind, zone)| OfferingRefusal { offering: key(zone), kind });
     stage.event(Event::Refused(class.clone(), refusals.collect()));
     let holds = &stage.engine.state().holds;
     let held = |class: Option<&_>, zone| holds.is_held(class, &key(zone), stage.now);
@@ -406,11 +366,7 @@ fn labels_of_reservations_are_those_of_the_instance() {
             let only = Requirement::is_in(["m6i.large"]);
             cluster.pools[0].requirements.add(INSTANCE_TYPE, only);
         });
-        let own = Reservation {
-            interruptible: true,
-            left,
-            ..Reservation::new("cr-1", 3)
-        };
+        let own = Reservation { interruptible: true, left, ..Reservation::new("cr-1", 3) };
         let reserved = [("m6i.large".into(), "us-east-1a".into(), own)];
         let catalog = Catalog::shipped().with_reservations(reserved);
         stage.event(Event::CatalogChanged(Arc::new(catalog)));
@@ -439,10 +395,7 @@ fn a_launch_of_a_class_that_is_another_by_now_is_planned_anew() {
             stage.change(|own| own.pools[0].labels = [("team".into(), "blue".into())].into());
         }
         let (kind, text) = (FailureKind::Conflict, "another one by now".to_owned());
-        stage.event(Event::Answered(
-            issued.id,
-            CommandResult::Failed { kind, text },
-        ));
+        stage.event(Event::Answered(issued.id, CommandResult::Failed { kind, text }));
         stage.run(20, &[]);
         let renewed = stage.reports.iter().find_map(|own| match own {
             Report::ClaimRenewed { next, .. } => Some(next.is_some()),
@@ -474,11 +427,7 @@ fn advised_in(advice: Interruption, change: impl Fn(&mut Pool)) -> Stage {
     };
     stage.change(|own| own.interruption = Some(Queue { queue, rebalance }));
     let mut pod = waiting_pod("a");
-    pod.owner = Some(Owner {
-        kind: "ReplicaSet".into(),
-        name: "web".into(),
-        uid: "web".into(),
-    });
+    pod.owner = Some(Owner { kind: "ReplicaSet".into(), name: "web".into(), uid: "web".into() });
     stage.sync(vec![], vec![pod.clone()]);
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
@@ -505,21 +454,14 @@ fn a_node_whose_host_is_maintained_leaves_once_another_is_there() {
 fn leaves_once_replaced(advice: Interruption) {
     let mut stage = advised_in(advice, |_| {});
     stage.run(120, &[]);
-    assert_eq!(
-        stage.seen,
-        ["launch"],
-        "its pods are planned for, and no more"
-    );
+    assert_eq!(stage.seen, ["launch"], "its pods are planned for, and no more");
     let mut node = stage.node(1);
     node.ready = false;
     stage.apply(WatchedObject::Node(Box::new(node.clone())));
     stage.run(30, &[]);
     assert_eq!(retired(&stage), None, "{:?}", stage.seen);
     let known = &stage.engine.state().objects.nodes[&node.name];
-    let ready = outrigger::model::node::Node {
-        ready: true,
-        ..known.clone()
-    };
+    let ready = outrigger::model::node::Node { ready: true, ..known.clone() };
     stage.apply(WatchedObject::Node(Box::new(ready)));
     stage.run(3, &[]);
     assert_eq!(retired(&stage), Some(Reason::Interrupted));
@@ -555,11 +497,7 @@ fn a_node_that_may_be_taken_back_does_not_wait_for_ever() {
     // What is taken back for sure does not wait.
     let mut stage = advised();
     stage.run(10, &["launch"]);
-    stage.event(Event::Interrupted(
-        "i-0".into(),
-        Interruption::Spot,
-        stage.now,
-    ));
+    stage.event(Event::Interrupted("i-0".into(), Interruption::Spot, stage.now));
     stage.run(2, &["launch"]);
     assert_eq!(retired(&stage), Some(Reason::Interrupted));
 }

@@ -30,19 +30,14 @@ fn nodes_are_told_from_their_plan_to_their_end_and_pods_by_what_becomes_of_them(
     stage.sync(vec![], vec![owned_pod("a"), large]);
     stage.run(10, &[]);
     let own = told(&stage);
-    let [node] = &own.nodes[..] else {
-        panic!("{:?}", own.nodes)
-    };
+    let [node] = &own.nodes[..] else { panic!("{:?}", own.nodes) };
     assert_eq!((node.ready, node.phase), (None, Some(ClaimPhase::Launched)));
     assert!(node.instance_type.is_some() && node.price.is_some() && !node.leaves);
     let hopes: Vec<&PendingPodOutcome> = own.pods.iter().map(|pod: &SeenPod| &pod.hope).collect();
     assert!(
         matches!(
             hopes[..],
-            [
-                PendingPodOutcome::Host(NodeRef::Claim(_)),
-                PendingPodOutcome::None(_)
-            ]
+            [PendingPodOutcome::Host(NodeRef::Claim(_)), PendingPodOutcome::None(_)]
         ),
         "{hopes:?}"
     );
@@ -52,9 +47,7 @@ fn nodes_are_told_from_their_plan_to_their_end_and_pods_by_what_becomes_of_them(
     stage.apply(bound(owned_pod("a"), "node-0"));
     stage.run(60, &[]);
     let own = told(&stage);
-    let [node] = &own.nodes[..] else {
-        panic!("{:?}", own.nodes)
-    };
+    let [node] = &own.nodes[..] else { panic!("{:?}", own.nodes) };
     assert_eq!((node.name.as_str(), node.ready), ("node-0", Some(true)));
     assert_eq!((node.phase, node.pods), (Some(ClaimPhase::Initialized), 1));
     assert_eq!(node.amounts, own.amounts, "it is the only one");

@@ -23,14 +23,9 @@ fn pods_that_a_slow_scheduler_answers_one_by_one_are_planned_together() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![]);
     stage.run(10, &[]);
-    let pods: Vec<Pod> = (0..COUNT)
-        .map(|own| waiting_pod(&format!("p{own}")))
-        .collect();
+    let pods: Vec<Pod> = (0..COUNT).map(|own| waiting_pod(&format!("p{own}"))).collect();
     for pod in &pods {
-        let untried = Pod {
-            unschedulable: false,
-            ..pod.clone()
-        };
+        let untried = Pod { unschedulable: false, ..pod.clone() };
         stage.apply(WatchedObject::Pod(Box::new(untried)));
     }
     for pod in pods {
@@ -45,10 +40,7 @@ fn pods_that_a_slow_scheduler_answers_one_by_one_are_planned_together() {
     let rounds = stage.reports.iter().filter(launches).count();
     assert!((1..=4).contains(&rounds), "{rounds} rounds");
     // A pod that has had no answer for minutes does not keep others waiting.
-    let stuck = Pod {
-        unschedulable: false,
-        ..waiting_pod("stuck")
-    };
+    let stuck = Pod { unschedulable: false, ..waiting_pod("stuck") };
     stage.apply(WatchedObject::Pod(Box::new(stuck)));
     stage.run(360, &[]);
     stage.apply(WatchedObject::Pod(Box::new(waiting_pod("late"))));
@@ -78,22 +70,12 @@ fn of_class(class: NodeClass) -> Stage {
 }
 
 fn plain() -> NodeClass {
-    NodeClass {
-        name: "x".into(),
-        ..NodeClass::default()
-    }
+    NodeClass { name: "x".into(), ..NodeClass::default() }
 }
 
 fn laid_out() -> NodeClass {
-    let adapter = NetworkInterface {
-        card: 1,
-        device: 1,
-        efa_only: true,
-    };
-    NodeClass {
-        network_interfaces: Some(vec![adapter]),
-        ..plain()
-    }
+    let adapter = NetworkInterface { card: 1, device: 1, efa_only: true };
+    NodeClass { network_interfaces: Some(vec![adapter]), ..plain() }
 }
 
 /// The class, the first pod, whether EC2 has said how many adapters there are; how many nodes there
@@ -123,10 +105,7 @@ fn adapters_are_counted_on_where_there_will_be_some() {
         // Before the launch is answered, and after.
         let mut answer = stage.answer(&launch.command);
         if let CommandResult::Launched(instance) = &mut answer {
-            let facts = InstanceFacts {
-                adapters,
-                ..InstanceFacts::default()
-            };
+            let facts = InstanceFacts { adapters, ..InstanceFacts::default() };
             instance.facts = adapters.map(|_| Box::new(facts));
             let id = instance.id.to_string();
             stage.instances.insert(id, instance.clone());
@@ -144,10 +123,7 @@ fn adapters_are_counted_on_where_there_will_be_some() {
         assert_eq!(stage.launches.len(), nodes, "case {number}");
         assert!(stage.launches.iter().all(|own| !own.varied));
         let mut asks = stage.launches.iter().map(|own| own.devices.contains(EFA));
-        assert_eq!(
-            asks.next_back(),
-            Some(nodes == 2 || first("a") == with_adapter("a"))
-        );
+        assert_eq!(asks.next_back(), Some(nodes == 2 || first("a") == with_adapter("a")));
     }
 }
 

@@ -143,13 +143,7 @@ fn a_node_is_closed_only_when_it_is_confirmed_that_it_was_written_down() {
 
 #[test]
 fn a_host_that_dies_at_any_step_lets_no_more_go_than_the_rate() {
-    for step in [
-        "patch_lease",
-        "patch_node",
-        "list_pods_on",
-        "terminate",
-        "delete_node",
-    ] {
+    for step in ["patch_lease", "patch_node", "list_pods_on", "terminate", "delete_node"] {
         for done in [false, true] {
             let mut stage = four(with_rate("2/h"));
             let held = stage.run(15, &[step]);
@@ -180,10 +174,7 @@ fn of_two_who_write_at_once_one_decides_anew() {
     }
     stage.run(50 * MINUTE, &[]);
     assert_eq!((open(&stage), stage.count("patch_node")), (4, 0));
-    assert_eq!(
-        stage.lease.as_ref().expect("theirs").annotations[DISRUPTED_NODES],
-        theirs
-    );
+    assert_eq!(stage.lease.as_ref().expect("theirs").annotations[DISRUPTED_NODES], theirs);
     stage.run(20 * MINUTE, &[]);
     assert_eq!(open(&stage), 2);
 }
@@ -220,9 +211,7 @@ fn a_record_that_does_not_parse_uses_the_rate_up_and_is_told_once() {
     assert_eq!(open(&stage), 4);
     let why = format!("the Lease annotation {DISRUPTED_NODES} is invalid at \"nonsense\"");
     let told = told(&stage);
-    let failed = told
-        .iter()
-        .filter(|own| **own == format!("read_lease: {why}"));
+    let failed = told.iter().filter(|own| **own == format!("read_lease: {why}"));
     let shut = told.iter().filter(|own| **own == format!("shut: {why}"));
     assert_eq!((failed.count(), shut.count()), (1, 1), "{told:?}");
     stage.annotate(DISRUPTED_NODES, None);
@@ -246,10 +235,7 @@ fn nothing_leaves_while_the_cluster_is_paused_not_even_after_a_restart() {
     assert_eq!(open(&stage), 4);
     stage.run(2 * MINUTE, &[]);
     assert_eq!(open(&stage), 0);
-    assert_eq!(
-        told(&stage).last().map(String::as_str),
-        Some("resumed None")
-    );
+    assert_eq!(told(&stage).last().map(String::as_str), Some("resumed None"));
 }
 
 #[test]
@@ -291,14 +277,8 @@ fn nothing_leaves_before_the_lease_was_read_nor_long_after_it_was() {
     stage.run(5 * MINUTE, &["read_lease"]);
     assert_eq!(open(&stage), 4);
     let told = told(&stage);
-    assert!(
-        told.iter().any(|own| own == "read_lease: so it is"),
-        "{told:?}"
-    );
-    assert!(
-        told.iter()
-            .any(|own| own.starts_with("shut: the cluster's Lease has not"))
-    );
+    assert!(told.iter().any(|own| own == "read_lease: so it is"), "{told:?}");
+    assert!(told.iter().any(|own| own.starts_with("shut: the cluster's Lease has not")));
     stage.run(5 * MINUTE, &[]);
     assert_eq!(open(&stage), 0);
 
@@ -356,20 +336,13 @@ struct Both {
 
 const NAMES: [&str; 2] = ["east", "west"];
 
-const FOR_FLEET: [&str; 4] = [
-    "request_grant",
-    "request_disruption",
-    "report_disruptions",
-    "report_usage",
-];
+const FOR_FLEET: [&str; 4] =
+    ["request_grant", "request_disruption", "report_disruptions", "report_usage"];
 
 impl Both {
     fn new(budget: Budget) -> Self {
         let mut fleet = Fleet::default();
-        let limits = FleetLimits {
-            budgets: vec![budget],
-            ..FleetLimits::default()
-        };
+        let limits = FleetLimits { budgets: vec![budget], ..FleetLimits::default() };
         let clusters = NAMES.map(|name| {
             Arc::new(Cluster {
                 name: name.into(),
@@ -410,51 +383,35 @@ fn leaving(stage: &Stage) -> usize {
 
 #[test]
 fn nodes_of_two_clusters_leave_one_after_the_other_where_the_fleet_says_so() {
-    let one = Budget {
-        nodes: BudgetNodes::Nodes(1),
-        rate: None,
-        reasons: Vec::new(),
-        during: None,
-    };
+    let one =
+        Budget { nodes: BudgetNodes::Nodes(1), rate: None, reasons: Vec::new(), during: None };
     let mut both = Both::new(one);
     both.run(30 * MINUTE);
     let left = both.stages.each_ref().map(open);
     assert_eq!(left, [0, 0]);
-    assert!(
-        both.stages.iter().all(|own| own.lease.is_none()),
-        "no rate is there"
-    );
+    assert!(both.stages.iter().all(|own| own.lease.is_none()), "no rate is there");
 }
 
 #[test]
 fn a_rate_of_the_fleet_is_remembered_on_the_leases_of_its_clusters() {
-    let mut both = Both::new(Budget {
-        nodes: BudgetNodes::Nodes(1),
-        ..rate("3/h")
-    });
+    let mut both = Both::new(Budget { nodes: BudgetNodes::Nodes(1), ..rate("3/h") });
     both.run(40 * MINUTE);
     let left: usize = both.stages.iter().map(open).sum();
     assert_eq!(left, 5);
     let leases = both.stages.iter().filter(|own| own.lease.is_some());
     assert_eq!(leases.map(noted).sum::<usize>(), 3);
     // All hosts begin anew.
-    let limits = FleetLimits {
-        budgets: vec![rate("3/h")],
-        ..FleetLimits::default()
-    };
+    let limits = FleetLimits { budgets: vec![rate("3/h")], ..FleetLimits::default() };
     let clusters = both.stages.each_ref().map(|own| {
         let cluster = &own.engine.state().cluster;
         (cluster.clone(), own.now)
     });
-    let named = NAMES.iter().zip(&clusters).map(|(name, (own, _))| {
-        Arc::new(Cluster {
-            name: (*name).into(),
-            ..Cluster::clone(own)
-        })
-    });
+    let named = NAMES
+        .iter()
+        .zip(&clusters)
+        .map(|(name, (own, _))| Arc::new(Cluster { name: (*name).into(), ..Cluster::clone(own) }));
     both.fleet = Fleet::default();
-    both.fleet
-        .configure(limits, &named.collect::<Vec<_>>(), clusters[0].1);
+    both.fleet.configure(limits, &named.collect::<Vec<_>>(), clusters[0].1);
     both.stages.iter_mut().for_each(restart);
     both.run(15 * MINUTE);
     assert_eq!(both.stages.iter().map(open).sum::<usize>(), 5);

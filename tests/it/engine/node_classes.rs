@@ -89,10 +89,7 @@ fn placed(strategy: Option<PlacementGroupStrategy>) -> ClassCatalog {
     let resolved = ResolvedNodeClass {
         images: vec![image],
         subnets: vec![subnet],
-        placement_group: strategy.map(|strategy| PlacementGroup {
-            id: "pg-1".into(),
-            strategy,
-        }),
+        placement_group: strategy.map(|strategy| PlacementGroup { id: "pg-1".into(), strategy }),
         ..ResolvedNodeClass::default()
     };
     let region = Region::shipped();
@@ -106,13 +103,8 @@ fn placed(strategy: Option<PlacementGroupStrategy>) -> ClassCatalog {
 
 /// How the group places, which partition the pod asks for, and which one EC2 tells of; the label
 /// of the node, and whether it is registered before EC2 has told.
-type Placed = (
-    Option<PlacementGroupStrategy>,
-    Option<&'static str>,
-    Option<u32>,
-    Option<&'static str>,
-    bool,
-);
+type Placed =
+    (Option<PlacementGroupStrategy>, Option<&'static str>, Option<u32>, Option<&'static str>, bool);
 
 #[test]
 fn nodes_say_where_their_class_has_put_them() {
@@ -146,10 +138,7 @@ fn nodes_say_where_their_class_has_put_them() {
         assert_eq!(told, asked.as_ref().map(|own| own.1.as_str()), "{what}");
         let node = stage.node(0);
         // Whose Node it is only its provider id says.
-        let stranger = Node {
-            provider_id: String::new(),
-            ..node.clone()
-        };
+        let stranger = Node { provider_id: String::new(), ..node.clone() };
         stage.apply(WatchedObject::Node(Box::new(stranger)));
         stage.run(2, &[]);
         assert!(!stage.seen_node().is_registered(), "{what}");
@@ -157,10 +146,7 @@ fn nodes_say_where_their_class_has_put_them() {
         stage.run(2, &[]);
         assert_eq!(stage.seen_node().is_registered(), at_once, "{what}");
         let own = stage.instances.get_mut("i-0").expect("the instance");
-        own.facts = Some(Box::new(InstanceFacts {
-            partition,
-            ..InstanceFacts::default()
-        }));
+        own.facts = Some(Box::new(InstanceFacts { partition, ..InstanceFacts::default() }));
         stage.run(10, &[]);
         let node = stage.seen_node();
         assert!(node.is_registered(), "{what}");
@@ -169,18 +155,8 @@ fn nodes_say_where_their_class_has_put_them() {
         assert_eq!(has(PLACEMENT_GROUP_ID), strategy.map(|_| "pg-1"), "{what}");
         assert_eq!(has(ZONE_ID), Some("use1-az6"), "{what}");
         let keys: Vec<&str> = node.annotations.keys().map(String::as_str).collect();
-        let names = [
-            "claim",
-            "cluster",
-            "initialized-at",
-            "node-class-hash",
-            "pool-hash",
-        ];
-        assert_eq!(
-            keys,
-            names.map(|own| format!("outrigger.dev/{own}")),
-            "{what}"
-        );
+        let names = ["claim", "cluster", "initialized-at", "node-class-hash", "pool-hash"];
+        assert_eq!(keys, names.map(|own| format!("outrigger.dev/{own}")), "{what}");
         let claim = &stage.launches[0].claim;
         assert_eq!(node.annotations[NODE_CLASS_HASH], claim.node_class_hash);
         assert_eq!(node.annotations[POOL_HASH], claim.pool_hash);

@@ -33,9 +33,7 @@ fn pod(devices: i64) -> Pod {
 
 fn labels(all: &[(&str, &str)]) -> Labels {
     let pairs = all.iter();
-    pairs
-        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-        .collect()
+    pairs.map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
 }
 
 /// A launched instance whose pool has a label, an annotation, a taint and a startup taint, and
@@ -54,8 +52,7 @@ fn launched(devices: i64) -> (Stage, Node) {
     stage.run(10, &[]);
     let mut node = stage.node(0);
     node.labels.clear();
-    node.taints
-        .retain(|own| own.key == "karpenter.sh/unregistered");
+    node.taints.retain(|own| own.key == "karpenter.sh/unregistered");
     assert_eq!(node.taints.len(), 1);
     (stage, node)
 }
@@ -110,10 +107,7 @@ fn a_node_is_given_what_its_pool_says_when_it_registers() {
 fn a_node_says_which_class_made_it() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|own| {
-        own.node_classes = vec![NodeClass {
-            name: "gpu".into(),
-            ..NodeClass::default()
-        }];
+        own.node_classes = vec![NodeClass { name: "gpu".into(), ..NodeClass::default() }];
         own.pools[0].node_class = Some("gpu".into());
     });
     stage.sync(vec![], vec![waiting_pod("a")]);
@@ -129,9 +123,7 @@ fn a_startup_taint_that_was_taken_away_does_not_come_back() {
     let (mut stage, node) = launched(0);
     show(&mut stage, node);
     assert!(!stage.seen_node().is_initialized());
-    edit(&mut stage, |own| {
-        own.taints.retain(|own| own.key != "starting")
-    });
+    edit(&mut stage, |own| own.taints.retain(|own| own.key != "starting"));
     stage.apply(bound(pod(0), "node-0"));
     stage.run(120, &[]);
     let node = stage.seen_node();
@@ -160,21 +152,9 @@ const LACKS: [Lack; 6] = [
         },
     ),
     ("a startup taint", |_| {}, clear),
-    (
-        "what the kubelet starts with",
-        |own| taint(own, "node.kubernetes.io/not-ready"),
-        clear,
-    ),
-    (
-        "nobody can reach it",
-        |own| taint(own, "node.kubernetes.io/unreachable"),
-        clear,
-    ),
-    (
-        "a gate of its readiness",
-        |own| taint(own, "readiness.k8s.io/network"),
-        clear,
-    ),
+    ("what the kubelet starts with", |own| taint(own, "node.kubernetes.io/not-ready"), clear),
+    ("nobody can reach it", |own| taint(own, "node.kubernetes.io/unreachable"), clear),
+    ("a gate of its readiness", |own| taint(own, "readiness.k8s.io/network"), clear),
     (
         "a device",
         |own| {
@@ -195,9 +175,7 @@ fn a_node_is_initialized_once_nothing_is_lacking() {
         lack(&mut node);
         show(&mut stage, node);
         if what != "a startup taint" {
-            edit(&mut stage, |own| {
-                own.taints.retain(|own| own.key != "starting")
-            });
+            edit(&mut stage, |own| own.taints.retain(|own| own.key != "starting"));
         }
         stage.run(60, &[]);
         let node = stage.seen_node();
@@ -216,9 +194,7 @@ fn a_device_that_a_device_class_serves_does_not_hold_its_node_back() {
     clear(&mut node);
     node.allocatable.extended.remove("nvidia.com/gpu");
     show(&mut stage, node);
-    edit(&mut stage, |own| {
-        own.taints.retain(|own| own.key != "starting")
-    });
+    edit(&mut stage, |own| own.taints.retain(|own| own.key != "starting"));
     stage.run(60, &[]);
     assert!(!stage.seen_node().is_initialized(), "its driver may start");
     stage.apply(bound(pod(1), "node-0"));
@@ -238,9 +214,7 @@ fn a_node_waits_for_its_cloud_controller() {
         own.value = "true".to_owned();
     }
     show(&mut stage, node);
-    edit(&mut stage, |own| {
-        own.taints.retain(|own| own.key != "starting")
-    });
+    edit(&mut stage, |own| own.taints.retain(|own| own.key != "starting"));
     assert!(!stage.seen_node().is_initialized());
     edit(&mut stage, clear);
     assert!(stage.seen_node().is_initialized());
@@ -284,8 +258,5 @@ fn nodes_of_others_are_let_be() {
     stage.run(20 * 60, &["rewatch"]);
     let nodes = &stage.engine.state().objects.nodes;
     assert!(nodes.values().eq(before.iter()), "{nodes:?}");
-    assert_eq!(
-        (stage.count("patch_node"), stage.count("delete_node")),
-        (0, 0)
-    );
+    assert_eq!((stage.count("patch_node"), stage.count("delete_node")), (0, 0));
 }

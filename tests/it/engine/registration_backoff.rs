@@ -53,8 +53,7 @@ impl Stage {
 
     fn live(&self) -> usize {
         let all = self.instances.values();
-        all.filter(|own| own.state == InstanceState::Running)
-            .count()
+        all.filter(|own| own.state == InstanceState::Running).count()
     }
 
     /// The zones of which launches were said to wait, each time.
@@ -116,10 +115,7 @@ fn pods_go_to_zones_where_nodes_register_and_the_bad_one_is_left_alone() {
     assert_eq!((stage.live(), stage.open()), (COUNT, COUNT));
     assert_eq!(stage.launches.len(), COUNT + bad);
     let waits = stage.waits();
-    assert!(
-        waits.iter().all(|(zone, _)| zone.ends_with('a')),
-        "{waits:?}"
-    );
+    assert!(waits.iter().all(|(zone, _)| zone.ends_with('a')), "{waits:?}");
 }
 
 #[test]

@@ -51,12 +51,7 @@ fn what_is_used_up_is_left_alone_for_a_while() {
     let mut stage = stage();
     let denied = deny(&mut stage, 20, true, &FleetView::default());
     assert_eq!((denied, stage.launches.len()), (1, 1));
-    assert!(
-        stage.launches[0]
-            .offerings
-            .iter()
-            .all(|own| own.reservation.is_none())
-    );
+    assert!(stage.launches[0].offerings.iter().all(|own| own.reservation.is_none()));
     let mut huge = waiting_pod("b");
     huge.requests.cpu_milli = 1900;
     stage.apply(WatchedObject::Pod(Box::new(huge.clone())));
@@ -97,10 +92,7 @@ fn pods_do_not_wait_long_for_a_cluster_that_says_nothing() {
 #[test]
 fn nodes_of_a_reservation_that_has_ended_are_on_demand() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    let own = Reservation {
-        interruptible: true,
-        ..Reservation::new("cr-1", 3)
-    };
+    let own = Reservation { interruptible: true, ..Reservation::new("cr-1", 3) };
     let reserved = [("m6i.large".into(), "us-east-1a".into(), own)];
     let catalog = Catalog::shipped().with_reservations(reserved);
     stage.event(Event::CatalogChanged(Arc::new(catalog)));

@@ -80,10 +80,9 @@ impl Stage {
     /// The nodes that were asked to leave, in that order, with the reason.
     fn retired(&self) -> Vec<(String, Reason)> {
         let retired = self.reports.iter().filter_map(|report| match report {
-            Report::Retire { node, reason, .. } => Some((
-                node.as_ref().map_or("", |it| it.as_str()).to_owned(),
-                *reason,
-            )),
+            Report::Retire { node, reason, .. } => {
+                Some((node.as_ref().map_or("", |it| it.as_str()).to_owned(), *reason))
+            }
             _ => None,
         });
         retired.collect()
@@ -112,11 +111,8 @@ fn a_static_pool_gets_its_nodes_spread_over_zones_and_keeps_them_empty() {
     let mut stage = stage(ManagementMode::Manage, 3);
     stage.run(7, &[]);
     assert_eq!(stage.launches.len(), 3, "as soon as the cluster is known");
-    let zones: BTreeSet<&str> = stage
-        .launches
-        .iter()
-        .map(|own| own.offerings[0].zone.as_str())
-        .collect();
+    let zones: BTreeSet<&str> =
+        stage.launches.iter().map(|own| own.offerings[0].zone.as_str()).collect();
     assert_eq!(zones.len(), 3, "of one price in each");
     stage.join(0..3);
     stage.run(3600, &[]);
@@ -200,17 +196,10 @@ fn a_launch_that_is_not_answered_is_not_forgotten() {
     stage.want(0);
     stage.run(10, &[]);
     assert_eq!(stage.engine.state().ledger.claims.len(), 1);
-    let unknown = CommandResult::Failed {
-        kind: FailureKind::Unknown,
-        text: "timed out".into(),
-    };
+    let unknown = CommandResult::Failed { kind: FailureKind::Unknown, text: "timed out".into() };
     stage.event(Event::Answered(held[0].id, unknown));
     stage.run(10, &[]);
-    assert_eq!(
-        stage.launches.len(),
-        1,
-        "there may be an instance: it is asked for"
-    );
+    assert_eq!(stage.launches.len(), 1, "there may be an instance: it is asked for");
     assert_eq!(stage.count("terminate"), 1);
     assert!(stage.engine.state().ledger.claims.is_empty());
 }
@@ -219,17 +208,12 @@ fn a_launch_that_is_not_answered_is_not_forgotten() {
 fn what_is_lost_or_refused_is_made_anew() {
     let mut stage = stage(ManagementMode::Manage, 1);
     let held = stage.run(10, &["launch"]);
-    let Command::Launch(first) = &held[0].command else {
-        panic!("a launch")
-    };
+    let Command::Launch(first) = &held[0].command else { panic!("a launch") };
     let refusals = vec![OfferingRefusal {
         offering: first.offerings[0].clone(),
         kind: RefusalKind::InsufficientCapacity,
     }];
-    stage.event(Event::Answered(
-        held[0].id,
-        CommandResult::LaunchRefused(refusals),
-    ));
+    stage.event(Event::Answered(held[0].id, CommandResult::LaunchRefused(refusals)));
     stage.run(5, &[]);
     assert_eq!(stage.launches.len(), 1);
     assert!(!stage.launches[0].offerings.contains(&first.offerings[0]));
@@ -258,16 +242,12 @@ fn limits_hold_and_what_is_missing_is_told_once() {
     stage.change(|cluster| {
         let nowhere = Requirement::is_in(["nowhere"]);
         let pool = &mut cluster.pools[1];
-        pool.requirements
-            .add("topology.kubernetes.io/zone", nowhere);
+        pool.requirements.add("topology.kubernetes.io/zone", nowhere);
         pool.replicas = Some(7);
     });
     stage.run(60, &[]);
     assert_eq!(stage.launches.len(), 5);
-    assert_eq!(
-        stage.short()[1..],
-        [(need.clone(), 2, RejectionCode::Offering)]
-    );
+    assert_eq!(stage.short()[1..], [(need.clone(), 2, RejectionCode::Offering)]);
     // What nobody wants is not missing.
     stage.want(5);
     stage.run(20, &[]);
@@ -284,10 +264,7 @@ fn types_that_are_held_down_count_for_no_variety() {
     });
     let shipped = Catalog::shipped();
     let held = shipped.get("m7i.large").expect("a known type");
-    let offerings = held
-        .offerings
-        .iter()
-        .map(|own| UnavailableKey::from(own.key(&held.name)));
+    let offerings = held.offerings.iter().map(|own| UnavailableKey::from(own.key(&held.name)));
     let until = stage.now + SignedDuration::from_mins(3);
     stage.event(Event::HeldDown(offerings.collect(), until));
     stage.run(150, &[]);
@@ -297,11 +274,8 @@ fn types_that_are_held_down_count_for_no_variety() {
     stage.run(60, &[]);
     assert_eq!((stage.launches.len(), stage.enough()), (1, vec![need]));
     let launch = &stage.launches[0];
-    let types: BTreeSet<&str> = launch
-        .offerings
-        .iter()
-        .map(|own| own.instance_type.as_str())
-        .collect();
+    let types: BTreeSet<&str> =
+        launch.offerings.iter().map(|own| own.instance_type.as_str()).collect();
     assert_eq!(types.len(), 2);
 }
 
@@ -341,14 +315,7 @@ fn a_restart_makes_nothing_more() {
     stage.join(0..1);
     let cluster = stage.engine.state().cluster.clone();
     let catalog = stage.engine.state().catalog.clone();
-    let nodes: Vec<_> = stage
-        .engine
-        .state()
-        .objects
-        .nodes
-        .values()
-        .cloned()
-        .collect();
+    let nodes: Vec<_> = stage.engine.state().objects.nodes.values().cloned().collect();
     stage.engine = Engine::new(8);
     stage.event(Event::ConfigChanged(cluster));
     stage.event(Event::CatalogChanged(catalog));
@@ -367,20 +334,13 @@ fn an_instance_that_is_listed_no_more_is_made_anew() {
     stage.join(0..1);
     stage.run(60, &[]);
     stage.instances.remove("i-0");
-    assert_eq!(
-        stage.run(150, &["terminate"]),
-        [],
-        "its kubelet still speaks"
-    );
+    assert_eq!(stage.run(150, &["terminate"]), [], "its kubelet still speaks");
     let mut node = stage.seen_node().clone();
     node.ready = false;
     stage.apply(WatchedObject::Node(Box::new(node)));
     let end = stage.run(10, &["terminate"]).remove(0);
     let (kind, text) = (FailureKind::Gone, "no such instance".to_owned());
-    stage.event(Event::Answered(
-        end.id,
-        CommandResult::Failed { kind, text },
-    ));
+    stage.event(Event::Answered(end.id, CommandResult::Failed { kind, text }));
     stage.run(30, &[]);
     assert_eq!(stage.launches.len(), 2);
     assert_eq!(stage.count("delete_node"), 1);

@@ -19,10 +19,7 @@ fn nodes_are_counted_by_how_far_they_are_and_pods_by_whether_they_have_a_place()
     stage.run(10, &[]);
     let told = status(&stage);
     let pool = &told.pools[0];
-    assert_eq!(
-        (told.mode.as_str(), told.held_by.as_deref()),
-        ("manage", None)
-    );
+    assert_eq!((told.mode.as_str(), told.held_by.as_deref()), ("manage", None));
     assert_eq!((pool.ready, pool.starting, pool.leaving), (0, 1, 0));
     // One is expected on a node that is on its way, the other fits nowhere.
     assert_eq!((told.waiting_pods, told.unplaced_pods), (1, 1));
@@ -46,10 +43,7 @@ fn pauses_that_hold_are_told_and_pools_that_are_gone() {
     let until = stage.now.checked_add(SignedDuration::from_mins(10)).ok();
     let reason = "a release".to_owned();
     let pause = Pause { until, reason };
-    stage.annotate(
-        &pause_key(Some(&"general".into())),
-        Some(&pause.to_string()),
-    );
+    stage.annotate(&pause_key(Some(&"general".into())), Some(&pause.to_string()));
     stage.run(60, &[]);
     let told = stage.engine.status(stage.now);
     assert_eq!(told.paused, None);
@@ -60,12 +54,7 @@ fn pauses_that_hold_are_told_and_pools_that_are_gone() {
     assert!(!told.pools[0].configured);
     stage.run(600, &[]);
     assert_eq!(
-        stage
-            .engine
-            .status(stage.now)
-            .pools
-            .first()
-            .and_then(|own| own.paused.clone()),
+        stage.engine.status(stage.now).pools.first().and_then(|own| own.paused.clone()),
         None
     );
 }

@@ -35,21 +35,14 @@ fn web(name: &str) -> Pod {
 
 fn owned(name: &str, kind: &str) -> Pod {
     Pod {
-        owner: Some(Owner {
-            kind: kind.into(),
-            name: "owner".into(),
-            uid: "owner".into(),
-        }),
+        owner: Some(Owner { kind: kind.into(), name: "owner".into(), uid: "owner".into() }),
         grace_seconds: 30,
         ..waiting_pod(name)
     }
 }
 
 fn critical(pod: Pod) -> Pod {
-    Pod {
-        priority_class: "system-cluster-critical".into(),
-        ..pod
-    }
+    Pod { priority_class: "system-cluster-critical".into(), ..pod }
 }
 
 fn tolerating(pod: Pod, key: &str, operator: TolerationOperator) -> Pod {
@@ -59,10 +52,7 @@ fn tolerating(pod: Pod, key: &str, operator: TolerationOperator) -> Pod {
         value: String::new(),
         effect: Some(Effect::NoSchedule),
     };
-    Pod {
-        tolerations: vec![toleration],
-        ..pod
-    }
+    Pod { tolerations: vec![toleration], ..pod }
 }
 
 fn protected(mut pod: Pod) -> Pod {
@@ -129,9 +119,9 @@ fn told_with(
         for IssuedCommand { id, command } in held {
             let text = match &command {
                 Command::Evict { pod, .. } => format!("evict {}", pod.name),
-                Command::DeletePod {
-                    pod, grace_seconds, ..
-                } => format!("delete {} within {grace_seconds}", pod.name),
+                Command::DeletePod { pod, grace_seconds, .. } => {
+                    format!("delete {} within {grace_seconds}", pod.name)
+                }
                 _ => continue,
             };
             if !all.contains(&text) {
@@ -212,11 +202,7 @@ fn those_who_tolerate_the_taint_are_mirrors_or_have_ended_hold_no_node() {
         (waiting_pod("a"), true, "one without an owner"),
         (owned("a", "DaemonSet"), true, "a daemon"),
         (tolerating(web("a"), TAINT_DISRUPTED, Equal), false, "Equal"),
-        (
-            tolerating(web("a"), TAINT_DISRUPTED, Exists),
-            false,
-            "Exists",
-        ),
+        (tolerating(web("a"), TAINT_DISRUPTED, Exists), false, "Exists"),
         (tolerating(web("a"), cordon, Exists), true, "of cordons"),
         (owned("a", "Node"), false, "a mirror"),
         (terminal(PodPhase::Succeeded), false, "one that has ended"),
@@ -246,11 +232,7 @@ fn pods_go_tier_by_tier_each_when_the_one_before_is_gone() {
     gone(&mut stage, "set");
     let by = stage.now + seconds(30);
     ends(&mut stage, "plain", by);
-    assert_eq!(
-        told(&mut stage, 20),
-        [""; 0],
-        "one that ends holds its tier"
-    );
+    assert_eq!(told(&mut stage, 20), [""; 0], "one that ends holds its tier");
     for (gone_now, next) in [
         ("plain", "evict daemon"),
         ("daemon", "evict critical"),
@@ -267,10 +249,7 @@ fn pods_go_tier_by_tier_each_when_the_one_before_is_gone() {
 
 #[test]
 fn a_pod_that_should_have_ended_a_minute_ago_is_waited_for_no_longer() {
-    let slow = Pod {
-        grace_seconds: 600,
-        ..web("slow")
-    };
+    let slow = Pod { grace_seconds: 600, ..web("slow") };
     let mut stage = leaving(&[slow], |_| {});
     stage.run(3, &["launch"]);
     let by = stage.now + seconds(600);
@@ -290,9 +269,7 @@ fn a_refusal_is_said_once_and_tried_again_more_and_more_rarely() {
     assert!((12..=25).contains(&attempts), "{attempts} in 100 s");
     let said = |stage: &Stage| {
         let reports = stage.reports.iter();
-        reports
-            .filter(|own| matches!(own, Report::EvictRefused { .. }))
-            .count()
+        reports.filter(|own| matches!(own, Report::EvictRefused { .. })).count()
     };
     assert_eq!(said(&stage), 1);
     stage.seen.clear();
@@ -301,10 +278,7 @@ fn a_refusal_is_said_once_and_tried_again_more_and_more_rarely() {
     assert!((8..=14).contains(&attempts), "{attempts} in the next 100 s");
     assert_eq!((said(&stage), ended(&stage)), (1, false));
     // Another pod of the name is another pod.
-    let anew = Pod {
-        uid: "anew".into(),
-        ..web("a")
-    };
+    let anew = Pod { uid: "anew".into(), ..web("a") };
     stage.apply(bound(anew, "node-0"));
     stage.run(1, &["launch"]);
     told_with(&mut stage, 2, refused);
@@ -363,11 +337,8 @@ fn an_eviction_names_the_pod_by_its_uid_and_one_that_is_gone_is_no_failure() {
 fn what_holds_a_node_is_said_by_pod_and_budget_and_ever_more_rarely() {
     let mut labeled = web("kept");
     labeled.labels.insert("app".into(), "web".into());
-    let ending = Pod {
-        finalizers: vec!["example.com/wait".into()],
-        grace_seconds: 7200,
-        ..web("ending")
-    };
+    let ending =
+        Pod { finalizers: vec!["example.com/wait".into()], grace_seconds: 7200, ..web("ending") };
     let mut stage = leaving(&[labeled, protected(web("shy")), ending], |_| {});
     let mut labels = outrigger::model::labels::Labels::new();
     labels.insert("app".into(), "web".into());
@@ -388,11 +359,7 @@ fn what_holds_a_node_is_said_by_pod_and_budget_and_ever_more_rarely() {
     );
     assert_eq!(held_by(&stage), [expect.as_str()]);
     stage.run(3600, &["launch"]);
-    assert_eq!(
-        held_by(&stage).len(),
-        5,
-        "after 2, 6, 14, 30 and 62 minutes"
-    );
+    assert_eq!(held_by(&stage).len(), 5, "after 2, 6, 14, 30 and 62 minutes");
     assert!(!ended(&stage), "for ever, where nothing else is said");
 }
 
@@ -412,10 +379,7 @@ fn a_pod_that_asks_to_stay_for_a_while_is_told_to_go_when_that_is_over() {
 #[test]
 fn a_node_that_was_deleted_and_made_anew_is_drained_like_any_other() {
     let mut stage = node_with(&[web("stays")], |_| {});
-    stage.event(Event::Deleted(
-        ObjectKind::Node,
-        ObjectKey::new("", "node-0"),
-    ));
+    stage.event(Event::Deleted(ObjectKind::Node, ObjectKey::new("", "node-0")));
     stage.run(2, &["launch"]);
     let mut anew = stage.node(0);
     (anew.uid, anew.version) = ("anew".into(), "100".into());
@@ -474,13 +438,8 @@ fn the_time_of_a_leaving_node_is_written_on_it_with_the_taint() {
     });
     let patch = patch.expect("a patch");
     assert!(patch.taints.is_some(), "{patch:?}");
-    let written = patch
-        .annotations
-        .iter()
-        .find(|(key, _)| key == TERMINATION_AT);
-    let written = written
-        .and_then(|(_, value)| value.as_deref())
-        .expect("a time");
+    let written = patch.annotations.iter().find(|(key, _)| key == TERMINATION_AT);
+    let written = written.and_then(|(_, value)| value.as_deref()).expect("a time");
     let at: Timestamp = written.parse().expect("RFC 3339");
     let left = at.duration_since(stage.now).as_secs();
     assert!((290..=300).contains(&left), "{written} is {left} s away");
@@ -488,49 +447,29 @@ fn the_time_of_a_leaving_node_is_written_on_it_with_the_taint() {
 
 #[test]
 fn pods_are_deleted_early_enough_for_their_own_grace_and_the_node_ends_in_time() {
-    let short = Pod {
-        grace_seconds: 30,
-        ..web("short")
-    };
-    let long = Pod {
-        grace_seconds: 200,
-        ..critical(web("long"))
-    };
-    let endless = Pod {
-        grace_seconds: 900,
-        ..protected(web("endless"))
-    };
+    let short = Pod { grace_seconds: 30, ..web("short") };
+    let long = Pod { grace_seconds: 200, ..critical(web("long")) };
+    let endless = Pod { grace_seconds: 900, ..protected(web("endless")) };
     let mut stage = leaving(&[short, long, endless], grace(300));
     // What never fits is told at once, whoever's turn it is, and is given all there is.
     let first = told(&mut stage, 4);
     assert!(first.contains(&"evict short".to_owned()), "{first:?}");
     let deleted = |all: &[String], pod: &str| {
         let prefix = format!("delete {pod} within ");
-        all.iter()
-            .find_map(|own| own.strip_prefix(&prefix)?.parse::<i64>().ok())
+        all.iter().find_map(|own| own.strip_prefix(&prefix)?.parse::<i64>().ok())
     };
     let given = deleted(&first, "endless").expect("told at once");
     assert!((290..=300).contains(&given), "{first:?}");
     let by = deadline(&stage).expect("written");
     ends(&mut stage, "endless", by);
-    assert_eq!(
-        deleted(&told(&mut stage, 90), "long"),
-        None,
-        "there is time"
-    );
+    assert_eq!(deleted(&told(&mut stage, 90), "long"), None, "there is time");
     let given = deleted(&told(&mut stage, 12), "long");
-    assert!(
-        given.is_some_and(|own| (195..=200).contains(&own)),
-        "{given:?}"
-    );
+    assert!(given.is_some_and(|own| (195..=200).contains(&own)), "{given:?}");
     ends(&mut stage, "long", by);
     let late = told(&mut stage, 150);
     assert_eq!(deleted(&late, "short"), None, "{late:?}");
     let late = told(&mut stage, 25);
-    assert!(
-        deleted(&late, "short").is_some_and(|own| (28..=30).contains(&own)),
-        "{late:?}"
-    );
+    assert!(deleted(&late, "short").is_some_and(|own| (28..=30).contains(&own)), "{late:?}");
     assert!(!ended(&stage), "{} left", by.duration_since(stage.now));
     stage.run(30, &["launch"]);
     assert!(ended(&stage), "whatever is left on it");
@@ -541,23 +480,15 @@ fn pods_are_deleted_early_enough_for_their_own_grace_and_the_node_ends_in_time()
 
 #[test]
 fn one_that_is_on_its_way_out_is_given_less_where_it_would_take_longer_than_the_node() {
-    let pod = Pod {
-        grace_seconds: 3600,
-        ..web("a")
-    };
+    let pod = Pod { grace_seconds: 3600, ..web("a") };
     let mut stage = node_with(&[pod], grace(100));
     let by = stage.now + seconds(3600);
     ends(&mut stage, "a", by);
     interrupt(&mut stage, Interruption::Spot);
     let all = told(&mut stage, 5);
-    let given = all
-        .iter()
-        .find_map(|own| own.strip_prefix("delete a within "));
+    let given = all.iter().find_map(|own| own.strip_prefix("delete a within "));
     let given: Option<i64> = given.and_then(|own| own.parse().ok());
-    assert!(
-        given.is_some_and(|own| (90..=100).contains(&own)),
-        "{all:?}"
-    );
+    assert!(given.is_some_and(|own| (90..=100).contains(&own)), "{all:?}");
     let by = deadline(&stage).expect("written");
     ends(&mut stage, "a", by);
     assert_eq!(told(&mut stage, 50), [""; 0], "it ends in time now");
@@ -585,9 +516,7 @@ fn a_deadline_comes_nearer_and_is_written_again_where_somebody_takes_it_away() {
         let mut node = stage.seen_node().clone();
         node.version.push('m');
         match at {
-            Some(at) => node
-                .annotations
-                .insert(TERMINATION_AT.into(), at.to_string()),
+            Some(at) => node.annotations.insert(TERMINATION_AT.into(), at.to_string()),
             None => node.annotations.remove(TERMINATION_AT),
         };
         stage.apply(WatchedObject::Node(Box::new(node)));
@@ -639,8 +568,7 @@ fn what_stands_beside_the_taint_is_written_again_but_not_for_ever_at_once() {
 fn a_deadline_that_cannot_be_read_is_none_and_is_written_over() {
     let mut stage = node_with(&[web("a")], grace(300));
     let mut node = stage.seen_node().clone();
-    node.annotations
-        .insert(TERMINATION_AT.into(), "soon".into());
+    node.annotations.insert(TERMINATION_AT.into(), "soon".into());
     node.version.push('m');
     stage.apply(WatchedObject::Node(Box::new(node)));
     interrupt(&mut stage, Interruption::Spot);
@@ -682,9 +610,7 @@ fn old_node(stage: &Stage) -> &Node {
 fn the_time_of_a_node_that_waits_for_places_begins_when_there_are_some() {
     let mut stage = expired(web("a"), grace(300));
     told(&mut stage, 3);
-    let left = old_node(&stage)
-        .termination_deadline()
-        .map(|at| at.duration_since(stage.now));
+    let left = old_node(&stage).termination_deadline().map(|at| at.duration_since(stage.now));
     assert!(left.is_some_and(|own| own > seconds(290)), "{left:?}");
 }
 
@@ -697,15 +623,9 @@ fn a_node_stays_where_its_pool_says_so_and_its_pods_have_not_left_it_in_time() {
     told_with(&mut stage, 30, refused);
     let why = "it was not drained within 5m: pod default/a is not evicted yet";
     assert_eq!(kept(&stage), [why]);
-    assert!(
-        !old_node(&stage).has_disrupted_taint(),
-        "nothing is left on it"
-    );
+    assert!(!old_node(&stage).has_disrupted_taint(), "nothing is left on it");
     assert!(!old_node(&stage).labels.contains_key(EXCLUDE_BALANCERS));
-    assert!(
-        stage.instances["i-0"].state.is_live(),
-        "it goes on; what nobody comes to ends"
-    );
+    assert!(stage.instances["i-0"].state.is_live(), "it goes on; what nobody comes to ends");
 }
 
 /// An eviction may come to the API server after the node has opened again.
@@ -827,10 +747,7 @@ fn a_watch_that_lacks_pods_is_told_to_start_anew_until_a_listing_comes() {
         let anew = |own: &&IssuedCommand| matches!(own.command, Command::Rewatch { .. });
         let asked = held.iter().find(anew).expect("it is to start anew");
         let (kind, text) = (FailureKind::Unknown, "no answer".to_owned());
-        stage.event(Event::Answered(
-            asked.id,
-            CommandResult::Failed { kind, text },
-        ));
+        stage.event(Event::Answered(asked.id, CommandResult::Failed { kind, text }));
     }
     stage.event(Event::Reset(ObjectKind::Pod, Vec::new()));
     stage.run(10, &["launch"]);
@@ -895,18 +812,13 @@ fn a_node_does_not_stay_whose_pods_are_all_ending_nor_one_that_is_taken_back() {
     stage.run(600, &["launch"]);
     assert_eq!(kept(&stage), [""; 0]);
     let mut stage = leaving(&[web("a")], on_blocked(OnBlocked::Abort));
-    told_with(&mut stage, 600, |_| {
-        CommandResult::EvictRefused("no".into())
-    });
+    told_with(&mut stage, 600, |_| CommandResult::EvictRefused("no".into()));
     assert_eq!(kept(&stage), [""; 0]);
 }
 
 #[test]
 fn pods_are_forced_where_their_pool_says_so_each_with_its_own_grace() {
-    let long = Pod {
-        grace_seconds: 120,
-        ..protected(web("long"))
-    };
+    let long = Pod { grace_seconds: 120, ..protected(web("long")) };
     let mut stage = leaving(&[web("a"), long], on_blocked(OnBlocked::Force));
     let answer = |command: &Command| match command {
         Command::Evict { .. } => CommandResult::EvictRefused("no".into()),
@@ -916,18 +828,10 @@ fn pods_are_forced_where_their_pool_says_so_each_with_its_own_grace() {
     assert_eq!(deadline(&stage), None);
     let all = told_with(&mut stage, 10, answer);
     assert!(all.contains(&"delete a within 30".to_owned()), "{all:?}");
-    let longer = all
-        .iter()
-        .find_map(|own| own.strip_prefix("delete long within "));
+    let longer = all.iter().find_map(|own| own.strip_prefix("delete long within "));
     let longer: Option<i64> = longer.and_then(|own| own.parse().ok());
-    assert!(
-        longer.is_some_and(|own| (110..=120).contains(&own)),
-        "{all:?}"
-    );
-    assert!(
-        deadline(&stage).is_some(),
-        "written before anyone is forced"
-    );
+    assert!(longer.is_some_and(|own| (110..=120).contains(&own)), "{all:?}");
+    assert!(deadline(&stage).is_some(), "written before anyone is forced");
     stage.run(130, &["launch"]);
     assert!(ended(&stage));
 }
@@ -935,15 +839,9 @@ fn pods_are_forced_where_their_pool_says_so_each_with_its_own_grace() {
 /// A volume that is in use on the node.
 fn attach(stage: &mut Stage, volume: &str) {
     if !volume.is_empty() {
-        stage.apply(WatchedObject::Volume(Volume {
-            name: volume.into(),
-            ..Volume::default()
-        }));
+        stage.apply(WatchedObject::Volume(Volume { name: volume.into(), ..Volume::default() }));
     }
-    stage.attached.push(Attachment {
-        name: format!("csi-{volume}"),
-        volume: volume.into(),
-    });
+    stage.attached.push(Attachment { name: format!("csi-{volume}"), volume: volume.into() });
 }
 
 #[test]
@@ -951,11 +849,7 @@ fn an_instance_ends_when_the_volumes_of_its_pods_are_detached() {
     let mut stage = leaving(&[web("a")], |_| {});
     attach(&mut stage, "data");
     stage.run(5, &["launch"]);
-    assert_eq!(
-        stage.count("list_attachments"),
-        0,
-        "not while pods are there"
-    );
+    assert_eq!(stage.count("list_attachments"), 0, "not while pods are there");
     gone(&mut stage, "a");
     stage.run(200, &["launch"]);
     assert!(!ended(&stage) && stage.count("list_attachments") > 10);
@@ -969,10 +863,7 @@ fn an_instance_ends_when_the_volumes_of_its_pods_are_detached() {
 #[test]
 fn volumes_of_pods_that_stay_and_what_is_no_volume_of_the_clusters_are_not_waited_for() {
     let stays = tolerating(web("stays"), TAINT_DISRUPTED, TolerationOperator::Exists);
-    let stays = Pod {
-        volume_claims: vec!["cache".into()],
-        ..stays
-    };
+    let stays = Pod { volume_claims: vec!["cache".into()], ..stays };
     let mut stage = leaving(&[stays], |_| {});
     stage.apply(WatchedObject::VolumeClaim(VolumeClaim {
         key: ObjectKey::new("default", "cache"),
@@ -998,11 +889,7 @@ fn a_volume_that_never_detaches_is_waited_for_six_minutes_or_until_the_deadline(
         stage.run(25, &["launch"]);
         assert!(ended(&stage), "{given:?}: {:?}", stage.seen);
         let told = |own: &Report| matches!(own, Report::DrainForced { .. });
-        assert_eq!(
-            stage.reports.iter().filter(|own| told(own)).count(),
-            1,
-            "{given:?}"
-        );
+        assert_eq!(stage.reports.iter().filter(|own| told(own)).count(), 1, "{given:?}");
     }
 }
 
@@ -1014,23 +901,13 @@ fn a_cluster_without_volumes_and_one_that_does_not_show_them_is_not_waited_for()
     let mut stage = leaving(&[], |_| {});
     attach(&mut stage, "data");
     let held = stage.run(8, &["launch", "list_attachments"]);
-    let list = held
-        .iter()
-        .find(|own| own.command.name() == "list_attachments");
+    let list = held.iter().find(|own| own.command.name() == "list_attachments");
     let (kind, text) = (FailureKind::Denied, "volumeattachments".to_owned());
     let denied = CommandResult::Failed { kind, text };
     stage.event(Event::Answered(list.expect("a list").id, denied));
     stage.run(5, &["launch"]);
     assert!(ended(&stage), "{:?}", stage.seen);
-    let said = |own: &Report| {
-        matches!(
-            own,
-            Report::Failed {
-                command: "list_attachments",
-                ..
-            }
-        )
-    };
+    let said = |own: &Report| matches!(own, Report::Failed { command: "list_attachments", .. });
     assert!(stage.reports.iter().any(said));
 }
 
@@ -1090,16 +967,8 @@ fn an_instance_that_does_not_end_is_asked_for_again_and_said_ever_more_rarely() 
     let asked = stage.count("terminate");
     assert!((20..=80).contains(&asked), "{asked} times in an hour");
     let said = |own: &&Report| matches!(own, Report::Lingers { .. });
-    assert_eq!(
-        stage.reports.iter().filter(said).count(),
-        2,
-        "after 10 and 30 minutes"
-    );
-    assert_eq!(
-        stage.count("delete_node"),
-        0,
-        "the Node stays as long as its instance"
-    );
+    assert_eq!(stage.reports.iter().filter(said).count(), 2, "after 10 and 30 minutes");
+    assert_eq!(stage.count("delete_node"), 0, "the Node stays as long as its instance");
 }
 
 fn finalized(own: &mut Cluster) {
@@ -1140,15 +1009,8 @@ fn a_node_has_our_finalizer_only_where_it_is_asked_for() {
     let closed = |taints: &Vec<outrigger::model::taint::Taint>| {
         taints.iter().any(|own| own.key == TAINT_UNREGISTERED)
     };
-    assert_eq!(
-        patch.finalizers.as_deref(),
-        Some(&[FINALIZER.to_owned()][..])
-    );
-    assert!(
-        patch.taints.is_some(),
-        "with the registration: {}",
-        patch.taints.iter().any(closed)
-    );
+    assert_eq!(patch.finalizers.as_deref(), Some(&[FINALIZER.to_owned()][..]));
+    assert!(patch.taints.is_some(), "with the registration: {}", patch.taints.iter().any(closed));
 }
 
 #[test]
@@ -1156,22 +1018,11 @@ fn a_deleted_node_with_our_finalizer_is_drained_and_ended_before_it_goes() {
     let mut stage = node_with(&[web("a")], finalized);
     delete_node(&mut stage);
     assert_eq!(told(&mut stage, 5), ["evict a"]);
-    let why = |own: &Report| {
-        matches!(
-            own,
-            Report::Retire {
-                reason: Reason::Deleted,
-                ..
-            }
-        )
-    };
+    let why = |own: &Report| matches!(own, Report::Retire { reason: Reason::Deleted, .. });
     assert!(stage.reports.iter().any(why), "{:?}", stage.reports);
     gone(&mut stage, "a");
     let held = stage.run(6, &["launch", "terminate"]);
-    assert!(
-        stage.seen_node().has_finalizer(),
-        "as long as the instance runs"
-    );
+    assert!(stage.seen_node().has_finalizer(), "as long as the instance runs");
     let end = held.iter().find(|own| own.command.name() == "terminate");
     let end = end.expect("it is drained").clone();
     stage.seen.clear();
@@ -1186,13 +1037,7 @@ fn a_deleted_node_with_our_finalizer_is_drained_and_ended_before_it_goes() {
 fn a_node_that_leaves_by_itself_lets_go_of_our_finalizer_when_its_instance_is_gone() {
     let mut stage = leaving(&[], finalized);
     stage.run(60, &["launch"]);
-    let expect = [
-        "patch_node",
-        "list_pods_on",
-        "terminate",
-        "patch_node",
-        "delete_node",
-    ];
+    let expect = ["patch_node", "list_pods_on", "terminate", "patch_node", "delete_node"];
     assert_eq!(stage.seen[..5], expect, "{:?}", stage.seen);
     assert!(stage.engine.state().ledger.claims.is_empty());
 }
@@ -1216,10 +1061,7 @@ fn an_end_is_sent_while_its_confirmation_is_fresh_or_nothing_can_run_there() {
     let not_after = |stage: &Stage, now| stage.engine.send_deadline(&end, now);
     assert!(not_after(&stage, confirmed) <= confirmed + seconds(15));
     let late = confirmed + seconds(20);
-    assert!(
-        not_after(&stage, late) < late,
-        "its pods may be others by now"
-    );
+    assert!(not_after(&stage, late) < late, "its pods may be others by now");
     // Where its Node is gone, nothing is confirmed any more, nor has to be.
     let key = ObjectKey::new("", "node-0");
     stage.event(Event::Deleted(ObjectKind::Node, key));

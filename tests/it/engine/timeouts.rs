@@ -23,10 +23,7 @@ fn stage(change: impl FnOnce(&mut Pool)) -> Stage {
 
 fn answer(stage: &mut Stage, issued: &IssuedCommand, kind: FailureKind) {
     let text = "AuthFailure: not today".to_owned();
-    stage.event(Event::Answered(
-        issued.id,
-        CommandResult::Failed { kind, text },
-    ));
+    stage.event(Event::Answered(issued.id, CommandResult::Failed { kind, text }));
 }
 
 fn timed_out(stage: &Stage) -> usize {
@@ -129,10 +126,7 @@ fn a_node_that_cannot_be_registered_goes_after_its_instance() {
         }
     }
     assert_eq!(timed_out(&stage), 1);
-    let ends = stage
-        .seen
-        .iter()
-        .filter(|own| own.contains("te_node") || *own == "terminate");
+    let ends = stage.seen.iter().filter(|own| own.contains("te_node") || *own == "terminate");
     assert!(ends.eq(["terminate", "delete_node"]), "{:?}", stage.seen);
 }
 
@@ -153,11 +147,7 @@ fn ending() -> (Stage, IssuedCommand) {
 
 #[test]
 fn an_end_that_fails_is_asked_for_again() {
-    for kind in [
-        FailureKind::Throttled,
-        FailureKind::Unknown,
-        FailureKind::Denied,
-    ] {
+    for kind in [FailureKind::Throttled, FailureKind::Unknown, FailureKind::Denied] {
         let (mut stage, issued) = ending();
         let before = stage.count("terminate");
         answer(&mut stage, &issued, kind);
@@ -194,19 +184,9 @@ fn instances_that_are_gone_at_once_are_all_made_anew() {
     let mut stage = Stage::of_static(COUNT);
     stage.run(60, &[]);
     stage.instances.clear();
-    let nodes: Vec<Node> = stage
-        .engine
-        .state()
-        .objects
-        .nodes
-        .values()
-        .cloned()
-        .collect();
+    let nodes: Vec<Node> = stage.engine.state().objects.nodes.values().cloned().collect();
     for node in nodes {
-        let silent = Node {
-            ready: false,
-            ..node
-        };
+        let silent = Node { ready: false, ..node };
         stage.apply(WatchedObject::Node(Box::new(silent)));
     }
     for _ in 0..90 {
@@ -215,10 +195,7 @@ fn instances_that_are_gone_at_once_are_all_made_anew() {
         }
     }
     // That they are gone is not said by the provider: they count as ends without a drain.
-    assert_eq!(
-        (stage.count("delete_node"), stage.launches.len()),
-        (1, 1 + COUNT)
-    );
+    assert_eq!((stage.count("delete_node"), stage.launches.len()), (1, 1 + COUNT));
     let held = stage.engine.status(stage.now).held_ends;
     stage.annotate(ACCEPTED, held.map(|own| own.id).as_deref());
     for _ in 0..60 {
@@ -226,8 +203,5 @@ fn instances_that_are_gone_at_once_are_all_made_anew() {
             answer(&mut stage, &issued, FailureKind::Gone);
         }
     }
-    assert_eq!(
-        (stage.count("delete_node"), stage.launches.len()),
-        (COUNT, 2 * COUNT)
-    );
+    assert_eq!((stage.count("delete_node"), stage.launches.len()), (COUNT, 2 * COUNT));
 }

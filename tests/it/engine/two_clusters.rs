@@ -36,10 +36,7 @@ fn refuse(stage: &mut Stage, kind: RefusalKind, is_held: IsHeld) -> (OfferingKey
     };
     let first = launch.offerings[0].clone();
     let refused = launch.offerings.iter().filter(|own| is_held(own, &first));
-    let refusal = |own: &OfferingKey| OfferingRefusal {
-        offering: own.clone(),
-        kind,
-    };
+    let refusal = |own: &OfferingKey| OfferingRefusal { offering: own.clone(), kind };
     let refused: Vec<OfferingRefusal> = refused.map(refusal).collect();
     let class = launch.claim.node_class.clone();
     launch.offerings.retain(|own| !is_held(own, &first));
@@ -54,11 +51,7 @@ fn refuse(stage: &mut Stage, kind: RefusalKind, is_held: IsHeld) -> (OfferingKey
     let [told] = <[_; 1]>::try_from(told).expect("one command");
     // Through the fleet to the other.
     let cluster = |name: &str| {
-        Arc::new(Cluster {
-            name: name.into(),
-            region: "us-east-1".into(),
-            ..Cluster::default()
-        })
+        Arc::new(Cluster { name: name.into(), region: "us-east-1".into(), ..Cluster::default() })
     };
     let mut fleet = Fleet::default();
     fleet.configure(FleetLimits::default(), &NAMES.map(cluster), stage.now);
@@ -74,9 +67,7 @@ fn refuse(stage: &mut Stage, kind: RefusalKind, is_held: IsHeld) -> (OfferingKey
 fn what_one_cluster_is_refused_no_other_asks_for_before_the_hold_ends() {
     let cases: [(RefusalKind, IsHeld); 2] = [
         (RefusalKind::InsufficientCapacity, |own, first| own == first),
-        (RefusalKind::SpotDenied, |own, _| {
-            own.capacity_type == CapacityType::Spot
-        }),
+        (RefusalKind::SpotDenied, |own, _| own.capacity_type == CapacityType::Spot),
     ];
     for (kind, is_held) in cases {
         let [mut east, mut west] = NAMES.map(|_| {

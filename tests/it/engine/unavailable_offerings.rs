@@ -61,10 +61,7 @@ impl Stage {
     /// Answers a launch: these of its offerings are refused for this reason.
     pub(super) fn refuse(&mut self, launch: &IssuedCommand, which: Which, kind: RefusalKind) {
         let refused = offerings(launch).iter().filter(|own| which(own));
-        let refusal = |own: &OfferingKey| OfferingRefusal {
-            offering: own.clone(),
-            kind,
-        };
+        let refusal = |own: &OfferingKey| OfferingRefusal { offering: own.clone(), kind };
         let answer = CommandResult::LaunchRefused(refused.map(refusal).collect());
         self.event(Event::Answered(launch.id, answer));
     }
@@ -114,11 +111,7 @@ fn one_launch_tries_what_was_refused_and_the_others_follow() {
 fn where_it_is_refused_again_nobody_else_asks_for_it() {
     let (mut stage, tried) = after_a_hold(&["us-east-1a"], all);
     stage.refuse(&tried[0], all, RefusalKind::InsufficientCapacity);
-    assert_eq!(
-        stage.run(5 * 60, &["launch"]).len(),
-        0,
-        "it is held for twice as long"
-    );
+    assert_eq!(stage.run(5 * 60, &["launch"]).len(), 0, "it is held for twice as long");
     assert_eq!(stage.run(70, &["launch"]).len(), 1, "and tried once more");
 }
 

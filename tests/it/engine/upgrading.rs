@@ -75,9 +75,8 @@ fn left_by_0_1() -> Stage {
     for number in 0..COUNT {
         let id = format!("i-{number}");
         let it = stage.engine.state().catalog.get("t4g.nano");
-        let (capacity, allocatable) = it
-            .map(|it| (it.capacity.clone(), it.allocatable.clone()))
-            .expect("a known type");
+        let (capacity, allocatable) =
+            it.map(|it| (it.capacity.clone(), it.allocatable.clone())).expect("a known type");
         nodes.push(Node {
             name: NodeName(format!("node-{number}")),
             uid: format!("uid-{number}"),

@@ -83,11 +83,7 @@ fn state() -> State {
         reasons: vec![Reason::Empty],
         during,
     };
-    let night = Window::new(
-        "0 22 * * *",
-        SignedDuration::from_hours(14),
-        "Europe/Berlin",
-    );
+    let night = Window::new("0 22 * * *", SignedDuration::from_hours(14), "Europe/Berlin");
     general.disruption.budgets = vec![one(1, None), one(0, night.ok())];
     cluster.pools.push(general);
     let mut nodes = vec![
@@ -123,22 +119,10 @@ fn state() -> State {
         desired_healthy: 2,
         ..Pdb::default()
     };
-    let nodes = nodes
-        .into_iter()
-        .map(|own| WatchedObject::Node(Box::new(own)));
-    let pods = pods
-        .into_iter()
-        .map(|own| WatchedObject::Pod(Box::new(own)));
-    let objects = nodes
-        .chain(pods)
-        .chain([WatchedObject::Pdb(budget)])
-        .collect();
-    State::offline(
-        Arc::new(cluster),
-        Arc::new(Catalog::shipped()),
-        objects,
-        NOW,
-    )
+    let nodes = nodes.into_iter().map(|own| WatchedObject::Node(Box::new(own)));
+    let pods = pods.into_iter().map(|own| WatchedObject::Pod(Box::new(own)));
+    let objects = nodes.chain(pods).chain([WatchedObject::Pdb(budget)]).collect();
+    State::offline(Arc::new(cluster), Arc::new(Catalog::shipped()), objects, NOW)
 }
 
 fn told(explained: &ExplainedNode<'_>) -> String {

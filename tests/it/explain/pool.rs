@@ -49,12 +49,8 @@ fn node(name: &str, pool: &str) -> Node {
         (INITIALIZED, "true"),
     ];
     let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let resources = |cpu_milli| Resources {
-        cpu_milli,
-        memory: 8 * GIB,
-        pods: 32,
-        ..Resources::default()
-    };
+    let resources =
+        |cpu_milli| Resources { cpu_milli, memory: 8 * GIB, pods: 32, ..Resources::default() };
     Node {
         name: name.into(),
         ready: true,
@@ -73,27 +69,17 @@ fn running(name: &str, node: &str, cpu_milli: i64) -> Pod {
     pod.node = Some(node.into());
     (pod.phase, pod.unschedulable) = (PodPhase::Running, false);
     pod.started = Some(NOW - SignedDuration::from_hours(1));
-    pod.owner = Some(Owner {
-        kind: "ReplicaSet".to_owned(),
-        name: name.to_owned(),
-        uid: name.to_owned(),
-    });
+    pod.owner =
+        Some(Owner { kind: "ReplicaSet".to_owned(), name: name.to_owned(), uid: name.to_owned() });
     pod
 }
 
 /// A cluster of these pools, whose nodes all carry an agent.
 fn state(cluster: Cluster, nodes: Vec<Node>, pods: Vec<Pod>) -> State {
     let catalog = Catalog::new(kwok_like("amd64", &[1, 2, 4, 8], &["a", "b"]));
-    let nodes = nodes
-        .into_iter()
-        .map(|own| WatchedObject::Node(Box::new(own)));
-    let pods = pods
-        .into_iter()
-        .map(|own| WatchedObject::Pod(Box::new(own)));
-    let agent = DaemonSet {
-        key: plain("agent", 0, 0).key,
-        template: plain("agent", 100, GIB / 4),
-    };
+    let nodes = nodes.into_iter().map(|own| WatchedObject::Node(Box::new(own)));
+    let pods = pods.into_iter().map(|own| WatchedObject::Pod(Box::new(own)));
+    let agent = DaemonSet { key: plain("agent", 0, 0).key, template: plain("agent", 100, GIB / 4) };
     let agent = [WatchedObject::DaemonSet(Box::new(agent))];
     let objects = nodes.chain(pods).chain(agent).collect();
     State::offline(Arc::new(cluster), Arc::new(catalog), objects, NOW)
@@ -122,10 +108,7 @@ fn healthy() -> State {
 fn barren() -> State {
     let mut general = pool("general");
     general.requirements.add(CPU, Requirement::is_in(["3"]));
-    let cluster = Cluster {
-        pools: vec![general],
-        ..Cluster::default()
-    };
+    let cluster = Cluster { pools: vec![general], ..Cluster::default() };
     state(cluster, Vec::new(), vec![plain("p", 1000, GIB)])
 }
 
@@ -133,13 +116,8 @@ fn barren() -> State {
 fn full() -> State {
     let mut general = pool("general");
     general.limits.nodes = Some(1);
-    let cluster = Cluster {
-        pools: vec![general],
-        ..Cluster::default()
-    };
-    let mut pods: Vec<Pod> = (0..3)
-        .map(|at| plain(&format!("p{at}"), 1500, GIB))
-        .collect();
+    let cluster = Cluster { pools: vec![general], ..Cluster::default() };
+    let mut pods: Vec<Pod> = (0..3).map(|at| plain(&format!("p{at}"), 1500, GIB)).collect();
     pods.push(plain("huge", 9000, GIB));
     pods.push(running("web", "a", 1500));
     let mut state = state(cluster, vec![node("a", "general")], pods);
@@ -164,13 +142,8 @@ fn keeping() -> State {
         reasons: vec![Reason::Empty],
         during: None,
     }];
-    let cluster = Cluster {
-        pools: vec![general],
-        ..Cluster::default()
-    };
-    let names = [
-        "empty-a", "empty-b", "empty-c", "held", "used-a", "used-b", "used-c",
-    ];
+    let cluster = Cluster { pools: vec![general], ..Cluster::default() };
+    let names = ["empty-a", "empty-b", "empty-c", "held", "used-a", "used-b", "used-c"];
     let nodes = names.map(|name| node(name, "general")).to_vec();
     let mut held = running("held", "held", 1700);
     held.annotations = Labels::from([(DO_NOT_DISRUPT.to_owned(), "true".to_owned())]);
@@ -178,10 +151,7 @@ fn keeping() -> State {
     let mut pods = pods.to_vec();
     pods.push(held);
     let mut state = state(cluster, nodes, pods);
-    let pause = Pause {
-        until: None,
-        reason: "a word of\u{1b}[31m elsewhere".to_owned(),
-    };
+    let pause = Pause { until: None, reason: "a word of\u{1b}[31m elsewhere".to_owned() };
     // Of another pool, which is no matter here.
     state.notes.pauses.insert(Some("other".into()), pause);
     state
@@ -191,16 +161,9 @@ fn keeping() -> State {
 fn fixed() -> State {
     let mut fixed = pool("fixed");
     fixed.replicas = Some(4);
-    let mut cluster = Cluster {
-        pools: vec![fixed, pool("general")],
-        ..Cluster::default()
-    };
+    let mut cluster = Cluster { pools: vec![fixed, pool("general")], ..Cluster::default() };
     cluster.limits.nodes = Some(3);
-    state(
-        cluster,
-        vec![node("a", "fixed")],
-        vec![plain("huge", 9000, GIB)],
-    )
+    state(cluster, vec![node("a", "fixed")], vec![plain("huge", 9000, GIB)])
 }
 
 fn told(explained: &ExplainedPool<'_>) -> String {
@@ -237,10 +200,7 @@ fn requirements_that_each_leave_some_types_and_together_none_are_told_so() {
     general.labels = [(INSTANCE_TYPE, "s-2x-amd64"), ("team", "a")]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into();
-    let cluster = Cluster {
-        pools: vec![general],
-        ..Cluster::default()
-    };
+    let cluster = Cluster { pools: vec![general], ..Cluster::default() };
     let state = state(cluster, Vec::new(), Vec::new());
     let explained = explain_pool(&state, "general", NOW).expect("a pool");
     let asked = explained.range.asked.iter();
@@ -257,9 +217,7 @@ fn pods_are_told_by_what_stops_them_in_this_pool() {
     let state = healthy();
     let explained = explain_pool(&state, "gpu", NOW).expect("it is there");
     let stopped = explained.unplaced.iter();
-    let stopped: Vec<_> = stopped
-        .map(|own| (own.why.code.as_str(), own.pods))
-        .collect();
+    let stopped: Vec<_> = stopped.map(|own| (own.why.code.as_str(), own.pods)).collect();
     assert_eq!(stopped, [("taint", 1)]);
     assert!(explained.launches.is_empty(), "{}", explained.text());
     assert_eq!(explained.candidates, 0, "{}", explained.text());
@@ -269,16 +227,9 @@ fn pods_are_told_by_what_stops_them_in_this_pool() {
 fn a_pool_whose_class_is_not_ready_says_so_and_what_it_could_have() {
     let mut general = pool("general");
     general.node_class = Some("standard".into());
-    let cluster = Cluster {
-        pools: vec![general],
-        ..Cluster::default()
-    };
+    let cluster = Cluster { pools: vec![general], ..Cluster::default() };
     let mut state = state(cluster, Vec::new(), Vec::new());
-    let well = |state: &State| {
-        explain_pool(state, "general", NOW)
-            .expect("a pool")
-            .can_launch()
-    };
+    let well = |state: &State| explain_pool(state, "general", NOW).expect("a pool").can_launch();
     assert!(well(&state));
     state.apply_class_supplies(Arc::new(ClassSupplies::default()));
     assert!(!well(&state));
@@ -287,10 +238,7 @@ fn a_pool_whose_class_is_not_ready_says_so_and_what_it_could_have() {
     let why = "node class \"standard\" is not ready: nothing is known of it yet [node_class]";
     assert!(text.contains(why), "{text}");
     assert!(text.contains("all requirements: 12 of 12 types"), "{text}");
-    assert_eq!(
-        explained.json()["range"]["stopped_by"]["code"],
-        "node_class"
-    );
+    assert_eq!(explained.json()["range"]["stopped_by"]["code"], "node_class");
 }
 
 #[test]
@@ -312,10 +260,7 @@ fn what_is_reserved_can_be_had_as_long_as_some_of_it_is_left() {
     let mut general = pool("general");
     let ways = Requirement::is_in(["on-demand", "reserved"]);
     general.requirements = [(CAPACITY_TYPE, ways)].into_iter().collect();
-    let cluster = Cluster {
-        pools: vec![general],
-        ..Cluster::default()
-    };
+    let cluster = Cluster { pools: vec![general], ..Cluster::default() };
     let mut types = kwok_like("amd64", &[2], &["a"]);
     types[0].offerings.push(Offering {
         zone: "a".into(),
@@ -353,21 +298,14 @@ fn words_of_elsewhere_cannot_disturb_a_terminal() {
     let text = explained.text();
     let line = "! the cluster is paused until resumed: a word of [31m elsewhere";
     assert!(text.contains(line), "{text}");
-    assert!(
-        !text.chars().any(|own| own.is_control() && own != '\n'),
-        "{text:?}"
-    );
+    assert!(!text.chars().any(|own| own.is_control() && own != '\n'), "{text:?}");
 }
 
 #[test]
 fn a_pool_that_is_not_there_has_similar_names_told() {
     let state = fixed();
-    let cases: [(&str, &[&str]); 4] = [
-        ("generl", &["general"]),
-        ("gen", &["general"]),
-        ("nothing-like-it", &[]),
-        ("", &[]),
-    ];
+    let cases: [(&str, &[&str]); 4] =
+        [("generl", &["general"]), ("gen", &["general"]), ("nothing-like-it", &[]), ("", &[])];
     for (name, expect) in cases {
         assert!(explain_pool(&state, name, NOW).is_none());
         assert_eq!(similar_pools(&state, name), expect, "{name:?}");

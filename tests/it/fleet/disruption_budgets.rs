@@ -36,10 +36,7 @@ fn disruption_usage(
         leaving: leaving.iter().map(|own| (*own).into()).collect(),
         let_go: BTreeMap::new(),
     };
-    let answer = stage.command(
-        cluster,
-        Command::ReportDisruptions(Box::new(disruption_usage)),
-    );
+    let answer = stage.command(cluster, Command::ReportDisruptions(Box::new(disruption_usage)));
     assert_eq!(answer, CommandResult::Done);
 }
 
@@ -65,18 +62,11 @@ fn two_clusters_never_take_the_last_place_both() {
     let mut stage = two(budget(BudgetNodes::Percent(10), None));
     let empty = Reason::Empty;
     assert_eq!(ask(&mut stage, "east", "a", empty), Ok(()));
-    assert_eq!(
-        ask(&mut stage, "east", "a", empty),
-        Ok(()),
-        "asked twice it is one"
-    );
+    assert_eq!(ask(&mut stage, "east", "a", empty), Ok(()), "asked twice it is one");
     assert_eq!(ask(&mut stage, "west", "b", empty), Ok(()));
     let full = "the disruption budget of the fleet allows 2 node(s) at a time";
     assert_eq!(ask(&mut stage, "west", "c", empty), Err(full.to_owned()));
-    assert_eq!(
-        ask(&mut stage, "east", "d", Reason::Drifted),
-        Err(full.to_owned())
-    );
+    assert_eq!(ask(&mut stage, "east", "d", Reason::Drifted), Err(full.to_owned()));
     // A reason that no budget names is not held back.
     assert_eq!(ask(&mut stage, "east", "e", Reason::Expired), Ok(()));
     disruption_usage(&mut stage, "east", 9, 0, &[]);
@@ -120,17 +110,11 @@ fn who_has_not_said_what_it_has_gets_nothing_and_stops_the_others_for_a_while() 
     let limits = || budget(BudgetNodes::Nodes(2), None);
     let mut stage = Stage::new(limits(), &[cluster("east"), cluster("west")]);
     let own = "the cluster has not reported its nodes yet".to_owned();
-    assert_eq!(
-        ask(&mut stage, "east", "a", Reason::Empty),
-        Err(own.clone())
-    );
+    assert_eq!(ask(&mut stage, "east", "a", Reason::Empty), Err(own.clone()));
     disruption_usage(&mut stage, "east", 10, 0, &[]);
     let other = "the budgets of the fleet are not known yet: cluster west has not reported its \
                  nodes";
-    assert_eq!(
-        ask(&mut stage, "east", "a", Reason::Empty),
-        Err(other.to_owned())
-    );
+    assert_eq!(ask(&mut stage, "east", "a", Reason::Empty), Err(other.to_owned()));
     stage.wait(PATIENCE.as_secs());
     assert_eq!(ask(&mut stage, "east", "a", Reason::Empty), Ok(()));
     assert_eq!(ask(&mut stage, "west", "b", Reason::Empty), Err(own));

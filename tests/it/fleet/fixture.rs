@@ -40,34 +40,21 @@ pub(super) fn cluster(name: &str) -> Cluster {
 /// Limits of so many cores and nodes.
 pub(super) fn limits(cores: i64, nodes: u32) -> FleetLimits {
     FleetLimits {
-        limits: Limits {
-            nodes: Some(nodes),
-            capacity: vec![("cpu".to_owned(), cores * 1000)],
-        },
+        limits: Limits { nodes: Some(nodes), capacity: vec![("cpu".to_owned(), cores * 1000)] },
         ..FleetLimits::default()
     }
 }
 
 /// What a claim of so many cores takes.
 pub(super) fn cores(cores: i64) -> ClaimUsage {
-    let capacity = Resources {
-        cpu_milli: cores * 1000,
-        memory: 4 << 30,
-        ..Resources::default()
-    };
-    ClaimUsage {
-        capacity,
-        reservation: None,
-    }
+    let capacity = Resources { cpu_milli: cores * 1000, memory: 4 << 30, ..Resources::default() };
+    ClaimUsage { capacity, reservation: None }
 }
 
 /// The same as an instance of a reservation.
 pub(super) fn reserved(id: &str, count: u32) -> ClaimUsage {
     let id = id.to_owned();
-    ClaimUsage {
-        reservation: Some(SharedReservation { id, count }),
-        ..cores(1)
-    }
+    ClaimUsage { reservation: Some(SharedReservation { id, count }), ..cores(1) }
 }
 
 impl Stage {
@@ -133,10 +120,7 @@ impl Stage {
 
     pub(super) fn ask(&mut self, cluster: &str, claim: &str, holding: ClaimUsage) -> CommandResult {
         let claim = claim.into();
-        self.command(
-            cluster,
-            Command::RequestGrant(Box::new(GrantRequest { claim, holding })),
-        )
+        self.command(cluster, Command::RequestGrant(Box::new(GrantRequest { claim, holding })))
     }
 
     /// Asks, and is denied in these words.

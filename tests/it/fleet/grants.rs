@@ -37,12 +37,7 @@ fn what_one_has_the_other_cannot_get() {
 
     let mut stage = two(limits(10, 1));
     stage.granted("east", "a", cores(1));
-    stage.denied(
-        "west",
-        "b",
-        cores(1),
-        "nodes limit 1 of the fleet is reached",
-    );
+    stage.denied("west", "b", cores(1), "nodes limit 1 of the fleet is reached");
 }
 
 #[test]
@@ -88,26 +83,10 @@ fn what_is_there_counts_whether_or_not_it_fits() {
 #[test]
 fn nothing_is_granted_before_all_have_said_what_they_have() {
     let mut stage = Stage::new(limits(10, 9), &[cluster("east"), cluster("west")]);
-    stage.denied(
-        "east",
-        "a",
-        cores(1),
-        "the cluster has not reported its resources yet",
-    );
+    stage.denied("east", "a", cores(1), "the cluster has not reported its resources yet");
     stage.whole("east", &[]);
-    stage.denied(
-        "east",
-        "a",
-        cores(1),
-        "cluster west has not reported its resources",
-    );
-    assert!(
-        stage.views["east"]
-            .as_ref()
-            .expect("a view")
-            .closed
-            .is_some()
-    );
+    stage.denied("east", "a", cores(1), "cluster west has not reported its resources");
+    assert!(stage.views["east"].as_ref().expect("a view").closed.is_some());
     // What has changed tells nothing of the rest.
     let answer = stage.changed("west", "b", Some(cores(1)));
     let conflict = |kind| kind == FailureKind::Conflict;
@@ -125,12 +104,7 @@ fn one_silent_cluster_stops_the_others_for_a_while_only() {
     let mut stage = Stage::new(limits(10, 9), &[cluster("east"), silent]);
     stage.whole("east", &[]);
     stage.wait(PATIENCE.as_secs() - 1);
-    stage.denied(
-        "east",
-        "a",
-        cores(1),
-        "cluster west has not reported its resources",
-    );
+    stage.denied("east", "a", cores(1), "cluster west has not reported its resources");
     stage.wait(2);
     // All that its own limits allow it may be there.
     assert_eq!(stage.share("east"), (6, Some(7)));
@@ -217,10 +191,7 @@ fn who_shares_nothing_is_told_nothing() {
     let clusters = [elsewhere("a", "r1"), elsewhere("b", "r2"), own_cloud];
     let stage = Stage::new(FleetLimits::default(), &clusters);
     assert!(stage.told.is_empty(), "{:?}", stage.told);
-    let stage = Stage::new(
-        FleetLimits::default(),
-        &[elsewhere("a", "r1"), elsewhere("b", "r1")],
-    );
+    let stage = Stage::new(FleetLimits::default(), &[elsewhere("a", "r1"), elsewhere("b", "r1")]);
     assert_eq!(stage.told.len(), 2, "they buy from the same");
 }
 
@@ -231,13 +202,7 @@ fn what_is_refused_to_one_is_held_down_for_all_who_buy_there() {
     // The same region of another account.
     let mut abroad = cluster("abroad");
     abroad.role_arn = Some("arn:aws:iam::2:role/outrigger".into());
-    let all = [
-        cluster("east"),
-        cluster("west"),
-        elsewhere,
-        abroad,
-        cluster("late"),
-    ];
+    let all = [cluster("east"), cluster("west"), elsewhere, abroad, cluster("late")];
     let mut stage = Stage::new(FleetLimits::default(), &all);
     for name in ["east", "west", "north", "abroad"] {
         stage.whole(name, &[]);
@@ -250,13 +215,7 @@ fn what_is_refused_to_one_is_held_down_for_all_who_buy_there() {
     };
     let until = stage.now + SignedDuration::from_secs(180);
     let what = vec![offering.into(), UnavailableKey::Way(CapacityType::Spot)];
-    stage.command(
-        "east",
-        Command::MarkUnavailable {
-            what: what.clone(),
-            until,
-        },
-    );
+    stage.command("east", Command::MarkUnavailable { what: what.clone(), until });
     let expect = ["late", "west"].map(|name| (name.into(), what.clone(), until));
     assert_eq!(std::mem::take(&mut stage.held_down), expect);
     // One that comes while it lasts is told; one that comes later is not.

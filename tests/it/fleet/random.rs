@@ -47,8 +47,7 @@ fn sum(truth: &Truth) -> (i64, usize) {
 
 fn all_of(truth: &Truth, of: usize) -> Vec<(&str, outrigger::model::fleet::ClaimUsage)> {
     let own = truth.iter().filter(|((cluster, _), _)| *cluster == of);
-    own.map(|((_, claim), own)| (claim.as_str(), cores(*own)))
-        .collect()
+    own.map(|((_, claim), own)| (claim.as_str(), cores(*own))).collect()
 }
 
 proptest! {

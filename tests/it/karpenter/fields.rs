@@ -11,10 +11,7 @@ use super::{imported, loaded, read};
 const FREE: [(&str, &str); 5] = [
     ("PodTemplate", "/template/spec/containers/0/name"),
     ("PodTemplate", "/template/spec/containers/0/image"),
-    (
-        "PodTemplate",
-        "/template/spec/containers/0/resources/requests/memory",
-    ),
+    ("PodTemplate", "/template/spec/containers/0/resources/requests/memory"),
     ("PodTemplate", "/template/spec/containers/0"),
     ("twice", "/spec/requirements/0/values/0"),
 ];
@@ -77,9 +74,7 @@ fn covers(loss: &DroppedField, pointer: &str) -> bool {
 fn more(one: &Imported, other: &Imported, words: &[&str]) -> bool {
     let count = |own: &Imported, word: &str| own.text().matches(word).count();
     let lost = one.losses.iter().any(|own| !other.losses.contains(own));
-    lost || words
-        .iter()
-        .all(|word| count(one, word) > count(other, word))
+    lost || words.iter().all(|word| count(one, word) > count(other, word))
 }
 
 /// Goes through the fields of all objects of a case.
@@ -97,9 +92,8 @@ fn check(case: &str) {
     let (pods, others): (Vec<Value>, Vec<Value>) = objects.into_iter().partition(pods);
     let mut sets: Vec<Vec<Value>> = others.into_iter().map(|own| vec![own]).collect();
     sets.extend((!pods.is_empty()).then_some(pods));
-    for (objects, index) in sets
-        .iter()
-        .flat_map(|own| (0..own.len()).map(move |index| (own, index)))
+    for (objects, index) in
+        sets.iter().flat_map(|own| (0..own.len()).map(move |index| (own, index)))
     {
         let name = match objects[index].get("template") {
             Some(_) => "template",
@@ -114,11 +108,7 @@ fn check(case: &str) {
             let mut objects = objects.clone();
             let kind = objects[index]["kind"].as_str().expect("a kind").to_owned();
             let own = objects[index]["metadata"]["name"].as_str();
-            if [Some(&*kind), own]
-                .iter()
-                .flatten()
-                .any(|own| FREE.contains(&(own, &path)))
-            {
+            if [Some(&*kind), own].iter().flatten().any(|own| FREE.contains(&(own, &path))) {
                 continue;
             }
             let place = objects[index].pointer_mut(&path).expect("a field");

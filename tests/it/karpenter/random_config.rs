@@ -35,22 +35,18 @@ fn argument<T: ToString + std::fmt::Debug + 'static>(
     value: impl Strategy<Value = T> + 'static,
 ) -> BoxedStrategy<Lines> {
     let line = move |own: Option<T>| own.map(|own| format!("{name} = {}", own.to_string()));
-    of(value)
-        .prop_map(move |own| line(own).into_iter().collect())
-        .boxed()
+    of(value).prop_map(move |own| line(own).into_iter().collect()).boxed()
 }
 
 fn joined(parts: Vec<BoxedStrategy<Lines>>) -> BoxedStrategy<Lines> {
-    let all = parts
-        .into_iter()
-        .fold(Just(Vec::new()).boxed(), |all, part| {
-            let both = (all, part);
-            both.prop_map(|(mut all, part): (Lines, Lines)| {
-                all.extend(part);
-                all
-            })
-            .boxed()
-        });
+    let all = parts.into_iter().fold(Just(Vec::new()).boxed(), |all, part| {
+        let both = (all, part);
+        both.prop_map(|(mut all, part): (Lines, Lines)| {
+            all.extend(part);
+            all
+        })
+        .boxed()
+    });
     all.boxed()
 }
 
@@ -82,9 +78,8 @@ fn text() -> BoxedStrategy<String> {
 fn map(keys: &'static str, values: BoxedStrategy<String>) -> BoxedStrategy<String> {
     let shown = |all: std::collections::BTreeMap<String, String>| {
         let each = all.iter();
-        let each: Vec<String> = each
-            .map(|(key, value)| format!("{} = {}", quoted(key), quoted(value)))
-            .collect();
+        let each: Vec<String> =
+            each.map(|(key, value)| format!("{} = {}", quoted(key), quoted(value))).collect();
         format!("{{ {} }}", each.join(", "))
     };
     btree_map(keys, values, 1..4).prop_map(shown).boxed()
@@ -97,19 +92,12 @@ fn tags() -> BoxedStrategy<String> {
 fn duration() -> BoxedStrategy<String> {
     let unit = select(vec!["s", "m", "h"]);
     let given = (60_u32..700, unit).prop_map(|(count, unit)| format!("\"{count}{unit}\""));
-    prop_oneof![
-        given,
-        Just("\"never\"".to_owned()),
-        Just("\"1h30m5s\"".to_owned())
-    ]
-    .boxed()
+    prop_oneof![given, Just("\"never\"".to_owned()), Just("\"1h30m5s\"".to_owned())].boxed()
 }
 
 fn quantity() -> BoxedStrategy<String> {
     let unit = select(vec!["", "m", "k", "Ki", "Mi", "Gi", "Ti"]);
-    (1_u32..5000, unit)
-        .prop_map(|(count, unit)| format!("\"{count}{unit}\""))
-        .boxed()
+    (1_u32..5000, unit).prop_map(|(count, unit)| format!("\"{count}{unit}\"")).boxed()
 }
 
 fn quantities(names: &'static [&'static str]) -> BoxedStrategy<String> {
@@ -206,9 +194,7 @@ fn budget() -> BoxedStrategy<Lines> {
         }
         block("budget", &lines)
     };
-    (nodes, reasons, of((schedule, length)))
-        .prop_map(made)
-        .boxed()
+    (nodes, reasons, of((schedule, length))).prop_map(made).boxed()
 }
 
 fn disruption(moving: bool) -> BoxedStrategy<Lines> {
@@ -248,29 +234,19 @@ fn pool(name: String, classes: Vec<String>) -> BoxedStrategy<String> {
     moving.push(argument("limits", amounts));
     moving.push(disruption(true));
     let mut fixed = common();
-    fixed.push(
-        (0_u32..9)
-            .prop_map(|own| vec![format!("replicas = {own}")])
-            .boxed(),
-    );
+    fixed.push((0_u32..9).prop_map(|own| vec![format!("replicas = {own}")]).boxed());
     fixed.push(argument("limits", Just("{ nodes = 20 }")));
     fixed.push(disruption(false));
     let made = move |lines: Lines| block(&format!("pool {}", quoted(&name)), &lines).join("\n");
-    prop_oneof![3 => joined(moving), 1 => joined(fixed)]
-        .prop_map(made)
-        .boxed()
+    prop_oneof![3 => joined(moving), 1 => joined(fixed)].prop_map(made).boxed()
 }
 
 fn id(prefix: &'static str) -> BoxedStrategy<String> {
-    "[0-9a-f]{8}"
-        .prop_map(move |own| format!("id = \"{prefix}-{own}\""))
-        .boxed()
+    "[0-9a-f]{8}".prop_map(move |own| format!("id = \"{prefix}-{own}\"")).boxed()
 }
 
 fn name() -> BoxedStrategy<String> {
-    text()
-        .prop_map(|own| format!("name = {}", quoted(&own)))
-        .boxed()
+    text().prop_map(|own| format!("name = {}", quoted(&own))).boxed()
 }
 
 fn by_tags() -> BoxedStrategy<String> {
@@ -280,9 +256,7 @@ fn by_tags() -> BoxedStrategy<String> {
 /// Blocks of one kind, each of one of these lines.
 fn terms(kind: &'static str, one: BoxedStrategy<String>, most: usize) -> BoxedStrategy<Lines> {
     let block = move |line: String| block(kind, &[line]);
-    vec(one.prop_map(block), 0..=most)
-        .prop_map(|own| own.concat())
-        .boxed()
+    vec(one.prop_map(block), 0..=most).prop_map(|own| own.concat()).boxed()
 }
 
 fn images() -> BoxedStrategy<Lines> {
@@ -314,10 +288,7 @@ fn disks() -> BoxedStrategy<Lines> {
     let parts = vec![
         made,
         prop_oneof![
-            Just(vec![
-                "volume_type = \"io2\"".to_owned(),
-                "iops = 500".to_owned()
-            ]),
+            Just(vec!["volume_type = \"io2\"".to_owned(), "iops = 500".to_owned()]),
             argument("throughput", 125_u32..1000),
             Just(vec!["volume_type = \"gp2\"".to_owned()]),
         ]
@@ -366,12 +337,7 @@ fn equipment() -> BoxedStrategy<Lines> {
         maybe_block("metadata_options", joined(metadata)),
         maybe_block("connection_tracking", joined(tracking)),
         maybe_block("cpu_options", argument("nested_virtualization", able())),
-        prop_oneof![
-            Just(Vec::new()),
-            Just(vec!["efa = false".to_owned()]),
-            Just(layout),
-        ]
-        .boxed(),
+        prop_oneof![Just(Vec::new()), Just(vec!["efa = false".to_owned()]), Just(layout),].boxed(),
     ])
 }
 
@@ -383,16 +349,10 @@ fn kubelet() -> BoxedStrategy<Lines> {
     let parts = vec![
         argument("max_pods", 0_u32..1000),
         argument("pods_per_core", 0_u32..100),
-        argument(
-            "cluster_dns",
-            select(vec!["[\"10.0.0.1\"]", "[\"fd00::1\"]"]),
-        ),
+        argument("cluster_dns", select(vec!["[\"10.0.0.1\"]", "[\"fd00::1\"]"])),
         argument("system_reserved", quantities(&["cpu", "memory", "pid"])),
         argument("kube_reserved", quantities(&["ephemeral-storage"])),
-        argument(
-            "eviction_hard",
-            Just("{ \"memory.available\" = \"100Mi\" }"),
-        ),
+        argument("eviction_hard", Just("{ \"memory.available\" = \"100Mi\" }")),
         argument("eviction_max_pod_grace_period", 0_u32..1000),
         argument("image_gc_high_threshold_percent", 90_u32..=100),
         argument("image_gc_low_threshold_percent", 0_u32..80),
@@ -428,10 +388,7 @@ fn node_class(own: String) -> BoxedStrategy<String> {
         disks(),
         equipment(),
         kubelet(),
-        argument(
-            "user_data",
-            prop_oneof![lines.boxed(), text()].prop_map(|own| quoted(&own)),
-        ),
+        argument("user_data", prop_oneof![lines.boxed(), text()].prop_map(|own| quoted(&own))),
     ];
     let made =
         move |lines: Lines| block(&format!("node_class {}", quoted(&own)), &lines).join("\n");
@@ -471,9 +428,7 @@ fn buffer(index: usize, pools: Vec<String>) -> BoxedStrategy<String> {
         vec(toleration, 0..3),
     );
     let pod = pod.prop_map(|(requests, selector, tolerations)| {
-        let requests = requests
-            .replacen('{', "{ cpu = \"250m\", ", 1)
-            .replace(",  }", " }");
+        let requests = requests.replacen('{', "{ cpu = \"250m\", ", 1).replace(",  }", " }");
         let mut lines = vec![format!("requests = {requests}")];
         lines.extend(selector);
         lines.extend(tolerations.into_iter().map(str::to_owned));
@@ -481,9 +436,7 @@ fn buffer(index: usize, pools: Vec<String>) -> BoxedStrategy<String> {
     });
     let count = joined(vec![
         argument("limits", Just("{ cpu = 12 }")),
-        (0_u32..99)
-            .prop_map(|own| vec![format!("replicas = {own}")])
-            .boxed(),
+        (0_u32..99).prop_map(|own| vec![format!("replicas = {own}")]).boxed(),
     ]);
     let kinds = select(vec!["Deployment", "StatefulSet", "ReplicaSet"]);
     let share = (kinds, 0_u32..300, of(1_u32..9)).prop_map(|(kind, percentage, replicas)| {

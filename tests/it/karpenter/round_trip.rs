@@ -14,10 +14,7 @@ use super::{CLUSTER, exported, imported, loaded, name_of, read};
 
 /// The clusters of some HCL; none where it is not valid.
 pub(crate) fn clusters(hcl: &str) -> Option<Config> {
-    let files = [
-        SourceFile::new("main.hcl", hcl),
-        SourceFile::new("cluster.hcl", CLUSTER),
-    ];
+    let files = [SourceFile::new("main.hcl", hcl), SourceFile::new("cluster.hcl", CLUSTER)];
     load(&files, &Inputs::default()).ok()
 }
 
@@ -59,14 +56,10 @@ fn what_is_drawn_is_valid() {
     let mut runner = TestRunner::deterministic();
     let mut refused = Vec::new();
     for _ in 0..DRAWN {
-        let tree = configuration()
-            .new_tree(&mut runner)
-            .expect("a configuration");
+        let tree = configuration().new_tree(&mut runner).expect("a configuration");
         let hcl = proptest::strategy::ValueTree::current(&tree);
-        let files = [
-            SourceFile::new("main.hcl", hcl.clone()),
-            SourceFile::new("cluster.hcl", CLUSTER),
-        ];
+        let files =
+            [SourceFile::new("main.hcl", hcl.clone()), SourceFile::new("cluster.hcl", CLUSTER)];
         if let Err(problems) = load(&files, &Inputs::default()) {
             refused.push(render_all(&problems));
         }

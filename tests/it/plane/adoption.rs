@@ -158,12 +158,7 @@ async fn nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced
     }
     let port = free_port();
     let watching = setup(&plane, "observer", port, "mode = \"observe\"\n");
-    let taking = setup(
-        &plane,
-        "host-a",
-        port,
-        "mode = \"manage\"\n  adopt = true\n",
-    );
+    let taking = setup(&plane, "host-a", port, "mode = \"manage\"\n  adopt = true\n");
     let _cloud = taking.cloud(port);
     deploy(&api, "app", 2 * NODES, "1500m", "3Gi").await;
     hold(&api, "karpenter-0").await;
@@ -195,31 +190,19 @@ async fn nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced
 
     // It is gone, which has to be so for a minute.
     hold(&api, "").await;
-    until(
-        &api,
-        &taking,
-        150,
-        "all nodes ours, and the empty one gone",
-        |world| world.nodes.len() == NODES && world.nodes.iter().all(is_ours),
-    )
+    until(&api, &taking, 150, "all nodes ours, and the empty one gone", |world| {
+        world.nodes.len() == NODES && world.nodes.iter().all(is_ours)
+    })
     .await;
     before.remove(&empty);
-    assert_eq!(
-        places(&World::read(&api).await),
-        before,
-        "{}",
-        taking.tail()
-    );
+    assert_eq!(places(&World::read(&api).await), before, "{}", taking.tail());
     let adopted = taking.told("adopted Karpenter node").len();
     assert_eq!(adopted, NODES + 1, "{}", taking.tail());
     assert_eq!(instances(port).await.len(), NODES + 1, "none is launched");
 
     // From here on they are as if they had been made here.
     scale(&api, "app", 0).await;
-    until(&api, &taking, 120, "no node left", |world| {
-        world.nodes.is_empty()
-    })
-    .await;
+    until(&api, &taking, 120, "no node left", |world| world.nodes.is_empty()).await;
     let all = instances(port).await;
     let ended = |own: &&Value| own["state"] == "terminated" || own["state"] == "shutting-down";
     assert_eq!(all.iter().filter(ended).count(), NODES + 1, "{all:#?}");

@@ -69,11 +69,7 @@ impl Change {
         let object = &event["responseObject"];
         // Who wants no answer but the metadata is told nothing else of what there is.
         let whole = object["spec"].is_object();
-        let spec = if whole {
-            object
-        } else {
-            &event["requestObject"]
-        };
+        let spec = if whole { object } else { &event["requestObject"] };
         let taints = spec["spec"]["taints"].as_array();
         let leaves = |own: &Vec<Value>| own.iter().any(|own| own["key"] == TAINT_DISRUPTED);
         let meta = &object["metadata"];
@@ -81,9 +77,7 @@ impl Change {
             at: text(&event["stageTimestamp"])?,
             node: text(&event["objectRef"]["name"]).or(text(&object["metadata"]["name"]))?,
             removed: event["verb"] == "delete",
-            initialized: meta
-                .is_object()
-                .then(|| meta["labels"][INITIALIZED] == "true"),
+            initialized: meta.is_object().then(|| meta["labels"][INITIALIZED] == "true"),
             leaves: taints.map(leaves).or(whole.then_some(false)),
         })
     }
@@ -185,13 +179,7 @@ fn what_is_above_a_budget_is_found() {
         event(7, "patch", "c", false),
     ]
     .concat();
-    let expect = |above| Audited {
-        most: 2,
-        began: 3,
-        stayed: 1,
-        removed: 1,
-        above,
-    };
+    let expect = |above| Audited { most: 2, began: 3, stayed: 1, removed: 1, above };
     let of = |allowed| replayed(&(log.clone() + "{\"half"), allowed);
     assert_eq!(of(Allowed::Nodes(1)), expect(1));
     assert_eq!(of(Allowed::Nodes(2)), expect(0));

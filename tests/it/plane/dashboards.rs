@@ -50,42 +50,33 @@ fn asked() -> Vec<(&'static str, Vec<String>)> {
     }
     let passes = "controller_runtime_reconcile_time_seconds_bucket";
     ask(passes, &["controller", "le"]);
-    ask(
-        "controller_runtime_reconcile_time_seconds_count",
-        &["controller"],
-    );
+    ask("controller_runtime_reconcile_time_seconds_count", &["controller"]);
     ask("controller_runtime_reconcile_total", &["controller"]);
     all
 }
 
 /// Whether a scrape has a series with these labels.
 fn has(scrape: &str, (name, labels): &(&str, Vec<String>)) -> bool {
-    let series = scrape
-        .lines()
-        .filter_map(|line| line.strip_prefix(*name)?.strip_prefix('{'));
-    series
-        .filter_map(|own| own.split_once("} "))
-        .any(|(own, _)| {
-            // A label that says nothing is none.
-            let named = |wanted: &str| {
-                own.split(',').any(|label| {
-                    label.starts_with(&format!("{wanted}=\"")) && !label.ends_with("=\"\"")
-                })
-            };
-            labels.iter().all(|wanted| match wanted.contains('=') {
-                true => own.split(',').any(|label| label == *wanted),
-                false => named(wanted),
+    let series = scrape.lines().filter_map(|line| line.strip_prefix(*name)?.strip_prefix('{'));
+    series.filter_map(|own| own.split_once("} ")).any(|(own, _)| {
+        // A label that says nothing is none.
+        let named = |wanted: &str| {
+            own.split(',').any(|label| {
+                label.starts_with(&format!("{wanted}=\"")) && !label.ends_with("=\"\"")
             })
+        };
+        labels.iter().all(|wanted| match wanted.contains('=') {
+            true => own.split(',').any(|label| label == *wanted),
+            false => named(wanted),
         })
+    })
 }
 
 /// The sum of a series over all labels.
 fn sum(scrape: &str, name: &str) -> f64 {
     let lines = scrape.lines().filter_map(|line| line.strip_prefix(name));
     let values = lines.filter_map(|own| own.strip_prefix('{')?.rsplit_once(' '));
-    values
-        .map(|(_, value)| value.parse::<f64>().expect("a number"))
-        .sum()
+    values.map(|(_, value)| value.parse::<f64>().expect("a number")).sum()
 }
 
 /// What is scraped once it is like this: what is held is counted every ten seconds.
@@ -112,14 +103,8 @@ async fn karpenters_dashboards_find_what_they_ask_for() {
     let telemetry = "telemetry {\n";
     let pool = "pool \"general\" {\n";
     let text = text
-        .replace(
-            telemetry,
-            &format!("{telemetry}  metrics {{ per_node = true }}\n"),
-        )
-        .replace(
-            pool,
-            &format!("{pool}  limits = {{ cpu = \"400\", memory = \"2Ti\" }}\n"),
-        );
+        .replace(telemetry, &format!("{telemetry}  metrics {{ per_node = true }}\n"))
+        .replace(pool, &format!("{pool}  limits = {{ cpu = \"400\", memory = \"2Ti\" }}\n"));
     fs::write(&file, text).expect("the configuration is written");
     let _cloud = setup.cloud(port);
     let _daemon = setup.daemon();
@@ -127,10 +112,7 @@ async fn karpenters_dashboards_find_what_they_ask_for() {
     until_ready(&setup, 1).await;
     let address = setup.admin();
     deploy(&api, "small", 20, "900m", "3100Mi").await;
-    let world = until(&api, &setup, 90, "all pods bound", |world| {
-        world.bound() == 20
-    })
-    .await;
+    let world = until(&api, &setup, 90, "all pods bound", |world| world.bound() == 20).await;
     let nodes = u32::try_from(world.nodes.len()).expect("few");
     let full = scraped(&address, |text| {
         let shown = sum(text, "karpenter_cluster_state_node_count");
@@ -138,21 +120,13 @@ async fn karpenters_dashboards_find_what_they_ask_for() {
     })
     .await;
     scale(&api, "small", 0).await;
-    until(&api, &setup, 120, "every node gone", |world| {
-        world.nodes.is_empty()
-    })
-    .await;
+    until(&api, &setup, 120, "every node gone", |world| world.nodes.is_empty()).await;
     // Nothing is left of nodes that are gone.
     let empty = scraped(&address, |text| {
         sum(text, "karpenter_nodes_terminated_total") > 0.0 && !text.contains("node_name=")
     })
     .await;
-    let missing: Vec<_> = asked()
-        .into_iter()
-        .filter(|own| !has(&full, own) && !has(&empty, own))
-        .collect();
-    assert!(
-        missing.is_empty(),
-        "{missing:?} in\n{full}\nnor in\n{empty}"
-    );
+    let missing: Vec<_> =
+        asked().into_iter().filter(|own| !has(&full, own) && !has(&empty, own)).collect();
+    assert!(missing.is_empty(), "{missing:?} in\n{full}\nnor in\n{empty}");
 }

@@ -24,13 +24,7 @@ const FLOWS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
 async fn rank(api: &Client) {
     for (name, level, precedence, groups, resources) in [
         ("outrigger", "workload-high", 910, "*", "*"),
-        (
-            "outrigger-leases",
-            "leader-election",
-            210,
-            "coordination.k8s.io",
-            "leases",
-        ),
+        ("outrigger-leases", "leader-election", 210, "coordination.k8s.io", "leases"),
     ] {
         let account = json!({"namespace": "default", "name": "outrigger"});
         let subject = json!({"kind": "ServiceAccount", "serviceAccount": account});
@@ -58,9 +52,7 @@ struct Bench {
 impl Bench {
     /// All rights are given.
     async fn new(plane: &Plane, api: &Client) -> Self {
-        let own = Self {
-            dir: TempDir::new().expect("a directory"),
-        };
+        let own = Self { dir: TempDir::new().expect("a directory") };
         std::fs::create_dir(own.dir.path().join("config")).expect("made");
         let text = std::fs::read_to_string(plane.kubeconfig()).expect("a kubeconfig");
         keep(&own.kubeconfig(None), &text);
@@ -123,12 +115,7 @@ async fn a_doctor_finds_the_right_that_a_real_api_server_denies() {
     };
     let api = client(plane.kubeconfig()).await;
     let bench = Bench::new(&plane, &api).await;
-    let unranked = [[
-        "cluster it/priority",
-        "skipped",
-        "handles all requests",
-        "kubectl get flow",
-    ]];
+    let unranked = [["cluster it/priority", "skipped", "handles all requests", "kubectl get flow"]];
     bench.tells("all rights, no rank", 3, &unranked).await;
     rank(&api).await;
     bench.tells("all rights and a rank", 0, &[]).await;
@@ -159,12 +146,7 @@ async fn a_doctor_finds_the_right_that_a_real_api_server_denies() {
             "Role kube-system/outrigger: {apiGroups: [\"coordination.k8s.io\"], resources: \
              [\"leases\"], resourceNames: [\"outrigger\"], verbs: [\"get\"]}",
         ],
-        [
-            "cluster it/lease",
-            "failed",
-            "responds with 403",
-            "terraform/modules/render",
-        ],
+        ["cluster it/lease", "failed", "responds with 403", "terraform/modules/render"],
     ];
     bench.tells("no Lease", 4, &rows).await;
     grant(&api, USER, &[]).await;
@@ -172,12 +154,7 @@ async fn a_doctor_finds_the_right_that_a_real_api_server_denies() {
 
     karpenter(&api).await;
     let (code, told) = bench.examine(None);
-    let row = [
-        "cluster it/autoscalers",
-        "warning",
-        "Karpenter is active",
-        "--replicas=0",
-    ];
+    let row = ["cluster it/autoscalers", "warning", "Karpenter is active", "--replicas=0"];
     holds("an administrator sees Karpenter", &told, &[row]);
     assert_eq!(code, Some(2));
 }
@@ -225,11 +202,7 @@ async fn a_doctor_names_each_right_that_is_missing() {
             }
             sleep(Duration::from_millis(200)).await;
         }
-        assert_eq!(
-            wrong,
-            Vec::<Right>::new(),
-            "told otherwise without {gone:?}"
-        );
+        assert_eq!(wrong, Vec::<Right>::new(), "told otherwise without {gone:?}");
     }
     println!("{} rights, each named where it is missing", all.len());
 }
@@ -246,10 +219,7 @@ async fn karpenter(api: &Client) {
     made.expect("it is made");
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a Lease is live by the clock of this host"
-)]
+#[expect(clippy::disallowed_methods, reason = "a Lease is live by the clock of this host")]
 fn renewed() -> String {
     format!("{:.6}", jiff::Timestamp::now())
 }

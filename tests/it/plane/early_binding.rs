@@ -79,10 +79,7 @@ impl Watching {
         let seen = Arc::<Mutex<Seen>>::default();
         let pods = watch(Api::all(client.clone()), Arc::clone(&seen), Seen::pod);
         let nodes = watch(Api::all(client.clone()), Arc::clone(&seen), Seen::node);
-        let tasks = [
-            tokio::spawn(pods).abort_handle(),
-            tokio::spawn(nodes).abort_handle(),
-        ];
+        let tasks = [tokio::spawn(pods).abort_handle(), tokio::spawn(nodes).abort_handle()];
         Self { seen, tasks }
     }
 }
@@ -101,10 +98,7 @@ const KWOK_STARTS_MAX: usize = 3;
 /// run, which kwok sees to.
 async fn until_running((plane, api, setup): (&Plane, &kube::Client, &Setup), pods: usize) -> World {
     until(api, setup, 120, "all nodes have come", |world| {
-        let came = world
-            .nodes
-            .iter()
-            .all(|node| has_come(node) && !is_awaited(node));
+        let came = world.nodes.iter().all(|node| has_come(node) && !is_awaited(node));
         came && world.bound() == pods && world.pods.len() == pods && world.empty_nodes() == 0
     })
     .await;
@@ -144,10 +138,7 @@ fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 fn claims(setup: &Setup) -> BTreeMap<String, (String, Timestamp, Vec<String>)> {
     let mut all = BTreeMap::new();
     for line in setup.told("launched claim") {
-        let at = line
-            .split_whitespace()
-            .next()
-            .and_then(|at| at.parse().ok());
+        let at = line.split_whitespace().next().and_then(|at| at.parse().ok());
         let (Some(claim), Some(instance)) = (field(&line, "claim"), field(&line, "instance"))
         else {
             continue;
@@ -223,10 +214,7 @@ async fn planned_pods_are_bound_within_a_second_of_the_launch() {
 
 /// The names of nodes that pods are bound to and that have not come.
 fn awaited(world: &World) -> BTreeSet<String> {
-    let all = world
-        .nodes
-        .iter()
-        .filter(|node| is_awaited(node) && !has_come(node));
+    let all = world.nodes.iter().filter(|node| is_awaited(node) && !has_come(node));
     let used = all.filter(|node| world.pods_on(node) > 0);
     used.filter_map(|node| node.metadata.name.clone()).collect()
 }
@@ -257,10 +245,7 @@ async fn pods_of_nodes_that_never_come_are_made_anew() {
     let api = client(plane.kubeconfig()).await;
     until_ready(&setup, 1).await;
     deploy_large(&api, 3).await;
-    let first = until(&api, &setup, 30, "all pods bound", |world| {
-        world.bound() == 3
-    })
-    .await;
+    let first = until(&api, &setup, 30, "all pods bound", |world| world.bound() == 3).await;
     let nodes = awaited(&first);
     assert_eq!(nodes.len(), 3, "each to a node that has not come");
     let undone = until(&api, &setup, 60, "pods and nodes are others", |world| {
@@ -296,16 +281,10 @@ async fn pods_outlive_instances_that_fail_and_daemons_that_are_killed() {
     until_ready(&setup, 1).await;
     deploy_large(&api, 4).await;
     // Killed as soon as something was bound, wherever it was with the rest.
-    until(&api, &setup, 30, "a pod is bound", |world| {
-        world.bound() > 0
-    })
-    .await;
+    until(&api, &setup, 30, "a pod is bound", |world| world.bound() > 0).await;
     daemon.kill();
     let first = World::read(&api).await;
-    let fails = awaited(&first)
-        .into_iter()
-        .next()
-        .expect("a node is awaited");
+    let fails = awaited(&first).into_iter().next().expect("a node is awaited");
     end_instance(port, &fails).await;
     let daemon = setup.daemon();
     let world = until_running((&plane, &api, &setup), 4).await;
@@ -313,24 +292,11 @@ async fn pods_outlive_instances_that_fail_and_daemons_that_are_killed() {
     let kept = uids(&first).intersection(&uids(&world)).count();
     assert_eq!(kept, 3, "one was made anew, the others are the same");
     let all = instances(port).await;
-    let claims = all
-        .iter()
-        .map(|own| own["tags"]["outrigger.dev/claim"].to_string());
-    assert_eq!(
-        claims.collect::<BTreeSet<_>>().len(),
-        all.len(),
-        "one instance a claim"
-    );
-    assert_eq!(
-        all.len(),
-        5,
-        "one for each pod, and one for the one that failed"
-    );
+    let claims = all.iter().map(|own| own["tags"]["outrigger.dev/claim"].to_string());
+    assert_eq!(claims.collect::<BTreeSet<_>>().len(), all.len(), "one instance a claim");
+    assert_eq!(all.len(), 5, "one for each pod, and one for the one that failed");
     scale(&api, "fills", 0).await;
-    until(&api, &setup, 120, "every node gone", |world| {
-        world.nodes.is_empty()
-    })
-    .await;
+    until(&api, &setup, 120, "every node gone", |world| world.nodes.is_empty()).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     drop(daemon);
 }

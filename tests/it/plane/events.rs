@@ -21,17 +21,9 @@ async fn ours(api: &Client) -> BTreeSet<Told> {
         |event: &Event| event.reporting_controller.as_deref() == Some("outrigger.dev/outrigger");
     let told = all.filter(own).map(|event| {
         let about = event.regarding.expect("an object");
-        assert!(
-            about.uid.is_some_and(|uid| !uid.is_empty()),
-            "{:?}",
-            about.name
-        );
+        assert!(about.uid.is_some_and(|uid| !uid.is_empty()), "{:?}", about.name);
         let kind = about.kind.unwrap_or_default();
-        (
-            kind,
-            event.reason.unwrap_or_default(),
-            event.note.unwrap_or_default(),
-        )
+        (kind, event.reason.unwrap_or_default(), event.note.unwrap_or_default())
     });
     told.collect()
 }
@@ -50,10 +42,7 @@ async fn told(api: &Client, setup: &Setup, wanted: &[(&str, &str, &str)]) -> BTr
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    panic!(
-        "half a minute later there still is {all:#?}\n{}",
-        setup.tail()
-    );
+    panic!("half a minute later there still is {all:#?}\n{}", setup.tail());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -69,15 +58,9 @@ async fn pods_and_nodes_say_what_is_done_with_them() {
     until_ready(&setup, 1).await;
     deploy(&api, "small", 3, "900m", "3100Mi").await;
     deploy(&api, "huge", 1, "4000", "3100Mi").await;
-    until(&api, &setup, 90, "all small pods bound", |world| {
-        world.bound() == 3
-    })
-    .await;
+    until(&api, &setup, 90, "all small pods bound", |world| world.bound() == 3).await;
     scale(&api, "small", 0).await;
-    until(&api, &setup, 120, "every node gone", |world| {
-        world.nodes.is_empty()
-    })
-    .await;
+    until(&api, &setup, 120, "every node gone", |world| world.nodes.is_empty()).await;
     let wanted = [
         ("Pod", "Nominated", "for pool general"),
         ("Pod", "FailedScheduling", "cannot schedule pod: "),
@@ -90,17 +73,11 @@ async fn pods_and_nodes_say_what_is_done_with_them() {
     drop(daemon);
     let file = setup.path().join("outrigger.hcl");
     let text = fs::read_to_string(&file).expect("it was written");
-    let text = text.replace(
-        "mode = \"manage\"\n",
-        "mode = \"manage\"\n  events = false\n",
-    );
+    let text = text.replace("mode = \"manage\"\n", "mode = \"manage\"\n  events = false\n");
     fs::write(&file, text).expect("the configuration is written");
     let _daemon = setup.daemon();
     let before = ours(&api).await.len();
     deploy(&api, "more", 2, "900m", "3100Mi").await;
-    until(&api, &setup, 90, "more pods bound", |world| {
-        world.bound() == 2
-    })
-    .await;
+    until(&api, &setup, 90, "more pods bound", |world| world.bound() == 2).await;
     assert_eq!(ours(&api).await.len(), before);
 }

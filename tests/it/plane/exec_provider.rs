@@ -18,8 +18,7 @@ fn live_of_single(setup: &Setup) -> BTreeSet<String> {
 
 fn instances_of(world: &World) -> BTreeSet<String> {
     let ids = world.nodes.iter().map(provider_id);
-    ids.map(|id| id.rsplit('/').next().unwrap_or_default().to_owned())
-        .collect()
+    ids.map(|id| id.rsplit('/').next().unwrap_or_default().to_owned()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,10 +64,7 @@ async fn pods_get_nodes_from_a_program_that_ends_once() {
 
     // Whoever loads a configuration by which all would leave hears that they stay.
     let (amd, arm) = ("in = [\"amd64\"]", "in = [\"arm64\"]");
-    setup.reload(
-        "pool \"general\"",
-        "fleet { max_disrupted_per_reload = 0 }\npool \"general\"",
-    );
+    setup.reload("pool \"general\"", "fleet { max_disrupted_per_reload = 0 }\npool \"general\"");
     let (held, mut said) = ("nodes, more than max_disrupted_per_reload", String::new());
     // Nodes have just left: while that is not known for sure nothing is weighed.
     for from in [amd, arm, arm, arm] {

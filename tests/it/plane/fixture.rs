@@ -35,10 +35,7 @@ const NOBODY: &str = "nobody";
 /// On-demand price of a linear type by its name.
 pub(crate) fn price_of(name: &str) -> f64 {
     let (letter, rest) = name.split_once('-').expect("a linear type");
-    let cpu = rest
-        .split_once('x')
-        .and_then(|(cpu, _)| cpu.parse().ok())
-        .expect("a linear type");
+    let cpu = rest.split_once('x').and_then(|(cpu, _)| cpu.parse().ok()).expect("a linear type");
     linear_price(
         cpu,
         match letter {
@@ -67,9 +64,8 @@ impl Setup {
         cloud: Option<u16>,
         placement_hints: bool,
     ) -> Self {
-        let address = cloud.map_or(String::new(), |port| {
-            format!("    address = \"127.0.0.1:{port}\"\n")
-        });
+        let address =
+            cloud.map_or(String::new(), |port| format!("    address = \"127.0.0.1:{port}\"\n"));
         Self::made_by(clusters, placement_hints, |types, _| {
             let types = types.display();
             format!("simulated {{\n    catalog = \"{types}\"\n    boot = \"0s\"\n{address}  }}\n")
@@ -113,14 +109,7 @@ impl Setup {
             let journal = dir.join(JOURNAL);
             let text = |path: &Path| path.to_str().expect("a readable path").to_owned();
             let (journal, types, home) = (text(&journal), text(types), text(kubeconfig));
-            let command = [
-                "python3",
-                REFERENCE,
-                "--state",
-                &journal,
-                "--catalog",
-                &types,
-            ];
+            let command = ["python3", REFERENCE, "--state", &journal, "--catalog", &types];
             let command = json!([&command[..], &["--kubeconfig", &home], more].concat());
             format!("exec {{\n    command = {command}\n    catalog = \"{types}\"\n  }}\n")
         })
@@ -143,11 +132,7 @@ impl Setup {
         text += &format!("scheduler {{ schedulers = [\"default-scheduler\", \"{NOBODY}\"] }}\n");
         for (place, (name, kubeconfig)) in clusters.iter().enumerate() {
             // Every cluster but the first is listed and not watched.
-            let api = if place == 0 {
-                ""
-            } else {
-                "  api { poll = \"2s\" }\n"
-            };
+            let api = if place == 0 { "" } else { "  api { poll = \"2s\" }\n" };
             text += &format!(
                 concat!(
                     "cluster \"{}\" {{\n  mode = \"manage\"\n  placement_hints = {}\n",
@@ -189,11 +174,7 @@ impl Setup {
         let socket = socket.to_str().expect("a readable path");
         let done = run(&["reload", "--wait", "--socket", socket], "");
         let said = String::from_utf8_lossy(&done.stdout).into_owned();
-        assert!(
-            done.status.success(),
-            "{said}{}",
-            String::from_utf8_lossy(&done.stderr)
-        );
+        assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
         said
     }
 
@@ -221,15 +202,8 @@ impl Setup {
         let listen = format!("127.0.0.1:{port}");
         let types = self.path().join("types.json");
         let types = types.to_str().expect("a readable path");
-        let arguments = [
-            "simulated-cloud",
-            "--listen",
-            &listen,
-            "--catalog",
-            types,
-            "--boot",
-            boot,
-        ];
+        let arguments =
+            ["simulated-cloud", "--listen", &listen, "--catalog", types, "--boot", boot];
         Process::start(&arguments, &self.log("cloud"))
     }
 
@@ -293,11 +267,7 @@ impl Process {
 
     /// The same with an environment of its own; what it says is added to the log.
     pub(crate) fn spawn(mut command: Command, log: &Path) -> Self {
-        let log = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(log)
-            .expect("a log");
+        let log = fs::OpenOptions::new().create(true).append(true).open(log).expect("a log");
         let errors = log.try_clone().expect("a second handle");
         let child = command
             .env("RUST_LOG", LOG)
@@ -321,28 +291,19 @@ impl Process {
 
     /// Sends it a signal, such as `STOP`.
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("sh")
-            .args(["-c", &format!("kill -{name} {}", self.id())])
-            .status();
+        let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.id())]).status();
         assert!(sent.expect("a shell").success());
     }
 
     /// Seconds of processor time it has used, and its peak memory in bytes.
     pub(crate) fn figures(&self) -> (f64, u64) {
         let stat = self.read("stat");
-        let fields: Vec<&str> = stat
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .collect();
+        let fields: Vec<&str> =
+            stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         // Fields 14 and 15 of the whole line, in ticks of 10 ms.
-        let ticks: f64 = fields.get(11..13).map_or(0.0, |ticks| {
-            ticks
-                .iter()
-                .filter_map(|ticks| ticks.parse::<f64>().ok())
-                .sum()
-        });
+        let ticks: f64 = fields
+            .get(11..13)
+            .map_or(0.0, |ticks| ticks.iter().filter_map(|ticks| ticks.parse::<f64>().ok()).sum());
         let peak = self.status("VmHWM").unwrap_or(0);
         (ticks / 100.0, peak * 1024)
     }
@@ -431,9 +392,7 @@ pub(crate) async fn create(
     }]);
     let api: Api<Deployment> = Api::namespaced(client.clone(), "default");
     let deployment = serde_json::from_value(deployment).expect("a deployment");
-    api.create(&PostParams::default(), &deployment)
-        .await
-        .expect("the deployment is created");
+    api.create(&PostParams::default(), &deployment).await.expect("the deployment is created");
 }
 
 /// A pod that waits, and whose scheduler never takes it anywhere.
@@ -455,9 +414,7 @@ pub(crate) async fn strand(client: &Client, name: &str) {
     made.expect("the pod is created");
     let why = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
     let patch = Patch::Strategic(json!({"status": {"conditions": [why]}}));
-    let told = api
-        .patch_status(name, &PatchParams::default(), &patch)
-        .await;
+    let told = api.patch_status(name, &PatchParams::default(), &patch).await;
     told.expect("the pod waits");
 }
 
@@ -554,10 +511,7 @@ pub(crate) async fn until_room_is(client: &Client, name: &str, expect: &str) -> 
         let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
         let mut conditions = conditions.iter();
         let is_room = |own: &&Value| own["type"] == "Provisioning";
-        if conditions
-            .find(is_room)
-            .is_some_and(|own| own["reason"] == expect)
-        {
+        if conditions.find(is_room).is_some_and(|own| own["reason"] == expect) {
             return status;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -595,9 +549,7 @@ async fn call(
 pub(crate) async fn scale(client: &Client, name: &str, replicas: usize) {
     let api: Api<Deployment> = Api::namespaced(client.clone(), "default");
     let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-    api.patch(name, &PatchParams::default(), &patch)
-        .await
-        .expect("the deployment scales");
+    api.patch(name, &PatchParams::default(), &patch).await.expect("the deployment scales");
 }
 
 /// All pods and nodes as the API has them now.
@@ -612,18 +564,11 @@ impl World {
         let nodes: Api<Node> = Api::all(client.clone());
         let all = ListParams::default().match_any();
         let pods = pods.list(&all).await.expect("pods list").items;
-        Self {
-            pods,
-            nodes: nodes.list(&all).await.expect("nodes list").items,
-        }
+        Self { pods, nodes: nodes.list(&all).await.expect("nodes list").items }
     }
 
     pub(crate) fn bound(&self) -> usize {
-        let bound = |pod: &&Pod| {
-            pod.spec
-                .as_ref()
-                .is_some_and(|spec| spec.node_name.is_some())
-        };
+        let bound = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
         self.pods.iter().filter(bound).count()
     }
 
@@ -634,10 +579,7 @@ impl World {
     }
 
     pub(crate) fn empty_nodes(&self) -> usize {
-        self.nodes
-            .iter()
-            .filter(|node| self.pods_on(node) == 0)
-            .count()
+        self.nodes.iter().filter(|node| self.pods_on(node) == 0).count()
     }
 
     pub(crate) fn tainted_nodes(&self) -> usize {
@@ -658,13 +600,7 @@ impl World {
     /// US dollars per hour of all nodes.
     pub(crate) fn cost(&self) -> f64 {
         let label = "node.kubernetes.io/instance-type";
-        let of = |node: &Node| {
-            node.metadata
-                .labels
-                .as_ref()?
-                .get(label)
-                .map(|n| price_of(n))
-        };
+        let of = |node: &Node| node.metadata.labels.as_ref()?.get(label).map(|n| price_of(n));
         self.nodes.iter().filter_map(of).sum()
     }
 }
@@ -755,36 +691,24 @@ pub(crate) async fn until_bound(client: &Client, setup: &Setup, seconds: u64, po
         tokio::time::sleep(pause()).await;
     }
     // Tells what there is instead.
-    until(client, setup, 0, "all pods bound", |world| {
-        world.bound() == pods
-    })
-    .await;
+    until(client, setup, 0, "all pods bound", |world| world.bound() == pods).await;
 }
 
 /// Whether this run is a campaign: the full sizes, with figures on stdout.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test reads how it is asked to run"
-)]
+#[expect(clippy::disallowed_methods, reason = "a test reads how it is asked to run")]
 pub(crate) fn is_campaign() -> bool {
     std::env::var("OUTRIGGER_CAMPAIGN").is_ok_and(|value| !value.is_empty())
 }
 
 /// What campaigns draw moments from: 0 unless `OUTRIGGER_SEED` says otherwise.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test reads how it is asked to run"
-)]
+#[expect(clippy::disallowed_methods, reason = "a test reads how it is asked to run")]
 pub(crate) fn seed() -> u64 {
     let text = std::env::var("OUTRIGGER_SEED").unwrap_or_default();
     text.parse().unwrap_or(0)
 }
 
 /// Which of many are to run, by a variable: `17` or `100..200`.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test reads how it is asked to run"
-)]
+#[expect(clippy::disallowed_methods, reason = "a test reads how it is asked to run")]
 pub(crate) fn chosen(variable: &str) -> Option<Range<u64>> {
     let text = std::env::var(variable).ok()?;
     let number = |text: &str| text.parse::<u64>().expect("a number");
@@ -802,10 +726,7 @@ pub(crate) fn plane(test: &str) -> Option<Plane> {
 /// Instances as the simulated cloud lists them for audits.
 pub(crate) async fn instances(port: u16) -> Vec<Value> {
     let body = tokio::task::spawn_blocking(move || get(port, "/v1/instances"));
-    let body = body
-        .await
-        .expect("the request was made")
-        .expect("the cloud answers");
+    let body = body.await.expect("the request was made").expect("the cloud answers");
     let value: Value = serde_json::from_str(&body).expect("the cloud answers in JSON");
     let list = value.get("instances").unwrap_or(&value);
     list.as_array().expect("a list of instances").clone()
@@ -818,10 +739,7 @@ pub(crate) async fn end_instance(port: u16, id: &str) {
     let answer = tokio::task::spawn_blocking(call).await;
     let answer = answer.expect("the request was made");
     let answer = answer.expect("the cloud answers");
-    assert!(
-        answer.contains("terminat") || answer.contains("shutting"),
-        "{answer}"
-    );
+    assert!(answer.contains("terminat") || answer.contains("shutting"), "{answer}");
 }
 
 fn get(port: u16, path: &str) -> std::io::Result<String> {
@@ -840,7 +758,5 @@ fn request(port: u16, method: &str, path: &str, body: &str) -> std::io::Result<S
     )?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
-    Ok(text
-        .split_once("\r\n\r\n")
-        .map_or(String::new(), |(_, body)| body.to_owned()))
+    Ok(text.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned()))
 }

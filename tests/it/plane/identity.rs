@@ -63,11 +63,9 @@ impl Scene {
     async fn live(&self) -> BTreeSet<String> {
         let all = instances(self.cloud).await;
         let state = |own: &Value| own["state"].as_str().unwrap_or_default().to_owned();
-        let live = all
-            .iter()
-            .filter(|own| !matches!(&state(own)[..], "shutting-down" | "terminated"));
-        live.map(|own| own["id"].as_str().expect("an id").to_owned())
-            .collect()
+        let live =
+            all.iter().filter(|own| !matches!(&state(own)[..], "shutting-down" | "terminated"));
+        live.map(|own| own["id"].as_str().expect("an id").to_owned()).collect()
     }
 
     /// Waits until so many lines of the daemon's log have this.
@@ -184,10 +182,7 @@ async fn nothing_ends_whatever_answers_at_the_other_end() {
     scene.stays(&live, 10).await;
 
     // The current context of the kubeconfig is another, by a reload.
-    write(
-        &scene.home,
-        &merged(&own.daemons(), &other.daemons(), "two"),
-    );
+    write(&scene.home, &merged(&own.daemons(), &other.daemons(), "two"));
     setup.reload("tests", "tests");
     scene.until_told(mismatch, 2, NAMED).await;
     scene.stays(&live, 15).await;
@@ -202,10 +197,7 @@ async fn nothing_ends_whatever_answers_at_the_other_end() {
     scene.stays(&live, 15).await;
     own.change_data("/registry").expect("the cluster answers");
     scene.until_told(matches, 1, AWAY).await;
-    until(&api, setup, 120, "all pods bound", |world| {
-        world.bound() == pods
-    })
-    .await;
+    until(&api, setup, 120, "all pods bound", |world| world.bound() == pods).await;
     scene.stays(&live, 10).await;
 
     // Half of the Nodes are deleted.
@@ -218,10 +210,7 @@ async fn nothing_ends_whatever_answers_at_the_other_end() {
         made.expect("the kubelet registers its node anew");
     }
     scene.until_told(matches, 2, NAMED).await;
-    until(&api, setup, 120, "all pods bound", |world| {
-        world.bound() == pods
-    })
-    .await;
+    until(&api, setup, 120, "all pods bound", |world| world.bound() == pods).await;
     let still = scene.live().await;
     assert!(still.is_superset(&live), "{live:?} {still:?}");
 }

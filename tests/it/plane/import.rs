@@ -20,11 +20,7 @@ const POOLS: usize = 501;
 fn imported(kubeconfig: &Path, more: &[&str]) -> (Option<i32>, String, String) {
     let path = kubeconfig.to_str().expect("a readable path");
     let own = ["import", "--from-cluster", "--kubeconfig", path];
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = run(&[&own, more].concat(), "");
+    let Output { status, stdout, stderr } = run(&[&own, more].concat(), "");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
     (status.code(), text(stdout), text(stderr))
 }
@@ -120,28 +116,11 @@ async fn karpenters_objects_come_in_from_a_cluster_as_from_files() {
         imported(plane.kubeconfig(), &[]),
         "does not serve nodepools.karpenter.sh (v1 or v1beta1)",
     );
-    refused(
-        imported(plane.kubeconfig(), &["--context", "other"]),
-        "other",
-    );
+    refused(imported(plane.kubeconfig(), &["--context", "other"]), "other");
 
     // Whoever has the older version as well is asked for the newer one.
-    define(
-        &api,
-        "karpenter.sh",
-        "NodePool",
-        "nodepools",
-        &["v1beta1", "v1"],
-    )
-    .await;
-    define(
-        &api,
-        "karpenter.k8s.aws",
-        "EC2NodeClass",
-        "ec2nodeclasses",
-        &["v1"],
-    )
-    .await;
+    define(&api, "karpenter.sh", "NodePool", "nodepools", &["v1beta1", "v1"]).await;
+    define(&api, "karpenter.k8s.aws", "EC2NodeClass", "ec2nodeclasses", &["v1"]).await;
     refused(imported(plane.kubeconfig(), &[]), "there are no objects");
 
     create(&api, "/apis/karpenter.k8s.aws/v1/ec2nodeclasses", &class()).await;
@@ -155,9 +134,8 @@ async fn karpenters_objects_come_in_from_a_cluster_as_from_files() {
     }
     let (code, hcl, said) = imported(plane.kubeconfig(), &[]);
     assert_eq!(code, Some(0), "{said}");
-    let items: Vec<Value> = std::iter::once(class())
-        .chain(names.iter().map(|name| pool(name)))
-        .collect();
+    let items: Vec<Value> =
+        std::iter::once(class()).chain(names.iter().map(|name| pool(name))).collect();
     let files = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
     let output = run(&["import"], &files);
     assert_eq!(String::from_utf8(output.stdout).expect("UTF-8"), hcl);
@@ -170,8 +148,5 @@ async fn karpenters_objects_come_in_from_a_cluster_as_from_files() {
         "--verb=list --resource=nodepools.karpenter.sh,ec2nodeclasses.karpenter.k8s.aws",
     );
     plane.stop_api().expect("the API stops");
-    refused(
-        imported(plane.kubeconfig(), &[]),
-        "reach the API at https://127.0.0.1:",
-    );
+    refused(imported(plane.kubeconfig(), &[]), "reach the API at https://127.0.0.1:");
 }

@@ -33,10 +33,7 @@ fn assets() -> PathBuf {
 fn published(test: &str) -> Option<PathBuf> {
     let own = assets().join("karpenter");
     if !own.is_dir() {
-        println!(
-            "SKIP {test}: CRDs and examples: {} is not there",
-            own.display()
-        );
+        println!("SKIP {test}: CRDs and examples: {} is not there", own.display());
         return None;
     }
     Some(own)
@@ -175,11 +172,7 @@ async fn its_crds_accept_what_is_exported() {
     // Nobody says which node class it has: that is yet to be filled in, and no reason to drop it.
     let classless = alone("cluster \"a\" {\n  simulated {}\n}\npool \"a\" {}\n");
     let back = imported(&classless).expect("what was exported");
-    assert!(
-        back.text().contains("pool \"a\" {"),
-        "{classless}\n{}",
-        back.text()
-    );
+    assert!(back.text().contains("pool \"a\" {"), "{classless}\n{}", back.text());
     exports.push(classless);
     let mut runner = TestRunner::deterministic();
     for _ in 0..if is_campaign() { 500 } else { 60 } {
@@ -199,9 +192,7 @@ async fn its_crds_accept_what_is_exported() {
             && namespaces.insert(own.to_owned())
         {
             let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": own}});
-            post(&api, "/api/v1/namespaces", &own)
-                .await
-                .expect("it is new");
+            post(&api, "/api/v1/namespaces", &own).await.expect("it is new");
         }
         let at = at.replace(NAMESPACE, namespace.unwrap_or_default());
         // Fields that the schema does not know, and those that are there twice, are refused too.
@@ -215,13 +206,7 @@ async fn its_crds_accept_what_is_exported() {
     assert!(refused.is_empty(), "{}: {}", refused.len(), refused[0]);
     let mut all: Vec<&str> = counts.keys().map(String::as_str).collect();
     all.sort_unstable();
-    let every = [
-        "CapacityBuffer",
-        "EC2NodeClass",
-        "NodeOverlay",
-        "NodePool",
-        "PodTemplate",
-    ];
+    let every = ["CapacityBuffer", "EC2NodeClass", "NodeOverlay", "NodePool", "PodTemplate"];
     assert_eq!(all, every);
     // It does refuse what is wrong.
     let wrong = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool",

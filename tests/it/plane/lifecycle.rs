@@ -31,19 +31,14 @@ async fn live_by_claim(cloud: u16) -> BTreeMap<String, usize> {
         if matches!(state, "shutting-down" | "terminated") {
             continue;
         }
-        let claim = instance["tags"]["outrigger.dev/claim"]
-            .as_str()
-            .unwrap_or_default();
+        let claim = instance["tags"]["outrigger.dev/claim"].as_str().unwrap_or_default();
         *claims.entry(claim.to_owned()).or_insert(0) += 1;
     }
     claims
 }
 
 pub(super) fn provider_id(node: &Node) -> &str {
-    node.spec
-        .as_ref()
-        .and_then(|spec| spec.provider_id.as_deref())
-        .unwrap_or_default()
+    node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default()
 }
 
 /// Live instances without a Node.
@@ -53,10 +48,7 @@ async fn nodeless(cloud: u16, world: &World) -> Vec<Value> {
         let state = instance["state"].as_str().unwrap_or_default();
         let id = instance["id"].as_str().unwrap_or_default();
         !matches!(state, "shutting-down" | "terminated")
-            && !world
-                .nodes
-                .iter()
-                .any(|node| provider_id(node).ends_with(id))
+            && !world.nodes.iter().any(|node| provider_id(node).ends_with(id))
     });
     all
 }
@@ -74,10 +66,7 @@ async fn pods_get_nodes_and_empty_nodes_go() {
     let start = clock();
     deploy_both(&api).await;
     let pods = 2 * size();
-    let world = until(&api, &setup, 90, "all pods bound", |world| {
-        world.bound() == pods
-    })
-    .await;
+    let world = until(&api, &setup, 90, "all pods bound", |world| world.bound() == pods).await;
     let bound = start.elapsed();
     let (cpu, peak) = daemon.figures();
     let (cloud_cpu, _) = cloud.figures();
@@ -101,21 +90,14 @@ async fn pods_get_nodes_and_empty_nodes_go() {
     scale(&api, "small", 0).await;
     scale(&api, "large", 0).await;
     let start = clock();
-    until(&api, &setup, 180, "every node gone", |world| {
-        world.nodes.is_empty()
-    })
-    .await;
+    until(&api, &setup, 180, "every node gone", |world| world.nodes.is_empty()).await;
     let (cpu, peak) = daemon.figures();
     println!(
         "every node gone after {:.1} s; daemon {cpu:.2} s of cpu, {:.1} MB peak in all",
         start.elapsed().as_secs_f64(),
         bytes_mb(peak)
     );
-    assert_eq!(
-        live_by_claim(port).await,
-        BTreeMap::new(),
-        "no instance is left"
-    );
+    assert_eq!(live_by_claim(port).await, BTreeMap::new(), "no instance is left");
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
@@ -133,54 +115,31 @@ async fn two_clusters_are_served_by_one_daemon() {
     let clusters = [("one", own.as_path()), ("two", other.as_path())];
     let setup = Setup::new(&clusters, Some(port));
     let _cloud = setup.cloud(port);
-    let (first, second) = (
-        client(one.kubeconfig()).await,
-        client(two.kubeconfig()).await,
-    );
+    let (first, second) = (client(one.kubeconfig()).await, client(two.kubeconfig()).await);
     declare_room(&second, "room", json!({})).await;
     let _daemon = setup.daemon();
     until_ready(&setup, 2).await;
-    until(&second, &setup, 30, "room is kept", |world| {
-        world.empty_nodes() == 1
-    })
-    .await;
+    until(&second, &setup, 30, "room is kept", |world| world.empty_nodes() == 1).await;
     let status = until_room_is(&second, "room", "FitsExistingCapacity").await;
     assert_eq!(status["replicas"], 1);
     assert_eq!(status["podTemplateRef"]["name"], "room");
     want_no_room(&second, "room").await;
     strand(&first, "stranded").await;
-    until(&first, &setup, 30, "a pod is told of a node", |world| {
-        world.told("stranded").is_some()
-    })
-    .await;
+    until(&first, &setup, 30, "a pod is told of a node", |world| world.told("stranded").is_some())
+        .await;
     deploy(&first, "web", 10, "900m", "1Gi").await;
     deploy(&second, "web", 30, "900m", "1Gi").await;
-    until(&first, &setup, 60, "pods of one bound", |world| {
-        world.bound() == 10
-    })
-    .await;
-    until(&second, &setup, 60, "pods of two bound", |world| {
-        world.bound() == 30
-    })
-    .await;
+    until(&first, &setup, 60, "pods of one bound", |world| world.bound() == 10).await;
+    until(&second, &setup, 60, "pods of two bound", |world| world.bound() == 30).await;
     // No scheduler but ours says anything of it.
-    until(&first, &setup, 60, "it is taken back", |world| {
-        world.told("stranded").is_none()
-    })
-    .await;
+    until(&first, &setup, 60, "it is taken back", |world| world.told("stranded").is_none()).await;
     remove_pod(&first, "stranded").await;
     scale(&first, "web", 0).await;
-    until(&first, &setup, 120, "nodes of one gone", |world| {
-        world.nodes.is_empty()
-    })
-    .await;
+    until(&first, &setup, 120, "nodes of one gone", |world| world.nodes.is_empty()).await;
     let rest = World::read(&second).await;
     assert_eq!(rest.bound(), 30, "the other cluster is left alone");
     scale(&second, "web", 0).await;
-    until(&second, &setup, 120, "room is kept no more", |world| {
-        world.nodes.is_empty()
-    })
-    .await;
+    until(&second, &setup, 120, "room is kept no more", |world| world.nodes.is_empty()).await;
 }
 
 /// A number from a sequence that looks random and is the same each time for one `OUTRIGGER_SEED`.
@@ -204,9 +163,7 @@ async fn a_daemon_that_is_killed_goes_on_where_it_was() {
     let gone = |world: &World| world.nodes.is_empty();
     // Once without a kill, to compare with.
     deploy_both(&api).await;
-    let calm = until(&api, &setup, 180, "all pods bound", quiet)
-        .await
-        .cost();
+    let calm = until(&api, &setup, 180, "all pods bound", quiet).await.cost();
     scale(&api, "small", 0).await;
     scale(&api, "large", 0).await;
     until(&api, &setup, 180, "every node gone", gone).await;
@@ -230,10 +187,7 @@ async fn a_daemon_that_is_killed_goes_on_where_it_was() {
     let beyond = launched - world.nodes.len();
     let allowed = usize::try_from(kills).expect("few");
     assert!(beyond <= allowed, "{beyond} launched beyond need");
-    assert!(
-        world.cost() <= 1.05 * calm || !is_campaign(),
-        "dearer by more than 5 %"
-    );
+    assert!(world.cost() <= 1.05 * calm || !is_campaign(), "dearer by more than 5 %");
     let left = nodeless(port, &world).await;
     assert!(left.is_empty(), "instances without a Node: {left:?}");
     scale(&api, "small", 0).await;
@@ -286,10 +240,7 @@ fn untouched(before: &World, now: &World) -> bool {
             let labels = serde_json::to_value(&node.metadata.labels).unwrap_or_default();
             let taints = node.spec.as_ref().map(|spec| &spec.taints);
             let taints = serde_json::to_value(taints).unwrap_or_default();
-            (
-                node.metadata.name.clone().unwrap_or_default(),
-                (labels, taints),
-            )
+            (node.metadata.name.clone().unwrap_or_default(), (labels, taints))
         };
         world.nodes.iter().map(of).collect()
     };
@@ -321,10 +272,7 @@ async fn nothing_is_touched_while_the_view_is_not_whole() {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         let now = World::read(&api).await;
         let tail = setup.tail();
-        assert!(
-            untouched(&before, &now),
-            "{fault:?}: a node was touched\n{tail}"
-        );
+        assert!(untouched(&before, &now), "{fault:?}: a node was touched\n{tail}");
         let live = live_by_claim(port).await.len();
         assert_eq!(live, before.nodes.len(), "{fault:?}");
         proxy.set(Fault::None);
@@ -339,22 +287,12 @@ async fn nothing_is_touched_while_the_view_is_not_whole() {
     plane.stop_api().expect("the API stops");
     let minute = if is_campaign() { 60 } else { 12 };
     tokio::time::sleep(Duration::from_secs(minute)).await;
-    assert_eq!(
-        live_by_claim(port).await.len(),
-        before.nodes.len(),
-        "while the API was down"
-    );
+    assert_eq!(live_by_claim(port).await.len(), before.nodes.len(), "while the API was down");
     plane.start_api().expect("the API starts");
 
     scale(&api, "goes", 24).await;
-    until(&api, &setup, 180, "launches go on by themselves", |world| {
-        world.bound() == 27
-    })
-    .await;
+    until(&api, &setup, 180, "launches go on by themselves", |world| world.bound() == 27).await;
     scale(&api, "stays", 0).await;
     scale(&api, "goes", 0).await;
-    until(&api, &setup, 180, "removals go on by themselves", |world| {
-        world.nodes.is_empty()
-    })
-    .await;
+    until(&api, &setup, 180, "removals go on by themselves", |world| world.nodes.is_empty()).await;
 }

@@ -68,10 +68,7 @@ fn planes(test: &str, count: usize) -> Option<Vec<Plane>> {
     let mut all = vec![Plane::start_or_skip_with(test, &["--lean"])?];
     for index in 1..count {
         let (etcd, prefix) = (all[0].etcd().to_owned(), format!("/plane-{index}"));
-        all.push(Plane::start_or_skip_with(
-            test,
-            &["--lean", "--etcd", &etcd, &prefix],
-        )?);
+        all.push(Plane::start_or_skip_with(test, &["--lean", "--etcd", &etcd, &prefix])?);
     }
     Some(all)
 }
@@ -125,9 +122,7 @@ async fn bind(api: &Client, wave: usize) -> Vec<f64> {
         });
         let pod = serde_json::from_value(pod).expect("a pod");
         made.insert(name, clock());
-        pods.create(&PostParams::default(), &pod)
-            .await
-            .expect("made");
+        pods.create(&PostParams::default(), &pod).await.expect("made");
     }
     let mut took = Vec::new();
     while let Some(event) = watched.try_next().await.expect("the watch goes on") {
@@ -144,10 +139,7 @@ async fn bind(api: &Client, wave: usize) -> Vec<f64> {
             return took;
         }
     }
-    panic!(
-        "{} pods of wave {wave} are not bound within two minutes",
-        made.len()
-    );
+    panic!("{} pods of wave {wave} are not bound within two minutes", made.len());
 }
 
 /// Removes all pods, and waits until all nodes are gone.
@@ -202,20 +194,14 @@ async fn run(setup: &Setup, ready: usize, sites: &[Site]) -> Figures {
         join_all(sites.iter().map(|own| clear(&own.api, setup))).await;
     }
     let (cpu, peak) = daemon.figures();
-    Figures {
-        bind_p95: quantile(&took, 95),
-        decide_p99,
-        cpu,
-        peak,
-    }
+    Figures { bind_p95: quantile(&took, 95), decide_p99, cpu, peak }
 }
 
 fn decided(scrape: &str, cluster: &str) -> f64 {
     let series = "outrigger_pods_decided_seconds";
     let head = format!("{series}{{cluster=\"{cluster}\",quantile=\"0.99\"}} ");
     let line = scrape.lines().find_map(|line| line.strip_prefix(&head));
-    line.and_then(|own| own.parse().ok())
-        .expect("the series is there")
+    line.and_then(|own| own.parse().ok()).expect("the series is there")
 }
 
 /// Pods on nodes that nobody manages.
@@ -227,10 +213,7 @@ async fn fill(api: &Client) {
         let name = format!("large-{index}");
         let node = json!({"metadata": {"name": name}});
         let node = serde_json::from_value(node).expect("a node");
-        nodes
-            .create(&PostParams::default(), &node)
-            .await
-            .expect("made");
+        nodes.create(&PostParams::default(), &node).await.expect("made");
         let there = json!({"cpu": "200", "memory": "800Gi", "pods": "200"});
         let status = json!({"status": {"capacity": there, "allocatable": there,
             "conditions": [{"type": "Ready", "status": "True"}]}});
@@ -251,9 +234,7 @@ async fn fill(api: &Client) {
                 },
             });
             let pod = serde_json::from_value(pod).expect("a pod");
-            pods.create(&PostParams::default(), &pod)
-                .await
-                .expect("made");
+            pods.create(&PostParams::default(), &pod).await.expect("made");
         }
     });
     made.buffer_unordered(16).collect::<Vec<()>>().await;
@@ -312,15 +293,9 @@ async fn what_is_wrong_with_one_is_no_matter_of_the_others() {
     let (dead, huge) = (stopped.daemons(), large.daemons());
     stopped.stop_api().expect("the API stops");
     let (one, other) = (free_port(), free_port());
-    let own = sites
-        .iter()
-        .map(|own| (own.name.as_str(), own.kubeconfig.as_path()));
+    let own = sites.iter().map(|own| (own.name.as_str(), own.kubeconfig.as_path()));
     let own: Vec<(&str, &Path)> = own.collect();
-    let bad = [
-        ("dead", dead.as_path()),
-        ("slow", proxy.kubeconfig()),
-        ("huge", &huge),
-    ];
+    let bad = [("dead", dead.as_path()), ("slow", proxy.kubeconfig()), ("huge", &huge)];
     let nothing = |_: &str| String::new();
     let alone = setup(&own, one, nothing);
     let beside = setup(&[&own[..], &bad].concat(), other, nothing);
@@ -355,10 +330,7 @@ fn compare(all: &[Vec<Figures>; 2]) {
         quantile(&own, 50)
     };
     for (what, of) in [
-        (
-            "p95 from pod to binding",
-            (|own| own.bind_p95) as fn(&Figures) -> f64,
-        ),
+        ("p95 from pod to binding", (|own| own.bind_p95) as fn(&Figures) -> f64),
         ("p99 from event to command", |own| own.decide_p99),
     ] {
         let (alone, beside) = (middle(0, of), middle(1, of));

@@ -30,18 +30,12 @@ async fn kube_scheduler_agrees_with_every_place_and_every_refusal() {
     };
     let court = Court::open(client(plane.kubeconfig()).await, listener).await;
     let began = clock();
-    let usual = if is_campaign() {
-        WORLDS_OF_CAMPAIGN
-    } else {
-        WORLDS
-    };
+    let usual = if is_campaign() { WORLDS_OF_CAMPAIGN } else { WORLDS };
     // Others by their seeds: fresh ones, or some for a second look.
     let worlds = chosen("OUTRIGGER_WORLDS").unwrap_or(0..usual);
     let is_whole = is_campaign() && worlds.end - worlds.start >= WORLDS_OF_CAMPAIGN;
-    let mut seen: BTreeMap<&str, usize> = random_cluster::constraints()
-        .iter()
-        .map(|it| (*it, 0))
-        .collect();
+    let mut seen: BTreeMap<&str, usize> =
+        random_cluster::constraints().iter().map(|it| (*it, 0)).collect();
     let (mut bound, mut refused, mut several, mut later) = (0, 0, 0, 0);
     let mut faults = Vec::new();
     for seed in worlds.clone() {
@@ -87,8 +81,5 @@ async fn kube_scheduler_agrees_with_every_place_and_every_refusal() {
     let rare: Vec<_> = rare.filter(|_| is_whole).collect();
     assert!(rare.is_empty(), "in too few worlds: {rare:?}");
     assert!(bound > 0 && refused > 0, "nothing was judged");
-    assert!(
-        !is_whole || later * 50 <= refused,
-        "too many pods have to wait"
-    );
+    assert!(!is_whole || later * 50 <= refused, "too many pods have to wait");
 }

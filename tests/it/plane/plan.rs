@@ -101,32 +101,19 @@ async fn a_plan_of_a_live_cluster_writes_nothing_and_comes_true() {
 
     let config = for_observer(&plane, &setup);
     let made = instances(port).await;
-    let plan = [
-        "plan",
-        "--json",
-        "--detailed-exitcode",
-        "--cluster",
-        "bench",
-    ];
+    let plan = ["plan", "--json", "--detailed-exitcode", "--cluster", "bench"];
     let (code, text) = asked(config.path(), &plan);
     assert_eq!(code, Some(2), "{text}");
     let plan: Value = serde_json::from_str(&text).expect("JSON");
     let usd = |field: &str| plan[field].as_f64().expect("a number");
     let (before, after) = (usd("usd_per_h_before"), usd("usd_per_h_after"));
-    assert!(
-        (before - world.cost()).abs() < 0.01,
-        "{before}: {}",
-        world.cost()
-    );
+    assert!((before - world.cost()).abs() < 0.01, "{before}: {}", world.cost());
     let retired = plan["retire"].as_array().expect("a list");
     assert!(!retired.is_empty() && after < before, "{text}");
     assert_eq!(plan["unplaced"], serde_json::json!([]), "{text}");
     let (code, text) = asked(config.path(), &["plan"]);
     assert_eq!(code, Some(0), "{text}");
-    assert!(
-        text.contains("- disrupt ") && text.contains("Plan: "),
-        "{text}"
-    );
+    assert!(text.contains("- disrupt ") && text.contains("Plan: "), "{text}");
     let (code, text) = asked(config.path(), &["explain", "pod", "default/stranded"]);
     assert_eq!(code, Some(0), "{text}");
     let node = retired[0]["node"].as_str().expect("a name");
@@ -138,11 +125,7 @@ async fn a_plan_of_a_live_cluster_writes_nothing_and_comes_true() {
     assert_eq!(refused, Vec::<String>::new());
     let tainted = World::read(&api).await.tainted_nodes();
     assert_eq!(tainted, world.tainted_nodes(), "a node was touched");
-    assert_eq!(
-        made,
-        instances(port).await,
-        "the cloud was asked for something"
-    );
+    assert_eq!(made, instances(port).await, "the cloud was asked for something");
 
     remove_pod(&api, "stranded").await;
     let _daemon = setup.daemon();
@@ -151,8 +134,5 @@ async fn a_plan_of_a_live_cluster_writes_nothing_and_comes_true() {
         whole && world.cost() <= after * NEARLY
     })
     .await;
-    println!(
-        "{before:.2} $/h, planned {after:.2}, became {:.2}",
-        world.cost()
-    );
+    println!("{before:.2} $/h, planned {after:.2}, became {:.2}", world.cost());
 }

@@ -57,16 +57,11 @@ impl Proxy {
     /// Serves on a free loopback port, with the rights of `client`.
     pub(crate) async fn start(client: Client) -> Self {
         let (fault, receiver) = watch::channel(Fault::None);
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("a port");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let truncated = Arc::new(AtomicU64::new(0));
-        let passing = Arc::new(Passing {
-            client,
-            fault: receiver,
-            truncated: Arc::clone(&truncated),
-        });
+        let passing =
+            Arc::new(Passing { client, fault: receiver, truncated: Arc::clone(&truncated) });
         let router = Router::new().fallback(pass).with_state(passing);
         tokio::spawn(async move { axum::serve(listener, router).await });
         let dir = TempDir::new().expect("a temporary directory");
@@ -79,12 +74,7 @@ impl Proxy {
         text += "contexts: [{name: proxy, context: {cluster: proxy, user: none}}]\n";
         text += "users: [{name: none, user: {}}]\n";
         std::fs::write(&kubeconfig, text).expect("the kubeconfig is written");
-        Self {
-            fault,
-            truncated,
-            kubeconfig,
-            _dir: dir,
-        }
+        Self { fault, truncated, kubeconfig, _dir: dir }
     }
 
     pub(crate) fn kubeconfig(&self) -> &Path {
@@ -141,15 +131,9 @@ async fn pass(State(passing): State<Arc<Passing>>, request: Request) -> Response
         outer = outer.header("content-type", kind);
     }
     if fault == Fault::TruncateLists && lists {
-        let bytes = body
-            .collect()
-            .await
-            .map(|body| body.to_bytes())
-            .unwrap_or_default();
+        let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         passing.truncated.fetch_add(1, Ordering::Relaxed);
-        return outer
-            .body(Body::from(truncated(&bytes)))
-            .unwrap_or_default();
+        return outer.body(Body::from(truncated(&bytes))).unwrap_or_default();
     }
     if watches {
         let mut change = passing.fault.clone();
@@ -165,11 +149,7 @@ async fn pass(State(passing): State<Arc<Passing>>, request: Request) -> Response
         });
         return outer.body(Body::from_stream(stream)).unwrap_or_default();
     }
-    let bytes = body
-        .collect()
-        .await
-        .map(|body| body.to_bytes())
-        .unwrap_or_default();
+    let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     outer.body(Body::from(bytes)).unwrap_or_default()
 }
 

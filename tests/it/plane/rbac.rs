@@ -32,11 +32,7 @@ pub(super) fn rights() -> Vec<(&'static str, Right)> {
             panic!("no eight cells: {line}");
         };
         let blank = |own: &'static str| if own == "-" { "" } else { own };
-        let role = if role.starts_with("system") {
-            "system"
-        } else {
-            role
-        };
+        let role = if role.starts_with("system") { "system" } else { role };
         for resource in resources.split(',') {
             for verb in verbs.split(',') {
                 rights.push((role, [verb, blank(group), resource, blank(name)]));
@@ -198,11 +194,7 @@ const MANAGES: [(&str, &str); 10] = [
 impl Lane {
     fn new(setup: &Setup, name: &str, gone: Option<Right>) -> Self {
         let (name, kubeconfig) = (name.to_owned(), setup.path().join(name));
-        Self {
-            name,
-            gone,
-            kubeconfig,
-        }
+        Self { name, gone, kubeconfig }
     }
 
     fn lacks(&self, wanted: &[(&str, &str)]) -> bool {
@@ -212,22 +204,14 @@ impl Lane {
 
     /// Whether its pods are bound to nodes that are still to come.
     fn is_early(&self) -> bool {
-        let taken = [
-            ("patch", "nodes/status"),
-            ("create", "pods/binding"),
-            ("delete", "pods"),
-        ];
+        let taken = [("patch", "nodes/status"), ("create", "pods/binding"), ("delete", "pods")];
         self.name == WHOLE[1] || self.lacks(&taken)
     }
 
     /// Its part of the configuration. Where it counts, nodes leave soon after they have come.
     fn block(&self, types: &str) -> String {
         let Self { name, .. } = self;
-        let binding = if self.is_early() {
-            "early"
-        } else {
-            "scheduler"
-        };
+        let binding = if self.is_early() { "early" } else { "scheduler" };
         // Where pods are bound early, the daemon creates the Node before the instance registers it,
         // also on a machine that is slow to run all these clusters at once.
         let (boot, registration) = match self.is_early() {
@@ -236,11 +220,8 @@ impl Lane {
             true => ("20s", "2m"),
             false => ("0s", "10s"),
         };
-        let leaving = [
-            ("delete", "nodes"),
-            ("create", "pods/eviction"),
-            ("list", "volumeattachments"),
-        ];
+        let leaving =
+            [("delete", "nodes"), ("create", "pods/eviction"), ("list", "volumeattachments")];
         let age = match self.gone.is_none() || self.lacks(&leaving) {
             true => "20s",
             false => "never",
@@ -342,10 +323,7 @@ fn lanes(setup: &Setup) -> Vec<Lane> {
         let name = words.collect::<Vec<_>>().join("-").replace('/', "-");
         Lane::new(setup, &name, Some(own))
     };
-    whole
-        .into_iter()
-        .chain(gone.into_iter().map(lane))
-        .collect()
+    whole.into_iter().chain(gone.into_iter().map(lane)).collect()
 }
 
 /// Writes the configuration of them all.
@@ -389,10 +367,7 @@ async fn a_daemon_says_what_it_is_denied_whichever_right_it_lacks() {
     configure(&setup, &lanes);
     let _daemon = setup.daemon();
     sleep(Duration::from_secs(8)).await;
-    for lane in lanes
-        .iter()
-        .filter(|own| own.gone.is_none() || own.lacks(&MANAGES))
-    {
+    for lane in lanes.iter().filter(|own| own.gone.is_none() || own.lacks(&MANAGES)) {
         deploy(&api, &lane.name).await;
     }
     sleep(Duration::from_secs(15)).await;
@@ -417,9 +392,7 @@ async fn a_daemon_says_what_it_is_denied_whichever_right_it_lacks() {
     // And nobody is denied anything else.
     for (name, all) in denied(&log) {
         let lane = lanes.iter().find(|own| own.name == name).expect("a lane");
-        let own = lane
-            .gone
-            .map(|[verb, group, resource, _]| [verb, group, resource]);
+        let own = lane.gone.map(|[verb, group, resource, _]| [verb, group, resource]);
         for right in all {
             assert_eq!(Some(right.each_ref().map(String::as_str)), own, "{name}");
         }

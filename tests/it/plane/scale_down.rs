@@ -35,10 +35,7 @@ type Sizes = Vec<(Deployment, usize)>;
 
 /// 500 small and 500 large pods that may be anywhere, of which 350 each stay.
 fn anywhere() -> Sizes {
-    let free = |own: Deployment| Deployment {
-        spread: Vec::new(),
-        ..own
-    };
+    let free = |own: Deployment| Deployment { spread: Vec::new(), ..own };
     small_and_large().map(|own| (free(own), 350)).to_vec()
 }
 
@@ -51,9 +48,7 @@ fn over_hosts() -> Sizes {
 fn thirty() -> Sizes {
     let all = of_all_sizes().into_iter();
     let left = |own: &Deployment| if own.replicas == 35 { 25 } else { 20 };
-    all.map(|own| (left(&own), own))
-        .map(|(left, own)| (own, left))
-        .collect()
+    all.map(|own| (left(&own), own)).map(|(left, own)| (own, left)).collect()
 }
 
 /// Every size cut down to one in so many, where this is no campaign.
@@ -126,12 +121,7 @@ async fn settled(api: &Client, setup: &Setup, still: Duration, most: Duration) -
         if at - last >= still && counts.1 == 0 {
             return (last.as_secs_f64(), world);
         }
-        assert!(
-            at < most,
-            "still moving after {:.0} s\n{}",
-            at.as_secs_f64(),
-            setup.tail()
-        );
+        assert!(at < most, "still moving after {:.0} s\n{}", at.as_secs_f64(), setup.tail());
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -193,13 +183,7 @@ impl Bench {
     }
 
     async fn settled(&self) -> (f64, World) {
-        settled(
-            &self.api,
-            &self.setup,
-            self.still,
-            Duration::from_secs(3600),
-        )
-        .await
+        settled(&self.api, &self.setup, self.still, Duration::from_secs(3600)).await
     }
 
     async fn scale(&self, all: &Sizes, replicas: impl Fn(&(Deployment, usize)) -> usize) {
@@ -351,9 +335,7 @@ async fn survives(test: &str, mut all: Sizes, budget: Allowed, kills: u64) {
         (_, world) = bench.settled().await;
         all_run(&world, pods_of(&all).1, &bench.setup);
     }
-    let most = calm
-        .as_ref()
-        .map_or(0.9 * before, |own| 1.05 * own.usd_per_h);
+    let most = calm.as_ref().map_or(0.9 * before, |own| 1.05 * own.usd_per_h);
     // A node that was made before the kill to save something may leave only after its rest. A
     // campaign waits for that; in other runs more pods leave, which ends the rest.
     if calm.is_some() {
@@ -380,11 +362,7 @@ async fn survives(test: &str, mut all: Sizes, budget: Allowed, kills: u64) {
     let live = |own: &serde_json::Value| {
         !matches!(own["state"].as_str(), Some("shutting-down" | "terminated"))
     };
-    let left = instances(bench.port)
-        .await
-        .iter()
-        .filter(|own| live(own))
-        .count();
+    let left = instances(bench.port).await.iter().filter(|own| live(own)).count();
     assert_eq!(left, world.nodes.len(), "instances that are nobody's");
 }
 

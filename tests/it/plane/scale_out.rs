@@ -100,21 +100,12 @@ async fn watch(test: &str, all: &[Deployment], share: f64, hints: bool) -> Optio
     until_bound(&api, &setup, 180, pods).await;
     let seconds = start.elapsed().as_secs_f64();
     let (cpu_seconds, peak) = daemon.figures();
-    tokio::time::sleep(if is_campaign() {
-        AFTER
-    } else {
-        Duration::from_secs(1)
-    })
-    .await;
+    tokio::time::sleep(if is_campaign() { AFTER } else { Duration::from_secs(1) }).await;
     let world = World::read(&api).await;
     let rounds = setup.told("INFO computed plan cluster=");
     println!("{}", rounds.join("\n"));
     let claims = |line: &String| field(line, "claims").and_then(|count| count.parse().ok());
-    let claims: Vec<usize> = rounds
-        .iter()
-        .filter_map(claims)
-        .filter(|n| *n > 0)
-        .collect();
+    let claims: Vec<usize> = rounds.iter().filter_map(claims).filter(|n| *n > 0).collect();
     let (as_planned, in_person) = as_planned(&setup, &world);
     let outcome = Outcome {
         pods,
@@ -210,10 +201,7 @@ async fn pods_spread_over_hosts_end_where_they_were_planned() {
     let name = "plane::scale_out::pods_spread_over_hosts_end_where_they_were_planned";
     if let Some(outcome) = comes_true(name, &small_and_large(), 0.06).await {
         // Karpenter 1.14 on two cores: 90.7 s, 500 nodes, 117.2 $/h, 44.5 s of CPU, 482 MB.
-        assert!(
-            outcome.seconds <= 90.7 / 4.0,
-            "a quarter of the rival's time"
-        );
+        assert!(outcome.seconds <= 90.7 / 4.0, "a quarter of the rival's time");
         assert!(outcome.cpu_seconds <= 4.45, "a tenth of the rival's CPU");
         assert!(outcome.peak_mb <= 160.6, "a third of the rival's memory");
         assert!(outcome.usd_per_h <= 117.2, "dearer than the rival");

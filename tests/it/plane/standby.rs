@@ -39,11 +39,7 @@ impl Host {
     fn start(plane: &Plane, user: &'static str, cloud: u16) -> Self {
         let kubeconfig = plane.kubeconfig_of(user).expect("a kubeconfig");
         let setup = Setup::new(&[("bench", Path::new(&kubeconfig))], Some(cloud));
-        Self {
-            user,
-            daemon: setup.daemon(),
-            setup,
-        }
+        Self { user, daemon: setup.daemon(), setup }
     }
 }
 
@@ -69,12 +65,7 @@ async fn leads(api: &Client, host: &Host, limit: Duration) -> Duration {
     let start = clock();
     while !holds(api, "outrigger", host.setup.path()).await {
         let waited = start.elapsed();
-        assert!(
-            waited < limit,
-            "{} does not lead\n{}",
-            host.user,
-            host.setup.tail()
-        );
+        assert!(waited < limit, "{} does not lead\n{}", host.user, host.setup.tail());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     start.elapsed()
@@ -99,25 +90,14 @@ const ENDS: [End; 4] = [End::Pause, End::Silence, End::Death, End::Leave];
 async fn all_accounted_for(cloud: u16, world: &World) {
     let all = instances(cloud).await;
     let text = |own: &Value, name: &str| own[name].as_str().unwrap_or_default().to_owned();
-    let claims: BTreeSet<String> = all
-        .iter()
-        .map(|own| text(&own["tags"], TAG_CLAIM))
-        .collect();
+    let claims: BTreeSet<String> = all.iter().map(|own| text(&own["tags"], TAG_CLAIM)).collect();
     assert!(!claims.contains(""), "{all:?}");
     assert_eq!(claims.len(), all.len(), "claims with two instances");
     let lives = |own: &&Value| matches!(text(own, "state").as_str(), "pending" | "running");
-    let live: BTreeSet<String> = all
-        .iter()
-        .filter(lives)
-        .map(|own| text(own, "id"))
-        .collect();
+    let live: BTreeSet<String> = all.iter().filter(lives).map(|own| text(own, "id")).collect();
     let ids = world.nodes.iter().map(provider_id);
     let nodes = ids.map(|id| id.rsplit('/').next().unwrap_or_default().to_owned());
-    assert_eq!(
-        nodes.collect::<BTreeSet<_>>(),
-        live,
-        "each instance has a node"
-    );
+    assert_eq!(nodes.collect::<BTreeSet<_>>(), live, "each instance has a node");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,11 +120,7 @@ async fn another_host_leads_when_one_does_not_any_more() {
         let end = ENDS[round % ENDS.len()];
         // Who follows has to know whom: it looks every other second.
         tokio::time::sleep(Duration::from_secs(3)).await;
-        pods = if pods == 0 {
-            24
-        } else {
-            (pods * 7 + round * 5) % 40
-        };
+        pods = if pods == 0 { 24 } else { (pods * 7 + round * 5) % 40 };
         scale(&api, "small", pods).await;
         let moment = scatter(round as u64) % 3000;
         tokio::time::sleep(Duration::from_millis(moment)).await;
@@ -161,10 +137,7 @@ async fn another_host_leads_when_one_does_not_any_more() {
         }
         let took = leads(&api, &other, TAKEN_OVER).await;
         let is_told = matches!(end, End::Death | End::Leave);
-        assert!(
-            !is_told || took < Duration::from_secs(6),
-            "{end:?}: {took:?}"
-        );
+        assert!(!is_told || took < Duration::from_secs(6), "{end:?}: {took:?}");
         match end {
             End::Pause => {
                 let since = now();
@@ -230,9 +203,6 @@ async fn a_host_that_comes_later_gets_its_share() {
     assert_eq!(share(&api, &one).await, 2, "{}", one.tail());
     // Somebody leads each at any time from here on: there is nothing left to share.
     tokio::time::sleep(WATCHED).await;
-    assert_eq!(
-        share(&api, &one).await + share(&api, &other).await,
-        SHARED.len()
-    );
+    assert_eq!(share(&api, &one).await + share(&api, &other).await, SHARED.len());
     assert_eq!(one.told("lost leadership").len(), 1, "{}", one.tail());
 }

@@ -21,10 +21,7 @@ pub(crate) struct Recorded {
 /// more or fewer than `clusters` clusters, or fewer than `least` terms of any of them.
 pub(crate) fn assert_terms(all: &[Recorded], (clusters, least): (usize, usize)) {
     let terms = in_order(all);
-    println!(
-        "{} changes in order, in so many terms: {terms:?}",
-        all.len()
-    );
+    println!("{} changes in order, in so many terms: {terms:?}", all.len());
     assert_eq!(terms.len(), clusters);
     assert!(terms.values().all(|own| *own >= least), "too few terms");
 }
@@ -84,10 +81,7 @@ pub(crate) fn called(mut calls: Vec<Value>, is_one: impl Fn(&str) -> bool) -> Ve
         let at = |own: &Value| own["at"].as_f64().unwrap_or_default();
         at(one).total_cmp(&at(other))
     });
-    let recorded = |own: &Value| Recorded {
-        agent: text(&own["agent"]),
-        what: text(&own["call"]),
-    };
+    let recorded = |own: &Value| Recorded { agent: text(&own["agent"]), what: text(&own["call"]) };
     calls.iter().map(recorded).collect()
 }
 

@@ -50,11 +50,8 @@ impl<'s> Scene<'s> {
             labels: &site.variants[*pick].labels,
             taints: site.taints,
         };
-        let mut scene = Self {
-            world,
-            nodes: sites.iter().zip(picks).map(node).collect(),
-            bound: Vec::new(),
-        };
+        let mut scene =
+            Self { world, nodes: sites.iter().zip(picks).map(node).collect(), bound: Vec::new() };
         for pod in &world.residents {
             let name = pod.node.as_ref().map(|name| name.as_str());
             // Pods of a node that is gone are gone.
@@ -109,12 +106,7 @@ impl<'s> Scene<'s> {
     }
 
     fn speaks_of_pod(&self, term: &PodTerm, pod: &Pod) -> bool {
-        means(
-            term,
-            &self.world.namespaces,
-            &pod.key.namespace,
-            &pod.labels,
-        )
+        means(term, &self.world.namespaces, &pod.key.namespace, &pod.labels)
     }
 
     /// The anti-affinity of pods that are bound also keeps later ones away.
@@ -162,10 +154,7 @@ impl<'s> Scene<'s> {
             let has = self.nodes[at].labels.contains_key(&term.topology_key);
             ensure(has, || {
                 let (name, key) = (self.nodes[at].name, &term.topology_key);
-                format!(
-                    "{} wants company on a node with {key}, {name} has none",
-                    pod.key
-                )
+                format!("{} wants company on a node with {key}, {name} has none", pod.key)
             })?;
         }
         let near = |term: &PodTerm| {
@@ -177,9 +166,7 @@ impl<'s> Scene<'s> {
         }
         let in_reach = |other: &&Bound<'_>| {
             let labels = self.nodes[other.at].labels;
-            terms
-                .iter()
-                .any(|term| labels.contains_key(&term.topology_key))
+            terms.iter().any(|term| labels.contains_key(&term.topology_key))
         };
         let first = !company.iter().any(in_reach);
         let own = terms.iter().all(|term| self.speaks_of_pod(term, pod));
@@ -222,9 +209,7 @@ impl<'s> Scene<'s> {
         let mut counts = BTreeMap::new();
         let mut eligible = vec![None; self.nodes.len()];
         for (at, node) in self.nodes.iter().enumerate() {
-            let all_keys = hard
-                .iter()
-                .all(|own| node.labels.contains_key(&own.topology_key));
+            let all_keys = hard.iter().all(|own| node.labels.contains_key(&own.topology_key));
             let by_affinity = !own.honors_affinity || wants(pod, node.labels, node.name);
             let by_taints = !own.honors_taints || tolerates_all(pod, node.taints);
             if all_keys && by_affinity && by_taints {
@@ -278,13 +263,7 @@ pub(crate) fn replay<'s>(
         })?;
         scene.bind(pod, at);
     }
-    Ok(Outcome {
-        world,
-        sites,
-        order,
-        picks,
-        scene,
-    })
+    Ok(Outcome { world, sites, order, picks, scene })
 }
 
 impl Outcome<'_> {

@@ -76,15 +76,9 @@ fn a_pool_says_why_not() {
     world.pool().limits.nodes = Some(0);
     check_no(&world, RejectionCode::Limit, "nodes limit 0 is reached");
     world.pool().limits.nodes = None;
-    world.pool().taints = vec![Taint {
-        value: "gpu".to_owned(),
-        ..taint("team", Effect::NoSchedule)
-    }];
-    check_no(
-        &world,
-        RejectionCode::Taint,
-        "does not tolerate team=gpu:NoSchedule",
-    );
+    world.pool().taints =
+        vec![Taint { value: "gpu".to_owned(), ..taint("team", Effect::NoSchedule) }];
+    check_no(&world, RejectionCode::Taint, "does not tolerate team=gpu:NoSchedule");
     world.pool().taints.clear();
     world.pods[0].node_selector = Labels::from([("disk".to_owned(), "fast".to_owned())]);
     check_no(
@@ -112,9 +106,7 @@ fn a_pool_says_why_not() {
             capacity_type: CapacityType::OnDemand,
             reservation: None,
         };
-        world
-            .holds
-            .mark_unavailable(key, NOW + SignedDuration::from_mins(3), NOW);
+        world.holds.mark_unavailable(key, NOW + SignedDuration::from_mins(3), NOW);
     }
     check_no(
         &world,
@@ -135,11 +127,7 @@ fn a_pod_that_is_not_understood_is_not_placed() {
     world.pods[0].defects.clear();
     let name = "kubernetes.io/hostname".to_owned();
     world.pods[0].node_selector = Labels::from([(name, "other".to_owned())]);
-    check_no(
-        &world,
-        RejectionCode::RestrictedLabel,
-        "kubernetes.io/hostname",
-    );
+    check_no(&world, RejectionCode::RestrictedLabel, "kubernetes.io/hostname");
     world.pods[0].node_selector.clear();
     let term = Requirements::from_iter([("karpenter.sh/x", Requirement::exists())]);
     world.pods[0].node_affinity = vec![term];
@@ -149,33 +137,19 @@ fn a_pod_that_is_not_understood_is_not_placed() {
 #[test]
 fn rooms_are_filled_before_nodes_are_made() {
     let mut world = world();
-    let free = Resources {
-        cpu_milli: 2000,
-        memory: 8 * GIB,
-        pods: 10,
-        ..Resources::default()
-    };
-    world.rooms = ["a", "b", "c", "d"]
-        .map(|name| room(name, free.clone()))
-        .to_vec();
+    let free = Resources { cpu_milli: 2000, memory: 8 * GIB, pods: 10, ..Resources::default() };
+    world.rooms = ["a", "b", "c", "d"].map(|name| room(name, free.clone())).to_vec();
     world.rooms[0].taints = vec![taint("x", Effect::NoExecute)];
     world.rooms[1].taints = vec![taint("x", Effect::PreferNoSchedule)];
-    world.rooms[2]
-        .host_ports
-        .insert(("TCP".to_owned(), String::new(), 80));
+    world.rooms[2].host_ports.insert(("TCP".to_owned(), String::new(), 80));
     world.rooms[3].initialized = false;
     world.pods = pods("p", 4, 1000, GIB);
     for pod in &mut world.pods {
-        pod.host_ports
-            .insert(("TCP".to_owned(), "10.0.0.1".to_owned(), 80));
+        pod.host_ports.insert(("TCP".to_owned(), "10.0.0.1".to_owned(), 80));
     }
     let solution = world.solve();
     check(&world, &solution).expect("a sound plan");
-    let hosts: Vec<String> = solution
-        .placed
-        .iter()
-        .map(|(host, _)| host.to_string())
-        .collect();
+    let hosts: Vec<String> = solution.placed.iter().map(|(host, _)| host.to_string()).collect();
     assert_eq!(hosts, ["node b", "node d"]);
     assert_eq!(solution.claims.len(), 2, "host ports are bound once a node");
 }
@@ -183,10 +157,7 @@ fn rooms_are_filled_before_nodes_are_made() {
 #[test]
 fn a_pool_of_higher_weight_comes_first_and_prefer_no_schedule_is_a_wish() {
     let mut world = world();
-    world.cluster.pools.push(Pool {
-        weight: 10,
-        ..Pool::new("second")
-    });
+    world.cluster.pools.push(Pool { weight: 10, ..Pool::new("second") });
     world.pods = pods("p", 3, 1000, GIB);
     let pool = |world: &World| world.solve().claims[0].pool.to_string();
     assert_eq!(pool(&world), "second");
@@ -208,18 +179,12 @@ fn daemons_are_counted_where_they_will_run() {
     world.pods = vec![pod("p", 500, GIB / 2)];
     let solution = world.solve();
     check(&world, &solution).expect("a sound plan");
-    assert_eq!(
-        solution.claims[0].offerings[0].0.instance_type.as_str(),
-        "c-2x-amd64"
-    );
+    assert_eq!(solution.claims[0].offerings[0].0.instance_type.as_str(), "c-2x-amd64");
     assert_eq!(solution.claims[0].requests.cpu_milli, 1000);
     assert_eq!(solution.claims[0].requests.pods, 2);
     world.daemons[0].template.node_selector = Labels::from([(POOL.to_owned(), "x".to_owned())]);
     let solution = world.solve();
-    assert_eq!(
-        solution.claims[0].offerings[0].0.instance_type.as_str(),
-        "c-1x-amd64"
-    );
+    assert_eq!(solution.claims[0].offerings[0].0.instance_type.as_str(), "c-1x-amd64");
 }
 
 #[test]
@@ -242,25 +207,17 @@ fn nothing_breaks_on_extreme_amounts() {
             let mut world = world();
             world.pods = pods("p", 3, cpu, memory);
             world.pods[2].requests.pods = memory;
-            world.pods[1]
-                .requests
-                .extended
-                .insert("x/y".to_owned(), cpu);
+            world.pods[1].requests.extended.insert("x/y".to_owned(), cpu);
             world.rooms = vec![room("n", world.pods[1].requests.clone())];
-            world.daemons = vec![DaemonSet {
-                key: ObjectKey::new("d", "d"),
-                template: pod("d", memory, cpu),
-            }];
+            world.daemons =
+                vec![DaemonSet { key: ObjectKey::new("d", "d"), template: pod("d", memory, cpu) }];
             world.pool().limits.capacity = vec![("cpu".to_owned(), memory)];
             let used = world.usage.entry("general".into()).or_default();
             (used.capacity.cpu_milli, used.nodes) = (cpu, usize::MAX);
             let solution = world.solve();
             let placed = solution.placed.iter().map(|(_, pods)| pods.len());
             let claimed = solution.claims.iter().map(|claim| claim.pods.len());
-            assert_eq!(
-                placed.chain(claimed).sum::<usize>() + solution.unplaced.len(),
-                3
-            );
+            assert_eq!(placed.chain(claimed).sum::<usize>() + solution.unplaced.len(), 3);
         }
     }
 }
@@ -282,10 +239,8 @@ fn a_limit_says_whose_it_is() {
     let limit = "nodes limit 7 of the cluster is reached";
     check_no(&world, RejectionCode::Limit, limit);
     world.cluster.limits = Limits::default();
-    let cores = |cores: i64| Limits {
-        nodes: None,
-        capacity: vec![("cpu".to_owned(), cores * 1000)],
-    };
+    let cores =
+        |cores: i64| Limits { nodes: None, capacity: vec![("cpu".to_owned(), cores * 1000)] };
     world.fleet = Some(FleetView {
         limits: cores(200),
         share: cores(150),
@@ -328,10 +283,7 @@ fn pools_share_the_limits_of_their_cluster() {
     assert_eq!((placed, solution.unplaced.len()), (3, 5));
     for unplaced in &solution.unplaced {
         let second = unplaced.reasons.last().expect("a reason");
-        assert!(
-            second.rejection_text().contains("of the cluster"),
-            "{second:?}"
-        );
+        assert!(second.rejection_text().contains("of the cluster"), "{second:?}");
     }
 }
 
@@ -346,19 +298,13 @@ fn the_audit_counts_the_limits_of_the_cluster_for_itself() {
     assert!(audited.launches.len() < whole);
     let told = |limit: &str| format!("the cluster's limit of {limit} would be exceeded");
     assert!(audited.findings[0].contains(&told("cpu")), "{audited:?}");
-    world.cluster.limits = Limits {
-        nodes: Some(1),
-        ..Limits::default()
-    };
+    world.cluster.limits = Limits { nodes: Some(1), ..Limits::default() };
     let whole_plan = plan.clone();
     let audited = audit(plan, &world.snapshot());
     assert_eq!(audited.launches.len(), 1);
     assert!(audited.findings[0].contains(&told("nodes")), "{audited:?}");
     let share = std::mem::take(&mut world.cluster.limits);
-    world.fleet = Some(FleetView {
-        share,
-        ..FleetView::default()
-    });
+    world.fleet = Some(FleetView { share, ..FleetView::default() });
     let audited = audit(whole_plan, &world.snapshot());
     assert_eq!(audited.launches.len(), 1);
     let told = "the fleet's limit of nodes would be exceeded";
@@ -414,10 +360,7 @@ fn a_gang_needs_only_those_that_are_missing() {
         world.rooms = vec![room("n", pod("", 1000, GIB).requests)];
         let member = |name: String| {
             let mut pod = pod(&name, 1000, GIB);
-            pod.gang = Some(Gang {
-                name: "g".to_owned(),
-                least,
-            });
+            pod.gang = Some(Gang { name: "g".to_owned(), least });
             pod
         };
         let members = |what: &str, count: usize| -> Vec<Pod> {
@@ -449,8 +392,7 @@ fn of_types_that_are_much_alike_none_is_forgotten_that_alone_will_do() {
         ("ephemeral-storage", 60 * GIB, 70 * GIB),
     ];
     let set = |own: &mut Resources, resource: &str, amount: i64| {
-        own.set_quantity(resource, &amount.to_string())
-            .expect("an amount");
+        own.set_quantity(resource, &amount.to_string()).expect("an amount");
     };
     for (resource, amount, _) in more {
         let mut it = types[1].clone();
@@ -524,10 +466,7 @@ fn pods_go_apart_where_their_node_would_have_too_little_variety() {
 fn variety_is_asked_for_what_pods_ask_for() {
     let mut types = kwok_like("amd64", &[2, 4], &["a"]);
     let device = "vendor/device".to_owned();
-    for it in types
-        .iter_mut()
-        .filter(|it| it.name.as_str() == "m-2x-amd64")
-    {
+    for it in types.iter_mut().filter(|it| it.name.as_str() == "m-2x-amd64") {
         it.capacity.extended.insert(device.clone(), 1);
         it.allocatable.extended.insert(device.clone(), 1);
     }
@@ -545,9 +484,8 @@ fn variety_is_asked_for_what_pods_ask_for() {
     let solution = world.solve();
     check(&world, &solution).expect("a sound plan");
     let left = solution.unplaced.iter();
-    let left: Vec<(&str, RejectionCode)> = left
-        .map(|own| (&own.pod.name[..], own.reasons[0].code))
-        .collect();
+    let left: Vec<(&str, RejectionCode)> =
+        left.map(|own| (&own.pod.name[..], own.reasons[0].code)).collect();
     assert_eq!(left, [("rare", RejectionCode::MinValues)]);
 }
 
@@ -584,12 +522,7 @@ fn a_node_to_come_without_all_labels_of_a_spread_is_no_place_of_any() {
     let mut world = world();
     let mut room = room(
         "there",
-        Resources {
-            cpu_milli: 8000,
-            memory: 8 * GIB,
-            pods: 10,
-            ..Resources::default()
-        },
+        Resources { cpu_milli: 8000, memory: 8 * GIB, pods: 10, ..Resources::default() },
     );
     let labels = Arc::make_mut(&mut room.labels);
     labels.add(CAPACITY_TYPE, Requirement::is_in(["spot"]));
@@ -598,10 +531,8 @@ fn a_node_to_come_without_all_labels_of_a_spread_is_no_place_of_any() {
     world.pods = pods("p", 2, 1500, GIB);
     for pod in &mut world.pods {
         pod.labels = Labels::from([label("app", "a")]);
-        pod.spread = vec![
-            spread(app("a"), CAPACITY_TYPE, 1),
-            spread(app("a"), "example.com/rack", 1),
-        ];
+        pod.spread =
+            vec![spread(app("a"), CAPACITY_TYPE, 1), spread(app("a"), "example.com/rack", 1)];
     }
     // Somebody else needs a node of the pool.
     let mut other = pod("other", 1500, GIB);
@@ -617,10 +548,7 @@ fn a_node_to_come_without_all_labels_of_a_spread_is_no_place_of_any() {
 #[test]
 fn a_node_to_come_that_may_be_elsewhere_lets_nobody_get_ahead() {
     let mut world = world();
-    let full = Resources {
-        pods: 10,
-        ..Resources::default()
-    };
+    let full = Resources { pods: 10, ..Resources::default() };
     for (name, zones) in [("to-come", &["a", "b"][..]), ("there", &["b"])] {
         let mut room = room(name, full.clone());
         let labels = Arc::make_mut(&mut room.labels);

@@ -83,16 +83,12 @@ fn picks(world: &World, sites: &[Site<'_>]) -> Vec<Vec<usize>> {
     let kinds: Vec<Vec<usize>> = sites.iter().map(kinds).collect();
     let of = |at: &dyn Fn(usize) -> usize| -> Vec<usize> {
         let kinds = kinds.iter().enumerate();
-        kinds
-            .map(|(site, kinds)| kinds[at(site) % kinds.len()])
-            .collect()
+        kinds.map(|(site, kinds)| kinds[at(site) % kinds.len()]).collect()
     };
     if !has_places(world) {
         return vec![of(&|_| 0)];
     }
-    let choices = kinds
-        .iter()
-        .try_fold(1_usize, |all, kinds| all.checked_mul(kinds.len()));
+    let choices = kinds.iter().try_fold(1_usize, |all, kinds| all.checked_mul(kinds.len()));
     let mut picks = BTreeSet::new();
     if let Some(choices) = choices.filter(|choices| *choices <= CHOICES) {
         for choice in 0..choices {
@@ -136,15 +132,10 @@ pub(crate) fn check_counts(solution: &Solution, pods: usize) -> Check {
     let placed = solution.placed.iter().map(|(_, pods)| pods.len());
     let claimed = solution.claims.iter().map(|claim| claim.pods.len());
     let answers = placed.chain(claimed).sum::<usize>() + solution.unplaced.len();
-    ensure(answers == pods, || {
-        format!("{answers} answers for {pods} pods")
-    })?;
+    ensure(answers == pods, || format!("{answers} answers for {pods} pods"))?;
     let reasons = solution.unplaced.iter().map(|own| own.reasons.len()).min();
     ensure(reasons != Some(0), || "no reason is given".to_owned())?;
-    let none = solution
-        .claims
-        .iter()
-        .any(|claim| claim.offerings.is_empty());
+    let none = solution.claims.iter().any(|claim| claim.offerings.is_empty());
     ensure(!none, || "a claim without offerings".to_owned())?;
     check_order(solution, &solution.order)
 }
@@ -157,9 +148,7 @@ fn check_answers(world: &World, solution: &Solution) -> Check {
     let mut asked: Vec<&PodKey> = world.pods.iter().map(|pod| &pod.key).collect();
     answers.sort();
     asked.sort();
-    ensure(answers == asked, || {
-        format!("not every pod has one answer: {answers:?}")
-    })?;
+    ensure(answers == asked, || format!("not every pod has one answer: {answers:?}"))?;
     for (_, pods) in &solution.placed {
         ensure(pods.is_sorted(), || format!("not sorted: {pods:?}"))?;
     }
@@ -175,9 +164,7 @@ fn check_order(solution: &Solution, order: &[PodKey]) -> Check {
     let mut ordered: Vec<&PodKey> = order.iter().collect();
     answered.sort();
     ordered.sort();
-    ensure(answered == ordered, || {
-        format!("the order is not that of the placed pods: {order:?}")
-    })
+    ensure(answered == ordered, || format!("the order is not that of the placed pods: {order:?}"))
 }
 
 fn check_hosts(world: &World, solution: &Solution) -> Check {
@@ -213,20 +200,13 @@ fn check_claim(world: &World, claim: &NewNodeClaim) -> Check {
     ensure(!claim.pods.is_empty() && claim.pods.is_sorted(), || {
         format!("pods of a claim: {:?}", claim.pods)
     })?;
-    let wants_many = pool
-        .requirements
-        .iter()
-        .any(|own| own.1.min_values.is_some());
+    let wants_many = pool.requirements.iter().any(|own| own.1.min_values.is_some());
     check_prices(world, claim, wants_many)?;
     // What is reserved is there, and needs no other types.
     if scheduling.min_values == MinValuesPolicy::Strict && claim.reservation().is_none() {
         check_min_values(world, pool, claim)?;
     }
-    let pods: Vec<&Pod> = world
-        .pods
-        .iter()
-        .filter(|pod| claim.pods.contains(&pod.key))
-        .collect();
+    let pods: Vec<&Pod> = world.pods.iter().filter(|pod| claim.pods.contains(&pod.key)).collect();
     let cutoff = scheduling.priority_cutoff.unwrap_or(i32::MIN);
     ensure(pods.iter().any(|pod| pod.priority >= cutoff), || {
         format!("no pod of {:?} may cause a node", claim.pods)
@@ -241,20 +221,15 @@ fn check_prices(world: &World, claim: &NewNodeClaim, wants_many: bool) -> Check 
     let (first, last) = (prices.first().ok_or("no offering")?, prices.last());
     let most = (scheduling.max_launch_options as usize).max(1);
     let bounded = wants_many || prices.len() <= most;
-    ensure(
-        bounded && prices.is_sorted() && keys.len() == prices.len(),
-        || format!("offerings {:?}", claim.offerings),
-    )?;
+    ensure(bounded && prices.is_sorted() && keys.len() == prices.len(), || {
+        format!("offerings {:?}", claim.offerings)
+    })?;
     let dearest = first.usd_per_h() * f64::from(scheduling.alternative_price_percent) / 100.0;
     let near = |last: &Price| last == first || last.usd_per_h() <= dearest * 1.000_001;
-    ensure(wants_many || last.is_some_and(near), || {
-        format!("prices {prices:?}")
-    })?;
+    ensure(wants_many || last.is_some_and(near), || format!("prices {prices:?}"))?;
     for (key, price) in &claim.offerings {
         let quoted = world.catalog.offering(key).map(|offering| offering.price);
-        ensure(quoted == Some(*price), || {
-            format!("{key} costs {quoted:?}, not {price:?}")
-        })?;
+        ensure(quoted == Some(*price), || format!("{key} costs {quoted:?}, not {price:?}"))?;
     }
     Ok(())
 }
@@ -263,10 +238,7 @@ fn check_prices(world: &World, claim: &NewNodeClaim, wants_many: bool) -> Check 
 fn check_reservations(world: &World, solution: &Solution) -> Check {
     let mut used: BTreeMap<&ReservationId, u32> = BTreeMap::new();
     for claim in &solution.claims {
-        let keys = claim
-            .offerings
-            .iter()
-            .map(|(key, _)| key.reservation.as_deref());
+        let keys = claim.offerings.iter().map(|(key, _)| key.reservation.as_deref());
         let own: BTreeSet<Option<&ReservationId>> = keys.collect();
         ensure(own.len() == 1, || format!("a claim of {own:?}"))?;
         for id in own.into_iter().flatten() {
@@ -275,9 +247,7 @@ fn check_reservations(world: &World, solution: &Solution) -> Check {
     }
     for (id, count) in used {
         let left = world.catalog.reservations()[id].left;
-        ensure(count <= left, || {
-            format!("{count} of {id}, {left} are left")
-        })?;
+        ensure(count <= left, || format!("{count} of {id}, {left} are left"))?;
     }
     Ok(())
 }
@@ -290,10 +260,7 @@ fn check_min_values(world: &World, pool: &Pool, claim: &NewNodeClaim) -> Check {
             let it = world.catalog.get(key.instance_type.as_str());
             let own = it.and_then(|it| it.requirements.get(label)?.values());
             let own = own.into_iter().flatten();
-            values.extend(
-                own.filter(|value| wanted.allows_value(value))
-                    .map(String::as_str),
-            );
+            values.extend(own.filter(|value| wanted.allows_value(value)).map(String::as_str));
         }
         let least = wanted.min_values.unwrap_or(0) as usize;
         ensure(values.len() >= least, || {
@@ -307,22 +274,15 @@ fn check_min_values(world: &World, pool: &Pool, claim: &NewNodeClaim) -> Check {
 fn check_requests(world: &World, claim: &NewNodeClaim, pods: &[&Pod]) -> Check {
     let mut sum = Resources::default();
     pods.iter().for_each(|pod| sum.add(&pod.requests));
-    let short = sum
-        .iter()
-        .find(|(name, sum)| claim.requests.get(name) < *sum);
-    ensure(short.is_none(), || {
-        format!("a claim asks for {}, its pods for {sum}", claim.requests)
-    })?;
+    let short = sum.iter().find(|(name, sum)| claim.requests.get(name) < *sum);
+    ensure(short.is_none(), || format!("a claim asks for {}, its pods for {sum}", claim.requests))?;
     for (key, _) in &claim.offerings {
         let it = world.catalog.get(key.instance_type.as_str());
         let it = it.ok_or_else(|| format!("there is no type {}", key.instance_type))?;
         let has = |name: &str| it.allocatable.get(name);
         let mut all = claim.requests.iter();
         ensure(all.all(|(name, amount)| amount <= has(name)), || {
-            format!(
-                "a claim asks for {}, {key} has {}",
-                claim.requests, it.allocatable
-            )
+            format!("a claim asks for {}, {key} has {}", claim.requests, it.allocatable)
         })?;
     }
     Ok(())
@@ -346,11 +306,8 @@ pub(crate) fn check_limits(world: &World, solution: &Solution) -> Check {
             .map_err(|why| format!("the fleet: {why}"))?;
     }
     for pool in &world.cluster.pools {
-        let claims: Vec<&NewNodeClaim> = solution
-            .claims
-            .iter()
-            .filter(|claim| claim.pool == pool.name)
-            .collect();
+        let claims: Vec<&NewNodeClaim> =
+            solution.claims.iter().filter(|claim| claim.pool == pool.name).collect();
         let used = world.usage.get(&pool.name).cloned().unwrap_or_default();
         check_limit(world, &pool.limits, &claims, &used)?;
     }
@@ -369,9 +326,7 @@ fn check_limit(world: &World, limits: &Limits, claims: &[&NewNodeClaim], used: &
         let largest = |claim: &&NewNodeClaim| claim.offerings.iter().map(capacity).max();
         let sum: i64 = claims.iter().filter_map(largest).sum();
         let holds = sum == 0 || used.capacity.get(name).saturating_add(sum) <= *most;
-        ensure(holds, || {
-            format!("the {name} limit {most} is exceeded by {sum}")
-        })?;
+        ensure(holds, || format!("the {name} limit {most} is exceeded by {sum}"))?;
     }
     let nodes = used.nodes.saturating_add(claims.len());
     let most = limits.nodes.map_or(usize::MAX, |most| most as usize);
@@ -426,9 +381,7 @@ fn is_said(why: &PoolRejection) -> bool {
         }
         RejectionDetail::Limit { left, least, .. } => least > left || *left < 0,
         RejectionDetail::Values { least, count, .. } => count < least,
-        RejectionDetail::Places {
-            reachable, open, ..
-        } => open <= reachable,
+        RejectionDetail::Places { reachable, open, .. } => open <= reachable,
         _ => true,
     };
     short && !why.rejection_text().is_empty() && !why.rejection_text().contains('\n')
@@ -438,9 +391,7 @@ fn check_reasons(world: &World, solution: &Solution) -> Check {
     for unplaced in &solution.unplaced {
         let reasons = &unplaced.reasons;
         let said = !reasons.is_empty() && reasons.iter().all(is_said);
-        ensure(said, || {
-            format!("{} is left without a reason", unplaced.pod)
-        })?;
+        ensure(said, || format!("{} is left without a reason", unplaced.pod))?;
         let pools = reasons.iter().filter_map(|why| why.pool.as_ref());
         let named: BTreeSet<&str> = pools.map(|pool| pool.as_str()).collect();
         let all = world.cluster.pools.iter().map(|pool| pool.name.as_str());

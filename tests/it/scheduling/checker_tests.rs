@@ -40,19 +40,11 @@ fn base() -> World {
 
 /// The base without any node.
 fn bare() -> World {
-    World {
-        rooms: Vec::new(),
-        ..base()
-    }
+    World { rooms: Vec::new(), ..base() }
 }
 
 fn node(name: &str, zone: &str) -> ExistingNode {
-    let free = Resources {
-        cpu_milli: 4000,
-        memory: 16 * GIB,
-        pods: 10,
-        ..Resources::default()
-    };
+    let free = Resources { cpu_milli: 4000, memory: 16 * GIB, pods: 10, ..Resources::default() };
     let mut room = room(name, free);
     Arc::make_mut(&mut room.labels).add(ZONE, Requirement::is_in([zone]));
     room
@@ -98,11 +90,7 @@ struct Plan<'w> {
 }
 
 fn plan(world: &World) -> Plan<'_> {
-    Plan {
-        world,
-        solution: Solution::default(),
-        order: Vec::new(),
-    }
+    Plan { world, solution: Solution::default(), order: Vec::new() }
 }
 
 const ON_DEMAND: CapacityType = CapacityType::OnDemand;

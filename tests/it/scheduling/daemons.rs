@@ -22,10 +22,7 @@ use super::fixture::{
 fn daemon(name: &str, of: &str) -> DaemonSet {
     let mut template = pod(name, 100, GIB / 8);
     template.labels = Labels::from([label("app", of)]);
-    DaemonSet {
-        key: ObjectKey::new(DEFAULT, name),
-        template,
-    }
+    DaemonSet { key: ObjectKey::new(DEFAULT, name), template }
 }
 
 /// One type of 4 cpus, spot and on demand in three zones, an agent, and a pod.
@@ -293,10 +290,7 @@ fn daemons_of_spot_nodes_take_nothing_of_others() {
     assert!(all.all(|(key, _)| key.capacity_type.as_str() == "on-demand"));
     world.pods[0].requests.cpu_milli = 3800;
     let solution = outcome(&world).expect("room on spot");
-    assert_eq!(
-        solution.claims[0].offerings[0].0.capacity_type.as_str(),
-        "spot"
-    );
+    assert_eq!(solution.claims[0].offerings[0].0.capacity_type.as_str(), "spot");
 }
 
 #[test]
@@ -318,10 +312,7 @@ fn daemons_count_where_pods_are_spread() {
 fn daemons_count_where_pods_are_spread_over_hosts() {
     let cases: [Case; 5] = [
         ("by the label that nodes get", agent_of_a_team),
-        (
-            "by the label that nodes get and their size",
-            agent_of_a_team_and_large,
-        ),
+        ("by the label that nodes get and their size", agent_of_a_team_and_large),
         ("by the label that others get", agent_of_no_team),
         ("away from nobody", |it| {
             away(&mut it.daemons[0].template, "nobody", ZONE);
@@ -429,16 +420,9 @@ fn a_pod_that_may_be_the_first_of_its_kind_needs_no_daemon_of_that_kind() {
         agent_on(&mut world, "team", "x");
         near(&mut world.pods[0], "agent", ZONE);
         world.pods[0].labels = world.daemons[0].template.labels.clone();
-        world.pool().taints = effect
-            .map(|own| taint("dedicated", own))
-            .into_iter()
-            .collect();
+        world.pool().taints = effect.map(|own| taint("dedicated", own)).into_iter().collect();
         let solution = solved(&world);
-        assert!(
-            solution.unplaced.is_empty(),
-            "{effect:?}: {:?}",
-            solution.unplaced
-        );
+        assert!(solution.unplaced.is_empty(), "{effect:?}: {:?}", solution.unplaced);
     }
 }
 
@@ -449,14 +433,8 @@ fn pods_get_a_node_with_another_value_of_the_label_that_pools_say() {
     let cases = [
         [("rack", Requirement::not_in(["r"])), absent.clone()],
         [(NODE_NAME, Requirement::not_in(["n"])), absent],
-        [
-            (NODE_NAME, Requirement::not_in(["n"])),
-            ("rack", Requirement::is_in(["r"])),
-        ],
-        [
-            (NODE_NAME, Requirement::not_in(["n"])),
-            (CPU, Requirement::between(Some(4), None)),
-        ],
+        [(NODE_NAME, Requirement::not_in(["n"])), ("rack", Requirement::is_in(["r"]))],
+        [(NODE_NAME, Requirement::not_in(["n"])), (CPU, Requirement::between(Some(4), None))],
     ];
     for others in cases {
         let mut world = with_agent();

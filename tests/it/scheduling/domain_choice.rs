@@ -17,10 +17,7 @@ use super::fixture::{DEFAULT, GIB, World, app, kwok_like, label, pod, pods, room
 /// One type of 4 cpus for both architectures in three zones, in a pool that takes what there is.
 fn wide() -> World {
     let types = ["amd64", "arm64"].map(|arch| kwok_like(arch, &[4], &["a", "b", "c"]));
-    let mut world = World {
-        catalog: Catalog::new(types.concat()),
-        ..World::default()
-    };
+    let mut world = World { catalog: Catalog::new(types.concat()), ..World::default() };
     world.cluster.pools.push(Pool::new("general"));
     world
 }
@@ -48,10 +45,7 @@ fn minding() -> World {
     let mut template = pod("agent", 100, GIB / 8);
     template.labels = Labels::from([label("app", "agent")]);
     template.node_selector = Labels::from([label(CAPACITY_TYPE, "spot")]);
-    world.daemons.push(DaemonSet {
-        key: ObjectKey::new(DEFAULT, "agent"),
-        template,
-    });
+    world.daemons.push(DaemonSet { key: ObjectKey::new(DEFAULT, "agent"), template });
     world.pods = pods("free", 6, 3000, GIB);
     let mut web = pod("web", 500, GIB);
     web.anti_affinity = vec![term(app("agent"), ZONE)];
@@ -158,17 +152,11 @@ fn nodes_are_bought_one_way_where_somebody_waits_to_know_it() {
 #[test]
 fn nodes_get_labels_that_keep_them_from_counting_where_somebody_waits_to_know_it() {
     let mut world = wide();
-    world
-        .pool()
-        .requirements
-        .add("rack", Requirement::is_in(["r1", "r2"]));
+    world.pool().requirements.add("rack", Requirement::is_in(["r1", "r2"]));
     let mut agent = pod("agent", 100, GIB / 8);
     agent.labels = Labels::from([label("app", "agent")]);
     agent.node_selector = Labels::from([label(CAPACITY_TYPE, "spot")]);
-    world.daemons.push(DaemonSet {
-        key: ObjectKey::new(DEFAULT, "agent"),
-        template: agent,
-    });
+    world.daemons.push(DaemonSet { key: ObjectKey::new(DEFAULT, "agent"), template: agent });
     world.pods = pods("free", 2, 3500, GIB);
     for mut own in pods("spread", 3, 3500, GIB) {
         own.labels = Labels::from([label("app", "x")]);

@@ -60,11 +60,7 @@ type Case = (&'static str, fn(&mut World), (usize, usize, usize));
 
 const CASES: &[Case] = &[
     ("nothing else", |_| {}, (10, 10, 10)),
-    (
-        "as many pods as hosts that are asked for",
-        |world| world.pods.truncate(10),
-        (10, 1, 1),
-    ),
+    ("as many pods as hosts that are asked for", |world| world.pods.truncate(10), (10, 1, 1)),
     (
         "two on each of as many hosts",
         |world| {
@@ -73,16 +69,8 @@ const CASES: &[Case] = &[
         },
         (10, 2, 2),
     ),
-    (
-        "a skew of two",
-        |world| each(world, |pod| pod.spread[0].max_skew = 2),
-        (10, 10, 10),
-    ),
-    (
-        "more domains wanted",
-        |world| each(world, |pod| pod.spread[0].min_domains = 25),
-        (25, 4, 4),
-    ),
+    ("a skew of two", |world| each(world, |pod| pod.spread[0].max_skew = 2), (10, 10, 10)),
+    ("more domains wanted", |world| each(world, |pod| pod.spread[0].min_domains = 25), (25, 4, 4)),
     (
         "a node without any, and full",
         |world| {
@@ -91,11 +79,7 @@ const CASES: &[Case] = &[
         },
         (30, 1, 1),
     ),
-    (
-        "a node with some, and full",
-        |world| full(world, "n", 3),
-        (25, 4, 4),
-    ),
+    ("a node with some, and full", |world| full(world, "n", 3), (25, 4, 4)),
     (
         "nodes enough already, and full",
         |world| {
@@ -153,16 +137,8 @@ const CASES: &[Case] = &[
         },
         (11, 0, 10),
     ),
-    (
-        "nodes of a pool with few types, which get their part",
-        small_pool,
-        (50, 2, 2),
-    ),
-    (
-        "a limit on nodes",
-        |world| world.pool().limits.nodes = Some(12),
-        (10, 10, 10),
-    ),
+    ("nodes of a pool with few types, which get their part", small_pool, (50, 2, 2)),
+    ("a limit on nodes", |world| world.pool().limits.nodes = Some(12), (10, 10, 10)),
     (
         "a limit on nodes below the least there should be",
         |world| world.pool().limits.nodes = Some(4),
@@ -234,10 +210,7 @@ fn small_pool(world: &mut World) {
 
 /// A pool whose nodes take only one pod.
 fn tainted_pool(world: &mut World) {
-    let mut pool = Pool {
-        taints: vec![taint("x", Effect::NoSchedule)],
-        ..Pool::new("tainted")
-    };
+    let mut pool = Pool { taints: vec![taint("x", Effect::NoSchedule)], ..Pool::new("tainted") };
     pool.requirements.add(ZONE, Requirement::is_in(["a"]));
     pool.labels = Labels::from([label("only", "x")]);
     world.cluster.pools.push(pool);
@@ -273,9 +246,7 @@ fn two_deployments_share_few_nodes() {
     check(&world, &solution).expect("a sound plan");
     let mut types: BTreeMap<&str, usize> = BTreeMap::new();
     for claim in &solution.claims {
-        *types
-            .entry(claim.offerings[0].0.instance_type.as_str())
-            .or_insert(0) += 1;
+        *types.entry(claim.offerings[0].0.instance_type.as_str()).or_insert(0) += 1;
     }
     assert_eq!(shape(&solution), (12, 41, 42));
     // Whichever gets the odd ones, all have room for them.

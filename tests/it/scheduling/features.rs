@@ -148,8 +148,7 @@ fn strip(world: &mut World, part: Part) {
             pod.preferred_anti_affinity.clear();
         }),
         Part::NodeNames => pods(world, |pod| {
-            pod.node_affinity
-                .retain(|term| term.get(NODE_NAME).is_none());
+            pod.node_affinity.retain(|term| term.get(NODE_NAME).is_none());
         }),
         Part::Volumes => world.mounts.clear(),
         Part::AttachLimits => world.rooms.iter_mut().for_each(|room| {

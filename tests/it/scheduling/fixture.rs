@@ -77,9 +77,7 @@ impl World {
             fleet: self.fleet.as_ref(),
             rooms: self.rooms.iter().map(named).collect(),
             residents: self.residents(),
-            promised: promised
-                .map(|(host, pods)| (host.clone(), pods.iter().collect()))
-                .collect(),
+            promised: promised.map(|(host, pods)| (host.clone(), pods.iter().collect())).collect(),
             mounts: self.mounts.iter().map(|(k, m)| (k, m.clone())).collect(),
             namespaces,
             selectors: &self.selectors,
@@ -95,17 +93,10 @@ impl World {
     }
 
     fn gangs(&self) -> BTreeMap<(&str, &str), usize> {
-        let gangs = self
-            .pods
-            .iter()
-            .filter_map(|pod| Some((pod.gang_key()?, 0)));
+        let gangs = self.pods.iter().filter_map(|pod| Some((pod.gang_key()?, 0)));
         let mut gangs: BTreeMap<(&str, &str), usize> = gangs.collect();
         let stays = |pod: &&Pod| pod.deleting.is_none();
-        let bound = self
-            .residents
-            .iter()
-            .filter(stays)
-            .filter_map(Pod::gang_key);
+        let bound = self.residents.iter().filter(stays).filter_map(Pod::gang_key);
         for key in bound {
             gangs.entry(key).and_modify(|own| *own += 1);
         }
@@ -156,9 +147,7 @@ impl World {
 /// The shapes of Karpenter's kwok provider: families c, s and m with 2, 4 and 8 GiB a cpu.
 pub(crate) fn kwok_like(arch: &str, cpus: &[i64], zones: &[&str]) -> Vec<InstanceType> {
     let families = [("c", 2), ("s", 4), ("m", 8)];
-    let shapes = cpus
-        .iter()
-        .flat_map(|cpu| families.map(|(name, gib)| (*cpu, name, gib)));
+    let shapes = cpus.iter().flat_map(|cpu| families.map(|(name, gib)| (*cpu, name, gib)));
     let of = |(cpu, family, gib): (i64, &str, i64)| {
         let name = format!("{family}-{cpu}x-{arch}");
         let memory = cpu * gib * GIB;
@@ -181,9 +170,7 @@ pub(crate) fn kwok_like(arch: &str, cpus: &[i64], zones: &[&str]) -> Vec<Instanc
             available: true,
             reservation: None,
         };
-        let offerings = sold
-            .iter()
-            .flat_map(|sold| zones.iter().map(|zone| offering(*sold, zone)));
+        let offerings = sold.iter().flat_map(|sold| zones.iter().map(|zone| offering(*sold, zone)));
         let requirements = [
             (INSTANCE_TYPE, Requirement::is_in([name.as_str()])),
             (ARCH, Requirement::is_in([arch])),
@@ -208,8 +195,7 @@ const CPUS: [i64; 12] = [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256];
 /// One pool, on demand, and all shapes.
 pub(crate) fn world() -> World {
     let mut pool = Pool::new("general");
-    pool.requirements
-        .add(CAPACITY_TYPE, Requirement::is_in(["on-demand"]));
+    pool.requirements.add(CAPACITY_TYPE, Requirement::is_in(["on-demand"]));
     let mut world = World {
         catalog: Catalog::new(kwok_like("amd64", &CPUS, &["a", "b", "c", "d"])),
         ..World::default()
@@ -221,21 +207,14 @@ pub(crate) fn world() -> World {
 pub(crate) fn pod(name: &str, cpu_milli: i64, memory: i64) -> Pod {
     Pod {
         key: ObjectKey::new(DEFAULT, name),
-        requests: Resources {
-            cpu_milli,
-            memory,
-            pods: 1,
-            ..Resources::default()
-        },
+        requests: Resources { cpu_milli, memory, pods: 1, ..Resources::default() },
         ..Pod::default()
     }
 }
 
 pub(crate) fn pods(prefix: &str, count: usize, cpu_milli: i64, memory: i64) -> Vec<Pod> {
     let name = |at| format!("{prefix}{at}");
-    (0..count)
-        .map(|at| pod(&name(at), cpu_milli, memory))
-        .collect()
+    (0..count).map(|at| pod(&name(at), cpu_milli, memory)).collect()
 }
 
 pub(crate) fn label(key: &str, value: &str) -> (String, String) {

@@ -74,11 +74,7 @@ fn many(prefix: &str, count: usize) -> Vec<String> {
 /// Pods that ask for what cannot be.
 const OF_PODS: &[Poison] = &[
     |world, at| hit(&mut world.pods, at, |pod| pod.requests = extremes(at)),
-    |world, at| {
-        hit(&mut world.pods, at, |pod| {
-            pod.requests = Resources::default()
-        })
-    },
+    |world, at| hit(&mut world.pods, at, |pod| pod.requests = Resources::default()),
     |world, at| {
         hit(&mut world.pods, at, |pod| {
             pod.node_selector.extend([label(ZONE, "a")]);
@@ -118,9 +114,7 @@ const OF_PODS: &[Poison] = &[
     },
     |world, at| {
         hit(&mut world.pods, at, |pod| {
-            pod.host_ports = (0..2000)
-                .map(|at| ("TCP".to_owned(), String::new(), at))
-                .collect();
+            pod.host_ports = (0..2000).map(|at| ("TCP".to_owned(), String::new(), at)).collect();
             pod.tolerations = vec![tolerates("x"); 500];
         });
     },
@@ -158,24 +152,16 @@ const OF_PLACES: &[Poison] = &[
         hit(&mut world.pods, at, |pod| {
             let key = |key: &String| spread(app("a"), key, 1);
             pod.spread = many("key", 200).iter().map(key).collect();
-            pod.spread
-                .iter_mut()
-                .for_each(|own| own.is_hard = at % 2 == 0);
+            pod.spread.iter_mut().for_each(|own| own.is_hard = at % 2 == 0);
         });
     },
     |world, at| {
         hit(&mut world.pods, at, |pod| {
             let weight = [i32::MIN, -1, 0, i32::MAX][at % 4];
-            let wish = |name: &String| Preferred {
-                weight,
-                term: term(app(name), ZONE),
-            };
+            let wish = |name: &String| Preferred { weight, term: term(app(name), ZONE) };
             pod.preferred_affinity = many("a", 100).iter().map(wish).collect();
             pod.preferred_anti_affinity = pod.preferred_affinity.clone();
-            let wish = |zone: &String| Preferred {
-                weight,
-                term: is(ZONE, zone),
-            };
+            let wish = |zone: &String| Preferred { weight, term: is(ZONE, zone) };
             pod.preferred_nodes = many("z", 100).iter().map(wish).collect();
         });
     },
@@ -272,12 +258,7 @@ const OF_SUPPLY: &[Poison] = &[
         });
     },
     |world, at| {
-        let names: Vec<_> = world
-            .cluster
-            .pools
-            .iter()
-            .map(|pool| pool.name.clone())
-            .collect();
+        let names: Vec<_> = world.cluster.pools.iter().map(|pool| pool.name.clone()).collect();
         for name in names {
             let used = world.usage.entry(name).or_default();
             used.capacity = extremes(at);
@@ -285,10 +266,7 @@ const OF_SUPPLY: &[Poison] = &[
         }
     },
     |world, at| {
-        let twin = world
-            .cluster
-            .pools
-            .get(at % world.cluster.pools.len().max(1));
+        let twin = world.cluster.pools.get(at % world.cluster.pools.len().max(1));
         world.cluster.pools.extend(twin.cloned());
     },
     |world, at| {
@@ -305,11 +283,7 @@ const OF_SUPPLY: &[Poison] = &[
 /// Nodes, and what is on them, that make no sense.
 const OF_ROOMS: &[Poison] = &[
     |world, at| hit(&mut world.rooms, at, |room| room.free = extremes(at)),
-    |world, at| {
-        hit(&mut world.rooms, at, |room| {
-            room.labels = Requirements::default().into()
-        })
-    },
+    |world, at| hit(&mut world.rooms, at, |room| room.labels = Requirements::default().into()),
     |world, at| {
         hit(&mut world.rooms, at, |room| {
             room.labels = Requirements::from_iter([
@@ -332,9 +306,7 @@ const OF_ROOMS: &[Poison] = &[
                 ..taint("x", [Effect::NoSchedule, Effect::PreferNoSchedule][at % 2])
             };
             room.taints = (0..500).map(one).collect();
-            room.host_ports = (0..2000)
-                .map(|at| ("UDP".to_owned(), String::new(), at))
-                .collect();
+            room.host_ports = (0..2000).map(|at| ("UDP".to_owned(), String::new(), at)).collect();
         });
     },
     |world, at| {
@@ -364,9 +336,7 @@ const OF_ROOMS: &[Poison] = &[
     |world, at| {
         let mut template = pod("d", 0, 0);
         template.requests = extremes(at);
-        template.host_ports = (0..100)
-            .map(|at| ("TCP".to_owned(), String::new(), at))
-            .collect();
+        template.host_ports = (0..100).map(|at| ("TCP".to_owned(), String::new(), at)).collect();
         template.anti_affinity = vec![term(Selector::default(), HOSTNAME)];
         template.tolerations = vec![tolerates("")];
         let key = ObjectKey::new("", "");
@@ -382,23 +352,12 @@ fn is_total(world: &World, solution: &Solution) -> Result<(), String> {
 /// A plain world with something of everything.
 fn plain() -> World {
     let zones = ["a", "b", "c"];
-    let mut world = World {
-        catalog: Catalog::new(kwok_like("amd64", &[1, 4, 16], &zones)),
-        ..world()
-    };
+    let mut world =
+        World { catalog: Catalog::new(kwok_like("amd64", &[1, 4, 16], &zones)), ..world() };
     world.cluster.pools.push(Pool::new("second"));
     let free = pod("", 2000, 8 * GIB).requests;
-    world.rooms = ["n0", "n1"]
-        .map(|name| {
-            room(
-                name,
-                Resources {
-                    pods: 9,
-                    ..free.clone()
-                },
-            )
-        })
-        .to_vec();
+    world.rooms =
+        ["n0", "n1"].map(|name| room(name, Resources { pods: 9, ..free.clone() })).to_vec();
     world.pods = pods("p", 5, 1000, GIB);
     for pod in &mut world.pods {
         pod.labels = Labels::from([label("app", "a")]);
@@ -408,11 +367,7 @@ fn plain() -> World {
 
 #[test]
 fn one_poison_harms_nobody() {
-    for (kind, poison) in [OF_PODS, OF_PLACES, OF_SUPPLY, OF_ROOMS]
-        .concat()
-        .iter()
-        .enumerate()
-    {
+    for (kind, poison) in [OF_PODS, OF_PLACES, OF_SUPPLY, OF_ROOMS].concat().iter().enumerate() {
         for at in [0, 1, 2, 3, 4, 5, 6, 13, 48] {
             let mut world = plain();
             poison(&mut world, at);
@@ -458,10 +413,7 @@ fn a_crowd_is_answered() {
         pod.spread = vec![spread(Selector::default(), key, 1)];
         pod.anti_affinity = vec![term(app(&kind), HOSTNAME)];
         let next = format!("k{}", (at + 1) % 40);
-        pod.preferred_anti_affinity = vec![Preferred {
-            weight: 1,
-            term: term(app(&next), ZONE),
-        }];
+        pod.preferred_anti_affinity = vec![Preferred { weight: 1, term: term(app(&next), ZONE) }];
         if at % 7 == 0 {
             pod.affinity = vec![term(app(&next), ZONE)];
         }

@@ -58,10 +58,7 @@ impl<'w> Left<'w> {
             };
             // Where limits and variety are both tight, another pool may not get its turn.
             let given_up = |why: &PoolRejection| {
-                matches!(
-                    why.code,
-                    RejectionCode::SearchLimit | RejectionCode::MinValues
-                )
+                matches!(why.code, RejectionCode::SearchLimit | RejectionCode::MinValues)
             };
             let given_up = unplaced.reasons.iter().any(given_up);
             let excused = excused(world, unplaced);
@@ -81,26 +78,12 @@ impl<'w> Left<'w> {
                 && !given_up
                 && (settled || !social);
             if asked && !pods.last().is_some_and(like) {
-                pods.push(Loose {
-                    pod,
-                    low,
-                    excused,
-                    places: None,
-                });
+                pods.push(Loose { pod, low, excused, places: None });
             }
         }
-        let mut fresh = if pods.is_empty() {
-            Vec::new()
-        } else {
-            fresh(world)
-        };
+        let mut fresh = if pods.is_empty() { Vec::new() } else { fresh(world) };
         fresh.retain(|own| has_left(world, solution, &own.offering.0));
-        Self {
-            world,
-            pods,
-            fresh,
-            complete,
-        }
+        Self { world, pods, fresh, complete }
     }
 
     /// Looks for places in one outcome of the plan.
@@ -140,9 +123,7 @@ fn has_left(world: &World, solution: &Solution, key: &OfferingKey) -> bool {
 pub(crate) fn is_placeable(world: &World, pod: &Pod) -> bool {
     let faulty = |key: &PodKey| world.mounts.get(key).is_some_and(|own| own.fault.is_some());
     let keys = pod.node_affinity.iter().flat_map(|term| term.iter());
-    let mut keys = keys
-        .map(|(key, _)| key)
-        .chain(pod.node_selector.keys().map(String::as_str));
+    let mut keys = keys.map(|(key, _)| key).chain(pod.node_selector.keys().map(String::as_str));
     let restricted = |key: &str| {
         let domain = key.split_once('/').map_or("", |(domain, _)| domain);
         let reserved = domain == "karpenter.sh" || domain.ends_with(".karpenter.sh");
@@ -179,10 +160,7 @@ fn excused<'w>(world: &'w World, unplaced: &UnschedulablePod) -> BTreeSet<&'w Po
             .filter(|why| why.pool.as_ref().is_none_or(|name| *name == pool.name));
         let limited = world.fleet.is_some()
             || pool.limits.stricter_of(&world.cluster.limits) != Limits::default();
-        let wants_many = pool
-            .requirements
-            .iter()
-            .any(|own| own.1.min_values.is_some());
+        let wants_many = pool.requirements.iter().any(|own| own.1.min_values.is_some());
         own.any(|why| limited && why.code == RejectionCode::Limit)
             || wants_many
             || pool.replicas.is_some()

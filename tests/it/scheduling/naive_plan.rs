@@ -125,9 +125,7 @@ fn add(world: &World, solution: &mut Solution, at: usize, pod: &Pod) {
             pods.push(pod.key.clone());
             pods.sort();
         }
-        None => solution
-            .placed
-            .push((room.host.clone(), vec![pod.key.clone()])),
+        None => solution.placed.push((room.host.clone(), vec![pod.key.clone()])),
     }
 }
 
@@ -151,9 +149,6 @@ fn left(world: &World, order: &[PodKey]) -> Vec<UnschedulablePod> {
     if reasons.is_empty() {
         reasons.push(none);
     }
-    let one = |key: &PodKey| UnschedulablePod {
-        pod: key.clone(),
-        reasons: reasons.clone().into(),
-    };
+    let one = |key: &PodKey| UnschedulablePod { pod: key.clone(), reasons: reasons.clone().into() };
     keys.into_iter().map(one).collect()
 }

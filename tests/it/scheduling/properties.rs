@@ -110,12 +110,7 @@ enum Shares {
 }
 
 fn a_few_alike() -> impl Strategy<Value = (Shares, bool, usize)> {
-    let shares = select(vec![
-        Shares::Freely,
-        Shares::Spread(1),
-        Shares::Spread(2),
-        Shares::Apart,
-    ]);
+    let shares = select(vec![Shares::Freely, Shares::Spread(1), Shares::Spread(2), Shares::Apart]);
     (shares, any::<bool>(), 1..12_usize)
 }
 
@@ -191,8 +186,7 @@ fn the_solver_does_no_worse_than_a_naive_plan() {
         let mut world = without(drawn, ASIDE);
         for pool in &mut world.cluster.pools {
             pool.weight = 0;
-            pool.taints
-                .retain(|taint| taint.effect != Effect::PreferNoSchedule);
+            pool.taints.retain(|taint| taint.effect != Effect::PreferNoSchedule);
         }
         let (own, other) = (world.solve(), naive(&world).0);
         left = (left.0 + own.unplaced.len(), left.1 + other.unplaced.len());
@@ -200,12 +194,7 @@ fn the_solver_does_no_worse_than_a_naive_plan() {
             costs = (costs.0 + cost(&world, &own), costs.1 + cost(&world, &other));
         }
     }
-    assert!(
-        left.0 <= left.1,
-        "{} pods are left out, not {}",
-        left.0,
-        left.1
-    );
+    assert!(left.0 <= left.1, "{} pods are left out, not {}", left.0, left.1);
     assert!(costs.0 <= costs.1, "{} $/h, not {}", costs.0, costs.1);
 }
 
@@ -217,14 +206,9 @@ fn every_part_is_drawn() {
     let mut draw = || worlds.new_tree(&mut runner).expect("a world").current();
     let worlds: Vec<World> = (0..WORLDS).map(|_| draw()).collect();
     for part in ALL {
-        let with = worlds
-            .iter()
-            .filter(|world| without((*world).clone(), &[*part]) != **world);
+        let with = worlds.iter().filter(|world| without((*world).clone(), &[*part]) != **world);
         let count = with.count();
-        assert!(
-            count * 20 >= WORLDS,
-            "{part:?} is in {count} of {WORLDS} worlds"
-        );
+        assert!(count * 20 >= WORLDS, "{part:?} is in {count} of {WORLDS} worlds");
     }
 }
 
@@ -232,10 +216,7 @@ fn every_part_is_drawn() {
 /// ahead of an empty one.
 fn is_level(world: &World, claim: &NewNodeClaim) -> bool {
     let mut alike: BTreeMap<&Labels, u32> = BTreeMap::new();
-    let own = world
-        .pods
-        .iter()
-        .filter(|pod| claim.pods.contains(&pod.key));
+    let own = world.pods.iter().filter(|pod| claim.pods.contains(&pod.key));
     own.filter(|pod| pod.spread.iter().any(by_host)).any(|pod| {
         let count = alike.entry(&pod.labels).or_insert(0);
         *count += 1;

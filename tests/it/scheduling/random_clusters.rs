@@ -34,10 +34,7 @@ use super::random_pods::{
 };
 
 fn maybe_taint(share: f64, effect: Effect) -> impl Strategy<Value = Option<Taint>> {
-    let of_value = move |value: &str| Taint {
-        value: value.to_owned(),
-        ..taint("x", effect)
-    };
+    let of_value = move |value: &str| Taint { value: value.to_owned(), ..taint("x", effect) };
     option::weighted(share, select(&["", "1"][..]).prop_map(of_value))
 }
 
@@ -88,19 +85,12 @@ fn a_pool(name: &'static str) -> impl Strategy<Value = Pool> {
         1 => Just(vec!["r1"]),
         2 => Just(vec!["r1", "r2"]),
     ];
-    let limits = (
-        option::weighted(0.2, 1i64..80),
-        option::weighted(0.1, 0u32..6),
-    );
+    let limits = (option::weighted(0.2, 1i64..80), option::weighted(0.1, 0u32..6));
     let labels = (a_team(), rack, any::<bool>(), a_wish(), a_choice());
     let rest = (0u32..2, option::weighted(0.07, Just(1)));
     (taints, labels, limits, rest).prop_map(
         move |(taints, (team, rack, spot, wish, choice), limits, (weight, replicas))| {
-            let mut pool = Pool {
-                weight,
-                replicas,
-                ..Pool::new(name)
-            };
+            let mut pool = Pool { weight, replicas, ..Pool::new(name) };
             pool.taints = [taints.0, taints.1].into_iter().flatten().collect();
             pool.startup_taints = taints.2.into_iter().collect();
             let mut wanted: Vec<(&str, Requirement)> = wish.into_iter().collect();
@@ -134,10 +124,7 @@ fn a_pool(name: &'static str) -> impl Strategy<Value = Pool> {
 }
 
 fn a_room() -> impl Strategy<Value = ExistingNode> {
-    let taints = (
-        maybe_taint(0.2, Effect::NoExecute),
-        maybe_taint(0.2, Effect::PreferNoSchedule),
-    );
+    let taints = (maybe_taint(0.2, Effect::NoExecute), maybe_taint(0.2, Effect::PreferNoSchedule));
     let zones = prop_oneof![
         3 => Just(vec!["a"]),
         3 => Just(vec!["b"]),
@@ -167,9 +154,7 @@ fn a_room() -> impl Strategy<Value = ExistingNode> {
                 .collect::<Requirements>()
                 .into();
             room.taints = [taints.0, taints.1].into_iter().flatten().collect();
-            room.free
-                .extended
-                .extend(disks.map(|count| (DISKS.to_owned(), count)));
+            room.free.extended.extend(disks.map(|count| (DISKS.to_owned(), count)));
             (room.initialized, room.open) = (initialized, closed.is_none());
             room
         },
@@ -199,14 +184,8 @@ fn named(rooms: Vec<ExistingNode>) -> Vec<ExistingNode> {
 
 fn a_scheduling() -> impl Strategy<Value = Scheduling> {
     let bounds = (select(&[60u32, 3, 1][..]), select(&[200u32, 120, 100][..]));
-    let strict = prop_oneof![
-        Just(MinValuesPolicy::Strict),
-        Just(MinValuesPolicy::BestEffort)
-    ];
-    let respects = prop_oneof![
-        Just(PreferencePolicy::Respect),
-        Just(PreferencePolicy::Ignore)
-    ];
+    let strict = prop_oneof![Just(MinValuesPolicy::Strict), Just(MinValuesPolicy::BestEffort)];
+    let respects = prop_oneof![Just(PreferencePolicy::Respect), Just(PreferencePolicy::Ignore)];
     let cutoff = option::weighted(0.1, Just(5));
     let price = select(&[0.0, 0.005, 1.0][..]);
     (bounds, strict, respects, cutoff, price).prop_map(
@@ -236,11 +215,7 @@ fn daemon_set((at, mut template): (usize, Pod)) -> DaemonSet {
 fn expect_daemons(world: &mut World) {
     let keys = world.daemons.iter().map(|set| (set.key.clone(), true));
     let keys: Vec<(ObjectKey, bool)> = keys.collect();
-    for room in world
-        .rooms
-        .iter_mut()
-        .filter(|room| room.open && !room.initialized)
-    {
+    for room in world.rooms.iter_mut().filter(|room| room.open && !room.initialized) {
         room.daemons.clone_from(&keys);
     }
 }
@@ -254,9 +229,7 @@ fn add_deployments(world: &mut World, deployments: &[Deployment]) {
                 gang.name = format!("g{of}");
             }
             let mounts = deployment.mounts(at);
-            world
-                .mounts
-                .extend(mounts.map(|mounts| (pod.key.clone(), mounts)));
+            world.mounts.extend(mounts.map(|mounts| (pod.key.clone(), mounts)));
             world.pods.push(pod);
         }
     }
@@ -351,11 +324,8 @@ fn spread_by_default(world: &mut World, (mut spread, services, owned): Defaults)
             key: ObjectKey::new(pod.key.namespace.as_str(), of),
             selector: Selector::from_labels(&pod.labels),
         };
-        pod.owner = Some(Owner {
-            kind: "ReplicaSet".to_owned(),
-            name: of.to_owned(),
-            uid: String::new(),
-        });
+        pod.owner =
+            Some(Owner { kind: "ReplicaSet".to_owned(), name: of.to_owned(), uid: String::new() });
         if !world.selecting.contains(&own) {
             world.select(own);
         }
@@ -392,9 +362,7 @@ fn hold(world: &mut World, at: usize, zone: &str) {
         capacity_type: CapacityType::OnDemand,
         reservation: None,
     };
-    world
-        .holds
-        .mark_unavailable(key, NOW + SignedDuration::from_secs(1), NOW);
+    world.holds.mark_unavailable(key, NOW + SignedDuration::from_secs(1), NOW);
 }
 
 /// What the first pool has in use.
@@ -418,10 +386,7 @@ fn a_view() -> impl Strategy<Value = Option<FleetView>> {
 }
 
 fn of_cores(cores: i64, nodes: u32) -> Limits {
-    Limits {
-        nodes: Some(nodes),
-        capacity: vec![("cpu".to_owned(), cores * 1000)],
-    }
+    Limits { nodes: Some(nodes), capacity: vec![("cpu".to_owned(), cores * 1000)] }
 }
 
 /// A world without these parts.
@@ -459,52 +424,39 @@ fn a_world_of(
     );
     let daemons = collection::vec(a_daemon(), 0..3);
     let used = option::weighted(0.3, (0usize..3, 0i64..20));
-    let limits = (
-        option::weighted(0.2, 1i64..120),
-        option::weighted(0.1, 0u32..9),
-        a_view(),
-    );
-    let supply = (
-        a_catalog(),
-        a_scheduling(),
-        used,
-        some_defaults(),
-        reservations(),
-        limits,
-    );
+    let limits = (option::weighted(0.2, 1i64..120), option::weighted(0.1, 0u32..9), a_view());
+    let supply = (a_catalog(), a_scheduling(), used, some_defaults(), reservations(), limits);
     let all = (deployments, pools, rooms, holds, settled, daemons, supply);
-    all.prop_map(
-        move |(deployments, pools, rooms, holds, settled, daemons, supply)| {
-            let (catalog, scheduling, used, defaults, reserved, (cpu, nodes, view)) = supply;
-            let limits = (cpu, nodes);
-            let mut world = World {
-                catalog,
-                rooms: named(rooms),
-                daemons: daemons.into_iter().enumerate().map(daemon_set).collect(),
-                namespaces: BTreeMap::from([
-                    (DEFAULT.to_owned(), Labels::from([label("env", "dev")])),
-                    (OTHER.to_owned(), Labels::from([label("env", "prod")])),
-                ]),
-                ..World::default()
-            };
-            reserve(&mut world, &reserved);
-            for (at, zone) in holds {
-                hold(&mut world, at, zone);
-            }
-            world.cluster.pools = [pools.0, pools.1].into_iter().take(pools.2).collect();
-            world.cluster.scheduling = scheduling;
-            let cpu = limits.0.map(|cpu| ("cpu".to_owned(), cpu * 1000));
-            world.cluster.limits.capacity = cpu.into_iter().collect();
-            world.cluster.limits.nodes = limits.1;
-            world.fleet = view;
-            use_some(&mut world, used);
-            expect_daemons(&mut world);
-            add_deployments(&mut world, &deployments);
-            settle(&mut world, settled.0, settled.1);
-            if let Some(defaults) = defaults {
-                spread_by_default(&mut world, defaults);
-            }
-            without(world, off)
-        },
-    )
+    all.prop_map(move |(deployments, pools, rooms, holds, settled, daemons, supply)| {
+        let (catalog, scheduling, used, defaults, reserved, (cpu, nodes, view)) = supply;
+        let limits = (cpu, nodes);
+        let mut world = World {
+            catalog,
+            rooms: named(rooms),
+            daemons: daemons.into_iter().enumerate().map(daemon_set).collect(),
+            namespaces: BTreeMap::from([
+                (DEFAULT.to_owned(), Labels::from([label("env", "dev")])),
+                (OTHER.to_owned(), Labels::from([label("env", "prod")])),
+            ]),
+            ..World::default()
+        };
+        reserve(&mut world, &reserved);
+        for (at, zone) in holds {
+            hold(&mut world, at, zone);
+        }
+        world.cluster.pools = [pools.0, pools.1].into_iter().take(pools.2).collect();
+        world.cluster.scheduling = scheduling;
+        let cpu = limits.0.map(|cpu| ("cpu".to_owned(), cpu * 1000));
+        world.cluster.limits.capacity = cpu.into_iter().collect();
+        world.cluster.limits.nodes = limits.1;
+        world.fleet = view;
+        use_some(&mut world, used);
+        expect_daemons(&mut world);
+        add_deployments(&mut world, &deployments);
+        settle(&mut world, settled.0, settled.1);
+        if let Some(defaults) = defaults {
+            spread_by_default(&mut world, defaults);
+        }
+        without(world, off)
+    })
 }

@@ -174,10 +174,7 @@ fn a_draft() -> impl Strategy<Value = Draft> {
 /// A spread and the aim of its selector.
 fn a_spread() -> impl Strategy<Value = (Aim, TopologySpread)> {
     let bounds = (1u32..4, prop_oneof![4 => Just(1u32), 1 => 2u32..5]);
-    let policies = (
-        option::weighted(0.8, Just(())),
-        option::weighted(0.3, Just(())),
-    );
+    let policies = (option::weighted(0.8, Just(())), option::weighted(0.3, Just(())));
     let hard = option::weighted(0.8, Just(()));
     (an_aim(), a_topology_key(), bounds, policies, hard).prop_map(
         |(aim, key, (max_skew, min_domains), (affinity, taints), hard)| {
@@ -270,8 +267,7 @@ fn a_pod() -> impl Strategy<Value = Pod> {
     );
     (amounts, labels, terms, extras).prop_map(|((cpu, memory), (team, arch), terms, extras)| {
         let mut pod = pod("", cpu, memory * GIB / 2);
-        pod.node_selector
-            .extend(team.map(|team| label("team", team)));
+        pod.node_selector.extend(team.map(|team| label("team", team)));
         pod.node_selector.extend(arch.map(|arch| label(ARCH, arch)));
         pod.node_affinity = terms;
         pod.tolerations.extend(extras.0);
@@ -311,26 +307,22 @@ fn asks() -> impl Strategy<Value = Asks> {
         some(8, near()),
         some(8, (select(&[1, 50, 100][..]), a_node_term())),
     )
-        .prop_map(
-            |(spread, affinity, anti_affinity, near, away, nodes)| Asks {
-                spread,
-                affinity,
-                anti_affinity,
-                near,
-                away,
-                nodes,
-            },
-        )
+        .prop_map(|(spread, affinity, anti_affinity, near, away, nodes)| Asks {
+            spread,
+            affinity,
+            anti_affinity,
+            near,
+            away,
+            nodes,
+        })
 }
 
 impl Asks {
     fn write(self, pod: &mut Pod) {
         let (namespace, labels) = (pod.key.namespace.clone(), pod.labels.clone());
         let term = |draft: &Draft| draft.term(&namespace, &labels);
-        let wish = |(weight, draft): &(i32, Draft)| Preferred {
-            weight: *weight,
-            term: term(draft),
-        };
+        let wish =
+            |(weight, draft): &(i32, Draft)| Preferred { weight: *weight, term: term(draft) };
         pod.affinity = self.affinity.iter().map(term).collect();
         pod.anti_affinity = self.anti_affinity.iter().map(term).collect();
         pod.preferred_affinity = self.near.iter().map(wish).collect();
@@ -344,8 +336,7 @@ impl Asks {
         pod.spread = self.spread.into_iter().map(spread).collect();
         // The API refuses two that differ in nothing but the pods they count.
         let mut seen: BTreeSet<(String, bool)> = BTreeSet::new();
-        pod.spread
-            .retain(|own| seen.insert((own.topology_key.clone(), own.is_hard)));
+        pod.spread.retain(|own| seen.insert((own.topology_key.clone(), own.is_hard)));
     }
 }
 
@@ -364,17 +355,10 @@ pub(crate) fn a_deployment() -> impl Strategy<Value = Deployment> {
             pod.key = ObjectKey::new(namespace, "");
             pod.labels = labels;
             asks.write(&mut pod);
-            pod.gang = gang.map(|least| Gang {
-                name: String::new(),
-                least,
-            });
+            pod.gang = gang.map(|least| Gang { name: String::new(), least });
             pod.priority = priority;
             pod.has_resource_claims = claims.is_some();
-            Deployment {
-                pod,
-                replicas,
-                volumes,
-            }
+            Deployment { pod, replicas, volumes }
         },
     )
 }
@@ -383,52 +367,28 @@ pub(crate) fn a_deployment() -> impl Strategy<Value = Deployment> {
 pub(crate) fn a_crowd() -> impl Strategy<Value = Deployment> {
     let amounts = (select(&[100, 300, 900][..]), 1i64..4);
     let bounds = (1u32..3, prop_oneof![4 => Just(1u32), 1 => 2u32..16]);
-    let policies = (
-        option::weighted(0.7, Just(())),
-        option::weighted(0.5, Just(())),
-    );
+    let policies = (option::weighted(0.7, Just(())), option::weighted(0.5, Just(())));
     let zone = option::weighted(0.3, select(&["a", "b"][..]));
     let name = select(&["d", "d", "d", "e", "a"][..]);
     let toleration = option::weighted(0.6, a_toleration());
-    (
-        amounts,
-        bounds,
-        policies,
-        zone,
-        name,
-        toleration,
-        11usize..40,
+    (amounts, bounds, policies, zone, name, toleration, 11usize..40).prop_map(
+        |((cpu, memory), (skew, least), (affinity, taints), zone, app, toleration, replicas)| {
+            let mut pod = pod("", cpu, memory * GIB / 2);
+            pod.labels = Labels::from([label("app", app)]);
+            pod.node_selector.extend(zone.map(|zone| label(ZONE, zone)));
+            pod.tolerations.extend(toleration);
+            pod.spread = vec![TopologySpread {
+                selector: Some(Selector::from_labels(&pod.labels)),
+                topology_key: HOSTNAME.to_owned(),
+                max_skew: skew,
+                min_domains: least,
+                honors_affinity: affinity.is_some(),
+                honors_taints: taints.is_some(),
+                is_hard: true,
+            }];
+            Deployment { pod, replicas, volumes: Volumes::None }
+        },
     )
-        .prop_map(
-            |(
-                (cpu, memory),
-                (skew, least),
-                (affinity, taints),
-                zone,
-                app,
-                toleration,
-                replicas,
-            )| {
-                let mut pod = pod("", cpu, memory * GIB / 2);
-                pod.labels = Labels::from([label("app", app)]);
-                pod.node_selector.extend(zone.map(|zone| label(ZONE, zone)));
-                pod.tolerations.extend(toleration);
-                pod.spread = vec![TopologySpread {
-                    selector: Some(Selector::from_labels(&pod.labels)),
-                    topology_key: HOSTNAME.to_owned(),
-                    max_skew: skew,
-                    min_domains: least,
-                    honors_affinity: affinity.is_some(),
-                    honors_taints: taints.is_some(),
-                    is_hard: true,
-                }];
-                Deployment {
-                    pod,
-                    replicas,
-                    volumes: Volumes::None,
-                }
-            },
-        )
 }
 
 /// A pod of a daemon, now and then one that others look at.

@@ -28,36 +28,21 @@ use super::fixture::{
 type Case = (&'static str, fn(&mut World));
 
 const OF_ITSELF: &[Case] = &[
-    ("invalid_pod", |it| {
-        it.pods[0].defects = vec!["cpu \"x\" is no quantity".to_owned()]
-    }),
-    ("resource claims", |it| {
-        it.pods[0].has_resource_claims = true
-    }),
+    ("invalid_pod", |it| it.pods[0].defects = vec!["cpu \"x\" is no quantity".to_owned()]),
+    ("resource claims", |it| it.pods[0].has_resource_claims = true),
     ("volumes", |it| {
         let fault = Some("its claim data is lost".to_owned());
         let key = it.pods[0].key.clone();
-        it.mounts.insert(
-            key,
-            VolumeRequirements {
-                fault,
-                ..VolumeRequirements::default()
-            },
-        );
+        it.mounts.insert(key, VolumeRequirements { fault, ..VolumeRequirements::default() });
     }),
     ("gang", |it| {
         it.pods = pods("p", 3, 1000, GIB);
         it.pods[2].requests.cpu_milli = 400_000;
         for own in &mut it.pods {
-            own.gang = Some(Gang {
-                name: "workers".to_owned(),
-                least: None,
-            });
+            own.gang = Some(Gang { name: "workers".to_owned(), least: None });
         }
     }),
-    ("priority", |it| {
-        it.cluster.scheduling.priority_cutoff = Some(10)
-    }),
+    ("priority", |it| it.cluster.scheduling.priority_cutoff = Some(10)),
     ("restricted_label", |it| select(it, HOSTNAME, "n")),
     ("no pool", |it| it.cluster.pools.clear()),
 ];
@@ -65,10 +50,7 @@ const OF_ITSELF: &[Case] = &[
 const OF_TYPES: &[Case] = &[
     ("taint", |it| {
         let value = "gpu".to_owned();
-        it.pool().taints = vec![Taint {
-            value,
-            ..taint("team", Effect::NoSchedule)
-        }];
+        it.pool().taints = vec![Taint { value, ..taint("team", Effect::NoSchedule) }];
     }),
     ("label nobody defines", |it| select(it, "disk", "fast")),
     ("label the pool has otherwise", |it| {
@@ -80,34 +62,23 @@ const OF_TYPES: &[Case] = &[
         select(it, CPU, "2");
         select(it, INSTANCE_TYPE, "c-1x-amd64");
     }),
-    ("no type in the pool", |it| {
-        require(it, INSTANCE_TYPE, &["unknown"])
-    }),
+    ("no type in the pool", |it| require(it, INSTANCE_TYPE, &["unknown"])),
     ("host ports", |it| {
         it.daemons = vec![daemon(100)];
         it.daemons[0].template.host_ports = BTreeSet::from([port(80)]);
         it.pods[0].host_ports = BTreeSet::from([port(80)]);
     }),
-    ("too little cpu", |it| {
-        it.pods[0].requests.cpu_milli = 400_500
-    }),
+    ("too little cpu", |it| it.pods[0].requests.cpu_milli = 400_500),
     ("too little memory after daemons", |it| {
         require(it, CPU, &["1"]);
         it.daemons = vec![daemon(100)];
         it.pods[0] = pod("p", 500, 9 * GIB + GIB / 5);
     }),
     ("a device", |it| {
-        it.pods[0]
-            .requests
-            .extended
-            .insert("example.com/gpu".to_owned(), 1);
+        it.pods[0].requests.extended.insert("example.com/gpu".to_owned(), 1);
     }),
-    ("too little of two resources", |it| {
-        it.pods[0] = pod("p", 400_000, 9_000 * GIB)
-    }),
-    ("daemons that take everything", |it| {
-        it.daemons = vec![daemon(1_000_000)]
-    }),
+    ("too little of two resources", |it| it.pods[0] = pod("p", 400_000, 9_000 * GIB)),
+    ("daemons that take everything", |it| it.daemons = vec![daemon(1_000_000)]),
 ];
 
 const OF_OFFERINGS: &[Case] = &[
@@ -162,15 +133,7 @@ const OF_PLACES: &[Case] = &[
         it.pods[0].spread = vec![spread(app("x"), "rack", 1)];
     }),
     ("away from others", |it| {
-        nodes(
-            it,
-            &[
-                ("a", &["y", "y"]),
-                ("b", &["y"]),
-                ("c", &["y"]),
-                ("d", &["y"]),
-            ],
-        );
+        nodes(it, &[("a", &["y", "y"]), ("b", &["y"]), ("c", &["y"]), ("d", &["y"])]);
         it.pods[0].anti_affinity = vec![term(app("y"), ZONE)];
     }),
     ("others away from it", |it| {
@@ -182,9 +145,7 @@ const OF_PLACES: &[Case] = &[
         nodes(it, &[("e", &["y"])]);
         it.pods[0].affinity = vec![term(app("y"), ZONE)];
     }),
-    ("near nobody", |it| {
-        it.pods[0].affinity = vec![term(app("y"), ZONE)]
-    }),
+    ("near nobody", |it| it.pods[0].affinity = vec![term(app("y"), ZONE)]),
     ("near others on a full host", |it| {
         nodes(it, &[("a", &["y"])]);
         it.pods[0].affinity = vec![term(app("y"), HOSTNAME)];
@@ -266,12 +227,8 @@ fn told(cases: &[Case]) -> String {
         writeln!(out, "# {name}").expect("written");
         for why in unplaced.reasons.iter() {
             writeln!(out, "{}", render_rejections::rejection_line(why)).expect("written");
-            writeln!(
-                out,
-                "{}\n",
-                render_rejections::rejection_json(why)["nearest"]
-            )
-            .expect("written");
+            writeln!(out, "{}\n", render_rejections::rejection_json(why)["nearest"])
+                .expect("written");
         }
     }
     out
@@ -318,27 +275,18 @@ fn what_stands_in_objects_cannot_disturb_who_reads_it() {
 #[test]
 fn pods_that_want_the_same_of_a_node_are_told_what_each_lacks() {
     let mut world = world();
-    world.pods = (0..6)
-        .map(|at| pod(&format!("p{at}"), 300_000 + at, GIB))
-        .collect();
+    world.pods = (0..6).map(|at| pod(&format!("p{at}"), 300_000 + at, GIB)).collect();
     for own in world.pods.iter_mut().step_by(2) {
         own.node_selector = Labels::from([label(ZONE, "a")]);
     }
     let solution = world.solve();
     assert_eq!(solution.unplaced.len(), 6);
     for (at, own) in solution.unplaced.iter().enumerate() {
-        let [why] = &own.reasons[..] else {
-            panic!("{own:?}")
-        };
-        let RejectionDetail::Resources { short, types, .. } = &why.miss else {
-            panic!("{why:?}")
-        };
+        let [why] = &own.reasons[..] else { panic!("{own:?}") };
+        let RejectionDetail::Resources { short, types, .. } = &why.miss else { panic!("{why:?}") };
         let asked = 300_000 + i64::try_from(at).expect("small");
         let got = (short[0].asked, short[0].left, *types);
-        assert_eq!(
-            (got, why.code),
-            ((asked, 255_900, 36), RejectionCode::Resources)
-        );
+        assert_eq!((got, why.code), ((asked, 255_900, 36), RejectionCode::Resources));
     }
 }
 
@@ -371,9 +319,7 @@ fn what_stops_pods_is_looked_into_for_so_many_steps() {
             assert!(one && text.contains("too many kinds of pods"), "{own:?}");
         }
         for own in told {
-            let alike = own
-                .iter()
-                .all(|why| why.code == RejectionCode::Requirements);
+            let alike = own.iter().all(|why| why.code == RejectionCode::Requirements);
             assert!(alike && own.len() == 10, "{own:?}");
         }
     }

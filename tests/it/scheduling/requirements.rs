@@ -57,11 +57,7 @@ fn an_expression() -> impl Strategy<Value = Expression> {
             Exists | DoesNotExist => Vec::new(),
             Gt | Gte | Lt | Lte => vec![bound.to_string()],
         };
-        Expression {
-            key,
-            operator,
-            values,
-        }
+        Expression { key, operator, values }
     })
 }
 

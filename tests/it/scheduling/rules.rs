@@ -79,11 +79,8 @@ pub(crate) fn spread_of(world: &World, pod: &Pod) -> Vec<TopologySpread> {
 
 /// The same world in which every pod says itself how it is spread.
 pub(crate) fn written_out(mut world: World) -> World {
-    let all: Vec<Vec<TopologySpread>> = world
-        .pods
-        .iter()
-        .map(|pod| spread_of(&world, pod))
-        .collect();
+    let all: Vec<Vec<TopologySpread>> =
+        world.pods.iter().map(|pod| spread_of(&world, pod)).collect();
     for (pod, own) in world.pods.iter_mut().zip(all) {
         pod.spread = own;
     }
@@ -103,11 +100,7 @@ pub(crate) fn means(term: &PodTerm, of: &Namespaces, namespace: &str, labels: &L
 /// Whether all of these requirements hold on a node.
 pub(crate) fn all_hold(wanted: &Requirements, labels: &Labels, node: &String) -> bool {
     wanted.iter().all(|(key, wanted)| {
-        let value = if key == NODE_NAME {
-            Some(node)
-        } else {
-            labels.get(key)
-        };
+        let value = if key == NODE_NAME { Some(node) } else { labels.get(key) };
         allows(wanted, value)
     })
 }
@@ -122,12 +115,7 @@ pub(crate) fn wants(pod: &Pod, labels: &Labels, node: &String) -> bool {
 
 fn covers(own: &Toleration, taint: &Taint) -> bool {
     // Kubernetes does not read "05" or "+5" as integers.
-    let number = |value: &String| {
-        value
-            .parse::<i64>()
-            .ok()
-            .filter(|own| own.to_string() == *value)
-    };
+    let number = |value: &String| value.parse::<i64>().ok().filter(|own| own.to_string() == *value);
     let numbers = (number(&taint.value), number(&own.value));
     own.effect.is_none_or(|effect| effect == taint.effect)
         && (own.key.is_empty() || own.key == taint.key)
@@ -190,9 +178,7 @@ pub(crate) fn asked<'p>(
 /// at, and volumes are limited only where the node says so.
 pub(crate) fn shortage(asked: &Resources, free: &Resources) -> Option<String> {
     let limited = |name: &str| !name.starts_with(ATTACHABLE) || free.extended.contains_key(name);
-    let mut short = asked
-        .iter()
-        .filter(|(name, amount)| limited(name) && *amount > free.get(name));
+    let mut short = asked.iter().filter(|(name, amount)| limited(name) && *amount > free.get(name));
     short.next().map(|(name, amount)| {
         let free = free.get(name);
         format!("{name}: {amount} of {free}")

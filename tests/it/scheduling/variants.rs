@@ -57,18 +57,12 @@ pub(crate) fn pending(world: &World) -> Pending<'_> {
 pub(crate) fn sites<'w>(world: &'w World, solution: &'w Solution) -> Result<Vec<Site<'w>>, String> {
     let pending = pending(world);
     let pods = |keys: &'w [PodKey]| -> Vec<&'w Pod> {
-        keys.iter()
-            .filter_map(|key| pending.get(key).copied())
-            .collect()
+        keys.iter().filter_map(|key| pending.get(key).copied()).collect()
     };
     let mut all = Vec::new();
     for room in &world.rooms {
         let here = solution.placed.iter().filter(|own| own.0 == room.host);
-        all.push(of_room(
-            world,
-            room,
-            here.flat_map(|own| pods(&own.1)).collect(),
-        ));
+        all.push(of_room(world, room, here.flat_map(|own| pods(&own.1)).collect()));
     }
     for (at, claim) in solution.claims.iter().enumerate() {
         all.push(of_claim(world, claim, at, pods(&claim.pods))?);
@@ -138,14 +132,7 @@ fn of_claim<'w>(
         variants.push(of_offering(world, pool, key, &claim.labels, &name)?);
     }
     ensure(!variants.is_empty(), || format!("{name} has no offering"))?;
-    Ok(Site {
-        host: None,
-        taints: &pool.taints,
-        open: true,
-        variants,
-        pods,
-        name,
-    })
+    Ok(Site { host: None, taints: &pool.taints, open: true, variants, pods, name })
 }
 
 /// What a node of a pool is if it is made from this offering and gets these labels beyond those
@@ -215,10 +202,7 @@ fn labels(
     for (label, value) in all {
         let old = labels.insert(label.to_owned(), value.to_owned());
         ensure(old.as_deref().is_none_or(|old| old == value), || {
-            format!(
-                "{} has the label {label} {value:?}, it is to be {old:?}",
-                it.name
-            )
+            format!("{} has the label {label} {value:?}, it is to be {old:?}", it.name)
         })?;
     }
     Ok(labels)
@@ -279,12 +263,7 @@ pub(crate) fn fresh(world: &World) -> Vec<Fresh<'_>> {
                     variants: vec![variant],
                     pods: Vec::new(),
                 };
-                all.push(Fresh {
-                    pool,
-                    offering: (key, offering.price),
-                    more: more.clone(),
-                    site,
-                });
+                all.push(Fresh { pool, offering: (key, offering.price), more: more.clone(), site });
             }
         }
     }
@@ -303,10 +282,7 @@ impl Site<'_> {
                 format!("{key} does not tolerate a taint of {name}")
             })?;
             ensure(wants(pod, &variant.labels, name), || {
-                format!(
-                    "{key} wants other labels than those of {name}: {:?}",
-                    variant.labels
-                )
+                format!("{key} wants other labels than those of {name}: {:?}", variant.labels)
             })?;
             volumes(world, pod, variant, name)?;
         }
@@ -314,9 +290,7 @@ impl Site<'_> {
             return Err(format!("{name} has too little {short}"));
         }
         let clash = clash(&variant.ports, pods.iter().copied());
-        ensure(clash.is_none(), || {
-            format!("{name} has the host port {} twice", clash.unwrap_or(0))
-        })
+        ensure(clash.is_none(), || format!("{name} has the host port {} twice", clash.unwrap_or(0)))
     }
 }
 

@@ -22,11 +22,7 @@ const SEEDS: u64 = 10;
 fn a_day_without_faults_goes_well() {
     let setup = working_day();
     let (world, violations) = finish(&setup, 1, false);
-    assert!(
-        violations.is_empty(),
-        "{}",
-        reproduce(1, false, &violations)
-    );
+    assert!(violations.is_empty(), "{}", reproduce(1, false, &violations));
     let summary = world.summary();
     assert!(summary.pods_bound > 200, "{summary}");
     assert!(summary.cost < summary.fixed_cost, "{summary}");
@@ -60,10 +56,7 @@ fn ten_days_with_faults_hold_everything() {
     };
     let failures: Vec<String> = thread::scope(|scope| {
         let threads = [scope.spawn(work), scope.spawn(work)];
-        threads
-            .into_iter()
-            .flat_map(|one| one.join().expect("no panic"))
-            .collect()
+        threads.into_iter().flat_map(|one| one.join().expect("no panic")).collect()
     });
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
@@ -89,11 +82,8 @@ fn no_zone_leads_where_pods_are_spread() {
 
 #[test]
 fn a_spread_that_makes_no_sense_is_a_mistake() {
-    for (skew, kind, mistakes) in [
-        (1, "deployment", 0),
-        (0, "deployment", 1),
-        (1, "daemonset", 1),
-    ] {
+    for (skew, kind, mistakes) in [(1, "deployment", 0), (0, "deployment", 1), (1, "daemonset", 1)]
+    {
         let text = format!("workload \"a\" {{\n  kind = \"{kind}\"\n  max_skew = {skew}\n}}\n");
         let read = Scenario::parse(&format!("scenario {{}}\n{text}"));
         let found = read.err().unwrap_or_default();
@@ -132,11 +122,7 @@ fn days_on_which_pods_are_bound_early_hold_everything() {
     let setup = early_day();
     for seed in 1..=SEEDS / 2 {
         let (_, violations) = finish(&setup, seed, true);
-        assert!(
-            violations.is_empty(),
-            "{}",
-            reproduce(seed, true, &violations)
-        );
+        assert!(violations.is_empty(), "{}", reproduce(seed, true, &violations));
     }
     let mut world = World::new(setup, 1, false);
     let mut early = BTreeSet::new();
@@ -148,11 +134,7 @@ fn days_on_which_pods_are_bound_early_hold_everything() {
     }
     assert!(early.len() > 50, "{} pods were bound early", early.len());
     let violations = world.run_and_check().to_vec();
-    assert!(
-        violations.is_empty(),
-        "{}",
-        reproduce(1, false, &violations)
-    );
+    assert!(violations.is_empty(), "{}", reproduce(1, false, &violations));
 }
 
 /// Days that failed before. In the first the daemon holds the ends of instances whose Nodes a user
@@ -167,10 +149,7 @@ fn days_that_failed_before_hold_everything() {
         let told = reproduce(seed, true, &violations);
         assert!(violations.is_empty(), "{told}");
         let lines = world.take_lines();
-        accepted += lines
-            .iter()
-            .filter(|own| own.fact.kind() == "accepted")
-            .count();
+        accepted += lines.iter().filter(|own| own.fact.kind() == "accepted").count();
     }
     assert!(accepted > 0, "no day has an end that a user has to accept");
 }
@@ -182,11 +161,8 @@ fn the_same_seed_gives_the_same_bytes() {
         let mut world = World::new(setup.clone(), seed, true);
         // Until after the batch wave: by then every kind of thing has happened.
         world.run_until(setup.scenario.start + SignedDuration::from_hours(5));
-        let lines: Vec<String> = world
-            .take_lines()
-            .iter()
-            .map(|line| line.to_json().to_string())
-            .collect();
+        let lines: Vec<String> =
+            world.take_lines().iter().map(|line| line.to_json().to_string()).collect();
         format!("{}\n{}", lines.join("\n"), world.summary().to_json())
     };
     let first = bytes(7);

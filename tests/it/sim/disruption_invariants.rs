@@ -34,14 +34,9 @@ fn used(scene: &GroundTruth) -> Vec<(Node, Vec<Pod>)> {
         pods.filter(|pod| pod.occupies_node()).cloned().collect()
     };
     let nodes = store.nodes().values();
-    let nodes = nodes.filter(|node| {
-        node.pool_name()
-            .is_some_and(|own| own.as_str() == "general")
-    });
+    let nodes = nodes.filter(|node| node.pool_name().is_some_and(|own| own.as_str() == "general"));
     let nodes = nodes.map(|node| (node.clone(), pods(node)));
-    nodes
-        .filter(|(_, pods): &(_, Vec<Pod>)| !pods.is_empty())
-        .collect()
+    nodes.filter(|(_, pods): &(_, Vec<Pod>)| !pods.is_empty()).collect()
 }
 
 fn closes(node: &Node, reason: Reason) -> Command {
@@ -50,20 +45,14 @@ fn closes(node: &Node, reason: Reason) -> Command {
     Command::PatchNode(NodePatch {
         node: node.name.clone(),
         version: node.version.clone(),
-        annotations: vec![(
-            DISRUPTION_REASON.to_owned(),
-            Some(reason.as_str().to_owned()),
-        )],
+        annotations: vec![(DISRUPTION_REASON.to_owned(), Some(reason.as_str().to_owned()))],
         taints: Some(taints),
         ..NodePatch::default()
     })
 }
 
 fn evicts(pod: &Pod) -> Command {
-    Command::Evict {
-        pod: pod.key.clone(),
-        uid: pod.uid.clone(),
-    }
+    Command::Evict { pod: pod.key.clone(), uid: pod.uid.clone() }
 }
 
 fn close(scene: &mut GroundTruth, node: &NodeName, reason: Reason, now: Timestamp) {
@@ -72,11 +61,7 @@ fn close(scene: &mut GroundTruth, node: &NodeName, reason: Reason, now: Timestam
 }
 
 fn broken(checker: &Checker, rule: Invariant) -> usize {
-    checker
-        .violations()
-        .iter()
-        .filter(|own| own.rule == rule)
-        .count()
+    checker.violations().iter().filter(|own| own.rule == rule).count()
 }
 
 #[test]
@@ -84,22 +69,11 @@ fn no_more_nodes_are_closed_than_budgets_allow() {
     let (mut scene, now) = morning();
     let nodes = used(&scene);
     assert!(nodes.len() > 3, "{} nodes", nodes.len());
-    let always = |nodes| Budget {
-        nodes,
-        reasons: Vec::new(),
-        during: None,
-        rate: None,
-    };
-    let of = |reason| Budget {
-        reasons: vec![reason],
-        ..always(BudgetNodes::Nodes(0))
-    };
+    let always = |nodes| Budget { nodes, reasons: Vec::new(), during: None, rate: None };
+    let of = |reason| Budget { reasons: vec![reason], ..always(BudgetNodes::Nodes(0)) };
     let at = |expression: &str| {
         let window = Window::new(expression, SignedDuration::from_hours(1), "UTC");
-        Budget {
-            during: Some(window.expect("a window")),
-            ..always(BudgetNodes::Nodes(0))
-        }
+        Budget { during: Some(window.expect("a window")), ..always(BudgetNodes::Nodes(0)) }
     };
     // It is eight o'clock.
     for (budgets, reason, faults) in [
@@ -116,10 +90,7 @@ fn no_more_nodes_are_closed_than_budgets_allow() {
         (vec![always(BudgetNodes::Nodes(0))], Reason::Surplus, 0),
     ] {
         let mut config = (*scene.config).clone();
-        let own = config
-            .pools
-            .iter_mut()
-            .find(|own| own.name.as_str() == "general");
+        let own = config.pools.iter_mut().find(|own| own.name.as_str() == "general");
         own.expect("a pool").disruption.budgets.clone_from(&budgets);
         scene.config = Arc::new(config);
         // The second is sent off when the first is still on its way, or has arrived.
@@ -127,10 +98,8 @@ fn no_more_nodes_are_closed_than_budgets_allow() {
             let mut scene = scene.clone();
             let mut checker = Checker::default();
             let all = scene.cluster.store().list_kind(ObjectKind::Node);
-            checker.on_event(
-                &Event::Reset(ObjectKind::Node, all),
-                now - SignedDuration::from_mins(1),
-            );
+            checker
+                .on_event(&Event::Reset(ObjectKind::Node, all), now - SignedDuration::from_mins(1));
             for (node, _) in &nodes[..2] {
                 let patch = closes(node, reason);
                 checker.check_issued(&patch, None, &scene, now);
@@ -140,11 +109,7 @@ fn no_more_nodes_are_closed_than_budgets_allow() {
                 }
             }
             let told = checker.violations();
-            assert_eq!(
-                broken(&checker, Invariant::Budget),
-                faults,
-                "{budgets:?} {told:?}"
-            );
+            assert_eq!(broken(&checker, Invariant::Budget), faults, "{budgets:?} {told:?}");
         }
     }
 }
@@ -154,12 +119,7 @@ fn no_more_nodes_leave_within_its_time_than_a_rate_lets_go() {
     let (mut scene, now) = morning();
     let nodes = used(&scene);
     let minutes = |count| now + SignedDuration::from_mins(count);
-    for (rate, apart, faults) in [
-        ("1/h", 30, 1),
-        ("2/h", 30, 0),
-        ("1/h", 70, 0),
-        ("1/d", 70, 1),
-    ] {
+    for (rate, apart, faults) in [("1/h", 30, 1), ("2/h", 30, 0), ("1/h", 70, 0), ("1/d", 70, 1)] {
         let mut config = (*scene.config).clone();
         let mut pools = config.pools.iter_mut();
         let own = pools.find(|own| own.name.as_str() == "general");
@@ -175,11 +135,7 @@ fn no_more_nodes_leave_within_its_time_than_a_rate_lets_go() {
             let patch = closes(&nodes[node].0, Reason::Drifted);
             checker.check_issued(&patch, None, &scene, minutes(at));
         }
-        assert_eq!(
-            broken(&checker, Invariant::Budget),
-            faults,
-            "{rate} {apart}"
-        );
+        assert_eq!(broken(&checker, Invariant::Budget), faults, "{rate} {apart}");
     }
 }
 
@@ -195,10 +151,7 @@ fn a_node_that_is_down_counts_as_one_that_leaves() {
     for (told, faults) in [(None, 0), (Some(60), 1), (Some(1), 0)] {
         let mut checker = Checker::default();
         let all = scene.cluster.store().list_kind(ObjectKind::Node);
-        checker.on_event(
-            &Event::Reset(ObjectKind::Node, all),
-            now - SignedDuration::from_mins(2),
-        );
+        checker.on_event(&Event::Reset(ObjectKind::Node, all), now - SignedDuration::from_mins(2));
         if let Some(seconds) = told {
             let mut down = nodes[1].0.clone();
             down.ready = false;
@@ -236,11 +189,7 @@ fn a_pod_that_must_not_be_disrupted_stays() {
         }
         let mut checker = Checker::default();
         checker.check_arriving(&evicts(&pods[0]), &scene, now, now);
-        assert_eq!(
-            broken(&checker, Invariant::Protected),
-            faults,
-            "{value:?} {reason:?}"
-        );
+        assert_eq!(broken(&checker, Invariant::Protected), faults, "{value:?} {reason:?}");
     }
 }
 
@@ -272,11 +221,7 @@ fn no_pod_is_evicted_on_purpose_that_has_nowhere_to_go() {
             checker.check_issued(&evicts(pod), None, &scene, later);
         }
         let told = checker.violations();
-        assert_eq!(
-            broken(&checker, Invariant::Homeless),
-            faults,
-            "{reason:?} {full} {told:?}"
-        );
+        assert_eq!(broken(&checker, Invariant::Homeless), faults, "{reason:?} {full} {told:?}");
     }
 }
 

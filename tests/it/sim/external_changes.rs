@@ -34,8 +34,7 @@ fn used(scene: &GroundTruth) -> (Node, Vec<Pod>) {
         (node.clone(), pods.collect::<Vec<_>>())
     };
     let mut used = nodes.map(pods);
-    used.find(|(_, pods)| !pods.is_empty())
-        .expect("a node in use")
+    used.find(|(_, pods)| !pods.is_empty()).expect("a node in use")
 }
 
 /// How often the rule of drains does not hold when a command arrives.
@@ -89,10 +88,7 @@ fn only_what_was_on_its_way_unknowing_is_excused() {
         claim: "claim".into(),
         instance: node.instance_id().expect("an instance").into(),
     };
-    let evict = Command::Evict {
-        pod: pods[0].key.clone(),
-        uid: pods[0].uid.clone(),
-    };
+    let evict = Command::Evict { pod: pods[0].key.clone(), uid: pods[0].uid.clone() };
     // How many faults an end makes (its pods, and the taint it lacks), and how many an eviction.
     for (meddler, ends, evictions) in [
         (Meddler::Nobody, 2, 1),

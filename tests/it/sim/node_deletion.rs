@@ -45,22 +45,13 @@ fn run(world: &mut World, minutes: i64) {
 }
 
 fn is_there(world: &World, node: &NodeName) -> bool {
-    world
-        .ground_truth()
-        .cluster
-        .store()
-        .nodes()
-        .contains_key(node)
+    world.ground_truth().cluster.store().nodes().contains_key(node)
 }
 
 #[test]
 fn a_node_that_somebody_deletes_goes_when_its_instance_has_ended() {
     let (mut world, node, _) = noon(7);
-    let instance = world
-        .ground_truth()
-        .cluster
-        .kubelet_of(node.as_str())
-        .expect("it runs");
+    let instance = world.ground_truth().cluster.kubelet_of(node.as_str()).expect("it runs");
     let instance = instance.instance.clone();
     world.change_cluster(|cluster, now| cluster.remove_node(&node, now));
     assert!(is_there(&world, &node), "it waits for us");
@@ -88,17 +79,10 @@ fn a_pod_that_never_ends_and_a_volume_that_never_detaches_hold_a_node_for_minute
         cluster.remove_node(&node, now);
     });
     run(&mut world, 6);
-    assert!(
-        is_there(&world, &node),
-        "grace, a minute, and six more for the volume"
-    );
+    assert!(is_there(&world, &node), "grace, a minute, and six more for the volume");
     run(&mut world, 10);
     assert!(!is_there(&world, &node));
-    let left = world
-        .ground_truth()
-        .cluster
-        .store()
-        .attached_to(node.as_str());
+    let left = world.ground_truth().cluster.store().attached_to(node.as_str());
     let left: Vec<&str> = left.iter().map(|own| own.name.as_str()).collect();
     assert_eq!(left, ["stuck"], "the other was waited for");
     assert_eq!(world.run_and_check(), []);

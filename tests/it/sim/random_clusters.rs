@@ -53,9 +53,7 @@ fn a_workload() -> impl Strategy<Value = Workload> {
         let (kind, budget, apart, arm) = ways;
         let owns = match kind {
             0 => WorkloadKind::DaemonSet,
-            1 => WorkloadKind::Job {
-                run_for: SignedDuration::from_mins(7),
-            },
+            1 => WorkloadKind::Job { run_for: SignedDuration::from_mins(7) },
             _ => WorkloadKind::Deployment,
         };
         let mut workload = Workload::new("", owns);
@@ -70,10 +68,7 @@ fn a_workload() -> impl Strategy<Value = Workload> {
             return workload;
         }
         steps.sort_unstable();
-        let step = |(at, replicas)| ScaleStep {
-            at: minutes(at),
-            replicas,
-        };
+        let step = |(at, replicas)| ScaleStep { at: minutes(at), replicas };
         workload.steps = steps.into_iter().map(step).collect();
         workload.max_skew = skew;
         workload.budget = budget.map(SimPdb::MaxUnavailable);
@@ -82,9 +77,7 @@ fn a_workload() -> impl Strategy<Value = Workload> {
             workload.node_selector.extend([label("team", "apart")]);
             workload.tolerations = vec![tolerates("dedicated")];
         } else if arm {
-            workload
-                .node_selector
-                .extend([label("kubernetes.io/arch", "arm64")]);
+            workload.node_selector.extend([label("kubernetes.io/arch", "arm64")]);
         }
         workload
     })
@@ -112,19 +105,11 @@ fn a_pool(name: &'static str) -> impl Strategy<Value = Pool> {
 
 /// Room for so many pods of so many thousandths of a core.
 fn a_buffer(count: u32, cpu_milli: i64) -> Buffer {
-    let requests = Resources {
-        cpu_milli,
-        memory: 300 * MIB,
-        pods: 1,
-        ..Resources::default()
-    };
+    let requests = Resources { cpu_milli, memory: 300 * MIB, pods: 1, ..Resources::default() };
     Buffer {
         name: "room".to_owned(),
         replicas: Some(count),
-        pod: Some(BufferPod {
-            requests,
-            ..BufferPod::default()
-        }),
+        pod: Some(BufferPod { requests, ..BufferPod::default() }),
         ..Buffer::default()
     }
 }
@@ -143,9 +128,7 @@ fn a_setup() -> impl Strategy<Value = Setup> {
         for (at, workload) in workloads.iter_mut().enumerate() {
             workload.name = format!("w{at}");
         }
-        apart
-            .labels
-            .extend([("team".to_owned(), "apart".to_owned())]);
+        apart.labels.extend([("team".to_owned(), "apart".to_owned())]);
         apart.taints = vec![Taint::new("dedicated", Effect::NoSchedule)];
         if starts {
             apart.startup_taints = vec![Taint::new("example.com/agent", Effect::NoSchedule)];
@@ -155,10 +138,7 @@ fn a_setup() -> impl Strategy<Value = Setup> {
             name: "demo".into(),
             mode: ManagementMode::Manage,
             pools: vec![general, apart, fixed],
-            buffers: room
-                .map(|(count, cpu)| a_buffer(count, cpu))
-                .into_iter()
-                .collect(),
+            buffers: room.map(|(count, cpu)| a_buffer(count, cpu)).into_iter().collect(),
             ..Cluster::default()
         };
         let scenario = Scenario {
@@ -182,18 +162,13 @@ fn a_setup() -> impl Strategy<Value = Setup> {
 
 fn objects(world: &World) -> Vec<WatchedObject> {
     let store = world.ground_truth().cluster.store();
-    ObjectKind::ALL
-        .iter()
-        .flat_map(|kind| store.list_kind(*kind))
-        .collect()
+    ObjectKind::ALL.iter().flat_map(|kind| store.list_kind(*kind)).collect()
 }
 
 /// The plan for a cluster that is given at once, as JSON, without the time it took.
 fn shown(world: &World, objects: Vec<WatchedObject>) -> String {
-    let (cluster, catalog) = (
-        world.ground_truth().config.clone(),
-        world.ground_truth().catalog.clone(),
-    );
+    let (cluster, catalog) =
+        (world.ground_truth().config.clone(), world.ground_truth().catalog.clone());
     let now = world.now();
     let state = State::offline(cluster, catalog, objects, now);
     let plan =

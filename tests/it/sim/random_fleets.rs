@@ -109,9 +109,7 @@ fn fleets_are_of_all_kinds() {
             see("a spread", own.max_skew.is_some());
             see("a priority", own.priority > 0);
             let form = own.budget.map(|own| format!("{own:?}"));
-            let form = form
-                .as_deref()
-                .map(|own| own.split_once('(').map_or(own, |own| own.0));
+            let form = form.as_deref().map(|own| own.split_once('(').map_or(own, |own| own.0));
             see(form.unwrap_or("no budget of pods"), true);
             let word = own.do_not_disrupt.as_deref();
             see(word.unwrap_or("no do-not-disrupt"), true);
@@ -119,10 +117,7 @@ fn fleets_are_of_all_kinds() {
         for pool in &setup.config.pools {
             see("a static pool", pool.replicas.is_some());
             see("a pool whose nodes expire", pool.expire_after.is_some());
-            see(
-                "a pool with a grace",
-                pool.termination_grace_period.is_some(),
-            );
+            see("a pool with a grace", pool.termination_grace_period.is_some());
             see("a limit", pool.limits.nodes.is_some());
             see("a weight", pool.weight > 0);
             let after = pool.disruption.consolidate_after;

@@ -106,10 +106,7 @@ fn what_hundreds_of_pods_move_for_is_saved_and_then_all_is_calm() {
         world.run_until(shrinks + SignedDuration::from_mins(8));
         let later = world.take_lines();
         let moves = |fact: &TimelineFact| {
-            matches!(
-                fact,
-                TimelineFact::Leaving { .. } | TimelineFact::Launched { .. }
-            )
+            matches!(fact, TimelineFact::Leaving { .. } | TimelineFact::Launched { .. })
         };
         let later: Vec<_> = later.iter().filter(|own| moves(&own.fact)).collect();
         let told = format!("seed {seed}: {then:.2} $/h, afresh {afresh:.2}: {later:#?}");

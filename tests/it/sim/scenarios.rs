@@ -45,9 +45,7 @@ fn timeline(lines: &[TimelineEntry], minutes: i64) -> String {
     }
     let mut text = String::new();
     for (minute, (words, counts)) in all {
-        let counts = counts
-            .into_iter()
-            .map(|(what, count)| format!("{count} {what}"));
+        let counts = counts.into_iter().map(|(what, count)| format!("{count} {what}"));
         let row: Vec<String> = words.into_iter().chain(counts).collect();
         text.push_str(&format!("{minute}  {}\n", row.join("; ")));
     }

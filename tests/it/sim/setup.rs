@@ -43,11 +43,7 @@ pub(super) fn tight_day() -> Setup {
     let mut setup = working_day();
     let mut config = Cluster::clone(&setup.config);
     for pool in &mut config.pools {
-        let cpu = if pool.name.as_str() == "batch" {
-            40_000
-        } else {
-            100_000
-        };
+        let cpu = if pool.name.as_str() == "batch" { 40_000 } else { 100_000 };
         pool.limits.capacity = vec![("cpu".to_owned(), cpu)];
     }
     // Less than the pools may have together.
@@ -110,10 +106,7 @@ pub(super) fn two_days(cpu: i64, seed: u64, faults: bool) -> Together {
         setup
     };
     let limits = FleetLimits {
-        limits: Limits {
-            nodes: None,
-            capacity: vec![("cpu".to_owned(), cpu)],
-        },
+        limits: Limits { nodes: None, capacity: vec![("cpu".to_owned(), cpu)] },
         ..FleetLimits::default()
     };
     Together::new(vec![setup("east"), setup("west")], limits, seed, faults)
@@ -128,22 +121,14 @@ pub(super) fn static_day() -> Setup {
         pool.replicas = Some(4);
         pool.limits.nodes = limit;
         let family = Requirement::is_in(["m6i"]);
-        pool.requirements
-            .add("karpenter.k8s.aws/instance-family", family);
+        pool.requirements.add("karpenter.k8s.aws/instance-family", family);
         config.pools.push(pool);
     }
-    let requests = Resources {
-        cpu_milli: 3000,
-        pods: 1,
-        ..Resources::default()
-    };
+    let requests = Resources { cpu_milli: 3000, pods: 1, ..Resources::default() };
     config.buffers.push(Buffer {
         name: "room".to_owned(),
         replicas: Some(8),
-        pod: Some(BufferPod {
-            requests,
-            ..BufferPod::default()
-        }),
+        pod: Some(BufferPod { requests, ..BufferPod::default() }),
         ..Buffer::default()
     });
     setup.config = Arc::new(config);

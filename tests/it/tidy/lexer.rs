@@ -49,10 +49,7 @@ pub(super) fn lex(source: &str) -> Lexed {
         chars: source.chars().collect(),
         at: 0,
         line: 1,
-        lexed: Lexed {
-            tokens: Vec::new(),
-            comments: Vec::new(),
-        },
+        lexed: Lexed { tokens: Vec::new(), comments: Vec::new() },
     };
     while lexer.peek(0).is_some() {
         lexer.step();
@@ -136,13 +133,7 @@ impl Lexer {
 
     fn push(&mut self, kind: Kind, text: String, first: usize) {
         let last = self.line;
-        self.lexed.tokens.push(Token {
-            kind,
-            text,
-            first,
-            last,
-            test: false,
-        });
+        self.lexed.tokens.push(Token { kind, text, first, last, test: false });
     }
 
     fn step(&mut self) {
@@ -249,9 +240,7 @@ impl Lexer {
         let first = self.line;
         let mut word = self.take_while(|c| c == '_' || c.is_alphanumeric());
         let raw = matches!(word.as_str(), "r" | "br" | "cr");
-        let hashes = (0..)
-            .take_while(|&i| raw && self.peek(i) == Some('#'))
-            .count();
+        let hashes = (0..).take_while(|&i| raw && self.peek(i) == Some('#')).count();
         match self.peek(hashes) {
             Some('"') if raw || matches!(word.as_str(), "b" | "c") => {
                 self.at += hashes;
@@ -274,23 +263,15 @@ mod tests {
 
     fn words(source: &str) -> String {
         let tokens = lex(source).tokens;
-        let live = tokens
-            .iter()
-            .filter(|t| !t.test && t.kind != super::Kind::Literal);
+        let live = tokens.iter().filter(|t| !t.test && t.kind != super::Kind::Literal);
         live.map(|t| t.text.as_str()).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn comments_and_literals_are_not_words() {
         assert_eq!(words("a /* b /* c */ d */ e // f\ng"), "a e g");
-        assert_eq!(
-            words(r##"a "b \" c" r#"d " e"# b"f" 'g' '\'' b'h' '\u{1F600}' z"##),
-            "a z"
-        );
-        assert_eq!(
-            words("&'a str 1.5e3 0..n r#type x::y"),
-            "& str . . n type x :: y"
-        );
+        assert_eq!(words(r##"a "b \" c" r#"d " e"# b"f" 'g' '\'' b'h' '\u{1F600}' z"##), "a z");
+        assert_eq!(words("&'a str 1.5e3 0..n r#type x::y"), "& str . . n type x :: y");
     }
 
     #[test]
@@ -308,15 +289,7 @@ mod tests {
 
     #[test]
     fn a_text_that_does_not_end_is_read_to_its_end() {
-        for broken in [
-            "\"abc",
-            "/* abc",
-            "#[cfg(test)] mod",
-            "r#\"abc",
-            "'",
-            "#[",
-            "b'\\",
-        ] {
+        for broken in ["\"abc", "/* abc", "#[cfg(test)] mod", "r#\"abc", "'", "#[", "b'\\"] {
             lex(broken);
         }
     }

@@ -5,9 +5,7 @@ use super::findings;
 
 /// Checks that a tree of `(path, text)` has exactly these faults.
 fn check(tree: &[(&str, &str)], expect: &[&str]) {
-    let files = tree
-        .iter()
-        .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
+    let files = tree.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
     assert_eq!(findings(&files.collect()), expect);
 }
 
@@ -15,14 +13,8 @@ fn check(tree: &[(&str, &str)], expect: &[&str]) {
 fn check_solve(solve: &str, expect: &[&str]) {
     let lib = "//! L.\nmod solve;\nmod engine;\n#[cfg(feature = \"daemon\")]\npub mod shell;";
     let solve = format!("//! S.\n{solve}");
-    let tree = [
-        ("src/engine.rs", "//! E.\nuse crate::solve;"),
-        ("src/lib.rs", lib),
-    ];
-    let shell = (
-        "src/shell.rs",
-        "//! S.\nuse crate::{engine, solve};\nuse tokio::time::Instant;",
-    );
+    let tree = [("src/engine.rs", "//! E.\nuse crate::solve;"), ("src/lib.rs", lib)];
+    let shell = ("src/shell.rs", "//! S.\nuse crate::{engine, solve};\nuse tokio::time::Instant;");
     check(&[tree[0], tree[1], ("src/solve.rs", &solve), shell], expect);
 }
 
@@ -57,18 +49,9 @@ fn a_lower_floor_names_no_upper_one_in_a_group() {
 
 #[test]
 fn comments_strings_and_test_modules_name_what_they_like() {
-    check_solve(
-        "/// See [`crate::engine`].\nconst S: &str = \"crate::engine\";",
-        &[],
-    );
-    check_solve(
-        "#[cfg(test)]\nmod tests { use crate::engine; use std::time::Instant; }",
-        &[],
-    );
-    check_solve(
-        "use crate::Item; use super::Other; use crate::solve::Own;",
-        &[],
-    );
+    check_solve("/// See [`crate::engine`].\nconst S: &str = \"crate::engine\";", &[]);
+    check_solve("#[cfg(test)]\nmod tests { use crate::engine; use std::time::Instant; }", &[]);
+    check_solve("use crate::Item; use super::Other; use crate::solve::Own;", &[]);
 }
 
 #[test]
@@ -76,19 +59,13 @@ fn a_child_names_only_the_siblings_above_it() {
     let tree = |pack: &'static str| {
         [
             ("src/lib.rs", "//! L.\npub mod solve;"),
-            (
-                "src/solve.rs",
-                "//! S.\nmod problem;\nmod pack;\nmod relax;\nuse relax::R;",
-            ),
+            ("src/solve.rs", "//! S.\nmod problem;\nmod pack;\nmod relax;\nuse relax::R;"),
             ("src/solve/pack.rs", pack),
             ("src/solve/problem.rs", "//! P."),
             ("src/solve/relax.rs", "//! R.\nuse super::{Solve, pack};"),
         ]
     };
-    check(
-        &tree("//! P.\nuse super::problem::Problem;\nuse super::Solve;"),
-        &[],
-    );
+    check(&tree("//! P.\nuse super::problem::Problem;\nuse super::Solve;"), &[]);
     check(
         &tree("//! P.\nuse super::{Solve, relax};\nuse crate::solve::relax::R;"),
         &[
@@ -101,34 +78,19 @@ fn a_child_names_only_the_siblings_above_it() {
 #[test]
 fn the_binary_names_any_floor() {
     let lib = ("src/lib.rs", "//! L.\npub mod cli {}");
-    check(
-        &[
-            lib,
-            (
-                "src/main.rs",
-                "//! M.\nuse outrigger::cli;\nfn main() { cli::run() }",
-            ),
-        ],
-        &[],
-    );
+    check(&[lib, ("src/main.rs", "//! M.\nuse outrigger::cli;\nfn main() { cli::run() }")], &[]);
 }
 
 #[test]
 fn a_core_floor_names_no_shell_crate_and_no_clock() {
     let names =
         |name: &str| format!("`solve` names `{name}`, which only floors beyond the core may");
-    check_solve(
-        "use std::{fmt, fs::File};",
-        &[&format!("src/solve.rs:2: {}", names("std::fs"))],
-    );
+    check_solve("use std::{fmt, fs::File};", &[&format!("src/solve.rs:2: {}", names("std::fs"))]);
     check_solve(
         "fn f() { ::tokio::spawn(g()); }",
         &[&format!("src/solve.rs:2: {}", names("tokio"))],
     );
-    check_solve(
-        "use kube;",
-        &[&format!("src/solve.rs:2: {}", names("kube"))],
-    );
+    check_solve("use kube;", &[&format!("src/solve.rs:2: {}", names("kube"))]);
     check_solve(
         "fn f() { time::Instant::now() }",
         &[&format!("src/solve.rs:2: {}", names("Instant"))],
@@ -141,10 +103,7 @@ fn a_core_floor_names_no_shell_crate_and_no_clock() {
         "fn f(kube: u8, e: std::env::VarError) { kube; }",
         &[&format!("src/solve.rs:2: {}", names("std::env"))],
     );
-    check_solve(
-        "use std::time::Duration; fn f(kube: u8) { my::tokio::g(kube) }",
-        &[],
-    );
+    check_solve("use std::time::Duration; fn f(kube: u8) { my::tokio::g(kube) }", &[]);
 }
 
 #[test]
@@ -163,10 +122,7 @@ fn a_file_holds_at_most_five_hundred_lines_of_production_code() {
 fn a_line_has_at_most_a_hundred_columns() {
     let text = |columns: usize| format!("//! L.\n//{}", "é".repeat(columns - 2));
     check(&[("src/lib.rs", &text(100))], &[]);
-    check(
-        &[("src/lib.rs", &text(101))],
-        &["src/lib.rs:2: 101 columns, 100 at most"],
-    );
+    check(&[("src/lib.rs", &text(101))], &["src/lib.rs:2: 101 columns, 100 at most"]);
 }
 
 #[test]
@@ -181,25 +137,14 @@ fn a_file_opens_with_its_purpose() {
 #[test]
 fn every_file_is_reached_by_a_mod_line() {
     let lib = ("src/lib.rs", "//! L.\npub mod a;\n#[cfg(test)]\nmod t;");
-    let tree = [
-        lib,
-        ("src/a.rs", "//! A."),
-        ("src/t.rs", "//! T."),
-        ("src/b/mod.rs", "//! B."),
-    ];
+    let tree = [lib, ("src/a.rs", "//! A."), ("src/t.rs", "//! T."), ("src/b/mod.rs", "//! B.")];
     check(&tree, &["src/b/mod.rs:1: no `mod` line reaches this file"]);
-    check(
-        &[("tests/it/a.rs", "//! A.")],
-        &["tests/it/a.rs:1: no `mod` line reaches this file"],
-    );
+    check(&[("tests/it/a.rs", "//! A.")], &["tests/it/a.rs:1: no `mod` line reaches this file"]);
 }
 
 #[test]
 fn names_say_what_they_hold() {
-    let tree = [
-        ("src/lib.rs", "//! L.\nmod utils;"),
-        ("src/utils.rs", "//! U."),
-    ];
+    let tree = [("src/lib.rs", "//! L.\nmod utils;"), ("src/utils.rs", "//! U.")];
     check(
         &tree,
         &[
@@ -221,22 +166,13 @@ fn nothing_unfinished_is_left_behind() {
             "src/lib.rs:3: `unimplemented!` is unfinished work",
         ],
     );
-    check(
-        &[(
-            "src/lib.rs",
-            "//! L.\nconst S: &str = \"todo!() FIXME #[ignore]\";",
-        )],
-        &[],
-    );
+    check(&[("src/lib.rs", "//! L.\nconst S: &str = \"todo!() FIXME #[ignore]\";")], &[]);
 }
 
 #[test]
 fn an_example_in_the_documentation_is_text() {
     let text = "//! ```text\n//! a\n//! ```\n\n/// ```\n/// f();\n/// ```\nfn f() {}\n";
-    check(
-        &[("src/lib.rs", text)],
-        &["src/lib.rs:5: an example that nobody runs: make it a test"],
-    );
+    check(&[("src/lib.rs", text)], &["src/lib.rs:5: an example that nobody runs: make it a test"]);
 }
 
 #[test]

@@ -155,9 +155,7 @@ fn parts(identifier: &str) -> Vec<String> {
 /// How often each banned word is in a text.
 fn banned(text: &str, counts: &mut BTreeMap<&'static str, usize>) {
     for word in text.split(|own: char| !own.is_alphabetic()) {
-        let own = BANNED
-            .iter()
-            .find(|(own, _)| word.eq_ignore_ascii_case(own));
+        let own = BANNED.iter().find(|(own, _)| word.eq_ignore_ascii_case(own));
         if let Some((own, _)) = own {
             *counts.entry(*own).or_default() += 1;
         }
@@ -167,10 +165,8 @@ fn banned(text: &str, counts: &mut BTreeMap<&'static str, usize>) {
 #[test]
 fn each_term_of_the_field_is_in_the_path_of_a_file() {
     let files = sources(&["src"]);
-    let missing: Vec<&&str> = FIELD_TERMS
-        .iter()
-        .filter(|term| !files.keys().any(|path| path.contains(**term)))
-        .collect();
+    let missing: Vec<&&str> =
+        FIELD_TERMS.iter().filter(|term| !files.keys().any(|path| path.contains(**term))).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 
@@ -186,11 +182,7 @@ fn no_identifier_has_a_retired_word() {
             }
         }
     }
-    assert!(
-        found.is_empty(),
-        "see docs/RENAMED.md:\n{}",
-        found.join("\n")
-    );
+    assert!(found.is_empty(), "see docs/RENAMED.md:\n{}", found.join("\n"));
 }
 
 #[test]
@@ -212,14 +204,8 @@ fn comments_have_no_more_banned_words_than_before() {
         }
     }
     let now = BANNED.map(|(word, _)| (word, counts.get(word).copied().unwrap_or_default()));
-    let more = now
-        .iter()
-        .zip(&BANNED)
-        .any(|(now, before)| now.1 > before.1);
+    let more = now.iter().zip(&BANNED).any(|(now, before)| now.1 > before.1);
     assert!(!more, "more than before: {now:?}");
-    let fewer = now
-        .iter()
-        .zip(&BANNED)
-        .any(|(now, before)| now.1 < before.1);
+    let fewer = now.iter().zip(&BANNED).any(|(now, before)| now.1 < before.1);
     assert!(!fewer, "fewer than before, lower the numbers: {now:?}");
 }

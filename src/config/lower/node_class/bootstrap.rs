@@ -117,11 +117,7 @@ fn secret_source(
         .text(file)
         .map(|text: &str| -> PathBuf { reader.evaluator.environment.resolve(text) })
         .map(SecretSource::File);
-    file.or_else(|| {
-        section
-            .owned_text(parameter)
-            .map(SecretSource::SsmParameter)
-    })
+    file.or_else(|| section.owned_text(parameter).map(SecretSource::SsmParameter))
 }
 
 /// The configured token, or a minted token unless `mint = false`.

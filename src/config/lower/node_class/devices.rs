@@ -17,9 +17,8 @@ const INTERFACES_MAX: usize = 150;
 
 pub(super) fn block_devices(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<BlockDevice> {
     at_most(reader, section, "block_device", DISKS_MAX);
-    let mut roots = section
-        .blocks("block_device")
-        .filter(|disk| disk.flag("root_volume") == Some(true));
+    let mut roots =
+        section.blocks("block_device").filter(|disk| disk.flag("root_volume") == Some(true));
     if let (Some(first), Some(second)) = (roots.next(), roots.next()) {
         let detail = "Only one block device can be the root volume.";
         let span = second.value_span("root_volume");
@@ -123,47 +122,28 @@ pub(super) fn network_interfaces(
     let mut places: BTreeMap<(u32, u32), Span> = BTreeMap::new();
     let mut adapters: BTreeMap<u32, Span> = BTreeMap::new();
     for block in section.blocks(KIND) {
-        let (card, device) = (
-            block.count("network_card_index"),
-            block.count("device_index"),
-        );
+        let (card, device) = (block.count("network_card_index"), block.count("device_index"));
         let (Some(card), Some(device)) = (card, device) else {
             complete = false;
             continue;
         };
         complete &= !block.is_set("interface_type") || block.text("interface_type").is_some();
         let efa_only = block.text("interface_type") == Some("efa-only");
-        let same_place = places.insert((card, device), block.header).map(|first| {
-            (
-                first,
-                "Two network interfaces have the same card and device.",
-            )
-        });
+        let same_place = places
+            .insert((card, device), block.header)
+            .map(|first| (first, "Two network interfaces have the same card and device."));
         let same_adapter = efa_only
             .then(|| adapters.insert(card, block.header))
             .flatten()
-            .map(|first| {
-                (
-                    first,
-                    "A network card must have at most one efa-only interface.",
-                )
-            });
+            .map(|first| (first, "A network card must have at most one efa-only interface."));
         for (first, detail) in same_place.into_iter().chain(same_adapter) {
             let finding = SpannedDiagnostic::error(ProblemCode::Conflict, block.header, detail)
                 .also(first, "the first interface");
             reader.report(block, finding);
         }
-        all.push(NetworkInterface {
-            card,
-            device,
-            efa_only,
-        });
+        all.push(NetworkInterface { card, device, efa_only });
     }
-    let primary = NetworkInterface {
-        card: 0,
-        device: 0,
-        efa_only: false,
-    };
+    let primary = NetworkInterface { card: 0, device: 0, efa_only: false };
     if complete && !all.contains(&primary) {
         let detail = "The primary network interface is missing: card 0, device 0, and not \
                       efa-only.";
@@ -177,11 +157,7 @@ pub(super) fn connection_tracking(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
 ) -> Option<ConnectionTracking> {
-    const NAMES: [&str; 3] = [
-        "tcp_established_timeout",
-        "udp_stream_timeout",
-        "udp_timeout",
-    ];
+    const NAMES: [&str; 3] = ["tcp_established_timeout", "udp_stream_timeout", "udp_timeout"];
     let inner = section.block("connection_tracking")?;
     if !NAMES.iter().any(|name| inner.is_set(name)) {
         let detail = "A connection_tracking block must have at least one argument.";

@@ -64,16 +64,9 @@ fn check_soft(reader: &Decoder<'_>, section: &DecodedBlock) {
     if names.any(|name| section.is_set(name) && section.get(name).is_none()) {
         return;
     }
-    let (thresholds, periods) = (
-        section.eviction_thresholds(soft),
-        section.grace_periods(grace),
-    );
-    let only_soft = thresholds
-        .keys()
-        .filter(|signal| !periods.contains_key(signal));
-    let only_grace = periods
-        .keys()
-        .filter(|signal| !thresholds.contains_key(signal));
+    let (thresholds, periods) = (section.eviction_thresholds(soft), section.grace_periods(grace));
+    let only_soft = thresholds.keys().filter(|signal| !periods.contains_key(signal));
+    let only_grace = periods.keys().filter(|signal| !thresholds.contains_key(signal));
     let incomplete = only_soft
         .map(|signal| (soft, signal, grace))
         .chain(only_grace.map(|signal| (grace, signal, soft)));
@@ -87,10 +80,7 @@ fn check_soft(reader: &Decoder<'_>, section: &DecodedBlock) {
 }
 
 fn check_images(reader: &Decoder<'_>, section: &DecodedBlock) {
-    let (low, high) = (
-        "image_gc_low_threshold_percent",
-        "image_gc_high_threshold_percent",
-    );
+    let (low, high) = ("image_gc_low_threshold_percent", "image_gc_high_threshold_percent");
     // The kubelet's defaults. Source: Kubernetes, `KubeletConfiguration`.
     let low_percent = section.whole_number(low).unwrap_or(80);
     let high_percent = section.whole_number(high).unwrap_or(85);
@@ -121,11 +111,7 @@ fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily)
             "extra",
             "additional fields of the kubelet configuration",
         ),
-        (
-            dns.len() > 1,
-            "cluster_dns",
-            "more than one cluster DNS address",
-        ),
+        (dns.len() > 1, "cluster_dns", "more than one cluster DNS address"),
         (
             family == AmiFamily::Bottlerocket && section.is_set("pods_per_core"),
             "pods_per_core",

@@ -33,19 +33,11 @@ const AMI: TermShape = TermShape {
     narrow: &["owner"],
 };
 
-const SUBNET: TermShape = TermShape {
-    kind: "subnet",
-    alone: &["id"],
-    search: &["tags"],
-    narrow: &[],
-};
+const SUBNET: TermShape =
+    TermShape { kind: "subnet", alone: &["id"], search: &["tags"], narrow: &[] };
 
-const SECURITY_GROUP: TermShape = TermShape {
-    kind: "security_group",
-    alone: &["id", "name"],
-    search: &["tags"],
-    narrow: &[],
-};
+const SECURITY_GROUP: TermShape =
+    TermShape { kind: "security_group", alone: &["id", "name"], search: &["tags"], narrow: &[] };
 
 const CAPACITY_RESERVATION: TermShape = TermShape {
     kind: "capacity_reservation",
@@ -54,12 +46,8 @@ const CAPACITY_RESERVATION: TermShape = TermShape {
     narrow: &["owner"],
 };
 
-const PLACEMENT_GROUP: TermShape = TermShape {
-    kind: "placement_group",
-    alone: &["id", "name"],
-    search: &[],
-    narrow: &[],
-};
+const PLACEMENT_GROUP: TermShape =
+    TermShape { kind: "placement_group", alone: &["id", "name"], search: &[], narrow: &[] };
 
 impl TermShape {
     /// Checks and returns the terms of this type.
@@ -77,11 +65,7 @@ impl TermShape {
 
     fn check_term(&self, reader: &Decoder<'_>, term: &DecodedBlock) {
         let all = [self.alone, self.search, self.narrow].concat();
-        let used: Vec<&str> = all
-            .iter()
-            .filter(|name| term.is_set(name))
-            .copied()
-            .collect();
+        let used: Vec<&str> = all.iter().filter(|name| term.is_set(name)).copied().collect();
         let Some(first) = used.iter().find(|name| !self.narrow.contains(name)) else {
             let kind = self.kind;
             let detail = match used.first() {
@@ -126,10 +110,7 @@ fn image_term(term: &DecodedBlock) -> Option<ImageTerm> {
         return Some(ImageTerm::Alias { family, version });
     }
     let id = term.owned_text("id").map(ImageTerm::Id);
-    let found = id.or_else(|| {
-        term.owned_text("ssm_parameter")
-            .map(ImageTerm::SsmParameter)
-    });
+    let found = id.or_else(|| term.owned_text("ssm_parameter").map(ImageTerm::SsmParameter));
     found.or_else(|| {
         let (name, tags) = (term.owned_text("name"), term.string_map("tags"));
         (name.is_some() || !tags.is_empty()).then(|| ImageTerm::Search {

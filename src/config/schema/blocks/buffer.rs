@@ -22,12 +22,10 @@ pub(super) static BUFFER: BlockType = BlockType {
             .about("Number of pods to keep capacity for."),
         argument("percentage", ArgumentType::Whole(0, 10_000))
             .about("Number of pods, as a percentage of the workload's pods, rounded up."),
-        argument("limits", ArgumentType::Quantities)
-            .default_value("{}")
-            .about(
-                "Maximum requests of all the pods together, by resource. If only `limits` is set, \
+        argument("limits", ArgumentType::Quantities).default_value("{}").about(
+            "Maximum requests of all the pods together, by resource. If only `limits` is set, \
                  the buffer keeps capacity for as many pods as `limits` allows.",
-            ),
+        ),
         argument("during", ArgumentType::Reference("schedule"))
             .about("When to keep the capacity; always if missing."),
     ],
@@ -56,11 +54,8 @@ static TOLERATION: BlockType = BlockType {
     repeat: Occurrence::Many,
     about: "A taint that the pods tolerate, by key.",
     arguments: &[
-        argument(
-            "effect",
-            ArgumentType::OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"]),
-        )
-        .about("Effect of the taint; any effect if missing."),
+        argument("effect", ArgumentType::OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"]))
+            .about("Effect of the taint; any effect if missing."),
         argument("value", ArgumentType::Text).about("Value of the taint; any value if missing."),
     ],
     ..BLOCK

@@ -30,43 +30,33 @@ pub(super) static CLUSTER: BlockType = BlockType {
         argument("tags", ArgumentType::Tags)
             .default_value("{}")
             .about("Tags for everything that is launched for the cluster."),
-        argument("limits", ArgumentType::Quantities)
-            .default_value("{}")
-            .about(
-                "Limits on all nodes of the cluster together, by resource; `nodes` is the number \
+        argument("limits", ArgumentType::Quantities).default_value("{}").about(
+            "Limits on all nodes of the cluster together, by resource; `nodes` is the number \
                  of nodes.",
-            ),
-        argument("max_unready", ArgumentType::Allowance)
-            .default_value("\"45%\"")
-            .about(
-                "Maximum number of nodes that are not ready. If more are not ready, and at least \
+        ),
+        argument("max_unready", ArgumentType::Allowance).default_value("\"45%\"").about(
+            "Maximum number of nodes that are not ready. If more are not ready, and at least \
                  three, voluntary disruption stops.",
-            ),
-        argument("undrained_max", ArgumentType::Allowance)
-            .default_value("\"20%\"")
-            .about(
-                "How many instances Outrigger may terminate without a drain within ten minutes. A \
+        ),
+        argument("undrained_max", ArgumentType::Allowance).default_value("\"20%\"").about(
+            "How many instances Outrigger may terminate without a drain within ten minutes. A \
                  percentage is rounded down; the minimum is one. If more instances have no Node, \
                  Outrigger terminates none of them until a person accepts it.",
-            ),
+        ),
         argument("removed_pools", ArgumentType::OneOf(&["drain", "keep"]))
             .default_value("\"drain\"")
             .about(
                 "Action on nodes whose pool is no longer configured. `drain` disrupts them as \
                  drifted, a tenth of each pool at a time. `keep` keeps them.",
             ),
-        argument("zonal_shift", ArgumentType::Flag)
-            .default_value("false")
-            .about(
-                "Launches no nodes in zones that AWS shifts traffic away from. Requires an `eks` \
+        argument("zonal_shift", ArgumentType::Flag).default_value("false").about(
+            "Launches no nodes in zones that AWS shifts traffic away from. Requires an `eks` \
                  block.",
-            ),
-        argument("disable_dry_run", ArgumentType::Flag)
-            .default_value("false")
-            .about(
-                "Disables the EC2 dry runs that validate a node class before nodes are launched \
+        ),
+        argument("disable_dry_run", ArgumentType::Flag).default_value("false").about(
+            "Disables the EC2 dry runs that validate a node class before nodes are launched \
                  with it.",
-            ),
+        ),
         argument("binding", ArgumentType::OneOf(&["scheduler", "early"]))
             .default_value("\"scheduler\"")
             .about(
@@ -74,12 +64,10 @@ pub(super) static CLUSTER: BlockType = BlockType {
                  once the node exists. `early`: Outrigger, as soon as the name of the node is \
                  known.",
             ),
-        argument("placement_hints", ArgumentType::Flag)
-            .default_value("true")
-            .about(
-                "Sets `status.nominatedNodeName` of pending pods to the node that is planned for \
+        argument("placement_hints", ArgumentType::Flag).default_value("true").about(
+            "Sets `status.nominatedNodeName` of pending pods to the node that is planned for \
                  them.",
-            ),
+        ),
         argument("adopt", ArgumentType::Flag).about(
             "Adopts nodes that Karpenter launched for NodePools with the names of these pools, \
              once Karpenter is removed. Defaults to `false` in a managed cluster. In an observed \
@@ -88,13 +76,11 @@ pub(super) static CLUSTER: BlockType = BlockType {
         argument("events", ArgumentType::Flag)
             .default_value("true")
             .about("Publishes Kubernetes events for pods and nodes in a managed cluster."),
-        argument("finalizer", ArgumentType::Flag)
-            .default_value("false")
-            .about(
-                "Adds the finalizer `karpenter.sh/termination` to nodes. Outrigger then drains \
+        argument("finalizer", ArgumentType::Flag).default_value("false").about(
+            "Adds the finalizer `karpenter.sh/termination` to nodes. Outrigger then drains \
                  and terminates a node that a user deletes. `outrigger release` removes the \
                  finalizer.",
-            ),
+        ),
     ],
     blocks: &[
         &KUBECONFIG,
@@ -170,12 +156,10 @@ static EXEC: BlockType = BlockType {
         ),
         argument("catalog", ArgumentType::Path)
             .about("File of instance types. Defaults to the built-in instance types."),
-        argument("environment", ArgumentType::Texts)
-            .default_value("[]")
-            .about(
-                "Environment variables of the daemon to pass to the program, in addition to PATH \
+        argument("environment", ArgumentType::Texts).default_value("[]").about(
+            "Environment variables of the daemon to pass to the program, in addition to PATH \
                  and HOME.",
-            ),
+        ),
     ],
     ..BLOCK
 };
@@ -233,12 +217,10 @@ static API: BlockType = BlockType {
                  `off`, which lists page by page: a stream that takes longer than the timeout of \
                  a watch never completes.",
             ),
-        argument("watch_timeout", duration_type(MINUTE, 24 * HOUR))
-            .default_value("\"90s\"")
-            .about(
-                "A watch that is silent for longer is stale, and Outrigger suspends its \
+        argument("watch_timeout", duration_type(MINUTE, 24 * HOUR)).default_value("\"90s\"").about(
+            "A watch that is silent for longer is stale, and Outrigger suspends its \
                  decisions. With `poll`, it is at least the poll interval plus 30 s.",
-            ),
+        ),
     ],
     ..BLOCK
 };

@@ -4,12 +4,10 @@
 use super::{BLOCK, HOUR, LONGEST, MINUTE, argument, duration_type, required_argument};
 use crate::config::schema::{Argument, ArgumentType, BlockType, Occurrence};
 
-const REASONS: Argument = argument(
-    "reasons",
-    ArgumentType::SomeOf(&["empty", "underutilized", "drifted", "expired"]),
-)
-.default_value("[]")
-.about("Disruption reasons that it applies to; all if empty.");
+const REASONS: Argument =
+    argument("reasons", ArgumentType::SomeOf(&["empty", "underutilized", "drifted", "expired"]))
+        .default_value("[]")
+        .about("Disruption reasons that it applies to; all if empty.");
 const SCHEDULE: Argument = argument("schedule", ArgumentType::Text)
     .about("Start times as five-field cron, in place of `during`.");
 const DURATION: Argument = argument("duration", duration_type(MINUTE, 744 * HOUR))
@@ -58,9 +56,7 @@ pub(super) static WINDOW: BlockType = BlockType {
 };
 
 const fn cool_down(name: &'static str, about: &'static str) -> Argument {
-    argument(name, duration_type(0, LONGEST))
-        .default_value("\"0s\"")
-        .about(about)
+    argument(name, duration_type(0, LONGEST)).default_value("\"0s\"").about(about)
 }
 
 static COOL_DOWN: BlockType = BlockType {
@@ -69,10 +65,7 @@ static COOL_DOWN: BlockType = BlockType {
     arguments: &[
         cool_down("after_launch", "Pause after an instance is launched."),
         cool_down("after_end", "Pause after an instance is terminated."),
-        cool_down(
-            "after_failure",
-            "Pause after a node could not be disrupted.",
-        ),
+        cool_down("after_failure", "Pause after a node could not be disrupted."),
     ],
     ..BLOCK
 };

@@ -54,21 +54,17 @@ pub(super) static NODE_CLASS: BlockType = BlockType {
             .about("Enables CloudWatch metrics every minute."),
         argument("instance_store_policy", ArgumentType::OneOf(&["raid0"]))
             .about("Use of local disks. `raid0`: one RAID 0 array for the kubelet and containerd."),
-        argument("efa", ArgumentType::Flag)
-            .default_value("true")
-            .about(
-                "Attaches elastic fabric adapters if pods request them. `network_interface` \
+        argument("efa", ArgumentType::Flag).default_value("true").about(
+            "Attaches elastic fabric adapters if pods request them. `network_interface` \
                  blocks take precedence. `false` corresponds to an empty `networkInterfaces` list \
                  in Karpenter.",
-            ),
+        ),
         format_argument("context", IdFormat::Filled).about(
             "`Context` of CreateFleet. It is omitted if `min_values` was relaxed for the launch.",
         ),
-        argument("reserved_enis", ArgumentType::Whole(0, 100))
-            .default_value("0")
-            .about(
-                "Network interfaces of the default network card that are not available to pods.",
-            ),
+        argument("reserved_enis", ArgumentType::Whole(0, 100)).default_value("0").about(
+            "Network interfaces of the default network card that are not available to pods.",
+        ),
         argument("vm_memory_overhead_percent", ArgumentType::Number(0, 100))
             .default_value("7.5")
             .about(

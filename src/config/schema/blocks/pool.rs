@@ -10,12 +10,10 @@ use crate::config::schema::{Argument, ArgumentType, BlockType, Occurrence};
 
 const NODE_CLASS_OF_POOL: Argument = argument("node_class", ArgumentType::Reference("node_class"))
     .about("Node class of the nodes. Required on EC2.");
-const WEIGHT: Argument = argument("weight", ArgumentType::Whole(0, 100))
-    .default_value("0")
-    .about(
-        "Priority of the pool; higher weights are tried first. Among pools of equal weight, the \
+const WEIGHT: Argument = argument("weight", ArgumentType::Whole(0, 100)).default_value("0").about(
+    "Priority of the pool; higher weights are tried first. Among pools of equal weight, the \
          lowest cost decides.",
-    );
+);
 const EXPIRE_AFTER: Argument = argument("expire_after", duration_or_never(10 * SECOND, LONGEST))
     .default_value("\"720h\"")
     .about("Age at which a node expires and is disrupted.");
@@ -28,9 +26,8 @@ const EXPIRE_HARD_AFTER: Argument = argument(
     "Age at which a node is disrupted regardless of budgets and annotations. The drain still \
      respects PodDisruptionBudgets and `termination_grace_period`.",
 );
-const AUTO_REPAIR: Argument = argument("auto_repair", ArgumentType::Flag)
-    .default_value("true")
-    .about(
+const AUTO_REPAIR: Argument =
+    argument("auto_repair", ArgumentType::Flag).default_value("true").about(
         "Replaces unhealthy nodes. The `repair` blocks apply, and these defaults: `Ready` is \
          `False` or `Unknown` for 30m; `StorageReady`, `NetworkingReady`, `KernelReady` or \
          `ContainerRuntimeReady` is `False` for 30m; `AcceleratedHardwareReady` is `False` for \
@@ -46,18 +43,14 @@ const TERMINATION_GRACE_PERIOD: Argument =
 const LAUNCH_TIMEOUT: Argument = argument("launch_timeout", duration_type(10 * SECOND, 24 * HOUR))
     .default_value("\"5m\"")
     .about("Maximum duration of a launch.");
-const REGISTRATION_TIMEOUT: Argument = argument(
-    "registration_timeout",
-    duration_type(10 * SECOND, 24 * HOUR),
-)
-.default_value("\"15m\"")
-.about("Maximum time from launch to registration of a node.");
-const INITIALIZATION_TIMEOUT: Argument = argument(
-    "initialization_timeout",
-    duration_type(10 * SECOND, 24 * HOUR),
-)
-.default_value("\"15m\"")
-.about("Maximum time from registration to initialization of a node.");
+const REGISTRATION_TIMEOUT: Argument =
+    argument("registration_timeout", duration_type(10 * SECOND, 24 * HOUR))
+        .default_value("\"15m\"")
+        .about("Maximum time from launch to registration of a node.");
+const INITIALIZATION_TIMEOUT: Argument =
+    argument("initialization_timeout", duration_type(10 * SECOND, 24 * HOUR))
+        .default_value("\"15m\"")
+        .about("Maximum time from registration to initialization of a node.");
 const CONSOLIDATION: Argument = argument(
     "consolidation",
     ArgumentType::OneOf(&["empty", "empty_or_underutilized", "balanced"]),
@@ -87,31 +80,27 @@ const UTILIZATION_THRESHOLD: Argument =
         "A node is underutilized only if its pods request less than this percentage of its CPU \
          and of its memory. Daemons do not count. If missing, any node can be underutilized.",
     );
-const SPOT_TO_SPOT_TYPES: Argument = argument("spot_to_spot_min_types", ArgumentType::Whole(0, 60))
-    .default_value("1")
-    .about(
+const SPOT_TO_SPOT_TYPES: Argument =
+    argument("spot_to_spot_min_types", ArgumentType::Whole(0, 60)).default_value("1").about(
         "Minimum number of cheaper instance types that EC2 can choose from when a spot node \
          replaces a single spot node. A higher number lowers the risk of interruption. With 15, \
          as in Karpenter, the launch uses the 15 cheapest. With 0, spot nodes do not replace \
          single spot nodes.",
     );
-const UNNEEDED_FOR: Argument = argument("unneeded_for", duration_type(0, LONGEST))
-    .default_value("\"0s\"")
-    .about(
+const UNNEEDED_FOR: Argument =
+    argument("unneeded_for", duration_type(0, LONGEST)).default_value("\"0s\"").about(
         "How long the pods of a node must be unchanged before it is disrupted as underutilized.",
     );
-const ON_BLOCKED: Argument = argument(
-    "on_blocked",
-    ArgumentType::OneOf(&["wait", "abort", "force"]),
-)
-.default_value("\"wait\"")
-.about(
-    "Action if a drain exceeds `drain_timeout`. `wait` continues the drain until \
+const ON_BLOCKED: Argument =
+    argument("on_blocked", ArgumentType::OneOf(&["wait", "abort", "force"]))
+        .default_value("\"wait\"")
+        .about(
+            "Action if a drain exceeds `drain_timeout`. `wait` continues the drain until \
      `termination_grace_period` ends. Without a grace period, it cancels voluntary disruption if \
      a pod can never be evicted. `abort` cancels voluntary disruption and keeps the node. `force` \
      deletes the remaining pods regardless of PodDisruptionBudgets, each with its own grace \
      period of at most 10 minutes.",
-);
+        );
 const DRAIN_TIMEOUT: Argument = argument("drain_timeout", duration_type(10 * SECOND, LONGEST))
     .default_value("\"15m\"")
     .about("Time from the start of a drain until `on_blocked` applies.");
@@ -130,18 +119,14 @@ pub(super) static POOL: BlockType = BlockType {
              the number of nodes.",
         ),
         WEIGHT,
-        argument("labels", ArgumentType::Labels)
-            .default_value("{}")
-            .about("Labels of the nodes."),
+        argument("labels", ArgumentType::Labels).default_value("{}").about("Labels of the nodes."),
         argument("annotations", ArgumentType::Annotations)
             .default_value("{}")
             .about("Annotations of the nodes."),
-        argument("limits", ArgumentType::Quantities)
-            .default_value("{}")
-            .about(
-                "Limits on all nodes of the pool together, by resource; `nodes` is the number of \
+        argument("limits", ArgumentType::Quantities).default_value("{}").about(
+            "Limits on all nodes of the pool together, by resource; `nodes` is the number of \
                  nodes.",
-            ),
+        ),
         EXPIRE_AFTER,
         EXPIRE_HARD_AFTER,
         TERMINATION_GRACE_PERIOD,
@@ -188,9 +173,7 @@ const TAINT_ARGUMENTS: &[Argument] = &[
         ArgumentType::OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"]),
     )
     .about("Effect on pods that do not tolerate the taint."),
-    argument("value", ArgumentType::Name)
-        .default_value("\"\"")
-        .about("Value of the taint."),
+    argument("value", ArgumentType::Name).default_value("\"\"").about("Value of the taint."),
 ];
 
 static TAINT: BlockType = BlockType {

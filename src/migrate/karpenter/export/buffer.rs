@@ -45,31 +45,17 @@ pub(super) fn export_buffer(buffer: &Buffer) -> Vec<ExportedDocument> {
     }
     field_mapping::export_fields(BUFFER, &mut body, &path, &mut spec, &mut losses);
     report_rest(&body, &path, &mut losses);
-    let mut object = karpenter_object(
-        "autoscaling.x-k8s.io/v1beta1",
-        "CapacityBuffer",
-        &buffer.name,
-        spec,
-    );
+    let mut object =
+        karpenter_object("autoscaling.x-k8s.io/v1beta1", "CapacityBuffer", &buffer.name, spec);
     put_field(&mut object, "metadata.namespace", json!(namespace));
-    let buffer = ExportedDocument {
-        object,
-        losses: losses.all,
-    };
-    let template = template.map(|object| ExportedDocument {
-        object,
-        losses: Vec::new(),
-    });
+    let buffer = ExportedDocument { object, losses: losses.all };
+    let template = template.map(|object| ExportedDocument { object, losses: Vec::new() });
     template.into_iter().chain([buffer]).collect()
 }
 
 /// Builds the PodTemplate of a buffer. Its container is never run.
 fn pod_template(buffer: &Buffer, namespace: &str) -> Map<String, Value> {
-    let mut pod = buffer
-        .pod
-        .as_ref()
-        .map(to_hcl::buffer_pod_body)
-        .unwrap_or_default();
+    let mut pod = buffer.pod.as_ref().map(to_hcl::buffer_pod_body).unwrap_or_default();
     let requests = pod.take_value("requests").unwrap_or_default();
     let mut selector = match pod.take_value("node_selector") {
         Some(Value::Object(selector)) => selector,

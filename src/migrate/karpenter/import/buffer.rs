@@ -25,15 +25,10 @@ pub(super) fn build_buffer(
     let (mut body, mut losses) = object.start_block(clusters);
     let mut spec = std::mem::take(&mut object.spec);
     if take_field(&mut spec, "provisioningStrategy").is_some_and(|strategy| strategy != STRATEGY) {
-        losses.add(
-            "spec.provisioningStrategy",
-            "only one provisioning strategy is supported",
-        );
+        losses.add("spec.provisioningStrategy", "only one provisioning strategy is supported");
     }
-    let (named, scaled) = (
-        take_field(&mut spec, "podTemplateRef"),
-        take_field(&mut spec, "scalableRef"),
-    );
+    let (named, scaled) =
+        (take_field(&mut spec, "podTemplateRef"), take_field(&mut spec, "scalableRef"));
     field_mapping::import_fields(BUFFER, &mut spec, "spec", &mut body, &mut losses);
     let mut left_out = None;
     if let Some(named) = named {
@@ -120,11 +115,7 @@ fn import_pod(
     }
     let mut requests = Resources::default();
     let containers_path = format!("{path}.containers");
-    let containers = list_items(
-        take_field(&mut spec, "containers"),
-        &containers_path,
-        losses,
-    );
+    let containers = list_items(take_field(&mut spec, "containers"), &containers_path, losses);
     for (index, container) in containers.into_iter().enumerate() {
         let container_path = format!("{containers_path}[{index}]");
         requests.add(&requests_of(container, &container_path, losses));
@@ -132,17 +123,10 @@ fn import_pod(
     let mut inner = HclBody::default();
     inner.set("requests", format_units::format_requests(&requests));
     let selector_path = format!("{path}.nodeSelector");
-    let mut selector = object_fields(
-        take_field(&mut spec, "nodeSelector"),
-        &selector_path,
-        losses,
-    );
+    let mut selector = object_fields(take_field(&mut spec, "nodeSelector"), &selector_path, losses);
     let tolerations_path = format!("{path}.tolerations");
-    let mut tolerations = list_items(
-        take_field(&mut spec, "tolerations"),
-        &tolerations_path,
-        losses,
-    );
+    let mut tolerations =
+        list_items(take_field(&mut spec, "tolerations"), &tolerations_path, losses);
     let pool = selector.get(POOL).and_then(scalar_text);
     if let Some((pool, taints)) = pool.and_then(|name| taints.get_key_value(&name)) {
         selector.shift_remove(POOL);
@@ -156,17 +140,11 @@ fn import_pod(
         });
         let reference = HclValue::Reference("pool", pool.clone());
         let place = place.unwrap_or(body.items.len());
-        body.items
-            .insert(place, HclItem::Argument("pool", reference));
+        body.items.insert(place, HclItem::Argument("pool", reference));
     }
     inner.set_unless_empty("node_selector", Value::Object(selector));
     for (index, toleration) in tolerations.iter().enumerate() {
-        import_toleration(
-            toleration,
-            &format!("{path}.tolerations[{index}]"),
-            &mut inner,
-            losses,
-        );
+        import_toleration(toleration, &format!("{path}.tolerations[{index}]"), &mut inner, losses);
     }
     body.add_block("pod", None, inner);
 }
@@ -235,10 +213,7 @@ fn import_toleration(
         ["key", "operator", "effect", "value", "tolerationSeconds"]
             .map(|name| toleration.get(name).and_then(scalar_text));
     let Some(key) = key.filter(|key| !key.is_empty()) else {
-        losses.add(
-            path,
-            "it tolerates all taints; a buffer needs the taints by name",
-        );
+        losses.add(path, "it tolerates all taints; a buffer needs the taints by name");
         return;
     };
     let operator = operator.unwrap_or_else(|| "Equal".to_owned());
@@ -252,14 +227,7 @@ fn import_toleration(
         inner.set("value", value.unwrap_or_default());
     }
     if seconds.is_some() {
-        losses.add(
-            format!("{path}.tolerationSeconds"),
-            "virtual pods are not evicted",
-        );
+        losses.add(format!("{path}.tolerationSeconds"), "virtual pods are not evicted");
     }
-    body.items.push(HclItem::Block(HclBlock {
-        kind: "toleration",
-        label: Some(key),
-        body: inner,
-    }));
+    body.items.push(HclItem::Block(HclBlock { kind: "toleration", label: Some(key), body: inner }));
 }

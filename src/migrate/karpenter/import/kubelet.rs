@@ -12,21 +12,15 @@ pub(super) fn move_to_classes(objects: &mut Objects) {
     if objects.kubelets.is_empty() {
         return;
     }
-    let names: Vec<String> = objects
-        .classes
-        .iter()
-        .map(|class| class.name.clone())
-        .collect();
+    let names: Vec<String> = objects.classes.iter().map(|class| class.name.clone()).collect();
     for name in names {
         let mut pools: Vec<&mut Object> = objects
             .pools
             .iter_mut()
             .filter(|pool| class_of(&pool.spec).as_deref() == Some(name.as_str()))
             .collect();
-        let settings: Vec<Option<Value>> = pools
-            .iter()
-            .map(|pool| objects.kubelets.get(&pool.name).cloned())
-            .collect();
+        let settings: Vec<Option<Value>> =
+            pools.iter().map(|pool| objects.kubelets.get(&pool.name).cloned()).collect();
         // A pool without settings uses the class without settings.
         let base = match settings.iter().all(Option::is_some) {
             true => settings.first().cloned().flatten(),
@@ -34,15 +28,11 @@ pub(super) fn move_to_classes(objects: &mut Objects) {
         };
         let mut copies: Vec<(Value, String)> = Vec::new();
         for (pool, setting) in pools.iter_mut().zip(&settings) {
-            let Some(setting) = setting
-                .as_ref()
-                .filter(|setting| Some(*setting) != base.as_ref())
+            let Some(setting) = setting.as_ref().filter(|setting| Some(*setting) != base.as_ref())
             else {
                 continue;
             };
-            let known = copies
-                .iter()
-                .find(|(known_setting, _)| known_setting == setting);
+            let known = copies.iter().find(|(known_setting, _)| known_setting == setting);
             let copy = match known {
                 Some((_, copy)) => copy.clone(),
                 None => {
@@ -63,9 +53,7 @@ pub(super) fn move_to_classes(objects: &mut Objects) {
         for (setting, copy) in copies {
             let mut class = plain.clone();
             class.name.clone_from(&copy);
-            class.about.push(format!(
-                "{name:?} with the kubelet settings of one of its pools."
-            ));
+            class.about.push(format!("{name:?} with the kubelet settings of one of its pools."));
             set_kubelet(&mut class, setting);
             objects.classes.push(class);
         }
@@ -75,10 +63,7 @@ pub(super) fn move_to_classes(objects: &mut Objects) {
 fn set_kubelet(class: &mut Object, settings: Value) {
     if class.spec.contains_key("kubelet") {
         let mut losses = DroppedFields::for_object(class.of.clone());
-        losses.add(
-            "kubelet of its pools",
-            "the node class has its own kubelet settings",
-        );
+        losses.add("kubelet of its pools", "the node class has its own kubelet settings");
         class.lost.extend(losses.all);
         return;
     }
@@ -86,10 +71,7 @@ fn set_kubelet(class: &mut Object, settings: Value) {
 }
 
 fn set_class_reference(pool: &mut Object, class: &str) {
-    let spec = pool
-        .spec
-        .get_mut("template")
-        .and_then(|spec| spec.get_mut("spec"));
+    let spec = pool.spec.get_mut("template").and_then(|spec| spec.get_mut("spec"));
     if let Some(reference) = spec.and_then(|spec| spec.get_mut("nodeClassRef")) {
         reference["name"] = Value::from(class);
     }

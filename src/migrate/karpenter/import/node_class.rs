@@ -15,11 +15,7 @@ pub(super) fn build_node_class(mut object: Object, clusters: &[String]) -> Conve
     for field in ["role", "instanceProfile"] {
         without_path(&mut spec, field, &mut losses);
     }
-    for field in [
-        "amiSelectorTerms",
-        "subnetSelectorTerms",
-        "securityGroupSelectorTerms",
-    ] {
+    for field in ["amiSelectorTerms", "subnetSelectorTerms", "securityGroupSelectorTerms"] {
         for index in placeholders::take_terms(&mut spec, field) {
             losses.add(format!("spec.{field}[{index}]"), placeholders::WHY);
         }
@@ -62,13 +58,10 @@ fn without_path(spec: &mut Map<String, Value>, field: &str, losses: &mut Dropped
 
 /// If an image has an id, Karpenter ignores its other fields.
 fn drop_fields_beside_ids(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
-    let terms = spec
-        .get_mut("amiSelectorTerms")
-        .and_then(Value::as_array_mut);
+    let terms = spec.get_mut("amiSelectorTerms").and_then(Value::as_array_mut);
     for (index, term) in terms.into_iter().flatten().enumerate() {
-        let Some(term) = term
-            .as_object_mut()
-            .filter(|term| term.get("id").is_some_and(|id| !id.is_null()))
+        let Some(term) =
+            term.as_object_mut().filter(|term| term.get("id").is_some_and(|id| !id.is_null()))
         else {
             continue;
         };

@@ -32,9 +32,7 @@ pub(super) fn build_pool(mut object: Object, clusters: &[String]) -> ConvertedBl
     {
         for name in ["group", "apiVersion"] {
             let value = take_field(reference, name);
-            let group = value
-                .as_ref()
-                .map(|value| value.as_str().unwrap_or_default());
+            let group = value.as_ref().map(|value| value.as_str().unwrap_or_default());
             if group.is_some_and(|group| group.split('/').next() != Some(GROUP)) {
                 let why = format!("only node classes of {GROUP} are supported");
                 losses.add(format!("spec.{CLASS}.{name}"), why);
@@ -72,9 +70,8 @@ pub(super) fn build_pool(mut object: Object, clusters: &[String]) -> ConvertedBl
             }
         }
     }
-    let classless = class
-        .is_none()
-        .then(|| "nodeClassRef does not reference an EC2NodeClass".to_owned());
+    let classless =
+        class.is_none().then(|| "nodeClassRef does not reference an EC2NodeClass".to_owned());
     let fault = imported.err().map(|error| error.to_string());
     if let Some(why) = fault.or(classless) {
         built.leave_out(why);
@@ -93,11 +90,7 @@ pub(super) fn class_of(spec: &Map<String, Value>) -> Option<String> {
 
 /// Adds an empty node class for each referenced class that is not part of the import.
 pub(super) fn add_missing_classes(objects: &mut Objects) {
-    let mut known: Vec<String> = objects
-        .classes
-        .iter()
-        .map(|class| class.name.clone())
-        .collect();
+    let mut known: Vec<String> = objects.classes.iter().map(|class| class.name.clone()).collect();
     for pool in &mut objects.pools {
         let of = pool.of.clone();
         let mut losses = DroppedFields::for_object(of.clone());
@@ -136,17 +129,11 @@ fn drop_static_settings(spec: &mut Map<String, Value>, losses: &mut DroppedField
         }
     }
     if take_field(spec, "weight").is_some() {
-        losses.add(
-            "spec.weight",
-            "static pools have no weight; Karpenter ignores it too",
-        );
+        losses.add("spec.weight", "static pools have no weight; Karpenter ignores it too");
     }
     if let Some(Value::Object(limits)) = spec.get_mut("limits") {
-        let others: Vec<String> = limits
-            .keys()
-            .filter(|limit| *limit != "nodes")
-            .cloned()
-            .collect();
+        let others: Vec<String> =
+            limits.keys().filter(|limit| *limit != "nodes").cloned().collect();
         for name in others {
             limits.shift_remove(&name);
             let why = "static pools are limited by nodes only; Karpenter ignores it too";
@@ -167,10 +154,7 @@ fn convert_budgets(spec: &mut Map<String, Value>) {
     if budgets.is_empty() {
         budgets.push(json!({ "nodes": "100%" }));
     }
-    for schedule in budgets
-        .iter_mut()
-        .filter_map(|budget| budget.get_mut("schedule"))
-    {
+    for schedule in budgets.iter_mut().filter_map(|budget| budget.get_mut("schedule")) {
         // To Karpenter, both match any value.
         if let Some(text) = schedule.as_str() {
             *schedule = Value::from(text.replace('?', "*"));

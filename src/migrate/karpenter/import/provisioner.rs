@@ -53,9 +53,7 @@ pub(super) fn convert_provisioner(mut object: Object, version: &str, objects: &m
     let (rules, added) = all_requirements(take_field(&mut spec, "requirements"), listed);
     if !added.is_empty() {
         let added = added.join(", ");
-        object
-            .about
-            .push(format!("v1alpha5 adds default requirements for {added}."));
+        object.about.push(format!("v1alpha5 adds default requirements for {added}."));
     }
     put_field(&mut new, "template.spec.requirements", rules);
     refuse_version(&mut spec, "spec", &mut losses);
@@ -243,10 +241,7 @@ fn list_requirements(spec: &mut Map<String, Value>, losses: &mut DroppedFields) 
         }
         // An invalid requirement prevents that the pool allows any value.
         if !items.is_some_and(|item| item.iter().all(|value| scalar_text(value).is_some())) {
-            losses.add(
-                format!("spec.{field}"),
-                "the value is not a list of strings",
-            );
+            losses.add(format!("spec.{field}"), "the value is not a list of strings");
         }
         all.push(json!({ "key": key, "operator": "In", "values": values }));
     }
@@ -277,10 +272,7 @@ fn all_requirements(
     defaults.retain(|(key, ..)| !known.contains(*key));
     let shaped = [INSTANCE_TYPE, FAMILY, CATEGORY, GENERATION];
     if !shaped.iter().any(|key| known.contains(*key)) {
-        defaults.extend([
-            (CATEGORY, "In", &["c", "m", "r"][..]),
-            (GENERATION, "Gt", &["2"]),
-        ]);
+        defaults.extend([(CATEGORY, "In", &["c", "m", "r"][..]), (GENERATION, "Gt", &["2"])]);
     }
     let mut added = Vec::new();
     for (key, operator, values) in defaults {
@@ -329,10 +321,9 @@ fn provider_from_labels(spec: &mut Map<String, Value>, losses: &mut DroppedField
     if take_label(spec, "launch-template-name").is_some() {
         losses.add("spec.labels.node.k8s.aws/launch-template-name", TEMPLATES);
     }
-    for (kind, selector) in [
-        ("subnet", "subnetSelector"),
-        ("security-group", "securityGroupSelector"),
-    ] {
+    for (kind, selector) in
+        [("subnet", "subnetSelector"), ("security-group", "securityGroupSelector")]
+    {
         let mut tags = cluster.as_deref().map(cluster_tag).unwrap_or_default();
         if let Some(name) = take_label(spec, &format!("{kind}-name")) {
             tags.insert("Name".to_owned(), name);

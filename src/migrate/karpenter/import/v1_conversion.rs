@@ -124,10 +124,7 @@ pub(super) fn convert_aws_fields(
 
 /// Default images: the `newest` of the family, unless the image selector was dropped.
 fn set_default_images(spec: &mut Map<String, Value>, newest: bool, losses: &mut DroppedFields) {
-    let family = spec
-        .get("amiFamily")
-        .and_then(scalar_text)
-        .unwrap_or_default();
+    let family = spec.get("amiFamily").and_then(scalar_text).unwrap_or_default();
     if family == "Ubuntu" {
         // Ubuntu images bootstrap like AL2, but no alias selects them.
         spec.insert("amiFamily".to_owned(), Value::from("AL2"));

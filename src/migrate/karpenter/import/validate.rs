@@ -14,14 +14,7 @@ const FILE: &str = "import.hcl";
 
 /// Parts of a node class that can be dropped safely: without them nothing is launched, because a
 /// managed cluster rejects a class without a role, images or subnets.
-const SOFT: [&str; 6] = [
-    "ami",
-    "context",
-    "instance_profile",
-    "kubelet",
-    "role",
-    "subnet",
-];
+const SOFT: [&str; 6] = ["ami", "context", "instance_profile", "kubelet", "role", "subnet"];
 
 /// Drops invalid parts, block by block, until the configuration is valid.
 pub(super) fn drop_invalid_parts(
@@ -32,10 +25,8 @@ pub(super) fn drop_invalid_parts(
     loop {
         let clusters = SourceFile::new(CLUSTERS, stand_in_clusters(clusters, built));
         let (mut body, mut order) = (HclBody::default(), Vec::new());
-        for (index, converted) in built
-            .iter()
-            .enumerate()
-            .filter(|(_, converted)| !converted.left_out)
+        for (index, converted) in
+            built.iter().enumerate().filter(|(_, converted)| !converted.left_out)
         {
             body.items.push(HclItem::Block(converted.block.clone()));
             order.push(index);
@@ -45,15 +36,11 @@ pub(super) fn drop_invalid_parts(
         let Err(problems) = load(&files, &Inputs::default()) else {
             return Ok(());
         };
-        let errors = problems
-            .iter()
-            .filter(|problem| problem.severity == Severity::Error);
+        let errors = problems.iter().filter(|problem| problem.severity == Severity::Error);
         let mut blamed = Vec::new();
         for problem in errors.clone() {
             let ranges = problem.ranges.iter().filter(|range| range.file == FILE);
-            let place = ranges
-                .filter_map(|range| printed.path_at_line(range.start.line))
-                .next();
+            let place = ranges.filter_map(|range| printed.path_at_line(range.start.line)).next();
             blamed.extend(place.map(|place| (place.to_vec(), problem_text(problem))));
         }
         if blamed.is_empty() {
@@ -177,19 +164,15 @@ fn remove_item(body: &mut HclBody, place: &[usize]) {
 /// Observed clusters for validation, because a managed cluster requires more of a node
 /// class than an import can provide. Clusters in the input need no stand-in.
 fn stand_in_clusters(patterns: &[String], built: &[ConvertedBlock]) -> String {
-    let mut names: Vec<String> = patterns
-        .iter()
-        .map(|pattern| pattern.replace('*', "any"))
-        .collect();
+    let mut names: Vec<String> =
+        patterns.iter().map(|pattern| pattern.replace('*', "any")).collect();
     if names.is_empty() {
         names.push("any".to_owned());
     }
-    let clusters = built
-        .iter()
-        .filter(|converted| converted.block.kind == "cluster" && !converted.left_out);
-    let labels: Vec<&String> = clusters
-        .filter_map(|cluster| cluster.block.label.as_ref())
-        .collect();
+    let clusters =
+        built.iter().filter(|converted| converted.block.kind == "cluster" && !converted.left_out);
+    let labels: Vec<&String> =
+        clusters.filter_map(|cluster| cluster.block.label.as_ref()).collect();
     if patterns.is_empty() && !labels.is_empty() {
         names.clear();
     }

@@ -53,10 +53,7 @@ pub(in super::super) fn node_class_body(class: &NodeClass, tags: &Labels) -> Hcl
     let overhead = overhead.map(|per_mille| f64::from(per_mille) / 10.0);
     body.set_some("vm_memory_overhead_percent", overhead);
     add_terms(class, &mut body);
-    class
-        .block_devices
-        .iter()
-        .for_each(|disk| self::add_block_device(disk, &mut body));
+    class.block_devices.iter().for_each(|disk| self::add_block_device(disk, &mut body));
     add_metadata_options(class.metadata, &mut body);
     for interface in class.network_interfaces.iter().flatten() {
         self::add_network_interface(*interface, &mut body);
@@ -105,10 +102,9 @@ fn add_terms(class: &NodeClass, body: &mut HclBody) {
             }
             ImageTerm::Id(id) => (vec![("id", Some(id.as_str()))], None),
             ImageTerm::SsmParameter(name) => (vec![("ssm_parameter", Some(name.as_str()))], None),
-            ImageTerm::Search { name, owner, tags } => (
-                vec![("name", name.as_deref()), ("owner", owner.as_deref())],
-                Some(tags),
-            ),
+            ImageTerm::Search { name, owner, tags } => {
+                (vec![("name", name.as_deref()), ("owner", owner.as_deref())], Some(tags))
+            }
         };
         add_block("ami", arguments, tags, body);
     }
@@ -132,16 +128,10 @@ fn add_terms(class: &NodeClass, body: &mut HclBody) {
         let kind = "capacity_reservation";
         match reservation {
             ReservationTerm::Id(id) => add_block(kind, [("id", Some(id.as_str()))], None, body),
-            ReservationTerm::Search {
-                owner,
-                criteria,
-                tags,
-            } => {
+            ReservationTerm::Search { owner, criteria, tags } => {
                 let criteria = criteria.map(|criteria| criteria.as_str());
-                let arguments = [
-                    ("owner", owner.as_deref()),
-                    ("instance_match_criteria", criteria),
-                ];
+                let arguments =
+                    [("owner", owner.as_deref()), ("instance_match_criteria", criteria)];
                 add_block(kind, arguments, Some(tags), body);
             }
         }
@@ -237,18 +227,9 @@ fn add_kubelet(settings: &KubeletSettings, body: &mut HclBody) {
     let addresses = settings.cluster_dns.iter().map(ToString::to_string);
     inner.set_unless_empty("cluster_dns", addresses.collect::<Vec<String>>());
     add_reservations(settings, &mut inner);
-    inner.set_some(
-        "eviction_max_pod_grace_period",
-        settings.eviction_max_pod_grace_period,
-    );
-    inner.set_some(
-        "image_gc_high_threshold_percent",
-        settings.image_gc_high_threshold_percent,
-    );
-    inner.set_some(
-        "image_gc_low_threshold_percent",
-        settings.image_gc_low_threshold_percent,
-    );
+    inner.set_some("eviction_max_pod_grace_period", settings.eviction_max_pod_grace_period);
+    inner.set_some("image_gc_high_threshold_percent", settings.image_gc_high_threshold_percent);
+    inner.set_some("image_gc_low_threshold_percent", settings.image_gc_low_threshold_percent);
     inner.set_some("cpu_cfs_quota", settings.cpu_cfs_quota);
     let extra = settings.extra.iter();
     let extra = extra.map(|(name, value)| (name.clone(), value.clone()));
@@ -258,18 +239,16 @@ fn add_kubelet(settings: &KubeletSettings, body: &mut HclBody) {
 
 /// Kubelet reservations and eviction thresholds.
 fn add_reservations(settings: &KubeletSettings, body: &mut HclBody) {
-    for (argument, reserved) in [
-        ("system_reserved", &settings.system_reserved),
-        ("kube_reserved", &settings.kube_reserved),
-    ] {
+    for (argument, reserved) in
+        [("system_reserved", &settings.system_reserved), ("kube_reserved", &settings.kube_reserved)]
+    {
         let amounts = reserved.iter();
         let amounts = amounts.map(|(name, amount)| (name.clone(), Value::from(&*amount.text)));
         body.set_unless_empty(argument, Value::Object(amounts.collect()));
     }
-    for (argument, thresholds) in [
-        ("eviction_hard", &settings.eviction_hard),
-        ("eviction_soft", &settings.eviction_soft),
-    ] {
+    for (argument, thresholds) in
+        [("eviction_hard", &settings.eviction_hard), ("eviction_soft", &settings.eviction_soft)]
+    {
         let texts = thresholds.iter().map(|(signal, threshold)| {
             let text = Value::from(threshold.to_kubelet_string());
             (signal.as_str().to_owned(), text)

@@ -28,9 +28,7 @@ impl RegionTask {
         }
         let name = &old.cluster.name;
         if let Ok(mut engines) = self.shared.engines.lock()
-            && engines
-                .get(name)
-                .is_some_and(|(sender, _)| sender.same_channel(events))
+            && engines.get(name).is_some_and(|(sender, _)| sender.same_channel(events))
         {
             engines.remove(name);
         }
@@ -54,10 +52,7 @@ impl RegionTask {
             }
         }
         // A host that leads no cluster of a queue would only delay messages for other hosts.
-        let led = self
-            .members
-            .values()
-            .filter(|member| member.events.is_some());
+        let led = self.members.values().filter(|member| member.events.is_some());
         let queues = led.filter_map(|member| {
             let queue = member.cluster.interruption.as_ref()?.queue.clone();
             Some((member.cluster.installation.clone(), queue))
@@ -71,12 +66,7 @@ impl RegionTask {
             is_kept
         });
         for key in wanted {
-            let RegionState {
-                account,
-                lister,
-                engines,
-                ..
-            } = &*self.shared;
+            let RegionState { account, lister, engines, .. } = &*self.shared;
             let (account, lister, engines) = (account.clone(), lister.clone(), engines.clone());
             let (installation, queue) = key.clone();
             let listener = Listener::new(account, lister, engines, installation, queue);

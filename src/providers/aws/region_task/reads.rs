@@ -26,11 +26,7 @@ impl RegionTask {
     pub(super) async fn read_network(&mut self) -> Result<bool, AwsError> {
         let account = &self.shared.account;
         let (mut reservations, mut groups) = (false, false);
-        for class in self
-            .members
-            .values()
-            .flat_map(|it| &it.cluster.node_classes)
-        {
+        for class in self.members.values().flat_map(|it| &it.cluster.node_classes) {
             reservations |= !class.reservations.is_empty();
             groups |= class.placement_group.is_some();
         }
@@ -41,9 +37,7 @@ impl RegionTask {
             && counted
         {
             let subnets: Vec<_> = subnets.iter().map(|(subnet, _)| subnet.clone()).collect();
-            let zones = subnets
-                .iter()
-                .map(|it| (it.zone.clone(), it.zone_id.clone()));
+            let zones = subnets.iter().map(|it| (it.zone.clone(), it.zone_id.clone()));
             self.region.set_zone_ids(zones);
             if let Ok(mut ledger) = self.shared.subnets.lock() {
                 ledger.apply_counts(&subnets);

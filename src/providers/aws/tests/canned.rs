@@ -71,10 +71,7 @@ impl fmt::Debug for Canned {
 impl Canned {
     /// Creates a fake AWS with this reply function.
     pub(super) fn new(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
-        Self {
-            answer: Arc::new(answer),
-            asked: Arc::default(),
-        }
+        Self { answer: Arc::new(answer), asked: Arc::default() }
     }
 
     /// Clients with the daemon's own identity in a region, without retries.
@@ -91,14 +88,9 @@ impl Canned {
             .region(Region::new(region.to_owned()))
             .credentials_provider(SharedCredentialsProvider::new(credentials))
             .retry_config(again)
-            .http_client(http_client_fn(move |_, _| {
-                SharedHttpConnector::new(canned.clone())
-            }))
+            .http_client(http_client_fn(move |_, _| SharedHttpConnector::new(canned.clone())))
             .build();
-        let key = AccountKey {
-            region: region.to_owned(),
-            role: None,
-        };
+        let key = AccountKey { region: region.to_owned(), role: None };
         AwsClients::from_config(key, config)
     }
 
@@ -109,11 +101,8 @@ impl Canned {
 
     /// Takes the names of the recorded requests.
     pub(super) fn operations(&self) -> String {
-        let names: Vec<String> = self
-            .asked()
-            .into_iter()
-            .map(|request| request.operation)
-            .collect();
+        let names: Vec<String> =
+            self.asked().into_iter().map(|request| request.operation).collect();
         names.join(" ")
     }
 }
@@ -127,9 +116,7 @@ impl HttpConnector for Canned {
             Some(_) => body.clone().into_owned(),
             None => form(&body),
         };
-        let action = decoded
-            .lines()
-            .find_map(|line| line.strip_prefix("Action="));
+        let action = decoded.lines().find_map(|line| line.strip_prefix("Action="));
         let operation = target.or(action).unwrap_or(request.uri()).to_owned();
         let is_json = target.is_some() || decoded.is_empty();
         let kind = match (is_json, decoded.contains("Version=2016-11-15")) {

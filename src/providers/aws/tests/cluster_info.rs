@@ -53,10 +53,7 @@ async fn told(cluster: &Cluster, connection: &Connection, aws: &Canned) -> Clust
 #[tokio::test]
 async fn a_cluster_is_asked_for_its_version_and_its_addresses() {
     let aws = Canned::new(|_| Reply::Silent);
-    let cluster = Cluster {
-        name: "own".into(),
-        ..Cluster::default()
-    };
+    let cluster = Cluster { name: "own".into(), ..Cluster::default() };
     let rows = [
         ("33", "10.100.0.10", "10.100.0.0/16", "1.33", false),
         ("34+", "fd30::a", "fd30::/108", "1.34", true),
@@ -69,10 +66,7 @@ async fn a_cluster_is_asked_for_its_version_and_its_addresses() {
         assert_eq!(endpoint.dns, dns.parse().ok());
         let services = Some(services).filter(|service| !service.is_empty());
         assert_eq!(endpoint.service_cidr.as_deref(), services);
-        assert_eq!(
-            (endpoint.name.as_str(), endpoint.ca.is_empty()),
-            ("own", false)
-        );
+        assert_eq!((endpoint.name.as_str(), endpoint.ca.is_empty()), ("own", false));
     }
     assert_eq!(aws.asked().len(), 0, "no cluster of EKS");
 }
@@ -80,12 +74,7 @@ async fn a_cluster_is_asked_for_its_version_and_its_addresses() {
 /// EKS is queried for information that neither the configuration nor the API has.
 #[tokio::test]
 async fn eks_is_asked_for_what_the_api_does_not_tell() {
-    type Row = (
-        &'static str,
-        &'static str,
-        &'static str,
-        Option<&'static str>,
-    );
+    type Row = (&'static str, &'static str, &'static str, Option<&'static str>);
     const V4: &str = r#"{"serviceIpv4Cidr":"10.1.0.0/16"}"#;
     const V6: &str = r#"{"serviceIpv6Cidr":"fd31::/108"}"#;
     let rows: [Row; 5] = [
@@ -97,13 +86,8 @@ async fn eks_is_asked_for_what_the_api_does_not_tell() {
     ];
     for (given, api_says, eks, expect) in rows {
         let aws = Canned::new(move |asked| {
-            assert_eq!(
-                asked.operation,
-                "https://eks.us-west-2.amazonaws.com/clusters/theirs"
-            );
-            Reply::Json(format!(
-                r#"{{"cluster":{{"kubernetesNetworkConfig":{eks}}}}}"#
-            ))
+            assert_eq!(asked.operation, "https://eks.us-west-2.amazonaws.com/clusters/theirs");
+            Reply::Json(format!(r#"{{"cluster":{{"kubernetesNetworkConfig":{eks}}}}}"#))
         });
         let cluster = Cluster {
             name: "own".into(),

@@ -25,11 +25,7 @@ const ZONES: [&str; 2] = ["us-west-2a", "us-west-2b"];
 
 /// One type in two zones.
 fn request() -> FleetRequest {
-    let site = TemplateTarget {
-        cluster: "prod",
-        region: REGION,
-        ipv6: false,
-    };
+    let site = TemplateTarget { cluster: "prod", region: REGION, ipv6: false };
     let (class, resolved) = (NodeClass::default(), ResolvedNodeClass::default());
     FleetRequest {
         token: "claim".to_owned(),
@@ -78,9 +74,7 @@ fn made(errors: &str) -> Reply {
 #[test]
 fn what_aws_throttles_is_counted() {
     let recorder = PrometheusBuilder::new().build_recorder();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
@@ -95,9 +89,7 @@ fn what_aws_throttles_is_counted() {
         });
     });
     let text = recorder.handle().render();
-    let throttled = text
-        .lines()
-        .filter(|line| line.starts_with("outrigger_ec2_throttled_total{"));
+    let throttled = text.lines().filter(|line| line.starts_with("outrigger_ec2_throttled_total{"));
     let throttled: Vec<&str> = throttled.collect();
     let expect = format!("{{region=\"{REGION}\",api=\"DescribeSubnets\"}}");
     assert_eq!(throttled.len(), 1, "{text}");
@@ -130,15 +122,9 @@ async fn only_a_name_that_is_not_known_is_worth_another_template() {
         let outcome = launched(&aws).await;
         let failed = outcome.err().map(|fault| fault.to_failure("ec2").sort);
         assert_eq!(failed, sort, "{refused:?}");
-        let (fleets, others): (Vec<Asked>, Vec<Asked>) = aws
-            .asked()
-            .into_iter()
-            .partition(|request| request.operation == "CreateFleet");
-        assert_eq!(
-            (fleets.len(), others.len()),
-            (rounds, rounds),
-            "{refused:?}"
-        );
+        let (fleets, others): (Vec<Asked>, Vec<Asked>) =
+            aws.asked().into_iter().partition(|request| request.operation == "CreateFleet");
+        assert_eq!((fleets.len(), others.len()), (rounds, rounds), "{refused:?}");
         // A retried token requires an identical request.
         assert!(fleets.iter().all(|fleet| fleet.body == fleets[0].body));
     }
@@ -171,10 +157,9 @@ async fn errors_beside_an_instance_are_those_of_their_zone() {
     let fleet = aws.asked().remove(1);
     for (number, zone) in ZONES.into_iter().enumerate() {
         let at = format!("LaunchTemplateConfigs.1.Overrides.{}", number + 1);
-        for told in [
-            format!("{at}.AvailabilityZone={zone}"),
-            format!("{at}.SubnetId=subnet-{zone}"),
-        ] {
+        for told in
+            [format!("{at}.AvailabilityZone={zone}"), format!("{at}.SubnetId=subnet-{zone}")]
+        {
             assert!(fleet.says(&told), "{told}: {fleet:?}");
         }
     }

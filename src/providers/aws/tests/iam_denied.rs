@@ -54,30 +54,18 @@ type Deed = for<'s> fn(&'s mut Stage) -> BoxFuture<'s, Said>;
 
 /// Permissions with the operations that need them.
 const DEEDS: &[(&str, Deed)] = &[
-    ("ec2:DescribeInstanceTypes", |it| {
-        asked("ec2", instance_types::list_types(&it.account))
-    }),
+    ("ec2:DescribeInstanceTypes", |it| asked("ec2", instance_types::list_types(&it.account))),
     ("ec2:DescribeInstanceTypeOfferings", |it| {
         asked("ec2", instance_types::list_offerings(&it.account))
     }),
-    ("ec2:DescribeSubnets", |it| {
-        asked("ec2", network::list_subnets(&it.account))
-    }),
-    ("ec2:DescribeSecurityGroups", |it| {
-        asked("ec2", network::list_security_groups(&it.account))
-    }),
-    ("ec2:DescribePlacementGroups", |it| {
-        asked("ec2", network::list_placement_groups(&it.account))
-    }),
+    ("ec2:DescribeSubnets", |it| asked("ec2", network::list_subnets(&it.account))),
+    ("ec2:DescribeSecurityGroups", |it| asked("ec2", network::list_security_groups(&it.account))),
+    ("ec2:DescribePlacementGroups", |it| asked("ec2", network::list_placement_groups(&it.account))),
     ("ec2:DescribeCapacityReservations", |it| {
         asked("ec2", network::list_reservations(&it.account))
     }),
-    ("ec2:DescribeSpotPriceHistory", |it| {
-        asked("ec2", pricing::spot_prices(&it.account))
-    }),
-    ("pricing:GetProducts", |it| {
-        asked("pricing", pricing::list_prices(&it.account))
-    }),
+    ("ec2:DescribeSpotPriceHistory", |it| asked("ec2", pricing::spot_prices(&it.account))),
+    ("pricing:GetProducts", |it| asked("pricing", pricing::list_prices(&it.account))),
     ("ec2:DescribeInstanceStatus", |it| {
         asked("ec2", instance_status::unhealthy_instances(&it.account))
     }),
@@ -93,19 +81,12 @@ const DEEDS: &[(&str, Deed)] = &[
     }),
     ("arc-zonal-shift:GetManagedResource", |it| {
         let arn = "arn:aws:eks:us-west-2:123456789012:cluster/tests";
-        asked(
-            "arc-zonal-shift",
-            zonal_shift::shifted_zones(&it.account, arn),
-        )
+        asked("arc-zonal-shift", zonal_shift::shifted_zones(&it.account, arn))
     }),
-    ("sqs:GetQueueUrl", |it| {
-        asked("sqs", sqs::queue_url(&it.account, it.aws.fact("queue")))
-    }),
+    ("sqs:GetQueueUrl", |it| asked("sqs", sqs::queue_url(&it.account, it.aws.fact("queue")))),
     ("sqs:ReceiveMessage", |it| asked("sqs", it.message())),
     ("sqs:DeleteMessage", |it| asked("sqs", it.delete())),
-    ("sqs:ChangeMessageVisibility", |it| {
-        asked("sqs", it.give_back())
-    }),
+    ("sqs:ChangeMessageVisibility", |it| asked("sqs", it.give_back())),
     ("iam:GetInstanceProfile", |it| it.profile().boxed()),
     ("iam:CreateInstanceProfile", |it| it.profile().boxed()),
     ("iam:TagInstanceProfile", |it| it.profile().boxed()),
@@ -113,9 +94,7 @@ const DEEDS: &[(&str, Deed)] = &[
     ("iam:PassRole", |it| it.profile().boxed()),
     ("iam:ListInstanceProfiles", |it| it.unused().boxed()),
     ("ec2:DescribeInstances", |it| it.unused().boxed()),
-    ("iam:RemoveRoleFromInstanceProfile", |it| {
-        it.unused().boxed()
-    }),
+    ("iam:RemoveRoleFromInstanceProfile", |it| it.unused().boxed()),
     ("iam:DeleteInstanceProfile", |it| it.unused().boxed()),
     ("ec2:DescribeInstances", |it| it.list().boxed()),
     ("ec2:CreateLaunchTemplate", |it| it.launch(true).boxed()),
@@ -141,10 +120,7 @@ fn asked<'s, T>(
 }
 
 fn latest() -> ImageTerm {
-    ImageTerm::Alias {
-        family: AmiFamily::Al2023,
-        version: "latest".to_owned(),
-    }
+    ImageTerm::Alias { family: AmiFamily::Al2023, version: "latest".to_owned() }
 }
 
 /// A cluster on the AWS of the tests, with the state of the daemon.
@@ -168,21 +144,13 @@ impl Stage {
         let account = region_handle.shared.account.clone();
         let provider = Ec2::new(cluster.clone(), api(), region_handle);
         let (events, mut inbox) = mpsc::channel(64);
-        provider
-            .register_cluster(cluster.clone(), Some(events))
-            .await;
+        provider.register_cluster(cluster.clone(), Some(events)).await;
         // The first event has no results yet, the second has the results of AWS.
         for _ in 0..2 {
             while !matches!(inbox.recv().await, Some(Event::ClassesChanged(_))) {}
         }
         tokio::spawn(async move { while inbox.recv().await.is_some() {} });
-        Some(Self {
-            aws,
-            account,
-            cluster,
-            provider,
-            count: 0,
-        })
+        Some(Self { aws, account, cluster, provider, count: 0 })
     }
 
     fn next(&mut self) -> u32 {
@@ -199,8 +167,7 @@ impl Stage {
     /// Reads the join secret from an SSM parameter.
     async fn secret(&mut self) -> Said {
         let name = "/outrigger/token";
-        self.aws
-            .ask(&json!({"do": "parameter", "name": name, "value": "secret"}));
+        self.aws.ask(&json!({"do": "parameter", "name": name, "value": "secret"}));
         let token = SecretSource::SsmParameter(name.to_owned());
         let bootstrap = Bootstrap::Kubeadm { token };
         let (secrets, client) = (JoinSecrets::default(), api().client);
@@ -255,9 +222,7 @@ impl Stage {
         }));
         let clusters = [Arc::new(self.of_role("prod"))];
         let mut profiles = Profiles::default();
-        let removed = profiles
-            .delete_unused(&self.account, &CleanupScope::of_all(&clusters))
-            .await;
+        let removed = profiles.delete_unused(&self.account, &CleanupScope::of_all(&clusters)).await;
         removed
             .map(|count| assert!(count > 0, "{name} stays"))
             .map_err(|fault| fault.to_failure("iam").text)
@@ -301,11 +266,7 @@ impl Stage {
             varied: false,
             claim,
         };
-        said(
-            self.provider
-                .execute(Command::Launch(Box::new(launch)))
-                .await,
-        )
+        said(self.provider.execute(Command::Launch(Box::new(launch))).await)
     }
 
     /// Launches from a new or an existing template.
@@ -327,16 +288,13 @@ impl Stage {
         self.launched(&format!("only-{}", self.count)).await?;
         let known = self.aws.ask(&json!({"do": "templates"}));
         let known = known["templates"].as_array().expect("a list");
-        let names = known
-            .iter()
-            .filter_map(|template| template["name"].as_str());
+        let names = known.iter().filter_map(|template| template["name"].as_str());
         let mut cache = LaunchTemplateCache::default();
         let ago = KEPT + SignedDuration::from_secs(1);
         cache.apply_listing(names.map(str::to_owned), clock::now() - ago);
         let care = CleanupScope::of_all(&[]);
-        let removed = Templates::from_cache(cache)
-            .delete_unused(&self.account, "here", &care)
-            .await;
+        let removed =
+            Templates::from_cache(cache).delete_unused(&self.account, "here", &care).await;
         removed
             .map(|count| assert!(count > 0, "{known:?} stay"))
             .map_err(|fault| fault.to_failure("ec2").text)
@@ -374,10 +332,7 @@ async fn try_each(stage: &mut Stage) {
         let why = deed(stage).await.expect_err(action);
         stage.aws.ask(&json!({"do": "allow", "actions": [action]}));
         let sid = granting_statement(action, "").expect("a statement");
-        for part in [
-            format!("not allowed: {action}"),
-            format!("statement {sid} "),
-        ] {
+        for part in [format!("not allowed: {action}"), format!("statement {sid} ")] {
             assert!(why.contains(&part), "{action}: {part:?} is not in {why:?}");
         }
         if let Err(why) = deed(stage).await {
@@ -385,14 +340,7 @@ async fn try_each(stage: &mut Stage) {
         }
         tried.insert(*action);
     }
-    println!(
-        "{} deeds, each without one of {} rights",
-        DEEDS.len(),
-        tried.len()
-    );
-    let granted = STATEMENTS
-        .iter()
-        .flat_map(|statement| statement.actions)
-        .copied();
+    println!("{} deeds, each without one of {} rights", DEEDS.len(), tried.len());
+    let granted = STATEMENTS.iter().flat_map(|statement| statement.actions).copied();
     assert_eq!(tried, granted.collect());
 }

@@ -95,9 +95,7 @@ fn operation(request: &HttpRequest) -> String {
         return target.rsplit('.').next().unwrap_or(target).to_owned();
     }
     let body = text(request);
-    let action = body
-        .split('&')
-        .find_map(|part| part.strip_prefix("Action="));
+    let action = body.split('&').find_map(|part| part.strip_prefix("Action="));
     action.unwrap_or(request.uri()).to_owned()
 }
 
@@ -191,10 +189,7 @@ pub(crate) fn node_class(key: &str, value: &str, identity: NodeIdentity) -> Node
     NodeClass {
         name: "default".into(),
         family: AmiFamily::Al2023,
-        images: vec![ImageTerm::Alias {
-            family: AmiFamily::Al2023,
-            version: "latest".to_owned(),
-        }],
+        images: vec![ImageTerm::Alias { family: AmiFamily::Al2023, version: "latest".to_owned() }],
         subnets: vec![SubnetTerm::Tags(tags.clone())],
         security_groups: vec![SecurityGroupTerm::Tags(tags)],
         identity: Some(identity),
@@ -209,18 +204,12 @@ pub(crate) fn cluster(number: usize) -> Cluster {
         installation: "here".to_owned(),
         name: format!("c{number}").into(),
         region: "us-west-2".to_owned(),
-        eks: Some(Eks {
-            service_cidr: Some("10.0.0.0/16".to_owned()),
-            ..Eks::default()
-        }),
+        eks: Some(Eks { service_cidr: Some("10.0.0.0/16".to_owned()), ..Eks::default() }),
         interruption: Some(InterruptionQueue {
             queue: "q".to_owned(),
             ..InterruptionQueue::default()
         }),
-        pools: vec![Pool {
-            node_class: Some(class.name.clone()),
-            ..Pool::new("default")
-        }],
+        pools: vec![Pool { node_class: Some(class.name.clone()), ..Pool::new("default") }],
         node_classes: vec![class],
         ..Cluster::default()
     }
@@ -234,9 +223,7 @@ pub(crate) fn keepers(counts: &Counts, refused: &Refused) -> Regions {
         .region(Region::new("us-west-2"))
         .credentials_provider(SharedCredentialsProvider::new(credentials))
         .retry_config(RetryConfig::disabled())
-        .http_client(http_client_fn(move |_, _| {
-            SharedHttpConnector::new(quiet.clone())
-        }))
+        .http_client(http_client_fn(move |_, _| SharedHttpConnector::new(quiet.clone())))
         .build();
     let key = AccountKey::from_cluster(&cluster(0));
     Regions::of_accounts(Accounts::from_clients(AwsClients::from_config(key, config)))
@@ -280,11 +267,7 @@ async fn ten_idle_clusters_cost_a_tenth_of_what_ten_karpenters_do() {
     let begun = std::mem::take(&mut *counts.lock().expect("no panic"));
     // Each node class was validated once, and is not validated again until it changes.
     let tried = ["CreateLaunchTemplate", "RunInstances", "CreateFleet"];
-    assert_eq!(
-        tried.map(|name| begun.get(name)),
-        [Some(&10); 3],
-        "{begun:?}"
-    );
+    assert_eq!(tried.map(|name| begun.get(name)), [Some(&10); 3], "{begun:?}");
     assert!(told.swap(0, Ordering::Relaxed) > CLUSTERS);
     for _ in 0..60 {
         keepers.trigger_reads().await;

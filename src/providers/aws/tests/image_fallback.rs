@@ -67,21 +67,14 @@ async fn for_want_of_an_answer_no_image_is_dropped() {
         reply(asked, *error)
     });
     let account = aws.account(REGION);
-    let alias = [ImageTerm::Alias {
-        family: AmiFamily::Al2023,
-        version: "latest".to_owned(),
-    }];
+    let alias = [ImageTerm::Alias { family: AmiFamily::Al2023, version: "latest".to_owned() }];
     let terms = [ImageTerm::SsmParameter("/own".to_owned())];
     let gone = Some("ParameterNotFound");
     let all = Ok("1 2 n3 4 5");
     // Each step takes half an hour: the SSM error, the images of AWS, and those of the user.
     let steps = [
         // No image is known yet, and a partial result is not used as a complete one.
-        (
-            Some("ThrottlingException"),
-            Err(Cause::Unavailable),
-            Err(Cause::Unavailable),
-        ),
+        (Some("ThrottlingException"), Err(Cause::Unavailable), Err(Cause::Unavailable)),
         // There is no image for these devices.
         (gone, Ok("1 2 4 5"), Ok("")),
         (None, all, Ok("6")),

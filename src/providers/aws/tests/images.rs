@@ -53,9 +53,7 @@ fn aws(parameters: &'static [(&'static str, &'static str)]) -> Canned {
             return Reply::Xml(described(asked));
         }
         let mut all = parameters.iter();
-        let held = all
-            .find(|(name, _)| asked.says(name))
-            .map(|parameter| parameter.1);
+        let held = all.find(|(name, _)| asked.says(name)).map(|parameter| parameter.1);
         match held {
             Some("no") => Reply::No("AccessDeniedException", ""),
             Some(id) => Reply::Json(format!(r#"{{"Parameter":{{"Value":"{id}"}}}}"#)),
@@ -72,9 +70,7 @@ async fn find(aws: &Canned, terms: &[ImageTerm]) -> ListResult<Vec<Image>> {
 /// The values of the parameters of a request whose names begin so.
 fn values<'a>(request: &'a Asked, name: &str) -> Vec<&'a str> {
     let lines = request.body.lines().filter(|line| line.starts_with(name));
-    lines
-        .filter_map(|line| Some(line.split_once('=')?.1))
-        .collect()
+    lines.filter_map(|line| Some(line.split_once('=')?.1)).collect()
 }
 
 fn ids(found: &[Image]) -> Vec<&str> {
@@ -82,9 +78,7 @@ fn ids(found: &[Image]) -> Vec<&str> {
 }
 
 fn labels(all: &[(&str, &str)]) -> Labels {
-    all.iter()
-        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-        .collect()
+    all.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 fn search(name: Option<&str>, owner: Option<&str>, tags: &[(&str, &str)]) -> ImageTerm {
@@ -96,48 +90,27 @@ fn search(name: Option<&str>, owner: Option<&str>, tags: &[(&str, &str)]) -> Ima
 }
 
 fn alias(family: AmiFamily, version: &str) -> ImageTerm {
-    ImageTerm::Alias {
-        family,
-        version: version.to_owned(),
-    }
+    ImageTerm::Alias { family, version: version.to_owned() }
 }
 
 /// Terms, and the owners and filters of each resulting request.
 #[tokio::test]
 async fn images_are_looked_for_by_ids_or_by_names_owners_and_tags() {
     let both = [("a", "1"), ("b", "*")];
-    type Row = (
-        Vec<ImageTerm>,
-        &'static [(&'static [&'static str], &'static str)],
-    );
+    type Row = (Vec<ImageTerm>, &'static [(&'static [&'static str], &'static str)]);
     let rows: [Row; 7] = [
         (
             vec![ImageTerm::Id("ami-3".into()), ImageTerm::Id("ami-1".into())],
             &[(&[], "image-id ami-1 ami-3")],
         ),
-        (
-            vec![search(Some("own-*"), None, &[])],
-            &[(&["self", "amazon"], "name own-*")],
-        ),
-        (
-            vec![search(Some("own-*"), Some("me"), &[])],
-            &[(&["me"], "name own-*")],
-        ),
+        (vec![search(Some("own-*"), None, &[])], &[(&["self", "amazon"], "name own-*")]),
+        (vec![search(Some("own-*"), Some("me"), &[])], &[(&["me"], "name own-*")]),
         (vec![search(None, Some("me"), &[])], &[(&["me"], "")]),
-        (
-            vec![search(None, Some("me"), &both)],
-            &[(&["me"], "tag:a 1 tag-key b")],
-        ),
+        (vec![search(None, Some("me"), &both)], &[(&["me"], "tag:a 1 tag-key b")]),
         // A single term requires all its tags; two terms are alternatives.
+        (vec![search(None, None, &both)], &[(&[], "tag:a 1 tag-key b")]),
         (
-            vec![search(None, None, &both)],
-            &[(&[], "tag:a 1 tag-key b")],
-        ),
-        (
-            vec![
-                search(None, None, &both[..1]),
-                search(None, None, &both[1..]),
-            ],
+            vec![search(None, None, &both[..1]), search(None, None, &both[1..])],
             &[(&[], "tag:a 1"), (&[], "tag-key b")],
         ),
     ];
@@ -161,14 +134,9 @@ async fn images_are_looked_for_by_ids_or_by_names_owners_and_tags() {
 async fn an_image_is_what_ec2_says_of_it() {
     let found = find(&aws(&[]), &[search(None, Some("me"), &[])]).await;
     let found = found.expect("images");
-    let images = found
-        .iter()
-        .map(|image| (image.id.as_str(), image.arch.as_str(), image.deprecated));
-    let expect = [
-        ("ami-1", "amd64", false),
-        ("ami-2", "arm64", true),
-        ("ami-3", "amd64", false),
-    ];
+    let images =
+        found.iter().map(|image| (image.id.as_str(), image.arch.as_str(), image.deprecated));
+    let expect = [("ami-1", "amd64", false), ("ami-2", "arm64", true), ("ami-3", "amd64", false)];
     assert_eq!(images.collect::<Vec<_>>(), expect);
     assert!(found.iter().all(|image| image.variants.is_empty()));
 }
@@ -177,48 +145,26 @@ async fn an_image_is_what_ec2_says_of_it() {
 /// needed.
 #[tokio::test]
 async fn an_alias_has_the_images_whose_parameters_are_there() {
-    type Row = (
-        AmiFamily,
-        &'static [(&'static str, &'static str)],
-        &'static [&'static str],
-    );
+    type Row = (AmiFamily, &'static [(&'static str, &'static str)], &'static [&'static str]);
     let rows: [Row; 7] = [
         (AmiFamily::Al2, &[("amazon-linux-2/", "ami-1")], &["ami-1"]),
-        (
-            AmiFamily::Al2023,
-            &[("arm64/standard", "ami-2")],
-            &["ami-2"],
-        ),
+        (AmiFamily::Al2023, &[("arm64/standard", "ami-2")], &["ami-2"]),
         (
             AmiFamily::Al2023,
             &[("x86_64/neuron", "ami-3"), ("x86_64/standard", "ami-1")],
             &["ami-1", "ami-3"],
         ),
-        (
-            AmiFamily::Bottlerocket,
-            &[("1.32/x86_64", "ami-1")],
-            &["ami-1"],
-        ),
-        (
-            AmiFamily::Windows2019,
-            &[("Server-2019", "ami-1")],
-            &["ami-1"],
-        ),
-        (
-            AmiFamily::Windows2022,
-            &[("Server-2022", "ami-1")],
-            &["ami-1"],
-        ),
+        (AmiFamily::Bottlerocket, &[("1.32/x86_64", "ami-1")], &["ami-1"]),
+        (AmiFamily::Windows2019, &[("Server-2019", "ami-1")], &["ami-1"]),
+        (AmiFamily::Windows2022, &[("Server-2022", "ami-1")], &["ami-1"]),
         (AmiFamily::Bottlerocket, &[], &[]),
     ];
     for (family, parameters, expect) in rows {
         let found = find(&aws(parameters), &[alias(family, "latest")]).await;
         assert_eq!(ids(&found.expect("images")), expect, "{family:?}");
     }
-    let (both, terms) = (
-        aws(&[("amazon-linux-2-gpu", "ami-1")]),
-        [alias(AmiFamily::Al2, "latest")],
-    );
+    let (both, terms) =
+        (aws(&[("amazon-linux-2-gpu", "ami-1")]), [alias(AmiFamily::Al2, "latest")]);
     let variants = &find(&both, &terms).await.expect("images")[0].variants;
     assert_eq!(*variants, [Variant::Neuron, Variant::Nvidia]);
     let aws = aws(&[("arm64/standard", "no"), ("x86_64/standard", "ami-1")]);
@@ -234,11 +180,7 @@ async fn an_alias_has_the_images_whose_parameters_are_there() {
 
 #[tokio::test]
 async fn a_parameter_of_the_users_own_names_an_image() {
-    let aws = aws(&[
-        ("/own/image", "ami-1"),
-        ("/own/text", "hello"),
-        ("/own/secret", "no"),
-    ]);
+    let aws = aws(&[("/own/image", "ami-1"), ("/own/text", "hello"), ("/own/secret", "no")]);
     for (name, expect) in [
         ("/own/image", Ok(1)),
         ("/own/text", Ok(0)),
@@ -246,20 +188,14 @@ async fn a_parameter_of_the_users_own_names_an_image() {
         ("/own/secret", Err(Cause::Denied)),
     ] {
         let found = find(&aws, &[ImageTerm::SsmParameter(name.to_owned())]).await;
-        let found = found
-            .map(|images| images.len())
-            .map_err(|error| error.cause);
+        let found = found.map(|images| images.len()).map_err(|error| error.cause);
         assert_eq!(found, expect, "{name}");
     }
 }
 
 /// Number of requests that are sent again after this duration.
 async fn again(terms: &[ImageTerm], after: Duration) -> usize {
-    let aws = aws(&[
-        ("recommended", "ami-1"),
-        ("v2025", "ami-1"),
-        ("/own", "ami-1"),
-    ]);
+    let aws = aws(&[("recommended", "ami-1"), ("v2025", "ami-1"), ("/own", "ami-1")]);
     let (mut images, account) = (Images::default(), aws.account(REGION));
     let first = images.find(&account, terms, Some("1.32")).await;
     assert!(!aws.asked().is_empty());
@@ -280,11 +216,7 @@ async fn what_was_found_is_believed_for_a_while() {
     ];
     for term in searches {
         let term = [term];
-        assert_eq!(
-            again(&term, FOUND - Duration::from_secs(1)).await,
-            0,
-            "{term:?}"
-        );
+        assert_eq!(again(&term, FOUND - Duration::from_secs(1)).await, 0, "{term:?}");
         assert_eq!(again(&term, FOUND).await, 1, "{term:?}");
     }
     // Terms that differ only in their tags are separate.
@@ -295,16 +227,10 @@ async fn what_was_found_is_believed_for_a_while() {
     let latest = [alias(AmiFamily::Al2, "latest")];
     let pinned = [alias(AmiFamily::Al2, "v2025")];
     let user_terms = [ImageTerm::SsmParameter("/own".to_owned())];
-    for (term, keep, parameters) in [
-        (&latest, LATEST, 3),
-        (&pinned, PINNED, 3),
-        (&user_terms, LATEST, 1),
-    ] {
-        assert_eq!(
-            again(term, keep - Duration::from_secs(1)).await,
-            1,
-            "{term:?}"
-        );
+    for (term, keep, parameters) in
+        [(&latest, LATEST, 3), (&pinned, PINNED, 3), (&user_terms, LATEST, 1)]
+    {
+        assert_eq!(again(term, keep - Duration::from_secs(1)).await, 1, "{term:?}");
         assert_eq!(again(term, keep).await, 1 + parameters, "{term:?}");
     }
 }

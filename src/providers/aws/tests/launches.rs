@@ -23,13 +23,8 @@ use crate::providers::aws::create_fleet::launch_instance;
 use crate::providers::aws::launch_templates::Templates;
 
 fn tags() -> Labels {
-    let all = [
-        ("Name", "mine"),
-        ("outrigger.dev/claim", "abc"),
-        ("team", "web"),
-    ];
-    all.map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .into()
+    let all = [("Name", "mine"), ("outrigger.dev/claim", "abc"), ("team", "web")];
+    all.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }
 
 /// The inputs of a launch template.
@@ -41,17 +36,11 @@ struct Parts {
 }
 
 fn parts() -> Parts {
-    let group = SecurityGroup {
-        id: "sg-1".into(),
-        name: String::new(),
-    };
+    let group = SecurityGroup { id: "sg-1".into(), name: String::new() };
     let mut tags = tags();
     tags.remove("outrigger.dev/claim");
     Parts {
-        class: NodeClass {
-            family: AmiFamily::Al2023,
-            ..NodeClass::default()
-        },
+        class: NodeClass { family: AmiFamily::Al2023, ..NodeClass::default() },
         resolved: ResolvedNodeClass {
             security_groups: vec![group],
             profile: Some("nodes".into()),
@@ -68,27 +57,16 @@ fn parts() -> Parts {
 }
 
 fn request(parts: &Parts, reservation: Option<&Reservation>) -> FleetRequest {
-    let site = TemplateTarget {
-        cluster: "prod",
-        region: "us-west-2",
-        ipv6: false,
-    };
-    let variation = Variation {
-        reservation,
-        ..parts.variation.clone()
-    };
+    let site = TemplateTarget { cluster: "prod", region: "us-west-2", ipv6: false };
+    let variation = Variation { reservation, ..parts.variation.clone() };
     let offering = OfferingKey {
         instance_type: "m5.large".into(),
         zone: "us-west-2a".into(),
         capacity_type: parts.variation.bought.unwrap_or(CapacityType::OnDemand),
         reservation: None,
     };
-    let alternative = Override {
-        offering,
-        subnet: "subnet-1".into(),
-        image: "ami-1".into(),
-        priority: 0.0,
-    };
+    let alternative =
+        Override { offering, subnet: "subnet-1".into(), image: "ami-1".into(), priority: 0.0 };
     FleetRequest {
         token: "abc".into(),
         target: parts.target,
@@ -130,10 +108,7 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
         let aws = Canned::new(move |asked| {
             let is_fleet = asked.operation == "CreateFleet";
             let order = Ordering::Relaxed;
-            match is_fleet
-                && left
-                    .fetch_update(order, order, |count| count.checked_sub(1))
-                    .is_ok()
+            match is_fleet && left.fetch_update(order, order, |count| count.checked_sub(1)).is_ok()
             {
                 true => Reply::No("InvalidLaunchTemplateName.NotFoundException", "gone"),
                 false => made(asked),
@@ -145,15 +120,10 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
         let instance = outcome.ok().and_then(|outcome| outcome.launched);
         assert_eq!(instance.is_some(), launched, "{missing}");
         let asked = aws.asked();
-        let names: Vec<&str> = asked
-            .iter()
-            .map(|request| request.operation.as_str())
-            .collect();
+        let names: Vec<&str> = asked.iter().map(|request| request.operation.as_str()).collect();
         assert_eq!(names, ROUND.repeat(1 + missing.min(1)), "{missing}");
         // The request has the same name and the same token.
-        let fleets = asked
-            .iter()
-            .filter(|request| request.operation == "CreateFleet");
+        let fleets = asked.iter().filter(|request| request.operation == "CreateFleet");
         let name = request.configs[0].template.name();
         for fleet in fleets {
             let named = "LaunchTemplateConfigs.1.LaunchTemplateSpecification.LaunchTemplateName=";
@@ -234,20 +204,14 @@ async fn all_that_a_launch_makes_is_tagged() {
         assert_eq!(tagged(template, "TagSpecification"), itself.into());
         let mut kinds = vec!["network-interface"];
         kinds.extend(spot.then_some("spot-instances-request"));
-        let kinds = kinds
-            .into_iter()
-            .map(|kind| (kind.to_owned(), shared.clone()));
+        let kinds = kinds.into_iter().map(|kind| (kind.to_owned(), shared.clone()));
         let data = tagged(template, "LaunchTemplateData.TagSpecification");
         assert_eq!(data, kinds.collect());
     }
 }
 
 /// A change of a template, and the additional EC2 parameters that result from it.
-type Row = (
-    fn(&mut Parts),
-    Option<fn() -> Reservation>,
-    &'static [&'static str],
-);
+type Row = (fn(&mut Parts), Option<fn() -> Reservation>, &'static [&'static str]);
 
 /// Parameters of a plain template, without tags, disks and user data.
 const PLAIN: [&str; 14] = [
@@ -273,31 +237,17 @@ fn reserved() -> Reservation {
 
 const ROWS: [Row; 8] = [
     (|_| {}, None, &[]),
-    (
-        |it| it.class.detailed_monitoring = true,
-        None,
-        &["Monitoring.Enabled=true"],
-    ),
-    (
-        |it| it.variation.enclave = true,
-        None,
-        &["EnclaveOptions.Enabled=true"],
-    ),
+    (|it| it.class.detailed_monitoring = true, None, &["Monitoring.Enabled=true"]),
+    (|it| it.variation.enclave = true, None, &["EnclaveOptions.Enabled=true"]),
     (
         |it| {
             it.variation.dedicated = true;
             it.variation.partition = Some(2);
-            it.resolved.placement_group = Some(PlacementGroup {
-                id: "pg-1".into(),
-                strategy: Grouping::Partition(3),
-            });
+            it.resolved.placement_group =
+                Some(PlacementGroup { id: "pg-1".into(), strategy: Grouping::Partition(3) });
         },
         None,
-        &[
-            "Placement.GroupId=pg-1",
-            "Placement.PartitionNumber=2",
-            "Placement.Tenancy=dedicated",
-        ],
+        &["Placement.GroupId=pg-1", "Placement.PartitionNumber=2", "Placement.Tenancy=dedicated"],
     ),
     (
         |it| it.class.nested_virtualization = Some(true),
@@ -316,10 +266,7 @@ const ROWS: [Row; 8] = [
     ),
     (
         |it| it.target = TargetCapacityType::CapacityBlock,
-        Some(|| Reservation {
-            kind: ReservationKind::CapacityBlock,
-            ..reserved()
-        }),
+        Some(|| Reservation { kind: ReservationKind::CapacityBlock, ..reserved() }),
         &[
             "CapacityReservationSpecification.CapacityReservationPreference=\
              capacity-reservations-only",
@@ -330,10 +277,7 @@ const ROWS: [Row; 8] = [
     ),
     (
         |it| it.target = TargetCapacityType::Interruptible,
-        Some(|| Reservation {
-            interruptible: true,
-            ..reserved()
-        }),
+        Some(|| Reservation { interruptible: true, ..reserved() }),
         &[
             "CapacityReservationSpecification.CapacityReservationPreference=\
              capacity-reservations-only",
@@ -360,15 +304,11 @@ async fn a_template_is_told_to_ec2_as_it_is() {
         assert!(done.is_ok());
         let asked = aws.asked();
         let told = below(&asked[0], "LaunchTemplateData.");
-        let told = told
-            .into_iter()
-            .filter(|line| !line.starts_with("TagSpecification"));
+        let told = told.into_iter().filter(|line| !line.starts_with("TagSpecification"));
         let mut told: Vec<&str> = told.collect();
         told.sort_unstable();
         let changed: Vec<_> = expect.iter().map(|line| line.split('=').next()).collect();
-        let plain = PLAIN
-            .iter()
-            .filter(|line| !changed.contains(&line.split('=').next()));
+        let plain = PLAIN.iter().filter(|line| !changed.contains(&line.split('=').next()));
         let mut expect: Vec<&str> = plain.chain(expect).copied().collect();
         expect.sort_unstable();
         assert_eq!(told, expect, "case {number}");

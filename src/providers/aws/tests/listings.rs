@@ -18,15 +18,11 @@ use crate::providers::aws::{instance_status, network};
 /// XML of named elements in order. Empty elements are omitted.
 fn xml(elements: &[(&str, &str)]) -> String {
     let said = elements.iter().filter(|(_, value)| !value.is_empty());
-    said.map(|(name, value)| format!("<{name}>{value}</{name}>"))
-        .collect()
+    said.map(|(name, value)| format!("<{name}>{value}</{name}>")).collect()
 }
 
 fn items(name: &str, all: &[String]) -> String {
-    let all: String = all
-        .iter()
-        .map(|item| format!("<item>{item}</item>"))
-        .collect();
+    let all: String = all.iter().map(|item| format!("<item>{item}</item>")).collect();
     format!("<{name}>{all}</{name}>")
 }
 
@@ -47,20 +43,12 @@ fn at(text: &str) -> Timestamp {
 /// Pages, some of them empty, with each entry once. The first page's token requests the second
 /// page.
 fn paged(asked: &Asked, name: &str, entries: [&[String]; 3]) -> Reply {
-    let page = match asked
-        .body
-        .lines()
-        .find(|line| line.starts_with("NextToken="))
-    {
+    let page = match asked.body.lines().find(|line| line.starts_with("NextToken=")) {
         None => 0,
         Some("NextToken=one") => 1,
         Some(_) => 2,
     };
-    let next = [
-        "<nextToken>one</nextToken>",
-        "<nextToken>two</nextToken>",
-        "",
-    ][page];
+    let next = ["<nextToken>one</nextToken>", "<nextToken>two</nextToken>", ""][page];
     Reply::Xml(items(name, entries[page]) + next)
 }
 
@@ -101,10 +89,7 @@ async fn pages_are_put_together_and_empty_ones_end_nothing() {
     let told: Vec<String> = all
         .iter()
         .map(|(subnet, _)| {
-            format!(
-                "{} {} {} {}",
-                subnet.id, subnet.zone, subnet.zone_id, subnet.free
-            )
+            format!("{} {} {} {}", subnet.id, subnet.zone, subnet.zone_id, subnet.free)
         })
         .collect();
     // A subnet without a zone is ignored.
@@ -112,9 +97,7 @@ async fn pages_are_put_together_and_empty_ones_end_nothing() {
     assert_eq!(told, expect);
     assert_eq!(all[0].1, [("team".to_owned(), "web".to_owned())].into());
     assert_eq!(aws.asked().len(), 3);
-    let all = network::list_security_groups(&account)
-        .await
-        .expect("groups");
+    let all = network::list_security_groups(&account).await.expect("groups");
     let ids: Vec<&str> = all.iter().map(|(group, _)| group.id.as_str()).collect();
     assert_eq!(ids, ["sg-1", "sg-2"]);
 }
@@ -123,16 +106,8 @@ async fn pages_are_put_together_and_empty_ones_end_nothing() {
 #[tokio::test]
 async fn a_page_that_fails_fails_the_listing() {
     let rows = [
-        (
-            "UnauthorizedOperation",
-            Cause::Denied,
-            "AllowRegionalReadActions",
-        ),
-        (
-            "RequestLimitExceeded",
-            Cause::Unavailable,
-            "RequestLimitExceeded",
-        ),
+        ("UnauthorizedOperation", Cause::Denied, "AllowRegionalReadActions"),
+        ("RequestLimitExceeded", Cause::Unavailable, "RequestLimitExceeded"),
     ];
     for (code, cause, text) in rows {
         let aws = Canned::new(move |asked| match asked.says("NextToken=one") {
@@ -154,30 +129,9 @@ async fn a_page_that_fails_fails_the_listing() {
 #[tokio::test]
 async fn placement_groups_are_those_that_are_available() {
     let rows = [
-        (
-            "a",
-            "pg-1",
-            "available",
-            "cluster",
-            "",
-            Some(PlacementGroupStrategy::Cluster),
-        ),
-        (
-            "b",
-            "pg-2",
-            "available",
-            "spread",
-            "",
-            Some(PlacementGroupStrategy::Spread),
-        ),
-        (
-            "c",
-            "pg-3",
-            "available",
-            "partition",
-            "7",
-            Some(PlacementGroupStrategy::Partition(7)),
-        ),
+        ("a", "pg-1", "available", "cluster", "", Some(PlacementGroupStrategy::Cluster)),
+        ("b", "pg-2", "available", "spread", "", Some(PlacementGroupStrategy::Spread)),
+        ("c", "pg-3", "available", "partition", "7", Some(PlacementGroupStrategy::Partition(7))),
         ("d", "pg-4", "pending", "cluster", "", None),
         ("e", "pg-5", "deleting", "cluster", "", None),
         ("f", "pg-6", "deleted", "cluster", "", None),
@@ -198,15 +152,10 @@ async fn placement_groups_are_those_that_are_available() {
     });
     let all = network::list_placement_groups(&aws.account(REGION)).await;
     let all = all.expect("groups");
-    let found = all
-        .iter()
-        .map(|(name, group)| (name.as_str(), group.strategy));
+    let found = all.iter().map(|(name, group)| (name.as_str(), group.strategy));
     let expect = rows.iter();
     let expect = expect.filter_map(|row| Some((row.0, row.5?)));
-    assert_eq!(
-        found.collect::<BTreeMap<_, _>>(),
-        expect.collect::<BTreeMap<_, _>>()
-    );
+    assert_eq!(found.collect::<BTreeMap<_, _>>(), expect.collect::<BTreeMap<_, _>>());
     assert_eq!(all["c"].id, "pg-3");
 }
 
@@ -250,9 +199,7 @@ async fn reservations_are_those_that_are_active() {
     });
     let all = network::list_reservations(&aws.account(REGION)).await;
     let all = all.expect("reservations");
-    let ids = all
-        .iter()
-        .map(|listed| listed.found.reservation.id.as_str());
+    let ids = all.iter().map(|listed| listed.found.reservation.id.as_str());
     let expect = rows.iter().filter(|row| row.3).map(|row| row.0);
     assert!(ids.eq(expect), "{all:?}");
     let block = &all[2].found.reservation;
@@ -262,10 +209,7 @@ async fn reservations_are_those_that_are_active() {
     assert_eq!(reservation.kind, ReservationKind::Default);
     assert_eq!((reservation.total, reservation.left), (10, 4));
     assert!(reservation.interruptible && reservation.counted.is_some());
-    assert!(
-        !all[1].found.reservation.interruptible,
-        "it does not say so"
-    );
+    assert!(!all[1].found.reservation.interruptible, "it does not say so");
     assert_eq!(reservation.ends, Some(at("2030-01-01T00:00:00Z")));
     assert_eq!(listed.owner, "012345678901");
     assert_eq!(listed.criteria, Some(MatchCriteria::Targeted));
@@ -278,11 +222,7 @@ async fn reservations_are_those_that_are_active() {
 /// host checks and events.
 /// A failed check of reachability, since this time.
 fn failed_check(since: &str) -> String {
-    let detail = xml(&[
-        ("name", "reachability"),
-        ("status", "failed"),
-        ("impairedSince", since),
-    ]);
+    let detail = xml(&[("name", "reachability"), ("status", "failed"), ("impairedSince", since)]);
     xml(&[("status", "impaired")]) + &items("details", &[detail])
 }
 
@@ -309,9 +249,7 @@ async fn the_status_of_instances_is_read_with_its_details() {
         };
         Reply::Xml(items("instanceStatusSet", &[instance_status]))
     });
-    let rows = instance_status::unhealthy_instances(&aws.account(REGION))
-        .await
-        .expect("rows");
+    let rows = instance_status::unhealthy_instances(&aws.account(REGION)).await.expect("rows");
     let event = Scheduled {
         code: "instance-stop".to_owned(),
         description: "[Completed] gone".to_owned(),
@@ -324,15 +262,8 @@ async fn the_status_of_instances_is_read_with_its_details() {
     ]
     .map(|(instance, failed_since, events)| {
         let checks = failed_since.into_iter();
-        let checks = checks.map(|since| StatusCheckDetail {
-            failed: true,
-            since,
-        });
-        StatusRow {
-            instance: instance.into(),
-            checks: checks.collect(),
-            events,
-        }
+        let checks = checks.map(|since| StatusCheckDetail { failed: true, since });
+        StatusRow { instance: instance.into(), checks: checks.collect(), events }
     });
     assert_eq!(rows, expect);
     let asked = aws.asked();
@@ -387,10 +318,7 @@ async fn one_listing_of_instances_serves_all_clusters() {
         let spot = xml(&[("spotInstanceRequestId", "sir-1")]);
         let reserved = xml(&[(
             "capacityReservationSpecification",
-            &xml(&[(
-                "capacityReservationPreference",
-                "capacity-reservations-only",
-            )]),
+            &xml(&[("capacityReservationPreference", "capacity-reservations-only")]),
         )]);
         let reserved = xml(&[("capacityReservationId", "cr-1")]) + &reserved;
         let none = items("reservationSet", &[]);

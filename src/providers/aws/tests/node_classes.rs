@@ -48,10 +48,7 @@ fn cluster(class: NodeClass, service_cidr: Option<&str>) -> Cluster {
         installation: "here".to_owned(),
         name: "one".into(),
         region: REGION.to_owned(),
-        eks: Some(Eks {
-            service_cidr: service_cidr.map(str::to_owned),
-            ..Eks::default()
-        }),
+        eks: Some(Eks { service_cidr: service_cidr.map(str::to_owned), ..Eks::default() }),
         node_classes: vec![class],
         ..Cluster::default()
     }
@@ -71,13 +68,7 @@ impl Bench {
         let account: AwsClients = aws.account(REGION);
         let keepers = Regions::of_accounts(Accounts::from_clients(account));
         let (provider, inbox) = attended(&keepers, cluster, api()).await;
-        let mut bench = Self {
-            aws,
-            provider,
-            supply: Err(NotReady::Unresolved),
-            keepers,
-            inbox,
-        };
+        let mut bench = Self { aws, provider, supply: Err(NotReady::Unresolved), keepers, inbox };
         let told = bench.told().await;
         assert_eq!(told[0], Err(NotReady::Unresolved));
         assert_eq!(NotReady::Unresolved.to_string(), "not read from AWS yet");
@@ -151,11 +142,7 @@ const LACKS: [(Option<Refused>, Change, &str); 12] = [
         SAME,
         "Unavailable: iam:GetInstanceProfile: Throttling",
     ),
-    (
-        None,
-        |class| class.identity = None,
-        "InstanceProfileNotFound: the node class has neither",
-    ),
+    (None, |class| class.identity = None, "InstanceProfileNotFound: the node class has neither"),
     (
         None,
         |class| class.subnets = vec![SubnetTerm::Id("subnet-9".to_owned())],
@@ -165,10 +152,8 @@ const LACKS: [(Option<Refused>, Change, &str); 12] = [
         None,
         |class| {
             class.family = AmiFamily::Al2;
-            class.images = vec![ImageTerm::Alias {
-                family: AmiFamily::Al2,
-                version: "latest".to_owned(),
-            }];
+            class.images =
+                vec![ImageTerm::Alias { family: AmiFamily::Al2, version: "latest".to_owned() }];
         },
         "UnsupportedAlias: no al2 images exist for Kubernetes 1.33",
     ),
@@ -227,11 +212,7 @@ async fn addresses_of_services_are_asked_of_eks() {
         (Some(v6), None, ""),
         (Some(json!({})), None, "ClusterCidrUnknown: "),
         (None, Some("10.0.0.0/16"), ""),
-        (
-            None,
-            None,
-            "Unavailable: the Kubernetes version of the cluster is not known yet",
-        ),
+        (None, None, "Unavailable: the Kubernetes version of the cluster is not known yet"),
     ];
     for (says, configured, expect) in rows {
         let text = says.map(|network| {
@@ -295,24 +276,12 @@ fn long(class: &mut NodeClass, _: &mut ClusterEndpoint) {
 const WELL: &str = "";
 
 /// Family, changes of the class and its cluster, and the expected user data error.
-type Valid = (
-    AmiFamily,
-    fn(&mut NodeClass, &mut ClusterEndpoint),
-    &'static str,
-);
+type Valid = (AmiFamily, fn(&mut NodeClass, &mut ClusterEndpoint), &'static str);
 
 const VALID: [Valid; 16] = [
     (AmiFamily::Al2023, |_, _| {}, "ClusterCidrUnknown"),
-    (
-        AmiFamily::Al2023,
-        |_, home| home.service_cidr = Some("10.0.0.0/16".to_owned()),
-        WELL,
-    ),
-    (
-        AmiFamily::Al2023,
-        |_, home| home.service_cidr = Some("fd00::/108".to_owned()),
-        WELL,
-    ),
+    (AmiFamily::Al2023, |_, home| home.service_cidr = Some("10.0.0.0/16".to_owned()), WELL),
+    (AmiFamily::Al2023, |_, home| home.service_cidr = Some("fd00::/108".to_owned()), WELL),
     (AmiFamily::Al2, |_, _| {}, WELL),
     (AmiFamily::Bottlerocket, |_, _| {}, WELL),
     (AmiFamily::Windows2019, |_, _| {}, WELL),
@@ -321,11 +290,7 @@ const VALID: [Valid; 16] = [
     (AmiFamily::Custom, |_, _| {}, WELL),
     (AmiFamily::Al2, long, "UserDataTooLarge"),
     (AmiFamily::Custom, long, "UserDataTooLarge"),
-    (
-        AmiFamily::Windows2022,
-        |class, _| class.user_data = "x".repeat(17_000),
-        "UserDataTooLarge",
-    ),
+    (AmiFamily::Windows2022, |class, _| class.user_data = "x".repeat(17_000), "UserDataTooLarge"),
     // Short but invalid in another way. The error must not report the length.
     (
         AmiFamily::Al2,
@@ -345,24 +310,14 @@ const VALID: [Valid; 16] = [
         },
         "UnsupportedKubeletSetting",
     ),
-    (
-        AmiFamily::Bottlerocket,
-        |_, home| home.endpoint.clear(),
-        "Unavailable",
-    ),
+    (AmiFamily::Bottlerocket, |_, home| home.endpoint.clear(), "Unavailable"),
 ];
 
 #[test]
 fn a_class_is_valid_when_user_data_can_be_made_of_it() {
-    let resolved = ResolvedNodeClass {
-        images: vec![image()],
-        ..ResolvedNodeClass::default()
-    };
+    let resolved = ResolvedNodeClass { images: vec![image()], ..ResolvedNodeClass::default() };
     for (family, change, expect) in VALID {
-        let mut class = NodeClass {
-            family,
-            ..NodeClass::default()
-        };
+        let mut class = NodeClass { family, ..NodeClass::default() };
         let mut home = home();
         change(&mut class, &mut home);
         let condition = validate_user_data(&class, &resolved, Some(&home));
@@ -476,18 +431,10 @@ async fn zones_are_left_alone_while_traffic_is_shifted_away() {
         (vec![], vec![], ""),
         (vec![applied.clone()], vec![], "usw2-az1"),
         (vec![zone_shift("usw2-az1", "APPLIED", PAST)], vec![], ""),
-        (
-            vec![zone_shift("usw2-az1", "NOT_APPLIED", FUTURE)],
-            vec![],
-            "",
-        ),
+        (vec![zone_shift("usw2-az1", "NOT_APPLIED", FUTURE)], vec![], ""),
         (vec![], vec![autoshift("usw2-az2", "APPLIED")], "usw2-az2"),
         (vec![], vec![autoshift("usw2-az2", "NOT_APPLIED")], ""),
-        (
-            vec![applied],
-            vec![autoshift("usw2-az2", "APPLIED")],
-            "usw2-az1 usw2-az2",
-        ),
+        (vec![applied], vec![autoshift("usw2-az2", "APPLIED")], "usw2-az1 usw2-az2"),
     ];
     for (shifts, autoshifts, expect) in rows {
         let text = json!({
@@ -533,18 +480,11 @@ async fn zones_come_and_go_with_shifts() {
         let body = json!({ "appliedWeights": {}, "zonalShifts": shifts, "autoshifts": [] });
         Some(Reply::Json(body.to_string()))
     });
-    let shifted = Cluster {
-        zonal_shift: true,
-        ..cluster(class(), Some("10.0.0.0/16"))
-    };
+    let shifted = Cluster { zonal_shift: true, ..cluster(class(), Some("10.0.0.0/16")) };
     let mut bench = Bench::start(shifted, aws).await;
-    for (zone, available) in [
-        ("", true),
-        ("usw2-az9", true),
-        ("usw2-az1", false),
-        ("usw2-az1", false),
-        ("", true),
-    ] {
+    for (zone, available) in
+        [("", true), ("usw2-az9", true), ("usw2-az1", false), ("usw2-az1", false), ("", true)]
+    {
         *away.lock().expect("no panic") = zone;
         tokio::time::sleep(Duration::from_secs(60)).await;
         bench.keepers.trigger_reads().await;
@@ -570,12 +510,7 @@ async fn the_api_of_a_cluster_is_configured_or_asked_for() {
         (None, None, Some(&known), Ok(("https://eks.test", "eks"))),
         (URL, None, Some(&known), Ok(("https://own.test", "eks"))),
         (None, CA, Some(&known), Ok(("https://eks.test", "ca"))),
-        (
-            None,
-            None,
-            Some(&creating),
-            Err("does not return the endpoint"),
-        ),
+        (None, None, Some(&creating), Err("does not return the endpoint")),
         (URL, None, Some(&creating), Err("does not return the CA")),
         (URL, Some("?"), None, Err("not valid base64")),
         (None, None, None, Err("eks:DescribeCluster")),
@@ -600,21 +535,15 @@ async fn the_api_of_a_cluster_is_configured_or_asked_for() {
                     (token_cluster.endpoint.as_str(), &token_cluster.ca[..]),
                     (endpoint, ca.as_bytes())
                 );
-                assert!(
-                    token_cluster
-                        .bearer
-                        .current_header()
-                        .starts_with("Bearer k8s-aws-v1.")
-                );
+                assert!(token_cluster.bearer.current_header().starts_with("Bearer k8s-aws-v1."));
             }
             (Err(error), Err(expect)) => {
                 let why = error.to_string();
                 assert!(why.contains(expect), "{why}");
             }
-            (issued, expect) => panic!(
-                "{:?}, not {expect:?}",
-                issued.map(|token_cluster| token_cluster.endpoint)
-            ),
+            (issued, expect) => {
+                panic!("{:?}, not {expect:?}", issued.map(|token_cluster| token_cluster.endpoint))
+            }
         }
         let asked = aws.asked().len();
         assert_eq!(asked, usize::from(endpoint.is_none() || ca.is_none()));

@@ -20,9 +20,7 @@ fn page(products: &[String], next: Option<&str>) -> Reply {
 }
 
 fn told<K: ToString>(all: impl IntoIterator<Item = (K, f64)>) -> String {
-    let texts = all
-        .into_iter()
-        .map(|(key, usd)| format!("{} {usd}", key.to_string()));
+    let texts = all.into_iter().map(|(key, usd)| format!("{} {usd}", key.to_string()));
     texts.collect::<Vec<_>>().join(", ")
 }
 
@@ -45,13 +43,10 @@ async fn the_price_list_is_read_page_by_page_in_the_regions_currency() {
                 (false, _) => page(&[product("m5.metal", currency, "4.608")], None),
             }
         });
-        let (shared, metal) = pricing::list_prices(&aws.account(region))
-            .await
-            .expect("prices");
-        for (prices, expect) in [
-            (shared, "m5.large 0.096, m5.xlarge 0.192"),
-            (metal, "m5.metal 4.608"),
-        ] {
+        let (shared, metal) = pricing::list_prices(&aws.account(region)).await.expect("prices");
+        for (prices, expect) in
+            [(shared, "m5.large 0.096, m5.xlarge 0.192"), (metal, "m5.metal 4.608")]
+        {
             let prices = prices.into_iter().map(|(name, it)| (name, it.usd_per_h()));
             assert_eq!(told(prices), expect, "{region}");
         }
@@ -76,9 +71,7 @@ async fn a_price_list_that_fails_is_none() {
     let failure = fault.expect_err("a fault").to_failure("pricing");
     assert_eq!(failure.sort, crate::ec2::errors::ErrorClass::Throttled);
     let aws = Canned::new(|_| Reply::Silent);
-    pricing::spot_prices(&aws.account(REGION))
-        .await
-        .expect_err("a fault");
+    pricing::spot_prices(&aws.account(REGION)).await.expect_err("a fault");
 }
 
 /// Type, zone, price and hour of the entries, page by page. The newest of each type and zone
@@ -114,29 +107,18 @@ async fn spot_prices_are_the_newest_of_each_type_and_zone() {
         });
         let all: String = all.collect();
         let next = ["<nextToken>one</nextToken>", ""][page];
-        Reply::Xml(format!(
-            "<spotPriceHistorySet>{all}</spotPriceHistorySet>{next}"
-        ))
+        Reply::Xml(format!("<spotPriceHistorySet>{all}</spotPriceHistorySet>{next}"))
     });
-    let all = pricing::spot_prices(&aws.account(REGION))
-        .await
-        .expect("prices");
-    let all = all
-        .into_iter()
-        .map(|(name, zone, price)| (format!("{name} {zone}"), price.usd_per_h()));
+    let all = pricing::spot_prices(&aws.account(REGION)).await.expect("prices");
+    let all =
+        all.into_iter().map(|(name, zone, price)| (format!("{name} {zone}"), price.usd_per_h()));
     let expect = "c5.large us-west-2b 0.02, m5.large us-west-2a 0.04, m5.large us-west-2b 0.03";
     assert_eq!(told(all), expect);
     let asked = aws.asked();
     assert_eq!(asked.len(), 2);
     for request in asked {
-        assert!(
-            request.says("ProductDescription.1=Linux/UNIX"),
-            "{request:?}"
-        );
+        assert!(request.says("ProductDescription.1=Linux/UNIX"), "{request:?}");
         assert!(request.says("ProductDescription.2=Linux/UNIX (Amazon VPC)"));
-        assert!(
-            request.body.contains("StartTime="),
-            "what was is of no interest"
-        );
+        assert!(request.body.contains("StartTime="), "what was is of no interest");
     }
 }

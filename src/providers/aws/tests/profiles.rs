@@ -49,12 +49,7 @@ fn parameter(asked: &Asked, name: &str) -> String {
 
 impl Iam {
     fn show(&self, name: &str) -> String {
-        let Known {
-            path,
-            roles,
-            created,
-            ..
-        } = &self.profiles[name];
+        let Known { path, roles, created, .. } = &self.profiles[name];
         let roles: String = roles
             .iter()
             .map(|role| {
@@ -119,10 +114,7 @@ impl Iam {
             _ if !self.profiles.contains_key(&name) => none,
             "GetInstanceProfile" => {
                 let roles = self.show(&name);
-                result(
-                    operation,
-                    &format!("<InstanceProfile>{roles}</InstanceProfile>"),
-                )
+                result(operation, &format!("<InstanceProfile>{roles}</InstanceProfile>"))
             }
             "AddRoleToInstanceProfile" if !self.roles.contains(&role) => none,
             "DeleteInstanceProfile" => {
@@ -156,20 +148,13 @@ struct Bench {
 
 impl Bench {
     fn new(roles: &[&str]) -> Self {
-        let iam = Iam {
-            roles: roles.iter().map(|role| (*role).to_owned()).collect(),
-            ..Iam::default()
-        };
+        let iam =
+            Iam { roles: roles.iter().map(|role| (*role).to_owned()).collect(), ..Iam::default() };
         let iam = Arc::new(Mutex::new(iam));
         let shared = iam.clone();
         let aws = Canned::new(move |asked| shared.lock().expect("no panic").answer(asked));
         let account = aws.account(REGION);
-        Self {
-            iam,
-            aws,
-            account,
-            profiles: Profiles::default(),
-        }
+        Self { iam, aws, account, profiles: Profiles::default() }
     }
 
     async fn of(&mut self, cluster: &Cluster, role: &str) -> ListResult<String> {
@@ -177,9 +162,7 @@ impl Bench {
             identity: Some(NodeIdentity::Role(role.to_owned())),
             ..NodeClass::default()
         };
-        let found = self
-            .profiles
-            .profile_for(&self.account, cluster, true, &class);
+        let found = self.profiles.profile_for(&self.account, cluster, true, &class);
         fence::run_unfenced(found).await
     }
 
@@ -200,9 +183,7 @@ impl Bench {
     async fn collect(&mut self, clusters: &[Arc<Cluster>]) -> Result<usize, String> {
         let care = CleanupScope::of_all(clusters);
         let removed = self.profiles.delete_unused(&self.account, &care);
-        fence::run_unfenced(removed)
-            .await
-            .map_err(|fault| fault.to_string())
+        fence::run_unfenced(removed).await.map_err(|fault| fault.to_string())
     }
 }
 
@@ -228,17 +209,9 @@ type Found<'a> = (Option<&'a [&'a str]>, Option<&'static str>, &'a str);
 #[tokio::test]
 async fn a_profile_is_made_and_has_its_role() {
     let rows: [Found<'_>; 5] = [
-        (
-            None,
-            None,
-            "GetInstanceProfile CreateInstanceProfile AddRoleToInstanceProfile",
-        ),
+        (None, None, "GetInstanceProfile CreateInstanceProfile AddRoleToInstanceProfile"),
         (Some(&["node"]), None, "GetInstanceProfile"),
-        (
-            Some(&[]),
-            None,
-            "GetInstanceProfile AddRoleToInstanceProfile",
-        ),
+        (Some(&[]), None, "GetInstanceProfile AddRoleToInstanceProfile"),
         (
             Some(&["other"]),
             None,
@@ -262,8 +235,7 @@ async fn a_profile_is_made_and_has_its_role() {
                 created: OLD.to_owned(),
                 ..Known::default()
             });
-            iam.profiles
-                .extend(known.map(|known| (name.clone(), known)));
+            iam.profiles.extend(known.map(|known| (name.clone(), known)));
             iam.fails = fails.map(|code| ("GetInstanceProfile", code));
         });
         assert_eq!(bench.of(&one, "node").await, Ok(name.clone()), "{before:?}");
@@ -308,10 +280,7 @@ async fn a_profile_is_remembered_once_it_is_right() {
     time::advance(Duration::from_secs(3601)).await;
     assert_eq!(bench.of(&one, "node").await, Ok(name));
     assert_eq!(bench.aws.operations(), "GetInstanceProfile");
-    for (code, cause) in [
-        ("Throttling", Cause::Unavailable),
-        ("AccessDenied", Cause::Denied),
-    ] {
+    for (code, cause) in [("Throttling", Cause::Unavailable), ("AccessDenied", Cause::Denied)] {
         let mut bench = Bench::new(&["node"]);
         bench.change(|iam| iam.fails = Some(("CreateInstanceProfile", code)));
         let why = bench.of(&one, "node").await.expect_err("a trouble");
@@ -328,11 +297,7 @@ async fn a_role_that_is_not_there_is_named_and_looked_for_again() {
     let mut bench = Bench::new(&[]);
     let why = bench.of(&one, "node").await.expect_err("a trouble");
     assert_eq!(why.cause, Cause::RoleNotFound);
-    assert!(
-        why.text.contains("IAM role \"node\" does not exist"),
-        "{}",
-        why.text
-    );
+    assert!(why.text.contains("IAM role \"node\" does not exist"), "{}", why.text);
     bench.change(|iam| iam.roles.extend(["node".to_owned()]));
     let name = bench.of(&one, "node").await.expect("a profile");
     assert_eq!(bench.roles_of(&name), ["node"]);
@@ -345,23 +310,13 @@ async fn each_role_has_a_profile_of_its_own() {
     let mut bench = Bench::new(&["a", "b"]);
     let one = cluster("one", &["a", "a", "b"]);
     let first = bench.of(&one, "a").await.expect("a profile");
-    assert_eq!(
-        bench.of(&one, "a").await,
-        Ok(first.clone()),
-        "another class"
-    );
+    assert_eq!(bench.of(&one, "a").await, Ok(first.clone()), "another class");
     // A path in front of the role name is only its location.
     let lies = bench.of(&one, "teams/blue/a").await.expect("a profile");
     assert_eq!(bench.roles_of(&lies), ["a"]);
     let mut names = BTreeSet::from([first.clone()]);
-    let installation = Cluster {
-        installation: "there".to_owned(),
-        ..one.clone()
-    };
-    let region = Cluster {
-        region: "eu-west-1".to_owned(),
-        ..one.clone()
-    };
+    let installation = Cluster { installation: "there".to_owned(), ..one.clone() };
+    let region = Cluster { region: "eu-west-1".to_owned(), ..one.clone() };
     for (cluster, role) in [
         (&one, "b"),
         (&cluster("two", &[]), "a"),
@@ -405,14 +360,7 @@ async fn profiles_that_nobody_uses_are_removed() {
         ("outrigger-gone-4", path, &["a"], &young, false, false),
         ("outrigger-gone-5", path, &["a"], OLD, true, false),
         ("of-no-cluster", path, &["a"], OLD, false, false),
-        (
-            "outrigger-gone-6",
-            "/outrigger/eu-west-1/here/",
-            &["a"],
-            OLD,
-            false,
-            false,
-        ),
+        ("outrigger-gone-6", "/outrigger/eu-west-1/here/", &["a"], OLD, false, false),
         ("others", "/karpenter/us-west-2/", &["a"], OLD, false, false),
     ];
     let mut bench = Bench::new(&["a", "b"]);

@@ -89,10 +89,7 @@ fn instances() -> String {
 }
 
 fn aws(messages: &[String]) -> (Arc<Mutex<Sqs>>, Canned) {
-    let sqs = Arc::new(Mutex::new(Sqs {
-        messages: messages.to_vec(),
-        ..Sqs::default()
-    }));
+    let sqs = Arc::new(Mutex::new(Sqs { messages: messages.to_vec(), ..Sqs::default() }));
     let shared = sqs.clone();
     let aws = Canned::new(move |asked| {
         let mut sqs = shared.lock().expect("no panic");
@@ -124,20 +121,11 @@ struct Heard {
 
 fn listener(account: AwsClients, engines: Engines) -> Listener {
     let (installation, queue) = ("here".to_owned(), "q".to_owned());
-    Listener::new(
-        Arc::new(account),
-        Arc::default(),
-        engines,
-        installation,
-        queue,
-    )
+    Listener::new(Arc::new(account), Arc::default(), engines, installation, queue)
 }
 
 fn engines(events: mpsc::Sender<Event>, fence: Fence) -> Engines {
-    Arc::new(Mutex::new(BTreeMap::from([(
-        "one".into(),
-        (events, fence),
-    )])))
+    Arc::new(Mutex::new(BTreeMap::from([("one".into(), (events, fence))])))
 }
 
 fn told(inbox: &mut mpsc::Receiver<Event>) -> Vec<(String, Interruption)> {
@@ -188,11 +176,7 @@ async fn each_message_is_heard_deleted_or_given_back() {
     let running = body(STATE, &json!({ "instance-id": "i-1", "state": "running" }));
     let rows: [Taken<'_>; 14] = [
         (of_instance(SPOT, "i-1"), &[("i-1", Spot)], true),
-        (
-            of_instance(RESERVATION, "i-1"),
-            &[("i-1", Reservation)],
-            true,
-        ),
+        (of_instance(RESERVATION, "i-1"), &[("i-1", Reservation)], true),
         (of_instance(REBALANCE, "i-2"), &[("i-2", Rebalance)], true),
         (of_instance(STATE, "i-1"), &[("i-1", Stopping)], true),
         (
@@ -203,11 +187,7 @@ async fn each_message_is_heard_deleted_or_given_back() {
         (running, &[], true),
         ("hello".to_owned(), &[], true),
         ("{}".to_owned(), &[], true),
-        (
-            of_instance("EC2 Instance Launch Successful", "i-1"),
-            &[],
-            true,
-        ),
+        (of_instance("EC2 Instance Launch Successful", "i-1"), &[], true),
         (body(SPOT, &json!({})), &[], true),
         // The instance does not have our installation's tag.
         (of_instance(SPOT, "i-9"), &[], true),
@@ -259,10 +239,7 @@ async fn who_leads_no_more_changes_nothing_of_the_queue() {
     let steady = now.steady.checked_sub(span).expect("a time");
     lapsed.open(Moment { steady, ..now }, span);
     let outcome = heard_behind(lapsed, &messages, 60).await;
-    let expect = Heard {
-        events: vec![("i-1".to_owned(), Interruption::Spot)],
-        ..Heard::default()
-    };
+    let expect = Heard { events: vec![("i-1".to_owned(), Interruption::Spot)], ..Heard::default() };
     assert_eq!(outcome, expect);
 
     // A daemon in observe mode leaves all messages to other hosts.
@@ -287,10 +264,7 @@ async fn a_thousand_messages_are_heard_within_seconds() {
 /// deleted nor returned. SQS delivers it again.
 #[tokio::test(start_paused = true)]
 async fn what_is_not_taken_in_is_left() {
-    for (full, fails) in [
-        (true, None),
-        (false, Some(("DescribeInstances", "Unavailable"))),
-    ] {
+    for (full, fails) in [(true, None), (false, Some(("DescribeInstances", "Unavailable")))] {
         let (sqs, aws) = aws(&[of_instance(SPOT, "i-1")]);
         sqs.lock().expect("no panic").fails = fails;
         let (events, inbox) = mpsc::channel(1);
@@ -318,11 +292,7 @@ async fn a_queue_that_cannot_be_read_is_tried_again() {
     let rows = [
         ("GetQueueUrl", "QueueDoesNotExist", ErrorClass::NotFound),
         ("GetQueueUrl", "AccessDeniedException", ErrorClass::Denied),
-        (
-            "ReceiveMessage",
-            "AccessDeniedException",
-            ErrorClass::Denied,
-        ),
+        ("ReceiveMessage", "AccessDeniedException", ErrorClass::Denied),
     ];
     for (operation, code, sort) in rows {
         let (sqs, aws) = aws(&[of_instance(SPOT, "i-1")]);
@@ -343,11 +313,7 @@ async fn a_queue_that_cannot_be_read_is_tried_again() {
         let task = tokio::spawn(listener(account, engines(events, Fence::default())).listen());
         aws.asked();
         sleep(Duration::from_secs(300)).await;
-        let tried = aws
-            .asked()
-            .iter()
-            .filter(|request| request.operation == operation)
-            .count();
+        let tried = aws.asked().iter().filter(|request| request.operation == operation).count();
         assert!((5..=15).contains(&tried), "{tried} times");
         sqs.lock().expect("no panic").fails = None;
         let before = clock::monotonic_now();

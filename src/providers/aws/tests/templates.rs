@@ -60,21 +60,9 @@ fn aws() -> (Arc<Mutex<Stored>>, Canned) {
 
 /// A template of an image.
 fn of_image(image: &str) -> LaunchTemplate {
-    let site = TemplateTarget {
-        cluster: "one",
-        region: REGION,
-        ipv6: false,
-    };
-    let variation = Variation {
-        image,
-        ..Variation::default()
-    };
-    build_template(
-        &NodeClass::default(),
-        &ResolvedNodeClass::default(),
-        site,
-        variation,
-    )
+    let site = TemplateTarget { cluster: "one", region: REGION, ipv6: false };
+    let variation = Variation { image, ..Variation::default() };
+    build_template(&NodeClass::default(), &ResolvedNodeClass::default(), site, variation)
 }
 
 #[tokio::test]
@@ -117,10 +105,7 @@ async fn templates_that_nobody_needs_are_removed() {
     let long_ago = clock::now() - SignedDuration::from_mins(11);
     let mut cache = LaunchTemplateCache::default();
     cache.begin_use("outrigger/one/in-use", long_ago);
-    cache.apply_listing(
-        ["outrigger/one/a", "outrigger/one/b"].map(str::to_owned),
-        long_ago,
-    );
+    cache.apply_listing(["outrigger/one/a", "outrigger/one/b"].map(str::to_owned), long_ago);
     let templates = Templates::from_cache(cache);
     // Templates of other owners, and of an earlier run of this daemon, which is kept for a while.
     let names = [

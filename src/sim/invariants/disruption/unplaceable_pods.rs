@@ -99,17 +99,10 @@ pub(super) fn unplaceable_pods(
 /// Returns true if all pods fit at the same time, within a limited number of steps. Pods with the
 /// fewest nodes are first. Nodes on which no pod fits are ignored.
 fn can_place_all(mut reschedulable: Vec<&Workload>, mut hosts: Vec<Host<'_>>) -> bool {
-    hosts.retain(|host| {
-        reschedulable
-            .iter()
-            .any(|workload| host.has_room_for(workload))
-    });
+    hosts.retain(|host| reschedulable.iter().any(|workload| host.has_room_for(workload)));
     reschedulable.sort_by_cached_key(|workload| {
         (
-            hosts
-                .iter()
-                .filter(|host| host.has_room_for(workload))
-                .count(),
+            hosts.iter().filter(|host| host.has_room_for(workload)).count(),
             -workload.requests.cpu_milli,
             workload.name.clone(),
         )

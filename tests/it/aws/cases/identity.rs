@@ -55,8 +55,7 @@ async fn nothing_is_launched_or_ended_with_another_region_or_role() {
         return;
     };
     fixture::deploy(&ec2.api, "web", 6, "1500m", "1Gi").await;
-    ec2.until(180, "all pods are bound", |world, _| world.bound() == 6)
-        .await;
+    ec2.until(180, "all pods are bound", |world, _| world.bound() == 6).await;
     let right = fs::read_to_string(ec2.dir.path().join("outrigger.hcl")).expect("written");
     let region = format!("region = \"{}\"", ec2.aws.fact("/region"));
     assert!(right.contains(&region), "{right}");
@@ -74,6 +73,5 @@ async fn nothing_is_launched_or_ended_with_another_region_or_role() {
         assert_eq!((ec2.live().len(), ec2.changes()), before, "with {wrong}");
     }
     ec2.restart(&right);
-    ec2.until(180, "all pods are bound", |world, _| world.bound() == 8)
-        .await;
+    ec2.until(180, "all pods are bound", |world, _| world.bound() == 8).await;
 }

@@ -88,10 +88,7 @@ async fn a_daemon_says_what_it_may_not_ask_for_its_nodes() {
     fs::create_dir(dir.path().join("config")).expect("made");
     fs::write(dir.path().join("config/outrigger.hcl"), text).expect("written");
     let mut command = aws.command(outrigger());
-    command
-        .arg("run")
-        .arg("--config")
-        .arg(dir.path().join("config"));
+    command.arg("run").arg("--config").arg(dir.path().join("config"));
     let log = dir.path().join("daemon.log");
     let _daemon = Process::spawn(command, &log);
     fixture::deploy(&api, "web", 1, "900m", "1Gi").await;

@@ -17,10 +17,8 @@ use serde_json::{Value, json};
 use crate::end_to_end::kube_api::{date, now};
 
 /// Where certificates are: `ca` has signed `good`, `expired` and `elsewhere`, whose key is `key`.
-pub(super) const CERTS: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/tests/it/end_to_end/doctor/certs"
-);
+pub(super) const CERTS: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/end_to_end/doctor/certs");
 
 /// FlowSchemas and their ids.
 const SCHEMAS: [(&str, &str); 2] = [("outrigger", "uid-1"), ("global-default", "uid-2")];
@@ -114,9 +112,7 @@ fn answer(stream: impl Read + Write, manner: &Manner) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     let (mut line, mut length) = (String::new(), 0);
     if stream.fill_buf()?.first() == Some(&HELLO) {
-        return stream
-            .get_mut()
-            .write_all(b"HTTP/1.0 400 Bad Request\r\n\r\n");
+        return stream.get_mut().write_all(b"HTTP/1.0 400 Bad Request\r\n\r\n");
     }
     stream.read_line(&mut line)?;
     loop {
@@ -143,9 +139,9 @@ fn answer(stream: impl Read + Write, manner: &Manner) -> std::io::Result<()> {
     };
     let body = body.to_string();
     let date = date(manner.ahead);
-    let schema = manner.schema.map_or(String::new(), |uid| {
-        format!("X-Kubernetes-Pf-Flowschema-Uid: {uid}\r\n")
-    });
+    let schema = manner
+        .schema
+        .map_or(String::new(), |uid| format!("X-Kubernetes-Pf-Flowschema-Uid: {uid}\r\n"));
     let out = stream.get_mut();
     write!(
         out,
@@ -214,9 +210,7 @@ fn lease(path: &str, manner: &Manner) -> Result<Value, &'static str> {
     }
     let ago = leases.get(format!("{namespace}/{name}").as_str());
     let at = now(-*ago.ok_or(NOT_FOUND)?);
-    Ok(
-        json!({"kind": "Lease", "apiVersion": "coordination.k8s.io/v1",
+    Ok(json!({"kind": "Lease", "apiVersion": "coordination.k8s.io/v1",
         "metadata": {"namespace": namespace, "name": name},
-        "spec": {"renewTime": format!("{at:.6}")}}),
-    )
+        "spec": {"renewTime": format!("{at:.6}")}}))
 }

@@ -88,24 +88,15 @@ impl Court {
             fixed.push(json!({"apiVersion": "v1", "kind": "Namespace",
                 "metadata": {"name": name, "labels": {"team": team}}}));
         }
-        fixed.push(
-            json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
+        fixed.push(json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
             "metadata": {"name": "thick"}, "handler": "thick",
-            "overhead": {"podFixed": {"cpu": "250m", "memory": "64Mi"}}}),
-        );
+            "overhead": {"podFixed": {"cpu": "250m", "memory": "64Mi"}}}));
         for (name, value) in [("high", 1000), ("low", -10)] {
-            fixed.push(
-                json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
-                "metadata": {"name": name}, "value": value}),
-            );
+            fixed.push(json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+                "metadata": {"name": name}, "value": value}));
         }
         let fixed = api.create_all(&fixed).await;
-        Self {
-            api,
-            extender,
-            pods,
-            fixed,
-        }
+        Self { api, extender, pods, fixed }
     }
 
     /// Plans a world and holds the plan against the scheduler. `Err` says where they disagree.
@@ -140,11 +131,7 @@ impl Court {
         let deployments = world.deployments.iter();
         let waiting: Vec<&Owned> = deployments.flat_map(|own| &own.pods).collect();
         let volumes = residents.iter().chain(&waiting).flat_map(|own| &own.before);
-        for volume in self
-            .api
-            .create_all(&volumes.cloned().collect::<Vec<_>>())
-            .await
-        {
+        for volume in self.api.create_all(&volumes.cloned().collect::<Vec<_>>()).await {
             rest.push(volume);
         }
         for claim in waiting.iter().flat_map(|own| &own.before) {
@@ -172,12 +159,7 @@ impl Court {
         let claims: Vec<Value> = claims.flat_map(|(pod, own)| owned(own, pod)).collect();
         rest.extend(self.api.create_all(&claims).await);
         pending.extend(gated.into_iter().map(|pod| (key_of(&pod), pod)));
-        Made {
-            nodes,
-            daemons,
-            pending,
-            rest,
-        }
+        Made { nodes, daemons, pending, rest }
     }
 
     async fn carry_out(&self, world: &World, made: Made) -> Result<Verdict, String> {
@@ -217,33 +199,15 @@ impl Court {
             let promise = self.binds(&made.pending[&key], node).await;
             promise.map_err(|why| format!("{why}\n{}", places(&nodes)))?;
         }
-        let bound = |key: &Key| {
-            self.pods
-                .get(key)
-                .map(|pod| text(&pod, "/spec/nodeName").to_owned())
-        };
-        let all = || {
-            promised
-                .iter()
-                .all(|(key, node)| bound(key).as_ref() == Some(node))
-        };
-        if self
-            .pods
-            .until(PATIENCE, || all().then_some(()))
-            .await
-            .is_none()
-        {
-            let lost = promised
-                .iter()
-                .find(|(key, node)| bound(key).as_ref() != Some(node));
+        let bound =
+            |key: &Key| self.pods.get(key).map(|pod| text(&pod, "/spec/nodeName").to_owned());
+        let all = || promised.iter().all(|(key, node)| bound(key).as_ref() == Some(node));
+        if self.pods.until(PATIENCE, || all().then_some(())).await.is_none() {
+            let lost = promised.iter().find(|(key, node)| bound(key).as_ref() != Some(node));
             return Err(format!("{lost:?} is not bound after all"));
         }
-        let mut verdict = Verdict {
-            bound: solution.order.len(),
-            ..Verdict::default()
-        };
-        self.refuses(world, (&made, &solution, nodes, &others), &mut verdict)
-            .await?;
+        let mut verdict = Verdict { bound: solution.order.len(), ..Verdict::default() };
+        self.refuses(world, (&made, &solution, nodes, &others), &mut verdict).await?;
         verdict.tags.extend(&world.tags);
         for pod in &solution.order {
             verdict.tags.extend(&deployment(world, &own(pod)).tags);
@@ -307,12 +271,7 @@ impl Court {
         let no = || refusal(&self.pods.get(&key)?);
         let said = || (passed() || no().is_some()).then_some(());
         self.pods.until(PATIENCE, said).await;
-        if self
-            .pods
-            .until(GRACE, || passed().then_some(()))
-            .await
-            .is_some()
-        {
+        if self.pods.until(GRACE, || passed().then_some(())).await.is_some() {
             return Ok(());
         }
         let elsewhere = self.extender.passed(&key);
@@ -342,13 +301,9 @@ impl Court {
             let pod = &made.pending[&own(&unplaced.pod)];
             let of_pools = fresh.iter().filter(|node| {
                 let labels = &node["metadata"]["labels"];
-                pools
-                    .iter()
-                    .any(|pool| labels["karpenter.sh/nodepool"] == pool.name.as_str())
+                pools.iter().any(|pool| labels["karpenter.sh/nodepool"] == pool.name.as_str())
             });
-            let open = nodes
-                .iter()
-                .filter(|node| node["spec"]["unschedulable"] != true);
+            let open = nodes.iter().filter(|node| node["spec"]["unschedulable"] != true);
             let names = of_pools.chain(open).map(|node| key_of(node).1).collect();
             self.extender.order(&key_of(pod), Order::Any(names));
             self.release(pod).await;
@@ -390,9 +345,7 @@ impl Court {
             let mut deployments = world.deployments.iter();
             let has = |pods: &[Owned]| pods.iter().any(|own| key_of(&own.pod) == key_of(pod));
             let own = deployments.find(|deployment| has(&deployment.pods));
-            verdict
-                .tags
-                .extend(own.into_iter().flat_map(|own| &own.tags));
+            verdict.tags.extend(own.into_iter().flat_map(|own| &own.tags));
         }
         Ok(())
     }
@@ -412,10 +365,7 @@ impl Court {
             nodes: nodes.to_vec(),
             daemons: made.daemons.clone(),
             pending: [(key_of(pod), pod.clone())].into(),
-            rest: there
-                .chain(rest)
-                .chain(limits.filter_map(csi_node))
-                .collect(),
+            rest: there.chain(rest).chain(limits.filter_map(csi_node)).collect(),
         };
         planned(world, &made, &self.fixed).unplaced.is_empty()
     }
@@ -426,8 +376,7 @@ impl Court {
         let mut again = gated(&own.pod);
         again["metadata"]["name"] = format!("{}-again", key_of(pod).1).into();
         let key = key_of(&again);
-        self.extender
-            .order(&key, Order::Any([node.to_owned()].into()));
+        self.extender.order(&key, Order::Any([node.to_owned()].into()));
         let again = self.api.create(&again).await;
         self.api.create_all(&owned(own, &again)).await;
         self.release(&again).await;
@@ -527,12 +476,7 @@ fn planned(world: &World, made: &Made, fixed: &[Value]) -> Solution {
         pod
     });
     let parts = [fixed, &made.nodes, &made.daemons, &made.rest];
-    let items: Vec<Value> = parts
-        .into_iter()
-        .flatten()
-        .cloned()
-        .chain(waiting)
-        .collect();
+    let items: Vec<Value> = parts.into_iter().flatten().cloned().chain(waiting).collect();
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
     let objects = offline_state::parse(&list.to_string()).expect("the API's own objects");
     let now = Timestamp::from_second(2_000_000_000).expect("a time");
@@ -555,10 +499,7 @@ fn asked<'w>(world: &'w World, unplaced: &UnschedulablePod) -> Option<Vec<&'w Po
         return None;
     }
     let judged = |pool: &&Pool| {
-        let own = unplaced
-            .reasons
-            .iter()
-            .find(|why| why.pool.as_ref() == Some(&pool.name));
+        let own = unplaced.reasons.iter().find(|why| why.pool.as_ref() == Some(&pool.name));
         own.is_none_or(|why| !OURS.contains(&why.code))
     };
     Some(world.pools.iter().filter(judged).collect())

@@ -38,13 +38,8 @@ pub(super) struct Extender {
 impl Extender {
     /// Serves on this listener for as long as the runtime lives.
     pub(super) fn serve(listener: std::net::TcpListener, news: Seen) -> Self {
-        let extender = Self {
-            books: Arc::default(),
-            news,
-        };
-        let app = Router::new()
-            .route("/filter", post(filter))
-            .with_state(extender.clone());
+        let extender = Self { books: Arc::default(), news };
+        let app = Router::new().route("/filter", post(filter)).with_state(extender.clone());
         listener.set_nonblocking(true).expect("a listener");
         let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
         tokio::spawn(async move { axum::serve(listener, app).await });

@@ -85,10 +85,7 @@ impl World {
             honors_taints: false,
             is_hard: true,
         };
-        let mut cluster = Cluster {
-            pools: self.pools.clone(),
-            ..Cluster::default()
-        };
+        let mut cluster = Cluster { pools: self.pools.clone(), ..Cluster::default() };
         cluster.scheduling.default_spread = vec![zones];
         cluster
     }
@@ -103,10 +100,7 @@ impl World {
             let own = own.map(|(key, value)| (key, value.clone()));
             let cpu = (it.capacity.cpu_milli / 1000).to_string();
             let cpu = (CPU, Requirement::is_in([cpu]));
-            InstanceType {
-                requirements: own.chain([cpu]).collect(),
-                ..it.clone()
-            }
+            InstanceType { requirements: own.chain([cpu]).collect(), ..it.clone() }
         };
         Catalog::new(types.types().map(with_cpu))
     }
@@ -123,13 +117,7 @@ impl fmt::Display for World {
             let sold = it.offerings.iter().filter(|own| own.available);
             let sold = sold.map(|own| format!("{} {}", own.zone, own.capacity_type.as_str()));
             let sold: Vec<String> = sold.collect();
-            writeln!(
-                f,
-                "type {}: {}; {}",
-                it.name,
-                it.allocatable,
-                sold.join(", ")
-            )?;
+            writeln!(f, "type {}: {}; {}", it.name, it.allocatable, sold.join(", "))?;
         }
         for own in self.daemons.iter().chain(&self.services) {
             writeln!(f, "{own}")?;
@@ -233,11 +221,8 @@ pub(super) fn daemon_pods(sets: &[Value], node: &Value) -> Vec<Value> {
             && node["spec"]["taints"].as_array().is_none_or(|taints| {
                 let tolerations = spec["tolerations"].as_array();
                 let tolerations = tolerations.map_or(&[][..], Vec::as_slice);
-                let hard = taints
-                    .iter()
-                    .filter(|own| own["effect"] != "PreferNoSchedule");
-                hard.into_iter()
-                    .all(|taint| tolerations.iter().any(|own| tolerates(own, taint)))
+                let hard = taints.iter().filter(|own| own["effect"] != "PreferNoSchedule");
+                hard.into_iter().all(|taint| tolerations.iter().any(|own| tolerates(own, taint)))
             })
     };
     let pod = |set: &Value| {

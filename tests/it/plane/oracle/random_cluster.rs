@@ -179,10 +179,7 @@ fn types(chance: &mut Chance, tags: &mut Tags) -> Value {
 }
 
 fn a_taint(effect: Effect, value: &str) -> Taint {
-    Taint {
-        value: value.to_owned(),
-        ..Taint::new("dedicated", effect)
-    }
+    Taint { value: value.to_owned(), ..Taint::new("dedicated", effect) }
 }
 
 fn pool(chance: &mut Chance, name: &str, tags: &mut Tags) -> Pool {
@@ -236,11 +233,8 @@ fn daemon_set(chance: &mut Chance, at: usize, tags: &mut Tags) -> Value {
     }
     if chance.one_in(2) {
         tags.insert("daemons of some nodes");
-        let wanted = chance.of(&[
-            ("kubernetes.io/arch", "amd64"),
-            ("team", "x"),
-            (CAPACITY_TYPE, "spot"),
-        ]);
+        let wanted =
+            chance.of(&[("kubernetes.io/arch", "amd64"), ("team", "x"), (CAPACITY_TYPE, "spot")]);
         spec["nodeSelector"][wanted.0] = wanted.1.into();
     }
     if chance.one_in(4) {
@@ -313,11 +307,7 @@ fn standing(chance: &mut Chance, at: usize, world: &mut World) -> Standing {
         let own = resident(chance, &name, (zone, of), &mut world.tags);
         residents.push(own);
     }
-    Standing {
-        node: made,
-        csi,
-        residents,
-    }
+    Standing { node: made, csi, residents }
 }
 
 fn resident(chance: &mut Chance, node: &str, at: (&str, usize), tags: &mut Tags) -> Owned {

@@ -45,9 +45,7 @@ fn a_room_has_what_its_pods_ask_for() {
     let mut world = base();
     world.pods = pods("p", 2, 2500, GIB);
     plan(&world).on("n0", &["p0"]).on("n1", &["p1"]).accepted();
-    plan(&world)
-        .on("n0", &["p0", "p1"])
-        .refused("cpu: 5000 of 4000");
+    plan(&world).on("n0", &["p0", "p1"]).refused("cpu: 5000 of 4000");
 }
 
 #[test]
@@ -95,10 +93,7 @@ fn a_node_has_the_labels_that_are_asked_for() {
 #[test]
 fn taints_are_tolerated() {
     let words = Some("does not tolerate");
-    let valued = |effect| Taint {
-        value: "5".to_owned(),
-        ..taint("x", effect)
-    };
+    let valued = |effect| Taint { value: "5".to_owned(), ..taint("x", effect) };
     let with = |operator, value: &str, effect| Toleration {
         operator,
         value: value.to_owned(),
@@ -165,9 +160,7 @@ fn host_ports_are_bound_once() {
         pod.host_ports.insert(port(80));
     }
     plan(&world).on("n0", &["p0"]).on("n1", &["p1"]).accepted();
-    plan(&world)
-        .on("n0", &["p0", "p1"])
-        .refused("port 80 twice");
+    plan(&world).on("n0", &["p0", "p1"]).refused("port 80 twice");
 }
 
 #[test]
@@ -179,36 +172,25 @@ fn volumes_are_in_reach() {
         ..VolumeRequirements::default()
     };
     let words = Some("cannot use its volumes");
-    for (alternatives, words) in [
-        (&[][..], None),
-        (&["a"], None),
-        (&["b"], words),
-        (&["b", "a"], None),
-    ] {
+    for (alternatives, words) in
+        [(&[][..], None), (&["a"], None), (&["b"], words), (&["b", "a"], None)]
+    {
         goes(words, |_, _, world| {
             world.mounts.insert(key("p"), mounts(alternatives));
         });
     }
     goes(words, |_, _, world| {
         let fault = Some("it is lost".to_owned());
-        let lost = VolumeRequirements {
-            fault,
-            ..mounts(&[])
-        };
+        let lost = VolumeRequirements { fault, ..mounts(&[]) };
         world.mounts.insert(key("p"), lost);
     });
     for (limit, words) in [
         (None, None),
         (Some(2), None),
-        (
-            Some(1),
-            Some("too little attachable-volumes-csi-disk: 2 of 1"),
-        ),
+        (Some(1), Some("too little attachable-volumes-csi-disk: 2 of 1")),
     ] {
         goes(words, |_, room, world| {
-            room.free
-                .extended
-                .extend(limit.map(|limit| (disks.clone(), limit)));
+            room.free.extended.extend(limit.map(|limit| (disks.clone(), limit)));
             let mut own = mounts(&[]);
             own.attached.insert(disks.clone(), 2);
             world.mounts.insert(key("p"), own);

@@ -44,22 +44,16 @@ fn every_offering_has_what_is_asked_for() {
 fn daemons_are_counted_where_they_run() {
     let mut world = one(800);
     let daemon = pod("agent", 200, 1);
-    world.daemons = vec![DaemonSet {
-        key: ObjectKey::new("kube-system", "agent"),
-        template: daemon,
-    }];
-    plan(&world)
-        .claim(&[SMALL], &["p"])
-        .refused("too little cpu");
+    world.daemons =
+        vec![DaemonSet { key: ObjectKey::new("kube-system", "agent"), template: daemon }];
+    plan(&world).claim(&[SMALL], &["p"]).refused("too little cpu");
     plan(&world).claim(&[LARGE], &["p"]).accepted();
     world.daemons[0].template.requests.cpu_milli = 100;
     plan(&world).claim(&[SMALL], &["p"]).accepted();
     let both = port(80);
     world.pods[0].host_ports.insert(both.clone());
     world.daemons[0].template.host_ports.insert(both);
-    plan(&world)
-        .claim(&[SMALL], &["p"])
-        .refused("port 80 twice");
+    plan(&world).claim(&[SMALL], &["p"]).refused("port 80 twice");
     world.daemons[0].template.node_affinity = vec![capacity("spot")];
     plan(&world).claim(&[SMALL], &["p"]).accepted();
     plan(&world).claim(&on_spot("a"), &["p"]).refused("port 80");
@@ -70,9 +64,7 @@ fn every_offering_has_the_labels_that_are_asked_for() {
     let mut world = one(100);
     world.pods[0].node_selector = Labels::from([label(ZONE, "a")]);
     plan(&world).small("a", "p").accepted();
-    plan(&world)
-        .claim(&[SMALL, OTHER_ZONE], &["p"])
-        .refused("wants other labels");
+    plan(&world).claim(&[SMALL, OTHER_ZONE], &["p"]).refused("wants other labels");
     world.pods[0].node_selector = Labels::from([label("rack", "r1")]);
     fn of_rack<'w>(world: &'w World, rack: &str) -> Plan<'w> {
         let labels = Labels::from([label("rack", rack)]);
@@ -108,9 +100,7 @@ fn the_pool_has_its_say() {
     let on_demand = Requirement::is_in(["on-demand"]);
     world.pool().requirements.add(CAPACITY_TYPE, on_demand);
     plan(&world).small("a", "p").accepted();
-    plan(&world)
-        .claim(&on_spot("a"), &["p"])
-        .refused("the pool wants");
+    plan(&world).claim(&on_spot("a"), &["p"]).refused("the pool wants");
     world.pool().taints = vec![taint("x", Effect::NoSchedule)];
     plan(&world).small("a", "p").refused("does not tolerate");
     world.pods[0].tolerations = vec![tolerates("x")];
@@ -132,37 +122,27 @@ fn offerings_can_be_had_and_are_quoted_in_order() {
         plan(world).claim(&[SMALL, LARGE], &["p"])
     }
     both(&world).accepted();
-    both(&world)
-        .but(|claim| claim.offerings.reverse())
-        .refused("offerings");
+    both(&world).but(|claim| claim.offerings.reverse()).refused("offerings");
     let twice = |claim: &mut outrigger::scheduling::NewNodeClaim| {
         let first = claim.offerings[0].clone();
         claim.offerings.insert(0, first);
     };
     both(&world).but(twice).refused("offerings");
-    both(&world)
-        .but(|claim| claim.offerings.clear())
-        .refused("no offering");
+    both(&world).but(|claim| claim.offerings.clear()).refused("no offering");
     let quoted = both(&world).but(|claim| claim.offerings[1].1 = dearer(claim.offerings[1].1));
     quoted.refused("prices");
     let quoted = plan(&world).claim(&[SMALL], &["p"]);
     let quoted = quoted.but(|claim| claim.offerings[0].1 = dearer(claim.offerings[0].1));
     quoted.refused("costs");
-    plan(&world)
-        .claim(&[("x-1x", "a", ON_DEMAND)], &["p"])
-        .refused("costs None");
-    plan(&world)
-        .claim(&[("c-1x-amd64", "z", ON_DEMAND)], &["p"])
-        .refused("costs None");
+    plan(&world).claim(&[("x-1x", "a", ON_DEMAND)], &["p"]).refused("costs None");
+    plan(&world).claim(&[("c-1x-amd64", "z", ON_DEMAND)], &["p"]).refused("costs None");
     let held = OfferingKey {
         instance_type: SMALL.0.into(),
         zone: SMALL.1.into(),
         capacity_type: SMALL.2,
         reservation: None,
     };
-    world
-        .holds
-        .mark_unavailable(held, NOW + SignedDuration::from_secs(1), NOW);
+    world.holds.mark_unavailable(held, NOW + SignedDuration::from_secs(1), NOW);
     both(&world).refused("cannot be had");
     plan(&world).claim(&[OTHER_ZONE], &["p"]).accepted();
 }
@@ -232,8 +212,7 @@ fn some_pod_is_worth_the_node() {
     let apart = plan(&world).small("a", "p0").small("a", "p1");
     apart.refused("may cause a node");
     let left = plan(&world).small("a", "p0");
-    left.left("p1", outrigger::scheduling::RejectionCode::Requirements)
-        .accepted();
+    left.left("p1", outrigger::scheduling::RejectionCode::Requirements).accepted();
     let mut apart = plan(&world).claim(&[SMALL], &["p0", "p1"]);
     apart.solution.claims[0].pods.reverse();
     apart.refused("pods of a claim");
@@ -241,8 +220,5 @@ fn some_pod_is_worth_the_node() {
     empty = empty.claim(&[SMALL], &[]);
     empty.refused("pods of a claim");
     world.pods.truncate(1);
-    plan(&world)
-        .small("a", "p0")
-        .but(|claim| claim.pods.push(key("p0")))
-        .refused("one answer");
+    plan(&world).small("a", "p0").but(|claim| claim.pods.push(key("p0"))).refused("one answer");
 }

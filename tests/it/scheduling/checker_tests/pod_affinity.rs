@@ -24,33 +24,23 @@ fn of(pods: Vec<Pod>) -> World {
 fn company_is_where_the_others_are() {
     let near_a = |name: &str, key: &str| near(of_app(name, "b"), term(app("a"), key));
     let mut world = of(vec![near_a("p", HOSTNAME)]);
-    plan(&world)
-        .on("n0", &["p"])
-        .refused("has no company on n0");
+    plan(&world).on("n0", &["p"]).refused("has no company on n0");
     world.residents = vec![bound("r", "a", "n0")];
     plan(&world).on("n0", &["p"]).accepted();
-    plan(&world)
-        .on("n1", &["p"])
-        .refused("has no company on n1");
+    plan(&world).on("n1", &["p"]).refused("has no company on n1");
     world.pods = vec![near_a("p", ZONE)];
     plan(&world).on("n1", &["p"]).accepted();
-    plan(&world)
-        .on("n2", &["p"])
-        .refused("has no company on n2");
+    plan(&world).on("n2", &["p"]).refused("has no company on n2");
     // It goes on to be company while it ends.
     world.residents[0].deleting = Some(NOW);
     plan(&world).on("n1", &["p"]).accepted();
     world.residents[0].key.namespace = "other".to_owned();
-    plan(&world)
-        .on("n1", &["p"])
-        .refused("has no company on n1");
+    plan(&world).on("n1", &["p"]).refused("has no company on n1");
     world.residents.clear();
     let host = world.rooms[0].host.clone();
     world.promised.insert(host, vec![of_app("w", "a")]);
     plan(&world).on("n1", &["p"]).accepted();
-    plan(&world)
-        .on("n2", &["p"])
-        .refused("has no company on n2");
+    plan(&world).on("n2", &["p"]).refused("has no company on n2");
     world.pods = vec![near_a("p", CAPACITY_TYPE)];
     plan(&world).on("n0", &["p"]).refused("n0 has none");
 }
@@ -58,10 +48,8 @@ fn company_is_where_the_others_are() {
 #[test]
 fn daemons_of_nodes_to_come_are_there_before_any_pod() {
     let mut world = bare();
-    world.daemons = vec![DaemonSet {
-        key: ObjectKey::new(DEFAULT, "agent"),
-        template: of_app("agent", "a"),
-    }];
+    world.daemons =
+        vec![DaemonSet { key: ObjectKey::new(DEFAULT, "agent"), template: of_app("agent", "a") }];
     world.daemons[0].template.node_affinity = vec![capacity("spot")];
     let beside = |key: &str| near(of_app("p", "b"), term(app("a"), key));
     for key in [HOSTNAME, ZONE] {
@@ -74,16 +62,12 @@ fn daemons_of_nodes_to_come_are_there_before_any_pod() {
     }
     world.pods = vec![of_app("p", "b")];
     world.daemons[0].template.anti_affinity = vec![term(app("b"), HOSTNAME)];
-    plan(&world)
-        .claim(&on_spot("a"), &["p"])
-        .refused("wants default/p away");
+    plan(&world).claim(&on_spot("a"), &["p"]).refused("wants default/p away");
     plan(&world).small("a", "p").accepted();
     // On a host that is on its way they are expected.
     let mut world = of(vec![beside(HOSTNAME)]);
-    world.daemons = vec![DaemonSet {
-        key: ObjectKey::new(DEFAULT, "agent"),
-        template: of_app("agent", "a"),
-    }];
+    world.daemons =
+        vec![DaemonSet { key: ObjectKey::new(DEFAULT, "agent"), template: of_app("agent", "a") }];
     plan(&world).on("n0", &["p"]).refused("no company");
     world.rooms[0].daemons = vec![(world.daemons[0].key.clone(), true)];
     plan(&world).on("n0", &["p"]).accepted();
@@ -94,13 +78,8 @@ fn company_comes_first() {
     let follower = near(of_app("p1", "b"), term(app("a"), HOSTNAME));
     let world = of(vec![of_app("p0", "a"), follower]);
     plan(&world).on("n0", &["p0", "p1"]).accepted();
-    plan(&world)
-        .on("n0", &["p1", "p0"])
-        .refused("p1 has no company");
-    plan(&world)
-        .on("n0", &["p0"])
-        .on("n1", &["p1"])
-        .refused("p1 has no company");
+    plan(&world).on("n0", &["p1", "p0"]).refused("p1 has no company");
+    plan(&world).on("n0", &["p0"]).on("n1", &["p1"]).refused("p1 has no company");
 }
 
 #[test]
@@ -108,15 +87,10 @@ fn the_first_of_a_group_goes_anywhere() {
     let own = |name: &str, key: &str| near(of_app(name, "a"), term(app("a"), key));
     let mut world = of(vec![own("p0", ZONE), own("p1", ZONE)]);
     plan(&world).on("n0", &["p0"]).on("n1", &["p1"]).accepted();
-    plan(&world)
-        .on("n0", &["p0"])
-        .on("n2", &["p1"])
-        .refused("p1 has no company");
+    plan(&world).on("n0", &["p0"]).on("n2", &["p1"]).refused("p1 has no company");
     // Another of the group is there already.
     world.residents = vec![bound("r", "a", "n2")];
-    plan(&world)
-        .on("n0", &["p0", "p1"])
-        .refused("p0 has no company");
+    plan(&world).on("n0", &["p0", "p1"]).refused("p0 has no company");
     plan(&world).on("n2", &["p0", "p1"]).accepted();
     // One that is in no place at all keeps nobody from being the first.
     world.rooms[2].labels = hostname("n2").into();
@@ -189,10 +163,7 @@ fn selectors_select_what_they_say() {
         (Some(contradiction), false),
         (None, false),
     ] {
-        let asks = PodTerm {
-            selector,
-            ..term(app("a"), HOSTNAME)
-        };
+        let asks = PodTerm { selector, ..term(app("a"), HOSTNAME) };
         let mut world = of(vec![away(of_app("p", "c"), asks)]);
         world.residents = vec![bound("r", "a", "n0")];
         let plan = plan(&world).on("n0", &["p"]);
@@ -258,23 +229,17 @@ fn pods_of_closed_rooms_count() {
 fn those_who_are_there_want_others_away() {
     let mut world = of(vec![of_app("p", "b")]);
     world.residents = vec![away(bound("r", "a", "n0"), term(app("b"), ZONE))];
-    plan(&world)
-        .on("n1", &["p"])
-        .refused("a pod of n0 wants default/p away");
+    plan(&world).on("n1", &["p"]).refused("a pod of n0 wants default/p away");
     plan(&world).on("n2", &["p"]).accepted();
     world.residents[0].deleting = Some(NOW);
-    plan(&world)
-        .on("n1", &["p"])
-        .refused("a pod of n0 wants default/p away");
+    plan(&world).on("n1", &["p"]).refused("a pod of n0 wants default/p away");
     world.pods[0].labels = Labels::from([label("app", "c")]);
     plan(&world).on("n1", &["p"]).accepted();
     world.residents.clear();
     let waiting = away(of_app("w", "a"), term(app("c"), ZONE));
     let host = world.rooms[0].host.clone();
     world.promised.insert(host, vec![waiting]);
-    plan(&world)
-        .on("n1", &["p"])
-        .refused("a pod of n0 wants default/p away");
+    plan(&world).on("n1", &["p"]).refused("a pod of n0 wants default/p away");
     plan(&world).on("n2", &["p"]).accepted();
 }
 
@@ -283,73 +248,41 @@ fn those_who_come_earlier_want_others_away() {
     let shy = away(of_app("p0", "a"), term(app("b"), ZONE));
     let world = of(vec![shy, of_app("p1", "b")]);
     let words = "a pod of n0 wants default/p1 away";
-    plan(&world)
-        .on("n0", &["p0"])
-        .on("n1", &["p1"])
-        .refused(words);
+    plan(&world).on("n0", &["p0"]).on("n1", &["p1"]).refused(words);
     let words = "p0 wants to be away";
-    plan(&world)
-        .on("n1", &["p1"])
-        .on("n0", &["p0"])
-        .refused(words);
+    plan(&world).on("n1", &["p1"]).on("n0", &["p0"]).refused(words);
     plan(&world).on("n0", &["p0"]).on("n2", &["p1"]).accepted();
 }
 
 #[test]
 fn claims_are_apart_whatever_they_become() {
     let own = |name: &str, key: &str| away(of_app(name, "a"), term(app("a"), key));
-    let mut world = World {
-        pods: vec![own("p0", HOSTNAME), own("p1", HOSTNAME)],
-        ..bare()
-    };
+    let mut world = World { pods: vec![own("p0", HOSTNAME), own("p1", HOSTNAME)], ..bare() };
     let small = "c-1x-amd64";
     let both = [(small, "a", ON_DEMAND), (small, "b", ON_DEMAND)];
     // Two nodes never have one name.
-    plan(&world)
-        .claim(&both, &["p0"])
-        .claim(&both, &["p1"])
-        .accepted();
+    plan(&world).claim(&both, &["p0"]).claim(&both, &["p1"]).accepted();
     let one = ("c-2x-amd64", "a", ON_DEMAND);
     plan(&world).claim(&[one], &["p0", "p1"]).refused("away");
     world.pods = vec![own("p0", ZONE), own("p1", ZONE)];
-    plan(&world)
-        .claim(&both, &["p0"])
-        .claim(&both, &["p1"])
-        .refused("away");
-    plan(&world)
-        .claim(&both, &["p0"])
-        .small("b", "p1")
-        .refused("away");
-    plan(&world)
-        .claim(&both, &["p0"])
-        .small("a", "p1")
-        .refused("away");
+    plan(&world).claim(&both, &["p0"]).claim(&both, &["p1"]).refused("away");
+    plan(&world).claim(&both, &["p0"]).small("b", "p1").refused("away");
+    plan(&world).claim(&both, &["p0"]).small("a", "p1").refused("away");
     plan(&world).small("a", "p0").small("b", "p1").accepted();
     world.pods = vec![own("p0", CAPACITY_TYPE), own("p1", CAPACITY_TYPE)];
-    plan(&world)
-        .claim(&on_spot("a"), &["p0"])
-        .small("a", "p1")
-        .accepted();
-    plan(&world)
-        .small("a", "p0")
-        .small("b", "p1")
-        .refused("away");
+    plan(&world).claim(&on_spot("a"), &["p0"]).small("a", "p1").accepted();
+    plan(&world).small("a", "p0").small("b", "p1").refused("away");
 }
 
 #[test]
 fn racks_are_places_too() {
     let own = |name: &str| away(of_app(name, "a"), term(app("a"), "rack"));
-    let mut world = World {
-        pods: vec![own("p0"), own("p1")],
-        ..bare()
-    };
+    let mut world = World { pods: vec![own("p0"), own("p1")], ..bare() };
     let racks = Requirement::is_in(["r1", "r2"]);
     world.pool().requirements = wanting("rack", racks);
     let apart = |one: &str, other: &str| {
         let of = |rack: &str| Labels::from([label("rack", rack)]);
-        let plan = plan(&world)
-            .small("a", "p0")
-            .but(|claim| claim.labels = of(one));
+        let plan = plan(&world).small("a", "p0").but(|claim| claim.labels = of(one));
         plan.small("a", "p1").but(|claim| claim.labels = of(other))
     };
     apart("r1", "r2").accepted();

@@ -23,8 +23,7 @@ fn every_pod_has_one_answer() {
     let stranger = plan(&world).on("n0", &["p0", "p1", "p2"]);
     stranger.refused("one answer");
     let both = plan(&world).on("n0", &["p0", "p1"]);
-    both.left("p1", RejectionCode::Resources)
-        .refused("one answer");
+    both.left("p1", RejectionCode::Resources).refused("one answer");
     let mut unsorted = plan(&world).on("n0", &["p0", "p1"]);
     unsorted.solution.placed[0].1.reverse();
     unsorted.refused("not sorted");
@@ -129,10 +128,8 @@ fn nobody_is_left_out_who_would_fit() {
 
 #[test]
 fn who_cannot_be_understood_is_left_out() {
-    let faults: [fn(&mut Pod); 2] = [
-        |pod| pod.defects.push("a fault".to_owned()),
-        |pod| pod.has_resource_claims = true,
-    ];
+    let faults: [fn(&mut Pod); 2] =
+        [|pod| pod.defects.push("a fault".to_owned()), |pod| pod.has_resource_claims = true];
     for fault in faults {
         let mut world = base();
         world.pods = vec![pod("p", 100, GIB)];
@@ -143,9 +140,7 @@ fn who_cannot_be_understood_is_left_out() {
     let mut world = base();
     world.pods = vec![pod("p", 100, GIB)];
     world.pods[0].node_selector = Labels::from([label(HOSTNAME, "n0")]);
-    plan(&world)
-        .left("p", RejectionCode::RestrictedLabel)
-        .accepted();
+    plan(&world).left("p", RejectionCode::RestrictedLabel).accepted();
 }
 
 #[test]
@@ -187,10 +182,7 @@ fn bound_and_promised_pods_of_a_gang_count() {
     let mut world = base();
     let gang = |name: &str| {
         let mut pod = of_app(name, "a");
-        pod.gang = Some(Gang {
-            name: "g".to_owned(),
-            least: Some(2),
-        });
+        pod.gang = Some(Gang { name: "g".to_owned(), least: Some(2) });
         pod
     };
     world.pods = vec![gang("p0"), gang("p1")];

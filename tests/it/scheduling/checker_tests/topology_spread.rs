@@ -38,10 +38,7 @@ fn no_place_leads_by_more_than_the_skew() {
     plan(&world).on("n0", &["p0"]).on("n2", &["p1"]).accepted();
     plan(&world).on("n0", &["p0", "p1"]).refused(LEADS);
     // The other zone has a node, so it is a place, if an empty one.
-    plan(&world)
-        .on("n0", &["p0"])
-        .on("n1", &["p1"])
-        .refused(LEADS);
+    plan(&world).on("n0", &["p0"]).on("n1", &["p1"]).refused(LEADS);
     let world = of(2, ZONE, 2, as_it_is);
     plan(&world).on("n0", &["p0", "p1"]).accepted();
     let world = of(3, ZONE, 1, as_it_is);
@@ -57,10 +54,7 @@ fn places_are_those_of_nodes_that_are_there() {
     plan(&world).on("n0", &["p0", "p1"]).accepted();
     // A node that the plan makes is there, too.
     world.pods.push(of_app("p2", "c"));
-    plan(&world)
-        .on("n0", &["p0", "p1"])
-        .small("b", "p2")
-        .refused(LEADS);
+    plan(&world).on("n0", &["p0", "p1"]).small("b", "p2").refused(LEADS);
     plan(&world).on("n0", &["p0", "p1", "p2"]).accepted();
     let world = of(2, HOSTNAME, 1, as_it_is);
     plan(&world).on("n0", &["p0"]).on("n1", &["p1"]).accepted();
@@ -164,10 +158,7 @@ fn nodes_without_all_the_labels_are_no_places() {
     let mut world = of(2, ZONE, 1, as_it_is);
     world.rooms[2].labels = hostname("n2").into();
     plan(&world).on("n0", &["p0", "p1"]).accepted();
-    plan(&world)
-        .on("n0", &["p0"])
-        .on("n2", &["p1"])
-        .refused("n2 has none");
+    plan(&world).on("n0", &["p0"]).on("n2", &["p1"]).refused("n2 has none");
     let mut world = of(2, ZONE, 1, as_it_is);
     let rack = outrigger::model::requirement::Requirement::is_in(["r1"]);
     Arc::make_mut(&mut world.rooms[0].labels).add("rack", rack);
@@ -177,10 +168,7 @@ fn nodes_without_all_the_labels_are_no_places() {
     }
     world.residents = vec![bound("r", "a", "n1")];
     plan(&world).on("n0", &["p0", "p1"]).accepted();
-    plan(&world)
-        .on("n0", &["p0"])
-        .on("n1", &["p1"])
-        .refused("n1 has none");
+    plan(&world).on("n0", &["p0"]).on("n1", &["p1"]).refused("n1 has none");
     // Of a wish nothing has to be there.
     for pod in &mut world.pods {
         pod.spread[1].is_hard = false;
@@ -196,9 +184,7 @@ fn a_spread_that_is_a_wish_binds_nobody() {
     plan(&world).on("n0", &["p0"]).accepted();
     let world = of(1, "nobody-has-it", 1, as_it_is);
     plan(&world).on("n0", &["p0"]).refused("n0 has none");
-    plan(&world)
-        .left("p0", RejectionCode::Requirements)
-        .accepted();
+    plan(&world).left("p0", RejectionCode::Requirements).accepted();
 }
 
 #[test]
@@ -210,32 +196,17 @@ fn claims_are_spread_whatever_they_become() {
     plan(&world).small("a", "p0").small("b", "p1").accepted();
     // In one and the same zone they would be the only place there is.
     plan(&world).small("a", "p0").small("a", "p1").accepted();
-    plan(&world)
-        .claim(&both, &["p0"])
-        .claim(&both, &["p1"])
-        .accepted();
+    plan(&world).claim(&both, &["p0"]).claim(&both, &["p1"]).accepted();
     world.rooms = base().rooms;
-    plan(&world)
-        .small("a", "p0")
-        .small("a", "p1")
-        .refused(LEADS);
+    plan(&world).small("a", "p0").small("a", "p1").refused(LEADS);
     let words = "lead by 2";
-    plan(&world)
-        .claim(&both, &["p0"])
-        .small("b", "p1")
-        .refused(words);
-    plan(&world)
-        .claim(&both, &["p0"])
-        .claim(&both, &["p1"])
-        .refused(words);
+    plan(&world).claim(&both, &["p0"]).small("b", "p1").refused(words);
+    plan(&world).claim(&both, &["p0"]).claim(&both, &["p1"]).refused(words);
     // A new node with nobody on it is a place for the others.
     let mut world = of(3, HOSTNAME, 1, as_it_is);
     world.rooms.truncate(1);
     let words = "n0 lead by 2";
-    plan(&world)
-        .on("n0", &["p0", "p1"])
-        .small("a", "p2")
-        .refused(words);
+    plan(&world).on("n0", &["p0", "p1"]).small("a", "p2").refused(words);
 }
 
 #[test]
@@ -251,13 +222,8 @@ fn the_order_decides_who_leads() {
 /// Nobody stays out whom the plan, once carried out, would let in.
 #[test]
 fn who_waits_for_the_skew_is_let_in_at_last() {
-    let world = World {
-        rooms: base().rooms,
-        ..of(2, ZONE, 1, as_it_is)
-    };
-    let half = plan(&world)
-        .on("n0", &["p0"])
-        .left("p1", RejectionCode::Requirements);
+    let world = World { rooms: base().rooms, ..of(2, ZONE, 1, as_it_is) };
+    let half = plan(&world).on("n0", &["p0"]).left("p1", RejectionCode::Requirements);
     half.refused("p1 is left out, but fits");
     let mut full = world.clone();
     full.rooms[2].free.cpu_milli = 0;

@@ -52,27 +52,18 @@ pub(super) static METADATA_OPTIONS: BlockType = BlockType {
     name: "metadata_options",
     about: "Settings of the instance metadata service.",
     arguments: &[
-        argument(
-            "http_endpoint",
-            ArgumentType::OneOf(&["enabled", "disabled"]),
-        )
-        .default_value("\"enabled\"")
-        .about("Enables or disables the service."),
-        argument(
-            "http_protocol_ipv6",
-            ArgumentType::OneOf(&["enabled", "disabled"]),
-        )
-        .default_value("\"disabled\"")
-        .about("Enables or disables the IPv6 address of the service."),
+        argument("http_endpoint", ArgumentType::OneOf(&["enabled", "disabled"]))
+            .default_value("\"enabled\"")
+            .about("Enables or disables the service."),
+        argument("http_protocol_ipv6", ArgumentType::OneOf(&["enabled", "disabled"]))
+            .default_value("\"disabled\"")
+            .about("Enables or disables the IPv6 address of the service."),
         argument("http_put_response_hop_limit", ArgumentType::Whole(1, 64))
             .default_value("1")
             .about("Maximum number of network hops for responses."),
-        argument(
-            "http_tokens",
-            ArgumentType::OneOf(&["required", "optional"]),
-        )
-        .default_value("\"required\"")
-        .about("`required` accepts only IMDSv2. `optional` also accepts IMDSv1."),
+        argument("http_tokens", ArgumentType::OneOf(&["required", "optional"]))
+            .default_value("\"required\"")
+            .about("`required` accepts only IMDSv2. `optional` also accepts IMDSv1."),
     ],
     ..BLOCK
 };
@@ -104,11 +95,8 @@ pub(super) static CONNECTION_TRACKING: BlockType = BlockType {
     name: "connection_tracking",
     about: "How long security groups track idle connections. Requires Nitro instance types.",
     arguments: &[
-        argument(
-            "tcp_established_timeout",
-            duration_type(MINUTE, 7200 * MINUTE),
-        )
-        .about("Timeout of established TCP connections."),
+        argument("tcp_established_timeout", duration_type(MINUTE, 7200 * MINUTE))
+            .about("Timeout of established TCP connections."),
         argument("udp_stream_timeout", duration_type(MINUTE, 3 * MINUTE))
             .about("Timeout of UDP streams."),
         argument("udp_timeout", duration_type(30 * SECOND, MINUTE))

@@ -64,11 +64,7 @@ pub(super) static CAPACITY_RESERVATION: BlockType = BlockType {
         format_argument("id", IdFormat::ReservationId).about("ID of the reservation."),
         format_argument("owner", IdFormat::Account)
             .about("Account ID of the owner. Requires `tags` or `instance_match_criteria`."),
-        argument(
-            "instance_match_criteria",
-            ArgumentType::OneOf(&["open", "targeted"]),
-        )
-        .about(
+        argument("instance_match_criteria", ArgumentType::OneOf(&["open", "targeted"])).about(
             "Selects reservations that accept any matching launch (`open`), or only launches that \
              target them (`targeted`).",
         ),

@@ -69,19 +69,11 @@ pub(super) const FEATURES: &[(&str, Feature)] = &[
     }),
     ("node affinity In", |chance, own| {
         let (key, value) = a_label(chance);
-        require(
-            chance,
-            own,
-            &json!({"key": key, "operator": "In", "values": [value]}),
-        );
+        require(chance, own, &json!({"key": key, "operator": "In", "values": [value]}));
     }),
     ("node affinity NotIn", |chance, own| {
         let (key, value) = a_label(chance);
-        require(
-            chance,
-            own,
-            &json!({"key": key, "operator": "NotIn", "values": [value]}),
-        );
+        require(chance, own, &json!({"key": key, "operator": "NotIn", "values": [value]}));
     }),
     ("node affinity Exists", |chance, own| {
         let key = chance.of(&[RACK, "team", ZONE]);
@@ -89,27 +81,15 @@ pub(super) const FEATURES: &[(&str, Feature)] = &[
     }),
     ("node affinity DoesNotExist", |chance, own| {
         let key = chance.of(&[RACK, "team"]);
-        require(
-            chance,
-            own,
-            &json!({"key": key, "operator": "DoesNotExist"}),
-        );
+        require(chance, own, &json!({"key": key, "operator": "DoesNotExist"}));
     }),
     ("node affinity Gt", |chance, own| {
         let values = [chance.of(&["3", "7"])];
-        require(
-            chance,
-            own,
-            &json!({"key": CPU, "operator": "Gt", "values": values}),
-        );
+        require(chance, own, &json!({"key": CPU, "operator": "Gt", "values": values}));
     }),
     ("node affinity Lt", |chance, own| {
         let values = [chance.of(&["5", "9"])];
-        require(
-            chance,
-            own,
-            &json!({"key": CPU, "operator": "Lt", "values": values}),
-        );
+        require(chance, own, &json!({"key": CPU, "operator": "Lt", "values": values}));
     }),
     ("node affinity by name", |chance, own| {
         let node = format!("w{}-s{}", own.seed, chance.up_to(1));
@@ -134,11 +114,7 @@ pub(super) const FEATURES: &[(&str, Feature)] = &[
         tolerate(chance, own, all);
     }),
     ("tolerations Exists", |chance, own| {
-        tolerate(
-            chance,
-            own,
-            json!({"key": "dedicated", "operator": "Exists"}),
-        );
+        tolerate(chance, own, json!({"key": "dedicated", "operator": "Exists"}));
     }),
     ("tolerations Lt and Gt", |chance, own| {
         let operator = chance.of(&["Lt", "Gt"]);
@@ -184,16 +160,10 @@ pub(super) const FEATURES: &[(&str, Feature)] = &[
     ("affinity with mismatchLabelKeys", |chance, own| {
         near_or_far(chance, own, "mismatchLabelKeys", &json!(["rev"]));
     }),
-    ("spread over hosts", |chance, own| {
-        spread(chance, own, HOSTNAME)
-    }),
+    ("spread over hosts", |chance, own| spread(chance, own, HOSTNAME)),
     ("spread over zones", |chance, own| spread(chance, own, ZONE)),
-    ("spread over capacity types", |chance, own| {
-        spread(chance, own, CAPACITY_TYPE)
-    }),
-    ("spread over any label", |chance, own| {
-        spread(chance, own, RACK)
-    }),
+    ("spread over capacity types", |chance, own| spread(chance, own, CAPACITY_TYPE)),
+    ("spread over any label", |chance, own| spread(chance, own, RACK)),
     ("spread ScheduleAnyway", |chance, own| {
         let key = a_place(chance);
         spread(chance, own, key);
@@ -232,14 +202,10 @@ pub(super) const FEATURES: &[(&str, Feature)] = &[
         own.volumes.push(Volume::There { zones });
     }),
     ("labels of volumes", |chance, own| {
-        own.volumes.push(Volume::Labelled {
-            zone: chance.of(&["a", "b", "b__c"]),
-        });
+        own.volumes.push(Volume::Labelled { zone: chance.of(&["a", "b", "b__c"]) });
     }),
     ("places of a storage class", |chance, own| {
-        own.volumes.push(Volume::Waits {
-            class: chance.of(&["late-a-b", "late-c"]),
-        });
+        own.volumes.push(Volume::Waits { class: chance.of(&["late-a-b", "late-c"]) });
     }),
     ("volumes that wait for a consumer", |_, own| {
         own.volumes.push(Volume::Waits { class: "late" });
@@ -248,21 +214,12 @@ pub(super) const FEATURES: &[(&str, Feature)] = &[
         own.volumes.push(Volume::There { zones: &[] });
         own.volumes.push(Volume::There { zones: &[] });
     }),
-    ("volumes for one pod at a time", |_, own| {
-        own.volumes.push(Volume::Once)
-    }),
+    ("volumes for one pod at a time", |_, own| own.volumes.push(Volume::Once)),
     ("ephemeral volumes", |chance, own| {
-        own.volumes.push(Volume::Ephemeral {
-            class: chance.of(&["late", "late-a-b"]),
-        });
+        own.volumes.push(Volume::Ephemeral { class: chance.of(&["late", "late-a-b"]) });
     }),
     ("lost or missing claims", |chance, own| {
-        let kinds = [
-            Volume::Lost,
-            Volume::Missing,
-            Volume::AtOnce,
-            Volume::ByHand,
-        ];
+        let kinds = [Volume::Lost, Volume::Missing, Volume::AtOnce, Volume::ByHand];
         own.volumes.push(chance.of(&kinds));
     }),
     ("requests of nothing", |_, own| {
@@ -320,10 +277,7 @@ pub(super) fn deployment(chance: &mut Chance, at: usize, seed: u64) -> Deploymen
         requests["cpu"] = "200m".into();
     }
     let (namespace, _) = chance.of(&NAMESPACES);
-    let mut deployment = Deployment {
-        tags,
-        pods: Vec::new(),
-    };
+    let mut deployment = Deployment { tags, pods: Vec::new() };
     let most = chance.of(&[2, 3, 6]);
     for replica in 0..1 + chance.up_to(most) {
         let mut pod = Owned {

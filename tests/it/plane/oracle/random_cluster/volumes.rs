@@ -87,10 +87,8 @@ pub(super) fn mount(own: &mut Owned, kind: Volume, (number, shared): (usize, &st
     };
     let mut source = json!({"persistentVolumeClaim": {"claimName": name}});
     let mut made = claim(&namespace, &name, "late");
-    let mut there = volume(&format!(
-        "{namespace}-{name}",
-        namespace = namespace.as_str().unwrap_or_default()
-    ));
+    let mut there =
+        volume(&format!("{namespace}-{name}", namespace = namespace.as_str().unwrap_or_default()));
     match kind {
         Volume::There { zones } => {
             if !zones.is_empty() {
