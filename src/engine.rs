@@ -583,6 +583,24 @@ impl Engine {
         self.reports.push_back(report);
     }
 
+    /// Removes the matching commands that are still in the queue, and returns their purposes. The
+    /// caller treats each one as failed.
+    fn withdraw_queued(
+        &mut self,
+        which: impl Fn(&Command, &CommandPurpose) -> bool,
+    ) -> Vec<(CommandId, CommandPurpose)> {
+        let flights = &self.flights;
+        let queued = std::mem::take(&mut self.commands).into_iter();
+        let (withdrawn, kept): (VecDeque<_>, VecDeque<_>) = queued.partition(|issued| {
+            flights.get(&issued.id).is_some_and(|in_flight| which(&issued.command, &in_flight.kind))
+        });
+        self.commands = kept;
+        withdrawn
+            .into_iter()
+            .filter_map(|issued| Some((issued.id, self.flights.remove(&issued.id)?.kind)))
+            .collect()
+    }
+
     /// Cancels the matching commands that are still in the queue. Each one counts as failed, and
     /// the engine decides again.
     fn cancel_queued(&mut self, why: &str, which: impl Fn(&Command) -> bool, now: Timestamp) {

@@ -128,6 +128,20 @@ impl Engine {
         }
     }
 
+    /// Cancels the status updates that are still in the queue.
+    fn cancel_status_updates(&mut self) {
+        let is_update = |_: &Command, purpose: &CommandPurpose| {
+            matches!(purpose, CommandPurpose::BufferStatus(_))
+        };
+        for (_, purpose) in self.withdraw_queued(is_update) {
+            if let CommandPurpose::BufferStatus(patch) = purpose
+                && let Some(status) = self.buffer_statuses.written.get_mut(&patch.key)
+            {
+                status.version.clear();
+            }
+        }
+    }
+
     /// Returns the status that an object should have, if it differs. `None` before its capacity is
     /// planned, or if its current status is invalid.
     fn stale_status(&self, object: &BufferObject, now: Timestamp) -> Option<BufferStatus> {
@@ -181,12 +195,7 @@ impl Engine {
                 written.into_iter().for_each(|status| status.version.clear());
                 if kind == FailureKind::Denied && !statuses.denied.is_denied() {
                     statuses.denied.deny_at(now);
-                    let why = "writing the status of CapacityBuffers is not permitted";
-                    self.cancel_queued(
-                        why,
-                        |command| matches!(command, Command::PatchBuffer(_)),
-                        now,
-                    );
+                    self.cancel_status_updates();
                 } else if kind != FailureKind::Withdrawn && statuses.retry.is_due(now) {
                     statuses.retry.record_failure(now, &mut self.rng);
                 }

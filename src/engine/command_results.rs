@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use crate::engine::Engine;
-use crate::engine::command::{CommandId, CommandResult, FailureKind, OfferingRefusal};
+use crate::engine::command::{Command, CommandId, CommandResult, FailureKind, OfferingRefusal};
 use crate::engine::in_flight::{ANSWER_MAX, ClaimStep, CommandPurpose};
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
@@ -61,6 +61,51 @@ impl Engine {
             | CommandPurpose::Orphan(_)
             | CommandPurpose::SaveDiscoveredMemory
             | CommandPurpose::MarkUnavailable => {}
+        }
+    }
+
+    /// Cancels the matching steps, evictions and bindings of claims that are still in the queue.
+    /// Each one counts as failed, and the engine decides again.
+    pub(super) fn cancel_claim_commands(
+        &mut self,
+        which: impl Fn(&Command) -> bool,
+        now: Timestamp,
+    ) {
+        let withdrawn = self.withdraw_queued(|command, purpose| {
+            let is_of_claim = matches!(
+                purpose,
+                CommandPurpose::Step(_) | CommandPurpose::Evict(..) | CommandPurpose::Bind(..)
+            );
+            is_of_claim && which(command)
+        });
+        let result = CommandResult::Failed { kind: FailureKind::Withdrawn, text: String::new() };
+        for (id, purpose) in withdrawn {
+            match purpose {
+                CommandPurpose::Step(claim) => self.on_step_withdrawn(&claim, id, now),
+                CommandPurpose::Evict(claim, pod) => {
+                    self.on_eviction_result(&claim, &pod, result.clone(), now);
+                }
+                CommandPurpose::Bind(claim, pod) => {
+                    self.record_bind_result(&claim, &pod, &result, now);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Handles a step that was not sent.
+    fn on_step_withdrawn(&mut self, id: &ClaimId, command: CommandId, now: Timestamp) {
+        let step = self
+            .works
+            .get_mut(id)
+            .and_then(|progress| progress.step.take_if(|(expected, _)| *expected == command));
+        match step {
+            None => {}
+            Some((_, ClaimStep::Launch)) => self.on_launch_failed(id, FailureKind::Withdrawn, now),
+            Some((_, ClaimStep::ListAttachments)) => {
+                self.on_attachments_failed(id, FailureKind::Withdrawn, now);
+            }
+            Some(_) => self.on_step_failed(id, now),
         }
     }
 

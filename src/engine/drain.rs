@@ -447,8 +447,7 @@ impl Engine {
         };
         claim.closing_until = closed.and_then(|at| at.checked_add(unseen).ok());
         let evictions = std::mem::take(&mut progress.drain.evictions);
-        self.cancel_queued(
-            "its node is kept",
+        self.cancel_claim_commands(
             |command| match command {
                 Command::Evict { pod, .. } | Command::DeletePod { pod, .. } => {
                     evictions.contains_key(pod)

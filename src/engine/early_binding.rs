@@ -50,8 +50,8 @@ impl Engine {
     pub(super) fn early_configured(&mut self, now: Timestamp) {
         self.early_off = false;
         if !self.is_early() {
-            let why = "kube-scheduler binds pods again";
-            self.cancel_queued(why, Command::binds_early, now);
+            // kube-scheduler binds pods again.
+            self.cancel_claim_commands(Command::binds_early, now);
         }
     }
 
@@ -187,7 +187,7 @@ impl Engine {
     ) {
         let kind = result.failure();
         if kind == Some(FailureKind::Denied) {
-            self.give_up_early("Nodes may not be made", now);
+            self.give_up_early(now);
         }
         if matches!(
             kind,
@@ -238,13 +238,31 @@ impl Engine {
         result: &CommandResult,
         now: Timestamp,
     ) {
-        let denied = result.failure() == Some(FailureKind::Denied);
-        let Some(progress) = self.works.get_mut(id) else {
+        if !self.record_bind_result(id, pod, result, now) {
             return;
+        }
+        self.early_binds |= *result == CommandResult::Done;
+        // If other pods were bound, only this pod may be affected, for example because its
+        // namespace is being deleted.
+        let denied = result.failure() == Some(FailureKind::Denied);
+        if denied && !self.early_binds {
+            self.give_up_early(now);
+        }
+    }
+
+    /// Records the result of a binding. Returns false if the claim has no progress.
+    pub(super) fn record_bind_result(
+        &mut self,
+        id: &ClaimId,
+        pod: &PodKey,
+        result: &CommandResult,
+        now: Timestamp,
+    ) -> bool {
+        let Some(progress) = self.works.get_mut(id) else {
+            return false;
         };
         let early = &mut progress.early;
         early.bound += usize::from(*result == CommandResult::Done);
-        self.early_binds |= *result == CommandResult::Done;
         if let Some(bind) = early.binds.get_mut(pod) {
             bind.on_result(result, &mut self.rng, now);
         }
@@ -252,11 +270,7 @@ impl Engine {
             let pods = std::mem::take(&mut early.bound);
             self.report_bound_pods(id, pods, now);
         }
-        // If other pods were bound, only this pod may be affected, for example because its
-        // namespace is being deleted.
-        if denied && !self.early_binds {
-            self.give_up_early("pods may not be bound", now);
-        }
+        true
     }
 
     fn report_bound_pods(&mut self, id: &ClaimId, pods: usize, now: Timestamp) {
@@ -273,9 +287,9 @@ impl Engine {
     }
 
     /// Turns early binding off until the next configuration change.
-    fn give_up_early(&mut self, why: &str, now: Timestamp) {
+    fn give_up_early(&mut self, now: Timestamp) {
         if !std::mem::replace(&mut self.early_off, true) {
-            self.cancel_queued(why, Command::binds_early, now);
+            self.cancel_claim_commands(Command::binds_early, now);
         }
     }
 
@@ -285,7 +299,7 @@ impl Engine {
         let why = "its node has another name than was said".to_owned();
         let claim = id.clone();
         self.push_report(Report::NotEarly { claim, why });
-        self.give_up_early("nodes have other names than was said", now);
+        self.give_up_early(now);
     }
 
     /// Returns whether the kubelet of a created Node has registered with a different name.

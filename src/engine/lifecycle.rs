@@ -511,9 +511,7 @@ impl Engine {
             .cloned()
             .collect();
         if !barred.is_empty() {
-            let why = "the node must not be terminated any more";
-            self.cancel_queued(
-                why,
+            self.cancel_claim_commands(
                 |command| terminated_claim(command).is_some_and(|id| barred.contains(id)),
                 now,
             );

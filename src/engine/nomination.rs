@@ -315,8 +315,13 @@ impl Engine {
         match result.failure() {
             Some(FailureKind::Denied) if !self.hints_denied.is_denied() => {
                 self.hints_denied.deny_at(now);
-                let why = "nominations are not permitted";
-                self.cancel_queued(why, |command| matches!(command, Command::Nominate { .. }), now);
+                let withdrawn = self
+                    .withdraw_queued(|_, purpose| matches!(purpose, CommandPurpose::Nominate(_)));
+                for (_, purpose) in withdrawn {
+                    if let CommandPurpose::Nominate(pod) = purpose {
+                        self.hints.remove(&pod);
+                    }
+                }
             }
             // The command was not sent.
             Some(FailureKind::Withdrawn) => drop(self.hints.remove(pod)),

@@ -380,8 +380,8 @@ impl Engine {
                 progress.overdue = None;
                 if was_missed && !leaves {
                     let evictions = std::mem::take(&mut progress.drain.evictions);
-                    self.cancel_queued(
-                        "the node is ready again",
+                    // The node is ready again.
+                    self.cancel_claim_commands(
                         |command| match command {
                             Command::Evict { pod, .. } => evictions.contains_key(pod),
                             _ => false,
