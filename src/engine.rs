@@ -143,6 +143,8 @@ pub struct Engine {
     reports: VecDeque<Report>,
     last_command: u64,
     flights: BTreeMap<CommandId, InFlightCommand>,
+    /// Commands that were cancelled in the queue and not yet handled as failed, with the reasons.
+    cancelled: Vec<(CommandId, &'static str)>,
     works: BTreeMap<ClaimId, ClaimProgress>,
     looking: Looking,
     batch: PodBatcher,
@@ -207,6 +209,7 @@ impl Engine {
             reports: VecDeque::new(),
             last_command: 0,
             flights: BTreeMap::new(),
+            cancelled: Vec::new(),
             works: BTreeMap::new(),
             looking: Looking::default(),
             batch: PodBatcher::default(),
@@ -309,12 +312,13 @@ impl Engine {
             Event::ClockSkewed(skew) => {
                 self.looking.clock_skew = skew;
                 if skew.is_some() {
-                    self.cancel_queued("the clocks differ", |command| !command.is_read_only(), now);
+                    self.cancel_queued("the clocks differ", |command| !command.is_read_only());
                 }
             }
         }
         self.happened = true;
-        self.cancel_during_mismatch(now);
+        self.cancel_during_mismatch();
+        self.fail_cancelled(now);
         self.wake_at(self.next_pass_at(now), "the cluster changed");
     }
 
@@ -351,7 +355,7 @@ impl Engine {
         }
         let before = self.state.cluster_uid();
         self.state.objects.apply(object, now);
-        self.check_cluster_uid(before, now);
+        self.check_cluster_uid(before);
         true
     }
 
@@ -367,7 +371,8 @@ impl Engine {
         self.state.resting.clear();
         if !self.is_managing() {
             let why = "the cluster is only observed now";
-            self.cancel_queued(why, |command| !command.is_read_only(), now);
+            self.cancel_queued(why, |command| !command.is_read_only());
+            self.fail_cancelled(now);
             let leaving = self.state.ledger.claims.values();
             let nodes = leaving.filter_map(|claim| self.state.node_of(claim));
             let nodes = nodes.filter(|node| node.has_disrupted_taint()).count();
@@ -376,7 +381,8 @@ impl Engine {
             }
         } else if !self.is_nominating() {
             let why = "pods are not told of their nodes any more";
-            self.cancel_queued(why, |command| matches!(command, Command::Nominate { .. }), now);
+            self.cancel_queued(why, |command| matches!(command, Command::Nominate { .. }));
+            self.fail_cancelled(now);
         }
         self.early_configured(now);
     }
@@ -437,6 +443,7 @@ impl Engine {
         let still = !self.happened && !self.awaits_command_results(now) && self.is_ready();
         if still && self.run_sweep_only(now) {
             self.check_sync(now);
+            self.fail_cancelled(now);
             self.read_lease(now);
             if self.is_ready() {
                 let due = self.whole_due.unwrap_or(now);
@@ -479,6 +486,7 @@ impl Engine {
         self.fail_overdue_commands(now);
         let before = self.wake.take();
         self.check_sync(now);
+        self.fail_cancelled(now);
         self.read_lease(now);
         let looked = std::mem::replace(&mut self.wake, before);
         if self.looking.mismatch.is_some() {
@@ -601,16 +609,21 @@ impl Engine {
             .collect()
     }
 
-    /// Cancels the matching commands that are still in the queue. Each one counts as failed, and
-    /// the engine decides again.
-    fn cancel_queued(&mut self, why: &str, which: impl Fn(&Command) -> bool, now: Timestamp) {
-        let queued = std::mem::take(&mut self.commands).into_iter();
-        let (taken, kept): (VecDeque<_>, VecDeque<_>) =
-            queued.partition(|issued| which(&issued.command));
+    /// Cancels the matching commands that are still in the queue. [`Self::fail_cancelled`] handles
+    /// each of them as failed.
+    fn cancel_queued(&mut self, why: &'static str, which: impl Fn(&Command) -> bool) {
+        let (cancelled, kept): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.commands)
+            .into_iter()
+            .partition(|issued| which(&issued.command));
         self.commands = kept;
-        for act in taken {
+        self.cancelled.extend(cancelled.into_iter().map(|issued| (issued.id, why)));
+    }
+
+    /// Handles the cancelled commands as failed: the engine decides again.
+    fn fail_cancelled(&mut self, now: Timestamp) {
+        for (id, why) in std::mem::take(&mut self.cancelled) {
             let (kind, text) = (FailureKind::Withdrawn, why.to_owned());
-            self.on_command_result(act.id, CommandResult::Failed { kind, text }, now);
+            self.on_command_result(id, CommandResult::Failed { kind, text }, now);
         }
     }
 

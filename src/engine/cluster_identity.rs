@@ -27,19 +27,19 @@ impl Engine {
         let listed = self.state.ledger.is_settled() && self.looking.listing_fault.is_none();
         self.count_missing_nodes(now);
         if views.is_none() && listed {
-            self.compare_identity(now);
+            self.compare_identity();
         }
     }
 
     /// Handles a changed cluster UID. The API server may belong to a different cluster from one
     /// listing to the next, so queued commands for the old cluster are cancelled.
-    pub(super) fn check_cluster_uid(&mut self, before: Option<ClusterUid>, now: Timestamp) {
+    pub(super) fn check_cluster_uid(&mut self, before: Option<ClusterUid>) {
         if before.is_some() && before != self.state.cluster_uid() {
-            self.compare_identity(now);
+            self.compare_identity();
         }
     }
 
-    fn compare_identity(&mut self, now: Timestamp) {
+    fn compare_identity(&mut self) {
         let found = match self.state.identity_mismatch() {
             Some(found) => Some(found),
             None => self.missing_nodes(),
@@ -53,15 +53,15 @@ impl Engine {
             Some(mismatch) => self.push_report(Report::Mismatch(mismatch)),
             None => self.push_report(Report::Matches),
         }
-        self.cancel_during_mismatch(now);
+        self.cancel_during_mismatch();
     }
 
     /// Cancels all queued commands that change something during a mismatch. The result of an
     /// in-flight command may have queued one.
-    pub(super) fn cancel_during_mismatch(&mut self, now: Timestamp) {
+    pub(super) fn cancel_during_mismatch(&mut self) {
         if self.looking.mismatch.is_some() {
             let why = "the API server and the instances belong to different clusters";
-            self.cancel_queued(why, |command| !command.is_read_only(), now);
+            self.cancel_queued(why, |command| !command.is_read_only());
         }
     }
 

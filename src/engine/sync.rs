@@ -60,7 +60,7 @@ impl Engine {
             self.state.views.mark_complete(kind);
         }
         *self.looking.resets.entry(kind).or_insert(0) += 1;
-        self.check_cluster_uid(before, now);
+        self.check_cluster_uid(before);
     }
 
     /// Suspends or resumes decisions, and requests missing listings.
@@ -77,11 +77,8 @@ impl Engine {
                 if self.looking.ready && self.looking.frozen.is_none() {
                     self.push_report(Report::Frozen(why));
                     self.looking.frozen = Some(now);
-                    self.cancel_queued(
-                        "cluster state is out of sync",
-                        |command| !command.is_read_only(),
-                        now,
-                    );
+                    let why = "cluster state is out of sync";
+                    self.cancel_queued(why, |command| !command.is_read_only());
                 }
             }
             None => self.on_state_complete(now),
