@@ -7,10 +7,13 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::Engine;
 use crate::engine::backoff::Backoff;
+use crate::engine::claims;
 use crate::engine::command::{Adoption, Command, CommandResult, FailureKind, Launch, NodePatch};
+use crate::engine::context::Context;
+use crate::engine::controllers::{AdoptionAttempt, AdoptionController, Unclaimed};
 use crate::engine::in_flight::CommandPurpose;
+use crate::engine::in_place_update;
 use crate::engine::report::Report;
 use crate::model::claim::{ADOPTED, ClaimPhase};
 use crate::model::id::{ClaimId, NodeName, PoolName};
@@ -28,25 +31,6 @@ const ADOPTIONS_MAX: usize = 16;
 /// is tagged again.
 const SHOWN_MAX: SignedDuration = SignedDuration::from_secs(60);
 
-/// The progress of adoption.
-#[derive(Clone, Debug, Default)]
-pub(super) struct AdoptionController {
-    /// Nodes being adopted.
-    nodes: BTreeMap<NodeName, AdoptionAttempt>,
-    /// Back-off after a denied call. It applies to all adoptions.
-    pause: Backoff,
-    /// Number of nodes not adopted because their pool is not configured, as last reported.
-    left: BTreeMap<PoolName, usize>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct AdoptionAttempt {
-    retry: Backoff,
-    /// When the instance was tagged.
-    done: Option<Timestamp>,
-    in_flight: bool,
-}
-
 impl AdoptionAttempt {
     /// Returns the time of the next attempt, if it is not due now.
     fn next_attempt(&self) -> Option<Timestamp> {
@@ -62,69 +46,38 @@ impl AdoptionController {
     }
 }
 
-impl Engine {
-    /// In observe mode, treats nodes of other owners in configured pools as claims.
-    pub(super) fn count_adoptable(&mut self, now: Timestamp) {
-        let counts = !self.is_managing() && self.state.cluster.adopt;
-        let adoptable = counts.then(|| self.state.adoptable_nodes());
-        let adoptable = adoptable.into_iter().flatten();
-        let new = adoptable.filter(|node| is_kept(node)).filter_map(|node| {
-            let adoption = self.adoption_of(node, now)?;
-            let instance = adoption.adopted_instance();
-            let phase = match node.is_initialized() {
-                true => ClaimPhase::Initialized,
-                false => ClaimPhase::Registered,
-            };
-            let mut claim = NodeClaim::new(adoption.claim, phase, now);
-            claim.instance = Some(instance);
-            claim.node = Some(node.name.clone());
-            claim.foreign = true;
-            Some(claim)
-        });
-        let new: Vec<NodeClaim> = new.collect();
-        let gone = self.state.ledger.claims.iter().filter(|(_, claim)| {
-            claim.foreign && !(counts && self.state.node_of(claim).is_some_and(is_kept))
-        });
-        let gone: Vec<ClaimId> = gone.map(|(id, _)| id.clone()).collect();
-        for id in gone {
-            self.forget_claim(&id);
-        }
-        for claim in new {
-            self.state.ledger.insert(claim);
-        }
-    }
-
+impl Unclaimed {
     /// Tags the instances that Karpenter launched for configured pools.
-    pub(super) fn adopt_instances(&mut self, now: Timestamp) {
-        if !self.state.cluster.adopt {
-            self.adopting = AdoptionController::default();
+    pub(super) fn adopt_instances(&mut self, cx: &mut Context, now: Timestamp) {
+        if !cx.state.cluster.adopt {
+            self.adoption = AdoptionController::default();
             return;
         }
-        self.report_unadopted();
-        if !self.is_managing() {
-            self.adopting = AdoptionController {
-                left: std::mem::take(&mut self.adopting.left),
+        self.report_unadopted(cx);
+        if !cx.is_managing() {
+            self.adoption = AdoptionController {
+                left: std::mem::take(&mut self.adoption.left),
                 ..AdoptionController::default()
             };
             return;
         }
         // Karpenter finishes the startup of its nodes. Under Outrigger they would hit the startup
         // timeouts.
-        let adoptable = self.state.adoptable_nodes().filter(|node| node.is_initialized());
+        let adoptable = cx.state.adoptable_nodes().filter(|node| node.is_initialized());
         let adoptable: BTreeMap<&NodeName, &Node> =
             adoptable.map(|node| (&node.name, node)).collect();
         if adoptable.is_empty() {
-            self.adopting.nodes.clear();
+            self.adoption.nodes.clear();
             return;
         }
-        if let Some(at) = self.adopting.pause.next_attempt().filter(|at| *at > now) {
-            self.wake_at(at, "adopt an instance");
+        if let Some(at) = self.adoption.pause.next_attempt().filter(|at| *at > now) {
+            cx.outbox.wake_at(at, "adopt an instance");
             return;
         }
-        if self.runs_karpenter() {
+        if runs_karpenter(cx) {
             return;
         }
-        let mut nodes = std::mem::take(&mut self.adopting.nodes);
+        let mut nodes = std::mem::take(&mut self.adoption.nodes);
         nodes.retain(|name, _| adoptable.contains_key(name));
         let in_flight = nodes.values().filter(|node| node.in_flight).count();
         let mut free = ADOPTIONS_MAX.saturating_sub(in_flight);
@@ -137,7 +90,7 @@ impl Engine {
             match attempt.next_attempt().filter(|at| *at > now) {
                 Some(at) => next = Some(next.map_or(at, |earliest: Timestamp| earliest.min(at))),
                 None if free > 0 => {
-                    if let Some(adoption) = self.adoption_of(node, now) {
+                    if let Some(adoption) = adoption_of(cx, node, now) {
                         (free, attempt.in_flight, attempt.done) = (free - 1, true, None);
                         due.push((node.name.clone(), adoption));
                     }
@@ -145,103 +98,132 @@ impl Engine {
                 None => {}
             }
         }
-        self.adopting.nodes = nodes;
+        self.adoption.nodes = nodes;
         for (node, adoption) in due {
             let command = Command::Adopt(Box::new(adoption));
-            self.queue_command(command, CommandPurpose::Adopt(node), now);
+            cx.outbox.queue_command(command, CommandPurpose::Adopt(node), now);
         }
-        self.wake_at(next, "adopt an instance");
+        cx.outbox.wake_at(next, "adopt an instance");
     }
 
     /// Handles the result of the tagging. The next listing shows the instance and creates its
     /// claim.
     pub(super) fn on_adoption_result(
         &mut self,
+        cx: &mut Context,
         node: &NodeName,
         result: &CommandResult,
         now: Timestamp,
     ) {
-        let Some(attempt) = self.adopting.nodes.get_mut(node) else {
+        let Some(attempt) = self.adoption.nodes.get_mut(node) else {
             return;
         };
         attempt.in_flight = false;
         if *result != CommandResult::Done {
-            attempt.retry.record_failure(now, &mut self.rng);
+            attempt.retry.record_failure(now, &mut cx.rng);
             if result.failure() == Some(FailureKind::Denied) {
-                self.adopting.pause.record_failure(now, &mut self.rng);
+                self.adoption.pause.record_failure(now, &mut cx.rng);
             }
             return;
         }
-        self.adopting.pause = Backoff::default();
+        self.adoption.pause = Backoff::default();
         (attempt.retry, attempt.done) = (Backoff::default(), Some(now));
-        let known = self.state.objects.nodes.get(node);
+        let known = cx.state.objects.nodes.get(node);
         let pool = known.and_then(Node::pool_name).unwrap_or_default();
         let node = node.clone();
-        self.push_report(Report::Adopted { node, pool });
-    }
-
-    /// Returns whether a Karpenter pod runs, regardless of the location of its Lease. Its chart
-    /// sets the label.
-    fn runs_karpenter(&self) -> bool {
-        self.state.objects.pods.values().any(|pod| {
-            let name = pod.labels.get("app.kubernetes.io/name").map(String::as_str);
-            name == Some("karpenter") && pod.phase == PodPhase::Running
-        })
-    }
-
-    /// Returns the adoption of a node's instance. `None` if the node lacks the required
-    /// information.
-    fn adoption_of(&self, node: &Node, now: Timestamp) -> Option<Adoption> {
-        let pool = self.state.cluster.pool(node.pool_name()?.as_str())?;
-        let instance = node.instance_id()?;
-        let offering = OfferingKey::from_labels(&node.labels)?;
-        let created = node.created.unwrap_or(now);
-        // The client token is the same at each attempt. It is never used for a launch.
-        let cluster = &self.state.cluster;
-        let mut claim = record_in(cluster, pool, instance, created, ADOPTED, ADOPTED);
-        claim.origin = self.state.claim_origin();
-        Some(Adoption {
-            tags: Launch::tags_of(cluster, &claim),
-            claim,
-            instance: instance.into(),
-            offering,
-        })
-    }
-
-    /// Returns the remaining changes of an adopted Node: Outrigger's labels and annotations, and
-    /// the removal of Karpenter's owner reference, which would delete the Node.
-    pub(super) fn takeover_patch(&self, claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
-        if claim.record.reason != ADOPTED {
-            return None;
-        }
-        if node.node_claim.is_some() {
-            return Some(NodePatch {
-                disowned: node.node_claim.clone(),
-                ..NodePatch::for_node(node)
-            });
-        }
-        let id = claim.record.id.as_str();
-        if node.annotations.get(CLAIM).map(String::as_str) == Some(id) {
-            return None;
-        }
-        let mut patch = self.node_patch_for(claim, node)?;
-        patch.annotations.push((CLAIM.to_owned(), Some(id.to_owned())));
-        Some(patch)
+        cx.outbox.push_report(Report::Adopted { node, pool });
     }
 
     /// Reports Karpenter nodes that are not adopted.
-    fn report_unadopted(&mut self) {
+    fn report_unadopted(&mut self, cx: &mut Context) {
         let mut unadopted: BTreeMap<PoolName, usize> = BTreeMap::new();
-        for pool in self.state.poolless_nodes().filter_map(Node::pool_name) {
+        for pool in cx.state.poolless_nodes().filter_map(Node::pool_name) {
             *unadopted.entry(pool).or_default() += 1;
         }
-        let before = std::mem::replace(&mut self.adopting.left, unadopted.clone());
+        let before = std::mem::replace(&mut self.adoption.left, unadopted.clone());
         for (pool, nodes) in unadopted {
             if before.get(&pool) != Some(&nodes) {
-                self.push_report(Report::NotAdopted { pool, nodes });
+                cx.outbox.push_report(Report::NotAdopted { pool, nodes });
             }
         }
     }
+}
+
+/// In observe mode, treats nodes of other owners in configured pools as claims.
+pub(super) fn count_adoptable(cx: &mut Context, now: Timestamp) {
+    let counts = !cx.is_managing() && cx.state.cluster.adopt;
+    let adoptable = counts.then(|| cx.state.adoptable_nodes());
+    let adoptable = adoptable.into_iter().flatten();
+    let new = adoptable.filter(|node| is_kept(node)).filter_map(|node| {
+        let adoption = adoption_of(cx, node, now)?;
+        let instance = adoption.adopted_instance();
+        let phase = match node.is_initialized() {
+            true => ClaimPhase::Initialized,
+            false => ClaimPhase::Registered,
+        };
+        let mut claim = NodeClaim::new(adoption.claim, phase, now);
+        claim.instance = Some(instance);
+        claim.node = Some(node.name.clone());
+        claim.foreign = true;
+        Some(claim)
+    });
+    let new: Vec<NodeClaim> = new.collect();
+    let gone = cx.state.ledger.claims.iter().filter(|(_, claim)| {
+        claim.foreign && !(counts && cx.state.node_of(claim).is_some_and(is_kept))
+    });
+    let gone: Vec<ClaimId> = gone.map(|(id, _)| id.clone()).collect();
+    for id in gone {
+        claims::forget_claim(cx, &id);
+    }
+    for claim in new {
+        cx.state.ledger.insert(claim);
+    }
+}
+
+/// Returns whether a Karpenter pod runs, regardless of the location of its Lease. Its chart
+/// sets the label.
+fn runs_karpenter(cx: &Context) -> bool {
+    cx.state.objects.pods.values().any(|pod| {
+        let name = pod.labels.get("app.kubernetes.io/name").map(String::as_str);
+        name == Some("karpenter") && pod.phase == PodPhase::Running
+    })
+}
+
+/// Returns the adoption of a node's instance. `None` if the node lacks the required
+/// information.
+fn adoption_of(cx: &Context, node: &Node, now: Timestamp) -> Option<Adoption> {
+    let pool = cx.state.cluster.pool(node.pool_name()?.as_str())?;
+    let instance = node.instance_id()?;
+    let offering = OfferingKey::from_labels(&node.labels)?;
+    let created = node.created.unwrap_or(now);
+    // The client token is the same at each attempt. It is never used for a launch.
+    let cluster = &cx.state.cluster;
+    let mut claim = record_in(cluster, pool, instance, created, ADOPTED, ADOPTED);
+    claim.origin = cx.state.claim_origin();
+    Some(Adoption {
+        tags: Launch::tags_of(cluster, &claim),
+        claim,
+        instance: instance.into(),
+        offering,
+    })
+}
+
+/// Returns the remaining changes of an adopted Node: Outrigger's labels and annotations, and
+/// the removal of Karpenter's owner reference, which would delete the Node.
+pub(super) fn takeover_patch(cx: &Context, claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
+    if claim.record.reason != ADOPTED {
+        return None;
+    }
+    if node.node_claim.is_some() {
+        return Some(NodePatch { disowned: node.node_claim.clone(), ..NodePatch::for_node(node) });
+    }
+    let id = claim.record.id.as_str();
+    if node.annotations.get(CLAIM).map(String::as_str) == Some(id) {
+        return None;
+    }
+    let mut patch = in_place_update::node_patch_for(cx, claim, node)?;
+    patch.annotations.push((CLAIM.to_owned(), Some(id.to_owned())));
+    Some(patch)
 }
 
 /// Returns whether a node has joined the cluster and is not being disrupted.

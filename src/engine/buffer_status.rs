@@ -6,9 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::Engine;
+use crate::engine;
 use crate::engine::backoff::{Backoff, Denied};
 use crate::engine::command::{BufferPatch, Command, CommandResult, FailureKind};
+use crate::engine::context::Context;
+use crate::engine::controllers::Consolidation;
 use crate::engine::in_flight::CommandPurpose;
 use crate::engine::report::Report;
 use crate::model::buffer::Buffer;
@@ -52,50 +54,33 @@ impl BufferStatuses {
     }
 }
 
-impl Engine {
-    /// Records the CapacityBuffers of the cluster. If their required capacity has changed, it is
-    /// planned again.
-    pub(super) fn apply_buffers(&mut self, objects: Vec<BufferObject>, now: Timestamp) {
-        let known: BTreeSet<&ObjectKey> = objects.iter().map(|object| &object.key).collect();
-        let statuses = &mut self.buffer_statuses;
-        statuses.written.retain(|key, _| known.contains(key));
-        let same = self.state.declared.as_deref().is_some_and(|before| {
-            let before = before.iter().filter_map(BufferObject::declared_buffer);
-            before.eq(objects.iter().filter_map(BufferObject::declared_buffer))
-        });
-        self.state.declared = Some(objects);
-        if !same {
-            statuses.room = None;
-            self.numbers.forget_results();
-            self.weighing.mark_changed(now);
-        }
-    }
-
+impl BufferStatuses {
     /// Writes each status that differs from the plan.
-    pub(super) fn write_buffer_statuses(&mut self, now: Timestamp) {
-        if !self.is_managing() || self.buffer_statuses.denied.is_denied() {
+    pub(super) fn write_buffer_statuses(&mut self, cx: &mut Context, now: Timestamp) {
+        if !cx.is_managing() || self.denied.is_denied() {
             return;
         }
-        let retry = self.buffer_statuses.retry.next_attempt();
-        if self.waits_until(retry, "the status of CapacityBuffers is written again", now) {
+        let retry = self.retry.next_attempt();
+        if engine::waits_until(cx, retry, "the status of CapacityBuffers is written again", now) {
             return;
         }
-        let under_way = self
-            .flights
+        let under_way = cx
+            .outbox
+            .in_flight
             .values()
             .filter(|in_flight| matches!(in_flight.kind, CommandPurpose::BufferStatus(_)))
             .count();
         let free = PATCHES_MAX.saturating_sub(under_way);
         let mut patches = Vec::new();
         let mut next: Option<Timestamp> = None;
-        for object in self.state.declared.iter().flatten() {
+        for object in cx.state.declared.iter().flatten() {
             if patches.len() == free {
                 break;
             }
             let Some(status) = self.stale_status(object, now) else {
                 continue;
             };
-            let written = self.buffer_statuses.written.get(&object.key);
+            let written = self.written.get(&object.key);
             // The API server has this status, is about to have it, or has refused it. The same
             // status is not written again for the same version.
             if written.is_some_and(|written| {
@@ -115,27 +100,27 @@ impl Engine {
                 status,
             });
         }
-        self.wake_at(next, "the status of CapacityBuffers has changed");
+        cx.outbox.wake_at(next, "the status of CapacityBuffers has changed");
         for patch in patches {
             let written = WrittenStatus {
                 version: patch.version.clone(),
                 status: patch.status.clone(),
                 at: now,
             };
-            self.buffer_statuses.written.insert(patch.key.clone(), written);
+            self.written.insert(patch.key.clone(), written);
             let purpose = CommandPurpose::BufferStatus(Box::new(patch.clone()));
-            self.queue_command(Command::PatchBuffer(Box::new(patch)), purpose, now);
+            cx.outbox.queue_command(Command::PatchBuffer(Box::new(patch)), purpose, now);
         }
     }
 
     /// Cancels the status updates that are still in the queue.
-    fn cancel_status_updates(&mut self) {
+    fn cancel_status_updates(&mut self, cx: &mut Context) {
         let is_update = |_: &Command, purpose: &CommandPurpose| {
             matches!(purpose, CommandPurpose::BufferStatus(_))
         };
-        for (_, purpose) in self.withdraw_queued(is_update) {
+        for (_, purpose) in cx.outbox.withdraw_queued(is_update) {
             if let CommandPurpose::BufferStatus(patch) = purpose
-                && let Some(status) = self.buffer_statuses.written.get_mut(&patch.key)
+                && let Some(status) = self.written.get_mut(&patch.key)
             {
                 status.version.clear();
             }
@@ -149,7 +134,7 @@ impl Engine {
         let room = match &object.buffer {
             Err(why) => Err(why.clone()),
             Ok(buffer) => {
-                let rooms = self.buffer_statuses.room.as_ref()?;
+                let rooms = self.room.as_ref()?;
                 let count = *rooms.get(&buffer.name)?;
                 count.ok_or_else(|| Unresolved::resolution_failed(unknown_shape_message(buffer)))
             }
@@ -161,14 +146,15 @@ impl Engine {
     /// Handles the result of a status update.
     pub(super) fn on_buffer_status_result(
         &mut self,
+        cx: &mut Context,
         patch: BufferPatch,
         result: CommandResult,
         now: Timestamp,
     ) {
         let (kind, text) = match result {
             CommandResult::Version(version) => {
-                self.buffer_statuses.retry = Backoff::default();
-                let mut objects = self.state.declared.iter_mut().flatten();
+                self.retry = Backoff::default();
+                let mut objects = cx.state.declared.iter_mut().flatten();
                 if let Some(object) = objects
                     .find(|object| object.key == patch.key && object.version == patch.version)
                 {
@@ -179,13 +165,13 @@ impl Engine {
             CommandResult::Failed { kind, text } => (kind, text),
             _ => return,
         };
-        let statuses = &mut self.buffer_statuses;
+        let statuses = &mut *self;
         let written = statuses.written.get_mut(&patch.key);
         match kind {
             // The API server rejects the status of this object. A different status is tried later.
             FailureKind::Gone => {
                 let command = "patch_buffer";
-                self.push_report(Report::Failed { command, kind, text });
+                cx.outbox.push_report(Report::Failed { command, kind, text });
             }
             FailureKind::Conflict | FailureKind::Invalid => {}
             FailureKind::Denied
@@ -195,12 +181,36 @@ impl Engine {
                 written.into_iter().for_each(|status| status.version.clear());
                 if kind == FailureKind::Denied && !statuses.denied.is_denied() {
                     statuses.denied.deny_at(now);
-                    self.cancel_status_updates();
+                    self.cancel_status_updates(cx);
                 } else if kind != FailureKind::Withdrawn && statuses.retry.is_due(now) {
-                    statuses.retry.record_failure(now, &mut self.rng);
+                    statuses.retry.record_failure(now, &mut cx.rng);
                 }
             }
         }
+    }
+}
+
+/// Records the CapacityBuffers of the cluster. If their required capacity has changed, it is
+/// planned again.
+pub(super) fn apply_buffers(
+    cx: &mut Context,
+    consolidation: &mut Consolidation,
+    buffer_statuses: &mut BufferStatuses,
+    objects: Vec<BufferObject>,
+    now: Timestamp,
+) {
+    let known: BTreeSet<&ObjectKey> = objects.iter().map(|object| &object.key).collect();
+    let statuses = &mut *buffer_statuses;
+    statuses.written.retain(|key, _| known.contains(key));
+    let same = cx.state.declared.as_deref().is_some_and(|before| {
+        let before = before.iter().filter_map(BufferObject::declared_buffer);
+        before.eq(objects.iter().filter_map(BufferObject::declared_buffer))
+    });
+    cx.state.declared = Some(objects);
+    if !same {
+        statuses.room = None;
+        cx.static_schedule.forget_results();
+        consolidation.schedule.mark_changed(now);
     }
 }
 

@@ -4,77 +4,35 @@
 //!
 //! The reasons are in docs/decisions/036-cluster-identity.md.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use jiff::Timestamp;
 
 use crate::engine::Engine;
+use crate::engine::context::Context;
+use crate::engine::controllers::{SameInstances, Unclaimed};
 use crate::engine::report::Report;
-use crate::model::id::{ClusterUid, InstanceId, NodeName};
+use crate::engine::undrained_terminations;
+use crate::model::id::ClusterUid;
 use crate::state::cluster_identity::Mismatch;
 
-/// Instances with more than one Node.
-pub(super) type SameInstances = BTreeMap<InstanceId, BTreeSet<NodeName>>;
-
 impl Engine {
-    /// Compares the API server with the tags of the instances. While either is not fully known, the
-    /// previous result remains valid.
-    pub(super) fn check_identity(&mut self, now: Timestamp) {
-        let cluster = &self.state.cluster;
-        let kinds = cluster.watched_kinds();
-        let silence_max = cluster.api.silence_max();
-        let views = self.state.views.sync_fault(kinds, now, silence_max);
-        let listed = self.state.ledger.is_settled() && self.looking.listing_fault.is_none();
-        self.count_missing_nodes(now);
-        if views.is_none() && listed {
-            self.compare_identity();
-        }
+    /// Reports the result of the first comparison even if everything matches: the engine of the
+    /// last leadership term reported a mismatch, and its end would otherwise not be reported.
+    pub fn report_first_match(&mut self) {
+        self.cx.sync.reports_match = true;
     }
+}
 
-    /// Handles a changed cluster UID. The API server may belong to a different cluster from one
-    /// listing to the next, so queued commands for the old cluster are cancelled.
-    pub(super) fn check_cluster_uid(&mut self, before: Option<ClusterUid>) {
-        if before.is_some() && before != self.state.cluster_uid() {
-            self.compare_identity();
-        }
-    }
-
-    fn compare_identity(&mut self) {
-        let found = match self.state.identity_mismatch() {
-            Some(found) => Some(found),
-            None => self.missing_nodes(),
-        };
-        let before = std::mem::replace(&mut self.looking.mismatch, found.clone());
-        let reports_match = std::mem::take(&mut self.looking.reports_match);
-        if before == found && !(reports_match && found.is_none()) {
-            return;
-        }
-        match found {
-            Some(mismatch) => self.push_report(Report::Mismatch(mismatch)),
-            None => self.push_report(Report::Matches),
-        }
-        self.cancel_during_mismatch();
-    }
-
-    /// Cancels all queued commands that change something during a mismatch. The result of an
-    /// in-flight command may have queued one.
-    pub(super) fn cancel_during_mismatch(&mut self) {
-        if self.looking.mismatch.is_some() {
-            let why = "the API server and the instances belong to different clusters";
-            self.cancel_queued(why, |command| !command.is_read_only());
-        }
-    }
-
+impl Unclaimed {
     /// Reports each instance whose providerID several Nodes have, once per set of Nodes.
-    pub(super) fn report_same_instances(&mut self) {
-        let shared = self.state.objects.node_instances.shared_instances();
-        let ledger = &self.state.ledger;
+    pub(super) fn report_same_instances(&mut self, cx: &mut Context) {
+        let shared = cx.state.objects.node_instances.shared_instances();
+        let ledger = &cx.state.ledger;
         let ours = shared.filter(|(id, _)| ledger.by_instance(id.as_str()).is_some());
         let instances: SameInstances =
             ours.map(|(id, nodes)| (id.clone(), nodes.clone())).collect();
         for (instance, nodes) in &instances {
             if self.same_instances.get(instance) != Some(nodes) {
-                self.reports.push_back(Report::SameInstance {
+                cx.outbox.reports.push_back(Report::SameInstance {
                     instance: instance.clone(),
                     nodes: nodes.iter().cloned().collect(),
                 });
@@ -82,16 +40,60 @@ impl Engine {
         }
         self.same_instances = instances;
     }
+}
 
-    /// Reports the result of the first comparison even if everything matches: the engine of the
-    /// last leadership term reported a mismatch, and its end would otherwise not be reported.
-    pub fn report_first_match(&mut self) {
-        self.looking.reports_match = true;
-    }
-
+impl Context {
     /// Returns the mismatch of the API server, the instances and the configuration, if there is
     /// one.
-    pub fn mismatch(&self) -> Option<&Mismatch> {
-        self.looking.mismatch.as_ref()
+    pub(super) fn mismatch(&self) -> Option<&Mismatch> {
+        self.sync.mismatch.as_ref()
+    }
+}
+
+/// Compares the API server with the tags of the instances. While either is not fully known, the
+/// previous result remains valid.
+pub(super) fn check_identity(cx: &mut Context, now: Timestamp) {
+    let cluster = &cx.state.cluster;
+    let kinds = cluster.watched_kinds();
+    let silence_max = cluster.api.silence_max();
+    let views = cx.state.views.sync_fault(kinds, now, silence_max);
+    let listed = cx.state.ledger.is_settled() && cx.sync.listing_fault.is_none();
+    undrained_terminations::count_missing_nodes(cx, now);
+    if views.is_none() && listed {
+        compare_identity(cx);
+    }
+}
+
+/// Handles a changed cluster UID. The API server may belong to a different cluster from one
+/// listing to the next, so queued commands for the old cluster are cancelled.
+pub(super) fn check_cluster_uid(cx: &mut Context, before: Option<ClusterUid>) {
+    if before.is_some() && before != cx.state.cluster_uid() {
+        compare_identity(cx);
+    }
+}
+
+fn compare_identity(cx: &mut Context) {
+    let found = match cx.state.identity_mismatch() {
+        Some(found) => Some(found),
+        None => undrained_terminations::missing_nodes(cx),
+    };
+    let before = std::mem::replace(&mut cx.sync.mismatch, found.clone());
+    let reports_match = std::mem::take(&mut cx.sync.reports_match);
+    if before == found && !(reports_match && found.is_none()) {
+        return;
+    }
+    match found {
+        Some(mismatch) => cx.outbox.push_report(Report::Mismatch(mismatch)),
+        None => cx.outbox.push_report(Report::Matches),
+    }
+    cancel_during_mismatch(cx);
+}
+
+/// Cancels all queued commands that change something during a mismatch. The result of an
+/// in-flight command may have queued one.
+pub(super) fn cancel_during_mismatch(cx: &mut Context) {
+    if cx.sync.mismatch.is_some() {
+        let why = "the API server and the instances belong to different clusters";
+        cx.outbox.cancel_queued(why, |command| !command.is_read_only());
     }
 }

@@ -4,13 +4,23 @@
 use jiff::Timestamp;
 
 use crate::engine::Engine;
-use crate::engine::command::{Command, CommandId, CommandResult, FailureKind, OfferingRefusal};
-use crate::engine::in_flight::{ANSWER_MAX, ClaimStep, CommandPurpose};
+use crate::engine::claim_steps;
+use crate::engine::claims;
+use crate::engine::command::{CommandId, CommandResult, FailureKind, OfferingRefusal};
+use crate::engine::context::Context;
+use crate::engine::drain;
+use crate::engine::drain::cancellation;
+use crate::engine::drain::volumes;
+use crate::engine::early_binding::EarlyBinding;
+use crate::engine::fleet_sync;
+use crate::engine::in_flight::{ClaimStep, CommandPurpose};
+use crate::engine::in_place_update;
+use crate::engine::lease_annotations;
 use crate::engine::report::Report;
+use crate::engine::sync;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeClassName};
 use crate::model::instance::{Instance, InstanceState};
-use crate::model::template_hash::hashes_in;
 
 impl Engine {
     /// Matches a result to its command and handles it.
@@ -21,42 +31,62 @@ impl Engine {
         now: Timestamp,
     ) {
         // The command was sent by an earlier process or has timed out.
-        let Some(in_flight) = self.flights.remove(&id) else {
+        let Some(in_flight) = self.cx.outbox.in_flight.remove(&id) else {
             return;
         };
         if let CommandResult::Failed { kind, text } = &result
             && !matches!(kind, FailureKind::Gone | FailureKind::Conflict | FailureKind::Withdrawn)
         {
-            self.push_report(Report::Failed {
+            self.cx.outbox.push_report(Report::Failed {
                 command: in_flight.name,
                 kind: *kind,
                 text: text.clone(),
             });
         }
+        let Self { cx, consolidation, nominations, early_binding, fleet, lease, .. } = self;
         match in_flight.kind {
             CommandPurpose::Step(claim) => self.on_step_result(&claim, id, result, now),
-            CommandPurpose::Evict(claim, pod) => self.on_eviction_result(&claim, &pod, result, now),
-            CommandPurpose::Listing => self.on_instances_listed(result, now),
+            CommandPurpose::Evict(claim, pod) => {
+                claim_steps::on_eviction_result(cx, &claim, &pod, result, now)
+            }
+            CommandPurpose::Listing => on_instances_listed(cx, result, now),
             CommandPurpose::Probe(kind) => {
                 let alive = match result {
                     CommandResult::Probed { alive } => Some(alive),
                     _ => None,
                 };
-                self.on_probe_result(kind, alive, now);
+                sync::on_probe_result(cx, kind, alive, now);
             }
-            CommandPurpose::Nominate(pod) => self.on_nomination_result(&pod, &result, now),
-            CommandPurpose::ClearNomination(pod) => self.on_nomination_cleared(&pod, &result, now),
-            CommandPurpose::Bind(claim, pod) => self.on_bind_result(&claim, &pod, &result, now),
-            CommandPurpose::Unbind(pod) => self.on_unbind_result(&pod, &result, now),
-            CommandPurpose::ReportDisruptions => self.on_disruptions_reported(&result, now),
-            CommandPurpose::ReportUsage => self.on_usage_reported(&result, now),
-            CommandPurpose::ReadLease => self.on_lease_read(result, now),
+            CommandPurpose::Nominate(pod) => {
+                nominations.on_nomination_result(cx, &pod, &result, now)
+            }
+            CommandPurpose::ClearNomination(pod) => {
+                nominations.on_nomination_cleared(&pod, &result, now)
+            }
+            CommandPurpose::Bind(claim, pod) => {
+                early_binding.on_bind_result(cx, &claim, &pod, &result, now)
+            }
+            CommandPurpose::Unbind(pod) => early_binding.on_unbind_result(cx, &pod, &result, now),
+            CommandPurpose::ReportDisruptions => fleet.on_disruptions_reported(cx, &result, now),
+            CommandPurpose::ReportUsage => fleet.on_usage_reported(cx, &result, now),
+            CommandPurpose::ReadLease => lease.on_lease_read(cx, result, now),
             CommandPurpose::BufferStatus(patch) => {
-                self.on_buffer_status_result(*patch, result, now)
+                self.buffer_statuses.on_buffer_status_result(cx, *patch, result, now)
             }
-            CommandPurpose::NoteLetGo(claims) => self.on_disruptions_recorded(&claims, result, now),
-            CommandPurpose::Tag(claims, tags) => self.on_tag_result(&claims, &tags, &result, now),
-            CommandPurpose::Adopt(node) => self.on_adoption_result(&node, &result, now),
+            CommandPurpose::NoteLetGo(claims) => lease_annotations::on_disruptions_recorded(
+                cx,
+                consolidation,
+                lease,
+                &claims,
+                result,
+                now,
+            ),
+            CommandPurpose::Tag(claims, tags) => {
+                in_place_update::on_tag_result(cx, &claims, &tags, &result, now)
+            }
+            CommandPurpose::Adopt(node) => {
+                self.unclaimed.on_adoption_result(cx, &node, &result, now)
+            }
             CommandPurpose::Rewatch(_)
             | CommandPurpose::Orphan(_)
             | CommandPurpose::SaveDiscoveredMemory
@@ -64,113 +94,15 @@ impl Engine {
         }
     }
 
-    /// Cancels the matching steps, evictions and bindings of claims that are still in the queue.
-    /// Each one counts as failed, and the engine decides again.
-    pub(super) fn cancel_claim_commands(
-        &mut self,
-        which: impl Fn(&Command) -> bool,
-        now: Timestamp,
-    ) {
-        let withdrawn = self.withdraw_queued(|command, purpose| {
-            let is_of_claim = matches!(
-                purpose,
-                CommandPurpose::Step(_) | CommandPurpose::Evict(..) | CommandPurpose::Bind(..)
-            );
-            is_of_claim && which(command)
-        });
-        let result = CommandResult::Failed { kind: FailureKind::Withdrawn, text: String::new() };
-        for (id, purpose) in withdrawn {
-            match purpose {
-                CommandPurpose::Step(claim) => self.on_step_withdrawn(&claim, id, now),
-                CommandPurpose::Evict(claim, pod) => {
-                    self.on_eviction_result(&claim, &pod, result.clone(), now);
-                }
-                CommandPurpose::Bind(claim, pod) => {
-                    self.record_bind_result(&claim, &pod, &result, now);
-                }
-                _ => {}
-            }
+    /// Handles the commands that count as failed: the engine decides again.
+    pub(super) fn handle_failed_commands(&mut self, now: Timestamp) {
+        for failed in std::mem::take(&mut self.cx.outbox.failed) {
+            let (kind, text) = (failed.kind, failed.text);
+            self.on_command_result(failed.id, CommandResult::Failed { kind, text }, now);
         }
     }
 
-    /// Handles a step that was not sent.
-    fn on_step_withdrawn(&mut self, id: &ClaimId, command: CommandId, now: Timestamp) {
-        let step = self
-            .works
-            .get_mut(id)
-            .and_then(|progress| progress.step.take_if(|(expected, _)| *expected == command));
-        match step {
-            None => {}
-            Some((_, ClaimStep::Launch)) => self.on_launch_failed(id, FailureKind::Withdrawn, now),
-            Some((_, ClaimStep::ListAttachments)) => {
-                self.on_attachments_failed(id, FailureKind::Withdrawn, now);
-            }
-            Some(_) => self.on_step_failed(id, now),
-        }
-    }
-
-    /// Returns whether an expected result will change the next decision, or a result is overdue.
-    /// Periodic reads change nothing before their results arrive.
-    pub(super) fn awaits_command_results(&self, now: Timestamp) -> bool {
-        !self.flights.values().all(|in_flight| {
-            matches!(in_flight.kind, CommandPurpose::Listing | CommandPurpose::ReadLease)
-                && !in_flight.is_late(now)
-        })
-    }
-
-    /// Fails overdue commands with an unknown outcome.
-    pub(super) fn fail_overdue_commands(&mut self, now: Timestamp) {
-        let late: Vec<CommandId> = self
-            .flights
-            .iter()
-            .filter(|(_, in_flight)| in_flight.is_late(now))
-            .map(|(id, _)| *id)
-            .collect();
-        // A queued command must not be sent later, when the engine may have decided differently.
-        self.commands.retain(|command| !late.contains(&command.id));
-        for id in late {
-            let text = format!("no answer within {ANSWER_MAX:#}");
-            self.on_command_result(
-                id,
-                CommandResult::Failed { kind: FailureKind::Unknown, text },
-                now,
-            );
-        }
-    }
-
-    fn on_instances_listed(&mut self, result: CommandResult, now: Timestamp) {
-        self.looking.listing = false;
-        self.looking.listing_news = true;
-        let instances = match result {
-            CommandResult::Instances(instances) => instances,
-            CommandResult::Failed { text, .. } => {
-                self.looking.listing_failed = Some(text);
-                return;
-            }
-            _ => return,
-        };
-        self.looking.listing_failed = None;
-        self.looking.listing_answered = self.looking.listing_asked;
-        let cluster = self.state.cluster.clone();
-        let outcome = self.state.ledger.apply_listing(instances, &cluster, now);
-        for (instance, why) in outcome.foreign_instances {
-            self.push_report(Report::Stranger { instance, why });
-        }
-        for claim in outcome.found {
-            self.record_launched_offerings(&claim);
-            self.push_report(Report::ClaimPhase {
-                pool: self.state.ledger.pool_of(&claim),
-                claim,
-                node: None,
-                phase: ClaimPhase::Launched,
-                found: false,
-            });
-        }
-        self.looking.listing_news = outcome.news || self.looking.listing_fault.is_some();
-        self.looking.listing_fault =
-            outcome.partial.then(|| "the listing of instances shrank".to_owned());
-    }
-
+    /// Handles the result of a step of a claim.
     fn on_step_result(
         &mut self,
         id: &ClaimId,
@@ -183,181 +115,188 @@ impl Engine {
         };
         use FailureKind::Gone;
 
-        let Some(progress) = self.works.get_mut(id) else {
+        let Self { cx, consolidation, early_binding, fleet, .. } = self;
+        let Some(progress) = cx.progress.get_mut(id) else {
             return;
         };
         let Some((_, step)) = progress.step.take_if(|(expected, _)| *expected == command) else {
             return;
         };
         match (step, result) {
-            (ClaimStep::RequestGrant, Granted) => self.on_granted(id, now),
+            (ClaimStep::RequestGrant, Granted) => fleet.on_granted(cx, id, now),
             (ClaimStep::RequestGrant, Denied { why, used_up, view }) => {
-                self.on_denied(id, why, used_up, view, now);
+                fleet.on_denied(cx, id, why, used_up, view, now);
             }
             (ClaimStep::RequestDisruption, Granted) => {
-                self.progress_of(id).drain.granted = true;
-                self.on_step_succeeded(id);
+                cx.progress_of(id).drain.granted = true;
+                claim_steps::on_step_succeeded(cx, id);
             }
             (ClaimStep::RequestDisruption, Denied { why, view, .. }) => {
-                self.apply_fleet_view(view, now);
-                self.postpone_drain(id, why, now);
+                fleet.apply_fleet_view(cx, view, now);
+                cancellation::postpone_drain(cx, consolidation, id, why, now);
             }
-            (ClaimStep::Launch, Launched(instance)) => self.on_launched(id, instance, now),
+            (ClaimStep::Launch, Launched(instance)) => {
+                on_launched(cx, early_binding, id, instance, now)
+            }
             (ClaimStep::Launch, LaunchRefused(refusals)) => {
-                self.on_launch_refused(id, refusals, now);
+                on_launch_refused(cx, id, refusals, now);
             }
-            (ClaimStep::Launch, Failed { kind, .. }) => self.on_launch_failed(id, kind, now),
-            (ClaimStep::MakeNode, result) => self.on_node_creation_result(id, &result, now),
-            (ClaimStep::Terminate, Terminating(state)) => {
-                self.update_instance_state(id, state, now)
+            (ClaimStep::Launch, Failed { kind, .. }) => {
+                claim_steps::on_launch_failed(cx, id, kind, now)
             }
+            (ClaimStep::MakeNode, result) => {
+                early_binding.on_node_creation_result(cx, id, &result, now)
+            }
+            (ClaimStep::Terminate, Terminating(state)) => update_instance_state(cx, id, state, now),
             (ClaimStep::Terminate, Failed { kind: Gone, .. }) => {
-                self.update_instance_state(id, InstanceState::Terminated, now);
+                update_instance_state(cx, id, InstanceState::Terminated, now);
             }
-            (ClaimStep::ListPods, Pods(pods)) => self.on_pods_listed(id, pods, now),
+            (ClaimStep::ListPods, Pods(pods)) => {
+                drain::on_pods_listed(cx, consolidation, id, pods, now)
+            }
             (ClaimStep::ListAttachments, Attachments(attachments)) => {
-                self.on_attachments_listed(id, attachments, now);
+                volumes::on_attachments_listed(cx, id, attachments, now);
             }
             (ClaimStep::ListAttachments, Failed { kind, .. }) => {
-                self.on_attachments_failed(id, kind, now);
+                claim_steps::on_attachments_failed(cx, id, kind, now);
             }
-            (ClaimStep::Mark, Done) => self.on_marks_restored(id, now),
-            (ClaimStep::Taint, Done) => self.on_tainted(id, now),
-            (ClaimStep::Untaint, Done) => self.on_untainted(id),
-            (step, Done) if step.needs_no_action() => self.on_step_succeeded(id),
+            (ClaimStep::Mark, Done) => drain::on_marks_restored(cx, id, now),
+            (ClaimStep::Taint, Done) => on_tainted(cx, id, now),
+            (ClaimStep::Untaint, Done) => cancellation::on_untainted(cx, id),
+            (step, Done) if step.needs_no_action() => claim_steps::on_step_succeeded(cx, id),
             // The Node has changed: decide again when the watch shows it.
-            (_, Failed { kind: Gone, .. }) => self.on_step_succeeded(id),
-            _ => self.on_step_failed(id, now),
+            (_, Failed { kind: Gone, .. }) => claim_steps::on_step_succeeded(cx, id),
+            _ => claim_steps::on_step_failed(cx, id, now),
         }
     }
+}
 
-    fn on_tainted(&mut self, id: &ClaimId, now: Timestamp) {
-        if let Some(progress) = self.works.get_mut(id) {
-            progress.drain.tainted = Some(now);
-        }
-        self.on_step_succeeded(id);
-    }
+/// Returns whether an expected result will change the next decision, or a result is overdue.
+/// Periodic reads change nothing before their results arrive.
+pub(super) fn awaits_command_results(cx: &Context, now: Timestamp) -> bool {
+    !cx.outbox.in_flight.values().all(|in_flight| {
+        matches!(in_flight.kind, CommandPurpose::Listing | CommandPurpose::ReadLease)
+            && !in_flight.is_late(now)
+    })
+}
 
-    fn on_launch_refused(&mut self, id: &ClaimId, refusals: Vec<OfferingRefusal>, now: Timestamp) {
-        let class = self.class_of(id);
-        self.on_offerings_refused(class.as_ref(), &refusals, now);
-        let claim = id.clone();
-        self.push_report(Report::ClaimRefused { claim, refusals });
-        self.forget_claim(id);
-    }
-
-    pub(super) fn on_step_failed(&mut self, id: &ClaimId, now: Timestamp) {
-        if let Some(progress) = self.works.get_mut(id) {
-            (progress.patched, progress.removed) = (None, None);
-            progress.retry.record_failure(now, &mut self.rng);
-        }
-    }
-
-    /// Handles a failed launch. A launch that may have created an instance is repeated with the
-    /// same client token. A launch that created none is repeated with a new token, because the
-    /// provider would return the old error. If the pool or node class has changed, the pods are
-    /// planned again instead.
-    fn on_launch_failed(&mut self, id: &ClaimId, kind: FailureKind, now: Timestamp) {
-        let Some(mut progress) = self.works.remove(id) else {
-            return;
-        };
-        progress.unsure |= kind == FailureKind::Unknown;
-        progress.retry.record_failure(now, &mut self.rng);
-        let claim = self.claim(id);
-        let spent = !progress.unsure && kind != FailureKind::Withdrawn;
-        let Some(mut claim) = claim.filter(|_| spent).cloned() else {
-            self.works.insert(id.clone(), progress);
-            return;
-        };
-        self.state.ledger.remove(id);
-        let record = &claim.record;
-        let pool = self.state.cluster.pool(record.pool.as_str());
-        if !pool.is_some_and(|pool| {
-            let (of_pool, of_class) = hashes_in(&self.state.cluster, pool);
-            (&of_pool, &of_class) == (&record.pool_hash, &record.node_class_hash)
-        }) {
-            let (claim, next) = (id.clone(), None);
-            self.push_report(Report::ClaimRenewed { claim, next });
+fn on_instances_listed(cx: &mut Context, result: CommandResult, now: Timestamp) {
+    cx.sync.listing = false;
+    cx.sync.listing_news = true;
+    let instances = match result {
+        CommandResult::Instances(instances) => instances,
+        CommandResult::Failed { text, .. } => {
+            cx.sync.listing_failed = Some(text);
             return;
         }
-        let next = ClaimId::from(self.new_random_id());
-        claim.record.id = next.clone();
-        (claim.phase, claim.devices) = (ClaimPhase::Planned, None);
-        (progress.launch, progress.granted) = (None, false);
-        self.state.ledger.insert(claim);
-        self.works.insert(next.clone(), progress);
-        let (claim, next) = (id.clone(), Some(next));
-        self.push_report(Report::ClaimRenewed { claim, next });
+        _ => return,
+    };
+    cx.sync.listing_failed = None;
+    cx.sync.listing_answered = cx.sync.listing_asked;
+    let cluster = cx.state.cluster.clone();
+    let outcome = cx.state.ledger.apply_listing(instances, &cluster, now);
+    for (instance, why) in outcome.foreign_instances {
+        cx.outbox.push_report(Report::Stranger { instance, why });
     }
-
-    fn class_of(&self, id: &ClaimId) -> Option<NodeClassName> {
-        let claim = self.claim(id);
-        claim.and_then(|claim| claim.record.node_class.clone())
-    }
-
-    pub(super) fn on_step_succeeded(&mut self, id: &ClaimId) {
-        if let Some(progress) = self.works.get_mut(id) {
-            progress.retry = Default::default();
-            // The launch parameters are no longer needed.
-            progress.launch = None;
-        }
-    }
-
-    /// Records that the launch of a claim has succeeded: other launches may request its offerings.
-    fn record_launched_offerings(&mut self, id: &ClaimId) {
-        let Some(claim) = self.state.ledger.claims.get(id) else {
-            return;
-        };
-        let (class, holds) = (claim.record.node_class.as_ref(), &mut self.state.holds);
-        if let Some(instance) = &claim.instance {
-            holds.mark_available(class, &instance.offering);
-        }
-        for offering in &claim.offerings {
-            holds.record_success(class, offering, id);
-        }
-    }
-
-    fn on_launched(&mut self, id: &ClaimId, instance: Instance, now: Timestamp) {
-        if !instance.state.is_live() {
-            // The client token was used and its instance is terminated: plan again with a new ID.
-            self.forget_claim(id);
-            return;
-        }
-        let listed = self.state.catalog.offering(&instance.offering);
-        let price = listed.map(|offering| offering.price);
-        let offering = instance.offering.clone();
-        let instance_id = instance.id.clone();
-        self.state.ledger.join_instance(id, instance);
-        self.state.recent.launched = Some(now);
-        self.record_launched_offerings(id);
-        self.push_report(Report::ClaimLaunched {
-            claim: id.clone(),
-            instance: instance_id,
-            offering,
-            price,
+    for claim in outcome.found {
+        record_launched_offerings(cx, &claim);
+        cx.outbox.push_report(Report::ClaimPhase {
+            pool: cx.state.ledger.pool_of(&claim),
+            claim,
+            node: None,
+            phase: ClaimPhase::Launched,
+            found: false,
         });
-        self.on_step_succeeded(id);
-        if let Some(claim) = self.state.ledger.claims.get_mut(id)
-            && claim.phase < ClaimPhase::Launched
-        {
-            (claim.phase, claim.since) = (ClaimPhase::Launched, now);
-            claim.offerings.clear();
-        }
-        // The pods are bound immediately, without waiting for the next pass.
-        self.bind_early(id, now);
     }
+    cx.sync.listing_news = outcome.news || cx.sync.listing_fault.is_some();
+    cx.sync.listing_fault = outcome.partial.then(|| "the listing of instances shrank".to_owned());
+}
 
-    fn update_instance_state(&mut self, id: &ClaimId, state: InstanceState, now: Timestamp) {
-        let claim = self.state.ledger.claims.get_mut(id);
-        let Some(instance) = claim.and_then(|claim| claim.instance.as_mut()) else {
-            return;
-        };
-        instance.state = instance.state.max(state);
-        // The termination was requested and is no longer in flight: request it again.
-        if instance.state.is_live()
-            && let Some(progress) = self.works.get_mut(id)
-        {
-            progress.retry.record_failure(now, &mut self.rng);
-        }
+fn on_tainted(cx: &mut Context, id: &ClaimId, now: Timestamp) {
+    if let Some(progress) = cx.progress.get_mut(id) {
+        progress.drain.tainted = Some(now);
+    }
+    claim_steps::on_step_succeeded(cx, id);
+}
+
+fn on_launch_refused(
+    cx: &mut Context,
+    id: &ClaimId,
+    refusals: Vec<OfferingRefusal>,
+    now: Timestamp,
+) {
+    let class = class_of(cx, id);
+    fleet_sync::on_offerings_refused(cx, class.as_ref(), &refusals, now);
+    let claim = id.clone();
+    cx.outbox.push_report(Report::ClaimRefused { claim, refusals });
+    claims::forget_claim(cx, id);
+}
+
+fn class_of(cx: &Context, id: &ClaimId) -> Option<NodeClassName> {
+    let claim = cx.claim(id);
+    claim.and_then(|claim| claim.record.node_class.clone())
+}
+
+/// Records that the launch of a claim has succeeded: other launches may request its offerings.
+fn record_launched_offerings(cx: &mut Context, id: &ClaimId) {
+    let Some(claim) = cx.state.ledger.claims.get(id) else {
+        return;
+    };
+    let (class, holds) = (claim.record.node_class.as_ref(), &mut cx.state.holds);
+    if let Some(instance) = &claim.instance {
+        holds.mark_available(class, &instance.offering);
+    }
+    for offering in &claim.offerings {
+        holds.record_success(class, offering, id);
+    }
+}
+
+fn on_launched(
+    cx: &mut Context,
+    early_binding: &mut EarlyBinding,
+    id: &ClaimId,
+    instance: Instance,
+    now: Timestamp,
+) {
+    if !instance.state.is_live() {
+        // The client token was used and its instance is terminated: plan again with a new ID.
+        claims::forget_claim(cx, id);
+        return;
+    }
+    let listed = cx.state.catalog.offering(&instance.offering);
+    let price = listed.map(|offering| offering.price);
+    let offering = instance.offering.clone();
+    let instance_id = instance.id.clone();
+    cx.state.ledger.join_instance(id, instance);
+    cx.state.recent.launched = Some(now);
+    record_launched_offerings(cx, id);
+    cx.outbox.push_report(Report::ClaimLaunched {
+        claim: id.clone(),
+        instance: instance_id,
+        offering,
+        price,
+    });
+    claim_steps::on_step_succeeded(cx, id);
+    if let Some(claim) = cx.state.ledger.claims.get_mut(id)
+        && claim.phase < ClaimPhase::Launched
+    {
+        (claim.phase, claim.since) = (ClaimPhase::Launched, now);
+        claim.offerings.clear();
+    }
+    // The pods are bound immediately, without waiting for the next pass.
+    early_binding.bind_early(cx, id, now);
+}
+
+fn update_instance_state(cx: &mut Context, id: &ClaimId, state: InstanceState, now: Timestamp) {
+    let claim = cx.state.ledger.claims.get_mut(id);
+    let Some(instance) = claim.and_then(|claim| claim.instance.as_mut()) else {
+        return;
+    };
+    instance.state = instance.state.max(state);
+    // The termination was requested and is no longer in flight: request it again.
+    if instance.state.is_live()
+        && let Some(progress) = cx.progress.get_mut(id)
+    {
+        progress.retry.record_failure(now, &mut cx.rng);
     }
 }

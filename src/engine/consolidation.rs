@@ -4,9 +4,19 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::Engine;
+use crate::engine;
 use crate::engine::backoff::time_after;
+use crate::engine::claims;
+use crate::engine::consolidation_feedback;
+use crate::engine::context::Context;
+use crate::engine::controllers::{Consolidation, ConsolidationSchedule, Interruptions};
+use crate::engine::drain;
+use crate::engine::drain::cancellation;
+use crate::engine::drain::waves;
 use crate::engine::event::Event;
+use crate::engine::lease_annotations::LeaseSync;
+use crate::engine::provisioning;
+use crate::engine::provisioning::Provisioning;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, PodKey};
@@ -36,29 +46,6 @@ const REGULARLY: SignedDuration = SignedDuration::from_hours(1);
 /// Maximum wait for nodes that are being disrupted together. The saving of a consolidation is not
 /// known before they are drained.
 const MOVING_MAX: SignedDuration = SignedDuration::from_secs(30);
-
-/// Changes since the last run of consolidation.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ConsolidationSchedule {
-    /// Time of the last run.
-    last: Option<Timestamp>,
-    /// Number of runs that found nothing since the last one that did.
-    vain: u32,
-    /// Number of pods that have left their nodes since then.
-    left: usize,
-    /// First and last change since then.
-    stirred: Option<(Timestamp, Timestamp)>,
-    /// When a budget or a maintenance window allows waiting disruptions, or a back-off of an
-    /// offering ends.
-    opens: Option<Timestamp>,
-    /// When consolidation may consider the next node for the first time or again, or as a target
-    /// for pods.
-    ripens: Option<Timestamp>,
-    /// When a run was last postponed because of nodes that were being disrupted together.
-    waited: Option<Timestamp>,
-    /// When nodes were last disrupted together.
-    moved: Option<Timestamp>,
-}
 
 impl ConsolidationSchedule {
     /// Records a change that may make a cheaper cluster possible.
@@ -109,11 +96,11 @@ impl ConsolidationSchedule {
     }
 }
 
-impl Engine {
+impl Consolidation {
     /// Records events that may make a cheaper cluster possible. Pods change often, but rarely in
     /// their node, labels, annotations or requests.
-    pub(super) fn note_changes(&mut self, event: &Event, now: Timestamp) {
-        let objects = &self.state.objects;
+    pub(super) fn note_changes(&mut self, cx: &mut Context, event: &Event, now: Timestamp) {
+        let objects = &cx.state.objects;
         let stirs = match event {
             Event::Applied(WatchedObject::Pod(pod)) => {
                 !objects.pods.get(&pod.key).is_some_and(|known| {
@@ -134,7 +121,7 @@ impl Engine {
                 })
             }
             Event::Deleted(ObjectKind::Pod, _) => {
-                self.weighing.record_removed_pod(objects.pods.len());
+                self.schedule.record_removed_pod(objects.pods.len());
                 true
             }
             Event::Applied(WatchedObject::Pdb(_))
@@ -148,143 +135,46 @@ impl Engine {
             _ => false,
         };
         if stirs {
-            self.weighing.mark_changed(now);
+            self.schedule.mark_changed(now);
         }
-    }
-
-    /// Runs consolidation and starts the disruption of the selected nodes. It does not run while
-    /// pending pods are unplanned.
-    pub(super) fn consolidate(&mut self, now: Timestamp) {
-        let due = self.weighing.next_run_at(self.state.objects.nodes.len());
-        if self.waits_until(due, "run consolidation", now) {
-            return;
-        }
-        let planned = self.batch.next_plan_at(&self.state.cluster.batching);
-        let waits = self.batch.has_unplanned_pods() || planned.is_some_and(|at| at <= now);
-        if waits || self.state.ledger.claims.is_empty() {
-            return;
-        }
-        if let Some(at) = self.wait_for_moves_until(now) {
-            self.weighing.waited = Some(now);
-            self.wake_at(at, "nodes disrupted together should be terminated by now");
-            return;
-        }
-        self.update_backoffs(now);
-        let mut plan =
-            plan::consolidate(&self.state.disruption_view(now), &self.state.what_if(now), now);
-        self.report_blocked_disruptions(&plan, true);
-        self.report_eligible(&plan, &[Reason::Underutilized]);
-        let braked = plan.kept.iter().filter(|node| node.verdict.is_safeguard());
-        let opens = braked.filter_map(|node| node.verdict.until());
-        let opens = opens.chain(self.state.next_available_at(now));
-        let ripens = plan::next_due(&plan.kept).into_iter().chain(plan.takes_again);
-        self.weighing = ConsolidationSchedule {
-            last: Some(now),
-            opens: opens.filter(|at| *at > now).min(),
-            vain: if plan.retire.is_empty() { self.weighing.vain.saturating_add(1) } else { 0 },
-            left: 0,
-            stirred: None,
-            ripens: ripens.filter(|at| *at > now).min(),
-            waited: None,
-            ..self.weighing
-        };
-        self.stays.record_consolidation(&mut plan);
-        let next = self.weighing.next_run_at(self.state.objects.nodes.len());
-        self.wake_at(next, "run consolidation");
-        if plan.retire.is_empty() {
-            return;
-        }
-        let nodes = &plan.retire;
-        let mut claims = nodes.iter().filter_map(|node| node.claim.as_ref());
-        if claims.all(|claim| self.observed_leaving.contains(claim)) {
-            return;
-        }
-        self.weighing.moved = Some(now);
-        let pool = nodes.first().map(|node| &node.pool);
-        self.push_report(Report::Consolidates {
-            pool: pool.filter(|pool| nodes.iter().all(|node| node.pool == **pool)).cloned(),
-            nodes: nodes.len(),
-            claims: plan.launches.len(),
-            before: nodes.iter().filter_map(|node| node.price).sum(),
-            after: plan::lowest_total_price(&plan.launches),
-        });
-        self.carry_out_consolidation(plan, now);
     }
 
     /// Returns until when to wait for nodes that are disrupted together and have pods to move.
-    fn wait_for_moves_until(&self, now: Timestamp) -> Option<Timestamp> {
-        if self.waves.are_under_way() {
+    fn wait_for_moves_until(&self, cx: &Context, now: Timestamp) -> Option<Timestamp> {
+        if cx.waves.are_under_way() {
             return Some(time_after(now, CALM));
         }
-        let until = time_after(self.weighing.moved?, MOVING_MAX);
-        let moves = self.state.ledger.claims.values().any(|claim| {
+        let until = time_after(self.schedule.moved?, MOVING_MAX);
+        let moves = cx.state.ledger.claims.values().any(|claim| {
             claim.leaving == Some(Reason::Underutilized) && claim.phase == ClaimPhase::Draining
         });
         Some(until).filter(|at| moves && *at > now)
     }
 
-    /// Disrupts the nodes of a plan and launches their replacements. In observe mode it only
-    /// reports them.
-    fn carry_out_consolidation(&mut self, plan: Plan, now: Timestamp) {
-        if !self.is_managing() {
-            self.report_possible_moves(plan);
-            return;
-        }
-        self.record_expected_savings(&plan, now);
-        for claim in plan.retire.iter().filter_map(|node| node.claim.as_ref()) {
-            self.disrupt_node(claim, Reason::Underutilized, now);
-        }
-        self.places.add_partial_plan(&plan);
-        self.carry_out_plan(plan, Reason::Underutilized.as_str(), now);
-        // Their places are known, so they are not planned again.
-        let waiting = self.state.waiting_pods(now);
-        let waiting: Vec<&PodKey> = waiting.into_iter().map(|pod| &pod.key).collect();
-        self.batch.observe_pending(&waiting, now);
-        self.batch.record_plan(now);
-    }
-
-    /// Reports the nodes that would be disrupted and their replacements.
-    fn report_possible_moves(&mut self, plan: Plan) {
-        for node in plan.retire {
-            if let Some(claim) = node.claim.clone() {
-                self.report_possible_disruption(claim, node);
-            }
-        }
-        for launch in plan.launches {
-            let Some((offering, price)) = launch.offerings.first().cloned() else {
-                continue;
-            };
-            let claim = ClaimId::from(self.new_random_id());
-            self.push_report(Report::ClaimPlanned {
-                claim,
-                pool: launch.pool,
-                offering,
-                price,
-                offerings: launch.offerings.len(),
-                pods: launch.pods,
-            });
-        }
-    }
-
     /// Cancels the disruption of nodes whose pods no longer fit elsewhere, if a new node for them
     /// would cost too much of the saving. Returns whether any was cancelled: the plan is void then.
-    pub(super) fn keep_needed_nodes(&mut self, plan: &Plan, now: Timestamp) -> bool {
+    pub(super) fn keep_needed_nodes(
+        &mut self,
+        cx: &mut Context,
+        plan: &Plan,
+        now: Timestamp,
+    ) -> bool {
         let unplaced = plan.unplaced.iter().map(|unplaced| (&unplaced.pod, f64::INFINITY));
         let launched = plan.launches.iter().flat_map(|launch| {
-            let each = self.cost_per_pod(launch);
+            let each = consolidation_feedback::cost_per_pod(cx, launch);
             launch.pods.iter().map(move |pod| (pod, each))
         });
         let unplaced_costs: BTreeMap<&PodKey, f64> = launched.chain(unplaced).collect();
         if unplaced_costs.is_empty() {
             return false;
         }
-        let leaving = self.state.ledger.claims.iter().filter(|(id, claim)| {
-            claim.leaving == Some(Reason::Underutilized) && !self.may_evict(id)
+        let leaving = cx.state.ledger.claims.iter().filter(|(id, claim)| {
+            claim.leaving == Some(Reason::Underutilized) && !waves::may_evict(cx, id)
         });
         let mut needed: Vec<ClaimId> = Vec::new();
         let mut costs: Vec<(ClaimId, f64)> = Vec::new();
         for (id, claim) in leaving {
-            let reschedulable = self.state.reschedulable_of(claim, now);
+            let reschedulable = cx.state.reschedulable_of(claim, now);
             let cost: f64 = reschedulable.filter_map(|pod| unplaced_costs.get(&pod.key)).sum();
             if cost > self.max_replacement_cost(id) {
                 needed.push(id.clone());
@@ -293,7 +183,13 @@ impl Engine {
             }
         }
         for id in &needed {
-            self.cancel_drain(id, "its pods can no longer be scheduled elsewhere".to_owned(), now);
+            cancellation::cancel_drain(
+                cx,
+                self,
+                id,
+                "its pods can no longer be scheduled elsewhere".to_owned(),
+                now,
+            );
         }
         if needed.is_empty() {
             for (id, cost) in costs {
@@ -301,6 +197,125 @@ impl Engine {
             }
         }
         !needed.is_empty()
+    }
+}
+
+/// Runs consolidation and starts the disruption of the selected nodes. It does not run while
+/// pending pods are unplanned.
+pub(super) fn consolidate(
+    cx: &mut Context,
+    provisioning: &mut Provisioning,
+    consolidation: &mut Consolidation,
+    lease: &mut LeaseSync,
+    interruptions: &mut Interruptions,
+    now: Timestamp,
+) {
+    let due = consolidation.schedule.next_run_at(cx.state.objects.nodes.len());
+    if engine::waits_until(cx, due, "run consolidation", now) {
+        return;
+    }
+    let planned = cx.batcher.next_plan_at(&cx.state.cluster.batching);
+    let waits = cx.batcher.has_unplanned_pods() || planned.is_some_and(|at| at <= now);
+    if waits || cx.state.ledger.claims.is_empty() {
+        return;
+    }
+    if let Some(at) = consolidation.wait_for_moves_until(cx, now) {
+        consolidation.schedule.waited = Some(now);
+        cx.outbox.wake_at(at, "nodes disrupted together should be terminated by now");
+        return;
+    }
+    consolidation.update_backoffs(cx, now);
+    let mut plan = plan::consolidate(&cx.state.disruption_view(now), &cx.state.what_if(now), now);
+    provisioning::report_blocked_disruptions(cx, lease, &plan, true);
+    provisioning.report_eligible(cx, &plan, &[Reason::Underutilized]);
+    let braked = plan.kept.iter().filter(|node| node.verdict.is_safeguard());
+    let opens = braked.filter_map(|node| node.verdict.until());
+    let opens = opens.chain(cx.state.next_available_at(now));
+    let ripens = plan::next_due(&plan.kept).into_iter().chain(plan.takes_again);
+    consolidation.schedule = ConsolidationSchedule {
+        last: Some(now),
+        opens: opens.filter(|at| *at > now).min(),
+        vain: if plan.retire.is_empty() {
+            consolidation.schedule.vain.saturating_add(1)
+        } else {
+            0
+        },
+        left: 0,
+        stirred: None,
+        ripens: ripens.filter(|at| *at > now).min(),
+        waited: None,
+        ..consolidation.schedule
+    };
+    provisioning.retained_nodes.record_consolidation(&mut plan);
+    let next = consolidation.schedule.next_run_at(cx.state.objects.nodes.len());
+    cx.outbox.wake_at(next, "run consolidation");
+    if plan.retire.is_empty() {
+        return;
+    }
+    let nodes = &plan.retire;
+    let mut claims = nodes.iter().filter_map(|node| node.claim.as_ref());
+    if claims.all(|claim| provisioning.observed_leaving.contains(claim)) {
+        return;
+    }
+    consolidation.schedule.moved = Some(now);
+    let pool = nodes.first().map(|node| &node.pool);
+    cx.outbox.push_report(Report::Consolidates {
+        pool: pool.filter(|pool| nodes.iter().all(|node| node.pool == **pool)).cloned(),
+        nodes: nodes.len(),
+        claims: plan.launches.len(),
+        before: nodes.iter().filter_map(|node| node.price).sum(),
+        after: plan::lowest_total_price(&plan.launches),
+    });
+    carry_out_consolidation(cx, provisioning, consolidation, interruptions, plan, now);
+}
+
+/// Disrupts the nodes of a plan and launches their replacements. In observe mode it only
+/// reports them.
+fn carry_out_consolidation(
+    cx: &mut Context,
+    provisioning: &mut Provisioning,
+    consolidation: &mut Consolidation,
+    interruptions: &mut Interruptions,
+    plan: Plan,
+    now: Timestamp,
+) {
+    if !cx.is_managing() {
+        report_possible_moves(cx, provisioning, plan);
+        return;
+    }
+    consolidation.record_expected_savings(&plan, now);
+    for claim in plan.retire.iter().filter_map(|node| node.claim.as_ref()) {
+        drain::disrupt_node(cx, interruptions, claim, Reason::Underutilized, now);
+    }
+    cx.placements.add_partial_plan(&plan);
+    provisioning.carry_out_plan(cx, plan, Reason::Underutilized.as_str(), now);
+    // Their places are known, so they are not planned again.
+    let waiting = cx.state.waiting_pods(now);
+    let waiting: Vec<&PodKey> = waiting.into_iter().map(|pod| &pod.key).collect();
+    cx.batcher.observe_pending(&waiting, now);
+    cx.batcher.record_plan(now);
+}
+
+/// Reports the nodes that would be disrupted and their replacements.
+fn report_possible_moves(cx: &mut Context, provisioning: &mut Provisioning, plan: Plan) {
+    for node in plan.retire {
+        if let Some(claim) = node.claim.clone() {
+            provisioning.report_possible_disruption(cx, claim, node);
+        }
+    }
+    for launch in plan.launches {
+        let Some((offering, price)) = launch.offerings.first().cloned() else {
+            continue;
+        };
+        let claim = ClaimId::from(claims::new_random_id(cx));
+        cx.outbox.push_report(Report::ClaimPlanned {
+            claim,
+            pool: launch.pool,
+            offering,
+            price,
+            offerings: launch.offerings.len(),
+            pods: launch.pods,
+        });
     }
 }
 

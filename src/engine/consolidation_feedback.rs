@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::disruption::consolidation_backoff::{ConsolidationBackoff, LOST_MAX};
-use crate::engine::Engine;
+use crate::disruption::consolidation_backoff::LOST_MAX;
+use crate::engine::context::Context;
+use crate::engine::controllers::{Consolidation, SavingsTracker};
+use crate::engine::drain::waves;
 use crate::engine::replacement_pods::is_for_reschedulable;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
@@ -23,17 +25,6 @@ const FRESH: SignedDuration = SignedDuration::from_mins(10);
 /// A consolidation back-off ends if this fraction of the pods (one in 10) has left.
 const LEFT_MANY: usize = 10;
 
-/// Savings and losses of consolidation.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SavingsTracker {
-    pools: BTreeMap<PoolName, ConsolidationBackoff>,
-    /// Expected saving of each disrupted node in $/h, and its pool.
-    shares: BTreeMap<ClaimId, (PoolName, f64)>,
-    /// The highest number of pods since the start of the back-off, by pool and by node.
-    in_pools: BTreeMap<PoolName, usize>,
-    on_nodes: BTreeMap<ClaimId, usize>,
-}
-
 impl SavingsTracker {
     /// Discards the results of an earlier configuration.
     pub(super) fn reset_results(&mut self) {
@@ -47,7 +38,7 @@ impl SavingsTracker {
     }
 }
 
-impl Engine {
+impl Consolidation {
     /// Records the start of a consolidation. The saving is divided among the nodes by their price.
     pub(super) fn record_expected_savings(&mut self, plan: &Plan, now: Timestamp) {
         let before: f64 = plan.retire.iter().map(price_per_hour).sum();
@@ -57,8 +48,8 @@ impl Engine {
             };
             let saves = plan.saves.usd_per_h() * price_per_hour(termination) / before;
             let share = (termination.pool.clone(), saves);
-            self.moves.shares.insert(id.clone(), share);
-            self.moves
+            self.savings.shares.insert(id.clone(), share);
+            self.savings
                 .pools
                 .entry(termination.pool.clone())
                 .or_default()
@@ -68,74 +59,54 @@ impl Engine {
 
     /// Records the cost of new nodes for replacement pods of moved pods, and for pods that lost
     /// their place to such pods. This cost reduces the saving.
-    pub(super) fn attribute_losses(&mut self, plan: &Plan, now: Timestamp) {
+    pub(super) fn attribute_losses(&mut self, cx: &mut Context, plan: &Plan, now: Timestamp) {
         let mut lost = false;
         for launch in &plan.launches {
-            let each = self.cost_per_pod(launch);
+            let each = cost_per_pod(cx, launch);
             for pod in &launch.pods {
                 let moved = self
-                    .replacements
+                    .replacement_pods
                     .attribute_cost(pod)
-                    .or_else(|| self.consolidated_pool_of(pod));
+                    .or_else(|| consolidated_pool_of(cx, pod));
                 let Some(pool) = moved else {
                     continue;
                 };
-                self.moves.pools.entry(pool).or_default().record_launch(each);
+                self.savings.pools.entry(pool).or_default().record_launch(each);
                 lost = true;
             }
         }
         if lost {
-            self.report_new_backoffs(now);
+            self.report_new_backoffs(cx, now);
         }
-    }
-
-    /// Returns the pool of the node that consolidation evicts this pod from. The pod is planned
-    /// before it is gone if it has lost its place.
-    fn consolidated_pool_of(&self, pod: &PodKey) -> Option<PoolName> {
-        let pod = self.state.objects.pods.get(pod)?;
-        let claim = self.state.claim_under(Some(pod).filter(|pod| pod.deleting.is_some())?)?;
-        let moves = claim.leaving == Some(Reason::Underutilized);
-        moves.then(|| claim.record.pool.clone())
-    }
-
-    /// Returns the cost per pod of a planned node, in $/h.
-    pub(super) fn cost_per_pod(&self, launch: &NewNodeClaim) -> f64 {
-        let Some((_, price)) = launch.offerings.first() else {
-            return 0.0;
-        };
-        let node_overhead_price = self.state.cluster.scheduling.node_overhead_price;
-        #[expect(clippy::cast_precision_loss, reason = "a node takes some hundred pods")]
-        let pods = launch.pods.len().max(1) as f64;
-        (price.usd_per_h() + node_overhead_price.usd_per_h()) / pods
     }
 
     /// Returns the highest acceptable cost in $/h of new nodes for the pods of a disrupted node.
     /// Above it, the node is kept.
     pub(super) fn max_replacement_cost(&self, id: &ClaimId) -> f64 {
-        let share = self.moves.shares.get(id);
+        let share = self.savings.shares.get(id);
         share.map_or(0.0, |(_, saves)| saves * LOST_MAX)
     }
 
     /// Subtracts the cost for some pods of a disrupted node from its saving.
     pub(super) fn reduce_saving(&mut self, id: &ClaimId, cost: f64) {
-        if let Some((pool, saves)) = self.moves.shares.get_mut(id) {
+        if let Some((pool, saves)) = self.savings.shares.get_mut(id) {
             *saves -= cost;
-            let backoff = self.moves.pools.entry(pool.clone()).or_default();
+            let backoff = self.savings.pools.entry(pool.clone()).or_default();
             backoff.record_retained(cost);
         }
     }
 
     /// Records that a disrupted node is kept and saves nothing. If none of its pods has moved,
     /// nothing is lost.
-    pub(super) fn record_kept_node(&mut self, id: &ClaimId, now: Timestamp) {
-        let Some((pool, saves)) = self.moves.shares.remove(id) else {
+    pub(super) fn record_kept_node(&mut self, cx: &mut Context, id: &ClaimId, now: Timestamp) {
+        let Some((pool, saves)) = self.savings.shares.remove(id) else {
             return;
         };
-        let released = self.may_evict(id);
-        let backoff = self.moves.pools.entry(pool).or_default();
+        let released = waves::may_evict(cx, id);
+        let backoff = self.savings.pools.entry(pool).or_default();
         if released {
             backoff.record_launch(saves);
-            self.report_new_backoffs(now);
+            self.report_new_backoffs(cx, now);
         } else {
             backoff.record_retained(saves);
         }
@@ -143,18 +114,18 @@ impl Engine {
 
     /// Updates the pools and nodes in consolidation back-off. The back-off ends if many pods have
     /// left, because there is something new to save.
-    pub(super) fn update_backoffs(&mut self, now: Timestamp) {
-        self.state.resting.retain(|_, until| *until > now);
-        self.state.fresh.clear();
+    pub(super) fn update_backoffs(&mut self, cx: &mut Context, now: Timestamp) {
+        cx.state.resting.retain(|_, until| *until > now);
+        cx.state.fresh.clear();
         let (mut pools, mut nodes) = (BTreeMap::new(), BTreeMap::new());
-        for (id, claim) in &self.state.ledger.claims {
+        for (id, claim) in &cx.state.ledger.claims {
             let pool = &claim.record.pool;
-            let rests = self.state.resting.contains_key(pool);
+            let rests = cx.state.resting.contains_key(pool);
             let until = protected_until(claim).filter(|until| *until > now);
             let Some(node) = claim.node.as_ref().filter(|_| rests || until.is_some()) else {
                 continue;
             };
-            let pods = self.state.objects.pods_on(node.as_str());
+            let pods = cx.state.objects.pods_on(node.as_str());
             let pods = pods.filter(|pod| pod.is_reschedulable()).count();
             if rests {
                 *pools.entry(pool.clone()).or_insert(0) += pods;
@@ -162,39 +133,39 @@ impl Engine {
             let Some(until) = until else {
                 continue;
             };
-            let before = self.moves.on_nodes.get(id).copied().unwrap_or_default();
+            let before = self.savings.on_nodes.get(id).copied().unwrap_or_default();
             let highest = before.max(pods);
             nodes.insert(id.clone(), highest);
             if !have_left(pods, highest) {
-                self.state.fresh.insert(node.clone(), until);
+                cx.state.fresh.insert(node.clone(), until);
             }
         }
-        self.moves.on_nodes = nodes;
+        self.savings.on_nodes = nodes;
         for (pool, pods) in &mut pools {
-            let before = self.moves.in_pools.get(pool).copied().unwrap_or_default();
+            let before = self.savings.in_pools.get(pool).copied().unwrap_or_default();
             let highest = before.max(*pods);
             if have_left(*pods, highest) {
-                self.moves.pools.remove(pool);
-                self.state.resting.remove(pool);
+                self.savings.pools.remove(pool);
+                cx.state.resting.remove(pool);
             }
             *pods = highest;
         }
-        self.moves.in_pools = pools;
+        self.savings.in_pools = pools;
     }
 
     /// Puts pools in consolidation back-off and reports it.
-    fn report_new_backoffs(&mut self, now: Timestamp) {
-        let pools = self.moves.pools.iter();
+    fn report_new_backoffs(&mut self, cx: &mut Context, now: Timestamp) {
+        let pools = self.savings.pools.iter();
         let resting =
             pools.filter_map(|(pool, backoff)| Some((pool, backoff, backoff.back_off_until()?)));
         for (pool, backoff, until) in resting.filter(|(_, _, until)| *until > now) {
-            if self.state.resting.insert(pool.clone(), until) != Some(until) {
+            if cx.state.resting.insert(pool.clone(), until) != Some(until) {
                 let (saved, lost) = backoff.expected_and_lost();
                 let why = format!(
                     "{saved:.4} $/h were to be saved, and nodes of {lost:.4} $/h had to stay or be \
                      made for the pods that were moved: nothing is moved until {until}"
                 );
-                self.reports.push_back(Report::Shut {
+                cx.outbox.reports.push_back(Report::Shut {
                     pool: pool.clone(),
                     reason: Reason::Underutilized,
                     why,
@@ -202,6 +173,26 @@ impl Engine {
             }
         }
     }
+}
+
+/// Returns the pool of the node that consolidation evicts this pod from. The pod is planned
+/// before it is gone if it has lost its place.
+fn consolidated_pool_of(cx: &Context, pod: &PodKey) -> Option<PoolName> {
+    let pod = cx.state.objects.pods.get(pod)?;
+    let claim = cx.state.claim_under(Some(pod).filter(|pod| pod.deleting.is_some())?)?;
+    let moves = claim.leaving == Some(Reason::Underutilized);
+    moves.then(|| claim.record.pool.clone())
+}
+
+/// Returns the cost per pod of a planned node, in $/h.
+pub(super) fn cost_per_pod(cx: &Context, launch: &NewNodeClaim) -> f64 {
+    let Some((_, price)) = launch.offerings.first() else {
+        return 0.0;
+    };
+    let node_overhead_price = cx.state.cluster.scheduling.node_overhead_price;
+    #[expect(clippy::cast_precision_loss, reason = "a node takes some hundred pods")]
+    let pods = launch.pods.len().max(1) as f64;
+    (price.usd_per_h() + node_overhead_price.usd_per_h()) / pods
 }
 
 /// Returns the price of a node in $/h, or zero if it is unknown.

@@ -1,9 +1,15 @@
 //! Drains a disrupted node: taint, evict, confirm that it is empty, terminate.
 
+// Cancelled disruptions.
+pub(super) mod cancellation;
+// Grant and record before the taint.
+pub(super) mod clearance;
 // Waves of evictions to new nodes.
 pub(super) mod waves;
 // Order, retries and deadlines of evictions.
 pub(super) mod eviction;
+// Nodes deleted while their instances run.
+pub(super) mod vanished_node;
 // Waits for volume detachment.
 pub(super) mod volumes;
 // Termination time of a node, and blocked drains.
@@ -11,11 +17,19 @@ pub(super) mod deadline;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::Engine;
+use crate::engine;
+use crate::engine::claim_steps;
+use crate::engine::claims;
 use crate::engine::command::{Command, NodePatch};
+use crate::engine::context::Context;
+use crate::engine::controllers::{Consolidation, Interruptions, Nominations};
 use crate::engine::drain::deadline::deadline_annotation;
+use crate::engine::fleet_sync::FleetSync;
 use crate::engine::in_flight::ClaimStep;
+use crate::engine::replacement_pods;
 use crate::engine::report::Report;
+use crate::engine::sync;
+use crate::engine::undrained_terminations;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::labels::{
@@ -42,15 +56,6 @@ const MARK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 /// take a few minutes.
 const PLACES_MAX: SignedDuration = SignedDuration::from_mins(20);
 
-/// A node whose disruption was cancelled is kept at least this long, and twice as long after each
-/// further cancellation.
-const WITHDRAWN_MIN: SignedDuration = SignedDuration::from_mins(1);
-const WITHDRAWN_DOUBLED_MAX: u32 = 6;
-
-/// Maximum time until a sent taint is on its node: an answer takes up to 20 s. The watch of nodes
-/// shows the taint with its next event.
-const TAINT_LAG: SignedDuration = SignedDuration::from_secs(30);
-
 /// A pod listing from the API server is current for this long.
 const CHECKED_MAX: SignedDuration = SignedDuration::from_secs(10);
 
@@ -60,428 +65,399 @@ const REWATCHED: SignedDuration = SignedDuration::from_secs(30);
 /// If the watch does not show a pod that is older than this, it has missed the pod.
 const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
 
-impl Engine {
-    /// Disrupts a node. It is drained and terminated, unless the drain is cancelled.
-    pub(super) fn disrupt_node(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
-        let Some(claim) = self.claim(id) else {
-            return;
-        };
-        if claim.leaving.is_some() || !self.is_managing() || self.is_ambiguous(claim, reason) {
-            return;
-        }
-        let node = self.node_of(claim);
-        let registered =
-            node.is_some_and(|node| self.may_run_pods(id, node, now)) || claim.has_joined();
-        // A node that does not respond is terminated with all its pods after its taint.
-        let silent = node.is_none_or(|node| !node.ready);
-        let undrained = !registered || (reason.terminates_undrained() && silent);
-        if undrained && !self.may_end_undrained(id, now) {
-            return;
-        }
-        let Some(claim) = self.claim(id) else {
-            return;
-        };
-        let name = claim.node.as_ref().map_or("", |name| name.as_str());
-        let pods = self.state.objects.pods_on(name);
-        self.push_report(Report::Retire {
-            claim: id.clone(),
-            pool: claim.record.pool.clone(),
-            node: claim.node.clone(),
-            reason,
-            price: self.state.price_of_instance(claim),
-            pods: pods.filter(|pod| pod.is_reschedulable()).count(),
-        });
-        if let Some(claim) = self.state.ledger.claims.get_mut(id) {
+/// Disrupts a node. It is drained and terminated, unless the drain is cancelled.
+pub(super) fn disrupt_node(
+    cx: &mut Context,
+    interruptions: &mut Interruptions,
+    id: &ClaimId,
+    reason: Reason,
+    now: Timestamp,
+) {
+    let Some(claim) = cx.claim(id) else {
+        return;
+    };
+    if claim.leaving.is_some() || !cx.is_managing() || claims::is_ambiguous(cx, claim, reason) {
+        return;
+    }
+    let node = cx.node_of(claim);
+    let registered =
+        node.is_some_and(|node| claim_steps::may_run_pods(cx, id, node, now)) || claim.has_joined();
+    // A node that does not respond is terminated with all its pods after its taint.
+    let silent = node.is_none_or(|node| !node.ready);
+    let undrained = !registered || (reason.terminates_undrained() && silent);
+    if undrained && !undrained_terminations::may_end_undrained(cx, interruptions, id, now) {
+        return;
+    }
+    let Some(claim) = cx.claim(id) else {
+        return;
+    };
+    let name = claim.node.as_ref().map_or("", |name| name.as_str());
+    let pods = cx.state.objects.pods_on(name);
+    cx.outbox.push_report(Report::Retire {
+        claim: id.clone(),
+        pool: claim.record.pool.clone(),
+        node: claim.node.clone(),
+        reason,
+        price: cx.state.price_of_instance(claim),
+        pods: pods.filter(|pod| pod.is_reschedulable()).count(),
+    });
+    if let Some(claim) = cx.state.ledger.claims.get_mut(id) {
+        claim.leaving = Some(reason);
+        claim.pods.clear();
+    }
+    let progress = cx.progress.entry(id.clone()).or_default();
+    (progress.drain, progress.told_to_end, progress.lingers) = Default::default();
+    progress.asked = Some(now);
+    let next = match registered {
+        true => ClaimPhase::Draining,
+        false => ClaimPhase::Terminating,
+    };
+    claim_steps::enter_phase(cx, id, next, now);
+}
+
+/// Resumes the disruption of a node from which an earlier process evicted pods.
+pub(super) fn resume_disruption(
+    cx: &mut Context,
+    interruptions: &mut Interruptions,
+    id: &ClaimId,
+    reason: Reason,
+    now: Timestamp,
+) {
+    disrupt_node(cx, interruptions, id, reason, now);
+    let drain = &mut cx.progress.entry(id.clone()).or_default().drain;
+    (drain.released, drain.cleared, drain.moved) = (true, true, true);
+}
+
+/// Performs the next step of a drain.
+pub(super) fn drain(
+    cx: &mut Context,
+    consolidation: &mut Consolidation,
+    nominations: &mut Nominations,
+    fleet: &mut FleetSync,
+    interruptions: &mut Interruptions,
+    id: &ClaimId,
+    now: Timestamp,
+) {
+    if vanished_node::node_vanished(cx, interruptions, id, now) {
+        return;
+    }
+    let claim = cx.claim(id);
+    let known = claim.and_then(|claim| Some((claim.leaving, cx.node_of(claim)?.clone())));
+    let Some((reason, node)) = known else {
+        return;
+    };
+    let mut reason = reason.unwrap_or(Reason::Empty);
+    if node.deleting.is_some() && node.has_finalizer() && reason.is_voluntary() {
+        // The drain can no longer be cancelled.
+        reason = Reason::Deleted;
+        if let Some(claim) = cx.state.ledger.claims.get_mut(id) {
             claim.leaving = Some(reason);
-            claim.pods.clear();
-        }
-        let progress = self.works.entry(id.clone()).or_default();
-        (progress.drain, progress.told_to_end, progress.lingers) = Default::default();
-        progress.asked = Some(now);
-        let next = match registered {
-            true => ClaimPhase::Draining,
-            false => ClaimPhase::Terminating,
-        };
-        self.enter_phase(id, next, now);
-    }
-
-    /// Resumes the disruption of a node from which an earlier process evicted pods.
-    pub(super) fn resume_disruption(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
-        self.disrupt_node(id, reason, now);
-        let drain = &mut self.works.entry(id.clone()).or_default().drain;
-        (drain.released, drain.cleared, drain.moved) = (true, true, true);
-    }
-
-    /// Performs the next step of a drain.
-    pub(super) fn drain(&mut self, id: &ClaimId, now: Timestamp) {
-        if self.node_vanished(id, now) {
-            return;
-        }
-        let claim = self.claim(id);
-        let known = claim.and_then(|claim| Some((claim.leaving, self.node_of(claim)?.clone())));
-        let Some((reason, node)) = known else {
-            return;
-        };
-        let mut reason = reason.unwrap_or(Reason::Empty);
-        if node.deleting.is_some() && node.has_finalizer() && reason.is_voluntary() {
-            // The drain can no longer be cancelled.
-            reason = Reason::Deleted;
-            if let Some(claim) = self.state.ledger.claims.get_mut(id) {
-                claim.leaving = Some(reason);
-            }
-        }
-        let name = node.name.clone();
-        let (stale, lost) = (self.is_stale(id, &node), self.has_lost_taint(id, &node));
-        let drain = &mut self.works.entry(id.clone()).or_default().drain;
-        drain.reset_if_recreated(&node.uid);
-        if lost {
-            // Another client removed the taint, so new pods may have been bound.
-            (drain.tainted, drain.confirmed) = (None, None);
-        }
-        let (tainted, released) = (drain.tainted, drain.released);
-        if tainted.is_none() && !released && !self.is_cleared(id, reason, now) {
-            return;
-        }
-        if (released && !self.waits_for_wave(id, now)) || !reason.waits_for_placements() {
-            self.start_deadline(id, reason, now);
-        }
-        let Some(tainted) = tainted else {
-            if reason == Reason::Empty && !released && self.keeps_new_pods(id, &name, now) {
-                return;
-            }
-            if !stale {
-                let deadline = self.drain_of(id).and_then(|drain| drain.deadline);
-                let patch = taint_patch(&node, reason, deadline);
-                self.progress_of(id).drain.sent = Some(now);
-                self.send_step(id, ClaimStep::Taint, Command::PatchNode(patch), now);
-            }
-            return;
-        };
-        if !stale && self.restores_marks(id, &node, reason, now) {
-            return;
-        }
-        if !self.is_released(id, reason, now) {
-            return;
-        }
-        if !self.waits_for_wave(id, now) {
-            self.start_deadline(id, reason, now);
-            if self.writes_deadline(id, now) {
-                return;
-            }
-        }
-        let confirmed = self.drain_of(id).and_then(|drain| drain.confirmed);
-        if self.is_deadline_over(id, now) {
-            if reason.terminates_undrained() && !self.may_end_undrained(id, now) {
-                return;
-            }
-            self.report_forced_drain(id, &name, now);
-            self.enter_phase(id, ClaimPhase::Terminating, now);
-            return;
-        }
-        if confirmed.is_some() {
-            self.enter_phase(id, ClaimPhase::Terminating, now);
-            return;
-        }
-        self.evict_and_confirm(id, &name, reason, tainted, now);
-    }
-
-    /// Returns whether a Node lacks the disrupted taint although the engine has set it.
-    pub(super) fn has_lost_taint(&self, id: &ClaimId, node: &Node) -> bool {
-        !node.has_disrupted_taint() && !self.is_stale(id, node)
-    }
-
-    /// Restores the disruption label and annotation if a different client removed them. Without the
-    /// label, load balancers send new connections to a disrupted node. [`MARK_AGAIN`] limits the
-    /// rate, because the other client may remove them forever.
-    fn restores_marks(
-        &mut self,
-        id: &ClaimId,
-        node: &Node,
-        reason: Reason,
-        now: Timestamp,
-    ) -> bool {
-        let labelled = node.labels.contains_key(EXCLUDE_BALANCERS);
-        if labelled && node.annotations.contains_key(DISRUPTION_REASON) {
-            return false;
-        }
-        let marked = self.drain_of(id).and_then(|drain| drain.marked);
-        let again = marked.map(|at| at + MARK_AGAIN);
-        if self.waits_until(again, "what stands beside a taint is to be written again", now) {
-            return false;
-        }
-        let patch = NodePatch { taints: None, ..taint_patch(node, reason, None) };
-        self.send_step(id, ClaimStep::Mark, Command::PatchNode(patch), now);
-        true
-    }
-
-    /// Records that they were restored. If they were removed again during the write, the Node is
-    /// unchanged and no new version follows, so the engine must not wait for one.
-    pub(super) fn on_marks_restored(&mut self, id: &ClaimId, now: Timestamp) {
-        if let Some(progress) = self.works.get_mut(id) {
-            progress.drain.marked = Some(now);
-            progress.patched = None;
-        }
-        self.on_step_succeeded(id);
-    }
-
-    /// Evicts the pods of a node and, when none remain, requests the confirmation.
-    fn evict_and_confirm(
-        &mut self,
-        id: &ClaimId,
-        name: &NodeName,
-        reason: Reason,
-        tainted: Timestamp,
-        now: Timestamp,
-    ) {
-        let deadline = self.drain_of(id).and_then(|drain| drain.deadline);
-        let deadline = deadline.filter(|at| *at > now);
-        self.wake_at(deadline, "the deadline of a drain has passed");
-        if reason == Reason::Empty && self.keeps_new_pods(id, name, now) {
-            return;
-        }
-        if self.evict_pods(id, name, now) {
-            let drain = &mut self.works.entry(id.clone()).or_default().drain;
-            drain.detach = Default::default();
-            if !self.on_drain_timeout(id, reason, now) {
-                self.report_blocked_drain(id, name, now);
-            }
-            return;
-        }
-        let due = tainted.checked_add(DRAIN_MIN).unwrap_or(now);
-        if due > now {
-            self.wake_at(due, "a drain can be confirmed");
-        } else if self.is_detached(id, name, now) {
-            self.request_confirmation(id, name, now);
         }
     }
-
-    /// Cancels the disruption of an empty node if pods were bound to it.
-    fn keeps_new_pods(&mut self, id: &ClaimId, name: &NodeName, now: Timestamp) -> bool {
-        let pods = self.state.objects.pods_on(name.as_str());
-        let count = pods.filter(|pod| pod.holds_node()).count();
-        if count > 0 {
-            self.cancel_disruption(id, format!("{count} pods have come to it"), now);
-        }
-        count > 0
+    let name = node.name.clone();
+    let (stale, lost) = (claims::is_stale(cx, id, &node), has_lost_taint(cx, id, &node));
+    let drain = &mut cx.progress.entry(id.clone()).or_default().drain;
+    drain.reset_if_recreated(&node.uid);
+    if lost {
+        // Another client removed the taint, so new pods may have been bound.
+        (drain.tainted, drain.confirmed) = (None, None);
     }
-
-    /// Returns whether the pods of a disrupted node may be evicted: immediately, or when each of
-    /// them has a place elsewhere. The disruption can be cancelled until the first eviction. It is
-    /// cancelled if the pods find no places or if the node gets a pod that blocks disruption.
-    fn is_released(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
-        let drain = self.drain_of(id);
-        let (moved, released) = drain.map_or((false, false), |drain| (drain.moved, drain.released));
-        if moved || !(reason.waits_for_placements() || reason == Reason::Empty) {
-            return true;
-        }
-        let Some(claim) = self.claim(id) else {
-            return false;
-        };
-        let Some(node) = self.node_of(claim) else {
-            return false;
-        };
-        let graceful = self.state.is_graceful(claim) && reason.is_eventual();
-        let has_to = claim.must_be_disrupted(now);
-        let blocker = self
-            .state
-            .disruption_blockers(node, Some(claim), now)
-            .find(|blocker| !(blocker.is_temporary() || graceful && blocker.yields_to_grace()));
-        if let Some(blocker) = blocker.filter(|_| !has_to) {
-            self.state.recent.failed = Some(now);
-            self.cancel_drain(id, blocker.to_string(), now);
-            return false;
-        }
-        if reason == Reason::Empty {
-            return true;
-        }
-        // Any pod may have been bound before the taint.
-        let chosen = Some(claim).filter(|_| reason == Reason::Underutilized);
-        if let Some(unmanaged_pod) =
-            chosen.and_then(|claim| self.state.unmanaged_pod_of(claim, now))
+    let (tainted, released) = (drain.tainted, drain.released);
+    if tainted.is_none()
+        && !released
+        && !clearance::is_cleared(cx, consolidation, fleet, id, reason, now)
+    {
+        return;
+    }
+    if (released && !waves::waits_for_wave(cx, id, now)) || !reason.waits_for_placements() {
+        deadline::start_deadline(cx, id, reason, now);
+    }
+    let Some(tainted) = tainted else {
+        if reason == Reason::Empty && !released && keeps_new_pods(cx, consolidation, id, &name, now)
         {
-            let why = format!(
-                "pod {unmanaged_pod} runs on it and has no controller that would recreate it"
-            );
-            self.cancel_drain(id, why, now);
-            return false;
-        }
-        let until = claim.since.checked_add(PLACES_MAX).unwrap_or(now);
-        let reschedulable = self.state.reschedulable_of(claim, now);
-        let reschedulable: Vec<PodKey> = reschedulable.map(|pod| pod.key.clone()).collect();
-        // A static pool keeps its node count.
-        let placed = self.state.has_all_static_nodes(&claim.record.pool)
-            && self.have_places(&reschedulable, now);
-        let is_late = until <= now;
-        let seen = placed && self.are_watches_recent(now);
-        if (seen && self.are_all_pods_known(id, now)) || (has_to && is_late) {
-            self.progress_of(id).drain.released = true;
-            return true;
-        }
-        if released && !placed {
-            let why = "its pods can no longer be scheduled elsewhere".to_owned();
-            self.postpone_drain(id, why, now);
-        } else if is_late {
-            let why = match placed {
-                true => "the watch does not show all of its pods".to_owned(),
-                false => format!("its pods have found no place elsewhere within {PLACES_MAX:#}"),
-            };
-            self.state.recent.failed = Some(now);
-            self.cancel_drain(id, why, now);
-        } else {
-            self.wake_at(until, "the pods of a node should have a replacement node by now");
-        }
-        false
-    }
-
-    /// Returns whether all pods of a node are known, so that each of them has a place. The API
-    /// server is queried once, because a listing of the watch may have lacked some.
-    fn are_all_pods_known(&mut self, id: &ClaimId, now: Timestamp) -> bool {
-        let node = self.claim(id).and_then(|node| node.node.clone());
-        let drain = self.drain_of(id);
-        let until = drain.and_then(|drain| drain.checked?.checked_add(CHECKED_MAX).ok());
-        let fresh = until.is_some_and(|at| at > now);
-        let checked = fresh || drain.is_some_and(|drain| drain.released);
-        if let Some(name) = node.filter(|_| !checked) {
-            self.request_confirmation(id, &name, now);
-        }
-        checked
-    }
-
-    /// Cancels the disruption of a node that could not be drained, and keeps it longer each time.
-    pub(super) fn cancel_drain(&mut self, id: &ClaimId, why: String, now: Timestamp) {
-        let times = self.cancellation_count(id);
-        let wait = WITHDRAWN_MIN * 2_i32.pow(times.min(WITHDRAWN_DOUBLED_MAX));
-        self.cancel_and_back_off(id, why, wait, times.saturating_add(1), now);
-    }
-
-    /// Cancels the disruption of a node for a reason outside the node.
-    pub(super) fn postpone_drain(&mut self, id: &ClaimId, why: String, now: Timestamp) {
-        let times = self.cancellation_count(id);
-        self.cancel_and_back_off(id, why, WITHDRAWN_MIN, times, now);
-    }
-
-    fn cancellation_count(&self, id: &ClaimId) -> u32 {
-        let withdrawn = self.claim(id).and_then(|claim| claim.withdrawn);
-        withdrawn.map_or(0, |(_, times)| times)
-    }
-
-    fn cancel_and_back_off(
-        &mut self,
-        id: &ClaimId,
-        why: String,
-        wait: SignedDuration,
-        times: u32,
-        now: Timestamp,
-    ) {
-        if let Some(claim) = self.state.ledger.claims.get_mut(id) {
-            claim.withdrawn = Some((now.checked_add(wait).unwrap_or(now), times));
-        }
-        self.cancel_disruption(id, why, now);
-    }
-
-    /// Lists the pods of the node from the API server, because the watch may lag behind.
-    fn request_confirmation(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
-        let next = self.drain_of(id).and_then(|drain| drain.next_list);
-        if self.waits_until(next, "confirm a drain", now) {
             return;
         }
-        self.progress_of(id).drain.next_list = now.checked_add(LIST_APART).ok();
-        let list = Command::ListPodsOn { node: node.clone() };
-        self.send_step(id, ClaimStep::ListPods, list, now);
+        if !stale {
+            send_taint(cx, id, &node, reason, now);
+        }
+        return;
+    };
+    if !stale && restores_marks(cx, id, &node, reason, now) {
+        return;
     }
-
-    /// Handles a listing of a node's pods from the API server.
-    pub(super) fn on_pods_listed(&mut self, id: &ClaimId, mut pods: Vec<Pod>, now: Timestamp) {
-        let Some(claim) = self.claim(id) else {
+    if !is_released(cx, consolidation, nominations, id, reason, now) {
+        return;
+    }
+    if !waves::waits_for_wave(cx, id, now) {
+        deadline::start_deadline(cx, id, reason, now);
+        if deadline::writes_deadline(cx, id, now) {
             return;
-        };
-        let reason = claim.leaving.unwrap_or(Reason::Empty);
-        let empty = reason == Reason::Empty;
-        let objects = &self.state.objects;
-        pods.iter_mut().for_each(|pod| objects.note_deletion(pod, now));
-        let bound = pods.iter().filter(|pod| pod.holds_node()).count();
-        let held = pods.iter().any(|pod| pod.holds_drain(now));
-        let unseen: Vec<&Pod> = pods
-            .iter()
-            .filter(|pod| !self.state.objects.contains_object(ObjectKind::Pod, &pod.key))
-            .collect();
-        let is_blind = unseen.iter().any(|pod| {
-            let known = pod.created.and_then(|at| at.checked_add(WATCH_LAG).ok());
-            known.is_some_and(|at| at < now)
-        });
-        let Some(progress) = self.works.get_mut(id) else {
-            return;
-        };
-        progress.retry = Default::default();
-        progress.drain.checked = unseen.is_empty().then_some(now);
-        if is_blind {
-            progress.drain.next_list = now.checked_add(REWATCHED).ok();
-        }
-        if reason.waits_for_placements() && !progress.drain.released {
-            // No eviction has completed yet.
-        } else if empty && bound > 0 {
-            self.cancel_disruption(id, format!("{bound} pods have come to it"), now);
-        } else if !held {
-            progress.drain.confirmed = Some(now);
-        }
-        if is_blind {
-            self.state.views.mark_incomplete(ObjectKind::Pod);
         }
     }
-
-    /// Cancels the disruption of a node.
-    pub(super) fn cancel_disruption(&mut self, id: &ClaimId, why: String, now: Timestamp) {
-        self.record_kept_node(id, now);
-        let unseen = self.state.cluster.api.silence_max() + TAINT_LAG;
-        let Some(claim) = self.state.ledger.claims.get_mut(id) else {
+    let confirmed = cx.drain_of(id).and_then(|drain| drain.confirmed);
+    if deadline::is_deadline_over(cx, id, now) {
+        if reason.terminates_undrained()
+            && !undrained_terminations::may_end_undrained(cx, interruptions, id, now)
+        {
             return;
-        };
-        let reason = claim.leaving.take().unwrap_or(Reason::Empty);
-        let progress = self.works.entry(id.clone()).or_default();
-        let tainted = progress.drain.tainted.is_some();
-        // An unanswered taint may still be in flight.
-        let in_flight = matches!(progress.step, Some((_, ClaimStep::Taint)));
-        let closed = match tainted || in_flight {
-            true => Some(now),
-            false => progress.drain.sent,
-        };
-        claim.closing_until = closed.and_then(|at| at.checked_add(unseen).ok());
-        let evictions = std::mem::take(&mut progress.drain.evictions);
-        self.cancel_claim_commands(
-            |command| match command {
-                Command::Evict { pod, .. } | Command::DeletePod { pod, .. } => {
-                    evictions.contains_key(pod)
-                }
-                _ => false,
-            },
+        }
+        eviction::report_forced_drain(cx, id, &name, now);
+        claim_steps::enter_phase(cx, id, ClaimPhase::Terminating, now);
+        return;
+    }
+    if confirmed.is_some() {
+        claim_steps::enter_phase(cx, id, ClaimPhase::Terminating, now);
+        return;
+    }
+    evict_and_confirm(cx, consolidation, id, &name, reason, tainted, now);
+}
+
+/// Sends the disrupted taint of a node.
+fn send_taint(cx: &mut Context, id: &ClaimId, node: &Node, reason: Reason, now: Timestamp) {
+    let deadline = cx.drain_of(id).and_then(|drain| drain.deadline);
+    let patch = taint_patch(node, reason, deadline);
+    cx.progress_of(id).drain.sent = Some(now);
+    claim_steps::send_step(cx, id, ClaimStep::Taint, Command::PatchNode(patch), now);
+}
+
+/// Returns whether a Node lacks the disrupted taint although the engine has set it.
+pub(super) fn has_lost_taint(cx: &Context, id: &ClaimId, node: &Node) -> bool {
+    !node.has_disrupted_taint() && !claims::is_stale(cx, id, node)
+}
+
+/// Restores the disruption label and annotation if a different client removed them. Without the
+/// label, load balancers send new connections to a disrupted node. [`MARK_AGAIN`] limits the
+/// rate, because the other client may remove them forever.
+fn restores_marks(
+    cx: &mut Context,
+    id: &ClaimId,
+    node: &Node,
+    reason: Reason,
+    now: Timestamp,
+) -> bool {
+    let labelled = node.labels.contains_key(EXCLUDE_BALANCERS);
+    if labelled && node.annotations.contains_key(DISRUPTION_REASON) {
+        return false;
+    }
+    let marked = cx.drain_of(id).and_then(|drain| drain.marked);
+    let again = marked.map(|at| at + MARK_AGAIN);
+    if engine::waits_until(cx, again, "what stands beside a taint is to be written again", now) {
+        return false;
+    }
+    let patch = NodePatch { taints: None, ..taint_patch(node, reason, None) };
+    claim_steps::send_step(cx, id, ClaimStep::Mark, Command::PatchNode(patch), now);
+    true
+}
+
+/// Records that they were restored. If they were removed again during the write, the Node is
+/// unchanged and no new version follows, so the engine must not wait for one.
+pub(super) fn on_marks_restored(cx: &mut Context, id: &ClaimId, now: Timestamp) {
+    if let Some(progress) = cx.progress.get_mut(id) {
+        progress.drain.marked = Some(now);
+        progress.patched = None;
+    }
+    claim_steps::on_step_succeeded(cx, id);
+}
+
+/// Evicts the pods of a node and, when none remain, requests the confirmation.
+fn evict_and_confirm(
+    cx: &mut Context,
+    consolidation: &mut Consolidation,
+    id: &ClaimId,
+    name: &NodeName,
+    reason: Reason,
+    tainted: Timestamp,
+    now: Timestamp,
+) {
+    let deadline = cx.drain_of(id).and_then(|drain| drain.deadline);
+    let deadline = deadline.filter(|at| *at > now);
+    cx.outbox.wake_at(deadline, "the deadline of a drain has passed");
+    if reason == Reason::Empty && keeps_new_pods(cx, consolidation, id, name, now) {
+        return;
+    }
+    if eviction::evict_pods(cx, id, name, now) {
+        let drain = &mut cx.progress.entry(id.clone()).or_default().drain;
+        drain.detach = Default::default();
+        if !deadline::on_drain_timeout(cx, consolidation, id, reason, now) {
+            eviction::report_blocked_drain(cx, id, name, now);
+        }
+        return;
+    }
+    let due = tainted.checked_add(DRAIN_MIN).unwrap_or(now);
+    if due > now {
+        cx.outbox.wake_at(due, "a drain can be confirmed");
+    } else if volumes::is_detached(cx, id, name, now) {
+        request_confirmation(cx, id, name, now);
+    }
+}
+
+/// Cancels the disruption of an empty node if pods were bound to it.
+fn keeps_new_pods(
+    cx: &mut Context,
+    consolidation: &mut Consolidation,
+    id: &ClaimId,
+    name: &NodeName,
+    now: Timestamp,
+) -> bool {
+    let pods = cx.state.objects.pods_on(name.as_str());
+    let count = pods.filter(|pod| pod.holds_node()).count();
+    if count > 0 {
+        cancellation::cancel_disruption(
+            cx,
+            consolidation,
+            id,
+            format!("{count} pods have come to it"),
             now,
         );
-        self.push_report(Report::Kept { claim: id.clone(), reason, why });
-        self.enter_phase(id, ClaimPhase::Initialized, now);
-        self.send_untaint(id, now);
     }
+    count > 0
+}
 
-    /// Handles the removal of the taint from a node that is kept.
-    pub(super) fn on_untainted(&mut self, id: &ClaimId) {
-        if let Some(claim) = self.state.ledger.claims.get_mut(id) {
-            claim.closing_until = None;
-        }
-        self.on_step_succeeded(id);
+/// Returns whether the pods of a disrupted node may be evicted: immediately, or when each of
+/// them has a place elsewhere. The disruption can be cancelled until the first eviction. It is
+/// cancelled if the pods find no places or if the node gets a pod that blocks disruption.
+fn is_released(
+    cx: &mut Context,
+    consolidation: &mut Consolidation,
+    nominations: &mut Nominations,
+    id: &ClaimId,
+    reason: Reason,
+    now: Timestamp,
+) -> bool {
+    let drain = cx.drain_of(id);
+    let (moved, released) = drain.map_or((false, false), |drain| (drain.moved, drain.released));
+    if moved || !(reason.waits_for_placements() || reason == Reason::Empty) {
+        return true;
     }
+    let Some(claim) = cx.claim(id) else {
+        return false;
+    };
+    let Some(node) = cx.node_of(claim) else {
+        return false;
+    };
+    let graceful = cx.state.is_graceful(claim) && reason.is_eventual();
+    let has_to = claim.must_be_disrupted(now);
+    let blocker = cx
+        .state
+        .disruption_blockers(node, Some(claim), now)
+        .find(|blocker| !(blocker.is_temporary() || graceful && blocker.yields_to_grace()));
+    if let Some(blocker) = blocker.filter(|_| !has_to) {
+        cx.state.recent.failed = Some(now);
+        cancellation::cancel_drain(cx, consolidation, id, blocker.to_string(), now);
+        return false;
+    }
+    if reason == Reason::Empty {
+        return true;
+    }
+    // Any pod may have been bound before the taint.
+    let chosen = Some(claim).filter(|_| reason == Reason::Underutilized);
+    if let Some(unmanaged_pod) = chosen.and_then(|claim| cx.state.unmanaged_pod_of(claim, now)) {
+        let why =
+            format!("pod {unmanaged_pod} runs on it and has no controller that would recreate it");
+        cancellation::cancel_drain(cx, consolidation, id, why, now);
+        return false;
+    }
+    let until = claim.since.checked_add(PLACES_MAX).unwrap_or(now);
+    let reschedulable = cx.state.reschedulable_of(claim, now);
+    let reschedulable: Vec<PodKey> = reschedulable.map(|pod| pod.key.clone()).collect();
+    // A static pool keeps its node count.
+    let placed = cx.state.has_all_static_nodes(&claim.record.pool)
+        && replacement_pods::have_places(cx, nominations, &reschedulable, now);
+    let is_late = until <= now;
+    let seen = placed && sync::are_watches_recent(cx, now);
+    if (seen && are_all_pods_known(cx, id, now)) || (has_to && is_late) {
+        cx.progress_of(id).drain.released = true;
+        return true;
+    }
+    if released && !placed {
+        let why = "its pods can no longer be scheduled elsewhere".to_owned();
+        cancellation::postpone_drain(cx, consolidation, id, why, now);
+    } else if is_late {
+        let why = match placed {
+            true => "the watch does not show all of its pods".to_owned(),
+            false => format!("its pods have found no place elsewhere within {PLACES_MAX:#}"),
+        };
+        cx.state.recent.failed = Some(now);
+        cancellation::cancel_drain(cx, consolidation, id, why, now);
+    } else {
+        cx.outbox.wake_at(until, "the pods of a node should have a replacement node by now");
+    }
+    false
+}
 
-    /// Removes the disrupted taint and everything written with it, or what remains of it.
-    pub(super) fn send_untaint(&mut self, id: &ClaimId, now: Timestamp) {
-        let Some(claim) = self.claim(id) else {
-            return;
-        };
-        let Some(node) = self.node_of(claim) else {
-            return;
-        };
-        if !node.is_marked() {
-            return;
-        }
-        let patch = untaint_patch(node);
-        self.send_step(id, ClaimStep::Untaint, Command::PatchNode(patch), now);
+/// Returns whether all pods of a node are known, so that each of them has a place. The API
+/// server is queried once, because a listing of the watch may have lacked some.
+fn are_all_pods_known(cx: &mut Context, id: &ClaimId, now: Timestamp) -> bool {
+    let node = cx.claim(id).and_then(|node| node.node.clone());
+    let drain = cx.drain_of(id);
+    let until = drain.and_then(|drain| drain.checked?.checked_add(CHECKED_MAX).ok());
+    let fresh = until.is_some_and(|at| at > now);
+    let checked = fresh || drain.is_some_and(|drain| drain.released);
+    if let Some(name) = node.filter(|_| !checked) {
+        request_confirmation(cx, id, &name, now);
+    }
+    checked
+}
+
+/// Lists the pods of the node from the API server, because the watch may lag behind.
+fn request_confirmation(cx: &mut Context, id: &ClaimId, node: &NodeName, now: Timestamp) {
+    let next = cx.drain_of(id).and_then(|drain| drain.next_list);
+    if engine::waits_until(cx, next, "confirm a drain", now) {
+        return;
+    }
+    cx.progress_of(id).drain.next_list = now.checked_add(LIST_APART).ok();
+    let list = Command::ListPodsOn { node: node.clone() };
+    claim_steps::send_step(cx, id, ClaimStep::ListPods, list, now);
+}
+
+/// Handles a listing of a node's pods from the API server.
+pub(super) fn on_pods_listed(
+    cx: &mut Context,
+    consolidation: &mut Consolidation,
+    id: &ClaimId,
+    mut pods: Vec<Pod>,
+    now: Timestamp,
+) {
+    let Some(claim) = cx.claim(id) else {
+        return;
+    };
+    let reason = claim.leaving.unwrap_or(Reason::Empty);
+    let empty = reason == Reason::Empty;
+    let objects = &cx.state.objects;
+    pods.iter_mut().for_each(|pod| objects.note_deletion(pod, now));
+    let bound = pods.iter().filter(|pod| pod.holds_node()).count();
+    let held = pods.iter().any(|pod| pod.holds_drain(now));
+    let unseen: Vec<&Pod> = pods
+        .iter()
+        .filter(|pod| !cx.state.objects.contains_object(ObjectKind::Pod, &pod.key))
+        .collect();
+    let is_blind = unseen.iter().any(|pod| {
+        let known = pod.created.and_then(|at| at.checked_add(WATCH_LAG).ok());
+        known.is_some_and(|at| at < now)
+    });
+    let Some(progress) = cx.progress.get_mut(id) else {
+        return;
+    };
+    progress.retry = Default::default();
+    progress.drain.checked = unseen.is_empty().then_some(now);
+    if is_blind {
+        progress.drain.next_list = now.checked_add(REWATCHED).ok();
+    }
+    if reason.waits_for_placements() && !progress.drain.released {
+        // No eviction has completed yet.
+    } else if empty && bound > 0 {
+        cancellation::cancel_disruption(
+            cx,
+            consolidation,
+            id,
+            format!("{bound} pods have come to it"),
+            now,
+        );
+    } else if !held {
+        progress.drain.confirmed = Some(now);
+    }
+    if is_blind {
+        cx.state.views.mark_incomplete(ObjectKind::Pod);
     }
 }
 

@@ -1,16 +1,14 @@
 //! In-flight commands, and the progress of each claim.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::backoff::Backoff;
 use crate::engine::command::{BufferPatch, CommandId, Launch};
-use crate::model::clock_skew::ClockSkew;
-use crate::model::id::{ClaimId, NodeName, ObjectKey, PodKey};
+use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::labels::Labels;
 use crate::model::watched_object::{Attachment, ObjectKind};
-use crate::state::cluster_identity::Mismatch;
 
 /// A command without an answer for this long has failed with an unknown outcome. Executors answer
 /// sooner, so this handles lost answers.
@@ -363,59 +361,5 @@ impl ClaimStep {
                 | Self::Finalizer
                 | Self::DeleteNode
         )
-    }
-}
-
-/// The synchronization of the cluster state.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Looking {
-    /// True if decisions have started.
-    pub(super) ready: bool,
-    /// When the cluster state went out of sync. Voluntary disruption is suspended since then.
-    pub(super) frozen: Option<Timestamp>,
-    /// When decisions started or last resumed. Deadlines are not counted from earlier times.
-    pub(super) thawed: Option<Timestamp>,
-    /// When the cluster state became complete again while it is still out of sync.
-    pub(super) whole_since: Option<Timestamp>,
-    /// True if a listing of instances is in flight.
-    pub(super) listing: bool,
-    /// When the last listing of instances was requested.
-    pub(super) listing_asked: Option<Timestamp>,
-    /// When the last answered listing of instances was requested.
-    pub(super) listing_answered: Option<Timestamp>,
-    /// When decisions last resumed after a gap longer than a short outage.
-    pub(super) gap: Option<Timestamp>,
-    /// Why the last listing of instances is ignored, if it is.
-    pub(super) listing_fault: Option<String>,
-    /// Why the last listing of instances failed, if it did.
-    pub(super) listing_failed: Option<String>,
-    /// True if the last listing contained news.
-    pub(super) listing_news: bool,
-    /// Why the API server, the instances and the configuration are not of one cluster, if so.
-    pub(super) mismatch: Option<Mismatch>,
-    /// True if the first comparison is reported even if it finds no mismatch.
-    pub(super) reports_match: bool,
-    /// Clock skew between this host and a remote clock, if it is a fault.
-    pub(super) clock_skew: Option<ClockSkew>,
-    /// Objects missing from incomplete listings.
-    pub(super) doubts: BTreeMap<ObjectKind, Vec<(ObjectKey, String)>>,
-    /// The objects of the last probe of each kind, and the number of listings before it.
-    pub(super) probes: BTreeMap<ObjectKind, (u64, Vec<(ObjectKey, String)>)>,
-    /// Kinds with a probe in progress.
-    pub(super) probing: BTreeMap<ObjectKind, Backoff>,
-    /// Number of listings of each kind.
-    pub(super) resets: BTreeMap<ObjectKind, u64>,
-    /// Nodes that were deleted although pods may still be bound to them.
-    pub(super) gone_nodes: BTreeSet<NodeName>,
-    /// True if a decision waits for the next sign of activity from a watch.
-    pub(super) awaits_sign: bool,
-    /// Since when pods have been bound to unknown nodes.
-    pub(super) unknown_since: Option<Timestamp>,
-}
-
-impl Looking {
-    /// Returns the number of listings of a kind.
-    pub(super) fn listing_count(&self, kind: ObjectKind) -> u64 {
-        self.resets.get(&kind).copied().unwrap_or(0)
     }
 }

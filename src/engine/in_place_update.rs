@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::engine::Engine;
+use crate::engine::claim_steps;
+use crate::engine::claims;
 use crate::engine::command::{Command, CommandResult, FailureKind, NodePatch};
+use crate::engine::context::Context;
 use crate::engine::in_flight::{ClaimStep, CommandPurpose};
 use crate::model::claim::{
     ClaimPhase, ClaimRecord, TAG_EXPIRE, TAG_EXPIRE_HARD, TAG_GRACE, TAG_NODE_CLASS_HASH,
@@ -81,123 +83,121 @@ impl TemplateState {
     }
 }
 
-impl Engine {
-    /// Updates the Node first and then the tags of the instance. The hashes in the tags are
-    /// decisive, so that an interrupted update is repeated.
-    pub(super) fn update_in_place(&mut self, now: Timestamp) {
-        if !self.is_managing() || self.pending_approval().is_none() {
-            return;
-        }
-        let mut stamps: BTreeMap<&PoolName, TemplateState> = BTreeMap::new();
-        let mut patches: Vec<(ClaimId, NodePatch)> = Vec::new();
-        let mut tags: BTreeMap<Labels, Vec<(ClaimId, InstanceId)>> = BTreeMap::new();
-        for (id, claim) in &self.state.ledger.claims {
-            let stays = claim.phase == ClaimPhase::Initialized && claim.takes_pods();
-            let pool = self.state.cluster.pool(claim.record.pool.as_str());
-            let Some(pool) = pool.filter(|_| stays && self.may_stamp(id, now)) else {
-                continue;
-            };
-            let template = stamps
-                .entry(&pool.name)
-                .or_insert_with(|| TemplateState::for_pool(&self.state.cluster, pool));
-            if !template.is_due(&claim.record) {
-                continue;
-            }
-            // Held nodes keep their previous settings, above all their maximum age.
-            let held = self.state.unaccepted.as_ref().map(|approval| &approval.nodes);
-            let node = self
-                .node_of(claim)
-                .filter(|node| !self.is_stale(id, node))
-                .filter(|node| !held.is_some_and(|held| held.contains(&node.name)));
-            let (Some(node), Some(instance)) = (node, &claim.instance) else {
-                continue;
-            };
-            if template.matches_node(node) {
-                let claim_tags = template.tags_for(&self.state.cluster, pool, &claim.record);
-                let tagged = tags.entry(claim_tags).or_default();
-                tagged.push((id.clone(), instance.id.clone()));
-            } else {
-                patches.push((id.clone(), template_patch(claim, node, pool, template)));
-            }
-        }
-        let under_way = self
-            .works
-            .values()
-            .filter(|progress| matches!(progress.step, Some((_, ClaimStep::Stamp))))
-            .count();
-        let free = PATCHES_MAX.saturating_sub(under_way);
-        for (id, patch) in patches.into_iter().take(free) {
-            self.send_step(&id, ClaimStep::Stamp, Command::PatchNode(patch), now);
-        }
-        for (tags, instances) in tags {
-            for chunk in instances.chunks(TAGGED_MAX) {
-                self.tag_instances(chunk, &tags, now);
-            }
-        }
+/// Updates the Node first and then the tags of the instance. The hashes in the tags are
+/// decisive, so that an interrupted update is repeated.
+pub(super) fn update_in_place(cx: &mut Context, now: Timestamp) {
+    if !cx.is_managing() || cx.pending_approval().is_none() {
+        return;
     }
-
-    /// Returns the patch that makes a claim's Node match its pool.
-    pub(super) fn node_patch_for(&self, claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
-        let pool = self.state.cluster.pool(claim.record.pool.as_str())?;
-        let template = TemplateState::for_pool(&self.state.cluster, pool);
-        Some(template_patch(claim, node, pool, &template))
-    }
-
-    fn may_stamp(&self, id: &ClaimId, now: Timestamp) -> bool {
-        !self.works.get(id).is_some_and(|progress| {
-            let waits = !progress.retry.is_due(now) || !progress.tag_again.is_due(now);
-            progress.step.is_some() || progress.tagging || waits
-        })
-    }
-
-    fn tag_instances(
-        &mut self,
-        instances: &[(ClaimId, InstanceId)],
-        tags: &Labels,
-        now: Timestamp,
-    ) {
-        let claims: Vec<ClaimId> = instances.iter().map(|(id, _)| id.clone()).collect();
-        for id in &claims {
-            self.progress_of(id).tagging = true;
-        }
-        let command = Command::Tag {
-            instances: instances.iter().map(|(_, instance)| instance.clone()).collect(),
-            tags: tags.clone(),
+    let mut stamps: BTreeMap<&PoolName, TemplateState> = BTreeMap::new();
+    let mut patches: Vec<(ClaimId, NodePatch)> = Vec::new();
+    let mut tags: BTreeMap<Labels, Vec<(ClaimId, InstanceId)>> = BTreeMap::new();
+    for (id, claim) in &cx.state.ledger.claims {
+        let stays = claim.phase == ClaimPhase::Initialized && claim.takes_pods();
+        let pool = cx.state.cluster.pool(claim.record.pool.as_str());
+        let Some(pool) = pool.filter(|_| stays && may_stamp(cx, id, now)) else {
+            continue;
         };
-        self.queue_command(command, CommandPurpose::Tag(claims, tags.clone()), now);
+        let template = stamps
+            .entry(&pool.name)
+            .or_insert_with(|| TemplateState::for_pool(&cx.state.cluster, pool));
+        if !template.is_due(&claim.record) {
+            continue;
+        }
+        // Held nodes keep their previous settings, above all their maximum age.
+        let held = cx.state.unaccepted.as_ref().map(|approval| &approval.nodes);
+        let node = cx
+            .node_of(claim)
+            .filter(|node| !claims::is_stale(cx, id, node))
+            .filter(|node| !held.is_some_and(|held| held.contains(&node.name)));
+        let (Some(node), Some(instance)) = (node, &claim.instance) else {
+            continue;
+        };
+        if template.matches_node(node) {
+            let claim_tags = template.tags_for(&cx.state.cluster, pool, &claim.record);
+            let tagged = tags.entry(claim_tags).or_default();
+            tagged.push((id.clone(), instance.id.clone()));
+        } else {
+            patches.push((id.clone(), template_patch(claim, node, pool, template)));
+        }
     }
+    let under_way = cx
+        .progress
+        .values()
+        .filter(|progress| matches!(progress.step, Some((_, ClaimStep::Stamp))))
+        .count();
+    let free = PATCHES_MAX.saturating_sub(under_way);
+    for (id, patch) in patches.into_iter().take(free) {
+        claim_steps::send_step(cx, &id, ClaimStep::Stamp, Command::PatchNode(patch), now);
+    }
+    for (tags, instances) in tags {
+        for chunk in instances.chunks(TAGGED_MAX) {
+            tag_instances(cx, chunk, &tags, now);
+        }
+    }
+}
 
-    /// Records the new tags in the claims. A provider that keeps only the tags of a launch is not
-    /// called again before the next start.
-    pub(super) fn on_tag_result(
-        &mut self,
-        claims: &[ClaimId],
-        tags: &Labels,
-        result: &CommandResult,
-        now: Timestamp,
-    ) {
-        let never = result.failure() == Some(FailureKind::Invalid);
-        let done = never || *result == CommandResult::Done;
-        let cluster = self.state.cluster.clone();
-        for id in claims {
-            let Some(progress) = self.works.get_mut(id) else {
-                continue;
-            };
-            progress.tagging = false;
-            if !done {
-                progress.tag_again.record_failure(now, &mut self.rng);
-                continue;
-            }
-            progress.tag_again = Default::default();
-            let Some(claim) = self.state.ledger.claims.get_mut(id) else {
-                continue;
-            };
-            let mut merged = claim.record.to_tags();
-            merged.extend(tags.clone());
-            let record = ClaimRecord::from_tags(&merged, &cluster.installation, &cluster.name);
-            if let Ok(record) = record {
-                claim.record = record;
-            }
+/// Returns the patch that makes a claim's Node match its pool.
+pub(super) fn node_patch_for(cx: &Context, claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
+    let pool = cx.state.cluster.pool(claim.record.pool.as_str())?;
+    let template = TemplateState::for_pool(&cx.state.cluster, pool);
+    Some(template_patch(claim, node, pool, &template))
+}
+
+fn may_stamp(cx: &Context, id: &ClaimId, now: Timestamp) -> bool {
+    !cx.progress.get(id).is_some_and(|progress| {
+        let waits = !progress.retry.is_due(now) || !progress.tag_again.is_due(now);
+        progress.step.is_some() || progress.tagging || waits
+    })
+}
+
+fn tag_instances(
+    cx: &mut Context,
+    instances: &[(ClaimId, InstanceId)],
+    tags: &Labels,
+    now: Timestamp,
+) {
+    let claims: Vec<ClaimId> = instances.iter().map(|(id, _)| id.clone()).collect();
+    for id in &claims {
+        cx.progress_of(id).tagging = true;
+    }
+    let command = Command::Tag {
+        instances: instances.iter().map(|(_, instance)| instance.clone()).collect(),
+        tags: tags.clone(),
+    };
+    cx.outbox.queue_command(command, CommandPurpose::Tag(claims, tags.clone()), now);
+}
+
+/// Records the new tags in the claims. A provider that keeps only the tags of a launch is not
+/// called again before the next start.
+pub(super) fn on_tag_result(
+    cx: &mut Context,
+    claims: &[ClaimId],
+    tags: &Labels,
+    result: &CommandResult,
+    now: Timestamp,
+) {
+    let never = result.failure() == Some(FailureKind::Invalid);
+    let done = never || *result == CommandResult::Done;
+    let cluster = cx.state.cluster.clone();
+    for id in claims {
+        let Some(progress) = cx.progress.get_mut(id) else {
+            continue;
+        };
+        progress.tagging = false;
+        if !done {
+            progress.tag_again.record_failure(now, &mut cx.rng);
+            continue;
+        }
+        progress.tag_again = Default::default();
+        let Some(claim) = cx.state.ledger.claims.get_mut(id) else {
+            continue;
+        };
+        let mut merged = claim.record.to_tags();
+        merged.extend(tags.clone());
+        let record = ClaimRecord::from_tags(&merged, &cluster.installation, &cluster.name);
+        if let Ok(record) = record {
+            claim.record = record;
         }
     }
 }

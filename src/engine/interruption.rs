@@ -5,9 +5,15 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::disruption::repair::repair_safeguard;
-use crate::engine::Engine;
 use crate::engine::command::{OfferingRefusal, RefusalKind};
+use crate::engine::context::Context;
+use crate::engine::controllers::{
+    Interruptions, Nominations, PendingInterruption, UnhealthyInstance,
+};
+use crate::engine::drain;
 use crate::engine::event::Interruption;
+use crate::engine::fleet_sync;
+use crate::engine::replacement_pods;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::cluster::Rebalance;
@@ -35,28 +41,7 @@ const FAILS_UNTIL: SignedDuration = SignedDuration::from_mins(3);
 /// Number of nodes of a pool that may fail independently, even in a small pool.
 const FAILING_MIN: usize = 2;
 
-/// A notice about an instance.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PendingInterruption {
-    what: Interruption,
-    /// The announced time.
-    at: Timestamp,
-    /// True if it was handled.
-    heeded: bool,
-}
-
-/// An instance whose status checks fail.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct UnhealthyInstance {
-    /// Time of the last report.
-    heard: Timestamp,
-    /// True if it was reported.
-    told: bool,
-    /// True if the reason for keeping the node was reported.
-    braked: bool,
-}
-
-impl Engine {
+impl Interruptions {
     /// Records a notice. Notices are repeated, and an instance may have several: the most urgent
     /// one counts.
     pub(super) fn record_notice(
@@ -67,7 +52,7 @@ impl Engine {
         now: Timestamp,
     ) {
         if interruption == Interruption::Failed {
-            let unhealthy = self.failing.entry(instance).or_insert(UnhealthyInstance {
+            let unhealthy = self.unhealthy.entry(instance).or_insert(UnhealthyInstance {
                 heard: now,
                 told: false,
                 braked: false,
@@ -77,7 +62,7 @@ impl Engine {
         }
         let heeded = false;
         let new = PendingInterruption { what: interruption, at, heeded };
-        let known = self.interrupted.entry(instance).or_insert(new);
+        let known = self.notices.entry(instance).or_insert(new);
         if interruption > known.what {
             *known = new;
         }
@@ -85,12 +70,12 @@ impl Engine {
 
     /// Disrupts the nodes of a Capacity Block before it ends. EC2 sends no notice for it. Source:
     /// spec/aws.md §5.11 and §10, 89.
-    pub(super) fn disrupt_ending_blocks(&mut self, now: Timestamp) {
+    pub(super) fn disrupt_ending_blocks(&mut self, cx: &mut Context, now: Timestamp) {
         let mut due = Vec::new();
         let mut next: Option<Timestamp> = None;
-        let claims = self.state.ledger.claims.iter();
+        let claims = cx.state.ledger.claims.iter();
         for (id, claim) in claims.filter(|(_, claim)| claim.instance.is_some()) {
-            let catalog = self.state.catalog_of(&claim.record.pool);
+            let catalog = cx.state.catalog_of(&claim.record.pool);
             let block = claim
                 .reservation_id()
                 .and_then(|reservation| catalog.reservations().get(reservation));
@@ -106,20 +91,20 @@ impl Engine {
             }
         }
         for id in due {
-            self.disrupt_now(&id, Reason::Interrupted, now);
+            self.disrupt_now(cx, &id, Reason::Interrupted, now);
         }
-        self.wake_at(next, "a Capacity Block ends");
+        cx.outbox.wake_at(next, "a Capacity Block ends");
     }
 
     /// Returns whether the provider terminates the instance of a claim about now, according to a
     /// notice. A spot notice counts only for a spot instance, and a notice about a reservation only
     /// for an instance in it. Each counts until [`TAKEN_BACK_MAX`] after the announced time.
-    pub(super) fn is_taken_back(&self, id: &ClaimId, now: Timestamp) -> bool {
-        let claim = self.claim(id);
+    pub(super) fn is_taken_back(&self, cx: &Context, id: &ClaimId, now: Timestamp) -> bool {
+        let claim = cx.claim(id);
         let Some(instance) = claim.and_then(|claim| claim.instance.as_ref()) else {
             return false;
         };
-        self.interrupted.get(&instance.id).is_some_and(|notice| {
+        self.notices.get(&instance.id).is_some_and(|notice| {
             let is_such = match notice.what {
                 Interruption::Spot => instance.offering.capacity_type == CapacityType::Spot,
                 Interruption::Reservation => instance.offering.reservation.is_some(),
@@ -132,32 +117,32 @@ impl Engine {
     }
 
     /// Returns whether any interrupted node is being drained.
-    pub(super) fn drains_interrupted(&self, now: Timestamp) -> bool {
-        let ledger = &self.state.ledger;
-        self.interrupted.keys().any(|instance| {
+    pub(super) fn drains_interrupted(&self, cx: &Context, now: Timestamp) -> bool {
+        let ledger = &cx.state.ledger;
+        self.notices.keys().any(|instance| {
             let id = ledger.by_instance(instance.as_str());
             let claim = id.and_then(|id| ledger.claims.get(id));
             claim.is_some_and(|claim| {
-                claim.phase == ClaimPhase::Draining && self.is_taken_back(&claim.record.id, now)
+                claim.phase == ClaimPhase::Draining && self.is_taken_back(cx, &claim.record.id, now)
             })
         })
     }
 
     /// Disrupts the nodes of interrupted instances immediately and without budgets.
-    pub(super) fn handle_interruptions(&mut self, now: Timestamp) {
-        let ledger = &self.state.ledger;
-        let known = self.interrupted.iter().filter_map(|(instance, notice)| {
+    pub(super) fn handle_interruptions(&mut self, cx: &mut Context, now: Timestamp) {
+        let ledger = &cx.state.ledger;
+        let known = self.notices.iter().filter_map(|(instance, notice)| {
             let claim = ledger.by_instance(instance.as_str())?;
             Some((claim.clone(), instance.clone(), *notice))
         });
         let known: Vec<(ClaimId, InstanceId, PendingInterruption)> = known.collect();
         for (id, instance, notice) in known {
-            let policy = self.rebalance_policy();
+            let policy = rebalance_policy(cx);
             let ignored = notice.what == Interruption::Rebalance && policy == Rebalance::Ignore;
             if !notice.heeded {
-                self.report_interruption(&id, &instance, notice.what, ignored, now);
+                report_interruption(cx, &id, &instance, notice.what, ignored, now);
             }
-            if let Some(notice) = self.interrupted.get_mut(&instance) {
+            if let Some(notice) = self.notices.get_mut(&instance) {
                 notice.heeded = true;
             }
             let waits = match notice.what {
@@ -166,42 +151,42 @@ impl Engine {
                 Interruption::Maintenance => true,
                 _ => false,
             };
-            if self.replaces_first(&id, waits, now) {
+            if replaces_first(cx, &id, waits, now) {
                 continue;
             }
             if !ignored {
-                self.disrupt_now(&id, notice.what.disruption_reason(), now);
+                self.disrupt_now(cx, &id, notice.what.disruption_reason(), now);
             }
         }
         // A notice may arrive before the listing that shows its instance.
-        let ledger = &self.state.ledger;
-        self.interrupted.retain(|instance, notice| {
+        let ledger = &cx.state.ledger;
+        self.notices.retain(|instance, notice| {
             let until = notice.at.checked_add(NOTICE_KEPT).unwrap_or(now);
             now < until || ledger.by_instance(instance.as_str()).is_some()
         });
-        self.handle_failing_instances(now);
+        self.handle_failing_instances(cx, now);
     }
 
     /// Terminates nodes whose status checks fail, with all their pods. If many nodes of a pool
     /// fail, the cause is probably shared and may be temporary: they are kept, as if many nodes
     /// were not ready (docs/decisions/025-safeguards.md). Failures reported while the cluster state
     /// was out of sync are also ignored until they are reported again.
-    fn handle_failing_instances(&mut self, now: Timestamp) {
-        self.failing.retain(|_, unhealthy| now.duration_since(unhealthy.heard) < FAILS_UNTIL);
-        if self.failing.is_empty() {
+    fn handle_failing_instances(&mut self, cx: &mut Context, now: Timestamp) {
+        self.unhealthy.retain(|_, unhealthy| now.duration_since(unhealthy.heard) < FAILS_UNTIL);
+        if self.unhealthy.is_empty() {
             return;
         }
-        let ledger = &self.state.ledger;
+        let ledger = &cx.state.ledger;
         let mut pools: BTreeMap<PoolName, (usize, usize)> = BTreeMap::new();
         let mut leaving = 0;
         for claim in ledger.claims.values().filter(|claim| claim.node.is_some()) {
             let instance = claim.instance.as_ref();
-            let fails = instance.is_some_and(|instance| self.failing.contains_key(&instance.id));
+            let fails = instance.is_some_and(|instance| self.unhealthy.contains_key(&instance.id));
             leaving += usize::from(claim.leaving == Some(Reason::Unhealthy));
             let counts = pools.entry(claim.record.pool.clone()).or_default();
             *counts = (counts.0 + usize::from(fails), counts.1 + 1);
         }
-        let known = self.failing.keys().filter_map(|instance| {
+        let known = self.unhealthy.keys().filter_map(|instance| {
             let id = ledger.by_instance(instance.as_str())?;
             let claim = ledger.claims.get(id)?;
             let has_node = claim.node.is_some();
@@ -211,115 +196,120 @@ impl Engine {
         });
         let known: Vec<_> = known.collect();
         for (instance, id, pool) in known {
-            if self.failing.get(&instance).is_some_and(|unhealthy| !unhealthy.told) {
-                self.report_interruption(&id, &instance, Interruption::Failed, false, now);
+            if self.unhealthy.get(&instance).is_some_and(|unhealthy| !unhealthy.told) {
+                report_interruption(cx, &id, &instance, Interruption::Failed, false, now);
             }
             let stays = pool
                 .and_then(|(broken, total)| repair_safeguard(broken, total, FAILING_MIN, leaving));
-            let Some(unhealthy) = self.failing.get_mut(&instance) else {
+            let Some(unhealthy) = self.unhealthy.get_mut(&instance) else {
                 continue;
             };
             unhealthy.told = true;
             match stays {
                 Some(why) if !std::mem::replace(&mut unhealthy.braked, true) => {
-                    self.push_report(Report::Kept {
+                    cx.outbox.push_report(Report::Kept {
                         claim: id,
                         reason: Reason::Unhealthy,
                         why: why.to_string(),
                     });
                 }
-                None if pool.is_none() || self.is_ready() => {
+                None if pool.is_none() || cx.is_ready() => {
                     leaving += usize::from(pool.is_some());
-                    self.disrupt_now(&id, Reason::Unhealthy, now);
+                    self.disrupt_now(cx, &id, Reason::Unhealthy, now);
                 }
                 _ => {}
             }
         }
     }
 
-    /// Returns whether an interrupted node with enough time is kept until replacements are ready.
-    /// Meanwhile its pods are planned as reschedulable, and no other pods are planned for it.
-    fn replaces_first(&mut self, id: &ClaimId, waits: bool, now: Timestamp) -> bool {
-        let Some(claim) = self.state.ledger.claims.get_mut(id) else {
-            return false;
-        };
-        if !waits || !claim.has_joined() || claim.leaving.is_some() {
-            claim.replaced_since = None;
-            return false;
-        }
-        claim.replaced_since.get_or_insert(now);
-        true
-    }
-
-    /// Disrupts nodes whose pods have places elsewhere or that have waited long enough.
-    pub(super) fn disrupt_replaced_nodes(&mut self, now: Timestamp) {
-        let claims = self.state.ledger.claims.values();
-        let replaced = claims.filter(|claim| claim.leaving.is_none());
-        let replaced = replaced.filter_map(|claim| {
-            let since = claim.replaced_since?;
-            let pods = self.state.reschedulable_of(claim, now);
-            let pods: Vec<PodKey> = pods.map(|pod| pod.key.clone()).collect();
-            Some((claim.record.id.clone(), since, pods))
-        });
-        let replaced: Vec<_> = replaced.collect();
-        let mut due = Vec::new();
-        let mut next: Option<Timestamp> = None;
-        for (id, since, pods) in replaced {
-            let until = since.checked_add(REPLACED_MAX).unwrap_or(now);
-            if until <= now || self.have_places(&pods, now) {
-                due.push(id);
-            } else {
-                next = Some(next.map_or(until, |earliest| earliest.min(until)));
-            }
-        }
-        for id in due {
-            self.disrupt_now(&id, Reason::Interrupted, now);
-        }
-        self.wake_at(next, "a node is disrupted even without a replacement");
-    }
-
-    /// Returns how rebalance recommendations are handled. The default is Karpenter's. Source:
-    /// spec/aws.md §10, 91.
-    fn rebalance_policy(&self) -> Rebalance {
-        let policy = self.state.cluster.interruption.as_ref();
-        policy.map_or(Rebalance::Ignore, |policy| policy.rebalance)
-    }
-
-    /// Reports each notice once. Puts the offering of an interrupted instance in back-off.
-    fn report_interruption(
-        &mut self,
-        id: &ClaimId,
-        instance: &InstanceId,
-        interruption: Interruption,
-        ignored: bool,
-        now: Timestamp,
-    ) {
-        let Some(claim) = self.claim(id) else {
-            return;
-        };
-        let offering = offering_of(claim).cloned();
-        let node = claim.node.clone();
-        self.push_report(Report::Interrupted {
-            claim: id.clone(),
-            node,
-            instance: instance.clone(),
-            what: interruption,
-            ignored,
-        });
-        let is_reclaimed = matches!(interruption, Interruption::Spot | Interruption::Reservation);
-        if let Some(offering) = offering.filter(|_| is_reclaimed) {
-            let kind = RefusalKind::InsufficientCapacity;
-            self.on_offerings_refused(None, &[OfferingRefusal { offering, kind }], now);
-        }
-    }
-
-    fn disrupt_now(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
-        let claim = self.state.ledger.claims.get_mut(id);
+    fn disrupt_now(&mut self, cx: &mut Context, id: &ClaimId, reason: Reason, now: Timestamp) {
+        let claim = cx.state.ledger.claims.get_mut(id);
         match claim.and_then(|claim| claim.leaving.as_mut()) {
             // If status checks fail, the deadline is now, regardless of other notices.
             Some(Reason::Unhealthy) => {}
             Some(leaving) => *leaving = reason,
-            None => self.disrupt_node(id, reason, now),
+            None => drain::disrupt_node(cx, self, id, reason, now),
         }
+    }
+}
+
+/// Returns whether an interrupted node with enough time is kept until replacements are ready.
+/// Meanwhile its pods are planned as reschedulable, and no other pods are planned for it.
+fn replaces_first(cx: &mut Context, id: &ClaimId, waits: bool, now: Timestamp) -> bool {
+    let Some(claim) = cx.state.ledger.claims.get_mut(id) else {
+        return false;
+    };
+    if !waits || !claim.has_joined() || claim.leaving.is_some() {
+        claim.replaced_since = None;
+        return false;
+    }
+    claim.replaced_since.get_or_insert(now);
+    true
+}
+
+/// Disrupts nodes whose pods have places elsewhere or that have waited long enough.
+pub(super) fn disrupt_replaced_nodes(
+    cx: &mut Context,
+    nominations: &mut Nominations,
+    interruptions: &mut Interruptions,
+    now: Timestamp,
+) {
+    let claims = cx.state.ledger.claims.values();
+    let replaced = claims.filter(|claim| claim.leaving.is_none());
+    let replaced = replaced.filter_map(|claim| {
+        let since = claim.replaced_since?;
+        let pods = cx.state.reschedulable_of(claim, now);
+        let pods: Vec<PodKey> = pods.map(|pod| pod.key.clone()).collect();
+        Some((claim.record.id.clone(), since, pods))
+    });
+    let replaced: Vec<_> = replaced.collect();
+    let mut due = Vec::new();
+    let mut next: Option<Timestamp> = None;
+    for (id, since, pods) in replaced {
+        let until = since.checked_add(REPLACED_MAX).unwrap_or(now);
+        if until <= now || replacement_pods::have_places(cx, nominations, &pods, now) {
+            due.push(id);
+        } else {
+            next = Some(next.map_or(until, |earliest| earliest.min(until)));
+        }
+    }
+    for id in due {
+        interruptions.disrupt_now(cx, &id, Reason::Interrupted, now);
+    }
+    cx.outbox.wake_at(next, "a node is disrupted even without a replacement");
+}
+
+/// Returns how rebalance recommendations are handled. The default is Karpenter's. Source:
+/// spec/aws.md §10, 91.
+fn rebalance_policy(cx: &Context) -> Rebalance {
+    let policy = cx.state.cluster.interruption.as_ref();
+    policy.map_or(Rebalance::Ignore, |policy| policy.rebalance)
+}
+
+/// Reports each notice once. Puts the offering of an interrupted instance in back-off.
+fn report_interruption(
+    cx: &mut Context,
+    id: &ClaimId,
+    instance: &InstanceId,
+    interruption: Interruption,
+    ignored: bool,
+    now: Timestamp,
+) {
+    let Some(claim) = cx.claim(id) else {
+        return;
+    };
+    let offering = offering_of(claim).cloned();
+    let node = claim.node.clone();
+    cx.outbox.push_report(Report::Interrupted {
+        claim: id.clone(),
+        node,
+        instance: instance.clone(),
+        what: interruption,
+        ignored,
+    });
+    let is_reclaimed = matches!(interruption, Interruption::Spot | Interruption::Reservation);
+    if let Some(offering) = offering.filter(|_| is_reclaimed) {
+        let kind = RefusalKind::InsufficientCapacity;
+        fleet_sync::on_offerings_refused(cx, None, &[OfferingRefusal { offering, kind }], now);
     }
 }

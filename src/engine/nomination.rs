@@ -9,9 +9,12 @@ use std::collections::{BTreeMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::Engine;
+use crate::engine;
 use crate::engine::command::{Command, CommandResult, FailureKind};
+use crate::engine::context::Context;
+use crate::engine::controllers::{Consolidation, Nominations};
 use crate::engine::in_flight::{CommandPurpose, GroupKey, Nomination, OpeningGroup};
+use crate::engine::replacement_pods;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::labels::{HOSTNAME, Labels};
@@ -86,131 +89,21 @@ struct News {
     due: Option<Timestamp>,
 }
 
-impl Engine {
-    /// Nominates nodes for pending pods, and removes outdated nominations.
-    pub(super) fn send_nominations(&mut self, now: Timestamp) {
-        if self.pending_nominations() > UNTOLD_MAX {
-            return;
-        }
-        let pods = &self.state.objects.pods;
-        self.hints.retain(|key, nomination| {
-            let pod = pods.get(key).filter(|pod| pod.uid == nomination.uid);
-            nomination.here =
-                pod.is_some_and(|pod| pod.nominated_node.as_ref() == Some(&nomination.node));
-            nomination.shown |= nomination.here;
-            nomination.out || pod.is_some_and(Pod::is_waiting)
-        });
-        if !self.is_nominating() {
-            self.groups.clear();
-            return;
-        }
-        let unseen = self.hints.values().filter(|nomination| !nomination.out && !nomination.shown);
-        let seen = unseen.filter_map(|nomination| nomination.at.checked_add(SHOWN_MAX).ok());
-        self.wake_at(seen.filter(|at| *at > now).min(), "check the nominations of pods");
-        let (groups, mut changes) = self.pending_changes(now);
-        self.groups = groups;
-        changes.tells.sort_unstable_by(|one, other| {
-            (one.version, &one.pod).cmp(&(other.version, &other.pod))
-        });
-        for tell in changes.tells {
-            let progress = self.works.entry(tell.claim.clone()).or_default();
-            progress.hinting.get_or_insert(now);
-            self.send_nomination(tell, now);
-        }
-        for pod in changes.stale {
-            self.clear_nomination(pod, now);
-        }
-        for (claim, pod) in changes.refused {
-            if let Some(claim) = self.state.ledger.claims.get_mut(&claim) {
-                claim.pods.remove(&pod);
-            }
-        }
-        self.wake_at(changes.due, "a node has rejected a pod");
-    }
-
-    /// Returns the key of the nodes that are untainted with this one: their plan and wave.
-    fn group_of(&self, claim: &NodeClaim) -> GroupKey {
-        let id = claim.record.command_id.clone();
-        (id, self.waves.wave_start(&claim.record.id))
-    }
-
-    /// Returns the groups of tainted nodes, and the nominations to send and to remove.
-    fn pending_changes(&self, now: Timestamp) -> (BTreeMap<GroupKey, OpeningGroup>, News) {
-        let mut groups: BTreeMap<GroupKey, OpeningGroup> = BTreeMap::new();
-        let mut wanted: HashSet<&PodKey> = HashSet::new();
-        let mut ready = Vec::new();
-        for (claim, pods) in self.state.expected_by_claim(now) {
-            wanted.extend(pods.iter().map(|pod| &pod.key));
-            // Pods that are still to be evicted are bound to their old nodes.
-            let pods: Vec<&Pod> = pods.into_iter().filter(|pod| pod.is_waiting()).collect();
-            let node = self.node_of(claim);
-            // Nominations wait until the node's replacement pods exist.
-            let well = node.filter(|node| node.ready && !self.is_held(claim, now));
-            let needs = well.map_or(Vec::new(), |node| self.needed_actions(&pods, &node.name, now));
-            let closed = claim.phase < ClaimPhase::Initialized
-                && node.is_none_or(Node::has_unregistered_taint);
-            if closed {
-                let key = self.group_of(claim);
-                let known = self.groups.get(&key);
-                let group = groups.entry(key).or_insert_with(|| OpeningGroup {
-                    since: known.and_then(|group| group.since),
-                    told: known.and_then(|group| group.told),
-                    ..OpeningGroup::default()
-                });
-                group.since = group.since.or(well.map(|_| now));
-                group.coming |= well.is_none();
-                for (_, need) in &needs {
-                    group.telling |= need.is_first();
-                    group.bereft |= !need.is_first() && *need != Need::Nothing;
-                }
-            }
-            ready.extend(well.map(|node| (claim, node, closed, needs)));
-        }
-        for group in groups.values_mut().filter(|group| !group.coming && !group.telling) {
-            group.told.get_or_insert(now);
-        }
-        let mut changes = News::default();
-        for (claim, node, closed, needs) in ready {
-            let group = groups.get(&self.group_of(claim)).filter(|_| closed);
-            // While other pods are nominated, the scheduler may retry this pod once more.
-            let again = group.is_none_or(|group| !group.is_nominating(now));
-            for (pod, need) in needs {
-                let (key, id) = (pod.key.clone(), claim.record.id.clone());
-                let refused = self.hints.get(&key).filter(|nomination| {
-                    !closed && nomination.node == node.name && !is_spread_over_hosts(pod)
-                });
-                let since = refused.and_then(Nomination::refused_since);
-                let ends = since.and_then(|at| at.checked_add(REFUSED_MAX).ok());
-                if ends.is_some_and(|at| at <= now) {
-                    changes.refused.push((id, key));
-                    continue;
-                }
-                changes.due = changes.due.into_iter().chain(ends).min();
-                if need == Need::First || (need == Need::Again && again) {
-                    changes.tells.push(PendingNomination {
-                        version: pod.version,
-                        pod: key,
-                        uid: pod.uid.clone(),
-                        node: node.name.clone(),
-                        claim: id,
-                        open: !closed,
-                    });
-                }
-            }
-        }
-        changes.stale = self.outdated_nominations(&wanted, now);
-        (groups, changes)
-    }
-
+impl Nominations {
     /// Returns the pods whose nomination is outdated.
-    fn outdated_nominations(&self, wanted: &HashSet<&PodKey>, now: Timestamp) -> Vec<PodKey> {
-        let stale = self.hints.iter().filter(|(key, nomination)| {
+    fn outdated_nominations(
+        &self,
+        cx: &Context,
+        wanted: &HashSet<&PodKey>,
+        now: Timestamp,
+    ) -> Vec<PodKey> {
+        let stale = self.pending.iter().filter(|(key, nomination)| {
             let free = !nomination.out && now.duration_since(nomination.at) >= SHOWN_MAX;
             let is_outdated =
                 nomination.here && free && nomination.tells <= TELLS_MAX && !wanted.contains(key);
             // The scheduler may have set it: it preempts pods there, for this pod or a different
             // one.
-            is_outdated && !self.state.objects.has_terminating_pods(nomination.node.as_str())
+            is_outdated && !cx.state.objects.has_terminating_pods(nomination.node.as_str())
         });
         stale.map(|(key, _)| key.clone()).collect()
     }
@@ -252,7 +145,7 @@ impl Engine {
     }
 
     fn needed_action(&self, pod: &Pod, node: &NodeName, now: Timestamp) -> Need {
-        let nomination = self.hints.get(&pod.key).filter(|nomination| nomination.node == *node);
+        let nomination = self.pending.get(&pod.key).filter(|nomination| nomination.node == *node);
         match nomination {
             Some(nomination) if nomination.out => nomination.awaited_action(),
             // A nomination by a different client must not be changed.
@@ -269,9 +162,9 @@ impl Engine {
         }
     }
 
-    fn send_nomination(&mut self, tell: PendingNomination, now: Timestamp) {
+    fn send_nomination(&mut self, cx: &mut Context, tell: PendingNomination, now: Timestamp) {
         let PendingNomination { pod, uid, node, .. } = tell;
-        let known = self.hints.get(&pod).filter(|nomination| nomination.node == node);
+        let known = self.pending.get(&pod).filter(|nomination| nomination.node == node);
         let tells = known.map_or(0, |nomination| nomination.tells) + 1;
         let refused = known
             .filter(|_| tell.open)
@@ -286,45 +179,47 @@ impl Engine {
             tells,
             refused,
         };
-        self.hints.insert(pod.clone(), nomination);
+        self.pending.insert(pod.clone(), nomination);
         let purpose = CommandPurpose::Nominate(pod.clone());
-        self.queue_command(Command::Nominate { pod, uid, node }, purpose, now);
+        cx.outbox.queue_command(Command::Nominate { pod, uid, node }, purpose, now);
     }
 
-    fn clear_nomination(&mut self, pod: PodKey, now: Timestamp) {
-        let Some(nomination) = self.hints.get_mut(&pod) else {
+    fn clear_nomination(&mut self, cx: &mut Context, pod: PodKey, now: Timestamp) {
+        let Some(nomination) = self.pending.get_mut(&pod) else {
             return;
         };
         (nomination.out, nomination.at) = (true, now);
         nomination.tells += 1;
         let (uid, node) = (nomination.uid.clone(), nomination.node.clone());
         let purpose = CommandPurpose::ClearNomination(pod.clone());
-        self.queue_command(Command::ClearNomination { pod, uid, node }, purpose, now);
+        cx.outbox.queue_command(Command::ClearNomination { pod, uid, node }, purpose, now);
     }
 
     /// Handles the result of a nomination.
     pub(super) fn on_nomination_result(
         &mut self,
+        cx: &mut Context,
         pod: &PodKey,
         result: &CommandResult,
         now: Timestamp,
     ) {
-        if let Some(nomination) = self.hints.get_mut(pod) {
+        if let Some(nomination) = self.pending.get_mut(pod) {
             (nomination.out, nomination.at) = (false, now);
         }
         match result.failure() {
-            Some(FailureKind::Denied) if !self.hints_denied.is_denied() => {
-                self.hints_denied.deny_at(now);
-                let withdrawn = self
+            Some(FailureKind::Denied) if !self.denied.is_denied() => {
+                self.denied.deny_at(now);
+                let withdrawn = cx
+                    .outbox
                     .withdraw_queued(|_, purpose| matches!(purpose, CommandPurpose::Nominate(_)));
                 for (_, purpose) in withdrawn {
                     if let CommandPurpose::Nominate(pod) = purpose {
-                        self.hints.remove(&pod);
+                        self.pending.remove(&pod);
                     }
                 }
             }
             // The command was not sent.
-            Some(FailureKind::Withdrawn) => drop(self.hints.remove(pod)),
+            Some(FailureKind::Withdrawn) => drop(self.pending.remove(pod)),
             _ => {}
         }
     }
@@ -337,59 +232,194 @@ impl Engine {
         now: Timestamp,
     ) {
         if matches!(result.failure(), None | Some(FailureKind::Conflict | FailureKind::Gone)) {
-            self.hints.remove(pod);
-        } else if let Some(nomination) = self.hints.get_mut(pod) {
+            self.pending.remove(pod);
+        } else if let Some(nomination) = self.pending.get_mut(pod) {
             (nomination.out, nomination.at) = (false, now);
         }
     }
 
     /// Returns whether the node remains tainted until its pods are nominated.
-    pub(super) fn waits_for_nominations(&self, claim: &NodeClaim) -> bool {
-        self.is_nominating() && self.state.pods_of(claim).next().is_some()
+    pub(super) fn waits_for_nominations(&self, cx: &Context, claim: &NodeClaim) -> bool {
+        engine::is_nominating(cx, self) && cx.state.pods_of(claim).next().is_some()
     }
+}
 
-    /// Returns whether a tainted node may be untainted: its pods are nominated, so that the
-    /// scheduler reserves its capacity, and so are the pods of the other nodes of its plan.
-    pub(super) fn may_untaint(&mut self, id: &ClaimId, now: Timestamp) -> bool {
-        let Some((claim, node)) = self.claim_and_node(id) else {
-            return false;
-        };
-        let held = self.is_held(claim, now);
-        if !held && !self.waits_for_nominations(claim) {
-            return true;
-        }
-        if !node.ready {
-            // Components that the node needs to become ready may have to run on it without
-            // tolerating the taint.
-            let latest = claim.since.checked_add(CLOSED_MAX).unwrap_or(now);
-            if latest > now {
-                self.wake_at(latest, "untaint a node");
-            }
-            return latest <= now;
-        }
-        if held {
-            self.recheck_held_nodes(now);
-            return false;
-        }
-        let group = self.groups.get(&self.group_of(claim));
-        if let Some(at) = group.and_then(|group| group.wait_until(now)) {
-            self.wake_at(at, "untaint the nodes of one plan together");
-            return false;
-        }
-        let pods: Vec<&Pod> = self.state.pods_of(claim).collect();
-        let needs = self.needed_actions(&pods, &node.name, now);
-        // A nomination removed now does not keep the node tainted while the other nodes are
-        // untainted.
-        if !needs.iter().any(|(_, need)| need.is_first()) {
-            return true;
-        }
-        // If many other pods are being nominated, the time for these pods has not started.
-        let progress = self.works.entry(id.clone()).or_default();
-        let begun = *progress.hinting.get_or_insert(now);
-        let latest = begun.checked_add(HINTS_MAX).ok().filter(|at| now < *at);
-        self.wake_at(latest, "nominate nodes for pods");
-        latest.is_none()
+/// Nominates nodes for pending pods, and removes outdated nominations.
+pub(super) fn send_nominations(
+    cx: &mut Context,
+    consolidation: &mut Consolidation,
+    nominations: &mut Nominations,
+    now: Timestamp,
+) {
+    if cx.outbox.pending_nominations() > UNTOLD_MAX {
+        return;
     }
+    let pods = &cx.state.objects.pods;
+    nominations.pending.retain(|key, nomination| {
+        let pod = pods.get(key).filter(|pod| pod.uid == nomination.uid);
+        nomination.here =
+            pod.is_some_and(|pod| pod.nominated_node.as_ref() == Some(&nomination.node));
+        nomination.shown |= nomination.here;
+        nomination.out || pod.is_some_and(Pod::is_waiting)
+    });
+    if !engine::is_nominating(cx, nominations) {
+        nominations.untaint_groups.clear();
+        return;
+    }
+    let unseen =
+        nominations.pending.values().filter(|nomination| !nomination.out && !nomination.shown);
+    let seen = unseen.filter_map(|nomination| nomination.at.checked_add(SHOWN_MAX).ok());
+    cx.outbox.wake_at(seen.filter(|at| *at > now).min(), "check the nominations of pods");
+    let (groups, mut changes) = pending_changes(cx, consolidation, nominations, now);
+    nominations.untaint_groups = groups;
+    changes
+        .tells
+        .sort_unstable_by(|one, other| (one.version, &one.pod).cmp(&(other.version, &other.pod)));
+    for tell in changes.tells {
+        let progress = cx.progress.entry(tell.claim.clone()).or_default();
+        progress.hinting.get_or_insert(now);
+        nominations.send_nomination(cx, tell, now);
+    }
+    for pod in changes.stale {
+        nominations.clear_nomination(cx, pod, now);
+    }
+    for (claim, pod) in changes.refused {
+        if let Some(claim) = cx.state.ledger.claims.get_mut(&claim) {
+            claim.pods.remove(&pod);
+        }
+    }
+    cx.outbox.wake_at(changes.due, "a node has rejected a pod");
+}
+
+/// Returns the key of the nodes that are untainted with this one: their plan and wave.
+fn group_of(cx: &Context, claim: &NodeClaim) -> GroupKey {
+    let id = claim.record.command_id.clone();
+    (id, cx.waves.wave_start(&claim.record.id))
+}
+
+/// Returns the groups of tainted nodes, and the nominations to send and to remove.
+fn pending_changes(
+    cx: &Context,
+    consolidation: &Consolidation,
+    nominations: &Nominations,
+    now: Timestamp,
+) -> (BTreeMap<GroupKey, OpeningGroup>, News) {
+    let mut groups: BTreeMap<GroupKey, OpeningGroup> = BTreeMap::new();
+    let mut wanted: HashSet<&PodKey> = HashSet::new();
+    let mut ready = Vec::new();
+    for (claim, pods) in cx.state.expected_by_claim(now) {
+        wanted.extend(pods.iter().map(|pod| &pod.key));
+        // Pods that are still to be evicted are bound to their old nodes.
+        let pods: Vec<&Pod> = pods.into_iter().filter(|pod| pod.is_waiting()).collect();
+        let node = cx.node_of(claim);
+        // Nominations wait until the node's replacement pods exist.
+        let well = node.filter(|node| {
+            node.ready && !replacement_pods::is_held(cx, consolidation, nominations, claim, now)
+        });
+        let needs =
+            well.map_or(Vec::new(), |node| nominations.needed_actions(&pods, &node.name, now));
+        let closed =
+            claim.phase < ClaimPhase::Initialized && node.is_none_or(Node::has_unregistered_taint);
+        if closed {
+            let key = group_of(cx, claim);
+            let known = nominations.untaint_groups.get(&key);
+            let group = groups.entry(key).or_insert_with(|| OpeningGroup {
+                since: known.and_then(|group| group.since),
+                told: known.and_then(|group| group.told),
+                ..OpeningGroup::default()
+            });
+            group.since = group.since.or(well.map(|_| now));
+            group.coming |= well.is_none();
+            for (_, need) in &needs {
+                group.telling |= need.is_first();
+                group.bereft |= !need.is_first() && *need != Need::Nothing;
+            }
+        }
+        ready.extend(well.map(|node| (claim, node, closed, needs)));
+    }
+    for group in groups.values_mut().filter(|group| !group.coming && !group.telling) {
+        group.told.get_or_insert(now);
+    }
+    let mut changes = News::default();
+    for (claim, node, closed, needs) in ready {
+        let group = groups.get(&group_of(cx, claim)).filter(|_| closed);
+        // While other pods are nominated, the scheduler may retry this pod once more.
+        let again = group.is_none_or(|group| !group.is_nominating(now));
+        for (pod, need) in needs {
+            let (key, id) = (pod.key.clone(), claim.record.id.clone());
+            let refused = nominations.pending.get(&key).filter(|nomination| {
+                !closed && nomination.node == node.name && !is_spread_over_hosts(pod)
+            });
+            let since = refused.and_then(Nomination::refused_since);
+            let ends = since.and_then(|at| at.checked_add(REFUSED_MAX).ok());
+            if ends.is_some_and(|at| at <= now) {
+                changes.refused.push((id, key));
+                continue;
+            }
+            changes.due = changes.due.into_iter().chain(ends).min();
+            if need == Need::First || (need == Need::Again && again) {
+                changes.tells.push(PendingNomination {
+                    version: pod.version,
+                    pod: key,
+                    uid: pod.uid.clone(),
+                    node: node.name.clone(),
+                    claim: id,
+                    open: !closed,
+                });
+            }
+        }
+    }
+    changes.stale = nominations.outdated_nominations(cx, &wanted, now);
+    (groups, changes)
+}
+
+/// Returns whether a tainted node may be untainted: its pods are nominated, so that the
+/// scheduler reserves its capacity, and so are the pods of the other nodes of its plan.
+pub(super) fn may_untaint(
+    cx: &mut Context,
+    consolidation: &mut Consolidation,
+    nominations: &mut Nominations,
+    id: &ClaimId,
+    now: Timestamp,
+) -> bool {
+    let Some((claim, node)) = cx.claim_and_node(id) else {
+        return false;
+    };
+    let held = replacement_pods::is_held(cx, consolidation, nominations, claim, now);
+    if !held && !nominations.waits_for_nominations(cx, claim) {
+        return true;
+    }
+    if !node.ready {
+        // Components that the node needs to become ready may have to run on it without
+        // tolerating the taint.
+        let latest = claim.since.checked_add(CLOSED_MAX).unwrap_or(now);
+        if latest > now {
+            cx.outbox.wake_at(latest, "untaint a node");
+        }
+        return latest <= now;
+    }
+    if held {
+        replacement_pods::recheck_held_nodes(cx, now);
+        return false;
+    }
+    let group = nominations.untaint_groups.get(&group_of(cx, claim));
+    if let Some(at) = group.and_then(|group| group.wait_until(now)) {
+        cx.outbox.wake_at(at, "untaint the nodes of one plan together");
+        return false;
+    }
+    let pods: Vec<&Pod> = cx.state.pods_of(claim).collect();
+    let needs = nominations.needed_actions(&pods, &node.name, now);
+    // A nomination removed now does not keep the node tainted while the other nodes are
+    // untainted.
+    if !needs.iter().any(|(_, need)| need.is_first()) {
+        return true;
+    }
+    // If many other pods are being nominated, the time for these pods has not started.
+    let progress = cx.progress.entry(id.clone()).or_default();
+    let begun = *progress.hinting.get_or_insert(now);
+    let latest = begun.checked_add(HINTS_MAX).ok().filter(|at| now < *at);
+    cx.outbox.wake_at(latest, "nominate nodes for pods");
+    latest.is_none()
 }
 
 /// Returns the namespace and labels of a pod. Pods with the same ones are similar.

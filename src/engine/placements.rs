@@ -2,9 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
-
-use crate::engine::Engine;
 use crate::model::id::{NodeName, PodKey};
 use crate::plan::Plan;
 use crate::state::snapshot::NodeRef;
@@ -12,9 +9,9 @@ use crate::state::snapshot::NodeRef;
 /// Planned placements on nodes. Placements on new nodes are stored in the claims.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Placements {
-    planned: BTreeMap<NodeName, Vec<PodKey>>,
+    pub(super) planned: BTreeMap<NodeName, Vec<PodKey>>,
     /// Pods that have a place. Computed at most once per pass.
-    housed: Option<BTreeSet<PodKey>>,
+    pub(super) housed: Option<BTreeSet<PodKey>>,
 }
 
 impl Placements {
@@ -50,27 +47,5 @@ impl Placements {
     /// Discards computed results, because the cluster may have changed.
     pub(super) fn discard_computed(&mut self) {
         self.housed = None;
-    }
-}
-
-impl Engine {
-    /// Returns whether each of these reschedulable pods has a place. The node of the place must be
-    /// ready or held for such pods, and must not be disrupted. A pod bound to the disrupted node
-    /// after the last plan has none. A pod loses its place if its claim fails or if a different pod
-    /// takes the place.
-    pub(super) fn have_places(&mut self, pods: &[PodKey], now: Timestamp) -> bool {
-        if pods.is_empty() {
-            return true;
-        }
-        if self.places.housed.is_none() {
-            let housed = self.state.pods_with_places(
-                &self.places.planned,
-                |state| self.is_prepared(state),
-                now,
-            );
-            self.places.housed = Some(housed.into_iter().cloned().collect());
-        }
-        let housed = self.places.housed.as_ref();
-        housed.is_some_and(|housed| pods.iter().all(|pod| housed.contains(pod)))
     }
 }

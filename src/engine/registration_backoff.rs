@@ -11,10 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::Engine;
+use crate::engine::claims;
+use crate::engine::context::Context;
 use crate::engine::report::Report;
+use crate::engine::safeguard_state::{Failing, Wait};
 use crate::model::claim::ClaimPhase;
-use crate::model::id::{ClaimId, PoolName, TypeName, Zone};
+use crate::model::id::{ClaimId, PoolName, Zone};
 use crate::model::template_hash::hashes_in;
 use crate::plan::Plan;
 use crate::state::node_claims::NodeClaim;
@@ -26,41 +28,6 @@ const WAIT: SignedDuration = SignedDuration::from_mins(2);
 const WAIT_MAX: SignedDuration = SignedDuration::from_hours(1);
 /// The engine forgets a wait this long after its end, if no launch has used it.
 const MEMORY: SignedDuration = SignedDuration::from_hours(1);
-
-/// Launch back-off of pools whose nodes do not register.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Unregistered {
-    failing: BTreeMap<PoolName, Failing>,
-    /// Launch time of the youngest registered node, by pool and zone.
-    registered: BTreeMap<(PoolName, Zone), Timestamp>,
-}
-
-/// A pool whose nodes do not register.
-#[derive(Clone, Debug)]
-struct Failing {
-    /// The hashes of the pool and its node class. The back-off ends if they change.
-    hashes: (String, String),
-    /// When the first node that did not register was launched.
-    launched: Timestamp,
-    /// The wait before a test node in any zone, until a node has registered.
-    all: Wait,
-    zones: BTreeMap<Zone, Wait>,
-    /// Zones in which a node launched since then has registered.
-    proven: BTreeSet<Zone>,
-    /// Number of failures by instance type.
-    types: BTreeMap<TypeName, u32>,
-}
-
-/// A wait before the next test node.
-#[derive(Clone, Copy, Debug)]
-struct Wait {
-    /// Number of failures.
-    failures: u32,
-    /// When the last failure was.
-    since: Timestamp,
-    /// When the next test node is launched.
-    until: Timestamp,
-}
 
 impl Wait {
     fn new_without_wait(now: Timestamp) -> Self {
@@ -91,227 +58,231 @@ impl Wait {
     }
 }
 
-impl Engine {
-    /// Handles a node that did not register in time.
-    pub(super) fn on_not_registered(&mut self, id: &ClaimId, now: Timestamp) {
-        let progress = self.works.entry(id.clone()).or_default();
-        if std::mem::replace(&mut progress.unregistered, true) || !self.is_managing() {
-            return;
-        }
-        let Some((pool, zone, claim)) = self.pool_and_zone_of(id) else {
-            return;
-        };
-        let record = &claim.record;
-        let hashes = (record.pool_hash.clone(), record.node_class_hash.clone());
-        let launched = record.created;
-        let first = self.pool_of(claim).registration_timeout.min(WAIT);
-        let instance = claim.instance.as_ref();
-        let of_type = instance.map(|instance| instance.offering.instance_type.clone());
-        // A failure with old settings, such as an old image, does not predict the next launch.
-        if self.hashes_of(&pool).as_ref() != Some(&hashes) {
-            return;
-        }
-        let known = &mut self.unregistered;
-        let site = (pool, zone);
-        // Other nodes register, so only this node is at fault.
-        if known.registered.get(&site).is_some_and(|at| *at >= launched) {
-            return;
-        }
-        let (pool, zone) = site;
-        let failing = known.failing.entry(pool.clone());
-        let failing = failing.or_insert_with(|| Failing {
-            hashes,
-            launched,
-            all: Wait::new_without_wait(now),
-            zones: BTreeMap::new(),
-            proven: BTreeSet::new(),
-            types: BTreeMap::new(),
-        });
-        failing.proven.remove(&zone);
-        if let Some(name) = of_type {
-            *failing.types.entry(name).or_insert(0) += 1;
-        }
-        // Another zone is tried immediately.
-        failing.all.record_failure(launched, 1, first, now);
-        let wait = failing.zones.entry(zone.clone());
-        let wait = wait.or_insert_with(|| Wait::new_without_wait(now));
-        if !wait.record_failure(launched, 0, first, now) {
-            return;
-        }
-        let (failures, until) = (wait.failures, wait.until);
-        self.push_report(Report::Unregistered { pool, zone, failures, until });
-    }
-
-    /// Handles the registration of a node.
-    pub(super) fn on_registered(&mut self, id: &ClaimId, now: Timestamp) {
-        let Some((pool, zone, claim)) = self.pool_and_zone_of(id) else {
-            return;
-        };
-        let launched = claim.record.created;
-        let known = &mut self.unregistered;
-        let youngest = known.registered.entry((pool.clone(), zone.clone()));
-        let youngest = youngest.or_insert(launched);
-        *youngest = (*youngest).max(launched);
-        let Some(failing) = known.failing.get_mut(&pool) else {
-            return;
-        };
-        // An old node that registers again does not predict new launches.
-        if launched < failing.launched {
-            return;
-        }
-        let is_news = failing.proven.insert(zone.clone());
-        if failing.zones.remove(&zone).is_some() {
-            self.end_launch_backoff(pool, zone, now);
-        } else if is_news {
-            self.plan_again(now);
-        }
-    }
-
-    /// Ends the launch back-off in a zone. The waiting pods are planned.
-    fn end_launch_backoff(&mut self, pool: PoolName, zone: Zone, now: Timestamp) {
-        let failing = &mut self.unregistered.failing;
-        failing.retain(|_, failing| !failing.zones.is_empty());
-        let remaining = failing.values().map(|failing| failing.zones.len()).sum();
-        self.push_report(Report::Registers { pool, zone, left: remaining });
-        self.plan_again(now);
-    }
-
-    fn plan_again(&mut self, now: Timestamp) {
-        self.batch.plan_again_at(now);
-        self.numbers.forget_results();
-        self.wake_at(now, "nodes of a pool register again");
-    }
-
-    fn hashes_of(&self, pool: &PoolName) -> Option<(String, String)> {
-        let cluster = &self.state.cluster;
-        cluster.pool(pool.as_str()).map(|pool| hashes_in(cluster, pool))
-    }
-
+impl Context {
     fn pool_and_zone_of(&self, id: &ClaimId) -> Option<(PoolName, Zone, &NodeClaim)> {
         let claim = self.claim(id)?;
         let zone = claim.instance.as_ref()?.offering.zone.clone();
         Some((claim.record.pool.clone(), zone, claim))
     }
+}
 
-    /// Excludes zones with a launch back-off from plans, and zones with an unfinished test.
-    pub(super) fn exclude_failing_zones(&mut self, now: Timestamp) {
-        self.forget_waits(now);
-        let waits = self.unregistered.failing.values();
-        let waits = waits.flat_map(|failing| failing.zones.values().chain([&failing.all]));
-        let next = waits.map(|wait| wait.until).filter(|at| *at > now).min();
-        if let Some(next) = next {
-            self.wake_at(next, "launch one node of a pool whose nodes do not register");
-        }
-        let before = std::mem::take(&mut self.state.holds.untried);
-        self.exclude_untried_zones(now);
-        if self.state.holds.untried != before {
-            self.batch.plan_again_at(now);
-            self.numbers.forget_results();
-        }
+/// Handles a node that did not register in time.
+pub(super) fn on_not_registered(cx: &mut Context, id: &ClaimId, now: Timestamp) {
+    let progress = cx.progress.entry(id.clone()).or_default();
+    if std::mem::replace(&mut progress.unregistered, true) || !cx.is_managing() {
+        return;
     }
-
-    /// Excludes those zones from the following plans.
-    pub(super) fn exclude_untried_zones(&mut self, now: Timestamp) {
-        let failing = &self.unregistered.failing;
-        self.state.holds.untried = failing
-            .iter()
-            .map(|(pool, failing)| {
-                let waits = failing.zones.iter().filter(|(_, wait)| wait.until > now);
-                let until = waits.map(|(zone, wait)| (zone.clone(), wait.until)).collect();
-                let proven = failing.proven.clone();
-                let all_until = Some(failing.all.until).filter(|at| *at > now && proven.is_empty());
-                let tried = self.test_node_deadline(pool, &failing.proven, now);
-                let untried = Untried { until, all_until, proven, tried };
-                (pool.clone(), untried)
-            })
-            .collect();
+    let Some((pool, zone, claim)) = cx.pool_and_zone_of(id) else {
+        return;
+    };
+    let record = &claim.record;
+    let hashes = (record.pool_hash.clone(), record.node_class_hash.clone());
+    let launched = record.created;
+    let first = cx.pool_of(claim).registration_timeout.min(WAIT);
+    let instance = claim.instance.as_ref();
+    let of_type = instance.map(|instance| instance.offering.instance_type.clone());
+    // A failure with old settings, such as an old image, does not predict the next launch.
+    if hashes_of(cx, &pool).as_ref() != Some(&hashes) {
+        return;
     }
-
-    /// Forgets old entries, and entries of pools and node classes that changed.
-    fn forget_waits(&mut self, now: Timestamp) {
-        let mut expired = Vec::new();
-        for (pool, failing) in &self.unregistered.failing {
-            let is_same = self.hashes_of(pool).as_ref() == Some(&failing.hashes);
-            let is_tried = self.test_node_deadline(pool, &failing.proven, now).is_some();
-            let zones = failing.zones.iter().filter(|(_, wait)| {
-                let until = wait.until.max(failing.all.until).checked_add(MEMORY);
-                !is_same || (!is_tried && until.is_ok_and(|at| at <= now))
-            });
-            expired.extend(zones.map(|(zone, _)| (pool.clone(), zone.clone())));
-        }
-        for (pool, zone) in expired {
-            if let Some(failing) = self.unregistered.failing.get_mut(&pool) {
-                failing.zones.remove(&zone);
-            }
-            self.end_launch_backoff(pool, zone, now);
-        }
-        let cluster = &self.state.cluster;
-        let registered = &mut self.unregistered.registered;
-        registered.retain(|(pool, _), _| cluster.pool(pool.as_str()).is_some());
+    let known = &mut cx.safeguards.registration_backoff;
+    let site = (pool, zone);
+    // Other nodes register, so only this node is at fault.
+    if known.registered.get(&site).is_some_and(|at| *at >= launched) {
+        return;
     }
-
-    /// Returns when the registration of a test node in a zone of the pool, except these zones,
-    /// times out. `None` if there is no test node.
-    fn test_node_deadline(
-        &self,
-        pool: &PoolName,
-        proven: &BTreeSet<Zone>,
-        now: Timestamp,
-    ) -> Option<Timestamp> {
-        let claims = self.state.ledger.claims.values();
-        let starting =
-            claims.filter(|claim| claim.leaving.is_none() && claim.phase <= ClaimPhase::Launched);
-        let tried = starting.filter(|claim| {
-            let known = claim.instance.as_ref().map(|instance| &instance.offering);
-            let mut offerings = known.into_iter().chain(&claim.offerings);
-            claim.record.pool == *pool && offerings.any(|offering| !proven.contains(&offering.zone))
-        });
-        // The result of an overdue node is known, even if its termination is blocked.
-        tried
-            .map(|claim| self.phase_deadline(claim, self.pool_of(claim).registration_timeout))
-            .filter(|deadline| *deadline > now)
-            .max()
+    let (pool, zone) = site;
+    let failing = known.failing.entry(pool.clone());
+    let failing = failing.or_insert_with(|| Failing {
+        hashes,
+        launched,
+        all: Wait::new_without_wait(now),
+        zones: BTreeMap::new(),
+        proven: BTreeSet::new(),
+        types: BTreeMap::new(),
+    });
+    failing.proven.remove(&zone);
+    if let Some(name) = of_type {
+        *failing.types.entry(name).or_insert(0) += 1;
     }
+    // Another zone is tried immediately.
+    failing.all.record_failure(launched, 1, first, now);
+    let wait = failing.zones.entry(zone.clone());
+    let wait = wait.or_insert_with(|| Wait::new_without_wait(now));
+    if !wait.record_failure(launched, 0, first, now) {
+        return;
+    }
+    let (failures, until) = (wait.failures, wait.until);
+    cx.outbox.push_report(Report::Unregistered { pool, zone, failures, until });
+}
 
-    /// Includes the zones in which a test node may be launched. Returns their pools.
-    pub(super) fn include_test_zones(&mut self) -> BTreeSet<PoolName> {
-        let untried = self.state.holds.untried.iter_mut();
-        let free = untried.filter(|(_, untried)| untried.tried.is_none());
-        free.map(|(pool, untried)| {
-            untried.tried = Some(Timestamp::MIN);
-            pool.clone()
+/// Handles the registration of a node.
+pub(super) fn on_registered(cx: &mut Context, id: &ClaimId, now: Timestamp) {
+    let Some((pool, zone, claim)) = cx.pool_and_zone_of(id) else {
+        return;
+    };
+    let launched = claim.record.created;
+    let known = &mut cx.safeguards.registration_backoff;
+    let youngest = known.registered.entry((pool.clone(), zone.clone()));
+    let youngest = youngest.or_insert(launched);
+    *youngest = (*youngest).max(launched);
+    let Some(failing) = known.failing.get_mut(&pool) else {
+        return;
+    };
+    // An old node that registers again does not predict new launches.
+    if launched < failing.launched {
+        return;
+    }
+    let is_news = failing.proven.insert(zone.clone());
+    if failing.zones.remove(&zone).is_some() {
+        end_launch_backoff(cx, pool, zone, now);
+    } else if is_news {
+        plan_again(cx, now);
+    }
+}
+
+/// Ends the launch back-off in a zone. The waiting pods are planned.
+fn end_launch_backoff(cx: &mut Context, pool: PoolName, zone: Zone, now: Timestamp) {
+    let failing = &mut cx.safeguards.registration_backoff.failing;
+    failing.retain(|_, failing| !failing.zones.is_empty());
+    let remaining = failing.values().map(|failing| failing.zones.len()).sum();
+    cx.outbox.push_report(Report::Registers { pool, zone, left: remaining });
+    plan_again(cx, now);
+}
+
+fn plan_again(cx: &mut Context, now: Timestamp) {
+    cx.batcher.plan_again_at(now);
+    cx.static_schedule.forget_results();
+    cx.outbox.wake_at(now, "nodes of a pool register again");
+}
+
+fn hashes_of(cx: &Context, pool: &PoolName) -> Option<(String, String)> {
+    let cluster = &cx.state.cluster;
+    cluster.pool(pool.as_str()).map(|pool| hashes_in(cluster, pool))
+}
+
+/// Excludes zones with a launch back-off from plans, and zones with an unfinished test.
+pub(super) fn exclude_failing_zones(cx: &mut Context, now: Timestamp) {
+    forget_waits(cx, now);
+    let waits = cx.safeguards.registration_backoff.failing.values();
+    let waits = waits.flat_map(|failing| failing.zones.values().chain([&failing.all]));
+    let next = waits.map(|wait| wait.until).filter(|at| *at > now).min();
+    if let Some(next) = next {
+        cx.outbox.wake_at(next, "launch one node of a pool whose nodes do not register");
+    }
+    let before = std::mem::take(&mut cx.state.holds.untried);
+    exclude_untried_zones(cx, now);
+    if cx.state.holds.untried != before {
+        cx.batcher.plan_again_at(now);
+        cx.static_schedule.forget_results();
+    }
+}
+
+/// Excludes those zones from the following plans.
+pub(super) fn exclude_untried_zones(cx: &mut Context, now: Timestamp) {
+    let failing = &cx.safeguards.registration_backoff.failing;
+    cx.state.holds.untried = failing
+        .iter()
+        .map(|(pool, failing)| {
+            let waits = failing.zones.iter().filter(|(_, wait)| wait.until > now);
+            let until = waits.map(|(zone, wait)| (zone.clone(), wait.until)).collect();
+            let proven = failing.proven.clone();
+            let all_until = Some(failing.all.until).filter(|at| *at > now && proven.is_empty());
+            let tried = test_node_deadline(cx, pool, &failing.proven, now);
+            let untried = Untried { until, all_until, proven, tried };
+            (pool.clone(), untried)
         })
-        .collect()
-    }
+        .collect();
+}
 
-    /// Keeps one launch per pool in zones with a due test node: first the instance type with the
-    /// fewest failures, then the launch with the most pods. Pods that can run in a different zone
-    /// are planned there, and the other pods wait. Returns whether any launch was dropped.
-    pub(super) fn keep_one_test_launch(&self, plan: &mut Plan, pools: &BTreeSet<PoolName>) -> bool {
-        let failing = &self.unregistered.failing;
-        let mut untried: BTreeMap<PoolName, Vec<(u32, Reverse<usize>, usize)>> = BTreeMap::new();
-        for (index, launch) in plan.launches.iter_mut().enumerate() {
-            let Some(failing) = failing.get(&launch.pool) else {
-                continue;
-            };
-            let proven = &failing.proven;
-            if launch.offerings.iter().any(|(key, _)| proven.contains(&key.zone)) {
-                launch.offerings.retain(|(key, _)| proven.contains(&key.zone));
-                continue;
-            }
-            let of_type = launch.offerings.first().map(|(key, _)| &key.instance_type);
-            let failures = of_type.and_then(|name| failing.types.get(name)).copied();
-            let rank = (failures.unwrap_or(0), Reverse(launch.pods.len()), index);
-            untried.entry(launch.pool.clone()).or_default().push(rank);
-        }
-        let mut left_out: BTreeSet<usize> = BTreeSet::new();
-        for (pool, mut ranks) in untried {
-            ranks.sort_unstable();
-            let tried = usize::from(pools.contains(&pool));
-            left_out.extend(ranks.iter().skip(tried).map(|rank| rank.2));
-        }
-        let mut indexes = 0..;
-        plan.launches.retain(|_| indexes.next().is_some_and(|at| !left_out.contains(&at)));
-        !left_out.is_empty()
+/// Forgets old entries, and entries of pools and node classes that changed.
+fn forget_waits(cx: &mut Context, now: Timestamp) {
+    let mut expired = Vec::new();
+    for (pool, failing) in &cx.safeguards.registration_backoff.failing {
+        let is_same = hashes_of(cx, pool).as_ref() == Some(&failing.hashes);
+        let is_tried = test_node_deadline(cx, pool, &failing.proven, now).is_some();
+        let zones = failing.zones.iter().filter(|(_, wait)| {
+            let until = wait.until.max(failing.all.until).checked_add(MEMORY);
+            !is_same || (!is_tried && until.is_ok_and(|at| at <= now))
+        });
+        expired.extend(zones.map(|(zone, _)| (pool.clone(), zone.clone())));
     }
+    for (pool, zone) in expired {
+        if let Some(failing) = cx.safeguards.registration_backoff.failing.get_mut(&pool) {
+            failing.zones.remove(&zone);
+        }
+        end_launch_backoff(cx, pool, zone, now);
+    }
+    let cluster = &cx.state.cluster;
+    let registered = &mut cx.safeguards.registration_backoff.registered;
+    registered.retain(|(pool, _), _| cluster.pool(pool.as_str()).is_some());
+}
+
+/// Returns when the registration of a test node in a zone of the pool, except these zones,
+/// times out. `None` if there is no test node.
+fn test_node_deadline(
+    cx: &Context,
+    pool: &PoolName,
+    proven: &BTreeSet<Zone>,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let claims = cx.state.ledger.claims.values();
+    let starting =
+        claims.filter(|claim| claim.leaving.is_none() && claim.phase <= ClaimPhase::Launched);
+    let tried = starting.filter(|claim| {
+        let known = claim.instance.as_ref().map(|instance| &instance.offering);
+        let mut offerings = known.into_iter().chain(&claim.offerings);
+        claim.record.pool == *pool && offerings.any(|offering| !proven.contains(&offering.zone))
+    });
+    // The result of an overdue node is known, even if its termination is blocked.
+    tried
+        .map(|claim| claims::phase_deadline(cx, claim, cx.pool_of(claim).registration_timeout))
+        .filter(|deadline| *deadline > now)
+        .max()
+}
+
+/// Includes the zones in which a test node may be launched. Returns their pools.
+pub(super) fn include_test_zones(cx: &mut Context) -> BTreeSet<PoolName> {
+    let untried = cx.state.holds.untried.iter_mut();
+    let free = untried.filter(|(_, untried)| untried.tried.is_none());
+    free.map(|(pool, untried)| {
+        untried.tried = Some(Timestamp::MIN);
+        pool.clone()
+    })
+    .collect()
+}
+
+/// Keeps one launch per pool in zones with a due test node: first the instance type with the
+/// fewest failures, then the launch with the most pods. Pods that can run in a different zone
+/// are planned there, and the other pods wait. Returns whether any launch was dropped.
+pub(super) fn keep_one_test_launch(
+    cx: &Context,
+    plan: &mut Plan,
+    pools: &BTreeSet<PoolName>,
+) -> bool {
+    let failing = &cx.safeguards.registration_backoff.failing;
+    let mut untried: BTreeMap<PoolName, Vec<(u32, Reverse<usize>, usize)>> = BTreeMap::new();
+    for (index, launch) in plan.launches.iter_mut().enumerate() {
+        let Some(failing) = failing.get(&launch.pool) else {
+            continue;
+        };
+        let proven = &failing.proven;
+        if launch.offerings.iter().any(|(key, _)| proven.contains(&key.zone)) {
+            launch.offerings.retain(|(key, _)| proven.contains(&key.zone));
+            continue;
+        }
+        let of_type = launch.offerings.first().map(|(key, _)| &key.instance_type);
+        let failures = of_type.and_then(|name| failing.types.get(name)).copied();
+        let rank = (failures.unwrap_or(0), Reverse(launch.pods.len()), index);
+        untried.entry(launch.pool.clone()).or_default().push(rank);
+    }
+    let mut left_out: BTreeSet<usize> = BTreeSet::new();
+    for (pool, mut ranks) in untried {
+        ranks.sort_unstable();
+        let tried = usize::from(pools.contains(&pool));
+        left_out.extend(ranks.iter().skip(tried).map(|rank| rank.2));
+    }
+    let mut indexes = 0..;
+    plan.launches.retain(|_| indexes.next().is_some_and(|at| !left_out.contains(&at)));
+    !left_out.is_empty()
 }

@@ -1,9 +1,9 @@
 //! Removes everything of Outrigger from the Nodes of a released cluster, so that nothing waits for
 //! it. Their instances continue to run.
 
+use crate::engine::claims::finalizer_removal_patch;
 use crate::engine::command::NodePatch;
 use crate::engine::drain::untaint_patch;
-use crate::engine::registration::finalizer_removal_patch;
 use crate::model::labels::{MANAGED_BY, TAINT_UNREGISTERED};
 use crate::model::node::Node;
 

@@ -6,11 +6,14 @@
 //! then find no capacity. While these nodes are tainted, the pods are pending for a few seconds.
 //! Each pod is nominated for its own node (`nomination`) before the nodes are untainted.
 
-use std::collections::BTreeMap;
-
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::Engine;
+use crate::engine;
+use crate::engine::claims;
+use crate::engine::context::Context;
+use crate::engine::controllers::{
+    Awaited, Consolidation, EvictedPod, Nominations, ReplacementPods,
+};
 use crate::model::claim::ClaimPhase;
 use crate::model::cluster::Binding;
 use crate::model::id::{ClaimId, PodKey, PoolName};
@@ -40,45 +43,11 @@ const RETURNS: SignedDuration = SignedDuration::from_mins(5);
 /// Interval between checks of a held node.
 const LOOK: SignedDuration = SignedDuration::from_millis(500);
 
-/// A pod that consolidation evicted from its node, and its planned place.
-#[derive(Clone, Debug)]
-struct EvictedPod {
-    pod: Pod,
-    /// The pool of its node.
-    pool: PoolName,
-    /// When it was evicted.
-    at: Timestamp,
-    /// The claim that was planned for it.
-    place: Option<ClaimId>,
-}
-
 impl EvictedPod {
     /// Returns whether a new pod may still be its replacement.
     fn is_recent(&self, now: Timestamp) -> bool {
         now.duration_since(self.at) < RETURNS
     }
-}
-
-/// Replacement pods that a claim's node waits for.
-#[derive(Clone, Copy, Debug)]
-struct Awaited {
-    count: usize,
-    /// Until when other pods wait for them.
-    held: Timestamp,
-    /// Until when the node is needed. Some owners recreate a pod only after the old one has ended.
-    needed: Timestamp,
-}
-
-/// Recently evicted pods by the UID of their owner, pending replacement pods, and the claims that
-/// wait for them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ReplacementPods {
-    departed: BTreeMap<String, Vec<EvictedPod>>,
-    replacements: BTreeMap<PodKey, EvictedPod>,
-    awaited: BTreeMap<ClaimId, Awaited>,
-    /// Pods whose place a replacement pod has taken, with the pool from which that pod was moved,
-    /// and the time.
-    ousted: BTreeMap<PodKey, (PoolName, Timestamp)>,
 }
 
 impl ReplacementPods {
@@ -175,28 +144,28 @@ pub(super) fn is_for_reschedulable(claim: &NodeClaim) -> bool {
     claim.record.reason == Reason::Underutilized.as_str()
 }
 
-impl Engine {
+impl Consolidation {
     /// Handles a pod before its change is recorded: it may be terminating, or replace a pod that
     /// is.
-    pub(super) fn observe_pod(&mut self, pod: &Pod, now: Timestamp) {
-        let known = self.state.objects.pods.get(&pod.key);
+    pub(super) fn observe_pod(&mut self, cx: &mut Context, pod: &Pod, now: Timestamp) {
+        let known = cx.state.objects.pods.get(&pod.key);
         if pod.deleting.is_some() {
-            self.transfer_placement(pod, now);
+            self.transfer_placement(cx, pod, now);
             return;
         }
         if known.is_none_or(|known| known.uid != pod.uid) {
-            self.replacements.match_replacement(pod, now);
+            self.replacement_pods.match_replacement(pod, now);
         }
         if pod.node.is_some()
-            && let Some(pool) = self.replacements.forget_replacement(&pod.key)
+            && let Some(pool) = self.replacement_pods.forget_replacement(&pod.key)
         {
-            self.record_displaced_pods(pod, &pool, now);
+            self.record_displaced_pods(cx, pod, &pool, now);
         }
-        let place = pod.is_waiting().then(|| self.replacements.take_place(&pod.key));
+        let place = pod.is_waiting().then(|| self.replacement_pods.take_place(&pod.key));
         let Some((claim, evicted)) = place.flatten() else {
             return;
         };
-        let claim = self.state.ledger.claims.get_mut(&claim);
+        let claim = cx.state.ledger.claims.get_mut(&claim);
         if let Some(claim) = claim.filter(|claim| claim.takes_pods()) {
             claim.pods.remove(&evicted);
             claim.pods.insert(pod.key.clone());
@@ -205,43 +174,49 @@ impl Engine {
 
     /// Handles the binding of a replacement pod. If it was not planned for this node, the pods
     /// planned there may find no capacity.
-    fn record_displaced_pods(&mut self, pod: &Pod, pool: &PoolName, now: Timestamp) {
-        let claim = self.state.claim_under(pod);
+    fn record_displaced_pods(
+        &mut self,
+        cx: &mut Context,
+        pod: &Pod,
+        pool: &PoolName,
+        now: Timestamp,
+    ) {
+        let claim = cx.state.claim_under(pod);
         let Some(claim) = claim.filter(|claim| !claim.pods.contains(&pod.key)) else {
             return;
         };
         let displaced = claim.pods.iter().cloned();
         let displaced = displaced.map(|key| (key, (pool.clone(), now)));
-        self.replacements.ousted.extend(displaced);
+        self.replacement_pods.ousted.extend(displaced);
     }
 
     /// Handles the deletion of a pod.
-    pub(super) fn on_pod_deleted(&mut self, pod: &PodKey, now: Timestamp) {
-        let known = self.state.objects.pods.get(pod);
+    pub(super) fn on_pod_deleted(&mut self, cx: &mut Context, pod: &PodKey, now: Timestamp) {
+        let known = cx.state.objects.pods.get(pod);
         // Most pods were seen terminating before.
         let known = known.filter(|known| known.deleting.is_none());
         if let Some(known) = known.cloned() {
-            self.transfer_placement(&known, now);
+            self.transfer_placement(cx, &known, now);
         }
     }
 
     /// Records an evicted pod, whose replacement inherits its place. The state still holds the pod
     /// before its change.
-    fn transfer_placement(&mut self, pod: &Pod, now: Timestamp) {
-        self.replacements.forget_replacement(&pod.key);
-        let known = self.state.objects.pods.get(&pod.key);
+    fn transfer_placement(&mut self, cx: &mut Context, pod: &Pod, now: Timestamp) {
+        self.replacement_pods.forget_replacement(&pod.key);
+        let known = cx.state.objects.pods.get(&pod.key);
         let known = known.filter(|known| known.deleting.is_none());
         let Some((owner, known)) = known.and_then(|known| Some((known.owner.as_ref()?, known)))
         else {
             return;
         };
         let owner = owner.uid.clone();
-        let from = self.state.claim_under(known);
+        let from = cx.state.claim_under(known);
         let Some(from) = from.filter(|claim| claim.leaving.is_some()) else {
             return;
         };
         if from.leaving == Some(Reason::Underutilized) {
-            let place = self.state.ledger.claims.iter().find(|(_, claim)| {
+            let place = cx.state.ledger.claims.iter().find(|(_, claim)| {
                 is_for_reschedulable(claim) && claim.takes_pods() && claim.pods.contains(&known.key)
             });
             let departed = EvictedPod {
@@ -250,66 +225,102 @@ impl Engine {
                 place: place.map(|(id, _)| id.clone()),
                 pod: pod.clone(),
             };
-            self.replacements.record_eviction(departed, owner);
+            self.replacement_pods.record_eviction(departed, owner);
         }
         // If the node is untainted already, the replacement pod is bound immediately or elsewhere.
-        let claims = self.state.ledger.claims.values_mut();
+        let claims = cx.state.ledger.claims.values_mut();
         let open = claims.filter(|claim| claim.phase == ClaimPhase::Initialized);
         open.for_each(|claim| _ = claim.pods.remove(&pod.key));
     }
+}
 
-    /// Returns whether a node remains tainted for pods that still have to be evicted from their
-    /// nodes or were just evicted.
-    pub(super) fn is_held(&self, claim: &NodeClaim, now: Timestamp) -> bool {
-        if !self.may_be_held(claim, now) {
+/// Returns whether a node remains tainted for pods that still have to be evicted from their
+/// nodes or were just evicted.
+pub(super) fn is_held(
+    cx: &Context,
+    consolidation: &Consolidation,
+    nominations: &Nominations,
+    claim: &NodeClaim,
+    now: Timestamp,
+) -> bool {
+    if !may_be_held(cx, nominations, claim, now) {
+        return false;
+    }
+    let since = cx.waves.wave_start(&claim.record.id);
+    let has_timed_out = since.is_some_and(|at| now.duration_since(at) >= LEAVING_MAX);
+    let pods = &cx.state.objects.pods;
+    let mut leaves = false;
+    for pod in claim.pods.iter().filter_map(|key| pods.get(key)) {
+        let created = pod.created.filter(|_| pod.is_waiting());
+        if created.is_some_and(|at| now.duration_since(at) >= WAITS_MAX) {
             return false;
         }
-        let since = self.waves.wave_start(&claim.record.id);
-        let has_timed_out = since.is_some_and(|at| now.duration_since(at) >= LEAVING_MAX);
-        let pods = &self.state.objects.pods;
-        let mut leaves = false;
-        for pod in claim.pods.iter().filter_map(|key| pods.get(key)) {
-            let created = pod.created.filter(|_| pod.is_waiting());
-            if created.is_some_and(|at| now.duration_since(at) >= WAITS_MAX) {
-                return false;
-            }
-            leaves |= !pod.is_waiting() && self.state.is_reschedulable(pod, now);
-        }
-        if leaves { !has_timed_out } else { self.replacements.is_awaited(&claim.record.id, now) }
+        leaves |= !pod.is_waiting() && cx.state.is_reschedulable(pod, now);
     }
+    if leaves {
+        !has_timed_out
+    } else {
+        consolidation.replacement_pods.is_awaited(&claim.record.id, now)
+    }
+}
 
-    /// Returns whether a node remains tainted for reschedulable pods, if there are any.
-    fn may_be_held(&self, claim: &NodeClaim, now: Timestamp) -> bool {
-        let is_young =
-            claim.phase < ClaimPhase::Registered || now.duration_since(claim.since) < HELD_MAX;
-        is_young && self.is_untainted_late(claim)
-    }
+/// Returns whether a node remains tainted for reschedulable pods, if there are any.
+fn may_be_held(cx: &Context, nominations: &Nominations, claim: &NodeClaim, now: Timestamp) -> bool {
+    let is_young =
+        claim.phase < ClaimPhase::Registered || now.duration_since(claim.since) < HELD_MAX;
+    is_young && is_untainted_late(cx, nominations, claim)
+}
 
-    /// Returns whether a node is untainted only after the pods that it was planned for exist.
-    fn is_untainted_late(&self, claim: &NodeClaim) -> bool {
-        let is_told = self.is_nominating() && self.state.cluster.binding != Binding::Early;
-        claim.phase < ClaimPhase::Initialized && is_told && is_for_reschedulable(claim)
-    }
+/// Returns whether a node is untainted only after the pods that it was planned for exist.
+fn is_untainted_late(cx: &Context, nominations: &Nominations, claim: &NodeClaim) -> bool {
+    let is_told =
+        engine::is_nominating(cx, nominations) && cx.state.cluster.binding != Binding::Early;
+    claim.phase < ClaimPhase::Initialized && is_told && is_for_reschedulable(claim)
+}
 
-    /// Returns whether pods may be evicted for a claim's node: it is untainted, or it is ready and
-    /// only held for them.
-    pub(super) fn is_prepared(&self, claim: &NodeClaim) -> bool {
-        if claim.phase == ClaimPhase::Initialized {
-            return true;
-        }
-        if claim.phase != ClaimPhase::Registered || !self.is_untainted_late(claim) {
-            return false;
-        }
-        self.state.node_of(claim).is_some_and(|node| {
-            let mut taints = node.taints.clone();
-            taints.retain(|taint: &Taint| taint.key != TAINT_UNREGISTERED);
-            self.is_started(claim, node, &taints)
-        })
+/// Returns whether pods may be evicted for a claim's node: it is untainted, or it is ready and
+/// only held for them.
+pub(super) fn is_prepared(cx: &Context, nominations: &Nominations, claim: &NodeClaim) -> bool {
+    if claim.phase == ClaimPhase::Initialized {
+        return true;
     }
+    if claim.phase != ClaimPhase::Registered || !is_untainted_late(cx, nominations, claim) {
+        return false;
+    }
+    cx.state.node_of(claim).is_some_and(|node| {
+        let mut taints = node.taints.clone();
+        taints.retain(|taint: &Taint| taint.key != TAINT_UNREGISTERED);
+        claims::is_started(cx, claim, node, &taints)
+    })
+}
 
-    /// Checks a held node again soon.
-    pub(super) fn recheck_held_nodes(&mut self, now: Timestamp) {
-        let at = now.checked_add(LOOK).unwrap_or(now);
-        self.wake_at(at, "a node is tainted for expected pods");
+/// Checks a held node again soon.
+pub(super) fn recheck_held_nodes(cx: &mut Context, now: Timestamp) {
+    let at = now.checked_add(LOOK).unwrap_or(now);
+    cx.outbox.wake_at(at, "a node is tainted for expected pods");
+}
+
+/// Returns whether each of these reschedulable pods has a place. The node of the place must be
+/// ready or held for such pods, and must not be disrupted. A pod bound to the disrupted node
+/// after the last plan has none. A pod loses its place if its claim fails or if a different pod
+/// takes the place.
+pub(super) fn have_places(
+    cx: &mut Context,
+    nominations: &mut Nominations,
+    pods: &[PodKey],
+    now: Timestamp,
+) -> bool {
+    if pods.is_empty() {
+        return true;
     }
+    if cx.placements.housed.is_none() {
+        let housed = cx.state.pods_with_places(
+            &cx.placements.planned,
+            |state| is_prepared(cx, nominations, state),
+            now,
+        );
+        cx.placements.housed = Some(housed.into_iter().cloned().collect());
+    }
+    let housed = cx.placements.housed.as_ref();
+    housed.is_some_and(|housed| pods.iter().all(|pod| housed.contains(pod)))
 }

@@ -244,7 +244,6 @@ fn short_duration(duration: SignedDuration) -> String {
 }
 
 impl fmt::Display for TimelineFact {
-    #[expect(clippy::too_many_lines, reason = "a table with one arm per kind")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Scaled { workload, from, to } if from == to => {

@@ -208,7 +208,6 @@ mod tests {
     type Case = (&'static str, fn(&mut Pod), bool);
 
     #[test]
-    #[expect(clippy::too_many_lines, reason = "a table: one row a case")]
     fn pods_that_need_more_than_room_are_left_to_the_scheduler() {
         let cases: [Case; 22] = [
             ("plain", |_| {}, true),

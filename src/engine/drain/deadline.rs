@@ -2,8 +2,14 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::Engine;
+use crate::engine;
+use crate::engine::claim_steps;
+use crate::engine::claims;
 use crate::engine::command::{Command, NodePatch};
+use crate::engine::context::Context;
+use crate::engine::controllers::Consolidation;
+use crate::engine::drain::cancellation;
+use crate::engine::drain::eviction;
 use crate::engine::in_flight::ClaimStep;
 use crate::model::id::ClaimId;
 use crate::model::labels::{DISRUPTION_REASON, TERMINATION_AT};
@@ -19,143 +25,150 @@ const FORCED_MAX: SignedDuration = SignedDuration::from_mins(10);
 /// Number of blockers listed in the report about a kept node.
 const TOLD_MAX: usize = 3;
 
-impl Engine {
-    /// Records that the pods of a node are evicted from now on, and sets its deadline, if it has
-    /// one. Source: spec/disruption.md §3.3.
-    pub(crate) fn start_deadline(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
-        let Some((claim, node)) = self.claim_and_node(id) else {
-            return;
-        };
-        let grace = claim.record.termination_grace_period;
-        let written = node.termination_deadline();
-        // The deadline of an unhealthy node, or of one that never started, is now: its pods do not
-        // run.
-        let fails = reason == Reason::Unhealthy || reason == Reason::TimedOut && !node.ready;
-        let drain = &mut self.works.entry(id.clone()).or_default().drain;
-        let configured = grace.filter(|_| drain.began.is_none());
-        let configured = configured.and_then(|grace| now.checked_add(grace).ok());
-        drain.began.get_or_insert(now);
-        let deadlines = [drain.deadline, written, configured, fails.then_some(now)];
-        drain.deadline = deadlines.into_iter().flatten().min();
-    }
+/// Records that the pods of a node are evicted from now on, and sets its deadline, if it has
+/// one. Source: spec/disruption.md §3.3.
+pub(in crate::engine) fn start_deadline(
+    cx: &mut Context,
+    id: &ClaimId,
+    reason: Reason,
+    now: Timestamp,
+) {
+    let Some((claim, node)) = cx.claim_and_node(id) else {
+        return;
+    };
+    let grace = claim.record.termination_grace_period;
+    let written = node.termination_deadline();
+    // The deadline of an unhealthy node, or of one that never started, is now: its pods do not
+    // run.
+    let fails = reason == Reason::Unhealthy || reason == Reason::TimedOut && !node.ready;
+    let drain = &mut cx.progress.entry(id.clone()).or_default().drain;
+    let configured = grace.filter(|_| drain.began.is_none());
+    let configured = configured.and_then(|grace| now.checked_add(grace).ok());
+    drain.began.get_or_insert(now);
+    let deadlines = [drain.deadline, written, configured, fails.then_some(now)];
+    drain.deadline = deadlines.into_iter().flatten().min();
+}
 
-    /// Returns whether the Node still lacks its deadline annotation, and sends the patch. No pod is
-    /// forced before the annotation is set.
-    pub(crate) fn writes_deadline(&mut self, id: &ClaimId, now: Timestamp) -> bool {
-        let node = self.claim(id).and_then(|claim| self.node_of(claim));
-        let drain = self.drain_of(id);
-        let Some((node, at)) = node.zip(drain.and_then(|drain| drain.deadline)) else {
-            return false;
-        };
-        let is_written = node.termination_deadline().is_some_and(|deadline| deadline <= at);
-        if !is_written && !self.is_stale(id, node) {
-            let patch = NodePatch {
-                annotations: vec![deadline_annotation(at)],
-                ..NodePatch::for_node(node)
-            };
-            self.send_step(id, ClaimStep::Deadline, Command::PatchNode(patch), now);
+/// Returns whether the Node still lacks its deadline annotation, and sends the patch. No pod is
+/// forced before the annotation is set.
+pub(in crate::engine) fn writes_deadline(cx: &mut Context, id: &ClaimId, now: Timestamp) -> bool {
+    let node = cx.claim(id).and_then(|claim| cx.node_of(claim));
+    let drain = cx.drain_of(id);
+    let Some((node, at)) = node.zip(drain.and_then(|drain| drain.deadline)) else {
+        return false;
+    };
+    let is_written = node.termination_deadline().is_some_and(|deadline| deadline <= at);
+    if !is_written && !claims::is_stale(cx, id, node) {
+        let patch =
+            NodePatch { annotations: vec![deadline_annotation(at)], ..NodePatch::for_node(node) };
+        claim_steps::send_step(cx, id, ClaimStep::Deadline, Command::PatchNode(patch), now);
+    }
+    !is_written
+}
+
+/// Returns whether the deadline of a disrupted node has passed, and its annotation has it. A
+/// node disrupted as empty is never terminated with pods on it.
+pub(in crate::engine) fn is_deadline_over(cx: &Context, id: &ClaimId, now: Timestamp) -> bool {
+    let Some((claim, node)) = cx.claim_and_node(id) else {
+        return false;
+    };
+    let leaves = claim.leaving.is_some_and(|reason| reason != Reason::Empty);
+    let known = cx.drain_of(id).and_then(|drain| drain.deadline);
+    let deadlines = [known, node.termination_deadline()];
+    leaves
+        && node.has_disrupted_taint()
+        && deadlines.iter().all(|at| at.is_some_and(|at| at <= now))
+}
+
+/// Applies `on_blocked` of the pool to a drain that is blocked for too long. Returns whether it
+/// did, so that the engine does not only wait.
+pub(in crate::engine) fn on_drain_timeout(
+    cx: &mut Context,
+    consolidation: &mut Consolidation,
+    id: &ClaimId,
+    reason: Reason,
+    now: Timestamp,
+) -> bool {
+    let (Some(claim), Some(progress)) = (cx.claim(id), cx.progress.get(id)) else {
+        return false;
+    };
+    let (policy, timeout) = {
+        let pool = cx.pool_of(claim);
+        (pool.disruption.on_blocked, pool.disruption.drain_timeout)
+    };
+    let stays = reason.is_voluntary() && !progress.drain.forced && !claim.must_be_disrupted(now);
+    let may = match policy {
+        // Without a deadline it would wait forever, and so would other nodes.
+        OnBlocked::Wait => {
+            stays && progress.drain.deadline.is_none() && is_drain_stuck(cx, claim, now)
         }
-        !is_written
+        OnBlocked::Abort => stays,
+        OnBlocked::Force => !progress.drain.forces,
+    };
+    let Some(began) = progress.drain.began.filter(|_| may) else {
+        return false;
+    };
+    let until = claims::condition_deadline(cx, began, timeout);
+    if engine::waits_until(cx, until, "a node has stayed tainted for too long", now) {
+        return false;
     }
-
-    /// Returns whether the deadline of a disrupted node has passed, and its annotation has it. A
-    /// node disrupted as empty is never terminated with pods on it.
-    pub(crate) fn is_deadline_over(&self, id: &ClaimId, now: Timestamp) -> bool {
-        let Some((claim, node)) = self.claim_and_node(id) else {
-            return false;
-        };
-        let leaves = claim.leaving.is_some_and(|reason| reason != Reason::Empty);
-        let known = self.drain_of(id).and_then(|drain| drain.deadline);
-        let deadlines = [known, node.termination_deadline()];
-        leaves
-            && node.has_disrupted_taint()
-            && deadlines.iter().all(|at| at.is_some_and(|at| at <= now))
-    }
-
-    /// Applies `on_blocked` of the pool to a drain that is blocked for too long. Returns whether it
-    /// did, so that the engine does not only wait.
-    pub(crate) fn on_drain_timeout(
-        &mut self,
-        id: &ClaimId,
-        reason: Reason,
-        now: Timestamp,
-    ) -> bool {
-        let (Some(claim), Some(progress)) = (self.claim(id), self.works.get(id)) else {
-            return false;
-        };
-        let (policy, timeout) = {
-            let pool = self.pool_of(claim);
-            (pool.disruption.on_blocked, pool.disruption.drain_timeout)
-        };
-        let stays =
-            reason.is_voluntary() && !progress.drain.forced && !claim.must_be_disrupted(now);
-        let may = match policy {
-            // Without a deadline it would wait forever, and so would other nodes.
-            OnBlocked::Wait => {
-                stays && progress.drain.deadline.is_none() && self.is_drain_stuck(claim, now)
-            }
-            OnBlocked::Abort => stays,
-            OnBlocked::Force => !progress.drain.forces,
-        };
-        let Some(began) = progress.drain.began.filter(|_| may) else {
-            return false;
-        };
-        let until = self.condition_deadline(began, timeout);
-        if self.waits_until(until, "a node has stayed tainted for too long", now) {
-            return false;
+    match policy {
+        OnBlocked::Force => {
+            force_drain(cx, id, now);
+            true
         }
-        match policy {
-            OnBlocked::Force => {
-                self.force_drain(id, now);
-                true
-            }
-            _ => self.abort_drain(id, timeout, now),
-        }
+        _ => abort_drain(cx, consolidation, id, timeout, now),
     }
+}
 
-    /// Returns whether a pod blocks the drain of a node until a user changes something.
-    fn is_drain_stuck(&self, claim: &NodeClaim, now: Timestamp) -> bool {
-        let name = claim.node.as_ref().map_or("", |node| node.as_str());
-        let mut pods = self.state.objects.pods_on(name);
-        pods.any(|pod| self.state.objects.is_stuck(pod, now))
-    }
+/// Returns whether a pod blocks the drain of a node until a user changes something.
+fn is_drain_stuck(cx: &Context, claim: &NodeClaim, now: Timestamp) -> bool {
+    let name = claim.node.as_ref().map_or("", |node| node.as_str());
+    let mut pods = cx.state.objects.pods_on(name);
+    pods.any(|pod| cx.state.objects.is_stuck(pod, now))
+}
 
-    /// From now on, deletes the pods of a node regardless of their PodDisruptionBudgets.
-    fn force_drain(&mut self, id: &ClaimId, now: Timestamp) {
-        let name = self.claim(id).and_then(|claim| claim.node.as_ref());
-        let name = name.map_or("", |name| name.as_str());
-        let pods = self.state.objects.pods_on(name);
-        let graces = pods.filter(|pod| pod.holds_drain(now));
-        let longest = graces.map(|pod| pod.grace_seconds.max(1)).max().unwrap_or(1);
-        let longest = SignedDuration::from_secs(longest).min(FORCED_MAX);
-        let drain = &mut self.works.entry(id.clone()).or_default().drain;
-        let at = now.checked_add(longest).unwrap_or(now);
-        drain.forces = true;
-        drain.deadline = Some(drain.deadline.map_or(at, |deadline| deadline.min(at)));
-        self.wake_at(now, "delete pods in spite of their PodDisruptionBudgets");
-    }
+/// From now on, deletes the pods of a node regardless of their PodDisruptionBudgets.
+fn force_drain(cx: &mut Context, id: &ClaimId, now: Timestamp) {
+    let name = cx.claim(id).and_then(|claim| claim.node.as_ref());
+    let name = name.map_or("", |name| name.as_str());
+    let pods = cx.state.objects.pods_on(name);
+    let graces = pods.filter(|pod| pod.holds_drain(now));
+    let longest = graces.map(|pod| pod.grace_seconds.max(1)).max().unwrap_or(1);
+    let longest = SignedDuration::from_secs(longest).min(FORCED_MAX);
+    let drain = &mut cx.progress.entry(id.clone()).or_default().drain;
+    let at = now.checked_add(longest).unwrap_or(now);
+    drain.forces = true;
+    drain.deadline = Some(drain.deadline.map_or(at, |deadline| deadline.min(at)));
+    cx.outbox.wake_at(now, "delete pods in spite of their PodDisruptionBudgets");
+}
 
-    /// Cancels a voluntary disruption, unless all remaining pods are terminating already.
-    fn abort_drain(&mut self, id: &ClaimId, timeout: SignedDuration, now: Timestamp) -> bool {
-        let mut held = self.drain_blockers(id, now);
-        held.retain(|blocker| {
-            !matches!(blocker, DrainBlocker::Ending { .. } | DrainBlocker::Volume(_))
-        });
-        let drain = &mut self.works.entry(id.clone()).or_default().drain;
-        drain.aborts = !held.is_empty();
-        if held.is_empty() {
-            return false;
-        }
-        if drain.evictions.values().any(|eviction| eviction.in_flight) {
-            return true;
-        }
-        let (first, more) = held.split_at(held.len().min(TOLD_MAX));
-        let blockers = format_blockers(first, more.len());
-        let why = format!("it was not drained within {timeout:#}: {blockers}");
-        self.state.recent.failed = Some(now);
-        self.cancel_drain(id, why, now);
-        true
+/// Cancels a voluntary disruption, unless all remaining pods are terminating already.
+fn abort_drain(
+    cx: &mut Context,
+    consolidation: &mut Consolidation,
+    id: &ClaimId,
+    timeout: SignedDuration,
+    now: Timestamp,
+) -> bool {
+    let mut held = eviction::drain_blockers(cx, id, now);
+    held.retain(|blocker| {
+        !matches!(blocker, DrainBlocker::Ending { .. } | DrainBlocker::Volume(_))
+    });
+    let drain = &mut cx.progress.entry(id.clone()).or_default().drain;
+    drain.aborts = !held.is_empty();
+    if held.is_empty() {
+        return false;
     }
+    if drain.evictions.values().any(|eviction| eviction.in_flight) {
+        return true;
+    }
+    let (first, more) = held.split_at(held.len().min(TOLD_MAX));
+    let blockers = format_blockers(first, more.len());
+    let why = format!("it was not drained within {timeout:#}: {blockers}");
+    cx.state.recent.failed = Some(now);
+    cancellation::cancel_drain(cx, consolidation, id, why, now);
+    true
 }
 
 /// Returns the annotation with the deadline of a Node. It has whole seconds, as clients of RFC 3339

@@ -2,13 +2,12 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::Engine;
-use crate::engine::command::{Command, CommandResult};
+use crate::engine::command::Command;
+use crate::engine::context::Context;
 use crate::engine::in_flight::CommandPurpose;
 use crate::engine::report::Report;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::pod::Pod;
-use crate::model::pool::Reason;
 use crate::state::drain_blockers::DrainBlocker;
 
 /// Maximum number of evictions and deletions in flight per node.
@@ -33,158 +32,144 @@ struct EvictionTarget {
     grace: Option<u32>,
 }
 
-impl Engine {
-    /// Evicts the pods whose turn it is, and deletes those whose time runs out. Returns whether any
-    /// pod blocks the drain.
-    pub(crate) fn evict_pods(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) -> bool {
-        let drain = &mut self.works.entry(id.clone()).or_default().drain;
-        let pods = self.state.objects.pods_on(node.as_str());
-        let remaining: Vec<&Pod> = pods.filter(|pod| pod.holds_drain(now)).collect();
-        drain.evictions.retain(|key, eviction| {
-            eviction.in_flight || remaining.iter().any(|pod| pod.key == *key)
-        });
-        let (until, forces) = (drain.deadline, drain.forces);
-        let (late, others): (Vec<&Pod>, Vec<&Pod>) = remaining
-            .iter()
-            .copied()
-            .partition(|pod| until.is_some_and(|at| is_deletion_due(pod, at, forces, now)));
-        // The next pods have their turn when the previous ones no longer exist, not when they are
-        // evicted.
-        let turn = others.iter().map(|pod| pod.drain_order()).min();
-        let due = others.iter().filter(|pod| {
-            let is_due = Some(pod.drain_order()) == turn && !self.waves.is_in_later_wave(&pod.key);
-            is_due && pod.deleting.is_none()
-        });
-        let (spared, evicted): (Vec<&Pod>, Vec<&Pod>) =
-            due.copied().partition(|pod| pod.is_protected(now));
-        let late = late.iter().map(|pod| (*pod, Some(grace_of(pod, until.unwrap_or(now), now))));
-        let mut in_flight = drain.evictions.values().filter(|eviction| eviction.in_flight).count();
-        let mut due = Vec::new();
-        let mut wake: Option<Timestamp> = None;
-        for (pod, grace) in late.chain(evicted.iter().map(|pod| (*pod, None))) {
-            let eviction = drain.evictions.entry(pod.key.clone()).or_default();
-            if eviction.uid != pod.uid {
-                *eviction = Default::default();
-                eviction.uid.clone_from(&pod.uid);
-            }
-            if grace.is_some() && !std::mem::replace(&mut eviction.deletes, true) {
-                // The refusal of the eviction does not apply to the deletion.
-                (eviction.retry, eviction.refused) = Default::default();
-            }
-            if eviction.in_flight || in_flight >= EVICTIONS_MAX || drain.aborts {
-                continue;
-            }
-            let refused = eviction.refused.filter(|_| grace.is_none());
-            let kept = refused.filter(|_| self.state.objects.blocks_eviction(pod));
-            let kept = kept.and_then(|at| at.checked_add(KEPT_APART).ok());
-            if let Some(at) = kept.max(eviction.retry.next_attempt()).filter(|at| *at > now) {
-                wake = Some(wake.map_or(at, |earliest| earliest.min(at)));
-                continue;
-            }
-            eviction.in_flight = true;
-            in_flight += 1;
-            drain.forced |= grace.is_some();
-            due.push(EvictionTarget { pod: pod.key.clone(), uid: pod.uid.clone(), grace });
+/// Evicts the pods whose turn it is, and deletes those whose time runs out. Returns whether any
+/// pod blocks the drain.
+pub(in crate::engine) fn evict_pods(
+    cx: &mut Context,
+    id: &ClaimId,
+    node: &NodeName,
+    now: Timestamp,
+) -> bool {
+    let drain = &mut cx.progress.entry(id.clone()).or_default().drain;
+    let pods = cx.state.objects.pods_on(node.as_str());
+    let remaining: Vec<&Pod> = pods.filter(|pod| pod.holds_drain(now)).collect();
+    drain
+        .evictions
+        .retain(|key, eviction| eviction.in_flight || remaining.iter().any(|pod| pod.key == *key));
+    let (until, forces) = (drain.deadline, drain.forces);
+    let (late, others): (Vec<&Pod>, Vec<&Pod>) = remaining
+        .iter()
+        .copied()
+        .partition(|pod| until.is_some_and(|at| is_deletion_due(pod, at, forces, now)));
+    // The next pods have their turn when the previous ones no longer exist, not when they are
+    // evicted.
+    let turn = others.iter().map(|pod| pod.drain_order()).min();
+    let due = others.iter().filter(|pod| {
+        let is_due = Some(pod.drain_order()) == turn && !cx.waves.is_in_later_wave(&pod.key);
+        is_due && pod.deleting.is_none()
+    });
+    let (spared, evicted): (Vec<&Pod>, Vec<&Pod>) =
+        due.copied().partition(|pod| pod.is_protected(now));
+    let late = late.iter().map(|pod| (*pod, Some(grace_of(pod, until.unwrap_or(now), now))));
+    let mut in_flight = drain.evictions.values().filter(|eviction| eviction.in_flight).count();
+    let mut due = Vec::new();
+    let mut wake: Option<Timestamp> = None;
+    for (pod, grace) in late.chain(evicted.iter().map(|pod| (*pod, None))) {
+        let eviction = drain.evictions.entry(pod.key.clone()).or_default();
+        if eviction.uid != pod.uid {
+            *eviction = Default::default();
+            eviction.uid.clone_from(&pod.uid);
         }
-        drain.moved |= !due.is_empty();
-        let next = next_late(&others, until, now);
-        let spared = spared.iter().filter_map(|pod| pod.protected_until(now));
-        let wake = wake.into_iter().chain(next).chain(spared).min();
-        let holds = !remaining.is_empty();
-        due.into_iter().for_each(|target| self.issue_eviction(id, target, now));
-        self.wake_at(wake, "evict a pod");
-        holds
-    }
-
-    fn issue_eviction(&mut self, id: &ClaimId, going: EvictionTarget, now: Timestamp) {
-        let EvictionTarget { pod, uid, grace } = going;
-        let purpose = CommandPurpose::Evict(id.clone(), pod.clone());
-        let command = match grace {
-            None => Command::Evict { pod, uid },
-            Some(grace_seconds) => Command::DeletePod { pod, uid, grace_seconds },
-        };
-        self.queue_command(command, purpose, now);
-    }
-
-    /// Handles the result of an eviction. While the pod exists the eviction is repeated at growing
-    /// intervals, and the watch shows when it succeeds.
-    pub(crate) fn on_eviction_result(
-        &mut self,
-        id: &ClaimId,
-        pod: &PodKey,
-        result: CommandResult,
-        now: Timestamp,
-    ) {
-        let reason = self.claim(id).and_then(|claim| claim.leaving);
-        let progress = self.works.get_mut(id);
-        let Some(eviction) = progress.and_then(|progress| progress.drain.evictions.get_mut(pod))
-        else {
-            return;
-        };
-        eviction.in_flight = false;
-        eviction.retry.record_eviction(now, &mut self.rng);
-        eviction.refused = matches!(result, CommandResult::EvictRefused(_)).then_some(now);
-        if result == CommandResult::Done && !std::mem::replace(&mut eviction.taken, true) {
-            let (pod, reason) = (pod.clone(), reason.unwrap_or(Reason::Orphaned));
-            self.push_report(Report::Evicted { pod, reason });
-            return;
+        if grace.is_some() && !std::mem::replace(&mut eviction.deletes, true) {
+            // The refusal of the eviction does not apply to the deletion.
+            (eviction.retry, eviction.refused) = Default::default();
         }
-        if let CommandResult::EvictRefused(text) = result
-            && !std::mem::replace(&mut eviction.told, true)
-        {
-            let pod = pod.clone();
-            self.push_report(Report::EvictRefused { pod, text });
+        if eviction.in_flight || in_flight >= EVICTIONS_MAX || drain.aborts {
+            continue;
         }
-    }
-
-    /// Returns what blocks a drain now: pods or, after them, volumes.
-    pub(crate) fn drain_blockers(&self, id: &ClaimId, now: Timestamp) -> Vec<DrainBlocker> {
-        let node = self.claim(id).and_then(|claim| claim.node.as_ref());
-        let pods = node.map(|node| self.state.drain_blockers(node.as_str(), now));
-        let volumes = self.works.get(id).into_iter();
-        let volumes = volumes.flat_map(|volume| volume.drain.detach.left.iter().cloned());
-        let mut blockers = pods.unwrap_or_default();
-        blockers.extend(volumes.map(DrainBlocker::Volume));
-        blockers
-    }
-
-    /// Reports what blocks a drain, after a while.
-    pub(crate) fn report_blocked_drain(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
-        let Some(drain) = self.works.get_mut(id).map(|progress| &mut progress.drain) else {
-            return;
-        };
-        let Some(began) = drain.began else {
-            return;
-        };
-        let next = drain.told.next_report_at(began, HELD_AFTER);
-        if next > now {
-            self.wake_at(next, "report what blocks a drain");
-            return;
+        let refused = eviction.refused.filter(|_| grace.is_none());
+        let kept = refused.filter(|_| cx.state.objects.blocks_eviction(pod));
+        let kept = kept.and_then(|at| at.checked_add(KEPT_APART).ok());
+        if let Some(at) = kept.max(eviction.retry.next_attempt()).filter(|at| *at > now) {
+            wake = Some(wake.map_or(at, |earliest| earliest.min(at)));
+            continue;
         }
-        drain.told.record_report(now, HELD_AFTER);
-        let deadline = drain.deadline;
-        let (held_by, more) = first_blockers(self.drain_blockers(id, now));
-        self.push_report(Report::DrainHeld {
+        eviction.in_flight = true;
+        in_flight += 1;
+        drain.forced |= grace.is_some();
+        due.push(EvictionTarget { pod: pod.key.clone(), uid: pod.uid.clone(), grace });
+    }
+    drain.moved |= !due.is_empty();
+    let next = next_late(&others, until, now);
+    let spared = spared.iter().filter_map(|pod| pod.protected_until(now));
+    let wake = wake.into_iter().chain(next).chain(spared).min();
+    let holds = !remaining.is_empty();
+    due.into_iter().for_each(|target| issue_eviction(cx, id, target, now));
+    cx.outbox.wake_at(wake, "evict a pod");
+    holds
+}
+
+fn issue_eviction(cx: &mut Context, id: &ClaimId, going: EvictionTarget, now: Timestamp) {
+    let EvictionTarget { pod, uid, grace } = going;
+    let purpose = CommandPurpose::Evict(id.clone(), pod.clone());
+    let command = match grace {
+        None => Command::Evict { pod, uid },
+        Some(grace_seconds) => Command::DeletePod { pod, uid, grace_seconds },
+    };
+    cx.outbox.queue_command(command, purpose, now);
+}
+
+/// Returns what blocks a drain now: pods or, after them, volumes.
+pub(in crate::engine) fn drain_blockers(
+    cx: &Context,
+    id: &ClaimId,
+    now: Timestamp,
+) -> Vec<DrainBlocker> {
+    let node = cx.claim(id).and_then(|claim| claim.node.as_ref());
+    let pods = node.map(|node| cx.state.drain_blockers(node.as_str(), now));
+    let volumes = cx.progress.get(id).into_iter();
+    let volumes = volumes.flat_map(|volume| volume.drain.detach.left.iter().cloned());
+    let mut blockers = pods.unwrap_or_default();
+    blockers.extend(volumes.map(DrainBlocker::Volume));
+    blockers
+}
+
+/// Reports what blocks a drain, after a while.
+pub(in crate::engine) fn report_blocked_drain(
+    cx: &mut Context,
+    id: &ClaimId,
+    node: &NodeName,
+    now: Timestamp,
+) {
+    let Some(drain) = cx.progress.get_mut(id).map(|progress| &mut progress.drain) else {
+        return;
+    };
+    let Some(began) = drain.began else {
+        return;
+    };
+    let next = drain.told.next_report_at(began, HELD_AFTER);
+    if next > now {
+        cx.outbox.wake_at(next, "report what blocks a drain");
+        return;
+    }
+    drain.told.record_report(now, HELD_AFTER);
+    let deadline = drain.deadline;
+    let (held_by, more) = first_blockers(drain_blockers(cx, id, now));
+    cx.outbox.push_report(Report::DrainHeld {
+        claim: id.clone(),
+        node: node.clone(),
+        since: now.duration_since(began),
+        held_by,
+        more,
+        deadline,
+    });
+}
+
+/// Reports what remains on a node that is terminated anyway.
+pub(in crate::engine) fn report_forced_drain(
+    cx: &mut Context,
+    id: &ClaimId,
+    node: &NodeName,
+    now: Timestamp,
+) {
+    let (held_by, more) = first_blockers(drain_blockers(cx, id, now));
+    if !held_by.is_empty() {
+        cx.outbox.push_report(Report::DrainForced {
             claim: id.clone(),
             node: node.clone(),
-            since: now.duration_since(began),
             held_by,
             more,
-            deadline,
         });
-    }
-
-    /// Reports what remains on a node that is terminated anyway.
-    pub(crate) fn report_forced_drain(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
-        let (held_by, more) = first_blockers(self.drain_blockers(id, now));
-        if !held_by.is_empty() {
-            self.push_report(Report::DrainForced {
-                claim: id.clone(),
-                node: node.clone(),
-                held_by,
-                more,
-            });
-        }
     }
 }
 

@@ -6,17 +6,18 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::disruption::verdict::{RetainedNode, Verdict};
+use crate::disruption::verdict::Verdict;
 use crate::engine::Engine;
+use crate::engine::context::Context;
+use crate::engine::provisioning::Provisioning;
 use crate::model::claim::ClaimPhase;
-use crate::model::id::{NodeName, PodKey};
+use crate::model::id::PodKey;
 use crate::model::instance::Price;
 use crate::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, POOL, ZONE};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::quantity::Resources;
-use crate::plan::Plan;
 use crate::scheduling::PoolRejection;
 use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot::NodeRef;
@@ -128,53 +129,10 @@ pub enum PendingPodOutcome {
     Others,
 }
 
-/// Nodes that the last checks kept, with their verdicts.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RetainedNodes {
-    swept: Vec<RetainedNode>,
-    weighed: Vec<RetainedNode>,
-}
-
-impl RetainedNodes {
-    /// Records the result of a sweep.
-    pub(crate) fn record_sweep(&mut self, plan: &mut Plan) {
-        self.swept = std::mem::take(&mut plan.kept);
-    }
-
-    /// Records the result of consolidation.
-    pub(crate) fn record_consolidation(&mut self, plan: &mut Plan) {
-        self.weighed = std::mem::take(&mut plan.kept);
-    }
-
-    /// Returns the most informative entry of each node. Expired entries are ignored.
-    fn by_node(&self, now: Timestamp) -> BTreeMap<&NodeName, &RetainedNode> {
-        let mut by_node: BTreeMap<&NodeName, &RetainedNode> = BTreeMap::new();
-        let entries = self.swept.iter().chain(&self.weighed);
-        for kept in entries.filter(|kept| kept.verdict.until().is_none_or(|at| at > now)) {
-            let known = by_node.entry(&kept.node).or_insert(kept);
-            if closeness_rank(kept) < closeness_rank(known) {
-                *known = kept;
-            }
-        }
-        by_node
-    }
-}
-
-/// Rank of an entry: the lower, the closer the node was to disruption. The order is: due nodes,
-/// empty nodes, nodes that consolidation considered, nodes with only a general verdict.
-fn closeness_rank(kept: &RetainedNode) -> u8 {
-    match (kept.reason, &kept.verdict) {
-        (_, Verdict::InUse { .. } | Verdict::Empty) => 3,
-        (Reason::Underutilized, _) => 2,
-        (Reason::Empty, _) => 1,
-        _ => 0,
-    }
-}
-
 impl Engine {
     /// Returns the current inventory.
     pub fn inventory(&self, wanted: &Columns, now: Timestamp) -> Inventory {
-        let state = &self.state;
+        let state = &self.cx.state;
         let mut inventory = Inventory {
             amounts: vec![Amount::default(); wanted.resources.len()],
             ..Inventory::default()
@@ -183,9 +141,9 @@ impl Engine {
         let coming = claims.filter(|claim| claim.phase < ClaimPhase::Draining);
         let mut rows: Vec<NodeRow> = coming
             .filter(|claim| state.node_of(claim).is_none())
-            .map(|claim| self.claim_row(claim, wanted))
+            .map(|claim| claim_row(&self.cx, claim, wanted))
             .collect();
-        let stays = self.stays.by_node(now);
+        let stays = self.provisioning.retained_nodes.by_node(now);
         for node in state.objects.nodes.values() {
             let claim = state.claim_of(node);
             let taken = state.total_requests_on(node);
@@ -214,63 +172,61 @@ impl Engine {
         inventory.more_nodes += rows.len().saturating_sub(NODES_MAX);
         rows.truncate(NODES_MAX);
         inventory.nodes = rows;
-        self.add_pods(&mut inventory, now);
+        add_pods(&self.cx, &self.provisioning, &mut inventory, now);
         inventory
     }
+}
 
-    /// Returns the row of a claim without a Node.
-    fn claim_row(&self, claim: &NodeClaim, wanted: &Columns) -> NodeRow {
-        let launched = claim.instance.as_ref().map(|instance| &instance.offering);
-        let offering = launched.or_else(|| claim.offerings.first());
-        NodeRow {
-            name: claim.record.id.to_string(),
-            pool: Some(claim.record.pool.to_string()),
-            instance_type: offering.map(|offering| offering.instance_type.to_string()),
-            zone: offering.map(|offering| offering.zone.to_string()),
-            capacity_type: offering.map(|offering| offering.capacity_type.as_str().to_owned()),
-            labels: vec![None; wanted.labels.len()],
-            amounts: vec![Amount::default(); wanted.resources.len()],
-            pods: claim.pods.len(),
-            born: Some(claim.record.created),
-            price: self.state.price_of_instance(claim),
-            phase: Some(claim.phase),
-            leaves: claim.leaving.is_some(),
-            leaving: claim.leaving,
-            ..NodeRow::default()
-        }
+/// Returns the row of a claim without a Node.
+fn claim_row(cx: &Context, claim: &NodeClaim, wanted: &Columns) -> NodeRow {
+    let launched = claim.instance.as_ref().map(|instance| &instance.offering);
+    let offering = launched.or_else(|| claim.offerings.first());
+    NodeRow {
+        name: claim.record.id.to_string(),
+        pool: Some(claim.record.pool.to_string()),
+        instance_type: offering.map(|offering| offering.instance_type.to_string()),
+        zone: offering.map(|offering| offering.zone.to_string()),
+        capacity_type: offering.map(|offering| offering.capacity_type.as_str().to_owned()),
+        labels: vec![None; wanted.labels.len()],
+        amounts: vec![Amount::default(); wanted.resources.len()],
+        pods: claim.pods.len(),
+        born: Some(claim.record.created),
+        price: cx.state.price_of_instance(claim),
+        phase: Some(claim.phase),
+        leaves: claim.leaving.is_some(),
+        leaving: claim.leaving,
+        ..NodeRow::default()
     }
+}
 
-    /// Adds the pending pods.
-    fn add_pods(&self, inventory: &mut Inventory, now: Timestamp) {
-        let state = &self.state;
-        let (waiting, expected) = state.waiting_and_expected(now);
-        let hosts: BTreeMap<&PodKey, &NodeClaim> = expected
-            .iter()
-            .flat_map(|(claim, pods)| pods.iter().map(|pod| (&pod.key, *claim)))
-            .collect();
-        let keys = state.objects.waiting_pods();
-        let pods = keys.iter().filter_map(|key| state.objects.pods.get(key));
-        let pods = pods.take(PODS_MAX).map(|pod| SeenPod {
-            key: pod.key.clone(),
-            since: pod.created,
-            hope: match hosts.get(&pod.key) {
-                Some(claim) => PendingPodOutcome::Host(host_of(claim)),
-                None => self.outcome_of(&pod.key, &waiting),
-            },
-        });
-        inventory.pods = pods.collect();
-        inventory.more_pods = keys.len().saturating_sub(inventory.pods.len());
-    }
+/// Adds the pending pods.
+fn add_pods(cx: &Context, provisioning: &Provisioning, inventory: &mut Inventory, now: Timestamp) {
+    let state = &cx.state;
+    let (waiting, expected) = state.waiting_and_expected(now);
+    let hosts: BTreeMap<&PodKey, &NodeClaim> = expected
+        .iter()
+        .flat_map(|(claim, pods)| pods.iter().map(|pod| (&pod.key, *claim)))
+        .collect();
+    let keys = state.objects.waiting_pods();
+    let pods = keys.iter().filter_map(|key| state.objects.pods.get(key));
+    let pods = pods.take(PODS_MAX).map(|pod| SeenPod {
+        key: pod.key.clone(),
+        since: pod.created,
+        hope: match hosts.get(&pod.key) {
+            Some(claim) => PendingPodOutcome::Host(host_of(claim)),
+            None => outcome_of(provisioning, &pod.key, &waiting),
+        },
+    });
+    inventory.pods = pods.collect();
+    inventory.more_pods = keys.len().saturating_sub(inventory.pods.len());
+}
 
-    /// Returns the expected outcome of a pod that no claim is planned for.
-    fn outcome_of(&self, key: &PodKey, waiting: &[&Pod]) -> PendingPodOutcome {
-        match self.told.get(key) {
-            Some(reasons) => PendingPodOutcome::None(reasons.clone()),
-            None if waiting.binary_search_by(|pod| pod.key.cmp(key)).is_ok() => {
-                PendingPodOutcome::Turn
-            }
-            None => PendingPodOutcome::Others,
-        }
+/// Returns the expected outcome of a pod that no claim is planned for.
+fn outcome_of(provisioning: &Provisioning, key: &PodKey, waiting: &[&Pod]) -> PendingPodOutcome {
+    match provisioning.rejections.get(key) {
+        Some(reasons) => PendingPodOutcome::None(reasons.clone()),
+        None if waiting.binary_search_by(|pod| pod.key.cmp(key)).is_ok() => PendingPodOutcome::Turn,
+        None => PendingPodOutcome::Others,
     }
 }
 

@@ -4,6 +4,7 @@
 //! concern neither a pod nor a node are only in the log.
 
 use crate::engine::Engine;
+use crate::engine::context::Context;
 use crate::engine::event::Interruption;
 use crate::engine::report::Report;
 use crate::model::id::{NodeName, PodKey};
@@ -57,108 +58,109 @@ impl Engine {
                 format!("planned for claim {claim}: {instance_type} in {zone} for pool {pool}");
             let pods = pods.iter().map(|pod| InvolvedObject::Pod(pod.clone()));
             return pods
-                .filter_map(|pod| self.event_about(pod, false, ("Nominated", PROVISION), &note))
+                .filter_map(|pod| {
+                    event_about(&self.cx, pod, false, ("Nominated", PROVISION), &note)
+                })
                 .collect();
         }
-        let event = self.pod_event(report).or_else(|| self.node_event(report));
+        let event = pod_event(&self.cx, report).or_else(|| node_event(&self.cx, report));
         event.into_iter().collect()
     }
+}
 
-    /// Returns the event of a report about one pod.
-    fn pod_event(&self, report: &Report) -> Option<KubeEvent> {
-        let (pod, warns, why, note) = match report {
-            // A running pod that is rescheduled already has a node.
-            Report::Unplaced(UnschedulablePod { pod, reasons }) if self.is_pod_waiting(pod) => {
-                let reasons: Vec<String> =
-                    reasons.iter().map(|reason| reason.rejection_text()).collect();
-                let note = format!("cannot schedule pod: {}", reasons.join("; "));
-                (pod, true, ("FailedScheduling", PROVISION), note)
-            }
-            Report::Evicted { pod, reason } => {
-                let note = format!("evicted pod, node disrupted: {}", reason.as_str());
-                (pod, false, ("Evicted", DRAIN), note)
-            }
-            _ => return None,
-        };
-        self.event_about(InvolvedObject::Pod(pod.clone()), warns, why, &note)
-    }
+/// Returns the event of a report about one pod.
+fn pod_event(cx: &Context, report: &Report) -> Option<KubeEvent> {
+    let (pod, warns, why, note) = match report {
+        // A running pod that is rescheduled already has a node.
+        Report::Unplaced(UnschedulablePod { pod, reasons }) if is_pod_waiting(cx, pod) => {
+            let reasons: Vec<String> =
+                reasons.iter().map(|reason| reason.rejection_text()).collect();
+            let note = format!("cannot schedule pod: {}", reasons.join("; "));
+            (pod, true, ("FailedScheduling", PROVISION), note)
+        }
+        Report::Evicted { pod, reason } => {
+            let note = format!("evicted pod, node disrupted: {}", reason.as_str());
+            (pod, false, ("Evicted", DRAIN), note)
+        }
+        _ => return None,
+    };
+    event_about(cx, InvolvedObject::Pod(pod.clone()), warns, why, &note)
+}
 
-    /// Returns the event of a report about one node.
-    fn node_event(&self, report: &Report) -> Option<KubeEvent> {
-        let (node, warns, why, note) = match report {
-            Report::Retire { node, reason, pods, .. } => {
-                let note =
-                    format!("disrupting node: {}, {pods} pods to reschedule", reason.as_str());
-                (node.as_ref()?, false, ("DisruptionTerminating", DISRUPT), note)
-            }
-            Report::Kept { claim, reason, why } => {
-                let node = self.claim(claim)?.node.as_ref()?;
-                let note = format!("cancelled disruption ({}): {why}", reason.as_str());
-                (node, false, ("DisruptionBlocked", DISRUPT), note)
-            }
-            Report::EvictRefused { pod, text } => {
-                let node = self.state.objects.pods.get(pod)?.node.as_ref()?;
-                let note = format!("eviction of pod {pod} refused, retrying: {text}");
-                (node, true, ("FailedDraining", DRAIN), note)
-            }
-            Report::DrainHeld { node, held_by, more, .. } => {
-                let note = format!("drain blocked: {}", format_blockers(held_by, *more));
-                (node, true, ("FailedDraining", DRAIN), note)
-            }
-            Report::DrainForced { node, held_by, more, .. } => {
-                let held_by = format_blockers(held_by, *more);
-                let note = format!("terminating node, drain timed out: {held_by}");
-                (node, true, ("TerminationGracePeriodExpiring", DRAIN), note)
-            }
-            _ => return self.instance_event(report),
-        };
-        self.event_about(InvolvedObject::Node(node.clone()), warns, why, &note)
-    }
+/// Returns the event of a report about one node.
+fn node_event(cx: &Context, report: &Report) -> Option<KubeEvent> {
+    let (node, warns, why, note) = match report {
+        Report::Retire { node, reason, pods, .. } => {
+            let note = format!("disrupting node: {}, {pods} pods to reschedule", reason.as_str());
+            (node.as_ref()?, false, ("DisruptionTerminating", DISRUPT), note)
+        }
+        Report::Kept { claim, reason, why } => {
+            let node = cx.claim(claim)?.node.as_ref()?;
+            let note = format!("cancelled disruption ({}): {why}", reason.as_str());
+            (node, false, ("DisruptionBlocked", DISRUPT), note)
+        }
+        Report::EvictRefused { pod, text } => {
+            let node = cx.state.objects.pods.get(pod)?.node.as_ref()?;
+            let note = format!("eviction of pod {pod} refused, retrying: {text}");
+            (node, true, ("FailedDraining", DRAIN), note)
+        }
+        Report::DrainHeld { node, held_by, more, .. } => {
+            let note = format!("drain blocked: {}", format_blockers(held_by, *more));
+            (node, true, ("FailedDraining", DRAIN), note)
+        }
+        Report::DrainForced { node, held_by, more, .. } => {
+            let held_by = format_blockers(held_by, *more);
+            let note = format!("terminating node, drain timed out: {held_by}");
+            (node, true, ("TerminationGracePeriodExpiring", DRAIN), note)
+        }
+        _ => return instance_event(cx, report),
+    };
+    event_about(cx, InvolvedObject::Node(node.clone()), warns, why, &note)
+}
 
-    /// Returns the Kubernetes Event for a report about the instance of a node.
-    fn instance_event(&self, report: &Report) -> Option<KubeEvent> {
-        let (node, warns, why, note) = match report {
-            Report::Interrupted { node, what: notice, ignored, .. } => {
-                let (reason, warns) = interruption_reason(*notice);
-                let then = if *ignored { "ignored" } else { "disrupting node" };
-                let note = format!("received interruption notice {}: {then}", notice.as_str());
-                (node.as_ref()?, warns, (reason, DISRUPT), note)
-            }
-            Report::Lacking { node, instance_type, resource, promised, found } => {
-                let note =
-                    format!("{resource} is {found}, instance type {instance_type} has {promised}");
-                (node, true, ("FailedConsistencyCheck", REGISTER), note)
-            }
-            Report::Unguarded { node } => {
-                let note = "node registered without taint karpenter.sh/unregistered".to_owned();
-                (node, true, ("UnregisteredTaintMissing", REGISTER), note)
-            }
-            _ => return None,
-        };
-        self.event_about(InvolvedObject::Node(node.clone()), warns, why, &note)
-    }
+/// Returns the Kubernetes Event for a report about the instance of a node.
+fn instance_event(cx: &Context, report: &Report) -> Option<KubeEvent> {
+    let (node, warns, why, note) = match report {
+        Report::Interrupted { node, what: notice, ignored, .. } => {
+            let (reason, warns) = interruption_reason(*notice);
+            let then = if *ignored { "ignored" } else { "disrupting node" };
+            let note = format!("received interruption notice {}: {then}", notice.as_str());
+            (node.as_ref()?, warns, (reason, DISRUPT), note)
+        }
+        Report::Lacking { node, instance_type, resource, promised, found } => {
+            let note =
+                format!("{resource} is {found}, instance type {instance_type} has {promised}");
+            (node, true, ("FailedConsistencyCheck", REGISTER), note)
+        }
+        Report::Unguarded { node } => {
+            let note = "node registered without taint karpenter.sh/unregistered".to_owned();
+            (node, true, ("UnregisteredTaintMissing", REGISTER), note)
+        }
+        _ => return None,
+    };
+    event_about(cx, InvolvedObject::Node(node.clone()), warns, why, &note)
+}
 
-    fn is_pod_waiting(&self, pod: &PodKey) -> bool {
-        let known = self.state.objects.pods.get(pod);
-        known.is_some_and(Pod::is_waiting)
-    }
+fn is_pod_waiting(cx: &Context, pod: &PodKey) -> bool {
+    let known = cx.state.objects.pods.get(pod);
+    known.is_some_and(Pod::is_waiting)
+}
 
-    /// Returns an event about an object, if the watch shows it.
-    fn event_about(
-        &self,
-        about: InvolvedObject,
-        warns: bool,
-        why: EventReason,
-        note: &str,
-    ) -> Option<KubeEvent> {
-        let (reason, action) = why;
-        let objects = &self.state.objects;
-        let uid = match &about {
-            InvolvedObject::Pod(key) => objects.pods.get(key)?.uid.clone(),
-            InvolvedObject::Node(name) => objects.nodes.get(name)?.uid.clone(),
-        };
-        Some(KubeEvent { about, uid, warns, reason, action, note: one_line(note) })
-    }
+/// Returns an event about an object, if the watch shows it.
+fn event_about(
+    cx: &Context,
+    about: InvolvedObject,
+    warns: bool,
+    why: EventReason,
+    note: &str,
+) -> Option<KubeEvent> {
+    let (reason, action) = why;
+    let objects = &cx.state.objects;
+    let uid = match &about {
+        InvolvedObject::Pod(key) => objects.pods.get(key)?.uid.clone(),
+        InvolvedObject::Node(name) => objects.nodes.get(name)?.uid.clone(),
+    };
+    Some(KubeEvent { about, uid, warns, reason, action, note: one_line(note) })
 }
 
 /// Returns Karpenter's reason, and whether the event is a warning.

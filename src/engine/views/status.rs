@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::coordination::lease_annotations::Pause;
 use crate::engine::Engine;
+use crate::engine::context::Context;
 use crate::model::id::PoolName;
 
 /// The status of a cluster.
@@ -97,15 +98,9 @@ pub struct Unaccepted {
 }
 
 impl Engine {
-    /// Returns the active pause of a pool, or of the whole cluster.
-    fn active_pause(&self, pool: Option<&PoolName>, now: Timestamp) -> Option<Paused> {
-        let pause = self.state.notes.pauses.get(&pool.cloned());
-        pause.filter(|pause| pause.is_active(now)).map(Paused::from)
-    }
-
     /// Returns the current status.
     pub fn status(&self, now: Timestamp) -> ClusterStatus {
-        let state = &self.state;
+        let state = &self.cx.state;
 
         let unaccepted = state.unaccepted.as_ref().map(|approval| Unaccepted {
             id: approval.id.clone(),
@@ -129,7 +124,7 @@ impl Engine {
                 leaving: held.nodes.leaving,
                 limit: pool.and_then(|pool| pool.replicas.or(pool.limits.nodes)),
                 cost_per_hour: held.cost.usd_per_h(),
-                paused: self.active_pause(Some(&name), now),
+                paused: active_pause(&self.cx, Some(&name), now),
             };
             cost_per_hour += status.cost_per_hour;
             status
@@ -139,18 +134,26 @@ impl Engine {
         let waiting = waiting.iter().filter(|pod| pod.is_waiting());
         ClusterStatus {
             mode: state.cluster.mode.as_str().to_owned(),
-            held_by: self.missing_information(now),
+            held_by: self.cx.missing_information(now),
             undone: self.disabled_features().into_iter().map(str::to_owned).collect(),
             nodes: state.objects.nodes.len(),
             unready_nodes: state.node_health().unready,
             waiting_pods: waiting.clone().count(),
-            unplaced_pods: waiting.filter(|pod| self.told.contains_key(&pod.key)).count(),
+            unplaced_pods: waiting
+                .filter(|pod| self.provisioning.rejections.contains_key(&pod.key))
+                .count(),
             cost_per_hour,
-            paused: self.active_pause(None, now),
+            paused: active_pause(&self.cx, None, now),
             unaccepted,
             held_ends,
-            mismatch: self.mismatch().map(|mismatch| mismatch.code().to_owned()),
+            mismatch: self.cx.mismatch().map(|mismatch| mismatch.code().to_owned()),
             pools,
         }
     }
+}
+
+/// Returns the active pause of a pool, or of the whole cluster.
+fn active_pause(cx: &Context, pool: Option<&PoolName>, now: Timestamp) -> Option<Paused> {
+    let pause = cx.state.notes.pauses.get(&pool.cloned());
+    pause.filter(|pause| pause.is_active(now)).map(Paused::from)
 }

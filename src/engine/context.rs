@@ -1,0 +1,196 @@
+//! State that all controllers of the engine share, and the outbox of commands and reports.
+//!
+//! A controller owns the state that only it writes. A function that changes something takes the
+//! context and the controllers that it needs, so that its signature shows what it can change.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use fastrand::Rng;
+use jiff::Timestamp;
+
+use crate::engine::batcher::PodBatcher;
+use crate::engine::command::{Command, CommandId, FailureKind, IssuedCommand};
+use crate::engine::in_flight::{ANSWER_MAX, ClaimProgress, CommandPurpose, InFlightCommand};
+use crate::engine::placements::Placements;
+use crate::engine::report::Report;
+use crate::engine::safeguard_state::Safeguards;
+use crate::engine::static_pools::StaticSchedule;
+use crate::engine::sync_state::{SyncPhase, SyncState};
+use crate::engine::wave_queue::Waves;
+use crate::model::cluster::ManagementMode;
+use crate::model::id::ClaimId;
+use crate::state::State;
+
+/// State that all controllers share.
+#[derive(Debug)]
+pub(super) struct Context {
+    /// Configuration, objects of the cluster, claims and catalog.
+    pub(super) state: State,
+    /// Source of claim ids and jitter.
+    pub(super) rng: Rng,
+    /// What the engine sends.
+    pub(super) outbox: Outbox,
+    /// Steps, retries and drains of claims.
+    pub(super) progress: BTreeMap<ClaimId, ClaimProgress>,
+    /// Whether the cluster state is complete, and what is missing.
+    pub(super) sync: SyncState,
+    /// Planned placements of reschedulable pods.
+    pub(super) placements: Placements,
+    /// Waves of evictions.
+    pub(super) waves: Waves,
+    /// Batch window for pending pods.
+    pub(super) batcher: PodBatcher,
+    /// When static pools and buffers are planned.
+    pub(super) static_schedule: StaticSchedule,
+    /// Limits on changes and on terminations without a drain.
+    pub(super) safeguards: Safeguards,
+    /// True if anything has happened since the last full pass.
+    pub(super) changed: bool,
+}
+
+impl Context {
+    /// Returns an empty state. `seed` determines claim ids and jitter.
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            state: State::default(),
+            rng: Rng::with_seed(seed),
+            outbox: Outbox::default(),
+            progress: BTreeMap::new(),
+            sync: SyncState::default(),
+            placements: Placements::default(),
+            waves: Waves::default(),
+            batcher: PodBatcher::default(),
+            static_schedule: StaticSchedule::default(),
+            safeguards: Safeguards::default(),
+            changed: true,
+        }
+    }
+
+    /// Returns whether every watch is in sync and two instance listings agree. Only then does the
+    /// engine decide anything.
+    pub(super) fn is_ready(&self) -> bool {
+        self.sync.phase == SyncPhase::Ready
+    }
+
+    /// Returns whether the engine may change anything: the cluster is not only observed.
+    pub(super) fn is_managing(&self) -> bool {
+        self.state.cluster.mode == ManagementMode::Manage
+    }
+}
+
+/// Queued commands and reports, the commands in flight, and the next wake-up.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// Commands to send, in order.
+    pub(super) commands: VecDeque<IssuedCommand>,
+    /// Reports for logs and metrics, in order.
+    pub(super) reports: VecDeque<Report>,
+    /// The last command ID.
+    pub(super) last_command: u64,
+    /// Commands without a result, queued or sent.
+    pub(super) in_flight: BTreeMap<CommandId, InFlightCommand>,
+    /// Commands that count as failed without a result. `Engine::handle_failed_commands` handles
+    /// them.
+    pub(super) failed: Vec<FailedCommand>,
+    /// When the next pass runs, and why.
+    pub(super) wake: Option<(Timestamp, &'static str)>,
+}
+
+/// A command that counts as failed without a result: it was cancelled in the queue, or its result
+/// is overdue.
+#[derive(Debug)]
+pub(super) struct FailedCommand {
+    pub(super) id: CommandId,
+    pub(super) kind: FailureKind,
+    pub(super) text: String,
+}
+
+impl Outbox {
+    /// Wakes the engine at a time, if there is one, unless it is woken earlier.
+    pub(super) fn wake_at(&mut self, at: impl Into<Option<Timestamp>>, why: &'static str) {
+        if let Some(at) = at.into()
+            && self.wake.is_none_or(|(current, _)| at < current)
+        {
+            self.wake = Some((at, why));
+        }
+    }
+
+    /// Adds a report.
+    pub(super) fn push_report(&mut self, report: Report) {
+        self.reports.push_back(report);
+    }
+
+    /// Removes the matching commands that are still in the queue, and returns their purposes. The
+    /// caller treats each one as failed.
+    pub(super) fn withdraw_queued(
+        &mut self,
+        which: impl Fn(&Command, &CommandPurpose) -> bool,
+    ) -> Vec<(CommandId, CommandPurpose)> {
+        let flights = &self.in_flight;
+        let queued = std::mem::take(&mut self.commands).into_iter();
+        let (withdrawn, kept): (VecDeque<_>, VecDeque<_>) = queued.partition(|issued| {
+            flights.get(&issued.id).is_some_and(|in_flight| which(&issued.command, &in_flight.kind))
+        });
+        self.commands = kept;
+        withdrawn
+            .into_iter()
+            .filter_map(|issued| Some((issued.id, self.in_flight.remove(&issued.id)?.kind)))
+            .collect()
+    }
+
+    /// Cancels the matching commands that are still in the queue. Each counts as failed.
+    pub(super) fn cancel_queued(&mut self, why: &str, which: impl Fn(&Command) -> bool) {
+        let (cancelled, kept): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.commands)
+            .into_iter()
+            .partition(|issued| which(&issued.command));
+        self.commands = kept;
+        self.failed.extend(cancelled.into_iter().map(|issued| FailedCommand {
+            id: issued.id,
+            kind: FailureKind::Withdrawn,
+            text: why.to_owned(),
+        }));
+    }
+
+    /// Fails overdue commands with an unknown outcome.
+    pub(super) fn fail_overdue(&mut self, now: Timestamp) {
+        let late = self.in_flight.iter().filter(|(_, in_flight)| in_flight.is_late(now));
+        let late: BTreeSet<CommandId> = late.map(|(id, _)| *id).collect();
+        // A queued command must not be sent later, when the engine may have decided differently.
+        self.commands.retain(|command| !late.contains(&command.id));
+        self.failed.extend(late.into_iter().map(|id| FailedCommand {
+            id,
+            kind: FailureKind::Unknown,
+            text: format!("no answer within {ANSWER_MAX:#}"),
+        }));
+    }
+
+    /// Queues a command. The caller has checked that the cluster is managed if the command changes
+    /// anything.
+    pub(super) fn queue_command(
+        &mut self,
+        command: Command,
+        kind: CommandPurpose,
+        now: Timestamp,
+    ) -> CommandId {
+        self.last_command += 1;
+        let id = CommandId(self.last_command);
+        let (name, since) = (command.name(), now);
+        self.in_flight.insert(id, InFlightCommand { kind, name, since });
+        // Nominations are sent last: there may be thousands.
+        let index = match command {
+            Command::Nominate { .. } => self.commands.len(),
+            Command::CreateNode(_) | Command::Bind { .. } => {
+                self.commands.partition_point(|command| command.command.binds_early())
+            }
+            _ => self.commands.len() - self.pending_nominations(),
+        };
+        self.commands.insert(index, IssuedCommand { id, command });
+        id
+    }
+
+    /// Returns the number of queued nominations. They are at the end of the queue.
+    pub(super) fn pending_nominations(&self) -> usize {
+        let others = |queued: &IssuedCommand| !matches!(queued.command, Command::Nominate { .. });
+        self.commands.len() - self.commands.partition_point(others)
+    }
+}
