@@ -63,6 +63,45 @@ pub(crate) enum Leadership {
     Fails(String),
 }
 
+/// Whether this host is the leader of a cluster.
+///
+/// ```text
+/// Follower ─ acquires the Lease ─► Leader ─ hands the cluster over ─► Parting
+///    ▲                               │                                   │
+///    │◄── the Lease is not renewed in time, or the engine has stopped ───┤
+///    └◄── another autoscaler works, or the API server shows another leader
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+enum Role {
+    /// Another host is the leader, or none is.
+    #[default]
+    Follower,
+    /// This host is the leader.
+    Leader {
+        /// Until when it is without a renewal.
+        until: Instant,
+    },
+    /// This host is the leader, and its engine is stopping for a handover.
+    Parting {
+        /// Until when it is the leader without a renewal.
+        until: Instant,
+        /// Since when the engine is stopping.
+        since: Instant,
+        /// Why the cluster is handed over.
+        why: PartingReason,
+    },
+}
+
+impl Role {
+    /// Returns until when this host is the leader without a renewal. `None` if it is not.
+    fn until(self) -> Option<Instant> {
+        match self {
+            Self::Follower => None,
+            Self::Leader { until } | Self::Parting { until, .. } => Some(until),
+        }
+    }
+}
+
 /// The Lease of one cluster, managed by its own task.
 pub(crate) struct LeaderElector {
     turn: watch::Receiver<Leadership>,
@@ -110,14 +149,13 @@ impl LeaderElector {
             company: balancer,
             began: clock::monotonic_now(),
             known: None,
-            until: None,
+            role: Role::Follower,
             barred: false,
             waits: None,
             term: 0,
             rested,
             asked: None,
             heard: None,
-            parting: None,
             handover: None,
             returned: None,
             asks: 0,
@@ -194,8 +232,7 @@ struct ElectionTask {
     began: Instant,
     /// The Lease as last read or written. `None` if it must be read first.
     known: Option<LeaseState>,
-    /// Until when this host is the leader without a renewal.
-    until: Option<Instant>,
+    role: Role,
     /// True if the last write failed. Other clusters then do not wait for this one.
     barred: bool,
     /// Since when it has waited for the first cluster of its group, while its own Lease is free.
@@ -211,8 +248,6 @@ struct ElectionTask {
     /// The last handover request read in this term. A request from before the term may be from a
     /// host that no longer exists.
     heard: Option<Option<String>>,
-    /// Since when the engine is stopping for a handover, and why.
-    parting: Option<(Instant, PartingReason)>,
     /// Since when this host is the leader of a requested cluster, until its engine decides.
     handover: Option<Instant>,
     /// When it was handed back.
@@ -236,7 +271,7 @@ impl ElectionTask {
                 () = self.lookout.wait_for_change() => {}
                 _ = self.rested.changed() => {}
                 // A leader does not need changes of the first Lease of its group.
-                _ = changes.changed(), if self.until.is_none() => {}
+                _ = changes.changed(), if self.role.until().is_none() => {}
                 _ = stopping.wait_for(|stop| *stop) => break,
             }
         }
@@ -245,10 +280,10 @@ impl ElectionTask {
 
     /// Reads the Lease, and acquires or renews it if allowed. Returns the time until the next step.
     async fn step_election(&mut self) -> Duration {
-        if self.until.is_some_and(|until| until <= clock::monotonic_now()) {
+        if self.role.until().is_some_and(|until| until <= clock::monotonic_now()) {
             self.lose_leadership("the Lease was not renewed in time");
         }
-        if self.has_ended() && self.parting.is_none() {
+        if self.has_ended() && matches!(self.role, Role::Leader { .. }) {
             self.lose_leadership("the engine stopped");
         }
         match self.lookout.last_state() {
@@ -313,7 +348,7 @@ impl ElectionTask {
         // Expired by the wall clock only: the clock was set, or the host was suspended.
         let leapt = self.connection.fence.has_run_out();
         let before = self.known.take();
-        let is_sure = self.until.is_some() && !leapt;
+        let is_sure = self.role.until().is_some() && !leapt;
         if let Some(lease) = before.as_ref().filter(|_| is_sure) {
             return Ok(lease.clone());
         }
@@ -340,16 +375,16 @@ impl ElectionTask {
                 self.become_leader(since);
                 let asked = self.accepts_handover(request).then_some(PartingReason::Asked);
                 let why = asked.or(self.is_unfit().then_some(PartingReason::Unfit));
-                match (self.parting, why) {
-                    (None, Some(why)) => {
+                match (self.role, why) {
+                    (Role::Leader { until }, Some(why)) => {
                         let words = why.as_words();
                         let cluster = &self.cluster;
                         tracing::info!(%cluster, why = words, "handing over cluster");
-                        self.parting = Some((clock::monotonic_now(), why));
+                        self.role = Role::Parting { until, since: clock::monotonic_now(), why };
                         self.publish_leadership(Leadership::Follows(words.to_owned()));
                     }
                     // The handover did not take place, so this host remains the leader.
-                    (Some((since, _)), _) if since.elapsed() > PARTS => {
+                    (Role::Parting { since, .. }, _) if since.elapsed() > PARTS => {
                         self.lose_leadership("the engine does not stop");
                     }
                     _ => {}
@@ -412,13 +447,15 @@ impl ElectionTask {
     }
 
     fn become_leader(&mut self, since: Moment) {
-        if self.until.is_none() {
+        let until = since.steady + ACTS;
+        if matches!(self.role, Role::Follower) {
+            self.role = Role::Leader { until };
             // A later term of the same Lease is greater, also on another host.
             let transitions = self.known.as_ref().map_or(0, |lease| lease.transitions);
             let number = self.identity.next_term();
             let mark = format!("term/{}.{transitions}.{number}", self.cluster);
             self.term = self.connection.fence.begin_term(&mark);
-            (self.heard, self.parting, self.free) = (None, None, None);
+            (self.heard, self.free) = (None, None);
             let is_handover = self.handover.is_some()
                 || self.asked.is_some_and(|requested_at| requested_at.elapsed() < PARTS + YIELDS);
             self.handover = is_handover.then(clock::monotonic_now);
@@ -428,10 +465,15 @@ impl ElectionTask {
                 "became leader"
             );
         }
-        self.until = Some(since.steady + ACTS);
+        match &mut self.role {
+            Role::Leader { until: current } | Role::Parting { until: current, .. } => {
+                *current = until;
+            }
+            Role::Follower => {}
+        }
         self.connection.fence.open(since, ACTS);
         self.company.update_status(&self.cluster, LeaseStatus::Mine);
-        if self.parting.is_none() {
+        if matches!(self.role, Role::Leader { .. }) {
             self.publish_leadership(Leadership::Leads(self.term));
         }
     }
@@ -464,8 +506,7 @@ impl ElectionTask {
 
     fn lose_leadership(&mut self, why: &str) {
         self.connection.fence.close();
-        self.parting = None;
-        if self.until.take().is_some() {
+        if std::mem::take(&mut self.role).until().is_some() {
             tracing::warn!(cluster = %self.cluster, why, "lost leadership");
         }
     }
@@ -514,7 +555,7 @@ impl ElectionTask {
     async fn release_on_stop(&mut self) {
         let held = self.known.take().filter(|it| it.hold.holder == self.me);
         self.connection.fence.close();
-        self.until = None;
+        self.role = Role::Follower;
         report_metrics::set_leader(&self.cluster, false);
         // The other clusters of its group must not rely on it.
         self.company.update_status(&self.cluster, LeaseStatus::Unknown);
@@ -528,7 +569,7 @@ impl ElectionTask {
 
     /// Returns how long this host is the leader without a renewal.
     fn time_left(&self) -> Option<Duration> {
-        self.until.map(|until| until.duration_since(clock::monotonic_now()))
+        self.role.until().map(|until| until.duration_since(clock::monotonic_now()))
     }
 
     async fn call_with_limit<T>(

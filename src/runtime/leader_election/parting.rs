@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ElectionTask, FIT, RETURNS, WAITS, YIELDS, requesting_host};
+use super::{ElectionTask, FIT, RETURNS, Role, WAITS, YIELDS, requesting_host};
 use crate::coordination::leader_election::{PartingReason, RETRY, host_of};
 use crate::host::clock;
 use crate::kubernetes::lease::LeaseState;
@@ -36,7 +36,7 @@ impl ElectionTask {
         };
         let is_unfit = self.company.is_unwell_for(&self.cluster, FIT);
         // It decided during part of this time.
-        if !is_unfit && self.parting.is_none() && since.elapsed() > 2 * FIT {
+        if !is_unfit && !matches!(self.role, Role::Parting { .. }) && since.elapsed() > 2 * FIT {
             self.handover = None;
             self.company.on_handover_ready(since);
         }
@@ -46,13 +46,15 @@ impl ElectionTask {
     /// Why this host hands over a cluster without commands in flight. Until then the Lease is
     /// renewed, so that commands in flight complete.
     pub(super) fn has_rested(&self) -> Option<PartingReason> {
-        let (_, why) = self.parting?;
-        self.has_ended().then_some(why)
+        match self.role {
+            Role::Parting { why, .. } => self.has_ended().then_some(why),
+            Role::Follower | Role::Leader { .. } => None,
+        }
     }
 
     /// Returns whether this host is the leader and the engine of this term has stopped.
     pub(super) fn has_ended(&self) -> bool {
-        self.until.is_some() && *self.rested.borrow() >= self.term
+        self.role.until().is_some() && *self.rested.borrow() >= self.term
     }
 
     /// Why a free Lease is left to another host: it was released for that host, or this host was
