@@ -10,7 +10,7 @@
 //!
 //! [`Engine::run_full_pass`] and [`Engine::decide_changes`] have the order of a pass. It matters:
 //! each step sees what the earlier ones have changed. A function takes the [`Context`] and the
-//! controllers whose state it may change.
+//! controllers whose state it reads or changes.
 
 // Exponential back-off with seeded jitter.
 pub mod backoff;
@@ -115,21 +115,12 @@ use crate::engine::provisioning::Provisioning;
 use crate::engine::report::Report;
 use crate::engine::sync_state::SyncPhase;
 use crate::model::buffer::buffer_of;
-use crate::model::cluster::{Cluster, PlacementHints};
+use crate::model::cluster::Cluster;
 use crate::model::id::{NodeName, ObjectKey};
 use crate::model::watched_object::{ObjectKind, WatchedObject};
 use crate::state::State;
 use crate::state::candidates::PendingApproval;
 use crate::state::cluster_identity::Mismatch;
-
-/// Events within this time are handled by one pass: a thousand bound or nominated pods are not
-/// worth a thousand passes.
-const SETTLE: SignedDuration = SignedDuration::from_millis(100);
-
-/// Added to [`SETTLE`] for each pending pod and each pod of a later wave, because a pass examines
-/// each of them several times. The sum is at most [`SETTLE_MAX`].
-const SETTLE_EACH: SignedDuration = SignedDuration::from_micros(200);
-const SETTLE_MAX: SignedDuration = SignedDuration::from_millis(500);
 
 /// Maximum time between two checks of the cluster state.
 const IDLE: SignedDuration = SignedDuration::from_secs(30);
@@ -178,7 +169,7 @@ impl Engine {
     /// Records an event. The work is done by the next pass, which `Event::Timeout` starts at the
     /// time that [`Self::poll_timeout`] returns.
     pub fn handle_event(&mut self, event: Event, now: Timestamp) {
-        self.consolidation.note_changes(&mut self.cx, &event, now);
+        self.consolidation.note_changes(&self.cx, &event, now);
         match event {
             Event::Timeout => {
                 self.run_pass(now);
@@ -242,7 +233,7 @@ impl Engine {
         self.cx.changed = true;
         cluster_identity::cancel_during_mismatch(&mut self.cx);
         self.handle_failed_commands(now);
-        self.cx.outbox.wake_at(next_pass_at(&self.cx, now), "the cluster changed");
+        self.cx.outbox.wake_at(self.cx.next_pass_at(now), "the cluster changed");
     }
 
     /// Handles the result of a command. Returns whether it changes anything the engine uses.
@@ -258,7 +249,7 @@ impl Engine {
         }
         // Most listings change nothing.
         if listing && !self.cx.sync.listing_news && self.cx.is_ready() {
-            sync::list_instances(&mut self.cx, &mut self.unclaimed, now);
+            sync::list_instances(&mut self.cx, &self.unclaimed, now);
             return false;
         }
         true
@@ -284,7 +275,7 @@ impl Engine {
             if nodes > 0 && managed {
                 self.cx.outbox.push_report(Report::LeftClosed { nodes });
             }
-        } else if !is_nominating(&self.cx, &self.nominations) {
+        } else if !self.nominations.is_nominating(&self.cx) {
             let why = "pods are not told of their nodes any more";
             self.cx
                 .outbox
@@ -358,11 +349,11 @@ impl Engine {
                 &mut self.provisioning,
                 &mut self.consolidation,
                 &mut self.lease,
-                &mut self.interruptions,
+                &self.interruptions,
                 now,
             )
         {
-            sync::check_sync(&mut self.cx, &mut self.unclaimed, now);
+            sync::check_sync(&mut self.cx, &self.unclaimed, now);
             self.handle_failed_commands(now);
             self.lease.read_lease(&mut self.cx, now);
             if self.cx.is_ready() {
@@ -397,7 +388,7 @@ impl Engine {
         self.cx.outbox.fail_overdue(now);
         self.handle_failed_commands(now);
         let before = self.cx.outbox.wake.take();
-        sync::check_sync(&mut self.cx, &mut self.unclaimed, now);
+        sync::check_sync(&mut self.cx, &self.unclaimed, now);
         self.handle_failed_commands(now);
         self.lease.read_lease(&mut self.cx, now);
         let looked = std::mem::replace(&mut self.cx.outbox.wake, before);
@@ -522,15 +513,6 @@ fn delete_object(
     }
 }
 
-/// Returns the time of the pass that handles the current event.
-pub(in crate::engine) fn next_pass_at(cx: &Context, now: Timestamp) -> Timestamp {
-    let pods = cx.state.objects.waiting_pods().len() + cx.waves.count_later();
-    let pods = i32::try_from(pods).unwrap_or(i32::MAX);
-    let each = SETTLE_EACH.checked_mul(pods).unwrap_or(SETTLE_MAX);
-    let settle = SETTLE.checked_add(each).unwrap_or(SETTLE_MAX);
-    now.checked_add(settle.min(SETTLE_MAX)).unwrap_or(now)
-}
-
 /// Runs the sweep alone if nothing else can be due. Returns false if the sweep or its results
 /// require a full pass.
 fn run_sweep_only(
@@ -538,7 +520,7 @@ fn run_sweep_only(
     provisioning: &mut Provisioning,
     consolidation: &mut Consolidation,
     lease: &mut LeaseSync,
-    interruptions: &mut Interruptions,
+    interruptions: &Interruptions,
     now: Timestamp,
 ) -> bool {
     let Some(due) = provisioning.full_pass_due.filter(|due| now < *due) else {
@@ -580,23 +562,4 @@ fn forget_deleted_objects(
     let unknown: BTreeSet<&NodeName> = cx.state.objects.unknown_nodes().collect();
     let gone_nodes = &mut cx.sync.gone_nodes;
     gone_nodes.retain(|name| unknown.contains(name));
-}
-
-/// Returns whether a time is in the future. The engine is woken then.
-pub(in crate::engine) fn waits_until(
-    cx: &mut Context,
-    at: impl Into<Option<Timestamp>>,
-    why: &'static str,
-    now: Timestamp,
-) -> bool {
-    let at = at.into().filter(|at| *at > now);
-    cx.outbox.wake_at(at, why);
-    at.is_some()
-}
-
-/// Returns whether the engine nominates nodes for pending pods.
-pub(in crate::engine) fn is_nominating(cx: &Context, nominations: &Nominations) -> bool {
-    cx.state.cluster.placement_hints == PlacementHints::On
-        && !nominations.denied.is_denied()
-        && cx.is_managing()
 }

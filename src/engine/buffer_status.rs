@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine;
 use crate::engine::backoff::{Backoff, Denied};
 use crate::engine::command::{BufferPatch, Command, CommandResult, FailureKind};
 use crate::engine::context::Context;
@@ -61,7 +60,7 @@ impl BufferStatuses {
             return;
         }
         let retry = self.retry.next_attempt();
-        if engine::waits_until(cx, retry, "the status of CapacityBuffers is written again", now) {
+        if cx.outbox.waits_until(retry, "the status of CapacityBuffers is written again", now) {
             return;
         }
         let under_way = cx

@@ -2,7 +2,6 @@
 
 use jiff::Timestamp;
 
-use crate::engine;
 use crate::engine::claims;
 use crate::engine::command::{Command, CommandId, CommandResult, FailureKind};
 use crate::engine::context::Context;
@@ -65,14 +64,14 @@ pub(super) fn enter_phase(cx: &mut Context, id: &ClaimId, phase: ClaimPhase, now
         _ => {}
     }
     // Many claims may change together.
-    cx.outbox.wake_at(engine::next_pass_at(cx, now), "a claim has changed its phase");
+    cx.outbox.wake_at(cx.next_pass_at(now), "a claim has changed its phase");
 }
 
 /// Terminates the instance of a claim without a drain, because no pods run on it or none can be
 /// evicted. The safeguard may block it.
 pub(super) fn terminate_undrained(
     cx: &mut Context,
-    interruptions: &mut Interruptions,
+    interruptions: &Interruptions,
     id: &ClaimId,
     reason: Reason,
     now: Timestamp,

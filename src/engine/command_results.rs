@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use crate::engine::Engine;
 use crate::engine::claim_steps;
 use crate::engine::claims;
+use crate::engine::cluster_identity;
 use crate::engine::command::{CommandId, CommandResult, FailureKind, OfferingRefusal};
 use crate::engine::context::Context;
 use crate::engine::drain;
@@ -100,6 +101,8 @@ impl Engine {
             let (kind, text) = (failed.kind, failed.text);
             self.on_command_result(failed.id, CommandResult::Failed { kind, text }, now);
         }
+        // A result may have queued a command.
+        cluster_identity::cancel_during_mismatch(&mut self.cx);
     }
 
     /// Handles the result of a step of a claim.
@@ -253,7 +256,7 @@ fn record_launched_offerings(cx: &mut Context, id: &ClaimId) {
 
 fn on_launched(
     cx: &mut Context,
-    early_binding: &mut EarlyBinding,
+    early_binding: &EarlyBinding,
     id: &ClaimId,
     instance: Instance,
     now: Timestamp,

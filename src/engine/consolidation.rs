@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine;
 use crate::engine::backoff::time_after;
 use crate::engine::claims;
 use crate::engine::consolidation_feedback;
@@ -99,7 +98,7 @@ impl ConsolidationSchedule {
 impl Consolidation {
     /// Records events that may make a cheaper cluster possible. Pods change often, but rarely in
     /// their node, labels, annotations or requests.
-    pub(super) fn note_changes(&mut self, cx: &mut Context, event: &Event, now: Timestamp) {
+    pub(super) fn note_changes(&mut self, cx: &Context, event: &Event, now: Timestamp) {
         let objects = &cx.state.objects;
         let stirs = match event {
             Event::Applied(WatchedObject::Pod(pod)) => {
@@ -207,11 +206,11 @@ pub(super) fn consolidate(
     provisioning: &mut Provisioning,
     consolidation: &mut Consolidation,
     lease: &mut LeaseSync,
-    interruptions: &mut Interruptions,
+    interruptions: &Interruptions,
     now: Timestamp,
 ) {
     let due = consolidation.schedule.next_run_at(cx.state.objects.nodes.len());
-    if engine::waits_until(cx, due, "run consolidation", now) {
+    if cx.outbox.waits_until(due, "run consolidation", now) {
         return;
     }
     let planned = cx.batcher.next_plan_at(&cx.state.cluster.batching);
@@ -275,7 +274,7 @@ fn carry_out_consolidation(
     cx: &mut Context,
     provisioning: &mut Provisioning,
     consolidation: &mut Consolidation,
-    interruptions: &mut Interruptions,
+    interruptions: &Interruptions,
     plan: Plan,
     now: Timestamp,
 ) {

@@ -154,7 +154,7 @@ impl Consolidation {
     }
 
     /// Puts pools in consolidation back-off and reports it.
-    fn report_new_backoffs(&mut self, cx: &mut Context, now: Timestamp) {
+    fn report_new_backoffs(&self, cx: &mut Context, now: Timestamp) {
         let pools = self.savings.pools.iter();
         let resting =
             pools.filter_map(|(pool, backoff)| Some((pool, backoff, backoff.back_off_until()?)));

@@ -1,12 +1,12 @@
 //! State that all controllers of the engine share, and the outbox of commands and reports.
 //!
-//! A controller owns the state that only it writes. A function that changes something takes the
-//! context and the controllers that it needs, so that its signature shows what it can change.
+//! A controller owns the state of one concern. A function takes the context and the controllers
+//! that it reads or changes, so that its signature shows what it can affect.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fastrand::Rng;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::batcher::PodBatcher;
 use crate::engine::command::{Command, CommandId, FailureKind, IssuedCommand};
@@ -20,6 +20,15 @@ use crate::engine::wave_queue::Waves;
 use crate::model::cluster::ManagementMode;
 use crate::model::id::ClaimId;
 use crate::state::State;
+
+/// Events within this time are handled by one pass: a thousand bound or nominated pods are not
+/// worth a thousand passes.
+const SETTLE: SignedDuration = SignedDuration::from_millis(100);
+
+/// Added to [`SETTLE`] for each pending pod and each pod of a later wave, because a pass examines
+/// each of them several times. The sum is at most [`SETTLE_MAX`].
+const SETTLE_EACH: SignedDuration = SignedDuration::from_micros(200);
+const SETTLE_MAX: SignedDuration = SignedDuration::from_millis(500);
 
 /// State that all controllers share.
 #[derive(Debug)]
@@ -72,6 +81,15 @@ impl Context {
         self.sync.phase == SyncPhase::Ready
     }
 
+    /// Returns the time of the pass that handles the current event.
+    pub(super) fn next_pass_at(&self, now: Timestamp) -> Timestamp {
+        let pods = self.state.objects.waiting_pods().len() + self.waves.count_later();
+        let pods = i32::try_from(pods).unwrap_or(i32::MAX);
+        let each = SETTLE_EACH.checked_mul(pods).unwrap_or(SETTLE_MAX);
+        let settle = SETTLE.checked_add(each).unwrap_or(SETTLE_MAX);
+        now.checked_add(settle.min(SETTLE_MAX)).unwrap_or(now)
+    }
+
     /// Returns whether the engine may change anything: the cluster is not only observed.
     pub(super) fn is_managing(&self) -> bool {
         self.state.cluster.mode == ManagementMode::Manage
@@ -115,6 +133,18 @@ impl Outbox {
         }
     }
 
+    /// Returns whether a time is in the future. The engine is woken then.
+    pub(super) fn waits_until(
+        &mut self,
+        at: impl Into<Option<Timestamp>>,
+        why: &'static str,
+        now: Timestamp,
+    ) -> bool {
+        let at = at.into().filter(|at| *at > now);
+        self.wake_at(at, why);
+        at.is_some()
+    }
+
     /// Adds a report.
     pub(super) fn push_report(&mut self, report: Report) {
         self.reports.push_back(report);
@@ -126,10 +156,10 @@ impl Outbox {
         &mut self,
         which: impl Fn(&Command, &CommandPurpose) -> bool,
     ) -> Vec<(CommandId, CommandPurpose)> {
-        let flights = &self.in_flight;
+        let in_flight = &self.in_flight;
         let queued = std::mem::take(&mut self.commands).into_iter();
         let (withdrawn, kept): (VecDeque<_>, VecDeque<_>) = queued.partition(|issued| {
-            flights.get(&issued.id).is_some_and(|in_flight| which(&issued.command, &in_flight.kind))
+            in_flight.get(&issued.id).is_some_and(|sent| which(&issued.command, &sent.kind))
         });
         self.commands = kept;
         withdrawn

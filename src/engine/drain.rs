@@ -17,7 +17,6 @@ pub(super) mod deadline;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine;
 use crate::engine::claim_steps;
 use crate::engine::claims;
 use crate::engine::command::{Command, NodePatch};
@@ -25,7 +24,7 @@ use crate::engine::context::Context;
 use crate::engine::controllers::{Consolidation, Interruptions, Nominations};
 use crate::engine::drain::deadline::deadline_annotation;
 use crate::engine::fleet_sync::FleetSync;
-use crate::engine::in_flight::ClaimStep;
+use crate::engine::in_flight::{ClaimStep, Clearance};
 use crate::engine::replacement_pods;
 use crate::engine::report::Report;
 use crate::engine::sync;
@@ -68,7 +67,7 @@ const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
 /// Disrupts a node. It is drained and terminated, unless the drain is cancelled.
 pub(super) fn disrupt_node(
     cx: &mut Context,
-    interruptions: &mut Interruptions,
+    interruptions: &Interruptions,
     id: &ClaimId,
     reason: Reason,
     now: Timestamp,
@@ -118,23 +117,23 @@ pub(super) fn disrupt_node(
 /// Resumes the disruption of a node from which an earlier process evicted pods.
 pub(super) fn resume_disruption(
     cx: &mut Context,
-    interruptions: &mut Interruptions,
+    interruptions: &Interruptions,
     id: &ClaimId,
     reason: Reason,
     now: Timestamp,
 ) {
     disrupt_node(cx, interruptions, id, reason, now);
     let drain = &mut cx.progress.entry(id.clone()).or_default().drain;
-    (drain.released, drain.cleared, drain.moved) = (true, true, true);
+    (drain.released, drain.clearance, drain.moved) = (true, Clearance::Cleared, true);
 }
 
 /// Performs the next step of a drain.
 pub(super) fn drain(
     cx: &mut Context,
     consolidation: &mut Consolidation,
-    nominations: &mut Nominations,
-    fleet: &mut FleetSync,
-    interruptions: &mut Interruptions,
+    nominations: &Nominations,
+    fleet: &FleetSync,
+    interruptions: &Interruptions,
     id: &ClaimId,
     now: Timestamp,
 ) {
@@ -241,7 +240,7 @@ fn restores_marks(
     }
     let marked = cx.drain_of(id).and_then(|drain| drain.marked);
     let again = marked.map(|at| at + MARK_AGAIN);
-    if engine::waits_until(cx, again, "what stands beside a taint is to be written again", now) {
+    if cx.outbox.waits_until(again, "what stands beside a taint is to be written again", now) {
         return false;
     }
     let patch = NodePatch { taints: None, ..taint_patch(node, reason, None) };
@@ -319,7 +318,7 @@ fn keeps_new_pods(
 fn is_released(
     cx: &mut Context,
     consolidation: &mut Consolidation,
-    nominations: &mut Nominations,
+    nominations: &Nominations,
     id: &ClaimId,
     reason: Reason,
     now: Timestamp,
@@ -402,7 +401,7 @@ fn are_all_pods_known(cx: &mut Context, id: &ClaimId, now: Timestamp) -> bool {
 /// Lists the pods of the node from the API server, because the watch may lag behind.
 fn request_confirmation(cx: &mut Context, id: &ClaimId, node: &NodeName, now: Timestamp) {
     let next = cx.drain_of(id).and_then(|drain| drain.next_list);
-    if engine::waits_until(cx, next, "confirm a drain", now) {
+    if cx.outbox.waits_until(next, "confirm a drain", now) {
         return;
     }
     cx.progress_of(id).drain.next_list = now.checked_add(LIST_APART).ok();

@@ -72,7 +72,7 @@ impl EarlyBinding {
     }
 
     /// Creates the Node of a launched claim, or binds pods to it.
-    pub(super) fn bind_early(&mut self, cx: &mut Context, id: &ClaimId, now: Timestamp) {
+    pub(super) fn bind_early(&self, cx: &mut Context, id: &ClaimId, now: Timestamp) {
         if !self.is_early(cx) || !cx.is_ready() || sync::sync_fault(cx, now).is_some() {
             return;
         }

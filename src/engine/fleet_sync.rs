@@ -7,13 +7,12 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::disruption::budgets::Budgets;
-use crate::engine;
 use crate::engine::backoff::Backoff;
 use crate::engine::claim_steps;
 use crate::engine::claims;
 use crate::engine::command::{Command, CommandResult, OfferingRefusal, RefusalKind};
 use crate::engine::context::Context;
-use crate::engine::in_flight::{ClaimProgress, ClaimStep, CommandPurpose};
+use crate::engine::in_flight::{ClaimProgress, ClaimStep, Clearance, CommandPurpose};
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::fleet::{
@@ -96,7 +95,7 @@ impl FleetSync {
         if cx.state.fleet.is_none() || !cx.state.ledger.is_settled() || self.telling {
             return;
         }
-        if engine::waits_until(cx, self.retry.next_attempt(), "report to the fleet", now) {
+        if cx.outbox.waits_until(self.retry.next_attempt(), "report to the fleet", now) {
             return;
         }
         let held = usage_by_claim(cx);
@@ -208,7 +207,7 @@ impl FleetSync {
             return;
         }
         let retry = self.report_disruptions_again.next_attempt();
-        if engine::waits_until(cx, retry, "report to the fleet", now) {
+        if cx.outbox.waits_until(retry, "report to the fleet", now) {
             return;
         }
         let disruption_usage = current_disruption_usage(cx, longest, now);
@@ -238,7 +237,7 @@ impl FleetSync {
 
     /// Requests the fleet's permission to disrupt a node. Returns whether it has to wait.
     pub(super) fn request_disruption(
-        &mut self,
+        &self,
         cx: &mut Context,
         id: &ClaimId,
         reason: Reason,
@@ -376,7 +375,7 @@ fn current_disruption_usage(
         // A disruption that was not requested yet does not count against the budget.
         let is_counted = cx.progress.get(id).is_some_and(|progress| {
             progress.drain.granted
-                || progress.drain.cleared
+                || progress.drain.clearance == Clearance::Cleared
                 || matches!(progress.step, Some((_, ClaimStep::RequestDisruption)))
         });
         if !reason.is_budgeted() {

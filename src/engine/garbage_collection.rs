@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine;
 use crate::engine::claims;
 use crate::engine::claims::finalizer_removal_patch;
 use crate::engine::command::Command;
@@ -46,7 +45,7 @@ pub(super) fn collect_orphans(
         let since = unclaimed.orphans.entry(node.clone()).or_insert(new).since;
         let age = if for_sure { SignedDuration::ZERO } else { ORPHAN_AGE };
         let due = claims::condition_deadline(cx, since, age);
-        if engine::waits_until(cx, due, "a node has no instance", now) {
+        if cx.outbox.waits_until(due, "a node has no instance", now) {
             continue;
         }
         let orphan = unclaimed.orphans.get_mut(&node);

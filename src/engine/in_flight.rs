@@ -76,18 +76,40 @@ impl InFlightCommand {
     }
 }
 
-/// The progress of a drain.
+/// Whether a disrupted node may be tainted.
+///
+/// ```text
+/// Requested ─ a rate counts it ─► Recording ─ recorded on the Lease ─► Cleared
+///     └─ no rate counts it, or the node is at its hard maximum age ──────▲
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Clearance {
+    /// The fleet has to grant the disruption, or nothing was checked yet.
+    #[default]
+    Requested,
+    /// A rate counts the disruption, so it must be recorded on the Lease first.
+    Recording,
+    /// The node may be tainted: the disruption is recorded, or needs no record.
+    Cleared,
+}
+
+/// The progress of a drain. [`crate::engine::drain::drain`] performs its steps:
+///
+/// ```text
+/// clearance ─► tainted ─ its pods have places, or need none ─► released ─► evictions
+///   evictions ─ no pod and no volume is left ─► confirmed ─► ClaimPhase::Terminating
+///   evictions ─ deadline ────────────────────────────────► ClaimPhase::Terminating
+/// ```
+///
+/// A voluntary drain can be cancelled until a pod was deleted regardless of its budget.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DrainState {
     /// UID of the drained Node, once known. A recreated Node has a different UID.
     pub(super) of: String,
     /// True if the fleet has permitted the disruption. Used only if its permission is required.
     pub(super) granted: bool,
-    /// True if the disruption must be recorded on the Lease before the taint, because a rate counts
-    /// it.
-    pub(super) to_note: bool,
-    /// True if the node may be tainted: the disruption is recorded, or needs no record.
-    pub(super) cleared: bool,
+    /// Whether the node may be tainted.
+    pub(super) clearance: Clearance,
     /// When the taint was last sent.
     pub(super) sent: Option<Timestamp>,
     /// When the taint was confirmed.
@@ -134,12 +156,7 @@ impl DrainState {
             return;
         }
         if !self.of.is_empty() {
-            *self = Self {
-                granted: self.granted,
-                to_note: self.to_note,
-                cleared: self.cleared,
-                ..Self::default()
-            };
+            *self = Self { granted: self.granted, clearance: self.clearance, ..Self::default() };
         }
         self.of = uid.to_owned();
     }

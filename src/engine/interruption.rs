@@ -70,7 +70,7 @@ impl Interruptions {
 
     /// Disrupts the nodes of a Capacity Block before it ends. EC2 sends no notice for it. Source:
     /// spec/aws.md §5.11 and §10, 89.
-    pub(super) fn disrupt_ending_blocks(&mut self, cx: &mut Context, now: Timestamp) {
+    pub(super) fn disrupt_ending_blocks(&self, cx: &mut Context, now: Timestamp) {
         let mut due = Vec::new();
         let mut next: Option<Timestamp> = None;
         let claims = cx.state.ledger.claims.iter();
@@ -222,7 +222,7 @@ impl Interruptions {
         }
     }
 
-    fn disrupt_now(&mut self, cx: &mut Context, id: &ClaimId, reason: Reason, now: Timestamp) {
+    fn disrupt_now(&self, cx: &mut Context, id: &ClaimId, reason: Reason, now: Timestamp) {
         let claim = cx.state.ledger.claims.get_mut(id);
         match claim.and_then(|claim| claim.leaving.as_mut()) {
             // If status checks fail, the deadline is now, regardless of other notices.
@@ -250,8 +250,8 @@ fn replaces_first(cx: &mut Context, id: &ClaimId, waits: bool, now: Timestamp) -
 /// Disrupts nodes whose pods have places elsewhere or that have waited long enough.
 pub(super) fn disrupt_replaced_nodes(
     cx: &mut Context,
-    nominations: &mut Nominations,
-    interruptions: &mut Interruptions,
+    nominations: &Nominations,
+    interruptions: &Interruptions,
     now: Timestamp,
 ) {
     let claims = cx.state.ledger.claims.values();

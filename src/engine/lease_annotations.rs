@@ -14,14 +14,13 @@ use crate::coordination::lease_annotations::{
     LeaseAnnotations,
 };
 use crate::disruption::budgets::Budgets;
-use crate::engine;
 use crate::engine::Engine;
 use crate::engine::backoff::Backoff;
 use crate::engine::command::{Command, CommandResult, FailureKind, LeasePatch};
 use crate::engine::context::Context;
 use crate::engine::controllers::Consolidation;
 use crate::engine::drain::cancellation;
-use crate::engine::in_flight::CommandPurpose;
+use crate::engine::in_flight::{Clearance, CommandPurpose};
 use crate::engine::report::Report;
 use crate::engine::safeguards;
 use crate::model::id::{ClaimId, PoolName};
@@ -92,8 +91,7 @@ impl LeaseSync {
         if !is_due || self.busy {
             return;
         }
-        if engine::waits_until(
-            cx,
+        if cx.outbox.waits_until(
             self.retry.next_attempt(),
             "the cluster's Lease is to be read",
             now,
@@ -223,7 +221,7 @@ pub(super) fn record_disruptions(
 fn awaits_record(cx: &Context, id: &ClaimId) -> bool {
     let leaving = cx.claim(id).and_then(|claim| claim.leaving);
     leaving.is_some_and(Reason::is_budgeted)
-        && cx.drain_of(id).is_some_and(|drain| drain.to_note && !drain.cleared)
+        && cx.drain_of(id).is_some_and(|drain| drain.clearance == Clearance::Recording)
 }
 
 /// Sorts the waiting disruptions into those that the current records permit and those that are
@@ -273,8 +271,10 @@ pub(super) fn on_disruptions_recorded(
             lease_sync.apply_lease(cx, Some(&lease), now);
             for id in claims {
                 let kept = cx.state.notes.let_go.contains_key(id);
-                if let Some(progress) = cx.progress.get_mut(id).filter(|_| kept) {
-                    progress.drain.cleared = progress.drain.to_note;
+                if let Some(progress) = cx.progress.get_mut(id).filter(|_| kept)
+                    && progress.drain.clearance == Clearance::Recording
+                {
+                    progress.drain.clearance = Clearance::Cleared;
                 }
             }
         }

@@ -65,10 +65,10 @@ impl Engine {
 pub(super) fn advance_claims(
     cx: &mut Context,
     consolidation: &mut Consolidation,
-    nominations: &mut Nominations,
+    nominations: &Nominations,
     early_binding: &mut EarlyBinding,
     fleet: &mut FleetSync,
-    interruptions: &mut Interruptions,
+    interruptions: &Interruptions,
     now: Timestamp,
 ) {
     cancel_outdated_terminations(cx, now);
@@ -124,7 +124,7 @@ pub(super) fn advance_claims(
 /// awaited. A claim whose instance has ended is terminated first.
 fn may_advance(
     cx: &mut Context,
-    interruptions: &mut Interruptions,
+    interruptions: &Interruptions,
     id: &ClaimId,
     now: Timestamp,
 ) -> bool {
@@ -263,7 +263,7 @@ fn launch_of(cx: &Context, claim: NodeClaim, pool: &Pool) -> Launch {
 fn terminate_instance(
     cx: &mut Context,
     early_binding: &mut EarlyBinding,
-    interruptions: &mut Interruptions,
+    interruptions: &Interruptions,
     id: &ClaimId,
     now: Timestamp,
 ) {

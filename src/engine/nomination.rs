@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine;
 use crate::engine::command::{Command, CommandResult, FailureKind};
 use crate::engine::context::Context;
 use crate::engine::controllers::{Consolidation, Nominations};
 use crate::engine::in_flight::{CommandPurpose, GroupKey, Nomination, OpeningGroup};
 use crate::engine::replacement_pods;
 use crate::model::claim::ClaimPhase;
+use crate::model::cluster::PlacementHints;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::labels::{HOSTNAME, Labels};
 use crate::model::node::Node;
@@ -90,6 +90,13 @@ struct News {
 }
 
 impl Nominations {
+    /// Returns whether the engine nominates nodes for pending pods.
+    pub(super) fn is_nominating(&self, cx: &Context) -> bool {
+        cx.state.cluster.placement_hints == PlacementHints::On
+            && !self.denied.is_denied()
+            && cx.is_managing()
+    }
+
     /// Returns the pods whose nomination is outdated.
     fn outdated_nominations(
         &self,
@@ -240,14 +247,14 @@ impl Nominations {
 
     /// Returns whether the node remains tainted until its pods are nominated.
     pub(super) fn waits_for_nominations(&self, cx: &Context, claim: &NodeClaim) -> bool {
-        engine::is_nominating(cx, self) && cx.state.pods_of(claim).next().is_some()
+        self.is_nominating(cx) && cx.state.pods_of(claim).next().is_some()
     }
 }
 
 /// Nominates nodes for pending pods, and removes outdated nominations.
 pub(super) fn send_nominations(
     cx: &mut Context,
-    consolidation: &mut Consolidation,
+    consolidation: &Consolidation,
     nominations: &mut Nominations,
     now: Timestamp,
 ) {
@@ -262,7 +269,7 @@ pub(super) fn send_nominations(
         nomination.shown |= nomination.here;
         nomination.out || pod.is_some_and(Pod::is_waiting)
     });
-    if !engine::is_nominating(cx, nominations) {
+    if !nominations.is_nominating(cx) {
         nominations.untaint_groups.clear();
         return;
     }
@@ -377,8 +384,8 @@ fn pending_changes(
 /// scheduler reserves its capacity, and so are the pods of the other nodes of its plan.
 pub(super) fn may_untaint(
     cx: &mut Context,
-    consolidation: &mut Consolidation,
-    nominations: &mut Nominations,
+    consolidation: &Consolidation,
+    nominations: &Nominations,
     id: &ClaimId,
     now: Timestamp,
 ) -> bool {

@@ -7,7 +7,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::disruption::expiry;
 use crate::disruption::verdict::{RetainedNode, Verdict};
-use crate::engine;
 use crate::engine::batcher::Closes;
 use crate::engine::buffer_status::BufferStatuses;
 use crate::engine::claims;
@@ -193,8 +192,8 @@ pub(super) fn provision_pods(
     cx: &mut Context,
     provisioning: &mut Provisioning,
     consolidation: &mut Consolidation,
-    fleet: &mut FleetSync,
-    interruptions: &mut Interruptions,
+    fleet: &FleetSync,
+    interruptions: &Interruptions,
     buffer_statuses: &mut BufferStatuses,
     now: Timestamp,
 ) {
@@ -217,7 +216,7 @@ pub(super) fn provision_pods(
         cx.outbox.reports.extend(ended.into_iter().map(Report::Enough));
         return;
     };
-    if engine::waits_until(cx, due, "plan nodes", now) {
+    if cx.outbox.waits_until(due, "plan nodes", now) {
         return;
     }
     if let Some(at) = fleet.denied_until(now) {
@@ -270,7 +269,7 @@ pub(super) fn disrupt_due_nodes(
     provisioning: &mut Provisioning,
     consolidation: &mut Consolidation,
     lease: &mut LeaseSync,
-    interruptions: &mut Interruptions,
+    interruptions: &Interruptions,
     now: Timestamp,
 ) {
     provisioning.sweep_due = None;

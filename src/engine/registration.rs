@@ -33,10 +33,10 @@ use crate::state::snapshot_builder::node_labels;
 
 pub(super) fn check_registration(
     cx: &mut Context,
-    consolidation: &mut Consolidation,
-    nominations: &mut Nominations,
-    early_binding: &mut EarlyBinding,
-    interruptions: &mut Interruptions,
+    consolidation: &Consolidation,
+    nominations: &Nominations,
+    early_binding: &EarlyBinding,
+    interruptions: &Interruptions,
     id: &ClaimId,
     now: Timestamp,
 ) {
@@ -167,9 +167,9 @@ fn finalizers_of(cx: &Context, node: &Node) -> Option<Vec<String>> {
 
 pub(super) fn check_initialization(
     cx: &mut Context,
-    consolidation: &mut Consolidation,
-    nominations: &mut Nominations,
-    interruptions: &mut Interruptions,
+    consolidation: &Consolidation,
+    nominations: &Nominations,
+    interruptions: &Interruptions,
     id: &ClaimId,
     now: Timestamp,
 ) {
@@ -230,7 +230,7 @@ fn untaint_patch_of(cx: &Context, id: &ClaimId, now: Timestamp) -> Option<NodePa
 
 pub(super) fn check_initialized_node(
     cx: &mut Context,
-    interruptions: &mut Interruptions,
+    interruptions: &Interruptions,
     id: &ClaimId,
     now: Timestamp,
 ) {
@@ -267,7 +267,7 @@ pub(super) fn check_initialized_node(
 /// registered again, the claim returns to an earlier phase.
 fn is_node_unchanged(
     cx: &mut Context,
-    interruptions: &mut Interruptions,
+    interruptions: &Interruptions,
     id: &ClaimId,
     now: Timestamp,
 ) -> bool {

@@ -8,7 +8,6 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine;
 use crate::engine::claims;
 use crate::engine::context::Context;
 use crate::engine::controllers::{
@@ -174,13 +173,7 @@ impl Consolidation {
 
     /// Handles the binding of a replacement pod. If it was not planned for this node, the pods
     /// planned there may find no capacity.
-    fn record_displaced_pods(
-        &mut self,
-        cx: &mut Context,
-        pod: &Pod,
-        pool: &PoolName,
-        now: Timestamp,
-    ) {
+    fn record_displaced_pods(&mut self, cx: &Context, pod: &Pod, pool: &PoolName, now: Timestamp) {
         let claim = cx.state.claim_under(pod);
         let Some(claim) = claim.filter(|claim| !claim.pods.contains(&pod.key)) else {
             return;
@@ -273,8 +266,7 @@ fn may_be_held(cx: &Context, nominations: &Nominations, claim: &NodeClaim, now: 
 
 /// Returns whether a node is untainted only after the pods that it was planned for exist.
 fn is_untainted_late(cx: &Context, nominations: &Nominations, claim: &NodeClaim) -> bool {
-    let is_told =
-        engine::is_nominating(cx, nominations) && cx.state.cluster.binding != Binding::Early;
+    let is_told = nominations.is_nominating(cx) && cx.state.cluster.binding != Binding::Early;
     claim.phase < ClaimPhase::Initialized && is_told && is_for_reschedulable(claim)
 }
 
@@ -306,7 +298,7 @@ pub(super) fn recheck_held_nodes(cx: &mut Context, now: Timestamp) {
 /// takes the place.
 pub(super) fn have_places(
     cx: &mut Context,
-    nominations: &mut Nominations,
+    nominations: &Nominations,
     pods: &[PodKey],
     now: Timestamp,
 ) -> bool {

@@ -88,7 +88,7 @@ pub(super) fn apply_listing(
 }
 
 /// Suspends or resumes decisions, and requests missing listings.
-pub(super) fn check_sync(cx: &mut Context, unclaimed: &mut Unclaimed, now: Timestamp) {
+pub(super) fn check_sync(cx: &mut Context, unclaimed: &Unclaimed, now: Timestamp) {
     list_instances(cx, unclaimed, now);
     check_unknown_nodes(cx, now);
     probe_missing_objects(cx, now);
@@ -170,7 +170,7 @@ fn on_state_complete(cx: &mut Context, now: Timestamp) {
 }
 
 /// Lists instances, or sets the timer for the next listing.
-pub(super) fn list_instances(cx: &mut Context, unclaimed: &mut Unclaimed, now: Timestamp) {
+pub(super) fn list_instances(cx: &mut Context, unclaimed: &Unclaimed, now: Timestamp) {
     let moving = !cx.state.ledger.is_settled()
         || cx.sync.listing_fault.is_some()
         || unclaimed.adoption.awaits_listing()
@@ -235,8 +235,8 @@ fn probe_missing_objects(cx: &mut Context, now: Timestamp) {
         let Some(objects) = cx.sync.doubts.get(&kind) else {
             continue;
         };
-        let mut flights = cx.outbox.in_flight.values();
-        let is_asked = flights.any(|purpose| purpose.kind == CommandPurpose::Probe(kind));
+        let mut in_flight = cx.outbox.in_flight.values();
+        let is_asked = in_flight.any(|command| command.kind == CommandPurpose::Probe(kind));
         let retry = cx.sync.probing.entry(kind).or_default();
         if is_asked {
             continue;
@@ -258,8 +258,8 @@ fn probe_missing_objects(cx: &mut Context, now: Timestamp) {
 /// may be lost.
 fn restart_doubted_watches(cx: &mut Context, now: Timestamp) {
     for kind in [ObjectKind::Pod, ObjectKind::Node] {
-        let mut flights = cx.outbox.in_flight.values();
-        let is_asked = flights.any(|purpose| purpose.kind == CommandPurpose::Rewatch(kind));
+        let mut in_flight = cx.outbox.in_flight.values();
+        let is_asked = in_flight.any(|command| command.kind == CommandPurpose::Rewatch(kind));
         let is_probed = cx.sync.doubts.contains_key(&kind);
         if is_asked || is_probed || !cx.state.views.is_incomplete(kind) {
             continue;

@@ -17,7 +17,7 @@ use crate::state::cluster_identity::Mismatch;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum SyncPhase {
-    /// The cluster state has not been complete yet: nothing is decided.
+    /// The cluster state has not been complete yet: no node is launched or disrupted.
     #[default]
     Starting,
     /// The cluster state is complete.

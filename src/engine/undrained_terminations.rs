@@ -168,7 +168,7 @@ fn undrained_max(cx: &Context, total: usize) -> usize {
 /// terminations count, and so do claims without a Node, which may be next.
 pub(super) fn may_end_undrained(
     cx: &mut Context,
-    interruptions: &mut Interruptions,
+    interruptions: &Interruptions,
     id: &ClaimId,
     now: Timestamp,
 ) -> bool {

@@ -6,6 +6,7 @@ use crate::engine::context::Context;
 use crate::engine::controllers::Consolidation;
 use crate::engine::drain::cancellation;
 use crate::engine::fleet_sync::FleetSync;
+use crate::engine::in_flight::Clearance;
 use crate::model::id::ClaimId;
 use crate::model::pool::Reason;
 
@@ -17,12 +18,12 @@ pub(in crate::engine) const WRITE_MAX: SignedDuration = SignedDuration::from_min
 pub(in crate::engine) fn is_cleared(
     cx: &mut Context,
     consolidation: &mut Consolidation,
-    fleet: &mut FleetSync,
+    fleet: &FleetSync,
     id: &ClaimId,
     reason: Reason,
     now: Timestamp,
 ) -> bool {
-    let cleared = cx.drain_of(id).is_some_and(|drain| drain.cleared);
+    let cleared = cx.drain_of(id).is_some_and(|drain| drain.clearance == Clearance::Cleared);
     if cleared || !reason.is_budgeted() {
         return true;
     }
@@ -30,7 +31,7 @@ pub(in crate::engine) fn is_cleared(
         return false;
     };
     if claim.must_be_disrupted(now) {
-        cx.progress_of(id).drain.cleared = true;
+        cx.progress_of(id).drain.clearance = Clearance::Cleared;
         return true;
     }
     let pool = claim.record.pool.clone();
@@ -51,7 +52,7 @@ pub(in crate::engine) fn is_cleared(
         return false;
     }
     let counted = cx.budgets_for(&pool).any(|budget| budget.rate_for(reason).is_some());
-    let drain = &mut cx.progress.entry(id.clone()).or_default().drain;
-    (drain.cleared, drain.to_note) = (!counted, counted);
+    cx.progress_of(id).drain.clearance =
+        if counted { Clearance::Recording } else { Clearance::Cleared };
     !counted
 }

@@ -2,7 +2,6 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine;
 use crate::engine::claim_steps;
 use crate::engine::claims;
 use crate::engine::command::{Command, NodePatch};
@@ -109,7 +108,7 @@ pub(in crate::engine) fn on_drain_timeout(
         return false;
     };
     let until = claims::condition_deadline(cx, began, timeout);
-    if engine::waits_until(cx, until, "a node has stayed tainted for too long", now) {
+    if cx.outbox.waits_until(until, "a node has stayed tainted for too long", now) {
         return false;
     }
     match policy {

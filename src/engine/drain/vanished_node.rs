@@ -2,7 +2,6 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine;
 use crate::engine::claim_steps;
 use crate::engine::claims;
 use crate::engine::command::Command;
@@ -19,7 +18,7 @@ use crate::model::watched_object::ObjectKind;
 /// but not while the cluster state is out of sync.
 pub(in crate::engine) fn node_vanished(
     cx: &mut Context,
-    interruptions: &mut Interruptions,
+    interruptions: &Interruptions,
     id: &ClaimId,
     now: Timestamp,
 ) -> bool {
@@ -84,7 +83,7 @@ pub(in crate::engine) fn evict_of_vanished(
         claims::condition_deadline(cx, since, EVICTS_AFTER),
         claims::condition_deadline(cx, since, EVICTS_MAX),
     );
-    if engine::waits_until(cx, from, "the pods of a node that has vanished may be evicted", now) {
+    if cx.outbox.waits_until(from, "the pods of a node that has vanished may be evicted", now) {
         return false;
     }
     let accepted = cx
@@ -111,7 +110,7 @@ pub(in crate::engine) fn is_confirmed_missing(
     }
     // The requested listing may be lost, so request it again.
     let next = overdue.and_then(|(asked, _)| asked.checked_add(LOOK_AGAIN).ok());
-    if engine::waits_until(cx, next, "list the nodes again", now) {
+    if cx.outbox.waits_until(next, "list the nodes again", now) {
         return false;
     }
     cx.progress_of(id).overdue = Some((now, resets));

@@ -36,8 +36,8 @@ const WAVE_MAX: SignedDuration = SignedDuration::from_secs(30);
 /// Starts the next wave when the previous one is over.
 pub(in crate::engine) fn start_next_wave(
     cx: &mut Context,
-    consolidation: &mut Consolidation,
-    nominations: &mut Nominations,
+    consolidation: &Consolidation,
+    nominations: &Nominations,
     now: Timestamp,
 ) {
     let held = held_nodes(cx, consolidation, nominations, now);
