@@ -217,7 +217,7 @@ impl Engine {
             Event::Refused(class, refusals) => {
                 fleet_sync::on_offerings_refused(&mut self.cx, class.as_ref(), &refusals, now)
             }
-            Event::FleetChanged(view) => self.fleet.fleet_changed(&mut self.cx, view, now),
+            Event::FleetChanged(view) => self.fleet.on_fleet_changed(&mut self.cx, view, now),
             Event::HeldDown(offerings, until) => {
                 fleet_sync::mark_unavailable_offerings(&mut self.cx, offerings, until, now)
             }
@@ -258,7 +258,7 @@ impl Engine {
     /// Applies a new or changed configuration.
     fn apply_configuration(&mut self, cluster: Arc<Cluster>, now: Timestamp) {
         let managed = self.cx.is_managing();
-        safeguards::replace_configuration(&mut self.cx);
+        safeguards::before_configuration_change(&mut self.cx);
         self.cx.state.apply_configuration(cluster);
         self.cx.static_schedule.forget_results();
         self.nominations.denied = Denied::default();
@@ -282,7 +282,7 @@ impl Engine {
                 .cancel_queued(why, |command| matches!(command, Command::Nominate { .. }));
             self.handle_failed_commands(now);
         }
-        self.early_binding.early_configured(&mut self.cx, now);
+        self.early_binding.on_early_binding_configured(&mut self.cx, now);
     }
 
     /// Returns the next command. Each command is answered by one `Event::Answered`.
@@ -467,7 +467,7 @@ impl Engine {
         memory.report_memory(cx, now);
         lease_annotations::record_disruptions(cx, consolidation, lease, now);
         fleet.report_disruptions(cx, now);
-        undrained_terminations::report_held_ends(cx, now);
+        undrained_terminations::report_held_terminations(cx, now);
         unclaimed.report_same_instances(cx);
     }
 }

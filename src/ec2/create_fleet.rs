@@ -264,7 +264,7 @@ impl<'a> FleetRequestInput<'a> {
     ) -> (Vec<Wanted<'a>>, Vec<OfferingRefusal>) {
         let (mut wanted, mut refused) = (Vec::<Wanted<'a>>::new(), Vec::new());
         let mut seen: BTreeSet<(&TypeName, &Zone)> = BTreeSet::new();
-        for key in self.launch.to_buy() {
+        for key in self.launch.requested_offerings() {
             let candidate = match self.wanted_one(key, subnets, now) {
                 Ok(candidate) => candidate,
                 Err(kind) => {

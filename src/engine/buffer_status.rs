@@ -76,7 +76,7 @@ impl BufferStatuses {
             if patches.len() == free {
                 break;
             }
-            let Some(status) = self.stale_status(object, now) else {
+            let Some(status) = self.needed_status(object, now) else {
                 continue;
             };
             let written = self.written.get(&object.key);
@@ -128,7 +128,7 @@ impl BufferStatuses {
 
     /// Returns the status that an object should have, if it differs. `None` before its capacity is
     /// planned, or if its current status is invalid.
-    fn stale_status(&self, object: &BufferObject, now: Timestamp) -> Option<BufferStatus> {
+    fn needed_status(&self, object: &BufferObject, now: Timestamp) -> Option<BufferStatus> {
         let before = object.status.as_ref()?;
         let room = match &object.buffer {
             Err(why) => Err(why.clone()),

@@ -78,7 +78,7 @@ pub(super) fn terminate_undrained(
 ) {
     let claim = cx.claim(id);
     let ambiguous = claim.is_some_and(|claim| claims::is_ambiguous(cx, claim, reason));
-    if ambiguous || !undrained_terminations::may_end_undrained(cx, interruptions, id, now) {
+    if ambiguous || !undrained_terminations::may_terminate_undrained(cx, interruptions, id, now) {
         return;
     }
     let Some(claim) = cx.state.ledger.claims.get_mut(id) else {

@@ -116,7 +116,9 @@ pub(super) fn is_started(cx: &Context, claim: &NodeClaim, node: &Node, taints: &
         })
         && !pods.any(|pod| {
             pod.requests.extended.iter().any(|(name, amount)| {
-                *amount > 0 && node.allocatable.get(name) <= 0 && !has_user_of(cx, node, name)
+                *amount > 0
+                    && node.allocatable.get(name) <= 0
+                    && !has_pod_requesting(cx, node, name)
             })
         })
 }
@@ -179,7 +181,7 @@ pub(super) fn awaits_partition(cx: &Context, claim: &NodeClaim) -> bool {
 
 /// Returns whether a pod on a node requests a resource. Nodes do not show the resources of a
 /// DeviceClass (KEP-5004), but the scheduler binds the pods anyway.
-pub(super) fn has_user_of(cx: &Context, node: &Node, resource: &str) -> bool {
+pub(super) fn has_pod_requesting(cx: &Context, node: &Node, resource: &str) -> bool {
     let mut pods = cx.state.objects.pods_on(node.name.as_str());
     pods.any(|pod| pod.occupies_node() && pod.requests.get(resource) > 0)
 }

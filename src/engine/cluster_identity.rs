@@ -75,7 +75,7 @@ pub(super) fn check_cluster_uid(cx: &mut Context, before: Option<ClusterUid>) {
 fn compare_identity(cx: &mut Context) {
     let found = match cx.state.identity_mismatch() {
         Some(found) => Some(found),
-        None => undrained_terminations::missing_nodes(cx),
+        None => undrained_terminations::missing_nodes_mismatch(cx),
     };
     let before = std::mem::replace(&mut cx.sync.mismatch, found.clone());
     let reports_match = std::mem::take(&mut cx.sync.reports_match);

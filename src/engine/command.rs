@@ -50,8 +50,8 @@ impl Launch {
     /// cheapest one, without spot offerings that cost more than the cheapest on-demand offering. A
     /// pool with `min_values` uses all of them. The next plan uses the rest.
     /// Source: spec/aws.md §5.2, 6; docs/decisions/016-one-call-buys-one-way.md.
-    pub fn to_buy(&self) -> impl Iterator<Item = &OfferingKey> {
-        to_buy(&self.offerings, self.varied)
+    pub fn requested_offerings(&self) -> impl Iterator<Item = &OfferingKey> {
+        requested_offerings(&self.offerings, self.varied)
     }
 
     /// Returns the tags of the instance and its resources: the user's, those that EKS and its
@@ -68,8 +68,8 @@ impl Launch {
     }
 }
 
-/// Like [`Launch::to_buy`], for a claim that has no launch yet. `varied` is [`Launch::varied`].
-pub(crate) fn to_buy(
+/// Like [`Launch::requested_offerings`], for a claim that has no launch yet. `varied` is [`Launch::varied`].
+pub(crate) fn requested_offerings(
     offerings: &[OfferingKey],
     varied: bool,
 ) -> impl Iterator<Item = &OfferingKey> {

@@ -140,7 +140,7 @@ impl Consolidation {
 
     /// Returns until when to wait for nodes that are disrupted together and have pods to move.
     fn wait_for_moves_until(&self, cx: &Context, now: Timestamp) -> Option<Timestamp> {
-        if cx.waves.are_under_way() {
+        if cx.waves.is_active() {
             return Some(time_after(now, CALM));
         }
         let until = time_after(self.schedule.moved?, MOVING_MAX);

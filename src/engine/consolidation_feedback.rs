@@ -136,7 +136,7 @@ impl Consolidation {
             let before = self.savings.on_nodes.get(id).copied().unwrap_or_default();
             let highest = before.max(pods);
             nodes.insert(id.clone(), highest);
-            if !have_left(pods, highest) {
+            if !have_many_left(pods, highest) {
                 cx.state.fresh.insert(node.clone(), until);
             }
         }
@@ -144,7 +144,7 @@ impl Consolidation {
         for (pool, pods) in &mut pools {
             let before = self.savings.in_pools.get(pool).copied().unwrap_or_default();
             let highest = before.max(*pods);
-            if have_left(*pods, highest) {
+            if have_many_left(*pods, highest) {
                 self.savings.pools.remove(pool);
                 cx.state.resting.remove(pool);
             }
@@ -206,6 +206,6 @@ fn protected_until(claim: &NodeClaim) -> Option<Timestamp> {
     launched.then(|| claim.record.created.checked_add(FRESH).ok())?
 }
 
-fn have_left(pods: usize, highest: usize) -> bool {
+fn have_many_left(pods: usize, highest: usize) -> bool {
     (highest - pods) * LEFT_MANY >= highest && highest > 0
 }

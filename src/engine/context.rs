@@ -83,7 +83,7 @@ impl Context {
 
     /// Returns the time of the pass that handles the current event.
     pub(super) fn next_pass_at(&self, now: Timestamp) -> Timestamp {
-        let pods = self.state.objects.waiting_pods().len() + self.waves.count_later();
+        let pods = self.state.objects.waiting_pods().len() + self.waves.queued_pods();
         let pods = i32::try_from(pods).unwrap_or(i32::MAX);
         let each = SETTLE_EACH.checked_mul(pods).unwrap_or(SETTLE_MAX);
         let settle = SETTLE.checked_add(each).unwrap_or(SETTLE_MAX);

@@ -84,7 +84,7 @@ pub(super) fn disrupt_node(
     // A node that does not respond is terminated with all its pods after its taint.
     let silent = node.is_none_or(|node| !node.ready);
     let undrained = !registered || (reason.terminates_undrained() && silent);
-    if undrained && !undrained_terminations::may_end_undrained(cx, interruptions, id, now) {
+    if undrained && !undrained_terminations::may_terminate_undrained(cx, interruptions, id, now) {
         return;
     }
     let Some(claim) = cx.claim(id) else {
@@ -137,7 +137,7 @@ pub(super) fn drain(
     id: &ClaimId,
     now: Timestamp,
 ) {
-    if vanished_node::node_vanished(cx, interruptions, id, now) {
+    if vanished_node::handle_vanished_node(cx, interruptions, id, now) {
         return;
     }
     let claim = cx.claim(id);
@@ -164,7 +164,7 @@ pub(super) fn drain(
     let (tainted, released) = (drain.tainted, drain.released);
     if tainted.is_none()
         && !released
-        && !clearance::is_cleared(cx, consolidation, fleet, id, reason, now)
+        && !clearance::try_clear(cx, consolidation, fleet, id, reason, now)
     {
         return;
     }
@@ -172,7 +172,9 @@ pub(super) fn drain(
         deadline::start_deadline(cx, id, reason, now);
     }
     let Some(tainted) = tainted else {
-        if reason == Reason::Empty && !released && keeps_new_pods(cx, consolidation, id, &name, now)
+        if reason == Reason::Empty
+            && !released
+            && cancel_if_not_empty(cx, consolidation, id, &name, now)
         {
             return;
         }
@@ -181,27 +183,21 @@ pub(super) fn drain(
         }
         return;
     };
-    if !stale && restores_marks(cx, id, &node, reason, now) {
+    if !stale && restore_marks(cx, id, &node, reason, now) {
         return;
     }
-    if !is_released(cx, consolidation, nominations, id, reason, now) {
+    if !try_release(cx, consolidation, nominations, id, reason, now) {
         return;
     }
     if !waves::waits_for_wave(cx, id, now) {
         deadline::start_deadline(cx, id, reason, now);
-        if deadline::writes_deadline(cx, id, now) {
+        if deadline::write_deadline(cx, id, now) {
             return;
         }
     }
     let confirmed = cx.drain_of(id).and_then(|drain| drain.confirmed);
     if deadline::is_deadline_over(cx, id, now) {
-        if reason.terminates_undrained()
-            && !undrained_terminations::may_end_undrained(cx, interruptions, id, now)
-        {
-            return;
-        }
-        eviction::report_forced_drain(cx, id, &name, now);
-        claim_steps::enter_phase(cx, id, ClaimPhase::Terminating, now);
+        terminate_by_deadline(cx, interruptions, id, &name, reason, now);
         return;
     }
     if confirmed.is_some() {
@@ -209,6 +205,24 @@ pub(super) fn drain(
         return;
     }
     evict_and_confirm(cx, consolidation, id, &name, reason, tainted, now);
+}
+
+/// Terminates a node at its deadline even if pods remain, as far as the safeguard allows it.
+fn terminate_by_deadline(
+    cx: &mut Context,
+    interruptions: &Interruptions,
+    id: &ClaimId,
+    name: &NodeName,
+    reason: Reason,
+    now: Timestamp,
+) {
+    if reason.terminates_undrained()
+        && !undrained_terminations::may_terminate_undrained(cx, interruptions, id, now)
+    {
+        return;
+    }
+    eviction::report_forced_drain(cx, id, name, now);
+    claim_steps::enter_phase(cx, id, ClaimPhase::Terminating, now);
 }
 
 /// Sends the disrupted taint of a node.
@@ -227,7 +241,7 @@ pub(super) fn has_lost_taint(cx: &Context, id: &ClaimId, node: &Node) -> bool {
 /// Restores the disruption label and annotation if a different client removed them. Without the
 /// label, load balancers send new connections to a disrupted node. [`MARK_AGAIN`] limits the
 /// rate, because the other client may remove them forever.
-fn restores_marks(
+fn restore_marks(
     cx: &mut Context,
     id: &ClaimId,
     node: &Node,
@@ -271,7 +285,7 @@ fn evict_and_confirm(
     let deadline = cx.drain_of(id).and_then(|drain| drain.deadline);
     let deadline = deadline.filter(|at| *at > now);
     cx.outbox.wake_at(deadline, "the deadline of a drain has passed");
-    if reason == Reason::Empty && keeps_new_pods(cx, consolidation, id, name, now) {
+    if reason == Reason::Empty && cancel_if_not_empty(cx, consolidation, id, name, now) {
         return;
     }
     if eviction::evict_pods(cx, id, name, now) {
@@ -285,13 +299,13 @@ fn evict_and_confirm(
     let due = tainted.checked_add(DRAIN_MIN).unwrap_or(now);
     if due > now {
         cx.outbox.wake_at(due, "a drain can be confirmed");
-    } else if volumes::is_detached(cx, id, name, now) {
+    } else if volumes::wait_for_detach(cx, id, name, now) {
         request_confirmation(cx, id, name, now);
     }
 }
 
 /// Cancels the disruption of an empty node if pods were bound to it.
-fn keeps_new_pods(
+fn cancel_if_not_empty(
     cx: &mut Context,
     consolidation: &mut Consolidation,
     id: &ClaimId,
@@ -315,7 +329,7 @@ fn keeps_new_pods(
 /// Returns whether the pods of a disrupted node may be evicted: immediately, or when each of
 /// them has a place elsewhere. The disruption can be cancelled until the first eviction. It is
 /// cancelled if the pods find no places or if the node gets a pod that blocks disruption.
-fn is_released(
+fn try_release(
     cx: &mut Context,
     consolidation: &mut Consolidation,
     nominations: &Nominations,
@@ -364,7 +378,7 @@ fn is_released(
         && replacement_pods::have_places(cx, nominations, &reschedulable, now);
     let is_late = until <= now;
     let seen = placed && sync::are_watches_recent(cx, now);
-    if (seen && are_all_pods_known(cx, id, now)) || (has_to && is_late) {
+    if (seen && check_pods_known(cx, id, now)) || (has_to && is_late) {
         cx.progress_of(id).drain.released = true;
         return true;
     }
@@ -386,7 +400,7 @@ fn is_released(
 
 /// Returns whether all pods of a node are known, so that each of them has a place. The API
 /// server is queried once, because a listing of the watch may have lacked some.
-fn are_all_pods_known(cx: &mut Context, id: &ClaimId, now: Timestamp) -> bool {
+fn check_pods_known(cx: &mut Context, id: &ClaimId, now: Timestamp) -> bool {
     let node = cx.claim(id).and_then(|node| node.node.clone());
     let drain = cx.drain_of(id);
     let until = drain.and_then(|drain| drain.checked?.checked_add(CHECKED_MAX).ok());
@@ -461,7 +475,7 @@ pub(super) fn on_pods_listed(
 }
 
 /// Returns the taints of a node without the disrupted taint.
-fn without_taint(node: &Node) -> Vec<Taint> {
+fn without_disrupted_taint(node: &Node) -> Vec<Taint> {
     let taints = node.taints.iter();
     taints.filter(|taint| taint.key != TAINT_DISRUPTED).cloned().collect()
 }
@@ -476,7 +490,7 @@ pub(super) fn untaint_patch(node: &Node) -> NodePatch {
     NodePatch {
         labels: Vec::from_iter(ours.then(|| (EXCLUDE_BALANCERS.to_owned(), None))),
         annotations,
-        taints: Some(without_taint(node)),
+        taints: Some(without_disrupted_taint(node)),
         ..NodePatch::for_node(node)
     }
 }
@@ -484,7 +498,7 @@ pub(super) fn untaint_patch(node: &Node) -> NodePatch {
 /// Returns the patch that sets taint, reason and deadline together, so that no client sees one
 /// without the others.
 fn taint_patch(node: &Node, reason: Reason, deadline: Option<Timestamp>) -> NodePatch {
-    let mut taints = without_taint(node);
+    let mut taints = without_disrupted_taint(node);
     taints.push(Taint::new(TAINT_DISRUPTED, Effect::NoSchedule));
     let free = !node.labels.contains_key(EXCLUDE_BALANCERS);
     let why = Some(reason.as_str().to_owned());

@@ -63,7 +63,7 @@ impl EarlyBinding {
     }
 
     /// Applies a changed configuration.
-    pub(super) fn early_configured(&mut self, cx: &mut Context, now: Timestamp) {
+    pub(super) fn on_early_binding_configured(&mut self, cx: &mut Context, now: Timestamp) {
         self.off = false;
         if !self.is_early(cx) {
             // kube-scheduler binds pods again.
@@ -212,7 +212,7 @@ impl EarlyBinding {
 impl Context {
     fn bindable_pods<'s>(&'s self, claim: &'s NodeClaim) -> Vec<&'s Pod> {
         let node = claim.expected_node();
-        let labels = node.map(|node| labels_to_come(self, claim, node));
+        let labels = node.map(|node| expected_labels(self, claim, node));
         let taints = taints_of(self, claim);
         self.state.bindable_pods(claim, &labels.unwrap_or_default(), &taints)
     }
@@ -262,7 +262,7 @@ fn new_node(cx: &Context, claim: &NodeClaim, expected: ExpectedNode) -> Option<N
     let key = &claim.instance.as_ref()?.offering;
     let catalog = cx.state.catalog_of(&claim.record.pool);
     let instance_type = catalog.get(key.instance_type.as_str())?;
-    let labels = labels_to_come(cx, claim, &expected);
+    let labels = expected_labels(cx, claim, &expected);
     let mut annotations = cx.pool_of(claim).annotations.clone();
     for (name, value) in [
         (AWAITING_KUBELET, "true"),
@@ -292,7 +292,7 @@ fn new_node(cx: &Context, claim: &NodeClaim, expected: ExpectedNode) -> Option<N
 }
 
 /// Returns the labels of the new Node.
-fn labels_to_come(cx: &Context, claim: &NodeClaim, expected: &ExpectedNode) -> Labels {
+fn expected_labels(cx: &Context, claim: &NodeClaim, expected: &ExpectedNode) -> Labels {
     let mut labels = claims::labels_of_instance(cx, claim, &Node::default());
     labels.extend(node_labels(claim, &cx.pool_of(claim)));
     labels.insert(HOSTNAME.to_owned(), expected.name.to_string());
@@ -339,7 +339,7 @@ fn bind_pods(cx: &mut Context, id: &ClaimId, node: &NodeName, now: Timestamp) {
 }
 
 /// Returns whether the kubelet of a created Node has registered with a different name.
-pub(super) fn is_misnamed(cx: &Context, node: &Node) -> bool {
+pub(super) fn has_unexpected_name(cx: &Context, node: &Node) -> bool {
     let id = node.instance_id().filter(|_| node.is_awaited());
     let id = id.and_then(|id| cx.state.ledger.by_instance(id));
     let claim = id.and_then(|id| cx.claim(id));

@@ -57,7 +57,7 @@ pub(super) struct FleetSync {
 impl FleetSync {
     /// Records the new state of the fleet. If it has more remaining capacity, unschedulable pods
     /// are planned again.
-    pub(super) fn fleet_changed(
+    pub(super) fn on_fleet_changed(
         &mut self,
         cx: &mut Context,
         view: Option<Arc<FleetView>>,

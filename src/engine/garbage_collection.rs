@@ -34,7 +34,7 @@ pub(super) fn collect_orphans(
         let is_lost = !cx.state.is_claimed(node)
             && !instance.is_some_and(|instance| ledger.is_listed_live(instance));
         let has_ended = instance.is_some_and(|instance| ledger.has_ended(instance));
-        let for_sure = is_lost && has_ended || early_binding::is_misnamed(cx, node);
+        let for_sure = is_lost && has_ended || early_binding::has_unexpected_name(cx, node);
         if for_sure || is_lost && is_ours && !node.ready {
             orphans.insert(node.name.clone(), (node.uid.clone(), for_sure));
         }

@@ -99,7 +99,7 @@ impl Interruptions {
     /// Returns whether the provider terminates the instance of a claim about now, according to a
     /// notice. A spot notice counts only for a spot instance, and a notice about a reservation only
     /// for an instance in it. Each counts until [`TAKEN_BACK_MAX`] after the announced time.
-    pub(super) fn is_taken_back(&self, cx: &Context, id: &ClaimId, now: Timestamp) -> bool {
+    pub(super) fn is_reclaimed(&self, cx: &Context, id: &ClaimId, now: Timestamp) -> bool {
         let claim = cx.claim(id);
         let Some(instance) = claim.and_then(|claim| claim.instance.as_ref()) else {
             return false;
@@ -123,7 +123,7 @@ impl Interruptions {
             let id = ledger.by_instance(instance.as_str());
             let claim = id.and_then(|id| ledger.claims.get(id));
             claim.is_some_and(|claim| {
-                claim.phase == ClaimPhase::Draining && self.is_taken_back(cx, &claim.record.id, now)
+                claim.phase == ClaimPhase::Draining && self.is_reclaimed(cx, &claim.record.id, now)
             })
         })
     }
@@ -151,7 +151,7 @@ impl Interruptions {
                 Interruption::Maintenance => true,
                 _ => false,
             };
-            if replaces_first(cx, &id, waits, now) {
+            if mark_for_replacement(cx, &id, waits, now) {
                 continue;
             }
             if !ignored {
@@ -235,7 +235,7 @@ impl Interruptions {
 
 /// Returns whether an interrupted node with enough time is kept until replacements are ready.
 /// Meanwhile its pods are planned as reschedulable, and no other pods are planned for it.
-fn replaces_first(cx: &mut Context, id: &ClaimId, waits: bool, now: Timestamp) -> bool {
+fn mark_for_replacement(cx: &mut Context, id: &ClaimId, waits: bool, now: Timestamp) -> bool {
     let Some(claim) = cx.state.ledger.claims.get_mut(id) else {
         return false;
     };

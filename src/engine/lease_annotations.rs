@@ -52,7 +52,7 @@ pub(super) struct LeaseSync {
 
 impl LeaseSync {
     /// Records these blocked disruptions as reported. Returns the new ones.
-    pub(super) fn new_blocked_disruptions(
+    pub(super) fn record_blocked_disruptions(
         &mut self,
         blocked: BTreeMap<(PoolName, Reason, &'static str), String>,
         is_weighed: bool,
@@ -162,7 +162,7 @@ impl LeaseSync {
 
 /// Returns the start of the longest rate period: older records are not needed. Rates of the
 /// cluster and the fleet also count nodes of removed pools.
-fn remembered_since(cx: &Context, now: Timestamp) -> Timestamp {
+fn records_kept_since(cx: &Context, now: Timestamp) -> Timestamp {
     let cluster = &cx.state.cluster;
     let pools = cluster.pools.iter().map(|pool| &pool.disruption.budgets);
     let fleet = cx.state.fleet.iter().map(|fleet| &fleet.budgets);
@@ -197,7 +197,7 @@ pub(super) fn record_disruptions(
         cx.changed = true;
         return;
     }
-    let since = remembered_since(cx, now);
+    let since = records_kept_since(cx, now);
     let Some(text) = cx.state.notes.let_go_text(&more, since) else {
         let why = format!("the cluster's Lease remembers {DISRUPTED_NODES_MAX} nodes already");
         for id in more.keys() {

@@ -47,7 +47,7 @@ const LINGERS_AFTER: SignedDuration = SignedDuration::from_mins(10);
 impl Engine {
     /// Returns until when a command may be sent, because decisions become outdated. A termination
     /// must be sent before the confirmation of its drain is too old.
-    pub fn send_deadline(&self, command: &Command, now: Timestamp) -> Timestamp {
+    pub fn latest_send_time(&self, command: &Command, now: Timestamp) -> Timestamp {
         let (from, span) = match command {
             Command::Terminate { claim, .. } => {
                 let claim = self.cx.claim(claim);
@@ -140,7 +140,7 @@ fn may_advance(
         return false;
     };
     let reason = claim.leaving.unwrap_or(Reason::Orphaned);
-    if instance_ended(cx, claim) && claim.phase != ClaimPhase::Terminating {
+    if has_instance_ended(cx, claim) && claim.phase != ClaimPhase::Terminating {
         claim_steps::terminate_undrained(cx, interruptions, id, reason, now);
     }
     true
@@ -182,7 +182,7 @@ pub(super) fn join_nodes(cx: &mut Context, early_binding: &mut EarlyBinding, now
 
 /// Returns whether an instance is certainly gone: the provider reports it, or it is missing
 /// from listings and its kubelet is silent.
-fn instance_ended(cx: &Context, claim: &NodeClaim) -> bool {
+fn has_instance_ended(cx: &Context, claim: &NodeClaim) -> bool {
     let state = claim.instance.as_ref().map(|instance| instance.state);
     state == Some(InstanceState::Terminated)
         || (claim.instance_is_gone() && cx.node_of(claim).is_none_or(|node| !node.ready))
@@ -285,7 +285,7 @@ fn terminate_instance(
         return;
     }
     let drained = !instance.state.is_live() || was_drained(cx, id, now);
-    if !drained && !undrained_terminations::may_end_undrained(cx, interruptions, id, now) {
+    if !drained && !undrained_terminations::may_terminate_undrained(cx, interruptions, id, now) {
         return;
     }
     report_slow_termination(cx, id, now);
@@ -315,7 +315,7 @@ fn terminate_instance(
     let node = known.map(|node| (node.name.clone(), node.uid.clone()));
     match node {
         Some((node, _)) if early_binding.unbind_pods(cx, &node, now) => {}
-        Some((node, uid)) if !is_deleted(cx, id, &uid) => {
+        Some((node, uid)) if !is_deletion_sent(cx, id, &uid) => {
             cx.sync.gone_nodes.insert(node.clone());
             if let Some(progress) = cx.progress.get_mut(id) {
                 progress.removed = Some(uid.clone());
@@ -369,7 +369,7 @@ fn report_slow_termination(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     });
 }
 
-fn is_deleted(cx: &Context, id: &ClaimId, uid: &str) -> bool {
+fn is_deletion_sent(cx: &Context, id: &ClaimId, uid: &str) -> bool {
     cx.progress.get(id).is_some_and(|progress| progress.removed.as_deref() == Some(uid))
 }
 

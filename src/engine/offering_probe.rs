@@ -4,7 +4,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::claims;
-use crate::engine::command::to_buy;
+use crate::engine::command::requested_offerings;
 use crate::engine::context::Context;
 use crate::engine::in_flight::ClaimProgress;
 use crate::engine::report::Report;
@@ -34,7 +34,7 @@ pub(super) fn narrow_offerings(cx: &mut Context, id: &ClaimId, now: Timestamp) -
         .iter()
         .map(|offering| {
             cx.state.holds.access_for(class.as_ref(), offering, now, |other| {
-                other != id && is_trying(cx, other)
+                other != id && is_launch_in_flight(cx, other)
             })
         })
         .collect();
@@ -67,7 +67,7 @@ pub(super) fn narrow_offerings(cx: &mut Context, id: &ClaimId, now: Timestamp) -
             Access::Held => is_varied,
         })
     });
-    for offering in to_buy(&claim.offerings, is_varied) {
+    for offering in requested_offerings(&claim.offerings, is_varied) {
         cx.state.holds.record_request(class.as_ref(), offering, id, now);
     }
     true
@@ -75,7 +75,7 @@ pub(super) fn narrow_offerings(cx: &mut Context, id: &ClaimId, now: Timestamp) -
 
 /// Returns whether a launch of the claim is in flight, or its usage was requested from the
 /// fleet.
-fn is_trying(cx: &Context, id: &ClaimId) -> bool {
+fn is_launch_in_flight(cx: &Context, id: &ClaimId) -> bool {
     cx.claim(id).is_some_and(|claim| match claim.phase {
         ClaimPhase::Planned => cx.progress.get(id).is_some_and(ClaimProgress::is_grant_requested),
         phase => phase == ClaimPhase::Launching,

@@ -40,7 +40,7 @@ impl Placements {
     }
 
     /// Returns the pods planned onto existing nodes.
-    pub(super) fn on_nodes(&self) -> impl Iterator<Item = &PodKey> {
+    pub(super) fn pods_on_existing_nodes(&self) -> impl Iterator<Item = &PodKey> {
         self.planned.values().flatten()
     }
 

@@ -288,7 +288,7 @@ pub(super) fn disrupt_due_nodes(
     let news = provisioning.invalid_inputs.difference(&reported).cloned();
     cx.outbox.reports.extend(news.map(Report::Misread));
     safeguards::check_cluster_health(cx, consolidation, plan.ailing, now);
-    if let Some(until) = sync::unread_until(cx, now) {
+    if let Some(until) = sync::keeps_empty_until(cx, now) {
         plan.retire.retain(|termination| termination.reason != Reason::Empty);
         cx.outbox.wake_at(until, "empty nodes can be disrupted without the buffers");
     }
@@ -305,7 +305,7 @@ pub(super) fn disrupt_due_nodes(
     if let Some(due) = plan::next_due(&plan.kept) {
         cx.outbox.wake_at(due, "a node may have been empty or unhealthy for long enough");
     }
-    cx.outbox.wake_at(next_age(cx, now), "a node has expired");
+    cx.outbox.wake_at(next_expiry(cx, now), "a node has expired");
     report_blocked_disruptions(cx, lease, &plan, false);
     provisioning.report_eligible(cx, &plan, &[Reason::Empty, Reason::Drifted, Reason::Expired]);
     provisioning.retained_nodes.record_sweep(&mut plan);
@@ -335,7 +335,7 @@ pub(super) fn disrupt_due_nodes(
 }
 
 /// Returns when the next node reaches its maximum age.
-fn next_age(cx: &Context, now: Timestamp) -> Option<Timestamp> {
+fn next_expiry(cx: &Context, now: Timestamp) -> Option<Timestamp> {
     let claims = cx.state.ledger.claims.values();
     let aged = claims.filter_map(|claim| expiry::claim_expiry(&claim.record));
     aged.filter(|at| *at > now).min()
@@ -362,7 +362,7 @@ pub(super) fn report_blocked_disruptions(
             _ => kept.verdict.to_string(),
         });
     }
-    for (pool, reason, why) in lease.new_blocked_disruptions(blocked, is_weighed) {
+    for (pool, reason, why) in lease.record_blocked_disruptions(blocked, is_weighed) {
         cx.outbox.push_report(Report::Shut { pool, reason, why });
     }
 }

@@ -173,7 +173,7 @@ pub(super) fn check_initialization(
     id: &ClaimId,
     now: Timestamp,
 ) {
-    if !is_node_unchanged(cx, interruptions, id, now) {
+    if !check_node_unchanged(cx, interruptions, id, now) {
         return;
     }
     let Some((claim, node)) = cx.claim_and_node(id) else {
@@ -234,7 +234,7 @@ pub(super) fn check_initialized_node(
     id: &ClaimId,
     now: Timestamp,
 ) {
-    if !is_node_unchanged(cx, interruptions, id, now) {
+    if !check_node_unchanged(cx, interruptions, id, now) {
         return;
     }
     let known = cx.claim_and_node(id);
@@ -265,13 +265,13 @@ pub(super) fn check_initialized_node(
 
 /// Returns whether a registered claim's Node still exists unchanged. If its kubelet has
 /// registered again, the claim returns to an earlier phase.
-fn is_node_unchanged(
+fn check_node_unchanged(
     cx: &mut Context,
     interruptions: &Interruptions,
     id: &ClaimId,
     now: Timestamp,
 ) -> bool {
-    if vanished_node::node_vanished(cx, interruptions, id, now) {
+    if vanished_node::handle_vanished_node(cx, interruptions, id, now) {
         return false;
     }
     let claim = cx.claim(id);

@@ -30,7 +30,7 @@ impl Context {
 }
 
 /// Prepares for a changed configuration.
-pub(super) fn replace_configuration(cx: &mut Context) {
+pub(super) fn before_configuration_change(cx: &mut Context) {
     if !cx.safeguards.changes.changed && cx.safeguards.changes.weighed {
         cx.safeguards.changes.before = Some(Arc::clone(&cx.state.cluster));
     }

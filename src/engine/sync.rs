@@ -52,7 +52,7 @@ impl Context {
         }
         let unasked = self.state.awaits_classes();
         let unasked = unasked.then(|| "node classes have not been resolved yet".to_owned());
-        let unread = unread_until(self, now);
+        let unread = keeps_empty_until(self, now);
         let unread =
             unread.map(|_| "the CapacityBuffers of the cluster have not been read".to_owned());
         self.state.notes.fault.clone().or(unasked).or(unread)
@@ -318,7 +318,7 @@ pub(super) fn on_probe_result(
 pub(super) const UNREAD_MAX: SignedDuration = SignedDuration::from_mins(5);
 
 /// Returns until when empty nodes are kept because the buffers that may need them are unread.
-pub(super) fn unread_until(cx: &Context, now: Timestamp) -> Option<Timestamp> {
+pub(super) fn keeps_empty_until(cx: &Context, now: Timestamp) -> Option<Timestamp> {
     let started = cx.state.started.filter(|_| cx.state.declared.is_none());
     let until = started.and_then(|at| at.checked_add(UNREAD_MAX).ok());
     until.filter(|until| *until > now)

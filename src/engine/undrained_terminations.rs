@@ -30,7 +30,7 @@ const OFFERS: usize = 8;
 
 impl Engine {
     /// Returns the instances whose termination waits for approval.
-    pub fn held_ends(&self) -> Option<&HeldEnds> {
+    pub fn held_terminations(&self) -> Option<&HeldEnds> {
         self.cx.safeguards.undrained.held.as_ref()
     }
 }
@@ -84,11 +84,11 @@ pub(super) fn count_missing_nodes(cx: &mut Context, now: Timestamp) {
         Some(old) => cx.safeguards.undrained.old = old,
         None => cx.safeguards.undrained.old.retain(|id| claims.contains_key(id)),
     }
-    release_accepted_ends(cx);
+    release_approved_terminations(cx);
 }
 
 /// Releases the claims of approved IDs. Each occasion has a new ID.
-fn release_accepted_ends(cx: &mut Context) {
+fn release_approved_terminations(cx: &mut Context) {
     let ids = &cx.state.notes.accepted;
     let (taken, others): (VecDeque<HeldEnds>, VecDeque<HeldEnds>) =
         std::mem::take(&mut cx.safeguards.undrained.offers)
@@ -121,7 +121,7 @@ fn offer_approval(cx: &mut Context, claims: BTreeSet<ClaimId>, since: Timestamp)
 /// Returns `no_nodes` if more than `undrained_max` instances run without their Nodes. A listing
 /// requested after the loss has to show them: if the provider terminates instances, their Nodes
 /// may be deleted before a listing shows it.
-pub(super) fn missing_nodes(cx: &mut Context) -> Option<Mismatch> {
+pub(super) fn missing_nodes_mismatch(cx: &mut Context) -> Option<Mismatch> {
     let asked = cx.sync.listing_answered?;
     let sure = cx.safeguards.undrained.missing.iter().filter(|(_, since)| {
         cx.sync.phase == SyncPhase::Starting || asked.duration_since(**since) >= LISTING_APART
@@ -129,7 +129,7 @@ pub(super) fn missing_nodes(cx: &mut Context) -> Option<Mismatch> {
     let claims: BTreeSet<ClaimId> = sure.clone().map(|(id, _)| id.clone()).collect();
     let since = sure.map(|(_, since)| *since).min();
     let total = cx.state.running_claims().count();
-    let Some(since) = since.filter(|_| are_too_many(cx, &claims, total)) else {
+    let Some(since) = since.filter(|_| exceeds_undrained_max(cx, &claims, total)) else {
         cx.safeguards.undrained.tolerated = claims;
         return None;
     };
@@ -141,7 +141,7 @@ pub(super) fn missing_nodes(cx: &mut Context) -> Option<Mismatch> {
 /// [`undrained_max`] of `total`. A shrinking cluster is not stopped:
 /// claims within the limit at the last comparison remain within it until a further claim lacks
 /// its Node. If the engine has already stopped, only the number counts.
-fn are_too_many(cx: &Context, claims: &BTreeSet<ClaimId>, total: usize) -> bool {
+fn exceeds_undrained_max(cx: &Context, claims: &BTreeSet<ClaimId>, total: usize) -> bool {
     let stopped = matches!(cx.sync.mismatch, Some(Mismatch::NoNodes { .. }));
     let more = stopped || !claims.is_subset(&cx.safeguards.undrained.tolerated);
     more && claims.len() > undrained_max(cx, total)
@@ -151,7 +151,7 @@ fn are_too_many(cx: &Context, claims: &BTreeSet<ClaimId>, total: usize) -> bool 
 pub(super) fn awaits_missing_nodes(cx: &Context) -> bool {
     let total = cx.state.running_claims().count();
     let claims = cx.safeguards.undrained.missing.keys().cloned().collect();
-    are_too_many(cx, &claims, total)
+    exceeds_undrained_max(cx, &claims, total)
 }
 
 /// Returns how many of `total` instances may be terminated without a drain within [`COUNTED`].
@@ -166,7 +166,7 @@ fn undrained_max(cx: &Context, total: usize) -> usize {
 
 /// Returns whether the instance of a claim may be terminated without a drain now. Recent
 /// terminations count, and so do claims without a Node, which may be next.
-pub(super) fn may_end_undrained(
+pub(super) fn may_terminate_undrained(
     cx: &mut Context,
     interruptions: &Interruptions,
     id: &ClaimId,
@@ -193,7 +193,7 @@ pub(super) fn may_end_undrained(
         return false;
     }
     // EC2 terminates the instance anyway, so this is no sign of a mistake.
-    if !interruptions.is_taken_back(cx, id, now) {
+    if !interruptions.is_reclaimed(cx, id, now) {
         cx.safeguards.undrained.ended.push_back(now);
     }
     // It counts as terminated from here on.
@@ -250,7 +250,7 @@ fn has_ready_node(cx: &Context, claim: &NodeClaim) -> bool {
 }
 
 /// Reports the blocked instances when the set first appears and when it grows.
-pub(super) fn report_held_ends(cx: &mut Context, now: Timestamp) {
+pub(super) fn report_held_terminations(cx: &mut Context, now: Timestamp) {
     let mut refused = std::mem::take(&mut cx.safeguards.undrained.refused);
     let unmarked = std::mem::take(&mut cx.safeguards.undrained.unmarked);
     // A pass may not try to terminate all blocked instances. They are blocked until their Nodes

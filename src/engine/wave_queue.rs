@@ -36,17 +36,17 @@ impl Waves {
     }
 
     /// Returns whether any wave is queued, or still has pods to be bound to their new nodes.
-    pub(super) fn are_under_way(&self) -> bool {
-        self.are_left() || !self.begun.is_empty()
+    pub(super) fn is_active(&self) -> bool {
+        self.has_queued() || !self.begun.is_empty()
     }
 
     /// Returns whether any wave is queued.
-    pub(super) fn are_left(&self) -> bool {
-        self.count_later() > 0
+    pub(super) fn has_queued(&self) -> bool {
+        self.queued_pods() > 0
     }
 
     /// Returns the number of pods of later waves.
-    pub(super) fn count_later(&self) -> usize {
+    pub(super) fn queued_pods(&self) -> usize {
         self.later.len()
     }
 }

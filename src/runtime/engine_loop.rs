@@ -462,7 +462,7 @@ impl EngineLoop {
             let Some(issued) = self.engine.next_command() else {
                 return;
             };
-            let not_after = self.engine.send_deadline(&issued.command, self.clock.now());
+            let not_after = self.engine.latest_send_time(&issued.command, self.clock.now());
             let not_after = Moment::now().plus(self.clock.time_until(not_after));
             if issued.command.is_for_fleet() {
                 self.send_to_fleet(issued);

@@ -154,7 +154,7 @@ impl Cloud {
         };
         let mut refused = Vec::new();
         let mut available: Vec<(OfferingKey, Price)> = Vec::new();
-        for key in launch.to_buy() {
+        for key in launch.requested_offerings() {
             let kind = match self.price_of(key) {
                 None => RefusalKind::Unsupported,
                 Some(_) if self.reserved_left(key, now) == Some(0) => {

@@ -58,7 +58,7 @@ impl World {
     /// A user approves the held terminations.
     pub(super) fn approve_held(&mut self) {
         let Some(engine) = &self.engine else { return };
-        let id = match (engine.mismatch(), engine.held_ends()) {
+        let id = match (engine.mismatch(), engine.held_terminations()) {
             (Some(Mismatch::NoNodes { id, .. }), _) => id.clone(),
             (Some(_), _) => {
                 // The user checks again after that time.

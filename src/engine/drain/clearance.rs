@@ -15,7 +15,7 @@ pub(in crate::engine) const WRITE_MAX: SignedDuration = SignedDuration::from_min
 
 /// Returns whether a disrupted node may be tainted. A pause blocks it, and a disruption counted
 /// by a rate must be recorded first. A node at its hard maximum age waits for neither.
-pub(in crate::engine) fn is_cleared(
+pub(in crate::engine) fn try_clear(
     cx: &mut Context,
     consolidation: &mut Consolidation,
     fleet: &FleetSync,

@@ -50,7 +50,7 @@ pub(in crate::engine) fn start_deadline(
 
 /// Returns whether the Node still lacks its deadline annotation, and sends the patch. No pod is
 /// forced before the annotation is set.
-pub(in crate::engine) fn writes_deadline(cx: &mut Context, id: &ClaimId, now: Timestamp) -> bool {
+pub(in crate::engine) fn write_deadline(cx: &mut Context, id: &ClaimId, now: Timestamp) -> bool {
     let node = cx.claim(id).and_then(|claim| cx.node_of(claim));
     let drain = cx.drain_of(id);
     let Some((node, at)) = node.zip(drain.and_then(|drain| drain.deadline)) else {

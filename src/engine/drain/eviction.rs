@@ -90,7 +90,7 @@ pub(in crate::engine) fn evict_pods(
         due.push(EvictionTarget { pod: pod.key.clone(), uid: pod.uid.clone(), grace });
     }
     drain.moved |= !due.is_empty();
-    let next = next_late(&others, until, now);
+    let next = next_deletion_due(&others, until, now);
     let spared = spared.iter().filter_map(|pod| pod.protected_until(now));
     let wake = wake.into_iter().chain(next).chain(spared).min();
     let holds = !remaining.is_empty();
@@ -185,21 +185,21 @@ fn first_blockers(mut blockers: Vec<DrainBlocker>) -> (Vec<DrainBlocker>, usize)
 fn is_deletion_due(pod: &Pod, until: Timestamp, forces: bool, now: Timestamp) -> bool {
     match pod.ends_by() {
         Some(ends) => ends > until && grace_of(pod, until, now) < whole_seconds_until(ends, now),
-        None => forces || late_from(pod, until) < now,
+        None => forces || deletion_due_from(pod, until) < now,
     }
 }
 
 /// Returns when a pod's own grace period begins to exceed the remaining time.
-fn late_from(pod: &Pod, until: Timestamp) -> Timestamp {
+fn deletion_due_from(pod: &Pod, until: Timestamp) -> Timestamp {
     let grace = SignedDuration::from_secs(pod.grace_seconds.max(0));
     until.checked_sub(grace).unwrap_or(Timestamp::MIN)
 }
 
 /// Returns when the next pod that is not terminating becomes late.
-fn next_late(pods: &[&Pod], until: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
+fn next_deletion_due(pods: &[&Pod], until: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
     let until = until?;
     let idle = pods.iter().filter(|pod| pod.deleting.is_none());
-    let from = idle.map(|pod| late_from(pod, until));
+    let from = idle.map(|pod| deletion_due_from(pod, until));
     let from = from.filter_map(|at| at.checked_add(SignedDuration::from_millis(1)).ok());
     from.filter(|at| *at > now).min()
 }

@@ -16,7 +16,7 @@ use crate::model::watched_object::ObjectKind;
 
 /// Returns whether a registered claim's Node is gone. Its instance is terminated after a while,
 /// but not while the cluster state is out of sync.
-pub(in crate::engine) fn node_vanished(
+pub(in crate::engine) fn handle_vanished_node(
     cx: &mut Context,
     interruptions: &Interruptions,
     id: &ClaimId,
@@ -49,7 +49,8 @@ pub(in crate::engine) fn node_vanished(
     let progress = cx.progress.entry(id.clone()).or_default();
     let since = *progress.node_missed.get_or_insert(now);
     let due = claims::condition_deadline(cx, since, NODE_MISSED_MAX);
-    let evicts = bound.as_ref().is_some_and(|name| evict_of_vanished(cx, id, name, since, now));
+    let evicts =
+        bound.as_ref().is_some_and(|name| evict_pods_of_vanished_node(cx, id, name, since, now));
     if due > now {
         cx.outbox.wake_at(due, "a node has vanished");
     } else if evicts {
@@ -72,7 +73,7 @@ pub(in crate::engine) fn node_vanished(
 /// It evicts nothing while only listings lack the Node: the watch has to show its deletion, or
 /// a probe has to confirm it. It also evicts nothing while the safeguard on terminations
 /// without a drain holds, because many Nodes that disappear simultaneously are a mistake.
-pub(in crate::engine) fn evict_of_vanished(
+pub(in crate::engine) fn evict_pods_of_vanished_node(
     cx: &mut Context,
     id: &ClaimId,
     node: &NodeName,

@@ -23,7 +23,7 @@ const LIST_APART: SignedDuration = SignedDuration::from_secs(5);
 
 /// Returns whether the wait for the volumes of a drained node is over: none is attached, or the
 /// time is up. If the pods had no volumes, the API server is not called.
-pub(in crate::engine) fn is_detached(
+pub(in crate::engine) fn wait_for_detach(
     cx: &mut Context,
     id: &ClaimId,
     node: &NodeName,
@@ -65,7 +65,7 @@ pub(in crate::engine) fn on_attachments_listed(
     now: Timestamp,
 ) {
     let node = cx.claim(id).and_then(|claim| claim.node.as_ref());
-    let kept = node.map_or_else(BTreeSet::new, |node| volumes_kept(cx, node, now));
+    let kept = node.map_or_else(BTreeSet::new, |node| retained_volumes(cx, node, now));
     let remaining: Vec<Attachment> = attachments
         .into_iter()
         .filter(|attachment| !attachment.volume.is_empty() && !kept.contains(&attachment.volume))
@@ -79,7 +79,7 @@ pub(in crate::engine) fn on_attachments_listed(
 
 /// Returns the volumes of pods that run until the node is terminated: nothing detaches them
 /// before.
-fn volumes_kept(cx: &Context, node: &NodeName, now: Timestamp) -> BTreeSet<String> {
+fn retained_volumes(cx: &Context, node: &NodeName, now: Timestamp) -> BTreeSet<String> {
     let pods = cx.state.objects.pods_on(node.as_str());
     let pods = pods.filter(|pod| pod.runs_until_termination(now) && !pod.is_terminal());
     let claims = pods.flat_map(|pod| {

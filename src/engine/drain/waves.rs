@@ -74,7 +74,7 @@ pub(in crate::engine) fn start_next_wave(
             cx.waves.later.extend(node.reschedulable.iter().cloned());
         }
     }
-    if cx.waves.are_left() {
+    if cx.waves.has_queued() {
         replacement_pods::recheck_held_nodes(cx, now);
     }
 }
@@ -107,7 +107,7 @@ fn held_nodes(
     let open = claims
         .filter(|claim| claim.phase == ClaimPhase::Initialized && claim.takes_pods())
         .flat_map(|claim| &claim.pods);
-    let none_first = !cx.placements.on_nodes().chain(open).any(|key| {
+    let none_first = !cx.placements.pods_on_existing_nodes().chain(open).any(|key| {
         can_wait(cx, key, now) && (is_evictable_now(cx, key) || !has_waited_long(cx, key, now))
     });
     shut.into_iter()

@@ -107,7 +107,7 @@ impl Engine {
             nodes: approval.nodes.len(),
             total: approval.total,
         });
-        let held_ends = self.held_ends().map(|held| Unaccepted {
+        let held_ends = self.held_terminations().map(|held| Unaccepted {
             id: held.id.clone(),
             nodes: held.claims.len(),
             total: held.total,

@@ -1058,7 +1058,7 @@ fn an_end_is_sent_while_its_confirmation_is_fresh_or_nothing_can_run_there() {
     let end = end.clone().find(|own| own.name() == "terminate");
     let end = end.expect("it is empty").clone();
     let confirmed = stage.now;
-    let not_after = |stage: &Stage, now| stage.engine.send_deadline(&end, now);
+    let not_after = |stage: &Stage, now| stage.engine.latest_send_time(&end, now);
     assert!(not_after(&stage, confirmed) <= confirmed + seconds(15));
     let late = confirmed + seconds(20);
     assert!(not_after(&stage, late) < late, "its pods may be others by now");
@@ -1067,5 +1067,5 @@ fn an_end_is_sent_while_its_confirmation_is_fresh_or_nothing_can_run_there() {
     stage.event(Event::Deleted(ObjectKind::Node, key));
     assert_eq!(not_after(&stage, late), late + seconds(15));
     let launch = Command::ListInstances;
-    assert!(stage.engine.send_deadline(&launch, late) > late + seconds(20));
+    assert!(stage.engine.latest_send_time(&launch, late) > late + seconds(20));
 }
