@@ -10,10 +10,10 @@ pub(crate) fn parse_mapping(text: &str) -> Option<Map<String, Value>> {
     }
 }
 
-/// How much a person is to read of it.
+/// How lists of strings and strings of several lines are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Style {
-    /// Each item and each string is on a line of its own.
+    /// Each item is on a line of its own, and each string on one line.
     Block,
     /// Lists of strings are on one line, and strings of several lines are literal blocks.
     Readable,
@@ -36,6 +36,7 @@ pub(crate) fn write_document(comments: &[String], object: &Map<String, Value>) -
     out
 }
 
+/// Writes the keys and values of a mapping.
 fn write_fields(items: &Map<String, Value>, indent: usize, style: Style, out: &mut String) {
     for (key, item) in items {
         out.push_str(&" ".repeat(indent));
@@ -132,6 +133,8 @@ fn is_literal(text: &str) -> bool {
         })
 }
 
+/// Writes a string of several lines after its key, with each line indented by this number of
+/// spaces.
 fn write_literal(text: &str, indent: usize, out: &mut String) {
     let ends = text.len() - text.trim_end_matches('\n').len();
     let keep = match ends {

@@ -53,11 +53,13 @@ struct YamlReader<'a> {
 }
 
 impl<'a> YamlReader<'a> {
+    /// An error at the last event.
     fn error<T>(&self, text: impl Into<String>) -> YamlResult<T> {
         let (line, text) = (self.line, text.into());
         Err(Fault { line, text })
     }
 
+    /// Returns the next event, and keeps its line.
     fn next_event(&mut self) -> YamlResult<Event<'a>> {
         match self.events.next() {
             Some(Ok((event, span))) => {
@@ -84,6 +86,7 @@ impl<'a> YamlReader<'a> {
         }
     }
 
+    /// Reads the items of a list up to its end.
     fn read_sequence(&mut self, depth: usize) -> YamlResult<Value> {
         let mut items = Vec::new();
         loop {
@@ -94,6 +97,7 @@ impl<'a> YamlReader<'a> {
         }
     }
 
+    /// Reads the keys and values of a map up to its end.
     fn read_mapping(&mut self, style: StructureStyle, depth: usize) -> YamlResult<Value> {
         let mut items = hcl::Map::new();
         loop {
@@ -120,6 +124,7 @@ impl<'a> YamlReader<'a> {
     }
 }
 
+/// The value of a scalar without quotes.
 fn plain_scalar(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
