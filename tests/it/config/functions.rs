@@ -146,7 +146,8 @@ const CASES: &[(&str, &str)] = &[
         "[true,false,null,null,\"tRUE\",\"1\",\"true\"]",
     ),
     (
-        "yamldecode(\"---\\n1: a\\ntrue: b\\n'c d': \\\"\\\\u00e4\\\\n\\\"\\ne:\\nf: # none\\n- 'it''s' # g\\n\")",
+        "yamldecode(\"---\\n1: a\\ntrue: b\\n'c d': \\\"\\\\u00e4\\\\n\\\"\\ne:\
+         \\nf: # none\\n- 'it''s' # g\\n\")",
         "{\"1\":\"a\",\"c d\":\"ä\\n\",\"e\":null,\"f\":[\"it's\"],\"true\":\"b\"}",
     ),
     (
@@ -154,7 +155,8 @@ const CASES: &[(&str, &str)] = &[
         "{\"a\":[\"b\"],\"c\":[\"d\",{\"e\":{}},[[]]]}",
     ),
     (
-        "yamldecode(\"a: |-\\n  b\\n\\n    c\\nd: |+\\n  e\\n\\nf: >\\n  g\\n  h\\n\\n  i\\nj: k#l\\n\")",
+        "yamldecode(\"a: |-\\n  b\\n\\n    c\\nd: |+\\n  e\\n\
+         \\nf: >\\n  g\\n  h\\n\\n  i\\nj: k#l\\n\")",
         "{\"a\":\"b\\n\\n  c\",\"d\":\"e\\n\\n\",\"f\":\"g h\\ni\\n\",\"j\":\"k#l\"}",
     ),
     ("yamldecode(\"- |\\n  # a\\n  b: c\\n- d\\n\")", "[\"# a\\nb: c\\n\",\"d\"]"),
@@ -174,7 +176,8 @@ const CASES: &[(&str, &str)] = &[
         "{\"a\":\"b c\",\"d\":\"e f\",\"g\":\"h\\ni\"}",
     ),
     (
-        "yamldecode(\"- ['it''s', \\\"a\\\\\\\"b\\\", \\\"\\\\x41\\\"]\\n- >\\n  c\\n    d\\n  e\\n- |2\\n    f\\n\")",
+        "yamldecode(\"- ['it''s', \\\"a\\\\\\\"b\\\", \\\"\\\\x41\\\"]\
+         \\n- >\\n  c\\n    d\\n  e\\n- |2\\n    f\\n\")",
         "[[\"it's\",\"a\\\"b\",\"A\"],\"c\\n  d\\ne\\n\",\"  f\\n\"]",
     ),
     ("yamldecode(\"{a, b: , c:1}\")", "{\"a\":null,\"b\":null,\"c:1\":null}"),
