@@ -10,8 +10,6 @@ pub(crate) mod format_units;
 pub(crate) mod field_mapping;
 // Reader for Kubernetes manifests.
 pub(crate) mod manifests;
-// YAML writer with comments.
-pub(crate) mod yaml_writer;
 // Karpenter objects from and to HCL.
 pub mod karpenter;
 // Cluster Autoscaler flags and node groups as HCL.

@@ -1,6 +1,6 @@
-//! Rules for strings that leave the program: control characters and YAML scalars.
+//! Rules for strings that leave the program: control characters and YAML.
 
 // Control characters and length limits.
 pub mod sanitize;
-// YAML scalars in block style.
+// YAML: mappings, and documents with comments.
 pub(crate) mod yaml;

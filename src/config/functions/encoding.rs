@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine as _, alphabet};
 use hcl::{Number, Value};
 use serde_json::Value as Json;
 
@@ -177,50 +179,31 @@ pub(super) fn yamlencode(args: &Args<'_>) -> FunctionResult {
     Ok(Value::String(out))
 }
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+/// Terraform ignores the last bits of a string that ends within a byte.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 
 pub(super) fn base64encode(args: &Args<'_>) -> FunctionResult {
-    let mut out = String::new();
-    for chunk in args.text(0)?.as_bytes().chunks(3) {
-        let bits = (0..3)
-            .fold(0, |bits, index| bits << 8 | u32::from(chunk.get(index).copied().unwrap_or(0)));
-        for index in 0..4 {
-            let sextet = (bits >> (18 - 6 * index)) & 63;
-            out.push(if index <= chunk.len() {
-                char::from(ALPHABET[sextet as usize])
-            } else {
-                '='
-            });
-        }
-    }
-    Ok(Value::String(out))
+    Ok(Value::String(BASE64.encode(args.text(0)?)))
 }
 
 pub(super) fn base64decode(args: &Args<'_>) -> FunctionResult {
     let text = args.text(0)?;
-    let data = text.trim_end_matches('=');
-    if text.len() % 4 != 0 || text.len() - data.len() > 2 {
+    let padding = text.len() - text.trim_end_matches('=').len();
+    if text.len() % 4 != 0 || padding > 2 {
         return Err(FunctionError::at_argument(
             0,
             "the string is not base64: its length is not a multiple of four",
         ));
     }
-    let (mut bytes, mut bits, mut count) = (Vec::new(), 0_u32, 0);
-    for byte in data.bytes() {
-        let Some(sextet) = ALPHABET.iter().position(|letter| *letter == byte) else {
-            return Err(FunctionError::at_argument(
-                0,
-                "the string is not base64: it has an invalid character",
-            ));
-        };
-        bits = bits << 6 | u32::try_from(sextet).unwrap_or(0);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-            bits &= (1 << count) - 1;
-        }
-    }
+    let Ok(bytes) = BASE64.decode(text) else {
+        return Err(FunctionError::at_argument(
+            0,
+            "the string is not base64: it has an invalid character",
+        ));
+    };
     match String::from_utf8(bytes) {
         Ok(decoded) => Ok(Value::String(decoded)),
         Err(_) => Err(FunctionError::at_argument(0, "the decoded string is not UTF-8")),

@@ -10,14 +10,15 @@ use super::field_tables::{KUBELET, NODE_CLASS, OVERLAY, POOL};
 use super::{placeholders, requirements, to_hcl};
 use crate::config::Config;
 use crate::migrate::dropped::{DroppedField, DroppedFields};
+use crate::migrate::field_mapping;
 use crate::migrate::field_mapping::{put_field, report_rest};
 use crate::migrate::hcl::{HclBody, HclItem, HclValue};
-use crate::migrate::{field_mapping, yaml_writer};
 use crate::model::cluster::{Batching, Binding, Cluster, Safeguards, Scheduling};
 use crate::model::fleet::FleetLimits;
 use crate::model::node_class::NodeClass;
 use crate::model::overlay::Overlay;
 use crate::model::pool::{CoolDown, Pool};
+use crate::text::yaml;
 
 /// Why a budget cannot be exported.
 #[derive(Debug, Error)]
@@ -91,7 +92,7 @@ pub fn export_cluster(config: &Config, cluster: Option<&str>) -> Result<Exported
     }
     for document in &documents {
         let notes: Vec<String> = document.losses.iter().map(note_text).collect();
-        text.push_str(&yaml_writer::write_document(&notes, &document.object));
+        text.push_str(&yaml::write_document(&notes, &document.object));
     }
     let lost = documents.into_iter().flat_map(|document| document.losses);
     Ok(Exported { text, losses: around.into_iter().chain(lost).collect() })

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 
 /// Size of one read.
 const CHUNK: usize = 16 << 10;
@@ -19,10 +19,9 @@ pub(crate) enum ProgramLine {
 /// Reads lines. Buffers at most the limit and one chunk.
 #[derive(Debug)]
 pub(crate) struct Lines<R> {
-    reader: R,
-    buffer: Vec<u8>,
-    /// Length of the prefix without a line terminator.
-    searched: usize,
+    reader: BufReader<R>,
+    /// The current line as far as it has been read.
+    line: Vec<u8>,
     /// True if the current line has exceeded the limit.
     is_skipping: bool,
     max_bytes: usize,
@@ -31,41 +30,36 @@ pub(crate) struct Lines<R> {
 impl<R: AsyncRead + Unpin> Lines<R> {
     /// Creates a reader with a maximum line length.
     pub(crate) fn new(reader: R, max_bytes: usize) -> Self {
-        Self { reader, buffer: Vec::new(), searched: 0, is_skipping: false, max_bytes }
+        Self {
+            reader: BufReader::with_capacity(CHUNK, reader),
+            line: Vec::new(),
+            is_skipping: false,
+            max_bytes,
+        }
     }
 
     /// The next line. `None` at the end; a line without a terminator is dropped. Cancel safe.
     pub(crate) async fn next_line(&mut self) -> io::Result<Option<ProgramLine>> {
         loop {
-            if let Some(line) = self.buffered_line() {
-                return Ok(Some(line));
-            }
-            if self.buffer.len() > self.max_bytes {
-                (self.buffer, self.searched, self.is_skipping) = (Vec::new(), 0, true);
-                return Ok(Some(ProgramLine::TooLong));
-            }
-            self.buffer.reserve(CHUNK);
-            if self.reader.read_buf(&mut self.buffer).await? == 0 {
+            let chunk = self.reader.fill_buf().await?;
+            if chunk.is_empty() {
                 return Ok(None);
             }
-        }
-    }
-
-    fn buffered_line(&mut self) -> Option<ProgramLine> {
-        loop {
-            let new = &self.buffer[self.searched..];
-            let Some(end) = new.iter().position(|byte| *byte == b'\n') else {
-                self.searched = self.buffer.len();
-                return None;
-            };
-            let following = self.buffer.split_off(self.searched + end + 1);
-            let mut line = std::mem::replace(&mut self.buffer, following);
-            self.searched = 0;
-            line.pop();
-            match std::mem::take(&mut self.is_skipping) {
-                true => {}
-                false if line.len() > self.max_bytes => return Some(ProgramLine::TooLong),
-                false => return Some(ProgramLine::Whole(line)),
+            let end = chunk.iter().position(|byte| *byte == b'\n');
+            let length = end.unwrap_or(chunk.len());
+            self.line.extend_from_slice(&chunk[..length]);
+            self.reader.consume(length + usize::from(end.is_some()));
+            let fits = self.line.len() <= self.max_bytes;
+            if fits && end.is_none() {
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            let was_skipping = std::mem::replace(&mut self.is_skipping, end.is_none());
+            match fits {
+                // The end of a line that is already known to be too long.
+                _ if was_skipping && end.is_some() => {}
+                true => return Ok(Some(ProgramLine::Whole(line))),
+                false => return Ok(Some(ProgramLine::TooLong)),
             }
         }
     }
@@ -73,6 +67,9 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+    use tokio::io::AsyncWriteExt as _;
+
     use super::{Lines, ProgramLine};
 
     async fn check(text: &[u8], expect: &[Option<&[u8]>]) {
@@ -93,6 +90,9 @@ mod tests {
         check(b"no end", &[None]).await;
         check(b"ab", &[]).await;
         check(b"abcde\nf\n", &[None, Some(b"f")]).await;
+        // Bytes that are not UTF-8 and carriage returns are left to the caller, and count.
+        check(b"\xff\r\nabc\r\nabcd\r\n", &[Some(b"\xff\r"), Some(b"abc\r"), None]).await;
+        check(b"abcdefghijklmn\n\n", &[None, Some(b"")]).await;
         let long = [&[b'x'; 100_000][..], b"\nf\n"].concat();
         let mut lines = Lines::new(&long[..], 4);
         let mut cut = 0;
@@ -101,9 +101,30 @@ mod tests {
                 Some(ProgramLine::TooLong) => cut += 1,
                 rest => break rest,
             }
-            assert!(lines.buffer.capacity() < 100_000, "no more is held than said");
+            assert!(lines.line.capacity() < 100_000, "no more is held than said");
         };
         assert_eq!(rest, Some(ProgramLine::Whole(b"f".to_vec())));
         assert!(cut > 1, "each part of an endless line counts");
+    }
+    #[tokio::test]
+    async fn a_wait_that_is_given_up_loses_nothing() {
+        let (mut program, stdout) = tokio::io::duplex(64);
+        let mut lines = Lines::new(stdout, 4);
+        for (part, expect) in [
+            (&b"a"[..], None),
+            (b"b", None),
+            (b"c\nd", Some(ProgramLine::Whole(b"abc".to_vec()))),
+            (b"", None),
+            (b"efgh", Some(ProgramLine::TooLong)),
+            (b"ij", None),
+            (b"klmnop", Some(ProgramLine::TooLong)),
+            (b"q\nr", None),
+            (b"\n", Some(ProgramLine::Whole(b"r".to_vec()))),
+        ] {
+            program.write_all(part).await.expect("there is room");
+            let line = lines.next_line().now_or_never();
+            let line = line.map(|line| line.expect("a pipe reads").expect("it is open"));
+            assert_eq!(line, expect, "{part:?}");
+        }
     }
 }

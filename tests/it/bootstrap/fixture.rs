@@ -16,11 +16,15 @@ use outrigger::model::taint::{Effect, Taint};
 /// The authority of the test's cluster, and one of another key and subject.
 pub(super) const CA: &str = include_str!("ca.pem");
 pub(super) const OLD_CA: &str = include_str!("old-ca.pem");
+/// An authority whose certificate is of version 1, which has neither a version nor extensions.
+pub(super) const VERSION_1_CA: &str = include_str!("version-1-ca.pem");
 /// What `openssl x509 -pubkey | openssl pkey -pubin -outform der | sha256sum` says of them.
 pub(super) const CA_HASH: &str =
     "sha256:c71343445cd41edc61ebc98b7c3d9ff121e3c43a6701015fcd16c3d656d7d9c8";
 pub(super) const OLD_CA_HASH: &str =
     "sha256:7318eac61ea3438663855b11a7ec8fb4424ff52e18ce38dbec5754e414b1832d";
+pub(super) const VERSION_1_CA_HASH: &str =
+    "sha256:bf96a99b6c5ea3a5825f974d2a6e91ac983fc1435f445264bfaa1c288a5265d6";
 
 pub(super) const TOKEN: &str = "abcdef.0123456789abcdef";
 

@@ -2,13 +2,16 @@
 //!
 //! Source: spec/aws.md §9.2 to §9.4.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use outrigger::bootstrap::BootstrapError;
 use outrigger::model::node_class::bootstrap::Bootstrap;
 use outrigger::model::node_class::image::AmiFamily;
 use serde_json::{Map, Value, json};
 
 use super::fixture::{
-    CA, CA_HASH, Case, OLD_CA, OLD_CA_HASH, TOKEN, address, all_settings, encoded, labels, reserved,
+    CA, CA_HASH, Case, OLD_CA, OLD_CA_HASH, TOKEN, VERSION_1_CA, VERSION_1_CA_HASH, address,
+    all_settings, encoded, labels, reserved,
 };
 
 /// As `talosctl gen config` writes it, shortened, with a document that follows and with texts that
@@ -150,6 +153,39 @@ fn the_authority_is_known_by_its_public_key() {
         let mut case = Case::kubeadm();
         case.home.ca = ca;
         assert!(case.error().ends_with(expected), "{}", case.error());
+    }
+}
+
+/// Whether the other fields are valid is left to kubeadm, which reads the certificate as well.
+#[test]
+fn a_certificate_is_read_as_far_as_its_public_key() {
+    let pem = |der: &[u8]| {
+        let body = STANDARD.encode(der);
+        encoded(&format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----"))
+    };
+    for (ca, hash) in [(CA, CA_HASH), (OLD_CA, OLD_CA_HASH), (VERSION_1_CA, VERSION_1_CA_HASH)] {
+        let body: String = ca.lines().filter(|line| !line.starts_with('-')).collect();
+        let der = STANDARD.decode(body).expect("base64");
+        for more in [&b""[..], b"\0", &der] {
+            let mut case = Case::kubeadm();
+            case.home.ca = pem(&[&der, more].concat());
+            let own = file(&case.text());
+            let hashes = &own["discovery"]["bootstrapToken"]["caCertHashes"];
+            assert_eq!(*hashes, json!([hash]));
+        }
+        // The last: neither the certificate nor what is signed is a sequence.
+        let other = |at: usize| {
+            let mut other = der.clone();
+            other[at] = 0x31;
+            other
+        };
+        let cut = (0..der.len()).map(|length| der[..length].to_vec());
+        for der in cut.chain([other(0), other(4)]) {
+            let mut case = Case::kubeadm();
+            case.home.ca = pem(&der);
+            let error = case.error();
+            assert!(error.ends_with("a certificate is malformed"), "{error}");
+        }
     }
 }
 

@@ -137,11 +137,75 @@ const CASES: &[(&str, &str)] = &[
     ("yamldecode(\"a: 1\\na: 2\\n\")", "line 2 of the string: the key \"a\" is set twice"),
     ("yamldecode(\"a: &x 1\\n\")", "anchors, aliases and tags are not supported"),
     ("yamldecode(\"a: 1\\n   b: 2\\n\")", "line 2 of the string"),
+    (
+        "yamldecode(\"- - 1\\n  - -1\\n- [1.50, .5, 1e3, 1.2.3, 1-2]\\n\")",
+        "[[1,-1],[1.5,0.5,1000,\"1.2.3\",\"1-2\"]]",
+    ),
+    (
+        "yamldecode(\"[true, False, NULL, ~, tRUE, '1', \\\"true\\\"]\")",
+        "[true,false,null,null,\"tRUE\",\"1\",\"true\"]",
+    ),
+    (
+        "yamldecode(\"---\\n1: a\\ntrue: b\\n'c d': \\\"\\\\u00e4\\\\n\\\"\\ne:\
+         \\nf: # none\\n- 'it''s' # g\\n\")",
+        "{\"1\":\"a\",\"c d\":\"ä\\n\",\"e\":null,\"f\":[\"it's\"],\"true\":\"b\"}",
+    ),
+    (
+        "yamldecode(\"a:\\n- b\\nc:\\n  - d\\n  -\\n    e: {}\\n  - # f\\n    - []\\n\")",
+        "{\"a\":[\"b\"],\"c\":[\"d\",{\"e\":{}},[[]]]}",
+    ),
+    (
+        "yamldecode(\"a: |-\\n  b\\n\\n    c\\nd: |+\\n  e\\n\
+         \\nf: >\\n  g\\n  h\\n\\n  i\\nj: k#l\\n\")",
+        "{\"a\":\"b\\n\\n  c\",\"d\":\"e\\n\\n\",\"f\":\"g h\\ni\\n\",\"j\":\"k#l\"}",
+    ),
+    ("yamldecode(\"- |\\n  # a\\n  b: c\\n- d\\n\")", "[\"# a\\nb: c\\n\",\"d\"]"),
+    (
+        "yamldecode(\"a: [b,\\n  {c: d}, # e\\n  'f, g']\\nh: {\\n  i: 1\\n}\\n\")",
+        "{\"a\":[\"b\",{\"c\":\"d\"},\"f, g\"],\"h\":{\"i\":1}}",
+    ),
+    ("yamldecode(\"a: 1\\r\\nb: [2]\\r\\n\")", "{\"a\":1,\"b\":[2]}"),
+    ("yamldecode(\"{\\\"a\\\": 1, \\\"a\\\": 2}\")", "{\"a\":2}"),
+    ("yamldecode(\"a: [1\\n\")", "line 1 of the string"),
+    ("yamldecode(\"a: 1\\nb\\n\")", "line 2 of the string"),
+    ("yamldecode(\"a: 1\\n---\\nb: 2\\n\")", "line 2 of the string"),
+    ("yamldecode(\"a: !!str 1\")", "anchors, aliases and tags are not supported"),
+    ("yamldecode(\"a: *b\")", "anchors, aliases and tags are not supported"),
+    (
+        "yamldecode(\"a: b\\n  c\\nd: \\\"e\\n  f\\\"\\ng: 'h\\n\\n  i'\\n\")",
+        "{\"a\":\"b c\",\"d\":\"e f\",\"g\":\"h\\ni\"}",
+    ),
+    (
+        "yamldecode(\"- ['it''s', \\\"a\\\\\\\"b\\\", \\\"\\\\x41\\\"]\
+         \\n- >\\n  c\\n    d\\n  e\\n- |2\\n    f\\n\")",
+        "[[\"it's\",\"a\\\"b\",\"A\"],\"c\\n  d\\ne\\n\",\"  f\\n\"]",
+    ),
+    ("yamldecode(\"{a, b: , c:1}\")", "{\"a\":null,\"b\":null,\"c:1\":null}"),
+    ("yamldecode(\"[a: 1]\")", "[{\"a\":1}]"),
+    ("yamldecode(\"? a\\n: b\\n? c\\n\")", "{\"a\":\"b\",\"c\":null}"),
+    ("yamldecode(\"a:\\tb \\t# c\\n\")", "{\"a\":\"b\"}"),
+    ("yamldecode(\"a: b: c\")", "line 1 of the string: mapping values are not allowed"),
+    ("yamldecode(\"[a,, b]\")", "line 1 of the string"),
+    ("yamldecode(\"a: @b\")", "line 1 of the string"),
+    ("yamldecode(\"a:\\n\\tb: 1\\n\")", "line 2 of the string"),
+    ("yamldecode(\"[*a]\")", "anchors, aliases and tags are not supported"),
+    ("yamldecode(\"? [a]\\n: b\\n\")", "a list or a map cannot be a key"),
+    ("yamldecode(\"%YAML 1.2\\n---\\na: 1\\n\")", "line 1 of the string"),
     ("base64encode(\"hello\")", "\"aGVsbG8=\""),
     ("base64encode(\"\")", "\"\""),
     ("base64decode(\"aGVsbG8=\")", "\"hello\""),
     ("base64decode(\"aGVsbG8\")", "its length is not a multiple of four"),
     ("base64decode(\"/w==\")", "not UTF-8"),
+    ("base64encode(\"ä?~\")", "\"w6Q/fg==\""),
+    ("base64decode(\"w6Q/fg==\")", "\"ä?~\""),
+    ("base64decode(\"\")", "\"\""),
+    ("base64decode(\"QR==\")", "\"A\""),
+    ("base64decode(\"Q===\")", "its length is not a multiple of four"),
+    ("base64decode(\"====\")", "its length is not a multiple of four"),
+    ("base64decode(\"QQ==QQ==\")", "it has an invalid character"),
+    ("base64decode(\"=QQ=\")", "it has an invalid character"),
+    ("base64decode(\"QQ-_\")", "it has an invalid character"),
+    ("base64decode(\"QUJD\\nREV\")", "it has an invalid character"),
     ("file(\"hello.txt\")", "\"hello\\n\""),
     ("file(\"/etc/passwd\")", "/etc/passwd cannot be read"),
     ("fileexists(\"hello.txt\")", "true"),
@@ -213,6 +277,21 @@ fn functions_do_what_terraforms_do() {
             }
         }
     }
+}
+
+#[test]
+fn collections_of_yaml_are_nested_64_deep() {
+    for (open, close) in [("[", "]"), ("{a: ", "}"), ("- ", "")] {
+        let nested = |depth: usize| {
+            let (open, close) = (open.repeat(depth), close.repeat(depth));
+            evaluate(&format!("try(length(yamldecode(\"{open}1{close}\")), 0)"))
+        };
+        assert_eq!(nested(64).as_deref(), Ok("1"), "{open}");
+        assert_eq!(nested(65).as_deref(), Ok("0"), "{open}");
+    }
+    let refusal = evaluate(&format!("yamldecode(\"{}\")", "- ".repeat(65))).unwrap_err();
+    let flat = refusal.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains("more than 64 nested levels"), "{refusal}");
 }
 
 #[test]
