@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::coordination::lease_annotations::DisruptionRecord;
-use crate::disruption::cooldown::cools_until;
+use crate::disruption::cooldown::cool_down_end;
 use crate::disruption::maintenance_windows;
 use crate::disruption::verdict::{RuleScope, Verdict};
 use crate::model::cluster::RemovedPools;
@@ -225,7 +225,7 @@ impl<'a> Budgets<'a> {
                 .or_insert_with(|| maintenance_windows::next_opening(&windows, reason, now));
             return Some(Verdict::Window { opens });
         }
-        let cools = cools_until(&disruption.cool_down, &self.disruption_view.recent, now);
+        let cools = cool_down_end(&disruption.cool_down, &self.disruption_view.recent, now);
         let cools = cools.filter(|_| reason.is_consolidation());
         cools.map(|(until, after)| Verdict::CoolDown { until, after })
     }

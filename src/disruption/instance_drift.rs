@@ -33,7 +33,7 @@ pub enum InstanceDrift {
 impl InstanceDrift {
     /// Returns whether the cause depends on discovered AWS resources and not on the configuration
     /// alone.
-    pub fn is_found(self) -> bool {
+    pub fn depends_on_resources(self) -> bool {
         self != Self::NodeClass
     }
 
@@ -78,7 +78,7 @@ pub fn first_difference(
 }
 
 /// Returns whether the discovery of this kind of resource is complete.
-fn is_settled(resolved: &ResolvedNodeClass, kind: ConditionKind) -> bool {
+fn is_discovery_complete(resolved: &ResolvedNodeClass, kind: ConditionKind) -> bool {
     let mut conditions = resolved.conditions.iter();
     !conditions.any(|condition| {
         condition.kind == kind && condition.status != NodeClassConditionStatus::True
@@ -97,7 +97,7 @@ fn has_other_image(instance: &Instance, facts: &InstanceFacts, class: &ClassCata
 fn has_other_groups(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
     let groups: BTreeSet<&String> =
         resolved.security_groups.iter().map(|security_group| &security_group.id).collect();
-    is_settled(resolved, ConditionKind::SecurityGroupsReady)
+    is_discovery_complete(resolved, ConditionKind::SecurityGroupsReady)
         && !groups.is_empty()
         && !facts.security_groups.is_empty()
         && !groups.into_iter().eq(&facts.security_groups)
@@ -105,7 +105,7 @@ fn has_other_groups(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool
 
 fn has_foreign_subnet(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
     let subnet = facts.subnet.as_ref();
-    is_settled(resolved, ConditionKind::SubnetsReady)
+    is_discovery_complete(resolved, ConditionKind::SubnetsReady)
         && !resolved.subnets.is_empty()
         && subnet.is_some_and(|id| resolved.subnets.iter().all(|subnet| subnet.id != *id))
 }
@@ -119,13 +119,13 @@ fn has_foreign_reservation(
 ) -> bool {
     let mut reservations = resolved.reservations.iter();
     let id = facts.reservation.as_ref();
-    is_settled(resolved, ConditionKind::CapacityReservationsReady)
+    is_discovery_complete(resolved, ConditionKind::CapacityReservationsReady)
         && instance.offering.capacity_type == CapacityType::Reserved
         && id.is_some_and(|id| reservations.all(|resolved| resolved.reservation.id != *id))
 }
 
 fn has_other_place(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
     let group = resolved.placement_group.as_ref();
-    is_settled(resolved, ConditionKind::PlacementGroupReady)
+    is_discovery_complete(resolved, ConditionKind::PlacementGroupReady)
         && facts.placement_group.as_ref() != group.map(|group| &group.id)
 }

@@ -184,7 +184,7 @@ impl Verdict {
     }
 
     /// Returns when the verdict ends by itself or must be evaluated again, if known.
-    pub fn until(&self) -> Option<Timestamp> {
+    pub fn ends_at(&self) -> Option<Timestamp> {
         match self {
             Self::RecentlyChanged { until }
             | Self::TooYoung { until }
@@ -436,5 +436,5 @@ impl RetainedNode {
 
 /// Returns when the first kept node must be evaluated again.
 pub fn next_due(kept: &[RetainedNode]) -> Option<Timestamp> {
-    kept.iter().filter_map(|kept| kept.verdict.until()).min()
+    kept.iter().filter_map(|kept| kept.verdict.ends_at()).min()
 }

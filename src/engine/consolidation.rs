@@ -175,7 +175,7 @@ impl Engine {
         self.report_blocked_disruptions(&plan, true);
         self.report_eligible(&plan, &[Reason::Underutilized]);
         let braked = plan.kept.iter().filter(|node| node.verdict.is_safeguard());
-        let opens = braked.filter_map(|node| node.verdict.until());
+        let opens = braked.filter_map(|node| node.verdict.ends_at());
         let opens = opens.chain(self.state.next_available_at(now));
         let ripens = plan::next_due(&plan.kept).into_iter().chain(plan.takes_again);
         self.weighing = ConsolidationSchedule {

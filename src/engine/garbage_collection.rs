@@ -31,7 +31,8 @@ impl Engine {
         for node in self.state.objects.nodes.values() {
             let ledger = &self.state.ledger;
             let instance = node.instance_id();
-            let is_ours = self.state.is_made_here(node) && node.annotations.contains_key(CLAIM);
+            let is_ours =
+                self.state.is_of_this_installation(node) && node.annotations.contains_key(CLAIM);
             let is_lost = !self.state.is_claimed(node)
                 && !instance.is_some_and(|instance| ledger.is_listed_live(instance));
             let has_ended = instance.is_some_and(|instance| ledger.has_ended(instance));

@@ -193,11 +193,11 @@ impl Cloud {
             true => usize::try_from(reservation.left).unwrap_or(usize::MAX),
             false => 0,
         });
-        Some(left.saturating_sub(self.in_reservation(id)))
+        Some(left.saturating_sub(self.instances_in_reservation(id)))
     }
 
     /// Number of instances in a reservation. An instance counts until it is terminated.
-    pub fn in_reservation(&self, id: &ReservationId) -> usize {
+    pub fn instances_in_reservation(&self, id: &ReservationId) -> usize {
         let machines = self.machines.values().map(SimInstance::truth);
         machines
             .filter(|machine| {

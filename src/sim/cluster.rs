@@ -165,9 +165,9 @@ impl SimCluster {
             ClusterTimer::Leave(pod, uid) => self.on_pod_terminated(&pod, &uid, now),
             ClusterTimer::Detach(name) => self.store.detach_volume(&name),
             ClusterTimer::Clean(pod, uid) => self.delete_pod(&pod, &uid, now),
-            ClusterTimer::Ready(node) => self.node_ready(&node, now),
+            ClusterTimer::Ready(node) => self.on_node_ready(&node, now),
             ClusterTimer::Unstart(node) => self.remove_startup_taints(&node, now),
-            ClusterTimer::Silent(node) => self.node_silent(&node, now),
+            ClusterTimer::Silent(node) => self.on_node_silent(&node, now),
             ClusterTimer::EvictLost(node) => self.evict_lost(&node, now),
             ClusterTimer::Collect(node) => self.collect_pods(&node, now),
         }

@@ -453,7 +453,7 @@ impl Checker {
     /// Checks the number of instances in each reservation.
     fn check_reservations(&mut self, scene: &GroundTruth, now: Timestamp) {
         for (id, reservation) in scene.catalog.reservations() {
-            let count = scene.cloud.in_reservation(id);
+            let count = scene.cloud.instances_in_reservation(id);
             if u64::from(reservation.left) < count as u64 {
                 let text = format!("{count} instances in {id}, which is for {}", reservation.left);
                 self.add_violation(Invariant::Reservations, now, text);

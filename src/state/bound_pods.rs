@@ -72,7 +72,7 @@ impl BoundPods {
 
     /// Returns the label sets of the pods of one namespace and the nodes of these pods. A label set
     /// can occur several times.
-    pub(super) fn homes_in<'a>(
+    pub(super) fn nodes_by_labels<'a>(
         &'a self,
         namespace: &str,
     ) -> impl Iterator<Item = (&'a Labels, impl Iterator<Item = &'a NodeName>)> {

@@ -229,7 +229,8 @@ impl State {
             // Several configured clusters may share one API server.
             let cluster = node.annotations.get(CLUSTER);
             let of_other = cluster.is_some_and(|cluster| cluster != self.cluster.name.as_str());
-            let is_ours = self.is_made_here(node) && node.annotations.contains_key(CLAIM);
+            let is_ours =
+                self.is_of_this_installation(node) && node.annotations.contains_key(CLAIM);
             if of_other || !is_ours {
                 continue;
             }

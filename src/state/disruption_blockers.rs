@@ -235,7 +235,7 @@ impl State {
         let safety = self.safety_of(node);
         let feared = safety == Safety::Conservative && totals.is_risky();
         // Most nodes have no such pod, so their pods need no check.
-        if !totals.is_guarded() && !feared && !pdb_index.may_block_on(&node.name) {
+        if !totals.is_guarded() && !feared && !pdb_index.may_block_eviction_on(&node.name) {
             return None;
         }
         self.objects.pods_on(node.name.as_str()).find_map(|pod| {
@@ -252,7 +252,7 @@ impl State {
         now: Timestamp,
     ) -> Option<DisruptionBlocker> {
         const KEYS: [&str; 3] = [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, SCALE_DOWN_DISABLED];
-        if let Some(other) = self.objects.node_instances.other_of(node) {
+        if let Some(other) = self.objects.node_instances.other_node_of(node) {
             return Some(DisruptionBlocker::SameInstance(other.clone()));
         }
         if let Some(key) = KEYS

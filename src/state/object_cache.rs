@@ -279,7 +279,7 @@ impl ObjectCache {
 
     /// Returns when a pod, except DaemonSet pods, was last observed to be added to or removed from
     /// a node.
-    pub fn pods_changed(&self, node: &str) -> Option<Timestamp> {
+    pub fn pods_changed_at(&self, node: &str) -> Option<Timestamp> {
         self.pods_changed.get(node).copied()
     }
 
@@ -308,7 +308,7 @@ impl ObjectCache {
                 self.note_change(version, now);
             }
         }
-        let recounts = old.as_ref().is_none_or(|old| counts_anew(old, &pod));
+        let recounts = old.as_ref().is_none_or(|old| changes_totals(old, &pod));
         if recounts {
             if let Some(old) = &old {
                 self.count_out(old);
@@ -458,7 +458,7 @@ fn has_moved(old: &Pod, new: &Pod) -> bool {
 }
 
 /// Returns whether a change affects the totals. Most pod updates do not.
-fn counts_anew(old: &Pod, new: &Pod) -> bool {
+fn changes_totals(old: &Pod, new: &Pod) -> bool {
     has_moved(old, new)
         || old.requests != new.requests
         || old.created != new.created

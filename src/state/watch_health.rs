@@ -85,7 +85,7 @@ impl WatchHealth {
 
     /// Returns the last activity of the watch that has been silent longest, or `None` before any
     /// activity.
-    pub fn seen_least(&self, kinds: &[ObjectKind]) -> Option<Timestamp> {
+    pub fn oldest_activity(&self, kinds: &[ObjectKind]) -> Option<Timestamp> {
         kinds.iter().filter_map(|kind| self.kinds.get(kind).and_then(|status| status.seen)).min()
     }
 

@@ -38,7 +38,7 @@ impl<'s> LeavingNode<'s> {
 #[derive(Clone, Debug)]
 pub struct ReplacementGroups<'s> {
     /// The group of each removed node, in input order.
-    pub parts: Vec<usize>,
+    pub group_of: Vec<usize>,
     /// Number of removed nodes by group.
     pub counts: HashMap<usize, usize>,
     /// The new nodes in order, with their group. `None` if they host none of the moved pods.
@@ -52,38 +52,38 @@ impl<'s> ReplacementGroups<'s> {
         nodes: impl Iterator<Item = &'n NodeName>,
         solution: &'s Solution,
     ) -> Self {
-        let mut homes: HashMap<&PodKey, usize> = HashMap::default();
+        let mut index_by_pod: HashMap<&PodKey, usize> = HashMap::default();
         let mut count = 0;
         for (index, name) in nodes.enumerate() {
             let tenancy = field.tenancies.get(name);
             let pods = tenancy.map_or(&[][..], |tenancy| &tenancy.pods);
-            homes.extend(pods.iter().map(|pod| (&pod.key, index)));
+            index_by_pod.extend(pods.iter().map(|pod| (&pod.key, index)));
             count = index + 1;
         }
         let mut groups = Groups::new(count);
         let mut firsts = Vec::new();
         for claim in &solution.claims {
-            let mut from = claim.pods.iter().filter_map(|pod| homes.get(pod).copied());
+            let mut from = claim.pods.iter().filter_map(|pod| index_by_pod.get(pod).copied());
             let first = from.next();
             for (first, other) in first.into_iter().cycle().zip(from) {
                 groups.join(first, other);
             }
             firsts.push(first);
         }
-        let parts: Vec<usize> = (0..count).map(|index| groups.root_of(index)).collect();
+        let group_of: Vec<usize> = (0..count).map(|index| groups.root_of(index)).collect();
         let mut counts = HashMap::default();
-        for part in &parts {
-            *counts.entry(*part).or_default() += 1;
+        for group in &group_of {
+            *counts.entry(*group).or_default() += 1;
         }
         let claims = firsts.into_iter().zip(&solution.claims);
-        let claims = claims.map(|(first, claim)| (first.map(|index| parts[index]), claim));
-        Self { claims: claims.collect(), parts, counts }
+        let claims = claims.map(|(first, claim)| (first.map(|index| group_of[index]), claim));
+        Self { claims: claims.collect(), group_of, counts }
     }
 
     /// Returns the index of the only node of a group, or `None` if the group has several.
-    pub fn sole_node(&self, part: usize) -> Option<usize> {
+    pub fn only_node(&self, group: usize) -> Option<usize> {
         // A group has the number of its first node.
-        (self.counts.get(&part) == Some(&1)).then_some(part)
+        (self.counts.get(&group) == Some(&1)).then_some(group)
     }
 
     /// Returns the indices of nodes that can be kept: an identical node would be launched for pods
@@ -96,18 +96,18 @@ impl<'s> ReplacementGroups<'s> {
     ) -> HashSet<usize> {
         let mut alike: BTreeMap<(usize, &str), Vec<usize>> = BTreeMap::new();
         for (index, node) in nodes.iter().enumerate() {
-            let key = (self.parts[index], node.instance_type);
+            let key = (self.group_of[index], node.instance_type);
             alike.entry(key).or_default().push(index);
         }
         for all in alike.values_mut() {
             all.sort_by(|one, other| nodes[*one].cost.total_cmp(&nodes[*other].cost));
         }
         let mut needless = HashSet::default();
-        for (part, claim) in &self.claims {
-            let Some(((first, _), part)) = claim.offerings.first().zip(*part) else {
+        for (group, claim) in &self.claims {
+            let Some(((first, _), group)) = claim.offerings.first().zip(*group) else {
                 continue;
             };
-            let all = alike.get_mut(&(part, first.instance_type.as_str()));
+            let all = alike.get_mut(&(group, first.instance_type.as_str()));
             needless.extend(
                 all.filter(|nodes_left| {
                     let last = nodes_left.last();

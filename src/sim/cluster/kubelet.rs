@@ -103,7 +103,7 @@ impl SimCluster {
             // The network plugin needs a few seconds.
             self.set_timer(now, 3000, 12_000, ClusterTimer::Ready(name.clone()));
         }
-        self.node_changed(now);
+        self.on_node_changed(now);
         name
     }
 
@@ -158,7 +158,7 @@ impl SimCluster {
         };
         self.kubelets.insert(node.name.clone(), kubelet);
         self.store.put_node(node, now);
-        self.node_changed(now);
+        self.on_node_changed(now);
     }
 
     /// The kubelet of a node, including deleted nodes.
@@ -175,12 +175,12 @@ impl SimCluster {
         self.kubelets.get(node).is_some_and(|kubelet| kubelet.alive)
     }
 
-    pub(super) fn node_changed(&mut self, now: Timestamp) {
+    pub(super) fn on_node_changed(&mut self, now: Timestamp) {
         self.schedule_daemon_reconcile(now);
         self.trigger_scheduler(now);
     }
 
-    pub(super) fn node_ready(&mut self, name: &NodeName, now: Timestamp) {
+    pub(super) fn on_node_ready(&mut self, name: &NodeName, now: Timestamp) {
         let Some(kubelet) = self.kubelets.get(name).filter(|kubelet| kubelet.alive) else {
             return;
         };
@@ -201,7 +201,7 @@ impl SimCluster {
         for (pod, uid) in self.bound_to(name) {
             self.set_timer(now, 800, 3000, ClusterTimer::Run(pod, uid));
         }
-        self.node_changed(now);
+        self.on_node_changed(now);
     }
 
     pub(super) fn remove_startup_taints(&mut self, name: &NodeName, now: Timestamp) {
@@ -212,7 +212,7 @@ impl SimCluster {
         self.store.change_node(name, now, |node| {
             node.taints.retain(|taint| !startup_taints.iter().any(|other| other.matches(taint)));
         });
-        self.node_changed(now);
+        self.on_node_changed(now);
     }
 
     pub(super) fn run_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
@@ -254,7 +254,7 @@ impl SimCluster {
         self.set_timer(now, GRACE_MS, GRACE_MS, ClusterTimer::Silent(name));
     }
 
-    pub(super) fn node_silent(&mut self, name: &NodeName, now: Timestamp) {
+    pub(super) fn on_node_silent(&mut self, name: &NodeName, now: Timestamp) {
         // A different machine may have the name now.
         if self.kubelets.get(name).is_some_and(|kubelet| kubelet.alive) {
             return;

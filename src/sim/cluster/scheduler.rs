@@ -130,7 +130,7 @@ impl SimCluster {
                 return nominated.cloned();
             }
             let score =
-                (untolerated_preferences(workload, node), -left_over(workload, node, &load.used));
+                (untolerated_preferences(workload, node), -free_share(workload, node, &load.used));
             // Nodes are sorted by name, so the first of equal nodes is selected.
             if best.as_ref().is_none_or(|(lowest, _)| score < *lowest) {
                 best = Some((score, &node.name));
@@ -244,7 +244,7 @@ fn with_promised<'a>(
 
 /// Free share of the node with the pod, in ten-thousandths, averaged over CPU and memory. By
 /// default, the scheduler spreads pods (`NodeResourcesFit`, LeastAllocated).
-fn left_over(workload: &Workload, node: &Node, used: &Resources) -> i64 {
+fn free_share(workload: &Workload, node: &Node, used: &Resources) -> i64 {
     let (has, requests) = (&node.allocatable, &workload.requests);
     let [cpu, memory] = [
         (has.cpu_milli, used.cpu_milli, requests.cpu_milli),
