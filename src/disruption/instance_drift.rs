@@ -9,25 +9,29 @@ use std::collections::BTreeSet;
 
 use crate::catalog::node_class::ClassCatalog;
 use crate::model::instance::{CapacityType, Instance, InstanceFacts};
+use crate::model::named_enum::named_enum;
 use crate::model::node_class::resolved::{
     ConditionKind, NodeClassConditionStatus, ResolvedNodeClass,
 };
 
-/// Differences between an instance and its node class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum InstanceDrift {
-    /// The node class changed after the launch.
-    NodeClass,
-    /// The node class resolves to a different image for its type.
-    Image,
-    /// Its security groups differ from those of the class.
-    SecurityGroups,
-    /// The class does not select its subnet.
-    Subnet,
-    /// The class does not select its reservation.
-    Reservation,
-    /// It is not in the placement group of the class.
-    PlacementGroup,
+named_enum! {
+    /// Differences between an instance and its node class. The names, in logs and `status`, are
+    /// those of Karpenter.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum InstanceDrift {
+        /// The node class changed after the launch.
+        NodeClass => "NodeClassDrift",
+        /// The node class resolves to a different image for its type.
+        Image => "AMIDrift",
+        /// Its security groups differ from those of the class.
+        SecurityGroups => "SecurityGroupDrift",
+        /// The class does not select its subnet.
+        Subnet => "SubnetDrift",
+        /// The class does not select its reservation.
+        Reservation => "CapacityReservationDrift",
+        /// It is not in the placement group of the class.
+        PlacementGroup => "PlacementGroupDrift",
+    }
 }
 
 impl InstanceDrift {
@@ -35,18 +39,6 @@ impl InstanceDrift {
     /// alone.
     pub fn depends_on_resources(self) -> bool {
         self != Self::NodeClass
-    }
-
-    /// The spelling in logs and `status`: Karpenter's.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NodeClass => "NodeClassDrift",
-            Self::Image => "AMIDrift",
-            Self::SecurityGroups => "SecurityGroupDrift",
-            Self::Subnet => "SubnetDrift",
-            Self::Reservation => "CapacityReservationDrift",
-            Self::PlacementGroup => "PlacementGroupDrift",
-        }
     }
 }
 

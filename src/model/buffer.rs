@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use crate::model::id::{PodKey, PoolName};
 use crate::model::labels::{Labels, POOL};
+use crate::model::named_enum::named_enum;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
@@ -19,29 +20,16 @@ const NAMESPACE: &str = "~buffer";
 /// Maximum number of virtual pods in one buffer.
 pub const PODS_MAX: u32 = 10_000;
 
-/// The workload kinds that a buffer can refer to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScalableKind {
-    /// A Deployment.
-    Deployment,
-    /// A StatefulSet.
-    StatefulSet,
-    /// A ReplicaSet.
-    ReplicaSet,
-}
-
-impl ScalableKind {
-    /// All kinds, as Kubernetes spells them.
-    pub const NAMES: [&str; 3] = ["Deployment", "StatefulSet", "ReplicaSet"];
-
-    /// Parses a kind.
-    pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            "Deployment" => Some(Self::Deployment),
-            "StatefulSet" => Some(Self::StatefulSet),
-            "ReplicaSet" => Some(Self::ReplicaSet),
-            _ => None,
-        }
+named_enum! {
+    /// The workload kinds that a buffer can refer to. The names are those of Kubernetes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ScalableKind {
+        /// A Deployment.
+        Deployment => "Deployment",
+        /// A StatefulSet.
+        StatefulSet => "StatefulSet",
+        /// A ReplicaSet.
+        ReplicaSet => "ReplicaSet",
     }
 }
 
