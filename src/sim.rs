@@ -194,7 +194,7 @@ impl World {
             boot: scenario.boot,
             launch_delay: ms(8000),
             terminate_delay: ms(25_000),
-            listing_lag: faults.listing_lag(),
+            listing_lag: faults.listing_lag,
             capacity: BTreeMap::new(),
             names_nodes: setup.config.binding == Binding::Early,
         };
@@ -259,7 +259,7 @@ impl World {
         for (index, (at, _)) in self.setup.reloads.iter().enumerate() {
             self.timers.add_at(*at, ScheduledEvent::Reload(index));
         }
-        for (at, mishap) in self.faults.scheduled_faults() {
+        for (at, mishap) in &self.faults.scheduled_faults {
             self.timers.add_at(*at, ScheduledEvent::Happen(*mishap));
         }
     }
@@ -315,8 +315,8 @@ impl World {
             }
         } else if self.scene.cluster.next_at().is_some_and(|at| at <= now) {
             self.scene.cluster.run_due(now);
-        } else if let Some(delivery) = self.watches.next_delivery(now) {
-            self.deliver_to_engine(delivery.event);
+        } else if let Some(event) = self.watches.next_event(now) {
+            self.deliver_to_engine(event);
         } else {
             self.wake_engine();
         }
@@ -526,11 +526,6 @@ impl World {
         self.note_fact(TimelineFact::Fault(text));
     }
 
-    /// The fixed fleet for the same pods, until now.
-    pub fn fixed_fleet(&self) -> &FixedFleet {
-        &self.fixed
-    }
-
     /// Returns the summary of the run until now.
     pub fn summary(&self) -> Summary {
         let cost = self
@@ -545,7 +540,7 @@ impl World {
             })
             // An empty sum would be -0.0.
             .fold(0.0, |sum, cost: f64| sum + cost);
-        let waits = self.scene.cluster.bind_waits();
+        let waits = &self.scene.cluster.bind_waits;
         let scenario = &self.setup.scenario;
         Summary {
             title: scenario.title.clone(),
@@ -560,9 +555,9 @@ impl World {
             peak: self.tally.peak,
             cost,
             fixed_type: scenario.fixed_type.clone(),
-            fixed_peak: self.fixed.peak_nodes(),
-            fixed_cost: self.fixed.total_cost(),
-            evictions: self.scene.cluster.evictions(),
+            fixed_peak: self.fixed.peak_nodes,
+            fixed_cost: self.fixed.total_cost,
+            evictions: self.scene.cluster.evictions,
             refusals: self.tally.refusals,
             interruptions: self.tally.interruptions,
             restarts: self.tally.restarts,

@@ -16,8 +16,7 @@ use crate::model::pool::{Budget, BudgetNodes, Maintenance, Rate, Reason, applies
 use crate::state::candidates::{Candidate, DisruptionView};
 
 /// Budget for pools that are no longer configured: the default budget.
-static REMOVED_POOL: [Budget; 1] =
-    [Budget { nodes: BudgetNodes::Percent(10), rate: None, reasons: Vec::new(), during: None }];
+static REMOVED_POOL: [Budget; 1] = [Budget::new(BudgetNodes::Percent(10))];
 
 /// Remaining budget while nodes are disrupted one after another. A disrupted node counts for all
 /// reasons, independent of its own reason. Source: spec/disruption.md §1.6.

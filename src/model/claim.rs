@@ -130,7 +130,7 @@ impl ClaimOrigin {
 }
 
 /// The contents of the instance's tags: everything that a restart needs to restore a claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimRecord {
     /// The claim's id, also the client token of its launch.
     pub id: ClaimId,

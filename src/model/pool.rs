@@ -157,6 +157,11 @@ pub struct Budget {
 }
 
 impl Budget {
+    /// Creates a budget for all reasons that always applies and has no rate.
+    pub const fn new(nodes: BudgetNodes) -> Self {
+        Self { nodes, rate: None, reasons: Vec::new(), during: None }
+    }
+
     /// Returns whether the budget applies to this reason now.
     pub fn applies_to(&self, reason: Reason, now: Timestamp) -> bool {
         let mut during = self.during.iter();
@@ -422,12 +427,7 @@ impl Pool {
                 unneeded_for: SignedDuration::ZERO,
                 on_blocked: OnBlocked::default(),
                 drain_timeout: SignedDuration::from_mins(15),
-                budgets: vec![Budget {
-                    nodes: BudgetNodes::Percent(10),
-                    rate: None,
-                    reasons: Vec::new(),
-                    during: None,
-                }],
+                budgets: vec![Budget::new(BudgetNodes::Percent(10))],
                 windows: Vec::new(),
             },
             repair: RepairPolicy::default_policies(),
@@ -438,12 +438,6 @@ impl Pool {
     /// (`min_values`).
     pub fn is_varied(&self) -> bool {
         self.requirements.iter().any(|(_, requirement)| requirement.min_values.is_some())
-    }
-
-    /// Returns the remaining limits after `used` capacity and `nodes` nodes. Only limited resources
-    /// are listed, and quantities may be negative.
-    pub fn remaining_limits(&self, used: &Resources, nodes: usize) -> Limits {
-        self.limits.remaining_after(used, nodes)
     }
 }
 

@@ -37,8 +37,8 @@ pub const SPOT_NOTICE: SignedDuration = SignedDuration::from_mins(2);
 /// Time during which a terminated instance is listed: about an hour in EC2.
 pub const TERMINATED_VISIBLE: SignedDuration = SignedDuration::from_hours(1);
 
-/// Settings of the simulated EC2.
-#[derive(Clone, Debug)]
+/// Settings of the simulated EC2. By default without delays and limits.
+#[derive(Clone, Debug, Default)]
 pub struct CloudSettings {
     /// Seed of IDs and delays.
     pub seed: u64,
@@ -55,21 +55,6 @@ pub struct CloudSettings {
     pub capacity: BTreeMap<OfferingKey, u32>,
     /// Whether nodes have the names of their instances, so that the names are known in advance.
     pub names_nodes: bool,
-}
-
-impl Default for CloudSettings {
-    /// No delays and no limits.
-    fn default() -> Self {
-        Self {
-            seed: 0,
-            boot: SignedDuration::ZERO,
-            launch_delay: SignedDuration::ZERO,
-            terminate_delay: SignedDuration::ZERO,
-            listing_lag: SignedDuration::ZERO,
-            capacity: BTreeMap::new(),
-            names_nodes: false,
-        }
-    }
 }
 
 /// Events that EC2 causes itself.

@@ -74,7 +74,7 @@ impl World {
 
     /// Routes changes in the cluster to the watches and the timeline.
     pub(super) fn route_changes(&mut self) {
-        for fact in self.scene.cluster.take_facts() {
+        for fact in std::mem::take(&mut self.scene.cluster.facts) {
             self.note_fact(fact);
         }
         for event in self.scene.cluster.store_mut().take_changes() {

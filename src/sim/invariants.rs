@@ -6,10 +6,10 @@ mod early_binding;
 pub mod disruption;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use thiserror::Error;
 
 use crate::catalog::Catalog;
 use crate::engine::command::{Command, NodePatch};
@@ -76,7 +76,8 @@ pub enum Invariant {
 }
 
 /// A violation of an invariant.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{at} {rule:?}: {text}")]
 pub struct Violation {
     /// The invariant.
     pub rule: Invariant,
@@ -84,12 +85,6 @@ pub struct Violation {
     pub at: Timestamp,
     /// The objects concerned.
     pub text: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?}: {}", self.at, self.rule, self.text)
-    }
 }
 
 /// The actual state that commands are checked against: everything except the daemon.

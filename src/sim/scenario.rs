@@ -7,11 +7,10 @@ pub mod blocks;
 // Configuration changes within a scenario.
 pub mod reload;
 
-use std::fmt;
-
 use hcl_edit::Span;
 use hcl_edit::structure::{Body, Structure};
 use jiff::{SignedDuration, Timestamp};
+use thiserror::Error;
 
 use crate::model::id::TypeName;
 use crate::model::instance::{CapacityType, OfferingKey};
@@ -26,7 +25,8 @@ use crate::sim::workload::Workload;
 pub const WORKING_DAY: &str = include_str!("../../config/scenarios/working-day.hcl");
 
 /// An error in a scenario.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{line}:{column}: {text}")]
 pub struct Mistake {
     /// Line number, from 1.
     pub line: usize,
@@ -36,14 +36,8 @@ pub struct Mistake {
     pub text: String,
 }
 
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.line, self.column, self.text)
-    }
-}
-
 /// Offerings with a shortage for some time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shortage {
     /// Instance type, or a prefix followed by `*`. `None` means all types.
     pub instance_type: Option<String>,
@@ -105,18 +99,16 @@ impl Outage {
     /// The shortage during the outage.
     fn to_shortage(&self) -> Shortage {
         Shortage {
-            instance_type: None,
             zone: Some(self.zone.clone()),
-            capacity_type: None,
-            left: 0,
             from: self.from,
             until: self.until,
+            ..Shortage::default()
         }
     }
 }
 
 /// A scenario.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scenario {
     /// Description in one line.
     pub title: String,

@@ -218,9 +218,9 @@ impl State {
         }
         let totals = self.objects.disruption_cost_of(node.name.as_str());
         let safety = self.safety_of(node);
-        let feared = safety == Safety::Conservative && totals.is_risky();
+        let feared = safety == Safety::Conservative && totals.risky > 0;
         // Most nodes have no such pod, so their pods need no check.
-        if !totals.is_guarded() && !feared && !pdb_index.may_block_eviction_on(&node.name) {
+        if totals.guarded == 0 && !feared && !pdb_index.may_block_eviction_on(&node.name) {
             return None;
         }
         self.objects.pods_on(node.name.as_str()).find_map(|pod| {
@@ -322,7 +322,7 @@ impl State {
     ) -> impl Iterator<Item = InvalidInput> + 'a {
         let of_node = misreads_of_node(&node.annotations)
             .map(|why| InvalidInput::new(format!("node {}", node.name), why));
-        let odd = self.objects.disruption_cost_of(node.name.as_str()).has_invalid_values();
+        let odd = self.objects.disruption_cost_of(node.name.as_str()).invalid > 0;
         let pods = odd.then(|| self.objects.pods_on(node.name.as_str()));
         of_node.chain(pods.into_iter().flatten().flat_map(|pod| {
             let values = pod.annotation_misreads();

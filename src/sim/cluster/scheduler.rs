@@ -37,7 +37,7 @@ impl SimCluster {
         let mut newly_pending = 0;
         let mut promised = self.promised_resources();
         for (rank, (key, uid)) in std::mem::take(&mut self.waiting) {
-            let Some(pod) = self.store.pods().get(&key).filter(|pod| is_pending(pod, &uid)) else {
+            let Some(pod) = self.store.pod(&key, &uid).filter(|pod| is_pending(pod)) else {
                 continue;
             };
             let Some(owner) = self.owner_index(pod) else {
@@ -93,7 +93,7 @@ impl SimCluster {
     fn promised_resources(&self) -> Promised {
         let mut promised = Promised::new();
         for (key, uid) in self.waiting.values() {
-            let pod = self.store.pods().get(key).filter(|pod| is_pending(pod, uid));
+            let pod = self.store.pod(key, uid).filter(|pod| is_pending(pod));
             if let Some(pod) = pod
                 && let Some(node) = &pod.nominated_node
             {
@@ -174,7 +174,7 @@ impl SimCluster {
                 continue;
             };
             let (requests, daemon) = (pod.requests.clone(), pod.is_daemon());
-            let wanted = is_pending(pod, &uid);
+            let wanted = is_pending(pod);
             self.store.release(node, &requests);
             if !wanted {
                 continue;
@@ -207,7 +207,7 @@ impl SimCluster {
             waited = pod.created.filter(|_| !pod.is_daemon());
         });
         let waited = waited.map(|created| now.duration_since(created));
-        self.waits.extend(waited);
+        self.bind_waits.extend(waited);
         self.set_timer(now, 800, 3000, ClusterTimer::Run(key.clone(), uid.to_owned()));
     }
 
@@ -222,8 +222,8 @@ impl SimCluster {
     }
 }
 
-fn is_pending(pod: &Pod, uid: &str) -> bool {
-    pod.uid == uid && pod.node.is_none() && pod.is_active()
+fn is_pending(pod: &Pod) -> bool {
+    pod.node.is_none() && pod.is_active()
 }
 
 /// The used resources of a node as they count for a pod: with those promised to other pods of the

@@ -38,25 +38,20 @@ pub fn check_fit(workload: &Workload, node: &Node, used: &Resources) -> Result<(
 /// Checks that a node would accept a pod of the workload if it were empty.
 pub fn check_fit_when_empty(workload: &Workload, node: &Node) -> Result<(), FilterFailure> {
     let tolerations = &workload.tolerations;
-    if node.unschedulable && !tolerates_taint(tolerations, &cordon_taint()) {
+    let cordon = Taint::new("node.kubernetes.io/unschedulable", Effect::NoSchedule);
+    if node.unschedulable && !tolerates_taint(tolerations, &cordon) {
         return Err(FilterFailure::Cordoned);
     }
     let mut taints = node.taints.iter();
-    if taints.any(|taint| repels_pods(taint) && !tolerates_taint(tolerations, taint)) {
+    if taints.any(|taint| {
+        taint.effect != Effect::PreferNoSchedule && !tolerates_taint(tolerations, taint)
+    }) {
         return Err(FilterFailure::Taint);
     }
     if !labels_match(workload, &node.labels) {
         return Err(FilterFailure::Labels);
     }
     Ok(())
-}
-
-fn cordon_taint() -> Taint {
-    Taint::new("node.kubernetes.io/unschedulable", Effect::NoSchedule)
-}
-
-fn repels_pods(taint: &Taint) -> bool {
-    matches!(taint.effect, Effect::NoSchedule | Effect::NoExecute)
 }
 
 /// Number of `PreferNoSchedule` taints that a pod of the workload does not tolerate.
