@@ -18,8 +18,8 @@ named_enum! {
     /// reservation-type`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum ReservationKind {
-        /// An On-Demand Capacity Reservation. Its instances continue as on-demand instances after it
-        /// ends.
+        /// An On-Demand Capacity Reservation. Its instances continue as on-demand instances after
+        /// it ends.
         Default => "default",
         /// A Capacity Block. Its instances are terminated when it ends.
         CapacityBlock => "capacity-block",
