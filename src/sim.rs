@@ -128,18 +128,6 @@ enum ScheduledEvent {
     Sample,
 }
 
-/// Counters for the summary.
-#[derive(Clone, Copy, Debug, Default)]
-struct SummaryCounts {
-    launched: usize,
-    retired: usize,
-    live: usize,
-    peak: usize,
-    refusals: u32,
-    interruptions: u32,
-    restarts: u32,
-}
-
 /// Intervals of bookmarks, as in a real cluster: of pods and nodes, and of all other kinds. The
 /// daemon checks for them.
 const BOOKMARKS: (SignedDuration, SignedDuration) =
@@ -168,7 +156,10 @@ pub struct World {
     timers: Timers<ScheduledEvent>,
     checker: Checker,
     fixed: FixedFleet,
-    tally: SummaryCounts,
+    /// The counters of the summary so far.
+    tally: Summary,
+    /// Number of live instances.
+    live: usize,
     lines: VecDeque<TimelineEntry>,
     /// Commands of the engine to the fleet. Not read if there is only one cluster.
     for_fleet: VecDeque<IssuedCommand>,
@@ -220,7 +211,8 @@ impl World {
             timers: Timers::default(),
             checker: Checker::default(),
             fixed,
-            tally: SummaryCounts::default(),
+            tally: Summary::default(),
+            live: 0,
             lines: VecDeque::new(),
             for_fleet: VecDeque::new(),
             spins: (start, 0),
@@ -412,7 +404,7 @@ impl World {
         for kind in self.setup.config.watched_kinds() {
             if matches!(kind, ObjectKind::Pod | ObjectKind::Node) == of_places {
                 let event = Event::WatchAlive(*kind);
-                self.watches.send_change(*kind, event, self.now, SignedDuration::ZERO);
+                self.watches.send_change(*kind, event, self.now);
             }
         }
         let every = if of_places { BOOKMARKS.0 } else { BOOKMARKS.1 };
@@ -550,17 +542,12 @@ impl World {
             pods_bound: waits.len(),
             bind_p50: percentile(waits, 50),
             bind_p95: percentile(waits, 95),
-            launched: self.tally.launched,
-            retired: self.tally.retired,
-            peak: self.tally.peak,
             cost,
             fixed_type: scenario.fixed_type.clone(),
             fixed_peak: self.fixed.peak_nodes,
             fixed_cost: self.fixed.total_cost,
             evictions: self.scene.cluster.evictions,
-            refusals: self.tally.refusals,
-            interruptions: self.tally.interruptions,
-            restarts: self.tally.restarts,
+            ..self.tally.clone()
         }
     }
 }

@@ -46,7 +46,7 @@ pub enum LeaseOwner {
 }
 
 /// The view of one host on the Lease of one cluster. Times are spans since an arbitrary moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LeaseObserver {
     me: String,
     /// The last state of the Lease, and when this state was first seen.

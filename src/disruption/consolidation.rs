@@ -27,7 +27,7 @@ use jiff::Timestamp;
 
 use crate::disruption::balanced::Balance;
 use crate::disruption::budgets::Budgets;
-use crate::disruption::consolidation::components::{LeavingNode, ReplacementGroups};
+use crate::disruption::consolidation::components::ReplacementGroups;
 use crate::disruption::consolidation::keep_zones::keep_pods_in_zones;
 use crate::disruption::consolidation::outcome::{RemovalOutcome, SAVED_MIN};
 use crate::disruption::consolidation::removal_candidate::{RemovalCandidate, candidate_or_verdict};
@@ -100,11 +100,11 @@ pub fn consolidate<'a>(
     let (mut found, mut retained) = search.find_removal(candidates, budgets);
     let mut set_aside: RetainedCandidates<'_> = Vec::new();
     for _ in 0..ROUNDS_MAX {
-        if found.is_some() || !retained.iter().any(|retained| search.is_set_aside(retained)) {
+        if found.is_some() || !retained.iter().any(|node| search.is_set_aside(node)) {
             break;
         }
         let (stay, others): (RetainedCandidates<'_>, RetainedCandidates<'_>) =
-            retained.into_iter().partition(|retained| search.is_set_aside(retained));
+            retained.into_iter().partition(|node| search.is_set_aside(node));
         set_aside.extend(stay);
         let others = others.into_iter().map(|(node, _)| node).collect();
         (found, retained) = search.find_removal(others, budgets);
@@ -179,7 +179,8 @@ impl<'a> Search<'_, 'a> {
         }
         retained.extend(later);
         retained.extend(rest.into_iter().map(|node| self.keep_node(node)));
-        (found.map(|(_, outcome)| self.action_for(&to_remove, outcome)), retained)
+        let action = found.map(|(_, outcome)| self.action_for(&to_remove, outcome));
+        (action, retained)
     }
 
     /// Plans the removal of all nodes, and returns the savings if known. Nodes with pods that
@@ -364,8 +365,7 @@ impl<'a> Search<'_, 'a> {
             let mut found: Option<(HashSet<usize>, RemovalOutcome)> = None;
             let mut places: Vec<usize> = (0..to_remove.len()).collect();
             for _ in 0..ROUNDS_MAX {
-                let set: Vec<&RemovalCandidate<'_>> =
-                    places.iter().map(|at| &to_remove[*at]).collect();
+                let set: Vec<_> = places.iter().map(|at| &to_remove[*at]).collect();
                 if set.is_empty() {
                     break;
                 }
@@ -375,8 +375,8 @@ impl<'a> Search<'_, 'a> {
                     let nodes = set.iter().map(|node| node.name).collect();
                     keep_pods_in_zones(solution, &self.field.pending_without(&nodes), self.field);
                 }
-                let Some(solution) = outcome.solution.as_ref().filter(|_| outcome.stuck.is_empty())
-                else {
+                let solution = outcome.solution.as_ref();
+                let Some(solution) = solution.filter(|_| outcome.stuck.is_empty()) else {
                     places.retain(|index| !outcome.stuck.contains_key(to_remove[*index].name));
                     continue;
                 };
@@ -392,13 +392,9 @@ impl<'a> Search<'_, 'a> {
                 }
                 let mut unprofitable = self.unprofitable_groups(&set, &groups);
                 if found.is_none() && set.len() <= ALIKE_MAX {
-                    let nodes: Vec<LeavingNode<'_>> = set
-                        .iter()
-                        .map(|node| LeavingNode::from_candidate(node.candidate, node.price))
-                        .collect();
                     // A replacement by similar nodes must save enough, too.
                     let least = 1.0 + SAVED_MIN;
-                    unprofitable.extend(groups.needless_nodes(&nodes, |claim| {
+                    unprofitable.extend(groups.needless_nodes(&set, |claim| {
                         (self.price_of(claim) - self.node_overhead_price) * least
                     }));
                 }
@@ -437,8 +433,8 @@ impl<'a> Search<'_, 'a> {
         }
         (0..to_remove.len())
             .filter(|index| {
-                let (before, after) =
-                    sums.get(&groups.group_of[*index]).copied().unwrap_or_default();
+                let sum = sums.get(&groups.group_of[*index]);
+                let (before, after) = sum.copied().unwrap_or_default();
                 before - after <= before * SAVED_MIN
             })
             .collect()

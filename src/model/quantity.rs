@@ -7,14 +7,8 @@ use thiserror::Error;
 
 /// Why a string is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum QuantityError {
-    /// The string does not follow the grammar of Kubernetes quantities.
-    #[error("{0:?} is not a quantity; write it like 500m, 2, 1.5Gi or 2e3")]
-    Malformed(String),
-    /// The number does not fit 63 bits in its unit.
-    #[error("{0:?} is out of range")]
-    OutOfRange(String),
-}
+#[error("{0}")]
+pub struct QuantityError(String);
 
 /// Parses a quantity into thousandths of its unit, rounded up as in Kubernetes.
 ///
@@ -35,8 +29,9 @@ pub fn clip_text(text: &str) -> String {
 }
 
 fn parse_scaled(text: &str, scale: i128) -> Result<i64, QuantityError> {
-    let malformed = || QuantityError::Malformed(clip_text(text));
-    let out_of_range = || QuantityError::OutOfRange(clip_text(text));
+    let error = |fault: &str| QuantityError(format!("{:?} {fault}", clip_text(text)));
+    let malformed = || error("is not a quantity; write it like 500m, 2, 1.5Gi or 2e3");
+    let out_of_range = || error("is out of range");
     if text.len() > 40 {
         return Err(malformed());
     }

@@ -393,9 +393,7 @@ fn change_pool(rng: &mut Rng, cluster: &mut Cluster) {
     let index = rng.usize(0..cluster.pools.len());
     let pool = &mut cluster.pools[index];
     match rng.u32(0..5) {
-        0 => {
-            pool.labels.insert("tier".to_owned(), "gold".to_owned());
-        }
+        0 => drop(pool.labels.insert("tier".to_owned(), "gold".to_owned())),
         1 => pool.expire_after = Some(SignedDuration::from_hours(rng.i64(3..=24))),
         2 => pool.disruption.budgets = draw_budgets(rng),
         3 => {

@@ -167,7 +167,7 @@ fn build_scenario(body: &Body, source: &str, reader: &mut ScenarioDecoder<'_>) -
     };
     let mut scenario = read_scenario(reader, head)?;
     if let Some(second) = body.get_blocks("scenario").nth(1) {
-        reader.add_mistake(start_of(second), "a scenario has one scenario block");
+        reader.add_mistake_in(second, "a scenario has one scenario block");
     }
     for block in body.get_blocks("workload") {
         let Some(workload) = read_workload(reader, block, scenario.start) else {
@@ -175,7 +175,7 @@ fn build_scenario(body: &Body, source: &str, reader: &mut ScenarioDecoder<'_>) -
         };
         if scenario.workloads.iter().any(|other| other.name == workload.name) {
             let text = format!("there is another workload {:?}", workload.name);
-            reader.add_mistake(start_of(block), &text);
+            reader.add_mistake_in(block, &text);
         }
         scenario.workloads.push(workload);
     }
@@ -197,8 +197,4 @@ fn build_scenario(body: &Body, source: &str, reader: &mut ScenarioDecoder<'_>) -
     scenario.config = blank_out(source, &scenario_parts);
     scenario.reloads = read_reloads(body, config, source, scenario.start, reader);
     Some(scenario)
-}
-
-fn start_of(item: &impl Span) -> usize {
-    item.span().map_or(0, |span| span.start)
 }

@@ -7,7 +7,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::event::Event;
 use crate::model::watched_object::ObjectKind;
-use crate::sim::event_queue::time_after;
 
 /// Completeness of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,15 +44,9 @@ impl SimWatches {
         Self { streams: kinds.iter().map(|kind| (*kind, Stream::default())).collect() }
     }
 
-    /// Sends a change, unless the watch is broken.
-    pub fn send_change(
-        &mut self,
-        kind: ObjectKind,
-        event: Event,
-        now: Timestamp,
-        delay: SignedDuration,
-    ) {
-        self.push_event(kind, event, None, time_after(now, delay));
+    /// Sends a change that arrives at `due`, unless the watch is broken.
+    pub fn send_change(&mut self, kind: ObjectKind, event: Event, due: Timestamp) {
+        self.push_event(kind, event, None, due);
     }
 
     fn push_event(
@@ -96,7 +89,7 @@ impl SimWatches {
         stream.last_due = None;
         stream.stalled = None;
         let event = Event::WatchLost(kind, String::new());
-        self.send_change(kind, event, now, SignedDuration::ZERO);
+        self.send_change(kind, event, now);
         self.streams.entry(kind).or_default().up = false;
     }
 

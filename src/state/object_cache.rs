@@ -53,7 +53,8 @@ pub struct ObjectCache {
     by_set: BTreeMap<ObjectKey, BTreeSet<(Option<Timestamp>, PodKey)>>,
     /// DaemonSets whose newest pod has different requests from their template.
     asking: BTreeMap<ObjectKey, DaemonSet>,
-    census: BoundPods,
+    /// Bound pods, counted by group and node.
+    pub(super) bound_pods: BoundPods,
     waiting: BTreeSet<PodKey>,
     /// Pods without a scheduling result, with the time they were first seen.
     untried: BTreeMap<PodKey, Timestamp>,
@@ -242,11 +243,6 @@ impl ObjectCache {
         self.by_node.get(node).unwrap_or(&self.no_pods)
     }
 
-    /// Returns the bound pods.
-    pub(super) fn bound_pods(&self) -> &BoundPods {
-        &self.census
-    }
-
     /// Returns the bound, active pods that use a PersistentVolumeClaim, by key.
     pub(super) fn users_of_claim(&self, claim: &ObjectKey) -> impl Iterator<Item = &PodKey> {
         self.by_claim.get(claim).into_iter().flatten()
@@ -359,7 +355,7 @@ impl ObjectCache {
         if pods.keys.is_empty() {
             self.by_node.remove(node);
         }
-        self.census.count_pod(pod, comes);
+        self.bound_pods.count_pod(pod, comes);
         for claim in active_claim_keys(pod) {
             change_set(&mut self.by_claim, claim, pod.key.clone(), comes);
         }
@@ -619,7 +615,7 @@ mod tests {
             let home = (group, pod.deleting.is_some(), pod.node.as_ref());
             *residents.entry(home).or_insert(0) += 1;
         }
-        let counted = objects.bound_pods().groups_without(&[]);
+        let counted = objects.bound_pods.groups_without(&[]);
         assert!(counted.iter().all(|group| !group.nodes.is_empty()));
         let counted = counted.iter().flat_map(|bound_group| {
             let group = (bound_group.namespace, bound_group.labels, bound_group.anti_affinity);
@@ -648,7 +644,7 @@ mod tests {
             prop_assert_eq!(objects.by_node.len(), 0);
             prop_assert_eq!(objects.by_claim.len(), 0);
             prop_assert_eq!(objects.by_set.len(), 0);
-            prop_assert_eq!(&objects.census, &super::BoundPods::default());
+            prop_assert_eq!(&objects.bound_pods, &super::BoundPods::default());
         }
     }
 
@@ -663,7 +659,7 @@ mod tests {
         let count = |but: &[&str]| {
             let but: Vec<&Pod> =
                 but.iter().map(|name| &objects.pods[&ObjectKey::new("default", *name)]).collect();
-            let residents = objects.bound_pods().groups_without(&but);
+            let residents = objects.bound_pods.groups_without(&but);
             let nodes = residents.iter().flat_map(|group| &group.nodes);
             let texts: Vec<String> = nodes.map(|(node, count)| format!("{node}{count}")).collect();
             texts.join(" ")

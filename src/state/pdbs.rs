@@ -101,7 +101,7 @@ impl<'a> PdbIndex<'a> {
             let namespace = first.key.namespace.as_str();
             let budgets = std::iter::from_fn(|| pdbs.next_if(|pdb| pdb.key.namespace == namespace));
             let pdbs_by_label = NamespacePdbs::new(budgets);
-            for (labels, nodes) in objects.bound_pods().nodes_by_labels(namespace) {
+            for (labels, nodes) in objects.bound_pods.nodes_by_labels(namespace) {
                 if let Some(cover) = pdbs_by_label.pdb_match(labels).filter(|cover| match cover {
                     PdbMatch::One(pdb) => pdb.allows_no_eviction(),
                     PdbMatch::Many(..) => true,

@@ -60,7 +60,7 @@ impl State {
             holds: &self.holds,
             fleet: self.fleet.as_deref(),
             rooms: self.existing_nodes(&expected, &mounts, now),
-            residents: self.objects.bound_pods().groups_without(&reschedulable),
+            residents: self.objects.bound_pods.groups_without(&reschedulable),
             mounts,
             namespaces: namespaces
                 .map(|(name, namespace)| (name.as_str(), &namespace.labels))

@@ -42,7 +42,8 @@ pub(super) fn volume_requirements<'a>(
     promised: impl Iterator<Item = &'a Pod>,
 ) -> BTreeMap<&'a PodKey, VolumeRequirements> {
     let mut first: BTreeMap<ObjectKey, &Pod> = BTreeMap::new();
-    let mut order: Vec<&Pod> = pending.iter().copied().filter(|pod| mounts_any(pod)).collect();
+    let mut order: Vec<&Pod> =
+        pending.iter().copied().filter(|pod| !pod.volume_claims.is_empty()).collect();
     // The pod that kube-scheduler considers first uses a ReadWriteOncePod claim.
     order.sort_by_key(|pod| (std::cmp::Reverse(pod.priority), pod.created, &pod.key));
     for pod in promised.chain(order.iter().copied()) {
@@ -53,10 +54,6 @@ pub(super) fn volume_requirements<'a>(
         }
     }
     order.iter().map(|pod| (&pod.key, volume_requirements_of(objects, pod, &first))).collect()
-}
-
-fn mounts_any(pod: &Pod) -> bool {
-    !pod.volume_claims.is_empty()
 }
 
 /// Returns the distinct PersistentVolumeClaims of a pod.
@@ -194,8 +191,7 @@ fn intersect_locations(
         .iter()
         .flat_map(|location| volume.iter().map(move |topology| (location, topology)))
     {
-        let mut narrowed = location.clone();
-        narrowed.add_all(topology);
+        let narrowed = location.merged_with(topology);
         if !narrowed.iter().any(|(_, requirement)| requirement.is_impossible()) {
             combined.insert(narrowed);
         }

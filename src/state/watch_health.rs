@@ -100,7 +100,7 @@ impl WatchHealth {
         age_max: SignedDuration,
     ) -> Option<String> {
         kinds.iter().find_map(|kind| {
-            let name = kind.plural();
+            let name = kind.as_str();
             match self.kinds.get(kind) {
                 Some(WatchStatus { synced: false, why, .. }) if !why.is_empty() => {
                     Some(format!("{name} are not synced: {why}"))

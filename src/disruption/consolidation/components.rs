@@ -5,34 +5,11 @@ use std::collections::BTreeMap;
 
 use foldhash::{HashMap, HashSet};
 
+use crate::disruption::consolidation::removal_candidate::RemovalCandidate;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::INSTANCE_TYPE;
 use crate::scheduling::{NewNodeClaim, Solution};
-use crate::state::candidates::Candidate;
 use crate::state::what_if::WhatIf;
-
-/// A node to remove.
-#[derive(Clone, Copy, Debug)]
-pub struct LeavingNode<'s> {
-    /// Its instance type.
-    pub instance_type: &'s str,
-    /// Its price in $/h.
-    pub price: f64,
-    /// Its disruption cost.
-    pub cost: f64,
-}
-
-impl<'s> LeavingNode<'s> {
-    /// Creates the entry of a candidate with this price.
-    pub fn from_candidate(candidate: &'s Candidate<'_>, price: f64) -> Self {
-        let instance_type = candidate.node.labels.get(INSTANCE_TYPE);
-        Self {
-            instance_type: instance_type.map_or("", String::as_str),
-            price,
-            cost: candidate.cost,
-        }
-    }
-}
 
 /// Removed and new nodes, as independent groups.
 #[derive(Clone, Debug)]
@@ -60,7 +37,7 @@ impl<'s> ReplacementGroups<'s> {
             index_by_pod.extend(pods.iter().map(|pod| (&pod.key, index)));
             count = index + 1;
         }
-        let mut groups = Groups::new(count);
+        let mut groups = Groups((0..count).collect());
         let mut firsts = Vec::new();
         for claim in &solution.claims {
             let mut from = claim.pods.iter().filter_map(|pod| index_by_pod.get(pod).copied());
@@ -89,18 +66,20 @@ impl<'s> ReplacementGroups<'s> {
     /// Returns the indices of nodes that can be kept: an identical node would be launched for pods
     /// that could run on them. Among many, the nodes with the highest disruption cost are kept.
     /// Source: spec/disruption.md §1.9, the filter of same types.
-    pub fn needless_nodes(
+    pub(super) fn needless_nodes(
         &self,
-        nodes: &[LeavingNode<'_>],
+        nodes: &[&RemovalCandidate<'_>],
         price: impl Fn(&NewNodeClaim) -> f64,
     ) -> HashSet<usize> {
         let mut alike: BTreeMap<(usize, &str), Vec<usize>> = BTreeMap::new();
         for (index, node) in nodes.iter().enumerate() {
-            let key = (self.group_of[index], node.instance_type);
+            let instance_type = node.candidate.node.labels.get(INSTANCE_TYPE);
+            let key = (self.group_of[index], instance_type.map_or("", String::as_str));
             alike.entry(key).or_default().push(index);
         }
+        let cost = |index: &usize| nodes[*index].candidate.cost;
         for all in alike.values_mut() {
-            all.sort_by(|one, other| nodes[*one].cost.total_cmp(&nodes[*other].cost));
+            all.sort_by(|one, other| cost(one).total_cmp(&cost(other)));
         }
         let mut needless = HashSet::default();
         for (group, claim) in &self.claims {
@@ -124,10 +103,6 @@ impl<'s> ReplacementGroups<'s> {
 struct Groups(Vec<usize>);
 
 impl Groups {
-    fn new(count: usize) -> Self {
-        Self((0..count).collect())
-    }
-
     fn root_of(&mut self, mut at: usize) -> usize {
         while self.0[at] != at {
             self.0[at] = self.0[self.0[at]];

@@ -8,6 +8,7 @@ use crate::model::labels::{ARCH, DO_NOT_SYNC_TAINTS, HOSTNAME, INSTANCE_TYPE, La
 use crate::model::node::{ConditionStatus, Node};
 use crate::model::pod::PodPhase;
 use crate::model::taint::{Effect, Taint, UNREACHABLE};
+use crate::sim::cluster::workload_controllers::pod_ids;
 use crate::sim::cluster::{ClusterTimer, SimCluster};
 use crate::sim::timeline::TimelineFact;
 use crate::sim::workload::WorkloadKind;
@@ -271,29 +272,22 @@ impl SimCluster {
         }
         for (pod, uid) in self.running_on(name) {
             self.store.change_pod(&pod, &uid, now, |pod| pod.ready = Some(false));
-            self.note_pod(&pod);
+            let pod = self.store.pods().get(&pod);
+            let owner = pod.and_then(|pod| self.owner_index(pod));
+            self.unbalanced.extend(owner);
         }
         self.set_timer(now, TOLERATION_MS, TOLERATION_MS, ClusterTimer::EvictLost(name.clone()));
     }
 
-    fn note_pod(&mut self, pod: &PodKey) {
-        let pod = self.store.pods().get(pod);
-        let owner = pod.and_then(|pod| self.owner_index(pod));
-        self.unbalanced.extend(owner);
-    }
-
     /// Keys and UIDs of the pods bound to a node.
     fn bound_to(&self, name: &NodeName) -> Vec<(PodKey, String)> {
-        let pods = self.store.pods_on(name.as_str());
-        pods.map(|pod| (pod.key.clone(), pod.uid.clone())).collect()
+        pod_ids(self.store.pods_on(name.as_str()))
     }
 
     /// Keys and UIDs of the pods on a node that have not ended.
     fn running_on(&self, name: &NodeName) -> Vec<(PodKey, String)> {
         let pods = self.store.pods_on(name.as_str());
-        pods.filter(|pod| !pod.is_terminal())
-            .map(|pod| (pod.key.clone(), pod.uid.clone()))
-            .collect()
+        pod_ids(pods.filter(|pod| !pod.is_terminal()))
     }
 
     /// The taint manager requests the deletion of the pods. No kubelet confirms it.

@@ -11,7 +11,7 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::sim::cluster::scheduler_filters::{
-    check_fit, check_skew, labels_match, untolerated_preferences,
+    fits, is_within_skew, labels_match, untolerated_preferences,
 };
 use crate::sim::cluster::{ClusterTimer, SimCluster, Waiter};
 use crate::sim::timeline::TimelineFact;
@@ -110,7 +110,7 @@ impl SimCluster {
         if let Some(target) = self.targets.get(&pod.key) {
             let node = self.store.nodes().get(target)?;
             let used = &self.store.load_of(target.as_str())?.used;
-            return check_fit(workload, node, used).is_ok().then(|| target.clone());
+            return fits(workload, node, used).then(|| target.clone());
         }
         let zones = self.zones_of(workload);
         let nodes = self.store.nodes();
@@ -122,8 +122,7 @@ impl SimCluster {
                 continue;
             };
             let used = with_promised(&load.used, promised.get(&node.name), pod);
-            let result = check_fit(workload, node, &used);
-            if result.and_then(|()| check_skew(workload, node, &zones)).is_err() {
+            if !fits(workload, node, &used) || !is_within_skew(workload, node, &zones) {
                 continue;
             }
             if nominated == Some(&node.name) {

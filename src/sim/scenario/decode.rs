@@ -11,7 +11,7 @@ use crate::model::labels::Labels;
 use crate::model::quantity::Resources;
 use crate::sim::scenario::Mistake;
 
-/// Decodes one source.
+/// Reads one source and collects its mistakes.
 #[derive(Debug)]
 pub struct ScenarioDecoder<'a> {
     source: &'a str,
