@@ -108,7 +108,7 @@ impl Fleet {
                 self.record_usage(cluster, whole, claims, now)
             }
             Command::MarkUnavailable { what, until } => {
-                self.hold_down(cluster, &what, until, now);
+                self.share_unavailable_offerings(cluster, &what, until, now);
                 CommandResult::Done
             }
             other => CommandResult::Failed {
@@ -158,7 +158,7 @@ impl Fleet {
     ) -> CommandResult {
         let refusal = self.grant_denial(cluster, &request, now).map(|why| (why, false));
         let Some((why, used_up)) =
-            refusal.or_else(|| Some((self.used_up(cluster, &request)?, true)))
+            refusal.or_else(|| Some((self.reservation_denial(cluster, &request)?, true)))
         else {
             if let Some(member) = self.members.get_mut(cluster) {
                 member.set_grant(request.claim, Some(request.holding));
@@ -283,7 +283,7 @@ impl Fleet {
 
     /// Why the capacity reservation of a claim has no free instance, counting all clusters of the
     /// same account.
-    fn used_up(&self, cluster: &ClusterName, request: &GrantRequest) -> Option<String> {
+    fn reservation_denial(&self, cluster: &ClusterName, request: &GrantRequest) -> Option<String> {
         let reservation = request.holding.reservation.as_ref()?;
         let id = reservation.id.as_str();
         let asker = self.members.get(cluster)?;
@@ -348,7 +348,7 @@ impl Fleet {
         CommandResult::Done
     }
 
-    fn hold_down(
+    fn share_unavailable_offerings(
         &mut self,
         cluster: &ClusterName,
         offerings: &[UnavailableKey],

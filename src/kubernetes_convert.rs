@@ -188,13 +188,6 @@ impl Convert for json::PodDisruptionBudget {
     }
 }
 
-/// Requirements that match no object, because no label has an empty key.
-fn match_nothing() -> Requirements {
-    let mut requirements = Requirements::default();
-    requirements.add("", Requirement::exists());
-    requirements
-}
-
 impl Convert for json::PersistentVolumeClaim {
     const NOUN: ObjectKind = ObjectKind::VolumeClaim;
 
@@ -243,7 +236,8 @@ fn volume_locations(volume: &json::PersistentVolume) -> Vec<Requirements> {
         let terms = required.node_selector_terms.iter().map(selector::convert_term);
         places.extend(terms.flatten().flatten().take(PLACES_MAX));
         if places.is_empty() {
-            places.push(match_nothing());
+            // It matches no node, because no label has an empty key.
+            places.push(Requirements::from_iter([("", Requirement::exists())]));
         }
     }
     let mut labels = Requirements::default();

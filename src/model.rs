@@ -18,6 +18,8 @@
 // A module depends only on the modules above it. Comments between modules keep rustfmt from
 // sorting them.
 
+// Enums with a name for each variant.
+pub(crate) mod named_enum;
 // Newtypes for names and ids.
 pub mod id;
 // Well-known labels, annotations, taints and tags.

@@ -128,18 +128,6 @@ enum ScheduledEvent {
     Sample,
 }
 
-/// Counters for the summary.
-#[derive(Clone, Copy, Debug, Default)]
-struct SummaryCounts {
-    launched: usize,
-    retired: usize,
-    live: usize,
-    peak: usize,
-    refusals: u32,
-    interruptions: u32,
-    restarts: u32,
-}
-
 /// Intervals of bookmarks, as in a real cluster: of pods and nodes, and of all other kinds. The
 /// daemon checks for them.
 const BOOKMARKS: (SignedDuration, SignedDuration) =
@@ -168,7 +156,10 @@ pub struct World {
     timers: Timers<ScheduledEvent>,
     checker: Checker,
     fixed: FixedFleet,
-    tally: SummaryCounts,
+    /// The counters of the summary so far.
+    tally: Summary,
+    /// Number of live instances.
+    live: usize,
     lines: VecDeque<TimelineEntry>,
     /// Commands of the engine to the fleet. Not read if there is only one cluster.
     for_fleet: VecDeque<IssuedCommand>,
@@ -194,7 +185,7 @@ impl World {
             boot: scenario.boot,
             launch_delay: ms(8000),
             terminate_delay: ms(25_000),
-            listing_lag: faults.listing_lag(),
+            listing_lag: faults.listing_lag,
             capacity: BTreeMap::new(),
             names_nodes: setup.config.binding == Binding::Early,
         };
@@ -220,7 +211,8 @@ impl World {
             timers: Timers::default(),
             checker: Checker::default(),
             fixed,
-            tally: SummaryCounts::default(),
+            tally: Summary::default(),
+            live: 0,
             lines: VecDeque::new(),
             for_fleet: VecDeque::new(),
             spins: (start, 0),
@@ -259,7 +251,7 @@ impl World {
         for (index, (at, _)) in self.setup.reloads.iter().enumerate() {
             self.timers.add_at(*at, ScheduledEvent::Reload(index));
         }
-        for (at, mishap) in self.faults.scheduled_faults() {
+        for (at, mishap) in &self.faults.scheduled_faults {
             self.timers.add_at(*at, ScheduledEvent::Happen(*mishap));
         }
     }
@@ -315,8 +307,8 @@ impl World {
             }
         } else if self.scene.cluster.next_at().is_some_and(|at| at <= now) {
             self.scene.cluster.run_due(now);
-        } else if let Some(delivery) = self.watches.next_delivery(now) {
-            self.deliver_to_engine(delivery.event);
+        } else if let Some(event) = self.watches.next_event(now) {
+            self.deliver_to_engine(event);
         } else {
             self.wake_engine();
         }
@@ -412,7 +404,7 @@ impl World {
         for kind in self.setup.config.watched_kinds() {
             if matches!(kind, ObjectKind::Pod | ObjectKind::Node) == of_places {
                 let event = Event::WatchAlive(*kind);
-                self.watches.send_change(*kind, event, self.now, SignedDuration::ZERO);
+                self.watches.send_change(*kind, event, self.now);
             }
         }
         let every = if of_places { BOOKMARKS.0 } else { BOOKMARKS.1 };
@@ -526,11 +518,6 @@ impl World {
         self.note_fact(TimelineFact::Fault(text));
     }
 
-    /// The fixed fleet for the same pods, until now.
-    pub fn fixed_fleet(&self) -> &FixedFleet {
-        &self.fixed
-    }
-
     /// Returns the summary of the run until now.
     pub fn summary(&self) -> Summary {
         let cost = self
@@ -545,7 +532,7 @@ impl World {
             })
             // An empty sum would be -0.0.
             .fold(0.0, |sum, cost: f64| sum + cost);
-        let waits = self.scene.cluster.bind_waits();
+        let waits = &self.scene.cluster.bind_waits;
         let scenario = &self.setup.scenario;
         Summary {
             title: scenario.title.clone(),
@@ -555,17 +542,12 @@ impl World {
             pods_bound: waits.len(),
             bind_p50: percentile(waits, 50),
             bind_p95: percentile(waits, 95),
-            launched: self.tally.launched,
-            retired: self.tally.retired,
-            peak: self.tally.peak,
             cost,
             fixed_type: scenario.fixed_type.clone(),
-            fixed_peak: self.fixed.peak_nodes(),
-            fixed_cost: self.fixed.total_cost(),
-            evictions: self.scene.cluster.evictions(),
-            refusals: self.tally.refusals,
-            interruptions: self.tally.interruptions,
-            restarts: self.tally.restarts,
+            fixed_peak: self.fixed.peak_nodes,
+            fixed_cost: self.fixed.total_cost,
+            evictions: self.scene.cluster.evictions,
+            ..self.tally.clone()
         }
     }
 }

@@ -112,7 +112,7 @@ pub struct State {
     /// Disruptions by a changed configuration that wait for approval.
     pub unaccepted: Option<PendingApproval>,
     /// The catalog without reserved capacity of node classes. `None` if there is none.
-    plain: Option<Arc<Catalog>>,
+    catalog_without_reservations: Option<Arc<Catalog>>,
     classes: Classes,
     /// Catalogs of pools with node classes and price overlays. They are cached, because snapshots
     /// are built far more often than these change.
@@ -171,7 +171,7 @@ impl State {
 
     /// Updates instance types and prices.
     pub fn apply_catalog(&mut self, catalog: Arc<Catalog>) {
-        self.plain = None;
+        self.catalog_without_reservations = None;
         self.catalog = catalog;
         self.add_reserved_capacity();
     }
@@ -190,22 +190,23 @@ impl State {
 
     /// Adds reserved capacity of all node classes to the catalog, so that its prices are known.
     fn add_reserved_capacity(&mut self) {
-        let plain = self.plain.take().unwrap_or_else(|| self.catalog.clone());
+        let catalog = self.catalog_without_reservations.take();
+        let catalog = catalog.unwrap_or_else(|| self.catalog.clone());
         let mut reserved = self.classes.all_reservations();
         if reserved.is_empty() {
-            self.catalog = plain;
+            self.catalog = catalog;
         } else {
-            reserved.extend(plain.reserved_offerings());
-            self.catalog = Arc::new(plain.with_reservations(reserved));
-            self.plain = Some(plain);
+            reserved.extend(catalog.reserved_offerings());
+            self.catalog = Arc::new(catalog.with_reservations(reserved));
+            self.catalog_without_reservations = Some(catalog);
         }
         self.update_pool_catalogs();
     }
 
     fn update_pool_catalogs(&mut self) {
-        let plain = self.plain.as_ref().unwrap_or(&self.catalog);
+        let catalog = self.catalog_without_reservations.as_ref().unwrap_or(&self.catalog);
         self.overlaid =
-            PoolCatalogs::from_classes(plain, &self.catalog, &self.cluster, &self.classes);
+            PoolCatalogs::from_classes(catalog, &self.catalog, &self.cluster, &self.classes);
     }
 
     /// Returns the catalog of a pool for planning. List prices are in `catalog`.

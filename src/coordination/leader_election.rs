@@ -46,7 +46,7 @@ pub enum LeaseOwner {
 }
 
 /// The view of one host on the Lease of one cluster. Times are spans since an arbitrary moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LeaseObserver {
     me: String,
     /// The last state of the Lease, and when this state was first seen.
@@ -111,7 +111,7 @@ pub fn host_of(holder: &str) -> &str {
 /// The cluster that this host requests, if clusters are led individually: the first cluster of the
 /// host with the most clusters, if that host has at least two more than this host. A smaller
 /// difference would only swap the hosts.
-pub fn asks_for(company: &BTreeMap<ClusterName, LeaseStatus>) -> Option<&ClusterName> {
+pub fn cluster_to_request(company: &BTreeMap<ClusterName, LeaseStatus>) -> Option<&ClusterName> {
     let (mine, others) = led_clusters(company)?;
     let most_led = others.into_values().max_by_key(Vec::len)?;
     let first = most_led.first().copied()?;
@@ -119,7 +119,7 @@ pub fn asks_for(company: &BTreeMap<ClusterName, LeaseStatus>) -> Option<&Cluster
 }
 
 /// Returns whether this host hands one of its clusters over to a requesting host.
-pub fn gives_to(host: &str, company: &BTreeMap<ClusterName, LeaseStatus>) -> bool {
+pub fn hands_over_to(host: &str, company: &BTreeMap<ClusterName, LeaseStatus>) -> bool {
     led_clusters(company).is_some_and(|(mine, others)| {
         let count = others.get(host).map_or(0, Vec::len);
         mine >= count + 2
@@ -182,7 +182,7 @@ mod tests {
 
     use super::{
         ACTS, LASTS, LASTS_MAX, LeaseHolder, LeaseObserver, LeaseOwner, LeaseStatus, RETRY,
-        asks_for, gives_to, may_hold,
+        cluster_to_request, hands_over_to, may_hold,
     };
     use crate::model::id::ClusterName;
 
@@ -312,7 +312,7 @@ mod tests {
             ("", None),
         ] {
             let company = company(places);
-            let asked = asks_for(&company).map(|own| own.as_str());
+            let asked = cluster_to_request(&company).map(|own| own.as_str());
             assert_eq!(asked, expect, "{places}");
         }
     }
@@ -328,7 +328,7 @@ mod tests {
             ("aamm", false),
             ("bbmm", true),
         ] {
-            assert_eq!(gives_to("a", &company(places)), gives, "{places}");
+            assert_eq!(hands_over_to("a", &company(places)), gives, "{places}");
         }
     }
 }

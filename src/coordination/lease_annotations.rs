@@ -262,19 +262,10 @@ type DisruptedNodes = BTreeMap<ClaimId, DisruptionRecord>;
 
 /// Why an annotation with disrupted nodes is invalid.
 #[derive(Debug, Error)]
-enum DisruptedNodesError {
-    #[error("the Lease annotation {name} is invalid at {text:?}")]
-    Invalid { name: &'static str, text: String },
-    #[error("the Lease annotation {name} lists more than {DISRUPTED_NODES_MAX} nodes")]
-    TooMany { name: &'static str },
-}
-
-impl DisruptedNodesError {
-    /// The annotation is invalid at the start of this text.
-    fn invalid(name: &'static str, text: &str) -> Self {
-        let text = text.chars().take(40).collect();
-        Self::Invalid { name, text }
-    }
+#[error("the Lease annotation {name} {fault}")]
+struct DisruptedNodesError {
+    name: &'static str,
+    fault: String,
 }
 
 /// Reads the value of the annotation `name`.
@@ -282,25 +273,31 @@ fn parse_disrupted_nodes(
     name: &'static str,
     text: &str,
 ) -> Result<DisruptedNodes, DisruptedNodesError> {
+    let invalid = |part: &str| {
+        let start: String = part.chars().take(40).collect();
+        let fault = format!("is invalid at {start:?}");
+        DisruptedNodesError { name, fault }
+    };
     let mut parts = text.trim_end_matches(';').split(';');
     if parts.next() != Some(VERSION) {
-        return Err(DisruptedNodesError::invalid(name, text));
+        return Err(invalid(text));
     }
     let mut all = BTreeMap::new();
     for part in parts {
         let fields: Vec<&str> = part.split(' ').collect();
         let &[claim, second, reason, pool] = &fields[..] else {
-            return Err(DisruptedNodesError::invalid(name, part));
+            return Err(invalid(part));
         };
         let at = second.parse().ok();
         let at = at.and_then(|second| Timestamp::from_second(second).ok());
         let (Some(at), Some(reason)) = (at, Reason::parse(reason)) else {
-            return Err(DisruptedNodesError::invalid(name, part));
+            return Err(invalid(part));
         };
         let pool = PoolName::from(pool);
         all.insert(ClaimId::from(claim), DisruptionRecord { pool, reason, at });
         if all.len() > DISRUPTED_NODES_MAX {
-            return Err(DisruptedNodesError::TooMany { name });
+            let fault = format!("lists more than {DISRUPTED_NODES_MAX} nodes");
+            return Err(DisruptedNodesError { name, fault });
         }
     }
     Ok(all)

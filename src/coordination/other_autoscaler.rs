@@ -12,9 +12,10 @@ use crate::coordination::leader_election::{LASTS, LeaseHolder, LeaseObserver, Le
 pub const FREE: Duration = Duration::from_secs(60);
 
 /// Activity of the other autoscaler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AutoscalerActivity {
     /// Not known before the next reading.
+    #[default]
     Unknown,
     /// Not known, because the API server does not respond.
     Unseen,
@@ -25,7 +26,7 @@ pub enum AutoscalerActivity {
 }
 
 /// One Lease over several readings. Times are spans since any one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Watched {
     candidate: LeaseObserver,
     /// The last state of the Lease, if it exists.
@@ -36,19 +37,6 @@ pub struct Watched {
     free: Option<Duration>,
     held: bool,
     work: AutoscalerActivity,
-}
-
-impl Default for Watched {
-    fn default() -> Self {
-        Self {
-            candidate: LeaseObserver::new(""),
-            last: None,
-            read: None,
-            free: None,
-            held: false,
-            work: AutoscalerActivity::Unknown,
-        }
-    }
 }
 
 impl Watched {

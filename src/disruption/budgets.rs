@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::coordination::lease_annotations::DisruptionRecord;
-use crate::disruption::cooldown::cools_until;
+use crate::disruption::cooldown::cool_down_end;
 use crate::disruption::maintenance_windows;
 use crate::disruption::verdict::{RuleScope, Verdict};
 use crate::model::cluster::RemovedPools;
@@ -16,8 +16,7 @@ use crate::model::pool::{Budget, BudgetNodes, Maintenance, Rate, Reason, applies
 use crate::state::candidates::{Candidate, DisruptionView};
 
 /// Budget for pools that are no longer configured: the default budget.
-static REMOVED_POOL: [Budget; 1] =
-    [Budget { nodes: BudgetNodes::Percent(10), rate: None, reasons: Vec::new(), during: None }];
+static REMOVED_POOL: [Budget; 1] = [Budget::new(BudgetNodes::Percent(10))];
 
 /// Remaining budget while nodes are disrupted one after another. A disrupted node counts for all
 /// reasons, independent of its own reason. Source: spec/disruption.md §1.6.
@@ -225,7 +224,7 @@ impl<'a> Budgets<'a> {
                 .or_insert_with(|| maintenance_windows::next_opening(&windows, reason, now));
             return Some(Verdict::Window { opens });
         }
-        let cools = cools_until(&disruption.cool_down, &self.disruption_view.recent, now);
+        let cools = cool_down_end(&disruption.cool_down, &self.disruption_view.recent, now);
         let cools = cools.filter(|_| reason.is_consolidation());
         cools.map(|(until, after)| Verdict::CoolDown { until, after })
     }

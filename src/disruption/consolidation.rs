@@ -27,7 +27,7 @@ use jiff::Timestamp;
 
 use crate::disruption::balanced::Balance;
 use crate::disruption::budgets::Budgets;
-use crate::disruption::consolidation::components::{LeavingNode, ReplacementGroups};
+use crate::disruption::consolidation::components::ReplacementGroups;
 use crate::disruption::consolidation::keep_zones::keep_pods_in_zones;
 use crate::disruption::consolidation::outcome::{RemovalOutcome, SAVED_MIN};
 use crate::disruption::consolidation::removal_candidate::{RemovalCandidate, candidate_or_verdict};
@@ -80,12 +80,12 @@ pub fn consolidate<'a>(
     now: Timestamp,
 ) -> (Option<ConsolidationAction>, Vec<RetainedNode>) {
     let mut kept = Vec::new();
-    let mut leavers: Vec<RemovalCandidate<'_>> = Vec::new();
+    let mut candidates: Vec<RemovalCandidate<'_>> = Vec::new();
     for candidate in
         disruption_view.candidates.iter().filter(|candidate| !budgets.has_acquired(candidate))
     {
         match candidate_or_verdict(candidate, disruption_view, field, now) {
-            Ok(leaver) => leavers.push(leaver),
+            Ok(removal) => candidates.push(removal),
             Err(verdict) => kept.push(RetainedNode::new(candidate, Reason::Underutilized, verdict)),
         }
     }
@@ -97,21 +97,21 @@ pub fn consolidate<'a>(
         disruption_view,
         closed: closed_nodes(disruption_view, field, now),
     };
-    let (mut found, mut idle) = search.find_removal(leavers, budgets);
-    let mut aside: Idle<'_> = Vec::new();
+    let (mut found, mut retained) = search.find_removal(candidates, budgets);
+    let mut set_aside: RetainedCandidates<'_> = Vec::new();
     for _ in 0..ROUNDS_MAX {
-        if found.is_some() || !idle.iter().any(|idle| search.is_set_aside(idle)) {
+        if found.is_some() || !retained.iter().any(|node| search.is_set_aside(node)) {
             break;
         }
-        let (stay, others): (Idle<'_>, Idle<'_>) =
-            idle.into_iter().partition(|idle| search.is_set_aside(idle));
-        aside.extend(stay);
+        let (stay, others): (RetainedCandidates<'_>, RetainedCandidates<'_>) =
+            retained.into_iter().partition(|node| search.is_set_aside(node));
+        set_aside.extend(stay);
         let others = others.into_iter().map(|(node, _)| node).collect();
-        (found, idle) = search.find_removal(others, budgets);
+        (found, retained) = search.find_removal(others, budgets);
     }
-    idle.extend(aside);
+    retained.extend(set_aside);
     kept.extend(
-        idle.into_iter().map(|(node, verdict)| {
+        retained.into_iter().map(|(node, verdict)| {
             RetainedNode::new(node.candidate, Reason::Underutilized, verdict)
         }),
     );
@@ -119,9 +119,9 @@ pub fn consolidate<'a>(
 }
 
 /// A node that is not removed, and why.
-type IdleNode<'s> = (RemovalCandidate<'s>, Verdict);
+type RetainedCandidate<'s> = (RemovalCandidate<'s>, Verdict);
 
-type Idle<'s> = Vec<IdleNode<'s>>;
+type RetainedCandidates<'s> = Vec<RetainedCandidate<'s>>;
 
 /// Evaluates the removal of sets of nodes.
 struct Search<'f, 'a> {
@@ -137,67 +137,68 @@ struct Search<'f, 'a> {
 impl<'a> Search<'_, 'a> {
     fn find_removal<'s>(
         &self,
-        mut leavers: Vec<RemovalCandidate<'s>>,
+        mut candidates: Vec<RemovalCandidate<'s>>,
         budgets: &mut Budgets<'_>,
-    ) -> (Option<ConsolidationAction>, Idle<'s>) {
-        let mut idle: Idle<'s> = Vec::new();
-        if leavers.is_empty() {
-            return (None, idle);
+    ) -> (Option<ConsolidationAction>, RetainedCandidates<'s>) {
+        let mut retained: RetainedCandidates<'s> = Vec::new();
+        if candidates.is_empty() {
+            return (None, retained);
         }
-        let (bought, saved) = self.plan_afresh(&mut leavers, &mut idle);
-        self.set_waste(&mut leavers, &bought);
-        leavers.sort_by(|one, other| {
+        let (bought, saved) = self.plan_all_removed(&mut candidates, &mut retained);
+        self.set_waste(&mut candidates, &bought);
+        candidates.sort_by(|one, other| {
             let ratio = other.waste / other.candidate.cost;
-            let falling = ratio.total_cmp(&(one.waste / one.candidate.cost));
-            falling.then_with(|| one.name.cmp(other.name))
+            let by_waste = ratio.total_cmp(&(one.waste / one.candidate.cost));
+            by_waste.then_with(|| one.name.cmp(other.name))
         });
-        let (count, trial) = self.least_that_saves(&leavers, saved);
-        let rest = leavers.split_off(count);
-        let (mut leave, mut later) = (Vec::new(), Vec::new());
-        for node in leavers {
+        let (count, outcome) = self.min_sufficient_removal(&candidates, saved);
+        let rest = candidates.split_off(count);
+        let (mut to_remove, mut later) = (Vec::new(), Vec::new());
+        for node in candidates {
             match budgets.try_acquire(node.candidate, Reason::Underutilized) {
-                Ok(()) => leave.push(node),
+                Ok(()) => to_remove.push(node),
                 Err(verdict) => later.push((node, verdict)),
             }
         }
-        let (found, barred) = if leave.is_empty() {
+        let (found, not_replaceable) = if to_remove.is_empty() {
             Default::default()
         } else {
-            self.drop_unprofitable(&leave, &later, trial.filter(|_| later.is_empty()))
+            self.drop_unprofitable(&to_remove, &later, outcome.filter(|_| later.is_empty()))
         };
-        for index in (0..leave.len())
+        for index in (0..to_remove.len())
             .rev()
             .filter(|index| !found.as_ref().is_some_and(|(kept, _)| kept.contains(index)))
         {
-            budgets.release(leave[index].candidate);
-            let (node, mut verdict) = self.keep_node(leave.remove(index));
-            if barred.contains(&index) {
+            budgets.release(to_remove[index].candidate);
+            let (node, mut verdict) = self.keep_node(to_remove.remove(index));
+            if not_replaceable.contains(&index) {
                 let price = Price::new(node.price).unwrap_or_default();
                 verdict = Verdict::TooFewReplacementTypes { price };
             }
-            idle.push((node, verdict));
+            retained.push((node, verdict));
         }
-        idle.extend(later);
-        idle.extend(rest.into_iter().map(|node| self.keep_node(node)));
-        (found.map(|(_, trial)| self.action_for(&leave, trial)), idle)
+        retained.extend(later);
+        retained.extend(rest.into_iter().map(|node| self.keep_node(node)));
+        let action = found.map(|(_, outcome)| self.action_for(&to_remove, outcome));
+        (action, retained)
     }
 
-    /// Plans all removable nodes afresh, and returns the savings if known. Nodes with pods that
+    /// Plans the removal of all nodes, and returns the savings if known. Nodes with pods that
     /// cannot be scheduled elsewhere are left out.
-    fn plan_afresh<'s>(
+    fn plan_all_removed<'s>(
         &self,
-        leavers: &mut Vec<RemovalCandidate<'s>>,
-        idle: &mut Idle<'s>,
+        candidates: &mut Vec<RemovalCandidate<'s>>,
+        retained: &mut RetainedCandidates<'s>,
     ) -> (Vec<NodePurchase>, Option<f64>) {
         let mut bought = Vec::new();
         for _ in 0..=ROUNDS_MAX {
-            let all: Vec<&RemovalCandidate<'_>> = leavers.iter().collect();
+            let all: Vec<&RemovalCandidate<'_>> = candidates.iter().collect();
             let outcome = self.removal_outcome(&all, &[], |_| false);
             if outcome.stuck.is_empty() {
                 let saved = outcome.justified_savings();
                 return (outcome.bought, Some(saved));
             }
-            drop_stuck(leavers, &outcome.stuck, idle);
+            drop_stuck(candidates, &outcome.stuck, retained);
             bought = outcome.bought;
         }
         (bought, None)
@@ -205,14 +206,14 @@ impl<'a> Search<'_, 'a> {
 
     /// Returns whether the other nodes are tried without this one: its pool does not approve the
     /// whole set, or it may not be replaced.
-    fn is_set_aside(&self, idle: &IdleNode<'_>) -> bool {
-        let (node, verdict) = idle;
+    fn is_set_aside(&self, retained: &RetainedCandidate<'_>) -> bool {
+        let (node, verdict) = retained;
         let inflexible = matches!(verdict, Verdict::TooFewReplacementTypes { .. });
         inflexible || self.balance.is_balanced(node.candidate)
     }
 
     /// Keeps a node because its removal saves nothing or too little.
-    fn keep_node<'s>(&self, node: RemovalCandidate<'s>) -> IdleNode<'s> {
+    fn keep_node<'s>(&self, node: RemovalCandidate<'s>) -> RetainedCandidate<'s> {
         let price = Price::new(node.price).unwrap_or_default();
         let verdict = match self.balance.is_balanced(node.candidate) {
             true => Verdict::NotWorthDisruption { price },
@@ -225,14 +226,14 @@ impl<'a> Search<'_, 'a> {
     /// Placements are computed if all pods can be scheduled and `is_wanted` accepts the savings.
     fn removal_outcome(
         &self,
-        leave: &[&RemovalCandidate<'_>],
+        to_remove: &[&RemovalCandidate<'_>],
         closed: &[&NodeName],
         is_wanted: impl Fn(f64) -> bool,
     ) -> RemovalOutcome {
-        let nodes: HashSet<&NodeName> = leave.iter().map(|node| node.name).collect();
+        let nodes: HashSet<&NodeName> = to_remove.iter().map(|node| node.name).collect();
         let closed = closed.iter().chain(&self.closed).copied().collect();
         let snapshot = self.field.without_nodes(&nodes, &closed);
-        let before = leave.iter().map(|node| node.price + self.node_overhead_price).sum();
+        let before = to_remove.iter().map(|node| node.price + self.node_overhead_price).sum();
         let (cost, solution) = solve_if_wanted(&snapshot, self.now, |cost| {
             cost.left.is_empty() && is_wanted(before - self.total_price(&cost.bought))
         });
@@ -248,7 +249,7 @@ impl<'a> Search<'_, 'a> {
             let node = pod.node.as_ref().filter(|node| nodes.contains(node))?;
             Some((node.clone(), pod.key.clone()))
         });
-        let candidates = leave.iter().map(|node| node.candidate);
+        let candidates = to_remove.iter().map(|node| node.candidate);
         RemovalOutcome {
             balanced: self.balance.approves(candidates, before - after),
             stuck: stuck.collect(),
@@ -272,7 +273,7 @@ impl<'a> Search<'_, 'a> {
 
     /// Computes the waste of each node: its price minus the price that a fresh plan pays for the
     /// same pods.
-    fn set_waste(&self, leavers: &mut [RemovalCandidate<'_>], afresh: &[NodePurchase]) {
+    fn set_waste(&self, candidates: &mut [RemovalCandidate<'_>], afresh: &[NodePurchase]) {
         // Value and number of pods by requests: pods with equal requests have equal value.
         let mut worth: BTreeMap<Size, (f64, f64)> = BTreeMap::new();
         for purchase in afresh {
@@ -288,7 +289,7 @@ impl<'a> Search<'_, 'a> {
                 entry.1 += as_count(*count);
             }
         }
-        for node in leavers {
+        for node in candidates {
             let tenancy = self.field.tenancies.get(node.name);
             let pods = tenancy.map_or(&[][..], |tenancy| &tenancy.pods);
             let needed = pods.iter().filter_map(|pod| {
@@ -301,50 +302,50 @@ impl<'a> Search<'_, 'a> {
     }
 
     /// Returns how many of the nodes, most wasteful first, must be removed for nearly all possible
-    /// savings, with the plan if known. `None` if nothing can be saved. `whole` is the outcome of
-    /// removing all.
-    fn least_that_saves(
+    /// savings, with the plan if known. `None` if nothing can be saved. `savings_of_all` are
+    /// those of removing all.
+    fn min_sufficient_removal(
         &self,
-        leavers: &[RemovalCandidate<'_>],
-        whole: Option<f64>,
+        candidates: &[RemovalCandidate<'_>],
+        savings_of_all: Option<f64>,
     ) -> (usize, Option<RemovalOutcome>) {
-        let mut fewest =
-            RemovalSearch::new(leavers.iter().map(|node| node.price + self.node_overhead_price));
-        if let Some(saved) = whole {
-            fewest.record_savings(leavers.len(), saved);
+        let mut search =
+            RemovalSearch::new(candidates.iter().map(|node| node.price + self.node_overhead_price));
+        if let Some(saved) = savings_of_all {
+            search.record_savings(candidates.len(), saved);
         }
-        let all = pods_on(leavers);
-        let mut effort = 0.0;
+        let total_pods = pods_on(candidates);
+        let mut evaluated_pods = 0.0;
         let mut known: Option<(usize, RemovalOutcome)> = None;
         // If all wasted capacity is filled, its cost is saved. A set that is not approved for all
         // nodes may still be approved for those.
-        let mut nodes = leavers.iter();
+        let mut nodes = candidates.iter();
         let is_balanced = nodes.any(|node| self.balance.is_balanced(node.candidate));
-        let first = match fewest.smallest_sufficient() {
+        let first = match search.smallest_sufficient() {
             None if !is_balanced => {
-                leavers.iter().filter(|node| node.waste > node.price * SAVED_MIN).count()
+                candidates.iter().filter(|node| node.waste > node.price * SAVED_MIN).count()
             }
-            _ => fewest.fewest_worth(leavers.iter().map(|node| node.waste.max(0.0)).sum()),
+            _ => search.min_count_for(candidates.iter().map(|node| node.waste.max(0.0)).sum()),
         };
-        let mut next = Some(first).filter(|count| (1..leavers.len()).contains(count));
-        next = next.or_else(|| fewest.next_count());
-        while let Some(count) = next.filter(|_| effort < EFFORT_MAX * all) {
-            effort += pods_on(&leavers[..count]).max(EFFORT_MIN * all);
-            let set: Vec<&RemovalCandidate<'_>> = leavers[..count].iter().collect();
-            let trial = self.removal_outcome(&set, &[], |saved| {
-                let mut fewest = fewest.clone();
-                fewest.record_savings(count, saved);
-                fewest.smallest_sufficient() == Some(count)
+        let mut next = Some(first).filter(|count| (1..candidates.len()).contains(count));
+        next = next.or_else(|| search.next_count());
+        while let Some(count) = next.filter(|_| evaluated_pods < EFFORT_MAX * total_pods) {
+            evaluated_pods += pods_on(&candidates[..count]).max(EFFORT_MIN * total_pods);
+            let set: Vec<&RemovalCandidate<'_>> = candidates[..count].iter().collect();
+            let outcome = self.removal_outcome(&set, &[], |saved| {
+                let mut search = search.clone();
+                search.record_savings(count, saved);
+                search.smallest_sufficient() == Some(count)
             });
-            fewest.record_savings(count, trial.justified_savings());
-            if trial.solution.is_some() {
-                known = Some((count, trial));
+            search.record_savings(count, outcome.justified_savings());
+            if outcome.solution.is_some() {
+                known = Some((count, outcome));
             }
-            next = fewest.next_count();
+            next = search.next_count();
         }
-        let count = fewest.smallest_sufficient().unwrap_or(0);
-        let trial = known.filter(|trial| trial.0 == count);
-        (count, trial.map(|trial| trial.1))
+        let count = search.smallest_sufficient().unwrap_or(0);
+        let outcome = known.filter(|outcome| outcome.0 == count);
+        (count, outcome.map(|outcome| outcome.1))
     }
 
     /// Returns the nodes to remove and the plan for their pods, without nodes whose removal saves
@@ -353,90 +354,87 @@ impl<'a> Search<'_, 'a> {
     /// may not be replaced.
     fn drop_unprofitable(
         &self,
-        leave: &[RemovalCandidate<'_>],
+        to_remove: &[RemovalCandidate<'_>],
         later: &[(RemovalCandidate<'_>, Verdict)],
         mut known: Option<RemovalOutcome>,
     ) -> (Option<(HashSet<usize>, RemovalOutcome)>, HashSet<usize>) {
-        let mut barred = HashSet::default();
+        let mut not_replaceable = HashSet::default();
         let later: Vec<&NodeName> = later.iter().map(|(node, _)| node.name).collect();
         let all_open = (!later.is_empty()).then_some(&[][..]);
         for closed in [Some(&later[..]), all_open].into_iter().flatten() {
             let mut found: Option<(HashSet<usize>, RemovalOutcome)> = None;
-            let mut places: Vec<usize> = (0..leave.len()).collect();
+            let mut places: Vec<usize> = (0..to_remove.len()).collect();
             for _ in 0..ROUNDS_MAX {
-                let set: Vec<&RemovalCandidate<'_>> = places.iter().map(|at| &leave[*at]).collect();
+                let set: Vec<_> = places.iter().map(|at| &to_remove[*at]).collect();
                 if set.is_empty() {
                     break;
                 }
-                let mut trial =
+                let mut outcome =
                     known.take().unwrap_or_else(|| self.removal_outcome(&set, closed, |_| true));
-                if let Some(solution) = &mut trial.solution {
+                if let Some(solution) = &mut outcome.solution {
                     let nodes = set.iter().map(|node| node.name).collect();
                     keep_pods_in_zones(solution, &self.field.pending_without(&nodes), self.field);
                 }
-                let Some(solution) = trial.solution.as_ref().filter(|_| trial.stuck.is_empty())
-                else {
-                    places.retain(|index| !trial.stuck.contains_key(leave[*index].name));
+                let solution = outcome.solution.as_ref();
+                let Some(solution) = solution.filter(|_| outcome.stuck.is_empty()) else {
+                    places.retain(|index| !outcome.stuck.contains_key(to_remove[*index].name));
                     continue;
                 };
-                let swaps =
+                let groups =
                     ReplacementGroups::new(self.field, set.iter().map(|node| node.name), solution);
-                let inflexible = self.inflexible_groups(&set, &swaps, &trial);
+                let inflexible = self.inflexible_groups(&set, &groups, &outcome);
                 if !inflexible.is_empty() {
                     let left_out = places.iter().enumerate();
                     let left_out = left_out.filter(|(place, _)| inflexible.contains(place));
-                    barred.extend(left_out.map(|(_, node)| *node));
+                    not_replaceable.extend(left_out.map(|(_, node)| *node));
                     places = without_places(&places, &inflexible);
                     continue;
                 }
-                let mut vain = self.unprofitable_groups(&set, &swaps);
+                let mut unprofitable = self.unprofitable_groups(&set, &groups);
                 if found.is_none() && set.len() <= ALIKE_MAX {
-                    let nodes: Vec<LeavingNode<'_>> = set
-                        .iter()
-                        .map(|node| LeavingNode::from_candidate(node.candidate, node.price))
-                        .collect();
                     // A replacement by similar nodes must save enough, too.
                     let least = 1.0 + SAVED_MIN;
-                    vain.extend(swaps.needless_nodes(&nodes, |claim| {
+                    unprofitable.extend(groups.needless_nodes(&set, |claim| {
                         (self.price_of(claim) - self.node_overhead_price) * least
                     }));
                 }
-                let kept = without_places(&places, &vain);
-                let known_savings = found.as_ref().map_or(0.0, |(_, trial)| trial.saved());
-                if trial.is_worth_it() && is_enough(trial.saved(), known_savings) {
-                    found = Some((places.into_iter().collect(), trial));
+                let kept = without_places(&places, &unprofitable);
+                let known_savings = found.as_ref().map_or(0.0, |(_, outcome)| outcome.saved());
+                if outcome.is_worth_it() && is_enough(outcome.saved(), known_savings) {
+                    found = Some((places.into_iter().collect(), outcome));
                 }
-                if vain.is_empty() {
+                if unprofitable.is_empty() {
                     break;
                 }
                 places = kept;
             }
             if found.is_some() {
-                return (found, barred);
+                return (found, not_replaceable);
             }
         }
-        (None, barred)
+        (None, not_replaceable)
     }
 
     /// Returns the groups of nodes that save too little together.
     fn unprofitable_groups(
         &self,
-        leave: &[&RemovalCandidate<'_>],
-        swaps: &ReplacementGroups<'_>,
+        to_remove: &[&RemovalCandidate<'_>],
+        groups: &ReplacementGroups<'_>,
     ) -> HashSet<usize> {
         let mut sums: HashMap<usize, (f64, f64)> = HashMap::default();
-        for (node, part) in leave.iter().zip(&swaps.parts) {
-            sums.entry(*part).or_default().0 += node.price + self.node_overhead_price;
+        for (node, group) in to_remove.iter().zip(&groups.group_of) {
+            sums.entry(*group).or_default().0 += node.price + self.node_overhead_price;
         }
-        for (part, claim) in &swaps.claims {
-            let sum = part.and_then(|part| sums.get_mut(&part));
+        for (group, claim) in &groups.claims {
+            let sum = group.and_then(|group| sums.get_mut(&group));
             if let Some((_, after)) = sum {
                 *after += self.price_of(claim);
             }
         }
-        (0..leave.len())
+        (0..to_remove.len())
             .filter(|index| {
-                let (before, after) = sums.get(&swaps.parts[*index]).copied().unwrap_or_default();
+                let sum = sums.get(&groups.group_of[*index]);
+                let (before, after) = sum.copied().unwrap_or_default();
                 before - after <= before * SAVED_MIN
             })
             .collect()
@@ -445,45 +443,46 @@ impl<'a> Search<'_, 'a> {
     /// Returns the groups of nodes that have too few replacement types.
     fn inflexible_groups(
         &self,
-        leave: &[&RemovalCandidate<'_>],
-        swaps: &ReplacementGroups<'_>,
-        trial: &RemovalOutcome,
+        to_remove: &[&RemovalCandidate<'_>],
+        groups: &ReplacementGroups<'_>,
+        outcome: &RemovalOutcome,
     ) -> HashSet<usize> {
-        let claims = swaps.claims.iter();
-        let barred = claims.filter(|(part, claim)| {
-            self.replacement_offerings(leave, swaps, *part, claim, trial).is_none()
+        let claims = groups.claims.iter();
+        let not_replaceable = claims.filter(|(group, claim)| {
+            self.replacement_offerings(to_remove, groups, *group, claim, outcome).is_none()
         });
-        let barred: HashSet<usize> = barred.filter_map(|(part, _)| *part).collect();
-        let all = 0..leave.len();
-        all.filter(|index| barred.contains(&swaps.parts[*index])).collect()
+        let not_replaceable: HashSet<usize> =
+            not_replaceable.filter_map(|(group, _)| *group).collect();
+        let all = 0..to_remove.len();
+        all.filter(|index| not_replaceable.contains(&groups.group_of[*index])).collect()
     }
 
     /// Returns the offerings of a claim that make the whole replacement cheaper than the removed
     /// nodes, whichever is launched. `None` if there are too few.
     fn replacement_offerings(
         &self,
-        leave: &[&RemovalCandidate<'_>],
-        swaps: &ReplacementGroups<'_>,
-        part: Option<usize>,
+        to_remove: &[&RemovalCandidate<'_>],
+        groups: &ReplacementGroups<'_>,
+        group: Option<usize>,
         claim: &NewNodeClaim,
-        trial: &RemovalOutcome,
+        outcome: &RemovalOutcome,
     ) -> Option<Vec<(OfferingKey, Price)>> {
         let pool = self.disruption_view.cluster.pool(claim.pool.as_str())?;
         let catalog = self.disruption_view.catalogs.get(&claim.pool)?;
-        let sole = part.and_then(|part| swaps.sole_node(part));
-        let spot = sole.is_some_and(|index| {
-            let labels = &leave[index].candidate.node.labels;
+        let only_node = group.and_then(|group| groups.only_node(group));
+        let spot = only_node.is_some_and(|index| {
+            let labels = &to_remove[index].candidate.node.labels;
             labels.get(CAPACITY_TYPE).map(String::as_str) == Some(CapacityType::Spot.as_str())
         });
-        cheaper_offerings(claim, self.max_price(claim, trial), spot, pool, catalog)
+        cheaper_offerings(claim, self.max_price(claim, outcome), spot, pool, catalog)
     }
 
     /// Returns the maximum price of a claim.
-    fn max_price(&self, claim: &NewNodeClaim, trial: &RemovalOutcome) -> f64 {
-        let total = trial.before * (1.0 - CHEAPER_MIN);
+    fn max_price(&self, claim: &NewNodeClaim, outcome: &RemovalOutcome) -> f64 {
+        let total = outcome.before * (1.0 - CHEAPER_MIN);
         // If all replacements are free, the price is not limited.
-        let share = match trial.after > 0.0 {
-            true => self.price_of(claim) / trial.after,
+        let share = match outcome.after > 0.0 {
+            true => self.price_of(claim) / outcome.after,
             false => 1.0,
         };
         total * share - self.node_overhead_price
@@ -491,33 +490,34 @@ impl<'a> Search<'_, 'a> {
 
     fn action_for(
         &self,
-        leave: &[RemovalCandidate<'_>],
-        mut trial: RemovalOutcome,
+        to_remove: &[RemovalCandidate<'_>],
+        mut outcome: RemovalOutcome,
     ) -> ConsolidationAction {
-        let mut solution = trial.solution.take().unwrap_or_default();
-        let all: Vec<&RemovalCandidate<'_>> = leave.iter().collect();
-        let swaps = ReplacementGroups::new(self.field, all.iter().map(|node| node.name), &solution);
-        let cut = swaps.claims.iter().map(|(part, claim)| {
-            let left = self.replacement_offerings(&all, &swaps, *part, claim, &trial);
-            left.unwrap_or_else(|| offerings_up_to(claim, self.max_price(claim, &trial)))
+        let mut solution = outcome.solution.take().unwrap_or_default();
+        let all: Vec<&RemovalCandidate<'_>> = to_remove.iter().collect();
+        let groups =
+            ReplacementGroups::new(self.field, all.iter().map(|node| node.name), &solution);
+        let offerings_by_claim = groups.claims.iter().map(|(group, claim)| {
+            let left = self.replacement_offerings(&all, &groups, *group, claim, &outcome);
+            left.unwrap_or_else(|| offerings_up_to(claim, self.max_price(claim, &outcome)))
         });
-        let cut: Vec<Vec<(OfferingKey, Price)>> = cut.collect();
-        for (claim, offerings) in solution.claims.iter_mut().zip(cut) {
+        let offerings_by_claim: Vec<Vec<(OfferingKey, Price)>> = offerings_by_claim.collect();
+        for (claim, offerings) in solution.claims.iter_mut().zip(offerings_by_claim) {
             claim.offerings = offerings;
         }
         ConsolidationAction {
             nodes: all.iter().map(|node| node.name.clone()).collect(),
             claims: solution.claims,
             placed: solution.placed,
-            saves: trial.saved(),
+            saves: outcome.saved(),
         }
     }
 }
 
-/// Returns the indices at these places, except the places in `out`.
-fn without_places(indices: &[usize], out: &HashSet<usize>) -> Vec<usize> {
+/// Returns the indices at these places, except the excluded places.
+fn without_places(indices: &[usize], excluded: &HashSet<usize>) -> Vec<usize> {
     let left = indices.iter().enumerate();
-    left.filter(|(place, _)| !out.contains(place)).map(|(_, index)| *index).collect()
+    left.filter(|(place, _)| !excluded.contains(place)).map(|(_, index)| *index).collect()
 }
 
 /// Returns the number of pods to move from these nodes.
@@ -550,13 +550,13 @@ fn as_count(count: u64) -> f64 {
 }
 
 fn drop_stuck<'s>(
-    leavers: &mut Vec<RemovalCandidate<'s>>,
+    candidates: &mut Vec<RemovalCandidate<'s>>,
     stuck: &BTreeMap<NodeName, PodKey>,
-    idle: &mut Idle<'s>,
+    retained: &mut RetainedCandidates<'s>,
 ) {
-    for index in (0..leavers.len()).rev() {
-        if let Some(pod) = stuck.get(leavers[index].name) {
-            idle.push((leavers.remove(index), Verdict::NoPlace { pod: pod.clone() }));
+    for index in (0..candidates.len()).rev() {
+        if let Some(pod) = stuck.get(candidates[index].name) {
+            retained.push((candidates.remove(index), Verdict::NoPlace { pod: pod.clone() }));
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::model::pool::CoolDown;
 use crate::state::candidates::RecentActions;
 
 /// Returns the end of the cool-down and its cause, or `None`.
-pub fn cools_until(
+pub fn cool_down_end(
     cool_down: &CoolDown,
     recent: &RecentActions,
     now: Timestamp,
@@ -28,7 +28,7 @@ pub fn cools_until(
 mod tests {
     use jiff::{SignedDuration, Timestamp};
 
-    use super::cools_until;
+    use super::cool_down_end;
     use crate::model::pool::CoolDown;
     use crate::state::candidates::RecentActions;
 
@@ -54,9 +54,9 @@ mod tests {
             (RecentActions::default(), 1, None),
         ];
         for (recent, now, expect) in rows {
-            let got = cools_until(&cool_down, &recent, at(now));
+            let got = cool_down_end(&cool_down, &recent, at(now));
             assert_eq!(got, expect.map(|(own, what)| (at(own), what)), "{recent:?}");
-            assert_eq!(cools_until(&CoolDown::default(), &recent, at(now)), None);
+            assert_eq!(cool_down_end(&CoolDown::default(), &recent, at(now)), None);
         }
     }
 }

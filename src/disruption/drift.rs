@@ -55,7 +55,7 @@ impl DriftReason {
     /// Returns whether the cause depends on the configuration alone.
     pub fn is_configured(self) -> bool {
         !matches!(self, Self::InstanceType)
-            && !matches!(self, Self::Class(drift) if drift.is_found())
+            && !matches!(self, Self::Class(drift) if drift.depends_on_resources())
     }
 }
 
@@ -205,7 +205,7 @@ pub fn select_drifted<'a>(
     let mut rooms = StaticSurge::default();
     let (mut leave, mut kept) = (Vec::new(), Vec::new());
     for (candidate, cause) in due {
-        let held = approval_pending(disruption_view, candidate, cause);
+        let held = approval_verdict(disruption_view, candidate, cause);
         let pool = disruption_view.cluster.pool(candidate.pool.as_str());
         let against = held.or_else(|| match pool {
             Some(_) => retaining_verdict(candidate, pool, Reason::Drifted, now),
@@ -224,7 +224,7 @@ pub fn select_drifted<'a>(
 }
 
 /// Returns a verdict if the drift of a node waits for an approval.
-fn approval_pending(
+fn approval_verdict(
     disruption_view: &DisruptionView<'_>,
     candidate: &Candidate<'_>,
     cause: DriftReason,

@@ -21,7 +21,7 @@ pub fn retaining_verdict(
         return Some(Verdict::NoPool);
     };
     pool_independent_verdict(candidate, reason)
-        .or_else(|| too_young(candidate, pool, now).filter(|_| reason != Reason::Expired))
+        .or_else(|| min_age_verdict(candidate, pool, now).filter(|_| reason != Reason::Expired))
 }
 
 /// Returns the verdict that keeps a node independent of its pool, or if the pool no longer exists.
@@ -38,7 +38,7 @@ pub fn pool_independent_verdict(candidate: &Candidate<'_>, reason: Reason) -> Op
     candidate.blocker_for(reason).cloned().map(Verdict::Blocked)
 }
 
-fn too_young(candidate: &Candidate<'_>, pool: &Pool, now: Timestamp) -> Option<Verdict> {
+fn min_age_verdict(candidate: &Candidate<'_>, pool: &Pool, now: Timestamp) -> Option<Verdict> {
     let until = candidate.born?.checked_add(pool.disruption.min_age);
     let until = until.unwrap_or(Timestamp::MAX);
     (until > now).then_some(Verdict::TooYoung { until })

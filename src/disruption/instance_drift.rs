@@ -9,44 +9,36 @@ use std::collections::BTreeSet;
 
 use crate::catalog::node_class::ClassCatalog;
 use crate::model::instance::{CapacityType, Instance, InstanceFacts};
+use crate::model::named_enum::named_enum;
 use crate::model::node_class::resolved::{
     ConditionKind, NodeClassConditionStatus, ResolvedNodeClass,
 };
 
-/// Differences between an instance and its node class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum InstanceDrift {
-    /// The node class changed after the launch.
-    NodeClass,
-    /// The node class resolves to a different image for its type.
-    Image,
-    /// Its security groups differ from those of the class.
-    SecurityGroups,
-    /// The class does not select its subnet.
-    Subnet,
-    /// The class does not select its reservation.
-    Reservation,
-    /// It is not in the placement group of the class.
-    PlacementGroup,
+named_enum! {
+    /// Differences between an instance and its node class. The names, in logs and `status`, are
+    /// those of Karpenter.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum InstanceDrift {
+        /// The node class changed after the launch.
+        NodeClass => "NodeClassDrift",
+        /// The node class resolves to a different image for its type.
+        Image => "AMIDrift",
+        /// Its security groups differ from those of the class.
+        SecurityGroups => "SecurityGroupDrift",
+        /// The class does not select its subnet.
+        Subnet => "SubnetDrift",
+        /// The class does not select its reservation.
+        Reservation => "CapacityReservationDrift",
+        /// It is not in the placement group of the class.
+        PlacementGroup => "PlacementGroupDrift",
+    }
 }
 
 impl InstanceDrift {
     /// Returns whether the cause depends on discovered AWS resources and not on the configuration
     /// alone.
-    pub fn is_found(self) -> bool {
+    pub fn depends_on_resources(self) -> bool {
         self != Self::NodeClass
-    }
-
-    /// The spelling in logs and `status`: Karpenter's.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NodeClass => "NodeClassDrift",
-            Self::Image => "AMIDrift",
-            Self::SecurityGroups => "SecurityGroupDrift",
-            Self::Subnet => "SubnetDrift",
-            Self::Reservation => "CapacityReservationDrift",
-            Self::PlacementGroup => "PlacementGroupDrift",
-        }
     }
 }
 
@@ -78,7 +70,7 @@ pub fn first_difference(
 }
 
 /// Returns whether the discovery of this kind of resource is complete.
-fn is_settled(resolved: &ResolvedNodeClass, kind: ConditionKind) -> bool {
+fn is_discovery_complete(resolved: &ResolvedNodeClass, kind: ConditionKind) -> bool {
     let mut conditions = resolved.conditions.iter();
     !conditions.any(|condition| {
         condition.kind == kind && condition.status != NodeClassConditionStatus::True
@@ -97,7 +89,7 @@ fn has_other_image(instance: &Instance, facts: &InstanceFacts, class: &ClassCata
 fn has_other_groups(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
     let groups: BTreeSet<&String> =
         resolved.security_groups.iter().map(|security_group| &security_group.id).collect();
-    is_settled(resolved, ConditionKind::SecurityGroupsReady)
+    is_discovery_complete(resolved, ConditionKind::SecurityGroupsReady)
         && !groups.is_empty()
         && !facts.security_groups.is_empty()
         && !groups.into_iter().eq(&facts.security_groups)
@@ -105,7 +97,7 @@ fn has_other_groups(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool
 
 fn has_foreign_subnet(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
     let subnet = facts.subnet.as_ref();
-    is_settled(resolved, ConditionKind::SubnetsReady)
+    is_discovery_complete(resolved, ConditionKind::SubnetsReady)
         && !resolved.subnets.is_empty()
         && subnet.is_some_and(|id| resolved.subnets.iter().all(|subnet| subnet.id != *id))
 }
@@ -119,13 +111,13 @@ fn has_foreign_reservation(
 ) -> bool {
     let mut reservations = resolved.reservations.iter();
     let id = facts.reservation.as_ref();
-    is_settled(resolved, ConditionKind::CapacityReservationsReady)
+    is_discovery_complete(resolved, ConditionKind::CapacityReservationsReady)
         && instance.offering.capacity_type == CapacityType::Reserved
         && id.is_some_and(|id| reservations.all(|resolved| resolved.reservation.id != *id))
 }
 
 fn has_other_place(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
     let group = resolved.placement_group.as_ref();
-    is_settled(resolved, ConditionKind::PlacementGroupReady)
+    is_discovery_complete(resolved, ConditionKind::PlacementGroupReady)
         && facts.placement_group.as_ref() != group.map(|group| &group.id)
 }

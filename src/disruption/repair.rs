@@ -50,7 +50,7 @@ pub fn due_at(node: &Node, policies: &[RepairPolicy]) -> Option<Timestamp> {
 }
 
 /// Keeps a broken node if another Node has the same providerID.
-fn shared_instance(candidate: &Candidate<'_>) -> Option<Verdict> {
+fn shared_instance_verdict(candidate: &Candidate<'_>) -> Option<Verdict> {
     let blocker = candidate.blocker.as_ref()?;
     matches!(blocker, DisruptionBlocker::SameInstance(_)).then(|| Verdict::Blocked(blocker.clone()))
 }
@@ -85,7 +85,7 @@ pub fn select_unhealthy<'a>(
     for (until, candidate) in found {
         let verdict = match until > now {
             true => Some(Verdict::Recovering { until }),
-            false => shared_instance(candidate).or_else(|| {
+            false => shared_instance_verdict(candidate).or_else(|| {
                 let (broken, total) = pools[&candidate.pool];
                 repair_safeguard(broken, total, 0, leaving + leave.len())
             }),

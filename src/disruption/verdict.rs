@@ -3,84 +3,103 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use thiserror::Error;
 
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::Price;
+use crate::model::named_enum::named_enum;
 use crate::model::pool::{Rate, Reason};
 use crate::state::candidates::{Candidate, NodeHealth, PendingApproval};
 use crate::state::disruption_blockers::DisruptionBlocker;
 
-/// The scope of a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RuleScope {
-    /// The rule of a pool.
-    Pool,
-    /// The rule of a cluster.
-    Cluster,
-    /// The rule of all clusters.
-    Fleet,
-}
-
-impl RuleScope {
-    /// The spelling in JSON and logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pool => "pool",
-            Self::Cluster => "cluster",
-            Self::Fleet => "fleet",
-        }
+named_enum! {
+    /// The scope of a rule. The names appear in JSON and logs.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum RuleScope {
+        /// The rule of a pool.
+        Pool => "pool",
+        /// The rule of a cluster.
+        Cluster => "cluster",
+        /// The rule of all clusters.
+        Fleet => "fleet",
     }
 }
 
 /// The reason why a node is not disrupted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Verdict {
     /// It is not initialized.
+    #[error("not initialized")]
     NotInitialized,
     /// Pods run on it.
+    #[error("not empty: {pods} pod(s) running")]
     InUse {
         /// How many.
         pods: usize,
     },
     /// Pods are nominated for it.
+    #[error("nominated for pending pods")]
     Nominated,
     /// A capacity buffer uses its free capacity.
+    #[error("reserved for capacity buffer {0}")]
     Buffer(String),
     /// Its pool does not consolidate.
+    #[error("consolidation is disabled in its pool")]
     Never,
     /// Its pool consolidates only empty nodes.
+    #[error("its pool consolidates only empty nodes")]
     EmptyOnly,
     /// It is empty, which is a different reason.
+    #[error("empty, not underutilized")]
     Empty,
     /// Its price is unknown.
+    #[error("its price is unknown")]
     PriceUnknown,
     /// A pod cannot be scheduled elsewhere.
+    #[error("pod {pod} cannot be scheduled elsewhere")]
     NoPlace {
         /// The pod.
         pod: PodKey,
     },
     /// A pod has no controller that would recreate it, or uses a scheduler that Outrigger does not
     /// plan for.
+    #[error(
+        "pod {pod} has no controller that would recreate it, or uses a scheduler that Outrigger \
+         does not plan for"
+    )]
     UnmanagedPod {
         /// The pod.
         pod: PodKey,
     },
     /// Moving its pods elsewhere saves too little.
+    #[error(
+        "it costs {:.4} $/h; moving its pods elsewhere saves too little",
+        .price.usd_per_h()
+    )]
     NotCheaper {
         /// The price of the node.
         price: Price,
     },
     /// Too few cheaper instance types fit its pods.
+    #[error(
+        "it costs {:.4} $/h; too few cheaper instance types fit its pods",
+        .price.usd_per_h()
+    )]
     TooFewReplacementTypes {
         /// The price of the node.
         price: Price,
     },
     /// The savings do not justify the disruption.
+    #[error(
+        "it costs {:.4} $/h; the savings do not justify the disruption",
+        .price.usd_per_h()
+    )]
     NotWorthDisruption {
         /// The price of the node.
         price: Price,
     },
     /// Its utilization is not below the threshold of its pool.
+    #[error("utilization of {used} % is not below the threshold of its pool, {least} %")]
     AboveUtilizationThreshold {
         /// Utilization of cpu or memory, in per cent.
         used: u32,
@@ -88,33 +107,43 @@ pub enum Verdict {
         least: u32,
     },
     /// Its pool is static.
+    #[error("its pool is static")]
     Static,
     /// Its pool is not configured any more.
+    #[error("its pool is not configured")]
     NoPool,
     /// Pods were added or removed recently.
+    #[error("pods changed recently; not a candidate before {until}")]
     RecentlyChanged {
         /// When the time is over.
         until: Timestamp,
     },
     /// It is below the minimum age of its pool.
+    #[error("below the minimum age of its pool until {until}")]
     TooYoung {
         /// When it will be old enough.
         until: Timestamp,
     },
     /// It or one of its pods blocks disruption.
+    #[error("{0}")]
     Blocked(DisruptionBlocker),
     /// Its static pool has surplus nodes, which are terminated first.
+    #[error("its static pool has surplus nodes, which are terminated first")]
     TooMany,
     /// A replacement would exceed the limits of its pool.
+    #[error("the limits of its pool do not allow a replacement")]
     Limits,
     /// Too many nodes of the cluster are not ready.
+    #[error("{} of {} nodes in the cluster are not ready", .0.unready, .0.total)]
     Health(NodeHealth),
     /// It is unhealthy and may recover.
+    #[error("it may still recover until {until}")]
     Recovering {
         /// When it is replaced.
         until: Timestamp,
     },
     /// Too many nodes of its pool are unhealthy to replace one.
+    #[error("{broken} of {total} nodes in its pool are unhealthy, too many to replace them")]
     Broken {
         /// Number of unhealthy nodes.
         broken: usize,
@@ -122,11 +151,16 @@ pub enum Verdict {
         total: usize,
     },
     /// The highest number of unhealthy nodes is already being replaced.
+    #[error("at most {most} unhealthy node(s) are replaced at a time")]
     Repairing {
         /// The limit.
         most: usize,
     },
     /// A configuration change would disrupt too many nodes without approval.
+    #[error(
+        "the new configuration would disrupt {percent} % of the nodes; approve it with `outrigger \
+         reload --accept {id}`"
+    )]
     ApprovalPending {
         /// The ID to approve.
         id: String,
@@ -134,14 +168,19 @@ pub enum Verdict {
         percent: usize,
     },
     /// Its Node object is being deleted.
+    #[error("its Node object is being deleted")]
     Deleted,
     /// It is already being disrupted for this reason.
+    #[error("already being disrupted: {}", .0.as_str())]
     Leaving(Reason),
     /// It waits for its replacements.
+    #[error("to be disrupted once its replacements are ready")]
     Replaced,
     /// It has no NodeClaim of Outrigger.
+    #[error("not managed by Outrigger")]
     Unmanaged,
     /// A cool-down after a different change in the cluster.
+    #[error("in back-off until {until}, after {after}")]
     CoolDown {
         /// When the time is over.
         until: Timestamp,
@@ -149,6 +188,7 @@ pub enum Verdict {
         after: &'static str,
     },
     /// Its pool or cluster is paused.
+    #[error(fmt = write_paused)]
     Paused {
         /// The scope of the pause.
         of: RuleScope,
@@ -158,13 +198,16 @@ pub enum Verdict {
         reason: String,
     },
     /// The Lease of the cluster cannot be read, so it is unknown whether disruption is allowed.
+    #[error("{0}")]
     LeaseUnreadable(String),
     /// Outside maintenance windows.
+    #[error(fmt = write_window)]
     Window {
         /// When the next window opens. `None` if none is found.
         opens: Option<Timestamp>,
     },
     /// A disruption budget is used up.
+    #[error(fmt = write_budget)]
     Budget {
         /// The scope of the budget.
         of: RuleScope,
@@ -184,7 +227,7 @@ impl Verdict {
     }
 
     /// Returns when the verdict ends by itself or must be evaluated again, if known.
-    pub fn until(&self) -> Option<Timestamp> {
+    pub fn ends_at(&self) -> Option<Timestamp> {
         match self {
             Self::RecentlyChanged { until }
             | Self::TooYoung { until }
@@ -281,107 +324,11 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotInitialized => f.write_str("not initialized"),
-            Self::InUse { pods } => write!(f, "not empty: {pods} pod(s) running"),
-            Self::Nominated => f.write_str("nominated for pending pods"),
-            Self::Buffer(name) => write!(f, "reserved for capacity buffer {name}"),
-            Self::Never => f.write_str("consolidation is disabled in its pool"),
-            Self::EmptyOnly => f.write_str("its pool consolidates only empty nodes"),
-            Self::Empty => f.write_str("empty, not underutilized"),
-            Self::PriceUnknown => f.write_str("its price is unknown"),
-            Self::NoPlace { pod } => write!(f, "pod {pod} cannot be scheduled elsewhere"),
-            Self::UnmanagedPod { pod } => write_unmanaged(f, pod),
-            Self::NotCheaper { price } => {
-                write_price(f, *price, "moving its pods elsewhere saves too little")
-            }
-            Self::TooFewReplacementTypes { price } => {
-                write_price(f, *price, "too few cheaper instance types fit its pods")
-            }
-            Self::NotWorthDisruption { price } => {
-                write_price(f, *price, "the savings do not justify the disruption")
-            }
-            Self::AboveUtilizationThreshold { used, least } => write_utilization(f, *used, *least),
-            Self::Static => f.write_str("its pool is static"),
-            Self::NoPool => f.write_str("its pool is not configured"),
-            Self::RecentlyChanged { until } => {
-                write!(f, "pods changed recently; not a candidate before {until}")
-            }
-            Self::TooYoung { until } => {
-                write!(f, "below the minimum age of its pool until {until}")
-            }
-            Self::Blocked(why) => write!(f, "{why}"),
-            Self::TooMany => {
-                f.write_str("its static pool has surplus nodes, which are terminated first")
-            }
-            Self::Limits => f.write_str("the limits of its pool do not allow a replacement"),
-            Self::Health(NodeHealth { unready, total }) => {
-                write!(f, "{unready} of {total} nodes in the cluster are not ready")
-            }
-            Self::Recovering { until } => {
-                write!(f, "it may still recover until {until}")
-            }
-            Self::Broken { broken, total } => write!(
-                f,
-                "{broken} of {total} nodes in its pool are unhealthy, too many to replace them"
-            ),
-            Self::Repairing { most } => {
-                write!(f, "at most {most} unhealthy node(s) are replaced at a time")
-            }
-            Self::ApprovalPending { id, percent } => write_approval(f, id, *percent),
-            Self::Deleted => f.write_str("its Node object is being deleted"),
-            Self::Leaving(reason) => write!(f, "already being disrupted: {}", reason.as_str()),
-            Self::Replaced => f.write_str("to be disrupted once its replacements are ready"),
-            Self::Unmanaged => f.write_str("not managed by Outrigger"),
-            Self::CoolDown { until, after } => {
-                write!(f, "in back-off until {until}, after {after}")
-            }
-            Self::Paused { of, until, reason } => write_paused(f, *of, *until, reason),
-            Self::LeaseUnreadable(why) => f.write_str(why),
-            Self::Window { opens: Some(opens) } => {
-                write!(f, "outside maintenance windows until {opens}")
-            }
-            Self::Window { opens: None } => {
-                f.write_str("no maintenance window ever allows this reason")
-            }
-            Self::Budget { of, rate, allowed, opens } => {
-                write_budget(f, *of, *rate, *allowed, *opens)
-            }
-        }
-    }
-}
-
-fn write_unmanaged(f: &mut fmt::Formatter<'_>, pod: &PodKey) -> fmt::Result {
-    write!(
-        f,
-        "pod {pod} has no controller that would recreate it, or uses a scheduler that Outrigger \
-         does not plan for"
-    )
-}
-
-fn write_utilization(f: &mut fmt::Formatter<'_>, used: u32, least: u32) -> fmt::Result {
-    write!(f, "utilization of {used} % is not below the threshold of its pool, {least} %")
-}
-
-fn write_approval(f: &mut fmt::Formatter<'_>, id: &str, percent: usize) -> fmt::Result {
-    write!(
-        f,
-        "the new configuration would disrupt {percent} % of the nodes; approve it with `outrigger \
-         reload --accept {id}`"
-    )
-}
-
-fn write_price(f: &mut fmt::Formatter<'_>, price: Price, but: &str) -> fmt::Result {
-    write!(f, "it costs {:.4} $/h; {but}", price.usd_per_h())
-}
-
 fn write_paused(
-    f: &mut fmt::Formatter<'_>,
-    scope: RuleScope,
-    until: Option<Timestamp>,
+    scope: &RuleScope,
+    until: &Option<Timestamp>,
     reason: &str,
+    f: &mut fmt::Formatter<'_>,
 ) -> fmt::Result {
     let subject = match scope {
         RuleScope::Pool => "its pool",
@@ -397,12 +344,19 @@ fn write_paused(
     write!(f, ": {reason}")
 }
 
+fn write_window(opens: &Option<Timestamp>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match opens {
+        Some(opens) => write!(f, "outside maintenance windows until {opens}"),
+        None => f.write_str("no maintenance window ever allows this reason"),
+    }
+}
+
 fn write_budget(
+    scope: &RuleScope,
+    rate: &Option<Rate>,
+    allowed: &usize,
+    opens: &Option<Timestamp>,
     f: &mut fmt::Formatter<'_>,
-    scope: RuleScope,
-    rate: Option<Rate>,
-    allowed: usize,
-    opens: Option<Timestamp>,
 ) -> fmt::Result {
     let whose = match scope {
         RuleScope::Pool => "its pool",
@@ -436,5 +390,5 @@ impl RetainedNode {
 
 /// Returns when the first kept node must be evaluated again.
 pub fn next_due(kept: &[RetainedNode]) -> Option<Timestamp> {
-    kept.iter().filter_map(|kept| kept.verdict.until()).min()
+    kept.iter().filter_map(|kept| kept.verdict.ends_at()).min()
 }

@@ -228,7 +228,7 @@ pub(super) fn consolidate(
     provisioning::report_blocked_disruptions(cx, lease, &plan, true);
     provisioning.report_eligible(cx, &plan, &[Reason::Underutilized]);
     let braked = plan.kept.iter().filter(|node| node.verdict.is_safeguard());
-    let opens = braked.filter_map(|node| node.verdict.until());
+    let opens = braked.filter_map(|node| node.verdict.ends_at());
     let opens = opens.chain(cx.state.next_available_at(now));
     let ripens = plan::next_due(&plan.kept).into_iter().chain(plan.takes_again);
     consolidation.schedule = ConsolidationSchedule {

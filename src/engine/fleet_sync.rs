@@ -310,7 +310,7 @@ pub(super) fn on_offerings_refused(
     for OfferingRefusal { offering, kind } in refusals {
         if *kind == RefusalKind::SpotDenied {
             let capacity_type = offering.capacity_type;
-            let until = cx.state.holds.record_refused_way(capacity_type, now);
+            let until = cx.state.holds.record_refused_capacity_type(capacity_type, now);
             let keys = by_end.entry(until).or_default();
             keys.insert(UnavailableKey::Way(capacity_type));
         }

@@ -30,7 +30,8 @@ pub(super) fn collect_orphans(
     for node in cx.state.objects.nodes.values() {
         let ledger = &cx.state.ledger;
         let instance = node.instance_id();
-        let is_ours = cx.state.is_made_here(node) && node.annotations.contains_key(CLAIM);
+        let is_ours =
+            cx.state.is_of_this_installation(node) && node.annotations.contains_key(CLAIM);
         let is_lost = !cx.state.is_claimed(node)
             && !instance.is_some_and(|instance| ledger.is_listed_live(instance));
         let has_ended = instance.is_some_and(|instance| ledger.has_ended(instance));

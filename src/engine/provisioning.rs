@@ -498,7 +498,7 @@ impl RetainedNodes {
     pub(super) fn by_node(&self, now: Timestamp) -> BTreeMap<&NodeName, &RetainedNode> {
         let mut by_node: BTreeMap<&NodeName, &RetainedNode> = BTreeMap::new();
         let entries = self.swept.iter().chain(&self.weighed);
-        for kept in entries.filter(|kept| kept.verdict.until().is_none_or(|at| at > now)) {
+        for kept in entries.filter(|kept| kept.verdict.ends_at().is_none_or(|at| at > now)) {
             let known = by_node.entry(&kept.node).or_insert(kept);
             if closeness_rank(kept) < closeness_rank(known) {
                 *known = kept;

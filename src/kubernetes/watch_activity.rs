@@ -149,7 +149,7 @@ where
 fn watched_kind(uri: &Uri) -> Option<ObjectKind> {
     let watch = uri.query()?.split('&').any(|pair| pair == "watch=true");
     let plural = uri.path().rsplit('/').next()?;
-    ObjectKind::ALL.into_iter().find(|kind| watch && kind.plural() == plural)
+    ObjectKind::ALL.into_iter().find(|kind| watch && kind.as_str() == plural)
 }
 
 #[cfg(test)]

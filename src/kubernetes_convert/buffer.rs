@@ -23,18 +23,8 @@ const PERCENTAGE_MAX: u32 = 10_000;
 
 /// Reason why a buffer or its PodTemplate is invalid.
 #[derive(Debug, Error)]
-pub(crate) enum BufferError {
-    #[error("its limit of {0} is no quantity")]
-    Limit(String),
-    #[error("its podTemplateRef has no name")]
-    NoTemplateName,
-    #[error("it wants one of podTemplateRef and scalableRef")]
-    NoReference,
-    #[error("its scalableRef is a {0}, whose pods are not known")]
-    Scalable(String),
-    #[error("its PodTemplate cannot be read: {0}")]
-    Template(String),
-}
+#[error("{0}")]
+pub(crate) struct BufferError(String);
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -194,7 +184,7 @@ fn buffer_from_spec(
     for (name, quantity) in spec.limits.iter().flat_map(|limit| limit.iter()) {
         let mut amounts = Resources::default();
         let read = amounts.set_quantity(name, &quantity.0);
-        read.map_err(|_| BufferError::Limit(name.clone()))?;
+        read.map_err(|_| BufferError(format!("its limit of {name} is no quantity")))?;
         limits.push((name.clone(), amounts.get(name)));
     }
     let mut buffer = Buffer {
@@ -208,12 +198,15 @@ fn buffer_from_spec(
         (Some(template), None) if is_name(&template.name) => {
             Some(ObjectKey::new(namespace.as_str(), template.name))
         }
-        (Some(_), None) => return Err(BufferError::NoTemplateName),
+        (Some(_), None) => return Err(BufferError("its podTemplateRef has no name".to_owned())),
         (None, Some(reference)) => {
             buffer.scalable = Some(convert_scalable(reference, namespace)?);
             None
         }
-        _ => return Err(BufferError::NoReference),
+        _ => {
+            let why = "it wants one of podTemplateRef and scalableRef";
+            return Err(BufferError(why.to_owned()));
+        }
     };
     Ok((buffer, template))
 }
@@ -228,7 +221,7 @@ fn convert_scalable(reference: Named, namespace: String) -> Result<Scalable, Buf
     let group = reference.api_group.unwrap_or_default();
     match ScalableKind::parse(&kind).filter(|_| group.is_empty() || group == "apps") {
         Some(kind) => Ok(Scalable { kind, namespace, name: reference.name }),
-        None => Err(BufferError::Scalable(kind)),
+        None => Err(BufferError(format!("its scalableRef is a {kind}, whose pods are not known"))),
     }
 }
 
@@ -244,7 +237,7 @@ pub(crate) fn buffer_pod(stored: StoredPodTemplate) -> Result<(BufferPod, i64), 
     let generation = stored.metadata.generation;
     let pod = pod::convert_template(&stored.metadata, stored.template);
     if let Some(defect) = pod.defects.first() {
-        return Err(BufferError::Template(defect.clone()));
+        return Err(BufferError(format!("its PodTemplate cannot be read: {defect}")));
     }
     let pod = BufferPod {
         requests: pod.requests,

@@ -1,15 +1,12 @@
 //! Scheduling constraints of a pod: node affinity, pod affinity, topology spread, groups.
 
 use std::collections::BTreeSet;
-use std::fmt;
-
-use thiserror::Error;
 
 use crate::kubernetes_convert::api_types::{
     GROUP_COUNT, GROUPS, LabelSelector, Meta, PodAffinityTerm, PodSpec, PreferredNode,
     PreferredPods, SpreadConstraint,
 };
-use crate::kubernetes_convert::selector::{self, SelectorError};
+use crate::kubernetes_convert::selector::{self, ConstraintError};
 use crate::model::affinity::{Gang, PodTerm, Preferred, TopologySpread};
 use crate::model::labels::Labels;
 use crate::model::requirement::Requirements;
@@ -22,23 +19,6 @@ const NAMESPACES_MAX: usize = 1000;
 
 /// Maximum length of names of Kubernetes objects.
 const NAME_CHARS: usize = 253;
-
-/// Reason why a constraint is invalid.
-#[derive(Debug, Error)]
-enum ConstraintError {
-    #[error(transparent)]
-    Selector(#[from] SelectorError),
-    #[error("a {0} has no topologyKey")]
-    NoTopologyKey(&'static str),
-    #[error("{0} namespaces are more than are weighed")]
-    TooManyNamespaces(usize),
-    #[error("{name} {number} is no count from 1 on")]
-    NotPositive { name: &'static str, number: i64 },
-    #[error("the {name} {policy:?}")]
-    Policy { name: &'static str, policy: String },
-    #[error("whenUnsatisfiable {0:?}")]
-    WhenUnsatisfiable(String),
-}
 
 /// Pod label with its PodGroup, if the scheduler runs the coscheduling plugin.
 const POD_GROUP: &str = "scheduling.x-k8s.io/pod-group";
@@ -109,11 +89,11 @@ fn effective_weight(weight: i64) -> Option<i32> {
 
 fn pod_term(term: &PodAffinityTerm, meta: &Meta) -> Result<PodTerm, ConstraintError> {
     if term.topology_key.is_empty() {
-        return Err(ConstraintError::NoTopologyKey("term"));
+        return Err(ConstraintError("a term has no topologyKey".to_owned()));
     }
     let count = term.namespaces.len();
     if count > NAMESPACES_MAX {
-        return Err(ConstraintError::TooManyNamespaces(count));
+        return Err(ConstraintError(format!("{count} namespaces are more than are weighed")));
     }
     let selector = merged_selector(
         term.label_selector.as_ref(),
@@ -142,7 +122,7 @@ fn merged_selector(
     matched: &[String],
     mismatched: &[String],
     pod_labels: &Labels,
-) -> Result<Option<Selector>, SelectorError> {
+) -> Result<Option<Selector>, ConstraintError> {
     let Some(selector) = selector else {
         return Ok(None);
     };
@@ -169,7 +149,7 @@ fn spread_constraint(
     pod_labels: &Labels,
 ) -> Result<TopologySpread, ConstraintError> {
     if constraint.topology_key.is_empty() {
-        return Err(ConstraintError::NoTopologyKey("constraint"));
+        return Err(ConstraintError("a constraint has no topologyKey".to_owned()));
     }
     let matched = &constraint.match_label_keys;
     let affinity_policy = &constraint.node_affinity_policy;
@@ -183,35 +163,35 @@ fn spread_constraint(
         is_hard: match constraint.when_unsatisfiable.as_str() {
             "" | "DoNotSchedule" => true,
             "ScheduleAnyway" => false,
-            other => return Err(ConstraintError::WhenUnsatisfiable(other.to_owned())),
+            other => return Err(ConstraintError(format!("whenUnsatisfiable {other:?}"))),
         },
     })
 }
 
 /// Returns the value of a field that counts from 1.
-fn positive_count(name: &'static str, number: i64) -> Result<u32, ConstraintError> {
+fn positive_count(name: &str, number: i64) -> Result<u32, ConstraintError> {
     u32::try_from(number)
         .ok()
         .filter(|number| *number > 0)
-        .ok_or(ConstraintError::NotPositive { name, number })
+        .ok_or_else(|| ConstraintError(format!("{name} {number} is no count from 1 on")))
 }
 
 /// Returns true if a node inclusion policy is `Honor`, or if it is unset and the default is true.
-fn honors_policy(name: &'static str, policy: &str, default: bool) -> Result<bool, ConstraintError> {
+fn honors_policy(name: &str, policy: &str, default: bool) -> Result<bool, ConstraintError> {
     match policy {
         "" => Ok(default),
         "Honor" => Ok(true),
         "Ignore" => Ok(false),
-        _ => Err(ConstraintError::Policy { name, policy: policy.to_owned() }),
+        _ => Err(ConstraintError(format!("the {name} {policy:?}"))),
     }
 }
 
 /// Converts the terms up to the maximum number. More terms and invalid terms are defects.
-fn convert_terms<T, U, E: fmt::Display>(
+fn convert_terms<T, U>(
     terms: &[T],
     what: &str,
     defects: &mut Vec<String>,
-    convert: impl Fn(&T) -> Result<U, E>,
+    convert: impl Fn(&T) -> Result<U, ConstraintError>,
 ) -> Vec<U> {
     let count = terms.len();
     if count > TERMS_MAX {

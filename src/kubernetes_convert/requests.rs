@@ -106,12 +106,7 @@ fn override_by_pod(
         .collect();
     let requested = requests_or_limits(pod_resources, defects);
     for name in names {
-        let amount = requested.get(&name);
-        match name.as_str() {
-            "cpu" => sum.cpu_milli = amount,
-            "memory" => sum.memory = amount,
-            _ => drop(sum.extended.insert(name, amount)),
-        }
+        sum.set_amount(&name, requested.get(&name));
     }
 }
 

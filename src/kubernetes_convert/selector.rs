@@ -1,5 +1,7 @@
 //! Converts node selector terms and label selectors to requirements.
 
+use std::fmt;
+
 use thiserror::Error;
 
 use crate::kubernetes_convert::api_types::{Expression, LabelSelector, NodeSelectorTerm};
@@ -11,35 +13,22 @@ use crate::model::selector::Selector;
 const EXPRESSIONS_MAX: usize = 100;
 const VALUES_MAX: usize = 1000;
 
-/// Reason why a selector or term is invalid.
+/// Why a selector, a term or another constraint of a pod is invalid.
 #[derive(Debug, Error)]
-pub(super) enum SelectorError {
-    #[error("{count} {items} are more than are weighed")]
-    TooMany { count: usize, items: &'static str },
-    #[error("the label {key:?}: {count} values are more than are weighed")]
-    TooManyValues { key: String, count: usize },
-    #[error("the label {key:?}: {why}")]
-    Label { key: String, why: String },
-    #[error("the operator {operator:?} of {key:?}")]
-    LabelOperator { operator: String, key: String },
-    #[error("the field {key:?}")]
-    Field { key: String },
-    #[error("the field {key:?}: exactly one value is wanted")]
-    FieldValues { key: String },
-    #[error("the operator {operator:?} of the field {key:?}")]
-    FieldOperator { operator: String, key: String },
-}
+#[error("{0}")]
+pub(super) struct ConstraintError(pub(super) String);
 
-impl SelectorError {
-    fn for_label(key: &str, why: &(impl ToString + ?Sized)) -> Self {
-        let (key, why) = (key.to_owned(), why.to_string());
-        Self::Label { key, why }
+impl ConstraintError {
+    fn for_label(key: &str, why: impl fmt::Display) -> Self {
+        Self(format!("the label {key:?}: {why}"))
     }
 }
 
 /// Converts a node selector term. The node name is one of the labels. `None` if it selects no node,
 /// because it is empty or contradictory. Returns an error if it is invalid.
-pub(super) fn convert_term(term: &NodeSelectorTerm) -> Result<Option<Requirements>, SelectorError> {
+pub(super) fn convert_term(
+    term: &NodeSelectorTerm,
+) -> Result<Option<Requirements>, ConstraintError> {
     let mut requirements = Requirements::default();
     for expression in check_expressions(&term.match_expressions)? {
         requirements.add(&expression.key, node_requirement(expression)?);
@@ -52,27 +41,28 @@ pub(super) fn convert_term(term: &NodeSelectorTerm) -> Result<Option<Requirement
     Ok(useful.then_some(requirements))
 }
 
-fn check_expressions(expressions: &[Expression]) -> Result<&[Expression], SelectorError> {
+fn check_expressions(expressions: &[Expression]) -> Result<&[Expression], ConstraintError> {
     check_count(expressions.len(), "expressions")?;
     let mut all = expressions.iter();
     match all.find(|expression| expression.values.len() > VALUES_MAX) {
         Some(long) => {
-            Err(SelectorError::TooManyValues { key: long.key.clone(), count: long.values.len() })
+            let why = format!("{} values are more than are weighed", long.values.len());
+            Err(ConstraintError::for_label(&long.key, why))
         }
         None => Ok(expressions),
     }
 }
 
 /// Returns an error if there are more items than the maximum number of expressions.
-fn check_count(count: usize, items: &'static str) -> Result<(), SelectorError> {
+fn check_count(count: usize, items: &str) -> Result<(), ConstraintError> {
     match count > EXPRESSIONS_MAX {
-        true => Err(SelectorError::TooMany { count, items }),
+        true => Err(ConstraintError(format!("{count} {items} are more than are weighed"))),
         false => Ok(()),
     }
 }
 
 /// Converts an expression about a node label.
-fn node_requirement(expression: &Expression) -> Result<Requirement, SelectorError> {
+fn node_requirement(expression: &Expression) -> Result<Requirement, ConstraintError> {
     let is_minimum = match expression.operator.as_str() {
         "Gt" => true,
         "Lt" => false,
@@ -80,11 +70,11 @@ fn node_requirement(expression: &Expression) -> Result<Requirement, SelectorErro
     };
     let [number] = expression.values.as_slice() else {
         let why = "exactly one value is wanted";
-        return Err(SelectorError::for_label(&expression.key, why));
+        return Err(ConstraintError::for_label(&expression.key, why));
     };
     let number = number
         .parse::<i64>()
-        .map_err(|_| SelectorError::for_label(&expression.key, "one integer is wanted"))?;
+        .map_err(|_| ConstraintError::for_label(&expression.key, "one integer is wanted"))?;
     // Unlike pools, pods may compare with negative numbers.
     let bound = match is_minimum {
         true => number.checked_add(1),
@@ -98,45 +88,41 @@ fn node_requirement(expression: &Expression) -> Result<Requirement, SelectorErro
 }
 
 /// Converts an expression about a label of any object.
-fn label_requirement(expression: &Expression) -> Result<Requirement, SelectorError> {
+fn label_requirement(expression: &Expression) -> Result<Requirement, ConstraintError> {
     let Expression { key, values, .. } = expression;
     let operator = match expression.operator.as_str() {
         "In" => Operator::In,
         "NotIn" if values.is_empty() => {
-            return Err(SelectorError::for_label(key, "NotIn wants at least one value"));
+            return Err(ConstraintError::for_label(key, "NotIn wants at least one value"));
         }
         "NotIn" => Operator::NotIn,
         "Exists" => Operator::Exists,
         "DoesNotExist" => Operator::DoesNotExist,
-        _ => {
-            return Err(SelectorError::LabelOperator {
-                operator: expression.operator.clone(),
-                key: key.clone(),
-            });
+        operator => {
+            return Err(ConstraintError(format!("the operator {operator:?} of {key:?}")));
         }
     };
-    Requirement::from_operator(operator, values).map_err(|why| SelectorError::for_label(key, &why))
+    Requirement::from_operator(operator, values).map_err(|why| ConstraintError::for_label(key, why))
 }
 
 /// Converts an expression about the node name, the only supported field. Source: Kubernetes,
 /// `NodeSelectorTerm.matchFields`.
-fn name_requirement(expression: &Expression) -> Result<Requirement, SelectorError> {
+fn name_requirement(expression: &Expression) -> Result<Requirement, ConstraintError> {
     let Expression { key, values, .. } = expression;
     if key != "metadata.name" {
-        return Err(SelectorError::Field { key: key.clone() });
+        return Err(ConstraintError(format!("the field {key:?}")));
     }
-    match (expression.operator.as_str(), values.as_slice()) {
-        ("In", [name]) => Ok(Requirement::is_in([name.as_str()])),
-        ("NotIn", [name]) => Ok(Requirement::not_in([name.as_str()])),
-        ("In" | "NotIn", _) => Err(SelectorError::FieldValues { key: key.clone() }),
-        (operator, _) => {
-            Err(SelectorError::FieldOperator { operator: operator.to_owned(), key: key.clone() })
-        }
-    }
+    let why = match (expression.operator.as_str(), values.as_slice()) {
+        ("In", [name]) => return Ok(Requirement::is_in([name.as_str()])),
+        ("NotIn", [name]) => return Ok(Requirement::not_in([name.as_str()])),
+        ("In" | "NotIn", _) => format!("the field {key:?}: exactly one value is wanted"),
+        (operator, _) => format!("the operator {operator:?} of the field {key:?}"),
+    };
+    Err(ConstraintError(why))
 }
 
 /// Converts a label selector exactly. Returns an error if it is invalid.
-pub(super) fn convert_selector(selector: &LabelSelector) -> Result<Selector, SelectorError> {
+pub(super) fn convert_selector(selector: &LabelSelector) -> Result<Selector, ConstraintError> {
     check_count(selector.match_labels.len(), "labels")?;
     let mut selected = Selector::from_labels(&selector.match_labels);
     for expression in check_expressions(&selector.match_expressions)? {
@@ -153,7 +139,7 @@ pub(super) fn merge_label_keys(
     matched: &[String],
     mismatched: &[String],
     pod_labels: &Labels,
-) -> Result<(), SelectorError> {
+) -> Result<(), ConstraintError> {
     check_count(matched.len() + mismatched.len(), "label keys")?;
     let matched = matched.iter();
     for (key, value) in matched.filter_map(|key| pod_labels.get_key_value(key)) {
@@ -169,7 +155,7 @@ pub(super) fn merge_label_keys(
 /// Converts the selector of a disruption budget, and reports invalid parts. An invalid selector is
 /// reduced to its labels, or to all pods if there are too many. It then selects more pods, so every
 /// protected pod remains protected.
-pub(super) fn protecting_selector(from: &LabelSelector) -> (Selector, Option<SelectorError>) {
+pub(super) fn protecting_selector(from: &LabelSelector) -> (Selector, Option<ConstraintError>) {
     match convert_selector(from) {
         Ok(selector) => (selector, None),
         Err(why) => {

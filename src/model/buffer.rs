@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use crate::model::id::{PodKey, PoolName};
 use crate::model::labels::{Labels, POOL};
+use crate::model::named_enum::named_enum;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
@@ -19,29 +20,16 @@ const NAMESPACE: &str = "~buffer";
 /// Maximum number of virtual pods in one buffer.
 pub const PODS_MAX: u32 = 10_000;
 
-/// The workload kinds that a buffer can refer to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScalableKind {
-    /// A Deployment.
-    Deployment,
-    /// A StatefulSet.
-    StatefulSet,
-    /// A ReplicaSet.
-    ReplicaSet,
-}
-
-impl ScalableKind {
-    /// All kinds, as Kubernetes spells them.
-    pub const NAMES: [&str; 3] = ["Deployment", "StatefulSet", "ReplicaSet"];
-
-    /// Parses a kind.
-    pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            "Deployment" => Some(Self::Deployment),
-            "StatefulSet" => Some(Self::StatefulSet),
-            "ReplicaSet" => Some(Self::ReplicaSet),
-            _ => None,
-        }
+named_enum! {
+    /// The workload kinds that a buffer can refer to. The names are those of Kubernetes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ScalableKind {
+        /// A Deployment.
+        Deployment => "Deployment",
+        /// A StatefulSet.
+        StatefulSet => "StatefulSet",
+        /// A ReplicaSet.
+        ReplicaSet => "ReplicaSet",
     }
 }
 
@@ -133,13 +121,7 @@ impl Buffer {
         let scale = u32::try_from(owned.len()).unwrap_or(u32::MAX);
         let newest = owned.iter().max_by_key(|pod| (pod.created, &pod.key));
         let pattern = self.pod_template(newest.copied())?;
-        let count = replica_count(&BufferSize {
-            replicas: self.replicas,
-            percentage: self.percentage,
-            scale,
-            limits: &self.limits,
-            requests: &pattern.requests,
-        });
+        let count = self.replica_count(scale, &pattern.requests);
         Some(
             (0..count)
                 .map(|index| {
@@ -194,6 +176,27 @@ impl Buffer {
         pod.priority = i32::MIN;
         Some(pod)
     }
+
+    /// Returns the number of virtual pods with these requests, for a workload of `scale` pods: the
+    /// greater of `replicas` and the percentage, capped by the limits. If only limits are set, the
+    /// limits determine the number. A resource that no pod requests is not limited.
+    ///
+    /// A percentage of zero pods is zero, even if limits are set. Karpenter uses the limits in this
+    /// case, so that a workload scaled to zero costs the most.
+    fn replica_count(&self, scale: u32, requests: &Resources) -> u32 {
+        let share = self.percentage.map(|percentage| {
+            let pods = u64::from(scale) * u64::from(percentage);
+            u32::try_from(pods.div_ceil(100)).unwrap_or(u32::MAX)
+        });
+        let limited_counts = self.limits.iter().filter_map(|(name, limit)| {
+            let request = requests.get(name);
+            let count = (request > 0).then(|| (*limit).max(0) / request)?;
+            Some(u32::try_from(count).unwrap_or(u32::MAX))
+        });
+        let limit = limited_counts.min();
+        let count = self.replicas.max(share).or(limit).unwrap_or(0);
+        count.min(limit.unwrap_or(u32::MAX)).min(PODS_MAX)
+    }
 }
 
 /// Returns the buffer of the virtual pod with this key. `None` if the pod is a real one.
@@ -202,48 +205,11 @@ pub fn buffer_of(key: &PodKey) -> Option<&str> {
     name.flatten().map(|(buffer, _)| buffer)
 }
 
-/// Inputs to the number of virtual pods in a buffer.
-#[derive(Clone, Copy, Debug)]
-pub struct BufferSize<'a> {
-    /// Number of pods.
-    pub replicas: Option<u32>,
-    /// Percentage of the workload's pods.
-    pub percentage: Option<u32>,
-    /// Number of pods of the workload.
-    pub scale: u32,
-    /// Maximum total requests. A resource that no pod requests is not limited.
-    pub limits: &'a [(String, i64)],
-    /// Requests of each pod.
-    pub requests: &'a Resources,
-}
-
-/// Returns the number of virtual pods: the greater of `replicas` and the percentage, capped by the
-/// limits. If only limits are set, the limits determine the number.
-///
-/// A percentage of zero pods is zero, even if limits are set. Karpenter uses the limits in this
-/// case, so that a workload scaled to zero costs the most.
-pub fn replica_count(wanted: &BufferSize<'_>) -> u32 {
-    let share = wanted.percentage.map(|percentage| {
-        let pods = u64::from(wanted.scale) * u64::from(percentage);
-        u32::try_from(pods.div_ceil(100)).unwrap_or(u32::MAX)
-    });
-    let limited_counts = wanted.limits.iter().filter_map(|(name, limit)| {
-        let request = wanted.requests.get(name);
-        let count = (request > 0).then(|| (*limit).max(0) / request)?;
-        Some(u32::try_from(count).unwrap_or(u32::MAX))
-    });
-    let limit = limited_counts.min();
-    let count = wanted.replicas.max(share).or(limit).unwrap_or(0);
-    count.min(limit.unwrap_or(u32::MAX)).min(PODS_MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use jiff::{SignedDuration, Timestamp};
 
-    use super::{
-        Buffer, BufferPod, BufferSize, PODS_MAX, Scalable, ScalableKind, buffer_of, replica_count,
-    };
+    use super::{Buffer, BufferPod, PODS_MAX, Scalable, ScalableKind, buffer_of};
     use crate::model::id::{PodKey, PoolName};
     use crate::model::labels::{Labels, POOL};
     use crate::model::pod::{Owner, Pod, PodPhase};
@@ -289,15 +255,10 @@ mod tests {
         ];
         for (count, percentage, scale, limits, expect) in rows {
             let own = limits.iter().map(|(name, most)| ((*name).to_owned(), *most));
-            let limits: Vec<(String, i64)> = own.collect();
-            let wanted = BufferSize {
-                replicas: count,
-                percentage,
-                scale,
-                limits: &limits,
-                requests: &requests(2000, 4),
-            };
-            assert_eq!(replica_count(&wanted), expect, "{wanted:?}");
+            let buffer =
+                Buffer { replicas: count, percentage, limits: own.collect(), ..Buffer::default() };
+            let count = buffer.replica_count(scale, &requests(2000, 4));
+            assert_eq!(count, expect, "{buffer:?} of {scale}");
         }
     }
 

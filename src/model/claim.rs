@@ -8,48 +8,34 @@
 //!                 └────────────┴────────────┴───────────────────────────┴────────────┘
 //! ```
 
-use std::fmt;
-
 use jiff::{SignedDuration, Timestamp};
+use thiserror::Error;
 
 use crate::model::id::{ClaimId, ClusterName, ClusterUid, NodeClassName, PoolName};
 use crate::model::labels::Labels;
+use crate::model::named_enum::named_enum;
 use crate::model::taint::{Effect, Taint};
 
-/// The phase of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ClaimPhase {
-    /// Planned, launch not requested yet.
-    Planned,
-    /// Launch requested, no response yet.
-    Launching,
-    /// The instance exists.
-    Launched,
-    /// The Node exists and belongs to the claim.
-    Registered,
-    /// The Node can run pods.
-    Initialized,
-    /// The node is being drained.
-    Draining,
-    /// The instance is being terminated.
-    Terminating,
-    /// The instance and the Node no longer exist.
-    Gone,
-}
-
-impl ClaimPhase {
-    /// The spelling in logs and metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Planned => "planned",
-            Self::Launching => "launching",
-            Self::Launched => "launched",
-            Self::Registered => "registered",
-            Self::Initialized => "initialized",
-            Self::Draining => "draining",
-            Self::Terminating => "terminating",
-            Self::Gone => "gone",
-        }
+named_enum! {
+    /// The phase of a claim. The names appear in logs and metrics.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum ClaimPhase {
+        /// Planned, launch not requested yet.
+        Planned => "planned",
+        /// Launch requested, no response yet.
+        Launching => "launching",
+        /// The instance exists.
+        Launched => "launched",
+        /// The Node exists and belongs to the claim.
+        Registered => "registered",
+        /// The Node can run pods.
+        Initialized => "initialized",
+        /// The node is being drained.
+        Draining => "draining",
+        /// The instance is being terminated.
+        Terminating => "terminating",
+        /// The instance and the Node no longer exist.
+        Gone => "gone",
     }
 }
 
@@ -144,7 +130,7 @@ impl ClaimOrigin {
 }
 
 /// The contents of the instance's tags: everything that a restart needs to restore a claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimRecord {
     /// The claim's id, also the client token of its launch.
     pub id: ClaimId,
@@ -179,22 +165,15 @@ pub struct ClaimRecord {
 }
 
 /// Why the tags of an instance are not a claim of this installation and cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NotAClaim {
     /// The instance belongs to a different installation or cluster, or has no owner. It is never
     /// changed.
+    #[error("the instance is not of this installation and cluster")]
     Foreign,
     /// The instance is ours, but a tag is missing or invalid.
+    #[error("the tag {0} is missing or cannot be read")]
     Unreadable(&'static str),
-}
-
-impl fmt::Display for NotAClaim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Foreign => f.write_str("the instance is not of this installation and cluster"),
-            Self::Unreadable(tag) => write!(f, "the tag {tag} is missing or cannot be read"),
-        }
-    }
 }
 
 /// EC2 allows 256 characters in a tag value.

@@ -4,6 +4,8 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::model::named_enum::named_enum;
+
 /// Above this skew, the engine performs no voluntary disruption: it could misjudge ages and
 /// deadlines that other programs have written. Source: docs/decisions/038-clocks.md.
 pub const SKEW_MAX: SignedDuration = SignedDuration::from_secs(10);
@@ -14,22 +16,14 @@ pub const SKEW_TOLD: SignedDuration = SignedDuration::from_secs(2);
 /// Resolution of the time in an HTTP header.
 const TICK: SignedDuration = SignedDuration::from_secs(1);
 
-/// The system whose clock is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ClockPeer {
-    /// The cluster's API server.
-    ApiServer,
-    /// AWS.
-    Aws,
-}
-
-impl ClockPeer {
-    /// The value of the metrics label `peer`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ApiServer => "api_server",
-            Self::Aws => "aws",
-        }
+named_enum! {
+    /// The system whose clock is compared. The names are values of the metrics label `peer`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum ClockPeer {
+        /// The cluster's API server.
+        ApiServer => "api_server",
+        /// AWS.
+        Aws => "aws",
     }
 }
 

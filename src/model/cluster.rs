@@ -10,29 +10,22 @@ use crate::model::buffer::Buffer;
 use crate::model::id::{ClusterName, LeaseName, NodeClassName};
 use crate::model::instance::Price;
 use crate::model::labels::Labels;
+use crate::model::named_enum::named_enum;
 use crate::model::node_class::NodeClass;
 use crate::model::overlay::Overlay;
 use crate::model::pool::{BudgetNodes, ClusterDisruption, Limits, Pool};
 use crate::model::proxy::Proxy;
 use crate::model::watched_object::ObjectKind;
 
-/// Whether Outrigger changes a cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ManagementMode {
-    /// Watch and plan, change nothing.
-    #[default]
-    Observe,
-    /// Execute the plans.
-    Manage,
-}
-
-impl ManagementMode {
-    /// The spelling in configurations.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Observe => "observe",
-            Self::Manage => "manage",
-        }
+named_enum! {
+    /// Whether Outrigger changes a cluster. The names are those of configurations.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum ManagementMode {
+        /// Watch and plan, change nothing.
+        #[default]
+        Observe => "observe",
+        /// Execute the plans.
+        Manage => "manage",
     }
 }
 

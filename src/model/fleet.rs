@@ -21,7 +21,7 @@ pub struct FleetLimits {
 impl FleetLimits {
     /// Returns whether clusters share a limit or budget, so that one host must collect the usage of
     /// all clusters.
-    pub fn is_some(&self) -> bool {
+    pub fn has_limits(&self) -> bool {
         *self != Self::default()
     }
 

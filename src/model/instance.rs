@@ -7,61 +7,33 @@ use jiff::Timestamp;
 
 use crate::model::id::{InstanceId, NodeName, ReservationId, TypeName, Zone};
 use crate::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, Labels, RESERVATION_ID, ZONE};
+use crate::model::named_enum::named_enum;
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
 use crate::model::reservation::Reservation;
 
-/// Processor architecture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Arch {
-    /// 64-bit x86.
-    Amd64,
-    /// 64-bit Arm.
-    Arm64,
-}
-
-impl Arch {
-    /// The spelling of the label `kubernetes.io/arch`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Amd64 => "amd64",
-            Self::Arm64 => "arm64",
-        }
+named_enum! {
+    /// Processor architecture.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Arch {
+        /// 64-bit x86.
+        Amd64 => "amd64",
+        /// 64-bit Arm.
+        Arm64 => "arm64",
     }
 }
 
-/// Purchase option of capacity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CapacityType {
-    /// In a capacity reservation that is already paid for.
-    Reserved,
-    /// Cheap, and can be interrupted.
-    Spot,
-    /// At list price.
-    OnDemand,
-}
-
-impl CapacityType {
-    /// All of them, as the label `karpenter.sh/capacity-type` spells them.
-    pub const NAMES: [&str; 3] = ["reserved", "spot", "on-demand"];
-
-    /// The spelling of the label.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Reserved => "reserved",
-            Self::Spot => "spot",
-            Self::OnDemand => "on-demand",
-        }
-    }
-
-    /// Parses a capacity type.
-    pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            "reserved" => Some(Self::Reserved),
-            "spot" => Some(Self::Spot),
-            "on-demand" => Some(Self::OnDemand),
-            _ => None,
-        }
+named_enum! {
+    /// Purchase option of capacity. The names are values of the label `karpenter.sh/capacity-
+    /// type`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum CapacityType {
+        /// In a capacity reservation that is already paid for.
+        Reserved => "reserved",
+        /// Cheap, and can be interrupted.
+        Spot => "spot",
+        /// At list price.
+        OnDemand => "on-demand",
     }
 }
 

@@ -8,37 +8,23 @@ use crate::model::labels::{
     FINALIZER, INITIALIZED, Labels, POOL, REGISTERED, TAINT_DISRUPTED, TAINT_UNREGISTERED,
     TERMINATION_AT,
 };
+use crate::model::named_enum::named_enum;
 use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
 
 /// Maximum number of node conditions that are kept: a kubelet has five, agents add a few.
 pub const CONDITIONS_MAX: usize = 32;
 
-/// The status of a condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ConditionStatus {
-    /// The condition holds.
-    True,
-    /// The condition does not hold.
-    False,
-    /// The status is unknown.
-    Unknown,
-}
-
-impl ConditionStatus {
-    /// The spelling of the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::True => "True",
-            Self::False => "False",
-            Self::Unknown => "Unknown",
-        }
-    }
-
-    /// Parses a status.
-    pub fn parse(text: &str) -> Option<Self> {
-        let statuses = [Self::True, Self::False, Self::Unknown];
-        statuses.into_iter().find(|status| status.as_str() == text)
+named_enum! {
+    /// The status of a condition. The names are those of the API.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum ConditionStatus {
+        /// The condition holds.
+        True => "True",
+        /// The condition does not hold.
+        False => "False",
+        /// The status is unknown.
+        Unknown => "Unknown",
     }
 }
 

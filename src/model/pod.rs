@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::affinity::{Gang, PodTerm, Preferred, TopologySpread};
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::labels::{Labels, TAINT_DISRUPTED};
+use crate::model::named_enum::named_enum;
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
 use crate::model::taint::{Effect, Taint, Toleration};
@@ -14,29 +15,19 @@ use crate::model::taint::{Effect, Taint, Toleration};
 /// A pod is stuck if it still exists this long after its grace period.
 const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
-/// The phase of a pod.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PodPhase {
-    /// Not running yet.
-    #[default]
-    Pending,
-    /// Running.
-    Running,
-    /// Terminated successfully.
-    Succeeded,
-    /// Terminated with an error.
-    Failed,
-}
-
-impl PodPhase {
-    /// The spelling of Kubernetes.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Running => "Running",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-        }
+named_enum! {
+    /// The phase of a pod. The names are those of Kubernetes.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum PodPhase {
+        /// Not running yet.
+        #[default]
+        Pending => "Pending",
+        /// Running.
+        Running => "Running",
+        /// Terminated successfully.
+        Succeeded => "Succeeded",
+        /// Terminated with an error.
+        Failed => "Failed",
     }
 }
 

@@ -7,54 +7,41 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::id::{NodeClassName, PoolName};
 use crate::model::labels::Labels;
+use crate::model::named_enum::named_enum;
 use crate::model::node::ConditionStatus;
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
 use crate::model::taint::Taint;
 use crate::model::window::Window;
 
-/// Why a node is disrupted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
-    /// Only daemons run on it.
-    Empty,
-    /// Its pods can be scheduled on other nodes or on a cheaper node.
-    Underutilized,
-    /// It no longer matches its pool or node class.
-    Drifted,
-    /// It has exceeded the maximum age of its pool.
-    Expired,
-    /// The provider interrupts it.
-    Interrupted,
-    /// It is unhealthy.
-    Unhealthy,
-    /// Its instance has no Node, or its Node has no instance.
-    Orphaned,
-    /// It did not launch, register or initialize in time.
-    TimedOut,
-    /// Its static pool has more nodes than configured.
-    Surplus,
-    /// A user deletes its Node, and the finalizer drains it first.
-    Deleted,
+named_enum! {
+    /// Why a node is disrupted. The names appear in HCL, logs, metrics and annotations.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Reason {
+        /// Only daemons run on it.
+        Empty => "empty",
+        /// Its pods can be scheduled on other nodes or on a cheaper node.
+        Underutilized => "underutilized",
+        /// It no longer matches its pool or node class.
+        Drifted => "drifted",
+        /// It has exceeded the maximum age of its pool.
+        Expired => "expired",
+        /// The provider interrupts it.
+        Interrupted => "interrupted",
+        /// It is unhealthy.
+        Unhealthy => "unhealthy",
+        /// Its instance has no Node, or its Node has no instance.
+        Orphaned => "orphaned",
+        /// It did not launch, register or initialize in time.
+        TimedOut => "timed_out",
+        /// Its static pool has more nodes than configured.
+        Surplus => "surplus",
+        /// A user deletes its Node, and the finalizer drains it first.
+        Deleted => "deleted",
+    }
 }
 
 impl Reason {
-    /// The spelling in HCL, logs, metrics and annotations.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Empty => "empty",
-            Self::Underutilized => "underutilized",
-            Self::Drifted => "drifted",
-            Self::Expired => "expired",
-            Self::Interrupted => "interrupted",
-            Self::Unhealthy => "unhealthy",
-            Self::Orphaned => "orphaned",
-            Self::TimedOut => "timed_out",
-            Self::Surplus => "surplus",
-            Self::Deleted => "deleted",
-        }
-    }
-
     /// Returns whether the node is only disrupted once all its pods can be scheduled elsewhere, and
     /// is kept otherwise.
     pub fn waits_for_placements(self) -> bool {
@@ -71,25 +58,6 @@ impl Reason {
     pub fn is_voluntary(self) -> bool {
         self.waits_for_placements() || matches!(self, Self::Empty | Self::Surplus)
     }
-
-    /// Parses the spelling of `as_str`.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
-    }
-
-    /// All of them.
-    pub const ALL: [Self; 10] = [
-        Self::Empty,
-        Self::Underutilized,
-        Self::Drifted,
-        Self::Expired,
-        Self::Interrupted,
-        Self::Unhealthy,
-        Self::Orphaned,
-        Self::TimedOut,
-        Self::Surplus,
-        Self::Deleted,
-    ];
 
     /// The reasons that a budget or window may name.
     pub const BUDGETED: [Self; 4] =
@@ -189,6 +157,11 @@ pub struct Budget {
 }
 
 impl Budget {
+    /// Creates a budget for all reasons that always applies and has no rate.
+    pub const fn new(nodes: BudgetNodes) -> Self {
+        Self { nodes, rate: None, reasons: Vec::new(), during: None }
+    }
+
     /// Returns whether the budget applies to this reason now.
     pub fn applies_to(&self, reason: Reason, now: Timestamp) -> bool {
         let mut during = self.during.iter();
@@ -454,12 +427,7 @@ impl Pool {
                 unneeded_for: SignedDuration::ZERO,
                 on_blocked: OnBlocked::default(),
                 drain_timeout: SignedDuration::from_mins(15),
-                budgets: vec![Budget {
-                    nodes: BudgetNodes::Percent(10),
-                    rate: None,
-                    reasons: Vec::new(),
-                    during: None,
-                }],
+                budgets: vec![Budget::new(BudgetNodes::Percent(10))],
                 windows: Vec::new(),
             },
             repair: RepairPolicy::default_policies(),
@@ -470,12 +438,6 @@ impl Pool {
     /// (`min_values`).
     pub fn is_varied(&self) -> bool {
         self.requirements.iter().any(|(_, requirement)| requirement.min_values.is_some())
-    }
-
-    /// Returns the remaining limits after `used` capacity and `nodes` nodes. Only limited resources
-    /// are listed, and quantities may be negative.
-    pub fn remaining_limits(&self, used: &Resources, nodes: usize) -> Limits {
-        self.limits.remaining_after(used, nodes)
     }
 }
 

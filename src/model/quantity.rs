@@ -7,24 +7,8 @@ use thiserror::Error;
 
 /// Why a string is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum QuantityError {
-    /// The string does not follow the grammar of Kubernetes quantities.
-    #[error("{0:?} is not a quantity; write it like 500m, 2, 1.5Gi or 2e3")]
-    Malformed(String),
-    /// The number does not fit 63 bits in its unit.
-    #[error("{0:?} is out of range")]
-    OutOfRange(String),
-}
-
-impl QuantityError {
-    fn malformed(text: &str) -> Self {
-        Self::Malformed(clip_text(text))
-    }
-
-    fn out_of_range(text: &str) -> Self {
-        Self::OutOfRange(clip_text(text))
-    }
-}
+#[error("{0}")]
+pub struct QuantityError(String);
 
 /// Parses a quantity into thousandths of its unit, rounded up as in Kubernetes.
 ///
@@ -45,8 +29,11 @@ pub fn clip_text(text: &str) -> String {
 }
 
 fn parse_scaled(text: &str, scale: i128) -> Result<i64, QuantityError> {
+    let error = |fault: &str| QuantityError(format!("{:?} {fault}", clip_text(text)));
+    let malformed = || error("is not a quantity; write it like 500m, 2, 1.5Gi or 2e3");
+    let out_of_range = || error("is out of range");
     if text.len() > 40 {
-        return Err(QuantityError::malformed(text));
+        return Err(malformed());
     }
     let (negative, unsigned) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
@@ -57,34 +44,31 @@ fn parse_scaled(text: &str, scale: i128) -> Result<i64, QuantityError> {
     let (number, suffix) = unsigned.split_at(digits);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
-        return Err(QuantityError::malformed(text));
+        return Err(malformed());
     }
     let mut mantissa: i128 = 0;
     for digit in whole.bytes().chain(fraction.bytes()) {
         mantissa = mantissa
             .checked_mul(10)
             .and_then(|mantissa| mantissa.checked_add(i128::from(digit - b'0')))
-            .ok_or_else(|| QuantityError::out_of_range(text))?;
+            .ok_or_else(out_of_range)?;
     }
-    let (factor, exponent) = suffix_factor(suffix).ok_or_else(|| QuantityError::malformed(text))?;
-    let exponent =
-        exponent - i32::try_from(fraction.len()).map_err(|_| QuantityError::malformed(text))?;
+    let (factor, exponent) = suffix_factor(suffix).ok_or_else(malformed)?;
+    let exponent = exponent - i32::try_from(fraction.len()).map_err(|_| malformed())?;
     let mut value = mantissa
         .checked_mul(factor)
         .and_then(|value| value.checked_mul(scale))
-        .ok_or_else(|| QuantityError::out_of_range(text))?;
+        .ok_or_else(out_of_range)?;
     if exponent >= 0 {
-        let power = 10i128
-            .checked_pow(exponent.unsigned_abs())
-            .ok_or_else(|| QuantityError::out_of_range(text))?;
-        value = value.checked_mul(power).ok_or_else(|| QuantityError::out_of_range(text))?;
+        let power = 10i128.checked_pow(exponent.unsigned_abs()).ok_or_else(out_of_range)?;
+        value = value.checked_mul(power).ok_or_else(out_of_range)?;
     } else {
         // 10^38 is the largest power that an i128 holds. Larger powers round up to one or to zero.
         let power = 10i128.checked_pow(exponent.unsigned_abs()).unwrap_or(i128::MAX);
         value = value / power + i128::from(value % power != 0);
     }
     let value = if negative { -value } else { value };
-    i64::try_from(value).map_err(|_| QuantityError::out_of_range(text))
+    i64::try_from(value).map_err(|_| out_of_range())
 }
 
 fn suffix_factor(suffix: &str) -> Option<(i128, i32)> {

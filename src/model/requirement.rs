@@ -33,32 +33,16 @@ pub enum Operator {
 
 /// Why an operator cannot have these values.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum OperatorError {
-    /// `In` has no value.
-    #[error("In wants at least one value")]
-    NoValue,
-    /// A comparison has no value, or several.
-    #[error("{operator:?} wants exactly one value")]
-    NotOneValue {
-        /// The comparison.
-        operator: Operator,
-    },
-    /// The value of a comparison is not an integer.
-    #[error("{operator:?} wants an integer, not {value:?}")]
-    NotAnInteger {
-        /// The comparison.
-        operator: Operator,
-        /// Its value.
-        value: String,
-    },
-}
+#[error("{0}")]
+pub struct OperatorError(String);
 
 /// The value of a comparison.
 fn comparison_value(operator: Operator, values: &[String]) -> Result<i64, OperatorError> {
     let [value] = values else {
-        return Err(OperatorError::NotOneValue { operator });
+        return Err(OperatorError(format!("{operator:?} wants exactly one value")));
     };
-    value.parse().map_err(|_| OperatorError::NotAnInteger { operator, value: value.clone() })
+    let parsed = value.parse();
+    parsed.map_err(|_| OperatorError(format!("{operator:?} wants an integer, not {value:?}")))
 }
 
 /// The allowed values of one label.
@@ -125,7 +109,9 @@ impl Requirement {
     /// negative integers, which Kubernetes accepts.
     pub fn from_operator(operator: Operator, values: &[String]) -> Result<Self, OperatorError> {
         Ok(match operator {
-            Operator::In if values.is_empty() => return Err(OperatorError::NoValue),
+            Operator::In if values.is_empty() => {
+                return Err(OperatorError("In wants at least one value".to_owned()));
+            }
             Operator::In => Self::is_in(values.iter().cloned()),
             Operator::NotIn => Self::not_in(values.iter().cloned()),
             Operator::Exists => Self::exists(),
@@ -404,9 +390,7 @@ impl Requirements {
         let key = normalized_key(key);
         match self.by_key.get_mut(key) {
             Some(existing) => *existing = existing.intersection(&requirement),
-            None => {
-                self.by_key.insert(key.to_owned(), requirement);
-            }
+            None => drop(self.by_key.insert(key.to_owned(), requirement)),
         }
     }
 

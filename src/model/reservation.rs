@@ -6,41 +6,23 @@ use crate::model::id::ReservationId;
 use crate::model::labels::{
     Labels, OF_RESERVATIONS, RESERVATION_ID, RESERVATION_INTERRUPTIBLE, RESERVATION_TYPE,
 };
+use crate::model::named_enum::named_enum;
 
 /// No instance is launched into a Capacity Block this long before its end: EC2 terminates its
 /// instances half an hour before the end, and ten minutes are reserved for the drain. Source:
 /// spec/aws.md §5.11.
 pub const BLOCK_CLOSES: SignedDuration = SignedDuration::from_mins(40);
 
-/// The kind of a reservation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ReservationKind {
-    /// An On-Demand Capacity Reservation. Its instances continue as on-demand instances after it
-    /// ends.
-    Default,
-    /// A Capacity Block. Its instances are terminated when it ends.
-    CapacityBlock,
-}
-
-impl ReservationKind {
-    /// All of them, as the label `karpenter.k8s.aws/capacity-reservation-type` spells them.
-    pub const NAMES: [&str; 2] = ["default", "capacity-block"];
-
-    /// The spelling of the label.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::CapacityBlock => "capacity-block",
-        }
-    }
-
-    /// Parses a kind.
-    pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            "default" => Some(Self::Default),
-            "capacity-block" => Some(Self::CapacityBlock),
-            _ => None,
-        }
+named_enum! {
+    /// The kind of a reservation. The names are values of the label `karpenter.k8s.aws/capacity-
+    /// reservation-type`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum ReservationKind {
+        /// An On-Demand Capacity Reservation. Its instances continue as on-demand instances after
+        /// it ends.
+        Default => "default",
+        /// A Capacity Block. Its instances are terminated when it ends.
+        CapacityBlock => "capacity-block",
     }
 }
 

@@ -4,43 +4,22 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use crate::model::labels::TAINT_UNREGISTERED;
+use crate::model::named_enum::named_enum;
 
 /// Key of the taint of a node whose kubelet does not report, including a kubelet that has not
 /// joined yet.
 pub const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// The effect of a taint on pods that do not tolerate it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Effect {
-    /// New pods are not scheduled on the node.
-    NoSchedule,
-    /// New pods are not scheduled on the node if another node is available.
-    PreferNoSchedule,
-    /// New pods are not scheduled on the node, and running pods are evicted.
-    NoExecute,
-}
-
-impl Effect {
-    /// All effects, as Kubernetes spells them.
-    pub const NAMES: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
-
-    /// Parses an effect.
-    pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            "NoSchedule" => Some(Self::NoSchedule),
-            "PreferNoSchedule" => Some(Self::PreferNoSchedule),
-            "NoExecute" => Some(Self::NoExecute),
-            _ => None,
-        }
-    }
-
-    /// Kubernetes' spelling.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NoSchedule => "NoSchedule",
-            Self::PreferNoSchedule => "PreferNoSchedule",
-            Self::NoExecute => "NoExecute",
-        }
+named_enum! {
+    /// The effect of a taint on pods that do not tolerate it. The names are those of Kubernetes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Effect {
+        /// New pods are not scheduled on the node.
+        NoSchedule => "NoSchedule",
+        /// New pods are not scheduled on the node if another node is available.
+        PreferNoSchedule => "PreferNoSchedule",
+        /// New pods are not scheduled on the node, and running pods are evicted.
+        NoExecute => "NoExecute",
     }
 }
 

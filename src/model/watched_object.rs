@@ -2,83 +2,50 @@
 
 use crate::model::id::{NodeName, ObjectKey};
 use crate::model::labels::Labels;
+use crate::model::named_enum::named_enum;
 use crate::model::node::Node;
 use crate::model::pdb::Pdb;
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::requirement::Requirements;
 use crate::model::selector::Selector;
 
-/// The kinds of watched objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ObjectKind {
-    /// Pods.
-    Pod,
-    /// Nodes.
-    Node,
-    /// DaemonSets.
-    DaemonSet,
-    /// PodDisruptionBudgets.
-    Pdb,
-    /// PersistentVolumeClaims.
-    VolumeClaim,
-    /// PersistentVolumes.
-    Volume,
-    /// StorageClasses.
-    StorageClass,
-    /// CSINodes.
-    CsiNode,
-    /// Namespaces.
-    Namespace,
-    /// Services.
-    Service,
-    /// ReplicationControllers.
-    ReplicationController,
-    /// ReplicaSets.
-    ReplicaSet,
-    /// StatefulSets.
-    StatefulSet,
+named_enum! {
+    /// The kinds of watched objects. The names are the plurals of Kubernetes API paths.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum ObjectKind {
+        /// Pods.
+        Pod => "pods",
+        /// Nodes.
+        Node => "nodes",
+        /// DaemonSets.
+        DaemonSet => "daemonsets",
+        /// PodDisruptionBudgets.
+        Pdb => "poddisruptionbudgets",
+        /// PersistentVolumeClaims.
+        VolumeClaim => "persistentvolumeclaims",
+        /// PersistentVolumes.
+        Volume => "persistentvolumes",
+        /// StorageClasses.
+        StorageClass => "storageclasses",
+        /// CSINodes.
+        CsiNode => "csinodes",
+        /// Namespaces.
+        Namespace => "namespaces",
+        /// Services.
+        Service => "services",
+        /// ReplicationControllers.
+        ReplicationController => "replicationcontrollers",
+        /// ReplicaSets.
+        ReplicaSet => "replicasets",
+        /// StatefulSets.
+        StatefulSet => "statefulsets",
+    }
 }
 
 impl ObjectKind {
     /// Number of kinds, from the first on, that are watched in every cluster. The other kinds only
     /// select pods.
     pub const ALWAYS: usize = 9;
-
-    /// All kinds, in the order of the variants.
-    pub const ALL: [Self; 13] = [
-        Self::Pod,
-        Self::Node,
-        Self::DaemonSet,
-        Self::Pdb,
-        Self::VolumeClaim,
-        Self::Volume,
-        Self::StorageClass,
-        Self::CsiNode,
-        Self::Namespace,
-        Self::Service,
-        Self::ReplicationController,
-        Self::ReplicaSet,
-        Self::StatefulSet,
-    ];
-
-    /// The plural in Kubernetes API paths.
-    pub fn plural(self) -> &'static str {
-        match self {
-            Self::Pod => "pods",
-            Self::Node => "nodes",
-            Self::DaemonSet => "daemonsets",
-            Self::Pdb => "poddisruptionbudgets",
-            Self::VolumeClaim => "persistentvolumeclaims",
-            Self::Volume => "persistentvolumes",
-            Self::StorageClass => "storageclasses",
-            Self::CsiNode => "csinodes",
-            Self::Namespace => "namespaces",
-            Self::Service => "services",
-            Self::ReplicationController => "replicationcontrollers",
-            Self::ReplicaSet => "replicasets",
-            Self::StatefulSet => "statefulsets",
-        }
-    }
 }
 
 /// A PersistentVolumeClaim.

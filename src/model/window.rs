@@ -60,27 +60,18 @@ fn is_posix(part: &str) -> bool {
     part == "*" || is_number || is_name
 }
 
-/// Why a cron expression is invalid.
-#[derive(Debug, Error)]
-enum ExpressionError {
-    #[error("wants minute, hour, day of month, month, day of week")]
-    FieldCount,
-    #[error("{0:?} is not made of numbers, names, `*`, `,`, `-` and `/`")]
-    Field(String),
-    #[error(transparent)]
-    Cron(#[from] croner::errors::CronError),
-}
-
-fn parse_cron(expression: &str) -> Result<Cron, ExpressionError> {
+fn parse_cron(expression: &str) -> Result<Cron, String> {
     if !expression.starts_with('@') && expression.split_whitespace().count() != 5 {
-        return Err(ExpressionError::FieldCount);
+        return Err("wants minute, hour, day of month, month, day of week".to_owned());
     }
     let mut fields = expression.split_whitespace();
     let invalid =
         fields.find(|field| !field.starts_with('@') && !field.split([',', '-', '/']).all(is_posix));
     match invalid {
-        Some(field) => Err(ExpressionError::Field(field.to_owned())),
-        None => Ok(Cron::from_str(expression)?),
+        Some(field) => {
+            Err(format!("{field:?} is not made of numbers, names, `*`, `,`, `-` and `/`"))
+        }
+        None => Cron::from_str(expression).map_err(|error| error.to_string()),
     }
 }
 
@@ -96,10 +87,8 @@ impl Window {
         if duration < SignedDuration::from_mins(1) || duration > DURATION_MAX {
             return Err(WindowError::Duration);
         }
-        let cron = parse_cron(expression).map_err(|why| WindowError::Cron {
-            expression: expression.to_owned(),
-            why: why.to_string(),
-        })?;
+        let cron = parse_cron(expression)
+            .map_err(|why| WindowError::Cron { expression: expression.to_owned(), why })?;
         Ok(Self { expression: expression.to_owned(), cron: Box::new(cron), duration, zone })
     }
 

@@ -191,7 +191,7 @@ impl ReasonOutcome {
     fn changes_at(&self) -> Option<Timestamp> {
         match self {
             Self::Due(at) => Some(*at),
-            Self::Kept(verdict) => verdict.until(),
+            Self::Kept(verdict) => verdict.ends_at(),
             Self::Leaves | Self::Nothing => None,
         }
     }

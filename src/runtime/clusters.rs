@@ -348,7 +348,7 @@ impl ClusterSet {
         });
         let managed = clusters.values().filter(|cluster| cluster.mode == ManagementMode::Manage);
         let managed: Vec<ClusterName> = managed.map(|cluster| cluster.name.clone()).collect();
-        self.company.configure(self.limits.is_some(), &managed);
+        self.company.configure(self.limits.has_limits(), &managed);
         // The nodes of failed clusters count toward the limits of the fleet.
         let unheard = failed.iter().map(|failed| failed.cluster.clone());
         let clusters = clusters.into_values().chain(unheard).collect();

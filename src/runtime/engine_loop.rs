@@ -525,7 +525,7 @@ impl EngineLoop {
         let state = self.engine.state();
         self.front.set_sync(Sync {
             unready_since: self.unready_since,
-            seen_least: state.views.seen_least(state.cluster.watched_kinds()),
+            oldest_activity: state.views.oldest_activity(state.cluster.watched_kinds()),
             clock_skews: self.clock_skews,
         });
         // Before the state is in sync, and while another host may be the leader, an incomplete

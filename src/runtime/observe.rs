@@ -67,7 +67,7 @@ pub(crate) async fn observe_clusters(
     patience: Duration,
 ) -> Vec<ObservedCluster> {
     let until = clock::monotonic_now() + patience;
-    let shares = limits.is_some();
+    let shares = limits.has_limits();
     let order: Vec<ClusterName> = clusters.iter().map(|cluster| cluster.name.clone()).collect();
     let mut cluster_set = ClusterSet::start();
     let prepared =

@@ -37,8 +37,8 @@ pub const SPOT_NOTICE: SignedDuration = SignedDuration::from_mins(2);
 /// Time during which a terminated instance is listed: about an hour in EC2.
 pub const TERMINATED_VISIBLE: SignedDuration = SignedDuration::from_hours(1);
 
-/// Settings of the simulated EC2.
-#[derive(Clone, Debug)]
+/// Settings of the simulated EC2. By default without delays and limits.
+#[derive(Clone, Debug, Default)]
 pub struct CloudSettings {
     /// Seed of IDs and delays.
     pub seed: u64,
@@ -55,21 +55,6 @@ pub struct CloudSettings {
     pub capacity: BTreeMap<OfferingKey, u32>,
     /// Whether nodes have the names of their instances, so that the names are known in advance.
     pub names_nodes: bool,
-}
-
-impl Default for CloudSettings {
-    /// No delays and no limits.
-    fn default() -> Self {
-        Self {
-            seed: 0,
-            boot: SignedDuration::ZERO,
-            launch_delay: SignedDuration::ZERO,
-            terminate_delay: SignedDuration::ZERO,
-            listing_lag: SignedDuration::ZERO,
-            capacity: BTreeMap::new(),
-            names_nodes: false,
-        }
-    }
 }
 
 /// Events that EC2 causes itself.
@@ -193,11 +178,11 @@ impl Cloud {
             true => usize::try_from(reservation.left).unwrap_or(usize::MAX),
             false => 0,
         });
-        Some(left.saturating_sub(self.in_reservation(id)))
+        Some(left.saturating_sub(self.instances_in_reservation(id)))
     }
 
     /// Number of instances in a reservation. An instance counts until it is terminated.
-    pub fn in_reservation(&self, id: &ReservationId) -> usize {
+    pub fn instances_in_reservation(&self, id: &ReservationId) -> usize {
         let machines = self.machines.values().map(SimInstance::truth);
         machines
             .filter(|machine| {

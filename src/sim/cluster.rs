@@ -74,9 +74,12 @@ pub struct SimCluster {
     scheduling: bool,
     unbalanced: BTreeSet<usize>,
     timers: Timers<ClusterTimer>,
-    facts: Vec<TimelineFact>,
-    waits: Vec<SignedDuration>,
-    evictions: u32,
+    /// Timeline facts that are not yet in the timeline.
+    pub(super) facts: Vec<TimelineFact>,
+    /// Time from creation to binding of each bound pod, without daemons.
+    pub(super) bind_waits: Vec<SignedDuration>,
+    /// Number of granted evictions.
+    pub(super) evictions: u32,
     /// UIDs of pods that no kubelet can terminate.
     hung: BTreeSet<String>,
     paces: Rng,
@@ -99,7 +102,7 @@ impl SimCluster {
             unbalanced: BTreeSet::new(),
             timers: Timers::default(),
             facts: Vec::new(),
-            waits: Vec::new(),
+            bind_waits: Vec::new(),
             evictions: 0,
             hung: BTreeSet::new(),
             paces: random_stream(seed, "cluster/paces"),
@@ -123,21 +126,6 @@ impl SimCluster {
     /// The objects of the API server, for changes by tests and other clients.
     pub fn store_mut(&mut self) -> &mut Store {
         &mut self.store
-    }
-
-    /// Returns the timeline facts since the last call.
-    pub fn take_facts(&mut self) -> Vec<TimelineFact> {
-        std::mem::take(&mut self.facts)
-    }
-
-    /// Time from creation to binding of each bound pod, without daemons.
-    pub fn bind_waits(&self) -> &[SignedDuration] {
-        &self.waits
-    }
-
-    /// Number of granted evictions.
-    pub fn evictions(&self) -> u32 {
-        self.evictions
     }
 
     /// Time of the next action.
@@ -165,9 +153,9 @@ impl SimCluster {
             ClusterTimer::Leave(pod, uid) => self.on_pod_terminated(&pod, &uid, now),
             ClusterTimer::Detach(name) => self.store.detach_volume(&name),
             ClusterTimer::Clean(pod, uid) => self.delete_pod(&pod, &uid, now),
-            ClusterTimer::Ready(node) => self.node_ready(&node, now),
+            ClusterTimer::Ready(node) => self.on_node_ready(&node, now),
             ClusterTimer::Unstart(node) => self.remove_startup_taints(&node, now),
-            ClusterTimer::Silent(node) => self.node_silent(&node, now),
+            ClusterTimer::Silent(node) => self.on_node_silent(&node, now),
             ClusterTimer::EvictLost(node) => self.evict_lost(&node, now),
             ClusterTimer::Collect(node) => self.collect_pods(&node, now),
         }

@@ -152,8 +152,8 @@ impl World {
     fn on_launched(&mut self, launch: &Launch, instance: &Instance) {
         if self.scene.is_ours(instance) {
             self.tally.launched += 1;
-            self.tally.live += 1;
-            self.tally.peak = self.tally.peak.max(self.tally.live);
+            self.live += 1;
+            self.tally.peak = self.tally.peak.max(self.live);
         }
         let price = self.scene.catalog.offering(&instance.offering).map(|offering| offering.price);
         self.note_fact(TimelineFact::Launched {
@@ -184,7 +184,7 @@ impl World {
             return;
         };
         if self.scene.is_ours(machine.truth()) {
-            self.tally.live = self.tally.live.saturating_sub(1);
+            self.live = self.live.saturating_sub(1);
             self.tally.retired += 1;
         }
         self.scene.cluster.on_machine_ended(instance, self.now);

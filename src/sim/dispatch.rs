@@ -9,6 +9,7 @@ use crate::engine::event::{Event, Interruption};
 use crate::engine::report::Report;
 use crate::sim::cloud::CloudEvent;
 use crate::sim::cluster::kubelet::Boot;
+use crate::sim::event_queue::time_after;
 use crate::sim::timeline::TimelineFact;
 use crate::sim::{ScheduledEvent, World};
 use crate::state::cluster_identity::Mismatch;
@@ -74,7 +75,7 @@ impl World {
 
     /// Routes changes in the cluster to the watches and the timeline.
     pub(super) fn route_changes(&mut self) {
-        for fact in self.scene.cluster.take_facts() {
+        for fact in std::mem::take(&mut self.scene.cluster.facts) {
             self.note_fact(fact);
         }
         for event in self.scene.cluster.store_mut().take_changes() {
@@ -83,8 +84,8 @@ impl World {
                 Event::Deleted(kind, _) => *kind,
                 _ => continue,
             };
-            let delay = self.draw_lag(1, 25);
-            self.watches.send_change(kind, event, self.now, delay);
+            let due = time_after(self.now, self.draw_lag(1, 25));
+            self.watches.send_change(kind, event, due);
         }
     }
 

@@ -30,13 +30,13 @@ impl World {
                 if self.engine().is_none() || !self.watches.is_up(kind) {
                     return;
                 }
-                self.note_fault(format!("the watch of {} breaks", kind.plural()));
+                self.note_fault(format!("the watch of {} breaks", kind.as_str()));
                 self.watches.break_watch(kind, self.now);
                 let due = ScheduledEvent::WatchBack(kind, cut, self.now);
                 self.set_timer(lasts, due);
             }
             ScheduledFault::Stall { kind, lasts } => {
-                self.note_fault(format!("the watch of {} stalls for {lasts:#}", kind.plural()));
+                self.note_fault(format!("the watch of {} stalls for {lasts:#}", kind.as_str()));
                 self.watches.stall_watch(kind, time_after(self.now, lasts));
             }
             ScheduledFault::Reclaim => self.interrupt_spot(1),
@@ -108,7 +108,7 @@ impl World {
         };
         self.list_kind(kind, cut_off, wait);
         if let Some(cut) = cut {
-            self.note_fault(format!("a listing of {} lacks objects ({cut:?})", kind.plural()));
+            self.note_fault(format!("a listing of {} lacks objects ({cut:?})", kind.as_str()));
             // The watch breaks again later, and the next listing is complete.
             let lasts = self.draw_lag(20_000, 240_000);
             let due = ScheduledEvent::Happen(ScheduledFault::WatchLost {

@@ -115,8 +115,10 @@ struct FaultRates {
 pub struct FaultPlan {
     until: Timestamp,
     mix: FaultRates,
-    listing_lag: SignedDuration,
-    scheduled_faults: Vec<(Timestamp, ScheduledFault)>,
+    /// Delay of instance listings.
+    pub listing_lag: SignedDuration,
+    /// All scheduled faults with their times.
+    pub scheduled_faults: Vec<(Timestamp, ScheduledFault)>,
     trips: Rng,
     fates: Rng,
     machines: Rng,
@@ -168,21 +170,6 @@ impl FaultPlan {
             scheduled_faults: draw_scheduled_faults(seed, from, until),
             ..Self::without_faults(seed)
         }
-    }
-
-    /// Delay of instance listings.
-    pub fn listing_lag(&self) -> SignedDuration {
-        self.listing_lag
-    }
-
-    /// Latest time of a fault.
-    pub fn end_time(&self) -> Timestamp {
-        self.until
-    }
-
-    /// All scheduled faults with their times.
-    pub fn scheduled_faults(&self) -> &[(Timestamp, ScheduledFault)] {
-        &self.scheduled_faults
     }
 
     /// Draws the delivery of a command sent now.

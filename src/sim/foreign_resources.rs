@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::engine::command::{CommandResult, Launch};
-use crate::model::claim::{ClaimOrigin, ClaimRecord};
+use crate::model::claim::ClaimRecord;
 use crate::model::id::{ClusterName, NodeName};
 use crate::model::instance::OfferingKey;
 use crate::model::labels::Labels;
@@ -88,25 +88,14 @@ impl World {
 }
 
 fn foreign_launch(number: usize, offering: OfferingKey, now: jiff::Timestamp) -> Launch {
-    let record = ClaimRecord {
+    let claim = ClaimRecord {
         id: format!("stranger-{number}").into(),
-        installation: String::new(),
-        cluster: ClusterName::default(),
-        origin: ClaimOrigin::default(),
         pool: "strangers".into(),
-        node_class: None,
         created: now,
-        expire_after: None,
-        expire_hard_after: None,
-        termination_grace_period: None,
-        pool_hash: String::new(),
-        node_class_hash: String::new(),
-        startup_taints: Vec::new(),
-        reason: String::new(),
-        command_id: String::new(),
+        ..ClaimRecord::default()
     };
     Launch {
-        claim: record,
+        claim,
         offerings: vec![offering],
         labels: Labels::new(),
         taints: Vec::new(),

@@ -6,10 +6,10 @@ mod early_binding;
 pub mod disruption;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use thiserror::Error;
 
 use crate::catalog::Catalog;
 use crate::engine::command::{Command, NodePatch};
@@ -76,7 +76,8 @@ pub enum Invariant {
 }
 
 /// A violation of an invariant.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{at} {rule:?}: {text}")]
 pub struct Violation {
     /// The invariant.
     pub rule: Invariant,
@@ -84,12 +85,6 @@ pub struct Violation {
     pub at: Timestamp,
     /// The objects concerned.
     pub text: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?}: {}", self.at, self.rule, self.text)
-    }
 }
 
 /// The actual state that commands are checked against: everything except the daemon.
@@ -149,6 +144,15 @@ const ORPHAN_MAX: SignedDuration = SignedDuration::from_mins(25);
 /// Remaining notice of a reclaimed instance below which its pods are lost in any case.
 const LAST_MOMENTS: SignedDuration = SignedDuration::from_secs(15);
 
+/// A command that arrives.
+#[derive(Clone, Copy)]
+struct Arrival<'a> {
+    scene: &'a GroundTruth,
+    /// When the command was sent.
+    sent: Timestamp,
+    now: Timestamp,
+}
+
 /// Checks commands and their results.
 #[derive(Clone, Debug, Default)]
 pub struct Checker {
@@ -205,7 +209,7 @@ impl Checker {
         let (Some((kind, why)), Some(action)) = (doubt, voluntary_action(command, scene)) else {
             return;
         };
-        let text = format!("{action} while the watch of {} {why}", kind.plural());
+        let text = format!("{action} while the watch of {} {why}", kind.as_str());
         self.add_violation(Invariant::StaleView, now, text);
     }
 
@@ -217,18 +221,17 @@ impl Checker {
         sent: Timestamp,
         now: Timestamp,
     ) {
+        let at = Arrival { scene, sent, now };
         match command {
-            Command::Terminate { instance, .. } => self.check_terminate(instance, scene, sent, now),
-            Command::CreateNode(node) => {
-                self.check_create_node(&node.name, &node.provider_id, scene, now)
-            }
-            Command::Bind { pod, uid, node } => self.check_bind(pod, uid, node, scene, now),
-            Command::DeletePod { pod, uid, .. } => self.check_delete_pod(pod, uid, scene, now),
+            Command::Terminate { instance, .. } => self.check_terminate(instance, at),
+            Command::CreateNode(node) => self.check_create_node(node, at),
+            Command::Bind { pod, uid, node } => self.check_bind(pod, uid, node, at),
+            Command::DeletePod { pod, uid, .. } => self.check_delete_pod(pod, uid, at),
             Command::PatchNode(patch) => self.check_patch(patch, scene, now),
-            Command::DeleteNode { node, uid } => self.check_delete_node(node, uid, scene, now),
-            Command::Evict { pod, uid } => self.check_evict(pod, uid, scene, sent, now),
+            Command::DeleteNode { node, uid } => self.check_delete_node(node, uid, at),
+            Command::Evict { pod, uid } => self.check_evict(pod, uid, at),
             Command::Nominate { node, .. } | Command::ClearNomination { node, .. } => {
-                self.check_nomination(node, scene, now);
+                self.check_nomination(node, at);
             }
             Command::Launch(_)
             | Command::Tag { .. }
@@ -250,13 +253,8 @@ impl Checker {
         }
     }
 
-    fn check_terminate(
-        &mut self,
-        instance: &InstanceId,
-        scene: &GroundTruth,
-        sent: Timestamp,
-        now: Timestamp,
-    ) {
+    fn check_terminate(&mut self, instance: &InstanceId, at: Arrival<'_>) {
+        let Arrival { scene, sent, now } = at;
         let Some(machine) = scene.cloud.get(instance.as_str()) else {
             return;
         };
@@ -276,7 +274,7 @@ impl Checker {
         if self.grace_is_over(node, machine, now) || scene.was_awaiting_kubelet(node, sent) {
             return;
         }
-        self.check_displacement(node, &format!("terminate {instance}"), scene, sent, now);
+        self.check_displacement(node, &format!("terminate {instance}"), at);
         let untainted = node.is_registered() && !node.has_disrupted_taint();
         if untainted && !self.external_changes.is_unobserved(&node.name, sent) {
             let text = format!("terminate {instance} though {} is not tainted", node.name);
@@ -299,14 +297,8 @@ impl Checker {
     }
 
     /// Checks a command that removes every pod of a node.
-    fn check_displacement(
-        &mut self,
-        node: &Node,
-        act: &str,
-        scene: &GroundTruth,
-        sent: Timestamp,
-        now: Timestamp,
-    ) {
+    fn check_displacement(&mut self, node: &Node, act: &str, at: Arrival<'_>) {
+        let Arrival { scene, sent, now } = at;
         // Pods do not count if an external change let them onto the node while the command was in
         // flight. Neither do stuck pods, because drains do not wait for them.
         let count = scene
@@ -346,13 +338,8 @@ impl Checker {
         }
     }
 
-    fn check_delete_node(
-        &mut self,
-        name: &NodeName,
-        uid: &str,
-        scene: &GroundTruth,
-        now: Timestamp,
-    ) {
+    fn check_delete_node(&mut self, name: &NodeName, uid: &str, at: Arrival<'_>) {
+        let Arrival { scene, now, .. } = at;
         let node = scene.cluster.store().nodes().get(name);
         let Some(node) = node.filter(|node| node.uid == uid) else {
             return;
@@ -365,25 +352,20 @@ impl Checker {
         if machine.is_live() && machine.reclaimed.is_none() {
             let text = format!("delete {name} while {} lives", machine.truth().id);
             self.add_violation(Invariant::Drain, now, text);
-            self.check_displacement(node, &format!("delete {name}"), scene, now, now);
+            let at = Arrival { sent: now, ..at };
+            self.check_displacement(node, &format!("delete {name}"), at);
         }
     }
 
-    fn check_evict(
-        &mut self,
-        key: &PodKey,
-        uid: &str,
-        scene: &GroundTruth,
-        sent: Timestamp,
-        now: Timestamp,
-    ) {
+    fn check_evict(&mut self, key: &PodKey, uid: &str, at: Arrival<'_>) {
+        let Arrival { scene, sent, now } = at;
         let store = scene.cluster.store();
         let pod = store.pod(key, uid);
         let node = pod.and_then(|pod| store.nodes().get(pod.node.as_ref()?));
         let Some((pod, node)) = pod.zip(node) else {
             return;
         };
-        self.check_protection(pod, node, scene, sent, now);
+        self.check_protection(pod, node, at);
         if scene.our_machine(node).is_none() {
             let text = format!("evict {key} from {}, which is not ours", node.name);
             self.add_violation(Invariant::Foreign, now, text);
@@ -453,7 +435,7 @@ impl Checker {
     /// Checks the number of instances in each reservation.
     fn check_reservations(&mut self, scene: &GroundTruth, now: Timestamp) {
         for (id, reservation) in scene.catalog.reservations() {
-            let count = scene.cloud.in_reservation(id);
+            let count = scene.cloud.instances_in_reservation(id);
             if u64::from(reservation.left) < count as u64 {
                 let text = format!("{count} instances in {id}, which is for {}", reservation.left);
                 self.add_violation(Invariant::Reservations, now, text);

@@ -110,10 +110,7 @@ pub fn draw_scenario(seed: u64, types: &Arc<Catalog>) -> Setup {
         fixed_type: FIXED_TYPE.into(),
         workloads,
         shortages: draw_shortages(&mut random_stream(seed, "drawn/shortages")),
-        interruptions: Vec::new(),
-        outages: Vec::new(),
-        config: String::new(),
-        reloads: Vec::new(),
+        ..Scenario::default()
     };
     let mut reloads = Vec::new();
     let mut last_config = cluster.clone();
@@ -226,10 +223,8 @@ fn draw_rules(rng: &mut Rng, pool: &mut Pool) {
     if draw_chance(rng, 100) {
         let text = draw_one(rng, &["2/h", "5/h", "40/d"]);
         pool.disruption.budgets.push(pool::Budget {
-            nodes: BudgetNodes::Percent(100),
-            reasons: Vec::new(),
-            during: None,
             rate: Rate::parse(text),
+            ..pool::Budget::new(BudgetNodes::Percent(100))
         });
     }
     if draw_chance(rng, 100) {
@@ -259,34 +254,21 @@ fn require_label(pool: &mut Pool, key: &str, values: &[&str]) {
 }
 
 fn draw_budgets(rng: &mut Rng) -> Vec<pool::Budget> {
-    let mut budgets = vec![pool::Budget {
-        nodes: draw_allowance(rng),
-        reasons: Vec::new(),
-        during: None,
-        rate: None,
-    }];
+    let mut budgets = vec![pool::Budget::new(draw_allowance(rng))];
     if draw_chance(rng, 300) {
         let reason = draw_one(rng, &Reason::BUDGETED);
-        budgets.push(pool::Budget {
-            nodes: draw_allowance(rng),
-            reasons: vec![reason],
-            during: None,
-            rate: None,
-        });
+        budgets
+            .push(pool::Budget { reasons: vec![reason], ..pool::Budget::new(draw_allowance(rng)) });
     }
     if draw_chance(rng, 400) {
         let hour = rng.u32(0..24);
         let duration = SignedDuration::from_hours(rng.i64(1..=20));
         let zone = draw_one(rng, &ZONES_OF_TIME);
         let window = Window::new(&format!("30 {hour} * * *"), duration, zone);
+        let counts = [BudgetNodes::Nodes(0), BudgetNodes::Nodes(1), BudgetNodes::Percent(50)];
         budgets.extend(window.ok().map(|window| pool::Budget {
-            nodes: draw_one(
-                rng,
-                &[BudgetNodes::Nodes(0), BudgetNodes::Nodes(1), BudgetNodes::Percent(50)],
-            ),
-            reasons: Vec::new(),
             during: Some(window),
-            rate: None,
+            ..pool::Budget::new(draw_one(rng, &counts))
         }));
     }
     budgets
@@ -411,9 +393,7 @@ fn change_pool(rng: &mut Rng, cluster: &mut Cluster) {
     let index = rng.usize(0..cluster.pools.len());
     let pool = &mut cluster.pools[index];
     match rng.u32(0..5) {
-        0 => {
-            pool.labels.insert("tier".to_owned(), "gold".to_owned());
-        }
+        0 => drop(pool.labels.insert("tier".to_owned(), "gold".to_owned())),
         1 => pool.expire_after = Some(SignedDuration::from_hours(rng.i64(3..=24))),
         2 => pool.disruption.budgets = draw_budgets(rng),
         3 => {

@@ -43,7 +43,7 @@ impl WorldSample {
         let mut sample = Self {
             at,
             pending: scene.cluster.pending_pods(),
-            fixed_usd_per_h: world.fixed_fleet().usd_per_h(),
+            fixed_usd_per_h: world.fixed.usd_per_h,
             ..Self::default()
         };
         for machine in scene.live_instances() {

@@ -7,11 +7,10 @@ pub mod blocks;
 // Configuration changes within a scenario.
 pub mod reload;
 
-use std::fmt;
-
 use hcl_edit::Span;
 use hcl_edit::structure::{Body, Structure};
 use jiff::{SignedDuration, Timestamp};
+use thiserror::Error;
 
 use crate::model::id::TypeName;
 use crate::model::instance::{CapacityType, OfferingKey};
@@ -26,7 +25,8 @@ use crate::sim::workload::Workload;
 pub const WORKING_DAY: &str = include_str!("../../config/scenarios/working-day.hcl");
 
 /// An error in a scenario.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{line}:{column}: {text}")]
 pub struct Mistake {
     /// Line number, from 1.
     pub line: usize,
@@ -36,14 +36,8 @@ pub struct Mistake {
     pub text: String,
 }
 
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.line, self.column, self.text)
-    }
-}
-
 /// Offerings with a shortage for some time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shortage {
     /// Instance type, or a prefix followed by `*`. `None` means all types.
     pub instance_type: Option<String>,
@@ -105,18 +99,16 @@ impl Outage {
     /// The shortage during the outage.
     fn to_shortage(&self) -> Shortage {
         Shortage {
-            instance_type: None,
             zone: Some(self.zone.clone()),
-            capacity_type: None,
-            left: 0,
             from: self.from,
             until: self.until,
+            ..Shortage::default()
         }
     }
 }
 
 /// A scenario.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scenario {
     /// Description in one line.
     pub title: String,
@@ -175,7 +167,7 @@ fn build_scenario(body: &Body, source: &str, reader: &mut ScenarioDecoder<'_>) -
     };
     let mut scenario = read_scenario(reader, head)?;
     if let Some(second) = body.get_blocks("scenario").nth(1) {
-        reader.add_mistake(start_of(second), "a scenario has one scenario block");
+        reader.add_mistake_in(second, "a scenario has one scenario block");
     }
     for block in body.get_blocks("workload") {
         let Some(workload) = read_workload(reader, block, scenario.start) else {
@@ -183,7 +175,7 @@ fn build_scenario(body: &Body, source: &str, reader: &mut ScenarioDecoder<'_>) -
         };
         if scenario.workloads.iter().any(|other| other.name == workload.name) {
             let text = format!("there is another workload {:?}", workload.name);
-            reader.add_mistake(start_of(block), &text);
+            reader.add_mistake_in(block, &text);
         }
         scenario.workloads.push(workload);
     }
@@ -205,8 +197,4 @@ fn build_scenario(body: &Body, source: &str, reader: &mut ScenarioDecoder<'_>) -
     scenario.config = blank_out(source, &scenario_parts);
     scenario.reloads = read_reloads(body, config, source, scenario.start, reader);
     Some(scenario)
-}
-
-fn start_of(item: &impl Span) -> usize {
-    item.span().map_or(0, |span| span.start)
 }

@@ -29,15 +29,18 @@ pub const SAMPLE: SignedDuration = SignedDuration::from_mins(5);
 #[derive(Clone, Debug)]
 pub struct FixedFleet {
     shape: Option<InstanceType>,
-    dollars: f64,
-    usd_per_h: f64,
-    peak: usize,
+    /// Total cost until now, in US dollars.
+    pub total_cost: f64,
+    /// Price since the last sample, in US dollars per hour.
+    pub usd_per_h: f64,
+    /// Maximum number of nodes at the same time.
+    pub peak_nodes: usize,
 }
 
 impl FixedFleet {
     /// Creates a fleet of this type. Without a type, its cost is zero.
     pub fn new(shape: Option<&InstanceType>) -> Self {
-        Self { shape: shape.cloned(), dollars: 0.0, usd_per_h: 0.0, peak: 0 }
+        Self { shape: shape.cloned(), total_cost: 0.0, usd_per_h: 0.0, peak_nodes: 0 }
     }
 
     /// Adds the cost of the current pods until the next sample. `until_next` is zero at the end.
@@ -52,24 +55,9 @@ impl FixedFleet {
             usd_per_h += cost;
         }
         usd_per_h += reserved_usd_per_h(scene);
-        self.peak = self.peak.max(nodes);
+        self.peak_nodes = self.peak_nodes.max(nodes);
         self.usd_per_h = usd_per_h;
-        self.dollars += usd_per_h * until_next.as_secs_f64() / 3600.0;
-    }
-
-    /// Total cost until now, in US dollars.
-    pub fn total_cost(&self) -> f64 {
-        self.dollars
-    }
-
-    /// Price since the last sample, in US dollars per hour.
-    pub fn usd_per_h(&self) -> f64 {
-        self.usd_per_h
-    }
-
-    /// Maximum number of nodes at the same time.
-    pub fn peak_nodes(&self) -> usize {
-        self.peak
+        self.total_cost += usd_per_h * until_next.as_secs_f64() / 3600.0;
     }
 }
 

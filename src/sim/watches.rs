@@ -7,7 +7,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::event::Event;
 use crate::model::watched_object::ObjectKind;
-use crate::sim::event_queue::time_after;
 
 /// Completeness of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,21 +17,11 @@ pub enum Listing {
     Cut,
 }
 
-/// An event in flight.
-#[derive(Clone, Debug)]
-pub struct EventDelivery {
-    /// Kind of its objects.
-    pub kind: ObjectKind,
-    /// The event.
-    pub event: Event,
-    /// Completeness of a full listing.
-    pub listing: Option<Listing>,
-}
-
 #[derive(Clone, Debug, Default)]
 struct Stream {
     up: bool,
-    queue: VecDeque<(Timestamp, EventDelivery)>,
+    /// Events in flight, each with the completeness of a full listing.
+    queue: VecDeque<(Timestamp, Event, Option<Listing>)>,
     stalled: Option<Timestamp>,
     last_due: Option<Timestamp>,
     heard: Option<Timestamp>,
@@ -55,27 +44,26 @@ impl SimWatches {
         Self { streams: kinds.iter().map(|kind| (*kind, Stream::default())).collect() }
     }
 
-    /// Sends a change, unless the watch is broken.
-    pub fn send_change(
+    /// Sends a change that arrives at `due`, unless the watch is broken.
+    pub fn send_change(&mut self, kind: ObjectKind, event: Event, due: Timestamp) {
+        self.push_event(kind, event, None, due);
+    }
+
+    fn push_event(
         &mut self,
         kind: ObjectKind,
         event: Event,
-        now: Timestamp,
-        delay: SignedDuration,
+        listing: Option<Listing>,
+        due: Timestamp,
     ) {
-        let delivery = EventDelivery { kind, event, listing: None };
-        self.push_delivery(delivery, now, delay);
-    }
-
-    fn push_delivery(&mut self, delivery: EventDelivery, now: Timestamp, delay: SignedDuration) {
-        let stream = self.streams.entry(delivery.kind).or_default();
+        let stream = self.streams.entry(kind).or_default();
         if !stream.up {
             return;
         }
-        let due = time_after(now, delay).max(stream.stalled.unwrap_or(now));
+        let due = stream.stalled.map_or(due, |until| due.max(until));
         let due = stream.last_due.map_or(due, |last| last.max(due));
         stream.last_due = Some(due);
-        stream.queue.push_back((due, delivery));
+        stream.queue.push_back((due, event, listing));
     }
 
     /// Starts or restarts a watch with a full listing.
@@ -91,8 +79,7 @@ impl SimWatches {
         stream.stalled = None;
         stream.last_due = None;
         stream.queue.clear();
-        let delivery = EventDelivery { kind, event, listing: Some(listing) };
-        self.push_delivery(delivery, at, SignedDuration::ZERO);
+        self.push_event(kind, event, Some(listing), at);
     }
 
     /// Breaks a watch. Events in flight are lost, and the daemon is notified immediately.
@@ -102,7 +89,7 @@ impl SimWatches {
         stream.last_due = None;
         stream.stalled = None;
         let event = Event::WatchLost(kind, String::new());
-        self.send_change(kind, event, now, SignedDuration::ZERO);
+        self.send_change(kind, event, now);
         self.streams.entry(kind).or_default().up = false;
     }
 
@@ -123,25 +110,25 @@ impl SimWatches {
 
     /// Time of the next event.
     pub fn next_at(&self) -> Option<Timestamp> {
-        self.streams.values().filter_map(|stream| stream.queue.front().map(|(due, _)| *due)).min()
+        self.streams.values().filter_map(|stream| stream.queue.front().map(|(due, ..)| *due)).min()
     }
 
     /// Returns the next event that arrives by `now`.
-    pub fn next_delivery(&mut self, now: Timestamp) -> Option<EventDelivery> {
+    pub fn next_event(&mut self, now: Timestamp) -> Option<Event> {
         let stream = self
             .streams
             .values_mut()
-            .filter(|stream| stream.queue.front().is_some_and(|(due, _)| *due <= now))
-            .min_by_key(|stream| stream.queue.front().map(|(due, _)| *due))?;
-        let (_, delivery) = stream.queue.pop_front()?;
+            .filter(|stream| stream.queue.front().is_some_and(|(due, ..)| *due <= now))
+            .min_by_key(|stream| stream.queue.front().map(|(due, ..)| *due))?;
+        let (_, event, listing) = stream.queue.pop_front()?;
         stream.heard = Some(now);
-        match (&delivery.event, delivery.listing) {
+        match (&event, listing) {
             (Event::WatchLost(..), _) => stream.doubtful = Some("broke"),
             (_, Some(Listing::Whole)) => stream.doubtful = None,
             (_, Some(Listing::Cut)) => stream.doubtful = Some("lacks most objects"),
             _ => {}
         }
-        Some(delivery)
+        Some(event)
     }
 
     /// Reason why the cluster state is out of sync: a watch is broken, incomplete, or stale.

@@ -33,6 +33,16 @@ fn counted_node_of(pod: &Pod) -> Option<&NodeName> {
     pod.node.as_ref().filter(|_| !pod.is_terminal())
 }
 
+/// Counts a key in or out. A key with the count zero is removed.
+pub(super) fn change_count<K: Clone + Ord>(counts: &mut BTreeMap<K, u32>, key: &K, comes: bool) {
+    match (counts.get_mut(key), comes) {
+        (Some(uses), true) => *uses = uses.saturating_add(1),
+        (None, true) => drop(counts.insert(key.clone(), 1)),
+        (Some(uses), false) if *uses > 1 => *uses -= 1,
+        (_, false) => drop(counts.remove(key)),
+    }
+}
+
 /// Bound, active pods by group and node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct BoundPods {
@@ -40,39 +50,25 @@ pub(super) struct BoundPods {
 }
 
 impl BoundPods {
-    /// Counts a pod in.
-    pub(super) fn add(&mut self, pod: &Pod) {
-        let Some(node) = counted_node_of(pod) else {
-            return;
-        };
-        let nodes = self.groups.entry(PodGroupKey::from_pod(pod)).or_default();
-        match nodes.get_mut(node) {
-            Some(count) => *count = count.saturating_add(1),
-            None => drop(nodes.insert(node.clone(), 1)),
-        }
-    }
-
-    /// Removes a pod with the properties with which it was added.
-    pub(super) fn remove(&mut self, pod: &Pod) {
+    /// Counts a pod in, or out again with the properties with which it was counted in.
+    pub(super) fn count_pod(&mut self, pod: &Pod, comes: bool) {
         let Some(node) = counted_node_of(pod) else {
             return;
         };
         let group = PodGroupKey::from_pod(pod);
-        let Some(nodes) = self.groups.get_mut(&group) else {
-            return;
-        };
-        match nodes.get_mut(node) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(nodes.remove(node)),
-        }
-        if nodes.is_empty() {
-            self.groups.remove(&group);
+        if comes {
+            change_count(self.groups.entry(group).or_default(), node, true);
+        } else if let Some(nodes) = self.groups.get_mut(&group) {
+            change_count(nodes, node, false);
+            if nodes.is_empty() {
+                self.groups.remove(&group);
+            }
         }
     }
 
     /// Returns the label sets of the pods of one namespace and the nodes of these pods. A label set
     /// can occur several times.
-    pub(super) fn homes_in<'a>(
+    pub(super) fn nodes_by_labels<'a>(
         &'a self,
         namespace: &str,
     ) -> impl Iterator<Item = (&'a Labels, impl Iterator<Item = &'a NodeName>)> {

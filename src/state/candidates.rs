@@ -194,7 +194,7 @@ impl State {
                 claims.push((claim.phase, id.clone()));
             }
         }
-        for pool in self.lone_nodes(&claims).filter_map(Node::pool_name) {
+        for pool in self.nodes_without_claims(&claims).filter_map(Node::pool_name) {
             *leaving.entry(pool).or_insert(0) += 1;
         }
         let candidates = self.disruption_candidates(&claims, now);
@@ -227,12 +227,14 @@ impl State {
 
     /// Nodes of this installation whose instances were already terminating at startup. They count
     /// as being disrupted while their Node objects exist.
-    fn lone_nodes(&self, claims: &[Owned<'_>]) -> impl Iterator<Item = &Node> {
+    fn nodes_without_claims(&self, claims: &[Owned<'_>]) -> impl Iterator<Item = &Node> {
         let claimed = claims.iter().filter_map(|(_, node)| Some(&(*node)?.name));
         let claimed: HashSet<&NodeName> = claimed.collect();
         let nodes = self.objects.nodes.values().filter(|_| !self.offline);
         nodes.filter(move |node| {
-            !claimed.contains(&node.name) && self.is_made_here(node) && node.is_initialized()
+            !claimed.contains(&node.name)
+                && self.is_of_this_installation(node)
+                && node.is_initialized()
         })
     }
 
@@ -297,9 +299,9 @@ impl State {
             pool: node.pool_name().unwrap_or_default(),
             born: claim.map(|claim| claim.record.created).or(node.created),
             initialized,
-            changed: self.objects.pods_changed(name).max(initialized).max(started),
-            pods: totals.holding_pods(),
-            cost: 1.0 + totals.cost() as f64 / COST_OF_ONE as f64,
+            changed: self.objects.pods_changed_at(name).max(initialized).max(started),
+            pods: totals.holding_pods,
+            cost: 1.0 + totals.cost as f64 / COST_OF_ONE as f64,
             utilization: totals.utilization(&node.allocatable),
             nominated: promised || nominated.is_some_and(|until| until > now),
             graceful: claim.is_some_and(|claim| self.is_graceful(claim)),

@@ -2,9 +2,9 @@
 //! cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use foldhash::HashSet;
+use thiserror::Error;
 
 use crate::model::claim::ClaimOrigin;
 use crate::model::id::{ClaimId, ClusterUid};
@@ -26,11 +26,17 @@ const SILENT_MIN: usize = 2;
 pub const UNLISTED_SHARE_MAX: usize = 5;
 
 /// Why the API server, the instances and the configuration cannot belong to one cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Mismatch {
     /// The API server has no Namespace `kube-system`.
+    #[error("the API server has no Namespace {IDENTIFYING_NAMESPACE}, which identifies it")]
     Unidentified,
     /// Instances were launched for a different API server.
+    #[error(
+        "{instances} instances were launched for the cluster with UID {launched_for}, and this API \
+         server has UID {here}: correct the kubeconfig; if the cluster was rebuilt, run \
+         `outrigger reload --accept {id}` to terminate these instances"
+    )]
     OtherCluster {
         /// For which.
         launched_for: ClusterUid,
@@ -42,6 +48,11 @@ pub enum Mismatch {
         id: String,
     },
     /// Instances were launched under a different Lease: two daemons may lead the cluster.
+    #[error(
+        "{instances} instances were launched under the Lease {launched_under}, and the \
+         configuration names the Lease {here}: two daemons may lead the cluster; if the Lease was \
+         renamed, run `outrigger reload --accept {id}`"
+    )]
     OtherLease {
         /// Under which.
         launched_under: String,
@@ -54,6 +65,11 @@ pub enum Mismatch {
     },
     /// The listing does not contain the instances of ready nodes: the region, account or role is
     /// wrong.
+    #[error(
+        "{nodes} of {total} nodes of this installation have no listed instance: correct the \
+         region, the role or the account; if these instances no longer exist, run `outrigger \
+         reload --accept {id}`"
+    )]
     OtherInstances {
         /// How many Nodes.
         nodes: usize,
@@ -63,6 +79,11 @@ pub enum Mismatch {
         id: String,
     },
     /// Instances are running, but their Nodes are missing.
+    #[error(
+        "{instances} of {total} running instances have no Node, though they had one or should \
+         have: restart their kubelets to restore the Nodes; to terminate these instances, run \
+         `outrigger reload --accept {id}`"
+    )]
     NoNodes {
         /// How many instances.
         instances: usize,
@@ -93,41 +114,6 @@ impl Mismatch {
             Self::OtherLease { .. } => "other_lease",
             Self::OtherInstances { .. } => "other_instances",
             Self::NoNodes { .. } => "no_nodes",
-        }
-    }
-}
-
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unidentified => write!(
-                f,
-                "the API server has no Namespace {IDENTIFYING_NAMESPACE}, which identifies it"
-            ),
-            Self::OtherCluster { launched_for, here, instances, id } => write!(
-                f,
-                "{instances} instances were launched for the cluster with UID {launched_for}, and \
-                 this API server has UID {here}: correct the kubeconfig; if the cluster was \
-                 rebuilt, run `outrigger reload --accept {id}` to terminate these instances"
-            ),
-            Self::OtherLease { launched_under, here, instances, id } => write!(
-                f,
-                "{instances} instances were launched under the Lease {launched_under}, and the \
-                 configuration names the Lease {here}: two daemons may lead the cluster; if the \
-                 Lease was renamed, run `outrigger reload --accept {id}`"
-            ),
-            Self::OtherInstances { nodes, total, id } => write!(
-                f,
-                "{nodes} of {total} nodes of this installation have no listed instance: correct \
-                 the region, the role or the account; if these instances no longer exist, \
-                 run `outrigger reload --accept {id}`"
-            ),
-            Self::NoNodes { instances, total, id } => write!(
-                f,
-                "{instances} of {total} running instances have no Node, though they had one or \
-                 should have: restart their kubelets to restore the Nodes; to terminate these \
-                 instances, run `outrigger reload --accept {id}`"
-            ),
         }
     }
 }
@@ -229,7 +215,8 @@ impl State {
             // Several configured clusters may share one API server.
             let cluster = node.annotations.get(CLUSTER);
             let of_other = cluster.is_some_and(|cluster| cluster != self.cluster.name.as_str());
-            let is_ours = self.is_made_here(node) && node.annotations.contains_key(CLAIM);
+            let is_ours =
+                self.is_of_this_installation(node) && node.annotations.contains_key(CLAIM);
             if of_other || !is_ours {
                 continue;
             }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use jiff::Timestamp;
+use thiserror::Error;
 
 use crate::model::eviction::{AutoscalerRisk, misreads_of_node};
 use crate::model::id::{NodeName, PodKey};
@@ -25,29 +26,41 @@ use crate::state::pdbs::{PdbIndex, PdbMatch};
 const MISREADS_MAX: usize = 100;
 
 /// A blocker of voluntary disruption on a node or its pods.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DisruptionBlocker {
     /// The node is annotated with this key, `true`.
+    #[error("the node is annotated {0}=true")]
     Annotated(&'static str),
     /// This other Node has the same providerID.
+    #[error("node {0} has the same providerID; only one of them can be the instance")]
     SameInstance(NodeName),
     /// Its disruption was cancelled. The next attempt is not before this time.
+    #[error("its disruption was canceled; next attempt at {0}")]
     Withdrawn(Timestamp),
     /// A pod on it blocks disruption.
+    #[error("pod {0} {1}")]
     Pod(PodKey, PodBlocker),
 }
 
 /// Why a pod blocks the disruption of its node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PodBlocker {
     /// It is annotated with this key, `true`.
+    #[error("is annotated {0}=true")]
     Annotated(&'static str),
     /// It is annotated with this key and a duration, which ends at this time. `None` if the pod has
     /// not started.
+    #[error(fmt = write_protection)]
     Until(&'static str, Option<Timestamp>),
     /// It is annotated as not safe to evict.
+    #[error("is annotated {SAFE_TO_EVICT}=false")]
     NotSafe,
     /// Its PodDisruptionBudget allows no disruption now.
+    #[error(
+        "is covered by PodDisruptionBudget {pdb}, which allows no disruption now ({} pods are \
+         healthy, {} must be)",
+        .healthy.0, .healthy.1
+    )]
     Budget {
         /// The name of the PodDisruptionBudget.
         pdb: String,
@@ -55,15 +68,34 @@ pub enum PodBlocker {
         healthy: (i64, i64),
     },
     /// Its PodDisruptionBudget never allows a disruption.
+    #[error("is covered by PodDisruptionBudget {0}, which never allows any disruption")]
     BudgetForEver(String),
     /// Several PodDisruptionBudgets cover it, so the API server rejects its eviction.
+    #[error(
+        "is covered by PodDisruptionBudgets {0} and {1}: Kubernetes does not evict a pod that is \
+         covered by more than one"
+    )]
     Budgets(String, String),
     /// No controller would recreate it.
+    #[error("has no controller that would recreate it")]
     NotReplicated,
     /// It is in kube-system, and no PodDisruptionBudget covers it.
+    #[error("is in kube-system and no PodDisruptionBudget covers it")]
     System,
     /// The data in this volume would be lost.
+    #[error("would lose the data in its volume {0}")]
     LocalVolume(String),
+}
+
+fn write_protection(
+    key: &str,
+    until: &Option<Timestamp>,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    match until {
+        Some(until) => write!(f, "is protected by {key} until {until}"),
+        None => write!(f, "has not started and is protected by {key}"),
+    }
 }
 
 impl PodBlocker {
@@ -94,37 +126,6 @@ impl PodBlocker {
             Self::NotReplicated => "pod_not_replicated",
             Self::System => "pod_of_system",
             Self::LocalVolume(_) => "pod_local_volume",
-        }
-    }
-}
-
-impl fmt::Display for PodBlocker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Annotated(key) => write!(f, "is annotated {key}=true"),
-            Self::Until(key, Some(until)) => write!(f, "is protected by {key} until {until}"),
-            Self::Until(key, None) => write!(f, "has not started and is protected by {key}"),
-            Self::NotSafe => write!(f, "is annotated {SAFE_TO_EVICT}=false"),
-            Self::Budget { pdb, healthy } => {
-                let (healthy, wanted) = healthy;
-                write!(
-                    f,
-                    "is covered by PodDisruptionBudget {pdb}, which allows no disruption now \
-                     ({healthy} pods are healthy, {wanted} must be)"
-                )
-            }
-            Self::BudgetForEver(pdb) => write!(
-                f,
-                "is covered by PodDisruptionBudget {pdb}, which never allows any disruption"
-            ),
-            Self::Budgets(one, other) => write!(
-                f,
-                "is covered by PodDisruptionBudgets {one} and {other}: Kubernetes does not evict a \
-                 pod that is covered by more than one"
-            ),
-            Self::NotReplicated => f.write_str("has no controller that would recreate it"),
-            Self::System => f.write_str("is in kube-system and no PodDisruptionBudget covers it"),
-            Self::LocalVolume(volume) => write!(f, "would lose the data in its volume {volume}"),
         }
     }
 }
@@ -168,22 +169,6 @@ impl DisruptionBlocker {
         match self {
             Self::Pod(pod, _) => Some(pod),
             Self::Annotated(_) | Self::SameInstance(_) | Self::Withdrawn(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for DisruptionBlocker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Annotated(key) => write!(f, "the node is annotated {key}=true"),
-            Self::SameInstance(other) => write!(
-                f,
-                "node {other} has the same providerID; only one of them can be the instance"
-            ),
-            Self::Withdrawn(until) => {
-                write!(f, "its disruption was canceled; next attempt at {until}")
-            }
-            Self::Pod(pod, blocker) => write!(f, "pod {pod} {blocker}"),
         }
     }
 }
@@ -233,9 +218,9 @@ impl State {
         }
         let totals = self.objects.disruption_cost_of(node.name.as_str());
         let safety = self.safety_of(node);
-        let feared = safety == Safety::Conservative && totals.is_risky();
+        let feared = safety == Safety::Conservative && totals.risky > 0;
         // Most nodes have no such pod, so their pods need no check.
-        if !totals.is_guarded() && !feared && !pdb_index.may_block_on(&node.name) {
+        if totals.guarded == 0 && !feared && !pdb_index.may_block_eviction_on(&node.name) {
             return None;
         }
         self.objects.pods_on(node.name.as_str()).find_map(|pod| {
@@ -252,7 +237,7 @@ impl State {
         now: Timestamp,
     ) -> Option<DisruptionBlocker> {
         const KEYS: [&str; 3] = [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, SCALE_DOWN_DISABLED];
-        if let Some(other) = self.objects.node_instances.other_of(node) {
+        if let Some(other) = self.objects.node_instances.other_node_of(node) {
             return Some(DisruptionBlocker::SameInstance(other.clone()));
         }
         if let Some(key) = KEYS
@@ -337,7 +322,7 @@ impl State {
     ) -> impl Iterator<Item = InvalidInput> + 'a {
         let of_node = misreads_of_node(&node.annotations)
             .map(|why| InvalidInput::new(format!("node {}", node.name), why));
-        let odd = self.objects.disruption_cost_of(node.name.as_str()).has_invalid_values();
+        let odd = self.objects.disruption_cost_of(node.name.as_str()).invalid > 0;
         let pods = odd.then(|| self.objects.pods_on(node.name.as_str()));
         of_node.chain(pods.into_iter().flatten().flat_map(|pod| {
             let values = pod.annotation_misreads();

@@ -10,50 +10,32 @@ use crate::model::quantity::Resources;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DisruptionCost {
     /// Number of pods that keep the node in use.
-    holding: usize,
+    pub(super) holding_pods: usize,
     /// Sum of pod disruption costs; negative costs add nothing.
-    cost: i64,
+    pub(super) cost: i64,
     /// Requests of pods except DaemonSet and static pods.
     cpu_milli: i128,
     memory: i128,
     /// Number of pods that may block disruption.
-    guarded: usize,
+    pub(super) guarded: usize,
     /// Number of pods that Cluster Autoscaler would not move.
-    risky: usize,
+    pub(super) risky: usize,
     /// Number of pods with invalid values.
-    odd: usize,
+    pub(super) invalid: usize,
 }
 
-/// The totals without pods.
-static NOTHING: DisruptionCost =
-    DisruptionCost { holding: 0, cost: 0, cpu_milli: 0, memory: 0, guarded: 0, risky: 0, odd: 0 };
-
 impl DisruptionCost {
-    /// Returns the totals of a node without pods.
-    pub(super) fn of_empty_node() -> &'static Self {
-        &NOTHING
-    }
-
-    /// Counts a pod in.
-    pub(super) fn add(&mut self, pod: &Pod) {
-        self.change_counts(pod, true);
-    }
-
-    /// Removes a pod with the properties with which it was added.
-    pub(super) fn remove(&mut self, pod: &Pod) {
-        self.change_counts(pod, false);
-    }
-
-    fn change_counts(&mut self, pod: &Pod, comes: bool) {
+    /// Counts a pod in, or out again with the properties with which it was counted in.
+    pub(super) fn count_pod(&mut self, pod: &Pod, comes: bool) {
         if pod.is_terminal() {
             return;
         }
         let guarded = pod.may_be_protected() || pod.is_unsafe_to_evict();
         for (counter, counts) in [
-            (&mut self.holding, pod.holds_node()),
+            (&mut self.holding_pods, pod.holds_node()),
             (&mut self.guarded, guarded),
             (&mut self.risky, pod.autoscaler_risk().is_some()),
-            (&mut self.odd, pod.annotation_misreads().next().is_some()),
+            (&mut self.invalid, pod.annotation_misreads().next().is_some()),
         ] {
             *counter = match comes {
                 true => *counter + usize::from(counts),
@@ -68,31 +50,6 @@ impl DisruptionCost {
             self.cpu_milli += i128::from(sign) * i128::from(pod.requests.cpu_milli);
             self.memory += i128::from(sign) * i128::from(pod.requests.memory);
         }
-    }
-
-    /// Returns the number of pods that keep the node in use.
-    pub(super) fn holding_pods(&self) -> usize {
-        self.holding
-    }
-
-    /// Returns the sum of pod disruption costs.
-    pub(super) fn cost(&self) -> i64 {
-        self.cost
-    }
-
-    /// Returns whether a pod may block disruption.
-    pub(super) fn is_guarded(&self) -> bool {
-        self.guarded > 0
-    }
-
-    /// Returns whether Cluster Autoscaler would not move one of the pods.
-    pub(super) fn is_risky(&self) -> bool {
-        self.risky > 0
-    }
-
-    /// Returns whether a pod has an invalid value.
-    pub(super) fn has_invalid_values(&self) -> bool {
-        self.odd > 0
     }
 
     /// Returns the utilization of cpu or memory without DaemonSet and static pods, whichever is
@@ -156,17 +113,17 @@ mod tests {
         let nothing = all.clone();
         for (pod, [holds, guarded, risky, odd], cpu_milli) in &cases {
             let mut totals = DisruptionCost::default();
-            totals.add(pod);
+            totals.count_pod(pod, true);
             let cost = if *holds { COST_OF_ONE } else { 0 };
-            assert_eq!((totals.holding_pods(), totals.cost()), (usize::from(*holds), cost));
-            let said = [totals.is_guarded(), totals.is_risky(), totals.has_invalid_values()];
+            assert_eq!((totals.holding_pods, totals.cost), (usize::from(*holds), cost));
+            let said = [totals.guarded > 0, totals.risky > 0, totals.invalid > 0];
             assert_eq!(said, [*guarded, *risky, *odd], "{}", pod.key);
             assert_eq!(totals.cpu_milli, *cpu_milli, "{}", pod.key);
-            all.add(pod);
+            all.count_pod(pod, true);
         }
-        assert_eq!((all.holding_pods(), all.cost()), (4, 4 * COST_OF_ONE));
+        assert_eq!((all.holding_pods, all.cost), (4, 4 * COST_OF_ONE));
         for (pod, ..) in &cases {
-            all.remove(pod);
+            all.count_pod(pod, false);
         }
         assert_eq!(all, nothing);
     }
@@ -176,7 +133,7 @@ mod tests {
         let allocatable =
             |cpu_milli, memory| Resources { cpu_milli, memory, ..Resources::default() };
         let mut disruption_cost_of = DisruptionCost::default();
-        disruption_cost_of.add(&owned("a", "ReplicaSet"));
+        disruption_cost_of.count_pod(&owned("a", "ReplicaSet"), true);
         let cases = [
             (allocatable(1000, 1000), Some(20)),
             (allocatable(150, 1000), Some(66)),
@@ -188,6 +145,6 @@ mod tests {
         for (allocatable, expect) in cases {
             assert_eq!(disruption_cost_of.utilization(&allocatable), expect, "{allocatable:?}");
         }
-        assert_eq!(DisruptionCost::of_empty_node().utilization(&allocatable(1, 1)), Some(0));
+        assert_eq!(DisruptionCost::default().utilization(&allocatable(1, 1)), Some(0));
     }
 }

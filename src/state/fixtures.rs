@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::model::claim::{ClaimOrigin, ClaimPhase, ClaimRecord};
+use crate::model::claim::{ClaimPhase, ClaimRecord};
 use crate::model::id::ObjectKey;
 use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
 use crate::model::labels::{INITIALIZED, Labels, REGISTERED};
@@ -48,18 +48,9 @@ pub(crate) fn claim(id: &str, node: Option<&str>, phase: ClaimPhase) -> NodeClai
         id: id.into(),
         installation: "tests".into(),
         cluster: "one".into(),
-        origin: ClaimOrigin::default(),
         pool: "general".into(),
-        node_class: None,
         created: NOW,
-        expire_after: None,
-        expire_hard_after: None,
-        termination_grace_period: None,
-        pool_hash: String::new(),
-        node_class_hash: String::new(),
-        startup_taints: Vec::new(),
-        reason: String::new(),
-        command_id: String::new(),
+        ..ClaimRecord::default()
     };
     let mut claim = NodeClaim::new(record, phase, NOW);
     claim.node = node.map(Into::into);

@@ -54,9 +54,7 @@ impl State {
         let mut rooms = Vec::new();
         for claim in self.ledger.claims.values() {
             match self.node_of(claim) {
-                Some(node) => {
-                    claim_of.insert(&node.name, claim);
-                }
+                Some(node) => drop(claim_of.insert(&node.name, claim)),
                 None if claim.node.is_none() && claim.takes_pods() => {
                     rooms.extend(self.in_flight_node(claim, &daemons));
                 }
@@ -227,13 +225,7 @@ fn node_requirements(pod: &Pod) -> Vec<Requirements> {
         return vec![selected];
     }
     let terms = pod.node_affinity.iter();
-    terms
-        .map(|term| {
-            let mut combined = selected.clone();
-            combined.add_all(term);
-            combined
-        })
-        .collect()
+    terms.map(|term| selected.merged_with(term)).collect()
 }
 
 /// Returns the DaemonSets of a node on which no DaemonSet pod is counted yet.
@@ -281,7 +273,9 @@ pub fn in_flight_node_of(
         let mut excess = free.clone();
         excess.subtract(&instance_type.allocatable);
         for (name, amount) in excess.iter().filter(|(_, amount)| *amount > 0) {
-            lower_resource(&mut free, name, amount);
+            let mut taken = Resources::default();
+            taken.set_amount(name, amount);
+            free.subtract(&taken);
         }
     }
     let mut labels_to_come = claim_labels(pool, offerings, &types);
@@ -342,20 +336,6 @@ pub(crate) fn offering_of(claim: &NodeClaim) -> Option<&OfferingKey> {
 /// Returns the offerings of a claim; only that of its instance, once it exists.
 pub(super) fn offerings_of(claim: &NodeClaim) -> &[OfferingKey] {
     offering_of(claim).map_or(&claim.offerings, std::slice::from_ref)
-}
-
-fn lower_resource(resources: &mut Resources, name: &str, amount: i64) {
-    let mut taken = Resources::default();
-    match name {
-        "cpu" => taken.cpu_milli = amount,
-        "memory" => taken.memory = amount,
-        "ephemeral-storage" => taken.ephemeral_storage = amount,
-        "pods" => taken.pods = amount,
-        other => {
-            taken.extended.insert(other.to_owned(), amount);
-        }
-    }
-    resources.subtract(&taken);
 }
 
 /// Returns the labels of the node of a claim: values that all its offerings share, otherwise all

@@ -135,7 +135,7 @@ impl NodeClaim {
 
     /// Returns whether the provider has not subtracted it from its reservation. It is then about to
     /// be launched, or was launched at or after the time of the count.
-    fn is_uncounted(&self, counted: Option<Timestamp>) -> bool {
+    fn is_missing_from_reservation(&self, counted: Option<Timestamp>) -> bool {
         let Some(instance) = &self.instance else {
             return true;
         };
@@ -271,7 +271,7 @@ impl NodeClaims {
         }
         for claim in self.claims.values() {
             if let Some(reservation) = claim.reservation_id().and_then(|id| left.get_mut(id))
-                && claim.is_uncounted(reservation.counted)
+                && claim.is_missing_from_reservation(reservation.counted)
             {
                 reservation.left = reservation.left.saturating_sub(1);
             }
@@ -308,7 +308,7 @@ impl NodeClaims {
         self.ended.clear();
         self.foreign_instances.retain(|id| is_listed(&fingerprint, id));
         let mut changed = instances;
-        changed.retain(|instance| !self.is_known(instance));
+        changed.retain(|instance| !self.is_unchanged(instance));
         let changed: Vec<(Instance, Result<ClaimRecord, NotAClaim>)> = changed
             .into_iter()
             .map(|instance| {
@@ -332,7 +332,7 @@ impl NodeClaims {
     }
 
     /// Returns whether an instance is unchanged since the last listing. Most are, and are skipped.
-    fn is_known(&mut self, instance: &Instance) -> bool {
+    fn is_unchanged(&mut self, instance: &Instance) -> bool {
         let claim = self.by_instance.get(&instance.id);
         let claim = claim.and_then(|id| self.claims.get_mut(id));
         let Some(claim) = claim.filter(|claim| claim.instance.as_ref() == Some(instance)) else {
@@ -361,7 +361,7 @@ impl NodeClaims {
                 let why = format!("its tags were edited: it remains claim {id} until a restart");
                 self.record_foreign_instance(&instance.id, why, outcome);
             }
-            self.join_again(&id, instance);
+            self.update_instance(&id, instance);
             return;
         }
         let record = match record {
@@ -408,7 +408,7 @@ impl NodeClaims {
 
     /// Updates a known instance. A listing may lag: a terminating instance never becomes live
     /// again.
-    fn join_again(&mut self, id: &ClaimId, instance: Instance) {
+    fn update_instance(&mut self, id: &ClaimId, instance: Instance) {
         if instance.state == InstanceState::Terminated {
             self.ended.insert(instance.id.clone());
         }

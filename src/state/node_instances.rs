@@ -60,7 +60,7 @@ impl NodeInstances {
     }
 
     /// Returns a different Node of the same instance.
-    pub(super) fn other_of(&self, node: &Node) -> Option<&NodeName> {
+    pub(super) fn other_node_of(&self, node: &Node) -> Option<&NodeName> {
         let id = node.instance_id().filter(|id| self.is_shared(id))?;
         let mut names = self.by_instance.get(id)?.iter();
         names.find(|name| **name != node.name)

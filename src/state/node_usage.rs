@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::model::id::ObjectKey;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
+use crate::state::bound_pods::change_count;
 
 /// A host port: protocol, address (empty for all) and number.
 type UsedPort = (String, String, u16);
@@ -25,35 +26,9 @@ pub(super) struct NodeUsage {
     claims: BTreeMap<ObjectKey, u32>,
 }
 
-/// The usage without pods.
-static NOTHING: NodeUsage = NodeUsage {
-    cpu_milli: 0,
-    memory: 0,
-    ephemeral_storage: 0,
-    pods: 0,
-    extended: BTreeMap::new(),
-    ports: BTreeMap::new(),
-    daemons: BTreeMap::new(),
-    claims: BTreeMap::new(),
-};
-
 impl NodeUsage {
-    /// Returns the usage of a node without pods.
-    pub(super) fn of_empty_node() -> &'static Self {
-        &NOTHING
-    }
-
-    /// Counts a pod in.
-    pub(super) fn add(&mut self, pod: &Pod) {
-        self.change_sums(pod, true);
-    }
-
-    /// Removes a pod with the properties with which it was added.
-    pub(super) fn remove(&mut self, pod: &Pod) {
-        self.change_sums(pod, false);
-    }
-
-    fn change_sums(&mut self, pod: &Pod, comes: bool) {
+    /// Counts a pod in, or out again with the properties with which it was counted in.
+    pub(super) fn count_pod(&mut self, pod: &Pod, comes: bool) {
         if pod.is_terminal() {
             return;
         }
@@ -115,15 +90,6 @@ impl NodeUsage {
     /// Returns whether a pod of this DaemonSet runs here.
     pub(super) fn has_daemon(&self, set: &ObjectKey) -> bool {
         self.daemons.contains_key(set)
-    }
-}
-
-fn change_count<K: Clone + Ord>(counts: &mut BTreeMap<K, u32>, key: &K, comes: bool) {
-    match (counts.get_mut(key), comes) {
-        (Some(uses), true) => *uses = uses.saturating_add(1),
-        (None, true) => drop(counts.insert(key.clone(), 1)),
-        (Some(uses), false) if *uses > 1 => *uses -= 1,
-        (_, false) => drop(counts.remove(key)),
     }
 }
 

@@ -53,11 +53,14 @@ pub struct ObjectCache {
     by_set: BTreeMap<ObjectKey, BTreeSet<(Option<Timestamp>, PodKey)>>,
     /// DaemonSets whose newest pod has different requests from their template.
     asking: BTreeMap<ObjectKey, DaemonSet>,
-    census: BoundPods,
+    /// Bound pods, counted by group and node.
+    pub(super) bound_pods: BoundPods,
     waiting: BTreeSet<PodKey>,
     /// Pods without a scheduling result, with the time they were first seen.
     untried: BTreeMap<PodKey, Timestamp>,
     pods_changed: BTreeMap<NodeName, Timestamp>,
+    /// The pods of a node without pods.
+    no_pods: NodePods,
 }
 
 /// The pods bound to one node, including terminated ones, with the usage and disruption cost of the
@@ -66,7 +69,7 @@ pub struct ObjectCache {
 struct NodePods {
     keys: BTreeSet<PodKey>,
     load: NodeUsage,
-    disruption_cost_of: DisruptionCost,
+    disruption_cost: DisruptionCost,
 }
 
 impl ObjectCache {
@@ -88,23 +91,17 @@ impl ObjectCache {
                 self.daemon_sets.insert(key.clone(), *set);
                 self.update_requests(&key);
             }
-            WatchedObject::Pdb(pdb) => {
-                self.pdbs.insert(pdb.key.clone(), pdb);
-            }
+            WatchedObject::Pdb(pdb) => drop(self.pdbs.insert(pdb.key.clone(), pdb)),
             WatchedObject::VolumeClaim(claim) => {
-                self.volume_claims.insert(claim.key.clone(), claim);
+                drop(self.volume_claims.insert(claim.key.clone(), claim))
             }
-            WatchedObject::Volume(volume) => {
-                self.volumes.insert(volume.name.clone(), volume);
-            }
+            WatchedObject::Volume(volume) => drop(self.volumes.insert(volume.name.clone(), volume)),
             WatchedObject::StorageClass(class) => {
-                self.storage_classes.insert(class.name.clone(), class);
+                drop(self.storage_classes.insert(class.name.clone(), class))
             }
-            WatchedObject::CsiNode(node) => {
-                self.csi_nodes.insert(node.name.clone(), node);
-            }
+            WatchedObject::CsiNode(node) => drop(self.csi_nodes.insert(node.name.clone(), node)),
             WatchedObject::Namespace(namespace) => {
-                self.namespaces.insert(namespace.name.clone(), namespace);
+                drop(self.namespaces.insert(namespace.name.clone(), namespace))
             }
             WatchedObject::Selecting(selector) => self.selectors.apply(selector),
         }
@@ -119,7 +116,7 @@ impl ObjectCache {
                     self.waiting.remove(key);
                     self.untried.remove(key);
                     self.note_change(&pod, now);
-                    self.count_out(&pod);
+                    self.count_pod(&pod, false);
                     set_of(&pod).iter().for_each(|set| self.update_requests(set));
                 }
             }
@@ -132,24 +129,12 @@ impl ObjectCache {
                 self.daemon_sets.remove(key);
                 self.update_requests(key);
             }
-            ObjectKind::Pdb => {
-                self.pdbs.remove(key);
-            }
-            ObjectKind::VolumeClaim => {
-                self.volume_claims.remove(key);
-            }
-            ObjectKind::Volume => {
-                self.volumes.remove(name);
-            }
-            ObjectKind::StorageClass => {
-                self.storage_classes.remove(name);
-            }
-            ObjectKind::CsiNode => {
-                self.csi_nodes.remove(name);
-            }
-            ObjectKind::Namespace => {
-                self.namespaces.remove(name);
-            }
+            ObjectKind::Pdb => drop(self.pdbs.remove(key)),
+            ObjectKind::VolumeClaim => drop(self.volume_claims.remove(key)),
+            ObjectKind::Volume => drop(self.volumes.remove(name)),
+            ObjectKind::StorageClass => drop(self.storage_classes.remove(name)),
+            ObjectKind::CsiNode => drop(self.csi_nodes.remove(name)),
+            ObjectKind::Namespace => drop(self.namespaces.remove(name)),
             ObjectKind::Service
             | ObjectKind::ReplicationController
             | ObjectKind::ReplicaSet
@@ -229,8 +214,8 @@ impl ObjectCache {
 
     /// The pods bound to a node.
     pub fn pods_on(&self, node: &str) -> impl Iterator<Item = &Pod> {
-        let keys = self.by_node.get(node).map(|pods| &pods.keys);
-        keys.into_iter().flatten().filter_map(|key| self.pods.get(key))
+        let keys = self.node_pods(node).keys.iter();
+        keys.filter_map(|key| self.pods.get(key))
     }
 
     /// Returns whether pods on a node are being deleted and have not terminated.
@@ -246,19 +231,16 @@ impl ObjectCache {
 
     /// Returns the usage of the pods on a node.
     pub(super) fn node_usage(&self, node: &str) -> &NodeUsage {
-        let pods = self.by_node.get(node);
-        pods.map_or(NodeUsage::of_empty_node(), |pods| &pods.load)
+        &self.node_pods(node).load
     }
 
     /// Returns the disruption totals of the pods on a node.
     pub(super) fn disruption_cost_of(&self, node: &str) -> &DisruptionCost {
-        let pods = self.by_node.get(node);
-        pods.map_or(DisruptionCost::of_empty_node(), |pods| &pods.disruption_cost_of)
+        &self.node_pods(node).disruption_cost
     }
 
-    /// Returns the bound pods.
-    pub(super) fn bound_pods(&self) -> &BoundPods {
-        &self.census
+    fn node_pods(&self, node: &str) -> &NodePods {
+        self.by_node.get(node).unwrap_or(&self.no_pods)
     }
 
     /// Returns the bound, active pods that use a PersistentVolumeClaim, by key.
@@ -279,7 +261,7 @@ impl ObjectCache {
 
     /// Returns when a pod, except DaemonSet pods, was last observed to be added to or removed from
     /// a node.
-    pub fn pods_changed(&self, node: &str) -> Option<Timestamp> {
+    pub fn pods_changed_at(&self, node: &str) -> Option<Timestamp> {
         self.pods_changed.get(node).copied()
     }
 
@@ -308,12 +290,12 @@ impl ObjectCache {
                 self.note_change(version, now);
             }
         }
-        let recounts = old.as_ref().is_none_or(|old| counts_anew(old, &pod));
+        let recounts = old.as_ref().is_none_or(|old| changes_totals(old, &pod));
         if recounts {
             if let Some(old) = &old {
-                self.count_out(old);
+                self.count_pod(old, false);
             }
-            self.count_in(&pod);
+            self.count_pod(&pod, true);
         }
         if pod.is_waiting() {
             self.waiting.insert(pod.key.clone());
@@ -360,50 +342,43 @@ impl ObjectCache {
         }
     }
 
-    fn count_in(&mut self, pod: &Pod) {
+    /// Counts a pod in, or out again in the version in which it was counted in.
+    fn count_pod(&mut self, pod: &Pod, comes: bool) {
         let Some(node) = &pod.node else { return };
         let pods = self.by_node.entry(node.clone()).or_default();
-        pods.keys.insert(pod.key.clone());
-        pods.load.add(pod);
-        pods.disruption_cost_of.add(pod);
-        self.census.add(pod);
+        match comes {
+            true => pods.keys.insert(pod.key.clone()),
+            false => pods.keys.remove(&pod.key),
+        };
+        pods.load.count_pod(pod, comes);
+        pods.disruption_cost.count_pod(pod, comes);
+        if pods.keys.is_empty() {
+            self.by_node.remove(node);
+        }
+        self.bound_pods.count_pod(pod, comes);
         for claim in active_claim_keys(pod) {
-            let users = self.by_claim.entry(claim).or_default();
-            users.insert(pod.key.clone());
+            change_set(&mut self.by_claim, claim, pod.key.clone(), comes);
         }
         if let Some(set) = set_of(pod) {
-            let pods = self.by_set.entry(set).or_default();
-            pods.insert((pod.created, pod.key.clone()));
+            let newest_last = (pod.created, pod.key.clone());
+            change_set(&mut self.by_set, set, newest_last, comes);
         }
     }
+}
 
-    /// Reverts `count_in` with the properties of the pod at that time.
-    fn count_out(&mut self, pod: &Pod) {
-        let Some(node) = &pod.node else { return };
-        if let Some(pods) = self.by_node.get_mut(node) {
-            pods.keys.remove(&pod.key);
-            pods.load.remove(pod);
-            pods.disruption_cost_of.remove(pod);
-            if pods.keys.is_empty() {
-                self.by_node.remove(node);
-            }
-        }
-        self.census.remove(pod);
-        for claim in active_claim_keys(pod) {
-            let Some(users) = self.by_claim.get_mut(&claim) else {
-                continue;
-            };
-            users.remove(&pod.key);
-            if users.is_empty() {
-                self.by_claim.remove(&claim);
-            }
-        }
-        let Some(set) = set_of(pod) else { return };
-        if let Some(pods) = self.by_set.get_mut(&set) {
-            pods.remove(&(pod.created, pod.key.clone()));
-            if pods.is_empty() {
-                self.by_set.remove(&set);
-            }
+/// Adds an element to the set of a key, or removes it. Empty sets are removed.
+fn change_set<K: Ord, V: Ord>(
+    sets: &mut BTreeMap<K, BTreeSet<V>>,
+    key: K,
+    element: V,
+    comes: bool,
+) {
+    if comes {
+        sets.entry(key).or_default().insert(element);
+    } else if let Some(set) = sets.get_mut(&key) {
+        set.remove(&element);
+        if set.is_empty() {
+            sets.remove(&key);
         }
     }
 }
@@ -458,7 +433,7 @@ fn has_moved(old: &Pod, new: &Pod) -> bool {
 }
 
 /// Returns whether a change affects the totals. Most pod updates do not.
-fn counts_anew(old: &Pod, new: &Pod) -> bool {
+fn changes_totals(old: &Pod, new: &Pod) -> bool {
     has_moved(old, new)
         || old.requests != new.requests
         || old.created != new.created
@@ -598,7 +573,7 @@ mod tests {
             };
             let load = objects.node_usage(name);
             let mut disruption_cost_of = DisruptionCost::default();
-            here.iter().for_each(|pod| disruption_cost_of.add(pod));
+            here.iter().for_each(|pod| disruption_cost_of.count_pod(pod, true));
             assert_eq!(objects.disruption_cost_of(name), &disruption_cost_of);
             let requests = load.requests();
             for resource in ["cpu", "memory", "pods", "gpu", "fpga"] {
@@ -640,7 +615,7 @@ mod tests {
             let home = (group, pod.deleting.is_some(), pod.node.as_ref());
             *residents.entry(home).or_insert(0) += 1;
         }
-        let counted = objects.bound_pods().groups_without(&[]);
+        let counted = objects.bound_pods.groups_without(&[]);
         assert!(counted.iter().all(|group| !group.nodes.is_empty()));
         let counted = counted.iter().flat_map(|bound_group| {
             let group = (bound_group.namespace, bound_group.labels, bound_group.anti_affinity);
@@ -669,7 +644,7 @@ mod tests {
             prop_assert_eq!(objects.by_node.len(), 0);
             prop_assert_eq!(objects.by_claim.len(), 0);
             prop_assert_eq!(objects.by_set.len(), 0);
-            prop_assert_eq!(&objects.census, &super::BoundPods::default());
+            prop_assert_eq!(&objects.bound_pods, &super::BoundPods::default());
         }
     }
 
@@ -684,7 +659,7 @@ mod tests {
         let count = |but: &[&str]| {
             let but: Vec<&Pod> =
                 but.iter().map(|name| &objects.pods[&ObjectKey::new("default", *name)]).collect();
-            let residents = objects.bound_pods().groups_without(&but);
+            let residents = objects.bound_pods.groups_without(&but);
             let nodes = residents.iter().flat_map(|group| &group.nodes);
             let texts: Vec<String> = nodes.map(|(node, count)| format!("{node}{count}")).collect();
             texts.join(" ")

@@ -53,7 +53,7 @@ impl ObjectCache {
     }
 
     /// Returns whether PodDisruptionBudgets permanently block the eviction of a pod.
-    pub(super) fn is_kept_for_ever(&self, pod: &Pod, now: Timestamp) -> bool {
+    pub(super) fn is_permanently_blocked(&self, pod: &Pod, now: Timestamp) -> bool {
         pod.is_evictable(now) && self.blocks_while(pod, Pdb::blocks_permanently)
     }
 
@@ -101,7 +101,7 @@ impl<'a> PdbIndex<'a> {
             let namespace = first.key.namespace.as_str();
             let budgets = std::iter::from_fn(|| pdbs.next_if(|pdb| pdb.key.namespace == namespace));
             let pdbs_by_label = NamespacePdbs::new(budgets);
-            for (labels, nodes) in objects.bound_pods().homes_in(namespace) {
+            for (labels, nodes) in objects.bound_pods.nodes_by_labels(namespace) {
                 if let Some(cover) = pdbs_by_label.pdb_match(labels).filter(|cover| match cover {
                     PdbMatch::One(pdb) => pdb.allows_no_eviction(),
                     PdbMatch::Many(..) => true,
@@ -115,7 +115,7 @@ impl<'a> PdbIndex<'a> {
     }
 
     /// Returns whether the eviction of a pod on a node may be blocked.
-    pub(super) fn may_block_on(&self, node: &NodeName) -> bool {
+    pub(super) fn may_block_eviction_on(&self, node: &NodeName) -> bool {
         self.nodes.contains(node)
     }
 
@@ -243,7 +243,7 @@ mod tests {
                 let found = pdb_index.pdb_match(pod).filter(|cover| cover.blocks_eviction(pod));
                 prop_assert_eq!(found.is_some(), covering.is_some(), "{:?}", pod.key);
                 let node: NodeName = pod.node.clone().expect("it is bound");
-                prop_assert!(covering.is_none() || pdb_index.may_block_on(&node));
+                prop_assert!(covering.is_none() || pdb_index.may_block_eviction_on(&node));
             }
         }
     }

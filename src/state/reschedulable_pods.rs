@@ -80,7 +80,7 @@ impl State {
     }
 
     /// Returns whether the labels of a node identify this installation.
-    pub fn is_made_here(&self, node: &Node) -> bool {
+    pub fn is_of_this_installation(&self, node: &Node) -> bool {
         let installation = &self.cluster.installation;
         !installation.is_empty() && node.labels.get(MANAGED_BY) == Some(installation)
     }
@@ -99,7 +99,7 @@ impl State {
         pod.is_reschedulable()
             && pod.owner.is_some()
             && (mode == TerminationMode::TakenBack
-                || !(pod.is_protected(now) || self.objects.is_kept_for_ever(pod, now)))
+                || !(pod.is_protected(now) || self.objects.is_permanently_blocked(pod, now)))
             && self.is_placed_by_us(pod)
     }
 }

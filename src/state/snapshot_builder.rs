@@ -60,7 +60,7 @@ impl State {
             holds: &self.holds,
             fleet: self.fleet.as_deref(),
             rooms: self.existing_nodes(&expected, &mounts, now),
-            residents: self.objects.bound_pods().groups_without(&reschedulable),
+            residents: self.objects.bound_pods.groups_without(&reschedulable),
             mounts,
             namespaces: namespaces
                 .map(|(name, namespace)| (name.as_str(), &namespace.labels))
@@ -112,7 +112,7 @@ impl State {
         }
         let claims = self.ledger.claims.values().filter(|claim| claim.takes_pods());
         let claims = claims.map(|claim| claim.record.pool.as_str());
-        let nodes = self.claimless_nodes().chain(self.to_be_adopted());
+        let nodes = self.claimless_nodes().chain(self.nodes_to_adopt());
         let nodes = nodes
             .filter(|node| !node.is_leaving())
             .filter_map(|node| node.labels.get(POOL).map(String::as_str));
@@ -181,7 +181,7 @@ impl State {
             pool_usage.nodes += 1;
             pool_usage.capacity.add(&self.capacity_of(claim));
         }
-        for node in self.claimless_nodes().chain(self.to_be_adopted()) {
+        for node in self.claimless_nodes().chain(self.nodes_to_adopt()) {
             let pool_usage = usage.entry(node.pool_name().unwrap_or_default()).or_default();
             pool_usage.nodes += 1;
             pool_usage.capacity.add(&node.capacity);
@@ -228,16 +228,16 @@ impl State {
     pub(super) fn claimless_nodes(&self) -> impl Iterator<Item = &Node> {
         let nodes = self.offline.then(|| self.objects.nodes.values());
         nodes.into_iter().flatten().filter(|node| {
-            node.labels
-                .get(POOL)
-                .is_some_and(|pool| self.is_made_here(node) || self.cluster.pool(pool).is_some())
+            node.labels.get(POOL).is_some_and(|pool| {
+                self.is_of_this_installation(node) || self.cluster.pool(pool).is_some()
+            })
         })
     }
 
     /// Returns nodes that a different tool launched for a pool with the same name, such as
     /// Karpenter.
     pub fn adoptable_nodes(&self) -> impl Iterator<Item = &Node> {
-        self.karpenters_nodes(|pool| self.cluster.pool(pool).is_some()).filter(|node| {
+        self.karpenter_nodes(|pool| self.cluster.pool(pool).is_some()).filter(|node| {
             let id = node.instance_id();
             id.is_none_or(|id| self.ledger.by_instance(id).is_none())
         })
@@ -245,19 +245,19 @@ impl State {
 
     /// Returns the adoptable nodes that will be adopted. They already count for limits and static
     /// pools.
-    fn to_be_adopted(&self) -> impl Iterator<Item = &Node> {
+    fn nodes_to_adopt(&self) -> impl Iterator<Item = &Node> {
         let takes = self.cluster.adopt && self.cluster.mode == ManagementMode::Manage;
         takes.then(|| self.adoptable_nodes()).into_iter().flatten()
     }
 
     /// Returns the adoptable nodes without a configured pool.
     pub fn poolless_nodes(&self) -> impl Iterator<Item = &Node> {
-        self.karpenters_nodes(|pool| self.cluster.pool(pool).is_none())
+        self.karpenter_nodes(|pool| self.cluster.pool(pool).is_none())
     }
 
     /// Returns Karpenter nodes without an Outrigger installation label. Nodes of EKS Auto Mode have
     /// the same label but are excluded.
-    fn karpenters_nodes(&self, is_wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = &Node> {
+    fn karpenter_nodes(&self, is_wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = &Node> {
         self.objects.nodes.values().filter(move |node| {
             let labels = &node.labels;
             labels.get(POOL).is_some_and(|pool| is_wanted(pool))

@@ -131,7 +131,11 @@ impl UnavailableOfferings {
     }
 
     /// Records that a capacity type is unavailable. Returns the end of the back-off.
-    pub fn record_refused_way(&mut self, capacity_type: CapacityType, now: Timestamp) -> Timestamp {
+    pub fn record_refused_capacity_type(
+        &mut self,
+        capacity_type: CapacityType,
+        now: Timestamp,
+    ) -> Timestamp {
         let hold = Hold::after_refusal(self.ways.remove(&capacity_type), now);
         let until = hold.until;
         self.ways.insert(capacity_type, hold);
@@ -173,7 +177,7 @@ impl UnavailableOfferings {
 
     /// Returns whether no node of a pool may be planned in a zone because registration there is
     /// uncertain.
-    pub fn is_untried(&self, pool: &PoolName, zone: &Zone) -> bool {
+    pub fn is_zone_excluded(&self, pool: &PoolName, zone: &Zone) -> bool {
         self.untried.get(pool).is_some_and(|untried| {
             let waits = untried.all_until.is_some() || untried.until.contains_key(zone);
             let is_excluded = waits || untried.tried != Some(Timestamp::MIN);
@@ -385,7 +389,7 @@ mod tests {
     fn one_way_of_buying_is_held_down_as_a_whole() {
         let now = Timestamp::UNIX_EPOCH;
         let mut holds = UnavailableOfferings::default();
-        let until = holds.record_refused_way(CapacityType::Spot, now);
+        let until = holds.record_refused_capacity_type(CapacityType::Spot, now);
         let held = |way| holds.is_held(None, &offering(way), now);
         assert_eq!([held(CapacityType::Spot), held(CapacityType::OnDemand)], [true, false]);
         assert_eq!(until, now + HOLD);

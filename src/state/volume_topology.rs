@@ -31,39 +31,8 @@ const ALTERNATIVES_MAX: usize = 64;
 
 /// Why the volumes of a pod cannot be used now.
 #[derive(Debug, Error)]
-enum VolumeFault {
-    #[error("it has {count} volumes, more than Outrigger evaluates")]
-    TooManyVolumes { count: usize },
-    #[error("PersistentVolumeClaim {key} does not exist")]
-    ClaimMissing { key: ObjectKey },
-    #[error("PersistentVolumeClaim {key} is being deleted")]
-    ClaimDeleting { key: ObjectKey },
-    #[error("PersistentVolumeClaim {key} has lost its volume")]
-    ClaimLost { key: ObjectKey },
-    #[error("PersistentVolumeClaim {key} is ReadWriteOncePod and used by {user}")]
-    ClaimInUse { key: ObjectKey, user: PodKey },
-    #[error("PersistentVolume {volume} of claim {key} does not exist")]
-    VolumeMissing { key: ObjectKey, volume: String },
-    #[error("PersistentVolume {volume} of claim {key} is being deleted")]
-    VolumeDeleting { key: ObjectKey, volume: String },
-    #[error("PersistentVolumeClaim {key} is not yet bound to PersistentVolume {volume}")]
-    NotBoundYet { key: ObjectKey, volume: String },
-    #[error("PersistentVolumeClaim {key} has no storage class and is not bound")]
-    NoStorageClass { key: ObjectKey },
-    #[error("StorageClass {class} of PersistentVolumeClaim {key} does not exist")]
-    StorageClassMissing { key: ObjectKey, class: String },
-    #[error(
-        "PersistentVolumeClaim {key} is not bound yet, though StorageClass {class} provisions \
-        volumes immediately"
-    )]
-    NotProvisionedYet { key: ObjectKey, class: String },
-    #[error("PersistentVolumeClaim {key} is not bound; StorageClass {class} provisions no volumes")]
-    NoProvisioner { key: ObjectKey, class: String },
-    #[error("its volumes allow too many combinations of locations")]
-    TooManyLocations,
-    #[error("no location can use all its volumes")]
-    NoLocation,
-}
+#[error("{0}")]
+struct VolumeFault(String);
 
 /// Returns the volume requirements of these pods. `promised` pods are planned for nodes and may
 /// already use PersistentVolumeClaims.
@@ -73,7 +42,8 @@ pub(super) fn volume_requirements<'a>(
     promised: impl Iterator<Item = &'a Pod>,
 ) -> BTreeMap<&'a PodKey, VolumeRequirements> {
     let mut first: BTreeMap<ObjectKey, &Pod> = BTreeMap::new();
-    let mut order: Vec<&Pod> = pending.iter().copied().filter(|pod| mounts_any(pod)).collect();
+    let mut order: Vec<&Pod> =
+        pending.iter().copied().filter(|pod| !pod.volume_claims.is_empty()).collect();
     // The pod that kube-scheduler considers first uses a ReadWriteOncePod claim.
     order.sort_by_key(|pod| (std::cmp::Reverse(pod.priority), pod.created, &pod.key));
     for pod in promised.chain(order.iter().copied()) {
@@ -84,10 +54,6 @@ pub(super) fn volume_requirements<'a>(
         }
     }
     order.iter().map(|pod| (&pod.key, volume_requirements_of(objects, pod, &first))).collect()
-}
-
-fn mounts_any(pod: &Pod) -> bool {
-    !pod.volume_claims.is_empty()
 }
 
 /// Returns the distinct PersistentVolumeClaims of a pod.
@@ -124,14 +90,15 @@ fn locations_of(
 ) -> Result<BTreeSet<Requirements>, VolumeFault> {
     let count = pod.volume_claims.len();
     if count > CLAIMS_MAX {
-        return Err(VolumeFault::TooManyVolumes { count });
+        return Err(VolumeFault(format!("it has {count} volumes, more than Outrigger evaluates")));
     }
     let mut locations = BTreeSet::from([Requirements::default()]);
     for key in claim_keys(pod) {
         let claim = usable_claim(objects, &key)?;
         if let Some(user) = used_by(objects, claim, pod, first) {
-            let user = user.clone();
-            return Err(VolumeFault::ClaimInUse { key, user });
+            return Err(VolumeFault(format!(
+                "PersistentVolumeClaim {key} is ReadWriteOncePod and used by {user}"
+            )));
         }
         locations = intersect_locations(&locations, volume_locations(objects, claim)?)?;
         if let Some(driver) = csi_driver_of(objects, &key) {
@@ -146,12 +113,13 @@ fn usable_claim<'o>(
     objects: &'o ObjectCache,
     key: &ObjectKey,
 ) -> Result<&'o VolumeClaim, VolumeFault> {
-    match objects.volume_claims.get(key) {
-        None => Err(VolumeFault::ClaimMissing { key: key.clone() }),
-        Some(claim) if claim.deleting => Err(VolumeFault::ClaimDeleting { key: key.clone() }),
-        Some(claim) if claim.phase == "Lost" => Err(VolumeFault::ClaimLost { key: key.clone() }),
-        Some(claim) => Ok(claim),
-    }
+    let fault = match objects.volume_claims.get(key) {
+        None => "does not exist",
+        Some(claim) if claim.deleting => "is being deleted",
+        Some(claim) if claim.phase == "Lost" => "has lost its volume",
+        Some(claim) => return Ok(claim),
+    };
+    Err(VolumeFault(format!("PersistentVolumeClaim {key} {fault}")))
 }
 
 /// Returns a different pod that uses, or will first use, a ReadWriteOncePod claim. Source:
@@ -176,7 +144,7 @@ fn volume_locations<'o>(
     objects: &'o ObjectCache,
     claim: &'o VolumeClaim,
 ) -> Result<&'o [Requirements], VolumeFault> {
-    let (volume, class) = (&claim.volume, &claim.storage_class);
+    let (key, volume, class) = (&claim.key, &claim.volume, &claim.storage_class);
     if claim.is_bound {
         // A local volume keeps the name of its node. The scheduler accepts no other node, not even
         // a replacement with the same role.
@@ -184,31 +152,30 @@ fn volume_locations<'o>(
         if let Some(existing) = existing.filter(|existing| !existing.deleting) {
             return Ok(&existing.node_affinity);
         }
-        let (key, volume) = (claim.key.clone(), volume.clone());
-        return Err(match existing {
-            Some(_) => VolumeFault::VolumeDeleting { key, volume },
-            None => VolumeFault::VolumeMissing { key, volume },
-        });
+        let fault = match existing {
+            Some(_) => "is being deleted",
+            None => "does not exist",
+        };
+        return Err(VolumeFault(format!("PersistentVolume {volume} of claim {key} {fault}")));
     }
-    let key = claim.key.clone();
-    if !volume.is_empty() {
-        let volume = volume.clone();
-        return Err(VolumeFault::NotBoundYet { key, volume });
-    }
-    if class.is_empty() {
-        return Err(VolumeFault::NoStorageClass { key });
-    }
-    let name = class.clone();
-    match objects.storage_classes.get(class) {
-        None => Err(VolumeFault::StorageClassMissing { key, class: name }),
-        Some(class) if !class.waits_for_consumer => {
-            Err(VolumeFault::NotProvisionedYet { key, class: name })
+    Err(VolumeFault(if !volume.is_empty() {
+        format!("PersistentVolumeClaim {key} is not yet bound to PersistentVolume {volume}")
+    } else if class.is_empty() {
+        format!("PersistentVolumeClaim {key} has no storage class and is not bound")
+    } else {
+        match objects.storage_classes.get(class) {
+            None => format!("StorageClass {class} of PersistentVolumeClaim {key} does not exist"),
+            Some(known) if !known.waits_for_consumer => format!(
+                "PersistentVolumeClaim {key} is not bound yet, though StorageClass {class} \
+                 provisions volumes immediately"
+            ),
+            Some(known) if known.provisioner == NO_PROVISIONER => format!(
+                "PersistentVolumeClaim {key} is not bound; StorageClass {class} provisions no \
+                 volumes"
+            ),
+            Some(known) => return Ok(&known.allowed_topologies),
         }
-        Some(class) if class.provisioner == NO_PROVISIONER => {
-            Err(VolumeFault::NoProvisioner { key, class: name })
-        }
-        Some(class) => Ok(&class.allowed_topologies),
-    }
+    }))
 }
 
 /// Returns the locations that satisfy both the previous volumes and this one.
@@ -224,17 +191,18 @@ fn intersect_locations(
         .iter()
         .flat_map(|location| volume.iter().map(move |topology| (location, topology)))
     {
-        let mut narrowed = location.clone();
-        narrowed.add_all(topology);
+        let narrowed = location.merged_with(topology);
         if !narrowed.iter().any(|(_, requirement)| requirement.is_impossible()) {
             combined.insert(narrowed);
         }
         if combined.len() > ALTERNATIVES_MAX {
-            return Err(VolumeFault::TooManyLocations);
+            let fault = "its volumes allow too many combinations of locations";
+            return Err(VolumeFault(fault.to_owned()));
         }
     }
     if combined.is_empty() {
-        return Err(VolumeFault::NoLocation);
+        let fault = "no location can use all its volumes";
+        return Err(VolumeFault(fault.to_owned()));
     }
     Ok(combined)
 }

@@ -85,7 +85,7 @@ impl WatchHealth {
 
     /// Returns the last activity of the watch that has been silent longest, or `None` before any
     /// activity.
-    pub fn seen_least(&self, kinds: &[ObjectKind]) -> Option<Timestamp> {
+    pub fn oldest_activity(&self, kinds: &[ObjectKind]) -> Option<Timestamp> {
         kinds.iter().filter_map(|kind| self.kinds.get(kind).and_then(|status| status.seen)).min()
     }
 
@@ -100,7 +100,7 @@ impl WatchHealth {
         age_max: SignedDuration,
     ) -> Option<String> {
         kinds.iter().find_map(|kind| {
-            let name = kind.plural();
+            let name = kind.as_str();
             match self.kinds.get(kind) {
                 Some(WatchStatus { synced: false, why, .. }) if !why.is_empty() => {
                     Some(format!("{name} are not synced: {why}"))

@@ -86,7 +86,7 @@ pub(crate) type Held = (PoolName, Reason, &'static str);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sync {
     pub(crate) unready_since: Option<Timestamp>,
-    pub(crate) seen_least: Option<Timestamp>,
+    pub(crate) oldest_activity: Option<Timestamp>,
     pub(crate) clock_skews: [Option<ClockSkew>; 2],
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn sync_samples(cluster: &ClusterName, sync: Sync, now: Timestamp) ->
     let mut buffer = SampleBuffer::for_cluster(cluster);
     let unsynced = sync.unready_since.map_or(0.0, |since| seconds_since(since, now));
     buffer.add_sample("karpenter_cluster_state_unsynced_time_seconds", &[], unsynced);
-    if let Some(seen) = sync.seen_least {
+    if let Some(seen) = sync.oldest_activity {
         buffer.add_sample("outrigger_watch_lag_seconds", &[], seconds_since(seen, now));
     }
     for skew in sync.clock_skews.into_iter().flatten() {

@@ -184,7 +184,7 @@ impl Converter<'_> {
         Signal::parse(key).ok_or_else(|| {
             let detail = format!("There is no eviction signal {key:?}.");
             let mut fault = self.bad_key(ProblemCode::InvalidValue, key, detail);
-            fault.help = Some(expected_names(key, &Signal::ALL.map(|(_, name)| name)));
+            fault.help = Some(expected_names(key, &Signal::NAMES));
             fault
         })
     }

@@ -5,40 +5,17 @@ use std::collections::BTreeMap;
 
 use foldhash::{HashMap, HashSet};
 
+use crate::disruption::consolidation::removal_candidate::RemovalCandidate;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::INSTANCE_TYPE;
 use crate::scheduling::{NewNodeClaim, Solution};
-use crate::state::candidates::Candidate;
 use crate::state::what_if::WhatIf;
-
-/// A node to remove.
-#[derive(Clone, Copy, Debug)]
-pub struct LeavingNode<'s> {
-    /// Its instance type.
-    pub instance_type: &'s str,
-    /// Its price in $/h.
-    pub price: f64,
-    /// Its disruption cost.
-    pub cost: f64,
-}
-
-impl<'s> LeavingNode<'s> {
-    /// Creates the entry of a candidate with this price.
-    pub fn from_candidate(candidate: &'s Candidate<'_>, price: f64) -> Self {
-        let instance_type = candidate.node.labels.get(INSTANCE_TYPE);
-        Self {
-            instance_type: instance_type.map_or("", String::as_str),
-            price,
-            cost: candidate.cost,
-        }
-    }
-}
 
 /// Removed and new nodes, as independent groups.
 #[derive(Clone, Debug)]
 pub struct ReplacementGroups<'s> {
     /// The group of each removed node, in input order.
-    pub parts: Vec<usize>,
+    pub group_of: Vec<usize>,
     /// Number of removed nodes by group.
     pub counts: HashMap<usize, usize>,
     /// The new nodes in order, with their group. `None` if they host none of the moved pods.
@@ -52,62 +29,64 @@ impl<'s> ReplacementGroups<'s> {
         nodes: impl Iterator<Item = &'n NodeName>,
         solution: &'s Solution,
     ) -> Self {
-        let mut homes: HashMap<&PodKey, usize> = HashMap::default();
+        let mut index_by_pod: HashMap<&PodKey, usize> = HashMap::default();
         let mut count = 0;
         for (index, name) in nodes.enumerate() {
             let tenancy = field.tenancies.get(name);
             let pods = tenancy.map_or(&[][..], |tenancy| &tenancy.pods);
-            homes.extend(pods.iter().map(|pod| (&pod.key, index)));
+            index_by_pod.extend(pods.iter().map(|pod| (&pod.key, index)));
             count = index + 1;
         }
-        let mut groups = Groups::new(count);
+        let mut groups = Groups((0..count).collect());
         let mut firsts = Vec::new();
         for claim in &solution.claims {
-            let mut from = claim.pods.iter().filter_map(|pod| homes.get(pod).copied());
+            let mut from = claim.pods.iter().filter_map(|pod| index_by_pod.get(pod).copied());
             let first = from.next();
             for (first, other) in first.into_iter().cycle().zip(from) {
                 groups.join(first, other);
             }
             firsts.push(first);
         }
-        let parts: Vec<usize> = (0..count).map(|index| groups.root_of(index)).collect();
+        let group_of: Vec<usize> = (0..count).map(|index| groups.root_of(index)).collect();
         let mut counts = HashMap::default();
-        for part in &parts {
-            *counts.entry(*part).or_default() += 1;
+        for group in &group_of {
+            *counts.entry(*group).or_default() += 1;
         }
         let claims = firsts.into_iter().zip(&solution.claims);
-        let claims = claims.map(|(first, claim)| (first.map(|index| parts[index]), claim));
-        Self { claims: claims.collect(), parts, counts }
+        let claims = claims.map(|(first, claim)| (first.map(|index| group_of[index]), claim));
+        Self { claims: claims.collect(), group_of, counts }
     }
 
     /// Returns the index of the only node of a group, or `None` if the group has several.
-    pub fn sole_node(&self, part: usize) -> Option<usize> {
+    pub fn only_node(&self, group: usize) -> Option<usize> {
         // A group has the number of its first node.
-        (self.counts.get(&part) == Some(&1)).then_some(part)
+        (self.counts.get(&group) == Some(&1)).then_some(group)
     }
 
     /// Returns the indices of nodes that can be kept: an identical node would be launched for pods
     /// that could run on them. Among many, the nodes with the highest disruption cost are kept.
     /// Source: spec/disruption.md §1.9, the filter of same types.
-    pub fn needless_nodes(
+    pub(super) fn needless_nodes(
         &self,
-        nodes: &[LeavingNode<'_>],
+        nodes: &[&RemovalCandidate<'_>],
         price: impl Fn(&NewNodeClaim) -> f64,
     ) -> HashSet<usize> {
         let mut alike: BTreeMap<(usize, &str), Vec<usize>> = BTreeMap::new();
         for (index, node) in nodes.iter().enumerate() {
-            let key = (self.parts[index], node.instance_type);
+            let instance_type = node.candidate.node.labels.get(INSTANCE_TYPE);
+            let key = (self.group_of[index], instance_type.map_or("", String::as_str));
             alike.entry(key).or_default().push(index);
         }
+        let cost = |index: &usize| nodes[*index].candidate.cost;
         for all in alike.values_mut() {
-            all.sort_by(|one, other| nodes[*one].cost.total_cmp(&nodes[*other].cost));
+            all.sort_by(|one, other| cost(one).total_cmp(&cost(other)));
         }
         let mut needless = HashSet::default();
-        for (part, claim) in &self.claims {
-            let Some(((first, _), part)) = claim.offerings.first().zip(*part) else {
+        for (group, claim) in &self.claims {
+            let Some(((first, _), group)) = claim.offerings.first().zip(*group) else {
                 continue;
             };
-            let all = alike.get_mut(&(part, first.instance_type.as_str()));
+            let all = alike.get_mut(&(group, first.instance_type.as_str()));
             needless.extend(
                 all.filter(|nodes_left| {
                     let last = nodes_left.last();
@@ -124,10 +103,6 @@ impl<'s> ReplacementGroups<'s> {
 struct Groups(Vec<usize>);
 
 impl Groups {
-    fn new(count: usize) -> Self {
-        Self((0..count).collect())
-    }
-
     fn root_of(&mut self, mut at: usize) -> usize {
         while self.0[at] != at {
             self.0[at] = self.0[self.0[at]];

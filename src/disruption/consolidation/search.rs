@@ -45,7 +45,7 @@ impl RemovalSearch {
 
     /// Returns how many nodes must be removed for these savings if there is capacity for all their
     /// pods.
-    pub fn fewest_worth(&self, saved: f64) -> usize {
+    pub fn min_count_for(&self, saved: f64) -> usize {
         let least = self.price.partition_point(|price| *price < saved);
         least.min(self.price.len() - 1)
     }
@@ -73,7 +73,7 @@ impl RemovalSearch {
             return Some(fewest / 4).filter(|count| *count > 0);
         };
         let tried = *self.saved.range(..high).next_back()?.0;
-        let low = (tried + 1).max(self.fewest_worth(ENOUGH * self.highest_savings()));
+        let low = (tried + 1).max(self.min_count_for(ENOUGH * self.highest_savings()));
         #[expect(clippy::cast_precision_loss, reason = "there are far fewer nodes")]
         let is_close = (high.saturating_sub(low)) as f64 <= CLOSE * high as f64;
         (!is_close).then(|| (low * high).isqrt().min(high - 1))
@@ -85,10 +85,10 @@ mod tests {
     use super::RemovalSearch;
 
     /// Runs the search to its end and returns the tried numbers.
-    fn tried(fewest: &mut RemovalSearch, saved: impl Fn(usize) -> f64) -> Vec<usize> {
+    fn tried(search: &mut RemovalSearch, saved: impl Fn(usize) -> f64) -> Vec<usize> {
         let mut tried = Vec::new();
-        while let Some(count) = fewest.next_count() {
-            fewest.record_savings(count, saved(count));
+        while let Some(count) = search.next_count() {
+            search.record_savings(count, saved(count));
             tried.push(count);
             assert!(tried.len() < 20, "it ends: {tried:?}");
         }
@@ -98,11 +98,11 @@ mod tests {
     #[test]
     fn the_fewest_are_near_the_bend() {
         for bend in [1_u32, 2, 7, 40, 99, 100] {
-            let mut fewest = RemovalSearch::new([1.0; 100]);
+            let mut search = RemovalSearch::new([1.0; 100]);
             let saved = |count: usize| (count as f64).min(f64::from(bend));
-            fewest.record_savings(100, saved(100));
-            let tried = tried(&mut fewest, saved);
-            let least = fewest.smallest_sufficient().expect("something is saved") as f64;
+            search.record_savings(100, saved(100));
+            let tried = tried(&mut search, saved);
+            let least = search.smallest_sufficient().expect("something is saved") as f64;
             let most = (f64::from(bend) * 1.34).max(1.0);
             assert!(least >= 0.95 * f64::from(bend) && least <= most, "{least} for {bend}");
             assert!(tried.len() <= 6, "{tried:?} for {bend}");
@@ -111,22 +111,22 @@ mod tests {
 
     #[test]
     fn nodes_that_cost_less_than_is_to_be_saved_are_not_tried() {
-        let mut fewest = RemovalSearch::new([1.0; 100]);
-        fewest.record_savings(100, 60.0);
-        assert_eq!(fewest.fewest_worth(60.0), 60);
-        let tried = tried(&mut fewest, |count| if count < 80 { 0.0 } else { 60.0 });
+        let mut search = RemovalSearch::new([1.0; 100]);
+        search.record_savings(100, 60.0);
+        assert_eq!(search.min_count_for(60.0), 60);
+        let tried = tried(&mut search, |count| if count < 80 { 0.0 } else { 60.0 });
         assert!(tried.iter().all(|count| *count >= 57), "{tried:?}");
-        assert!((80..=100).contains(&fewest.smallest_sufficient().expect("something is saved")));
+        assert!((80..=100).contains(&search.smallest_sufficient().expect("something is saved")));
     }
 
     #[test]
     fn where_nothing_is_saved_ever_fewer_are_tried() {
-        let mut fewest = RemovalSearch::new([1.0; 100]);
-        fewest.record_savings(100, 0.0);
-        assert_eq!(tried(&mut fewest, |_| 0.0), [25, 6, 1]);
-        assert_eq!(fewest.smallest_sufficient(), None);
-        let mut fewest = RemovalSearch::new([]);
-        fewest.record_savings(0, 0.0);
-        assert_eq!((fewest.next_count(), fewest.fewest_worth(1.0)), (None, 0));
+        let mut search = RemovalSearch::new([1.0; 100]);
+        search.record_savings(100, 0.0);
+        assert_eq!(tried(&mut search, |_| 0.0), [25, 6, 1]);
+        assert_eq!(search.smallest_sufficient(), None);
+        let mut search = RemovalSearch::new([]);
+        search.record_savings(0, 0.0);
+        assert_eq!((search.next_count(), search.min_count_for(1.0)), (None, 0));
     }
 }

@@ -8,44 +8,24 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use serde_json::Value;
 
-/// An eviction signal of the kubelet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Signal {
-    /// Free memory.
-    MemoryAvailable,
-    /// Free bytes of the kubelet's file system.
-    NodefsAvailable,
-    /// Free inodes of the kubelet's file system.
-    NodefsInodesFree,
-    /// Free bytes of the image file system.
-    ImagefsAvailable,
-    /// Free inodes of the image file system.
-    ImagefsInodesFree,
-    /// Free process ids.
-    PidAvailable,
-}
+use crate::model::named_enum::named_enum;
 
-impl Signal {
-    /// All signals, as the kubelet spells them.
-    pub const ALL: [(Self, &str); 6] = [
-        (Self::MemoryAvailable, "memory.available"),
-        (Self::NodefsAvailable, "nodefs.available"),
-        (Self::NodefsInodesFree, "nodefs.inodesFree"),
-        (Self::ImagefsAvailable, "imagefs.available"),
-        (Self::ImagefsInodesFree, "imagefs.inodesFree"),
-        (Self::PidAvailable, "pid.available"),
-    ];
-
-    /// The kubelet's spelling.
-    pub fn as_str(self) -> &'static str {
-        let found = Self::ALL.iter().find(|(signal, _)| *signal == self);
-        found.map_or("", |(_, name)| name)
-    }
-
-    /// Parses a signal.
-    pub fn parse(text: &str) -> Option<Self> {
-        let found = Self::ALL.iter().find(|(_, name)| *name == text);
-        found.map(|(signal, _)| *signal)
+named_enum! {
+    /// An eviction signal of the kubelet. The names are those of the kubelet.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Signal {
+        /// Free memory.
+        MemoryAvailable => "memory.available",
+        /// Free bytes of the kubelet's file system.
+        NodefsAvailable => "nodefs.available",
+        /// Free inodes of the kubelet's file system.
+        NodefsInodesFree => "nodefs.inodesFree",
+        /// Free bytes of the image file system.
+        ImagefsAvailable => "imagefs.available",
+        /// Free inodes of the image file system.
+        ImagefsInodesFree => "imagefs.inodesFree",
+        /// Free process ids.
+        PidAvailable => "pid.available",
     }
 }
 

@@ -4,6 +4,7 @@
 use jiff::SignedDuration;
 
 use crate::model::labels::Labels;
+use crate::model::named_enum::named_enum;
 
 /// A subnet term.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,22 +26,14 @@ pub enum SecurityGroupTerm {
     Tags(Labels),
 }
 
-/// Which launches a capacity reservation accepts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MatchCriteria {
-    /// Any matching launch.
-    Open,
-    /// Only launches that target it.
-    Targeted,
-}
-
-impl MatchCriteria {
-    /// EC2's spelling.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Targeted => "targeted",
-        }
+named_enum! {
+    /// Which launches a capacity reservation accepts. The names are those of EC2.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum MatchCriteria {
+        /// Any matching launch.
+        Open => "open",
+        /// Only launches that target it.
+        Targeted => "targeted",
     }
 }
 

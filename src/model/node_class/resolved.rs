@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::Arch;
+use crate::model::named_enum::named_enum;
 use crate::model::reservation::Reservation;
 
 /// The hardware that an image supports.
@@ -89,37 +90,24 @@ pub struct PlacementGroup {
     pub strategy: PlacementGroupStrategy,
 }
 
-/// The kind of a node class condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ConditionKind {
-    /// Images were found.
-    ImagesReady,
-    /// Subnets were found.
-    SubnetsReady,
-    /// Security groups were found.
-    SecurityGroupsReady,
-    /// The instance profile exists.
-    InstanceProfileReady,
-    /// Reservations were queried. Finding none is not an error.
-    CapacityReservationsReady,
-    /// The placement group exists.
-    PlacementGroupReady,
-    /// AWS would accept a launch from the class.
-    ValidationSucceeded,
-}
-
-impl ConditionKind {
-    /// The spelling in logs and `status`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ImagesReady => "ImagesReady",
-            Self::SubnetsReady => "SubnetsReady",
-            Self::SecurityGroupsReady => "SecurityGroupsReady",
-            Self::InstanceProfileReady => "InstanceProfileReady",
-            Self::CapacityReservationsReady => "CapacityReservationsReady",
-            Self::PlacementGroupReady => "PlacementGroupReady",
-            Self::ValidationSucceeded => "ValidationSucceeded",
-        }
+named_enum! {
+    /// The kind of a node class condition. The names appear in logs and `status`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum ConditionKind {
+        /// Images were found.
+        ImagesReady => "ImagesReady",
+        /// Subnets were found.
+        SubnetsReady => "SubnetsReady",
+        /// Security groups were found.
+        SecurityGroupsReady => "SecurityGroupsReady",
+        /// The instance profile exists.
+        InstanceProfileReady => "InstanceProfileReady",
+        /// Reservations were queried. Finding none is not an error.
+        CapacityReservationsReady => "CapacityReservationsReady",
+        /// The placement group exists.
+        PlacementGroupReady => "PlacementGroupReady",
+        /// AWS would accept a launch from the class.
+        ValidationSucceeded => "ValidationSucceeded",
     }
 }
 
@@ -134,58 +122,39 @@ pub enum NodeClassConditionStatus {
     Unknown,
 }
 
-/// Why a condition is not met. Source: spec/aws.md §1.4, with images for AMIs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
-    /// The alias does not support the cluster's version.
-    UnsupportedAlias,
-    /// No image was found.
-    ImageNotFound,
-    /// No subnet was found.
-    SubnetsNotFound,
-    /// No security group was found.
-    SecurityGroupsNotFound,
-    /// The placement group does not exist.
-    PlacementGroupNotFound,
-    /// The instance profile does not exist.
-    InstanceProfileNotFound,
-    /// The role does not exist.
-    RoleNotFound,
-    /// The addresses of the cluster's Services are unknown.
-    ClusterCidrUnknown,
-    /// The family does not support a kubelet setting.
-    UnsupportedKubeletSetting,
-    /// User data exceeds EC2's limit.
-    UserDataTooLarge,
-    /// User data is invalid for the family.
-    UserDataInvalid,
-    /// An IAM permission is missing.
-    Denied,
-    /// EC2 would reject any launch from the class.
-    LaunchInvalid,
-    /// AWS did not respond, or throttled the request.
-    Unavailable,
-}
-
-impl Cause {
-    /// The spelling in logs and `status`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::UnsupportedAlias => "UnsupportedAlias",
-            Self::ImageNotFound => "ImageNotFound",
-            Self::SubnetsNotFound => "SubnetsNotFound",
-            Self::SecurityGroupsNotFound => "SecurityGroupsNotFound",
-            Self::PlacementGroupNotFound => "PlacementGroupNotFound",
-            Self::InstanceProfileNotFound => "InstanceProfileNotFound",
-            Self::RoleNotFound => "RoleNotFound",
-            Self::ClusterCidrUnknown => "ClusterCidrUnknown",
-            Self::UnsupportedKubeletSetting => "UnsupportedKubeletSetting",
-            Self::UserDataTooLarge => "UserDataTooLarge",
-            Self::UserDataInvalid => "UserDataInvalid",
-            Self::Denied => "Denied",
-            Self::LaunchInvalid => "LaunchInvalid",
-            Self::Unavailable => "Unavailable",
-        }
+named_enum! {
+    /// Why a condition is not met. Source: spec/aws.md §1.4, with images for AMIs. The names
+    /// appear in logs and `status`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Cause {
+        /// The alias does not support the cluster's version.
+        UnsupportedAlias => "UnsupportedAlias",
+        /// No image was found.
+        ImageNotFound => "ImageNotFound",
+        /// No subnet was found.
+        SubnetsNotFound => "SubnetsNotFound",
+        /// No security group was found.
+        SecurityGroupsNotFound => "SecurityGroupsNotFound",
+        /// The placement group does not exist.
+        PlacementGroupNotFound => "PlacementGroupNotFound",
+        /// The instance profile does not exist.
+        InstanceProfileNotFound => "InstanceProfileNotFound",
+        /// The role does not exist.
+        RoleNotFound => "RoleNotFound",
+        /// The addresses of the cluster's Services are unknown.
+        ClusterCidrUnknown => "ClusterCidrUnknown",
+        /// The family does not support a kubelet setting.
+        UnsupportedKubeletSetting => "UnsupportedKubeletSetting",
+        /// User data exceeds EC2's limit.
+        UserDataTooLarge => "UserDataTooLarge",
+        /// User data is invalid for the family.
+        UserDataInvalid => "UserDataInvalid",
+        /// An IAM permission is missing.
+        Denied => "Denied",
+        /// EC2 would reject any launch from the class.
+        LaunchInvalid => "LaunchInvalid",
+        /// AWS did not respond, or throttled the request.
+        Unavailable => "Unavailable",
     }
 }
 

@@ -7,7 +7,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::STEADY;
-use crate::coordination::leader_election::{LeaseStatus, asks_for, gives_to, may_hold};
+use crate::coordination::leader_election::{
+    LeaseStatus, cluster_to_request, hands_over_to, may_hold,
+};
 use crate::host::clock;
 use crate::model::id::ClusterName;
 
@@ -85,7 +87,7 @@ impl LeaseBalancer {
         // A host whose engines do not decide must not request more clusters.
         let is_well = table.unwell.is_empty();
         let may_ask = is_steady && is_well && !table.is_shy() && !table.together;
-        may_ask && asks_for(&table.places) == Some(cluster)
+        may_ask && cluster_to_request(&table.places) == Some(cluster)
     }
 
     /// Records whether the engine of a cluster of this host decides.
@@ -130,6 +132,6 @@ impl LeaseBalancer {
     /// Returns whether this host hands a cluster over to a requesting host.
     pub(super) fn gives_to(&self, host: &str) -> bool {
         let table = self.0.borrow();
-        !table.together && gives_to(host, &table.places)
+        !table.together && hands_over_to(host, &table.places)
     }
 }

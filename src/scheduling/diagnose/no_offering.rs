@@ -45,7 +45,7 @@ pub(crate) fn unavailable_detail<'s>(
             .min(),
         unregistered: held
             .iter()
-            .any(|offering| holds.is_untried(pool_and_class.0, &offering.zone)),
+            .any(|offering| holds.is_zone_excluded(pool_and_class.0, &offering.zone)),
     })
 }
 

@@ -446,7 +446,7 @@ impl<'a> TypeOption<'a> {
             .partition(|offering| {
                 !holds.is_empty()
                     && (holds.is_held(class, &self.offering_key(offering), now)
-                        || pool.is_some_and(|pool| holds.is_untried(pool, &offering.zone)))
+                        || pool.is_some_and(|pool| holds.is_zone_excluded(pool, &offering.zone)))
             });
         (self.held, self.offers) = (held, offers);
         self.offers.truncate(OFFERS_MAX);

@@ -31,13 +31,9 @@ impl CapacityPools {
     pub fn set_left(&mut self, key: OfferingKey, left: Option<u32>) {
         self.lent.remove(&key);
         match left {
-            Some(left) => {
-                self.left.insert(key, left);
-            }
-            None => {
-                self.left.remove(&key);
-            }
-        }
+            Some(left) => self.left.insert(key, left),
+            None => self.left.remove(&key),
+        };
     }
 
     /// An instance was launched.

@@ -69,7 +69,7 @@ impl SimCluster {
         self.store.change_node(name, now, |node| {
             node.taints.retain(|taint| taint.key != TAINT_DISRUPTED);
         });
-        self.node_changed(now);
+        self.on_node_changed(now);
     }
 
     fn create_node(&mut self, new_node: &NewNode, now: Timestamp) -> CommandResult {
@@ -95,7 +95,7 @@ impl SimCluster {
             NEVER_CAME_MS,
             ClusterTimer::Silent(new_node.name.clone()),
         );
-        self.node_changed(now);
+        self.on_node_changed(now);
         CommandResult::Done
     }
 
@@ -163,7 +163,7 @@ impl SimCluster {
         if node.is_some_and(|node| node.deleting.is_some() && node.finalizers.is_empty()) {
             self.remove_node_now(&patch.node, now);
         }
-        self.node_changed(now);
+        self.on_node_changed(now);
         CommandResult::Done
     }
 

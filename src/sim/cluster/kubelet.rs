@@ -8,6 +8,7 @@ use crate::model::labels::{ARCH, DO_NOT_SYNC_TAINTS, HOSTNAME, INSTANCE_TYPE, La
 use crate::model::node::{ConditionStatus, Node};
 use crate::model::pod::PodPhase;
 use crate::model::taint::{Effect, Taint, UNREACHABLE};
+use crate::sim::cluster::workload_controllers::pod_ids;
 use crate::sim::cluster::{ClusterTimer, SimCluster};
 use crate::sim::timeline::TimelineFact;
 use crate::sim::workload::WorkloadKind;
@@ -103,7 +104,7 @@ impl SimCluster {
             // The network plugin needs a few seconds.
             self.set_timer(now, 3000, 12_000, ClusterTimer::Ready(name.clone()));
         }
-        self.node_changed(now);
+        self.on_node_changed(now);
         name
     }
 
@@ -158,7 +159,7 @@ impl SimCluster {
         };
         self.kubelets.insert(node.name.clone(), kubelet);
         self.store.put_node(node, now);
-        self.node_changed(now);
+        self.on_node_changed(now);
     }
 
     /// The kubelet of a node, including deleted nodes.
@@ -175,12 +176,12 @@ impl SimCluster {
         self.kubelets.get(node).is_some_and(|kubelet| kubelet.alive)
     }
 
-    pub(super) fn node_changed(&mut self, now: Timestamp) {
+    pub(super) fn on_node_changed(&mut self, now: Timestamp) {
         self.schedule_daemon_reconcile(now);
         self.trigger_scheduler(now);
     }
 
-    pub(super) fn node_ready(&mut self, name: &NodeName, now: Timestamp) {
+    pub(super) fn on_node_ready(&mut self, name: &NodeName, now: Timestamp) {
         let Some(kubelet) = self.kubelets.get(name).filter(|kubelet| kubelet.alive) else {
             return;
         };
@@ -201,7 +202,7 @@ impl SimCluster {
         for (pod, uid) in self.bound_to(name) {
             self.set_timer(now, 800, 3000, ClusterTimer::Run(pod, uid));
         }
-        self.node_changed(now);
+        self.on_node_changed(now);
     }
 
     pub(super) fn remove_startup_taints(&mut self, name: &NodeName, now: Timestamp) {
@@ -212,7 +213,7 @@ impl SimCluster {
         self.store.change_node(name, now, |node| {
             node.taints.retain(|taint| !startup_taints.iter().any(|other| other.matches(taint)));
         });
-        self.node_changed(now);
+        self.on_node_changed(now);
     }
 
     pub(super) fn run_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
@@ -254,7 +255,7 @@ impl SimCluster {
         self.set_timer(now, GRACE_MS, GRACE_MS, ClusterTimer::Silent(name));
     }
 
-    pub(super) fn node_silent(&mut self, name: &NodeName, now: Timestamp) {
+    pub(super) fn on_node_silent(&mut self, name: &NodeName, now: Timestamp) {
         // A different machine may have the name now.
         if self.kubelets.get(name).is_some_and(|kubelet| kubelet.alive) {
             return;
@@ -271,29 +272,22 @@ impl SimCluster {
         }
         for (pod, uid) in self.running_on(name) {
             self.store.change_pod(&pod, &uid, now, |pod| pod.ready = Some(false));
-            self.note_pod(&pod);
+            let pod = self.store.pods().get(&pod);
+            let owner = pod.and_then(|pod| self.owner_index(pod));
+            self.unbalanced.extend(owner);
         }
         self.set_timer(now, TOLERATION_MS, TOLERATION_MS, ClusterTimer::EvictLost(name.clone()));
     }
 
-    fn note_pod(&mut self, pod: &PodKey) {
-        let pod = self.store.pods().get(pod);
-        let owner = pod.and_then(|pod| self.owner_index(pod));
-        self.unbalanced.extend(owner);
-    }
-
     /// Keys and UIDs of the pods bound to a node.
     fn bound_to(&self, name: &NodeName) -> Vec<(PodKey, String)> {
-        let pods = self.store.pods_on(name.as_str());
-        pods.map(|pod| (pod.key.clone(), pod.uid.clone())).collect()
+        pod_ids(self.store.pods_on(name.as_str()))
     }
 
     /// Keys and UIDs of the pods on a node that have not ended.
     fn running_on(&self, name: &NodeName) -> Vec<(PodKey, String)> {
         let pods = self.store.pods_on(name.as_str());
-        pods.filter(|pod| !pod.is_terminal())
-            .map(|pod| (pod.key.clone(), pod.uid.clone()))
-            .collect()
+        pod_ids(pods.filter(|pod| !pod.is_terminal()))
     }
 
     /// The taint manager requests the deletion of the pods. No kubelet confirms it.

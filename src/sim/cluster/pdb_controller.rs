@@ -9,49 +9,12 @@ use crate::sim::cluster::SimCluster;
 use crate::sim::cluster::workload_controllers::is_healthy;
 use crate::sim::workload::SimPdb;
 
-/// Pod counts of a workload with a budget.
-struct PdbCounts {
-    /// The budget.
-    budget: SimPdb,
-    /// Desired number of pods.
-    desired: i64,
-    /// Healthy pods that are not being deleted.
-    healthy: i64,
-    /// Minimum number of healthy pods.
-    least: i64,
-}
-
-impl PdbCounts {
-    /// Number of pods that may be disrupted now.
-    fn allowed_disruptions(&self) -> i64 {
-        (self.healthy - self.least).max(0)
-    }
-}
-
 impl SimCluster {
     pub(super) fn refresh_budgets(&mut self) {
         for owner in std::mem::take(&mut self.unbalanced) {
-            let Some((count, owned)) = self.pdb_counts(owner).zip(self.owned.get(owner)) else {
-                continue;
-            };
-            let labels = [("app".to_owned(), owned.workload.name.clone())].into();
-            let (min_available, max_unavailable) = match count.budget {
-                SimPdb::MinAvailable(pods) => (Some(Bound::Count(pods.into())), None),
-                SimPdb::MaxUnavailable(pods) => (None, Some(Bound::Count(pods.into()))),
-                SimPdb::MinAvailableShare(percent) => (Some(Bound::Percent(percent)), None),
-                SimPdb::MaxUnavailableShare(percent) => (None, Some(Bound::Percent(percent))),
-            };
-            self.store.put_pdb(Pdb {
-                key: owned.workload.key(),
-                selector: Some(Selector::from_labels(&labels)),
-                min_available,
-                max_unavailable,
-                disruptions_allowed: count.allowed_disruptions(),
-                expected_pods: count.desired,
-                current_healthy: count.healthy,
-                desired_healthy: count.least,
-                ..Pdb::default()
-            });
+            if let Some(pdb) = self.pdb_of(owner) {
+                self.store.put_pdb(pdb);
+            }
         }
     }
 
@@ -76,10 +39,11 @@ impl SimCluster {
 
     /// Number of pods of a workload that may be disrupted now. `None` if it has no budget.
     pub(super) fn allowed_disruptions(&self, owner: usize) -> Option<i64> {
-        Some(self.pdb_counts(owner)?.allowed_disruptions())
+        Some(self.pdb_of(owner)?.disruptions_allowed)
     }
 
-    fn pdb_counts(&self, owner: usize) -> Option<PdbCounts> {
+    /// The PodDisruptionBudget of a workload with its current counts.
+    fn pdb_of(&self, owner: usize) -> Option<Pdb> {
         let owned = self.owned.get(owner)?;
         let budget = owned.workload.budget?;
         let healthy = self
@@ -89,13 +53,33 @@ impl SimCluster {
             .count();
         let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
         let desired = i64::from(owned.desired);
-        let min_healthy = match budget {
-            SimPdb::MinAvailable(pods) => i64::from(pods),
-            SimPdb::MaxUnavailable(pods) => desired - i64::from(pods),
-            SimPdb::MinAvailableShare(percent) => percentage_of(desired, percent),
-            SimPdb::MaxUnavailableShare(percent) => desired - percentage_of(desired, percent),
+        let (min_available, max_unavailable, min_healthy) = match budget {
+            SimPdb::MinAvailable(pods) => (Some(Bound::Count(pods.into())), None, pods.into()),
+            SimPdb::MaxUnavailable(pods) => {
+                (None, Some(Bound::Count(pods.into())), desired - i64::from(pods))
+            }
+            SimPdb::MinAvailableShare(percent) => {
+                let min_healthy = percentage_of(desired, percent);
+                (Some(Bound::Percent(percent)), None, min_healthy)
+            }
+            SimPdb::MaxUnavailableShare(percent) => {
+                let min_healthy = desired - percentage_of(desired, percent);
+                (None, Some(Bound::Percent(percent)), min_healthy)
+            }
         };
-        Some(PdbCounts { budget, desired, healthy, least: min_healthy.max(0) })
+        let min_healthy = min_healthy.max(0);
+        let labels = [("app".to_owned(), owned.workload.name.clone())].into();
+        Some(Pdb {
+            key: owned.workload.key(),
+            selector: Some(Selector::from_labels(&labels)),
+            min_available,
+            max_unavailable,
+            disruptions_allowed: (healthy - min_healthy).max(0),
+            expected_pods: desired,
+            current_healthy: healthy,
+            desired_healthy: min_healthy,
+            ..Pdb::default()
+        })
     }
 }
 

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use crate::model::id::PodKey;
 use crate::model::pod::Pod;
 use crate::sim::cluster::SimCluster;
-use crate::sim::cluster::workload_controllers::is_healthy;
+use crate::sim::cluster::workload_controllers::{is_healthy, pod_ids};
 
 impl SimCluster {
     /// Marks all pods of a workload as outdated.
@@ -41,14 +40,8 @@ impl SimCluster {
             spare = spare.saturating_sub(usize::from(is_healthy(pod)));
             is_removed
         });
-        let leaving: Vec<(PodKey, String)> = outdated
-            .iter()
-            .chain(current.iter().skip(wanted))
-            .map(|pod| (pod.key.clone(), pod.uid.clone()))
-            .collect();
-        for (key, uid) in leaving {
-            self.delete_pod(&key, &uid, now);
-        }
+        let leaving = outdated.iter().chain(current.iter().skip(wanted)).copied();
+        self.delete_pods(pod_ids(leaving), now);
         for _ in 0..new_pods {
             self.make_pod(owner, None, None, now);
         }

@@ -11,7 +11,7 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::sim::cluster::scheduler_filters::{
-    check_fit, check_skew, labels_match, untolerated_preferences,
+    fits, is_within_skew, labels_match, untolerated_preferences,
 };
 use crate::sim::cluster::{ClusterTimer, SimCluster, Waiter};
 use crate::sim::timeline::TimelineFact;
@@ -37,7 +37,7 @@ impl SimCluster {
         let mut newly_pending = 0;
         let mut promised = self.promised_resources();
         for (rank, (key, uid)) in std::mem::take(&mut self.waiting) {
-            let Some(pod) = self.store.pods().get(&key).filter(|pod| is_pending(pod, &uid)) else {
+            let Some(pod) = self.store.pod(&key, &uid).filter(|pod| is_pending(pod)) else {
                 continue;
             };
             let Some(owner) = self.owner_index(pod) else {
@@ -93,7 +93,7 @@ impl SimCluster {
     fn promised_resources(&self) -> Promised {
         let mut promised = Promised::new();
         for (key, uid) in self.waiting.values() {
-            let pod = self.store.pods().get(key).filter(|pod| is_pending(pod, uid));
+            let pod = self.store.pod(key, uid).filter(|pod| is_pending(pod));
             if let Some(pod) = pod
                 && let Some(node) = &pod.nominated_node
             {
@@ -110,7 +110,7 @@ impl SimCluster {
         if let Some(target) = self.targets.get(&pod.key) {
             let node = self.store.nodes().get(target)?;
             let used = &self.store.load_of(target.as_str())?.used;
-            return check_fit(workload, node, used).is_ok().then(|| target.clone());
+            return fits(workload, node, used).then(|| target.clone());
         }
         let zones = self.zones_of(workload);
         let nodes = self.store.nodes();
@@ -122,15 +122,14 @@ impl SimCluster {
                 continue;
             };
             let used = with_promised(&load.used, promised.get(&node.name), pod);
-            let result = check_fit(workload, node, &used);
-            if result.and_then(|()| check_skew(workload, node, &zones)).is_err() {
+            if !fits(workload, node, &used) || !is_within_skew(workload, node, &zones) {
                 continue;
             }
             if nominated == Some(&node.name) {
                 return nominated.cloned();
             }
             let score =
-                (untolerated_preferences(workload, node), -left_over(workload, node, &load.used));
+                (untolerated_preferences(workload, node), -free_share(workload, node, &load.used));
             // Nodes are sorted by name, so the first of equal nodes is selected.
             if best.as_ref().is_none_or(|(lowest, _)| score < *lowest) {
                 best = Some((score, &node.name));
@@ -174,7 +173,7 @@ impl SimCluster {
                 continue;
             };
             let (requests, daemon) = (pod.requests.clone(), pod.is_daemon());
-            let wanted = is_pending(pod, &uid);
+            let wanted = is_pending(pod);
             self.store.release(node, &requests);
             if !wanted {
                 continue;
@@ -207,7 +206,7 @@ impl SimCluster {
             waited = pod.created.filter(|_| !pod.is_daemon());
         });
         let waited = waited.map(|created| now.duration_since(created));
-        self.waits.extend(waited);
+        self.bind_waits.extend(waited);
         self.set_timer(now, 800, 3000, ClusterTimer::Run(key.clone(), uid.to_owned()));
     }
 
@@ -222,8 +221,8 @@ impl SimCluster {
     }
 }
 
-fn is_pending(pod: &Pod, uid: &str) -> bool {
-    pod.uid == uid && pod.node.is_none() && pod.is_active()
+fn is_pending(pod: &Pod) -> bool {
+    pod.node.is_none() && pod.is_active()
 }
 
 /// The used resources of a node as they count for a pod: with those promised to other pods of the
@@ -244,7 +243,7 @@ fn with_promised<'a>(
 
 /// Free share of the node with the pod, in ten-thousandths, averaged over CPU and memory. By
 /// default, the scheduler spreads pods (`NodeResourcesFit`, LeastAllocated).
-fn left_over(workload: &Workload, node: &Node, used: &Resources) -> i64 {
+fn free_share(workload: &Workload, node: &Node, used: &Resources) -> i64 {
     let (has, requests) = (&node.allocatable, &workload.requests);
     let [cpu, memory] = [
         (has.cpu_milli, used.cpu_milli, requests.cpu_milli),

@@ -11,52 +11,20 @@ use crate::model::requirement::Operator;
 use crate::model::taint::{Effect, Taint, Toleration, TolerationOperator};
 use crate::sim::workload::{Want, Workload};
 
-/// Reason why a node rejects a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FilterFailure {
-    /// The node is cordoned.
-    Cordoned,
-    /// The node has a taint that the pod does not tolerate.
-    Taint,
-    /// The labels of the node do not match.
-    Labels,
-    /// The node has insufficient resources.
-    Room,
-    /// The zone of the node would exceed the maximum skew.
-    Zone,
+/// Returns true if a node accepts a pod of the workload, with these resources used.
+pub fn fits(workload: &Workload, node: &Node, used: &Resources) -> bool {
+    // The cheap check is first.
+    has_room(&workload.requests, &node.allocatable, used) && fits_when_empty(workload, node)
 }
 
-/// Checks that a node accepts a pod of the workload, with these resources used.
-pub fn check_fit(workload: &Workload, node: &Node, used: &Resources) -> Result<(), FilterFailure> {
-    // Cheap checks are first. The scheduler does not depend on which check fails.
-    if !has_room(&workload.requests, &node.allocatable, used) {
-        return Err(FilterFailure::Room);
-    }
-    check_fit_when_empty(workload, node)
-}
-
-/// Checks that a node would accept a pod of the workload if it were empty.
-pub fn check_fit_when_empty(workload: &Workload, node: &Node) -> Result<(), FilterFailure> {
-    let tolerations = &workload.tolerations;
-    if node.unschedulable && !tolerates_taint(tolerations, &cordon_taint()) {
-        return Err(FilterFailure::Cordoned);
-    }
+/// Returns true if a node would accept a pod of the workload if it were empty.
+pub fn fits_when_empty(workload: &Workload, node: &Node) -> bool {
+    let tolerates = |taint: &Taint| tolerates_taint(&workload.tolerations, taint);
+    let cordon = || Taint::new("node.kubernetes.io/unschedulable", Effect::NoSchedule);
     let mut taints = node.taints.iter();
-    if taints.any(|taint| repels_pods(taint) && !tolerates_taint(tolerations, taint)) {
-        return Err(FilterFailure::Taint);
-    }
-    if !labels_match(workload, &node.labels) {
-        return Err(FilterFailure::Labels);
-    }
-    Ok(())
-}
-
-fn cordon_taint() -> Taint {
-    Taint::new("node.kubernetes.io/unschedulable", Effect::NoSchedule)
-}
-
-fn repels_pods(taint: &Taint) -> bool {
-    matches!(taint.effect, Effect::NoSchedule | Effect::NoExecute)
+    (!node.unschedulable || tolerates(&cordon()))
+        && taints.all(|taint| taint.effect == Effect::PreferNoSchedule || tolerates(taint))
+        && labels_match(workload, &node.labels)
 }
 
 /// Number of `PreferNoSchedule` taints that a pod of the workload does not tolerate.
@@ -104,22 +72,13 @@ pub fn labels_match(workload: &Workload, labels: &Labels) -> bool {
         && wants.all(|want| matches_term(want, labels.get(&want.key)))
 }
 
-/// Checks that another pod of the workload keeps the zone of the node within the maximum skew.
+/// Returns true if another pod of the workload keeps the zone of the node within the maximum skew.
 /// `zones` has the number of pods in each zone with a matching node.
-pub fn check_skew(
-    workload: &Workload,
-    node: &Node,
-    zones: &BTreeMap<&str, u32>,
-) -> Result<(), FilterFailure> {
-    let Some(max_skew) = workload.max_skew else {
-        return Ok(());
-    };
-    let zone = node.labels.get(ZONE);
+pub fn is_within_skew(workload: &Workload, node: &Node, zones: &BTreeMap<&str, u32>) -> bool {
+    let pods = node.labels.get(ZONE).and_then(|zone| zones.get(zone.as_str()));
     let min_pods = zones.values().min().copied().unwrap_or(0);
-    match zone.and_then(|zone| zones.get(zone.as_str())) {
-        Some(pods) if pods + 1 - min_pods <= max_skew => Ok(()),
-        _ => Err(FilterFailure::Zone),
-    }
+    let skew = pods.map(|pods| pods + 1 - min_pods);
+    workload.max_skew.is_none_or(|max| skew.is_some_and(|skew| skew <= max))
 }
 
 fn matches_term(want: &Want, label: Option<&String>) -> bool {
@@ -165,7 +124,7 @@ pub fn has_room(requests: &Resources, allocatable: &Resources, used: &Resources)
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{FilterFailure, check_skew};
+    use super::is_within_skew;
     use crate::model::labels::{Labels, ZONE};
     use crate::model::node::Node;
     use crate::sim::workload::{Workload, WorkloadKind};
@@ -173,21 +132,20 @@ mod tests {
     #[test]
     fn a_zone_may_lead_by_so_many_pods() {
         let zones = BTreeMap::from([("a", 3), ("b", 2), ("c", 1)]);
-        let no = Err(FilterFailure::Zone);
         for (max_skew, zone, expect) in [
-            (Some(1), Some("c"), Ok(())),
-            (Some(1), Some("b"), no),
-            (Some(2), Some("b"), Ok(())),
-            (Some(2), Some("a"), no),
-            (Some(9), Some("elsewhere"), no),
-            (Some(9), None, no),
-            (None, None, Ok(())),
+            (Some(1), Some("c"), true),
+            (Some(1), Some("b"), false),
+            (Some(2), Some("b"), true),
+            (Some(2), Some("a"), false),
+            (Some(9), Some("elsewhere"), false),
+            (Some(9), None, false),
+            (None, None, true),
         ] {
             let mut workload = Workload::new("web", WorkloadKind::Deployment);
             workload.max_skew = max_skew;
             let zone = zone.map(|zone| (ZONE.to_owned(), zone.to_owned()));
             let node = Node { labels: Labels::from_iter(zone.clone()), ..Node::default() };
-            let got = check_skew(&workload, &node, &zones);
+            let got = is_within_skew(&workload, &node, &zones);
             assert_eq!(got, expect, "{max_skew:?} {zone:?}");
         }
     }

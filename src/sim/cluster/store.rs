@@ -81,14 +81,10 @@ impl Store {
         keys.filter_map(|key| self.pods.get(key))
     }
 
-    /// The keys of an owner's pods.
-    pub fn keys_owned_by(&self, owner: &str) -> impl Iterator<Item = &PodKey> {
-        self.by_owner.get(owner).into_iter().flatten()
-    }
-
     /// The pods of an owner.
     pub fn pods_of(&self, owner: &str) -> impl Iterator<Item = &Pod> {
-        self.keys_owned_by(owner).filter_map(|key| self.pods.get(key))
+        let keys = self.by_owner.get(owner).into_iter().flatten();
+        keys.filter_map(|key| self.pods.get(key))
     }
 
     /// The pods of an owner that neither have ended nor are being deleted.
@@ -105,11 +101,6 @@ impl Store {
     /// Returns the changes since the last call.
     pub fn take_changes(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.changes)
-    }
-
-    /// Returns true if there are changes since the last call of `take_changes`.
-    pub fn has_changes(&self) -> bool {
-        !self.changes.is_empty()
     }
 
     /// Creates or replaces a pod.

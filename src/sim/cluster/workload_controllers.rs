@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::pod::{DaemonSet, Pod, PodPhase};
 use crate::model::taint::{Effect, Toleration, TolerationOperator};
-use crate::sim::cluster::scheduler_filters::check_fit_when_empty;
+use crate::sim::cluster::scheduler_filters::fits_when_empty;
 use crate::sim::cluster::{ClusterTimer, SimCluster};
 use crate::sim::event_queue::time_after;
 use crate::sim::timeline::TimelineFact;
@@ -158,13 +158,8 @@ impl SimCluster {
             active.sort_by_key(|pod| {
                 (pod.node.is_some(), is_healthy(pod), pod.created.map(std::cmp::Reverse), &pod.key)
             });
-            let leaving: Vec<(PodKey, String)> = active[..active.len() - wanted]
-                .iter()
-                .map(|pod| (pod.key.clone(), pod.uid.clone()))
-                .collect();
-            for (key, uid) in leaving {
-                self.delete_pod(&key, &uid, now);
-            }
+            let surplus = active[..active.len() - wanted].iter().copied();
+            self.delete_pods(pod_ids(surplus), now);
             return;
         }
         for _ in active.len()..wanted {
@@ -186,15 +181,9 @@ impl SimCluster {
             .filter(|key| !self.store.pods().contains_key(*key))
             .map(|key| key.name.clone())
             .collect();
-        let surplus: Vec<_> = self
-            .store
-            .pods_of(&workload.name)
-            .filter(|pod| !wanted_keys.contains(&pod.key))
-            .map(|pod| (pod.key.clone(), pod.uid.clone()))
-            .collect();
-        for (key, uid) in surplus {
-            self.delete_pod(&key, &uid, now);
-        }
+        let pods = self.store.pods_of(&workload.name);
+        let surplus = pod_ids(pods.filter(|pod| !wanted_keys.contains(&pod.key)));
+        self.delete_pods(surplus, now);
         for name in missing {
             self.make_pod(owner, Some(name), None, now);
         }
@@ -212,7 +201,7 @@ impl SimCluster {
             .nodes()
             .values()
             .filter(|node| !served.contains(&node.name))
-            .filter(|node| check_fit_when_empty(workload, node).is_ok())
+            .filter(|node| fits_when_empty(workload, node))
             .map(|node| node.name.clone())
             .collect();
         for node in missing {
@@ -242,6 +231,13 @@ impl SimCluster {
         self.waiting.insert((-i64::from(pod.priority), self.born), (key, uid));
         self.store.put_pod(pod, now);
         self.trigger_scheduler(now);
+    }
+
+    /// Requests the deletion of pods.
+    pub(super) fn delete_pods(&mut self, pods: Vec<(PodKey, String)>, now: Timestamp) {
+        for (key, uid) in pods {
+            self.delete_pod(&key, &uid, now);
+        }
     }
 
     /// Requests the deletion of a pod. A running pod has its grace period. All other pods are
@@ -354,6 +350,11 @@ impl SimCluster {
         self.schedule_reconcile(owner, now);
         self.trigger_scheduler(now);
     }
+}
+
+/// Keys and UIDs of pods.
+pub(super) fn pod_ids<'a>(pods: impl Iterator<Item = &'a Pod>) -> Vec<(PodKey, String)> {
+    pods.map(|pod| (pod.key.clone(), pod.uid.clone())).collect()
 }
 
 /// Returns true if disruption budgets count a pod as healthy, ignoring its deletion.

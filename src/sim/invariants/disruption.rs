@@ -19,7 +19,7 @@ use crate::model::pool::{Pool, Rate, Reason, applies_to_reason};
 use crate::model::watched_object::{ObjectKind, WatchedObject};
 use crate::sim::event_queue::time_after;
 use crate::sim::invariants::disruption::unplaceable_pods::unplaceable_pods;
-use crate::sim::invariants::{Checker, GroundTruth, Invariant, adds_disrupted_taint};
+use crate::sim::invariants::{Arrival, Checker, GroundTruth, Invariant, adds_disrupted_taint};
 
 /// Maximum time for which a node may be empty at the end, in addition to the limit of its pool.
 /// Budgets allow only some nodes to be disrupted at the same time.
@@ -98,9 +98,7 @@ impl Leaving {
                     self.observe_object(object, now);
                 }
             }
-            Event::Deleted(ObjectKind::Node, key) => {
-                self.told.remove(key.name.as_str());
-            }
+            Event::Deleted(ObjectKind::Node, key) => drop(self.told.remove(key.name.as_str())),
             Event::Reset(ObjectKind::Pod, objects) => {
                 let keys = objects.iter().filter_map(|object| match object {
                     WatchedObject::Pod(pod) => Some(pod.key.clone()),
@@ -335,14 +333,8 @@ impl Checker {
     }
 
     /// Checks the eviction of a pod.
-    pub(super) fn check_protection(
-        &mut self,
-        pod: &Pod,
-        node: &Node,
-        scene: &GroundTruth,
-        sent: Timestamp,
-        now: Timestamp,
-    ) {
+    pub(super) fn check_protection(&mut self, pod: &Pod, node: &Node, at: Arrival<'_>) {
+        let Arrival { scene, sent, now } = at;
         let reason = reason_of(node.annotations.get(DISRUPTION_REASON));
         let machine = scene.our_machine(node);
         let forced = machine.is_some_and(|machine| self.grace_is_over(node, machine, now));

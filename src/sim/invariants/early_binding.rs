@@ -2,10 +2,11 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::engine::command::NewNode;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::node::Node;
 use crate::sim::event_queue::time_after;
-use crate::sim::invariants::{Checker, GroundTruth, Invariant};
+use crate::sim::invariants::{Arrival, Checker, GroundTruth, Invariant};
 
 /// Maximum time for which pods may be bound to a node whose instance is gone and whose kubelet
 /// never registered. The daemon may be stopped for 90 seconds, and out of sync for five minutes.
@@ -27,12 +28,8 @@ impl GroundTruth {
 
 impl Checker {
     /// Checks that a nomination names a managed node.
-    pub(super) fn check_nomination(
-        &mut self,
-        name: &NodeName,
-        scene: &GroundTruth,
-        now: Timestamp,
-    ) {
+    pub(super) fn check_nomination(&mut self, name: &NodeName, at: Arrival<'_>) {
+        let Arrival { scene, now, .. } = at;
         let node = scene.cluster.store().nodes().get(name);
         if node.is_some_and(|node| scene.our_machine(node).is_none()) {
             let text = format!("hint at {name}, which is not ours");
@@ -52,28 +49,17 @@ impl Checker {
         }
     }
 
-    pub(super) fn check_create_node(
-        &mut self,
-        name: &NodeName,
-        provider_id: &str,
-        scene: &GroundTruth,
-        now: Timestamp,
-    ) {
-        let node = Node { provider_id: provider_id.to_owned(), ..Node::default() };
+    pub(super) fn check_create_node(&mut self, new_node: &NewNode, at: Arrival<'_>) {
+        let Arrival { scene, now, .. } = at;
+        let node = Node { provider_id: new_node.provider_id.clone(), ..Node::default() };
         if scene.our_machine(&node).is_none() {
-            let text = format!("make {name} for an instance that is not ours");
+            let text = format!("make {} for an instance that is not ours", new_node.name);
             self.add_violation(Invariant::Foreign, now, text);
         }
     }
 
-    pub(super) fn check_bind(
-        &mut self,
-        key: &PodKey,
-        uid: &str,
-        name: &NodeName,
-        scene: &GroundTruth,
-        now: Timestamp,
-    ) {
+    pub(super) fn check_bind(&mut self, key: &PodKey, uid: &str, name: &NodeName, at: Arrival<'_>) {
+        let Arrival { scene, now, .. } = at;
         let store = scene.cluster.store();
         let pod = store.pod(key, uid);
         let node = store.nodes().get(name);
@@ -94,13 +80,8 @@ impl Checker {
         }
     }
 
-    pub(super) fn check_delete_pod(
-        &mut self,
-        key: &PodKey,
-        uid: &str,
-        scene: &GroundTruth,
-        now: Timestamp,
-    ) {
+    pub(super) fn check_delete_pod(&mut self, key: &PodKey, uid: &str, at: Arrival<'_>) {
+        let Arrival { scene, now, .. } = at;
         let store = scene.cluster.store();
         let pod = store.pod(key, uid);
         let node = pod.and_then(|pod| store.nodes().get(pod.node.as_ref()?));

@@ -60,12 +60,7 @@ pub fn read_scenario(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<
         fixed_type: TypeName(
             reader.read_text(body, "fixed_type").unwrap_or_else(|| DEFAULT_FIXED_TYPE.to_owned()),
         ),
-        workloads: Vec::new(),
-        shortages: Vec::new(),
-        interruptions: Vec::new(),
-        outages: Vec::new(),
-        config: String::new(),
-        reloads: Vec::new(),
+        ..Scenario::default()
     })
 }
 

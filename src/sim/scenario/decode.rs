@@ -11,7 +11,7 @@ use crate::model::labels::Labels;
 use crate::model::quantity::Resources;
 use crate::sim::scenario::Mistake;
 
-/// Decodes one source.
+/// Reads one source and collects its mistakes.
 #[derive(Debug)]
 pub struct ScenarioDecoder<'a> {
     source: &'a str,
@@ -117,7 +117,8 @@ impl<'a> ScenarioDecoder<'a> {
 
     /// Decodes a duration.
     pub fn read_duration(&mut self, body: &Body, name: &str) -> Option<SignedDuration> {
-        self.read_value(body, name, "a duration such as \"90s\" or \"1h30m\"", |expression| {
+        let wanted = "a duration such as \"90s\" or \"1h30m\"";
+        self.read_value(body, name, wanted, |expression| {
             let duration: SignedDuration = string_value(expression)?.parse().ok()?;
             (!duration.is_negative()).then_some(duration)
         })
@@ -130,48 +131,40 @@ impl<'a> ScenarioDecoder<'a> {
         name: &str,
         start: Timestamp,
     ) -> Option<Timestamp> {
-        self.read_value(body, name, "a time of day such as \"08:30\"", |expression| {
+        let wanted = "a time of day such as \"08:30\"";
+        self.read_value(body, name, wanted, |expression| {
             time_of_day(&string_value(expression)?, start)
         })
     }
 
     /// Decodes a time with date.
     pub fn read_timestamp(&mut self, body: &Body, name: &str) -> Option<Timestamp> {
-        self.read_value(body, name, "a moment such as \"2026-03-03T00:00:00Z\"", |expression| {
-            string_value(expression)?.parse().ok()
-        })
+        let wanted = "a moment such as \"2026-03-03T00:00:00Z\"";
+        self.read_value(body, name, wanted, |expression| string_value(expression)?.parse().ok())
     }
 
     /// Decodes a map of strings.
     pub fn read_labels(&mut self, body: &Body, name: &str) -> Option<Labels> {
-        self.read_value(
-            body,
-            name,
-            "an object of texts such as { team = \"media\" }",
-            |expression| {
-                object_entries(expression)?
-                    .into_iter()
-                    .map(|(key, value)| Some((key, string_value(value)?)))
-                    .collect()
-            },
-        )
+        let wanted = "an object of texts such as { team = \"media\" }";
+        self.read_value(body, name, wanted, |expression| {
+            object_entries(expression)?
+                .into_iter()
+                .map(|(key, value)| Some((key, string_value(value)?)))
+                .collect()
+        })
     }
 
     /// Decodes quantities by resource name.
     pub fn read_resources(&mut self, body: &Body, name: &str) -> Option<Resources> {
-        self.read_value(
-            body,
-            name,
-            "quantities such as { cpu = \"500m\", memory = \"1Gi\" }",
-            |expression| {
-                let mut resources = Resources::default();
-                for (key, value) in object_entries(expression)? {
-                    resources.set_quantity(&key, &scalar_text(value)?).ok()?;
-                }
-                let valid = resources.iter().all(|(_, amount)| amount >= 0);
-                valid.then_some(resources)
-            },
-        )
+        let wanted = "quantities such as { cpu = \"500m\", memory = \"1Gi\" }";
+        self.read_value(body, name, wanted, |expression| {
+            let mut resources = Resources::default();
+            for (key, value) in object_entries(expression)? {
+                resources.set_quantity(&key, &scalar_text(value)?).ok()?;
+            }
+            let valid = resources.iter().all(|(_, amount)| amount >= 0);
+            valid.then_some(resources)
+        })
     }
 
     /// Decodes a list of strings. A single string is a list of one.

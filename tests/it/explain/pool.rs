@@ -244,7 +244,7 @@ fn a_pool_whose_class_is_not_ready_says_so_and_what_it_could_have() {
 #[test]
 fn a_pool_of_which_all_is_held_down_can_have_nothing_and_says_until_when() {
     let mut state = full();
-    state.holds.record_refused_way(CapacityType::OnDemand, NOW);
+    state.holds.record_refused_capacity_type(CapacityType::OnDemand, NOW);
     let explained = explain_pool(&state, "general", NOW).expect("a pool");
     assert!(!explained.can_launch());
     assert_eq!(explained.range.offering_count(), 0);

@@ -9,7 +9,7 @@ use crate::model::id::PodKey;
 use crate::model::labels::{REGISTERED, TAINT_UNREGISTERED};
 use crate::model::node::Node;
 use crate::model::quantity::Resources;
-use crate::sim::cluster::scheduler_filters::{check_fit, check_fit_when_empty};
+use crate::sim::cluster::scheduler_filters::{fits, fits_when_empty};
 use crate::sim::event_queue::time_after;
 use crate::sim::invariants::GroundTruth;
 use crate::sim::workload::{SimPdb, Workload};
@@ -23,7 +23,7 @@ struct Host<'a> {
 impl Host<'_> {
     /// Returns true if a pod of a workload fits.
     fn has_room_for(&self, workload: &Workload) -> bool {
-        check_fit(workload, self.node, &self.used).is_ok()
+        fits(workload, self.node, &self.used)
     }
 }
 
@@ -81,9 +81,8 @@ pub(super) fn unplaceable_pods(
                 0 => workload.requests.cpu_milli,
                 _ => workload.requests.memory,
             };
-            let nodes = hosts
-                .iter()
-                .filter(|host| order < 2 && check_fit_when_empty(workload, host.node).is_ok());
+            let nodes =
+                hosts.iter().filter(|host| order < 2 && fits_when_empty(workload, host.node));
             (nodes.count(), -size)
         });
         for choice in [NodeChoice::First, NodeChoice::Fullest, NodeChoice::Alike] {
@@ -133,7 +132,7 @@ fn all_fit(
             return false;
         }
         *steps -= 1;
-        if check_fit(workload, hosts[index].node, &used[index]).is_err() {
+        if !fits(workload, hosts[index].node, &used[index]) {
             continue;
         }
         let before = used[index].clone();
@@ -158,8 +157,8 @@ fn unplaced_count(
     let mut used = used.to_vec();
     let mut unplaced = 0;
     for workload in reschedulable {
-        let mut places = (0..hosts.len())
-            .filter(|index| check_fit(workload, hosts[*index].node, &used[*index]).is_ok());
+        let mut places =
+            (0..hosts.len()).filter(|index| fits(workload, hosts[*index].node, &used[*index]));
         let wanted = memory_per_cpu(workload.requests.cpu_milli, workload.requests.memory);
         let index = match choice {
             NodeChoice::First => places.next(),
