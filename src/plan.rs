@@ -47,7 +47,7 @@ use crate::model::buffer_object::BufferRooms;
 use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::instance::Price;
 use crate::model::pool::Reason;
-use crate::plan::blocked_by_terminating::place_stuck;
+use crate::plan::blocked_by_terminating::replan_stuck_pods;
 use crate::plan::buffers::plan_buffer_capacity;
 use crate::plan::projection::{assign_to_claims, with_claims};
 use crate::plan::separate_spread::prefer_separated;
@@ -157,7 +157,7 @@ pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
     let solution = prefer_separated(solve(&coming, now), &coming, now);
     let mut placed = assign_to_claims(solution.placed, &mut launches, snapshot);
     launches.extend(solution.claims);
-    place_stuck(snapshot, &mut launches, &mut placed, now);
+    replan_stuck_pods(snapshot, &mut launches, &mut placed, now);
     let room = plan_buffer_capacity(snapshot, &launches, &placed, now);
     launches.extend(room.claims);
     short.extend(room.short);

@@ -8,7 +8,7 @@ use crate::model::labels::Labels;
 /// Checks that an instance may be adopted: its tags must name the same cluster and pool, in
 /// Karpenter's format, and no different installation. Otherwise returns the reason. Source:
 /// spec/aws.md §5.5 (Karpenter's tags) and §13.5.
-pub fn may_adopt(current: &Labels, added: &Labels) -> Result<(), AdoptionError> {
+pub fn check_adoptable(current: &Labels, added: &Labels) -> Result<(), AdoptionError> {
     let [pool, name, installation] = [TAG_POOL, TAG_CLUSTER, TAG_INSTALLATION]
         .map(|tag| added.get(tag).map_or("", String::as_str));
     let cluster = added.get(TAG_EKS).map_or(name, String::as_str);
@@ -43,7 +43,7 @@ pub enum AdoptionError {
 
 #[cfg(test)]
 mod tests {
-    use super::may_adopt;
+    use super::check_adoptable;
     use crate::model::labels::Labels;
 
     fn tags(pairs: &[(&str, &str)]) -> Labels {
@@ -59,7 +59,7 @@ mod tests {
         // The configuration may name the cluster differently from EKS.
         let called = [("outrigger.dev/cluster", "one"), ("eks:eks-cluster-name", "prod")];
         let gets = tags(&[&[ours, pool][..], &called].concat());
-        let may = |pairs: &[(&str, &str)]| may_adopt(&tags(pairs), &gets);
+        let may = |pairs: &[(&str, &str)]| check_adoptable(&tags(pairs), &gets);
         let eks = called[1];
         assert_eq!(may(&[pool, cluster, eks]), Ok(()));
         assert_eq!(may(&[pool, cluster, eks, ours]), Ok(()), "again");
@@ -82,6 +82,6 @@ mod tests {
         let gets = tags(&[ours, pool, called[0]]);
         lacks(&[pool, cluster], "eks:eks-cluster-name=prod");
         let own = [pool, ("kubernetes.io/cluster/one", "owned"), ("eks:eks-cluster-name", "one")];
-        assert_eq!(may_adopt(&tags(&own), &gets), Ok(()), "outside EKS");
+        assert_eq!(check_adoptable(&tags(&own), &gets), Ok(()), "outside EKS");
     }
 }

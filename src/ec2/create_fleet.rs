@@ -265,7 +265,7 @@ impl<'a> FleetRequestInput<'a> {
         let (mut wanted, mut refused) = (Vec::<Wanted<'a>>::new(), Vec::new());
         let mut seen: BTreeSet<(&TypeName, &Zone)> = BTreeSet::new();
         for key in self.launch.to_buy() {
-            let candidate = match self.wanted_one(key, subnets, now) {
+            let candidate = match self.requestable_offering(key, subnets, now) {
                 Ok(candidate) => candidate,
                 Err(kind) => {
                     let offering = key.clone();
@@ -283,7 +283,7 @@ impl<'a> FleetRequestInput<'a> {
         (wanted, refused)
     }
 
-    fn wanted_one(
+    fn requestable_offering(
         &self,
         key: &'a OfferingKey,
         subnets: &Subnets,

@@ -227,7 +227,7 @@ impl Explained<'_> {
                     let _ = writeln!(out, "  ! {REFUSED}.");
                 }
             }
-            PodOutcome::Claim { claim, cheaper } => claim_text(&mut out, claim, cheaper),
+            PodOutcome::Claim { claim, cheaper } => write_claim(&mut out, claim, cheaper),
             PodOutcome::Unplaced(all) => {
                 let _ = writeln!(out, "\n  ! It cannot be scheduled:");
                 for rejection in all.iter() {
@@ -320,7 +320,7 @@ fn cheaper_json(cheaper: &Cheaper) -> Value {
     value
 }
 
-fn claim_text(out: &mut String, claim: &NewNodeClaim, all: &[Cheaper]) {
+fn write_claim(out: &mut String, claim: &NewNodeClaim, all: &[Cheaper]) {
     let others = match claim.pods.len() - 1 {
         0 => String::new(),
         1 => " and 1 other pod".to_owned(),

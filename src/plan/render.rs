@@ -193,7 +193,7 @@ impl RenderedPlan<'_> {
     }
 
     /// Writes the retained nodes, grouped by reason and verdict.
-    fn kept_text(&self, out: &mut String) {
+    fn write_kept(&self, out: &mut String) {
         if let Some(NodeHealth { unready, total }) = self.plan.ailing {
             let why = format!("{unready} of {total} nodes are not ready");
             let _ = writeln!(out, "  ! voluntary disruption is suspended: {why}");
@@ -242,8 +242,8 @@ impl RenderedPlan<'_> {
             let surplus = Reason::Surplus.as_str();
             let _ = writeln!(out, "  - terminate claim {claim}: {surplus}");
         }
-        self.kept_text(&mut out);
-        self.unplaced_text(&mut out);
+        self.write_kept(&mut out);
+        self.write_unplaced(&mut out);
         for shortfall in &self.plan.short {
             let _ = writeln!(out, "  ! {}: {} missing", shortfall.need, shortfall.missing);
             for rejection in shortfall.reasons.iter() {
@@ -280,7 +280,7 @@ impl RenderedPlan<'_> {
     }
 
     /// Writes the unschedulable pods, grouped by reasons.
-    fn unplaced_text(&self, out: &mut String) {
+    fn write_unplaced(&self, out: &mut String) {
         let mut groups: BTreeMap<Vec<String>, Vec<PodKey>> = BTreeMap::new();
         for unplaced in &self.plan.unplaced {
             let reasons = unplaced.reasons.iter().map(render_rejections::rejection_line);

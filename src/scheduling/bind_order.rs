@@ -51,7 +51,7 @@ pub(super) fn bind_sequence(
             if let Some(cell) = lot.cell {
                 let item = QueuedStep { kind, site, pods };
                 steps_by_cell.entry((class, cell)).or_default().push(item);
-            } else if context.topology.is_early(kind) {
+            } else if context.topology.has_spread(kind) {
                 early.push((PlacementStep { class, site, pods }, kind));
             } else {
                 late.push((PlacementStep { class, site, pods }, kind));
@@ -79,7 +79,7 @@ pub(super) fn bind_sequence(
     for ((class, _), items) in steps_by_cell {
         for QueuedStep { kind, site, pods } in items {
             let turn = (PlacementStep { class, site, pods }, kind);
-            match context.topology.is_early(kind) {
+            match context.topology.has_spread(kind) {
                 true => early.push(turn),
                 false => late.push(turn),
             }
@@ -133,7 +133,7 @@ fn add_claims(
             open_to.entry((opened.template, row_ids)).or_insert_with_key(|(template, row_ids)| {
                 let offerings: Vec<&CompatibleOfferings> =
                     row_ids.iter().map(|row| &rows[*row]).collect();
-                context.cells.open_to(*template, &offerings)
+                context.cells.domains_with_offerings(*template, &offerings)
             });
         for cell in reach.iter().copied() {
             let values = &context.cells.all[cell];

@@ -14,7 +14,7 @@ use crate::scheduling::packing::launch_options::{Ledger, Ledgers};
 use crate::scheduling::problem::resource_vector::copies_that_fit;
 use crate::scheduling::problem::{Problem, have_port_conflict};
 use crate::scheduling::rejection::{bounded_text, format_quantity};
-use crate::scheduling::supply::min_values::raise_limit_usage;
+use crate::scheduling::supply::min_values::template_of;
 use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, offering_matches};
 use crate::scheduling::supply::offering_labels::type_requirements;
 use crate::state::snapshot::Snapshot;
@@ -90,8 +90,7 @@ pub fn list_cheaper_types(
         .copied()
         .collect();
     let problem = Problem::new(&pods, snapshot);
-    let mut template = NodeTemplate::new(pool, &problem, snapshot, now);
-    raise_limit_usage(&mut template, snapshot.cluster.scheduling.min_values);
+    let template = template_of(pool, &problem, snapshot, now);
     let ledgers = Ledgers::new(std::slice::from_ref(&template), snapshot);
     let mut weighed = Weighed {
         ledger: ledgers.ledger_for(0),

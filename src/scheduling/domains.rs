@@ -160,12 +160,16 @@ impl DomainSet {
     }
 
     /// Returns the number of combinations that share a domain with this one, summed over all keys.
-    pub(super) fn shared_domains(&self, cell: usize) -> usize {
+    pub(super) fn shared_domain_count(&self, cell: usize) -> usize {
         self.choices[cell]
     }
 
     /// Returns the combinations in which a template has offerings for all these pods.
-    pub(super) fn open_to(&self, template: usize, rows: &[&CompatibleOfferings]) -> Vec<usize> {
+    pub(super) fn domains_with_offerings(
+        &self,
+        template: usize,
+        rows: &[&CompatibleOfferings],
+    ) -> Vec<usize> {
         (0..self.all.len())
             .filter(|cell| {
                 let masks = self.masks[template][*cell].iter().flatten().enumerate();

@@ -38,7 +38,7 @@ struct SpreadGroup {
     classes: Vec<usize>,
     pods: u64,
     /// Minimum number of new hosts for equal shares: by the rules, and by [`HOSTS_MIN`].
-    hosts_few: u64,
+    min_hosts_by_rules: u64,
     hosts_min: u64,
     /// Number of new hosts needed if each starts empty and the emptiest remains empty.
     hosts_max: u64,
@@ -111,9 +111,11 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let mut nodes = self.packed.kept_nodes().filter(|opened| {
             let parts = opened.claim.parts.iter();
             let mut kinds = parts.map(|(lot, _)| self.packed.lots[*lot].kind);
-            let is_spread = kinds.clone().any(|kind| topology.spread_alone(kind).is_some());
+            let is_spread = kinds.clone().any(|kind| topology.only_host_spread(kind).is_some());
             is_spread
-                && kinds.all(|kind| topology.spread_alone(kind).is_some() || topology.is_free(kind))
+                && kinds.all(|kind| {
+                    topology.only_host_spread(kind).is_some() || topology.is_unconstrained(kind)
+                })
         });
         nodes.nth(1).is_some()
     }
@@ -149,7 +151,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 .filter(|class| {
                     let kind = self.kinds[*class];
                     let pod_kind = &problem.kinds[kind];
-                    let free = self.context.topology.is_free(kind) && pod_kind.next.is_none();
+                    let free =
+                        self.context.topology.is_unconstrained(kind) && pod_kind.next.is_none();
                     free && pod_kind.wants == *wants && self.calls[*class] && !dealt[*class]
                 })
                 .collect();
@@ -177,7 +180,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let mut wanted: BTreeMap<usize, Option<(usize, u32, u32)>> = BTreeMap::new();
         for (kind, pod_kind) in problem.kinds.iter().enumerate() {
             let alone = pod_kind.next.is_none() && problem.wants_of(kind).ports.is_empty();
-            if let Some((tally, skew, least)) = topology.spread_alone(kind).filter(|_| alone) {
+            if let Some((tally, skew, least)) = topology.only_host_spread(kind).filter(|_| alone) {
                 let known = wanted.entry(tally).or_insert(Some((pod_kind.wants, skew, least)));
                 *known = known
                     .filter(|known| known.0 == pod_kind.wants)
@@ -198,7 +201,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         }
         let mut groups: BTreeMap<usize, Option<SpreadGroup>> = BTreeMap::new();
         for class in 0..problem.classes.len() {
-            let Some((tally, ..)) = topology.spread_alone(self.kinds[class]) else {
+            let Some((tally, ..)) = topology.only_host_spread(self.kinds[class]) else {
                 continue;
             };
             let Some((_, skew, least)) = wanted[&tally].filter(|_| self.calls[class]) else {
@@ -211,7 +214,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                     tally,
                     classes: Vec::new(),
                     pods: 0,
-                    hosts_few: 0,
+                    min_hosts_by_rules: 0,
                     hosts_min: u64::from(least),
                     hosts_max: u64::from(skew),
                 })
@@ -241,16 +244,16 @@ impl<'p> Scheduler<'_, 'p, '_> {
             if steps > STEPS_MAX {
                 break;
             }
-            let trial = self.try_hosts(family, &supply, hosts, &mut steps);
+            let trial = self.try_host_count(family, &supply, hosts, &mut steps);
             costs.extend(trial.map(|trial| (hosts, trial.cost)));
         }
         let least = costs.iter().map(|cost| cost.1).fold(f64::INFINITY, f64::min);
         let best = costs.iter().find(|cost| cost.1 <= least * ABOUT);
         // Rather on fewer hosts than some nowhere.
-        let fewer = (family.hosts_few().max(claims)..family.hosts_min()).rev();
+        let fewer = (family.min_hosts_by_rules().max(claims)..family.hosts_min()).rev();
         let hosts = best.map(|cost| cost.0).into_iter().chain(fewer);
         let mut trials = hosts.filter_map(|hosts| {
-            let trial = self.try_hosts(family, &supply, hosts, &mut steps)?;
+            let trial = self.try_host_count(family, &supply, hosts, &mut steps)?;
             Some((hosts, trial))
         });
         let Some((hosts, trial)) = trials.next() else {
@@ -321,7 +324,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
 
     /// Evaluates equal shares for a number of hosts, new and existing, or returns `None` if one
     /// cannot host its share.
-    fn try_hosts(
+    fn try_host_count(
         &self,
         family: &SpreadFamily,
         supply: &Supply,
@@ -459,16 +462,17 @@ impl SpreadGroup {
         // A host that could take one more would have taken it.
         let most = if hosts == 0 { self.pods } else { emptiest.saturating_add(skew) };
         let needed = self.pods.div_ceil(most.max(1)).max(1);
-        [self.hosts_few, self.hosts_min] = [least, HOSTS_MIN.max(least)].map(|hosts_min| {
-            let missing = hosts_min.saturating_sub(hosts);
-            needed.max(missing.min(self.hosts_max))
-        });
+        [self.min_hosts_by_rules, self.hosts_min] =
+            [least, HOSTS_MIN.max(least)].map(|hosts_min| {
+                let missing = hosts_min.saturating_sub(hosts);
+                needed.max(missing.min(self.hosts_max))
+            });
     }
 }
 
 impl SpreadFamily {
-    fn hosts_few(&self) -> u64 {
-        let hosts = self.groups.iter().map(|group| group.hosts_few);
+    fn min_hosts_by_rules(&self) -> u64 {
+        let hosts = self.groups.iter().map(|group| group.min_hosts_by_rules);
         hosts.max().unwrap_or(0)
     }
 

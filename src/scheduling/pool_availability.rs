@@ -18,7 +18,7 @@ use crate::scheduling::rejection::{RejectionDetail, UnavailableSummary};
 use crate::scheduling::static_pools::launch_obstacle;
 use crate::scheduling::supply::daemon_overhead::is_pool_label;
 use crate::scheduling::supply::limits::LimitScope;
-use crate::scheduling::supply::min_values::{MinValues, raise_limit_usage};
+use crate::scheduling::supply::min_values::{MinValues, template_of};
 use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, offering_matches};
 use crate::scheduling::supply::offering_labels::type_requirements;
 use crate::scheduling::{PoolRejection, RejectionCode};
@@ -122,8 +122,7 @@ pub fn availability_of(
     let pool = snapshot.cluster.pool(pool.as_str())?;
     let scheduling = &snapshot.cluster.scheduling;
     let problem = Problem::new(&[], snapshot);
-    let mut template = NodeTemplate::new(pool, &problem, snapshot, now);
-    raise_limit_usage(&mut template, scheduling.min_values);
+    let template = template_of(pool, &problem, snapshot, now);
     let variety = MinValues::from_template(&template, scheduling.min_values);
     let ledger = Ledgers::new(slice::from_ref(&template), snapshot).ledger_for(0);
     let nothing = problem.axes.demand_of(&Resources::default(), None);

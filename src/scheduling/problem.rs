@@ -183,7 +183,7 @@ impl<'a> Problem<'a> {
     }
 
     /// Returns whether pods of a kind rely on DaemonSet pods of a group.
-    pub(super) fn is_beside(&self, kind: usize, group: usize) -> bool {
+    pub(super) fn relies_on_daemons(&self, kind: usize, group: usize) -> bool {
         let mut beside = self.wants_of(kind).company.beside.iter();
         beside.any(|(agents, _)| agents.iter().any(|agent| self.agents.is_member(*agent, group)))
     }

@@ -30,7 +30,7 @@ use crate::scheduling::packing::launch_options::Ledgers;
 use crate::scheduling::packing::offering_cache::OfferingCache;
 use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::pod_constraints::HOST;
-use crate::scheduling::supply::min_values::{MinValues, raise_limit_usage};
+use crate::scheduling::supply::min_values::{MinValues, template_of};
 use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::scheduling::topology::TopologyCheck;
 use crate::scheduling::topology::topology_state::TopologyState;
@@ -48,15 +48,9 @@ pub(super) fn node_templates<'a>(
 ) -> Vec<NodeTemplate<'a>> {
     let pools = snapshot.cluster.pools.iter();
     let mut pools: Vec<_> = pools.filter(|pool| pool.replicas.is_none()).collect();
-    pools.sort_by(|one, other| (!one.weight, &one.name).cmp(&(!other.weight, &other.name)));
-    pools
-        .into_iter()
-        .map(|pool| {
-            let mut template = NodeTemplate::new(pool, problem, snapshot, now);
-            raise_limit_usage(&mut template, snapshot.cluster.scheduling.min_values);
-            template
-        })
-        .collect()
+    pools.sort_by_key(|pool| (!pool.weight, &pool.name));
+    let templates = pools.into_iter().map(|pool| template_of(pool, problem, snapshot, now));
+    templates.collect()
 }
 
 /// Packs all classes. `board` contains the nodes, in order, and their pods.
@@ -242,7 +236,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         for cell in self.offerings.domains_with_offerings(wants, relaxed) {
             let query = context.offering_query(kind, relaxed, Some(cell));
             let price = self.offerings.lowest_price(query, demand, &self.packed.ledgers);
-            cells.extend(price.map(|price| (cell, price, context.cells.shared_domains(cell))));
+            cells.extend(price.map(|price| (cell, price, context.cells.shared_domain_count(cell))));
         }
         let counts = self.needs_own_host(kind);
         let counted = cells.iter().filter(|_| counts);
@@ -283,7 +277,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         // Spread pods come first, then pods with required affinity.
         demands.sort_by_key(|demand| {
             let near = !context.problem.rules_of(demand.kind).near.is_empty();
-            (near, !context.topology.is_early(demand.kind))
+            (near, !context.topology.has_spread(demand.kind))
         });
         let mut board = self.board.clone();
         let shares = distribute(&demands, &mut board, sites);
@@ -538,5 +532,3 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
     }
 }
-
-impl<'p> Scheduler<'_, 'p, '_> {}

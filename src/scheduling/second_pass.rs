@@ -27,7 +27,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let left = (0..self.packed.left.len()).filter(|class| {
             self.packed.left[*class] > 0
                 && self.calls[*class]
-                && !context.topology.is_free(context.hard_kind(*class))
+                && !context.topology.is_unconstrained(context.hard_kind(*class))
         });
         let left: Vec<usize> = left.collect();
         if left.is_empty() || self.packed.cut_short {
@@ -111,7 +111,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             moved = false;
             for class in 0..self.packed.left.len() {
                 let kind = self.context.hard_kind(class);
-                let cares = everyone || !self.context.topology.is_free(kind);
+                let cares = everyone || !self.context.topology.is_unconstrained(kind);
                 let left = &mut self.packed.left[class];
                 if *left == 0 || !cares {
                     continue;
@@ -162,7 +162,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         if self.packed.opened[at].gone {
             return None;
         }
-        if !context.topology.is_free(kind) && !board.allows(kind, site) {
+        if !context.topology.is_unconstrained(kind) && !board.allows(kind, site) {
             return None;
         }
         let (template, cell) = {
@@ -190,7 +190,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             // host ports.
             let joined = match binds_ports {
                 true => order.with_one_more(claim, lot, &ledger),
-                false => order.with_one_bound_last(claim, lot, &ledger),
+                false => order.with_one_more_unchecked(claim, lot, &ledger),
             };
             // Pods that may not launch a node may not launch a more expensive one.
             if let Some(joined) = joined.filter(|joined| {

@@ -217,7 +217,7 @@ impl ExplainedPool<'_> {
     pub fn text(&self) -> String {
         let mut out = String::new();
         self.write_head(&mut out);
-        range_text(&mut out, &self.range);
+        write_range(&mut out, &self.range);
         self.write_launches(&mut out);
         self.write_candidates(&mut out);
         out
@@ -359,7 +359,7 @@ impl ExplainedPool<'_> {
 }
 
 /// Renders what a pool can launch.
-fn range_text(out: &mut String, range: &PoolAvailability) {
+fn write_range(out: &mut String, range: &PoolAvailability) {
     let _ = writeln!(
         out,
         "\n  It can launch {} of {} instance types, {}",

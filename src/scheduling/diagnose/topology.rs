@@ -96,12 +96,14 @@ impl<'p> TopologyDiagnosis<'p> {
 
     fn may_hold(&self, check: &TopologyCheck, site: usize) -> bool {
         matches!(check, TopologyCheck::Near { beside: true, .. })
-            || self.on_new_node(check, site).unwrap_or_else(|| self.board.may_hold(check, site))
+            || self
+                .decided_on_new_node(check, site)
+                .unwrap_or_else(|| self.board.may_hold(check, site))
     }
 
     /// Returns whether a check would hold on a new node at a location.
     fn holds_on_new_node(&mut self, check: &TopologyCheck, site: usize) -> bool {
-        match self.on_new_node(check, site) {
+        match self.decided_on_new_node(check, site) {
             Some(holds) => holds,
             None => self.board.holds(check, site),
         }
@@ -109,7 +111,7 @@ impl<'p> TopologyDiagnosis<'p> {
 
     /// Returns whether a check holds on a new node at a location, if it does not depend on counts
     /// of its domains.
-    fn on_new_node(&self, check: &TopologyCheck, site: usize) -> Option<bool> {
+    fn decided_on_new_node(&self, check: &TopologyCheck, site: usize) -> Option<bool> {
         let topology = self.board.topology;
         match check {
             // A new host has no pods.

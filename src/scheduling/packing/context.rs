@@ -149,7 +149,7 @@ impl<'p> PackingContext<'p, '_> {
 
     /// Returns whether pods of a kind need a domain.
     pub(crate) fn needs_domain(&self, kind: usize) -> bool {
-        self.topology.is_pinned(kind) && !self.cells.keys.is_empty()
+        self.topology.needs_domain_first(kind) && !self.cells.keys.is_empty()
     }
 }
 

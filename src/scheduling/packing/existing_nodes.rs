@@ -87,7 +87,7 @@ impl<'r> ExistingNodes<'r> {
         let mut best = self.place_by_pod(board);
         if self.kinds.iter().all(|kind| {
             let ports = self.problem.wants_of(*kind).ports;
-            board.topology.is_free(*kind) && ports.is_empty()
+            board.topology.is_unconstrained(*kind) && ports.is_empty()
         }) {
             best = self.improve_placement(best);
         }
@@ -169,7 +169,7 @@ impl<'r> ExistingNodes<'r> {
         let (wanted, host) = (&self.problem.wants[wants], &self.rooms[room]);
         let may = first_repelling(&host.taints, wanted.tolerations).is_none()
             && !have_port_conflict(wanted.ports, &host.host_ports)
-            && is_surely(&host.labels, &wanted.alternatives);
+            && surely_matches(&host.labels, &wanted.alternatives);
         self.may[at] = Some(may);
         may
     }
@@ -184,7 +184,7 @@ impl<'r> ExistingNodes<'r> {
             cut_short: false,
         };
         let mut order: Vec<usize> = (0..self.problem.classes.len()).collect();
-        order.sort_by_key(|class| !board.topology.is_early(self.kinds[*class]));
+        order.sort_by_key(|class| !board.topology.has_spread(self.kinds[*class]));
         let mut steps = 0;
         let mut again = true;
         while again && steps <= STEPS_MAX {
@@ -221,7 +221,7 @@ impl<'r> ExistingNodes<'r> {
         let kind = self.kinds[class];
         let wants = self.problem.kinds[kind].wants;
         let ports = !self.problem.wants[wants].ports.is_empty();
-        let free_kind = board.topology.is_free(kind);
+        let free_kind = board.topology.is_unconstrained(kind);
         let mut moved = false;
         if !fits(&self.most, demand) {
             *steps += free.len() as u64;
@@ -398,7 +398,7 @@ const TURNS_OUT_MAX: usize = 64;
 
 /// Returns whether a node satisfies one of these alternatives for all values that its labels may
 /// have.
-fn is_surely(labels: &Requirements, alternatives: &[Requirements]) -> bool {
+fn surely_matches(labels: &Requirements, alternatives: &[Requirements]) -> bool {
     let label_keys: BTreeSet<&str> = alternatives
         .iter()
         .flat_map(|alternative| alternative.iter().map(|(key, _)| key))

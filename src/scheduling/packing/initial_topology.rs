@@ -77,7 +77,7 @@ pub(crate) fn initial_state<'t>(
                 let mut decided = (**room).clone();
                 let requirement = Requirement::is_in([value]);
                 Arc::make_mut(&mut decided.labels).add(&problem.groups.keys[key], requirement);
-                board.open_maybe(key, place, |at| {
+                board.open_possible_domain(key, place, |at| {
                     matches[at] != Match::No
                         && node_passes(problem, &topology.filters[at], &decided) != Match::No
                 });
@@ -325,7 +325,7 @@ pub(crate) fn claim_passes(
         .filter(|(.., pass)| *pass != Match::No)
         .collect();
     let (mut all, mut any) = (true, false);
-    for (shape, mask) in launched_as(context, items, opened, cell) {
+    for (shape, mask) in possible_launches(context, items, opened, cell) {
         let (mut sure, mut may) = (0, 0);
         for (_, suited, chosen) in &candidates {
             let yes = suited[shape].offerings_with(Match::Yes, mask);
@@ -377,7 +377,7 @@ fn pool_labels_match(
         let values = template.side.get(key).and_then(Requirement::values);
         let mut values = values.into_iter().flatten();
         match determined.get(key) {
-            Some(value) => Match::surely(wanted.allows_value(value)),
+            Some(value) => Match::from_bool(wanted.allows_value(value)),
             None if values.clone().all(|value| wanted.allows_value(value)) => Match::Yes,
             None if values.any(|value| wanted.allows_value(value)) => Match::Maybe,
             None => Match::No,
@@ -387,7 +387,7 @@ fn pool_labels_match(
 }
 
 /// Returns the possible types and offerings of a claim in a domain, or anywhere.
-pub(crate) fn launched_as<'g>(
+pub(crate) fn possible_launches<'g>(
     context: &'g PackingContext<'_, '_>,
     items: ItemOfferings<'g>,
     opened: &'g OpenedNode,

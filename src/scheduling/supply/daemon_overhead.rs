@@ -208,20 +208,20 @@ impl<'a> PoolDaemons<'a> {
     ) -> Presence {
         let all = wanted.iter().map(|(key, wanted)| {
             if OF_OFFERINGS.contains(&key) {
-                return Presence::surely(wanted.allows_label(offer.label_value(key)));
+                return Presence::from_bool(wanted.allows_label(offer.label_value(key)));
             }
             if matches!(key, REGISTERED | INITIALIZED) {
-                return Presence::surely(wanted.allows_value("true"));
+                return Presence::from_bool(wanted.allows_value("true"));
             }
             let merged = match (self.side.get(key), node_type.requirements.get(key)) {
                 (Some(side), Some(requirement)) => side.intersection(requirement),
                 // Only instances set this label, so no pool can.
                 (Some(_), None) if is_well_known(key) => return Presence::No,
                 (Some(requirement), None) | (None, Some(requirement)) => requirement.clone(),
-                (None, None) => return Presence::surely(wanted.allows_absence()),
+                (None, None) => return Presence::from_bool(wanted.allows_absence()),
             };
             match merged.operator() {
-                Operator::DoesNotExist => Presence::surely(wanted.allows_absence()),
+                Operator::DoesNotExist => Presence::from_bool(wanted.allows_absence()),
                 _ if merged
                     .values()
                     .is_some_and(|all| all.iter().all(|value| wanted.allows_value(value))) =>

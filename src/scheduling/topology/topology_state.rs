@@ -19,7 +19,7 @@ pub(crate) enum Match {
 }
 
 impl Match {
-    pub(crate) fn surely(holds: bool) -> Self {
+    pub(crate) fn from_bool(holds: bool) -> Self {
         if holds { Self::Yes } else { Self::No }
     }
 }
@@ -417,7 +417,12 @@ impl<'t> TopologyState<'t> {
     }
 
     /// Makes a domain count for every spread by a key whose filter a location there passes.
-    pub(crate) fn open_maybe(&mut self, key: usize, place: u32, passes: impl Fn(usize) -> bool) {
+    pub(crate) fn open_possible_domain(
+        &mut self,
+        key: usize,
+        place: u32,
+        passes: impl Fn(usize) -> bool,
+    ) {
         for (tally, count) in self.topology.tallies.iter().zip(&mut self.counts) {
             if let DomainCounter::Spread { key: counter_key, filter, .. } = tally
                 && *counter_key == key
