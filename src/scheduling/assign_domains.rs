@@ -13,6 +13,7 @@ use crate::scheduling::diagnose::topology::TopologyDiagnosis;
 use crate::scheduling::packing::fill_bin::{ItemGroup, row_ids_in};
 use crate::scheduling::packing::initial_topology::cell_of;
 use crate::scheduling::packing::launch_options::{LaunchQuery, fitting_offerings, total_requests};
+use crate::scheduling::problem::resource_vector::add_demand;
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::node_template::TypeOption;
@@ -115,10 +116,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 continue;
             }
             let mut whole = total_requests(&self.packed.lots, &opened.claim.parts);
-            let demand = &context.problem.classes[class].demand;
-            for (whole, amount) in whole.iter_mut().zip(demand) {
-                *whole = whole.saturating_add(*amount);
-            }
+            add_demand(&mut whole, &context.problem.classes[class].demand, 1);
             let row_ids = row_ids_in(&self.packed.lots, &opened.claim.parts);
             for alternative in 0..context.alternatives_of(kind) {
                 let Some(row) = self.offerings.row_for(opened.template, alternative, query) else {

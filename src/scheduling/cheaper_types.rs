@@ -11,7 +11,7 @@ use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
 use crate::scheduling::NewNodeClaim;
 use crate::scheduling::packing::launch_options::{Ledger, Ledgers};
-use crate::scheduling::problem::resource_vector::copies_that_fit;
+use crate::scheduling::problem::resource_vector::{add_demand, copies_that_fit};
 use crate::scheduling::problem::{Problem, have_port_conflict};
 use crate::scheduling::rejection::{bounded_text, format_quantity};
 use crate::scheduling::supply::min_values::template_of;
@@ -100,11 +100,8 @@ pub fn list_cheaper_types(
         problem: &problem,
     };
     for class in &problem.classes {
-        let pods = i64::try_from(class.pods.len()).unwrap_or(i64::MAX);
         weighed.whole.resize(class.demand.len(), 0);
-        for (sum, amount) in weighed.whole.iter_mut().zip(&class.demand) {
-            *sum = sum.saturating_add(amount.saturating_mul(pods));
-        }
+        add_demand(&mut weighed.whole, &class.demand, class.pods.len() as u64);
     }
     let mut classes = problem.classes.iter();
     let class = classes.position(|class| class.pods.iter().any(|member| member.key == *pod));
@@ -255,14 +252,11 @@ impl Display for Cheaper {
             }
             TypeRejection::Resource(name) => {
                 write!(f, "have too little {name} after DaemonSets and overhead")?;
-                match amounts {
-                    Some((asked, available)) => {
-                        let (asked, available) =
-                            (format_quantity(name, *asked), format_quantity(name, *available));
-                        write!(f, ": at most {available}, {asked} needed")
-                    }
-                    None => Ok(()),
-                }
+                let Some((asked, available)) = *amounts else {
+                    return Ok(());
+                };
+                let [asked, available] = [asked, available].map(|it| format_quantity(name, it));
+                write!(f, ": at most {available}, {asked} needed")
             }
             TypeRejection::Offering => {
                 f.write_str("have no cheaper offering in a suitable zone and capacity type")

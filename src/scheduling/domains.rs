@@ -31,7 +31,7 @@ pub(super) struct DomainSet {
     /// By template and combination: the offerings of each type in it, or `None`.
     masks: Vec<Vec<Option<Vec<u64>>>>,
     /// Number of combinations that share a domain with each, summed over all keys.
-    choices: Vec<usize>,
+    pub(super) shared_domain_counts: Vec<usize>,
     /// By template and combination: labels to set on a node in it.
     set: Vec<Vec<Vec<(String, Requirement)>>>,
 }
@@ -74,11 +74,11 @@ impl DomainSet {
                 *shared.entry(value).or_insert(0) += 1;
             }
         }
-        let choices = cells.all.iter().map(|values| {
+        let shared_domain_counts = cells.all.iter().map(|values| {
             let counts = values.iter().zip(&shared);
             counts.map(|(value, shared)| shared[value]).sum()
         });
-        cells.choices = choices.collect();
+        cells.shared_domain_counts = shared_domain_counts.collect();
         for (template, mut masks_by_cell) in templates.iter().zip(found) {
             let masks = known.values().map(|cell| masks_by_cell.remove(cell));
             cells.masks.push(masks.collect());
@@ -135,11 +135,6 @@ impl DomainSet {
             .collect()
     }
 
-    /// Returns whether a template has an offering in a combination.
-    pub(super) fn has_offering(&self, template: usize, cell: usize) -> bool {
-        self.masks[template][cell].is_some()
-    }
-
     /// Returns the offerings of each type of a template in a combination, or `None`.
     pub(super) fn offering_masks(&self, template: usize, cell: usize) -> Option<&[u64]> {
         self.masks[template][cell].as_deref()
@@ -157,11 +152,6 @@ impl DomainSet {
             let wanted = labels.get(key);
             wanted.is_none_or(|wanted| wanted.allows_label(value.as_deref()))
         })
-    }
-
-    /// Returns the number of combinations that share a domain with this one, summed over all keys.
-    pub(super) fn shared_domain_count(&self, cell: usize) -> usize {
-        self.choices[cell]
     }
 
     /// Returns the combinations in which a template has offerings for all these pods.

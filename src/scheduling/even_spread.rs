@@ -15,8 +15,8 @@ use crate::scheduling::packing::initial_topology::add_claim;
 use crate::scheduling::packing::launch_options::{LaunchQuery, Ledgers, total_requests};
 use crate::scheduling::problem::resource_vector::max_per_resource;
 use crate::scheduling::scheduler::{Scheduler, place_on_existing, weight_tiers};
+use crate::scheduling::topology::DomainCounter;
 use crate::scheduling::topology::topology_state::TopologyState;
-use crate::scheduling::topology::{DomainCounter, TopologyCheck};
 use crate::state::snapshot::{ExistingNode, Snapshot};
 
 /// Minimum number of hosts of a group with enough pods: spreading over hosts implies losing little
@@ -65,6 +65,7 @@ struct NodeCountTrial {
 }
 
 /// The supply for a family.
+#[derive(Default)]
 struct Supply {
     /// For each template with supply, its first item group; one per class.
     lots: Vec<Option<usize>>,
@@ -143,7 +144,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
             family.dealt.extend(self.unscheduled_ranges(classes));
             family.groups.push(group);
         }
-        families.retain(|_, family| family.hosts_min() < family.hosts_max());
+        families.retain(|_, family| {
+            let hosts_max = family.max_of_groups(|group| group.hosts_max);
+            family.max_of_groups(|group| group.hosts_min) < hosts_max
+        });
         // Each pod without topology rules belongs to one family only.
         let mut dealt = vec![false; problem.classes.len()];
         for ((_, wants), family) in &mut families {
@@ -187,10 +191,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                     .map(|known| (pod_kind.wants, skew.min(known.1), least.max(known.2)));
                 continue;
             }
-            let checked = topology.checks[kind].iter().filter_map(|check| match check {
-                TopologyCheck::Even { tally, .. } => Some(tally),
-                _ => None,
-            });
+            let checked = topology.spread_tallies(kind);
             for tally in checked.chain(&topology.adds[kind]) {
                 wanted.insert(*tally, None);
             }
@@ -250,7 +251,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let least = costs.iter().map(|cost| cost.1).fold(f64::INFINITY, f64::min);
         let best = costs.iter().find(|cost| cost.1 <= least * ABOUT);
         // Rather on fewer hosts than some nowhere.
-        let fewer = (family.min_hosts_by_rules().max(claims)..family.hosts_min()).rev();
+        let fewest = family.max_of_groups(|group| group.min_hosts_by_rules).max(claims);
+        let fewer = (fewest..family.max_of_groups(|group| group.hosts_min)).rev();
         let hosts = best.map(|cost| cost.0).into_iter().chain(fewer);
         let mut trials = hosts.filter_map(|hosts| {
             let trial = self.try_host_count(family, &supply, hosts, &mut steps)?;
@@ -283,7 +285,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
     fn supply_for(&mut self, family: &SpreadFamily) -> Supply {
         let context = self.context;
         let kind = self.kinds[family.dealt[0].0];
-        let mut supply = Supply { lots: Vec::new(), open: Vec::new(), claims: Vec::new() };
+        let mut supply = Supply::default();
         for template in 0..context.templates.len() {
             let row = [false, true].into_iter().find_map(|relaxed| {
                 let query = context.offering_query(kind, relaxed, None);
@@ -471,24 +473,15 @@ impl SpreadGroup {
 }
 
 impl SpreadFamily {
-    fn min_hosts_by_rules(&self) -> u64 {
-        let hosts = self.groups.iter().map(|group| group.min_hosts_by_rules);
-        hosts.max().unwrap_or(0)
-    }
-
-    fn hosts_min(&self) -> u64 {
-        let hosts = self.groups.iter().map(|group| group.hosts_min);
-        hosts.max().unwrap_or(0)
-    }
-
-    fn hosts_max(&self) -> u64 {
-        let hosts = self.groups.iter().map(|group| group.hosts_max);
-        hosts.max().unwrap_or(0)
+    /// Returns the highest number of hosts of a group.
+    fn max_of_groups(&self, hosts: impl Fn(&SpreadGroup) -> u64) -> u64 {
+        self.groups.iter().map(hosts).max().unwrap_or(0)
     }
 
     /// Returns the host counts to try: each reduces the fullest host of a group by one pod.
     fn host_counts(&self, claims: u64) -> impl Iterator<Item = u64> {
-        let (least, most) = (self.hosts_min().max(claims), self.hosts_max());
+        let least = self.max_of_groups(|group| group.hosts_min).max(claims);
+        let most = self.max_of_groups(|group| group.hosts_max);
         let mut host_counts: BTreeSet<u64> = BTreeSet::from([least]);
         for group in &self.groups {
             let mut each = group.pods.div_ceil(least.max(1));

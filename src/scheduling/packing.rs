@@ -161,11 +161,6 @@ impl<'o> PackingInput<'o> {
         })
     }
 
-    /// Returns the rows of these pods.
-    pub(super) fn rows_of(&self, parts: &[ItemCount]) -> Vec<&'o CompatibleOfferings> {
-        offerings_of(self.lots, self.rows, parts)
-    }
-
     /// Changes every claim to the cheapest type that fits.
     pub(super) fn refit_types(&self, draft: &mut Packing) {
         let mut last: Option<(PackedNode, PackedNode)> = None;
@@ -323,7 +318,8 @@ impl<'o> PackingInput<'o> {
 
     /// Returns the cheapest type that fits these pods, with its price.
     fn cheapest_type(&self, parts: &[ItemCount], ledger: &Ledger) -> Option<(usize, f64)> {
-        let (rows, sum) = (self.rows_of(parts), total_requests(self.lots, parts));
+        let rows = offerings_of(self.lots, self.rows, parts);
+        let sum = total_requests(self.lots, parts);
         LaunchQuery::new(self.template, self.variety, &rows, &sum).cheapest_type(ledger)
     }
 

@@ -127,10 +127,12 @@ pub fn availability_of(
     let ledger = Ledgers::new(slice::from_ref(&template), snapshot).ledger_for(0);
     let nothing = problem.axes.demand_of(&Resources::default(), None);
     let best = LaunchQuery::new(&template, &variety, &[], &nothing).cheapest_type(&ledger);
-    let barren = match (best, template.fault) {
-        (Some(_), None) => None,
-        _ => Some(launch_obstacle(snapshot.holds, &template, &variety, &ledger)),
-    };
+    let can_launch = best.is_some() && template.fault.is_none();
+    let barren = (!can_launch).then(|| {
+        let (code, miss) = launch_obstacle(snapshot.holds, &template, &variety, &ledger);
+        let pool = Some(pool.name.clone());
+        PoolRejection { pool, code, miss }
+    });
     let shapes = template.shapes.iter();
     let roomy = shapes.clone().filter(|shape| shape.net.is_some());
     let launchable = shapes.clone().filter(|shape| is_launchable(&template, shape));
@@ -156,11 +158,7 @@ pub fn availability_of(
         cheapest: cheapest_offerings(&template, snapshot),
         held,
         limits: remaining_limits(&template, &ledger),
-        barren: barren.map(|(code, miss)| PoolRejection {
-            pool: Some(pool.name.clone()),
-            code,
-            miss,
-        }),
+        barren,
     })
 }
 

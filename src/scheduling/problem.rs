@@ -310,9 +310,7 @@ impl<'a> ProblemBuilder<'a> {
             let next = known.len();
             signatures.push(*known.entry(groups).or_insert(next));
         }
-        let mut members: Vec<(Vec<bool>, usize)> = known.into_iter().collect();
-        members.sort_by_key(|(_, signature)| *signature);
-        self.members = members.into_iter().map(|(groups, _)| groups).collect();
+        self.members = by_ordinal(known);
         signatures
     }
 
@@ -412,7 +410,18 @@ fn group_into_classes<'a>(
         let demand = axes.demand_of(&pod.requests, mounts);
         let key = (kind, demand, pod.priority);
         let class = *known.entry(key).or_insert_with_key(|(_, demand, _)| {
-            all.push(class_of(kind, demand.clone(), pod.priority));
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "only for estimates; what fits is decided with integers"
+            )]
+            let per_unit = demand.iter().map(|amount| 1.0 / *amount as f64);
+            all.push(PodClass {
+                kind,
+                demand: demand.clone(),
+                per_unit: per_unit.collect(),
+                priority: pod.priority,
+                pods: Vec::new(),
+            });
             all.len() - 1
         });
         all[class].pods.push(pod);
@@ -427,13 +436,11 @@ fn group_into_classes<'a>(
     all
 }
 
-fn class_of<'a>(kind: usize, demand: Vec<i64>, priority: i32) -> PodClass<'a> {
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "only for estimates; what fits is decided with integers"
-    )]
-    let per_unit = demand.iter().map(|amount| 1.0 / *amount as f64).collect();
-    PodClass { kind, demand, per_unit, priority, pods: Vec::new() }
+/// Returns the keys in the order of their ordinals.
+pub(super) fn by_ordinal<T>(known: BTreeMap<T, usize>) -> Vec<T> {
+    let mut all: Vec<(T, usize)> = known.into_iter().collect();
+    all.sort_by_key(|(_, ordinal)| *ordinal);
+    all.into_iter().map(|(key, _)| key).collect()
 }
 
 /// Returns whether two host ports conflict: same protocol and number, and the same address or all

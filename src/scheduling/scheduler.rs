@@ -166,14 +166,9 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     /// Opens the domains that spread pods can reach, because a node may be launched there.
     pub(super) fn open_cells(&mut self, sites: &[usize]) {
         let context = self.context;
-        for (kind, checks) in context.topology.checks.iter().enumerate() {
-            for check in checks {
-                let TopologyCheck::Even { tally, .. } = check else {
-                    continue;
-                };
-                for cell in
-                    self.offerings.domains_with_offerings(context.problem.kinds[kind].wants, true)
-                {
+        for (kind, pod_kind) in context.problem.kinds.iter().enumerate() {
+            for tally in context.topology.spread_tallies(kind) {
+                for cell in self.offerings.domains_with_offerings(pod_kind.wants, true) {
                     self.board.open_for(*tally, sites[cell]);
                 }
             }
@@ -236,7 +231,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         for cell in self.offerings.domains_with_offerings(wants, relaxed) {
             let query = context.offering_query(kind, relaxed, Some(cell));
             let price = self.offerings.lowest_price(query, demand, &self.packed.ledgers);
-            cells.extend(price.map(|price| (cell, price, context.cells.shared_domain_count(cell))));
+            cells
+                .extend(price.map(|price| (cell, price, context.cells.shared_domain_counts[cell])));
         }
         let counts = self.needs_own_host(kind);
         let counted = cells.iter().filter(|_| counts);
@@ -499,9 +495,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         let (topology, site) = (self.context.topology, self.packed.rooms + at);
         let mut checks = topology.checks[self.packed.lots[lot].kind].iter();
         checks.all(|check| match check {
-            TopologyCheck::Even { tally, .. }
-                if topology.tallies[*tally].topology_key() == HOST =>
-            {
+            TopologyCheck::Even { tally, .. } if topology.key_of(*tally) == HOST => {
                 self.board.may_hold(check, site)
             }
             _ => true,

@@ -4,11 +4,10 @@ use crate::scheduling::packing::PackedNode;
 use crate::scheduling::packing::context::OpenedNode;
 use crate::scheduling::packing::daemon_counts::daemons_of;
 use crate::scheduling::packing::existing_nodes::PlacementStep;
-use crate::scheduling::packing::fill_bin::ItemGroup;
+use crate::scheduling::packing::fill_bin::{ItemGroup, offerings_of};
 use crate::scheduling::packing::initial_topology::{add_cells, cell_of, claim_passes};
 use crate::scheduling::packing::launch_options::{LaunchQuery, Scratch, total_requests};
 use crate::scheduling::scheduler::Scheduler;
-use crate::scheduling::supply::min_values::MinValues;
 use crate::scheduling::topology::topology_state::{Match, TopologyState};
 
 /// Step limit for remaining pods. One step evaluates a type for one claim, or a node for one class.
@@ -53,7 +52,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let context = self.context;
         let mut scratch = Scratch::default();
         for (template, node_template) in context.templates.iter().enumerate() {
-            let variety = MinValues::from_template(node_template, context.scheduling.min_values);
+            let variety = &self.varieties[template];
             if variety.is_empty() {
                 continue;
             }
@@ -67,9 +66,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 {
                     continue;
                 }
-                let rows = self.packing_input(template, &[]).rows_of(&opened.claim.parts);
-                let sum = total_requests(&self.packed.lots, &opened.claim.parts);
-                let query = LaunchQuery::new(node_template, &variety, &rows, &sum);
+                let parts = &opened.claim.parts;
+                let rows = offerings_of(&self.packed.lots, &self.offerings.rows, parts);
+                let sum = total_requests(&self.packed.lots, parts);
+                let query = LaunchQuery::new(node_template, variety, &rows, &sum);
                 let price = opened.claim.price;
                 let before = ledger.clone();
                 let (_, types) = query.launch_options(

@@ -8,8 +8,8 @@ pub(super) mod node_counters;
 
 use std::collections::BTreeMap;
 
-use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::pod_constraints::{HOST, SpreadConstraint};
+use crate::scheduling::problem::{Problem, by_ordinal};
 
 /// The counter of a domain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -140,8 +140,15 @@ impl Topology {
 
     /// Returns whether a kind has topology spread. Such pods are bound before others.
     pub(super) fn has_spread(&self, kind: usize) -> bool {
-        let mut checks = self.checks[kind].iter();
-        checks.any(|check| matches!(check, TopologyCheck::Even { .. }))
+        self.spread_tallies(kind).next().is_some()
+    }
+
+    /// Returns the counters of the topology spread of a kind.
+    pub(super) fn spread_tallies(&self, kind: usize) -> impl Iterator<Item = &usize> {
+        self.checks[kind].iter().filter_map(|check| match check {
+            TopologyCheck::Even { tally, .. } => Some(tally),
+            _ => None,
+        })
     }
 
     /// Returns the host spread of a kind without any other topology rules or counters: its counter,
@@ -203,12 +210,6 @@ fn incremented_counters(
     });
     let counted = counts.enumerate().filter(|(_, counts)| *counts);
     counted.map(|(tally, _)| tally).collect()
-}
-
-fn by_ordinal<T>(known: BTreeMap<T, usize>) -> Vec<T> {
-    let mut all: Vec<(T, usize)> = known.into_iter().collect();
-    all.sort_by_key(|(_, ordinal)| *ordinal);
-    all.into_iter().map(|(key, _)| key).collect()
 }
 
 struct Maker<'m, 'a> {

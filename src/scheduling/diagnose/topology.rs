@@ -103,10 +103,8 @@ impl<'p> TopologyDiagnosis<'p> {
 
     /// Returns whether a check would hold on a new node at a location.
     fn holds_on_new_node(&mut self, check: &TopologyCheck, site: usize) -> bool {
-        match self.decided_on_new_node(check, site) {
-            Some(holds) => holds,
-            None => self.board.holds(check, site),
-        }
+        let decided = self.decided_on_new_node(check, site);
+        decided.unwrap_or_else(|| self.board.holds(check, site))
     }
 
     /// Returns whether a check holds on a new node at a location, if it does not depend on counts

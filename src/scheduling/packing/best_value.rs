@@ -247,12 +247,9 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         let mut queues = self.fill_queues(twins.lots.clone(), &draft.left, &twins);
         let mut most = self.value_bound(&draft.left, &queues);
         loop {
-            let mut best: Option<&mut TypeCandidate> = None;
-            for candidate in &mut candidates {
-                if best.as_ref().is_none_or(|best| candidate.score > best.score) {
-                    best = Some(candidate);
-                }
-            }
+            let all = candidates.iter_mut();
+            let best =
+                all.reduce(|best, other| if other.score > best.score { other } else { best });
             let Some(best) = best.filter(|best| best.score > 0.0) else {
                 return;
             };
@@ -328,12 +325,8 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         let first = self.worth_of(&candidate.parts);
         let mut parts = candidate.parts.clone();
         loop {
-            let copies = parts
-                .iter()
-                .map(|(lot, count)| draft.left[*lot] / count)
-                .min()
-                .unwrap_or(0)
-                .min(most);
+            let available = parts.iter().map(|(lot, count)| draft.left[*lot] / count);
+            let copies = available.min().unwrap_or(0).min(most);
             assert!(copies > 0, "what was weighed can be had");
             for (lot, count) in &parts {
                 draft.left[*lot] -= count * copies;
@@ -471,17 +464,18 @@ struct Sorted {
 /// Returns the packing with the fewest unscheduled pods and, among about equal costs, the fewest
 /// nodes. It never costs more than the first-fit packing.
 pub(crate) fn best_packing(order: &PackingInput<'_>, ledger: &Ledger) -> Packing {
-    let high_cost = FEW_NODES * order.node_overhead_price;
-    let tries: [(&[FillStrategy], f64); 4] = [
-        (&[FillStrategy::Worth, FillStrategy::Largest], order.node_overhead_price),
-        (&[FillStrategy::Worth], order.node_overhead_price),
-        (&[FillStrategy::Largest], order.node_overhead_price),
-        (&[FillStrategy::Worth, FillStrategy::Largest], high_cost),
+    let price = order.node_overhead_price;
+    let both = [FillStrategy::Worth, FillStrategy::Largest];
+    let tries = [
+        (&both[..], price),
+        (&both[..1], price),
+        (&both[1..], price),
+        (&both[..], FEW_NODES * price),
     ];
     let mut drafts: Vec<Packing> = Vec::new();
     let mut fills = FillCache::default();
     for (ways, node_cost) in tries {
-        if node_cost != order.node_overhead_price {
+        if node_cost != price {
             fills.by_worth.clear();
         }
         let order = PackingInput { node_cost, ..*order };
@@ -494,8 +488,8 @@ pub(crate) fn best_packing(order: &PackingInput<'_>, ledger: &Ledger) -> Packing
             break;
         }
     }
-    let price = order.node_overhead_price;
-    let mut least = drafts.iter().map(Packing::unscheduled_items).min().unwrap_or(0);
+    let unscheduled = drafts.iter().map(Packing::unscheduled_items);
+    let mut least = unscheduled.min().unwrap_or(0);
     let mut cost_max = f64::INFINITY;
     let greedy = (drafts.len() == tries.len()).then(|| order.first_fit_packing(ledger));
     if let Some(first_fit) = greedy.flatten().filter(|it| it.unscheduled_items() <= least) {

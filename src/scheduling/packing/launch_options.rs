@@ -3,7 +3,7 @@
 use crate::model::cluster::Scheduling;
 use crate::model::instance::{OfferingKey, Price};
 use crate::scheduling::packing::fill_bin::{ItemCount, ItemGroup};
-use crate::scheduling::problem::resource_vector::{copies_that_fit, subtract_demand};
+use crate::scheduling::problem::resource_vector::{add_demand, copies_that_fit, subtract_demand};
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::limits::{Limit, LimitScope, shared_limits};
 use crate::scheduling::supply::min_values::MinValues;
@@ -61,9 +61,7 @@ impl Ledger {
 
     /// Releases one node.
     pub(crate) fn release(&mut self, limited: &[i64]) {
-        for (left, amount) in self.left.iter_mut().zip(limited) {
-            *left = left.saturating_add(*amount);
-        }
+        add_demand(&mut self.left, limited, 1);
     }
 }
 
@@ -122,10 +120,7 @@ pub(crate) fn total_requests(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Vec
     for (lot, count) in parts {
         let demand = lots[*lot].demand;
         sum.resize(demand.len(), 0i64);
-        let count = i64::try_from(*count).unwrap_or(i64::MAX);
-        for (sum, amount) in sum.iter_mut().zip(demand) {
-            *sum = sum.saturating_add(amount.saturating_mul(count));
-        }
+        add_demand(&mut sum, demand, *count);
     }
     sum
 }
@@ -387,8 +382,6 @@ fn reserve_growth(reserved: &mut [i64], limited: &[i64], ledger: &mut Ledger) ->
         return false;
     }
     subtract_demand(&mut ledger.left, &growth, 1);
-    for (reserved, growth) in reserved.iter_mut().zip(&growth) {
-        *reserved = reserved.saturating_add(*growth);
-    }
+    add_demand(reserved, &growth, 1);
     true
 }

@@ -228,7 +228,11 @@ impl<'a> PoolDaemons<'a> {
                 {
                     Presence::Yes
                 }
-                _ if is_set_by_pool(key, node_type) && wanted.negated().is_some() => {
+                // Pools decide the label.
+                _ if !is_well_known(key)
+                    && node_type.requirements.get(key).is_none()
+                    && wanted.negated().is_some() =>
+                {
                     Presence::Labelled
                 }
                 _ => Presence::No,
@@ -243,11 +247,6 @@ fn may_match(wanted: &Requirements, node_type: &InstanceType, offering: &Offerin
     wanted.iter().all(|(key, requirement)| {
         !OF_OFFERINGS.contains(&key) || requirement.allows_label(offering.label_value(key))
     }) && node_type.requirements.check_intersection(wanted).is_ok()
-}
-
-/// Returns whether the pool decides a label.
-fn is_set_by_pool(key: &str, node_type: &InstanceType) -> bool {
-    !is_well_known(key) && node_type.requirements.get(key).is_none()
 }
 
 /// Returns whether a pool sets a label independent of the type.
