@@ -16,30 +16,23 @@ pub fn check_adoptable(current: &Labels, added: &Labels) -> Result<(), AdoptionE
     // The shipped IAM policy uses the last tag.
     for (tag, value) in [(TAG_POOL, pool), (&owned, "owned"), (TAG_EKS, cluster)] {
         if current.get(tag).map(String::as_str) != Some(value) {
-            return Err(AdoptionError::MissingTag { tag: tag.to_owned(), value: value.to_owned() });
+            return Err(AdoptionError(format!("it has no tag {tag}={value}")));
         }
     }
     match current.get(TAG_INSTALLATION) {
-        Some(other) if other != installation => Err(AdoptionError::DifferentInstallation),
+        Some(other) if other != installation => {
+            let text = "it belongs to a different installation";
+            Err(AdoptionError(text.to_owned()))
+        }
         _ => Ok(()),
     }
 }
 
-/// Why an instance must not be adopted.
+/// Why an instance must not be adopted: it lacks a tag of its pool or cluster, or has the tag of
+/// another installation.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum AdoptionError {
-    /// The instance lacks a tag of its pool or cluster.
-    #[error("it has no tag {tag}={value}")]
-    MissingTag {
-        /// Key of the tag.
-        tag: String,
-        /// Required value of the tag.
-        value: String,
-    },
-    /// The instance has the tag of another installation.
-    #[error("it belongs to a different installation")]
-    DifferentInstallation,
-}
+#[error("{0}")]
+pub struct AdoptionError(String);
 
 #[cfg(test)]
 mod tests {

@@ -14,7 +14,8 @@ use crate::model::selector::Selector;
 use crate::model::taint::{Effect, Toleration};
 use crate::plan::blocked_by_terminating::is_old;
 use crate::plan::names::{closest_names, instance_type_names, name_distance};
-use crate::plan::{Plan, provision, render, render_rejections};
+use crate::plan::render_rejections::{quantity_json, rejection_line, rejections_json};
+use crate::plan::{Plan, provision, render};
 use crate::scheduling::cheaper_types::{Cheaper, TypeRejection, list_cheaper_types};
 use crate::scheduling::rejection::bounded_text;
 use crate::scheduling::{NewNodeClaim, PoolRejection};
@@ -148,9 +149,8 @@ impl Explained<'_> {
     /// Renders one JSON object.
     pub fn json(&self) -> Value {
         let requests = self.pod.requests.iter();
-        let requests = requests.map(|(name, amount)| {
-            (bounded_text(name), render_rejections::quantity_json(name, amount))
-        });
+        let requests =
+            requests.map(|(name, amount)| (bounded_text(name), quantity_json(name, amount)));
         let mut value = json!({
             "format_version": render::FORMAT_VERSION,
             "pod": bounded_text(&self.pod.key),
@@ -171,10 +171,7 @@ impl Explained<'_> {
                 value["refused_by_scheduler"] = json!(refused);
             }
             PodOutcome::Claim { claim, cheaper } => value["claim"] = claim_json(claim, cheaper),
-            PodOutcome::Unplaced(all) => {
-                let all = all.iter().map(render_rejections::rejection_json);
-                value["reasons"] = json!(all.collect::<Vec<_>>());
-            }
+            PodOutcome::Unplaced(all) => value["reasons"] = rejections_json(all),
         }
         value
     }
@@ -231,7 +228,7 @@ impl Explained<'_> {
             PodOutcome::Unplaced(all) => {
                 let _ = writeln!(out, "\n  ! It cannot be scheduled:");
                 for rejection in all.iter() {
-                    let _ = writeln!(out, "      {}", render_rejections::rejection_line(rejection));
+                    let _ = writeln!(out, "      {}", rejection_line(rejection));
                 }
             }
         }
@@ -258,7 +255,8 @@ fn disposition_text(standing: &PodDisposition) -> String {
             bounded_text(name)
         ),
         PodDisposition::Preempts(node) => {
-            format!("The scheduler preempts pods for it on node {}", bounded_text(node))
+            let node = bounded_text(node);
+            format!("The scheduler preempts pods for it on node {node}")
         }
         PodDisposition::Grouped(group) => format!(
             "It belongs to PodGroup {}, which does not have enough pods to be scheduled",
@@ -283,14 +281,8 @@ fn host_text(standing: &PodDisposition) -> Option<String> {
 }
 
 fn claim_json(claim: &NewNodeClaim, all: &[Cheaper]) -> Value {
-    let offerings = claim.offerings.iter().map(|(key, price)| {
-        json!({
-            "instance_type": key.instance_type.as_str(),
-            "zone": key.zone.as_str(),
-            "capacity_type": key.capacity_type.as_str(),
-            "usd_per_h": render::round_usd(price.usd_per_h()),
-        })
-    });
+    let offerings = claim.offerings.iter();
+    let offerings = offerings.map(|(key, price)| render::offering_json(key, *price));
     json!({
         "pool": claim.pool.as_str(),
         "offerings": offerings.collect::<Vec<_>>(),
@@ -312,8 +304,8 @@ fn cheaper_json(cheaper: &Cheaper) -> Value {
         (TypeRejection::Together { pods }, _) => value["pods"] = json!(pods),
         (TypeRejection::Resource(name), Some((asked, left))) => {
             value["resource"] = json!(name);
-            value["needed"] = render_rejections::quantity_json(name, asked);
-            value["left"] = render_rejections::quantity_json(name, left);
+            value["needed"] = quantity_json(name, asked);
+            value["left"] = quantity_json(name, left);
         }
         _ => {}
     }
