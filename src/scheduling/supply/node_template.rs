@@ -21,7 +21,7 @@ use crate::scheduling::problem::resource_vector::{
 use crate::scheduling::problem::{NodeRequirements, Problem, have_port_conflict};
 use crate::scheduling::supply::compatible::{CompatibleOfferings, Incompatibility, LabelMatch};
 use crate::scheduling::supply::daemon_overhead::{
-    DaemonOverhead, DaemonSelection, PoolDaemons, is_pool_label, select_keys,
+    DaemonOverhead, DaemonSelection, PoolDaemons, is_pool_label, merged_requirement, select_keys,
 };
 use crate::scheduling::supply::limits::{Limit, RESERVATIONS_MAX, limits_of};
 use crate::scheduling::supply::offering_labels::{
@@ -114,9 +114,8 @@ impl<'a> NodeTemplate<'a> {
         let limits = limits_of(pool, snapshot);
         let shapes: Vec<TypeOption<'a>> = catalog
             .types()
-            .filter(|instance_type| {
-                fault.is_none()
-                    && instance_type.requirements.check_intersection(&type_labels).is_ok()
+            .filter(|it| {
+                fault.is_none() && it.requirements.check_intersection(&type_labels).is_ok()
             })
             .flat_map(|instance_type| {
                 let taken: Vec<i64> = limits
@@ -355,12 +354,8 @@ impl<'a> NodeTemplate<'a> {
         let asks = Asks::from_labels(wanted);
         let mut pass = Match::Yes;
         for (key, wanted) in wanted.iter().filter(|(key, _)| is_type_label(key)) {
-            let of_type = shape.instance_type.requirements.get(key);
-            let merged = match (self.side.get(key), of_type) {
-                (Some(side), Some(requirement)) => side.intersection(requirement),
-                (Some(requirement), None) | (None, Some(requirement)) => requirement.clone(),
-                (None, None) => Requirement::does_not_exist(),
-            };
+            let merged = merged_requirement(&self.side, shape.instance_type, key);
+            let merged = merged.unwrap_or_else(Requirement::does_not_exist);
             let all = merged.values().filter(|values| !values.is_empty());
             pass = pass.min(match (merged.operator(), all) {
                 (Operator::DoesNotExist, _) => Match::from_bool(wanted.allows_absence()),
@@ -427,10 +422,9 @@ impl<'a> TypeOption<'a> {
             sorted.insert((None, None), Vec::new());
         }
         let first = self.capacity.len() - reservations.len();
-        let class = daemons.side.get(NODE_CLASS).and_then(Requirement::any_value);
-        let class = class.map(NodeClassName);
-        let pool = daemons.side.get(POOL).and_then(Requirement::any_value);
-        let pool = pool.map(PoolName);
+        let value_of = |key: &str| daemons.side.get(key).and_then(Requirement::any_value);
+        let class = value_of(NODE_CLASS).map(NodeClassName);
+        let pool = value_of(POOL).map(PoolName);
         let mut sorted: Vec<_> = sorted.into_iter().collect();
         sorted.sort_by_key(|((place, _), _)| place.map(|index| reservations[index].rank()));
         sorted
