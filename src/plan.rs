@@ -144,7 +144,7 @@ impl Plan {
     /// Returns how many nodes are eligible for a reason, including those kept because of other
     /// nodes or for a limited time.
     pub fn eligible_nodes(&self, reason: Reason) -> usize {
-        let leave = self.retire.iter().filter(|planned| planned.reason == reason);
+        let leave = self.retire.iter().filter(|it| it.reason == reason);
         let kept = self.kept.iter().filter(|node| node.reason == reason);
         leave.count() + kept.filter(|node| node.verdict.is_eligible()).count()
     }
@@ -175,7 +175,8 @@ pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
 
 /// Replaces overlay prices by list prices: overlays affect planning, not reported cost.
 fn with_list_prices(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
-    for (offering, price) in plan.launches.iter_mut().flat_map(|launch| &mut launch.offerings) {
+    let launches = plan.launches.iter_mut();
+    for (offering, price) in launches.flat_map(|launch| &mut launch.offerings) {
         if let Some(listed) = snapshot.catalog.offering(offering) {
             *price = listed.price;
         }
@@ -194,7 +195,8 @@ pub fn select_disruptions(disruption_view: &DisruptionView<'_>, now: Timestamp) 
     let (mut surplus, cancel) = select_surplus(disruption_view);
     if let Some(unaccepted) = disruption_view.unaccepted {
         kept.extend(surplus.drain(..).map(|candidate| {
-            RetainedNode::new(candidate, Reason::Surplus, Verdict::approval_pending(unaccepted))
+            let verdict = Verdict::approval_pending(unaccepted);
+            RetainedNode::new(candidate, Reason::Surplus, verdict)
         }));
     }
     for candidate in &surplus {

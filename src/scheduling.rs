@@ -420,7 +420,7 @@ struct PodAssigner<'d> {
 impl<'d> PodAssigner<'d> {
     fn take_pods(&mut self, class: usize, count: u64) -> Vec<&'d Pod> {
         let pending = &self.queues[class][self.dealt[class]..];
-        let count = pending.len().min(usize::try_from(count).unwrap_or(usize::MAX));
+        let count = usize::try_from(count).unwrap_or(usize::MAX).min(pending.len());
         self.dealt[class] += count;
         pending[..count].to_vec()
     }
@@ -481,8 +481,9 @@ impl<'d> PodAssigner<'d> {
         let sum = total_requests(&packed.lots, &claim.parts);
         let query = LaunchQuery::new(template, &variety, &rows, &sum);
         let mut ledger = ledgers.ledger_for(opened.template);
+        let (planned, price, options) = (claim.shape, claim.price, self.scheduling);
         let (offerings, types) =
-            query.launch_options(claim.shape, claim.price, self.scheduling, &mut ledger, scratch);
+            query.launch_options(planned, price, options, &mut ledger, scratch);
         assert!(!offerings.is_empty(), "a claim can be launched: {opened:?}");
         let is_reserved = template.shapes[claim.shape].reservation.is_some();
         let shortage = variety.shortage(template, types.iter().copied());

@@ -130,7 +130,8 @@ pub fn resolve_node_class(
         resolved.subnets = all
             .iter()
             .filter(|(subnet, tags)| {
-                class.subnets.iter().any(|term| subnet_matches(term, subnet, tags))
+                let mut terms = class.subnets.iter();
+                terms.any(|term| subnet_matches(term, subnet, tags))
             })
             .map(|(subnet, _)| subnet.clone())
             .collect();
@@ -153,7 +154,8 @@ pub fn resolve_node_class(
         resolved.security_groups.sort_by(|a, b| a.id.cmp(&b.id));
         let is_missing = resolved.security_groups.is_empty();
         conditions.check_found(kind, is_missing, Cause::SecurityGroupsNotFound, || {
-            format!("no security group matches {}", term_texts(&class.security_groups))
+            let terms = term_texts(&class.security_groups);
+            format!("no security group matches {terms}")
         });
     }
     if let Some(profile) = conditions.check_listing(ConditionKind::InstanceProfileReady, profile) {

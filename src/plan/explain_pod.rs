@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::model::affinity::{PodTerm, TopologySpread};
+use crate::model::affinity::{PodTerm, Preferred, TopologySpread};
 use crate::model::id::PodKey;
 use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
@@ -108,10 +108,11 @@ fn planned_outcome(
 
 /// Returns whether kube-scheduler does not bind a pod although it is planned on a ready node.
 fn is_refused(pod: &Pod, host: &NodeRef, snapshot: &Snapshot<'_>, now: Timestamp) -> bool {
+    let mut rooms = snapshot.rooms.iter();
     pod.node.is_none()
         && pod.unschedulable
         && is_old(pod, now)
-        && snapshot.rooms.iter().any(|room| room.host == *host && room.initialized && room.open)
+        && rooms.any(|room| room.host == *host && room.initialized && room.open)
 }
 
 /// Returns pods with the same name in a different namespace or a similar name, closest first.
@@ -318,11 +319,8 @@ fn write_claim(out: &mut String, claim: &NewNodeClaim, all: &[Cheaper]) {
         1 => " and 1 other pod".to_owned(),
         others => format!(" and {others} other pods"),
     };
-    let _ = writeln!(
-        out,
-        "\n  + New node in pool {} for it{others}, the first available of:",
-        claim.pool
-    );
+    let pool = &claim.pool;
+    let _ = writeln!(out, "\n  + New node in pool {pool} for it{others}, the first available of:");
     for (offering, price) in claim.offerings.iter().take(TOLD) {
         let _ = writeln!(out, "      {offering}, {:.4} $/h", price.usd_per_h());
     }
@@ -354,8 +352,8 @@ fn constraint_lines(pod: &Pod) -> Vec<String> {
         (
             "preferred node affinity:",
             ", or ",
-            texts(&pod.preferred_nodes, |preferred| {
-                format!("{} (weight {})", bounded_text(&preferred.term), preferred.weight)
+            texts(&pod.preferred_nodes, |Preferred { term, weight }| {
+                format!("{} (weight {weight})", bounded_text(term))
             }),
         ),
         ("pod affinity:", " and ", texts(&pod.affinity, term_text)),

@@ -83,12 +83,8 @@ pub fn list_cheaper_types(
     let Some(pool) = snapshot.cluster.pool(claim.pool.as_str()) else {
         return Vec::new();
     };
-    let pods: Vec<&Pod> = snapshot
-        .pending
-        .iter()
-        .filter(|pod| claim.pods.binary_search(&pod.key).is_ok())
-        .copied()
-        .collect();
+    let mut pods: Vec<&Pod> = snapshot.pending.clone();
+    pods.retain(|pod| claim.pods.binary_search(&pod.key).is_ok());
     let problem = Problem::new(&pods, snapshot);
     let template = template_of(pool, &problem, snapshot, now);
     let ledgers = Ledgers::new(std::slice::from_ref(&template), snapshot);
@@ -173,7 +169,8 @@ impl Weighed<'_> {
     /// reported.
     fn obstacle_of(&self, shape: &TypeOption<'_>, class: usize) -> TypeRejection {
         let class = &self.problem.classes[class];
-        let wants = self.problem.wants_of(self.problem.without_preferences(class.kind));
+        let kind = self.problem.without_preferences(class.kind);
+        let wants = self.problem.wants_of(kind);
         let alternatives = wants.alternatives.iter();
         let admitted = alternatives
             .filter_map(|alternative| self.template.admitted_labels(wants, alternative, true).ok());

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use crate::model::labels::OF_OFFERINGS;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::scheduling::supply::compatible::CompatibleOfferings;
+use crate::scheduling::supply::daemon_overhead::merged_requirement;
 use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption};
 
 /// Maximum number of domain combinations. More arise from labels with very many values, such as the
@@ -205,13 +206,8 @@ fn values_of_type(
     shape: &TypeOption<'_>,
     key: &str,
 ) -> Vec<Option<String>> {
-    let of_type = shape.instance_type.requirements.get(key);
-    let allowed = match (template.side.get(key), of_type) {
-        (Some(pool), Some(of_type)) => pool.intersection(of_type),
-        (Some(requirement), None) | (None, Some(requirement)) => requirement.clone(),
-        (None, None) => return vec![None],
-    };
-    match allowed.values() {
+    let allowed = merged_requirement(&template.side, shape.instance_type, key);
+    match allowed.as_ref().and_then(Requirement::values) {
         Some(values) if !values.is_empty() => {
             let values = values.iter().take(VALUES_MAX);
             values.map(|value| Some(value.clone())).collect()

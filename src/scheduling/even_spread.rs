@@ -82,25 +82,25 @@ pub(super) fn pack_evenly<'g, 'p, 'a>(
     snapshot: &Snapshot<'_>,
     board: TopologyState<'p>,
 ) -> Option<Scheduler<'g, 'p, 'a>> {
-    let (mut packer, sites) = place_on_existing(context, rooms, snapshot, board);
-    let families = packer.spread_families();
+    let (mut scheduler, sites) = place_on_existing(context, rooms, snapshot, board);
+    let families = scheduler.spread_families();
     if families.is_empty() {
         return None;
     }
     // The hosts of all other pods must be known.
-    let calls = packer.calls.clone();
+    let calls = scheduler.calls.clone();
     for (class, ..) in families.iter().flat_map(|family| &family.dealt) {
-        packer.calls[*class] = false;
+        scheduler.calls[*class] = false;
     }
-    packer.open_claims(&sites);
-    packer.calls = calls;
+    scheduler.open_claims(&sites);
+    scheduler.calls = calls;
     let mut any = false;
     for family in &families {
-        any |= packer.spread_evenly(family);
+        any |= scheduler.spread_evenly(family);
     }
     any.then(|| {
-        packer.open_and_check(&sites);
-        packer
+        scheduler.open_and_check(&sites);
+        scheduler
     })
 }
 
@@ -375,7 +375,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let mut last: Option<(usize, PackedNode)> = None;
         for (host, at) in (first..).zip(&supply.claims) {
             let opened = &self.packed.opened[*at];
-            let order = self.packing_input(opened.template, &[]);
+            let input = self.packing_input(opened.template, &[]);
             let mut parts = family.items_of_host(supply.lots[opened.template], host, hosts);
             let has_share = family.share_of_host(host, hosts).any(|share| share.1 > 0);
             if parts.is_empty() && has_share {
@@ -394,8 +394,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 Some((_, claim)) => claim,
                 None => {
                     *steps += shapes.len() as u64;
-                    let claim = order.priced_claim(parts, &ledger)?;
-                    order.fits_one_host(&claim).then_some(claim)?
+                    let claim = input.priced_claim(parts, &ledger)?;
+                    input.fits_one_host(&claim).then_some(claim)?
                 }
             };
             ledger.reserve(&shapes[grown.shape].limited, 1);

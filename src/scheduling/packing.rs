@@ -156,7 +156,7 @@ impl<'o> PackingInput<'o> {
                 return Vec::new();
             };
             bin.good = self.template.shapes[claim.shape].cheapest_offerings(bin.mask);
-            let pending = PendingItems { waiting, stock: self.stock, worth: &[] };
+            let pending = PendingItems { waiting, stock: self.stock, values: &[] };
             bin.fill(FillStrategy::Largest, rules, &pending, steps)
         })
     }

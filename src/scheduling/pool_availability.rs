@@ -135,14 +135,15 @@ pub fn availability_of(
     });
     let shapes = template.shapes.iter();
     let roomy = shapes.clone().filter(|shape| shape.net.is_some());
-    let launchable = shapes.clone().filter(|shape| is_launchable(&template, shape));
+    let all = shapes.clone();
+    let launchable = all.filter(|shape| is_launchable(&template, shape));
     let (mut zones, mut capacity_types) = (BTreeMap::new(), BTreeMap::new());
     for offer in launchable.clone().flat_map(|shape| &shape.offers) {
         *zones.entry(offer.zone.clone()).or_insert(0) += 1;
         *capacity_types.entry(offer.capacity_type).or_insert(0) += 1;
     }
-    let held =
-        unavailable_detail(snapshot.holds, &template, roomy.clone(), &Requirements::default());
+    let no_labels = Requirements::default();
+    let held = unavailable_detail(snapshot.holds, &template, roomy.clone(), &no_labels);
     let catalog = snapshot.catalog_of(&pool.name);
     Some(PoolAvailability {
         catalog: catalog.len(),
@@ -177,7 +178,8 @@ fn count_types<'s>(shapes: impl Iterator<Item = &'s TypeOption<'s>>) -> usize {
 /// Returns whether a type has a matching offering.
 fn has_matching_offering(instance_type: &InstanceType, wanted: &Requirements) -> bool {
     let mut offerings = instance_type.offerings.iter();
-    instance_type.requirements.check_intersection(&type_requirements(wanted)).is_ok()
+    let requirements = &instance_type.requirements;
+    requirements.check_intersection(&type_requirements(wanted)).is_ok()
         && offerings.any(|offering| offering.available && offering_matches(wanted, offering))
 }
 
@@ -196,10 +198,10 @@ fn requirement_effects(
             wanted: wanted.clone(),
             types: catalog
                 .types()
-                .filter(|instance_type| match of_offering {
-                    true => has_matching_offering(instance_type, &single),
+                .filter(|it| match of_offering {
+                    true => has_matching_offering(it, &single),
                     // Availability is checked separately.
-                    false => instance_type.requirements.check_intersection(&single).is_ok(),
+                    false => it.requirements.check_intersection(&single).is_ok(),
                 })
                 .count(),
         }

@@ -124,7 +124,7 @@ impl<'a> Problem<'a> {
                 (builder.spec_ordinal(spec, pod, policy, &defaults), labels)
             })
             .collect();
-        let residents = snapshot.residents.iter().map(|resident| resident.anti_affinity);
+        let residents = snapshot.residents.iter().map(|it| it.anti_affinity);
         let promised = snapshot.promised.values().flatten();
         let daemons = snapshot.daemon_sets.iter().map(|set| &set.template);
         let others = promised.copied().chain(daemons);
@@ -139,7 +139,10 @@ impl<'a> Problem<'a> {
             &builder.groups,
             &builder.members,
             &builder.rules,
-            |ports| builder.wants.iter().any(|wants| have_port_conflict(wants.ports, ports)),
+            |ports| {
+                let mut wants = builder.wants.iter();
+                wants.any(|wants| have_port_conflict(wants.ports, ports))
+            },
         );
         let kinds = sorted.into_iter().zip(keyed);
         let kinds = kinds
@@ -184,8 +187,9 @@ impl<'a> Problem<'a> {
 
     /// Returns whether pods of a kind rely on DaemonSet pods of a group.
     pub(super) fn relies_on_daemons(&self, kind: usize, group: usize) -> bool {
-        let mut beside = self.wants_of(kind).company.beside.iter();
-        beside.any(|(agents, _)| agents.iter().any(|agent| self.agents.is_member(*agent, group)))
+        let beside = self.wants_of(kind).company.beside.iter();
+        let mut agents = beside.flat_map(|(agents, _)| agents);
+        agents.any(|agent| self.agents.is_member(*agent, group))
     }
 
     /// Returns the kind without preferences. If the kind relies on DaemonSet pods, so does the
@@ -354,9 +358,11 @@ impl ProblemBuilder<'_> {
             let members = &self.members[signature];
             let company = self.agents.conflicting_daemons(constraints, members, &self.groups);
             let with_daemons = self.agents.required_daemons(constraints, &company, &self.groups);
-            all.push(((self.with_daemon_requirements(wants, company), rules, bare), false));
-            if let Some(with_daemons) = with_daemons {
-                all.push(((self.with_daemon_requirements(wants, with_daemons), rules, bare), true));
+            let without = self.with_daemon_requirements(wants, company);
+            all.push(((without, rules, bare), false));
+            if let Some(company) = with_daemons {
+                let with = self.with_daemon_requirements(wants, company);
+                all.push(((with, rules, bare), true));
             }
         }
         all
@@ -372,12 +378,8 @@ impl ProblemBuilder<'_> {
         }
         let mut alternatives = requirements.alternatives.clone();
         for evading in evading {
-            alternatives.extend(
-                requirements
-                    .alternatives
-                    .iter()
-                    .map(|alternative| alternative.merged_with(&evading)),
-            );
+            let all = requirements.alternatives.iter();
+            alternatives.extend(all.map(|alternative| alternative.merged_with(&evading)));
         }
         let requirements =
             NodeRequirements { alternatives, company: company.clone(), ..*requirements };

@@ -70,15 +70,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 let rows = offerings_of(&self.packed.lots, &self.offerings.rows, parts);
                 let sum = total_requests(&self.packed.lots, parts);
                 let query = LaunchQuery::new(node_template, variety, &rows, &sum);
-                let price = opened.claim.price;
+                let (price, options) = (opened.claim.price, context.scheduling);
                 let before = ledger.clone();
-                let (_, types) = query.launch_options(
-                    planned,
-                    price,
-                    context.scheduling,
-                    &mut ledger,
-                    &mut scratch,
-                );
+                let (_, types) =
+                    query.launch_options(planned, price, options, &mut ledger, &mut scratch);
                 if variety.are_satisfied_by(node_template, types.into_iter()) {
                     continue;
                 }
@@ -183,14 +178,14 @@ impl<'p> Scheduler<'_, 'p, '_> {
             let group = context.item_group(class, kind, row);
             self.packed.lots.push(ItemGroup { cell, ..group });
             let lot = self.packed.lots.len() - 1;
-            let order = self.packing_input(template, &[]);
+            let input = self.packing_input(template, &[]);
             let mut ledger = self.packed.ledgers.ledger_for(template);
             let claim = &self.packed.opened[at].claim;
             // The pod is bound last. The topology state already allows it, but does not contain
             // host ports.
             let joined = match binds_ports {
-                true => order.with_one_more(claim, lot, &ledger),
-                false => order.with_one_more_unchecked(claim, lot, &ledger),
+                true => input.with_one_more(claim, lot, &ledger),
+                false => input.with_one_more_unchecked(claim, lot, &ledger),
             };
             // Pods that may not launch a node may not launch a more expensive one.
             if let Some(joined) = joined.filter(|joined| {
@@ -204,7 +199,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 self.packed.opened[at].claim = joined;
                 self.packed.left[class] -= 1;
                 board.bind_pods(kind, site, 1);
-                return Some(PlacementStep { class, site, pods: 1 });
+                let pods = 1;
+                return Some(PlacementStep { class, site, pods });
             }
             self.packed.lots.pop();
         }

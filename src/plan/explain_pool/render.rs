@@ -222,9 +222,8 @@ impl ExplainedPool<'_> {
 
     fn write_head(&self, out: &mut String) {
         let pool = self.pool;
-        let class = pool.node_class.as_ref();
-        let class =
-            class.map_or(String::new(), |class| format!(", node class {}", bounded_text(class)));
+        let class = pool.node_class.as_ref().map(bounded_text);
+        let class = class.map_or(String::new(), |class| format!(", node class {class}"));
         // Writing to a String cannot fail.
         let weight = match pool.replicas {
             // A static pool has none.
@@ -338,9 +337,10 @@ impl ExplainedPool<'_> {
         }
         let count = count_with_noun(self.candidates, "node");
         let _ = writeln!(out, "\n  Disruption candidates: {count}");
-        let width = self.outlooks.iter().map(|(reason, _)| reason.as_str().len()).max();
+        let names = self.outlooks.iter().map(|(reason, _)| reason.as_str().len());
+        let width = names.max().unwrap_or(0);
         for (reason, outlook) in &self.outlooks {
-            let (reason, width) = (reason.as_str(), width.unwrap_or(0));
+            let reason = reason.as_str();
             let sign = if outlook.leave > 0 { '-' } else { ' ' };
             let text = self.outlook_text(outlook);
             let _ = writeln!(out, "  {sign} {reason:width$}  {text}");

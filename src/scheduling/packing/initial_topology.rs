@@ -260,7 +260,8 @@ pub(crate) fn add_claim(
     let problem = context.problem;
     let cell = cell_of(items.lots, opened);
     let places = cell.map_or_else(Vec::new, |cell| {
-        places_of(problem, context.cells, &context.cells.all[cell], &mut board.sites)
+        let values = &context.cells.all[cell];
+        places_of(problem, context.cells, values, &mut board.sites)
     });
     let passes = (0..board.topology.filters.len())
         .map(|filter| claim_passes(context, filter, items, opened, cell));
@@ -328,7 +329,10 @@ pub(crate) fn claim_passes(
     // Its location is undecided, and may match.
     let mut keys = context.cells.keys.iter();
     let settled = cell.is_some()
-        || !keys.any(|key| candidates.iter().any(|(wanted, ..)| wanted.get(key).is_some()));
+        || !keys.any(|key| {
+            let mut candidates = candidates.iter();
+            candidates.any(|(wanted, ..)| wanted.get(key).is_some())
+        });
     match (any, all && settled) {
         (false, _) => Match::No,
         (true, true) => Match::Yes,
