@@ -59,42 +59,13 @@ pub enum CatalogError {
     /// There are no types.
     #[error("there are no instance types in it; give a table with a header, or a JSON list")]
     Empty,
-    /// A column is missing.
-    #[error("line {line}: there is no column {column}; add it to the header and to every line")]
-    MissingColumn {
-        /// Line of the header.
-        line: usize,
-        /// The column.
-        column: &'static str,
-    },
-    /// A column is unknown.
-    #[error("line {line}: column {column:?} is not known; correct its name or remove it")]
-    UnknownColumn {
-        /// Line of the header.
-        line: usize,
-        /// The column.
-        column: String,
-    },
-    /// A column is duplicate.
-    #[error("line {line}: column {column} is there twice; remove one")]
-    RepeatedColumn {
-        /// Line of the header.
-        line: usize,
-        /// The column.
-        column: String,
-    },
-    /// A line has more or fewer fields than the header.
-    #[error(
-        "line {line}: {found} fields where the header has {expected}; \
-         fields are separated by commas and cannot be quoted"
-    )]
-    Width {
+    /// The header or another line of a table has an error.
+    #[error("line {line}: {text}")]
+    Line {
         /// The line.
         line: usize,
-        /// Number of fields in the header.
-        expected: usize,
-        /// Number of fields in the line.
-        found: usize,
+        /// The error and its fix.
+        text: String,
     },
     /// A field has an invalid value for its column.
     #[error("line {line}, column {column}: {text:?} where {expected} is expected")]
@@ -107,16 +78,6 @@ pub enum CatalogError {
         text: String,
         /// Expected kind of value.
         expected: &'static str,
-    },
-    /// A type is on two lines.
-    #[error("line {line}: type {name} is on line {first} already; remove one")]
-    RepeatedLine {
-        /// The later line.
-        line: usize,
-        /// The type.
-        name: String,
-        /// The earlier line.
-        first: usize,
     },
     /// The file is not JSON, or has an unexpected structure.
     #[error("it is not a JSON list of instance types as Karpenter's kwok provider has it")]
@@ -171,7 +132,12 @@ impl Catalog {
     /// Returns the catalog with these types added, or replaced if the name exists.
     #[must_use]
     pub fn with(&self, types: impl IntoIterator<Item = InstanceType>) -> Self {
-        self.with_shared(types.into_iter().map(Arc::new))
+        let mut all = self.clone();
+        let types = types.into_iter();
+        let named = types.map(|it| (it.name.clone(), Arc::new(it)));
+        all.types.extend(named);
+        all.reservations = Arc::new(reservations::reservations_of(&all));
+        all
     }
 
     /// All reservations of the offerings. If offerings differ about the remaining capacity of a
@@ -196,15 +162,6 @@ impl Catalog {
     /// IDs of zones, as far as known. They are the same in every account.
     pub fn zone_ids(&self) -> &BTreeMap<Zone, String> {
         &self.zone_ids
-    }
-
-    /// Like [`Catalog::with`], for types that are already shared.
-    #[must_use]
-    fn with_shared(&self, types: impl IntoIterator<Item = Arc<InstanceType>>) -> Self {
-        let mut all = self.clone();
-        all.types.extend(types.into_iter().map(|it| (it.name.clone(), it)));
-        all.reservations = Arc::new(reservations::reservations_of(&all));
-        all
     }
 
     /// All types by name.

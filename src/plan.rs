@@ -47,7 +47,7 @@ use crate::model::buffer_object::BufferRooms;
 use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::instance::Price;
 use crate::model::pool::Reason;
-use crate::plan::blocked_by_terminating::place_stuck;
+use crate::plan::blocked_by_terminating::replan_stuck_pods;
 use crate::plan::buffers::plan_buffer_capacity;
 use crate::plan::projection::{assign_to_claims, with_claims};
 use crate::plan::separate_spread::prefer_separated;
@@ -144,7 +144,7 @@ impl Plan {
     /// Returns how many nodes are eligible for a reason, including those kept because of other
     /// nodes or for a limited time.
     pub fn eligible_nodes(&self, reason: Reason) -> usize {
-        let leave = self.retire.iter().filter(|planned| planned.reason == reason);
+        let leave = self.retire.iter().filter(|it| it.reason == reason);
         let kept = self.kept.iter().filter(|node| node.reason == reason);
         leave.count() + kept.filter(|node| node.verdict.is_eligible()).count()
     }
@@ -157,7 +157,7 @@ pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
     let solution = prefer_separated(solve(&coming, now), &coming, now);
     let mut placed = assign_to_claims(solution.placed, &mut launches, snapshot);
     launches.extend(solution.claims);
-    place_stuck(snapshot, &mut launches, &mut placed, now);
+    replan_stuck_pods(snapshot, &mut launches, &mut placed, now);
     let room = plan_buffer_capacity(snapshot, &launches, &placed, now);
     launches.extend(room.claims);
     short.extend(room.short);
@@ -175,7 +175,8 @@ pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
 
 /// Replaces overlay prices by list prices: overlays affect planning, not reported cost.
 fn with_list_prices(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
-    for (offering, price) in plan.launches.iter_mut().flat_map(|launch| &mut launch.offerings) {
+    let launches = plan.launches.iter_mut();
+    for (offering, price) in launches.flat_map(|launch| &mut launch.offerings) {
         if let Some(listed) = snapshot.catalog.offering(offering) {
             *price = listed.price;
         }
@@ -194,7 +195,8 @@ pub fn select_disruptions(disruption_view: &DisruptionView<'_>, now: Timestamp) 
     let (mut surplus, cancel) = select_surplus(disruption_view);
     if let Some(unaccepted) = disruption_view.unaccepted {
         kept.extend(surplus.drain(..).map(|candidate| {
-            RetainedNode::new(candidate, Reason::Surplus, Verdict::approval_pending(unaccepted))
+            let verdict = Verdict::approval_pending(unaccepted);
+            RetainedNode::new(candidate, Reason::Surplus, verdict)
         }));
     }
     for candidate in &surplus {

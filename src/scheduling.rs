@@ -50,7 +50,6 @@ use crate::model::instance::{OfferingKey, Price};
 use crate::model::labels::Labels;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
-use crate::model::reservation::Reservation;
 use crate::scheduling::attempt::best_attempt;
 use crate::scheduling::diagnose::Diagnosis;
 use crate::scheduling::domains::DomainSet;
@@ -91,6 +90,9 @@ impl NewNodeClaim {
         self.offerings.first()?.0.reservation.as_deref()
     }
 }
+
+/// A rejection by one pool.
+type Rejection = (RejectionCode, RejectionDetail);
 
 /// Why a pod cannot be placed, as a label for metrics and scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -159,6 +161,11 @@ impl RejectionCode {
             Self::Limit => "limit",
             Self::SearchLimit => "search_limit",
         }
+    }
+
+    /// Returns the rejection with a message instead of numbers.
+    fn with_message(self, text: &str) -> Rejection {
+        (self, RejectionDetail::from_message(text))
     }
 }
 
@@ -243,7 +250,7 @@ pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
             let Some(miss) = pod.gang_key().and_then(|gang| short.get(&gang)) else {
                 return true;
             };
-            let mut rejected = rejected_pod(pod, RejectionCode::Gang, miss.clone());
+            let mut rejected = rejected_pod(pod, (RejectionCode::Gang, miss.clone()));
             let known = reasons_of.get(&pod.key).into_iter();
             let others = known.flat_map(|reasons| reasons.iter());
             rejected.reasons = rejected.reasons.iter().chain(others).cloned().collect();
@@ -283,25 +290,17 @@ fn split_valid<'a>(snapshot: &Snapshot<'a>) -> (Vec<&'a Pod>, Vec<UnschedulableP
     let mut sound = Vec::with_capacity(snapshot.pending.len());
     for pod in &snapshot.pending {
         match invalid_reason(pod, snapshot) {
-            Some((code, text)) => {
-                unplaced.push(rejected_pod(pod, code, RejectionDetail::from_message(&text)))
-            }
+            Some(rejection) => unplaced.push(rejected_pod(pod, rejection)),
             None => sound.push(*pod),
         }
     }
     (sound, unplaced)
 }
 
-fn rejected_pod(pod: &Pod, code: RejectionCode, miss: RejectionDetail) -> UnschedulablePod {
-    UnschedulablePod {
-        pod: pod.key.clone(),
-        reasons: [PoolRejection { pool: None, code, miss }].into(),
-    }
-}
-
-/// The order in which existing nodes are filled.
-fn fill_order_key(room: &ExistingNode) -> (bool, bool, &NodeRef) {
-    (!room.initialized, room.idle, &room.host)
+fn rejected_pod(pod: &Pod, (code, miss): Rejection) -> UnschedulablePod {
+    let (pod, pool) = (pod.key.clone(), None);
+    let reasons = [PoolRejection { pool, code, miss }].into();
+    UnschedulablePod { pod, reasons }
 }
 
 fn place_pods(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
@@ -317,13 +316,14 @@ fn place_if_wanted(
 ) -> Option<Solution> {
     let problem = Problem::new(pods, snapshot);
     let mut rooms: Vec<&ExistingNode> = snapshot.rooms.iter().collect();
-    rooms.sort_by(|one, other| fill_order_key(one).cmp(&fill_order_key(other)));
+    // The order in which they are filled.
+    rooms.sort_by_key(|room| (!room.initialized, room.idle, &room.host));
     let standing = packing::initial_topology::standing_terms(&problem, snapshot);
     let topology = Topology::new(&problem, &standing);
     let board = packing::initial_topology::initial_state(&problem, &topology, &rooms, snapshot);
     let templates = scheduler::node_templates(&problem, snapshot, now);
     let hosts = NodeConstraintTable::new(&problem, &topology, &board, &DaemonCounts::new());
-    let keys = topology.pinned_keys().into_iter();
+    let keys = topology.domain_keys().into_iter();
     let keys = keys.map(|key| problem.groups.keys[key].clone());
     let cells = DomainSet::new(keys.collect(), &templates);
     let context = PackingContext {
@@ -372,8 +372,13 @@ fn place_if_wanted(
         dealt: vec![0; problem.classes.len()],
     };
     let mut solution = deal.assign_pods(&packed, &rooms, &best.turns);
-    let reasons = Diagnosis::new(&context, &packed, &rooms, snapshot.holds, best.bound);
-    solution.unplaced.extend(deal.unscheduled_pods(&packed, reasons));
+    let diagnosis = Diagnosis::new(&context, &packed, &rooms, snapshot.holds, best.bound);
+    for (class, reasons) in diagnosis.into_rejections() {
+        for pod in deal.take_pods(class, packed.left[class]) {
+            let (pod, reasons) = (pod.key.clone(), reasons.clone());
+            solution.unplaced.push(UnschedulablePod { pod, reasons });
+        }
+    }
     Some(solution)
 }
 
@@ -384,17 +389,16 @@ fn pod_keys(pods: &[&Pod]) -> Vec<PodKey> {
 }
 
 /// Returns why a pod is rejected before scheduling.
-fn invalid_reason(pod: &Pod, snapshot: &Snapshot<'_>) -> Option<(RejectionCode, String)> {
+fn invalid_reason(pod: &Pod, snapshot: &Snapshot<'_>) -> Option<Rejection> {
     if !pod.defects.is_empty() {
-        return Some((RejectionCode::InvalidPod, pod.defects.join("; ")));
+        return Some(RejectionCode::InvalidPod.with_message(&pod.defects.join("; ")));
     }
     if pod.has_resource_claims {
         let text = "has resource claims (dynamic resource allocation), which are not supported";
-        return Some((RejectionCode::ResourceClaims, text.to_owned()));
+        return Some(RejectionCode::ResourceClaims.with_message(text));
     }
-    let mounts = snapshot.mounts.get(&pod.key)?;
-    let fault = mounts.fault.clone()?;
-    Some((RejectionCode::Volumes, fault))
+    let fault = snapshot.mounts.get(&pod.key)?.fault.as_ref()?;
+    Some(RejectionCode::Volumes.with_message(fault))
 }
 
 /// Returns the pods of a class in the likely order of kube-scheduler, so that pods that must be
@@ -416,7 +420,7 @@ struct PodAssigner<'d> {
 impl<'d> PodAssigner<'d> {
     fn take_pods(&mut self, class: usize, count: u64) -> Vec<&'d Pod> {
         let pending = &self.queues[class][self.dealt[class]..];
-        let count = pending.len().min(usize::try_from(count).unwrap_or(usize::MAX));
+        let count = usize::try_from(count).unwrap_or(usize::MAX).min(pending.len());
         self.dealt[class] += count;
         pending[..count].to_vec()
     }
@@ -435,12 +439,9 @@ impl<'d> PodAssigner<'d> {
             order.extend(pods.iter().map(|pod| pod.key.clone()));
             sites[turn.site].extend(pods);
         }
-        let mut placed = Vec::new();
-        for (room, pods) in rooms.iter().zip(&sites) {
-            if !pods.is_empty() {
-                placed.push((room.host.clone(), pod_keys(pods)));
-            }
-        }
+        let used = rooms.iter().zip(&sites).filter(|(_, pods)| !pods.is_empty());
+        let placed = used.map(|(room, pods)| (room.host.clone(), pod_keys(pods)));
+        let placed = placed.collect();
         let mut ledgers = packed.ledgers.clone();
         let mut scratch = Scratch::default();
         let mut claims = Vec::new();
@@ -451,11 +452,9 @@ impl<'d> PodAssigner<'d> {
             }
             match self.node_claim(packed, opened, pods, &mut ledgers, &mut scratch) {
                 Ok(claim) => claims.push(claim),
-                Err(miss) => {
-                    let pods = pods.iter();
-                    unplaced.extend(
-                        pods.map(|pod| rejected_pod(pod, RejectionCode::MinValues, miss.clone())),
-                    );
+                Err(rejection) => {
+                    let rejected = pods.iter().map(|pod| rejected_pod(pod, rejection.clone()));
+                    unplaced.extend(rejected);
                 }
             }
         }
@@ -474,7 +473,7 @@ impl<'d> PodAssigner<'d> {
         pods: &[&Pod],
         ledgers: &mut Ledgers,
         scratch: &mut Scratch,
-    ) -> Result<NewNodeClaim, RejectionDetail> {
+    ) -> Result<NewNodeClaim, Rejection> {
         let template = &packed.templates[opened.template];
         let OpenedNode { claim, .. } = opened;
         let variety = MinValues::from_template(template, self.scheduling.min_values);
@@ -482,47 +481,29 @@ impl<'d> PodAssigner<'d> {
         let sum = total_requests(&packed.lots, &claim.parts);
         let query = LaunchQuery::new(template, &variety, &rows, &sum);
         let mut ledger = ledgers.ledger_for(opened.template);
+        let (planned, price, options) = (claim.shape, claim.price, self.scheduling);
         let (offerings, types) =
-            query.launch_options(claim.shape, claim.price, self.scheduling, &mut ledger, scratch);
+            query.launch_options(planned, price, options, &mut ledger, scratch);
         assert!(!offerings.is_empty(), "a claim can be launched: {opened:?}");
-        let planned = &template.shapes[claim.shape];
-        let short = variety.shortage(template, types.iter().copied());
+        let is_reserved = template.shapes[claim.shape].reservation.is_some();
+        let shortage = variety.shortage(template, types.iter().copied());
         // Other claims may have used the limits that remained when this one was planned.
         // Reservations need not satisfy `min_values`.
-        if let Some((key, least, count)) = short.filter(|_| planned.reservation.is_none()) {
-            let key = key.to_owned();
-            return Err(RejectionDetail::Values { key, least, count });
+        if let Some(shortage) = shortage.filter(|_| !is_reserved) {
+            return Err(shortage);
         }
         ledgers.set_ledger(opened.template, ledger);
         let mut requests = least_daemon_requests(template, &types);
         for pod in pods {
             requests.add(&without_negatives(&pod.requests));
         }
-        let mut labels = template.labels_to_set(&rows);
-        let reservation =
-            planned.reservation.map(|reservation| &template.reservations[reservation]);
-        labels.extend(reservation.map(Reservation::node_labels).into_iter().flatten());
         Ok(NewNodeClaim {
             pool: template.pool.name.clone(),
             offerings,
-            labels,
+            labels: template.launch_labels(&rows, claim.shape),
             requests,
             pods: pod_keys(pods),
         })
-    }
-
-    fn unscheduled_pods(
-        &mut self,
-        packed: &PackingState<'_, '_>,
-        reasons: Diagnosis<'_, '_, '_>,
-    ) -> Vec<UnschedulablePod> {
-        let mut unplaced = Vec::new();
-        for (class, reasons) in reasons.into_rejections() {
-            for pod in self.take_pods(class, packed.left[class]) {
-                unplaced.push(UnschedulablePod { pod: pod.key.clone(), reasons: reasons.clone() });
-            }
-        }
-        unplaced
     }
 }
 

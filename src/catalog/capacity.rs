@@ -60,27 +60,28 @@ pub fn capacity(
         pods: max_pods_per_node(shape, class),
         ..Resources::default()
     };
-    for (name, manufacturer) in
-        [("nvidia.com/gpu", "NVIDIA"), ("amd.com/gpu", "AMD"), ("habana.ai/gaudi", "Habana")]
-    {
-        let count = shape
-            .gpus
-            .iter()
-            .filter(|gpu| gpu.manufacturer == manufacturer)
-            .map(|gpu| i64::from(gpu.count));
-        add_extended(&mut all, name, count.sum());
-    }
+    let gpus_of = |manufacturer: &str| -> i64 {
+        let gpus = shape.gpus.iter();
+        let gpus = gpus.filter(|gpu| gpu.manufacturer == manufacturer);
+        gpus.map(|gpu| i64::from(gpu.count)).sum()
+    };
     let devices = shape.neurons.iter().map(|neuron| i64::from(neuron.devices));
-    add_extended(&mut all, "aws.amazon.com/neuron", devices.sum());
-    let cores = shape.neurons.first().map_or(0, |neuron| neuron.cores.into());
-    add_extended(&mut all, "aws.amazon.com/neuroncore", cores);
-    add_extended(&mut all, "vpc.amazonaws.com/efa", efa_adapters(shape, class));
-    let branches = shape.branch_enis.into();
-    add_extended(&mut all, "vpc.amazonaws.com/pod-eni", branches);
-    if class.family.windows_build().is_some() {
-        let addresses = i64::from(shape.ips_per_eni) - 1;
-        add_extended(&mut all, "vpc.amazonaws.com/PrivateIPv4Address", addresses);
-    }
+    let cores = shape.neurons.first().map_or(0, |neuron| neuron.cores);
+    let is_windows = class.family.windows_build().is_some();
+    let addresses = i64::from(is_windows) * (i64::from(shape.ips_per_eni) - 1);
+    let extended = [
+        ("nvidia.com/gpu", gpus_of("NVIDIA")),
+        ("amd.com/gpu", gpus_of("AMD")),
+        ("habana.ai/gaudi", gpus_of("Habana")),
+        ("aws.amazon.com/neuron", devices.sum()),
+        ("aws.amazon.com/neuroncore", cores.into()),
+        ("vpc.amazonaws.com/efa", efa_adapters(shape, class)),
+        ("vpc.amazonaws.com/pod-eni", shape.branch_enis.into()),
+        ("vpc.amazonaws.com/PrivateIPv4Address", addresses),
+    ];
+    let extended = extended.into_iter().filter(|(_, amount)| *amount > 0);
+    let extended = extended.map(|(name, amount)| (name.to_owned(), amount));
+    all.extended.extend(extended);
     all
 }
 
@@ -266,12 +267,6 @@ fn threshold_amount(threshold: &Threshold, total: i64) -> i64 {
 fn kube_reserved_cpu_milli(vcpu: i64) -> i64 {
     let band = |first: i64, last: i64| vcpu.clamp(first, last) - first;
     60 * band(0, 1) + 10 * band(1, 2) + 5 * band(2, 4) + band(4, i64::MAX) * 5 / 2
-}
-
-fn add_extended(all: &mut Resources, name: &str, amount: i64) {
-    if amount > 0 {
-        all.extended.insert(name.to_owned(), amount);
-    }
 }
 
 fn div_ceil(amount: i64, by: i64) -> i64 {

@@ -70,7 +70,8 @@ pub fn parse_region(text: &str, name: &str, source: PriceSource) -> Result<Regio
         let shape = read_shape(&row)?;
         if let Some(first) = seen.insert(shape.name.clone(), line) {
             let name = shape.name;
-            return Err(CatalogError::RepeatedLine { line, name, first });
+            let text = format!("type {name} is on line {first} already; remove one");
+            return Err(CatalogError::Line { line, text });
         }
         let type_name = TypeName::from(shape.name.as_str());
         if let Some(price) = read_price(&row)? {
@@ -123,12 +124,12 @@ fn read_header(line: usize, text: &str) -> Result<Header<'_>, CatalogError> {
         let column = name.trim();
         let known = REQUIRED.iter().chain(&OPTIONAL).chain(&UNUSED).any(|known| *known == column);
         if !known {
-            let column = column.to_owned();
-            return Err(CatalogError::UnknownColumn { line, column });
+            let text = format!("column {column:?} is not known; correct its name or remove it");
+            return Err(CatalogError::Line { line, text });
         }
         if places.insert(column, place).is_some() {
-            let column = column.to_owned();
-            return Err(CatalogError::RepeatedColumn { line, column });
+            let text = format!("column {column} is there twice; remove one");
+            return Err(CatalogError::Line { line, text });
         }
     }
     let has_enis = places.contains_key("card_enis") || places.contains_key("enis");
@@ -137,7 +138,8 @@ fn read_header(line: usize, text: &str) -> Result<Header<'_>, CatalogError> {
         .find(|column| !places.contains_key(column))
         .or((!has_enis).then_some("card_enis"));
     if let Some(column) = missing {
-        return Err(CatalogError::MissingColumn { line, column });
+        let text = format!("there is no column {column}; add it to the header and to every line");
+        return Err(CatalogError::Line { line, text });
     }
     let width = places.len();
     Ok(Header { places, width })
@@ -154,7 +156,12 @@ impl<'a> CsvRow<'a> {
     fn new(header: &'a Header<'a>, line: usize, text: &'a str) -> Result<Self, CatalogError> {
         let fields: Vec<&str> = text.split(',').map(str::trim).collect();
         if fields.len() != header.width {
-            return Err(CatalogError::Width { line, expected: header.width, found: fields.len() });
+            let (found, expected) = (fields.len(), header.width);
+            let text = format!(
+                "{found} fields where the header has {expected}; fields are separated by commas \
+                 and cannot be quoted"
+            );
+            return Err(CatalogError::Line { line, text });
         }
         Ok(Self { header, line, fields })
     }

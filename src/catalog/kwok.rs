@@ -84,7 +84,8 @@ fn type_error(raw: &RawType, place: &str, text: impl Into<String>) -> CatalogErr
 
 fn read_type(raw: &RawType) -> Result<InstanceType, CatalogError> {
     if raw.name.is_empty() {
-        return Err(type_error(raw, "name", "is empty; give every type a name of its own"));
+        let text = "is empty; give every type a name of its own";
+        return Err(type_error(raw, "name", text));
     }
     let mut capacity = Resources { pods: DEFAULT_PODS, ..Resources::default() };
     for (name, quantity) in &raw.resources {
@@ -107,7 +108,8 @@ fn read_type(raw: &RawType) -> Result<InstanceType, CatalogError> {
     allocatable.subtract(&RESERVED);
     let mut offerings = Vec::with_capacity(raw.offerings.len());
     for (place, offering) in raw.offerings.iter().enumerate() {
-        offerings.push(read_offering(raw, &format!("offerings[{place}]"), offering)?);
+        let place = format!("offerings[{place}]");
+        offerings.push(read_offering(raw, &place, offering)?);
     }
     instance_type::sort_offerings(&mut offerings);
     let keys: BTreeSet<_> = offerings.iter().map(|it| it.key(&TypeName::default())).collect();
@@ -161,14 +163,16 @@ fn read_offering(
     let spelling = single_value(raw, place, offering, labels::CAPACITY_TYPE)?;
     let capacity_type = CapacityType::parse(spelling).ok_or_else(|| {
         let names = CapacityType::NAMES.join(", ");
-        type_error(raw, place, format!("has capacity type {spelling:?}; known are {names}"))
+        let text = format!("has capacity type {spelling:?}; known are {names}");
+        type_error(raw, place, text)
     })?;
     let price = Price::new(offering.price)
         .ok_or_else(|| type_error(raw, place, format!("has the price {}", offering.price)))?;
     let reservation = match capacity_type {
         CapacityType::Reserved => {
             let id = single_value(raw, place, offering, labels::RESERVATION_ID)?;
-            Some(Box::new(Reservation::new(id, offering.reservation_capacity)))
+            let reservation = Reservation::new(id, offering.reservation_capacity);
+            Some(Box::new(reservation))
         }
         CapacityType::Spot | CapacityType::OnDemand => None,
     };

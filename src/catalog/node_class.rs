@@ -155,23 +155,21 @@ impl Classes {
     /// Reason why a class cannot launch nodes. `None` if it can, or if the provider has no classes.
     pub fn launch_fault(&self, class: &NodeClassName) -> Option<String> {
         let class_supply = self.supplies.as_ref()?.get(class);
-        match class_supply.map(|class| &class.supply) {
-            Some(Ok(_)) => None,
-            Some(Err(why)) => Some(format!("node class {:?} is not ready: {why}", class.as_str())),
-            None => Some(format!(
-                "node class {:?} is not ready: nothing is known of it yet",
-                class.as_str()
-            )),
-        }
+        let why = match class_supply.map(|class| &class.supply) {
+            Some(Ok(_)) => return None,
+            Some(Err(why)) => why.to_string(),
+            None => "nothing is known of it yet".to_owned(),
+        };
+        let name = class.as_str();
+        Some(format!("node class {name:?} is not ready: {why}"))
     }
 
     /// Reservations of all classes.
     pub fn all_reservations(&self) -> Vec<(TypeName, Zone, Reservation)> {
-        let reserved = self.catalogs.values().flat_map(|catalog| catalog.reserved_offerings());
-        let by_key: BTreeMap<_, Reservation> = reserved
-            .map(|(name, zone, reservation)| ((name, zone, reservation.id.clone()), reservation))
-            .collect();
-        by_key.into_iter().map(|((name, zone, _), reservation)| (name, zone, reservation)).collect()
+        let catalogs = self.catalogs.values();
+        let all = catalogs.flat_map(|catalog| catalog.reserved_offerings());
+        let keyed = all.map(|it| ((it.0.clone(), it.1.clone(), it.2.id.clone()), it));
+        keyed.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 }
 

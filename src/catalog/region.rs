@@ -4,10 +4,10 @@
 //! nothing. Source: spec/aws.md §4.1 and §4.8.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use thiserror::Error;
 
 use crate::catalog::instance_type_info::InstanceTypeSpec;
 use crate::catalog::{Catalog, capacity, instance_type, type_labels};
@@ -15,9 +15,10 @@ use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{Offering, Price};
 
 /// Source of list prices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PriceSource {
     /// The shipped table.
+    #[error("the prices that ship, of {region} in {month}")]
     Shipped {
         /// Month of the prices.
         month: &'static str,
@@ -26,24 +27,14 @@ pub enum PriceSource {
         region: &'static str,
     },
     /// A table from the user.
+    #[error("the prices of a table")]
     Table,
     /// The price list of AWS.
+    #[error("the price list of {at}")]
     Fetched {
         /// Time of the request.
         at: Timestamp,
     },
-}
-
-impl fmt::Display for PriceSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Shipped { month, region } => {
-                write!(f, "the prices that ship, of {region} in {month}")
-            }
-            Self::Table => f.write_str("the prices of a table"),
-            Self::Fetched { at } => write!(f, "the price list of {at}"),
-        }
-    }
 }
 
 /// Prices by type in the price list.

@@ -36,14 +36,14 @@ impl Catalog {
     ) -> Self {
         let mut by_type: BTreeMap<TypeName, Vec<(Zone, Reservation)>> = BTreeMap::new();
         for (type_name, zone, reservation) in reservations {
-            by_type.entry(type_name).or_default().push((zone, reservation));
+            let of_type = by_type.entry(type_name).or_default();
+            of_type.push((zone, reservation));
         }
         let changed = self.types().filter_map(|it| {
             let reservations = by_type.remove(&it.name).unwrap_or_default();
             let has = it.offerings.iter().any(|it| it.reservation.is_some());
             (has || !reservations.is_empty()).then(|| with_reserved_offerings(it, reservations))
         });
-        let changed: Vec<InstanceType> = changed.collect();
         self.with(changed)
     }
 }
@@ -71,10 +71,9 @@ pub(super) fn with_reserved_offerings(
     let offered: Vec<Offering> = offered.collect();
     instance_type.offerings.extend(offered);
     instance_type::sort_offerings(&mut instance_type.offerings);
-    let requirements =
-        instance_type.requirements.iter().filter(|(key, _)| !OF_OFFERINGS.contains(key));
-    let mut requirements: Requirements =
-        requirements.map(|(key, requirement)| (key, requirement.clone())).collect();
+    let requirements = instance_type.requirements.iter();
+    let kept = requirements.filter(|(key, _)| !OF_OFFERINGS.contains(key));
+    let mut requirements: Requirements = kept.map(|(key, it)| (key, it.clone())).collect();
     type_labels::complete_labels(&mut requirements, &instance_type.offerings);
     instance_type.requirements = requirements;
     instance_type

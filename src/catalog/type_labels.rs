@@ -138,14 +138,16 @@ pub fn add_placement(
             (Requirement::is_in([group.id.as_str()]), partition)
         }
     };
-    instance_type.requirements.add(labels::PLACEMENT_GROUP_ID, id);
-    instance_type.requirements.add(labels::PLACEMENT_GROUP_PARTITION, partition);
+    let requirements = &mut instance_type.requirements;
+    requirements.add(labels::PLACEMENT_GROUP_ID, id);
+    requirements.add(labels::PLACEMENT_GROUP_PARTITION, partition);
 }
 
 /// Adds zones and capacity types of the offerings, and every missing label as absent.
 pub fn complete_labels(all: &mut Requirements, offerings: &[Offering]) {
     let zones: BTreeSet<&str> = offerings.iter().map(|it| it.zone.as_str()).collect();
-    let bought: BTreeSet<&str> = offerings.iter().map(|it| it.capacity_type.as_str()).collect();
+    let bought = offerings.iter().map(|it| it.capacity_type.as_str());
+    let bought: BTreeSet<&str> = bought.collect();
     all.add(labels::ZONE, Requirement::is_in(zones));
     all.add(labels::CAPACITY_TYPE, Requirement::is_in(bought));
     if offerings.iter().any(|it| it.reservation.is_some()) {

@@ -8,7 +8,7 @@ use crate::model::labels::Labels;
 /// Checks that an instance may be adopted: its tags must name the same cluster and pool, in
 /// Karpenter's format, and no different installation. Otherwise returns the reason. Source:
 /// spec/aws.md §5.5 (Karpenter's tags) and §13.5.
-pub fn may_adopt(current: &Labels, added: &Labels) -> Result<(), AdoptionError> {
+pub fn check_adoptable(current: &Labels, added: &Labels) -> Result<(), AdoptionError> {
     let [pool, name, installation] = [TAG_POOL, TAG_CLUSTER, TAG_INSTALLATION]
         .map(|tag| added.get(tag).map_or("", String::as_str));
     let cluster = added.get(TAG_EKS).map_or(name, String::as_str);
@@ -16,34 +16,27 @@ pub fn may_adopt(current: &Labels, added: &Labels) -> Result<(), AdoptionError> 
     // The shipped IAM policy uses the last tag.
     for (tag, value) in [(TAG_POOL, pool), (&owned, "owned"), (TAG_EKS, cluster)] {
         if current.get(tag).map(String::as_str) != Some(value) {
-            return Err(AdoptionError::MissingTag { tag: tag.to_owned(), value: value.to_owned() });
+            return Err(AdoptionError(format!("it has no tag {tag}={value}")));
         }
     }
     match current.get(TAG_INSTALLATION) {
-        Some(other) if other != installation => Err(AdoptionError::DifferentInstallation),
+        Some(other) if other != installation => {
+            let text = "it belongs to a different installation";
+            Err(AdoptionError(text.to_owned()))
+        }
         _ => Ok(()),
     }
 }
 
-/// Why an instance must not be adopted.
+/// Why an instance must not be adopted: it lacks a tag of its pool or cluster, or has the tag of
+/// another installation.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum AdoptionError {
-    /// The instance lacks a tag of its pool or cluster.
-    #[error("it has no tag {tag}={value}")]
-    MissingTag {
-        /// Key of the tag.
-        tag: String,
-        /// Required value of the tag.
-        value: String,
-    },
-    /// The instance has the tag of another installation.
-    #[error("it belongs to a different installation")]
-    DifferentInstallation,
-}
+#[error("{0}")]
+pub struct AdoptionError(String);
 
 #[cfg(test)]
 mod tests {
-    use super::may_adopt;
+    use super::check_adoptable;
     use crate::model::labels::Labels;
 
     fn tags(pairs: &[(&str, &str)]) -> Labels {
@@ -59,7 +52,7 @@ mod tests {
         // The configuration may name the cluster differently from EKS.
         let called = [("outrigger.dev/cluster", "one"), ("eks:eks-cluster-name", "prod")];
         let gets = tags(&[&[ours, pool][..], &called].concat());
-        let may = |pairs: &[(&str, &str)]| may_adopt(&tags(pairs), &gets);
+        let may = |pairs: &[(&str, &str)]| check_adoptable(&tags(pairs), &gets);
         let eks = called[1];
         assert_eq!(may(&[pool, cluster, eks]), Ok(()));
         assert_eq!(may(&[pool, cluster, eks, ours]), Ok(()), "again");
@@ -82,6 +75,6 @@ mod tests {
         let gets = tags(&[ours, pool, called[0]]);
         lacks(&[pool, cluster], "eks:eks-cluster-name=prod");
         let own = [pool, ("kubernetes.io/cluster/one", "owned"), ("eks:eks-cluster-name", "one")];
-        assert_eq!(may_adopt(&tags(&own), &gets), Ok(()), "outside EKS");
+        assert_eq!(check_adoptable(&tags(&own), &gets), Ok(()), "outside EKS");
     }
 }

@@ -7,29 +7,10 @@ use thiserror::Error;
 use crate::model::node_class::image::AmiFamily;
 use crate::model::node_class::resolved::Variant;
 
-/// Why an alias is not supported. A retry does not help.
+/// Why an alias is not supported, and the fix. A retry does not help.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum UnsupportedAlias {
-    /// The family has no images for this version of Kubernetes.
-    #[error("no {family} images exist for Kubernetes {version}; {advice}")]
-    Version {
-        /// The family.
-        family: &'static str,
-        /// The version of Kubernetes.
-        version: String,
-        /// The fix.
-        advice: &'static str,
-    },
-    /// The Kubernetes version is invalid.
-    #[error("{0:?} is not a Kubernetes version such as 1.33")]
-    Unreadable(String),
-    /// Only the latest image of the family is available.
-    #[error("{0} has no pinned versions; use {0}@latest")]
-    Pinned(&'static str),
-    /// Custom images have no alias.
-    #[error("custom images have no alias; select them by id, tags or SSM parameter")]
-    Custom,
-}
+#[error("{0}")]
+pub struct UnsupportedAlias(String);
 
 /// An SSM parameter and the variant of its image. Empty if there are no variants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +41,10 @@ pub fn ssm_parameters(
     version: &str,
     kubernetes: &str,
 ) -> Result<Vec<SsmParameter>, UnsupportedAlias> {
+    let unsupported = |text: String| Err(UnsupportedAlias(text));
     let Some((major, minor)) = major_minor(kubernetes) else {
-        let start = kubernetes.chars().take(32).collect();
-        return Err(UnsupportedAlias::Unreadable(start));
+        let start: String = kubernetes.chars().take(32).collect();
+        return unsupported(format!("{start:?} is not a Kubernetes version such as 1.33"));
     };
     let k = format!("{major}.{minor}");
     let advice = match family {
@@ -72,17 +54,22 @@ pub fn ssm_parameters(
         }
         _ => None,
     };
+    let name = family.as_str();
     if let Some(advice) = advice {
-        return Err(UnsupportedAlias::Version { family: family.as_str(), version: k, advice });
+        return unsupported(format!("no {name} images exist for Kubernetes {k}; {advice}"));
     }
     match family {
         AmiFamily::Al2 => Ok(al2(&k, version)),
         AmiFamily::Al2023 => Ok(al2023(&k, version)),
         AmiFamily::Bottlerocket => Ok(bottlerocket(&k, version)),
-        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => {
-            windows(family, &k, version)
+        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => match version {
+            "latest" => Ok(windows(family, &k)),
+            _ => unsupported(format!("{name} has no pinned versions; use {name}@latest")),
+        },
+        AmiFamily::Custom => {
+            let text = "custom images have no alias; select them by id, tags or SSM parameter";
+            unsupported(text.to_owned())
         }
-        AmiFamily::Custom => Err(UnsupportedAlias::Custom),
     }
 }
 
@@ -156,18 +143,11 @@ fn bottlerocket(k: &str, version: &str) -> Vec<SsmParameter> {
         .collect()
 }
 
-fn windows(
-    family: AmiFamily,
-    k: &str,
-    version: &str,
-) -> Result<Vec<SsmParameter>, UnsupportedAlias> {
-    if version != "latest" {
-        return Err(UnsupportedAlias::Pinned(family.as_str()));
-    }
+fn windows(family: AmiFamily, k: &str) -> Vec<SsmParameter> {
     let year = family.as_str().trim_start_matches("windows");
-    let prefix = "/aws/service/ami-windows-latest";
     let name = format!("Windows_Server-{year}-English-Core-EKS_Optimized-{k}");
-    Ok(vec![ssm_parameter(format!("{prefix}/{name}/image_id"), &[])])
+    let path = format!("/aws/service/ami-windows-latest/{name}/image_id");
+    vec![ssm_parameter(path, &[])]
 }
 
 #[cfg(test)]

@@ -212,7 +212,8 @@ impl<'a> FleetRequestInput<'a> {
             return Err(invalid_launch(text));
         }
         if self.launch.claim.id.as_str().len() > TOKEN_MAX {
-            return Err(invalid_launch(format!("a claim's id is at most {TOKEN_MAX} long")));
+            let text = format!("a claim's id is at most {TOKEN_MAX} long");
+            return Err(invalid_launch(text));
         }
         let Some(cheapest) = self.launch.offerings.first() else {
             return Err(invalid_launch("the launch contains no offering"));
@@ -265,7 +266,7 @@ impl<'a> FleetRequestInput<'a> {
         let (mut wanted, mut refused) = (Vec::<Wanted<'a>>::new(), Vec::new());
         let mut seen: BTreeSet<(&TypeName, &Zone)> = BTreeSet::new();
         for key in self.launch.requested_offerings() {
-            let candidate = match self.wanted_one(key, subnets, now) {
+            let candidate = match self.requestable_offering(key, subnets, now) {
                 Ok(candidate) => candidate,
                 Err(kind) => {
                     let offering = key.clone();
@@ -283,7 +284,7 @@ impl<'a> FleetRequestInput<'a> {
         (wanted, refused)
     }
 
-    fn wanted_one(
+    fn requestable_offering(
         &self,
         key: &'a OfferingKey,
         subnets: &Subnets,
@@ -390,8 +391,8 @@ impl<'a> FleetRequestInput<'a> {
         let mut before: Option<(&TypeName, Option<Price>)> = None;
         let mut all = Vec::with_capacity(wanted.len());
         for candidate in wanted {
-            let price = self.catalog.offering(candidate.key).map(|offering| offering.price);
-            let this = (&candidate.key.instance_type, price);
+            let offering = self.catalog.offering(candidate.key);
+            let this = (&candidate.key.instance_type, offering.map(|it| it.price));
             if before.is_some_and(|before| before != this) {
                 rank += 1;
             }

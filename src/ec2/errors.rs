@@ -249,8 +249,8 @@ fn text_between<'m>(text: &'m str, before: &str, ends: &[char]) -> Option<&'m st
 
 /// Truncates a message and removes the part encoded for `DecodeAuthorizationMessage`.
 fn bounded_message(message: &str) -> String {
-    let plain = message.split(" Encoded authorization failure message").next();
-    let plain = plain.unwrap_or(message).trim();
+    let mut parts = message.split(" Encoded authorization failure message");
+    let plain = parts.next().unwrap_or(message).trim();
     let mut short: String = plain.chars().take(MESSAGE_MAX).collect();
     if short.len() < plain.len() {
         short.push('…');
@@ -331,19 +331,18 @@ impl FleetOutcome {
     /// Classifies the errors of a response. Errors may accompany an instance and count the same
     /// (spec §10, 71).
     pub fn from_errors(request: &FleetRequest, errors: &[FleetError]) -> Self {
-        let in_group =
-            request.configs.iter().any(|config| config.template.placement.group.is_some());
+        let mut configs = request.configs.iter();
+        let in_group = configs.any(|config| config.template.placement.group.is_some());
         let mut outcome = Self::default();
-        let mut all: BTreeMap<OfferingKey, RefusalKind> = request
-            .refused
-            .iter()
-            .map(|refusal| (refusal.offering.clone(), refusal.kind))
-            .collect();
+        let refused = request.refused.iter();
+        let refused = refused.map(|refusal| (refusal.offering.clone(), refusal.kind));
+        let mut all: BTreeMap<OfferingKey, RefusalKind> = refused.collect();
         for error in errors {
             outcome.add_error(request, error, in_group, &mut all);
         }
-        outcome.refusals =
-            all.into_iter().map(|(offering, kind)| OfferingRefusal { offering, kind }).collect();
+        let all = all.into_iter();
+        let refusals = all.map(|(offering, kind)| OfferingRefusal { offering, kind });
+        outcome.refusals = refusals.collect();
         outcome
     }
 

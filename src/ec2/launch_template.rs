@@ -354,7 +354,7 @@ fn network_interfaces(
     efas: u32,
 ) -> Vec<Interface> {
     let groups: Vec<String> =
-        resolved.security_groups.iter().map(|security_group| security_group.id.clone()).collect();
+        resolved.security_groups.iter().map(|group| group.id.clone()).collect();
     let prefixes = class.ip_prefix_count.map(to_i32);
     let configured = class.network_interfaces.iter().flatten();
     let mut layout: Vec<(Option<i32>, i32, Option<InterfaceKind>)> = configured
@@ -363,7 +363,8 @@ fn network_interfaces(
                 true => InterfaceKind::EfaOnly,
                 false => InterfaceKind::Interface,
             };
-            (Some(to_i32(interface.card)), to_i32(interface.device), Some(kind))
+            let [card, device] = [interface.card, interface.device].map(to_i32);
+            (Some(card), device, Some(kind))
         })
         .collect();
     if layout.is_empty() {
@@ -412,7 +413,7 @@ fn block_devices(class: &NodeClass) -> Vec<Device> {
 fn block_device(device: &BlockDevice) -> Device {
     Device {
         name: device.name.clone(),
-        gib: device.size_gib().map(|gib| i32::try_from(gib).unwrap_or(i32::MAX)),
+        gib: device.size_gib().map(|gib| gib.try_into().unwrap_or(i32::MAX)),
         volume_type: device.volume_type.clone(),
         iops: positive_number(device.iops),
         throughput: positive_number(device.throughput),

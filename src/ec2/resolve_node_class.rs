@@ -80,14 +80,14 @@ pub fn has_tags(tags: &Labels, wanted: &Labels) -> bool {
     wanted.iter().all(|(key, value)| tags.get(key).is_some_and(|tag| value == "*" || tag == value))
 }
 
-fn is_subnet(term: &SubnetTerm, subnet: &Subnet, tags: &Labels) -> bool {
+fn subnet_matches(term: &SubnetTerm, subnet: &Subnet, tags: &Labels) -> bool {
     match term {
         SubnetTerm::Id(id) => *id == subnet.id,
         SubnetTerm::Tags(wanted) => has_tags(tags, wanted),
     }
 }
 
-fn is_group(term: &SecurityGroupTerm, group: &SecurityGroup, tags: &Labels) -> bool {
+fn group_matches(term: &SecurityGroupTerm, group: &SecurityGroup, tags: &Labels) -> bool {
     match term {
         SecurityGroupTerm::Id(id) => *id == group.id,
         SecurityGroupTerm::Name(name) => *name == group.name,
@@ -95,7 +95,7 @@ fn is_group(term: &SecurityGroupTerm, group: &SecurityGroup, tags: &Labels) -> b
     }
 }
 
-fn is_reservation(term: &ReservationTerm, listed: &ListedReservation) -> bool {
+fn reservation_matches(term: &ReservationTerm, listed: &ListedReservation) -> bool {
     match term {
         ReservationTerm::Id(id) => *id == listed.found.reservation.id.0,
         ReservationTerm::Search { owner, criteria, tags } => {
@@ -129,7 +129,10 @@ pub fn resolve_node_class(
     if let Some(all) = conditions.check_listing(kind, found.subnets.as_ref()) {
         resolved.subnets = all
             .iter()
-            .filter(|(subnet, tags)| class.subnets.iter().any(|term| is_subnet(term, subnet, tags)))
+            .filter(|(subnet, tags)| {
+                let mut terms = class.subnets.iter();
+                terms.any(|term| subnet_matches(term, subnet, tags))
+            })
             .map(|(subnet, _)| subnet.clone())
             .collect();
         resolved.subnets.sort_by(|a, b| b.free.cmp(&a.free).then_with(|| a.id.cmp(&b.id)));
@@ -144,14 +147,15 @@ pub fn resolve_node_class(
             .iter()
             .filter(|(group, tags)| {
                 let mut terms = class.security_groups.iter();
-                terms.any(|term| is_group(term, group, tags))
+                terms.any(|term| group_matches(term, group, tags))
             })
             .map(|(group, _)| group.clone())
             .collect();
         resolved.security_groups.sort_by(|a, b| a.id.cmp(&b.id));
         let is_missing = resolved.security_groups.is_empty();
         conditions.check_found(kind, is_missing, Cause::SecurityGroupsNotFound, || {
-            format!("no security group matches {}", term_texts(&class.security_groups))
+            let terms = term_texts(&class.security_groups);
+            format!("no security group matches {terms}")
         });
     }
     if let Some(profile) = conditions.check_listing(ConditionKind::InstanceProfileReady, profile) {
@@ -159,7 +163,7 @@ pub fn resolve_node_class(
         conditions.mark_met(ConditionKind::InstanceProfileReady);
     }
     resolve_reservations(class, found, &mut resolved, &mut conditions, now);
-    placement_group(class, found, &mut resolved, &mut conditions);
+    resolve_placement_group(class, found, &mut resolved, &mut conditions);
     resolved.conditions = conditions.0;
     resolved
 }
@@ -184,7 +188,7 @@ fn resolve_reservations(
         .filter(|listed| {
             let ends = listed.found.reservation.ends;
             let mut terms = class.reservations.iter();
-            ends.is_none_or(|end| end > now) && terms.any(|term| is_reservation(term, listed))
+            ends.is_none_or(|end| end > now) && terms.any(|term| reservation_matches(term, listed))
         })
         .map(|listed| listed.found.clone())
         .collect();
@@ -192,7 +196,7 @@ fn resolve_reservations(
     conditions.mark_met(kind);
 }
 
-fn placement_group(
+fn resolve_placement_group(
     class: &NodeClass,
     found: &RegionResources,
     resolved: &mut ResolvedNodeClass,

@@ -84,7 +84,7 @@ impl Subnets {
     }
 
     /// Completes a request: unused addresses are free again, unless EC2 has counted since.
-    pub fn give_back(&mut self, taken: &ReservedAddresses, used: Option<&str>) {
+    pub fn release_addresses(&mut self, taken: &ReservedAddresses, used: Option<&str>) {
         for (id, addresses, round) in &taken.addresses {
             if let Some(count) = self.known.get_mut(id)
                 && count.round == *round
@@ -134,9 +134,9 @@ mod tests {
         ledger.reserve_addresses(&all[1], 50, &mut other);
         assert_eq!(chosen(&ledger, &all, NOW), "s1", "70 left against 50");
         // A failed call returns its addresses; a successful one keeps them.
-        ledger.give_back(&other, None);
+        ledger.release_addresses(&other, None);
         assert_eq!(chosen(&ledger, &all, NOW), "s2");
-        ledger.give_back(&taken, Some("s1"));
+        ledger.release_addresses(&taken, Some("s1"));
         assert_eq!(chosen(&ledger, &all, NOW), "s2");
     }
 
@@ -149,9 +149,9 @@ mod tests {
         ledger.reserve_addresses(&all[0], 30, &mut first);
         ledger.apply_counts(&all);
         ledger.reserve_addresses(&all[0], 20, &mut second);
-        ledger.give_back(&first, None);
+        ledger.release_addresses(&first, None);
         assert_eq!(chosen(&ledger, &all, NOW), "s2", "40 are left of s1");
-        ledger.give_back(&second, None);
+        ledger.release_addresses(&second, None);
         assert_eq!(chosen(&ledger, &all, NOW), "s1");
     }
 

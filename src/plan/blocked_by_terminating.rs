@@ -26,7 +26,7 @@ pub(super) const PATIENCE: SignedDuration = SignedDuration::from_mins(1);
 /// Replans the pods that are not bound as planned. All other pods count on their current nodes,
 /// except pods of nodes whose termination has just begun, which a snapshot counts as gone. Pods
 /// without a new node keep their placement.
-pub(super) fn place_stuck(
+pub(super) fn replan_stuck_pods(
     snapshot: &Snapshot<'_>,
     launches: &mut Vec<NewNodeClaim>,
     placed: &mut Vec<(NodeRef, Vec<PodKey>)>,

@@ -244,20 +244,14 @@ impl Tenant<'_> {
     }
 
     fn pod_text(&self) -> String {
-        let (pod, kind) = (bounded_text(&self.pod.key), self.kind());
-        let what = match kind {
+        let (pod, cost) = (bounded_text(&self.pod.key), pod_disruption_cost(self.pod));
+        let what = match self.kind() {
             "ended" => "has terminated".to_owned(),
             "mirror" => "is a static pod and terminates with the node".to_owned(),
             "daemon" => "is a DaemonSet pod and terminates with the node".to_owned(),
             "ending" => "is terminating".to_owned(),
-            "worth_nothing" => format!(
-                "does not keep the node (disruption cost {:.1})",
-                pod_disruption_cost(self.pod)
-            ),
-            _ => format!(
-                "must be rescheduled (disruption cost {:.1})",
-                pod_disruption_cost(self.pod)
-            ),
+            "worth_nothing" => format!("does not keep the node (disruption cost {cost:.1})"),
+            _ => format!("must be rescheduled (disruption cost {cost:.1})"),
         };
         match &self.hold {
             Some(hold) => format!("{pod} {what}; it {}", bounded_text(hold)),
@@ -333,10 +327,12 @@ impl ExplainedNode<'_> {
             let _ = writeln!(out, "  utilization {used}, disruption cost {cost:.1}");
         }
         let _ = writeln!(out);
-        let width = REASONS.map(|reason| reason.as_str().len()).into_iter().max();
+        let lengths = REASONS.iter().map(|reason| reason.as_str().len());
+        let width = lengths.max().unwrap_or(0);
         for (reason, outcome) in &self.outlooks {
-            let (reason, width) = (reason.as_str(), width.unwrap_or(0));
-            let sign = if *outcome == ReasonOutcome::Leaves { '-' } else { ' ' };
+            let reason = reason.as_str();
+            let is_leaving = *outcome == ReasonOutcome::Leaves;
+            let sign = if is_leaving { '-' } else { ' ' };
             let _ = writeln!(out, "  {sign} {reason:width$}  {}", outcome.outcome_text());
         }
         if let Some(at) = self.next {

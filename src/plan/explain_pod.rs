@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::model::affinity::{PodTerm, TopologySpread};
+use crate::model::affinity::{PodTerm, Preferred, TopologySpread};
 use crate::model::id::PodKey;
 use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
@@ -14,7 +14,8 @@ use crate::model::selector::Selector;
 use crate::model::taint::{Effect, Toleration};
 use crate::plan::blocked_by_terminating::is_old;
 use crate::plan::names::{closest_names, instance_type_names, name_distance};
-use crate::plan::{Plan, provision, render, render_rejections};
+use crate::plan::render_rejections::{quantity_json, rejection_line, rejections_json};
+use crate::plan::{Plan, provision, render};
 use crate::scheduling::cheaper_types::{Cheaper, TypeRejection, list_cheaper_types};
 use crate::scheduling::rejection::bounded_text;
 use crate::scheduling::{NewNodeClaim, PoolRejection};
@@ -107,10 +108,11 @@ fn planned_outcome(
 
 /// Returns whether kube-scheduler does not bind a pod although it is planned on a ready node.
 fn is_refused(pod: &Pod, host: &NodeRef, snapshot: &Snapshot<'_>, now: Timestamp) -> bool {
+    let mut rooms = snapshot.rooms.iter();
     pod.node.is_none()
         && pod.unschedulable
         && is_old(pod, now)
-        && snapshot.rooms.iter().any(|room| room.host == *host && room.initialized && room.open)
+        && rooms.any(|room| room.host == *host && room.initialized && room.open)
 }
 
 /// Returns pods with the same name in a different namespace or a similar name, closest first.
@@ -148,9 +150,8 @@ impl Explained<'_> {
     /// Renders one JSON object.
     pub fn json(&self) -> Value {
         let requests = self.pod.requests.iter();
-        let requests = requests.map(|(name, amount)| {
-            (bounded_text(name), render_rejections::quantity_json(name, amount))
-        });
+        let requests =
+            requests.map(|(name, amount)| (bounded_text(name), quantity_json(name, amount)));
         let mut value = json!({
             "format_version": render::FORMAT_VERSION,
             "pod": bounded_text(&self.pod.key),
@@ -171,10 +172,7 @@ impl Explained<'_> {
                 value["refused_by_scheduler"] = json!(refused);
             }
             PodOutcome::Claim { claim, cheaper } => value["claim"] = claim_json(claim, cheaper),
-            PodOutcome::Unplaced(all) => {
-                let all = all.iter().map(render_rejections::rejection_json);
-                value["reasons"] = json!(all.collect::<Vec<_>>());
-            }
+            PodOutcome::Unplaced(all) => value["reasons"] = rejections_json(all),
         }
         value
     }
@@ -227,11 +225,11 @@ impl Explained<'_> {
                     let _ = writeln!(out, "  ! {REFUSED}.");
                 }
             }
-            PodOutcome::Claim { claim, cheaper } => claim_text(&mut out, claim, cheaper),
+            PodOutcome::Claim { claim, cheaper } => write_claim(&mut out, claim, cheaper),
             PodOutcome::Unplaced(all) => {
                 let _ = writeln!(out, "\n  ! It cannot be scheduled:");
                 for rejection in all.iter() {
-                    let _ = writeln!(out, "      {}", render_rejections::rejection_line(rejection));
+                    let _ = writeln!(out, "      {}", rejection_line(rejection));
                 }
             }
         }
@@ -258,7 +256,8 @@ fn disposition_text(standing: &PodDisposition) -> String {
             bounded_text(name)
         ),
         PodDisposition::Preempts(node) => {
-            format!("The scheduler preempts pods for it on node {}", bounded_text(node))
+            let node = bounded_text(node);
+            format!("The scheduler preempts pods for it on node {node}")
         }
         PodDisposition::Grouped(group) => format!(
             "It belongs to PodGroup {}, which does not have enough pods to be scheduled",
@@ -283,14 +282,8 @@ fn host_text(standing: &PodDisposition) -> Option<String> {
 }
 
 fn claim_json(claim: &NewNodeClaim, all: &[Cheaper]) -> Value {
-    let offerings = claim.offerings.iter().map(|(key, price)| {
-        json!({
-            "instance_type": key.instance_type.as_str(),
-            "zone": key.zone.as_str(),
-            "capacity_type": key.capacity_type.as_str(),
-            "usd_per_h": render::round_usd(price.usd_per_h()),
-        })
-    });
+    let offerings = claim.offerings.iter();
+    let offerings = offerings.map(|(key, price)| render::offering_json(key, *price));
     json!({
         "pool": claim.pool.as_str(),
         "offerings": offerings.collect::<Vec<_>>(),
@@ -312,25 +305,22 @@ fn cheaper_json(cheaper: &Cheaper) -> Value {
         (TypeRejection::Together { pods }, _) => value["pods"] = json!(pods),
         (TypeRejection::Resource(name), Some((asked, left))) => {
             value["resource"] = json!(name);
-            value["needed"] = render_rejections::quantity_json(name, asked);
-            value["left"] = render_rejections::quantity_json(name, left);
+            value["needed"] = quantity_json(name, asked);
+            value["left"] = quantity_json(name, left);
         }
         _ => {}
     }
     value
 }
 
-fn claim_text(out: &mut String, claim: &NewNodeClaim, all: &[Cheaper]) {
+fn write_claim(out: &mut String, claim: &NewNodeClaim, all: &[Cheaper]) {
     let others = match claim.pods.len() - 1 {
         0 => String::new(),
         1 => " and 1 other pod".to_owned(),
         others => format!(" and {others} other pods"),
     };
-    let _ = writeln!(
-        out,
-        "\n  + New node in pool {} for it{others}, the first available of:",
-        claim.pool
-    );
+    let pool = &claim.pool;
+    let _ = writeln!(out, "\n  + New node in pool {pool} for it{others}, the first available of:");
     for (offering, price) in claim.offerings.iter().take(TOLD) {
         let _ = writeln!(out, "      {offering}, {:.4} $/h", price.usd_per_h());
     }
@@ -362,8 +352,8 @@ fn constraint_lines(pod: &Pod) -> Vec<String> {
         (
             "preferred node affinity:",
             ", or ",
-            texts(&pod.preferred_nodes, |preferred| {
-                format!("{} (weight {})", bounded_text(&preferred.term), preferred.weight)
+            texts(&pod.preferred_nodes, |Preferred { term, weight }| {
+                format!("{} (weight {weight})", bounded_text(term))
             }),
         ),
         ("pod affinity:", " and ", texts(&pod.affinity, term_text)),

@@ -181,7 +181,7 @@ fn group_rejections(unplaced: &[UnschedulablePod], pool: &Pool) -> Vec<Rejection
 }
 
 fn reason_outlook(plan: &Plan, reason: Reason) -> Outlook {
-    let leave = plan.retire.iter().filter(|termination| termination.reason == reason);
+    let leave = plan.retire.iter().filter(|it| it.reason == reason);
     let mut alike: BTreeMap<&str, Stay> = BTreeMap::new();
     for node in plan.kept.iter().filter(|node| node.reason == reason) {
         let stay = alike

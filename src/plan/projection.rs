@@ -30,9 +30,15 @@ pub(super) fn with_claims<'s, 'a>(
         };
         let catalog = snapshot.catalog_of(&claim.pool);
         let offerings: Vec<_> = claim.offerings.iter().map(|(key, _)| key.clone()).collect();
+        let mut largest = Resources::default();
+        for offering in &offerings {
+            if let Some(instance_type) = catalog.get(offering.instance_type.as_str()) {
+                largest.raise_to(&instance_type.capacity);
+            }
+        }
         let used = ahead.usage.entry(claim.pool.clone()).or_default();
         used.nodes += 1;
-        used.capacity.add(&largest_capacity(claim, snapshot));
+        used.capacity.add(&largest);
         let reserved = claim.reservation();
         if let Some(reservation) = reserved.and_then(|id| ahead.reservations.get_mut(id)) {
             reservation.left = reservation.left.saturating_sub(1);
@@ -48,18 +54,6 @@ pub(super) fn with_claims<'s, 'a>(
     Cow::Owned(ahead)
 }
 
-/// Returns the largest capacity of each resource over the offerings of a claim.
-pub(super) fn largest_capacity(claim: &NewNodeClaim, snapshot: &Snapshot<'_>) -> Resources {
-    let catalog = snapshot.catalog_of(&claim.pool);
-    let mut largest = Resources::default();
-    for (offering, _) in &claim.offerings {
-        if let Some(instance_type) = catalog.get(offering.instance_type.as_str()) {
-            largest.raise_to(&instance_type.capacity);
-        }
-    }
-    largest
-}
-
 /// Adds pods that were placed on placeholder nodes to their claims, and returns the other
 /// placements.
 pub(super) fn assign_to_claims(
@@ -72,8 +66,9 @@ pub(super) fn assign_to_claims(
     }
     let places = (0..claims.len()).map(|index| (placeholder_node(index), index));
     let places: BTreeMap<NodeRef, usize> = places.collect();
+    let pending = snapshot.pending.iter();
     let requests: BTreeMap<&PodKey, &Resources> =
-        snapshot.pending.iter().map(|pod| (&pod.key, &pod.requests)).collect();
+        pending.map(|pod| (&pod.key, &pod.requests)).collect();
     let mut others = Vec::new();
     for (host, pods) in placed {
         let Some(claim) = places.get(&host).and_then(|index| claims.get_mut(*index)) else {

@@ -11,7 +11,8 @@ use crate::model::id::PodKey;
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
 use crate::plan::names::instance_type_names;
-use crate::plan::{Plan, PlannedTermination, render_rejections};
+use crate::plan::render_rejections::{rejection_line, rejections_json};
+use crate::plan::{Plan, PlannedTermination};
 use crate::scheduling::NewNodeClaim;
 use crate::scheduling::static_pools::StaticDemand;
 use crate::state::candidates::NodeHealth;
@@ -50,15 +51,11 @@ impl RenderedPlan<'_> {
     }
 
     fn cost_after_plan(&self, plan: &Plan) -> f64 {
-        let launched: f64 = plan.launches.iter().map(claim_price).sum();
-        let retired: f64 = plan
-            .retire
-            .iter()
-            .filter(|retire| !retire.is_replaced())
-            .filter_map(|retire| retire.price)
-            .map(Price::usd_per_h)
-            .sum();
-        self.before + launched - retired
+        let launched = plan.launches.iter().filter_map(|claim| claim.offerings.first());
+        let launched: f64 = launched.map(|(_, price)| price.usd_per_h()).sum();
+        let retired = plan.retire.iter().filter(|retire| !retire.is_replaced());
+        let retired = retired.filter_map(|retire| retire.price);
+        self.before + launched - retired.map(Price::usd_per_h).sum::<f64>()
     }
 
     /// Formats the plan as one JSON object.
@@ -87,7 +84,7 @@ impl RenderedPlan<'_> {
             .iter()
             .enumerate()
             .filter_map(|(index, claim)| {
-                let (first, price) = first_offering(claim)?;
+                let (first, price) = claim.offerings.first()?;
                 let mut launch = json!({
                     "claim": format!("claim-{}", index + 1),
                     "pool": claim.pool.as_str(),
@@ -121,15 +118,11 @@ impl RenderedPlan<'_> {
     }
 
     fn unplaced_json(&self) -> Vec<Value> {
-        self.plan
-            .unplaced
-            .iter()
-            .map(|unplaced| {
-                let reasons = unplaced.reasons.iter();
-                let reasons: Vec<Value> = reasons.map(render_rejections::rejection_json).collect();
-                json!({ "pod": unplaced.pod.to_string(), "reasons": reasons })
-            })
-            .collect()
+        let unplaced = self.plan.unplaced.iter().map(|unplaced| {
+            let reasons = rejections_json(&unplaced.reasons);
+            json!({ "pod": unplaced.pod.to_string(), "reasons": reasons })
+        });
+        unplaced.collect()
     }
 
     fn short_json(&self) -> Vec<Value> {
@@ -141,8 +134,7 @@ impl RenderedPlan<'_> {
                     StaticDemand::Nodes(pool) => ("pool", pool.as_str()),
                     StaticDemand::Room(buffer) => ("buffer", buffer.as_str()),
                 };
-                let reasons = shortfall.reasons.iter();
-                let reasons: Vec<Value> = reasons.map(render_rejections::rejection_json).collect();
+                let reasons = rejections_json(&shortfall.reasons);
                 json!({ kind: name, "missing": shortfall.missing, "reasons": reasons })
             })
             .collect()
@@ -153,10 +145,9 @@ impl RenderedPlan<'_> {
             .retire
             .iter()
             .map(|termination| {
-                let (node, reason) = (termination.node.as_str(), termination.reason.as_str());
                 let mut value = json!({
-                    "node": node,
-                    "reason": reason,
+                    "node": termination.node.as_str(),
+                    "reason": termination.reason.as_str(),
                     "pool": termination.pool.as_str(),
                     "pods": termination.pods,
                     "usd_per_h": termination.price.map(|price| round_usd(price.usd_per_h())),
@@ -193,7 +184,7 @@ impl RenderedPlan<'_> {
     }
 
     /// Writes the retained nodes, grouped by reason and verdict.
-    fn kept_text(&self, out: &mut String) {
+    fn write_kept(&self, out: &mut String) {
         if let Some(NodeHealth { unready, total }) = self.plan.ailing {
             let why = format!("{unready} of {total} nodes are not ready");
             let _ = writeln!(out, "  ! voluntary disruption is suspended: {why}");
@@ -204,12 +195,8 @@ impl RenderedPlan<'_> {
             groups.entry(group).or_default().push(node.node.as_str());
         }
         for ((reason, why), nodes) in groups {
-            let listed = nodes[..nodes.len().min(PODS_SHOWN)].join(", ");
-            let more = match nodes.len().saturating_sub(PODS_SHOWN) {
-                0 => String::new(),
-                rest => format!(" and {rest} more"),
-            };
-            let _ = writeln!(out, "  ~ keep {listed}{more} ({reason}): {why}");
+            let listed = shortened_list(nodes.into_iter());
+            let _ = writeln!(out, "  ~ keep {listed} ({reason}): {why}");
         }
     }
 
@@ -220,7 +207,7 @@ impl RenderedPlan<'_> {
         // Writing to a String cannot fail.
         let _ = writeln!(out, "Cluster {}:\n", self.cluster);
         for claim in &self.plan.launches {
-            let Some((first, price)) = first_offering(claim) else {
+            let Some((first, price)) = claim.offerings.first() else {
                 continue;
             };
             let others = match claim.offerings.len() - 1 {
@@ -229,7 +216,8 @@ impl RenderedPlan<'_> {
                 more => format!(" (or {more} other offerings)"),
             };
             let _ = writeln!(out, "  + launch {first}{others} in pool {}", claim.pool);
-            let _ = writeln!(out, "      ${:.4}/h for {}", price.usd_per_h(), claim.requests);
+            let (price, requests) = (price.usd_per_h(), &claim.requests);
+            let _ = writeln!(out, "      ${price:.4}/h for {requests}");
             let _ = writeln!(out, "      {}", purpose_text(claim));
         }
         for (host, pods) in &self.plan.placed {
@@ -242,12 +230,12 @@ impl RenderedPlan<'_> {
             let surplus = Reason::Surplus.as_str();
             let _ = writeln!(out, "  - terminate claim {claim}: {surplus}");
         }
-        self.kept_text(&mut out);
-        self.unplaced_text(&mut out);
+        self.write_kept(&mut out);
+        self.write_unplaced(&mut out);
         for shortfall in &self.plan.short {
             let _ = writeln!(out, "  ! {}: {} missing", shortfall.need, shortfall.missing);
             for rejection in shortfall.reasons.iter() {
-                let _ = writeln!(out, "      {}", render_rejections::rejection_line(rejection));
+                let _ = writeln!(out, "      {}", rejection_line(rejection));
             }
         }
         for finding in &self.plan.findings {
@@ -280,11 +268,12 @@ impl RenderedPlan<'_> {
     }
 
     /// Writes the unschedulable pods, grouped by reasons.
-    fn unplaced_text(&self, out: &mut String) {
+    fn write_unplaced(&self, out: &mut String) {
         let mut groups: BTreeMap<Vec<String>, Vec<PodKey>> = BTreeMap::new();
         for unplaced in &self.plan.unplaced {
-            let reasons = unplaced.reasons.iter().map(render_rejections::rejection_line);
-            groups.entry(reasons.collect()).or_default().push(unplaced.pod.clone());
+            let reasons = unplaced.reasons.iter().map(rejection_line).collect();
+            let pods = groups.entry(reasons).or_default();
+            pods.push(unplaced.pod.clone());
         }
         for (reasons, pods) in groups {
             let _ = writeln!(out, "  ! cannot schedule {}", pods_text(&pods));
@@ -322,14 +311,6 @@ fn termination_text(termination: &PlannedTermination) -> String {
     text
 }
 
-fn first_offering(claim: &NewNodeClaim) -> Option<&(OfferingKey, Price)> {
-    claim.offerings.first()
-}
-
-fn claim_price(claim: &NewNodeClaim) -> f64 {
-    first_offering(claim).map_or(0.0, |(_, price)| price.usd_per_h())
-}
-
 /// Returns the names of the pods, without the virtual pods of buffers.
 fn pod_names(pods: &[PodKey]) -> Vec<String> {
     let real = pods.iter().filter(|pod| buffer_of(pod).is_none());
@@ -365,11 +346,18 @@ fn purpose_text(claim: &NewNodeClaim) -> String {
 }
 
 fn pods_text(pods: &[PodKey]) -> String {
-    let listed: Vec<String> = pods.iter().take(PODS_SHOWN).map(ToString::to_string).collect();
-    let unlisted = pods.len() - listed.len();
-    let more = if unlisted > 0 { format!(" and {unlisted} more") } else { String::new() };
     let plural = if pods.len() == 1 { "pod" } else { "pods" };
-    format!("{} {plural}: {}{more}", pods.len(), listed.join(", "))
+    format!("{} {plural}: {}", pods.len(), shortened_list(pods.iter()))
+}
+
+/// Formats the first names, and how many more there are.
+fn shortened_list(names: impl ExactSizeIterator<Item = impl ToString>) -> String {
+    let unlisted = names.len().saturating_sub(PODS_SHOWN);
+    let listed: Vec<String> = names.take(PODS_SHOWN).map(|it| it.to_string()).collect();
+    match unlisted {
+        0 => listed.join(", "),
+        _ => format!("{} and {unlisted} more", listed.join(", ")),
+    }
 }
 
 /// Writes how many items are not listed.
@@ -378,6 +366,16 @@ pub(super) fn write_unlisted(out: &mut String, indent: &str, count: usize, liste
     if unlisted > 0 {
         let _ = writeln!(out, "{indent}and {unlisted} more");
     }
+}
+
+/// Formats an offering and its price as a JSON object.
+pub(super) fn offering_json(key: &OfferingKey, price: Price) -> Value {
+    json!({
+        "instance_type": key.instance_type.as_str(),
+        "zone": key.zone.as_str(),
+        "capacity_type": key.capacity_type.as_str(),
+        "usd_per_h": round_usd(price.usd_per_h()),
+    })
 }
 
 /// Rounds dollars to six decimals, which hides binary fractions.

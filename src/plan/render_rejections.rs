@@ -28,6 +28,11 @@ pub fn rejection_json(rejection: &PoolRejection) -> Value {
     })
 }
 
+/// Formats rejections as a JSON list.
+pub(super) fn rejections_json(rejections: &[PoolRejection]) -> Value {
+    json!(rejections.iter().map(rejection_json).collect::<Vec<_>>())
+}
+
 /// Converts a quantity to a JSON number: cores, bytes or whole units.
 #[expect(
     clippy::cast_precision_loss,
@@ -63,7 +68,7 @@ fn nearest_json(miss: &RejectionDetail) -> Value {
         RejectionDetail::Ports { types } => json!({ "types": types }),
         RejectionDetail::Daemon { types, daemon } => json!({ "types": types, "daemon": daemon }),
         RejectionDetail::Resources { short, nearest, types } => {
-            let short: Vec<Value> = short.iter().map(self::shortfall_json).collect();
+            let short: Vec<Value> = short.iter().map(shortfall_json).collect();
             let nearest = nearest.as_ref().map(|nearest| nearest.as_str());
             json!({ "short": short, "instance_type": nearest, "types": types })
         }
@@ -94,7 +99,7 @@ fn nearest_json(miss: &RejectionDetail) -> Value {
 
 fn shortfall_json(short: &ResourceShortfall) -> Value {
     let name = &short.name;
-    let (asked, left) = (quantity_json(name, short.asked), quantity_json(name, short.left));
+    let [asked, left] = [short.asked, short.left].map(|amount| quantity_json(name, amount));
     json!({ "resource": name, "needed": asked, "left": left })
 }
 

@@ -13,6 +13,7 @@ use crate::scheduling::diagnose::topology::TopologyDiagnosis;
 use crate::scheduling::packing::fill_bin::{ItemGroup, row_ids_in};
 use crate::scheduling::packing::initial_topology::cell_of;
 use crate::scheduling::packing::launch_options::{LaunchQuery, fitting_offerings, total_requests};
+use crate::scheduling::problem::resource_vector::add_demand;
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::node_template::TypeOption;
@@ -115,10 +116,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 continue;
             }
             let mut whole = total_requests(&self.packed.lots, &opened.claim.parts);
-            let demand = &context.problem.classes[class].demand;
-            for (whole, amount) in whole.iter_mut().zip(demand) {
-                *whole = whole.saturating_add(*amount);
-            }
+            add_demand(&mut whole, &context.problem.classes[class].demand, 1);
             let row_ids = row_ids_in(&self.packed.lots, &opened.claim.parts);
             for alternative in 0..context.alternatives_of(kind) {
                 let Some(row) = self.offerings.row_for(opened.template, alternative, query) else {
@@ -190,7 +188,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             row_ids.iter().map(|row| &self.offerings.rows[*row]).collect();
         let cells: Vec<Option<usize>> = match cell {
             None if !context.cells.keys.is_empty() => {
-                let cells = context.cells.open_to(opened.template, &rows);
+                let cells = context.cells.domains_with_offerings(opened.template, &rows);
                 cells.into_iter().map(Some).collect()
             }
             assigned => vec![assigned],
@@ -199,7 +197,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let nodes = cells.into_iter().filter_map(|cell: Option<usize>| -> Option<AssignedNode> {
             let rows = row_ids.iter().map(|row| {
                 let offerings = &self.offerings.rows[*row];
-                Some((*row, self.in_domain(opened.template, cell, offerings)?))
+                Some((*row, self.offerings_in_domain(opened.template, cell, offerings)?))
             });
             let mut rows: BTreeMap<usize, CompatibleOfferings> = rows.collect::<Option<_>>()?;
             let shape = &context.templates[opened.template].shapes[opened.claim.shape];
@@ -215,7 +213,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                     *mask &= alike;
                 }
             }
-            self.settle_labels(opened.template, &mut rows, choice);
+            self.set_open_labels(opened.template, &mut rows, choice);
             let varied = self.is_varied(at, &rows.values().collect::<Vec<&CompatibleOfferings>>());
             varied.then_some(AssignedNode { cell, price, rows })
         });
@@ -230,7 +228,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
     }
 
     /// Returns these offerings in a domain, or `None` if nothing remains.
-    fn in_domain(
+    fn offerings_in_domain(
         &self,
         template: usize,
         cell: Option<usize>,
@@ -246,7 +244,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
     }
 
     /// Sets the labels that the pool leaves open and that decide which pods count a node.
-    fn settle_labels(
+    fn set_open_labels(
         &self,
         template: usize,
         rows: &mut BTreeMap<usize, CompatibleOfferings>,

@@ -16,13 +16,6 @@ use crate::scheduling::topology::topology_state::{Match, NOWHERE, TopologyState}
 /// Step limit. One step evaluates some pods of one class.
 const STEPS_MAX: u64 = 100_000_000;
 
-/// Pods of a class at a location that are not ordered yet.
-struct QueuedStep {
-    kind: usize,
-    site: usize,
-    pods: u64,
-}
-
 /// Orders all packed pods. Pods that never satisfy their rules are left out. `board` contains the
 /// nodes and bound pods.
 pub(super) fn bind_sequence(
@@ -39,52 +32,41 @@ pub(super) fn bind_sequence(
     let placed = packed.placed.iter();
     let placed = placed.map(|turn| (*turn, context.hard_kind(turn.class)));
     let mut queue: Vec<(PlacementStep, usize)> = placed.collect();
-    let mut steps_by_cell: BTreeMap<(usize, usize), Vec<QueuedStep>> = BTreeMap::new();
-    let mut early = Vec::new();
-    let mut late = Vec::new();
+    let mut steps_by_cell: BTreeMap<(usize, usize), Vec<(PlacementStep, usize)>> = BTreeMap::new();
+    let mut others = Vec::new();
     for (at, opened) in packed.opened.iter().enumerate() {
         for (lot, pods) in &opened.claim.parts {
             let lot = &packed.lots[*lot];
+            let (class, site, pods) = (lot.class, packed.rooms + at, *pods);
             let kind = problem.without_preferences(lot.kind);
-            let (site, pods) = (packed.rooms + at, *pods);
-            let class = lot.class;
-            if let Some(cell) = lot.cell {
-                let item = QueuedStep { kind, site, pods };
-                steps_by_cell.entry((class, cell)).or_default().push(item);
-            } else if context.topology.is_early(kind) {
-                early.push((PlacementStep { class, site, pods }, kind));
-            } else {
-                late.push((PlacementStep { class, site, pods }, kind));
+            let turn = (PlacementStep { class, site, pods }, kind);
+            match lot.cell {
+                Some(cell) => steps_by_cell.entry((class, cell)).or_default().push(turn),
+                None => others.push(turn),
             }
         }
     }
     // Pods assigned to domains are ordered as assigned, on any node of the domain.
     for allocation in &packed.dealt {
-        let Some(items) = steps_by_cell.get_mut(&(allocation.class, allocation.cell)) else {
+        let Some(turns) = steps_by_cell.get_mut(&(allocation.class, allocation.cell)) else {
             continue;
         };
         let mut left = allocation.pods;
-        while let Some(item) = items.last_mut().filter(|_| left > 0) {
-            let pods = left.min(item.pods);
-            let (class, site) = (allocation.class, item.site);
-            queue.push((PlacementStep { class, site, pods }, item.kind));
+        while let Some((turn, kind)) = turns.last_mut().filter(|_| left > 0) {
+            let pods = left.min(turn.pods);
+            queue.push((PlacementStep { pods, ..*turn }, *kind));
             left -= pods;
-            item.pods -= pods;
-            if item.pods == 0 {
-                items.pop();
+            turn.pods -= pods;
+            if turn.pods == 0 {
+                turns.pop();
             }
         }
     }
     // Pods that were assigned a domain later join the others of their kind.
-    for ((class, _), items) in steps_by_cell {
-        for QueuedStep { kind, site, pods } in items {
-            let turn = (PlacementStep { class, site, pods }, kind);
-            match context.topology.is_early(kind) {
-                true => early.push(turn),
-                false => late.push(turn),
-            }
-        }
-    }
+    others.extend(steps_by_cell.into_values().flatten());
+    let others = others.into_iter();
+    let (early, late): (Vec<_>, Vec<_>) =
+        others.partition(|(_, kind)| context.topology.has_spread(*kind));
     queue.extend(early);
     queue.extend(late);
     bind_in_order(queue, board)
@@ -133,7 +115,7 @@ fn add_claims(
             open_to.entry((opened.template, row_ids)).or_insert_with_key(|(template, row_ids)| {
                 let offerings: Vec<&CompatibleOfferings> =
                     row_ids.iter().map(|row| &rows[*row]).collect();
-                context.cells.open_to(*template, &offerings)
+                context.cells.domains_with_offerings(*template, &offerings)
             });
         for cell in reach.iter().copied() {
             let values = &context.cells.all[cell];

@@ -11,10 +11,10 @@ use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
 use crate::scheduling::NewNodeClaim;
 use crate::scheduling::packing::launch_options::{Ledger, Ledgers};
-use crate::scheduling::problem::resource_vector::copies_that_fit;
+use crate::scheduling::problem::resource_vector::{add_demand, copies_that_fit};
 use crate::scheduling::problem::{Problem, have_port_conflict};
 use crate::scheduling::rejection::{bounded_text, format_quantity};
-use crate::scheduling::supply::min_values::raise_limit_usage;
+use crate::scheduling::supply::min_values::template_of;
 use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, offering_matches};
 use crate::scheduling::supply::offering_labels::type_requirements;
 use crate::state::snapshot::Snapshot;
@@ -83,15 +83,10 @@ pub fn list_cheaper_types(
     let Some(pool) = snapshot.cluster.pool(claim.pool.as_str()) else {
         return Vec::new();
     };
-    let pods: Vec<&Pod> = snapshot
-        .pending
-        .iter()
-        .filter(|pod| claim.pods.binary_search(&pod.key).is_ok())
-        .copied()
-        .collect();
+    let mut pods: Vec<&Pod> = snapshot.pending.clone();
+    pods.retain(|pod| claim.pods.binary_search(&pod.key).is_ok());
     let problem = Problem::new(&pods, snapshot);
-    let mut template = NodeTemplate::new(pool, &problem, snapshot, now);
-    raise_limit_usage(&mut template, snapshot.cluster.scheduling.min_values);
+    let template = template_of(pool, &problem, snapshot, now);
     let ledgers = Ledgers::new(std::slice::from_ref(&template), snapshot);
     let mut weighed = Weighed {
         ledger: ledgers.ledger_for(0),
@@ -101,11 +96,8 @@ pub fn list_cheaper_types(
         problem: &problem,
     };
     for class in &problem.classes {
-        let pods = i64::try_from(class.pods.len()).unwrap_or(i64::MAX);
         weighed.whole.resize(class.demand.len(), 0);
-        for (sum, amount) in weighed.whole.iter_mut().zip(&class.demand) {
-            *sum = sum.saturating_add(amount.saturating_mul(pods));
-        }
+        add_demand(&mut weighed.whole, &class.demand, class.pods.len() as u64);
     }
     let mut classes = problem.classes.iter();
     let class = classes.position(|class| class.pods.iter().any(|member| member.key == *pod));
@@ -177,7 +169,8 @@ impl Weighed<'_> {
     /// reported.
     fn obstacle_of(&self, shape: &TypeOption<'_>, class: usize) -> TypeRejection {
         let class = &self.problem.classes[class];
-        let wants = self.problem.wants_of(self.problem.without_preferences(class.kind));
+        let kind = self.problem.without_preferences(class.kind);
+        let wants = self.problem.wants_of(kind);
         let alternatives = wants.alternatives.iter();
         let admitted = alternatives
             .filter_map(|alternative| self.template.admitted_labels(wants, alternative, true).ok());
@@ -256,14 +249,11 @@ impl Display for Cheaper {
             }
             TypeRejection::Resource(name) => {
                 write!(f, "have too little {name} after DaemonSets and overhead")?;
-                match amounts {
-                    Some((asked, available)) => {
-                        let (asked, available) =
-                            (format_quantity(name, *asked), format_quantity(name, *available));
-                        write!(f, ": at most {available}, {asked} needed")
-                    }
-                    None => Ok(()),
-                }
+                let Some((asked, available)) = *amounts else {
+                    return Ok(());
+                };
+                let [asked, available] = [asked, available].map(|it| format_quantity(name, it));
+                write!(f, ": at most {available}, {asked} needed")
             }
             TypeRejection::Offering => {
                 f.write_str("have no cheaper offering in a suitable zone and capacity type")

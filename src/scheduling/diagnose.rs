@@ -15,7 +15,6 @@ use crate::scheduling::diagnose::topology::TopologyDiagnosis;
 use crate::scheduling::packing::context::{PackingContext, PackingState};
 use crate::scheduling::packing::initial_topology::undecided_nodes;
 use crate::scheduling::problem::daemon_constraints::ConstrainedDaemons;
-use crate::scheduling::problem::resource_vector::copies_that_fit;
 use crate::scheduling::problem::{NodeRequirements, Problem};
 use crate::scheduling::rejection::{RejectionDetail, ResourceShortfall, bounded_text};
 use crate::scheduling::supply::compatible::{CompatibleOfferings, Incompatibility};
@@ -23,7 +22,7 @@ use crate::scheduling::supply::min_values::MinValues;
 use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, offering_matches};
 use crate::scheduling::supply::offering_labels::type_requirements;
 use crate::scheduling::topology::topology_state::TopologyState;
-use crate::scheduling::{PoolRejection, RejectionCode};
+use crate::scheduling::{PoolRejection, Rejection, RejectionCode};
 use crate::state::snapshot::ExistingNode;
 use crate::state::unavailable_offerings::UnavailableOfferings;
 
@@ -36,9 +35,6 @@ const LABEL_STEPS: u64 = 16;
 
 /// Maximum number of nodes listed per pod.
 const HOSTS_TOLD: usize = 3;
-
-/// A rejection by one pool.
-pub(super) type Rejection = (RejectionCode, RejectionDetail);
 
 /// Unscheduled pods after packing, and the state to explain them.
 pub(super) struct Diagnosis<'r, 'p, 'a> {
@@ -53,14 +49,10 @@ pub(super) struct Diagnosis<'r, 'p, 'a> {
     steps: u64,
 }
 
-/// The supply of a pool for one alternative of the requirements of a pod.
-enum PoolOffer {
-    /// Nothing.
-    No(RejectionCode, RejectionDetail),
-    /// Types with matching labels and free host ports.
-    Some(Suited),
-}
+/// The supply of a pool for one alternative of the requirements of a pod, or why there is none.
+type PoolOffer = Result<Suited, Rejection>;
 
+/// Types with matching labels and free host ports.
 struct Suited {
     labels: Requirements,
     /// Index of each type, and whether it has a matching offering.
@@ -117,8 +109,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             if self.steps > STEPS_MAX {
                 let text = "not analyzed: too many kinds of pods are unschedulable to determine \
                             the reason for each";
-                let (pool, code, miss) =
-                    (None, RejectionCode::SearchLimit, RejectionDetail::from_message(text));
+                let (pool, (code, miss)) = (None, RejectionCode::SearchLimit.with_message(text));
                 all.push((class, [PoolRejection { pool, code, miss }].into()));
                 continue;
             }
@@ -127,11 +118,10 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
                 None => self.pool_offers(&problem.wants[wants]),
             };
             let (_, offers) = known.insert((wants, offers));
-            let mut reasons = Vec::with_capacity(offers.len());
-            for (template, offers) in offers.iter_mut().enumerate() {
-                reasons.push(self.closest_rejection(class, template, offers));
-            }
-            all.push((class, reasons.into()));
+            let offers = offers.iter_mut().enumerate();
+            let reasons =
+                offers.map(|(template, offers)| self.closest_rejection(class, template, offers));
+            all.push((class, reasons.collect()));
         }
         all
     }
@@ -145,12 +135,13 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             (RejectionCode::Priority, miss)
         } else if self.ground.templates.is_empty() {
             let text = "no existing node fits it, and there is no pool to launch one";
-            (RejectionCode::NoPool, RejectionDetail::from_message(text))
+            RejectionCode::NoPool.with_message(text)
         } else {
             let text = restricted_label(self.ground.problem, class)?;
-            (RejectionCode::RestrictedLabel, RejectionDetail::from_message(&text))
+            RejectionCode::RestrictedLabel.with_message(&text)
         };
-        Some(PoolRejection { pool: None, code, miss })
+        let pool = None;
+        Some(PoolRejection { pool, code, miss })
     }
 
     fn pool_offers(&mut self, wants: &NodeRequirements<'_>) -> Vec<Vec<PoolOffer>> {
@@ -158,17 +149,13 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         let types = templates.clone().map(|template| template.shapes.len());
         let types = types.sum::<usize>() * wants.alternatives.len();
         self.steps += LABEL_STEPS * types as u64;
-        templates
-            .map(|template| {
-                wants
-                    .alternatives
-                    .iter()
-                    .map(|alternative| {
-                        pool_offer(template, wants, alternative, &self.ground.problem.agents)
-                    })
-                    .collect()
-            })
-            .collect()
+        let agents = &self.ground.problem.agents;
+        let offers = templates.map(|template| {
+            let alternatives = wants.alternatives.iter();
+            let offers = alternatives.map(|labels| pool_offer(template, wants, labels, agents));
+            offers.collect()
+        });
+        offers.collect()
     }
 
     /// Returns why a pool rejects a class. If there are several alternatives, the closest is
@@ -181,19 +168,19 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     ) -> PoolRejection {
         let mut furthest: Option<Rejection> = None;
         for offer in offers {
-            let (code, miss) = match offer {
-                PoolOffer::No(code, miss) => (*code, miss.clone()),
-                PoolOffer::Some(suited) => self.rejection_by_type(class, template, suited),
+            let rejection = match offer {
+                Err(rejection) => rejection.clone(),
+                Ok(suited) => self.rejection_by_type(class, template, suited),
             };
-            if furthest.as_ref().is_none_or(|(other, _)| code > *other) {
-                furthest = Some((code, miss));
+            if furthest.as_ref().is_none_or(|(other, _)| rejection.0 > *other) {
+                furthest = Some(rejection);
             }
         }
         let (code, miss) = furthest.unwrap_or_else(|| {
-            let text = "its requirements contradict each other";
-            (RejectionCode::Requirements, RejectionDetail::from_message(text))
+            RejectionCode::Requirements.with_message("its requirements contradict each other")
         });
-        PoolRejection { pool: Some(self.ground.templates[template].pool.name.clone()), code, miss }
+        let pool = Some(self.ground.templates[template].pool.name.clone());
+        PoolRejection { pool, code, miss }
     }
 
     /// Returns the rejection of a class if types match its labels.
@@ -206,7 +193,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         let fitting: Vec<(usize, bool)> = suited
             .types
             .iter()
-            .filter(|suited| has_capacity(&template.shapes[suited.0], demand))
+            .filter(|suited| template.shapes[suited.0].can_hold(demand))
             .copied()
             .collect();
         if fitting.is_empty() {
@@ -226,13 +213,9 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         if would_do.is_empty() {
             return limit_rejection(template, &sold, ledger);
         }
-        if let Some((key, least, count)) =
-            self.varieties[pool].shortage(template, would_do.iter().copied())
-        {
-            return few_values(key, least, count);
-        }
-        // Supply exists but was not used.
-        self.topology_rejection(class, pool, suited, &would_do)
+        let shortage = self.varieties[pool].shortage(template, would_do.iter().copied());
+        // Otherwise supply exists but was not used.
+        shortage.unwrap_or_else(|| self.topology_rejection(class, pool, suited, &would_do))
     }
 
     /// Returns the topology rules that reject a pod.
@@ -256,11 +239,11 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         );
         let cells = suited.cells.get_or_insert_with(|| {
             let cells = self.ground.cells;
-            (0..cells.all.len())
-                .filter_map(|cell| {
-                    Some((cell, cells.restrict_to_domain(template, cell, &row, &suited.labels)?))
-                })
-                .collect()
+            let restricted = (0..cells.all.len()).filter_map(|cell| {
+                let row = cells.restrict_to_domain(template, cell, &row, &suited.labels)?;
+                Some((cell, row))
+            });
+            restricted.collect()
         });
         let cells: Vec<usize> = cells
             .iter()
@@ -287,7 +270,11 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
                     .iter()
                     .any(|cell| cell.map_or(is_had, |cell| cells.contains(&cell))) =>
             {
-                (RejectionCode::WaitingForInFlightNodes, self.undecided_nodes())
+                let hosts = undecided_nodes(problem, self.rooms);
+                let count = hosts.len();
+                let hosts = hosts.into_iter().take(HOSTS_TOLD).map(bounded_text).collect();
+                let miss = RejectionDetail::Unsettled { count, hosts };
+                (RejectionCode::WaitingForInFlightNodes, miss)
             }
             Some(miss) => (RejectionCode::Topology, miss),
             None => not_considered(),
@@ -295,19 +282,10 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     }
 }
 
-impl Diagnosis<'_, '_, '_> {
-    fn undecided_nodes(&self) -> RejectionDetail {
-        let hosts = undecided_nodes(self.ground.problem, self.rooms);
-        let count = hosts.len();
-        let hosts = hosts.into_iter().take(HOSTS_TOLD).map(bounded_text);
-        RejectionDetail::Unsettled { count, hosts: hosts.collect() }
-    }
-}
-
 /// Returns the rejection of a pod that was not considered within the step limit.
 fn not_considered() -> Rejection {
     let text = "the step limit of one pass was reached before this pod was considered";
-    (RejectionCode::SearchLimit, RejectionDetail::from_message(text))
+    RejectionCode::SearchLimit.with_message(text)
 }
 
 /// Returns the supply of a pool for pods, independent of resource requests.
@@ -319,39 +297,33 @@ fn pool_offer(
 ) -> PoolOffer {
     let labels = match template.admitted_labels(wants, alternative, true) {
         Err(Incompatibility::Taint(taint)) => {
-            return PoolOffer::No(RejectionCode::Taint, RejectionDetail::Taint(taint));
+            return Err((RejectionCode::Taint, RejectionDetail::Taint(taint)));
         }
         Err(Incompatibility::Label(no)) => {
             let miss = RejectionDetail::Label(Arc::new(no));
-            return PoolOffer::No(RejectionCode::Requirements, miss);
+            return Err((RejectionCode::Requirements, miss));
         }
         Ok(labels) => labels,
     };
-    if let Some(fault) = template.fault {
-        return PoolOffer::No(RejectionCode::NodeClass, RejectionDetail::from_message(fault));
-    }
-    if template.shapes.is_empty() {
-        let text = "no instance type satisfies the pool's own requirements";
-        return PoolOffer::No(RejectionCode::Requirements, RejectionDetail::from_message(text));
+    if let Some(unusable) = template.unusable() {
+        return Err(unusable);
     }
     let asked = type_requirements(&labels);
     let suited: Vec<usize> = (0..template.shapes.len())
         .filter(|shape| template.shapes[*shape].matches_labels(&asked).is_ok())
         .collect();
     if suited.is_empty() {
-        return PoolOffer::No(
-            RejectionCode::Requirements,
-            unsatisfied_requirement(template, &labels),
-        );
+        let miss = unsatisfied_requirement(template, &labels);
+        return Err((RejectionCode::Requirements, miss));
     }
     let free: Vec<usize> = suited
         .iter()
-        .filter(|shape| template.has_ports(&template.shapes[**shape], wants, agents, &labels))
+        .filter(|shape| template.has_free_ports(&template.shapes[**shape], wants, agents, &labels))
         .copied()
         .collect();
     if free.is_empty() {
         let types = suited.len();
-        return PoolOffer::No(RejectionCode::Resources, RejectionDetail::Ports { types });
+        return Err((RejectionCode::Resources, RejectionDetail::Ports { types }));
     }
     let (mut types, mut daemons) = (Vec::new(), Vec::new());
     for index in &free {
@@ -367,9 +339,9 @@ fn pool_offer(
     if let (true, Some(first)) = (types.is_empty(), daemons.first()) {
         let (types, daemon) = (free.len(), bounded_text(agents.name(*first)));
         let miss = RejectionDetail::Daemon { types, daemon };
-        return PoolOffer::No(RejectionCode::Topology, miss);
+        return Err((RejectionCode::Topology, miss));
     }
-    PoolOffer::Some(Suited { labels, types, cells: None })
+    Ok(Suited { labels, types, cells: None })
 }
 
 /// Returns a label that must not be required, if every alternative of a class requires one. Source:
@@ -392,32 +364,19 @@ fn restricted_label(problem: &Problem<'_>, class: usize) -> Option<String> {
     Some(format!("requires the label {key}: {why}"))
 }
 
-/// Returns the rejection of a pool whose types have too few values of a label.
-pub(super) fn few_values(key: &str, least: usize, count: usize) -> Rejection {
-    let key = key.to_owned();
-    let miss = RejectionDetail::Values { key, least, count };
-    (RejectionCode::MinValues, miss)
-}
-
-fn has_capacity(shape: &TypeOption<'_>, demand: &[i64]) -> bool {
-    let net = shape.net.as_ref();
-    net.is_some_and(|net| copies_that_fit(net, demand) > 0)
-}
-
 /// Returns the label requirement that no type of the pool satisfies.
 fn unsatisfied_requirement(template: &NodeTemplate<'_>, labels: &Requirements) -> RejectionDetail {
     let types = template.shapes.len();
     for (key, wanted) in labels.iter() {
         let single = type_requirements(&[(key, wanted.clone())].into_iter().collect());
-        if !template.shapes.iter().any(|shape| shape.matches_labels(&single).is_ok()) {
-            return RejectionDetail::Types {
-                key: Some(bounded_text(key)),
-                wanted: bounded_text(wanted),
-                types,
-            };
+        let mut shapes = template.shapes.iter();
+        if !shapes.any(|shape| shape.matches_labels(&single).is_ok()) {
+            let (key, wanted) = (Some(bounded_text(key)), bounded_text(wanted));
+            return RejectionDetail::Types { key, wanted, types };
         }
     }
-    RejectionDetail::Types { key: None, wanted: bounded_text(labels), types }
+    let (key, wanted) = (None, bounded_text(labels));
+    RejectionDetail::Types { key, wanted, types }
 }
 
 /// Returns the closest type and its missing resources. If types lack only one resource, it is the

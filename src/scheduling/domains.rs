@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use crate::model::labels::OF_OFFERINGS;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::scheduling::supply::compatible::CompatibleOfferings;
+use crate::scheduling::supply::daemon_overhead::merged_requirement;
 use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption};
 
 /// Maximum number of domain combinations. More arise from labels with very many values, such as the
@@ -31,7 +32,7 @@ pub(super) struct DomainSet {
     /// By template and combination: the offerings of each type in it, or `None`.
     masks: Vec<Vec<Option<Vec<u64>>>>,
     /// Number of combinations that share a domain with each, summed over all keys.
-    choices: Vec<usize>,
+    pub(super) shared_domain_counts: Vec<usize>,
     /// By template and combination: labels to set on a node in it.
     set: Vec<Vec<Vec<(String, Requirement)>>>,
 }
@@ -74,11 +75,11 @@ impl DomainSet {
                 *shared.entry(value).or_insert(0) += 1;
             }
         }
-        let choices = cells.all.iter().map(|values| {
+        let shared_domain_counts = cells.all.iter().map(|values| {
             let counts = values.iter().zip(&shared);
             counts.map(|(value, shared)| shared[value]).sum()
         });
-        cells.choices = choices.collect();
+        cells.shared_domain_counts = shared_domain_counts.collect();
         for (template, mut masks_by_cell) in templates.iter().zip(found) {
             let masks = known.values().map(|cell| masks_by_cell.remove(cell));
             cells.masks.push(masks.collect());
@@ -135,11 +136,6 @@ impl DomainSet {
             .collect()
     }
 
-    /// Returns whether a template has an offering in a combination.
-    pub(super) fn has_offering(&self, template: usize, cell: usize) -> bool {
-        self.masks[template][cell].is_some()
-    }
-
     /// Returns the offerings of each type of a template in a combination, or `None`.
     pub(super) fn offering_masks(&self, template: usize, cell: usize) -> Option<&[u64]> {
         self.masks[template][cell].as_deref()
@@ -159,13 +155,12 @@ impl DomainSet {
         })
     }
 
-    /// Returns the number of combinations that share a domain with this one, summed over all keys.
-    pub(super) fn shared_domains(&self, cell: usize) -> usize {
-        self.choices[cell]
-    }
-
     /// Returns the combinations in which a template has offerings for all these pods.
-    pub(super) fn open_to(&self, template: usize, rows: &[&CompatibleOfferings]) -> Vec<usize> {
+    pub(super) fn domains_with_offerings(
+        &self,
+        template: usize,
+        rows: &[&CompatibleOfferings],
+    ) -> Vec<usize> {
         (0..self.all.len())
             .filter(|cell| {
                 let masks = self.masks[template][*cell].iter().flatten().enumerate();
@@ -211,13 +206,8 @@ fn values_of_type(
     shape: &TypeOption<'_>,
     key: &str,
 ) -> Vec<Option<String>> {
-    let of_type = shape.instance_type.requirements.get(key);
-    let allowed = match (template.side.get(key), of_type) {
-        (Some(pool), Some(of_type)) => pool.intersection(of_type),
-        (Some(requirement), None) | (None, Some(requirement)) => requirement.clone(),
-        (None, None) => return vec![None],
-    };
-    match allowed.values() {
+    let allowed = merged_requirement(&template.side, shape.instance_type, key);
+    match allowed.as_ref().and_then(Requirement::values) {
         Some(values) if !values.is_empty() => {
             let values = values.iter().take(VALUES_MAX);
             values.map(|value| Some(value.clone())).collect()

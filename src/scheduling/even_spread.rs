@@ -15,8 +15,8 @@ use crate::scheduling::packing::initial_topology::add_claim;
 use crate::scheduling::packing::launch_options::{LaunchQuery, Ledgers, total_requests};
 use crate::scheduling::problem::resource_vector::max_per_resource;
 use crate::scheduling::scheduler::{Scheduler, place_on_existing, weight_tiers};
+use crate::scheduling::topology::DomainCounter;
 use crate::scheduling::topology::topology_state::TopologyState;
-use crate::scheduling::topology::{DomainCounter, TopologyCheck};
 use crate::state::snapshot::{ExistingNode, Snapshot};
 
 /// Minimum number of hosts of a group with enough pods: spreading over hosts implies losing little
@@ -38,7 +38,7 @@ struct SpreadGroup {
     classes: Vec<usize>,
     pods: u64,
     /// Minimum number of new hosts for equal shares: by the rules, and by [`HOSTS_MIN`].
-    hosts_few: u64,
+    min_hosts_by_rules: u64,
     hosts_min: u64,
     /// Number of new hosts needed if each starts empty and the emptiest remains empty.
     hosts_max: u64,
@@ -65,6 +65,7 @@ struct NodeCountTrial {
 }
 
 /// The supply for a family.
+#[derive(Default)]
 struct Supply {
     /// For each template with supply, its first item group; one per class.
     lots: Vec<Option<usize>>,
@@ -81,25 +82,25 @@ pub(super) fn pack_evenly<'g, 'p, 'a>(
     snapshot: &Snapshot<'_>,
     board: TopologyState<'p>,
 ) -> Option<Scheduler<'g, 'p, 'a>> {
-    let (mut packer, sites) = place_on_existing(context, rooms, snapshot, board);
-    let families = packer.spread_families();
+    let (mut scheduler, sites) = place_on_existing(context, rooms, snapshot, board);
+    let families = scheduler.spread_families();
     if families.is_empty() {
         return None;
     }
     // The hosts of all other pods must be known.
-    let calls = packer.calls.clone();
+    let calls = scheduler.calls.clone();
     for (class, ..) in families.iter().flat_map(|family| &family.dealt) {
-        packer.calls[*class] = false;
+        scheduler.calls[*class] = false;
     }
-    packer.open_claims(&sites);
-    packer.calls = calls;
+    scheduler.open_claims(&sites);
+    scheduler.calls = calls;
     let mut any = false;
     for family in &families {
-        any |= packer.spread_evenly(family);
+        any |= scheduler.spread_evenly(family);
     }
     any.then(|| {
-        packer.open_and_check(&sites);
-        packer
+        scheduler.open_and_check(&sites);
+        scheduler
     })
 }
 
@@ -111,9 +112,11 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let mut nodes = self.packed.kept_nodes().filter(|opened| {
             let parts = opened.claim.parts.iter();
             let mut kinds = parts.map(|(lot, _)| self.packed.lots[*lot].kind);
-            let is_spread = kinds.clone().any(|kind| topology.spread_alone(kind).is_some());
+            let is_spread = kinds.clone().any(|kind| topology.only_host_spread(kind).is_some());
             is_spread
-                && kinds.all(|kind| topology.spread_alone(kind).is_some() || topology.is_free(kind))
+                && kinds.all(|kind| {
+                    topology.only_host_spread(kind).is_some() || topology.is_unconstrained(kind)
+                })
         });
         nodes.nth(1).is_some()
     }
@@ -141,7 +144,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
             family.dealt.extend(self.unscheduled_ranges(classes));
             family.groups.push(group);
         }
-        families.retain(|_, family| family.hosts_min() < family.hosts_max());
+        families.retain(|_, family| {
+            let hosts_max = family.max_of_groups(|group| group.hosts_max);
+            family.max_of_groups(|group| group.hosts_min) < hosts_max
+        });
         // Each pod without topology rules belongs to one family only.
         let mut dealt = vec![false; problem.classes.len()];
         for ((_, wants), family) in &mut families {
@@ -149,7 +155,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 .filter(|class| {
                     let kind = self.kinds[*class];
                     let pod_kind = &problem.kinds[kind];
-                    let free = self.context.topology.is_free(kind) && pod_kind.next.is_none();
+                    let free =
+                        self.context.topology.is_unconstrained(kind) && pod_kind.next.is_none();
                     free && pod_kind.wants == *wants && self.calls[*class] && !dealt[*class]
                 })
                 .collect();
@@ -177,17 +184,14 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let mut wanted: BTreeMap<usize, Option<(usize, u32, u32)>> = BTreeMap::new();
         for (kind, pod_kind) in problem.kinds.iter().enumerate() {
             let alone = pod_kind.next.is_none() && problem.wants_of(kind).ports.is_empty();
-            if let Some((tally, skew, least)) = topology.spread_alone(kind).filter(|_| alone) {
+            if let Some((tally, skew, least)) = topology.only_host_spread(kind).filter(|_| alone) {
                 let known = wanted.entry(tally).or_insert(Some((pod_kind.wants, skew, least)));
                 *known = known
                     .filter(|known| known.0 == pod_kind.wants)
                     .map(|known| (pod_kind.wants, skew.min(known.1), least.max(known.2)));
                 continue;
             }
-            let checked = topology.checks[kind].iter().filter_map(|check| match check {
-                TopologyCheck::Even { tally, .. } => Some(tally),
-                _ => None,
-            });
+            let checked = topology.spread_tallies(kind);
             for tally in checked.chain(&topology.adds[kind]) {
                 wanted.insert(*tally, None);
             }
@@ -198,7 +202,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         }
         let mut groups: BTreeMap<usize, Option<SpreadGroup>> = BTreeMap::new();
         for class in 0..problem.classes.len() {
-            let Some((tally, ..)) = topology.spread_alone(self.kinds[class]) else {
+            let Some((tally, ..)) = topology.only_host_spread(self.kinds[class]) else {
                 continue;
             };
             let Some((_, skew, least)) = wanted[&tally].filter(|_| self.calls[class]) else {
@@ -211,7 +215,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                     tally,
                     classes: Vec::new(),
                     pods: 0,
-                    hosts_few: 0,
+                    min_hosts_by_rules: 0,
                     hosts_min: u64::from(least),
                     hosts_max: u64::from(skew),
                 })
@@ -241,16 +245,17 @@ impl<'p> Scheduler<'_, 'p, '_> {
             if steps > STEPS_MAX {
                 break;
             }
-            let trial = self.try_hosts(family, &supply, hosts, &mut steps);
+            let trial = self.try_host_count(family, &supply, hosts, &mut steps);
             costs.extend(trial.map(|trial| (hosts, trial.cost)));
         }
         let least = costs.iter().map(|cost| cost.1).fold(f64::INFINITY, f64::min);
         let best = costs.iter().find(|cost| cost.1 <= least * ABOUT);
         // Rather on fewer hosts than some nowhere.
-        let fewer = (family.hosts_few().max(claims)..family.hosts_min()).rev();
+        let fewest = family.max_of_groups(|group| group.min_hosts_by_rules).max(claims);
+        let fewer = (fewest..family.max_of_groups(|group| group.hosts_min)).rev();
         let hosts = best.map(|cost| cost.0).into_iter().chain(fewer);
         let mut trials = hosts.filter_map(|hosts| {
-            let trial = self.try_hosts(family, &supply, hosts, &mut steps)?;
+            let trial = self.try_host_count(family, &supply, hosts, &mut steps)?;
             Some((hosts, trial))
         });
         let Some((hosts, trial)) = trials.next() else {
@@ -280,7 +285,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
     fn supply_for(&mut self, family: &SpreadFamily) -> Supply {
         let context = self.context;
         let kind = self.kinds[family.dealt[0].0];
-        let mut supply = Supply { lots: Vec::new(), open: Vec::new(), claims: Vec::new() };
+        let mut supply = Supply::default();
         for template in 0..context.templates.len() {
             let row = [false, true].into_iter().find_map(|relaxed| {
                 let query = context.offering_query(kind, relaxed, None);
@@ -321,7 +326,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
 
     /// Evaluates equal shares for a number of hosts, new and existing, or returns `None` if one
     /// cannot host its share.
-    fn try_hosts(
+    fn try_host_count(
         &self,
         family: &SpreadFamily,
         supply: &Supply,
@@ -370,7 +375,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let mut last: Option<(usize, PackedNode)> = None;
         for (host, at) in (first..).zip(&supply.claims) {
             let opened = &self.packed.opened[*at];
-            let order = self.packing_input(opened.template, &[]);
+            let input = self.packing_input(opened.template, &[]);
             let mut parts = family.items_of_host(supply.lots[opened.template], host, hosts);
             let has_share = family.share_of_host(host, hosts).any(|share| share.1 > 0);
             if parts.is_empty() && has_share {
@@ -389,8 +394,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 Some((_, claim)) => claim,
                 None => {
                     *steps += shapes.len() as u64;
-                    let claim = order.priced_claim(parts, &ledger)?;
-                    order.fits_one_host(&claim).then_some(claim)?
+                    let claim = input.priced_claim(parts, &ledger)?;
+                    input.fits_one_host(&claim).then_some(claim)?
                 }
             };
             ledger.reserve(&shapes[grown.shape].limited, 1);
@@ -459,32 +464,24 @@ impl SpreadGroup {
         // A host that could take one more would have taken it.
         let most = if hosts == 0 { self.pods } else { emptiest.saturating_add(skew) };
         let needed = self.pods.div_ceil(most.max(1)).max(1);
-        [self.hosts_few, self.hosts_min] = [least, HOSTS_MIN.max(least)].map(|hosts_min| {
-            let missing = hosts_min.saturating_sub(hosts);
-            needed.max(missing.min(self.hosts_max))
-        });
+        [self.min_hosts_by_rules, self.hosts_min] =
+            [least, HOSTS_MIN.max(least)].map(|hosts_min| {
+                let missing = hosts_min.saturating_sub(hosts);
+                needed.max(missing.min(self.hosts_max))
+            });
     }
 }
 
 impl SpreadFamily {
-    fn hosts_few(&self) -> u64 {
-        let hosts = self.groups.iter().map(|group| group.hosts_few);
-        hosts.max().unwrap_or(0)
-    }
-
-    fn hosts_min(&self) -> u64 {
-        let hosts = self.groups.iter().map(|group| group.hosts_min);
-        hosts.max().unwrap_or(0)
-    }
-
-    fn hosts_max(&self) -> u64 {
-        let hosts = self.groups.iter().map(|group| group.hosts_max);
-        hosts.max().unwrap_or(0)
+    /// Returns the highest number of hosts of a group.
+    fn max_of_groups(&self, hosts: impl Fn(&SpreadGroup) -> u64) -> u64 {
+        self.groups.iter().map(hosts).max().unwrap_or(0)
     }
 
     /// Returns the host counts to try: each reduces the fullest host of a group by one pod.
     fn host_counts(&self, claims: u64) -> impl Iterator<Item = u64> {
-        let (least, most) = (self.hosts_min().max(claims), self.hosts_max());
+        let least = self.max_of_groups(|group| group.hosts_min).max(claims);
+        let most = self.max_of_groups(|group| group.hosts_max);
         let mut host_counts: BTreeSet<u64> = BTreeSet::from([least]);
         for group in &self.groups {
             let mut each = group.pods.div_ceil(least.max(1));

@@ -30,7 +30,6 @@ use crate::scheduling::packing::fill_bin::{
     offerings_of,
 };
 use crate::scheduling::packing::launch_options::{LaunchQuery, Ledger, total_requests};
-use crate::scheduling::problem::resource_vector::fits;
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::min_values::MinValues;
 use crate::scheduling::supply::node_template::NodeTemplate;
@@ -157,14 +156,9 @@ impl<'o> PackingInput<'o> {
                 return Vec::new();
             };
             bin.good = self.template.shapes[claim.shape].cheapest_offerings(bin.mask);
-            let pending = PendingItems { waiting, stock: self.stock, worth: &[] };
+            let pending = PendingItems { waiting, stock: self.stock, values: &[] };
             bin.fill(FillStrategy::Largest, rules, &pending, steps)
         })
-    }
-
-    /// Returns the rows of these pods.
-    pub(super) fn rows_of(&self, parts: &[ItemCount]) -> Vec<&'o CompatibleOfferings> {
-        offerings_of(self.lots, self.rows, parts)
     }
 
     /// Changes every claim to the cheapest type that fits.
@@ -289,12 +283,12 @@ impl<'o> PackingInput<'o> {
         lot: usize,
         ledger: &Ledger,
     ) -> Option<PackedNode> {
-        let joined = self.with_one_bound_last(claim, lot, ledger)?;
+        let joined = self.with_one_more_unchecked(claim, lot, ledger)?;
         self.fits_one_host(&joined).then_some(joined)
     }
 
     /// Returns a claim with one more item without per-host counters. Open labels must agree.
-    pub(super) fn with_one_bound_last(
+    pub(super) fn with_one_more_unchecked(
         &self,
         claim: &PackedNode,
         lot: usize,
@@ -324,7 +318,8 @@ impl<'o> PackingInput<'o> {
 
     /// Returns the cheapest type that fits these pods, with its price.
     fn cheapest_type(&self, parts: &[ItemCount], ledger: &Ledger) -> Option<(usize, f64)> {
-        let (rows, sum) = (self.rows_of(parts), total_requests(self.lots, parts));
+        let rows = offerings_of(self.lots, self.rows, parts);
+        let sum = total_requests(self.lots, parts);
         LaunchQuery::new(self.template, self.variety, &rows, &sum).cheapest_type(ledger)
     }
 
@@ -340,8 +335,7 @@ impl<'o> PackingInput<'o> {
         let mut count = draft.left.clone();
         for claim in &draft.claims {
             let whole = total_requests(self.lots, &claim.parts);
-            let net = self.template.shapes[claim.shape].net.as_deref();
-            let fits = net.is_some_and(|net| fits(net, &whole));
+            let fits = self.template.shapes[claim.shape].can_hold(&whole);
             assert!(fits, "a claim's pods fit its type: {claim:?}");
             for (lot, pods) in &claim.parts {
                 count[*lot] += pods;

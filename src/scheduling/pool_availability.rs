@@ -18,7 +18,7 @@ use crate::scheduling::rejection::{RejectionDetail, UnavailableSummary};
 use crate::scheduling::static_pools::launch_obstacle;
 use crate::scheduling::supply::daemon_overhead::is_pool_label;
 use crate::scheduling::supply::limits::LimitScope;
-use crate::scheduling::supply::min_values::{MinValues, raise_limit_usage};
+use crate::scheduling::supply::min_values::{MinValues, template_of};
 use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, offering_matches};
 use crate::scheduling::supply::offering_labels::type_requirements;
 use crate::scheduling::{PoolRejection, RejectionCode};
@@ -122,26 +122,28 @@ pub fn availability_of(
     let pool = snapshot.cluster.pool(pool.as_str())?;
     let scheduling = &snapshot.cluster.scheduling;
     let problem = Problem::new(&[], snapshot);
-    let mut template = NodeTemplate::new(pool, &problem, snapshot, now);
-    raise_limit_usage(&mut template, scheduling.min_values);
+    let template = template_of(pool, &problem, snapshot, now);
     let variety = MinValues::from_template(&template, scheduling.min_values);
     let ledger = Ledgers::new(slice::from_ref(&template), snapshot).ledger_for(0);
     let nothing = problem.axes.demand_of(&Resources::default(), None);
     let best = LaunchQuery::new(&template, &variety, &[], &nothing).cheapest_type(&ledger);
-    let barren = match (best, template.fault) {
-        (Some(_), None) => None,
-        _ => Some(launch_obstacle(snapshot.holds, &template, &variety, &ledger)),
-    };
+    let can_launch = best.is_some() && template.fault.is_none();
+    let barren = (!can_launch).then(|| {
+        let (code, miss) = launch_obstacle(snapshot.holds, &template, &variety, &ledger);
+        let pool = Some(pool.name.clone());
+        PoolRejection { pool, code, miss }
+    });
     let shapes = template.shapes.iter();
     let roomy = shapes.clone().filter(|shape| shape.net.is_some());
-    let launchable = shapes.clone().filter(|shape| is_launchable(&template, shape));
+    let all = shapes.clone();
+    let launchable = all.filter(|shape| is_launchable(&template, shape));
     let (mut zones, mut capacity_types) = (BTreeMap::new(), BTreeMap::new());
     for offer in launchable.clone().flat_map(|shape| &shape.offers) {
         *zones.entry(offer.zone.clone()).or_insert(0) += 1;
         *capacity_types.entry(offer.capacity_type).or_insert(0) += 1;
     }
-    let held =
-        unavailable_detail(snapshot.holds, &template, roomy.clone(), &Requirements::default());
+    let no_labels = Requirements::default();
+    let held = unavailable_detail(snapshot.holds, &template, roomy.clone(), &no_labels);
     let catalog = snapshot.catalog_of(&pool.name);
     Some(PoolAvailability {
         catalog: catalog.len(),
@@ -157,11 +159,7 @@ pub fn availability_of(
         cheapest: cheapest_offerings(&template, snapshot),
         held,
         limits: remaining_limits(&template, &ledger),
-        barren: barren.map(|(code, miss)| PoolRejection {
-            pool: Some(pool.name.clone()),
-            code,
-            miss,
-        }),
+        barren,
     })
 }
 
@@ -180,7 +178,8 @@ fn count_types<'s>(shapes: impl Iterator<Item = &'s TypeOption<'s>>) -> usize {
 /// Returns whether a type has a matching offering.
 fn has_matching_offering(instance_type: &InstanceType, wanted: &Requirements) -> bool {
     let mut offerings = instance_type.offerings.iter();
-    instance_type.requirements.check_intersection(&type_requirements(wanted)).is_ok()
+    let requirements = &instance_type.requirements;
+    requirements.check_intersection(&type_requirements(wanted)).is_ok()
         && offerings.any(|offering| offering.available && offering_matches(wanted, offering))
 }
 
@@ -199,10 +198,10 @@ fn requirement_effects(
             wanted: wanted.clone(),
             types: catalog
                 .types()
-                .filter(|instance_type| match of_offering {
-                    true => has_matching_offering(instance_type, &single),
+                .filter(|it| match of_offering {
+                    true => has_matching_offering(it, &single),
                     // Availability is checked separately.
-                    false => instance_type.requirements.check_intersection(&single).is_ok(),
+                    false => it.requirements.check_intersection(&single).is_ok(),
                 })
                 .count(),
         }

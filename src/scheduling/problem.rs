@@ -124,7 +124,7 @@ impl<'a> Problem<'a> {
                 (builder.spec_ordinal(spec, pod, policy, &defaults), labels)
             })
             .collect();
-        let residents = snapshot.residents.iter().map(|resident| resident.anti_affinity);
+        let residents = snapshot.residents.iter().map(|it| it.anti_affinity);
         let promised = snapshot.promised.values().flatten();
         let daemons = snapshot.daemon_sets.iter().map(|set| &set.template);
         let others = promised.copied().chain(daemons);
@@ -139,7 +139,10 @@ impl<'a> Problem<'a> {
             &builder.groups,
             &builder.members,
             &builder.rules,
-            |ports| builder.wants.iter().any(|wants| have_port_conflict(wants.ports, ports)),
+            |ports| {
+                let mut wants = builder.wants.iter();
+                wants.any(|wants| have_port_conflict(wants.ports, ports))
+            },
         );
         let kinds = sorted.into_iter().zip(keyed);
         let kinds = kinds
@@ -183,9 +186,10 @@ impl<'a> Problem<'a> {
     }
 
     /// Returns whether pods of a kind rely on DaemonSet pods of a group.
-    pub(super) fn is_beside(&self, kind: usize, group: usize) -> bool {
-        let mut beside = self.wants_of(kind).company.beside.iter();
-        beside.any(|(agents, _)| agents.iter().any(|agent| self.agents.is_member(*agent, group)))
+    pub(super) fn relies_on_daemons(&self, kind: usize, group: usize) -> bool {
+        let beside = self.wants_of(kind).company.beside.iter();
+        let mut agents = beside.flat_map(|(agents, _)| agents);
+        agents.any(|agent| self.agents.is_member(*agent, group))
     }
 
     /// Returns the kind without preferences. If the kind relies on DaemonSet pods, so does the
@@ -310,9 +314,7 @@ impl<'a> ProblemBuilder<'a> {
             let next = known.len();
             signatures.push(*known.entry(groups).or_insert(next));
         }
-        let mut members: Vec<(Vec<bool>, usize)> = known.into_iter().collect();
-        members.sort_by_key(|(_, signature)| *signature);
-        self.members = members.into_iter().map(|(groups, _)| groups).collect();
+        self.members = by_ordinal(known);
         signatures
     }
 
@@ -356,9 +358,11 @@ impl ProblemBuilder<'_> {
             let members = &self.members[signature];
             let company = self.agents.conflicting_daemons(constraints, members, &self.groups);
             let with_daemons = self.agents.required_daemons(constraints, &company, &self.groups);
-            all.push(((self.with_daemon_requirements(wants, company), rules, bare), false));
-            if let Some(with_daemons) = with_daemons {
-                all.push(((self.with_daemon_requirements(wants, with_daemons), rules, bare), true));
+            let without = self.with_daemon_requirements(wants, company);
+            all.push(((without, rules, bare), false));
+            if let Some(company) = with_daemons {
+                let with = self.with_daemon_requirements(wants, company);
+                all.push(((with, rules, bare), true));
             }
         }
         all
@@ -374,12 +378,8 @@ impl ProblemBuilder<'_> {
         }
         let mut alternatives = requirements.alternatives.clone();
         for evading in evading {
-            alternatives.extend(
-                requirements
-                    .alternatives
-                    .iter()
-                    .map(|alternative| alternative.merged_with(&evading)),
-            );
+            let all = requirements.alternatives.iter();
+            alternatives.extend(all.map(|alternative| alternative.merged_with(&evading)));
         }
         let requirements =
             NodeRequirements { alternatives, company: company.clone(), ..*requirements };
@@ -412,7 +412,18 @@ fn group_into_classes<'a>(
         let demand = axes.demand_of(&pod.requests, mounts);
         let key = (kind, demand, pod.priority);
         let class = *known.entry(key).or_insert_with_key(|(_, demand, _)| {
-            all.push(class_of(kind, demand.clone(), pod.priority));
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "only for estimates; what fits is decided with integers"
+            )]
+            let per_unit = demand.iter().map(|amount| 1.0 / *amount as f64);
+            all.push(PodClass {
+                kind,
+                demand: demand.clone(),
+                per_unit: per_unit.collect(),
+                priority: pod.priority,
+                pods: Vec::new(),
+            });
             all.len() - 1
         });
         all[class].pods.push(pod);
@@ -427,13 +438,11 @@ fn group_into_classes<'a>(
     all
 }
 
-fn class_of<'a>(kind: usize, demand: Vec<i64>, priority: i32) -> PodClass<'a> {
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "only for estimates; what fits is decided with integers"
-    )]
-    let per_unit = demand.iter().map(|amount| 1.0 / *amount as f64).collect();
-    PodClass { kind, demand, per_unit, priority, pods: Vec::new() }
+/// Returns the keys in the order of their ordinals.
+pub(super) fn by_ordinal<T>(known: BTreeMap<T, usize>) -> Vec<T> {
+    let mut all: Vec<(T, usize)> = known.into_iter().collect();
+    all.sort_by_key(|(_, ordinal)| *ordinal);
+    all.into_iter().map(|(key, _)| key).collect()
 }
 
 /// Returns whether two host ports conflict: same protocol and number, and the same address or all

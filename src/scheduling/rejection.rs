@@ -5,6 +5,7 @@ use std::fmt::{self, Display, Formatter, Write};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use thiserror::Error;
 
 use crate::model::id::TypeName;
 use crate::model::instance::OfferingKey;
@@ -23,11 +24,16 @@ const TEXT_MAX: usize = 1_000;
 pub(super) const PLACES_TOLD: usize = 5;
 
 /// Why a pod is rejected, with the numbers involved.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RejectionDetail {
     /// A message without numbers.
+    #[error("{0}")]
     Told(String),
     /// Its priority is too low to launch nodes.
+    #[error(
+        "no existing node fits it, and its priority {priority} is below {cutoff}, the minimum for \
+         launching nodes"
+    )]
     Priority {
         /// Its priority.
         priority: i32,
@@ -35,6 +41,10 @@ pub enum RejectionDetail {
         cutoff: i32,
     },
     /// Too few pods of its gang can be scheduled.
+    #[error(
+        "{placed} of the {least} required pods of gang {} can be scheduled",
+        bounded_text(.name)
+    )]
     Gang {
         /// The gang's name.
         name: String,
@@ -44,10 +54,13 @@ pub enum RejectionDetail {
         least: usize,
     },
     /// A taint of the pool that it does not tolerate.
+    #[error("does not tolerate {}", bounded_text(.0))]
     Taint(Taint),
     /// A label of the pool that it does not accept.
+    #[error("{0}")]
     Label(Arc<Incompatible>),
     /// A requirement that no type of the pool satisfies.
+    #[error(fmt = write_types)]
     Types {
         /// The label. `None` if types satisfy each requirement, but none satisfies all.
         key: Option<String>,
@@ -57,11 +70,16 @@ pub enum RejectionDetail {
         types: usize,
     },
     /// On every type, a DaemonSet pod uses one of its host ports.
+    #[error("on each of the {types} matching types, a DaemonSet pod uses one of its host ports")]
     Ports {
         /// Number of otherwise matching types.
         types: usize,
     },
     /// On every type, anti-affinity with a DaemonSet pod rejects it.
+    #[error(
+        "on each of the {types} matching types, anti-affinity with a DaemonSet pod rejects it: \
+         {daemon}"
+    )]
     Daemon {
         /// Number of otherwise matching types.
         types: usize,
@@ -69,6 +87,7 @@ pub enum RejectionDetail {
         daemon: String,
     },
     /// No type has enough resources.
+    #[error(fmt = write_resources)]
     Resources {
         /// The missing resources of the closest type.
         short: Vec<ResourceShortfall>,
@@ -78,6 +97,7 @@ pub enum RejectionDetail {
         types: usize,
     },
     /// Types fit, but none has a suitable offering.
+    #[error(fmt = write_offering)]
     Offering {
         /// Number of types that fit.
         types: usize,
@@ -89,8 +109,10 @@ pub enum RejectionDetail {
         sold: Vec<String>,
     },
     /// All matching offerings are unavailable.
+    #[error(fmt = write_unavailable)]
     Held(UnavailableSummary),
     /// A resource limit has too little left.
+    #[error(fmt = write_limit)]
     Limit {
         /// The resource.
         name: String,
@@ -106,6 +128,7 @@ pub enum RejectionDetail {
         smallest: TypeName,
     },
     /// A limit on nodes is reached.
+    #[error("nodes limit {limit}{whose} is reached")]
     Nodes {
         /// The limit.
         limit: i64,
@@ -113,6 +136,7 @@ pub enum RejectionDetail {
         whose: &'static str,
     },
     /// The fitting types have too few values of a label (`min_values`).
+    #[error("the pool requires {least} values of {key}, but the types that fit have {count}")]
     Values {
         /// The label.
         key: String,
@@ -122,6 +146,7 @@ pub enum RejectionDetail {
         count: usize,
     },
     /// No new node satisfies its topology rules.
+    #[error(fmt = write_domains)]
     Places {
         /// Number of domains in which the pool can launch a node.
         reachable: usize,
@@ -131,6 +156,7 @@ pub enum RejectionDetail {
         rules: Vec<TopologyRuleDetail>,
     },
     /// Its topology rules depend on the location of in-flight nodes.
+    #[error(fmt = write_undecided)]
     Unsettled {
         /// Number of in-flight nodes with unknown location. Zero if only nodes of the same plan are
         /// concerned.
@@ -269,64 +295,25 @@ pub fn format_quantity(name: &str, amount: i64) -> String {
     format!("{sign}{cores}.{thousandths:03}").trim_end_matches('0').to_owned()
 }
 
-impl Display for RejectionDetail {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Told(text) => f.write_str(text),
-            Self::Priority { priority, cutoff } => write!(
-                f,
-                "no existing node fits it, and its priority {priority} is below {cutoff}, the \
-                 minimum for launching nodes"
-            ),
-            Self::Gang { name, placed, least } => write!(
-                f,
-                "{placed} of the {least} required pods of gang {} can be scheduled",
-                bounded_text(name)
-            ),
-            Self::Taint(taint) => write!(f, "does not tolerate {}", bounded_text(taint)),
-            Self::Label(no) => write!(f, "{no}"),
-            Self::Types { key, wanted, types } => match key {
-                Some(key) => write!(
-                    f,
-                    "requires {key} {wanted}, which none of the pool's {types} instance types has"
-                ),
-                None => write!(
-                    f,
-                    "none of the pool's {types} instance types satisfies all of: {wanted}"
-                ),
-            },
-            Self::Ports { types } => write!(
-                f,
-                "on each of the {types} matching types, a DaemonSet pod uses one of its host ports"
-            ),
-            Self::Daemon { types, daemon } => write_daemon(f, *types, daemon),
-            Self::Resources { short, nearest, types } => {
-                write_resources(f, short, nearest.as_ref(), *types)
-            }
-            Self::Values { key, least, count } => write!(
-                f,
-                "the pool requires {least} values of {key}, but the types that fit have {count}"
-            ),
-            Self::Places { reachable, open, rules } => write_domains(f, *reachable, *open, rules),
-            Self::Unsettled { count, hosts } => write_undecided(f, *count, hosts),
-            Self::Offering { types, first, wanted, sold } => {
-                write_offering(f, *types, first, wanted, sold)
-            }
-            Self::Held(summary) => write_unavailable(f, summary),
-            Self::Limit { name, whose, limit, left, least, smallest } => {
-                write_limit(f, name, whose, [*limit, *left, *least], smallest)
-            }
-            Self::Nodes { limit, whose } => write!(f, "nodes limit {limit}{whose} is reached"),
-        }
+fn write_types(
+    key: &Option<String>,
+    wanted: &str,
+    types: &usize,
+    f: &mut Formatter<'_>,
+) -> fmt::Result {
+    let of_pool = format_args!("none of the pool's {types} instance types");
+    match key {
+        Some(key) => write!(f, "requires {key} {wanted}, which {of_pool} has"),
+        None => write!(f, "{of_pool} satisfies all of: {wanted}"),
     }
 }
 
 fn write_offering(
-    f: &mut Formatter<'_>,
-    types: usize,
+    types: &usize,
     first: &TypeName,
     wanted: &[String],
     sold: &[String],
+    f: &mut Formatter<'_>,
 ) -> fmt::Result {
     let wanted = wanted.join(", ");
     write!(f, "{types} types fit ({first}, …), but none has an offering with {wanted}; ")?;
@@ -337,26 +324,29 @@ fn write_offering(
 }
 
 fn write_limit(
-    f: &mut Formatter<'_>,
     name: &str,
     whose: &str,
-    [limit, left, least]: [i64; 3],
+    limit: &i64,
+    left: &i64,
+    least: &i64,
     smallest: &TypeName,
+    f: &mut Formatter<'_>,
 ) -> fmt::Result {
-    let used = format_quantity(name, limit.saturating_sub(left));
-    let limit = format_quantity(name, limit);
-    if left < 0 {
-        return write!(f, "{name} limit {limit}{whose} is exceeded: {used} is in use");
+    let used = format_quantity(name, limit.saturating_sub(*left));
+    let limit = format_quantity(name, *limit);
+    write!(f, "{name} limit {limit}{whose}")?;
+    if *left < 0 {
+        return write!(f, " is exceeded: {used} is in use");
     }
-    let (left, least) = (format_quantity(name, left), format_quantity(name, least));
+    let (left, least) = (format_quantity(name, *left), format_quantity(name, *least));
     write!(
         f,
-        "{name} limit {limit}{whose}: {used} in use or planned, {left} left; the smallest fitting \
-         type, {smallest}, needs {least}"
+        ": {used} in use or planned, {left} left; the smallest fitting type, {smallest}, needs \
+         {least}"
     )
 }
 
-fn write_unavailable(f: &mut Formatter<'_>, summary: &UnavailableSummary) -> fmt::Result {
+fn write_unavailable(summary: &UnavailableSummary, f: &mut Formatter<'_>) -> fmt::Result {
     let (count, first) = (summary.offerings, &summary.first);
     write!(f, "all {count} matching offerings are unavailable: {first}, …")?;
     if summary.unregistered {
@@ -370,19 +360,11 @@ fn write_unavailable(f: &mut Formatter<'_>, summary: &UnavailableSummary) -> fmt
     }
 }
 
-fn write_daemon(f: &mut Formatter<'_>, types: usize, daemon: &str) -> fmt::Result {
-    write!(
-        f,
-        "on each of the {types} matching types, anti-affinity with a DaemonSet pod rejects it: \
-         {daemon}"
-    )
-}
-
 fn write_resources(
-    f: &mut Formatter<'_>,
     short: &[ResourceShortfall],
-    nearest: Option<&TypeName>,
-    types: usize,
+    nearest: &Option<TypeName>,
+    types: &usize,
+    f: &mut Formatter<'_>,
 ) -> fmt::Result {
     let asked = list_amounts(short, |resource| resource.asked);
     write!(f, "needs {asked}; ")?;
@@ -415,10 +397,10 @@ fn list_amounts(short: &[ResourceShortfall], amount: fn(&ResourceShortfall) -> i
 }
 
 fn write_domains(
-    f: &mut Formatter<'_>,
-    reachable: usize,
-    open: usize,
+    reachable: &usize,
+    open: &usize,
     rules: &[TopologyRuleDetail],
+    f: &mut Formatter<'_>,
 ) -> fmt::Result {
     match open {
         0 => f.write_str("no new node would satisfy its rules about other pods: ")?,
@@ -435,19 +417,19 @@ fn write_domains(
         write!(f, "{rule}")?;
     }
     let each_holds = rules.len() > 1 && rules.iter().all(|rule| rule.open > 0);
-    if open == 0 && each_holds {
+    if *open == 0 && each_holds {
         f.write_str("; each rule holds in some domain, but no domain satisfies all of them")?;
     }
     Ok(())
 }
 
-fn write_undecided(f: &mut Formatter<'_>, count: usize, hosts: &[String]) -> fmt::Result {
+fn write_undecided(count: &usize, hosts: &[String], f: &mut Formatter<'_>) -> fmt::Result {
     f.write_str("its rules about other pods depend on the location of ")?;
     match (count, hosts) {
         (0, _) => f.write_str("the nodes that are planned now"),
         (1, [only]) => write!(f, "{only}"),
         _ => {
-            let more = if count > hosts.len() { ", …" } else { "" };
+            let more = if *count > hosts.len() { ", …" } else { "" };
             let hosts = hosts.join(", ");
             write!(f, "{count} in-flight nodes: {hosts}{more}")
         }

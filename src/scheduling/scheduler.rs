@@ -30,7 +30,7 @@ use crate::scheduling::packing::launch_options::Ledgers;
 use crate::scheduling::packing::offering_cache::OfferingCache;
 use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::pod_constraints::HOST;
-use crate::scheduling::supply::min_values::{MinValues, raise_limit_usage};
+use crate::scheduling::supply::min_values::{MinValues, template_of};
 use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::scheduling::topology::TopologyCheck;
 use crate::scheduling::topology::topology_state::TopologyState;
@@ -48,15 +48,9 @@ pub(super) fn node_templates<'a>(
 ) -> Vec<NodeTemplate<'a>> {
     let pools = snapshot.cluster.pools.iter();
     let mut pools: Vec<_> = pools.filter(|pool| pool.replicas.is_none()).collect();
-    pools.sort_by(|one, other| (!one.weight, &one.name).cmp(&(!other.weight, &other.name)));
-    pools
-        .into_iter()
-        .map(|pool| {
-            let mut template = NodeTemplate::new(pool, problem, snapshot, now);
-            raise_limit_usage(&mut template, snapshot.cluster.scheduling.min_values);
-            template
-        })
-        .collect()
+    pools.sort_by_key(|pool| (!pool.weight, &pool.name));
+    let templates = pools.into_iter().map(|pool| template_of(pool, problem, snapshot, now));
+    templates.collect()
 }
 
 /// Packs all classes. `board` contains the nodes, in order, and their pods.
@@ -66,9 +60,9 @@ pub(super) fn pack_all<'g, 'p, 'a>(
     snapshot: &Snapshot<'_>,
     board: TopologyState<'p>,
 ) -> Scheduler<'g, 'p, 'a> {
-    let (mut packer, sites) = place_on_existing(context, rooms, snapshot, board);
-    packer.open_and_check(&sites);
-    packer
+    let (mut scheduler, sites) = place_on_existing(context, rooms, snapshot, board);
+    scheduler.open_and_check(&sites);
+    scheduler
 }
 
 /// Places pods on existing nodes only. The sites are those of the domains.
@@ -80,7 +74,7 @@ pub(super) fn place_on_existing<'g, 'p, 'a>(
 ) -> (Scheduler<'g, 'p, 'a>, Vec<usize>) {
     let problem = context.problem;
     let cutoff = snapshot.cluster.scheduling.priority_cutoff;
-    let mut packer = Scheduler {
+    let mut scheduler = Scheduler {
         context,
         rooms: ExistingNodes::new(problem, rooms),
         offerings: OfferingCache::new(context),
@@ -111,13 +105,13 @@ pub(super) fn place_on_existing<'g, 'p, 'a>(
             cut_short: false,
         },
     };
-    let sites = add_cells(problem, context.cells, &mut packer.board);
-    packer.open_cells(&sites);
-    let placed = packer.rooms.place_pods(&mut packer.board);
-    packer.packed.placed = placed.turns;
-    packer.packed.left = placed.left;
-    packer.packed.cut_short = placed.cut_short;
-    (packer, sites)
+    let sites = add_cells(problem, context.cells, &mut scheduler.board);
+    scheduler.open_cells(&sites);
+    let placed = scheduler.rooms.place_pods(&mut scheduler.board);
+    scheduler.packed.placed = placed.turns;
+    scheduler.packed.left = placed.left;
+    scheduler.packed.cut_short = placed.cut_short;
+    (scheduler, sites)
 }
 
 /// Pending pods of a class, with their domain if it matters.
@@ -172,14 +166,9 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     /// Opens the domains that spread pods can reach, because a node may be launched there.
     pub(super) fn open_cells(&mut self, sites: &[usize]) {
         let context = self.context;
-        for (kind, checks) in context.topology.checks.iter().enumerate() {
-            for check in checks {
-                let TopologyCheck::Even { tally, .. } = check else {
-                    continue;
-                };
-                for cell in
-                    self.offerings.domains_with_offerings(context.problem.kinds[kind].wants, true)
-                {
+        for (kind, pod_kind) in context.problem.kinds.iter().enumerate() {
+            for tally in context.topology.spread_tallies(kind) {
+                for cell in self.offerings.domains_with_offerings(pod_kind.wants, true) {
                     self.board.open_for(*tally, sites[cell]);
                 }
             }
@@ -196,14 +185,14 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     /// Adds claims for pending pods, relaxing preferences one by one.
     pub(super) fn open_claims(&mut self, sites: &[usize]) {
         let mut templates = self.context.templates.iter();
-        let soft = templates.any(|template| {
+        let has_soft_taints = templates.any(|template| {
             let mut taints = template.pool.taints.iter();
             taints.any(|taint| taint.effect == Effect::PreferNoSchedule)
         });
         let classes = 0..self.calls.len();
         let classes: Vec<usize> = classes.filter(|class| self.calls[*class]).collect();
         self.run_rounds(classes.clone(), sites, false);
-        if soft {
+        if has_soft_taints {
             self.relax_preferences(&classes);
             self.run_rounds(classes, sites, true);
         }
@@ -242,11 +231,13 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         for cell in self.offerings.domains_with_offerings(wants, relaxed) {
             let query = context.offering_query(kind, relaxed, Some(cell));
             let price = self.offerings.lowest_price(query, demand, &self.packed.ledgers);
-            cells.extend(price.map(|price| (cell, price, context.cells.shared_domains(cell))));
+            cells
+                .extend(price.map(|price| (cell, price, context.cells.shared_domain_counts[cell])));
         }
-        let counts = self.needs_own_host(kind);
-        let counted = cells.iter().filter(|_| counts);
-        let daemon_overheads = counted.map(|(cell, ..)| sure_daemons(context, *cell).to_vec());
+        let counts_daemons = self.needs_own_host(kind);
+        let cells_with_daemons = cells.iter().filter(|_| counts_daemons);
+        let daemon_overheads =
+            cells_with_daemons.map(|(cell, ..)| sure_daemons(context, *cell).to_vec());
         DomainDemand {
             class,
             kind,
@@ -282,20 +273,20 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
         // Spread pods come first, then pods with required affinity.
         demands.sort_by_key(|demand| {
-            let near = !context.problem.rules_of(demand.kind).near.is_empty();
-            (near, !context.topology.is_early(demand.kind))
+            let has_affinity = !context.problem.rules_of(demand.kind).near.is_empty();
+            (has_affinity, !context.topology.has_spread(demand.kind))
         });
         let mut board = self.board.clone();
         let shares = distribute(&demands, &mut board, sites);
-        let mut dealt: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+        let mut pods_by_domain: BTreeMap<(usize, usize), u64> = BTreeMap::new();
         for share in &shares {
-            *dealt.entry((share.class, share.cell)).or_insert(0) += share.pods;
+            *pods_by_domain.entry((share.class, share.cell)).or_insert(0) += share.pods;
         }
-        let mut found: BTreeMap<usize, u64> = BTreeMap::new();
-        for ((class, cell), pods) in dealt {
+        let mut placed_in_domains: BTreeMap<usize, u64> = BTreeMap::new();
+        for ((class, cell), pods) in pods_by_domain {
             let cell = Some(cell);
             waiting.push(PendingPods { class, cell, pods });
-            *found.entry(class).or_insert(0) += pods;
+            *placed_in_domains.entry(class).or_insert(0) += pods;
         }
         self.packed.dealt.extend(shares);
         waiting.sort_unstable();
@@ -307,17 +298,17 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         for tier in weight_tiers(context.templates) {
             self.choose_between_pools(&mut waiting, tier, alternatives, relaxed);
         }
-        let mut left: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut unscheduled: BTreeMap<usize, u64> = BTreeMap::new();
         for pending in waiting {
-            *left.entry(pending.class).or_insert(0) += pending.pods;
+            *unscheduled.entry(pending.class).or_insert(0) += pending.pods;
         }
         // Pods without a domain remain pending.
         for demand in &demands {
-            let found = found.get(&demand.class).copied().unwrap_or(0);
-            *left.entry(demand.class).or_insert(0) += demand.pods - found;
+            let placed = placed_in_domains.get(&demand.class).copied().unwrap_or(0);
+            *unscheduled.entry(demand.class).or_insert(0) += demand.pods - placed;
         }
         for class in classes {
-            self.packed.left[*class] = left.get(class).copied().unwrap_or(0);
+            self.packed.left[*class] = unscheduled.get(class).copied().unwrap_or(0);
         }
     }
 
@@ -343,29 +334,29 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
         let before = self.packed.clone();
         let mut best: Option<((u64, f64), PackingState<'p, 'a>, Vec<PendingPods>)> = None;
-        let mut tried: Vec<Vec<Vec<usize>>> = Vec::new();
+        let mut tried_orders: Vec<Vec<Vec<usize>>> = Vec::new();
         for first in std::iter::once(None).chain(tier.map(Some)) {
             let mut ranked = ranked.clone();
             for pools in &mut ranked {
                 pools.sort_by_key(|pool| Some(*pool) != first);
             }
-            if tried.contains(&ranked) {
+            if tried_orders.contains(&ranked) {
                 continue;
             }
             self.packed.clone_from(&before);
-            let mut trial = waiting.clone();
-            self.open_nodes(&mut trial, &ranked, alternatives, relaxed);
-            let left: u64 = trial.iter().map(|pending| pending.pods).sum();
+            let mut candidate = waiting.clone();
+            self.open_nodes(&mut candidate, &ranked, alternatives, relaxed);
+            let unscheduled: u64 = candidate.iter().map(|pending| pending.pods).sum();
             let cost = self.cost();
             if best.as_ref().is_none_or(|((least, least_cost), ..)| {
-                left < *least || left == *least && cost < *least_cost
+                unscheduled < *least || unscheduled == *least && cost < *least_cost
             }) {
-                best = Some(((left, cost), self.packed.clone(), trial));
+                best = Some(((unscheduled, cost), self.packed.clone(), candidate));
             }
-            tried.push(ranked);
+            tried_orders.push(ranked);
         }
-        if let Some((_, packed, trial)) = best {
-            (self.packed, *waiting) = (packed, trial);
+        if let Some((_, packed, candidate)) = best {
+            (self.packed, *waiting) = (packed, candidate);
         }
     }
 
@@ -378,17 +369,19 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     ) -> Vec<usize> {
         let PendingPods { class, cell, pods } = pending;
         let query = self.context.offering_query(self.kinds[class], relaxed, cell);
-        let selling = tier.filter(|template| self.offerings.has_offering(*template, query));
-        let selling: Vec<usize> = selling.collect();
-        if selling.len() < 2 {
-            return selling;
+        let pools_with_offerings =
+            tier.filter(|template| self.offerings.has_offering(*template, query));
+        let pools_with_offerings: Vec<usize> = pools_with_offerings.collect();
+        if pools_with_offerings.len() < 2 {
+            return pools_with_offerings;
         }
         let demand = &self.context.problem.classes[class].demand;
-        let mut priced = Vec::with_capacity(selling.len());
-        for template in selling {
+        let mut priced = Vec::with_capacity(pools_with_offerings.len());
+        for template in pools_with_offerings {
             let ledger = self.packed.ledgers.ledger_for(template);
-            let each = self.offerings.lowest_cost_per_pod(template, query, demand, pods, &ledger);
-            priced.push((each.unwrap_or(f64::INFINITY), template));
+            let cost_per_pod =
+                self.offerings.lowest_cost_per_pod(template, query, demand, pods, &ledger);
+            priced.push((cost_per_pod.unwrap_or(f64::INFINITY), template));
         }
         priced.sort_by(|one, other| one.0.total_cmp(&other.0));
         priced.into_iter().map(|(_, template)| template).collect()
@@ -427,7 +420,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     ) {
         let context = self.context;
         let first = self.packed.lots.len();
-        let mut origin = Vec::new();
+        let mut pending_index = Vec::new();
         for (at, pending) in waiting.iter().copied().enumerate() {
             let PendingPods { class, cell, pods } = pending;
             if pool_of[at] != Some(template) || pods == 0 {
@@ -444,46 +437,47 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
                 group.together = pods;
             }
             self.packed.lots.push(group);
-            origin.push(at);
+            pending_index.push(at);
         }
-        if origin.is_empty() {
+        if pending_index.is_empty() {
             return;
         }
         let mut stock = vec![0; first];
-        stock.extend(origin.iter().map(|at| waiting[*at].pods));
+        stock.extend(pending_index.iter().map(|at| waiting[*at].pods));
         self.pack_lots(&mut stock, template);
-        for (at, left) in origin.iter().zip(&stock[first..]) {
-            waiting[*at].pods = *left;
+        for (at, unscheduled) in pending_index.iter().zip(&stock[first..]) {
+            waiting[*at].pods = *unscheduled;
         }
     }
 
     /// Packs item groups onto claims of a template, existing claims first.
     fn pack_lots(&mut self, stock: &mut Vec<u64>, template: usize) {
         let mut steps = 0;
-        let waiting: Vec<usize> = (0..stock.len()).filter(|lot| stock[*lot] > 0).collect();
+        let waiting: Vec<usize> = (0..stock.len()).filter(|group| stock[*group] > 0).collect();
         let all_queues = FillQueues::from_lots(waiting.iter().copied());
         for at in 0..self.packed.opened.len() {
             let opened = &self.packed.opened[at];
             if opened.template != template || opened.gone || steps > STEPS_MAX {
                 continue;
             }
-            let mut open = None;
-            if !waiting.iter().all(|lot| self.may_top_up(*lot, at)) {
-                let lots = waiting.iter().copied();
-                open = Some(FillQueues::from_lots(lots.filter(|lot| self.may_top_up(*lot, at))));
+            let mut allowed_queues = None;
+            if !waiting.iter().all(|group| self.may_top_up(*group, at)) {
+                let groups = waiting.iter().copied();
+                allowed_queues =
+                    Some(FillQueues::from_lots(groups.filter(|group| self.may_top_up(*group, at))));
             }
-            let queues = open.as_ref().unwrap_or(&all_queues);
-            let order = self.packing_input(template, stock);
-            let added = order.top_up(&opened.claim, queues, &mut steps);
-            for (lot, count) in &added {
-                stock[*lot] -= count;
+            let queues = allowed_queues.as_ref().unwrap_or(&all_queues);
+            let input = self.packing_input(template, stock);
+            let added = input.top_up(&opened.claim, queues, &mut steps);
+            for (group, count) in &added {
+                stock[*group] -= count;
             }
             self.packed.opened[at].claim.parts.extend(added);
         }
         for _ in 0..DRAFTS_MAX {
-            let order = self.packing_input(template, stock);
-            let mut draft = best_packing(&order, &self.packed.ledgers.ledger_for(template));
-            order.split_unvaried(&mut draft);
+            let input = self.packing_input(template, stock);
+            let mut draft = best_packing(&input, &self.packed.ledgers.ledger_for(template));
+            input.split_unvaried(&mut draft);
             if draft.claims.is_empty() {
                 break;
             }
@@ -498,16 +492,14 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Returns whether host spread allows items on a claim, as far as its site is known. If hosts
     /// are too few for `minDomains`, an additional host is needed.
-    fn may_top_up(&self, lot: usize, at: usize) -> bool {
+    fn may_top_up(&self, group: usize, at: usize) -> bool {
         if at >= self.known_sites {
             return true;
         }
         let (topology, site) = (self.context.topology, self.packed.rooms + at);
-        let mut checks = topology.checks[self.packed.lots[lot].kind].iter();
+        let mut checks = topology.checks[self.packed.lots[group].kind].iter();
         checks.all(|check| match check {
-            TopologyCheck::Even { tally, .. }
-                if topology.tallies[*tally].topology_key() == HOST =>
-            {
+            TopologyCheck::Even { tally, .. } if topology.key_of(*tally) == HOST => {
                 self.board.may_hold(check, site)
             }
             _ => true,
@@ -538,5 +530,3 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
     }
 }
-
-impl<'p> Scheduler<'_, 'p, '_> {}

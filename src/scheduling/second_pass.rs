@@ -4,11 +4,10 @@ use crate::scheduling::packing::PackedNode;
 use crate::scheduling::packing::context::OpenedNode;
 use crate::scheduling::packing::daemon_counts::daemons_of;
 use crate::scheduling::packing::existing_nodes::PlacementStep;
-use crate::scheduling::packing::fill_bin::ItemGroup;
+use crate::scheduling::packing::fill_bin::{ItemGroup, offerings_of};
 use crate::scheduling::packing::initial_topology::{add_cells, cell_of, claim_passes};
 use crate::scheduling::packing::launch_options::{LaunchQuery, Scratch, total_requests};
 use crate::scheduling::scheduler::Scheduler;
-use crate::scheduling::supply::min_values::MinValues;
 use crate::scheduling::topology::topology_state::{Match, TopologyState};
 
 /// Step limit for remaining pods. One step evaluates a type for one claim, or a node for one class.
@@ -27,7 +26,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let left = (0..self.packed.left.len()).filter(|class| {
             self.packed.left[*class] > 0
                 && self.calls[*class]
-                && !context.topology.is_free(context.hard_kind(*class))
+                && !context.topology.is_unconstrained(context.hard_kind(*class))
         });
         let left: Vec<usize> = left.collect();
         if left.is_empty() || self.packed.cut_short {
@@ -53,7 +52,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let context = self.context;
         let mut scratch = Scratch::default();
         for (template, node_template) in context.templates.iter().enumerate() {
-            let variety = MinValues::from_template(node_template, context.scheduling.min_values);
+            let variety = &self.varieties[template];
             if variety.is_empty() {
                 continue;
             }
@@ -67,18 +66,14 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 {
                     continue;
                 }
-                let rows = self.packing_input(template, &[]).rows_of(&opened.claim.parts);
-                let sum = total_requests(&self.packed.lots, &opened.claim.parts);
-                let query = LaunchQuery::new(node_template, &variety, &rows, &sum);
-                let price = opened.claim.price;
+                let parts = &opened.claim.parts;
+                let rows = offerings_of(&self.packed.lots, &self.offerings.rows, parts);
+                let sum = total_requests(&self.packed.lots, parts);
+                let query = LaunchQuery::new(node_template, variety, &rows, &sum);
+                let (price, options) = (opened.claim.price, context.scheduling);
                 let before = ledger.clone();
-                let (_, types) = query.launch_options(
-                    planned,
-                    price,
-                    context.scheduling,
-                    &mut ledger,
-                    &mut scratch,
-                );
+                let (_, types) =
+                    query.launch_options(planned, price, options, &mut ledger, &mut scratch);
                 if variety.are_satisfied_by(node_template, types.into_iter()) {
                     continue;
                 }
@@ -111,7 +106,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             moved = false;
             for class in 0..self.packed.left.len() {
                 let kind = self.context.hard_kind(class);
-                let cares = everyone || !self.context.topology.is_free(kind);
+                let cares = everyone || !self.context.topology.is_unconstrained(kind);
                 let left = &mut self.packed.left[class];
                 if *left == 0 || !cares {
                     continue;
@@ -162,7 +157,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         if self.packed.opened[at].gone {
             return None;
         }
-        if !context.topology.is_free(kind) && !board.allows(kind, site) {
+        if !context.topology.is_unconstrained(kind) && !board.allows(kind, site) {
             return None;
         }
         let (template, cell) = {
@@ -183,14 +178,14 @@ impl<'p> Scheduler<'_, 'p, '_> {
             let group = context.item_group(class, kind, row);
             self.packed.lots.push(ItemGroup { cell, ..group });
             let lot = self.packed.lots.len() - 1;
-            let order = self.packing_input(template, &[]);
+            let input = self.packing_input(template, &[]);
             let mut ledger = self.packed.ledgers.ledger_for(template);
             let claim = &self.packed.opened[at].claim;
             // The pod is bound last. The topology state already allows it, but does not contain
             // host ports.
             let joined = match binds_ports {
-                true => order.with_one_more(claim, lot, &ledger),
-                false => order.with_one_bound_last(claim, lot, &ledger),
+                true => input.with_one_more(claim, lot, &ledger),
+                false => input.with_one_more_unchecked(claim, lot, &ledger),
             };
             // Pods that may not launch a node may not launch a more expensive one.
             if let Some(joined) = joined.filter(|joined| {
@@ -204,7 +199,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 self.packed.opened[at].claim = joined;
                 self.packed.left[class] -= 1;
                 board.bind_pods(kind, site, 1);
-                return Some(PlacementStep { class, site, pods: 1 });
+                let pods = 1;
+                return Some(PlacementStep { class, site, pods });
             }
             self.packed.lots.pop();
         }

@@ -5,10 +5,10 @@
 //! the pool.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use thiserror::Error;
 
 use crate::model::id::{PoolName, Zone};
 use crate::model::labels::{POOL, ZONE};
@@ -16,13 +16,13 @@ use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
 use crate::scheduling::diagnose::no_offering::{limit_rejection, offering_rejection};
-use crate::scheduling::diagnose::{Rejection, few_values};
 use crate::scheduling::packing::launch_options::{LaunchQuery, Ledger, Ledgers, Scratch};
 use crate::scheduling::problem::Problem;
-use crate::scheduling::rejection::RejectionDetail;
-use crate::scheduling::supply::min_values::{MinValues, raise_limit_usage};
+use crate::scheduling::supply::min_values::{MinValues, template_of};
 use crate::scheduling::supply::node_template::NodeTemplate;
-use crate::scheduling::{NewNodeClaim, PoolRejection, RejectionCode, least_daemon_requests};
+use crate::scheduling::{
+    NewNodeClaim, PoolRejection, Rejection, RejectionCode, least_daemon_requests,
+};
 use crate::state::snapshot::Snapshot;
 use crate::state::unavailable_offerings::UnavailableOfferings;
 
@@ -30,21 +30,14 @@ use crate::state::unavailable_offerings::UnavailableOfferings;
 const AT_ONCE: usize = 500;
 
 /// Capacity that is independent of pods.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
 pub enum StaticDemand {
     /// The nodes of a static pool.
+    #[error("nodes of pool {0}")]
     Nodes(PoolName),
     /// The capacity that a buffer reserves.
+    #[error("capacity of buffer {0}")]
     Room(String),
-}
-
-impl fmt::Display for StaticDemand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nodes(pool) => write!(f, "nodes of pool {pool}"),
-            Self::Room(buffer) => write!(f, "capacity of buffer {buffer}"),
-        }
-    }
 }
 
 /// Static capacity that cannot be launched now.
@@ -71,13 +64,8 @@ pub fn plan_replicas(
     let scheduling = &snapshot.cluster.scheduling;
     let pools = snapshot.lacking.keys();
     let pools = pools.filter_map(|name| snapshot.cluster.pool(name.as_str()));
-    let templates: Vec<NodeTemplate<'_>> = pools
-        .map(|pool| {
-            let mut template = NodeTemplate::new(pool, &problem, snapshot, now);
-            raise_limit_usage(&mut template, scheduling.min_values);
-            template
-        })
-        .collect();
+    let templates = pools.map(|pool| template_of(pool, &problem, snapshot, now));
+    let templates: Vec<NodeTemplate<'_>> = templates.collect();
     let nothing = problem.axes.demand_of(&Resources::default(), None);
     let mut ledgers = Ledgers::new(&templates, snapshot);
     // All nodes are planned before alternatives are added, because these use limits, too.
@@ -139,13 +127,13 @@ fn plan_nodes(
         let query = LaunchQuery::new(template, &variety, &[], nothing);
         let (mut offerings, types) =
             query.launch_options(*shape, *price, scheduling, ledger, &mut scratch);
-        let reservation = template.shapes[*shape].reservation;
         // Other claims may have used the limits that remained when this one was planned.
         let shortage = variety.shortage(template, types.iter().copied());
-        if let Some((key, least, count)) = shortage.filter(|_| reservation.is_none()) {
+        let is_reserved = template.shapes[*shape].reservation.is_some();
+        if let Some(shortage) = shortage.filter(|_| !is_reserved) {
             *ledger = before;
             ledger.release(&template.shapes[*shape].limited);
-            why = Some(few_values(key, least, count));
+            why = Some(shortage);
             continue;
         }
         offerings.sort_by_key(|(offering, price)| {
@@ -155,14 +143,10 @@ fn plan_nodes(
         if let Some((first, _)) = offerings.first() {
             *zones.entry(first.zone.clone()).or_insert(0) += 1;
         }
-        let mut labels = template.labels_to_set(&[]);
-        let reservation =
-            reservation.map(|reservation| template.reservations[reservation].node_labels());
-        labels.extend(reservation.into_iter().flatten());
         claims.push(NewNodeClaim {
             pool: pool.name.clone(),
             offerings,
-            labels,
+            labels: template.launch_labels(&[], *shape),
             requests: least_daemon_requests(template, &types),
             pods: Vec::new(),
         });
@@ -178,19 +162,15 @@ pub(super) fn launch_obstacle(
     ledger: &Ledger,
 ) -> Rejection {
     let shapes = &template.shapes;
-    if let Some(fault) = template.fault {
-        return (RejectionCode::NodeClass, RejectionDetail::from_message(fault));
-    }
-    if shapes.is_empty() {
-        let text = "no instance type satisfies the pool's own requirements";
-        return (RejectionCode::Requirements, RejectionDetail::from_message(text));
+    if let Some(unusable) = template.unusable() {
+        return unusable;
     }
     let fits = (0..shapes.len()).filter(|shape| shapes[*shape].net.is_some());
     let fits = fits.map(|shape| (shape, !shapes[shape].offers.is_empty()));
     let fits: Vec<(usize, bool)> = fits.collect();
     if fits.is_empty() {
         let text = "DaemonSets need more than any of its instance types has";
-        return (RejectionCode::Resources, RejectionDetail::from_message(text));
+        return RejectionCode::Resources.with_message(text);
     }
     let sold = fits.iter().filter(|(_, sold)| *sold);
     let sold: Vec<usize> = sold.map(|(shape, _)| *shape).collect();
@@ -200,7 +180,7 @@ pub(super) fn launch_obstacle(
     let would_do =
         sold.iter().copied().filter(|shape| ledger.allowed_copies(&shapes[*shape].limited) > 0);
     match variety.shortage(template, would_do.clone()) {
-        Some((key, least, count)) if would_do.count() > 0 => few_values(key, least, count),
+        Some(shortage) if would_do.count() > 0 => shortage,
         _ => limit_rejection(template, &sold, ledger),
     }
 }

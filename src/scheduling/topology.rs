@@ -8,8 +8,8 @@ pub(super) mod node_counters;
 
 use std::collections::BTreeMap;
 
-use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::pod_constraints::{HOST, SpreadConstraint};
+use crate::scheduling::problem::{Problem, by_ordinal};
 
 /// The counter of a domain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,7 +120,7 @@ impl Topology {
             incremented_counters(
                 &tallies,
                 |group| problem.agents.is_member(agent, group),
-                |group, key| problem.agents.is_away(agent, (group, key)),
+                |group, key| problem.agents.has_anti_affinity(agent, (group, key)),
             )
         });
         Self {
@@ -139,14 +139,21 @@ impl Topology {
     }
 
     /// Returns whether a kind has topology spread. Such pods are bound before others.
-    pub(super) fn is_early(&self, kind: usize) -> bool {
-        let mut checks = self.checks[kind].iter();
-        checks.any(|check| matches!(check, TopologyCheck::Even { .. }))
+    pub(super) fn has_spread(&self, kind: usize) -> bool {
+        self.spread_tallies(kind).next().is_some()
+    }
+
+    /// Returns the counters of the topology spread of a kind.
+    pub(super) fn spread_tallies(&self, kind: usize) -> impl Iterator<Item = &usize> {
+        self.checks[kind].iter().filter_map(|check| match check {
+            TopologyCheck::Even { tally, .. } => Some(tally),
+            _ => None,
+        })
     }
 
     /// Returns the host spread of a kind without any other topology rules or counters: its counter,
     /// skew and minimum number of hosts.
-    pub(super) fn spread_alone(&self, kind: usize) -> Option<(usize, u32, u32)> {
+    pub(super) fn only_host_spread(&self, kind: usize) -> Option<(usize, u32, u32)> {
         match (&self.checks[kind][..], &self.adds[kind][..]) {
             ([TopologyCheck::Even { tally, skew, least, adds: 1 }], [counted])
                 if counted == tally && self.key_of(*tally) == HOST =>
@@ -158,14 +165,14 @@ impl Topology {
     }
 
     /// Returns whether no topology rule concerns a kind.
-    pub(super) fn is_free(&self, kind: usize) -> bool {
+    pub(super) fn is_unconstrained(&self, kind: usize) -> bool {
         self.checks[kind].is_empty() && self.adds[kind].is_empty()
     }
 
     /// Returns whether a kind needs a domain before packing, because its rules or those of others
     /// depend on a key other than the host.
-    pub(super) fn is_pinned(&self, kind: usize) -> bool {
-        let early = self.is_early(kind);
+    pub(super) fn needs_domain_first(&self, kind: usize) -> bool {
+        let early = self.has_spread(kind);
         let mut checked = self.checks[kind].iter().flat_map(|check| match check {
             TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. } => {
                 std::slice::from_ref(tally)
@@ -180,7 +187,7 @@ impl Topology {
     }
 
     /// The keys, the host's aside, by which some pinned kind's place has to be known.
-    pub(super) fn pinned_keys(&self) -> Vec<usize> {
+    pub(super) fn domain_keys(&self) -> Vec<usize> {
         let mut keys: Vec<usize> = self.tallies.iter().map(DomainCounter::topology_key).collect();
         keys.retain(|key| *key != HOST);
         keys.sort_unstable();
@@ -203,12 +210,6 @@ fn incremented_counters(
     });
     let counted = counts.enumerate().filter(|(_, counts)| *counts);
     counted.map(|(tally, _)| tally).collect()
-}
-
-fn by_ordinal<T>(known: BTreeMap<T, usize>) -> Vec<T> {
-    let mut all: Vec<(T, usize)> = known.into_iter().collect();
-    all.sort_by_key(|(_, ordinal)| *ordinal);
-    all.into_iter().map(|(key, _)| key).collect()
 }
 
 struct Maker<'m, 'a> {
@@ -259,7 +260,7 @@ impl Maker<'_, '_> {
             checks.push(TopologyCheck::Near {
                 tallies: tallies.collect(),
                 first: problem.is_member(kind, group),
-                beside: problem.is_beside(kind, group),
+                beside: problem.relies_on_daemons(kind, group),
             });
         }
         checks

@@ -7,7 +7,9 @@ use serde_json::{Map, Value, json};
 use crate::model::instance::{OfferingKey, Price};
 use crate::plan::explain_pool::{ExplainedPool, Launches, Outlook, RejectionGroup, Stay};
 use crate::plan::render::{self, write_unlisted};
-use crate::plan::render_rejections;
+use crate::plan::render_rejections::{
+    quantity_json, rejection_json, rejection_line, rejections_json,
+};
 use crate::scheduling::pool_availability::{
     LimitOwner, PoolAvailability, RemainingLimit, RequirementEffect,
 };
@@ -44,12 +46,12 @@ impl RemainingLimit {
         let name = self.resource_name();
         let [used, left] = [self.used_amount(), self.left].map(|quantity| match self.closed {
             Some(_) => Value::Null,
-            None => render_rejections::quantity_json(name, quantity),
+            None => quantity_json(name, quantity),
         });
         let mut value = json!({
             "of": self.of.as_str(),
             "resource": bounded_text(name),
-            "limit": render_rejections::quantity_json(name, self.most),
+            "limit": quantity_json(name, self.most),
             "used": used,
             "left": left,
             "closed": self.closed.as_ref().map(bounded_text),
@@ -81,12 +83,7 @@ impl RemainingLimit {
 }
 
 fn offering_json(key: &OfferingKey, price: Price) -> Value {
-    let mut value = json!({
-        "instance_type": key.instance_type.as_str(),
-        "zone": key.zone.as_str(),
-        "capacity_type": key.capacity_type.as_str(),
-        "usd_per_h": render::round_usd(price.usd_per_h()),
-    });
+    let mut value = render::offering_json(key, price);
     if let Some(id) = &key.reservation {
         value["reservation"] = json!(id.as_str());
     }
@@ -120,7 +117,7 @@ fn range_json(range: &PoolAvailability) -> Value {
             "until": held.until.map(|at| at.to_string()),
             "unregistered": held.unregistered,
         })),
-        "stopped_by": range.barren.as_ref().map(render_rejections::rejection_json),
+        "stopped_by": range.barren.as_ref().map(rejection_json),
     })
 }
 
@@ -162,8 +159,8 @@ impl ExplainedPool<'_> {
             })
         });
         let short = self.short.as_ref().map(|shortfall| {
-            let reasons = shortfall.reasons.iter().map(render_rejections::rejection_json);
-            json!({ "missing": shortfall.missing, "reasons": reasons.collect::<Vec<_>>() })
+            let reasons = rejections_json(&shortfall.reasons);
+            json!({ "missing": shortfall.missing, "reasons": reasons })
         });
         let outlooks = self.outlooks.iter().map(|(reason, outlook)| {
             json!({
@@ -217,7 +214,7 @@ impl ExplainedPool<'_> {
     pub fn text(&self) -> String {
         let mut out = String::new();
         self.write_head(&mut out);
-        range_text(&mut out, &self.range);
+        write_range(&mut out, &self.range);
         self.write_launches(&mut out);
         self.write_candidates(&mut out);
         out
@@ -225,9 +222,8 @@ impl ExplainedPool<'_> {
 
     fn write_head(&self, out: &mut String) {
         let pool = self.pool;
-        let class = pool.node_class.as_ref();
-        let class =
-            class.map_or(String::new(), |class| format!(", node class {}", bounded_text(class)));
+        let class = pool.node_class.as_ref().map(bounded_text);
+        let class = class.map_or(String::new(), |class| format!(", node class {class}"));
         // Writing to a String cannot fail.
         let weight = match pool.replicas {
             // A static pool has none.
@@ -236,11 +232,8 @@ impl ExplainedPool<'_> {
         };
         let _ = writeln!(out, "Pool {}{weight}{class}", bounded_text(&pool.name));
         if let Some(replicas) = pool.replicas {
-            let _ = writeln!(
-                out,
-                "  static: {}, regardless of pods",
-                count_with_noun(replicas, "node")
-            );
+            let nodes = count_with_noun(replicas, "node");
+            let _ = writeln!(out, "  static: {nodes}, regardless of pods");
         }
         let nodes = &self.holding.nodes;
         let _ = writeln!(
@@ -282,21 +275,21 @@ impl ExplainedPool<'_> {
             let price = launch.price.usd_per_h();
             let room = match launch.virtual_pods {
                 0 => String::new(),
-                count => format!(", and {} of capacity buffers", count_with_noun(count, "pod")),
+                count => {
+                    let pods = count_with_noun(count, "pod");
+                    format!(", and {pods} of capacity buffers")
+                }
             };
-            let (first, pods) = (bounded_text(&launch.first), count_with_noun(launch.pods, "pod"));
-            let _ =
-                writeln!(out, "      {} {first}, {price:.4} $/h each: {pods}{room}", launch.nodes);
+            let (nodes, first) = (launch.nodes, bounded_text(&launch.first));
+            let pods = count_with_noun(launch.pods, "pod");
+            let _ = writeln!(out, "      {nodes} {first}, {price:.4} $/h each: {pods}{room}");
         }
         write_unlisted(out, "      ", self.launches.len(), TOLD);
         if let Some(shortfall) = &self.short {
-            let _ = writeln!(
-                out,
-                "  ! {} cannot be launched:",
-                count_with_noun(shortfall.missing, "more node")
-            );
+            let nodes = count_with_noun(shortfall.missing, "more node");
+            let _ = writeln!(out, "  ! {nodes} cannot be launched:");
             for rejection in shortfall.reasons.iter().take(TOLD) {
-                let _ = writeln!(out, "      {}", render_rejections::rejection_line(rejection));
+                let _ = writeln!(out, "      {}", rejection_line(rejection));
             }
         }
         let pods: usize = self.unplaced.iter().map(|group| group.pods).sum();
@@ -312,7 +305,8 @@ impl ExplainedPool<'_> {
         let others = self.unplaced.iter().skip(TOLD);
         let others: usize = others.map(|group| group.pods).sum();
         if others > 0 {
-            let _ = writeln!(out, "      and {} for other reasons", count_with_noun(others, "pod"));
+            let pods = count_with_noun(others, "pod");
+            let _ = writeln!(out, "      and {pods} for other reasons");
         }
     }
 
@@ -343,11 +337,13 @@ impl ExplainedPool<'_> {
         }
         let count = count_with_noun(self.candidates, "node");
         let _ = writeln!(out, "\n  Disruption candidates: {count}");
-        let width = self.outlooks.iter().map(|(reason, _)| reason.as_str().len()).max();
+        let names = self.outlooks.iter().map(|(reason, _)| reason.as_str().len());
+        let width = names.max().unwrap_or(0);
         for (reason, outlook) in &self.outlooks {
-            let (reason, width) = (reason.as_str(), width.unwrap_or(0));
+            let reason = reason.as_str();
             let sign = if outlook.leave > 0 { '-' } else { ' ' };
-            let _ = writeln!(out, "  {sign} {reason:width$}  {}", self.outlook_text(outlook));
+            let text = self.outlook_text(outlook);
+            let _ = writeln!(out, "  {sign} {reason:width$}  {text}");
             for stay in outlook.stay.iter().take(TOLD) {
                 let (code, first) = (stay.first.verdict.code(), bounded_text(&stay.first.node));
                 let (nodes, text) = (stay.nodes, bounded_text(&stay.first.verdict));
@@ -359,7 +355,7 @@ impl ExplainedPool<'_> {
 }
 
 /// Renders what a pool can launch.
-fn range_text(out: &mut String, range: &PoolAvailability) {
+fn write_range(out: &mut String, range: &PoolAvailability) {
     let _ = writeln!(
         out,
         "\n  It can launch {} of {} instance types, {}",
@@ -375,10 +371,12 @@ fn range_text(out: &mut String, range: &PoolAvailability) {
         let ways = ways.map(|(way, count)| format!("{} ({count})", way.as_str()));
         let ways: Vec<String> = ways.collect();
         let _ = writeln!(out, "  zones: {}", zones.join(", "));
-        let _ = writeln!(out, "  capacity types: {}; the cheapest offerings:", ways.join(", "));
+        let ways = ways.join(", ");
+        let _ = writeln!(out, "  capacity types: {ways}; the cheapest offerings:");
     }
     for (key, price) in &range.cheapest {
-        let _ = writeln!(out, "      {}, {:.4} $/h", bounded_text(key), price.usd_per_h());
+        let (key, price) = (bounded_text(key), price.usd_per_h());
+        let _ = writeln!(out, "      {key}, {price:.4} $/h");
     }
     if !range.asked.is_empty() {
         let _ = writeln!(out, "  Instance types that satisfy each of its requirements:");
@@ -391,8 +389,8 @@ fn range_text(out: &mut String, range: &PoolAvailability) {
     }
     write_unlisted(out, "      ", range.asked.len(), LISTED);
     if !range.asked.is_empty() {
-        let sign = if range.suited == 0 { '!' } else { ' ' };
-        let _ = writeln!(out, "    {sign} all requirements: {} of {total} types", range.suited);
+        let (suited, sign) = (range.suited, if range.suited == 0 { '!' } else { ' ' });
+        let _ = writeln!(out, "    {sign} all requirements: {suited} of {total} types");
     }
     if range.crowded > 0 {
         let types = count_with_noun(range.crowded, "type");
@@ -408,8 +406,10 @@ fn range_text(out: &mut String, range: &PoolAvailability) {
 }
 
 fn held_text(held: &UnavailableSummary) -> String {
-    let (count, first) = (count_with_noun(held.offerings, "offering"), bounded_text(&held.first));
-    let until = held.until.map_or(String::new(), |at| format!("; next retry at {at}"));
+    let (count, first) = (held.offerings, bounded_text(&held.first));
+    let count = count_with_noun(count, "offering");
+    let until = held.until.map(|at| format!("; next retry at {at}"));
+    let until = until.unwrap_or_default();
     let why = match held.unregistered {
         true => "unavailable because nodes of the pool do not register in some zones",
         false => "unavailable after failed launches",

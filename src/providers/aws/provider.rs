@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::catalog::node_class::{ClassSupplies, NodeClassSupply};
-use crate::ec2::adoption::may_adopt;
+use crate::ec2::adoption::check_adoptable;
 use crate::ec2::create_fleet::FleetRequest;
 use crate::ec2::iam_policy::{ADOPTION, TAGGING};
 use crate::engine::command::{Adoption, Command, CommandResult, FailureKind, Launch};
@@ -140,7 +140,7 @@ impl Ec2 {
         let launched = outcome.launched.as_ref();
         let used_subnet = launched.and_then(|(_, subnet)| subnet.as_deref());
         if let Ok(mut subnets) = shared.subnets.lock() {
-            subnets.give_back(&request.taken, used_subnet);
+            subnets.release_addresses(&request.taken, used_subnet);
             for subnet in &outcome.errors.exhausted {
                 subnets.mark_exhausted(subnet, clock::now());
             }
@@ -277,7 +277,7 @@ impl Ec2 {
             shared.lister.mark_outdated(&self.cluster.name).await;
             return CommandResult::Done;
         }
-        if let Err(why) = may_adopt(&tags, &adoption.tags) {
+        if let Err(why) = check_adoptable(&tags, &adoption.tags) {
             let text = format!("cannot adopt {}: {why}", adoption.instance);
             return CommandResult::Failed { kind: FailureKind::Denied, text };
         }

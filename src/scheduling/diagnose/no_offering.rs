@@ -3,12 +3,12 @@
 
 use crate::model::labels::OF_OFFERINGS;
 use crate::model::requirement::Requirements;
-use crate::scheduling::RejectionCode;
-use crate::scheduling::diagnose::Rejection;
+use crate::model::reservation::Reservation;
 use crate::scheduling::packing::launch_options::Ledger;
 use crate::scheduling::rejection::{RejectionDetail, UnavailableSummary, bounded_text};
 use crate::scheduling::supply::limits::{Limit, LimitScope};
 use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, offering_matches};
+use crate::scheduling::{Rejection, RejectionCode};
 use crate::state::unavailable_offerings::UnavailableOfferings;
 
 /// How many zones and capacity types a rejection lists for types that are not sold as required, and
@@ -26,26 +26,19 @@ pub(crate) fn unavailable_detail<'s>(
     shapes: impl Iterator<Item = &'s TypeOption<'s>>,
     labels: &Requirements,
 ) -> Option<UnavailableSummary> {
-    let mut held: Vec<_> = shapes
-        .flat_map(|shape| {
-            let held = shape.held.iter().filter(|offer| offering_matches(labels, offer));
-            held.map(|offer| shape.offering_key(offer))
-        })
-        .collect();
+    let held = shapes.flat_map(|shape| {
+        let held = shape.held.iter().filter(|offer| offering_matches(labels, offer));
+        held.map(|offer| shape.offering_key(offer))
+    });
+    let mut held: Vec<_> = held.collect();
     held.sort_unstable();
-    let pool_and_class = (&template.pool.name, template.pool.node_class.as_ref());
+    let (pool, class) = (&template.pool.name, template.pool.node_class.as_ref());
+    let requests = held.iter().filter_map(|key| holds.next_request_at(pool, class, key));
     Some(UnavailableSummary {
         offerings: held.len(),
         first: held.first()?.clone(),
-        until: held
-            .iter()
-            .filter_map(|offering| {
-                holds.next_request_at(pool_and_class.0, pool_and_class.1, offering)
-            })
-            .min(),
-        unregistered: held
-            .iter()
-            .any(|offering| holds.is_zone_excluded(pool_and_class.0, &offering.zone)),
+        until: requests.min(),
+        unregistered: held.iter().any(|key| holds.is_zone_excluded(pool, &key.zone)),
     })
 }
 
@@ -102,12 +95,11 @@ pub(crate) fn limit_rejection(
         })
         .min()
     else {
-        let text = "the limits of the pool leave no capacity";
-        return (RejectionCode::Limit, RejectionDetail::from_message(text));
+        return RejectionCode::Limit.with_message("the limits of the pool leave no capacity");
     };
     let Limit { scope, resource, most: limit, closed, .. } = template.limits[index];
     if let Some(closed) = closed {
-        return (RejectionCode::Limit, RejectionDetail::from_message(closed));
+        return RejectionCode::Limit.with_message(closed);
     }
     let whose = match scope {
         LimitScope::Pool => "",
@@ -115,7 +107,7 @@ pub(crate) fn limit_rejection(
         LimitScope::Fleet => " of the fleet",
         LimitScope::Reservation => {
             let text = exhausted_reservations(template, sold);
-            return (RejectionCode::Reservation, RejectionDetail::from_message(&text));
+            return RejectionCode::Reservation.with_message(&text);
         }
     };
     let miss = match resource {
@@ -139,13 +131,13 @@ fn exhausted_reservations(template: &NodeTemplate<'_>, sold: &[usize]) -> String
     places.sort_unstable();
     places.dedup();
     let listed = places.iter().take(RESERVATIONS_TOLD).map(|place| {
-        let reservation = &template.reservations[*place];
-        format!("reservation {} has 0 of {} instances left", reservation.id, reservation.total)
+        let Reservation { id, total, .. } = &template.reservations[*place];
+        format!("reservation {id} has 0 of {total} instances left")
     });
     let mut listed: Vec<String> = listed.collect();
-    if places.len() > listed.len() {
-        listed
-            .push(format!("and {} other reservations have none left", places.len() - listed.len()));
+    let others = places.len() - listed.len();
+    if others > 0 {
+        listed.push(format!("and {others} other reservations have none left"));
     }
     listed.join(", ")
 }

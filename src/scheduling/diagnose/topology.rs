@@ -81,10 +81,9 @@ impl<'p> TopologyDiagnosis<'p> {
     /// Returns the domains in which a new node might satisfy the rules of a kind once all locations
     /// are known. `None` in the result stands for a node without relevant labels.
     pub(crate) fn possible_domains(&self, kind: usize) -> Vec<Option<usize>> {
-        let mut cells: Vec<Option<usize>> = if self.cells.keys.is_empty() {
-            vec![None]
-        } else {
-            (0..self.sites.len()).map(Some).collect()
+        let mut cells: Vec<Option<usize>> = match self.cells.keys.is_empty() {
+            true => vec![None],
+            false => (0..self.sites.len()).map(Some).collect(),
         };
         cells.retain(|cell| {
             let site = cell.map_or(self.anywhere, |cell| self.sites[cell]);
@@ -96,20 +95,20 @@ impl<'p> TopologyDiagnosis<'p> {
 
     fn may_hold(&self, check: &TopologyCheck, site: usize) -> bool {
         matches!(check, TopologyCheck::Near { beside: true, .. })
-            || self.on_new_node(check, site).unwrap_or_else(|| self.board.may_hold(check, site))
+            || self
+                .decided_on_new_node(check, site)
+                .unwrap_or_else(|| self.board.may_hold(check, site))
     }
 
     /// Returns whether a check would hold on a new node at a location.
     fn holds_on_new_node(&mut self, check: &TopologyCheck, site: usize) -> bool {
-        match self.on_new_node(check, site) {
-            Some(holds) => holds,
-            None => self.board.holds(check, site),
-        }
+        let decided = self.decided_on_new_node(check, site);
+        decided.unwrap_or_else(|| self.board.holds(check, site))
     }
 
     /// Returns whether a check holds on a new node at a location, if it does not depend on counts
     /// of its domains.
-    fn on_new_node(&self, check: &TopologyCheck, site: usize) -> Option<bool> {
+    fn decided_on_new_node(&self, check: &TopologyCheck, site: usize) -> Option<bool> {
         let topology = self.board.topology;
         match check {
             // A new host has no pods.
@@ -179,13 +178,13 @@ impl<'p> TopologyDiagnosis<'p> {
             reachable.insert(Vec::new());
             open.extend(holds[0].then(Vec::new));
         }
-        let pods = tallies.iter().map(|tally| self.board.total_of(*tally)).max();
+        let pods = tallies.iter().map(|tally| self.board.total_of(*tally));
         TopologyRuleDetail {
             kind,
             keys: keys.iter().map(bounded_text).collect(),
             reachable: reachable.len(),
             open: open.len(),
-            pods: pods.unwrap_or(0),
+            pods: pods.max().unwrap_or(0),
             places: self.informative_domains(kind, tallies, &|name| {
                 reachable.iter().flatten().any(|value| *value == Some(name))
             }),
@@ -199,8 +198,9 @@ impl<'p> TopologyDiagnosis<'p> {
         tallies: &[usize],
         reach: &dyn Fn(&str) -> bool,
     ) -> Vec<DomainDetail> {
-        let Some(tally) = tallies.iter().find(|tally| self.board.topology.key_of(**tally) != HOST)
-        else {
+        let topology = self.board.topology;
+        let mut by_domain = tallies.iter().filter(|tally| topology.key_of(**tally) != HOST);
+        let Some(tally) = by_domain.next() else {
             return Vec::new();
         };
         let mut places = self.board.named_domains(*tally);

@@ -2,7 +2,7 @@
 
 use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::topology::topology_state::TopologyState;
-use crate::scheduling::topology::{DomainCounter, Topology, TopologyCheck};
+use crate::scheduling::topology::{DomainCounter, TopologyCheck};
 
 /// A number of pods of a class in a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub(crate) fn distribute(
                 board.open_domains(site_of[cell]);
                 board.bind_pods(kind, site_of[cell], pods);
                 for (tally, each) in demand.daemon_overheads.get(at).into_iter().flatten() {
-                    board.count_pods(*tally, site_of[cell], each.saturating_mul(pods));
+                    board.count_pods(*tally, site_of[cell], each.saturating_mul(pods), true);
                 }
                 *left -= u64::from(pods);
                 moved = true;
@@ -112,7 +112,7 @@ fn allows_in_domain(board: &mut TopologyState<'_>, kind: usize, site: usize) -> 
     let topology = board.topology;
     topology.checks[kind].iter().all(|check| match check {
         TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. }
-            if is_per_host(topology, *tally) =>
+            if topology.key_of(*tally) == HOST =>
         {
             true
         }
@@ -120,7 +120,7 @@ fn allows_in_domain(board: &mut TopologyState<'_>, kind: usize, site: usize) -> 
         TopologyCheck::Near { tallies, first, .. } => {
             let tallies = tallies.iter().copied();
             let check = TopologyCheck::Near {
-                tallies: tallies.filter(|tally| !is_per_host(topology, *tally)).collect(),
+                tallies: tallies.filter(|tally| topology.key_of(*tally) != HOST).collect(),
                 first: *first,
                 beside: false,
             };
@@ -130,23 +130,12 @@ fn allows_in_domain(board: &mut TopologyState<'_>, kind: usize, site: usize) -> 
     })
 }
 
-fn is_per_host(topology: &Topology, tally: usize) -> bool {
-    topology.tallies[tally].topology_key() == HOST
-}
-
 /// Returns the number of pods in the domain that share a spread with the pod.
 fn spread_count(board: &TopologyState<'_>, kind: usize, site: usize) -> u64 {
     let topology = board.topology;
-    let mut crowd = 0;
-    for check in &topology.checks[kind] {
-        if let TopologyCheck::Even { tally, .. } = check {
-            crowd += u64::from(board.max_count_at(*tally, site));
-        }
-    }
-    for tally in &topology.adds[kind] {
-        if let DomainCounter::Spread { .. } = topology.tallies[*tally] {
-            crowd += u64::from(board.max_count_at(*tally, site));
-        }
-    }
-    crowd
+    let is_spread =
+        |tally: &&usize| matches!(topology.tallies[**tally], DomainCounter::Spread { .. });
+    let added = topology.adds[kind].iter().filter(is_spread);
+    let counts = topology.spread_tallies(kind).chain(added);
+    counts.map(|tally| u64::from(board.max_count_at(*tally, site))).sum()
 }

@@ -24,11 +24,11 @@ const FEW_NODES: f64 = 10.0;
 
 /// Maximum number of rows packed together, highest value first. Each multiplies the types to
 /// evaluate.
-const LANES_MAX: usize = 24;
+const ROWS_MAX: usize = 24;
 
 /// Maximum number of demands packed together. More are split into batches with equal shares of
 /// large and small pods, because the effort grows with the square.
-const TWINS_MAX: usize = 4096;
+const DEMANDS_MAX: usize = 4096;
 
 /// Up to this number each demand has its own queue. Beyond it, similar demands share one.
 const QUEUES_MAX: usize = 64;
@@ -41,7 +41,7 @@ const PREMIUM: f64 = 1.05;
 
 /// An instance type for a row, with its best known packing.
 struct TypeCandidate {
-    lane: usize,
+    row: usize,
     shape: usize,
     price: f64,
     /// Value of its pods divided by its cost. An outdated score is too high, never too low, because
@@ -56,7 +56,7 @@ impl PackingInput<'_> {
     /// Packs everything within a number of steps, choosing the better strategy for each node.
     fn draft_packing(
         &self,
-        ways: &[FillStrategy],
+        strategies: &[FillStrategy],
         ledger: &Ledger,
         fills: &mut FillCache,
     ) -> Packing {
@@ -71,14 +71,14 @@ impl PackingInput<'_> {
             (0..self.stock.len()).filter(|lot| self.stock[*lot] > 0).collect();
         let kinds: BTreeSet<(usize, &[i64])> =
             waiting.iter().map(|lot| (self.lots[*lot].row, self.lots[*lot].demand)).collect();
-        let batches = kinds.len().div_ceil(TWINS_MAX).max(1);
+        let batches = kinds.len().div_ceil(DEMANDS_MAX).max(1);
         for batch in 0..batches {
-            let dealt = waiting.iter().skip(batch).step_by(batches).copied();
-            let dealt: Vec<usize> = dealt.collect();
-            let mut packing = PackingRun::new(self, &dealt, &draft.ledger);
+            let group_ids = waiting.iter().skip(batch).step_by(batches).copied();
+            let group_ids: Vec<usize> = group_ids.collect();
+            let mut packing = PackingRun::new(self, &group_ids, &draft.ledger);
             match batches {
-                1 => packing.pack_all(ways, &mut draft, fills),
-                _ => packing.pack_all(ways, &mut draft, &mut FillCache::default()),
+                1 => packing.pack_all(strategies, &mut draft, fills),
+                _ => packing.pack_all(strategies, &mut draft, &mut FillCache::default()),
             }
         }
         self.merge_claims(&mut draft);
@@ -91,13 +91,13 @@ impl PackingInput<'_> {
 
 /// State of one packing run.
 struct PackingRun<'p, 'o> {
-    order: &'p PackingInput<'o>,
+    input: &'p PackingInput<'o>,
     /// Lots to be packed, the largest first.
     waiting: Vec<usize>,
     /// For each row, the shapes to weigh.
-    fronts: BTreeMap<usize, Vec<usize>>,
+    types_by_row: BTreeMap<usize, Vec<usize>>,
     /// Lowest cost per pod of each group, as if all pods were like it.
-    worth: Vec<f64>,
+    values: Vec<f64>,
 }
 
 /// Upper bound of the value that pending pods add to a host.
@@ -115,49 +115,55 @@ struct ValueBound {
 const PRICES: u8 = 16;
 
 impl<'p, 'o> PackingRun<'p, 'o> {
-    fn new(order: &'p PackingInput<'o>, dealt: &[usize], ledger: &Ledger) -> Self {
-        let fronts = types_to_evaluate(order, dealt, ledger);
-        let mut worth = vec![0.0; order.stock.len()];
-        let scarce = scarcest_counter(order, dealt);
+    fn new(input: &'p PackingInput<'o>, group_ids: &[usize], ledger: &Ledger) -> Self {
+        let types_by_row = types_to_evaluate(input, group_ids, ledger);
+        let mut values = vec![0.0; input.stock.len()];
+        let scarce = scarcest_counter(input, group_ids);
         let mut known: BTreeMap<(usize, &[i64], u64), f64> = BTreeMap::new();
-        for lot in dealt {
-            let item = &order.lots[*lot];
+        for lot in group_ids {
+            let item = &input.lots[*lot];
             let together = scarce.filter(|(counter, _)| item.shares.adds.contains(counter));
-            let most = together.map_or(u64::MAX, |(_, together)| together);
-            let alone = known.entry((item.row, item.demand, most));
-            let alone =
-                alone.or_insert_with(|| worth_of(order, &fronts, item.row, item.demand, most));
+            let max_together = together.map_or(u64::MAX, |(_, together)| together);
+            let alone = known.entry((item.row, item.demand, max_together));
+            let alone = alone.or_insert_with(|| {
+                worth_of(input, &types_by_row, item.row, item.demand, max_together)
+            });
             let is_constrained = !item.shares.is_empty();
-            worth[*lot] = *alone * if is_constrained { PREMIUM } else { 1.0 };
+            values[*lot] = *alone * if is_constrained { PREMIUM } else { 1.0 };
         }
-        let placeable = dealt.iter().copied().filter(|lot| worth[*lot] > 0.0);
-        Self { order, waiting: placeable.collect(), fronts, worth }
+        let placeable = group_ids.iter().copied().filter(|lot| values[*lot] > 0.0);
+        Self { input, waiting: placeable.collect(), types_by_row, values }
     }
 
     /// Packs rows in order of value, some of them together.
-    fn pack_all(&mut self, ways: &[FillStrategy], draft: &mut Packing, fills: &mut FillCache) {
-        let mut lanes: BTreeMap<usize, f64> = BTreeMap::new();
+    fn pack_all(
+        &mut self,
+        strategies: &[FillStrategy],
+        draft: &mut Packing,
+        fills: &mut FillCache,
+    ) {
+        let mut rows: BTreeMap<usize, f64> = BTreeMap::new();
         for lot in &self.waiting {
             #[expect(clippy::cast_precision_loss, reason = "only for an order")]
             let count = draft.left[*lot] as f64;
-            *lanes.entry(self.order.lots[*lot].row).or_insert(0.0) += count * self.worth[*lot];
+            *rows.entry(self.input.lots[*lot].row).or_insert(0.0) += count * self.values[*lot];
         }
-        let mut lanes: Vec<(usize, f64)> = lanes.into_iter().collect();
-        lanes.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.cmp(&other.0)));
-        for chunk in lanes.chunks(LANES_MAX) {
-            let candidates = chunk.iter().flat_map(|(lane, _)| self.candidates_of(*lane));
-            self.pack_candidates(candidates.collect(), ways, draft, fills);
+        let mut rows: Vec<(usize, f64)> = rows.into_iter().collect();
+        rows.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.cmp(&other.0)));
+        for chunk in rows.chunks(ROWS_MAX) {
+            let candidates = chunk.iter().flat_map(|(row, _)| self.candidates_of(*row));
+            self.pack_candidates(candidates.collect(), strategies, draft, fills);
         }
     }
 
-    fn candidates_of(&self, lane: usize) -> Vec<TypeCandidate> {
-        let masks = &self.order.rows[lane].masks;
-        self.fronts[&lane]
+    fn candidates_of(&self, row: usize) -> Vec<TypeCandidate> {
+        let masks = &self.input.rows[row].masks;
+        self.types_by_row[&row]
             .iter()
             .map(|shape| TypeCandidate {
-                lane,
+                row,
                 shape: *shape,
-                price: self.order.template.shapes[*shape]
+                price: self.input.template.shapes[*shape]
                     .lowest_price(masks[*shape])
                     .unwrap_or(0.0),
                 score: f64::INFINITY,
@@ -168,58 +174,58 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     }
 
     /// Returns an upper bound of the score of a candidate.
-    fn score_bound(&self, candidate: &TypeCandidate, most: &ValueBound) -> f64 {
-        let Some(net) = &self.order.template.shapes[candidate.shape].net else {
+    fn score_bound(&self, candidate: &TypeCandidate, bound: &ValueBound) -> f64 {
+        let Some(net) = &self.input.template.shapes[candidate.shape].net else {
             return 0.0;
         };
         #[expect(clippy::cast_precision_loss, reason = "a bound, made a little higher than it is")]
-        let worth = most
+        let worth = bound
             .prices
             .iter()
             .map(|price| net[0] as f64 * price[0] + net[1] as f64 * price[1])
             .fold(f64::INFINITY, f64::min)
-            + most.few;
+            + bound.few;
         // Avoids division by zero for free nodes.
-        let cost = (candidate.price + self.order.node_cost).max(1e-12);
-        worth.min(most.all) * 1.000_001 / cost
+        let cost = (candidate.price + self.input.node_cost).max(1e-12);
+        worth.min(bound.all) * 1.000_001 / cost
     }
 
     /// Computes the value bound of pending pods.
     fn value_bound(&self, left: &[u64], waiting: &FillQueues) -> ValueBound {
-        let lots = self.order.lots;
-        let mut worth_by_counter = vec![0.0; self.order.counters];
+        let lots = self.input.lots;
+        let mut worth_by_counter = vec![0.0; self.input.counters];
         let mut total = 0.0;
         let mut sums = [0.0; 2];
         // Cpu, memory and value of pods that share hosts with any pods.
-        let mut single: Vec<[f64; 3]> = Vec::new();
-        for twins in &waiting.order {
-            let mut plain: f64 = 0.0;
-            for lot in twins {
+        let mut free_groups: Vec<[f64; 3]> = Vec::new();
+        for identical in &waiting.order {
+            let mut unconstrained_value: f64 = 0.0;
+            for lot in identical {
                 let shares = lots[*lot].shares;
                 #[expect(clippy::cast_precision_loss, reason = "only for an order")]
                 let pods = left[*lot] as f64;
-                total += self.worth[*lot] * pods;
+                total += self.values[*lot] * pods;
                 let mut limits = shares.limits.iter();
                 match limits.find(|(counter, _)| shares.adds.contains(counter)) {
                     Some((counter, together)) => {
-                        let worth = self.worth[*lot] * (f64::from(*together) + 1.0);
+                        let worth = self.values[*lot] * (f64::from(*together) + 1.0);
                         worth_by_counter[*counter] = f64::max(worth_by_counter[*counter], worth);
                     }
-                    None => plain = plain.max(self.worth[*lot]),
+                    None => unconstrained_value = unconstrained_value.max(self.values[*lot]),
                 }
             }
-            if plain > 0.0 {
-                let demand = lots[twins[0]].demand;
+            if unconstrained_value > 0.0 {
+                let demand = lots[identical[0]].demand;
                 #[expect(clippy::cast_precision_loss, reason = "only for a bound")]
                 let (cpu, memory) = (demand[0] as f64, demand[1] as f64);
-                single.push([cpu, memory, plain]);
+                free_groups.push([cpu, memory, unconstrained_value]);
                 sums = [sums[0] + cpu, sums[1] + memory];
             }
         }
         let prices = (0..=PRICES).map(|at| {
-            let part = f64::from(at) / f64::from(PRICES);
-            let base = [part / sums[0].max(1.0), (1.0 - part) / sums[1].max(1.0)];
-            let needed = single
+            let fraction = f64::from(at) / f64::from(PRICES);
+            let base = [fraction / sums[0].max(1.0), (1.0 - fraction) / sums[1].max(1.0)];
+            let needed = free_groups
                 .iter()
                 .map(|[cpu, memory, worth]| worth / (cpu * base[0] + memory * base[1]));
             let scale = needed.fold(0.0, f64::max);
@@ -237,40 +243,37 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     fn pack_candidates(
         &self,
         mut candidates: Vec<TypeCandidate>,
-        ways: &[FillStrategy],
+        strategies: &[FillStrategy],
         draft: &mut Packing,
         fills: &mut FillCache,
     ) {
         let mut commits = 0;
         fills.set_state(&draft.left);
-        let twins = self.group_identical(draft.left.len());
-        let mut queues = self.fill_queues(twins.lots.clone(), &draft.left, &twins);
-        let mut most = self.value_bound(&draft.left, &queues);
+        let identical = self.group_identical(draft.left.len());
+        let mut queues = self.fill_queues(identical.lots.clone(), &draft.left, &identical);
+        let mut bound = self.value_bound(&draft.left, &queues);
         loop {
-            let mut best: Option<&mut TypeCandidate> = None;
-            for candidate in &mut candidates {
-                if best.as_ref().is_none_or(|best| candidate.score > best.score) {
-                    best = Some(candidate);
-                }
-            }
+            let all = candidates.iter_mut();
+            let best =
+                all.reduce(|best, other| if other.score > best.score { other } else { best });
             let Some(best) = best.filter(|best| best.score > 0.0) else {
                 return;
             };
             if best.seen == commits {
-                self.commit_candidate(best, &twins, draft);
+                self.commit_candidate(best, &identical, draft);
                 commits += 1;
                 fills.set_state(&draft.left);
-                queues = self.fill_queues(queues.order, &draft.left, &twins);
-                most = self.value_bound(&draft.left, &queues);
-            } else if let Some(bound) =
-                Some(self.score_bound(best, &most)).filter(|it| *it < best.score)
+                queues = self.fill_queues(queues.order, &draft.left, &identical);
+                bound = self.value_bound(&draft.left, &queues);
+            } else if let Some(score) =
+                Some(self.score_bound(best, &bound)).filter(|it| *it < best.score)
             {
-                best.score = bound;
+                best.score = score;
             } else if draft.steps > STEPS_MAX {
                 draft.cut_short = true;
                 return;
             } else {
-                self.evaluate_candidate(best, ways, &queues, draft, fills);
+                self.evaluate_candidate(best, strategies, &queues, draft, fills);
                 best.seen = commits;
             }
         }
@@ -280,32 +283,33 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     fn evaluate_candidate(
         &self,
         candidate: &mut TypeCandidate,
-        ways: &[FillStrategy],
+        strategies: &[FillStrategy],
         waiting: &FillQueues,
         draft: &mut Packing,
         fills: &mut FillCache,
     ) {
         candidate.score = 0.0;
-        let shape = &self.order.template.shapes[candidate.shape];
+        let shape = &self.input.template.shapes[candidate.shape];
         if draft.ledger.allowed_copies(&shape.limited) == 0 {
             return;
         }
-        let mask = self.order.rows[candidate.lane].masks[candidate.shape];
-        for way in ways {
-            let fill = fills.get_or_fill(*way, candidate.lane, candidate.shape, || {
-                let good = shape.cheapest_offerings(mask);
-                let Some(mut bin) = self.order.empty_bin(candidate.shape, mask, good) else {
+        let mask = self.input.rows[candidate.row].masks[candidate.shape];
+        for strategy in strategies {
+            let fill = fills.get_or_fill(*strategy, candidate.row, candidate.shape, || {
+                let cheapest_mask = shape.cheapest_offerings(mask);
+                let Some(mut bin) = self.input.empty_bin(candidate.shape, mask, cheapest_mask)
+                else {
                     return Fill::default();
                 };
-                let pending = PendingItems { waiting, stock: &draft.left, worth: &self.worth };
+                let pending = PendingItems { waiting, stock: &draft.left, values: &self.values };
                 let mut steps = 0;
-                let parts = self.order.with_rules(candidate.shape, |rules| {
-                    bin.fill(*way, rules, &pending, &mut steps)
+                let parts = self.input.with_rules(candidate.shape, |rules| {
+                    bin.fill(*strategy, rules, &pending, &mut steps)
                 });
                 Fill { parts, steps }
             });
             draft.steps += fill.steps;
-            let score = self.worth_of(&fill.parts) / (candidate.price + self.order.node_cost);
+            let score = self.worth_of(&fill.parts) / (candidate.price + self.input.node_cost);
             if score > candidate.score {
                 candidate.score = score;
                 candidate.parts.clone_from(&fill.parts);
@@ -316,34 +320,30 @@ impl<'p, 'o> PackingRun<'p, 'o> {
 
     fn worth_of(&self, parts: &[ItemCount]) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "only for an order")]
-        parts.iter().map(|(lot, count)| self.worth[*lot] * *count as f64).sum()
+        parts.iter().map(|(lot, count)| self.values[*lot] * *count as f64).sum()
     }
 
     /// Adds as many identical nodes as there are pods for. Groups that differ only in per-host
     /// constraints replace each other.
-    fn commit_candidate(&self, candidate: &TypeCandidate, twins: &Sorted, draft: &mut Packing) {
-        let limited = self.order.limit_usage(candidate.shape);
-        let mut most = draft.ledger.allowed_copies(limited);
-        assert!(most > 0, "what was weighed can be had");
+    fn commit_candidate(&self, candidate: &TypeCandidate, identical: &Sorted, draft: &mut Packing) {
+        let limited = self.input.limit_usage(candidate.shape);
+        let mut max_copies = draft.ledger.allowed_copies(limited);
+        assert!(max_copies > 0, "what was weighed can be had");
         let first = self.worth_of(&candidate.parts);
         let mut parts = candidate.parts.clone();
         loop {
-            let copies = parts
-                .iter()
-                .map(|(lot, count)| draft.left[*lot] / count)
-                .min()
-                .unwrap_or(0)
-                .min(most);
+            let available = parts.iter().map(|(lot, count)| draft.left[*lot] / count);
+            let copies = available.min().unwrap_or(0).min(max_copies);
             assert!(copies > 0, "what was weighed can be had");
             for (lot, count) in &parts {
                 draft.left[*lot] -= count * copies;
             }
             draft.ledger.reserve(limited, copies);
-            most -= copies;
+            max_copies -= copies;
             let claim = PackedNode { shape: candidate.shape, price: candidate.price, parts };
             draft.claims.extend((0..copies).map(|_| claim.clone()));
-            parts = self.repeat_with_others(candidate, twins, draft);
-            if most == 0 || parts.is_empty() || self.worth_of(&parts) < first * LIKENESS {
+            parts = self.repeat_with_others(candidate, identical, draft);
+            if max_copies == 0 || parts.is_empty() || self.worth_of(&parts) < first * LIKENESS {
                 return;
             }
         }
@@ -353,28 +353,31 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     fn repeat_with_others(
         &self,
         candidate: &TypeCandidate,
-        twins: &Sorted,
+        identical: &Sorted,
         draft: &mut Packing,
     ) -> Vec<ItemCount> {
-        let order = self.order;
-        let mask = order.rows[candidate.lane].masks[candidate.shape];
-        let good = order.template.shapes[candidate.shape].cheapest_offerings(mask);
-        let Some(mut bin) = order.empty_bin(candidate.shape, mask, good) else {
+        let input = self.input;
+        let mask = input.rows[candidate.row].masks[candidate.shape];
+        let cheapest_mask = input.template.shapes[candidate.shape].cheapest_offerings(mask);
+        let Some(mut bin) = input.empty_bin(candidate.shape, mask, cheapest_mask) else {
             return Vec::new();
         };
         let mut parts = Vec::with_capacity(candidate.parts.len());
         let mut steps = 0;
-        order.with_rules(candidate.shape, |rules| {
+        input.with_rules(candidate.shape, |rules| {
             let mut wanted: Vec<(usize, u64)> = Vec::new();
             for (lot, count) in &candidate.parts {
                 // Identical groups may not be adjacent.
-                match wanted.iter_mut().find(|(twin, _)| *twin == twins.of[*lot]) {
+                match wanted
+                    .iter_mut()
+                    .find(|(identical_group, _)| *identical_group == identical.of[*lot])
+                {
                     Some((_, sum)) => *sum += count,
-                    None => wanted.push((twins.of[*lot], *count)),
+                    None => wanted.push((identical.of[*lot], *count)),
                 }
             }
-            for (twin, mut count) in wanted {
-                for lot in &twins.lots[twin] {
+            for (identical_group, mut count) in wanted {
+                for lot in &identical.lots[identical_group] {
                     if count == 0 {
                         break;
                     }
@@ -399,22 +402,23 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     /// Groups item groups by row and demand.
     fn group_identical(&self, lots: usize) -> Sorted {
         let mut known: BTreeMap<(usize, &[i64]), usize> = BTreeMap::new();
-        let mut twins = Sorted { of: vec![usize::MAX; lots], lots: Vec::new(), ratios: Vec::new() };
+        let mut identical =
+            Sorted { of: vec![usize::MAX; lots], lots: Vec::new(), ratios: Vec::new() };
         for lot in &self.waiting {
-            let item = &self.order.lots[*lot];
+            let item = &self.input.lots[*lot];
             let next = known.len();
-            let twin = *known.entry((item.row, item.demand)).or_insert(next);
-            if twin == next {
-                twins.lots.push(Vec::new());
+            let identical_group = *known.entry((item.row, item.demand)).or_insert(next);
+            if identical_group == next {
+                identical.lots.push(Vec::new());
             }
-            twins.of[*lot] = twin;
-            twins.lots[twin].push(*lot);
+            identical.of[*lot] = identical_group;
+            identical.lots[identical_group].push(*lot);
         }
-        let ratios: Vec<(usize, Vec<bool>, u32)> = twins
+        let ratios: Vec<(usize, Vec<bool>, u32)> = identical
             .lots
             .iter()
             .map(|lots| {
-                let item = &self.order.lots[lots[0]];
+                let item = &self.input.lots[lots[0]];
                 let others: Vec<bool> = item.demand[2..].iter().map(|amount| *amount > 0).collect();
                 let ratio = item.demand[1].saturating_div(item.demand[0].max(1));
                 (item.row, others, ratio.max(1).ilog2())
@@ -422,16 +426,16 @@ impl<'p, 'o> PackingRun<'p, 'o> {
             .collect();
         let ordinals: BTreeSet<_> = ratios.iter().collect();
         let ordinals: Vec<_> = ordinals.into_iter().collect();
-        twins.ratios =
+        identical.ratios =
             ratios.iter().map(|ratio| ordinals.partition_point(|other| *other < ratio)).collect();
         // Pods with few per host come first, pods that require others last.
-        for lot in &mut twins.lots {
+        for lot in &mut identical.lots {
             lot.sort_by_key(|lot| {
-                let shares = self.order.lots[*lot].shares;
+                let shares = self.input.lots[*lot].shares;
                 (!shares.needs.is_empty(), shares.is_empty(), *lot)
             });
         }
-        twins
+        identical
     }
 
     /// Returns queues of pending items.
@@ -439,7 +443,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         &self,
         mut order: Vec<IdenticalGroups>,
         left: &[u64],
-        twins: &Sorted,
+        identical: &Sorted,
     ) -> FillQueues {
         order.retain_mut(|lots| {
             lots.retain(|lot| left[*lot] > 0);
@@ -449,7 +453,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         let mut sorted: Vec<(usize, usize)> = order
             .iter()
             .enumerate()
-            .map(|(at, lots)| (twins.ratios[twins.of[lots[0]]], at))
+            .map(|(at, lots)| (identical.ratios[identical.of[lots[0]]], at))
             .collect();
         sorted.sort_unstable();
         let queues = sorted.chunk_by(|one, other| !each_alone && one.0 == other.0);
@@ -470,22 +474,23 @@ struct Sorted {
 
 /// Returns the packing with the fewest unscheduled pods and, among about equal costs, the fewest
 /// nodes. It never costs more than the first-fit packing.
-pub(crate) fn best_packing(order: &PackingInput<'_>, ledger: &Ledger) -> Packing {
-    let high_cost = FEW_NODES * order.node_overhead_price;
-    let tries: [(&[FillStrategy], f64); 4] = [
-        (&[FillStrategy::Worth, FillStrategy::Largest], order.node_overhead_price),
-        (&[FillStrategy::Worth], order.node_overhead_price),
-        (&[FillStrategy::Largest], order.node_overhead_price),
-        (&[FillStrategy::Worth, FillStrategy::Largest], high_cost),
+pub(crate) fn best_packing(input: &PackingInput<'_>, ledger: &Ledger) -> Packing {
+    let price = input.node_overhead_price;
+    let both = [FillStrategy::Worth, FillStrategy::Largest];
+    let tries = [
+        (&both[..], price),
+        (&both[..1], price),
+        (&both[1..], price),
+        (&both[..], FEW_NODES * price),
     ];
     let mut drafts: Vec<Packing> = Vec::new();
     let mut fills = FillCache::default();
-    for (ways, node_cost) in tries {
-        if node_cost != order.node_overhead_price {
+    for (strategies, node_cost) in tries {
+        if node_cost != price {
             fills.by_worth.clear();
         }
-        let order = PackingInput { node_cost, ..*order };
-        let draft = order.draft_packing(ways, ledger, &mut fills);
+        let input = PackingInput { node_cost, ..*input };
+        let draft = input.draft_packing(strategies, ledger, &mut fills);
         let last = draft.steps > AGAIN_MAX || draft.claims.is_empty();
         if drafts.is_empty() || !draft.cut_short {
             drafts.push(draft);
@@ -494,14 +499,14 @@ pub(crate) fn best_packing(order: &PackingInput<'_>, ledger: &Ledger) -> Packing
             break;
         }
     }
-    let price = order.node_overhead_price;
-    let mut least = drafts.iter().map(Packing::unscheduled_items).min().unwrap_or(0);
+    let unscheduled = drafts.iter().map(Packing::unscheduled_items);
+    let mut least = unscheduled.min().unwrap_or(0);
     let mut cost_max = f64::INFINITY;
-    let greedy = (drafts.len() == tries.len()).then(|| order.first_fit_packing(ledger));
+    let greedy = (drafts.len() == tries.len()).then(|| input.first_fit_packing(ledger));
     if let Some(first_fit) = greedy.flatten().filter(|it| it.unscheduled_items() <= least) {
         (least, cost_max) = (first_fit.unscheduled_items(), first_fit.cost(price));
         let mut merged = first_fit.clone();
-        order.merge_claims(&mut merged);
+        input.merge_claims(&mut merged);
         // Sums in a different order may differ in the last digit.
         drafts.push(match merged.cost(price) <= cost_max {
             true => merged,

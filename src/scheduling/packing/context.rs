@@ -118,8 +118,7 @@ impl<'p> PackingContext<'p, '_> {
 
     /// Returns the number of alternative requirements of a kind.
     pub(crate) fn alternatives_of(&self, kind: usize) -> usize {
-        let wants = self.problem.kinds[kind].wants;
-        self.problem.wants[wants].alternatives.len()
+        self.problem.wants_of(kind).alternatives.len()
     }
 
     /// Returns what pods of a kind require of the offerings of a node.
@@ -149,7 +148,7 @@ impl<'p> PackingContext<'p, '_> {
 
     /// Returns whether pods of a kind need a domain.
     pub(crate) fn needs_domain(&self, kind: usize) -> bool {
-        self.topology.is_pinned(kind) && !self.cells.keys.is_empty()
+        self.topology.needs_domain_first(kind) && !self.cells.keys.is_empty()
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn count_daemons(
 ) {
     for (agent, is_sure) in daemons_of(context, items, opened) {
         for tally in &context.topology.daemon_overheads[agent] {
-            board.count_daemon(*tally, site, is_sure);
+            board.count_pods(*tally, site, 1, is_sure);
         }
     }
 }

@@ -48,9 +48,9 @@ pub(crate) struct ExistingPlacement {
 impl ExistingPlacement {
     /// Returns the total value of the remaining pods.
     fn worth_left(&self, worth: &[f64]) -> f64 {
+        let left = self.left.iter().zip(worth);
         #[expect(clippy::cast_precision_loss, reason = "only for an order")]
-        let worth = self.left.iter().zip(worth).map(|(count, worth)| *count as f64 * worth);
-        worth.sum()
+        left.map(|(count, worth)| *count as f64 * worth).sum()
     }
 }
 
@@ -87,7 +87,7 @@ impl<'r> ExistingNodes<'r> {
         let mut best = self.place_by_pod(board);
         if self.kinds.iter().all(|kind| {
             let ports = self.problem.wants_of(*kind).ports;
-            board.topology.is_free(*kind) && ports.is_empty()
+            board.topology.is_unconstrained(*kind) && ports.is_empty()
         }) {
             best = self.improve_placement(best);
         }
@@ -169,7 +169,7 @@ impl<'r> ExistingNodes<'r> {
         let (wanted, host) = (&self.problem.wants[wants], &self.rooms[room]);
         let may = first_repelling(&host.taints, wanted.tolerations).is_none()
             && !have_port_conflict(wanted.ports, &host.host_ports)
-            && is_surely(&host.labels, &wanted.alternatives);
+            && surely_matches(&host.labels, &wanted.alternatives);
         self.may[at] = Some(may);
         may
     }
@@ -179,12 +179,11 @@ impl<'r> ExistingNodes<'r> {
     fn place_by_pod(&mut self, board: &mut TopologyState<'_>) -> ExistingPlacement {
         let mut free = self.free.clone();
         let mut placed = ExistingPlacement {
-            turns: Vec::new(),
             left: self.problem.pods_per_class(),
-            cut_short: false,
+            ..ExistingPlacement::default()
         };
         let mut order: Vec<usize> = (0..self.problem.classes.len()).collect();
-        order.sort_by_key(|class| !board.topology.is_early(self.kinds[*class]));
+        order.sort_by_key(|class| !board.topology.has_spread(self.kinds[*class]));
         let mut steps = 0;
         let mut again = true;
         while again && steps <= STEPS_MAX {
@@ -221,7 +220,7 @@ impl<'r> ExistingNodes<'r> {
         let kind = self.kinds[class];
         let wants = self.problem.kinds[kind].wants;
         let ports = !self.problem.wants[wants].ports.is_empty();
-        let free_kind = board.topology.is_free(kind);
+        let free_kind = board.topology.is_unconstrained(kind);
         let mut moved = false;
         if !fits(&self.most, demand) {
             *steps += free.len() as u64;
@@ -257,7 +256,8 @@ impl<'r> ExistingNodes<'r> {
             subtract_demand(free, demand, count);
             placed.left[class] -= count;
             moved = true;
-            placed.turns.push(PlacementStep { class, site: room, pods: count });
+            let (site, pods) = (room, count);
+            placed.turns.push(PlacementStep { class, site, pods });
         }
         moved
     }
@@ -272,11 +272,11 @@ impl<'r> ExistingNodes<'r> {
             (FillStrategy::Worth, false),
             (FillStrategy::Largest, false),
         ];
-        for (way, largest_first) in tries {
+        for (strategy, largest_first) in tries {
             if best.worth_left(&worth) <= 0.0 || effort > TRIES_MAX {
                 break;
             }
-            let other = self.place_by_node(way, largest_first, &worth);
+            let other = self.place_by_node(strategy, largest_first, &worth);
             if other.worth_left(&worth) < best.worth_left(&worth) {
                 best = other;
             }
@@ -287,13 +287,24 @@ impl<'r> ExistingNodes<'r> {
     /// Fills each node with the best combination of pods.
     fn place_by_node(
         &mut self,
-        way: FillStrategy,
+        strategy: FillStrategy,
         largest_first: bool,
         worth: &[f64],
     ) -> ExistingPlacement {
         let problem = self.problem;
         let shares = NodeConstraints::default();
-        let lots = self.item_groups(&shares);
+        let classes = self.problem.classes.iter().zip(&self.kinds).enumerate();
+        let lots = classes.map(|(class, (pod_class, kind))| ItemGroup {
+            class,
+            kind: *kind,
+            demand: &pod_class.demand,
+            per_unit: &pod_class.per_unit,
+            shares: &shares,
+            row: *kind,
+            cell: None,
+            together: 1,
+        });
+        let lots: Vec<ItemGroup<'_>> = lots.collect();
         let mut left = problem.pods_per_class();
         let mut turns = Vec::new();
         let mut order: Vec<usize> = (0..self.rooms.len()).collect();
@@ -304,15 +315,15 @@ impl<'r> ExistingNodes<'r> {
             });
         }
         let mut steps = 0;
-        for room in order {
+        for site in order {
             if steps > STEPS_MAX {
                 break;
             }
-            let Some(free) = self.free[room].clone() else {
+            let Some(free) = self.free[site].clone() else {
                 continue;
             };
             let wants = 0..problem.wants.len();
-            let may: Vec<bool> = wants.map(|wants| self.may_host(wants, room)).collect();
+            let may: Vec<bool> = wants.map(|wants| self.may_host(wants, site)).collect();
             let rules = BinRules {
                 lots: &lots,
                 mask: &|kind| u64::from(may[problem.kinds[kind].wants]),
@@ -323,33 +334,17 @@ impl<'r> ExistingNodes<'r> {
             let order: Vec<Vec<usize>> = waits.map(|class| vec![class]).collect();
             let queues = (0..order.len()).map(|at| vec![at]).collect();
             let mut bin = Bin { free, mask: 1, good: 1, ..Bin::default() };
-            let pending =
-                PendingItems { waiting: &FillQueues { order, queues }, stock: &left, worth };
-            for (class, pods) in bin.fill(way, &rules, &pending, &mut steps) {
+            let pending = PendingItems {
+                waiting: &FillQueues { order, queues },
+                stock: &left,
+                values: worth,
+            };
+            for (class, pods) in bin.fill(strategy, &rules, &pending, &mut steps) {
                 left[class] -= pods;
-                turns.push(PlacementStep { class, site: room, pods });
+                turns.push(PlacementStep { class, site, pods });
             }
         }
         ExistingPlacement { turns, left, cut_short: steps > STEPS_MAX }
-    }
-
-    /// Returns an item group for each class without topology rules.
-    fn item_groups<'s>(&self, shares: &'s NodeConstraints) -> Vec<ItemGroup<'s>>
-    where
-        'r: 's,
-    {
-        let classes = self.problem.classes.iter().zip(&self.kinds).enumerate();
-        let groups = classes.map(|(class, (pod_class, kind))| ItemGroup {
-            class,
-            kind: *kind,
-            demand: &pod_class.demand,
-            per_unit: &pod_class.per_unit,
-            shares,
-            row: *kind,
-            cell: None,
-            together: 1,
-        });
-        groups.collect()
     }
 
     /// Value of a pod on existing nodes: its largest share of the total free resources.
@@ -398,7 +393,7 @@ const TURNS_OUT_MAX: usize = 64;
 
 /// Returns whether a node satisfies one of these alternatives for all values that its labels may
 /// have.
-fn is_surely(labels: &Requirements, alternatives: &[Requirements]) -> bool {
+fn surely_matches(labels: &Requirements, alternatives: &[Requirements]) -> bool {
     let label_keys: BTreeSet<&str> = alternatives
         .iter()
         .flat_map(|alternative| alternative.iter().map(|(key, _)| key))

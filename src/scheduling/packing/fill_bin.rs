@@ -58,7 +58,7 @@ impl FillQueues {
 }
 
 /// Position in a queue.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct QueueCursor {
     /// Index among the identical groups of the queue, and the item group among these.
     twins: usize,
@@ -74,7 +74,7 @@ pub(crate) struct PendingItems<'f> {
     /// Number of items by group.
     pub(crate) stock: &'f [u64],
     /// Value of an item by group.
-    pub(crate) worth: &'f [f64],
+    pub(crate) values: &'f [f64],
 }
 
 /// The item groups, and the rules of a host.
@@ -145,12 +145,12 @@ impl Bin {
     /// Fills the host with pending items. Returns the added items and adds its effort to `steps`.
     pub(crate) fn fill(
         &mut self,
-        way: FillStrategy,
+        strategy: FillStrategy,
         rules: &BinRules<'_>,
         pending: &PendingItems<'_>,
         steps: &mut u64,
     ) -> Vec<ItemCount> {
-        merge_counts(match way {
+        merge_counts(match strategy {
             FillStrategy::Largest => self.fill_largest(rules, pending, steps),
             FillStrategy::Worth => self.fill_worth(rules, pending, steps),
         })
@@ -204,7 +204,7 @@ impl Bin {
     ) -> Vec<ItemCount> {
         let lots = rules.lots;
         let mut parts: Vec<ItemCount> = Vec::new();
-        let start = QueueCursor { twins: 0, lot: 0, taken: 0 };
+        let start = QueueCursor::default();
         let mut heads: Vec<QueueCursor> = vec![start; pending.waiting.queues.len()];
         loop {
             let mut best: Option<(f64, usize, usize)> = None;
@@ -213,7 +213,7 @@ impl Bin {
                 let Some(lot) = self.next_fitting(rules, pending, at, head) else {
                     continue;
                 };
-                let worth = pending.worth[lot] * self.estimated_copies(&lots[lot]);
+                let worth = pending.values[lot] * self.estimated_copies(&lots[lot]);
                 if best.is_none_or(|(most, ..)| worth > most) {
                     best = Some((worth, at, lot));
                 }

@@ -47,12 +47,12 @@ impl FillCache {
     /// Returns the current fill of a row and a type.
     pub(super) fn get_or_fill(
         &mut self,
-        way: FillStrategy,
+        strategy: FillStrategy,
         row: usize,
         shape: usize,
         make: impl FnOnce() -> Fill,
     ) -> &Fill {
-        let fills = match way {
+        let fills = match strategy {
             FillStrategy::Largest => &mut self.by_size,
             FillStrategy::Worth => &mut self.by_worth,
         };

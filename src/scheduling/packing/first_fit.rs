@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use crate::scheduling::packing::fill_bin::{ItemCount, merge_counts};
 use crate::scheduling::packing::launch_options::Ledger;
 use crate::scheduling::packing::{Packing, PackingInput};
-use crate::scheduling::problem::resource_vector::copies_that_fit;
+use crate::scheduling::problem::resource_vector::{add_demand, copies_that_fit};
 
 /// Step limit of one packing, some nanoseconds each. One step evaluates a type for one claim.
 /// Beyond it there is no result; with more pods, other packings are much cheaper anyway.
@@ -158,9 +158,7 @@ impl PackingInput<'_> {
             shape.1 &= masks[shape.0];
             kept.next().unwrap_or(false)
         });
-        for (sum, amount) in claim.sum.iter_mut().zip(group.demand) {
-            *sum = sum.saturating_add(amount.saturating_mul(pods));
-        }
+        add_demand(&mut claim.sum, group.demand, taken);
         group.shares.add_pods(&mut claim.counts, taken);
         if !claim.rows.contains(&group.row) {
             claim.rows.push(group.row);

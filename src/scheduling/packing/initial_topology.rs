@@ -1,11 +1,12 @@
 //! Builds the initial topology state of a snapshot: its hosts, the domains of new nodes, and the
 //! bound pods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::affinity::PodTerm;
 use crate::model::id::NodeName;
+use crate::model::labels::Labels;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, first_repelling};
 use crate::scheduling::domains::DomainSet;
@@ -55,8 +56,10 @@ pub(crate) fn initial_state<'t>(
     }
     let mut passed: BTreeMap<(usize, &Requirements, &[Taint]), Match> = BTreeMap::new();
     for room in rooms {
-        let places = label_domains(problem, &mut board.sites, &room.labels);
-        let unsettled = undecided_labels(problem, &room.labels);
+        let decided = domain_values(problem, &room.labels).filter(|(_, all)| all.len() == 1);
+        let places = decided.flat_map(|(key, all)| all.iter().map(move |value| (key, value)));
+        let places: Vec<(usize, u32)> =
+            places.map(|(key, value)| (key, board.sites.intern_domain(key, value))).collect();
         let matches: Vec<Match> = topology
             .filters
             .iter()
@@ -70,14 +73,14 @@ pub(crate) fn initial_state<'t>(
             })
             .collect();
         let site = board.sites.add_location(true, &places, |at| matches[at]);
-        for (key, values) in unsettled {
-            let mut places = Vec::with_capacity(values.len());
-            for value in values {
-                let place = board.sites.intern_domain(key, &value);
+        for (key, values) in undecided_labels(problem, &room.labels) {
+            let mut places = Vec::with_capacity(values.len().min(PLACES_MAX));
+            for value in values.iter().take(PLACES_MAX) {
+                let place = board.sites.intern_domain(key, value);
                 let mut decided = (**room).clone();
                 let requirement = Requirement::is_in([value]);
                 Arc::make_mut(&mut decided.labels).add(&problem.groups.keys[key], requirement);
-                board.open_maybe(key, place, |at| {
+                board.open_possible_domain(key, place, |at| {
                     matches[at] != Match::No
                         && node_passes(problem, &topology.filters[at], &decided) != Match::No
                 });
@@ -91,36 +94,22 @@ pub(crate) fn initial_state<'t>(
     board
 }
 
-fn label_domains(
-    problem: &Problem<'_>,
-    sites: &mut Locations,
-    labels: &Requirements,
-) -> Vec<(usize, u32)> {
+/// Returns the possible values of the topology keys of a node, except the host.
+fn domain_values<'l>(
+    problem: &'l Problem<'_>,
+    labels: &'l Requirements,
+) -> impl Iterator<Item = (usize, &'l BTreeSet<String>)> {
     let keys = problem.groups.keys.iter().enumerate();
     let keys = keys.filter(|(key, _)| *key != HOST);
-    let mut places = Vec::new();
-    for (key, name) in keys {
-        let values = labels.get(name).and_then(Requirement::values);
-        let value = values.filter(|values| values.len() == 1);
-        if let Some(value) = value.and_then(|values| values.first()) {
-            places.push((key, sites.intern_domain(key, value)));
-        }
-    }
-    places
+    keys.filter_map(|(key, name)| Some((key, labels.get(name)?.values()?)))
 }
 
 /// Returns the possible values of the undecided labels of an in-flight node.
-fn undecided_labels(problem: &Problem<'_>, labels: &Requirements) -> Vec<(usize, Vec<String>)> {
-    let keys = problem.groups.keys.iter().enumerate();
-    let keys = keys.filter(|(key, _)| *key != HOST);
-    let mut undecided = Vec::new();
-    for (key, name) in keys {
-        let values = labels.get(name).and_then(Requirement::values);
-        if let Some(values) = values.filter(|value| value.len() > 1) {
-            undecided.push((key, values.iter().take(PLACES_MAX).cloned().collect()));
-        }
-    }
-    undecided
+fn undecided_labels<'l>(
+    problem: &'l Problem<'_>,
+    labels: &'l Requirements,
+) -> impl Iterator<Item = (usize, &'l BTreeSet<String>)> {
+    domain_values(problem, labels).filter(|(_, values)| values.len() > 1)
 }
 
 /// Returns the nodes whose domain is undecided.
@@ -128,7 +117,8 @@ pub(crate) fn undecided_nodes<'r>(
     problem: &Problem<'_>,
     rooms: &[&'r ExistingNode],
 ) -> Vec<&'r NodeRef> {
-    let rooms = rooms.iter().filter(|room| !undecided_labels(problem, &room.labels).is_empty());
+    let rooms =
+        rooms.iter().filter(|room| undecided_labels(problem, &room.labels).next().is_some());
     rooms.map(|room| &room.host).collect()
 }
 
@@ -170,18 +160,22 @@ fn count_residents(
             site_of.insert(name, site);
         }
     }
+    let topology = board.topology;
+    let counters_of = |namespace: &str, labels: &Labels, terms: &[PodTerm], deleting: bool| {
+        let groups = &problem.groups;
+        let member_of = groups.membership_of(namespace, labels, &snapshot.namespaces);
+        counters_of(problem, topology, &member_of, terms, deleting)
+    };
     for resident in &snapshot.residents {
-        let member_of =
-            problem.groups.membership_of(resident.namespace, resident.labels, &snapshot.namespaces);
-        let terms = resident.anti_affinity;
-        let tallies = counters_of(problem, board.topology, &member_of, terms, resident.deleting);
+        let (labels, terms) = (resident.labels, resident.anti_affinity);
+        let tallies = counters_of(resident.namespace, labels, terms, resident.deleting);
         if tallies.is_empty() {
             continue;
         }
         for (node, pods) in &resident.nodes {
             if let Some(site) = site_of.get(node) {
                 for tally in &tallies {
-                    board.count_pods(*tally, *site, *pods);
+                    board.count_pods(*tally, *site, *pods, true);
                 }
             }
         }
@@ -194,16 +188,14 @@ fn count_residents(
             let is_sure = *is_sure
                 && problem.agents.is_certain_on(agent, |key| room.labels.get(key).is_some());
             for tally in &board.topology.daemon_overheads[agent] {
-                board.count_daemon(*tally, site, is_sure);
+                board.count_pods(*tally, site, 1, is_sure);
             }
         }
         let promised = snapshot.promised.get(&room.host);
         for pod in promised.into_iter().flatten() {
-            let member_of =
-                problem.groups.membership_of(&pod.key.namespace, &pod.labels, &snapshot.namespaces);
-            let (terms, deleting) = (&pod.anti_affinity, pod.deleting.is_some());
-            for tally in counters_of(problem, board.topology, &member_of, terms, deleting) {
-                board.count_pods(tally, site, 1);
+            let (namespace, terms) = (&pod.key.namespace, &pod.anti_affinity);
+            for tally in counters_of(namespace, &pod.labels, terms, pod.deleting.is_some()) {
+                board.count_pods(tally, site, 1, true);
             }
         }
     }
@@ -250,14 +242,12 @@ pub(crate) fn places_of(
     values: &[Option<String>],
     sites: &mut Locations,
 ) -> Vec<(usize, u32)> {
-    let mut places = Vec::new();
-    for (name, value) in cells.keys.iter().zip(values) {
-        let key = problem.groups.keys.iter().position(|key| key == name);
-        if let (Some(key), Some(value)) = (key, value) {
-            places.push((key, sites.intern_domain(key, value)));
-        }
-    }
-    places
+    let named = cells.keys.iter().zip(values);
+    let places = named.filter_map(|(name, value)| {
+        let key = problem.groups.keys.iter().position(|key| key == name)?;
+        Some((key, sites.intern_domain(key, value.as_ref()?)))
+    });
+    places.collect()
 }
 
 /// Adds the location of a claim. If its pods leave the domain open, it has none yet.
@@ -270,7 +260,8 @@ pub(crate) fn add_claim(
     let problem = context.problem;
     let cell = cell_of(items.lots, opened);
     let places = cell.map_or_else(Vec::new, |cell| {
-        places_of(problem, context.cells, &context.cells.all[cell], &mut board.sites)
+        let values = &context.cells.all[cell];
+        places_of(problem, context.cells, values, &mut board.sites)
     });
     let passes = (0..board.topology.filters.len())
         .map(|filter| claim_passes(context, filter, items, opened, cell));
@@ -325,7 +316,7 @@ pub(crate) fn claim_passes(
         .filter(|(.., pass)| *pass != Match::No)
         .collect();
     let (mut all, mut any) = (true, false);
-    for (shape, mask) in launched_as(context, items, opened, cell) {
+    for (shape, mask) in possible_launches(context, items, opened, cell) {
         let (mut sure, mut may) = (0, 0);
         for (_, suited, chosen) in &candidates {
             let yes = suited[shape].offerings_with(Match::Yes, mask);
@@ -338,7 +329,10 @@ pub(crate) fn claim_passes(
     // Its location is undecided, and may match.
     let mut keys = context.cells.keys.iter();
     let settled = cell.is_some()
-        || !keys.any(|key| candidates.iter().any(|(wanted, ..)| wanted.get(key).is_some()));
+        || !keys.any(|key| {
+            let mut candidates = candidates.iter();
+            candidates.any(|(wanted, ..)| wanted.get(key).is_some())
+        });
     match (any, all && settled) {
         (false, _) => Match::No,
         (true, true) => Match::Yes,
@@ -377,7 +371,7 @@ fn pool_labels_match(
         let values = template.side.get(key).and_then(Requirement::values);
         let mut values = values.into_iter().flatten();
         match determined.get(key) {
-            Some(value) => Match::surely(wanted.allows_value(value)),
+            Some(value) => Match::from_bool(wanted.allows_value(value)),
             None if values.clone().all(|value| wanted.allows_value(value)) => Match::Yes,
             None if values.any(|value| wanted.allows_value(value)) => Match::Maybe,
             None => Match::No,
@@ -387,7 +381,7 @@ fn pool_labels_match(
 }
 
 /// Returns the possible types and offerings of a claim in a domain, or anywhere.
-pub(crate) fn launched_as<'g>(
+pub(crate) fn possible_launches<'g>(
     context: &'g PackingContext<'_, '_>,
     items: ItemOfferings<'g>,
     opened: &'g OpenedNode,

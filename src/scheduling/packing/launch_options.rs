@@ -3,7 +3,7 @@
 use crate::model::cluster::Scheduling;
 use crate::model::instance::{OfferingKey, Price};
 use crate::scheduling::packing::fill_bin::{ItemCount, ItemGroup};
-use crate::scheduling::problem::resource_vector::{copies_that_fit, fits, subtract_demand};
+use crate::scheduling::problem::resource_vector::{add_demand, copies_that_fit, subtract_demand};
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::limits::{Limit, LimitScope, shared_limits};
 use crate::scheduling::supply::min_values::MinValues;
@@ -61,9 +61,7 @@ impl Ledger {
 
     /// Releases one node.
     pub(crate) fn release(&mut self, limited: &[i64]) {
-        for (left, amount) in self.left.iter_mut().zip(limited) {
-            *left = left.saturating_add(*amount);
-        }
+        add_demand(&mut self.left, limited, 1);
     }
 }
 
@@ -122,10 +120,7 @@ pub(crate) fn total_requests(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Vec
     for (lot, count) in parts {
         let demand = lots[*lot].demand;
         sum.resize(demand.len(), 0i64);
-        let count = i64::try_from(*count).unwrap_or(i64::MAX);
-        for (sum, amount) in sum.iter_mut().zip(demand) {
-            *sum = sum.saturating_add(amount.saturating_mul(count));
-        }
+        add_demand(&mut sum, demand, *count);
     }
     sum
 }
@@ -145,8 +140,8 @@ pub(crate) fn fitting_offerings(
     let mask = mask_of(rows, shape);
     let option = &template.shapes[shape];
     // Without rows there are no requirements, and all offerings match.
-    let sold = option.lowest_price(mask).is_some();
-    if sold && option.net.as_deref().is_some_and(|net| fits(net, sum)) { mask } else { 0 }
+    let is_sold = option.lowest_price(mask).is_some();
+    if is_sold && option.can_hold(sum) { mask } else { 0 }
 }
 
 /// Reusable buffer for the types of a template.
@@ -198,7 +193,7 @@ impl<'q> LaunchQuery<'q> {
     pub(crate) fn cheapest_type(&self, ledger: &Ledger) -> Option<(usize, f64)> {
         let mut best: [Option<(usize, f64)>; 2] = [None, None];
         let kinds = 1 + usize::from(!self.template.reservations.is_empty());
-        for at in self.template.by_least_for(self.sum) {
+        for at in self.template.types_by_price_for(self.sum) {
             let shape = &self.template.shapes[*at];
             let least = shape.lowest_price(u64::MAX);
             // All following types cost at least as much.
@@ -207,7 +202,7 @@ impl<'q> LaunchQuery<'q> {
                 break;
             }
             // Many are too small.
-            if !shape.net.as_deref().is_some_and(|net| fits(net, self.sum)) {
+            if !shape.can_hold(self.sum) {
                 continue;
             }
             let Some(price) = shape.lowest_price(mask_of(self.rows, *at)) else {
@@ -222,7 +217,7 @@ impl<'q> LaunchQuery<'q> {
         let [bought, reserved] = best;
         let bought = match bought {
             Some((first, _)) if !self.is_varied(first, ledger) => {
-                self.cheapest_unlike(first, ledger)
+                self.cheapest_with_other_daemons(first, ledger)
             }
             bought => bought,
         };
@@ -232,7 +227,7 @@ impl<'q> LaunchQuery<'q> {
     }
 
     /// Returns the cheapest type with other DaemonSets than this one that satisfies `min_values`.
-    fn cheapest_unlike(&self, first: usize, ledger: &Ledger) -> Option<(usize, f64)> {
+    fn cheapest_with_other_daemons(&self, first: usize, ledger: &Ledger) -> Option<(usize, f64)> {
         let shapes = &self.template.shapes;
         let others = self.template.by_least.iter().copied().filter(|at| {
             shapes[*at].overhead.agents != shapes[first].overhead.agents
@@ -267,7 +262,7 @@ impl<'q> LaunchQuery<'q> {
     /// except those that limits excluded during planning.
     fn offers_from(&self, price: f64) -> &'q [(usize, usize)] {
         let template = self.template;
-        let unlimited = template.limits.iter().all(|limit| limit.is_free_of_size());
+        let unlimited = template.limits.iter().all(|limit| limit.is_independent_of_type());
         let first = template
             .by_price
             .partition_point(|(at, bit)| unlimited && price_of(template, *at, *bit) < price);
@@ -275,7 +270,7 @@ impl<'q> LaunchQuery<'q> {
     }
 
     /// Returns all matching offerings of a type.
-    fn all_of(&self, shape: usize) -> Vec<(OfferingKey, Price)> {
+    fn matching_offerings_of(&self, shape: usize) -> Vec<(OfferingKey, Price)> {
         let mask = self.fitting_offerings(shape);
         (0..self.template.shapes[shape].offers.len())
             .filter(|offer| mask >> offer & 1 == 1)
@@ -308,14 +303,14 @@ impl<'q> LaunchQuery<'q> {
             usize::try_from(scheduling.max_launch_options).map_or(usize::MAX, |it| it.max(1));
         let ratio = f64::from(scheduling.alternative_price_percent) / 100.0;
         if shape.reservation.is_some() {
-            return (self.all_of(planned), vec![planned]);
+            return (self.matching_offerings_of(planned), vec![planned]);
         }
         let mut reserved = shape.limited.clone();
         scratch.next_claim(template.shapes.len());
         let offers = self.offers_from(price);
         // Types required for `min_values` come first, at any price.
         let mut kept: Vec<usize> = Vec::new();
-        let mut seen = variety.no_values();
+        let mut seen = variety.new_seen_values();
         for (place, (at, bit)) in offers.iter().enumerate() {
             if variety.is_enough(&seen) {
                 break;
@@ -387,8 +382,6 @@ fn reserve_growth(reserved: &mut [i64], limited: &[i64], ledger: &mut Ledger) ->
         return false;
     }
     subtract_demand(&mut ledger.left, &growth, 1);
-    for (reserved, growth) in reserved.iter_mut().zip(&growth) {
-        *reserved = reserved.saturating_add(*growth);
-    }
+    add_demand(reserved, &growth, 1);
     true
 }

@@ -33,7 +33,7 @@ impl PackingInput<'_> {
     }
 
     /// Returns claims with a price, cheapest first.
-    fn by_price(&self, draft: &Packing, gone: &BTreeSet<usize>) -> Vec<usize> {
+    fn claims_by_price(&self, draft: &Packing, gone: &BTreeSet<usize>) -> Vec<usize> {
         let mut order: Vec<usize> = (0..draft.claims.len())
             .filter(|at| !gone.contains(at) && self.has_price(&draft.claims[*at]))
             .collect();
@@ -43,7 +43,7 @@ impl PackingInput<'_> {
 
     /// Merges the last nodes of a packing, which contain leftovers and are each sized individually.
     fn merge_small(&self, draft: &mut Packing, gone: &mut BTreeSet<usize>) {
-        let mut order = self.by_price(draft, gone);
+        let mut order = self.claims_by_price(draft, gone);
         for _ in 0..MERGES_MAX.min(draft.claims.len().saturating_sub(1)) {
             let which = &order[..order.len().min(SMALL_MAX)];
             let mut several = (2..=which.len()).rev();
@@ -68,7 +68,7 @@ impl PackingInput<'_> {
     fn merge_pairs(&self, draft: &mut Packing, gone: &mut BTreeSet<usize>) {
         let mut kinds: Vec<Vec<usize>> = Vec::new();
         let mut known: BTreeMap<(usize, &[ItemCount]), usize> = BTreeMap::new();
-        for at in self.by_price(draft, gone) {
+        for at in self.claims_by_price(draft, gone) {
             let claim = &draft.claims[at];
             let kind = *known.entry((claim.shape, &claim.parts)).or_insert(kinds.len());
             if kind == KINDS_MAX {
@@ -126,7 +126,7 @@ impl PackingInput<'_> {
         let parts: Vec<ItemCount> = parts.collect();
         let cost: f64 = claims.clone().map(|it| it.price + self.node_cost).sum();
         // Most merges need a type of the same total price, whatever its pods require.
-        let fitting = self.template.by_least_for(&total_requests(self.lots, &parts));
+        let fitting = self.template.types_by_price_for(&total_requests(self.lots, &parts));
         let first = &self.template.shapes[*fitting.first()?];
         if first.lowest_price(u64::MAX)? + self.node_cost >= cost {
             return None;

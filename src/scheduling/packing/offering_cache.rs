@@ -120,8 +120,8 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         let requirements = &problem.wants[query.wants];
         let wanted = requirements.alternatives.get(alternative)?;
         let node_template = &self.context.templates[template];
-        if query.cell.is_some_and(|cell| !cells.has_offering(template, cell)) {
-            return None;
+        if let Some(cell) = query.cell {
+            cells.offering_masks(template, cell)?;
         }
         let labels = node_template.admitted_labels(requirements, wanted, query.relaxed).ok()?;
         let row = node_template.compatible_offerings(requirements, &problem.agents, &labels);

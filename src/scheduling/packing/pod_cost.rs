@@ -12,15 +12,18 @@ const FRONT_MAX: f64 = 24.0;
 
 /// Returns the counter that requires the most hosts because its pods share none, and how many share
 /// one.
-pub(crate) fn scarcest_counter(order: &PackingInput<'_>, dealt: &[usize]) -> Option<(usize, u64)> {
+pub(crate) fn scarcest_counter(
+    input: &PackingInput<'_>,
+    group_ids: &[usize],
+) -> Option<(usize, u64)> {
     let mut needed: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
-    for lot in dealt {
-        let shares = order.lots[*lot].shares;
+    for lot in group_ids {
+        let shares = input.lots[*lot].shares;
         for (counter, most) in &shares.limits {
             if shares.adds.contains(counter) {
                 let together = u64::from(*most) + 1;
                 let hosts = needed.entry(*counter).or_insert((0, together));
-                hosts.0 += order.stock[*lot];
+                hosts.0 += input.stock[*lot];
                 hosts.1 = hosts.1.min(together);
             }
         }
@@ -31,37 +34,37 @@ pub(crate) fn scarcest_counter(order: &PackingInput<'_>, dealt: &[usize]) -> Opt
 
 /// Returns the types to evaluate for each row. Every item group that fits a type fits one of them.
 pub(crate) fn types_to_evaluate(
-    order: &PackingInput<'_>,
-    dealt: &[usize],
+    input: &PackingInput<'_>,
+    group_ids: &[usize],
     ledger: &Ledger,
 ) -> BTreeMap<usize, Vec<usize>> {
     let mut whole: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    let mut fronts: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for lot in dealt {
-        let group = &order.lots[*lot];
+    let mut types_by_row: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for lot in group_ids {
+        let group = &input.lots[*lot];
         let known = whole.entry(group.row);
-        let known = known.or_insert_with(|| cost_front(order, group.row, ledger));
-        let selected = fronts.entry(group.row);
-        let selected = selected.or_insert_with(|| thin_out(order, known));
+        let known = known.or_insert_with(|| cost_front(input, group.row, ledger));
+        let selected = types_by_row.entry(group.row);
+        let selected = selected.or_insert_with(|| thin_out(input, known));
         // A similar type that was left out may have more of a resource.
-        if !selected.iter().any(|at| has_room(order, *at, group)) {
-            selected.extend(known.iter().find(|at| has_room(order, **at, group)));
+        if !selected.iter().any(|at| has_room(input, *at, group)) {
+            selected.extend(known.iter().find(|at| has_room(input, **at, group)));
             selected.sort_unstable();
         }
         // `min_values` may be satisfiable for these pods but not for all that fits a type.
-        if !order.variety.is_empty() && !selected.iter().any(|at| has_room(order, *at, group)) {
-            let rows = [&order.rows[group.row]];
-            let alone = LaunchQuery::new(order.template, order.variety, &rows, group.demand);
+        if !input.variety.is_empty() && !selected.iter().any(|at| has_room(input, *at, group)) {
+            let rows = [&input.rows[group.row]];
+            let alone = LaunchQuery::new(input.template, input.variety, &rows, group.demand);
             selected.extend(alone.cheapest_type(ledger).map(|(shape, _)| shape));
             selected.sort_unstable();
         }
     }
-    fronts
+    types_by_row
 }
 
 /// Returns whether a host of a type has capacity for the pods of a group that start together.
-fn has_room(order: &PackingInput<'_>, shape: usize, group: &ItemGroup<'_>) -> bool {
-    let net = order.template.shapes[shape].net.as_deref();
+fn has_room(input: &PackingInput<'_>, shape: usize, group: &ItemGroup<'_>) -> bool {
+    let net = input.template.shapes[shape].net.as_deref();
     net.is_some_and(|net| match group.together {
         0 | 1 => fits(net, group.demand),
         together => copies_that_fit(net, group.demand) >= together,
@@ -70,14 +73,14 @@ fn has_room(order: &PackingInput<'_>, shape: usize, group: &ItemGroup<'_>) -> bo
 
 /// Returns the types of a row that are cheaper than all larger ones, or use less of the limits, by
 /// price.
-fn cost_front(order: &PackingInput<'_>, lane: usize, ledger: &Ledger) -> Vec<usize> {
-    let shapes = &order.template.shapes;
+fn cost_front(input: &PackingInput<'_>, row: usize, ledger: &Ledger) -> Vec<usize> {
+    let shapes = &input.template.shapes;
     let mut priced: Vec<(f64, usize)> = Vec::new();
-    for (at, mask) in order.rows[lane].masks.iter().enumerate() {
+    for (at, mask) in input.rows[row].masks.iter().enumerate() {
         if let Some(price) = shapes[at].lowest_price(*mask)
             && shapes[at].net.is_some()
             && ledger.allowed_copies(&shapes[at].limited) > 0
-            && is_varied(order, lane, at, ledger)
+            && is_varied(input, row, at, ledger)
         {
             priced.push((price, at));
         }
@@ -85,7 +88,7 @@ fn cost_front(order: &PackingInput<'_>, lane: usize, ledger: &Ledger) -> Vec<usi
     priced.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
     let mut kept: Vec<(&[i64], &[i64])> = Vec::new();
     priced.retain(|(_, at)| {
-        let (net, limited) = (order.net_resources(*at), order.limit_usage(*at));
+        let (net, limited) = (input.net_resources(*at), input.limit_usage(*at));
         let mut others = kept.iter();
         let is_beaten = others.any(|(larger, smaller)| fits(larger, net) && fits(limited, smaller));
         if !is_beaten {
@@ -97,33 +100,33 @@ fn cost_front(order: &PackingInput<'_>, lane: usize, ledger: &Ledger) -> Vec<usi
 }
 
 /// Returns whether enough other types fit whatever fits a type.
-fn is_varied(order: &PackingInput<'_>, lane: usize, shape: usize, ledger: &Ledger) -> bool {
-    let shapes = &order.template.shapes;
-    if order.variety.is_empty() || shapes[shape].reservation.is_some() {
+fn is_varied(input: &PackingInput<'_>, row: usize, shape: usize, ledger: &Ledger) -> bool {
+    let shapes = &input.template.shapes;
+    if input.variety.is_empty() || shapes[shape].reservation.is_some() {
         return true;
     }
-    let masks = &order.rows[lane].masks;
-    let planned = order.net_resources(shape);
+    let masks = &input.rows[row].masks;
+    let planned = input.net_resources(shape);
     let types = (0..shapes.len()).filter(|other| {
-        let net = order.net_resources(*other);
+        let net = input.net_resources(*other);
         masks[*other] != 0
             && shapes[*other].is_interchangeable(&shapes[shape])
             && net.iter().zip(planned).all(|(net, planned)| net >= planned)
             && net.len() == planned.len()
-            && ledger.allowed_copies(order.limit_usage(*other)) > 0
+            && ledger.allowed_copies(input.limit_usage(*other)) > 0
     });
-    order.variety.are_satisfied_by(order.template, types)
+    input.variety.are_satisfied_by(input.template, types)
 }
 
 /// Selects from these types, sorted by price, few similar ones per ratio of memory to cpu and of
 /// rare resources. Claims are moved to the best of all types after packing.
-fn thin_out(order: &PackingInput<'_>, shapes: &[usize]) -> Vec<usize> {
+fn thin_out(input: &PackingInput<'_>, shapes: &[usize]) -> Vec<usize> {
     let mut alike: BTreeMap<(i64, &[i64]), Vec<usize>> = BTreeMap::new();
     // Reservations are cheap at any size, and may be used up.
     let (mut kept, bought): (Vec<usize>, Vec<usize>) =
-        shapes.iter().partition(|at| order.template.shapes[**at].reservation.is_some());
+        shapes.iter().partition(|at| input.template.shapes[**at].reservation.is_some());
     for at in bought {
-        let net = order.net_resources(at);
+        let net = input.net_resources(at);
         // In steps of a quarter of a doubling.
         let (cpu, memory) = (amount_of(net, 0), amount_of(net, 1));
         #[expect(clippy::cast_possible_truncation, reason = "a logarithm is small")]
@@ -132,14 +135,14 @@ fn thin_out(order: &PackingInput<'_>, shapes: &[usize]) -> Vec<usize> {
         alike.entry((ratio, rare)).or_default().push(at);
     }
     for shapes in alike.into_values() {
-        let sizes = shapes.iter().map(|at| amount_of(order.net_resources(*at), 0));
+        let sizes = shapes.iter().map(|at| amount_of(input.net_resources(*at), 0));
         let (least, most) = sizes.fold((f64::INFINITY, 1.0), |(least, most), size| {
             (f64::min(least, size), f64::max(most, size))
         });
         let step = (most / least).powf(1.0 / FRONT_MAX);
         let mut next = 0.0;
         for at in &shapes {
-            let cpu = amount_of(order.net_resources(*at), 0);
+            let cpu = amount_of(input.net_resources(*at), 0);
             // A step is wider than rounding is coarse.
             if cpu >= next * 0.999_999 || cpu >= most {
                 kept.push(*at);
@@ -162,8 +165,8 @@ fn amount_of(net: &[i64], axis: usize) -> f64 {
 /// fits nowhere. If pods need separate hosts, each costs a host. Reservations cost almost nothing
 /// for some pods and are no measure for others, so they count only for pods without other options.
 pub(crate) fn worth_of(
-    order: &PackingInput<'_>,
-    fronts: &BTreeMap<usize, Vec<usize>>,
+    input: &PackingInput<'_>,
+    types_by_row: &BTreeMap<usize, Vec<usize>>,
     row: usize,
     demand: &[i64],
     most: u64,
@@ -171,15 +174,15 @@ pub(crate) fn worth_of(
     /// A pod without requests must be scheduled, too.
     const LEAST: f64 = 1e-12;
     let least = [false, true].into_iter().find_map(|reserved| {
-        let shares = fronts[&row].iter().filter_map(|at| {
-            let shape = &order.template.shapes[*at];
+        let shares = types_by_row[&row].iter().filter_map(|at| {
+            let shape = &input.template.shapes[*at];
             if shape.reservation.is_some() != reserved {
                 return None;
             }
             let count = copies_that_fit(shape.net.as_deref()?, demand).min(most);
-            let price = shape.lowest_price(order.rows[row].masks[*at])?;
+            let price = shape.lowest_price(input.rows[row].masks[*at])?;
             #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-            let share = (price + order.node_cost) / count as f64;
+            let share = (price + input.node_cost) / count as f64;
             (count > 0).then_some(share.max(LEAST))
         });
         shares.min_by(f64::total_cmp)

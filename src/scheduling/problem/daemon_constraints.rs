@@ -50,7 +50,7 @@ pub(crate) enum Presence {
 
 impl Presence {
     /// Returns `Yes` if the condition holds, otherwise `No`.
-    pub(crate) fn surely(holds: bool) -> Self {
+    pub(crate) fn from_bool(holds: bool) -> Self {
         if holds { Self::Yes } else { Self::No }
     }
 }
@@ -140,7 +140,7 @@ impl<'a> ConstrainedDaemons<'a> {
     }
 
     /// Returns whether a DaemonSet has anti-affinity against a group by a key.
-    pub(crate) fn is_away(&self, agent: usize, rule: (usize, usize)) -> bool {
+    pub(crate) fn has_anti_affinity(&self, agent: usize, rule: (usize, usize)) -> bool {
         self.0[agent].away.contains(&rule)
     }
 
@@ -173,7 +173,7 @@ impl<'a> ConstrainedDaemons<'a> {
         constrained: &DaemonOnType,
         label: impl Fn(&str) -> Option<Option<&'l str>>,
     ) -> Option<bool> {
-        if self.is_off(constrained, |(key, requirement)| {
+        if self.is_excluded_by(constrained, |(key, requirement)| {
             label(key).is_some_and(|value| !requirement.allows_label(value))
         }) {
             return None;
@@ -192,12 +192,12 @@ impl<'a> ConstrainedDaemons<'a> {
     }
 
     /// Returns whether known labels keep a DaemonSet off a node.
-    pub(crate) fn is_kept_off<'l>(
+    pub(crate) fn is_excluded<'l>(
         &self,
         constrained: &DaemonOnType,
         label: impl Fn(&str) -> Option<&'l Requirement>,
     ) -> bool {
-        self.is_off(constrained, |(key, requirement)| {
+        self.is_excluded_by(constrained, |(key, requirement)| {
             label(key).is_some_and(|known| {
                 let absent = known.allows_absence() && requirement.allows_absence();
                 !absent && !known.has_intersection(requirement)
@@ -206,7 +206,7 @@ impl<'a> ConstrainedDaemons<'a> {
     }
 
     /// Returns whether a label contradicts every alternative of a DaemonSet.
-    fn is_off(
+    fn is_excluded_by(
         &self,
         constrained: &DaemonOnType,
         off: impl Fn(&(String, Requirement)) -> bool,

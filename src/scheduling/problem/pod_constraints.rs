@@ -60,9 +60,10 @@ impl PodConstraints {
         // All required terms form one group: kube-scheduler counts pods that match all of them.
         let required: Vec<&PodTerm> = required.iter().collect();
         let preferred = preferred.iter().map(|term| vec![*term]);
-        for terms in [required].into_iter().chain(preferred).filter(|terms| !terms.is_empty()) {
-            let keys = terms.iter().map(|term| groups.key_ordinal(&term.topology_key));
-            let mut keys: Vec<usize> = keys.collect();
+        let all = [required].into_iter().chain(preferred);
+        for terms in all.filter(|terms| !terms.is_empty()) {
+            let keys = terms.iter().map(|term| &term.topology_key);
+            let mut keys: Vec<usize> = keys.map(|key| groups.key_ordinal(key)).collect();
             keys.sort_unstable();
             keys.dedup();
             self.near.push(AffinityTerm { group: groups.of_terms(&terms), keys });
@@ -141,8 +142,8 @@ impl PodMatcher {
         let selector = self.0.first()?.selector.as_ref()?;
         let mut expressions = selector.expressions().iter();
         expressions.find_map(|(key, requirement)| {
-            let values = requirement.values().filter(|_| !requirement.allows_absence())?;
-            Some((&key[..], values))
+            let values = requirement.values();
+            Some((&key[..], values.filter(|_| !requirement.allows_absence())?))
         })
     }
 }
@@ -218,15 +219,11 @@ impl PodGroups {
         self.all.len() - 1
     }
 
-    /// Returns the group of a term of a bound pod, if it exists.
-    fn group_of(&self, term: &PodTerm) -> Option<usize> {
-        self.known.get(&PodMatcher::from_terms([term])).copied()
-    }
-
     /// Returns the group and key of a term, if they exist.
     pub(crate) fn group_and_key(&self, term: &PodTerm) -> Option<(usize, usize)> {
         let key = self.keys.iter().position(|key| *key == term.topology_key)?;
-        Some((self.group_of(term)?, key))
+        let group = self.known.get(&PodMatcher::from_terms([term]))?;
+        Some((*group, key))
     }
 
     /// Returns the group membership of pods with these labels in a namespace.

@@ -115,12 +115,10 @@ impl<'a> PodShapeKey<'a> {
 
 /// Returns the terms of preferences, heaviest first, or nothing if they are ignored.
 fn heaviest_first<T>(preferences: &[Preferred<T>], ignore: bool) -> Vec<&T> {
-    if ignore {
-        return Vec::new();
-    }
-    let mut sorted: Vec<&Preferred<T>> = preferences.iter().collect();
+    let mut sorted: Vec<&Preferred<T>> = preferences.iter().filter(|_| !ignore).collect();
     sorted.sort_by_key(|preference| std::cmp::Reverse(preference.weight));
-    sorted.into_iter().map(|preference| &preference.term).collect()
+    let sorted = sorted.into_iter();
+    sorted.map(|preference| &preference.term).collect()
 }
 
 /// Returns the terms without the first `to_relax`, from which it subtracts their number.

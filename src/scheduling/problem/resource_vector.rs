@@ -21,12 +21,10 @@ impl ResourceIndex {
     pub(crate) fn from_names<'a>(names: impl Iterator<Item = (&'a String, &'a i64)>) -> Self {
         let first: [&str; COMMON] = ["cpu", "memory", "ephemeral-storage", "pods"];
         let mut extended = BTreeSet::new();
-        for (name, amount) in names {
-            if *amount > 0 && !extended.contains(name.as_str()) {
-                extended.insert(name.as_str());
-            }
-        }
-        Self(first.into_iter().chain(extended).map(str::to_owned).collect())
+        let requested = names.filter(|(_, amount)| **amount > 0);
+        extended.extend(requested.map(|(name, _)| name.as_str()));
+        let all = first.into_iter().chain(extended);
+        Self(all.map(str::to_owned).collect())
     }
 
     /// Returns the supply, or `None` if a quantity is negative, so nothing fits. Attachable volumes
@@ -113,6 +111,14 @@ pub(crate) fn copies_that_fit(free: &[i64], demand: &[i64]) -> u64 {
         })
         .min()
         .unwrap_or(u64::MAX)
+}
+
+/// Adds `count` demands.
+pub(crate) fn add_demand(sum: &mut [i64], demand: &[i64], count: u64) {
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    for (sum, amount) in sum.iter_mut().zip(demand) {
+        *sum = sum.saturating_add(amount.saturating_mul(count));
+    }
 }
 
 /// Subtracts `count` demands, which must fit.

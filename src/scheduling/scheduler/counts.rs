@@ -16,11 +16,11 @@ impl<'p> Scheduler<'_, 'p, '_> {
             self.board.open_domains(site);
             count_daemons(self.context, items, opened, site, &mut self.board);
             // Pods without topology rules are bound last.
-            let lots = &self.packed.lots;
+            let groups = &self.packed.lots;
             let parts = opened.claim.parts.iter();
-            for (lot, pods) in parts.filter(|part| lots[part.0].cell.is_some()) {
+            for (group, pods) in parts.filter(|part| groups[part.0].cell.is_some()) {
                 let pods = u32::try_from(*pods).unwrap_or(u32::MAX);
-                self.board.bind_pods(lots[*lot].kind, site, pods);
+                self.board.bind_pods(groups[*group].kind, site, pods);
             }
         }
         self.counted = self.packed.opened.len();
@@ -33,8 +33,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
             count[turn.class] += turn.pods;
         }
         let opened = self.packed.opened.iter();
-        for (lot, pods) in opened.flat_map(|opened| &opened.claim.parts) {
-            count[self.packed.lots[*lot].class] += pods;
+        for (group, pods) in opened.flat_map(|opened| &opened.claim.parts) {
+            count[self.packed.lots[*group].class] += pods;
         }
         assert!(count == self.context.problem.pods_per_class(), "every pod is counted once");
     }

@@ -91,11 +91,8 @@ impl<'a> PoolDaemons<'a> {
                     });
                     (fits && !alternatives.is_empty()).then(|| Daemon {
                         agent: agents.index_of(&set.key).map(|agent| {
-                            (
-                                agent,
-                                agents.is_certain(agent),
-                                agents.unrestricted_alternatives(agent),
-                            )
+                            let unrestricted = agents.unrestricted_alternatives(agent);
+                            (agent, agents.is_certain(agent), unrestricted)
                         }),
                         requests: without_negatives(&pod.requests),
                         ports: &pod.host_ports,
@@ -208,27 +205,29 @@ impl<'a> PoolDaemons<'a> {
     ) -> Presence {
         let all = wanted.iter().map(|(key, wanted)| {
             if OF_OFFERINGS.contains(&key) {
-                return Presence::surely(wanted.allows_label(offer.label_value(key)));
+                return Presence::from_bool(wanted.allows_label(offer.label_value(key)));
             }
             if matches!(key, REGISTERED | INITIALIZED) {
-                return Presence::surely(wanted.allows_value("true"));
+                return Presence::from_bool(wanted.allows_value("true"));
             }
-            let merged = match (self.side.get(key), node_type.requirements.get(key)) {
-                (Some(side), Some(requirement)) => side.intersection(requirement),
-                // Only instances set this label, so no pool can.
-                (Some(_), None) if is_well_known(key) => return Presence::No,
-                (Some(requirement), None) | (None, Some(requirement)) => requirement.clone(),
-                (None, None) => return Presence::surely(wanted.allows_absence()),
+            let is_of_type = node_type.requirements.get(key).is_some();
+            // Only instances set this label, so no pool can.
+            if is_well_known(key) && !is_of_type && self.side.get(key).is_some() {
+                return Presence::No;
+            }
+            let Some(merged) = merged_requirement(self.side, node_type, key) else {
+                return Presence::from_bool(wanted.allows_absence());
             };
             match merged.operator() {
-                Operator::DoesNotExist => Presence::surely(wanted.allows_absence()),
+                Operator::DoesNotExist => Presence::from_bool(wanted.allows_absence()),
                 _ if merged
                     .values()
                     .is_some_and(|all| all.iter().all(|value| wanted.allows_value(value))) =>
                 {
                     Presence::Yes
                 }
-                _ if is_set_by_pool(key, node_type) && wanted.negated().is_some() => {
+                // Pools decide the label.
+                _ if !is_well_known(key) && !is_of_type && wanted.negated().is_some() => {
                     Presence::Labelled
                 }
                 _ => Presence::No,
@@ -245,14 +244,21 @@ fn may_match(wanted: &Requirements, node_type: &InstanceType, offering: &Offerin
     }) && node_type.requirements.check_intersection(wanted).is_ok()
 }
 
-/// Returns whether the pool decides a label.
-fn is_set_by_pool(key: &str, node_type: &InstanceType) -> bool {
-    !is_well_known(key) && node_type.requirements.get(key).is_none()
-}
-
 /// Returns whether a pool sets a label independent of the type.
 pub(crate) fn is_pool_label(key: &str) -> bool {
     matches!(key, POOL | NODE_CLASS)
+}
+
+/// Returns what the pool and the type allow for a label, or `None` if neither defines it.
+pub(crate) fn merged_requirement(
+    pool: &Requirements,
+    instance_type: &InstanceType,
+    key: &str,
+) -> Option<Requirement> {
+    match (pool.get(key), instance_type.requirements.get(key)) {
+        (Some(pool), Some(of_type)) => Some(pool.intersection(of_type)),
+        (pool, of_type) => pool.or(of_type).cloned(),
+    }
 }
 
 /// Returns the requirements with selected keys.

@@ -49,7 +49,7 @@ impl Limit<'_> {
     }
 
     /// Returns whether every type uses the same quantity of it.
-    pub(crate) fn is_free_of_size(&self) -> bool {
+    pub(crate) fn is_independent_of_type(&self) -> bool {
         self.scope == LimitScope::Reservation || self.resource.is_none()
     }
 }

@@ -3,10 +3,17 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
+
 use crate::model::cluster::MinValuesPolicy;
+use crate::model::pool::Pool;
 use crate::model::requirement::Requirement;
+use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::resource_vector::fits;
+use crate::scheduling::rejection::RejectionDetail;
 use crate::scheduling::supply::node_template::NodeTemplate;
+use crate::scheduling::{Rejection, RejectionCode};
+use crate::state::snapshot::Snapshot;
 
 /// Minimum number of distinct values by label.
 #[derive(Clone, Debug)]
@@ -42,7 +49,7 @@ impl<'v> MinValues<'v> {
     }
 
     /// Creates an empty set.
-    pub(crate) fn no_values(&self) -> ValuesSeen<'v> {
+    pub(crate) fn new_seen_values(&self) -> ValuesSeen<'v> {
         ValuesSeen { values: vec![BTreeSet::new(); self.wanted.len()] }
     }
 
@@ -82,7 +89,7 @@ impl<'v> MinValues<'v> {
         if self.is_empty() {
             return true;
         }
-        let mut seen = self.no_values();
+        let mut seen = self.new_seen_values();
         for shape in types {
             if self.add_values(template, shape, &mut seen) && self.is_enough(&seen) {
                 return true;
@@ -91,25 +98,38 @@ impl<'v> MinValues<'v> {
         false
     }
 
-    /// Returns the first label with too few values, the minimum and the actual number.
+    /// Returns the rejection by the first label with too few values.
     pub(crate) fn shortage(
         &self,
         template: &'v NodeTemplate<'_>,
         types: impl Iterator<Item = usize>,
-    ) -> Option<(&'v str, usize, usize)> {
-        let mut seen = self.no_values();
+    ) -> Option<Rejection> {
+        let mut seen = self.new_seen_values();
         for shape in types {
             self.add_values(template, shape, &mut seen);
         }
         let mut all = self.wanted.iter().zip(&seen.values);
-        let short = all.find(|((_, least), seen)| seen.len() < *least);
-        short.map(|((key, least), seen)| (*key, *least, seen.len()))
+        let ((key, least), seen) = all.find(|((_, least), seen)| seen.len() < *least)?;
+        let (key, least, count) = ((*key).to_owned(), *least, seen.len());
+        Some((RejectionCode::MinValues, RejectionDetail::Values { key, least, count }))
     }
+}
+
+/// Returns the template of a pool, with limit usage raised for `min_values`.
+pub(crate) fn template_of<'a>(
+    pool: &'a Pool,
+    problem: &Problem<'_>,
+    snapshot: &Snapshot<'a>,
+    now: Timestamp,
+) -> NodeTemplate<'a> {
+    let mut template = NodeTemplate::new(pool, problem, snapshot, now);
+    raise_limit_usage(&mut template, snapshot.cluster.scheduling.min_values);
+    template
 }
 
 /// Raises the limit usage of every type to that of the types required for `min_values`: the
 /// cheapest that are at least as large.
-pub(crate) fn raise_limit_usage(template: &mut NodeTemplate<'_>, policy: MinValuesPolicy) {
+fn raise_limit_usage(template: &mut NodeTemplate<'_>, policy: MinValuesPolicy) {
     let current = &*template;
     let variety = MinValues::from_template(current, policy);
     if variety.is_empty() || current.limits.is_empty() {
@@ -119,7 +139,7 @@ pub(crate) fn raise_limit_usage(template: &mut NodeTemplate<'_>, policy: MinValu
         .map(|index| {
             let least = current.shapes[index].net.as_deref().unwrap_or_default();
             let mut limited = current.shapes[index].capacity.clone();
-            let mut seen = variety.no_values();
+            let mut seen = variety.new_seen_values();
             for other in &current.by_least {
                 let shape = &current.shapes[*other];
                 let net = shape.net.as_deref().unwrap_or_default();

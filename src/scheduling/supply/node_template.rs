@@ -21,13 +21,14 @@ use crate::scheduling::problem::resource_vector::{
 use crate::scheduling::problem::{NodeRequirements, Problem, have_port_conflict};
 use crate::scheduling::supply::compatible::{CompatibleOfferings, Incompatibility, LabelMatch};
 use crate::scheduling::supply::daemon_overhead::{
-    DaemonOverhead, DaemonSelection, PoolDaemons, is_pool_label, select_keys,
+    DaemonOverhead, DaemonSelection, PoolDaemons, is_pool_label, merged_requirement, select_keys,
 };
 use crate::scheduling::supply::limits::{Limit, RESERVATIONS_MAX, limits_of};
 use crate::scheduling::supply::offering_labels::{
     is_decided, is_launch_label, is_type_label, restrict_zones, type_requirements,
 };
 use crate::scheduling::topology::topology_state::Match;
+use crate::scheduling::{Rejection, RejectionCode};
 use crate::state::snapshot::Snapshot;
 use crate::state::unavailable_offerings::UnavailableOfferings;
 
@@ -113,9 +114,8 @@ impl<'a> NodeTemplate<'a> {
         let limits = limits_of(pool, snapshot);
         let shapes: Vec<TypeOption<'a>> = catalog
             .types()
-            .filter(|instance_type| {
-                fault.is_none()
-                    && instance_type.requirements.check_intersection(&type_labels).is_ok()
+            .filter(|it| {
+                fault.is_none() && it.requirements.check_intersection(&type_labels).is_ok()
             })
             .flat_map(|instance_type| {
                 let taken: Vec<i64> = limits
@@ -154,7 +154,7 @@ impl<'a> NodeTemplate<'a> {
             zone_ids: catalog.zone_ids(),
             limits,
             side,
-            by_price: by_price(&shapes),
+            by_price: offerings_by_price(&shapes),
             most_by_least: running_max_per_resource(nets),
             by_least,
             most: max_per_resource(shapes.iter().filter_map(|shape| shape.net.as_ref())),
@@ -164,9 +164,19 @@ impl<'a> NodeTemplate<'a> {
         }
     }
 
+    /// Returns why no pod can use the pool, if so: its node class, or its own requirements.
+    pub(crate) fn unusable(&self) -> Option<Rejection> {
+        let text = "no instance type satisfies the pool's own requirements";
+        match self.fault {
+            Some(fault) => Some(RejectionCode::NodeClass.with_message(fault)),
+            None if self.shapes.is_empty() => Some(RejectionCode::Requirements.with_message(text)),
+            None => None,
+        }
+    }
+
     /// Returns the types with offerings by lowest price, skipping a prefix of types too small for
     /// this demand.
-    pub(crate) fn by_least_for(&self, demand: &[i64]) -> &[usize] {
+    pub(crate) fn types_by_price_for(&self, demand: &[i64]) -> &[usize] {
         let first = self
             .most_by_least
             .partition_point(|maximum| maximum.is_empty() || !fits(maximum, demand));
@@ -210,8 +220,8 @@ impl<'a> NodeTemplate<'a> {
             .shapes
             .iter()
             .map(|shape| {
-                match self.has_company(shape, wants, agents, labels)
-                    && self.has_ports(shape, wants, agents, labels)
+                match self.daemons_are_compatible(shape, wants, agents, labels)
+                    && self.has_free_ports(shape, wants, agents, labels)
                 {
                     true => shape.matching_offerings(&defined, &asks),
                     false => 0,
@@ -248,6 +258,15 @@ impl<'a> NodeTemplate<'a> {
             .collect()
     }
 
+    /// Returns the labels to set on a node planned as a type, including those of its reservation.
+    pub(crate) fn launch_labels(&self, rows: &[&CompatibleOfferings], shape: usize) -> Labels {
+        let mut labels = self.labels_to_set(rows);
+        if let Some(reservation) = self.shapes[shape].reservation {
+            labels.extend(self.reservations[reservation].node_labels());
+        }
+        labels
+    }
+
     /// Returns the value of a label that the launch determines: the last value that types and
     /// requirements allow. For tenancies, this is the one without extra cost.
     fn launch_label(&self, key: &str, wanted: &Requirement) -> Option<String> {
@@ -267,7 +286,7 @@ impl<'a> NodeTemplate<'a> {
     ) -> Option<usize> {
         let overhead = shape.overhead.agents.iter();
         let overhead: Vec<DaemonOnType> = overhead
-            .filter(|overhead| !agents.is_kept_off(overhead, |key| labels.get(key)))
+            .filter(|overhead| !agents.is_excluded(overhead, |key| labels.get(key)))
             .copied()
             .collect();
         wants.company.blocking_daemon(&overhead, |key| self.has_label(shape, key))
@@ -275,7 +294,7 @@ impl<'a> NodeTemplate<'a> {
 
     /// Returns whether no DaemonSet of a type uses a host port of these pods on nodes with these
     /// labels.
-    pub(crate) fn has_ports(
+    pub(crate) fn has_free_ports(
         &self,
         shape: &TypeOption<'_>,
         wants: &NodeRequirements<'_>,
@@ -287,11 +306,11 @@ impl<'a> NodeTemplate<'a> {
             || !have_port_conflict(wants.ports, &overhead.settled_ports)
                 && !overhead.agents.iter().any(|constrained| {
                     have_port_conflict(wants.ports, agents.host_ports(constrained.agent))
-                        && !agents.is_kept_off(constrained, |key| labels.get(key))
+                        && !agents.is_excluded(constrained, |key| labels.get(key))
                 })
     }
 
-    fn has_company(
+    fn daemons_are_compatible(
         &self,
         shape: &TypeOption<'_>,
         wants: &NodeRequirements<'_>,
@@ -335,15 +354,11 @@ impl<'a> NodeTemplate<'a> {
         let asks = Asks::from_labels(wanted);
         let mut pass = Match::Yes;
         for (key, wanted) in wanted.iter().filter(|(key, _)| is_type_label(key)) {
-            let of_type = shape.instance_type.requirements.get(key);
-            let merged = match (self.side.get(key), of_type) {
-                (Some(side), Some(requirement)) => side.intersection(requirement),
-                (Some(requirement), None) | (None, Some(requirement)) => requirement.clone(),
-                (None, None) => Requirement::does_not_exist(),
-            };
+            let merged = merged_requirement(&self.side, shape.instance_type, key);
+            let merged = merged.unwrap_or_else(Requirement::does_not_exist);
             let all = merged.values().filter(|values| !values.is_empty());
             pass = pass.min(match (merged.operator(), all) {
-                (Operator::DoesNotExist, _) => Match::surely(wanted.allows_absence()),
+                (Operator::DoesNotExist, _) => Match::from_bool(wanted.allows_absence()),
                 (_, Some(all)) if all.iter().all(|value| wanted.allows_value(value)) => Match::Yes,
                 _ => match merged.has_intersection(wanted) {
                     true => Match::Maybe,
@@ -407,10 +422,9 @@ impl<'a> TypeOption<'a> {
             sorted.insert((None, None), Vec::new());
         }
         let first = self.capacity.len() - reservations.len();
-        let class = daemons.side.get(NODE_CLASS).and_then(Requirement::any_value);
-        let class = class.map(NodeClassName);
-        let pool = daemons.side.get(POOL).and_then(Requirement::any_value);
-        let pool = pool.map(PoolName);
+        let value_of = |key: &str| daemons.side.get(key).and_then(Requirement::any_value);
+        let class = value_of(NODE_CLASS).map(NodeClassName);
+        let pool = value_of(POOL).map(PoolName);
         let mut sorted: Vec<_> = sorted.into_iter().collect();
         sorted.sort_by_key(|((place, _), _)| place.map(|index| reservations[index].rank()));
         sorted
@@ -455,6 +469,11 @@ impl<'a> TypeOption<'a> {
     /// Returns the key of one of its offerings.
     pub(crate) fn offering_key(&self, offering: &Offering) -> OfferingKey {
         offering.key(&self.instance_type.name)
+    }
+
+    /// Returns whether it has enough resources for a demand after DaemonSets.
+    pub(crate) fn can_hold(&self, demand: &[i64]) -> bool {
+        self.net.as_deref().is_some_and(|net| fits(net, demand))
     }
 
     /// Returns whether its labels can satisfy the requirements; `of_types` is the result of
@@ -515,7 +534,7 @@ impl<'a> TypeOption<'a> {
     }
 }
 
-fn by_price(shapes: &[TypeOption<'_>]) -> Vec<(usize, usize)> {
+fn offerings_by_price(shapes: &[TypeOption<'_>]) -> Vec<(usize, usize)> {
     let mut all: Vec<(usize, usize)> = shapes
         .iter()
         .enumerate()

@@ -179,7 +179,7 @@ impl NodeConstraintTable {
             .map(|kind| {
                 let mut constraints = NodeConstraints::default();
                 // Pods with a domain are bound together with spread pods.
-                let early = topology.is_early(kind) || topology.is_pinned(kind);
+                let early = topology.has_spread(kind) || topology.needs_domain_first(kind);
                 for check in &topology.checks[kind] {
                     constraints.add_check(check, &counters, board, &ahead);
                 }
@@ -199,7 +199,7 @@ impl NodeConstraintTable {
             .collect();
         let level = (0..problem.kinds.len())
             .map(|kind| {
-                let tally = topology.spread_alone(kind).map(|(tally, ..)| tally);
+                let tally = topology.only_host_spread(kind).map(|(tally, ..)| tally);
                 NodeConstraints {
                     adds: tally.iter().map(|tally| counters[tally]).collect(),
                     ..NodeConstraints::default()

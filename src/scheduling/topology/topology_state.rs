@@ -19,7 +19,7 @@ pub(crate) enum Match {
 }
 
 impl Match {
-    pub(crate) fn surely(holds: bool) -> Self {
+    pub(crate) fn from_bool(holds: bool) -> Self {
         if holds { Self::Yes } else { Self::No }
     }
 }
@@ -249,10 +249,6 @@ impl<'t> TopologyState<'t> {
 
     /// Makes the domains of a location count for its spreads.
     pub(crate) fn open_domains(&mut self, site: usize) {
-        self.open_domains_as(site, true);
-    }
-
-    fn open_domains_as(&mut self, site: usize, is_certain: bool) {
         for (tally, count) in self.topology.tallies.iter().zip(&mut self.counts) {
             let DomainCounter::Spread { key, filter, .. } = tally else {
                 continue;
@@ -261,7 +257,7 @@ impl<'t> TopologyState<'t> {
             let node_filter = &self.topology.filters[*filter];
             let pass = self.sites.counts_for(node_filter, *filter, site);
             if place < UNSETTLED && pass != Match::No {
-                count.open_domain(place, is_certain && pass == Match::Yes);
+                count.open_domain(place, pass == Match::Yes);
             }
         }
     }
@@ -374,21 +370,12 @@ impl<'t> TopologyState<'t> {
     /// Counts pods of a kind at a location.
     pub(crate) fn bind_pods(&mut self, kind: usize, site: usize, pods: u32) {
         for tally in &self.topology.adds[kind] {
-            self.count_pods(*tally, site, pods);
+            self.count_pods(*tally, site, pods, true);
         }
     }
 
-    /// Counts pods in one counter at a location.
-    pub(crate) fn count_pods(&mut self, tally: usize, site: usize, pods: u32) {
-        self.add_to_counter(tally, site, pods, true);
-    }
-
-    /// Counts a certain or possible DaemonSet pod in one counter at a location.
-    pub(crate) fn count_daemon(&mut self, tally: usize, site: usize, is_sure: bool) {
-        self.add_to_counter(tally, site, 1, is_sure);
-    }
-
-    fn add_to_counter(&mut self, tally: usize, site: usize, pods: u32, is_sure: bool) {
+    /// Counts certain or possible pods in one counter at a location.
+    pub(crate) fn count_pods(&mut self, tally: usize, site: usize, pods: u32, is_sure: bool) {
         let counter = &self.topology.tallies[tally];
         let place = self.sites.domain_of(counter.topology_key(), site);
         if place == NOWHERE {
@@ -417,7 +404,12 @@ impl<'t> TopologyState<'t> {
     }
 
     /// Makes a domain count for every spread by a key whose filter a location there passes.
-    pub(crate) fn open_maybe(&mut self, key: usize, place: u32, passes: impl Fn(usize) -> bool) {
+    pub(crate) fn open_possible_domain(
+        &mut self,
+        key: usize,
+        place: u32,
+        passes: impl Fn(usize) -> bool,
+    ) {
         for (tally, count) in self.topology.tallies.iter().zip(&mut self.counts) {
             if let DomainCounter::Spread { key: counter_key, filter, .. } = tally
                 && *counter_key == key

@@ -325,7 +325,7 @@ fn a_request_takes_the_least_that_its_types_may_take_of_each_subnet() {
     let fifth = scene.made();
     assert!(subnets(&fifth).contains("subnet-a2"), "{fifth:?}");
     for taken in first {
-        scene.subnets.give_back(&taken, None);
+        scene.subnets.release_addresses(&taken, None);
     }
     assert!(subnets(&scene.made()).contains("subnet-a1"));
     scene.subnets.mark_exhausted("subnet-a1", NOW);
