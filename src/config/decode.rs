@@ -10,7 +10,7 @@ use crate::config::convert::{ConversionError, ParsedArgument, convert_argument};
 use crate::config::decoded_block::{DecodedArgument, DecodedBlock};
 use crate::config::diagnostic::ProblemCode;
 use crate::config::eval::{EvalError, EvalScope, Evaluator, Frame};
-use crate::config::report::{Reporter, SpannedDiagnostic};
+use crate::config::report::{Reporter, SpannedDiagnostic, error_at};
 use crate::config::schema::{Argument, ArgumentType, BlockType, Occurrence};
 use crate::config::source::Span;
 use crate::config::syntax::{Attr, Block, Body, Expr, ExprKind as SyntaxKind};
@@ -45,9 +45,15 @@ impl<'a> Decoder<'a> {
         Decoder { scope, ..*self }
     }
 
-    /// Reports a diagnostic of this block.
-    pub(super) fn report(&self, section: &DecodedBlock, finding: SpannedDiagnostic) {
-        self.reporter.add(finding.within(&section.title));
+    /// Reports an error of this block.
+    pub(super) fn error(
+        &self,
+        section: &DecodedBlock,
+        code: ProblemCode,
+        span: Span,
+        detail: impl Into<String>,
+    ) {
+        error_at(code, span, detail).report(self, section);
     }
 
     /// Decodes a top-level block and all blocks within it.
@@ -139,9 +145,8 @@ impl<'a> Decoder<'a> {
             section.faulty.push(argument.name);
             let detail = "A tag must not be sensitive: every user who can list instances can read \
                           its tags.";
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::RestrictedTag, attr.expr.span, detail);
-            self.report(section, finding);
+            let finding = error_at(ProblemCode::RestrictedTag, attr.expr.span, detail);
+            finding.report(self, section);
             return;
         }
         match convert_argument(argument.kind, argument.name, &evaluated.value) {
@@ -175,7 +180,7 @@ impl<'a> Decoder<'a> {
                 section.faulty.push(argument.name);
                 for fault in faults {
                     let hidden = evaluated.sensitive.then_some(argument);
-                    self.report(section, invalid_argument(attr, fault, hidden));
+                    invalid_argument(attr, fault, hidden).report(self, section);
                 }
             }
         }
@@ -203,13 +208,20 @@ impl<'a> Decoder<'a> {
                 let a = article(kind);
                 let detail = format!("The argument {name:?} is required in {a} {kind} block.");
                 let code = ProblemCode::MissingArgument;
-                let finding = SpannedDiagnostic::error(code, section.header, detail)
+                let finding = error_at(code, section.header, detail)
                     .label(format!("{name} is missing"))
                     .help(format!("{name}: {}", argument.about))
                     .within(&section.title);
                 self.reporter.add(finding);
             }
         }
+    }
+}
+
+impl SpannedDiagnostic {
+    /// Reports it as a diagnostic of this block.
+    pub(super) fn report(self, reader: &Decoder<'_>, section: &DecodedBlock) {
+        reader.reporter.add(self.within(&section.title));
     }
 }
 
@@ -224,11 +236,9 @@ pub(super) fn check_names(
     for attr in &body.attrs {
         if let Some(before) = seen.insert(&attr.name, attr.name_span) {
             let detail = format!("The argument {:?} is set twice.", attr.name);
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::DuplicateArgument, attr.name_span, detail)
-                    .label("second definition")
-                    .also(before, "first definition")
-                    .within(title);
+            let finding = error_at(ProblemCode::DuplicateArgument, attr.name_span, detail)
+                .duplicate_of(before)
+                .within(title);
             reporter.add(finding);
         }
         if !schema.open && schema.argument(&attr.name).is_none() {
@@ -267,12 +277,12 @@ fn invalid_argument(
 ) -> SpannedDiagnostic {
     let span = attr.expr.inner_span(&fault.path);
     let Some(argument) = hidden else {
-        return SpannedDiagnostic::error(fault.code, span, fault.detail).maybe_help(fault.help);
+        return error_at(fault.code, span, fault.detail).maybe_help(fault.help);
     };
     let (name, wants) = (argument.name, argument.kind.expected_value());
     let detail =
         format!("The argument {name:?} must be {wants}. Its value is sensitive and not shown.");
-    SpannedDiagnostic::error(fault.code, span, detail)
+    error_at(fault.code, span, detail)
 }
 
 fn duplicate_block(block: &Block, schema: &BlockType, before: Span) -> SpannedDiagnostic {
@@ -280,9 +290,8 @@ fn duplicate_block(block: &Block, schema: &BlockType, before: Span) -> SpannedDi
         Occurrence::Once => format!("At most one {} block is allowed here.", block.kind),
         _ => format!("The block {} is defined twice.", block.title()),
     };
-    SpannedDiagnostic::error(ProblemCode::DuplicateBlock, block.header(), detail)
-        .label("second definition")
-        .also(before, "first definition")
+    error_at(ProblemCode::DuplicateBlock, block.header(), detail)
+        .duplicate_of(before)
         .help("blocks are not merged, even across files; combine them, or rename one")
 }
 
@@ -301,7 +310,7 @@ fn check_labels(reporter: &Reporter, block: &Block, schema: &BlockType, title: &
         _ => return,
     };
     let code = ProblemCode::BlockLabel;
-    let mut finding = SpannedDiagnostic::error(code, span, detail).within(title);
+    let mut finding = error_at(code, span, detail).within(title);
     finding = match schema.label {
         Some(label) => finding.help(format!("write {} {label:?} {{ … }}", block.kind)),
         None => finding.help(format!("write {} {{ … }}", block.kind)),
@@ -320,7 +329,7 @@ fn unknown_argument(attr: &Attr, schema: &'static BlockType) -> SpannedDiagnosti
     if let Some(block) = schema.block(name) {
         let detail = format!("{name:?} is a block, not an argument.");
         let label = block.label.map_or(String::new(), |label| format!(" {label:?}"));
-        return SpannedDiagnostic::error(ProblemCode::BlockExpected, attr.name_span, detail)
+        return error_at(ProblemCode::BlockExpected, attr.name_span, detail)
             .help(format!("write {name}{label} {{ … }}, without the equals sign"));
     }
     let detail = match schema.name {
@@ -330,8 +339,8 @@ fn unknown_argument(attr: &Attr, schema: &'static BlockType) -> SpannedDiagnosti
             format!("An argument named {name:?} is not expected in {a} {kind} block.")
         }
     };
-    let finding = SpannedDiagnostic::error(ProblemCode::UnknownArgument, attr.name_span, detail)
-        .label("not expected here");
+    let finding =
+        error_at(ProblemCode::UnknownArgument, attr.name_span, detail).label("not expected here");
     let renamed = RENAMED_ARGUMENTS.iter().find(|(old, _)| *old == name);
     if let Some((_, new)) = renamed.filter(|(_, new)| schema.argument(new).is_some()) {
         return finding.help(format!("{name:?} has been renamed to {new:?}"));
@@ -388,7 +397,7 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> SpannedDiagnostic
     let name = block.kind.as_str();
     if schema.argument(name).is_some() {
         let detail = format!("{name:?} is an argument, not a block.");
-        return SpannedDiagnostic::error(ProblemCode::ArgumentExpected, block.header(), detail)
+        return error_at(ProblemCode::ArgumentExpected, block.header(), detail)
             .help(format!("write {name} = {{ … }}, with an equals sign"));
     }
     let quoted = quoted_kind(name);
@@ -399,8 +408,8 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> SpannedDiagnostic
             format!("A block named {quoted} is not expected in {a} {kind} block.")
         }
     };
-    let finding = SpannedDiagnostic::error(ProblemCode::UnknownBlock, block.kind_span, detail)
-        .label("not expected here");
+    let finding =
+        error_at(ProblemCode::UnknownBlock, block.kind_span, detail).label("not expected here");
     if let Some(deeper) = matching_inner_block(schema, &|inner| inner.block(name).is_some()) {
         return finding.help(format!("{name:?} belongs in a {deeper} block"));
     }

@@ -269,9 +269,14 @@ impl Diagnostic {
     }
 }
 
+fn error_count(problems: &[Diagnostic]) -> usize {
+    let errors = problems.iter();
+    errors.filter(|problem| problem.severity == Severity::Error).count()
+}
+
 /// All diagnostics in the format of `terraform validate -json`.
 pub fn report_json(problems: &[Diagnostic]) -> Json {
-    let errors = problems.iter().filter(|problem| problem.severity == Severity::Error).count();
+    let errors = error_count(problems);
     json!({
         "format_version": "1.0",
         "valid": errors == 0,
@@ -283,12 +288,8 @@ pub fn report_json(problems: &[Diagnostic]) -> Json {
 
 /// All diagnostics as text, with their count at the end.
 pub fn render_all(problems: &[Diagnostic]) -> String {
-    let mut out = String::new();
-    for problem in problems {
-        out.push_str(&problem.render());
-        out.push('\n');
-    }
-    let errors = problems.iter().filter(|problem| problem.severity == Severity::Error).count();
+    let mut out: String = problems.iter().map(|problem| problem.render() + "\n").collect();
+    let errors = error_count(problems);
     let warnings = problems.len() - errors;
     let counts: Vec<String> = [(errors, "error"), (warnings, "warning")]
         .into_iter()

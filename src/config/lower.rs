@@ -8,9 +8,8 @@ use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::eval::Frame;
-use crate::config::kubernetes_names::matches_pattern;
-use crate::config::report::SpannedDiagnostic;
-use crate::config::schema::BlockType;
+use crate::config::kubernetes_names::{matches_pattern, name_fault};
+use crate::config::report::{SpannedDiagnostic, error_at, warning_at};
 use crate::config::schema::blocks::root_block;
 use crate::config::settings::Config;
 use crate::config::source::Span;
@@ -68,17 +67,7 @@ impl Decoder<'_> {
         let Some(schema) = root_block().block(kind) else {
             return Vec::new();
         };
-        blocks.of_kind(kind).map(|block| self.decode_outermost(block, schema, None)).collect()
-    }
-
-    /// Decodes a top-level block.
-    fn decode_outermost(
-        &self,
-        block: &Block,
-        schema: &'static BlockType,
-        frame: Option<&Frame<'_>>,
-    ) -> DecodedBlock {
-        self.decode_block(block, schema, frame)
+        blocks.of_kind(kind).map(|block| self.decode_block(block, schema, None)).collect()
     }
 
     /// Decodes all blocks of a type, once for each element of their `for_each`, with the key of the
@@ -96,7 +85,7 @@ impl Decoder<'_> {
         for block in blocks.of_kind(kind) {
             let attr = block.body.attrs.iter().find(|attr| attr.name == "for_each");
             let Some(attr) = attr else {
-                let section = self.decode_outermost(block, schema, None);
+                let section = self.decode_block(block, schema, None);
                 instances.push(BlockInstance { section, key: None });
                 continue;
             };
@@ -117,17 +106,15 @@ impl Decoder<'_> {
             }
             for (index, value) in elements(&evaluated.value).unwrap_or_default() {
                 let key = if evaluated.value.is_array() { value } else { &index };
-                let each_value: hcl::Map<String, Value> =
-                    [("key".to_owned(), key.clone()), ("value".to_owned(), value.clone())]
-                        .into_iter()
-                        .collect();
+                let members = [("key", key), ("value", value)];
+                let members = members.map(|(name, value)| (name.to_owned(), value.clone()));
                 let frame = Frame {
                     name: "each",
-                    value: &Value::Object(each_value),
+                    value: &Value::Object(hcl::Map::from_iter(members)),
                     sensitive: false,
                     outer: None,
                 };
-                let section = self.decode_outermost(block, schema, Some(&frame));
+                let section = self.decode_block(block, schema, Some(&frame));
                 let key = key.as_str().map(str::to_owned);
                 instances.push(BlockInstance { section, key });
             }
@@ -150,7 +137,7 @@ fn for_each_fault(value: &Value, sensitive: bool, span: Span) -> Option<SpannedD
         Value::Array(_) => "A list in for_each must contain only strings.".to_owned(),
         other => format!("for_each must be a map or a list of strings, not {}.", type_name(other)),
     };
-    let finding = SpannedDiagnostic::error(ProblemCode::InvalidForEach, span, detail);
+    let finding = error_at(ProblemCode::InvalidForEach, span, detail);
     Some(finding.help("write for_each = { for … : key => value }, or a list of strings"))
 }
 
@@ -240,6 +227,27 @@ fn give_pools<'a>(
     used
 }
 
+/// Reports a name that is not valid for `what`, such as `a pool`. An empty label is already
+/// reported.
+fn check_name(reader: &Decoder<'_>, section: &DecodedBlock, name: &str, what: &str) {
+    if let Some(why) = name_fault(name).filter(|_| !section.label().is_empty()) {
+        let detail = format!("{name:?} is not a valid name for {what}. {why}");
+        error_at(ProblemCode::InvalidLabel, section.label_span(), detail).report(reader, section);
+    }
+}
+
+/// Reports two arguments that exclude each other. Returns whether both are set.
+fn report_exclusive(reader: &Decoder<'_>, section: &DecodedBlock, one: &str, other: &str) -> bool {
+    let (Some(first), Some(second)) = (section.get(one), section.get(other)) else {
+        return false;
+    };
+    let detail = format!("{one} and {other} exclude each other.");
+    error_at(ProblemCode::Conflict, second.name_span, detail)
+        .also(first.name_span, "")
+        .report(reader, section);
+    true
+}
+
 /// The clusters of a block: all clusters if `clusters` is not set.
 fn cluster_patterns(section: &DecodedBlock) -> Vec<String> {
     // An invalid `clusters` means no clusters, not all clusters.
@@ -270,10 +278,10 @@ fn check_clusters(
         let known = names.iter().map(String::as_str);
         let finding = if pattern.contains('*') {
             let detail = format!("No cluster matches the pattern {pattern:?}.");
-            SpannedDiagnostic::warning(ProblemCode::MatchesNothing, span, detail)
+            warning_at(ProblemCode::MatchesNothing, span, detail)
         } else {
             let detail = format!("There is no cluster named {pattern:?}.");
-            SpannedDiagnostic::error(ProblemCode::UnknownReference, span, detail)
+            error_at(ProblemCode::UnknownReference, span, detail)
         };
         let help = match nearest_name(pattern, known.clone()) {
             Some(near) => Some(format!("did you mean {near:?}?")),
@@ -282,7 +290,7 @@ fn check_clusters(
                 Some(format!("expected one of: {}", known.take(8).collect::<Vec<_>>().join(", ")))
             }
         };
-        reader.report(section, finding.maybe_help(help));
+        finding.maybe_help(help).report(reader, section);
     }
 }
 
@@ -302,12 +310,11 @@ fn class_of<'a>(
                  node_class.",
                 cluster.name.as_str()
             );
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::MissingArgument, pool.section.header, detail)
-                    .label("node_class is missing")
-                    .help("write node_class = node_class.NAME, or set it in defaults \"pool\"")
-                    .within(title)
-                    .once();
+            let finding = error_at(ProblemCode::MissingArgument, pool.section.header, detail)
+                .label("node_class is missing")
+                .help("write node_class = node_class.NAME, or set it in defaults \"pool\"")
+                .within(title)
+                .once();
             reader.reporter.add(finding);
         }
         return None;
@@ -325,7 +332,7 @@ fn class_of<'a>(
                 cluster.name.as_str()
             );
             let class = &candidates[0].section;
-            let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, *span, detail)
+            let finding = error_at(ProblemCode::UnknownReference, *span, detail)
                 .also(class.value_span("clusters"), "the clusters of the node class")
                 .within(title)
                 .once();
@@ -338,7 +345,7 @@ fn class_of<'a>(
                 fitting.len(),
                 cluster.name.as_str()
             );
-            let finding = SpannedDiagnostic::error(ProblemCode::AmbiguousReference, *span, detail)
+            let finding = error_at(ProblemCode::AmbiguousReference, *span, detail)
                 .also(
                     first.section.value_span("clusters"),
                     "every element of for_each is for this cluster",

@@ -14,7 +14,7 @@ use crate::config::diagnostic::ProblemCode;
 use crate::config::eval::NamedValue;
 use crate::config::functions::ParameterState;
 use crate::config::functions::encoding::from_json;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::error_at;
 use crate::config::settings::{Polled, SsmOutput};
 
 /// The only type of data source.
@@ -101,8 +101,8 @@ fn report_argument<T>(
     detail: impl Into<String>,
     help: &str,
 ) -> Option<T> {
-    let finding = SpannedDiagnostic::error(code, section.value_span(argument), detail);
-    reader.report(section, finding.help(help));
+    let finding = error_at(code, section.value_span(argument), detail);
+    finding.help(help).report(reader, section);
     None
 }
 
@@ -115,9 +115,9 @@ fn of_parameter(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedVal
             Ok(mock) if mock.value.is_object() => Some(mock),
             Ok(_) => {
                 let detail = "mock must be a map from output names to values.".to_owned();
-                let finding = SpannedDiagnostic::error(ProblemCode::WrongType, expr.span, detail);
+                let finding = error_at(ProblemCode::WrongType, expr.span, detail);
                 let help = "write mock = { OUTPUT = value }";
-                reader.report(section, finding.help(help));
+                finding.help(help).report(reader, section);
                 return None;
             }
             Err(fault) => {

@@ -8,7 +8,7 @@ use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::eval::{EvalError, EvalScope, NamedValue};
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::{error_at, warning_at};
 use crate::config::source::Span;
 use crate::config::syntax::native::{TemplateSite, parse_expr};
 use crate::config::syntax::{Expr, ExprKind};
@@ -60,8 +60,8 @@ pub(super) fn check_given(
         let detail = format!("The variable {:?} is not declared.", value.name);
         let code = ProblemCode::UndeclaredVariable;
         let finding = match value.strict {
-            Strictness::Error => SpannedDiagnostic::error(code, value.span, detail),
-            _ => SpannedDiagnostic::warning(code, value.span, detail),
+            Strictness::Error => error_at(code, value.span, detail),
+            _ => warning_at(code, value.span, detail),
         };
         let help = did_you_mean(&value.name, declared.iter().map(DecodedBlock::label));
         reader.reporter.add(finding.maybe_help(help));
@@ -107,8 +107,8 @@ fn resolve_variable(
     let value = match (kind.transpose(), given, default) {
         (Err(fault), ..) => {
             let code = ProblemCode::InvalidType;
-            let finding = SpannedDiagnostic::error(code, fault.span, fault.detail);
-            reader.report(section, finding.maybe_help(fault.help));
+            let finding = error_at(code, fault.span, fault.detail);
+            finding.maybe_help(fault.help).report(reader, section);
             None
         }
         (Ok(_), None, None) => {
@@ -134,11 +134,11 @@ fn resolve_variable(
 fn report_missing(reader: &Decoder<'_>, section: &DecodedBlock) {
     let name = section.label();
     let detail = format!("The variable {name:?} has neither a value nor a default.");
-    let finding = SpannedDiagnostic::error(ProblemCode::MissingVariable, section.header, detail)
+    error_at(ProblemCode::MissingVariable, section.header, detail)
         .help(format!(
             "set it with --var {name}=VALUE, in a file with --var-file, or as OUTRIGGER_VAR_{name}"
-        ));
-    reader.report(section, finding);
+        ))
+        .report(reader, section);
 }
 
 /// Evaluates an expression that may use functions, but no names.
@@ -187,7 +187,7 @@ fn given_value(reader: &Decoder<'_>, given: &VariableValue, kind: Option<&Type>)
                 error.message()
             );
             let span = Span::new(given.span.file, error.location().offset(), text.len());
-            let finding = SpannedDiagnostic::error(ProblemCode::Syntax, span, detail);
+            let finding = error_at(ProblemCode::Syntax, span, detail);
             reader.reporter.add(finding);
             None
         }
@@ -216,11 +216,11 @@ fn fit_type(
         _ => mismatch.to_string(),
     };
     let detail = format!("The value of the variable {name:?} does not fit its type: {why}.");
-    let mut finding = SpannedDiagnostic::error(ProblemCode::WrongType, origin, detail);
+    let mut finding = error_at(ProblemCode::WrongType, origin, detail);
     if let Some(kind) = section.expr("type") {
         finding = finding.also(kind.span, "its type");
     }
-    reader.report(section, finding);
+    finding.report(reader, section);
     None
 }
 
@@ -267,14 +267,13 @@ fn check_rule(reader: &Decoder<'_>, section: &DecodedBlock, rule: &DecodedBlock,
                     return;
                 }
             };
-            let finding = SpannedDiagnostic::error(ProblemCode::ValidationFailed, origin, detail)
-                .also(condition.span, "rejected by this rule");
-            reader.report(section, finding);
+            error_at(ProblemCode::ValidationFailed, origin, detail)
+                .also(condition.span, "rejected by this rule")
+                .report(reader, section);
         }
         _ => {
             let detail = "A condition must be true or false.";
-            let finding = SpannedDiagnostic::error(ProblemCode::WrongType, condition.span, detail);
-            reader.report(rule, finding);
+            reader.error(rule, ProblemCode::WrongType, condition.span, detail);
         }
     }
 }

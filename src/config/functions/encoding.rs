@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine, alphabet};
 use hcl::{Number, Value};
 use serde_json::Value as Json;
 
@@ -35,19 +37,20 @@ pub(super) fn env(args: &Args<'_>) -> FunctionResult {
     match (args.environment.env.get(&name), args.values.get(1)) {
         (Some(value), _) => Ok(Value::String(value.clone())),
         (None, Some(default)) => Ok(default.clone()),
-        (None, None) => Err(FunctionError::at_argument(
-            0,
-            format!("the environment variable {name:?} is not set, and no default is given"),
-        )),
+        (None, None) => {
+            let why =
+                format!("the environment variable {name:?} is not set, and no default is given");
+            Err(FunctionError::at_argument(0, why))
+        }
     }
 }
 
 pub(super) fn secret(args: &Args<'_>) -> FunctionResult {
     let name = args.text(0)?;
-    match args.environment.secrets.get(&name) {
-        Some(secret) => Ok(Value::String(secret.clone())),
-        None => Err(FunctionError::at_argument(0, format!("there is no secret named {name:?}"))),
-    }
+    let secret = args.environment.secrets.get(&name).cloned();
+    let why = format!("there is no secret named {name:?}");
+    let fault = FunctionError::at_argument(0, why);
+    secret.map(Value::String).ok_or(fault)
 }
 
 pub(super) fn file(args: &Args<'_>) -> FunctionResult {
@@ -65,12 +68,9 @@ pub(super) fn fileexists(args: &Args<'_>) -> FunctionResult {
 }
 
 pub(super) fn jsondecode(args: &Args<'_>) -> FunctionResult {
-    match serde_json::from_str::<Json>(&args.text(0)?) {
-        Ok(json) => Ok(from_json(&json)),
-        Err(error) => {
-            Err(FunctionError::at_argument(0, format!("the string is not JSON: {error}")))
-        }
-    }
+    let json = serde_json::from_str::<Json>(&args.text(0)?);
+    json.map(|json| from_json(&json))
+        .map_err(|error| FunctionError::at_argument(0, format!("the string is not JSON: {error}")))
 }
 
 /// Converts a JSON value to an HCL value.
@@ -177,52 +177,27 @@ pub(super) fn yamlencode(args: &Args<'_>) -> FunctionResult {
     Ok(Value::String(out))
 }
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+/// Terraform ignores the unused bits of the last character.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 
 pub(super) fn base64encode(args: &Args<'_>) -> FunctionResult {
-    let mut out = String::new();
-    for chunk in args.text(0)?.as_bytes().chunks(3) {
-        let bits = (0..3)
-            .fold(0, |bits, index| bits << 8 | u32::from(chunk.get(index).copied().unwrap_or(0)));
-        for index in 0..4 {
-            let sextet = (bits >> (18 - 6 * index)) & 63;
-            out.push(if index <= chunk.len() {
-                char::from(ALPHABET[sextet as usize])
-            } else {
-                '='
-            });
-        }
-    }
-    Ok(Value::String(out))
+    Ok(Value::String(BASE64.encode(args.text(0)?)))
 }
 
 pub(super) fn base64decode(args: &Args<'_>) -> FunctionResult {
     let text = args.text(0)?;
     let data = text.trim_end_matches('=');
-    if text.len() % 4 != 0 || text.len() - data.len() > 2 {
-        return Err(FunctionError::at_argument(
-            0,
-            "the string is not base64: its length is not a multiple of four",
-        ));
-    }
-    let (mut bytes, mut bits, mut count) = (Vec::new(), 0_u32, 0);
-    for byte in data.bytes() {
-        let Some(sextet) = ALPHABET.iter().position(|letter| *letter == byte) else {
-            return Err(FunctionError::at_argument(
-                0,
-                "the string is not base64: it has an invalid character",
-            ));
-        };
-        bits = bits << 6 | u32::try_from(sextet).unwrap_or(0);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-            bits &= (1 << count) - 1;
+    let bytes = BASE64.decode(&text);
+    let why = match bytes.map(String::from_utf8) {
+        _ if text.len() % 4 != 0 || text.len() - data.len() > 2 => {
+            "the string is not base64: its length is not a multiple of four"
         }
-    }
-    match String::from_utf8(bytes) {
-        Ok(decoded) => Ok(Value::String(decoded)),
-        Err(_) => Err(FunctionError::at_argument(0, "the decoded string is not UTF-8")),
-    }
+        Ok(Ok(decoded)) => return Ok(Value::String(decoded)),
+        Ok(Err(_)) => "the decoded string is not UTF-8",
+        Err(_) => "the string is not base64: it has an invalid character",
+    };
+    Err(FunctionError::at_argument(0, why))
 }

@@ -3,11 +3,11 @@
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::kubernetes_names::{label_key_fault, label_value_fault, name_fault};
+use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
 use crate::config::lower::quantities::{has_quantities, pod_requests, refuse_names};
 use crate::config::lower::schedule::Schedules;
-use crate::config::lower::{Blocks, cluster_patterns, has_matching_name, pool};
-use crate::config::report::SpannedDiagnostic;
+use crate::config::lower::{Blocks, check_name, cluster_patterns, has_matching_name, pool};
+use crate::config::report::{error_at, warning_at};
 use crate::config::syntax::PathStep;
 use crate::model::buffer::{Buffer, BufferPod, Scalable, ScalableKind};
 use crate::model::cluster::Cluster;
@@ -75,16 +75,15 @@ pub(super) fn check_clusters(reader: &Decoder<'_>, drafts: &[BufferSpec], cluste
                     pool.as_str(),
                     cluster.name.as_str()
                 );
-                let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, span, detail)
-                    .also(draft.section.value_span("pool"), "the pool");
-                reader.report(&draft.section, finding);
+                error_at(ProblemCode::UnknownReference, span, detail)
+                    .also(draft.section.value_span("pool"), "the pool")
+                    .report(reader, &draft.section);
             }
         }
         if !found && !clusters.is_empty() {
             let detail = format!("No cluster of the buffer has the pool {:?}.", pool.as_str());
             let span = draft.section.value_span("pool");
-            let finding = SpannedDiagnostic::warning(ProblemCode::MatchesNothing, span, detail);
-            reader.report(&draft.section, finding);
+            warning_at(ProblemCode::MatchesNothing, span, detail).report(reader, &draft.section);
         }
     }
 }
@@ -96,12 +95,7 @@ fn lower_buffer(
     schedules: &Schedules,
 ) -> BufferSpec {
     let name = section.label();
-    if let Some(why) = name_fault(name).filter(|_| !name.is_empty()) {
-        let detail = format!("{name:?} is not a valid name for a buffer. {why}");
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
-        reader.report(&section, finding);
-    }
+    check_name(reader, &section, name, "a buffer");
     check_count(reader, &section);
     check_static(reader, &section, pools);
     let limits = section.quantities("limits").to_vec();
@@ -126,10 +120,9 @@ fn check_count(reader: &Decoder<'_>, section: &DecodedBlock) {
         && !has_quantities(section, "limits")
     {
         let detail = "The buffer does not set the number of pods to reserve capacity for.";
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                .help("write one of replicas, percentage and limits");
-        reader.report(section, finding);
+        error_at(ProblemCode::MissingArgument, section.header, detail)
+            .help("write one of replicas, percentage and limits")
+            .report(reader, section);
     }
     if section.block("scalable").is_some() {
         return;
@@ -150,10 +143,10 @@ fn check_count(reader: &Decoder<'_>, section: &DecodedBlock) {
     } else {
         return;
     };
-    let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, section.header, detail)
+    error_at(ProblemCode::MissingBlock, section.header, detail)
         .label(label)
-        .help(help);
-    reader.report(section, finding);
+        .help(help)
+        .report(reader, section);
 }
 
 /// A static pool launches no nodes for pods, including virtual pods.
@@ -167,10 +160,9 @@ fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::Poo
     };
     let detail =
         format!("The pool {name:?} is static: Outrigger launches no nodes in it for buffers.");
-    let finding =
-        SpannedDiagnostic::error(ProblemCode::Conflict, section.value_span("pool"), detail)
-            .also(draft.section.value_span("replicas"), "the pool is static");
-    reader.report(section, finding);
+    error_at(ProblemCode::Conflict, section.value_span("pool"), detail)
+        .also(draft.section.value_span("replicas"), "the pool is static")
+        .report(reader, section);
 }
 
 fn lower_scalable(section: &DecodedBlock) -> Option<Scalable> {
@@ -189,22 +181,21 @@ fn lower_pod(reader: &Decoder<'_>, buffer: &DecodedBlock, section: &DecodedBlock
     if nothing && !refused && section.get("requests").is_some() {
         let detail = "The pod must request at least one resource.";
         let code = ProblemCode::InvalidValue;
-        let finding = SpannedDiagnostic::error(code, section.value_span("requests"), detail);
-        reader.report(section, finding);
+        reader.error(section, code, section.value_span("requests"), detail);
     }
     let node_selector = section.string_map("node_selector");
     for key in node_selector.keys() {
         let span = section.inner_span("node_selector", PathStep::KeyItself(key.clone()));
         let finding = if let Some(why) = label_restriction(key) {
             let detail = format!("A pod cannot require the label {key:?}: {why}.");
-            SpannedDiagnostic::error(ProblemCode::RestrictedLabel, span, detail)
+            error_at(ProblemCode::RestrictedLabel, span, detail)
         } else if let Some(pool) = buffer.get("pool").filter(|_| normalized_key(key) == POOL) {
             let detail = "The pool is set twice: with the argument pool, and here.";
-            SpannedDiagnostic::error(ProblemCode::Conflict, span, detail).also(pool.name_span, "")
+            error_at(ProblemCode::Conflict, span, detail).also(pool.name_span, "")
         } else {
             continue;
         };
-        reader.report(section, finding);
+        finding.report(reader, section);
     }
     let tolerations = section.blocks("toleration");
     BufferPod {
@@ -238,8 +229,7 @@ fn lower_toleration(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Tole
         }
     };
     let detail = format!("{text:?} is not a valid taint {part}. {why}");
-    let finding = SpannedDiagnostic::error(ProblemCode::InvalidLabel, span, detail);
-    reader.report(section, finding);
+    reader.error(section, ProblemCode::InvalidLabel, span, detail);
     None
 }
 
@@ -263,7 +253,6 @@ fn check_limits(reader: &Decoder<'_>, section: &DecodedBlock, buffer: &Buffer) {
         }
         let span = section.inner_span("limits", PathStep::KeyItself(name.clone()));
         let detail = format!("The pods do not request {name}, so this limit has no effect.");
-        let finding = SpannedDiagnostic::warning(ProblemCode::Unused, span, detail);
-        reader.report(section, finding);
+        warning_at(ProblemCode::Unused, span, detail).report(reader, section);
     }
 }

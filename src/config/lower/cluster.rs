@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::kubernetes_names::name_fault;
 use crate::config::lower::installation::Installation;
 use crate::config::lower::quantities::node_limits;
 use crate::config::lower::schedule::Schedules;
-use crate::config::lower::{BlockInstance, Blocks, disruption};
-use crate::config::report::SpannedDiagnostic;
+use crate::config::lower::{BlockInstance, Blocks, check_name, disruption};
+use crate::config::report::{error_at, warning_at};
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::cluster::{
@@ -65,13 +64,13 @@ fn report_twice(
     before: Span,
 ) {
     let detail = format!("Two clusters have the name {name:?}.");
-    let mut finding = SpannedDiagnostic::error(ProblemCode::DuplicateName, place, detail);
+    let mut finding = error_at(ProblemCode::DuplicateName, place, detail);
     if before == place {
         finding = finding.help("with for_each, write name = each.key");
     } else {
-        finding = finding.label("second definition").also(before, "first definition");
+        finding = finding.duplicate_of(before);
     }
-    reader.report(section, finding);
+    finding.report(reader, section);
 }
 
 fn lower_cluster(
@@ -86,12 +85,7 @@ fn lower_cluster(
     }
     let name = section.owned_text("name").or(instance.key.clone());
     let name = name.unwrap_or_else(|| section.label().to_owned());
-    if let Some(why) = name_fault(&name).filter(|_| !section.label().is_empty()) {
-        let detail = format!("{name:?} is not a valid name for a cluster. {why}");
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
-        reader.report(section, finding);
-    }
+    check_name(reader, section, &name, "a cluster");
     let managed = section.text("mode") == Some("manage");
     if managed {
         check_managed(reader, section, installation);
@@ -212,8 +206,7 @@ fn lower_exec(reader: &Decoder<'_>, section: &DecodedBlock) -> Exec {
     if section.get(NAME).is_some() && !has_program {
         let span = section.inner_span(NAME, PathStep::Index(0));
         let detail = "A command must start with the name of a program.";
-        let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
-        reader.report(section, finding);
+        reader.error(section, ProblemCode::InvalidValue, span, detail);
     }
     Exec {
         command,
@@ -227,9 +220,9 @@ fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
     let (simulated, exec) = (section.block("simulated"), section.block("exec"));
     if let (Some(first), Some(second)) = (simulated, exec) {
         let detail = "simulated and exec exclude each other.";
-        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, second.header, detail)
-            .also(first.header, "");
-        reader.report(section, finding);
+        error_at(ProblemCode::Conflict, second.header, detail)
+            .also(first.header, "")
+            .report(reader, section);
     }
     let stand_in = simulated.or(exec);
     let token = section.block("eks").is_some() && section.block("kubeconfig").is_none();
@@ -238,19 +231,18 @@ fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
             None => "A cluster whose nodes EC2 launches requires the argument \"region\".",
             Some(_) => "A cluster that is looked up in EKS requires the argument \"region\".",
         };
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                .label("region is missing")
-                .help("write region = \"eu-central-1\", or add a simulated block");
-        reader.report(section, finding);
+        error_at(ProblemCode::MissingArgument, section.header, detail)
+            .label("region is missing")
+            .help("write region = \"eu-central-1\", or add a simulated block")
+            .report(reader, section);
     }
     let shift = section.flag("zonal_shift") == Some(true);
     if shift && stand_in.is_none() && section.block("eks").is_none() {
         let detail = "zonal_shift is only supported for EKS clusters, so it requires an eks block.";
         let span = section.value_span("zonal_shift");
-        let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, span, detail)
-            .help("write eks {}, or remove zonal_shift");
-        reader.report(section, finding);
+        error_at(ProblemCode::MissingBlock, span, detail)
+            .help("write eks {}, or remove zonal_shift")
+            .report(reader, section);
     }
     if stand_in.is_none() {
         return;
@@ -273,8 +265,7 @@ fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
     if let Some(inner) = section.block("interruption") {
         let detail = "The block interruption is not used: EC2 does not launch the nodes of this \
                       cluster.";
-        let finding = SpannedDiagnostic::warning(ProblemCode::Unused, inner.header, detail);
-        reader.report(section, finding);
+        warning_at(ProblemCode::Unused, inner.header, detail).report(reader, section);
     }
 }
 
@@ -286,18 +277,15 @@ fn role_arn(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<String> {
         && role_arn.is_some()
     {
         let detail = "role_arn is set twice: in the cluster block, and in its eks block.";
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::Conflict, eks.value_span("role_arn"), detail);
-        reader.report(section, finding.help("remove one of them"));
+        let finding = error_at(ProblemCode::Conflict, eks.value_span("role_arn"), detail);
+        finding.help("remove one of them").report(reader, section);
     }
     role_arn.or_else(|| inner?.owned_text("role_arn"))
 }
 
 fn warn_unused(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str, why: &str) {
     let detail = format!("The argument {argument} is not used: {why}.");
-    let finding =
-        SpannedDiagnostic::warning(ProblemCode::Unused, section.value_span(argument), detail);
-    reader.report(section, finding);
+    warning_at(ProblemCode::Unused, section.value_span(argument), detail).report(reader, section);
 }
 
 /// Warns about arguments that have no effect in this mode.
@@ -321,26 +309,23 @@ fn check_managed(reader: &Decoder<'_>, section: &DecodedBlock, installation: &In
     if !installation.named {
         let detail = "A managed cluster requires the name of the installation, which identifies \
                       its instances.";
-        let mut finding = SpannedDiagnostic::error(
-            ProblemCode::MissingArgument,
-            section.value_span("mode"),
-            detail,
-        )
-        .help("write outrigger { installation = \"NAME\" }, the same on all hosts");
+        let mut finding =
+            error_at(ProblemCode::MissingArgument, section.value_span("mode"), detail)
+                .help("write outrigger { installation = \"NAME\" }, the same on all hosts");
         if let Some(header) = installation.header {
             finding = finding.also(header, "installation is missing");
         }
-        reader.report(section, finding);
+        finding.report(reader, section);
     }
     // A simulated cluster needs no API server in a scenario; `run` checks for it.
     let reached = ["kubeconfig", "eks", "simulated"];
     if reached.iter().all(|name| section.block(name).is_none()) {
         let detail = "A managed cluster requires a kubeconfig or an eks block to reach its API \
                       server.";
-        let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, section.header, detail)
+        error_at(ProblemCode::MissingBlock, section.header, detail)
             .label("kubeconfig is missing")
-            .help("write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }, or eks {}");
-        reader.report(section, finding);
+            .help("write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }, or eks {}")
+            .report(reader, section);
     }
     // If instances are simulated, a wrong cluster cannot terminate instances.
     let kubeconfig = section.block("kubeconfig");
@@ -348,11 +333,10 @@ fn check_managed(reader: &Decoder<'_>, section: &DecodedBlock, installation: &In
     if let Some(inner) = kubeconfig.filter(|kubeconfig| !kubeconfig.is_set("context")) {
         let detail = "Without a context, Outrigger uses the current context of the file. A call of \
                       kubectl config use-context would change which cluster this is.";
-        let finding =
-            SpannedDiagnostic::warning(ProblemCode::MissingArgument, inner.header, detail)
-                .label("context is missing")
-                .help("write context = \"NAME\"; kubectl config get-contexts lists the names");
-        reader.report(inner, finding);
+        warning_at(ProblemCode::MissingArgument, inner.header, detail)
+            .label("context is missing")
+            .help("write context = \"NAME\"; kubectl config get-contexts lists the names")
+            .report(reader, inner);
     }
 }
 
@@ -371,8 +355,8 @@ fn lower_proxy(reader: &Decoder<'_>, section: &DecodedBlock) -> Proxy {
         _ => return proxy,
     };
     let detail = "The proxy does not support these credentials.";
-    let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.header, detail);
-    reader.report(section, finding.help(help));
+    let finding = error_at(ProblemCode::Conflict, section.header, detail);
+    finding.help(help).report(reader, section);
     proxy
 }
 

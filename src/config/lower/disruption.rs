@@ -4,7 +4,7 @@ use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::schedule::{Schedules, window_of};
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::{error_at, warning_at};
 use crate::model::pool::{Budget, BudgetNodes, ClusterDisruption, CoolDown, Maintenance, Reason};
 use crate::model::window::Window;
 
@@ -57,24 +57,19 @@ fn lower_budget(
     if !section.is_set("nodes") && !section.is_set("rate") {
         let detail = "A budget must limit the nodes that are disrupted at the same time, or within \
                       a period.";
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                .label("nodes and rate are missing")
-                .help("write nodes = \"10%\", or rate = \"20/h\"");
-        reader.report(section, finding);
+        error_at(ProblemCode::MissingArgument, section.header, detail)
+            .label("nodes and rate are missing")
+            .help("write nodes = \"10%\", or rate = \"20/h\"")
+            .report(reader, section);
         return None;
     }
     let nodes = section.budget_nodes("nodes");
     let always = !["during", "schedule", "reasons"].iter().any(|name| section.is_set(name));
     if always && matches!(nodes, Some(BudgetNodes::Nodes(0) | BudgetNodes::Percent(0))) {
         let detail = "This budget is always zero: it blocks all voluntary disruption.";
-        let finding = SpannedDiagnostic::warning(
-            ProblemCode::OutOfRange,
-            section.value_span("nodes"),
-            detail,
-        )
-        .help("limit it with during or reasons, or pause disruption for a while instead");
-        reader.report(section, finding);
+        warning_at(ProblemCode::OutOfRange, section.value_span("nodes"), detail)
+            .help("limit it with during or reasons, or pause disruption for a while instead")
+            .report(reader, section);
     }
     // If only a rate is set, the number of simultaneous disruptions is not limited.
     let nodes = nodes.or(rate.map(|_| BudgetNodes::Percent(100)))?;
@@ -88,11 +83,10 @@ fn lower_window(
 ) -> Option<Maintenance> {
     if !["during", "schedule", "duration", "timezone"].iter().any(|name| section.is_set(name)) {
         let detail = "A window must have a schedule.";
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                .label("during is missing")
-                .help("write during = schedule.NAME, or schedule and duration");
-        reader.report(section, finding);
+        error_at(ProblemCode::MissingArgument, section.header, detail)
+            .label("during is missing")
+            .help("write during = schedule.NAME, or schedule and duration")
+            .report(reader, section);
     }
     let during = schedule_window(reader, section, schedules)?;
     Some(Maintenance {
@@ -117,9 +111,9 @@ fn schedule_window(
     let first = in_place.iter().find_map(|name| section.get(name));
     if let (Some(during), Some(first)) = (section.get("during"), first) {
         let detail = "during and an inline schedule exclude each other.";
-        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, first.name_span, detail)
-            .also(during.name_span, "");
-        reader.report(section, finding);
+        error_at(ProblemCode::Conflict, first.name_span, detail)
+            .also(during.name_span, "")
+            .report(reader, section);
         return None;
     }
     if let Some(name) = section.reference("during") {
@@ -128,11 +122,10 @@ fn schedule_window(
     let first = first?;
     if !section.is_set("schedule") {
         let detail = "The start is missing: schedule is not set.";
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::MissingArgument, first.name_span, detail)
-                .label("schedule is missing")
-                .help("add schedule = \"0 8 * * mon-fri\"");
-        reader.report(section, finding);
+        error_at(ProblemCode::MissingArgument, first.name_span, detail)
+            .label("schedule is missing")
+            .help("add schedule = \"0 8 * * mon-fri\"")
+            .report(reader, section);
         return None;
     }
     window_of(reader, section, "schedule")

@@ -9,7 +9,7 @@ use crate::config::lower::Blocks;
 use crate::config::lower::disruption::budgets;
 use crate::config::lower::quantities::node_limits;
 use crate::config::lower::schedule::Schedules;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::{error_at, warning_at};
 use crate::config::settings::{LogFormat, LogLevel, MetricNames, Telemetry};
 use crate::config::source::Span;
 use crate::model::fleet::FleetLimits;
@@ -51,15 +51,15 @@ fn check_version(reader: &Decoder<'_>, section: &DecodedBlock) {
             let detail = format!(
                 "The configuration requires Outrigger {wanted}, but this is version {version}."
             );
-            SpannedDiagnostic::error(ProblemCode::UnsupportedVersion, span, detail)
+            error_at(ProblemCode::UnsupportedVersion, span, detail)
         }
         None => {
             let detail = format!("{wanted:?} is not a valid version constraint.");
-            SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail)
+            error_at(ProblemCode::InvalidValue, span, detail)
                 .help("write it like \"~> 0.1\" or \">= 0.1, < 0.3\"")
         }
     };
-    reader.report(section, finding);
+    finding.report(reader, section);
 }
 
 /// Reports if a version meets constraints such as `~> 0.1` or `>= 0.1, < 0.3`. `None` if they are
@@ -131,10 +131,9 @@ pub(super) fn lower_telemetry(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Tele
             "Other hosts can reach {listen}, and can read the names of clusters, pools and zones: \
              the endpoint has no authentication."
         );
-        let finding =
-            SpannedDiagnostic::warning(ProblemCode::Exposed, section.value_span("listen"), detail)
-                .help("listen on 127.0.0.1 or [::1], or restrict access with a firewall");
-        reader.report(section, finding);
+        warning_at(ProblemCode::Exposed, section.value_span("listen"), detail)
+            .help("listen on 127.0.0.1 or [::1], or restrict access with a firewall")
+            .report(reader, section);
     }
     if let Some(log) = section.block("log") {
         telemetry.log_format = match log.text("format") {

@@ -3,8 +3,8 @@
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::lower::Blocks;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::lower::{Blocks, report_exclusive};
+use crate::config::report::error_at;
 use crate::model::id::NodeClassName;
 use crate::model::node_class::{MetadataOptions, NodeClass, NodeIdentity, VM_OVERHEAD_PER_MILLE};
 
@@ -102,30 +102,18 @@ fn memory_overhead(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<u32> 
     let whole = (0..=1000).find(|whole| (tenths - f64::from(*whole)).abs() < 1e-6);
     if whole.is_none() {
         let detail = format!("{NAME} must have at most one decimal.");
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::InvalidValue, section.value_span(NAME), detail)
-                .help("write 7.5 for Karpenter's 0.075");
-        reader.report(section, finding);
+        error_at(ProblemCode::InvalidValue, section.value_span(NAME), detail)
+            .help("write 7.5 for Karpenter's 0.075")
+            .report(reader, section);
     }
     whole.filter(|whole| *whole != VM_OVERHEAD_PER_MILLE)
-}
-
-/// Reports two arguments that exclude each other.
-fn report_exclusive(reader: &Decoder<'_>, section: &DecodedBlock, one: &str, other: &str) {
-    if let (Some(first), Some(second)) = (section.get(one), section.get(other)) {
-        let detail = format!("{one} and {other} exclude each other.");
-        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, second.name_span, detail)
-            .also(first.name_span, "");
-        reader.report(section, finding);
-    }
 }
 
 /// Reports too many blocks of a type. Source: spec/aws.md §1.1.
 fn at_most(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str, max: usize) {
     if let Some(beyond) = section.blocks(kind).nth(max) {
         let detail = format!("A node class must have at most {max} {kind} blocks.");
-        let finding = SpannedDiagnostic::error(ProblemCode::LimitExceeded, beyond.header, detail);
-        reader.report(section, finding);
+        reader.error(section, ProblemCode::LimitExceeded, beyond.header, detail);
     }
 }
 
@@ -138,7 +126,7 @@ fn report_argument(
     detail: impl Into<String>,
     help: Option<&str>,
 ) {
-    let finding = SpannedDiagnostic::error(code, section.value_span(argument), detail)
-        .maybe_help(help.map(str::to_owned));
-    reader.report(section, finding);
+    error_at(code, section.value_span(argument), detail)
+        .maybe_help(help.map(str::to_owned))
+        .report(reader, section);
 }

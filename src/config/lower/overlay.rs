@@ -3,11 +3,12 @@
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::kubernetes_names::name_fault;
 use crate::config::lower::quantities::{has_quantities, refuse_names};
 use crate::config::lower::requirement::RequirementOwner;
-use crate::config::lower::{Blocks, cluster_patterns, has_matching_name, pool, requirement};
-use crate::config::report::SpannedDiagnostic;
+use crate::config::lower::{
+    Blocks, check_name, cluster_patterns, has_matching_name, pool, report_exclusive, requirement,
+};
+use crate::config::report::error_at;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::config::value::did_you_mean;
@@ -53,21 +54,16 @@ fn lower_overlay(
     pools: &[pool::PoolSpec],
 ) -> OverlaySpec {
     let name = section.label();
-    if let Some(why) = name_fault(name).filter(|_| !name.is_empty()) {
-        let detail = format!("{name:?} is not a valid name for an overlay. {why}");
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
-        reader.report(&section, finding);
-    }
+    check_name(reader, &section, name, "an overlay");
     if section.block("require").is_none() {
         let detail = "The overlay does not select any instance types.";
-        let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, section.header, detail)
+        error_at(ProblemCode::MissingBlock, section.header, detail)
             .label("require is missing")
             .help(
                 "write require \"KEY\" { in = […] }; to select all of them, write require \
                                   \"kubernetes.io/os\" { exists = true }",
-            );
-        reader.report(&section, finding);
+            )
+            .report(reader, &section);
     }
     check_pools(reader, &section, pools);
     let absolute = section.number("price").and_then(Price::new);
@@ -88,21 +84,14 @@ fn lower_overlay(
 
 /// Checks that the overlay changes something, and sets the price only once.
 fn check_effect(reader: &Decoder<'_>, section: &DecodedBlock) {
-    if let (Some(price), Some(adjustment)) = (section.get("price"), section.get("price_adjustment"))
-    {
-        let detail = "price and price_adjustment exclude each other.";
-        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, adjustment.name_span, detail)
-            .also(price.name_span, "");
-        reader.report(section, finding);
-    }
+    report_exclusive(reader, section, "price", "price_adjustment");
     if !["price", "price_adjustment"].iter().any(|name| section.is_set(name))
         && !has_quantities(section, "capacity")
     {
         let detail = "The overlay changes nothing.";
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                .help("write one of price, price_adjustment and capacity");
-        reader.report(section, finding);
+        error_at(ProblemCode::MissingArgument, section.header, detail)
+            .help("write one of price, price_adjustment and capacity")
+            .report(reader, section);
     }
 }
 
@@ -119,8 +108,8 @@ fn check_pools(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::Pool
                 }
                 let span = inner.inner_span(argument, PathStep::Index(index));
                 let detail = format!("There is no pool named {name:?}.");
-                let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, span, detail);
-                reader.report(inner, finding.maybe_help(did_you_mean(name, known)));
+                let finding = error_at(ProblemCode::UnknownReference, span, detail);
+                finding.maybe_help(did_you_mean(name, known)).report(reader, inner);
             }
         }
     }
@@ -147,10 +136,10 @@ pub(super) fn check_conflicts(reader: &Decoder<'_>, drafts: &[OverlaySpec], clus
                  same instance types.",
                 other.overlay.name, draft.overlay.name, draft.overlay.weight
             );
-            let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
+            error_at(ProblemCode::Conflict, span, detail)
                 .also(before, "")
-                .help("give a higher weight to the overlay that takes precedence");
-            reader.report(&draft.section, finding);
+                .help("give a higher weight to the overlay that takes precedence")
+                .report(reader, &draft.section);
         }
     }
 }

@@ -5,13 +5,13 @@ use jiff::SignedDuration;
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::kubernetes_names::{label_value_fault, name_fault};
+use crate::config::kubernetes_names::label_value_fault;
 use crate::config::lower::disruption::{budgets, windows};
 use crate::config::lower::quantities::node_limits;
 use crate::config::lower::requirement::{RequirementOwner, refuse_key, restriction_of};
 use crate::config::lower::schedule::Schedules;
-use crate::config::lower::{Blocks, cluster_patterns, requirement};
-use crate::config::report::SpannedDiagnostic;
+use crate::config::lower::{Blocks, check_name, cluster_patterns, requirement};
+use crate::config::report::{error_at, warning_at};
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::claim::{TAG_VALUE_MAX, startup_taints_tag};
@@ -38,10 +38,9 @@ pub(super) fn lower_pools(
     let defaults = reader.decode_sections(blocks, "defaults");
     for section in defaults.iter().filter(|section| !matches!(section.label(), "" | "pool")) {
         let detail = format!("There are no defaults for blocks of type {:?}.", section.label());
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::BlockLabel, section.label_span(), detail)
-                .help("write defaults \"pool\" { … }");
-        reader.report(section, finding);
+        error_at(ProblemCode::BlockLabel, section.label_span(), detail)
+            .help("write defaults \"pool\" { … }")
+            .report(reader, section);
     }
     let defaults = defaults.iter().find(|section| section.label() == "pool");
     let sections = reader.decode_sections(blocks, "pool");
@@ -76,12 +75,7 @@ fn lower_pool(
     schedules: &Schedules,
 ) -> PoolSpec {
     let name = section.label();
-    if let Some(why) = name_fault(name).filter(|_| !name.is_empty()) {
-        let detail = format!("{name:?} is not a valid name for a pool. {why}");
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
-        reader.report(&section, finding);
-    }
+    check_name(reader, &section, name, "a pool");
     let layers = WithDefaults([Some(&section), defaults]);
     let default = Pool::new(name);
     let requirements = requirement::lower_requirements(reader, &section, RequirementOwner::Pool);
@@ -155,11 +149,9 @@ fn repair_policies(
                 "Two blocks have the condition {condition} and the status {}.",
                 status.as_str()
             );
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)
-                    .label("second definition")
-                    .also(*before, "first definition");
-            reader.report(inner, finding);
+            error_at(ProblemCode::DuplicateBlock, inner.header, detail)
+                .duplicate_of(*before)
+                .report(reader, inner);
         }
         seen.push((condition, status, inner.header));
         policies.retain(|policy| policy.condition != condition || policy.status != status);
@@ -179,9 +171,9 @@ fn check_age(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
             "expire_hard_after ({hard:#}) is not longer than expire_after ({soft:#}), so nodes are \
              not replaced before they are disrupted."
         );
-        let finding = SpannedDiagnostic::warning(ProblemCode::OutOfRange, span, detail)
-            .help("reduce expire_after, or increase expire_hard_after");
-        reader.report(section, finding);
+        warning_at(ProblemCode::OutOfRange, span, detail)
+            .help("reduce expire_after, or increase expire_hard_after")
+            .report(reader, section);
     }
 }
 
@@ -205,17 +197,15 @@ fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, replicas: u32, nod
         let detail = format!(
             "A static pool has a fixed number of nodes, so {setting} does not apply to it."
         );
-        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
-            .also(place, "the pool is static");
-        reader.report(block, finding);
+        error_at(ProblemCode::Conflict, span, detail)
+            .also(place, "the pool is static")
+            .report(reader, block);
     }
     if let Some(nodes) = nodes.filter(|nodes| *nodes < replicas) {
         let span = section.inner_span("limits", PathStep::Key("nodes".to_owned()));
         let detail =
             format!("The pool is limited to {nodes} nodes, so it cannot have {replicas} replicas.");
-        let finding =
-            SpannedDiagnostic::warning(ProblemCode::OutOfRange, span, detail).also(place, "");
-        reader.report(section, finding);
+        warning_at(ProblemCode::OutOfRange, span, detail).also(place, "").report(reader, section);
     }
 }
 
@@ -224,8 +214,7 @@ fn check_labels(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
         if let Some(why) = restriction_of(key) {
             let detail = format!("A pool cannot set the label {key:?}: {why}.");
             let span = section.inner_span("labels", PathStep::KeyItself(key.clone()));
-            let finding = SpannedDiagnostic::error(ProblemCode::RestrictedLabel, span, detail);
-            reader.report(section, finding);
+            reader.error(section, ProblemCode::RestrictedLabel, span, detail);
             continue;
         }
         let label = Requirement::is_in([value.clone()]);
@@ -233,12 +222,12 @@ fn check_labels(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
         if let Some(rule) = clash {
             let detail = format!("The label is {value:?}, but the pool requires {key} {rule}.");
             let span = section.inner_span("labels", PathStep::Key(key.clone()));
-            let mut finding = SpannedDiagnostic::error(ProblemCode::Impossible, span, detail);
+            let mut finding = error_at(ProblemCode::Impossible, span, detail);
             let required = section.blocks("require").find(|inner| inner.label() == key);
             if let Some(required) = required {
                 finding = finding.also(required.header, "required here");
             }
-            reader.report(section, finding);
+            finding.report(reader, section);
         }
     }
 }
@@ -254,8 +243,7 @@ fn lower_taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec
         if let Some(why) = label_value_fault(value) {
             let detail = format!("{value:?} is not a valid taint value. {why}");
             let code = ProblemCode::InvalidLabel;
-            let finding = SpannedDiagnostic::error(code, inner.value_span("value"), detail);
-            reader.report(inner, finding);
+            reader.error(inner, code, inner.value_span("value"), detail);
         }
         let Some(effect) = inner.text("effect").and_then(Effect::parse) else {
             continue;
@@ -266,11 +254,9 @@ fn lower_taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec
         {
             let detail =
                 format!("Two taints have the key {key:?} and the effect {}.", effect.as_str());
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)
-                    .label("second definition")
-                    .also(*before, "first definition");
-            reader.report(inner, finding);
+            error_at(ProblemCode::DuplicateBlock, inner.header, detail)
+                .duplicate_of(*before)
+                .report(reader, inner);
         }
         taints.push((taint, inner.header));
     }
@@ -282,9 +268,9 @@ fn lower_taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec
             "The startup taints of the pool have {length} characters. They are stored in an \
              instance tag, which can have at most {TAG_VALUE_MAX}."
         );
-        let finding = SpannedDiagnostic::error(ProblemCode::LimitExceeded, last, detail)
-            .help("use fewer startup taints, or shorter keys");
-        reader.report(section, finding);
+        error_at(ProblemCode::LimitExceeded, last, detail)
+            .help("use fewer startup taints, or shorter keys")
+            .report(reader, section);
     }
     all
 }

@@ -3,7 +3,7 @@
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::report::SpannedDiagnostic;
+
 use crate::config::syntax::PathStep;
 use crate::model::pool::Limits;
 use crate::model::quantity::Resources;
@@ -59,8 +59,7 @@ pub(super) fn refuse_names(
     for name in &refused {
         let span = section.inner_span(argument, PathStep::KeyItself((*name).clone()));
         let detail = format!("{name:?} is not expected in {argument}: {why}.");
-        let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
-        reader.report(section, finding);
+        reader.error(section, ProblemCode::InvalidValue, span, detail);
     }
     !refused.is_empty()
 }

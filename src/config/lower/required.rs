@@ -3,7 +3,7 @@
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::node_class;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::error_at;
 use crate::model::cluster::Cluster;
 
 /// EC2 allows 50 tags. Outrigger adds up to 19 to a claim, its node and its volumes. Source: EC2,
@@ -29,10 +29,9 @@ pub(super) fn check_required(
         if !missing.is_empty() {
             let detail =
                 format!("The managed cluster {name:?} cannot launch nodes from this node class.");
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                    .label(format!("missing: {}", missing.join(", ")));
-            reader.report(section, finding.once());
+            let finding = error_at(ProblemCode::MissingArgument, section.header, detail)
+                .label(format!("missing: {}", missing.join(", ")));
+            finding.once().report(reader, section);
         }
         let keys = cluster.tags.keys().chain(draft.class.tags.keys());
         let count = keys.collect::<std::collections::BTreeSet<_>>().len();
@@ -42,8 +41,8 @@ pub(super) fn check_required(
                  allowed, because Outrigger adds its own."
             );
             let span = section.value_span("tags");
-            let finding = SpannedDiagnostic::error(ProblemCode::LimitExceeded, span, detail);
-            reader.report(section, finding.once());
+            let finding = error_at(ProblemCode::LimitExceeded, span, detail);
+            finding.once().report(reader, section);
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::label_key_fault;
 use crate::config::lower::Blocks;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::error_at;
 use crate::config::schema::duration_text;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
@@ -40,12 +40,11 @@ fn batching(reader: &Decoder<'_>, section: &DecodedBlock) -> Batching {
             Some(_) => ("batch_idle", "batch_max"),
             None => ("batch_max", "batch_idle"),
         };
-        let mut finding =
-            SpannedDiagnostic::error(ProblemCode::OutOfRange, section.value_span(one), detail);
+        let mut finding = error_at(ProblemCode::OutOfRange, section.value_span(one), detail);
         if section.get(other).is_some() {
             finding = finding.also(section.value_span(other), "");
         }
-        reader.report(section, finding);
+        finding.report(reader, section);
     }
     batching
 }
@@ -96,9 +95,9 @@ fn schedulers(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<BTreeSet<S
         all.insert(name.clone());
     }
     for (span, detail) in invalid {
-        let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail)
-            .help(format!("write schedulers = [{DEFAULT_SCHEDULER:?}]"));
-        reader.report(section, finding);
+        error_at(ProblemCode::InvalidValue, span, detail)
+            .help(format!("write schedulers = [{DEFAULT_SCHEDULER:?}]"))
+            .report(reader, section);
     }
     Some(all)
 }
@@ -112,8 +111,7 @@ fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologyS
         if let Some(why) = label_key_fault(key).filter(|_| !key.is_empty()) {
             let detail = format!("{key:?} is not a valid topology key. {why}");
             let code = ProblemCode::InvalidLabel;
-            let finding = SpannedDiagnostic::error(code, inner.label_span(), detail);
-            reader.report(inner, finding);
+            reader.error(inner, code, inner.label_span(), detail);
         }
         let affinity_policy = inner.text("node_affinity_policy");
         let (Some(max_skew), Some(unsatisfiable)) =
@@ -132,21 +130,18 @@ fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologyS
         };
         if let Some(min_domains) = inner.get("min_domains").filter(|_| !spread.is_hard) {
             let detail = "min_domains requires when_unsatisfiable = \"DoNotSchedule\".";
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::Conflict, min_domains.name_span, detail)
-                    .also(inner.value_span("when_unsatisfiable"), "this is only a preference");
-            reader.report(inner, finding);
+            error_at(ProblemCode::Conflict, min_domains.name_span, detail)
+                .also(inner.value_span("when_unsatisfiable"), "this is only a preference")
+                .report(reader, inner);
         }
         if let Some((_, before)) = all
             .iter()
             .find(|(other, _)| other.topology_key == key && other.is_hard == spread.is_hard)
         {
             let detail = format!("Two blocks have the topology key {key:?} and {unsatisfiable}.");
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)
-                    .label("second definition")
-                    .also(*before, "first definition");
-            reader.report(inner, finding);
+            error_at(ProblemCode::DuplicateBlock, inner.header, detail)
+                .duplicate_of(*before)
+                .report(reader, inner);
         }
         all.push((spread, inner.header));
     }

@@ -6,7 +6,7 @@ use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::node_class;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::error_at;
 use crate::config::source::Span;
 use crate::model::cluster::Cluster;
 use crate::model::labels::TAINT_UNREGISTERED;
@@ -57,8 +57,8 @@ pub(super) fn check_user_data(
         let detail = format!(
             "For the pool {pool:?} of the cluster {cluster:?} Outrigger would fail to {error}."
         );
-        let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
-        reader.report(&draft.section, finding.once());
+        let finding = error_at(ProblemCode::InvalidValue, span, detail);
+        finding.once().report(reader, &draft.section);
     }
 }
 

@@ -6,7 +6,7 @@ use super::{report_argument, report_exclusive};
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::error_at;
 use crate::config::value::expected_names;
 use crate::model::node_class::bootstrap::{AgentBootstrap, Bootstrap, SecretSource};
 use crate::model::node_class::image::AmiFamily;
@@ -38,12 +38,10 @@ pub(super) fn lower_bootstrap(
     let Some((_, arguments)) = KINDS.iter().find(|(name, _)| *name == kind) else {
         let help = expected_names(kind, &KINDS.map(|(name, _)| name));
         let detail = "There is no bootstrap of this type.";
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::BlockLabel, section.label_span(), detail)
-                .help(help);
+        let finding = error_at(ProblemCode::BlockLabel, section.label_span(), detail).help(help);
         // A missing label is already reported.
         if !kind.is_empty() {
-            reader.report(class, finding);
+            finding.report(reader, class);
         }
         return Bootstrap::Eks;
     };
@@ -78,12 +76,11 @@ fn check_arguments(reader: &Decoder<'_>, section: &DecodedBlock, expected: &[&st
                     "An argument named {name:?} is not expected in the bootstrap {kind:?}."
                 );
                 let code = ProblemCode::UnknownArgument;
-                let mut finding = SpannedDiagnostic::error(code, read.name_span, detail)
-                    .label("not expected here");
+                let mut finding = error_at(code, read.name_span, detail).label("not expected here");
                 if !expected.is_empty() {
                     finding = finding.help(format!("expected one of: {}", expected.join(", ")));
                 }
-                reader.report(section, finding);
+                finding.report(reader, section);
             }
         }
     }
@@ -100,8 +97,7 @@ fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily)
     if !is_supported {
         let (kind, family) = (section.label(), family.as_str());
         let detail = format!("Images of the family {family} do not support the bootstrap {kind}.");
-        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.header, detail);
-        reader.report(section, finding);
+        reader.error(section, ProblemCode::Conflict, section.header, detail);
     }
 }
 

@@ -6,7 +6,7 @@ use super::{at_most, report_argument};
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::error_at;
 use crate::config::source::Span;
 use crate::model::node_class::disk::BlockDevice;
 use crate::model::node_class::network::{ConnectionTracking, NetworkInterface};
@@ -22,9 +22,9 @@ pub(super) fn block_devices(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec
     if let (Some(first), Some(second)) = (roots.next(), roots.next()) {
         let detail = "Only one block device can be the root volume.";
         let span = second.value_span("root_volume");
-        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
-            .also(first.value_span("root_volume"), "the first root volume");
-        reader.report(second, finding);
+        error_at(ProblemCode::Conflict, span, detail)
+            .also(first.value_span("root_volume"), "the first root volume")
+            .report(reader, second);
     }
     let disks = section.blocks("block_device");
     disks.map(|disk| self::block_device(reader, disk)).collect()
@@ -113,10 +113,9 @@ pub(super) fn network_interfaces(
     };
     if section.is_set("efa") {
         let detail = "efa and network_interface blocks exclude each other.";
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::Conflict, section.value_span("efa"), detail)
-                .also(first.header, "a network_interface block");
-        reader.report(section, finding);
+        error_at(ProblemCode::Conflict, section.value_span("efa"), detail)
+            .also(first.header, "a network_interface block")
+            .report(reader, section);
     }
     let (mut all, mut complete) = (Vec::new(), true);
     let mut places: BTreeMap<(u32, u32), Span> = BTreeMap::new();
@@ -137,9 +136,9 @@ pub(super) fn network_interfaces(
             .flatten()
             .map(|first| (first, "A network card must have at most one efa-only interface."));
         for (first, detail) in same_place.into_iter().chain(same_adapter) {
-            let finding = SpannedDiagnostic::error(ProblemCode::Conflict, block.header, detail)
-                .also(first, "the first interface");
-            reader.report(block, finding);
+            error_at(ProblemCode::Conflict, block.header, detail)
+                .also(first, "the first interface")
+                .report(reader, block);
         }
         all.push(NetworkInterface { card, device, efa_only });
     }
@@ -147,8 +146,7 @@ pub(super) fn network_interfaces(
     if complete && !all.contains(&primary) {
         let detail = "The primary network interface is missing: card 0, device 0, and not \
                       efa-only.";
-        let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, first.header, detail);
-        reader.report(first, finding);
+        reader.error(first, ProblemCode::MissingBlock, first.header, detail);
     }
     Some(all)
 }

@@ -8,7 +8,7 @@ use super::report_argument;
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::error_at;
 use crate::config::syntax::PathStep;
 use crate::model::node_class::image::AmiFamily;
 use crate::model::node_class::kubelet::KubeletSettings;
@@ -49,8 +49,7 @@ fn cluster_dns(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<IpAddr> {
         if address.is_none() {
             let span = section.inner_span(NAME, PathStep::Index(index));
             let detail = format!("Each element of {NAME} must be an IP address.");
-            let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
-            reader.report(section, finding);
+            reader.error(section, ProblemCode::InvalidValue, span, detail);
         }
         address
     });
@@ -73,9 +72,9 @@ fn check_soft(reader: &Decoder<'_>, section: &DecodedBlock) {
     for (name, signal, other) in incomplete {
         let span = section.inner_span(name, PathStep::KeyItself(signal.as_str().to_owned()));
         let detail = format!("Each signal in {name} must also be set in {other}.");
-        let finding = SpannedDiagnostic::error(ProblemCode::MissingArgument, span, detail)
-            .label(format!("not in {other}"));
-        reader.report(section, finding);
+        error_at(ProblemCode::MissingArgument, span, detail)
+            .label(format!("not in {other}"))
+            .report(reader, section);
     }
 }
 
@@ -92,12 +91,11 @@ fn check_images(reader: &Decoder<'_>, section: &DecodedBlock) {
         false => (high, low),
     };
     let detail = format!("{low} is {low_percent}, which is not less than {high} ({high_percent}).");
-    let mut finding =
-        SpannedDiagnostic::error(ProblemCode::OutOfRange, section.value_span(one), detail);
+    let mut finding = error_at(ProblemCode::OutOfRange, section.value_span(one), detail);
     if section.is_set(other) {
         finding = finding.also(section.value_span(other), "");
     }
-    reader.report(section, finding);
+    finding.report(reader, section);
 }
 
 fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily) {

@@ -5,7 +5,7 @@ use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::id_format::parse_alias;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::error_at;
 use crate::model::labels::Labels;
 use crate::model::node_class::image::{AmiFamily, ImageTerm};
 use crate::model::node_class::network::{
@@ -74,10 +74,9 @@ impl TermShape {
                 None => "A block without arguments would select everything.".to_owned(),
             };
             let names = [self.alone, self.search].concat().join(", ");
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::MissingArgument, term.header, detail)
-                    .help(format!("write one of: {names}"));
-            reader.report(term, finding);
+            error_at(ProblemCode::MissingArgument, term.header, detail)
+                .help(format!("write one of: {names}"))
+                .report(reader, term);
             return;
         };
         if self.alone.contains(first) {
@@ -94,12 +93,11 @@ pub(super) fn image_terms(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<I
         && terms.len() > 1
     {
         let detail = "An ami block with an alias must be the only ami block.";
-        let mut finding =
-            SpannedDiagnostic::error(ProblemCode::Conflict, alias.value_span("alias"), detail);
+        let mut finding = error_at(ProblemCode::Conflict, alias.value_span("alias"), detail);
         if let Some(other) = terms.iter().find(|term| term.header != alias.header) {
             finding = finding.also(other.header, "another ami block");
         }
-        reader.report(section, finding);
+        finding.report(reader, section);
     }
     terms.into_iter().filter_map(image_term).collect()
 }
@@ -136,12 +134,11 @@ pub(super) fn ami_family(
     let has_alias = section.blocks("ami").any(|term| term.is_set("alias"));
     if let (Some(block), false, false) = (block, has_alias, section.is_set("ami_family")) {
         let detail = "The image family is unknown: no ami block has an alias.";
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                .label("ami_family is missing")
-                .also(block.header, "no alias")
-                .help("write ami_family = \"al2023\", or \"custom\" if you provide all user data");
-        reader.report(section, finding);
+        error_at(ProblemCode::MissingArgument, section.header, detail)
+            .label("ami_family is missing")
+            .also(block.header, "no alias")
+            .help("write ami_family = \"al2023\", or \"custom\" if you provide all user data")
+            .report(reader, section);
     }
     if let (Some(family), Some(alias)) = (written, of_alias)
         && family != alias
