@@ -429,14 +429,14 @@ fn read_secrets(
     match environment.get(CREDENTIALS.0) {
         Some(directory) => secrets_in(Path::new(directory), CREDENTIALS.1),
         None => match secrets_in(Path::new(SECRETS), "") {
-            Err(FilesError::Read { source, .. }) if is_elsewhere(&source) => Ok(BTreeMap::new()),
+            Err(FilesError::Read { source, .. }) if is_inaccessible(&source) => Ok(BTreeMap::new()),
             secrets => secrets,
         },
     }
 }
 
 /// Returns whether the directory does not exist or the user has no access to it.
-fn is_elsewhere(error: &io::Error) -> bool {
+fn is_inaccessible(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::NotADirectory

@@ -59,7 +59,7 @@ pub(super) fn build_buffer(
     }
     let mut built = object.into_block("buffer", body, losses);
     if let Some(why) = left_out {
-        built.leave_out(why);
+        built.comment_out(why);
     }
     built
 }
