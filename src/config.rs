@@ -70,7 +70,7 @@ use crate::config::eval::{EvalScope, Evaluator, NamedValue};
 use crate::config::functions::{Environment, FUNCTIONS, SPECIAL};
 pub use crate::config::functions::{FileReadError, FileReader, ParameterReader, ParameterState};
 use crate::config::lower::Blocks;
-use crate::config::report::{Reporter, SpannedDiagnostic};
+use crate::config::report::{Reporter, SpannedDiagnostic, error_at, warning_at};
 use crate::config::schema::BlockType;
 pub use crate::config::settings::Config;
 pub use crate::config::source::SourceFile;
@@ -238,8 +238,7 @@ fn parse_all(
             let (body, refusals) = syntax::json::parse(text, index, schema);
             bodies.push(body);
             findings.extend(refusals.into_iter().map(|refusal| {
-                SpannedDiagnostic::error(ProblemCode::Syntax, refusal.span, refusal.detail)
-                    .maybe_help(refusal.help)
+                error_at(ProblemCode::Syntax, refusal.span, refusal.detail).maybe_help(refusal.help)
             }));
             continue;
         }
@@ -288,7 +287,7 @@ fn given_values(
     }
     for block in bodies.iter().flat_map(|body| &body.blocks) {
         let detail = "A variable file must contain only arguments.";
-        findings.push(SpannedDiagnostic::error(ProblemCode::UnknownBlock, block.header(), detail));
+        findings.push(error_at(ProblemCode::UnknownBlock, block.header(), detail));
     }
     for input in &inputs.vars {
         let file = sources.add(&SourceFile::new(format!("--var {}", input.name), &*input.value));
@@ -338,7 +337,7 @@ fn warn_unused(reporter: &Reporter, body: &Body) {
         for (name, span) in declared {
             if !used.contains(&(root, name)) {
                 let detail = format!("{root}.{name} is not used.");
-                let finding = SpannedDiagnostic::warning(ProblemCode::Unused, span, detail);
+                let finding = warning_at(ProblemCode::Unused, span, detail);
                 reporter.add(finding.within(title));
             }
         }

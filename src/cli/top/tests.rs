@@ -24,7 +24,7 @@ use crate::runtime::control::inventory::{
     Holds, InventoryRequest, NodeDto, ToldInventory, ToldPod,
 };
 use crate::runtime::control::{ClusterStatusResponse, StatusResponse};
-use crate::text::sanitize::is_disturbing;
+use crate::text::sanitize::is_unsafe;
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
@@ -482,7 +482,7 @@ proptest! {
             screen.set_page_rows(table_rows(lines));
             draw_screen(&screen, area, &mut buffer, NOW);
             let mut letters = buffer.content.iter().flat_map(|cell| cell.symbol().chars());
-            prop_assert!(!letters.any(is_disturbing), "a control character was drawn");
+            prop_assert!(!letters.any(is_unsafe), "a control character was drawn");
             let said = buffer.content.iter().any(|cell| cell.symbol() != " ");
             prop_assert!(said || area.is_empty(), "{columns}x{lines}: the screen is empty");
         }
