@@ -60,6 +60,7 @@ mod lower;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use hcl::Value;
 
@@ -133,7 +134,7 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Dia
     let mut sources = ConfigFiles::default();
     let (parsed, syntax) = parse_all(&mut sources, files, schema::blocks::root_block());
     let (given, mut problems) = given_values(&mut sources, inputs);
-    let reporter = Reporter::new(sources);
+    let reporter = Rc::new(Reporter::new(sources));
     let broken = !syntax.is_empty() || !problems.is_empty();
     problems.extend(syntax);
     for finding in problems {
@@ -148,7 +149,7 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Dia
     check_names(&reporter, &body, schema::blocks::root_block(), "");
     // Other checks of an incomplete module would report errors that do not exist.
     if broken {
-        return Err(reporter.into_problems());
+        return Err(reporter.take_problems());
     }
     let evaluator = Evaluator::new(Environment {
         dir: &inputs.dir,
@@ -164,7 +165,7 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Dia
     if !failed {
         warn_unused(&reporter, &body);
     }
-    let problems = evaluator.secrets.kept_from(reporter.into_problems());
+    let problems = evaluator.secrets.kept_from(reporter.take_problems());
     if failed {
         return Err(problems);
     }
@@ -180,7 +181,7 @@ pub fn function_names() -> Vec<&'static str> {
 }
 
 fn evaluate_blocks(
-    reporter: &Reporter,
+    reporter: &Rc<Reporter>,
     evaluator: &Evaluator<'_>,
     blocks: &Blocks<'_>,
     given: &[VariableValue],

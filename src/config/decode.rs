@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use hcl::Value;
 
@@ -14,26 +15,18 @@ use crate::config::report::{Reporter, SpannedDiagnostic, error_at};
 use crate::config::schema::{Argument, ArgumentType, BlockType, Occurrence};
 use crate::config::source::Span;
 use crate::config::syntax::{Attr, Block, Body, Expr, ExprKind as SyntaxKind};
-use crate::config::value::{article, nearest_name};
+use crate::config::value::{article, did_you_mean, listed_names, nearest_name};
 
 /// Arguments whose values are never shown.
 const HIDDEN: [&str; 1] = ["password"];
 
 /// Decodes blocks in a scope of named values.
 pub(super) struct Decoder<'a> {
-    pub(super) reporter: &'a Reporter,
+    pub(super) reporter: &'a Rc<Reporter>,
     pub(super) evaluator: &'a Evaluator<'a>,
     pub(super) scope: &'a EvalScope,
     /// The arguments decoded so far, in a form that may be shown.
     pub(super) written: &'a RefCell<ConfigValues>,
-}
-
-/// The path of a block: `title` is used in messages, `place` is unique for each element of
-/// `for_each`.
-#[derive(Clone, Copy)]
-pub(super) struct BlockPath<'a> {
-    title: &'a str,
-    place: &'a str,
 }
 
 impl<'a> Decoder<'a> {
@@ -43,17 +36,6 @@ impl<'a> Decoder<'a> {
         'a: 'b,
     {
         Decoder { scope, ..*self }
-    }
-
-    /// Reports an error of this block.
-    pub(super) fn error(
-        &self,
-        section: &DecodedBlock,
-        code: ProblemCode,
-        span: Span,
-        detail: impl Into<String>,
-    ) {
-        error_at(code, span, detail).report(self, section);
     }
 
     /// Decodes a top-level block and all blocks within it.
@@ -69,17 +51,18 @@ impl<'a> Decoder<'a> {
             Some(key) => format!("{title} [{key:?}]"),
             None => title.clone(),
         };
-        let around = BlockPath { title: &title, place: &place };
-        self.read_within(block, schema, frame, around)
+        self.read_within(block, schema, frame, &title, &place)
     }
 
-    /// Decodes a block with this title and place, and all blocks within it.
+    /// Decodes a block and all blocks within it. `title` is used in messages, `place` is unique for
+    /// each element of `for_each`.
     fn read_within(
         &self,
         block: &Block,
         schema: &'static BlockType,
         frame: Option<&Frame<'_>>,
-        BlockPath { title, place }: BlockPath<'_>,
+        title: &str,
+        place: &str,
     ) -> DecodedBlock {
         self.written.borrow_mut().add_block(place);
         let mut section = DecodedBlock {
@@ -90,6 +73,7 @@ impl<'a> Decoder<'a> {
             faulty: Vec::new(),
             blocks: Vec::new(),
             title: title.to_owned(),
+            reporter: Rc::clone(self.reporter),
         };
         for attr in &block.body.attrs {
             if let Some(argument) = schema.argument(&attr.name) {
@@ -107,8 +91,7 @@ impl<'a> Decoder<'a> {
                     1 => format!("{place}, {inner_title}"),
                     nth => format!("{place}, {inner_title} ({nth})"),
                 };
-                let around = BlockPath { title: &title, place: &place };
-                let read = self.read_within(inner, schema, frame, around);
+                let read = self.read_within(inner, schema, frame, &title, &place);
                 section.blocks.push((schema.name, read));
             }
         }
@@ -146,7 +129,7 @@ impl<'a> Decoder<'a> {
             let detail = "A tag must not be sensitive: every user who can list instances can read \
                           its tags.";
             let finding = error_at(ProblemCode::RestrictedTag, attr.expr.span, detail);
-            finding.report(self, section);
+            finding.report(section);
             return;
         }
         match convert_argument(argument.kind, argument.name, &evaluated.value) {
@@ -180,7 +163,7 @@ impl<'a> Decoder<'a> {
                 section.faulty.push(argument.name);
                 for fault in faults {
                     let hidden = evaluated.sensitive.then_some(argument);
-                    invalid_argument(attr, fault, hidden).report(self, section);
+                    invalid_argument(attr, fault, hidden).report(section);
                 }
             }
         }
@@ -215,13 +198,6 @@ impl<'a> Decoder<'a> {
                 self.reporter.add(finding);
             }
         }
-    }
-}
-
-impl SpannedDiagnostic {
-    /// Reports it as a diagnostic of this block.
-    pub(super) fn report(self, reader: &Decoder<'_>, section: &DecodedBlock) {
-        reader.reporter.add(self.within(&section.title));
     }
 }
 
@@ -345,19 +321,14 @@ fn unknown_argument(attr: &Attr, schema: &'static BlockType) -> SpannedDiagnosti
     if let Some((_, new)) = renamed.filter(|(_, new)| schema.argument(new).is_some()) {
         return finding.help(format!("{name:?} has been renamed to {new:?}"));
     }
-    let names = schema.arguments.iter().map(|argument| argument.name);
-    let blocks = schema.blocks.iter().map(|block| block.name);
     if let Some(deeper) = matching_inner_block(schema, &|inner| inner.argument(name).is_some()) {
         return finding.help(format!("{name:?} belongs in the {deeper} block"));
     }
-    match nearest_name(name, names.clone().chain(blocks)) {
-        Some(near) => finding.help(format!("did you mean {near:?}?")),
-        None if schema.arguments.is_empty() => finding,
-        None => {
-            let list: Vec<&str> = names.collect();
-            finding.help(format!("expected one of: {}", list.join(", ")))
-        }
-    }
+    let names = schema.arguments.iter().map(|argument| argument.name);
+    let names: Vec<&str> = names.collect();
+    let blocks = schema.blocks.iter().map(|block| block.name);
+    let near = did_you_mean(name, names.iter().copied().chain(blocks));
+    finding.maybe_help(near.or_else(|| listed_names(&names)))
 }
 
 /// Arguments of earlier versions, each with its present name.
@@ -413,21 +384,17 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> SpannedDiagnostic
     if let Some(deeper) = matching_inner_block(schema, &|inner| inner.block(name).is_some()) {
         return finding.help(format!("{name:?} belongs in a {deeper} block"));
     }
-    let names = schema.blocks.iter().map(|block| block.name);
     if let Some((_, equivalent)) =
         KARPENTER.iter().find(|(name_in_karpenter, _)| name.eq_ignore_ascii_case(name_in_karpenter))
         && schema.block(equivalent).is_some()
     {
         return finding.help(format!("did you mean {equivalent:?}?"));
     }
-    match nearest_name(name, names.clone()) {
-        Some(near) => finding.help(format!("did you mean {}?", quoted_kind(near))),
-        None if schema.blocks.is_empty() => finding,
-        None => {
-            let list: Vec<&str> = names.collect();
-            finding.help(format!("expected one of: {}", list.join(", ")))
-        }
-    }
+    let names = schema.blocks.iter().map(|block| block.name);
+    let names: Vec<&str> = names.collect();
+    let near = nearest_name(name, names.iter().copied());
+    let near = near.map(|near| format!("did you mean {}?", quoted_kind(near)));
+    finding.maybe_help(near.or_else(|| listed_names(&names)))
 }
 
 /// The name of the first inner block for which `fits` holds.

@@ -1,11 +1,14 @@
 //! Decoded blocks, argument by argument.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use jiff::SignedDuration;
 use serde_json::Value as Json;
 
 use crate::config::convert::ParsedArgument;
+use crate::config::diagnostic::ProblemCode;
+use crate::config::report::{Reporter, SpannedDiagnostic, error_at};
 use crate::config::source::Span;
 use crate::config::syntax::{Expr, PathStep};
 use crate::model::labels::Labels;
@@ -35,9 +38,23 @@ pub(super) struct DecodedBlock {
     /// Invalid arguments. They are not reported as missing.
     pub(super) faulty: Vec<&'static str>,
     pub(super) blocks: Vec<(&'static str, DecodedBlock)>,
+    /// Collects the diagnostics of the block.
+    pub(super) reporter: Rc<Reporter>,
+}
+
+impl SpannedDiagnostic {
+    /// Reports it as a diagnostic of this block.
+    pub(super) fn report(self, section: &DecodedBlock) {
+        section.reporter.add(self.within(&section.title));
+    }
 }
 
 impl DecodedBlock {
+    /// Reports an error of this block.
+    pub(super) fn error(&self, code: ProblemCode, span: Span, detail: impl Into<String>) {
+        error_at(code, span, detail).report(self);
+    }
+
     pub(super) fn label(&self) -> &str {
         self.label.as_ref().map_or("", |(label, _)| label)
     }
@@ -54,6 +71,11 @@ impl DecodedBlock {
     /// Reports if the argument is set, even to an invalid value.
     pub(super) fn is_set(&self, name: &str) -> bool {
         self.arguments.contains_key(name) || self.faulty.contains(&name)
+    }
+
+    /// Reports if any of the arguments is set, even to an invalid value.
+    pub(super) fn is_any_set(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.is_set(name))
     }
 
     /// The span of an argument's value, or of the block header.

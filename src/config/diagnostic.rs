@@ -1,7 +1,6 @@
 //! Diagnostics of a configuration: code, message, source ranges and a hint.
 
 use std::fmt::Write as _;
-use std::ops::Range;
 
 use serde_json::{Value as Json, json};
 
@@ -152,13 +151,6 @@ pub struct SourceRange {
     pub code: Option<String>,
 }
 
-impl SourceRange {
-    /// The range in bytes.
-    pub fn byte_range(&self) -> Range<usize> {
-        self.start.byte..self.end.byte
-    }
-}
-
 /// A diagnostic of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
@@ -195,13 +187,6 @@ impl Diagnostic {
     /// A warning without a range.
     pub fn warning(code: ProblemCode, detail: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, detail) }
-    }
-
-    /// Adds a range.
-    #[must_use]
-    pub fn with_range(mut self, range: SourceRange) -> Self {
-        self.ranges.push(range);
-        self
     }
 
     /// Adds a hint.

@@ -14,7 +14,7 @@ use crate::config::schema::blocks::root_block;
 use crate::config::settings::Config;
 use crate::config::source::Span;
 use crate::config::syntax::{Block, PathStep};
-use crate::config::value::{elements, nearest_name, type_name};
+use crate::config::value::{did_you_mean, elements, listed_names, type_name};
 use crate::model::cluster::Cluster;
 use crate::model::id::NodeClassName;
 use crate::model::pool::Pool;
@@ -161,9 +161,9 @@ pub(super) fn lower_blocks(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config 
         cluster.batching = batching;
         cluster.safeguards.max_disrupted_per_reload = max_disrupted_per_reload;
         cluster.scheduling = scheduling.clone();
-        let used = give_pools(reader, cluster, &pools, &classes);
+        let used = give_pools(cluster, &pools, &classes);
         if managed && made_by_ec2(cluster) {
-            required::check_required(reader, cluster, &used);
+            required::check_required(cluster, &used);
         }
         all_used.push(used);
         overlay::assign_overlays(&overlays, cluster);
@@ -178,16 +178,16 @@ pub(super) fn lower_blocks(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config 
             .chain(overlays.iter().map(|spec| (&spec.section, &spec.clusters)))
             .chain(buffers.iter().map(|spec| (&spec.section, &spec.clusters)));
         for (section, patterns) in patterns {
-            check_clusters(reader, section, patterns, &names);
+            check_clusters(section, patterns, &names);
         }
-        overlay::check_conflicts(reader, &overlays, &lowered);
-        buffer::check_clusters(reader, &buffers, &lowered);
+        overlay::check_conflicts(&overlays, &lowered);
+        buffer::check_clusters(&buffers, &lowered);
     }
     // Errors so far are reported more precisely elsewhere.
     if !reader.reporter.has_errors() {
         let with_classes = clusters.iter().map(|draft| &draft.cluster).zip(&all_used);
         for (cluster, used) in with_classes.filter(|(cluster, _)| made_by_ec2(cluster)) {
-            user_data::check_user_data(reader, cluster, used);
+            user_data::check_user_data(cluster, used);
         }
     }
     let mut clusters: Vec<Cluster> = clusters.into_iter().map(|draft| draft.cluster).collect();
@@ -202,7 +202,6 @@ fn made_by_ec2(cluster: &Cluster) -> bool {
 
 /// Sets the pools of a cluster and the node classes they use. Returns these node classes.
 fn give_pools<'a>(
-    reader: &Decoder<'_>,
     cluster: &mut Cluster,
     pools: &[pool::PoolSpec],
     classes: &'a [node_class::NodeClassSpec],
@@ -210,7 +209,7 @@ fn give_pools<'a>(
     let mut cluster_pools: Vec<Pool> = Vec::new();
     let mut used: BTreeMap<&NodeClassName, &node_class::NodeClassSpec> = BTreeMap::new();
     for draft in pools.iter().filter(|pool| has_matching_name(&pool.clusters, cluster)) {
-        let class = class_of(reader, draft, classes, cluster);
+        let class = class_of(draft, classes, cluster);
         cluster_pools.push(Pool {
             node_class: class.map(|class| class.class.name.clone()),
             ..draft.pool.clone()
@@ -229,22 +228,22 @@ fn give_pools<'a>(
 
 /// Reports a name that is not valid for `what`, such as `a pool`. An empty label is already
 /// reported.
-fn check_name(reader: &Decoder<'_>, section: &DecodedBlock, name: &str, what: &str) {
+fn check_name(section: &DecodedBlock, name: &str, what: &str) {
     if let Some(why) = name_fault(name).filter(|_| !section.label().is_empty()) {
         let detail = format!("{name:?} is not a valid name for {what}. {why}");
-        error_at(ProblemCode::InvalidLabel, section.label_span(), detail).report(reader, section);
+        error_at(ProblemCode::InvalidLabel, section.label_span(), detail).report(section);
     }
 }
 
 /// Reports two arguments that exclude each other. Returns whether both are set.
-fn report_exclusive(reader: &Decoder<'_>, section: &DecodedBlock, one: &str, other: &str) -> bool {
+fn report_exclusive(section: &DecodedBlock, one: &str, other: &str) -> bool {
     let (Some(first), Some(second)) = (section.get(one), section.get(other)) else {
         return false;
     };
     let detail = format!("{one} and {other} exclude each other.");
     error_at(ProblemCode::Conflict, second.name_span, detail)
         .also(first.name_span, "")
-        .report(reader, section);
+        .report(section);
     true
 }
 
@@ -261,12 +260,7 @@ fn has_matching_name(patterns: &[String], cluster: &Cluster) -> bool {
 }
 
 /// Reports clusters of a block that do not exist.
-fn check_clusters(
-    reader: &Decoder<'_>,
-    section: &DecodedBlock,
-    patterns: &[String],
-    names: &[String],
-) {
+fn check_clusters(section: &DecodedBlock, patterns: &[String], names: &[String]) {
     if !section.is_set("clusters") {
         return;
     }
@@ -283,26 +277,19 @@ fn check_clusters(
             let detail = format!("There is no cluster named {pattern:?}.");
             error_at(ProblemCode::UnknownReference, span, detail)
         };
-        let help = match nearest_name(pattern, known.clone()) {
-            Some(near) => Some(format!("did you mean {near:?}?")),
-            None if names.is_empty() => None,
-            None => {
-                Some(format!("expected one of: {}", known.take(8).collect::<Vec<_>>().join(", ")))
-            }
-        };
-        finding.maybe_help(help).report(reader, section);
+        let help = did_you_mean(pattern, known.clone())
+            .or_else(|| listed_names(&known.take(8).collect::<Vec<_>>()));
+        finding.maybe_help(help).report(section);
     }
 }
 
 /// The node class a pool uses in a cluster.
 fn class_of<'a>(
-    reader: &Decoder<'_>,
     pool: &pool::PoolSpec,
     classes: &'a [node_class::NodeClassSpec],
     cluster: &Cluster,
 ) -> Option<&'a node_class::NodeClassSpec> {
     let ec2 = made_by_ec2(cluster);
-    let title = &pool.section.title;
     let Some((name, span)) = &pool.node_class else {
         if ec2 && !pool.section.is_set("node_class") {
             let detail = format!(
@@ -310,12 +297,11 @@ fn class_of<'a>(
                  node_class.",
                 cluster.name.as_str()
             );
-            let finding = error_at(ProblemCode::MissingArgument, pool.section.header, detail)
+            error_at(ProblemCode::MissingArgument, pool.section.header, detail)
                 .label("node_class is missing")
                 .help("write node_class = node_class.NAME, or set it in defaults \"pool\"")
-                .within(title)
-                .once();
-            reader.reporter.add(finding);
+                .once()
+                .report(&pool.section);
         }
         return None;
     };
@@ -332,11 +318,10 @@ fn class_of<'a>(
                 cluster.name.as_str()
             );
             let class = &candidates[0].section;
-            let finding = error_at(ProblemCode::UnknownReference, *span, detail)
+            error_at(ProblemCode::UnknownReference, *span, detail)
                 .also(class.value_span("clusters"), "the clusters of the node class")
-                .within(title)
-                .once();
-            reader.reporter.add(finding);
+                .once()
+                .report(&pool.section);
             None
         }
         [first, ..] => {
@@ -345,15 +330,14 @@ fn class_of<'a>(
                 fitting.len(),
                 cluster.name.as_str()
             );
-            let finding = error_at(ProblemCode::AmbiguousReference, *span, detail)
+            error_at(ProblemCode::AmbiguousReference, *span, detail)
                 .also(
                     first.section.value_span("clusters"),
                     "every element of for_each is for this cluster",
                 )
                 .help("write clusters = [each.key] in the node class")
-                .within(title)
-                .once();
-            reader.reporter.add(finding);
+                .once()
+                .report(&pool.section);
             None
         }
     }

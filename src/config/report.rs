@@ -93,6 +93,7 @@ impl SpannedDiagnostic {
 }
 
 /// The diagnostics found so far.
+#[derive(Debug)]
 pub(super) struct Reporter {
     pub(super) sources: ConfigFiles,
     /// Spans of sensitive values, which must not be shown.
@@ -182,8 +183,8 @@ impl Reporter {
     }
 
     /// All diagnostics, in source order.
-    pub(super) fn into_problems(self) -> Vec<Diagnostic> {
-        let mut found = self.found.into_inner();
+    pub(super) fn take_problems(&self) -> Vec<Diagnostic> {
+        let mut found = self.found.take();
         found.sort_by_key(|(span, _)| *span);
         found.into_iter().map(|(_, problem)| problem).collect()
     }

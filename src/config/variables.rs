@@ -108,20 +108,20 @@ fn resolve_variable(
         (Err(fault), ..) => {
             let code = ProblemCode::InvalidType;
             let finding = error_at(code, fault.span, fault.detail);
-            finding.maybe_help(fault.help).report(reader, section);
+            finding.maybe_help(fault.help).report(section);
             None
         }
         (Ok(_), None, None) => {
-            report_missing(reader, section);
+            report_missing(section);
             None
         }
         (Ok(kind), Some(given), _) => {
             let value = given_value(reader, given, kind.as_ref());
-            value.and_then(|value| fit_type(reader, section, &value, kind.as_ref(), origin))
+            value.and_then(|value| fit_type(section, &value, kind.as_ref(), origin))
         }
         (Ok(kind), None, Some(default)) => {
             let value = plain_value(reader, default, &section.title);
-            value.and_then(|value| fit_type(reader, section, &value, kind.as_ref(), origin))
+            value.and_then(|value| fit_type(section, &value, kind.as_ref(), origin))
         }
     };
     if let Some(value) = value.as_ref().filter(|_| sensitive) {
@@ -131,14 +131,14 @@ fn resolve_variable(
     ResolvedVariable { known, origin }
 }
 
-fn report_missing(reader: &Decoder<'_>, section: &DecodedBlock) {
+fn report_missing(section: &DecodedBlock) {
     let name = section.label();
     let detail = format!("The variable {name:?} has neither a value nor a default.");
     error_at(ProblemCode::MissingVariable, section.header, detail)
         .help(format!(
             "set it with --var {name}=VALUE, in a file with --var-file, or as OUTRIGGER_VAR_{name}"
         ))
-        .report(reader, section);
+        .report(section);
 }
 
 /// Evaluates an expression that may use functions, but no names.
@@ -195,7 +195,6 @@ fn given_value(reader: &Decoder<'_>, given: &VariableValue, kind: Option<&Type>)
 }
 
 fn fit_type(
-    reader: &Decoder<'_>,
     section: &DecodedBlock,
     value: &Value,
     kind: Option<&Type>,
@@ -220,7 +219,7 @@ fn fit_type(
     if let Some(kind) = section.expr("type") {
         finding = finding.also(kind.span, "its type");
     }
-    finding.report(reader, section);
+    finding.report(section);
     None
 }
 
@@ -269,11 +268,11 @@ fn check_rule(reader: &Decoder<'_>, section: &DecodedBlock, rule: &DecodedBlock,
             };
             error_at(ProblemCode::ValidationFailed, origin, detail)
                 .also(condition.span, "rejected by this rule")
-                .report(reader, section);
+                .report(section);
         }
         _ => {
             let detail = "A condition must be true or false.";
-            reader.error(rule, ProblemCode::WrongType, condition.span, detail);
+            rule.error(ProblemCode::WrongType, condition.span, detail);
         }
     }
 }

@@ -89,14 +89,9 @@ impl FilesError {
 
     /// The error as a diagnostic of the configuration.
     pub(crate) fn to_diagnostic(&self) -> Diagnostic {
-        Diagnostic::error(ProblemCode::Unreadable, full_sentence(&text::error_chain(self)))
-            .help(self.help())
+        let detail = format!("Outrigger {}.", text::error_chain(self));
+        Diagnostic::error(ProblemCode::Unreadable, detail).help(self.help())
     }
-}
-
-/// The error as a full sentence.
-fn full_sentence(error: &str) -> String {
-    format!("Outrigger {error}.")
 }
 
 /// The files and variable values to read.

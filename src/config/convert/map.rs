@@ -194,8 +194,8 @@ impl Converter<'_> {
         let text = self.element_text(key, item)?;
         let threshold = parse_threshold(&text).ok_or_else(|| {
             let detail = format!("{} is not a valid threshold for {key:?}.", quote_value(item));
-            let help = "write a quantity such as \"100Mi\", or a percentage from 0% to 100% with at \
-                        most two decimals, such as \"10%\"";
+            let help = "write a quantity such as \"100Mi\", or a percentage from 0% to 100% with \
+                        at most two decimals, such as \"10%\"";
             let fault = self.conversion_error(ProblemCode::InvalidQuantity, item);
             fault.detail(detail).help(help)
         })?;

@@ -30,7 +30,7 @@ pub(super) fn lower_installation(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> I
     let Some(section) = sections.first() else {
         return Installation::default();
     };
-    check_version(reader, section);
+    check_version(section);
     Installation {
         name: section.owned_text("installation"),
         dry_run: section.flag("dry_run") == Some(true),
@@ -39,7 +39,7 @@ pub(super) fn lower_installation(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> I
     }
 }
 
-fn check_version(reader: &Decoder<'_>, section: &DecodedBlock) {
+fn check_version(section: &DecodedBlock) {
     let Some(wanted) = section.text("required_version") else {
         return;
     };
@@ -59,7 +59,7 @@ fn check_version(reader: &Decoder<'_>, section: &DecodedBlock) {
                 .help("write it like \"~> 0.1\" or \">= 0.1, < 0.3\"")
         }
     };
-    finding.report(reader, section);
+    finding.report(section);
 }
 
 /// Reports if a version meets constraints such as `~> 0.1` or `>= 0.1, < 0.3`. `None` if they are
@@ -106,7 +106,7 @@ pub(super) fn lower_fleet(
     let section = sections.first();
     let limits = FleetLimits {
         limits: section.map(node_limits).unwrap_or_default(),
-        budgets: section.map(|section| budgets(reader, section, schedules)).unwrap_or_default(),
+        budgets: section.map(|section| budgets(section, schedules)).unwrap_or_default(),
     };
     (limits, section.and_then(|section| section.budget_nodes("max_disrupted_per_reload")))
 }
@@ -133,7 +133,7 @@ pub(super) fn lower_telemetry(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Tele
         );
         warning_at(ProblemCode::Exposed, section.value_span("listen"), detail)
             .help("listen on 127.0.0.1 or [::1], or restrict access with a firewall")
-            .report(reader, section);
+            .report(section);
     }
     if let Some(log) = section.block("log") {
         telemetry.log_format = match log.text("format") {

@@ -34,7 +34,7 @@ pub(super) fn lower_overlays(
     pools: &[pool::PoolSpec],
 ) -> Vec<OverlaySpec> {
     let sections = reader.decode_sections(blocks, "overlay");
-    sections.into_iter().map(|section| lower_overlay(reader, section, pools)).collect()
+    sections.into_iter().map(|section| lower_overlay(section, pools)).collect()
 }
 
 /// Sets the overlays of a cluster, in the order in which they are applied.
@@ -48,13 +48,9 @@ pub(super) fn assign_overlays(drafts: &[OverlaySpec], cluster: &mut Cluster) {
     cluster.overlays = overlays;
 }
 
-fn lower_overlay(
-    reader: &Decoder<'_>,
-    section: DecodedBlock,
-    pools: &[pool::PoolSpec],
-) -> OverlaySpec {
+fn lower_overlay(section: DecodedBlock, pools: &[pool::PoolSpec]) -> OverlaySpec {
     let name = section.label();
-    check_name(reader, &section, name, "an overlay");
+    check_name(&section, name, "an overlay");
     if section.block("require").is_none() {
         let detail = "The overlay does not select any instance types.";
         error_at(ProblemCode::MissingBlock, section.header, detail)
@@ -63,19 +59,19 @@ fn lower_overlay(
                 "write require \"KEY\" { in = […] }; to select all of them, write require \
                                   \"kubernetes.io/os\" { exists = true }",
             )
-            .report(reader, &section);
+            .report(&section);
     }
-    check_pools(reader, &section, pools);
+    check_pools(&section, pools);
     let absolute = section.number("price").and_then(Price::new);
     let price = absolute.map(PriceAdjustment::Absolute);
-    check_effect(reader, &section);
+    check_effect(&section);
     let why = "an overlay can only set extended resources";
-    refuse_names(reader, &section, "capacity", &MEASURED, why);
+    refuse_names(&section, "capacity", &MEASURED, why);
     let capacity = section.quantities("capacity").iter().cloned();
     let overlay = Overlay {
         name: name.to_owned(),
         weight: section.count("weight").unwrap_or_default(),
-        requirements: requirement::lower_requirements(reader, &section, RequirementOwner::Overlay),
+        requirements: requirement::lower_requirements(&section, RequirementOwner::Overlay),
         price: price.or(section.price_adjustment("price_adjustment")),
         capacity: capacity.collect(),
     };
@@ -83,20 +79,18 @@ fn lower_overlay(
 }
 
 /// Checks that the overlay changes something, and sets the price only once.
-fn check_effect(reader: &Decoder<'_>, section: &DecodedBlock) {
-    report_exclusive(reader, section, "price", "price_adjustment");
-    if !["price", "price_adjustment"].iter().any(|name| section.is_set(name))
-        && !has_quantities(section, "capacity")
-    {
+fn check_effect(section: &DecodedBlock) {
+    report_exclusive(section, "price", "price_adjustment");
+    if !section.is_any_set(&["price", "price_adjustment"]) && !has_quantities(section, "capacity") {
         let detail = "The overlay changes nothing.";
         error_at(ProblemCode::MissingArgument, section.header, detail)
             .help("write one of price, price_adjustment and capacity")
-            .report(reader, section);
+            .report(section);
     }
 }
 
 /// Reports pools that do not exist.
-fn check_pools(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::PoolSpec]) {
+fn check_pools(section: &DecodedBlock, pools: &[pool::PoolSpec]) {
     let requirements = section.blocks("require");
     for inner in requirements.filter(|inner| normalized_key(inner.label()) == POOL) {
         for argument in ["in", "not_in"] {
@@ -109,7 +103,7 @@ fn check_pools(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::Pool
                 let span = inner.inner_span(argument, PathStep::Index(index));
                 let detail = format!("There is no pool named {name:?}.");
                 let finding = error_at(ProblemCode::UnknownReference, span, detail);
-                finding.maybe_help(did_you_mean(name, known)).report(reader, inner);
+                finding.maybe_help(did_you_mean(name, known)).report(inner);
             }
         }
     }
@@ -117,7 +111,7 @@ fn check_pools(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::Pool
 
 /// Reports overlays with the same weight that set the same value. Conflicts that depend on the
 /// catalog are resolved by the order of application.
-pub(super) fn check_conflicts(reader: &Decoder<'_>, drafts: &[OverlaySpec], clusters: &[&Cluster]) {
+pub(super) fn check_conflicts(drafts: &[OverlaySpec], clusters: &[&Cluster]) {
     for (index, draft) in drafts.iter().enumerate() {
         for other in &drafts[..index] {
             let meet = draft.overlay.weight == other.overlay.weight
@@ -128,7 +122,9 @@ pub(super) fn check_conflicts(reader: &Decoder<'_>, drafts: &[OverlaySpec], clus
                 });
             let clash = conflicting_value(draft, other).filter(|_| meet);
             // Two blocks with the same label are already reported.
-            let Some((value, span, before)) = clash.filter(|_| !same_name(draft, other)) else {
+            let Some((value, span, before)) =
+                clash.filter(|_| draft.overlay.name != other.overlay.name)
+            else {
                 continue;
             };
             let detail = format!(
@@ -139,13 +135,9 @@ pub(super) fn check_conflicts(reader: &Decoder<'_>, drafts: &[OverlaySpec], clus
             error_at(ProblemCode::Conflict, span, detail)
                 .also(before, "")
                 .help("give a higher weight to the overlay that takes precedence")
-                .report(reader, &draft.section);
+                .report(&draft.section);
         }
     }
-}
-
-fn same_name(one: &OverlaySpec, other: &OverlaySpec) -> bool {
-    one.overlay.name == other.overlay.name
 }
 
 /// The value that both overlays set, with its spans.

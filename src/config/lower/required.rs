@@ -1,6 +1,5 @@
 //! Checks that node classes have all arguments that EC2 needs for a launch.
 
-use crate::config::decode::Decoder;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::node_class;
 use crate::config::report::error_at;
@@ -11,11 +10,7 @@ use crate::model::cluster::Cluster;
 const TAGS_MAX: usize = 31;
 
 /// Reports missing blocks and arguments in the node classes of a managed EC2 cluster.
-pub(super) fn check_required(
-    reader: &Decoder<'_>,
-    cluster: &Cluster,
-    used: &[&node_class::NodeClassSpec],
-) {
+pub(super) fn check_required(cluster: &Cluster, used: &[&node_class::NodeClassSpec]) {
     for draft in used {
         let section = &draft.section;
         let name = cluster.name.as_str();
@@ -31,7 +26,7 @@ pub(super) fn check_required(
                 format!("The managed cluster {name:?} cannot launch nodes from this node class.");
             let finding = error_at(ProblemCode::MissingArgument, section.header, detail)
                 .label(format!("missing: {}", missing.join(", ")));
-            finding.once().report(reader, section);
+            finding.once().report(section);
         }
         let keys = cluster.tags.keys().chain(draft.class.tags.keys());
         let count = keys.collect::<std::collections::BTreeSet<_>>().len();
@@ -42,7 +37,7 @@ pub(super) fn check_required(
             );
             let span = section.value_span("tags");
             let finding = error_at(ProblemCode::LimitExceeded, span, detail);
-            finding.once().report(reader, section);
+            finding.once().report(section);
         }
     }
 }

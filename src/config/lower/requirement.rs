@@ -1,6 +1,5 @@
 //! Converts `require` blocks to requirements, and rejects requirements that no node can meet.
 
-use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
@@ -44,14 +43,10 @@ pub(super) enum RequirementOwner {
 }
 
 /// All requirements of a pool or an overlay.
-pub(super) fn lower_requirements(
-    reader: &Decoder<'_>,
-    parent: &DecodedBlock,
-    whose: RequirementOwner,
-) -> Requirements {
+pub(super) fn lower_requirements(parent: &DecodedBlock, whose: RequirementOwner) -> Requirements {
     let mut all = Requirements::default();
     for section in parent.blocks("require") {
-        if let Some(requirement) = lower_requirement(reader, section, whose) {
+        if let Some(requirement) = lower_requirement(section, whose) {
             all.add(section.label(), requirement);
         }
     }
@@ -67,11 +62,7 @@ pub(super) fn restriction_of(key: &str) -> Option<&'static str> {
 }
 
 /// Reports a key that cannot be used. Returns true if it did.
-pub(super) fn refuse_key(
-    reader: &Decoder<'_>,
-    section: &DecodedBlock,
-    whose: RequirementOwner,
-) -> bool {
+pub(super) fn refuse_key(section: &DecodedBlock, whose: RequirementOwner) -> bool {
     let key = section.label();
     let (who, restricted) = match whose {
         RequirementOwner::Pool => ("A pool", restriction_of(key)),
@@ -84,18 +75,14 @@ pub(super) fn refuse_key(
         }
         (None, None) => return false,
     };
-    reader.error(section, code, section.label_span(), detail);
+    section.error(code, section.label_span(), detail);
     true
 }
 
-fn lower_requirement(
-    reader: &Decoder<'_>,
-    section: &DecodedBlock,
-    whose: RequirementOwner,
-) -> Option<Requirement> {
+fn lower_requirement(section: &DecodedBlock, whose: RequirementOwner) -> Option<Requirement> {
     let key = section.label();
     // An empty label is already reported.
-    if key.is_empty() || refuse_key(reader, section, whose) {
+    if key.is_empty() || refuse_key(section, whose) {
         return None;
     }
     let used: Vec<(&str, Operator)> =
@@ -105,13 +92,12 @@ fn lower_requirement(
             let detail = format!("The requirement on {key:?} has no operator.");
             error_at(ProblemCode::MissingArgument, section.header, detail)
                 .help("write one of in, not_in, exists, gt, gte, lt, lte")
-                .report(reader, section);
+                .report(section);
         }
         return None;
     }
     let mut exclusive = EXCLUSIVE.into_iter();
-    if exclusive.any(|(one, other)| report_exclusive(reader, section, one, other))
-        || !values_fine(reader, section)
+    if exclusive.any(|(one, other)| report_exclusive(section, one, other)) || !values_fine(section)
     {
         return None;
     }
@@ -127,7 +113,7 @@ fn lower_requirement(
             Err(_) => {
                 let detail = format!("{name} is empty, so no value of {key:?} matches.");
                 let code = ProblemCode::InvalidValue;
-                reader.error(section, code, section.value_span(name), detail);
+                section.error(code, section.value_span(name), detail);
                 return None;
             }
         }
@@ -142,18 +128,18 @@ fn lower_requirement(
         for (name, _) in used.iter().skip(1) {
             finding = finding.also(section.value_span(name), "");
         }
-        finding.report(reader, section);
+        finding.report(section);
         return None;
     }
     requirement.min_values = section.count("min_values");
-    check_min_values(reader, section);
+    check_min_values(section);
     Some(requirement)
 }
 
 /// The tenancy of an instance. Source: spec/aws.md §4.2.
 const TENANCY: &str = "karpenter.k8s.aws/instance-tenancy";
 
-fn values_fine(reader: &Decoder<'_>, section: &DecodedBlock) -> bool {
+fn values_fine(section: &DecodedBlock) -> bool {
     let known: &[&str] = match normalized_key(section.label()) {
         CAPACITY_TYPE => &CapacityType::NAMES,
         ARCH => &["amd64", "arm64"],
@@ -174,14 +160,14 @@ fn values_fine(reader: &Decoder<'_>, section: &DecodedBlock) -> bool {
             } else {
                 continue;
             };
-            finding.report(reader, section);
+            finding.report(section);
             is_valid = false;
         }
     }
     is_valid
 }
 
-fn check_min_values(reader: &Decoder<'_>, section: &DecodedBlock) {
+fn check_min_values(section: &DecodedBlock) {
     let (Some(min_values), Some(values)) = (section.count("min_values"), section.texts("in"))
     else {
         return;
@@ -192,5 +178,5 @@ fn check_min_values(reader: &Decoder<'_>, section: &DecodedBlock) {
     let detail = format!("min_values is {min_values}, but in has only {} values.", values.len());
     error_at(ProblemCode::OutOfRange, section.value_span("min_values"), detail)
         .also(section.value_span("in"), "")
-        .report(reader, section);
+        .report(section);
 }

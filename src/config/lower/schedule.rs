@@ -18,25 +18,21 @@ pub(super) type Schedules = BTreeMap<String, Option<Window>>;
 pub(super) fn lower_schedules(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Schedules {
     let sections = reader.decode_sections(blocks, "schedule");
     let windows = sections.iter().map(|section| {
-        let window = window_of(reader, section, "start");
+        let window = window_of(section, "start");
         (section.label().to_owned(), window)
     });
     windows.collect()
 }
 
 /// The window of a block that has `duration` or `end`, and its cron expression in `start`.
-pub(super) fn window_of(
-    reader: &Decoder<'_>,
-    section: &DecodedBlock,
-    start: &str,
-) -> Option<Window> {
+pub(super) fn window_of(section: &DecodedBlock, start: &str) -> Option<Window> {
     let expression = section.text(start)?;
     let zone = section.text("timezone").unwrap_or("UTC");
     let duration = match (section.duration("duration"), section.get("end")) {
         (Some(duration), None) => duration,
-        (None, Some(_)) => until_end(reader, section, expression)?,
+        (None, Some(_)) => until_end(section, expression)?,
         (Some(_), Some(_)) => {
-            report_exclusive(reader, section, "duration", "end");
+            report_exclusive(section, "duration", "end");
             return None;
         }
         (None, None) => {
@@ -46,17 +42,16 @@ pub(super) fn window_of(
                 error_at(ProblemCode::MissingArgument, section.header, detail)
                     .label("duration is missing")
                     .help("write duration = \"8h\"")
-                    .report(reader, section);
+                    .report(section);
             }
             return None;
         }
     };
-    new_window(reader, section, start, duration, zone, "opens")
+    new_window(section, start, duration, zone, "opens")
 }
 
 /// The window with the cron expression in this argument, or an error: also if it never `opens`.
 fn new_window(
-    reader: &Decoder<'_>,
     section: &DecodedBlock,
     name: &str,
     duration: SignedDuration,
@@ -90,7 +85,7 @@ fn new_window(
     };
     error_at(ProblemCode::InvalidSchedule, section.value_span(argument), detail)
         .maybe_help(help)
-        .report(reader, section);
+        .report(section);
     None
 }
 
@@ -99,12 +94,12 @@ const OPENINGS: usize = 400;
 
 /// The duration of a window with a start and an end. It is measured in wall-clock time, and must be
 /// the same for each start.
-fn until_end(reader: &Decoder<'_>, section: &DecodedBlock, start: &str) -> Option<SignedDuration> {
+fn until_end(section: &DecodedBlock, start: &str) -> Option<SignedDuration> {
     let end = section.text("end")?;
     // The times at which an expression matches, as windows of a minute in UTC.
     let minute = SignedDuration::from_mins(1);
-    let starts = new_window(reader, section, "start", minute, "UTC", "matches")?;
-    let ends = new_window(reader, section, "end", minute, "UTC", "matches")?;
+    let starts = new_window(section, "start", minute, "UTC", "matches")?;
+    let ends = new_window(section, "end", minute, "UTC", "matches")?;
     let mut at = Timestamp::UNIX_EPOCH;
     let mut durations = Vec::new();
     for _ in 0..OPENINGS {
@@ -124,7 +119,7 @@ fn until_end(reader: &Decoder<'_>, section: &DecodedBlock, start: &str) -> Optio
         let help = "set duration instead of end, or split it into several schedules";
         error_at(ProblemCode::InvalidSchedule, section.value_span("end"), detail)
             .help(help)
-            .report(reader, section);
+            .report(section);
         return None;
     }
     Some(first)

@@ -21,12 +21,12 @@ const DEFAULT_SCHEDULER: &str = "default-scheduler";
 pub(super) fn lower_scheduler(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> (Batching, Scheduling) {
     let sections = reader.decode_sections(blocks, "scheduler");
     match sections.first() {
-        Some(section) => (batching(reader, section), scheduling(reader, section)),
+        Some(section) => (batching(section), scheduling(section)),
         None => (Batching::default(), Scheduling::default()),
     }
 }
 
-fn batching(reader: &Decoder<'_>, section: &DecodedBlock) -> Batching {
+fn batching(section: &DecodedBlock) -> Batching {
     let default = Batching::default();
     let batching = Batching {
         idle: section.duration("batch_idle").unwrap_or(default.idle),
@@ -44,12 +44,12 @@ fn batching(reader: &Decoder<'_>, section: &DecodedBlock) -> Batching {
         if section.get(other).is_some() {
             finding = finding.also(section.value_span(other), "");
         }
-        finding.report(reader, section);
+        finding.report(section);
     }
     batching
 }
 
-fn scheduling(reader: &Decoder<'_>, section: &DecodedBlock) -> Scheduling {
+fn scheduling(section: &DecodedBlock) -> Scheduling {
     let default = Scheduling::default();
     let node_overhead_price = section.number("node_overhead_price").and_then(Price::new);
     // The schema keeps it between 1 and 100.
@@ -71,12 +71,12 @@ fn scheduling(reader: &Decoder<'_>, section: &DecodedBlock) -> Scheduling {
             .unwrap_or(default.max_launch_options),
         alternative_price_percent: ratio.unwrap_or(default.alternative_price_percent),
         priority_cutoff: cutoff.and_then(|cutoff| i32::try_from(cutoff).ok()),
-        schedulers: schedulers(reader, section).unwrap_or(default.schedulers),
-        default_spread: default_spread(reader, section),
+        schedulers: schedulers(section).unwrap_or(default.schedulers),
+        default_spread: default_spread(section),
     }
 }
 
-fn schedulers(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<BTreeSet<String>> {
+fn schedulers(section: &DecodedBlock) -> Option<BTreeSet<String>> {
     let names = section.texts("schedulers")?;
     let mut invalid: Vec<(Span, &str)> = Vec::new();
     if names.is_empty() {
@@ -97,21 +97,21 @@ fn schedulers(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<BTreeSet<S
     for (span, detail) in invalid {
         error_at(ProblemCode::InvalidValue, span, detail)
             .help(format!("write schedulers = [{DEFAULT_SCHEDULER:?}]"))
-            .report(reader, section);
+            .report(section);
     }
     Some(all)
 }
 
 /// The spread of pods that declare none. The rules are those of kube-scheduler for
 /// `defaultConstraints`. The schema allows no selector.
-fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologySpread> {
+fn default_spread(section: &DecodedBlock) -> Vec<TopologySpread> {
     let mut all: Vec<(TopologySpread, Span)> = Vec::new();
     for inner in section.blocks("default_spread") {
         let key = inner.label();
         if let Some(why) = label_key_fault(key).filter(|_| !key.is_empty()) {
             let detail = format!("{key:?} is not a valid topology key. {why}");
             let code = ProblemCode::InvalidLabel;
-            reader.error(inner, code, inner.label_span(), detail);
+            inner.error(code, inner.label_span(), detail);
         }
         let affinity_policy = inner.text("node_affinity_policy");
         let (Some(max_skew), Some(unsatisfiable)) =
@@ -132,7 +132,7 @@ fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologyS
             let detail = "min_domains requires when_unsatisfiable = \"DoNotSchedule\".";
             error_at(ProblemCode::Conflict, min_domains.name_span, detail)
                 .also(inner.value_span("when_unsatisfiable"), "this is only a preference")
-                .report(reader, inner);
+                .report(inner);
         }
         if let Some((_, before)) = all
             .iter()
@@ -141,7 +141,7 @@ fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologyS
             let detail = format!("Two blocks have the topology key {key:?} and {unsatisfiable}.");
             error_at(ProblemCode::DuplicateBlock, inner.header, detail)
                 .duplicate_of(*before)
-                .report(reader, inner);
+                .report(inner);
         }
         all.push((spread, inner.header));
     }

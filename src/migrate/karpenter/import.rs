@@ -454,13 +454,13 @@ fn is_maintained_annotation(key: &str) -> bool {
 }
 
 impl Object {
-    /// Returns the body and the list of its dropped fields.
-    fn start_block(&mut self, clusters: &[String]) -> (HclBody, DroppedFields) {
+    /// Returns the spec, the body, and the list of its dropped fields.
+    fn start_block(&mut self, clusters: &[String]) -> (Map<String, Value>, HclBody, DroppedFields) {
         let mut body = HclBody::default();
         body.set_unless_empty("clusters", clusters.to_vec());
         let mut losses = DroppedFields::for_object(self.of.clone());
         losses.all = std::mem::take(&mut self.lost);
-        (body, losses)
+        (std::mem::take(&mut self.spec), body, losses)
     }
 
     fn into_block(

@@ -22,8 +22,7 @@ pub(super) fn build_buffer(
     taints: &BTreeMap<String, Vec<Value>>,
     clusters: &[String],
 ) -> ConvertedBlock {
-    let (mut body, mut losses) = object.start_block(clusters);
-    let mut spec = std::mem::take(&mut object.spec);
+    let (mut spec, mut body, mut losses) = object.start_block(clusters);
     if take_field(&mut spec, "provisioningStrategy").is_some_and(|strategy| strategy != STRATEGY) {
         losses.add("spec.provisioningStrategy", "only one provisioning strategy is supported");
     }

@@ -10,8 +10,7 @@ use crate::migrate::field_mapping::{self, take_field};
 use crate::migrate::hcl::HclBody;
 
 pub(super) fn build_node_class(mut object: Object, clusters: &[String]) -> ConvertedBlock {
-    let (mut body, mut losses) = object.start_block(clusters);
-    let mut spec = std::mem::take(&mut object.spec);
+    let (mut spec, mut body, mut losses) = object.start_block(clusters);
     for field in ["role", "instanceProfile"] {
         strip_iam_path(&mut spec, field, &mut losses);
     }

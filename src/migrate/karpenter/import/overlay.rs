@@ -6,8 +6,7 @@ use super::{ConvertedBlock, Object};
 use crate::migrate::field_mapping::{self, take_field};
 
 pub(super) fn build_overlay(mut object: Object, clusters: &[String]) -> ConvertedBlock {
-    let (mut body, mut losses) = object.start_block(clusters);
-    let mut spec = std::mem::take(&mut object.spec);
+    let (mut spec, mut body, mut losses) = object.start_block(clusters);
     let requirements = take_field(&mut spec, "requirements");
     field_mapping::import_fields(OVERLAY, &mut spec, "spec", &mut body, &mut losses);
     let path = "spec.requirements";

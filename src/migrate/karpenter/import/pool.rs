@@ -17,8 +17,7 @@ const CLASS: &str = "template.spec.nodeClassRef";
 const GROUP: &str = "karpenter.k8s.aws";
 
 pub(super) fn build_pool(mut object: Object, clusters: &[String]) -> ConvertedBlock {
-    let (mut body, mut losses) = object.start_block(clusters);
-    let mut spec = std::mem::take(&mut object.spec);
+    let (mut spec, mut body, mut losses) = object.start_block(clusters);
     let class = class_of(&spec);
     match &class {
         Some(name) if placeholders::has_placeholder(name) => {
