@@ -70,7 +70,6 @@ use crate::config::diagnostic::{Diagnostic, ProblemCode, Severity};
 use crate::config::eval::{EvalScope, Evaluator, NamedValue};
 use crate::config::functions::{Environment, FUNCTIONS, SPECIAL};
 pub use crate::config::functions::{FileReadError, FileReader, ParameterReader, ParameterState};
-use crate::config::lower::Blocks;
 use crate::config::report::{Reporter, SpannedDiagnostic, error_at, warning_at};
 use crate::config::schema::BlockType;
 pub use crate::config::settings::Config;
@@ -158,8 +157,7 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Dia
         secrets: &inputs.secrets,
         parameter: inputs.parameter,
     });
-    let all: Vec<&Block> = body.blocks.iter().collect();
-    let config = evaluate_blocks(&reporter, &evaluator, &Blocks { all: &all }, &given);
+    let config = evaluate_blocks(&reporter, &evaluator, &body.blocks, &given);
     let failed = reporter.has_errors();
     // After an error, an object may only seem unused.
     if !failed {
@@ -183,7 +181,7 @@ pub fn function_names() -> Vec<&'static str> {
 fn evaluate_blocks(
     reporter: &Rc<Reporter>,
     evaluator: &Evaluator<'_>,
-    blocks: &Blocks<'_>,
+    blocks: &[Block],
     given: &[VariableValue],
 ) -> Config {
     let mut scope = EvalScope::default();
@@ -193,8 +191,8 @@ fn evaluate_blocks(
 
     let written = RefCell::new(ConfigValues::default());
     let nothing = EvalScope::default();
-    let base = Decoder { reporter, evaluator, scope: &nothing, written: &written };
-    let declared = base.with_scope(&scope).decode_sections(blocks, "variable");
+    let base = Decoder { reporter, evaluator, scope: &nothing, blocks, written: &written };
+    let declared = base.with_scope(&scope).decode_sections("variable");
     variables::check_given(&base.with_scope(&scope), given, &declared);
     let resolved = variables::resolve_variables(&base.with_scope(&scope), &declared, given);
     scope.roots.insert(
@@ -203,7 +201,7 @@ fn evaluate_blocks(
     );
     variables::check_validations(&base.with_scope(&scope), &declared, &resolved);
 
-    let declared = base.with_scope(&scope).decode_sections(blocks, terraform_output::BLOCK);
+    let declared = base.with_scope(&scope).decode_sections(terraform_output::BLOCK);
     let outputs = terraform_output::read_outputs(&base.with_scope(&scope), &declared);
     let polled = terraform_output::polled_parameters(&declared);
     let data = [(terraform_output::TYPE.to_owned(), outputs)];
@@ -211,16 +209,16 @@ fn evaluate_blocks(
 
     // The value of a block's name is its address, which reference arguments parse.
     for kind in ["node_class", "pool", "schedule"] {
-        let names = blocks.of_kind(kind).filter_map(|block| block.labels.first());
+        let names = base.blocks_of(kind).filter_map(|block| block.labels.first());
         let addresses = names.map(|(name, _)| {
             let address = Value::String(format!("{kind}.{name}"));
             (name.clone(), Some(NamedValue::not_sensitive(address)))
         });
         scope.roots.insert(kind, addresses.collect());
     }
-    let locals: Vec<&Block> = blocks.of_kind("locals").collect();
+    let locals: Vec<&Block> = base.blocks_of("locals").collect();
     locals::resolve_locals(reporter, evaluator, &locals, &mut scope);
-    let lowered = lower::lower_blocks(&base.with_scope(&scope), blocks);
+    let lowered = lower::lower_blocks(&base.with_scope(&scope));
     Config { polled, written: written.take(), ..lowered }
 }
 

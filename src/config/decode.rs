@@ -10,7 +10,7 @@ use crate::config::config_diff::ConfigValues;
 use crate::config::convert::{ConversionError, ParsedArgument, convert_argument};
 use crate::config::decoded_block::{DecodedArgument, DecodedBlock};
 use crate::config::diagnostic::ProblemCode;
-use crate::config::eval::{EvalError, EvalScope, Evaluator, Frame};
+use crate::config::eval::{EvalError, EvalScope, Evaluator, Frame, NamedValue};
 use crate::config::report::{Reporter, SpannedDiagnostic, error_at};
 use crate::config::schema::{Argument, ArgumentType, BlockType, Occurrence};
 use crate::config::source::Span;
@@ -25,6 +25,8 @@ pub(super) struct Decoder<'a> {
     pub(super) reporter: &'a Rc<Reporter>,
     pub(super) evaluator: &'a Evaluator<'a>,
     pub(super) scope: &'a EvalScope,
+    /// All top-level blocks.
+    pub(super) blocks: &'a [Block],
     /// The arguments decoded so far, in a form that may be shown.
     pub(super) written: &'a RefCell<ConfigValues>,
 }
@@ -36,6 +38,12 @@ impl<'a> Decoder<'a> {
         'a: 'b,
     {
         Decoder { scope, ..*self }
+    }
+
+    /// Evaluates an expression in the scope. Reports an error in the block with this title.
+    pub(super) fn evaluate(&self, expr: &Expr, title: &str) -> Option<NamedValue> {
+        let evaluated = self.evaluator.evaluate(expr, self.scope, None);
+        evaluated.map_err(|fault| self.reporter.add_fault(*fault, title)).ok()
     }
 
     /// Decodes a top-level block and all blocks within it.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::config::diagnostic::ProblemCode;
-use crate::config::eval::{EvalScope, Evaluator, NamedValue};
+use crate::config::eval::{EvalScope, Evaluator};
 use crate::config::report::{Reporter, error_at};
 use crate::config::syntax::{Attr, Block, Expr, ExprKind, StepKind};
 
@@ -33,21 +33,11 @@ pub(super) fn resolve_locals(
     let names = attrs.keys().map(|name| ((*name).to_owned(), None));
     scope.roots.insert("local", names.collect());
     for name in dependency_order(reporter, &attrs) {
-        let attr = attrs[name];
-        let evaluated = match evaluator.evaluate(&attr.expr, scope, None) {
-            Ok(evaluated) => Some(evaluated),
-            Err(fault) => {
-                reporter.add_fault(*fault, TITLE);
-                None
-            }
-        };
-        put_local(scope, name, evaluated);
-    }
-}
-
-fn put_local(scope: &mut EvalScope, name: &str, known: Option<NamedValue>) {
-    if let Some(locals) = scope.roots.get_mut("local") {
-        locals.insert(name.to_owned(), known);
+        let evaluated = evaluator.evaluate(&attrs[name].expr, scope, None);
+        let known = evaluated.map_err(|fault| reporter.add_fault(*fault, TITLE));
+        if let Some(locals) = scope.roots.get_mut("local") {
+            locals.insert(name.to_owned(), known.ok());
+        }
     }
 }
 

@@ -46,56 +46,39 @@ mod required;
 // Checks that user data can be generated.
 mod user_data;
 
-/// All blocks of a configuration by type.
-pub(super) struct Blocks<'a> {
-    pub(super) all: &'a [&'a Block],
-}
-
-impl<'a> Blocks<'a> {
-    pub(super) fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = &'a Block> {
-        self.all.iter().copied().filter(move |block| block.kind == kind)
+impl<'a> Decoder<'a> {
+    /// All blocks of a type.
+    pub(super) fn blocks_of(&self, kind: &'static str) -> impl Iterator<Item = &'a Block> {
+        let blocks = self.blocks.iter();
+        blocks.filter(move |block| block.kind == kind)
     }
-}
 
-impl Decoder<'_> {
     /// Decodes all blocks of a type that has no `for_each`.
-    pub(super) fn decode_sections(
-        &self,
-        blocks: &Blocks<'_>,
-        kind: &'static str,
-    ) -> Vec<DecodedBlock> {
+    pub(super) fn decode_sections(&self, kind: &'static str) -> Vec<DecodedBlock> {
         let Some(schema) = root_block().block(kind) else {
             return Vec::new();
         };
-        blocks.of_kind(kind).map(|block| self.decode_block(block, schema, None)).collect()
+        self.blocks_of(kind).map(|block| self.decode_block(block, schema, None)).collect()
     }
 
     /// Decodes all blocks of a type, once for each element of their `for_each`, with the key of the
     /// element. The flag is false if a `for_each` could not be evaluated.
-    fn decode_instances(
-        &self,
-        blocks: &Blocks<'_>,
-        kind: &'static str,
-    ) -> (Vec<BlockInstance>, bool) {
+    fn decode_instances(&self, kind: &'static str) -> (Vec<BlockInstance>, bool) {
         let mut instances = Vec::new();
         let mut complete = true;
         let Some(schema) = root_block().block(kind) else {
             return (instances, complete);
         };
-        for block in blocks.of_kind(kind) {
+        for block in self.blocks_of(kind) {
             let attr = block.body.attrs.iter().find(|attr| attr.name == "for_each");
             let Some(attr) = attr else {
                 let section = self.decode_block(block, schema, None);
                 instances.push(BlockInstance { section, key: None });
                 continue;
             };
-            let evaluated = match self.evaluator.evaluate(&attr.expr, self.scope, None) {
-                Ok(evaluated) => evaluated,
-                Err(fault) => {
-                    self.reporter.add_fault(*fault, &block.title());
-                    complete = false;
-                    continue;
-                }
+            let Some(evaluated) = self.evaluate(&attr.expr, &block.title()) else {
+                complete = false;
+                continue;
             };
             if let Some(finding) =
                 for_each_fault(&evaluated.value, evaluated.sensitive, attr.expr.span)
@@ -142,18 +125,17 @@ fn for_each_fault(value: &Value, sensitive: bool, span: Span) -> Option<SpannedD
 }
 
 /// Lowers all blocks.
-pub(super) fn lower_blocks(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config {
-    let installation = installation::lower_installation(reader, blocks);
-    let (batching, scheduling) = scheduler::lower_scheduler(reader, blocks);
-    let telemetry = installation::lower_telemetry(reader, blocks);
-    let schedules = schedule::lower_schedules(reader, blocks);
-    let (fleet, max_disrupted_per_reload) = installation::lower_fleet(reader, blocks, &schedules);
-    let (mut clusters, complete) =
-        cluster::lower_clusters(reader, blocks, &installation, &schedules);
-    let classes = node_class::lower_node_classes(reader, blocks);
-    let pools = pool::lower_pools(reader, blocks, &schedules);
-    let overlays = overlay::lower_overlays(reader, blocks, &pools);
-    let buffers = buffer::lower_buffers(reader, blocks, &pools, &schedules);
+pub(super) fn lower_blocks(reader: &Decoder<'_>) -> Config {
+    let installation = installation::lower_installation(reader);
+    let (batching, scheduling) = scheduler::lower_scheduler(reader);
+    let telemetry = installation::lower_telemetry(reader);
+    let schedules = schedule::lower_schedules(reader);
+    let (fleet, max_disrupted_per_reload) = installation::lower_fleet(reader, &schedules);
+    let (mut clusters, complete) = cluster::lower_clusters(reader, &installation, &schedules);
+    let classes = node_class::lower_node_classes(reader);
+    let pools = pool::lower_pools(reader, &schedules);
+    let overlays = overlay::lower_overlays(reader, &pools);
+    let buffers = buffer::lower_buffers(reader, &pools, &schedules);
     let mut all_used = Vec::with_capacity(clusters.len());
     for draft in &mut clusters {
         let managed = draft.managed;

@@ -110,17 +110,13 @@ fn report_argument<T>(
 fn of_parameter(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValue> {
     let mock = match section.expr("mock") {
         None => None,
-        Some(expr) => match reader.evaluator.evaluate(expr, reader.scope, None) {
-            Ok(mock) if mock.value.is_object() => Some(mock),
-            Ok(_) => {
+        Some(expr) => match reader.evaluate(expr, &section.title)? {
+            mock if mock.value.is_object() => Some(mock),
+            _ => {
                 let detail = "mock must be a map from output names to values.".to_owned();
                 let finding = error_at(ProblemCode::WrongType, expr.span, detail);
                 let help = "write mock = { OUTPUT = value }";
                 finding.help(help).report(section);
-                return None;
-            }
-            Err(fault) => {
-                reader.reporter.add_fault(*fault, &section.title);
                 return None;
             }
         },

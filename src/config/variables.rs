@@ -81,12 +81,12 @@ pub(super) fn resolve_variables(
     declared: &[DecodedBlock],
     given: &[VariableValue],
 ) -> BTreeMap<String, ResolvedVariable> {
-    let mut resolved = BTreeMap::new();
-    for section in declared {
+    let resolved = declared.iter().map(|section| {
         let last = given.iter().rfind(|value| value.name == section.label());
-        resolved.insert(section.label().to_owned(), resolve_variable(reader, section, last));
-    }
-    resolved
+        let resolved = resolve_variable(reader, section, last);
+        (section.label().to_owned(), resolved)
+    });
+    resolved.collect()
 }
 
 fn resolve_variable(
@@ -245,26 +245,19 @@ fn check_rule(reader: &Decoder<'_>, section: &DecodedBlock, rule: &DecodedBlock,
     else {
         return;
     };
-    let evaluated = match reader.evaluator.evaluate(condition, reader.scope, None) {
-        Ok(evaluated) => evaluated,
-        Err(fault) => {
-            reader.reporter.add_fault(*fault, &rule.title);
-            return;
-        }
+    let Some(evaluated) = reader.evaluate(condition, &rule.title) else {
+        return;
     };
     match evaluated.value {
         Value::Bool(true) => {}
         Value::Bool(false) => {
-            let detail = match reader.evaluator.evaluate(message, reader.scope, None) {
-                Ok(message) if message.sensitive => {
+            let detail = match reader.evaluate(message, &rule.title) {
+                Some(message) if message.sensitive => {
                     "The error message is not shown, because it contains a sensitive value."
                         .to_owned()
                 }
-                Ok(message) => to_text(&message.value).unwrap_or_default(),
-                Err(fault) => {
-                    reader.reporter.add_fault(*fault, &rule.title);
-                    return;
-                }
+                Some(message) => to_text(&message.value).unwrap_or_default(),
+                None => return,
             };
             error_at(ProblemCode::ValidationFailed, origin, detail)
                 .also(condition.span, "rejected by this rule")

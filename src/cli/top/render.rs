@@ -140,7 +140,7 @@ impl LineWriter<'_> {
             if index > 0 && at + text_width > self.width() {
                 break;
             }
-            self.write_text(at, text, usize::MAX, self.style(*style));
+            self.write_text(at, text, usize::MAX, self.style(*cell_style));
             at += text_width + GAP;
         }
         self.line += 1;

@@ -6,7 +6,7 @@ use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
 use crate::config::lower::quantities::{has_quantities, pod_requests, refuse_names};
 use crate::config::lower::schedule::Schedules;
-use crate::config::lower::{Blocks, check_name, cluster_patterns, has_matching_name, pool};
+use crate::config::lower::{check_name, cluster_patterns, has_matching_name, pool};
 use crate::config::report::{error_at, warning_at};
 use crate::config::syntax::PathStep;
 use crate::model::buffer::{Buffer, BufferPod, Scalable, ScalableKind};
@@ -25,11 +25,10 @@ pub(super) struct BufferSpec {
 
 pub(super) fn lower_buffers(
     reader: &Decoder<'_>,
-    blocks: &Blocks<'_>,
     pools: &[pool::PoolSpec],
     schedules: &Schedules,
 ) -> Vec<BufferSpec> {
-    let sections = reader.decode_sections(blocks, "buffer");
+    let sections = reader.decode_sections("buffer");
     sections.into_iter().map(|section| lower_buffer(section, pools, schedules)).collect()
 }
 

@@ -8,7 +8,7 @@ use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::installation::Installation;
 use crate::config::lower::quantities::node_limits;
 use crate::config::lower::schedule::Schedules;
-use crate::config::lower::{BlockInstance, Blocks, check_name, disruption};
+use crate::config::lower::{BlockInstance, check_name, disruption};
 use crate::config::report::{error_at, warning_at};
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
@@ -29,11 +29,10 @@ pub(super) struct ClusterSpec {
 /// All clusters. The flag is false if a cluster is missing because of an error.
 pub(super) fn lower_clusters(
     reader: &Decoder<'_>,
-    blocks: &Blocks<'_>,
     installation: &Installation,
     schedules: &Schedules,
 ) -> (Vec<ClusterSpec>, bool) {
-    let (instances, complete) = reader.decode_instances(blocks, "cluster");
+    let (instances, complete) = reader.decode_instances("cluster");
     let mut places: BTreeMap<String, Span> = BTreeMap::new();
     let mut drafts = Vec::new();
     let mut all_named = true;

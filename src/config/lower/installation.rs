@@ -5,7 +5,6 @@ use core::net::IpAddr;
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::lower::Blocks;
 use crate::config::lower::disruption::budgets;
 use crate::config::lower::quantities::node_limits;
 use crate::config::lower::schedule::Schedules;
@@ -25,8 +24,8 @@ pub(super) struct Installation {
     pub(super) header: Option<Span>,
 }
 
-pub(super) fn lower_installation(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Installation {
-    let sections = reader.decode_sections(blocks, "outrigger");
+pub(super) fn lower_installation(reader: &Decoder<'_>) -> Installation {
+    let sections = reader.decode_sections("outrigger");
     let Some(section) = sections.first() else {
         return Installation::default();
     };
@@ -99,10 +98,9 @@ fn version_parts(version: &str) -> Option<[u64; 3]> {
 /// The limits of the fleet, and how many nodes of each cluster a reload may disrupt.
 pub(super) fn lower_fleet(
     reader: &Decoder<'_>,
-    blocks: &Blocks<'_>,
     schedules: &Schedules,
 ) -> (FleetLimits, Option<BudgetNodes>) {
-    let sections = reader.decode_sections(blocks, "fleet");
+    let sections = reader.decode_sections("fleet");
     let section = sections.first();
     let limits = FleetLimits {
         limits: section.map(node_limits).unwrap_or_default(),
@@ -119,9 +117,9 @@ fn is_loopback(address: &str) -> bool {
     ip.map_or(host == "localhost", |ip| ip.is_loopback())
 }
 
-pub(super) fn lower_telemetry(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Telemetry {
+pub(super) fn lower_telemetry(reader: &Decoder<'_>) -> Telemetry {
     let mut telemetry = Telemetry::default();
-    let sections = reader.decode_sections(blocks, "telemetry");
+    let sections = reader.decode_sections("telemetry");
     let Some(section) = sections.first() else {
         return telemetry;
     };

@@ -3,7 +3,7 @@
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::lower::{Blocks, report_exclusive};
+use crate::config::lower::report_exclusive;
 use crate::config::report::error_at;
 use crate::model::id::NodeClassName;
 use crate::model::node_class::{MetadataOptions, NodeClass, NodeIdentity, VM_OVERHEAD_PER_MILLE};
@@ -25,8 +25,8 @@ pub(super) struct NodeClassSpec {
     pub(super) section: DecodedBlock,
 }
 
-pub(super) fn lower_node_classes(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Vec<NodeClassSpec> {
-    let (instances, _) = reader.decode_instances(blocks, "node_class");
+pub(super) fn lower_node_classes(reader: &Decoder<'_>) -> Vec<NodeClassSpec> {
+    let (instances, _) = reader.decode_instances("node_class");
     let drafts = instances.into_iter().map(|instance| {
         let section = instance.section;
         NodeClassSpec {

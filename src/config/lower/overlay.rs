@@ -6,7 +6,7 @@ use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::quantities::{has_quantities, refuse_names};
 use crate::config::lower::requirement::RequirementOwner;
 use crate::config::lower::{
-    Blocks, check_name, cluster_patterns, has_matching_name, pool, report_exclusive, requirement,
+    check_name, cluster_patterns, has_matching_name, pool, report_exclusive, requirement,
 };
 use crate::config::report::error_at;
 use crate::config::source::Span;
@@ -28,12 +28,8 @@ pub(super) struct OverlaySpec {
 /// Resources that an overlay cannot set, and the reason. Source: spec/scheduling.md §3.4.
 const MEASURED: [&str; 5] = ["cpu", "memory", "ephemeral-storage", "pods", "nodes"];
 
-pub(super) fn lower_overlays(
-    reader: &Decoder<'_>,
-    blocks: &Blocks<'_>,
-    pools: &[pool::PoolSpec],
-) -> Vec<OverlaySpec> {
-    let sections = reader.decode_sections(blocks, "overlay");
+pub(super) fn lower_overlays(reader: &Decoder<'_>, pools: &[pool::PoolSpec]) -> Vec<OverlaySpec> {
+    let sections = reader.decode_sections("overlay");
     sections.into_iter().map(|section| lower_overlay(section, pools)).collect()
 }
 

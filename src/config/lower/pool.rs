@@ -10,7 +10,7 @@ use crate::config::lower::disruption::{budgets, windows};
 use crate::config::lower::quantities::node_limits;
 use crate::config::lower::requirement::{RequirementOwner, refuse_key, restriction_of};
 use crate::config::lower::schedule::Schedules;
-use crate::config::lower::{Blocks, check_name, cluster_patterns, requirement};
+use crate::config::lower::{check_name, cluster_patterns, requirement};
 use crate::config::report::{error_at, warning_at};
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
@@ -30,12 +30,8 @@ pub(super) struct PoolSpec {
     pub(super) section: DecodedBlock,
 }
 
-pub(super) fn lower_pools(
-    reader: &Decoder<'_>,
-    blocks: &Blocks<'_>,
-    schedules: &Schedules,
-) -> Vec<PoolSpec> {
-    let defaults = reader.decode_sections(blocks, "defaults");
+pub(super) fn lower_pools(reader: &Decoder<'_>, schedules: &Schedules) -> Vec<PoolSpec> {
+    let defaults = reader.decode_sections("defaults");
     for section in defaults.iter().filter(|section| !matches!(section.label(), "" | "pool")) {
         let detail = format!("There are no defaults for blocks of type {:?}.", section.label());
         error_at(ProblemCode::BlockLabel, section.label_span(), detail)
@@ -43,7 +39,7 @@ pub(super) fn lower_pools(
             .report(section);
     }
     let defaults = defaults.iter().find(|section| section.label() == "pool");
-    let sections = reader.decode_sections(blocks, "pool");
+    let sections = reader.decode_sections("pool");
     sections.into_iter().map(|section| lower_pool(section, defaults, schedules)).collect()
 }
 

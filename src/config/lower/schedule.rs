@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::lower::{Blocks, report_exclusive};
+use crate::config::lower::report_exclusive;
 use crate::config::report::error_at;
 use crate::config::value::nearest_name;
 use crate::model::window::{Window, WindowError};
@@ -15,8 +15,8 @@ use crate::model::window::{Window, WindowError};
 /// Windows by the name of their schedule. `None` if it has an error.
 pub(super) type Schedules = BTreeMap<String, Option<Window>>;
 
-pub(super) fn lower_schedules(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Schedules {
-    let sections = reader.decode_sections(blocks, "schedule");
+pub(super) fn lower_schedules(reader: &Decoder<'_>) -> Schedules {
+    let sections = reader.decode_sections("schedule");
     let windows = sections.iter().map(|section| {
         let window = window_of(section, "start");
         (section.label().to_owned(), window)

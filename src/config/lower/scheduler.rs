@@ -6,7 +6,6 @@ use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::label_key_fault;
-use crate::config::lower::Blocks;
 use crate::config::report::error_at;
 use crate::config::schema::duration_text;
 use crate::config::source::Span;
@@ -18,8 +17,8 @@ use crate::model::instance::Price;
 /// The scheduler of pods that do not name one.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-pub(super) fn lower_scheduler(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> (Batching, Scheduling) {
-    let sections = reader.decode_sections(blocks, "scheduler");
+pub(super) fn lower_scheduler(reader: &Decoder<'_>) -> (Batching, Scheduling) {
+    let sections = reader.decode_sections("scheduler");
     match sections.first() {
         Some(section) => (batching(section), scheduling(section)),
         None => (Batching::default(), Scheduling::default()),

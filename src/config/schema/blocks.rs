@@ -35,15 +35,23 @@ macro_rules! arguments {
     };
 }
 
-/// Defines a block: its name, the placeholder of its label if it has one, how often it may occur,
-/// its arguments, and the blocks in it. The comment is its description.
-macro_rules! block_type {
-    (
+/// Defines constants of arguments that several blocks have, each as `argument!` describes it.
+macro_rules! argument_constants {
+    ($($(#[doc = $about:tt])+ $constant:ident = $name:ident: $kind:expr $(=> $default:tt)?;)+) => {
+        $(const $constant: crate::config::schema::Argument =
+            argument!($(#[doc = $about])+ $name: $kind $(=> $default)?);)+
+    };
+}
+
+/// Defines blocks, each with its name, the placeholder of its label if it has one, how often it may
+/// occur, its arguments, and the blocks in it. The comment is its description.
+macro_rules! block_types {
+    ($(
         $(#[doc = $about:tt])+
         $visibility:vis static $constant:ident = $name:literal $($label:literal)?, $repeat:ident,
-        $arguments:expr $(, [$($block:expr),+ $(,)?])?
-    ) => {
-        $visibility static $constant: crate::config::schema::BlockType =
+        $arguments:expr $(, [$($block:expr),+ $(,)?])?;
+    )+) => {
+        $($visibility static $constant: crate::config::schema::BlockType =
             crate::config::schema::BlockType {
                 name: $name,
                 $(label: Some($label),)?
@@ -52,7 +60,7 @@ macro_rules! block_type {
                 arguments: $arguments,
                 $(blocks: &[$($block),+],)?
                 ..crate::config::schema::blocks::BLOCK
-            };
+            };)+
     };
 }
 
@@ -126,7 +134,7 @@ static ROOT: BlockType = BlockType {
     ..BLOCK
 };
 
-block_type! {
+block_types! {
     /// Settings of the installation.
     static OUTRIGGER = "outrigger", Once, arguments! {
         /// Name of the installation, the same on all its hosts. Outrigger only changes instances of
@@ -136,10 +144,8 @@ block_type! {
         required_version: ArgumentType::Text;
         /// Treats every cluster as `mode = "observe"`.
         dry_run: ArgumentType::Flag => false;
-    }
-}
+    };
 
-block_type! {
     /// An input variable, `var.NAME`.
     static VARIABLE = "variable" "NAME", PerLabel, arguments! {
         /// Type: `string`, `number`, `bool`, `any`, `list(T)`, `set(T)`, `map(T)`, `tuple([…])` or
@@ -153,17 +159,15 @@ block_type! {
         sensitive: ArgumentType::Flag => false;
         /// Accepts `null` as a value.
         nullable: ArgumentType::Flag => true;
-    }, [&VALIDATION]
-}
+    }, [&VALIDATION];
 
-block_type! {
     /// A rule that the value of the variable must meet.
     static VALIDATION = "validation", Many, arguments! {
         /// Expression that is true for valid values.
         condition: ArgumentType::Expression => required;
         /// Message for invalid values.
         error_message: ArgumentType::Expression => required;
-    }
+    };
 }
 
 static LOCALS: BlockType = BlockType {
@@ -174,7 +178,7 @@ static LOCALS: BlockType = BlockType {
     ..BLOCK
 };
 
-block_type! {
+block_types! {
     /// Terraform outputs, `data.terraform_output.NAME.OUTPUT`, read at startup and at each reload.
     /// Sensitive outputs are omitted. The source is a file, a state or an SSM parameter.
     static TERRAFORM_OUTPUT = "data \"terraform_output\"" "NAME", PerLabel, arguments! {
@@ -194,10 +198,8 @@ block_type! {
         /// Outputs to use in place of the parameter by commands that do not call AWS, such as
         /// `validate`.
         mock: ArgumentType::Expression;
-    }
-}
+    };
 
-block_type! {
     /// A recurring time window, `schedule.NAME`.
     static SCHEDULE = "schedule" "NAME", PerLabel, arguments! {
         /// Start as cron: minute, hour, day of month, month, day of week; or `@daily` and similar.
@@ -208,10 +210,8 @@ block_type! {
         end: ArgumentType::Text;
         /// Time zone, as an IANA name.
         timezone: ArgumentType::Text => "UTC";
-    }
-}
+    };
 
-block_type! {
     /// Settings for all clusters together.
     static FLEET = "fleet", Once, arguments! {
         /// Limits on all nodes of all clusters together, by resource; `nodes` is the number of
@@ -222,19 +222,15 @@ block_type! {
         /// until you accept the reload. A reload that removes managed clusters is refused if they
         /// have more than this share of all nodes. Unlimited if missing.
         max_disrupted_per_reload: ArgumentType::Allowance;
-    }, [&disruption::BUDGET]
-}
+    }, [&disruption::BUDGET];
 
-block_type! {
     /// Metrics, logs and traces of the daemon.
     static TELEMETRY = "telemetry", Once, arguments! {
         /// Address for /metrics, /livez and /readyz. Defaults to 127.0.0.1:9464, if that port is
         /// free.
         listen: ArgumentType::Address;
-    }, [&LOG, &METRICS, &OTLP]
-}
+    }, [&LOG, &METRICS, &OTLP];
 
-block_type! {
     /// Log output.
     static LOG = "log", Once, arguments! {
         /// Log format. `journald` also writes each log field as a journal field in capitals:
@@ -243,19 +239,15 @@ block_type! {
         format: ArgumentType::OneOf(&["auto", "text", "json", "journald"]) => "auto";
         /// Minimum level of log lines.
         level: ArgumentType::OneOf(&["error", "warn", "info", "debug", "trace"]) => "info";
-    }
-}
+    };
 
-block_type! {
     /// Traces: one for each reconcile pass of a cluster, with its decisions and API calls. Requires
     /// a build with the feature `otlp`.
     static OTLP = "otlp", Once, arguments! {
         /// OTLP/gRPC endpoint of a collector.
         endpoint: ArgumentType::Form(IdFormat::Endpoint) => required;
-    }
-}
+    };
 
-block_type! {
     /// Prometheus metrics.
     static METRICS = "metrics", Once, arguments! {
         /// Naming schemes under which metrics are published.
@@ -263,5 +255,5 @@ block_type! {
         /// Publishes about a dozen series for each node, as Karpenter's capacity dashboard
         /// requires.
         per_node: ArgumentType::Flag => false;
-    }
+    };
 }

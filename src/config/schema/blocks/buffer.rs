@@ -5,7 +5,7 @@ use super::CLUSTERS;
 use crate::config::schema::ArgumentType;
 use crate::model::buffer::{PODS_MAX, ScalableKind};
 
-block_type! {
+block_types! {
     /// Spare capacity for pods that do not exist yet. New pods use it, and Outrigger then provides
     /// it again. Set at least one of `replicas`, `percentage` and `limits`. The greater of
     /// `replicas` and `percentage` applies.
@@ -23,10 +23,8 @@ block_type! {
         limits: ArgumentType::Quantities => {};
         /// When to keep the capacity; always if missing.
         during: ArgumentType::Reference("schedule");
-    }, [&POD, &SCALABLE]
-}
+    }, [&POD, &SCALABLE];
 
-block_type! {
     /// Template of the pods to keep capacity for. Required without `scalable`. Defaults to the
     /// newest pod of the workload.
     static POD = "pod", Once, arguments! {
@@ -34,20 +32,16 @@ block_type! {
         requests: ArgumentType::Quantities => required;
         /// Labels that the nodes must have.
         node_selector: ArgumentType::Labels => {};
-    }, [&TOLERATION]
-}
+    }, [&TOLERATION];
 
-block_type! {
     /// A taint that the pods tolerate, by key.
     static TOLERATION = "toleration" "KEY", Many, arguments! {
         /// Effect of the taint; any effect if missing.
         effect: ArgumentType::OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"]);
         /// Value of the taint; any value if missing.
         value: ArgumentType::Text;
-    }
-}
+    };
 
-block_type! {
     /// Workload that `percentage` refers to. All its existing pods count, including pending pods.
     static SCALABLE = "scalable", Once, arguments! {
         /// Kind of the workload.
@@ -56,5 +50,5 @@ block_type! {
         namespace: ArgumentType::Name => required;
         /// Name of the workload.
         name: ArgumentType::Text => required;
-    }
+    };
 }

@@ -6,7 +6,7 @@ use super::{HOUR, MINUTE, SECOND, duration_type};
 use crate::config::id_format::IdFormat;
 use crate::config::schema::ArgumentType;
 
-block_type! {
+block_types! {
     /// A Kubernetes cluster.
     pub(super) static CLUSTER = "cluster" "NAME", PerLabel, arguments! {
         /// Creates one cluster for each element. The block can use `each.key` and `each.value`.
@@ -55,20 +55,16 @@ block_type! {
     }, [
         &KUBECONFIG, &EKS, &INTERRUPTION, &SIMULATED, &EXEC, &PROXY, &API,
         &LEADER_ELECTION, &CLUSTER_DISRUPTION,
-    ]
-}
+    ];
 
-block_type! {
     /// Access to the cluster's API server. A managed cluster needs this block or an `eks` block.
     static KUBECONFIG = "kubeconfig", Once, arguments! {
         /// Path of the kubeconfig file.
         path: ArgumentType::Path => required;
         /// Context to use. Defaults to the file's current context.
         context: ArgumentType::Text;
-    }
-}
+    };
 
-block_type! {
     /// An EKS cluster. Outrigger needs no kubeconfig and signs the token itself. Missing arguments
     /// are read from the EKS API.
     static EKS = "eks", Once, arguments! {
@@ -82,10 +78,8 @@ block_type! {
         role_arn: ArgumentType::Form(IdFormat::RoleArn);
         /// CIDR block of the Services.
         service_cidr: ArgumentType::Form(IdFormat::Cidr);
-    }
-}
+    };
 
-block_type! {
     /// Queue of AWS interruption messages. Without this block, Outrigger only polls the health of
     /// instances.
     static INTERRUPTION = "interruption", Once, arguments! {
@@ -95,10 +89,8 @@ block_type! {
         /// more often. `ignore` only reports it. `drain` drains the node. `replace_first` drains
         /// the node once its pods have room elsewhere, after ten minutes at the latest.
         rebalance: ArgumentType::OneOf(&["ignore", "drain", "replace_first"]) => "ignore";
-    }
-}
+    };
 
-block_type! {
     /// Your own program in place of EC2. It launches, terminates and lists instances.
     static EXEC = "exec", Once, arguments! {
         /// Program and arguments, run without a shell. A relative path with a slash starts at the
@@ -109,10 +101,8 @@ block_type! {
         /// Environment variables of the daemon to pass to the program, in addition to PATH and
         /// HOME.
         environment: ArgumentType::Texts => [];
-    }
-}
+    };
 
-block_type! {
     /// A simulated EC2 in place of the real one.
     static SIMULATED = "simulated", Once, arguments! {
         /// File of instance types. Defaults to the built-in instance types.
@@ -121,10 +111,8 @@ block_type! {
         boot: duration_type(0, HOUR) => "0s";
         /// Address of a `simulated-cloud` process. If missing, the daemon simulates EC2 itself.
         address: ArgumentType::Address;
-    }
-}
+    };
 
-block_type! {
     /// Proxy for the cluster's API server, in place of the kubeconfig's proxy and of `HTTPS_PROXY`
     /// and `NO_PROXY`. AWS calls still use the environment's proxy.
     static PROXY = "proxy", Once, arguments! {
@@ -136,10 +124,8 @@ block_type! {
         password: ArgumentType::Form(IdFormat::Filled);
         /// Hosts to connect to without the proxy: addresses, CIDR blocks or domains.
         no_proxy: ArgumentType::Texts => [];
-    }
-}
+    };
 
-block_type! {
     /// Client settings for the cluster's API server.
     static API = "api", Once, arguments! {
         /// Lists at this interval instead of watching.
@@ -157,14 +143,12 @@ block_type! {
         /// A watch that is silent for longer is stale, and Outrigger suspends its decisions. With
         /// `poll`, it is at least the poll interval plus 30 s.
         watch_timeout: duration_type(MINUTE, 24 * HOUR) => "90s";
-    }
-}
+    };
 
-block_type! {
     /// Leader election between hosts. This block is optional: one host at a time always leads a
     /// managed cluster.
     static LEADER_ELECTION = "leader_election", Once, arguments! {
         /// Lease for leader election, the same on all hosts. Pauses are annotations of this Lease.
         lease: ArgumentType::Form(IdFormat::ObjectName) => "kube-system/outrigger";
-    }
+    };
 }

@@ -2,26 +2,21 @@
 //! They must not depend on the code that reads them.
 
 use super::{HOUR, LONGEST, MINUTE, duration_type};
-use crate::config::schema::{Argument, ArgumentType};
+use crate::config::schema::ArgumentType;
 
-const REASONS: Argument = argument! {
+argument_constants! {
     /// Disruption reasons that it applies to; all if empty.
-    reasons: ArgumentType::SomeOf(&["empty", "underutilized", "drifted", "expired"]) => []
-};
-const SCHEDULE: Argument = argument! {
+    REASONS =
+        reasons: ArgumentType::SomeOf(&["empty", "underutilized", "drifted", "expired"]) => [];
     /// Start times as five-field cron, in place of `during`.
-    schedule: ArgumentType::Text
-};
-const DURATION: Argument = argument! {
+    SCHEDULE = schedule: ArgumentType::Text;
     /// How long it applies from each start time of `schedule`.
-    duration: duration_type(MINUTE, 744 * HOUR)
-};
-const TIMEZONE: Argument = argument! {
+    DURATION = duration: duration_type(MINUTE, 744 * HOUR);
     /// Time zone of `schedule`, as an IANA name.
-    timezone: ArgumentType::Text => "UTC"
-};
+    TIMEZONE = timezone: ArgumentType::Text => "UTC";
+}
 
-block_type! {
+block_types! {
     /// Limits how many nodes are disrupted at the same time or within a period. All budgets apply.
     /// A pool without a budget has a budget of 10%.
     pub(super) static BUDGET = "budget", Many, arguments! {
@@ -36,10 +31,8 @@ block_type! {
         SCHEDULE;
         DURATION;
         TIMEZONE;
-    }
-}
+    };
 
-block_type! {
     /// A maintenance window. If a window has `allow`, disruption starts only within such a window.
     /// Disruption never starts within a window that has `deny`.
     pub(super) static WINDOW = "window", Many, arguments! {
@@ -51,10 +44,8 @@ block_type! {
         SCHEDULE;
         DURATION;
         TIMEZONE;
-    }
-}
+    };
 
-block_type! {
     /// How long consolidation pauses after other actions in the cluster.
     static COOL_DOWN = "cool_down", Once, arguments! {
         /// Pause after an instance is launched.
@@ -63,11 +54,8 @@ block_type! {
         after_end: duration_type(0, LONGEST) => "0s";
         /// Pause after a node could not be disrupted.
         after_failure: duration_type(0, LONGEST) => "0s";
-    }
-}
+    };
 
-// The `disruption` block of a cluster.
-block_type! {
     /// Limits on voluntary disruption in the cluster, in addition to those of its pools.
-    pub(super) static CLUSTER_DISRUPTION = "disruption", Once, &[], [&BUDGET, &WINDOW, &COOL_DOWN]
+    pub(super) static CLUSTER_DISRUPTION = "disruption", Once, &[], [&BUDGET, &WINDOW, &COOL_DOWN];
 }

@@ -15,7 +15,7 @@ mod kubelet;
 // `bootstrap` block.
 mod bootstrap;
 
-block_type! {
+block_types! {
     /// How EC2 launches the nodes of a pool. The pools of a managed cluster on EC2 need a node
     /// class with `ami`, `subnet` and `security_group` blocks, and `role` or `instance_profile`.
     pub(super) static NODE_CLASS = "node_class" "NAME", PerLabel, arguments! {
@@ -59,5 +59,5 @@ block_type! {
         &terms::CAPACITY_RESERVATION, &terms::PLACEMENT_GROUP, &bootstrap::BOOTSTRAP,
         &devices::BLOCK_DEVICE, &devices::METADATA_OPTIONS, &devices::NETWORK_INTERFACE,
         &devices::CONNECTION_TRACKING, &devices::CPU_OPTIONS, &kubelet::KUBELET,
-    ]
+    ];
 }

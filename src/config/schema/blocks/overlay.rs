@@ -5,7 +5,7 @@ use super::CLUSTERS;
 use super::pool::OPERATORS;
 use crate::config::schema::ArgumentType;
 
-block_type! {
+block_types! {
     /// Overrides prices and capacity of instance types in plans. Actual costs do not change.
     pub(super) static OVERLAY = "overlay" "NAME", PerLabel, arguments! {
         CLUSTERS;
@@ -20,12 +20,10 @@ block_type! {
         /// Capacity of the instance types, by resource: any except `cpu`, `memory`,
         /// `ephemeral-storage` and `pods`.
         capacity: ArgumentType::Quantities => {};
-    }, [&REQUIRE]
-}
+    }, [&REQUIRE];
 
-block_type! {
     /// Selects instance types and offerings by one of their labels, or by a label of the pool. All
     /// blocks must match. `karpenter.sh/nodepool` selects the offerings of a pool. A label that
     /// neither the instance type nor the pool defines counts as missing.
-    static REQUIRE = "require" "KEY", PerLabel, OPERATORS
+    static REQUIRE = "require" "KEY", PerLabel, OPERATORS;
 }

@@ -5,48 +5,33 @@ use super::disruption::{BUDGET, WINDOW};
 use super::{CLUSTERS, HOUR, LONGEST, MINUTE, SECOND, duration_or_never, duration_type};
 use crate::config::schema::{Argument, ArgumentType};
 
-const NODE_CLASS_OF_POOL: Argument = argument! {
+argument_constants! {
     /// Node class of the nodes. Required on EC2.
-    node_class: ArgumentType::Reference("node_class")
-};
-const WEIGHT: Argument = argument! {
+    NODE_CLASS_OF_POOL = node_class: ArgumentType::Reference("node_class");
     /// Priority of the pool; higher weights are tried first. Among pools of equal weight, the
     /// lowest cost decides.
-    weight: ArgumentType::Whole(0, 100) => 0
-};
-const EXPIRE_AFTER: Argument = argument! {
+    WEIGHT = weight: ArgumentType::Whole(0, 100) => 0;
     /// Age at which a node expires and is disrupted.
-    expire_after: duration_or_never(10 * SECOND, LONGEST) => "720h"
-};
-const EXPIRE_HARD_AFTER: Argument = argument! {
+    EXPIRE_AFTER = expire_after: duration_or_never(10 * SECOND, LONGEST) => "720h";
     /// Age at which a node is disrupted regardless of budgets and annotations. The drain still
     /// respects PodDisruptionBudgets and `termination_grace_period`.
-    expire_hard_after: duration_or_never(10 * SECOND, LONGEST) => "never"
-};
-const AUTO_REPAIR: Argument = argument! {
+    EXPIRE_HARD_AFTER = expire_hard_after: duration_or_never(10 * SECOND, LONGEST) => "never";
     /// Replaces unhealthy nodes. The `repair` blocks apply, and these defaults: `Ready` is `False`
     /// or `Unknown` for 30m; `StorageReady`, `NetworkingReady`, `KernelReady` or
     /// `ContainerRuntimeReady` is `False` for 30m; `AcceleratedHardwareReady` is `False` for 10m.
     /// If more than 20% of the pool's nodes are unhealthy, none is replaced.
-    auto_repair: ArgumentType::Flag => true
-};
-const TERMINATION_GRACE_PERIOD: Argument = argument! {
+    AUTO_REPAIR = auto_repair: ArgumentType::Flag => true;
     /// Maximum duration of a drain. The instance is then terminated with the remaining pods.
     /// `never` is no limit.
-    termination_grace_period: duration_or_never(0, LONGEST) => "never"
-};
-const LAUNCH_TIMEOUT: Argument = argument! {
+    TERMINATION_GRACE_PERIOD = termination_grace_period: duration_or_never(0, LONGEST) => "never";
     /// Maximum duration of a launch.
-    launch_timeout: duration_type(10 * SECOND, 24 * HOUR) => "5m"
-};
-const REGISTRATION_TIMEOUT: Argument = argument! {
+    LAUNCH_TIMEOUT = launch_timeout: duration_type(10 * SECOND, 24 * HOUR) => "5m";
     /// Maximum time from launch to registration of a node.
-    registration_timeout: duration_type(10 * SECOND, 24 * HOUR) => "15m"
-};
-const INITIALIZATION_TIMEOUT: Argument = argument! {
+    REGISTRATION_TIMEOUT = registration_timeout: duration_type(10 * SECOND, 24 * HOUR) => "15m";
     /// Maximum time from registration to initialization of a node.
-    initialization_timeout: duration_type(10 * SECOND, 24 * HOUR) => "15m"
-};
+    INITIALIZATION_TIMEOUT = initialization_timeout: duration_type(10 * SECOND, 24 * HOUR) => "15m";
+}
+
 const DISRUPTION_ARGUMENTS: &[Argument] = arguments! {
     /// Nodes that may be consolidated. `balanced` is `empty_or_underutilized`, if the savings
     /// justify the disruption.
@@ -82,7 +67,7 @@ const DISRUPTION_ARGUMENTS: &[Argument] = arguments! {
     drain_timeout: duration_type(10 * SECOND, LONGEST) => "15m";
 };
 
-block_type! {
+block_types! {
     /// A pool of nodes with the same node class, labels, taints and requirements.
     pub(super) static POOL = "pool" "NAME", PerLabel, arguments! {
         CLUSTERS;
@@ -105,7 +90,7 @@ block_type! {
         REGISTRATION_TIMEOUT;
         INITIALIZATION_TIMEOUT;
         AUTO_REPAIR;
-    }, [&REQUIRE, &TAINT, &STARTUP_TAINT, &DISRUPTION, &REPAIR]
+    }, [&REQUIRE, &TAINT, &STARTUP_TAINT, &DISRUPTION, &REPAIR];
 }
 
 /// Operators of a requirement for a label, then `min_values`.
@@ -131,9 +116,9 @@ const REQUIREMENT: &[Argument; 8] = arguments! {
 /// Operators of a requirement for a label.
 pub(super) const OPERATORS: &[Argument] = REQUIREMENT.split_at(7).0;
 
-block_type! {
+block_types! {
     /// A requirement for one label of the nodes.
-    static REQUIRE = "require" "KEY", PerLabel, REQUIREMENT
+    static REQUIRE = "require" "KEY", PerLabel, REQUIREMENT;
 }
 
 const TAINT_ARGUMENTS: &[Argument] = arguments! {
@@ -143,22 +128,16 @@ const TAINT_ARGUMENTS: &[Argument] = arguments! {
     value: ArgumentType::Name => "";
 };
 
-block_type! {
+block_types! {
     /// A taint of the nodes. Use one block for each key and effect.
-    static TAINT = "taint" "KEY", Many, TAINT_ARGUMENTS
-}
+    static TAINT = "taint" "KEY", Many, TAINT_ARGUMENTS;
 
-block_type! {
     /// A taint of new nodes that another controller removes.
-    static STARTUP_TAINT = "startup_taint" "KEY", Many, TAINT_ARGUMENTS
-}
+    static STARTUP_TAINT = "startup_taint" "KEY", Many, TAINT_ARGUMENTS;
 
-block_type! {
     /// When and how nodes are disrupted voluntarily.
-    static DISRUPTION = "disruption", Once, DISRUPTION_ARGUMENTS, [&BUDGET, &WINDOW]
-}
+    static DISRUPTION = "disruption", Once, DISRUPTION_ARGUMENTS, [&BUDGET, &WINDOW];
 
-block_type! {
     /// How long a node may have a condition before it is replaced.
     static REPAIR = "repair", Many, arguments! {
         /// Type of the condition, such as `Ready`.
@@ -167,10 +146,8 @@ block_type! {
         status: ArgumentType::OneOf(&["True", "False", "Unknown"]) => "False";
         /// Duration of the condition. `never` does not replace the node.
         after: duration_or_never(MINUTE, LONGEST) => required;
-    }
-}
+    };
 
-block_type! {
     /// `defaults "pool"`: values of arguments that pools do not set.
     pub(super) static DEFAULTS = "defaults" "KIND", PerLabel, arguments! {
         NODE_CLASS_OF_POOL;
@@ -182,10 +159,8 @@ block_type! {
         REGISTRATION_TIMEOUT;
         INITIALIZATION_TIMEOUT;
         AUTO_REPAIR;
-    }, [&DEFAULT_DISRUPTION]
-}
+    }, [&DEFAULT_DISRUPTION];
 
-block_type! {
     /// When and how nodes are disrupted voluntarily.
-    static DEFAULT_DISRUPTION = "disruption", Once, DISRUPTION_ARGUMENTS
+    static DEFAULT_DISRUPTION = "disruption", Once, DISRUPTION_ARGUMENTS;
 }

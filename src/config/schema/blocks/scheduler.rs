@@ -7,7 +7,7 @@ use crate::config::schema::ArgumentType;
 /// Kubernetes accepts any 32-bit number. A larger skew or number of domains has no effect.
 const PLACES_MAX: i64 = 1_000_000;
 
-block_type! {
+block_types! {
     /// How pending pods are batched and how nodes are planned for them.
     pub(super) static SCHEDULER = "scheduler", Once, arguments! {
         /// A batch closes after this time without a new pod. If kube-scheduler has not tried a pod
@@ -35,10 +35,8 @@ block_type! {
         /// `default-scheduler` to keep it. A pod without a scheduler name belongs to
         /// `default-scheduler`.
         schedulers: ArgumentType::Texts => ["default-scheduler"];
-    }, [&DEFAULT_SPREAD]
-}
+    }, [&DEFAULT_SPREAD];
 
-block_type! {
     /// Default spread of pods without `topologySpreadConstraints`. It must equal
     /// `defaultConstraints` of `PodTopologySpread` in the configuration of kube-scheduler. Use one
     /// block for each key and `when_unsatisfiable`.
@@ -56,5 +54,5 @@ block_type! {
         /// `Honor` counts only domains of nodes whose taints the pod tolerates. `Ignore` counts all
         /// nodes.
         node_taints_policy: ArgumentType::OneOf(&["Honor", "Ignore"]) => "Ignore";
-    }
+    };
 }

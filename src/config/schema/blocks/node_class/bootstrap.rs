@@ -4,7 +4,7 @@
 use crate::config::id_format::IdFormat;
 use crate::config::schema::ArgumentType;
 
-block_type! {
+block_types! {
     /// How nodes join the cluster: `eks` (the default), `kubeadm`, `k3s`, `rke2`, `talos` or
     /// `custom`. The block never contains secrets. Outrigger fetches them at each launch.
     pub(super) static BOOTSTRAP = "bootstrap" "KIND", Once, arguments! {
@@ -27,5 +27,5 @@ block_type! {
         machine_config_ssm_parameter: ArgumentType::Form(IdFormat::Parameter);
         /// `custom`: user data with `{{ name }}` placeholders. Required for this kind.
         template: ArgumentType::Form(IdFormat::Filled);
-    }
+    };
 }

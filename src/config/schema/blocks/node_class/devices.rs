@@ -8,7 +8,7 @@ use crate::config::schema::ArgumentType;
 /// A gigabyte, the unit of the limits on volume sizes. Source: spec/aws.md §1.1.
 const GIGA: i64 = 1_000_000_000;
 
-block_type! {
+block_types! {
     /// A disk, by device name. Without a block, the node has the default disks of its family: 20
     /// GiB of encrypted `gp3` (Bottlerocket: 4 GiB and 20 GiB; Windows: 50 GiB; `custom`: the disks
     /// of the image).
@@ -34,10 +34,8 @@ block_type! {
         delete_on_termination: ArgumentType::Flag => true;
         /// Stores the data of the kubelet on this volume. Only one disk can set it.
         root_volume: ArgumentType::Flag => false;
-    }
-}
+    };
 
-block_type! {
     /// Settings of the instance metadata service.
     pub(super) static METADATA_OPTIONS = "metadata_options", Once, arguments! {
         /// Enables or disables the service.
@@ -48,10 +46,8 @@ block_type! {
         http_put_response_hop_limit: ArgumentType::Whole(1, 64) => 1;
         /// `required` accepts only IMDSv2. `optional` also accepts IMDSv1.
         http_tokens: ArgumentType::OneOf(&["required", "optional"]) => "required";
-    }
-}
+    };
 
-block_type! {
     /// A network interface. If there is any block, the blocks define all network interfaces. One of
     /// them must have card 0, device 0 and the type `interface`.
     pub(super) static NETWORK_INTERFACE = "network_interface", Many, arguments! {
@@ -62,10 +58,8 @@ block_type! {
         /// `interface` has an IP address. `efa-only` is an elastic fabric adapter without an IP
         /// address, at most one per card.
         interface_type: ArgumentType::OneOf(&["interface", "efa-only"]) => "interface";
-    }
-}
+    };
 
-block_type! {
     /// How long security groups track idle connections. Requires Nitro instance types.
     pub(super) static CONNECTION_TRACKING = "connection_tracking", Once, arguments! {
         /// Timeout of established TCP connections.
@@ -74,14 +68,12 @@ block_type! {
         udp_stream_timeout: duration_type(MINUTE, 3 * MINUTE);
         /// Timeout of UDP traffic in one direction, or of one request and response.
         udp_timeout: duration_type(30 * SECOND, MINUTE);
-    }
-}
+    };
 
-block_type! {
     /// CPU options of the instances.
     pub(super) static CPU_OPTIONS = "cpu_options", Once, arguments! {
         /// Nested virtualization. `enabled` launches only instance types that support it. Defaults
         /// to the behavior of EC2.
         nested_virtualization: ArgumentType::OneOf(&["enabled", "disabled"]);
-    }
+    };
 }

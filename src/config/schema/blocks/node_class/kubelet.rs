@@ -3,7 +3,7 @@
 
 use crate::config::schema::ArgumentType;
 
-block_type! {
+block_types! {
     /// Kubelet settings of the nodes. Missing arguments have the default of the family or of
     /// Kubernetes.
     pub(super) static KUBELET = "kubelet", Once, arguments! {
@@ -35,5 +35,5 @@ block_type! {
         /// Other fields of `KubeletConfiguration`, by their own names, such as `{ podPidsLimit =
         /// 1024 }`. Only AL2023 and custom images support it.
         extra: ArgumentType::KubeletFields => {};
-    }
+    };
 }

@@ -4,7 +4,7 @@
 use crate::config::id_format::IdFormat;
 use crate::config::schema::ArgumentType;
 
-block_type! {
+block_types! {
     /// Selects images. Blocks are alternatives. An image must match all arguments of a block.
     /// `alias` excludes other arguments.
     pub(super) static AMI = "ami", Many, arguments! {
@@ -23,20 +23,16 @@ block_type! {
         owner: ArgumentType::Form(IdFormat::Filled);
         /// Tags that it must have, all of them; `"*"` matches any value.
         tags: ArgumentType::Searched;
-    }
-}
+    };
 
-block_type! {
     /// Selects the subnets to launch into. Blocks are alternatives.
     pub(super) static SUBNET = "subnet", Many, arguments! {
         /// ID of the subnet.
         id: ArgumentType::Form(IdFormat::SubnetId);
         /// Tags that it must have, all of them; `"*"` matches any value.
         tags: ArgumentType::Searched;
-    }
-}
+    };
 
-block_type! {
     /// Selects the security groups of the nodes: every group that matches at least one block.
     pub(super) static SECURITY_GROUP = "security_group", Many, arguments! {
         /// ID of the group.
@@ -45,10 +41,8 @@ block_type! {
         name: ArgumentType::Form(IdFormat::Filled);
         /// Tags that it must have, all of them; `"*"` matches any value.
         tags: ArgumentType::Searched;
-    }
-}
+    };
 
-block_type! {
     /// Selects the capacity reservations to use: every reservation that matches at least one block.
     /// Without a block, Outrigger targets no reservation.
     pub(super) static CAPACITY_RESERVATION = "capacity_reservation", Many, arguments! {
@@ -61,15 +55,13 @@ block_type! {
         instance_match_criteria: ArgumentType::OneOf(&["open", "targeted"]);
         /// Tags that it must have, all of them; `"*"` matches any value.
         tags: ArgumentType::Searched;
-    }
-}
+    };
 
-block_type! {
     /// Placement group of all nodes, by ID or name.
     pub(super) static PLACEMENT_GROUP = "placement_group", Once, arguments! {
         /// ID of the group.
         id: ArgumentType::Form(IdFormat::PlacementGroupId);
         /// Name of the group.
         name: ArgumentType::Form(IdFormat::Filled);
-    }
+    };
 }
