@@ -58,7 +58,7 @@ enum What {
     },
 }
 
-/// The cluster to read, and the format of the output.
+// The cluster to read, and the format of the output.
 #[derive(Args, Debug)]
 struct Form {
     #[command(flatten)]
