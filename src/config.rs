@@ -60,6 +60,7 @@ mod lower;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use hcl::Value;
 
@@ -69,8 +70,7 @@ use crate::config::diagnostic::{Diagnostic, ProblemCode, Severity};
 use crate::config::eval::{EvalScope, Evaluator, NamedValue};
 use crate::config::functions::{Environment, FUNCTIONS, SPECIAL};
 pub use crate::config::functions::{FileReadError, FileReader, ParameterReader, ParameterState};
-use crate::config::lower::Blocks;
-use crate::config::report::{Reporter, SpannedDiagnostic};
+use crate::config::report::{Reporter, SpannedDiagnostic, error_at, warning_at};
 use crate::config::schema::BlockType;
 pub use crate::config::settings::Config;
 pub use crate::config::source::SourceFile;
@@ -133,7 +133,7 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Dia
     let mut sources = ConfigFiles::default();
     let (parsed, syntax) = parse_all(&mut sources, files, schema::blocks::root_block());
     let (given, mut problems) = given_values(&mut sources, inputs);
-    let reporter = Reporter::new(sources);
+    let reporter = Rc::new(Reporter::new(sources));
     let broken = !syntax.is_empty() || !problems.is_empty();
     problems.extend(syntax);
     for finding in problems {
@@ -148,7 +148,7 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Dia
     check_names(&reporter, &body, schema::blocks::root_block(), "");
     // Other checks of an incomplete module would report errors that do not exist.
     if broken {
-        return Err(reporter.into_problems());
+        return Err(reporter.take_problems());
     }
     let evaluator = Evaluator::new(Environment {
         dir: &inputs.dir,
@@ -157,14 +157,13 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Dia
         secrets: &inputs.secrets,
         parameter: inputs.parameter,
     });
-    let all: Vec<&Block> = body.blocks.iter().collect();
-    let config = evaluate_blocks(&reporter, &evaluator, &Blocks { all: &all }, &given);
+    let config = evaluate_blocks(&reporter, &evaluator, &body.blocks, &given);
     let failed = reporter.has_errors();
     // After an error, an object may only seem unused.
     if !failed {
         warn_unused(&reporter, &body);
     }
-    let problems = evaluator.secrets.kept_from(reporter.into_problems());
+    let problems = evaluator.secrets.kept_from(reporter.take_problems());
     if failed {
         return Err(problems);
     }
@@ -180,9 +179,9 @@ pub fn function_names() -> Vec<&'static str> {
 }
 
 fn evaluate_blocks(
-    reporter: &Reporter,
+    reporter: &Rc<Reporter>,
     evaluator: &Evaluator<'_>,
-    blocks: &Blocks<'_>,
+    blocks: &[Block],
     given: &[VariableValue],
 ) -> Config {
     let mut scope = EvalScope::default();
@@ -192,8 +191,8 @@ fn evaluate_blocks(
 
     let written = RefCell::new(ConfigValues::default());
     let nothing = EvalScope::default();
-    let base = Decoder { reporter, evaluator, scope: &nothing, written: &written };
-    let declared = base.with_scope(&scope).decode_sections(blocks, "variable");
+    let base = Decoder { reporter, evaluator, scope: &nothing, blocks, written: &written };
+    let declared = base.with_scope(&scope).decode_sections("variable");
     variables::check_given(&base.with_scope(&scope), given, &declared);
     let resolved = variables::resolve_variables(&base.with_scope(&scope), &declared, given);
     scope.roots.insert(
@@ -202,7 +201,7 @@ fn evaluate_blocks(
     );
     variables::check_validations(&base.with_scope(&scope), &declared, &resolved);
 
-    let declared = base.with_scope(&scope).decode_sections(blocks, terraform_output::BLOCK);
+    let declared = base.with_scope(&scope).decode_sections(terraform_output::BLOCK);
     let outputs = terraform_output::read_outputs(&base.with_scope(&scope), &declared);
     let polled = terraform_output::polled_parameters(&declared);
     let data = [(terraform_output::TYPE.to_owned(), outputs)];
@@ -210,16 +209,16 @@ fn evaluate_blocks(
 
     // The value of a block's name is its address, which reference arguments parse.
     for kind in ["node_class", "pool", "schedule"] {
-        let names = blocks.of_kind(kind).filter_map(|block| block.labels.first());
+        let names = base.blocks_of(kind).filter_map(|block| block.labels.first());
         let addresses = names.map(|(name, _)| {
             let address = Value::String(format!("{kind}.{name}"));
             (name.clone(), Some(NamedValue::not_sensitive(address)))
         });
         scope.roots.insert(kind, addresses.collect());
     }
-    let locals: Vec<&Block> = blocks.of_kind("locals").collect();
+    let locals: Vec<&Block> = base.blocks_of("locals").collect();
     locals::resolve_locals(reporter, evaluator, &locals, &mut scope);
-    let lowered = lower::lower_blocks(&base.with_scope(&scope), blocks);
+    let lowered = lower::lower_blocks(&base.with_scope(&scope));
     Config { polled, written: written.take(), ..lowered }
 }
 
@@ -238,8 +237,7 @@ fn parse_all(
             let (body, refusals) = syntax::json::parse(text, index, schema);
             bodies.push(body);
             findings.extend(refusals.into_iter().map(|refusal| {
-                SpannedDiagnostic::error(ProblemCode::Syntax, refusal.span, refusal.detail)
-                    .maybe_help(refusal.help)
+                error_at(ProblemCode::Syntax, refusal.span, refusal.detail).maybe_help(refusal.help)
             }));
             continue;
         }
@@ -288,7 +286,7 @@ fn given_values(
     }
     for block in bodies.iter().flat_map(|body| &body.blocks) {
         let detail = "A variable file must contain only arguments.";
-        findings.push(SpannedDiagnostic::error(ProblemCode::UnknownBlock, block.header(), detail));
+        findings.push(error_at(ProblemCode::UnknownBlock, block.header(), detail));
     }
     for input in &inputs.vars {
         let file = sources.add(&SourceFile::new(format!("--var {}", input.name), &*input.value));
@@ -338,7 +336,7 @@ fn warn_unused(reporter: &Reporter, body: &Body) {
         for (name, span) in declared {
             if !used.contains(&(root, name)) {
                 let detail = format!("{root}.{name} is not used.");
-                let finding = SpannedDiagnostic::warning(ProblemCode::Unused, span, detail);
+                let finding = warning_at(ProblemCode::Unused, span, detail);
                 reporter.add(finding.within(title));
             }
         }

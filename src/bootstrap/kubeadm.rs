@@ -30,10 +30,6 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
 fn join_configuration(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let (endpoint, ca) = node.api_server()?;
     let (host, port) = join_script::host_port(endpoint, 443);
-    let taints = node.taints.iter().map(
-        |taint| json!({"key": taint.key, "value": taint.value, "effect": taint.effect.as_str()}),
-    );
-    let taints: Vec<Value> = taints.collect();
     let mut arguments = vec![("node-labels", node.label_text())];
     arguments.push(("provider-id", PROVIDER_ID.to_owned()));
     let dns: Vec<String> = node.class.kubelet.cluster_dns.iter().map(ToString::to_string).collect();
@@ -60,7 +56,7 @@ fn join_configuration(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
         },
         "nodeRegistration": {
             "name": NODE_NAME,
-            "taints": taints,
+            "taints": node.taint_objects(),
             "kubeletExtraArgs": arguments,
         },
     });

@@ -31,50 +31,38 @@ pub(crate) struct ExplainArgs {
 enum What {
     /// Explain a pod: its requirements, its node, or why each pool rejects it; exits with status 2
     /// if the pod gets no node
-    Pod(PodArguments),
+    Pod {
+        /// Pod to explain, as NAMESPACE/NAME; the namespace defaults to `default`
+        #[arg(value_name = "NS/NAME", value_parser = parse_pod_key)]
+        pod: PodKey,
+        #[command(flatten)]
+        form: Form,
+    },
     /// Explain a node: whether it would be disrupted for each reason, and what blocks disruption,
     /// pod by pod
-    Node(NodeArguments),
+    Node {
+        /// Name of the node to explain
+        #[arg(value_name = "NAME")]
+        node: String,
+        #[command(flatten)]
+        form: Form,
+    },
     /// Explain a pool: its instance types, what it would launch now, and what keeps its nodes;
     /// exits with status 2 if the pool can have no node
-    Pool(PoolArguments),
+    Pool {
+        /// Name of the pool to explain
+        #[arg(value_name = "NAME")]
+        pool: String,
+        #[command(flatten)]
+        form: Form,
+    },
 }
 
-#[derive(Args, Debug)]
-struct PodArguments {
-    /// Pod to explain, as NAMESPACE/NAME; the namespace defaults to `default`
-    #[arg(value_name = "NS/NAME", value_parser = parse_pod_key)]
-    pod: PodKey,
-    #[command(flatten)]
-    given: ClusterSource,
-    #[command(flatten)]
-    form: Form,
-}
-
-#[derive(Args, Debug)]
-struct NodeArguments {
-    /// Name of the node to explain
-    #[arg(value_name = "NAME")]
-    node: String,
-    #[command(flatten)]
-    given: ClusterSource,
-    #[command(flatten)]
-    form: Form,
-}
-
-#[derive(Args, Debug)]
-struct PoolArguments {
-    /// Name of the pool to explain
-    #[arg(value_name = "NAME")]
-    pool: String,
-    #[command(flatten)]
-    given: ClusterSource,
-    #[command(flatten)]
-    form: Form,
-}
-
+// The cluster to read, and the format of the output.
 #[derive(Args, Debug)]
 struct Form {
+    #[command(flatten)]
+    given: ClusterSource,
     /// Output format
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -117,54 +105,39 @@ fn format_suggestion(near: &[String]) -> String {
 }
 
 pub(crate) fn execute(arguments: &ExplainArgs, colour: bool) -> anyhow::Result<ExitCode> {
-    match &arguments.what {
-        What::Pod(arguments) => print_pod(arguments, colour),
-        What::Node(arguments) => print_node(arguments, colour),
-        What::Pool(arguments) => print_pool(arguments, colour),
-    }
-}
-
-fn print_pod(arguments: &PodArguments, colour: bool) -> anyhow::Result<ExitCode> {
-    let Some(state) = arguments.given.load_one(colour)? else {
+    let (What::Pod { form, .. } | What::Node { form, .. } | What::Pool { form, .. }) =
+        &arguments.what;
+    let Some(state) = form.given.load_one(colour)? else {
         return Ok(ExitCode::FAILURE);
     };
-    let key = &arguments.pod;
-    let Some(explained) = explain(&state, key, clock::now()) else {
-        let near = format_suggestion(&similar_pods(&state, key));
-        let key = bounded_line(&key.to_string());
-        bail!("the state of the cluster has no pod {key}{near}");
+    let is_fine = match &arguments.what {
+        What::Pod { pod, .. } => {
+            let Some(explained) = explain(&state, pod, clock::now()) else {
+                let near = format_suggestion(&similar_pods(&state, pod));
+                let key = bounded_line(&pod.to_string());
+                bail!("the state of the cluster has no pod {key}{near}");
+            };
+            form.print(|| explained.text(), || explained.json())?;
+            explained.is_handled()
+        }
+        What::Node { node, .. } => {
+            let Some(explained) = explain_node(&state, node, clock::now()) else {
+                let near = format_suggestion(&similar_nodes(&state, node));
+                let name = bounded_line(node);
+                bail!("the state of the cluster has no node {name}{near}");
+            };
+            form.print(|| explained.text(), || explained.json())?;
+            true
+        }
+        What::Pool { pool, .. } => {
+            let Some(explained) = explain_pool(&state, pool, clock::now()) else {
+                let near = format_suggestion(&similar_pools(&state, pool));
+                let name = bounded_line(pool);
+                bail!("the configuration of the cluster has no pool {name}{near}");
+            };
+            form.print(|| explained.text(), || explained.json())?;
+            explained.can_launch()
+        }
     };
-    let form = &arguments.form;
-    form.print(|| explained.text(), || explained.json())?;
-    Ok(success_or(BLOCKED, explained.is_handled()))
-}
-
-fn print_node(arguments: &NodeArguments, colour: bool) -> anyhow::Result<ExitCode> {
-    let Some(state) = arguments.given.load_one(colour)? else {
-        return Ok(ExitCode::FAILURE);
-    };
-    let name = arguments.node.as_str();
-    let Some(explained) = explain_node(&state, name, clock::now()) else {
-        let near = format_suggestion(&similar_nodes(&state, name));
-        let name = bounded_line(name);
-        bail!("the state of the cluster has no node {name}{near}");
-    };
-    let form = &arguments.form;
-    form.print(|| explained.text(), || explained.json())?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn print_pool(arguments: &PoolArguments, colour: bool) -> anyhow::Result<ExitCode> {
-    let Some(state) = arguments.given.load_one(colour)? else {
-        return Ok(ExitCode::FAILURE);
-    };
-    let name = arguments.pool.as_str();
-    let Some(explained) = explain_pool(&state, name, clock::now()) else {
-        let near = format_suggestion(&similar_pools(&state, name));
-        let name = bounded_line(name);
-        bail!("the configuration of the cluster has no pool {name}{near}");
-    };
-    let form = &arguments.form;
-    form.print(|| explained.text(), || explained.json())?;
-    Ok(success_or(BLOCKED, explained.can_launch()))
+    Ok(success_or(BLOCKED, is_fine))
 }

@@ -23,36 +23,36 @@ use crate::host::files::{self, FilesError};
 const CHANGES: u8 = 3;
 const BROKEN: u8 = 2;
 
-#[derive(Args, Debug)]
-pub(crate) struct FmtArgs {
-    /// Files and directories to format; `-` reads standard input
-    #[arg(value_name = "PATH", default_value = ".")]
-    paths: Vec<PathBuf>,
+/// Defines the arguments: the paths, and options that take a bool as in Terraform, each with its
+/// default.
+macro_rules! fmt_arguments {
+    ($($(#[$about:meta])* $name:ident = $default:literal;)+) => {
+        #[derive(Args, Debug)]
+        pub(crate) struct FmtArgs {
+            /// Files and directories to format; `-` reads standard input
+            #[arg(value_name = "PATH", default_value = ".")]
+            paths: Vec<PathBuf>,
+            $($(#[$about])*
+            #[arg(long, value_name = "BOOL")]
+            #[arg(default_value = $default, default_missing_value = "true")]
+            #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+            #[arg(value_parser = BoolishValueParser::new())]
+            $name: bool,)+
+        }
+    };
+}
+
+fmt_arguments! {
     /// Write nothing, and exit with status 3 if any file needs formatting
-    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true")]
-    #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    #[arg(value_parser = BoolishValueParser::new())]
-    check: bool,
+    check = "false";
     /// Show the changes as a diff
-    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true")]
-    #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    #[arg(value_parser = BoolishValueParser::new())]
-    diff: bool,
+    diff = "false";
     /// Also format files in subdirectories
-    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true")]
-    #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    #[arg(value_parser = BoolishValueParser::new())]
-    recursive: bool,
+    recursive = "false";
     /// List the files that change
-    #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true")]
-    #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    #[arg(value_parser = BoolishValueParser::new())]
-    list: bool,
+    list = "true";
     /// Write the formatted files
-    #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true")]
-    #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    #[arg(value_parser = BoolishValueParser::new())]
-    write: bool,
+    write = "true";
 }
 
 pub(crate) fn execute(arguments: &FmtArgs, colour: bool) -> anyhow::Result<ExitCode> {

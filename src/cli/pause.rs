@@ -42,7 +42,7 @@ pub(super) struct PauseTarget {
     pool: Option<String>,
     /// Print what would change, and change nothing
     #[arg(long)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
 }
 
 #[derive(Args, Debug)]
@@ -132,10 +132,6 @@ impl PauseTarget {
             bail!("cluster {name} has no pool {pool:?}; it has {names}");
         }
         Ok(())
-    }
-
-    pub(super) fn is_dry_run(&self) -> bool {
-        self.dry_run
     }
 
     /// Sets or removes the pause annotation on the cluster's Lease. Returns whether the annotation

@@ -23,7 +23,7 @@ pub(crate) fn execute(arguments: &ResumeArgs, colour: bool) -> anyhow::Result<Ex
         // A pool that is no longer configured can still be paused.
         target.find_pool(&cluster)?;
     }
-    let end = match (changed, target.is_dry_run()) {
+    let end = match (changed, target.dry_run) {
         (false, _) => "is not paused",
         (true, true) => "would no longer be paused",
         (true, false) => "is no longer paused",

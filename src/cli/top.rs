@@ -188,10 +188,10 @@ pub(crate) fn execute(arguments: &TopArgs, has_colour: bool) -> anyhow::Result<E
 /// Sends a first request before drawing, so that a connection error is printed as plain text.
 async fn send_first_request(screen: &mut App, socket: &Path) -> anyhow::Result<()> {
     let response = request_daemon(socket, &DaemonRequest::Fleet).await?;
-    screen.heard.store_response(response, clock::now());
+    screen.data.store_response(response, clock::now());
     let only = screen.settings.only.as_deref();
-    if let Some(name) = only.filter(|_| screen.heard.clusters(only).is_empty()) {
-        let all = screen.heard.clusters(None).into_iter();
+    if let Some(name) = only.filter(|_| screen.data.clusters(only).is_empty()) {
+        let all = screen.data.clusters(None).into_iter();
         let names: Vec<String> = all.map(|cluster| bounded_line(&cluster.name)).collect();
         bail!("the daemon has no cluster {name:?}; it has {}", names.join(", "));
     }
@@ -344,8 +344,8 @@ impl Watch {
     fn on_response(&mut self, response: Result<DaemonResponse, RequestError>, screen: &mut App) {
         self.asked = None;
         match response {
-            Ok(response) => screen.heard.store_response(response, clock::now()),
-            Err(error) => screen.heard.fault = Some(error.to_string()),
+            Ok(response) => screen.data.store_response(response, clock::now()),
+            Err(error) => screen.data.fault = Some(error.to_string()),
         }
         let interval = Duration::try_from(screen.settings.interval).unwrap_or(TICK);
         self.due = clock::monotonic_now() + interval;

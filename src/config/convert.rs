@@ -80,6 +80,19 @@ pub(super) fn convert_argument(
     }
 }
 
+impl ConversionError {
+    /// Replaces the message.
+    fn detail(self, detail: String) -> Self {
+        Self { detail, ..self }
+    }
+
+    /// Adds a hint.
+    fn help(self, help: impl Into<String>) -> Self {
+        let help = Some(help.into());
+        Self { help, ..self }
+    }
+}
+
 struct Converter<'a> {
     kind: ArgumentType,
     name: &'a str,
@@ -87,11 +100,11 @@ struct Converter<'a> {
 
 impl Converter<'_> {
     fn conversion_error(&self, code: ProblemCode, value: &Value) -> ConversionError {
-        let (name, wants) = (self.name, self.kind.expected_value());
+        let (name, wants, got) = (self.name, self.kind.expected_value(), quote_value(value));
         ConversionError {
             path: Vec::new(),
             code,
-            detail: format!("The argument {name:?} must be {wants}, not {}.", quote_value(value)),
+            detail: format!("The argument {name:?} must be {wants}, not {got}."),
             help: None,
         }
     }
@@ -106,29 +119,16 @@ impl Converter<'_> {
 
     fn convert_single(&self, value: &Value) -> Result<ParsedArgument, ConversionError> {
         Ok(match self.kind {
-            ArgumentType::Text => ParsedArgument::Text(self.string_value(value)?),
             ArgumentType::Name => {
                 let text = self.string_value(value)?;
                 if let Some(why) = name_fault(&text) {
-                    let mut fault = self.conversion_error(ProblemCode::InvalidLabel, value);
-                    fault.help = Some(why);
-                    return Err(fault);
+                    return Err(self.conversion_error(ProblemCode::InvalidLabel, value).help(why));
                 }
                 ParsedArgument::Text(text)
             }
-            ArgumentType::Path => match self.string_value(value)? {
-                text if text.is_empty() => {
-                    return Err(self.conversion_error(ProblemCode::InvalidValue, value));
-                }
-                text => ParsedArgument::Text(text),
-            },
-            ArgumentType::Address => match self.string_value(value)? {
-                text if is_address(&text) => ParsedArgument::Text(text),
-                _ => return Err(self.conversion_error(ProblemCode::InvalidValue, value)),
-            },
-            ArgumentType::OneOf(names) | ArgumentType::SomeOf(names) => {
-                self.one_of(names, value)?
-            }
+            ArgumentType::Path => self.valid_text(value, |text| !text.is_empty())?,
+            ArgumentType::Address => self.valid_text(value, is_address)?,
+            ArgumentType::OneOf(names) => self.one_of(names, value)?,
             ArgumentType::Flag => match to_bool(value) {
                 Some(flag) => ParsedArgument::Flag(flag),
                 None => return Err(self.wrong_type(value)),
@@ -155,18 +155,20 @@ impl Converter<'_> {
                 None => return Err(self.conversion_error(ProblemCode::InvalidValue, value)),
             },
             ArgumentType::Reference(kind) => self.convert_reference(kind, value)?,
-            ArgumentType::Texts
-            | ArgumentType::Tags
-            | ArgumentType::Searched
-            | ArgumentType::Labels
-            | ArgumentType::Annotations
-            | ArgumentType::Quantities
-            | ArgumentType::Reserved
-            | ArgumentType::Thresholds
-            | ArgumentType::Periods
-            | ArgumentType::KubeletFields
-            | ArgumentType::Expression => ParsedArgument::Text(self.string_value(value)?),
+            _ => ParsedArgument::Text(self.string_value(value)?),
         })
+    }
+
+    /// A string for which `is_valid` holds.
+    fn valid_text(
+        &self,
+        value: &Value,
+        is_valid: impl Fn(&str) -> bool,
+    ) -> Result<ParsedArgument, ConversionError> {
+        match self.string_value(value)? {
+            text if is_valid(&text) => Ok(ParsedArgument::Text(text)),
+            _ => Err(self.conversion_error(ProblemCode::InvalidValue, value)),
+        }
     }
 
     fn convert_number(
@@ -216,8 +218,7 @@ impl Converter<'_> {
     fn convert_price_adjustment(&self, value: &Value) -> Result<ParsedArgument, ConversionError> {
         let text = self.string_value(value)?;
         let adjustment = PriceAdjustment::parse(&text).map_err(|why| {
-            let mut fault = self.conversion_error(ProblemCode::InvalidValue, value);
-            fault.help = Some(match why {
+            let help = match why {
                 AdjustmentError::Unsigned(_) => {
                     format!(
                         "write \"+{text}\" or \"-{text}\"; to set a price, write price = {text}"
@@ -229,8 +230,8 @@ impl Converter<'_> {
                      decimals, percentages up to four"
                         .to_owned()
                 }
-            });
-            fault
+            };
+            self.conversion_error(ProblemCode::InvalidValue, value).help(help)
         })?;
         Ok(ParsedArgument::PriceAdjustment(adjustment))
     }
@@ -256,10 +257,8 @@ impl Converter<'_> {
         let text = match value {
             Value::Number(number) => {
                 let number = number_text(number);
-                let mut fault = self.conversion_error(invalid, value);
-                fault.help =
-                    Some(format!("add a unit: \"{number}s\", \"{number}m\" or \"{number}h\""));
-                return Err(fault);
+                let help = format!("add a unit: \"{number}s\", \"{number}m\" or \"{number}h\"");
+                return Err(self.conversion_error(invalid, value).help(help));
             }
             other => self.string_value(other)?,
         };
@@ -270,24 +269,20 @@ impl Converter<'_> {
             };
         }
         let Some(duration) = parse_duration(&text) else {
-            let mut fault = self.conversion_error(invalid, value);
             let days = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok());
-            fault.help = Some(match days.and_then(|days| days.checked_mul(24)) {
+            let help = match days.and_then(|days| days.checked_mul(24)) {
                 Some(hours) => format!("write \"{hours}h\": the units are ms, s, m and h"),
                 None => "write it like \"90s\", \"10m\" or \"1h30m\"".to_owned(),
-            });
-            return Err(fault);
+            };
+            return Err(self.conversion_error(invalid, value).help(help));
         };
         let ms = duration.as_millis();
         if ms < i128::from(min) || ms > i128::from(max) {
-            let mut fault = self.conversion_error(ProblemCode::OutOfRange, value);
+            let (name, got) = (self.name, quote_value(value));
             let (min, max) = (duration_text(min), duration_text(max));
-            fault.detail = format!(
-                "The argument {:?} must be a duration from {min} to {max}, not {}.",
-                self.name,
-                quote_value(value)
-            );
-            return Err(fault);
+            let detail =
+                format!("The argument {name:?} must be a duration from {min} to {max}, not {got}.");
+            return Err(self.conversion_error(ProblemCode::OutOfRange, value).detail(detail));
         }
         Ok(ParsedArgument::Duration(Some(duration)))
     }
@@ -301,12 +296,11 @@ impl Converter<'_> {
                     Ok(ParsedArgument::Allowance(BudgetNodes::Percent(percent)))
                 }
                 _ => {
-                    let mut fault = self.conversion_error(ProblemCode::OutOfRange, value);
                     let (name, got) = (self.name, quote_value(value));
-                    fault.detail = format!(
+                    let detail = format!(
                         "The argument {name:?} must be a percentage from 0% to 100%, not {got}."
                     );
-                    Err(fault)
+                    Err(self.conversion_error(ProblemCode::OutOfRange, value).detail(detail))
                 }
             };
         }
@@ -332,9 +326,8 @@ impl Converter<'_> {
             }
             Some(_) => Err(self.wrong_type(value)),
             None => {
-                let mut fault = self.wrong_type(value);
-                fault.help = Some(format!("write {kind}.{text}, without quotes"));
-                Err(fault)
+                let help = format!("write {kind}.{text}, without quotes");
+                Err(self.wrong_type(value).help(help))
             }
         }
     }
@@ -372,9 +365,8 @@ impl Converter<'_> {
     }
 
     fn quantity_fault(&self, why: &str) -> ConversionError {
-        let mut fault = self.conversion_error(ProblemCode::InvalidQuantity, &Value::Null);
-        fault.detail = format!("Invalid quantity in {:?}: {why}.", self.name);
-        fault
+        let detail = format!("Invalid quantity in {:?}: {why}.", self.name);
+        self.conversion_error(ProblemCode::InvalidQuantity, &Value::Null).detail(detail)
     }
 }
 

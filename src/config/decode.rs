@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use hcl::Value;
 
@@ -9,31 +10,25 @@ use crate::config::config_diff::ConfigValues;
 use crate::config::convert::{ConversionError, ParsedArgument, convert_argument};
 use crate::config::decoded_block::{DecodedArgument, DecodedBlock};
 use crate::config::diagnostic::ProblemCode;
-use crate::config::eval::{EvalError, EvalScope, Evaluator, Frame};
-use crate::config::report::{Reporter, SpannedDiagnostic};
+use crate::config::eval::{EvalError, EvalScope, Evaluator, Frame, NamedValue};
+use crate::config::report::{Reporter, SpannedDiagnostic, error_at};
 use crate::config::schema::{Argument, ArgumentType, BlockType, Occurrence};
 use crate::config::source::Span;
 use crate::config::syntax::{Attr, Block, Body, Expr, ExprKind as SyntaxKind};
-use crate::config::value::{article, nearest_name};
+use crate::config::value::{article, did_you_mean, listed_names, nearest_name};
 
 /// Arguments whose values are never shown.
 const HIDDEN: [&str; 1] = ["password"];
 
 /// Decodes blocks in a scope of named values.
 pub(super) struct Decoder<'a> {
-    pub(super) reporter: &'a Reporter,
+    pub(super) reporter: &'a Rc<Reporter>,
     pub(super) evaluator: &'a Evaluator<'a>,
     pub(super) scope: &'a EvalScope,
+    /// All top-level blocks.
+    pub(super) blocks: &'a [Block],
     /// The arguments decoded so far, in a form that may be shown.
     pub(super) written: &'a RefCell<ConfigValues>,
-}
-
-/// The path of a block: `title` is used in messages, `place` is unique for each element of
-/// `for_each`.
-#[derive(Clone, Copy)]
-pub(super) struct BlockPath<'a> {
-    title: &'a str,
-    place: &'a str,
 }
 
 impl<'a> Decoder<'a> {
@@ -45,9 +40,10 @@ impl<'a> Decoder<'a> {
         Decoder { scope, ..*self }
     }
 
-    /// Reports a diagnostic of this block.
-    pub(super) fn report(&self, section: &DecodedBlock, finding: SpannedDiagnostic) {
-        self.reporter.add(finding.within(&section.title));
+    /// Evaluates an expression in the scope. Reports an error in the block with this title.
+    pub(super) fn evaluate(&self, expr: &Expr, title: &str) -> Option<NamedValue> {
+        let evaluated = self.evaluator.evaluate(expr, self.scope, None);
+        evaluated.map_err(|fault| self.reporter.add_fault(*fault, title)).ok()
     }
 
     /// Decodes a top-level block and all blocks within it.
@@ -63,17 +59,18 @@ impl<'a> Decoder<'a> {
             Some(key) => format!("{title} [{key:?}]"),
             None => title.clone(),
         };
-        let around = BlockPath { title: &title, place: &place };
-        self.read_within(block, schema, frame, around)
+        self.read_within(block, schema, frame, &title, &place)
     }
 
-    /// Decodes a block with this title and place, and all blocks within it.
+    /// Decodes a block and all blocks within it. `title` is used in messages, `place` is unique for
+    /// each element of `for_each`.
     fn read_within(
         &self,
         block: &Block,
         schema: &'static BlockType,
         frame: Option<&Frame<'_>>,
-        BlockPath { title, place }: BlockPath<'_>,
+        title: &str,
+        place: &str,
     ) -> DecodedBlock {
         self.written.borrow_mut().add_block(place);
         let mut section = DecodedBlock {
@@ -84,6 +81,7 @@ impl<'a> Decoder<'a> {
             faulty: Vec::new(),
             blocks: Vec::new(),
             title: title.to_owned(),
+            reporter: Rc::clone(self.reporter),
         };
         for attr in &block.body.attrs {
             if let Some(argument) = schema.argument(&attr.name) {
@@ -101,8 +99,7 @@ impl<'a> Decoder<'a> {
                     1 => format!("{place}, {inner_title}"),
                     nth => format!("{place}, {inner_title} ({nth})"),
                 };
-                let around = BlockPath { title: &title, place: &place };
-                let read = self.read_within(inner, schema, frame, around);
+                let read = self.read_within(inner, schema, frame, &title, &place);
                 section.blocks.push((schema.name, read));
             }
         }
@@ -139,9 +136,8 @@ impl<'a> Decoder<'a> {
             section.faulty.push(argument.name);
             let detail = "A tag must not be sensitive: every user who can list instances can read \
                           its tags.";
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::RestrictedTag, attr.expr.span, detail);
-            self.report(section, finding);
+            let finding = error_at(ProblemCode::RestrictedTag, attr.expr.span, detail);
+            finding.report(section);
             return;
         }
         match convert_argument(argument.kind, argument.name, &evaluated.value) {
@@ -175,7 +171,7 @@ impl<'a> Decoder<'a> {
                 section.faulty.push(argument.name);
                 for fault in faults {
                     let hidden = evaluated.sensitive.then_some(argument);
-                    self.report(section, invalid_argument(attr, fault, hidden));
+                    invalid_argument(attr, fault, hidden).report(section);
                 }
             }
         }
@@ -203,7 +199,7 @@ impl<'a> Decoder<'a> {
                 let a = article(kind);
                 let detail = format!("The argument {name:?} is required in {a} {kind} block.");
                 let code = ProblemCode::MissingArgument;
-                let finding = SpannedDiagnostic::error(code, section.header, detail)
+                let finding = error_at(code, section.header, detail)
                     .label(format!("{name} is missing"))
                     .help(format!("{name}: {}", argument.about))
                     .within(&section.title);
@@ -224,11 +220,9 @@ pub(super) fn check_names(
     for attr in &body.attrs {
         if let Some(before) = seen.insert(&attr.name, attr.name_span) {
             let detail = format!("The argument {:?} is set twice.", attr.name);
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::DuplicateArgument, attr.name_span, detail)
-                    .label("second definition")
-                    .also(before, "first definition")
-                    .within(title);
+            let finding = error_at(ProblemCode::DuplicateArgument, attr.name_span, detail)
+                .duplicate_of(before)
+                .within(title);
             reporter.add(finding);
         }
         if !schema.open && schema.argument(&attr.name).is_none() {
@@ -267,12 +261,12 @@ fn invalid_argument(
 ) -> SpannedDiagnostic {
     let span = attr.expr.inner_span(&fault.path);
     let Some(argument) = hidden else {
-        return SpannedDiagnostic::error(fault.code, span, fault.detail).maybe_help(fault.help);
+        return error_at(fault.code, span, fault.detail).maybe_help(fault.help);
     };
     let (name, wants) = (argument.name, argument.kind.expected_value());
     let detail =
         format!("The argument {name:?} must be {wants}. Its value is sensitive and not shown.");
-    SpannedDiagnostic::error(fault.code, span, detail)
+    error_at(fault.code, span, detail)
 }
 
 fn duplicate_block(block: &Block, schema: &BlockType, before: Span) -> SpannedDiagnostic {
@@ -280,9 +274,8 @@ fn duplicate_block(block: &Block, schema: &BlockType, before: Span) -> SpannedDi
         Occurrence::Once => format!("At most one {} block is allowed here.", block.kind),
         _ => format!("The block {} is defined twice.", block.title()),
     };
-    SpannedDiagnostic::error(ProblemCode::DuplicateBlock, block.header(), detail)
-        .label("second definition")
-        .also(before, "first definition")
+    error_at(ProblemCode::DuplicateBlock, block.header(), detail)
+        .duplicate_of(before)
         .help("blocks are not merged, even across files; combine them, or rename one")
 }
 
@@ -301,7 +294,7 @@ fn check_labels(reporter: &Reporter, block: &Block, schema: &BlockType, title: &
         _ => return,
     };
     let code = ProblemCode::BlockLabel;
-    let mut finding = SpannedDiagnostic::error(code, span, detail).within(title);
+    let mut finding = error_at(code, span, detail).within(title);
     finding = match schema.label {
         Some(label) => finding.help(format!("write {} {label:?} {{ … }}", block.kind)),
         None => finding.help(format!("write {} {{ … }}", block.kind)),
@@ -320,7 +313,7 @@ fn unknown_argument(attr: &Attr, schema: &'static BlockType) -> SpannedDiagnosti
     if let Some(block) = schema.block(name) {
         let detail = format!("{name:?} is a block, not an argument.");
         let label = block.label.map_or(String::new(), |label| format!(" {label:?}"));
-        return SpannedDiagnostic::error(ProblemCode::BlockExpected, attr.name_span, detail)
+        return error_at(ProblemCode::BlockExpected, attr.name_span, detail)
             .help(format!("write {name}{label} {{ … }}, without the equals sign"));
     }
     let detail = match schema.name {
@@ -330,25 +323,20 @@ fn unknown_argument(attr: &Attr, schema: &'static BlockType) -> SpannedDiagnosti
             format!("An argument named {name:?} is not expected in {a} {kind} block.")
         }
     };
-    let finding = SpannedDiagnostic::error(ProblemCode::UnknownArgument, attr.name_span, detail)
-        .label("not expected here");
+    let finding =
+        error_at(ProblemCode::UnknownArgument, attr.name_span, detail).label("not expected here");
     let renamed = RENAMED_ARGUMENTS.iter().find(|(old, _)| *old == name);
     if let Some((_, new)) = renamed.filter(|(_, new)| schema.argument(new).is_some()) {
         return finding.help(format!("{name:?} has been renamed to {new:?}"));
     }
-    let names = schema.arguments.iter().map(|argument| argument.name);
-    let blocks = schema.blocks.iter().map(|block| block.name);
     if let Some(deeper) = matching_inner_block(schema, &|inner| inner.argument(name).is_some()) {
         return finding.help(format!("{name:?} belongs in the {deeper} block"));
     }
-    match nearest_name(name, names.clone().chain(blocks)) {
-        Some(near) => finding.help(format!("did you mean {near:?}?")),
-        None if schema.arguments.is_empty() => finding,
-        None => {
-            let list: Vec<&str> = names.collect();
-            finding.help(format!("expected one of: {}", list.join(", ")))
-        }
-    }
+    let names = schema.arguments.iter().map(|argument| argument.name);
+    let names: Vec<&str> = names.collect();
+    let blocks = schema.blocks.iter().map(|block| block.name);
+    let near = did_you_mean(name, names.iter().copied().chain(blocks));
+    finding.maybe_help(near.or_else(|| listed_names(&names)))
 }
 
 /// Arguments of earlier versions, each with its present name.
@@ -388,7 +376,7 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> SpannedDiagnostic
     let name = block.kind.as_str();
     if schema.argument(name).is_some() {
         let detail = format!("{name:?} is an argument, not a block.");
-        return SpannedDiagnostic::error(ProblemCode::ArgumentExpected, block.header(), detail)
+        return error_at(ProblemCode::ArgumentExpected, block.header(), detail)
             .help(format!("write {name} = {{ … }}, with an equals sign"));
     }
     let quoted = quoted_kind(name);
@@ -399,26 +387,22 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> SpannedDiagnostic
             format!("A block named {quoted} is not expected in {a} {kind} block.")
         }
     };
-    let finding = SpannedDiagnostic::error(ProblemCode::UnknownBlock, block.kind_span, detail)
-        .label("not expected here");
+    let finding =
+        error_at(ProblemCode::UnknownBlock, block.kind_span, detail).label("not expected here");
     if let Some(deeper) = matching_inner_block(schema, &|inner| inner.block(name).is_some()) {
         return finding.help(format!("{name:?} belongs in a {deeper} block"));
     }
-    let names = schema.blocks.iter().map(|block| block.name);
     if let Some((_, equivalent)) =
         KARPENTER.iter().find(|(name_in_karpenter, _)| name.eq_ignore_ascii_case(name_in_karpenter))
         && schema.block(equivalent).is_some()
     {
         return finding.help(format!("did you mean {equivalent:?}?"));
     }
-    match nearest_name(name, names.clone()) {
-        Some(near) => finding.help(format!("did you mean {}?", quoted_kind(near))),
-        None if schema.blocks.is_empty() => finding,
-        None => {
-            let list: Vec<&str> = names.collect();
-            finding.help(format!("expected one of: {}", list.join(", ")))
-        }
-    }
+    let names = schema.blocks.iter().map(|block| block.name);
+    let names: Vec<&str> = names.collect();
+    let near = nearest_name(name, names.iter().copied());
+    let near = near.map(|near| format!("did you mean {}?", quoted_kind(near)));
+    finding.maybe_help(near.or_else(|| listed_names(&names)))
 }
 
 /// The name of the first inner block for which `fits` holds.

@@ -1,11 +1,14 @@
 //! Decoded blocks, argument by argument.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use jiff::SignedDuration;
 use serde_json::Value as Json;
 
 use crate::config::convert::ParsedArgument;
+use crate::config::diagnostic::ProblemCode;
+use crate::config::report::{Reporter, SpannedDiagnostic, error_at};
 use crate::config::source::Span;
 use crate::config::syntax::{Expr, PathStep};
 use crate::model::labels::Labels;
@@ -35,9 +38,23 @@ pub(super) struct DecodedBlock {
     /// Invalid arguments. They are not reported as missing.
     pub(super) faulty: Vec<&'static str>,
     pub(super) blocks: Vec<(&'static str, DecodedBlock)>,
+    /// Collects the diagnostics of the block.
+    pub(super) reporter: Rc<Reporter>,
+}
+
+impl SpannedDiagnostic {
+    /// Reports it as a diagnostic of this block.
+    pub(super) fn report(self, section: &DecodedBlock) {
+        section.reporter.add(self.within(&section.title));
+    }
 }
 
 impl DecodedBlock {
+    /// Reports an error of this block.
+    pub(super) fn error(&self, code: ProblemCode, span: Span, detail: impl Into<String>) {
+        error_at(code, span, detail).report(self);
+    }
+
     pub(super) fn label(&self) -> &str {
         self.label.as_ref().map_or("", |(label, _)| label)
     }
@@ -54,6 +71,11 @@ impl DecodedBlock {
     /// Reports if the argument is set, even to an invalid value.
     pub(super) fn is_set(&self, name: &str) -> bool {
         self.arguments.contains_key(name) || self.faulty.contains(&name)
+    }
+
+    /// Reports if any of the arguments is set, even to an invalid value.
+    pub(super) fn is_any_set(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.is_set(name))
     }
 
     /// The span of an argument's value, or of the block header.
@@ -80,29 +102,8 @@ impl DecodedBlock {
         Some(section)
     }
 
-    pub(super) fn text(&self, name: &str) -> Option<&str> {
-        match &self.get(name)?.value {
-            ParsedArgument::Text(text) => Some(text),
-            _ => None,
-        }
-    }
-
     pub(super) fn owned_text(&self, name: &str) -> Option<String> {
         self.text(name).map(str::to_owned)
-    }
-
-    pub(super) fn flag(&self, name: &str) -> Option<bool> {
-        match self.get(name)?.value {
-            ParsedArgument::Flag(flag) => Some(flag),
-            _ => None,
-        }
-    }
-
-    pub(super) fn whole_number(&self, name: &str) -> Option<i64> {
-        match self.get(name)?.value {
-            ParsedArgument::Whole(whole) => Some(whole),
-            _ => None,
-        }
     }
 
     /// An integer that the schema limits to `u32`.
@@ -115,99 +116,46 @@ impl DecodedBlock {
         u8::try_from(self.whole_number(name)?).ok()
     }
 
-    pub(super) fn number(&self, name: &str) -> Option<f64> {
-        match self.get(name)?.value {
-            ParsedArgument::Number(number) => Some(number),
-            _ => None,
-        }
-    }
-
-    pub(super) fn price_adjustment(&self, name: &str) -> Option<PriceAdjustment> {
-        match self.get(name)?.value {
-            ParsedArgument::PriceAdjustment(adjustment) => Some(adjustment),
-            _ => None,
-        }
-    }
-
-    /// A duration. An inner `None` is `never`.
-    pub(super) fn duration_or_never(&self, name: &str) -> Option<Option<SignedDuration>> {
-        match self.get(name)?.value {
-            ParsedArgument::Duration(duration) => Some(duration),
-            _ => None,
-        }
-    }
-
     pub(super) fn duration(&self, name: &str) -> Option<SignedDuration> {
         self.duration_or_never(name).flatten()
     }
+}
 
-    pub(super) fn budget_nodes(&self, name: &str) -> Option<BudgetNodes> {
-        match self.get(name)?.value {
-            ParsedArgument::Allowance(allowance) => Some(allowance),
-            _ => None,
+/// Defines methods that return the value of an argument of one type: nothing if the argument is
+/// missing or has another type.
+macro_rules! value_getters {
+    ($(
+        $(#[$about:meta])*
+        $name:ident -> $type:ty, $variant:ident($value:ident) => $result:expr;
+    )+) => {
+        impl DecodedBlock {
+            $($(#[$about])*
+            pub(super) fn $name(&self, name: &str) -> $type {
+                match self.get(name).map(|read| &read.value) {
+                    Some(ParsedArgument::$variant($value)) => $result,
+                    _ => Default::default(),
+                }
+            })+
         }
-    }
+    };
+}
 
-    pub(super) fn rate(&self, name: &str) -> Option<Rate> {
-        match self.get(name)?.value {
-            ParsedArgument::Rate(rate) => Some(rate),
-            _ => None,
-        }
-    }
-
-    pub(super) fn texts(&self, name: &str) -> Option<&[String]> {
-        match &self.get(name)?.value {
-            ParsedArgument::Texts(texts) => Some(texts),
-            _ => None,
-        }
-    }
-
-    pub(super) fn string_map(&self, name: &str) -> Labels {
-        match self.get(name).map(|read| &read.value) {
-            Some(ParsedArgument::Map(items)) => items.iter().cloned().collect(),
-            _ => Labels::default(),
-        }
-    }
-
-    pub(super) fn quantities(&self, name: &str) -> &[(String, i64)] {
-        match self.get(name).map(|read| &read.value) {
-            Some(ParsedArgument::Quantities(items)) => items,
-            _ => &[],
-        }
-    }
-
-    pub(super) fn reserved_resources(&self, name: &str) -> BTreeMap<String, Reserved> {
-        match self.get(name).map(|read| &read.value) {
-            Some(ParsedArgument::Reserved(items)) => items.clone(),
-            _ => BTreeMap::new(),
-        }
-    }
-
-    pub(super) fn eviction_thresholds(&self, name: &str) -> BTreeMap<Signal, Threshold> {
-        match self.get(name).map(|read| &read.value) {
-            Some(ParsedArgument::Thresholds(items)) => items.clone(),
-            _ => BTreeMap::new(),
-        }
-    }
-
-    pub(super) fn grace_periods(&self, name: &str) -> BTreeMap<Signal, SignedDuration> {
-        match self.get(name).map(|read| &read.value) {
-            Some(ParsedArgument::Periods(items)) => items.clone(),
-            _ => BTreeMap::new(),
-        }
-    }
-
-    pub(super) fn kubelet_fields(&self, name: &str) -> BTreeMap<String, Json> {
-        match self.get(name).map(|read| &read.value) {
-            Some(ParsedArgument::Fields(items)) => items.clone(),
-            _ => BTreeMap::new(),
-        }
-    }
-
-    pub(super) fn reference(&self, name: &str) -> Option<&str> {
-        match &self.get(name)?.value {
-            ParsedArgument::Reference(name) => Some(name),
-            _ => None,
-        }
-    }
+value_getters! {
+    text -> Option<&str>, Text(text) => Some(text);
+    flag -> Option<bool>, Flag(flag) => Some(*flag);
+    whole_number -> Option<i64>, Whole(whole) => Some(*whole);
+    number -> Option<f64>, Number(number) => Some(*number);
+    price_adjustment -> Option<PriceAdjustment>, PriceAdjustment(change) => Some(*change);
+    /// A duration. An inner `None` is `never`.
+    duration_or_never -> Option<Option<SignedDuration>>, Duration(duration) => Some(*duration);
+    budget_nodes -> Option<BudgetNodes>, Allowance(allowance) => Some(*allowance);
+    rate -> Option<Rate>, Rate(rate) => Some(*rate);
+    texts -> Option<&[String]>, Texts(texts) => Some(texts);
+    string_map -> Labels, Map(items) => items.iter().cloned().collect();
+    quantities -> &[(String, i64)], Quantities(items) => items;
+    reserved_resources -> BTreeMap<String, Reserved>, Reserved(items) => items.clone();
+    eviction_thresholds -> BTreeMap<Signal, Threshold>, Thresholds(items) => items.clone();
+    grace_periods -> BTreeMap<Signal, SignedDuration>, Periods(items) => items.clone();
+    kubelet_fields -> BTreeMap<String, Json>, Fields(items) => items.clone();
+    reference -> Option<&str>, Reference(name) => Some(name);
 }

@@ -1,7 +1,6 @@
 //! Diagnostics of a configuration: code, message, source ranges and a hint.
 
 use std::fmt::Write as _;
-use std::ops::Range;
 
 use serde_json::{Value as Json, json};
 
@@ -152,13 +151,6 @@ pub struct SourceRange {
     pub code: Option<String>,
 }
 
-impl SourceRange {
-    /// The range in bytes.
-    pub fn byte_range(&self) -> Range<usize> {
-        self.start.byte..self.end.byte
-    }
-}
-
 /// A diagnostic of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
@@ -195,13 +187,6 @@ impl Diagnostic {
     /// A warning without a range.
     pub fn warning(code: ProblemCode, detail: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, detail) }
-    }
-
-    /// Adds a range.
-    #[must_use]
-    pub fn with_range(mut self, range: SourceRange) -> Self {
-        self.ranges.push(range);
-        self
     }
 
     /// Adds a hint.
@@ -269,9 +254,14 @@ impl Diagnostic {
     }
 }
 
+fn error_count(problems: &[Diagnostic]) -> usize {
+    let errors = problems.iter();
+    errors.filter(|problem| problem.severity == Severity::Error).count()
+}
+
 /// All diagnostics in the format of `terraform validate -json`.
 pub fn report_json(problems: &[Diagnostic]) -> Json {
-    let errors = problems.iter().filter(|problem| problem.severity == Severity::Error).count();
+    let errors = error_count(problems);
     json!({
         "format_version": "1.0",
         "valid": errors == 0,
@@ -283,12 +273,8 @@ pub fn report_json(problems: &[Diagnostic]) -> Json {
 
 /// All diagnostics as text, with their count at the end.
 pub fn render_all(problems: &[Diagnostic]) -> String {
-    let mut out = String::new();
-    for problem in problems {
-        out.push_str(&problem.render());
-        out.push('\n');
-    }
-    let errors = problems.iter().filter(|problem| problem.severity == Severity::Error).count();
+    let mut out: String = problems.iter().map(|problem| problem.render() + "\n").collect();
+    let errors = error_count(problems);
     let warnings = problems.len() - errors;
     let counts: Vec<String> = [(errors, "error"), (warnings, "warning")]
         .into_iter()

@@ -71,7 +71,7 @@ impl EvalError {
     }
 }
 
-type EvalResult = Result<Value, Box<EvalError>>;
+type EvalResult<T = Value> = Result<T, Box<EvalError>>;
 
 /// A named value.
 #[derive(Clone, Debug)]
@@ -96,12 +96,7 @@ pub(super) struct EvalScope {
 
 impl EvalScope {
     /// Checks that `root.name` is declared.
-    pub(super) fn check_declared(
-        &self,
-        root: &str,
-        name: &str,
-        span: Span,
-    ) -> Result<(), Box<EvalError>> {
+    pub(super) fn check_declared(&self, root: &str, name: &str, span: Span) -> EvalResult<()> {
         match self.roots.get(root) {
             Some(names) if !names.contains_key(name) => {
                 Err(path::unknown_name(root, name, span, names))
@@ -157,7 +152,7 @@ impl<'a> Evaluator<'a> {
         expr: &Expr,
         scope: &EvalScope,
         frame: Option<&Frame<'_>>,
-    ) -> Result<NamedValue, Box<EvalError>> {
+    ) -> EvalResult<NamedValue> {
         let run = Evaluation {
             evaluator: self,
             scope,
@@ -203,10 +198,10 @@ struct Evaluation<'a> {
 }
 
 /// Evaluates the body of a `for` expression for one element.
-type FrameBody<'a> = dyn FnMut(Option<&Frame<'_>>) -> Result<(), Box<EvalError>> + 'a;
+type FrameBody<'a> = dyn FnMut(Option<&Frame<'_>>) -> EvalResult<()> + 'a;
 
 impl Evaluation<'_> {
-    fn charge_cost(&self, span: Span, cost: u64) -> Result<(), Box<EvalError>> {
+    fn charge_cost(&self, span: Span, cost: u64) -> EvalResult<()> {
         let steps = self.evaluator.steps.get();
         let sum = steps.saturating_add(cost);
         self.evaluator.steps.set(sum);
@@ -275,21 +270,17 @@ impl Evaluation<'_> {
         }
     }
 
-    fn eval_bool(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Result<bool, Box<EvalError>> {
+    fn eval_bool(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> EvalResult<bool> {
         let got = self.eval(expr, frame)?;
         value::to_bool(&got).ok_or_else(|| type_error(expr, "true or false", &got))
     }
 
-    fn eval_number(
-        &self,
-        expr: &Expr,
-        frame: Option<&Frame<'_>>,
-    ) -> Result<Number, Box<EvalError>> {
+    fn eval_number(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> EvalResult<Number> {
         let got = self.eval(expr, frame)?;
         value::to_number(&got).ok_or_else(|| type_error(expr, "a number", &got))
     }
 
-    fn eval_key(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Result<String, Box<EvalError>> {
+    fn eval_key(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> EvalResult<String> {
         let got = self.eval(expr, frame)?;
         value::to_text(&got).ok_or_else(|| type_error(expr, "a string as key", &got))
     }
@@ -312,7 +303,7 @@ impl Evaluation<'_> {
         span: Span,
         frame: Option<&Frame<'_>>,
         out: &mut String,
-    ) -> Result<(), Box<EvalError>> {
+    ) -> EvalResult<()> {
         for part in parts {
             match part {
                 TemplatePart::Text(text) => {
@@ -342,7 +333,7 @@ impl Evaluation<'_> {
         span: Span,
         frame: Option<&Frame<'_>>,
         out: &mut String,
-    ) -> Result<(), Box<EvalError>> {
+    ) -> EvalResult<()> {
         let (key, value) = (for_part.key_name.as_deref(), &for_part.value_name);
         self.for_elements(&for_part.collection, key, value, frame, &mut |frame| {
             self.render_template(&for_part.parts, span, frame, out)
@@ -357,7 +348,7 @@ impl Evaluation<'_> {
         name: &str,
         outer: Option<&Frame<'_>>,
         body: &mut FrameBody<'_>,
-    ) -> Result<(), Box<EvalError>> {
+    ) -> EvalResult<()> {
         let items = self.eval(collection, outer)?;
         let Some(elements) = elements(&items) else {
             return Err(type_error(collection, "a list or a map to iterate over", &items));
@@ -397,7 +388,7 @@ fn put_item(
     value: Value,
     grouping: bool,
     span: Span,
-) -> Result<(), Box<EvalError>> {
+) -> EvalResult<()> {
     if grouping {
         let group = map.entry(name).or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(items) = group {

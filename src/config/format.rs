@@ -58,7 +58,7 @@ fn parsed_body(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
     }
     let reporter = Reporter::new(sources);
     findings.into_iter().for_each(|finding| reporter.add(finding));
-    Err(reporter.into_problems())
+    Err(reporter.take_problems())
 }
 
 /// The kind of block a body belongs to.

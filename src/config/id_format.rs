@@ -7,53 +7,79 @@ use core::net::IpAddr;
 
 use crate::model::node_class::image::AmiFamily;
 
-/// A format of strings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IdFormat {
+macro_rules! formats {
+    ($($(#[$about:meta])* $name:ident, $expected:literal, $described:literal;)+) => {
+        /// A format of strings.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum IdFormat {
+            $($(#[$about])* $name,)+
+        }
+
+        impl IdFormat {
+            /// A description that completes "must be …".
+            pub fn expected_form(self) -> &'static str {
+                match self {
+                    $(Self::$name => $expected,)+
+                }
+            }
+
+            /// A description for the reference table.
+            pub fn describe(self) -> &'static str {
+                match self {
+                    $(Self::$name => $described,)+
+                }
+            }
+        }
+    };
+}
+
+formats! {
     /// Any string that is not empty.
-    Filled,
+    Filled, "a string that is not empty", "string, not empty";
     /// Family and version of images.
-    Alias,
+    Alias, "a family and a version such as \"al2023@latest\"", "`family@version`";
     /// Id of an image.
-    ImageId,
+    ImageId, "an id such as \"ami-0123456789abcdef0\"", "`ami-…`";
     /// Id of a subnet.
-    SubnetId,
+    SubnetId, "an id such as \"subnet-0123456789abcdef0\"", "`subnet-…`";
     /// Id of a security group.
-    SecurityGroupId,
+    SecurityGroupId, "an id such as \"sg-0123456789abcdef0\"", "`sg-…`";
     /// Id of a capacity reservation.
-    ReservationId,
+    ReservationId, "an id such as \"cr-0123456789abcdef0\"", "`cr-…`";
     /// Id of a placement group.
-    PlacementGroupId,
+    PlacementGroupId, "an id such as \"pg-0123456789abcdef0\"", "`pg-…`";
     /// Id of a snapshot.
-    SnapshotId,
+    SnapshotId, "an id such as \"snap-0123456789abcdef0\"", "`snap-…`";
     /// Id of an account.
-    Account,
+    Account, "an account id of twelve digits", "account id";
     /// Name of an IAM role, without its path.
-    RoleName,
+    RoleName, "the name of an IAM role", "name, without path";
     /// Name of an instance profile, without its path.
-    ProfileName,
+    ProfileName, "the name of an instance profile", "name, without path";
     /// ARN of an IAM role.
-    RoleArn,
+    RoleArn, "an ARN such as \"arn:aws:iam::123456789012:role/outrigger\"",
+        "`arn:aws:iam::…:role/…`";
     /// Name or ARN of an SSM parameter.
-    Parameter,
+    Parameter, "the name or ARN of an SSM parameter", "name or ARN";
     /// Name or URL of an SQS queue.
-    Queue,
+    Queue, "the name or the https URL of an SQS queue", "name or `https://…`";
     /// Name of a cluster in EKS.
-    EksName,
+    EksName, "the name of a cluster in EKS", "name";
     /// An HTTPS URL.
-    Https,
+    Https, "a URL such as \"https://10.0.0.1:6443\"", "`https://…`";
     /// URL of a proxy.
-    Proxy,
+    Proxy, "a URL such as \"http://10.0.0.1:3128\", without a user name",
+        "`http://…`, `https://…` or `socks5://…`";
     /// An HTTP or HTTPS URL of a service.
-    Endpoint,
+    Endpoint, "a URL such as \"http://127.0.0.1:4317\"", "`http://…` or `https://…`";
     /// Base64 data.
-    Base64,
+    Base64, "a base64 string", "base64";
     /// A range of addresses.
-    Cidr,
+    Cidr, "a range of addresses such as \"10.100.0.0/16\"", "`address/bits`";
     /// A version as Kubernetes distributions write it.
-    Version,
+    Version, "a version such as \"v1.33.4+k3s1\"", "version";
     /// Namespace and name of an object.
-    ObjectName,
+    ObjectName, "a namespace and a name such as \"kube-system/outrigger\"", "`namespace/name`";
 }
 
 /// Maximum length of the names of IAM roles and instance profiles. Source: IAM quotas.
@@ -67,61 +93,6 @@ const EKS_NAME_MAX: usize = 100;
 const ALIAS_MAX: usize = 30;
 
 impl IdFormat {
-    /// A description that completes "must be …".
-    pub fn expected_form(self) -> &'static str {
-        match self {
-            Self::Filled => "a string that is not empty",
-            Self::Alias => "a family and a version such as \"al2023@latest\"",
-            Self::ImageId => "an id such as \"ami-0123456789abcdef0\"",
-            Self::SubnetId => "an id such as \"subnet-0123456789abcdef0\"",
-            Self::SecurityGroupId => "an id such as \"sg-0123456789abcdef0\"",
-            Self::ReservationId => "an id such as \"cr-0123456789abcdef0\"",
-            Self::PlacementGroupId => "an id such as \"pg-0123456789abcdef0\"",
-            Self::SnapshotId => "an id such as \"snap-0123456789abcdef0\"",
-            Self::Account => "an account id of twelve digits",
-            Self::RoleName => "the name of an IAM role",
-            Self::ProfileName => "the name of an instance profile",
-            Self::RoleArn => "an ARN such as \"arn:aws:iam::123456789012:role/outrigger\"",
-            Self::Parameter => "the name or ARN of an SSM parameter",
-            Self::Queue => "the name or the https URL of an SQS queue",
-            Self::EksName => "the name of a cluster in EKS",
-            Self::Https => "a URL such as \"https://10.0.0.1:6443\"",
-            Self::Proxy => "a URL such as \"http://10.0.0.1:3128\", without a user name",
-            Self::Endpoint => "a URL such as \"http://127.0.0.1:4317\"",
-            Self::Base64 => "a base64 string",
-            Self::Cidr => "a range of addresses such as \"10.100.0.0/16\"",
-            Self::Version => "a version such as \"v1.33.4+k3s1\"",
-            Self::ObjectName => "a namespace and a name such as \"kube-system/outrigger\"",
-        }
-    }
-
-    /// A description for the reference table.
-    pub fn describe(self) -> &'static str {
-        match self {
-            Self::Filled => "string, not empty",
-            Self::Alias => "`family@version`",
-            Self::ImageId => "`ami-…`",
-            Self::SubnetId => "`subnet-…`",
-            Self::SecurityGroupId => "`sg-…`",
-            Self::ReservationId => "`cr-…`",
-            Self::PlacementGroupId => "`pg-…`",
-            Self::SnapshotId => "`snap-…`",
-            Self::Account => "account id",
-            Self::RoleName | Self::ProfileName => "name, without path",
-            Self::RoleArn => "`arn:aws:iam::…:role/…`",
-            Self::Parameter => "name or ARN",
-            Self::Queue => "name or `https://…`",
-            Self::EksName => "name",
-            Self::Https => "`https://…`",
-            Self::Proxy => "`http://…`, `https://…` or `socks5://…`",
-            Self::Endpoint => "`http://…` or `https://…`",
-            Self::Base64 => "base64",
-            Self::Cidr => "`address/bits`",
-            Self::Version => "version",
-            Self::ObjectName => "`namespace/name`",
-        }
-    }
-
     /// Reports if a string has this format.
     pub fn is_valid(self, text: &str) -> bool {
         match self {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::config::diagnostic::ProblemCode;
-use crate::config::eval::{EvalScope, Evaluator, NamedValue};
-use crate::config::report::{Reporter, SpannedDiagnostic};
+use crate::config::eval::{EvalScope, Evaluator};
+use crate::config::report::{Reporter, error_at};
 use crate::config::syntax::{Attr, Block, Expr, ExprKind, StepKind};
 
 /// The name of the block in messages.
@@ -23,11 +23,9 @@ pub(super) fn resolve_locals(
             && before.name_span != attr.name_span
         {
             let detail = format!("The local value {:?} is defined twice.", attr.name);
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::DuplicateName, attr.name_span, detail)
-                    .label("second definition")
-                    .also(before.name_span, "first definition")
-                    .within(TITLE);
+            let finding = error_at(ProblemCode::DuplicateName, attr.name_span, detail)
+                .duplicate_of(before.name_span)
+                .within(TITLE);
             reporter.add(finding);
         }
     }
@@ -35,21 +33,11 @@ pub(super) fn resolve_locals(
     let names = attrs.keys().map(|name| ((*name).to_owned(), None));
     scope.roots.insert("local", names.collect());
     for name in dependency_order(reporter, &attrs) {
-        let attr = attrs[name];
-        let evaluated = match evaluator.evaluate(&attr.expr, scope, None) {
-            Ok(evaluated) => Some(evaluated),
-            Err(fault) => {
-                reporter.add_fault(*fault, TITLE);
-                None
-            }
-        };
-        put_local(scope, name, evaluated);
-    }
-}
-
-fn put_local(scope: &mut EvalScope, name: &str, known: Option<NamedValue>) {
-    if let Some(locals) = scope.roots.get_mut("local") {
-        locals.insert(name.to_owned(), known);
+        let evaluated = evaluator.evaluate(&attrs[name].expr, scope, None);
+        let known = evaluated.map_err(|fault| reporter.add_fault(*fault, TITLE));
+        if let Some(locals) = scope.roots.get_mut("local") {
+            locals.insert(name.to_owned(), known.ok());
+        }
     }
 }
 
@@ -143,7 +131,7 @@ fn report_cycle(reporter: &Reporter, attrs: &BTreeMap<&str, &Attr>, chain: &[&st
     let mut links: Vec<String> = chain.iter().map(|name| format!("local.{name}")).collect();
     links.push(format!("local.{}", start.name));
     let detail = format!("These values depend on each other: {}.", links.join(" → "));
-    let mut finding = SpannedDiagnostic::error(ProblemCode::Cycle, start.name_span, detail)
+    let mut finding = error_at(ProblemCode::Cycle, start.name_span, detail)
         .label(format!("depends on {}", links.get(1).map_or("itself", String::as_str)))
         .within(TITLE);
     for (index, attr) in rest.iter().enumerate().take(PLACES_MAX - 1) {

@@ -8,14 +8,13 @@ use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::eval::Frame;
-use crate::config::kubernetes_names::matches_pattern;
-use crate::config::report::SpannedDiagnostic;
-use crate::config::schema::BlockType;
+use crate::config::kubernetes_names::{matches_pattern, name_fault};
+use crate::config::report::{SpannedDiagnostic, error_at, warning_at};
 use crate::config::schema::blocks::root_block;
 use crate::config::settings::Config;
 use crate::config::source::Span;
 use crate::config::syntax::{Block, PathStep};
-use crate::config::value::{elements, nearest_name, type_name};
+use crate::config::value::{did_you_mean, elements, listed_names, type_name};
 use crate::model::cluster::Cluster;
 use crate::model::id::NodeClassName;
 use crate::model::pool::Pool;
@@ -47,66 +46,39 @@ mod required;
 // Checks that user data can be generated.
 mod user_data;
 
-/// All blocks of a configuration by type.
-pub(super) struct Blocks<'a> {
-    pub(super) all: &'a [&'a Block],
-}
-
-impl<'a> Blocks<'a> {
-    pub(super) fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = &'a Block> {
-        self.all.iter().copied().filter(move |block| block.kind == kind)
+impl<'a> Decoder<'a> {
+    /// All blocks of a type.
+    pub(super) fn blocks_of(&self, kind: &'static str) -> impl Iterator<Item = &'a Block> {
+        let blocks = self.blocks.iter();
+        blocks.filter(move |block| block.kind == kind)
     }
-}
 
-impl Decoder<'_> {
     /// Decodes all blocks of a type that has no `for_each`.
-    pub(super) fn decode_sections(
-        &self,
-        blocks: &Blocks<'_>,
-        kind: &'static str,
-    ) -> Vec<DecodedBlock> {
+    pub(super) fn decode_sections(&self, kind: &'static str) -> Vec<DecodedBlock> {
         let Some(schema) = root_block().block(kind) else {
             return Vec::new();
         };
-        blocks.of_kind(kind).map(|block| self.decode_outermost(block, schema, None)).collect()
-    }
-
-    /// Decodes a top-level block.
-    fn decode_outermost(
-        &self,
-        block: &Block,
-        schema: &'static BlockType,
-        frame: Option<&Frame<'_>>,
-    ) -> DecodedBlock {
-        self.decode_block(block, schema, frame)
+        self.blocks_of(kind).map(|block| self.decode_block(block, schema, None)).collect()
     }
 
     /// Decodes all blocks of a type, once for each element of their `for_each`, with the key of the
     /// element. The flag is false if a `for_each` could not be evaluated.
-    fn decode_instances(
-        &self,
-        blocks: &Blocks<'_>,
-        kind: &'static str,
-    ) -> (Vec<BlockInstance>, bool) {
+    fn decode_instances(&self, kind: &'static str) -> (Vec<BlockInstance>, bool) {
         let mut instances = Vec::new();
         let mut complete = true;
         let Some(schema) = root_block().block(kind) else {
             return (instances, complete);
         };
-        for block in blocks.of_kind(kind) {
+        for block in self.blocks_of(kind) {
             let attr = block.body.attrs.iter().find(|attr| attr.name == "for_each");
             let Some(attr) = attr else {
-                let section = self.decode_outermost(block, schema, None);
+                let section = self.decode_block(block, schema, None);
                 instances.push(BlockInstance { section, key: None });
                 continue;
             };
-            let evaluated = match self.evaluator.evaluate(&attr.expr, self.scope, None) {
-                Ok(evaluated) => evaluated,
-                Err(fault) => {
-                    self.reporter.add_fault(*fault, &block.title());
-                    complete = false;
-                    continue;
-                }
+            let Some(evaluated) = self.evaluate(&attr.expr, &block.title()) else {
+                complete = false;
+                continue;
             };
             if let Some(finding) =
                 for_each_fault(&evaluated.value, evaluated.sensitive, attr.expr.span)
@@ -117,17 +89,15 @@ impl Decoder<'_> {
             }
             for (index, value) in elements(&evaluated.value).unwrap_or_default() {
                 let key = if evaluated.value.is_array() { value } else { &index };
-                let each_value: hcl::Map<String, Value> =
-                    [("key".to_owned(), key.clone()), ("value".to_owned(), value.clone())]
-                        .into_iter()
-                        .collect();
+                let members = [("key", key), ("value", value)];
+                let members = members.map(|(name, value)| (name.to_owned(), value.clone()));
                 let frame = Frame {
                     name: "each",
-                    value: &Value::Object(each_value),
+                    value: &Value::Object(hcl::Map::from_iter(members)),
                     sensitive: false,
                     outer: None,
                 };
-                let section = self.decode_outermost(block, schema, Some(&frame));
+                let section = self.decode_block(block, schema, Some(&frame));
                 let key = key.as_str().map(str::to_owned);
                 instances.push(BlockInstance { section, key });
             }
@@ -150,23 +120,22 @@ fn for_each_fault(value: &Value, sensitive: bool, span: Span) -> Option<SpannedD
         Value::Array(_) => "A list in for_each must contain only strings.".to_owned(),
         other => format!("for_each must be a map or a list of strings, not {}.", type_name(other)),
     };
-    let finding = SpannedDiagnostic::error(ProblemCode::InvalidForEach, span, detail);
+    let finding = error_at(ProblemCode::InvalidForEach, span, detail);
     Some(finding.help("write for_each = { for … : key => value }, or a list of strings"))
 }
 
 /// Lowers all blocks.
-pub(super) fn lower_blocks(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config {
-    let installation = installation::lower_installation(reader, blocks);
-    let (batching, scheduling) = scheduler::lower_scheduler(reader, blocks);
-    let telemetry = installation::lower_telemetry(reader, blocks);
-    let schedules = schedule::lower_schedules(reader, blocks);
-    let (fleet, max_disrupted_per_reload) = installation::lower_fleet(reader, blocks, &schedules);
-    let (mut clusters, complete) =
-        cluster::lower_clusters(reader, blocks, &installation, &schedules);
-    let classes = node_class::lower_node_classes(reader, blocks);
-    let pools = pool::lower_pools(reader, blocks, &schedules);
-    let overlays = overlay::lower_overlays(reader, blocks, &pools);
-    let buffers = buffer::lower_buffers(reader, blocks, &pools, &schedules);
+pub(super) fn lower_blocks(reader: &Decoder<'_>) -> Config {
+    let installation = installation::lower_installation(reader);
+    let (batching, scheduling) = scheduler::lower_scheduler(reader);
+    let telemetry = installation::lower_telemetry(reader);
+    let schedules = schedule::lower_schedules(reader);
+    let (fleet, max_disrupted_per_reload) = installation::lower_fleet(reader, &schedules);
+    let (mut clusters, complete) = cluster::lower_clusters(reader, &installation, &schedules);
+    let classes = node_class::lower_node_classes(reader);
+    let pools = pool::lower_pools(reader, &schedules);
+    let overlays = overlay::lower_overlays(reader, &pools);
+    let buffers = buffer::lower_buffers(reader, &pools, &schedules);
     let mut all_used = Vec::with_capacity(clusters.len());
     for draft in &mut clusters {
         let managed = draft.managed;
@@ -174,9 +143,9 @@ pub(super) fn lower_blocks(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config 
         cluster.batching = batching;
         cluster.safeguards.max_disrupted_per_reload = max_disrupted_per_reload;
         cluster.scheduling = scheduling.clone();
-        let used = give_pools(reader, cluster, &pools, &classes);
+        let used = give_pools(cluster, &pools, &classes);
         if managed && made_by_ec2(cluster) {
-            required::check_required(reader, cluster, &used);
+            required::check_required(cluster, &used);
         }
         all_used.push(used);
         overlay::assign_overlays(&overlays, cluster);
@@ -191,16 +160,16 @@ pub(super) fn lower_blocks(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config 
             .chain(overlays.iter().map(|spec| (&spec.section, &spec.clusters)))
             .chain(buffers.iter().map(|spec| (&spec.section, &spec.clusters)));
         for (section, patterns) in patterns {
-            check_clusters(reader, section, patterns, &names);
+            check_clusters(section, patterns, &names);
         }
-        overlay::check_conflicts(reader, &overlays, &lowered);
-        buffer::check_clusters(reader, &buffers, &lowered);
+        overlay::check_conflicts(&overlays, &lowered);
+        buffer::check_clusters(&buffers, &lowered);
     }
     // Errors so far are reported more precisely elsewhere.
     if !reader.reporter.has_errors() {
         let with_classes = clusters.iter().map(|draft| &draft.cluster).zip(&all_used);
         for (cluster, used) in with_classes.filter(|(cluster, _)| made_by_ec2(cluster)) {
-            user_data::check_user_data(reader, cluster, used);
+            user_data::check_user_data(cluster, used);
         }
     }
     let mut clusters: Vec<Cluster> = clusters.into_iter().map(|draft| draft.cluster).collect();
@@ -215,7 +184,6 @@ fn made_by_ec2(cluster: &Cluster) -> bool {
 
 /// Sets the pools of a cluster and the node classes they use. Returns these node classes.
 fn give_pools<'a>(
-    reader: &Decoder<'_>,
     cluster: &mut Cluster,
     pools: &[pool::PoolSpec],
     classes: &'a [node_class::NodeClassSpec],
@@ -223,7 +191,7 @@ fn give_pools<'a>(
     let mut cluster_pools: Vec<Pool> = Vec::new();
     let mut used: BTreeMap<&NodeClassName, &node_class::NodeClassSpec> = BTreeMap::new();
     for draft in pools.iter().filter(|pool| has_matching_name(&pool.clusters, cluster)) {
-        let class = class_of(reader, draft, classes, cluster);
+        let class = class_of(draft, classes, cluster);
         cluster_pools.push(Pool {
             node_class: class.map(|class| class.class.name.clone()),
             ..draft.pool.clone()
@@ -240,6 +208,27 @@ fn give_pools<'a>(
     used
 }
 
+/// Reports a name that is not valid for `what`, such as `a pool`. An empty label is already
+/// reported.
+fn check_name(section: &DecodedBlock, name: &str, what: &str) {
+    if let Some(why) = name_fault(name).filter(|_| !section.label().is_empty()) {
+        let detail = format!("{name:?} is not a valid name for {what}. {why}");
+        error_at(ProblemCode::InvalidLabel, section.label_span(), detail).report(section);
+    }
+}
+
+/// Reports two arguments that exclude each other. Returns whether both are set.
+fn report_exclusive(section: &DecodedBlock, one: &str, other: &str) -> bool {
+    let (Some(first), Some(second)) = (section.get(one), section.get(other)) else {
+        return false;
+    };
+    let detail = format!("{one} and {other} exclude each other.");
+    error_at(ProblemCode::Conflict, second.name_span, detail)
+        .also(first.name_span, "")
+        .report(section);
+    true
+}
+
 /// The clusters of a block: all clusters if `clusters` is not set.
 fn cluster_patterns(section: &DecodedBlock) -> Vec<String> {
     // An invalid `clusters` means no clusters, not all clusters.
@@ -253,12 +242,7 @@ fn has_matching_name(patterns: &[String], cluster: &Cluster) -> bool {
 }
 
 /// Reports clusters of a block that do not exist.
-fn check_clusters(
-    reader: &Decoder<'_>,
-    section: &DecodedBlock,
-    patterns: &[String],
-    names: &[String],
-) {
+fn check_clusters(section: &DecodedBlock, patterns: &[String], names: &[String]) {
     if !section.is_set("clusters") {
         return;
     }
@@ -270,31 +254,24 @@ fn check_clusters(
         let known = names.iter().map(String::as_str);
         let finding = if pattern.contains('*') {
             let detail = format!("No cluster matches the pattern {pattern:?}.");
-            SpannedDiagnostic::warning(ProblemCode::MatchesNothing, span, detail)
+            warning_at(ProblemCode::MatchesNothing, span, detail)
         } else {
             let detail = format!("There is no cluster named {pattern:?}.");
-            SpannedDiagnostic::error(ProblemCode::UnknownReference, span, detail)
+            error_at(ProblemCode::UnknownReference, span, detail)
         };
-        let help = match nearest_name(pattern, known.clone()) {
-            Some(near) => Some(format!("did you mean {near:?}?")),
-            None if names.is_empty() => None,
-            None => {
-                Some(format!("expected one of: {}", known.take(8).collect::<Vec<_>>().join(", ")))
-            }
-        };
-        reader.report(section, finding.maybe_help(help));
+        let help = did_you_mean(pattern, known.clone())
+            .or_else(|| listed_names(&known.take(8).collect::<Vec<_>>()));
+        finding.maybe_help(help).report(section);
     }
 }
 
 /// The node class a pool uses in a cluster.
 fn class_of<'a>(
-    reader: &Decoder<'_>,
     pool: &pool::PoolSpec,
     classes: &'a [node_class::NodeClassSpec],
     cluster: &Cluster,
 ) -> Option<&'a node_class::NodeClassSpec> {
     let ec2 = made_by_ec2(cluster);
-    let title = &pool.section.title;
     let Some((name, span)) = &pool.node_class else {
         if ec2 && !pool.section.is_set("node_class") {
             let detail = format!(
@@ -302,13 +279,11 @@ fn class_of<'a>(
                  node_class.",
                 cluster.name.as_str()
             );
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::MissingArgument, pool.section.header, detail)
-                    .label("node_class is missing")
-                    .help("write node_class = node_class.NAME, or set it in defaults \"pool\"")
-                    .within(title)
-                    .once();
-            reader.reporter.add(finding);
+            error_at(ProblemCode::MissingArgument, pool.section.header, detail)
+                .label("node_class is missing")
+                .help("write node_class = node_class.NAME, or set it in defaults \"pool\"")
+                .once()
+                .report(&pool.section);
         }
         return None;
     };
@@ -325,11 +300,10 @@ fn class_of<'a>(
                 cluster.name.as_str()
             );
             let class = &candidates[0].section;
-            let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, *span, detail)
+            error_at(ProblemCode::UnknownReference, *span, detail)
                 .also(class.value_span("clusters"), "the clusters of the node class")
-                .within(title)
-                .once();
-            reader.reporter.add(finding);
+                .once()
+                .report(&pool.section);
             None
         }
         [first, ..] => {
@@ -338,15 +312,14 @@ fn class_of<'a>(
                 fitting.len(),
                 cluster.name.as_str()
             );
-            let finding = SpannedDiagnostic::error(ProblemCode::AmbiguousReference, *span, detail)
+            error_at(ProblemCode::AmbiguousReference, *span, detail)
                 .also(
                     first.section.value_span("clusters"),
                     "every element of for_each is for this cluster",
                 )
                 .help("write clusters = [each.key] in the node class")
-                .within(title)
-                .once();
-            reader.reporter.add(finding);
+                .once()
+                .report(&pool.section);
             None
         }
     }

@@ -23,24 +23,34 @@ pub(super) struct SpannedDiagnostic {
     pub(super) once: bool,
 }
 
+/// Returns an error whose main range is this span.
+pub(super) fn error_at(
+    code: ProblemCode,
+    span: Span,
+    detail: impl Into<String>,
+) -> SpannedDiagnostic {
+    SpannedDiagnostic {
+        severity: Severity::Error,
+        code,
+        detail: detail.into(),
+        places: vec![(span, String::new())],
+        context: None,
+        help: None,
+        values: Vec::new(),
+        once: false,
+    }
+}
+
+/// Returns a warning whose main range is this span.
+pub(super) fn warning_at(
+    code: ProblemCode,
+    span: Span,
+    detail: impl Into<String>,
+) -> SpannedDiagnostic {
+    SpannedDiagnostic { severity: Severity::Warning, ..error_at(code, span, detail) }
+}
+
 impl SpannedDiagnostic {
-    pub(super) fn error(code: ProblemCode, span: Span, detail: impl Into<String>) -> Self {
-        Self {
-            severity: Severity::Error,
-            code,
-            detail: detail.into(),
-            places: vec![(span, String::new())],
-            context: None,
-            help: None,
-            values: Vec::new(),
-            once: false,
-        }
-    }
-
-    pub(super) fn warning(code: ProblemCode, span: Span, detail: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(code, span, detail) }
-    }
-
     /// Sets the label of the last span.
     pub(super) fn label(mut self, label: impl Into<String>) -> Self {
         if let Some(last) = self.places.last_mut() {
@@ -53,6 +63,11 @@ impl SpannedDiagnostic {
     pub(super) fn also(mut self, span: Span, label: impl Into<String>) -> Self {
         self.places.push((span, label.into()));
         self
+    }
+
+    /// Marks it as the second definition of what is defined at the span `first`.
+    pub(super) fn duplicate_of(self, first: Span) -> Self {
+        self.label("second definition").also(first, "first definition")
     }
 
     pub(super) fn help(mut self, help: impl Into<String>) -> Self {
@@ -78,6 +93,7 @@ impl SpannedDiagnostic {
 }
 
 /// The diagnostics found so far.
+#[derive(Debug)]
 pub(super) struct Reporter {
     pub(super) sources: ConfigFiles,
     /// Spans of sensitive values, which must not be shown.
@@ -139,7 +155,7 @@ impl Reporter {
         if fault.silent {
             return;
         }
-        let mut finding = SpannedDiagnostic::error(fault.code, fault.span, fault.detail)
+        let mut finding = error_at(fault.code, fault.span, fault.detail)
             .label(fault.label)
             .maybe_help(fault.help)
             .within(title);
@@ -167,8 +183,8 @@ impl Reporter {
     }
 
     /// All diagnostics, in source order.
-    pub(super) fn into_problems(self) -> Vec<Diagnostic> {
-        let mut found = self.found.into_inner();
+    pub(super) fn take_problems(&self) -> Vec<Diagnostic> {
+        let mut found = self.found.take();
         found.sort_by_key(|(span, _)| *span);
         found.into_iter().map(|(_, problem)| problem).collect()
     }

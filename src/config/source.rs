@@ -137,7 +137,7 @@ mod tests {
         let range = sources.range(Span::new(file, 8, 11), "");
         assert_eq!((range.start.line, range.start.column), (2, 1));
         assert_eq!((range.end.line, range.end.column), (2, 3));
-        assert_eq!(range.byte_range(), 11..14);
+        assert_eq!(range.start.byte..range.end.byte, 11..14);
         assert_eq!(sources.range(Span::new(file, 0, 1), "").code.as_deref(), Some("ä = 1"));
         assert_eq!(sources.range(Span::new(file, 99, 99), "").start.line, 2);
     }

@@ -1,7 +1,7 @@
 //! Hints for common syntax errors, based on the text around the error.
 
 use crate::config::diagnostic::ProblemCode;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::{SpannedDiagnostic, error_at};
 use crate::config::source::Span;
 
 /// The diagnostic for a syntax error that the parser found at `offset`.
@@ -22,17 +22,17 @@ pub(super) fn explain_error(
         let name: String = rest.chars().take_while(|c| name_char(*c)).collect();
         let span = Span::new(file, offset, offset + name.len());
         let detail = format!("The argument {name:?} is set twice.");
-        let finding = SpannedDiagnostic::error(ProblemCode::DuplicateArgument, span, detail);
+        let finding = error_at(ProblemCode::DuplicateArgument, span, detail);
         return match first_use(text, offset, &name) {
             Some(first) => {
                 let first = Span::new(file, first, first + name.len());
-                finding.label("second definition").also(first, "first definition")
+                finding.duplicate_of(first)
             }
             None => finding,
         };
     }
     if message.contains("at most") {
-        return SpannedDiagnostic::error(
+        return error_at(
             ProblemCode::LimitExceeded,
             cursor,
             format!("Too many nested levels: {message}."),
@@ -66,17 +66,17 @@ pub(super) fn explain_error(
         let end = line_start + trimmed.len();
         let detail = format!("The argument {name:?} has no value.");
         let sign = Span::new(file, end - 1, end);
-        return SpannedDiagnostic::error(ProblemCode::Syntax, sign, detail)
+        return error_at(ProblemCode::Syntax, sign, detail)
             .label("a value is missing after this")
             .help(format!("write {name} = null to leave it unset"));
     }
     let (detail, help) = common_mistake(before, rest, message);
-    SpannedDiagnostic::error(ProblemCode::Syntax, cursor, detail).maybe_help(help)
+    error_at(ProblemCode::Syntax, cursor, detail).maybe_help(help)
 }
 
 /// The error of something that is opened here and not closed.
 fn opened_here(span: Span, detail: &str, help: &str) -> SpannedDiagnostic {
-    SpannedDiagnostic::error(ProblemCode::Syntax, span, detail).label("opened here").help(help)
+    error_at(ProblemCode::Syntax, span, detail).label("opened here").help(help)
 }
 
 /// The diagnostic if a bracket, string or heredoc before `offset` is not closed.

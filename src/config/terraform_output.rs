@@ -14,7 +14,7 @@ use crate::config::diagnostic::ProblemCode;
 use crate::config::eval::NamedValue;
 use crate::config::functions::ParameterState;
 use crate::config::functions::encoding::from_json;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::error_at;
 use crate::config::settings::{Polled, SsmOutput};
 
 /// The only type of data source.
@@ -74,7 +74,7 @@ fn read_output(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValu
         };
         let help = "set file for the output of `terraform output -json`, state for a state file, \
                     or ssm_parameter for an AWS Systems Manager parameter";
-        return report_argument(reader, section, code, "", detail, help);
+        return report_argument(section, code, "", detail, help);
     };
     if argument == PARAMETER {
         return of_parameter(reader, section);
@@ -83,7 +83,7 @@ fn read_output(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValu
         let detail =
             format!("{odd:?} is only supported with ssm_parameter; files are read at each reload.");
         let help = format!("remove {odd}");
-        return report_argument(reader, section, ProblemCode::Conflict, odd, detail, &help);
+        return report_argument(section, ProblemCode::Conflict, odd, detail, &help);
     }
     of_file(reader, section, argument).map(NamedValue::not_sensitive)
 }
@@ -94,15 +94,14 @@ fn is_there(section: &DecodedBlock, name: &str) -> bool {
 
 /// Reports an error at an argument, or at the block if the name is empty.
 fn report_argument<T>(
-    reader: &Decoder<'_>,
     section: &DecodedBlock,
     code: ProblemCode,
     argument: &str,
     detail: impl Into<String>,
     help: &str,
 ) -> Option<T> {
-    let finding = SpannedDiagnostic::error(code, section.value_span(argument), detail);
-    reader.report(section, finding.help(help));
+    let finding = error_at(code, section.value_span(argument), detail);
+    finding.help(help).report(section);
     None
 }
 
@@ -111,17 +110,13 @@ fn report_argument<T>(
 fn of_parameter(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValue> {
     let mock = match section.expr("mock") {
         None => None,
-        Some(expr) => match reader.evaluator.evaluate(expr, reader.scope, None) {
-            Ok(mock) if mock.value.is_object() => Some(mock),
-            Ok(_) => {
+        Some(expr) => match reader.evaluate(expr, &section.title)? {
+            mock if mock.value.is_object() => Some(mock),
+            _ => {
                 let detail = "mock must be a map from output names to values.".to_owned();
-                let finding = SpannedDiagnostic::error(ProblemCode::WrongType, expr.span, detail);
+                let finding = error_at(ProblemCode::WrongType, expr.span, detail);
                 let help = "write mock = { OUTPUT = value }";
-                reader.report(section, finding.help(help));
-                return None;
-            }
-            Err(fault) => {
-                reader.reporter.add_fault(*fault, &section.title);
+                finding.help(help).report(section);
                 return None;
             }
         },
@@ -138,13 +133,13 @@ fn of_parameter(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedVal
             let detail = format!("{quoted} is not read here, and it has no mock value.");
             let help = "write mock = { OUTPUT = value }, with values of the same shape";
             let code = ProblemCode::MissingArgument;
-            return report_argument(reader, section, code, PARAMETER, detail, help);
+            return report_argument(section, code, PARAMETER, detail, help);
         }
         ParameterState::Unreadable(why) => {
             let detail = format!("{quoted} cannot be read: {why}.");
             let help = "name a parameter that the daemon may read with ssm:GetParameter";
             let code = ProblemCode::Unreadable;
-            return report_argument(reader, section, code, PARAMETER, detail, help);
+            return report_argument(section, code, PARAMETER, detail, help);
         }
     };
     let error = match serde_json::from_str::<Json>(&text) {
@@ -155,7 +150,7 @@ fn of_parameter(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedVal
     let detail = format!("{quoted} does not contain Terraform outputs: {error}.");
     let help = "write it with jsonencode({ OUTPUT = value })";
     let code = ProblemCode::InvalidValue;
-    report_argument(reader, section, code, PARAMETER, detail, help)
+    report_argument(section, code, PARAMETER, detail, help)
 }
 
 fn of_file(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str) -> Option<Value> {
@@ -171,7 +166,7 @@ fn of_file(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str) -> Opti
             let detail = format!("{quoted} cannot be read: {error}.");
             let help = "name a file that the user of the daemon can read";
             let code = ProblemCode::Unreadable;
-            return report_argument(reader, section, code, argument, detail, help);
+            return report_argument(section, code, argument, detail, help);
         }
     };
     let outputs =
@@ -193,7 +188,7 @@ fn of_file(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str) -> Opti
                 _ => "write it with terraform output -json",
             };
             let code = ProblemCode::InvalidValue;
-            report_argument(reader, section, code, argument, detail, help)
+            report_argument(section, code, argument, detail, help)
         }
     }
 }

@@ -145,8 +145,13 @@ pub(super) fn did_you_mean<'a>(
 
 /// A hint that names the name most similar to `wanted`, or else all names.
 pub(super) fn expected_names(wanted: &str, names: &[&str]) -> String {
-    did_you_mean(wanted, names.iter().copied())
-        .unwrap_or_else(|| format!("expected one of: {}", names.join(", ")))
+    let near = did_you_mean(wanted, names.iter().copied());
+    near.or_else(|| listed_names(names)).unwrap_or_default()
+}
+
+/// A hint that lists names, if there are any.
+pub(super) fn listed_names(names: &[&str]) -> Option<String> {
+    (!names.is_empty()).then(|| format!("expected one of: {}", names.join(", ")))
 }
 
 /// The name most similar to `wanted`, if any is similar enough.

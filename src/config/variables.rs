@@ -8,7 +8,7 @@ use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::eval::{EvalError, EvalScope, NamedValue};
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::{error_at, warning_at};
 use crate::config::source::Span;
 use crate::config::syntax::native::{TemplateSite, parse_expr};
 use crate::config::syntax::{Expr, ExprKind};
@@ -60,8 +60,8 @@ pub(super) fn check_given(
         let detail = format!("The variable {:?} is not declared.", value.name);
         let code = ProblemCode::UndeclaredVariable;
         let finding = match value.strict {
-            Strictness::Error => SpannedDiagnostic::error(code, value.span, detail),
-            _ => SpannedDiagnostic::warning(code, value.span, detail),
+            Strictness::Error => error_at(code, value.span, detail),
+            _ => warning_at(code, value.span, detail),
         };
         let help = did_you_mean(&value.name, declared.iter().map(DecodedBlock::label));
         reader.reporter.add(finding.maybe_help(help));
@@ -81,12 +81,12 @@ pub(super) fn resolve_variables(
     declared: &[DecodedBlock],
     given: &[VariableValue],
 ) -> BTreeMap<String, ResolvedVariable> {
-    let mut resolved = BTreeMap::new();
-    for section in declared {
+    let resolved = declared.iter().map(|section| {
         let last = given.iter().rfind(|value| value.name == section.label());
-        resolved.insert(section.label().to_owned(), resolve_variable(reader, section, last));
-    }
-    resolved
+        let resolved = resolve_variable(reader, section, last);
+        (section.label().to_owned(), resolved)
+    });
+    resolved.collect()
 }
 
 fn resolve_variable(
@@ -107,21 +107,21 @@ fn resolve_variable(
     let value = match (kind.transpose(), given, default) {
         (Err(fault), ..) => {
             let code = ProblemCode::InvalidType;
-            let finding = SpannedDiagnostic::error(code, fault.span, fault.detail);
-            reader.report(section, finding.maybe_help(fault.help));
+            let finding = error_at(code, fault.span, fault.detail);
+            finding.maybe_help(fault.help).report(section);
             None
         }
         (Ok(_), None, None) => {
-            report_missing(reader, section);
+            report_missing(section);
             None
         }
         (Ok(kind), Some(given), _) => {
             let value = given_value(reader, given, kind.as_ref());
-            value.and_then(|value| fit_type(reader, section, &value, kind.as_ref(), origin))
+            value.and_then(|value| fit_type(section, &value, kind.as_ref(), origin))
         }
         (Ok(kind), None, Some(default)) => {
             let value = plain_value(reader, default, &section.title);
-            value.and_then(|value| fit_type(reader, section, &value, kind.as_ref(), origin))
+            value.and_then(|value| fit_type(section, &value, kind.as_ref(), origin))
         }
     };
     if let Some(value) = value.as_ref().filter(|_| sensitive) {
@@ -131,14 +131,14 @@ fn resolve_variable(
     ResolvedVariable { known, origin }
 }
 
-fn report_missing(reader: &Decoder<'_>, section: &DecodedBlock) {
+fn report_missing(section: &DecodedBlock) {
     let name = section.label();
     let detail = format!("The variable {name:?} has neither a value nor a default.");
-    let finding = SpannedDiagnostic::error(ProblemCode::MissingVariable, section.header, detail)
+    error_at(ProblemCode::MissingVariable, section.header, detail)
         .help(format!(
             "set it with --var {name}=VALUE, in a file with --var-file, or as OUTRIGGER_VAR_{name}"
-        ));
-    reader.report(section, finding);
+        ))
+        .report(section);
 }
 
 /// Evaluates an expression that may use functions, but no names.
@@ -187,7 +187,7 @@ fn given_value(reader: &Decoder<'_>, given: &VariableValue, kind: Option<&Type>)
                 error.message()
             );
             let span = Span::new(given.span.file, error.location().offset(), text.len());
-            let finding = SpannedDiagnostic::error(ProblemCode::Syntax, span, detail);
+            let finding = error_at(ProblemCode::Syntax, span, detail);
             reader.reporter.add(finding);
             None
         }
@@ -195,7 +195,6 @@ fn given_value(reader: &Decoder<'_>, given: &VariableValue, kind: Option<&Type>)
 }
 
 fn fit_type(
-    reader: &Decoder<'_>,
     section: &DecodedBlock,
     value: &Value,
     kind: Option<&Type>,
@@ -216,11 +215,11 @@ fn fit_type(
         _ => mismatch.to_string(),
     };
     let detail = format!("The value of the variable {name:?} does not fit its type: {why}.");
-    let mut finding = SpannedDiagnostic::error(ProblemCode::WrongType, origin, detail);
+    let mut finding = error_at(ProblemCode::WrongType, origin, detail);
     if let Some(kind) = section.expr("type") {
         finding = finding.also(kind.span, "its type");
     }
-    reader.report(section, finding);
+    finding.report(section);
     None
 }
 
@@ -246,35 +245,27 @@ fn check_rule(reader: &Decoder<'_>, section: &DecodedBlock, rule: &DecodedBlock,
     else {
         return;
     };
-    let evaluated = match reader.evaluator.evaluate(condition, reader.scope, None) {
-        Ok(evaluated) => evaluated,
-        Err(fault) => {
-            reader.reporter.add_fault(*fault, &rule.title);
-            return;
-        }
+    let Some(evaluated) = reader.evaluate(condition, &rule.title) else {
+        return;
     };
     match evaluated.value {
         Value::Bool(true) => {}
         Value::Bool(false) => {
-            let detail = match reader.evaluator.evaluate(message, reader.scope, None) {
-                Ok(message) if message.sensitive => {
+            let detail = match reader.evaluate(message, &rule.title) {
+                Some(message) if message.sensitive => {
                     "The error message is not shown, because it contains a sensitive value."
                         .to_owned()
                 }
-                Ok(message) => to_text(&message.value).unwrap_or_default(),
-                Err(fault) => {
-                    reader.reporter.add_fault(*fault, &rule.title);
-                    return;
-                }
+                Some(message) => to_text(&message.value).unwrap_or_default(),
+                None => return,
             };
-            let finding = SpannedDiagnostic::error(ProblemCode::ValidationFailed, origin, detail)
-                .also(condition.span, "rejected by this rule");
-            reader.report(section, finding);
+            error_at(ProblemCode::ValidationFailed, origin, detail)
+                .also(condition.span, "rejected by this rule")
+                .report(section);
         }
         _ => {
             let detail = "A condition must be true or false.";
-            let finding = SpannedDiagnostic::error(ProblemCode::WrongType, condition.span, detail);
-            reader.report(rule, finding);
+            rule.error(ProblemCode::WrongType, condition.span, detail);
         }
     }
 }

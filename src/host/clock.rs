@@ -97,7 +97,7 @@ impl SteadyClock {
     }
 
     /// By how much the wall clock was set since the start.
-    pub(crate) fn set_by(&self) -> SignedDuration {
+    pub(crate) fn wall_clock_shift(&self) -> SignedDuration {
         let now = (self.read)();
         now.wall.duration_since(self.time_at(now))
     }

@@ -89,14 +89,9 @@ impl FilesError {
 
     /// The error as a diagnostic of the configuration.
     pub(crate) fn to_diagnostic(&self) -> Diagnostic {
-        Diagnostic::error(ProblemCode::Unreadable, full_sentence(&text::error_chain(self)))
-            .help(self.help())
+        let detail = format!("Outrigger {}.", text::error_chain(self));
+        Diagnostic::error(ProblemCode::Unreadable, detail).help(self.help())
     }
-}
-
-/// The error as a full sentence.
-fn full_sentence(error: &str) -> String {
-    format!("Outrigger {error}.")
 }
 
 /// The files and variable values to read.
@@ -429,14 +424,14 @@ fn read_secrets(
     match environment.get(CREDENTIALS.0) {
         Some(directory) => secrets_in(Path::new(directory), CREDENTIALS.1),
         None => match secrets_in(Path::new(SECRETS), "") {
-            Err(FilesError::Read { source, .. }) if is_elsewhere(&source) => Ok(BTreeMap::new()),
+            Err(FilesError::Read { source, .. }) if is_inaccessible(&source) => Ok(BTreeMap::new()),
             secrets => secrets,
         },
     }
 }
 
 /// Returns whether the directory does not exist or the user has no access to it.
-fn is_elsewhere(error: &io::Error) -> bool {
+fn is_inaccessible(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::NotADirectory

@@ -4,7 +4,7 @@
 use std::error::Error;
 
 pub(crate) use crate::text::sanitize::bounded_line;
-use crate::text::sanitize::without_disturbing;
+use crate::text::sanitize::replace_unsafe;
 
 // Messages of API server errors.
 #[cfg(feature = "daemon")]
@@ -16,7 +16,7 @@ const LINE: usize = 2000;
 /// Formats text of Outrigger that contains external strings as one line, with a higher length
 /// limit.
 pub(crate) fn single_line(text: &str) -> String {
-    without_disturbing(text).take(LINE).collect()
+    replace_unsafe(text).take(LINE).collect()
 }
 
 /// Formats an error and its causes. Causes that the error message already contains are left out, as

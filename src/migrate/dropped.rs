@@ -15,6 +15,17 @@ pub struct DroppedField {
     pub missing: bool,
 }
 
+impl DroppedField {
+    /// Returns a field of `of` that could not be converted.
+    pub(crate) fn new(
+        of: impl Into<String>,
+        path: impl Into<String>,
+        why: impl Into<String>,
+    ) -> Self {
+        Self { of: of.into(), path: path.into(), why: why.into(), missing: false }
+    }
+}
+
 impl fmt::Display for DroppedField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = match self.of.as_str() {
@@ -39,20 +50,13 @@ impl DroppedFields {
     }
 
     pub(crate) fn add(&mut self, path: impl Into<String>, why: impl Into<String>) {
-        self.all.push(DroppedField {
-            of: self.of.clone(),
-            path: path.into(),
-            why: why.into(),
-            missing: false,
-        });
+        self.all.push(DroppedField::new(self.of.as_str(), path, why));
     }
 
     /// Adds a required field that is missing.
     pub(crate) fn add_missing(&mut self, path: impl Into<String>, why: impl Into<String>) {
-        self.add(path, why);
-        if let Some(last) = self.all.last_mut() {
-            last.missing = true;
-        }
+        self.all
+            .push(DroppedField { missing: true, ..DroppedField::new(self.of.as_str(), path, why) });
     }
 }
 

@@ -54,10 +54,13 @@ pub(crate) enum FieldKind {
     ByHand,
 }
 
-/// A row of a table.
-pub(crate) const fn row(field: &'static str, name: &'static str, shape: FieldKind) -> FieldMapping {
-    FieldMapping { field, name, shape }
+/// A table, with one row per field: `field => name, kind`.
+macro_rules! field_mappings {
+    ($($field:literal => $name:literal, $shape:expr;)+) => {
+        &[$(FieldMapping { field: $field, name: $name, shape: $shape }),+]
+    };
 }
+pub(crate) use field_mappings;
 
 /// Removes the fields of a table from an object and returns their arguments and blocks.
 pub(crate) fn import_fields(
@@ -101,7 +104,7 @@ fn import_one(
         (FieldKind::Block(rows), Value::Object(mut object)) => {
             let mut inner = HclBody::default();
             import_fields(rows, &mut object, path, &mut inner, losses);
-            body.block_unless_empty(name, inner);
+            body.add_block_unless_empty(name, inner);
         }
         (FieldKind::Blocks(label, rows), Value::Array(items)) => {
             for (index, item) in items.into_iter().enumerate() {

@@ -67,6 +67,18 @@ impl HclBody {
         }
     }
 
+    /// Sets an argument if its value is not the default.
+    pub(crate) fn set_changed<T: PartialEq + Into<Value>>(
+        &mut self,
+        name: &'static str,
+        value: T,
+        default: T,
+    ) {
+        if value != default {
+            self.set(name, value);
+        }
+    }
+
     pub(crate) fn set_reference(&mut self, name: &'static str, kind: &'static str, to: &str) {
         let term = HclValue::Reference(kind, to.to_owned());
         self.items.push(HclItem::Argument(name, term));
@@ -83,7 +95,7 @@ impl HclBody {
     }
 
     /// Adds a block unless it is empty.
-    pub(crate) fn block_unless_empty(&mut self, kind: &'static str, body: HclBody) {
+    pub(crate) fn add_block_unless_empty(&mut self, kind: &'static str, body: HclBody) {
         if !body.is_empty() {
             self.add_block(kind, None, body);
         }
@@ -101,7 +113,7 @@ impl HclBody {
     pub(crate) fn add_within(&mut self, kind: &'static str, more: HclBody) {
         match self.block_body(kind) {
             Some(inner) => inner.items.extend(more.items),
-            None => self.block_unless_empty(kind, more),
+            None => self.add_block_unless_empty(kind, more),
         }
     }
 

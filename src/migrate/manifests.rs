@@ -127,7 +127,7 @@ fn flatten_lists(
     all: &mut Vec<Manifest>,
 ) -> Result<(), DocumentError> {
     let Value::Object(mut object) = value else {
-        return Err(no_object(file, place));
+        return Err(not_an_object_error(file, place));
     };
     let [api, kind] = ["apiVersion", "kind"].map(|name| take_field(&mut object, name));
     let api = api.as_ref().and_then(Value::as_str);
@@ -135,7 +135,7 @@ fn flatten_lists(
     let (Some(api), Some(kind)) =
         (api.or(default.map(|(api, _)| api)), kind.or(default.map(|(_, kind)| kind)))
     else {
-        return Err(no_object(file, place));
+        return Err(not_an_object_error(file, place));
     };
     if let Some(single) = kind.strip_suffix("List")
         && let Some(Value::Array(_) | Value::Null) = object.get("items")
@@ -176,6 +176,6 @@ fn flatten_lists(
 }
 
 /// Returns the error that a document is not an object.
-fn no_object(file: &str, place: &str) -> DocumentError {
+fn not_an_object_error(file: &str, place: &str) -> DocumentError {
     DocumentError::NoObject { file: file.to_owned(), place: place.to_owned() }
 }

@@ -366,7 +366,7 @@ impl EngineLoop {
         if self.stop_by.is_some() {
             return;
         }
-        let set_by = self.clock.set_by();
+        let set_by = self.clock.wall_clock_shift();
         if set_by.abs() > CLOCK_SET {
             let seconds = set_by.as_secs();
             tracing::warn!(

@@ -12,7 +12,7 @@ use crate::model::instance::OfferingKey;
 use crate::model::quantity::display_amount;
 use crate::model::requirement::Incompatible;
 use crate::model::taint::Taint;
-use crate::text::sanitize::is_disturbing;
+use crate::text::sanitize::is_unsafe;
 
 /// Maximum characters of one external string, such as the required values of a label.
 const PART_MAX: usize = 200;
@@ -279,7 +279,7 @@ impl Write for Bounded {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for char in text.chars() {
             self.left = self.left.checked_sub(1).ok_or(fmt::Error)?;
-            self.text.push(if is_disturbing(char) { ' ' } else { char });
+            self.text.push(if is_unsafe(char) { ' ' } else { char });
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::model::instance::CapacityType;
 use crate::sim::samples::WorldSample;
 use crate::sim::summary::Summary;
 use crate::sim::timeline::{TimelineEntry, TimelineFact};
-use crate::text::sanitize::without_disturbing;
+use crate::text::sanitize::replace_unsafe;
 
 /// The most rows of the decision table: more rows make a page slow.
 const ROWS_MAX: usize = 5000;
@@ -81,7 +81,7 @@ fn write_decision_table(page: &mut String, lines: &[TimelineEntry]) {
 fn escape_html(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for line in text.lines() {
-        for char in without_disturbing(line) {
+        for char in replace_unsafe(line) {
             match char {
                 '&' => escaped.push_str("&amp;"),
                 '<' => escaped.push_str("&lt;"),
@@ -134,7 +134,7 @@ pub(super) fn render_csv(samples: &[WorldSample]) -> String {
 
 /// Formats an untrusted string as one cell (RFC 4180).
 fn csv_cell(text: &str) -> String {
-    let text: String = without_disturbing(text).collect();
+    let text: String = replace_unsafe(text).collect();
     match text.contains([',', '"']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
         false => text,

@@ -30,7 +30,7 @@ pub(super) fn activity_table(inventory: Option<&ToldInventory>, now: Timestamp) 
 /// Entries are ranked by position, because several can have the same time.
 #[expect(clippy::cast_precision_loss, reason = "there are some hundreds at most")]
 fn activity_row(index: usize, entry: &ActivityEntry, now: Timestamp) -> TableRow {
-    let tone = if entry.warns { CellStyle::Warns } else { CellStyle::Plain };
+    let style = if entry.warns { CellStyle::Warns } else { CellStyle::Plain };
     let event = match entry.times {
         0 | 1 => entry.what.to_string(),
         times => format!("{} ×{times}", entry.what),
@@ -42,7 +42,7 @@ fn activity_row(index: usize, entry: &ActivityEntry, now: Timestamp) -> TableRow
         key: format!("{at} {event} {of}"),
         cells: vec![
             Cell::ranked(&format::format_age(at, now), index as f64),
-            Cell::from_text(&event).with_style(tone),
+            Cell::from_text(&event).with_style(style),
             Cell::from_text(of),
             Cell::from_text(text),
         ],

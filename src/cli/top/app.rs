@@ -109,12 +109,12 @@ impl ViewState {
 /// The state of the screen.
 #[derive(Debug)]
 pub(super) struct App {
-    pub(super) heard: DaemonData,
+    pub(super) data: DaemonData,
     pub(super) settings: Settings,
     pub(super) view: View,
     pub(super) is_paused: bool,
     cluster: Option<String>,
-    habits: [ViewState; 4],
+    view_states: [ViewState; 4],
     /// The rows of one page.
     page: usize,
 }
@@ -127,11 +127,11 @@ impl App {
             None => ViewState::new("age", false),
         };
         Self {
-            heard: DaemonData::default(),
+            data: DaemonData::default(),
             cluster: settings.only.clone(),
             view: View::Fleet,
             is_paused: false,
-            habits: [
+            view_states: [
                 ViewState::new("cluster", false),
                 nodes,
                 ViewState::new("waiting", true),
@@ -161,7 +161,7 @@ impl App {
     /// Returns the selected cluster, or the first one.
     pub(super) fn selected_cluster(&self) -> Option<String> {
         self.cluster.clone().or_else(|| {
-            let all = self.heard.clusters(self.settings.only.as_deref());
+            let all = self.data.clusters(self.settings.only.as_deref());
             all.first().map(|cluster| cluster.name.clone())
         })
     }
@@ -174,9 +174,9 @@ impl App {
     /// Builds the sorted table of the current view.
     pub(super) fn current_table(&self, now: Timestamp) -> Table {
         let cluster = self.selected_cluster().unwrap_or_default();
-        let inventory = self.heard.inventory_of(&cluster);
+        let inventory = self.data.inventory_of(&cluster);
         let mut table = match self.view {
-            View::Fleet => fleet_view::fleet_table(&self.heard, self.settings.only.as_deref()),
+            View::Fleet => fleet_view::fleet_table(&self.data, self.settings.only.as_deref()),
             View::Nodes => {
                 nodes_view::nodes_table(inventory, &self.inventory_request(cluster), now)
             }
@@ -190,28 +190,28 @@ impl App {
 
     /// Returns the sort column of a table, and whether the order is descending.
     pub(super) fn sort_order(&self, table: &Table) -> (usize, bool) {
-        let habit = self.view_state();
-        let column = table.column_index(&habit.sorted_by).unwrap_or(0);
-        (column, habit.is_descending)
+        let state = self.view_state();
+        let column = table.column_index(&state.sorted_by).unwrap_or(0);
+        (column, state.is_descending)
     }
 
     /// Returns the index of the selected row.
     pub(super) fn selected_index(&self, table: &Table) -> usize {
-        let habit = self.view_state();
-        if habit.chosen.is_empty() {
+        let state = self.view_state();
+        if state.chosen.is_empty() {
             return 0;
         }
-        let found = table.rows.iter().position(|row| row.key == habit.chosen);
+        let found = table.rows.iter().position(|row| row.key == state.chosen);
         let last = table.rows.len().saturating_sub(1);
-        found.unwrap_or(habit.place.min(last))
+        found.unwrap_or(state.place.min(last))
     }
 
     fn view_state(&self) -> &ViewState {
-        &self.habits[self.view.index()]
+        &self.view_states[self.view.index()]
     }
 
     fn view_state_mut(&mut self) -> &mut ViewState {
-        &mut self.habits[self.view.index()]
+        &mut self.view_states[self.view.index()]
     }
 
     /// Handles a key.
@@ -233,8 +233,8 @@ impl App {
             Key::PreviousCluster => return self.switch_cluster(usize::MAX),
             Key::Sort => self.sort_by_next_column(now),
             Key::Reverse => {
-                let habit = self.view_state_mut();
-                habit.is_descending = !habit.is_descending;
+                let state = self.view_state_mut();
+                state.is_descending = !state.is_descending;
             }
             Key::Up => self.move_selection(|at, _| at.saturating_sub(1), now),
             Key::Down => self.move_selection(|at, _| at.saturating_add(1), now),
@@ -267,8 +267,8 @@ impl App {
             return;
         }
         self.cluster = cluster;
-        for habit in self.habits.iter_mut().skip(1) {
-            habit.chosen.clear();
+        for state in self.view_states.iter_mut().skip(1) {
+            state.chosen.clear();
         }
     }
 
@@ -277,7 +277,7 @@ impl App {
         if self.view == View::Fleet {
             return Action::Nothing;
         }
-        let all = self.heard.clusters(self.settings.only.as_deref());
+        let all = self.data.clusters(self.settings.only.as_deref());
         let names: Vec<String> = all.iter().map(|cluster| cluster.name.clone()).collect();
         let current = self.selected_cluster();
         let at = names.iter().position(|name| Some(name) == current.as_ref());
@@ -296,8 +296,8 @@ impl App {
         let next = (column + 1) % table.columns.len().max(1);
         if let Some(column) = table.columns.get(next) {
             let key = column.key.clone();
-            let habit = self.view_state_mut();
-            (habit.sorted_by, habit.is_descending) = (key, false);
+            let state = self.view_state_mut();
+            (state.sorted_by, state.is_descending) = (key, false);
         }
     }
 
@@ -307,9 +307,9 @@ impl App {
         let last = table.rows.len().saturating_sub(1);
         let index = to(self.selected_index(&table), self.page).min(last);
         let key = table.rows.get(index).map(|row| row.key.clone());
-        let habit = self.view_state_mut();
-        habit.place = index;
+        let state = self.view_state_mut();
+        state.place = index;
         // A selection at the top stays at the top when rows are inserted.
-        habit.chosen = key.filter(|_| index > 0).unwrap_or_default();
+        state.chosen = key.filter(|_| index > 0).unwrap_or_default();
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn fleet_table(data: &DaemonData, only: Option<&str>) -> Table {
 
 fn cluster_row(cluster: &ClusterStatusResponse) -> TableRow {
     let status = cluster.status.as_ref();
-    let (health, tone) = health_status(cluster);
+    let (health, style) = health_status(cluster);
     let price = status.map(|status| status.cost_per_hour);
     TableRow {
         key: cluster.name.clone(),
@@ -41,7 +41,7 @@ fn cluster_row(cluster: &ClusterStatusResponse) -> TableRow {
             Cell::from_text(&cluster.name),
             Cell::from_optional(status.map(|status| status.mode.as_str())),
             leader_cell(cluster),
-            Cell::from_text(health).with_style(tone),
+            Cell::from_text(health).with_style(style),
             count_cell(status.map(|it| it.nodes), CellStyle::Plain),
             count_cell(status.map(|it| it.unready_nodes), CellStyle::Warns),
             count_cell(status.map(|it| it.waiting_pods), CellStyle::Plain),
@@ -57,10 +57,10 @@ fn cluster_row(cluster: &ClusterStatusResponse) -> TableRow {
 
 /// Returns the cell of a count, in this style unless the count is zero.
 #[expect(clippy::cast_precision_loss, reason = "no cluster has 2^52 of anything")]
-fn count_cell(count: Option<usize>, tone: CellStyle) -> Cell {
+fn count_cell(count: Option<usize>, style: CellStyle) -> Cell {
     match count {
         Some(0) => Cell::ranked("0", 0.0),
-        Some(count) => Cell::ranked(&count.to_string(), count as f64).with_style(tone),
+        Some(count) => Cell::ranked(&count.to_string(), count as f64).with_style(style),
         None => Cell::from_optional(None),
     }
 }

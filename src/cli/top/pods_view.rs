@@ -23,13 +23,13 @@ pub(super) fn pods_table(inventory: Option<&ToldInventory>, now: Timestamp) -> T
 }
 
 fn pod_row(pod: &ToldPod, now: Timestamp) -> TableRow {
-    let tone = if pod.is_unplaced { CellStyle::Bad } else { CellStyle::Plain };
+    let style = if pod.is_unplaced { CellStyle::Bad } else { CellStyle::Plain };
     TableRow {
         key: pod.name.clone(),
         cells: vec![
             Cell::from_text(&pod.name),
             Cell::from_age(pod.since, now),
-            Cell::from_text(&pod.why).with_style(tone),
+            Cell::from_text(&pod.why).with_style(style),
         ],
         detail: format!("{}: {}", pod.name, pod.why),
     }

@@ -72,21 +72,21 @@ pub(super) fn draw_screen(screen: &App, area: Rect, buffer: &mut Buffer, now: Ti
     if area.is_empty() {
         return;
     }
-    let plan = Layout::new(area.height);
-    let sheet = screen.current_table(now);
-    let index = screen.selected_index(&sheet);
-    let mut paper = LineWriter { buffer, area, has_colour: screen.settings.has_colour, line: 0 };
-    paper.write_parts(&head_line(screen, now));
-    if plan.has_tabs {
-        draw_tabs(&mut paper, screen, &sheet, index);
+    let layout = Layout::new(area.height);
+    let table = screen.current_table(now);
+    let index = screen.selected_index(&table);
+    let mut writer = LineWriter { buffer, area, has_colour: screen.settings.has_colour, line: 0 };
+    writer.write_parts(&head_line(screen, now));
+    if layout.has_tabs {
+        draw_tabs(&mut writer, screen, &table, index);
     }
-    draw_table(&mut paper, screen, &sheet, index, plan);
-    if plan.details > 0 {
-        draw_details(&mut paper, screen, &sheet, index, plan.details);
+    draw_table(&mut writer, screen, &table, index, layout);
+    if layout.details > 0 {
+        draw_details(&mut writer, screen, &table, index, layout.details);
     }
-    if plan.has_help {
+    if layout.has_help {
         let help = HELP.map(|help| (help.to_owned(), CellStyle::Faint));
-        paper.write_parts(&help);
+        writer.write_parts(&help);
     }
 }
 
@@ -99,9 +99,9 @@ struct LineWriter<'b> {
 }
 
 impl LineWriter<'_> {
-    fn style(&self, tone: CellStyle) -> Style {
+    fn style(&self, cell_style: CellStyle) -> Style {
         let style = Style::new();
-        match tone {
+        match cell_style {
             CellStyle::Plain => style,
             CellStyle::Bad if !self.has_colour => style.add_modifier(Modifier::BOLD),
             _ if !self.has_colour => style,
@@ -135,12 +135,12 @@ impl LineWriter<'_> {
     /// Writes the parts that fit, and advances to the next line. Cuts the first part if needed.
     fn write_parts(&mut self, parts: &[(String, CellStyle)]) {
         let mut at = 0;
-        for (index, (text, tone)) in parts.iter().enumerate() {
+        for (index, (text, cell_style)) in parts.iter().enumerate() {
             let text_width = text_width(text);
             if index > 0 && at + text_width > self.width() {
                 break;
             }
-            self.write_text(at, text, usize::MAX, self.style(*tone));
+            self.write_text(at, text, usize::MAX, self.style(*cell_style));
             at += text_width + GAP;
         }
         self.line += 1;
@@ -152,7 +152,7 @@ fn head_line(screen: &App, now: Timestamp) -> Vec<(String, CellStyle)> {
     let mut parts = Vec::new();
     let late = screen.settings.interval.checked_mul(LATE);
     let late = late.unwrap_or(LATE_LEAST).max(LATE_LEAST);
-    let silence = screen.heard.silent_for(late, now);
+    let silence = screen.data.silent_for(late, now);
     if let Some(silence) = silence.filter(|_| !screen.is_paused) {
         let text = format!("no response for {}", format::format_duration(silence));
         parts.push((text, CellStyle::Bad));
@@ -168,7 +168,7 @@ fn head_line(screen: &App, now: Timestamp) -> Vec<(String, CellStyle)> {
 }
 
 fn head_of_fleet(screen: &App, parts: &mut Vec<(String, CellStyle)>) {
-    let all = screen.heard.clusters(screen.settings.only.as_deref());
+    let all = screen.data.clusters(screen.settings.only.as_deref());
     let statuses: Vec<_> = all.iter().filter_map(|cluster| cluster.status.as_ref()).collect();
     let unwell = all.iter().filter(|cluster| !cluster.is_well).count();
     let nodes: usize = statuses.iter().map(|status| status.nodes).sum();
@@ -177,10 +177,10 @@ fn head_of_fleet(screen: &App, parts: &mut Vec<(String, CellStyle)>) {
     });
     // An empty `sum()` would be -0.0.
     let cost = statuses.iter().fold(0.0, |sum, it| sum + it.cost_per_hour);
-    let unwell_tone = if unwell > 0 { CellStyle::Bad } else { CellStyle::Good };
+    let unwell_style = if unwell > 0 { CellStyle::Bad } else { CellStyle::Good };
     parts.extend([
         (count_noun(all.len(), "cluster"), CellStyle::Plain),
-        (format!("{unwell} unhealthy"), unwell_tone),
+        (format!("{unwell} unhealthy"), unwell_style),
         (count_noun(nodes, "node"), CellStyle::Plain),
         (format!("${cost:.2}/h"), CellStyle::Plain),
         (pending_text(waiting), CellStyle::Plain),
@@ -188,7 +188,7 @@ fn head_of_fleet(screen: &App, parts: &mut Vec<(String, CellStyle)>) {
     if unplaced > 0 {
         parts.push((format!("{unplaced} unschedulable"), CellStyle::Bad));
     }
-    let version = screen.heard.version();
+    let version = screen.data.version();
     parts.push((format!("outrigger {}", bounded_line(version)), CellStyle::Faint));
 }
 
@@ -198,7 +198,7 @@ fn pending_text(pods: usize) -> String {
 
 fn head_of_cluster(screen: &App, cluster: &str, parts: &mut Vec<(String, CellStyle)>) {
     parts.push((bounded_line(cluster), CellStyle::Plain));
-    let Some(inventory) = screen.heard.inventory_of(cluster) else {
+    let Some(inventory) = screen.data.inventory_of(cluster) else {
         return;
     };
     let Some(holds) = &inventory.holds else {
@@ -229,14 +229,14 @@ fn head_of_cluster(screen: &App, cluster: &str, parts: &mut Vec<(String, CellSty
 
 /// Draws the names of the views and the position in the table. If not all names fit, draws only the
 /// current one.
-fn draw_tabs(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, index: usize) {
-    let at = match (sheet.rows.len(), sheet.more) {
+fn draw_tabs(writer: &mut LineWriter<'_>, screen: &App, table: &Table, index: usize) {
+    let at = match (table.rows.len(), table.more) {
         (0, _) => String::new(),
         (rows, 0) => format!("{}/{rows}", index + 1),
         (rows, more) => format!("{}/{rows}, {more} not shown", index + 1),
     };
     let all: usize = View::ALL.iter().map(|view| text_width(&tab_title(*view))).sum();
-    let has_room = all + GAP + text_width(&at) <= paper.width();
+    let has_room = all + GAP + text_width(&at) <= writer.width();
     let (plain, chosen) = (Style::new(), Style::new().add_modifier(Modifier::REVERSED));
     let mut column = 0;
     for view in View::ALL {
@@ -246,14 +246,14 @@ fn draw_tabs(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, index: usi
         }
         let name = tab_title(view);
         let style = if is_chosen { chosen } else { plain };
-        paper.write_text(column, &name, usize::MAX, style);
+        writer.write_text(column, &name, usize::MAX, style);
         column += text_width(&name);
     }
-    let left = paper.width().saturating_sub(text_width(&at));
+    let left = writer.width().saturating_sub(text_width(&at));
     if left > column {
-        paper.write_text(left, &at, usize::MAX, plain);
+        writer.write_text(left, &at, usize::MAX, plain);
     }
-    paper.line += 1;
+    writer.line += 1;
 }
 
 /// Formats the number and the name of a view.
@@ -263,58 +263,58 @@ fn tab_title(view: View) -> String {
 
 /// Draws the titles and the rows around the selected one.
 fn draw_table(
-    paper: &mut LineWriter<'_>,
+    writer: &mut LineWriter<'_>,
     screen: &App,
-    sheet: &Table,
+    table: &Table,
     selected: usize,
-    plan: Layout,
+    layout: Layout,
 ) {
-    let gap = if paper.area.width < WIDE { 1 } else { GAP };
-    let columns = sheet.columns.iter().enumerate();
-    let (sorted, _) = screen.sort_order(sheet);
+    let gap = if writer.area.width < WIDE { 1 } else { GAP };
+    let columns = table.columns.iter().enumerate();
+    let (sorted, _) = screen.sort_order(table);
     let claims = columns.map(|(index, column)| ColumnWidth {
         least: column.least,
         fair: column.fair,
         // The title of the sort column has an arrow.
-        wanted: sheet.wanted_width(index) + usize::from(index == sorted),
+        wanted: table.wanted_width(index) + usize::from(index == sorted),
         leaves: column.leaves,
     });
     let claims: Vec<ColumnWidth> = claims.collect();
-    let slots = fit_columns(&claims, gap, paper.width());
-    if plan.has_titles {
-        draw_titles(paper, screen, sheet, &slots);
+    let slots = fit_columns(&claims, gap, writer.width());
+    if layout.has_titles {
+        draw_titles(writer, screen, table, &slots);
     }
-    let end = paper.line + plan.rows;
-    if sheet.rows.is_empty() {
-        let room = paper.width();
-        paper.write_text(0, &bounded_line(&sheet.empty), room, paper.style(CellStyle::Faint));
+    let end = writer.line + layout.rows;
+    if table.rows.is_empty() {
+        let room = writer.width();
+        writer.write_text(0, &bounded_line(&table.empty), room, writer.style(CellStyle::Faint));
     }
-    let rows = usize::from(plan.rows);
+    let rows = usize::from(layout.rows);
     let first = selected.saturating_sub(rows / 2);
-    let first = first.min(sheet.rows.len().saturating_sub(rows));
-    for (index, row) in sheet.rows.iter().enumerate().skip(first).take(rows) {
+    let first = first.min(table.rows.len().saturating_sub(rows));
+    for (index, row) in table.rows.iter().enumerate().skip(first).take(rows) {
         for slot in &slots {
-            let is_right = sheet.columns[slot.column].is_right;
+            let is_right = table.columns[slot.column].is_right;
             if let Some(cell) = row.cells.get(slot.column) {
-                self::draw_cell(paper, cell, *slot, is_right);
+                self::draw_cell(writer, cell, *slot, is_right);
             }
         }
         if index == selected {
-            let (x, y) = (paper.area.x, paper.area.y + paper.line);
-            let line = Rect::new(x, y, paper.area.width, 1);
+            let (x, y) = (writer.area.x, writer.area.y + writer.line);
+            let line = Rect::new(x, y, writer.area.width, 1);
             let chosen = Style::new().add_modifier(Modifier::REVERSED);
-            paper.buffer.set_style(line, chosen);
+            writer.buffer.set_style(line, chosen);
         }
-        paper.line += 1;
+        writer.line += 1;
     }
-    paper.line = end;
+    writer.line = end;
 }
 
-fn draw_titles(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, slots: &[Slot]) {
+fn draw_titles(writer: &mut LineWriter<'_>, screen: &App, table: &Table, slots: &[Slot]) {
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let (sorted, is_descending) = screen.sort_order(sheet);
+    let (sorted, is_descending) = screen.sort_order(table);
     for slot in slots {
-        let column = &sheet.columns[slot.column];
+        let column = &table.columns[slot.column];
         let sign = match (slot.column == sorted, is_descending) {
             (true, true) => "▼",
             (true, false) => "▲",
@@ -323,22 +323,22 @@ fn draw_titles(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, slots: &
         let title = format!("{}{sign}", column.title);
         let free = slot.width.saturating_sub(text_width(&title));
         let at = if column.is_right { free } else { 0 };
-        paper.write_text(slot.at + at, &title, slot.width - at, bold);
+        writer.write_text(slot.at + at, &title, slot.width - at, bold);
     }
-    paper.line += 1;
+    writer.line += 1;
 }
 
-fn draw_cell(paper: &mut LineWriter<'_>, cell: &Cell, slot: Slot, is_right: bool) {
-    let style = paper.style(cell.tone);
+fn draw_cell(writer: &mut LineWriter<'_>, cell: &Cell, slot: Slot, is_right: bool) {
+    let style = writer.style(cell.style);
     let bar = slot.width.saturating_sub(5);
     if let Some(share) = cell.share.filter(|_| bar >= 4) {
         let text = format!("{} {:>4}", usage_bar(share, bar), cell.text);
-        paper.write_text(slot.at, &text, slot.width, style);
+        writer.write_text(slot.at, &text, slot.width, style);
         return;
     }
     let free = slot.width.saturating_sub(text_width(&cell.text));
     let at = if is_right { free } else { 0 };
-    paper.write_text(slot.at + at, &cell.text, slot.width - at, style);
+    writer.write_text(slot.at + at, &cell.text, slot.width - at, style);
 }
 
 /// Formats a bar of this number of steps.
@@ -355,9 +355,15 @@ fn usage_bar(share: f64, steps: usize) -> String {
 }
 
 /// Draws the error of the last request or reload, else the details of the selected row.
-fn draw_details(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, index: usize, lines: u16) {
-    let faults = [screen.heard.fault.as_deref(), screen.heard.reload_fault()];
-    let (text, tone) = match (faults, sheet.rows.get(index)) {
+fn draw_details(
+    writer: &mut LineWriter<'_>,
+    screen: &App,
+    table: &Table,
+    index: usize,
+    lines: u16,
+) {
+    let faults = [screen.data.fault.as_deref(), screen.data.reload_fault()];
+    let (text, cell_style) = match (faults, table.rows.get(index)) {
         ([Some(why), _], _) => (why.to_owned(), CellStyle::Bad),
         ([None, Some(why)], _) if screen.view == View::Fleet => {
             (format!("configuration not reloaded: {why}"), CellStyle::Bad)
@@ -367,16 +373,16 @@ fn draw_details(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, index: 
             (detail.to_owned(), CellStyle::Plain)
         }
     };
-    let style = paper.style(tone);
+    let style = writer.style(cell_style);
     let mut remaining = bounded_line(&text);
     for line in 0..lines {
-        let room = paper.width();
+        let room = writer.width();
         let (current, after) = match line + 1 == lines {
             true => (remaining.clone(), String::new()),
             false => split_line(&remaining, room),
         };
-        paper.write_text(0, &current, room, style);
-        paper.line += 1;
+        writer.write_text(0, &current, room, style);
+        writer.line += 1;
         remaining = after;
     }
 }

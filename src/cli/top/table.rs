@@ -27,7 +27,7 @@ pub(super) struct Cell {
     rank: Option<f64>,
     /// The filled share of a bar. `None` if the cell is not a bar.
     pub(super) share: Option<f64>,
-    pub(super) tone: CellStyle,
+    pub(super) style: CellStyle,
 }
 
 impl Cell {
@@ -65,14 +65,14 @@ impl Cell {
         };
         Self {
             share: Some(share),
-            tone: if share > 0.9 { CellStyle::Warns } else { CellStyle::Good },
+            style: if share > 0.9 { CellStyle::Warns } else { CellStyle::Good },
             ..Self::ranked(&format!("{:.0}%", share * 100.0), share)
         }
     }
 
     /// Sets the style.
-    pub(super) fn with_style(self, tone: CellStyle) -> Self {
-        Self { tone, ..self }
+    pub(super) fn with_style(self, style: CellStyle) -> Self {
+        Self { style, ..self }
     }
 
     pub(super) fn with_faint_style(self) -> Self {

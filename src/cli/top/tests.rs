@@ -24,7 +24,7 @@ use crate::runtime::control::inventory::{
     Holds, InventoryRequest, NodeDto, ToldInventory, ToldPod,
 };
 use crate::runtime::control::{ClusterStatusResponse, StatusResponse};
-use crate::text::sanitize::is_disturbing;
+use crate::text::sanitize::is_unsafe;
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
@@ -185,9 +185,9 @@ fn inside() -> ToldInventory {
 /// A screen that has received all responses one second ago.
 fn screen(settings: Settings) -> App {
     let mut screen = App::new(settings);
-    screen.heard.store_response(DaemonResponse::Fleet(fleet()), ago(1));
+    screen.data.store_response(DaemonResponse::Fleet(fleet()), ago(1));
     let told = DaemonResponse::Inside(Box::new(inside()));
-    screen.heard.store_response(told, ago(1));
+    screen.data.store_response(told, ago(1));
     screen
 }
 
@@ -239,12 +239,12 @@ fn a_daemon_that_is_gone_is_told_of_with_the_time_since() {
     let mut screen = screen(settings());
     press(&mut screen, &[Key::View(View::Nodes)]);
     let why = "open the socket /run/outrigger/admin.sock: start the daemon".to_owned();
-    screen.heard.fault = Some(why);
+    screen.data.fault = Some(why);
     for size in [(80, 24), (20, 5), (20, 1)] {
         snapshot("gone", &mut screen, size);
     }
     let told = DaemonResponse::Inside(Box::new(inside()));
-    screen.heard.store_response(told, NOW);
+    screen.data.store_response(told, NOW);
     let shown = drawn(&mut screen, (80, 24));
     assert!(!shown.contains("no response"), "{shown}");
 }
@@ -252,7 +252,7 @@ fn a_daemon_that_is_gone_is_told_of_with_the_time_since() {
 #[test]
 fn an_answer_that_is_late_is_told_of_unless_one_has_paused() {
     let mut screen = App::new(settings());
-    screen.heard.store_response(DaemonResponse::Fleet(fleet()), ago(90));
+    screen.data.store_response(DaemonResponse::Fleet(fleet()), ago(90));
     assert!(drawn(&mut screen, (80, 24)).contains("no response for 1m30s"));
     assert_eq!(press(&mut screen, &[Key::Pause]), Action::Nothing);
     let shown = drawn(&mut screen, (80, 24));
@@ -305,8 +305,8 @@ fn rows_are_scrolled_and_found_again_when_they_have_moved() {
     press(&mut screen, &[Key::View(View::Nodes)]);
     screen.set_page_rows(10);
     let chosen = |screen: &App| {
-        let sheet = screen.current_table(NOW);
-        sheet.rows[screen.selected_index(&sheet)].key.clone()
+        let table = screen.current_table(NOW);
+        table.rows[screen.selected_index(&table)].key.clone()
     };
     let newest = chosen(&screen);
     assert_eq!(newest, "pdvyhwi7bkq3y", "the newest node is first");
@@ -316,13 +316,13 @@ fn rows_are_scrolled_and_found_again_when_they_have_moved() {
     press(&mut screen, &[Key::Reverse, Key::Sort]);
     assert_eq!(chosen(&screen), ninth);
     press(&mut screen, &[Key::Last]);
-    let sheet = screen.current_table(NOW);
-    assert_eq!(screen.selected_index(&sheet), 39);
+    let table = screen.current_table(NOW);
+    assert_eq!(screen.selected_index(&table), 39);
     let mut fewer = inside();
     if let Some(holds) = &mut fewer.holds {
         holds.nodes.truncate(2);
     }
-    screen.heard.store_response(DaemonResponse::Inside(Box::new(fewer)), NOW);
+    screen.data.store_response(DaemonResponse::Inside(Box::new(fewer)), NOW);
     assert_eq!(screen.selected_index(&screen.current_table(NOW)), 1);
     press(&mut screen, &[Key::First]);
     assert_eq!(screen.selected_index(&screen.current_table(NOW)), 0);
@@ -350,8 +350,8 @@ fn nodes_are_sorted_as_is_asked_for() {
     check("memory", None);
     let mut screen = screen(Settings { node_sort: Some(("price".to_owned(), true)), ..settings() });
     press(&mut screen, &[Key::View(View::Nodes)]);
-    let sheet = screen.current_table(NOW);
-    assert!(sheet.rows[0].cells[7 + 2].text.starts_with("0.80"), "{:?}", sheet.rows[0]);
+    let table = screen.current_table(NOW);
+    assert!(table.rows[0].cells[7 + 2].text.starts_with("0.80"), "{:?}", table.rows[0]);
 }
 
 #[test]
@@ -370,7 +370,7 @@ fn names_cannot_disturb_a_terminal() {
         holds.nodes[0].name = "a\u{1b}[2J\u{202e}b\nc".to_owned();
     }
     let mut screen = screen(settings());
-    screen.heard.store_response(DaemonResponse::Inside(Box::new(told)), NOW);
+    screen.data.store_response(DaemonResponse::Inside(Box::new(told)), NOW);
     press(&mut screen, &[Key::View(View::Nodes)]);
     let shown = drawn(&mut screen, (120, 30));
     assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown}");
@@ -472,8 +472,8 @@ proptest! {
                         _ => None,
                     };
                     match answer {
-                        Some(answer) => screen.heard.store_response(answer, NOW),
-                        None => screen.heard.fault = Some(text.clone()),
+                        Some(answer) => screen.data.store_response(answer, NOW),
+                        None => screen.data.fault = Some(text.clone()),
                     }
                 }
             }
@@ -482,7 +482,7 @@ proptest! {
             screen.set_page_rows(table_rows(lines));
             draw_screen(&screen, area, &mut buffer, NOW);
             let mut letters = buffer.content.iter().flat_map(|cell| cell.symbol().chars());
-            prop_assert!(!letters.any(is_disturbing), "a control character was drawn");
+            prop_assert!(!letters.any(is_unsafe), "a control character was drawn");
             let said = buffer.content.iter().any(|cell| cell.symbol() != " ");
             prop_assert!(said || area.is_empty(), "{columns}x{lines}: the screen is empty");
         }

@@ -35,8 +35,8 @@ enum FieldShape {
     Fields(Fields),
 }
 
-/// Names of fields by their type.
-type Fields = &'static [(FieldShape, &'static [&'static str])];
+/// Names of fields, separated by blanks, by their type.
+type Fields = &'static [(FieldShape, &'static str)];
 
 const TEXTS: FieldShape = FieldShape::List(&FieldShape::Text);
 const TEXT_BY_TEXT: FieldShape = FieldShape::Map(&FieldShape::Text);
@@ -44,211 +44,123 @@ const TEXT_BY_TEXT: FieldShape = FieldShape::Map(&FieldShape::Text);
 static FIELDS: Fields = &[
     (
         FieldShape::Flag,
-        &[
-            "cgroupsPerQOS",
-            "enableContentionProfiling",
-            "enableControllerAttachDetach",
-            "enableDebugFlagsHandler",
-            "enableDebuggingHandlers",
-            "enableProfilingHandler",
-            "enableServer",
-            "enableSystemLogHandler",
-            "enableSystemLogQuery",
-            "failCgroupV1",
-            "failSwapOn",
-            "kernelMemcgNotification",
-            "localStorageCapacityIsolation",
-            "makeIPTablesUtilChains",
-            "mergeDefaultEvictionSettings",
-            "protectKernelDefaults",
-            "rotateCertificates",
-            "runOnce",
-            "seccompDefault",
-            "serializeImagePulls",
-            "serverTLSBootstrap",
-            "singleProcessOOMKill",
-        ],
+        "cgroupsPerQOS enableContentionProfiling enableControllerAttachDetach \
+         enableDebugFlagsHandler enableDebuggingHandlers enableProfilingHandler enableServer \
+         enableSystemLogHandler enableSystemLogQuery failCgroupV1 failSwapOn \
+         kernelMemcgNotification localStorageCapacityIsolation makeIPTablesUtilChains \
+         mergeDefaultEvictionSettings protectKernelDefaults rotateCertificates runOnce \
+         seccompDefault serializeImagePulls serverTLSBootstrap singleProcessOOMKill",
     ),
     (
         FieldShape::Whole,
-        &[
-            "containerLogMaxFiles",
-            "containerLogMaxWorkers",
-            "eventBurst",
-            "eventRecordQPS",
-            "healthzPort",
-            "iptablesDropBit",
-            "iptablesMasqueradeBit",
-            "kubeAPIBurst",
-            "kubeAPIQPS",
-            "maxOpenFiles",
-            "maxParallelImagePulls",
-            "nodeLeaseDurationSeconds",
-            "nodeStatusMaxImages",
-            "oomScoreAdj",
-            "podPidsLimit",
-            "port",
-            "readOnlyPort",
-            "registryBurst",
-            "registryPullQPS",
-        ],
+        "containerLogMaxFiles containerLogMaxWorkers eventBurst eventRecordQPS healthzPort \
+         iptablesDropBit iptablesMasqueradeBit kubeAPIBurst kubeAPIQPS maxOpenFiles \
+         maxParallelImagePulls nodeLeaseDurationSeconds nodeStatusMaxImages oomScoreAdj \
+         podPidsLimit port readOnlyPort registryBurst registryPullQPS",
     ),
-    (FieldShape::Number, &["memoryThrottlingFactor"]),
+    (FieldShape::Number, "memoryThrottlingFactor"),
     (
         FieldShape::Text,
-        &[
-            "address",
-            "cgroupDriver",
-            "cgroupRoot",
-            "clusterDomain",
-            "configMapAndSecretChangeDetectionStrategy",
-            "containerLogMaxSize",
-            "containerRuntimeEndpoint",
-            "contentType",
-            "cpuManagerPolicy",
-            "hairpinMode",
-            "healthzBindAddress",
-            "imagePullCredentialsVerificationPolicy",
-            "imageServiceEndpoint",
-            "kubeletCgroups",
-            "kubeReservedCgroup",
-            "memoryManagerPolicy",
-            "memoryReservationPolicy",
-            "podCIDR",
-            "podLogsDir",
-            "reservedSystemCPUs",
-            "resolvConf",
-            "showHiddenMetricsForVersion",
-            "staticPodPath",
-            "staticPodURL",
-            "systemCgroups",
-            "systemReservedCgroup",
-            "tlsCertFile",
-            "tlsMinVersion",
-            "tlsPrivateKeyFile",
-            "topologyManagerPolicy",
-            "topologyManagerScope",
-            "volumePluginDir",
-        ],
+        "address cgroupDriver cgroupRoot clusterDomain \
+         configMapAndSecretChangeDetectionStrategy containerLogMaxSize \
+         containerRuntimeEndpoint contentType cpuManagerPolicy hairpinMode healthzBindAddress \
+         imagePullCredentialsVerificationPolicy imageServiceEndpoint kubeletCgroups \
+         kubeReservedCgroup memoryManagerPolicy memoryReservationPolicy podCIDR podLogsDir \
+         reservedSystemCPUs resolvConf showHiddenMetricsForVersion staticPodPath staticPodURL \
+         systemCgroups systemReservedCgroup tlsCertFile tlsMinVersion tlsPrivateKeyFile \
+         topologyManagerPolicy topologyManagerScope volumePluginDir",
     ),
     (
         FieldShape::Duration,
-        &[
-            "containerLogMonitorInterval",
-            "cpuCFSQuotaPeriod",
-            "cpuManagerReconcilePeriod",
-            "evictionPressureTransitionPeriod",
-            "fileCheckFrequency",
-            "httpCheckFrequency",
-            "imageMaximumGCAge",
-            "imageMinimumGCAge",
-            "nodeStatusReportFrequency",
-            "nodeStatusUpdateFrequency",
-            "runtimeRequestTimeout",
-            "shutdownGracePeriod",
-            "shutdownGracePeriodCriticalPods",
-            "streamingConnectionIdleTimeout",
-            "syncFrequency",
-            "volumeStatsAggPeriod",
-        ],
+        "containerLogMonitorInterval cpuCFSQuotaPeriod cpuManagerReconcilePeriod \
+         evictionPressureTransitionPeriod fileCheckFrequency httpCheckFrequency \
+         imageMaximumGCAge imageMinimumGCAge nodeStatusReportFrequency \
+         nodeStatusUpdateFrequency runtimeRequestTimeout shutdownGracePeriod \
+         shutdownGracePeriodCriticalPods streamingConnectionIdleTimeout syncFrequency \
+         volumeStatsAggPeriod",
     ),
     (
         TEXTS,
-        &[
-            "allowedUnsafeSysctls",
-            "enforceNodeAllocatable",
-            "preloadedImagesVerificationAllowlist",
-            "tlsCipherSuites",
-        ],
+        "allowedUnsafeSysctls enforceNodeAllocatable preloadedImagesVerificationAllowlist \
+         tlsCipherSuites",
     ),
-    (FieldShape::List(&FieldShape::Whole), &["tlsCurvePreferences"]),
+    (FieldShape::List(&FieldShape::Whole), "tlsCurvePreferences"),
     (
         TEXT_BY_TEXT,
-        &[
-            "cpuManagerPolicyOptions",
-            "defaultPodSysctls",
-            "qosReserved",
-            "topologyManagerPolicyOptions",
-        ],
+        "cpuManagerPolicyOptions defaultPodSysctls qosReserved topologyManagerPolicyOptions",
     ),
-    (FieldShape::Map(&TEXTS), &["staticPodURLHeader"]),
-    (FieldShape::Map(&FieldShape::Flag), &["featureGates"]),
-    (FieldShape::Signals, &["evictionMinimumReclaim"]),
-    (FieldShape::Fields(AUTHENTICATION), &["authentication"]),
-    (FieldShape::Fields(AUTHORIZATION), &["authorization"]),
-    (FieldShape::Fields(LOGGING), &["logging"]),
-    (FieldShape::Fields(&[(FieldShape::Text, &["swapBehavior"])]), &["memorySwap"]),
+    (FieldShape::Map(&TEXTS), "staticPodURLHeader"),
+    (FieldShape::Map(&FieldShape::Flag), "featureGates"),
+    (FieldShape::Signals, "evictionMinimumReclaim"),
+    (FieldShape::Fields(AUTHENTICATION), "authentication"),
+    (FieldShape::Fields(AUTHORIZATION), "authorization"),
+    (FieldShape::Fields(LOGGING), "logging"),
+    (FieldShape::Fields(&[(FieldShape::Text, "swapBehavior")]), "memorySwap"),
     (
-        FieldShape::Fields(&[(FieldShape::Duration, &["maxContainerRestartPeriod"])]),
-        &["crashLoopBackOff"],
+        FieldShape::Fields(&[(FieldShape::Duration, "maxContainerRestartPeriod")]),
+        "crashLoopBackOff",
     ),
-    (FieldShape::Fields(&[(FieldShape::Whole, &["idsPerPod"])]), &["userNamespaces"]),
+    (FieldShape::Fields(&[(FieldShape::Whole, "idsPerPod")]), "userNamespaces"),
     (
         FieldShape::Fields(&[
-            (FieldShape::Text, &["endpoint"]),
-            (FieldShape::Whole, &["samplingRatePerMillion"]),
+            (FieldShape::Text, "endpoint"),
+            (FieldShape::Whole, "samplingRatePerMillion"),
         ]),
-        &["tracing"],
+        "tracing",
     ),
     (
         FieldShape::List(&FieldShape::Fields(&[
-            (FieldShape::Whole, &["numaNode"]),
-            (FieldShape::Map(&FieldShape::Quantity), &["limits"]),
+            (FieldShape::Whole, "numaNode"),
+            (FieldShape::Map(&FieldShape::Quantity), "limits"),
         ])),
-        &["reservedMemory"],
+        "reservedMemory",
     ),
     (
         FieldShape::List(&FieldShape::Fields(&[(
             FieldShape::Whole,
-            &["priority", "shutdownGracePeriodSeconds"],
+            "priority shutdownGracePeriodSeconds",
         )])),
-        &["shutdownGracePeriodByPodPriority"],
+        "shutdownGracePeriodByPodPriority",
     ),
 ];
 
 const AUTHENTICATION: Fields = &[
-    (FieldShape::Fields(&[(FieldShape::Text, &["clientCAFile"])]), &["x509"]),
+    (FieldShape::Fields(&[(FieldShape::Text, "clientCAFile")]), "x509"),
     (
-        FieldShape::Fields(&[
-            (FieldShape::Flag, &["enabled"]),
-            (FieldShape::Duration, &["cacheTTL"]),
-        ]),
-        &["webhook"],
+        FieldShape::Fields(&[(FieldShape::Flag, "enabled"), (FieldShape::Duration, "cacheTTL")]),
+        "webhook",
     ),
-    (FieldShape::Fields(&[(FieldShape::Flag, &["enabled"])]), &["anonymous"]),
+    (FieldShape::Fields(&[(FieldShape::Flag, "enabled")]), "anonymous"),
 ];
 
 const AUTHORIZATION: Fields = &[
-    (FieldShape::Text, &["mode"]),
+    (FieldShape::Text, "mode"),
     (
-        FieldShape::Fields(&[(
-            FieldShape::Duration,
-            &["cacheAuthorizedTTL", "cacheUnauthorizedTTL"],
-        )]),
-        &["webhook"],
+        FieldShape::Fields(&[(FieldShape::Duration, "cacheAuthorizedTTL cacheUnauthorizedTTL")]),
+        "webhook",
     ),
 ];
 
 const LOGGING: Fields = &[
-    (FieldShape::Text, &["format"]),
-    (FieldShape::Either, &["flushFrequency"]),
-    (FieldShape::Whole, &["verbosity"]),
+    (FieldShape::Text, "format"),
+    (FieldShape::Either, "flushFrequency"),
+    (FieldShape::Whole, "verbosity"),
     (
         FieldShape::List(&FieldShape::Fields(&[
-            (FieldShape::Text, &["filePattern"]),
-            (FieldShape::Whole, &["verbosity"]),
+            (FieldShape::Text, "filePattern"),
+            (FieldShape::Whole, "verbosity"),
         ])),
-        &["vmodule"],
+        "vmodule",
     ),
     (
         FieldShape::Fields(&[(
             FieldShape::Fields(&[
-                (FieldShape::Flag, &["splitStream"]),
-                (FieldShape::Quantity, &["infoBufferSize"]),
+                (FieldShape::Flag, "splitStream"),
+                (FieldShape::Quantity, "infoBufferSize"),
             ]),
-            &["json", "text"],
+            "json text",
         )]),
-        &["options"],
+        "options",
     ),
 ];
 
@@ -313,14 +225,15 @@ fn check_member(
     path: &mut Vec<PathStep>,
     faults: &mut Vec<ConversionError>,
 ) {
-    let known = fields.iter().find(|(_, names)| names.contains(&name));
+    let known =
+        fields.iter().find(|(_, names)| names.split_whitespace().any(|known| known == name));
     if let Some((shape, _)) = known {
         path.push(PathStep::Key(name.to_owned()));
         shape.check(name, value, path, faults);
         path.pop();
         return;
     }
-    let names = fields.iter().flat_map(|(_, names)| names.iter().copied());
+    let names = fields.iter().flat_map(|(_, names)| names.split_whitespace());
     let mut field_path = path.clone();
     field_path.push(PathStep::KeyItself(name.to_owned()));
     faults.push(ConversionError {
@@ -446,7 +359,8 @@ mod tests {
                     names(inner);
                 }
             }
-            let mut all: Vec<&str> = fields.iter().flat_map(|(_, names)| names.to_vec()).collect();
+            let mut all: Vec<&str> =
+                fields.iter().flat_map(|(_, names)| names.split_whitespace()).collect();
             let count = all.len();
             all.sort_unstable();
             all.dedup();

@@ -40,9 +40,8 @@ impl Converter<'_> {
         value: &Value,
     ) -> Result<ParsedArgument, Vec<ConversionError>> {
         let Value::Object(items) = value else {
-            let mut fault = self.wrong_type(value);
-            fault.help = Some(format!("write {} = {{ … }}", self.name));
-            return Err(vec![fault]);
+            let help = format!("write {} = {{ … }}", self.name);
+            return Err(vec![self.wrong_type(value).help(help)]);
         };
         Ok(match self.kind {
             ArgumentType::Quantities => {
@@ -74,13 +73,11 @@ impl Converter<'_> {
                 ParsedArgument::Fields(fields.into_iter().collect())
             }
             ArgumentType::Searched if items.is_empty() || items.len() > SEARCHED_MAX => {
-                let mut fault = self.conversion_error(ProblemCode::OutOfRange, value);
-                fault.detail = format!(
-                    "{:?} has {} tags; it must have 1 to {SEARCHED_MAX}.",
-                    self.name,
-                    items.len()
-                );
-                return Err(vec![fault]);
+                let (name, count) = (self.name, items.len());
+                let detail =
+                    format!("{name:?} has {count} tags; it must have 1 to {SEARCHED_MAX}.");
+                let fault = self.conversion_error(ProblemCode::OutOfRange, value);
+                return Err(vec![fault.detail(detail)]);
             }
             ArgumentType::Searched => {
                 ParsedArgument::Map(self.convert_each(items, Self::convert_searched_tag)?)
@@ -113,18 +110,20 @@ impl Converter<'_> {
 
     fn element_text(&self, key: &str, item: &Value) -> Result<String, ConversionError> {
         to_text(item).ok_or_else(|| {
-            let mut fault = self.wrong_type(item);
-            fault.detail =
-                format!("The value of {key:?} must be a string, not {}.", quote_value(item));
-            fault
+            let got = quote_value(item);
+            self.wrong_type(item)
+                .detail(format!("The value of {key:?} must be a string, not {got}."))
         })
     }
 
     /// An error in a key.
     fn bad_key(&self, code: ProblemCode, key: &str, detail: String) -> ConversionError {
-        let path = vec![PathStep::KeyItself(key.to_owned())];
-        let fault = self.conversion_error(code, &Value::Null);
-        ConversionError { path, detail, ..fault }
+        ConversionError {
+            path: vec![PathStep::KeyItself(key.to_owned())],
+            code,
+            detail,
+            help: None,
+        }
     }
 
     fn label_key(&self, key: &str) -> Result<(), ConversionError> {
@@ -140,10 +139,9 @@ impl Converter<'_> {
         let text = self.element_text(key, item)?;
         match label_value_fault(&text).filter(|_| self.kind == ArgumentType::Labels) {
             Some(why) => {
-                let mut fault = self.conversion_error(ProblemCode::InvalidLabel, item);
-                fault.detail =
+                let detail =
                     format!("{} is not a valid value of {key:?}. {why}", quote_value(item));
-                Err(fault)
+                Err(self.conversion_error(ProblemCode::InvalidLabel, item).detail(detail))
             }
             None => Ok(text),
         }
@@ -171,9 +169,8 @@ impl Converter<'_> {
     fn convert_reserved(&self, key: &str, item: &Value) -> Result<Reserved, ConversionError> {
         if !RESERVABLE.contains(&key) {
             let detail = format!("The kubelet cannot reserve {key:?}.");
-            let mut fault = self.bad_key(ProblemCode::InvalidValue, key, detail);
-            fault.help = Some(format!("expected one of: {}", RESERVABLE.join(", ")));
-            return Err(fault);
+            let help = format!("expected one of: {}", RESERVABLE.join(", "));
+            return Err(self.bad_key(ProblemCode::InvalidValue, key, detail).help(help));
         }
         let text = self.element_text(key, item)?;
         let amount = self.convert_amount(key, &text)?;
@@ -183,9 +180,8 @@ impl Converter<'_> {
     fn eviction_signal(&self, key: &str) -> Result<Signal, ConversionError> {
         Signal::parse(key).ok_or_else(|| {
             let detail = format!("There is no eviction signal {key:?}.");
-            let mut fault = self.bad_key(ProblemCode::InvalidValue, key, detail);
-            fault.help = Some(expected_names(key, &Signal::NAMES));
-            fault
+            self.bad_key(ProblemCode::InvalidValue, key, detail)
+                .help(expected_names(key, &Signal::NAMES))
         })
     }
 
@@ -197,14 +193,11 @@ impl Converter<'_> {
         let signal = self.eviction_signal(key)?;
         let text = self.element_text(key, item)?;
         let threshold = parse_threshold(&text).ok_or_else(|| {
-            let mut fault = self.conversion_error(ProblemCode::InvalidQuantity, item);
-            fault.detail = format!("{} is not a valid threshold for {key:?}.", quote_value(item));
-            fault.help = Some(
-                "write a quantity such as \"100Mi\", or a percentage from 0% to 100% with at most \
-                 two decimals, such as \"10%\""
-                    .to_owned(),
-            );
-            fault
+            let detail = format!("{} is not a valid threshold for {key:?}.", quote_value(item));
+            let help = "write a quantity such as \"100Mi\", or a percentage from 0% to 100% with \
+                        at most two decimals, such as \"10%\"";
+            let fault = self.conversion_error(ProblemCode::InvalidQuantity, item);
+            fault.detail(detail).help(help)
         })?;
         Ok((signal, threshold))
     }
@@ -217,10 +210,9 @@ impl Converter<'_> {
         let signal = self.eviction_signal(key)?;
         let text = self.element_text(key, item)?;
         let period = parse_duration(&text).ok_or_else(|| {
-            let mut fault = self.conversion_error(ProblemCode::InvalidDuration, item);
-            fault.detail = format!("{} is not a duration.", quote_value(item));
-            fault.help = Some("write it like \"90s\" or \"1m30s\"".to_owned());
-            fault
+            self.conversion_error(ProblemCode::InvalidDuration, item)
+                .detail(format!("{} is not a duration.", quote_value(item)))
+                .help("write it like \"90s\" or \"1m30s\"")
         })?;
         Ok((signal, period))
     }
@@ -238,10 +230,9 @@ impl Converter<'_> {
         }
         let text = self.element_text(key, item)?;
         if text.chars().count() > TAG_VALUE_MAX {
-            let mut fault = self.conversion_error(ProblemCode::OutOfRange, item);
-            fault.detail =
+            let detail =
                 format!("The value of a tag must have at most {TAG_VALUE_MAX} characters.");
-            return Err(fault);
+            return Err(self.conversion_error(ProblemCode::OutOfRange, item).detail(detail));
         }
         Ok(text)
     }
@@ -254,10 +245,10 @@ impl Converter<'_> {
         }
         let text = self.element_text(key, item)?;
         if text.is_empty() {
-            let mut fault = self.conversion_error(ProblemCode::InvalidValue, item);
-            fault.detail = format!("The value of {key:?} is empty.");
-            fault.help = Some("write \"*\" to match any value".to_owned());
-            return Err(fault);
+            let fault = self.conversion_error(ProblemCode::InvalidValue, item);
+            return Err(fault
+                .detail(format!("The value of {key:?} is empty."))
+                .help("write \"*\" to match any value"));
         }
         Ok(text)
     }

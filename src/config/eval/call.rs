@@ -161,7 +161,7 @@ fn template_fault(call: &Call, why: &str) -> Box<EvalError> {
     EvalError::new(call.args[0].span, ProblemCode::FunctionCall, detail)
 }
 
-fn check_count(call: &Call, got: usize, min: usize, max: usize) -> Result<(), Box<EvalError>> {
+fn check_count(call: &Call, got: usize, min: usize, max: usize) -> EvalResult<()> {
     if (min..=max).contains(&got) {
         return Ok(());
     }

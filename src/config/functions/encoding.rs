@@ -37,19 +37,20 @@ pub(super) fn env(args: &Args<'_>) -> FunctionResult {
     match (args.environment.env.get(&name), args.values.get(1)) {
         (Some(value), _) => Ok(Value::String(value.clone())),
         (None, Some(default)) => Ok(default.clone()),
-        (None, None) => Err(FunctionError::at_argument(
-            0,
-            format!("the environment variable {name:?} is not set, and no default is given"),
-        )),
+        (None, None) => {
+            let why =
+                format!("the environment variable {name:?} is not set, and no default is given");
+            Err(FunctionError::at_argument(0, why))
+        }
     }
 }
 
 pub(super) fn secret(args: &Args<'_>) -> FunctionResult {
     let name = args.text(0)?;
-    match args.environment.secrets.get(&name) {
-        Some(secret) => Ok(Value::String(secret.clone())),
-        None => Err(FunctionError::at_argument(0, format!("there is no secret named {name:?}"))),
-    }
+    let secret = args.environment.secrets.get(&name).cloned();
+    let why = format!("there is no secret named {name:?}");
+    let fault = FunctionError::at_argument(0, why);
+    secret.map(Value::String).ok_or(fault)
 }
 
 pub(super) fn file(args: &Args<'_>) -> FunctionResult {
@@ -67,12 +68,9 @@ pub(super) fn fileexists(args: &Args<'_>) -> FunctionResult {
 }
 
 pub(super) fn jsondecode(args: &Args<'_>) -> FunctionResult {
-    match serde_json::from_str::<Json>(&args.text(0)?) {
-        Ok(json) => Ok(from_json(&json)),
-        Err(error) => {
-            Err(FunctionError::at_argument(0, format!("the string is not JSON: {error}")))
-        }
-    }
+    let json = serde_json::from_str::<Json>(&args.text(0)?);
+    json.map(|json| from_json(&json))
+        .map_err(|error| FunctionError::at_argument(0, format!("the string is not JSON: {error}")))
 }
 
 /// Converts a JSON value to an HCL value.

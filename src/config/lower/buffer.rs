@@ -3,11 +3,11 @@
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::kubernetes_names::{label_key_fault, label_value_fault, name_fault};
+use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
 use crate::config::lower::quantities::{has_quantities, pod_requests, refuse_names};
 use crate::config::lower::schedule::Schedules;
-use crate::config::lower::{Blocks, cluster_patterns, has_matching_name, pool};
-use crate::config::report::SpannedDiagnostic;
+use crate::config::lower::{check_name, cluster_patterns, has_matching_name, pool};
+use crate::config::report::{error_at, warning_at};
 use crate::config::syntax::PathStep;
 use crate::model::buffer::{Buffer, BufferPod, Scalable, ScalableKind};
 use crate::model::cluster::Cluster;
@@ -25,12 +25,11 @@ pub(super) struct BufferSpec {
 
 pub(super) fn lower_buffers(
     reader: &Decoder<'_>,
-    blocks: &Blocks<'_>,
     pools: &[pool::PoolSpec],
     schedules: &Schedules,
 ) -> Vec<BufferSpec> {
-    let sections = reader.decode_sections(blocks, "buffer");
-    sections.into_iter().map(|section| lower_buffer(reader, section, pools, schedules)).collect()
+    let sections = reader.decode_sections("buffer");
+    sections.into_iter().map(|section| lower_buffer(section, pools, schedules)).collect()
 }
 
 /// Sets the buffers of a cluster. A buffer that names a pool is only for clusters with that pool.
@@ -53,7 +52,7 @@ pub(super) fn assign_buffers(drafts: &[BufferSpec], cluster: &mut Cluster) {
 }
 
 /// Reports buffers whose pool is missing in their clusters.
-pub(super) fn check_clusters(reader: &Decoder<'_>, drafts: &[BufferSpec], clusters: &[&Cluster]) {
+pub(super) fn check_clusters(drafts: &[BufferSpec], clusters: &[&Cluster]) {
     for draft in drafts {
         let Some(pool) = &draft.buffer.pool else {
             continue;
@@ -75,35 +74,28 @@ pub(super) fn check_clusters(reader: &Decoder<'_>, drafts: &[BufferSpec], cluste
                     pool.as_str(),
                     cluster.name.as_str()
                 );
-                let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, span, detail)
-                    .also(draft.section.value_span("pool"), "the pool");
-                reader.report(&draft.section, finding);
+                error_at(ProblemCode::UnknownReference, span, detail)
+                    .also(draft.section.value_span("pool"), "the pool")
+                    .report(&draft.section);
             }
         }
         if !found && !clusters.is_empty() {
             let detail = format!("No cluster of the buffer has the pool {:?}.", pool.as_str());
             let span = draft.section.value_span("pool");
-            let finding = SpannedDiagnostic::warning(ProblemCode::MatchesNothing, span, detail);
-            reader.report(&draft.section, finding);
+            warning_at(ProblemCode::MatchesNothing, span, detail).report(&draft.section);
         }
     }
 }
 
 fn lower_buffer(
-    reader: &Decoder<'_>,
     section: DecodedBlock,
     pools: &[pool::PoolSpec],
     schedules: &Schedules,
 ) -> BufferSpec {
     let name = section.label();
-    if let Some(why) = name_fault(name).filter(|_| !name.is_empty()) {
-        let detail = format!("{name:?} is not a valid name for a buffer. {why}");
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
-        reader.report(&section, finding);
-    }
-    check_count(reader, &section);
-    check_static(reader, &section, pools);
+    check_name(&section, name, "a buffer");
+    check_count(&section);
+    check_static(&section, pools);
     let limits = section.quantities("limits").to_vec();
     let during = section.reference("during");
     let buffer = Buffer {
@@ -112,24 +104,21 @@ fn lower_buffer(
         replicas: section.count("replicas"),
         percentage: section.count("percentage"),
         scalable: section.block("scalable").and_then(lower_scalable),
-        pod: section.block("pod").map(|inner| lower_pod(reader, &section, inner)),
+        pod: section.block("pod").map(|inner| lower_pod(&section, inner)),
         during: during.and_then(|name| schedules.get(name).cloned().flatten()),
         limits,
     };
-    check_limits(reader, &section, &buffer);
+    check_limits(&section, &buffer);
     BufferSpec { buffer, clusters: cluster_patterns(&section), section }
 }
 
 /// Checks that the buffer sets the number of pods and describes them.
-fn check_count(reader: &Decoder<'_>, section: &DecodedBlock) {
-    if !["replicas", "percentage"].iter().any(|name| section.is_set(name))
-        && !has_quantities(section, "limits")
-    {
+fn check_count(section: &DecodedBlock) {
+    if !section.is_any_set(&["replicas", "percentage"]) && !has_quantities(section, "limits") {
         let detail = "The buffer does not set the number of pods to reserve capacity for.";
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                .help("write one of replicas, percentage and limits");
-        reader.report(section, finding);
+        error_at(ProblemCode::MissingArgument, section.header, detail)
+            .help("write one of replicas, percentage and limits")
+            .report(section);
     }
     if section.block("scalable").is_some() {
         return;
@@ -150,14 +139,14 @@ fn check_count(reader: &Decoder<'_>, section: &DecodedBlock) {
     } else {
         return;
     };
-    let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, section.header, detail)
+    error_at(ProblemCode::MissingBlock, section.header, detail)
         .label(label)
-        .help(help);
-    reader.report(section, finding);
+        .help(help)
+        .report(section);
 }
 
 /// A static pool launches no nodes for pods, including virtual pods.
-fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::PoolSpec]) {
+fn check_static(section: &DecodedBlock, pools: &[pool::PoolSpec]) {
     let Some(name) = section.reference("pool") else {
         return;
     };
@@ -167,10 +156,9 @@ fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::Poo
     };
     let detail =
         format!("The pool {name:?} is static: Outrigger launches no nodes in it for buffers.");
-    let finding =
-        SpannedDiagnostic::error(ProblemCode::Conflict, section.value_span("pool"), detail)
-            .also(draft.section.value_span("replicas"), "the pool is static");
-    reader.report(section, finding);
+    error_at(ProblemCode::Conflict, section.value_span("pool"), detail)
+        .also(draft.section.value_span("replicas"), "the pool is static")
+        .report(section);
 }
 
 fn lower_scalable(section: &DecodedBlock) -> Option<Scalable> {
@@ -181,41 +169,40 @@ fn lower_scalable(section: &DecodedBlock) -> Option<Scalable> {
     })
 }
 
-fn lower_pod(reader: &Decoder<'_>, buffer: &DecodedBlock, section: &DecodedBlock) -> BufferPod {
+fn lower_pod(buffer: &DecodedBlock, section: &DecodedBlock) -> BufferPod {
     let names = &["nodes", "pods"];
-    let refused = refuse_names(reader, section, "requests", names, "pods cannot request it");
+    let refused = refuse_names(section, "requests", names, "pods cannot request it");
     let amounts = section.quantities("requests");
     let nothing = amounts.iter().all(|(_, amount)| *amount == 0);
     if nothing && !refused && section.get("requests").is_some() {
         let detail = "The pod must request at least one resource.";
         let code = ProblemCode::InvalidValue;
-        let finding = SpannedDiagnostic::error(code, section.value_span("requests"), detail);
-        reader.report(section, finding);
+        section.error(code, section.value_span("requests"), detail);
     }
     let node_selector = section.string_map("node_selector");
     for key in node_selector.keys() {
         let span = section.inner_span("node_selector", PathStep::KeyItself(key.clone()));
         let finding = if let Some(why) = label_restriction(key) {
             let detail = format!("A pod cannot require the label {key:?}: {why}.");
-            SpannedDiagnostic::error(ProblemCode::RestrictedLabel, span, detail)
+            error_at(ProblemCode::RestrictedLabel, span, detail)
         } else if let Some(pool) = buffer.get("pool").filter(|_| normalized_key(key) == POOL) {
             let detail = "The pool is set twice: with the argument pool, and here.";
-            SpannedDiagnostic::error(ProblemCode::Conflict, span, detail).also(pool.name_span, "")
+            error_at(ProblemCode::Conflict, span, detail).also(pool.name_span, "")
         } else {
             continue;
         };
-        reader.report(section, finding);
+        finding.report(section);
     }
     let tolerations = section.blocks("toleration");
     BufferPod {
         requests: pod_requests(amounts),
         node_selector,
         node_affinity: Vec::new(),
-        tolerations: tolerations.filter_map(|inner| lower_toleration(reader, inner)).collect(),
+        tolerations: tolerations.filter_map(lower_toleration).collect(),
     }
 }
 
-fn lower_toleration(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Toleration> {
+fn lower_toleration(section: &DecodedBlock) -> Option<Toleration> {
     let key = section.label();
     // An empty label is already reported.
     let key_fault = label_key_fault(key).filter(|_| !key.is_empty());
@@ -238,8 +225,7 @@ fn lower_toleration(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Tole
         }
     };
     let detail = format!("{text:?} is not a valid taint {part}. {why}");
-    let finding = SpannedDiagnostic::error(ProblemCode::InvalidLabel, span, detail);
-    reader.report(section, finding);
+    section.error(ProblemCode::InvalidLabel, span, detail);
     None
 }
 
@@ -253,7 +239,7 @@ fn toleration_of(taint: &Taint) -> Toleration {
 }
 
 /// Warns about limits on resources that the pods do not request.
-fn check_limits(reader: &Decoder<'_>, section: &DecodedBlock, buffer: &Buffer) {
+fn check_limits(section: &DecodedBlock, buffer: &Buffer) {
     let Some(pod) = &buffer.pod else {
         return;
     };
@@ -263,7 +249,6 @@ fn check_limits(reader: &Decoder<'_>, section: &DecodedBlock, buffer: &Buffer) {
         }
         let span = section.inner_span("limits", PathStep::KeyItself(name.clone()));
         let detail = format!("The pods do not request {name}, so this limit has no effect.");
-        let finding = SpannedDiagnostic::warning(ProblemCode::Unused, span, detail);
-        reader.report(section, finding);
+        warning_at(ProblemCode::Unused, span, detail).report(section);
     }
 }

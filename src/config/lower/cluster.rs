@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::kubernetes_names::name_fault;
 use crate::config::lower::installation::Installation;
 use crate::config::lower::quantities::node_limits;
 use crate::config::lower::schedule::Schedules;
-use crate::config::lower::{BlockInstance, Blocks, disruption};
-use crate::config::report::SpannedDiagnostic;
+use crate::config::lower::{BlockInstance, check_name, disruption};
+use crate::config::report::{error_at, warning_at};
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::cluster::{
@@ -30,11 +29,10 @@ pub(super) struct ClusterSpec {
 /// All clusters. The flag is false if a cluster is missing because of an error.
 pub(super) fn lower_clusters(
     reader: &Decoder<'_>,
-    blocks: &Blocks<'_>,
     installation: &Installation,
     schedules: &Schedules,
 ) -> (Vec<ClusterSpec>, bool) {
-    let (instances, complete) = reader.decode_instances(blocks, "cluster");
+    let (instances, complete) = reader.decode_instances("cluster");
     let mut places: BTreeMap<String, Span> = BTreeMap::new();
     let mut drafts = Vec::new();
     let mut all_named = true;
@@ -49,7 +47,7 @@ pub(super) fn lower_clusters(
         if let Some(before) = places.insert(cluster.name.0.clone(), place) {
             // Two blocks with the same label are already reported.
             if before != place || instance.key.is_some() {
-                report_twice(reader, section, cluster.name.as_str(), place, before);
+                report_twice(section, cluster.name.as_str(), place, before);
             }
         }
         drafts.push(draft);
@@ -57,21 +55,15 @@ pub(super) fn lower_clusters(
     (drafts, complete && all_named)
 }
 
-fn report_twice(
-    reader: &Decoder<'_>,
-    section: &DecodedBlock,
-    name: &str,
-    place: Span,
-    before: Span,
-) {
+fn report_twice(section: &DecodedBlock, name: &str, place: Span, before: Span) {
     let detail = format!("Two clusters have the name {name:?}.");
-    let mut finding = SpannedDiagnostic::error(ProblemCode::DuplicateName, place, detail);
+    let mut finding = error_at(ProblemCode::DuplicateName, place, detail);
     if before == place {
         finding = finding.help("with for_each, write name = each.key");
     } else {
-        finding = finding.label("second definition").also(before, "first definition");
+        finding = finding.duplicate_of(before);
     }
-    reader.report(section, finding);
+    finding.report(section);
 }
 
 fn lower_cluster(
@@ -86,18 +78,13 @@ fn lower_cluster(
     }
     let name = section.owned_text("name").or(instance.key.clone());
     let name = name.unwrap_or_else(|| section.label().to_owned());
-    if let Some(why) = name_fault(&name).filter(|_| !section.label().is_empty()) {
-        let detail = format!("{name:?} is not a valid name for a cluster. {why}");
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
-        reader.report(section, finding);
-    }
+    check_name(section, &name, "a cluster");
     let managed = section.text("mode") == Some("manage");
     if managed {
-        check_managed(reader, section, installation);
+        check_managed(section, installation);
     }
-    check_ec2(reader, section);
-    check_of_mode(reader, section, managed);
+    check_ec2(section);
+    check_of_mode(section, managed);
     let cluster = Cluster {
         installation: installation.name.clone().unwrap_or_default(),
         name: ClusterName(name),
@@ -107,7 +94,7 @@ fn lower_cluster(
             ManagementMode::Observe
         },
         region: section.owned_text("region").unwrap_or_default(),
-        role_arn: role_arn(reader, section),
+        role_arn: role_arn(section),
         kubeconfig: section.block("kubeconfig").map(|inner| kubeconfig(reader, inner)),
         eks: section.block("eks").map(lower_eks),
         interruption: section.block("interruption").map(interruption_queue),
@@ -117,13 +104,13 @@ fn lower_cluster(
         binding: binding(section),
         simulated: section.block("simulated").map(|inner| simulated(reader, inner)),
         api: ApiSettings {
-            proxy: section.block("proxy").map(|inner| lower_proxy(reader, inner)),
+            proxy: section.block("proxy").map(lower_proxy),
             ..section.block("api").map_or_else(ApiSettings::default, api_settings)
         },
         lease: section.block("leader_election").map_or_else(LeaseName::default, lease_name),
         tags: section.string_map("tags"),
         limits: node_limits(section),
-        disruption: disruption::of_cluster(reader, section, schedules),
+        disruption: disruption::of_cluster(section, schedules),
         placement_hints: match section.flag("placement_hints") {
             Some(false) => PlacementHints::Off,
             _ => PlacementHints::On,
@@ -212,8 +199,7 @@ fn lower_exec(reader: &Decoder<'_>, section: &DecodedBlock) -> Exec {
     if section.get(NAME).is_some() && !has_program {
         let span = section.inner_span(NAME, PathStep::Index(0));
         let detail = "A command must start with the name of a program.";
-        let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
-        reader.report(section, finding);
+        section.error(ProblemCode::InvalidValue, span, detail);
     }
     Exec {
         command,
@@ -223,13 +209,13 @@ fn lower_exec(reader: &Decoder<'_>, section: &DecodedBlock) -> Exec {
 }
 
 /// Checks arguments that are only supported or required with EC2.
-fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
+fn check_ec2(section: &DecodedBlock) {
     let (simulated, exec) = (section.block("simulated"), section.block("exec"));
     if let (Some(first), Some(second)) = (simulated, exec) {
         let detail = "simulated and exec exclude each other.";
-        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, second.header, detail)
-            .also(first.header, "");
-        reader.report(section, finding);
+        error_at(ProblemCode::Conflict, second.header, detail)
+            .also(first.header, "")
+            .report(section);
     }
     let stand_in = simulated.or(exec);
     let token = section.block("eks").is_some() && section.block("kubeconfig").is_none();
@@ -238,77 +224,66 @@ fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
             None => "A cluster whose nodes EC2 launches requires the argument \"region\".",
             Some(_) => "A cluster that is looked up in EKS requires the argument \"region\".",
         };
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                .label("region is missing")
-                .help("write region = \"eu-central-1\", or add a simulated block");
-        reader.report(section, finding);
+        error_at(ProblemCode::MissingArgument, section.header, detail)
+            .label("region is missing")
+            .help("write region = \"eu-central-1\", or add a simulated block")
+            .report(section);
     }
     let shift = section.flag("zonal_shift") == Some(true);
     if shift && stand_in.is_none() && section.block("eks").is_none() {
         let detail = "zonal_shift is only supported for EKS clusters, so it requires an eks block.";
         let span = section.value_span("zonal_shift");
-        let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, span, detail)
-            .help("write eks {}, or remove zonal_shift");
-        reader.report(section, finding);
+        error_at(ProblemCode::MissingBlock, span, detail)
+            .help("write eks {}, or remove zonal_shift")
+            .report(section);
     }
     if stand_in.is_none() {
         return;
     }
-    if shift {
-        warn_unused(
-            reader,
-            section,
-            "zonal_shift",
-            "EC2 does not launch the nodes of this cluster",
-        );
-    }
-    if section.flag("disable_dry_run") == Some(true) {
-        let why = "EC2 does not launch the nodes of this cluster";
-        warn_unused(reader, section, "disable_dry_run", why);
+    for argument in ["zonal_shift", "disable_dry_run"] {
+        if section.flag(argument) == Some(true) {
+            let why = "EC2 does not launch the nodes of this cluster";
+            warn_unused(section, argument, why);
+        }
     }
     if section.is_set("role_arn") && section.block("eks").is_none() {
-        warn_unused(reader, section, "role_arn", "Outrigger does not call AWS for this cluster");
+        warn_unused(section, "role_arn", "Outrigger does not call AWS for this cluster");
     }
     if let Some(inner) = section.block("interruption") {
         let detail = "The block interruption is not used: EC2 does not launch the nodes of this \
                       cluster.";
-        let finding = SpannedDiagnostic::warning(ProblemCode::Unused, inner.header, detail);
-        reader.report(section, finding);
+        warning_at(ProblemCode::Unused, inner.header, detail).report(section);
     }
 }
 
 /// The role to assume. An EKS cluster may also set it in its eks block.
-fn role_arn(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<String> {
+fn role_arn(section: &DecodedBlock) -> Option<String> {
     let role_arn = section.owned_text("role_arn");
     let inner = section.block("eks").filter(|eks| eks.is_set("role_arn"));
     if let Some(eks) = inner
         && role_arn.is_some()
     {
         let detail = "role_arn is set twice: in the cluster block, and in its eks block.";
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::Conflict, eks.value_span("role_arn"), detail);
-        reader.report(section, finding.help("remove one of them"));
+        let finding = error_at(ProblemCode::Conflict, eks.value_span("role_arn"), detail);
+        finding.help("remove one of them").report(section);
     }
     role_arn.or_else(|| inner?.owned_text("role_arn"))
 }
 
-fn warn_unused(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str, why: &str) {
+fn warn_unused(section: &DecodedBlock, argument: &str, why: &str) {
     let detail = format!("The argument {argument} is not used: {why}.");
-    let finding =
-        SpannedDiagnostic::warning(ProblemCode::Unused, section.value_span(argument), detail);
-    reader.report(section, finding);
+    warning_at(ProblemCode::Unused, section.value_span(argument), detail).report(section);
 }
 
 /// Warns about arguments that have no effect in this mode.
-fn check_of_mode(reader: &Decoder<'_>, section: &DecodedBlock, managed: bool) {
+fn check_of_mode(section: &DecodedBlock, managed: bool) {
     if section.text("binding") == Some("early") && !managed {
         let why = "Outrigger binds pods only in a managed cluster";
-        warn_unused(reader, section, "binding", why);
+        warn_unused(section, "binding", why);
     }
     if section.flag("adopt") == Some(true) && !may_adopt(section, managed) {
         let why = "an exec provider cannot adopt instances";
-        warn_unused(reader, section, "adopt", why);
+        warn_unused(section, "adopt", why);
     }
 }
 
@@ -317,30 +292,27 @@ fn may_adopt(section: &DecodedBlock, managed: bool) -> bool {
     !managed || section.block("exec").is_none()
 }
 
-fn check_managed(reader: &Decoder<'_>, section: &DecodedBlock, installation: &Installation) {
+fn check_managed(section: &DecodedBlock, installation: &Installation) {
     if !installation.named {
         let detail = "A managed cluster requires the name of the installation, which identifies \
                       its instances.";
-        let mut finding = SpannedDiagnostic::error(
-            ProblemCode::MissingArgument,
-            section.value_span("mode"),
-            detail,
-        )
-        .help("write outrigger { installation = \"NAME\" }, the same on all hosts");
+        let mut finding =
+            error_at(ProblemCode::MissingArgument, section.value_span("mode"), detail)
+                .help("write outrigger { installation = \"NAME\" }, the same on all hosts");
         if let Some(header) = installation.header {
             finding = finding.also(header, "installation is missing");
         }
-        reader.report(section, finding);
+        finding.report(section);
     }
     // A simulated cluster needs no API server in a scenario; `run` checks for it.
     let reached = ["kubeconfig", "eks", "simulated"];
     if reached.iter().all(|name| section.block(name).is_none()) {
         let detail = "A managed cluster requires a kubeconfig or an eks block to reach its API \
                       server.";
-        let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, section.header, detail)
+        error_at(ProblemCode::MissingBlock, section.header, detail)
             .label("kubeconfig is missing")
-            .help("write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }, or eks {}");
-        reader.report(section, finding);
+            .help("write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }, or eks {}")
+            .report(section);
     }
     // If instances are simulated, a wrong cluster cannot terminate instances.
     let kubeconfig = section.block("kubeconfig");
@@ -348,15 +320,14 @@ fn check_managed(reader: &Decoder<'_>, section: &DecodedBlock, installation: &In
     if let Some(inner) = kubeconfig.filter(|kubeconfig| !kubeconfig.is_set("context")) {
         let detail = "Without a context, Outrigger uses the current context of the file. A call of \
                       kubectl config use-context would change which cluster this is.";
-        let finding =
-            SpannedDiagnostic::warning(ProblemCode::MissingArgument, inner.header, detail)
-                .label("context is missing")
-                .help("write context = \"NAME\"; kubectl config get-contexts lists the names");
-        reader.report(inner, finding);
+        warning_at(ProblemCode::MissingArgument, inner.header, detail)
+            .label("context is missing")
+            .help("write context = \"NAME\"; kubectl config get-contexts lists the names")
+            .report(inner);
     }
 }
 
-fn lower_proxy(reader: &Decoder<'_>, section: &DecodedBlock) -> Proxy {
+fn lower_proxy(section: &DecodedBlock) -> Proxy {
     let proxy = Proxy {
         url: section.owned_text("url").unwrap_or_default(),
         username: section.owned_text("username"),
@@ -371,8 +342,8 @@ fn lower_proxy(reader: &Decoder<'_>, section: &DecodedBlock) -> Proxy {
         _ => return proxy,
     };
     let detail = "The proxy does not support these credentials.";
-    let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.header, detail);
-    reader.report(section, finding.help(help));
+    let finding = error_at(ProblemCode::Conflict, section.header, detail);
+    finding.help(help).report(section);
     proxy
 }
 

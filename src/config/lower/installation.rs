@@ -5,11 +5,10 @@ use core::net::IpAddr;
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::lower::Blocks;
 use crate::config::lower::disruption::budgets;
 use crate::config::lower::quantities::node_limits;
 use crate::config::lower::schedule::Schedules;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::{error_at, warning_at};
 use crate::config::settings::{LogFormat, LogLevel, MetricNames, Telemetry};
 use crate::config::source::Span;
 use crate::model::fleet::FleetLimits;
@@ -25,12 +24,12 @@ pub(super) struct Installation {
     pub(super) header: Option<Span>,
 }
 
-pub(super) fn lower_installation(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Installation {
-    let sections = reader.decode_sections(blocks, "outrigger");
+pub(super) fn lower_installation(reader: &Decoder<'_>) -> Installation {
+    let sections = reader.decode_sections("outrigger");
     let Some(section) = sections.first() else {
         return Installation::default();
     };
-    check_version(reader, section);
+    check_version(section);
     Installation {
         name: section.owned_text("installation"),
         dry_run: section.flag("dry_run") == Some(true),
@@ -39,7 +38,7 @@ pub(super) fn lower_installation(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> I
     }
 }
 
-fn check_version(reader: &Decoder<'_>, section: &DecodedBlock) {
+fn check_version(section: &DecodedBlock) {
     let Some(wanted) = section.text("required_version") else {
         return;
     };
@@ -51,15 +50,15 @@ fn check_version(reader: &Decoder<'_>, section: &DecodedBlock) {
             let detail = format!(
                 "The configuration requires Outrigger {wanted}, but this is version {version}."
             );
-            SpannedDiagnostic::error(ProblemCode::UnsupportedVersion, span, detail)
+            error_at(ProblemCode::UnsupportedVersion, span, detail)
         }
         None => {
             let detail = format!("{wanted:?} is not a valid version constraint.");
-            SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail)
+            error_at(ProblemCode::InvalidValue, span, detail)
                 .help("write it like \"~> 0.1\" or \">= 0.1, < 0.3\"")
         }
     };
-    reader.report(section, finding);
+    finding.report(section);
 }
 
 /// Reports if a version meets constraints such as `~> 0.1` or `>= 0.1, < 0.3`. `None` if they are
@@ -99,14 +98,13 @@ fn version_parts(version: &str) -> Option<[u64; 3]> {
 /// The limits of the fleet, and how many nodes of each cluster a reload may disrupt.
 pub(super) fn lower_fleet(
     reader: &Decoder<'_>,
-    blocks: &Blocks<'_>,
     schedules: &Schedules,
 ) -> (FleetLimits, Option<BudgetNodes>) {
-    let sections = reader.decode_sections(blocks, "fleet");
+    let sections = reader.decode_sections("fleet");
     let section = sections.first();
     let limits = FleetLimits {
         limits: section.map(node_limits).unwrap_or_default(),
-        budgets: section.map(|section| budgets(reader, section, schedules)).unwrap_or_default(),
+        budgets: section.map(|section| budgets(section, schedules)).unwrap_or_default(),
     };
     (limits, section.and_then(|section| section.budget_nodes("max_disrupted_per_reload")))
 }
@@ -119,9 +117,9 @@ fn is_loopback(address: &str) -> bool {
     ip.map_or(host == "localhost", |ip| ip.is_loopback())
 }
 
-pub(super) fn lower_telemetry(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Telemetry {
+pub(super) fn lower_telemetry(reader: &Decoder<'_>) -> Telemetry {
     let mut telemetry = Telemetry::default();
-    let sections = reader.decode_sections(blocks, "telemetry");
+    let sections = reader.decode_sections("telemetry");
     let Some(section) = sections.first() else {
         return telemetry;
     };
@@ -131,10 +129,9 @@ pub(super) fn lower_telemetry(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Tele
             "Other hosts can reach {listen}, and can read the names of clusters, pools and zones: \
              the endpoint has no authentication."
         );
-        let finding =
-            SpannedDiagnostic::warning(ProblemCode::Exposed, section.value_span("listen"), detail)
-                .help("listen on 127.0.0.1 or [::1], or restrict access with a firewall");
-        reader.report(section, finding);
+        warning_at(ProblemCode::Exposed, section.value_span("listen"), detail)
+            .help("listen on 127.0.0.1 or [::1], or restrict access with a firewall")
+            .report(section);
     }
     if let Some(log) = section.block("log") {
         telemetry.log_format = match log.text("format") {

@@ -3,8 +3,8 @@
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::lower::Blocks;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::lower::report_exclusive;
+use crate::config::report::error_at;
 use crate::model::id::NodeClassName;
 use crate::model::node_class::{MetadataOptions, NodeClass, NodeIdentity, VM_OVERHEAD_PER_MILLE};
 
@@ -25,8 +25,8 @@ pub(super) struct NodeClassSpec {
     pub(super) section: DecodedBlock,
 }
 
-pub(super) fn lower_node_classes(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Vec<NodeClassSpec> {
-    let (instances, _) = reader.decode_instances(blocks, "node_class");
+pub(super) fn lower_node_classes(reader: &Decoder<'_>) -> Vec<NodeClassSpec> {
+    let (instances, _) = reader.decode_instances("node_class");
     let drafts = instances.into_iter().map(|instance| {
         let section = instance.section;
         NodeClassSpec {
@@ -41,18 +41,18 @@ pub(super) fn lower_node_classes(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> V
 }
 
 fn lower_node_class(reader: &Decoder<'_>, section: &DecodedBlock) -> NodeClass {
-    report_exclusive(reader, section, "role", "instance_profile");
-    let images = terms::image_terms(reader, section);
-    let family = terms::ami_family(reader, section, &images);
+    report_exclusive(section, "role", "instance_profile");
+    let images = terms::image_terms(section);
+    let family = terms::ami_family(section, &images);
     let bootstrap = bootstrap::lower_bootstrap(reader, section, family);
     NodeClass {
         name: NodeClassName::from(section.label()),
         family,
         images,
-        subnets: terms::subnet_terms(reader, section),
-        security_groups: terms::security_groups(reader, section),
-        reservations: terms::reservation_terms(reader, section),
-        placement_group: terms::placement_group(reader, section),
+        subnets: terms::subnet_terms(section),
+        security_groups: terms::security_groups(section),
+        reservations: terms::reservation_terms(section),
+        placement_group: terms::placement_group(section),
         identity: section
             .owned_text("role")
             .map(NodeIdentity::Role)
@@ -62,20 +62,20 @@ fn lower_node_class(reader: &Decoder<'_>, section: &DecodedBlock) -> NodeClass {
         user_data: section.owned_text("user_data").unwrap_or_default(),
         bootstrap,
         tags: section.string_map("tags"),
-        kubelet: kubelet::lower_kubelet(reader, section, family),
-        block_devices: devices::block_devices(reader, section),
+        kubelet: kubelet::lower_kubelet(section, family),
+        block_devices: devices::block_devices(section),
         raid0: section.text("instance_store_policy") == Some("raid0"),
-        network_interfaces: devices::network_interfaces(reader, section),
+        network_interfaces: devices::network_interfaces(section),
         detailed_monitoring: section.flag("detailed_monitoring") == Some(true),
         metadata: metadata_options(section),
-        connection_tracking: devices::connection_tracking(reader, section),
+        connection_tracking: devices::connection_tracking(section),
         context: section.owned_text("context"),
         nested_virtualization: section
             .block("cpu_options")
             .and_then(|inner| inner.text("nested_virtualization"))
             .map(|text| text == "enabled"),
         reserved_enis: section.count("reserved_enis").unwrap_or_default(),
-        vm_overhead_per_mille: memory_overhead(reader, section),
+        vm_overhead_per_mille: memory_overhead(section),
     }
 }
 
@@ -96,49 +96,36 @@ fn metadata_options(section: &DecodedBlock) -> MetadataOptions {
 }
 
 /// The overhead in thousandths. `None` if it is the default.
-fn memory_overhead(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<u32> {
+fn memory_overhead(section: &DecodedBlock) -> Option<u32> {
     const NAME: &str = "vm_memory_overhead_percent";
     let tenths = section.number(NAME)? * 10.0;
     let whole = (0..=1000).find(|whole| (tenths - f64::from(*whole)).abs() < 1e-6);
     if whole.is_none() {
         let detail = format!("{NAME} must have at most one decimal.");
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::InvalidValue, section.value_span(NAME), detail)
-                .help("write 7.5 for Karpenter's 0.075");
-        reader.report(section, finding);
+        error_at(ProblemCode::InvalidValue, section.value_span(NAME), detail)
+            .help("write 7.5 for Karpenter's 0.075")
+            .report(section);
     }
     whole.filter(|whole| *whole != VM_OVERHEAD_PER_MILLE)
 }
 
-/// Reports two arguments that exclude each other.
-fn report_exclusive(reader: &Decoder<'_>, section: &DecodedBlock, one: &str, other: &str) {
-    if let (Some(first), Some(second)) = (section.get(one), section.get(other)) {
-        let detail = format!("{one} and {other} exclude each other.");
-        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, second.name_span, detail)
-            .also(first.name_span, "");
-        reader.report(section, finding);
-    }
-}
-
 /// Reports too many blocks of a type. Source: spec/aws.md §1.1.
-fn at_most(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str, max: usize) {
+fn at_most(section: &DecodedBlock, kind: &str, max: usize) {
     if let Some(beyond) = section.blocks(kind).nth(max) {
         let detail = format!("A node class must have at most {max} {kind} blocks.");
-        let finding = SpannedDiagnostic::error(ProblemCode::LimitExceeded, beyond.header, detail);
-        reader.report(section, finding);
+        section.error(ProblemCode::LimitExceeded, beyond.header, detail);
     }
 }
 
 /// Reports an error at an argument, or at its block if the argument is missing.
 fn report_argument(
-    reader: &Decoder<'_>,
     section: &DecodedBlock,
     argument: &str,
     code: ProblemCode,
     detail: impl Into<String>,
     help: Option<&str>,
 ) {
-    let finding = SpannedDiagnostic::error(code, section.value_span(argument), detail)
-        .maybe_help(help.map(str::to_owned));
-    reader.report(section, finding);
+    error_at(code, section.value_span(argument), detail)
+        .maybe_help(help.map(str::to_owned))
+        .report(section);
 }

@@ -3,11 +3,12 @@
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::kubernetes_names::name_fault;
 use crate::config::lower::quantities::{has_quantities, refuse_names};
 use crate::config::lower::requirement::RequirementOwner;
-use crate::config::lower::{Blocks, cluster_patterns, has_matching_name, pool, requirement};
-use crate::config::report::SpannedDiagnostic;
+use crate::config::lower::{
+    check_name, cluster_patterns, has_matching_name, pool, report_exclusive, requirement,
+};
+use crate::config::report::error_at;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::config::value::did_you_mean;
@@ -27,13 +28,9 @@ pub(super) struct OverlaySpec {
 /// Resources that an overlay cannot set, and the reason. Source: spec/scheduling.md §3.4.
 const MEASURED: [&str; 5] = ["cpu", "memory", "ephemeral-storage", "pods", "nodes"];
 
-pub(super) fn lower_overlays(
-    reader: &Decoder<'_>,
-    blocks: &Blocks<'_>,
-    pools: &[pool::PoolSpec],
-) -> Vec<OverlaySpec> {
-    let sections = reader.decode_sections(blocks, "overlay");
-    sections.into_iter().map(|section| lower_overlay(reader, section, pools)).collect()
+pub(super) fn lower_overlays(reader: &Decoder<'_>, pools: &[pool::PoolSpec]) -> Vec<OverlaySpec> {
+    let sections = reader.decode_sections("overlay");
+    sections.into_iter().map(|section| lower_overlay(section, pools)).collect()
 }
 
 /// Sets the overlays of a cluster, in the order in which they are applied.
@@ -47,39 +44,30 @@ pub(super) fn assign_overlays(drafts: &[OverlaySpec], cluster: &mut Cluster) {
     cluster.overlays = overlays;
 }
 
-fn lower_overlay(
-    reader: &Decoder<'_>,
-    section: DecodedBlock,
-    pools: &[pool::PoolSpec],
-) -> OverlaySpec {
+fn lower_overlay(section: DecodedBlock, pools: &[pool::PoolSpec]) -> OverlaySpec {
     let name = section.label();
-    if let Some(why) = name_fault(name).filter(|_| !name.is_empty()) {
-        let detail = format!("{name:?} is not a valid name for an overlay. {why}");
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
-        reader.report(&section, finding);
-    }
+    check_name(&section, name, "an overlay");
     if section.block("require").is_none() {
         let detail = "The overlay does not select any instance types.";
-        let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, section.header, detail)
+        error_at(ProblemCode::MissingBlock, section.header, detail)
             .label("require is missing")
             .help(
                 "write require \"KEY\" { in = […] }; to select all of them, write require \
                                   \"kubernetes.io/os\" { exists = true }",
-            );
-        reader.report(&section, finding);
+            )
+            .report(&section);
     }
-    check_pools(reader, &section, pools);
+    check_pools(&section, pools);
     let absolute = section.number("price").and_then(Price::new);
     let price = absolute.map(PriceAdjustment::Absolute);
-    check_effect(reader, &section);
+    check_effect(&section);
     let why = "an overlay can only set extended resources";
-    refuse_names(reader, &section, "capacity", &MEASURED, why);
+    refuse_names(&section, "capacity", &MEASURED, why);
     let capacity = section.quantities("capacity").iter().cloned();
     let overlay = Overlay {
         name: name.to_owned(),
         weight: section.count("weight").unwrap_or_default(),
-        requirements: requirement::lower_requirements(reader, &section, RequirementOwner::Overlay),
+        requirements: requirement::lower_requirements(&section, RequirementOwner::Overlay),
         price: price.or(section.price_adjustment("price_adjustment")),
         capacity: capacity.collect(),
     };
@@ -87,27 +75,18 @@ fn lower_overlay(
 }
 
 /// Checks that the overlay changes something, and sets the price only once.
-fn check_effect(reader: &Decoder<'_>, section: &DecodedBlock) {
-    if let (Some(price), Some(adjustment)) = (section.get("price"), section.get("price_adjustment"))
-    {
-        let detail = "price and price_adjustment exclude each other.";
-        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, adjustment.name_span, detail)
-            .also(price.name_span, "");
-        reader.report(section, finding);
-    }
-    if !["price", "price_adjustment"].iter().any(|name| section.is_set(name))
-        && !has_quantities(section, "capacity")
-    {
+fn check_effect(section: &DecodedBlock) {
+    report_exclusive(section, "price", "price_adjustment");
+    if !section.is_any_set(&["price", "price_adjustment"]) && !has_quantities(section, "capacity") {
         let detail = "The overlay changes nothing.";
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                .help("write one of price, price_adjustment and capacity");
-        reader.report(section, finding);
+        error_at(ProblemCode::MissingArgument, section.header, detail)
+            .help("write one of price, price_adjustment and capacity")
+            .report(section);
     }
 }
 
 /// Reports pools that do not exist.
-fn check_pools(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::PoolSpec]) {
+fn check_pools(section: &DecodedBlock, pools: &[pool::PoolSpec]) {
     let requirements = section.blocks("require");
     for inner in requirements.filter(|inner| normalized_key(inner.label()) == POOL) {
         for argument in ["in", "not_in"] {
@@ -119,8 +98,8 @@ fn check_pools(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::Pool
                 }
                 let span = inner.inner_span(argument, PathStep::Index(index));
                 let detail = format!("There is no pool named {name:?}.");
-                let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, span, detail);
-                reader.report(inner, finding.maybe_help(did_you_mean(name, known)));
+                let finding = error_at(ProblemCode::UnknownReference, span, detail);
+                finding.maybe_help(did_you_mean(name, known)).report(inner);
             }
         }
     }
@@ -128,7 +107,7 @@ fn check_pools(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::Pool
 
 /// Reports overlays with the same weight that set the same value. Conflicts that depend on the
 /// catalog are resolved by the order of application.
-pub(super) fn check_conflicts(reader: &Decoder<'_>, drafts: &[OverlaySpec], clusters: &[&Cluster]) {
+pub(super) fn check_conflicts(drafts: &[OverlaySpec], clusters: &[&Cluster]) {
     for (index, draft) in drafts.iter().enumerate() {
         for other in &drafts[..index] {
             let meet = draft.overlay.weight == other.overlay.weight
@@ -139,7 +118,9 @@ pub(super) fn check_conflicts(reader: &Decoder<'_>, drafts: &[OverlaySpec], clus
                 });
             let clash = conflicting_value(draft, other).filter(|_| meet);
             // Two blocks with the same label are already reported.
-            let Some((value, span, before)) = clash.filter(|_| !same_name(draft, other)) else {
+            let Some((value, span, before)) =
+                clash.filter(|_| draft.overlay.name != other.overlay.name)
+            else {
                 continue;
             };
             let detail = format!(
@@ -147,16 +128,12 @@ pub(super) fn check_conflicts(reader: &Decoder<'_>, drafts: &[OverlaySpec], clus
                  same instance types.",
                 other.overlay.name, draft.overlay.name, draft.overlay.weight
             );
-            let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
+            error_at(ProblemCode::Conflict, span, detail)
                 .also(before, "")
-                .help("give a higher weight to the overlay that takes precedence");
-            reader.report(&draft.section, finding);
+                .help("give a higher weight to the overlay that takes precedence")
+                .report(&draft.section);
         }
     }
-}
-
-fn same_name(one: &OverlaySpec, other: &OverlaySpec) -> bool {
-    one.overlay.name == other.overlay.name
 }
 
 /// The value that both overlays set, with its spans.

@@ -5,13 +5,13 @@ use jiff::SignedDuration;
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::kubernetes_names::{label_value_fault, name_fault};
+use crate::config::kubernetes_names::label_value_fault;
 use crate::config::lower::disruption::{budgets, windows};
 use crate::config::lower::quantities::node_limits;
 use crate::config::lower::requirement::{RequirementOwner, refuse_key, restriction_of};
 use crate::config::lower::schedule::Schedules;
-use crate::config::lower::{Blocks, cluster_patterns, requirement};
-use crate::config::report::SpannedDiagnostic;
+use crate::config::lower::{check_name, cluster_patterns, requirement};
+use crate::config::report::{error_at, warning_at};
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::claim::{TAG_VALUE_MAX, startup_taints_tag};
@@ -30,22 +30,17 @@ pub(super) struct PoolSpec {
     pub(super) section: DecodedBlock,
 }
 
-pub(super) fn lower_pools(
-    reader: &Decoder<'_>,
-    blocks: &Blocks<'_>,
-    schedules: &Schedules,
-) -> Vec<PoolSpec> {
-    let defaults = reader.decode_sections(blocks, "defaults");
+pub(super) fn lower_pools(reader: &Decoder<'_>, schedules: &Schedules) -> Vec<PoolSpec> {
+    let defaults = reader.decode_sections("defaults");
     for section in defaults.iter().filter(|section| !matches!(section.label(), "" | "pool")) {
         let detail = format!("There are no defaults for blocks of type {:?}.", section.label());
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::BlockLabel, section.label_span(), detail)
-                .help("write defaults \"pool\" { … }");
-        reader.report(section, finding);
+        error_at(ProblemCode::BlockLabel, section.label_span(), detail)
+            .help("write defaults \"pool\" { … }")
+            .report(section);
     }
     let defaults = defaults.iter().find(|section| section.label() == "pool");
-    let sections = reader.decode_sections(blocks, "pool");
-    sections.into_iter().map(|section| lower_pool(reader, section, defaults, schedules)).collect()
+    let sections = reader.decode_sections("pool");
+    sections.into_iter().map(|section| lower_pool(section, defaults, schedules)).collect()
 }
 
 /// The arguments of a pool, then those of the defaults.
@@ -70,28 +65,22 @@ impl<'a> WithDefaults<'a> {
 }
 
 fn lower_pool(
-    reader: &Decoder<'_>,
     section: DecodedBlock,
     defaults: Option<&DecodedBlock>,
     schedules: &Schedules,
 ) -> PoolSpec {
     let name = section.label();
-    if let Some(why) = name_fault(name).filter(|_| !name.is_empty()) {
-        let detail = format!("{name:?} is not a valid name for a pool. {why}");
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
-        reader.report(&section, finding);
-    }
+    check_name(&section, name, "a pool");
     let layers = WithDefaults([Some(&section), defaults]);
     let default = Pool::new(name);
-    let requirements = requirement::lower_requirements(reader, &section, RequirementOwner::Pool);
+    let requirements = requirement::lower_requirements(&section, RequirementOwner::Pool);
     let mut pool = Pool {
         weight: layers.find_setting(|section| section.count("weight")).unwrap_or(default.weight),
         replicas: section.count("replicas"),
         labels: section.string_map("labels"),
         annotations: section.string_map("annotations"),
-        taints: lower_taints(reader, &section, "taint"),
-        startup_taints: lower_taints(reader, &section, "startup_taint"),
+        taints: lower_taints(&section, "taint"),
+        startup_taints: lower_taints(&section, "startup_taint"),
         limits: node_limits(&section),
         expire_after: layers.or_never("expire_after", default.expire_after),
         termination_grace_period: layers
@@ -101,24 +90,24 @@ fn lower_pool(
         registration_timeout: layers.duration("registration_timeout", default.registration_timeout),
         initialization_timeout: layers
             .duration("initialization_timeout", default.initialization_timeout),
-        disruption: lower_disruption(reader, &layers, &default.disruption, schedules),
+        disruption: lower_disruption(&layers, &default.disruption, schedules),
         repair: match layers.find_setting(|section| section.flag("auto_repair")) {
             Some(false) => Vec::new(),
-            _ => repair_policies(reader, &section, default.repair),
+            _ => repair_policies(&section, default.repair),
         },
         requirements,
         ..default
     };
-    check_age(reader, &section, &pool);
+    check_age(&section, &pool);
     if let Some(replicas) = pool.replicas {
-        check_static(reader, &section, replicas, pool.limits.nodes);
+        check_static(&section, replicas, pool.limits.nodes);
         // Defaults that do not apply to a static pool are ignored.
         pool.weight = 0;
         pool.disruption.consolidate_after = None;
         pool.disruption.utilization_threshold = None;
         pool.disruption.unneeded_for = SignedDuration::ZERO;
     }
-    check_labels(reader, &section, &pool);
+    check_labels(&section, &pool);
     let node_class = layers.find_setting(|section| {
         let name = section.reference("node_class")?;
         Some((name.to_owned(), section.value_span("node_class")))
@@ -135,11 +124,7 @@ const OF_CONSOLIDATION: [&str; 5] = [
     "unneeded_for",
 ];
 /// The repair policies: the defaults, replaced or extended by the `repair` blocks.
-fn repair_policies(
-    reader: &Decoder<'_>,
-    section: &DecodedBlock,
-    mut policies: Vec<RepairPolicy>,
-) -> Vec<RepairPolicy> {
+fn repair_policies(section: &DecodedBlock, mut policies: Vec<RepairPolicy>) -> Vec<RepairPolicy> {
     let mut seen: Vec<(&str, ConditionStatus, Span)> = Vec::new();
     for inner in section.blocks("repair") {
         let status = inner.text("status").and_then(ConditionStatus::parse);
@@ -155,11 +140,9 @@ fn repair_policies(
                 "Two blocks have the condition {condition} and the status {}.",
                 status.as_str()
             );
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)
-                    .label("second definition")
-                    .also(*before, "first definition");
-            reader.report(inner, finding);
+            error_at(ProblemCode::DuplicateBlock, inner.header, detail)
+                .duplicate_of(*before)
+                .report(inner);
         }
         seen.push((condition, status, inner.header));
         policies.retain(|policy| policy.condition != condition || policy.status != status);
@@ -169,7 +152,7 @@ fn repair_policies(
 }
 
 /// Warns if nodes must be disrupted before they can be replaced.
-fn check_age(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
+fn check_age(section: &DecodedBlock, pool: &Pool) {
     let (Some(soft), Some(hard)) = (pool.expire_after, pool.expire_hard_after) else {
         return;
     };
@@ -179,14 +162,14 @@ fn check_age(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
             "expire_hard_after ({hard:#}) is not longer than expire_after ({soft:#}), so nodes are \
              not replaced before they are disrupted."
         );
-        let finding = SpannedDiagnostic::warning(ProblemCode::OutOfRange, span, detail)
-            .help("reduce expire_after, or increase expire_hard_after");
-        reader.report(section, finding);
+        warning_at(ProblemCode::OutOfRange, span, detail)
+            .help("reduce expire_after, or increase expire_hard_after")
+            .report(section);
     }
 }
 
 /// Reports arguments that have no effect in a static pool. Source: spec/scheduling.md §3.1.
-fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, replicas: u32, nodes: Option<u32>) {
+fn check_static(section: &DecodedBlock, replicas: u32, nodes: Option<u32>) {
     let place = section.value_span("replicas");
     let mut ignored: Vec<(&DecodedBlock, Span, String)> = Vec::new();
     let settings = section.block("disruption").into_iter();
@@ -205,27 +188,24 @@ fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, replicas: u32, nod
         let detail = format!(
             "A static pool has a fixed number of nodes, so {setting} does not apply to it."
         );
-        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
-            .also(place, "the pool is static");
-        reader.report(block, finding);
+        error_at(ProblemCode::Conflict, span, detail)
+            .also(place, "the pool is static")
+            .report(block);
     }
     if let Some(nodes) = nodes.filter(|nodes| *nodes < replicas) {
         let span = section.inner_span("limits", PathStep::Key("nodes".to_owned()));
         let detail =
             format!("The pool is limited to {nodes} nodes, so it cannot have {replicas} replicas.");
-        let finding =
-            SpannedDiagnostic::warning(ProblemCode::OutOfRange, span, detail).also(place, "");
-        reader.report(section, finding);
+        warning_at(ProblemCode::OutOfRange, span, detail).also(place, "").report(section);
     }
 }
 
-fn check_labels(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
+fn check_labels(section: &DecodedBlock, pool: &Pool) {
     for (key, value) in &pool.labels {
         if let Some(why) = restriction_of(key) {
             let detail = format!("A pool cannot set the label {key:?}: {why}.");
             let span = section.inner_span("labels", PathStep::KeyItself(key.clone()));
-            let finding = SpannedDiagnostic::error(ProblemCode::RestrictedLabel, span, detail);
-            reader.report(section, finding);
+            section.error(ProblemCode::RestrictedLabel, span, detail);
             continue;
         }
         let label = Requirement::is_in([value.clone()]);
@@ -233,29 +213,28 @@ fn check_labels(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
         if let Some(rule) = clash {
             let detail = format!("The label is {value:?}, but the pool requires {key} {rule}.");
             let span = section.inner_span("labels", PathStep::Key(key.clone()));
-            let mut finding = SpannedDiagnostic::error(ProblemCode::Impossible, span, detail);
+            let mut finding = error_at(ProblemCode::Impossible, span, detail);
             let required = section.blocks("require").find(|inner| inner.label() == key);
             if let Some(required) = required {
                 finding = finding.also(required.header, "required here");
             }
-            reader.report(section, finding);
+            finding.report(section);
         }
     }
 }
 
-fn lower_taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec<Taint> {
+fn lower_taints(section: &DecodedBlock, kind: &str) -> Vec<Taint> {
     let mut taints: Vec<(Taint, Span)> = Vec::new();
     for inner in section.blocks(kind) {
         let key = inner.label();
-        if key.is_empty() || refuse_key(reader, inner, RequirementOwner::Pool) {
+        if key.is_empty() || refuse_key(inner, RequirementOwner::Pool) {
             continue;
         }
         let value = inner.text("value").unwrap_or_default();
         if let Some(why) = label_value_fault(value) {
             let detail = format!("{value:?} is not a valid taint value. {why}");
             let code = ProblemCode::InvalidLabel;
-            let finding = SpannedDiagnostic::error(code, inner.value_span("value"), detail);
-            reader.report(inner, finding);
+            inner.error(code, inner.value_span("value"), detail);
         }
         let Some(effect) = inner.text("effect").and_then(Effect::parse) else {
             continue;
@@ -266,11 +245,9 @@ fn lower_taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec
         {
             let detail =
                 format!("Two taints have the key {key:?} and the effect {}.", effect.as_str());
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)
-                    .label("second definition")
-                    .also(*before, "first definition");
-            reader.report(inner, finding);
+            error_at(ProblemCode::DuplicateBlock, inner.header, detail)
+                .duplicate_of(*before)
+                .report(inner);
         }
         taints.push((taint, inner.header));
     }
@@ -282,15 +259,14 @@ fn lower_taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec
             "The startup taints of the pool have {length} characters. They are stored in an \
              instance tag, which can have at most {TAG_VALUE_MAX}."
         );
-        let finding = SpannedDiagnostic::error(ProblemCode::LimitExceeded, last, detail)
-            .help("use fewer startup taints, or shorter keys");
-        reader.report(section, finding);
+        error_at(ProblemCode::LimitExceeded, last, detail)
+            .help("use fewer startup taints, or shorter keys")
+            .report(section);
     }
     all
 }
 
 fn lower_disruption(
-    reader: &Decoder<'_>,
     layers: &WithDefaults<'_>,
     default: &Disruption,
     schedules: &Schedules,
@@ -324,9 +300,9 @@ fn lower_disruption(
         on_blocked: on_blocked.unwrap_or(default.on_blocked),
         drain_timeout: inner.duration("drain_timeout", default.drain_timeout),
         budgets: match pool_block.filter(|section| section.block("budget").is_some()) {
-            Some(section) => budgets(reader, section, schedules),
+            Some(section) => budgets(section, schedules),
             None => default.budgets.clone(),
         },
-        windows: pool_block.map_or_else(Vec::new, |section| windows(reader, section, schedules)),
+        windows: pool_block.map_or_else(Vec::new, |section| windows(section, schedules)),
     }
 }

@@ -1,9 +1,8 @@
 //! Converts maps of quantities: limits and pod requests.
 
-use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::report::SpannedDiagnostic;
+
 use crate::config::syntax::PathStep;
 use crate::model::pool::Limits;
 use crate::model::quantity::Resources;
@@ -44,7 +43,6 @@ pub(super) fn has_quantities(section: &DecodedBlock, argument: &str) -> bool {
 
 /// Reports names that a map of quantities must not contain. Returns true if there are any.
 pub(super) fn refuse_names(
-    reader: &Decoder<'_>,
     section: &DecodedBlock,
     argument: &str,
     names: &[&str],
@@ -59,8 +57,7 @@ pub(super) fn refuse_names(
     for name in &refused {
         let span = section.inner_span(argument, PathStep::KeyItself((*name).clone()));
         let detail = format!("{name:?} is not expected in {argument}: {why}.");
-        let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
-        reader.report(section, finding);
+        section.error(ProblemCode::InvalidValue, span, detail);
     }
     !refused.is_empty()
 }

@@ -1,9 +1,8 @@
 //! Checks that node classes have all arguments that EC2 needs for a launch.
 
-use crate::config::decode::Decoder;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::node_class;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::error_at;
 use crate::model::cluster::Cluster;
 
 /// EC2 allows 50 tags. Outrigger adds up to 19 to a claim, its node and its volumes. Source: EC2,
@@ -11,11 +10,7 @@ use crate::model::cluster::Cluster;
 const TAGS_MAX: usize = 31;
 
 /// Reports missing blocks and arguments in the node classes of a managed EC2 cluster.
-pub(super) fn check_required(
-    reader: &Decoder<'_>,
-    cluster: &Cluster,
-    used: &[&node_class::NodeClassSpec],
-) {
+pub(super) fn check_required(cluster: &Cluster, used: &[&node_class::NodeClassSpec]) {
     for draft in used {
         let section = &draft.section;
         let name = cluster.name.as_str();
@@ -29,10 +24,9 @@ pub(super) fn check_required(
         if !missing.is_empty() {
             let detail =
                 format!("The managed cluster {name:?} cannot launch nodes from this node class.");
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                    .label(format!("missing: {}", missing.join(", ")));
-            reader.report(section, finding.once());
+            let finding = error_at(ProblemCode::MissingArgument, section.header, detail)
+                .label(format!("missing: {}", missing.join(", ")));
+            finding.once().report(section);
         }
         let keys = cluster.tags.keys().chain(draft.class.tags.keys());
         let count = keys.collect::<std::collections::BTreeSet<_>>().len();
@@ -42,8 +36,8 @@ pub(super) fn check_required(
                  allowed, because Outrigger adds its own."
             );
             let span = section.value_span("tags");
-            let finding = SpannedDiagnostic::error(ProblemCode::LimitExceeded, span, detail);
-            reader.report(section, finding.once());
+            let finding = error_at(ProblemCode::LimitExceeded, span, detail);
+            finding.once().report(section);
         }
     }
 }

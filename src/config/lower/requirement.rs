@@ -1,10 +1,10 @@
 //! Converts `require` blocks to requirements, and rejects requirements that no node can meet.
 
-use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
-use crate::config::report::SpannedDiagnostic;
+use crate::config::lower::report_exclusive;
+use crate::config::report::error_at;
 use crate::config::syntax::PathStep;
 use crate::config::value::expected_names;
 use crate::model::instance::CapacityType;
@@ -43,14 +43,10 @@ pub(super) enum RequirementOwner {
 }
 
 /// All requirements of a pool or an overlay.
-pub(super) fn lower_requirements(
-    reader: &Decoder<'_>,
-    parent: &DecodedBlock,
-    whose: RequirementOwner,
-) -> Requirements {
+pub(super) fn lower_requirements(parent: &DecodedBlock, whose: RequirementOwner) -> Requirements {
     let mut all = Requirements::default();
     for section in parent.blocks("require") {
-        if let Some(requirement) = lower_requirement(reader, section, whose) {
+        if let Some(requirement) = lower_requirement(section, whose) {
             all.add(section.label(), requirement);
         }
     }
@@ -66,11 +62,7 @@ pub(super) fn restriction_of(key: &str) -> Option<&'static str> {
 }
 
 /// Reports a key that cannot be used. Returns true if it did.
-pub(super) fn refuse_key(
-    reader: &Decoder<'_>,
-    section: &DecodedBlock,
-    whose: RequirementOwner,
-) -> bool {
+pub(super) fn refuse_key(section: &DecodedBlock, whose: RequirementOwner) -> bool {
     let key = section.label();
     let (who, restricted) = match whose {
         RequirementOwner::Pool => ("A pool", restriction_of(key)),
@@ -83,19 +75,14 @@ pub(super) fn refuse_key(
         }
         (None, None) => return false,
     };
-    let finding = SpannedDiagnostic::error(code, section.label_span(), detail);
-    reader.report(section, finding);
+    section.error(code, section.label_span(), detail);
     true
 }
 
-fn lower_requirement(
-    reader: &Decoder<'_>,
-    section: &DecodedBlock,
-    whose: RequirementOwner,
-) -> Option<Requirement> {
+fn lower_requirement(section: &DecodedBlock, whose: RequirementOwner) -> Option<Requirement> {
     let key = section.label();
     // An empty label is already reported.
-    if key.is_empty() || refuse_key(reader, section, whose) {
+    if key.is_empty() || refuse_key(section, whose) {
         return None;
     }
     let used: Vec<(&str, Operator)> =
@@ -103,14 +90,15 @@ fn lower_requirement(
     if used.is_empty() {
         if !OPERATORS.iter().any(|(name, _)| section.is_set(name)) {
             let detail = format!("The requirement on {key:?} has no operator.");
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                    .help("write one of in, not_in, exists, gt, gte, lt, lte");
-            reader.report(section, finding);
+            error_at(ProblemCode::MissingArgument, section.header, detail)
+                .help("write one of in, not_in, exists, gt, gte, lt, lte")
+                .report(section);
         }
         return None;
     }
-    if has_conflicts(reader, section) || !values_fine(reader, section) {
+    let mut exclusive = EXCLUSIVE.into_iter();
+    if exclusive.any(|(one, other)| report_exclusive(section, one, other)) || !values_fine(section)
+    {
         return None;
     }
     let mut requirement = Requirement::exists();
@@ -125,15 +113,14 @@ fn lower_requirement(
             Err(_) => {
                 let detail = format!("{name} is empty, so no value of {key:?} matches.");
                 let code = ProblemCode::InvalidValue;
-                let finding = SpannedDiagnostic::error(code, section.value_span(name), detail);
-                reader.report(section, finding);
+                section.error(code, section.value_span(name), detail);
                 return None;
             }
         }
     }
     let absent = section.flag("exists") == Some(false);
     if requirement.operator() == Operator::DoesNotExist && !absent {
-        let mut finding = SpannedDiagnostic::error(
+        let mut finding = error_at(
             ProblemCode::Impossible,
             section.value_span(used[0].0),
             format!("No value of {key:?} meets all of these conditions."),
@@ -141,31 +128,18 @@ fn lower_requirement(
         for (name, _) in used.iter().skip(1) {
             finding = finding.also(section.value_span(name), "");
         }
-        reader.report(section, finding);
+        finding.report(section);
         return None;
     }
     requirement.min_values = section.count("min_values");
-    check_min_values(reader, section);
+    check_min_values(section);
     Some(requirement)
-}
-
-fn has_conflicts(reader: &Decoder<'_>, section: &DecodedBlock) -> bool {
-    for (one, other) in EXCLUSIVE {
-        if let (Some(first), Some(second)) = (section.get(one), section.get(other)) {
-            let detail = format!("{one} and {other} exclude each other.");
-            let finding = SpannedDiagnostic::error(ProblemCode::Conflict, second.name_span, detail)
-                .also(first.name_span, "");
-            reader.report(section, finding);
-            return true;
-        }
-    }
-    false
 }
 
 /// The tenancy of an instance. Source: spec/aws.md §4.2.
 const TENANCY: &str = "karpenter.k8s.aws/instance-tenancy";
 
-fn values_fine(reader: &Decoder<'_>, section: &DecodedBlock) -> bool {
+fn values_fine(section: &DecodedBlock) -> bool {
     let known: &[&str] = match normalized_key(section.label()) {
         CAPACITY_TYPE => &CapacityType::NAMES,
         ARCH => &["amd64", "arm64"],
@@ -179,22 +153,21 @@ fn values_fine(reader: &Decoder<'_>, section: &DecodedBlock) -> bool {
             let span = section.inner_span(name, PathStep::Index(index));
             let finding = if let Some(why) = label_value_fault(text) {
                 let detail = format!("{text:?} is not a valid label value. {why}");
-                SpannedDiagnostic::error(ProblemCode::InvalidLabel, span, detail)
+                error_at(ProblemCode::InvalidLabel, span, detail)
             } else if !known.is_empty() && !known.contains(&text.as_str()) {
                 let detail = format!("{} cannot have the value {text:?}.", section.label());
-                SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail)
-                    .help(expected_names(text, known))
+                error_at(ProblemCode::InvalidValue, span, detail).help(expected_names(text, known))
             } else {
                 continue;
             };
-            reader.report(section, finding);
+            finding.report(section);
             is_valid = false;
         }
     }
     is_valid
 }
 
-fn check_min_values(reader: &Decoder<'_>, section: &DecodedBlock) {
+fn check_min_values(section: &DecodedBlock) {
     let (Some(min_values), Some(values)) = (section.count("min_values"), section.texts("in"))
     else {
         return;
@@ -203,8 +176,7 @@ fn check_min_values(reader: &Decoder<'_>, section: &DecodedBlock) {
         return;
     }
     let detail = format!("min_values is {min_values}, but in has only {} values.", values.len());
-    let finding =
-        SpannedDiagnostic::error(ProblemCode::OutOfRange, section.value_span("min_values"), detail)
-            .also(section.value_span("in"), "");
-    reader.report(section, finding);
+    error_at(ProblemCode::OutOfRange, section.value_span("min_values"), detail)
+        .also(section.value_span("in"), "")
+        .report(section);
 }

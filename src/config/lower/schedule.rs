@@ -7,148 +7,99 @@ use jiff::{SignedDuration, Timestamp};
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::lower::Blocks;
-use crate::config::report::SpannedDiagnostic;
-use crate::config::source::Span;
+use crate::config::lower::report_exclusive;
+use crate::config::report::error_at;
 use crate::config::value::nearest_name;
 use crate::model::window::{Window, WindowError};
 
 /// Windows by the name of their schedule. `None` if it has an error.
 pub(super) type Schedules = BTreeMap<String, Option<Window>>;
 
-pub(super) fn lower_schedules(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Schedules {
-    let sections = reader.decode_sections(blocks, "schedule");
+pub(super) fn lower_schedules(reader: &Decoder<'_>) -> Schedules {
+    let sections = reader.decode_sections("schedule");
     let windows = sections.iter().map(|section| {
-        let window = window_of(reader, section, "start");
+        let window = window_of(section, "start");
         (section.label().to_owned(), window)
     });
     windows.collect()
 }
 
 /// The window of a block that has `duration` or `end`, and its cron expression in `start`.
-pub(super) fn window_of(
-    reader: &Decoder<'_>,
-    section: &DecodedBlock,
-    start: &str,
-) -> Option<Window> {
+pub(super) fn window_of(section: &DecodedBlock, start: &str) -> Option<Window> {
     let expression = section.text(start)?;
     let zone = section.text("timezone").unwrap_or("UTC");
     let duration = match (section.duration("duration"), section.get("end")) {
         (Some(duration), None) => duration,
-        (None, Some(_)) => until_end(reader, section, expression)?,
-        (Some(_), Some(end)) => {
-            let detail = "duration and end exclude each other.";
-            let finding = SpannedDiagnostic::error(ProblemCode::Conflict, end.name_span, detail)
-                .also(section.get("duration")?.name_span, "");
-            reader.report(section, finding);
+        (None, Some(_)) => until_end(section, expression)?,
+        (Some(_), Some(_)) => {
+            report_exclusive(section, "duration", "end");
             return None;
         }
         (None, None) => {
             if !section.is_set("duration") && !section.is_set("end") {
                 let detail =
                     format!("{start} sets when the window opens, but its duration is missing.");
-                let finding =
-                    SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                        .label("duration is missing")
-                        .help("write duration = \"8h\"");
-                reader.report(section, finding);
+                error_at(ProblemCode::MissingArgument, section.header, detail)
+                    .label("duration is missing")
+                    .help("write duration = \"8h\"")
+                    .report(section);
             }
             return None;
         }
     };
-    match Window::new(expression, duration, zone) {
-        Ok(window) if has_opening(&window) => Some(window),
-        Ok(_) => {
-            let detail = format!("The schedule {expression:?} never opens.");
-            report_schedule(reader, section, section.value_span(start), detail, None);
-            None
-        }
-        Err(error) => {
-            report_window_error(reader, section, start, &error);
-            None
-        }
-    }
+    new_window(section, start, duration, zone, "opens")
 }
 
-fn has_opening(window: &Window) -> bool {
-    window.next_after(Timestamp::UNIX_EPOCH).is_some()
-}
-
-fn report_window_error(
-    reader: &Decoder<'_>,
+/// The window with the cron expression in this argument, or an error: also if it never `opens`.
+fn new_window(
     section: &DecodedBlock,
-    start: &str,
-    error: &WindowError,
-) {
-    match error {
-        WindowError::Cron { expression, why } => {
-            let detail = format!("{expression:?} is not a valid schedule: {why}.");
+    name: &str,
+    duration: SignedDuration,
+    zone: &str,
+    opens: &str,
+) -> Option<Window> {
+    let expression = section.text(name)?;
+    let (argument, detail, help) = match Window::new(expression, duration, zone) {
+        Ok(window) if window.next_after(Timestamp::UNIX_EPOCH).is_some() => return Some(window),
+        Ok(_) => (name, format!("The schedule {expression:?} never {opens}."), None),
+        Err(WindowError::Cron { expression, why }) => {
             let help = "write minute, hour, day of month, month and day of week, such as \
                         \"0 8 * * mon-fri\"";
-            report_schedule(
-                reader,
-                section,
-                section.value_span(start),
-                detail,
-                Some(help.to_owned()),
-            );
+            let detail = format!("{expression:?} is not a valid schedule: {why}.");
+            (name, detail, Some(help.to_owned()))
         }
-        WindowError::TimeZone(zone) => {
-            let detail = format!("There is no time zone named {zone:?}.");
-            let names: Vec<String> =
-                jiff::tz::db().available().map(|name| name.to_string()).collect();
-            let near = nearest_name(zone, names.iter().map(String::as_str));
-            let help = match near {
+        Err(WindowError::TimeZone(zone)) => {
+            let names = jiff::tz::db().available().map(|name| name.to_string());
+            let names: Vec<String> = names.collect();
+            let help = match nearest_name(&zone, names.iter().map(String::as_str)) {
                 Some(near) => format!("did you mean {near:?}?"),
                 None => "write an IANA name such as \"Europe/Berlin\"".to_owned(),
             };
-            report_schedule(reader, section, section.value_span("timezone"), detail, Some(help));
+            let detail = format!("There is no time zone named {zone:?}.");
+            ("timezone", detail, Some(help))
         }
-        WindowError::Duration => {
+        Err(WindowError::Duration) => {
             let detail = "The duration of a window must be from 1m to 744h.".to_owned();
-            report_schedule(reader, section, section.value_span("duration"), detail, None);
+            ("duration", detail, None)
         }
-    }
-}
-
-fn report_schedule(
-    reader: &Decoder<'_>,
-    section: &DecodedBlock,
-    span: Span,
-    detail: String,
-    help: Option<String>,
-) {
-    let finding = SpannedDiagnostic::error(ProblemCode::InvalidSchedule, span, detail);
-    reader.report(section, finding.maybe_help(help));
+    };
+    error_at(ProblemCode::InvalidSchedule, section.value_span(argument), detail)
+        .maybe_help(help)
+        .report(section);
+    None
 }
 
 /// Number of starts to compare for the duration of a window: more than a year of days.
 const OPENINGS: usize = 400;
 
-/// The times at which an expression matches, as windows of a minute in UTC.
-fn matching_minutes(
-    reader: &Decoder<'_>,
-    section: &DecodedBlock,
-    name: &str,
-    expression: &str,
-) -> Option<Window> {
-    match Window::new(expression, SignedDuration::from_mins(1), "UTC") {
-        Ok(window) if has_opening(&window) => return Some(window),
-        Ok(_) => {
-            let detail = format!("The schedule {expression:?} never matches.");
-            report_schedule(reader, section, section.value_span(name), detail, None);
-        }
-        Err(error) => report_window_error(reader, section, name, &error),
-    }
-    None
-}
-
 /// The duration of a window with a start and an end. It is measured in wall-clock time, and must be
 /// the same for each start.
-fn until_end(reader: &Decoder<'_>, section: &DecodedBlock, start: &str) -> Option<SignedDuration> {
+fn until_end(section: &DecodedBlock, start: &str) -> Option<SignedDuration> {
     let end = section.text("end")?;
-    let starts = matching_minutes(reader, section, "start", start)?;
-    let ends = matching_minutes(reader, section, "end", end)?;
+    // The times at which an expression matches, as windows of a minute in UTC.
+    let minute = SignedDuration::from_mins(1);
+    let starts = new_window(section, "start", minute, "UTC", "matches")?;
+    let ends = new_window(section, "end", minute, "UTC", "matches")?;
     let mut at = Timestamp::UNIX_EPOCH;
     let mut durations = Vec::new();
     for _ in 0..OPENINGS {
@@ -165,8 +116,10 @@ fn until_end(reader: &Decoder<'_>, section: &DecodedBlock, start: &str) -> Optio
     if durations.iter().any(|duration| *duration != first) {
         let detail =
             format!("The time from {start:?} to {end:?} varies, so this is not a valid window.");
-        let help = "set duration instead of end, or split it into several schedules".to_owned();
-        report_schedule(reader, section, section.value_span("end"), detail, Some(help));
+        let help = "set duration instead of end, or split it into several schedules";
+        error_at(ProblemCode::InvalidSchedule, section.value_span("end"), detail)
+            .help(help)
+            .report(section);
         return None;
     }
     Some(first)

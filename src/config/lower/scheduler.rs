@@ -6,8 +6,7 @@ use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::label_key_fault;
-use crate::config::lower::Blocks;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::error_at;
 use crate::config::schema::duration_text;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
@@ -18,15 +17,15 @@ use crate::model::instance::Price;
 /// The scheduler of pods that do not name one.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-pub(super) fn lower_scheduler(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> (Batching, Scheduling) {
-    let sections = reader.decode_sections(blocks, "scheduler");
+pub(super) fn lower_scheduler(reader: &Decoder<'_>) -> (Batching, Scheduling) {
+    let sections = reader.decode_sections("scheduler");
     match sections.first() {
-        Some(section) => (batching(reader, section), scheduling(reader, section)),
+        Some(section) => (batching(section), scheduling(section)),
         None => (Batching::default(), Scheduling::default()),
     }
 }
 
-fn batching(reader: &Decoder<'_>, section: &DecodedBlock) -> Batching {
+fn batching(section: &DecodedBlock) -> Batching {
     let default = Batching::default();
     let batching = Batching {
         idle: section.duration("batch_idle").unwrap_or(default.idle),
@@ -40,17 +39,16 @@ fn batching(reader: &Decoder<'_>, section: &DecodedBlock) -> Batching {
             Some(_) => ("batch_idle", "batch_max"),
             None => ("batch_max", "batch_idle"),
         };
-        let mut finding =
-            SpannedDiagnostic::error(ProblemCode::OutOfRange, section.value_span(one), detail);
+        let mut finding = error_at(ProblemCode::OutOfRange, section.value_span(one), detail);
         if section.get(other).is_some() {
             finding = finding.also(section.value_span(other), "");
         }
-        reader.report(section, finding);
+        finding.report(section);
     }
     batching
 }
 
-fn scheduling(reader: &Decoder<'_>, section: &DecodedBlock) -> Scheduling {
+fn scheduling(section: &DecodedBlock) -> Scheduling {
     let default = Scheduling::default();
     let node_overhead_price = section.number("node_overhead_price").and_then(Price::new);
     // The schema keeps it between 1 and 100.
@@ -72,12 +70,12 @@ fn scheduling(reader: &Decoder<'_>, section: &DecodedBlock) -> Scheduling {
             .unwrap_or(default.max_launch_options),
         alternative_price_percent: ratio.unwrap_or(default.alternative_price_percent),
         priority_cutoff: cutoff.and_then(|cutoff| i32::try_from(cutoff).ok()),
-        schedulers: schedulers(reader, section).unwrap_or(default.schedulers),
-        default_spread: default_spread(reader, section),
+        schedulers: schedulers(section).unwrap_or(default.schedulers),
+        default_spread: default_spread(section),
     }
 }
 
-fn schedulers(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<BTreeSet<String>> {
+fn schedulers(section: &DecodedBlock) -> Option<BTreeSet<String>> {
     let names = section.texts("schedulers")?;
     let mut invalid: Vec<(Span, &str)> = Vec::new();
     if names.is_empty() {
@@ -96,24 +94,23 @@ fn schedulers(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<BTreeSet<S
         all.insert(name.clone());
     }
     for (span, detail) in invalid {
-        let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail)
-            .help(format!("write schedulers = [{DEFAULT_SCHEDULER:?}]"));
-        reader.report(section, finding);
+        error_at(ProblemCode::InvalidValue, span, detail)
+            .help(format!("write schedulers = [{DEFAULT_SCHEDULER:?}]"))
+            .report(section);
     }
     Some(all)
 }
 
 /// The spread of pods that declare none. The rules are those of kube-scheduler for
 /// `defaultConstraints`. The schema allows no selector.
-fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologySpread> {
+fn default_spread(section: &DecodedBlock) -> Vec<TopologySpread> {
     let mut all: Vec<(TopologySpread, Span)> = Vec::new();
     for inner in section.blocks("default_spread") {
         let key = inner.label();
         if let Some(why) = label_key_fault(key).filter(|_| !key.is_empty()) {
             let detail = format!("{key:?} is not a valid topology key. {why}");
             let code = ProblemCode::InvalidLabel;
-            let finding = SpannedDiagnostic::error(code, inner.label_span(), detail);
-            reader.report(inner, finding);
+            inner.error(code, inner.label_span(), detail);
         }
         let affinity_policy = inner.text("node_affinity_policy");
         let (Some(max_skew), Some(unsatisfiable)) =
@@ -132,21 +129,18 @@ fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologyS
         };
         if let Some(min_domains) = inner.get("min_domains").filter(|_| !spread.is_hard) {
             let detail = "min_domains requires when_unsatisfiable = \"DoNotSchedule\".";
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::Conflict, min_domains.name_span, detail)
-                    .also(inner.value_span("when_unsatisfiable"), "this is only a preference");
-            reader.report(inner, finding);
+            error_at(ProblemCode::Conflict, min_domains.name_span, detail)
+                .also(inner.value_span("when_unsatisfiable"), "this is only a preference")
+                .report(inner);
         }
         if let Some((_, before)) = all
             .iter()
             .find(|(other, _)| other.topology_key == key && other.is_hard == spread.is_hard)
         {
             let detail = format!("Two blocks have the topology key {key:?} and {unsatisfiable}.");
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)
-                    .label("second definition")
-                    .also(*before, "first definition");
-            reader.report(inner, finding);
+            error_at(ProblemCode::DuplicateBlock, inner.header, detail)
+                .duplicate_of(*before)
+                .report(inner);
         }
         all.push((spread, inner.header));
     }

@@ -2,11 +2,10 @@
 //! uses placeholders that are never longer than the real values, so that a size error is certain.
 
 use crate::bootstrap::{BootstrapError, ClusterEndpoint, LaunchContext, render};
-use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::node_class;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::error_at;
 use crate::config::source::Span;
 use crate::model::cluster::Cluster;
 use crate::model::labels::TAINT_UNREGISTERED;
@@ -21,11 +20,7 @@ const AUTHORITY: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1BOHdEUUlCQURBQU1
 const PODS: i64 = 110;
 
 /// Reports node classes of a cluster whose user data cannot be generated for one of its pools.
-pub(super) fn check_user_data(
-    reader: &Decoder<'_>,
-    cluster: &Cluster,
-    used: &[&node_class::NodeClassSpec],
-) {
+pub(super) fn check_user_data(cluster: &Cluster, used: &[&node_class::NodeClassSpec]) {
     let home = placeholder_endpoint(cluster);
     for pool in &cluster.pools {
         let mut drafts = used.iter();
@@ -57,8 +52,8 @@ pub(super) fn check_user_data(
         let detail = format!(
             "For the pool {pool:?} of the cluster {cluster:?} Outrigger would fail to {error}."
         );
-        let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
-        reader.report(&draft.section, finding.once());
+        let finding = error_at(ProblemCode::InvalidValue, span, detail);
+        finding.once().report(&draft.section);
     }
 }
 

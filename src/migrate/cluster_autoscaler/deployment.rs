@@ -71,7 +71,7 @@ pub(super) struct Deployment {
 }
 
 /// Finds the autoscaler in a file.
-pub(super) fn find(file: &SourceFile) -> Result<Deployment, ProgramError> {
+pub(super) fn find_autoscaler(file: &SourceFile) -> Result<Deployment, ProgramError> {
     if file.text.len() <= BYTES_MAX && has_only_flags(&file.text) {
         let lines = file.text.lines().map(without_dash);
         let lines: Vec<&str> = lines.filter(|line| !line.starts_with('#')).collect();
@@ -89,7 +89,7 @@ pub(super) fn find(file: &SourceFile) -> Result<Deployment, ProgramError> {
             others.priorities = read_priorities(document);
             continue;
         }
-        match program_of(document) {
+        match autoscaler_of(document) {
             Some(program) => found.push(program),
             None => *others.skipped.entry(kind).or_default() += 1,
         }
@@ -164,7 +164,7 @@ fn ends_command(word: &str) -> bool {
 }
 
 /// Returns the autoscaler that an object runs, if any.
-fn program_of(mut document: Manifest) -> Option<Deployment> {
+fn autoscaler_of(mut document: Manifest) -> Option<Deployment> {
     let (_, path) = KINDS.iter().find(|(kind, _)| *kind == document.kind)?;
     let containers = take_field(&mut document.rest, &format!("{path}.containers"))?;
     let of = format!("{}/{}", document.kind, document.name);
@@ -252,10 +252,10 @@ fn read_priorities(mut document: Manifest) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PUT_IN_MAX, SourceFile, expand_variables, find};
+    use super::{PUT_IN_MAX, SourceFile, expand_variables, find_autoscaler};
 
     fn words(text: &str) -> Result<Vec<String>, String> {
-        let found = find(&SourceFile::new("in", text));
+        let found = find_autoscaler(&SourceFile::new("in", text));
         found.map(|own| own.words).map_err(|error| error.to_string())
     }
 

@@ -89,7 +89,7 @@ pub(super) struct FlagValues {
 }
 
 /// Sorts flags by the table: converted flags, dropped flags, and notes on unneeded flags.
-pub(super) fn sort_flags(
+pub(super) fn classify_flags(
     of: &str,
     given: Vec<FlagValue>,
 ) -> (FlagValues, DroppedFields, Vec<String>) {
@@ -210,7 +210,7 @@ impl FlagValues {
 
     /// Reports a dropped flag of the object that has the flags.
     pub(super) fn drop_flag(&self, path: String, why: String, losses: &mut DroppedFields) {
-        losses.all.push(DroppedField { of: self.of.clone(), path, why, missing: false });
+        losses.all.push(DroppedField::new(self.of.as_str(), path, why));
     }
 
     /// Returns a bool, or the default.
@@ -252,7 +252,7 @@ impl FlagValues {
 #[cfg(test)]
 mod tests {
     use super::super::command_line::{parse_flags, split_words};
-    use super::{FlagMapping, TABLE, flag_rows, sort_flags};
+    use super::{FlagMapping, TABLE, classify_flags, flag_rows};
 
     #[test]
     fn every_line_is_a_row_and_no_flag_has_two() {
@@ -279,7 +279,7 @@ mod tests {
                 (false, _) => format!("--{}=77:777:x", row.name),
             };
             let (given, _) = parse_flags(&split_words(&text), |_| None);
-            let (said, losses, notes) = sort_flags("it", given);
+            let (said, losses, notes) = classify_flags("it", given);
             assert_eq!(
                 said.value_of(row.name).is_some(),
                 row.fate == FlagMapping::Carried,
@@ -305,7 +305,7 @@ mod tests {
         ];
         for (text, expect) in rows {
             let (given, _) = parse_flags(&split_words(text), |_| None);
-            let (_, losses, _) = sort_flags("it", given);
+            let (_, losses, _) = classify_flags("it", given);
             let why = losses.all.first().map_or("", |loss| loss.why.as_str());
             assert!(why.contains(expect) && why.is_empty() == expect.is_empty(), "{text}: {why}");
         }

@@ -52,13 +52,13 @@ pub fn import(
     answers: &[SourceFile],
     options: &ImportOptions,
 ) -> Result<Imported, AutoscalerError> {
-    let program = deployment::find(autoscaler)?;
+    let program = deployment::find_autoscaler(autoscaler)?;
     let export = node_groups::read_export(answers)?;
     let rows: BTreeMap<&str, bool> =
         flags::flag_rows().map(|row| (row.name, !row.is_switch)).collect();
     let (given, positional) =
         command_line::parse_flags(&program.words, |name| rows.get(name).copied());
-    let (flags, mut losses, mut notes) = flags::sort_flags(&program.of, given);
+    let (flags, mut losses, mut notes) = flags::classify_flags(&program.of, given);
     for argument in positional {
         let word: String = argument.chars().take(PATTERN_LENGTH_MAX).collect();
         losses.add(word, "not a flag");

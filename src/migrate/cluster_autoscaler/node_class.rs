@@ -8,32 +8,32 @@ use super::unsupported_fields;
 use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::FieldKind::{ByHand, Flag, Text, Whole};
 use crate::migrate::field_mapping::{
-    self, FieldMapping, list_texts, row, scalar_text, take_field, take_object, take_text,
+    self, FieldMapping, field_mappings, list_texts, scalar_text, take_field, take_object, take_text,
 };
 use crate::migrate::hcl::HclBody;
 use crate::migrate::karpenter::import::{ConvertedBlock, ItemNoun};
 
 /// A volume of a launch template.
-const DISK: &[FieldMapping] = &[
-    row("Ebs.VolumeSize", "volume_size", Text),
-    row("Ebs.VolumeType", "volume_type", Text),
-    row("Ebs.Iops", "iops", Whole),
-    row("Ebs.Throughput", "throughput", Whole),
-    row("Ebs.Encrypted", "encrypted", Flag),
-    row("Ebs.KmsKeyId", "kms_key_id", Text),
-    row("Ebs.SnapshotId", "snapshot_id", Text),
-    row("Ebs.VolumeInitializationRate", "volume_initialization_rate", Whole),
-    row("Ebs.DeleteOnTermination", "delete_on_termination", Flag),
-];
+const DISK: &[FieldMapping] = field_mappings! {
+    "Ebs.VolumeSize" => "volume_size", Text;
+    "Ebs.VolumeType" => "volume_type", Text;
+    "Ebs.Iops" => "iops", Whole;
+    "Ebs.Throughput" => "throughput", Whole;
+    "Ebs.Encrypted" => "encrypted", Flag;
+    "Ebs.KmsKeyId" => "kms_key_id", Text;
+    "Ebs.SnapshotId" => "snapshot_id", Text;
+    "Ebs.VolumeInitializationRate" => "volume_initialization_rate", Whole;
+    "Ebs.DeleteOnTermination" => "delete_on_termination", Flag;
+};
 
 /// The metadata options of a launch template.
-const METADATA: &[FieldMapping] = &[
-    row("HttpEndpoint", "http_endpoint", Text),
-    row("HttpProtocolIpv6", "http_protocol_ipv6", Text),
-    row("HttpPutResponseHopLimit", "http_put_response_hop_limit", Whole),
-    row("HttpTokens", "http_tokens", Text),
-    row("State", "", ByHand),
-];
+const METADATA: &[FieldMapping] = field_mappings! {
+    "HttpEndpoint" => "http_endpoint", Text;
+    "HttpProtocolIpv6" => "http_protocol_ipv6", Text;
+    "HttpPutResponseHopLimit" => "http_put_response_hop_limit", Whole;
+    "HttpTokens" => "http_tokens", Text;
+    "State" => "", ByHand;
+};
 
 /// Metadata options whose defaults here can be stricter than the defaults of the image and the
 /// account in EC2.
@@ -137,7 +137,7 @@ fn convert_metadata(data: &mut Map<String, Value>, body: &mut HclBody, losses: &
     }
     let mut inner = HclBody::default();
     field_mapping::import_fields(METADATA, &mut options, path, &mut inner, losses);
-    body.block_unless_empty("metadata_options", inner);
+    body.add_block_unless_empty("metadata_options", inner);
 }
 
 /// Converts the role or instance profile. IAM names are unique without their paths.

@@ -24,51 +24,13 @@ pub(super) const NODE_TEMPLATE: &str = "k8s.io/cluster-autoscaler/node-template/
 
 /// Why the groups of a file cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum GroupsError {
-    /// The file is neither JSON nor YAML.
-    #[error("cannot read {file}: {why}")]
-    Malformed {
-        /// The file.
-        file: String,
-        /// The error.
-        why: String,
-    },
-    /// The file has no groups.
-    #[error(
-        "cannot read {file}: it has none of {GROUPS}, {TEMPLATES} and {NODE_GROUP}; give the \
-         output of aws autoscaling describe-auto-scaling-groups, aws ec2 \
-         describe-launch-template-versions or aws eks describe-nodegroup"
-    )]
-    Other {
-        /// The file.
-        file: String,
-    },
-    /// An element has no name.
-    #[error("cannot read {file}: element {index} of {list} has no {field}")]
-    Nameless {
-        /// The file.
-        file: String,
-        /// The list.
-        list: &'static str,
-        /// The number of the element, counted from one.
-        index: usize,
-        /// The missing field.
-        field: &'static str,
-    },
-    /// The input is too large.
-    #[error("cannot read {file}: more than {BYTES_MAX} bytes or {GROUPS_MAX} groups")]
-    TooMuch {
-        /// The file that exceeds the limit.
-        file: String,
-    },
-    /// Two files describe the same group.
-    #[error("cannot read {file}: an earlier file describes the group {name}; give it once")]
-    Twice {
-        /// The file.
-        file: String,
-        /// The group.
-        name: String,
-    },
+#[error("cannot read {file}: {why}")]
+pub struct GroupsError {
+    /// The file.
+    pub file: String,
+    /// The reason: it is not JSON or YAML, has none of the lists, exceeds a limit, describes a
+    /// group of an earlier file, or an element has no name.
+    pub why: String,
 }
 
 /// An Auto Scaling group.
@@ -147,22 +109,25 @@ pub(super) fn read_export(files: &[SourceFile]) -> Result<AwsExport, GroupsError
     let (mut export, mut managed, mut bytes) = (AwsExport::default(), Vec::new(), 0_usize);
     for SourceFile { name, text, .. } in files {
         bytes = bytes.saturating_add(text.len());
+        let fault = |why: String| GroupsError { file: name.clone(), why };
+        let too_much = || fault(format!("more than {BYTES_MAX} bytes or {GROUPS_MAX} groups"));
         if bytes > BYTES_MAX {
-            return Err(GroupsError::TooMuch { file: name.clone() });
+            return Err(too_much());
         }
-        let answers = manifests::parse(text).map_err(|error| GroupsError::Malformed {
-            file: name.clone(),
-            why: error.to_string(),
-        })?;
+        let answers = manifests::parse(text).map_err(|error| fault(error.to_string()))?;
         let mut is_known = false;
         for mut answer in answers.into_iter().filter(|answer| !answer.is_null()) {
-            is_known |= sort_objects(&mut answer, name, &mut export, &mut managed)?;
+            is_known |= collect_objects(&mut answer, name, &mut export, &mut managed)?;
         }
         if !is_known {
-            return Err(GroupsError::Other { file: name.clone() });
+            return Err(fault(format!(
+                "it has none of {GROUPS}, {TEMPLATES} and {NODE_GROUP}; give the output of aws \
+                 autoscaling describe-auto-scaling-groups, aws ec2 \
+                 describe-launch-template-versions or aws eks describe-nodegroup"
+            )));
         }
         if export.groups.len() + export.templates.len() + managed.len() > GROUPS_MAX {
-            return Err(GroupsError::TooMuch { file: name.clone() });
+            return Err(too_much());
         }
     }
     for node_group in managed {
@@ -172,7 +137,7 @@ pub(super) fn read_export(files: &[SourceFile]) -> Result<AwsExport, GroupsError
 }
 
 /// Adds the objects of a file. Returns whether it has any.
-fn sort_objects(
+fn collect_objects(
     answer: &mut Value,
     file: &str,
     export: &mut AwsExport,
@@ -192,7 +157,11 @@ fn sort_objects(
         let group = parse_group(item)
             .ok_or_else(|| nameless_error(file, GROUPS, index, "AutoScalingGroupName"))?;
         if export.groups.iter().any(|other| other.name == group.name) {
-            return Err(GroupsError::Twice { file: file.to_owned(), name: group.name });
+            let name = group.name;
+            return Err(GroupsError {
+                file: file.to_owned(),
+                why: format!("an earlier file describes the group {name}; give it once"),
+            });
         }
         export.groups.push(group);
     }
@@ -215,13 +184,11 @@ fn sort_objects(
 }
 
 /// Returns the error that an element has no name. The index counts from zero.
-fn nameless_error(
-    file: &str,
-    list: &'static str,
-    index: usize,
-    field: &'static str,
-) -> GroupsError {
-    GroupsError::Nameless { file: file.to_owned(), list, index: index + 1, field }
+fn nameless_error(file: &str, list: &str, index: usize, field: &str) -> GroupsError {
+    GroupsError {
+        file: file.to_owned(),
+        why: format!("element {} of {list} has no {field}", index + 1),
+    }
 }
 
 fn parse_group(item: Value) -> Option<NodeGroup> {

@@ -176,7 +176,7 @@ fn set_behavior(
 /// Drops the pool of a group.
 fn leave_out_all(all: &mut [ConvertedBlock], why: &str) {
     for block in all {
-        block.leave_out(why);
+        block.comment_out(why);
     }
 }
 
@@ -199,7 +199,7 @@ pub(super) fn unknown_pool(name: &str, context: &ImportContext<'_>) -> Converted
     let mut losses = DroppedFields::for_object(group_display_name(name));
     set_behavior(context.flags, HclBody::default(), &mut body, &mut losses);
     let mut pool = converted_block("pool", &valid_name(name), body, losses);
-    pool.leave_out(
+    pool.comment_out(
         "the input does not describe the group; pass the output of aws autoscaling \
          describe-auto-scaling-groups with --asg",
     );

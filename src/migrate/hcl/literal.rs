@@ -66,7 +66,7 @@ pub(crate) fn string_literal(text: &str, depth: usize) -> String {
     }
     let mark = heredoc_delimiter(text);
     // `<<-` removes the common indent of all lines, so one line must have no indent itself.
-    let flush = text.lines().all(|line| line.is_empty() || is_indented(line));
+    let flush = text.lines().all(|line| line.is_empty() || line.starts_with(char::is_whitespace));
     let (dash, pad) = match flush {
         true => ("", String::new()),
         false => ("-", "  ".repeat(depth + 1)),
@@ -88,10 +88,6 @@ pub(crate) fn string_literal(text: &str, depth: usize) -> String {
         true => format!("<<{dash}{mark}\n{body}{end}{mark}"),
         false => format!("trimsuffix(<<{dash}{mark}\n{body}{end}{mark}\n{end}, \"\\n\")"),
     }
-}
-
-fn is_indented(line: &str) -> bool {
-    line.starts_with(char::is_whitespace)
 }
 
 /// Returns a delimiter that does not occur in the text.

@@ -22,18 +22,10 @@ use crate::text::yaml;
 
 /// Why a budget cannot be exported.
 #[derive(Debug, Error)]
-enum BudgetError {
-    #[error("Karpenter budgets limit concurrent disruptions, not a rate")]
-    Rate,
-    #[error("in Karpenter, budgets do not apply to expiration")]
-    Expiration,
-    #[error("Karpenter schedules are in UTC")]
-    TimeZone,
-    #[error("Karpenter schedules have no day 7; write 0 for Sunday")]
-    Weekday,
-    #[error("Karpenter budget durations are hours and minutes")]
-    Duration,
-}
+#[error("{0}")]
+struct BudgetError(&'static str);
+
+const EXPIRATION: &str = "in Karpenter, budgets do not apply to expiration";
 
 /// Why a configuration cannot be exported.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -207,7 +199,7 @@ fn export_budget(
     let nodes = body.take_value("nodes").unwrap_or_default();
     if body.take_argument("rate").is_some() {
         if nodes == "100%" {
-            return Err(BudgetError::Rate);
+            return Err(BudgetError("Karpenter budgets limit concurrent disruptions, not a rate"));
         }
         losses.add(format!("{path}.rate"), "Karpenter budgets have no rate");
     }
@@ -216,16 +208,15 @@ fn export_budget(
         let before = reasons.len();
         reasons.retain(|reason| reason != "expired");
         if reasons.is_empty() {
-            return Err(BudgetError::Expiration);
+            return Err(BudgetError(EXPIRATION));
         }
         if reasons.len() < before {
-            let why = BudgetError::Expiration.to_string();
-            losses.add(format!("{path}.reasons: expired"), why);
+            losses.add(format!("{path}.reasons: expired"), EXPIRATION);
         }
         body.set("reasons", reasons);
     }
     if body.take_argument("timezone").is_some() {
-        return Err(BudgetError::TimeZone);
+        return Err(BudgetError("Karpenter schedules are in UTC"));
     }
     if body.items.iter().any(|item| match item {
         HclItem::Argument("schedule", HclValue::Value(Value::String(expression))) => {
@@ -234,11 +225,11 @@ fn export_budget(
         }
         _ => false,
     }) {
-        return Err(BudgetError::Weekday);
+        return Err(BudgetError("Karpenter schedules have no day 7; write 0 for Sunday"));
     }
     let duration = body.take_value("duration");
     if duration.as_ref().and_then(Value::as_str).is_some_and(|text| text.ends_with('s')) {
-        return Err(BudgetError::Duration);
+        return Err(BudgetError("Karpenter budget durations are hours and minutes"));
     }
     body.set_some("duration", duration);
     field_mapping::export_fields(super::field_tables::BUDGET, body, path, &mut object, losses);
@@ -334,61 +325,43 @@ const NONE: &str = "Karpenter has no such setting";
 
 fn drop_cluster_settings(cluster: &Cluster, losses: &mut DroppedFields) {
     let disruption = &cluster.disruption;
-    let rows = [
-        (
-            to_hcl::limits_value(&cluster.limits).is_some(),
-            "limits",
-            "Karpenter has limits of pools only",
-        ),
-        (
-            !disruption.budgets.is_empty(),
-            "disruption.budget",
-            "Karpenter has budgets of pools only",
-        ),
-        (!disruption.windows.is_empty(), "disruption.window", NONE),
-        (disruption.cool_down != CoolDown::default(), "disruption.cool_down", NONE),
-        (cluster.binding == Binding::Early, "binding", NONE),
-        (cluster.safeguards != Safeguards::default(), "what brakes it", NONE),
-    ];
-    for (_, path, why) in rows.into_iter().filter(|(is_set, ..)| *is_set) {
-        losses.add(format!("cluster.{}.{path}", cluster.name.as_str()), why);
-    }
+    let mut add = |is_set: bool, path: &str, why: &str| {
+        if is_set {
+            losses.add(format!("cluster.{}.{path}", cluster.name.as_str()), why);
+        }
+    };
+    let limited = to_hcl::limits_value(&cluster.limits).is_some();
+    add(limited, "limits", "Karpenter has limits of pools only");
+    let budgeted = !disruption.budgets.is_empty();
+    add(budgeted, "disruption.budget", "Karpenter has budgets of pools only");
+    add(!disruption.windows.is_empty(), "disruption.window", NONE);
+    let cools_down = disruption.cool_down != CoolDown::default();
+    add(cools_down, "disruption.cool_down", NONE);
+    add(cluster.binding == Binding::Early, "binding", NONE);
+    let guarded = cluster.safeguards != Safeguards::default();
+    add(guarded, "what brakes it", NONE);
 }
 
 fn drop_scheduler_settings(cluster: &Cluster, losses: &mut DroppedFields) {
     let (scheduling, batching) = (&cluster.scheduling, cluster.batching);
     let (defaults, default_batching) = (Scheduling::default(), Batching::default());
-    let rows = [
-        (
-            batching.idle != default_batching.idle,
-            "batch_idle",
-            "setting BATCH_IDLE_DURATION in Karpenter",
-        ),
-        (
-            batching.max != default_batching.max,
-            "batch_max",
-            "setting BATCH_MAX_DURATION in Karpenter",
-        ),
-        (
-            scheduling.preferences != defaults.preferences,
-            "preference_policy",
-            "setting PREFERENCE_POLICY in Karpenter",
-        ),
-        (
-            scheduling.min_values != defaults.min_values,
-            "min_values_policy",
-            "setting MIN_VALUES_POLICY in Karpenter",
-        ),
-        (
-            scheduling.node_overhead_price != defaults.node_overhead_price,
-            "node_overhead_price",
-            NONE,
-        ),
-        (scheduling.priority_cutoff.is_some(), "priority_cutoff", NONE),
-        (!scheduling.default_spread.is_empty(), "default_spread", NONE),
-        (scheduling.schedulers != defaults.schedulers, "schedulers", NONE),
-    ];
-    for (_, path, why) in rows.into_iter().filter(|(is_set, ..)| *is_set) {
-        losses.add(format!("scheduler.{path}"), why);
-    }
+    let mut add = |is_set: bool, path: &str, why: &str| {
+        if is_set {
+            losses.add(format!("scheduler.{path}"), why);
+        }
+    };
+    let changed = batching.idle != default_batching.idle;
+    add(changed, "batch_idle", "setting BATCH_IDLE_DURATION in Karpenter");
+    let changed = batching.max != default_batching.max;
+    add(changed, "batch_max", "setting BATCH_MAX_DURATION in Karpenter");
+    let changed = scheduling.preferences != defaults.preferences;
+    add(changed, "preference_policy", "setting PREFERENCE_POLICY in Karpenter");
+    let changed = scheduling.min_values != defaults.min_values;
+    add(changed, "min_values_policy", "setting MIN_VALUES_POLICY in Karpenter");
+    let changed = scheduling.node_overhead_price != defaults.node_overhead_price;
+    add(changed, "node_overhead_price", NONE);
+    add(scheduling.priority_cutoff.is_some(), "priority_cutoff", NONE);
+    add(!scheduling.default_spread.is_empty(), "default_spread", NONE);
+    let changed = scheduling.schedulers != defaults.schedulers;
+    add(changed, "schedulers", NONE);
 }

@@ -6,7 +6,7 @@ use crate::migrate::field_mapping::FieldKind::{
     Allowance, Block, Blocks, ByHand, Duration, Filled, Flag, Map, Number, Quantities, Seconds,
     Size, SomeOf, Text, Texts, Whole, Words,
 };
-use crate::migrate::field_mapping::{FieldMapping, row};
+use crate::migrate::field_mapping::{FieldMapping, field_mappings};
 
 /// Consolidation policies.
 pub(super) const POLICIES: &[(&str, &str)] = &[
@@ -30,145 +30,159 @@ pub(super) const FAMILIES: &[(&str, &str)] = &[
 ];
 
 /// The spec of a NodePool.
-pub(super) const POOL: &[FieldMapping] = &[
-    row("template.spec.nodeClassRef", "node_class", ByHand),
-    row("weight", "weight", Whole),
-    row("replicas", "replicas", Whole),
-    row("template.metadata.labels", "labels", Map),
-    row("template.metadata.annotations", "annotations", Map),
-    row("limits", "limits", Quantities),
-    row("template.spec.expireAfter", "expire_after", Duration),
-    row("template.spec.terminationGracePeriod", "termination_grace_period", Duration),
-    row("template.spec.requirements", "require", ByHand),
-    row("template.spec.taints", "taint", Blocks(Some("key"), TAINT)),
-    row("template.spec.startupTaints", "startup_taint", Blocks(Some("key"), TAINT)),
-    row("disruption.consolidationPolicy", "disruption.consolidation", Words(POLICIES)),
-    row("disruption.consolidateAfter", "disruption.consolidate_after", Duration),
-    row("disruption.budgets", "disruption.budget", Blocks(None, BUDGET)),
-];
+pub(super) const POOL: &[FieldMapping] = field_mappings! {
+    "template.spec.nodeClassRef" => "node_class", ByHand;
+    "weight" => "weight", Whole;
+    "replicas" => "replicas", Whole;
+    "template.metadata.labels" => "labels", Map;
+    "template.metadata.annotations" => "annotations", Map;
+    "limits" => "limits", Quantities;
+    "template.spec.expireAfter" => "expire_after", Duration;
+    "template.spec.terminationGracePeriod" => "termination_grace_period", Duration;
+    "template.spec.requirements" => "require", ByHand;
+    "template.spec.taints" => "taint", Blocks(Some("key"), TAINT);
+    "template.spec.startupTaints" => "startup_taint", Blocks(Some("key"), TAINT);
+    "disruption.consolidationPolicy" => "disruption.consolidation", Words(POLICIES);
+    "disruption.consolidateAfter" => "disruption.consolidate_after", Duration;
+    "disruption.budgets" => "disruption.budget", Blocks(None, BUDGET);
+};
 
-const TAINT: &[FieldMapping] = &[row("effect", "effect", Text), row("value", "value", Filled)];
+const TAINT: &[FieldMapping] = field_mappings! {
+    "effect" => "effect", Text;
+    "value" => "value", Filled;
+};
 
-pub(super) const BUDGET: &[FieldMapping] = &[
-    row("nodes", "nodes", Allowance),
-    row("reasons", "reasons", SomeOf(REASONS)),
-    row("schedule", "schedule", Text),
-    row("duration", "duration", Duration),
-];
+pub(super) const BUDGET: &[FieldMapping] = field_mappings! {
+    "nodes" => "nodes", Allowance;
+    "reasons" => "reasons", SomeOf(REASONS);
+    "schedule" => "schedule", Text;
+    "duration" => "duration", Duration;
+};
 
 /// The spec of an EC2NodeClass.
-pub(super) const NODE_CLASS: &[FieldMapping] = &[
-    row("amiFamily", "ami_family", Words(FAMILIES)),
-    row("role", "role", Text),
-    row("instanceProfile", "instance_profile", Text),
-    row("associatePublicIPAddress", "associate_public_ip", Flag),
-    row("ipPrefixCount", "ip_prefix_count", Whole),
-    row("tags", "tags", Map),
-    row("detailedMonitoring", "detailed_monitoring", Flag),
-    row("instanceStorePolicy", "instance_store_policy", Words(&[("RAID0", "raid0")])),
-    row("context", "context", Text),
-    row("amiSelectorTerms", "ami", Blocks(None, AMI)),
-    row("subnetSelectorTerms", "subnet", Blocks(None, SUBNET)),
-    row("securityGroupSelectorTerms", "security_group", Blocks(None, SECURITY_GROUP)),
-    row("capacityReservationSelectorTerms", "capacity_reservation", Blocks(None, RESERVATION)),
-    row("placementGroupSelector", "placement_group", Block(PLACEMENT_GROUP)),
-    row("blockDeviceMappings", "block_device", Blocks(Some("deviceName"), DISK)),
-    row("metadataOptions", "metadata_options", Block(METADATA)),
-    row("networkInterfaces", "network_interface", Blocks(None, INTERFACE)),
-    row("connectionTracking", "connection_tracking", Block(TRACKING)),
-    row("cpuOptions", "cpu_options", Block(CPU)),
-    row("kubelet", "kubelet", ByHand),
-    row("userData", "user_data", Text),
-];
+pub(super) const NODE_CLASS: &[FieldMapping] = field_mappings! {
+    "amiFamily" => "ami_family", Words(FAMILIES);
+    "role" => "role", Text;
+    "instanceProfile" => "instance_profile", Text;
+    "associatePublicIPAddress" => "associate_public_ip", Flag;
+    "ipPrefixCount" => "ip_prefix_count", Whole;
+    "tags" => "tags", Map;
+    "detailedMonitoring" => "detailed_monitoring", Flag;
+    "instanceStorePolicy" => "instance_store_policy", Words(&[("RAID0", "raid0")]);
+    "context" => "context", Text;
+    "amiSelectorTerms" => "ami", Blocks(None, AMI);
+    "subnetSelectorTerms" => "subnet", Blocks(None, SUBNET);
+    "securityGroupSelectorTerms" => "security_group", Blocks(None, SECURITY_GROUP);
+    "capacityReservationSelectorTerms" => "capacity_reservation", Blocks(None, RESERVATION);
+    "placementGroupSelector" => "placement_group", Block(PLACEMENT_GROUP);
+    "blockDeviceMappings" => "block_device", Blocks(Some("deviceName"), DISK);
+    "metadataOptions" => "metadata_options", Block(METADATA);
+    "networkInterfaces" => "network_interface", Blocks(None, INTERFACE);
+    "connectionTracking" => "connection_tracking", Block(TRACKING);
+    "cpuOptions" => "cpu_options", Block(CPU);
+    "kubelet" => "kubelet", ByHand;
+    "userData" => "user_data", Text;
+};
 
-const AMI: &[FieldMapping] = &[
-    row("alias", "alias", Text),
-    row("id", "id", Text),
-    row("ssmParameter", "ssm_parameter", Text),
-    row("name", "name", Text),
-    row("owner", "owner", Text),
-    row("tags", "tags", Map),
-];
+const AMI: &[FieldMapping] = field_mappings! {
+    "alias" => "alias", Text;
+    "id" => "id", Text;
+    "ssmParameter" => "ssm_parameter", Text;
+    "name" => "name", Text;
+    "owner" => "owner", Text;
+    "tags" => "tags", Map;
+};
 
-const SUBNET: &[FieldMapping] = &[row("id", "id", Text), row("tags", "tags", Map)];
+const SUBNET: &[FieldMapping] = field_mappings! {
+    "id" => "id", Text;
+    "tags" => "tags", Map;
+};
 
-const SECURITY_GROUP: &[FieldMapping] =
-    &[row("id", "id", Text), row("name", "name", Text), row("tags", "tags", Map)];
+const SECURITY_GROUP: &[FieldMapping] = field_mappings! {
+    "id" => "id", Text;
+    "name" => "name", Text;
+    "tags" => "tags", Map;
+};
 
-const RESERVATION: &[FieldMapping] = &[
-    row("id", "id", Text),
-    row("ownerID", "owner", Text),
-    row("instanceMatchCriteria", "instance_match_criteria", Text),
-    row("tags", "tags", Map),
-];
+const RESERVATION: &[FieldMapping] = field_mappings! {
+    "id" => "id", Text;
+    "ownerID" => "owner", Text;
+    "instanceMatchCriteria" => "instance_match_criteria", Text;
+    "tags" => "tags", Map;
+};
 
-const PLACEMENT_GROUP: &[FieldMapping] = &[row("id", "id", Text), row("name", "name", Text)];
+const PLACEMENT_GROUP: &[FieldMapping] = field_mappings! {
+    "id" => "id", Text;
+    "name" => "name", Text;
+};
 
-const DISK: &[FieldMapping] = &[
-    row("ebs.volumeSize", "volume_size", Size),
-    row("ebs.volumeType", "volume_type", Text),
-    row("ebs.iops", "iops", Whole),
-    row("ebs.throughput", "throughput", Whole),
-    row("ebs.encrypted", "encrypted", Flag),
-    row("ebs.kmsKeyID", "kms_key_id", Text),
-    row("ebs.snapshotID", "snapshot_id", Text),
-    row("ebs.volumeInitializationRate", "volume_initialization_rate", Whole),
-    row("ebs.deleteOnTermination", "delete_on_termination", Flag),
-    row("rootVolume", "root_volume", Flag),
-];
+const DISK: &[FieldMapping] = field_mappings! {
+    "ebs.volumeSize" => "volume_size", Size;
+    "ebs.volumeType" => "volume_type", Text;
+    "ebs.iops" => "iops", Whole;
+    "ebs.throughput" => "throughput", Whole;
+    "ebs.encrypted" => "encrypted", Flag;
+    "ebs.kmsKeyID" => "kms_key_id", Text;
+    "ebs.snapshotID" => "snapshot_id", Text;
+    "ebs.volumeInitializationRate" => "volume_initialization_rate", Whole;
+    "ebs.deleteOnTermination" => "delete_on_termination", Flag;
+    "rootVolume" => "root_volume", Flag;
+};
 
-const METADATA: &[FieldMapping] = &[
-    row("httpEndpoint", "http_endpoint", Text),
-    row("httpProtocolIPv6", "http_protocol_ipv6", Text),
-    row("httpPutResponseHopLimit", "http_put_response_hop_limit", Whole),
-    row("httpTokens", "http_tokens", Text),
-];
+const METADATA: &[FieldMapping] = field_mappings! {
+    "httpEndpoint" => "http_endpoint", Text;
+    "httpProtocolIPv6" => "http_protocol_ipv6", Text;
+    "httpPutResponseHopLimit" => "http_put_response_hop_limit", Whole;
+    "httpTokens" => "http_tokens", Text;
+};
 
-const INTERFACE: &[FieldMapping] = &[
-    row("networkCardIndex", "network_card_index", Whole),
-    row("deviceIndex", "device_index", Whole),
-    row("interfaceType", "interface_type", Text),
-];
+const INTERFACE: &[FieldMapping] = field_mappings! {
+    "networkCardIndex" => "network_card_index", Whole;
+    "deviceIndex" => "device_index", Whole;
+    "interfaceType" => "interface_type", Text;
+};
 
-const TRACKING: &[FieldMapping] = &[
-    row("tcpEstablishedTimeout", "tcp_established_timeout", Seconds),
-    row("udpStreamTimeout", "udp_stream_timeout", Seconds),
-    row("udpTimeout", "udp_timeout", Seconds),
-];
+const TRACKING: &[FieldMapping] = field_mappings! {
+    "tcpEstablishedTimeout" => "tcp_established_timeout", Seconds;
+    "udpStreamTimeout" => "udp_stream_timeout", Seconds;
+    "udpTimeout" => "udp_timeout", Seconds;
+};
 
-const CPU: &[FieldMapping] = &[row("nestedVirtualization", "nested_virtualization", Text)];
+const CPU: &[FieldMapping] = field_mappings! {
+    "nestedVirtualization" => "nested_virtualization", Text;
+};
 
 /// The kubelet settings. All other fields are `extra`.
-pub(super) const KUBELET: &[FieldMapping] = &[
-    row("maxPods", "max_pods", Whole),
-    row("podsPerCore", "pods_per_core", Whole),
-    row("clusterDNS", "cluster_dns", Texts),
-    row("systemReserved", "system_reserved", Map),
-    row("kubeReserved", "kube_reserved", Map),
-    row("evictionHard", "eviction_hard", Map),
-    row("evictionSoft", "eviction_soft", Map),
-    row("evictionSoftGracePeriod", "eviction_soft_grace_period", Map),
-    row("evictionMaxPodGracePeriod", "eviction_max_pod_grace_period", Whole),
-    row("imageGCHighThresholdPercent", "image_gc_high_threshold_percent", Whole),
-    row("imageGCLowThresholdPercent", "image_gc_low_threshold_percent", Whole),
-    row("cpuCFSQuota", "cpu_cfs_quota", Flag),
-];
+pub(super) const KUBELET: &[FieldMapping] = field_mappings! {
+    "maxPods" => "max_pods", Whole;
+    "podsPerCore" => "pods_per_core", Whole;
+    "clusterDNS" => "cluster_dns", Texts;
+    "systemReserved" => "system_reserved", Map;
+    "kubeReserved" => "kube_reserved", Map;
+    "evictionHard" => "eviction_hard", Map;
+    "evictionSoft" => "eviction_soft", Map;
+    "evictionSoftGracePeriod" => "eviction_soft_grace_period", Map;
+    "evictionMaxPodGracePeriod" => "eviction_max_pod_grace_period", Whole;
+    "imageGCHighThresholdPercent" => "image_gc_high_threshold_percent", Whole;
+    "imageGCLowThresholdPercent" => "image_gc_low_threshold_percent", Whole;
+    "cpuCFSQuota" => "cpu_cfs_quota", Flag;
+};
 
 /// The spec of a NodeOverlay.
-pub(super) const OVERLAY: &[FieldMapping] = &[
-    row("weight", "weight", Whole),
-    row("price", "price", Number),
-    row("priceAdjustment", "price_adjustment", Text),
-    row("capacity", "capacity", Quantities),
-    row("requirements", "require", ByHand),
-];
+pub(super) const OVERLAY: &[FieldMapping] = field_mappings! {
+    "weight" => "weight", Whole;
+    "price" => "price", Number;
+    "priceAdjustment" => "price_adjustment", Text;
+    "capacity" => "capacity", Quantities;
+    "requirements" => "require", ByHand;
+};
 
 /// The spec of a CapacityBuffer.
-pub(super) const BUFFER: &[FieldMapping] = &[
-    row("replicas", "replicas", Whole),
-    row("percentage", "percentage", Whole),
-    row("limits", "limits", Quantities),
-    row("podTemplateRef", "pod", ByHand),
-    row("scalableRef", "scalable", ByHand),
-    row("provisioningStrategy", "", ByHand),
-];
+pub(super) const BUFFER: &[FieldMapping] = field_mappings! {
+    "replicas" => "replicas", Whole;
+    "percentage" => "percentage", Whole;
+    "limits" => "limits", Quantities;
+    "podTemplateRef" => "pod", ByHand;
+    "scalableRef" => "scalable", ByHand;
+    "provisioningStrategy" => "", ByHand;
+};

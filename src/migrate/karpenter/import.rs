@@ -33,7 +33,7 @@ use crate::migrate::dropped::{DroppedField, DroppedFields};
 use crate::migrate::field_mapping::take_field;
 use crate::migrate::hcl::{HclBlock, HclBody, HclItem, PrintedHcl};
 use crate::migrate::manifests::{DocumentError, Manifest, read_manifests};
-use crate::text::sanitize::is_disturbing;
+use crate::text::sanitize::replace_unsafe;
 
 /// The options of an import.
 #[derive(Clone, Debug, Default)]
@@ -136,7 +136,7 @@ impl Imported {
 }
 
 /// An object, converted to `v1`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Object {
     /// Its name in messages, such as `NodePool/general`.
     of: String,
@@ -206,17 +206,13 @@ impl ConvertedBlock {
     }
 
     /// Turns the block into a comment.
-    pub(crate) fn leave_out(&mut self, why: impl Into<String>) {
+    pub(crate) fn comment_out(&mut self, why: impl Into<String>) {
         self.left_out = true;
-        self.losses.push(DroppedField {
-            of: self.of.clone(),
-            path: match self.words {
-                ItemNoun::Karpenters => "spec".to_owned(),
-                ItemNoun::Ours => format!("the whole {}", self.block.kind),
-            },
-            why: why.into(),
-            missing: false,
-        });
+        let path = match self.words {
+            ItemNoun::Karpenters => "spec".to_owned(),
+            ItemNoun::Ours => format!("the whole {}", self.block.kind),
+        };
+        self.losses.push(DroppedField::new(self.of.as_str(), path, why));
     }
 }
 
@@ -229,7 +225,7 @@ pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported,
     let mut objects = Objects::default();
     let documents = read_manifests(files)?;
     for document in documents.objects {
-        sort_document(document, &mut objects)?;
+        collect_document(document, &mut objects)?;
     }
     if documents.strange > 0 {
         let kind = "document without a kind".to_owned();
@@ -284,7 +280,7 @@ pub(crate) fn finish_import(
 }
 
 /// Converts an object to `v1` and stores it by kind.
-fn sort_document(document: Manifest, objects: &mut Objects) -> Result<(), ImportError> {
+fn collect_document(document: Manifest, objects: &mut Objects) -> Result<(), ImportError> {
     let place = (document.group.as_str(), document.kind.as_str());
     let known = matches!(
         place,
@@ -327,9 +323,8 @@ fn sort_document(document: Manifest, objects: &mut Objects) -> Result<(), Import
             objects.templates.push(object);
         }
         _ => {
-            let mut losses = DroppedFields::for_object(object.of);
-            losses.add("spec", format!("the version {version} of {kind} is not supported"));
-            objects.lost.extend(losses.all);
+            let why = format!("the version {version} of {kind} is not supported");
+            objects.lost.push(DroppedField::new(object.of, "spec", why));
         }
     }
     Ok(())
@@ -358,15 +353,6 @@ const KEPT: [&str; 11] = [
 /// The annotation in which the conversion from `v1beta1` keeps fields that `v1` does not have.
 const CONVERTED: &str = "compatibility.karpenter";
 
-/// The result of reading an object's metadata.
-#[derive(Default)]
-struct Described {
-    /// The description.
-    about: Vec<String>,
-    /// Notes on metadata that was not imported.
-    notes: Vec<String>,
-}
-
 /// Returns the fields of an object. Drops a value that is not an object.
 fn object_fields(
     value: Option<Value>,
@@ -394,8 +380,7 @@ fn v1_object(document: Manifest, notes: &mut Vec<String>) -> Object {
     for key in rest.keys() {
         losses.add(key.as_str(), "unknown field");
     }
-    let described = describe_metadata(&source, document.metadata, &mut losses);
-    notes.extend(described.notes);
+    let about = describe_metadata(&source, document.metadata, &mut losses, notes);
     Object {
         of: source,
         name: document.name,
@@ -404,19 +389,20 @@ fn v1_object(document: Manifest, notes: &mut Vec<String>) -> Object {
             _ => document.namespace,
         },
         spec,
-        about: described.about,
+        about,
         lost: losses.all,
     }
 }
 
-/// Reads the description from an object's metadata. Other metadata does not affect nodes. Metadata
+/// Returns the description in an object's metadata. Other metadata does not affect nodes. Metadata
 /// that users and their tools have written is noted.
 fn describe_metadata(
     source: &str,
     metadata: Map<String, Value>,
     losses: &mut DroppedFields,
-) -> Described {
-    let mut described = Described::default();
+    notes: &mut Vec<String>,
+) -> Vec<String> {
+    let mut about = Vec::new();
     for (field, value) in metadata {
         let path = format!("metadata.{field}");
         let pairs = match value {
@@ -436,7 +422,7 @@ fn describe_metadata(
         for (key, value) in pairs {
             match value {
                 Value::String(text) if field == "annotations" && key == DESCRIPTION => {
-                    described.about.push(text);
+                    about.push(text);
                 }
                 _ if key.starts_with(CONVERTED) => {
                     let why = "it holds fields that were lost when Karpenter converted the object";
@@ -449,17 +435,15 @@ fn describe_metadata(
         let count = others.len();
         if count > 0 {
             others.truncate(KEYS);
-            let omitted = count.saturating_sub(KEYS);
-            let ending = match omitted {
+            let ending = match count.saturating_sub(KEYS) {
                 0 => String::new(),
                 omitted => format!(" and {omitted} more"),
             };
             let keys = others.join(", ");
-            let note = format!("{source}: {path} is not imported: {keys}{ending}");
-            described.notes.push(note);
+            notes.push(format!("{source}: {path} is not imported: {keys}{ending}"));
         }
     }
-    described
+    about
 }
 
 /// Returns whether kubectl or Karpenter maintains this annotation.
@@ -470,13 +454,13 @@ fn is_maintained_annotation(key: &str) -> bool {
 }
 
 impl Object {
-    /// Returns the body and the list of its dropped fields.
-    fn start_block(&mut self, clusters: &[String]) -> (HclBody, DroppedFields) {
+    /// Returns the spec, the body, and the list of its dropped fields.
+    fn start_block(&mut self, clusters: &[String]) -> (Map<String, Value>, HclBody, DroppedFields) {
         let mut body = HclBody::default();
         body.set_unless_empty("clusters", clusters.to_vec());
         let mut losses = DroppedFields::for_object(self.of.clone());
         losses.all = std::mem::take(&mut self.lost);
-        (body, losses)
+        (std::mem::take(&mut self.spec), body, losses)
     }
 
     fn into_block(
@@ -529,7 +513,7 @@ fn hcl_files(built: Vec<ConvertedBlock>) -> Result<Vec<HclFile>, ImportError> {
     for (kind, file) in FILES {
         let mut body = HclBody::default();
         for converted in built.iter().filter(|converted| converted.block.kind == kind) {
-            show_block(converted, &mut body);
+            write_block(converted, &mut body);
         }
         if body.is_empty() {
             continue;
@@ -545,13 +529,13 @@ fn hcl_files(built: Vec<ConvertedBlock>) -> Result<Vec<HclFile>, ImportError> {
 }
 
 /// Adds a block with comments on its dropped fields, or the block as a comment.
-fn show_block(converted: &ConvertedBlock, body: &mut HclBody) {
+fn write_block(converted: &ConvertedBlock, body: &mut HclBody) {
     let mut block = converted.block.clone();
     let mut notes = Vec::new();
     for (index, loss) in converted.losses.iter().enumerate() {
         if !converted.losses[..index].contains(loss) {
             let loss = DroppedField { of: String::new(), ..loss.clone() };
-            notes.push(HclItem::Comment(one_line(&format!("import: {loss}"))));
+            notes.push(HclItem::Comment(replace_unsafe(&format!("import: {loss}")).collect()));
         }
     }
     let items = &mut block.body.items;
@@ -564,9 +548,4 @@ fn show_block(converted: &ConvertedBlock, body: &mut HclBody) {
     }
     let items = vec![item];
     body.add_comment(PrintedHcl::print_body(&HclBody { items }).text);
-}
-
-/// Replaces line breaks and characters that hide or reorder text.
-fn one_line(text: &str) -> String {
-    text.chars().map(|c| if is_disturbing(c) { ' ' } else { c }).collect()
 }

@@ -25,33 +25,8 @@ const OPERATORS: [(&str, &str, Operator); 8] = [
 
 /// Why a list of requirements cannot be converted.
 #[derive(Debug, Error)]
-pub(super) enum RequirementsError {
-    #[error("requirements is not a list")]
-    NotAList,
-    #[error("{path}: {source}")]
-    Entry { path: String, source: EntryError },
-    #[error("no value of {key:?} satisfies all requirements")]
-    Unsatisfiable { key: String },
-}
-
-/// Why an entry of a list is invalid.
-#[derive(Debug, Error)]
-pub(super) enum EntryError {
-    #[error("the value is not an object")]
-    NotAnObject,
-    #[error("the entry has no key")]
-    NoKey,
-    #[error("the entry has no operator")]
-    NoOperator,
-    #[error("unknown operator {0:?}")]
-    UnknownOperator(String),
-    #[error("values is not a list of strings")]
-    Values,
-    #[error("minValues is not a number")]
-    MinValues,
-    #[error("{0}")]
-    Requirement(String),
-}
+#[error("{0}")]
+pub(super) struct RequirementsError(String);
 
 /// One entry of a list.
 struct RequirementEntry {
@@ -64,17 +39,17 @@ struct RequirementEntry {
 /// Converts a list of requirements to blocks, in the order of their keys. `Err` has the
 /// requirement that is invalid or cannot be satisfied: without it, the rest would allow more.
 pub(super) fn import_requirements(
-    value: &Value,
+    value: Option<Value>,
     path: &str,
     body: &mut HclBody,
     losses: &mut DroppedFields,
 ) -> Result<(), RequirementsError> {
-    let items = value.as_array().ok_or(RequirementsError::NotAList)?;
+    let value = value.unwrap_or_else(|| json!([]));
+    let not_a_list = || RequirementsError("requirements is not a list".to_owned());
+    let items = value.as_array().ok_or_else(not_a_list)?;
     let mut groups: Vec<(String, Vec<RequirementEntry>)> = Vec::new();
     for (index, item) in items.iter().enumerate() {
-        let path = format!("{path}[{index}]");
-        let entry = parse_entry(item, &path, losses)
-            .map_err(|source| RequirementsError::Entry { path, source })?;
+        let entry = parse_entry(item, &format!("{path}[{index}]"), losses)?;
         let key = normalized_key(&entry.key).to_owned();
         match groups.iter_mut().find(|(known, _)| *known == key) {
             Some((_, entries)) => entries.push(entry),
@@ -91,25 +66,30 @@ fn parse_entry(
     item: &Value,
     path: &str,
     losses: &mut DroppedFields,
-) -> Result<RequirementEntry, EntryError> {
+) -> Result<RequirementEntry, RequirementsError> {
+    let fault = |why: &str| RequirementsError(format!("{path}: {why}"));
     let Value::Object(mut object) = item.clone() else {
-        return Err(EntryError::NotAnObject);
+        return Err(fault("the value is not an object"));
     };
-    let key = take_text(&mut object, "key").ok_or(EntryError::NoKey)?;
-    let word = take_text(&mut object, "operator").ok_or(EntryError::NoOperator)?;
+    let key = take_text(&mut object, "key").ok_or_else(|| fault("the entry has no key"))?;
+    let word = take_text(&mut object, "operator");
+    let word = word.ok_or_else(|| fault("the entry has no operator"))?;
     let known = OPERATORS.iter().find(|(theirs, ..)| *theirs == word);
-    let (_, argument, operator) = known.ok_or(EntryError::UnknownOperator(word))?;
+    let (_, argument, operator) =
+        known.ok_or_else(|| fault(&format!("unknown operator {word:?}")))?;
     let values = match take_field(&mut object, "values") {
         Some(Value::Array(values)) => values.iter().map(scalar_text).collect(),
         None => Some(Vec::new()),
         Some(_) => None,
     };
-    let values: Vec<String> = values.ok_or(EntryError::Values)?;
+    let values: Vec<String> = values.ok_or_else(|| fault("values is not a list of strings"))?;
     let mut requirement = Requirement::from_operator(*operator, &values)
-        .map_err(|error| EntryError::Requirement(error.to_string()))?;
+        .map_err(|error| fault(&error.to_string()))?;
     if let Some(min_values) = take_field(&mut object, "minValues") {
-        let min_values = min_values.as_u64().and_then(|count| u32::try_from(count).ok());
-        requirement.min_values = Some(min_values.ok_or(EntryError::MinValues)?);
+        let count = min_values.as_u64().map(u32::try_from);
+        let count = count.and_then(Result::ok);
+        let count = count.ok_or_else(|| fault("minValues is not a number"))?;
+        requirement.min_values = Some(count);
     }
     for name in object.keys() {
         losses.add(format!("{path}.{name}"), "unknown field");
@@ -147,8 +127,8 @@ fn group_block(
             .iter()
             .fold(first.requirement.clone(), |all, entry| all.intersection(&entry.requirement));
         if all.is_impossible() {
-            let key = first.key.clone();
-            return Err(RequirementsError::Unsatisfiable { key });
+            let why = format!("no value of {:?} satisfies all requirements", first.key);
+            return Err(RequirementsError(why));
         }
         if !set_arguments(&all, &mut inner) {
             let why = "a require block cannot have not_in and exists; Karpenter ignores Exists \

@@ -40,9 +40,7 @@ pub(super) fn pool_body(pool: &Pool) -> HclBody {
     if let Some(class) = &pool.node_class {
         body.set_reference("node_class", "node_class", class.as_str());
     }
-    if pool.weight > 0 {
-        body.set("weight", pool.weight);
-    }
+    body.set_changed("weight", pool.weight, 0);
     body.set_some("replicas", pool.replicas);
     body.set_unless_empty("labels", string_map(&pool.labels));
     body.set_unless_empty("annotations", string_map(&pool.annotations));
@@ -65,23 +63,16 @@ pub(super) fn pool_body(pool: &Pool) -> HclBody {
     body
 }
 
-/// Reads one age limit of a pool.
-type PoolAge = fn(&Pool) -> Option<SignedDuration>;
-
 fn set_ages(pool: &Pool, defaults: &Pool, body: &mut HclBody) {
-    const AGES: [(&str, PoolAge); 6] = [
-        ("expire_after", |pool| pool.expire_after),
-        ("expire_hard_after", |pool| pool.expire_hard_after),
-        ("termination_grace_period", |pool| pool.termination_grace_period),
-        ("launch_timeout", |pool| Some(pool.launch_timeout)),
-        ("registration_timeout", |pool| Some(pool.registration_timeout)),
-        ("initialization_timeout", |pool| Some(pool.initialization_timeout)),
-    ];
-    for (name, age) in AGES {
-        if age(pool) != age(defaults) {
-            body.set(name, format_duration(age(pool)));
-        }
-    }
+    let mut set = |name, age: fn(&Pool) -> Option<SignedDuration>| {
+        body.set_changed(name, format_duration(age(pool)), format_duration(age(defaults)));
+    };
+    set("expire_after", |pool| pool.expire_after);
+    set("expire_hard_after", |pool| pool.expire_hard_after);
+    set("termination_grace_period", |pool| pool.termination_grace_period);
+    set("launch_timeout", |pool| Some(pool.launch_timeout));
+    set("registration_timeout", |pool| Some(pool.registration_timeout));
+    set("initialization_timeout", |pool| Some(pool.initialization_timeout));
     if pool.repair.is_empty() {
         body.set("auto_repair", false);
     }
@@ -110,9 +101,8 @@ fn add_disruption(pool: &Pool, defaults: &Disruption, body: &mut HclBody) {
         if disruption.consolidate_after != defaults.consolidate_after {
             inner.set("consolidate_after", format_duration(disruption.consolidate_after));
         }
-        if disruption.spot_to_spot_min_types != defaults.spot_to_spot_min_types {
-            inner.set("spot_to_spot_min_types", disruption.spot_to_spot_min_types);
-        }
+        let (types, default) = (disruption.spot_to_spot_min_types, defaults.spot_to_spot_min_types);
+        inner.set_changed("spot_to_spot_min_types", types, default);
         inner.set_some("utilization_threshold", disruption.utilization_threshold);
     }
     if disruption.safety == Safety::Conservative {
@@ -142,7 +132,7 @@ fn add_disruption(pool: &Pool, defaults: &Disruption, body: &mut HclBody) {
         when.set("action", if window.allows { "allow" } else { "deny" });
         inner.add_block("window", None, when);
     }
-    body.block_unless_empty("disruption", inner);
+    body.add_block_unless_empty("disruption", inner);
 }
 
 fn add_budget(budget: &Budget, body: &mut HclBody) {
@@ -171,9 +161,7 @@ fn add_budget(budget: &Budget, body: &mut HclBody) {
 /// An overlay.
 pub(super) fn overlay_body(overlay: &Overlay) -> HclBody {
     let mut body = HclBody::default();
-    if overlay.weight > 0 {
-        body.set("weight", overlay.weight);
-    }
+    body.set_changed("weight", overlay.weight, 0);
     if let Some(price) = overlay.price {
         let name = match price {
             PriceAdjustment::Absolute(_) => "price",

@@ -6,7 +6,7 @@ use super::{report_argument, report_exclusive};
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::error_at;
 use crate::config::value::expected_names;
 use crate::model::node_class::bootstrap::{AgentBootstrap, Bootstrap, SecretSource};
 use crate::model::node_class::image::AmiFamily;
@@ -38,24 +38,22 @@ pub(super) fn lower_bootstrap(
     let Some((_, arguments)) = KINDS.iter().find(|(name, _)| *name == kind) else {
         let help = expected_names(kind, &KINDS.map(|(name, _)| name));
         let detail = "There is no bootstrap of this type.";
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::BlockLabel, section.label_span(), detail)
-                .help(help);
+        let finding = error_at(ProblemCode::BlockLabel, section.label_span(), detail).help(help);
         // A missing label is already reported.
         if !kind.is_empty() {
-            reader.report(class, finding);
+            finding.report(class);
         }
         return Bootstrap::Eks;
     };
-    check_arguments(reader, section, arguments);
-    check_family(reader, section, family);
+    check_arguments(section, arguments);
+    check_family(section, family);
     if matches!(kind, "talos" | "custom") && class.is_set("user_data") {
         let detail = format!(
             "user_data cannot be combined with the bootstrap {kind:?}, which provides all user \
              data."
         );
         let code = ProblemCode::Conflict;
-        report_argument(reader, class, "user_data", code, detail, None);
+        report_argument(class, "user_data", code, detail, None);
     }
     match kind {
         "kubeadm" => token_source(reader, section).map(|token| Bootstrap::Kubeadm { token }),
@@ -69,7 +67,7 @@ pub(super) fn lower_bootstrap(
     .unwrap_or_default()
 }
 
-fn check_arguments(reader: &Decoder<'_>, section: &DecodedBlock, expected: &[&str]) {
+fn check_arguments(section: &DecodedBlock, expected: &[&str]) {
     for (_, arguments) in KINDS {
         for name in arguments.iter().filter(|name| !expected.contains(name)) {
             if let Some(read) = section.get(name) {
@@ -78,19 +76,18 @@ fn check_arguments(reader: &Decoder<'_>, section: &DecodedBlock, expected: &[&st
                     "An argument named {name:?} is not expected in the bootstrap {kind:?}."
                 );
                 let code = ProblemCode::UnknownArgument;
-                let mut finding = SpannedDiagnostic::error(code, read.name_span, detail)
-                    .label("not expected here");
+                let mut finding = error_at(code, read.name_span, detail).label("not expected here");
                 if !expected.is_empty() {
                     finding = finding.help(format!("expected one of: {}", expected.join(", ")));
                 }
-                reader.report(section, finding);
+                finding.report(section);
             }
         }
     }
 }
 
 /// Rejects families that cannot run a shell script at boot, and families that are not Talos.
-fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily) {
+fn check_family(section: &DecodedBlock, family: AmiFamily) {
     let windows = family.windows_build().is_some();
     let is_supported = match section.label() {
         "kubeadm" | "k3s" | "rke2" => family != AmiFamily::Bottlerocket && !windows,
@@ -100,8 +97,7 @@ fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily)
     if !is_supported {
         let (kind, family) = (section.label(), family.as_str());
         let detail = format!("Images of the family {family} do not support the bootstrap {kind}.");
-        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.header, detail);
-        reader.report(section, finding);
+        section.error(ProblemCode::Conflict, section.header, detail);
     }
 }
 
@@ -112,7 +108,7 @@ fn secret_source(
     names: [&str; 2],
 ) -> Option<SecretSource> {
     let [file, parameter] = names;
-    report_exclusive(reader, section, file, parameter);
+    report_exclusive(section, file, parameter);
     let file = section
         .text(file)
         .map(|text: &str| -> PathBuf { reader.evaluator.environment.resolve(text) })
@@ -131,7 +127,7 @@ fn token_source(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<SecretSo
         let detail = "The bootstrap requires a token.";
         let help = "write token_file or token_ssm_parameter";
         let code = ProblemCode::MissingArgument;
-        report_argument(reader, section, mint, code, detail, Some(help));
+        report_argument(section, mint, code, detail, Some(help));
     }
     Some(SecretSource::Minted)
 }
@@ -140,8 +136,8 @@ fn optional_token(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Secret
     let [mint, file, parameter] = TOKEN;
     let minted = section.flag(mint) == Some(true);
     if minted {
-        report_exclusive(reader, section, mint, file);
-        report_exclusive(reader, section, mint, parameter);
+        report_exclusive(section, mint, file);
+        report_exclusive(section, mint, parameter);
     }
     let source = secret_source(reader, section, [file, parameter]);
     source.or(minted.then_some(SecretSource::Minted))
@@ -161,7 +157,7 @@ fn machine_config(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Secret
         let detail = "The bootstrap requires a machine configuration.";
         let help = "write machine_config_file or machine_config_ssm_parameter";
         let code = ProblemCode::MissingArgument;
-        report_argument(reader, section, file, code, detail, Some(help));
+        report_argument(section, file, code, detail, Some(help));
     }
     secret_source(reader, section, MACHINE_CONFIG)
 }
@@ -171,7 +167,7 @@ fn custom_bootstrap(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Boot
         let detail = "The bootstrap \"custom\" requires the argument \"template\".";
         let help = "write template = file(\"userdata.sh\")";
         let code = ProblemCode::MissingArgument;
-        report_argument(reader, section, "template", code, detail, Some(help));
+        report_argument(section, "template", code, detail, Some(help));
     }
     let token = optional_token(reader, section);
     let template = section.owned_text("template")?;

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{at_most, report_argument};
-use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::error_at;
 use crate::config::source::Span;
 use crate::model::node_class::disk::BlockDevice;
 use crate::model::node_class::network::{ConnectionTracking, NetworkInterface};
@@ -15,23 +14,23 @@ use crate::model::node_class::network::{ConnectionTracking, NetworkInterface};
 const DISKS_MAX: usize = 50;
 const INTERFACES_MAX: usize = 150;
 
-pub(super) fn block_devices(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<BlockDevice> {
-    at_most(reader, section, "block_device", DISKS_MAX);
+pub(super) fn block_devices(section: &DecodedBlock) -> Vec<BlockDevice> {
+    at_most(section, "block_device", DISKS_MAX);
     let mut roots =
         section.blocks("block_device").filter(|disk| disk.flag("root_volume") == Some(true));
     if let (Some(first), Some(second)) = (roots.next(), roots.next()) {
         let detail = "Only one block device can be the root volume.";
         let span = second.value_span("root_volume");
-        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
-            .also(first.value_span("root_volume"), "the first root volume");
-        reader.report(second, finding);
+        error_at(ProblemCode::Conflict, span, detail)
+            .also(first.value_span("root_volume"), "the first root volume")
+            .report(second);
     }
     let disks = section.blocks("block_device");
-    disks.map(|disk| self::block_device(reader, disk)).collect()
+    disks.map(block_device).collect()
 }
 
-fn block_device(reader: &Decoder<'_>, section: &DecodedBlock) -> BlockDevice {
-    check_disk(reader, section);
+fn block_device(section: &DecodedBlock) -> BlockDevice {
+    check_disk(section);
     BlockDevice {
         name: section.label().to_owned(),
         size: section.whole_number("volume_size"),
@@ -51,7 +50,7 @@ fn volume_type(section: &DecodedBlock) -> &str {
     section.text("volume_type").unwrap_or("gp3")
 }
 
-fn check_disk(reader: &Decoder<'_>, section: &DecodedBlock) {
+fn check_disk(section: &DecodedBlock) {
     let snapshot = section.is_set("snapshot_id");
     let kind = volume_type(section);
     let has_valid_type = !section.is_set("volume_type") || section.text("volume_type").is_some();
@@ -96,27 +95,23 @@ fn check_disk(reader: &Decoder<'_>, section: &DecodedBlock) {
     ];
     for (_, argument, code, detail) in problems.into_iter().filter(|problem| problem.0) {
         let help = (argument == "kms_key_id").then_some("write encrypted = true");
-        report_argument(reader, section, argument, code, detail, help);
+        report_argument(section, argument, code, detail, help);
     }
 }
 
 /// The network interfaces. The list is empty if `efa = false`.
-pub(super) fn network_interfaces(
-    reader: &Decoder<'_>,
-    section: &DecodedBlock,
-) -> Option<Vec<NetworkInterface>> {
+pub(super) fn network_interfaces(section: &DecodedBlock) -> Option<Vec<NetworkInterface>> {
     const KIND: &str = "network_interface";
-    at_most(reader, section, KIND, INTERFACES_MAX);
+    at_most(section, KIND, INTERFACES_MAX);
     let first = section.blocks(KIND).next();
     let Some(first) = first else {
         return (section.flag("efa") == Some(false)).then(Vec::new);
     };
     if section.is_set("efa") {
         let detail = "efa and network_interface blocks exclude each other.";
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::Conflict, section.value_span("efa"), detail)
-                .also(first.header, "a network_interface block");
-        reader.report(section, finding);
+        error_at(ProblemCode::Conflict, section.value_span("efa"), detail)
+            .also(first.header, "a network_interface block")
+            .report(section);
     }
     let (mut all, mut complete) = (Vec::new(), true);
     let mut places: BTreeMap<(u32, u32), Span> = BTreeMap::new();
@@ -137,9 +132,9 @@ pub(super) fn network_interfaces(
             .flatten()
             .map(|first| (first, "A network card must have at most one efa-only interface."));
         for (first, detail) in same_place.into_iter().chain(same_adapter) {
-            let finding = SpannedDiagnostic::error(ProblemCode::Conflict, block.header, detail)
-                .also(first, "the first interface");
-            reader.report(block, finding);
+            error_at(ProblemCode::Conflict, block.header, detail)
+                .also(first, "the first interface")
+                .report(block);
         }
         all.push(NetworkInterface { card, device, efa_only });
     }
@@ -147,23 +142,19 @@ pub(super) fn network_interfaces(
     if complete && !all.contains(&primary) {
         let detail = "The primary network interface is missing: card 0, device 0, and not \
                       efa-only.";
-        let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, first.header, detail);
-        reader.report(first, finding);
+        first.error(ProblemCode::MissingBlock, first.header, detail);
     }
     Some(all)
 }
 
-pub(super) fn connection_tracking(
-    reader: &Decoder<'_>,
-    section: &DecodedBlock,
-) -> Option<ConnectionTracking> {
+pub(super) fn connection_tracking(section: &DecodedBlock) -> Option<ConnectionTracking> {
     const NAMES: [&str; 3] = ["tcp_established_timeout", "udp_stream_timeout", "udp_timeout"];
     let inner = section.block("connection_tracking")?;
-    if !NAMES.iter().any(|name| inner.is_set(name)) {
+    if !inner.is_any_set(&NAMES) {
         let detail = "A connection_tracking block must have at least one argument.";
         let help = format!("expected one of: {}", NAMES.join(", "));
         let code = ProblemCode::MissingArgument;
-        report_argument(reader, inner, NAMES[0], code, detail, Some(&help));
+        report_argument(inner, NAMES[0], code, detail, Some(&help));
     }
     Some(ConnectionTracking {
         tcp_established: inner.duration(NAMES[0]),

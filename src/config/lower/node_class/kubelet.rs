@@ -5,27 +5,22 @@
 use core::net::IpAddr;
 
 use super::report_argument;
-use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::error_at;
 use crate::config::syntax::PathStep;
 use crate::model::node_class::image::AmiFamily;
 use crate::model::node_class::kubelet::KubeletSettings;
 
-pub(super) fn lower_kubelet(
-    reader: &Decoder<'_>,
-    section: &DecodedBlock,
-    family: AmiFamily,
-) -> KubeletSettings {
+pub(super) fn lower_kubelet(section: &DecodedBlock, family: AmiFamily) -> KubeletSettings {
     let Some(inner) = section.block("kubelet") else {
         return KubeletSettings::default();
     };
-    check_soft(reader, inner);
-    check_images(reader, inner);
-    check_family(reader, inner, family);
+    check_soft(inner);
+    check_images(inner);
+    check_family(inner, family);
     KubeletSettings {
-        cluster_dns: cluster_dns(reader, inner),
+        cluster_dns: cluster_dns(inner),
         max_pods: inner.count("max_pods"),
         pods_per_core: inner.count("pods_per_core"),
         system_reserved: inner.reserved_resources("system_reserved"),
@@ -41,7 +36,7 @@ pub(super) fn lower_kubelet(
     }
 }
 
-fn cluster_dns(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<IpAddr> {
+fn cluster_dns(section: &DecodedBlock) -> Vec<IpAddr> {
     const NAME: &str = "cluster_dns";
     let texts = section.texts(NAME).unwrap_or_default().iter();
     let addresses = texts.enumerate().filter_map(|(index, text)| {
@@ -49,8 +44,7 @@ fn cluster_dns(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<IpAddr> {
         if address.is_none() {
             let span = section.inner_span(NAME, PathStep::Index(index));
             let detail = format!("Each element of {NAME} must be an IP address.");
-            let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
-            reader.report(section, finding);
+            section.error(ProblemCode::InvalidValue, span, detail);
         }
         address
     });
@@ -58,7 +52,7 @@ fn cluster_dns(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<IpAddr> {
 }
 
 /// The kubelet requires a grace period for each soft threshold, and no additional ones.
-fn check_soft(reader: &Decoder<'_>, section: &DecodedBlock) {
+fn check_soft(section: &DecodedBlock) {
     let (soft, grace) = ("eviction_soft", "eviction_soft_grace_period");
     let mut names = [soft, grace].into_iter();
     if names.any(|name| section.is_set(name) && section.get(name).is_none()) {
@@ -73,13 +67,13 @@ fn check_soft(reader: &Decoder<'_>, section: &DecodedBlock) {
     for (name, signal, other) in incomplete {
         let span = section.inner_span(name, PathStep::KeyItself(signal.as_str().to_owned()));
         let detail = format!("Each signal in {name} must also be set in {other}.");
-        let finding = SpannedDiagnostic::error(ProblemCode::MissingArgument, span, detail)
-            .label(format!("not in {other}"));
-        reader.report(section, finding);
+        error_at(ProblemCode::MissingArgument, span, detail)
+            .label(format!("not in {other}"))
+            .report(section);
     }
 }
 
-fn check_images(reader: &Decoder<'_>, section: &DecodedBlock) {
+fn check_images(section: &DecodedBlock) {
     let (low, high) = ("image_gc_low_threshold_percent", "image_gc_high_threshold_percent");
     // The kubelet's defaults. Source: Kubernetes, `KubeletConfiguration`.
     let low_percent = section.whole_number(low).unwrap_or(80);
@@ -92,15 +86,14 @@ fn check_images(reader: &Decoder<'_>, section: &DecodedBlock) {
         false => (high, low),
     };
     let detail = format!("{low} is {low_percent}, which is not less than {high} ({high_percent}).");
-    let mut finding =
-        SpannedDiagnostic::error(ProblemCode::OutOfRange, section.value_span(one), detail);
+    let mut finding = error_at(ProblemCode::OutOfRange, section.value_span(one), detail);
     if section.is_set(other) {
         finding = finding.also(section.value_span(other), "");
     }
-    reader.report(section, finding);
+    finding.report(section);
 }
 
-fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily) {
+fn check_family(section: &DecodedBlock, family: AmiFamily) {
     if matches!(family, AmiFamily::Al2023 | AmiFamily::Custom) {
         return;
     }
@@ -122,6 +115,6 @@ fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily)
         let family = family.as_str();
         let detail = format!("Images of the family {family} do not support {feature}.");
         let code = ProblemCode::Conflict;
-        report_argument(reader, section, argument, code, detail, None);
+        report_argument(section, argument, code, detail, None);
     }
 }

@@ -1,11 +1,10 @@
 //! Converts selector terms: images, subnets, security groups and reservations.
 
 use super::{at_most, report_argument, report_exclusive};
-use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::id_format::parse_alias;
-use crate::config::report::SpannedDiagnostic;
+use crate::config::report::error_at;
 use crate::model::labels::Labels;
 use crate::model::node_class::image::{AmiFamily, ImageTerm};
 use crate::model::node_class::network::{
@@ -51,19 +50,15 @@ const PLACEMENT_GROUP: TermShape =
 
 impl TermShape {
     /// Checks and returns the terms of this type.
-    fn terms<'a>(
-        &'a self,
-        reader: &Decoder<'_>,
-        section: &'a DecodedBlock,
-    ) -> impl Iterator<Item = &'a DecodedBlock> {
-        at_most(reader, section, self.kind, TERMS_MAX);
+    fn terms<'a>(&'a self, section: &'a DecodedBlock) -> impl Iterator<Item = &'a DecodedBlock> {
+        at_most(section, self.kind, TERMS_MAX);
         for term in section.blocks(self.kind) {
-            self.check_term(reader, term);
+            self.check_term(term);
         }
         section.blocks(self.kind)
     }
 
-    fn check_term(&self, reader: &Decoder<'_>, term: &DecodedBlock) {
+    fn check_term(&self, term: &DecodedBlock) {
         let all = [self.alone, self.search, self.narrow].concat();
         let used: Vec<&str> = all.iter().filter(|name| term.is_set(name)).copied().collect();
         let Some(first) = used.iter().find(|name| !self.narrow.contains(name)) else {
@@ -74,32 +69,30 @@ impl TermShape {
                 None => "A block without arguments would select everything.".to_owned(),
             };
             let names = [self.alone, self.search].concat().join(", ");
-            let finding =
-                SpannedDiagnostic::error(ProblemCode::MissingArgument, term.header, detail)
-                    .help(format!("write one of: {names}"));
-            reader.report(term, finding);
+            error_at(ProblemCode::MissingArgument, term.header, detail)
+                .help(format!("write one of: {names}"))
+                .report(term);
             return;
         };
         if self.alone.contains(first) {
             for other in used.iter().filter(|name| *name != first) {
-                report_exclusive(reader, term, first, other);
+                report_exclusive(term, first, other);
             }
         }
     }
 }
 
-pub(super) fn image_terms(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<ImageTerm> {
-    let terms: Vec<&DecodedBlock> = AMI.terms(reader, section).collect();
+pub(super) fn image_terms(section: &DecodedBlock) -> Vec<ImageTerm> {
+    let terms: Vec<&DecodedBlock> = AMI.terms(section).collect();
     if let Some(alias) = terms.iter().find(|term| term.is_set("alias"))
         && terms.len() > 1
     {
         let detail = "An ami block with an alias must be the only ami block.";
-        let mut finding =
-            SpannedDiagnostic::error(ProblemCode::Conflict, alias.value_span("alias"), detail);
+        let mut finding = error_at(ProblemCode::Conflict, alias.value_span("alias"), detail);
         if let Some(other) = terms.iter().find(|term| term.header != alias.header) {
             finding = finding.also(other.header, "another ami block");
         }
-        reader.report(section, finding);
+        finding.report(section);
     }
     terms.into_iter().filter_map(image_term).collect()
 }
@@ -122,11 +115,7 @@ fn image_term(term: &DecodedBlock) -> Option<ImageTerm> {
 }
 
 /// The configured family, or else the family of the alias.
-pub(super) fn ami_family(
-    reader: &Decoder<'_>,
-    section: &DecodedBlock,
-    images: &[ImageTerm],
-) -> AmiFamily {
+pub(super) fn ami_family(section: &DecodedBlock, images: &[ImageTerm]) -> AmiFamily {
     let written = section.text("ami_family").and_then(AmiFamily::parse);
     let of_alias = images.iter().find_map(|image| match image {
         ImageTerm::Alias { family, .. } => Some(*family),
@@ -136,12 +125,11 @@ pub(super) fn ami_family(
     let has_alias = section.blocks("ami").any(|term| term.is_set("alias"));
     if let (Some(block), false, false) = (block, has_alias, section.is_set("ami_family")) {
         let detail = "The image family is unknown: no ami block has an alias.";
-        let finding =
-            SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                .label("ami_family is missing")
-                .also(block.header, "no alias")
-                .help("write ami_family = \"al2023\", or \"custom\" if you provide all user data");
-        reader.report(section, finding);
+        error_at(ProblemCode::MissingArgument, section.header, detail)
+            .label("ami_family is missing")
+            .also(block.header, "no alias")
+            .help("write ami_family = \"al2023\", or \"custom\" if you provide all user data")
+            .report(section);
     }
     if let (Some(family), Some(alias)) = (written, of_alias)
         && family != alias
@@ -149,13 +137,13 @@ pub(super) fn ami_family(
     {
         let detail = "ami_family must be the family of the alias, or \"custom\".";
         let code = ProblemCode::Conflict;
-        report_argument(reader, section, "ami_family", code, detail, None);
+        report_argument(section, "ami_family", code, detail, None);
     }
     written.or(of_alias).unwrap_or_default()
 }
 
-pub(super) fn subnet_terms(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<SubnetTerm> {
-    let terms = SUBNET.terms(reader, section);
+pub(super) fn subnet_terms(section: &DecodedBlock) -> Vec<SubnetTerm> {
+    let terms = SUBNET.terms(section);
     let lowered = terms.filter_map(|term| {
         let id = term.owned_text("id").map(SubnetTerm::Id);
         id.or_else(|| searched_tags(term).map(SubnetTerm::Tags))
@@ -163,11 +151,8 @@ pub(super) fn subnet_terms(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<
     lowered.collect()
 }
 
-pub(super) fn security_groups(
-    reader: &Decoder<'_>,
-    section: &DecodedBlock,
-) -> Vec<SecurityGroupTerm> {
-    let terms = SECURITY_GROUP.terms(reader, section);
+pub(super) fn security_groups(section: &DecodedBlock) -> Vec<SecurityGroupTerm> {
+    let terms = SECURITY_GROUP.terms(section);
     let lowered = terms.filter_map(|term| {
         let id = term.owned_text("id").map(SecurityGroupTerm::Id);
         id.or_else(|| term.owned_text("name").map(SecurityGroupTerm::Name))
@@ -181,11 +166,8 @@ fn searched_tags(term: &DecodedBlock) -> Option<Labels> {
     Some(term.string_map("tags")).filter(|tags| !tags.is_empty())
 }
 
-pub(super) fn reservation_terms(
-    reader: &Decoder<'_>,
-    section: &DecodedBlock,
-) -> Vec<ReservationTerm> {
-    let terms = CAPACITY_RESERVATION.terms(reader, section);
+pub(super) fn reservation_terms(section: &DecodedBlock) -> Vec<ReservationTerm> {
+    let terms = CAPACITY_RESERVATION.terms(section);
     let lowered = terms.filter_map(|term| {
         let id = term.owned_text("id").map(ReservationTerm::Id);
         id.or_else(|| {
@@ -205,11 +187,8 @@ pub(super) fn reservation_terms(
     lowered.collect()
 }
 
-pub(super) fn placement_group(
-    reader: &Decoder<'_>,
-    section: &DecodedBlock,
-) -> Option<PlacementGroupTerm> {
-    let term = PLACEMENT_GROUP.terms(reader, section).next()?;
+pub(super) fn placement_group(section: &DecodedBlock) -> Option<PlacementGroupTerm> {
+    let term = PLACEMENT_GROUP.terms(section).next()?;
     let id = term.owned_text("id").map(PlacementGroupTerm::Id);
     id.or_else(|| term.owned_text("name").map(PlacementGroupTerm::Name))
 }

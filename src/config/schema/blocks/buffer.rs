@@ -1,75 +1,54 @@
 //! Schema tables of `buffer` blocks.
 //! They must not depend on the code that reads them.
 
-use super::{BLOCK, CLUSTERS, argument, required_argument};
-use crate::config::schema::{ArgumentType, BlockType, Occurrence};
+use super::CLUSTERS;
+use crate::config::schema::ArgumentType;
 use crate::model::buffer::{PODS_MAX, ScalableKind};
 
-pub(super) static BUFFER: BlockType = BlockType {
-    name: "buffer",
-    label: Some("NAME"),
-    repeat: Occurrence::PerLabel,
-    about: "Spare capacity for pods that do not exist yet. New pods use it, and Outrigger then \
-            provides it again. Set at least one of `replicas`, `percentage` and `limits`. The \
-            greater of `replicas` and `percentage` applies.",
-    arguments: &[
-        CLUSTERS,
-        argument("pool", ArgumentType::Reference("pool")).about(
-            "Pool whose nodes provide the capacity, in the clusters that have the pool; any pool \
-             if missing. Its taints are tolerated.",
-        ),
-        argument("replicas", ArgumentType::Whole(0, PODS_MAX as i64))
-            .about("Number of pods to keep capacity for."),
-        argument("percentage", ArgumentType::Whole(0, 10_000))
-            .about("Number of pods, as a percentage of the workload's pods, rounded up."),
-        argument("limits", ArgumentType::Quantities).default_value("{}").about(
-            "Maximum requests of all the pods together, by resource. If only `limits` is set, \
-                 the buffer keeps capacity for as many pods as `limits` allows.",
-        ),
-        argument("during", ArgumentType::Reference("schedule"))
-            .about("When to keep the capacity; always if missing."),
-    ],
-    blocks: &[&POD, &SCALABLE],
-    ..BLOCK
-};
+block_types! {
+    /// Spare capacity for pods that do not exist yet. New pods use it, and Outrigger then provides
+    /// it again. Set at least one of `replicas`, `percentage` and `limits`. The greater of
+    /// `replicas` and `percentage` applies.
+    pub(super) static BUFFER = "buffer" "NAME", PerLabel, arguments! {
+        CLUSTERS;
+        /// Pool whose nodes provide the capacity, in the clusters that have the pool; any pool if
+        /// missing. Its taints are tolerated.
+        pool: ArgumentType::Reference("pool");
+        /// Number of pods to keep capacity for.
+        replicas: ArgumentType::Whole(0, PODS_MAX as i64);
+        /// Number of pods, as a percentage of the workload's pods, rounded up.
+        percentage: ArgumentType::Whole(0, 10_000);
+        /// Maximum requests of all the pods together, by resource. If only `limits` is set, the
+        /// buffer keeps capacity for as many pods as `limits` allows.
+        limits: ArgumentType::Quantities => {};
+        /// When to keep the capacity; always if missing.
+        during: ArgumentType::Reference("schedule");
+    }, [&POD, &SCALABLE];
 
-static POD: BlockType = BlockType {
-    name: "pod",
-    about: "Template of the pods to keep capacity for. Required without `scalable`. Defaults to \
-            the newest pod of the workload.",
-    arguments: &[
-        required_argument("requests", ArgumentType::Quantities)
-            .about("Requests of each pod, by resource."),
-        argument("node_selector", ArgumentType::Labels)
-            .default_value("{}")
-            .about("Labels that the nodes must have."),
-    ],
-    blocks: &[&TOLERATION],
-    ..BLOCK
-};
+    /// Template of the pods to keep capacity for. Required without `scalable`. Defaults to the
+    /// newest pod of the workload.
+    static POD = "pod", Once, arguments! {
+        /// Requests of each pod, by resource.
+        requests: ArgumentType::Quantities => required;
+        /// Labels that the nodes must have.
+        node_selector: ArgumentType::Labels => {};
+    }, [&TOLERATION];
 
-static TOLERATION: BlockType = BlockType {
-    name: "toleration",
-    label: Some("KEY"),
-    repeat: Occurrence::Many,
-    about: "A taint that the pods tolerate, by key.",
-    arguments: &[
-        argument("effect", ArgumentType::OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"]))
-            .about("Effect of the taint; any effect if missing."),
-        argument("value", ArgumentType::Text).about("Value of the taint; any value if missing."),
-    ],
-    ..BLOCK
-};
+    /// A taint that the pods tolerate, by key.
+    static TOLERATION = "toleration" "KEY", Many, arguments! {
+        /// Effect of the taint; any effect if missing.
+        effect: ArgumentType::OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"]);
+        /// Value of the taint; any value if missing.
+        value: ArgumentType::Text;
+    };
 
-static SCALABLE: BlockType = BlockType {
-    name: "scalable",
-    about: "Workload that `percentage` refers to. All its existing pods count, including pending \
-            pods.",
-    arguments: &[
-        required_argument("kind", ArgumentType::OneOf(&ScalableKind::NAMES))
-            .about("Kind of the workload."),
-        required_argument("namespace", ArgumentType::Name).about("Namespace of the workload."),
-        required_argument("name", ArgumentType::Text).about("Name of the workload."),
-    ],
-    ..BLOCK
-};
+    /// Workload that `percentage` refers to. All its existing pods count, including pending pods.
+    static SCALABLE = "scalable", Once, arguments! {
+        /// Kind of the workload.
+        kind: ArgumentType::OneOf(&ScalableKind::NAMES) => required;
+        /// Namespace of the workload.
+        namespace: ArgumentType::Name => required;
+        /// Name of the workload.
+        name: ArgumentType::Text => required;
+    };
+}

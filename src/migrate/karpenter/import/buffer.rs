@@ -8,7 +8,7 @@ use super::super::field_tables::BUFFER;
 use super::{ConvertedBlock, Object, object_fields};
 use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::{scalar_text, take_field, take_text};
-use crate::migrate::hcl::{HclBlock, HclBody, HclItem, HclValue};
+use crate::migrate::hcl::{HclBody, HclItem, HclValue};
 use crate::migrate::{field_mapping, format_units};
 use crate::model::labels::POOL;
 use crate::model::quantity::Resources;
@@ -22,8 +22,7 @@ pub(super) fn build_buffer(
     taints: &BTreeMap<String, Vec<Value>>,
     clusters: &[String],
 ) -> ConvertedBlock {
-    let (mut body, mut losses) = object.start_block(clusters);
-    let mut spec = std::mem::take(&mut object.spec);
+    let (mut spec, mut body, mut losses) = object.start_block(clusters);
     if take_field(&mut spec, "provisioningStrategy").is_some_and(|strategy| strategy != STRATEGY) {
         losses.add("spec.provisioningStrategy", "only one provisioning strategy is supported");
     }
@@ -59,7 +58,7 @@ pub(super) fn build_buffer(
     }
     let mut built = object.into_block("buffer", body, losses);
     if let Some(why) = left_out {
-        built.leave_out(why);
+        built.comment_out(why);
     }
     built
 }
@@ -115,7 +114,8 @@ fn import_pod(
     }
     let mut requests = Resources::default();
     let containers_path = format!("{path}.containers");
-    let containers = list_items(take_field(&mut spec, "containers"), &containers_path, losses);
+    let containers = take_field(&mut spec, "containers");
+    let containers = list_items(containers, &containers_path, losses);
     for (index, container) in containers.into_iter().enumerate() {
         let container_path = format!("{containers_path}[{index}]");
         requests.add(&requests_of(container, &container_path, losses));
@@ -123,10 +123,11 @@ fn import_pod(
     let mut inner = HclBody::default();
     inner.set("requests", format_units::format_requests(&requests));
     let selector_path = format!("{path}.nodeSelector");
-    let mut selector = object_fields(take_field(&mut spec, "nodeSelector"), &selector_path, losses);
+    let selector = take_field(&mut spec, "nodeSelector");
+    let mut selector = object_fields(selector, &selector_path, losses);
     let tolerations_path = format!("{path}.tolerations");
-    let mut tolerations =
-        list_items(take_field(&mut spec, "tolerations"), &tolerations_path, losses);
+    let tolerations = take_field(&mut spec, "tolerations");
+    let mut tolerations = list_items(tolerations, &tolerations_path, losses);
     let pool = selector.get(POOL).and_then(scalar_text);
     if let Some((pool, taints)) = pool.and_then(|name| taints.get_key_value(&name)) {
         selector.shift_remove(POOL);
@@ -229,5 +230,5 @@ fn import_toleration(
     if seconds.is_some() {
         losses.add(format!("{path}.tolerationSeconds"), "virtual pods are not evicted");
     }
-    body.items.push(HclItem::Block(HclBlock { kind: "toleration", label: Some(key), body: inner }));
+    body.add_block("toleration", Some(&key), inner);
 }

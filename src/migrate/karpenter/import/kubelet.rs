@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::pool::class_of;
 use super::{Object, Objects};
-use crate::migrate::dropped::DroppedFields;
+use crate::migrate::dropped::DroppedField;
 
 /// Moves the settings to the node classes of their pools. If pools of one class differ, each
 /// different pool gets a copy of the class, named after both.
@@ -62,9 +62,8 @@ pub(super) fn move_to_classes(objects: &mut Objects) {
 
 fn set_kubelet(class: &mut Object, settings: Value) {
     if class.spec.contains_key("kubelet") {
-        let mut losses = DroppedFields::for_object(class.of.clone());
-        losses.add("kubelet of its pools", "the node class has its own kubelet settings");
-        class.lost.extend(losses.all);
+        let (path, why) = ("kubelet of its pools", "the node class has its own kubelet settings");
+        class.lost.push(DroppedField::new(class.of.as_str(), path, why));
         return;
     }
     class.spec.insert("kubelet".to_owned(), settings);

@@ -10,10 +10,9 @@ use crate::migrate::field_mapping::{self, take_field};
 use crate::migrate::hcl::HclBody;
 
 pub(super) fn build_node_class(mut object: Object, clusters: &[String]) -> ConvertedBlock {
-    let (mut body, mut losses) = object.start_block(clusters);
-    let mut spec = std::mem::take(&mut object.spec);
+    let (mut spec, mut body, mut losses) = object.start_block(clusters);
     for field in ["role", "instanceProfile"] {
-        without_path(&mut spec, field, &mut losses);
+        strip_iam_path(&mut spec, field, &mut losses);
     }
     for field in ["amiSelectorTerms", "subnetSelectorTerms", "securityGroupSelectorTerms"] {
         for index in placeholders::take_terms(&mut spec, field) {
@@ -40,7 +39,7 @@ pub(super) fn build_node_class(mut object: Object, clusters: &[String]) -> Conve
 }
 
 /// IAM names are unique without their paths.
-fn without_path(spec: &mut Map<String, Value>, field: &str, losses: &mut DroppedFields) {
+fn strip_iam_path(spec: &mut Map<String, Value>, field: &str, losses: &mut DroppedFields) {
     let Some(Value::String(text)) = spec.get_mut(field) else {
         return;
     };
@@ -86,5 +85,5 @@ fn import_kubelet(mut kubelet: Map<String, Value>, body: &mut HclBody, losses: &
     field_mapping::import_fields(KUBELET, &mut known, "spec.kubelet", &mut inner, losses);
     kubelet.retain(|_, value| !value.is_null());
     inner.set_unless_empty("extra", Value::Object(kubelet));
-    body.block_unless_empty("kubelet", inner);
+    body.add_block_unless_empty("kubelet", inner);
 }

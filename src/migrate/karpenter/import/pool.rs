@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::super::field_tables::POOL;
 use super::super::{placeholders, requirements};
 use super::{ConvertedBlock, Object, Objects};
-use crate::migrate::dropped::DroppedFields;
+use crate::migrate::dropped::{DroppedField, DroppedFields};
 use crate::migrate::field_mapping::{self, scalar_text, take_field, text_or_empty};
 use crate::migrate::hcl::HclBody;
 
@@ -17,8 +17,7 @@ const CLASS: &str = "template.spec.nodeClassRef";
 const GROUP: &str = "karpenter.k8s.aws";
 
 pub(super) fn build_pool(mut object: Object, clusters: &[String]) -> ConvertedBlock {
-    let (mut body, mut losses) = object.start_block(clusters);
-    let mut spec = std::mem::take(&mut object.spec);
+    let (mut spec, mut body, mut losses) = object.start_block(clusters);
     let class = class_of(&spec);
     match &class {
         Some(name) if placeholders::has_placeholder(name) => {
@@ -56,9 +55,7 @@ pub(super) fn build_pool(mut object: Object, clusters: &[String]) -> ConvertedBl
         true => "spec.requirements",
         false => "spec.template.spec.requirements",
     };
-    let imported = requirements.map_or(Ok(()), |requirements| {
-        requirements::import_requirements(&requirements, path, &mut rules, &mut losses)
-    });
+    let imported = requirements::import_requirements(requirements, path, &mut rules, &mut losses);
     field_mapping::import_fields(POOL, &mut spec, "spec", &mut body, &mut losses);
     body.insert_before_blocks(rules);
     let mut built = object.into_block("pool", body, losses);
@@ -74,7 +71,7 @@ pub(super) fn build_pool(mut object: Object, clusters: &[String]) -> ConvertedBl
         class.is_none().then(|| "nodeClassRef does not reference an EC2NodeClass".to_owned());
     let fault = imported.err().map(|error| error.to_string());
     if let Some(why) = fault.or(classless) {
-        built.leave_out(why);
+        built.comment_out(why);
     }
     built
 }
@@ -92,26 +89,21 @@ pub(super) fn class_of(spec: &Map<String, Value>) -> Option<String> {
 pub(super) fn add_missing_classes(objects: &mut Objects) {
     let mut known: Vec<String> = objects.classes.iter().map(|class| class.name.clone()).collect();
     for pool in &mut objects.pools {
-        let of = pool.of.clone();
-        let mut losses = DroppedFields::for_object(of.clone());
-        match class_of(&pool.spec) {
-            None => continue,
-            Some(name) if known.contains(&name) || placeholders::has_placeholder(&name) => continue,
-            Some(name) => {
-                let why = format!("the EC2NodeClass {name:?} is not part of the import");
-                losses.add(format!("spec.{CLASS}"), why);
-                objects.classes.push(Object {
-                    of: format!("EC2NodeClass/{name}"),
-                    name: name.clone(),
-                    namespace: String::new(),
-                    spec: Map::new(),
-                    about: vec!["The EC2NodeClass was not part of the import.".to_owned()],
-                    lost: Vec::new(),
-                });
-                known.push(name);
-            }
-        }
-        pool.lost.extend(losses.all);
+        let Some(name) = class_of(&pool.spec)
+            .filter(|name| !known.contains(name) && !placeholders::has_placeholder(name))
+        else {
+            continue;
+        };
+        let why = format!("the EC2NodeClass {name:?} is not part of the import");
+        let path = format!("spec.{CLASS}");
+        pool.lost.push(DroppedField::new(pool.of.as_str(), path, why));
+        objects.classes.push(Object {
+            of: format!("EC2NodeClass/{name}"),
+            name: name.clone(),
+            about: vec!["The EC2NodeClass was not part of the import.".to_owned()],
+            ..Object::default()
+        });
+        known.push(name);
     }
 }
 

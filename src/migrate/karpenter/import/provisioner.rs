@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::super::field_tables::POLICIES;
 use super::super::requirements::requirement_keys;
 use super::v1_conversion::{
-    OWN_BLOCK, TEMPLATES, cluster_tag, convert_aws_fields, refuse_version, rename_policy,
+    OWN_BLOCK, TEMPLATES, cluster_tag, convert_aws_fields, drop_kubernetes_version, rename_policy,
 };
 use super::{Object, Objects};
 use crate::migrate::dropped::{DroppedFields, join_path};
@@ -56,7 +56,7 @@ pub(super) fn convert_provisioner(mut object: Object, version: &str, objects: &m
         object.about.push(format!("v1alpha5 adds default requirements for {added}."));
     }
     put_field(&mut new, "template.spec.requirements", rules);
-    refuse_version(&mut spec, "spec", &mut losses);
+    drop_kubernetes_version(&mut spec, "spec", &mut losses);
     if let Some(mut settings) = take_field(&mut spec, "kubeletConfiguration") {
         let own_settings = settings.as_object_mut();
         if own_settings.is_some_and(|all| take_field(all, "containerRuntime").is_some()) {
@@ -289,10 +289,9 @@ fn inline_node_class(spec: &Object, mut provider: Map<String, Value>) -> Object 
     Object {
         of: spec.of.clone(),
         name: spec.name.clone(),
-        namespace: String::new(),
         spec: provider,
-        about: Vec::new(),
         lost: losses.all,
+        ..Object::default()
     }
 }
 

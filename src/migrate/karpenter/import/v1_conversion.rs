@@ -59,7 +59,7 @@ pub(super) fn convert_node_template(mut object: Object) -> Object {
 }
 
 /// Reports that the Kubernetes version of nodes cannot be chosen.
-pub(super) fn refuse_version(
+pub(super) fn drop_kubernetes_version(
     spec: &mut Map<String, Value>,
     path: &str,
     losses: &mut DroppedFields,
@@ -88,7 +88,7 @@ pub(super) fn convert_aws_fields(
             spec.shift_remove(name);
         }
     }
-    refuse_version(spec, path, losses);
+    drop_kubernetes_version(spec, path, losses);
     if take_field(spec, "launchTemplate").is_some() {
         losses.add(format!("{path}.launchTemplate"), TEMPLATES);
     }

@@ -6,7 +6,7 @@ use super::super::field_tables::{KUBELET, NODE_CLASS};
 use super::{CLUSTERS, ConvertedBlock, ImportError, ItemNoun};
 use crate::config::diagnostic::{Diagnostic, Severity};
 use crate::config::{Inputs, SourceFile, load};
-use crate::migrate::dropped::{DroppedFields, join_path};
+use crate::migrate::dropped::{DroppedField, join_path};
 use crate::migrate::hcl::{HclBody, HclItem, HclValue, PrintedHcl};
 
 /// The names of the validated file and of the file with its clusters.
@@ -66,13 +66,11 @@ fn leave_out(converted: &mut ConvertedBlock, place: &[usize], why: String) {
         return;
     }
     let Some((path, depth)) = optional_item(converted, place) else {
-        converted.leave_out(why);
+        converted.comment_out(why);
         return;
     };
     remove_item(&mut converted.block.body, &place[..depth]);
-    let mut losses = DroppedFields::for_object(converted.of.clone());
-    losses.add(path, why);
-    converted.losses.extend(losses.all);
+    converted.losses.push(DroppedField::new(converted.of.as_str(), path, why));
 }
 
 /// Required items of blocks: without them a block would allow more, or have no meaning.

@@ -36,9 +36,7 @@ pub(in super::super) fn node_class_body(class: &NodeClass, tags: &Labels) -> Hcl
     body.set_some("associate_public_ip", class.public_ip);
     body.set_some("ip_prefix_count", class.ip_prefix_count);
     body.set_unless_empty("tags", string_map(tags));
-    if class.detailed_monitoring {
-        body.set("detailed_monitoring", true);
-    }
+    body.set_changed("detailed_monitoring", class.detailed_monitoring, false);
     if class.raid0 {
         body.set("instance_store_policy", "raid0");
     }
@@ -46,14 +44,14 @@ pub(in super::super) fn node_class_body(class: &NodeClass, tags: &Labels) -> Hcl
         body.set("efa", false);
     }
     body.set_some("context", class.context.as_deref());
-    if class.reserved_enis > 0 {
-        body.set("reserved_enis", class.reserved_enis);
-    }
+    body.set_changed("reserved_enis", class.reserved_enis, 0);
     let overhead = class.vm_overhead_per_mille;
     let overhead = overhead.map(|per_mille| f64::from(per_mille) / 10.0);
     body.set_some("vm_memory_overhead_percent", overhead);
     add_terms(class, &mut body);
-    class.block_devices.iter().for_each(|disk| self::add_block_device(disk, &mut body));
+    for disk in &class.block_devices {
+        add_block_device(disk, &mut body);
+    }
     add_metadata_options(class.metadata, &mut body);
     for interface in class.network_interfaces.iter().flatten() {
         self::add_network_interface(*interface, &mut body);
@@ -160,9 +158,7 @@ fn add_block_device(device: &BlockDevice, body: &mut HclBody) {
     inner.set_some("snapshot_id", device.snapshot_id.as_deref());
     inner.set_some("volume_initialization_rate", device.initialization_rate);
     inner.set_some("delete_on_termination", device.delete_on_termination);
-    if device.root_volume {
-        inner.set("root_volume", true);
-    }
+    inner.set_changed("root_volume", device.root_volume, false);
     body.add_block("block_device", Some(&device.name), inner);
 }
 
@@ -174,24 +170,18 @@ fn enabled_or_disabled(yes: bool) -> &'static str {
 fn add_metadata_options(options: MetadataOptions, body: &mut HclBody) {
     let defaults = MetadataOptions::default();
     let mut inner = HclBody::default();
-
-    if options.endpoint != defaults.endpoint {
-        inner.set("http_endpoint", enabled_or_disabled(options.endpoint));
-    }
-    if options.ipv6 != defaults.ipv6 {
-        inner.set("http_protocol_ipv6", enabled_or_disabled(options.ipv6));
-    }
-    if options.hop_limit != defaults.hop_limit {
-        inner.set("http_put_response_hop_limit", options.hop_limit);
-    }
-    if options.tokens_required != defaults.tokens_required {
-        let keyword = match options.tokens_required {
-            true => "required",
-            false => "optional",
-        };
-        inner.set("http_tokens", keyword);
-    }
-    body.block_unless_empty("metadata_options", inner);
+    let [endpoint, default] = [options, defaults].map(|all| enabled_or_disabled(all.endpoint));
+    inner.set_changed("http_endpoint", endpoint, default);
+    let [ipv6, default] = [options, defaults].map(|all| enabled_or_disabled(all.ipv6));
+    inner.set_changed("http_protocol_ipv6", ipv6, default);
+    let (hops, default) = (options.hop_limit, defaults.hop_limit);
+    inner.set_changed("http_put_response_hop_limit", hops, default);
+    let [tokens, default] = [options, defaults].map(|all| match all.tokens_required {
+        true => "required",
+        false => "optional",
+    });
+    inner.set_changed("http_tokens", tokens, default);
+    body.add_block_unless_empty("metadata_options", inner);
 }
 
 fn add_network_interface(interface: NetworkInterface, body: &mut HclBody) {
@@ -234,7 +224,7 @@ fn add_kubelet(settings: &KubeletSettings, body: &mut HclBody) {
     let extra = settings.extra.iter();
     let extra = extra.map(|(name, value)| (name.clone(), value.clone()));
     inner.set_unless_empty("extra", Value::Object(extra.collect()));
-    body.block_unless_empty("kubelet", inner);
+    body.add_block_unless_empty("kubelet", inner);
 }
 
 /// Kubelet reservations and eviction thresholds.

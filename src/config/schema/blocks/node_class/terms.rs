@@ -1,84 +1,67 @@
 //! Schema tables of selectors of AWS resources: images, subnets, groups, reservations.
 //! They must not depend on the code that reads them.
 
-use super::super::{BLOCK, argument, format_argument};
 use crate::config::id_format::IdFormat;
-use crate::config::schema::{ArgumentType, BlockType, Occurrence};
+use crate::config::schema::ArgumentType;
 
-const TAGS: &str = "Tags that it must have, all of them; `\"*\"` matches any value.";
+block_types! {
+    /// Selects images. Blocks are alternatives. An image must match all arguments of a block.
+    /// `alias` excludes other arguments.
+    pub(super) static AMI = "ami", Many, arguments! {
+        /// Image that AWS publishes, as family and version, such as `al2023@latest`. Families are
+        /// `al2`, `al2023`, `bottlerocket`, `windows2019`, `windows2022` and `windows2025`. Windows
+        /// supports only `latest`.
+        alias: ArgumentType::Form(IdFormat::Alias);
+        /// ID of the image.
+        id: ArgumentType::Form(IdFormat::ImageId);
+        /// SSM parameter that holds an image ID.
+        ssm_parameter: ArgumentType::Form(IdFormat::Parameter);
+        /// Name of the image; `*` matches any characters.
+        name: ArgumentType::Form(IdFormat::Filled);
+        /// Account ID, `self`, or an alias such as `amazon`. Defaults to `self` and `amazon` if
+        /// `name` is set, and to any owner otherwise.
+        owner: ArgumentType::Form(IdFormat::Filled);
+        /// Tags that it must have, all of them; `"*"` matches any value.
+        tags: ArgumentType::Searched;
+    };
 
-pub(super) static AMI: BlockType = BlockType {
-    name: "ami",
-    repeat: Occurrence::Many,
-    about: "Selects images. Blocks are alternatives. An image must match all arguments of a block. \
-            `alias` excludes other arguments.",
-    arguments: &[
-        format_argument("alias", IdFormat::Alias).about(
-            "Image that AWS publishes, as family and version, such as `al2023@latest`. Families \
-             are `al2`, `al2023`, `bottlerocket`, `windows2019`, `windows2022` and `windows2025`. \
-             Windows supports only `latest`.",
-        ),
-        format_argument("id", IdFormat::ImageId).about("ID of the image."),
-        format_argument("ssm_parameter", IdFormat::Parameter)
-            .about("SSM parameter that holds an image ID."),
-        format_argument("name", IdFormat::Filled)
-            .about("Name of the image; `*` matches any characters."),
-        format_argument("owner", IdFormat::Filled).about(
-            "Account ID, `self`, or an alias such as `amazon`. Defaults to `self` and `amazon` if \
-             `name` is set, and to any owner otherwise.",
-        ),
-        argument("tags", ArgumentType::Searched).about(TAGS),
-    ],
-    ..BLOCK
-};
+    /// Selects the subnets to launch into. Blocks are alternatives.
+    pub(super) static SUBNET = "subnet", Many, arguments! {
+        /// ID of the subnet.
+        id: ArgumentType::Form(IdFormat::SubnetId);
+        /// Tags that it must have, all of them; `"*"` matches any value.
+        tags: ArgumentType::Searched;
+    };
 
-pub(super) static SUBNET: BlockType = BlockType {
-    name: "subnet",
-    repeat: Occurrence::Many,
-    about: "Selects the subnets to launch into. Blocks are alternatives.",
-    arguments: &[
-        format_argument("id", IdFormat::SubnetId).about("ID of the subnet."),
-        argument("tags", ArgumentType::Searched).about(TAGS),
-    ],
-    ..BLOCK
-};
+    /// Selects the security groups of the nodes: every group that matches at least one block.
+    pub(super) static SECURITY_GROUP = "security_group", Many, arguments! {
+        /// ID of the group.
+        id: ArgumentType::Form(IdFormat::SecurityGroupId);
+        /// Name of the group, not its `Name` tag.
+        name: ArgumentType::Form(IdFormat::Filled);
+        /// Tags that it must have, all of them; `"*"` matches any value.
+        tags: ArgumentType::Searched;
+    };
 
-pub(super) static SECURITY_GROUP: BlockType = BlockType {
-    name: "security_group",
-    repeat: Occurrence::Many,
-    about: "Selects the security groups of the nodes: every group that matches at least one block.",
-    arguments: &[
-        format_argument("id", IdFormat::SecurityGroupId).about("ID of the group."),
-        format_argument("name", IdFormat::Filled).about("Name of the group, not its `Name` tag."),
-        argument("tags", ArgumentType::Searched).about(TAGS),
-    ],
-    ..BLOCK
-};
+    /// Selects the capacity reservations to use: every reservation that matches at least one block.
+    /// Without a block, Outrigger targets no reservation.
+    pub(super) static CAPACITY_RESERVATION = "capacity_reservation", Many, arguments! {
+        /// ID of the reservation.
+        id: ArgumentType::Form(IdFormat::ReservationId);
+        /// Account ID of the owner. Requires `tags` or `instance_match_criteria`.
+        owner: ArgumentType::Form(IdFormat::Account);
+        /// Selects reservations that accept any matching launch (`open`), or only launches that
+        /// target them (`targeted`).
+        instance_match_criteria: ArgumentType::OneOf(&["open", "targeted"]);
+        /// Tags that it must have, all of them; `"*"` matches any value.
+        tags: ArgumentType::Searched;
+    };
 
-pub(super) static CAPACITY_RESERVATION: BlockType = BlockType {
-    name: "capacity_reservation",
-    repeat: Occurrence::Many,
-    about: "Selects the capacity reservations to use: every reservation that matches at least one \
-            block. Without a block, Outrigger targets no reservation.",
-    arguments: &[
-        format_argument("id", IdFormat::ReservationId).about("ID of the reservation."),
-        format_argument("owner", IdFormat::Account)
-            .about("Account ID of the owner. Requires `tags` or `instance_match_criteria`."),
-        argument("instance_match_criteria", ArgumentType::OneOf(&["open", "targeted"])).about(
-            "Selects reservations that accept any matching launch (`open`), or only launches that \
-             target them (`targeted`).",
-        ),
-        argument("tags", ArgumentType::Searched).about(TAGS),
-    ],
-    ..BLOCK
-};
-
-pub(super) static PLACEMENT_GROUP: BlockType = BlockType {
-    name: "placement_group",
-    about: "Placement group of all nodes, by ID or name.",
-    arguments: &[
-        format_argument("id", IdFormat::PlacementGroupId).about("ID of the group."),
-        format_argument("name", IdFormat::Filled).about("Name of the group."),
-    ],
-    ..BLOCK
-};
+    /// Placement group of all nodes, by ID or name.
+    pub(super) static PLACEMENT_GROUP = "placement_group", Once, arguments! {
+        /// ID of the group.
+        id: ArgumentType::Form(IdFormat::PlacementGroupId);
+        /// Name of the group.
+        name: ArgumentType::Form(IdFormat::Filled);
+    };
+}
