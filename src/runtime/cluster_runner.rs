@@ -255,7 +255,7 @@ mod tests {
     use crate::engine::command::{Command, CommandResult};
     use crate::host::clock::Moment;
     use crate::kubernetes::client::Connection;
-    use crate::providers::{NoProvider, Provider};
+    use crate::providers::interface::{NoProvider, Provider};
 
     /// A runner of a cluster in observe mode whose API never responds.
     fn observed(provider: Arc<dyn Provider>, read_clocks: fn() -> Moment) -> ClusterRunner {
