@@ -49,7 +49,6 @@ pub mod kubernetes;
 /// Providers of instances: EC2, a program (`exec`), the simulated cloud.
 pub mod providers;
 /// The daemon: clusters, leader election, engine loops, control socket.
-#[cfg(feature = "daemon")]
 pub mod runtime;
 /// Checks of `outrigger doctor`.
 pub mod doctor;

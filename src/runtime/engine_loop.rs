@@ -33,9 +33,8 @@ use crate::model::cluster::{Cluster, ManagementMode};
 use crate::model::id::ClusterName;
 use crate::outbound::fence;
 use crate::providers::interface::Provider;
-use crate::runtime::cluster_handle::{
-    ClusterHandle, ClusterHealth, EngineChannel, EngineQuery, PATIENCE,
-};
+use crate::runtime::cluster_handle::{ClusterHandle, EngineChannel, EngineQuery, PATIENCE};
+use crate::runtime::cluster_health::ClusterHealth;
 use crate::runtime::fleet_task::{self, FleetClient, unknown_outcome};
 use crate::telemetry::cluster_collector::Sync;
 use crate::telemetry::{otlp, record, report_metrics};
