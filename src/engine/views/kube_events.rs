@@ -185,3 +185,53 @@ fn one_line(note: &str) -> String {
     }
     line
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use insta::{assert_snapshot, with_settings};
+
+    use crate::engine::Engine;
+    use crate::engine::report::examples::examples;
+    use crate::model::claim::ClaimPhase;
+    use crate::model::node::Node;
+    use crate::model::watched_object::WatchedObject;
+    use crate::state::fixtures::{NOW, claim, pod, waiting};
+
+    /// An engine whose state has the node, claim and most pods of the examples.
+    fn engine() -> Engine {
+        let mut engine = Engine::new(7);
+        let state = &mut engine.state;
+        let mut pods: Vec<_> = (1..9).map(|it| waiting("default", &format!("p{it}"))).collect();
+        pods.push(pod("default", "p0", "node-0"));
+        pods.push(pod("default", "p11", "node-0"));
+        for mut pod in pods {
+            pod.uid = format!("uid of {}", pod.key);
+            state.objects.apply(WatchedObject::Pod(Box::new(pod)), NOW);
+        }
+        let node =
+            Node { name: "node-0".into(), uid: "uid of node-0".to_owned(), ..Node::default() };
+        state.objects.apply(WatchedObject::Node(Box::new(node)), NOW);
+        let claim = claim("claim-0", Some("node-0"), ClaimPhase::Initialized);
+        state.ledger.claims.insert("claim-0".into(), claim);
+        engine
+    }
+
+    #[test]
+    fn every_report_has_its_events() {
+        let (engine, mut out) = (engine(), String::new());
+        for report in examples() {
+            let events = engine.events_for(&report);
+            let _ = writeln!(out, "# {report:?}");
+            events.iter().for_each(|event| out += &format!("{event:?}\n"));
+        }
+        with_settings!({
+            snapshot_path => "../../../tests/it/reports",
+            prepend_module_to_snapshot => false,
+            omit_expression => true,
+        }, {
+            assert_snapshot!("events", out);
+        });
+    }
+}

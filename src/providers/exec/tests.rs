@@ -11,7 +11,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::{ExecProvider, ProgramLimits};
+use super::protocol::{ClusterScope, Expect, LaunchCall, ProviderCall};
+use super::{ExecProvider, ProgramLimits, protocol};
 use crate::engine::command::{Command, CommandResult, FailureKind, Launch};
 use crate::host::clock;
 use crate::model::claim::{ClaimOrigin, ClaimRecord};
@@ -20,9 +21,8 @@ use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::{Labels, TAINT_UNREGISTERED};
 use crate::model::node_class::NodeClass;
 use crate::model::taint::{Effect, Taint};
+use crate::providers::Provider;
 use crate::providers::conformance::providers::reference;
-use crate::providers::exec_protocol::{self, ClusterScope, Expect, LaunchCall, ProviderCall};
-use crate::providers::interface::Provider;
 
 /// Limits short enough for a test. Only the start of the program takes real time.
 fn limits() -> ProgramLimits {
@@ -332,9 +332,9 @@ fn no_line_makes_the_daemon_panic() {
         let mut line = good.as_bytes().to_vec();
         line[at] = to;
         for line in [&line[..], &line[..cut], &noise] {
-            drop((exec_protocol::response_id(line), exec_protocol::parse_hello(line)));
+            drop((protocol::response_id(line), protocol::parse_hello(line)));
             for expect in &expects {
-                drop(exec_protocol::parse_response(line, expect, &scope));
+                drop(protocol::parse_response(line, expect, &scope));
             }
         }
     });
@@ -355,7 +355,7 @@ fn the_node_of_an_instance_is_one_that_can_be_made() {
     let scope = ClusterScope { installation: "here".to_owned(), cluster: "prod".into() };
     let node_of = |node: &str| {
         let line = listing(node);
-        match exec_protocol::parse_response(line.as_bytes(), &Expect::List, &scope) {
+        match protocol::parse_response(line.as_bytes(), &Expect::List, &scope) {
             Ok((CommandResult::Instances(instances), _)) => Ok(instances[0].node.clone()),
             Ok((other, _)) => Err(format!("{other:?}")),
             Err(error) => Err(error.to_string()),
@@ -435,7 +435,7 @@ fn shown(scope: &ClusterScope) -> Vec<(Vec<u8>, Option<Expect>)> {
     ];
     let lines = (0..).zip(calls).map(|(id, (call, expect))| {
         let remaining = if id == 0 { 0 } else { 60_000 };
-        let line = exec_protocol::request_line(id, remaining, scope, &call);
+        let line = protocol::request_line(id, remaining, scope, &call);
         (line.expect("a line"), expect)
     });
     lines.collect()
@@ -469,12 +469,10 @@ fn the_documentation_shows_what_is_said() {
             requests += 1;
             continue;
         }
-        assert_eq!(exec_protocol::response_id(block.as_bytes()).ok(), id.map(|id| id as u64));
+        assert_eq!(protocol::response_id(block.as_bytes()).ok(), id.map(|id| id as u64));
         let refused = match expect {
-            None => exec_protocol::parse_hello(block.as_bytes()).map(drop),
-            Some(expect) => {
-                exec_protocol::parse_response(block.as_bytes(), expect, &scope).map(drop)
-            }
+            None => protocol::parse_hello(block.as_bytes()).map(drop),
+            Some(expect) => protocol::parse_response(block.as_bytes(), expect, &scope).map(drop),
         }
         .err();
         assert!(refused.is_none(), "{block}: {refused:?}");
