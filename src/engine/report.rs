@@ -1,9 +1,5 @@
 //! Reports of the engine: decisions and observations, one log line each.
 
-// Examples of every kind.
-#[cfg(test)]
-pub(crate) mod examples;
-
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::command::{FailureKind, OfferingRefusal};
