@@ -1,5 +1,5 @@
-//! Notes on a cluster for `outrigger status` and `outrigger top`: what is unusual, and what waits for
-//! an approval.
+//! Notes on a cluster for `outrigger status` and `outrigger top`: what is unusual, and what waits
+//! for an approval.
 
 use jiff::{SignedDuration, Timestamp};
 
