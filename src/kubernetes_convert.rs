@@ -15,7 +15,8 @@ mod pod;
 // PodDisruptionBudgets.
 mod pdb;
 // CapacityBuffers and their status.
-pub mod buffer;
+#[cfg(feature = "daemon")]
+pub(crate) mod buffer;
 // State files from `kubectl get -o json`.
 pub mod offline_state;
 

@@ -21,27 +21,22 @@ use crate::model::taint::{Effect, Taint};
 
 /// Why a body is not a valid request or response.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum FormatError {
-    /// The tags are not those of a claim.
+pub(crate) enum FormatError {
     #[error("{0}")]
     Claim(NotAClaim),
-    /// An unknown capacity type.
     #[error("{0:?} is not a capacity type")]
     CapacityType(String),
-    /// An unknown taint effect.
     #[error("{0:?} is not a taint effect")]
     TaintEffect(String),
-    /// An unknown instance state.
     #[error("{0:?} is not an instance state")]
     InstanceState(String),
-    /// An unknown kind of refusal.
     #[error("{0:?} is not a refusal kind")]
     RefusalKind(String),
 }
 
 /// The API server that nodes register with.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct HomeBody {
+pub(crate) struct HomeBody {
     kubeconfig: PathBuf,
     context: Option<String>,
 }
@@ -51,18 +46,16 @@ impl HomeBody {
         Self { kubeconfig: home.path.clone(), context: home.context.clone() }
     }
 
-    /// The kubeconfig of the API server.
-    pub fn to_kubeconfig(&self) -> Kubeconfig {
+    pub(crate) fn to_kubeconfig(&self) -> Kubeconfig {
         Kubeconfig { path: self.kubeconfig.clone(), context: self.context.clone() }
     }
 }
 
 /// `POST /v1/adopt`.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct AdoptBody {
-    /// The API server of the cluster.
+pub(crate) struct AdoptBody {
     #[serde(flatten)]
-    pub home: HomeBody,
+    pub(crate) home: HomeBody,
     installation: String,
     cluster: String,
     claim_tags: Labels,
@@ -72,8 +65,7 @@ pub struct AdoptBody {
 }
 
 impl AdoptBody {
-    /// The request for this adoption.
-    pub fn new(adoption: Adoption, home: &Kubeconfig) -> Self {
+    pub(crate) fn new(adoption: Adoption, home: &Kubeconfig) -> Self {
         Self {
             home: HomeBody::new(home),
             installation: adoption.claim.installation.clone(),
@@ -86,7 +78,7 @@ impl AdoptBody {
     }
 
     /// Parses the request.
-    pub fn into_adoption(self) -> Result<Adoption, FormatError> {
+    pub(crate) fn into_adoption(self) -> Result<Adoption, FormatError> {
         Ok(Adoption {
             claim: parse_claim(&self.claim_tags, &self.installation, self.cluster)?,
             instance: self.instance.into(),
@@ -106,10 +98,9 @@ fn parse_claim(
 
 /// `POST /v1/launch`.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct LaunchBody {
-    /// The API server of the cluster.
+pub(crate) struct LaunchBody {
     #[serde(flatten)]
-    pub home: HomeBody,
+    pub(crate) home: HomeBody,
     installation: String,
     cluster: String,
     claim_tags: Labels,
@@ -120,8 +111,7 @@ pub struct LaunchBody {
 }
 
 impl LaunchBody {
-    /// The request for this launch.
-    pub fn new(launch: Launch, home: &Kubeconfig) -> Self {
+    pub(crate) fn new(launch: Launch, home: &Kubeconfig) -> Self {
         Self {
             home: HomeBody::new(home),
             installation: launch.claim.installation.clone(),
@@ -135,7 +125,7 @@ impl LaunchBody {
     }
 
     /// Parses the request.
-    pub fn into_launch(self) -> Result<Launch, FormatError> {
+    pub(crate) fn into_launch(self) -> Result<Launch, FormatError> {
         let claim = parse_claim(&self.claim_tags, &self.installation, self.cluster)?;
         let offerings = self.offerings.into_iter().map(OfferingKey::try_from);
         let taints = self.taints.into_iter().map(Taint::try_from);
@@ -156,26 +146,22 @@ impl LaunchBody {
 
 /// `POST /v1/terminate`.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct TerminateBody {
-    /// The instance id.
-    pub instance: String,
+pub(crate) struct TerminateBody {
+    pub(crate) instance: String,
     /// Required installation and cluster.
     #[serde(flatten)]
-    pub scope: ListBody,
+    pub(crate) scope: ListBody,
 }
 
 /// `POST /v1/list`.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct ListBody {
-    /// The installation of the instances.
-    pub installation: String,
-    /// The cluster of the instances.
-    pub cluster: String,
+pub(crate) struct ListBody {
+    pub(crate) installation: String,
+    pub(crate) cluster: String,
 }
 
-/// An offering.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct OfferingBody {
+pub(crate) struct OfferingBody {
     instance_type: String,
     zone: String,
     capacity_type: String,
@@ -209,9 +195,8 @@ impl TryFrom<OfferingBody> for OfferingKey {
     }
 }
 
-/// A taint of a Node.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct TaintBody {
+pub(crate) struct TaintBody {
     key: String,
     value: String,
     effect: String,
@@ -237,7 +222,7 @@ impl TryFrom<TaintBody> for Taint {
 
 /// An instance, also in `GET /v1/instances`.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct InstanceBody {
+pub(crate) struct InstanceBody {
     id: String,
     #[serde(flatten)]
     offering: OfferingBody,
@@ -307,9 +292,8 @@ impl TryFrom<InstanceBody> for Instance {
     }
 }
 
-/// An offering that was refused, and why.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct RefusalBody {
+pub(crate) struct RefusalBody {
     #[serde(flatten)]
     offering: OfferingBody,
     kind: String,
@@ -334,24 +318,13 @@ impl TryFrom<RefusalBody> for OfferingRefusal {
 /// The response of every call.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AnswerBody {
-    /// An instance was launched.
+pub(crate) enum AnswerBody {
     Launched(InstanceBody),
-    /// No instance was created.
     Refused(Vec<RefusalBody>),
-    /// The instance is being terminated and is in this state.
     Terminating(String),
-    /// The listed instances.
     Instances(Vec<InstanceBody>),
-    /// The call succeeded and has no result.
     Done {},
-    /// The call failed.
-    Failed {
-        /// The kind of failure. An unknown kind counts as an unknown outcome.
-        kind: String,
-        /// The reason.
-        text: String,
-    },
+    Failed { kind: String, text: String },
 }
 
 const FAILURES: [FailureKind; 6] = [

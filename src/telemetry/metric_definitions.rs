@@ -1,9 +1,11 @@
 //! Definitions of all metrics: name, kind, labels and help text. docs/METRICS.md is generated from
 //! them.
 
+use crate::engine::report::description::{DECISIONS, LIFETIMES, UNHEALTHY};
+
 /// The Prometheus type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricKind {
+pub(crate) enum MetricKind {
     /// Only increases.
     Counter,
     /// Increases and decreases.
@@ -16,34 +18,26 @@ pub enum MetricKind {
 
 /// A metric.
 #[derive(Debug)]
-pub struct Metric {
+pub(crate) struct Metric {
     /// Its name.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Its kind.
-    pub kind: MetricKind,
+    pub(crate) kind: MetricKind,
     /// Its labels.
-    pub labels: &'static [&'static str],
+    #[cfg_attr(not(test), expect(dead_code, reason = "only the reference lists them"))]
+    pub(crate) labels: &'static [&'static str],
     /// Its help text.
-    pub about: &'static str,
+    pub(crate) about: &'static str,
 }
 
 /// Duration of engine passes, under the name that dashboards use for controllers.
-pub const PASSES: &str = "controller_runtime_reconcile_time_seconds";
+pub(crate) const PASSES: &str = "controller_runtime_reconcile_time_seconds";
 
 /// Duration of engine passes that planned pods.
-pub const PLANS: &str = "karpenter_scheduler_scheduling_duration_seconds";
-
-/// Time until pods were planned.
-pub const DECISIONS: &str = "karpenter_pods_scheduling_decision_duration_seconds";
+pub(crate) const PLANS: &str = "karpenter_scheduler_scheduling_duration_seconds";
 
 /// Age of interruption queue messages.
-pub const NOTICES: &str = "karpenter_interruption_message_queue_duration_seconds";
-
-/// Age of terminated nodes.
-pub const LIFETIMES: &str = "karpenter_nodes_lifetime_duration_seconds";
-
-/// Instances with failed status checks.
-pub const UNHEALTHY: &str = "karpenter_interruption_instance_status_unhealthy_total";
+pub(crate) const NOTICES: &str = "karpenter_interruption_message_queue_duration_seconds";
 
 const CLUSTER: &[&str] = &["cluster"];
 const OF_POOL: &[&str] = &["cluster", "nodepool"];
@@ -92,7 +86,7 @@ const fn summary(
 
 /// All metrics, sorted by name.
 #[rustfmt::skip]
-pub const ALL: &[Metric] = &[
+pub(crate) const ALL: &[Metric] = &[
     metric(PASSES, MetricKind::Histogram, OF_CONTROLLER,
         "Duration of reconcile passes of the engine."),
     counter("controller_runtime_reconcile_total", OF_CONTROLLER, "Reconcile passes of the engine."),
@@ -224,7 +218,7 @@ pub const ALL: &[Metric] = &[
 ];
 
 /// Returns the help text of a metric, or an empty string if the metric does not exist.
-pub fn metric_help(name: &str) -> &'static str {
+pub(crate) fn metric_help(name: &str) -> &'static str {
     let metric = ALL.iter().find(|metric| metric.name == name);
     metric.map_or("", |metric| metric.about)
 }

@@ -2,15 +2,15 @@
 
 /// The width constraints of a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ColumnWidth {
+pub(super) struct ColumnWidth {
     /// The minimum width.
-    pub least: usize,
+    pub(super) least: usize,
     /// The width at which the column is useful. Less important columns are hidden to reach it.
-    pub fair: usize,
+    pub(super) fair: usize,
     /// The width of the widest cell.
-    pub wanted: usize,
+    pub(super) wanted: usize,
     /// The rank: columns with a greater rank are hidden first.
-    pub leaves: u8,
+    pub(super) leaves: u8,
 }
 
 impl ColumnWidth {
@@ -25,13 +25,12 @@ impl ColumnWidth {
 
 /// A visible column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
+pub(super) struct Slot {
     /// The index of the column.
-    pub column: usize,
+    pub(super) column: usize,
     /// The position of its first character.
-    pub at: usize,
-    /// The width of the column.
-    pub width: usize,
+    pub(super) at: usize,
+    pub(super) width: usize,
 }
 
 /// Columns up to this rank are shrunk before they are hidden.
@@ -39,7 +38,7 @@ const CORE: u8 = 3;
 
 /// Arranges columns with a gap between them on a screen of this width. The most important column is
 /// always visible, even if it is cut.
-pub fn fit_columns(claims: &[ColumnWidth], gap: usize, width: usize) -> Vec<Slot> {
+pub(super) fn fit_columns(claims: &[ColumnWidth], gap: usize, width: usize) -> Vec<Slot> {
     let mut chosen: Vec<usize> = (0..claims.len()).collect();
     for (core, width_of) in [
         (CORE, ColumnWidth::fair as fn(&ColumnWidth) -> usize),
