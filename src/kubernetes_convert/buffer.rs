@@ -23,22 +23,28 @@ const PERCENTAGE_MAX: u32 = 10_000;
 
 /// Reason why a buffer or its PodTemplate is invalid.
 #[derive(Debug, Error)]
-pub(crate) enum BufferError {
+pub enum BufferError {
+    /// A limit is no quantity.
     #[error("its limit of {0} is no quantity")]
     Limit(String),
+    /// The reference to a PodTemplate has no name.
     #[error("its podTemplateRef has no name")]
     NoTemplateName,
+    /// It references neither a PodTemplate nor a workload, or both.
     #[error("it wants one of podTemplateRef and scalableRef")]
     NoReference,
+    /// It references a workload of a kind that is not supported.
     #[error("its scalableRef is a {0}, whose pods are not known")]
     Scalable(String),
+    /// The PodTemplate cannot be converted.
     #[error("its PodTemplate cannot be read: {0}")]
     Template(String),
 }
 
+/// A CapacityBuffer as the API server returns it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct CapacityBuffer {
+pub struct CapacityBuffer {
     metadata: Meta,
     spec: BufferSpecJson,
     status: Value,
@@ -89,23 +95,23 @@ struct Named {
 /// A PodTemplate of the core API.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct StoredPodTemplate {
+pub struct StoredPodTemplate {
     metadata: Meta,
     template: PodTemplate,
 }
 
 /// A CapacityBuffer, and the PodTemplate of its pods, if it names one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Declared {
+pub struct Declared {
     /// The object. The name of its buffer is its namespace and name. The pod template is missing.
-    pub(crate) object: BufferObject,
+    pub object: BufferObject,
     /// Name of the PodTemplate.
-    pub(crate) template: Option<ObjectKey>,
+    pub template: Option<ObjectKey>,
 }
 
 /// Converts a CapacityBuffer of this API version. `None` if it has a different strategy or is being
 /// deleted.
-pub(crate) fn convert_buffer(api: &'static str, object: CapacityBuffer) -> Option<Declared> {
+pub fn convert_buffer(api: &'static str, object: CapacityBuffer) -> Option<Declared> {
     let CapacityBuffer { metadata, spec, status } = object;
     let strategy = spec.provisioning_strategy.clone();
     let ours = strategy.as_deref().unwrap_or_default();
@@ -154,7 +160,7 @@ fn read_status(status: Value) -> Option<BufferStatus> {
 }
 
 /// The status as JSON. Missing values are null, so that a merge patch removes them.
-pub(crate) fn status_json(status: &BufferStatus) -> Value {
+pub fn status_json(status: &BufferStatus) -> Value {
     let conditions = status.conditions.iter().map(|source| {
         let mut condition = Map::new();
         for (field, text) in [
@@ -240,7 +246,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Converts a PodTemplate to the pods of a buffer, with its generation, or returns an error.
-pub(crate) fn buffer_pod(stored: StoredPodTemplate) -> Result<(BufferPod, i64), BufferError> {
+pub fn buffer_pod(stored: StoredPodTemplate) -> Result<(BufferPod, i64), BufferError> {
     let generation = stored.metadata.generation;
     let pod = pod::convert_template(&stored.metadata, stored.template);
     if let Some(defect) = pod.defects.first() {

@@ -15,7 +15,7 @@ use crate::engine::report::Report;
 use crate::engine::report::examples::examples;
 use crate::model::id::ClusterName;
 use crate::runtime::activity_log::ActivityLog;
-use crate::telemetry::record_report;
+use crate::telemetry::record::record_report;
 
 /// The log lines of a report, as text or JSON.
 fn lines(cluster: &ClusterName, managed: bool, report: &Report, is_json: bool) -> String {
