@@ -13,14 +13,12 @@ pub(crate) mod cron;
 #[cfg(feature = "daemon")]
 pub(crate) mod fleet_task;
 // Recent activity of a cluster.
-#[cfg(feature = "daemon")]
-pub(crate) mod activity_log;
+pub mod activity_log;
 // The health of a cluster.
 pub mod cluster_health;
 // Status of clusters, as the control socket returns it.
 pub mod control_status;
 // Inventory of a cluster, as the control socket returns it.
-#[cfg(feature = "daemon")]
 pub mod control_inventory;
 // Outputs of all reports.
 #[cfg(all(test, feature = "daemon"))]

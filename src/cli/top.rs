@@ -7,22 +7,16 @@ pub mod table;
 // Column widths for a given screen width.
 pub mod column_layout;
 // Data received from the daemon, with its age.
-#[cfg(feature = "daemon")]
 pub mod daemon_data;
 // View of all clusters.
-#[cfg(feature = "daemon")]
 pub mod fleet_view;
 // View of the nodes of a cluster.
-#[cfg(feature = "daemon")]
 pub mod nodes_view;
 // View of pending pods.
-#[cfg(feature = "daemon")]
 pub mod pods_view;
 // View of recent activity.
-#[cfg(feature = "daemon")]
 pub mod activity_view;
 // State of the screen and key bindings.
-#[cfg(feature = "daemon")]
 pub mod app;
 // Rendering of a screen at any size.
 #[cfg(feature = "daemon")]

@@ -15,27 +15,28 @@ const LINES: usize = 200;
 
 /// A line of the activity log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ActivityEntry {
-    pub(crate) at: Timestamp,
+pub struct ActivityEntry {
+    /// When it happened.
+    pub at: Timestamp,
     /// True if the line is a warning.
-    pub(crate) warns: bool,
+    pub warns: bool,
     /// The event, in two or three words.
-    pub(crate) what: Cow<'static, str>,
+    pub what: Cow<'static, str>,
     /// The node, claim, pod or pool. Empty for the whole cluster.
-    pub(crate) of: String,
+    pub of: String,
     /// Details.
-    pub(crate) text: String,
+    pub text: String,
     /// How many consecutive events the line stands for. It shows the last one.
-    pub(crate) times: u32,
+    pub times: u32,
 }
 
 /// The lines of one cluster, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct ActivityLog(VecDeque<ActivityEntry>);
+pub struct ActivityLog(VecDeque<ActivityEntry>);
 
 impl ActivityLog {
     /// Adds a line for a report that has one. Consecutive reports about pods share a line.
-    pub(crate) fn add_report(&mut self, report: &Report, managed: bool, now: Timestamp) {
+    pub fn add_report(&mut self, report: &Report, managed: bool, now: Timestamp) {
         let Some(activity) = report.describe(managed).activity else {
             return;
         };
@@ -61,7 +62,7 @@ impl ActivityLog {
     }
 
     /// Returns all lines, newest first.
-    pub(crate) fn newest_first(&self) -> Vec<ActivityEntry> {
+    pub fn newest_first(&self) -> Vec<ActivityEntry> {
         self.0.iter().rev().cloned().collect()
     }
 }

@@ -56,7 +56,7 @@ pub struct ToldInventory {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holds: Option<Holds>,
     /// Recent activity, newest first.
-    pub(crate) timeline: Vec<ActivityEntry>,
+    pub timeline: Vec<ActivityEntry>,
 }
 
 /// Nodes and pods of a cluster.
