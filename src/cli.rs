@@ -10,6 +10,8 @@ mod args;
 mod stdin;
 // Live clusters, or a state file.
 mod cluster_source;
+// What is unusual about a cluster, for `status` and `top`.
+pub mod cluster_notes;
 // `outrigger run`.
 #[cfg(feature = "daemon")]
 mod run;
@@ -40,8 +42,7 @@ mod release;
 #[cfg(feature = "daemon")]
 mod status;
 // `outrigger top`.
-#[cfg(feature = "daemon")]
-mod top;
+pub mod top;
 // `outrigger simulate`.
 mod simulate;
 // `outrigger simulated-cloud`.
@@ -120,7 +121,7 @@ enum Verb {
     Status(status::StatusArgs),
     /// Watch clusters, nodes, pending pods and recent activity in a full-screen view
     #[cfg(feature = "daemon")]
-    Top(top::TopArgs),
+    Top(top::command::TopArgs),
     /// Remove Outrigger's finalizers and taints from the nodes of a cluster; the nodes keep running
     #[cfg(feature = "daemon")]
     Release(release::ReleaseArgs),
@@ -182,7 +183,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         #[cfg(feature = "daemon")]
         Verb::Status(arguments) => status::execute(&arguments),
         #[cfg(feature = "daemon")]
-        Verb::Top(arguments) => top::execute(&arguments, colour),
+        Verb::Top(arguments) => top::command::execute(&arguments, colour),
         #[cfg(feature = "daemon")]
         Verb::Release(arguments) => release::execute(&arguments, colour),
         Verb::Simulate(arguments) => simulate::execute(&arguments, colour),

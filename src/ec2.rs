@@ -29,5 +29,7 @@ pub mod ami_alias;
 pub mod purchase_option;
 // Resources that node class terms select.
 pub mod resolve_node_class;
+// Which launch templates and profiles this host may delete.
+pub mod cleanup_scope;
 // Adoption of instances by their tags.
 pub mod adoption;

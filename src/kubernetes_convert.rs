@@ -15,8 +15,7 @@ mod pod;
 // PodDisruptionBudgets.
 mod pdb;
 // CapacityBuffers and their status.
-#[cfg(feature = "daemon")]
-pub(crate) mod buffer;
+pub mod buffer;
 // State files from `kubectl get -o json`.
 pub mod offline_state;
 

@@ -2,8 +2,8 @@
 //! when they are no longer needed. It runs outside the cluster.
 //!
 //! The modules are declared lowest first: a module uses only modules above it (tests/it/tidy.rs).
-//! None may read the clock, files or the network before `host`; only modules with the feature
-//! `daemon` have async code and sockets.
+//! None may read the clock, files or the network before `host`; from there on, only submodules with
+//! a feature may. Only those with the feature `daemon` have async code and sockets.
 
 /// Data types: pods, nodes, pools, instance types, claims, and the settings of a cluster.
 pub mod model;
@@ -38,26 +38,20 @@ pub mod fleet;
 /// A simulated cluster, cloud and scheduler for the engine, with faults and invariants.
 pub mod sim;
 /// Clock and files of the host, and safe output of strings.
-#[cfg(feature = "cli")]
 pub mod host;
 /// The path of every outgoing request: fencing, rate limits, clock skew of the response.
 #[cfg(feature = "daemon")]
 pub(crate) mod outbound;
 /// Logs, metrics and traces.
-#[cfg(feature = "daemon")]
-pub(crate) mod telemetry;
+pub mod telemetry;
 /// The client side of a cluster's API: watches, commands, Lease, Events, credentials.
-#[cfg(feature = "daemon")]
 pub mod kubernetes;
 /// Providers of instances: EC2, a program (`exec`), the simulated cloud.
-#[cfg(feature = "daemon")]
-pub(crate) mod providers;
+pub mod providers;
 /// The daemon: clusters, leader election, engine loops, control socket.
-#[cfg(feature = "daemon")]
 pub mod runtime;
 /// Checks of `outrigger doctor`.
-#[cfg(feature = "daemon")]
-pub(crate) mod doctor;
+pub mod doctor;
 /// The commands of the CLI, one file each.
 #[cfg(feature = "cli")]
 pub mod cli;

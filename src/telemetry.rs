@@ -1,70 +1,21 @@
 //! Log lines and metrics of reports.
 
 // Structured fields in the systemd journal.
+#[cfg(feature = "daemon")]
 pub(crate) mod journal;
 // Traces over OTLP.
+#[cfg(feature = "daemon")]
 pub(crate) mod otlp;
 // Reports as log lines.
+#[cfg(feature = "daemon")]
 pub(crate) mod report_log;
 // All metrics: names, labels, help.
-pub(crate) mod metric_definitions;
+pub mod metric_definitions;
 // Gauges of cluster state.
-pub(crate) mod cluster_collector;
+pub mod cluster_collector;
 // Counters from reports.
+#[cfg(feature = "daemon")]
 pub(crate) mod report_metrics;
-
-use std::time::Duration;
-
-use crate::engine::Engine;
-use crate::engine::command::CommandResult;
-use crate::engine::report::Report;
-use crate::model::id::ClusterName;
-use crate::telemetry::cluster_collector::MetricSample;
-
-/// Logs and counts a report of an engine.
-pub(crate) fn record_report(cluster: &ClusterName, managed: bool, report: &Report) {
-    report_log::log_report(cluster, managed, report);
-    report_metrics::count_report(cluster, managed, report);
-}
-
-/// Records a command and its outcome.
-pub(crate) fn record_command(
-    cluster: &ClusterName,
-    name: &'static str,
-    answer: &CommandResult,
-    took: Duration,
-) -> &'static str {
-    let outcome = command_outcome(answer);
-    tracing::debug!(%cluster, command = name, outcome, ?took, "command");
-    report_metrics::record_command(cluster, name, outcome, took);
-    outcome
-}
-
-/// Samples of the cluster state, and the blocked disruptions of managed clusters.
-pub(crate) fn cluster_samples(
-    cluster: &ClusterName,
-    engine: &Engine,
-    managed: bool,
-) -> Vec<MetricSample> {
-    let held = engine.blocked_disruptions().filter(|_| managed);
-    cluster_collector::collect_samples(cluster, engine.state(), held, report_metrics::per_node())
-}
-
-fn command_outcome(answer: &CommandResult) -> &'static str {
-    match answer {
-        CommandResult::LaunchRefused(_)
-        | CommandResult::EvictRefused(_)
-        | CommandResult::Denied { .. } => "refused",
-        CommandResult::Failed { kind, .. } => kind.as_str(),
-        CommandResult::Launched(_)
-        | CommandResult::Terminating(_)
-        | CommandResult::Instances(_)
-        | CommandResult::Pods(_)
-        | CommandResult::Attachments(_)
-        | CommandResult::Probed { .. }
-        | CommandResult::Lease(_)
-        | CommandResult::Version(_)
-        | CommandResult::Granted
-        | CommandResult::Done => "done",
-    }
-}
+// Records of reports and commands.
+#[cfg(feature = "daemon")]
+pub(crate) mod record;

@@ -8,7 +8,8 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::args::ConfigArguments;
-use crate::doctor::{self, DoctorRun, NoSuchCluster, TOPICS};
+use crate::doctor::options::{DoctorRun, TOPICS};
+use crate::doctor::run::{NoSuchCluster, run_checks};
 
 /// The meaning of the exit codes.
 const CODES: &str = "Exit codes: 0 all checks passed, 1 doctor could not run, 2 warnings, 3 some \
@@ -36,7 +37,7 @@ pub(crate) fn execute(arguments: &DoctorArgs, colour: bool) -> anyhow::Result<Ex
     let report = super::wait_for(async {
         let scope = DoctorRun::new(arguments.skip.iter().cloned());
         let only = arguments.cluster.as_deref();
-        doctor::run_checks(&arguments.config.config_sources(), only, &scope).await
+        run_checks(&arguments.config.config_sources(), only, &scope).await
     })?;
     let report = match report {
         Ok(report) => report,

@@ -10,15 +10,17 @@ use clap::Args;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use http::{Method, StatusCode};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::args::SocketArguments;
 use super::success_or;
-use crate::engine::views::status::{ClusterStatus, Paused, PoolStatus};
+use crate::cli::cluster_notes::cluster_notes;
+use crate::engine::views::status::{ClusterStatus, PoolStatus};
 use crate::host::clock;
 use crate::host::text::bounded_line;
+use crate::runtime::control::STATUS;
 use crate::runtime::control::client::send_without_body;
-use crate::runtime::control::{ClusterStatusResponse, STATUS, StatusResponse};
+use crate::runtime::control_status::{ClusterStatusResponse, StatusResponse};
 
 /// The exit code if a cluster is unhealthy or the last reload failed.
 const UNWELL: u8 = 2;
@@ -112,63 +114,6 @@ fn write_cluster(out: &mut String, cluster: &ClusterStatusResponse, now: Timesta
         let _ = writeln!(out, "{}", pool_table(&status.pools).trim_fmt());
     }
     out.push('\n');
-}
-
-/// Describes what is unusual about a cluster, one line each.
-fn cluster_notes(status: &ClusterStatus, now: Timestamp) -> Vec<String> {
-    let mut notes = Vec::new();
-    if let Some(why) = &status.held_by {
-        notes.push(format!("voluntary disruption is suspended: {}", bounded_line(why)));
-    }
-    notes.extend(status.undone.iter().map(|fault| bounded_line(fault)));
-    if status.unready_nodes > 0 {
-        notes.push(format!("nodes not ready: {}", status.unready_nodes));
-    }
-    if status.waiting_pods > 0 {
-        let (waiting, unplaced) = (status.waiting_pods, status.unplaced_pods);
-        notes.push(format!("pending pods: {waiting}, of which unschedulable: {unplaced}"));
-    }
-    if let Some(pause) = &status.paused {
-        notes.push(describe_pause("the cluster", pause, now));
-    }
-    notes.extend(pending_approvals(status));
-    for pool in &status.pools {
-        if let Some(pause) = &pool.paused {
-            notes.push(describe_pause(&format!("pool {}", bounded_line(&pool.name)), pause, now));
-        }
-    }
-    notes
-}
-
-/// Describes what waits for an approval, with the command that approves it.
-pub(super) fn pending_approvals(status: &ClusterStatus) -> impl Iterator<Item = String> {
-    let change = status.unaccepted.iter().map(|approval| {
-        let (nodes, total, id) = (approval.nodes, approval.total, &approval.id);
-        format!(
-            "the new configuration would disrupt {nodes} of {total} nodes; to approve: \
-             outrigger reload --accept {id}"
-        )
-    });
-    let terminations = status.held_ends.iter().map(|approval| {
-        let (instances, total, id) = (approval.nodes, approval.total, &approval.id);
-        format!(
-            "{instances} of {total} instances would be terminated without a drain; to approve: \
-             outrigger reload --accept {id}"
-        )
-    });
-    change.chain(terminations)
-}
-
-fn describe_pause(target: &str, pause: &Paused, now: Timestamp) -> String {
-    let until = match pause.until {
-        Some(until) => {
-            let left = until.duration_since(now).max(SignedDuration::ZERO);
-            let left = SignedDuration::from_secs(left.as_secs());
-            format!("for {left:#}, until {until}")
-        }
-        None => "until it is resumed".to_owned(),
-    };
-    format!("{target} is paused {until}: {}", bounded_line(&pause.reason))
 }
 
 fn pool_table(pools: &[PoolStatus]) -> Table {

@@ -2,7 +2,7 @@
 
 /// The finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DoctorCode {
+pub enum DoctorCode {
     /// The configuration names no cluster.
     NoCluster,
     /// A cluster has no pool.
@@ -47,7 +47,7 @@ pub(super) enum DoctorCode {
 
 impl DoctorCode {
     /// The stable name.
-    pub(super) fn code(self) -> &'static str {
+    pub fn code(self) -> &'static str {
         match self {
             Self::NoCluster => "no-cluster",
             Self::NoPool => "no-pool",

@@ -17,7 +17,7 @@ const PLAIN: &str = "\u{1b}[0m";
 
 /// Status of a check, in order of severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum CheckStatus {
+pub enum CheckStatus {
     /// Passed.
     Ok,
     /// The user skipped it.
@@ -32,7 +32,7 @@ pub(crate) enum CheckStatus {
 
 impl CheckStatus {
     /// The spelling in text and JSON.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::LeftOut | Self::Skipped => "skipped",
@@ -63,7 +63,7 @@ impl CheckStatus {
 
 /// One check, or a group of checks.
 #[derive(Clone, Debug)]
-pub(crate) struct Check {
+pub struct Check {
     name: String,
     state: CheckStatus,
     /// The finding in one sentence. Empty if only the parts have findings.
@@ -93,17 +93,17 @@ impl Check {
     }
 
     /// A passed check with its result.
-    pub(crate) fn ok(name: &str, finding: &str) -> Self {
+    pub fn ok(name: &str, finding: &str) -> Self {
         Self::leaf(name, CheckStatus::Ok, finding, None)
     }
 
     /// A warning. `name_and_code` is the name of the check and the code.
-    pub(crate) fn warning(name_and_code: (&str, &'static str), why: &str, fix: &str) -> Self {
+    pub fn warning(name_and_code: (&str, &'static str), why: &str, fix: &str) -> Self {
         Self::leaf(name_and_code.0, CheckStatus::Warning, why, Some(fix)).with_code(name_and_code.1)
     }
 
     /// A failure. `name_and_code` is the name of the check and the code.
-    pub(crate) fn failed(name_and_code: (&str, &'static str), why: &str, fix: &str) -> Self {
+    pub fn failed(name_and_code: (&str, &'static str), why: &str, fix: &str) -> Self {
         Self::leaf(name_and_code.0, CheckStatus::Failed, why, Some(fix)).with_code(name_and_code.1)
     }
 
@@ -112,23 +112,23 @@ impl Check {
     }
 
     /// A check that could not run.
-    pub(crate) fn skipped(name: &str, why: &str, fix: Option<&str>) -> Self {
+    pub fn skipped(name: &str, why: &str, fix: Option<&str>) -> Self {
         Self::leaf(name, CheckStatus::Skipped, why, fix)
     }
 
     /// A check that the user skipped.
-    pub(crate) fn left_out(name: &str, why: &str) -> Self {
+    pub fn left_out(name: &str, why: &str) -> Self {
         Self::leaf(name, CheckStatus::LeftOut, why, None)
     }
 
     /// A group of checks with the status of its worst part.
-    pub(crate) fn from_parts(name: &str, finding: &str, parts: Vec<Self>) -> Self {
+    pub fn from_parts(name: &str, finding: &str, parts: Vec<Self>) -> Self {
         let worst = parts.iter().map(|part| part.state).max();
         Self { parts, ..Self::leaf(name, worst.unwrap_or(CheckStatus::Ok), finding, None) }
     }
 
     /// Returns whether the check or a part failed.
-    pub(crate) fn has_failed(&self) -> bool {
+    pub fn has_failed(&self) -> bool {
         self.state == CheckStatus::Failed
     }
 
@@ -181,7 +181,10 @@ impl Check {
 
 /// All checks of a run.
 #[derive(Debug)]
-pub(crate) struct DoctorReport(pub(crate) Vec<Check>);
+pub struct DoctorReport(
+    /// In the order of the run.
+    pub Vec<Check>,
+);
 
 impl DoctorReport {
     fn worst_status(&self) -> CheckStatus {
@@ -190,7 +193,7 @@ impl DoctorReport {
     }
 
     /// The exit code: that of the worst check.
-    pub(crate) fn exit_code(&self) -> u8 {
+    pub fn exit_code(&self) -> u8 {
         self.worst_status().exit_code()
     }
 
@@ -201,7 +204,7 @@ impl DoctorReport {
     }
 
     /// Renders text.
-    pub(crate) fn render_text(&self, colour: bool) -> String {
+    pub fn render_text(&self, colour: bool) -> String {
         let mut out = String::new();
         self.0.iter().for_each(|it| it.write_to(&mut out, 0, colour));
         let counts = self.status_counts();
@@ -217,7 +220,7 @@ impl DoctorReport {
     }
 
     /// Renders JSON.
-    pub(crate) fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let checks: Vec<Value> = self.0.iter().map(Check::to_json).collect();
         json!({
             "format_version": "1.0",

@@ -68,7 +68,8 @@ impl Launch {
     }
 }
 
-/// Like [`Launch::requested_offerings`], for a claim that has no launch yet. `varied` is [`Launch::varied`].
+/// Like [`Launch::requested_offerings`], for a claim without a launch. `varied` is
+/// [`Launch::varied`].
 pub(crate) fn requested_offerings(
     offerings: &[OfferingKey],
     varied: bool,

@@ -1,5 +1,13 @@
 //! Reports of the engine: decisions and observations, one log line each.
 
+// What the outputs say about a report.
+pub mod description;
+// The table of all reports.
+pub mod describe;
+// Examples of every kind.
+#[cfg(test)]
+pub(crate) mod examples;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::command::{FailureKind, OfferingRefusal};

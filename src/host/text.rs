@@ -3,7 +3,7 @@
 
 use std::error::Error;
 
-pub(crate) use crate::text::sanitize::bounded_line;
+pub use crate::text::sanitize::bounded_line;
 use crate::text::sanitize::replace_unsafe;
 
 // Messages of API server errors.
@@ -15,13 +15,13 @@ const LINE: usize = 2000;
 
 /// Formats text of Outrigger that contains external strings as one line, with a higher length
 /// limit.
-pub(crate) fn single_line(text: &str) -> String {
+pub fn single_line(text: &str) -> String {
     replace_unsafe(text).take(LINE).collect()
 }
 
 /// Formats an error and its causes. Causes that the error message already contains are left out, as
 /// in errors of kube.
-pub(crate) fn error_causes(error: &(dyn Error + 'static)) -> Vec<String> {
+pub fn error_causes(error: &(dyn Error + 'static)) -> Vec<String> {
     let mut causes = vec![error_message(error)];
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -56,12 +56,12 @@ fn is_repetition(_: &(dyn Error + 'static)) -> bool {
 }
 
 /// Formats an error and its causes as one short line.
-pub(crate) fn error_chain(error: &(dyn Error + 'static)) -> String {
+pub fn error_chain(error: &(dyn Error + 'static)) -> String {
     bounded_line(&error_causes(error).join(": "))
 }
 
 /// Quotes an argument for a shell.
-pub(crate) fn quote_argument(text: &str) -> String {
+pub fn quote_argument(text: &str) -> String {
     if !text.is_empty()
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c))
     {

@@ -9,7 +9,7 @@ use crate::model::pool::OnBlocked;
 
 /// The object that grants a permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Role {
+pub enum Role {
     /// The ClusterRole with read permissions.
     Observe,
     /// The ClusterRole with write permissions.
@@ -22,7 +22,7 @@ pub(crate) enum Role {
 
 impl Role {
     /// Description of the granting object.
-    pub(crate) fn granting_object(self) -> &'static str {
+    pub fn granting_object(self) -> &'static str {
         match self {
             Self::Observe => "ClusterRole outrigger-observe",
             Self::Manage => "ClusterRole outrigger-manage",
@@ -31,7 +31,7 @@ impl Role {
     }
 
     /// Namespace of the permission. `None` means all.
-    pub(crate) fn namespace(self) -> Option<&'static str> {
+    pub fn namespace(self) -> Option<&'static str> {
         match self {
             Self::Observe | Self::Manage => None,
             Self::System | Self::SystemManage => Some("kube-system"),
@@ -41,22 +41,30 @@ impl Role {
 
 /// The setting that uses a permission, with its name in `terraform/modules/render`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum RequiredFor {
+pub enum RequiredFor {
     /// Always used.
     Always,
+    /// Default spread constraints of the scheduler.
     DefaultSpread,
+    /// CapacityBuffers.
     CapacityBuffers,
+    /// Nominations of pods to their planned nodes.
     PlacementHints,
+    /// Binding of pods to new nodes by Outrigger.
     EarlyBinding,
+    /// Deletion of pods at the end of a grace period or of a drain.
     ForcedEnds,
+    /// Bootstrap tokens that the daemon creates.
     BootstrapTokens,
+    /// Nodes of the simulated cloud.
     SimulatedNodes,
+    /// Kubernetes Events.
     Events,
 }
 
 impl RequiredFor {
     /// The name of the setting. `None` if always used.
-    pub(crate) fn setting_name(self) -> Option<&'static str> {
+    pub fn setting_name(self) -> Option<&'static str> {
         match self {
             Self::Always => None,
             Self::DefaultSpread => Some("default_spread"),
@@ -71,7 +79,7 @@ impl RequiredFor {
     }
 
     /// Returns whether the daemon works without it.
-    pub(crate) fn can_be_missed(self) -> bool {
+    pub fn can_be_missed(self) -> bool {
         matches!(self, Self::CapacityBuffers | Self::PlacementHints | Self::Events)
     }
 
@@ -110,21 +118,24 @@ fn has_minted_token(bootstrap: &Bootstrap) -> bool {
 
 /// One rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RbacRule<'a> {
-    pub(crate) role: Role,
-    pub(crate) purpose: RequiredFor,
+pub struct RbacRule<'a> {
+    /// The role that grants it.
+    pub role: Role,
+    /// The setting that uses it.
+    pub purpose: RequiredFor,
     /// API group; empty for the core one.
-    pub(crate) group: &'static str,
+    pub group: &'static str,
     /// Resource, with the subresource after a slash. A non-resource URL if it starts with a slash.
-    pub(crate) resource: &'static str,
+    pub resource: &'static str,
     /// The object name. Empty means any.
-    pub(crate) name: &'a str,
-    pub(crate) verbs: &'static [&'static str],
+    pub name: &'a str,
+    /// The verbs, as RBAC spells them.
+    pub verbs: &'static [&'static str],
 }
 
 impl RbacRule<'_> {
     /// The RBAC rule to add, for some of the verbs.
-    pub(crate) fn rule_for_verbs(&self, verbs: &[&str]) -> String {
+    pub fn rule_for_verbs(&self, verbs: &[&str]) -> String {
         let verbs = yaml_list(verbs);
         if self.resource.starts_with('/') {
             let path = yaml_list(&[self.resource]);
@@ -139,7 +150,7 @@ impl RbacRule<'_> {
     }
 
     /// Description of the resource.
-    pub(crate) fn describe_resource(&self) -> String {
+    pub fn describe_resource(&self) -> String {
         let dot = if self.group.is_empty() { "" } else { "." };
         let name = match self.name {
             "" => String::new(),
@@ -202,7 +213,7 @@ impl RbacRule<'static> {
 const LEASES: &str = "coordination.k8s.io";
 
 /// All permissions.
-pub(crate) const RIGHTS: [RbacRule<'static>; 35] = [
+pub const RIGHTS: [RbacRule<'static>; 35] = [
     probed_resource("pods"),
     probed_resource("nodes"),
     watched_resource("", "persistentvolumeclaims"),
@@ -248,7 +259,7 @@ pub(crate) const RIGHTS: [RbacRule<'static>; 35] = [
 
 /// The permissions that a cluster needs in its mode, without duplicates. The Lease has its
 /// configured name.
-pub(crate) fn needed_rules(cluster: &Cluster) -> Vec<RbacRule<'_>> {
+pub fn needed_rules(cluster: &Cluster) -> Vec<RbacRule<'_>> {
     let manages = cluster.mode == ManagementMode::Manage;
     let mut all: Vec<RbacRule<'_>> = Vec::new();
     for mut rule in RIGHTS.map(|rule| -> RbacRule<'_> { rule }) {

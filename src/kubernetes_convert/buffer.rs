@@ -24,11 +24,12 @@ const PERCENTAGE_MAX: u32 = 10_000;
 /// Reason why a buffer or its PodTemplate is invalid.
 #[derive(Debug, Error)]
 #[error("{0}")]
-pub(crate) struct BufferError(String);
+pub struct BufferError(String);
 
+/// A CapacityBuffer as the API server returns it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct CapacityBuffer {
+pub struct CapacityBuffer {
     metadata: Meta,
     spec: BufferSpecJson,
     status: Value,
@@ -79,23 +80,23 @@ struct Named {
 /// A PodTemplate of the core API.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct StoredPodTemplate {
+pub struct StoredPodTemplate {
     metadata: Meta,
     template: PodTemplate,
 }
 
 /// A CapacityBuffer, and the PodTemplate of its pods, if it names one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Declared {
+pub struct Declared {
     /// The object. The name of its buffer is its namespace and name. The pod template is missing.
-    pub(crate) object: BufferObject,
+    pub object: BufferObject,
     /// Name of the PodTemplate.
-    pub(crate) template: Option<ObjectKey>,
+    pub template: Option<ObjectKey>,
 }
 
 /// Converts a CapacityBuffer of this API version. `None` if it has a different strategy or is being
 /// deleted.
-pub(crate) fn convert_buffer(api: &'static str, object: CapacityBuffer) -> Option<Declared> {
+pub fn convert_buffer(api: &'static str, object: CapacityBuffer) -> Option<Declared> {
     let CapacityBuffer { metadata, spec, status } = object;
     let strategy = spec.provisioning_strategy.clone();
     let ours = strategy.as_deref().unwrap_or_default();
@@ -144,7 +145,7 @@ fn read_status(status: Value) -> Option<BufferStatus> {
 }
 
 /// The status as JSON. Missing values are null, so that a merge patch removes them.
-pub(crate) fn status_json(status: &BufferStatus) -> Value {
+pub fn status_json(status: &BufferStatus) -> Value {
     let conditions = status.conditions.iter().map(|source| {
         let mut condition = Map::new();
         for (field, text) in [
@@ -233,7 +234,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Converts a PodTemplate to the pods of a buffer, with its generation, or returns an error.
-pub(crate) fn buffer_pod(stored: StoredPodTemplate) -> Result<(BufferPod, i64), BufferError> {
+pub fn buffer_pod(stored: StoredPodTemplate) -> Result<(BufferPod, i64), BufferError> {
     let generation = stored.metadata.generation;
     let pod = pod::convert_template(&stored.metadata, stored.template);
     if let Some(defect) = pod.defects.first() {

@@ -7,8 +7,6 @@ pub(crate) mod interceptor;
 pub(crate) mod error;
 /// SDK clients of an account and region, with rate limits.
 pub(crate) mod clients;
-/// Which launch templates and profiles this host may delete.
-pub(crate) mod cleanup_scope;
 /// Bearer tokens of EKS.
 pub(crate) mod eks_token;
 /// sts:GetCallerIdentity.

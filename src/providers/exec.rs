@@ -11,8 +11,6 @@
 pub(crate) mod line_reader;
 // Why a program cannot be used.
 mod error;
-// JSON messages of the protocol.
-pub(crate) mod protocol;
 // Child process in its own process group.
 mod process;
 // Calls in flight and unexpected lines.
@@ -36,9 +34,9 @@ use crate::host::clock;
 use crate::model::cluster::{Cluster, Exec};
 use crate::model::id::NodeClassName;
 use crate::providers::exec::pending_calls::{PendingCall, unknown_outcome};
-use crate::providers::exec::protocol::{ClusterScope, Expect, LaunchCall, ProviderCall};
 use crate::providers::exec::supervisor::ProcessSupervisor;
-use crate::providers::{Provider, not_ours};
+use crate::providers::exec_protocol::{ClusterScope, Expect, LaunchCall, ProviderCall};
+use crate::providers::interface::{Provider, not_ours};
 
 /// Capacity of the call queue.
 const QUEUE: usize = 64;

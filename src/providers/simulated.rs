@@ -24,7 +24,7 @@ use crate::host::clock;
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClusterName, InstanceId};
 use crate::model::instance::Instance;
-use crate::providers::{Provider, not_ours};
+use crate::providers::interface::{Provider, not_ours};
 use crate::sim::cloud::{Cloud, CloudEvent, CloudSettings};
 
 /// Capacity of the request queue. Each request takes microseconds.

@@ -21,22 +21,27 @@ use crate::model::taint::{Effect, Taint};
 
 /// Why a body is not a valid request or response.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(crate) enum FormatError {
+pub enum FormatError {
+    /// The tags are not those of a claim.
     #[error("{0}")]
     Claim(NotAClaim),
+    /// An unknown capacity type.
     #[error("{0:?} is not a capacity type")]
     CapacityType(String),
+    /// An unknown taint effect.
     #[error("{0:?} is not a taint effect")]
     TaintEffect(String),
+    /// An unknown instance state.
     #[error("{0:?} is not an instance state")]
     InstanceState(String),
+    /// An unknown kind of refusal.
     #[error("{0:?} is not a refusal kind")]
     RefusalKind(String),
 }
 
 /// The API server that nodes register with.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct HomeBody {
+pub struct HomeBody {
     kubeconfig: PathBuf,
     context: Option<String>,
 }
@@ -46,16 +51,18 @@ impl HomeBody {
         Self { kubeconfig: home.path.clone(), context: home.context.clone() }
     }
 
-    pub(crate) fn to_kubeconfig(&self) -> Kubeconfig {
+    /// The kubeconfig of the API server.
+    pub fn to_kubeconfig(&self) -> Kubeconfig {
         Kubeconfig { path: self.kubeconfig.clone(), context: self.context.clone() }
     }
 }
 
 /// `POST /v1/adopt`.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct AdoptBody {
+pub struct AdoptBody {
+    /// The API server of the cluster.
     #[serde(flatten)]
-    pub(crate) home: HomeBody,
+    pub home: HomeBody,
     installation: String,
     cluster: String,
     claim_tags: Labels,
@@ -65,7 +72,8 @@ pub(crate) struct AdoptBody {
 }
 
 impl AdoptBody {
-    pub(crate) fn new(adoption: Adoption, home: &Kubeconfig) -> Self {
+    /// The request for this adoption.
+    pub fn new(adoption: Adoption, home: &Kubeconfig) -> Self {
         Self {
             home: HomeBody::new(home),
             installation: adoption.claim.installation.clone(),
@@ -78,7 +86,7 @@ impl AdoptBody {
     }
 
     /// Parses the request.
-    pub(crate) fn into_adoption(self) -> Result<Adoption, FormatError> {
+    pub fn into_adoption(self) -> Result<Adoption, FormatError> {
         Ok(Adoption {
             claim: parse_claim(&self.claim_tags, &self.installation, self.cluster)?,
             instance: self.instance.into(),
@@ -98,9 +106,10 @@ fn parse_claim(
 
 /// `POST /v1/launch`.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct LaunchBody {
+pub struct LaunchBody {
+    /// The API server of the cluster.
     #[serde(flatten)]
-    pub(crate) home: HomeBody,
+    pub home: HomeBody,
     installation: String,
     cluster: String,
     claim_tags: Labels,
@@ -111,7 +120,8 @@ pub(crate) struct LaunchBody {
 }
 
 impl LaunchBody {
-    pub(crate) fn new(launch: Launch, home: &Kubeconfig) -> Self {
+    /// The request for this launch.
+    pub fn new(launch: Launch, home: &Kubeconfig) -> Self {
         Self {
             home: HomeBody::new(home),
             installation: launch.claim.installation.clone(),
@@ -125,7 +135,7 @@ impl LaunchBody {
     }
 
     /// Parses the request.
-    pub(crate) fn into_launch(self) -> Result<Launch, FormatError> {
+    pub fn into_launch(self) -> Result<Launch, FormatError> {
         let claim = parse_claim(&self.claim_tags, &self.installation, self.cluster)?;
         let offerings = self.offerings.into_iter().map(OfferingKey::try_from);
         let taints = self.taints.into_iter().map(Taint::try_from);
@@ -146,22 +156,26 @@ impl LaunchBody {
 
 /// `POST /v1/terminate`.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct TerminateBody {
-    pub(crate) instance: String,
+pub struct TerminateBody {
+    /// The instance id.
+    pub instance: String,
     /// Required installation and cluster.
     #[serde(flatten)]
-    pub(crate) scope: ListBody,
+    pub scope: ListBody,
 }
 
 /// `POST /v1/list`.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ListBody {
-    pub(crate) installation: String,
-    pub(crate) cluster: String,
+pub struct ListBody {
+    /// The installation of the instances.
+    pub installation: String,
+    /// The cluster of the instances.
+    pub cluster: String,
 }
 
+/// An offering.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct OfferingBody {
+pub struct OfferingBody {
     instance_type: String,
     zone: String,
     capacity_type: String,
@@ -195,8 +209,9 @@ impl TryFrom<OfferingBody> for OfferingKey {
     }
 }
 
+/// A taint of a Node.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct TaintBody {
+pub struct TaintBody {
     key: String,
     value: String,
     effect: String,
@@ -222,7 +237,7 @@ impl TryFrom<TaintBody> for Taint {
 
 /// An instance, also in `GET /v1/instances`.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct InstanceBody {
+pub struct InstanceBody {
     id: String,
     #[serde(flatten)]
     offering: OfferingBody,
@@ -292,8 +307,9 @@ impl TryFrom<InstanceBody> for Instance {
     }
 }
 
+/// An offering that was refused, and why.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct RefusalBody {
+pub struct RefusalBody {
     #[serde(flatten)]
     offering: OfferingBody,
     kind: String,
@@ -318,13 +334,24 @@ impl TryFrom<RefusalBody> for OfferingRefusal {
 /// The response of every call.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum AnswerBody {
+pub enum AnswerBody {
+    /// An instance was launched.
     Launched(InstanceBody),
+    /// No instance was created.
     Refused(Vec<RefusalBody>),
+    /// The instance is being terminated and is in this state.
     Terminating(String),
+    /// The listed instances.
     Instances(Vec<InstanceBody>),
+    /// The call succeeded and has no result.
     Done {},
-    Failed { kind: String, text: String },
+    /// The call failed.
+    Failed {
+        /// The kind of failure. An unknown kind counts as an unknown outcome.
+        kind: String,
+        /// The reason.
+        text: String,
+    },
 }
 
 const FAILURES: [FailureKind; 6] = [

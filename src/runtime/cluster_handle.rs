@@ -14,6 +14,7 @@ use crate::engine::report::Report;
 use crate::host::clock::Heartbeat;
 use crate::model::id::ClusterName;
 use crate::runtime::activity_log::{ActivityEntry as Entry, ActivityLog};
+use crate::runtime::cluster_health::ClusterHealth;
 use crate::telemetry::cluster_collector::{self, MetricSample, Sync};
 use crate::telemetry::report_metrics;
 
@@ -33,42 +34,6 @@ pub(crate) struct EngineChannel {
     pub(crate) events: mpsc::Sender<Event>,
     /// Queries to the engine.
     pub(crate) questions: mpsc::Sender<EngineQuery>,
-}
-
-/// The health of a cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ClusterHealth {
-    /// The engine makes decisions.
-    Ready,
-    /// Another host is the leader, and this host is on standby.
-    Standby,
-    /// It has not been ready for a long time. Startup does not wait for it.
-    Degraded,
-    #[default]
-    Unready,
-    /// Its engine has stopped.
-    Ended,
-}
-
-impl ClusterHealth {
-    /// All values, best first.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Ready, Self::Standby, Self::Degraded, Self::Unready, Self::Ended];
-
-    /// Returns whether startup need not wait for it.
-    pub(crate) fn is_settled(self) -> bool {
-        matches!(self, Self::Ready | Self::Standby | Self::Degraded)
-    }
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Standby => "on standby",
-            Self::Degraded => "degraded",
-            Self::Unready => "not ready",
-            Self::Ended => "ended",
-        }
-    }
 }
 
 /// All clusters of this daemon with their status.

@@ -10,7 +10,8 @@ use crate::catalog::Catalog;
 use crate::engine::event::Event;
 use crate::host::clock;
 use crate::model::cluster::Cluster;
-use crate::runtime::cluster_handle::{ClusterHandle, ClusterHealth, PATIENCE};
+use crate::runtime::cluster_handle::{ClusterHandle, PATIENCE};
+use crate::runtime::cluster_health::ClusterHealth;
 use crate::runtime::engine_loop::{EngineDeps, EngineThread};
 use crate::runtime::fleet_task::FleetHandle;
 use crate::runtime::leader_election::{LeaderElector, Leadership};
@@ -255,7 +256,7 @@ mod tests {
     use crate::engine::command::{Command, CommandResult};
     use crate::host::clock::Moment;
     use crate::kubernetes::client::Connection;
-    use crate::providers::{NoProvider, Provider};
+    use crate::providers::interface::{NoProvider, Provider};
 
     /// A runner of a cluster in observe mode whose API never responds.
     fn observed(provider: Arc<dyn Provider>, read_clocks: fn() -> Moment) -> ClusterRunner {

@@ -38,10 +38,11 @@ use crate::providers::aws::provider::Ec2;
 #[cfg(feature = "aws")]
 use crate::providers::aws::region::Regions;
 use crate::providers::exec::ExecProvider;
+use crate::providers::interface::{NoProvider, Provider};
 use crate::providers::simulated::remote::Remote;
 use crate::providers::simulated::{CloudHandle, InProcess};
-use crate::providers::{NoProvider, Provider};
-use crate::runtime::cluster_handle::{ClusterHandle, ClusterHealth, Clusters};
+use crate::runtime::cluster_handle::{ClusterHandle, Clusters};
+use crate::runtime::cluster_health::ClusterHealth;
 use crate::runtime::cluster_runner::ClusterRunner;
 use crate::runtime::clusters::catalog_file::read_catalog;
 use crate::runtime::engine_loop::EngineDeps;

@@ -3,8 +3,6 @@
 
 // Client of the control socket.
 pub(crate) mod client;
-// Inventory responses.
-pub(crate) mod inventory;
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
@@ -19,18 +17,18 @@ use axum::routing::{get, post};
 use axum::serve::IncomingStream;
 use axum::{Json, Router};
 use futures::future::join_all;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::net::unix::UCred;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::engine::views::status::ClusterStatus;
 use crate::host::text;
-use crate::runtime::cluster_handle::{ClusterHandle, ClusterHealth, Clusters};
+use crate::runtime::cluster_handle::{ClusterHandle, Clusters};
+use crate::runtime::cluster_health::ClusterHealth;
 use crate::runtime::clusters::ReloadError;
-use crate::runtime::control::inventory::{Holds, InventoryRequest, ToldInventory};
+use crate::runtime::control_inventory::{Holds, InventoryRequest, ToldInventory};
+use crate::runtime::control_status::{ClusterStatusResponse, StatusResponse};
 use crate::runtime::systemd::SdNotify;
 use crate::state::candidates::PendingApproval;
 
@@ -78,34 +76,6 @@ pub(crate) enum ControlServerError {
 
 /// A reload request that waits for its result.
 pub(crate) type Reload = oneshot::Sender<Result<(), ReloadError>>;
-
-/// Status of all clusters.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct StatusResponse {
-    pub(crate) format_version: String,
-    /// The version of the daemon.
-    pub(crate) outrigger: String,
-    /// Error of the last reload, if it failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reload_fault: Option<String>,
-    pub(crate) clusters: Vec<ClusterStatusResponse>,
-}
-
-/// Status of one cluster.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ClusterStatusResponse {
-    pub(crate) name: String,
-    /// Its health.
-    pub(crate) standing: String,
-    /// True if it needs no attention: this host or another host makes decisions.
-    pub(crate) is_well: bool,
-    /// The reason why this host is not the leader.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) led_by: Option<String>,
-    /// Data of its engine. `None` if no engine runs here or it does not answer in time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) status: Option<ClusterStatus>,
-}
 
 #[derive(Clone)]
 struct ControlServer {

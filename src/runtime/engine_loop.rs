@@ -22,6 +22,7 @@ use crate::engine::Engine;
 use crate::engine::command::{Command, CommandId, CommandResult, IssuedCommand};
 use crate::engine::event::Event;
 use crate::engine::report::Report;
+use crate::engine::views::kube_events::events_for;
 use crate::host::clock::{self, Moment, SteadyClock, Stopwatch};
 use crate::kubernetes::client::Connection;
 use crate::kubernetes::commands;
@@ -32,13 +33,12 @@ use crate::model::clock_skew::{ClockPeer, ClockSkew, SKEW_MAX};
 use crate::model::cluster::{Cluster, ManagementMode};
 use crate::model::id::ClusterName;
 use crate::outbound::fence;
-use crate::providers::Provider;
-use crate::runtime::cluster_handle::{
-    ClusterHandle, ClusterHealth, EngineChannel, EngineQuery, PATIENCE,
-};
+use crate::providers::interface::Provider;
+use crate::runtime::cluster_handle::{ClusterHandle, EngineChannel, EngineQuery, PATIENCE};
+use crate::runtime::cluster_health::ClusterHealth;
 use crate::runtime::fleet_task::{self, FleetClient, unknown_outcome};
 use crate::telemetry::cluster_collector::Sync;
-use crate::telemetry::{self, otlp, report_metrics};
+use crate::telemetry::{otlp, record, report_metrics};
 
 /// Capacity of the event channel. Watches wait when it is full.
 const INBOX: usize = 1024;
@@ -204,7 +204,7 @@ impl CommandExecutor {
             Ok(Err(_)) => unknown_outcome(format!("{name}: panicked")),
             Err(_) => unknown_outcome(format!("{name}: no response within {COMMAND:?}")),
         };
-        let outcome = telemetry::record_command(&self.cluster, name, &answer, began.elapsed());
+        let outcome = record::record_command(&self.cluster, name, &answer, began.elapsed());
         Span::current().record("outcome", outcome);
         (issued.id, answer)
     }
@@ -484,7 +484,7 @@ impl EngineLoop {
             let answer = timeout(COMMAND, answer).await.unwrap_or_else(|_| {
                 unknown_outcome(format!("{name}: no response within {COMMAND:?}"))
             });
-            telemetry::record_command(&cluster, name, &answer, began.elapsed());
+            record::record_command(&cluster, name, &answer, began.elapsed());
             (id, answer)
         });
     }
@@ -497,7 +497,7 @@ impl EngineLoop {
             self.pass = Span::none();
         }
         while let Some(report) = self.engine.next_report() {
-            telemetry::record_report(&self.executor.cluster, self.managed, &report);
+            record::record_report(&self.executor.cluster, self.managed, &report);
             match &report {
                 Report::Planned { .. } => {
                     report_metrics::record_planned_pass(&self.executor.cluster, self.took);
@@ -508,7 +508,7 @@ impl EngineLoop {
             }
             self.front.log_report(&report, self.managed, self.clock.now());
             if let Some(event_recorder) = &self.event_recorder {
-                let notices = self.engine.events_for(&report);
+                let notices = events_for(self.engine.state(), &report);
                 notices.into_iter().for_each(|notice| event_recorder.queue_event(notice));
             }
         }
@@ -534,7 +534,7 @@ impl EngineLoop {
         if counts && self.counts_at <= clock::monotonic_now() {
             self.counts_at = clock::monotonic_now() + COUNT;
             let samples =
-                telemetry::cluster_samples(&self.executor.cluster, &self.engine, self.managed);
+                record::cluster_samples(&self.executor.cluster, &self.engine, self.managed);
             self.front.set_samples(samples);
         }
     }

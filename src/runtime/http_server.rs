@@ -13,7 +13,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::host::clock;
-use crate::runtime::cluster_handle::{ClusterHealth, Clusters};
+use crate::runtime::cluster_handle::Clusters;
+use crate::runtime::cluster_health::ClusterHealth;
 use crate::telemetry::report_metrics::MetricsRecorder;
 
 /// Why the server cannot start.

@@ -11,7 +11,8 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::host::clock;
-use crate::runtime::cluster_handle::{ClusterHandle, ClusterHealth, Clusters};
+use crate::runtime::cluster_handle::{ClusterHandle, Clusters};
+use crate::runtime::cluster_health::ClusterHealth;
 
 /// Interval at which the clusters are checked.
 const TICK: Duration = Duration::from_secs(1);

@@ -31,7 +31,7 @@ const OF_NODES: [(&str, &str); 5] = [
 
 /// A sample.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct MetricSample {
+pub struct MetricSample {
     name: &'static str,
     /// Its labels in Prometheus syntax.
     labels: String,
@@ -79,19 +79,22 @@ fn append_label(out: &mut String, key: &str, value: &str) {
 }
 
 /// Verdicts that block the disruption of due nodes of a pool, by reason.
-pub(crate) type Held = (PoolName, Reason, &'static str);
+pub type Held = (PoolName, Reason, &'static str);
 
 /// State of the watches: since when the cluster state is out of sync, if it is, when the longest
 /// silent watch was last active, and the clock skews.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sync {
-    pub(crate) unready_since: Option<Timestamp>,
-    pub(crate) oldest_activity: Option<Timestamp>,
-    pub(crate) clock_skews: [Option<ClockSkew>; 2],
+pub struct Sync {
+    /// Since when the cluster state is out of sync. `None` if it is in sync.
+    pub unready_since: Option<Timestamp>,
+    /// The last activity of the watch that has been silent longest.
+    pub oldest_activity: Option<Timestamp>,
+    /// The known clock skews of the API server and the provider.
+    pub clock_skews: [Option<ClockSkew>; 2],
 }
 
 /// Current age of the state of a cluster.
-pub(crate) fn sync_samples(cluster: &ClusterName, sync: Sync, now: Timestamp) -> Vec<MetricSample> {
+pub fn sync_samples(cluster: &ClusterName, sync: Sync, now: Timestamp) -> Vec<MetricSample> {
     let mut buffer = SampleBuffer::for_cluster(cluster);
     let unsynced = sync.unready_since.map_or(0.0, |since| seconds_since(since, now));
     buffer.add_sample("karpenter_cluster_state_unsynced_time_seconds", &[], unsynced);
@@ -111,7 +114,7 @@ fn seconds_since(since: Timestamp, now: Timestamp) -> f64 {
 }
 
 /// All samples of one cluster. `per_node` adds series per node.
-pub(crate) fn collect_samples<'h>(
+pub fn collect_samples<'h>(
     cluster: &ClusterName,
     state: &State,
     held: impl Iterator<Item = &'h Held>,
@@ -236,7 +239,7 @@ pub(super) fn count_to_f64(count: usize) -> f64 {
 
 /// Renders the samples of all clusters in the Prometheus text format, grouped by name. `help_of`
 /// returns the help text.
-pub(crate) fn render<'s>(
+pub fn render<'s>(
     all: impl Iterator<Item = &'s [MetricSample]>,
     help_of: impl Fn(&str) -> &'static str,
 ) -> String {

@@ -11,17 +11,17 @@ use thiserror::Error;
 
 use crate::config::config_diff::ConfigValues;
 use crate::config::settings::{MetricNames, Telemetry};
-use crate::engine::event::Interruption;
 use crate::engine::report::Report;
+use crate::engine::report::description::{
+    DECISIONS, ELIGIBLE, LIFETIMES, MetricChange, PLAN_CLAIMS, PLAN_PODS, PLAN_STATES, SUSPENDED,
+    SUSPENDED_FOR,
+};
 use crate::host::clock;
-use crate::model::claim::ClaimPhase;
-use crate::model::id::{ClusterName, PoolName};
+use crate::model::id::ClusterName;
 use crate::model::pool::Reason;
 use crate::scheduling::static_pools::StaticDemand;
 use crate::telemetry::cluster_collector::{self, MetricSample, count_to_f64};
-use crate::telemetry::metric_definitions::{
-    ALL, DECISIONS, LIFETIMES, MetricKind, NOTICES, PASSES, PLANS, UNHEALTHY, metric_help,
-};
+use crate::telemetry::metric_definitions::{ALL, MetricKind, NOTICES, PASSES, PLANS, metric_help};
 
 /// Why metrics cannot be set up.
 #[derive(Debug, Error)]
@@ -42,9 +42,6 @@ pub(crate) struct MetricsRecorder {
 
 /// True if per-node metrics are enabled, for the whole process.
 static PER_NODE: OnceLock<bool> = OnceLock::new();
-
-/// The values of the label `state` of `outrigger_plan_pods`.
-const PLAN_STATES: [&str; 3] = ["pending", "placed", "unplaced"];
 
 /// Histogram buckets in seconds for the duration of passes.
 const PASS_BOUNDS: [f64; 11] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
@@ -157,215 +154,55 @@ impl MetricsRecorder {
     }
 }
 
-/// Counts a report of an engine. Reports of clusters in observe mode are not counted.
-#[expect(clippy::too_many_lines, reason = "a table with one arm per kind")]
+/// Records the metrics of a report of an engine.
 pub(crate) fn count_report(cluster: &ClusterName, managed: bool, report: &Report) {
-    let name = || cluster.to_string();
+    for (name, labels, change) in report.describe(managed).metrics {
+        let labels = cluster_labels(cluster, &labels);
+        match change {
+            MetricChange::Add(count) => {
+                counter!(name, &labels).increment(u64::try_from(count).unwrap_or(u64::MAX));
+            }
+            MetricChange::Set(count) => gauge!(name, &labels).set(count_to_f64(count)),
+            MetricChange::Observe(value) => histogram!(name, &labels).record(value),
+        }
+    }
     match report {
-        Report::Planned { pending, placed, claims, unplaced, .. } => {
-            increment("outrigger_plans_total", cluster, &[]);
-            for (state, pods) in PLAN_STATES.into_iter().zip([pending, placed, unplaced]) {
-                gauge!("outrigger_plan_pods", "cluster" => name(), "state" => state)
-                    .set(count_to_f64(*pods));
-            }
-            gauge!("outrigger_plan_claims", "cluster" => name()).set(count_to_f64(*claims));
-        }
-        Report::Decided(waited) => {
-            let bounded = histogram!(DECISIONS, "cluster" => name());
-            let exact = histogram!("outrigger_pods_decided_seconds", "cluster" => name());
-            for duration in waited {
-                bounded.record(duration.as_secs_f64());
-                exact.record(duration.as_secs_f64());
-            }
-        }
-        Report::ClaimPlanned { pool, .. } if managed => {
-            let labels = [("nodepool", pool.as_str())];
-            increment("karpenter_nodeclaims_created_total", cluster, &labels);
-        }
-        Report::ClaimLaunched { offering, .. } => {
-            let labels = [("capacity_type", offering.capacity_type.as_str())];
-            increment("outrigger_launches_total", cluster, &labels);
-        }
-        Report::ClaimRefused { refusals, .. } => {
-            for refusal in refusals {
-                let labels = [
-                    ("zone", refusal.offering.zone.as_str()),
-                    ("capacity_type", refusal.offering.capacity_type.as_str()),
-                    ("reason", refusal.kind.as_str()),
-                ];
-                increment("outrigger_ice_total", cluster, &labels);
-            }
-        }
-        Report::PodStarted(took) => {
-            // Clocks may differ.
-            histogram!("karpenter_pods_startup_duration_seconds", "cluster" => name())
-                .record(took.as_secs_f64().max(0.0));
-        }
-        Report::ClaimPhase { pool, node, phase, found: false, .. } if managed => {
-            phase_reached(cluster, pool.as_str(), node.is_some(), *phase)
-        }
-        Report::Retire { pool, reason, pods, .. } if managed => {
-            if *reason == Reason::Empty {
-                count_decision(cluster, Some(pool), "delete", *reason, "empty");
-            }
-            let reason = ("reason", reason.as_str());
-            let labels = [("nodepool", pool.as_str()), reason];
-            increment("karpenter_nodeclaims_disrupted_total", cluster, &labels);
-            let pods = u64::try_from(*pods).unwrap_or(u64::MAX);
-            add("karpenter_pods_disruption_initiated_total", pods, cluster, &[reason]);
-        }
-        Report::Consolidates { pool, nodes, claims, .. } if managed => {
-            let decision = if *claims == 0 { "delete" } else { "replace" };
-            let many = if *nodes == 1 { "single" } else { "multi" };
-            let reason = Reason::Underutilized;
-            count_decision(cluster, pool.as_ref(), decision, reason, many);
-        }
-        Report::Kept { reason, .. } => {
-            let series = "karpenter_voluntary_disruption_failed_validations_total";
-            increment(series, cluster, &[("reason", reason.as_str())]);
-        }
-        Report::Eligible { reason, nodes } => {
-            set_eligible_nodes(name(), *reason, *nodes);
-        }
-        Report::Evicted { reason, .. } => {
-            let labels = [("reason", reason.as_str())];
-            increment("karpenter_pods_drained_total", cluster, &labels);
-        }
-        Report::Ended { pool, took, age, .. } => {
-            for (series, time) in
-                [("karpenter_nodes_termination_duration_seconds", took), (LIFETIMES, age)]
-            {
-                histogram!(series, "cluster" => name(), "nodepool" => pool.to_string())
-                    .record(time.as_secs_f64());
-            }
-        }
-        Report::Interrupted { what, .. } => {
-            if *what == Interruption::Failed {
-                increment(UNHEALTHY, cluster, &[]);
-            }
-            let labels = [("kind", what.as_str())];
-            increment("outrigger_interruptions_total", cluster, &labels);
-        }
-        Report::DrainHeld { .. } => increment("outrigger_drains_held_total", cluster, &[]),
-        Report::DrainForced { .. } => increment("outrigger_drains_forced_total", cluster, &[]),
-        Report::Lingers { .. } => increment("outrigger_slow_terminations_total", cluster, &[]),
-        Report::EvictRefused { .. } => increment("outrigger_evictions_refused_total", cluster, &[]),
-        Report::Failed { command, kind, .. } => {
-            let labels = [("command", *command), ("kind", kind.as_str())];
-            increment("outrigger_failures_total", cluster, &labels);
-        }
         Report::Short(short) => update_shortfall(cluster.as_str(), &short.need, short.missing),
-        Report::AllAnswered => {
-            gauge!("outrigger_plan_pods", "cluster" => name(), "state" => "unplaced").set(0.0);
-        }
         Report::Enough(need) => update_shortfall(cluster.as_str(), need, 0),
-        Report::Ailing(_) | Report::Well(_) => {
-            set_suspended(name(), "health", matches!(report, Report::Ailing(_)));
-        }
-        Report::Held(_) | Report::Unheld { .. } => {
-            set_suspended(name(), "change", matches!(report, Report::Held(_)));
-        }
-        Report::Mismatch(_) | Report::Matches => {
-            set_suspended(name(), "identity", matches!(report, Report::Mismatch(_)));
-        }
-        Report::EndsHeld(_) | Report::EndsReleased => {
-            set_suspended(name(), "undrained", matches!(report, Report::EndsHeld(_)));
-        }
-        Report::Unregistered { .. } => {
-            set_suspended(name(), "registration", true);
-        }
-        Report::Registers { left, .. } => {
-            set_suspended(name(), "registration", *left > 0);
-        }
-        Report::Frozen(_) => increment("outrigger_out_of_sync_total", cluster, &[]),
-        Report::Ready
-        | Report::Thawed
-        | Report::Unplaced(_)
-        | Report::ClaimPlanned { .. }
-        | Report::ClaimPhase { .. }
-        | Report::Adopted { .. }
-        | Report::NotAdopted { .. }
-        | Report::Retire { .. }
-        | Report::Consolidates { .. }
-        | Report::Drifted { .. }
-        | Report::Lacking { .. }
-        | Report::Unguarded { .. }
-        | Report::SameInstance { .. }
-        | Report::Misread(_)
-        | Report::Orphan { .. }
-        | Report::LeftClosed { .. }
-        | Report::Paused { .. }
-        | Report::Resumed { .. }
-        | Report::Shut { .. }
-        | Report::ClaimDenied { .. }
-        | Report::ClaimRenewed { .. }
-        | Report::BoundEarly { .. }
-        | Report::NotEarly { .. }
-        | Report::Stranger { .. } => {}
+        _ => {}
     }
 }
 
 /// Increments a counter of a cluster by one.
 fn increment(series: &'static str, cluster: &ClusterName, labels: &[(&'static str, &str)]) {
-    add(series, 1, cluster, labels);
+    counter!(series, &cluster_labels(cluster, labels)).increment(1);
 }
 
-/// Increases a counter of a cluster, which has these labels besides the cluster.
-fn add(series: &'static str, amount: u64, cluster: &ClusterName, labels: &[(&'static str, &str)]) {
+/// Returns the labels of a series of a cluster.
+fn cluster_labels(
+    cluster: &ClusterName,
+    labels: &[(&'static str, &str)],
+) -> Vec<(&'static str, String)> {
     let cluster = ("cluster", cluster.to_string());
     let labels = labels.iter().map(|(key, value)| (*key, (*value).to_owned()));
-    let labels: Vec<(&str, String)> = std::iter::once(cluster).chain(labels).collect();
-    counter!(series, &labels).increment(amount);
-}
-
-/// Counts a disruption decision, by replacement, reason and consolidation type: a single node,
-/// several nodes, or empty nodes.
-fn count_decision(
-    cluster: &ClusterName,
-    pool: Option<&PoolName>,
-    decision: &'static str,
-    reason: Reason,
-    consolidation_type: &'static str,
-) {
-    let labels = [
-        ("nodepool", pool.map_or("", PoolName::as_str)),
-        ("decision", decision),
-        ("reason", reason.as_str()),
-        ("consolidation_type", consolidation_type),
-    ];
-    increment("karpenter_voluntary_disruption_decisions_total", cluster, &labels);
-}
-
-/// Sets the number of nodes that are eligible for disruption.
-fn set_eligible_nodes(cluster: String, reason: Reason, nodes: usize) {
-    gauge!(
-        "karpenter_voluntary_disruption_eligible_nodes",
-        "cluster" => cluster, "reason" => reason.as_str()
-    )
-    .set(count_to_f64(nodes));
-}
-
-/// The values of the label `for` of `outrigger_disruption_suspended`.
-const SUSPENDED_FOR: [&str; 5] = ["change", "health", "identity", "registration", "undrained"];
-
-/// Sets whether disruption is suspended for a reason.
-fn set_suspended(cluster: String, reason: &'static str, is_suspended: bool) {
-    let value = f64::from(u8::from(is_suspended));
-    gauge!("outrigger_disruption_suspended", "cluster" => cluster, "for" => reason).set(value);
+    std::iter::once(cluster).chain(labels).collect()
 }
 
 /// Resets what only the next report of an engine would reset: an engine that has stopped reports
 /// nothing, and the next one may run on a different host.
 pub(crate) fn engine_changed(cluster: &ClusterName) {
-    for reason in SUSPENDED_FOR {
-        set_suspended(cluster.to_string(), reason, false);
+    let reset = |series, labels: &[(&'static str, &str)]| {
+        gauge!(series, &cluster_labels(cluster, labels)).set(0.0);
+    };
+    for safeguard in SUSPENDED_FOR {
+        reset(SUSPENDED, &[("for", safeguard)]);
     }
     for state in PLAN_STATES {
-        gauge!("outrigger_plan_pods", "cluster" => cluster.to_string(), "state" => state).set(0.0);
+        reset(PLAN_PODS, &[("state", state)]);
     }
-    gauge!("outrigger_plan_claims", "cluster" => cluster.to_string()).set(0.0);
+    reset(PLAN_CLAIMS, &[]);
     for reason in Reason::ALL {
-        set_eligible_nodes(cluster.to_string(), reason, 0);
+        reset(ELIGIBLE, &[("reason", reason.as_str())]);
     }
     let shortfalls = {
         let mut all = SHORTFALLS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -400,20 +237,6 @@ fn set_shortfall(cluster: &str, need: &StaticDemand, missing: usize) {
     let cluster = cluster.to_owned();
     gauge!("outrigger_capacity_shortfall", "cluster" => cluster, "need" => kind, "name" => name)
         .set(count_to_f64(missing));
-}
-
-fn phase_reached(cluster: &ClusterName, pool: &str, has_node: bool, phase: ClaimPhase) {
-    let labels = [("nodepool", pool)];
-    match phase {
-        ClaimPhase::Registered => increment("karpenter_nodes_created_total", cluster, &labels),
-        ClaimPhase::Gone => {
-            increment("karpenter_nodeclaims_terminated_total", cluster, &labels);
-            if has_node {
-                increment("karpenter_nodes_terminated_total", cluster, &labels);
-            }
-        }
-        _ => {}
-    }
 }
 
 /// Records an engine pass, under the controller name that dashboards use.

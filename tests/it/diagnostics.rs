@@ -48,7 +48,7 @@ fn listed(page: &str, line: &str) -> Codes {
 
 /// The reasons of events: what is in quotes and looks like one, but for what is done meanwhile.
 fn of_events() -> Codes {
-    let text = read("src/engine/views/kube_events.rs");
+    let text = read("src/engine/report/describe.rs");
     let (own, _) = text.split_once("#[cfg(test)]").unwrap_or((&text, ""));
     let all = own.lines().filter(|own| !own.starts_with("const "));
     let quoted = all.flat_map(|own| own.split('"').skip(1).step_by(2));

@@ -40,6 +40,8 @@ const BEYOND_CORE: [&str; 15] = [
     "rand::rng",
     "fastrand::Rng::new",
 ];
+/// The lowest floor of which a part may act or wait: the modules in it that have a feature.
+const LOWEST_WITH_FEATURES: &str = "host";
 /// Types and functions that are as bad under any path.
 const BEYOND_CORE_WORDS: [&str; 9] = [
     "Instant",
@@ -61,7 +63,7 @@ type ModulePath = Vec<String>;
 /// A `mod` line.
 struct Declared {
     name: String,
-    /// Whether it is compiled only with the feature `cli` or `daemon`: the core builds without it.
+    /// Whether it is compiled only with the feature `cli`, `daemon` or `aws`, which the core lacks.
     beyond_core: bool,
 }
 
@@ -169,6 +171,16 @@ impl Crate {
         modules
     }
 
+    /// Whether the `mod` line of this module asks for a feature.
+    fn is_beyond_core(&self, module: &[String]) -> bool {
+        let Some((name, parent)) = module.split_last() else {
+            return false;
+        };
+        let siblings = self.children.get(parent).map_or(&[][..], Vec::as_slice);
+        let mut declared = siblings.iter().filter(|it| it.name == *name);
+        declared.any(|it| it.beyond_core)
+    }
+
     /// The place of a module among its siblings, when it is a module at all.
     fn place(&self, parent: &[String], name: &str) -> Option<usize> {
         self.children.get(parent)?.iter().position(|child| child.name == name)
@@ -191,7 +203,8 @@ fn is_beyond_core(tokens: &[Token], keyword: usize) -> bool {
         .rev()
         .take_while(|token| !token.is_mark(";") && !token.is_mark("{") && !token.is_mark("}"));
     let words: Vec<&str> = attributes.map(|token| token.text.as_str()).collect();
-    let beyond = |w: &[&str]| w[1..] == ["=", "feature"] && ["cli", "daemon"].contains(&w[0]);
+    let features = ["aws", "cli", "daemon"];
+    let beyond = |w: &[&str]| w[1..] == ["=", "feature"] && features.contains(&w[0]);
     words.windows(3).any(beyond) && !words.contains(&"not")
 }
 
@@ -268,10 +281,16 @@ fn check_order(unit: &Crate, file: &Reached, found: &mut Found) {
 fn check_floors(unit: &Crate, file: &Reached, found: &mut Found) {
     let tokens = &file.lexed.tokens;
     let top = unit.children.get(&ModulePath::new()).map_or(&[][..], Vec::as_slice);
+    let host = top.iter().position(|it| it.name == LOWEST_WITH_FEATURES);
     let pure = |at: usize| {
-        let floor = file.modules[at].first()?;
-        let is_beyond = top.iter().any(|declared| declared.beyond_core && declared.name == *floor);
-        (!is_beyond).then_some(floor)
+        let module = &file.modules[at];
+        let floor = module.first()?;
+        let own = top.iter().position(|declared| declared.name == *floor);
+        let deepest = match host.is_some_and(|host| own >= Some(host)) {
+            true => module.len(),
+            false => 1,
+        };
+        (!(1..=deepest).any(|depth| unit.is_beyond_core(&module[..depth]))).then_some(floor)
     };
     let mut fault = |floor: &str, line, what: &str| {
         let what = format!("`{floor}` names `{what}`, which only floors beyond the core may");

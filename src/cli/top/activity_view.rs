@@ -5,10 +5,10 @@ use jiff::Timestamp;
 use super::format;
 use super::table::{Cell, CellStyle, Column, Table, TableRow};
 use crate::runtime::activity_log::ActivityEntry;
-use crate::runtime::control::inventory::ToldInventory;
+use crate::runtime::control_inventory::ToldInventory;
 
 /// Builds the table of the timeline.
-pub(super) fn activity_table(inventory: Option<&ToldInventory>, now: Timestamp) -> Table {
+pub fn activity_table(inventory: Option<&ToldInventory>, now: Timestamp) -> Table {
     let lines = inventory.iter().flat_map(|inventory| &inventory.timeline);
     let is_told = inventory.is_some();
     Table {

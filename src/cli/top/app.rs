@@ -5,22 +5,28 @@ use jiff::{SignedDuration, Timestamp};
 use super::daemon_data::{DaemonData, DaemonRequest};
 use super::table::Table;
 use super::{activity_view, fleet_view, nodes_view, pods_view};
-use crate::runtime::control::inventory::InventoryRequest;
+use crate::runtime::control_inventory::InventoryRequest;
 
 /// The views of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum View {
+pub enum View {
+    /// All clusters.
     #[default]
     Fleet,
+    /// The nodes of a cluster.
     Nodes,
+    /// The pending pods of a cluster.
     Pods,
+    /// The recent activity of a cluster.
     Timeline,
 }
 
 impl View {
-    pub(super) const ALL: [Self; 4] = [Self::Fleet, Self::Nodes, Self::Pods, Self::Timeline];
+    /// All views, in the order of their tabs.
+    pub const ALL: [Self; 4] = [Self::Fleet, Self::Nodes, Self::Pods, Self::Timeline];
 
-    pub(super) fn as_str(self) -> &'static str {
+    /// The title of the view.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Fleet => "fleet",
             Self::Nodes => "nodes",
@@ -30,7 +36,7 @@ impl View {
     }
 
     /// The position of the view in [`View::ALL`].
-    pub(super) fn index(self) -> usize {
+    pub fn index(self) -> usize {
         match self {
             Self::Fleet => 0,
             Self::Nodes => 1,
@@ -46,45 +52,67 @@ impl View {
 
 /// The commands that keys stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub enum Key {
+    /// Select the row above.
     Up,
+    /// Select the row below.
     Down,
+    /// Select the row one page above.
     PageUp,
+    /// Select the row one page below.
     PageDown,
+    /// Select the first row.
     First,
+    /// Select the last row.
     Last,
+    /// Show the next view.
     NextView,
+    /// Show the previous view.
     PreviousView,
+    /// Show this view.
     View(View),
+    /// Select the next cluster.
     NextCluster,
+    /// Select the previous cluster.
     PreviousCluster,
+    /// Open the selected cluster.
     Open,
+    /// Sort by the next column.
     Sort,
+    /// Reverse the sort order.
     Reverse,
+    /// Stop or resume requests.
     Pause,
+    /// Quit.
     Quit,
 }
 
 /// The action of the event loop after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub enum Action {
+    /// Go on.
     Nothing,
     /// The screen needs different data: request it now.
     Ask,
+    /// Leave the loop.
     Quit,
 }
 
 /// The settings from the command line.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Settings {
+pub struct Settings {
     /// The only cluster to show, if one was chosen.
-    pub(super) only: Option<String>,
-    pub(super) interval: SignedDuration,
-    pub(super) labels: Vec<String>,
-    pub(super) resources: Vec<String>,
+    pub only: Option<String>,
+    /// The time between two requests.
+    pub interval: SignedDuration,
+    /// The labels that nodes are shown with.
+    pub labels: Vec<String>,
+    /// The resources whose usage is shown.
+    pub resources: Vec<String>,
     /// The sort key of the nodes, and whether the order is descending.
-    pub(super) node_sort: Option<(String, bool)>,
-    pub(super) has_colour: bool,
+    pub node_sort: Option<(String, bool)>,
+    /// True if styles may use colours.
+    pub has_colour: bool,
 }
 
 /// The sort order and the selection of one view.
@@ -108,11 +136,15 @@ impl ViewState {
 
 /// The state of the screen.
 #[derive(Debug)]
-pub(super) struct App {
-    pub(super) data: DaemonData,
-    pub(super) settings: Settings,
-    pub(super) view: View,
-    pub(super) is_paused: bool,
+pub struct App {
+    /// The last responses of the daemon.
+    pub data: DaemonData,
+    /// The settings from the command line.
+    pub settings: Settings,
+    /// The current view.
+    pub view: View,
+    /// True while no data is requested.
+    pub is_paused: bool,
     cluster: Option<String>,
     view_states: [ViewState; 4],
     /// The rows of one page.
@@ -121,7 +153,7 @@ pub(super) struct App {
 
 impl App {
     /// Creates the state before the first response.
-    pub(super) fn new(settings: Settings) -> Self {
+    pub fn new(settings: Settings) -> Self {
         let nodes = match &settings.node_sort {
             Some((key, is_descending)) => ViewState::new(key, *is_descending),
             None => ViewState::new("age", false),
@@ -143,7 +175,7 @@ impl App {
     }
 
     /// Returns the request for the current view.
-    pub(super) fn next_request(&self) -> DaemonRequest {
+    pub fn next_request(&self) -> DaemonRequest {
         match (self.view, self.selected_cluster()) {
             (View::Fleet, _) | (_, None) => DaemonRequest::Fleet,
             (_, Some(cluster)) => DaemonRequest::Inside(self.inventory_request(cluster)),
@@ -159,7 +191,7 @@ impl App {
     }
 
     /// Returns the selected cluster, or the first one.
-    pub(super) fn selected_cluster(&self) -> Option<String> {
+    pub fn selected_cluster(&self) -> Option<String> {
         self.cluster.clone().or_else(|| {
             let all = self.data.clusters(self.settings.only.as_deref());
             all.first().map(|cluster| cluster.name.clone())
@@ -167,12 +199,12 @@ impl App {
     }
 
     /// Sets the number of rows that fit on the screen.
-    pub(super) fn set_page_rows(&mut self, rows: usize) {
+    pub fn set_page_rows(&mut self, rows: usize) {
         self.page = rows.max(1);
     }
 
     /// Builds the sorted table of the current view.
-    pub(super) fn current_table(&self, now: Timestamp) -> Table {
+    pub fn current_table(&self, now: Timestamp) -> Table {
         let cluster = self.selected_cluster().unwrap_or_default();
         let inventory = self.data.inventory_of(&cluster);
         let mut table = match self.view {
@@ -189,14 +221,14 @@ impl App {
     }
 
     /// Returns the sort column of a table, and whether the order is descending.
-    pub(super) fn sort_order(&self, table: &Table) -> (usize, bool) {
+    pub fn sort_order(&self, table: &Table) -> (usize, bool) {
         let state = self.view_state();
         let column = table.column_index(&state.sorted_by).unwrap_or(0);
         (column, state.is_descending)
     }
 
     /// Returns the index of the selected row.
-    pub(super) fn selected_index(&self, table: &Table) -> usize {
+    pub fn selected_index(&self, table: &Table) -> usize {
         let state = self.view_state();
         if state.chosen.is_empty() {
             return 0;
@@ -215,7 +247,7 @@ impl App {
     }
 
     /// Handles a key.
-    pub(super) fn handle_key(&mut self, key: Key, now: Timestamp) -> Action {
+    pub fn handle_key(&mut self, key: Key, now: Timestamp) -> Action {
         match key {
             Key::Quit => return Action::Quit,
             Key::Pause => {

@@ -2,15 +2,15 @@
 
 /// The width constraints of a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ColumnWidth {
+pub struct ColumnWidth {
     /// The minimum width.
-    pub(super) least: usize,
+    pub least: usize,
     /// The width at which the column is useful. Less important columns are hidden to reach it.
-    pub(super) fair: usize,
+    pub fair: usize,
     /// The width of the widest cell.
-    pub(super) wanted: usize,
+    pub wanted: usize,
     /// The rank: columns with a greater rank are hidden first.
-    pub(super) leaves: u8,
+    pub leaves: u8,
 }
 
 impl ColumnWidth {
@@ -25,12 +25,13 @@ impl ColumnWidth {
 
 /// A visible column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slot {
+pub struct Slot {
     /// The index of the column.
-    pub(super) column: usize,
+    pub column: usize,
     /// The position of its first character.
-    pub(super) at: usize,
-    pub(super) width: usize,
+    pub at: usize,
+    /// The width of the column.
+    pub width: usize,
 }
 
 /// Columns up to this rank are shrunk before they are hidden.
@@ -38,7 +39,7 @@ const CORE: u8 = 3;
 
 /// Arranges columns with a gap between them on a screen of this width. The most important column is
 /// always visible, even if it is cut.
-pub(super) fn fit_columns(claims: &[ColumnWidth], gap: usize, width: usize) -> Vec<Slot> {
+pub fn fit_columns(claims: &[ColumnWidth], gap: usize, width: usize) -> Vec<Slot> {
     let mut chosen: Vec<usize> = (0..claims.len()).collect();
     for (core, width_of) in [
         (CORE, ColumnWidth::fair as fn(&ColumnWidth) -> usize),

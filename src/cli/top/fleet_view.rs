@@ -2,12 +2,12 @@
 
 use super::daemon_data::DaemonData;
 use super::table::{Cell, CellStyle, Column, Table, TableRow};
-use crate::cli::status::pending_approvals;
-use crate::runtime::cluster_handle::ClusterHealth;
-use crate::runtime::control::ClusterStatusResponse;
+use crate::cli::cluster_notes::pending_approvals;
+use crate::runtime::cluster_health::ClusterHealth;
+use crate::runtime::control_status::ClusterStatusResponse;
 
 /// Builds the table of the clusters.
-pub(super) fn fleet_table(data: &DaemonData, only: Option<&str>) -> Table {
+pub fn fleet_table(data: &DaemonData, only: Option<&str>) -> Table {
     let clusters = data.clusters(only);
     Table {
         columns: vec![

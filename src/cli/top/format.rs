@@ -5,12 +5,12 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::views::inventory::Amount;
 
 /// Formats the time since `since` in one or two units.
-pub(super) fn format_age(since: Timestamp, now: Timestamp) -> String {
+pub fn format_age(since: Timestamp, now: Timestamp) -> String {
     format_duration(now.duration_since(since))
 }
 
 /// Formats a duration in one or two units. Negative durations are shown as zero.
-pub(super) fn format_duration(duration: SignedDuration) -> String {
+pub fn format_duration(duration: SignedDuration) -> String {
     let seconds = duration.as_secs().max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {
@@ -26,7 +26,7 @@ pub(super) fn format_duration(duration: SignedDuration) -> String {
 
 /// Formats a resource quantity, such as `1.5` CPUs or `1.5Gi` of memory.
 #[expect(clippy::cast_precision_loss, reason = "the result is rounded for display")]
-pub(super) fn format_quantity(resource: &str, amount: i64) -> String {
+pub fn format_quantity(resource: &str, amount: i64) -> String {
     let (value, gib) = (amount as f64, f64::from(1 << 30));
     let text = match resource {
         "cpu" => format!("{:.1}", value / 1000.0),
@@ -38,12 +38,12 @@ pub(super) fn format_quantity(resource: &str, amount: i64) -> String {
 
 /// Returns the used share of a resource. `None` if the capacity is zero.
 #[expect(clippy::cast_precision_loss, reason = "the result is rounded for display")]
-pub(super) fn used_share(amount: Amount) -> Option<f64> {
+pub fn used_share(amount: Amount) -> Option<f64> {
     (amount.there > 0).then(|| amount.taken as f64 / amount.there as f64)
 }
 
 /// Returns the part of a label or resource name after the `/` in upper case, as a column title.
-pub(super) fn column_title(name: &str) -> String {
+pub fn column_title(name: &str) -> String {
     name.rsplit('/').next().unwrap_or(name).to_uppercase()
 }
 

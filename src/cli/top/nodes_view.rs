@@ -4,21 +4,21 @@ use jiff::Timestamp;
 
 use super::format;
 use super::table::{Cell, CellStyle, Column, Table, TableRow};
-use crate::runtime::control::inventory::{InventoryRequest, NodeDto, ToldInventory};
+use crate::runtime::control_inventory::{InventoryRequest, NodeDto, ToldInventory};
 
 /// The sort keys of the columns that are always present.
 const NAMED: [&str; 9] =
     ["name", "pool", "type", "zone", "capacity", "pods", "age", "price", "state"];
 
 /// Returns the sort keys of the nodes, including the requested resources and labels.
-pub(super) fn sort_keys(request: &InventoryRequest) -> Vec<String> {
+pub fn sort_keys(request: &InventoryRequest) -> Vec<String> {
     let named = NAMED.iter().map(|name| (*name).to_owned());
     let requested = request.resources.iter().chain(&request.labels).cloned();
     named.chain(requested).collect()
 }
 
 /// Builds the table of the nodes.
-pub(super) fn nodes_table(
+pub fn nodes_table(
     inventory: Option<&ToldInventory>,
     request: &InventoryRequest,
     now: Timestamp,
@@ -55,7 +55,7 @@ pub(super) fn nodes_table(
 }
 
 /// Returns the message for a table without rows.
-pub(super) fn empty_message(inventory: Option<&ToldInventory>, none: &str) -> String {
+pub fn empty_message(inventory: Option<&ToldInventory>, none: &str) -> String {
     let Some(inventory) = inventory else {
         return "waiting for the daemon".to_owned();
     };

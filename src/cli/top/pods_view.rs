@@ -4,10 +4,10 @@ use jiff::Timestamp;
 
 use super::nodes_view::empty_message;
 use super::table::{Cell, CellStyle, Column, Table, TableRow};
-use crate::runtime::control::inventory::{ToldInventory, ToldPod};
+use crate::runtime::control_inventory::{ToldInventory, ToldPod};
 
 /// Builds the table of the pending pods.
-pub(super) fn pods_table(inventory: Option<&ToldInventory>, now: Timestamp) -> Table {
+pub fn pods_table(inventory: Option<&ToldInventory>, now: Timestamp) -> Table {
     let holds = inventory.and_then(|inventory| inventory.holds.as_ref());
     let pods = holds.iter().flat_map(|inventory| &inventory.pods);
     Table {

@@ -4,11 +4,12 @@ use jiff::{SignedDuration, Timestamp};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Span;
 
 use super::app::{App, View};
 use super::column_layout::{ColumnWidth, Slot, fit_columns};
 use super::format;
-use super::table::{Cell, CellStyle, Table, text_width};
+use super::table::{Cell, CellStyle, Table};
 use crate::cli::count_noun;
 use crate::host::text::bounded_line;
 
@@ -276,7 +277,7 @@ fn draw_table(
         least: column.least,
         fair: column.fair,
         // The title of the sort column has an arrow.
-        wanted: table.wanted_width(index) + usize::from(index == sorted),
+        wanted: wanted_width(table, index) + usize::from(index == sorted),
         leaves: column.leaves,
     });
     let claims: Vec<ColumnWidth> = claims.collect();
@@ -385,6 +386,29 @@ fn draw_details(
         writer.line += 1;
         remaining = after;
     }
+}
+
+/// The width of a bar: ten steps, a space and a percentage of four characters.
+const BAR: usize = 15;
+
+/// Returns the display width of a string.
+fn text_width(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// Returns the display width of a cell.
+fn cell_width(cell: &Cell) -> usize {
+    match cell.share {
+        Some(_) => BAR,
+        None => text_width(&cell.text),
+    }
+}
+
+/// Returns the display width of the widest cell of a column, including the title.
+fn wanted_width(table: &Table, column: usize) -> usize {
+    let cells = table.rows.iter().filter_map(|row| row.cells.get(column));
+    let title = table.columns.get(column).map_or(0, |column| text_width(&column.title));
+    cells.map(cell_width).max().unwrap_or(0).max(title)
 }
 
 /// Splits a string at the last space that fits in the line, and returns the line and the rest.

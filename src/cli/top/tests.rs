@@ -14,16 +14,15 @@ use ratatui::layout::Rect;
 use ratatui::style::Color;
 
 use super::app::{Action, App, Key, Settings, View};
+use super::command::node_sort;
 use super::daemon_data::{DaemonRequest, DaemonResponse};
 use super::render::{draw_screen, table_rows};
-use super::{node_sort, nodes_view, terminal};
+use super::{nodes_view, terminal};
 use crate::engine::views::inventory::Amount;
 use crate::engine::views::status::{ClusterStatus, Paused, PoolStatus, Unaccepted};
 use crate::runtime::activity_log::ActivityEntry;
-use crate::runtime::control::inventory::{
-    Holds, InventoryRequest, NodeDto, ToldInventory, ToldPod,
-};
-use crate::runtime::control::{ClusterStatusResponse, StatusResponse};
+use crate::runtime::control_inventory::{Holds, InventoryRequest, NodeDto, ToldInventory, ToldPod};
+use crate::runtime::control_status::{ClusterStatusResponse, StatusResponse};
 use crate::text::sanitize::is_unsafe;
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);

@@ -1,16 +1,11 @@
-//! Kubernetes Events: converts reports about a pod or a node.
-//!
-//! The reasons are Karpenter's if they mean the same (spec/disruption.md §5.2). Reports that
-//! concern neither a pod nor a node are only in the log.
+//! Kubernetes Events: converts reports about a pod or a node. Reports that concern neither a pod
+//! nor a node are only in the log.
 
-use crate::engine::Engine;
-use crate::engine::context::Context;
-use crate::engine::event::Interruption;
 use crate::engine::report::Report;
+use crate::engine::report::description::{EventTarget, EventText};
 use crate::model::id::{NodeName, PodKey};
 use crate::model::pod::Pod;
-use crate::scheduling::UnschedulablePod;
-use crate::state::drain_blockers::format_blockers;
+use crate::state::State;
 
 /// The API accepts notes of at most 1,024 bytes.
 const NOTE_BYTES: usize = 1_000;
@@ -41,138 +36,43 @@ pub struct KubeEvent {
     pub note: String,
 }
 
-const PROVISION: &str = "Provision";
-const DISRUPT: &str = "Disrupt";
-const DRAIN: &str = "Drain";
-const REGISTER: &str = "Register";
-
-/// The reason and the action of an event.
-type EventReason = (&'static str, &'static str);
-
-impl Engine {
-    /// Returns the events for a report, about existing objects.
-    pub fn events_for(&self, report: &Report) -> Vec<KubeEvent> {
-        if let Report::ClaimPlanned { claim, pool, offering, pods, .. } = report {
-            let (instance_type, zone) = (&offering.instance_type, &offering.zone);
-            let note =
-                format!("planned for claim {claim}: {instance_type} in {zone} for pool {pool}");
-            let pods = pods.iter().map(|pod| InvolvedObject::Pod(pod.clone()));
-            return pods
-                .filter_map(|pod| {
-                    event_about(&self.cx, pod, false, ("Nominated", PROVISION), &note)
-                })
-                .collect();
-        }
-        let event = pod_event(&self.cx, report).or_else(|| node_event(&self.cx, report));
-        event.into_iter().collect()
-    }
-}
-
-/// Returns the event of a report about one pod.
-fn pod_event(cx: &Context, report: &Report) -> Option<KubeEvent> {
-    let (pod, warns, why, note) = match report {
+/// Returns the events for a report, about existing objects.
+pub fn events_for(state: &State, report: &Report) -> Vec<KubeEvent> {
+    let Some(event) = report.describe(true).event else {
+        return Vec::new();
+    };
+    let known_pod = |pod: &PodKey| state.objects.pods.get(pod);
+    let pods = match event.target {
+        EventTarget::Pods(pods) => pods,
+        EventTarget::Pod(pod) => std::slice::from_ref(pod),
         // A running pod that is rescheduled already has a node.
-        Report::Unplaced(UnschedulablePod { pod, reasons }) if is_pod_waiting(cx, pod) => {
-            let reasons: Vec<String> =
-                reasons.iter().map(|reason| reason.rejection_text()).collect();
-            let note = format!("cannot schedule pod: {}", reasons.join("; "));
-            (pod, true, ("FailedScheduling", PROVISION), note)
+        EventTarget::PendingPod(pod) if known_pod(pod).is_some_and(Pod::is_waiting) => {
+            std::slice::from_ref(pod)
         }
-        Report::Evicted { pod, reason } => {
-            let note = format!("evicted pod, node disrupted: {}", reason.as_str());
-            (pod, false, ("Evicted", DRAIN), note)
-        }
-        _ => return None,
+        _ => &[],
     };
-    event_about(cx, InvolvedObject::Pod(pod.clone()), warns, why, &note)
-}
-
-/// Returns the event of a report about one node.
-fn node_event(cx: &Context, report: &Report) -> Option<KubeEvent> {
-    let (node, warns, why, note) = match report {
-        Report::Retire { node, reason, pods, .. } => {
-            let note = format!("disrupting node: {}, {pods} pods to reschedule", reason.as_str());
-            (node.as_ref()?, false, ("DisruptionTerminating", DISRUPT), note)
+    let node = match event.target {
+        EventTarget::Node(node) => node,
+        EventTarget::NodeOfClaim(claim) => {
+            state.ledger.claims.get(claim).and_then(|claim| claim.node.as_ref())
         }
-        Report::Kept { claim, reason, why } => {
-            let node = cx.claim(claim)?.node.as_ref()?;
-            let note = format!("cancelled disruption ({}): {why}", reason.as_str());
-            (node, false, ("DisruptionBlocked", DISRUPT), note)
-        }
-        Report::EvictRefused { pod, text } => {
-            let node = cx.state.objects.pods.get(pod)?.node.as_ref()?;
-            let note = format!("eviction of pod {pod} refused, retrying: {text}");
-            (node, true, ("FailedDraining", DRAIN), note)
-        }
-        Report::DrainHeld { node, held_by, more, .. } => {
-            let note = format!("drain blocked: {}", format_blockers(held_by, *more));
-            (node, true, ("FailedDraining", DRAIN), note)
-        }
-        Report::DrainForced { node, held_by, more, .. } => {
-            let held_by = format_blockers(held_by, *more);
-            let note = format!("terminating node, drain timed out: {held_by}");
-            (node, true, ("TerminationGracePeriodExpiring", DRAIN), note)
-        }
-        _ => return instance_event(cx, report),
+        EventTarget::NodeOfPod(pod) => known_pod(pod).and_then(|pod| pod.node.as_ref()),
+        _ => None,
     };
-    event_about(cx, InvolvedObject::Node(node.clone()), warns, why, &note)
-}
-
-/// Returns the Kubernetes Event for a report about the instance of a node.
-fn instance_event(cx: &Context, report: &Report) -> Option<KubeEvent> {
-    let (node, warns, why, note) = match report {
-        Report::Interrupted { node, what: notice, ignored, .. } => {
-            let (reason, warns) = interruption_reason(*notice);
-            let then = if *ignored { "ignored" } else { "disrupting node" };
-            let note = format!("received interruption notice {}: {then}", notice.as_str());
-            (node.as_ref()?, warns, (reason, DISRUPT), note)
-        }
-        Report::Lacking { node, instance_type, resource, promised, found } => {
-            let note =
-                format!("{resource} is {found}, instance type {instance_type} has {promised}");
-            (node, true, ("FailedConsistencyCheck", REGISTER), note)
-        }
-        Report::Unguarded { node } => {
-            let note = "node registered without taint karpenter.sh/unregistered".to_owned();
-            (node, true, ("UnregisteredTaintMissing", REGISTER), note)
-        }
-        _ => return None,
-    };
-    event_about(cx, InvolvedObject::Node(node.clone()), warns, why, &note)
-}
-
-fn is_pod_waiting(cx: &Context, pod: &PodKey) -> bool {
-    let known = cx.state.objects.pods.get(pod);
-    known.is_some_and(Pod::is_waiting)
+    let pods = pods.iter().cloned().map(InvolvedObject::Pod);
+    let objects = pods.chain(node.cloned().map(InvolvedObject::Node));
+    objects.filter_map(|object| event_about(state, object, &event)).collect()
 }
 
 /// Returns an event about an object, if the watch shows it.
-fn event_about(
-    cx: &Context,
-    about: InvolvedObject,
-    warns: bool,
-    why: EventReason,
-    note: &str,
-) -> Option<KubeEvent> {
-    let (reason, action) = why;
-    let objects = &cx.state.objects;
+fn event_about(state: &State, about: InvolvedObject, event: &EventText<'_>) -> Option<KubeEvent> {
     let uid = match &about {
-        InvolvedObject::Pod(key) => objects.pods.get(key)?.uid.clone(),
-        InvolvedObject::Node(name) => objects.nodes.get(name)?.uid.clone(),
+        InvolvedObject::Pod(key) => state.objects.pods.get(key)?.uid.clone(),
+        InvolvedObject::Node(name) => state.objects.nodes.get(name)?.uid.clone(),
     };
-    Some(KubeEvent { about, uid, warns, reason, action, note: one_line(note) })
-}
-
-/// Returns Karpenter's reason, and whether the event is a warning.
-fn interruption_reason(notice: Interruption) -> (&'static str, bool) {
-    match notice {
-        Interruption::Rebalance => ("SpotRebalanceRecommendation", false),
-        Interruption::Maintenance => ("InstanceUnhealthy", true),
-        Interruption::Reservation => ("CapacityReservationInstanceInterrupted", true),
-        Interruption::Spot => ("SpotInterrupted", true),
-        Interruption::Stopping => ("InstanceTerminating", true),
-        Interruption::Failed => ("InstanceUnhealthy", true),
-    }
+    let (reason, action) = event.reason;
+    let note = one_line(&event.note);
+    Some(KubeEvent { about, uid, warns: event.warns, reason, action, note })
 }
 
 /// Returns a note without control characters, limited to the length that the API accepts.
@@ -186,4 +86,54 @@ fn one_line(note: &str) -> String {
         line.push(letter);
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use insta::{assert_snapshot, with_settings};
+
+    use super::events_for;
+    use crate::engine::report::examples::examples;
+    use crate::model::claim::ClaimPhase;
+    use crate::model::node::Node;
+    use crate::model::watched_object::WatchedObject;
+    use crate::state::State;
+    use crate::state::fixtures::{NOW, claim, pod, waiting};
+
+    /// A state with the node, claim and most pods of the examples.
+    fn state() -> State {
+        let mut state = State::default();
+        let mut pods: Vec<_> = (1..9).map(|it| waiting("default", &format!("p{it}"))).collect();
+        pods.push(pod("default", "p0", "node-0"));
+        pods.push(pod("default", "p11", "node-0"));
+        for mut pod in pods {
+            pod.uid = format!("uid of {}", pod.key);
+            state.objects.apply(WatchedObject::Pod(Box::new(pod)), NOW);
+        }
+        let node =
+            Node { name: "node-0".into(), uid: "uid of node-0".to_owned(), ..Node::default() };
+        state.objects.apply(WatchedObject::Node(Box::new(node)), NOW);
+        let claim = claim("claim-0", Some("node-0"), ClaimPhase::Initialized);
+        state.ledger.claims.insert("claim-0".into(), claim);
+        state
+    }
+
+    #[test]
+    fn every_report_has_its_events() {
+        let (state, mut out) = (state(), String::new());
+        for report in examples() {
+            let events = events_for(&state, &report);
+            let _ = writeln!(out, "# {report:?}");
+            events.iter().for_each(|event| out += &format!("{event:?}\n"));
+        }
+        with_settings!({
+            snapshot_path => "../../../tests/it/reports",
+            prepend_module_to_snapshot => false,
+            omit_expression => true,
+        }, {
+            assert_snapshot!("events", out);
+        });
+    }
 }

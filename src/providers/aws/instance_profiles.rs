@@ -12,6 +12,7 @@ use aws_sdk_iam::types::{InstanceProfile, Tag};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
+use crate::ec2::cleanup_scope::CleanupScope;
 use crate::ec2::resolve_node_class::{self, ListResult, ResolveError};
 use crate::host::clock;
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
@@ -19,7 +20,6 @@ use crate::model::cluster::Cluster;
 use crate::model::labels::REGION;
 use crate::model::node_class::resolved::Cause;
 use crate::model::node_class::{NodeClass, NodeIdentity};
-use crate::providers::aws::cleanup_scope::CleanupScope;
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::images::to_resolve_error;

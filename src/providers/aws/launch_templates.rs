@@ -21,6 +21,7 @@ use aws_sdk_ec2::types::{
 use aws_smithy_types::base64;
 use tokio::sync::Mutex;
 
+use crate::ec2::cleanup_scope::CleanupScope;
 use crate::ec2::launch_template::{
     Device, Interface, LaunchTemplate, Metadata, Placement, cluster_in, cluster_in_name,
 };
@@ -29,7 +30,6 @@ use crate::host::clock;
 use crate::model::claim::TAG_INSTALLATION;
 use crate::model::labels::Labels;
 use crate::outbound::fence;
-use crate::providers::aws::cleanup_scope::CleanupScope;
 use crate::providers::aws::clients::{AwsClients, without_retries};
 use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::network::filter;

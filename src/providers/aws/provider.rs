@@ -29,7 +29,7 @@ use crate::providers::aws::launchable_class::retry_result;
 use crate::providers::aws::region::RegionHandle;
 use crate::providers::aws::region_task::{ClusterView, RegionCluster};
 use crate::providers::aws::{create_fleet, instances};
-use crate::providers::{Provider, not_ours};
+use crate::providers::interface::{Provider, not_ours};
 
 /// How long a launch is remembered. The engine does not repeat a launch for longer (`UNSURE_MAX`).
 const REPEATS: Duration = Duration::from_mins(30);

@@ -138,9 +138,9 @@ mod tests {
     use crate::engine::command::{Command, CommandResult};
     use crate::engine::event::Event;
     use crate::kubernetes::client::Connection;
-    use crate::providers::Provider;
     use crate::providers::aws::provider::Ec2;
     use crate::providers::aws::tests::idle_calls::{self, Counts, Refused, attended};
+    use crate::providers::interface::Provider;
 
     const MIB: i64 = 1 << 20;
 

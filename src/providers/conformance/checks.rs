@@ -16,7 +16,7 @@ use crate::model::instance::{Instance, OfferingKey};
 use crate::model::labels::{Labels, TAINT_UNREGISTERED};
 use crate::model::taint::{Effect, Taint};
 use crate::outbound::fence;
-use crate::providers::Provider;
+use crate::providers::interface::Provider;
 
 /// A provider to check, with the offerings that it has.
 pub(crate) struct Subject<'a> {

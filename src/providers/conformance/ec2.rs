@@ -19,13 +19,13 @@ use crate::model::labels::Labels;
 use crate::model::pool::Pool;
 use crate::model::template_hash::{node_class_hash, record_in};
 use crate::outbound::fence;
-use crate::providers::Provider;
 use crate::providers::aws::clients::{AccountKey, Accounts, AwsClients};
 use crate::providers::aws::launch_templates::tag_specification;
 use crate::providers::aws::provider::Ec2;
 use crate::providers::aws::region::Regions;
 use crate::providers::aws::tests::idle_calls::api;
 use crate::providers::aws::tests::moto::{Aws, REGION};
+use crate::providers::interface::Provider;
 
 fn key(instance_type: &str, zone: &str) -> OfferingKey {
     OfferingKey {

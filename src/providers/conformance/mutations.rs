@@ -13,7 +13,7 @@ use crate::engine::command::{Command, CommandResult, FailureKind, Launch, Refusa
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClaimId, InstanceId};
 use crate::model::instance::InstanceState;
-use crate::providers::Provider;
+use crate::providers::interface::Provider;
 use crate::providers::simulated::{CloudHandle, InProcess};
 
 /// A defect of a provider.

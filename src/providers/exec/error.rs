@@ -5,43 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::host::text;
-use crate::model::id::InstanceId;
-use crate::model::instance::OfferingKey;
-use crate::providers::wire_format::FormatError;
-
-/// The protocol version.
-pub(crate) const PROTOCOL: u32 = 1;
-
-/// Why a message cannot be written, or a line is not a valid response.
-#[derive(Debug, Error)]
-pub(crate) enum ProtocolError {
-    #[error("{0}")]
-    Json(#[from] serde_json::Error),
-    #[error(transparent)]
-    Format(#[from] FormatError),
-    #[error("protocol version {0} is not supported; Outrigger uses version {PROTOCOL}")]
-    UnsupportedVersion(u32),
-    /// The program has answered the hello with this error.
-    #[error("{0}")]
-    HelloRefused(String),
-    #[error("it refuses none of the requested offerings")]
-    NoRequestedOffering,
-    #[error("not a response to this call")]
-    OtherCall,
-    #[error("{:?} is not a valid instance id", text::bounded_line(.0))]
-    InstanceId(String),
-    #[error("{:?} is not a valid node name", text::bounded_line(.0))]
-    NodeName(String),
-    #[error("the provider id {:?} does not belong to {instance}", text::bounded_line(.provider_id))]
-    ProviderId { provider_id: String, instance: InstanceId },
-    #[error("{0} does not have the tags of the claim")]
-    ClaimTags(InstanceId),
-    #[error("{instance} is {offering}, which was not requested")]
-    OtherOffering { instance: InstanceId, offering: OfferingKey },
-    #[error("{0} is already terminated")]
-    Terminated(InstanceId),
-}
+use crate::providers::exec_protocol::ProtocolError;
 
 /// Why a run of the program ended.
 #[derive(Debug, Error)]

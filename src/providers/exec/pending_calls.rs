@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 use crate::engine::command::{CommandResult, FailureKind};
 use crate::host::text;
+use crate::providers::exec::ProgramLimits;
 use crate::providers::exec::error::ProgramError;
 use crate::providers::exec::line_reader::ProgramLine;
-use crate::providers::exec::protocol::{ClusterScope, Expect, ProviderCall};
-use crate::providers::exec::{ProgramLimits, protocol};
+use crate::providers::exec_protocol::{self, ClusterScope, Expect, ProviderCall};
 use crate::telemetry::report_metrics;
 
 /// A call to the program.
@@ -79,7 +79,7 @@ impl<'a> PendingCalls<'a> {
         let remaining = u64::try_from(remaining).unwrap_or(u64::MAX);
         let id = self.next;
         self.next += 1;
-        match protocol::request_line(id, remaining, self.scope, &pending.call) {
+        match exec_protocol::request_line(id, remaining, self.scope, &pending.call) {
             Ok(line) => self.unwritten = line,
             Err(error) => {
                 drop(pending.reply.send(unknown_outcome(&error.to_string())));
@@ -126,14 +126,14 @@ impl<'a> PendingCalls<'a> {
                 return self.on_invalid_line(&format!("longer than {longest} bytes"));
             }
         };
-        let call = match protocol::response_id(line) {
+        let call = match exec_protocol::response_id(line) {
             Err(error) => return self.on_invalid_line(&error.to_string()),
             Ok(id) => match self.waiting.remove(&id) {
                 None => return self.on_invalid_line(&format!("no pending call {id}")),
                 Some(call) => call,
             },
         };
-        match protocol::parse_response(line, &call.expect, self.scope) {
+        match exec_protocol::parse_response(line, &call.expect, self.scope) {
             Ok((answer, others)) => {
                 drop(call.reply.send(answer));
                 (self.unanswered, self.invalid_lines) = (0, 0);

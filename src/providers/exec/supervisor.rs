@@ -10,13 +10,12 @@ use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::host::{clock, text};
 use crate::model::cluster::Exec;
-use crate::providers::exec::error::PROTOCOL;
+use crate::providers::exec::ProgramLimits;
 use crate::providers::exec::error::ProgramError;
 use crate::providers::exec::line_reader::ProgramLine;
 use crate::providers::exec::pending_calls::{PendingCall, PendingCalls, unknown_outcome};
 use crate::providers::exec::process::Child;
-use crate::providers::exec::protocol::{ClusterScope, Hello, ProviderCall};
-use crate::providers::exec::{ProgramLimits, protocol};
+use crate::providers::exec_protocol::{self, ClusterScope, Hello, PROTOCOL, ProviderCall};
 use crate::telemetry::report_metrics;
 
 /// Maximum number of doublings of the restart delay.
@@ -175,12 +174,12 @@ async fn transfer_lines(
 /// Exchanges the hello.
 async fn exchange_hello(child: &mut Child, scope: &ClusterScope) -> Result<Hello, ProgramError> {
     let call = ProviderCall::Hello { protocols: [PROTOCOL] };
-    let line = protocol::request_line(0, 0, scope, &call)?;
+    let line = exec_protocol::request_line(0, 0, scope, &call)?;
     // If its stdin is closed, its stdout shows the error.
     drop(child.stdin.write_all(&line).await);
     match child.lines.next_line().await {
         Ok(Some(ProgramLine::Whole(line))) => {
-            protocol::parse_hello(&line).map_err(ProgramError::InvalidHello)
+            exec_protocol::parse_hello(&line).map_err(ProgramError::InvalidHello)
         }
         Ok(Some(ProgramLine::TooLong)) => Err(ProgramError::HelloTooLong),
         Ok(None) => Err(ProgramError::ClosedBeforeHello),

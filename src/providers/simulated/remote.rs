@@ -18,8 +18,8 @@ use crate::engine::command::{Command, CommandResult, FailureKind};
 use crate::host::text;
 use crate::model::cluster::Kubeconfig;
 use crate::model::id::ClusterName;
+use crate::providers::interface::{Provider, not_ours};
 use crate::providers::wire_format::{AdoptBody, AnswerBody, LaunchBody, ListBody, TerminateBody};
-use crate::providers::{Provider, not_ours};
 
 /// Timeout of one call. The cloud responds from memory.
 const CALL: Duration = Duration::from_secs(15);

@@ -25,7 +25,7 @@ use crate::model::cluster::{Cluster, ManagementMode};
 use crate::model::pool::Pool;
 use crate::model::watched_object::{Namespace, ObjectKind, WatchedObject};
 use crate::outbound::fence;
-use crate::providers::{Provider, not_ours};
+use crate::providers::interface::{Provider, not_ours};
 use crate::runtime::cluster_handle::ClusterHandle;
 use crate::runtime::fleet_task::FleetHandle;
 

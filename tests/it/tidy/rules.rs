@@ -106,6 +106,36 @@ fn a_core_floor_names_no_shell_crate_and_no_clock() {
     check_solve("use std::time::Duration; fn f(kube: u8) { my::tokio::g(kube) }", &[]);
 }
 
+/// Checks a library with these floors, of which `low` or `host` has a child with a feature.
+fn check_child(parent: &str, child: &str, expect: &[&str]) {
+    let lib = "//! L.\nmod low;\nmod host;\nmod high;";
+    let parent_text = format!("//! P.\n{child}");
+    let (parent_file, child_file) = (format!("src/{parent}.rs"), format!("src/{parent}/a.rs"));
+    let tree = [
+        ("src/lib.rs", lib),
+        (parent_file.as_str(), parent_text.as_str()),
+        (child_file.as_str(), "//! A.\nuse tokio::sync;"),
+    ];
+    check(&tree, expect);
+}
+
+#[test]
+fn a_child_with_a_feature_acts_only_from_the_host_on() {
+    let fault = |floor: &str| {
+        format!(
+            "src/{floor}/a.rs:2: `{floor}` names `tokio`, which only floors beyond the core may"
+        )
+    };
+    let with_feature = "#[cfg(feature = \"daemon\")]\nmod a;";
+    check_child("low", with_feature, &[&fault("low")]);
+    check_child("low", "mod a;", &[&fault("low")]);
+    for floor in ["host", "high"] {
+        check_child(floor, with_feature, &[]);
+        check_child(floor, "mod a;", &[&fault(floor)]);
+        check_child(floor, "#[cfg(not(feature = \"daemon\"))]\nmod a;", &[&fault(floor)]);
+    }
+}
+
 #[test]
 fn a_file_holds_at_most_five_hundred_lines_of_production_code() {
     let line = "static A: u8 = 1; // One.\n\n// Nothing.\n";

@@ -14,6 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use crate::ec2::cleanup_scope::CleanupScope;
 use crate::ec2::iam_policy::{STATEMENTS, granting_statement};
 use crate::ec2::launch_template_cache::{KEPT, LaunchTemplateCache};
 use crate::engine::command::{Command, CommandResult, FailureKind, Launch};
@@ -30,8 +31,6 @@ use crate::model::node_class::image::{AmiFamily, ImageTerm};
 use crate::model::taint::{Effect, Taint};
 use crate::model::template_hash::node_class_hash;
 use crate::outbound::fence;
-use crate::providers::Provider;
-use crate::providers::aws::cleanup_scope::CleanupScope;
 use crate::providers::aws::clients::{AccountKey, Accounts, AwsClients};
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::images::Images;
@@ -45,6 +44,7 @@ use crate::providers::aws::tests::moto::Aws;
 use crate::providers::aws::{
     cluster_info, instance_status, instance_types, network, pricing, sqs, zonal_shift,
 };
+use crate::providers::interface::Provider;
 
 /// The result of an operation: success, or the message for the user.
 type Said = Result<(), String>;

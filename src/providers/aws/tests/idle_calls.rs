@@ -30,10 +30,10 @@ use crate::model::node_class::image::{AmiFamily, ImageTerm};
 use crate::model::node_class::network::{SecurityGroupTerm, SubnetTerm};
 use crate::model::node_class::{NodeClass, NodeIdentity};
 use crate::model::pool::Pool;
-use crate::providers::Provider;
 use crate::providers::aws::clients::{AccountKey, Accounts, AwsClients};
 use crate::providers::aws::provider::Ec2;
 use crate::providers::aws::region::Regions;
+use crate::providers::interface::Provider;
 
 const CLUSTERS: usize = 10;
 

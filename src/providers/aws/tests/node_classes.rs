@@ -27,13 +27,13 @@ use crate::model::node_class::resolved::{
 };
 use crate::model::node_class::{NodeClass, NodeIdentity};
 use crate::outbound::fence;
-use crate::providers::Provider;
 use crate::providers::aws::clients::{Accounts, AwsClients};
 use crate::providers::aws::launchable_class::validate_user_data;
 use crate::providers::aws::provider::Ec2;
 use crate::providers::aws::region::Regions;
 use crate::providers::aws::tests::idle_calls::{self, api, attended, node_class};
 use crate::providers::aws::{eks, zonal_shift};
+use crate::providers::interface::Provider;
 
 /// An AWS with a few resources of each type, unless the test overrides a reply.
 fn aws(other: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static) -> Canned {

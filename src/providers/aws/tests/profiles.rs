@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::time;
 
 use super::canned::{Asked, Canned, REGION, Reply};
+use crate::ec2::cleanup_scope::CleanupScope;
 use crate::ec2::resolve_node_class::ListResult;
 use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::node_class::resolved::Cause;
 use crate::model::node_class::{NodeClass, NodeIdentity};
 use crate::outbound::fence;
-use crate::providers::aws::cleanup_scope::CleanupScope;
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::instance_profiles::Profiles;
 

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 use jiff::SignedDuration;
 
 use super::canned::{Asked, Canned, REGION, Reply};
+use crate::ec2::cleanup_scope::CleanupScope;
 use crate::ec2::launch_template::{LaunchTemplate, TemplateTarget, Variation, build_template};
 use crate::ec2::launch_template_cache::LaunchTemplateCache;
 use crate::host::clock;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::ResolvedNodeClass;
 use crate::outbound::fence;
-use crate::providers::aws::cleanup_scope::CleanupScope;
 use crate::providers::aws::launch_templates::Templates;
 
 /// The templates of EC2 by name, and an operation that fails.

@@ -11,20 +11,20 @@ use crate::model::id::ClusterName;
 
 /// The clusters of an account and region, from the view of one region task.
 #[derive(Debug, Default)]
-pub(crate) struct CleanupScope {
+pub struct CleanupScope {
     /// Managed clusters that this host leads now.
-    pub(crate) led: Vec<Arc<Cluster>>,
+    pub led: Vec<Arc<Cluster>>,
     /// True if these are all managed clusters. Resources of clusters that are no longer configured
     /// may then be deleted.
-    pub(crate) is_whole: bool,
+    pub is_whole: bool,
     /// All clusters that are configured on this host, in any region, running or not.
-    pub(crate) configured: BTreeSet<ClusterName>,
+    pub configured: BTreeSet<ClusterName>,
 }
 
 impl CleanupScope {
     /// Creates a scope in which all clusters are led by this host.
     #[cfg(test)]
-    pub(crate) fn of_all(led: &[Arc<Cluster>]) -> Self {
+    pub fn of_all(led: &[Arc<Cluster>]) -> Self {
         Self {
             led: led.to_vec(),
             is_whole: true,
@@ -34,7 +34,7 @@ impl CleanupScope {
 
     /// Returns whether resources with this cluster name in their name may be deleted. Shortened
     /// names may match several clusters.
-    pub(crate) fn is_for(&self, part: &str, spelt: impl Fn(&str) -> String) -> bool {
+    pub fn is_for(&self, part: &str, spelt: impl Fn(&str) -> String) -> bool {
         let mut named =
             self.configured.iter().filter(|cluster| spelt(cluster.as_str()) == part).peekable();
         match named.peek() {

@@ -21,19 +21,20 @@ const REASONS: usize = 3;
 
 /// The request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct InventoryRequest {
-    pub(crate) cluster: String,
+pub struct InventoryRequest {
+    /// The name of the cluster.
+    pub cluster: String,
     /// Requested labels of each node.
     #[serde(default)]
-    pub(crate) labels: Vec<String>,
+    pub labels: Vec<String>,
     /// Requested resources of each node.
     #[serde(default)]
-    pub(crate) resources: Vec<String>,
+    pub resources: Vec<String>,
 }
 
 impl InventoryRequest {
     /// The query to the engine. `None` if the request exceeds the limits.
-    pub(crate) fn query_columns(&self) -> Option<Columns> {
+    pub fn query_columns(&self) -> Option<Columns> {
         let many = self.labels.len().max(self.resources.len()) > COLUMNS_MAX;
         (!many).then(|| Columns { labels: self.labels.clone(), resources: self.resources.clone() })
     }
@@ -41,71 +42,85 @@ impl InventoryRequest {
 
 /// Inventory of one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ToldInventory {
-    pub(crate) format_version: String,
-    pub(crate) name: String,
+pub struct ToldInventory {
+    /// The format version of the response.
+    pub format_version: String,
+    /// The name of the cluster.
+    pub name: String,
     /// Its health.
-    pub(crate) standing: String,
+    pub standing: String,
     /// The reason why this host is not the leader.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) led_by: Option<String>,
+    pub led_by: Option<String>,
     /// Data of its engine. `None` if no engine runs here or it does not answer in time.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) holds: Option<Holds>,
+    pub holds: Option<Holds>,
     /// Recent activity, newest first.
-    pub(crate) timeline: Vec<ActivityEntry>,
+    pub timeline: Vec<ActivityEntry>,
 }
 
 /// Nodes and pods of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Holds {
-    pub(crate) nodes: Vec<NodeDto>,
+pub struct Holds {
+    /// Nodes and claims without a node, up to the limit of the engine.
+    pub nodes: Vec<NodeDto>,
     /// Number of nodes that are not listed.
-    pub(crate) more_nodes: usize,
+    pub more_nodes: usize,
     /// Pending pods.
-    pub(crate) pods: Vec<ToldPod>,
+    pub pods: Vec<ToldPod>,
     /// Number of pending pods that are not listed.
-    pub(crate) more_pods: usize,
+    pub more_pods: usize,
     /// Totals of all nodes, by requested resource.
-    pub(crate) amounts: Vec<Amount>,
+    pub amounts: Vec<Amount>,
     /// Number of bound pods.
-    pub(crate) bound_pods: usize,
-    pub(crate) usd_per_h: f64,
+    pub bound_pods: usize,
+    /// Price of all nodes in USD per hour.
+    pub usd_per_h: f64,
 }
 
 /// A node, or a claim without a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct NodeDto {
-    pub(crate) name: String,
-    pub(crate) pool: Option<String>,
-    pub(crate) instance_type: Option<String>,
-    pub(crate) zone: Option<String>,
-    pub(crate) capacity_type: Option<String>,
-    /// In the order of the request.
-    pub(crate) labels: Vec<Option<String>>,
-    /// In the order of the request.
-    pub(crate) amounts: Vec<Amount>,
-    pub(crate) pods: usize,
-    pub(crate) born: Option<Timestamp>,
-    pub(crate) usd_per_h: Option<f64>,
+pub struct NodeDto {
+    /// Name of the node, or of the claim.
+    pub name: String,
+    /// Its pool.
+    pub pool: Option<String>,
+    /// Its instance type.
+    pub instance_type: Option<String>,
+    /// Its zone.
+    pub zone: Option<String>,
+    /// Its capacity type.
+    pub capacity_type: Option<String>,
+    /// Values of the requested labels, in the order of the request.
+    pub labels: Vec<Option<String>>,
+    /// Usage of the requested resources, in the order of the request.
+    pub amounts: Vec<Amount>,
+    /// Number of its pods.
+    pub pods: usize,
+    /// When it was created.
+    pub born: Option<Timestamp>,
+    /// Its price in USD per hour, if known.
+    pub usd_per_h: Option<f64>,
     /// Its state.
-    pub(crate) state: String,
+    pub state: String,
     /// True if it accepts pods.
-    pub(crate) is_well: bool,
+    pub is_well: bool,
     /// Why it is not disrupted, if evaluated.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) why: Option<String>,
+    pub why: Option<String>,
 }
 
 /// A pending pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ToldPod {
-    pub(crate) name: String,
-    pub(crate) since: Option<Timestamp>,
+pub struct ToldPod {
+    /// Namespace and name.
+    pub name: String,
+    /// Since when it is pending.
+    pub since: Option<Timestamp>,
     /// True if it is unschedulable.
-    pub(crate) is_unplaced: bool,
+    pub is_unplaced: bool,
     /// The outcome for the pod.
-    pub(crate) why: String,
+    pub why: String,
 }
 
 impl From<Inventory> for Holds {

@@ -1,6 +1,10 @@
 //! Messages of the exec protocol, one JSON object per line, as documented in `docs/PROVIDERS.md`.
 
+#[cfg(test)]
+mod tests;
+
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::engine::command::{CommandResult, Launch};
 use crate::host::text;
@@ -8,8 +12,61 @@ use crate::model::claim::{ClaimRecord, TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClaimId, ClusterName, InstanceId};
 use crate::model::instance::{Instance, OfferingKey};
 use crate::model::labels::Labels;
-use crate::providers::exec::error::{PROTOCOL, ProtocolError};
-use crate::providers::wire_format::{AnswerBody, OfferingBody, TaintBody};
+use crate::providers::wire_format::{AnswerBody, FormatError, OfferingBody, TaintBody};
+
+/// The protocol version.
+pub const PROTOCOL: u32 = 1;
+
+/// Why a message cannot be written, or a line is not a valid response.
+#[derive(Debug, Error)]
+pub enum ProtocolError {
+    /// It is not JSON of this form.
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    /// A field has an unknown value.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The program chose a different protocol version.
+    #[error("protocol version {0} is not supported; Outrigger uses version {PROTOCOL}")]
+    UnsupportedVersion(u32),
+    /// The program has answered the hello with this error.
+    #[error("{0}")]
+    HelloRefused(String),
+    /// A refusal of offerings names none of the requested ones.
+    #[error("it refuses none of the requested offerings")]
+    NoRequestedOffering,
+    /// The response belongs to a different kind of call.
+    #[error("not a response to this call")]
+    OtherCall,
+    /// An instance id is not valid.
+    #[error("{:?} is not a valid instance id", text::bounded_line(.0))]
+    InstanceId(String),
+    /// A Node name is not valid.
+    #[error("{:?} is not a valid node name", text::bounded_line(.0))]
+    NodeName(String),
+    /// The provider id of a Node does not end with the instance id.
+    #[error("the provider id {:?} does not belong to {instance}", text::bounded_line(.provider_id))]
+    ProviderId {
+        /// The provider id of the Node.
+        provider_id: String,
+        /// The instance.
+        instance: InstanceId,
+    },
+    /// A launched instance does not have the tags of its claim.
+    #[error("{0} does not have the tags of the claim")]
+    ClaimTags(InstanceId),
+    /// A launched instance has an offering that was not requested.
+    #[error("{instance} is {offering}, which was not requested")]
+    OtherOffering {
+        /// The instance.
+        instance: InstanceId,
+        /// Its offering.
+        offering: OfferingKey,
+    },
+    /// A launched instance is not live.
+    #[error("{0} is already terminated")]
+    Terminated(InstanceId),
+}
 
 /// Maximum length of an instance id, which is logged and written to `spec.providerID` of a Node.
 const ID_CHARS: usize = 256;
@@ -19,10 +76,12 @@ const NAME_CHARS: usize = 253;
 
 /// Installation and cluster of a call.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct ClusterScope {
-    pub(crate) installation: String,
+pub struct ClusterScope {
+    /// The installation id.
+    pub installation: String,
+    /// The cluster.
     #[serde(serialize_with = "as_text")]
-    pub(crate) cluster: ClusterName,
+    pub cluster: ClusterName,
 }
 
 fn as_text<S: serde::Serializer>(name: &ClusterName, serializer: S) -> Result<S::Ok, S::Error> {
@@ -43,22 +102,28 @@ struct ProgramRequest<'a> {
 /// The call.
 #[derive(Debug, Serialize)]
 #[serde(tag = "verb", rename_all = "snake_case")]
-pub(crate) enum ProviderCall {
+pub enum ProviderCall {
     /// The hello, with the supported protocol versions.
     Hello {
+        /// The versions.
         protocols: [u32; 1],
     },
+    /// Launches an instance for a claim.
     Launch(Box<LaunchCall>),
+    /// Terminates an instance.
     Terminate {
+        /// The claim id.
         claim: String,
+        /// The instance id.
         instance: String,
     },
+    /// Lists the instances of the cluster.
     List {},
 }
 
 /// A launch in the common format of providers.
 #[derive(Debug, Serialize)]
-pub(crate) struct LaunchCall {
+pub struct LaunchCall {
     claim: String,
     pool: String,
     node_class: Option<String>,
@@ -71,7 +136,7 @@ pub(crate) struct LaunchCall {
 
 impl LaunchCall {
     /// A launch with the user data of its node class.
-    pub(crate) fn new(launch: Launch, user_data: String) -> Self {
+    pub fn new(launch: Launch, user_data: String) -> Self {
         let claim = launch.claim;
         let offerings = launch.offerings.into_iter().map(OfferingBody::from);
         Self {
@@ -88,7 +153,7 @@ impl LaunchCall {
 }
 
 /// Serializes a call as a line.
-pub(crate) fn request_line(
+pub fn request_line(
     id: u64,
     deadline_ms: u64,
     scope: &ClusterScope,
@@ -112,11 +177,12 @@ struct ResponseBody<T> {
 
 /// The hello of the program.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Hello {
-    pub(crate) protocol: u32,
+pub struct Hello {
+    /// The protocol version that the program uses.
+    pub protocol: u32,
     /// Display name.
     #[serde(default)]
-    pub(crate) name: String,
+    pub name: String,
 }
 
 #[derive(Deserialize)]
@@ -127,13 +193,13 @@ enum Greeting {
 }
 
 /// The call id of a response line.
-pub(crate) fn response_id(line: &[u8]) -> Result<u64, ProtocolError> {
+pub fn response_id(line: &[u8]) -> Result<u64, ProtocolError> {
     let head: Head = serde_json::from_slice(line)?;
     Ok(head.id)
 }
 
 /// Parses the hello response.
-pub(crate) fn parse_hello(line: &[u8]) -> Result<Hello, ProtocolError> {
+pub fn parse_hello(line: &[u8]) -> Result<Hello, ProtocolError> {
     let body: ResponseBody<Greeting> = serde_json::from_slice(line)?;
     match body.answer {
         Greeting::Hello(hello) if hello.protocol == PROTOCOL => Ok(hello),
@@ -144,14 +210,17 @@ pub(crate) fn parse_hello(line: &[u8]) -> Result<Hello, ProtocolError> {
 
 /// Expectations for the response to a call.
 #[derive(Debug)]
-pub(crate) enum Expect {
+pub enum Expect {
+    /// An instance of this claim with one of these offerings, or a refusal of some of them.
     Launch(ClaimId, Vec<OfferingKey>),
+    /// The state of the instance.
     Terminate,
+    /// The instances of the cluster.
     List,
 }
 
 /// Parses a response. Also returns the number of foreign instances that were dropped.
-pub(crate) fn parse_response(
+pub fn parse_response(
     line: &[u8],
     expect: &Expect,
     scope: &ClusterScope,
