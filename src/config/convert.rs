@@ -155,7 +155,19 @@ impl Converter<'_> {
                 None => return Err(self.conversion_error(ProblemCode::InvalidValue, value)),
             },
             ArgumentType::Reference(kind) => self.convert_reference(kind, value)?,
-            _ => ParsedArgument::Text(self.string_value(value)?),
+            ArgumentType::Text
+            | ArgumentType::Texts
+            | ArgumentType::SomeOf(_)
+            | ArgumentType::Tags
+            | ArgumentType::Searched
+            | ArgumentType::Labels
+            | ArgumentType::Annotations
+            | ArgumentType::Quantities
+            | ArgumentType::Reserved
+            | ArgumentType::Thresholds
+            | ArgumentType::Periods
+            | ArgumentType::KubeletFields
+            | ArgumentType::Expression => ParsedArgument::Text(self.string_value(value)?),
         })
     }
 

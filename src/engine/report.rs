@@ -1,6 +1,6 @@
 //! Reports of the engine: decisions and observations, one log line each.
 
-// What the outputs say about a report.
+// Texts and values of a report for all outputs.
 pub mod description;
 // The table of all reports.
 pub mod describe;

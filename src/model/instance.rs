@@ -24,8 +24,8 @@ named_enum! {
 }
 
 named_enum! {
-    /// Purchase option of capacity. The names are values of the label `karpenter.sh/capacity-
-    /// type`.
+    /// Purchase option of capacity. The names are values of the label
+    /// `karpenter.sh/capacity-type`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum CapacityType {
         /// In a capacity reservation that is already paid for.

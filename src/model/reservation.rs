@@ -14,8 +14,8 @@ use crate::model::named_enum::named_enum;
 pub const BLOCK_CLOSES: SignedDuration = SignedDuration::from_mins(40);
 
 named_enum! {
-    /// The kind of a reservation. The names are values of the label `karpenter.k8s.aws/capacity-
-    /// reservation-type`.
+    /// The kind of a reservation. The names are values of the label
+    /// `karpenter.k8s.aws/capacity-reservation-type`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum ReservationKind {
         /// An On-Demand Capacity Reservation. Its instances continue as on-demand instances after

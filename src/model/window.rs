@@ -60,19 +60,20 @@ fn is_posix(part: &str) -> bool {
     part == "*" || is_number || is_name
 }
 
-fn parse_cron(expression: &str) -> Result<Cron, String> {
+fn parse_cron(expression: &str) -> Result<Cron, WindowError> {
+    let invalid = |why| WindowError::Cron { expression: expression.to_owned(), why };
     if !expression.starts_with('@') && expression.split_whitespace().count() != 5 {
-        return Err("wants minute, hour, day of month, month, day of week".to_owned());
+        let why = "wants minute, hour, day of month, month, day of week";
+        return Err(invalid(why.to_owned()));
     }
     let mut fields = expression.split_whitespace();
-    let invalid =
+    let unsupported =
         fields.find(|field| !field.starts_with('@') && !field.split([',', '-', '/']).all(is_posix));
-    match invalid {
-        Some(field) => {
-            Err(format!("{field:?} is not made of numbers, names, `*`, `,`, `-` and `/`"))
-        }
-        None => Cron::from_str(expression).map_err(|error| error.to_string()),
+    if let Some(field) = unsupported {
+        let why = format!("{field:?} is not made of numbers, names, `*`, `,`, `-` and `/`");
+        return Err(invalid(why));
     }
+    Cron::from_str(expression).map_err(|error| invalid(error.to_string()))
 }
 
 impl Window {
@@ -87,8 +88,7 @@ impl Window {
         if duration < SignedDuration::from_mins(1) || duration > DURATION_MAX {
             return Err(WindowError::Duration);
         }
-        let cron = parse_cron(expression)
-            .map_err(|why| WindowError::Cron { expression: expression.to_owned(), why })?;
+        let cron = parse_cron(expression)?;
         Ok(Self { expression: expression.to_owned(), cron: Box::new(cron), duration, zone })
     }
 

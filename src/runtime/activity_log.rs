@@ -6,8 +6,7 @@ use std::collections::VecDeque;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::report::Report;
-use crate::engine::report::description::Object;
+use crate::engine::report::description::{Description, Object};
 use crate::host::text::bounded_line;
 
 /// Lines kept per cluster: about an hour of a busy cluster, and some tens of kilobytes.
@@ -36,8 +35,8 @@ pub struct ActivityLog(VecDeque<ActivityEntry>);
 
 impl ActivityLog {
     /// Adds a line for a report that has one. Consecutive reports about pods share a line.
-    pub fn add_report(&mut self, report: &Report, managed: bool, now: Timestamp) {
-        let Some(activity) = report.describe(managed).activity else {
+    pub fn add_report(&mut self, described: &Description<'_>, now: Timestamp) {
+        let Some(activity) = &described.activity else {
             return;
         };
         let line = ActivityEntry {
@@ -81,7 +80,7 @@ mod tests {
         let mut timeline = ActivityLog::default();
         for nodes in 0..LINES + 5 {
             let report = Report::LeftClosed { nodes };
-            timeline.add_report(&report, true, Timestamp::UNIX_EPOCH);
+            timeline.add_report(&report.describe(true), Timestamp::UNIX_EPOCH);
         }
         let lines = timeline.newest_first();
         assert_eq!(lines.len(), LINES);
@@ -93,11 +92,11 @@ mod tests {
         let mut timeline = ActivityLog::default();
         let told = |timeline: &mut ActivityLog, name: &str| {
             let report = Report::Evicted { pod: PodKey::new("a", name), reason: Reason::Drifted };
-            timeline.add_report(&report, true, Timestamp::UNIX_EPOCH);
+            timeline.add_report(&report.describe(true), Timestamp::UNIX_EPOCH);
         };
         told(&mut timeline, "one\u{1b}[2J");
         told(&mut timeline, "two\u{1b}[2J");
-        timeline.add_report(&Report::Thawed, true, Timestamp::UNIX_EPOCH);
+        timeline.add_report(&Report::Thawed.describe(true), Timestamp::UNIX_EPOCH);
         told(&mut timeline, "three");
         let lines = timeline.newest_first();
         let told: Vec<_> = lines.iter().map(|it| (&it.of[..], it.times)).collect();

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::engine::Engine;
 use crate::engine::event::Event;
-use crate::engine::report::Report;
+use crate::engine::report::description::Description;
 use crate::host::clock::Heartbeat;
 use crate::model::id::ClusterName;
 use crate::runtime::activity_log::{ActivityEntry as Entry, ActivityLog};
@@ -113,10 +113,10 @@ impl ClusterHandle {
     }
 
     /// Adds a report to the activity log.
-    pub(crate) fn log_report(&self, report: &Report, managed: bool, now: Timestamp) {
+    pub(crate) fn log_report(&self, described: &Description<'_>, now: Timestamp) {
         let timeline = self.timeline.lock();
         let mut timeline = timeline.unwrap_or_else(PoisonError::into_inner);
-        timeline.add_report(report, managed, now);
+        timeline.add_report(described, now);
     }
 
     /// The activity log, newest first.

@@ -497,7 +497,8 @@ impl EngineLoop {
             self.pass = Span::none();
         }
         while let Some(report) = self.engine.next_report() {
-            record::record_report(&self.executor.cluster, self.managed, &report);
+            let described = report.describe(self.managed);
+            record::record_report(&self.executor.cluster, &report, &described);
             match &report {
                 Report::Planned { .. } => {
                     report_metrics::record_planned_pass(&self.executor.cluster, self.took);
@@ -506,9 +507,9 @@ impl EngineLoop {
                 Report::Matches => self.front.set_mismatched(false),
                 _ => {}
             }
-            self.front.log_report(&report, self.managed, self.clock.now());
+            self.front.log_report(&described, self.clock.now());
             if let Some(event_recorder) = &self.event_recorder {
-                let notices = events_for(self.engine.state(), &report);
+                let notices = events_for(self.engine.state(), &described);
                 notices.into_iter().for_each(|notice| event_recorder.queue_event(notice));
             }
         }

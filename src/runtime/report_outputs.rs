@@ -27,7 +27,7 @@ fn lines(cluster: &ClusterName, managed: bool, report: &Report, is_json: bool) -
         false => lines.with_ansi(false).boxed(),
     };
     tracing::subscriber::with_default(registry().with(lines), || {
-        record_report(cluster, managed, report);
+        record_report(cluster, report, &report.describe(managed));
     });
     let mut text = String::new();
     (&*file).rewind().expect("a file");
@@ -45,7 +45,7 @@ fn outputs(managed: bool, report: &Report) -> String {
     let mut activity = ActivityLog::default();
     // Two consecutive reports show whether they share a line.
     for _ in 0..2 {
-        activity.add_report(report, managed, Timestamp::UNIX_EPOCH);
+        activity.add_report(&report.describe(managed), Timestamp::UNIX_EPOCH);
     }
     for entry in activity.newest_first() {
         let _ = writeln!(out, "{}", serde_json::to_string(&entry).expect("JSON"));

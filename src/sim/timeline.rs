@@ -5,7 +5,6 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
-use crate::engine::report::description::{IN_SYNC, OUT_OF_SYNC};
 use crate::model::id::{ClaimId, InstanceId, NodeName, PoolName};
 use crate::model::instance::{OfferingKey, Price};
 
@@ -311,8 +310,10 @@ impl fmt::Display for TimelineFact {
                  approval"
             ),
             Self::Accepted(id) => write!(f, "user approved {id}"),
-            Self::Frozen(why) => write!(f, "{OUT_OF_SYNC}: {why}"),
-            Self::Thawed => f.write_str(IN_SYNC),
+            Self::Frozen(why) => {
+                write!(f, "cluster state out of sync, suspending decisions: {why}")
+            }
+            Self::Thawed => f.write_str("cluster state in sync, resuming decisions"),
         }
     }
 }

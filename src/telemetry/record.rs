@@ -5,14 +5,15 @@ use std::time::Duration;
 use crate::engine::Engine;
 use crate::engine::command::CommandResult;
 use crate::engine::report::Report;
+use crate::engine::report::description::Description;
 use crate::model::id::ClusterName;
 use crate::telemetry::cluster_collector::{self, MetricSample};
 use crate::telemetry::{report_log, report_metrics};
 
 /// Logs and counts a report of an engine.
-pub(crate) fn record_report(cluster: &ClusterName, managed: bool, report: &Report) {
-    report_log::log_report(cluster, managed, report);
-    report_metrics::count_report(cluster, managed, report);
+pub(crate) fn record_report(cluster: &ClusterName, report: &Report, described: &Description<'_>) {
+    report_log::log_report(cluster, report, described);
+    report_metrics::count_report(cluster, report, described);
 }
 
 /// Records a command and its outcome.

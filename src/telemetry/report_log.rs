@@ -13,7 +13,7 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, registry, reload};
 
 use crate::config::settings::{LogFormat, LogLevel};
 use crate::engine::report::Report;
-use crate::engine::report::description::{FieldValue, Severity};
+use crate::engine::report::description::{Description, FieldValue, Severity};
 use crate::model::id::ClusterName;
 use crate::telemetry::journal::Journal;
 #[cfg(feature = "otlp")]
@@ -125,8 +125,7 @@ macro_rules! write_line {
 }
 
 /// Writes a report to the log.
-pub(crate) fn log_report(cluster: &ClusterName, managed: bool, report: &Report) {
-    let described = report.describe(managed);
+pub(crate) fn log_report(cluster: &ClusterName, report: &Report, described: &Description<'_>) {
     let mut fields = described.fields.iter().peekable();
     let mut next = |name: &str| {
         let (_, value) = fields.next_if(|(field, _)| *field == name)?;

@@ -13,8 +13,8 @@ use crate::config::config_diff::ConfigValues;
 use crate::config::settings::{MetricNames, Telemetry};
 use crate::engine::report::Report;
 use crate::engine::report::description::{
-    DECISIONS, ELIGIBLE, LIFETIMES, MetricChange, PLAN_CLAIMS, PLAN_PODS, PLAN_STATES, SUSPENDED,
-    SUSPENDED_FOR,
+    DECISIONS, Description, ELIGIBLE, LIFETIMES, MetricChange, PLAN_CLAIMS, PLAN_PODS, PLAN_STATES,
+    SUSPENDED, SUSPENDED_FOR,
 };
 use crate::host::clock;
 use crate::model::id::ClusterName;
@@ -155,15 +155,15 @@ impl MetricsRecorder {
 }
 
 /// Records the metrics of a report of an engine.
-pub(crate) fn count_report(cluster: &ClusterName, managed: bool, report: &Report) {
-    for (name, labels, change) in report.describe(managed).metrics {
-        let labels = cluster_labels(cluster, &labels);
-        match change {
+pub(crate) fn count_report(cluster: &ClusterName, report: &Report, described: &Description<'_>) {
+    for (name, labels, change) in &described.metrics {
+        let labels = cluster_labels(cluster, labels);
+        match *change {
             MetricChange::Add(count) => {
-                counter!(name, &labels).increment(u64::try_from(count).unwrap_or(u64::MAX));
+                counter!(*name, &labels).increment(u64::try_from(count).unwrap_or(u64::MAX));
             }
-            MetricChange::Set(count) => gauge!(name, &labels).set(count_to_f64(count)),
-            MetricChange::Observe(value) => histogram!(name, &labels).record(value),
+            MetricChange::Set(count) => gauge!(*name, &labels).set(count_to_f64(count)),
+            MetricChange::Observe(value) => histogram!(*name, &labels).record(value),
         }
     }
     match report {
@@ -327,7 +327,7 @@ mod tests {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
             for reported in reports {
-                count_report(&"prod".into(), managed, reported);
+                count_report(&"prod".into(), reported, &reported.describe(managed));
             }
         });
         recorder.handle().render()
@@ -366,7 +366,8 @@ mod tests {
         metrics::with_local_recorder(&recorder, || {
             let cluster = "reset".into();
             let short = StaticDemand::Room("spare".to_owned());
-            count_report(&cluster, true, &Report::Mismatch(Mismatch::Unidentified));
+            let report = Report::Mismatch(Mismatch::Unidentified);
+            count_report(&cluster, &report, &report.describe(true));
             update_shortfall("reset", &short, 3);
             engine_changed(&cluster);
         });

@@ -5,7 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use outrigger::config::diagnostic::ProblemCode;
+use outrigger::disruption::instance_drift::InstanceDrift;
 use outrigger::engine::command::RefusalKind;
+use outrigger::model::node_class::resolved::{Cause, ConditionKind};
+use outrigger::model::pool::Reason;
 
 type Codes = BTreeSet<String>;
 
@@ -84,11 +87,10 @@ fn every_code_is_listed_with_what_to_do() {
         ),
         ("## Host and cluster checks\n", spelled("src/doctor/codes.rs", "The stable name")),
         ("## Unschedulable pods\n", spelled("src/scheduling.rs", "impl RejectionCode")),
-        ("## Disruption reasons\n", spelled("src/model/pool.rs", "impl Reason")),
+        ("## Disruption reasons\n", owned(Reason::NAMES)),
         (
             "Causes of drift:\n",
-            &spelled("src/disruption/drift.rs", "impl DriftReason")
-                | &spelled("src/disruption/instance_drift.rs", "impl InstanceDrift"),
+            &spelled("src/disruption/drift.rs", "impl DriftReason") | &owned(InstanceDrift::NAMES),
         ),
         ("Interruption messages", spelled("src/engine/event.rs", "impl Interruption")),
         ("## Events\n", of_events()),
@@ -99,14 +101,8 @@ fn every_code_is_listed_with_what_to_do() {
             spelled("src/state/drain_blockers.rs", "impl DrainBlocker"),
         ),
         ("## Launches that are refused\n", refusals),
-        (
-            "## Node classes that are not ready\n",
-            spelled("src/model/node_class/resolved.rs", "impl ConditionKind"),
-        ),
-        (
-            "Reasons for a condition that does not hold:\n",
-            spelled("src/model/node_class/resolved.rs", "impl Cause"),
-        ),
+        ("## Node classes that are not ready\n", owned(ConditionKind::NAMES)),
+        ("Reasons for a condition that does not hold:\n", owned(Cause::NAMES)),
         (
             "## Clusters and instances that do not match\n",
             spelled("src/state/cluster_identity.rs", "impl Mismatch"),

@@ -177,8 +177,8 @@ impl Crate {
             return false;
         };
         let siblings = self.children.get(parent).map_or(&[][..], Vec::as_slice);
-        let mut declared = siblings.iter().filter(|it| it.name == *name);
-        declared.any(|it| it.beyond_core)
+        let mut declared = siblings.iter().filter(|it| it.name == *name).peekable();
+        declared.peek().is_some() && declared.all(|it| it.beyond_core)
     }
 
     /// The place of a module among its siblings, when it is a module at all.

@@ -2,7 +2,6 @@
 
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-
 use crate::config::syntax::PathStep;
 use crate::model::pool::Limits;
 use crate::model::quantity::Resources;

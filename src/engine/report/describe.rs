@@ -29,7 +29,7 @@ const DRAIN: &str = "Drain";
 const REGISTER: &str = "Register";
 
 impl Report {
-    /// Returns what the outputs say about the report. In observe mode, decisions are described as
+    /// Returns the texts and values of the report for all outputs. In observe mode, decisions are described as
     /// what Outrigger would do, and are not counted.
     #[expect(clippy::too_many_lines, reason = "a table with one arm per kind")]
     #[rustfmt::skip]

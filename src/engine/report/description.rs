@@ -1,4 +1,4 @@
-//! What the outputs say about a report: its log line, activity, Kubernetes Event and metrics.
+//! Texts and values of a report for its outputs: log, activity, Kubernetes Events and metrics.
 
 use std::fmt;
 
@@ -222,7 +222,7 @@ pub type Label<'r> = (&'static str, &'r str);
 /// A change of a metric: its name, its labels besides the cluster, and the change.
 pub type Metric<'r> = (&'static str, Vec<Label<'r>>, MetricChange);
 
-/// What the outputs say about a report.
+/// Texts and values of a report for all outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description<'r> {
     /// Severity of the log line. `None` if there is no line.

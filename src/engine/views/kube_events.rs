@@ -1,8 +1,7 @@
 //! Kubernetes Events: converts reports about a pod or a node. Reports that concern neither a pod
 //! nor a node are only in the log.
 
-use crate::engine::report::Report;
-use crate::engine::report::description::{EventTarget, EventText};
+use crate::engine::report::description::{Description, EventTarget, EventText};
 use crate::model::id::{NodeName, PodKey};
 use crate::model::pod::Pod;
 use crate::state::State;
@@ -37,8 +36,8 @@ pub struct KubeEvent {
 }
 
 /// Returns the events for a report, about existing objects.
-pub fn events_for(state: &State, report: &Report) -> Vec<KubeEvent> {
-    let Some(event) = report.describe(true).event else {
+pub fn events_for(state: &State, described: &Description<'_>) -> Vec<KubeEvent> {
+    let Some(event) = &described.event else {
         return Vec::new();
     };
     let known_pod = |pod: &PodKey| state.objects.pods.get(pod);
@@ -61,7 +60,7 @@ pub fn events_for(state: &State, report: &Report) -> Vec<KubeEvent> {
     };
     let pods = pods.iter().cloned().map(InvolvedObject::Pod);
     let objects = pods.chain(node.cloned().map(InvolvedObject::Node));
-    objects.filter_map(|object| event_about(state, object, &event)).collect()
+    objects.filter_map(|object| event_about(state, object, event)).collect()
 }
 
 /// Returns an event about an object, if the watch shows it.
@@ -124,7 +123,7 @@ mod tests {
     fn every_report_has_its_events() {
         let (state, mut out) = (state(), String::new());
         for report in examples() {
-            let events = events_for(&state, &report);
+            let events = events_for(&state, &report.describe(true));
             let _ = writeln!(out, "# {report:?}");
             events.iter().for_each(|event| out += &format!("{event:?}\n"));
         }

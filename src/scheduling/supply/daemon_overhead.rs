@@ -212,7 +212,7 @@ impl<'a> PoolDaemons<'a> {
             }
             let is_of_type = node_type.requirements.get(key).is_some();
             // Only instances set this label, so no pool can.
-            if is_well_known(key) && !is_of_type && self.side.get(key).is_some() {
+            if !is_of_type && self.side.get(key).is_some() && is_well_known(key) {
                 return Presence::No;
             }
             let Some(merged) = merged_requirement(self.side, node_type, key) else {

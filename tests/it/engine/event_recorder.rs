@@ -10,7 +10,8 @@ use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 use super::{Stage, bound, owned_pod};
 
 fn shown(stage: &Stage) -> Vec<String> {
-    let notices = stage.reports.iter().flat_map(|own| events_for(stage.engine.state(), own));
+    let notices =
+        stage.reports.iter().flat_map(|own| events_for(stage.engine.state(), &own.describe(true)));
     let show = |own: KubeEvent| {
         let about = match &own.about {
             InvolvedObject::Pod(key) => format!("pod {key}"),
@@ -57,17 +58,20 @@ fn what_is_long_is_cut_and_what_is_unknown_is_not_told() {
         pod: ObjectKey::new("default", "a"),
         text: text.to_owned(),
     };
-    assert_eq!(events_for(stage.engine.state(), &evict("its node is not known")), []);
+    assert_eq!(
+        events_for(stage.engine.state(), &evict("its node is not known").describe(true)),
+        []
+    );
     stage.sync(vec![], vec![owned_pod("b")]);
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.apply(bound(owned_pod("a"), "node-0"));
-    let notices = events_for(stage.engine.state(), &evict(&"ä\n".repeat(2_000)));
+    let notices = events_for(stage.engine.state(), &evict(&"ä\n".repeat(2_000)).describe(true));
     let [own] = &notices[..] else {
         panic!("{notices:?}");
     };
     assert_eq!(own.about, InvolvedObject::Node(NodeName::from("node-0")));
     assert!(own.warns && own.note.len() > 990 && own.note.len() <= 1_000);
     assert!(!own.note.contains('\n'));
-    assert_eq!(events_for(stage.engine.state(), &Report::Ready), []);
+    assert_eq!(events_for(stage.engine.state(), &Report::Ready.describe(true)), []);
 }
