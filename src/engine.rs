@@ -266,7 +266,7 @@ impl Engine {
         self.consolidation.savings.reset_results();
         self.cx.state.resting.clear();
         if !self.cx.is_managing() {
-            let why = "the cluster is only observed now";
+            let why = "the cluster is in observe mode now";
             self.cx.outbox.cancel_queued(why, |command| !command.is_read_only());
             self.handle_failed_commands(now);
             let leaving = self.cx.state.ledger.claims.values();
@@ -276,7 +276,7 @@ impl Engine {
                 self.cx.outbox.push_report(Report::LeftClosed { nodes });
             }
         } else if !self.nominations.is_nominating(&self.cx) {
-            let why = "pods are not told of their nodes any more";
+            let why = "nominations are off now";
             self.cx
                 .outbox
                 .cancel_queued(why, |command| matches!(command, Command::Nominate { .. }));

@@ -49,7 +49,7 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     items["machine"]["kubelet"] = Value::Object(kubelet);
     if yaml::parse_mapping(&patched) != Some(items) {
         return Err(template_error(
-            "the lines of `machine.kubelet` cannot be told from the others",
+            "the lines of `machine.kubelet` cannot be distinguished from the others",
         ));
     }
     documents[place] = patched;

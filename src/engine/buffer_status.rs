@@ -218,5 +218,5 @@ fn unknown_shape_message(buffer: &Buffer) -> String {
     let workload = buffer.scalable.as_ref();
     let name = workload.map(|workload| format!("{}/{}", workload.namespace, workload.name));
     let name = name.unwrap_or_default();
-    format!("{name} has no pod, and what its pods are like is read off them")
+    format!("{name} has no pods, and Outrigger reads the pod template from them")
 }

@@ -254,7 +254,7 @@ fn restore_marks(
     }
     let marked = cx.drain_of(id).and_then(|drain| drain.marked);
     let again = marked.map(|at| at + MARK_AGAIN);
-    if cx.outbox.waits_until(again, "what stands beside a taint is to be written again", now) {
+    if cx.outbox.waits_until(again, "restore the disruption label and annotation", now) {
         return false;
     }
     let patch = NodePatch { taints: None, ..taint_patch(node, reason, None) };
@@ -319,7 +319,7 @@ fn cancel_if_not_empty(
             cx,
             consolidation,
             id,
-            format!("{count} pods have come to it"),
+            format!("{count} pods were bound to it meanwhile"),
             now,
         );
     }
@@ -463,7 +463,7 @@ pub(super) fn on_pods_listed(
             cx,
             consolidation,
             id,
-            format!("{bound} pods have come to it"),
+            format!("{bound} pods were bound to it meanwhile"),
             now,
         );
     } else if !held {

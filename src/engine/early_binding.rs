@@ -154,7 +154,7 @@ impl EarlyBinding {
         id: &ClaimId,
         now: Timestamp,
     ) {
-        let why = "its node has another name than was said".to_owned();
+        let why = "its Node has an unexpected name".to_owned();
         let claim = id.clone();
         cx.outbox.push_report(Report::NotEarly { claim, why });
         self.give_up_early(cx, now);

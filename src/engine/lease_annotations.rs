@@ -91,11 +91,7 @@ impl LeaseSync {
         if !is_due || self.busy {
             return;
         }
-        if cx.outbox.waits_until(
-            self.retry.next_attempt(),
-            "the cluster's Lease is to be read",
-            now,
-        ) {
+        if cx.outbox.waits_until(self.retry.next_attempt(), "read the cluster's Lease", now) {
             return;
         }
         self.busy = true;
@@ -199,7 +195,8 @@ pub(super) fn record_disruptions(
     }
     let since = records_kept_since(cx, now);
     let Some(text) = cx.state.notes.let_go_text(&more, since) else {
-        let why = format!("the cluster's Lease remembers {DISRUPTED_NODES_MAX} nodes already");
+        let why =
+            format!("the cluster's Lease already records {DISRUPTED_NODES_MAX} disrupted nodes");
         for id in more.keys() {
             cancellation::postpone_drain(cx, consolidation, id, why.clone(), now);
         }
@@ -283,7 +280,7 @@ pub(super) fn on_disruptions_recorded(
             lease_sync.retry.record_failure(now, &mut cx.rng);
             if matches!(kind, FailureKind::Denied | FailureKind::Invalid) {
                 for id in claims {
-                    let why = format!("it could not be written down: {text}");
+                    let why = format!("the disruption could not be recorded: {text}");
                     if awaits_record(cx, id) {
                         cancellation::cancel_drain(cx, consolidation, id, why, now);
                     }

@@ -43,7 +43,7 @@ pub(in crate::engine) fn try_clear(
     }
     let until = claim.since.checked_add(WRITE_MAX).unwrap_or(now);
     if until <= now {
-        let why = format!("it was not allowed and written down within {WRITE_MAX:#}");
+        let why = format!("the disruption was not granted and recorded within {WRITE_MAX:#}");
         cancellation::cancel_drain(cx, consolidation, id, why, now);
         return false;
     }

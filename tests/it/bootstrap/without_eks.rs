@@ -296,7 +296,10 @@ fn what_is_no_configuration_of_a_worker_is_refused() {
              [{key: other, effect: NoSchedule}]\n",
             "has \"other\", of which its pool knows nothing",
         ),
-        ("machine:\n  type: worker\n  \"kubelet\": {}\n", "cannot be told from the others"),
+        (
+            "machine:\n  type: worker\n  \"kubelet\": {}\n",
+            "cannot be distinguished from the others",
+        ),
     ];
     for (own, expected) in rows {
         let error = Case::talos(own).error();

@@ -131,7 +131,7 @@ fn a_node_is_closed_only_when_it_is_confirmed_that_it_was_written_down() {
     assert_eq!(open(&stage), 4);
     refuse(&mut stage, held, FailureKind::Denied);
     stage.run(5, &[]);
-    let why = "stays: it could not be written down: so it is".to_owned();
+    let why = "stays: the disruption could not be recorded: so it is".to_owned();
     let mut expect = vec![why; 5];
     expect[0] = "patch_lease: so it is".to_owned();
     assert_eq!(told(&stage), expect);
