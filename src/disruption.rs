@@ -3,7 +3,7 @@
 
 // Verdict of a node: why it is not disrupted.
 pub mod verdict;
-// Blockers of disruption for every reason.
+// Verdicts that apply to a node for every reason.
 pub mod eligibility;
 // Maintenance windows and their next start.
 pub mod maintenance_windows;
@@ -17,13 +17,13 @@ pub mod emptiness;
 pub mod static_scale_down;
 // Drift of the instance: image, subnet, groups.
 pub mod instance_drift;
-// Drifted nodes.
+// Nodes that differ from their pool or node class.
 pub mod drift;
 // Expired nodes.
 pub mod expiry;
 // Unhealthy nodes.
 pub mod repair;
-// Suspension while too many nodes are not ready.
+// Voluntary disruption is suspended while too many nodes are not ready.
 pub mod cluster_health;
 // Disruptions that a configuration change causes.
 pub mod config_impact;

@@ -26,7 +26,7 @@ pub mod event;
 pub mod report;
 // In-flight commands and claim progress.
 mod in_flight;
-// Whether the cluster state is complete.
+// State of the synchronization: phase, listings, missing objects.
 mod sync_state;
 // Queue of nodes drained in waves.
 mod wave_queue;
@@ -48,9 +48,9 @@ mod undrained_terminations;
 mod registration_backoff;
 // Mismatch of API server, instances and configuration.
 mod cluster_identity;
-// Synchronization of the cluster state.
+// Suspends decisions while the cluster state is incomplete, and resumes them.
 mod sync;
-// Steps of claims.
+// Phase changes of claims, and steps that are sent, fail or are cancelled.
 mod claim_steps;
 // In-place updates of labels, taints and tags.
 mod in_place_update;
@@ -88,7 +88,7 @@ mod nomination;
 mod registration;
 // One trial launch per unavailable offering.
 mod offering_probe;
-// Claim phases, timeouts and next steps.
+// Next step of each claim by its phase: launch, register, drain, terminate.
 mod lifecycle;
 // Removal of finalizers and taints from released nodes.
 pub mod release;
@@ -129,7 +129,7 @@ const IDLE: SignedDuration = SignedDuration::from_secs(30);
 /// so that a lost timer cannot stop the engine.
 const WHOLE: SignedDuration = SignedDuration::from_mins(10);
 
-/// The engine of one cluster. Its input are events and their times. Its output are commands,
+/// The engine of one cluster. Its inputs are events and their times. Its outputs are commands,
 /// reports and the time of its next wake-up.
 #[derive(Debug)]
 pub struct Engine {
@@ -200,7 +200,7 @@ impl Engine {
             }
             Event::WatchAlive(kind) => {
                 self.cx.state.views.record_activity(kind, now);
-                // Without this flag the event changes nothing that a pass could act on.
+                // If no decision waits for activity of a watch, the event changes nothing.
                 if !std::mem::take(&mut self.cx.sync.awaits_sign) {
                     return;
                 }
@@ -306,7 +306,7 @@ impl Engine {
         self.cx.is_ready()
     }
 
-    /// Returns why decisions are suspended: the cluster is not the expected one.
+    /// Returns the mismatch that suspends decisions, if there is one.
     pub fn mismatch(&self) -> Option<&Mismatch> {
         self.cx.mismatch()
     }
@@ -316,8 +316,8 @@ impl Engine {
         self.cx.missing_information(now)
     }
 
-    /// Returns the pending approval of the configuration, if any. `None` until the configuration
-    /// was checked.
+    /// Returns the pending approval of the configuration, if any. The outer `None` means that the
+    /// configuration was not checked yet.
     pub fn pending_approval(&self) -> Option<Option<&PendingApproval>> {
         self.cx.pending_approval()
     }

@@ -38,7 +38,7 @@ pub mod taint;
 pub mod duration;
 // Pods.
 pub mod pod;
-// Eviction annotations and deletion cost.
+// Reads `do-not-disrupt` and other annotations of pods; deletion cost.
 pub mod eviction;
 // PodDisruptionBudgets.
 pub mod pdb;

@@ -14,7 +14,7 @@ pub(crate) mod cron;
 pub(crate) mod fleet_task;
 // Recent activity of a cluster.
 pub mod activity_log;
-// The health of a cluster.
+// Ready, degraded or unready: the health of a cluster in `status`.
 pub mod cluster_health;
 // Status of clusters, as the control socket returns it.
 pub mod control_status;

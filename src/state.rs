@@ -41,7 +41,7 @@ pub mod nominations;
 pub mod what_if;
 // Pods eligible for early binding.
 pub mod early_binding;
-// Blockers of disruption: PDBs, annotations, pods.
+// What blocks the disruption of a node: PDBs, annotations, pods.
 pub mod disruption_blockers;
 // Candidates for disruption.
 pub mod candidates;

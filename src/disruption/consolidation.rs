@@ -17,7 +17,7 @@ pub mod replacement;
 pub mod components;
 // Assignment of identical pods that keeps zones.
 pub mod keep_zones;
-// Outcome of a what-if removal, and whether it pays.
+// Outcome of a what-if removal, and whether it saves enough.
 pub mod outcome;
 
 use std::collections::BTreeMap;

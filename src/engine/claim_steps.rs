@@ -153,8 +153,8 @@ pub(super) fn on_launch_failed(cx: &mut Context, id: &ClaimId, kind: FailureKind
     cx.outbox.push_report(Report::ClaimRenewed { claim, next });
 }
 
-/// Cancels the matching steps, evictions and bindings of claims that are still in the queue.
-/// Each one counts as failed, and the engine decides again.
+/// Cancels the matching queued steps, evictions and bindings of claims. Each one counts as
+/// failed, and the engine decides again.
 pub(super) fn cancel_claim_commands(
     cx: &mut Context,
     which: impl Fn(&Command) -> bool,

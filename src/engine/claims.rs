@@ -195,7 +195,7 @@ pub(super) fn other_finalizers(node: &Node) -> impl Iterator<Item = String> {
 /// Length of a claim's ID: 13 characters of 5 bits are 65 bits, so collisions are negligible.
 pub(super) const CLAIM_ID_LENGTH: usize = 13;
 
-/// Returns an ID that no claim has used.
+/// Returns a new random ID.
 pub(super) fn new_random_id(cx: &mut Context) -> String {
     const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     (0..CLAIM_ID_LENGTH).map(|_| char::from(ALPHABET[cx.rng.usize(0..32)])).collect()

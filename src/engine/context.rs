@@ -21,8 +21,8 @@ use crate::model::cluster::ManagementMode;
 use crate::model::id::ClaimId;
 use crate::state::State;
 
-/// Events within this time are handled by one pass: a thousand bound or nominated pods are not
-/// worth a thousand passes.
+/// One pass handles all events within this time, so that a thousand bound or nominated pods do
+/// not cause a thousand passes.
 const SETTLE: SignedDuration = SignedDuration::from_millis(100);
 
 /// Added to [`SETTLE`] for each pending pod and each pod of a later wave, because a pass examines

@@ -24,11 +24,11 @@ pub(super) struct Consolidation {
 pub(super) struct ConsolidationSchedule {
     /// Time of the last run.
     pub(super) last: Option<Timestamp>,
-    /// Number of runs that found nothing since the last one that did.
+    /// Number of consecutive runs that found nothing.
     pub(super) vain: u32,
-    /// Number of pods that have left their nodes since then.
+    /// Number of pods that have left their nodes since the last run.
     pub(super) left: usize,
-    /// First and last change since then.
+    /// First and last change since the last run.
     pub(super) stirred: Option<(Timestamp, Timestamp)>,
     /// When a budget or a maintenance window allows waiting disruptions, or a back-off of an
     /// offering ends.

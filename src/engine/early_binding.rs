@@ -223,7 +223,7 @@ fn create_node(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     let Some(claim) = cx.state.ledger.claims.get(id) else {
         return;
     };
-    // A missing Node was deleted by a user: its kubelet recreates it.
+    // If the Node was created and is missing, a user deleted it. Its kubelet recreates it.
     if progress.early.made || progress.step.is_some() || claim.node.is_some() {
         return;
     }

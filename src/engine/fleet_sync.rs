@@ -125,7 +125,7 @@ impl FleetSync {
         };
         let granted = cx.progress.get(id).is_some_and(|progress| progress.granted);
         let holding = usage_of(cx, claim);
-        // A claim that may be launched already counts, regardless of its grant.
+        // A claim past the phase `Planned` counts even without a grant.
         let fleet = cx.state.fleet.as_ref();
         let shares = fleet.is_some_and(|fleet| fleet.is_limited() || holding.reservation.is_some());
         if granted || !shares || claim.phase != ClaimPhase::Planned {
@@ -298,8 +298,8 @@ pub(super) fn mark_unavailable_offerings(
     }
 }
 
-/// Puts the refused offerings of a node class in back-off. Reports those to other clusters that
-/// would be refused there as well.
+/// Puts the refused offerings of a node class in back-off. Reports to other clusters the
+/// offerings that would be refused there as well.
 pub(super) fn on_offerings_refused(
     cx: &mut Context,
     class: Option<&NodeClassName>,

@@ -57,7 +57,7 @@ pub(super) enum CommandPurpose {
     ReadLease,
     /// An update of the status of a CapacityBuffer.
     BufferStatus(Box<BufferPatch>),
-    /// The record on the Lease of these disruptions.
+    /// The update of the Lease that records these disruptions.
     NoteLetGo(Vec<ClaimId>),
 }
 

@@ -168,7 +168,7 @@ fn tag_instances(
     cx.outbox.queue_command(command, CommandPurpose::Tag(claims, tags.clone()), now);
 }
 
-/// Records the new tags in the claims. A provider that keeps only the tags of a launch is not
+/// Records the new tags in the claims. If the provider rejects the tags as invalid, it is not
 /// called again before the next start.
 pub(super) fn on_tag_result(
     cx: &mut Context,

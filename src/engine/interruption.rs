@@ -225,7 +225,7 @@ impl Interruptions {
     fn disrupt_now(&self, cx: &mut Context, id: &ClaimId, reason: Reason, now: Timestamp) {
         let claim = cx.state.ledger.claims.get_mut(id);
         match claim.and_then(|claim| claim.leaving.as_mut()) {
-            // If status checks fail, the deadline is now, regardless of other notices.
+            // Other notices do not replace this reason, because its deadline is now.
             Some(Reason::Unhealthy) => {}
             Some(leaving) => *leaving = reason,
             None => drain::disrupt_node(cx, self, id, reason, now),

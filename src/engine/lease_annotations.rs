@@ -168,7 +168,7 @@ fn records_kept_since(cx: &Context, now: Timestamp) -> Timestamp {
     longest.and_then(|period| now.checked_sub(period).ok()).unwrap_or(now)
 }
 
-/// Records the disruptions that wait for it.
+/// Records the waiting disruptions on the Lease. Postpones those that exceed a budget.
 pub(super) fn record_disruptions(
     cx: &mut Context,
     consolidation: &mut Consolidation,

@@ -306,7 +306,7 @@ fn terminate_instance(
     }
     let known = cx.node_of(claim);
     if let Some(patch) = known.and_then(finalizer_removal_patch) {
-        // The Node waited for this confirmation.
+        // The finalizer kept the Node until this confirmation.
         if known.is_some_and(|node| !claims::is_stale(cx, id, node)) {
             claim_steps::send_step(cx, id, ClaimStep::Finalizer, Command::PatchNode(patch), now);
         }

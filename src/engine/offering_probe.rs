@@ -15,7 +15,7 @@ use crate::state::unavailable_offerings::Access;
 /// Maximum wait of a launch for the launch that tries an offering. EC2 answers within seconds.
 const TRIED_MAX: SignedDuration = SignedDuration::from_secs(20);
 
-/// Decides whether a claim may be launched now. Removes the offerings that its launch must not
+/// Returns whether a claim may be launched now. Removes the offerings that its launch must not
 /// request: unavailable ones and those that a different launch is trying.
 ///
 /// The claim was planned for its first offering, which is the cheapest. If a different launch

@@ -98,7 +98,7 @@ impl Provisioning {
             }
             reported.insert(pod.clone(), reasons.clone());
         }
-        // Pods that are no longer unschedulable are only counted.
+        // Pods that are no longer unschedulable are a change, but are not reported.
         changed |= self.rejections.keys().any(|pod| !reported.contains_key(pod));
         self.rejections = reported;
         changed
@@ -209,7 +209,7 @@ pub(super) fn provision_pods(
     if pods.is_none() && !std::mem::take(&mut provisioning.rejections).is_empty() {
         cx.outbox.push_report(Report::AllAnswered);
     }
-    // Pending pods are planned first, and soon.
+    // Buffers are planned with the pending pods, or alone if no pods are pending.
     let room = cx.static_schedule.next_buffer_plan_at(&cx.state);
     let Some(due) = pods.or(room).into_iter().chain(numbers).min() else {
         let ended = cx.static_schedule.end_all_shortfalls();
@@ -226,7 +226,7 @@ pub(super) fn provision_pods(
     let whole = pods.or(room).is_some_and(|at| at <= now);
     let (pending, mut plan, waits) = plan_round(cx, whole, now);
     if consolidation.keep_needed_nodes(cx, &plan, now) {
-        // The other pods have no place before the next plan.
+        // This plan is discarded, so the pods are planned again immediately.
         cx.batcher.plan_again_at(now);
         cx.outbox.wake_at(now, "pods keep their nodes");
         return;

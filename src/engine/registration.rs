@@ -1,4 +1,4 @@
-//! From a launched instance to an initialized node, and its checks afterwards.
+//! Registers and initializes the nodes of launched instances, and checks them afterwards.
 
 use jiff::Timestamp;
 

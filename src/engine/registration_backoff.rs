@@ -105,7 +105,7 @@ pub(super) fn on_not_registered(cx: &mut Context, id: &ClaimId, now: Timestamp) 
     if let Some(name) = of_type {
         *failing.types.entry(name).or_insert(0) += 1;
     }
-    // Another zone is tried immediately.
+    // The first failure does not delay launches in other zones.
     failing.all.record_failure(launched, 1, first, now);
     let wait = failing.zones.entry(zone.clone());
     let wait = wait.or_insert_with(|| Wait::new_without_wait(now));
@@ -141,7 +141,7 @@ pub(super) fn on_registered(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     }
 }
 
-/// Ends the launch back-off in a zone. The waiting pods are planned.
+/// Reports the end of the launch back-off in a zone, and plans the pending pods again.
 fn end_launch_backoff(cx: &mut Context, pool: PoolName, zone: Zone, now: Timestamp) {
     let failing = &mut cx.safeguards.registration_backoff.failing;
     failing.retain(|_, failing| !failing.zones.is_empty());
@@ -178,7 +178,7 @@ pub(super) fn exclude_failing_zones(cx: &mut Context, now: Timestamp) {
     }
 }
 
-/// Excludes those zones from the following plans.
+/// Excludes zones with a launch back-off or an unfinished test from the following plans.
 pub(super) fn exclude_untried_zones(cx: &mut Context, now: Timestamp) {
     let failing = &cx.safeguards.registration_backoff.failing;
     cx.state.holds.untried = failing

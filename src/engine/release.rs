@@ -1,5 +1,5 @@
-//! Removes everything of Outrigger from the Nodes of a released cluster, so that nothing waits for
-//! it. Their instances continue to run.
+//! Removes what blocks the Nodes of a released cluster: Outrigger's taints and finalizer. Their
+//! instances continue to run.
 
 use crate::engine::claims::finalizer_removal_patch;
 use crate::engine::command::NodePatch;
@@ -8,7 +8,7 @@ use crate::model::labels::{MANAGED_BY, TAINT_UNREGISTERED};
 use crate::model::node::Node;
 
 /// Returns the patch that removes this installation's finalizer, taints, labels and annotations
-/// from a Node. `None` if the Node has nothing that blocks it.
+/// from a Node. `None` if this installation does not manage the Node or nothing blocks it.
 pub fn release(node: &Node, installation: &str) -> Option<NodePatch> {
     let managed_by = node.labels.get(MANAGED_BY);
     let ours = managed_by.is_some_and(|manager| manager == installation);

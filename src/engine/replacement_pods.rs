@@ -33,7 +33,7 @@ const LEAVING_MAX: SignedDuration = SignedDuration::from_secs(10);
 /// No pending pod waits for other pods longer than this.
 const WAITS_MAX: SignedDuration = SignedDuration::from_secs(5);
 
-/// A controller recreates a pod within this time, even if it is busy with hundreds, or not at all.
+/// Controllers recreate pods within this time, even hundreds. Later, none is expected.
 const REPLACEMENT_MAX: SignedDuration = SignedDuration::from_secs(10);
 
 /// A pod that its owner creates within this time after an eviction counts as its replacement.
@@ -101,8 +101,8 @@ impl ReplacementPods {
         }
     }
 
-    /// Takes the claim that was planned for the pod that this one replaces, and that pod. It
-    /// returns them only once.
+    /// Returns the claim planned for the evicted pod that this pod replaces, and the evicted pod.
+    /// Later calls return `None`.
     fn take_place(&mut self, pod: &PodKey) -> Option<(ClaimId, PodKey)> {
         let replacement = self.replacements.get_mut(pod)?;
         let claim = replacement.place.take()?;

@@ -163,14 +163,14 @@ pub enum Report {
         /// Why.
         why: String,
     },
-    /// A Karpenter node was adopted by the tags of its instance.
+    /// A Karpenter node was adopted: its instance was tagged.
     Adopted {
         /// The node.
         node: NodeName,
         /// Its pool.
         pool: PoolName,
     },
-    /// Karpenter nodes are not adopted because no pool has their name. Repeated only when their
+    /// Karpenter nodes are not adopted: their pool is not configured. Repeated only when their
     /// number changes.
     NotAdopted {
         /// Name of their pool.
@@ -298,7 +298,7 @@ pub enum Report {
         claim: ClaimId,
         /// Its node.
         node: NodeName,
-        /// Time since its pods were evicted.
+        /// Time since evictions started or became allowed.
         since: SignedDuration,
         /// The first blockers.
         held_by: Vec<DrainBlocker>,

@@ -37,7 +37,7 @@ pub(super) struct UndrainedTerminations {
     pub(super) ended: VecDeque<Timestamp>,
     /// Claims that had a Node or should have one, and since when it is missing.
     pub(super) missing: BTreeMap<ClaimId, Timestamp>,
-    /// Claims of these that were within the limit at the last comparison.
+    /// Those of the `missing` claims that were within the limit at the last comparison.
     pub(super) tolerated: BTreeSet<ClaimId>,
     /// Claims whose Node this process has seen ready or with user pods.
     pub(super) used: BTreeSet<ClaimId>,

@@ -22,8 +22,8 @@ use crate::state::candidates::{DisruptionView, NodeHealth, PendingApproval};
 use crate::state::node_claims::NodeClaim;
 
 impl Context {
-    /// Returns the pending approval of the configuration, if any. `None` until the configuration
-    /// was checked.
+    /// Returns the pending approval of the configuration, if any. The outer `None` means that the
+    /// configuration was not checked yet.
     pub(super) fn pending_approval(&self) -> Option<Option<&PendingApproval>> {
         (!self.safeguards.changes.changed).then_some(self.state.unaccepted.as_ref())
     }

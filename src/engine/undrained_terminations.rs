@@ -147,7 +147,7 @@ fn exceeds_undrained_max(cx: &Context, claims: &BTreeSet<ClaimId>, total: usize)
     more && claims.len() > undrained_max(cx, total)
 }
 
-/// Returns whether a listing should soon show if instances without Nodes run.
+/// Returns whether too many claims have no Node, so that instances are listed sooner.
 pub(super) fn awaits_missing_nodes(cx: &Context) -> bool {
     let total = cx.state.running_claims().count();
     let claims = cx.safeguards.undrained.missing.keys().cloned().collect();

@@ -25,7 +25,7 @@ pub(crate) const NAMESPACES: [&str; 2] = ["kube-system", "karpenter"];
 
 /// Timeout of one read.
 const CALL: Duration = Duration::from_secs(4);
-/// Reads while no other autoscaler is active.
+/// Interval of reads while no other autoscaler is active.
 const IDLE: Duration = Duration::from_secs(5);
 /// A Lease that was last renewed longer ago than this counts as not held, unless it is renewed
 /// again.

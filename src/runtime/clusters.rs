@@ -58,7 +58,7 @@ struct Running {
     post: ClusterRunner,
     cluster: Arc<Cluster>,
     catalog: Arc<Catalog>,
-    /// The connection from the kubeconfig.
+    /// Hash of the connection settings.
     print: u64,
 }
 
@@ -423,7 +423,7 @@ impl ClusterSet {
         Ok(())
     }
 
-    /// Triggers refreshes of AWS data that are due.
+    /// Returns the tasks that refresh the AWS data of each region.
     #[cfg(feature = "aws")]
     pub(crate) fn region_tasks(&self) -> Arc<Regions> {
         self.keepers.clone()

@@ -199,9 +199,9 @@ async fn serve_inventory(
     }))
 }
 
-/// Returns the nodes that wait for approval after a configuration change, once the engine has
-/// evaluated it. An engine that is not ready yet evaluates nothing; its status shows the result
-/// later.
+/// Returns a message about the nodes that wait for approval, once the engine has evaluated the
+/// changed configuration. An engine that is not ready evaluates nothing; its status shows the
+/// result later.
 async fn pending_approval(cluster: &ClusterHandle) -> Option<String> {
     let weighed = async {
         loop {

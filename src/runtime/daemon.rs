@@ -356,7 +356,7 @@ fn log_config_changes(old: &ConfigValues, new: &ConfigValues) {
     }
 }
 
-/// Wakes every engine and trims the metrics.
+/// Starts a periodic job that wakes every engine and drops old metrics samples.
 async fn start_reminders(
     handles: &watch::Sender<Clusters>,
     metrics: MetricsRecorder,

@@ -454,7 +454,7 @@ impl EngineLoop {
         }
     }
 
-    /// Starts commands while executors are free.
+    /// Starts queued commands, up to the maximum number of concurrent calls.
     fn start_commands(&mut self) {
         // A stop may have been requested during a long pass.
         let stops = self.stop_by.is_some() || *self.stopping.borrow();
@@ -540,7 +540,7 @@ impl EngineLoop {
         }
     }
 
-    /// In observe mode, results of calls in flight do not matter because they change nothing.
+    /// Returns whether the engine has stopped. Observe mode does not wait for calls in flight.
     fn has_stopped(&self) -> bool {
         self.stop_by
             .is_some_and(|by| !self.managed || self.calls.is_empty() || self.clock.now() >= by)

@@ -36,7 +36,7 @@ const WAITS: Duration = Duration::from_mins(1);
 /// Clusters are handed over only if nothing has changed for this long. It is also the time in which
 /// a host must hand over.
 const STEADY: Duration = Duration::from_secs(30);
-/// Time in which a Lease holder begins a new term.
+/// Maximum wait for a Lease holder to begin a new term.
 const ANEW: Duration = Duration::from_secs(30);
 /// Time for the engine to stop during a handover.
 const PARTS: Duration = Duration::from_mins(1);
@@ -78,7 +78,7 @@ enum Role {
     Follower,
     /// This host is the leader.
     Leader {
-        /// Until when it is without a renewal.
+        /// Until when this host is the leader without a renewal.
         until: Instant,
     },
     /// This host is the leader, and its engine is stopping for a handover.
@@ -114,7 +114,7 @@ pub(crate) struct LeaderElector {
 }
 
 impl LeaderElector {
-    /// Observe mode needs no Lease and changes nothing.
+    /// Returns an elector without a Lease: observe mode changes nothing.
     pub(crate) fn without_election(connection: &Connection) -> Self {
         connection.fence.close();
         Self {
@@ -224,7 +224,7 @@ struct ElectionTask {
     connection: Connection,
     lookout: AutoscalerWatch,
     candidate: LeaseObserver,
-    /// The state of the election.
+    /// The holder name of this host on the Lease.
     me: String,
     identity: HolderIdentity,
     company: Arc<LeaseBalancer>,
@@ -383,7 +383,7 @@ impl ElectionTask {
                         self.role = Role::Parting { until, since: clock::monotonic_now(), why };
                         self.publish_leadership(Leadership::Follows(words.to_owned()));
                     }
-                    // The handover did not take place, so this host remains the leader.
+                    // The engine did not stop in time: the handover and this leadership term end.
                     (Role::Parting { since, .. }, _) if since.elapsed() > PARTS => {
                         self.lose_leadership("the engine does not stop");
                     }
@@ -397,7 +397,7 @@ impl ElectionTask {
     }
 
     /// Releases the Lease for the requesting host, or for all other hosts. If this fails, this host
-    /// remains the leader.
+    /// keeps the Lease and may become the leader again.
     async fn hand_over(&mut self, lease: LeaseState, why: PartingReason) -> Duration {
         self.lose_leadership(why.as_words());
         let (connection, now) = (self.connection.clone(), clock::now());

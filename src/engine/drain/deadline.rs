@@ -65,7 +65,7 @@ pub(in crate::engine) fn write_deadline(cx: &mut Context, id: &ClaimId, now: Tim
     !is_written
 }
 
-/// Returns whether the deadline of a disrupted node has passed, and its annotation has it. A
+/// Returns whether the deadline of a disrupted node and its annotated deadline have passed. A
 /// node disrupted as empty is never terminated with pods on it.
 pub(in crate::engine) fn is_deadline_over(cx: &Context, id: &ClaimId, now: Timestamp) -> bool {
     let Some((claim, node)) = cx.claim_and_node(id) else {

@@ -32,8 +32,8 @@ struct EvictionTarget {
     grace: Option<u32>,
 }
 
-/// Evicts the pods whose turn it is, and deletes those whose time runs out. Returns whether any
-/// pod blocks the drain.
+/// Evicts the pods next in the drain order and deletes those whose deletion is due. Returns
+/// whether any pod blocks the drain.
 pub(in crate::engine) fn evict_pods(
     cx: &mut Context,
     id: &ClaimId,
@@ -51,8 +51,8 @@ pub(in crate::engine) fn evict_pods(
         .iter()
         .copied()
         .partition(|pod| until.is_some_and(|at| is_deletion_due(pod, at, forces, now)));
-    // The next pods have their turn when the previous ones no longer exist, not when they are
-    // evicted.
+    // The next pods are evicted when the previous ones no longer exist, not when their
+    // evictions are accepted.
     let turn = others.iter().map(|pod| pod.drain_order()).min();
     let due = others.iter().filter(|pod| {
         let is_due = Some(pod.drain_order()) == turn && !cx.waves.is_in_later_wave(&pod.key);

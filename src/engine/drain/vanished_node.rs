@@ -32,7 +32,7 @@ pub(in crate::engine) fn handle_vanished_node(
             progress.overdue = None;
             if was_missed && !leaves {
                 let evictions = std::mem::take(&mut progress.drain.evictions);
-                // The node is ready again.
+                // The Node exists again, so the queued evictions of its pods are cancelled.
                 claim_steps::cancel_claim_commands(
                     cx,
                     |command| match command {
@@ -125,7 +125,7 @@ pub(in crate::engine) fn is_confirmed_missing(
 /// after this time, unless the Node comes back.
 pub(in crate::engine) const NODE_MISSED_MAX: SignedDuration = SignedDuration::from_secs(60);
 
-/// Interval between checks while pods are bound to it.
+/// Interval between checks while pods are bound to a Node that has vanished.
 pub(in crate::engine) const PODS_LEFT_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// Delay before the pods of such a Node are evicted, and maximum wait for them.

@@ -446,7 +446,7 @@ fn phase_counters(phase: ClaimPhase, has_node: bool) -> &'static [&'static str] 
     }
 }
 
-/// The verb for a claim that enters a phase.
+/// Returns the log message for a claim that enters a phase.
 fn phase_message(phase: ClaimPhase) -> &'static str {
     match phase {
         ClaimPhase::Planned => "planning claim",

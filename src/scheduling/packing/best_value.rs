@@ -92,9 +92,9 @@ impl PackingInput<'_> {
 /// State of one packing run.
 struct PackingRun<'p, 'o> {
     input: &'p PackingInput<'o>,
-    /// Lots to be packed, the largest first.
+    /// Item groups to pack, the largest first.
     waiting: Vec<usize>,
-    /// For each row, the shapes to weigh.
+    /// Instance types to evaluate, by row.
     types_by_row: BTreeMap<usize, Vec<usize>>,
     /// Lowest cost per pod of each group, as if all pods were like it.
     values: Vec<f64>,
@@ -196,7 +196,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         let mut worth_by_counter = vec![0.0; self.input.counters];
         let mut total = 0.0;
         let mut sums = [0.0; 2];
-        // Cpu, memory and value of pods that share hosts with any pods.
+        // Cpu, memory and value of pods without a limit per host.
         let mut free_groups: Vec<[f64; 3]> = Vec::new();
         for identical in &waiting.order {
             let mut unconstrained_value: f64 = 0.0;
@@ -349,7 +349,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         }
     }
 
-    /// Repeats a packing with other pods.
+    /// Returns the packing of a candidate with the remaining pods of identical groups.
     fn repeat_with_others(
         &self,
         candidate: &TypeCandidate,
@@ -428,7 +428,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         let ordinals: Vec<_> = ordinals.into_iter().collect();
         identical.ratios =
             ratios.iter().map(|ratio| ordinals.partition_point(|other| *other < ratio)).collect();
-        // Pods with few per host come first, pods that require others last.
+        // Pods with per-host constraints come first, pods that require other pods last.
         for lot in &mut identical.lots {
             lot.sort_by_key(|lot| {
                 let shares = self.input.lots[*lot].shares;
@@ -464,9 +464,9 @@ impl<'p, 'o> PackingRun<'p, 'o> {
 
 /// Item groups that can replace each other.
 struct Sorted {
-    /// The identical groups of each item group.
+    /// Index into `lots` of each item group.
     of: Vec<usize>,
-    /// Their lots.
+    /// Item groups that are identical to each other.
     lots: Vec<IdenticalGroups>,
     /// Ordinal of similar demands.
     ratios: Vec<usize>,

@@ -29,16 +29,16 @@ pub(crate) struct OfferingQuery {
 /// A claim with its pool.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenedNode {
-    /// The pool, by its place among the shelves.
+    /// Index of the pool's template.
     pub(crate) template: usize,
     /// The claim.
     pub(crate) claim: PackedNode,
-    /// Whether it was dropped because none of its pods has a turn.
+    /// Whether it was dropped.
     pub(crate) gone: bool,
 }
 
 impl OpenedNode {
-    /// Adds a claim of a pool.
+    /// Returns a claim of the pool with this template.
     pub(crate) fn new(template: usize, claim: PackedNode) -> Self {
         Self { template, claim, gone: false }
     }
@@ -68,7 +68,7 @@ pub(crate) struct PackingState<'p, 'a> {
     pub(crate) opened: Vec<OpenedNode>,
     /// Item groups that claims refer to.
     pub(crate) lots: Vec<ItemGroup<'p>>,
-    /// Pods with no answer, by class.
+    /// Unscheduled pods by class.
     pub(crate) left: Vec<u64>,
     /// Whether the step limit was reached.
     pub(crate) cut_short: bool,

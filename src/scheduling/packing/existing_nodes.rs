@@ -28,7 +28,7 @@ const TRIES_MAX: u64 = 10_000_000;
 pub(crate) struct PlacementStep {
     /// The class.
     pub(crate) class: usize,
-    /// Rooms in their order, then claims in theirs.
+    /// Index into the existing nodes, followed by the new claims.
     pub(crate) site: usize,
     /// How many.
     pub(crate) pods: u64,
@@ -61,7 +61,7 @@ type Profile<'r> = (Vec<Option<&'r Requirement>>, &'r [Taint], &'r BTreeSet<Host
 /// Free resources of each node. `None` if nothing fits or the node accepts no pods.
 pub(crate) type FreeResources = Vec<Option<Vec<i64>>>;
 
-/// Rooms in ordinals.
+/// Existing nodes with their free resources and profiles.
 #[derive(Clone)]
 pub(crate) struct ExistingNodes<'r> {
     problem: &'r Problem<'r>,
@@ -388,7 +388,7 @@ impl<'r> ExistingNodes<'r> {
     }
 }
 
-/// Maximum number of evaluated outcomes of an in-flight node.
+/// Maximum number of evaluated label combinations of an in-flight node.
 const TURNS_OUT_MAX: usize = 64;
 
 /// Returns whether a node satisfies one of these alternatives for all values that its labels may

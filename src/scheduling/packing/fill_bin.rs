@@ -256,7 +256,7 @@ impl Bin {
                     if left && self.allowed_items(&lots[lot], most) > 0 {
                         return Some(lot);
                     }
-                    // Too many to begin here are passed over, too.
+                    // If fewer than `together` pods fit, the group is skipped. Otherwise it waits.
                     if left && !shares.needs.is_empty() && most >= lots[lot].together {
                         return None;
                     }

@@ -32,7 +32,7 @@ impl PackingInput<'_> {
     pub(crate) fn first_fit_packing(&self, ledger: &Ledger) -> Option<Packing> {
         let mut lots: Vec<usize> =
             (0..self.stock.len()).filter(|lot| self.stock[*lot] > 0).collect();
-        // It would start such a group wherever one pod fits.
+        // First fit would start a group with `together` wherever one pod fits.
         if lots.iter().any(|lot| self.lots[*lot].together > 1) {
             return None;
         }
@@ -87,7 +87,7 @@ impl PackingInput<'_> {
         Some(draft)
     }
 
-    /// Makes each claim the cheapest of its types.
+    /// Adds each claim to the packing, with the cheapest type that fits its pods.
     fn close_claims(&self, draft: &mut Packing, open: Vec<OpenNode>) {
         for claim in open {
             let parts = merge_counts(claim.parts);

@@ -296,7 +296,7 @@ pub(crate) fn claim_passes(
     let Some(wants) = filter.labels else {
         return Match::Yes;
     };
-    // Its own pods want the same.
+    // A pod of the claim has the same requirements.
     let mut parts = opened.claim.parts.iter();
     if parts.any(|(lot, _)| problem.kinds[items.lots[*lot].kind].bare == wants) {
         return Match::Yes;

@@ -125,7 +125,7 @@ impl PackingInput<'_> {
         let parts = claims.clone().flat_map(|claim| &claim.parts).copied();
         let parts: Vec<ItemCount> = parts.collect();
         let cost: f64 = claims.clone().map(|it| it.price + self.node_cost).sum();
-        // Most merges need a type of the same total price, whatever its pods require.
+        // Most merges are not cheaper even with the cheapest type that fits the requests.
         let fitting = self.template.types_by_price_for(&total_requests(self.lots, &parts));
         let first = &self.template.shapes[*fitting.first()?];
         if first.lowest_price(u64::MAX)? + self.node_cost >= cost {

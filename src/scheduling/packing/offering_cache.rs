@@ -198,7 +198,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
                 let copies = ledger.allowed_copies(&shape.limited);
                 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
                 let each = price / together.max(1) as f64;
-                // Reservations are almost free for some pods and no measure for others.
+                // A reservation that does not cover all pods counts only if nothing else fits.
                 let covers = shape.reservation.is_none() || copies.saturating_mul(together) >= pods;
                 let least = &mut least[usize::from(!covers)];
                 if least.is_none_or(|least| each < least) && together > 0 && copies > 0 {

@@ -10,8 +10,8 @@ use crate::scheduling::problem::resource_vector::{COMMON, copies_that_fit, fits}
 /// Number of evaluated types with a similar ratio of memory to cpu.
 const FRONT_MAX: f64 = 24.0;
 
-/// Returns the counter that requires the most hosts because its pods share none, and how many share
-/// one.
+/// Returns the counter whose limit per host requires the most hosts, and the number of its pods
+/// that can share a host.
 pub(crate) fn scarcest_counter(
     input: &PackingInput<'_>,
     group_ids: &[usize],
@@ -99,7 +99,7 @@ fn cost_front(input: &PackingInput<'_>, row: usize, ledger: &Ledger) -> Vec<usiz
     priced.into_iter().map(|(_, at)| at).collect()
 }
 
-/// Returns whether enough other types fit whatever fits a type.
+/// Returns whether enough types for `min_values` fit everything that fits this type.
 fn is_varied(input: &PackingInput<'_>, row: usize, shape: usize, ledger: &Ledger) -> bool {
     let shapes = &input.template.shapes;
     if input.variety.is_empty() || shapes[shape].reservation.is_some() {
@@ -127,7 +127,7 @@ fn thin_out(input: &PackingInput<'_>, shapes: &[usize]) -> Vec<usize> {
         shapes.iter().partition(|at| input.template.shapes[**at].reservation.is_some());
     for at in bought {
         let net = input.net_resources(at);
-        // In steps of a quarter of a doubling.
+        // The ratio is rounded to a quarter of a doubling.
         let (cpu, memory) = (amount_of(net, 0), amount_of(net, 1));
         #[expect(clippy::cast_possible_truncation, reason = "a logarithm is small")]
         let ratio = (4.0 * (memory / cpu).log2()).round() as i64;
@@ -143,7 +143,7 @@ fn thin_out(input: &PackingInput<'_>, shapes: &[usize]) -> Vec<usize> {
         let mut next = 0.0;
         for at in &shapes {
             let cpu = amount_of(input.net_resources(*at), 0);
-            // A step is wider than rounding is coarse.
+            // The factor tolerates rounding errors, which are much smaller than a step.
             if cpu >= next * 0.999_999 || cpu >= most {
                 kept.push(*at);
                 next = cpu * step;
