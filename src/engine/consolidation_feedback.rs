@@ -162,8 +162,8 @@ impl Consolidation {
             if cx.state.resting.insert(pool.clone(), until) != Some(until) {
                 let (saved, lost) = backoff.expected_and_lost();
                 let why = format!(
-                    "consolidation expected to save {saved:.4} $/h, but nodes of {lost:.4} $/h were \
-                     kept or launched for the moved pods: no consolidation until {until}"
+                    "consolidation expected to save {saved:.4} $/h, but nodes of {lost:.4} $/h \
+                     were kept or launched for the moved pods: no consolidation until {until}"
                 );
                 cx.outbox.reports.push_back(Report::Shut {
                     pool: pool.clone(),

@@ -29,8 +29,8 @@ const DRAIN: &str = "Drain";
 const REGISTER: &str = "Register";
 
 impl Report {
-    /// Returns the texts and values of the report for all outputs. In observe mode, decisions are described as
-    /// what Outrigger would do, and are not counted.
+    /// Returns the texts and values of the report for all outputs. In observe mode, decisions are
+    /// described as what Outrigger would do, and are not counted.
     #[expect(clippy::too_many_lines, reason = "a table with one arm per kind")]
     #[rustfmt::skip]
     pub fn describe(&self, managed: bool) -> Description<'_> {
