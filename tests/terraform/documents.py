@@ -249,14 +249,15 @@ def sources(calls, root):
     for name in sorted(set(re.findall(r"Command::(\w+)", arms)) ^ commands):
         yield f"the command {name} is carried out or in calls.tsv, but not both"
     text = (root / "model/watched_object.rs").read_text()
-    plurals = re.findall(r'=> "([a-z]+)",', text[text.index("fn plural") :])
+    kinds = text[text.index("pub enum ObjectKind {") :]
+    plurals = re.findall(r'=> "([a-z]+)",', kinds[: kinds.index("}")])
     watched = {
         resource
         for own in calls
         if own["call"] == "watch_kind"
         for resource in own["resource"].split(",")
     }
-    for name in sorted(set(plurals[:13]) ^ watched):
+    for name in sorted(set(plurals) ^ watched):
         yield f"the kind {name} is watched or in calls.tsv, but not both"
 
 
