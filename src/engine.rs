@@ -308,7 +308,7 @@ impl Engine {
 
     /// Returns the mismatch that suspends decisions, if there is one.
     pub fn mismatch(&self) -> Option<&Mismatch> {
-        self.cx.mismatch()
+        self.cx.sync.mismatch.as_ref()
     }
 
     /// Returns what the engine waits for before it decides anything.
@@ -361,10 +361,7 @@ impl Engine {
                 self.cx.outbox.wake_at(due, "something is due");
                 // A due sweep does not require a full pass.
                 self.cx.outbox.wake_at(self.provisioning.sweep_due, "a sweep is due");
-                self.cx.outbox.wake_at(
-                    now.checked_add(IDLE).unwrap_or(now),
-                    "regular check of the cluster state",
-                );
+                wake_for_sync_check(&mut self.cx, None, now);
                 return;
             }
         }

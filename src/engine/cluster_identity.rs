@@ -12,7 +12,6 @@ use crate::engine::controllers::{SameInstances, Unclaimed};
 use crate::engine::report::Report;
 use crate::engine::undrained_terminations;
 use crate::model::id::ClusterUid;
-use crate::state::cluster_identity::Mismatch;
 
 impl Engine {
     /// Reports the result of the first comparison even if everything matches: the engine of the
@@ -39,14 +38,6 @@ impl Unclaimed {
             }
         }
         self.same_instances = instances;
-    }
-}
-
-impl Context {
-    /// Returns the mismatch of the API server, the instances and the configuration, if there is
-    /// one.
-    pub(super) fn mismatch(&self) -> Option<&Mismatch> {
-        self.sync.mismatch.as_ref()
     }
 }
 

@@ -120,7 +120,7 @@ mod tests {
         }
         assert!(!third.has_died(&second.holder_name(&"prod".into())), "it never had the lock");
         drop(third);
-        assert!(!start().has_died(&name), "nobody knows of those before the last");
+        assert!(!start().has_died(&name), "names before the last one are forgotten");
     }
 
     #[test]

@@ -127,7 +127,9 @@ macro_rules! write_line {
 /// Writes a report to the log.
 pub(crate) fn log_report(cluster: &ClusterName, report: &Report, described: &Description<'_>) {
     let mut fields = described.fields.iter().peekable();
+    let mut is_written = false;
     let mut next = |name: &str| {
+        is_written = true;
         let (_, value) = fields.next_if(|(field, _)| *field == name)?;
         field_value(value)
     };
@@ -139,6 +141,10 @@ pub(crate) fn log_report(cluster: &ClusterName, report: &Report, described: &Des
         Some(Severity::Debug) => write_line!(DEBUG, cluster, message, next),
         None => {}
     }
+    debug_assert!(
+        !is_written || fields.next().is_none(),
+        "the names of write_line lack a field of {message:?}, or have it in a different order"
+    );
     if let Report::ClaimPlanned { claim, pods, .. } = report {
         for pod in pods {
             tracing::debug!(%cluster, %claim, %pod, "planned pod");

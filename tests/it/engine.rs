@@ -626,7 +626,7 @@ fn pods_that_were_bereft_are_told_again_before_the_nodes_of_their_plan_open() {
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     // The other is told first, then this one again.
     let held = stage.run(1, &["nominate"]);
-    let [issued] = &held[..] else { panic!("one pod is told at a time: {held:?}") };
+    let [issued] = &held[..] else { panic!("one pod is nominated at a time: {held:?}") };
     let Command::Nominate { pod, node, .. } = &issued.command else { panic!("{issued:?}") };
     assert!(*pod != told.key && stage.open() == 0, "{pod}");
     let answer = stage.nominate(pod, Some(node.clone()));

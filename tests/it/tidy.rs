@@ -232,7 +232,7 @@ fn check_text(file: &Reached, text: &str, found: &mut Found) {
             continue;
         };
         if !is_open && language.trim() != "text" {
-            fault(*line, "an example that nobody runs: make it a test".to_owned());
+            fault(*line, "no test runs this example: make it a test".to_owned());
         }
         is_open = !is_open;
     }

@@ -146,7 +146,7 @@ impl Engine {
             paused: active_pause(&self.cx, None, now),
             unaccepted,
             held_ends,
-            mismatch: self.cx.mismatch().map(|mismatch| mismatch.code().to_owned()),
+            mismatch: self.mismatch().map(|mismatch| mismatch.code().to_owned()),
             pools,
         }
     }

@@ -625,7 +625,7 @@ fn a_node_stays_where_its_pool_says_so_and_its_pods_have_not_left_it_in_time() {
     assert_eq!(kept(&stage), [why]);
     assert!(!old_node(&stage).has_disrupted_taint(), "nothing is left on it");
     assert!(!old_node(&stage).labels.contains_key(EXCLUDE_BALANCERS));
-    assert!(stage.instances["i-0"].state.is_live(), "it goes on; what nobody comes to ends");
+    assert!(stage.instances["i-0"].state.is_live(), "the instance continues to run");
 }
 
 /// An eviction may come to the API server after the node has opened again.

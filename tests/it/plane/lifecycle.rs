@@ -125,8 +125,10 @@ async fn two_clusters_are_served_by_one_daemon() {
     assert_eq!(status["podTemplateRef"]["name"], "room");
     want_no_room(&second, "room").await;
     strand(&first, "stranded").await;
-    until(&first, &setup, 30, "a pod is told of a node", |world| world.told("stranded").is_some())
-        .await;
+    until(&first, &setup, 30, "a pod is nominated for a node", |world| {
+        world.told("stranded").is_some()
+    })
+    .await;
     deploy(&first, "web", 10, "900m", "1Gi").await;
     deploy(&second, "web", 30, "900m", "1Gi").await;
     until(&first, &setup, 60, "pods of one bound", |world| world.bound() == 10).await;

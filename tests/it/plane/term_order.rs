@@ -21,7 +21,7 @@ pub(crate) struct Recorded {
 /// more or fewer than `clusters` clusters, or fewer than `least` terms of any of them.
 pub(crate) fn assert_terms(all: &[Recorded], (clusters, least): (usize, usize)) {
     let terms = in_order(all);
-    println!("{} changes in order, in so many terms: {terms:?}", all.len());
+    println!("{} changes in order, in these terms: {terms:?}", all.len());
     assert_eq!(terms.len(), clusters);
     assert!(terms.values().all(|own| *own >= least), "too few terms");
 }

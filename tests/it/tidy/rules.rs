@@ -202,7 +202,7 @@ fn nothing_unfinished_is_left_behind() {
 #[test]
 fn an_example_in_the_documentation_is_text() {
     let text = "//! ```text\n//! a\n//! ```\n\n/// ```\n/// f();\n/// ```\nfn f() {}\n";
-    check(&[("src/lib.rs", text)], &["src/lib.rs:5: an example that nobody runs: make it a test"]);
+    check(&[("src/lib.rs", text)], &["src/lib.rs:5: no test runs this example: make it a test"]);
 }
 
 #[test]
