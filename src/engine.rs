@@ -72,6 +72,8 @@ mod lease_annotations;
 mod early_binding;
 // Handling of command results.
 mod command_results;
+// Scheduled sweeps: start, results, record on the Lease.
+mod sweeps;
 // Passes: plans to claims and drains.
 mod provisioning;
 // Savings lost to unplanned replacement nodes.
@@ -342,9 +344,10 @@ impl Engine {
         self.cx.outbox.wake = None;
         let still = !self.cx.changed
             && !command_results::awaits_command_results(&self.cx, now)
-            && self.cx.is_ready();
+            && self.cx.is_ready()
+            && !self.cx.state.sweeps.is_any_due(now);
         if still
-            && run_sweep_only(
+            && run_check_only(
                 &mut self.cx,
                 &mut self.provisioning,
                 &mut self.consolidation,
@@ -359,8 +362,8 @@ impl Engine {
             if self.cx.is_ready() {
                 let due = self.provisioning.full_pass_due.unwrap_or(now);
                 self.cx.outbox.wake_at(due, "something is due");
-                // A due sweep does not require a full pass.
-                self.cx.outbox.wake_at(self.provisioning.sweep_due, "a sweep is due");
+                // A due check of nodes does not require a full pass.
+                self.cx.outbox.wake_at(self.provisioning.check_due, "a check of nodes is due");
                 wake_for_sync_check(&mut self.cx, None, now);
                 return;
             }
@@ -370,7 +373,7 @@ impl Engine {
 
     fn run_full_pass(&mut self, now: Timestamp) {
         self.cx.changed = false;
-        self.provisioning.sweep_due = None;
+        self.provisioning.check_due = None;
         self.cx.placements.discard_computed();
         self.cx.state.expire(now);
         forget_deleted_objects(
@@ -424,8 +427,8 @@ impl Engine {
         fleet.report_usage(cx, now);
         cx.outbox.wake_at(now.checked_add(WHOLE).unwrap_or(now), "regular full pass");
         provisioning.full_pass_due = cx.outbox.wake.map(|(at, _)| at);
-        // A due sweep does not require a full pass.
-        cx.outbox.wake_at(provisioning.sweep_due, "a sweep is due");
+        // A due check of nodes does not require a full pass.
+        cx.outbox.wake_at(provisioning.check_due, "a check of nodes is due");
         wake_for_sync_check(cx, looked, now);
     }
 
@@ -510,9 +513,9 @@ fn delete_object(
     }
 }
 
-/// Runs the sweep alone if nothing else can be due. Returns false if the sweep or its results
-/// require a full pass.
-fn run_sweep_only(
+/// Runs the check of all nodes alone if nothing else can be due. Returns false if the check or its
+/// results require a full pass.
+fn run_check_only(
     cx: &mut Context,
     provisioning: &mut Provisioning,
     consolidation: &mut Consolidation,
@@ -524,7 +527,7 @@ fn run_sweep_only(
         return false;
     };
     let reported = cx.outbox.reports.len();
-    if provisioning.sweep_due.is_some_and(|at| at <= now) {
+    if provisioning.check_due.is_some_and(|at| at <= now) {
         provisioning::disrupt_due_nodes(cx, provisioning, consolidation, lease, interruptions, now);
     }
     let woken = cx.outbox.wake.take().map_or(due, |(at, _)| at.min(due));

@@ -5,7 +5,8 @@
 //! (RFC 3339) or `always`, a space, and the reason. `outrigger.dev/disrupted-nodes` lists the nodes
 //! that were disrupted, and when: `v1`, then `CLAIM SECOND REASON POOL` for each, separated by
 //! semicolons. An invalid value blocks whatever it might have blocked. `outrigger.dev/accepted`
-//! contains the approved ids.
+//! contains the approved ids. `outrigger.dev/sweeps` has the last sweep of each kind: `v1`, then
+//! `KIND SECOND` and `all`, or the claims of the nodes that it found, separated by semicolons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,6 +17,7 @@ use thiserror::Error;
 use crate::model::id::{ClaimId, PoolName};
 use crate::model::labels::Labels;
 use crate::model::pool::Reason;
+use crate::model::sweep::{SweepKind, SweepRecord, SweepScope};
 
 /// The annotation that pauses the cluster.
 pub const PAUSE: &str = "outrigger.dev/pause";
@@ -30,6 +32,19 @@ pub const DISRUPTED_NODES_FORMER: &str = "outrigger.dev/let-go";
 /// [`change_id`](crate::model::template_hash::change_id) of a configuration that disrupts many
 /// nodes, and ids of other approvals ([`accept_id`](crate::model::template_hash::accept_id)).
 pub const ACCEPTED: &str = "outrigger.dev/accepted";
+
+/// The annotation with the last sweep of each kind.
+pub const SWEEPS: &str = "outrigger.dev/sweeps";
+
+/// Maximum number of claims in [`SWEEPS`]. After a restart, nodes beyond it wait for the next
+/// sweep.
+const SWEPT_CLAIMS_MAX: usize = 500;
+
+/// The word of [`SWEEPS`] for a sweep that has not completed.
+const ALL: &str = "all";
+
+/// The last sweep of each kind.
+pub type SweepRecords = BTreeMap<SweepKind, SweepRecord>;
 
 /// Maximum number of stored ids per kind. The last ones are kept.
 const ACCEPTED_MAX: usize = 16;
@@ -160,6 +175,9 @@ pub struct LeaseAnnotations {
     pub garbled: Option<String>,
     /// Approved ids.
     pub accepted: BTreeSet<String>,
+    /// The last sweep of each kind. Empty if the annotation is missing or invalid: sweeps then
+    /// start anew.
+    pub sweeps: SweepRecords,
 }
 
 impl LeaseAnnotations {
@@ -182,6 +200,8 @@ impl LeaseAnnotations {
         notes.version = Some(lease.version.clone());
         let accepted = lease.annotations.get(ACCEPTED).map(String::as_str);
         notes.accepted = accepted_ids(accepted).map(str::to_owned).collect();
+        let sweeps = lease.annotations.get(SWEEPS).and_then(|text| parse_sweeps(text));
+        notes.sweeps = sweeps.unwrap_or_default();
         for (key, text) in &lease.annotations {
             let pool = match key.strip_prefix(PAUSE_POOL) {
                 Some(pool) => Some(PoolName::from(pool)),
@@ -255,6 +275,44 @@ fn disrupted_nodes(annotations: &Labels) -> Result<Option<DisruptedNodes>, Disru
         }
     }
     Ok(all)
+}
+
+/// The value of [`SWEEPS`].
+pub fn sweeps_text(records: &SweepRecords) -> String {
+    let mut left = SWEPT_CLAIMS_MAX;
+    let mut text = VERSION.to_owned();
+    for (kind, record) in records {
+        text += &format!(";{} {}", kind.as_str(), record.at.as_second());
+        match &record.scope {
+            SweepScope::None => {}
+            SweepScope::All => text += &format!(" {ALL}"),
+            SweepScope::Claims(claims) => {
+                let stored = claims.iter().take(left);
+                text.extend(stored.map(|claim| format!(" {claim}")));
+                left = left.saturating_sub(claims.len());
+            }
+        }
+    }
+    text
+}
+
+/// Reads the value of [`SWEEPS`]. `None` if it is invalid.
+fn parse_sweeps(text: &str) -> Option<SweepRecords> {
+    let mut parts = text.trim_end_matches(';').split(';');
+    parts.next().filter(|version| *version == VERSION)?;
+    let records = parts.map(|part| {
+        let mut fields = part.split(' ');
+        let kind = SweepKind::parse(fields.next()?)?;
+        let at = Timestamp::from_second(fields.next()?.parse().ok()?).ok()?;
+        let claims: Vec<&str> = fields.take(SWEPT_CLAIMS_MAX).collect();
+        let scope = match claims.as_slice() {
+            [] => SweepScope::None,
+            [word] if *word == ALL => SweepScope::All,
+            claims => SweepScope::Claims(claims.iter().map(|id| ClaimId::from(*id)).collect()),
+        };
+        Some((kind, SweepRecord { at, scope }))
+    });
+    records.collect()
 }
 
 /// The disrupted nodes by claim.

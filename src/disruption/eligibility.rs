@@ -24,6 +24,17 @@ pub fn retaining_verdict(
         .or_else(|| min_age_verdict(candidate, pool, now).filter(|_| reason != Reason::Expired))
 }
 
+/// Returns the verdict that keeps a node until the next sweep for this reason.
+pub fn sweep_verdict(
+    disruption_view: &DisruptionView<'_>,
+    candidate: &Candidate<'_>,
+    reason: Reason,
+) -> Option<Verdict> {
+    let claim = candidate.claim.map(|claim| &claim.record.id);
+    let (sweep, progress) = disruption_view.sweeps.awaited_by(claim, reason)?;
+    Some(Verdict::AwaitsSweep { sweep, at: progress.next() })
+}
+
 /// Returns the verdict that keeps a node independent of its pool, or if the pool no longer exists.
 pub fn pool_independent_verdict(candidate: &Candidate<'_>, reason: Reason) -> Option<Verdict> {
     if candidate.node.deleting.is_some() {

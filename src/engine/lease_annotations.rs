@@ -98,6 +98,40 @@ impl LeaseSync {
         cx.outbox.queue_command(Command::ReadLease, CommandPurpose::ReadLease, now);
     }
 
+    /// Returns whether a write may be queued: none is in flight, and the last read is current.
+    pub(super) fn may_write(&self) -> bool {
+        !self.busy && !self.stale
+    }
+
+    /// Records that a write is queued.
+    pub(super) fn begin_write(&mut self) {
+        self.busy = true;
+    }
+
+    /// Handles the result of a write. Returns whether it was written. After a failure the Lease is
+    /// read first, because it may have changed.
+    pub(super) fn on_written(
+        &mut self,
+        cx: &mut Context,
+        result: CommandResult,
+        now: Timestamp,
+    ) -> bool {
+        self.busy = false;
+        match result {
+            CommandResult::Lease(Some(lease)) => {
+                self.retry = Backoff::default();
+                self.apply_lease(cx, Some(&lease), now);
+                return true;
+            }
+            CommandResult::Failed { .. } => {
+                self.stale = true;
+                self.retry.record_failure(now, &mut cx.rng);
+            }
+            _ => self.stale = true,
+        }
+        false
+    }
+
     /// Records the content of the Lease, or why it is unknown.
     pub(super) fn on_lease_read(
         &mut self,
@@ -188,7 +222,7 @@ pub(super) fn record_disruptions(
     if more.is_empty() {
         return;
     }
-    if lease.busy || lease.stale {
+    if !lease.may_write() {
         // A result without news still matters here.
         cx.changed = true;
         return;
@@ -202,7 +236,7 @@ pub(super) fn record_disruptions(
         }
         return;
     };
-    lease.busy = true;
+    lease.begin_write();
     let patch = LeasePatch {
         version: cx.state.notes.version.clone(),
         annotations: vec![
@@ -261,32 +295,28 @@ pub(super) fn on_disruptions_recorded(
     result: CommandResult,
     now: Timestamp,
 ) {
-    lease_sync.busy = false;
-    match result {
-        CommandResult::Lease(Some(lease)) => {
-            lease_sync.retry = Backoff::default();
-            lease_sync.apply_lease(cx, Some(&lease), now);
-            for id in claims {
-                let kept = cx.state.notes.let_go.contains_key(id);
-                if let Some(progress) = cx.progress.get_mut(id).filter(|_| kept)
-                    && progress.drain.clearance == Clearance::Recording
-                {
-                    progress.drain.clearance = Clearance::Cleared;
-                }
+    let refused = match &result {
+        CommandResult::Failed { kind: FailureKind::Denied | FailureKind::Invalid, text } => {
+            Some(text.clone())
+        }
+        _ => None,
+    };
+    if lease_sync.on_written(cx, result, now) {
+        for id in claims {
+            let kept = cx.state.notes.let_go.contains_key(id);
+            if let Some(progress) = cx.progress.get_mut(id).filter(|_| kept)
+                && progress.drain.clearance == Clearance::Recording
+            {
+                progress.drain.clearance = Clearance::Cleared;
             }
         }
-        CommandResult::Failed { kind, text } => {
-            lease_sync.stale = true;
-            lease_sync.retry.record_failure(now, &mut cx.rng);
-            if matches!(kind, FailureKind::Denied | FailureKind::Invalid) {
-                for id in claims {
-                    let why = format!("the disruption could not be recorded: {text}");
-                    if awaits_record(cx, id) {
-                        cancellation::cancel_drain(cx, consolidation, id, why, now);
-                    }
-                }
-            }
+    }
+    for id in claims {
+        if let Some(text) = &refused
+            && awaits_record(cx, id)
+        {
+            let why = format!("the disruption could not be recorded: {text}");
+            cancellation::cancel_drain(cx, consolidation, id, why, now);
         }
-        _ => lease_sync.stale = true,
     }
 }

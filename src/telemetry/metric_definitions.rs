@@ -212,6 +212,9 @@ pub const ALL: &[Metric] = &[
         "Quantiles of `karpenter_pods_scheduling_decision_duration_seconds`."),
     counter("outrigger_slow_terminations_total", CLUSTER,
         "Instances that did not terminate in time after the request."),
+    gauge("outrigger_sweep_found_nodes", &["cluster", "sweep"],
+        "Nodes that the last scheduled sweep found, disrupted or blocked."),
+    counter("outrigger_sweeps_total", &["cluster", "sweep"], "Scheduled sweeps that have run."),
     gauge("outrigger_watch_lag_seconds", CLUSTER,
         "Time since the last activity of the watch that has been silent longest."),
 ];

@@ -56,6 +56,7 @@ mod status;
 mod registration_backoff;
 mod upgrading;
 mod consolidation;
+mod sweeps;
 
 /// An engine with a hand-driven clock and a provider that always says yes.
 struct Stage {

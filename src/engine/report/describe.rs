@@ -22,6 +22,7 @@ use crate::scheduling::static_pools::Shortfall;
 use crate::state::candidates::NodeHealth;
 use crate::state::disruption_blockers::InvalidInput;
 use crate::state::drain_blockers::format_blockers;
+use crate::state::sweeps::SweepResult;
 
 const PROVISION: &str = "Provision";
 const DISRUPT: &str = "Disrupt";
@@ -332,6 +333,19 @@ impl Report {
                 let reason = reason.as_str();
                 info("blocked disruption", fields![%pool, reason, why])
                     .activity(Object::Pool(pool), format!("{reason}: {why}"))
+            }
+            Self::Swept { sweep, at, result: SweepResult { disrupted, blocked } } => {
+                let (sweep, found) = (sweep.as_str(), disrupted + blocked);
+                let text = match managed {
+                    true => format!("found {found}, disrupting {disrupted}, blocked {blocked}"),
+                    false => format!("found {found}, would disrupt {disrupted}, blocked {blocked}"),
+                };
+                info("swept nodes", fields![sweep, %at, found, disrupted, blocked])
+                    .activity_as(sweep, Object::Cluster, text)
+                    .metrics([
+                        add("outrigger_sweeps_total", 1, &[("sweep", sweep)]),
+                        set("outrigger_sweep_found_nodes", found, &[("sweep", sweep)]),
+                    ])
             }
             Self::DrainHeld { claim, node, since, held_by, more, deadline } => {
                 let (since_s, held_by) = (since.as_secs(), format_blockers(held_by, *more));

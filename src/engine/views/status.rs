@@ -7,6 +7,8 @@ use crate::coordination::lease_annotations::Pause;
 use crate::engine::Engine;
 use crate::engine::context::Context;
 use crate::model::id::PoolName;
+use crate::model::sweep::SweepKind;
+use crate::state::sweeps::{SweepProgress, SweepResult};
 
 /// The status of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,6 +43,9 @@ pub struct ClusterStatus {
     /// Code of the mismatch between the API server and the instances.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mismatch: Option<String>,
+    /// Its scheduled sweeps, by kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sweeps: Vec<SweepStatus>,
     /// Its pools by name: all configured pools, and removed pools that still have nodes.
     pub pools: Vec<PoolStatus>,
 }
@@ -68,6 +73,39 @@ pub struct PoolStatus {
     /// The pause of the pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<Paused>,
+}
+
+/// The scheduled sweeps of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SweepStatus {
+    /// The kind.
+    pub kind: String,
+    /// The occurrence of the last sweep, possibly on a different host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last: Option<Timestamp>,
+    /// When the next sweep runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<Timestamp>,
+    /// Number of nodes that the last sweep of this host found: disrupted and blocked.
+    pub found: usize,
+    /// How many of them it disrupted, or would disrupt in observe mode.
+    pub disrupted: usize,
+    /// How many of them were blocked.
+    pub blocked: usize,
+}
+
+impl SweepStatus {
+    fn new(kind: SweepKind, sweep: &SweepProgress) -> Self {
+        let SweepResult { disrupted, blocked } = sweep.result;
+        Self {
+            kind: kind.as_str().to_owned(),
+            last: sweep.last,
+            next: sweep.next(),
+            found: disrupted + blocked,
+            disrupted,
+            blocked,
+        }
+    }
 }
 
 /// An active pause.
@@ -147,6 +185,11 @@ impl Engine {
             unaccepted,
             held_ends,
             mismatch: self.mismatch().map(|mismatch| mismatch.code().to_owned()),
+            sweeps: state
+                .sweeps
+                .iter()
+                .map(|(kind, sweep)| SweepStatus::new(kind, sweep))
+                .collect(),
             pools,
         }
     }

@@ -38,7 +38,7 @@ fn running(nodes: usize) -> Stage {
 }
 
 /// The same under another configuration.
-fn running_with(nodes: usize, change: impl FnOnce(&mut Cluster)) -> Stage {
+pub(super) fn running_with(nodes: usize, change: impl FnOnce(&mut Cluster)) -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(change);
     stage.change(|own| {

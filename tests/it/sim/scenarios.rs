@@ -89,6 +89,11 @@ fn nodes_that_are_due_in_the_same_minute_leave_within_their_budget() {
 }
 
 #[test]
+fn drifted_nodes_are_replaced_after_their_nightly_sweep() {
+    play("nightly-sweep");
+}
+
+#[test]
 fn a_budget_that_lets_nobody_go_holds_its_node_and_no_other() {
     play("pdb-deadlock");
 }

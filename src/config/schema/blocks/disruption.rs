@@ -46,6 +46,24 @@ block_types! {
         TIMEZONE;
     };
 
+    /// Schedules the checks of all nodes for one kind of disruption: `drift`, `expiry` or
+    /// `consolidation`. Once a kind has a schedule, nodes are disrupted for that reason only after a
+    /// sweep has found them, within budgets and windows. Without a schedule, they are disrupted as
+    /// soon as they are due. Empty nodes, unhealthy nodes, interruptions and nodes beyond
+    /// `expire_hard_after` never wait for a sweep. At the top level, it applies to all clusters
+    /// without a `sweep` block of that kind.
+    pub(super) static SWEEP = "sweep" "KIND", PerLabel, arguments! {
+        /// When sweeps run, as five-field cron.
+        schedule: ArgumentType::Text => required;
+        /// Time zone of `schedule`, as an IANA name.
+        timezone: ArgumentType::Text => "UTC";
+        /// Each cluster runs its sweeps later by a fixed part of this duration, so that many
+        /// clusters do not run them at the same time.
+        jitter: duration_type(0, HOUR) => "0s";
+        /// Runs a sweep once at the start if no host ran it at its time.
+        catch_up: ArgumentType::Flag => false;
+    };
+
     /// How long consolidation pauses after other actions in the cluster.
     static COOL_DOWN = "cool_down", Once, arguments! {
         /// Pause after an instance is launched.

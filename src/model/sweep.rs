@@ -1,0 +1,69 @@
+//! Scheduled sweeps: when the nodes of a cluster are checked for one kind of disruption.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::cron_schedule::CronSchedule;
+use crate::model::id::ClaimId;
+use crate::model::named_enum::named_enum;
+use crate::model::pool::Reason;
+
+named_enum! {
+    /// The kinds of sweeps. The names are labels of `sweep` blocks, and appear in JSON, metrics and
+    /// on the Lease.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum SweepKind {
+        /// Nodes that their pool or node class would launch differently now.
+        Drift => "drift",
+        /// Nodes older than the lifetime of their pool.
+        Expiry => "expiry",
+        /// Underutilized nodes.
+        Consolidation => "consolidation",
+    }
+}
+
+impl SweepKind {
+    /// Returns the kind of sweep that finds nodes for a disruption reason. Nodes are disrupted for
+    /// every other reason without a sweep.
+    pub fn of_reason(reason: Reason) -> Option<Self> {
+        match reason {
+            Reason::Drifted => Some(Self::Drift),
+            Reason::Expired => Some(Self::Expiry),
+            Reason::Underutilized => Some(Self::Consolidation),
+            _ => None,
+        }
+    }
+}
+
+/// When the sweeps of one kind run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SweepSchedule {
+    /// The occurrences, before jitter.
+    pub schedule: CronSchedule,
+    /// Each cluster runs its sweep later than the occurrence by a fixed part of this duration.
+    pub jitter: SignedDuration,
+    /// Whether a sweep that was missed while no host led the cluster runs once at the start.
+    pub catch_up: bool,
+}
+
+/// Which due nodes a sweep permits to disrupt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SweepScope {
+    /// None: no sweep has run yet, or the last one has completed.
+    #[default]
+    None,
+    /// All: the sweep has not completed.
+    All,
+    /// The nodes of these claims, which the last sweep found.
+    Claims(BTreeSet<ClaimId>),
+}
+
+/// The last sweep of one kind, as the Lease records it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SweepRecord {
+    /// The occurrence that ran.
+    pub at: Timestamp,
+    /// Which nodes it permits to disrupt.
+    pub scope: SweepScope,
+}

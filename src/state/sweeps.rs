@@ -1,0 +1,419 @@
+//! The sweeps of one cluster: which occurrences have run, and which nodes they found.
+//!
+//! Occurrences follow from the schedule and the time alone. A timer only wakes the engine, so a
+//! lost, late or repeated timer changes nothing (docs/decisions/040-scheduled-sweeps.md).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::coordination::lease_annotations::SweepRecords;
+use crate::model::cluster::Cluster;
+use crate::model::id::ClaimId;
+use crate::model::pool::Reason;
+use crate::model::sweep::{SweepKind, SweepRecord, SweepSchedule, SweepScope};
+use crate::model::template_hash::spread_below;
+
+/// A sweep that falls into a change of the leader, which takes at most this long, runs on the next
+/// leader. Sweeps missed for longer run only with `catch_up`.
+const HANDOVER_MAX: SignedDuration = SignedDuration::from_mins(5);
+
+/// If the clock was set back by more than this, sweeps are scheduled anew from the current time.
+const SET_BACK_MAX: SignedDuration = SignedDuration::from_hours(24);
+
+/// The sweeps of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SweepProgress {
+    schedule: SweepSchedule,
+    /// The cluster's part of the jitter.
+    offset: SignedDuration,
+    /// No occurrence up to this time runs any more.
+    done_until: Timestamp,
+    /// The occurrence of the last sweep. `None` if none is known.
+    pub last: Option<Timestamp>,
+    /// Which nodes may be disrupted.
+    pub scope: SweepScope,
+    /// The result of the last sweep of this engine.
+    pub result: SweepResult,
+}
+
+/// What a sweep found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SweepResult {
+    /// Number of nodes that were disrupted, or would be in observe mode.
+    pub disrupted: usize,
+    /// Number of nodes that were due but blocked.
+    pub blocked: usize,
+}
+
+impl SweepProgress {
+    fn new(
+        cluster: &Cluster,
+        kind: SweepKind,
+        schedule: SweepSchedule,
+        record: Option<&SweepRecord>,
+        now: Timestamp,
+    ) -> Self {
+        let key = format!("{}/{}", cluster.name.as_str(), kind.as_str());
+        let jitter = u64::try_from(schedule.jitter.as_secs()).unwrap_or(0);
+        let offset = i64::try_from(spread_below(&key, jitter)).unwrap_or(0);
+        let since = record.map(|record| match schedule.catch_up {
+            true => record.at,
+            false => record.at.max(now.checked_sub(HANDOVER_MAX).unwrap_or(now)),
+        });
+        Self {
+            schedule,
+            offset: SignedDuration::from_secs(offset),
+            done_until: since.unwrap_or(now),
+            last: record.map(|record| record.at),
+            scope: record.map(|record| record.scope.clone()).unwrap_or_default(),
+            result: SweepResult::default(),
+        }
+    }
+
+    /// Returns the first occurrence after `from`, with the cluster's part of the jitter.
+    fn next_after(&self, from: Timestamp) -> Option<Timestamp> {
+        let from = from.checked_sub(self.offset).ok()?;
+        self.schedule.schedule.next_after(from)?.checked_add(self.offset).ok()
+    }
+
+    /// Returns when the next sweep runs: in the past if it is due.
+    pub fn next(&self) -> Option<Timestamp> {
+        self.next_after(self.done_until)
+    }
+
+    /// Returns the latest occurrence up to `now` that has not run. Earlier ones are covered by it.
+    fn due(&self, now: Timestamp) -> Option<Timestamp> {
+        let mut latest = self.next().filter(|at| *at <= now)?;
+        // Searches from ever earlier times, so that a year of missed sweeps costs as little as one.
+        let mut back = SignedDuration::from_mins(1);
+        while let Ok(from) = now.checked_sub(back)
+            && from > latest
+        {
+            if let Some(found) = self.next_after(from).filter(|at| *at <= now) {
+                latest = found;
+                break;
+            }
+            back = back.saturating_mul(2);
+        }
+        while let Some(next) = self.next_after(latest).filter(|at| *at <= now) {
+            latest = next;
+        }
+        Some(latest)
+    }
+}
+
+/// The sweeps of one cluster, by kind. A kind without a schedule has no entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sweeps {
+    by_kind: BTreeMap<SweepKind, SweepProgress>,
+    /// True once the records on the Lease were taken over.
+    resumed: bool,
+    /// True if a sweep ran whose record is not on the Lease yet.
+    pub unrecorded: bool,
+}
+
+impl Sweeps {
+    /// Applies the schedules of the configuration. The first call continues from the records on the
+    /// Lease. Later, a new or changed schedule starts now.
+    pub fn apply_schedules(&mut self, cluster: &Cluster, records: &SweepRecords, now: Timestamp) {
+        let resumes = !std::mem::replace(&mut self.resumed, true);
+        self.by_kind.retain(|kind, _| cluster.sweeps.contains_key(kind));
+        for (kind, schedule) in &cluster.sweeps {
+            let known = self.by_kind.get_mut(kind);
+            match known {
+                Some(known) if known.schedule == *schedule => {
+                    if known.done_until.duration_since(now) > SET_BACK_MAX {
+                        known.done_until = now;
+                    }
+                }
+                Some(known) => {
+                    let new = SweepProgress::new(cluster, *kind, schedule.clone(), None, now);
+                    let (last, scope) = (known.last, std::mem::take(&mut known.scope));
+                    *known = SweepProgress { last, scope, ..new };
+                }
+                None => {
+                    let record = records.get(kind).filter(|_| resumes);
+                    let new = SweepProgress::new(cluster, *kind, schedule.clone(), record, now);
+                    self.by_kind.insert(*kind, new);
+                }
+            }
+        }
+    }
+
+    /// Returns whether a sweep is due.
+    pub fn is_any_due(&self, now: Timestamp) -> bool {
+        self.by_kind.values().any(|sweep| sweep.next().is_some_and(|at| at <= now))
+    }
+
+    /// Starts the due sweeps: all due nodes are in their scope until [`Self::record_found`]. Returns
+    /// their kinds and occurrences.
+    pub fn start_due(&mut self, now: Timestamp) -> BTreeMap<SweepKind, Timestamp> {
+        let mut started = BTreeMap::new();
+        for (kind, sweep) in &mut self.by_kind {
+            if let Some(at) = sweep.due(now) {
+                (sweep.done_until, sweep.last) = (at, Some(at));
+                (sweep.scope, sweep.result) = (SweepScope::All, SweepResult::default());
+                self.unrecorded = true;
+                started.insert(*kind, at);
+            }
+        }
+        started
+    }
+
+    /// Records the claims whose nodes are due for the reason of this kind, and those that are being
+    /// disrupted. A running sweep has found all of them, and `result` is its result. After it,
+    /// claims that are no longer due leave its scope.
+    pub fn record_due(&mut self, kind: SweepKind, due: BTreeSet<ClaimId>, result: SweepResult) {
+        let Some(sweep) = self.by_kind.get_mut(&kind) else {
+            return;
+        };
+        match &mut sweep.scope {
+            SweepScope::None => {}
+            SweepScope::All => (sweep.scope, sweep.result) = (SweepScope::Claims(due), result),
+            SweepScope::Claims(claims) => claims.retain(|claim| due.contains(claim)),
+        }
+    }
+
+    /// Counts the nodes that one run of consolidation disrupts. The last run completes the sweep:
+    /// then it returns the occurrence and the result of all its runs.
+    pub fn record_consolidation(
+        &mut self,
+        disrupted: usize,
+        is_last: bool,
+    ) -> Option<(Timestamp, SweepResult)> {
+        let sweep = self.by_kind.get_mut(&SweepKind::Consolidation)?;
+        if sweep.scope == SweepScope::None {
+            return None;
+        }
+        sweep.result.disrupted += disrupted;
+        let at = sweep.last.filter(|_| is_last)?;
+        sweep.scope = SweepScope::None;
+        self.unrecorded = true;
+        Some((at, sweep.result))
+    }
+
+    /// Returns all sweeps with a schedule, by kind.
+    pub fn iter(&self) -> impl Iterator<Item = (SweepKind, &SweepProgress)> {
+        self.by_kind.iter().map(|(kind, sweep)| (*kind, sweep))
+    }
+
+    /// Returns the sweep of a kind, if it has a schedule.
+    pub fn get(&self, kind: SweepKind) -> Option<&SweepProgress> {
+        self.by_kind.get(&kind)
+    }
+
+    /// Returns the sweep that a node waits for before it is disrupted for this reason. `None` if it
+    /// waits for none.
+    pub fn awaited_by(
+        &self,
+        claim: Option<&ClaimId>,
+        reason: Reason,
+    ) -> Option<(SweepKind, &SweepProgress)> {
+        let kind = SweepKind::of_reason(reason)?;
+        let sweep = self.by_kind.get(&kind)?;
+        let may_leave = match &sweep.scope {
+            SweepScope::None => false,
+            SweepScope::All => true,
+            SweepScope::Claims(claims) => claim.is_some_and(|claim| claims.contains(claim)),
+        };
+        (!may_leave).then_some((kind, sweep))
+    }
+
+    /// Returns the records for the Lease.
+    pub fn records(&self) -> SweepRecords {
+        let ran = self.by_kind.iter().filter_map(|(kind, sweep)| {
+            Some((*kind, SweepRecord { at: sweep.last?, scope: sweep.scope.clone() }))
+        });
+        ran.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use jiff::civil::{Date, DateTime, date};
+    use jiff::tz::{AmbiguousOffset, TimeZone};
+    use jiff::{SignedDuration, Timestamp, ToSpan};
+
+    use super::Sweeps;
+    use crate::coordination::lease_annotations::{AnnotatedLease, LeaseAnnotations, SweepRecords};
+    use crate::coordination::lease_annotations::{SWEEPS, sweeps_text};
+    use crate::model::cluster::Cluster;
+    use crate::model::cron_schedule::CronSchedule;
+    use crate::model::sweep::{SweepKind, SweepSchedule};
+
+    /// A cluster whose drift sweeps have this schedule.
+    fn cluster(expression: &str, zone: &str, jitter: SignedDuration, catch_up: bool) -> Cluster {
+        let schedule = CronSchedule::new(expression, zone).expect("a schedule");
+        let schedule = SweepSchedule { schedule, jitter, catch_up };
+        let sweeps = [(SweepKind::Drift, schedule)].into();
+        Cluster { name: "one".into(), sweeps, ..Cluster::default() }
+    }
+
+    fn started(sweeps: &mut Sweeps, now: Timestamp) -> Option<Timestamp> {
+        sweeps.start_due(now).get(&SweepKind::Drift).copied()
+    }
+
+    /// The records after they were written to a Lease and read again.
+    fn through_lease(records: &SweepRecords) -> SweepRecords {
+        let annotations = [(SWEEPS.to_owned(), sweeps_text(records))];
+        let lease = AnnotatedLease { version: "1".into(), annotations: annotations.into() };
+        LeaseAnnotations::from_lease(Some(&lease), &LeaseAnnotations::default()).sweeps
+    }
+
+    /// When a clock in `zone` first shows this time or, if it skips the time, when it has moved.
+    fn instant_of(zone: &TimeZone, civil: DateTime) -> Timestamp {
+        let ambiguous = zone.to_ambiguous_timestamp(civil);
+        match ambiguous.offset() {
+            AmbiguousOffset::Gap { .. } => {
+                let before = ambiguous.later().expect("in range") - SignedDuration::from_hours(12);
+                let change = zone.following(before).next().expect("a change");
+                change.timestamp()
+            }
+            _ => ambiguous.earlier().expect("in range"),
+        }
+    }
+
+    const ZONES: [&str; 3] = ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe"];
+
+    fn days_of_year() -> impl Iterator<Item = Date> {
+        date(2026, 1, 1).series(1.day()).take(365)
+    }
+
+    /// Wakes a year of daily sweeps at random times: early, late, repeated, after reloads and
+    /// restarts. Each occurrence runs once, or is covered by the next one if no wake-up came between
+    /// them.
+    #[test]
+    fn each_occurrence_of_a_year_runs_exactly_once_across_clock_changes() {
+        for (seed, zone_name) in ZONES.into_iter().enumerate() {
+            let zone = TimeZone::get(zone_name).expect("a zone");
+            let daily = |day: Date| instant_of(&zone, day.at(2, 30, 0, 0));
+            let expected: Vec<Timestamp> = days_of_year().map(daily).collect();
+            let cluster = cluster("30 2 * * *", zone_name, SignedDuration::ZERO, true);
+            let mut rng = fastrand::Rng::with_seed(seed as u64);
+            let mut now = expected[0] - SignedDuration::from_hours(1);
+            let mut sweeps = Sweeps::default();
+            sweeps.apply_schedules(&cluster, &SweepRecords::new(), now);
+            let mut ran: Vec<(Timestamp, Timestamp)> = Vec::new();
+            while now < expected[364] {
+                // Most wake-ups are minutes apart, some are lost for more than a day.
+                let most = if rng.u32(..200) == 0 { 200_000 } else { 7_200 };
+                let before = now;
+                now += SignedDuration::from_secs(rng.i64(0..most));
+                if rng.u32(..20) == 0 && !ran.is_empty() {
+                    let records = through_lease(&sweeps.records());
+                    sweeps = Sweeps::default();
+                    sweeps.apply_schedules(&cluster, &records, now);
+                }
+                sweeps.apply_schedules(&cluster, &SweepRecords::new(), now);
+                let occurred = expected.iter().rev().find(|at| **at <= now && **at > before);
+                let at = started(&mut sweeps, now);
+                assert_eq!(at, occurred.copied(), "{zone_name} {before} to {now}");
+                ran.extend(at.map(|at| (at, now)));
+                assert_eq!(started(&mut sweeps, now), None, "{zone_name} {now}: twice");
+            }
+            let distinct: BTreeSet<Timestamp> = ran.iter().map(|(at, _)| *at).collect();
+            assert_eq!(distinct.len(), ran.len(), "{zone_name}");
+            assert!(ran.len() > 330, "{zone_name}: {}", ran.len());
+        }
+    }
+
+    #[test]
+    fn sweeps_on_the_days_of_clock_changes_follow_the_local_clock() {
+        let rows = [
+            // The clock in Berlin moves from 02:00 to 03:00 at 01:00 UTC.
+            ("Europe/Berlin", "30 2 * * *", "2026-03-29T00:00:00Z", "2026-03-29T01:00:00Z"),
+            ("Europe/Berlin", "30 3 * * *", "2026-03-29T00:00:00Z", "2026-03-29T01:30:00Z"),
+            // It moves from 03:00 to 02:00 at 01:00 UTC: 02:30 occurs twice, and the first counts.
+            ("Europe/Berlin", "30 2 * * *", "2026-10-24T23:00:00Z", "2026-10-25T00:30:00Z"),
+            ("Europe/Berlin", "30 2 * * *", "2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"),
+            ("Europe/Berlin", "30 3 * * *", "2026-10-25T00:00:00Z", "2026-10-25T02:30:00Z"),
+            ("America/New_York", "30 2 * * *", "2026-03-08T06:00:00Z", "2026-03-08T07:00:00Z"),
+            ("America/New_York", "30 1 * * *", "2026-11-01T04:00:00Z", "2026-11-01T05:30:00Z"),
+            ("America/New_York", "30 1 * * *", "2026-11-01T05:30:00Z", "2026-11-02T06:30:00Z"),
+            // Lord Howe moves by half an hour, at 02:00 local time.
+            ("Australia/Lord_Howe", "15 2 * * *", "2026-10-03T15:00:00Z", "2026-10-03T15:30:00Z"),
+            ("Australia/Lord_Howe", "45 1 * * *", "2026-04-04T14:00:00Z", "2026-04-04T14:45:00Z"),
+            ("Australia/Lord_Howe", "45 1 * * *", "2026-04-04T14:45:00Z", "2026-04-05T15:15:00Z"),
+        ];
+        for (zone, expression, from, expect) in rows {
+            let at = |text: &str| text.parse::<Timestamp>().expect("a time");
+            let mut sweeps = Sweeps::default();
+            let cluster = cluster(expression, zone, SignedDuration::ZERO, false);
+            sweeps.apply_schedules(&cluster, &SweepRecords::new(), at(from));
+            let next = sweeps.get(SweepKind::Drift).and_then(|sweep| sweep.next());
+            assert_eq!(next, Some(at(expect)), "{zone} {expression} after {from}");
+        }
+    }
+
+    #[test]
+    fn sweep_missed_for_longer_than_a_handover_runs_only_with_catch_up() {
+        let noon: Timestamp = "2026-11-20T12:00:00Z".parse().expect("a time");
+        let minutes = SignedDuration::from_mins;
+        for (catch_up, down, expect) in [
+            (false, minutes(4), true),
+            (false, minutes(6), false),
+            (true, minutes(6), true),
+            (true, SignedDuration::from_hours(24 * 400), true),
+        ] {
+            let cluster = cluster("0 12 * * *", "UTC", SignedDuration::ZERO, catch_up);
+            let mut sweeps = Sweeps::default();
+            sweeps.apply_schedules(&cluster, &SweepRecords::new(), noon - minutes(24 * 60 + 1));
+            assert_eq!(started(&mut sweeps, noon - minutes(1)), Some(noon - minutes(24 * 60)));
+            let records = through_lease(&sweeps.records());
+            let now = noon + down;
+            let mut sweeps = Sweeps::default();
+            sweeps.apply_schedules(&cluster, &records, now);
+            assert_eq!(started(&mut sweeps, now).is_some(), expect, "{catch_up} {down:#}");
+            assert_eq!(started(&mut sweeps, now), None);
+        }
+    }
+
+    #[test]
+    fn jitter_delays_each_cluster_by_its_own_constant_part() {
+        let noon: Timestamp = "2026-11-20T12:00:00Z".parse().expect("a time");
+        let minute = SignedDuration::from_mins(1);
+        let mut offsets = BTreeSet::new();
+        for number in 0..50 {
+            let mut cluster = cluster("*/10 * * * *", "UTC", minute, false);
+            cluster.name = format!("cluster-{number}").as_str().into();
+            let mut sweeps = Sweeps::default();
+            sweeps.apply_schedules(&cluster, &SweepRecords::new(), noon - minute);
+            let first = sweeps.get(SweepKind::Drift).and_then(|sweep| sweep.next());
+            let offset = first.expect("an occurrence").duration_since(noon);
+            assert!(offset >= SignedDuration::ZERO && offset < minute, "{offset:#}");
+            assert_eq!(started(&mut sweeps, noon + offset), Some(noon + offset));
+            let second = sweeps.get(SweepKind::Drift).and_then(|sweep| sweep.next());
+            assert_eq!(second, Some(noon + offset + minute * 10));
+            offsets.insert(offset);
+        }
+        assert!(offsets.len() > 20, "{}", offsets.len());
+    }
+
+    #[test]
+    fn changed_schedule_starts_anew_and_a_clock_set_back_does_not_stop_sweeps() {
+        let noon: Timestamp = "2026-11-20T12:00:00Z".parse().expect("a time");
+        let hours = SignedDuration::from_hours;
+        let daily = cluster("0 12 * * *", "UTC", SignedDuration::ZERO, false);
+        let mut sweeps = Sweeps::default();
+        sweeps.apply_schedules(&daily, &SweepRecords::new(), noon - hours(1));
+        assert_eq!(started(&mut sweeps, noon), Some(noon));
+        // The clock shows the same hour again: the sweep does not run twice.
+        sweeps.apply_schedules(&daily, &SweepRecords::new(), noon - hours(1));
+        assert_eq!(started(&mut sweeps, noon), None);
+        // A clock that was years ahead does not suspend sweeps for years.
+        let behind = noon - hours(24 * 800);
+        sweeps.apply_schedules(&daily, &SweepRecords::new(), behind);
+        assert_eq!(started(&mut sweeps, behind + hours(24)), Some(behind + hours(24)));
+        // 11:00 has passed when the schedule changes to it.
+        let eleven = cluster("0 11 * * *", "UTC", SignedDuration::ZERO, true);
+        sweeps.apply_schedules(&eleven, &SweepRecords::new(), behind + hours(24));
+        assert_eq!(started(&mut sweeps, behind + hours(24)), None);
+        assert_eq!(started(&mut sweeps, behind + hours(47)), Some(behind + hours(47)));
+        // Without a schedule there are no sweeps.
+        sweeps.apply_schedules(&Cluster::default(), &SweepRecords::new(), noon);
+        assert_eq!(sweeps.get(SweepKind::Drift), None);
+    }
+}
