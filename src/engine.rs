@@ -68,12 +68,12 @@ mod drain;
 mod safeguards;
 // Reads and writes of Lease annotations.
 mod lease_annotations;
+// Scheduled sweeps: start, results, record on the Lease.
+mod sweeps;
 // Pods bound before the kubelet registers.
 mod early_binding;
 // Handling of command results.
 mod command_results;
-// Scheduled sweeps: start, results, record on the Lease.
-mod sweeps;
 // Passes: plans to claims and drains.
 mod provisioning;
 // Savings lost to unplanned replacement nodes.

@@ -176,7 +176,7 @@ pub struct LeaseAnnotations {
     /// Approved ids.
     pub accepted: BTreeSet<String>,
     /// The last sweep of each kind. Empty if the annotation is missing or invalid: sweeps then
-    /// start anew.
+    /// start from the current time.
     pub sweeps: SweepRecords,
 }
 

@@ -287,6 +287,7 @@ pub(super) fn disrupt_due_nodes(
     safeguards::check_changed_configuration(cx, now);
     let disruption_view = cx.state.disruption_view(now);
     let mut plan = plan::select_disruptions(&disruption_view, now);
+    let evaluated = sweeps::evaluated_claims(&disruption_view);
     let reported = std::mem::replace(&mut provisioning.invalid_inputs, disruption_view.misreads);
     let news = provisioning.invalid_inputs.difference(&reported).cloned();
     cx.outbox.reports.extend(news.map(Report::Misread));
@@ -310,7 +311,7 @@ pub(super) fn disrupt_due_nodes(
     }
     cx.outbox.wake_at(next_expiry(cx, now), "a node has expired");
     report_blocked_disruptions(cx, lease, &plan, false);
-    sweeps::record_checked_nodes(cx, &started, &plan);
+    sweeps::record_checked_nodes(cx, &started, &evaluated, &plan);
     sweeps::record_sweeps(cx, lease, now);
     provisioning.report_eligible(cx, &plan, &[Reason::Empty, Reason::Drifted, Reason::Expired]);
     provisioning.retained_nodes.record_check(&mut plan);

@@ -18,6 +18,7 @@ use crate::engine::report::Report;
 use crate::model::id::{ClaimId, NodeName};
 use crate::model::sweep::SweepKind;
 use crate::plan::Plan;
+use crate::state::candidates::DisruptionView;
 use crate::state::sweeps::SweepResult;
 
 /// Starts the due sweeps. Nothing starts before the Lease was read: it records the last sweeps, and
@@ -39,12 +40,25 @@ pub(super) fn start_due_sweeps(
     started
 }
 
+/// Returns the claims that a check evaluates. Empty without sweeps, which alone use it.
+pub(super) fn evaluated_claims(disruption_view: &DisruptionView<'_>) -> BTreeSet<ClaimId> {
+    if disruption_view.sweeps.is_empty() {
+        return BTreeSet::new();
+    }
+    let claims = disruption_view.candidates.iter().filter_map(|candidate| candidate.claim);
+    claims.map(|claim| claim.record.id.clone()).collect()
+}
+
 /// Records which nodes the checks of this pass found due, and reports the sweeps among them.
 pub(super) fn record_checked_nodes(
     cx: &mut Context,
     started: &BTreeMap<SweepKind, Timestamp>,
+    evaluated: &BTreeSet<ClaimId>,
     plan: &Plan,
 ) {
+    if cx.state.sweeps.is_empty() {
+        return;
+    }
     for kind in [SweepKind::Drift, SweepKind::Expiry] {
         let is_of_kind = |reason| SweepKind::of_reason(reason) == Some(kind);
         let claims = cx.state.ledger.claims.iter();
@@ -66,7 +80,7 @@ pub(super) fn record_checked_nodes(
         let blocked = claims
             .filter(|(_, claim)| claim.node.as_ref().is_some_and(|node| blocked.contains(node)));
         due.extend(blocked.map(|(id, _)| id.clone()));
-        cx.state.sweeps.record_due(kind, due, result);
+        cx.state.sweeps.record_check(kind, due, evaluated, result);
     }
 }
 
@@ -83,7 +97,12 @@ pub(super) fn record_consolidation_result(cx: &mut Context, plan: &Plan) {
 
 /// Records the last sweeps on the Lease of a managed cluster.
 pub(super) fn record_sweeps(cx: &mut Context, lease: &mut LeaseSync, now: Timestamp) {
-    if !cx.state.sweeps.unrecorded || !cx.is_managing() || !lease.may_write() {
+    if !cx.state.sweeps.unrecorded || !cx.is_managing() {
+        return;
+    }
+    if !lease.may_write() {
+        // A result without news still matters here.
+        cx.changed = true;
         return;
     }
     lease.begin_write();

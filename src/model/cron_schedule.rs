@@ -1,5 +1,6 @@
 //! Cron schedules: expressions of five fields, evaluated in a time zone.
 
+use std::fmt;
 use std::str::FromStr;
 
 use croner::Cron;
@@ -26,7 +27,7 @@ pub enum ScheduleError {
 /// A cron schedule in a time zone. Its occurrences follow the clock of the zone: a time that the
 /// change to summer time skips occurs when the clock has moved, and a time that occurs twice counts
 /// once, the first time.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct CronSchedule {
     expression: String,
     cron: Box<Cron>,
@@ -40,6 +41,12 @@ impl PartialEq for CronSchedule {
 }
 
 impl Eq for CronSchedule {}
+
+impl fmt::Debug for CronSchedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CronSchedule({:?} in {})", self.expression, self.zone())
+    }
+}
 
 /// Returns whether a part of a field is valid in every cron. Some implementations define `L`, `W`,
 /// `#`, `?` and `+`, each with a different meaning, so these are rejected.

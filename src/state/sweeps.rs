@@ -18,7 +18,7 @@ use crate::model::template_hash::spread_below;
 /// leader. Sweeps missed for longer run only with `catch_up`.
 const HANDOVER_MAX: SignedDuration = SignedDuration::from_mins(5);
 
-/// If the clock was set back by more than this, sweeps are scheduled anew from the current time.
+/// If the clock was set back by more than this, sweeps are scheduled from the current time again.
 const SET_BACK_MAX: SignedDuration = SignedDuration::from_hours(24);
 
 /// The sweeps of one kind.
@@ -146,8 +146,8 @@ impl Sweeps {
         self.by_kind.values().any(|sweep| sweep.next().is_some_and(|at| at <= now))
     }
 
-    /// Starts the due sweeps: all due nodes are in their scope until [`Self::record_found`]. Returns
-    /// their kinds and occurrences.
+    /// Starts the due sweeps: all due nodes are in their scope until [`Self::record_check`].
+    /// Returns their kinds and occurrences.
     pub fn start_due(&mut self, now: Timestamp) -> BTreeMap<SweepKind, Timestamp> {
         let mut started = BTreeMap::new();
         for (kind, sweep) in &mut self.by_kind {
@@ -161,17 +161,25 @@ impl Sweeps {
         started
     }
 
-    /// Records the claims whose nodes are due for the reason of this kind, and those that are being
-    /// disrupted. A running sweep has found all of them, and `result` is its result. After it,
-    /// claims that are no longer due leave its scope.
-    pub fn record_due(&mut self, kind: SweepKind, due: BTreeSet<ClaimId>, result: SweepResult) {
+    /// Records the result of a check of all nodes. A running sweep has found all `due` claims.
+    /// Later, a claim leaves the scope of the sweep once it was `evaluated` and is not due. A claim
+    /// that was not evaluated, such as one whose node has not been listed yet, stays.
+    pub fn record_check(
+        &mut self,
+        kind: SweepKind,
+        due: BTreeSet<ClaimId>,
+        evaluated: &BTreeSet<ClaimId>,
+        result: SweepResult,
+    ) {
         let Some(sweep) = self.by_kind.get_mut(&kind) else {
             return;
         };
         match &mut sweep.scope {
             SweepScope::None => {}
             SweepScope::All => (sweep.scope, sweep.result) = (SweepScope::Claims(due), result),
-            SweepScope::Claims(claims) => claims.retain(|claim| due.contains(claim)),
+            SweepScope::Claims(claims) => {
+                claims.retain(|claim| due.contains(claim) || !evaluated.contains(claim));
+            }
         }
     }
 
@@ -191,6 +199,11 @@ impl Sweeps {
         sweep.scope = SweepScope::None;
         self.unrecorded = true;
         Some((at, sweep.result))
+    }
+
+    /// Returns whether no kind has a schedule.
+    pub fn is_empty(&self) -> bool {
+        self.by_kind.is_empty()
     }
 
     /// Returns all sweeps with a schedule, by kind.
@@ -283,8 +296,8 @@ mod tests {
     }
 
     /// Wakes a year of daily sweeps at random times: early, late, repeated, after reloads and
-    /// restarts. Each occurrence runs once, or is covered by the next one if no wake-up came between
-    /// them.
+    /// restarts. Each occurrence runs once, or is covered by the next one if no wake-up came
+    /// between them.
     #[test]
     fn each_occurrence_of_a_year_runs_exactly_once_across_clock_changes() {
         for (seed, zone_name) in ZONES.into_iter().enumerate() {
@@ -393,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_schedule_starts_anew_and_a_clock_set_back_does_not_stop_sweeps() {
+    fn changed_schedule_skips_the_past_and_a_clock_set_back_does_not_stop_sweeps() {
         let noon: Timestamp = "2026-11-20T12:00:00Z".parse().expect("a time");
         let hours = SignedDuration::from_hours;
         let daily = cluster("0 12 * * *", "UTC", SignedDuration::ZERO, false);

@@ -18,7 +18,7 @@ use super::{Stage, bound, owned_pod};
 
 const MINUTE: i64 = 60;
 
-/// Adds a schedule in UTC. The clock of a new stage shows 08:00, and a stage with nodes about 08:02.
+/// Adds a schedule in UTC. The clock of a new stage shows 08:00, with nodes about 08:02.
 fn schedule(cluster: &mut Cluster, kind: SweepKind, expression: &str, catch_up: bool) {
     let schedule = CronSchedule::new(expression, "UTC").expect("a schedule");
     let jitter = SignedDuration::ZERO;

@@ -47,9 +47,9 @@ block_types! {
     };
 
     /// Schedules the checks of all nodes for one kind of disruption: `drift`, `expiry` or
-    /// `consolidation`. Once a kind has a schedule, nodes are disrupted for that reason only after a
-    /// sweep has found them, within budgets and windows. Without a schedule, they are disrupted as
-    /// soon as they are due. Empty nodes, unhealthy nodes, interruptions and nodes beyond
+    /// `consolidation`. Once a kind has a schedule, nodes are disrupted for that reason only after
+    /// a sweep has found them, within budgets and windows. Without a schedule, they are disrupted
+    /// as soon as they are due. Empty nodes, unhealthy nodes, interruptions and nodes beyond
     /// `expire_hard_after` never wait for a sweep. At the top level, it applies to all clusters
     /// without a `sweep` block of that kind.
     pub(super) static SWEEP = "sweep" "KIND", PerLabel, arguments! {
