@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::event::Interruption;
 use crate::model::id::InstanceId;
+use crate::provider::Interruption;
 
 /// How long a check must fail to count, as in Karpenter: two minutes.
 pub const FAILS: SignedDuration = SignedDuration::from_secs(120);
@@ -92,7 +92,7 @@ mod tests {
     use jiff::{SignedDuration, Timestamp};
 
     use super::{Scheduled, StatusCheckDetail, StatusRow, instance_problems};
-    use crate::engine::event::Interruption::{self, Failed, Maintenance};
+    use crate::provider::Interruption::{self, Failed, Maintenance};
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 

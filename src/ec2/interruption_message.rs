@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::engine::event::Interruption;
 use crate::model::id::InstanceId;
+use crate::provider::Interruption;
 
 /// Maximum body size of SQS.
 pub const BODY_MAX: usize = 1 << 20;
@@ -151,7 +151,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{BODY_MAX, Malformed, Message, parse_message};
-    use crate::engine::event::Interruption;
+    use crate::provider::Interruption;
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
     const SAID: &str = "2026-01-01T00:00:00Z";

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::engine::claims;
-use crate::engine::command::{Command, CommandId, CommandResult, FailureKind};
+use crate::engine::command::{Command, CommandId};
 use crate::engine::context::Context;
 use crate::engine::controllers::Interruptions;
 use crate::engine::discovered_capacity;
@@ -17,6 +17,7 @@ use crate::model::id::{ClaimId, PodKey};
 use crate::model::node::Node;
 use crate::model::pool::Reason;
 use crate::model::template_hash::hashes_in;
+use crate::provider::{CommandResult, FailureKind};
 
 /// Sends the command of a claim's step.
 pub(super) fn send_step(

@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::engine::claim_steps;
 use crate::engine::claims;
 use crate::engine::cluster_identity;
-use crate::engine::command::{CommandId, CommandResult, FailureKind, OfferingRefusal};
+use crate::engine::command::CommandId;
 use crate::engine::context::Context;
 use crate::engine::drain;
 use crate::engine::drain::cancellation;
@@ -22,6 +22,7 @@ use crate::engine::sync;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeClassName};
 use crate::model::instance::{Instance, InstanceState};
+use crate::provider::{CommandResult, FailureKind, OfferingRefusal};
 
 impl Engine {
     /// Matches a result to its command and handles it.

@@ -10,7 +10,7 @@ use crate::disruption::budgets::Budgets;
 use crate::engine::backoff::Backoff;
 use crate::engine::claim_steps;
 use crate::engine::claims;
-use crate::engine::command::{Command, CommandResult, OfferingRefusal, RefusalKind};
+use crate::engine::command::Command;
 use crate::engine::context::Context;
 use crate::engine::in_flight::{ClaimProgress, ClaimStep, Clearance, CommandPurpose};
 use crate::engine::report::Report;
@@ -21,6 +21,7 @@ use crate::model::fleet::{
 use crate::model::id::{ClaimId, NodeClassName};
 use crate::model::instance::UnavailableKey;
 use crate::model::pool::{Limits, Reason, applies_to_reason};
+use crate::provider::{CommandResult, OfferingRefusal, RefusalKind};
 use crate::state::node_claims::NodeClaim;
 use crate::state::unavailable_offerings::HOLD;
 

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::backoff::Backoff;
-use crate::engine::command::{BufferPatch, CommandId, Launch};
+use crate::engine::command::{BufferPatch, CommandId};
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::labels::Labels;
 use crate::model::watched_object::{Attachment, ObjectKind};
+use crate::provider::Launch;
 
 /// A command without an answer for this long has failed with an unknown outcome. Executors answer
 /// sooner, so this handles lost answers.

@@ -16,7 +16,7 @@ use crate::coordination::lease_annotations::{
 use crate::disruption::budgets::Budgets;
 use crate::engine::Engine;
 use crate::engine::backoff::Backoff;
-use crate::engine::command::{Command, CommandResult, FailureKind, LeasePatch};
+use crate::engine::command::{Command, LeasePatch};
 use crate::engine::context::Context;
 use crate::engine::controllers::Consolidation;
 use crate::engine::drain::cancellation;
@@ -25,6 +25,7 @@ use crate::engine::report::Report;
 use crate::engine::safeguards;
 use crate::model::id::{ClaimId, PoolName};
 use crate::model::pool::Reason;
+use crate::provider::{CommandResult, FailureKind};
 
 /// The first pass after this time reads the Lease again. Passes are at most half a minute apart.
 const READ_APART: SignedDuration = SignedDuration::from_secs(10);

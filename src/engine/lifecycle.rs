@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::engine::claim_steps;
 use crate::engine::claims;
 use crate::engine::claims::finalizer_removal_patch;
-use crate::engine::command::{Command, Launch};
+use crate::engine::command::Command;
 use crate::engine::context::Context;
 use crate::engine::controllers::{Consolidation, Interruptions, Nominations};
 use crate::engine::drain;
@@ -28,6 +28,7 @@ use crate::model::labels::TAINT_UNREGISTERED;
 use crate::model::node::Node;
 use crate::model::pool::{Pool, Reason};
 use crate::model::taint::{Effect, Taint};
+use crate::provider::Launch;
 use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot_builder::node_labels;
 

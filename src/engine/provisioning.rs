@@ -433,7 +433,7 @@ fn report_round(cx: &mut Context, pending: usize, changed: bool, whole: bool, pl
     for finding in &plan.findings {
         cx.outbox.push_report(Report::Failed {
             command: "plan",
-            kind: crate::engine::command::FailureKind::Invalid,
+            kind: crate::provider::FailureKind::Invalid,
             text: finding.clone(),
         });
     }

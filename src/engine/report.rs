@@ -10,12 +10,11 @@ pub(crate) mod examples;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::command::{FailureKind, OfferingRefusal};
-use crate::engine::event::Interruption;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName, TypeName, Zone};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
+use crate::provider::{FailureKind, Interruption, OfferingRefusal};
 use crate::scheduling::UnschedulablePod;
 use crate::scheduling::static_pools::{Shortfall, StaticDemand};
 use crate::state::candidates::{NodeHealth, PendingApproval};

@@ -15,9 +15,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
 use crate::coordination::lease_annotations::AnnotatedLease;
-use crate::engine::command::{
-    BufferPatch, Command, CommandResult, FailureKind, NewNode, NodePatch,
-};
+use crate::engine::command::{BufferPatch, Command, NewNode, NodePatch};
 use crate::host::text;
 use crate::kubernetes::capacity_buffers::{BUFFERS, GROUP};
 use crate::kubernetes::client::Connection;
@@ -31,6 +29,7 @@ use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
 use crate::model::watched_object::ObjectKind;
 use crate::outbound::fence;
+use crate::provider::{CommandResult, FailureKind};
 
 /// Timeout of one call. No call here takes the API server more than a second.
 const CALL: Duration = Duration::from_secs(30);
@@ -454,8 +453,9 @@ mod tests {
     use serde_json::json;
 
     use super::{is_budget, is_missing, kind_of, node_patch, refusal_message};
-    use crate::engine::command::{FailureKind, NodePatch};
+    use crate::engine::command::NodePatch;
     use crate::model::taint::{Effect, Taint};
+    use crate::provider::FailureKind;
 
     #[test]
     fn a_patch_names_the_version_and_all_taints() {

@@ -29,10 +29,11 @@ use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout_at;
 
-use crate::engine::command::{Command, CommandResult, FailureKind, Launch};
+use crate::engine::command::Command;
 use crate::host::clock;
 use crate::model::cluster::{Cluster, Exec};
 use crate::model::id::NodeClassName;
+use crate::provider::{CommandResult, FailureKind, Launch};
 use crate::providers::exec::pending_calls::{PendingCall, unknown_outcome};
 use crate::providers::exec::supervisor::ProcessSupervisor;
 use crate::providers::exec_protocol::{ClusterScope, Expect, LaunchCall, ProviderCall};

@@ -7,9 +7,10 @@ use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use tokio::sync::mpsc;
 
-use crate::engine::command::{Command, CommandResult, FailureKind};
+use crate::engine::command::Command;
 use crate::engine::event::Event;
 use crate::model::cluster::Cluster;
+use crate::provider::{CommandResult, FailureKind};
 
 /// Launches, terminates and lists the instances of one cluster. `providers/conformance.rs` tests
 /// every provider for the rules below.

@@ -19,11 +19,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::catalog::Catalog;
-use crate::engine::command::{Adoption, Command, CommandResult, FailureKind, Launch};
+use crate::engine::command::Command;
 use crate::host::clock;
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClusterName, InstanceId};
 use crate::model::instance::Instance;
+use crate::provider::{Adoption, CommandResult, FailureKind, Launch};
 use crate::providers::interface::{Provider, not_ours};
 use crate::sim::cloud::{Cloud, CloudEvent, CloudSettings};
 

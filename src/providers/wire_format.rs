@@ -9,15 +9,13 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::engine::command::{
-    Adoption, CommandResult, FailureKind, Launch, OfferingRefusal, RefusalKind,
-};
 use crate::model::claim::{ClaimRecord, NotAClaim};
 use crate::model::cluster::Kubeconfig;
 use crate::model::id::{ClusterName, NodeName};
 use crate::model::instance::{CapacityType, ExpectedNode, Instance, InstanceState, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::taint::{Effect, Taint};
+use crate::provider::{Adoption, CommandResult, FailureKind, Launch, OfferingRefusal, RefusalKind};
 
 /// Why a body is not a valid request or response.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -424,8 +422,8 @@ mod tests {
     use jiff::Timestamp;
 
     use super::{AnswerBody, FAILURES, STATES};
-    use crate::engine::command::{CommandResult, OfferingRefusal, RefusalKind};
     use crate::model::instance::{CapacityType, ExpectedNode, Instance, OfferingKey};
+    use crate::provider::{CommandResult, OfferingRefusal, RefusalKind};
 
     fn there_and_back(answer: CommandResult) {
         let json = serde_json::to_string(&AnswerBody::from(answer.clone())).expect("json");

@@ -253,9 +253,10 @@ mod tests {
     use tower::{BoxError, service_fn};
 
     use super::*;
-    use crate::engine::command::{Command, CommandResult};
+    use crate::engine::command::Command;
     use crate::host::clock::Moment;
     use crate::kubernetes::client::Connection;
+    use crate::provider::CommandResult;
     use crate::providers::interface::{NoProvider, Provider};
 
     /// A runner of a cluster in observe mode whose API never responds.

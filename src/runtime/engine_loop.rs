@@ -19,7 +19,7 @@ use tracing::{Instrument, Span};
 
 use crate::catalog::Catalog;
 use crate::engine::Engine;
-use crate::engine::command::{Command, CommandId, CommandResult, IssuedCommand};
+use crate::engine::command::{Command, CommandId, IssuedCommand};
 use crate::engine::event::Event;
 use crate::engine::report::Report;
 use crate::engine::views::kube_events::events_for;
@@ -33,6 +33,7 @@ use crate::model::clock_skew::{ClockPeer, ClockSkew, SKEW_MAX};
 use crate::model::cluster::{Cluster, ManagementMode};
 use crate::model::id::ClusterName;
 use crate::outbound::fence;
+use crate::provider::CommandResult;
 use crate::providers::interface::Provider;
 use crate::runtime::cluster_handle::{ClusterHandle, EngineChannel, EngineQuery, PATIENCE};
 use crate::runtime::cluster_health::ClusterHealth;

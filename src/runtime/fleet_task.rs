@@ -8,13 +8,14 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
-use crate::engine::command::{CommandResult, FailureKind, IssuedCommand};
+use crate::engine::command::IssuedCommand;
 use crate::engine::event::Event;
 use crate::fleet::Fleet;
 use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::{FleetLimits, FleetView};
 use crate::model::id::ClusterName;
+use crate::provider::{CommandResult, FailureKind};
 
 /// Capacity of the request channel. Each engine has no more requests in flight than concurrent
 /// calls, and each is processed within microseconds.
@@ -200,10 +201,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::{FleetClient, FleetHandle, wait_for_result};
-    use crate::engine::command::{Command, CommandId, CommandResult, FailureKind, IssuedCommand};
+    use crate::engine::command::{Command, CommandId, IssuedCommand};
     use crate::engine::event::Event;
     use crate::model::cluster::{Cluster, ManagementMode};
     use crate::model::fleet::{ClaimUsage, FleetLimits, GrantRequest};
+    use crate::provider::{CommandResult, FailureKind};
 
     fn cluster(name: &str) -> Arc<Cluster> {
         Arc::new(Cluster { name: name.into(), mode: ManagementMode::Manage, ..Cluster::default() })

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::engine::command::CommandResult;
 use crate::engine::report::Report;
 use crate::engine::report::description::Description;
 use crate::model::id::ClusterName;
+use crate::provider::CommandResult;
 use crate::telemetry::cluster_collector::{self, MetricSample};
 use crate::telemetry::{report_log, report_metrics};
 

@@ -314,11 +314,11 @@ mod tests {
     use jiff::SignedDuration;
 
     use super::{cluster_of, count_report, engine_changed, update_shortfall};
-    use crate::engine::command::{FailureKind, OfferingRefusal, RefusalKind};
     use crate::engine::report::Report;
     use crate::model::claim::ClaimPhase;
     use crate::model::instance::{CapacityType, OfferingKey, Price};
     use crate::model::pool::Reason;
+    use crate::provider::{FailureKind, OfferingRefusal, RefusalKind};
     use crate::scheduling::static_pools::StaticDemand;
     use crate::state::cluster_identity::Mismatch;
 

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use outrigger::config::diagnostic::ProblemCode;
 use outrigger::disruption::instance_drift::InstanceDrift;
-use outrigger::engine::command::RefusalKind;
 use outrigger::model::node_class::resolved::{Cause, ConditionKind};
 use outrigger::model::pool::Reason;
+use outrigger::provider::RefusalKind;
 
 type Codes = BTreeSet<String>;
 

@@ -7,11 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::Catalog;
 use outrigger::coordination::lease_annotations::AnnotatedLease;
 use outrigger::engine::Engine;
-use outrigger::engine::command::{
-    Adoption, Command, CommandResult, FailureKind, IssuedCommand, Launch, LeasePatch, NodePatch,
-    OfferingRefusal, RefusalKind,
-};
-use outrigger::engine::event::{Event, Interruption};
+use outrigger::engine::command::{Command, IssuedCommand, LeasePatch, NodePatch};
+use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::affinity::{PodTerm, TopologySpread};
 use outrigger::model::cluster::{Binding, Cluster, ManagementMode, PlacementHints};
@@ -24,6 +21,9 @@ use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{BudgetNodes, Limits, Pool};
 use outrigger::model::selector::Selector;
 use outrigger::model::watched_object::{Attachment, Namespace, ObjectKind, WatchedObject};
+use outrigger::provider::{
+    Adoption, CommandResult, FailureKind, Interruption, Launch, OfferingRefusal, RefusalKind,
+};
 
 mod adoption;
 mod node_classes;

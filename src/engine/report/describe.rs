@@ -5,7 +5,6 @@
 
 use jiff::SignedDuration;
 
-use crate::engine::event::Interruption;
 use crate::engine::report::Report;
 use crate::engine::report::description::{
     DECISIONS, Description, ELIGIBLE, EventTarget, FieldValue, IN_SYNC, LIFETIMES, LISTED, Metric,
@@ -16,6 +15,7 @@ use crate::engine::report::description::{
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::pool::Reason;
+use crate::provider::Interruption;
 use crate::scheduling::UnschedulablePod;
 use crate::scheduling::rejection::bounded_text;
 use crate::scheduling::static_pools::Shortfall;

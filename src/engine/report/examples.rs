@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::command::{FailureKind, OfferingRefusal, RefusalKind};
-use crate::engine::event::Interruption;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ObjectKey, PodKey};
 use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::pool::Reason;
+use crate::provider::{FailureKind, Interruption, OfferingRefusal, RefusalKind};
 use crate::scheduling::rejection::RejectionDetail;
 use crate::scheduling::static_pools::{Shortfall, StaticDemand};
 use crate::scheduling::{PoolRejection, RejectionCode, UnschedulablePod};

@@ -5,7 +5,6 @@ use crate::catalog::node_class::NodeClassSupply;
 use crate::ec2::create_fleet::{FleetRequest, FleetRequestInput};
 use crate::ec2::launch_template::{RenderedUserData, TemplateTarget};
 use crate::ec2::subnet_capacity::Subnets;
-use crate::engine::command::{CommandResult, FailureKind, Launch};
 use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::id::ClusterName;
@@ -13,6 +12,7 @@ use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::{
     Cause, ConditionKind, Image, NodeClassCondition, ResolvedNodeClass,
 };
+use crate::provider::{CommandResult, FailureKind, Launch};
 
 /// Placeholder for a secret in test rendering, about as long as a token.
 pub(crate) const STAND_IN: &str = "a stand-in of about the length of a token";

@@ -135,9 +135,10 @@ mod tests {
 
     use super::{Duration, sleep};
 
-    use crate::engine::command::{Command, CommandResult};
+    use crate::engine::command::Command;
     use crate::engine::event::Event;
     use crate::kubernetes::client::Connection;
+    use crate::provider::CommandResult;
     use crate::providers::aws::provider::Ec2;
     use crate::providers::aws::tests::idle_calls::{self, Counts, Refused, attended};
     use crate::providers::interface::Provider;

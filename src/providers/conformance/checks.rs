@@ -8,7 +8,7 @@ use futures::future::{BoxFuture, join_all};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::sleep;
 
-use crate::engine::command::{Command, CommandResult, FailureKind, Launch, RefusalKind};
+use crate::engine::command::Command;
 use crate::host::clock;
 use crate::model::claim::{ClaimOrigin, ClaimRecord};
 use crate::model::id::{ClaimId, InstanceId};
@@ -16,6 +16,7 @@ use crate::model::instance::{Instance, OfferingKey};
 use crate::model::labels::{Labels, TAINT_UNREGISTERED};
 use crate::model::taint::{Effect, Taint};
 use crate::outbound::fence;
+use crate::provider::{CommandResult, FailureKind, Launch, RefusalKind};
 use crate::providers::interface::Provider;
 
 /// A provider to check, with the offerings that it has.

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::checks::{Subject, check};
-use crate::engine::command::{Adoption, Command, CommandResult, FailureKind, Launch};
+use crate::engine::command::Command;
 use crate::engine::event::Event;
 use crate::model::claim::{TAG_CLUSTER, TAG_EKS, TAG_OWNED, TAG_POOL};
 use crate::model::cluster::Cluster;
@@ -19,6 +19,7 @@ use crate::model::labels::Labels;
 use crate::model::pool::Pool;
 use crate::model::template_hash::{node_class_hash, record_in};
 use crate::outbound::fence;
+use crate::provider::{Adoption, CommandResult, FailureKind, Launch};
 use crate::providers::aws::clients::{AccountKey, Accounts, AwsClients};
 use crate::providers::aws::launch_templates::tag_specification;
 use crate::providers::aws::provider::Ec2;

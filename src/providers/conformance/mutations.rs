@@ -9,10 +9,11 @@ use futures::future::{BoxFuture, join_all};
 
 use super::checks::check;
 use super::providers::{nowhere, simulated, subject};
-use crate::engine::command::{Command, CommandResult, FailureKind, Launch, RefusalKind};
+use crate::engine::command::Command;
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClaimId, InstanceId};
 use crate::model::instance::InstanceState;
+use crate::provider::{CommandResult, FailureKind, Launch, RefusalKind};
 use crate::providers::interface::Provider;
 use crate::providers::simulated::{CloudHandle, InProcess};
 

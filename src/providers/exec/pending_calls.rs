@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::engine::command::{CommandResult, FailureKind};
 use crate::host::text;
+use crate::provider::{CommandResult, FailureKind};
 use crate::providers::exec::ProgramLimits;
 use crate::providers::exec::error::ProgramError;
 use crate::providers::exec::line_reader::ProgramLine;

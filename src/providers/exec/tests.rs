@@ -10,13 +10,14 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::{ExecProvider, ProgramLimits};
-use crate::engine::command::{Command, CommandResult, FailureKind, Launch};
+use crate::engine::command::Command;
 use crate::host::clock;
 use crate::model::claim::{ClaimOrigin, ClaimRecord};
 use crate::model::cluster::{Cluster, Exec};
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
+use crate::provider::{CommandResult, FailureKind, Launch};
 use crate::providers::conformance::providers::reference;
 use crate::providers::interface::Provider;
 

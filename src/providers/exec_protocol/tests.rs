@@ -8,11 +8,11 @@ use super::{
     ClusterScope, Expect, LaunchCall, ProviderCall, parse_hello, parse_response, request_line,
     response_id,
 };
-use crate::engine::command::{CommandResult, Launch};
 use crate::model::claim::{ClaimOrigin, ClaimRecord};
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::{Labels, TAINT_UNREGISTERED};
 use crate::model::taint::{Effect, Taint};
+use crate::provider::{CommandResult, Launch};
 
 #[test]
 fn no_line_makes_the_daemon_panic() {

@@ -14,10 +14,11 @@ use hyper_util::rt::TokioExecutor;
 use serde::Serialize;
 use tokio::time::timeout;
 
-use crate::engine::command::{Command, CommandResult, FailureKind};
+use crate::engine::command::Command;
 use crate::host::text;
 use crate::model::cluster::Kubeconfig;
 use crate::model::id::ClusterName;
+use crate::provider::{CommandResult, FailureKind};
 use crate::providers::interface::{Provider, not_ours};
 use crate::providers::wire_format::{AdoptBody, AnswerBody, LaunchBody, ListBody, TerminateBody};
 

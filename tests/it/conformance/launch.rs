@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use outrigger::config::{Inputs, SourceFile, load};
 use outrigger::engine::Engine;
 use outrigger::engine::batcher::PodBatcher;
-use outrigger::engine::command::{Command, CommandResult, Launch, NodePatch};
+use outrigger::engine::command::{Command, NodePatch};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::{Batching, ManagementMode};
@@ -19,6 +19,7 @@ use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::Effect;
 use outrigger::model::template_hash::pool_hash;
 use outrigger::model::watched_object::{Namespace, ObjectKind, WatchedObject};
+use outrigger::provider::{CommandResult, Launch};
 
 use super::fixture::{Check, World, ensure};
 use super::notation::{With, pod, read, taint, tolerates};

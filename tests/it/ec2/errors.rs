@@ -3,9 +3,9 @@
 use outrigger::ec2::create_fleet::FleetRequest;
 use outrigger::ec2::errors::{AwsFailure, ErrorClass, FleetError, FleetOutcome, classify_error};
 use outrigger::ec2::iam_policy::STATEMENTS;
-use outrigger::engine::command::{CommandResult, FailureKind, RefusalKind};
 use outrigger::model::node_class::resolved::{PlacementGroup, PlacementGroupStrategy};
 use outrigger::model::reservation::Reservation;
+use outrigger::provider::{CommandResult, FailureKind, RefusalKind};
 
 use super::fixture::Scene;
 
@@ -255,7 +255,7 @@ fn error(code: &str, message: &str, about: &str) -> FleetError {
 
 /// Refusals as `type zone kind`.
 fn refusals(outcome: &FleetOutcome) -> Vec<String> {
-    let one = |own: &outrigger::engine::command::OfferingRefusal| {
+    let one = |own: &outrigger::provider::OfferingRefusal| {
         let zone = own.offering.zone.as_str().trim_start_matches("us-east-1");
         format!("{} {zone} {}", own.offering.instance_type, own.kind.as_str())
     };

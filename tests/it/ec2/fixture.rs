@@ -8,7 +8,6 @@ use outrigger::catalog::Catalog;
 use outrigger::ec2::create_fleet::{FleetRequest, FleetRequestInput};
 use outrigger::ec2::launch_template::{LaunchTemplate, RenderedUserData, TemplateTarget};
 use outrigger::ec2::subnet_capacity::Subnets;
-use outrigger::engine::command::{CommandResult, Launch};
 use outrigger::model::claim::{ClaimOrigin, ClaimRecord};
 use outrigger::model::id::TypeName;
 use outrigger::model::instance::{Arch, CapacityType, OfferingKey};
@@ -17,6 +16,7 @@ use outrigger::model::node_class::image::AmiFamily;
 use outrigger::model::node_class::resolved::{Image, ResolvedNodeClass, SecurityGroup, Subnet};
 use outrigger::model::node_class::{NodeClass, NodeIdentity};
 use outrigger::model::reservation::Reservation;
+use outrigger::provider::{CommandResult, Launch};
 
 pub(super) const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 

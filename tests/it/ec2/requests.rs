@@ -4,10 +4,10 @@ use jiff::SignedDuration;
 use outrigger::ec2::create_fleet::{
     AllocationStrategy, FleetRequest, TEMPLATES_MAX, TargetCapacityType,
 };
-use outrigger::engine::command::{CommandResult, FailureKind, OfferingRefusal, RefusalKind};
 use outrigger::model::instance::Price;
 use outrigger::model::node_class::resolved::{Cause, ConditionKind, NodeClassCondition};
 use outrigger::model::reservation::{Reservation, ReservationKind};
+use outrigger::provider::{CommandResult, FailureKind, OfferingRefusal, RefusalKind};
 
 use super::fixture::{NOW, Scene, offering};
 

@@ -1,6 +1,6 @@
 //! Adoption of nodes that Karpenter launched for our pools.
 
-use outrigger::engine::command::{Command, CommandResult, FailureKind};
+use outrigger::engine::command::Command;
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::claim::{ADOPTED, ClaimPhase, TAG_REASON};
@@ -14,6 +14,7 @@ use outrigger::model::node::Node;
 use outrigger::model::pod::{Pod, PodPhase};
 use outrigger::model::pool::Reason;
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+use outrigger::provider::{CommandResult, FailureKind};
 
 use super::{Stage, bound, waiting_pod};
 

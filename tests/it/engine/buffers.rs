@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 use outrigger::engine::Engine;
-use outrigger::engine::command::{BufferPatch, Command, CommandResult, FailureKind, IssuedCommand};
+use outrigger::engine::command::{BufferPatch, Command, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::buffer::{Buffer, BufferPod, Scalable, ScalableKind};
@@ -14,6 +14,7 @@ use outrigger::model::node::Node;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::watched_object::WatchedObject;
 use outrigger::model::window::Window;
+use outrigger::provider::{CommandResult, FailureKind};
 use outrigger::scheduling::RejectionCode;
 use outrigger::scheduling::static_pools::StaticDemand;
 

@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
-use outrigger::engine::event::{Event, Interruption};
+use outrigger::engine::event::Event;
 use outrigger::model::clock_skew::{ClockPeer, ClockSkew};
 use outrigger::model::cluster::ManagementMode;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::DO_NOT_DISRUPT;
 use outrigger::model::pod::Pod;
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+use outrigger::provider::Interruption;
 
 use super::{Stage, bound, owned_pod, waiting_pod};
 

@@ -1,7 +1,7 @@
 //! Consolidation step by step: the disruption of nodes, and the causes that stop it.
 
 use jiff::SignedDuration;
-use outrigger::engine::command::{Command, CommandResult, IssuedCommand};
+use outrigger::engine::command::{Command, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::ManagementMode;
@@ -14,6 +14,7 @@ use outrigger::model::requirement::Requirement;
 use outrigger::model::selector::Selector;
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 use outrigger::model::window::Window;
+use outrigger::provider::CommandResult;
 
 use super::replacement_nodes::{expiring, told};
 use super::{Stage, bound, waiting_pod};

@@ -1,8 +1,8 @@
 //! Consolidation: the new nodes of the pods, and the back-off if the pods are bound elsewhere.
 
 use jiff::SignedDuration;
-use outrigger::engine::command::{Command, CommandResult, OfferingRefusal, RefusalKind};
-use outrigger::engine::event::{Event, Interruption};
+use outrigger::engine::command::Command;
+use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::{ManagementMode, PlacementHints};
 use outrigger::model::id::PodKey;
@@ -11,6 +11,7 @@ use outrigger::model::pod::Pod;
 use outrigger::model::pool::{BudgetNodes, Consolidation, Pool, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+use outrigger::provider::{CommandResult, Interruption, OfferingRefusal, RefusalKind};
 
 use super::{Stage, bound, owned_pod, waiting_pod};
 

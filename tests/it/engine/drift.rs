@@ -6,8 +6,8 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use outrigger::coordination::lease_annotations::{ACCEPTED, PAUSE};
 use outrigger::engine::Engine;
-use outrigger::engine::command::{Command, CommandResult, FailureKind, IssuedCommand};
-use outrigger::engine::event::{Event, Interruption};
+use outrigger::engine::command::{Command, IssuedCommand};
+use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::claim::ClaimPhase;
 use outrigger::model::cluster::{Cluster, ManagementMode};
@@ -22,6 +22,7 @@ use outrigger::model::requirement::Requirement;
 use outrigger::model::selector::Selector;
 use outrigger::model::template_hash::change_id;
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+use outrigger::provider::{CommandResult, FailureKind, Interruption};
 
 use super::termination::restart;
 use super::{Stage, bound, waiting_pod};

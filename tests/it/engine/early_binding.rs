@@ -1,8 +1,8 @@
 //! Early binding: pods are bound to a node before it exists, and deleted if it never registers.
 
 use jiff::SignedDuration;
-use outrigger::engine::command::{Command, CommandResult, FailureKind};
-use outrigger::engine::event::{Event, Interruption};
+use outrigger::engine::command::Command;
+use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::{Binding, ManagementMode};
 use outrigger::model::id::ObjectKey;
@@ -15,6 +15,7 @@ use outrigger::model::node::Node;
 use outrigger::model::pod::Pod;
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+use outrigger::provider::{CommandResult, FailureKind, Interruption};
 
 use super::{Stage, replicated, waiting_pod};
 

@@ -1,11 +1,12 @@
 //! A user changes a node that is being disrupted.
 
 use jiff::SignedDuration;
-use outrigger::engine::command::{Command, CommandResult, IssuedCommand};
-use outrigger::engine::event::{Event, Interruption};
+use outrigger::engine::command::{Command, IssuedCommand};
+use outrigger::engine::event::Event;
 use outrigger::model::cluster::ManagementMode;
 use outrigger::model::pod::Pod;
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+use outrigger::provider::{CommandResult, Interruption};
 
 use super::{Stage, bound, waiting_pod};
 

@@ -1,6 +1,6 @@
 //! Orphaned instances are terminated, and instances of other owners are not.
 
-use outrigger::engine::command::{Command, CommandResult};
+use outrigger::engine::command::Command;
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::claim::{ClaimOrigin, ClaimRecord};
@@ -10,6 +10,7 @@ use outrigger::model::instance::{CapacityType, Instance, InstanceState, Offering
 use outrigger::model::labels::{CLAIM, FINALIZER, MANAGED_BY, POOL};
 use outrigger::model::node::Node;
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+use outrigger::provider::CommandResult;
 
 use super::{Stage, bound, waiting_pod};
 

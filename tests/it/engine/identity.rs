@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use outrigger::coordination::lease_annotations::ACCEPTED;
 use outrigger::engine::Engine;
-use outrigger::engine::event::{Event, Interruption};
+use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::claim::{TAG_CLUSTER_UID, TAG_LEASE};
 use outrigger::model::cluster::ManagementMode;
@@ -16,6 +16,7 @@ use outrigger::model::node::{ConditionStatus, Node};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::BudgetNodes;
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+use outrigger::provider::Interruption;
 
 use super::{Stage, bound, kube_system, owned_pod, waiting_pod};
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use outrigger::engine::Engine;
-use outrigger::engine::command::{Command, CommandResult, FailureKind, IssuedCommand};
+use outrigger::engine::command::{Command, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::model::cluster::{Cluster, ManagementMode};
 use outrigger::model::instance::InstanceFacts;
@@ -16,6 +16,7 @@ use outrigger::model::pool::BudgetNodes;
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::model::template_hash::hashes_in;
 use outrigger::model::watched_object::WatchedObject;
+use outrigger::provider::{CommandResult, FailureKind};
 
 use super::{Stage, bound, waiting_pod};
 

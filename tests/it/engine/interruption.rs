@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use outrigger::catalog::Catalog;
-use outrigger::engine::command::{
-    Command, CommandResult, FailureKind, OfferingRefusal, RefusalKind,
-};
-use outrigger::engine::event::{Event, Interruption};
+use outrigger::engine::command::Command;
+use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::{InterruptionQueue as Queue, ManagementMode, Rebalance};
 use outrigger::model::fleet::FleetView;
@@ -20,6 +18,7 @@ use outrigger::model::requirement::Requirement;
 use outrigger::model::reservation::{Reservation, ReservationKind};
 use outrigger::model::template_hash::pool_hash;
 use outrigger::model::watched_object::WatchedObject;
+use outrigger::provider::{CommandResult, FailureKind, Interruption, OfferingRefusal, RefusalKind};
 
 use super::termination::restart;
 use super::unavailable_offerings::{Which, offerings};

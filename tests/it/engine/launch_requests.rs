@@ -1,7 +1,7 @@
 //! Launch requests other than their offerings, and the capacity that counts until the node exists.
 
 use jiff::SignedDuration;
-use outrigger::engine::command::{Command, CommandResult};
+use outrigger::engine::command::Command;
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::{ManagementMode, MinValuesPolicy};
@@ -12,6 +12,7 @@ use outrigger::model::node_class::network::NetworkInterface;
 use outrigger::model::pod::Pod;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::watched_object::WatchedObject;
+use outrigger::provider::CommandResult;
 
 use super::{Stage, waiting_pod};
 

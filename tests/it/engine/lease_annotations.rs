@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use outrigger::coordination::lease_annotations::{DISRUPTED_NODES, PAUSE, PAUSE_POOL};
 use outrigger::engine::Engine;
-use outrigger::engine::command::{Command, CommandResult, FailureKind, IssuedCommand};
+use outrigger::engine::command::{Command, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::fleet::Fleet;
@@ -14,6 +14,7 @@ use outrigger::model::cluster::{Cluster, ManagementMode};
 use outrigger::model::fleet::FleetLimits;
 use outrigger::model::pool::{Budget, BudgetNodes, Rate};
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+use outrigger::provider::{CommandResult, FailureKind};
 
 use super::{Stage, bound, loners};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use outrigger::catalog::Catalog;
-use outrigger::engine::command::{Command, CommandResult, IssuedCommand};
+use outrigger::engine::command::{Command, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::model::cluster::ManagementMode;
 use outrigger::model::fleet::FleetView;
@@ -13,6 +13,7 @@ use outrigger::model::instance::CapacityType;
 use outrigger::model::labels::{CAPACITY_TYPE, OF_RESERVATIONS, RESERVATION_ID};
 use outrigger::model::reservation::Reservation;
 use outrigger::model::watched_object::WatchedObject;
+use outrigger::provider::CommandResult;
 
 use super::{Stage, bound, waiting_pod};
 

@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 use jiff::SignedDuration;
 use outrigger::catalog::Catalog;
 use outrigger::engine::Engine;
-use outrigger::engine::command::{
-    Command, CommandResult, FailureKind, OfferingRefusal, RefusalKind,
-};
+use outrigger::engine::command::Command;
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::ManagementMode;
@@ -17,6 +15,7 @@ use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Pool, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::watched_object::WatchedObject;
+use outrigger::provider::{CommandResult, FailureKind, OfferingRefusal, RefusalKind};
 use outrigger::scheduling::RejectionCode;
 use outrigger::scheduling::static_pools::StaticDemand;
 

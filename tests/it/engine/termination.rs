@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::engine::command::{Command, CommandResult, FailureKind, IssuedCommand};
-use outrigger::engine::event::{Event, Interruption};
+use outrigger::engine::command::{Command, IssuedCommand};
+use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::{Cluster, ManagementMode};
 use outrigger::model::id::ObjectKey;
@@ -21,6 +21,7 @@ use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
 use outrigger::model::watched_object::{
     Attachment, ObjectKind, Volume, VolumeClaim, WatchedObject,
 };
+use outrigger::provider::{CommandResult, FailureKind, Interruption};
 
 use super::{Stage, bound, waiting_pod};
 

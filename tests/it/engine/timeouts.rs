@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 use outrigger::coordination::lease_annotations::ACCEPTED;
-use outrigger::engine::command::{Command, CommandResult, FailureKind, IssuedCommand};
+use outrigger::engine::command::{Command, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::ManagementMode;
@@ -10,6 +10,7 @@ use outrigger::model::instance::InstanceState;
 use outrigger::model::node::Node;
 use outrigger::model::pool::{Pool, Reason};
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+use outrigger::provider::{CommandResult, FailureKind};
 
 use super::{Stage, waiting_pod};
 

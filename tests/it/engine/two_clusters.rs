@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use outrigger::engine::command::{Command, CommandResult, OfferingRefusal, RefusalKind};
+use outrigger::engine::command::Command;
 use outrigger::engine::event::Event;
 use outrigger::fleet::Fleet;
 use outrigger::model::cluster::{Cluster, ManagementMode};
 use outrigger::model::fleet::FleetLimits;
 use outrigger::model::instance::{CapacityType, OfferingKey};
 use outrigger::model::watched_object::WatchedObject;
+use outrigger::provider::{CommandResult, OfferingRefusal, RefusalKind};
 use outrigger::state::unavailable_offerings::HOLD;
 
 use super::{Stage, waiting_pod};

@@ -1,15 +1,14 @@
 //! Unavailable offerings whose back-off has ended: one launch retries each offering before others
 //! do.
 
-use outrigger::engine::command::{
-    Command, CommandResult, IssuedCommand, OfferingRefusal, RefusalKind,
-};
+use outrigger::engine::command::{Command, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::model::cluster::ManagementMode;
 use outrigger::model::instance::{CapacityType, OfferingKey};
 use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, ZONE};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+use outrigger::provider::{CommandResult, OfferingRefusal, RefusalKind};
 
 use super::{Stage, leaves, waiting_pod};
 

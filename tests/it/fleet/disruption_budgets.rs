@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::engine::command::{Command, CommandResult};
+use outrigger::engine::command::Command;
 use outrigger::fleet::PATIENCE;
 use outrigger::model::fleet::{DisruptionUsage, FleetLimits};
 use outrigger::model::pool::{Budget, BudgetNodes, Rate, Reason};
+use outrigger::provider::CommandResult;
 
 use super::fixture::{Stage, cluster};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::engine::command::{Command, CommandId, CommandResult, IssuedCommand};
+use outrigger::engine::command::{Command, CommandId, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::fleet::Fleet;
 use outrigger::model::cluster::{Cluster, ManagementMode};
@@ -15,6 +15,7 @@ use outrigger::model::id::ClusterName;
 use outrigger::model::instance::UnavailableKey;
 use outrigger::model::pool::Limits;
 use outrigger::model::quantity::Resources;
+use outrigger::provider::CommandResult;
 
 /// A fleet, and what each cluster has heard.
 pub(super) struct Stage {

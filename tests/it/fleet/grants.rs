@@ -1,11 +1,12 @@
 //! Grants of the fleet to clusters, and their notifications.
 
 use jiff::SignedDuration;
-use outrigger::engine::command::{Command, CommandResult, FailureKind};
+use outrigger::engine::command::Command;
 use outrigger::fleet::PATIENCE;
 use outrigger::model::cluster::{ManagementMode, Simulated};
 use outrigger::model::fleet::FleetLimits;
 use outrigger::model::instance::{CapacityType, OfferingKey, UnavailableKey};
+use outrigger::provider::{CommandResult, FailureKind};
 
 use super::fixture::{Stage, cluster, cores, limits, reserved};
 

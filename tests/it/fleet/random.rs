@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use outrigger::engine::command::CommandResult;
+use outrigger::provider::CommandResult;
 use proptest::prelude::{Strategy, any};
 use proptest::{collection, prop_assert, prop_assert_eq, prop_oneof, proptest};
 

@@ -11,12 +11,12 @@ use crate::ec2::create_fleet::{
 use crate::ec2::errors::ErrorClass;
 use crate::ec2::launch_template::{TemplateTarget, Variation, build_template};
 use crate::ec2::subnet_capacity::ReservedAddresses;
-use crate::engine::command::RefusalKind;
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::ResolvedNodeClass;
 use crate::outbound::fence;
+use crate::provider::RefusalKind;
 use crate::providers::aws::create_fleet::{FleetLaunch, launch_instance};
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::launch_templates::Templates;

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tower::service_fn;
 
-use crate::engine::command::{Command, CommandResult};
+use crate::engine::command::Command;
 use crate::engine::event::Event;
 use crate::kubernetes::client::Connection;
 use crate::model::cluster::{Cluster, Eks, InterruptionQueue, ManagementMode};
@@ -30,6 +30,7 @@ use crate::model::node_class::image::{AmiFamily, ImageTerm};
 use crate::model::node_class::network::{SecurityGroupTerm, SubnetTerm};
 use crate::model::node_class::{NodeClass, NodeIdentity};
 use crate::model::pool::Pool;
+use crate::provider::CommandResult;
 use crate::providers::aws::clients::{AccountKey, Accounts, AwsClients};
 use crate::providers::aws::provider::Ec2;
 use crate::providers::aws::region::Regions;

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::canned::{Asked, Canned, REGION, Reply};
 use crate::bootstrap::ClusterEndpoint;
 use crate::catalog::node_class::{ClassCatalog, NotReady};
-use crate::engine::command::{Command, CommandResult, FailureKind, Launch};
+use crate::engine::command::Command;
 use crate::engine::event::Event;
 use crate::model::claim::{ClaimOrigin, ClaimRecord};
 use crate::model::cluster::{Cluster, Eks, ManagementMode};
@@ -27,6 +27,7 @@ use crate::model::node_class::resolved::{
 };
 use crate::model::node_class::{NodeClass, NodeIdentity};
 use crate::outbound::fence;
+use crate::provider::{CommandResult, FailureKind, Launch};
 use crate::providers::aws::clients::{Accounts, AwsClients};
 use crate::providers::aws::launchable_class::validate_user_data;
 use crate::providers::aws::provider::Ec2;

@@ -11,9 +11,10 @@ use tokio::time::sleep;
 
 use super::canned::{Asked, Canned, REGION, Reply};
 use crate::ec2::errors::ErrorClass;
-use crate::engine::event::{Event, Interruption};
+use crate::engine::event::Event;
 use crate::host::clock::{self, Moment};
 use crate::outbound::fence::Fence;
+use crate::provider::Interruption;
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::interruption_listener::{Engines, Listener};
 use crate::providers::aws::sqs;
