@@ -34,7 +34,7 @@ impl CleanupScope {
 
     /// Returns whether resources with this cluster name in their name may be deleted. Shortened
     /// names may match several clusters.
-    pub fn is_for(&self, part: &str, spelt: impl Fn(&str) -> String) -> bool {
+    pub fn may_delete(&self, part: &str, spelt: impl Fn(&str) -> String) -> bool {
         let mut named =
             self.configured.iter().filter(|cluster| spelt(cluster.as_str()) == part).peekable();
         match named.peek() {
@@ -71,9 +71,9 @@ mod tests {
             (true, "there", false),
         ] {
             care.is_whole = is_whole;
-            let is_for = care.is_for(part, str::to_owned);
-            assert_eq!(is_for, expect, "{is_whole} {part}");
+            let may_delete = care.may_delete(part, str::to_owned);
+            assert_eq!(may_delete, expect, "{is_whole} {part}");
         }
-        assert!(!care.is_for("here", |_| "here".to_owned()), "they are spelt alike");
+        assert!(!care.may_delete("here", |_| "here".to_owned()), "they are spelt alike");
     }
 }

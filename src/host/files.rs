@@ -110,7 +110,7 @@ pub(crate) struct ConfigSources {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ParameterUnavailable {
     /// True if a retry may succeed, so that the last value still counts.
-    pub(crate) may_pass: bool,
+    pub(crate) is_retryable: bool,
     /// The reason, without a full stop.
     pub(crate) why: String,
 }

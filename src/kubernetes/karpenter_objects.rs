@@ -189,7 +189,7 @@ impl ClusterReading {
                 ListOutcome::There(text) => self.parse_body(&path, &text)?,
                 ListOutcome::Absent => continue,
                 ListOutcome::Forbidden => {
-                    return Err(self.hidden(path, "--non-resource-url=/apis/*"));
+                    return Err(self.hidden_error(path, "--non-resource-url=/apis/*"));
                 }
             };
             let resources = api_group["resources"].as_array();
@@ -231,7 +231,7 @@ impl ClusterReading {
                 Some(token) => next = encode_for_url(token),
             }
         }
-        Err(self.too_much(path))
+        Err(self.too_much_error(path))
     }
 
     /// The PodTemplates that buffers reference. The caller reports missing ones.
@@ -254,7 +254,7 @@ impl ClusterReading {
                 }
                 ListOutcome::Absent => {}
                 ListOutcome::Forbidden => {
-                    return Err(self.hidden(path, "--resource=podtemplates"));
+                    return Err(self.hidden_error(path, "--resource=podtemplates"));
                 }
             }
         }
@@ -265,7 +265,8 @@ impl ClusterReading {
     async fn read_path(&mut self, path: &str) -> Result<ListOutcome, ObjectsError> {
         let server = self.connection.server.clone();
         let request = Request::get(path).body(Body::empty());
-        let request = request.map_err(|error| self.unexpected_response(path, error.to_string()))?;
+        let request =
+            request.map_err(|error| self.unexpected_response_error(path, error.to_string()))?;
         self.connection.limiter.wait_for_token().await;
         let left = BYTES_MAX.saturating_sub(self.bytes);
         let client = self.connection.client.clone();
@@ -297,35 +298,37 @@ impl ClusterReading {
                 return Err(ObjectsError::Unknown { server, kubectl });
             }
             status if !status.is_success() => {
-                return Err(self.unexpected_response(path, format!("it responds with {status}")));
+                return Err(
+                    self.unexpected_response_error(path, format!("it responds with {status}"))
+                );
             }
             _ => {}
         }
         let body = body.map_err(|error| match error.is::<http_body_util::LengthLimitError>() {
-            true => self.too_much(path),
-            false => self.unexpected_response(path, error.to_string()),
+            true => self.too_much_error(path),
+            false => self.unexpected_response_error(path, error.to_string()),
         })?;
         self.bytes += body.len();
         let text = String::from_utf8(body.to_vec());
         text.map(ListOutcome::There)
-            .map_err(|_| self.unexpected_response(path, "not valid UTF-8".to_owned()))
+            .map_err(|_| self.unexpected_response_error(path, "not valid UTF-8".to_owned()))
     }
 
     fn parse_body(&self, path: &str, text: &str) -> Result<Value, ObjectsError> {
         serde_json::from_str(text)
-            .map_err(|error| self.unexpected_response(path, error.to_string()))
+            .map_err(|error| self.unexpected_response_error(path, error.to_string()))
     }
 
-    fn unexpected_response(&self, path: &str, why: String) -> ObjectsError {
+    fn unexpected_response_error(&self, path: &str, why: String) -> ObjectsError {
         ObjectsError::Odd { server: self.connection.server.clone(), path: path.to_owned(), why }
     }
 
-    fn hidden(&self, path: String, right: &'static str) -> ObjectsError {
+    fn hidden_error(&self, path: String, right: &'static str) -> ObjectsError {
         let server = self.connection.server.clone();
         ObjectsError::Hidden { server, path, right }
     }
 
-    fn too_much(&self, path: &str) -> ObjectsError {
+    fn too_much_error(&self, path: &str) -> ObjectsError {
         ObjectsError::TooMuch { server: self.connection.server.clone(), path: path.to_owned() }
     }
 }

@@ -70,12 +70,12 @@ const FIELD_MANAGER: &str = "outrigger";
 const TRIES: u32 = 5;
 
 /// The parameters of a patch by Outrigger.
-pub(super) fn by_us() -> PatchParams {
+pub(super) fn patch_params() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() }
 }
 
 /// The parameters of a creation by Outrigger.
-pub(super) fn post_by_us() -> PostParams {
+pub(super) fn post_params() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() }
 }
 
@@ -218,14 +218,14 @@ async fn create_lease(
         "spec": spec.unwrap_or_else(|| json!({})),
     });
     let request =
-        lease_collection(&connection.lease).create(&post_by_us(), body.to_string().into_bytes());
+        lease_collection(&connection.lease).create(&post_params(), body.to_string().into_bytes());
     let request = request.map_err(kube::Error::BuildRequest)?;
     connection.client.request::<StoredLease>(request).await
 }
 
 async fn patch_lease(connection: &Connection, body: &Value) -> Result<StoredLease, kube::Error> {
     let name = &connection.lease;
-    let request = lease_collection(name).patch(&name.name, &by_us(), &Patch::Merge(body));
+    let request = lease_collection(name).patch(&name.name, &patch_params(), &Patch::Merge(body));
     let request = request.map_err(kube::Error::BuildRequest)?;
     connection.client.request::<StoredLease>(request).await
 }

@@ -79,7 +79,7 @@ impl RequiredFor {
     }
 
     /// Returns whether the daemon works without it.
-    pub fn can_be_missed(self) -> bool {
+    pub fn is_optional(self) -> bool {
         matches!(self, Self::CapacityBuffers | Self::PlacementHints | Self::Events)
     }
 

@@ -275,7 +275,7 @@ pub(crate) fn task_marks() -> String {
 }
 
 /// Returns whether all of these fences are open now.
-pub(crate) fn lets_pass(fences: &[Fence]) -> bool {
+pub(crate) fn are_open(fences: &[Fence]) -> bool {
     fences.iter().all(|fence| fence.check_open().is_ok())
 }
 
@@ -324,7 +324,7 @@ where
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let product = HeaderValue::from_static(PRODUCT);
         request.headers_mut().insert(USER_AGENT, product);
-        if is_free(request.method(), request.uri().path()) {
+        if needs_no_leadership(request.method(), request.uri().path()) {
             return self.inner.call(request).boxed();
         }
         let carried = request.extensions().get::<Fence>();
@@ -344,7 +344,7 @@ where
 
 /// Returns whether the request needs no leadership: it changes nothing, or it is part of the leader
 /// election.
-fn is_free(method: &Method, path: &str) -> bool {
+fn needs_no_leadership(method: &Method, path: &str) -> bool {
     let groups = ["/apis/coordination.k8s.io/", "/apis/authorization.k8s.io/"];
     *method == Method::GET || groups.iter().any(|group| path.starts_with(group))
 }

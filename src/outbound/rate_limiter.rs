@@ -30,7 +30,7 @@ impl Limiter {
 
     /// Returns whether two limiters share their tokens.
     #[cfg(all(test, feature = "aws"))]
-    pub(crate) fn is_one_with(&self, other: &Self) -> bool {
+    pub(crate) fn shares_tokens_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.due, &other.due)
     }
 

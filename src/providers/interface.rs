@@ -47,7 +47,7 @@ pub(crate) trait Provider: Send + Sync {
 
     /// Returns whether the provider works. If its task has panicked, it never responds again, and
     /// its cluster is restarted with a new provider.
-    fn is_well(&self) -> bool {
+    fn is_healthy(&self) -> bool {
         true
     }
 
@@ -59,7 +59,7 @@ pub(crate) trait Provider: Send + Sync {
 }
 
 /// The result of a command that is not for providers.
-pub(crate) fn not_ours(command: &Command) -> CommandResult {
+pub(crate) fn unsupported_result(command: &Command) -> CommandResult {
     CommandResult::Failed {
         kind: FailureKind::Invalid,
         text: format!("{} is not a provider command", command.name()),
@@ -73,7 +73,7 @@ impl Provider for NoProvider {
     fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult> {
         let answer = match command {
             Command::ListInstances => CommandResult::Instances(Vec::new()),
-            other => not_ours(&other),
+            other => unsupported_result(&other),
         };
         std::future::ready(answer).boxed()
     }

@@ -25,7 +25,7 @@ use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClusterName, InstanceId};
 use crate::model::instance::Instance;
 use crate::provider::{Adoption, CommandResult, FailureKind, Launch};
-use crate::providers::interface::{Provider, not_ours};
+use crate::providers::interface::{Provider, unsupported_result};
 use crate::sim::cloud::{Cloud, CloudEvent, CloudSettings};
 
 /// Capacity of the request queue. Each request takes microseconds.
@@ -265,7 +265,7 @@ impl Provider for InProcess {
                     let listed = self.cloud.list(Some(self.cluster_scope())).await;
                     listed.map_or_else(cloud_stopped, CommandResult::Instances)
                 }
-                other => not_ours(&other),
+                other => unsupported_result(&other),
             }
         }
         .boxed()

@@ -95,7 +95,7 @@ impl RunnerTask {
     async fn run_until_stopped(mut self, mut elector: LeaderElector) {
         while let Some(term) = self.wait_for_leadership(&mut elector).await {
             match self.run_engine(&mut elector, term).await {
-                EngineEnd::Lost => elector.record_rest(term),
+                EngineEnd::Lost => elector.mark_term_finished(term),
                 EngineEnd::ClockSet => {
                     self.front.set_health(ClusterHealth::Unready, Vec::new());
                     elector.begin_new_term(term).await;
@@ -118,7 +118,7 @@ impl RunnerTask {
         let since = clock::now();
         self.register_engine(None).await;
         loop {
-            if !self.parts.provider.is_well() {
+            if !self.parts.provider.is_healthy() {
                 self.front.set_health(ClusterHealth::Ended, Vec::new());
                 return None;
             }
@@ -184,11 +184,11 @@ impl RunnerTask {
                 },
                 () = sleep(LOOK) => self.register_if_failed(Some(&engine)).await,
             }
-            if !self.parts.provider.is_well() {
+            if !self.parts.provider.is_healthy() {
                 tracing::error!(cluster = %cluster.name, "provider task panicked");
                 break EngineEnd::Failed;
             }
-            elector.report_health(self.front.standing() == ClusterHealth::Ready);
+            elector.report_health(self.front.health() == ClusterHealth::Ready);
         };
         elector.report_health(true);
         // From here on, the provider sends messages about the instances to the next leader.
@@ -300,7 +300,7 @@ mod tests {
             }
         }
 
-        fn is_well(&self) -> bool {
+        fn is_healthy(&self) -> bool {
             self.told.load(Ordering::Relaxed) < 2
         }
     }
@@ -312,7 +312,7 @@ mod tests {
         let ended = timeout(Duration::from_mins(1), post.wait_until_ended()).await;
         ended.expect("it is begun anew by others");
         assert_eq!(provider.told.load(Ordering::Relaxed), 2);
-        assert_eq!(post.front.standing(), ClusterHealth::Ended);
+        assert_eq!(post.front.health(), ClusterHealth::Ended);
     }
 
     /// Number of hours by which the wall clock has been set.

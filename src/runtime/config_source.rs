@@ -45,7 +45,7 @@ pub(crate) struct ConfigSource {
     made: Revision,
     before: Option<Revision>,
     /// True if a retry may resolve the error of a configuration.
-    may_pass: bool,
+    is_retryable: bool,
     /// Parameters that could not be read and for which the last value is used, with the reason.
     stale: Vec<(String, String)>,
 }
@@ -95,15 +95,15 @@ impl ConfigSource {
             copy: state_directory.map(|directory| directory.join(COPY)),
             made: Revision::default(),
             before: None,
-            may_pass: false,
+            is_retryable: false,
             stale: Vec::new(),
         }
     }
 
     /// Returns whether a retry may resolve the error of the last configuration: it depends on
     /// external values that were missing, invalid or outdated.
-    pub(crate) fn may_pass(&self) -> bool {
-        self.may_pass
+    pub(crate) fn is_retryable(&self) -> bool {
+        self.is_retryable
     }
 
     /// The last configuration could not be applied. The previous one stays in effect, and its
@@ -129,14 +129,14 @@ impl ConfigSource {
         });
         let requested = requested.into_inner();
         if requested.is_empty() {
-            self.may_pass = false;
+            self.is_retryable = false;
             let config = first?;
             self.store_revision(texts, BTreeMap::new(), &config);
             return Ok(config);
         }
         let parameters = self.read_parameters(requested).await;
         // A configuration that is valid with mock values fails only because of external values.
-        self.may_pass = first.is_ok() || !self.stale.is_empty() || self.may_pass;
+        self.is_retryable = first.is_ok() || !self.stale.is_empty() || self.is_retryable;
         let mut config = texts.build_config(&|text| parameter_state(&parameters, text))?;
         let stale = self.stale.iter().map(|(parameter, why)| {
             let detail = format!("Using the last known value of parameter {parameter}: {why}.");
@@ -231,7 +231,7 @@ impl ConfigSource {
             let response = timeout(LIMIT, (self.ask)(parameter.clone())).await;
             let response = response.unwrap_or_else(|_| {
                 Err(ParameterUnavailable {
-                    may_pass: true,
+                    is_retryable: true,
                     why: format!("no response within {} s", LIMIT.as_secs()),
                 })
             });
@@ -239,16 +239,16 @@ impl ConfigSource {
         }))
         .await;
         let mut parameters = BTreeMap::new();
-        (self.may_pass, self.stale) = (false, Vec::new());
+        (self.is_retryable, self.stale) = (false, Vec::new());
         for (parameter, response) in all {
             let state = match response {
                 Ok(text) => ParameterState::Text(text),
                 Err(unavailable_parameter) => {
                     let last = unavailable_parameter
-                        .may_pass
+                        .is_retryable
                         .then(|| self.last_value(&parameter))
                         .flatten();
-                    self.may_pass |= unavailable_parameter.may_pass;
+                    self.is_retryable |= unavailable_parameter.is_retryable;
                     match last {
                         Some(last) => {
                             self.stale.push((parameter.name.clone(), unavailable_parameter.why));
@@ -318,7 +318,10 @@ async fn read_parameter(parameter: SsmOutput) -> Result<String, ParameterUnavail
 
 #[cfg(not(feature = "aws"))]
 async fn read_parameter(_: SsmOutput) -> Result<String, ParameterUnavailable> {
-    Err(ParameterUnavailable { may_pass: false, why: "this build has no AWS support".to_owned() })
+    Err(ParameterUnavailable {
+        is_retryable: false,
+        why: "this build has no AWS support".to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -345,9 +348,9 @@ mod tests {
         Ok(format!(r#"{{"clusters": {{"demo": {{"region": "{name}"}}}}}}"#))
     }
 
-    fn unavailable_parameter(may_pass: bool) -> Result<String, ParameterUnavailable> {
+    fn unavailable_parameter(is_retryable: bool) -> Result<String, ParameterUnavailable> {
         let why = "AWS could not be reached".to_owned();
-        Err(ParameterUnavailable { may_pass, why })
+        Err(ParameterUnavailable { is_retryable, why })
     }
 
     fn origin(folder: &Path, answers: &Answers) -> ConfigSource {
@@ -419,7 +422,7 @@ cluster "fleet" {{
         write(folder.path(), "half =");
         assert_eq!(region_of(origin.wait_for_change().await), "two");
         assert!(origin.read_config().await.is_err());
-        assert!(!origin.may_pass());
+        assert!(!origin.is_retryable());
         answers.lock().unwrap_or_else(PoisonError::into_inner).push_back(region("three"));
         assert_eq!(region_of(origin.wait_for_change().await), "three");
     }
@@ -457,7 +460,7 @@ cluster "fleet" {{
     async fn a_start_without_an_answer_goes_on_with_what_was_told_last() {
         let (folder, mut first, answers) = set_up(&[unavailable_parameter(true)]);
         assert!(first.read_config().await.is_err());
-        assert!(first.may_pass());
+        assert!(first.is_retryable());
         let set = |told| *answers.lock().unwrap_or_else(PoisonError::into_inner) = [told].into();
         set(region("one"));
         assert_eq!(region_of(first.read_config().await), "one");
@@ -471,19 +474,19 @@ cluster "fleet" {{
         write(folder.path(), "tags = { New = each.value.new }");
         let mut again = origin(folder.path(), &answers);
         assert!(again.read_config().await.is_err());
-        assert!(again.may_pass());
+        assert!(again.is_retryable());
         write(folder.path(), "tags = {}");
         // A deleted parameter has no last known value.
         set(unavailable_parameter(false));
         let mut again = origin(folder.path(), &answers);
         assert!(again.read_config().await.is_err());
         // Terraform may create the parameter later.
-        assert!(again.may_pass());
+        assert!(again.is_retryable());
         // An error in the files does not depend on the parameter.
         write(folder.path(), "nonsense = 5");
         set(region("one"));
         let mut again = self::origin(folder.path(), &answers);
         assert!(again.read_config().await.is_err());
-        assert!(!again.may_pass());
+        assert!(!again.is_retryable());
     }
 }

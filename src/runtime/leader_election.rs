@@ -196,7 +196,7 @@ impl LeaderElector {
     }
 
     /// Records that no commands of this term are in flight.
-    pub(crate) fn record_rest(&self, term: u64) {
+    pub(crate) fn mark_term_finished(&self, term: u64) {
         self.rest.send_replace(term);
     }
 
@@ -204,7 +204,7 @@ impl LeaderElector {
     /// Lease, it continues as the leader in a new term. Commands of the earlier term are no longer
     /// sent.
     pub(crate) async fn begin_new_term(&mut self, term: u64) {
-        self.record_rest(term);
+        self.mark_term_finished(term);
         if self.task.is_some() {
             drop(timeout(ANEW, self.wait_for_change(&Leadership::Leads(term))).await);
         }
@@ -291,7 +291,7 @@ impl ElectionTask {
             OtherAutoscaler::Unknown => return RETRY,
             OtherAutoscaler::Unseen(why) => return self.on_call_failed(Failure::Fault(why)),
             OtherAutoscaler::Works(sign) => {
-                self.give_way(&sign);
+                self.on_karpenter_active(&sign);
                 return RETRY;
             }
         }
@@ -326,10 +326,10 @@ impl ElectionTask {
                 self.request_handover().await;
                 left.min(RETRY)
             }
-            LeaseOwner::Mine if let Some(why) = self.has_rested() => {
+            LeaseOwner::Mine if let Some(why) = self.due_parting_reason() => {
                 self.hand_over(lease, why).await
             }
-            LeaseOwner::Free if let Some(why) = self.yields_to_other(&lease) => {
+            LeaseOwner::Free if let Some(why) = self.yield_reason(&lease) => {
                 self.become_follower(why.as_words());
                 RETRY
             }
@@ -424,7 +424,7 @@ impl ElectionTask {
         // The interval grows with each unanswered request.
         let pause = STEADY.saturating_mul(1 << self.asks.min(ASKS_MAX));
         let is_due = self.asked.is_none_or(|last| last.elapsed() >= pause);
-        if !is_due || !self.company.asks_for(&self.cluster) {
+        if !is_due || !self.company.requests_handover_of(&self.cluster) {
             return;
         }
         self.asked = Some(clock::monotonic_now());
@@ -489,7 +489,7 @@ impl ElectionTask {
     }
 
     /// Karpenter is active. Two autoscalers would undo each other's actions.
-    fn give_way(&mut self, sign: &str) {
+    fn on_karpenter_active(&mut self, sign: &str) {
         self.lose_leadership("Karpenter is active");
         // The other clusters of its group do not wait for it.
         self.company.update_status(&self.cluster, LeaseStatus::Unreachable);
@@ -837,7 +837,7 @@ mod tests {
                     elector.report_health(is_fit || !leads);
                     elector.wait_for_change(&turn).await;
                     if let Leadership::Leads(term) = turn {
-                        elector.record_rest(term);
+                        elector.mark_term_finished(term);
                     }
                 }
             });

@@ -37,7 +37,7 @@ const PAUSE: Duration = Duration::from_secs(1);
     clippy::disallowed_methods,
     reason = "systemd sets this variable; no configuration has it"
 )]
-pub(crate) fn takes_stderr() -> bool {
+pub(crate) fn is_stderr_journal() -> bool {
     let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
     // Metadata of the file descriptor.
     let metadata = fs::metadata("/proc/self/fd/2");

@@ -190,7 +190,7 @@ fn cluster_labels(
 
 /// Resets what only the next report of an engine would reset: an engine that has stopped reports
 /// nothing, and the next one may run on a different host.
-pub(crate) fn engine_changed(cluster: &ClusterName) {
+pub(crate) fn reset_engine_metrics(cluster: &ClusterName) {
     let reset = |series, labels: &[(&'static str, &str)]| {
         gauge!(series, &cluster_labels(cluster, labels)).set(0.0);
     };
@@ -279,18 +279,18 @@ pub(crate) fn set_leader(cluster: &ClusterName, leads: bool) {
 }
 
 /// Sets the number of CapacityBuffers that are invalid or cannot be read.
-pub(crate) fn buffers_left_out(cluster: &str, left_out: usize) {
+pub(crate) fn set_invalid_buffers(cluster: &str, left_out: usize) {
     gauge!("outrigger_invalid_buffers", "cluster" => cluster.to_owned())
         .set(count_to_f64(left_out));
 }
 
 /// Counts an unexpected exit of the exec program of a cluster.
-pub(crate) fn program_ended(cluster: &ClusterName) {
+pub(crate) fn count_program_exit(cluster: &ClusterName) {
     increment("outrigger_exec_ends_total", cluster, &[]);
 }
 
 /// Counts an invalid line of the exec program.
-pub(crate) fn program_rambled(cluster: &ClusterName) {
+pub(crate) fn count_invalid_line(cluster: &ClusterName) {
     increment("outrigger_exec_invalid_lines_total", cluster, &[]);
 }
 
@@ -313,7 +313,7 @@ mod tests {
 
     use jiff::SignedDuration;
 
-    use super::{cluster_of, count_report, engine_changed, update_shortfall};
+    use super::{cluster_of, count_report, reset_engine_metrics, update_shortfall};
     use crate::engine::report::Report;
     use crate::model::claim::ClaimPhase;
     use crate::model::instance::{CapacityType, OfferingKey, Price};
@@ -369,7 +369,7 @@ mod tests {
             let report = Report::Mismatch(Mismatch::Unidentified);
             count_report(&cluster, &report, &report.describe(true));
             update_shortfall("reset", &short, 3);
-            engine_changed(&cluster);
+            reset_engine_metrics(&cluster);
         });
         let text = recorder.handle().render();
         check(

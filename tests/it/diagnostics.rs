@@ -92,7 +92,7 @@ fn every_code_is_listed_with_what_to_do() {
             "Causes of drift:\n",
             &spelled("src/disruption/drift.rs", "impl DriftReason") | &owned(InstanceDrift::NAMES),
         ),
-        ("Interruption messages", spelled("src/engine/event.rs", "impl Interruption")),
+        ("Interruption messages", spelled("src/provider.rs", "impl Interruption")),
         ("## Events\n", of_events()),
         ("## Nodes that are kept\n", &verdicts | &outlooks),
         ("Blockers of voluntary disruption:\n", &blockers | &holds),
@@ -107,7 +107,7 @@ fn every_code_is_listed_with_what_to_do() {
             "## Clusters and instances that do not match\n",
             spelled("src/state/cluster_identity.rs", "impl Mismatch"),
         ),
-        ("## Commands that fail\n", spelled("src/engine/command.rs", "impl FailureKind")),
+        ("## Commands that fail\n", spelled("src/provider.rs", "impl FailureKind")),
     ];
     for (line, codes) in cases {
         assert_eq!(listed(&page, line), codes, "{line}");

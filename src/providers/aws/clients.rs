@@ -49,7 +49,7 @@ impl AccountKey {
     /// Returns whether both are the same region and account, regardless of the role. EC2 rate
     /// limits and queues are shared per account and region. The account of the daemon's own
     /// identity is unknown here.
-    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_account_and_region(&self, other: &Self) -> bool {
         let [this, other] =
             [self, other].map(|key| CapacityScope::from_region(&key.region, key.role.as_deref()));
         this == other
@@ -211,7 +211,7 @@ impl Accounts {
             return account.clone();
         }
         let mut account = AwsClients::new(key.clone()).await;
-        if let Some(neighbour) = known.values().find(|it| it.key.is_beside(key)) {
+        if let Some(neighbour) = known.values().find(|it| it.key.is_same_account_and_region(key)) {
             account.buckets = neighbour.buckets.clone();
         }
         let account = Arc::new(account);
@@ -242,7 +242,7 @@ mod tests {
             ("eu-west-1", None, false),
         ] {
             let other = accounts.get(&key(region, role)).await;
-            let is_one = one.buckets.read.is_one_with(&other.buckets.read);
+            let is_one = one.buckets.read.shares_tokens_with(&other.buckets.read);
             assert_eq!(is_one, is_same, "{region} {role:?}");
         }
     }

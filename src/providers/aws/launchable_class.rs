@@ -28,7 +28,7 @@ pub(crate) struct LaunchableClass {
 
 impl LaunchableClass {
     /// Returns whether all reads from AWS and the cluster succeeded.
-    pub(crate) fn is_sure(&self) -> bool {
+    pub(crate) fn is_fully_read(&self) -> bool {
         !self.resolved.conditions.iter().any(|condition| {
             // A failed dry run counts as a response and has its own schedule.
             let tried = condition.kind == ConditionKind::ValidationSucceeded;

@@ -30,7 +30,7 @@ use crate::providers::aws::launchable_class::retry_result;
 use crate::providers::aws::region::RegionHandle;
 use crate::providers::aws::region_task::{ClusterView, RegionCluster};
 use crate::providers::aws::{create_fleet, instances};
-use crate::providers::interface::{Provider, not_ours};
+use crate::providers::interface::{Provider, unsupported_result};
 
 /// How long a launch is remembered. The engine does not repeat a launch for longer (`UNSURE_MAX`).
 const REPEATS: Duration = Duration::from_mins(30);
@@ -353,7 +353,7 @@ impl Provider for Ec2 {
                     let listed = self.list_instances().await;
                     listed.map_or_else(|fault| failed_result(&fault), CommandResult::Instances)
                 }
-                other => not_ours(&other),
+                other => unsupported_result(&other),
             }
         }
         .boxed()
@@ -395,8 +395,8 @@ impl Provider for Ec2 {
         .boxed()
     }
 
-    fn is_well(&self) -> bool {
-        self.region_handle.is_well()
+    fn is_healthy(&self) -> bool {
+        self.region_handle.is_healthy()
     }
 }
 

@@ -31,12 +31,12 @@ pub(crate) struct RegionHandle {
 }
 
 impl RegionHandle {
-    fn is_beside(&self, key: &AccountKey) -> bool {
-        self.shared.account.key.is_beside(key)
+    fn is_same_account_and_region(&self, key: &AccountKey) -> bool {
+        self.shared.account.key.is_same_account_and_region(key)
     }
 
     /// Returns whether it runs. Only a panic stops it.
-    pub(crate) fn is_well(&self) -> bool {
+    pub(crate) fn is_healthy(&self) -> bool {
         !self.messages.is_closed()
     }
 
@@ -86,11 +86,11 @@ impl Regions {
     pub(crate) async fn handle_for(&self, cluster: &Cluster) -> RegionHandle {
         let key = AccountKey::from_cluster(cluster);
         let mut known = self.known.lock().await;
-        if let Some(handle) = known.get(&key).filter(|handle| handle.is_well()) {
+        if let Some(handle) = known.get(&key).filter(|handle| handle.is_healthy()) {
             return handle.clone();
         }
         let account = self.accounts.get(&key).await;
-        let neighbour = known.values().find(|handle| handle.is_beside(&key));
+        let neighbour = known.values().find(|handle| handle.is_same_account_and_region(&key));
         let engines =
             neighbour.map_or_else(Engines::default, |handle| handle.shared.engines.clone());
         let shared = Arc::new(RegionState {
@@ -151,7 +151,7 @@ mod tests {
         let cluster = Arc::new(idle_calls::cluster(0));
         let handle = keepers.handle_for(&cluster).await;
         let first = Ec2::new(cluster.clone(), idle_calls::api(), handle);
-        assert!(first.is_well());
+        assert!(first.is_healthy());
         // As after a panic.
         let closed = mpsc::channel(1).0;
         for known in keepers.known.lock().await.values_mut() {
@@ -159,10 +159,10 @@ mod tests {
         }
         let ended = keepers.known.lock().await.values().next().cloned();
         let second = Ec2::new(cluster, idle_calls::api(), ended.expect("one"));
-        assert!(!second.is_well());
+        assert!(!second.is_healthy());
         let (third, mut inbox) =
             attended(&keepers, idle_calls::cluster(0), idle_calls::api()).await;
-        assert!(third.is_well());
+        assert!(third.is_healthy());
         sleep(Duration::from_secs(3)).await;
         told(&mut inbox);
     }

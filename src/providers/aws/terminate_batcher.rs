@@ -75,7 +75,7 @@ impl TerminateBatcher {
 async fn terminate_due(account: &AwsClients, mut due: Vec<WaitingEnd>) {
     // Drop requests of clusters that this host no longer leads. The caller gets no result and
     // retries if it still may.
-    due.retain(|waiting| fence::lets_pass(&waiting.fences));
+    due.retain(|waiting| fence::are_open(&waiting.fences));
     while !due.is_empty() {
         let later = due.split_off(due.len().min(MOST));
         terminate_batch(account, due).await;
@@ -92,7 +92,7 @@ async fn terminate_batch(account: &AwsClients, batch: Vec<WaitingEnd>) {
     let (states, fault) = match call.await {
         Ok(Ok(states)) => (states, None),
         // If a fence or deadline blocks one of them, make individual calls.
-        Ok(Err(_)) if !batch.iter().all(|it| fence::lets_pass(&it.fences)) => {
+        Ok(Err(_)) if !batch.iter().all(|it| fence::are_open(&it.fences)) => {
             (BTreeMap::new(), None)
         }
         Err(_) => (BTreeMap::new(), None),

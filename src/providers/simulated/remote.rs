@@ -19,7 +19,7 @@ use crate::host::text;
 use crate::model::cluster::Kubeconfig;
 use crate::model::id::ClusterName;
 use crate::provider::{CommandResult, FailureKind};
-use crate::providers::interface::{Provider, not_ours};
+use crate::providers::interface::{Provider, unsupported_result};
 use crate::providers::wire_format::{AdoptBody, AnswerBody, LaunchBody, ListBody, TerminateBody};
 
 /// Timeout of one call. The cloud responds from memory.
@@ -125,7 +125,7 @@ impl Provider for Remote {
                     self.send_call("/v1/adopt", &AdoptBody::new(*adoption, &self.home)).await
                 }
                 Command::ListInstances => self.send_call("/v1/list", &self.list_body()).await,
-                other => not_ours(&other),
+                other => unsupported_result(&other),
             }
         }
         .boxed()

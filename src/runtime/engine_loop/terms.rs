@@ -26,7 +26,7 @@ use crate::model::pool::Pool;
 use crate::model::watched_object::{Namespace, ObjectKind, WatchedObject};
 use crate::outbound::fence;
 use crate::provider::{CommandResult, FailureKind, OfferingRefusal};
-use crate::providers::interface::{Provider, not_ours};
+use crate::providers::interface::{Provider, unsupported_result};
 use crate::runtime::cluster_handle::ClusterHandle;
 use crate::runtime::fleet_task::FleetHandle;
 
@@ -72,7 +72,7 @@ impl Provider for Slow {
             match command {
                 Command::Launch(_) => self.launch().await,
                 Command::ListInstances => CommandResult::Instances(Vec::new()),
-                other => not_ours(&other),
+                other => unsupported_result(&other),
             }
         }
         .boxed()

@@ -65,8 +65,8 @@ const DEEDS: &[(&str, Deed)] = &[
     ("ec2:DescribeCapacityReservations", |it| {
         asked("ec2", network::list_reservations(&it.account))
     }),
-    ("ec2:DescribeSpotPriceHistory", |it| asked("ec2", pricing::spot_prices(&it.account))),
-    ("pricing:GetProducts", |it| asked("pricing", pricing::list_prices(&it.account))),
+    ("ec2:DescribeSpotPriceHistory", |it| asked("ec2", pricing::read_spot_prices(&it.account))),
+    ("pricing:GetProducts", |it| asked("pricing", pricing::read_list_prices(&it.account))),
     ("ec2:DescribeInstanceStatus", |it| {
         asked("ec2", instance_status::unhealthy_instances(&it.account))
     }),

@@ -43,7 +43,8 @@ async fn the_price_list_is_read_page_by_page_in_the_regions_currency() {
                 (false, _) => page(&[product("m5.metal", currency, "4.608")], None),
             }
         });
-        let (shared, metal) = pricing::list_prices(&aws.account(region)).await.expect("prices");
+        let (shared, metal) =
+            pricing::read_list_prices(&aws.account(region)).await.expect("prices");
         for (prices, expect) in
             [(shared, "m5.large 0.096, m5.xlarge 0.192"), (metal, "m5.metal 4.608")]
         {
@@ -67,11 +68,11 @@ async fn a_price_list_that_fails_is_none() {
         true => Reply::No("ThrottlingException", "slow"),
         false => page(&[product("m5.large", "USD", "0.096")], None),
     });
-    let fault = pricing::list_prices(&aws.account(REGION)).await;
+    let fault = pricing::read_list_prices(&aws.account(REGION)).await;
     let failure = fault.expect_err("a fault").to_failure("pricing");
     assert_eq!(failure.sort, crate::ec2::errors::ErrorClass::Throttled);
     let aws = Canned::new(|_| Reply::Silent);
-    pricing::spot_prices(&aws.account(REGION)).await.expect_err("a fault");
+    pricing::read_spot_prices(&aws.account(REGION)).await.expect_err("a fault");
 }
 
 /// Type, zone, price and hour of the entries, page by page. The newest of each type and zone
@@ -109,7 +110,7 @@ async fn spot_prices_are_the_newest_of_each_type_and_zone() {
         let next = ["<nextToken>one</nextToken>", ""][page];
         Reply::Xml(format!("<spotPriceHistorySet>{all}</spotPriceHistorySet>{next}"))
     });
-    let all = pricing::spot_prices(&aws.account(REGION)).await.expect("prices");
+    let all = pricing::read_spot_prices(&aws.account(REGION)).await.expect("prices");
     let all =
         all.into_iter().map(|(name, zone, price)| (format!("{name} {zone}"), price.usd_per_h()));
     let expect = "c5.large us-west-2b 0.02, m5.large us-west-2a 0.04, m5.large us-west-2b 0.03";
