@@ -289,10 +289,10 @@ mod tests {
 
     /// A pod on the disrupted node `n`, and a claim for it, if it is already planned.
     fn moving(planned: bool) -> State {
-        let mut mover = pod("default", "mover", "n");
-        mover.owner =
+        let mut reschedulable = pod("default", "mover", "n");
+        reschedulable.owner =
             Some(Owner { kind: "StatefulSet".into(), name: "owner".into(), uid: "owner".into() });
-        let mut state = with(vec![mover, pod("default", "bare", "n")]);
+        let mut state = with(vec![reschedulable, pod("default", "bare", "n")]);
         let mut old = claim("old", Some("n"), ClaimPhase::Draining);
         old.leaving = Some(Reason::Expired);
         state.ledger.insert(old);

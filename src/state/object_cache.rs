@@ -529,7 +529,7 @@ mod tests {
     }
 
     /// An update of a pod that changes everything or a single field. `None` for its deletion.
-    fn news(old: Option<&Pod>, what: u8, other: Pod) -> Option<Pod> {
+    fn changed_pod(old: Option<&Pod>, what: u8, other: Pod) -> Option<Pod> {
         let old = old.cloned().unwrap_or_else(|| other.clone());
         Some(match what {
             0 => return None,
@@ -572,9 +572,9 @@ mod tests {
                 sum.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
             };
             let load = objects.node_usage(name);
-            let mut disruption_cost_of = DisruptionCost::default();
-            here.iter().for_each(|pod| disruption_cost_of.count_pod(pod, true));
-            assert_eq!(objects.disruption_cost_of(name), &disruption_cost_of);
+            let mut cost = DisruptionCost::default();
+            here.iter().for_each(|pod| cost.count_pod(pod, true));
+            assert_eq!(objects.disruption_cost_of(name), &cost);
             let requests = load.requests();
             for resource in ["cpu", "memory", "pods", "gpu", "fpga"] {
                 assert_eq!(requests.get(resource), sum(&|asked| asked.get(resource)), "{resource}");
@@ -631,7 +631,7 @@ mod tests {
             let mut objects = ObjectCache::default();
             for (what, other) in steps {
                 let key = other.key.clone();
-                match news(objects.pods.get(&key), what, other) {
+                match changed_pod(objects.pods.get(&key), what, other) {
                     Some(pod) => objects.apply(pod.into(), NOW),
                     None => objects.delete(ObjectKind::Pod, &key, NOW),
                 }
@@ -656,18 +656,20 @@ mod tests {
             let pod = crate::state::fixtures::pod("default", name, node);
             objects.apply(pod.into(), NOW);
         }
-        let count = |but: &[&str]| {
-            let but: Vec<&Pod> =
-                but.iter().map(|name| &objects.pods[&ObjectKey::new("default", *name)]).collect();
-            let residents = objects.bound_pods.groups_without(&but);
-            let nodes = residents.iter().flat_map(|group| &group.nodes);
+        let count = |excluded: &[&str]| {
+            let excluded: Vec<&Pod> = excluded
+                .iter()
+                .map(|name| &objects.pods[&ObjectKey::new("default", *name)])
+                .collect();
+            let groups = objects.bound_pods.groups_without(&excluded);
+            let nodes = groups.iter().flat_map(|group| &group.nodes);
             let texts: Vec<String> = nodes.map(|(node, count)| format!("{node}{count}")).collect();
             texts.join(" ")
         };
         let cases: [(&[&str], &str); 4] =
             [(&[], "m1 n2"), (&["a"], "m1 n1"), (&["a", "b"], "m1"), (&["a", "b", "c"], "")];
-        for (but, expect) in cases {
-            assert_eq!(count(but), expect, "{but:?}");
+        for (excluded, expect) in cases {
+            assert_eq!(count(excluded), expect, "{excluded:?}");
         }
     }
 

@@ -334,7 +334,7 @@ mod tests {
         ]
     }
 
-    fn world() -> ObjectCache {
+    fn objects_with_volumes() -> ObjectCache {
         let at_once =
             StorageClass { waits_for_consumer: false, ..class("at-once", "ebs.csi.aws.com", &[]) };
         let volumes = [
@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn volumes_say_where_a_pod_can_go() {
-        let objects = world();
+        let objects = objects_with_volumes();
         // Claims, node requirements, and volumes of the EBS driver.
         let cases = [
             ("a", "topology.kubernetes.io/zone in [a]", 1),
@@ -413,7 +413,7 @@ mod tests {
 
     #[test]
     fn volumes_say_why_a_pod_can_go_nowhere() {
-        let objects = world();
+        let objects = objects_with_volumes();
         let cases = [
             ("unheard-of", "does not exist"),
             ("ending", "is being deleted"),
@@ -438,21 +438,21 @@ mod tests {
     #[test]
     fn a_claim_of_another_namespace_is_another_claim() {
         let pod = with_claims(waiting("other", "p"), "a");
-        let all = volume_requirements(&world(), &[&pod], [].into_iter());
+        let all = volume_requirements(&objects_with_volumes(), &[&pod], [].into_iter());
         assert!(all[&pod.key].fault.is_some());
     }
 
     #[test]
     fn combinations_of_places_are_bounded() {
-        let mut objects = world();
-        let places = |key: &str, count: usize| -> Vec<Requirements> {
-            let place = |at: usize| [(key, Requirement::is_in([at.to_string()]))];
-            (0..count).map(|at| place(at).into_iter().collect()).collect()
+        let mut objects = objects_with_volumes();
+        let locations = |key: &str, count: usize| -> Vec<Requirements> {
+            let location = |at: usize| [(key, Requirement::is_in([at.to_string()]))];
+            (0..count).map(|at| location(at).into_iter().collect()).collect()
         };
         for (at, count) in [8, 8, 2].into_iter().enumerate() {
             let name = format!("many-{at}");
             objects.apply(WatchedObject::VolumeClaim(bound(&name)), NOW);
-            let made = volume(&name, &places(&name, count));
+            let made = volume(&name, &locations(&name, count));
             objects.apply(WatchedObject::Volume(made), NOW);
         }
         let most = asked(&objects, "many-0 many-1");
@@ -483,9 +483,9 @@ mod tests {
             // A reschedulable pod owns the claim itself.
             (vec![bound_pod("z")], vec![], vec![bound_pod("z")], "z"),
         ];
-        for (pending, promised, there, expect) in cases {
-            let mut objects = world();
-            for pod in there {
+        for (pending, promised, bound_pods, expect) in cases {
+            let mut objects = objects_with_volumes();
+            for pod in bound_pods {
                 objects.apply(pod.into(), NOW);
             }
             let pending: Vec<&Pod> = pending.iter().collect();
@@ -495,7 +495,7 @@ mod tests {
             assert_eq!(names.join(" "), expect);
         }
         let plain = with_claims(waiting("default", "p"), "");
-        assert!(volume_requirements(&world(), &[&plain], [].into_iter()).is_empty());
+        assert!(volume_requirements(&objects_with_volumes(), &[&plain], [].into_iter()).is_empty());
     }
 
     #[test]
@@ -517,7 +517,7 @@ mod tests {
             (&["unheard-of"], 3, 1),
         ];
         for (there, left, with) in cases {
-            let mut objects = world();
+            let mut objects = objects_with_volumes();
             for (at, claims) in there.iter().enumerate() {
                 let pod_with_claims = with_claims(pod("default", &format!("p{at}"), "n"), claims);
                 objects.apply(pod_with_claims.into(), NOW);
@@ -525,12 +525,17 @@ mod tests {
             let asked = [resource.as_str()].into();
             let count = |coming: &[&Pod]| {
                 let all = attachable_left(&objects, &limits, coming, &asked);
-                assert_eq!(all.len(), 1, "only what was asked for");
+                assert_eq!(all.len(), 1, "only the requested resource");
                 all[&resource]
             };
             assert_eq!((count(&[]), count(&[&coming])), (left, with), "{there:?}");
         }
-        let none = attachable_left(&world(), &CsiNode::default(), &[], &[&resource[..]].into());
+        let none = attachable_left(
+            &objects_with_volumes(),
+            &CsiNode::default(),
+            &[],
+            &[&resource[..]].into(),
+        );
         assert!(none.is_empty());
     }
 }
