@@ -253,8 +253,8 @@ mod tests {
     #[test]
     fn the_reference_says_what_there_is() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/METRICS.md");
-        let text = fs::read_to_string(&path).expect("it is there");
-        let (head, table) = text.split_at(text.find(BEGIN).expect("the mark is there"));
+        let text = fs::read_to_string(&path).expect("the reference exists");
+        let (head, table) = text.split_at(text.find(BEGIN).expect("the reference has the mark"));
         if option_env!("UPDATE_REFERENCE").is_some() {
             fs::write(&path, format!("{head}{}", reference())).expect("it is written");
             return;
@@ -292,7 +292,7 @@ mod tests {
         );
         named(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
         let names: Vec<&str> = ALL.iter().map(|metric| metric.name).collect();
-        assert!(names.is_sorted(), "by name");
+        assert!(names.is_sorted(), "the table is sorted by name");
         assert_eq!(found, names.into_iter().map(str::to_owned).collect());
     }
 }

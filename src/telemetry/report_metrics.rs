@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    fn leaves(reason: Reason, pods: usize) -> Report {
+    fn disrupted(reason: Reason, pods: usize) -> Report {
         Report::Retire {
             claim: "c".into(),
             pool: "general".into(),
@@ -398,8 +398,8 @@ mod tests {
     #[test]
     fn decisions_are_counted_by_what_comes_of_them() {
         let reports = [
-            leaves(Reason::Empty, 0),
-            leaves(Reason::Empty, 0),
+            disrupted(Reason::Empty, 0),
+            disrupted(Reason::Empty, 0),
             consolidates(1, 0),
             consolidates(1, 1),
             consolidates(3, 0),
@@ -423,24 +423,24 @@ mod tests {
         let text = counted(&reports, true);
         check(&text, &lines.each_ref().map(String::as_str));
         let text = counted(&reports, false);
-        assert_eq!(text, "", "what is merely observed is no decision");
+        assert_eq!(text, "", "observe mode makes no decisions");
     }
 
     #[test]
     fn nodes_that_leave_are_counted_with_their_pods_and_those_that_stay_after_all() {
-        let stays = |reason| Report::Kept { claim: "c".into(), reason, why: "x".to_owned() };
+        let retained = |reason| Report::Kept { claim: "c".into(), reason, why: "x".to_owned() };
         let evicted = |reason| Report::Evicted {
             pod: crate::model::id::ObjectKey::new("default", "p"),
             reason,
         };
         let text = counted(
             &[
-                leaves(Reason::Expired, 3),
-                leaves(Reason::Expired, 4),
-                leaves(Reason::Unhealthy, 1),
-                stays(Reason::Empty),
-                stays(Reason::Underutilized),
-                stays(Reason::Underutilized),
+                disrupted(Reason::Expired, 3),
+                disrupted(Reason::Expired, 4),
+                disrupted(Reason::Unhealthy, 1),
+                retained(Reason::Empty),
+                retained(Reason::Underutilized),
+                retained(Reason::Underutilized),
                 evicted(Reason::Drifted),
                 evicted(Reason::Drifted),
                 evicted(Reason::Interrupted),

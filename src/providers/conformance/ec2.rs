@@ -66,11 +66,11 @@ async fn ec2_conforms() {
         sold: [key("m5.large", "a"), key("m5.large", "b")],
         sold_out: key("m5.large", "c"),
         unknown: key("m99.large", "a"),
-        nobody: "i-0123456789abcdef0".into(),
+        unknown_instance: "i-0123456789abcdef0".into(),
         node_class_hash: node_class_hash(cluster.node_classes.first()),
         lag: Duration::from_secs(5),
         // Only IAM permissions prevent it.
-        guards_ends: false,
+        guards_terminations: false,
     };
     check(&subject).await;
 }
