@@ -240,8 +240,8 @@ mod tests {
         let fleet = fleet().await;
         let east = fleet.join_cluster(&"east".into()).await;
         let mut west = fleet.join_cluster(&"west".into()).await;
-        let view = west.view.take().expect("limits are shared");
-        assert!(view.closed.is_some(), "nobody has said yet what it has");
+        let view = west.view.take().expect("a view of the limits");
+        assert!(view.closed.is_some(), "no cluster has reported its usage yet");
         report_no_usage(&east).await;
         report_no_usage(&west).await;
         assert_eq!(ask(&east, "a").await, CommandResult::Granted);
@@ -256,7 +256,7 @@ mod tests {
             }
             None
         };
-        assert_eq!(left.await, Some(1), "what it could have when all had spoken");
+        assert_eq!(left.await, Some(1), "the share once all clusters have reported");
     }
 
     #[tokio::test]

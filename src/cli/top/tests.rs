@@ -467,7 +467,10 @@ proptest! {
                     let answer = match what - KEYS.len() {
                         0 => Some(DaemonResponse::Fleet(fleet())),
                         1 => Some(DaemonResponse::Inside(Box::new(inventory()))),
-                        2 => Some(DaemonResponse::Inside(Box::new(unusual_inventory(&text, number)))),
+                        2 => {
+                            let unusual = unusual_inventory(&text, number);
+                            Some(DaemonResponse::Inside(Box::new(unusual)))
+                        }
                         _ => None,
                     };
                     match answer {

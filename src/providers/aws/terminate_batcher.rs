@@ -177,25 +177,26 @@ mod tests {
                 "do": "fault", "action": "TerminateInstances", "kind": kind, "times": null,
             }));
         }
-        let ends = TerminateBatcher::default();
-        let all = ids.iter().map(|id| fence::run_unfenced(ends.terminate_instance(&account, id)));
+        let batcher = TerminateBatcher::default();
+        let all =
+            ids.iter().map(|id| fence::run_unfenced(batcher.terminate_instance(&account, id)));
         let ended = join_all(all).await;
         aws.ask(&json!({"do": "clear"}));
         let calls = aws.ask(&json!({"do": "calls"}));
         let calls = calls["calls"].as_array().map_or(0, Vec::len);
-        let went: Vec<bool> = ended.iter().map(Result::is_ok).collect();
-        assert_eq!((calls, &*went), expect, "{ended:?}");
+        let succeeded: Vec<bool> = ended.iter().map(Result::is_ok).collect();
+        assert_eq!((calls, &*succeeded), expect, "{ended:?}");
         for state in ended.into_iter().flatten() {
             assert_eq!(state, InstanceState::ShuttingDown);
         }
         let states = aws.ask(&json!({"do": "instances"}));
-        let lives = states["instances"].as_array().map(|all| {
+        let live = states["instances"].as_array().map(|all| {
             let states = all.iter().map(|instance| instance["state"].as_str());
             let live = states.filter(|state| matches!(state, Some("running" | "pending")));
             live.count()
         });
-        let stay = if fault.is_some() { ids.len() } else { 0 };
-        assert_eq!(lives, Some(stay));
+        let expected_live = if fault.is_some() { ids.len() } else { 0 };
+        assert_eq!(live, Some(expected_live));
     }
 
     #[tokio::test]

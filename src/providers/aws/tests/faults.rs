@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 
-use super::canned::{Asked, Canned, REGION, Reply};
+use super::canned::{FakeAws, REGION, RecordedRequest, Reply};
 use crate::ec2::create_fleet::{
     AllocationStrategy, FleetRequest, LaunchTemplateConfig, Override, TargetCapacityType,
 };
@@ -78,14 +78,14 @@ fn what_aws_throttles_is_counted() {
     let runtime = runtime.expect("a runtime");
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
-            let aws = Canned::new(|_| Reply::No("RequestLimitExceeded", "too much"));
+            let aws = FakeAws::new(|_| Reply::Error("RequestLimitExceeded", "too much"));
             let account = aws.account(REGION);
             let call = account.ec2.describe_subnets().send().await;
-            call.expect_err("it is refused");
-            let other = Canned::new(|_| Reply::No("UnauthorizedOperation", "no"));
+            call.expect_err("an error");
+            let other = FakeAws::new(|_| Reply::Error("UnauthorizedOperation", "no"));
             let account = other.account(REGION);
             let call = account.ec2.describe_images().send().await;
-            call.expect_err("it is refused");
+            call.expect_err("an error");
         });
     });
     let text = recorder.handle().render();
@@ -112,9 +112,9 @@ async fn only_a_name_that_is_not_known_is_worth_another_template() {
     ];
     for (refused, rounds, sort) in cases {
         let left = Mutex::new(refused.to_vec());
-        let aws = Canned::new(move |asked| match asked.operation.as_str() {
+        let aws = FakeAws::new(move |asked| match asked.operation.as_str() {
             "CreateFleet" => match left.lock().expect("no panic").pop() {
-                Some(code) => Reply::No(code, "gone"),
+                Some(code) => Reply::Error(code, "gone"),
                 None => made(""),
             },
             _ => Reply::Xml(String::new()),
@@ -122,7 +122,7 @@ async fn only_a_name_that_is_not_known_is_worth_another_template() {
         let outcome = launched(&aws).await;
         let failed = outcome.err().map(|fault| fault.to_failure("ec2").sort);
         assert_eq!(failed, sort, "{refused:?}");
-        let (fleets, others): (Vec<Asked>, Vec<Asked>) =
+        let (fleets, others): (Vec<RecordedRequest>, Vec<RecordedRequest>) =
             aws.asked().into_iter().partition(|request| request.operation == "CreateFleet");
         assert_eq!((fleets.len(), others.len()), (rounds, rounds), "{refused:?}");
         // A retried token requires an identical request.
@@ -130,7 +130,7 @@ async fn only_a_name_that_is_not_known_is_worth_another_template() {
     }
 }
 
-async fn launched(aws: &Canned) -> Result<FleetLaunch, AwsError> {
+async fn launched(aws: &FakeAws) -> Result<FleetLaunch, AwsError> {
     let (account, templates, request) = (aws.account(REGION), Templates::default(), request());
     fence::run_unfenced(launch_instance(&account, &templates, &request)).await
 }
@@ -138,7 +138,7 @@ async fn launched(aws: &Canned) -> Result<FleetLaunch, AwsError> {
 /// Errors are assigned to zones by the zone next to the subnet, also if an instance was launched.
 #[tokio::test]
 async fn errors_beside_an_instance_are_those_of_their_zone() {
-    let aws = Canned::new(|asked| match asked.operation.as_str() {
+    let aws = FakeAws::new(|asked| match asked.operation.as_str() {
         "CreateFleet" => made(&format!(
             "<item><errorCode>InsufficientInstanceCapacity</errorCode>{}</item>",
             of_zone(ZONES[0])
@@ -157,10 +157,10 @@ async fn errors_beside_an_instance_are_those_of_their_zone() {
     let fleet = aws.asked().remove(1);
     for (number, zone) in ZONES.into_iter().enumerate() {
         let at = format!("LaunchTemplateConfigs.1.Overrides.{}", number + 1);
-        for told in
+        for parameter in
             [format!("{at}.AvailabilityZone={zone}"), format!("{at}.SubnetId=subnet-{zone}")]
         {
-            assert!(fleet.says(&told), "{told}: {fleet:?}");
+            assert!(fleet.contains(&parameter), "{parameter}: {fleet:?}");
         }
     }
 }

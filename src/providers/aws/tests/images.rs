@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time;
 
-use super::canned::{Asked, Canned, REGION, Reply};
+use super::canned::{FakeAws, REGION, RecordedRequest, Reply};
 use crate::ec2::resolve_node_class::ListResult;
 use crate::model::labels::Labels;
 use crate::model::node_class::image::{AmiFamily, ImageTerm};
@@ -19,7 +19,7 @@ const LATEST: Duration = Duration::from_mins(30);
 const PINNED: Duration = Duration::from_hours(24);
 
 /// Images of the region: ID, architecture, deprecation time. All are tagged.
-const THERE: [(&str, &str, &str); 4] = [
+const IMAGES: [(&str, &str, &str); 4] = [
     ("ami-1", "x86_64", ""),
     ("ami-2", "arm64", "2020-01-01T00:00:00.000Z"),
     ("ami-3", "x86_64", "2999-01-01T00:00:00.000Z"),
@@ -27,9 +27,9 @@ const THERE: [(&str, &str, &str); 4] = [
 ];
 
 /// All images, or those with the requested IDs.
-fn described(asked: &Asked) -> String {
-    let by_id = asked.says("Filter.1.Name=image-id");
-    let items = THERE.iter().filter(|(id, ..)| {
+fn described(asked: &RecordedRequest) -> String {
+    let by_id = asked.contains("Filter.1.Name=image-id");
+    let items = IMAGES.iter().filter(|(id, ..)| {
         let value = format!("={id}");
         !by_id || asked.body.lines().any(|line| line.ends_with(&value))
     });
@@ -47,28 +47,28 @@ fn described(asked: &Asked) -> String {
 }
 
 /// An AWS with these parameters: a part of the name, and the value. `no` may not be read.
-fn aws(parameters: &'static [(&'static str, &'static str)]) -> Canned {
-    Canned::new(move |asked| {
+fn aws(parameters: &'static [(&'static str, &'static str)]) -> FakeAws {
+    FakeAws::new(move |asked| {
         if asked.operation == "DescribeImages" {
             return Reply::Xml(described(asked));
         }
         let mut all = parameters.iter();
-        let held = all.find(|(name, _)| asked.says(name)).map(|parameter| parameter.1);
+        let held = all.find(|(name, _)| asked.contains(name)).map(|parameter| parameter.1);
         match held {
-            Some("no") => Reply::No("AccessDeniedException", ""),
+            Some("no") => Reply::Error("AccessDeniedException", ""),
             Some(id) => Reply::Json(format!(r#"{{"Parameter":{{"Value":"{id}"}}}}"#)),
-            None => Reply::No("ParameterNotFound", ""),
+            None => Reply::Error("ParameterNotFound", ""),
         }
     })
 }
 
-async fn find(aws: &Canned, terms: &[ImageTerm]) -> ListResult<Vec<Image>> {
+async fn find(aws: &FakeAws, terms: &[ImageTerm]) -> ListResult<Vec<Image>> {
     let mut images = Images::default();
     images.find(&aws.account(REGION), terms, Some("1.32")).await
 }
 
 /// The values of the parameters of a request whose names begin so.
-fn values<'a>(request: &'a Asked, name: &str) -> Vec<&'a str> {
+fn values<'a>(request: &'a RecordedRequest, name: &str) -> Vec<&'a str> {
     let lines = request.body.lines().filter(|line| line.starts_with(name));
     lines.filter_map(|line| Some(line.split_once('=')?.1)).collect()
 }
@@ -124,7 +124,7 @@ async fn images_are_looked_for_by_ids_or_by_names_owners_and_tags() {
             let expect = [*filters, "state available"].join(" ");
             let filters = values(request, "Filter.").join(" ");
             assert_eq!(filters, expect.trim_start(), "{terms:?}");
-            assert!(request.says("IncludeDeprecated=true"), "{request:?}");
+            assert!(request.contains("IncludeDeprecated=true"), "{request:?}");
         }
     }
 }
@@ -169,7 +169,7 @@ async fn an_alias_has_the_images_whose_parameters_are_there() {
     assert_eq!(*variants, [Variant::Neuron, Variant::Nvidia]);
     let aws = aws(&[("arm64/standard", "no"), ("x86_64/standard", "ami-1")]);
     let trouble = find(&aws, &[alias(AmiFamily::Al2023, "latest")]).await;
-    assert_eq!(trouble.expect_err("no right").cause, Cause::Denied);
+    assert_eq!(trouble.expect_err("access is denied").cause, Cause::Denied);
     let trouble = find(&aws, &[alias(AmiFamily::Windows2025, "latest")]).await;
     assert_eq!(trouble.expect_err("too old").cause, Cause::UnsupportedAlias);
     let mut images = Images::default();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time;
 
-use super::canned::{Asked, Canned, REGION, Reply};
+use super::canned::{FakeAws, REGION, RecordedRequest, Reply};
 use crate::ec2::cleanup_scope::CleanupScope;
 use crate::ec2::resolve_node_class::ListResult;
 use crate::host::clock;
@@ -41,7 +41,7 @@ struct Iam {
     fails: Option<(&'static str, &'static str)>,
 }
 
-fn parameter(asked: &Asked, name: &str) -> String {
+fn parameter(asked: &RecordedRequest, name: &str) -> String {
     let mut lines = asked.body.lines();
     let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
     value.unwrap_or_default().to_owned()
@@ -67,19 +67,19 @@ impl Iam {
         )
     }
 
-    fn answer(&mut self, asked: &Asked) -> Reply {
+    fn answer(&mut self, asked: &RecordedRequest) -> Reply {
         if let Some((operation, code)) = self.fails
             && operation == asked.operation
         {
-            return Reply::No(code, "why");
+            return Reply::Error(code, "why");
         }
         let name = parameter(asked, "InstanceProfileName");
         let role = parameter(asked, "RoleName");
         let operation = asked.operation.as_str();
-        let none = Reply::No("NoSuchEntity", "no such thing");
+        let none = Reply::Error("NoSuchEntity", "no such thing");
         match operation {
             "CreateInstanceProfile" if self.profiles.contains_key(&name) => {
-                Reply::No("EntityAlreadyExists", "it is there")
+                Reply::Error("EntityAlreadyExists", "it is there")
             }
             "CreateInstanceProfile" => {
                 let pairs = asked.body.lines().filter(|line| line.starts_with("Tags."));
@@ -141,7 +141,7 @@ fn result(operation: &str, inner: &str) -> Reply {
 /// An IAM with these roles.
 struct Bench {
     iam: Arc<Mutex<Iam>>,
-    aws: Canned,
+    aws: FakeAws,
     account: AwsClients,
     profiles: Profiles,
 }
@@ -152,7 +152,7 @@ impl Bench {
             Iam { roles: roles.iter().map(|role| (*role).to_owned()).collect(), ..Iam::default() };
         let iam = Arc::new(Mutex::new(iam));
         let shared = iam.clone();
-        let aws = Canned::new(move |asked| shared.lock().expect("no panic").answer(asked));
+        let aws = FakeAws::new(move |asked| shared.lock().expect("no panic").answer(asked));
         let account = aws.account(REGION);
         Self { iam, aws, account, profiles: Profiles::default() }
     }
@@ -274,7 +274,7 @@ async fn a_profile_is_remembered_once_it_is_right() {
     for _ in 0..3 {
         assert_eq!(bench.of(&one, "node").await, Ok(name.clone()));
     }
-    assert_eq!(bench.aws.operations(), "", "it is remembered");
+    assert_eq!(bench.aws.operations(), "", "the profile is cached");
     assert!(bench.of(&cluster("two", &[]), "node").await.is_ok());
     assert_ne!(bench.aws.operations(), "", "not for another cluster");
     time::advance(Duration::from_secs(3601)).await;
@@ -283,7 +283,7 @@ async fn a_profile_is_remembered_once_it_is_right() {
     for (code, cause) in [("Throttling", Cause::Unavailable), ("AccessDenied", Cause::Denied)] {
         let mut bench = Bench::new(&["node"]);
         bench.change(|iam| iam.fails = Some(("CreateInstanceProfile", code)));
-        let why = bench.of(&one, "node").await.expect_err("a trouble");
+        let why = bench.of(&one, "node").await.expect_err("an error");
         assert_eq!(why.cause, cause);
         assert!(why.text.contains("iam:CreateInstanceProfile"), "{why:?}");
         bench.change(|iam| iam.fails = None);
@@ -295,7 +295,7 @@ async fn a_profile_is_remembered_once_it_is_right() {
 async fn a_role_that_is_not_there_is_named_and_looked_for_again() {
     let one = cluster("one", &[]);
     let mut bench = Bench::new(&[]);
-    let why = bench.of(&one, "node").await.expect_err("a trouble");
+    let why = bench.of(&one, "node").await.expect_err("an error");
     assert_eq!(why.cause, Cause::RoleNotFound);
     assert!(why.text.contains("IAM role \"node\" does not exist"), "{}", why.text);
     bench.change(|iam| iam.roles.extend(["node".to_owned()]));
@@ -310,10 +310,10 @@ async fn each_role_has_a_profile_of_its_own() {
     let mut bench = Bench::new(&["a", "b"]);
     let one = cluster("one", &["a", "a", "b"]);
     let first = bench.of(&one, "a").await.expect("a profile");
-    assert_eq!(bench.of(&one, "a").await, Ok(first.clone()), "another class");
+    assert_eq!(bench.of(&one, "a").await, Ok(first.clone()), "a different class");
     // A path in front of the role name is only its location.
-    let lies = bench.of(&one, "teams/blue/a").await.expect("a profile");
-    assert_eq!(bench.roles_of(&lies), ["a"]);
+    let with_path = bench.of(&one, "teams/blue/a").await.expect("a profile");
+    assert_eq!(bench.roles_of(&with_path), ["a"]);
     let mut names = BTreeSet::from([first.clone()]);
     let installation = Cluster { installation: "there".to_owned(), ..one.clone() };
     let region = Cluster { region: "eu-west-1".to_owned(), ..one.clone() };
@@ -347,13 +347,13 @@ async fn each_role_has_a_profile_of_its_own() {
 
 /// A profile: name, path, roles, creation time, whether instances use it, and whether it is
 /// removed.
-type Lying<'a> = (&'a str, &'a str, &'a [&'a str], &'a str, bool, bool);
+type ProfileRow<'a> = (&'a str, &'a str, &'a [&'a str], &'a str, bool, bool);
 
 #[tokio::test]
 async fn profiles_that_nobody_uses_are_removed() {
     let path = "/outrigger/us-west-2/here/";
     let young = clock::now().to_string();
-    let rows: [Lying<'_>; 8] = [
+    let rows: [ProfileRow<'_>; 8] = [
         ("outrigger-gone-1", path, &["a"], OLD, false, true),
         ("outrigger-gone-2", path, &[], OLD, false, true),
         ("outrigger-gone-3", path, &["a", "b"], OLD, false, true),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::canned::{Asked, Canned, REGION, Reply};
+use super::canned::{FakeAws, REGION, RecordedRequest, Reply};
 use crate::ec2::errors::ErrorClass;
 use crate::engine::event::{Event, Interruption};
 use crate::host::clock::{self, Moment};
@@ -63,7 +63,7 @@ impl Sqs {
     fn receive(&mut self) -> Reply {
         let some = self.messages.len().min(10);
         if some == 0 {
-            return Reply::Late(Duration::from_secs(20), "{}".to_owned());
+            return Reply::Delayed(Duration::from_secs(20), "{}".to_owned());
         }
         let first = self.given;
         self.given += some;
@@ -88,16 +88,16 @@ fn instances() -> String {
     format!("<reservationSet><item><instancesSet>{all}</instancesSet></item></reservationSet>")
 }
 
-fn aws(messages: &[String]) -> (Arc<Mutex<Sqs>>, Canned) {
+fn aws(messages: &[String]) -> (Arc<Mutex<Sqs>>, FakeAws) {
     let sqs = Arc::new(Mutex::new(Sqs { messages: messages.to_vec(), ..Sqs::default() }));
     let shared = sqs.clone();
-    let aws = Canned::new(move |asked| {
+    let aws = FakeAws::new(move |asked| {
         let mut sqs = shared.lock().expect("no panic");
         let operation = asked.operation.as_str();
         if let Some((fails, code)) = sqs.fails
             && fails == operation
         {
-            return Reply::No(code, "why");
+            return Reply::Error(code, "why");
         }
         match operation {
             "ReceiveMessage" => sqs.receive(),
@@ -111,7 +111,7 @@ fn aws(messages: &[String]) -> (Arc<Mutex<Sqs>>, Canned) {
 
 /// The effects of messages.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Heard {
+struct Handled {
     /// The events that the engine of cluster one received.
     events: Vec<(String, Interruption)>,
     /// The indices of deleted messages and of returned messages.
@@ -128,7 +128,7 @@ fn engines(events: mpsc::Sender<Event>, fence: Fence) -> Engines {
     Arc::new(Mutex::new(BTreeMap::from([("one".into(), (events, fence))])))
 }
 
-fn told(inbox: &mut mpsc::Receiver<Event>) -> Vec<(String, Interruption)> {
+fn received_events(inbox: &mut mpsc::Receiver<Event>) -> Vec<(String, Interruption)> {
     let mut all = Vec::new();
     while let Ok(event) = inbox.try_recv() {
         let Event::Interrupted(instance, what, _) = event else {
@@ -140,11 +140,11 @@ fn told(inbox: &mut mpsc::Receiver<Event>) -> Vec<(String, Interruption)> {
 }
 
 /// Runs a leading daemon that reads the queue for this duration.
-async fn heard(messages: &[String], seconds: u64) -> Heard {
-    heard_behind(Fence::default(), messages, seconds).await
+async fn receive(messages: &[String], seconds: u64) -> Handled {
+    receive_behind(Fence::default(), messages, seconds).await
 }
 
-async fn heard_behind(fence: Fence, messages: &[String], seconds: u64) -> Heard {
+async fn receive_behind(fence: Fence, messages: &[String], seconds: u64) -> Handled {
     let (_, aws) = aws(messages);
     let (events, mut inbox) = mpsc::channel(2000);
     let reader = listener(aws.account(REGION), engines(events, fence));
@@ -152,15 +152,15 @@ async fn heard_behind(fence: Fence, messages: &[String], seconds: u64) -> Heard 
     sleep(Duration::from_secs(seconds)).await;
     task.abort();
     let asked = aws.asked();
-    Heard {
-        events: told(&mut inbox),
+    Handled {
+        events: received_events(&mut inbox),
         deleted: message_indices(&asked, "DeleteMessage", messages.len()),
         given_back: message_indices(&asked, "ChangeMessageVisibility", messages.len()),
     }
 }
 
 /// The messages that the requests of an operation name, by index.
-fn message_indices(asked: &[Asked], operation: &str, messages: usize) -> BTreeSet<usize> {
+fn message_indices(asked: &[RecordedRequest], operation: &str, messages: usize) -> BTreeSet<usize> {
     let requests = asked.iter().filter(|asked| asked.operation == operation);
     let bodies: String = requests.map(|request| request.body.as_str()).collect();
     let named = (0..messages).filter(|index| bodies.contains(&format!("\"r{index}.\"")));
@@ -198,10 +198,10 @@ async fn each_message_is_heard_deleted_or_given_back() {
         (health(&["i-1", "i-far"]), &[("i-1", Maintenance)], false),
     ];
     for (message, events, deleted) in rows {
-        let outcome = heard(std::slice::from_ref(&message), 15).await;
+        let outcome = receive(std::slice::from_ref(&message), 15).await;
         let place = BTreeSet::from([0]);
         let events = events.iter().map(|(id, what)| ((*id).to_owned(), *what));
-        let expect = Heard {
+        let expect = Handled {
             events: events.collect(),
             deleted: if deleted { place.clone() } else { [].into() },
             given_back: if deleted { [].into() } else { place },
@@ -221,9 +221,9 @@ async fn a_batch_is_taken_in_message_by_message() {
         of_instance(SPOT, "i-far"),
         of_instance(STATE, "i-2"),
     ];
-    let outcome = heard(&messages, 15).await;
-    let told = outcome.events.iter().map(|(id, _)| id.as_str());
-    assert_eq!(told.collect::<Vec<_>>(), ["i-1", "i-1", "i-2"]);
+    let outcome = receive(&messages, 15).await;
+    let ids = outcome.events.iter().map(|(id, _)| id.as_str());
+    assert_eq!(ids.collect::<Vec<_>>(), ["i-1", "i-1", "i-2"]);
     assert_eq!(outcome.deleted, [0, 1, 2, 4].into());
     assert_eq!(outcome.given_back, [3].into());
 }
@@ -238,8 +238,9 @@ async fn who_leads_no_more_changes_nothing_of_the_queue() {
     let now = Moment::now();
     let steady = now.steady.checked_sub(span).expect("a time");
     lapsed.open(Moment { steady, ..now }, span);
-    let outcome = heard_behind(lapsed, &messages, 60).await;
-    let expect = Heard { events: vec![("i-1".to_owned(), Interruption::Spot)], ..Heard::default() };
+    let outcome = receive_behind(lapsed, &messages, 60).await;
+    let expect =
+        Handled { events: vec![("i-1".to_owned(), Interruption::Spot)], ..Handled::default() };
     assert_eq!(outcome, expect);
 
     // A daemon in observe mode leaves all messages to other hosts.
@@ -247,7 +248,7 @@ async fn who_leads_no_more_changes_nothing_of_the_queue() {
     observes.close();
     let unknown = of_instance(SPOT, "i-unknown");
     let messages = [messages[1].clone(), unknown, "no message".to_owned()];
-    let outcome = heard_behind(observes, &messages, 15).await;
+    let outcome = receive_behind(observes, &messages, 15).await;
     assert_eq!(outcome.given_back, [0, 1, 2].into());
     assert_eq!(outcome.deleted, BTreeSet::new());
 }
@@ -256,8 +257,8 @@ async fn who_leads_no_more_changes_nothing_of_the_queue() {
 #[tokio::test(start_paused = true)]
 async fn a_thousand_messages_are_heard_within_seconds() {
     let messages = vec![of_instance(SPOT, "i-1"); 1000];
-    assert_eq!(heard(&messages, 1).await.events.len(), 1000);
-    assert_eq!(heard(&messages, 15).await.deleted.len(), 1000);
+    assert_eq!(receive(&messages, 1).await.events.len(), 1000);
+    assert_eq!(receive(&messages, 15).await.deleted.len(), 1000);
 }
 
 /// A message that the engine does not accept, or whose cluster cannot be determined, is neither

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use jiff::SignedDuration;
 
-use super::canned::{Asked, Canned, REGION, Reply};
+use super::canned::{FakeAws, REGION, RecordedRequest, Reply};
 use crate::ec2::cleanup_scope::CleanupScope;
 use crate::ec2::launch_template::{LaunchTemplate, TemplateTarget, Variation, build_template};
 use crate::ec2::launch_template_cache::LaunchTemplateCache;
@@ -24,11 +24,11 @@ struct Stored {
 }
 
 impl Stored {
-    fn answer(&mut self, asked: &Asked) -> Reply {
+    fn answer(&mut self, asked: &RecordedRequest) -> Reply {
         if let Some((operation, code)) = self.fails
             && operation == asked.operation
         {
-            return Reply::No(code, "why");
+            return Reply::Error(code, "why");
         }
         let mut lines = asked.body.lines();
         let name = lines.find_map(|line| line.strip_prefix("LaunchTemplateName="));
@@ -36,8 +36,10 @@ impl Stored {
         let exists = "InvalidLaunchTemplateName.AlreadyExistsException";
         let unknown = "InvalidLaunchTemplateName.NotFoundException";
         match asked.operation.as_str() {
-            "CreateLaunchTemplate" if !self.names.insert(name.clone()) => Reply::No(exists, "two"),
-            "DeleteLaunchTemplate" if !self.names.remove(&name) => Reply::No(unknown, "none"),
+            "CreateLaunchTemplate" if !self.names.insert(name.clone()) => {
+                Reply::Error(exists, "two")
+            }
+            "DeleteLaunchTemplate" if !self.names.remove(&name) => Reply::Error(unknown, "none"),
             "DescribeLaunchTemplates" => {
                 let all = self.names.iter();
                 let all = all.map(|name| {
@@ -51,10 +53,10 @@ impl Stored {
     }
 }
 
-fn aws() -> (Arc<Mutex<Stored>>, Canned) {
+fn aws() -> (Arc<Mutex<Stored>>, FakeAws) {
     let stored = Arc::<Mutex<Stored>>::default();
     let shared = stored.clone();
-    let aws = Canned::new(move |asked| shared.lock().expect("no panic").answer(asked));
+    let aws = FakeAws::new(move |asked| shared.lock().expect("no panic").answer(asked));
     (stored, aws)
 }
 
@@ -122,8 +124,8 @@ async fn templates_that_nobody_needs_are_removed() {
     let fault = fence::run_unfenced(templates.delete_unused(&account, "here", &care)).await;
     assert!(fault.expect_err("a fault").has_code(&["InternalError"]));
     let asked = aws.asked().remove(0);
-    assert!(asked.says("Filter.1.Name=tag:outrigger.dev/installation"));
-    assert!(asked.says("Filter.1.Value.1=here"), "{asked:?}");
+    assert!(asked.contains("Filter.1.Name=tag:outrigger.dev/installation"));
+    assert!(asked.contains("Filter.1.Value.1=here"), "{asked:?}");
     stored.lock().expect("no panic").fails = None;
     let removed = fence::run_unfenced(templates.delete_unused(&account, "here", &care)).await;
     assert_eq!(removed.expect("a number"), 1);
