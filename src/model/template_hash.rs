@@ -478,7 +478,7 @@ mod tests {
         ("extra", |it| it.kubelet.extra = [("a".to_owned(), json!(1))].into()),
     ];
 
-    const NEITHER: &[Edit<NodeClass>] = &[
+    const UNHASHED: &[Edit<NodeClass>] = &[
         ("name", |it| it.name = "d".into()),
         ("images", |it| it.images = vec![ImageTerm::Id("ami-1".into())]),
         ("subnets", |it| it.subnets = vec![SubnetTerm::Id("subnet-1".into())]),
@@ -512,7 +512,7 @@ mod tests {
     #[test]
     fn each_field_of_a_class_changes_the_hash_it_should() {
         check_edits(&class(), node_class_hashes, FIXED, Change::Drifted);
-        check_edits(&class(), node_class_hashes, NEITHER, Change::None);
+        check_edits(&class(), node_class_hashes, UNHASHED, Change::None);
         let tags: &[Edit<NodeClass>] = &[
             ("more", |it| drop(it.tags.insert("b".into(), "2".into()))),
             ("other", |it| drop(it.tags.insert("a".into(), "2".into()))),
@@ -552,7 +552,7 @@ mod tests {
             ("hard expiry", |it| it.expire_hard_after = it.expire_after),
             ("grace", |it| it.termination_grace_period = seconds(1)),
         ];
-        let neither: &[Edit<Pool>] = &[
+        let unhashed: &[Edit<Pool>] = &[
             ("name", |it| it.name = "q".into()),
             ("requirements", |it| it.requirements.add("a", Requirement::exists())),
             ("limits", |it| it.limits.nodes = Some(1)),
@@ -566,7 +566,7 @@ mod tests {
         ];
         check_edits(&pool, pool_hashes, fixed, Change::Drifted);
         check_edits(&pool, pool_hashes, in_place, Change::InPlace);
-        check_edits(&pool, pool_hashes, neither, Change::None);
+        check_edits(&pool, pool_hashes, unhashed, Change::None);
     }
 
     fn taint(key: &str) -> Taint {

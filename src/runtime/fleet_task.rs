@@ -214,7 +214,7 @@ mod tests {
         wait_for_result(fleet_client.send_command(IssuedCommand { id, command })).await
     }
 
-    async fn ask(fleet_client: &FleetClient, claim: &str) -> CommandResult {
+    async fn request_grant(fleet_client: &FleetClient, claim: &str) -> CommandResult {
         let (claim, holding) = (claim.into(), ClaimUsage::default());
         command(fleet_client, Command::RequestGrant(Box::new(GrantRequest { claim, holding })))
             .await
@@ -244,8 +244,8 @@ mod tests {
         assert!(view.closed.is_some(), "no cluster has reported its usage yet");
         report_no_usage(&east).await;
         report_no_usage(&west).await;
-        assert_eq!(ask(&east, "a").await, CommandResult::Granted);
-        assert!(matches!(ask(&west, "b").await, CommandResult::Denied { .. }));
+        assert_eq!(request_grant(&east, "a").await, CommandResult::Granted);
+        assert!(matches!(request_grant(&west, "b").await, CommandResult::Denied { .. }));
         let left = async {
             while let Some(event) = west.next_event().await {
                 if let Event::FleetChanged(Some(view)) = event
@@ -267,9 +267,9 @@ mod tests {
         let west = fleet.join_cluster(&"west".into()).await;
         report_no_usage(&new).await;
         report_no_usage(&west).await;
-        let answer = ask(&old, "a").await;
+        let answer = request_grant(&old, "a").await;
         let unknown = |kind| kind == FailureKind::Unknown;
         assert!(matches!(answer, CommandResult::Failed { kind, .. } if unknown(kind)));
-        assert_eq!(ask(&new, "b").await, CommandResult::Granted);
+        assert_eq!(request_grant(&new, "b").await, CommandResult::Granted);
     }
 }

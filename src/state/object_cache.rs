@@ -549,10 +549,10 @@ mod tests {
     }
 
     /// The incremental counts must equal a full recount of all pods.
-    fn recount(objects: &ObjectCache) {
-        recount_loads(objects);
-        recount_users(objects);
-        recount_residents(objects);
+    fn check_counts(objects: &ObjectCache) {
+        check_node_usage(objects);
+        check_claim_users(objects);
+        check_bound_pod_groups(objects);
         let waiting = objects.pods.values().filter(|pod| pod.is_waiting());
         assert!(objects.waiting_pods().iter().eq(waiting.map(|pod| &pod.key)));
     }
@@ -562,7 +562,7 @@ mod tests {
         pods.filter(|pod| pod.node.is_some() && !pod.is_terminal())
     }
 
-    fn recount_loads(objects: &ObjectCache) {
+    fn check_node_usage(objects: &ObjectCache) {
         for name in ["n", "m"] {
             let on = |pod: &&Pod| pod.node.as_ref().is_some_and(|node| node.as_str() == name);
             assert!(objects.pods_on(name).eq(objects.pods.values().filter(on)));
@@ -596,7 +596,7 @@ mod tests {
         }
     }
 
-    fn recount_users(objects: &ObjectCache) {
+    fn check_claim_users(objects: &ObjectCache) {
         for (namespace, name) in [("a", "data"), ("a", "logs"), ("b", "data"), ("b", "logs")] {
             let claim = ObjectKey::new(namespace, name);
             let uses = |pod: &&Pod| {
@@ -608,7 +608,7 @@ mod tests {
         }
     }
 
-    fn recount_residents(objects: &ObjectCache) {
+    fn check_bound_pod_groups(objects: &ObjectCache) {
         let mut residents = BTreeMap::new();
         for pod in live(objects) {
             let group = (&pod.key.namespace[..], &pod.labels, &pod.anti_affinity[..]);
@@ -635,7 +635,7 @@ mod tests {
                     Some(pod) => objects.apply(pod.into(), NOW),
                     None => objects.delete(ObjectKind::Pod, &key, NOW),
                 }
-                recount(&objects);
+                check_counts(&objects);
             }
             // No entries remain in the end.
             for key in objects.pods.keys().cloned().collect::<Vec<_>>() {
@@ -690,28 +690,28 @@ mod tests {
             pod.requests.cpu_milli = cpu_milli;
             WatchedObject::Pod(Box::new(pod))
         };
-        let asked = |objects: &ObjectCache| -> Vec<i64> {
+        let cpu_requests = |objects: &ObjectCache| -> Vec<i64> {
             let all = objects.expected_daemon_sets();
             all.map(|set| set.template.requests.cpu_milli).collect()
         };
-        let gone = |name: &str| ObjectKey::new("default", name);
+        let key_of = |name: &str| ObjectKey::new("default", name);
         objects.apply(pod("b", 1, 200), NOW);
-        assert!(asked(&objects).is_empty());
+        assert!(cpu_requests(&objects).is_empty());
         objects.apply(set(100), NOW);
-        assert_eq!(asked(&objects), [200]);
+        assert_eq!(cpu_requests(&objects), [200]);
         objects.apply(pod("a", 2, 300), NOW);
-        assert_eq!(asked(&objects), [300]);
+        assert_eq!(cpu_requests(&objects), [300]);
         objects.apply(pod("a", 2, 400), NOW);
-        assert_eq!(asked(&objects), [400]);
-        objects.delete(ObjectKind::Pod, &gone("a"), NOW);
-        assert_eq!(asked(&objects), [200]);
-        objects.delete(ObjectKind::Pod, &gone("b"), NOW);
-        assert_eq!(asked(&objects), [100]);
+        assert_eq!(cpu_requests(&objects), [400]);
+        objects.delete(ObjectKind::Pod, &key_of("a"), NOW);
+        assert_eq!(cpu_requests(&objects), [200]);
+        objects.delete(ObjectKind::Pod, &key_of("b"), NOW);
+        assert_eq!(cpu_requests(&objects), [100]);
         objects.apply(pod("c", 3, 500), NOW);
         objects.delete(ObjectKind::DaemonSet, &key, NOW);
-        assert!(asked(&objects).is_empty());
+        assert!(cpu_requests(&objects).is_empty());
         objects.apply(set(600), NOW);
-        assert_eq!(asked(&objects), [500]);
+        assert_eq!(cpu_requests(&objects), [500]);
     }
 
     #[test]

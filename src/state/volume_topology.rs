@@ -372,7 +372,7 @@ mod tests {
         pod
     }
 
-    fn asked(objects: &ObjectCache, claims: &str) -> VolumeRequirements {
+    fn requirements_of(objects: &ObjectCache, claims: &str) -> VolumeRequirements {
         let pod = with_claims(waiting("default", "p"), claims);
         let mut all = volume_requirements(objects, &[&pod], [].into_iter());
         all.remove(&pod.key).expect("it has volumes")
@@ -401,7 +401,7 @@ mod tests {
             ("a disk", "kubernetes.io/hostname in [n], topology.kubernetes.io/zone in [a]", 1),
         ];
         for (claims, places, attached) in cases {
-            let got = asked(&objects, claims);
+            let got = requirements_of(&objects, claims);
             assert_eq!(got.fault, None, "{claims}");
             let texts: Vec<String> = got.alternatives.iter().map(ToString::to_string).collect();
             assert_eq!(texts.join(" | "), places, "{claims}");
@@ -430,7 +430,7 @@ mod tests {
             ("a by-hand", "provisions no volumes"),
         ];
         for (claims, why) in cases {
-            let fault = asked(&objects, claims).fault.unwrap_or_default();
+            let fault = requirements_of(&objects, claims).fault.unwrap_or_default();
             assert!(fault.contains(why), "{claims}: {fault}");
         }
     }
@@ -455,12 +455,12 @@ mod tests {
             let made = volume(&name, &locations(&name, count));
             objects.apply(WatchedObject::Volume(made), NOW);
         }
-        let most = asked(&objects, "many-0 many-1");
+        let most = requirements_of(&objects, "many-0 many-1");
         assert_eq!((most.fault, most.alternatives.len()), (None, ALTERNATIVES_MAX));
-        let more = asked(&objects, "many-0 many-1 many-2").fault;
+        let more = requirements_of(&objects, "many-0 many-1 many-2").fault;
         assert!(more.is_some_and(|why| why.contains("too many")));
         let claims: Vec<String> = (0..1001).map(|at| format!("c{at}")).collect();
-        assert!(asked(&objects, &claims.join(" ")).fault.is_some());
+        assert!(requirements_of(&objects, &claims.join(" ")).fault.is_some());
     }
 
     #[test]
@@ -522,9 +522,9 @@ mod tests {
                 let pod_with_claims = with_claims(pod("default", &format!("p{at}"), "n"), claims);
                 objects.apply(pod_with_claims.into(), NOW);
             }
-            let asked = [resource.as_str()].into();
+            let requested = [resource.as_str()].into();
             let count = |coming: &[&Pod]| {
-                let all = attachable_left(&objects, &limits, coming, &asked);
+                let all = attachable_left(&objects, &limits, coming, &requested);
                 assert_eq!(all.len(), 1, "only the requested resource");
                 all[&resource]
             };

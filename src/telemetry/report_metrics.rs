@@ -323,7 +323,7 @@ mod tests {
     use crate::state::cluster_identity::Mismatch;
 
     /// The exported metrics of one cluster after these reports.
-    fn counted(reports: &[Report], managed: bool) -> String {
+    fn metrics_after(reports: &[Report], managed: bool) -> String {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
             for reported in reports {
@@ -350,7 +350,7 @@ mod tests {
         }
     }
 
-    fn consolidates(nodes: usize, claims: usize) -> Report {
+    fn consolidated(nodes: usize, claims: usize) -> Report {
         Report::Consolidates {
             pool: Some("general".into()),
             nodes,
@@ -400,11 +400,11 @@ mod tests {
         let reports = [
             disrupted(Reason::Empty, 0),
             disrupted(Reason::Empty, 0),
-            consolidates(1, 0),
-            consolidates(1, 1),
-            consolidates(3, 0),
-            consolidates(5, 1),
-            consolidates(2, 2),
+            consolidated(1, 0),
+            consolidated(1, 1),
+            consolidated(3, 0),
+            consolidated(5, 1),
+            consolidated(2, 2),
         ];
         let series = |decision: &str, reason: &str, what: &str, count: u32| {
             format!(
@@ -420,9 +420,9 @@ mod tests {
             series("delete", "underutilized", "multi", 1),
             series("replace", "underutilized", "multi", 2),
         ];
-        let text = counted(&reports, true);
+        let text = metrics_after(&reports, true);
         check(&text, &lines.each_ref().map(String::as_str));
-        let text = counted(&reports, false);
+        let text = metrics_after(&reports, false);
         assert_eq!(text, "", "observe mode makes no decisions");
     }
 
@@ -433,7 +433,7 @@ mod tests {
             pod: crate::model::id::ObjectKey::new("default", "p"),
             reason,
         };
-        let text = counted(
+        let text = metrics_after(
             &[
                 disrupted(Reason::Expired, 3),
                 disrupted(Reason::Expired, 4),
@@ -470,7 +470,8 @@ mod tests {
     #[test]
     fn how_many_nodes_may_leave_is_shown_as_it_is_now() {
         let all = [(Reason::Empty, 3), (Reason::Drifted, 2), (Reason::Empty, 1)];
-        let text = counted(&all.map(|(reason, nodes)| Report::Eligible { reason, nodes }), true);
+        let text =
+            metrics_after(&all.map(|(reason, nodes)| Report::Eligible { reason, nodes }), true);
         let name = "karpenter_voluntary_disruption_eligible_nodes";
         let lines = [("empty", 1), ("drifted", 2)].map(|(reason, nodes)| {
             format!("{name}{{cluster=\"prod\",reason=\"{reason}\"}} {nodes}")
@@ -493,7 +494,7 @@ mod tests {
             took: SignedDuration::from_secs(90),
             age: SignedDuration::from_hours(2),
         };
-        let text = counted(&[gone, ended], true);
+        let text = metrics_after(&[gone, ended], true);
         let of = "cluster=\"prod\",nodepool=\"general\"";
         let lines = [
             format!("karpenter_nodes_terminated_total{{{of}}} 1"),
@@ -531,7 +532,7 @@ mod tests {
             failed("launch", FailureKind::Invalid),
             failed("terminate", FailureKind::Denied),
         ];
-        let text = counted(&reports, true);
+        let text = metrics_after(&reports, true);
         let lines = [
             "outrigger_ice_total{cluster=\"prod\",zone=\"a\",capacity_type=\"spot\",\
              reason=\"insufficient-capacity\"} 2",

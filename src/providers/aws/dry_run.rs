@@ -310,11 +310,12 @@ mod tests {
     use crate::host::clock;
     use crate::providers::aws::tests::idle_calls::{self, Counts, OperationErrors, start_provider};
 
-    const LACKS: &str = "You are not authorized to perform this operation. User: u is not \
+    const NO_PASS_ROLE: &str = "You are not authorized to perform this operation. User: u is not \
                          authorized to perform: iam:PassRole on resource: \
                          arn:aws:iam::1:role/node because no identity-based policy allows it.";
-    const VPC: &str = "Security group sg-1 and subnet subnet-1 belong to different networks.";
-    const NAME: &str = "Invalid IAM Instance Profile name";
+    const OTHER_NETWORK: &str =
+        "Security group sg-1 and subnet subnet-1 belong to different networks.";
+    const UNKNOWN_PROFILE: &str = "Invalid IAM Instance Profile name";
 
     /// The condition of a cluster's node class after each resolution within `minutes`, with the
     /// errors `refused` during the first one, and the number of dry runs.
@@ -359,7 +360,7 @@ mod tests {
             (
                 "RunInstances",
                 "UnauthorizedOperation",
-                LACKS,
+                NO_PASS_ROLE,
                 "Denied: not allowed: iam:PassRole on arn:aws:iam::1:role/node; granted by \
                  statement AllowPassingInstanceRole of the shipped policy",
             ),
@@ -373,7 +374,7 @@ mod tests {
             (
                 "RunInstances",
                 "InvalidParameter",
-                VPC,
+                OTHER_NETWORK,
                 "LaunchInvalid: ec2:RunInstances: InvalidParameter",
             ),
             (
@@ -400,14 +401,14 @@ mod tests {
             ("RequestLimitExceeded", "slow down", 2),
             ("Unsupported", "not in this zone", 2),
             // The instance profile of the class is new.
-            ("InvalidParameterValue", NAME, 2),
+            ("InvalidParameterValue", UNKNOWN_PROFILE, 2),
         ] {
             let (conditions, count) =
                 resolve_class(&[("RunInstances", code, message)], 8, false).await;
             assert!(conditions.iter().all(Option::is_none), "{code}: {conditions:?}");
             assert_eq!(count, tried, "{code}");
         }
-        let refused = [("RunInstances", "UnauthorizedOperation", LACKS)];
+        let refused = [("RunInstances", "UnauthorizedOperation", NO_PASS_ROLE)];
         let (conditions, count) = resolve_class(&refused, 8, true).await;
         assert!(conditions.iter().all(Option::is_none), "{conditions:?}");
         assert_eq!(count, 0, "dry runs are disabled");

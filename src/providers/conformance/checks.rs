@@ -39,10 +39,10 @@ pub(crate) struct Subject<'a> {
     pub(crate) guards_terminations: bool,
 }
 
-const HERE: &str = "conformance";
+const INSTALLATION: &str = "conformance";
 const CLUSTER: &str = "prod";
 /// Polling interval of a lagging listing.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs all checks on a provider.
 pub(crate) async fn check(subject: &Subject<'_>) {
@@ -61,7 +61,7 @@ pub(crate) async fn check(subject: &Subject<'_>) {
     for (name, check) in checks {
         let bench = Bench {
             subject,
-            provider: (subject.open)(HERE, CLUSTER),
+            provider: (subject.open)(INSTALLATION, CLUSTER),
             // Makes names unique, because a persistent cloud may be checked several times.
             run: format!("{name}-{:x}", clock::random_seed()),
         };
@@ -82,7 +82,7 @@ impl Bench<'_> {
     fn launch_of(&self, claim: &str, offerings: &[&OfferingKey]) -> Launch {
         let claim = ClaimRecord {
             id: ClaimId(format!("{}-{claim}", self.run)),
-            installation: HERE.to_owned(),
+            installation: INSTALLATION.to_owned(),
             cluster: CLUSTER.into(),
             origin: ClaimOrigin::default(),
             pool: "general".into(),
@@ -94,11 +94,11 @@ impl Bench<'_> {
             pool_hash: "v1:1".to_owned(),
             node_class_hash: self.subject.node_class_hash.clone(),
             startup_taints: vec![Taint::new("a.b/c", Effect::NoSchedule)],
-            reason: letters("why not = a/b_c.d:e@f+g-h "),
+            reason: repeat_text("why not = a/b_c.d:e@f+g-h "),
             command_id: "1".to_owned(),
         };
         let mut tags = claim.to_tags();
-        tags.insert("Kostenstelle für äöü".to_owned(), letters("ß漢字кг"));
+        tags.insert("Kostenstelle für äöü".to_owned(), repeat_text("ß漢字кг"));
         tags.insert("empty".to_owned(), String::new());
         Launch {
             claim,
@@ -161,7 +161,7 @@ impl Bench<'_> {
             }
             let lag = self.subject.lag;
             assert!(began.elapsed() < lag, "{id} {what}: not within {lag:?}");
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -186,7 +186,7 @@ fn is_live(instance: Option<&Instance>) -> bool {
 }
 
 /// The text, repeated to the maximum length of a tag value.
-fn letters(text: &str) -> String {
+fn repeat_text(text: &str) -> String {
     text.chars().cycle().take(256).collect()
 }
 
@@ -240,7 +240,7 @@ async fn tags_round_trip(bench: &Bench<'_>) {
         for (key, value) in &launch.tags {
             assert_eq!(reported.tags.get(key), Some(value), "{key} in {whose}");
         }
-        let claim = ClaimRecord::from_tags(&reported.tags, HERE, &CLUSTER.into());
+        let claim = ClaimRecord::from_tags(&reported.tags, INSTALLATION, &CLUSTER.into());
         assert_eq!(claim, Ok(launch.claim.clone()), "{whose}");
     }
     bench.clean_up(&instance).await;
@@ -307,7 +307,8 @@ fn assert_refused(answer: &CommandResult, offering: &OfferingKey, kind: RefusalK
 async fn foreign_instances_are_untouched(bench: &Bench<'_>) {
     let instance = bench.launched(&bench.launch_of("a", &[&bench.subject.sold[0]])).await;
     bench.wait_for(&instance.id, "lives", is_live).await;
-    for (installation, cluster) in [(HERE, "other"), ("other", CLUSTER), ("other", "other")] {
+    for (installation, cluster) in [(INSTALLATION, "other"), ("other", CLUSTER), ("other", "other")]
+    {
         let other = (bench.subject.open)(installation, cluster);
         let seen = listed(&other).await;
         assert_eq!(seen, [], "{installation} {cluster} lists instances of others");

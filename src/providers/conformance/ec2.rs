@@ -41,7 +41,7 @@ async fn ec2_conforms() {
     let Some(mut aws) = Aws::start_or_skip("providers::conformance::ec2::ec2_conforms") else {
         return;
     };
-    aws.ask(&json!({"do": "outage", "type": "m5.large", "zone": "us-west-2c"}));
+    aws.send_command(&json!({"do": "outage", "type": "m5.large", "zone": "us-west-2c"}));
     let cluster = Arc::new(aws.cluster("conformance", "prod"));
     let account = AwsClients::from_config(AccountKey::from_cluster(&cluster), aws.config().await);
     let regions = Regions::of_accounts(Accounts::from_clients(account));

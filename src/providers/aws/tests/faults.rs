@@ -62,7 +62,7 @@ fn of_zone(zone: &str) -> String {
 }
 
 /// An instance in the second zone.
-fn made(errors: &str) -> Reply {
+fn launch_reply(errors: &str) -> Reply {
     let zone = of_zone(ZONES[1]);
     Reply::Xml(format!(
         "<fleetInstanceSet><item><instanceIds><item>i-1</item></instanceIds><instanceType>m5.large\
@@ -115,7 +115,7 @@ async fn only_a_name_that_is_not_known_is_worth_another_template() {
         let aws = FakeAws::new(move |asked| match asked.operation.as_str() {
             "CreateFleet" => match left.lock().expect("no panic").pop() {
                 Some(code) => Reply::Error(code, "gone"),
-                None => made(""),
+                None => launch_reply(""),
             },
             _ => Reply::Xml(String::new()),
         });
@@ -139,7 +139,7 @@ async fn launched(aws: &FakeAws) -> Result<FleetLaunch, AwsError> {
 #[tokio::test]
 async fn errors_beside_an_instance_are_those_of_their_zone() {
     let aws = FakeAws::new(|asked| match asked.operation.as_str() {
-        "CreateFleet" => made(&format!(
+        "CreateFleet" => launch_reply(&format!(
             "<item><errorCode>InsufficientInstanceCapacity</errorCode>{}</item>",
             of_zone(ZONES[0])
         )),

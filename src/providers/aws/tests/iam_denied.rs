@@ -90,7 +90,7 @@ const OPERATIONS: &[(&str, Operation)] = &[
     ("sqs:GetQueueUrl", |it| outcome_of("sqs", sqs::queue_url(&it.account, it.aws.fact("queue")))),
     ("sqs:ReceiveMessage", |it| outcome_of("sqs", it.message())),
     ("sqs:DeleteMessage", |it| outcome_of("sqs", it.delete())),
-    ("sqs:ChangeMessageVisibility", |it| outcome_of("sqs", it.give_back())),
+    ("sqs:ChangeMessageVisibility", |it| outcome_of("sqs", it.return_message())),
     ("iam:GetInstanceProfile", |it| it.profile().boxed()),
     ("iam:CreateInstanceProfile", |it| it.profile().boxed()),
     ("iam:TagInstanceProfile", |it| it.profile().boxed()),
@@ -171,7 +171,7 @@ impl Stage {
     /// Reads the join secret from an SSM parameter.
     async fn secret(&mut self) -> Outcome {
         let name = "/outrigger/token";
-        self.aws.ask(&json!({"do": "parameter", "name": name, "value": "secret"}));
+        self.aws.send_command(&json!({"do": "parameter", "name": name, "value": "secret"}));
         let token = SecretSource::SsmParameter(name.to_owned());
         let bootstrap = Bootstrap::Kubeadm { token };
         let (secrets, client) = (JoinSecrets::default(), api().client);
@@ -182,7 +182,7 @@ impl Stage {
 
     /// A message and the queue that it is from.
     async fn message(&mut self) -> Result<(String, Message), AwsError> {
-        self.aws.ask(&json!({"do": "send", "body": "of the tests"}));
+        self.aws.send_command(&json!({"do": "send", "body": "of the tests"}));
         let url = sqs::queue_url(&self.account, self.aws.fact("queue")).await?;
         let mut all = sqs::receive_messages(&self.account, &url).await?;
         Ok((url, all.pop().expect("a message")))
@@ -193,7 +193,7 @@ impl Stage {
         sqs::delete_message(&self.account, &url, &message).await
     }
 
-    async fn give_back(&mut self) -> Result<(), AwsError> {
+    async fn return_message(&mut self) -> Result<(), AwsError> {
         let (url, message) = self.message().await?;
         sqs::return_message(&self.account, &url, &message).await
     }
@@ -220,7 +220,7 @@ impl Stage {
     async fn unused(&mut self) -> Outcome {
         let name = format!("outrigger-old-{}", self.next());
         let role = self.aws.fact("role").to_owned();
-        self.aws.ask(&json!({
+        self.aws.send_command(&json!({
             "do": "profile", "name": name, "path": "/outrigger/us-west-2/here/", "role": role,
             "age": 7200,
         }));
@@ -290,7 +290,7 @@ impl Stage {
     /// Removes templates that are unused for a while.
     async fn templates(&mut self) -> Outcome {
         self.launched(&format!("only-{}", self.count)).await?;
-        let known = self.aws.ask(&json!({"do": "templates"}));
+        let known = self.aws.send_command(&json!({"do": "templates"}));
         let known = known["templates"].as_array().expect("a list");
         let names = known.iter().filter_map(|template| template["name"].as_str());
         let mut cache = LaunchTemplateCache::default();
@@ -332,9 +332,9 @@ async fn try_each(stage: &mut Stage) {
     stage.launch(false).await.expect("the template exists");
     let mut tried = BTreeSet::new();
     for (action, operation) in OPERATIONS {
-        stage.aws.ask(&json!({"do": "deny", "actions": [action]}));
+        stage.aws.send_command(&json!({"do": "deny", "actions": [action]}));
         let why = operation(stage).await.expect_err(action);
-        stage.aws.ask(&json!({"do": "allow", "actions": [action]}));
+        stage.aws.send_command(&json!({"do": "allow", "actions": [action]}));
         let sid = granting_statement(action, "").expect("a statement");
         for part in [format!("not allowed: {action}"), format!("statement {sid} ")] {
             assert!(why.contains(&part), "{action}: {part:?} is not in {why:?}");

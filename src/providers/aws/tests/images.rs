@@ -67,7 +67,7 @@ async fn find(aws: &FakeAws, terms: &[ImageTerm]) -> ListResult<Vec<Image>> {
     images.find(&aws.account(REGION), terms, Some("1.32")).await
 }
 
-/// The values of the parameters of a request whose names begin so.
+/// The values of the request parameters with this name prefix.
 fn values<'a>(request: &'a RecordedRequest, name: &str) -> Vec<&'a str> {
     let lines = request.body.lines().filter(|line| line.starts_with(name));
     lines.filter_map(|line| Some(line.split_once('=')?.1)).collect()
@@ -194,7 +194,7 @@ async fn a_parameter_of_the_users_own_names_an_image() {
 }
 
 /// Number of requests that are sent again after this duration.
-async fn again(terms: &[ImageTerm], after: Duration) -> usize {
+async fn repeated_requests(terms: &[ImageTerm], after: Duration) -> usize {
     let aws = aws(&[("recommended", "ami-1"), ("v2025", "ami-1"), ("/own", "ami-1")]);
     let (mut images, account) = (Images::default(), aws.account(REGION));
     let first = images.find(&account, terms, Some("1.32")).await;
@@ -216,13 +216,13 @@ async fn what_was_found_is_believed_for_a_while() {
     ];
     for term in searches {
         let term = [term];
-        assert_eq!(again(&term, FOUND - Duration::from_secs(1)).await, 0, "{term:?}");
-        assert_eq!(again(&term, FOUND).await, 1, "{term:?}");
+        assert_eq!(repeated_requests(&term, FOUND - Duration::from_secs(1)).await, 0, "{term:?}");
+        assert_eq!(repeated_requests(&term, FOUND).await, 1, "{term:?}");
     }
     // Terms that differ only in their tags are separate.
     let one = search(None, None, &[("a", "1")]);
     let other = search(None, None, &[("a", "1"), ("b", "1")]);
-    assert_eq!(again(&[one, other], FOUND).await, 2);
+    assert_eq!(repeated_requests(&[one, other], FOUND).await, 2);
     // The images in the parameters are requested again, too.
     let latest = [alias(AmiFamily::Al2, "latest")];
     let pinned = [alias(AmiFamily::Al2, "v2025")];
@@ -230,7 +230,7 @@ async fn what_was_found_is_believed_for_a_while() {
     for (term, keep, parameters) in
         [(&latest, LATEST, 3), (&pinned, PINNED, 3), (&user_terms, LATEST, 1)]
     {
-        assert_eq!(again(term, keep - Duration::from_secs(1)).await, 1, "{term:?}");
-        assert_eq!(again(term, keep).await, 1 + parameters, "{term:?}");
+        assert_eq!(repeated_requests(term, keep - Duration::from_secs(1)).await, 1, "{term:?}");
+        assert_eq!(repeated_requests(term, keep).await, 1 + parameters, "{term:?}");
     }
 }

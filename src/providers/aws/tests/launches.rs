@@ -28,18 +28,18 @@ fn tags() -> Labels {
 }
 
 /// The inputs of a launch template.
-struct Parts {
+struct TemplateInputs {
     class: NodeClass,
     resolved: ResolvedNodeClass,
     variation: Variation<'static>,
     target: TargetCapacityType,
 }
 
-fn parts() -> Parts {
+fn parts() -> TemplateInputs {
     let group = SecurityGroup { id: "sg-1".into(), name: String::new() };
     let mut tags = tags();
     tags.remove("outrigger.dev/claim");
-    Parts {
+    TemplateInputs {
         class: NodeClass { family: AmiFamily::Al2023, ..NodeClass::default() },
         resolved: ResolvedNodeClass {
             security_groups: vec![group],
@@ -56,7 +56,7 @@ fn parts() -> Parts {
     }
 }
 
-fn request(parts: &Parts, reservation: Option<&Reservation>) -> FleetRequest {
+fn request(parts: &TemplateInputs, reservation: Option<&Reservation>) -> FleetRequest {
     let site = TemplateTarget { cluster: "prod", region: "us-west-2", ipv6: false };
     let variation = Variation { reservation, ..parts.variation.clone() };
     let offering = OfferingKey {
@@ -82,7 +82,7 @@ fn request(parts: &Parts, reservation: Option<&Reservation>) -> FleetRequest {
     }
 }
 
-fn made(asked: &RecordedRequest) -> Reply {
+fn launch_reply(asked: &RecordedRequest) -> Reply {
     let inner = match asked.operation.as_str() {
         "CreateFleet" => {
             "<fleetInstanceSet><item><instanceIds><item>i-1</item></instanceIds>\
@@ -111,7 +111,7 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
             match is_fleet && left.fetch_update(order, order, |count| count.checked_sub(1)).is_ok()
             {
                 true => Reply::Error("InvalidLaunchTemplateName.NotFoundException", "gone"),
-                false => made(asked),
+                false => launch_reply(asked),
             }
         });
         let (account, templates) = (aws.account(REGION), Templates::default());
@@ -144,7 +144,7 @@ async fn a_call_for_an_instance_is_tried_once() {
     let aws = FakeAws::new(move |asked| {
         let is_fleet = asked.operation == "CreateFleet";
         match is_fleet.then(|| lost.fetch_add(1, Ordering::Relaxed)) {
-            None => made(asked),
+            None => launch_reply(asked),
             Some(0) => Reply::NoResponse,
             Some(_) => Reply::Error("RequestLimitExceeded", "busy"),
         }
@@ -182,7 +182,7 @@ fn tagged(asked: &RecordedRequest, specifications: &str) -> BTreeMap<String, Lab
 #[tokio::test]
 async fn all_that_a_launch_makes_is_tagged() {
     for spot in [false, true] {
-        let aws = FakeAws::new(made);
+        let aws = FakeAws::new(launch_reply);
         let mut launch_parts = parts();
         launch_parts.variation.bought = spot.then_some(CapacityType::Spot);
         let request = request(&launch_parts, None);
@@ -211,7 +211,7 @@ async fn all_that_a_launch_makes_is_tagged() {
 }
 
 /// A change of a template, and the additional EC2 parameters that result from it.
-type Row = (fn(&mut Parts), Option<fn() -> Reservation>, &'static [&'static str]);
+type Row = (fn(&mut TemplateInputs), Option<fn() -> Reservation>, &'static [&'static str]);
 
 /// Parameters of a plain template, without tags, disks and user data.
 const PLAIN: [&str; 14] = [
@@ -296,7 +296,7 @@ async fn a_template_is_told_to_ec2_as_it_is() {
         launch_parts.class.family = AmiFamily::Custom;
         let reservation = reservation.map(|reservation| reservation());
         let request = request(&launch_parts, reservation.as_ref());
-        let aws = FakeAws::new(made);
+        let aws = FakeAws::new(launch_reply);
         let account = aws.account(REGION);
         let templates = Templates::default();
         let done = launch_instance(&account, &templates, &request);

@@ -218,14 +218,14 @@ async fn reservations_are_those_that_are_active() {
     assert!(asked.contains("Filter.1.Name=state") && asked.contains("Filter.1.Value.1=active"));
 }
 
-/// Healthy instances are not queried in detail. Unhealthy ones are queried for instance checks,
-/// host checks and events.
 /// A failed check of reachability, since this time.
 fn failed_check(since: &str) -> String {
     let detail = xml(&[("name", "reachability"), ("status", "failed"), ("impairedSince", since)]);
     xml(&[("status", "impaired")]) + &items("details", &[detail])
 }
 
+/// Healthy instances are not queried in detail. Unhealthy ones are queried for instance checks,
+/// host checks and events.
 #[tokio::test]
 async fn the_status_of_instances_is_read_with_its_details() {
     let aws = FakeAws::new(|asked| {

@@ -58,7 +58,7 @@ impl Aws {
     }
 
     /// Executes a command of `tests/moto/serve`.
-    pub(crate) fn ask(&mut self, command: &Value) -> Value {
+    pub(crate) fn send_command(&mut self, command: &Value) -> Value {
         let commands = self.commands.as_mut().expect("it listens");
         writeln!(commands, "{command}").expect("it listens");
         self.answer()

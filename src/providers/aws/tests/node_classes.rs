@@ -263,14 +263,14 @@ fn image() -> Image {
 }
 
 /// An incompressible script.
-fn noise() -> String {
+fn random_script() -> String {
     let mut rng = fastrand::Rng::with_seed(1);
     let letters: String = (0..40_000).map(|_| rng.alphanumeric()).collect();
     format!("#!/bin/sh\n# {letters}")
 }
 
-fn long(class: &mut NodeClass, _: &mut ClusterEndpoint) {
-    class.user_data = noise();
+fn set_long_user_data(class: &mut NodeClass, _: &mut ClusterEndpoint) {
+    class.user_data = random_script();
 }
 
 const VALID_DATA: &str = "";
@@ -288,8 +288,8 @@ const USER_DATA_CASES: [UserDataCase; 16] = [
     (AmiFamily::Windows2022, |_, _| {}, VALID_DATA),
     (AmiFamily::Windows2025, |_, _| {}, VALID_DATA),
     (AmiFamily::Custom, |_, _| {}, VALID_DATA),
-    (AmiFamily::Al2, long, "UserDataTooLarge"),
-    (AmiFamily::Custom, long, "UserDataTooLarge"),
+    (AmiFamily::Al2, set_long_user_data, "UserDataTooLarge"),
+    (AmiFamily::Custom, set_long_user_data, "UserDataTooLarge"),
     (AmiFamily::Windows2022, |class, _| class.user_data = "x".repeat(17_000), "UserDataTooLarge"),
     // Short but invalid in another way. The error must not report the length.
     (

@@ -22,7 +22,7 @@ const OLD: &str = "2026-01-01T00:00:00Z";
 
 /// An instance profile in IAM.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct StoredProfile {
     path: String,
     roles: Vec<String>,
     created: String,
@@ -33,7 +33,7 @@ struct Known {
 /// The part of IAM that instance profiles need.
 #[derive(Debug, Default)]
 struct Iam {
-    profiles: BTreeMap<String, Known>,
+    profiles: BTreeMap<String, StoredProfile>,
     roles: BTreeSet<String>,
     /// Profiles that are used by instances.
     used: BTreeSet<String>,
@@ -49,7 +49,7 @@ fn parameter(asked: &RecordedRequest, name: &str) -> String {
 
 impl Iam {
     fn show(&self, name: &str) -> String {
-        let Known { path, roles, created, .. } = &self.profiles[name];
+        let StoredProfile { path, roles, created, .. } = &self.profiles[name];
         let roles: String = roles
             .iter()
             .map(|role| {
@@ -83,7 +83,7 @@ impl Iam {
             }
             "CreateInstanceProfile" => {
                 let pairs = asked.body.lines().filter(|line| line.starts_with("Tags."));
-                let known = Known {
+                let known = StoredProfile {
                     path: parameter(asked, "Path"),
                     roles: Vec::new(),
                     created: clock::now().to_string(),
@@ -157,7 +157,7 @@ impl Bench {
         Self { iam, aws, account, profiles: Profiles::default() }
     }
 
-    async fn of(&mut self, cluster: &Cluster, role: &str) -> ListResult<String> {
+    async fn profile_for(&mut self, cluster: &Cluster, role: &str) -> ListResult<String> {
         let class = NodeClass {
             identity: Some(NodeIdentity::Role(role.to_owned())),
             ..NodeClass::default()
@@ -180,7 +180,7 @@ impl Bench {
         iam.profiles.keys().cloned().collect()
     }
 
-    async fn collect(&mut self, clusters: &[Arc<Cluster>]) -> Result<usize, String> {
+    async fn delete_unused(&mut self, clusters: &[Arc<Cluster>]) -> Result<usize, String> {
         let care = CleanupScope::of_all(clusters);
         let removed = self.profiles.delete_unused(&self.account, &care);
         fence::run_unfenced(removed).await.map_err(|fault| fault.to_string())
@@ -204,11 +204,11 @@ fn cluster(name: &str, roles: &[&str]) -> Cluster {
 }
 
 /// The roles of the existing profile, the lookup error, and the expected operations.
-type Found<'a> = (Option<&'a [&'a str]>, Option<&'static str>, &'a str);
+type LookupCase<'a> = (Option<&'a [&'a str]>, Option<&'static str>, &'a str);
 
 #[tokio::test]
 async fn a_profile_is_made_and_has_its_role() {
-    let rows: [Found<'_>; 5] = [
+    let rows: [LookupCase<'_>; 5] = [
         (None, None, "GetInstanceProfile CreateInstanceProfile AddRoleToInstanceProfile"),
         (Some(&["node"]), None, "GetInstanceProfile"),
         (Some(&[]), None, "GetInstanceProfile AddRoleToInstanceProfile"),
@@ -226,19 +226,19 @@ async fn a_profile_is_made_and_has_its_role() {
     ];
     let one = cluster("one", &[]);
     let mut bench = Bench::new(&["node"]);
-    let name = bench.of(&one, "node").await.expect("a profile");
+    let name = bench.profile_for(&one, "node").await.expect("a profile");
     for (before, fails, expect) in rows {
         let mut bench = Bench::new(&["node", "other"]);
         bench.change(|iam| {
-            let known = before.map(|roles| Known {
+            let known = before.map(|roles| StoredProfile {
                 roles: roles.iter().map(|role| (*role).to_owned()).collect(),
                 created: OLD.to_owned(),
-                ..Known::default()
+                ..StoredProfile::default()
             });
             iam.profiles.extend(known.map(|known| (name.clone(), known)));
             iam.fails = fails.map(|code| ("GetInstanceProfile", code));
         });
-        assert_eq!(bench.of(&one, "node").await, Ok(name.clone()), "{before:?}");
+        assert_eq!(bench.profile_for(&one, "node").await, Ok(name.clone()), "{before:?}");
         assert_eq!(bench.aws.operations(), expect, "{before:?}");
         assert_eq!(bench.roles_of(&name), ["node"], "{before:?}");
     }
@@ -248,7 +248,7 @@ async fn a_profile_is_made_and_has_its_role() {
 #[tokio::test]
 async fn a_profile_says_whose_it_is() {
     let mut bench = Bench::new(&["node"]);
-    let name = bench.of(&cluster("one", &[]), "node").await;
+    let name = bench.profile_for(&cluster("one", &[]), "node").await;
     let name = name.expect("a profile");
     let iam = bench.iam.lock().expect("no panic");
     let profile = &iam.profiles[&name];
@@ -269,25 +269,25 @@ async fn a_profile_says_whose_it_is() {
 async fn a_profile_is_remembered_once_it_is_right() {
     let one = cluster("one", &[]);
     let mut bench = Bench::new(&["node"]);
-    let name = bench.of(&one, "node").await.expect("a profile");
+    let name = bench.profile_for(&one, "node").await.expect("a profile");
     bench.aws.asked();
     for _ in 0..3 {
-        assert_eq!(bench.of(&one, "node").await, Ok(name.clone()));
+        assert_eq!(bench.profile_for(&one, "node").await, Ok(name.clone()));
     }
     assert_eq!(bench.aws.operations(), "", "the profile is cached");
-    assert!(bench.of(&cluster("two", &[]), "node").await.is_ok());
+    assert!(bench.profile_for(&cluster("two", &[]), "node").await.is_ok());
     assert_ne!(bench.aws.operations(), "", "not for another cluster");
     time::advance(Duration::from_secs(3601)).await;
-    assert_eq!(bench.of(&one, "node").await, Ok(name));
+    assert_eq!(bench.profile_for(&one, "node").await, Ok(name));
     assert_eq!(bench.aws.operations(), "GetInstanceProfile");
     for (code, cause) in [("Throttling", Cause::Unavailable), ("AccessDenied", Cause::Denied)] {
         let mut bench = Bench::new(&["node"]);
         bench.change(|iam| iam.fails = Some(("CreateInstanceProfile", code)));
-        let why = bench.of(&one, "node").await.expect_err("an error");
+        let why = bench.profile_for(&one, "node").await.expect_err("an error");
         assert_eq!(why.cause, cause);
         assert!(why.text.contains("iam:CreateInstanceProfile"), "{why:?}");
         bench.change(|iam| iam.fails = None);
-        assert!(bench.of(&one, "node").await.is_ok(), "{code}");
+        assert!(bench.profile_for(&one, "node").await.is_ok(), "{code}");
     }
 }
 
@@ -295,11 +295,11 @@ async fn a_profile_is_remembered_once_it_is_right() {
 async fn a_role_that_is_not_there_is_named_and_looked_for_again() {
     let one = cluster("one", &[]);
     let mut bench = Bench::new(&[]);
-    let why = bench.of(&one, "node").await.expect_err("an error");
+    let why = bench.profile_for(&one, "node").await.expect_err("an error");
     assert_eq!(why.cause, Cause::RoleNotFound);
     assert!(why.text.contains("IAM role \"node\" does not exist"), "{}", why.text);
     bench.change(|iam| iam.roles.extend(["node".to_owned()]));
-    let name = bench.of(&one, "node").await.expect("a profile");
+    let name = bench.profile_for(&one, "node").await.expect("a profile");
     assert_eq!(bench.roles_of(&name), ["node"]);
 }
 
@@ -309,10 +309,10 @@ async fn a_role_that_is_not_there_is_named_and_looked_for_again() {
 async fn each_role_has_a_profile_of_its_own() {
     let mut bench = Bench::new(&["a", "b"]);
     let one = cluster("one", &["a", "a", "b"]);
-    let first = bench.of(&one, "a").await.expect("a profile");
-    assert_eq!(bench.of(&one, "a").await, Ok(first.clone()), "a different class");
+    let first = bench.profile_for(&one, "a").await.expect("a profile");
+    assert_eq!(bench.profile_for(&one, "a").await, Ok(first.clone()), "a different class");
     // A path in front of the role name is only its location.
-    let with_path = bench.of(&one, "teams/blue/a").await.expect("a profile");
+    let with_path = bench.profile_for(&one, "teams/blue/a").await.expect("a profile");
     assert_eq!(bench.roles_of(&with_path), ["a"]);
     let mut names = BTreeSet::from([first.clone()]);
     let installation = Cluster { installation: "there".to_owned(), ..one.clone() };
@@ -325,7 +325,7 @@ async fn each_role_has_a_profile_of_its_own() {
         (&cluster(&"x".repeat(200), &[]), "a"),
         (&cluster("ünïcode name", &[]), "a"),
     ] {
-        let name = bench.of(cluster, role).await.expect("a profile");
+        let name = bench.profile_for(cluster, role).await.expect("a profile");
         assert!(
             name.len() <= 128
                 && name
@@ -339,7 +339,7 @@ async fn each_role_has_a_profile_of_its_own() {
     // Switching back and forth creates nothing again.
     bench.aws.asked();
     for role in ["b", "a", "b", "a"] {
-        assert!(bench.of(&one, role).await.is_ok());
+        assert!(bench.profile_for(&one, role).await.is_ok());
     }
     assert_eq!(bench.aws.operations(), "");
     assert_eq!(bench.roles_of(&first), ["a"]);
@@ -366,14 +366,14 @@ async fn profiles_that_nobody_uses_are_removed() {
     let mut bench = Bench::new(&["a", "b"]);
     let one = Arc::new(cluster("one", &["a"]));
     let two = Arc::new(cluster("two", &["b"]));
-    let mut kept = vec![bench.of(&one, "a").await.expect("a profile")];
-    kept.push(bench.of(&two, "b").await.expect("a profile"));
+    let mut kept = vec![bench.profile_for(&one, "a").await.expect("a profile")];
+    kept.push(bench.profile_for(&two, "b").await.expect("a profile"));
     bench.change(|iam| {
         for profile in iam.profiles.values_mut() {
             profile.created = OLD.to_owned();
         }
         for (name, path, roles, created, used, removed) in rows {
-            let known = Known {
+            let known = StoredProfile {
                 path: path.to_owned(),
                 roles: roles.iter().map(|role| (*role).to_owned()).collect(),
                 created: created.to_owned(),
@@ -391,17 +391,17 @@ async fn profiles_that_nobody_uses_are_removed() {
     kept.sort();
     // A failed removal is reported and retried.
     bench.change(|iam| iam.fails = Some(("DeleteInstanceProfile", "ServiceFailure")));
-    let why = bench.collect(&[one.clone(), two.clone()]).await;
+    let why = bench.delete_unused(&[one.clone(), two.clone()]).await;
     assert!(why.expect_err("a fault").contains("ServiceFailure"));
     bench.change(|iam| iam.fails = None);
-    assert_eq!(bench.collect(&[one.clone(), two.clone()]).await, Ok(3));
+    assert_eq!(bench.delete_unused(&[one.clone(), two.clone()]).await, Ok(3));
     assert_eq!(bench.names(), kept);
-    assert_eq!(bench.collect(&[one.clone(), two.clone()]).await, Ok(0));
+    assert_eq!(bench.delete_unused(&[one.clone(), two.clone()]).await, Ok(0));
     // The profile of a role that no class uses is removed once no instance uses it, and its cache
     // entry is removed with it.
-    assert_eq!(bench.collect(std::slice::from_ref(&one)).await, Ok(1));
+    assert_eq!(bench.delete_unused(std::slice::from_ref(&one)).await, Ok(1));
     bench.aws.asked();
-    assert!(bench.of(&two, "b").await.is_ok());
+    assert!(bench.profile_for(&two, "b").await.is_ok());
     let made = "GetInstanceProfile CreateInstanceProfile AddRoleToInstanceProfile";
     assert_eq!(bench.aws.operations(), made);
     // A profile that is already deleted counts as removed.
@@ -409,10 +409,10 @@ async fn profiles_that_nobody_uses_are_removed() {
         iam.used.clear();
         iam.fails = Some(("DeleteInstanceProfile", "NoSuchEntity"));
     });
-    assert_eq!(bench.collect(&[one]).await, Ok(1));
+    assert_eq!(bench.delete_unused(&[one]).await, Ok(1));
     // If all classes name profiles, there are none to list.
     bench.aws.asked();
     let none = Arc::new(cluster("three", &[]));
-    assert_eq!(bench.collect(&[none]).await, Ok(0));
+    assert_eq!(bench.delete_unused(&[none]).await, Ok(0));
     assert_eq!(bench.aws.operations(), "");
 }

@@ -54,7 +54,7 @@ const INSTANCES: [(&str, &str); 3] = [("i-1", "one"), ("i-2", "one"), ("i-far", 
 #[derive(Default)]
 struct Sqs {
     messages: Vec<String>,
-    given: usize,
+    receipts: usize,
     fails: Option<(&'static str, &'static str)>,
 }
 
@@ -65,8 +65,8 @@ impl Sqs {
         if some == 0 {
             return Reply::Delayed(Duration::from_secs(20), "{}".to_owned());
         }
-        let first = self.given;
-        self.given += some;
+        let first = self.receipts;
+        self.receipts += some;
         let messages = self.messages.drain(..some).enumerate();
         let messages = messages.map(
             |(at, body)| json!({ "Body": body, "ReceiptHandle": format!("r{}.", first + at) }),
@@ -116,7 +116,7 @@ struct Handled {
     events: Vec<(String, Interruption)>,
     /// The indices of deleted messages and of returned messages.
     deleted: BTreeSet<usize>,
-    given_back: BTreeSet<usize>,
+    returned: BTreeSet<usize>,
 }
 
 fn listener(account: AwsClients, engines: Engines) -> Listener {
@@ -155,7 +155,7 @@ async fn receive_behind(fence: Fence, messages: &[String], seconds: u64) -> Hand
     Handled {
         events: received_events(&mut inbox),
         deleted: message_indices(&asked, "DeleteMessage", messages.len()),
-        given_back: message_indices(&asked, "ChangeMessageVisibility", messages.len()),
+        returned: message_indices(&asked, "ChangeMessageVisibility", messages.len()),
     }
 }
 
@@ -168,13 +168,13 @@ fn message_indices(asked: &[RecordedRequest], operation: &str, messages: usize) 
 }
 
 /// A message, the events of the engine, and whether it is deleted or returned.
-type Taken<'a> = (String, &'a [(&'a str, Interruption)], bool);
+type MessageCase<'a> = (String, &'a [(&'a str, Interruption)], bool);
 
 #[tokio::test(start_paused = true)]
 async fn each_message_is_heard_deleted_or_given_back() {
     use Interruption::{Maintenance, Rebalance, Reservation, Spot, Stopping};
     let running = body(STATE, &json!({ "instance-id": "i-1", "state": "running" }));
-    let rows: [Taken<'_>; 14] = [
+    let rows: [MessageCase<'_>; 14] = [
         (of_instance(SPOT, "i-1"), &[("i-1", Spot)], true),
         (of_instance(RESERVATION, "i-1"), &[("i-1", Reservation)], true),
         (of_instance(REBALANCE, "i-2"), &[("i-2", Rebalance)], true),
@@ -204,7 +204,7 @@ async fn each_message_is_heard_deleted_or_given_back() {
         let expect = Handled {
             events: events.collect(),
             deleted: if deleted { place.clone() } else { [].into() },
-            given_back: if deleted { [].into() } else { place },
+            returned: if deleted { [].into() } else { place },
         };
         assert_eq!(outcome, expect, "{message}");
     }
@@ -225,7 +225,7 @@ async fn a_batch_is_taken_in_message_by_message() {
     let ids = outcome.events.iter().map(|(id, _)| id.as_str());
     assert_eq!(ids.collect::<Vec<_>>(), ["i-1", "i-1", "i-2"]);
     assert_eq!(outcome.deleted, [0, 1, 2, 4].into());
-    assert_eq!(outcome.given_back, [3].into());
+    assert_eq!(outcome.returned, [3].into());
 }
 
 /// A host that was suspended until its Lease expired may resume with messages in hand: it neither
@@ -249,7 +249,7 @@ async fn who_leads_no_more_changes_nothing_of_the_queue() {
     let unknown = of_instance(SPOT, "i-unknown");
     let messages = [messages[1].clone(), unknown, "no message".to_owned()];
     let outcome = receive_behind(observes, &messages, 15).await;
-    assert_eq!(outcome.given_back, [0, 1, 2].into());
+    assert_eq!(outcome.returned, [0, 1, 2].into());
     assert_eq!(outcome.deleted, BTreeSet::new());
 }
 
