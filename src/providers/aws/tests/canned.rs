@@ -59,7 +59,7 @@ type Answer = dyn Fn(&RecordedRequest) -> Reply + Send + Sync;
 #[derive(Clone)]
 pub(super) struct FakeAws {
     answer: Arc<Answer>,
-    asked: Arc<Mutex<Vec<RecordedRequest>>>,
+    requests: Arc<Mutex<Vec<RecordedRequest>>>,
 }
 
 impl fmt::Debug for FakeAws {
@@ -71,7 +71,7 @@ impl fmt::Debug for FakeAws {
 impl FakeAws {
     /// Creates a fake AWS with this reply function.
     pub(super) fn new(answer: impl Fn(&RecordedRequest) -> Reply + Send + Sync + 'static) -> Self {
-        Self { answer: Arc::new(answer), asked: Arc::default() }
+        Self { answer: Arc::new(answer), requests: Arc::default() }
     }
 
     /// Clients with the daemon's own identity in a region, without retries.
@@ -95,14 +95,14 @@ impl FakeAws {
     }
 
     /// Takes the requests recorded since the previous call.
-    pub(super) fn asked(&self) -> Vec<RecordedRequest> {
-        std::mem::take(&mut *self.asked.lock().expect("no panic"))
+    pub(super) fn take_requests(&self) -> Vec<RecordedRequest> {
+        std::mem::take(&mut *self.requests.lock().expect("no panic"))
     }
 
     /// Takes the names of the recorded requests.
     pub(super) fn operations(&self) -> String {
         let names: Vec<String> =
-            self.asked().into_iter().map(|request| request.operation).collect();
+            self.take_requests().into_iter().map(|request| request.operation).collect();
         names.join(" ")
     }
 }
@@ -125,13 +125,13 @@ impl HttpConnector for FakeAws {
             (false, false) => Kind::Query,
         };
         let body = decoded.clone();
-        let asked = RecordedRequest { operation, body };
-        let reply = (self.answer)(&asked);
-        self.asked.lock().expect("no panic").push(asked.clone());
+        let recorded = RecordedRequest { operation, body };
+        let reply = (self.answer)(&recorded);
+        self.requests.lock().expect("no panic").push(recorded.clone());
         HttpConnectorFuture::new(async move {
             let (status, body) = match reply {
                 Reply::Xml(inner) => {
-                    let name = format!("{}Response", asked.operation);
+                    let name = format!("{}Response", recorded.operation);
                     (200, format!("<{name}>{inner}</{name}>"))
                 }
                 Reply::Json(text) => (200, text),

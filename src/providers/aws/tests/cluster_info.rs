@@ -68,7 +68,7 @@ async fn a_cluster_is_asked_for_its_version_and_its_addresses() {
         assert_eq!(endpoint.service_cidr.as_deref(), services);
         assert_eq!((endpoint.name.as_str(), endpoint.ca.is_empty()), ("own", false));
     }
-    assert_eq!(aws.asked().len(), 0, "not an EKS cluster");
+    assert_eq!(aws.take_requests().len(), 0, "not an EKS cluster");
 }
 
 /// EKS is queried for information that neither the configuration nor the API has.
@@ -85,8 +85,8 @@ async fn eks_is_asked_for_what_the_api_does_not_tell() {
         ("", "", "{}", None),
     ];
     for (given, api_says, eks, expect) in rows {
-        let aws = FakeAws::new(move |asked| {
-            assert_eq!(asked.operation, "https://eks.us-west-2.amazonaws.com/clusters/theirs");
+        let aws = FakeAws::new(move |request| {
+            assert_eq!(request.operation, "https://eks.us-west-2.amazonaws.com/clusters/theirs");
             Reply::Json(format!(r#"{{"cluster":{{"kubernetesNetworkConfig":{eks}}}}}"#))
         });
         let cluster = Cluster {
@@ -101,8 +101,8 @@ async fn eks_is_asked_for_what_the_api_does_not_tell() {
         let endpoint = endpoint_of(&cluster, &api("33", "", api_says), &aws).await;
         assert_eq!(endpoint.service_cidr.as_deref(), expect);
         assert_eq!(endpoint.name, "theirs");
-        let asked = usize::from(given.is_empty() && api_says.is_empty());
-        assert_eq!(aws.asked().len(), asked);
+        let expected_count = usize::from(given.is_empty() && api_says.is_empty());
+        assert_eq!(aws.take_requests().len(), expected_count);
     }
 }
 

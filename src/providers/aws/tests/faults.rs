@@ -112,7 +112,7 @@ async fn only_a_name_that_is_not_known_is_worth_another_template() {
     ];
     for (refused, rounds, sort) in cases {
         let left = Mutex::new(refused.to_vec());
-        let aws = FakeAws::new(move |asked| match asked.operation.as_str() {
+        let aws = FakeAws::new(move |request| match request.operation.as_str() {
             "CreateFleet" => match left.lock().expect("no panic").pop() {
                 Some(code) => Reply::Error(code, "gone"),
                 None => launch_reply(""),
@@ -123,7 +123,7 @@ async fn only_a_name_that_is_not_known_is_worth_another_template() {
         let failed = outcome.err().map(|fault| fault.to_failure("ec2").sort);
         assert_eq!(failed, sort, "{refused:?}");
         let (fleets, others): (Vec<RecordedRequest>, Vec<RecordedRequest>) =
-            aws.asked().into_iter().partition(|request| request.operation == "CreateFleet");
+            aws.take_requests().into_iter().partition(|request| request.operation == "CreateFleet");
         assert_eq!((fleets.len(), others.len()), (rounds, rounds), "{refused:?}");
         // A retried token requires an identical request.
         assert!(fleets.iter().all(|fleet| fleet.body == fleets[0].body));
@@ -138,7 +138,7 @@ async fn launched(aws: &FakeAws) -> Result<FleetLaunch, AwsError> {
 /// Errors are assigned to zones by the zone next to the subnet, also if an instance was launched.
 #[tokio::test]
 async fn errors_beside_an_instance_are_those_of_their_zone() {
-    let aws = FakeAws::new(|asked| match asked.operation.as_str() {
+    let aws = FakeAws::new(|request| match request.operation.as_str() {
         "CreateFleet" => launch_reply(&format!(
             "<item><errorCode>InsufficientInstanceCapacity</errorCode>{}</item>",
             of_zone(ZONES[0])
@@ -154,7 +154,7 @@ async fn errors_beside_an_instance_are_those_of_their_zone() {
     };
     assert_eq!(refused.offering.zone.as_str(), ZONES[0]);
     assert_eq!(refused.kind, RefusalKind::InsufficientCapacity);
-    let fleet = aws.asked().remove(1);
+    let fleet = aws.take_requests().remove(1);
     for (number, zone) in ZONES.into_iter().enumerate() {
         let at = format!("LaunchTemplateConfigs.1.Overrides.{}", number + 1);
         for parameter in

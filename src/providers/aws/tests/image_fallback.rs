@@ -23,8 +23,8 @@ const PARAMETERS: [(&str, &str, &str); 6] = [
 
 /// All parameters can be read, except those for Neuron devices and those of the user, which return
 /// this error.
-fn reply(asked: &RecordedRequest, error: Option<&'static str>) -> Reply {
-    if asked.operation == "DescribeImages" {
+fn reply(request: &RecordedRequest, error: Option<&'static str>) -> Reply {
+    if request.operation == "DescribeImages" {
         let all = PARAMETERS
             .map(|(_, id, arch)| {
                 format!(
@@ -35,7 +35,7 @@ fn reply(asked: &RecordedRequest, error: Option<&'static str>) -> Reply {
             .concat();
         return Reply::Xml(format!("<imagesSet>{all}</imagesSet>"));
     }
-    let parameter = PARAMETERS.iter().find(|(part, ..)| asked.contains(part));
+    let parameter = PARAMETERS.iter().find(|(part, ..)| request.contains(part));
     let (part, id, _) = parameter.expect("a parameter");
     match error.filter(|_| part.contains("neuron") || part.contains("own")) {
         Some(code) => Reply::Error(code, "no"),
@@ -62,9 +62,9 @@ fn ids(found: ListResult<Vec<Image>>) -> Result<String, Cause> {
 async fn for_want_of_an_answer_no_image_is_dropped() {
     let error: Arc<Mutex<Option<&'static str>>> = Arc::default();
     let current_error = error.clone();
-    let aws = FakeAws::new(move |asked| {
+    let aws = FakeAws::new(move |request| {
         let error = current_error.lock().expect("no panic");
-        reply(asked, *error)
+        reply(request, *error)
     });
     let account = aws.account(REGION);
     let alias = [ImageTerm::Alias { family: AmiFamily::Al2023, version: "latest".to_owned() }];

@@ -27,11 +27,11 @@ const IMAGES: [(&str, &str, &str); 4] = [
 ];
 
 /// All images, or those with the requested IDs.
-fn described(asked: &RecordedRequest) -> String {
-    let by_id = asked.contains("Filter.1.Name=image-id");
+fn described(request: &RecordedRequest) -> String {
+    let by_id = request.contains("Filter.1.Name=image-id");
     let items = IMAGES.iter().filter(|(id, ..)| {
         let value = format!("={id}");
-        !by_id || asked.body.lines().any(|line| line.ends_with(&value))
+        !by_id || request.body.lines().any(|line| line.ends_with(&value))
     });
     let items = items.map(|(id, arch, deprecated)| {
         format!(
@@ -48,12 +48,12 @@ fn described(asked: &RecordedRequest) -> String {
 
 /// An AWS with these parameters: a part of the name, and the value. `no` may not be read.
 fn aws(parameters: &'static [(&'static str, &'static str)]) -> FakeAws {
-    FakeAws::new(move |asked| {
-        if asked.operation == "DescribeImages" {
-            return Reply::Xml(described(asked));
+    FakeAws::new(move |request| {
+        if request.operation == "DescribeImages" {
+            return Reply::Xml(described(request));
         }
         let mut all = parameters.iter();
-        let held = all.find(|(name, _)| asked.contains(name)).map(|parameter| parameter.1);
+        let held = all.find(|(name, _)| request.contains(name)).map(|parameter| parameter.1);
         match held {
             Some("no") => Reply::Error("AccessDeniedException", ""),
             Some(id) => Reply::Json(format!(r#"{{"Parameter":{{"Value":"{id}"}}}}"#)),
@@ -117,9 +117,9 @@ async fn images_are_looked_for_by_ids_or_by_names_owners_and_tags() {
     for (terms, expect) in rows {
         let aws = aws(&[]);
         find(&aws, &terms).await.expect("images");
-        let asked = aws.asked();
-        assert_eq!(asked.len(), expect.len(), "{terms:?}");
-        for (request, (owners, filters)) in asked.iter().zip(expect) {
+        let requests = aws.take_requests();
+        assert_eq!(requests.len(), expect.len(), "{terms:?}");
+        for (request, (owners, filters)) in requests.iter().zip(expect) {
             assert_eq!(values(request, "Owner."), *owners, "{terms:?}");
             let expect = [*filters, "state available"].join(" ");
             let filters = values(request, "Filter.").join(" ");
@@ -198,11 +198,11 @@ async fn repeated_requests(terms: &[ImageTerm], after: Duration) -> usize {
     let aws = aws(&[("recommended", "ami-1"), ("v2025", "ami-1"), ("/own", "ami-1")]);
     let (mut images, account) = (Images::default(), aws.account(REGION));
     let first = images.find(&account, terms, Some("1.32")).await;
-    assert!(!aws.asked().is_empty());
+    assert!(!aws.take_requests().is_empty());
     time::advance(after).await;
     let second = images.find(&account, terms, Some("1.32")).await;
     assert_eq!(first, second);
-    aws.asked().len()
+    aws.take_requests().len()
 }
 
 /// Found images are cached for ten minutes, the latest version for half an hour, and a fixed

@@ -82,8 +82,8 @@ fn request(parts: &TemplateInputs, reservation: Option<&Reservation>) -> FleetRe
     }
 }
 
-fn launch_reply(asked: &RecordedRequest) -> Reply {
-    let inner = match asked.operation.as_str() {
+fn launch_reply(request: &RecordedRequest) -> Reply {
+    let inner = match request.operation.as_str() {
         "CreateFleet" => {
             "<fleetInstanceSet><item><instanceIds><item>i-1</item></instanceIds>\
              <instanceType>m5.large</instanceType></item></fleetInstanceSet>"
@@ -94,8 +94,8 @@ fn launch_reply(asked: &RecordedRequest) -> Reply {
 }
 
 /// Parameters with this prefix, in order, without the prefix.
-fn with_prefix<'a>(asked: &'a RecordedRequest, name: &str) -> Vec<&'a str> {
-    let lines = asked.body.lines();
+fn with_prefix<'a>(request: &'a RecordedRequest, name: &str) -> Vec<&'a str> {
+    let lines = request.body.lines();
     lines.filter_map(|line| line.strip_prefix(name)).collect()
 }
 
@@ -105,13 +105,13 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
     const ROUND: [&str; 2] = ["CreateLaunchTemplate", "CreateFleet"];
     for (missing, launched) in [(0, true), (1, true), (2, false)] {
         let left = AtomicUsize::new(missing);
-        let aws = FakeAws::new(move |asked| {
-            let is_fleet = asked.operation == "CreateFleet";
+        let aws = FakeAws::new(move |request| {
+            let is_fleet = request.operation == "CreateFleet";
             let order = Ordering::Relaxed;
             match is_fleet && left.fetch_update(order, order, |count| count.checked_sub(1)).is_ok()
             {
                 true => Reply::Error("InvalidLaunchTemplateName.NotFoundException", "gone"),
-                false => launch_reply(asked),
+                false => launch_reply(request),
             }
         });
         let (account, templates) = (aws.account(REGION), Templates::default());
@@ -119,11 +119,11 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
         let outcome = fence::run_unfenced(launch_instance(&account, &templates, &request)).await;
         let instance = outcome.ok().and_then(|outcome| outcome.launched);
         assert_eq!(instance.is_some(), launched, "{missing}");
-        let asked = aws.asked();
-        let names: Vec<&str> = asked.iter().map(|request| request.operation.as_str()).collect();
+        let requests = aws.take_requests();
+        let names: Vec<&str> = requests.iter().map(|request| request.operation.as_str()).collect();
         assert_eq!(names, ROUND.repeat(1 + missing.min(1)), "{missing}");
         // The request has the same name and the same token.
-        let fleets = asked.iter().filter(|request| request.operation == "CreateFleet");
+        let fleets = requests.iter().filter(|request| request.operation == "CreateFleet");
         let name = request.configs[0].template.name();
         for fleet in fleets {
             let named = "LaunchTemplateConfigs.1.LaunchTemplateSpecification.LaunchTemplateName=";
@@ -141,10 +141,10 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
 #[tokio::test(start_paused = true)]
 async fn a_call_for_an_instance_is_tried_once() {
     let lost = AtomicUsize::new(0);
-    let aws = FakeAws::new(move |asked| {
-        let is_fleet = asked.operation == "CreateFleet";
+    let aws = FakeAws::new(move |request| {
+        let is_fleet = request.operation == "CreateFleet";
         match is_fleet.then(|| lost.fetch_add(1, Ordering::Relaxed)) {
-            None => launch_reply(asked),
+            None => launch_reply(request),
             Some(0) => Reply::NoResponse,
             Some(_) => Reply::Error("RequestLimitExceeded", "busy"),
         }
@@ -160,17 +160,18 @@ async fn a_call_for_an_instance_is_tried_once() {
 }
 
 /// The tags by resource type.
-fn tagged(asked: &RecordedRequest, specifications: &str) -> BTreeMap<String, Labels> {
+fn tagged(request: &RecordedRequest, specifications: &str) -> BTreeMap<String, Labels> {
     let mut all = BTreeMap::new();
     for number in 1..9 {
         let at = format!("{specifications}.{number}.");
-        let Some(kind) = with_prefix(asked, &format!("{at}ResourceType=")).first().copied() else {
+        let Some(kind) = with_prefix(request, &format!("{at}ResourceType=")).first().copied()
+        else {
             break;
         };
         let mut labels = Labels::new();
         for tag in 1..9 {
-            let keys = with_prefix(asked, &format!("{at}Tag.{tag}.Key="));
-            let values = with_prefix(asked, &format!("{at}Tag.{tag}.Value="));
+            let keys = with_prefix(request, &format!("{at}Tag.{tag}.Key="));
+            let values = with_prefix(request, &format!("{at}Tag.{tag}.Value="));
             let tag = keys.first().zip(values.first());
             labels.extend(tag.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
         }
@@ -191,9 +192,9 @@ async fn all_that_a_launch_makes_is_tagged() {
         let done = launch_instance(&account, &templates, &request);
         let done = fence::run_unfenced(done).await;
         assert!(done.is_ok_and(|launch| launch.launched.is_some()));
-        let asked = aws.asked();
-        let [template, fleet] = asked.as_slice() else {
-            panic!("{asked:?}");
+        let requests = aws.take_requests();
+        let [template, fleet] = requests.as_slice() else {
+            panic!("{requests:?}");
         };
         // A name set by the user is kept.
         let all = ["fleet", "instance", "volume"].map(|kind| (kind.to_owned(), tags()));
@@ -302,8 +303,8 @@ async fn a_template_is_told_to_ec2_as_it_is() {
         let done = launch_instance(&account, &templates, &request);
         let done = fence::run_unfenced(done).await;
         assert!(done.is_ok());
-        let asked = aws.asked();
-        let sent = with_prefix(&asked[0], "LaunchTemplateData.");
+        let requests = aws.take_requests();
+        let sent = with_prefix(&requests[0], "LaunchTemplateData.");
         let sent = sent.into_iter().filter(|line| !line.starts_with("TagSpecification"));
         let mut sent: Vec<&str> = sent.collect();
         sent.sort_unstable();

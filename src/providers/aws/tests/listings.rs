@@ -42,8 +42,8 @@ fn at(text: &str) -> Timestamp {
 
 /// Pages, some of them empty, with each entry once. The first page's token requests the second
 /// page.
-fn paged(asked: &RecordedRequest, name: &str, entries: [&[String]; 3]) -> Reply {
-    let page = match asked.body.lines().find(|line| line.starts_with("NextToken=")) {
+fn paged(request: &RecordedRequest, name: &str, entries: [&[String]; 3]) -> Reply {
+    let page = match request.body.lines().find(|line| line.starts_with("NextToken=")) {
         None => 0,
         Some("NextToken=one") => 1,
         Some(_) => 2,
@@ -68,9 +68,9 @@ fn security_group(id: &str) -> String {
 
 #[tokio::test]
 async fn pages_are_put_together_and_empty_ones_end_nothing() {
-    let aws = FakeAws::new(|asked| match asked.operation.as_str() {
+    let aws = FakeAws::new(|request| match request.operation.as_str() {
         "DescribeSubnets" => paged(
-            asked,
+            request,
             "subnetSet",
             [
                 &[subnet("s-1", "us-west-2a", "7"), subnet("s-2", "", "7")],
@@ -79,7 +79,7 @@ async fn pages_are_put_together_and_empty_ones_end_nothing() {
             ],
         ),
         _ => paged(
-            asked,
+            request,
             "securityGroupInfo",
             [&[], &[security_group("sg-1")], &[security_group("sg-2")]],
         ),
@@ -96,7 +96,7 @@ async fn pages_are_put_together_and_empty_ones_end_nothing() {
     let expect = ["s-1 us-west-2a usw2-az1 7", "s-3 us-west-2b usw2-az1 0"];
     assert_eq!(texts, expect);
     assert_eq!(all[0].1, [("team".to_owned(), "web".to_owned())].into());
-    assert_eq!(aws.asked().len(), 3);
+    assert_eq!(aws.take_requests().len(), 3);
     let all = network::list_security_groups(&account).await.expect("groups");
     let ids: Vec<&str> = all.iter().map(|(group, _)| group.id.as_str()).collect();
     assert_eq!(ids, ["sg-1", "sg-2"]);
@@ -110,8 +110,8 @@ async fn a_page_that_fails_fails_the_listing() {
         ("RequestLimitExceeded", Cause::Unavailable, "RequestLimitExceeded"),
     ];
     for (code, cause, text) in rows {
-        let aws = FakeAws::new(move |asked| match asked.contains("NextToken=one") {
-            false => paged(asked, "subnetSet", [&[], &[], &[]]),
+        let aws = FakeAws::new(move |request| match request.contains("NextToken=one") {
+            false => paged(request, "subnetSet", [&[], &[], &[]]),
             true => Reply::Error(code, "why"),
         });
         let fault = network::list_subnets(&aws.account(REGION)).await;
@@ -214,8 +214,8 @@ async fn reservations_are_those_that_are_active() {
     assert_eq!(listed.owner, "012345678901");
     assert_eq!(listed.criteria, Some(MatchCriteria::Targeted));
     assert_eq!(listed.found.zone.as_str(), "us-west-2a");
-    let asked = aws.asked().remove(0);
-    assert!(asked.contains("Filter.1.Name=state") && asked.contains("Filter.1.Value.1=active"));
+    let request = aws.take_requests().remove(0);
+    assert!(request.contains("Filter.1.Name=state") && request.contains("Filter.1.Value.1=active"));
 }
 
 /// A failed check of reachability, since this time.
@@ -228,13 +228,13 @@ fn failed_check(since: &str) -> String {
 /// host checks and events.
 #[tokio::test]
 async fn the_status_of_instances_is_read_with_its_details() {
-    let aws = FakeAws::new(|asked| {
+    let aws = FakeAws::new(|request| {
         let instance_status = match () {
-            () if asked.contains("Filter.1.Name=instance-status.status") => {
+            () if request.contains("Filter.1.Name=instance-status.status") => {
                 let checks = failed_check("2026-01-01T00:00:00.000Z");
                 xml(&[("instanceId", "i-1"), ("instanceStatus", &checks)])
             }
-            () if asked.contains("Filter.1.Name=system-status.status") => {
+            () if request.contains("Filter.1.Name=system-status.status") => {
                 let checks = failed_check("");
                 xml(&[("instanceId", "i-2"), ("systemStatus", &checks)])
             }
@@ -266,9 +266,9 @@ async fn the_status_of_instances_is_read_with_its_details() {
         StatusRow { instance: instance.into(), checks: checks.collect(), events }
     });
     assert_eq!(rows, expect);
-    let asked = aws.asked();
-    assert_eq!(asked.len(), 3);
-    for request in &asked[..2] {
+    let requests = aws.take_requests();
+    assert_eq!(requests.len(), 3);
+    for request in &requests[..2] {
         assert!(request.contains("Filter.1.Value.1=impaired"), "{request:?}");
     }
     let codes = [
@@ -280,7 +280,7 @@ async fn the_status_of_instances_is_read_with_its_details() {
     ];
     for (number, code) in codes.iter().enumerate() {
         let value = format!("Filter.1.Value.{}={code}", number + 1);
-        assert!(asked[2].contains(&value), "{:?}", asked[2]);
+        assert!(requests[2].contains(&value), "{:?}", requests[2]);
     }
 }
 
@@ -314,7 +314,7 @@ fn listed(id: &str, state: &str, cluster: &str, more: &str) -> String {
 /// that has already received it triggers a new listing.
 #[tokio::test]
 async fn one_listing_of_instances_serves_all_clusters() {
-    let aws = FakeAws::new(|asked| {
+    let aws = FakeAws::new(|request| {
         let spot = xml(&[("spotInstanceRequestId", "sir-1")]);
         let reserved = xml(&[(
             "capacityReservationSpecification",
@@ -328,11 +328,11 @@ async fn one_listing_of_instances_serves_all_clusters() {
             listed("i-3", "something-new", "one", ""),
         ];
         let second = [listed("i-4", "terminated", "one", &reserved)];
-        if asked.contains("Filter.1.Value.1=broken") {
+        if request.contains("Filter.1.Value.1=broken") {
             return Reply::Error("Unavailable", "sorry");
         }
-        Reply::Xml(match asked.contains("NextToken=one") {
-            _ if !asked.contains("Filter.1.Value.1=here") => none,
+        Reply::Xml(match request.contains("NextToken=one") {
+            _ if !request.contains("Filter.1.Value.1=here") => none,
             false => instances_xml(&first) + "<nextToken>one</nextToken>",
             true => instances_xml(&second),
         })
@@ -348,17 +348,17 @@ async fn one_listing_of_instances_serves_all_clusters() {
     assert_eq!(ids("here", "one").await, "i-1 i-4");
     assert_eq!(ids("here", "two").await, "i-2");
     assert_eq!(ids("here", "three").await, "");
-    assert_eq!(aws.asked().len(), 2, "two pages once");
+    assert_eq!(aws.take_requests().len(), 2, "two pages once");
     assert_eq!(ids("there", "one").await, "", "another installation");
-    assert_eq!(aws.asked().len(), 1);
+    assert_eq!(aws.take_requests().len(), 1);
     for _ in 0..2 {
         let all = lister.list(&account, "broken", &"one".into()).await;
         assert!(all.expect_err("a fault").has_code(&["Unavailable"]));
-        assert_eq!(aws.asked().len(), 1, "a failed listing is requested again");
+        assert_eq!(aws.take_requests().len(), 1, "a failed listing is requested again");
     }
     let all = lister.list(&account, "here", &"one".into()).await;
     let all = all.expect("instances");
-    assert_eq!(aws.asked().len(), 2, "no result is returned twice");
+    assert_eq!(aws.take_requests().len(), 2, "no result is returned twice");
     let [spot, reserved] = &all[..] else {
         panic!("{all:?}");
     };

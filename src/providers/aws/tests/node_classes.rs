@@ -37,8 +37,8 @@ use crate::providers::interface::Provider;
 
 /// An AWS with a few resources of each type, unless the test overrides a reply.
 fn aws(other: impl Fn(&RecordedRequest) -> Option<Reply> + Send + Sync + 'static) -> FakeAws {
-    FakeAws::new(move |asked| {
-        other(asked).unwrap_or_else(|| Reply::Json(idle_calls::answer(&asked.operation).1))
+    FakeAws::new(move |request| {
+        other(request).unwrap_or_else(|| Reply::Json(idle_calls::answer(&request.operation).1))
     })
 }
 
@@ -169,9 +169,9 @@ async fn a_class_is_ready_or_says_what_it_lacks() {
     for (refused, change, expect) in READINESS_CASES {
         let mut node_class = class();
         change(&mut node_class);
-        let aws = aws(move |asked| {
+        let aws = aws(move |request| {
             let (operation, code, message) = refused?;
-            (asked.operation == operation).then_some(Reply::Error(code, message))
+            (request.operation == operation).then_some(Reply::Error(code, message))
         });
         let bench = Bench::start(cluster(node_class, Some("10.0.0.0/16")), aws).await;
         match bench.supply {
@@ -197,8 +197,8 @@ async fn a_class_with_a_profile_of_its_own_asks_nothing_of_iam() {
         let class = node_class("own", "yes", identity);
         let bench = Bench::start(cluster(class, Some("10.0.0.0/16")), aws(|_| None)).await;
         assert!(bench.supply.is_ok(), "{:?}", bench.supply);
-        let asked = bench.aws.operations();
-        assert_eq!(asked.contains("InstanceProfile"), asks, "{asked}");
+        let operations = bench.aws.operations();
+        assert_eq!(operations.contains("InstanceProfile"), asks, "{operations}");
     }
 }
 
@@ -219,8 +219,8 @@ async fn addresses_of_services_are_asked_of_eks() {
             let body = json!({ "cluster": { "name": "one", "kubernetesNetworkConfig": network } });
             body.to_string()
         });
-        let aws = aws(move |asked| {
-            let of_eks = asked.operation.ends_with("/clusters/one");
+        let aws = aws(move |request| {
+            let of_eks = request.operation.ends_with("/clusters/one");
             of_eks.then(|| match &text {
                 Some(text) => Reply::Json(text.clone()),
                 None => Reply::Error("ServerException", "sorry"),
@@ -234,8 +234,8 @@ async fn addresses_of_services_are_asked_of_eks() {
                 assert!(!expect.is_empty() && why.starts_with(expect), "{why}");
             }
         }
-        let asked = bench.aws.operations();
-        assert_eq!(asked.contains("/clusters/one"), configured.is_none());
+        let operations = bench.aws.operations();
+        assert_eq!(operations.contains("/clusters/one"), configured.is_none());
     }
 }
 
@@ -392,12 +392,12 @@ async fn nothing_is_launched_from_a_class_that_is_not_as_planned() {
         (Some("default"), hash, true, "SubnetsNotFound"),
     ];
     for (name, hash, empty, expect) in rows {
-        let aws = aws(move |asked| {
-            let none = empty && asked.operation == "DescribeSubnets";
+        let aws = aws(move |request| {
+            let none = empty && request.operation == "DescribeSubnets";
             none.then(|| Reply::Xml("<subnetSet/>".to_owned()))
         });
         let bench = Bench::start(cluster(class(), Some("10.0.0.0/16")), aws).await;
-        bench.aws.asked();
+        bench.aws.take_requests();
         let command = Command::Launch(launch(name, hash));
         let answer = fence::run_unfenced(bench.provider.execute(command)).await;
         let CommandResult::Failed { kind, text } = answer else {
@@ -460,13 +460,13 @@ async fn zones_are_left_alone_while_traffic_is_shifted_away() {
 async fn zones_come_and_go_with_shifts() {
     let away = Arc::new(Mutex::new(""));
     let shifted_zone = away.clone();
-    let aws = aws(move |asked| {
-        if asked.operation.ends_with("/clusters/one") {
+    let aws = aws(move |request| {
+        if request.operation.ends_with("/clusters/one") {
             let body =
                 json!({ "cluster": { "name": "one", "arn": "arn:aws:eks:r:1:cluster/one" } });
             return Some(Reply::Json(body.to_string()));
         }
-        if !asked.operation.contains("/managedresources/") {
+        if !request.operation.contains("/managedresources/") {
             return None;
         }
         let shifts = match *shifted_zone.lock().expect("no panic") {
@@ -545,7 +545,7 @@ async fn the_api_of_a_cluster_is_configured_or_asked_for() {
                 panic!("{:?}, not {expect:?}", issued.map(|token_cluster| token_cluster.endpoint))
             }
         }
-        let asked = aws.asked().len();
-        assert_eq!(asked, usize::from(endpoint.is_none() || ca.is_none()));
+        let request_count = aws.take_requests().len();
+        assert_eq!(request_count, usize::from(endpoint.is_none() || ca.is_none()));
     }
 }

@@ -27,8 +27,8 @@ fn price_text<K: ToString>(all: impl IntoIterator<Item = (K, f64)>) -> String {
 #[tokio::test]
 async fn the_price_list_is_read_page_by_page_in_the_regions_currency() {
     for (region, currency, other) in [(REGION, "USD", "CNY"), ("cn-north-1", "CNY", "USD")] {
-        let aws = FakeAws::new(move |asked| {
-            match (asked.contains("\"Shared\""), asked.contains("\"one\"")) {
+        let aws = FakeAws::new(move |request| {
+            match (request.contains("\"Shared\""), request.contains("\"one\"")) {
                 (true, false) => page(&[product("m5.large", currency, "0.096")], Some("one")),
                 (true, true) => page(
                     &[
@@ -50,20 +50,20 @@ async fn the_price_list_is_read_page_by_page_in_the_regions_currency() {
             let prices = prices.into_iter().map(|(name, it)| (name, it.usd_per_h()));
             assert_eq!(price_text(prices), expect, "{region}");
         }
-        let asked = aws.asked();
+        let requests = aws.take_requests();
         for word in ["Used", "NA", "Linux", "OnDemand", region] {
             let word = format!("\"{word}\"");
-            assert!(asked.iter().all(|it| it.contains(&word)), "{word}: {asked:?}");
+            assert!(requests.iter().all(|it| it.contains(&word)), "{word}: {requests:?}");
         }
-        assert!(asked[2].contains("\"Dedicated\"") && asked[2].contains("bare metal"));
-        assert_eq!(asked.len(), 3);
+        assert!(requests[2].contains("\"Dedicated\"") && requests[2].contains("bare metal"));
+        assert_eq!(requests.len(), 3);
     }
 }
 
 /// If any page fails, no prices are returned and the known prices are kept.
 #[tokio::test]
 async fn a_price_list_that_fails_is_none() {
-    let aws = FakeAws::new(|asked| match asked.contains("\"Dedicated\"") {
+    let aws = FakeAws::new(|request| match request.contains("\"Dedicated\"") {
         true => Reply::Error("ThrottlingException", "slow"),
         false => page(&[product("m5.large", "USD", "0.096")], None),
     });
@@ -93,8 +93,8 @@ async fn spot_prices_are_the_newest_of_each_type_and_zone() {
             ("c5.large", "", "0.01", 1),
         ],
     ];
-    let aws = FakeAws::new(move |asked| {
-        let page = usize::from(asked.contains("NextToken=one"));
+    let aws = FakeAws::new(move |request| {
+        let page = usize::from(request.contains("NextToken=one"));
         let all = pages[page].iter().map(|(name, zone, price, hour)| {
             let zone = match *zone {
                 "" => String::new(),
@@ -114,9 +114,9 @@ async fn spot_prices_are_the_newest_of_each_type_and_zone() {
         all.into_iter().map(|(name, zone, price)| (format!("{name} {zone}"), price.usd_per_h()));
     let expect = "c5.large us-west-2b 0.02, m5.large us-west-2a 0.04, m5.large us-west-2b 0.03";
     assert_eq!(price_text(all), expect);
-    let asked = aws.asked();
-    assert_eq!(asked.len(), 2);
-    for request in asked {
+    let requests = aws.take_requests();
+    assert_eq!(requests.len(), 2);
+    for request in requests {
         assert!(request.contains("ProductDescription.1=Linux/UNIX"), "{request:?}");
         assert!(request.contains("ProductDescription.2=Linux/UNIX (Amazon VPC)"));
         assert!(request.body.contains("StartTime="), "older prices are not requested");

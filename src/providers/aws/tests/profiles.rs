@@ -41,8 +41,8 @@ struct Iam {
     fails: Option<(&'static str, &'static str)>,
 }
 
-fn parameter(asked: &RecordedRequest, name: &str) -> String {
-    let mut lines = asked.body.lines();
+fn parameter(request: &RecordedRequest, name: &str) -> String {
+    let mut lines = request.body.lines();
     let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
     value.unwrap_or_default().to_owned()
 }
@@ -67,24 +67,24 @@ impl Iam {
         )
     }
 
-    fn answer(&mut self, asked: &RecordedRequest) -> Reply {
+    fn answer(&mut self, request: &RecordedRequest) -> Reply {
         if let Some((operation, code)) = self.fails
-            && operation == asked.operation
+            && operation == request.operation
         {
             return Reply::Error(code, "why");
         }
-        let name = parameter(asked, "InstanceProfileName");
-        let role = parameter(asked, "RoleName");
-        let operation = asked.operation.as_str();
+        let name = parameter(request, "InstanceProfileName");
+        let role = parameter(request, "RoleName");
+        let operation = request.operation.as_str();
         let none = Reply::Error("NoSuchEntity", "no such thing");
         match operation {
             "CreateInstanceProfile" if self.profiles.contains_key(&name) => {
                 Reply::Error("EntityAlreadyExists", "it is there")
             }
             "CreateInstanceProfile" => {
-                let pairs = asked.body.lines().filter(|line| line.starts_with("Tags."));
+                let pairs = request.body.lines().filter(|line| line.starts_with("Tags."));
                 let known = StoredProfile {
-                    path: parameter(asked, "Path"),
+                    path: parameter(request, "Path"),
                     roles: Vec::new(),
                     created: clock::now().to_string(),
                     tags: pairs
@@ -95,7 +95,7 @@ impl Iam {
                 result(operation, "")
             }
             "ListInstanceProfiles" => {
-                let prefix = parameter(asked, "PathPrefix");
+                let prefix = parameter(request, "PathPrefix");
                 let all = self.profiles.iter();
                 let all = all.filter(|(_, profile)| profile.path.starts_with(&prefix));
                 let all = all.map(|(name, _)| format!("<member>{}</member>", self.show(name)));
@@ -104,7 +104,7 @@ impl Iam {
                 result(operation, &(all + "<IsTruncated>false</IsTruncated>"))
             }
             "DescribeInstances" => {
-                let pattern = parameter(asked, "Filter.1.Value.1");
+                let pattern = parameter(request, "Filter.1.Value.1");
                 let is_used = self.used.contains(pattern.trim_start_matches("*/"));
                 let one = "<item><instancesSet><item><instanceId>i-1</instanceId></item>\
                            </instancesSet></item>";
@@ -152,7 +152,7 @@ impl Bench {
             Iam { roles: roles.iter().map(|role| (*role).to_owned()).collect(), ..Iam::default() };
         let iam = Arc::new(Mutex::new(iam));
         let shared = iam.clone();
-        let aws = FakeAws::new(move |asked| shared.lock().expect("no panic").answer(asked));
+        let aws = FakeAws::new(move |request| shared.lock().expect("no panic").answer(request));
         let account = aws.account(REGION);
         Self { iam, aws, account, profiles: Profiles::default() }
     }
@@ -270,7 +270,7 @@ async fn a_profile_is_remembered_once_it_is_right() {
     let one = cluster("one", &[]);
     let mut bench = Bench::new(&["node"]);
     let name = bench.profile_for(&one, "node").await.expect("a profile");
-    bench.aws.asked();
+    bench.aws.take_requests();
     for _ in 0..3 {
         assert_eq!(bench.profile_for(&one, "node").await, Ok(name.clone()));
     }
@@ -337,7 +337,7 @@ async fn each_role_has_a_profile_of_its_own() {
         assert!(names.insert(name), "{role}");
     }
     // Switching back and forth creates nothing again.
-    bench.aws.asked();
+    bench.aws.take_requests();
     for role in ["b", "a", "b", "a"] {
         assert!(bench.profile_for(&one, role).await.is_ok());
     }
@@ -400,7 +400,7 @@ async fn profiles_that_nobody_uses_are_removed() {
     // The profile of a role that no class uses is removed once no instance uses it, and its cache
     // entry is removed with it.
     assert_eq!(bench.delete_unused(std::slice::from_ref(&one)).await, Ok(1));
-    bench.aws.asked();
+    bench.aws.take_requests();
     assert!(bench.profile_for(&two, "b").await.is_ok());
     let made = "GetInstanceProfile CreateInstanceProfile AddRoleToInstanceProfile";
     assert_eq!(bench.aws.operations(), made);
@@ -411,7 +411,7 @@ async fn profiles_that_nobody_uses_are_removed() {
     });
     assert_eq!(bench.delete_unused(&[one]).await, Ok(1));
     // If all classes name profiles, there are none to list.
-    bench.aws.asked();
+    bench.aws.take_requests();
     let none = Arc::new(cluster("three", &[]));
     assert_eq!(bench.delete_unused(&[none]).await, Ok(0));
     assert_eq!(bench.aws.operations(), "");

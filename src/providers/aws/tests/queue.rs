@@ -91,9 +91,9 @@ fn instances() -> String {
 fn aws(messages: &[String]) -> (Arc<Mutex<Sqs>>, FakeAws) {
     let sqs = Arc::new(Mutex::new(Sqs { messages: messages.to_vec(), ..Sqs::default() }));
     let shared = sqs.clone();
-    let aws = FakeAws::new(move |asked| {
+    let aws = FakeAws::new(move |request| {
         let mut sqs = shared.lock().expect("no panic");
-        let operation = asked.operation.as_str();
+        let operation = request.operation.as_str();
         if let Some((fails, code)) = sqs.fails
             && fails == operation
         {
@@ -151,17 +151,21 @@ async fn receive_behind(fence: Fence, messages: &[String], seconds: u64) -> Hand
     let task = tokio::spawn(reader.listen());
     sleep(Duration::from_secs(seconds)).await;
     task.abort();
-    let asked = aws.asked();
+    let requests = aws.take_requests();
     Handled {
         events: received_events(&mut inbox),
-        deleted: message_indices(&asked, "DeleteMessage", messages.len()),
-        returned: message_indices(&asked, "ChangeMessageVisibility", messages.len()),
+        deleted: message_indices(&requests, "DeleteMessage", messages.len()),
+        returned: message_indices(&requests, "ChangeMessageVisibility", messages.len()),
     }
 }
 
 /// The messages that the requests of an operation name, by index.
-fn message_indices(asked: &[RecordedRequest], operation: &str, messages: usize) -> BTreeSet<usize> {
-    let requests = asked.iter().filter(|asked| asked.operation == operation);
+fn message_indices(
+    requests: &[RecordedRequest],
+    operation: &str,
+    messages: usize,
+) -> BTreeSet<usize> {
+    let requests = requests.iter().filter(|request| request.operation == operation);
     let bodies: String = requests.map(|request| request.body.as_str()).collect();
     let named = (0..messages).filter(|index| bodies.contains(&format!("\"r{index}.\"")));
     named.collect()
@@ -277,10 +281,10 @@ async fn what_is_not_taken_in_is_left() {
             tokio::spawn(listener(aws.account(REGION), engines(events, Fence::default())).listen());
         sleep(Duration::from_secs(15)).await;
         task.abort();
-        let asked = aws.operations();
-        assert!(asked.contains("ReceiveMessage"), "{asked}");
+        let operations = aws.operations();
+        assert!(operations.contains("ReceiveMessage"), "{operations}");
         for operation in ["DeleteMessage", "ChangeMessageVisibility"] {
-            assert!(!asked.contains(operation), "{asked}");
+            assert!(!operations.contains(operation), "{operations}");
         }
         drop(inbox);
     }
@@ -312,9 +316,10 @@ async fn a_queue_that_cannot_be_read_is_tried_again() {
         assert_eq!(statement, sort == ErrorClass::Denied, "{failure:?}");
         let (events, mut inbox) = mpsc::channel(10);
         let task = tokio::spawn(listener(account, engines(events, Fence::default())).listen());
-        aws.asked();
+        aws.take_requests();
         sleep(Duration::from_secs(300)).await;
-        let tried = aws.asked().iter().filter(|request| request.operation == operation).count();
+        let tried =
+            aws.take_requests().iter().filter(|request| request.operation == operation).count();
         assert!((5..=15).contains(&tried), "{tried} times");
         sqs.lock().expect("no panic").fails = None;
         let before = clock::monotonic_now();
