@@ -475,9 +475,9 @@ mod tests {
         ];
         for (labels, spec, expect) in cases {
             let json = format!(r#"{{"metadata": {{"labels": {{{labels}}}}}, "spec": {{{spec}}}}}"#);
-            let places: Vec<String> =
+            let alternatives: Vec<String> =
                 volume(&json).node_affinity.iter().map(ToString::to_string).collect();
-            assert_eq!(places.join(" | "), expect, "{json}");
+            assert_eq!(alternatives.join(" | "), expect, "{json}");
         }
     }
 
@@ -515,8 +515,9 @@ mod tests {
         else {
             panic!("a storage class: {read:?}")
         };
-        let places: Vec<String> = allowed_topologies.iter().map(ToString::to_string).collect();
-        assert_eq!(places, ["topology.kubernetes.io/zone in [a, b]"]);
+        let alternatives: Vec<String> =
+            allowed_topologies.iter().map(ToString::to_string).collect();
+        assert_eq!(alternatives, ["topology.kubernetes.io/zone in [a, b]"]);
         assert!(waits_for_consumer);
     }
 

@@ -326,12 +326,12 @@ mod tests {
             // It counts on its new node, and no longer on its old one.
             assert_eq!(pods_on(&state, "n"), 1);
         }
-        let room = |state: &State| {
-            let rooms = state.snapshot(NOW).rooms;
-            let found = rooms.into_iter().find(|room| room.host.to_string() == "node m");
-            found.map(|room| room.free.cpu_milli)
+        let free_cpu = |state: &State| {
+            let nodes = state.snapshot(NOW).rooms;
+            let found = nodes.into_iter().find(|node| node.host.to_string() == "node m");
+            found.map(|node| node.free.cpu_milli)
         };
-        assert_eq!(room(&draining_state(true)), Some(900));
+        assert_eq!(free_cpu(&draining_state(true)), Some(900));
         // Meanwhile, its new node does not count as empty and is not assigned running pods.
         let state = draining_state(true);
         let candidates = state.disruption_view(NOW).candidates;

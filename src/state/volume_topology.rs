@@ -293,10 +293,10 @@ mod tests {
         }
     }
 
-    fn volume(name: &str, places: &[Requirements]) -> Volume {
+    fn volume(name: &str, locations: &[Requirements]) -> Volume {
         Volume {
             name: format!("pv-{name}"),
-            node_affinity: places.to_vec(),
+            node_affinity: locations.to_vec(),
             driver: "ebs.csi.aws.com".into(),
             ..Volume::default()
         }
@@ -400,11 +400,11 @@ mod tests {
             ),
             ("a disk", "kubernetes.io/hostname in [n], topology.kubernetes.io/zone in [a]", 1),
         ];
-        for (claims, places, attached) in cases {
+        for (claims, locations, attached) in cases {
             let got = requirements_of(&objects, claims);
             assert_eq!(got.fault, None, "{claims}");
             let texts: Vec<String> = got.alternatives.iter().map(ToString::to_string).collect();
-            assert_eq!(texts.join(" | "), places, "{claims}");
+            assert_eq!(texts.join(" | "), locations, "{claims}");
             let count = got.attached.get("attachable-volumes-csi-ebs.csi.aws.com");
             assert_eq!(count.copied().unwrap_or(0), attached, "{claims}");
             assert_eq!(got.attached.len(), usize::from(attached > 0), "{claims}");
@@ -505,7 +505,7 @@ mod tests {
             limits: vec![("ebs.csi.aws.com".into(), 3), ("efs.csi.aws.com".into(), 9)],
         };
         let resource = attachable_resource("ebs.csi.aws.com");
-        let coming = with_claims(waiting("default", "w"), "late a");
+        let pending = with_claims(waiting("default", "w"), "late a");
         // Claims of the pods on the node, one pod each; the remaining volumes without and with a
         // new pod.
         let cases: [(&[&str], i64, i64); 6] = [
@@ -516,19 +516,19 @@ mod tests {
             (&["in-tree b ab late-ab once"], 0, 0),
             (&["unheard-of"], 3, 1),
         ];
-        for (there, left, with) in cases {
+        for (bound_claims, left, with) in cases {
             let mut objects = objects_with_volumes();
-            for (at, claims) in there.iter().enumerate() {
+            for (at, claims) in bound_claims.iter().enumerate() {
                 let pod_with_claims = with_claims(pod("default", &format!("p{at}"), "n"), claims);
                 objects.apply(pod_with_claims.into(), NOW);
             }
             let requested = [resource.as_str()].into();
-            let count = |coming: &[&Pod]| {
-                let all = attachable_left(&objects, &limits, coming, &requested);
+            let count = |pending: &[&Pod]| {
+                let all = attachable_left(&objects, &limits, pending, &requested);
                 assert_eq!(all.len(), 1, "only the requested resource");
                 all[&resource]
             };
-            assert_eq!((count(&[]), count(&[&coming])), (left, with), "{there:?}");
+            assert_eq!((count(&[]), count(&[&pending])), (left, with), "{bound_claims:?}");
         }
         let none = attachable_left(
             &objects_with_volumes(),

@@ -165,7 +165,7 @@ impl Stage {
     async fn images(&self, term: ImageTerm) -> Outcome {
         let (mut images, terms) = (Images::default(), [term]);
         let found = images.find(&self.account, &terms, Some("1.33")).await;
-        found.map(drop).map_err(|trouble| trouble.text)
+        found.map(drop).map_err(|error| error.text)
     }
 
     /// Reads the join secret from an SSM parameter.
@@ -213,7 +213,7 @@ impl Stage {
         self.next();
         let mut profiles = Profiles::default();
         let made = profiles.profile_for(&self.account, &cluster, true, &cluster.node_classes[0]);
-        made.await.map(drop).map_err(|trouble| trouble.text)
+        made.await.map(drop).map_err(|error| error.text)
     }
 
     /// Removes an unused instance profile.

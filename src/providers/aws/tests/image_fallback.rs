@@ -45,7 +45,7 @@ fn reply(request: &RecordedRequest, error: Option<&'static str>) -> Reply {
 
 /// IDs, with a mark for images for Neuron devices.
 fn ids(found: ListResult<Vec<Image>>) -> Result<String, Cause> {
-    let all = found.map_err(|trouble| trouble.cause)?;
+    let all = found.map_err(|error| error.cause)?;
     Ok(all
         .into_iter()
         .map(|image| {

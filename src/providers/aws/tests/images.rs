@@ -168,14 +168,14 @@ async fn an_alias_has_the_images_whose_parameters_are_there() {
     let variants = &find(&both, &terms).await.expect("images")[0].variants;
     assert_eq!(*variants, [Variant::Neuron, Variant::Nvidia]);
     let aws = aws(&[("arm64/standard", "no"), ("x86_64/standard", "ami-1")]);
-    let trouble = find(&aws, &[alias(AmiFamily::Al2023, "latest")]).await;
-    assert_eq!(trouble.expect_err("access is denied").cause, Cause::Denied);
-    let trouble = find(&aws, &[alias(AmiFamily::Windows2025, "latest")]).await;
-    assert_eq!(trouble.expect_err("too old").cause, Cause::UnsupportedAlias);
+    let error = find(&aws, &[alias(AmiFamily::Al2023, "latest")]).await;
+    assert_eq!(error.expect_err("access is denied").cause, Cause::Denied);
+    let error = find(&aws, &[alias(AmiFamily::Windows2025, "latest")]).await;
+    assert_eq!(error.expect_err("too old").cause, Cause::UnsupportedAlias);
     let mut images = Images::default();
     let unknown = [alias(AmiFamily::Al2023, "latest")];
-    let trouble = images.find(&aws.account(REGION), &unknown, None).await;
-    assert_eq!(trouble.expect_err("no version").cause, Cause::Unavailable);
+    let error = images.find(&aws.account(REGION), &unknown, None).await;
+    assert_eq!(error.expect_err("no version").cause, Cause::Unavailable);
 }
 
 #[tokio::test]
