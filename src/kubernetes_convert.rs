@@ -475,9 +475,9 @@ mod tests {
         ];
         for (labels, spec, expect) in cases {
             let json = format!(r#"{{"metadata": {{"labels": {{{labels}}}}}, "spec": {{{spec}}}}}"#);
-            let places: Vec<String> =
+            let alternatives: Vec<String> =
                 volume(&json).node_affinity.iter().map(ToString::to_string).collect();
-            assert_eq!(places.join(" | "), expect, "{json}");
+            assert_eq!(alternatives.join(" | "), expect, "{json}");
         }
     }
 
@@ -515,24 +515,25 @@ mod tests {
         else {
             panic!("a storage class: {read:?}")
         };
-        let places: Vec<String> = allowed_topologies.iter().map(ToString::to_string).collect();
-        assert_eq!(places, ["topology.kubernetes.io/zone in [a, b]"]);
+        let alternatives: Vec<String> =
+            allowed_topologies.iter().map(ToString::to_string).collect();
+        assert_eq!(alternatives, ["topology.kubernetes.io/zone in [a, b]"]);
         assert!(waits_for_consumer);
     }
 
     #[test]
     fn what_selects_pods_is_read_by_its_selector() {
         let check = |read: WatchedObject, expect: (ObjectKind, &str)| {
-            let WatchedObject::Selecting(own) = read else {
+            let WatchedObject::Selecting(workload) = read else {
                 panic!("something that selects: {read:?}")
             };
-            let expressions = own.selector.expressions().iter();
+            let expressions = workload.selector.expressions().iter();
             let texts: Vec<String> =
                 expressions.map(|(label, wanted)| format!("{label} {wanted}")).collect();
-            assert_eq!((own.kind, texts.join(", ").as_str()), expect);
-            assert_eq!(own.key.to_string(), "a/b");
+            assert_eq!((workload.kind, texts.join(", ").as_str()), expect);
+            assert_eq!(workload.key.to_string(), "a/b");
         };
-        let of = |selector: &str| {
+        let object = |selector: &str| {
             let meta = r#""metadata": {"namespace": "a", "name": "b"}"#;
             format!(r#"{{{meta}, "spec": {{"selector": {selector}}}}}"#)
         };
@@ -540,9 +541,9 @@ mod tests {
         for (selector, expect) in
             [(r#"{"tier": "x", "app": "w"}"#, "app in [w], tier in [x]"), ("{}", ""), ("null", "")]
         {
-            check(read::<json::Service>(&of(selector)), (ObjectKind::Service, expect));
+            check(read::<json::Service>(&object(selector)), (ObjectKind::Service, expect));
             let kind = ObjectKind::ReplicationController;
-            check(read::<json::ReplicationController>(&of(selector)), (kind, expect));
+            check(read::<json::ReplicationController>(&object(selector)), (kind, expect));
         }
         let not = r#"{"key": "tier", "operator": "NotIn", "values": ["y"]}"#;
         let near = r#"{"key": "tier", "operator": "Near"}"#;
@@ -552,8 +553,8 @@ mod tests {
         for (selector, expect) in
             [(both(not), "app in [w], tier not in [y]"), (both(near), ""), ("null".to_owned(), "")]
         {
-            check(read::<json::ReplicaSet>(&of(&selector)), (ObjectKind::ReplicaSet, expect));
-            check(read::<json::StatefulSet>(&of(&selector)), (ObjectKind::StatefulSet, expect));
+            check(read::<json::ReplicaSet>(&object(&selector)), (ObjectKind::ReplicaSet, expect));
+            check(read::<json::StatefulSet>(&object(&selector)), (ObjectKind::StatefulSet, expect));
         }
     }
 }

@@ -255,12 +255,12 @@ fn tables_without_types_or_columns_are_refused() {
 #[test]
 fn what_is_reserved_is_offered_beside_the_rest() {
     let plain = csv::parse_csv(WIDE, "eu-").expect("a catalog");
-    let left = |left| Reservation { left, ..Reservation::new("cr-1", 4) };
+    let reservation = |left| Reservation { left, ..Reservation::new("cr-1", 4) };
     let all = [("m5.large", 3), ("a1.medium", 2), ("unknown", 1)];
-    let all = all.map(|(of, count)| (of.into(), "eu-a".into(), left(count)));
+    let all = all.map(|(name, count)| (name.into(), "eu-a".into(), reservation(count)));
     let reserved = plain.with_reservations(all);
     let counted: Vec<u32> = reserved.reservations().values().map(|it| it.left).collect();
-    assert_eq!(counted, [2], "the least is believed");
+    assert_eq!(counted, [2], "the smallest count is used");
     let it = get(&reserved, "m5.large");
     assert_eq!(label(it, labels::CAPACITY_TYPE), "on-demand reserved spot");
     let first = it.offerings.first().expect("an offering");
@@ -270,8 +270,8 @@ fn what_is_reserved_is_offered_beside_the_rest() {
     let id = it.requirements.get(labels::RESERVATION_ID);
     let id = id.expect("defined");
     assert!(id.allows_label(None) && id.allows_label(Some("cr-1")));
-    let gone = reserved.with_reservations([]);
-    assert_eq!((&gone, gone.reservations().len()), (&plain, 0));
+    let unreserved = reserved.with_reservations([]);
+    assert_eq!((&unreserved, unreserved.reservations().len()), (&plain, 0));
 }
 
 #[test]
@@ -367,10 +367,10 @@ fn faults_of_a_kwok_list_are_told_with_their_place() {
 fn spot_is_cheaper_than_on_demand_everywhere() {
     for it in Catalog::shipped().types() {
         let cheapest = |wanted: CapacityType| {
-            let mut of = it.offerings.iter().filter(|it| it.capacity_type == wanted);
-            of.next().map(|it| it.price)
+            let mut offerings = it.offerings.iter().filter(|it| it.capacity_type == wanted);
+            offerings.next().map(|it| it.price)
         };
-        let (spot, list) = (cheapest(CapacityType::Spot), cheapest(CapacityType::OnDemand));
-        assert!(spot < list, "{}: {spot:?} {list:?}", it.name);
+        let (spot, on_demand) = (cheapest(CapacityType::Spot), cheapest(CapacityType::OnDemand));
+        assert!(spot < on_demand, "{}: {spot:?} {on_demand:?}", it.name);
     }
 }

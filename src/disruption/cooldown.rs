@@ -55,7 +55,7 @@ mod tests {
         ];
         for (recent, now, expect) in rows {
             let got = cool_down_end(&cool_down, &recent, at(now));
-            assert_eq!(got, expect.map(|(own, what)| (at(own), what)), "{recent:?}");
+            assert_eq!(got, expect.map(|(minute, what)| (at(minute), what)), "{recent:?}");
             assert_eq!(cool_down_end(&CoolDown::default(), &recent, at(now)), None);
         }
     }

@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn what_is_of_another_host_or_role_is_left_to_it() {
-        let mut care = CleanupScope {
+        let mut scope = CleanupScope {
             led: vec![Arc::new(Cluster { name: "here".into(), ..Cluster::default() })],
             is_whole: false,
             configured: ["here", "there"].map(Into::into).into(),
@@ -70,10 +70,13 @@ mod tests {
             // Another role has it.
             (true, "there", false),
         ] {
-            care.is_whole = is_whole;
-            let may_delete = care.may_delete(part, str::to_owned);
+            scope.is_whole = is_whole;
+            let may_delete = scope.may_delete(part, str::to_owned);
             assert_eq!(may_delete, expect, "{is_whole} {part}");
         }
-        assert!(!care.may_delete("here", |_| "here".to_owned()), "they are spelt alike");
+        assert!(
+            !scope.may_delete("here", |_| "here".to_owned()),
+            "the two names have the same short form"
+        );
     }
 }

@@ -86,9 +86,9 @@ mod tests {
     fn a_template_is_made_once_and_removed_when_nobody_needs_it() {
         let mut cache = LaunchTemplateCache::default();
         assert!(cache.begin_use("t", at(0)));
-        assert!(!cache.begin_use("t", at(1)), "it is there");
+        assert!(!cache.begin_use("t", at(1)), "the template exists");
         cache.end_use("t", at(2));
-        assert!(cache.idle_templates(at(60)).is_empty(), "one request has no answer");
+        assert!(cache.idle_templates(at(60)).is_empty(), "one request is still without a response");
         cache.end_use("t", at(5));
         assert!(cache.idle_templates(at(14)).is_empty());
         assert_eq!(cache.idle_templates(at(15)), ["t"]);
@@ -122,6 +122,6 @@ mod tests {
         assert_eq!(cache.idle_templates(at(11)), ["a"]);
         assert_eq!(cache.idle_templates(at(15)), ["a", "b"]);
         cache.apply_listing(["a".to_owned()], at(14));
-        assert_eq!(cache.idle_templates(at(15)), ["a", "b"], "being listed is no use");
+        assert_eq!(cache.idle_templates(at(15)), ["a", "b"], "a listing does not count as a use");
     }
 }

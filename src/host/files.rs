@@ -473,13 +473,13 @@ mod tests {
         for (name, text) in [("secrets_a", "one\n"), ("secrets_b", "two"), ("c", "three")] {
             fs::write(dir.path().join(name), text).expect("written");
         }
-        let told = |prefix| {
+        let read = |prefix| {
             let all = secrets_in(dir.path(), prefix).expect("they are read");
-            let told = all.iter().map(|(name, text)| format!("{name}={text}"));
-            told.collect::<Vec<_>>().join(" ")
+            let texts = all.iter().map(|(name, text)| format!("{name}={text}"));
+            texts.collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(told("secrets_"), "a=one b=two");
-        assert_eq!(told(""), "c=three secrets_a=one secrets_b=two");
+        assert_eq!(read("secrets_"), "a=one b=two");
+        assert_eq!(read(""), "c=three secrets_a=one secrets_b=two");
         assert!(secrets_in(&dir.path().join("none"), "").is_err());
     }
 
@@ -554,15 +554,15 @@ mod tests {
         std::os::unix::fs::symlink(&file, &link).expect("linked");
         for (path, text) in [(&file, "one"), (&link, "two"), (&file, "3")] {
             replace_file(path, text).expect("written");
-            assert_eq!(fs::read_to_string(&file).expect("it is there"), text);
+            assert_eq!(fs::read_to_string(&file).expect("the file exists"), text);
         }
         assert_eq!(fs::read_link(&link).expect("a link"), file);
         assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 2);
         let device = dir.path().join("device");
         std::os::unix::fs::symlink("/dev/null", &device).expect("linked");
         replace_file(&device, "text").expect("written");
-        let about = fs::metadata(&device).expect("it is there");
-        assert!(!about.is_file(), "the device is a file now");
+        let metadata = fs::metadata(&device).expect("the device exists");
+        assert!(!metadata.is_file(), "the device is a file now");
         assert!(replace_file(&dir.path().join("none/file"), "text").is_err());
     }
 

@@ -531,7 +531,7 @@ mod tests {
         let refused: Status = serde_json::from_value(refused).expect("a status");
         assert!(is_pdb_refusal(&refused));
         let words = "Cannot evict The disruption budget web needs 2";
-        assert_eq!(refusal_message(&refused), words, "which budget is said");
+        assert_eq!(refusal_message(&refused), words, "the message names the budget");
         let several = "This pod has more than one PodDisruptionBudget, which the eviction \
                        subresource does not support.";
         assert!(is_pdb_refusal(&status(500, several)));

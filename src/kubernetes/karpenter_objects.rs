@@ -375,7 +375,7 @@ mod tests {
 
     use super::{BYTES_MAX, ClusterReading, Connection, ObjectsError, encode_for_url};
 
-    fn visit(client: Client) -> ClusterReading {
+    fn reading(client: Client) -> ClusterReading {
         ClusterReading {
             connection: Connection::from_client(client),
             kubectl: "kubectl".to_owned(),
@@ -384,23 +384,23 @@ mod tests {
     }
 
     /// The number of objects read from an API that returns this response to every request.
-    async fn answered(status: StatusCode, body: &'static str) -> Result<usize, ObjectsError> {
+    async fn read_from(status: StatusCode, body: &'static str) -> Result<usize, ObjectsError> {
         let service = service_fn(move |_: Request<Body>| async move {
             let answer = Response::builder().status(status);
             Ok::<_, Infallible>(
-                answer.body(Body::from(body.as_bytes().to_vec())).expect("an answer"),
+                answer.body(Body::from(body.as_bytes().to_vec())).expect("a response"),
             )
         });
-        let mut visit = visit(Client::new(service, "default"));
-        visit.read_all().await.map(|files| files.len())
+        let mut reading = reading(Client::new(service, "default"));
+        reading.read_all().await.map(|files| files.len())
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_api_that_never_answers_is_given_up() {
         let service =
             service_fn(|_: Request<Body>| pending::<Result<Response<Body>, Infallible>>());
-        let mut visit = visit(Client::new(service, "default"));
-        let late = visit.read_all().await.expect_err("no answer");
+        let mut reading = reading(Client::new(service, "default"));
+        let late = reading.read_all().await.expect_err("no response");
         assert!(matches!(late, ObjectsError::Late { .. }), "{late}");
     }
 
@@ -414,7 +414,7 @@ mod tests {
             (StatusCode::NOT_FOUND, "", "does not serve nodepools.karpenter.sh"),
         ];
         for (status, body, expect) in rows {
-            let error = answered(status, body).await.expect_err(expect).to_string();
+            let error = read_from(status, body).await.expect_err(expect).to_string();
             assert!(error.contains(expect), "{error}");
         }
     }
@@ -422,7 +422,7 @@ mod tests {
     #[tokio::test]
     async fn a_listing_without_end_is_given_up() {
         let endless = r#"{"resources": [{"name": "nodepools"}], "metadata": {"continue": "a"}}"#;
-        let error = answered(StatusCode::OK, endless).await.expect_err("no end");
+        let error = read_from(StatusCode::OK, endless).await.expect_err("an endless listing");
         assert!(matches!(error, ObjectsError::TooMuch { .. }), "{error}");
     }
 
@@ -431,9 +431,9 @@ mod tests {
         let service = service_fn(|_: Request<Body>| async {
             Ok::<_, Infallible>(Response::new(Body::from(vec![b' '; 64])))
         });
-        let mut visit = visit(Client::new(service, "default"));
-        visit.bytes = BYTES_MAX - 10;
-        let error = visit.read_all().await.expect_err("too much");
+        let mut reading = reading(Client::new(service, "default"));
+        reading.bytes = BYTES_MAX - 10;
+        let error = reading.read_all().await.expect_err("too much");
         assert!(matches!(error, ObjectsError::TooMuch { .. }), "{error}");
     }
 

@@ -309,7 +309,7 @@ mod tests {
         for line in CALLS.lines().filter(|line| !line.starts_with('#')) {
             let cells: Vec<&str> = line.split('\t').collect();
             let [_, _, role, option, group, resources, name, verbs] = cells[..] else {
-                panic!("no eight cells: {line}");
+                panic!("not eight cells: {line}");
             };
             for resource in resources.split(',') {
                 for verb in verbs.split(',') {
@@ -357,7 +357,7 @@ mod tests {
     fn a_rule_is_written_as_rbac_has_it() {
         let find = |resource: &str| {
             let mut all = RIGHTS.iter();
-            *all.find(|rule| rule.resource == resource).expect("a right")
+            *all.find(|rule| rule.resource == resource).expect("a rule")
         };
         for (resource, expect) in [
             (

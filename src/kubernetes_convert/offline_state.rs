@@ -217,7 +217,7 @@ mod tests {
     use crate::model::watched_object::{ObjectKind, WatchedObject};
 
     fn kinds(text: &str) -> Vec<ObjectKind> {
-        parse(text).expect("it is read").iter().map(WatchedObject::kind).collect()
+        parse(text).expect("a valid state").iter().map(WatchedObject::kind).collect()
     }
 
     #[test]
@@ -236,7 +236,7 @@ mod tests {
         let text = r#"{"kind": "List", "items": [
             {"kind": "Pod", "metadata": {"namespace": "a", "name": "b"}, "spec": {"priority": "x"}},
             {"kind": "Pod", "metadata": {"namespace": "a", "name": "c"}}]}"#;
-        let objects = parse(text).expect("it is read");
+        let objects = parse(text).expect("a valid state");
         let [WatchedObject::Pod(broken), WatchedObject::Pod(sound)] = objects.as_slice() else {
             panic!("two pods: {objects:?}")
         };
@@ -254,7 +254,7 @@ mod tests {
         for (spec, expect) in cases {
             let text =
                 format!(r#"{{"kind": "Pod", "metadata": {{"name": "p"}}, "spec": {{{spec}}}}}"#);
-            let objects = parse(&text).expect("it is read");
+            let objects = parse(&text).expect("a valid state");
             let [WatchedObject::Pod(pod)] = objects.as_slice() else {
                 panic!("a pod: {objects:?}")
             };
@@ -272,7 +272,7 @@ mod tests {
             {"kind": "PersistentVolumeClaim", "metadata": {"namespace": "a", "name": "p-v",
             "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
             "spec": {"volumeName": "pv"}}]}"#;
-        let objects = parse(text).expect("it is read");
+        let objects = parse(text).expect("a valid state");
         let [WatchedObject::Pod(pod), WatchedObject::VolumeClaim(claim)] = objects.as_slice()
         else {
             panic!("a pod and its claim: {objects:?}")
@@ -285,14 +285,14 @@ mod tests {
     #[test]
     fn what_an_api_server_says_that_fails_is_no_empty_cluster() {
         let text = r#"{"kind": "Status", "status": "Failure", "message": "pods is forbidden"}"#;
-        let error = parse(text).expect_err("it is no state").to_string();
+        let error = parse(text).expect_err("not a cluster state").to_string();
         assert!(error.ends_with("fails: pods is forbidden"), "{error}");
     }
 
     #[test]
     fn a_pod_without_a_name_is_known_by_its_place() {
         let text = r#"{"kind": "List", "items": [{"kind": "Node"}, {"kind": "Pod"}]}"#;
-        let objects = parse(text).expect("it is read");
+        let objects = parse(text).expect("a valid state");
         let Some(WatchedObject::Pod(pod)) = objects.get(1) else { panic!("a pod: {objects:?}") };
         assert_eq!(pod.key.name, "(item 1)");
         assert!(pod.defects[0].contains("metadata.name"));

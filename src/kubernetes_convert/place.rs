@@ -298,20 +298,25 @@ mod tests {
             r#"{"weight": 3, "preference": {}}"#.to_owned(),
         ];
         let pod = preferred("nodeAffinity", &format!("[{}]", all.join(",")));
-        let weights: Vec<i32> = pod.preferred_nodes.iter().map(|own| own.weight).collect();
+        let weights: Vec<i32> =
+            pod.preferred_nodes.iter().map(|preference| preference.weight).collect();
         assert_eq!(weights, [10, 100]);
 
-        let near = |weight: i64, key: &str| {
+        let pod_term = |weight: i64, key: &str| {
             format!(
                 r#"{{"weight": {weight}, "podAffinityTerm": {{"topologyKey": "{key}",
                 "labelSelector": {{}}}}}}"#
             )
         };
         for kind in ["podAffinity", "podAntiAffinity"] {
-            let all = [near(7, "zone"), near(8, ""), near(0, "zone")];
+            let all = [pod_term(7, "zone"), pod_term(8, ""), pod_term(0, "zone")];
             let pod = preferred(kind, &format!("[{}]", all.join(",")));
-            let (near, away) = (&pod.preferred_affinity, &pod.preferred_anti_affinity);
-            let (some, none) = if kind == "podAffinity" { (near, away) } else { (away, near) };
+            let (affinity, anti_affinity) = (&pod.preferred_affinity, &pod.preferred_anti_affinity);
+            let (some, none) = if kind == "podAffinity" {
+                (affinity, anti_affinity)
+            } else {
+                (anti_affinity, affinity)
+            };
             assert_eq!((some.len(), none.len()), (1, 0), "{kind}");
             assert_eq!((some[0].weight, pod.defects.len()), (7, 0));
         }
@@ -350,15 +355,15 @@ mod tests {
                 let [read] = terms[usize::from(kind == "podAntiAffinity")].as_slice() else {
                     panic!("one term: {pod:?}")
                 };
-                assert_eq!(terms.iter().map(|own| own.len()).sum::<usize>(), 1);
+                assert_eq!(terms.iter().map(|list| list.len()).sum::<usize>(), 1);
                 let got: String = [
                     ("own", &none, &same),
                     ("own", &none, &other),
                     ("far", &team, &same),
                     ("list", &none, &same),
                 ]
-                .map(|(namespace, of, labels)| read.matches(namespace, Some(of), labels))
-                .map(|meant| if meant { 'y' } else { 'n' })
+                .map(|(namespace, team, labels)| read.matches(namespace, Some(team), labels))
+                .map(|selected| if selected { 'y' } else { 'n' })
                 .into_iter()
                 .collect();
                 assert_eq!(got, expect, "{kind} {term}");
@@ -424,9 +429,10 @@ mod tests {
             } else {
                 of(rest)
             };
-            let got = rest.spread.first().map(|own| {
-                let strict = (own.honors_affinity, own.honors_taints, own.is_hard);
-                (own.max_skew, own.min_domains, strict.0, strict.1, strict.2)
+            let got = rest.spread.first().map(|constraint| {
+                let strict =
+                    (constraint.honors_affinity, constraint.honors_taints, constraint.is_hard);
+                (constraint.max_skew, constraint.min_domains, strict.0, strict.1, strict.2)
             });
             assert_eq!(got, expect, "{rest:?}");
             assert_eq!(rest.defects.is_empty(), expect.is_some(), "{rest:?}");
@@ -436,7 +442,7 @@ mod tests {
         let narrowed = selector(
             r#""maxSkew": 1, "labelSelector": {}, "matchLabelKeys": ["hash", "hash", "no"]"#,
         );
-        assert_eq!(narrowed.map_or(0, |own| own.expressions().len()), 1);
+        assert_eq!(narrowed.map_or(0, |selector| selector.expressions().len()), 1);
     }
 
     #[test]
@@ -463,7 +469,7 @@ mod tests {
         for (meta, expect) in cases {
             let json = format!(r#"{{"metadata": {{{meta}}}}}"#);
             let gang = convert_pod(serde_json::from_str(&json).expect("a pod")).gang;
-            let got = gang.as_ref().map(|own| (own.name.as_str(), own.least));
+            let got = gang.as_ref().map(|gang| (gang.name.as_str(), gang.least));
             assert_eq!(got, expect, "{meta}");
         }
         let long = format!(
@@ -471,6 +477,6 @@ mod tests {
             "x".repeat(10_000)
         );
         let gang = convert_pod(serde_json::from_str(&long).expect("a pod")).gang;
-        assert_eq!(gang.map_or(0, |own| own.name.len()), 253);
+        assert_eq!(gang.map_or(0, |gang| gang.name.len()), 253);
     }
 }

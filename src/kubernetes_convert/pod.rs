@@ -302,8 +302,8 @@ mod tests {
         assert!(bound.is_like(&next) && next.is_like(&bound));
         assert_eq!(bound.labels, of(labels, node).labels, "bound by an older API server");
         // If the template has such a label, the API server has overwritten it.
-        let own = format!(r#"{labels}, "topology.kubernetes.io/zone": "own""#);
-        assert!(bound.is_like(&of(&own, "")));
+        let other_zone = format!(r#"{labels}, "topology.kubernetes.io/zone": "own""#);
+        assert!(bound.is_like(&of(&other_zone, "")));
     }
 
     #[test]
@@ -315,19 +315,19 @@ mod tests {
             ));
             (pod.unschedulable, pod.held_back)
         };
-        let refused = |reason: &str| {
+        let condition = |reason: &str| {
             format!(r#"{{"type": "PodScheduled", "status": "False", "reason": "{reason}"}}"#)
         };
         let group = r#""schedulingGroup": {"podGroupName": "g"}"#;
-        let held = |own: &str| Some(HeldBack::Reason(own.to_owned()));
+        let held = |reason: &str| Some(HeldBack::Reason(reason.to_owned()));
         assert_eq!(of("", ""), (false, None));
-        assert_eq!(of("", &refused("Unschedulable")), (true, None));
-        assert_eq!(of("", &refused("SchedulingGated")), (false, None));
-        let error = refused("SchedulerError");
+        assert_eq!(of("", &condition("Unschedulable")), (true, None));
+        assert_eq!(of("", &condition("SchedulingGated")), (false, None));
+        let error = condition("SchedulerError");
         assert_eq!(of("", &error), (false, held("SchedulerError")));
         assert_eq!(of(group, &error), (false, held("SchedulerError")));
         assert_eq!(of(group, ""), (false, Some(HeldBack::Group("g".to_owned()))));
-        assert_eq!(of(group, &refused("Unschedulable")), (true, None));
+        assert_eq!(of(group, &condition("Unschedulable")), (true, None));
         let bound = format!(r#"{group}, "nodeName": "n""#);
         assert_eq!(of(&bound, ""), (false, None));
     }

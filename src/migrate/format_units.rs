@@ -107,8 +107,8 @@ mod tests {
     #[test]
     fn adjustments_are_read_as_they_were() {
         for text in ["-28%", "+10.5%", "-100%", "+0.1", "-0.000001", "+12", "-99.9999%"] {
-            let own = PriceAdjustment::parse(text).expect("an adjustment");
-            assert_eq!(format_adjustment(own), json!(text));
+            let adjustment = PriceAdjustment::parse(text).expect("an adjustment");
+            assert_eq!(format_adjustment(adjustment), json!(text));
         }
     }
 

@@ -254,9 +254,13 @@ mod tests {
             (None, None, 0, &[("cpu", i64::MAX)], PODS_MAX),
         ];
         for (count, percentage, scale, limits, expect) in rows {
-            let own = limits.iter().map(|(name, most)| ((*name).to_owned(), *most));
-            let buffer =
-                Buffer { replicas: count, percentage, limits: own.collect(), ..Buffer::default() };
+            let limits = limits.iter().map(|(name, max)| ((*name).to_owned(), *max));
+            let buffer = Buffer {
+                replicas: count,
+                percentage,
+                limits: limits.collect(),
+                ..Buffer::default()
+            };
             let count = buffer.replica_count(scale, &requests(2000, 4));
             assert_eq!(count, expect, "{buffer:?} of {scale}");
         }
@@ -371,7 +375,7 @@ mod tests {
         let buffer = Buffer { during: Window::new("0 8 * * *", hour, "UTC").ok(), ..headroom() };
         for (at, count) in [("1970-01-01T08:30:00Z", 2), ("1970-01-01T09:00:00Z", 0)] {
             let at: Timestamp = at.parse().expect("a timestamp");
-            let pods = buffer.virtual_pods([], at).map(|own| own.len());
+            let pods = buffer.virtual_pods([], at).map(|pods| pods.len());
             assert_eq!(pods, Some(count), "{at}");
         }
     }

@@ -253,10 +253,10 @@ mod tests {
         }
     }
 
-    fn said(status: &BufferStatus) -> Vec<String> {
+    fn condition_texts(status: &BufferStatus) -> Vec<String> {
         let conditions = status.conditions.iter();
-        let said = conditions.map(|own| format!("{}={} {}", own.kind, own.status, own.reason));
-        said.collect()
+        let texts = conditions.map(|it| format!("{}={} {}", it.kind, it.status, it.reason));
+        texts.collect()
     }
 
     fn room(there: u32, coming: u32, missing: u32) -> RoomCount {
@@ -282,13 +282,15 @@ mod tests {
             let status = object().status_of(&BufferStatus::default(), Ok(room), NOW);
             let provisioning = format!("Provisioning={expect}");
             let ready = "ReadyForProvisioning=True Resolved".to_owned();
-            assert_eq!(said(&status), [ready, provisioning]);
+            assert_eq!(condition_texts(&status), [ready, provisioning]);
             assert_eq!(status.conditions[1].message, words);
             assert_eq!(status.replicas, Some(i64::from(room.pod_count())));
             let template = (status.template.as_deref(), status.template_generation);
             assert_eq!(template, (Some("web"), Some(2)));
-            let observed = status.conditions.iter().map(|own| own.observed_generation);
-            assert!(observed.clone().all(|own| own == Some(3)) && observed.count() == 2);
+            let observed = status.conditions.iter().map(|condition| condition.observed_generation);
+            assert!(
+                observed.clone().all(|generation| generation == Some(3)) && observed.count() == 2
+            );
         }
     }
 
@@ -303,7 +305,7 @@ mod tests {
             "ReadyForProvisioning=False PodTemplateNotFound",
             "Provisioning=False NotReadyForProvisioning",
         ];
-        assert_eq!(said(&status), expect);
+        assert_eq!(condition_texts(&status), expect);
         assert_eq!(status.conditions[0].message, why.message);
         let rest = (status.template, status.template_generation, status.replicas);
         assert_eq!(rest, (None, None, None));
@@ -317,22 +319,22 @@ mod tests {
             since: Some(NOW),
             ..Condition::default()
         };
-        let own = object();
+        let buffer = object();
         let mut before = BufferStatus::default();
         before.conditions.push(quotas.clone());
-        let before = own.status_of(&before, Ok(room(0, 2, 0)), NOW);
+        let before = buffer.status_of(&before, Ok(room(0, 2, 0)), NOW);
         assert_eq!(before.conditions[0], quotas);
         assert_eq!(before.conditions.len(), 3);
         let at = |seconds| NOW + SignedDuration::from_secs(seconds);
-        let after = |room| own.status_of(&before, Ok(room), at(60));
+        let after = |room| buffer.status_of(&before, Ok(room), at(60));
         assert_eq!(after(room(0, 2, 0)), before);
         let half = after(room(1, 1, 0));
         assert!(!half.has_same_content(&before));
-        assert_eq!(half.conditions[2].since, Some(NOW), "it is still false");
-        let there = after(room(2, 0, 0));
-        assert_eq!(there.conditions[2].since, Some(at(60)));
-        let later = own.status_of(&BufferStatus::default(), Ok(room(2, 0, 0)), at(90));
-        let sooner = own.status_of(&BufferStatus::default(), Ok(room(2, 0, 0)), at(60));
+        assert_eq!(half.conditions[2].since, Some(NOW), "the condition is still false");
+        let available = after(room(2, 0, 0));
+        assert_eq!(available.conditions[2].since, Some(at(60)));
+        let later = buffer.status_of(&BufferStatus::default(), Ok(room(2, 0, 0)), at(90));
+        let sooner = buffer.status_of(&BufferStatus::default(), Ok(room(2, 0, 0)), at(60));
         assert!(later != sooner && later.has_same_content(&sooner));
     }
 

@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_slow_answer_is_no_skew() {
-        for (said, sent, came, ahead) in [
+        for (server_time, sent, received, ahead) in [
             (0, 0, 0, 0),
             // The response time has no fraction of a second.
             (0, 1, 1, 0),
@@ -91,8 +91,8 @@ mod tests {
             (130, 9, 10, -120),
             (3600, 0, 1, -3599),
         ] {
-            let skew = ClockSkew::estimate(at(said), at(sent), at(came));
-            assert_eq!(skew, SignedDuration::from_secs(ahead), "{said} {sent} {came}");
+            let skew = ClockSkew::estimate(at(server_time), at(sent), at(received));
+            assert_eq!(skew, SignedDuration::from_secs(ahead), "{server_time} {sent} {received}");
         }
     }
 

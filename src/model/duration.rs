@@ -83,7 +83,7 @@ mod tests {
             ("1h-2m", None),
         ];
         for (text, expect) in cases {
-            let got = parse_go(text).map(|own| own.as_nanos());
+            let got = parse_go(text).map(|duration| duration.as_nanos());
             assert_eq!(got, expect, "{text:?}");
         }
     }

@@ -200,9 +200,9 @@ mod tests {
         }
         let absolute = PriceAdjustment::Absolute(price(1.5));
         assert_eq!(absolute.apply(price(0.2)), price(1.5));
-        let dearest = price(f64::MAX);
+        let highest = price(f64::MAX);
         let doubled = PriceAdjustment::parse("+100%").expect("an adjustment");
-        assert_eq!(doubled.apply(dearest), dearest);
+        assert_eq!(doubled.apply(highest), highest);
     }
 
     #[test]

@@ -74,7 +74,7 @@ mod tests {
     fn every_expression_must_hold() {
         let labels = Labels::from([("app".to_owned(), "a".to_owned())]);
         let of = |list: &[(&str, Requirement)]| {
-            Selector::new(list.iter().map(|(key, own)| ((*key).to_owned(), own.clone())))
+            Selector::new(list.iter().map(|(key, it)| ((*key).to_owned(), it.clone())))
         };
         let cases = [
             (of(&[]), true),

@@ -101,14 +101,14 @@ mod tests {
     /// The skew estimated from responses whose clocks are this many seconds behind.
     fn ahead(seconds: &[i64]) -> Option<i64> {
         let gauge = SkewGauge::default();
-        for own in seconds {
-            let said = clock::now() - SignedDuration::from_secs(*own);
-            let date = said.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        for behind in seconds {
+            let server_time = clock::now() - SignedDuration::from_secs(*behind);
+            let date = server_time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
             gauge.record_response(Some(&date), clock::now());
         }
         gauge.record_response(Some("yesterday"), clock::now());
         gauge.record_response(None, clock::now());
-        gauge.clock_ahead().map(|own| own.as_secs().abs() / 10)
+        gauge.clock_ahead().map(|skew| skew.as_secs().abs() / 10)
     }
 
     #[test]

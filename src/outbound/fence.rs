@@ -377,14 +377,14 @@ mod tests {
         Moment {
             steady: now.steady.checked_sub(span).expect("a time"),
             wall: now.wall - span,
-            boot: now.boot.checked_sub(span).expect("it is up for longer"),
+            boot: now.boot.checked_sub(span).expect("the host is up for longer"),
         }
     }
 
     #[test]
     fn a_fence_is_open_for_a_span_by_every_clock() {
         let fence = Fence::default();
-        assert!(fence.is_open(), "for whoever was asked to do one thing");
+        assert!(fence.is_open(), "a new fence is open, for single requests");
         fence.close();
         assert!(!fence.is_open());
         assert!(!fence.has_run_out(), "it was closed");
@@ -409,7 +409,7 @@ mod tests {
     fn what_was_decided_in_an_earlier_term_never_passes_again() {
         let fence = Fence::default();
         let first = fence.of_term(fence.begin_term("term/one.1.1"));
-        assert_eq!(first.check_open(), Err(NotLeader::Term), "it is not opened yet");
+        assert_eq!(first.check_open(), Err(NotLeader::Term), "the fence is not open yet");
         fence.open(ago(0), SPAN);
         assert!(first.is_open() && fence.is_open());
         fence.close();
@@ -425,7 +425,7 @@ mod tests {
     fn what_has_waited_for_too_long_is_not_sent_but_may_still_be_answered() {
         let late = Fence::default().with_deadline(ago(1));
         assert_eq!(late.check_open(), Err(NotLeader::Late));
-        assert!(late.is_open(), "what is under way already");
+        assert!(late.is_open(), "a running change may continue");
         assert_eq!(late.with_deadline(ago(0).plus(SPAN)).check_open(), Ok(()));
     }
 
@@ -436,14 +436,14 @@ mod tests {
         fence.open(Moment::now(), SPAN);
         let nap = |seconds| tokio::time::sleep(Duration::from_secs(seconds));
         assert!(fence.run_guarded(nap(4)).await.is_ok());
-        assert!(fence.run_guarded(nap(7)).await.is_err(), "it is over first");
+        assert!(fence.run_guarded(nap(7)).await.is_err(), "the fence expires first");
         fence.open(Moment::now(), SPAN);
         let renewed = async {
             nap(5).await;
             fence.open(Moment::now(), SPAN);
         };
         let (done, ()) = tokio::join!(fence.run_guarded(nap(12)), renewed);
-        assert!(done.is_ok(), "it was renewed");
+        assert!(done.is_ok(), "the fence was opened again");
         let closed = async {
             nap(1).await;
             fence.close();
@@ -451,14 +451,14 @@ mod tests {
         let (done, ()) = tokio::join!(fence.run_guarded(nap(2)), closed);
         assert!(done.is_err());
         // Closed and opened again before the guard observes that it was closed.
-        let own = fence.of_term(fence.begin_term("term/one.1.1"));
+        let term = fence.of_term(fence.begin_term("term/one.1.1"));
         fence.open(Moment::now(), SPAN);
         let won_again = async {
             nap(1).await;
             fence.begin_term("term/one.1.1");
             fence.open(Moment::now(), SPAN);
         };
-        let (done, ()) = tokio::join!(own.run_guarded(nap(2)), won_again);
+        let (done, ()) = tokio::join!(term.run_guarded(nap(2)), won_again);
         assert_eq!(done, Err(NotLeader::Term));
     }
 
@@ -470,7 +470,7 @@ mod tests {
         // The call connects, the host is suspended for a minute, and the call would write next.
         let sending = std::future::poll_fn(|context| {
             steps += 1;
-            assert!(steps < 10, "it goes on");
+            assert!(steps < 10, "the change continues");
             fence.open(Moment { boot: ago(60).boot, ..Moment::now() }, SPAN);
             context.waker().wake_by_ref();
             Poll::<()>::Pending
@@ -483,7 +483,7 @@ mod tests {
     async fn what_a_task_sends_passes_all_its_fences() {
         let (open, closed) = (Fence::default(), Fence::default());
         closed.close();
-        assert_eq!(check_task(false), Ok(()), "it changes nothing");
+        assert_eq!(check_task(false), Ok(()), "a read");
         assert_eq!(check_task(true), Err(NotLeader::Unasked));
         run_unfenced(async { assert_eq!(check_task(true), Ok(())) }).await;
         let passes = |fences: &[Fence]| run_fenced(fences.to_vec(), ready(())).now_or_never();
@@ -496,15 +496,15 @@ mod tests {
             tokio::spawn(async { check_task(true) }).await
         });
         let spawned = spawned.await.expect("open").expect("no panic");
-        assert_eq!(spawned, Err(NotLeader::Unasked), "a task of its own stands behind no fence");
+        assert_eq!(spawned, Err(NotLeader::Unasked), "a spawned task has no fences");
     }
 
     #[tokio::test]
     async fn what_is_sent_names_the_term_it_was_decided_in() {
         let fence = Fence::default();
-        let (own, reached) = client(&fence, true);
-        assert!(send(&own, "PATCH", "/api/v1/nodes/a").await, "of no term");
-        let engine = fenced_client(own, &fence.of_term(fence.begin_term("term/one.7.3")));
+        let (plain, reached) = client(&fence, true);
+        assert!(send(&plain, "PATCH", "/api/v1/nodes/a").await, "without a term");
+        let engine = fenced_client(plain, &fence.of_term(fence.begin_term("term/one.7.3")));
         fence.open(Moment::now(), SPAN);
         assert!(send(&engine, "PATCH", "/api/v1/nodes/a").await);
         assert!(send(&engine, "GET", "/api/v1/nodes/a").await);
@@ -521,14 +521,14 @@ mod tests {
         assert_eq!(named(&both), "term/one.7.4 term/other.0.1");
         assert_eq!(run_unfenced(async { task_marks() }).await, "");
         let many: Vec<Fence> = (0..100).map(|_| Fence::default()).collect();
-        for (number, own) in many.iter().enumerate() {
-            own.begin_term(&format!("term/production-{number}.1.1"));
+        for (number, fence) in many.iter().enumerate() {
+            fence.begin_term(&format!("term/production-{number}.1.1"));
         }
         let named = named(&many);
         assert!(named.len() < 600 && named.ends_with(" term/more"), "{named}");
     }
 
-    /// A client behind a fence, and the `User-Agent` of all that it sends.
+    /// A client behind a fence, and the `User-Agent` of all its requests.
     fn client(fence: &Fence, answers: bool) -> (Client, Arc<Mutex<Vec<String>>>) {
         let reached = Arc::<Mutex<Vec<String>>>::default();
         let known = reached.clone();
@@ -556,38 +556,38 @@ mod tests {
     #[tokio::test]
     async fn a_closed_fence_lets_only_readers_and_the_lease_through() {
         let fence = Fence::default();
-        let (own, _) = client(&fence, true);
-        let engine = fenced_client(own.clone(), &fence.of_term(fence.begin_term("term/one.1.1")));
+        let (plain, _) = client(&fence, true);
+        let engine = fenced_client(plain.clone(), &fence.of_term(fence.begin_term("term/one.1.1")));
         fence.open(Moment::now(), SPAN);
-        assert!(send(&own, "PATCH", "/api/v1/nodes/a").await);
+        assert!(send(&plain, "PATCH", "/api/v1/nodes/a").await);
         assert!(send(&engine, "PATCH", "/api/v1/nodes/a").await);
         fence.close();
         let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/outrigger";
-        for own in [&own, &engine] {
-            assert!(send(own, "GET", "/api/v1/nodes/a").await);
-            assert!(send(own, "PATCH", lease).await);
+        for client in [&plain, &engine] {
+            assert!(send(client, "GET", "/api/v1/nodes/a").await);
+            assert!(send(client, "PATCH", lease).await);
             for (method, path) in [
                 ("PATCH", "/api/v1/nodes/a"),
                 ("POST", "/api/v1/namespaces/a/pods/b/eviction"),
                 ("DELETE", "/api/v1/nodes/a"),
                 ("PUT", "/api/v1/nodes/a"),
             ] {
-                assert!(!send(own, method, path).await, "{method} {path}");
+                assert!(!send(client, method, path).await, "{method} {path}");
             }
         }
         fence.begin_term("term/one.1.1");
         fence.open(Moment::now(), SPAN);
-        assert!(send(&own, "DELETE", "/api/v1/nodes/a").await);
+        assert!(send(&plain, "DELETE", "/api/v1/nodes/a").await);
         assert!(!send(&engine, "DELETE", "/api/v1/nodes/a").await, "its term is over");
     }
 
     #[tokio::test]
     async fn a_request_is_given_up_once_its_term_is_over() {
         let fence = Fence::default();
-        let (own, reached) = client(&fence, false);
+        let (plain, reached) = client(&fence, false);
         let term = fence.of_term(fence.begin_term("term/one.1.1"));
         fence.open(Moment::now(), SPAN);
-        let engine = fenced_client(own, &term);
+        let engine = fenced_client(plain, &term);
         let sending = tokio::spawn(async move {
             let sending = send(&engine, "DELETE", "/api/v1/nodes/a");
             term.run_guarded(sending).await

@@ -425,7 +425,7 @@ mod tests {
     use crate::model::instance::{CapacityType, ExpectedNode, Instance, OfferingKey};
     use crate::provider::{CommandResult, OfferingRefusal, RefusalKind};
 
-    fn there_and_back(answer: CommandResult) {
+    fn round_trip(answer: CommandResult) {
         let json = serde_json::to_string(&AnswerBody::from(answer.clone())).expect("json");
         let body: AnswerBody = serde_json::from_str(&json).expect("a body");
         assert_eq!(CommandResult::try_from(body), Ok(answer), "{json}");
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn answers_go_there_and_back() {
-        there_and_back(CommandResult::Done);
+        round_trip(CommandResult::Done);
         let offering = OfferingKey {
             instance_type: "a.b".into(),
             zone: "z".into(),
@@ -441,7 +441,7 @@ mod tests {
             reservation: Some(Box::new("cr-1".into())),
         };
         for (state, _) in STATES {
-            there_and_back(CommandResult::Launched(Instance {
+            round_trip(CommandResult::Launched(Instance {
                 id: "i-1".into(),
                 offering: offering.clone(),
                 state,
@@ -453,17 +453,17 @@ mod tests {
                 })),
                 facts: None,
             }));
-            there_and_back(CommandResult::Terminating(state));
+            round_trip(CommandResult::Terminating(state));
         }
         for (kind, _) in RefusalKind::ALL {
-            there_and_back(CommandResult::LaunchRefused(vec![OfferingRefusal {
+            round_trip(CommandResult::LaunchRefused(vec![OfferingRefusal {
                 offering: offering.clone(),
                 kind,
             }]));
         }
         for kind in FAILURES {
-            there_and_back(CommandResult::Failed { kind, text: "text".into() });
+            round_trip(CommandResult::Failed { kind, text: "text".into() });
         }
-        there_and_back(CommandResult::Instances(Vec::new()));
+        round_trip(CommandResult::Instances(Vec::new()));
     }
 }

@@ -353,7 +353,7 @@ mod tests {
         Err(ParameterUnavailable { is_retryable, why })
     }
 
-    fn origin(folder: &Path, answers: &Answers) -> ConfigSource {
+    fn source(folder: &Path, answers: &Answers) -> ConfigSource {
         let wanted =
             ConfigSources { paths: vec![folder.join("main.hcl")], ..ConfigSources::default() };
         let answers = answers.clone();
@@ -363,19 +363,21 @@ mod tests {
                 1 => left.front().cloned(),
                 _ => left.pop_front(),
             };
-            async move { next.expect("an answer") }.boxed()
+            async move { next.expect("a response") }.boxed()
         };
         ConfigSource::with_reader(wanted, Some(folder), Box::new(ask))
     }
 
     /// A folder with a configuration whose clusters are in a parameter, its source, and the
     /// responses for the parameter.
-    fn set_up(told: &[Result<String, ParameterUnavailable>]) -> (TempDir, ConfigSource, Answers) {
+    fn set_up(
+        responses: &[Result<String, ParameterUnavailable>],
+    ) -> (TempDir, ConfigSource, Answers) {
         let folder = TempDir::new().expect("a directory");
         write(folder.path(), "tags = {}");
-        let answers: Answers = Arc::new(Mutex::new(told.iter().cloned().collect()));
-        let origin = origin(folder.path(), &answers);
-        (folder, origin, answers)
+        let answers: Answers = Arc::new(Mutex::new(responses.iter().cloned().collect()));
+        let source = source(folder.path(), &answers);
+        (folder, source, answers)
     }
 
     fn write(folder: &Path, more: &str) {
@@ -405,54 +407,54 @@ cluster "fleet" {{
 
     #[tokio::test(start_paused = true)]
     async fn another_value_makes_another_configuration_when_it_is_due() {
-        let told = [region("one"), region("one"), unavailable_parameter(true), region("two")];
-        let (_folder, mut origin, _) = set_up(&told);
-        assert_eq!(region_of(origin.read_config().await), "one");
+        let responses = [region("one"), region("one"), unavailable_parameter(true), region("two")];
+        let (_folder, mut source, _) = set_up(&responses);
+        assert_eq!(region_of(source.read_config().await), "one");
         let start = clock::monotonic_now();
-        assert_eq!(region_of(origin.wait_for_change().await), "two");
+        assert_eq!(region_of(source.wait_for_change().await), "two");
         assert_eq!(start.elapsed().as_secs(), 1800);
         // The parameter does not change from here on.
-        assert!(timeout(Duration::from_hours(3), origin.wait_for_change()).await.is_err());
+        assert!(timeout(Duration::from_hours(3), source.wait_for_change()).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
     async fn files_that_are_being_written_wait_for_the_next_reload() {
-        let (folder, mut origin, answers) = set_up(&[region("one"), region("two")]);
-        assert_eq!(region_of(origin.read_config().await), "one");
+        let (folder, mut source, answers) = set_up(&[region("one"), region("two")]);
+        assert_eq!(region_of(source.read_config().await), "one");
         write(folder.path(), "half =");
-        assert_eq!(region_of(origin.wait_for_change().await), "two");
-        assert!(origin.read_config().await.is_err());
-        assert!(!origin.is_retryable());
+        assert_eq!(region_of(source.wait_for_change().await), "two");
+        assert!(source.read_config().await.is_err());
+        assert!(!source.may_pass());
         answers.lock().unwrap_or_else(PoisonError::into_inner).push_back(region("three"));
-        assert_eq!(region_of(origin.wait_for_change().await), "three");
+        assert_eq!(region_of(source.wait_for_change().await), "three");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_could_not_be_put_into_force_is_news_again() {
-        let (folder, mut origin, _) = set_up(&[region("one"), region("two")]);
-        assert_eq!(region_of(origin.read_config().await), "one");
+        let (folder, mut source, _) = set_up(&[region("one"), region("two")]);
+        assert_eq!(region_of(source.read_config().await), "one");
         for _ in 0..3 {
-            assert_eq!(region_of(origin.wait_for_change().await), "two");
-            origin.on_rejected();
+            assert_eq!(region_of(source.wait_for_change().await), "two");
+            source.on_rejected();
         }
         // A refused reload keeps the current files.
         write(folder.path(), "tags = { More = \"files\" }");
-        let config = origin.read_config().await.expect("a configuration");
+        let config = source.read_config().await.expect("a configuration");
         assert_eq!(config.clusters[0].tags.len(), 1);
-        origin.on_rejected();
-        let config = origin.wait_for_change().await.expect("a configuration");
+        source.on_rejected();
+        let config = source.wait_for_change().await.expect("a configuration");
         assert_eq!(config.clusters[0].tags.len(), 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn outputs_of_another_shape_are_told_once() {
         let odd = Ok(r#"{"clusters": {"demo": {}}}"#.to_owned());
-        let told = [region("one"), odd.clone(), odd.clone(), odd, region("one")];
-        let (_folder, mut origin, _) = set_up(&told);
-        assert_eq!(region_of(origin.read_config().await), "one");
-        assert!(origin.wait_for_change().await.is_err());
+        let responses = [region("one"), odd.clone(), odd.clone(), odd, region("one")];
+        let (_folder, mut source, _) = set_up(&responses);
+        assert_eq!(region_of(source.read_config().await), "one");
+        assert!(source.wait_for_change().await.is_err());
         let start = clock::monotonic_now();
-        assert_eq!(region_of(origin.wait_for_change().await), "one");
+        assert_eq!(region_of(source.wait_for_change().await), "one");
         assert_eq!(start.elapsed().as_secs(), 1800);
     }
 
@@ -460,32 +462,33 @@ cluster "fleet" {{
     async fn a_start_without_an_answer_goes_on_with_what_was_told_last() {
         let (folder, mut first, answers) = set_up(&[unavailable_parameter(true)]);
         assert!(first.read_config().await.is_err());
-        assert!(first.is_retryable());
-        let set = |told| *answers.lock().unwrap_or_else(PoisonError::into_inner) = [told].into();
+        assert!(first.may_pass());
+        let set =
+            |response| *answers.lock().unwrap_or_else(PoisonError::into_inner) = [response].into();
         set(region("one"));
         assert_eq!(region_of(first.read_config().await), "one");
         set(unavailable_parameter(true));
-        let mut again = origin(folder.path(), &answers);
+        let mut again = source(folder.path(), &answers);
         let config = again.read_config().await.expect("a configuration");
         assert_eq!(config.clusters[0].region, "one");
-        let told = config.warnings.iter().map(|it| it.detail.as_str());
-        assert!(told.into_iter().any(|detail| detail.contains("Using the last known value")));
+        let details = config.warnings.iter().map(|it| it.detail.as_str());
+        assert!(details.into_iter().any(|detail| detail.contains("Using the last known value")));
         // With changed files, an old response may be wrong, and a later start may succeed.
         write(folder.path(), "tags = { New = each.value.new }");
-        let mut again = origin(folder.path(), &answers);
+        let mut again = source(folder.path(), &answers);
         assert!(again.read_config().await.is_err());
         assert!(again.is_retryable());
         write(folder.path(), "tags = {}");
         // A deleted parameter has no last known value.
         set(unavailable_parameter(false));
-        let mut again = origin(folder.path(), &answers);
+        let mut again = source(folder.path(), &answers);
         assert!(again.read_config().await.is_err());
         // Terraform may create the parameter later.
         assert!(again.is_retryable());
         // An error in the files does not depend on the parameter.
         write(folder.path(), "nonsense = 5");
         set(region("one"));
-        let mut again = self::origin(folder.path(), &answers);
+        let mut again = self::source(folder.path(), &answers);
         assert!(again.read_config().await.is_err());
         assert!(!again.is_retryable());
     }

@@ -216,7 +216,7 @@ mod tests {
         wait_for_result(fleet_client.send_command(IssuedCommand { id, command })).await
     }
 
-    async fn ask(fleet_client: &FleetClient, claim: &str) -> CommandResult {
+    async fn request_grant(fleet_client: &FleetClient, claim: &str) -> CommandResult {
         let (claim, holding) = (claim.into(), ClaimUsage::default());
         command(fleet_client, Command::RequestGrant(Box::new(GrantRequest { claim, holding })))
             .await
@@ -242,12 +242,12 @@ mod tests {
         let fleet = fleet().await;
         let east = fleet.join_cluster(&"east".into()).await;
         let mut west = fleet.join_cluster(&"west".into()).await;
-        let view = west.view.take().expect("limits are shared");
-        assert!(view.closed.is_some(), "nobody has said yet what it has");
+        let view = west.view.take().expect("a view of the limits");
+        assert!(view.closed.is_some(), "no cluster has reported its usage yet");
         report_no_usage(&east).await;
         report_no_usage(&west).await;
-        assert_eq!(ask(&east, "a").await, CommandResult::Granted);
-        assert!(matches!(ask(&west, "b").await, CommandResult::Denied { .. }));
+        assert_eq!(request_grant(&east, "a").await, CommandResult::Granted);
+        assert!(matches!(request_grant(&west, "b").await, CommandResult::Denied { .. }));
         let left = async {
             while let Some(event) = west.next_event().await {
                 if let Event::FleetChanged(Some(view)) = event
@@ -258,7 +258,7 @@ mod tests {
             }
             None
         };
-        assert_eq!(left.await, Some(1), "what it could have when all had spoken");
+        assert_eq!(left.await, Some(1), "the share once all clusters have reported");
     }
 
     #[tokio::test]
@@ -269,9 +269,9 @@ mod tests {
         let west = fleet.join_cluster(&"west".into()).await;
         report_no_usage(&new).await;
         report_no_usage(&west).await;
-        let answer = ask(&old, "a").await;
+        let answer = request_grant(&old, "a").await;
         let unknown = |kind| kind == FailureKind::Unknown;
         assert!(matches!(answer, CommandResult::Failed { kind, .. } if unknown(kind)));
-        assert_eq!(ask(&new, "b").await, CommandResult::Granted);
+        assert_eq!(request_grant(&new, "b").await, CommandResult::Granted);
     }
 }

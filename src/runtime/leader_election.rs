@@ -662,13 +662,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lease_that_is_being_renewed_is_let_go_all_the_same() {
         let (stored, (reached, mut count)) = (Stored::default(), watch::channel(0));
-        let (name, company) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
-        company.configure(false, std::slice::from_ref(&name));
+        let (name, balancer) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
+        balancer.configure(false, std::slice::from_ref(&name));
         let connection = slow(&stored, &reached);
         let identity = HolderIdentity::new("host", None);
-        let elector = LeaderElector::start_election(name, connection, &identity, company);
+        let elector = LeaderElector::start_election(name, connection, &identity, balancer);
         let renewed = count.wait_for(|count| *count == 2).await;
-        drop(renewed.expect("it is made, and then renewed"));
+        drop(renewed.expect("the Lease is created, and then renewed"));
         elector.release_lease().await;
         let known = stored.lock().expect("no panic");
         assert_eq!(known.1["holderIdentity"], "", "{known:?}");
@@ -679,13 +679,13 @@ mod tests {
         let leases = Leases::default();
         let connection = api(&leases, "own");
         let fence = connection.fence.clone();
-        let (name, company) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
-        company.configure(false, std::slice::from_ref(&name));
+        let (name, balancer) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
+        balancer.configure(false, std::slice::from_ref(&name));
         let elector = LeaderElector::start_election(
             name,
             connection,
             &HolderIdentity::new("host", None),
-            company,
+            balancer,
         );
         let leads = async |term| {
             for _ in 0..60 {
@@ -706,7 +706,7 @@ mod tests {
         leap();
         sleep(Duration::from_secs(10)).await;
         leads(1).await;
-        assert!(fence.is_open(), "it was only set");
+        assert!(fence.is_open(), "only the wall clock was set");
         if let Some(lease) = leases.lock().expect("no panic").get_mut("own") {
             // A different host has led meanwhile and released the Lease.
             lease.0 += 2;
@@ -724,22 +724,22 @@ mod tests {
         let leases = Leases::default();
         let connection = api(&leases, "own");
         let (old, fence) = (connection.fence.of_term(1), connection.fence.clone());
-        let (name, company) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
-        company.configure(false, std::slice::from_ref(&name));
+        let (name, balancer) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
+        balancer.configure(false, std::slice::from_ref(&name));
         let mut elector = LeaderElector::start_election(
             name,
             connection,
             &HolderIdentity::new("host", None),
-            company,
+            balancer,
         );
         let leads = elector.turn.wait_for(|turn| *turn == Leadership::Leads(1)).await;
-        drop(leads.expect("it has the Lease"));
+        drop(leads.expect("the elector leads"));
         assert!(old.is_open());
         elector.begin_new_term(1).await;
         assert_eq!(elector.current_leadership(), Leadership::Leads(2));
         assert!(fence.is_open() && !old.is_open());
         sleep(Duration::from_mins(1)).await;
-        assert_eq!(elector.current_leadership(), Leadership::Leads(2), "once is enough");
+        assert_eq!(elector.current_leadership(), Leadership::Leads(2), "one new term is enough");
         elector.release_lease().await;
     }
 
@@ -807,11 +807,11 @@ mod tests {
 
     /// A host with all clusters, whose engines stop immediately. It runs until it is dropped.
     fn host(leases: &Leases, name: &str, clusters: &[ClusterName], together: bool) -> JoinSet<()> {
-        host_that(leases, name, clusters, together, true)
+        host_with_health(leases, name, clusters, together, true)
     }
 
-    /// A host whose engines make decisions, or never do.
-    fn host_that(
+    /// A host whose engines are healthy, or never are.
+    fn host_with_health(
         leases: &Leases,
         name: &str,
         clusters: &[ClusterName],
@@ -819,8 +819,8 @@ mod tests {
         is_fit: bool,
     ) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
-        let company = Arc::new(LeaseBalancer::default());
-        company.configure(together, clusters);
+        let balancer = Arc::new(LeaseBalancer::default());
+        balancer.configure(together, clusters);
         let identity = HolderIdentity::new(name, None);
         for cluster in clusters {
             let connection = api(leases, cluster.as_str());
@@ -828,7 +828,7 @@ mod tests {
                 cluster.clone(),
                 connection,
                 &identity,
-                company.clone(),
+                balancer.clone(),
             );
             tasks.spawn(async move {
                 loop {
@@ -867,9 +867,9 @@ mod tests {
         sleep(Duration::from_mins(5)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 3), ('b', 2)]));
         let before = handovers(&leases);
-        assert_eq!(before, 7, "each was taken once, and two changed hands");
+        assert_eq!(before, 7, "five acquisitions and two handovers");
         sleep(Duration::from_mins(20)).await;
-        assert_eq!(handovers(&leases), before, "nothing is left to share");
+        assert_eq!(handovers(&leases), before, "the clusters are balanced");
         let _host_3 = host(&leases, "c", &clusters, false);
         sleep(Duration::from_mins(5)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 2), ('b', 2), ('c', 1)]));
@@ -888,19 +888,19 @@ mod tests {
         let leases = Leases::default();
         let _host_4 = host(&leases, "a", &clusters, false);
         sleep(Duration::from_mins(1)).await;
-        let _host_5 = host_that(&leases, "b", &clusters, false, false);
+        let _host_5 = host_with_health(&leases, "b", &clusters, false, false);
         sleep(Duration::from_mins(2)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 4), ('b', 1)]));
         sleep(Duration::from_mins(3)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 5)]));
         assert_eq!(handovers(&leases), 7);
         sleep(Duration::from_mins(25)).await;
-        assert_eq!(handovers(&leases), 7, "it asks for no other so soon");
+        assert_eq!(handovers(&leases), 7, "no further request so soon");
         sleep(Duration::from_mins(20)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 5)]));
-        assert_eq!(handovers(&leases), 9, "it has tried once more");
+        assert_eq!(handovers(&leases), 9, "one more attempt");
         sleep(Duration::from_mins(40)).await;
-        assert_eq!(handovers(&leases), 9, "and waits for twice as long now");
+        assert_eq!(handovers(&leases), 9, "the next attempt waits for twice as long");
     }
 
     #[tokio::test(start_paused = true)]
@@ -909,7 +909,7 @@ mod tests {
         let leases = Leases::default();
         let other = host(&leases, "a", &clusters, false);
         sleep(Duration::from_mins(1)).await;
-        let _own = host_that(&leases, "b", &clusters, false, false);
+        let _unhealthy_host = host_with_health(&leases, "b", &clusters, false, false);
         sleep(Duration::from_mins(1)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 1), ('b', 1)]));
         drop(other);
@@ -917,7 +917,7 @@ mod tests {
         assert_eq!(shares(&leases), BTreeMap::from([('b', 2)]));
         sleep(Duration::from_mins(30)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('b', 2)]));
-        assert_eq!(handovers(&leases), 5, "what it had asked for was to be had");
+        assert_eq!(handovers(&leases), 5, "the requested cluster was handed over");
     }
 
     #[tokio::test(start_paused = true)]

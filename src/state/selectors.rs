@@ -259,9 +259,9 @@ mod tests {
             pod_text in a_selector(),
         ) {
             let (mut all, mut known) = (WorkloadSelectors::default(), BTreeMap::new());
-            for (name, selector, goes) in steps {
+            for (name, selector, is_deleted) in steps {
                 let workload = selecting(ObjectKind::Service, &format!("s{name}"), &selector);
-                if goes {
+                if is_deleted {
                     all.delete(ObjectKind::Service, &workload.key);
                     known.remove(&workload.key);
                 } else {
@@ -271,9 +271,9 @@ mod tests {
             }
             let pod_labels = labels(&pod_text);
             let matching = known.values().filter(|selector| selector.matches(&pod_labels));
-            let meant = matching.flat_map(Selector::expressions).cloned();
+            let expected = matching.flat_map(Selector::expressions).cloned();
             let found = all.default_spread_selector("default", &pod_labels, None);
-            prop_assert_eq!(found.unwrap_or_default(), Selector::new(meant));
+            prop_assert_eq!(found.unwrap_or_default(), Selector::new(expected));
             for key in known.keys() {
                 all.delete(ObjectKind::Service, key);
             }

@@ -338,14 +338,14 @@ mod tests {
             pod.gang = Some(Gang { name: gang.to_owned(), least: None });
             pod
         };
-        let mut leaves = of("g", pod("default", "leaves", "n"));
-        leaves.deleting = Some(NOW);
+        let mut terminating = of("g", pod("default", "leaves", "n"));
+        terminating.deleting = Some(NOW);
         let mut state = State::default();
         for pod in [
             of("g", waiting("default", "w")),
             of("g", pod("default", "b", "n")),
             of("other", pod("default", "o", "n")),
-            leaves,
+            terminating,
         ] {
             state.objects.apply(pod.into(), NOW);
         }

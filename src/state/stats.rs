@@ -171,14 +171,14 @@ mod tests {
         }
         let requested = state.requested_on(&node);
         let cpu = (requested.daemons.cpu_milli, requested.pods.cpu_milli);
-        assert_eq!(cpu, (100, 200), "what has ended asks for nothing");
+        assert_eq!(cpu, (100, 200), "finished pods have no requests");
         let name: NodeName = "n".into();
-        let alike = |node, phase| PodStatsKey { node, namespace: "default", phase };
+        let key = |node, phase| PodStatsKey { node, namespace: "default", phase };
         let counts: Vec<_> = state.pod_counts().into_iter().collect();
         let expect = [
-            (alike(None, "Pending"), 1),
-            (alike(Some(&name), "Running"), 3),
-            (alike(Some(&name), "Succeeded"), 1),
+            (key(None, "Pending"), 1),
+            (key(Some(&name), "Running"), 3),
+            (key(Some(&name), "Succeeded"), 1),
         ];
         assert_eq!(counts, expect);
     }
@@ -190,8 +190,8 @@ mod tests {
             pools: vec![Pool::new("general")],
             ..Cluster::default()
         }));
-        let holdings = state.stats_by_pool();
-        let general = holdings.get("general").expect("it is there");
+        let stats = state.stats_by_pool();
+        let general = stats.get("general").expect("the pool has stats");
         assert_eq!((general.usage.nodes, general.claims.len()), (0, 0));
         assert_eq!(general.nodes.total(), 0);
     }
@@ -213,8 +213,8 @@ mod tests {
         let cluster = Arc::new(Cluster { pools: vec![Pool::new("general")], ..Cluster::default() });
         let nodes = nodes.into_iter().map(|node| WatchedObject::Node(Box::new(node)));
         let state = State::offline(cluster, Arc::default(), nodes.collect(), NOW);
-        let holdings = state.stats_by_pool();
+        let stats = state.stats_by_pool();
         let expect = NodeCounts { ready: 1, unready: 1, starting: 1, leaving: 1 };
-        assert_eq!(holdings["general"].nodes, expect);
+        assert_eq!(stats["general"].nodes, expect);
     }
 }

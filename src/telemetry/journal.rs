@@ -218,13 +218,13 @@ mod tests {
     use super::{Journal, VALUE_BYTES};
 
     /// The datagrams that a journal receives.
-    fn heard(say: impl FnOnce()) -> Vec<u8> {
+    fn received(log: impl FnOnce()) -> Vec<u8> {
         let dir = TempDir::new().expect("a directory");
         let path = dir.path().join("socket");
         let socket = UnixDatagram::bind(&path).expect("a socket");
         socket.set_nonblocking(true).expect("a socket");
         let journal = Journal::connect(&path).expect("it listens");
-        tracing::subscriber::with_default(registry().with(journal), say);
+        tracing::subscriber::with_default(registry().with(journal), log);
         let mut datagram = vec![0; 1 << 18];
         let length = socket.recv(&mut datagram).expect("a line");
         datagram.truncate(length);
@@ -233,11 +233,11 @@ mod tests {
 
     #[test]
     fn fields_are_fields_and_stand_in_the_line_as_well() {
-        let heard = heard(|| {
+        let datagram = received(|| {
             let node = String::from("ip-10-0-0-1");
             tracing::warn!(cluster = "prod", %node, usd_per_h = 0.5, why = "a b", "node stays");
         });
-        let text = String::from_utf8(heard).expect("UTF-8");
+        let text = String::from_utf8(datagram).expect("UTF-8");
         let lines: Vec<&str> = text.lines().collect();
         let message = "MESSAGE=node stays cluster=prod node=ip-10-0-0-1 usd_per_h=0.5 why=\"a b\"";
         let expect = [
@@ -254,15 +254,15 @@ mod tests {
 
     #[test]
     fn a_value_cannot_pass_for_another_field() {
-        let heard = heard(|| {
+        let datagram = received(|| {
             tracing::info!(why = "x\nPRIORITY=0", long = "é".repeat(VALUE_BYTES), "said");
         });
-        let end = heard.len();
-        let at = |text: &[u8]| heard.windows(text.len()).position(|window| window == text);
+        let end = datagram.len();
+        let at = |text: &[u8]| datagram.windows(text.len()).position(|window| window == text);
         let why = at(b"WHY\n").expect("its name alone in its line");
-        let length: [u8; 8] = heard[why + 4..why + 12].try_into().expect("a length");
+        let length: [u8; 8] = datagram[why + 4..why + 12].try_into().expect("a length");
         assert_eq!(u64::from_le_bytes(length), 12);
-        assert_eq!(&heard[why + 12..why + 25], b"x\nPRIORITY=0\n");
+        assert_eq!(&datagram[why + 12..why + 25], b"x\nPRIORITY=0\n");
         let long = at(b"LONG=").expect("a field");
         assert_eq!(end - long, "LONG=\n".len() + VALUE_BYTES);
     }
@@ -276,7 +276,7 @@ mod tests {
         let subscriber = registry().with(journal);
         tracing::subscriber::with_default(subscriber, || {
             drop(first);
-            std::fs::remove_file(&path).expect("it is gone");
+            std::fs::remove_file(&path).expect("the socket is removed");
             tracing::info!("lost");
             tracing::info!("lost as well");
             let second = UnixDatagram::bind(&path).expect("a socket");

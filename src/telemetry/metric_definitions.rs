@@ -253,8 +253,8 @@ mod tests {
     #[test]
     fn the_reference_says_what_there_is() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/METRICS.md");
-        let text = fs::read_to_string(&path).expect("it is there");
-        let (head, table) = text.split_at(text.find(BEGIN).expect("the mark is there"));
+        let text = fs::read_to_string(&path).expect("the reference exists");
+        let (head, table) = text.split_at(text.find(BEGIN).expect("the reference has the mark"));
         if option_env!("UPDATE_REFERENCE").is_some() {
             fs::write(&path, format!("{head}{}", reference())).expect("it is written");
             return;
@@ -263,11 +263,11 @@ mod tests {
     }
 
     /// Metric names in string literals of the code.
-    fn named(dir: &Path, found: &mut BTreeSet<String>) {
+    fn collect_metric_names(dir: &Path, found: &mut BTreeSet<String>) {
         for entry in fs::read_dir(dir).expect("a folder") {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
-                named(&path, found);
+                collect_metric_names(&path, found);
                 continue;
             }
             let text = fs::read_to_string(&path).expect("it is text");
@@ -290,9 +290,9 @@ mod tests {
         let mut found = BTreeSet::from(
             [PASSES, PLANS, DECISIONS, NOTICES, LIFETIMES, UNHEALTHY].map(str::to_owned),
         );
-        named(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+        collect_metric_names(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
         let names: Vec<&str> = ALL.iter().map(|metric| metric.name).collect();
-        assert!(names.is_sorted(), "by name");
+        assert!(names.is_sorted(), "the table is sorted by name");
         assert_eq!(found, names.into_iter().map(str::to_owned).collect());
     }
 }

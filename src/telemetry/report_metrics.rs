@@ -323,7 +323,7 @@ mod tests {
     use crate::state::cluster_identity::Mismatch;
 
     /// The exported metrics of one cluster after these reports.
-    fn counted(reports: &[Report], managed: bool) -> String {
+    fn metrics_after(reports: &[Report], managed: bool) -> String {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
             for reported in reports {
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    fn leaves(reason: Reason, pods: usize) -> Report {
+    fn disrupted(reason: Reason, pods: usize) -> Report {
         Report::Retire {
             claim: "c".into(),
             pool: "general".into(),
@@ -350,7 +350,7 @@ mod tests {
         }
     }
 
-    fn consolidates(nodes: usize, claims: usize) -> Report {
+    fn consolidated(nodes: usize, claims: usize) -> Report {
         Report::Consolidates {
             pool: Some("general".into()),
             nodes,
@@ -398,13 +398,13 @@ mod tests {
     #[test]
     fn decisions_are_counted_by_what_comes_of_them() {
         let reports = [
-            leaves(Reason::Empty, 0),
-            leaves(Reason::Empty, 0),
-            consolidates(1, 0),
-            consolidates(1, 1),
-            consolidates(3, 0),
-            consolidates(5, 1),
-            consolidates(2, 2),
+            disrupted(Reason::Empty, 0),
+            disrupted(Reason::Empty, 0),
+            consolidated(1, 0),
+            consolidated(1, 1),
+            consolidated(3, 0),
+            consolidated(5, 1),
+            consolidated(2, 2),
         ];
         let series = |decision: &str, reason: &str, what: &str, count: u32| {
             format!(
@@ -420,27 +420,27 @@ mod tests {
             series("delete", "underutilized", "multi", 1),
             series("replace", "underutilized", "multi", 2),
         ];
-        let text = counted(&reports, true);
+        let text = metrics_after(&reports, true);
         check(&text, &lines.each_ref().map(String::as_str));
-        let text = counted(&reports, false);
-        assert_eq!(text, "", "what is merely observed is no decision");
+        let text = metrics_after(&reports, false);
+        assert_eq!(text, "", "observe mode makes no decisions");
     }
 
     #[test]
     fn nodes_that_leave_are_counted_with_their_pods_and_those_that_stay_after_all() {
-        let stays = |reason| Report::Kept { claim: "c".into(), reason, why: "x".to_owned() };
+        let retained = |reason| Report::Kept { claim: "c".into(), reason, why: "x".to_owned() };
         let evicted = |reason| Report::Evicted {
             pod: crate::model::id::ObjectKey::new("default", "p"),
             reason,
         };
-        let text = counted(
+        let text = metrics_after(
             &[
-                leaves(Reason::Expired, 3),
-                leaves(Reason::Expired, 4),
-                leaves(Reason::Unhealthy, 1),
-                stays(Reason::Empty),
-                stays(Reason::Underutilized),
-                stays(Reason::Underutilized),
+                disrupted(Reason::Expired, 3),
+                disrupted(Reason::Expired, 4),
+                disrupted(Reason::Unhealthy, 1),
+                retained(Reason::Empty),
+                retained(Reason::Underutilized),
+                retained(Reason::Underutilized),
                 evicted(Reason::Drifted),
                 evicted(Reason::Drifted),
                 evicted(Reason::Interrupted),
@@ -470,7 +470,8 @@ mod tests {
     #[test]
     fn how_many_nodes_may_leave_is_shown_as_it_is_now() {
         let all = [(Reason::Empty, 3), (Reason::Drifted, 2), (Reason::Empty, 1)];
-        let text = counted(&all.map(|(reason, nodes)| Report::Eligible { reason, nodes }), true);
+        let text =
+            metrics_after(&all.map(|(reason, nodes)| Report::Eligible { reason, nodes }), true);
         let name = "karpenter_voluntary_disruption_eligible_nodes";
         let lines = [("empty", 1), ("drifted", 2)].map(|(reason, nodes)| {
             format!("{name}{{cluster=\"prod\",reason=\"{reason}\"}} {nodes}")
@@ -493,7 +494,7 @@ mod tests {
             took: SignedDuration::from_secs(90),
             age: SignedDuration::from_hours(2),
         };
-        let text = counted(&[gone, ended], true);
+        let text = metrics_after(&[gone, ended], true);
         let of = "cluster=\"prod\",nodepool=\"general\"";
         let lines = [
             format!("karpenter_nodes_terminated_total{{{of}}} 1"),
@@ -531,7 +532,7 @@ mod tests {
             failed("launch", FailureKind::Invalid),
             failed("terminate", FailureKind::Denied),
         ];
-        let text = counted(&reports, true);
+        let text = metrics_after(&reports, true);
         let lines = [
             "outrigger_ice_total{cluster=\"prod\",zone=\"a\",capacity_type=\"spot\",\
              reason=\"insufficient-capacity\"} 2",

@@ -197,15 +197,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_as_it_was(own in value(), indent in 0_usize..6) {
-            let items: Map<String, Value> = Map::from_iter([("key".to_owned(), own)]);
+        fn what_is_written_is_read_as_it_was(written in value(), indent in 0_usize..6) {
+            let items: Map<String, Value> = Map::from_iter([("key".to_owned(), written)]);
             let text = block_mapping(&items, indent);
             prop_assert_eq!(parse_mapping(&text), Some(items), "{}", text);
         }
 
         #[test]
         fn documents_are_read_as_they_were_written(one in value(), other in value()) {
-            let object = |own: &Value| Map::from_iter([("key".to_owned(), own.clone())]);
+            let object = |written: &Value| Map::from_iter([("key".to_owned(), written.clone())]);
             let comment = ["a: b".to_owned()];
             let first = write_document(&comment, &object(&one));
             let text = first + &write_document(&[], &object(&other));

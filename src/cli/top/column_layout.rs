@@ -101,9 +101,9 @@ mod tests {
     use super::{ColumnWidth, fit_columns};
 
     /// Minimum, fair and wanted width of a column, and its rank.
-    type Told = (usize, usize, usize, u8);
+    type ColumnSpec = (usize, usize, usize, u8);
 
-    fn check(claims: &[Told], width: usize, expect: &[(usize, usize, usize)]) {
+    fn check(claims: &[ColumnSpec], width: usize, expect: &[(usize, usize, usize)]) {
         let claims: Vec<ColumnWidth> = claims
             .iter()
             .map(|(least, fair, wanted, leaves)| ColumnWidth {

@@ -97,15 +97,18 @@ mod tests {
 
     #[test]
     fn the_fewest_are_near_the_bend() {
-        for bend in [1_u32, 2, 7, 40, 99, 100] {
+        for sufficient in [1_u32, 2, 7, 40, 99, 100] {
             let mut search = RemovalSearch::new([1.0; 100]);
-            let saved = |count: usize| (count as f64).min(f64::from(bend));
+            let saved = |count: usize| (count as f64).min(f64::from(sufficient));
             search.record_savings(100, saved(100));
             let tried = tried(&mut search, saved);
             let least = search.smallest_sufficient().expect("something is saved") as f64;
-            let most = (f64::from(bend) * 1.34).max(1.0);
-            assert!(least >= 0.95 * f64::from(bend) && least <= most, "{least} for {bend}");
-            assert!(tried.len() <= 6, "{tried:?} for {bend}");
+            let most = (f64::from(sufficient) * 1.34).max(1.0);
+            assert!(
+                least >= 0.95 * f64::from(sufficient) && least <= most,
+                "{least} for {sufficient}"
+            );
+            assert!(tried.len() <= 6, "{tried:?} for {sufficient}");
         }
     }
 

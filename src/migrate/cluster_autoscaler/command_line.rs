@@ -98,11 +98,11 @@ mod tests {
         };
         let check = |text: &str, expect: &[(&str, Option<&str>)], positional: &[&str]| {
             let (found, left) = parse_flags(&split_words(text), takes);
-            let own = |(name, value): &(&str, Option<&str>)| FlagValue {
+            let flag = |(name, value): &(&str, Option<&str>)| FlagValue {
                 name: (*name).to_owned(),
                 value: value.map(str::to_owned),
             };
-            assert_eq!(found, expect.iter().map(own).collect::<Vec<_>>(), "{text}");
+            assert_eq!(found, expect.iter().map(flag).collect::<Vec<_>>(), "{text}");
             assert_eq!(left, positional, "{text}");
         };
         check("-v=4 --v 5", &[("v", Some("4")), ("v", Some("5"))], &[]);

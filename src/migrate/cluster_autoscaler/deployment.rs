@@ -256,7 +256,7 @@ mod tests {
 
     fn words(text: &str) -> Result<Vec<String>, String> {
         let found = find_autoscaler(&SourceFile::new("in", text));
-        found.map(|own| own.words).map_err(|error| error.to_string())
+        found.map(|autoscaler| autoscaler.words).map_err(|error| error.to_string())
     }
 
     fn pod(container: &str) -> String {
@@ -300,15 +300,15 @@ mod tests {
             assert_eq!(expand_variables(word, &environment, &mut left), expect, "{word}");
         }
         let (word, mut left) = ("$(A)".repeat(PUT_IN_MAX + 1), PUT_IN_MAX);
-        let own = expand_variables(&word, &environment, &mut left);
-        assert_eq!(own, "1".repeat(PUT_IN_MAX) + "$(A)");
+        let expanded = expand_variables(&word, &environment, &mut left);
+        assert_eq!(expanded, "1".repeat(PUT_IN_MAX) + "$(A)");
     }
 
     #[test]
     fn what_runs_no_autoscaler_is_named() {
         let other = pod("{image: nginx}");
-        let own = pod("{image: cluster-autoscaler}");
-        let twice = format!("{own}---\n{own}");
+        let autoscaler = pod("{image: cluster-autoscaler}");
+        let twice = format!("{autoscaler}---\n{autoscaler}");
         for (text, expect) in [
             ("", "there is no object"),
             (&other, "there is only Pod"),

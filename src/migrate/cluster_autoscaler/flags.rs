@@ -279,9 +279,9 @@ mod tests {
                 (false, _) => format!("--{}=77:777:x", row.name),
             };
             let (given, _) = parse_flags(&split_words(&text), |_| None);
-            let (said, losses, notes) = classify_flags("it", given);
+            let (flags, losses, notes) = classify_flags("it", given);
             assert_eq!(
-                said.value_of(row.name).is_some(),
+                flags.value_of(row.name).is_some(),
                 row.fate == FlagMapping::Carried,
                 "{text}"
             );

@@ -208,8 +208,8 @@ mod tests {
 
     #[test]
     fn images_are_of_the_family_that_has_the_same() {
-        for (kind, own) in IMAGES {
-            assert!(AmiFamily::parse(own).is_some(), "{kind}: {own}");
+        for (kind, family) in IMAGES {
+            assert!(AmiFamily::parse(family).is_some(), "{kind}: {family}");
         }
         for other in [
             "BOTTLEROCKET_ARM_64_FIPS",

@@ -135,6 +135,6 @@ mod tests {
             assert!(url.contains(part), "{part} in {url}");
         }
         let other = create_token(&config, "eu-west-1", "other").await.expect("a token");
-        assert_ne!(prod.text, other.text, "it is signed for the cluster");
+        assert_ne!(prod.text, other.text, "the token is signed for the cluster");
     }
 }

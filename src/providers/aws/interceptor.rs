@@ -129,7 +129,7 @@ fn is_throttled(body: &[u8]) -> bool {
 
 /// Records the permission of a call for `tests/moto/rights.py`, once per process.
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests are told by their environment")]
+#[expect(clippy::disallowed_methods, reason = "tests read their environment")]
 fn record_permission(service: &str, operation: &str) {
     use std::collections::BTreeSet;
     use std::io::Write;

@@ -60,8 +60,8 @@ mod tests {
             text: "not allowed".to_owned(),
         });
         assert!(update_listing(&mut known, Err::<u8, _>(fault.clone())).is_err());
-        let trouble = known.clone().expect_err("nothing is known");
-        assert_eq!(trouble.cause, Cause::Unavailable, "the newest reason");
+        let error = known.clone().expect_err("nothing is known");
+        assert_eq!(error.cause, Cause::Unavailable, "the latest error");
         assert!(update_listing(&mut known, Ok(1)).is_ok());
         assert!(update_listing(&mut known, Err(fault)).is_err());
         assert_eq!(known, Ok(1));

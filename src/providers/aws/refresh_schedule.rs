@@ -129,7 +129,7 @@ mod tests {
     async fn chores_are_due_at_their_times() {
         let mut schedule = RefreshSchedule::default();
         assert!(schedule.begin_if_due(RefreshTask::Network));
-        assert!(!schedule.begin_if_due(RefreshTask::Network), "it is under way");
+        assert!(!schedule.begin_if_due(RefreshTask::Network), "the task is running");
         assert!(schedule.record_result("r", RefreshTask::Network, Ok(true)));
         time::advance(Duration::from_secs(299)).await;
         assert!(!schedule.begin_if_due(RefreshTask::Network));
@@ -138,7 +138,7 @@ mod tests {
         let fault = AwsError::without_response("DescribeSubnets", "no answer");
         assert!(!schedule.record_result("r", RefreshTask::Network, Err(fault)));
         time::advance(Duration::from_secs(54)).await;
-        assert!(!schedule.begin_if_due(RefreshTask::Network), "it has just failed");
+        assert!(!schedule.begin_if_due(RefreshTask::Network), "the task has just failed");
         time::advance(Duration::from_secs(1)).await;
         assert!(schedule.begin_if_due(RefreshTask::Network));
         schedule.record_result("r", RefreshTask::Network, Ok(false));

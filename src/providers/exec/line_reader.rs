@@ -101,7 +101,7 @@ mod tests {
                 Some(ProgramLine::TooLong) => cut += 1,
                 rest => break rest,
             }
-            assert!(lines.line.capacity() < 100_000, "no more is held than said");
+            assert!(lines.line.capacity() < 100_000, "the buffer stays small");
         };
         assert_eq!(rest, Some(ProgramLine::Whole(b"f".to_vec())));
         assert!(cut > 1, "each part of an endless line counts");
@@ -121,7 +121,7 @@ mod tests {
             (b"q\nr", None),
             (b"\n", Some(ProgramLine::Whole(b"r".to_vec()))),
         ] {
-            program.write_all(part).await.expect("there is room");
+            program.write_all(part).await.expect("the pipe has space");
             let line = lines.next_line().now_or_never();
             let line = line.map(|line| line.expect("a pipe reads").expect("it is open"));
             assert_eq!(line, expect, "{part:?}");

@@ -54,7 +54,7 @@ fn program(exec: &Exec) -> ExecProvider {
     ExecProvider::with_limits(exec, &cluster(), limits())
 }
 
-fn wish(class: Option<&str>) -> Launch {
+fn launch_of(class: Option<&str>) -> Launch {
     let claim = ClaimRecord {
         id: "c-1".into(),
         installation: "here".to_owned(),
@@ -91,7 +91,7 @@ fn wish(class: Option<&str>) -> Launch {
 }
 
 fn launch(class: Option<&str>) -> Command {
-    Command::Launch(Box::new(wish(class)))
+    Command::Launch(Box::new(launch_of(class)))
 }
 
 /// Number of processes with this string in their command line.
@@ -104,7 +104,7 @@ fn processes(text: &str) -> usize {
     .count()
 }
 
-async fn nothing_is_left(dir: &Path) {
+async fn wait_until_no_process_is_left(dir: &Path) {
     let dir = dir.to_str().expect("a readable path");
     for _ in 0..50 {
         if processes(dir) == 0 {
@@ -117,7 +117,7 @@ async fn nothing_is_left(dir: &Path) {
 
 /// Calls to a failing program return soon with an error that contains `words`. The next run of the
 /// program succeeds and is used.
-async fn check_bad(exec: Exec, words: &str, command: &Command, recovers: bool) {
+async fn check_faulty(exec: Exec, words: &str, command: &Command, recovers: bool) {
     let mut limits = limits();
     if words.contains("no hello") {
         // Shorter than the call timeout, as in production.
@@ -132,7 +132,7 @@ async fn check_bad(exec: Exec, words: &str, command: &Command, recovers: bool) {
     let mut found = false;
     for answer in &answers {
         let CommandResult::Failed { kind, text } = answer else {
-            panic!("{exec:?} answers {answer:?}");
+            panic!("{exec:?} responds with {answer:?}");
         };
         assert_eq!(*kind, FailureKind::Unknown, "{exec:?}: {text}");
         found |= text.contains(words);
@@ -168,8 +168,8 @@ async fn a_bad_program_is_bounded_and_its_next_run_is_used() {
         let once = dir.path().join("once");
         let once = once.to_str().expect("a readable path");
         let exec = reference(dir.path(), &["--fault", fault, "--once", once]);
-        check_bad(exec, words, &Command::ListInstances, true).await;
-        nothing_is_left(dir.path()).await;
+        check_faulty(exec, words, &Command::ListInstances, true).await;
+        wait_until_no_process_is_left(dir.path()).await;
     });
     join_all(checks).await;
 }
@@ -190,7 +190,7 @@ async fn a_program_that_cannot_be_started_is_told_of() {
     for (command, words) in table {
         let exec =
             Exec { command: command.into_iter().map(str::to_owned).collect(), ..Exec::default() };
-        check_bad(exec, words, &Command::ListInstances, false).await;
+        check_faulty(exec, words, &Command::ListInstances, false).await;
     }
 }
 
@@ -205,7 +205,7 @@ async fn a_launch_that_is_answered_wrongly_is_not_taken() {
     let checks = table.map(|(fault, words, class)| async move {
         let dir = TempDir::new().expect("a directory");
         let exec = reference(dir.path(), &["--fault", fault]);
-        check_bad(exec, words, &launch(class), false).await;
+        check_faulty(exec, words, &launch(class), false).await;
     });
     join_all(checks).await;
 }
@@ -239,10 +239,10 @@ async fn a_launch_cut_short_by_the_end_of_the_program_is_done_once() {
             other => panic!("{other:?}"),
         }
         failures += 1;
-        assert!(failures < 200, "it does not recover");
+        assert!(failures < 200, "the program does not recover");
         sleep(Duration::from_millis(20)).await;
     };
-    assert!(failures > 0, "it has not ended");
+    assert!(failures > 0, "the program did not exit");
     let answer = program.execute(Command::ListInstances).await;
     assert_eq!(answer, CommandResult::Instances(vec![launched]));
 }
@@ -266,7 +266,7 @@ async fn no_more_calls_wait_than_said() {
             kind == FailureKind::Throttled
         })
         .count();
-    assert!(throttled > 300, "only {throttled} were turned away");
+    assert!(throttled > 300, "only {throttled} were throttled");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -283,9 +283,9 @@ async fn a_program_ends_with_all_it_started_when_it_is_needed_no_more() {
     let answer = program.execute(Command::ListInstances).await;
     assert_eq!(answer, CommandResult::Instances(Vec::new()));
     let dir_name = dir_name.to_string();
-    assert!(processes(&dir_name) >= 2, "both run");
+    assert!(processes(&dir_name) >= 2, "the program and its child run");
     drop(program);
-    nothing_is_left(dir.path()).await;
+    wait_until_no_process_is_left(dir.path()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -299,7 +299,7 @@ async fn a_program_gets_only_what_is_named_of_the_environment() {
         ..Exec::default()
     };
     drop(program(&exec).execute(Command::ListInstances).await);
-    let text = fs::read_to_string(seen).expect("it ran");
+    let text = fs::read_to_string(seen).expect("the program ran");
     // Variables that the shell sets itself.
     let shell_names = ["PWD", "SHLVL", "_", "OLDPWD"];
     let mut names: Vec<&str> = text
@@ -315,7 +315,7 @@ async fn a_program_gets_only_what_is_named_of_the_environment() {
 fn the_documentation_shows_the_limits() {
     let text = include_str!("../../../docs/PROVIDERS.md");
     let limits = ProgramLimits::default();
-    for told in [
+    for line in [
         format!("to `hello` | {} s", limits.hello_timeout.as_secs()),
         format!("response to a request | {} s", limits.call_timeout.as_secs()),
         format!("requests without a response | {} |", limits.max_unanswered),
@@ -323,6 +323,6 @@ fn the_documentation_shows_the_limits() {
         format!("invalid lines | {} |", limits.max_invalid_lines),
         format!("until exit | {} s", limits.exit_timeout.as_secs()),
     ] {
-        assert!(text.contains(&told), "{told}");
+        assert!(text.contains(&line), "{line}");
     }
 }

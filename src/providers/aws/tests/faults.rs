@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 
-use super::canned::{Asked, Canned, REGION, Reply};
+use super::canned::{FakeAws, REGION, RecordedRequest, Reply};
 use crate::ec2::create_fleet::{
     AllocationStrategy, FleetRequest, LaunchTemplateConfig, Override, TargetCapacityType,
 };
@@ -62,7 +62,7 @@ fn of_zone(zone: &str) -> String {
 }
 
 /// An instance in the second zone.
-fn made(errors: &str) -> Reply {
+fn launch_reply(errors: &str) -> Reply {
     let zone = of_zone(ZONES[1]);
     Reply::Xml(format!(
         "<fleetInstanceSet><item><instanceIds><item>i-1</item></instanceIds><instanceType>m5.large\
@@ -78,14 +78,14 @@ fn what_aws_throttles_is_counted() {
     let runtime = runtime.expect("a runtime");
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
-            let aws = Canned::new(|_| Reply::No("RequestLimitExceeded", "too much"));
+            let aws = FakeAws::new(|_| Reply::Error("RequestLimitExceeded", "too much"));
             let account = aws.account(REGION);
             let call = account.ec2.describe_subnets().send().await;
-            call.expect_err("it is refused");
-            let other = Canned::new(|_| Reply::No("UnauthorizedOperation", "no"));
+            call.expect_err("an error");
+            let other = FakeAws::new(|_| Reply::Error("UnauthorizedOperation", "no"));
             let account = other.account(REGION);
             let call = account.ec2.describe_images().send().await;
-            call.expect_err("it is refused");
+            call.expect_err("an error");
         });
     });
     let text = recorder.handle().render();
@@ -112,25 +112,25 @@ async fn only_a_name_that_is_not_known_is_worth_another_template() {
     ];
     for (refused, rounds, sort) in cases {
         let left = Mutex::new(refused.to_vec());
-        let aws = Canned::new(move |asked| match asked.operation.as_str() {
+        let aws = FakeAws::new(move |request| match request.operation.as_str() {
             "CreateFleet" => match left.lock().expect("no panic").pop() {
-                Some(code) => Reply::No(code, "gone"),
-                None => made(""),
+                Some(code) => Reply::Error(code, "gone"),
+                None => launch_reply(""),
             },
             _ => Reply::Xml(String::new()),
         });
         let outcome = launched(&aws).await;
         let failed = outcome.err().map(|fault| fault.to_failure("ec2").sort);
         assert_eq!(failed, sort, "{refused:?}");
-        let (fleets, others): (Vec<Asked>, Vec<Asked>) =
-            aws.asked().into_iter().partition(|request| request.operation == "CreateFleet");
+        let (fleets, others): (Vec<RecordedRequest>, Vec<RecordedRequest>) =
+            aws.take_requests().into_iter().partition(|request| request.operation == "CreateFleet");
         assert_eq!((fleets.len(), others.len()), (rounds, rounds), "{refused:?}");
         // A retried token requires an identical request.
         assert!(fleets.iter().all(|fleet| fleet.body == fleets[0].body));
     }
 }
 
-async fn launched(aws: &Canned) -> Result<FleetLaunch, AwsError> {
+async fn launched(aws: &FakeAws) -> Result<FleetLaunch, AwsError> {
     let (account, templates, request) = (aws.account(REGION), Templates::default(), request());
     fence::run_unfenced(launch_instance(&account, &templates, &request)).await
 }
@@ -138,8 +138,8 @@ async fn launched(aws: &Canned) -> Result<FleetLaunch, AwsError> {
 /// Errors are assigned to zones by the zone next to the subnet, also if an instance was launched.
 #[tokio::test]
 async fn errors_beside_an_instance_are_those_of_their_zone() {
-    let aws = Canned::new(|asked| match asked.operation.as_str() {
-        "CreateFleet" => made(&format!(
+    let aws = FakeAws::new(|request| match request.operation.as_str() {
+        "CreateFleet" => launch_reply(&format!(
             "<item><errorCode>InsufficientInstanceCapacity</errorCode>{}</item>",
             of_zone(ZONES[0])
         )),
@@ -154,13 +154,13 @@ async fn errors_beside_an_instance_are_those_of_their_zone() {
     };
     assert_eq!(refused.offering.zone.as_str(), ZONES[0]);
     assert_eq!(refused.kind, RefusalKind::InsufficientCapacity);
-    let fleet = aws.asked().remove(1);
+    let fleet = aws.take_requests().remove(1);
     for (number, zone) in ZONES.into_iter().enumerate() {
         let at = format!("LaunchTemplateConfigs.1.Overrides.{}", number + 1);
-        for told in
+        for parameter in
             [format!("{at}.AvailabilityZone={zone}"), format!("{at}.SubnetId=subnet-{zone}")]
         {
-            assert!(fleet.says(&told), "{told}: {fleet:?}");
+            assert!(fleet.contains(&parameter), "{parameter}: {fleet:?}");
         }
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::canned::{Asked, Canned, REGION, Reply};
+use super::canned::{FakeAws, REGION, RecordedRequest, Reply};
 use crate::bootstrap::ClusterEndpoint;
 use crate::catalog::node_class::{ClassCatalog, NotReady};
 use crate::engine::command::Command;
@@ -32,14 +32,14 @@ use crate::providers::aws::clients::{Accounts, AwsClients};
 use crate::providers::aws::launchable_class::validate_user_data;
 use crate::providers::aws::provider::Ec2;
 use crate::providers::aws::region::Regions;
-use crate::providers::aws::tests::idle_calls::{self, api, attended, node_class};
+use crate::providers::aws::tests::idle_calls::{self, api, node_class, start_provider};
 use crate::providers::aws::{eks, zonal_shift};
 use crate::providers::interface::Provider;
 
 /// An AWS with a few resources of each type, unless the test overrides a reply.
-fn aws(other: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static) -> Canned {
-    Canned::new(move |asked| {
-        other(asked).unwrap_or_else(|| Reply::Json(idle_calls::answer(&asked.operation).1))
+fn aws(other: impl Fn(&RecordedRequest) -> Option<Reply> + Send + Sync + 'static) -> FakeAws {
+    FakeAws::new(move |request| {
+        other(request).unwrap_or_else(|| Reply::Json(idle_calls::answer(&request.operation).1))
     })
 }
 
@@ -57,38 +57,38 @@ fn cluster(class: NodeClass, service_cidr: Option<&str>) -> Cluster {
 
 /// A cluster's provider, after its node class is resolved.
 struct Bench {
-    aws: Canned,
+    aws: FakeAws,
     provider: Ec2,
     supply: Result<ClassCatalog, NotReady>,
-    keepers: Regions,
+    regions: Regions,
     inbox: mpsc::Receiver<Event>,
 }
 
 impl Bench {
-    async fn start(cluster: Cluster, aws: Canned) -> Self {
+    async fn start(cluster: Cluster, aws: FakeAws) -> Self {
         let account: AwsClients = aws.account(REGION);
-        let keepers = Regions::of_accounts(Accounts::from_clients(account));
-        let (provider, inbox) = attended(&keepers, cluster, api()).await;
-        let mut bench = Self { aws, provider, supply: Err(NotReady::Unresolved), keepers, inbox };
-        let told = bench.told().await;
-        assert_eq!(told[0], Err(NotReady::Unresolved));
+        let regions = Regions::of_accounts(Accounts::from_clients(account));
+        let (provider, inbox) = start_provider(&regions, cluster, api()).await;
+        let mut bench = Self { aws, provider, supply: Err(NotReady::Unresolved), regions, inbox };
+        let events = bench.take_events().await;
+        assert_eq!(events[0], Err(NotReady::Unresolved));
         assert_eq!(NotReady::Unresolved.to_string(), "not read from AWS yet");
         bench
     }
 
     /// Takes the events about the class. The last one is current.
-    async fn told(&mut self) -> Vec<Result<ClassCatalog, NotReady>> {
-        let mut told = Vec::new();
+    async fn take_events(&mut self) -> Vec<Result<ClassCatalog, NotReady>> {
+        let mut events = Vec::new();
         // The region task handles the event within 20 s.
         while let Ok(Some(event)) = timeout(Duration::from_secs(25), self.inbox.recv()).await {
             if let Event::ClassesChanged(all) = event {
-                told.extend(all.values().map(|supply| supply.supply.clone()));
+                events.extend(all.values().map(|supply| supply.supply.clone()));
             }
         }
-        if let Some(last) = told.last() {
+        if let Some(last) = events.last() {
             self.supply = last.clone();
         }
-        told
+        events
     }
 }
 
@@ -97,7 +97,7 @@ fn class() -> NodeClass {
 }
 
 /// AWS error: operation, code, message.
-type Refused = (&'static str, &'static str, &'static str);
+type AwsError = (&'static str, &'static str, &'static str);
 
 const NO_SUBNETS: &str = "not authorized to perform: ec2:DescribeSubnets on resource: * because";
 
@@ -105,7 +105,7 @@ type Change = fn(&mut NodeClass);
 const SAME: Change = |_| {};
 
 /// AWS error, change of the class, and the expected prefix of the reason for which it is not ready.
-const LACKS: [(Option<Refused>, Change, &str); 12] = [
+const READINESS_CASES: [(Option<AwsError>, Change, &str); 12] = [
     (None, SAME, ""),
     (
         Some(("DescribeSubnets", "UnauthorizedOperation", NO_SUBNETS)),
@@ -167,12 +167,12 @@ const LACKS: [(Option<Refused>, Change, &str); 12] = [
 
 #[tokio::test(start_paused = true)]
 async fn a_class_is_ready_or_says_what_it_lacks() {
-    for (refused, change, expect) in LACKS {
+    for (refused, change, expect) in READINESS_CASES {
         let mut node_class = class();
         change(&mut node_class);
-        let aws = aws(move |asked| {
+        let aws = aws(move |request| {
             let (operation, code, message) = refused?;
-            (asked.operation == operation).then_some(Reply::No(code, message))
+            (request.operation == operation).then_some(Reply::Error(code, message))
         });
         let bench = Bench::start(cluster(node_class, Some("10.0.0.0/16")), aws).await;
         match bench.supply {
@@ -198,8 +198,8 @@ async fn a_class_with_a_profile_of_its_own_asks_nothing_of_iam() {
         let class = node_class("own", "yes", identity);
         let bench = Bench::start(cluster(class, Some("10.0.0.0/16")), aws(|_| None)).await;
         assert!(bench.supply.is_ok(), "{:?}", bench.supply);
-        let asked = bench.aws.operations();
-        assert_eq!(asked.contains("InstanceProfile"), asks, "{asked}");
+        let operations = bench.aws.operations();
+        assert_eq!(operations.contains("InstanceProfile"), asks, "{operations}");
     }
 }
 
@@ -220,11 +220,11 @@ async fn addresses_of_services_are_asked_of_eks() {
             let body = json!({ "cluster": { "name": "one", "kubernetesNetworkConfig": network } });
             body.to_string()
         });
-        let aws = aws(move |asked| {
-            let of_eks = asked.operation.ends_with("/clusters/one");
+        let aws = aws(move |request| {
+            let of_eks = request.operation.ends_with("/clusters/one");
             of_eks.then(|| match &text {
                 Some(text) => Reply::Json(text.clone()),
-                None => Reply::No("ServerException", "sorry"),
+                None => Reply::Error("ServerException", "sorry"),
             })
         });
         let bench = Bench::start(cluster(class(), configured), aws).await;
@@ -235,8 +235,8 @@ async fn addresses_of_services_are_asked_of_eks() {
                 assert!(!expect.is_empty() && why.starts_with(expect), "{why}");
             }
         }
-        let asked = bench.aws.operations();
-        assert_eq!(asked.contains("/clusters/one"), configured.is_none());
+        let operations = bench.aws.operations();
+        assert_eq!(operations.contains("/clusters/one"), configured.is_none());
     }
 }
 
@@ -264,33 +264,33 @@ fn image() -> Image {
 }
 
 /// An incompressible script.
-fn noise() -> String {
+fn random_script() -> String {
     let mut rng = fastrand::Rng::with_seed(1);
     let letters: String = (0..40_000).map(|_| rng.alphanumeric()).collect();
     format!("#!/bin/sh\n# {letters}")
 }
 
-fn long(class: &mut NodeClass, _: &mut ClusterEndpoint) {
-    class.user_data = noise();
+fn set_long_user_data(class: &mut NodeClass, _: &mut ClusterEndpoint) {
+    class.user_data = random_script();
 }
 
-const WELL: &str = "";
+const VALID_DATA: &str = "";
 
 /// Family, changes of the class and its cluster, and the expected user data error.
-type Valid = (AmiFamily, fn(&mut NodeClass, &mut ClusterEndpoint), &'static str);
+type UserDataCase = (AmiFamily, fn(&mut NodeClass, &mut ClusterEndpoint), &'static str);
 
-const VALID: [Valid; 16] = [
+const USER_DATA_CASES: [UserDataCase; 16] = [
     (AmiFamily::Al2023, |_, _| {}, "ClusterCidrUnknown"),
-    (AmiFamily::Al2023, |_, home| home.service_cidr = Some("10.0.0.0/16".to_owned()), WELL),
-    (AmiFamily::Al2023, |_, home| home.service_cidr = Some("fd00::/108".to_owned()), WELL),
-    (AmiFamily::Al2, |_, _| {}, WELL),
-    (AmiFamily::Bottlerocket, |_, _| {}, WELL),
-    (AmiFamily::Windows2019, |_, _| {}, WELL),
-    (AmiFamily::Windows2022, |_, _| {}, WELL),
-    (AmiFamily::Windows2025, |_, _| {}, WELL),
-    (AmiFamily::Custom, |_, _| {}, WELL),
-    (AmiFamily::Al2, long, "UserDataTooLarge"),
-    (AmiFamily::Custom, long, "UserDataTooLarge"),
+    (AmiFamily::Al2023, |_, home| home.service_cidr = Some("10.0.0.0/16".to_owned()), VALID_DATA),
+    (AmiFamily::Al2023, |_, home| home.service_cidr = Some("fd00::/108".to_owned()), VALID_DATA),
+    (AmiFamily::Al2, |_, _| {}, VALID_DATA),
+    (AmiFamily::Bottlerocket, |_, _| {}, VALID_DATA),
+    (AmiFamily::Windows2019, |_, _| {}, VALID_DATA),
+    (AmiFamily::Windows2022, |_, _| {}, VALID_DATA),
+    (AmiFamily::Windows2025, |_, _| {}, VALID_DATA),
+    (AmiFamily::Custom, |_, _| {}, VALID_DATA),
+    (AmiFamily::Al2, set_long_user_data, "UserDataTooLarge"),
+    (AmiFamily::Custom, set_long_user_data, "UserDataTooLarge"),
     (AmiFamily::Windows2022, |class, _| class.user_data = "x".repeat(17_000), "UserDataTooLarge"),
     // Short but invalid in another way. The error must not report the length.
     (
@@ -317,12 +317,12 @@ const VALID: [Valid; 16] = [
 #[test]
 fn a_class_is_valid_when_user_data_can_be_made_of_it() {
     let resolved = ResolvedNodeClass { images: vec![image()], ..ResolvedNodeClass::default() };
-    for (family, change, expect) in VALID {
+    for (family, change, expect) in USER_DATA_CASES {
         let mut class = NodeClass { family, ..NodeClass::default() };
         let mut home = home();
         change(&mut class, &mut home);
         let condition = validate_user_data(&class, &resolved, Some(&home));
-        let cause = condition.cause.map_or(WELL, Cause::as_str);
+        let cause = condition.cause.map_or(VALID_DATA, Cause::as_str);
         assert_eq!(cause, expect, "{family:?} {}", condition.message);
         let status = match expect {
             "" => NodeClassConditionStatus::True,
@@ -393,12 +393,12 @@ async fn nothing_is_launched_from_a_class_that_is_not_as_planned() {
         (Some("default"), hash, true, "SubnetsNotFound"),
     ];
     for (name, hash, empty, expect) in rows {
-        let aws = aws(move |asked| {
-            let none = empty && asked.operation == "DescribeSubnets";
+        let aws = aws(move |request| {
+            let none = empty && request.operation == "DescribeSubnets";
             none.then(|| Reply::Xml("<subnetSet/>".to_owned()))
         });
         let bench = Bench::start(cluster(class(), Some("10.0.0.0/16")), aws).await;
-        bench.aws.asked();
+        bench.aws.take_requests();
         let command = Command::Launch(launch(name, hash));
         let answer = fence::run_unfenced(bench.provider.execute(command)).await;
         let CommandResult::Failed { kind, text } = answer else {
@@ -442,14 +442,14 @@ async fn zones_are_left_alone_while_traffic_is_shifted_away() {
             "name": "one", "appliedWeights": {}, "zonalShifts": shifts, "autoshifts": autoshifts,
         });
         let text = text.to_string();
-        let aws = Canned::new(move |_| Reply::Json(text.clone()));
+        let aws = FakeAws::new(move |_| Reply::Json(text.clone()));
         let all = zonal_shift::shifted_zones(&aws.account(REGION), "arn").await;
         let all: Vec<String> = all.expect("zones").into_iter().collect();
         assert_eq!(all.join(" "), expect);
     }
     // An unregistered cluster has no shifts. An unreadable response is an error.
     for (code, is_fault) in [("ResourceNotFoundException", false), ("Oops", true)] {
-        let aws = Canned::new(move |_| Reply::No(code, "why"));
+        let aws = FakeAws::new(move |_| Reply::Error(code, "why"));
         let all = zonal_shift::shifted_zones(&aws.account(REGION), "arn").await;
         assert_eq!(all.is_err(), is_fault, "{code}");
     }
@@ -460,17 +460,17 @@ async fn zones_are_left_alone_while_traffic_is_shifted_away() {
 #[tokio::test(start_paused = true)]
 async fn zones_come_and_go_with_shifts() {
     let away = Arc::new(Mutex::new(""));
-    let told = away.clone();
-    let aws = aws(move |asked| {
-        if asked.operation.ends_with("/clusters/one") {
+    let shifted_zone = away.clone();
+    let aws = aws(move |request| {
+        if request.operation.ends_with("/clusters/one") {
             let body =
                 json!({ "cluster": { "name": "one", "arn": "arn:aws:eks:r:1:cluster/one" } });
             return Some(Reply::Json(body.to_string()));
         }
-        if !asked.operation.contains("/managedresources/") {
+        if !request.operation.contains("/managedresources/") {
             return None;
         }
-        let shifts = match *told.lock().expect("no panic") {
+        let shifts = match *shifted_zone.lock().expect("no panic") {
             "" => vec![],
             zone => vec![json!({
                 "appliedStatus": "APPLIED", "awayFrom": zone, "comment": "",
@@ -488,9 +488,9 @@ async fn zones_come_and_go_with_shifts() {
     {
         *away.lock().expect("no panic") = zone;
         tokio::time::sleep(Duration::from_secs(60)).await;
-        bench.keepers.trigger_reads().await;
-        bench.told().await;
-        let supply = bench.supply.as_ref().expect("it is ready");
+        bench.regions.trigger_reads().await;
+        bench.take_events().await;
+        let supply = bench.supply.as_ref().expect("a ready class");
         let it = supply.catalog.get("m5.large").expect("a type");
         let sold = it.offerings.iter().any(|offering| offering.available);
         assert_eq!(sold, available, "{zone}");
@@ -518,9 +518,9 @@ async fn the_api_of_a_cluster_is_configured_or_asked_for() {
     ];
     for (endpoint, ca, says, expect) in rows {
         let text = says.map(ToString::to_string);
-        let aws = Canned::new(move |_| match &text {
+        let aws = FakeAws::new(move |_| match &text {
             Some(text) => Reply::Json(text.clone()),
-            None => Reply::No("ServerException", "sorry"),
+            None => Reply::Error("ServerException", "sorry"),
         });
         let eks = Eks {
             endpoint: endpoint.map(str::to_owned),
@@ -546,7 +546,7 @@ async fn the_api_of_a_cluster_is_configured_or_asked_for() {
                 panic!("{:?}, not {expect:?}", issued.map(|token_cluster| token_cluster.endpoint))
             }
         }
-        let asked = aws.asked().len();
-        assert_eq!(asked, usize::from(endpoint.is_none() || ca.is_none()));
+        let request_count = aws.take_requests().len();
+        assert_eq!(request_count, usize::from(endpoint.is_none() || ca.is_none()));
     }
 }
