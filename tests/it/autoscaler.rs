@@ -23,7 +23,7 @@ fn folder(case: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/autoscaler").join(case)
 }
 
-/// The autoscaler of a case, and what AWS says of its groups.
+/// Returns the autoscaler input of a case and the AWS responses for its groups.
 fn files(case: &str) -> (SourceFile, Vec<SourceFile>) {
     let entries = fs::read_dir(folder(case)).expect("a folder");
     let mut paths: Vec<PathBuf> = entries.map(|own| own.expect("an entry").path()).collect();
@@ -46,7 +46,7 @@ fn of_case(case: &str) -> Imported {
     import(&autoscaler, &answers, &ImportOptions::default()).expect(case)
 }
 
-/// What some flags and answers become.
+/// Imports these flags with these AWS responses.
 fn imported(flags: &str, answers: &[&str]) -> Result<Imported, AutoscalerError> {
     let answers = answers.iter().map(|own| SourceFile::new("groups.json", *own));
     let answers: Vec<SourceFile> = answers.collect();
@@ -54,7 +54,7 @@ fn imported(flags: &str, answers: &[&str]) -> Result<Imported, AutoscalerError> 
     import(&flags, &answers, &ImportOptions::default())
 }
 
-/// The configuration that it is, read as `validate` reads it, with a cluster where it has none.
+/// Loads the imported configuration as `validate` does. Adds a cluster if the import has none.
 fn loaded(imported: &Imported) -> Config {
     let text = imported.text();
     let mut files = vec![SourceFile::new("main.hcl", text.clone())];
@@ -103,7 +103,7 @@ fn every_loss_stands_beside_a_block() {
     }
 }
 
-/// A group of one type of instances.
+/// Returns an Auto Scaling group with one instance type.
 fn group(name: &str, more: &str) -> String {
     format!(
         "{{\"AutoScalingGroups\": [{{\"AutoScalingGroupName\": \"{name}\", \"MaxSize\": 5, \
@@ -113,7 +113,7 @@ fn group(name: &str, more: &str) -> String {
     )
 }
 
-/// Flags with what comes of them that would not be there without.
+/// Flags, each with text that the HCL has only if the flag is set.
 const CARRIED: &[(&str, &str)] = &[
     ("--cluster-name=other", "cluster \"other\" {"),
     ("--nodes=0:3:web", "limits       = { nodes = 3 }"),
@@ -173,7 +173,8 @@ fn each_flag_that_is_carried_changes_what_comes_of_it() {
     assert!(!text(all).contains("safety"), "{}", text(all));
 }
 
-/// What flags do untold where something else would be done here.
+/// Flags with invalid values, each with the default of Cluster Autoscaler that the HCL must have.
+/// Outrigger's own default differs.
 const UNTOLD: &[(&str, &str)] = &[
     ("--expendable-pods-priority-cutoff=ten", "priority_cutoff = -10"),
     (
@@ -212,7 +213,7 @@ fn no_flag_is_carried_that_is_not_tried_and_told_of() {
         };
         assert!(guide.contains(&format!("`--{name}`")), "{name} is not in the guide");
         let tried = CARRIED.iter().any(|(flags, _)| flags.starts_with(&format!("--{name}=")));
-        // What finds groups, and what all of safety has in common, have tests of their own.
+        // Other tests cover group discovery and the common setting of all safety flags.
         let elsewhere = name == "node-group-auto-discovery" || name.starts_with("skip-nodes-");
         assert!(tried || elsewhere, "{name} is not tried");
     }
@@ -270,7 +271,7 @@ fn without_groups_it_is_told_what_to_give() {
     loaded(&imported);
 }
 
-/// A change of a text: a piece of it goes, comes twice, or is something else.
+/// A change of a text: removes, repeats or inserts a piece.
 #[derive(Clone, Debug)]
 enum Change {
     Cut(Index, usize),
@@ -318,7 +319,7 @@ fn changed(text: &str, changes: &[Change]) -> String {
     chars.into_iter().collect()
 }
 
-/// What may stand where something else is expected.
+/// Values of a wrong type or range.
 const ODD: [&str; 12] = [
     "null",
     "true",
@@ -334,7 +335,7 @@ const ODD: [&str; 12] = [
     "[{\"Key\": [1], \"Ebs\": 7, \"InstanceType\": {}}]",
 ];
 
-/// Puts something odd where the value of this number is, counted through all there are.
+/// Replaces the value with this number, in depth-first order, by `odd`.
 fn put(value: &mut Value, number: &mut usize, odd: &Value) -> bool {
     if *number == 0 {
         *value = odd.clone();

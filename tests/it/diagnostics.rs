@@ -17,7 +17,8 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).expect("it is there")
 }
 
-/// What a function of a source file spells, arm by arm: the first such function after a mark.
+/// Returns the codes in the match arms of the first function after the mark that returns a static
+/// string.
 fn spelled(path: &str, mark: &str) -> Codes {
     let text = read(path);
     let (_, after) = text.split_once(mark).expect("the mark is there");
@@ -30,7 +31,7 @@ fn spelled(path: &str, mark: &str) -> Codes {
     codes
 }
 
-/// The first cells of the table after a line, each of which has a meaning and an advice.
+/// Returns the first cells of the table after a line. Each row must have a meaning and a fix.
 fn listed(page: &str, line: &str) -> Codes {
     let (_, after) = page.split_once(line).expect("the line is there");
     let rows = after.lines().skip_while(|own| !own.starts_with('|'));
@@ -49,7 +50,7 @@ fn listed(page: &str, line: &str) -> Codes {
     codes
 }
 
-/// The reasons of events: what is in quotes and looks like one, but for what is done meanwhile.
+/// Returns the event reasons: quoted words with a capital letter, except those in constants.
 fn of_events() -> Codes {
     let text = read("src/engine/report/describe.rs");
     let (own, _) = text.split_once("#[cfg(test)]").unwrap_or((&text, ""));
@@ -114,7 +115,7 @@ fn every_code_is_listed_with_what_to_do() {
     }
 }
 
-/// A function that spells codes and is not among those above.
+/// Finds functions that return codes in files that the test above does not list.
 #[test]
 fn nothing_else_spells_codes() {
     let mut found = BTreeSet::new();

@@ -8,14 +8,14 @@ use std::process::Command;
 use hcl::{Body, Expression, ObjectKey};
 use outrigger::ec2::iam_policy::{STATEMENTS, granting_statement};
 
-/// What each statement grants, by its name.
+/// The actions of each statement, by its name.
 type Granted = BTreeMap<String, BTreeSet<String>>;
 
 fn module() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/terraform/modules/render"))
 }
 
-/// Every object with a `Sid` in a text, however deep.
+/// Collects every object with a `Sid`, at any depth.
 fn statements(expression: &Expression, found: &mut Granted) {
     match expression {
         Expression::Array(items) => items.iter().for_each(|item| statements(item, found)),
@@ -100,7 +100,7 @@ fn terraform_accepts_the_policy() {
     }
 }
 
-/// What `tests/all` makes of the rights that were taken in a whole run.
+/// The check of `tests/all` for the permissions that a full run used.
 #[test]
 fn what_is_taken_is_what_is_granted() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/moto/rights.py");
@@ -123,7 +123,7 @@ fn what_is_taken_is_what_is_granted() {
     };
     let all: BTreeSet<String> = shipped().into_values().flatten().collect();
     let mut taken: Vec<&str> = all.iter().map(String::as_str).collect();
-    // What no policy grants is taken, too.
+    // The run also uses a permission that needs no policy.
     taken.push("sts:AssumeRole");
     assert_eq!(check(&taken), (true, Vec::new()));
     taken.retain(|own| *own != "iam:PassRole");

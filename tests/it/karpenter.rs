@@ -15,14 +15,14 @@ pub(crate) mod random_config;
 pub(crate) mod fields;
 pub(crate) mod round_trip;
 
-/// Clusters for what has none.
+/// A cluster for HCL without one.
 const CLUSTER: &str = "cluster \"shop\" {\n  region = \"eu-central-1\"\n  eks {}\n}\n";
 
 pub(crate) fn imported(text: &str) -> Result<Imported, ImportError> {
     import(&[SourceFile::new("in.yaml", text)], &ImportOptions::default())
 }
 
-/// The configuration that some HCL and a cluster make.
+/// Loads HCL together with a cluster.
 pub(crate) fn loaded(hcl: &str) -> Config {
     let files = [SourceFile::new("main.hcl", hcl), SourceFile::new("cluster.hcl", CLUSTER)];
     let config = load(&files, &Inputs::default());
@@ -42,7 +42,7 @@ pub(crate) fn name_of(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Files with what was lost on the way to them.
+/// Returns the imported files with the dropped fields.
 pub(crate) fn shown(imported: &Imported) -> String {
     let mut out = String::new();
     for part in &imported.parts {
@@ -81,7 +81,7 @@ fn every_loss_stands_beside_the_block_it_would_be_in() {
         let text = imported.text();
         for loss in &imported.losses {
             let note = format!("import: dropped {} ({})", loss.path, loss.why);
-            // What is of no known version has no block.
+            // An object of an unknown version has no block.
             let homeless = loss.of == "NodePool/future";
             assert_eq!(text.contains(&note), !homeless, "{note}\n{text}");
         }
@@ -191,7 +191,7 @@ fn files_of_others_are_passed_over_and_counted() {
     }
 }
 
-/// What becomes of a buffer of one pod's template.
+/// Imports a buffer of a pod template with this spec.
 fn buffer_of(spec: &str) -> Imported {
     let text = format!(
         "apiVersion: v1\nkind: PodTemplate\nmetadata: {{ name: a }}\ntemplate: {{ spec: {spec} }}\n\
@@ -236,7 +236,7 @@ fn a_pod_that_is_no_pod_is_told_of() {
     }
 }
 
-/// What becomes of an object's spec.
+/// Imports an object with this spec.
 fn of_spec(kind: &str, spec: &str) -> Imported {
     let text = format!("apiVersion: {kind}\nmetadata: {{ name: a }}\nspec: {spec}\n");
     imported(&text.replace(" kind=", "\nkind: ")).expect("an object")

@@ -13,7 +13,8 @@ fn read(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Labels of all series, by name, as the reference has them: those of quantiles and buckets too.
+/// Returns the labels of all series by name, as in the reference, including those of quantiles and
+/// buckets.
 fn series() -> BTreeMap<String, BTreeSet<String>> {
     let text = read("METRICS.md");
     let rows = text.lines().filter(|line| line.starts_with("| `"));
@@ -31,7 +32,7 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
     rows.map(row).collect()
 }
 
-/// What is wrong with a query.
+/// Returns the errors in a query.
 fn faults(query: &str, known: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let own = Regex::new(r"\b((?:outrigger|karpenter|controller_runtime)_[a-z0-9_]+)(\{[^}]*\})?");
     let label = Regex::new(r"([a-z_]+)(?:=~|!~|!=|=)").expect("a pattern");

@@ -10,19 +10,19 @@ mod lexer;
 mod rules;
 mod words;
 
-/// One file holds one thought; past this many lines of production code it holds two.
+/// The maximum number of lines of production code in a file.
 const FILE_LINES: usize = 500;
-/// The width at which two versions still fit side by side on a screen.
+/// The maximum line width.
 const COLUMNS: usize = 100;
-/// Names that say where code was put, not what it decides.
+/// Vague names of files and modules.
 const VAGUE: [&str; 7] = ["common", "helper", "helpers", "manager", "misc", "util", "utils"];
-/// Macros and attributes that belong to unfinished work.
+/// Macros and attributes of unfinished code.
 const UNFINISHED: [&str; 3] = ["dbg", "todo", "unimplemented"];
 const FORBIDDEN_ATTRIBUTES: [(&str, &str); 2] = [
     ("allow", "hides what `#[expect]` would say when it is over"),
     ("ignore", "hides a test that is never run"),
 ];
-/// Crates and standard modules that act, wait, or differ from one run to the next.
+/// Crates and standard modules that perform I/O, wait, or are not deterministic.
 const BEYOND_CORE: [&str; 15] = [
     "anyhow",
     "clap",
@@ -40,9 +40,9 @@ const BEYOND_CORE: [&str; 15] = [
     "rand::rng",
     "fastrand::Rng::new",
 ];
-/// The lowest floor of which a part may act or wait: the modules in it that have a feature.
+/// The lowest top-level module whose feature-gated children may perform I/O or wait.
 const LOWEST_WITH_FEATURES: &str = "host";
-/// Types and functions that are as bad under any path.
+/// Types and functions that are forbidden under any path.
 const BEYOND_CORE_WORDS: [&str; 9] = [
     "Instant",
     "OsRng",
@@ -75,13 +75,14 @@ struct Reached {
     test: bool,
 }
 
-/// What is reached from one root file, and in which order each module declares its children.
+/// The files reachable from one root file, and the children of each module in the order of
+/// declaration.
 struct Crate {
     files: Vec<Reached>,
     children: BTreeMap<ModulePath, Vec<Declared>>,
 }
 
-/// Every fault of a tree, by file and line.
+/// Returns every violation in a tree, by file and line.
 fn findings(files: &Files) -> Vec<String> {
     let mut found = BTreeSet::new();
     let mut reached = BTreeSet::new();
@@ -125,8 +126,8 @@ impl Crate {
         unit
     }
 
-    /// Notes the `mod` lines of a file, reports those whose body is elsewhere, and says to which
-    /// module each token belongs.
+    /// Records the `mod` lines of a file, and calls `elsewhere` for those with a separate file.
+    /// Returns the module of each token.
     fn declare(
         &mut self,
         tokens: &[Token],
@@ -171,7 +172,7 @@ impl Crate {
         modules
     }
 
-    /// Whether the `mod` line of this module asks for a feature.
+    /// Whether the `mod` line of this module requires a feature.
     fn is_beyond_core(&self, module: &[String]) -> bool {
         let Some((name, parent)) = module.split_last() else {
             return false;
@@ -181,12 +182,12 @@ impl Crate {
         declared.peek().is_some() && declared.all(|it| it.beyond_core)
     }
 
-    /// The place of a module among its siblings, when it is a module at all.
+    /// Returns the position of a module among its siblings, or `None` if it is no module.
     fn place(&self, parent: &[String], name: &str) -> Option<usize> {
         self.children.get(parent)?.iter().position(|child| child.name == name)
     }
 
-    /// The module that `from` may not name, out of those that a path leads through.
+    /// Returns the module on the path to `target` that `from` must not use, if any.
     fn named_too_early(&self, from: &[String], target: &[String]) -> Option<String> {
         let shared = from.iter().zip(target).take_while(|(a, b)| a == b).count();
         let (own, other) = (from.get(shared)?, target.get(shared)?);
@@ -195,8 +196,8 @@ impl Crate {
     }
 }
 
-/// Whether one of the attributes right before the `mod` at `keyword` asks for a feature without
-/// which the core builds.
+/// Whether an attribute right before the `mod` at `keyword` requires a feature that the core build
+/// lacks.
 fn is_beyond_core(tokens: &[Token], keyword: usize) -> bool {
     let attributes = tokens[..keyword]
         .iter()
@@ -312,8 +313,8 @@ fn check_floors(unit: &Crate, file: &Reached, found: &mut Found) {
     }
 }
 
-/// Every path of production code, from its first segment on: where it starts, the line on which
-/// its last segment stands, and its segments. A group gives one path for each of its members.
+/// Returns every path of production code: its start, the line of its last segment, and its
+/// segments. A group gives one path for each of its members.
 fn paths(tokens: &[Token]) -> Vec<(usize, usize, Vec<String>)> {
     let mut all = Vec::new();
     for (i, token) in tokens.iter().enumerate() {
@@ -342,7 +343,7 @@ fn read_path(
     while let Some(token) = tokens.get(at).filter(|t| t.kind == Kind::Word || t.is_mark("*")) {
         line = token.first;
         at += 1;
-        // A `self` in a group means what the group stands behind.
+        // `self` in a group means the path before the group.
         if path.is_empty() || !token.is_word("self") {
             path.push(token.text.clone());
         }
@@ -357,7 +358,7 @@ fn read_path(
     }
     at += 1;
     while let Some(token) = tokens.get(at).filter(|t| !t.is_mark("}")) {
-        // A renamed member is `path as name`; the name leads nowhere.
+        // A renamed member is `path as name`; the name is no path.
         let skip = token.is_mark(",") || token.is_mark("::");
         at = match (skip, token.is_word("as")) {
             (true, _) => at + 1,
@@ -368,8 +369,8 @@ fn read_path(
     at + 1
 }
 
-/// The path from the crate that a path written in module `from` means; `None` when it starts
-/// neither at the crate nor at a module around it.
+/// Resolves a path written in module `from` to the path from the crate; `None` if it starts neither
+/// at the crate nor at an enclosing module.
 fn resolve(from: &[String], path: &[String]) -> Option<ModulePath> {
     let (mut base, mut rest) = match path.split_first()? {
         (head, rest) if head == "crate" => (ModulePath::new(), rest),
@@ -385,7 +386,7 @@ fn resolve(from: &[String], path: &[String]) -> Option<ModulePath> {
     Some(base)
 }
 
-/// The `.rs` files under a folder of the repository.
+/// Collects the `.rs` files under a folder of the repository.
 fn collect(root: &Path, folder: &str, files: &mut Files) {
     let entries = std::fs::read_dir(root.join(folder)).expect("a folder of the repository");
     for entry in entries {
@@ -410,8 +411,8 @@ fn the_tree_is_tidy() {
     assert!(found.is_empty(), "{} findings:\n{}", found.len(), found.join("\n"));
 }
 
-/// Cargo has no pattern for a part of the crates: a new SDK crate would be optimised like our own
-/// code, which takes minutes.
+/// Cargo has no pattern for a part of the crates: a new SDK crate would be optimised like
+/// Outrigger's own code, which takes minutes.
 #[test]
 fn every_sdk_crate_has_a_level_in_every_profile() {
     let manifest: toml::Table = include_str!("../../Cargo.toml").parse().expect("TOML");

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::{imported, loaded};
 
-/// What becomes of a node group of EKS and of versions of launch templates, and that it is sound.
+/// Imports an EKS node group with these launch template versions, checks that the result is valid,
+/// and returns the HCL.
 fn of_managed(more: &Value, templates: &[Value]) -> String {
     let mut own = json!({
         "nodegroupName": "web",
@@ -21,7 +22,7 @@ fn of_managed(more: &Value, templates: &[Value]) -> String {
     for (key, value) in more.as_object().into_iter().flatten() {
         own[key] = value.clone();
     }
-    // The group that it is.
+    // The Auto Scaling group of the node group.
     let template =
         json!({"LaunchTemplateSpecification": {"LaunchTemplateId": "lt-eks", "Version": "1"}});
     let tags = json!([
@@ -51,12 +52,13 @@ fn encoded(text: &str) -> String {
     STANDARD.encode(text)
 }
 
-/// Whether a pool stands there, and is no comment.
+/// Whether the text has a pool outside of comments.
 fn has_pool(text: &str) -> bool {
     text.lines().any(|line| line.starts_with("pool "))
 }
 
-/// What becomes of a group with a launch template of this data, and that it is sound.
+/// Imports a group whose launch template has this data, checks that the result is valid, and
+/// returns the HCL.
 fn of_own(more: &Value, data: &Value) -> String {
     let mut own = json!({
         "AutoScalingGroupName": "web",
@@ -125,12 +127,12 @@ fn user_data_of_a_node_group_is_carried_or_missed() {
     let eks = [version("lt-eks", 1, made)];
     let missed = "missing launchTemplate lt-own version 3 (";
 
-    // EKS adds nothing to what the user gives it for images of the user's.
+    // EKS adds nothing to the user data of custom images.
     let text = of_managed(&custom, &eks);
     assert!(text.contains("join"), "{text}");
     assert!(has_pool(&text) && !text.contains(missed), "{text}");
 
-    // What EKS has made for its own images is EKS' way to join.
+    // The user data that EKS generates for its own images is not imported.
     let text = of_managed(&standard, &eks);
     assert!(has_pool(&text) && text.contains(missed), "{text}");
     assert!(!text.contains("join\n"), "{text}");

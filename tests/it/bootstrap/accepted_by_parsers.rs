@@ -10,7 +10,8 @@ use outrigger::model::node_class::image::AmiFamily;
 use super::fixture::{Case, Change, alias, all_settings};
 use super::without_eks::MACHINE;
 
-/// Its name with the ending of its format, the node, and how it differs from the plain one.
+/// The name of a row with the file extension of its format, the node, and its change of the plain
+/// node.
 type Row = (&'static str, fn() -> Case, Change);
 
 const ROWS: [Row; 22] = [
@@ -175,7 +176,7 @@ fn each_user_data_equals_its_snapshot() {
     }
 }
 
-/// What the rows are written to, for programs that read files.
+/// Writes the user data of all rows into a folder, for programs that read files.
 fn written() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, case, change) in ROWS {

@@ -28,7 +28,7 @@ fn value(text: &str) -> Value {
     all["value"].clone()
 }
 
-/// A setting, what the user gives for it, what the node class says, and what the node is told.
+/// A setting, the user's value, a change of the node class, and the value in the user data.
 type Override = (&'static str, &'static str, Change, &'static str);
 
 const OVERRIDES: [Override; 13] = [
@@ -117,7 +117,7 @@ fn each_setting_goes_before_the_users() {
 
 #[test]
 fn what_is_not_ours_stays_as_the_user_said_it() {
-    // Rule 26, but that nothing is lost: keys nobody knows yet, and tables beside the settings.
+    // Rule 26, without loss: unknown keys and tables next to the settings are kept.
     let mut case = plain();
     case.class.user_data = "[settings.kubernetes]\nfuture = {a = 1}\n\
         image-gc-high-threshold-percent = \"70\"\n\
@@ -222,7 +222,7 @@ fn local_disks_are_mounted_by_a_command() {
 
 #[test]
 fn only_old_images_are_told_which_directories_to_bind() {
-    // Rule 27: from 1.46.0 on they know; a version of two numbers is none.
+    // Rule 27: images from 1.46.0 on know the directories. A version of two numbers is invalid.
     let name = |name: &str| ImageTerm::Search {
         name: Some(name.to_owned()),
         owner: None,

@@ -9,7 +9,8 @@ use outrigger::model::taint::{Effect, Taint};
 
 use super::fixture::{Case, Change, OLD_CA, address, all_settings, encoded, reserved};
 
-/// What a change makes a node be told, and what it makes it not be told.
+/// The name of a case, a change of the node, text that the user data must have, and text that it
+/// must not have.
 pub(super) type Row = (&'static str, Change, &'static [&'static str], &'static [&'static str]);
 
 pub(super) fn check(case: &dyn Fn() -> Case, rows: &[Row]) {
@@ -140,7 +141,7 @@ fn al2_is_told_each_setting() {
 
 #[test]
 fn dns_of_the_node_class_goes_before_the_clusters() {
-    // Rule 20: without either there is none.
+    // Rule 20: the flag is absent if both are unset.
     let rows: [Row; 5] = [
         ("discovered", |_| {}, &["--dns-cluster-ip '10.100.0.10'"], &["--ip-family"]),
         (
@@ -150,7 +151,7 @@ fn dns_of_the_node_class_goes_before_the_clusters() {
             &["10.100.0.10", "10.0.0.8"],
         ),
         ("none", |it| it.home.dns = None, &[], &["--dns-cluster-ip"]),
-        // Rule 21: the cluster says of which family its addresses are, not the address of a cache.
+        // Rule 21: the cluster decides the IP family, not the address of a DNS cache.
         (
             "IPv6",
             |it| {
@@ -262,7 +263,7 @@ fn a_taint_is_told_once_whoever_gave_it() {
 
 #[test]
 fn an_unknown_authority_is_left_to_the_image() {
-    // Rule 22: an empty text is no authority.
+    // Rule 22: an empty string is no certificate authority.
     let rows: [Row; 1] = [(
         "empty",
         |it| it.home.ca = String::new(),
@@ -338,7 +339,7 @@ fn what_only_a_configuration_can_say_is_refused_where_there_is_none() {
 }
 
 const AL2023: [Row; 17] = [
-    // Rule 19: the number is always there.
+    // Rule 19: maxPods is always set.
     ("computed maxPods", |_| {}, &["maxPods: 29\n"], &[]),
     ("maxPods", |it| it.class.kubelet.max_pods = Some(7), &["maxPods: 7\n"], &["maxPods: 29"]),
     ("podsPerCore", |it| it.class.kubelet.pods_per_core = Some(2), &["podsPerCore: 2\n"], &[]),
@@ -469,7 +470,7 @@ fn al2023_needs_the_addresses_of_services() {
     assert!(al2023().text().contains("cidr: \"10.100.0.0/16\"\n"));
 }
 
-/// The types of the parts of an archive.
+/// Returns the content types of the parts of an archive, without the archive's own.
 fn types(text: &str) -> Vec<&str> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("Content-Type: "));
     let all = lines.map(|kind| kind.split(';').next().expect("a type"));
@@ -481,7 +482,8 @@ fn what_the_user_gives_is_known_by_what_it_is() {
     const SHELL: &str = "text/x-shellscript";
     const NODE: &str = "application/node.eks.aws";
     const CLOUD: &str = "text/cloud-config";
-    // On AL2 and AL2023; rule 24 but for what is only comments, and cloud-init's own configuration.
+    // On AL2 and AL2023. Rule 24, except for user data of only comments and cloud-init
+    // configurations.
     let rows: [(&str, &[&str], &[&str]); 10] = [
         ("", &[], &[]),
         ("# nothing\n\n# at all\n", &[], &[]),
@@ -506,7 +508,7 @@ fn what_the_user_gives_is_known_by_what_it_is() {
             let mut case = Case::of(family);
             case.class.user_data = own.to_owned();
             let text = case.text();
-            // Rules 23 and 25: the boundary, and ours last.
+            // Rules 23 and 25: the boundary, and the generated part comes last.
             assert!(text.starts_with(
                 "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"//\"\n\n"
             ));
@@ -636,11 +638,11 @@ fn what_ec2_does_not_take_is_packed_or_refused() {
     }
     let error = long(AmiFamily::Windows2022, 1_000).error();
     assert!(error.contains("bytes and its image unpacks none, EC2 takes 16384"), "{error}");
-    // What nobody can tell to be for cloud-init may be for Ignition, which unpacks nothing.
+    // Unknown user data may be for Ignition, which does not decompress it.
     let mut case = Case::of(AmiFamily::Custom);
     case.class.user_data = format!("{{\"ignition\": \"{}\"}}", "x".repeat(USER_DATA_MAX));
     assert!(case.error().contains("its image unpacks none"));
-    // What does not shrink: a byte is worth four random hexadecimal digits at least.
+    // Random text, which compression cannot reduce to the limit.
     let mut rng = fastrand::Rng::with_seed(7);
     let noise: String = (0..60_000).map(|_| rng.alphanumeric()).collect();
     let mut case = al2();
@@ -661,8 +663,8 @@ fn nothing_of_a_custom_image_is_touched() {
 
 #[test]
 fn a_number_or_a_setting_makes_another_user_data() {
-    // Templates are named by what is in them: what differs must differ in bytes, and the same must
-    // not (rule 29).
+    // The name of a launch template is a hash of its content: different settings must give
+    // different bytes, and equal settings equal bytes (rule 29).
     for family in
         [AmiFamily::Al2, AmiFamily::Al2023, AmiFamily::Bottlerocket, AmiFamily::Windows2022]
     {
@@ -675,7 +677,7 @@ fn a_number_or_a_setting_makes_another_user_data() {
             it.taints.pop();
         });
         assert_ne!(plain, other.text());
-        // Another authority: nodes that are there keep theirs, new ones are told the new one.
+        // After a change of the certificate authority, only new nodes get the new one.
         let other = Case::of(family).with(all_settings).with(|it| {
             it.home.ca = encoded(OLD_CA);
         });

@@ -15,7 +15,7 @@ use proptest::test_runner::Config;
 use super::fixture::Case;
 use super::without_eks::MACHINE;
 
-/// What would leave a mark, if anything ran it.
+/// Text that creates a file or breaks the syntax if anything executes it.
 const EVIL: [&str; 22] = [
     "$(touch ran)",
     "`touch ran`",
@@ -47,12 +47,11 @@ fn evil() -> impl Strategy<Value = String> {
         "[a-z0-9.-]{0,6}",
         any::<char>().prop_map(String::from)
     ];
-    // A NUL ends a text to the shell, and is nothing that a name or a token can have.
+    // A NUL ends a string in the shell. Names and tokens cannot have one.
     vec(piece, 0..5).prop_map(|pieces| pieces.concat().replace('\0', ""))
 }
 
-/// Runs a script in this folder, with nothing it could do harm with on its path, and says what it
-/// printed.
+/// Runs a script in this folder, checks that it created no file `ran`, and returns its output.
 fn run(script: &str, folder: &Path) -> Vec<u8> {
     let mut command = Command::new("bash");
     let done = command.arg("-c").arg(script).current_dir(folder).output();
@@ -62,18 +61,18 @@ fn run(script: &str, folder: &Path) -> Vec<u8> {
     done.stdout
 }
 
-/// What is called with the arguments of a script of AL2.
+/// Returns the arguments with which a script of AL2 calls `bootstrap.sh`.
 fn al2_arguments(text: &str, folder: &Path) -> Vec<String> {
     let start = text.rfind("/etc/eks/bootstrap.sh").expect("a call");
     let call = text[start..].strip_prefix("/etc/eks/bootstrap.sh").expect("a call");
     let call = call.rsplit_once("\n--").expect("the end of the archive").0;
-    // The last line of the archive has the boundary only.
+    // The last line of the archive has only the boundary.
     let printed = run(&format!("printf '%s\\0'{call}"), folder);
     let printed = String::from_utf8(printed).expect("text");
     printed.split_terminator('\0').map(str::to_owned).collect()
 }
 
-/// The same script where its folders are below this one and its programs do nothing.
+/// Returns the script with its folders moved below this one and its programs replaced by stubs.
 fn in_a_jail(script: &str, folder: &Path) -> String {
     let root = folder.display();
     let mut own = script.to_owned();
@@ -142,7 +141,7 @@ proptest! {
     }
 }
 
-/// Pieces of what users give.
+/// Pieces of user data.
 const PIECES: [&str; 18] = [
     "MIME-Version: 1.0\n",
     "Content-Type: multipart/mixed; boundary=b\n",
@@ -181,7 +180,7 @@ fn what_is_nested_deeper_than_anyone_writes_is_answered() {
     }
 }
 
-/// Every kind of node.
+/// Returns a node of every kind.
 fn all() -> Vec<Case> {
     let families = AmiFamily::NAMES.map(|name| Case::of(AmiFamily::parse(name).expect(name)));
     let others = [
@@ -268,7 +267,7 @@ proptest! {
         let text = String::from_utf8(data.0).expect("text");
         let quotes = |c: char| c == '\'' || ('\u{2018}'..='\u{201b}').contains(&c);
         let rest = text.split("-EKSClusterName '").nth(1).expect("a name");
-        // A reader of its own: a quote followed by a quote is a quote, one alone is the end.
+        // An independent parser: two quotes are one quote, a single quote is the end.
         let (mut read, mut chars) = (String::new(), rest.chars().peekable());
         while let Some(c) = chars.next() {
             if quotes(c) && chars.next_if(|next| quotes(*next)).is_none() {

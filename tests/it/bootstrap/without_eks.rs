@@ -14,8 +14,8 @@ use super::fixture::{
     all_settings, encoded, labels, reserved,
 };
 
-/// As `talosctl gen config` writes it, shortened, with a document that follows and with texts that
-/// a reader and a writer would not give back as they were.
+/// An abridged output of `talosctl gen config`, with a second document and strings that a YAML
+/// round trip would change.
 pub(super) const MACHINE: &str = "version: v1alpha1 # Indicates the schema used.
 debug: false
 # Provides machine specific configuration options.
@@ -56,7 +56,7 @@ kind: HostnameConfig
 auto: stable # each node its own
 ";
 
-/// The file that a script writes.
+/// Parses the file that a script writes.
 fn file(text: &str) -> Map<String, Value> {
     let inside = text.split("<<'OUTRIGGER'\n").nth(1).expect("a file");
     let inside = inside.split("\nOUTRIGGER\n").next().expect("its end");
@@ -139,7 +139,7 @@ fn the_authority_is_known_by_its_public_key() {
         file(&case.text())["discovery"]["bootstrapToken"]["caCertHashes"].clone()
     };
     assert_eq!(hashes(CA), json!([CA_HASH]));
-    // An authority that is being changed: the API may have a certificate of either.
+    // During a rotation of the certificate authority, the API may have a certificate of either.
     assert_eq!(hashes(&format!("{OLD_CA}\n{CA}")), json!([OLD_CA_HASH, CA_HASH]));
     let cut = CA.replace("MIIBgTCCASegAwIBAgIUPynnZglH1K", "MIIBgTCCASegAwIBAgIUPynnZglH1");
     for (ca, expected) in [
@@ -156,7 +156,7 @@ fn the_authority_is_known_by_its_public_key() {
     }
 }
 
-/// Whether the other fields are valid is left to kubeadm, which reads the certificate as well.
+/// kubeadm validates the other fields of the certificate.
 #[test]
 fn a_certificate_is_read_as_far_as_its_public_key() {
     let pem = |der: &[u8]| {
@@ -173,7 +173,7 @@ fn a_certificate_is_read_as_far_as_its_public_key() {
             let hashes = &own["discovery"]["bootstrapToken"]["caCertHashes"];
             assert_eq!(*hashes, json!([hash]));
         }
-        // The last: neither the certificate nor what is signed is a sequence.
+        // The last two: the certificate, or its signed part, is no sequence.
         let other = |at: usize| {
             let mut other = der.clone();
             other[at] = 0x31;
@@ -323,7 +323,7 @@ fn a_template_is_filled_in_by_name() {
              {\"key\":\"karpenter.sh/unregistered\",\"value\":\"\",\"effect\":\"NoExecute\"}]",
         ),
         ("{{ kube_reserved }}", "cpu=70m,memory=574Mi"),
-        // Not ours: cloud-init's, Go's, a brace that is never closed.
+        // Not placeholders of Outrigger: those of cloud-init and Go, and an unclosed brace.
         (
             "{{ v1.region }} {{ .Values }} {{ \"a\" }} {{}} {{ Token }} {{",
             "{{ v1.region }} {{ .Values }} {{ \"a\" }} {{}} {{ Token }} {{",

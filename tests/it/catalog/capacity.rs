@@ -16,7 +16,7 @@ use outrigger::model::node_class::image::AmiFamily;
 use outrigger::model::node_class::kubelet::{Reserved, Signal, Threshold};
 use outrigger::model::node_class::network::NetworkInterface;
 
-/// What a case changes of a node class.
+/// A change of a node class.
 type Change = fn(&mut NodeClass);
 
 const FAMILIES: [AmiFamily; 7] = [
@@ -59,8 +59,8 @@ fn bare() -> [Bootstrap; 4] {
     ]
 }
 
-/// An m5.large has 3 interfaces of 10 addresses, hence 29 pods; 2 cores; 8,192 MiB, of which 7,577
-/// are left by the hypervisor and the kernel.
+/// An m5.large has 3 interfaces of 10 addresses, hence 29 pods; 2 cores; 8,192 MiB, of which the
+/// hypervisor and the kernel leave 7,577.
 #[test]
 fn pods_follow_the_settings() {
     let m5 = shape("m5.large");
@@ -85,12 +85,12 @@ fn pods_follow_the_settings() {
         class.kubelet.pods_per_core = Some(0);
         assert_eq!(max_pods_per_node(&m5, &class), 7, "{family:?}");
     }
-    // Two cards, all pods on the first: far fewer than all interfaces would take (spec §10, 34).
+    // Two cards, all pods on the first: far fewer pods than on all interfaces (spec §10, 34).
     assert_eq!(max_pods_per_node(&shape("p5.48xlarge"), &default_node_class()), 100);
 }
 
-/// Adapters without an address take an interface of the card that pods use, and of no other (spec
-/// §10, 35); a layout without any rules adapters out, and none does not (36).
+/// EFA-only adapters use an interface of the card that pods use, and of no other (spec §10, 35). An
+/// interface layout without adapters disables EFA, and no layout does not (36).
 #[test]
 fn adapters_follow_the_layout() {
     let p5 = shape("p5.48xlarge");
@@ -111,8 +111,9 @@ fn adapters_follow_the_layout() {
     }
 }
 
-/// What the kubelet keeps of the memory: by the pods the interfaces allow on Amazon Linux and
-/// custom images, whatever else is set (spec §10, 31), by those there may really be elsewhere.
+/// Memory in kube-reserved: on Amazon Linux and custom images, for the number of pods that the
+/// interfaces allow, independent of other settings (spec §10, 31). On other families, for the
+/// maximum number of pods.
 #[test]
 fn kube_reserved_follows_the_family() {
     let m5 = shape("m5.large");
@@ -135,8 +136,8 @@ fn kube_reserved_follows_the_family() {
     }
 }
 
-/// 6 % of the first core, 1 % of the second, and so on, each band in whole thousandths (spec §10,
-/// 32).
+/// 6 % of the first core, 1 % of the second, and so on. Each band is rounded to whole millicores
+/// (spec §10, 32).
 #[test]
 fn the_cpu_of_the_kubelet_is_cut_band_by_band() {
     let rows = [(1, 60), (2, 70), (3, 75), (4, 80), (5, 82), (6, 85), (7, 87), (96, 310)];
@@ -146,8 +147,8 @@ fn the_cpu_of_the_kubelet_is_cut_band_by_band() {
     }
 }
 
-/// What is changed of a class, and what is then left of the memory of an m5.large, in MiB: of
-/// 7,577, 574 are the kubelet's and 100 are kept free.
+/// A change of a node class, and the allocatable memory of an m5.large in MiB: of 7,577,
+/// kube-reserved takes 574 and the eviction threshold 100.
 const OVERHEADS: [(&str, Change, i64); 13] = [
     ("as it comes", |_| {}, 6903),
     ("system reserved", |own| own.kubelet.system_reserved = kept(&[("memory", 3 * MIB)]), 6900),
@@ -229,8 +230,8 @@ fn overhead_follows_the_settings() {
     }
 }
 
-/// Thresholds of a family whose kubelet keeps memory by its pods are the same; Bottlerocket's soft
-/// ones count as little.
+/// Soft thresholds on Bottlerocket reserve nothing either, though its kube-reserved follows the
+/// maximum number of pods.
 #[test]
 fn soft_thresholds_take_nothing_of_bottlerocket() {
     let mut class = of(AmiFamily::Bottlerocket);
@@ -240,8 +241,7 @@ fn soft_thresholds_take_nothing_of_bottlerocket() {
     assert_eq!(allocatable(&shape("m5.large"), &class, None), before);
 }
 
-/// A tenth of the disk is kept free, rounded up to a byte, and what the kubelet keeps; user values
-/// stand in for either.
+/// The disk keeps a tenth free, rounded up to a byte, and kube-reserved. User values replace both.
 #[test]
 fn thresholds_of_the_disk_are_in_bytes() {
     let mut class = changed(|own| {
@@ -259,16 +259,17 @@ fn thresholds_of_the_disk_are_in_bytes() {
     assert_eq!(left(&class), 10 * GIB);
 }
 
-/// Firmware takes its part of an Arm instance before the share of the hypervisor is rounded up
+/// Firmware memory of an Arm instance is subtracted before the hypervisor's share is rounded up
 /// (spec §10, 30).
 #[test]
 fn memory_is_rounded_in_this_order() {
-    // 2,048 − 64 = 1,984, of which 148.8, so 149, go.
+    // 2,048 − 64 = 1,984, of which 148.8 are overhead, rounded to 149.
     assert_eq!(capacity(&shape("a1.medium"), &default_node_class(), None).memory, 1835 * MIB);
     assert_eq!(capacity(&shape("m5.large"), &default_node_class(), None).memory, 7577 * MIB);
 }
 
-/// What nodes reported replaces the estimate; thresholds in per cent stay those of the estimate.
+/// The memory that nodes reported replaces the estimate. Thresholds in per cent still use the
+/// estimate.
 #[test]
 fn reported_memory_replaces_the_estimate() {
     let m5 = shape("m5.large");
@@ -283,8 +284,8 @@ fn reported_memory_replaces_the_estimate() {
     assert_eq!(left, reported - 574 * MIB - kept);
 }
 
-/// Where the kubelet's data is: local disks, then what is marked, then the family's device or the
-/// last one, then the family's default.
+/// The volume with the kubelet's data: local disks, then the marked volume, then the family's
+/// device or the last one, then the family's default.
 #[test]
 fn ephemeral_storage_follows_disks_and_family() {
     let disk = |name: &str, gib: i64, root_volume: bool| BlockDevice {
@@ -307,7 +308,7 @@ fn ephemeral_storage_follows_disks_and_family() {
             &[disk("/dev/xvda", 60, false), disk("/dev/xvdb", 70, false)],
             70,
         ),
-        // Nobody says the size: EC2 takes it from a snapshot.
+        // The size is unset: EC2 takes it from a snapshot.
         (AmiFamily::Al2, &[disk("/dev/xvda", 0, false)], 20),
         (AmiFamily::Al2023, &[disk("/dev/xvda", 0, false)], 20),
         (AmiFamily::Bottlerocket, &[disk("/dev/xvdb", 0, false)], 20),
@@ -322,7 +323,7 @@ fn ephemeral_storage_follows_disks_and_family() {
         class.block_devices = disks.to_vec();
         let own = capacity(&m5d, &class, None).ephemeral_storage;
         assert_eq!(own, gib * GIB, "{family:?} {disks:?}");
-        // 75 GB, not GiB (spec §10, 37), and no disks, no array.
+        // 75 GB, not GiB (spec §10, 37). A type without local disks has no array.
         class.raid0 = true;
         let own = capacity(&m5d, &class, None).ephemeral_storage;
         assert_eq!(own, 75_000_000_000, "{family:?}");
@@ -369,7 +370,7 @@ fn devices_are_counted_by_manufacturer() {
     );
 }
 
-/// Windows nodes have an address for each pod, which is a resource of its own; t3 has no trunks.
+/// Windows nodes have an address for each pod as a separate resource. t3 has no trunk interfaces.
 #[test]
 fn addresses_are_a_resource_of_windows() {
     let name = "vpc.amazonaws.com/PrivateIPv4Address";
@@ -383,8 +384,8 @@ fn addresses_are_a_resource_of_windows() {
     assert_eq!((pod_eni("t3.large"), pod_eni("m5.large")), (0, 9));
 }
 
-/// Clusters without EKS: pods have addresses of an overlay network, and the kubelet keeps what it
-/// is told to keep and nothing else (spec §9.2, 4).
+/// Clusters without EKS: pods have addresses of an overlay network, and the kubelet reserves only
+/// what is configured (spec §9.2, 4).
 #[test]
 fn other_clusters_keep_what_they_are_told() {
     let m5 = shape("m5.large");

@@ -14,7 +14,7 @@ use outrigger::model::reservation::Reservation;
 
 use super::SHIPPED;
 
-/// An m5.large as its class makes it: image s, subnet-a, groups sg-1 and sg-2, reservation cr-1,
+/// An m5.large that equals its class: image s, subnet-a, groups sg-1 and sg-2, reservation cr-1,
 /// placement group pg-1.
 fn instance() -> Instance {
     let ids = |all: &[&str]| all.iter().map(|own| (*own).to_owned()).collect();
@@ -81,13 +81,13 @@ fn facts(own: &mut Instance) -> &mut InstanceFacts {
     own.facts.as_deref_mut().expect("facts")
 }
 
-/// A condition of this kind is not met.
+/// Adds an unmet condition of this kind.
 fn unmet(own: &mut ResolvedNodeClass, kind: ConditionKind) {
     let unmet = NodeClassCondition::unmet(kind, Cause::Unavailable, "later");
     own.conditions.push(unmet);
 }
 
-/// What is different, and the drift that is found in it.
+/// A difference, and the drift that is detected.
 const ROWS: [(&str, Change, Option<InstanceDrift>); 27] = [
     ("as made", |_, _, _| {}, None),
     ("another image", |it, _, _| facts(it).image = Some("old".into()), Some(InstanceDrift::Image)),

@@ -39,7 +39,7 @@ use super::{SHIPPED, shape};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// The catalog of a plain class without anything asked, made anew: no part of it is shared.
+/// The shipped catalog, built separately, so that it shares no part with `SHIPPED`.
 static ANEW: LazyLock<Arc<Catalog>> = LazyLock::new(|| Arc::new(Catalog::shipped()));
 
 fn pool(name: &str) -> Pool {
@@ -66,7 +66,7 @@ fn state(pools: Vec<Pool>, overlays: Vec<Overlay>, pods: Vec<WatchedObject>) -> 
     State::offline(Arc::new(cluster), SHIPPED.1.clone(), pods, NOW)
 }
 
-/// What the provider says of classes by these names.
+/// Applies class catalogs or reasons by class name.
 fn tell(state: &mut State, all: &[(&str, Result<Arc<Catalog>, &str>)]) {
     let one = |(name, supply): &(&str, Result<Arc<Catalog>, &str>)| {
         let supply = match supply {
@@ -97,7 +97,7 @@ fn zones(plan: &Plan) -> String {
     short.collect()
 }
 
-/// Why no pod has a place: code and words of the first reason of the first of them.
+/// Returns code and text of the first reason of the first unschedulable pod.
 fn reason(plan: &Plan) -> (RejectionCode, String) {
     let own = &plan.unplaced.first().expect("one without a place").reasons[0];
     (own.code, own.rejection_text())
@@ -114,7 +114,7 @@ fn image(arch: Arch) -> Image {
     }
 }
 
-/// Subnets in zones a and b, images for all.
+/// Subnets in zones a and b, and images for all types.
 fn resolved() -> ResolvedNodeClass {
     let subnet = |zone: &str, id: &str| Subnet {
         id: format!("subnet-{zone}"),
@@ -138,7 +138,7 @@ fn catalog_of(class: &NodeClass, resolved: Option<&ResolvedNodeClass>) -> Arc<Ca
     class_catalog(region, base, class, resolved, none).catalog
 }
 
-/// Planning with a class whose catalog is the provider's own is planning without it, to the byte.
+/// A class catalog that equals the region catalog gives the same plan, byte by byte.
 #[test]
 fn a_class_that_changes_nothing_changes_no_plan() {
     let cheaper = Overlay {
@@ -163,7 +163,7 @@ fn a_class_that_changes_nothing_changes_no_plan() {
     }
 }
 
-/// Pods, zones and prices of nodes are those of the class; other pools see nothing of it.
+/// Nodes have the pod limits, zones and prices of the class. Other pools are not affected.
 #[test]
 fn pools_plan_with_the_catalog_of_their_class() {
     let mut few = default_node_class();
@@ -178,7 +178,7 @@ fn pools_plan_with_the_catalog_of_their_class() {
         let listed = SHIPPED.1.offering(key).map(|own| own.price);
         assert_eq!(listed, Some(*price), "{key}");
     }
-    // A later configuration plans with it, too.
+    // A new configuration keeps the class catalog.
     let mut cluster = Cluster::clone(&state.cluster);
     cluster.pools.push(Pool::new("other"));
     cluster.pools[1].weight = 100;
@@ -186,7 +186,7 @@ fn pools_plan_with_the_catalog_of_their_class() {
     assert_ne!(planned(&state).launches.len(), 10);
     assert_eq!(state.catalog_of(&"other".into()), &*SHIPPED.1);
     assert_ne!(state.catalog_of(&"a".into()), &*SHIPPED.1);
-    // And so do other prices.
+    // New prices keep it too.
     state.apply_catalog(ANEW.clone());
     assert_ne!(state.catalog_of(&"a".into()), &*SHIPPED.1);
 }
@@ -205,15 +205,15 @@ fn pools_of_a_class_that_is_not_ready_make_nothing_and_say_why() {
     assert_eq!(reason(&plan), (RejectionCode::NodeClass, told.clone()));
     let short = &plan.short[0];
     assert_eq!((short.missing, short.reasons[0].rejection_text()), (2, told));
-    // One that the provider does not know, as it takes the configuration in a moment later.
+    // A class that the provider does not know yet, because it reads the configuration later.
     tell(&mut state, &[]);
     let told = "node class \"a\" is not ready: nothing is known of it yet".to_owned();
     assert_eq!(reason(&planned(&state)), (RejectionCode::NodeClass, told));
-    // Whatever the provider writes is bounded.
+    // Text of the provider is truncated.
     let long = "x".repeat(100_000);
     tell(&mut state, &[("a", Err(&long))]);
     assert!(reason(&planned(&state)).1.len() < 4_000);
-    // Another pool takes them.
+    // Another pool takes the pods.
     let mut cluster = Cluster::clone(&state.cluster);
     cluster.pools.push(pool("b"));
     state.apply_configuration(Arc::new(cluster));
@@ -226,7 +226,7 @@ fn pools_of_a_class_that_is_not_ready_make_nothing_and_say_why() {
     assert_eq!(planned(&state).short, []);
 }
 
-/// What is on its way from a class is still what it was when the class is not ready any more.
+/// Claims of an unready class still use the last catalog of the class.
 #[test]
 fn a_class_keeps_what_it_had_while_it_is_not_ready() {
     let mut few = default_node_class();
@@ -240,7 +240,7 @@ fn a_class_keeps_what_it_had_while_it_is_not_ready() {
     assert_eq!(state.catalog_of(&"a".into()), &*SHIPPED.1);
 }
 
-/// Who asks for the id of a zone gets that zone.
+/// A requirement of a zone id selects that zone.
 #[test]
 fn the_id_of_a_zone_is_another_name_of_it() {
     let id = |own: Requirement| Requirements::from_iter([(ZONE_ID, own)]);
@@ -269,7 +269,7 @@ fn the_id_of_a_zone_is_another_name_of_it() {
     }
 }
 
-/// Reservations are used by the pools of their class, and are known to whoever counts and pays.
+/// Only pools of their class use reservations. The state knows them for counting and pricing.
 #[test]
 fn reservations_are_used_by_their_class_alone() {
     let mut found = resolved();
@@ -293,14 +293,14 @@ fn reservations_are_used_by_their_class_alone() {
         assert_eq!(is_reserved, reserved, "{name}");
         assert!(state.catalog.offering(&key).is_some(), "{name}");
         assert_eq!(state.snapshot(NOW).reservations.len(), 1, "{name}");
-        // They go with the class that had them.
+        // They disappear with the class that had them.
         tell(&mut state, &[("a", Ok(other.clone())), ("b", Ok(other.clone()))]);
         assert_eq!(state.catalog, SHIPPED.1);
         assert_eq!(state.snapshot(NOW).reservations.len(), 0);
     }
 }
 
-/// What is planned for one pod that asks for these labels and this much of a resource.
+/// Plans one pod with this node selector and resource request.
 fn types_for(labels: &[(&str, &str)], resource: Option<(&str, i64)>, class: &Arc<Catalog>) -> Plan {
     let mut pod = pods(1);
     if let WatchedObject::Pod(pod) = &mut pod[0] {
@@ -316,7 +316,8 @@ fn types_for(labels: &[(&str, &str)], resource: Option<(&str, i64)>, class: &Arc
     planned(&state)
 }
 
-/// Whatever label types have can be asked for, alone and with another; what none has cannot.
+/// A pod can select every label that types have, alone and together with the type. Labels that no
+/// type has are unschedulable.
 #[test]
 fn every_label_of_types_can_be_asked_for() {
     let class = catalog_of(&default_node_class(), Some(&resolved()));
@@ -346,7 +347,7 @@ fn every_label_of_types_can_be_asked_for() {
             }
         }
     }
-    // Those that no type has, or that the shipped table does not know.
+    // Labels that no type has, or that the shipped table lacks.
     assert_eq!(
         lacking,
         [
@@ -360,14 +361,14 @@ fn every_label_of_types_can_be_asked_for() {
     );
 }
 
-/// A resource, how much of it is asked for, and whether anything of the class has it.
+/// A resource, the requested amount, and whether a type of the class has it.
 #[test]
 fn devices_are_asked_for_by_resource() {
     let linux = catalog_of(&default_node_class(), Some(&resolved()));
     let mut windows = default_node_class();
     windows.family = AmiFamily::Windows2022;
     let windows = catalog_of(&windows, Some(&resolved()));
-    // None ships.
+    // The shipped catalog has none.
     let mut region = SHIPPED.0.clone();
     let gpu = Gpu { name: "Radeon".into(), manufacturer: "AMD".into(), count: 1, memory_mib: 8192 };
     let mut own = shape("g5.xlarge");
@@ -391,7 +392,7 @@ fn devices_are_asked_for_by_resource() {
         ("vpc.amazonaws.com/pod-eni", 1, &linux, true),
         ("vpc.amazonaws.com/PrivateIPv4Address", 1, &windows, true),
         ("vpc.amazonaws.com/PrivateIPv4Address", 1, &linux, false),
-        // None ships.
+        // The shipped catalog has none.
         ("habana.ai/gaudi", 1, &linux, false),
         ("nvidia.com/gpu", 1_000, &linux, false),
     ];
@@ -403,11 +404,11 @@ fn devices_are_asked_for_by_resource() {
             assert!(it.allocatable.get(name) >= amount, "{own}");
         }
     }
-    // A small burstable type has no trunk for interfaces of pods.
+    // A small burstable type has no trunk for pod interfaces.
     let t3 = (INSTANCE_TYPE, "t3.large");
     let plan = types_for(&[t3], Some(("vpc.amazonaws.com/pod-eni", 1)), &linux);
     assert_eq!(plan.launches.len(), 0);
-    // Types that burst can be wanted, and not.
+    // Pods can require or exclude flex types.
     for flex in ["true", "false"] {
         let key = "karpenter.k8s.aws/instance-capability-flex";
         let plan = types_for(&[(key, flex)], None, &linux);
@@ -417,7 +418,7 @@ fn devices_are_asked_for_by_resource() {
     }
 }
 
-/// What has no price is not to be had, and an overlay's price is none of EC2's.
+/// A type without a price is unavailable, and the price of an overlay does not change that.
 #[test]
 fn an_overlay_prices_what_is_sold_and_nothing_else() {
     let mut unpriced = SHIPPED.0.clone();
@@ -441,7 +442,7 @@ fn an_overlay_prices_what_is_sold_and_nothing_else() {
     }
 }
 
-/// The disk of a node counts as its class says: local disks by themselves do not.
+/// The node class decides the disk of a node: local disks count only with RAID0.
 #[test]
 fn local_disks_count_where_they_are_made_one() {
     let mut striped = default_node_class();
@@ -457,8 +458,7 @@ fn local_disks_count_where_they_are_made_one() {
     }
 }
 
-/// A whole machine is one type among others: it is made for who asks for it, and for whom nothing
-/// else will do.
+/// A bare metal type is launched if it is selected, or if no other type fits.
 #[test]
 fn whole_machines_are_made_where_they_are_asked_for() {
     let class = catalog_of(&default_node_class(), Some(&resolved()));
@@ -485,7 +485,7 @@ fn whole_machines_are_made_where_they_are_asked_for() {
     }
 }
 
-/// A node class with a disk of so many GiB.
+/// Returns a node class with a volume of this size.
 fn disk(family: AmiFamily, name: &str, gib: i64, root_volume: bool) -> NodeClass {
     let own = BlockDevice {
         name: name.into(),
@@ -496,9 +496,9 @@ fn disk(family: AmiFamily, name: &str, gib: i64, root_volume: bool) -> NodeClass
     NodeClass { family, block_devices: vec![own], ..default_node_class() }
 }
 
-/// A node class, how many GiB of the disk each of some pods asks for, what a daemon asks for; on
-/// how many nodes the pods are then, and how many of them on none. Of 20 GiB the kubelet keeps 1
-/// and a tenth stays free: 17 are left, of 100 GiB 89.
+/// A node class, the disk requests of pods in GiB, the disk request of a daemon, the number of
+/// nodes, and the number of unschedulable pods. Of 20 GiB, kube-reserved takes 1 and a tenth stays
+/// free: 17 are left, of 100 GiB 89.
 type Packed = (fn() -> NodeClass, &'static [i64], i64, usize, usize);
 
 const PACKED: [Packed; 14] = [
@@ -549,7 +549,7 @@ fn pods_are_packed_by_the_disks_of_their_class() {
     }
 }
 
-/// The values of a label that the launches of a plan are told, sorted; `-` where it is none.
+/// Returns the values of a label of all launches of a plan, sorted; `-` if it is absent.
 fn told(plan: &Plan, key: &str) -> String {
     let value = |own: &outrigger::scheduling::NewNodeClaim| own.labels.get(key).cloned();
     let all = plan.launches.iter().map(value);
@@ -558,8 +558,8 @@ fn told(plan: &Plan, key: &str) -> String {
     all.join(" ")
 }
 
-/// What the pool requires of a label that a launch decides, what a pod asks for, and what the
-/// launch is told; an empty text is no launch.
+/// A label, the pool's requirement of it, the pod's node selector, and the label of the launch; an
+/// empty string means no launch.
 #[test]
 fn a_launch_is_told_what_only_it_decides() {
     let is_in = |all: &[&str]| Some(Requirement::is_in(all.iter().copied()));
@@ -606,7 +606,7 @@ fn grouped(strategy: PlacementGroupStrategy) -> ResolvedNodeClass {
     }
 }
 
-/// How many pods are planned for each of three partitions.
+/// Returns the number of planned pods in each of three partitions.
 fn by_partition(plan: &Plan) -> [usize; 3] {
     ["1", "2", "3"].map(|partition| {
         let there = |own: &&outrigger::scheduling::NewNodeClaim| {
@@ -618,8 +618,8 @@ fn by_partition(plan: &Plan) -> [usize; 3] {
     })
 }
 
-/// Pods are spread over the partitions that the pool allows, and those that want different ones
-/// share no node. Any group can be asked for by its id.
+/// Pods are spread over the partitions that the pool allows. Pods that select different partitions
+/// share no node. Pods can select a group by its id.
 #[test]
 fn pods_are_spread_over_partitions() {
     let class =
@@ -670,7 +670,8 @@ fn pods_are_spread_over_partitions() {
     }
 }
 
-/// Of reservations of one type and zone that which lasts is used first, whatever their ids say.
+/// Of reservations of one type and zone, the one without an end is used first, whatever their ids
+/// are.
 #[test]
 fn of_equal_reservations_the_one_that_lasts_is_used_first() {
     const LASTS: (ReservationKind, bool) = (ReservationKind::Default, false);

@@ -3,8 +3,8 @@
 
 use crate::binary::run;
 
-/// Verbs of the daemon, and what wrong arguments end them with: a service manager must not start
-/// `run` again, and of some a 2 would say what was found.
+/// Commands of the daemon, and their exit code for invalid arguments. A service manager must not
+/// restart `run`. For some commands 2 is the code of a finding.
 const OF_THE_DAEMON: [(&str, i32); 9] = [
     ("doctor", 1),
     ("pause", 2),
@@ -17,7 +17,7 @@ const OF_THE_DAEMON: [(&str, i32); 9] = [
     ("top", 1),
 ];
 
-/// What it says on stderr, and its exit code.
+/// Returns the exit code and stderr.
 fn refused(arguments: &[&str]) -> (Option<i32>, String) {
     let output = run(arguments, "");
     assert_eq!(output.stdout, b"", "{arguments:?}");

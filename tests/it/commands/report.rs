@@ -8,10 +8,10 @@ use tempfile::TempDir;
 
 use crate::binary::run;
 
-/// The picture that the README shows.
+/// The picture in the README.
 const PICTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/simulated-day.svg");
 
-/// A run of the built-in scenario that writes these files; what it printed.
+/// Simulates the built-in scenario with these output files, and returns stdout.
 fn simulated(files: &[(&str, &Path)]) -> String {
     let mut arguments = vec!["simulate"];
     for (option, path) in files {
@@ -45,7 +45,7 @@ fn a_page_needs_nothing_else_and_a_table_has_a_line_a_minute() {
     }
     let table = fs::read_to_string(table).expect("a table");
     let lines: Vec<&str> = table.lines().collect();
-    // From 06:00 to 22:00, both of them counted, and the names of the columns.
+    // One row per minute from 06:00 to 22:00 inclusive, and the header.
     assert_eq!(lines.len(), 16 * 60 + 2);
     let columns = lines[0].split(',').count();
     assert!(lines.iter().all(|line| line.split(',').count() == columns));

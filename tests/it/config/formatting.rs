@@ -8,11 +8,11 @@ use std::process::Command;
 use outrigger::config::SourceFile;
 use outrigger::config::format::format;
 
-/// Files that are drawn, and real ones that are changed: as many as the product promises.
+/// The number of generated files, and of altered real files, as documented.
 const DRAWN: u64 = 500;
 const CHANGED: u64 = 100;
 
-/// Writes HCL as badly as the grammar lets it.
+/// Writes valid HCL with irregular layout.
 struct Writer {
     chance: fastrand::Rng,
     text: String,
@@ -35,19 +35,19 @@ impl Writer {
         self.text.push_str(text);
     }
 
-    /// Blanks where any number may stand.
+    /// Optional white space.
     fn gap(&mut self) {
         let gap = self.pick(&["", "", " ", " ", "  ", "\t", "     "]);
         self.put(gap);
     }
 
-    /// Blanks where one must stand.
+    /// Required white space.
     fn apart(&mut self) {
         let gap = self.pick(&[" ", " ", "  ", "\t ", "    "]);
         self.put(gap);
     }
 
-    /// Something said where hardly anyone says anything.
+    /// A comment at an unusual position.
     fn aside(&mut self) {
         let said = self.pick(&["", " ", " ", "  ", " ", " ", "/* c */", " /*/ a = 1 */ "]);
         self.put(said);
@@ -100,14 +100,14 @@ impl Writer {
                 0..4 if depth > 0 => self.block(depth - 1, top),
                 _ => {
                     self.name();
-                    // Each argument once.
+                    // Each argument has a unique name.
                     self.put(&format!("{at}"));
                     self.aside();
                     self.put("=");
                     self.gap();
                     if self.one_in(12) {
                         self.heredoc(depth);
-                        // Nothing else may stand on its last line.
+                        // The last line of a heredoc has nothing else.
                         self.put("\n");
                         continue;
                     }
@@ -205,7 +205,7 @@ impl Writer {
         let word = begin.trim_start_matches(['<', '-']).to_owned();
         self.put(begin);
         self.put("\n");
-        // The parser takes an empty one for one that goes on.
+        // The parser continues an empty heredoc.
         for _ in 0..self.chance.usize(1..4) {
             let line = self.pick(&[
                 "plain",
@@ -261,7 +261,7 @@ impl Writer {
         }
     }
 
-    /// An operand that holds no other.
+    /// An operand without inner operands.
     fn leaf(&mut self, kind: u32) {
         match kind {
             0 => {
@@ -392,7 +392,7 @@ impl Writer {
         for at in 0..count {
             self.gap();
             let key = self.pick(&["key#", "\"k k#\"", "(var.k#)", "k-1#", "\"${ k# }\""]);
-            // Each key once.
+            // Each key is unique.
             self.put(&key.replace('#', &at.to_string()));
             self.gap();
             let equal = self.pick(&["=", "=", "=", ":"]);
@@ -422,7 +422,7 @@ fn drawn(seed: u64) -> String {
     writer.text
 }
 
-/// Every file in HCL that the product ships or tests with.
+/// Returns every HCL file that is shipped or used by tests.
 fn real() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders = vec![
@@ -448,7 +448,7 @@ fn real() -> Vec<PathBuf> {
     files
 }
 
-/// A file whose blanks are others, and some of whose lines are elsewhere or end in a comment.
+/// Returns a file with other white space, line breaks and comments.
 fn changed(text: &str, seed: u64) -> String {
     let mut writer = Writer::new(seed);
     for line in text.lines() {
@@ -472,11 +472,11 @@ fn changed(text: &str, seed: u64) -> String {
     writer.text
 }
 
-/// What Terraform makes of files in this folder, all ending in `.tf`; whether it is there.
+/// Formats the `.tf` files of this folder with Terraform. Returns `None` if it is not installed.
 fn terraform(folder: &Path) -> Option<std::process::Output> {
     let mut command = Command::new("terraform");
     command.args(["fmt", "-list=false", "-no-color"]);
-    // Nothing of whoever runs the tests.
+    // The settings of the user who runs the tests must not apply.
     command.arg(folder).current_dir(folder).env_remove("TF_CLI_ARGS");
     command.output().ok()
 }
@@ -519,7 +519,7 @@ fn files_look_as_terraform_would_have_them() {
         let count = wrong.len();
         panic!("{count} wrong; {name}: {at:#?}\n--- text\n{text}\n--- ours\n{ours}");
     }
-    // Terraform itself is not at rest with all it makes: a value in a value in a value.
+    // Terraform's own output is not always stable: a second run changes deeply nested values.
     terraform(folder.path());
     let mut resting = 0;
     for (name, text) in &files {

@@ -12,7 +12,7 @@ use proptest::{option, prop_assert, proptest};
 
 use super::load_text;
 
-/// Loads a text in both forms, and shows what is wrong with it in both.
+/// Loads a text as HCL, as JSON and as variable values, and renders the problems.
 fn survive(text: &str) {
     for name in ["main.hcl", "main.hcl.json"] {
         let files = [SourceFile::new(name, text)];
@@ -36,7 +36,7 @@ fn show(answer: Result<Config, Vec<Diagnostic>>) {
     }
 }
 
-/// Every configuration there is, good and bad.
+/// Returns every valid and invalid configuration of the tests.
 pub(super) fn corpus() -> Vec<String> {
     fn collect(folder: &Path, texts: &mut Vec<String>) {
         for entry in fs::read_dir(folder).expect("a folder of cases") {
@@ -56,7 +56,7 @@ pub(super) fn corpus() -> Vec<String> {
     texts
 }
 
-/// Pieces that mean something in HCL or JSON.
+/// Tokens of HCL and JSON.
 const PIECES: [&str; 36] = [
     "{",
     "}",
@@ -96,7 +96,7 @@ const PIECES: [&str; 36] = [
     "\0",
 ];
 
-/// One change of a text: at a place, over a length, with a piece.
+/// A change of a text: position, length, and the new piece.
 type Change = (Index, u8, Option<&'static str>);
 
 fn change(text: &mut String, (place, length, piece): &Change) {
@@ -170,7 +170,7 @@ proptest! {
         let load = |files: &[SourceFile]| {
             let config = load(files, &Inputs::default());
             let mut config = config.expect("a good configuration");
-            // Warnings come in the order of the files.
+            // Warnings have the order of the files.
             config.warnings.sort_by_key(Diagnostic::render);
             config
         };
@@ -237,7 +237,7 @@ fn long_chains_of_local_values_are_answered() {
     survive(&chain(&|index| format!("local.l{}", (index + 1) % 5000)));
 }
 
-/// What an expression amounts to, as JSON.
+/// Evaluates an expression, and returns the result as JSON.
 fn ours(expression: &str) -> Result<String, String> {
     let text = format!(
         r#"
@@ -275,7 +275,7 @@ fn theirs(expression: &str) -> String {
     json.to_string()
 }
 
-/// hcl-rs evaluates these as Terraform does; where it does not, functions.rs has its own cases.
+/// hcl-rs evaluates these as Terraform does. For other expressions, functions.rs has its own cases.
 #[test]
 fn expressions_mean_what_they_mean_to_hcl_rs() {
     let expressions = [
@@ -322,7 +322,7 @@ fn expressions_mean_what_they_mean_to_hcl_rs() {
     }
 }
 
-/// The same JSON, whatever the order of keys.
+/// Returns the JSON with sorted keys.
 fn sorted(json: &serde_json::Value) -> String {
     match json {
         serde_json::Value::Object(items) => {

@@ -10,10 +10,10 @@ use outrigger::config::{Inputs, SourceFile, VariableInput, load};
 
 use super::properties::corpus;
 
-/// What is looked for in every message.
+/// The value that no message may contain.
 const TOKEN: &str = "47114711";
 
-/// The token in forms that are wrong each in its own way.
+/// The token in forms that are invalid for different reasons.
 const FORMS: [&str; 6] = [
     "Qz47114711",
     "/qz/47114711",
@@ -35,14 +35,14 @@ fn problems(text: &str, form: &str) -> Vec<Diagnostic> {
     load(&files, &inputs).map_or_else(|problems| problems, |config| config.warnings)
 }
 
-/// What is wrong with a configuration, where that has the token in it. Each place has another form.
+/// Returns the rendered problems if they contain the token. Each place uses another form.
 fn betrayed(text: &str, place: usize) -> Option<String> {
     let problems = problems(text, FORMS[place % FORMS.len()]);
     let all = [render_all(&problems), report_json(&problems).to_string()];
     all.into_iter().find(|all| all.contains(TOKEN))
 }
 
-/// One block with what it must have, the argument in question, and what stands around it.
+/// Returns nested blocks with the argument under test and all required arguments.
 fn written(path: &[&BlockType], argument: &str, value: &str) -> String {
     let mut text = String::new();
     for block in path {
@@ -101,7 +101,7 @@ fn no_argument_of_the_schema_betrays_what_is_sensitive() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// The configurations of the other tests have every argument among what it needs to be looked at.
+/// The configurations of other tests contain every argument in a valid context.
 #[test]
 fn no_text_of_a_configuration_betrays_what_is_sensitive() {
     let mut found = BTreeSet::new();
@@ -139,7 +139,7 @@ fn a_schedule_and_what_is_named_in_other_blocks_betray_nothing() {
     }
 }
 
-/// A short one is hidden where it is quoted; sentences stay whole.
+/// A short secret is hidden where the message quotes it. The rest of the message is unchanged.
 #[test]
 fn a_short_secret_leaves_the_sentence_around_it() {
     let text = "cluster \"demo\" {\n  simulated {}\n}\npool \"p\" {\n  clusters = [var.tok]\n}\n";

@@ -17,10 +17,10 @@ use super::{Fleet, at, budget, pod, pool};
 
 type Change = fn(&mut Pool);
 
-/// In which zones a type is sold, as what, and whether it is to be had.
+/// The zones and capacity types of a type, and whether they are available.
 type Sold<'a> = &'a [(&'a str, CapacityType, bool)];
 
-/// The pool requires this of a label.
+/// Adds a requirement to the pool.
 fn require(pool: &mut Pool, key: &str, requirement: Requirement) {
     pool.requirements.add(key, requirement);
 }
@@ -114,7 +114,7 @@ fn hashes_that_are_missing_or_of_another_version_say_nothing() {
     }
 }
 
-/// A catalog of one type, m6i.large, that is offered like this.
+/// Returns a catalog with the type m6i.large and these offerings.
 fn sold(offers: &[(&str, CapacityType, bool)]) -> Arc<Catalog> {
     let shipped = Catalog::shipped();
     let own = shipped.get("m6i.large").expect("it ships").clone();
@@ -167,7 +167,7 @@ fn a_type_that_is_not_known_any_more_is_not_what_a_label_says() {
     let types = ["m7i.large"].map(|name| Catalog::shipped().get(name).expect("it ships").clone());
     fleet.state.apply_catalog(Arc::new(Catalog::new(types)));
     assert_eq!(fleet.causes(at(61)), ["InstanceTypeNotFound"]);
-    // A label that somebody else has put there does not count, what the instance is does.
+    // The instance type counts, and not the node label, which others may change.
     let mut fleet = Fleet::of(1);
     fleet.change_node("n0", |own| drop(own.labels.remove("node.kubernetes.io/instance-type")));
     assert_eq!(fleet.causes(at(61)), [""; 0]);
@@ -200,11 +200,11 @@ fn budgets_let_so_many_go_at_once_and_what_leaves_already_counts() {
     assert_eq!(left(&mut fleet, BudgetNodes::Percent(11)), 2);
     fleet.leave("n0", Reason::Underutilized);
     fleet.change_node("n1", |own| own.ready = false);
-    // The one that leaves and the one that is not ready count, which may leave for that.
+    // Both the disrupted and the unready node count, and the unready node may still be disrupted.
     assert_eq!(left(&mut fleet, BudgetNodes::Nodes(3)), 2);
     let expect = Some(budget(3));
     assert_eq!(fleet.verdict("n9", Reason::Drifted, at(1)), expect);
-    // Each pool has its own.
+    // Each pool has its own budget.
     let mut fleet = Fleet::new(vec![pool("p"), pool("q")]);
     fleet.configure(|own| {
         for pool in &mut own.pools {
@@ -276,7 +276,7 @@ fn what_pods_say_holds_unless_nothing_may_hold_the_node_for_ever() {
         fleet.claim("n0").record.termination_grace_period = grace.then_some(minute);
         let expect: &[&str] = if grace { &["n0", "n1"] } else { &["n1"] };
         assert_eq!(fleet.leaving(Reason::Drifted, at(1)), expect);
-        // What a node says for itself holds all the same.
+        // An annotation of the node itself still blocks.
         let say = |own: &mut outrigger::model::node::Node| {
             own.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
         };
@@ -303,7 +303,7 @@ fn a_label_that_somebody_takes_away_makes_no_pool_go() {
     let mut fleet = Fleet::of(1);
     fleet.change_node("n0", |own| drop(own.labels.remove(POOL)));
     assert_eq!(fleet.sweep(at(1)).retire, []);
-    // Neither does a claim of a pool that was renamed, where somebody has told its Node so.
+    // A claim of a renamed pool does not drift either if the label of its Node was changed.
     let mut fleet = Fleet::of(1);
     fleet.claim("n0").record.pool = "old".into();
     assert_eq!(fleet.sweep(at(1)).retire, []);

@@ -21,7 +21,7 @@ fn the_age_of_the_claim_decides_and_never_is_never() {
     fleet.claim("n0").record.expire_after = days(1);
     fleet.claim("n1").record.expire_after = days(1);
     fleet.claim("n1").record.created = at(DAY);
-    // A Node that was made anew is as old as its claim.
+    // The age is that of the claim, also if the Node was created later.
     fleet.change_node("n0", |own| own.created = Some(at(DAY)));
     assert_eq!(fleet.leaving(Reason::Expired, at(DAY / 2)), [""; 0]);
     assert_eq!(fleet.leaving(Reason::Expired, at(DAY)), ["n0"]);
@@ -65,7 +65,8 @@ fn those_that_have_to_leave_count_for_the_budget_of_those_that_may() {
     assert_eq!(kept, Some(budget(2)));
 }
 
-/// 500 nodes of one minute: those that leave are gone after five minutes, with another there.
+/// 500 nodes that expire within one minute: each disruption takes five minutes, and then a new node
+/// exists.
 #[test]
 fn a_herd_that_is_due_in_one_minute_leaves_within_its_budget_step_by_step() {
     let mut fleet = Fleet::new(vec![pool("p")]);
@@ -83,7 +84,8 @@ fn a_herd_that_is_due_in_one_minute_leaves_within_its_budget_step_by_step() {
     let (first, last) = (due.iter().min().expect("one"), due.iter().max().expect("one"));
     let herd = last.duration_since(*first).as_hours();
     assert!((48..=72).contains(&herd), "spread over a tenth of the month: {herd} h");
-    // A window that opens when all are due is the worst: nothing but the budget holds them then.
+    // The worst case is a maintenance window that opens after all nodes have expired: only the
+    // budget limits them.
     let mut now = at(30 * DAY + 1);
     let mut under_way: VecDeque<(Timestamp, String)> = VecDeque::new();
     let (mut gone, mut most) = (0, 0);

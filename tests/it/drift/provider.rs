@@ -25,7 +25,7 @@ fn fleet() -> Fleet {
     fleet
 }
 
-/// What is found for the class, or why no node can be made of it.
+/// Applies the resolved image and subnet of the class, or the reason why it is unready.
 fn tell(fleet: &mut Fleet, found: Result<(&str, &str), &str>) {
     let catalog = Arc::clone(&fleet.state.catalog);
     let supply = found.map_err(|why| NotReady::Condition(why.to_owned())).map(|(image, subnet)| {

@@ -92,7 +92,7 @@ fn a_pool_says_what_it_bears_with_and_one_that_says_nothing_bears_all() {
     assert_eq!(broken(&fleet, 30), ["n0"]);
     fleet.change(|own| own.repair.clear());
     assert_eq!(broken(&fleet, 9999), [""; 0]);
-    // What is not configured any more is repaired as by default.
+    // Nodes of a removed pool use the default repair policies.
     fleet.configure(|own| own.pools.clear());
     assert_eq!(broken(&fleet, 30), ["n0"]);
 }
@@ -110,7 +110,7 @@ fn budgets_and_annotations_do_not_keep_a_broken_node() {
 
 #[test]
 fn where_a_fifth_of_a_pool_is_broken_it_may_not_be_the_nodes() {
-    // Of so many nodes so many are broken: whether any is replaced.
+    // The number of nodes, the number of unhealthy ones, and whether repair is allowed.
     for (nodes, ill, expect) in [
         (1, 1, true),
         (2, 1, true),
@@ -124,14 +124,14 @@ fn where_a_fifth_of_a_pool_is_broken_it_may_not_be_the_nodes() {
         let mut fleet = Fleet::of(nodes);
         fleet.configure(|own| own.safeguards.max_unready = BudgetNodes::Percent(100));
         for index in 0..ill {
-            // Some for a moment only: they count all the same.
+            // One of them is unhealthy only for a minute, and still counts.
             say(&mut fleet, &format!("n{index}"), "Ready", False, 29 * i64::from(index == 1));
         }
         let verdict = fleet.verdict("n0", Reason::Unhealthy, at(30));
         let refused = Verdict::Broken { broken: ill, total: nodes };
         assert_eq!(verdict, (!expect).then_some(refused), "{ill} of {nodes}");
     }
-    // What leaves already is broken still.
+    // A node that is being disrupted still counts as unhealthy.
     let mut fleet = Fleet::of(5);
     for name in ["n0", "n1"] {
         say(&mut fleet, name, "Ready", False, 0);
@@ -166,7 +166,7 @@ fn one_that_has_not_started_is_nobody_s_patient() {
 }
 
 /// Outrigger cannot tell which of two Nodes with one providerID is the machine. The pods of the
-/// other may run although this one is silent.
+/// other Node may run while this Node is unresponsive.
 #[test]
 fn a_broken_node_stays_while_another_has_its_provider_id() {
     let mut fleet = Fleet::of(2);

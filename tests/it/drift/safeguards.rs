@@ -14,7 +14,7 @@ use outrigger::state::candidates::{NodeHealth, PendingApproval};
 
 use super::{Fleet, at, pool};
 
-/// Of these nodes the first so many are not ready.
+/// Returns a fleet in which the first nodes are unready.
 fn sick(nodes: usize, unready: usize) -> Fleet {
     let mut fleet = Fleet::of(nodes);
     for index in 0..unready {
@@ -25,7 +25,8 @@ fn sick(nodes: usize, unready: usize) -> Fleet {
 
 #[test]
 fn nothing_leaves_where_too_many_nodes_are_not_ready() {
-    // With a limit of 45 %, of so many nodes so many are not ready: whether that is too many.
+    // The limit is 45 %. The number of nodes, the number of unready ones, and whether the limit is
+    // exceeded.
     for (nodes, unready, expect) in [
         (1, 1, false),
         (2, 2, false),

@@ -6,7 +6,7 @@ use outrigger::model::pool::{BudgetNodes, Pool, Reason};
 
 use super::{Fleet, at, pool};
 
-/// A static pool that is to have so many nodes and no more than this.
+/// Returns a static pool with this number of replicas and this limit of nodes.
 fn fixed(name: &str, replicas: u32, most: Option<u32>) -> Pool {
     let mut pool = pool(name);
     pool.replicas = Some(replicas);
@@ -14,7 +14,7 @@ fn fixed(name: &str, replicas: u32, most: Option<u32>) -> Pool {
     pool
 }
 
-/// Such a pool with so many drifted nodes.
+/// Returns a fleet with this pool and this many drifted nodes.
 fn fleet(nodes: u32, pool: Pool) -> Fleet {
     let mut fleet = Fleet::new(vec![pool]);
     for at in 0..nodes {
@@ -55,7 +55,7 @@ fn no_more_leave_than_the_limit_of_nodes_has_room_for_others() {
         let kept = fleet.verdict("n3", Reason::Drifted, at(1));
         assert_eq!(kept, (expect < 4).then_some(Verdict::Limits), "{most:?}");
     }
-    // Those that leave take room until they are gone, and others until they are there.
+    // Disrupted nodes count until they are gone, and so do their replacements.
     let mut fleet = fleet(4, fixed("p", 4, Some(6)));
     fleet.leave("n0", Reason::Drifted);
     assert_eq!(drifted(&fleet), 2);

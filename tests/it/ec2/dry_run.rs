@@ -63,7 +63,7 @@ fn what_is_tried_bears_the_tags_of_a_launch() {
     assert_eq!(own, dry_run_launch(&cluster, &pool, offering), "and is always the same");
 }
 
-/// Code, message, status; what is held against the class, if anything is.
+/// Code, message, status; the cause of the rejection, or `None` if the class is not rejected.
 const SAID: &[(&str, &str, Option<u16>, Option<Cause>)] = &[
     ("UnauthorizedOperation", "", None, Some(Cause::Denied)),
     ("InvalidUserData.Malformed", LONG, None, Some(Cause::UserDataTooLarge)),

@@ -18,7 +18,7 @@ fn sorted(code: &str, message: &str, status: Option<u16>) -> AwsFailure {
     classify_error(FLEET, code, message, status)
 }
 
-/// Code, message, HTTP status; what it is, how the engine has it, and what it is told with.
+/// Code, message, HTTP status; the error class, the failure kind, and a part of the text.
 type Row = (&'static str, &'static str, Option<u16>, ErrorClass, FailureKind, &'static str);
 
 const CALLS: &[Row] = &[
@@ -239,7 +239,7 @@ fn request(way: &str) -> FleetRequest {
     Scene::new().offers(&offerings).made()
 }
 
-/// An error of a type and a zone, and maybe of a subnet: `type zone subnet`, `-` for none.
+/// Returns an error about `type zone subnet`, `-` for none.
 fn error(code: &str, message: &str, about: &str) -> FleetError {
     let mut parts = about.split(' ');
     let mut part = || parts.next().filter(|own| *own != "-").map(str::to_owned);
@@ -266,7 +266,7 @@ const SPREAD: &str = "You've reached the limit of instances in this spread place
     spread placement group can have up to seven instances per Availability Zone.";
 const SPOT_ROLE: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
 
-/// Code, message and what an error is about; what it refuses.
+/// Code, message and subject of an error; the refusals.
 const ITEMS: &[(&str, &str, &str, &[&str])] = &[
     ("InsufficientInstanceCapacity", "", "m5.large a", &["m5.large a insufficient-capacity"]),
     (
@@ -350,7 +350,7 @@ fn a_launch_that_made_nothing_is_refused_or_has_failed() {
         (&[odd.clone(), ice.clone()], None),
         (&[odd], Some((FailureKind::Invalid, "something"))),
         (&[slow], Some((FailureKind::Throttled, "RequestLimitExceeded"))),
-        // The answer is there, so that nothing is left open.
+        // EC2 has responded, so the result is certain.
         (&[fault], Some((FailureKind::Invalid, "InternalError"))),
         (&[no], Some((FailureKind::Denied, "AllowPassingInstanceRole"))),
         (&[], Some((FailureKind::Invalid, "no error returned"))),

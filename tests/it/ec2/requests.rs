@@ -11,7 +11,7 @@ use outrigger::model::reservation::{Reservation, ReservationKind};
 
 use super::fixture::{NOW, Scene, offering};
 
-/// Overrides as `type zone subnet image priority`, templates apart.
+/// Returns the overrides as `type zone subnet image priority`, by template.
 fn overrides(request: &FleetRequest) -> Vec<Vec<String>> {
     let one = |own: &outrigger::ec2::create_fleet::Override| {
         let (key, at) = (&own.offering, own.offering.zone.as_str());
@@ -26,7 +26,8 @@ fn overrides(request: &FleetRequest) -> Vec<Vec<String>> {
     request.configs.iter().map(config).collect()
 }
 
-/// What is offered, in which kind of reservation, whether prices are an overlay's; what is bought.
+/// Offerings, the kind of reservation, whether an overlay changed prices; the target capacity type
+/// and the allocation strategy.
 type Way = (
     &'static [&'static str],
     Option<fn() -> Reservation>,
@@ -59,7 +60,7 @@ const WAYS: &[Way] = &[
     (&[OD], None, true, TargetCapacityType::OnDemand, FIRST),
     (&[SPOT], None, false, TargetCapacityType::Spot, BEST),
     (&[SPOT], None, true, TargetCapacityType::Spot, DEEP),
-    // The way of the cheapest.
+    // The capacity type of the cheapest offering.
     (&[SPOT, OD], None, false, TargetCapacityType::Spot, BEST),
     (&[OD, SPOT], None, false, TargetCapacityType::OnDemand, FIRST),
     (&[CR], Some(default), false, TargetCapacityType::OnDemand, FIRST),
@@ -90,7 +91,8 @@ fn one_call_buys_one_way_and_says_how() {
 fn bare_metal_and_devices_stand_in_for_nothing_ordinary() {
     let cases: [(&[&str], &[&str]); 3] = [
         (&["m5.large", "p5.48xlarge", "m5.xlarge"], &["m5.large", "m5.xlarge"]),
-        // The cheapest is one of them, or nothing else can be had: no image fits the first.
+        // The cheapest type is accelerated, or no ordinary type is available: no image fits the
+        // first.
         (&["p5.48xlarge", "m5.large"], &["p5.48xlarge", "m5.large"]),
         (&["m6a.large", "p5.48xlarge"], &["p5.48xlarge"]),
     ];
@@ -128,7 +130,7 @@ fn alternatives_keep_their_order_each_type_and_zone_once() {
             "c7g.large b on-demand",
         ])
         .request();
-    // The spot costs more than what is on demand.
+    // The spot offering is more expensive than the on-demand one.
     let on_demand = vec![
         vec!["m5.large b b x86 0", "m5.large a a1 x86 0"],
         vec!["m5.xlarge a a1 x86 1"],
@@ -143,7 +145,7 @@ fn alternatives_keep_their_order_each_type_and_zone_once() {
     ]);
     let cheaper = vec!["m5.large b b x86 0", "m5.large a a1 x86 0"];
     assert_eq!(overrides(&scene.made()), std::slice::from_ref(&cheaper));
-    // The pool wants variety, whatever it costs.
+    // The pool requires minValues, whatever the price.
     scene.launch.varied = true;
     let dearer = vec!["m5.xlarge a a1 x86 1"];
     assert_eq!(overrides(&scene.made()), [cheaper, dearer]);
@@ -193,12 +195,12 @@ fn no_template_is_named_twice() {
     let all = ["m5.large a on-demand", "m5.xlarge a on-demand"];
     let mut scene = Scene::new().offers(&all);
     assert_eq!(scene.made().configs.len(), 2);
-    // A family whose user data says nothing of pods.
+    // A family whose user data does not contain the maximum number of pods.
     scene.counts_pods = false;
     let request = scene.made();
     assert_eq!(request.configs.len(), 1);
     assert_eq!(request.overrides().count(), 2);
-    // Adapters are a matter of the type.
+    // EFA interfaces depend on the type.
     let all = ["p5.48xlarge a on-demand", "m5.large a on-demand"];
     let mut scene = Scene::new().offers(&all);
     scene.counts_pods = false;
@@ -223,7 +225,7 @@ fn a_request_has_no_more_templates_than_ec2_takes() {
     scene.catalog = scene.catalog.with(types);
     let request = scene.made();
     assert_eq!(request.configs.len(), TEMPLATES_MAX);
-    // The cheapest are kept.
+    // The cheapest offerings are kept.
     assert!(request.override_for("m5.large", "us-east-1a").is_some());
     assert!(request.override_for("x49.large", "us-east-1a").is_some());
     assert!(request.override_for("x50.large", "us-east-1a").is_none());
@@ -246,14 +248,14 @@ fn what_cannot_be_asked_for_is_refused_without_asking() {
         assert_eq!(request.refused, [refusal]);
         assert_eq!(request.overrides().count(), 1);
     }
-    // A reservation that is not known any more.
+    // A reservation that no longer exists.
     let gone = Scene::new().offers(&["m5.large a reserved cr-9"]).request();
     let refusal = OfferingRefusal {
         offering: offering("m5.large a reserved cr-9"),
         kind: RefusalKind::ReservationExceeded,
     };
     assert_eq!(gone, Err(Box::new(CommandResult::LaunchRefused(vec![refusal]))));
-    // An image that the class does not have any more.
+    // An image that the class no longer has.
     let mut scene = Scene::new();
     scene.resolved.images.clear();
     let refused = match scene.request().map_err(|own| *own) {
@@ -298,14 +300,14 @@ fn the_context_is_that_of_the_class() {
     let mut scene = Scene::new();
     scene.class.context = Some("reserved-for-us".into());
     assert_eq!(scene.made().context.as_deref(), Some("reserved-for-us"));
-    // Where fewer kinds than the pool asks for have to do.
+    // The launch was relaxed to fewer types than the pool requires.
     scene.launch.relaxed = true;
     assert_eq!(scene.made().context, None);
 }
 
 #[test]
 fn a_request_takes_the_least_that_its_types_may_take_of_each_subnet() {
-    // m5.large takes 29 addresses at most, m5.xlarge 58.
+    // m5.large takes at most 29 addresses, m5.xlarge 58.
     let mut scene = Scene::new().offers(&[
         "m5.xlarge a on-demand",
         "m5.large a on-demand",
@@ -316,7 +318,7 @@ fn a_request_takes_the_least_that_its_types_may_take_of_each_subnet() {
         all.collect::<std::collections::BTreeSet<_>>()
     };
     let mut first = Vec::new();
-    // 200 free against 100: four requests go to the first.
+    // 200 free addresses and 100: the first subnet gets four requests.
     for _ in 0..4 {
         let request = scene.made();
         assert!(subnets(&request).contains("subnet-a1"));
@@ -337,7 +339,8 @@ fn a_request_takes_the_least_that_its_types_may_take_of_each_subnet() {
     assert_eq!(kinds, [RefusalKind::NoAddress; 2]);
 }
 
-/// Reservations of m5.large: id, zone, kind, and whether its owner may take its instances back.
+/// Returns a launch from reservations of m5.large: id, zone, kind, and whether they are
+/// interruptible.
 fn reserved(all: &[(&str, &str, ReservationKind, bool)]) -> Scene {
     let mut scene = Scene::new();
     let one = |(id, zone, kind, interruptible): &(&str, &str, ReservationKind, bool)| {
@@ -354,7 +357,7 @@ fn reserved(all: &[(&str, &str, ReservationKind, bool)]) -> Scene {
     scene
 }
 
-/// Each reservation has a template of its own, since the template names it.
+/// Each reservation has its own launch template, because the template contains its id.
 #[test]
 fn no_two_reservations_share_a_template() {
     const DEFAULT: ReservationKind = ReservationKind::Default;
@@ -366,7 +369,7 @@ fn no_two_reservations_share_a_template() {
     assert_eq!(overrides(&request), expect);
 }
 
-/// The kind of the first reservation, which is the cheapest, is bought, and no other beside it.
+/// A request uses only the kind of the first and cheapest reservation.
 #[test]
 fn one_call_buys_from_one_kind_of_reservation() {
     const DEFAULT: (ReservationKind, bool) = (ReservationKind::Default, false);
@@ -398,7 +401,7 @@ fn whatever_is_exotic_is_left_out_beside_what_is_ordinary() {
         let expect = [["m5.large a a1 x86 0"], ["m5.xlarge a a1 x86 1"]];
         assert_eq!(overrides(&scene.made()), expect, "{exotic}");
         assert_eq!(scene.made().refused, [], "{exotic}");
-        // It counts where the pool wants variety.
+        // With minValues the exotic type counts.
         scene.launch.varied = true;
         assert_eq!(scene.made().overrides().count(), 3, "{exotic}");
     }

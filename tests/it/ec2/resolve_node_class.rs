@@ -22,7 +22,7 @@ use outrigger::model::reservation::{Reservation, ReservationKind};
 
 use super::fixture::NOW;
 
-/// Tags from `key=value` and `key=value`.
+/// Parses tags from `key=value` words.
 fn tags(text: &str) -> Labels {
     let pairs = text.split_whitespace().map(|own| own.split_once('=').expect("a tag"));
     pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
@@ -43,7 +43,7 @@ fn group(id: &str, name: &str, own: &str) -> (SecurityGroup, Labels) {
     (group, tags(own))
 }
 
-/// A reservation of an account; open to all where it says so.
+/// A reservation of an account; open or targeted.
 fn reserved(id: &str, owner: &str, open: bool, own: &str) -> ListedReservation {
     ListedReservation {
         found: FoundReservation {
@@ -64,7 +64,7 @@ fn placement(id: &str, strategy: PlacementGroupStrategy) -> PlacementGroup {
     PlacementGroup { id: id.to_owned(), strategy }
 }
 
-/// All there is in the account and region.
+/// Returns all resources of the account and region.
 fn found() -> RegionResources {
     let groups = [
         ("near", placement("pg-1", PlacementGroupStrategy::Cluster)),
@@ -126,7 +126,7 @@ fn condition(own: &ResolvedNodeClass, kind: ConditionKind) -> &NodeClassConditio
     all.find(|it| it.kind == kind).expect("a condition")
 }
 
-/// Subnets by the parts of their ids, in order.
+/// Returns the subnets without the prefix of their ids, in order.
 fn subnets(own: &ResolvedNodeClass) -> String {
     let ids = own.subnets.iter();
     let ids = ids.map(|own| own.id.trim_start_matches("subnet-"));
@@ -139,8 +139,8 @@ fn groups(own: &ResolvedNodeClass) -> String {
     ids.collect::<Vec<_>>().join(" ")
 }
 
-/// Terms as `id` or `key=value key=value`, and what they find: those with most free addresses
-/// first, then by id. Terms are alternatives; what one term names must all fit.
+/// Terms as `id` or `key=value key=value`, and the subnets that they match: by free addresses in
+/// descending order, then by id. Terms are alternatives; all parts of one term must match.
 #[test]
 fn subnets_are_found_by_their_terms() {
     let rows: [(&[&str], &str); 12] = [
@@ -174,7 +174,8 @@ fn subnets_are_found_by_their_terms() {
     }
 }
 
-/// The same of security groups, in the order of their ids. A group's name is not its tag `Name`.
+/// The same for security groups, in the order of their ids. The name of a group is not its tag
+/// `Name`.
 #[test]
 fn security_groups_are_found_by_their_terms() {
     let rows: [(&[&str], &str); 11] = [
@@ -206,7 +207,7 @@ fn security_groups_are_found_by_their_terms() {
     }
 }
 
-/// What was found before counts for nothing: other terms, or another region, find anew.
+/// A changed class or region is resolved from scratch, without earlier results.
 #[test]
 fn what_is_found_follows_the_class_and_the_region() {
     let mut class = class();
@@ -219,7 +220,7 @@ fn what_is_found_follows_the_class_and_the_region() {
     let unmet = own.first_unmet().map(|own| (own.kind, own.status));
     let kind = ConditionKind::SecurityGroupsReady;
     assert_eq!(unmet, Some((kind, NodeClassConditionStatus::False)));
-    // Whoever runs short of addresses is no longer first, and what is removed is not found.
+    // A subnet with fewer free addresses moves back, and a deleted subnet is not found.
     class.subnets = vec![SubnetTerm::Tags(tags("team=web"))];
     let Ok(all) = &mut there.subnets else {
         panic!("there are subnets");
@@ -246,7 +247,7 @@ fn reservations(own: &ResolvedNodeClass) -> String {
     ids.collect::<Vec<_>>().join(" ")
 }
 
-/// Reservations are in the order of their ids; that none is found is no fault.
+/// Reservations have the order of their ids. A term without a match is no error.
 #[test]
 fn reservations_are_found_by_their_terms() {
     use MatchCriteria::{Open, Targeted};
@@ -273,14 +274,15 @@ fn reservations_are_found_by_their_terms() {
         let ready = condition(&own, ConditionKind::CapacityReservationsReady);
         assert_eq!(ready.status, NodeClassConditionStatus::True, "{:?}", class.reservations);
     }
-    // A class that asks for none has none, whatever is open to all, and no such condition.
+    // A class without reservation terms has no reservations and no such condition, even if open
+    // reservations exist.
     let own = resolved(&class(), &found());
     assert_eq!(reservations(&own), "");
     let kind = ConditionKind::CapacityReservationsReady;
     assert!(own.conditions.iter().all(|own| own.kind != kind));
 }
 
-/// Kind, whether its owner may take it back, minutes to its end; whether it is found.
+/// Kind, whether it is interruptible, minutes to its end; whether it is found.
 #[test]
 fn reservations_are_found_until_they_end() {
     use ReservationKind::{CapacityBlock, Default};
@@ -290,7 +292,7 @@ fn reservations_are_found_until_they_end() {
         (Default, false, Some(1), true),
         (Default, false, Some(0), false),
         (Default, false, Some(-1), false),
-        // That nothing more is launched into it is said by its end; it is still the class'.
+        // A capacity block shortly before its end is still found: its end time prevents launches.
         (CapacityBlock, false, Some(41), true),
         (CapacityBlock, false, Some(39), true),
         (CapacityBlock, false, Some(-1), false),
@@ -336,7 +338,7 @@ fn a_placement_group_is_found_by_name_or_id() {
         assert_eq!(ready.cause, cause, "{:?}", class.placement_group);
         assert_eq!(ready.status == NodeClassConditionStatus::False, cause.is_some());
     }
-    // Once the class names none there is none, and nothing to be met.
+    // A class without a placement group has neither a group nor the condition.
     class.placement_group = None;
     let own = resolved(&class, &found());
     assert_eq!(own.placement_group, None);
@@ -345,8 +347,7 @@ fn a_placement_group_is_found_by_name_or_id() {
 
 type Fault = fn(&mut RegionResources, ResolveError);
 
-/// What cannot be listed is neither there nor not there: nobody has to do anything but wait, unless
-/// a right is missing.
+/// A failed listing leaves the condition unknown, or false if a permission is missing.
 #[test]
 fn what_cannot_be_listed_is_not_known() {
     let rows: [(ConditionKind, Fault); 4] = [
@@ -378,13 +379,12 @@ fn what_cannot_be_listed_is_not_known() {
             assert_eq!(own.first_unmet(), Some(&expect), "{kind:?}");
         }
     }
-    // Nothing was asked yet.
+    // Nothing has been listed yet.
     let own = resolved(&class, &RegionResources::default());
     assert_eq!(own.first_unmet().map(|own| own.status), Some(NodeClassConditionStatus::Unknown));
 }
 
-/// Images and profile: what is found, or could not be looked for; the first condition that is not
-/// met then.
+/// Results of the image and profile lookup, and the first unmet condition.
 #[test]
 fn images_and_profile_are_conditions_like_the_rest() {
     let trouble = |cause| ResolveError { cause, text: "why".to_owned() };

@@ -46,7 +46,7 @@ const DEDICATED: &str = "karpenter.k8s.aws/instance-tenancy";
 const PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";
 const EFA: &str = "vpc.amazonaws.com/efa";
 
-/// Everything that another template follows from.
+/// Changes that give another template.
 const OTHERS: &[Edit] = &[
     ("cluster", |it| it.cluster = "staging".into()),
     ("node class", |it| {
@@ -109,7 +109,7 @@ const OTHERS: &[Edit] = &[
     }),
 ];
 
-/// What differs from claim to claim, and makes no other template.
+/// Changes that give the same template.
 const SAME: &[Edit] = &[
     ("nothing", |_| {}),
     ("claim", |it| {
@@ -174,7 +174,8 @@ fn secrets_are_shown_nowhere() {
     assert_eq!(format!("{data:?}"), "UserData(6 bytes)");
 }
 
-/// Interfaces as `card.device kind public prefixes4 prefixes6 ipv6 tracking`; `-` says nothing.
+/// Returns the interfaces as `card.device kind public prefixes4 prefixes6 ipv6 tracking`; `-` for
+/// unset.
 fn interfaces(template: &LaunchTemplate) -> Vec<String> {
     fn text<T: ToString>(own: Option<T>) -> String {
         own.map_or("-".to_owned(), |own| own.to_string())
@@ -209,7 +210,7 @@ fn everything(scene: &mut Scene) {
     });
 }
 
-/// What is changed, and the interfaces that follow.
+/// A change, and the resulting interfaces.
 type Layout = (fn(&mut Scene), &'static [&'static str]);
 
 const LAYOUTS: &[Layout] = &[
@@ -405,7 +406,7 @@ fn what_a_template_makes_is_tagged_alike_for_all_claims_of_a_pool() {
     assert!(spot.spot);
 }
 
-/// Interfaces with addresses, alone and as adapters, have all that the class says of addresses.
+/// Interfaces with addresses have all address settings of the class, also if EFA is enabled.
 #[test]
 fn every_interface_has_the_addresses_that_the_class_says() {
     fn text<T: ToString>(own: Option<T>) -> String {
@@ -444,7 +445,7 @@ fn every_interface_has_the_addresses_that_the_class_says() {
 
 const SANDBOX: &str = "eks.amazonaws.com/nitro-sandbox";
 
-/// What is changed, and what a template then says: monitoring, enclaves, a host of its own, nested
+/// A change, and the resulting options of the template: monitoring, enclave, dedicated host, nested
 /// virtualization.
 type Said = (fn(&mut Scene), (bool, bool, bool, Option<bool>));
 

@@ -10,18 +10,18 @@ use super::kube_api::{Api, Manner};
 use super::{Config, cluster};
 use crate::binary::run;
 
-/// A proxy on loopback that lets pass whoever gives this name and password.
+/// A proxy on loopback that accepts one user name and password.
 struct Proxy {
     port: u16,
-    /// The first lines of what it was asked.
+    /// The request lines that it received.
     asked: Arc<Mutex<Vec<String>>>,
 }
 
-/// `out@rigger` and `p@ss` as a proxy is told of them.
+/// The header value for `out@rigger` and `p@ss`.
 const AUTHORIZATION: &str = "basic b3V0QHJpZ2dlcjpwQHNz";
 
 impl Proxy {
-    /// It lives as long as the process.
+    /// Starts it; it runs as long as the test process.
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("an address").port();

@@ -22,7 +22,7 @@ pub(super) struct Setup {
     pub(super) socket: PathBuf,
 }
 
-/// A daemon whose runtime directory is that of the configuration, with a log of this name.
+/// Starts a daemon whose runtime directory is that of the configuration, with this log file.
 pub(super) fn daemon(config: &Config, log: &str) -> Process {
     let mut start = command(&["run", "--config", config.path()]);
     start.env("RUNTIME_DIRECTORY", config.0.path());
@@ -43,7 +43,7 @@ impl Setup {
         run(&[arguments, &["--socket", socket]].concat(), "")
     }
 
-    /// What `status` says once it ends with this code.
+    /// Returns the output of `status` once it exits with this code.
     fn status(&self, code: i32) -> Value {
         let ask = || {
             let output = self.ask(&["status", "--json"]);
@@ -82,8 +82,8 @@ fn status_says_how_each_cluster_is_doing() {
     assert_eq!(setup.daemon.ends(10).code(), Some(0));
 }
 
-/// One cluster cannot be driven when the daemon starts: the others are, people are told why, and it
-/// is driven once it can be. A reload meanwhile concerns the others alone.
+/// One cluster cannot start with the daemon: the others start, the status shows the reason, and the
+/// cluster starts once its kubeconfig exists. A reload in between affects only the others.
 #[test]
 fn one_broken_cluster_keeps_no_other_from_being_driven() {
     let api = Api::start(Manner::Well, Vec::new());
@@ -129,7 +129,7 @@ fn one_broken_cluster_keeps_no_other_from_being_driven() {
     setup.daemon.logged("started cluster", 2);
 }
 
-/// A plugin that hangs keeps nobody else waiting, and whoever names another is heard.
+/// A hanging plugin does not delay other clusters, and a kubeconfig with another plugin is read.
 #[test]
 fn a_plugin_that_hangs_delays_no_other() {
     let api = Api::start(Manner::Well, Vec::new());
@@ -154,7 +154,7 @@ fn a_plugin_that_hangs_delays_no_other() {
     started(2, 40);
 }
 
-/// However often it is called, one is begun at a time; what it gave last is used for as long.
+/// Only one run of the plugin is started at a time. Its last credentials remain in use meanwhile.
 #[test]
 fn a_plugin_that_hangs_when_it_is_asked_again_hangs_alone() {
     let api = Api::start(Manner::Well, vec![pod("p", "100m")]);
@@ -193,7 +193,7 @@ fn a_plugin_that_hangs_when_it_is_asked_again_hangs_alone() {
     assert!(gone.is_some(), "it ends with the daemon");
 }
 
-/// The status and the body of what is answered to a question about what is in a cluster.
+/// Returns status and body of the response to an inventory request.
 fn inventory(setup: &Setup, question: &Value) -> (u16, String) {
     let mut stream = UnixStream::connect(&setup.socket).expect("it listens");
     let body = question.to_string();
@@ -261,7 +261,7 @@ fn a_reload_that_takes_out_too_many_nodes_is_refused() {
     let said = text(&refused);
     assert_eq!(refused.status.code(), Some(1), "{said}");
     assert!(said.contains("1 of 2 nodes unmanaged, those of goes,"), "{said}");
-    // Under another name of the installation nobody would know them.
+    // A renamed installation would unmanage all nodes.
     let renamed = head.replace("\"it\"", "\"other\"");
     setup.config.write(&format!("{stays}{}", goes("manage")).replace(head, &renamed));
     let said = text(&setup.ask(&["reload"]));
@@ -289,7 +289,7 @@ fn a_reload_is_waited_for_and_says_why_it_was_none() {
         "{}",
         text(&refused)
     );
-    // It is said until it is put right.
+    // The fault is reported until it is fixed.
     let status = setup.status(2);
     assert!(status["reload_fault"].is_string(), "{status}");
     assert_eq!(status["clusters"][0]["standing"], "ready");

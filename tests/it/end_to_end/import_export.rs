@@ -143,7 +143,7 @@ fn an_autoscaler_comes_in_with_its_groups() {
     assert_eq!(again.status.code(), Some(1));
     assert!(texts(&again).1.contains("clusters.hcl: the file exists"));
 
-    // By standard input, and of a text of flags.
+    // From standard input, with flags as text.
     let flags = "--v=4 --cluster-name=shop";
     let piped = run(&["import", "--cluster-autoscaler", "-"], flags);
     let (hcl, said) = texts(&piped);
@@ -179,7 +179,7 @@ fn what_seems_to_hold_a_token_is_its_owners_alone() {
         file.permissions().mode() & 0o777
     };
     assert_eq!(mode("hcl/node_classes.hcl"), 0o600);
-    // Any other is as the umask has it.
+    // Other files follow the umask.
     assert_eq!(mode("hcl/pools.hcl"), mode("groups.json"));
 }
 
@@ -209,7 +209,7 @@ fn wrong_arguments_of_an_import_end_with_1() {
     }
 }
 
-/// What an API says that has some kinds of Karpenter's.
+/// Returns the discovery response of an API with these kinds of Karpenter.
 fn kinds(plurals: &[&str]) -> Value {
     let names = plurals.iter().map(|own| json!({ "name": own }));
     json!({ "kind": "APIResourceList", "resources": names.collect::<Vec<_>>() })
@@ -238,7 +238,7 @@ fn a_cluster_that_gives_no_objects_is_told_of() {
     let several = asked.env("KUBECONFIG", "/a:/b").output().expect("it ends");
     assert_eq!(several.status.code(), Some(1));
     assert!(texts(&several).1.contains("KUBECONFIG names several"));
-    // Its node class is not there.
+    // Its node class is missing.
     assert_eq!(imported.status.code(), Some(2), "{said}");
     assert!(hcl.contains("pool \"web\" {"), "{hcl}");
 

@@ -7,7 +7,7 @@ use super::process::Process;
 use super::{Config, LISTEN, cluster};
 use crate::binary::run;
 
-/// The exit code of a verb, and what it prints.
+/// Returns the exit code and the output of a command.
 fn does(config: &Config, words: &[&str]) -> (Option<i32>, String) {
     let place = ["--config", config.path()];
     let output = run(&[words, &place].concat(), "");
@@ -56,11 +56,11 @@ fn a_pause_is_written_on_the_lease_and_taken_away_again() {
         assert_eq!(said(&api, PAUSE), None);
     }
     assert!(said(&api, "pause.outrigger.dev/a").is_some());
-    // Whoever mistypes a pool is not told that all is well.
+    // A mistyped pool is an error.
     let (code, text) = does(&config, &["resume", "a", "--pool", "b"]);
     assert_eq!(code, Some(1));
     assert!(text.contains("cluster a has no pool \"b\"; it has a"), "{text}");
-    // One that is not configured any more may still be paused.
+    // A pool that is no longer configured may still be paused.
     config.write(&cluster("a", api.kubeconfig()).replace("pool \"a\"", "pool \"c\""));
     let (code, text) = does(&config, &["resume", "a", "--pool", "a"]);
     assert_eq!((code, text.as_str()), (Some(0), "pool a of cluster a is no longer paused\n"));
@@ -131,7 +131,7 @@ fn a_configuration_is_accepted_by_the_id_it_has_and_by_no_other() {
         assert_eq!((code, text), (Some(0), expect));
         assert_eq!(said(&api, ACCEPTED).as_deref(), written);
     }
-    // Another number of nodes is another configuration.
+    // Another number of replicas is another configuration.
     let text =
         cluster("a", api.kubeconfig()).replace("pool \"a\" {}", "pool \"a\" { replicas = 3 }");
     config.write(&text);

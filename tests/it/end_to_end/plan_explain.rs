@@ -8,7 +8,7 @@ use super::kube_api::{Api, Manner};
 use super::{Config, cluster, managed, pod};
 use crate::binary::run;
 
-/// The exit code, what is said, and what is said to be wrong.
+/// Returns the exit code, stdout and stderr.
 fn asked(config: &Config, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = run(&[arguments, &["--config", config.path()]].concat(), "");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");

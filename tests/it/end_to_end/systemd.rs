@@ -30,7 +30,7 @@ impl Manager {
         Self { socket, dir }
     }
 
-    /// Starts the daemon as a service, to be heard of twice a second.
+    /// Starts the daemon as a service with a watchdog interval of half a second.
     fn start(&self, config: &Config) -> Process {
         let mut command = command(&["run", "--config", config.path()]);
         command
@@ -40,14 +40,14 @@ impl Manager {
         Process::spawn(command, &self.dir.path().join("log"))
     }
 
-    /// What was said next, if anything was.
+    /// Returns the next notification, if any.
     fn hears(&self) -> Option<String> {
         let mut text = [0; 4096];
         let length = self.socket.recv(&mut text).ok()?;
         Some(String::from_utf8_lossy(&text[..length]).into_owned())
     }
 
-    /// Waits for a word that has this, for so many seconds, and gives all that was said until then.
+    /// Waits for a notification with this text, and returns all notifications until then.
     fn waits(&self, text: &str, seconds: u32) -> Vec<String> {
         let mut all = Vec::new();
         let found = within(seconds, || {
@@ -100,7 +100,7 @@ fn a_daemon_whose_clusters_do_not_answer_lives_but_has_not_started() {
 #[test]
 fn a_socket_that_the_service_manager_holds_is_served() {
     let api = Api::start(Manner::Well, Vec::new());
-    // The address of the configuration is nobody's: it is not asked for.
+    // The configured address does not exist on this host: the daemon must not bind it.
     let listen = "telemetry { listen = \"192.0.2.1:9464\" }\n";
     let config = Config::new(&format!("{listen}{}", cluster("a", api.kubeconfig())));
     let held = TcpListener::bind("127.0.0.1:0").expect("a socket");
@@ -124,7 +124,7 @@ fn command_line(arguments: &[&str]) -> Vec<String> {
     words.map(|own| own.to_string_lossy().into_owned()).collect()
 }
 
-/// The units as they ship, beside the binary of this test.
+/// Checks the shipped units with the binary of this test.
 #[test]
 fn the_units_are_in_order_and_expose_little() {
     let name = "end_to_end::systemd::the_units_are_in_order_and_expose_little";
@@ -153,7 +153,7 @@ fn the_units_are_in_order_and_expose_little() {
     let limit = "--threshold=15";
     let (fine, said) = analyze(&["security", "--offline=yes", limit, &service]).expect("it runs");
     assert!(fine, "{said}");
-    // What is to be found can be.
+    // The check can fail.
     fs::write(&service, unit.replace("CapabilityBoundingSet=\n", "")).expect("written");
     let (fine, _) = analyze(&["security", "--offline=yes", limit, &service]).expect("it runs");
     assert!(!fine, "a daemon with every capability exposes more");

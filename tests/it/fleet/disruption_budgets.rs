@@ -49,7 +49,7 @@ fn ask(stage: &mut Stage, cluster: &str, claim: &str, reason: Reason) -> Result<
     }
 }
 
-/// Two clusters of ten nodes each that have said so.
+/// Returns a fleet with two clusters of ten nodes each that have reported.
 fn two(limits: FleetLimits) -> Stage {
     let mut stage = Stage::new(limits, &[cluster("east"), cluster("west")]);
     disruption_usage(&mut stage, "east", 10, 0, &[]);
@@ -67,7 +67,7 @@ fn two_clusters_never_take_the_last_place_both() {
     let full = "the disruption budget of the fleet allows 2 node(s) at a time";
     assert_eq!(ask(&mut stage, "west", "c", empty), Err(full.to_owned()));
     assert_eq!(ask(&mut stage, "east", "d", Reason::Drifted), Err(full.to_owned()));
-    // A reason that no budget names is not held back.
+    // A reason that no budget names is not limited.
     assert_eq!(ask(&mut stage, "east", "e", Reason::Expired), Ok(()));
     disruption_usage(&mut stage, "east", 9, 0, &[]);
     assert_eq!(ask(&mut stage, "west", "c", empty), Ok(()));
@@ -118,7 +118,7 @@ fn who_has_not_said_what_it_has_gets_nothing_and_stops_the_others_for_a_while() 
     stage.wait(PATIENCE.as_secs());
     assert_eq!(ask(&mut stage, "east", "a", Reason::Empty), Ok(()));
     assert_eq!(ask(&mut stage, "west", "b", Reason::Empty), Err(own));
-    // One that falls silent, or whose engine is another, counts with what it last had.
+    // A silent cluster, or one with a restarted engine, counts with its last report.
     let mut stage = two(limits());
     disruption_usage(&mut stage, "west", 10, 1, &["b"]);
     stage.fleet.on_engine_start(&"west".into(), stage.now);

@@ -16,18 +16,18 @@ use outrigger::model::instance::UnavailableKey;
 use outrigger::model::pool::Limits;
 use outrigger::model::quantity::Resources;
 
-/// A fleet, and what each cluster has heard.
+/// A fleet, and the messages that each cluster received.
 pub(super) struct Stage {
     pub(super) fleet: Fleet,
     pub(super) now: Timestamp,
     pub(super) views: BTreeMap<ClusterName, Option<Arc<FleetView>>>,
-    /// How often each was told of a view.
+    /// The number of views that each cluster received.
     pub(super) told: BTreeMap<ClusterName, usize>,
     pub(super) held_down: Vec<(ClusterName, Vec<UnavailableKey>, Timestamp)>,
     commands: u64,
 }
 
-/// A managed cluster of this name in one region.
+/// Returns a managed cluster with this name. All have the same region.
 pub(super) fn cluster(name: &str) -> Cluster {
     Cluster {
         name: name.into(),
@@ -37,7 +37,7 @@ pub(super) fn cluster(name: &str) -> Cluster {
     }
 }
 
-/// Limits of so many cores and nodes.
+/// Returns fleet limits of cores and nodes.
 pub(super) fn limits(cores: i64, nodes: u32) -> FleetLimits {
     FleetLimits {
         limits: Limits { nodes: Some(nodes), capacity: vec![("cpu".to_owned(), cores * 1000)] },
@@ -45,13 +45,13 @@ pub(super) fn limits(cores: i64, nodes: u32) -> FleetLimits {
     }
 }
 
-/// What a claim of so many cores takes.
+/// Returns the usage of a claim with this many cores.
 pub(super) fn cores(cores: i64) -> ClaimUsage {
     let capacity = Resources { cpu_milli: cores * 1000, memory: 4 << 30, ..Resources::default() };
     ClaimUsage { capacity, reservation: None }
 }
 
-/// The same as an instance of a reservation.
+/// Returns the usage of an instance of a reservation.
 pub(super) fn reserved(id: &str, count: u32) -> ClaimUsage {
     let id = id.to_owned();
     ClaimUsage { reservation: Some(SharedReservation { id, count }), ..cores(1) }
@@ -77,7 +77,7 @@ impl Stage {
         self.listen();
     }
 
-    /// Lets time pass, as the fleet's alarm has it.
+    /// Advances the time and runs the due notifications of the fleet.
     pub(super) fn wait(&mut self, seconds: i64) {
         let end = self.now + SignedDuration::from_secs(seconds);
         while let Some(at) = self.fleet.poll_timeout(self.now).filter(|at| *at <= end) {
@@ -98,7 +98,7 @@ impl Stage {
         self.listen().expect("every command is answered")
     }
 
-    /// All that a cluster has.
+    /// Reports all claims of a cluster.
     pub(super) fn whole(&mut self, cluster: &str, claims: &[(&str, ClaimUsage)]) {
         let own = |(id, holding): &(&str, ClaimUsage)| ((*id).into(), Some(holding.clone()));
         let claims = claims.iter().map(own).collect();
@@ -107,7 +107,7 @@ impl Stage {
         assert_eq!(answer, CommandResult::Done);
     }
 
-    /// What has changed of one claim.
+    /// Reports the change of one claim.
     pub(super) fn changed(
         &mut self,
         cluster: &str,
@@ -123,7 +123,7 @@ impl Stage {
         self.command(cluster, Command::RequestGrant(Box::new(GrantRequest { claim, holding })))
     }
 
-    /// Asks, and is denied in these words.
+    /// Requests a grant, and checks that it is denied with these words.
     pub(super) fn denied(&mut self, cluster: &str, claim: &str, holding: ClaimUsage, words: &str) {
         match self.ask(cluster, claim, holding) {
             CommandResult::Denied { why, .. } => {
@@ -137,13 +137,13 @@ impl Stage {
         assert_eq!(self.ask(cluster, claim, holding), CommandResult::Granted);
     }
 
-    /// Cores and nodes that a cluster may have in all.
+    /// Returns the cores and nodes that a cluster may use in total.
     pub(super) fn share(&self, cluster: &str) -> (i64, Option<u32>) {
         let view = self.views[cluster].as_ref().expect("a view");
         (view.share.capacity[0].1 / 1000, view.share.nodes)
     }
 
-    /// Hears all that the fleet has to tell; the answer among it.
+    /// Records all messages of the fleet, and returns the command result among them.
     fn listen(&mut self) -> Option<CommandResult> {
         let mut found = None;
         while let Some((cluster, event)) = self.fleet.next_event() {

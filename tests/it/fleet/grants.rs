@@ -9,7 +9,7 @@ use outrigger::model::instance::{CapacityType, OfferingKey, UnavailableKey};
 
 use super::fixture::{Stage, cluster, cores, limits, reserved};
 
-/// Two clusters that have nothing and have said so.
+/// Returns a fleet with two clusters that have reported no claims.
 fn two(limits: FleetLimits) -> Stage {
     let mut stage = Stage::new(limits, &[cluster("east"), cluster("west")]);
     stage.whole("east", &[]);
@@ -24,10 +24,10 @@ fn what_one_has_the_other_cannot_get() {
     let words = "cpu limit 10 of the fleet leaves 4, the claim needs up to 5";
     stage.denied("west", "b", cores(5), words);
     stage.granted("west", "b", cores(4));
-    // Asked twice, it counts once.
+    // A repeated request counts once.
     stage.granted("west", "b", cores(4));
     stage.denied("east", "c", cores(1), "leaves 0");
-    // What was launched is smaller than what might have been.
+    // The launched instance is smaller than the granted maximum.
     stage.changed("east", "a", Some(cores(5)));
     stage.granted("east", "c", cores(1));
     stage.changed("west", "b", None);
@@ -75,7 +75,7 @@ fn what_is_there_counts_whether_or_not_it_fits() {
     stage.denied("west", "c", cores(1), "leaves -6");
     stage.changed("east", "a", None);
     stage.granted("west", "c", cores(2));
-    // Whatever is not among the whole is given back.
+    // A full report releases the claims that it does not contain.
     stage.whole("east", &[]);
     stage.granted("west", "d", cores(8));
 }
@@ -87,7 +87,7 @@ fn nothing_is_granted_before_all_have_said_what_they_have() {
     stage.whole("east", &[]);
     stage.denied("east", "a", cores(1), "cluster west has not reported its resources");
     assert!(stage.views["east"].as_ref().expect("a view").closed.is_some());
-    // What has changed tells nothing of the rest.
+    // A change is no full report.
     let answer = stage.changed("west", "b", Some(cores(1)));
     let conflict = |kind| kind == FailureKind::Conflict;
     assert!(matches!(answer, CommandResult::Failed { kind, .. } if conflict(kind)));
@@ -106,11 +106,11 @@ fn one_silent_cluster_stops_the_others_for_a_while_only() {
     stage.wait(PATIENCE.as_secs() - 1);
     stage.denied("east", "a", cores(1), "cluster west has not reported its resources");
     stage.wait(2);
-    // All that its own limits allow it may be there.
+    // The silent cluster counts with its own limits.
     assert_eq!(stage.share("east"), (6, Some(7)));
     stage.denied("east", "a", cores(7), "leaves 6");
     stage.granted("east", "a", cores(6));
-    // It comes after all, with more than anyone thought: that counts.
+    // It reports later with more than its limits: the report counts.
     stage.whole("west", &[("b", cores(5))]);
     stage.denied("west", "c", cores(1), "leaves -1");
     stage.changed("east", "a", None);
@@ -124,10 +124,10 @@ fn only_those_are_waited_for_that_make_nodes() {
     let mut stage = Stage::new(limits(10, 9), &[cluster("east"), observed.clone()]);
     stage.whole("east", &[]);
     stage.granted("east", "a", cores(1));
-    // What it has counts all the same.
+    // Its usage still counts.
     stage.whole("west", &[("b", cores(8))]);
     stage.denied("east", "c", cores(2), "leaves 1");
-    // One that is configured no more has nothing.
+    // A removed cluster uses nothing.
     stage.configure(limits(10, 9), &[cluster("east")]);
     stage.granted("east", "c", cores(9));
 }
@@ -138,7 +138,7 @@ fn a_new_engine_says_what_there_is_before_it_gets_more() {
     stage.granted("east", "a", cores(6));
     stage.fleet.on_engine_start(&"east".into(), stage.now);
     stage.denied("east", "b", cores(1), "the cluster has not reported");
-    // Meanwhile what the one before it had counts, and the other goes on.
+    // Meanwhile the earlier usage counts, and the other cluster still gets grants.
     stage.denied("west", "c", cores(5), "leaves 4");
     stage.granted("west", "c", cores(4));
     stage.whole("east", &[]);
@@ -147,7 +147,7 @@ fn a_new_engine_says_what_there_is_before_it_gets_more() {
 
 #[test]
 fn a_reservation_is_never_taken_twice() {
-    // Without any limits of the fleet: the clusters buy from the same.
+    // Without fleet limits: the clusters share the reservations.
     let mut stage = two(FleetLimits::default());
     stage.granted("east", "a", reserved("cr-1", 2));
     stage.granted("west", "b", reserved("cr-1", 2));
@@ -168,7 +168,7 @@ fn others_hear_of_changes_once_in_a_second() {
         stage.granted("east", &format!("a{at}"), cores(1));
     }
     stage.wait(5);
-    // The first at once, all others together.
+    // The first change is announced at once, the others together.
     assert!(stage.told["west"] - before <= 2, "{:?}", stage.told);
     assert_eq!(stage.share("west"), (80, Some(70)));
     let before = stage.told.clone();
@@ -218,7 +218,7 @@ fn what_is_refused_to_one_is_held_down_for_all_who_buy_there() {
     stage.command("east", Command::MarkUnavailable { what: what.clone(), until });
     let expect = ["late", "west"].map(|name| (name.into(), what.clone(), until));
     assert_eq!(std::mem::take(&mut stage.held_down), expect);
-    // One that comes while it lasts is told; one that comes later is not.
+    // A cluster that starts before the end is notified; one that starts later is not.
     stage.whole("late", &[]);
     assert_eq!(std::mem::take(&mut stage.held_down), [expect[0].clone()]);
     stage.wait(180);

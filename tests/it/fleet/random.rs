@@ -13,18 +13,18 @@ const NAMES: [&str; 3] = ["east", "north", "west"];
 const CORES: i64 = 20;
 const NODES: u32 = 6;
 
-/// What a cluster does.
+/// An action of a cluster.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
-    /// Asks for a claim of so many cores.
+    /// Requests a grant for a claim with this many cores.
     Ask(usize, i64),
-    /// Tells what became of a claim: nothing, or so many cores.
+    /// Reports a claim as ended, or with this many cores.
     Change(usize, i64),
-    /// Says what it has.
+    /// Reports all claims.
     Whole,
-    /// Loses its engine; the new one says what there is.
+    /// Restarts the engine, which then reports all claims.
     Restart,
-    /// Time passes.
+    /// Waits.
     Wait,
 }
 
@@ -38,7 +38,7 @@ fn a_deed() -> impl Strategy<Value = Deed> {
     ]
 }
 
-/// Who really has what.
+/// The actual claims with their cores.
 type Truth = BTreeMap<(usize, String), i64>;
 
 fn sum(truth: &Truth) -> (i64, usize) {
@@ -109,7 +109,7 @@ proptest! {
                 prop_assert_eq!(stage.fleet.total_usage(&(*name).into()).0.cpu_milli, own);
             }
         }
-        // What clusters know in the end is what is left.
+        // At the end, each cluster knows the remaining share.
         stage.wait(3);
         let (used, nodes) = sum(&truth);
         for (of, name) in NAMES.iter().enumerate() {
@@ -118,7 +118,7 @@ proptest! {
             let count = u32::try_from(nodes - own.len()).expect("few");
             prop_assert_eq!(stage.share(name), (CORES - used + mine, Some(NODES - count)));
         }
-        // All given back, whoever was denied gets everything.
+        // After the release of all claims, every cluster gets everything.
         for (of, claim) in truth.keys() {
             stage.changed(NAMES[*of], claim, None);
         }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{imported, loaded, read};
 
-/// Nothing need be said of these, by the kind or the name of the object: what a pod runs, memory
-/// that is told in a sum, and a type that another list of types leaves out already.
+/// Fields without a report, by the kind or the name of the object: the container of a pod, memory
+/// as a part of a sum, and a type that another list of types already excludes.
 const FREE: [(&str, &str); 5] = [
     ("PodTemplate", "/template/spec/containers/0/name"),
     ("PodTemplate", "/template/spec/containers/0/image"),
@@ -16,7 +16,7 @@ const FREE: [(&str, &str); 5] = [
     ("twice", "/spec/requirements/0/values/0"),
 ];
 
-/// What stands in place of a field, and how HCL that carries it can be told.
+/// Replacement values, each with the words by which the HCL shows it.
 fn odd() -> [(Value, &'static [&'static str]); 6] {
     [
         (json!("zzz"), &["zzz"]),
@@ -28,7 +28,7 @@ fn odd() -> [(Value, &'static [&'static str]); 6] {
     ]
 }
 
-/// The paths of all that an object says, as JSON pointers, its lists by their first elements.
+/// Collects the paths of all fields as JSON pointers, with the first element of each list.
 fn paths(value: &Value, path: &str, all: &mut Vec<String>) {
     all.push(path.to_owned());
     match value {
@@ -47,12 +47,12 @@ fn paths(value: &Value, path: &str, all: &mut Vec<String>) {
     }
 }
 
-/// What comes of some objects; none where they are refused as a whole.
+/// Imports objects. Returns `None` if they are rejected.
 fn of(objects: &[Value]) -> Option<Imported> {
     imported(&json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string()).ok()
 }
 
-/// Whether a loss is that of the object or list that a field is in, or of the field itself.
+/// Whether the dropped field is this field, or an object or list that contains it.
 fn covers(loss: &DroppedField, pointer: &str) -> bool {
     let mut path = String::new();
     for step in pointer.split('/').skip(1) {
@@ -62,7 +62,7 @@ fn covers(loss: &DroppedField, pointer: &str) -> bool {
             Err(_) if path.is_empty() => path.push_str(&step),
             Err(_) => path.push_str(&format!(".{step}")),
         }
-        // Of a template it stands in the losses of its buffer.
+        // A dropped field of a template has the prefix of its buffer.
         if loss.path.split(": ").any(|own| own == path) {
             return true;
         }
@@ -70,14 +70,14 @@ fn covers(loss: &DroppedField, pointer: &str) -> bool {
     false
 }
 
-/// Whether one says something that another does not.
+/// Whether one result has a dropped field or words that the other lacks.
 fn more(one: &Imported, other: &Imported, words: &[&str]) -> bool {
     let count = |own: &Imported, word: &str| own.text().matches(word).count();
     let lost = one.losses.iter().any(|own| !other.losses.contains(own));
     lost || words.iter().all(|word| count(one, word) > count(other, word))
 }
 
-/// Goes through the fields of all objects of a case.
+/// Replaces each field of all objects of a case.
 fn check(case: &str) {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/karpenter/import");
     let documents: Vec<Value> =
@@ -87,7 +87,7 @@ fn check(case: &str) {
         _ => documents,
     };
     let mut silent = Vec::new();
-    // One at a time, with what makes a buffer of it.
+    // One object at a time; a buffer together with its pod template.
     let pods = |own: &Value| own["kind"] == "PodTemplate" || own["kind"] == "CapacityBuffer";
     let (pods, others): (Vec<Value>, Vec<Value>) = objects.into_iter().partition(pods);
     let mut sets: Vec<Vec<Value>> = others.into_iter().map(|own| vec![own]).collect();

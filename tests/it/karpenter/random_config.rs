@@ -5,10 +5,10 @@ use proptest::option::of;
 use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof};
 use proptest::sample::{select, subsequence};
 
-/// Lines of a body.
+/// Lines of HCL.
 type Lines = Vec<String>;
 
-/// A text in quotes in which nothing is a template.
+/// Returns a quoted string without template sequences.
 fn quoted(text: &str) -> String {
     let mut out = String::new();
     for c in text.replace("${", "$${").replace("%{", "%%{").chars() {
@@ -29,7 +29,7 @@ fn list(items: &[impl AsRef<str>]) -> String {
     format!("[{}]", items.join(", "))
 }
 
-/// At most one line of an argument.
+/// Returns zero or one line with an argument.
 fn argument<T: ToString + std::fmt::Debug + 'static>(
     name: &'static str,
     value: impl Strategy<Value = T> + 'static,
@@ -113,7 +113,7 @@ fn quantities(names: &'static [&'static str]) -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// What may be said of one label.
+/// Returns requirements of one label.
 fn rule(key: String, min_values: bool) -> BoxedStrategy<Lines> {
     let values = || vec("[a-z][a-z0-9]{0,3}", 1..4);
     let bounds =
@@ -210,7 +210,7 @@ fn disruption(moving: bool) -> BoxedStrategy<Lines> {
     maybe_block("disruption", joined(parts))
 }
 
-/// A pool of one of these node classes.
+/// Returns a pool of one of these node classes.
 fn pool(name: String, classes: Vec<String>) -> BoxedStrategy<String> {
     let class =
         select(classes).prop_map(|own| vec![format!("node_class = node_class[{}]", quoted(&own))]);
@@ -253,7 +253,7 @@ fn by_tags() -> BoxedStrategy<String> {
     tags().prop_map(|own| format!("tags = {own}")).boxed()
 }
 
-/// Blocks of one kind, each of one of these lines.
+/// Returns blocks of one kind with one line each.
 fn terms(kind: &'static str, one: BoxedStrategy<String>, most: usize) -> BoxedStrategy<Lines> {
     let block = move |line: String| block(kind, &[line]);
     vec(one.prop_map(block), 0..=most).prop_map(|own| own.concat()).boxed()
@@ -362,7 +362,7 @@ fn kubelet() -> BoxedStrategy<Lines> {
     maybe_block("kubelet", joined(parts))
 }
 
-/// A node class.
+/// Returns a node class.
 fn node_class(own: String) -> BoxedStrategy<String> {
     let identity = select(vec!["role = \"nodes\"", "instance_profile = \"nodes\"", ""]);
     let lines = "([ \t]{0,4}[ -~]{0,10}\n){2,5}[a-z ]{0,3}";
@@ -395,7 +395,7 @@ fn node_class(own: String) -> BoxedStrategy<String> {
     joined(parts).prop_map(made).boxed()
 }
 
-/// An overlay, of a weight of its own: two of one weight may contradict each other.
+/// Returns an overlay with a unique weight, because overlays of equal weight may conflict.
 fn overlay(index: usize) -> BoxedStrategy<String> {
     let price = prop_oneof![
         (0_u32..1_000_000).prop_map(|own| format!("price = {}", f64::from(own) / 1e5)),
@@ -411,7 +411,7 @@ fn overlay(index: usize) -> BoxedStrategy<String> {
     (price, rules(false, 1)).prop_map(made).boxed()
 }
 
-/// A buffer of pods of its own, or of a share of a workload.
+/// Returns a buffer with its own pods, or with a percentage of a workload.
 fn buffer(index: usize, pools: Vec<String>) -> BoxedStrategy<String> {
     let pool = of(select(pools)).prop_map(|own| {
         let own = own.map(|own| format!("pool = pool[{}]", quoted(&own)));
@@ -455,7 +455,7 @@ fn buffer(index: usize, pools: Vec<String>) -> BoxedStrategy<String> {
     prop_oneof![pods, share].prop_map(made).boxed()
 }
 
-/// Pools of all there may be, two node classes, overlays and buffers.
+/// Returns a configuration with two pools, two node classes, overlays and buffers.
 pub(crate) fn configuration() -> impl Strategy<Value = String> {
     let classes = vec!["general".to_owned(), "1.odd-name".to_owned()];
     let pools = vec!["p".to_owned(), "2q.r".to_owned()];

@@ -18,7 +18,7 @@ use super::fixture::{
 };
 use super::lifecycle::{deploy_both, size};
 
-/// In campaigns, all pods of a claim are bound so soon after its launch was answered.
+/// In campaigns, the maximum time from the launch response to the binding of all pods of a claim.
 const BOUND_MAX: SignedDuration = SignedDuration::from_secs(1);
 
 #[expect(clippy::disallowed_methods, reason = "a test times what it watches")]
@@ -26,7 +26,7 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// When pods were bound, and where, and when the kubelets of nodes came, as a watch has shown it.
+/// Times and nodes of pod bindings, and times at which kubelets registered, as seen by a watch.
 #[derive(Default)]
 struct Seen {
     bound: BTreeMap<String, (String, Timestamp)>,
@@ -84,18 +84,19 @@ impl Watching {
     }
 }
 
-/// Whether the kubelet of a node has come.
+/// Whether the kubelet of a node has registered.
 fn has_come(node: &Node) -> bool {
     let status = node.status.as_ref();
     let info = status.and_then(|own| own.node_info.as_ref());
     info.is_some_and(|own| !own.kubelet_version.is_empty())
 }
 
-/// kwok may miss a pod when it starts while two cores are busy; a kubelet asks for its own.
+/// kwok may miss a pod when it starts on a machine with two busy cores. A real kubelet would list
+/// its pods.
 const KWOK_STARTS_MAX: usize = 3;
 
-/// Waits until so many pods are bound to nodes whose kubelets have all come, and then until they
-/// run, which kwok sees to.
+/// Waits until this many pods are bound to nodes with registered kubelets, and then until kwok
+/// reports them as running.
 async fn until_running((plane, api, setup): (&Plane, &kube::Client, &Setup), pods: usize) -> World {
     until(api, setup, 120, "all nodes have come", |world| {
         let came = world.nodes.iter().all(|node| has_come(node) && !is_awaited(node));
@@ -128,13 +129,13 @@ fn running(world: &World) -> usize {
     world.pods.iter().filter(runs).count()
 }
 
-/// The value of a field in a line of the log.
+/// Returns the value of a field in a line of the log.
 fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let mut words = line.split_whitespace();
     words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// What the log says of each claim: its instance, when the launch was answered, its pods.
+/// Returns instance, time of the launch response and pods of each claim in the log.
 fn claims(setup: &Setup) -> BTreeMap<String, (String, Timestamp, Vec<String>)> {
     let mut all = BTreeMap::new();
     for line in setup.told("launched claim") {
@@ -171,7 +172,7 @@ async fn planned_pods_are_bound_within_a_second_of_the_launch() {
     let pods = 2 * size();
     until_running((&plane, &api, &setup), pods).await;
     let claims = claims(&setup);
-    // Our own watch may be a moment behind the listing that showed them all.
+    // The watch of this test may lag behind the listing.
     let all_came = || {
         let seen = watching.seen.lock().unwrap_or_else(PoisonError::into_inner);
         claims.values().all(|(own, ..)| seen.came.contains_key(own))
@@ -212,7 +213,7 @@ async fn planned_pods_are_bound_within_a_second_of_the_launch() {
     );
 }
 
-/// The names of nodes that pods are bound to and that have not come.
+/// Returns the names of unregistered nodes with bound pods.
 fn awaited(world: &World) -> BTreeSet<String> {
     let all = world.nodes.iter().filter(|node| is_awaited(node) && !has_come(node));
     let used = all.filter(|node| world.pods_on(node) > 0);
@@ -229,7 +230,7 @@ fn names(world: &World) -> BTreeSet<String> {
     all.filter_map(|node| node.metadata.name.clone()).collect()
 }
 
-/// Pods that each fill a node, so that each has one of its own.
+/// Creates pods that each fill a node.
 async fn deploy_large(api: &kube::Client, replicas: usize) {
     deploy(api, "fills", replicas, "130", "100Gi").await;
 }
@@ -262,7 +263,7 @@ async fn pods_of_nodes_that_never_come_are_made_anew() {
     let left = left.iter().filter(|own| live(own));
     let left: BTreeSet<&str> = left.filter_map(|own| own["id"].as_str()).collect();
     assert!(nodes.iter().all(|name| !left.contains(name.as_str())));
-    // From here on machines come. What the old cloud had is gone with it.
+    // From now on the machines boot. The state of the old cloud is lost.
     drop(cloud);
     let _cloud = setup.cloud_that_boots(port, "3s");
     let world = until_running((&plane, &api, &setup), 3).await;
@@ -280,7 +281,7 @@ async fn pods_outlive_instances_that_fail_and_daemons_that_are_killed() {
     let api = client(plane.kubeconfig()).await;
     until_ready(&setup, 1).await;
     deploy_large(&api, 4).await;
-    // Killed as soon as something was bound, wherever it was with the rest.
+    // Killed as soon as one pod is bound, at any state of the others.
     until(&api, &setup, 30, "a pod is bound", |world| world.bound() > 0).await;
     daemon.kill();
     let first = World::read(&api).await;

@@ -10,7 +10,7 @@ use kube::api::{Api, ListParams};
 
 use super::fixture::{Setup, client, deploy, free_port, plane, scale, until, until_ready};
 
-/// An event of ours: its object's kind, its reason and its note.
+/// An event of Outrigger: kind of the object, reason and note.
 type Told = (String, String, String);
 
 async fn ours(api: &Client) -> BTreeSet<Told> {
@@ -28,7 +28,7 @@ async fn ours(api: &Client) -> BTreeSet<Told> {
     told.collect()
 }
 
-/// What there is once all of these are; events are written a few a second.
+/// Waits until all of these events exist. A few are written per second.
 async fn told(api: &Client, setup: &Setup, wanted: &[(&str, &str, &str)]) -> BTreeSet<Told> {
     let mut all = BTreeSet::new();
     for _ in 0..60 {
@@ -69,7 +69,7 @@ async fn pods_and_nodes_say_what_is_done_with_them() {
     let all = told(&api, &setup, &wanted).await;
     let nominated = all.iter().filter(|own| own.1 == "Nominated").count();
     assert!(nominated <= 3, "each at most once: {all:#?}");
-    // Who wants none has none.
+    // Without `events` there are no new events.
     drop(daemon);
     let file = setup.path().join("outrigger.hcl");
     let text = fs::read_to_string(&file).expect("it was written");

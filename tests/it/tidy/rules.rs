@@ -3,13 +3,14 @@
 
 use super::findings;
 
-/// Checks that a tree of `(path, text)` has exactly these faults.
+/// Checks that a tree of `(path, text)` has exactly these violations.
 fn check(tree: &[(&str, &str)], expect: &[&str]) {
     let files = tree.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
     assert_eq!(findings(&files.collect()), expect);
 }
 
-/// A library of two floors and the shell, in that order, with `solve` as given.
+/// Checks a library with the modules `solve`, `engine` and `shell`, in that order, with this text
+/// of `solve`.
 fn check_solve(solve: &str, expect: &[&str]) {
     let lib = "//! L.\nmod solve;\nmod engine;\n#[cfg(feature = \"daemon\")]\npub mod shell;";
     let solve = format!("//! S.\n{solve}");
@@ -106,7 +107,8 @@ fn a_core_floor_names_no_shell_crate_and_no_clock() {
     check_solve("use std::time::Duration; fn f(kube: u8) { my::tokio::g(kube) }", &[]);
 }
 
-/// Checks a library with these floors, of which `low` or `host` has a child with a feature.
+/// Checks a library with the modules `low`, `host` and `high`, of which `parent` has a
+/// feature-gated child.
 fn check_child(parent: &str, child: &str, expect: &[&str]) {
     let lib = "//! L.\nmod low;\nmod host;\nmod high;";
     let parent_text = format!("//! P.\n{child}");

@@ -13,10 +13,10 @@ use crate::plane::fixture::{self, World};
 /// Pods, each of which fills a node.
 const COUNT: usize = 10;
 
-/// How long a node may take to register.
+/// The time within which a node must register.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Stands for an hour: the default of `registration_timeout` is a quarter of an hour.
+/// Replaces an hour: the default of `registration_timeout` is a quarter of an hour.
 const HOUR: Duration = TIMEOUT.saturating_mul(4);
 
 #[tokio::test(flavor = "multi_thread")]
