@@ -164,8 +164,8 @@ fn each_flag_that_is_carried_changes_what_comes_of_it() {
     let untold = text("");
     for (flags, expect) in CARRIED {
         let own = text(flags);
-        assert!(own.contains(expect), "{flags} gives no {expect} in\n{own}");
-        assert!(!untold.contains(expect), "{expect} is there without {flags}");
+        assert!(own.contains(expect), "{flags}: no {expect} in\n{own}");
+        assert!(!untold.contains(expect), "{expect} exists without {flags}");
     }
     assert!(untold.contains("safety                = \"conservative\""), "{untold}");
     let all = "--skip-nodes-with-system-pods=false --skip-nodes-with-local-storage=false \
@@ -197,7 +197,7 @@ fn what_is_done_untold_is_written_out_and_of_a_mistake_too() {
             let imported = imported.expect(expect);
             loaded(&imported);
             let text = imported.text();
-            assert!(text.contains(expect), "{flags} gives no {expect} in\n{text}");
+            assert!(text.contains(expect), "{flags}: no {expect} in\n{text}");
         }
     }
 }
@@ -215,7 +215,7 @@ fn no_flag_is_carried_that_is_not_tried_and_told_of() {
         let tried = CARRIED.iter().any(|(flags, _)| flags.starts_with(&format!("--{name}=")));
         // Other tests cover group discovery and the common setting of all safety flags.
         let elsewhere = name == "node-group-auto-discovery" || name.starts_with("skip-nodes-");
-        assert!(tried || elsewhere, "{name} is not tried");
+        assert!(tried || elsewhere, "no test of {name}");
     }
 }
 

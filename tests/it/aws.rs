@@ -60,7 +60,7 @@ impl Aws {
         let mut script = Driven::start(command, "tests/moto/serve").expect("moto starts");
         let facts = script.answer("the start of tests/moto/serve");
         Some(Aws {
-            facts: facts.expect("moto says what is seeded"),
+            facts: facts.expect("moto prints the seeded values"),
             home: TempDir::new().expect("a directory"),
             script: Mutex::new(script),
         })
@@ -123,7 +123,7 @@ impl Aws {
             }
             sleep(Duration::from_millis(500)).await;
         }
-        panic!("messages stay: {}", self.ask(&json!({"do": "queue"})));
+        panic!("the queue is not empty: {}", self.ask(&json!({"do": "queue"})));
     }
 
     /// Returns all instances since the start, also those that listings hide.
@@ -221,6 +221,6 @@ fn merge(command: &mut Value, more: &Value) {
 fn list(answer: &Value, name: &str) -> Vec<Value> {
     match &answer[name] {
         Value::Array(all) => all.clone(),
-        other => panic!("{name} is no list: {other}"),
+        other => panic!("{name} is not a list: {other}"),
     }
 }

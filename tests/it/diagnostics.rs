@@ -40,7 +40,7 @@ fn listed(page: &str, line: &str) -> Codes {
     for row in rows {
         let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
         let [code, why, advice] = cells[..] else {
-            panic!("no three cells: {row}");
+            panic!("not three cells: {row}");
         };
         assert!(!why.is_empty() && !advice.is_empty(), "{row}");
         let code = code.strip_prefix('`').and_then(|own| own.strip_suffix('`'));

@@ -130,7 +130,7 @@ fn a_daemon_that_still_reads_its_configuration_heeds_signals() {
     ]);
     let mut daemon = Process::spawn(command, &config.0.path().join("log"));
     let asks = aws.accept();
-    asks.expect("it asks");
+    asks.expect("it connects");
     daemon.signal("HUP");
     std::thread::sleep(std::time::Duration::from_millis(500));
     daemon.signal("TERM");
@@ -216,12 +216,12 @@ fn fmt_writes_checks_shows_and_reads_as_terraforms_does() {
     let quiet = ["-list=false", "-write=false", path];
     assert_eq!(fmt(&quiet, "", 0).0, "a = {}\n");
     assert_eq!(fmt(&["-check=true", "-diff", "-list=0", path], "", 3).0, "");
-    assert_eq!(text(&main), "a={}\n", "nothing was to be written");
+    assert_eq!(text(&main), "a={}\n", "-write=false and -check write nothing");
     let link = config.0.path().join("link.hcl");
     std::os::unix::fs::symlink(&main, &link).expect("a link");
     assert_eq!(fmt(&[path], "", 0).0, format!("{}\n", link.display()));
     assert_eq!(text(&main), "a = {}\n");
-    assert!(link.is_symlink(), "and stays one");
+    assert!(link.is_symlink(), "the link is not replaced");
     assert_eq!(fmt(&["-check", path], "", 0).0, "");
     let inner = nested.join("b.hcl");
     let listed = format!("{}\n", inner.display());
@@ -234,12 +234,12 @@ fn fmt_writes_checks_shows_and_reads_as_terraforms_does() {
     fs::write(&main, "a = {\n").expect("written");
     let (_, errors) = fmt(&[path, "/nowhere"], "", 2);
     assert!(errors.contains("main.hcl") && errors.contains("/nowhere"), "{errors}");
-    assert_eq!(text(&main), "a = {\n", "what is no HCL stays as it is");
+    assert_eq!(text(&main), "a = {\n", "invalid HCL is not changed");
     let other = config.0.path().join("x.env");
     fs::write(&other, "A=b\n").expect("written");
     let (_, errors) = fmt(&[&other.display().to_string()], "", 2);
     assert!(errors.contains("x.env"), "{errors}");
-    assert_eq!(text(&other), "A=b\n", "nor is another's file touched");
+    assert_eq!(text(&other), "A=b\n", "a file of another type is not changed");
 }
 
 #[test]
@@ -611,7 +611,7 @@ fn a_simulation_as_json_is_one_object_a_line_and_the_same_for_the_same_seed() {
         (day(), other.join().expect("it runs"))
     });
     assert_eq!(one.status.code(), Some(0));
-    assert!(one.stdout == other.stdout, "the same seed gave other bytes");
+    assert!(one.stdout == other.stdout, "the same seed gave a different output");
     let text = String::from_utf8(one.stdout).expect("UTF-8");
     assert!(text.lines().count() > 10);
     for line in text.lines() {

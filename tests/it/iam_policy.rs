@@ -31,7 +31,7 @@ fn statements(expression: &Expression, found: &mut Granted) {
             };
             let actions = actions.iter().map(|action| match action {
                 Expression::String(action) => action.clone(),
-                other => panic!("{sid}: {other:?} is no action"),
+                other => panic!("{sid}: {other:?} is not an action"),
             });
             found.entry(sid.clone()).or_default().extend(actions);
         }
@@ -82,7 +82,7 @@ fn terraform_accepts_the_policy() {
     };
     let dir = tempfile::tempdir().expect("a directory");
     if terraform(&["version"], dir.path()).is_err() {
-        println!("SKIP rights::terraform_accepts_the_policy: terraform is not installed");
+        println!("SKIP iam_policy::terraform_accepts_the_policy: terraform is not installed");
         return;
     }
     let copy = Command::new("cp").arg("-r").arg(module()).arg(dir.path()).status();

@@ -96,7 +96,7 @@ fn every_alert_asks_for_what_there_is_and_says_where_to_go_on() {
     let mut names = BTreeSet::new();
     for rule in rules.groups.iter().flat_map(|own| &own.rules) {
         let name = &rule.alert;
-        assert!(names.insert(name), "{name} is there twice");
+        assert!(names.insert(name), "{name} is defined twice");
         assert_eq!(faults(&rule.expr, &known), [] as [&str; 0], "{name}");
         let severity = rule.labels.get("severity").map_or("", String::as_str);
         assert!(["critical", "warning", "info"].contains(&severity), "{name}");

@@ -213,7 +213,7 @@ mod tests {
             }
             tokio::time::sleep(POLL).await;
         }
-        panic!("no {expect} running pods: {pods:#?}");
+        panic!("not {expect} running pods: {pods:#?}");
     }
 
     async fn scale(client: &Client, replicas: u32) {
@@ -279,7 +279,7 @@ mod tests {
         running_pods_become(&direct, 3).await;
 
         plane.stop_api().expect("the API stops");
-        direct.apiserver_version().await.expect_err("nothing answers for a killed API");
+        direct.apiserver_version().await.expect_err("a killed API server does not respond");
         plane.start_api().expect("the API starts again");
         running_pods_become(&direct, 3).await;
 
@@ -295,6 +295,6 @@ mod tests {
         assert!(!plane.token().is_empty());
         let dir = plane.dir.clone();
         drop(plane);
-        assert!(!dir.exists(), "the directory of the plane is left behind");
+        assert!(!dir.exists(), "the directory of the plane is not deleted");
     }
 }

@@ -68,7 +68,7 @@ async fn machines_register_what_their_user_data_says() {
         tokio::time::sleep(POLL).await;
     }
     let [node] = found.as_slice() else {
-        panic!("no one node: {found:#?}, {:?}", machines.refused());
+        panic!("not exactly one node: {found:#?}, {:?}", machines.refused());
     };
     assert!(is_ready(node), "{node:#?}");
     let spec = node.spec.as_ref().expect("a spec");
@@ -80,13 +80,13 @@ async fn machines_register_what_their_user_data_says() {
     assert_eq!(labels["b"], "c");
     assert_eq!(labels["node.kubernetes.io/instance-type"], "m5.large");
     let room = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-    let room = room.expect("room");
+    let room = room.expect("allocatable resources");
     assert_eq!((&*room["cpu"].0, &*room["pods"].0), ("1930m", "29"));
     assert_eq!(machines.refused(), [].into());
 
     // The machine is terminated. Its Node remains until it is deleted.
     let ended = bench.ec2.terminate_instances().instance_ids(&launched);
-    ended.send().await.expect("it ends");
+    ended.send().await.expect("it is terminated");
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     assert_eq!(nodes(&client).await.len(), 1);
 }
@@ -316,7 +316,7 @@ fn assert_launches(ec2: &Ec2) {
     tokens.dedup();
     assert_eq!(tokens.len(), all, "a token is used twice: {tokens:?}");
     let made = ec2.aws.instances();
-    assert_eq!(made.len(), all, "as many launches as instances");
+    assert_eq!(made.len(), all, "one instance per launch");
     let mut claims: Vec<_> =
         made.iter().map(|instance| instance["tags"]["outrigger.dev/claim"].to_string()).collect();
     claims.sort_unstable();
@@ -360,7 +360,7 @@ async fn pods_get_nodes_on_ec2() {
     fixture::deploy(&ec2.api, "web", pods, "900m", "3100Mi").await;
     let (world, live) = ec2.until(120, "all pods bound", |world, _| world.bound() == pods).await;
     println!("{pods} pods on {} nodes", world.nodes.len());
-    assert_eq!(world.nodes.len(), live.len(), "a node for each instance");
+    assert_eq!(world.nodes.len(), live.len(), "one node per instance");
     for instance in &live {
         assert_eq!(instance["capacity_type"], "spot");
         assert_template(&ec2.aws, instance);
@@ -381,13 +381,13 @@ async fn pods_get_nodes_on_ec2() {
     };
     ec2.until(120, "the instance is replaced", gone).await;
     let fleets = ec2.calls_of("ec2:CreateFleet");
-    assert!(fleets.len() > before, "another is launched");
+    assert!(fleets.len() > before, "a replacement is launched");
     let ends = ec2.calls_of("ec2:TerminateInstances");
     let named = |call: &&Value| {
         let ids = call["params"]["InstanceIds"].to_string();
         ids.contains(&taken)
     };
-    let end = ends.iter().find(named).expect("it is ended");
+    let end = ends.iter().find(named).expect("it is terminated");
     let launched = fleets[before]["at"].as_f64();
     assert!(launched < end["at"].as_f64(), "launched {launched:?}, {end:#}");
     ec2.aws.until_the_queue_is_empty(30).await;
@@ -395,9 +395,9 @@ async fn pods_get_nodes_on_ec2() {
 
     fixture::scale(&ec2.api, "web", 0).await;
     let nothing = |world: &World, live: &[Value]| world.nodes.is_empty() && live.is_empty();
-    ec2.until(120, "every instance ended", nothing).await;
+    ec2.until(120, "every instance terminated", nothing).await;
     let (made, ends) = (ec2.aws.instances().len(), ec2.calls_of("ec2:TerminateInstances"));
-    println!("{made} instances ended by {} calls", ends.len());
+    println!("{made} instances terminated by {} calls", ends.len());
     assert!(ends.len() <= made, "{ends:#?}");
     assert_calls(&ec2);
 }

@@ -73,7 +73,7 @@ async fn pods_are_bound_by_the_name_that_ec2_gives_their_node() {
     names.sort_unstable();
     let nodes = world.nodes.iter();
     let nodes: Vec<&str> = nodes.filter_map(|own| own.metadata.name.as_deref()).collect();
-    assert_eq!(nodes, names, "each has the name that EC2 gives it");
+    assert_eq!(nodes, names, "each node has its name from EC2");
     let log = fs::read_to_string(dir.path().join("daemon.log")).unwrap_or_default();
     for line in log.lines().filter(|line| line.contains("bound pods early")) {
         println!("{line}");

@@ -235,7 +235,7 @@ impl Victim {
             }
         }
         for late in self.late {
-            late.await.expect("the call comes through");
+            late.await.expect("the delayed call is released");
         }
         assert_single(&self.site.aws, Some(&self.lane.name));
         self.lane.settled(SETTLED).await;
@@ -359,7 +359,7 @@ async fn assert_collected(aws: &Aws, lanes: &mut [Lane]) {
         }
         sleep(Duration::from_secs(1)).await;
     }
-    panic!("templates are left: {} of {before}", aws.templates().len());
+    panic!("templates remain: {} of {before}", aws.templates().len());
 }
 
 fn print(tally: &Tally) {
@@ -371,7 +371,7 @@ fn print(tally: &Tally) {
     let total: usize = tally.runs.values().sum();
     println!("{total} runs by {} kills:", tally.kills);
     rows(&tally.runs);
-    println!("with what AWS did wrong ({} calls came through late):", tally.late);
+    println!("with these AWS faults ({} calls were delayed):", tally.late);
     rows(&tally.troubles);
 }
 
@@ -404,12 +404,12 @@ async fn a_daemon_that_is_killed_leaves_nothing_twice_and_nothing_behind() {
     let mut lanes = Vec::new();
     while let Some(lane) = victims.join_next().await {
         // A panic of one lane is reported before the others stop.
-        lanes.push(lane.expect("a daemon survives"));
+        lanes.push(lane.expect("a lane succeeds"));
     }
     print(&tally.lock().unwrap_or_else(PoisonError::into_inner));
     let launched = assert_single(&aws, None);
     println!(
-        "{launched} instances launched, each for a claim of its own, and all ended; {:.1} minutes",
+        "{launched} instances launched, each for its own claim, and all terminated; {:.1} minutes",
         start.elapsed().as_secs_f64() / 60.0
     );
     let recorded = called(aws.calls(), |key| key.starts_with("lane-"));

@@ -153,7 +153,7 @@ async fn a_token_is_good_for_one_launch_and_one_template() {
     assert_eq!(outcome(&first), outcome(&again));
     assert_eq!(first.fleet_id(), again.fleet_id());
     let other = bench.fleet("one", &[("m5.large", 0.2)]).send().await;
-    let other = other.expect_err("the same token for something else");
+    let other = other.expect_err("the same token with other parameters");
     assert_eq!(other.code(), Some("IdempotentParameterMismatch"));
     assert_eq!(bench.made(), 1);
     bench.fleet("two", &offers).send().await.expect("a fleet");
@@ -206,7 +206,7 @@ async fn a_new_instance_is_not_listed_at_first() {
     // It is terminated twice, and the response has its previous state.
     for before in ["running", "shutting-down"] {
         let ended = bench.ec2.terminate_instances().instance_ids(&id);
-        let ended = ended.send().await.expect("it ends");
+        let ended = ended.send().await.expect("it is terminated");
         let change = &ended.terminating_instances()[0];
         let was = change.previous_state().and_then(|state| state.name());
         assert_eq!(was.map(|name| name.as_str()), Some(before));
@@ -302,7 +302,7 @@ async fn calls_go_wrong_when_told_to() {
     // The response is lost: a retry with the same token launches no second instance.
     aws.fault("CreateFleet", "drop", &json!({}));
     let lost = bench.fleet("one", &offers).send().await;
-    lost.expect_err("the answer is lost");
+    lost.expect_err("the response is lost");
     assert_eq!(bench.made(), 1);
     bench.fleet("one", &offers).send().await.expect("a fleet");
     assert_eq!(bench.made(), 1);
@@ -379,7 +379,7 @@ async fn a_call_is_held_until_it_is_let_go() {
         }
         assert!(held(), "it is held");
         assert_eq!(bench.made(), made);
-        assert_eq!(bench.subnets().await, Ok(7), "others go on");
+        assert_eq!(bench.subnets().await, Ok(7), "other calls are not held");
         bench.aws.ask(&json!({"do": "release"}));
         call.await.expect("a task").expect("a fleet");
         assert_eq!(bench.made(), if after { 2 } else { 1 });
@@ -537,6 +537,6 @@ fn a_child_knows_this_aws_and_no_other() {
     let known = aws.environment();
     for name in found.keys().filter(|name| **name != "PATH") {
         let set = known.iter().any(|(known, _)| known == name);
-        assert!(set, "{name} reaches a child");
+        assert!(set, "a child process gets {name}");
     }
 }

@@ -153,7 +153,7 @@ impl Lane {
             }
             sleep(Duration::from_millis(1)).await;
         }
-        panic!("answers are not written");
+        panic!("the responses are not delivered");
     }
 
     /// Drops held calls.

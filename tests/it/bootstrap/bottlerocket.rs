@@ -156,7 +156,10 @@ fn the_cluster_labels_and_taints_are_told() {
     let expected =
         "{dedicated = [\"blue:NoSchedule\"], \"karpenter.sh/unregistered\" = [\":NoExecute\"]}";
     assert_eq!(own["node-taints"], value(expected));
-    assert!(!own.contains_key("kube-reserved"), "Bottlerocket keeps what EKS does by itself");
+    assert!(
+        !own.contains_key("kube-reserved"),
+        "Bottlerocket reserves the same resources by default"
+    );
 }
 
 #[test]

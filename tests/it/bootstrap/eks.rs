@@ -313,7 +313,7 @@ fn each_refusal_is_a_reason_of_a_condition() {
         ),
     ];
     for (family, change, cause) in rows {
-        let refused = Case::of(family).with(change).render().expect_err("a refusal");
+        let refused = Case::of(family).with(change).render().expect_err("an error");
         assert_eq!(refused.cause(), cause, "{refused}");
     }
 }
@@ -464,7 +464,7 @@ fn al2023_needs_the_addresses_of_services() {
     for cidr in [None, Some(String::new())] {
         let mut case = al2023();
         case.home.service_cidr = cidr;
-        let refused = case.render().expect_err("no addresses");
+        let refused = case.render().expect_err("no service CIDR");
         assert_eq!(refused, BootstrapError::ServiceCidrUnknown);
     }
     assert!(al2023().text().contains("cidr: \"10.100.0.0/16\"\n"));
@@ -630,11 +630,11 @@ fn what_ec2_does_not_take_is_packed_or_refused() {
         case
     };
     for family in [AmiFamily::Al2, AmiFamily::Al2023, AmiFamily::Bottlerocket, AmiFamily::Custom] {
-        let plain = long(family, 1_000).render().expect("some kilobytes");
+        let plain = long(family, 1_000).render().expect("user data below the limit");
         assert!(!plain.0.starts_with(&[0x1f, 0x8b]) && plain.0.len() <= USER_DATA_MAX);
-        let packed = long(family, 4_000).render().expect("some kilobytes more");
+        let packed = long(family, 4_000).render().expect("compressed user data");
         assert!(packed.0.starts_with(&[0x1f, 0x8b]) && packed.0.len() <= USER_DATA_MAX);
-        assert_eq!(packed, long(family, 4_000).render().expect("the same"));
+        assert_eq!(packed, long(family, 4_000).render().expect("compressed user data"));
     }
     let error = long(AmiFamily::Windows2022, 1_000).error();
     assert!(error.contains("bytes and its image unpacks none, EC2 takes 16384"), "{error}");
@@ -648,7 +648,7 @@ fn what_ec2_does_not_take_is_packed_or_refused() {
     let mut case = al2();
     case.class.user_data = format!("#!/bin/bash\n# {noise}\n");
     let Err(BootstrapError::TooLarge { size, packed: Some(packed) }) = case.render() else {
-        panic!("it is packed and still too large");
+        panic!("the error must have both sizes");
     };
     assert!(size > 60_000 && packed > USER_DATA_MAX && packed < size);
 }

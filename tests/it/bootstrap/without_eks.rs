@@ -100,7 +100,7 @@ fn kubeadm_registers_the_node_as_it_is_planned() {
         ),
     ];
     assert_eq!(given, expected);
-    assert!(!text.contains("cloud-provider"), "only where there is a cloud controller");
+    assert!(!text.contains("cloud-provider"), "only with a cloud controller");
     assert!(text.contains("kubeadm join --config /run/outrigger-join.yaml\nrm -f"), "{text}");
 }
 
@@ -234,7 +234,7 @@ fn of_a_machine_configuration_only_the_kubelet_is_written_anew() {
     let text = Case::talos(MACHINE).text();
     let lines: Vec<&str> = text.lines().collect();
     for line in MACHINE.lines().filter(|line| !line.starts_with("        ")) {
-        assert!(lines.contains(&line), "{line:?} is gone:\n{text}");
+        assert!(lines.contains(&line), "{line:?} is missing in\n{text}");
     }
     assert!(text.contains("permissions: 0644") && text.contains("is: not ours"));
     let first = text.split("\n---\n").next().expect("a document");
@@ -249,13 +249,13 @@ fn of_a_machine_configuration_only_the_kubelet_is_written_anew() {
     assert_eq!(config["maxPods"], 29);
     assert_eq!(config["serverTLSBootstrap"], true);
     let none = json!({"cpu": "0", "ephemeral-storage": "0", "memory": "0"});
-    assert_eq!(config["systemReserved"], none, "Talos would keep some");
+    assert_eq!(config["systemReserved"], none, "the default of Talos is not zero");
     assert_eq!(config["kubeReserved"], json!({"cpu": "70m", "memory": "574Mi"}));
     assert_eq!(config["evictionHard"]["memory.available"], "100Mi");
     assert_eq!(config["registerWithTaints"][0]["key"], "dedicated");
     assert_eq!(config["registerWithTaints"][1]["key"], "karpenter.sh/unregistered");
-    assert!(config.get("clusterDNS").is_none(), "Talos refuses it here");
-    assert!(kubelet.get("clusterDNS").is_none(), "the configuration says it already");
+    assert!(config.get("clusterDNS").is_none(), "Talos rejects it here");
+    assert!(kubelet.get("clusterDNS").is_none(), "the configuration already has it");
     let text = Case::talos(MACHINE).with(all_settings).text();
     assert!(text.contains("      clusterDNS:\n        - \"10.100.0.99\"\n"), "{text}");
 }

@@ -93,7 +93,7 @@ fn every_shipped_type_has_what_the_reference_page_says() {
     let lacking: Vec<&&str> = theirs.difference(&ours).collect();
     let unknown: Vec<&&str> = ours.difference(&theirs).collect();
     println!(
-        "{} types compared, {} mismatches; {older} figures are of the page's later source; \
+        "{} types compared, {} mismatches; {older} values are from the later source of the page; \
          {} only on the page: {lacking:?}; {} only shipped: {unknown:?}",
         ours.intersection(&theirs).count(),
         wrong.len(),

@@ -562,7 +562,7 @@ fn a_catalog_changes_with_its_inputs_alone() {
         let own = class_catalog(&region, &base, &default_node_class(), Some(&found), none);
         assert_eq!(own != one, differs);
         let changed = own.catalog.types().filter(|it| **it != *get(&one.catalog, it.name.as_str()));
-        assert_eq!(changed.count(), usize::from(differs), "the others stay");
+        assert_eq!(changed.count(), usize::from(differs), "other types do not change");
     }
 }
 

@@ -99,7 +99,7 @@ fn zones(plan: &Plan) -> String {
 
 /// Returns code and text of the first reason of the first unschedulable pod.
 fn reason(plan: &Plan) -> (RejectionCode, String) {
-    let own = &plan.unplaced.first().expect("one without a place").reasons[0];
+    let own = &plan.unplaced.first().expect("an unschedulable pod").reasons[0];
     (own.code, own.rejection_text())
 }
 
@@ -334,7 +334,7 @@ fn every_label_of_types_can_be_asked_for() {
             continue;
         };
         let value = it.requirements.get(key).and_then(|own| own.any_value());
-        let value = value.expect("found by it");
+        let value = value.expect("the type has a value");
         let asked = [(key, value.as_str()), (INSTANCE_TYPE, it.name.as_str())];
         for asked in [&asked[..1], &asked[..]] {
             let plan = types_for(asked, None, &class);

@@ -53,8 +53,8 @@ fn a_page_needs_nothing_else_and_a_table_has_a_line_a_minute() {
         let of = |line: &&str| line.split(',').nth(column).and_then(|own| own.parse().ok());
         lines[1..].iter().filter_map(of).fold(0.0, f64::max)
     };
-    assert!(used(3) > 100.0 && used(5) > 1.0, "pods run, and cost");
-    assert!(used(7) > 0.5 && used(7) <= 1.0, "a share of all CPU");
+    assert!(used(3) > 100.0 && used(5) > 1.0, "pods run and nodes have a cost");
+    assert!(used(7) > 0.5 && used(7) <= 1.0, "the CPU share is at most one");
 }
 
 #[test]
@@ -63,11 +63,11 @@ fn the_readme_shows_the_day_as_it_is_now() {
     let picture = dir.path().join("day.svg");
     simulated(&[("--report", &picture)]);
     let drawn = fs::read_to_string(picture).expect("a picture");
-    assert!(drawn.starts_with("<svg "), "an image by itself");
+    assert!(drawn.starts_with("<svg "), "a standalone image");
     let shown = fs::read_to_string(PICTURE).unwrap_or_default();
     assert!(
         drawn == shown,
-        "draw it anew: cargo run --release -- simulate --report {}",
+        "regenerate it: cargo run --release -- simulate --report {}",
         "docs/simulated-day.svg"
     );
 }
@@ -84,7 +84,7 @@ fn a_report_that_cannot_be_written_is_refused_before_the_run() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(errors.contains("write ") && errors.contains("missing"), "{errors}");
         let output = run(&["simulate", "--seeds", "2", option, path], "");
-        assert_eq!(output.status.code(), Some(2), "many seeds have no one day");
+        assert_eq!(output.status.code(), Some(2), "several seeds give no single report");
     }
 }
 

@@ -433,8 +433,8 @@ fn real() -> Vec<PathBuf> {
     ];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("it is there") {
-            let path = entry.expect("it can be listed").path();
+        for entry in fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
             let name = path.to_string_lossy().into_owned();
             if path.is_dir() {
                 folders.push(path);
@@ -517,13 +517,13 @@ fn files_look_as_terraform_would_have_them() {
         let ours = ours.clone().unwrap_or_else(|error| error);
         let at = ours.lines().zip(expected.lines()).find(|(own, theirs)| own != theirs);
         let count = wrong.len();
-        panic!("{count} wrong; {name}: {at:#?}\n--- text\n{text}\n--- ours\n{ours}");
+        panic!("{count} differences; {name}: {at:#?}\n--- text\n{text}\n--- ours\n{ours}");
     }
     // Terraform's own output is not always stable: a second run changes deeply nested values.
     terraform(folder.path());
     let mut resting = 0;
     for (name, text) in &files {
-        let once = formatted(name, text).expect("it was a moment ago");
+        let once = formatted(name, text).expect("it was valid before");
         let twice = fs::read_to_string(folder.path().join(name)).expect("text");
         assert_eq!(formatted(name, &once).as_ref(), Ok(&twice), "{name}");
         resting += usize::from(once == twice);

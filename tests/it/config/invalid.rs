@@ -21,7 +21,7 @@ fn bad_configurations_are_refused_in_words() {
     let check = |path: &Path| {
         let name = case_name(path);
         let problems = problems(path);
-        assert!(!problems.is_empty(), "{name} is not refused");
+        assert!(!problems.is_empty(), "{name} gives no problem");
         let text = render_all(&problems).replace(env!("CARGO_PKG_VERSION"), "[version]");
         with_settings!({
             snapshot_path => "bad",

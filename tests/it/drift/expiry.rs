@@ -27,7 +27,11 @@ fn the_age_of_the_claim_decides_and_never_is_never() {
     assert_eq!(fleet.leaving(Reason::Expired, at(DAY)), ["n0"]);
     assert_eq!(fleet.leaving(Reason::Expired, at(2 * DAY)), ["n0", "n1"]);
     fleet.leave("n0", Reason::Expired);
-    assert_eq!(fleet.leaving(Reason::Expired, at(2 * DAY)), ["n1"], "not twice");
+    assert_eq!(
+        fleet.leaving(Reason::Expired, at(2 * DAY)),
+        ["n1"],
+        "a node is not disrupted twice"
+    );
 }
 
 #[test]
@@ -82,8 +86,8 @@ fn a_herd_that_is_due_in_one_minute_leaves_within_its_budget_step_by_step() {
     let claims = fleet.state.ledger.claims.values();
     let due: Vec<Timestamp> = claims.filter_map(|own| claim_expiry(&own.record)).collect();
     let (first, last) = (due.iter().min().expect("one"), due.iter().max().expect("one"));
-    let herd = last.duration_since(*first).as_hours();
-    assert!((48..=72).contains(&herd), "spread over a tenth of the month: {herd} h");
+    let spread = last.duration_since(*first).as_hours();
+    assert!((48..=72).contains(&spread), "spread over a tenth of the month: {spread} h");
     // The worst case is a maintenance window that opens after all nodes have expired: only the
     // budget limits them.
     let mut now = at(30 * DAY + 1);
@@ -104,7 +108,7 @@ fn a_herd_that_is_due_in_one_minute_leaves_within_its_budget_step_by_step() {
         most = most.max(under_way.len());
         assert!(under_way.len() <= 50, "{} at {now}", under_way.len());
         now += SignedDuration::from_secs(30);
-        assert!(now < at(31 * DAY), "{gone} are gone");
+        assert!(now < at(31 * DAY), "only {gone} were replaced");
     }
-    assert_eq!(most, 50, "the budget is used");
+    assert_eq!(most, 50, "the budget is used fully");
 }

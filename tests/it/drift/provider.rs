@@ -51,17 +51,17 @@ fn tell(fleet: &mut Fleet, found: Result<(&str, &str), &str>) {
 #[test]
 fn an_instance_drifts_by_what_is_found_for_its_class() {
     let mut fleet = fleet();
-    assert_eq!(fleet.causes(at(1)), [""; 0], "nobody has looked yet");
+    assert_eq!(fleet.causes(at(1)), [""; 0], "the class is not resolved yet");
     tell(&mut fleet, Ok(("old", "old")));
     assert_eq!(fleet.causes(at(1)), [""; 0]);
     tell(&mut fleet, Ok(("new", "new")));
     assert_eq!(fleet.causes(at(1)), ["AMIDrift"]);
     tell(&mut fleet, Err("SubnetsNotFound"));
-    assert_eq!(fleet.causes(at(1)), [""; 0], "what is not known replaces no node");
+    assert_eq!(fleet.causes(at(1)), [""; 0], "an unready class causes no drift");
     tell(&mut fleet, Ok(("old", "new")));
     assert_eq!(fleet.causes(at(1)), ["SubnetDrift"]);
     tell(&mut fleet, Ok(("old", "old")));
-    assert_eq!(fleet.causes(at(1)), [""; 0], "it is as it should be again");
+    assert_eq!(fleet.causes(at(1)), [""; 0], "the instance matches its class again");
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn a_node_is_replaced_once_a_condition_has_lasted_for_long_enough() {
         let verdict = fleet.verdict("n0", Reason::Unhealthy, at(4 + after));
         assert_eq!(verdict, Some(Verdict::Recovering { until }), "{row}");
         let kept = fleet.sweep(at(4 + after)).kept;
-        assert_eq!(next_due(&kept), Some(until), "looked at again just then: {row}");
+        assert_eq!(next_due(&kept), Some(until), "the next check is due then: {row}");
         assert_eq!(broken(&fleet, 5 + after), ["n0"], "{row}");
     }
 }
@@ -87,7 +87,7 @@ fn a_pool_says_what_it_bears_with_and_one_that_says_nothing_bears_all() {
     });
     assert_eq!(broken(&fleet, 3), ["n0"]);
     say(&mut fleet, "n0", "KernelDeadlock", False, 1);
-    assert_eq!(broken(&fleet, 9999), [""; 0], "never is no reason");
+    assert_eq!(broken(&fleet, 9999), [""; 0], "a policy without a delay never repairs");
     fleet.change(|own| own.repair = RepairPolicy::default_policies());
     assert_eq!(broken(&fleet, 30), ["n0"]);
     fleet.change(|own| own.repair.clear());
@@ -148,7 +148,7 @@ fn of_many_broken_nodes_ten_are_replaced_at_once() {
     }
     let found = broken(&fleet, 60);
     assert_eq!(found.len(), 10);
-    assert_eq!(found[0], "n14", "the one that is due for longest");
+    assert_eq!(found[0], "n14", "the node that has been due for longest");
     for name in &found {
         fleet.leave(name, Reason::Unhealthy);
     }

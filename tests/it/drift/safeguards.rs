@@ -65,7 +65,7 @@ fn those_that_leave_or_have_not_started_are_not_ill_and_those_of_nobody_may_be()
     let mut fleet = sick(4, 4);
     fleet.change_node("n0", |own| own.taints.push(Taint::new(TAINT_DISRUPTED, Effect::NoSchedule)));
     fleet.change_node("n1", |own| drop(own.labels.remove("karpenter.sh/initialized")));
-    assert_eq!(fleet.sweep(at(1)).ailing, None, "two of three");
+    assert_eq!(fleet.sweep(at(1)).ailing, None, "two of three nodes are unready");
     fleet.change_node("n1", |own| drop(own.labels.remove(POOL)));
     let health = NodeHealth { unready: 3, total: 4 };
     assert_eq!(fleet.sweep(at(1)).ailing, Some(health));
@@ -81,12 +81,16 @@ fn what_is_held_stays_and_what_drifts_by_itself_does_not() {
         nodes: ["n0".into(), "n1".into()].into(),
         total: 4,
     });
-    assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["n3", "n2"], "due before");
+    assert_eq!(
+        fleet.leaving(Reason::Drifted, at(1)),
+        ["n3", "n2"],
+        "these nodes had drifted before"
+    );
     let held = Some(Verdict::ApprovalPending { id: "x".into(), percent: 50 });
     assert_eq!(fleet.verdict("n0", Reason::Drifted, at(1)), held);
     fleet.configure(|own| own.pools[0] = pool("p"));
     fleet.change(|own| own.replicas = Some(0));
-    assert_eq!(fleet.sweep(at(1)).retire, [], "a smaller number is held as well");
+    assert_eq!(fleet.sweep(at(1)).retire, [], "a smaller number of replicas needs approval too");
     fleet.state.unaccepted = None;
     assert_eq!(fleet.leaving(Reason::Surplus, at(1)).len(), 4);
 }

@@ -60,7 +60,7 @@ fn what_is_tried_bears_the_tags_of_a_launch() {
     ] {
         assert_eq!(own.tags[key], value, "{key}");
     }
-    assert_eq!(own, dry_run_launch(&cluster, &pool, offering), "and is always the same");
+    assert_eq!(own, dry_run_launch(&cluster, &pool, offering), "the launch is deterministic");
 }
 
 /// Code, message, status; the cause of the rejection, or `None` if the class is not rejected.

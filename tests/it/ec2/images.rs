@@ -41,7 +41,7 @@ fn found(
     let profile = Ok("p".to_owned());
     let own = resolve_node_class(&class, &RegionResources::default(), images, profile, NOW);
     let is_own = |own: &&NodeClassCondition| own.kind == ConditionKind::ImagesReady;
-    let condition = own.conditions.iter().find(is_own).expect("it is said");
+    let condition = own.conditions.iter().find(is_own).expect("a condition");
     (own.images.clone(), condition.clone())
 }
 

@@ -223,7 +223,7 @@ fn what_is_found_follows_the_class_and_the_region() {
     // A subnet with fewer free addresses moves back, and a deleted subnet is not found.
     class.subnets = vec![SubnetTerm::Tags(tags("team=web"))];
     let Ok(all) = &mut there.subnets else {
-        panic!("there are subnets");
+        panic!("no subnets");
     };
     all[1].0.free = 10;
     assert_eq!(subnets(&resolved(&class, &there)), "a1 a2");

@@ -183,9 +183,9 @@ fn a_plugin_that_hangs_when_it_is_asked_again_hangs_alone() {
         let ran = fs::read_to_string(&runs).unwrap_or_default();
         ran.lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    let hangs = within(20, || ran().get(1).cloned()).expect("another is begun");
+    let hangs = within(20, || ran().get(1).cloned()).expect("a second run is started");
     std::thread::sleep(std::time::Duration::from_secs(8));
-    assert_eq!(ran().len(), 2, "one at a time");
+    assert_eq!(ran().len(), 2, "only one run at a time");
     setup.daemon.signal("TERM");
     assert_eq!(setup.daemon.ends(10).code(), Some(0));
     let process = Path::new("/proc").join(hangs);

@@ -48,7 +48,7 @@ fn processes(text: &str) -> usize {
 
 fn become_none(text: &str) {
     let none = within(10, || (processes(text) == 0).then_some(()));
-    assert!(none.is_some(), "{} of {text} are left", processes(text));
+    assert!(none.is_some(), "{} processes of {text} remain", processes(text));
 }
 
 #[test]

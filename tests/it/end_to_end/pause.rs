@@ -120,7 +120,7 @@ fn a_configuration_is_accepted_by_the_id_it_has_and_by_no_other() {
     let (code, text) = accept("0123", &[]);
     assert_eq!((code, api.lease()), (Some(1), None), "{text}");
     let (_, id) = text.trim_end().split_once("it is ").expect("the id");
-    let id = id.strip_suffix(" of cluster a").expect("whose it is");
+    let id = id.strip_suffix(" of cluster a").expect("the cluster");
     for (more, written, end) in [
         (&["--dry-run"][..], None, "would be approved"),
         (&[], Some(id), "is approved"),

@@ -46,7 +46,7 @@ fn a_cluster_that_cannot_be_seen_is_no_matter_of_the_others() {
     assert_eq!(code, Some(0), "{errors}");
     assert!(text.contains("New node in pool a for it"), "{text}");
     let (code, ..) = asked(&both, &["plan", "--no-such-option"]);
-    assert_eq!(code, Some(1), "2 says that there is work");
+    assert_eq!(code, Some(1), "2 would mean that there are changes");
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl Process {
     /// Waits until it ends, at most this many seconds.
     pub(crate) fn ends(&mut self, seconds: u32) -> ExitStatus {
         let ended = within(seconds, || self.child.try_wait().expect("a child"));
-        ended.unwrap_or_else(|| panic!("it runs on:\n{}", self.log()))
+        ended.unwrap_or_else(|| panic!("it still runs:\n{}", self.log()))
     }
 }
 

@@ -62,7 +62,7 @@ fn two_clusters_never_take_the_last_place_both() {
     let mut stage = two(budget(BudgetNodes::Percent(10), None));
     let empty = Reason::Empty;
     assert_eq!(ask(&mut stage, "east", "a", empty), Ok(()));
-    assert_eq!(ask(&mut stage, "east", "a", empty), Ok(()), "asked twice it is one");
+    assert_eq!(ask(&mut stage, "east", "a", empty), Ok(()), "a repeated request counts once");
     assert_eq!(ask(&mut stage, "west", "b", empty), Ok(()));
     let full = "the disruption budget of the fleet allows 2 node(s) at a time";
     assert_eq!(ask(&mut stage, "west", "c", empty), Err(full.to_owned()));
@@ -80,13 +80,13 @@ fn the_others_hear_what_is_taken() {
     let mut stage = two(budget(BudgetNodes::Nodes(3), Some("5/h")));
     assert_eq!(ask(&mut stage, "east", "a", Reason::Empty), Ok(()));
     stage.wait(2);
-    let view = stage.views["west"].clone().expect("it has neighbours");
+    let view = stage.views["west"].clone().expect("a view");
     assert_eq!((view.others.nodes, view.others.disrupted), (10, 1));
     let at = Timestamp::from_second(1_800_000_000).expect("in range");
     assert_eq!(view.others.let_go, [(at, Reason::Empty)]);
     assert_eq!(view.budgets.len(), 1);
     assert!(!view.is_limited());
-    let view = stage.views["east"].clone().expect("it has neighbours");
+    let view = stage.views["east"].clone().expect("a view");
     assert_eq!((view.others.nodes, view.others.disrupted), (10, 0));
 }
 

@@ -153,7 +153,7 @@ impl Stage {
                     if let CommandResult::Denied { view, .. } = &answer {
                         self.views.insert(cluster, Some(view.clone()));
                     }
-                    assert!(found.replace(answer).is_none(), "answered once");
+                    assert!(found.replace(answer).is_none(), "one result per command");
                 }
                 Event::FleetChanged(view) => {
                     *self.told.entry(cluster.clone()).or_insert(0) += 1;
@@ -162,7 +162,7 @@ impl Stage {
                 Event::HeldDown(what, until) => {
                     self.held_down.push((cluster, what, until));
                 }
-                other => panic!("{other:?} is not for an engine"),
+                other => panic!("unexpected event: {other:?}"),
             }
         }
         found

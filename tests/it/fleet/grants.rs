@@ -45,7 +45,7 @@ fn who_is_denied_hears_at_once_what_is_left() {
     let mut stage = two(limits(10, 9));
     stage.granted("east", "a", cores(6));
     let CommandResult::Denied { view, .. } = stage.ask("west", "b", cores(5)) else {
-        panic!("it does not fit");
+        panic!("the request must be denied");
     };
     assert_eq!(view.share.capacity, [("cpu".to_owned(), 4000)]);
     assert_eq!((view.share.nodes, &view.closed), (Some(8), &None));
@@ -63,7 +63,7 @@ fn views_count_up_whichever_way_they_are_told() {
         last = number(&stage);
         stage.changed("east", claim, None);
         stage.wait(5);
-        assert!(number(&stage) > last, "{claim} was given back");
+        assert!(number(&stage) > last, "{claim} was released");
         last = number(&stage);
     }
 }
@@ -92,7 +92,7 @@ fn nothing_is_granted_before_all_have_said_what_they_have() {
     let conflict = |kind| kind == FailureKind::Conflict;
     assert!(matches!(answer, CommandResult::Failed { kind, .. } if conflict(kind)));
     stage.whole("west", &[("b", cores(7))]);
-    assert_eq!(stage.share("east"), (3, Some(8)), "told at once");
+    assert_eq!(stage.share("east"), (3, Some(8)), "the view is sent at once");
     stage.granted("east", "a", cores(3));
 }
 
@@ -192,7 +192,7 @@ fn who_shares_nothing_is_told_nothing() {
     let stage = Stage::new(FleetLimits::default(), &clusters);
     assert!(stage.told.is_empty(), "{:?}", stage.told);
     let stage = Stage::new(FleetLimits::default(), &[elsewhere("a", "r1"), elsewhere("b", "r1")]);
-    assert_eq!(stage.told.len(), 2, "they buy from the same");
+    assert_eq!(stage.told.len(), 2, "they share a region");
 }
 
 #[test]

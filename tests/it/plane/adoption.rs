@@ -190,7 +190,7 @@ async fn nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced
 
     // Karpenter releases its Lease. It must be inactive for a minute.
     hold(&api, "").await;
-    until(&api, &taking, 150, "all nodes ours, and the empty one gone", |world| {
+    until(&api, &taking, 150, "all nodes adopted, and the empty one removed", |world| {
         world.nodes.len() == NODES && world.nodes.iter().all(is_ours)
     })
     .await;
@@ -198,11 +198,11 @@ async fn nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced
     assert_eq!(places(&World::read(&api).await), before, "{}", taking.tail());
     let adopted = taking.told("adopted Karpenter node").len();
     assert_eq!(adopted, NODES + 1, "{}", taking.tail());
-    assert_eq!(instances(port).await.len(), NODES + 1, "none is launched");
+    assert_eq!(instances(port).await.len(), NODES + 1, "nothing is launched");
 
     // From now on the nodes are managed like launched ones.
     scale(&api, "app", 0).await;
-    until(&api, &taking, 120, "no node left", |world| world.nodes.is_empty()).await;
+    until(&api, &taking, 120, "no node remains", |world| world.nodes.is_empty()).await;
     let all = instances(port).await;
     let ended = |own: &&Value| own["state"] == "terminated" || own["state"] == "shutting-down";
     assert_eq!(all.iter().filter(ended).count(), NODES + 1, "{all:#?}");

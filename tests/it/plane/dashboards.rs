@@ -89,7 +89,7 @@ async fn scraped(address: &str, is_right: impl Fn(&str) -> bool) -> String {
         }
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     }
-    panic!("half a minute later it still is\n{text}");
+    panic!("not as expected within half a minute:\n{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -204,9 +204,9 @@ async fn a_doctor_names_each_right_that_is_missing() {
             }
             sleep(Duration::from_millis(200)).await;
         }
-        assert_eq!(wrong, Vec::<Right>::new(), "told otherwise without {gone:?}");
+        assert_eq!(wrong, Vec::<Right>::new(), "wrong findings without {gone:?}");
     }
-    println!("{} rights, each named where it is missing", all.len());
+    println!("{} permissions, each one named when it is missing", all.len());
 }
 
 /// Creates a Lease that Karpenter has just renewed.

@@ -98,7 +98,7 @@ const KWOK_STARTS_MAX: usize = 3;
 /// Waits until this many pods are bound to nodes with registered kubelets, and then until kwok
 /// reports them as running.
 async fn until_running((plane, api, setup): (&Plane, &kube::Client, &Setup), pods: usize) -> World {
-    until(api, setup, 120, "all nodes have come", |world| {
+    until(api, setup, 120, "all nodes have registered", |world| {
         let came = world.nodes.iter().all(|node| has_come(node) && !is_awaited(node));
         came && world.bound() == pods && world.pods.len() == pods && world.empty_nodes() == 0
     })
@@ -144,7 +144,7 @@ fn claims(setup: &Setup) -> BTreeMap<String, (String, Timestamp, Vec<String>)> {
         else {
             continue;
         };
-        let at: Timestamp = at.expect("lines begin with the time");
+        let at: Timestamp = at.expect("each line starts with its time");
         all.insert(claim.to_owned(), (instance.to_owned(), at, Vec::new()));
     }
     for line in setup.told("planned pod") {
@@ -190,8 +190,8 @@ async fn planned_pods_are_bound_within_a_second_of_the_launch() {
         let mut latest = SignedDuration::ZERO;
         for pod in pods {
             let (node, at) = &seen.bound[pod];
-            assert_eq!(node, instance, "{pod} is where it was planned");
-            assert!(*at < came, "{pod} is bound before {node} comes");
+            assert_eq!(node, instance, "{pod} is on its planned node");
+            assert!(*at < came, "{pod} is bound before {node} registers");
             latest = latest.max(at.duration_since(*launched));
         }
         let is_late = is_campaign() && latest > BOUND_MAX;
@@ -248,7 +248,7 @@ async fn pods_of_nodes_that_never_come_are_made_anew() {
     deploy_large(&api, 3).await;
     let first = until(&api, &setup, 30, "all pods bound", |world| world.bound() == 3).await;
     let nodes = awaited(&first);
-    assert_eq!(nodes.len(), 3, "each to a node that has not come");
+    assert_eq!(nodes.len(), 3, "each pod is on an unregistered node");
     let undone = until(&api, &setup, 60, "pods and nodes are others", |world| {
         uids(world).is_disjoint(&uids(&first))
             && names(world).is_disjoint(&nodes)
@@ -289,13 +289,13 @@ async fn pods_outlive_instances_that_fail_and_daemons_that_are_killed() {
     end_instance(port, &fails).await;
     let daemon = setup.daemon();
     let world = until_running((&plane, &api, &setup), 4).await;
-    assert!(!names(&world).contains(&fails), "its node is gone");
+    assert!(!names(&world).contains(&fails), "the failed node is removed");
     let kept = uids(&first).intersection(&uids(&world)).count();
-    assert_eq!(kept, 3, "one was made anew, the others are the same");
+    assert_eq!(kept, 3, "one pod was recreated, the others are unchanged");
     let all = instances(port).await;
     let claims = all.iter().map(|own| own["tags"]["outrigger.dev/claim"].to_string());
-    assert_eq!(claims.collect::<BTreeSet<_>>().len(), all.len(), "one instance a claim");
-    assert_eq!(all.len(), 5, "one for each pod, and one for the one that failed");
+    assert_eq!(claims.collect::<BTreeSet<_>>().len(), all.len(), "one instance per claim");
+    assert_eq!(all.len(), 5, "one per pod, and one that failed");
     scale(&api, "fills", 0).await;
     until(&api, &setup, 120, "every node gone", |world| world.nodes.is_empty()).await;
     tokio::time::sleep(Duration::from_millis(100)).await;

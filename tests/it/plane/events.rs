@@ -42,7 +42,7 @@ async fn told(api: &Client, setup: &Setup, wanted: &[(&str, &str, &str)]) -> BTr
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    panic!("half a minute later there still is {all:#?}\n{}", setup.tail());
+    panic!("missing events after half a minute: {all:#?}\n{}", setup.tail());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,7 +68,7 @@ async fn pods_and_nodes_say_what_is_done_with_them() {
     ];
     let all = told(&api, &setup, &wanted).await;
     let nominated = all.iter().filter(|own| own.1 == "Nominated").count();
-    assert!(nominated <= 3, "each at most once: {all:#?}");
+    assert!(nominated <= 3, "at most one event per pod: {all:#?}");
     // Without `events` there are no new events.
     drop(daemon);
     let file = setup.path().join("outrigger.hcl");

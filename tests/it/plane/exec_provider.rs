@@ -49,7 +49,7 @@ async fn pods_get_nodes_from_a_program_that_ends_once() {
         world.cost(),
         bytes_mb(peak),
     );
-    assert!(fs::exists(once).is_ok_and(|it| it), "the program has ended");
+    assert!(fs::exists(once).is_ok_and(|it| it), "the program has exited");
     assert_eq!(setup.told("exec program exited").len(), 1);
     assert_eq!(live_of_single(&setup), instances_of(&world));
 
@@ -57,7 +57,7 @@ async fn pods_get_nodes_from_a_program_that_ends_once() {
     scale(&api, "large", 0).await;
     daemon.kill();
     let _daemon = setup.daemon();
-    until(&api, &setup, 180, "half of it is gone", |world| {
+    until(&api, &setup, 180, "half of the pods are gone", |world| {
         world.bound() == size() && world.empty_nodes() == 0
     })
     .await;
@@ -80,5 +80,5 @@ async fn pods_get_nodes_from_a_program_that_ends_once() {
     scale(&api, "small", 0).await;
     let gone = |world: &World| world.nodes.is_empty();
     until(&api, &setup, 180, "every node gone", gone).await;
-    assert_eq!(live_of_single(&setup), BTreeSet::new(), "none is left");
+    assert_eq!(live_of_single(&setup), BTreeSet::new(), "no instance remains");
 }

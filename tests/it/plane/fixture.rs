@@ -235,7 +235,7 @@ impl Setup {
             let (_, rest) = line.split_once("address=\"")?;
             Some(rest.split('"').next()?.to_owned())
         };
-        address().expect("the daemon says where it serves")
+        address().expect("the daemon logs its address")
     }
 
     /// Returns the end of the daemons' log.
@@ -414,7 +414,7 @@ pub(crate) async fn strand(client: &Client, name: &str) {
     let why = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
     let patch = Patch::Strategic(json!({"status": {"conditions": [why]}}));
     let told = api.patch_status(name, &PatchParams::default(), &patch).await;
-    told.expect("the pod waits");
+    told.expect("the pod is pending");
 }
 
 /// Removes a pod.
@@ -515,7 +515,7 @@ pub(crate) async fn until_room_is(client: &Client, name: &str, expect: &str) -> 
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("the room is not {expect}: {status:#}");
+    panic!("the reason is not {expect}: {status:#}");
 }
 
 /// Deletes the buffer.
@@ -592,7 +592,7 @@ impl World {
     /// Returns the nominated node of a pod, if any.
     pub(crate) fn told(&self, name: &str) -> Option<&str> {
         let named = |pod: &&Pod| pod.metadata.name.as_deref() == Some(name);
-        let pod = self.pods.iter().find(named).expect("the pod is there");
+        let pod = self.pods.iter().find(named).expect("the pod exists");
         pod.status.as_ref()?.nominated_node_name.as_deref()
     }
 

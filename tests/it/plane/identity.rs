@@ -94,7 +94,7 @@ impl Scene {
 fn write(home: &Path, text: &str) {
     let new = home.with_extension("new");
     fs::write(&new, text).expect("the kubeconfig is written");
-    fs::rename(&new, home).expect("the kubeconfig is exchanged");
+    fs::rename(&new, home).expect("the kubeconfig is replaced");
 }
 
 /// Returns a kubeconfig with the contexts of both clusters; `current` is the current context.
@@ -206,7 +206,7 @@ async fn nothing_ends_whatever_answers_at_the_other_end() {
     let nodes: Api<Node> = Api::all(api.clone());
     for node in deleted {
         let made = nodes.create(&PostParams::default(), &node).await;
-        made.expect("the kubelet registers its node anew");
+        made.expect("the kubelet registers its node again");
     }
     scene.until_told(matches, 2, NAMED).await;
     until(&api, setup, 120, "all pods bound", |world| world.bound() == pods).await;

@@ -81,9 +81,9 @@ async fn pods_get_nodes_and_empty_nodes_go() {
     println!("{}", setup.rounds());
     if is_campaign() {
         // Karpenter 1.14 on two cores: 16.4 s, 79.8 $/h, 3.2 s of CPU, 129 MB.
-        assert!(bound.as_secs_f64() <= 16.4, "slower than the rival");
-        assert!(cpu <= 1.6, "more than half the rival's CPU");
-        assert!(bytes_mb(peak) <= 64.5, "more than half the rival's memory");
+        assert!(bound.as_secs_f64() <= 16.4, "slower than Karpenter");
+        assert!(cpu <= 1.6, "more than half of Karpenter's CPU time");
+        assert!(bytes_mb(peak) <= 64.5, "more than half of Karpenter's memory");
     }
     let quiet = |world: &World| world.empty_nodes() == 0 && world.bound() == pods;
     until(&api, &setup, 60, "no node without pods", quiet).await;
@@ -97,7 +97,7 @@ async fn pods_get_nodes_and_empty_nodes_go() {
         start.elapsed().as_secs_f64(),
         bytes_mb(peak)
     );
-    assert_eq!(live_by_claim(port).await, BTreeMap::new(), "no instance is left");
+    assert_eq!(live_by_claim(port).await, BTreeMap::new(), "no instance remains");
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
@@ -134,14 +134,17 @@ async fn two_clusters_are_served_by_one_daemon() {
     until(&first, &setup, 60, "pods of one bound", |world| world.bound() == 10).await;
     until(&second, &setup, 60, "pods of two bound", |world| world.bound() == 30).await;
     // Only Outrigger removes the nomination, because the scheduler does not run.
-    until(&first, &setup, 60, "it is taken back", |world| world.told("stranded").is_none()).await;
+    until(&first, &setup, 60, "the nomination is removed", |world| {
+        world.told("stranded").is_none()
+    })
+    .await;
     remove_pod(&first, "stranded").await;
     scale(&first, "web", 0).await;
     until(&first, &setup, 120, "nodes of one gone", |world| world.nodes.is_empty()).await;
     let rest = World::read(&second).await;
-    assert_eq!(rest.bound(), 30, "the other cluster is left alone");
+    assert_eq!(rest.bound(), 30, "the other cluster is not affected");
     scale(&second, "web", 0).await;
-    until(&second, &setup, 120, "room is kept no more", |world| world.nodes.is_empty()).await;
+    until(&second, &setup, 120, "the room is removed", |world| world.nodes.is_empty()).await;
 }
 
 /// Returns a pseudo-random number that depends only on `n` and `OUTRIGGER_SEED`.
@@ -188,8 +191,8 @@ async fn a_daemon_that_is_killed_goes_on_where_it_was() {
     );
     let beyond = launched - world.nodes.len();
     let allowed = usize::try_from(kills).expect("few");
-    assert!(beyond <= allowed, "{beyond} launched beyond need");
-    assert!(world.cost() <= 1.05 * calm || !is_campaign(), "dearer by more than 5 %");
+    assert!(beyond <= allowed, "{beyond} unnecessary launches");
+    assert!(world.cost() <= 1.05 * calm || !is_campaign(), "more expensive by more than 5 %");
     let left = nodeless(port, &world).await;
     assert!(left.is_empty(), "instances without a Node: {left:?}");
     scale(&api, "small", 0).await;
@@ -274,18 +277,18 @@ async fn nothing_is_touched_while_the_view_is_not_whole() {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         let now = World::read(&api).await;
         let tail = setup.tail();
-        assert!(untouched(&before, &now), "{fault:?}: a node was touched\n{tail}");
+        assert!(untouched(&before, &now), "{fault:?}: a node was changed\n{tail}");
         let live = live_by_claim(port).await.len();
         assert_eq!(live, before.nodes.len(), "{fault:?}");
         proxy.set(Fault::None);
-        until(&api, &setup, 90, "empty nodes go afterwards", |world| {
+        until(&api, &setup, 90, "empty nodes are removed afterwards", |world| {
             world.nodes.len() == 3 && world.bound() == 3
         })
         .await;
         scale(&api, "goes", 3).await;
         before = until(&api, &setup, 90, "all pods bound again", full).await;
     }
-    assert!(proxy.truncated() > 0, "lists were cut short");
+    assert!(proxy.truncated() > 0, "no list was truncated");
     plane.stop_api().expect("the API stops");
     let minute = if is_campaign() { 60 } else { 12 };
     tokio::time::sleep(Duration::from_secs(minute)).await;
@@ -293,8 +296,8 @@ async fn nothing_is_touched_while_the_view_is_not_whole() {
     plane.start_api().expect("the API starts");
 
     scale(&api, "goes", 24).await;
-    until(&api, &setup, 180, "launches go on by themselves", |world| world.bound() == 27).await;
+    until(&api, &setup, 180, "launches resume", |world| world.bound() == 27).await;
     scale(&api, "stays", 0).await;
     scale(&api, "goes", 0).await;
-    until(&api, &setup, 180, "removals go on by themselves", |world| world.nodes.is_empty()).await;
+    until(&api, &setup, 180, "removals resume", |world| world.nodes.is_empty()).await;
 }

@@ -127,7 +127,7 @@ async fn bind(api: &Client, wave: usize) -> Vec<f64> {
         pods.create(&PostParams::default(), &pod).await.expect("made");
     }
     let mut took = Vec::new();
-    while let Some(event) = watched.try_next().await.expect("the watch goes on") {
+    while let Some(event) = watched.try_next().await.expect("the watch continues") {
         let (WatchEvent::Added(pod) | WatchEvent::Modified(pod)) = event else {
             continue;
         };
@@ -158,7 +158,7 @@ async fn clear(api: &Client, setup: &Setup) {
         }
         sleep(Duration::from_millis(100)).await;
     }
-    panic!("nodes are left after a minute\n{}", setup.tail());
+    panic!("nodes remain after a minute\n{}", setup.tail());
 }
 
 /// Returns the quantile of this percentage.
@@ -338,7 +338,7 @@ fn compare(all: &[Vec<Figures>; 2]) {
         let (alone, beside) = (middle(0, of), middle(1, of));
         println!("{what}: alone {alone:.3} s, beside {beside:.3} s");
         if is_campaign() {
-            assert!(beside <= LONGER * alone, "{what}: slower beside the broken");
+            assert!(beside <= LONGER * alone, "{what}: slower next to broken clusters");
         }
     }
 }

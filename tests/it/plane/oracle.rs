@@ -80,6 +80,6 @@ async fn kube_scheduler_agrees_with_every_place_and_every_refusal() {
     let rare = seen.iter().filter(|(_, worlds)| **worlds < WORLDS_EACH);
     let rare: Vec<_> = rare.filter(|_| is_whole).collect();
     assert!(rare.is_empty(), "in too few worlds: {rare:?}");
-    assert!(bound > 0 && refused > 0, "nothing was judged");
+    assert!(bound > 0 && refused > 0, "nothing was compared");
     assert!(!is_whole || later * 50 <= refused, "too many pods have to wait");
 }

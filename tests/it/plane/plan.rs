@@ -122,15 +122,15 @@ async fn a_plan_of_a_live_cluster_writes_nothing_and_comes_true() {
     assert!(text.contains("would be disrupted now"), "{text}");
     let (verbs, refused) = audited(&plane);
     let reads: BTreeSet<String> = READS.map(str::to_owned).into();
-    assert_eq!(verbs, reads, "what the observer asked for");
+    assert_eq!(verbs, reads, "the verbs of the observer");
     assert_eq!(refused, Vec::<String>::new());
     let tainted = World::read(&api).await.tainted_nodes();
-    assert_eq!(tainted, world.tainted_nodes(), "a node was touched");
-    assert_eq!(made, instances(port).await, "the cloud was asked for something");
+    assert_eq!(tainted, world.tainted_nodes(), "a node was changed");
+    assert_eq!(made, instances(port).await, "the instances changed");
 
     remove_pod(&api, "stranded").await;
     let _daemon = setup.daemon();
-    let world = until(&api, &setup, 180, "what was planned", |world| {
+    let world = until(&api, &setup, 180, "the planned state", |world| {
         let whole = world.bound() == 2 * half && world.tainted_nodes() == 0;
         whole && world.cost() <= after * NEARLY
     })

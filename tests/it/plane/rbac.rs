@@ -30,7 +30,7 @@ pub(super) fn rights() -> Vec<(&'static str, Right)> {
     for line in CALLS.lines().filter(|line| !line.starts_with('#')) {
         let cells: Vec<&'static str> = line.split('\t').collect();
         let [_, _, role, _, group, resources, name, verbs] = cells[..] else {
-            panic!("no eight cells: {line}");
+            panic!("not eight cells: {line}");
         };
         let blank = |own: &'static str| if own == "-" { "" } else { own };
         let role = if role.starts_with("system") { "system" } else { role };
@@ -135,7 +135,7 @@ async fn account(api: &Client, name: &str) -> String {
 pub(super) async fn grant(api: &Client, name: &str, gone: &[Right]) {
     let all = rights();
     let is_there = |own: &Right| all.iter().any(|right| right.1 == *own);
-    assert!(gone.iter().all(is_there), "no such right: {gone:?}");
+    assert!(gone.iter().all(is_there), "no such permission: {gone:?}");
     let meta = json!({"name": name});
     let subjects = json!([{"kind": "ServiceAccount", "namespace": "default", "name": name}]);
     for (kind, place, is_system) in [
@@ -391,7 +391,7 @@ async fn a_daemon_says_what_it_is_denied_whichever_right_it_lacks() {
     }
     let log = log();
     let left = untold(&log);
-    assert!(left.is_empty(), "not told: {left:#?}\n{}", setup.tail());
+    assert!(left.is_empty(), "not logged: {left:#?}\n{}", setup.tail());
     // No other permission is denied.
     for (name, all) in denied(&log) {
         let lane = lanes.iter().find(|own| own.name == name).expect("a lane");
@@ -401,5 +401,5 @@ async fn a_daemon_says_what_it_is_denied_whichever_right_it_lacks() {
         }
     }
     let count = lanes.len() - WHOLE.len();
-    println!("{count} rights, each told of by the daemon that lacked it");
+    println!("{count} permissions, each one logged by the cluster without it");
 }

@@ -122,17 +122,17 @@ async fn settled(api: &Client, setup: &Setup, still: Duration, most: Duration) -
         if at - last >= still && counts.1 == 0 {
             return (last.as_secs_f64(), world);
         }
-        assert!(at < most, "still moving after {:.0} s\n{}", at.as_secs_f64(), setup.tail());
+        assert!(at < most, "still changing after {:.0} s\n{}", at.as_secs_f64(), setup.tail());
         tokio::time::sleep(LOOK).await;
     }
 }
 
 /// Checks that every pod runs, and that no taints or empty nodes remain.
 fn all_run(world: &World, pods: usize, setup: &Setup) {
-    assert_eq!(running(world), pods, "pods that run\n{}", setup.tail());
-    assert_eq!(world.tainted_nodes(), 0, "a taint is left behind");
+    assert_eq!(running(world), pods, "running pods\n{}", setup.tail());
+    assert_eq!(world.tainted_nodes(), 0, "a taint remains");
     let empty = world.empty_nodes();
-    assert_eq!(empty, 0, "empty nodes are left behind\n{}", setup.tail());
+    assert_eq!(empty, 0, "empty nodes remain\n{}", setup.tail());
 }
 
 /// The result of a scale-down.
@@ -261,7 +261,7 @@ async fn pods_that_may_be_anywhere_are_moved_together() {
     let name = "plane::scale_down::pods_that_may_be_anywhere_are_moved_together";
     if let Some(outcome) = saves(name, cut(anywhere(), 12), ALL).await {
         // Karpenter 1.14 on two cores: 91 s, 8 to 9 nodes, 52.1 $/h, 5 s of CPU.
-        assert!(outcome.seconds <= 45.0, "more than half the rival's time");
+        assert!(outcome.seconds <= 45.0, "more than half of Karpenter's time");
         assert!(outcome.usd_per_h <= 1.05 * 50.2, "5 % above the bound");
     }
 }
@@ -273,7 +273,7 @@ async fn thirty_deployments_shrink_within_two_minutes() {
         // Karpenter 1.14 on two cores: moving after 480 s, 43 nodes, 50.6 $/h, 44 s of CPU.
         assert!(outcome.seconds <= 120.0, "too slow");
         assert!(outcome.usd_per_h <= 1.08 * 46.2, "8 % above the bound");
-        assert!(outcome.cpu_seconds <= 4.4, "a tenth of the rival's CPU");
+        assert!(outcome.cpu_seconds <= 4.4, "more than a tenth of Karpenter's CPU time");
     }
 }
 
@@ -282,9 +282,9 @@ async fn pods_spread_over_hosts_stay_spread_on_fewer() {
     let name = "plane::scale_down::pods_spread_over_hosts_stay_spread_on_fewer";
     if let Some(outcome) = saves(name, cut(over_hosts(), 12), ALL).await {
         // Karpenter 1.14 on two cores: 72 s, 300 nodes, 70.3 $/h, 56 s of CPU.
-        assert!(outcome.seconds <= 36.0, "more than half the rival's time");
-        assert!(outcome.usd_per_h <= 70.3, "dearer than the rival");
-        assert!(outcome.cpu_seconds <= 5.6, "a tenth of the rival's CPU");
+        assert!(outcome.seconds <= 36.0, "more than half of Karpenter's time");
+        assert!(outcome.usd_per_h <= 70.3, "more expensive than Karpenter");
+        assert!(outcome.cpu_seconds <= 5.6, "more than a tenth of Karpenter's CPU time");
     }
 }
 
@@ -361,12 +361,12 @@ async fn survives(test: &str, mut all: Sizes, budget: Allowed, kills: u64) {
         world.cost(),
     );
     assert_eq!(audited.above, 0, "above the budget: {audited:?}");
-    assert!(world.cost() <= most, "dearer than {most:.2} $/h");
+    assert!(world.cost() <= most, "more expensive than {most:.2} $/h");
     let live = |own: &serde_json::Value| {
         !matches!(own["state"].as_str(), Some("shutting-down" | "terminated"))
     };
     let left = instances(bench.port).await.iter().filter(|own| live(own)).count();
-    assert_eq!(left, world.nodes.len(), "instances that are nobody's");
+    assert_eq!(left, world.nodes.len(), "instances without a node");
 }
 
 /// Returns the number of kills: a hundred in a campaign, otherwise one.

@@ -114,9 +114,9 @@ fn a_change_of_an_earlier_term_is_found() {
     let both = ["term/a.9.1", "x term/a.9.2 term/b.c.2.1", "term/b.c.1.7"];
     let expected = [("a".to_owned(), 2), ("b.c".to_owned(), 1)];
     assert_eq!(counts(&both[..2]), Some(expected.into()));
-    assert_eq!(counts(&both), None, "it came after a later one");
+    assert_eq!(counts(&both), None, "a later term precedes it");
     assert_eq!(counts(&["term/a.10.1", "term/a.9.2"]), None);
     assert_eq!(counts(&["term/a.1.10", "term/a.1.9"]), None);
-    assert_eq!(counts(&["outrigger/1.0"]), None, "it names none");
+    assert_eq!(counts(&["outrigger/1.0"]), None, "it names no term");
     assert_eq!(counts(&["term/a.1", "term/a.1.x"]), None);
 }

@@ -51,9 +51,9 @@ async fn a_daemon_without_rights_says_which_and_goes_on_once_it_has_them() {
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    assert_eq!(untold(&ec2), [""; 0], "not told");
+    assert_eq!(untold(&ec2), [""; 0], "not logged");
     assert_eq!(ec2.aws.instances().len(), 0);
-    println!("{} rights denied, each told of", LACKS.len());
+    println!("{} permissions denied, each one logged", LACKS.len());
     ec2.aws.clear();
     let bound = |world: &fixture::World, _: &[_]| world.bound() == 1;
     ec2.until(180, "the pod is bound", bound).await;

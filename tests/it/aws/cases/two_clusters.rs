@@ -56,7 +56,7 @@ async fn what_one_cluster_is_refused_the_other_leaves_alone() {
     let Some((plane, client, aws)) = ground(test, &[]).await else {
         return;
     };
-    let other = Plane::start_or_skip(test).expect("another as well");
+    let other = Plane::start_or_skip(test).expect("a second plane starts");
     let clients = [client, fixture::client(other.kubeconfig()).await];
     let planes = [plane, other];
     let two = "  require \"karpenter.sh/capacity-type\" { in = [\"on-demand\"] }\n  \

@@ -398,7 +398,7 @@ impl Court {
             bound.or_else(|| refusal(&seen).map(|_| None))
         };
         let said = self.pods.until(PATIENCE, said).await;
-        said.unwrap_or_else(|| panic!("the scheduler says nothing of {key:?}"))
+        said.unwrap_or_else(|| panic!("the scheduler did not decide about {key:?}"))
     }
 }
 
@@ -446,14 +446,14 @@ fn own(pod: &PodKey) -> Key {
 fn deployment<'w>(world: &'w World, pod: &Key) -> &'w Deployment {
     let has = |own: &&Deployment| own.pods.iter().any(|own| key_of(&own.pod) == *pod);
     let own = world.deployments.iter().find(has);
-    own.expect("every pod that waits is part of a deployment")
+    own.expect("every pending pod is part of a deployment")
 }
 
 /// Returns the generated form of a pending pod.
 fn drawn<'w>(world: &'w World, pod: &Value) -> &'w Owned {
     let pods = &deployment(world, &key_of(pod)).pods;
     let own = pods.iter().find(|own| key_of(&own.pod) == key_of(pod));
-    own.expect("it is one of its deployment")
+    own.expect("a pod of its deployment")
 }
 
 /// Returns the scheduler's message about an unschedulable pod.
@@ -487,7 +487,7 @@ fn planned(world: &World, made: &Made, fixed: &[Value]) -> Solution {
     let state = State::offline(cluster, catalog, objects, now);
     let solution = solve(&state.snapshot(now), now);
     let answers = solution.order.len() + solution.unplaced.len();
-    assert_eq!(answers, made.pending.len(), "every pod gets an answer");
+    assert_eq!(answers, made.pending.len(), "every pod has a result");
     solution
 }
 

@@ -258,7 +258,7 @@ fn matches(term: &Value, labels: &Value) -> bool {
             Some("NotIn") => !label.is_some_and(listed),
             Some("Exists") => label.is_some(),
             Some("DoesNotExist") => label.is_none(),
-            other => panic!("daemons have no operator {other:?}"),
+            other => panic!("unknown operator of a daemon: {other:?}"),
         }
     })
 }
