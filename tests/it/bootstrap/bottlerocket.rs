@@ -5,7 +5,7 @@ use outrigger::model::node_class::image::{AmiFamily, ImageTerm};
 use outrigger::model::node_class::kubelet::{Signal, Threshold};
 use toml::{Table, Value};
 
-use super::fixture::{Case, Change, address, alias, all_settings, reserved};
+use super::fixture::{Case, Change, address, alias, reserved, set_all_settings};
 
 fn plain() -> Case {
     Case::of(AmiFamily::Bottlerocket)
@@ -107,9 +107,9 @@ const OVERRIDES: [Override; 13] = [
 
 #[test]
 fn each_setting_goes_before_the_users() {
-    for (key, theirs, change, expected) in OVERRIDES {
+    for (key, user_value, change, expected) in OVERRIDES {
         let mut case = plain();
-        case.class.user_data = format!("[settings.kubernetes]\n{key} = {theirs}\n");
+        case.class.user_data = format!("[settings.kubernetes]\n{key} = {user_value}\n");
         let settings = settings(&case.with(change));
         assert_eq!(settings["kubernetes"][key], value(expected), "{key}");
     }
@@ -128,7 +128,7 @@ fn what_is_not_ours_stays_as_the_user_said_it() {
         [settings.kubernetes.memory-manager-reserved-memory.1]\nenabled = false\n\
         [settings.host-containers.admin]\nenabled = true\n[beside]\nx = 1979-05-27\n"
         .to_owned();
-    case.home.dns = None;
+    case.cluster.dns = None;
     let all: Table = case.text().parse().expect("TOML");
     let kubernetes = &all["settings"]["kubernetes"];
     assert_eq!(kubernetes["future"], value("{a = 1}"));
@@ -251,14 +251,14 @@ fn only_old_images_are_told_which_directories_to_bind() {
         (vec![name("bottlerocket-aws-k8s-1.33-*-v1.50.2-*")], None, false),
         (vec![name("bottlerocket-*")], None, true),
     ];
-    for (images, image_name, told) in rows {
+    for (images, image_name, has_directories) in rows {
         let mut case = plain();
         case.class.raid0 = true;
         case.class.images = images;
         case.image_name = image_name.map(str::to_owned);
         let bind =
             &settings(&case)["bootstrap-commands"]["000-mount-instance-storage"]["commands"][1];
-        let expected = match told {
+        let expected = match has_directories {
             true => {
                 "[\"apiclient\", \"ephemeral-storage\", \"bind\", \"--dirs\", \
                  \"/var/lib/containerd\", \"/var/lib/kubelet\", \"/var/log/pods\"]"
@@ -271,7 +271,7 @@ fn only_old_images_are_told_which_directories_to_bind() {
 
 #[test]
 fn all_settings_together_are_told() {
-    let own = kubernetes(all_settings);
+    let own = kubernetes(set_all_settings);
     assert_eq!(own["max-pods"], value("42"));
     assert_eq!(own["kube-reserved"], value("{cpu = \"90m\"}"));
     assert_eq!(

@@ -7,19 +7,19 @@ use outrigger::model::node_class::kubelet::{Signal, Threshold};
 use outrigger::model::node_class::resolved::Cause;
 use outrigger::model::taint::{Effect, Taint};
 
-use super::fixture::{Case, Change, OLD_CA, address, all_settings, encoded, reserved};
+use super::fixture::{Case, Change, OLD_CA, address, encoded, reserved, set_all_settings};
 
 /// The name of a case, a change of the node, text that the user data must have, and text that it
 /// must not have.
 pub(super) type Row = (&'static str, Change, &'static [&'static str], &'static [&'static str]);
 
 pub(super) fn check(case: &dyn Fn() -> Case, rows: &[Row]) {
-    for (name, change, told, untold) in rows {
+    for (name, change, present, absent) in rows {
         let text = case().with(*change).text();
-        for part in *told {
+        for part in *present {
             assert!(text.contains(part), "{name}: {part:?} is not in\n{text}");
         }
-        for part in *untold {
+        for part in *absent {
             assert!(!text.contains(part), "{name}: {part:?} is in\n{text}");
         }
     }
@@ -150,12 +150,12 @@ fn dns_of_the_node_class_goes_before_the_clusters() {
             &["--dns-cluster-ip '10.0.0.7'"],
             &["10.100.0.10", "10.0.0.8"],
         ),
-        ("none", |it| it.home.dns = None, &[], &["--dns-cluster-ip"]),
+        ("none", |it| it.cluster.dns = None, &[], &["--dns-cluster-ip"]),
         // Rule 21: the cluster decides the IP family, not the address of a DNS cache.
         (
             "IPv6",
             |it| {
-                it.home.ipv6 = true;
+                it.cluster.ipv6 = true;
                 it.class.kubelet.cluster_dns = vec![address("169.254.20.10")];
             },
             &["--ip-family ipv6", "--dns-cluster-ip '169.254.20.10'"],
@@ -164,8 +164,8 @@ fn dns_of_the_node_class_goes_before_the_clusters() {
         (
             "discovered IPv6",
             |it| {
-                it.home.ipv6 = true;
-                it.home.dns = Some(address("fd30::a"));
+                it.cluster.ipv6 = true;
+                it.cluster.dns = Some(address("fd30::a"));
             },
             &["--ip-family ipv6", "--dns-cluster-ip 'fd30::a'"],
             &[],
@@ -175,7 +175,7 @@ fn dns_of_the_node_class_goes_before_the_clusters() {
     let rows: [Row; 2] = [
         (
             "IPv6",
-            |it| it.home.dns = Some(address("fd30::a")),
+            |it| it.cluster.dns = Some(address("fd30::a")),
             &["clusterDNS:\n        - fd30::a"],
             &[],
         ),
@@ -252,9 +252,9 @@ fn taints_are_synced_only_where_nobody_knows_whether_they_are_there() {
 fn a_taint_is_told_once_whoever_gave_it() {
     let mut case = al2();
     case.taints.push(Taint::new("karpenter.sh/unregistered", Effect::NoExecute));
-    let told =
+    let expected =
         "--register-with-taints=\"dedicated=blue:NoSchedule,karpenter.sh/unregistered=:NoExecute\"";
-    assert!(case.text().contains(told), "{}", case.text());
+    assert!(case.text().contains(expected), "{}", case.text());
     case.class.family = AmiFamily::Al2023;
     assert_eq!(case.text().matches("karpenter.sh/unregistered").count(), 1);
     case.taints.clear();
@@ -266,7 +266,7 @@ fn an_unknown_authority_is_left_to_the_image() {
     // Rule 22: an empty string is no certificate authority.
     let rows: [Row; 1] = [(
         "empty",
-        |it| it.home.ca = String::new(),
+        |it| it.cluster.ca = String::new(),
         &["/etc/eks/bootstrap.sh 'prod' \\\n  --dns-cluster-ip"],
         &["--b64-cluster-ca", "--apiserver-endpoint"],
     )];
@@ -280,21 +280,21 @@ fn no_node_is_told_half_of_where_its_cluster_is() {
     let eks = eks.map(Case::of);
     for case in eks.into_iter().chain([Case::kubeadm()]) {
         let mut own = case.clone();
-        own.home.ca = String::new();
+        own.cluster.ca = String::new();
         assert_eq!(own.render(), Err(BootstrapError::Unknown("certificate authority")));
-        own.home.endpoint = String::new();
+        own.cluster.endpoint = String::new();
         assert_eq!(own.render(), Err(BootstrapError::Unknown("endpoint")));
     }
     let mut own = Case::rke2(None);
-    own.home.endpoint = String::new();
+    own.cluster.endpoint = String::new();
     assert_eq!(own.render(), Err(BootstrapError::Unknown("endpoint")));
 }
 
 #[test]
 fn each_refusal_is_a_reason_of_a_condition() {
     let rows: [(AmiFamily, Change, Cause); 6] = [
-        (AmiFamily::Al2023, |it| it.home.service_cidr = None, Cause::ClusterCidrUnknown),
-        (AmiFamily::Al2023, |it| it.home.ca = String::new(), Cause::Unavailable),
+        (AmiFamily::Al2023, |it| it.cluster.service_cidr = None, Cause::ClusterCidrUnknown),
+        (AmiFamily::Al2023, |it| it.cluster.ca = String::new(), Cause::Unavailable),
         (
             AmiFamily::Bottlerocket,
             |it| it.class.kubelet.pods_per_core = Some(1),
@@ -463,7 +463,7 @@ fn al2023_is_told_each_setting() {
 fn al2023_needs_the_addresses_of_services() {
     for cidr in [None, Some(String::new())] {
         let mut case = al2023();
-        case.home.service_cidr = cidr;
+        case.cluster.service_cidr = cidr;
         let refused = case.render().expect_err("no service CIDR");
         assert_eq!(refused, BootstrapError::ServiceCidrUnknown);
     }
@@ -502,7 +502,7 @@ fn what_the_user_gives_is_known_by_what_it_is() {
         ),
     ];
     for (own, on_al2, on_al2023) in rows {
-        for (family, expected, ours) in
+        for (family, expected, generated) in
             [(AmiFamily::Al2, on_al2, SHELL), (AmiFamily::Al2023, on_al2023, NODE)]
         {
             let mut case = Case::of(family);
@@ -513,7 +513,7 @@ fn what_the_user_gives_is_known_by_what_it_is() {
                 "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"//\"\n\n"
             ));
             assert!(text.ends_with("\n--//--\n"), "{text}");
-            assert_eq!(types(&text), [expected, &[ours]].concat(), "{family:?} {own:?}");
+            assert_eq!(types(&text), [expected, &[generated]].concat(), "{family:?} {own:?}");
         }
     }
 }
@@ -594,7 +594,7 @@ fn windows_is_told_in_one_block() {
         ),
         (
             "settings",
-            all_settings,
+            set_all_settings,
             &[
                 "-KubeletExtraArgs '--node-labels=\"karpenter",
                 "--max-pods=42 ",
@@ -618,7 +618,7 @@ fn windows_is_told_in_one_block() {
 
 #[test]
 fn what_ec2_does_not_take_is_packed_or_refused() {
-    let long = |family: AmiFamily, lines: usize| {
+    let with_lines = |family: AmiFamily, lines: usize| {
         let mut case = Case::of(family);
         case.class.user_data = match family {
             AmiFamily::Bottlerocket => {
@@ -630,13 +630,13 @@ fn what_ec2_does_not_take_is_packed_or_refused() {
         case
     };
     for family in [AmiFamily::Al2, AmiFamily::Al2023, AmiFamily::Bottlerocket, AmiFamily::Custom] {
-        let plain = long(family, 1_000).render().expect("user data below the limit");
+        let plain = with_lines(family, 1_000).render().expect("user data below the limit");
         assert!(!plain.0.starts_with(&[0x1f, 0x8b]) && plain.0.len() <= USER_DATA_MAX);
-        let packed = long(family, 4_000).render().expect("compressed user data");
+        let packed = with_lines(family, 4_000).render().expect("compressed user data");
         assert!(packed.0.starts_with(&[0x1f, 0x8b]) && packed.0.len() <= USER_DATA_MAX);
-        assert_eq!(packed, long(family, 4_000).render().expect("compressed user data"));
+        assert_eq!(packed, with_lines(family, 4_000).render().expect("compressed user data"));
     }
-    let error = long(AmiFamily::Windows2022, 1_000).error();
+    let error = with_lines(AmiFamily::Windows2022, 1_000).error();
     assert!(error.contains("bytes and its image unpacks none, EC2 takes 16384"), "{error}");
     // Unknown user data may be for Ignition, which does not decompress it.
     let mut case = Case::of(AmiFamily::Custom);
@@ -668,18 +668,18 @@ fn a_number_or_a_setting_makes_another_user_data() {
     for family in
         [AmiFamily::Al2, AmiFamily::Al2023, AmiFamily::Bottlerocket, AmiFamily::Windows2022]
     {
-        let plain = Case::of(family).with(all_settings).text();
-        assert_eq!(plain, Case::of(family).with(all_settings).text());
-        let mut other = Case::of(family).with(all_settings);
+        let plain = Case::of(family).with(set_all_settings).text();
+        assert_eq!(plain, Case::of(family).with(set_all_settings).text());
+        let mut other = Case::of(family).with(set_all_settings);
         other.class.kubelet.max_pods = Some(43);
         assert_ne!(plain, other.text());
-        let other = Case::of(family).with(all_settings).with(|it| {
+        let other = Case::of(family).with(set_all_settings).with(|it| {
             it.taints.pop();
         });
         assert_ne!(plain, other.text());
         // After a change of the certificate authority, only new nodes get the new one.
-        let other = Case::of(family).with(all_settings).with(|it| {
-            it.home.ca = encoded(OLD_CA);
+        let other = Case::of(family).with(set_all_settings).with(|it| {
+            it.cluster.ca = encoded(OLD_CA);
         });
         assert_ne!(plain, other.text());
     }

@@ -32,7 +32,7 @@ pub(super) const TOKEN: &str = "abcdef.0123456789abcdef";
 #[derive(Clone)]
 pub(super) struct Case {
     pub(super) class: NodeClass,
-    pub(super) home: ClusterEndpoint,
+    pub(super) cluster: ClusterEndpoint,
     pub(super) labels: Labels,
     pub(super) taints: Vec<Taint>,
     pub(super) max_pods: i64,
@@ -56,7 +56,7 @@ impl Case {
     pub(super) fn of(family: AmiFamily) -> Self {
         Self {
             class: NodeClass { name: "default".into(), family, ..NodeClass::default() },
-            home: ClusterEndpoint {
+            cluster: ClusterEndpoint {
                 name: "prod".to_owned(),
                 endpoint: "https://ABCDEF.gr7.eu-west-1.eks.amazonaws.com".to_owned(),
                 ca: encoded(CA),
@@ -94,7 +94,7 @@ impl Case {
             ("memory".to_owned(), reserved(574 << 20, "574Mi")),
         ]
         .into();
-        own.home.endpoint = "https://api.example.com:6443".to_owned();
+        own.cluster.endpoint = "https://api.example.com:6443".to_owned();
         own.secret = Some(TOKEN.to_owned());
         own
     }
@@ -132,14 +132,14 @@ impl Case {
     }
 
     pub(super) fn render(&self) -> Result<UserData, BootstrapError> {
-        let seed = LaunchContext {
+        let context = LaunchContext {
             labels: &self.labels,
             taints: &self.taints,
             max_pods: self.max_pods,
             image_name: self.image_name.as_deref(),
             secret: self.secret.as_deref(),
         };
-        render(&self.class, &self.home, &seed)
+        render(&self.class, &self.cluster, &context)
     }
 
     pub(super) fn text(&self) -> String {
@@ -173,7 +173,7 @@ pub(super) fn alias(family: AmiFamily, version: &str) -> ImageTerm {
 }
 
 /// Sets every kubelet setting that all families support.
-pub(super) fn all_settings(case: &mut Case) {
+pub(super) fn set_all_settings(case: &mut Case) {
     let own = &mut case.class.kubelet;
     own.cluster_dns = vec![address("10.100.0.99")];
     own.max_pods = Some(42);

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::fixture::{
     CA, CA_HASH, Case, OLD_CA, OLD_CA_HASH, TOKEN, VERSION_1_CA, VERSION_1_CA_HASH, address,
-    all_settings, encoded, labels, reserved,
+    encoded, labels, reserved, set_all_settings,
 };
 
 /// An abridged output of `talosctl gen config`, with a second document and strings that a YAML
@@ -107,7 +107,7 @@ fn kubeadm_registers_the_node_as_it_is_planned() {
 #[test]
 fn kubeadm_of_an_older_kubernetes_reads_a_map() {
     let mut case = Case::kubeadm();
-    case.home.version = "1.30".to_owned();
+    case.cluster.version = "1.30".to_owned();
     let own = file(&case.text());
     assert_eq!(own["apiVersion"], "kubeadm.k8s.io/v1beta3");
     assert_eq!(own["nodeRegistration"]["kubeletExtraArgs"]["max-pods"], "29");
@@ -116,15 +116,15 @@ fn kubeadm_of_an_older_kubernetes_reads_a_map() {
 #[test]
 fn what_the_user_keeps_goes_before_what_the_scheduler_assumes() {
     let mut case = Case::kubeadm();
-    all_settings(&mut case);
+    set_all_settings(&mut case);
     let text = case.text();
-    for told in [
+    for expected in [
         "cpu=90m,memory=574Mi",
         "memory.available<200Mi,nodefs.available<7.5%",
         "system-reserved",
         "cluster-dns",
     ] {
-        assert!(text.contains(told), "{told}: {text}");
+        assert!(text.contains(expected), "{expected}: {text}");
     }
     let own = &mut case.class.kubelet.kube_reserved;
     own.insert("memory".to_owned(), reserved(1 << 30, "1Gi"));
@@ -135,7 +135,7 @@ fn what_the_user_keeps_goes_before_what_the_scheduler_assumes() {
 fn the_authority_is_known_by_its_public_key() {
     let hashes = |ca: &str| {
         let mut case = Case::kubeadm();
-        case.home.ca = encoded(ca);
+        case.cluster.ca = encoded(ca);
         file(&case.text())["discovery"]["bootstrapToken"]["caCertHashes"].clone()
     };
     assert_eq!(hashes(CA), json!([CA_HASH]));
@@ -151,7 +151,7 @@ fn the_authority_is_known_by_its_public_key() {
         (encoded(&cut), "a certificate is not base64"),
     ] {
         let mut case = Case::kubeadm();
-        case.home.ca = ca;
+        case.cluster.ca = ca;
         assert!(case.error().ends_with(expected), "{}", case.error());
     }
 }
@@ -168,7 +168,7 @@ fn a_certificate_is_read_as_far_as_its_public_key() {
         let der = STANDARD.decode(body).expect("base64");
         for more in [&b""[..], b"\0", &der] {
             let mut case = Case::kubeadm();
-            case.home.ca = pem(&[&der, more].concat());
+            case.cluster.ca = pem(&[&der, more].concat());
             let own = file(&case.text());
             let hashes = &own["discovery"]["bootstrapToken"]["caCertHashes"];
             assert_eq!(*hashes, json!([hash]));
@@ -182,7 +182,7 @@ fn a_certificate_is_read_as_far_as_its_public_key() {
         let cut = (0..der.len()).map(|length| der[..length].to_vec());
         for der in cut.chain([other(0), other(4)]) {
             let mut case = Case::kubeadm();
-            case.home.ca = pem(&der);
+            case.cluster.ca = pem(&der);
             let error = case.error();
             assert!(error.ends_with("a certificate is malformed"), "{error}");
         }
@@ -256,7 +256,7 @@ fn of_a_machine_configuration_only_the_kubelet_is_written_anew() {
     assert_eq!(config["registerWithTaints"][1]["key"], "karpenter.sh/unregistered");
     assert!(config.get("clusterDNS").is_none(), "Talos rejects it here");
     assert!(kubelet.get("clusterDNS").is_none(), "the configuration already has it");
-    let text = Case::talos(MACHINE).with(all_settings).text();
+    let text = Case::talos(MACHINE).with(set_all_settings).text();
     assert!(text.contains("      clusterDNS:\n        - \"10.100.0.99\"\n"), "{text}");
 }
 
@@ -363,7 +363,7 @@ fn a_template_that_asks_for_what_is_not_there_is_refused() {
     case.secret = None;
     assert_eq!(case.render(), Err(BootstrapError::SecretMissing("custom")));
     let mut case = Case::template("{{ cluster_dns }}");
-    case.home.dns = None;
+    case.cluster.dns = None;
     assert!(case.error().contains("DNS is not known"));
     for mut case in [Case::template("a"), Case::talos(MACHINE)] {
         case.class.user_data = "b".to_owned();

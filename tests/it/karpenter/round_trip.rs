@@ -42,7 +42,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_odd(text in odd()) {
+    fn no_text_is_too_odd(text in altered_objects()) {
         if let Ok(back) = imported(&text) {
             // The imported configuration is valid.
             loaded(&back.text());
@@ -53,7 +53,7 @@ proptest! {
 /// Most generated configurations are valid, so the property test above is meaningful.
 #[test]
 fn what_is_drawn_is_valid() {
-    const DRAWN: usize = 60;
+    const GENERATED: usize = 60;
     let mut runner = TestRunner::deterministic();
     let mut refused = Vec::new();
     for _ in 0..DRAWN {
@@ -69,11 +69,11 @@ fn what_is_drawn_is_valid() {
         |own: &&String| own.contains("is static: Outrigger launches no nodes in it for buffers");
     let unknown: Vec<&String> = refused.iter().filter(|own| !known(own)).collect();
     assert!(unknown.is_empty(), "{}", unknown[0]);
-    assert!(refused.len() * 3 < DRAWN, "{} refused", refused.len());
+    assert!(refused.len() * 3 < GENERATED, "{} refused", refused.len());
 }
 
 /// Returns cases of the import tests with removed, repeated and replaced lines.
-fn odd() -> impl Strategy<Value = String> {
+fn altered_objects() -> impl Strategy<Value = String> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/karpenter/import");
     let entries = std::fs::read_dir(folder).expect("the folder of cases");
     let mut paths: Vec<std::path::PathBuf> =
