@@ -362,7 +362,7 @@ proptest! {
     #[test]
     fn whatever_aws_says_there_is_an_error_or_a_configuration(
         case in 0..CASES.len(),
-        places in proptest::collection::vec((any::<Index>(), 0..ODD.len()), 1..6),
+        places in proptest::collection::vec((any::<Index>(), 0..ODD_VALUES.len()), 1..6),
     ) {
         let (autoscaler, mut answers) = files(CASES[case]);
         for answer in &mut answers {

@@ -46,7 +46,7 @@ fn pool(name: &str) -> Pool {
 }
 
 /// The pool's budget allows this many disruptions at once, at any time.
-fn budget(allowed: usize) -> Verdict {
+fn budget_verdict(allowed: usize) -> Verdict {
     Verdict::Budget { of: RuleScope::Pool, rate: None, allowed, opens: None }
 }
 
@@ -180,32 +180,32 @@ impl Fleet {
     }
 
     /// Marks a node as being disrupted.
-    fn leave(&mut self, node: &str, reason: Reason) {
+    fn start_disruption(&mut self, node: &str, reason: Reason) {
         let claim = self.claim(node);
         (claim.leaving, claim.phase) = (Some(reason), ClaimPhase::Draining);
     }
 
-    fn sweep(&self, now: Timestamp) -> Plan {
+    fn plan(&self, now: Timestamp) -> Plan {
         select_disruptions(&self.state.disruption_view(now), now)
     }
 
     /// Returns the nodes that are disrupted for this reason, in the order of the plan.
-    fn leaving(&self, reason: Reason, now: Timestamp) -> Vec<String> {
-        let retired = self.sweep(now).retire.into_iter();
+    fn disrupted(&self, reason: Reason, now: Timestamp) -> Vec<String> {
+        let retired = self.plan(now).retire.into_iter();
         let own = retired.filter(|own| own.reason == reason);
         own.map(|own| own.node.to_string()).collect()
     }
 
     /// Returns the drift causes of the disrupted nodes, in the order of their names.
-    fn causes(&self, now: Timestamp) -> Vec<&'static str> {
-        let mut retired = self.sweep(now).retire;
+    fn drift_causes(&self, now: Timestamp) -> Vec<&'static str> {
+        let mut retired = self.plan(now).retire;
         retired.sort_by(|one, other| one.node.cmp(&other.node));
         retired.into_iter().filter_map(|own| own.cause).collect()
     }
 
     /// Returns the verdict that keeps a node from disruption for this reason.
     fn verdict(&self, node: &str, reason: Reason, now: Timestamp) -> Option<Verdict> {
-        let kept = self.sweep(now).kept.into_iter();
+        let kept = self.plan(now).kept.into_iter();
         let mut own = kept.filter(|own| own.node.as_str() == node && own.reason == reason);
         own.next().map(|own| own.verdict)
     }

@@ -245,8 +245,8 @@ fn import_spec(kind: &str, spec: &str) -> Imported {
 #[test]
 fn a_spec_that_is_no_object_is_told_of() {
     let own = import_spec("karpenter.k8s.aws/v1 kind=EC2NodeClass", "[{ role: x }]");
-    let told: Vec<String> = own.losses.iter().map(DroppedField::to_string).collect();
-    assert_eq!(told, ["EC2NodeClass/a: dropped spec (the value is not an object)"]);
+    let losses: Vec<String> = own.losses.iter().map(DroppedField::to_string).collect();
+    assert_eq!(losses, ["EC2NodeClass/a: dropped spec (the value is not an object)"]);
 }
 
 #[test]
@@ -269,8 +269,8 @@ fn a_reference_to_no_node_class_is_told_of() {
         ),
     ] {
         let own = import_spec(kind, spec);
-        let told = own.losses.iter().any(|own| own.path == path);
-        assert!(told, "{spec}: {:?}", own.losses);
+        let reported = own.losses.iter().any(|own| own.path == path);
+        assert!(reported, "{spec}: {:?}", own.losses);
     }
 }
 

@@ -10,7 +10,7 @@ pub(crate) fn path(inside: &str) -> PathBuf {
 
 /// Returns the text of a file of this repository.
 pub(crate) fn text(inside: &str) -> String {
-    fs::read_to_string(path(inside)).unwrap_or_else(|fault| panic!("{inside}: {fault}"))
+    fs::read_to_string(path(inside)).unwrap_or_else(|error| panic!("{inside}: {error}"))
 }
 
 /// Returns the rows of a tab-separated table. Its first line has the column names.
@@ -32,25 +32,25 @@ pub(crate) fn rows<const N: usize>(table: &str, columns: [&str; N]) -> Vec<[Stri
 /// The file, module or test does not exist.
 pub(crate) fn file(test: &str) -> Result<String, String> {
     let names: Vec<&str> = test.split("::").collect();
-    let mut fault = "no such file".to_owned();
+    let mut problem = "no such file".to_owned();
     // The unit tests and the integration tests have modules with equal names: a test of either is
     // found. An error is about the closest file.
     for length in 1..names.len() {
         for root in ["tests/it", "src"] {
             let file = format!("{root}/{}.rs", names[..length].join("/"));
             if path(&file).is_file() {
-                match has(&file, &names[length..]) {
+                match check_test(&file, &names[length..]) {
                     Ok(()) => return Ok(file),
-                    Err(what) => fault = what,
+                    Err(what) => problem = what,
                 }
             }
         }
     }
-    Err(fault)
+    Err(problem)
 }
 
 /// Checks that a file has a test with this path inside it.
-fn has(file: &str, inside: &[&str]) -> Result<(), String> {
+fn check_test(file: &str, inside: &[&str]) -> Result<(), String> {
     let source = text(file);
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let Some((name, modules)) = inside.split_last() else {

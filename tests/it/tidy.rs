@@ -19,11 +19,11 @@ const VAGUE: [&str; 7] = ["common", "helper", "helpers", "manager", "misc", "uti
 /// Macros and attributes of unfinished code.
 const UNFINISHED: [&str; 3] = ["dbg", "todo", "unimplemented"];
 const FORBIDDEN_ATTRIBUTES: [(&str, &str); 2] = [
-    ("allow", "hides what `#[expect]` would say when it is over"),
-    ("ignore", "hides a test that is never run"),
+    ("allow", "does not warn when it is no longer needed: use `#[expect]`"),
+    ("ignore", "disables a test"),
 ];
 /// Crates and standard modules that perform I/O, wait, or are not deterministic.
-const BEYOND_CORE: [&str; 15] = [
+const FORBIDDEN_IN_CORE: [&str; 15] = [
     "anyhow",
     "clap",
     "k8s_openapi",
@@ -43,7 +43,7 @@ const BEYOND_CORE: [&str; 15] = [
 /// The lowest top-level module whose feature-gated children may perform I/O or wait.
 const LOWEST_WITH_FEATURES: &str = "host";
 /// Types and functions that are forbidden under any path.
-const BEYOND_CORE_WORDS: [&str; 9] = [
+const FORBIDDEN_WORDS_IN_CORE: [&str; 9] = [
     "Instant",
     "OsRng",
     "RandomState",
@@ -64,7 +64,7 @@ type ModulePath = Vec<String>;
 struct Declared {
     name: String,
     /// Whether it is compiled only with the feature `cli`, `daemon` or `aws`, which the core lacks.
-    beyond_core: bool,
+    requires_feature: bool,
 }
 
 /// A file that a `mod` line reaches, with the module to which each of its tokens belongs.
@@ -96,7 +96,7 @@ fn findings(files: &Files) -> Vec<String> {
                 check_order(&unit, file, &mut found);
             }
             if root == "src/lib.rs" && !file.test {
-                check_floors(&unit, file, &mut found);
+                check_core(&unit, file, &mut found);
             }
         }
     }
@@ -132,7 +132,7 @@ impl Crate {
         &mut self,
         tokens: &[Token],
         module: ModulePath,
-        mut elsewhere: impl FnMut(ModulePath, bool),
+        mut visit_file: impl FnMut(ModulePath, bool),
     ) -> Vec<ModulePath> {
         let mut here = module;
         let mut depth = 0_usize;
@@ -155,15 +155,15 @@ impl Crate {
             if !keyword.is_word("mod") || name.kind != Kind::Word {
                 continue;
             }
-            let beyond_core = is_beyond_core(tokens, i - 2);
-            let declared = Declared { name: name.text.clone(), beyond_core };
+            let requires_feature = requires_feature(tokens, i - 2);
+            let declared = Declared { name: name.text.clone(), requires_feature };
             let mut child = here.clone();
             child.push(name.text.clone());
             if mark.is_mark(";") || mark.is_mark("{") {
                 self.children.entry(here.clone()).or_default().push(declared);
             }
             if mark.is_mark(";") {
-                elsewhere(child, token.test);
+                visit_file(child, token.test);
             } else if mark.is_mark("{") {
                 open.push(depth - 1);
                 here = child;
@@ -173,13 +173,13 @@ impl Crate {
     }
 
     /// Whether the `mod` line of this module requires a feature.
-    fn is_beyond_core(&self, module: &[String]) -> bool {
+    fn requires_feature(&self, module: &[String]) -> bool {
         let Some((name, parent)) = module.split_last() else {
             return false;
         };
         let siblings = self.children.get(parent).map_or(&[][..], Vec::as_slice);
         let mut declared = siblings.iter().filter(|it| it.name == *name).peekable();
-        declared.peek().is_some() && declared.all(|it| it.beyond_core)
+        declared.peek().is_some() && declared.all(|it| it.requires_feature)
     }
 
     /// Returns the position of a module among its siblings, or `None` if it is no module.
@@ -188,7 +188,7 @@ impl Crate {
     }
 
     /// Returns the module on the path to `target` that `from` must not use, if any.
-    fn named_too_early(&self, from: &[String], target: &[String]) -> Option<String> {
+    fn later_module(&self, from: &[String], target: &[String]) -> Option<String> {
         let shared = from.iter().zip(target).take_while(|(a, b)| a == b).count();
         let (own, other) = (from.get(shared)?, target.get(shared)?);
         let (own, place) = (self.place(&from[..shared], own)?, self.place(&from[..shared], other)?);
@@ -198,25 +198,25 @@ impl Crate {
 
 /// Whether an attribute right before the `mod` at `keyword` requires a feature that the core build
 /// lacks.
-fn is_beyond_core(tokens: &[Token], keyword: usize) -> bool {
+fn requires_feature(tokens: &[Token], keyword: usize) -> bool {
     let attributes = tokens[..keyword]
         .iter()
         .rev()
         .take_while(|token| !token.is_mark(";") && !token.is_mark("{") && !token.is_mark("}"));
     let words: Vec<&str> = attributes.map(|token| token.text.as_str()).collect();
     let features = ["aws", "cli", "daemon"];
-    let beyond = |w: &[&str]| w[1..] == ["=", "feature"] && features.contains(&w[0]);
-    words.windows(3).any(beyond) && !words.contains(&"not")
+    let is_feature = |w: &[&str]| w[1..] == ["=", "feature"] && features.contains(&w[0]);
+    words.windows(3).any(is_feature) && !words.contains(&"not")
 }
 
 fn check_text(file: &Reached, text: &str, found: &mut Found) {
     let mut fault = |line: usize, what: String| found.insert((file.file.clone(), line, what));
     if !text.starts_with("//!") {
-        fault(1, "the file does not open with `//!`".to_owned());
+        fault(1, "the file does not start with `//!`".to_owned());
     }
     let stem = file.file.rsplit('/').next().and_then(|name| name.strip_suffix(".rs"));
     if let Some(stem) = stem.filter(|stem| VAGUE.contains(stem)) {
-        fault(1, format!("`{stem}` is no name for a file: say what it decides or holds"));
+        fault(1, format!("`{stem}` is a vague file name: name what the file contains"));
     }
     for (line, text) in (1..).zip(text.lines()) {
         let columns = text.chars().count();
@@ -245,7 +245,7 @@ fn check_text(file: &Reached, text: &str, found: &mut Found) {
             fault(line, format!("`{word}!` is unfinished work"));
         }
         if token.is_word("mod") && VAGUE.contains(&next.text.as_str()) {
-            fault(line, format!("`{}` is no name for a module", next.text));
+            fault(line, format!("`{}` is a vague module name", next.text));
         }
         for word in lexer::attribute(tokens, i).map_or(&[][..], |inside| &tokens[inside]) {
             let forbidden = FORBIDDEN_ATTRIBUTES.iter().find(|(name, _)| word.is_word(name));
@@ -271,7 +271,7 @@ fn check_order(unit: &Crate, file: &Reached, found: &mut Found) {
         let Some(target) = resolve(from, &path) else {
             continue;
         };
-        if let Some(late) = unit.named_too_early(from, &target) {
+        if let Some(late) = unit.later_module(from, &target) {
             let from = from.join("::");
             let fault = format!("`{from}` names `{late}`, which is declared after it");
             found.insert((file.file.clone(), line, fault));
@@ -279,36 +279,37 @@ fn check_order(unit: &Crate, file: &Reached, found: &mut Found) {
     }
 }
 
-fn check_floors(unit: &Crate, file: &Reached, found: &mut Found) {
+fn check_core(unit: &Crate, file: &Reached, found: &mut Found) {
     let tokens = &file.lexed.tokens;
     let top = unit.children.get(&ModulePath::new()).map_or(&[][..], Vec::as_slice);
     let host = top.iter().position(|it| it.name == LOWEST_WITH_FEATURES);
-    let pure = |at: usize| {
+    let core_module = |at: usize| {
         let module = &file.modules[at];
-        let floor = module.first()?;
-        let own = top.iter().position(|declared| declared.name == *floor);
+        let name = module.first()?;
+        let own = top.iter().position(|declared| declared.name == *name);
         let deepest = match host.is_some_and(|host| own >= Some(host)) {
             true => module.len(),
             false => 1,
         };
-        (!(1..=deepest).any(|depth| unit.is_beyond_core(&module[..depth]))).then_some(floor)
+        (!(1..=deepest).any(|depth| unit.requires_feature(&module[..depth]))).then_some(name)
     };
-    let mut fault = |floor: &str, line, what: &str| {
-        let what = format!("`{floor}` names `{what}`, which only floors beyond the core may");
+    let mut fault = |name: &str, line, what: &str| {
+        let what = format!("`{name}` names `{what}`, which is forbidden in the core");
         found.insert((file.file.clone(), line, what));
     };
     for (at, line, path) in paths(tokens) {
-        let Some(floor) = pure(at) else { continue };
+        let Some(name) = core_module(at) else { continue };
         let path = path.join("::");
         let names = |entry: &&&str| path == **entry || path.starts_with(&format!("{entry}::"));
-        if let Some(entry) = BEYOND_CORE.iter().find(names) {
-            fault(floor, line, entry);
+        if let Some(entry) = FORBIDDEN_IN_CORE.iter().find(names) {
+            fault(name, line, entry);
         }
     }
     for (at, token) in tokens.iter().enumerate().filter(|(_, token)| !token.test) {
-        let listed = token.kind == Kind::Word && BEYOND_CORE_WORDS.contains(&token.text.as_str());
-        if let Some(floor) = pure(at).filter(|_| listed) {
-            fault(floor, token.first, &token.text);
+        let listed =
+            token.kind == Kind::Word && FORBIDDEN_WORDS_IN_CORE.contains(&token.text.as_str());
+        if let Some(name) = core_module(at).filter(|_| listed) {
+            fault(name, token.first, &token.text);
         }
     }
 }

@@ -69,13 +69,13 @@ fn import_group(more: &Value, data: &Value) -> String {
     for (key, value) in more.as_object().into_iter().flatten() {
         own[key] = value.clone();
     }
-    let mut whole = json!({"ImageId": "ami-1", "InstanceType": "m5.large"});
+    let mut full_data = json!({"ImageId": "ami-1", "InstanceType": "m5.large"});
     for (key, value) in data.as_object().into_iter().flatten() {
-        whole[key] = value.clone();
+        full_data[key] = value.clone();
     }
     let answers = [
         json!({"AutoScalingGroups": [own]}).to_string(),
-        json!({"LaunchTemplateVersions": [template_version("lt-own", 3, whole)]}).to_string(),
+        json!({"LaunchTemplateVersions": [template_version("lt-own", 3, full_data)]}).to_string(),
     ];
     let answers = [answers[0].as_str(), answers[1].as_str()];
     let imported = import_flags("--cluster-name=shop", &answers).expect("groups");

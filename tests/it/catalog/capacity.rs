@@ -29,17 +29,17 @@ const FAMILIES: [AmiFamily; 7] = [
     AmiFamily::Custom,
 ];
 
-fn of(family: AmiFamily) -> NodeClass {
+fn class_of(family: AmiFamily) -> NodeClass {
     NodeClass { family, ..NodeClass::default() }
 }
 
-fn changed(change: impl FnOnce(&mut NodeClass)) -> NodeClass {
+fn class_with(change: impl FnOnce(&mut NodeClass)) -> NodeClass {
     let mut class = default_node_class();
     change(&mut class);
     class
 }
 
-fn kept(all: &[(&str, i64)]) -> BTreeMap<String, Reserved> {
+fn reserved(all: &[(&str, i64)]) -> BTreeMap<String, Reserved> {
     let one = |(name, amount): &(&str, i64)| {
         let text = amount.to_string();
         let amount = *amount;
@@ -48,7 +48,7 @@ fn kept(all: &[(&str, i64)]) -> BTreeMap<String, Reserved> {
     all.iter().map(one).collect()
 }
 
-fn bare() -> [Bootstrap; 4] {
+fn bootstraps_without_eks() -> [Bootstrap; 4] {
     let agent = AgentBootstrap { server: None, token: SecretSource::Minted, version: None };
     let token = SecretSource::Minted;
     [
@@ -67,8 +67,8 @@ fn pods_follow_the_settings() {
     for family in FAMILIES {
         let is_windows = family.windows_build().is_some();
         let by_default = if is_windows { 110 } else { 29 };
-        assert_eq!(max_pods_per_node(&m5, &of(family)), by_default, "{family:?}");
-        let mut class = of(family);
+        assert_eq!(max_pods_per_node(&m5, &class_of(family)), by_default, "{family:?}");
+        let mut class = class_of(family);
         class.reserved_enis = 1;
         let reserved = if is_windows { 110 } else { 20 };
         assert_eq!(max_pods_per_node(&m5, &class), reserved, "{family:?}");
@@ -103,11 +103,11 @@ fn adapters_follow_the_layout() {
         (Some(vec![adapter(1), adapter(2)]), 100, 2),
         (Some(vec![adapter(0), adapter(1)]), 51, 2),
     ];
-    for (layout, most, adapters) in rows {
-        let class = changed(|own| own.network_interfaces.clone_from(&layout));
+    for (layout, max_pods, adapters) in rows {
+        let class = class_with(|own| own.network_interfaces.clone_from(&layout));
         let all = capacity(&p5, &class, None);
         let own = (all.pods, all.get("vpc.amazonaws.com/efa"));
-        assert_eq!(own, (most, adapters), "{layout:?}");
+        assert_eq!(own, (max_pods, adapters), "{layout:?}");
     }
 }
 
@@ -120,7 +120,7 @@ fn kube_reserved_follows_the_family() {
     for family in FAMILIES {
         let by_interfaces =
             matches!(family, AmiFamily::Al2 | AmiFamily::Al2023 | AmiFamily::Custom);
-        let mut class = of(family);
+        let mut class = class_of(family);
         let plain = if family.windows_build().is_some() { 110 } else { 29 };
         let own = kube_reserved(&m5, &class);
         assert_eq!(own["memory"], (11 * plain + 255) * MIB, "{family:?}");
@@ -130,7 +130,7 @@ fn kube_reserved_follows_the_family() {
         let own = kube_reserved(&m5, &class);
         assert_eq!(own["memory"], (11 * pods + 255) * MIB, "{family:?}");
         assert_eq!((own["cpu"], own["ephemeral-storage"]), (70, GIB));
-        class.kubelet.kube_reserved = kept(&[("memory", 5 * MIB), ("pid", 9)]);
+        class.kubelet.kube_reserved = reserved(&[("memory", 5 * MIB), ("pid", 9)]);
         let own = kube_reserved(&m5, &class);
         assert_eq!((own["memory"], own["cpu"], own["pid"]), (5 * MIB, 70, 9));
     }
@@ -151,53 +151,61 @@ fn the_cpu_of_the_kubelet_is_cut_band_by_band() {
 /// kube-reserved takes 574 and the eviction threshold 100.
 const OVERHEADS: [(&str, Change, i64); 13] = [
     ("as it comes", |_| {}, 6903),
-    ("system reserved", |own| own.kubelet.system_reserved = kept(&[("memory", 3 * MIB)]), 6900),
-    ("kube reserved", |own| own.kubelet.kube_reserved = kept(&[("memory", 74 * MIB)]), 7403),
-    ("hard threshold as an amount", |own| hard(own, Signal::MemoryAvailable, amount(500)), 6503),
+    ("system reserved", |own| own.kubelet.system_reserved = reserved(&[("memory", 3 * MIB)]), 6900),
+    ("kube reserved", |own| own.kubelet.kube_reserved = reserved(&[("memory", 74 * MIB)]), 7403),
+    (
+        "hard threshold as an amount",
+        |own| set_hard(own, Signal::MemoryAvailable, amount(500)),
+        6503,
+    ),
     (
         "hard threshold in per cent, rounded up to a byte",
-        |own| hard(own, Signal::MemoryAvailable, share(1_000)),
+        |own| set_hard(own, Signal::MemoryAvailable, share(1_000)),
         6245,
     ),
     (
         "all means that it is switched off",
-        |own| hard(own, Signal::MemoryAvailable, share(10_000)),
+        |own| set_hard(own, Signal::MemoryAvailable, share(10_000)),
         7003,
     ),
     (
         "a threshold of something else leaves the default",
-        |own| hard(own, Signal::NodefsAvailable, share(500)),
+        |own| set_hard(own, Signal::NodefsAvailable, share(500)),
         6903,
     ),
     (
         "soft thresholds take nothing",
         |own| {
-            soft(own, Signal::MemoryAvailable, amount(500));
-            soft(own, Signal::NodefsAvailable, share(5_000));
+            set_soft(own, Signal::MemoryAvailable, amount(500));
+            set_soft(own, Signal::NodefsAvailable, share(5_000));
         },
         6903,
     ),
     (
         "soft beside hard",
         |own| {
-            hard(own, Signal::MemoryAvailable, share(500));
-            soft(own, Signal::MemoryAvailable, share(1_000));
+            set_hard(own, Signal::MemoryAvailable, share(500));
+            set_soft(own, Signal::MemoryAvailable, share(1_000));
         },
         6624,
     ),
-    ("soft at all", |own| soft(own, Signal::MemoryAvailable, share(10_000)), 6903),
+    ("soft at all", |own| set_soft(own, Signal::MemoryAvailable, share(10_000)), 6903),
     (
         "another share for the hypervisor",
         |own| own.vm_overhead_per_mille = Some(0),
         8192 - 574 - 100,
     ),
-    ("more than there is", |own| own.kubelet.system_reserved = kept(&[("memory", 99 * GIB)]), 0),
+    (
+        "more than there is",
+        |own| own.kubelet.system_reserved = reserved(&[("memory", 99 * GIB)]),
+        0,
+    ),
     (
         "as much as can be counted",
         |own| {
-            own.kubelet.system_reserved = kept(&[("memory", i64::MAX)]);
-            own.kubelet.kube_reserved = kept(&[("memory", i64::MAX)]);
-            hard(own, Signal::MemoryAvailable, amount(i64::MAX / MIB));
+            own.kubelet.system_reserved = reserved(&[("memory", i64::MAX)]);
+            own.kubelet.kube_reserved = reserved(&[("memory", i64::MAX)]);
+            set_hard(own, Signal::MemoryAvailable, amount(i64::MAX / MIB));
         },
         0,
     ),
@@ -211,18 +219,18 @@ fn amount(mib: i64) -> Threshold {
     Threshold::Amount(mib * MIB, format!("{mib}Mi"))
 }
 
-fn hard(own: &mut NodeClass, signal: Signal, threshold: Threshold) {
+fn set_hard(own: &mut NodeClass, signal: Signal, threshold: Threshold) {
     own.kubelet.eviction_hard.insert(signal, threshold);
 }
 
-fn soft(own: &mut NodeClass, signal: Signal, threshold: Threshold) {
+fn set_soft(own: &mut NodeClass, signal: Signal, threshold: Threshold) {
     own.kubelet.eviction_soft.insert(signal, threshold);
 }
 
 #[test]
 fn overhead_follows_the_settings() {
     for (what, change, mib) in OVERHEADS {
-        let class = changed(change);
+        let class = class_with(change);
         let left = allocatable(&shape("m5.large"), &class, None);
         assert_eq!(left.memory.div_euclid(MIB), mib, "{what}");
         let all = capacity(&shape("m5.large"), &class, None);
@@ -234,7 +242,7 @@ fn overhead_follows_the_settings() {
 /// maximum number of pods.
 #[test]
 fn soft_thresholds_take_nothing_of_bottlerocket() {
-    let mut class = of(AmiFamily::Bottlerocket);
+    let mut class = class_of(AmiFamily::Bottlerocket);
     let before = allocatable(&shape("m5.large"), &class, None);
     let soft = Threshold::Share(3_000);
     class.kubelet.eviction_soft.insert(Signal::MemoryAvailable, soft);
@@ -244,7 +252,7 @@ fn soft_thresholds_take_nothing_of_bottlerocket() {
 /// The disk keeps a tenth free, rounded up to a byte, and kube-reserved. User values replace both.
 #[test]
 fn thresholds_of_the_disk_are_in_bytes() {
-    let mut class = changed(|own| {
+    let mut class = class_with(|own| {
         own.block_devices = vec![BlockDevice {
             name: "/dev/xvda".into(),
             size: Some(20 * GIB + 1),
@@ -255,7 +263,7 @@ fn thresholds_of_the_disk_are_in_bytes() {
     assert_eq!(left(&class), 20 * GIB + 1 - (2 * GIB + 1) - GIB);
     let half = Threshold::Share(5_000);
     class.kubelet.eviction_hard.insert(Signal::NodefsAvailable, half);
-    class.kubelet.kube_reserved = kept(&[("ephemeral-storage", 0)]);
+    class.kubelet.kube_reserved = reserved(&[("ephemeral-storage", 0)]);
     assert_eq!(left(&class), 10 * GIB);
 }
 
@@ -273,7 +281,7 @@ fn memory_is_rounded_in_this_order() {
 #[test]
 fn reported_memory_replaces_the_estimate() {
     let m5 = shape("m5.large");
-    let class = changed(|own| {
+    let class = class_with(|own| {
         let tenth = Threshold::Share(1_000);
         own.kubelet.eviction_hard.insert(Signal::MemoryAvailable, tenth);
     });
@@ -319,7 +327,7 @@ fn ephemeral_storage_follows_disks_and_family() {
     ];
     let m5d = shape("m5d.large");
     for (family, disks, gib) in rows {
-        let mut class = of(family);
+        let mut class = class_of(family);
         class.block_devices = disks.to_vec();
         let own = capacity(&m5d, &class, None).ephemeral_storage;
         assert_eq!(own, gib * GIB, "{family:?} {disks:?}");
@@ -376,7 +384,7 @@ fn addresses_are_a_resource_of_windows() {
     let name = "vpc.amazonaws.com/PrivateIPv4Address";
     for family in FAMILIES {
         let addresses = if family.windows_build().is_some() { 9 } else { 0 };
-        let own = capacity(&shape("m5.large"), &of(family), None);
+        let own = capacity(&shape("m5.large"), &class_of(family), None);
         assert_eq!(own.get(name), addresses, "{family:?}");
     }
     let pod_eni =
@@ -389,24 +397,24 @@ fn addresses_are_a_resource_of_windows() {
 #[test]
 fn other_clusters_keep_what_they_are_told() {
     let m5 = shape("m5.large");
-    for bootstrap in bare() {
-        let mut class = of(AmiFamily::Custom);
+    for bootstrap in bootstraps_without_eks() {
+        let mut class = class_of(AmiFamily::Custom);
         class.bootstrap = bootstrap;
         assert_eq!(max_pods_per_node(&m5, &class), 110);
         assert_eq!(kube_reserved(&m5, &class), BTreeMap::new());
         let left = allocatable(&m5, &class, None);
         assert_eq!((left.cpu_milli, left.memory), (2000, 7477 * MIB));
         class.kubelet.max_pods = Some(250);
-        class.kubelet.kube_reserved = kept(&[("cpu", 100), ("memory", 477 * MIB)]);
+        class.kubelet.kube_reserved = reserved(&[("cpu", 100), ("memory", 477 * MIB)]);
         let left = allocatable(&m5, &class, None);
         assert_eq!((left.cpu_milli, left.memory), (1900, 7000 * MIB));
         assert_eq!(left.pods, 250);
     }
-    let mut class = of(AmiFamily::Custom);
+    let mut class = class_of(AmiFamily::Custom);
     class.bootstrap = Bootstrap::Talos { machine_config: SecretSource::Minted };
     let left = allocatable(&m5, &class, None);
     assert_eq!((left.cpu_milli, left.memory), (1950, (7477 - 384) * MIB));
-    class.kubelet.system_reserved = kept(&[("pid", 100)]);
+    class.kubelet.system_reserved = reserved(&[("pid", 100)]);
     let left = allocatable(&m5, &class, None);
     assert_eq!((left.cpu_milli, left.memory), (2000, 7477 * MIB));
 }

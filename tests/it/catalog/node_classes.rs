@@ -139,7 +139,7 @@ fn resolved() -> ResolvedNodeClass {
     }
 }
 
-fn made(class: &NodeClass, resolved: Option<&ResolvedNodeClass>) -> ClassCatalog {
+fn catalog_of(class: &NodeClass, resolved: Option<&ResolvedNodeClass>) -> ClassCatalog {
     let (region, base) = &*SHIPPED;
     let none = RegionObservations {
         memory: &DiscoveredMemory::default(),
@@ -153,23 +153,23 @@ fn made(class: &NodeClass, resolved: Option<&ResolvedNodeClass>) -> ClassCatalog
 fn a_plain_class_is_the_catalog_itself() {
     let mut class = default_node_class();
     class.family = AmiFamily::Custom;
-    let own = made(&class, None);
+    let own = catalog_of(&class, None);
     assert!(Arc::ptr_eq(&own.catalog, &SHIPPED.1));
     assert_eq!(own.images, BTreeMap::new());
     // With Amazon Linux 2023, all types are shared except the incompatible ones.
-    let own = made(&default_node_class(), None);
+    let own = catalog_of(&default_node_class(), None);
     for it in own.catalog.types() {
         let same = std::ptr::eq(it, get(&SHIPPED.1, it.name.as_str()));
         assert_eq!(same, !it.name.as_str().starts_with("a1."), "{}", it.name);
     }
     class.reserved_enis = 1;
-    assert_ne!(made(&class, None).catalog, SHIPPED.1);
+    assert_ne!(catalog_of(&class, None).catalog, SHIPPED.1);
 }
 
 /// Zones, zone ids and offerings are those of the class's subnets. Every type remains known.
 #[test]
 fn a_class_has_the_zones_of_its_subnets() {
-    let own = made(&default_node_class(), Some(&resolved()));
+    let own = catalog_of(&default_node_class(), Some(&resolved()));
     let it = get(&own.catalog, "m5.large");
     assert_eq!(label(it, labels::ZONE), "us-east-1a us-east-1b");
     assert_eq!(label(it, labels::ZONE_ID), "use1-az1 use1-az6");
@@ -184,14 +184,14 @@ fn a_class_has_the_zones_of_its_subnets() {
     // No common zone: the type has no offerings, and its zone requirement is impossible.
     let mut nowhere = resolved();
     nowhere.subnets = vec![subnet("z", "use1-az9")];
-    let own = made(&default_node_class(), Some(&nowhere));
+    let own = catalog_of(&default_node_class(), Some(&nowhere));
     let it = get(&own.catalog, "m5.large");
     assert_eq!((sold(it).as_str(), &*label(it, labels::ZONE)), ("", "impossible"));
 }
 
 #[test]
 fn types_without_an_image_are_not_sold() {
-    let own = made(&default_node_class(), Some(&resolved()));
+    let own = catalog_of(&default_node_class(), Some(&resolved()));
     let image = |name: &str| own.images.get(name).map(String::as_str);
     assert_eq!(image("m5.large"), Some("s"));
     assert_eq!(image("c6g.large"), Some("t"));
@@ -213,7 +213,7 @@ fn windows_has_labels_of_its_own() {
         let mut class = default_node_class();
         class.family = family;
         for found in [None, Some(&resolved())] {
-            let own = made(&class, found);
+            let own = catalog_of(&class, found);
             let it = get(&own.catalog, "m5.large");
             assert_eq!(label(it, labels::OS), "windows");
             assert_eq!(label(it, labels::WINDOWS_BUILD), build);
@@ -289,7 +289,7 @@ fn placement_groups_are_labels() {
         let mut found = resolved();
         found.placement_group =
             strategy.map(|strategy| PlacementGroup { id: "pg-1".into(), strategy });
-        let own = made(&default_node_class(), Some(&found));
+        let own = catalog_of(&default_node_class(), Some(&found));
         let it = get(&own.catalog, "m5.large");
         assert_eq!(label(it, labels::PLACEMENT_GROUP_ID), id, "{strategy:?}");
         assert_eq!(label(it, labels::PLACEMENT_GROUP_PARTITION), partition);
@@ -360,7 +360,7 @@ fn amazon_linux_2023_does_not_run_on_the_first_arm_types() {
     for (family, runs) in rows {
         let class = class(|own| own.family = family);
         assert_eq!(is_compatible(&shape("a1.large"), &class, None), runs, "{family:?}");
-        let own = made(&class, None);
+        let own = catalog_of(&class, None);
         assert_eq!(sold(get(&own.catalog, "a1.large")).is_empty(), !runs, "{family:?}");
         assert!(is_compatible(&shape("m5.large"), &class, None), "{family:?}");
     }
@@ -389,7 +389,7 @@ fn a_type_takes_a_layout_it_has_cards_for() {
     own.set_cards(0, vec![NetworkCard { index: 1, enis: 2 }, NetworkCard { index: 0, enis: 4 }]);
     let mut old = own.clone();
     old.ena = Some(false);
-    for (layout, takes) in rows {
+    for (layout, is_supported) in rows {
         let layout = layout.iter().map(|(card, device, efa_only)| NetworkInterface {
             card: *card,
             device: *device,
@@ -397,7 +397,7 @@ fn a_type_takes_a_layout_it_has_cards_for() {
         });
         let class = class(|own| own.network_interfaces = Some(layout.collect()));
         let layout = &class.network_interfaces;
-        assert_eq!(is_compatible(&own, &class, None), takes, "{layout:?}");
+        assert_eq!(is_compatible(&own, &class, None), is_supported, "{layout:?}");
         assert!(!is_compatible(&old, &class, None), "{layout:?}");
     }
     assert!(is_compatible(&old, &default_node_class(), None));
@@ -473,7 +473,7 @@ fn a_class_is_ready_when_all_its_conditions_are_met() {
     };
     let mut found = resolved();
     found.conditions = vec![NodeClassCondition::met(ConditionKind::ImagesReady)];
-    assert_eq!(supply(&found), Ok(made(&default_node_class(), Some(&found))));
+    assert_eq!(supply(&found), Ok(catalog_of(&default_node_class(), Some(&found))));
     let message = "no subnet has the tag a=b ".repeat(100);
     found.conditions.extend([
         NodeClassCondition::unmet(ConditionKind::SubnetsReady, Cause::SubnetsNotFound, message),
@@ -497,8 +497,8 @@ fn a_class_is_ready_when_all_its_conditions_are_met() {
 #[test]
 fn classes_do_not_share_what_they_cannot_use() {
     let found = resolved();
-    let al2023 = made(&default_node_class(), Some(&found));
-    let bottlerocket = made(&class(|own| own.family = AmiFamily::Bottlerocket), Some(&found));
+    let al2023 = catalog_of(&default_node_class(), Some(&found));
+    let bottlerocket = catalog_of(&class(|own| own.family = AmiFamily::Bottlerocket), Some(&found));
     assert_eq!(sold(get(&al2023.catalog, "a1.large")), "");
     assert_ne!(sold(get(&bottlerocket.catalog, "a1.large")), "");
     // The type of the region is unchanged.
@@ -512,8 +512,8 @@ type Change = (fn(&mut Region), bool);
 #[test]
 fn a_catalog_changes_with_its_inputs_alone() {
     let found = resolved();
-    let one = made(&default_node_class(), Some(&found));
-    assert_eq!(one, made(&default_node_class(), Some(&found)));
+    let one = catalog_of(&default_node_class(), Some(&found));
+    assert_eq!(one, catalog_of(&default_node_class(), Some(&found)));
     let changes: [fn(&mut NodeClass); 7] = [
         |own| own.family = AmiFamily::Bottlerocket,
         |own| own.kubelet.max_pods = Some(5),
@@ -530,14 +530,14 @@ fn a_catalog_changes_with_its_inputs_alone() {
         |own| own.vm_overhead_per_mille = Some(50),
     ];
     for (at, change) in changes.into_iter().enumerate() {
-        assert_ne!(one, made(&class(change), Some(&found)), "{at}");
+        assert_ne!(one, catalog_of(&class(change), Some(&found)), "{at}");
     }
     let mut other = resolved();
     other.subnets.pop();
     // Drift compares single subnets, and offerings depend only on zones.
-    assert_eq!(one.catalog, made(&default_node_class(), Some(&other)).catalog);
+    assert_eq!(one.catalog, catalog_of(&default_node_class(), Some(&other)).catalog);
     other.subnets.pop();
-    assert_ne!(one, made(&default_node_class(), Some(&other)));
+    assert_ne!(one, catalog_of(&default_node_class(), Some(&other)));
     // EC2 data about types and their zones.
     let changes: [Change; 3] = [
         (

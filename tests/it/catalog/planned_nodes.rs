@@ -40,7 +40,7 @@ use super::{SHIPPED, shape};
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 /// The shipped catalog, built separately, so that it shares no part with `SHIPPED`.
-static ANEW: LazyLock<Arc<Catalog>> = LazyLock::new(|| Arc::new(Catalog::shipped()));
+static SEPARATE: LazyLock<Arc<Catalog>> = LazyLock::new(|| Arc::new(Catalog::shipped()));
 
 fn pool(name: &str) -> Pool {
     Pool { node_class: Some(NodeClassName::from(name)), ..Pool::new(name) }
@@ -67,7 +67,7 @@ fn state(pools: Vec<Pool>, overlays: Vec<Overlay>, pods: Vec<WatchedObject>) -> 
 }
 
 /// Applies class catalogs or reasons by class name.
-fn tell(state: &mut State, all: &[(&str, Result<Arc<Catalog>, &str>)]) {
+fn apply_catalogs(state: &mut State, all: &[(&str, Result<Arc<Catalog>, &str>)]) {
     let one = |(name, supply): &(&str, Result<Arc<Catalog>, &str>)| {
         let supply = match supply {
             Ok(catalog) => {
@@ -80,7 +80,7 @@ fn tell(state: &mut State, all: &[(&str, Result<Arc<Catalog>, &str>)]) {
     state.apply_class_supplies(Arc::new(all.iter().map(one).collect()));
 }
 
-fn planned(state: &State) -> Plan {
+fn plan_of(state: &State) -> Plan {
     let plan = provision(&state.snapshot(NOW), NOW);
     assert_eq!(plan.findings, Vec::<String>::new());
     plan
@@ -154,11 +154,14 @@ fn a_class_that_changes_nothing_changes_no_plan() {
         for count in [1, 10, 150] {
             let pools = vec![pool("a"), pool("b"), Pool::new("c")];
             let mut state = state(pools, overlays.clone(), pods(count));
-            let before = planned(&state);
+            let before = plan_of(&state);
             assert!(!before.launches.is_empty());
-            assert!(!Arc::ptr_eq(&SHIPPED.1, &ANEW));
-            tell(&mut state, &[("a", Ok(SHIPPED.1.clone())), ("b", Ok(ANEW.clone()))]);
-            assert_eq!(format!("{before:?}"), format!("{:?}", planned(&state)));
+            assert!(!Arc::ptr_eq(&SHIPPED.1, &SEPARATE));
+            apply_catalogs(
+                &mut state,
+                &[("a", Ok(SHIPPED.1.clone())), ("b", Ok(SEPARATE.clone()))],
+            );
+            assert_eq!(format!("{before:?}"), format!("{:?}", plan_of(&state)));
         }
     }
 }
@@ -169,9 +172,9 @@ fn pools_plan_with_the_catalog_of_their_class() {
     let mut few = default_node_class();
     few.kubelet.max_pods = Some(1);
     let mut state = state(vec![pool("a")], vec![], pods(10));
-    assert_ne!(planned(&state).launches.len(), 10);
-    tell(&mut state, &[("a", Ok(catalog_of(&few, Some(&resolved()))))]);
-    let plan = planned(&state);
+    assert_ne!(plan_of(&state).launches.len(), 10);
+    apply_catalogs(&mut state, &[("a", Ok(catalog_of(&few, Some(&resolved()))))]);
+    let plan = plan_of(&state);
     assert_eq!(plan.launches.len(), 10);
     assert_eq!(zones(&plan), "ab");
     for (key, price) in plan.launches.iter().flat_map(|own| &own.offerings) {
@@ -183,11 +186,11 @@ fn pools_plan_with_the_catalog_of_their_class() {
     cluster.pools.push(Pool::new("other"));
     cluster.pools[1].weight = 100;
     state.apply_configuration(Arc::new(cluster));
-    assert_ne!(planned(&state).launches.len(), 10);
+    assert_ne!(plan_of(&state).launches.len(), 10);
     assert_eq!(state.catalog_of(&"other".into()), &*SHIPPED.1);
     assert_ne!(state.catalog_of(&"a".into()), &*SHIPPED.1);
     // New prices keep it too.
-    state.apply_catalog(ANEW.clone());
+    state.apply_catalog(SEPARATE.clone());
     assert_ne!(state.catalog_of(&"a".into()), &*SHIPPED.1);
 }
 
@@ -198,32 +201,32 @@ fn pools_of_a_class_that_is_not_ready_make_nothing_and_say_why() {
     fixed.name = "fixed".into();
     fixed.replicas = Some(2);
     let mut state = state(vec![pool("a"), fixed], vec![], pods(3));
-    tell(&mut state, &[("a", Err(why)), ("b", Ok(SHIPPED.1.clone()))]);
-    let plan = planned(&state);
+    apply_catalogs(&mut state, &[("a", Err(why)), ("b", Ok(SHIPPED.1.clone()))]);
+    let plan = plan_of(&state);
     assert_eq!((plan.launches.len(), plan.unplaced.len()), (0, 3));
-    let told = format!("node class \"a\" is not ready: {why}");
-    assert_eq!(reason(&plan), (RejectionCode::NodeClass, told.clone()));
+    let expected = format!("node class \"a\" is not ready: {why}");
+    assert_eq!(reason(&plan), (RejectionCode::NodeClass, expected.clone()));
     let short = &plan.short[0];
-    assert_eq!((short.missing, short.reasons[0].rejection_text()), (2, told));
+    assert_eq!((short.missing, short.reasons[0].rejection_text()), (2, expected));
     // A class that the provider does not know yet, because it reads the configuration later.
-    tell(&mut state, &[]);
-    let told = "node class \"a\" is not ready: nothing is known of it yet".to_owned();
-    assert_eq!(reason(&planned(&state)), (RejectionCode::NodeClass, told));
+    apply_catalogs(&mut state, &[]);
+    let expected = "node class \"a\" is not ready: nothing is known of it yet".to_owned();
+    assert_eq!(reason(&plan_of(&state)), (RejectionCode::NodeClass, expected));
     // Text of the provider is truncated.
     let long = "x".repeat(100_000);
-    tell(&mut state, &[("a", Err(&long))]);
-    assert!(reason(&planned(&state)).1.len() < 4_000);
+    apply_catalogs(&mut state, &[("a", Err(&long))]);
+    assert!(reason(&plan_of(&state)).1.len() < 4_000);
     // Another pool takes the pods.
     let mut cluster = Cluster::clone(&state.cluster);
     cluster.pools.push(pool("b"));
     state.apply_configuration(Arc::new(cluster));
-    tell(&mut state, &[("a", Err(why)), ("b", Ok(SHIPPED.1.clone()))]);
-    let plan = planned(&state);
-    let made: Vec<&str> = plan.launches.iter().map(|own| own.pool.as_str()).collect();
-    assert_eq!((made, plan.unplaced.len()), (vec!["b"], 0));
-    tell(&mut state, &[("a", Ok(SHIPPED.1.clone())), ("b", Err(why))]);
-    assert_eq!(planned(&state).unplaced, []);
-    assert_eq!(planned(&state).short, []);
+    apply_catalogs(&mut state, &[("a", Err(why)), ("b", Ok(SHIPPED.1.clone()))]);
+    let plan = plan_of(&state);
+    let pools: Vec<&str> = plan.launches.iter().map(|own| own.pool.as_str()).collect();
+    assert_eq!((pools, plan.unplaced.len()), (vec!["b"], 0));
+    apply_catalogs(&mut state, &[("a", Ok(SHIPPED.1.clone())), ("b", Err(why))]);
+    assert_eq!(plan_of(&state).unplaced, []);
+    assert_eq!(plan_of(&state).short, []);
 }
 
 /// Claims of an unready class still use the last catalog of the class.
@@ -233,10 +236,10 @@ fn a_class_keeps_what_it_had_while_it_is_not_ready() {
     few.kubelet.max_pods = Some(2);
     let own = catalog_of(&few, None);
     let mut state = state(vec![pool("a")], vec![], pods(1));
-    tell(&mut state, &[("a", Ok(own.clone()))]);
-    tell(&mut state, &[("a", Err("gone"))]);
+    apply_catalogs(&mut state, &[("a", Ok(own.clone()))]);
+    apply_catalogs(&mut state, &[("a", Err("gone"))]);
     assert_eq!(state.catalog_of(&"a".into()), &*own);
-    tell(&mut state, &[]);
+    apply_catalogs(&mut state, &[]);
     assert_eq!(state.catalog_of(&"a".into()), &*SHIPPED.1);
 }
 
@@ -259,13 +262,13 @@ fn the_id_of_a_zone_is_another_name_of_it() {
             pod.node_affinity.extend(wanted.clone().map(id));
         }
         let mut by_pod = state(vec![pool("a")], vec![], pod);
-        tell(&mut by_pod, &[("a", Ok(own.clone()))]);
-        assert_eq!(zones(&planned(&by_pod)), expect, "{wanted:?}");
-        let mut choosy = pool("a");
-        choosy.requirements.add_all(&wanted.clone().map(id).unwrap_or_default());
-        let mut by_pool = state(vec![choosy], vec![], pods(1));
-        tell(&mut by_pool, &[("a", Ok(own.clone()))]);
-        assert_eq!(zones(&planned(&by_pool)), expect, "{wanted:?}");
+        apply_catalogs(&mut by_pod, &[("a", Ok(own.clone()))]);
+        assert_eq!(zones(&plan_of(&by_pod)), expect, "{wanted:?}");
+        let mut constrained = pool("a");
+        constrained.requirements.add_all(&wanted.clone().map(id).unwrap_or_default());
+        let mut by_pool = state(vec![constrained], vec![], pods(1));
+        apply_catalogs(&mut by_pool, &[("a", Ok(own.clone()))]);
+        assert_eq!(zones(&plan_of(&by_pool)), expect, "{wanted:?}");
     }
 }
 
@@ -286,22 +289,22 @@ fn reservations_are_used_by_their_class_alone() {
             name => pool(name),
         };
         let mut state = state(vec![only], vec![], pods(3));
-        tell(&mut state, &[("a", Ok(own.clone())), ("b", Ok(other.clone()))]);
-        let plan = planned(&state);
+        apply_catalogs(&mut state, &[("a", Ok(own.clone())), ("b", Ok(other.clone()))]);
+        let plan = plan_of(&state);
         let key = offerings(&plan)[0].clone();
         let is_reserved = key.capacity_type == CapacityType::Reserved;
         assert_eq!(is_reserved, reserved, "{name}");
         assert!(state.catalog.offering(&key).is_some(), "{name}");
         assert_eq!(state.snapshot(NOW).reservations.len(), 1, "{name}");
         // They disappear with the class that had them.
-        tell(&mut state, &[("a", Ok(other.clone())), ("b", Ok(other.clone()))]);
+        apply_catalogs(&mut state, &[("a", Ok(other.clone())), ("b", Ok(other.clone()))]);
         assert_eq!(state.catalog, SHIPPED.1);
         assert_eq!(state.snapshot(NOW).reservations.len(), 0);
     }
 }
 
 /// Plans one pod with this node selector and resource request.
-fn types_for(labels: &[(&str, &str)], resource: Option<(&str, i64)>, class: &Arc<Catalog>) -> Plan {
+fn plan_for(labels: &[(&str, &str)], resource: Option<(&str, i64)>, class: &Arc<Catalog>) -> Plan {
     let mut pod = pods(1);
     if let WatchedObject::Pod(pod) = &mut pod[0] {
         let pairs = labels.iter();
@@ -312,8 +315,8 @@ fn types_for(labels: &[(&str, &str)], resource: Option<(&str, i64)>, class: &Arc
         }
     }
     let mut state = state(vec![pool("a")], vec![], pod);
-    tell(&mut state, &[("a", Ok(class.clone()))]);
-    planned(&state)
+    apply_catalogs(&mut state, &[("a", Ok(class.clone()))]);
+    plan_of(&state)
 }
 
 /// A pod can select every label that types have, alone and together with the type. Labels that no
@@ -328,22 +331,22 @@ fn every_label_of_types_can_be_asked_for() {
             own.is_some() && it.offerings.iter().any(|own| own.available)
         };
         let Some(it) = class.types().find(has) else {
-            let plan = types_for(&[(key, "true")], None, &class);
+            let plan = plan_for(&[(key, "true")], None, &class);
             assert_eq!(plan.launches.len(), 0, "{key}");
             lacking.push(key);
             continue;
         };
         let value = it.requirements.get(key).and_then(|own| own.any_value());
         let value = value.expect("the type has a value");
-        let asked = [(key, value.as_str()), (INSTANCE_TYPE, it.name.as_str())];
-        for asked in [&asked[..1], &asked[..]] {
-            let plan = types_for(asked, None, &class);
-            assert_eq!(plan.launches.len(), 1, "{asked:?}");
+        let selected = [(key, value.as_str()), (INSTANCE_TYPE, it.name.as_str())];
+        for selected in [&selected[..1], &selected[..]] {
+            let plan = plan_for(selected, None, &class);
+            assert_eq!(plan.launches.len(), 1, "{selected:?}");
             for own in offerings(&plan) {
                 let it = class.get(own.instance_type.as_str()).expect("a type");
                 let own = own.zone.as_str();
                 let of_type = it.requirements.get(key).expect("defined");
-                assert!(of_type.allows_value(&value), "{own} {asked:?}");
+                assert!(of_type.allows_value(&value), "{own} {selected:?}");
             }
         }
     }
@@ -396,9 +399,9 @@ fn devices_are_asked_for_by_resource() {
         ("habana.ai/gaudi", 1, &linux, false),
         ("nvidia.com/gpu", 1_000, &linux, false),
     ];
-    for (name, amount, class, made) in rows {
-        let plan = types_for(&[], Some((name, amount)), class);
-        assert_eq!(plan.launches.len(), usize::from(made), "{name}");
+    for (name, amount, class, launches) in rows {
+        let plan = plan_for(&[], Some((name, amount)), class);
+        assert_eq!(plan.launches.len(), usize::from(launches), "{name}");
         for own in offerings(&plan) {
             let it = class.get(own.instance_type.as_str()).expect("a type");
             assert!(it.allocatable.get(name) >= amount, "{own}");
@@ -406,12 +409,12 @@ fn devices_are_asked_for_by_resource() {
     }
     // A small burstable type has no trunk for pod interfaces.
     let t3 = (INSTANCE_TYPE, "t3.large");
-    let plan = types_for(&[t3], Some(("vpc.amazonaws.com/pod-eni", 1)), &linux);
+    let plan = plan_for(&[t3], Some(("vpc.amazonaws.com/pod-eni", 1)), &linux);
     assert_eq!(plan.launches.len(), 0);
     // Pods can require or exclude flex types.
     for flex in ["true", "false"] {
         let key = "karpenter.k8s.aws/instance-capability-flex";
-        let plan = types_for(&[(key, flex)], None, &linux);
+        let plan = plan_for(&[(key, flex)], None, &linux);
         let own = offerings(&plan);
         let is_flex = |own: &&OfferingKey| own.instance_type.as_str().contains("-flex.");
         assert!(!own.is_empty() && own.iter().all(|own| is_flex(own) == (flex == "true")));
@@ -429,7 +432,7 @@ fn an_overlay_prices_what_is_sold_and_nothing_else() {
         price: PriceAdjustment::parse("-30%").ok(),
         ..Overlay::default()
     };
-    for (region, overlays, made) in
+    for (region, overlays, launches) in
         [(&SHIPPED.0, vec![cheap.clone()], 1), (&unpriced, vec![], 0), (&unpriced, vec![cheap], 0)]
     {
         let mut pod = pods(1);
@@ -438,7 +441,7 @@ fn an_overlay_prices_what_is_sold_and_nothing_else() {
         }
         let mut state = state(vec![Pool::new("a")], overlays, pod);
         state.apply_catalog(Arc::new(region.catalog()));
-        assert_eq!(planned(&state).launches.len(), made);
+        assert_eq!(plan_of(&state).launches.len(), launches);
     }
 }
 
@@ -447,14 +450,14 @@ fn an_overlay_prices_what_is_sold_and_nothing_else() {
 fn local_disks_count_where_they_are_made_one() {
     let mut striped = default_node_class();
     striped.raid0 = true;
-    for (class, made) in [(default_node_class(), 0), (striped, 1)] {
+    for (class, launches) in [(default_node_class(), 0), (striped, 1)] {
         let mut pod = pods(1);
         if let WatchedObject::Pod(pod) = &mut pod[0] {
             pod.requests.ephemeral_storage = 1_000_000_000_000;
         }
         let mut state = state(vec![pool("a")], vec![], pod);
-        tell(&mut state, &[("a", Ok(catalog_of(&class, None)))]);
-        assert_eq!(planned(&state).launches.len(), made);
+        apply_catalogs(&mut state, &[("a", Ok(catalog_of(&class, None)))]);
+        assert_eq!(plan_of(&state).launches.len(), launches);
     }
 }
 
@@ -463,19 +466,19 @@ fn local_disks_count_where_they_are_made_one() {
 fn whole_machines_are_made_where_they_are_asked_for() {
     let class = catalog_of(&default_node_class(), Some(&resolved()));
     let is_metal = |own: &OfferingKey| own.instance_type.as_str().ends_with(".metal");
-    let plan = types_for(&[(INSTANCE_TYPE, "m5.metal")], None, &class);
+    let plan = plan_for(&[(INSTANCE_TYPE, "m5.metal")], None, &class);
     assert!(!offerings(&plan).is_empty() && offerings(&plan).into_iter().all(is_metal));
     let metal = ("karpenter.k8s.aws/instance-size", "metal");
     for least in [None, Some(2)] {
-        let mut choosy = pool("a");
+        let mut constrained = pool("a");
         let mut size = Requirement::is_in([metal.1]);
-        choosy.requirements.add(metal.0, size.clone());
+        constrained.requirements.add(metal.0, size.clone());
         size = Requirement::exists();
         size.min_values = least;
-        choosy.requirements.add(INSTANCE_TYPE, size);
-        let mut state = state(vec![choosy], vec![], pods(1));
-        tell(&mut state, &[("a", Ok(class.clone()))]);
-        let plan = planned(&state);
+        constrained.requirements.add(INSTANCE_TYPE, size);
+        let mut state = state(vec![constrained], vec![], pods(1));
+        apply_catalogs(&mut state, &[("a", Ok(class.clone()))]);
+        let plan = plan_of(&state);
         assert_eq!(plan.launches.len(), 1, "{least:?}");
         let types: BTreeSet<&str> =
             offerings(&plan).iter().map(|own| own.instance_type.as_str()).collect();
@@ -537,8 +540,8 @@ fn pods_are_packed_by_the_disks_of_their_class() {
         all.push(WatchedObject::DaemonSet(Box::new(set)));
         let mut state = state(vec![pool("a")], vec![], all);
         let catalog = catalog_of(&class(), Some(&resolved()));
-        tell(&mut state, &[("a", Ok(catalog.clone()))]);
-        let plan = planned(&state);
+        apply_catalogs(&mut state, &[("a", Ok(catalog.clone()))]);
+        let plan = plan_of(&state);
         let packed = (plan.launches.len(), plan.unplaced.len());
         assert_eq!(packed, (nodes, left), "case {number}");
         for own in offerings(&plan) {
@@ -550,7 +553,7 @@ fn pods_are_packed_by_the_disks_of_their_class() {
 }
 
 /// Returns the values of a label of all launches of a plan, sorted; `-` if it is absent.
-fn told(plan: &Plan, key: &str) -> String {
+fn launch_labels(plan: &Plan, key: &str) -> String {
     let value = |own: &outrigger::scheduling::NewNodeClaim| own.labels.get(key).cloned();
     let all = plan.launches.iter().map(value);
     let mut all: Vec<String> = all.map(|own| own.unwrap_or_else(|| "-".into())).collect();
@@ -581,25 +584,27 @@ fn a_launch_is_told_what_only_it_decides() {
         (PLACEMENT_GROUP_PARTITION, is_in(&["1", "2"]), Some("3"), ""),
         (PLACEMENT_GROUP_PARTITION, Some(Requirement::not_in(["3"])), None, "2"),
     ];
-    let class =
-        catalog_of(&default_node_class(), Some(&grouped(PlacementGroupStrategy::Partition(3))));
-    for (key, required, asked, expect) in rows {
-        let what = format!("{key} {required:?} {asked:?}");
+    let class = catalog_of(
+        &default_node_class(),
+        Some(&with_placement_group(PlacementGroupStrategy::Partition(3))),
+    );
+    for (key, required, selected, expect) in rows {
+        let what = format!("{key} {required:?} {selected:?}");
         let mut own = pool("a");
         let required = required.map(|own| Requirements::from_iter([(key, own)]));
         own.requirements.add_all(&required.unwrap_or_default());
         let mut pod = pods(1);
         if let WatchedObject::Pod(pod) = &mut pod[0] {
-            let asked = asked.map(|value| (key.to_owned(), value.to_owned()));
-            pod.node_selector.extend(asked);
+            let selected = selected.map(|value| (key.to_owned(), value.to_owned()));
+            pod.node_selector.extend(selected);
         }
         let mut state = state(vec![own], vec![], pod);
-        tell(&mut state, &[("a", Ok(class.clone()))]);
-        assert_eq!(told(&planned(&state), key), expect, "{what}");
+        apply_catalogs(&mut state, &[("a", Ok(class.clone()))]);
+        assert_eq!(launch_labels(&plan_of(&state), key), expect, "{what}");
     }
 }
 
-fn grouped(strategy: PlacementGroupStrategy) -> ResolvedNodeClass {
+fn with_placement_group(strategy: PlacementGroupStrategy) -> ResolvedNodeClass {
     ResolvedNodeClass {
         placement_group: Some(PlacementGroup { id: "pg-1".into(), strategy }),
         ..resolved()
@@ -622,8 +627,10 @@ fn by_partition(plan: &Plan) -> [usize; 3] {
 /// share no node. Pods can select a group by its id.
 #[test]
 fn pods_are_spread_over_partitions() {
-    let class =
-        catalog_of(&default_node_class(), Some(&grouped(PlacementGroupStrategy::Partition(3))));
+    let class = catalog_of(
+        &default_node_class(),
+        Some(&with_placement_group(PlacementGroupStrategy::Partition(3))),
+    );
     let all = |allowed: &[&str], change: fn(usize, &mut Pod)| {
         let mut own = pool("a");
         let allowed = Requirement::is_in(allowed.iter().copied());
@@ -635,8 +642,8 @@ fn pods_are_spread_over_partitions() {
             }
         }
         let mut state = state(vec![own], vec![], pods);
-        tell(&mut state, &[("a", Ok(class.clone()))]);
-        planned(&state)
+        apply_catalogs(&mut state, &[("a", Ok(class.clone()))]);
+        plan_of(&state)
     };
     let spread = |_, pod: &mut Pod| {
         pod.labels.insert("app".to_owned(), "a".to_owned());
@@ -662,10 +669,10 @@ fn pods_are_spread_over_partitions() {
         PlacementGroupStrategy::Spread,
         PlacementGroupStrategy::Partition(2),
     ] {
-        let class = catalog_of(&default_node_class(), Some(&grouped(strategy)));
-        for (id, made) in [("pg-1", 1), ("pg-2", 0)] {
-            let plan = types_for(&[(PLACEMENT_GROUP_ID, id)], None, &class);
-            assert_eq!(plan.launches.len(), made, "{strategy:?} {id}");
+        let class = catalog_of(&default_node_class(), Some(&with_placement_group(strategy)));
+        for (id, launches) in [("pg-1", 1), ("pg-2", 0)] {
+            let plan = plan_for(&[(PLACEMENT_GROUP_ID, id)], None, &class);
+            assert_eq!(plan.launches.len(), launches, "{strategy:?} {id}");
         }
     }
 }
@@ -691,8 +698,8 @@ fn of_equal_reservations_the_one_that_lasts_is_used_first() {
             found.reservations.sort_by(|a, b| a.reservation.id.cmp(&b.reservation.id));
             let mut state = state(vec![pool("a")], vec![], pods(1));
             let own = catalog_of(&default_node_class(), Some(&found));
-            tell(&mut state, &[("a", Ok(own))]);
-            let plan = planned(&state);
+            apply_catalogs(&mut state, &[("a", Ok(own))]);
+            let plan = plan_of(&state);
             let used = offerings(&plan)[0].reservation.clone();
             let used = used.map(|own| own.to_string());
             assert_eq!(used.as_deref(), Some(ids[0]), "{first:?} {second:?}");

@@ -60,8 +60,8 @@ fn prices(region: &Region, name: &str) -> String {
 fn the_shipped_region_is_the_shipped_catalog() {
     assert_eq!(*SHIPPED.1, Catalog::shipped());
     let source = SHIPPED.0.source;
-    let told = "the prices that ship, of us-east-1 in July 2026";
-    assert_eq!(source.to_string(), told);
+    let expected = "the prices that ship, of us-east-1 in July 2026";
+    assert_eq!(source.to_string(), expected);
     let text = include_str!("../../../src/catalog/ec2-us-east-1.csv");
     assert!(text.contains("prices of July 2026"));
 }

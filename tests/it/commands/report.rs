@@ -12,7 +12,7 @@ use crate::binary::run;
 const PICTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/simulated-day.svg");
 
 /// Simulates the built-in scenario with these output files, and returns stdout.
-fn simulated(files: &[(&str, &Path)]) -> String {
+fn simulate(files: &[(&str, &Path)]) -> String {
     let mut arguments = vec!["simulate"];
     for (option, path) in files {
         arguments.extend([*option, path.to_str().expect("a readable path")]);
@@ -27,11 +27,11 @@ fn simulated(files: &[(&str, &Path)]) -> String {
 fn a_page_needs_nothing_else_and_a_table_has_a_line_a_minute() {
     let dir = TempDir::new().expect("a directory");
     let (page, table) = (dir.path().join("day.html"), dir.path().join("day.csv"));
-    let told = simulated(&[("--report", &page), ("--csv", &table)]);
+    let output = simulate(&[("--report", &page), ("--csv", &table)]);
     let last = format!("  report  {}", page.display());
-    assert_eq!(told.lines().last(), Some(&*last));
+    assert_eq!(output.lines().last(), Some(&*last));
     for row in ["  pods    ▂", "  nodes   ▂", "  $/h     ▂"] {
-        assert!(told.contains(row), "{row:?} in {told}");
+        assert!(output.contains(row), "{row:?} in {output}");
     }
     let page = fs::read_to_string(page).expect("a page");
     // The XML namespace of SVG is the only URL in the page, and no browser fetches it.
@@ -61,7 +61,7 @@ fn a_page_needs_nothing_else_and_a_table_has_a_line_a_minute() {
 fn the_readme_shows_the_day_as_it_is_now() {
     let dir = TempDir::new().expect("a directory");
     let picture = dir.path().join("day.svg");
-    simulated(&[("--report", &picture)]);
+    simulate(&[("--report", &picture)]);
     let drawn = fs::read_to_string(picture).expect("a picture");
     assert!(drawn.starts_with("<svg "), "a standalone image");
     let shown = fs::read_to_string(PICTURE).unwrap_or_default();

@@ -9,8 +9,8 @@ use outrigger::config::SourceFile;
 use outrigger::config::format::format;
 
 /// The number of generated files, and of altered real files, as documented.
-const DRAWN: u64 = 500;
-const CHANGED: u64 = 100;
+const GENERATED: u64 = 500;
+const ALTERED: u64 = 100;
 
 /// Writes valid HCL with irregular layout.
 struct Writer {
@@ -36,21 +36,21 @@ impl Writer {
     }
 
     /// Optional white space.
-    fn gap(&mut self) {
+    fn optional_space(&mut self) {
         let gap = self.pick(&["", "", " ", " ", "  ", "\t", "     "]);
         self.put(gap);
     }
 
     /// Required white space.
-    fn apart(&mut self) {
+    fn required_space(&mut self) {
         let gap = self.pick(&[" ", " ", "  ", "\t ", "    "]);
         self.put(gap);
     }
 
     /// A comment at an unusual position.
-    fn aside(&mut self) {
-        let said = self.pick(&["", " ", " ", "  ", " ", " ", "/* c */", " /*/ a = 1 */ "]);
-        self.put(said);
+    fn comment(&mut self) {
+        let comment = self.pick(&["", " ", " ", "  ", " ", " ", "/* c */", " /*/ a = 1 */ "]);
+        self.put(comment);
     }
 
     fn name(&mut self) {
@@ -72,7 +72,7 @@ impl Writer {
     }
 
     fn line_end(&mut self) {
-        self.gap();
+        self.optional_space();
         let end = self.pick(&[
             "\n",
             "\n",
@@ -95,16 +95,16 @@ impl Writer {
     fn body(&mut self, depth: u32, top: bool) {
         let names = self.chance.usize(0..6);
         for at in 0..names {
-            self.gap();
+            self.optional_space();
             match self.chance.u32(0..10) {
                 0..4 if depth > 0 => self.block(depth - 1, top),
                 _ => {
                     self.name();
                     // Each argument has a unique name.
                     self.put(&format!("{at}"));
-                    self.aside();
+                    self.comment();
                     self.put("=");
-                    self.gap();
+                    self.optional_space();
                     if self.one_in(12) {
                         self.heredoc(depth);
                         // The last line of a heredoc has nothing else.
@@ -129,26 +129,26 @@ impl Writer {
             self.name();
         }
         for _ in 0..self.chance.usize(0..3) {
-            self.apart();
-            self.aside();
+            self.required_space();
+            self.comment();
             let label = self.pick(&["\"label\"", "\"a b\"", "\"\"", "plain", "\"x.y/z\"", "\"ü\""]);
             self.put(label);
         }
-        self.apart();
-        self.aside();
+        self.required_space();
+        self.comment();
         self.put("{");
-        self.gap();
+        self.optional_space();
         if self.one_in(4) {
             self.put("}");
             return;
         }
         if self.one_in(4) {
             self.name();
-            self.gap();
+            self.optional_space();
             self.put("=");
-            self.gap();
+            self.optional_space();
             self.operand(0);
-            self.gap();
+            self.optional_space();
             self.put("}");
             return;
         }
@@ -169,9 +169,9 @@ impl Writer {
                 "\"number\"",
             ]);
             self.put("type");
-            self.gap();
+            self.optional_space();
             self.put("=");
-            self.gap();
+            self.optional_space();
             self.put(kind);
             self.line_end();
         }
@@ -191,9 +191,9 @@ impl Writer {
     fn wrapped(&mut self, depth: u32) {
         let open = self.pick(&["\"${", "\"${", "\"${~", "\"%{"]).replace('%', "$");
         self.put(&open);
-        self.gap();
+        self.optional_space();
         self.expression(depth.min(1));
-        self.gap();
+        self.optional_space();
         self.put("}");
         let rest = self.pick(&["", "", "", " and", "${a}"]);
         self.put(rest);
@@ -222,15 +222,15 @@ impl Writer {
             self.put(line);
             if self.one_in(3) {
                 self.put("${");
-                self.gap();
+                self.optional_space();
                 self.operand(depth.min(1));
-                self.gap();
+                self.optional_space();
                 self.put("}");
             }
             self.put("\n");
         }
         if begin.contains('-') {
-            self.gap();
+            self.optional_space();
         }
         self.put(&word);
     }
@@ -242,19 +242,19 @@ impl Writer {
                 let operator = self
                     .pick(&["+", "-", "*", "/", "%", "==", "!=", "<", ">", "<=", ">=", "&&", "||"]);
                 // `a-1` is a name.
-                self.apart();
+                self.required_space();
                 self.put(operator);
-                self.gap();
+                self.optional_space();
                 self.operand(depth.saturating_sub(1));
             }
             2 => {
-                self.apart();
+                self.required_space();
                 self.put("?");
-                self.gap();
+                self.optional_space();
                 self.operand(depth.saturating_sub(1));
-                self.apart();
+                self.required_space();
                 self.put(":");
-                self.gap();
+                self.optional_space();
                 self.operand(depth.saturating_sub(1));
             }
             _ => {}
@@ -328,9 +328,9 @@ impl Writer {
             }
             13 => {
                 self.put("(");
-                self.gap();
+                self.optional_space();
                 self.expression(depth - 1);
-                self.gap();
+                self.optional_space();
                 self.put(")");
             }
             14 => {
@@ -341,17 +341,17 @@ impl Writer {
                     "[\nfor x in y:\n",
                 ]);
                 self.put(head);
-                self.gap();
+                self.optional_space();
                 self.operand(depth - 1);
                 let is_object = head.starts_with('{');
                 if is_object {
-                    self.apart();
+                    self.required_space();
                     self.put("=>");
-                    self.gap();
+                    self.optional_space();
                     self.operand(depth - 1);
                 }
                 if self.one_in(3) {
-                    self.apart();
+                    self.required_space();
                     self.put("if x != \"\"");
                 }
                 self.put(if is_object { "}" } else { "]" });
@@ -360,26 +360,26 @@ impl Writer {
         }
     }
 
-    fn broken(&mut self) {
+    fn optional_line_break(&mut self) {
         if self.one_in(2) {
             let line = self.pick(&["\n", "\n", " # why\n", "\n\n", "\n  // so\n"]);
             self.put(line);
         } else {
-            self.gap();
+            self.optional_space();
         }
     }
 
     fn list(&mut self, depth: u32, open: char, close: char) {
         self.text.push(open);
-        self.broken();
+        self.optional_line_break();
         let count = self.chance.usize(0..4);
         for at in 0..count {
             self.operand(depth);
-            self.gap();
+            self.optional_space();
             if at + 1 < count || self.one_in(3) {
                 self.put(",");
             }
-            self.broken();
+            self.optional_line_break();
         }
         self.text.push(close);
     }
@@ -390,27 +390,27 @@ impl Writer {
         self.put(if lines { "\n" } else { " " });
         let count = self.chance.usize(0..4);
         for at in 0..count {
-            self.gap();
+            self.optional_space();
             let key = self.pick(&["key#", "\"k k#\"", "(var.k#)", "k-1#", "\"${ k# }\""]);
             // Each key is unique.
             self.put(&key.replace('#', &at.to_string()));
-            self.gap();
+            self.optional_space();
             let equal = self.pick(&["=", "=", "=", ":"]);
             self.put(equal);
-            self.gap();
+            self.optional_space();
             self.operand(depth);
             if lines {
                 self.line_end();
             } else if at + 1 < count {
                 self.put(",");
-                self.gap();
+                self.optional_space();
             }
         }
         self.put("}");
     }
 }
 
-fn drawn(seed: u64) -> String {
+fn generated(seed: u64) -> String {
     let mut writer = Writer::new(seed);
     writer.body(4, true);
     if seed.is_multiple_of(10) {
@@ -423,7 +423,7 @@ fn drawn(seed: u64) -> String {
 }
 
 /// Returns every HCL file that is shipped or used by tests.
-fn real() -> Vec<PathBuf> {
+fn real_files() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders = vec![
         root.join("config"),
@@ -449,7 +449,7 @@ fn real() -> Vec<PathBuf> {
 }
 
 /// Returns a file with other white space, line breaks and comments.
-fn changed(text: &str, seed: u64) -> String {
+fn altered(text: &str, seed: u64) -> String {
     let mut writer = Writer::new(seed);
     for line in text.lines() {
         let quoted = line.contains('"') || line.contains("<<");
@@ -489,12 +489,12 @@ fn formatted(name: &str, text: &str) -> Result<String, String> {
 fn files_look_as_terraform_would_have_them() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut files: Vec<(String, String)> =
-        (0..DRAWN).map(|seed| (format!("drawn-{seed}.tf"), drawn(seed))).collect();
-    let real = real();
-    for at in 0..CHANGED {
+        (0..GENERATED).map(|seed| (format!("generated-{seed}.tf"), generated(seed))).collect();
+    let real = real_files();
+    for at in 0..ALTERED {
         let path = &real[usize::try_from(at).expect("few") % real.len()];
         let text = fs::read_to_string(path).expect("text");
-        files.push((format!("real-{at}.tf"), changed(&text, at)));
+        files.push((format!("real-{at}.tf"), altered(&text, at)));
     }
     for (name, text) in &files {
         fs::write(folder.path().join(name), text).expect("written");
@@ -503,10 +503,10 @@ fn files_look_as_terraform_would_have_them() {
         println!("SKIP config::formatting: terraform is not installed");
         return;
     };
-    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    let errors = String::from_utf8_lossy(&done.stderr).into_owned();
     let mut wrong = Vec::new();
     for (name, text) in &files {
-        assert!(!said.contains(&format!("on {name} line")), "{name}: {said}");
+        assert!(!errors.contains(&format!("on {name} line")), "{name}: {errors}");
         let expected = fs::read_to_string(folder.path().join(name)).expect("text");
         let ours = formatted(name, text);
         if ours.as_ref() != Ok(&expected) {

@@ -32,11 +32,14 @@ fn configured(change: &str) -> Result<Config, Vec<Diagnostic>> {
     let mut class = base();
     class.extend(change);
     class.retain(|_, value| !value.is_null());
-    read(class, &Map::new())
+    load_class(class, &Map::new())
 }
 
 /// Loads a managed cluster with this node class and a pool with these arguments.
-fn read(class: Map<String, Value>, pool: &Map<String, Value>) -> Result<Config, Vec<Diagnostic>> {
+fn load_class(
+    class: Map<String, Value>,
+    pool: &Map<String, Value>,
+) -> Result<Config, Vec<Diagnostic>> {
     let mut pool = pool.clone();
     pool.insert("node_class".to_owned(), json!("${node_class.one}"));
     let text = json!({
@@ -50,7 +53,7 @@ fn read(class: Map<String, Value>, pool: &Map<String, Value>) -> Result<Config, 
 }
 
 /// Returns the problem codes, or `fine`, and the rendered problems.
-fn faults(read: Result<Config, Vec<Diagnostic>>) -> (String, String) {
+fn outcome_of(read: Result<Config, Vec<Diagnostic>>) -> (String, String) {
     let problems = match read {
         Ok(config) => config.warnings,
         Err(problems) => problems,
@@ -73,7 +76,7 @@ fn node_classes_are_refused_where_karpenter_refuses_them() {
             panic!("four fields: {row}");
         };
         assert!(seen.insert((place, behaviour)), "twice: {row}");
-        let (got, why) = faults(configured(class));
+        let (got, why) = outcome_of(configured(class));
         if got != expect {
             wrong.push(format!("{place} {behaviour}: {got}, not {expect}\n{why}"));
         }
@@ -184,7 +187,7 @@ fn pools_require_and_label_what_karpenter_lets_them() {
     let pool = |key: &str, requires: Value| {
         let mut own = Map::new();
         own.insert("require".to_owned(), json!({ key: requires }));
-        faults(read(base(), &own))
+        outcome_of(load_class(base(), &own))
     };
     let of_nodes = [ZONE_ID, PLACEMENT_GROUP_ID, PLACEMENT_GROUP_PARTITION];
     for key in OF_TYPES.into_iter().chain(of_nodes) {
@@ -192,7 +195,7 @@ fn pools_require_and_label_what_karpenter_lets_them() {
         assert_eq!(required, "fine", "{why}");
         let mut own = Map::new();
         own.insert("labels".to_owned(), json!({ key: "1" }));
-        let (set, why) = faults(read(base(), &own));
+        let (set, why) = outcome_of(load_class(base(), &own));
         assert_eq!(set, "fine", "{why}");
     }
     let bought = "karpenter.sh/capacity-type";

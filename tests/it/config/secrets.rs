@@ -36,14 +36,14 @@ fn problems(text: &str, form: &str) -> Vec<Diagnostic> {
 }
 
 /// Returns the rendered problems if they contain the token. Each place uses another form.
-fn betrayed(text: &str, place: usize) -> Option<String> {
+fn leaked(text: &str, place: usize) -> Option<String> {
     let problems = problems(text, FORMS[place % FORMS.len()]);
     let all = [render_all(&problems), report_json(&problems).to_string()];
     all.into_iter().find(|all| all.contains(TOKEN))
 }
 
 /// Returns nested blocks with the argument under test and all required arguments.
-fn written(path: &[&BlockType], argument: &str, value: &str) -> String {
+fn nested_blocks(path: &[&BlockType], argument: &str, value: &str) -> String {
     let mut text = String::new();
     for block in path {
         let label = block.label.map_or("", |_| " \"one\"");
@@ -65,14 +65,17 @@ fn written(path: &[&BlockType], argument: &str, value: &str) -> String {
     text + &"}\n".repeat(path.len())
 }
 
-fn every(path: &mut Vec<&'static BlockType>, see: &mut dyn FnMut(&[&BlockType], &str)) {
+fn for_each_argument(
+    path: &mut Vec<&'static BlockType>,
+    visit: &mut dyn FnMut(&[&BlockType], &str),
+) {
     let block = *path.last().expect("a block");
     for argument in block.arguments {
-        see(path, argument.name);
+        visit(path, argument.name);
     }
     for inner in block.blocks {
         path.push(inner);
-        every(path, see);
+        for_each_argument(path, visit);
         path.pop();
     }
 }
@@ -81,7 +84,7 @@ fn every(path: &mut Vec<&'static BlockType>, see: &mut dyn FnMut(&[&BlockType], 
 fn no_argument_of_the_schema_betrays_what_is_sensitive() {
     let (mut found, mut place) = (Vec::new(), 0);
     for block in root_block().blocks {
-        every(&mut vec![*block], &mut |path, argument| {
+        for_each_argument(&mut vec![*block], &mut |path, argument| {
             for value in [
                 "var.tok",
                 "secret(\"tok\")",
@@ -91,8 +94,8 @@ fn no_argument_of_the_schema_betrays_what_is_sensitive() {
                 "{ a = lower(var.tok) }",
             ] {
                 let rest = "cluster \"demo\" {\n  simulated {}\n}\npool \"p\" {}\n";
-                let text = format!("{}{rest}", written(path, argument, value));
-                found.extend(betrayed(&text, place));
+                let text = format!("{}{rest}", nested_blocks(path, argument, value));
+                found.extend(leaked(&text, place));
                 place += 1;
             }
             place += 1;
@@ -110,7 +113,7 @@ fn no_text_of_a_configuration_betrays_what_is_sensitive() {
         for (place, pair) in quotes.chunks_exact(2).enumerate() {
             let (before, after) = (&text[..=pair[0]], &text[pair[1]..]);
             let text = format!("{before}${{var.tok}}{after}");
-            found.extend(betrayed(&text, index + place));
+            found.extend(leaked(&text, index + place));
         }
     }
     let found: Vec<String> = found.into_iter().collect();
@@ -134,8 +137,8 @@ fn a_schedule_and_what_is_named_in_other_blocks_betray_nothing() {
     {
         let text = format!("cluster \"demo\" {{\n  simulated {{}}\n}}\n{wrong}");
         assert!(!problems(&text, FORMS[0]).is_empty(), "{text}");
-        assert_eq!(betrayed(&text, nth), None);
-        assert_eq!(betrayed(&text, 0), None);
+        assert_eq!(leaked(&text, nth), None);
+        assert_eq!(leaked(&text, 0), None);
     }
 }
 

@@ -64,7 +64,7 @@ fn what_is_tried_bears_the_tags_of_a_launch() {
 }
 
 /// Code, message, status; the cause of the rejection, or `None` if the class is not rejected.
-const SAID: &[(&str, &str, Option<u16>, Option<Cause>)] = &[
+const RESULTS: &[(&str, &str, Option<u16>, Option<Cause>)] = &[
     ("UnauthorizedOperation", "", None, Some(Cause::Denied)),
     ("InvalidUserData.Malformed", LONG, None, Some(Cause::UserDataTooLarge)),
     ("InvalidUserData.Malformed", "x", None, Some(Cause::LaunchInvalid)),
@@ -92,7 +92,7 @@ const VPC: &str = "sg-1 and subnet-1 belong to different networks";
 
 #[test]
 fn only_what_concerns_the_class_is_held_against_it() {
-    for (code, message, status, expect) in SAID {
+    for (code, message, status, expect) in RESULTS {
         match (dry_run_result(RUN, code, message, *status), expect) {
             (DryRunResult::Refused(cause, text), Some(expect)) => {
                 assert_eq!(cause, *expect, "{code} {message}");

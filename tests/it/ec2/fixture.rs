@@ -136,21 +136,21 @@ impl Scene {
     }
 
     /// Sets these offerings.
-    pub(super) fn offers(mut self, offerings: &[&str]) -> Self {
+    pub(super) fn with_offerings(mut self, offerings: &[&str]) -> Self {
         self.launch.offerings = offerings.iter().map(|own| offering(own)).collect();
         self
     }
 
     /// Adds this reservation of `m5.large` in the first zone.
-    pub(super) fn reserves(mut self, own: Reservation) -> Self {
+    pub(super) fn with_reservation(mut self, own: Reservation) -> Self {
         let all = [("m5.large".into(), "us-east-1a".into(), own)];
         self.catalog = self.catalog.with_reservations(all);
         self
     }
 
     /// Returns the request, or the result if no request is possible.
-    pub(super) fn request(&mut self) -> Result<FleetRequest, Box<CommandResult>> {
-        let order = FleetRequestInput {
+    pub(super) fn try_request(&mut self) -> Result<FleetRequest, Box<CommandResult>> {
+        let input = FleetRequestInput {
             launch: &self.launch,
             class: &self.class,
             resolved: &self.resolved,
@@ -158,9 +158,9 @@ impl Scene {
             catalog: &self.catalog,
             site: TemplateTarget { cluster: &self.cluster, region: &self.region, ipv6: self.ipv6 },
         };
-        let (token, counts) = (self.token.clone(), self.counts_pods);
+        let (token, counts_pods) = (self.token.clone(), self.counts_pods);
         let mut render = |image: &Image, pods: i64| {
-            let pods = if counts { pods } else { 0 };
+            let pods = if counts_pods { pods } else { 0 };
             if token.is_empty() {
                 return Err(BootstrapError::UserData {
                     format: "a test",
@@ -170,17 +170,17 @@ impl Scene {
             let text = format!("{token} {} {pods}", image.name);
             Ok(RenderedUserData::new(text.into_bytes()))
         };
-        order.build_request(&mut self.subnets, &mut render, NOW)
+        input.build_request(&mut self.subnets, &mut render, NOW)
     }
 
     /// Returns the request, which must be possible.
-    pub(super) fn made(&mut self) -> FleetRequest {
-        self.request().expect("a request")
+    pub(super) fn request(&mut self) -> FleetRequest {
+        self.try_request().expect("a request")
     }
 
     /// Returns the only template.
     pub(super) fn template(&mut self) -> LaunchTemplate {
-        let mut configs = self.made().configs;
+        let mut configs = self.request().configs;
         assert_eq!(configs.len(), 1);
         configs.remove(0).template
     }

@@ -33,7 +33,7 @@ fn search(name: Option<&str>, owner: Option<&str>, tag: Option<(&str, &str)>) ->
 }
 
 /// Returns the selected images, and the condition of the class.
-fn found(
+fn select(
     terms: Vec<ImageTerm>,
     images: ListResult<Vec<Image>>,
 ) -> (Vec<Image>, NodeClassCondition) {
@@ -47,12 +47,12 @@ fn found(
 
 /// Images with their days, a leading `!` for deprecated ones; the selected image, and whether it is
 /// deprecated.
-type Used = (&'static [(&'static str, i64)], &'static str, bool);
+type SelectionCase = (&'static [(&'static str, i64)], &'static str, bool);
 
 /// A deprecated image is selected only if no other exists, and it is marked as such.
 #[test]
 fn a_class_has_images_where_any_is_found_and_says_which_are_deprecated() {
-    let rows: [Used; 4] = [
+    let rows: [SelectionCase; 4] = [
         (&[("a", 1)], "a", false),
         (&[("!a", 1)], "a", true),
         (&[("!a", 1), ("!b", 2)], "b", true),
@@ -61,7 +61,7 @@ fn a_class_has_images_where_any_is_found_and_says_which_are_deprecated() {
     ];
     for (all, id, deprecated) in rows {
         let all: Vec<Image> = all.iter().map(|(id, day)| image(id, *day)).collect();
-        let (used, condition) = found(vec![search(Some("a*"), None, None)], Ok(all));
+        let (used, condition) = select(vec![search(Some("a*"), None, None)], Ok(all));
         let used: Vec<(&str, bool)> =
             used.iter().map(|own| (own.id.as_str(), own.deprecated)).collect();
         assert_eq!(used, [(id, deprecated)]);
@@ -85,14 +85,14 @@ fn a_class_without_images_is_not_ready_and_names_its_terms() {
         ),
     ];
     for (term, words) in rows {
-        let (used, condition) = found(vec![term], Ok(Vec::new()));
+        let (used, condition) = select(vec![term], Ok(Vec::new()));
         assert_eq!((used.len(), condition.cause), (0, Some(Cause::ImageNotFound)));
         assert!(condition.message.contains(words), "{}", condition.message);
     }
     for cause in [Cause::UnsupportedAlias, Cause::Denied, Cause::Unavailable] {
-        let text = "told by AWS".to_owned();
-        let (used, condition) = found(Vec::new(), Err(ResolveError { cause, text }));
+        let text = "reported by AWS".to_owned();
+        let (used, condition) = select(Vec::new(), Err(ResolveError { cause, text }));
         assert_eq!((used.len(), condition.cause), (0, Some(cause)));
-        assert_eq!(condition.message, "told by AWS");
+        assert_eq!(condition.message, "reported by AWS");
     }
 }

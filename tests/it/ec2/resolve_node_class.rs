@@ -65,7 +65,7 @@ fn placement(id: &str, strategy: PlacementGroupStrategy) -> PlacementGroup {
 }
 
 /// Returns all resources of the account and region.
-fn found() -> RegionResources {
+fn region_resources() -> RegionResources {
     let groups = [
         ("near", placement("pg-1", PlacementGroupStrategy::Cluster)),
         ("parts", placement("pg-2", PlacementGroupStrategy::Partition(3))),
@@ -164,7 +164,7 @@ fn subnets_are_found_by_their_terms() {
             false => SubnetTerm::Id((*text).to_owned()),
         };
         class.subnets = terms.iter().map(term).collect();
-        let own = resolved(&class, &found());
+        let own = resolved(&class, &region_resources());
         assert_eq!(subnets(&own), expect, "{terms:?}");
         let ready = condition(&own, ConditionKind::SubnetsReady);
         let cause = expect.is_empty().then_some(Cause::SubnetsNotFound);
@@ -199,7 +199,7 @@ fn security_groups_are_found_by_their_terms() {
             (None, false) => SecurityGroupTerm::Id((*text).to_owned()),
         };
         class.security_groups = terms.iter().map(term).collect();
-        let own = resolved(&class, &found());
+        let own = resolved(&class, &region_resources());
         assert_eq!(groups(&own), expect, "{terms:?}");
         let ready = condition(&own, ConditionKind::SecurityGroupsReady);
         let cause = expect.is_empty().then_some(Cause::SecurityGroupsNotFound);
@@ -211,28 +211,28 @@ fn security_groups_are_found_by_their_terms() {
 #[test]
 fn what_is_found_follows_the_class_and_the_region() {
     let mut class = class();
-    let mut there = found();
-    assert_eq!(subnets(&resolved(&class, &there)), "a2 a1");
+    let mut resources = region_resources();
+    assert_eq!(subnets(&resolved(&class, &resources)), "a2 a1");
     class.subnets = vec![SubnetTerm::Tags(tags("team=db"))];
     class.security_groups = vec![SecurityGroupTerm::Id("sg-9".to_owned())];
-    let own = resolved(&class, &there);
+    let own = resolved(&class, &resources);
     assert_eq!((subnets(&own), groups(&own)), ("b1".into(), String::new()));
     let unmet = own.first_unmet().map(|own| (own.kind, own.status));
     let kind = ConditionKind::SecurityGroupsReady;
     assert_eq!(unmet, Some((kind, NodeClassConditionStatus::False)));
     // A subnet with fewer free addresses moves back, and a deleted subnet is not found.
     class.subnets = vec![SubnetTerm::Tags(tags("team=web"))];
-    let Ok(all) = &mut there.subnets else {
+    let Ok(all) = &mut resources.subnets else {
         panic!("no subnets");
     };
     all[1].0.free = 10;
-    assert_eq!(subnets(&resolved(&class, &there)), "a1 a2");
-    all_but(&mut there, "subnet-a1");
-    assert_eq!(subnets(&resolved(&class, &there)), "a2");
+    assert_eq!(subnets(&resolved(&class, &resources)), "a1 a2");
+    remove_subnet(&mut resources, "subnet-a1");
+    assert_eq!(subnets(&resolved(&class, &resources)), "a2");
 }
 
-fn all_but(there: &mut RegionResources, id: &str) {
-    if let Ok(all) = &mut there.subnets {
+fn remove_subnet(resources: &mut RegionResources, id: &str) {
+    if let Ok(all) = &mut resources.subnets {
         all.retain(|(own, _)| own.id != id);
     }
 }
@@ -269,14 +269,14 @@ fn reservations_are_found_by_their_terms() {
     for (terms, expect) in rows {
         let mut class = class();
         class.reservations = terms;
-        let own = resolved(&class, &found());
+        let own = resolved(&class, &region_resources());
         assert_eq!(reservations(&own), expect, "{:?}", class.reservations);
         let ready = condition(&own, ConditionKind::CapacityReservationsReady);
         assert_eq!(ready.status, NodeClassConditionStatus::True, "{:?}", class.reservations);
     }
     // A class without reservation terms has no reservations and no such condition, even if open
     // reservations exist.
-    let own = resolved(&class(), &found());
+    let own = resolved(&class(), &region_resources());
     assert_eq!(reservations(&own), "");
     let kind = ConditionKind::CapacityReservationsReady;
     assert!(own.conditions.iter().all(|own| own.kind != kind));
@@ -304,8 +304,9 @@ fn reservations_are_found_until_they_end() {
         own.found.reservation.ends = minutes.map(|own| NOW + SignedDuration::from_mins(own));
         let mut class = class();
         class.reservations = vec![ReservationTerm::Id("cr-1".to_owned())];
-        let there = RegionResources { reservations: Ok(vec![own.clone()]), ..found() };
-        let all = resolved(&class, &there).reservations;
+        let resources =
+            RegionResources { reservations: Ok(vec![own.clone()]), ..region_resources() };
+        let all = resolved(&class, &resources).reservations;
         let expect = Vec::from_iter(expect.then_some(own.found));
         assert_eq!(all, expect, "{kind:?} {minutes:?}");
     }
@@ -330,7 +331,7 @@ fn a_placement_group_is_found_by_name_or_id() {
     ];
     for (term, expect) in rows {
         class.placement_group = term;
-        let own = resolved(&class, &found());
+        let own = resolved(&class, &region_resources());
         let expect = expect.map(|(id, strategy)| placement(id, strategy));
         let ready = condition(&own, kind);
         let cause = expect.is_none().then_some(Cause::PlacementGroupNotFound);
@@ -340,17 +341,17 @@ fn a_placement_group_is_found_by_name_or_id() {
     }
     // A class without a placement group has neither a group nor the condition.
     class.placement_group = None;
-    let own = resolved(&class, &found());
+    let own = resolved(&class, &region_resources());
     assert_eq!(own.placement_group, None);
     assert!(own.conditions.iter().all(|own| own.kind != kind));
 }
 
-type Fault = fn(&mut RegionResources, ResolveError);
+type Failure = fn(&mut RegionResources, ResolveError);
 
 /// A failed listing leaves the condition unknown, or false if a permission is missing.
 #[test]
 fn what_cannot_be_listed_is_not_known() {
-    let rows: [(ConditionKind, Fault); 4] = [
+    let rows: [(ConditionKind, Failure); 4] = [
         (ConditionKind::SubnetsReady, |it, why| it.subnets = Err(why)),
         (ConditionKind::SecurityGroupsReady, |it, why| {
             it.security_groups = Err(why);
@@ -369,12 +370,12 @@ fn what_cannot_be_listed_is_not_known() {
     let mut class = class();
     class.reservations = vec![ReservationTerm::Id("cr-1".to_owned())];
     class.placement_group = Some(PlacementGroupTerm::Name("near".to_owned()));
-    for (kind, fault) in rows {
+    for (kind, fail) in rows {
         for (cause, status) in causes {
             let text = "ec2:Describe: slow".to_owned();
-            let mut there = found();
-            fault(&mut there, ResolveError { cause, text: text.clone() });
-            let own = resolved(&class, &there);
+            let mut resources = region_resources();
+            fail(&mut resources, ResolveError { cause, text: text.clone() });
+            let own = resolved(&class, &resources);
             let expect = NodeClassCondition { kind, status, cause: Some(cause), message: text };
             assert_eq!(own.first_unmet(), Some(&expect), "{kind:?}");
         }
@@ -419,10 +420,10 @@ fn images_and_profile_are_conditions_like_the_rest() {
         ),
     ];
     for (found_images, profile, expect) in rows {
-        let own = resolve_node_class(&class(), &found(), found_images, profile, NOW);
+        let own = resolve_node_class(&class(), &region_resources(), found_images, profile, NOW);
         let unmet = own.first_unmet();
-        let told = unmet.map(|own| (own.kind, own.cause.expect("a cause"), own.status));
-        assert_eq!(told, expect);
+        let conditions = unmet.map(|own| (own.kind, own.cause.expect("a cause"), own.status));
+        assert_eq!(conditions, expect);
         let known = own.profile.is_some();
         assert_eq!(known, expect.is_none_or(|(kind, ..)| kind != identity));
         let named = unmet.is_none_or(|own| own.message.contains("al2023@latest"));

@@ -22,8 +22,8 @@ pub(super) struct Stage {
     pub(super) now: Timestamp,
     pub(super) views: BTreeMap<ClusterName, Option<Arc<FleetView>>>,
     /// The number of views that each cluster received.
-    pub(super) told: BTreeMap<ClusterName, usize>,
-    pub(super) held_down: Vec<(ClusterName, Vec<UnavailableKey>, Timestamp)>,
+    pub(super) view_counts: BTreeMap<ClusterName, usize>,
+    pub(super) unavailable: Vec<(ClusterName, Vec<UnavailableKey>, Timestamp)>,
     commands: u64,
 }
 
@@ -63,8 +63,8 @@ impl Stage {
             fleet: Fleet::default(),
             now: Timestamp::from_second(1_800_000_000).expect("in range"),
             views: BTreeMap::new(),
-            told: BTreeMap::new(),
-            held_down: Vec::new(),
+            view_counts: BTreeMap::new(),
+            unavailable: Vec::new(),
             commands: 0,
         };
         stage.configure(limits, clusters);
@@ -74,20 +74,20 @@ impl Stage {
     pub(super) fn configure(&mut self, limits: FleetLimits, clusters: &[Cluster]) {
         let clusters: Vec<Arc<Cluster>> = clusters.iter().cloned().map(Arc::new).collect();
         self.fleet.configure(limits, &clusters, self.now);
-        self.listen();
+        self.receive();
     }
 
     /// Advances the time and runs the due notifications of the fleet.
-    pub(super) fn wait(&mut self, seconds: i64) {
+    pub(super) fn advance(&mut self, seconds: i64) {
         let end = self.now + SignedDuration::from_secs(seconds);
         while let Some(at) = self.fleet.poll_timeout(self.now).filter(|at| *at <= end) {
             self.now = self.now.max(at);
             self.fleet.notify_due(self.now);
-            self.listen();
+            self.receive();
         }
         self.now = end;
         self.fleet.notify_due(self.now);
-        self.listen();
+        self.receive();
     }
 
     pub(super) fn command(&mut self, cluster: &str, command: Command) -> CommandResult {
@@ -95,11 +95,11 @@ impl Stage {
         let id = CommandId(self.commands);
         let issued = IssuedCommand { id, command };
         self.fleet.handle_command(&cluster.into(), issued, self.now);
-        self.listen().expect("every command is answered")
+        self.receive().expect("every command is answered")
     }
 
     /// Reports all claims of a cluster.
-    pub(super) fn whole(&mut self, cluster: &str, claims: &[(&str, ClaimUsage)]) {
+    pub(super) fn report_all(&mut self, cluster: &str, claims: &[(&str, ClaimUsage)]) {
         let own = |(id, holding): &(&str, ClaimUsage)| ((*id).into(), Some(holding.clone()));
         let claims = claims.iter().map(own).collect();
         let whole = true;
@@ -108,7 +108,7 @@ impl Stage {
     }
 
     /// Reports the change of one claim.
-    pub(super) fn changed(
+    pub(super) fn report_change(
         &mut self,
         cluster: &str,
         claim: &str,
@@ -118,14 +118,25 @@ impl Stage {
         self.command(cluster, Command::ReportUsage { whole, claims })
     }
 
-    pub(super) fn ask(&mut self, cluster: &str, claim: &str, holding: ClaimUsage) -> CommandResult {
+    pub(super) fn request_grant(
+        &mut self,
+        cluster: &str,
+        claim: &str,
+        holding: ClaimUsage,
+    ) -> CommandResult {
         let claim = claim.into();
         self.command(cluster, Command::RequestGrant(Box::new(GrantRequest { claim, holding })))
     }
 
     /// Requests a grant, and checks that it is denied with these words.
-    pub(super) fn denied(&mut self, cluster: &str, claim: &str, holding: ClaimUsage, words: &str) {
-        match self.ask(cluster, claim, holding) {
+    pub(super) fn assert_denied(
+        &mut self,
+        cluster: &str,
+        claim: &str,
+        holding: ClaimUsage,
+        words: &str,
+    ) {
+        match self.request_grant(cluster, claim, holding) {
             CommandResult::Denied { why, .. } => {
                 assert!(why.contains(words), "{why:?}, not {words:?}")
             }
@@ -133,8 +144,8 @@ impl Stage {
         }
     }
 
-    pub(super) fn granted(&mut self, cluster: &str, claim: &str, holding: ClaimUsage) {
-        assert_eq!(self.ask(cluster, claim, holding), CommandResult::Granted);
+    pub(super) fn assert_granted(&mut self, cluster: &str, claim: &str, holding: ClaimUsage) {
+        assert_eq!(self.request_grant(cluster, claim, holding), CommandResult::Granted);
     }
 
     /// Returns the cores and nodes that a cluster may use in total.
@@ -144,7 +155,7 @@ impl Stage {
     }
 
     /// Records all messages of the fleet, and returns the command result among them.
-    fn listen(&mut self) -> Option<CommandResult> {
+    fn receive(&mut self) -> Option<CommandResult> {
         let mut found = None;
         while let Some((cluster, event)) = self.fleet.next_event() {
             match event {
@@ -156,11 +167,11 @@ impl Stage {
                     assert!(found.replace(answer).is_none(), "one result per command");
                 }
                 Event::FleetChanged(view) => {
-                    *self.told.entry(cluster.clone()).or_insert(0) += 1;
+                    *self.view_counts.entry(cluster.clone()).or_insert(0) += 1;
                     self.views.insert(cluster, view);
                 }
                 Event::HeldDown(what, until) => {
-                    self.held_down.push((cluster, what, until));
+                    self.unavailable.push((cluster, what, until));
                 }
                 other => panic!("unexpected event: {other:?}"),
             }

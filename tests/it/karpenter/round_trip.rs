@@ -56,7 +56,7 @@ fn what_is_drawn_is_valid() {
     const GENERATED: usize = 60;
     let mut runner = TestRunner::deterministic();
     let mut refused = Vec::new();
-    for _ in 0..DRAWN {
+    for _ in 0..GENERATED {
         let tree = configuration().new_tree(&mut runner).expect("a configuration");
         let hcl = proptest::strategy::ValueTree::current(&tree);
         let files =
