@@ -159,11 +159,11 @@ fn wrong_arguments_end_with_what_says_nothing_else() {
 #[test]
 fn version_says_what_it_is_for() {
     let output = run(&["version", "--json"], "");
-    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(told["outrigger"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(told["kubernetes"]["oldest"], "1.29");
-    assert_eq!(told["kubernetes"]["tested"], json!(["1.35", "1.36", "1.37"]));
-    let target = told["target"].as_str().expect("a target");
+    let version: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(version["outrigger"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(version["kubernetes"]["oldest"], "1.29");
+    assert_eq!(version["kubernetes"]["tested"], json!(["1.35", "1.36", "1.37"]));
+    let target = version["target"].as_str().expect("a target");
     assert!(target.ends_with("linux"), "{target}");
 }
 
@@ -204,10 +204,10 @@ fn fmt_writes_checks_shows_and_reads_as_terraforms_does() {
     let fmt = |more: &[&str], stdin: &str, expect: i32| {
         let output = run(&[&["fmt"], more].concat(), stdin);
         let (out, errors) = (&output.stdout, &output.stderr);
-        let said = String::from_utf8_lossy(out).into_owned();
+        let printed = String::from_utf8_lossy(out).into_owned();
         let errors = String::from_utf8_lossy(errors).into_owned();
-        assert_eq!(output.status.code(), Some(expect), "{more:?}: {said}{errors}");
-        (said, errors)
+        assert_eq!(output.status.code(), Some(expect), "{more:?}: {printed}{errors}");
+        (printed, errors)
     };
     let (path, name) = (config.path(), main.display().to_string());
     let diff = format!("--- old/{name}\n+++ new/{name}\n@@ -1 +1 @@\n-a={{}}\n+a = {{}}\n");

@@ -130,7 +130,7 @@ async fn what_is_wrong_in_aws_is_named_and_nothing_is_made() {
         return;
     };
     let dir = TempDir::new().expect("a directory");
-    fs::create_dir(dir.path().join("config")).expect("made");
+    fs::create_dir(dir.path().join("config")).expect("created");
     let kubeconfig = dir.path().join("kubeconfig");
     keep(&kubeconfig, &fs::read_to_string(plane.kubeconfig()).expect("a kubeconfig"));
     let text = block(&aws, "tests", &kubeconfig) + &shared(&aws, "");

@@ -86,11 +86,11 @@ fn an_api_is_reached_by_its_proxy_unless_it_is_named_as_direct() {
     let name = "    username = \"out@rigger\"\n";
     let password = |own: &str| format!("{url}{name}    password = \"{own}\"\n");
     let check = |output: &Output, status: i32| {
-        let said = [&output.stdout[..], &output.stderr[..]].concat();
-        let said = String::from_utf8_lossy(&said).into_owned();
-        assert_eq!(output.status.code(), Some(status), "{said}");
-        assert!(!said.contains("p@ss") && !said.contains("p%40ss"), "{said}");
-        said
+        let printed = [&output.stdout[..], &output.stderr[..]].concat();
+        let printed = String::from_utf8_lossy(&printed).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{printed}");
+        assert!(!printed.contains("p@ss") && !printed.contains("p%40ss"), "{printed}");
+        printed
     };
     let direct = format!("{}    no_proxy = [\"127.0.0.0/8\"]\n", password("p@ss"));
     // A plan takes five seconds, and longer while other tests run.

@@ -49,9 +49,9 @@ impl Setup {
             let output = self.ask(&["status", "--json"]);
             (output.status.code() == Some(code)).then_some(output.stdout)
         };
-        let said = within(20, ask);
-        let said = said.unwrap_or_else(|| panic!("{}", self.daemon.log()));
-        serde_json::from_slice(&said).expect("JSON")
+        let response = within(20, ask);
+        let response = response.unwrap_or_else(|| panic!("{}", self.daemon.log()));
+        serde_json::from_slice(&response).expect("JSON")
     }
 }
 
@@ -93,20 +93,20 @@ fn one_broken_cluster_keeps_no_other_from_being_driven() {
     let setup = Setup::start(&hcl);
     setup.daemon.logged("cannot start cluster", 1);
     setup.daemon.logged("started cluster", 1);
-    let of = |told: &Value, name: &str| {
-        let all = told["clusters"].as_array().expect("a list").iter();
+    let of = |status: &Value, name: &str| {
+        let all = status["clusters"].as_array().expect("a list").iter();
         all.clone().find(|own| own["name"] == name).expect(name).clone()
     };
     let until = |seconds, is_so: &dyn Fn(&Value) -> bool| {
-        let told = within(seconds, || {
-            let told = serde_json::from_slice(&setup.ask(&["status", "--json"]).stdout).ok()?;
-            is_so(&told).then_some(told)
+        let status = within(seconds, || {
+            let status = serde_json::from_slice(&setup.ask(&["status", "--json"]).stdout).ok()?;
+            is_so(&status).then_some(status)
         });
-        told.unwrap_or_else(|| panic!("{}", setup.daemon.log()))
+        status.unwrap_or_else(|| panic!("{}", setup.daemon.log()))
     };
-    let told = until(20, &|told| of(told, "it")["standing"] == "ready");
-    let broken = of(&told, "late");
-    assert_eq!(broken["standing"], "degraded", "{told}");
+    let status = until(20, &|status| of(status, "it")["standing"] == "ready");
+    let broken = of(&status, "late");
+    assert_eq!(broken["standing"], "degraded", "{status}");
     assert_eq!(broken["is_well"], false);
     let why = broken["led_by"].as_str().expect("a reason");
     let expect = "cannot start [kubeconfig-unreadable]: cluster \"late\"";
@@ -124,8 +124,8 @@ fn one_broken_cluster_keeps_no_other_from_being_driven() {
     fs::remove_file(worse).expect("removed");
 
     fs::copy(api.kubeconfig(), &late).expect("copied");
-    let told = until(40, &|told| of(told, "late")["standing"] == "ready");
-    assert_eq!(of(&told, "late")["led_by"], Value::Null);
+    let status = until(40, &|status| of(status, "late")["standing"] == "ready");
+    assert_eq!(of(&status, "late")["led_by"], Value::Null);
     setup.daemon.logged("started cluster", 2);
 }
 
@@ -216,17 +216,17 @@ fn what_is_in_one_cluster_is_told_and_nothing_of_others() {
     let setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     setup.status(0);
     let question = json!({"cluster": "it", "labels": ["team"], "resources": ["cpu"]});
-    let told = within(20, || {
+    let explained = within(20, || {
         let (status, body) = inventory(&setup, &question);
         assert_eq!(status, 200, "{body}");
-        let told: Value = serde_json::from_str(&body).expect("JSON");
-        let is_planned = told["holds"]["pods"][0]["is_unplaced"] == true;
-        is_planned.then_some(told)
+        let explained: Value = serde_json::from_str(&body).expect("JSON");
+        let is_planned = explained["holds"]["pods"][0]["is_unplaced"] == true;
+        is_planned.then_some(explained)
     });
-    let told = told.expect("the pod is planned for");
-    assert_eq!(told["holds"]["pods"][0]["name"], "a/never");
-    let lines = told["timeline"].as_array().expect("a list");
-    assert!(lines.iter().any(|own| own["what"] == "cannot schedule pod"), "{told:#}");
+    let explained = explained.expect("the pod is planned for");
+    assert_eq!(explained["holds"]["pods"][0]["name"], "a/never");
+    let lines = explained["timeline"].as_array().expect("a list");
+    assert!(lines.iter().any(|own| own["what"] == "cannot schedule pod"), "{explained:#}");
     let (status, body) = inventory(&setup, &json!({"cluster": "other\u{1b}"}));
     assert_eq!(status, 404);
     assert!(body.contains("no cluster \"other \""), "{body}");
@@ -258,14 +258,14 @@ fn a_reload_that_takes_out_too_many_nodes_is_refused() {
     setup.daemon.logged("launched claim", 2);
     setup.config.write(&stays);
     let refused = setup.ask(&["reload"]);
-    let said = text(&refused);
-    assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(said.contains("1 of 2 nodes unmanaged, those of goes,"), "{said}");
+    let printed = text(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("1 of 2 nodes unmanaged, those of goes,"), "{printed}");
     // A renamed installation would unmanage all nodes.
     let renamed = head.replace("\"it\"", "\"other\"");
     setup.config.write(&format!("{stays}{}", goes("manage")).replace(head, &renamed));
-    let said = text(&setup.ask(&["reload"]));
-    assert!(said.contains("2 of 2 nodes unmanaged"), "{said}");
+    let printed = text(&setup.ask(&["reload"]));
+    assert!(printed.contains("2 of 2 nodes unmanaged"), "{printed}");
     for then in [goes("observe"), String::new()] {
         setup.config.write(&format!("{stays}{then}"));
         let done = setup.ask(&["reload"]);
@@ -329,8 +329,8 @@ fn a_socket_that_is_not_there_is_named() {
 #[test]
 fn completions_and_manual_pages_are_of_all_verbs() {
     for shell in ["bash", "zsh", "fish"] {
-        let said = text(&run(&["completions", shell], ""));
-        assert!(said.contains("simulate") && said.contains("explain"), "{shell}");
+        let printed = text(&run(&["completions", shell], ""));
+        assert!(printed.contains("simulate") && printed.contains("explain"), "{shell}");
     }
     let dir = tempfile::tempdir().expect("a directory");
     let into = dir.path().join("man");

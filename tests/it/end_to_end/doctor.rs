@@ -27,7 +27,7 @@ impl Setup {
     /// Returns a set-up whose only possible defect is in the API server.
     fn new(manner: Manner) -> Self {
         let own = Self { dir: TempDir::new().expect("a directory"), port: serve(manner) };
-        fs::create_dir(own.path("config")).expect("made");
+        fs::create_dir(own.path("config")).expect("created");
         own.write(&format!("{}{POOL}", own.cluster("kubeconfig")));
         own.reach(&format!("https://127.0.0.1:{}", own.port), "ca");
         own
@@ -253,7 +253,7 @@ fn what_is_wrong_with_a_kubeconfig_is_named() {
             "it is a directory",
             |it| {
                 fs::remove_file(it.path("kubeconfig")).expect("removed");
-                fs::create_dir(it.path("kubeconfig")).expect("made");
+                fs::create_dir(it.path("kubeconfig")).expect("created");
             },
             4,
             &[["cluster it/kubeconfig", "failed", "not a regular file", "install -o outrigger"]],

@@ -70,8 +70,8 @@ fn the_service_manager_hears_when_the_daemon_is_there_lives_reloads_and_ends() {
     manager.waits("WATCHDOG=1", 5);
     config.write("nonsense {}\n");
     daemon.signal("HUP");
-    let said = manager.waits("RELOADING=1", 5);
-    assert!(said.iter().any(|own| own.contains("MONOTONIC_USEC=")), "{said:?}");
+    let messages = manager.waits("RELOADING=1", 5);
+    assert!(messages.iter().any(|own| own.contains("MONOTONIC_USEC=")), "{messages:?}");
     manager.waits("READY=1", 5);
     manager.waits("ready; configuration not reloaded: ", 5);
     config.write(&format!("{LISTEN}{}", cluster("a", api.kubeconfig())));
@@ -89,12 +89,12 @@ fn a_daemon_whose_clusters_do_not_answer_lives_but_has_not_started() {
     let config = Config::new(&format!("{LISTEN}{}", cluster("a", api.kubeconfig())));
     let manager = Manager::new();
     let daemon = manager.start(&config);
-    let mut said = manager.waits("STATUS=clusters: 1 not ready", 20);
+    let mut messages = manager.waits("STATUS=clusters: 1 not ready", 20);
     for _ in 0..3 {
-        said.extend(manager.waits("WATCHDOG=1", 5));
+        messages.extend(manager.waits("WATCHDOG=1", 5));
     }
-    let ready = said.iter().any(|own| own.contains("READY=1"));
-    assert!(!ready, "{said:?}\n{}", daemon.log());
+    let ready = messages.iter().any(|own| own.contains("READY=1"));
+    assert!(!ready, "{messages:?}\n{}", daemon.log());
 }
 
 #[test]
@@ -148,11 +148,12 @@ fn the_units_are_in_order_and_expose_little() {
     fs::write(&socket, read("outrigger.socket")).expect("written");
     let unit = installed(read("outrigger.service"));
     fs::write(&service, &unit).expect("written");
-    let (fine, said) = analyze(&["verify", &service, &socket]).expect("it runs");
-    assert!(fine && said.is_empty(), "{said}");
+    let (fine, printed) = analyze(&["verify", &service, &socket]).expect("it runs");
+    assert!(fine && printed.is_empty(), "{printed}");
     let limit = "--threshold=15";
-    let (fine, said) = analyze(&["security", "--offline=yes", limit, &service]).expect("it runs");
-    assert!(fine, "{said}");
+    let (fine, printed) =
+        analyze(&["security", "--offline=yes", limit, &service]).expect("it runs");
+    assert!(fine, "{printed}");
     // The check can fail.
     fs::write(&service, unit.replace("CapabilityBoundingSet=\n", "")).expect("written");
     let (fine, _) = analyze(&["security", "--offline=yes", limit, &service]).expect("it runs");
@@ -164,9 +165,9 @@ fn the_units_are_in_order_and_expose_little() {
         let more = read(&format!("outrigger.service.d/{drop_in}"));
         fs::write(beside.join(drop_in), more).expect("written");
     }
-    let (fine, said) = analyze(&["verify", &service]).expect("it runs");
-    assert!(fine && said.is_empty(), "{said}");
+    let (fine, printed) = analyze(&["verify", &service]).expect("it runs");
+    assert!(fine && printed.is_empty(), "{printed}");
     fs::write(beside.join("wrong.conf"), "[Service]\nNoSuchThing=yes\n").expect("written");
-    let (_, said) = analyze(&["verify", &service]).expect("it runs");
-    assert!(said.contains("NoSuchThing"), "drop-ins are read: {said}");
+    let (_, printed) = analyze(&["verify", &service]).expect("it runs");
+    assert!(printed.contains("NoSuchThing"), "drop-ins are read: {printed}");
 }

@@ -146,12 +146,15 @@ fn a_fleet_is_watched_on_a_terminal_of_any_size() {
 fn without_a_terminal_another_verb_is_named() {
     let output = run(&["top", "--socket", "/nowhere/admin.sock"], "");
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("requires a terminal") && said.contains("outrigger status"), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        errors.contains("requires a terminal") && errors.contains("outrigger status"),
+        "{errors}"
+    );
     let output = run(&["top", "--node-sort", "colour"], "");
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("use one of name, pool"), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("use one of name, pool"), "{errors}");
     let output = run(&["top", "--interval", "1ms"], "");
     assert_eq!(output.status.code(), Some(1));
 }

@@ -53,7 +53,7 @@ impl Bench {
     /// Creates it with all permissions granted.
     async fn new(plane: &Plane, api: &Client) -> Self {
         let own = Self { dir: TempDir::new().expect("a directory") };
-        std::fs::create_dir(own.dir.path().join("config")).expect("made");
+        std::fs::create_dir(own.dir.path().join("config")).expect("created");
         let text = std::fs::read_to_string(plane.kubeconfig()).expect("a kubeconfig");
         keep(&own.kubeconfig(None), &text);
         let config = user(plane, api, USER, &[]).await;
@@ -218,7 +218,7 @@ async fn karpenter(api: &Client) {
     });
     let lease = serde_json::from_value(lease).expect("a Lease");
     let made = leases.create(&PostParams::default(), &lease).await;
-    made.expect("it is made");
+    made.expect("it is created");
 }
 
 #[expect(clippy::disallowed_methods, reason = "a Lease is live by the clock of this host")]

@@ -65,17 +65,17 @@ async fn pods_get_nodes_from_a_program_that_ends_once() {
     // A reload that would disrupt all nodes reports that they are kept.
     let (amd, arm) = ("in = [\"amd64\"]", "in = [\"arm64\"]");
     setup.reload("pool \"general\"", "fleet { max_disrupted_per_reload = 0 }\npool \"general\"");
-    let (held, mut said) = ("nodes, more than max_disrupted_per_reload", String::new());
+    let (held, mut printed) = ("nodes, more than max_disrupted_per_reload", String::new());
     // Nodes were just removed: until the cluster is in sync again, the reload makes no estimate.
     for from in [amd, arm, arm, arm] {
-        said = setup.reload(from, arm);
-        if said.contains(held) {
+        printed = setup.reload(from, arm);
+        if printed.contains(held) {
             break;
         }
     }
-    assert!(said.contains(held), "{said}");
-    let said = setup.reload(arm, amd);
-    assert!(!said.contains("would disrupt"), "{said}");
+    assert!(printed.contains(held), "{printed}");
+    let printed = setup.reload(arm, amd);
+    assert!(!printed.contains("would disrupt"), "{printed}");
 
     scale(&api, "small", 0).await;
     let gone = |world: &World| world.nodes.is_empty();

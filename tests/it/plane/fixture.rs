@@ -172,9 +172,9 @@ impl Setup {
         let socket = self.path().join("admin.sock");
         let socket = socket.to_str().expect("a readable path");
         let done = run(&["reload", "--wait", "--socket", socket], "");
-        let said = String::from_utf8_lossy(&done.stdout).into_owned();
-        assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
-        said
+        let printed = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(done.status.success(), "{printed}{}", String::from_utf8_lossy(&done.stderr));
+        printed
     }
 
     fn log(&self, name: &str) -> PathBuf {
@@ -475,7 +475,7 @@ pub(crate) async fn declare_room(client: &Client, name: &str, node_selector: Val
         },
     });
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    call(client, "POST", path, &definition).await.expect("made");
+    call(client, "POST", path, &definition).await.expect("created");
     let requests = json!({"cpu": "900m", "memory": "1Gi"});
     let container = json!({"name": "main", "image": "main", "resources": {"requests": requests}});
     let template = json!({
@@ -483,7 +483,7 @@ pub(crate) async fn declare_room(client: &Client, name: &str, node_selector: Val
         "template": {"spec": {"containers": [container], "nodeSelector": node_selector}},
     });
     let path = "/api/v1/namespaces/default/podtemplates";
-    call(client, "POST", path, &template).await.expect("made");
+    call(client, "POST", path, &template).await.expect("created");
     let buffer = json!({
         "apiVersion": format!("{AUTOSCALING}/v1beta1"),
         "kind": "CapacityBuffer",

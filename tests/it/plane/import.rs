@@ -107,10 +107,10 @@ async fn karpenters_objects_come_in_from_a_cluster_as_from_files() {
         return;
     };
     let api = client(plane.kubeconfig()).await;
-    let refused = |(code, hcl, said): (Option<i32>, String, String), expect: &str| {
-        assert_eq!(code, Some(1), "{said}");
+    let refused = |(code, hcl, errors): (Option<i32>, String, String), expect: &str| {
+        assert_eq!(code, Some(1), "{errors}");
         assert_eq!(hcl, "");
-        assert!(said.contains(expect), "no {expect} in {said}");
+        assert!(errors.contains(expect), "no {expect} in {errors}");
     };
     refused(
         imported(plane.kubeconfig(), &[]),
@@ -132,8 +132,8 @@ async fn karpenters_objects_come_in_from_a_cluster_as_from_files() {
         });
         join_all(each).await;
     }
-    let (code, hcl, said) = imported(plane.kubeconfig(), &[]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, hcl, errors) = imported(plane.kubeconfig(), &[]);
+    assert_eq!(code, Some(0), "{errors}");
     let items: Vec<Value> =
         std::iter::once(class()).chain(names.iter().map(|name| pool(name))).collect();
     let files = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();

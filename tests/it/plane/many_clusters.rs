@@ -124,7 +124,7 @@ async fn bind(api: &Client, wave: usize) -> Vec<f64> {
         });
         let pod = serde_json::from_value(pod).expect("a pod");
         made.insert(name, clock());
-        pods.create(&PostParams::default(), &pod).await.expect("made");
+        pods.create(&PostParams::default(), &pod).await.expect("created");
     }
     let mut took = Vec::new();
     while let Some(event) = watched.try_next().await.expect("the watch continues") {
@@ -215,7 +215,7 @@ async fn fill(api: &Client) {
         let name = format!("large-{index}");
         let node = json!({"metadata": {"name": name}});
         let node = serde_json::from_value(node).expect("a node");
-        nodes.create(&PostParams::default(), &node).await.expect("made");
+        nodes.create(&PostParams::default(), &node).await.expect("created");
         let there = json!({"cpu": "200", "memory": "800Gi", "pods": "200"});
         let status = json!({"status": {"capacity": there, "allocatable": there,
             "conditions": [{"type": "Ready", "status": "True"}]}});
@@ -236,7 +236,7 @@ async fn fill(api: &Client) {
                 },
             });
             let pod = serde_json::from_value(pod).expect("a pod");
-            pods.create(&PostParams::default(), &pod).await.expect("made");
+            pods.create(&PostParams::default(), &pod).await.expect("created");
         }
     });
     made.buffer_unordered(16).collect::<Vec<()>>().await;

@@ -85,7 +85,7 @@ async fn a_daemon_says_what_it_may_not_ask_for_its_nodes() {
     // With EKS the daemon would call the EKS API instead.
     let text = text.replace(&eks, "");
     let text = text.replace("ami { alias = \"al2023@latest\" }", &joins);
-    fs::create_dir(dir.path().join("config")).expect("made");
+    fs::create_dir(dir.path().join("config")).expect("created");
     fs::write(dir.path().join("config/outrigger.hcl"), text).expect("written");
     let mut command = aws.command(outrigger());
     command.arg("run").arg("--config").arg(dir.path().join("config"));
