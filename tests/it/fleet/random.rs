@@ -105,8 +105,7 @@ proptest! {
             let (used, nodes) = sum(&usage);
             prop_assert!(used <= CORES && nodes <= NODES as usize, "{:?}", usage);
             for (index, name) in NAMES.iter().enumerate() {
-                let all = all_of(&usage, index);
-                let own: i64 = all.iter().map(|own| own.1.capacity.cpu_milli).sum();
+                let own: i64 = all_of(&usage, index).iter().map(|it| it.1.capacity.cpu_milli).sum();
                 prop_assert_eq!(stage.fleet.total_usage(&(*name).into()).0.cpu_milli, own);
             }
         }
