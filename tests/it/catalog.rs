@@ -30,8 +30,8 @@ fn shape(name: &str) -> InstanceTypeSpec {
     InstanceTypeSpec::clone(&SHIPPED.0.shapes[name])
 }
 
-/// A label of a type: its values, `-` where it is absent, `?` where it is not defined. `aws/`
-/// stands for AWS' own labels of the hardware.
+/// Returns the values of a label of a type: `-` if it is absent, `?` if it is undefined. `aws/`
+/// stands for AWS' own hardware labels.
 fn label(it: &InstanceType, key: &str) -> String {
     let own = key.strip_prefix("aws/");
     let key = own.map_or(key.to_owned(), |own| format!("karpenter.k8s.aws/instance-{own}"));
@@ -47,7 +47,7 @@ fn label(it: &InstanceType, key: &str) -> String {
     }
 }
 
-/// Zones and capacity types of the offerings that can be had, sorted; the region left out.
+/// Returns zones and capacity types of the available offerings, sorted, without the region.
 fn sold(it: &InstanceType) -> String {
     let available = it.offerings.iter().filter(|own| own.available);
     let mut all: Vec<String> = available

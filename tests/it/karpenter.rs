@@ -15,14 +15,14 @@ pub(crate) mod random_config;
 pub(crate) mod fields;
 pub(crate) mod round_trip;
 
-/// Clusters for what has none.
+/// A cluster for HCL without one.
 const CLUSTER: &str = "cluster \"shop\" {\n  region = \"eu-central-1\"\n  eks {}\n}\n";
 
 pub(crate) fn imported(text: &str) -> Result<Imported, ImportError> {
     import(&[SourceFile::new("in.yaml", text)], &ImportOptions::default())
 }
 
-/// The configuration that some HCL and a cluster make.
+/// Loads HCL together with a cluster.
 pub(crate) fn loaded(hcl: &str) -> Config {
     let files = [SourceFile::new("main.hcl", hcl), SourceFile::new("cluster.hcl", CLUSTER)];
     let config = load(&files, &Inputs::default());
@@ -42,8 +42,8 @@ pub(crate) fn name_of(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Files with what was lost on the way to them.
-pub(crate) fn shown(imported: &Imported) -> String {
+/// Returns the imported files with the dropped fields.
+pub(crate) fn snapshot_text(imported: &Imported) -> String {
     let mut out = String::new();
     for part in &imported.parts {
         writeln!(out, "── {}\n{}", part.file, part.text).expect("a text");
@@ -69,7 +69,7 @@ fn objects_become_hcl_that_validates_and_tells_what_is_lost() {
             omit_expression => true,
             snapshot_suffix => name_of(path),
         }, {
-            assert_snapshot!("imported", shown(&imported));
+            assert_snapshot!("imported", snapshot_text(&imported));
         });
     });
 }
@@ -81,7 +81,7 @@ fn every_loss_stands_beside_the_block_it_would_be_in() {
         let text = imported.text();
         for loss in &imported.losses {
             let note = format!("import: dropped {} ({})", loss.path, loss.why);
-            // What is of no known version has no block.
+            // An object of an unknown version has no block.
             let homeless = loss.of == "NodePool/future";
             assert_eq!(text.contains(&note), !homeless, "{note}\n{text}");
         }
@@ -191,8 +191,8 @@ fn files_of_others_are_passed_over_and_counted() {
     }
 }
 
-/// What becomes of a buffer of one pod's template.
-fn buffer_of(spec: &str) -> Imported {
+/// Imports a buffer of a pod template with this spec.
+fn import_buffer(spec: &str) -> Imported {
     let text = format!(
         "apiVersion: v1\nkind: PodTemplate\nmetadata: {{ name: a }}\ntemplate: {{ spec: {spec} }}\n\
          ---\napiVersion: autoscaling.x-k8s.io/v1beta1\nkind: CapacityBuffer\n\
@@ -203,7 +203,7 @@ fn buffer_of(spec: &str) -> Imported {
 
 #[test]
 fn limits_stand_in_for_requests_that_are_missing() {
-    let own = buffer_of(
+    let own = import_buffer(
         "{ containers: [{ resources: { requests: { cpu: 1 }, limits: { cpu: 2, memory: 4Gi } } }, \
          { resources: { limits: { cpu: 500m, memory: 1Gi } } }] }",
     );
@@ -230,23 +230,23 @@ fn a_pod_that_is_no_pod_is_told_of() {
         ("{ tolerations: { a: b } }", "template.spec.tolerations"),
         ("{ tolerations: [{ key: a, effect: [b] }] }", "template.spec.tolerations[0]"),
     ] {
-        let own = buffer_of(spec);
+        let own = import_buffer(spec);
         let paths: Vec<&str> = own.losses.iter().map(|own| own.path.as_str()).collect();
         assert!(paths.contains(&&*format!("PodTemplate/a: {path}")), "{spec}: {paths:?}");
     }
 }
 
-/// What becomes of an object's spec.
-fn of_spec(kind: &str, spec: &str) -> Imported {
+/// Imports an object with this spec.
+fn import_spec(kind: &str, spec: &str) -> Imported {
     let text = format!("apiVersion: {kind}\nmetadata: {{ name: a }}\nspec: {spec}\n");
     imported(&text.replace(" kind=", "\nkind: ")).expect("an object")
 }
 
 #[test]
 fn a_spec_that_is_no_object_is_told_of() {
-    let own = of_spec("karpenter.k8s.aws/v1 kind=EC2NodeClass", "[{ role: x }]");
-    let told: Vec<String> = own.losses.iter().map(DroppedField::to_string).collect();
-    assert_eq!(told, ["EC2NodeClass/a: dropped spec (the value is not an object)"]);
+    let own = import_spec("karpenter.k8s.aws/v1 kind=EC2NodeClass", "[{ role: x }]");
+    let losses: Vec<String> = own.losses.iter().map(DroppedField::to_string).collect();
+    assert_eq!(losses, ["EC2NodeClass/a: dropped spec (the value is not an object)"]);
 }
 
 #[test]
@@ -268,9 +268,9 @@ fn a_reference_to_no_node_class_is_told_of() {
             "spec.providerRef.name",
         ),
     ] {
-        let own = of_spec(kind, spec);
-        let told = own.losses.iter().any(|own| own.path == path);
-        assert!(told, "{spec}: {:?}", own.losses);
+        let own = import_spec(kind, spec);
+        let reported = own.losses.iter().any(|own| own.path == path);
+        assert!(reported, "{spec}: {:?}", own.losses);
     }
 }
 
@@ -283,7 +283,7 @@ fn a_selector_that_is_not_all_texts_selects_nothing() {
         ("{ subnetSelector: { a: } }", None, true),
         ("{ subnetSelector: { a: '' } }", None, true),
     ] {
-        let own = of_spec("karpenter.k8s.aws/v1alpha1 kind=AWSNodeTemplate", spec);
+        let own = import_spec("karpenter.k8s.aws/v1alpha1 kind=AWSNodeTemplate", spec);
         let paths: Vec<&str> = own.losses.iter().map(|own| own.path.as_str()).collect();
         assert_eq!(paths, Vec::from_iter(path), "{spec}");
         let text = own.text();

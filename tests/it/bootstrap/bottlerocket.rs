@@ -5,7 +5,7 @@ use outrigger::model::node_class::image::{AmiFamily, ImageTerm};
 use outrigger::model::node_class::kubelet::{Signal, Threshold};
 use toml::{Table, Value};
 
-use super::fixture::{Case, Change, address, alias, all_settings, reserved};
+use super::fixture::{Case, Change, address, alias, reserved, set_all_settings};
 
 fn plain() -> Case {
     Case::of(AmiFamily::Bottlerocket)
@@ -28,7 +28,7 @@ fn value(text: &str) -> Value {
     all["value"].clone()
 }
 
-/// A setting, what the user gives for it, what the node class says, and what the node is told.
+/// A setting, the user's value, a change of the node class, and the value in the user data.
 type Override = (&'static str, &'static str, Change, &'static str);
 
 const OVERRIDES: [Override; 13] = [
@@ -107,9 +107,9 @@ const OVERRIDES: [Override; 13] = [
 
 #[test]
 fn each_setting_goes_before_the_users() {
-    for (key, theirs, change, expected) in OVERRIDES {
+    for (key, user_value, change, expected) in OVERRIDES {
         let mut case = plain();
-        case.class.user_data = format!("[settings.kubernetes]\n{key} = {theirs}\n");
+        case.class.user_data = format!("[settings.kubernetes]\n{key} = {user_value}\n");
         let settings = settings(&case.with(change));
         assert_eq!(settings["kubernetes"][key], value(expected), "{key}");
     }
@@ -117,7 +117,7 @@ fn each_setting_goes_before_the_users() {
 
 #[test]
 fn what_is_not_ours_stays_as_the_user_said_it() {
-    // Rule 26, but that nothing is lost: keys nobody knows yet, and tables beside the settings.
+    // Rule 26, without loss: unknown keys and tables next to the settings are kept.
     let mut case = plain();
     case.class.user_data = "[settings.kubernetes]\nfuture = {a = 1}\n\
         image-gc-high-threshold-percent = \"70\"\n\
@@ -128,7 +128,7 @@ fn what_is_not_ours_stays_as_the_user_said_it() {
         [settings.kubernetes.memory-manager-reserved-memory.1]\nenabled = false\n\
         [settings.host-containers.admin]\nenabled = true\n[beside]\nx = 1979-05-27\n"
         .to_owned();
-    case.home.dns = None;
+    case.cluster.dns = None;
     let all: Table = case.text().parse().expect("TOML");
     let kubernetes = &all["settings"]["kubernetes"];
     assert_eq!(kubernetes["future"], value("{a = 1}"));
@@ -156,7 +156,10 @@ fn the_cluster_labels_and_taints_are_told() {
     let expected =
         "{dedicated = [\"blue:NoSchedule\"], \"karpenter.sh/unregistered\" = [\":NoExecute\"]}";
     assert_eq!(own["node-taints"], value(expected));
-    assert!(!own.contains_key("kube-reserved"), "Bottlerocket keeps what EKS does by itself");
+    assert!(
+        !own.contains_key("kube-reserved"),
+        "Bottlerocket reserves the same resources by default"
+    );
 }
 
 #[test]
@@ -222,7 +225,7 @@ fn local_disks_are_mounted_by_a_command() {
 
 #[test]
 fn only_old_images_are_told_which_directories_to_bind() {
-    // Rule 27: from 1.46.0 on they know; a version of two numbers is none.
+    // Rule 27: images from 1.46.0 on know the directories. A version of two numbers is invalid.
     let name = |name: &str| ImageTerm::Search {
         name: Some(name.to_owned()),
         owner: None,
@@ -248,14 +251,14 @@ fn only_old_images_are_told_which_directories_to_bind() {
         (vec![name("bottlerocket-aws-k8s-1.33-*-v1.50.2-*")], None, false),
         (vec![name("bottlerocket-*")], None, true),
     ];
-    for (images, image_name, told) in rows {
+    for (images, image_name, has_directories) in rows {
         let mut case = plain();
         case.class.raid0 = true;
         case.class.images = images;
         case.image_name = image_name.map(str::to_owned);
         let bind =
             &settings(&case)["bootstrap-commands"]["000-mount-instance-storage"]["commands"][1];
-        let expected = match told {
+        let expected = match has_directories {
             true => {
                 "[\"apiclient\", \"ephemeral-storage\", \"bind\", \"--dirs\", \
                  \"/var/lib/containerd\", \"/var/lib/kubelet\", \"/var/log/pods\"]"
@@ -268,7 +271,7 @@ fn only_old_images_are_told_which_directories_to_bind() {
 
 #[test]
 fn all_settings_together_are_told() {
-    let own = kubernetes(all_settings);
+    let own = kubernetes(set_all_settings);
     assert_eq!(own["max-pods"], value("42"));
     assert_eq!(own["kube-reserved"], value("{cpu = \"90m\"}"));
     assert_eq!(

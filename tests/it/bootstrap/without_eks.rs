@@ -11,11 +11,11 @@ use serde_json::{Map, Value, json};
 
 use super::fixture::{
     CA, CA_HASH, Case, OLD_CA, OLD_CA_HASH, TOKEN, VERSION_1_CA, VERSION_1_CA_HASH, address,
-    all_settings, encoded, labels, reserved,
+    encoded, labels, reserved, set_all_settings,
 };
 
-/// As `talosctl gen config` writes it, shortened, with a document that follows and with texts that
-/// a reader and a writer would not give back as they were.
+/// An abridged output of `talosctl gen config`, with a second document and strings that a YAML
+/// round trip would change.
 pub(super) const MACHINE: &str = "version: v1alpha1 # Indicates the schema used.
 debug: false
 # Provides machine specific configuration options.
@@ -56,7 +56,7 @@ kind: HostnameConfig
 auto: stable # each node its own
 ";
 
-/// The file that a script writes.
+/// Parses the file that a script writes.
 fn file(text: &str) -> Map<String, Value> {
     let inside = text.split("<<'OUTRIGGER'\n").nth(1).expect("a file");
     let inside = inside.split("\nOUTRIGGER\n").next().expect("its end");
@@ -100,14 +100,14 @@ fn kubeadm_registers_the_node_as_it_is_planned() {
         ),
     ];
     assert_eq!(given, expected);
-    assert!(!text.contains("cloud-provider"), "only where there is a cloud controller");
+    assert!(!text.contains("cloud-provider"), "only with a cloud controller");
     assert!(text.contains("kubeadm join --config /run/outrigger-join.yaml\nrm -f"), "{text}");
 }
 
 #[test]
 fn kubeadm_of_an_older_kubernetes_reads_a_map() {
     let mut case = Case::kubeadm();
-    case.home.version = "1.30".to_owned();
+    case.cluster.version = "1.30".to_owned();
     let own = file(&case.text());
     assert_eq!(own["apiVersion"], "kubeadm.k8s.io/v1beta3");
     assert_eq!(own["nodeRegistration"]["kubeletExtraArgs"]["max-pods"], "29");
@@ -116,15 +116,15 @@ fn kubeadm_of_an_older_kubernetes_reads_a_map() {
 #[test]
 fn what_the_user_keeps_goes_before_what_the_scheduler_assumes() {
     let mut case = Case::kubeadm();
-    all_settings(&mut case);
+    set_all_settings(&mut case);
     let text = case.text();
-    for told in [
+    for expected in [
         "cpu=90m,memory=574Mi",
         "memory.available<200Mi,nodefs.available<7.5%",
         "system-reserved",
         "cluster-dns",
     ] {
-        assert!(text.contains(told), "{told}: {text}");
+        assert!(text.contains(expected), "{expected}: {text}");
     }
     let own = &mut case.class.kubelet.kube_reserved;
     own.insert("memory".to_owned(), reserved(1 << 30, "1Gi"));
@@ -135,11 +135,11 @@ fn what_the_user_keeps_goes_before_what_the_scheduler_assumes() {
 fn the_authority_is_known_by_its_public_key() {
     let hashes = |ca: &str| {
         let mut case = Case::kubeadm();
-        case.home.ca = encoded(ca);
+        case.cluster.ca = encoded(ca);
         file(&case.text())["discovery"]["bootstrapToken"]["caCertHashes"].clone()
     };
     assert_eq!(hashes(CA), json!([CA_HASH]));
-    // An authority that is being changed: the API may have a certificate of either.
+    // During a rotation of the certificate authority, the API may have a certificate of either.
     assert_eq!(hashes(&format!("{OLD_CA}\n{CA}")), json!([OLD_CA_HASH, CA_HASH]));
     let cut = CA.replace("MIIBgTCCASegAwIBAgIUPynnZglH1K", "MIIBgTCCASegAwIBAgIUPynnZglH1");
     for (ca, expected) in [
@@ -151,12 +151,12 @@ fn the_authority_is_known_by_its_public_key() {
         (encoded(&cut), "a certificate is not base64"),
     ] {
         let mut case = Case::kubeadm();
-        case.home.ca = ca;
+        case.cluster.ca = ca;
         assert!(case.error().ends_with(expected), "{}", case.error());
     }
 }
 
-/// Whether the other fields are valid is left to kubeadm, which reads the certificate as well.
+/// kubeadm validates the other fields of the certificate.
 #[test]
 fn a_certificate_is_read_as_far_as_its_public_key() {
     let pem = |der: &[u8]| {
@@ -168,12 +168,12 @@ fn a_certificate_is_read_as_far_as_its_public_key() {
         let der = STANDARD.decode(body).expect("base64");
         for more in [&b""[..], b"\0", &der] {
             let mut case = Case::kubeadm();
-            case.home.ca = pem(&[&der, more].concat());
+            case.cluster.ca = pem(&[&der, more].concat());
             let own = file(&case.text());
             let hashes = &own["discovery"]["bootstrapToken"]["caCertHashes"];
             assert_eq!(*hashes, json!([hash]));
         }
-        // The last: neither the certificate nor what is signed is a sequence.
+        // The last two: the certificate, or its signed part, is no sequence.
         let other = |at: usize| {
             let mut other = der.clone();
             other[at] = 0x31;
@@ -182,7 +182,7 @@ fn a_certificate_is_read_as_far_as_its_public_key() {
         let cut = (0..der.len()).map(|length| der[..length].to_vec());
         for der in cut.chain([other(0), other(4)]) {
             let mut case = Case::kubeadm();
-            case.home.ca = pem(&der);
+            case.cluster.ca = pem(&der);
             let error = case.error();
             assert!(error.ends_with("a certificate is malformed"), "{error}");
         }
@@ -234,7 +234,7 @@ fn of_a_machine_configuration_only_the_kubelet_is_written_anew() {
     let text = Case::talos(MACHINE).text();
     let lines: Vec<&str> = text.lines().collect();
     for line in MACHINE.lines().filter(|line| !line.starts_with("        ")) {
-        assert!(lines.contains(&line), "{line:?} is gone:\n{text}");
+        assert!(lines.contains(&line), "{line:?} is missing in\n{text}");
     }
     assert!(text.contains("permissions: 0644") && text.contains("is: not ours"));
     let first = text.split("\n---\n").next().expect("a document");
@@ -249,14 +249,14 @@ fn of_a_machine_configuration_only_the_kubelet_is_written_anew() {
     assert_eq!(config["maxPods"], 29);
     assert_eq!(config["serverTLSBootstrap"], true);
     let none = json!({"cpu": "0", "ephemeral-storage": "0", "memory": "0"});
-    assert_eq!(config["systemReserved"], none, "Talos would keep some");
+    assert_eq!(config["systemReserved"], none, "the default of Talos is not zero");
     assert_eq!(config["kubeReserved"], json!({"cpu": "70m", "memory": "574Mi"}));
     assert_eq!(config["evictionHard"]["memory.available"], "100Mi");
     assert_eq!(config["registerWithTaints"][0]["key"], "dedicated");
     assert_eq!(config["registerWithTaints"][1]["key"], "karpenter.sh/unregistered");
-    assert!(config.get("clusterDNS").is_none(), "Talos refuses it here");
-    assert!(kubelet.get("clusterDNS").is_none(), "the configuration says it already");
-    let text = Case::talos(MACHINE).with(all_settings).text();
+    assert!(config.get("clusterDNS").is_none(), "Talos rejects it here");
+    assert!(kubelet.get("clusterDNS").is_none(), "the configuration already has it");
+    let text = Case::talos(MACHINE).with(set_all_settings).text();
     assert!(text.contains("      clusterDNS:\n        - \"10.100.0.99\"\n"), "{text}");
 }
 
@@ -323,7 +323,7 @@ fn a_template_is_filled_in_by_name() {
              {\"key\":\"karpenter.sh/unregistered\",\"value\":\"\",\"effect\":\"NoExecute\"}]",
         ),
         ("{{ kube_reserved }}", "cpu=70m,memory=574Mi"),
-        // Not ours: cloud-init's, Go's, a brace that is never closed.
+        // Not placeholders of Outrigger: those of cloud-init and Go, and an unclosed brace.
         (
             "{{ v1.region }} {{ .Values }} {{ \"a\" }} {{}} {{ Token }} {{",
             "{{ v1.region }} {{ .Values }} {{ \"a\" }} {{}} {{ Token }} {{",
@@ -363,7 +363,7 @@ fn a_template_that_asks_for_what_is_not_there_is_refused() {
     case.secret = None;
     assert_eq!(case.render(), Err(BootstrapError::SecretMissing("custom")));
     let mut case = Case::template("{{ cluster_dns }}");
-    case.home.dns = None;
+    case.cluster.dns = None;
     assert!(case.error().contains("DNS is not known"));
     for mut case in [Case::template("a"), Case::talos(MACHINE)] {
         case.class.user_data = "b".to_owned();

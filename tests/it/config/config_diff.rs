@@ -83,7 +83,8 @@ fn what_is_the_same_is_not_told() {
 #[test]
 fn every_daemon_says_the_same_of_the_same_configuration() {
     let print = |text: &str, secret: &str| read(text, secret).written.config_hash();
-    // Hosts compare it, whichever compiler made each one's daemon: it is this number for ever.
+    // Hosts compare the hash, and their daemons may be built by different compilers: it must never
+    // change.
     assert_eq!(print(OLD, "one"), 3_507_778_974);
     assert_ne!(print(OLD, "one"), print(OLD, "two"));
     assert_ne!(print(OLD, "one"), print(&OLD.replace("nodes = 3", "nodes = 4"), "one"));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use outrigger::config::diagnostic::render_all;
 use outrigger::config::{FileReadError, Inputs, SourceFile, function_names, load};
 
-/// Calls and answers. Where the answer is not JSON, it is a part of the refusal.
+/// Calls and results. A result that is not JSON is a part of the error message.
 const CASES: &[(&str, &str)] = &[
     ("abs(-3)", "3"),
     ("abs(2.5)", "2.5"),

@@ -21,7 +21,7 @@ fn bad_configurations_are_refused_in_words() {
     let check = |path: &Path| {
         let name = case_name(path);
         let problems = problems(path);
-        assert!(!problems.is_empty(), "{name} is not refused");
+        assert!(!problems.is_empty(), "{name} gives no problem");
         let text = render_all(&problems).replace(env!("CARGO_PKG_VERSION"), "[version]");
         with_settings!({
             snapshot_path => "bad",
@@ -36,7 +36,8 @@ fn bad_configurations_are_refused_in_words() {
     glob!("..", "bad-config/*/main.hcl", check);
 }
 
-/// What says nothing is not said to be ignored, and what is refused not to be kept.
+/// A setting without effect is not reported as ignored, and a rejected setting is not reported as
+/// kept.
 #[test]
 fn only_what_is_set_and_in_force_is_said_not_to_be_acted_upon() {
     let warned = |text: &str| {

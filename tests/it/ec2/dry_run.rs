@@ -60,11 +60,11 @@ fn what_is_tried_bears_the_tags_of_a_launch() {
     ] {
         assert_eq!(own.tags[key], value, "{key}");
     }
-    assert_eq!(own, dry_run_launch(&cluster, &pool, offering), "and is always the same");
+    assert_eq!(own, dry_run_launch(&cluster, &pool, offering), "the launch is deterministic");
 }
 
-/// Code, message, status; what is held against the class, if anything is.
-const SAID: &[(&str, &str, Option<u16>, Option<Cause>)] = &[
+/// Code, message, status; the cause of the rejection, or `None` if the class is not rejected.
+const RESULTS: &[(&str, &str, Option<u16>, Option<Cause>)] = &[
     ("UnauthorizedOperation", "", None, Some(Cause::Denied)),
     ("InvalidUserData.Malformed", LONG, None, Some(Cause::UserDataTooLarge)),
     ("InvalidUserData.Malformed", "x", None, Some(Cause::LaunchInvalid)),
@@ -92,7 +92,7 @@ const VPC: &str = "sg-1 and subnet-1 belong to different networks";
 
 #[test]
 fn only_what_concerns_the_class_is_held_against_it() {
-    for (code, message, status, expect) in SAID {
+    for (code, message, status, expect) in RESULTS {
         match (dry_run_result(RUN, code, message, *status), expect) {
             (DryRunResult::Refused(cause, text), Some(expect)) => {
                 assert_eq!(cause, *expect, "{code} {message}");

@@ -8,7 +8,7 @@ use super::kube_api::{Api, Manner};
 use super::{Config, cluster, managed, pod};
 use crate::binary::run;
 
-/// The exit code, what is said, and what is said to be wrong.
+/// Returns the exit code, stdout and stderr.
 fn asked(config: &Config, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = run(&[arguments, &["--config", config.path()]].concat(), "");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
@@ -46,7 +46,7 @@ fn a_cluster_that_cannot_be_seen_is_no_matter_of_the_others() {
     assert_eq!(code, Some(0), "{errors}");
     assert!(text.contains("New node in pool a for it"), "{text}");
     let (code, ..) = asked(&both, &["plan", "--no-such-option"]);
-    assert_eq!(code, Some(1), "2 says that there is work");
+    assert_eq!(code, Some(1), "2 would mean that there are changes");
 }
 
 #[test]

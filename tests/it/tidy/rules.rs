@@ -3,13 +3,14 @@
 
 use super::findings;
 
-/// Checks that a tree of `(path, text)` has exactly these faults.
+/// Checks that a tree of `(path, text)` has exactly these violations.
 fn check(tree: &[(&str, &str)], expect: &[&str]) {
     let files = tree.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
     assert_eq!(findings(&files.collect()), expect);
 }
 
-/// A library of two floors and the shell, in that order, with `solve` as given.
+/// Checks a library with the modules `solve`, `engine` and `shell`, in that order, with this text
+/// of `solve`.
 fn check_solve(solve: &str, expect: &[&str]) {
     let lib = "//! L.\nmod solve;\nmod engine;\n#[cfg(feature = \"daemon\")]\npub mod shell;";
     let solve = format!("//! S.\n{solve}");
@@ -83,8 +84,7 @@ fn the_binary_names_any_floor() {
 
 #[test]
 fn a_core_floor_names_no_shell_crate_and_no_clock() {
-    let names =
-        |name: &str| format!("`solve` names `{name}`, which only floors beyond the core may");
+    let names = |name: &str| format!("`solve` names `{name}`, which is forbidden in the core");
     check_solve("use std::{fmt, fs::File};", &[&format!("src/solve.rs:2: {}", names("std::fs"))]);
     check_solve(
         "fn f() { ::tokio::spawn(g()); }",
@@ -106,7 +106,8 @@ fn a_core_floor_names_no_shell_crate_and_no_clock() {
     check_solve("use std::time::Duration; fn f(kube: u8) { my::tokio::g(kube) }", &[]);
 }
 
-/// Checks a library with these floors, of which `low` or `host` has a child with a feature.
+/// Checks a library with the modules `low`, `host` and `high`, of which `parent` has a
+/// feature-gated child.
 fn check_child(parent: &str, child: &str, expect: &[&str]) {
     let lib = "//! L.\nmod low;\nmod host;\nmod high;";
     let parent_text = format!("//! P.\n{child}");
@@ -121,18 +122,16 @@ fn check_child(parent: &str, child: &str, expect: &[&str]) {
 
 #[test]
 fn a_child_with_a_feature_acts_only_from_the_host_on() {
-    let fault = |floor: &str| {
-        format!(
-            "src/{floor}/a.rs:2: `{floor}` names `tokio`, which only floors beyond the core may"
-        )
+    let fault = |module: &str| {
+        format!("src/{module}/a.rs:2: `{module}` names `tokio`, which is forbidden in the core")
     };
     let with_feature = "#[cfg(feature = \"daemon\")]\nmod a;";
     check_child("low", with_feature, &[&fault("low")]);
     check_child("low", "mod a;", &[&fault("low")]);
-    for floor in ["host", "high"] {
-        check_child(floor, with_feature, &[]);
-        check_child(floor, "mod a;", &[&fault(floor)]);
-        check_child(floor, "#[cfg(not(feature = \"daemon\"))]\nmod a;", &[&fault(floor)]);
+    for module in ["host", "high"] {
+        check_child(module, with_feature, &[]);
+        check_child(module, "mod a;", &[&fault(module)]);
+        check_child(module, "#[cfg(not(feature = \"daemon\"))]\nmod a;", &[&fault(module)]);
     }
 }
 
@@ -160,7 +159,7 @@ fn a_file_opens_with_its_purpose() {
     let text = "/// L.\nfn f() {}";
     check(
         &[("tests/it/main.rs", text)],
-        &["tests/it/main.rs:1: the file does not open with `//!`"],
+        &["tests/it/main.rs:1: the file does not start with `//!`"],
     );
 }
 
@@ -178,8 +177,8 @@ fn names_say_what_they_hold() {
     check(
         &tree,
         &[
-            "src/lib.rs:2: `utils` is no name for a module",
-            "src/utils.rs:1: `utils` is no name for a file: say what it decides or holds",
+            "src/lib.rs:2: `utils` is a vague module name",
+            "src/utils.rs:1: `utils` is a vague file name: name what the file contains",
         ],
     );
 }
@@ -211,9 +210,9 @@ fn lints_are_expected_and_tests_are_run() {
     check(
         &[("src/lib.rs", text)],
         &[
-            "src/lib.rs:2: `#[allow]` hides what `#[expect]` would say when it is over",
-            "src/lib.rs:3: `#[allow]` hides what `#[expect]` would say when it is over",
-            "src/lib.rs:4: `#[ignore]` hides a test that is never run",
+            "src/lib.rs:2: `#[allow]` does not warn when it is no longer needed: use `#[expect]`",
+            "src/lib.rs:3: `#[allow]` does not warn when it is no longer needed: use `#[expect]`",
+            "src/lib.rs:4: `#[ignore]` disables a test",
         ],
     );
 }
