@@ -96,7 +96,7 @@ impl Stage {
     /// A managed cluster whose static pool has launched its nodes, which have just registered.
     fn of_static(count: usize) -> Self {
         let mut stage = Self::new(ManagementMode::Manage);
-        stage.change(|own| own.pools[0].replicas = u32::try_from(count).ok());
+        stage.change(|cluster| cluster.pools[0].replicas = u32::try_from(count).ok());
         stage.sync(vec![], vec![]);
         stage.run(10, &[]);
         assert_eq!(stage.launches.len(), count);
@@ -144,8 +144,8 @@ impl Stage {
     /// The same, and the listing lacks the Nodes of these names.
     fn list_nodes_without(&mut self, lacking: &[&str]) {
         let nodes = self.engine.state().objects.nodes.values();
-        let nodes = nodes.filter(|own| !lacking.contains(&own.name.as_str()));
-        let nodes = nodes.map(|own| WatchedObject::Node(Box::new(own.clone())));
+        let nodes = nodes.filter(|node| !lacking.contains(&node.name.as_str()));
+        let nodes = nodes.map(|node| WatchedObject::Node(Box::new(node.clone())));
         let nodes = nodes.collect();
         self.event(Event::Reset(ObjectKind::Node, nodes));
     }
@@ -251,7 +251,7 @@ impl Stage {
     /// Has the engine make a pass.
     fn wake(&mut self, at: Timestamp) {
         self.now = at;
-        for kind in ObjectKind::ALL.into_iter().filter(|own| Some(*own) != self.silent) {
+        for kind in ObjectKind::ALL.into_iter().filter(|kind| Some(*kind) != self.silent) {
             self.engine.handle_event(Event::WatchAlive(kind), self.now);
         }
         self.engine.handle_event(Event::Timeout, self.now);
@@ -292,8 +292,8 @@ impl Stage {
                 CommandResult::Launched(instance)
             }
             Command::Terminate { instance, .. } => {
-                let own = self.instances.get_mut(instance.as_str());
-                own.expect("a known instance").state = InstanceState::Terminated;
+                let instance = self.instances.get_mut(instance.as_str());
+                instance.expect("a known instance").state = InstanceState::Terminated;
                 CommandResult::Terminating(InstanceState::ShuttingDown)
             }
             Command::ListInstances => {
@@ -326,12 +326,12 @@ impl Stage {
             }
             Command::Tag { instances, tags } => {
                 for id in instances {
-                    let own = self.instances.get_mut(id.as_str()).expect("known");
-                    Arc::make_mut(&mut own.tags).extend(tags.clone());
+                    let instance = self.instances.get_mut(id.as_str()).expect("known");
+                    Arc::make_mut(&mut instance.tags).extend(tags.clone());
                 }
                 CommandResult::Done
             }
-            Command::Adopt(own) => self.adopt(own),
+            Command::Adopt(adoption) => self.adopt(adoption),
             Command::PatchBuffer(patch) => CommandResult::Version(format!("{}0", patch.version)),
             Command::Evict { .. }
             | Command::SaveDiscoveredMemory { .. }
@@ -341,9 +341,9 @@ impl Stage {
         }
     }
 
-    fn adopt(&mut self, own: &Adoption) -> CommandResult {
-        let id = own.instance.to_string();
-        self.instances.insert(id, own.adopted_instance());
+    fn adopt(&mut self, adoption: &Adoption) -> CommandResult {
+        let id = adoption.instance.to_string();
+        self.instances.insert(id, adoption.adopted_instance());
         CommandResult::Done
     }
 
@@ -353,7 +353,7 @@ impl Stage {
     }
 
     fn patch_lease(&mut self, patch: &LeasePatch) -> CommandResult {
-        if self.lease.as_ref().map(|own| &own.version) != patch.version.as_ref() {
+        if self.lease.as_ref().map(|lease| &lease.version) != patch.version.as_ref() {
             return CommandResult::Failed {
                 kind: FailureKind::Conflict,
                 text: "the object has been modified".to_owned(),
@@ -462,7 +462,7 @@ impl Stage {
     }
 
     fn count(&self, name: &str) -> usize {
-        self.seen.iter().filter(|own| *own == name).count()
+        self.seen.iter().filter(|command| *command == name).count()
     }
 }
 
@@ -566,8 +566,8 @@ fn hints_that_nobody_has_taken_are_taken_back_when_they_are_switched_off() {
         stage.wake(next);
         stage.configure(ManagementMode::Manage, hints);
         let mut given = std::iter::from_fn(|| stage.engine.next_command());
-        let next = given.find(|own| !own.command.is_read_only());
-        assert_eq!(next.map(|own| own.command.name()), first);
+        let next = given.find(|issued| !issued.command.is_read_only());
+        assert_eq!(next.map(|issued| issued.command.name()), first);
         if hints == PlacementHints::Off {
             stage.run(1, &[]);
             assert_eq!(stage.seen, ["launch", "patch_node"]);
@@ -723,8 +723,8 @@ fn pods_are_told_when_nothing_else_is_to_be_done() {
         stage.wake(stage.now + SignedDuration::from_millis(100));
     }
     let next = std::iter::from_fn(|| stage.engine.next_command());
-    let next = next.filter(|own| !own.command.is_read_only());
-    let names: Vec<&str> = next.map(|own| own.command.name()).collect();
+    let next = next.filter(|issued| !issued.command.is_read_only());
+    let names: Vec<&str> = next.map(|issued| issued.command.name()).collect();
     assert_eq!(names, ["launch", "nominate", "nominate"]);
 }
 
@@ -753,8 +753,8 @@ fn a_pod_is_told_again_unless_another_names_a_node_for_it() {
         stage.run(3, &[]);
         assert_eq!(stage.count("nominate"), hints, "{nominated:?}");
         stage.run(60, &[]);
-        let own = &stage.engine.state().objects.pods[&pod.key];
-        assert_eq!(own.nominated_node, nominated.map(NodeName::from));
+        let known = &stage.engine.state().objects.pods[&pod.key];
+        assert_eq!(known.nominated_node, nominated.map(NodeName::from));
         let taken_back = usize::from(nominated.is_none());
         assert_eq!(stage.count("clear_nomination"), taken_back, "its turn is over");
     }
@@ -1013,7 +1013,7 @@ fn a_relist_that_lacks_many_nodes_freezes_until_they_are_asked_for() {
     stage.event(Event::Answered(held[0].id, CommandResult::Probed { alive: 1 }));
     let held = stage.run(60, &["rewatch", "probe"]);
     assert_eq!(stage.count("launch"), 0, "still frozen");
-    assert!(held.iter().any(|own| matches!(own.command, Command::Rewatch { .. })));
+    assert!(held.iter().any(|issued| matches!(issued.command, Command::Rewatch { .. })));
     let all = nodes.iter().cloned().map(|n| WatchedObject::Node(Box::new(n))).collect();
     stage.event(Event::Reset(ObjectKind::Node, all));
     stage.run(10, &[]);
@@ -1068,7 +1068,7 @@ fn who_is_denied_waits_until_the_fleet_leaves_more() {
     assert_eq!((stage.count("request_grant"), stage.launches.len()), (1, 0));
     assert!(stage.engine.state().ledger.claims.is_empty());
     let waits = |report: &&Report| match report {
-        Report::Unplaced(own) => own.reasons[0]
+        Report::Unplaced(unplaced) => unplaced.reasons[0]
             .rejection_text()
             .contains("limit 20 of the fleet: 20 in use or planned, 0 left"),
         _ => false,
@@ -1082,8 +1082,8 @@ fn who_is_denied_waits_until_the_fleet_leaves_more() {
 #[test]
 fn an_older_view_of_the_fleet_does_not_count() {
     let view = |number: u64, cores: i64| {
-        let own = FleetView::clone(&leaves(cores));
-        Arc::new(FleetView { number, ..own })
+        let view = FleetView::clone(&leaves(cores));
+        Arc::new(FleetView { number, ..view })
     };
     let mut stage = sharing();
     let asked = stage.run(3, &["request_grant"]);
@@ -1154,7 +1154,7 @@ fn what_is_refused_is_given_back_and_told_to_others() {
     let answer = CommandResult::LaunchRefused(refusals.clone());
     stage.event(Event::Answered(launch[0].id, answer));
     let told = stage.run(1, &["report_usage", "mark_unavailable", "request_grant"]);
-    let commands: Vec<&Command> = told.iter().map(|own| &own.command).collect();
+    let commands: Vec<&Command> = told.iter().map(|issued| &issued.command).collect();
     let held = Command::MarkUnavailable {
         what: vec![refusals[0].offering.clone().into()],
         until: stage.now + SignedDuration::from_secs(180 - 1),
@@ -1171,7 +1171,7 @@ fn what_others_were_refused_is_not_asked_for() {
     stage.run(7, &[]);
     let catalog = stage.engine.state().catalog.clone();
     let all = catalog.types().flat_map(|it| {
-        let key = |own: &Offering| UnavailableKey::from(own.key(&it.name));
+        let key = |offering: &Offering| UnavailableKey::from(offering.key(&it.name));
         it.offerings.iter().map(key).collect::<Vec<UnavailableKey>>()
     });
     let until = stage.now + SignedDuration::from_secs(60);

@@ -49,8 +49,8 @@ fn karpenters(stage: &Stage, name: &str) -> Node {
 /// A cluster with these nodes and a pod on the first, where nodes are taken over or not.
 fn staged(mode: ManagementMode, adopt: bool, change: impl Fn(&mut Vec<Node>)) -> Stage {
     let mut stage = Stage::new(mode);
-    stage.change(|own| own.adopt = adopt);
-    let mut nodes: Vec<Node> = ["a", "b"].map(|own| karpenters(&stage, own)).into();
+    stage.change(|cluster| cluster.adopt = adopt);
+    let mut nodes: Vec<Node> = ["a", "b"].map(|name| karpenters(&stage, name)).into();
     change(&mut nodes);
     let WatchedObject::Pod(pod) = bound(waiting_pod("p"), nodes[0].name.as_str()) else {
         panic!("a pod");
@@ -62,12 +62,12 @@ fn staged(mode: ManagementMode, adopt: bool, change: impl Fn(&mut Vec<Node>)) ->
 
 fn claims(stage: &Stage) -> Vec<(String, ClaimPhase)> {
     let claims = stage.engine.state().ledger.claims.iter();
-    claims.map(|(id, own)| (id.to_string(), own.phase)).collect()
+    claims.map(|(id, claim)| (id.to_string(), claim.phase)).collect()
 }
 
 /// Why nodes were to leave, by their names.
 fn retired(stage: &Stage) -> Vec<(String, Reason)> {
-    let told = stage.reports.iter().filter_map(|own| match own {
+    let told = stage.reports.iter().filter_map(|report| match report {
         Report::Retire { node, reason, .. } => Some((node.clone()?.to_string(), *reason)),
         _ => None,
     });
@@ -79,7 +79,7 @@ fn where_a_cluster_is_only_observed_they_count_as_if_they_were_ours() {
     let mut stage = staged(ManagementMode::Observe, true, |_| {});
     stage.run(60, &[]);
     assert_eq!(stage.seen, Vec::<String>::new(), "nothing is written");
-    let both = ["i-a", "i-b"].map(|own| (own.to_owned(), ClaimPhase::Initialized));
+    let both = ["i-a", "i-b"].map(|id| (id.to_owned(), ClaimPhase::Initialized));
     assert_eq!(claims(&stage), both);
     assert_eq!(retired(&stage), [("b".to_owned(), Reason::Empty)]);
     // Listings lack their instances for as long as one likes to look.
@@ -89,7 +89,7 @@ fn where_a_cluster_is_only_observed_they_count_as_if_they_were_ours() {
     stage.event(Event::Deleted(ObjectKind::Node, ObjectKey::new("", "b")));
     stage.run(10, &[]);
     assert_eq!(claims(&stage), [("i-a".to_owned(), ClaimPhase::Initialized)]);
-    stage.change(|own| own.adopt = false);
+    stage.change(|cluster| cluster.adopt = false);
     stage.run(10, &[]);
     assert_eq!(claims(&stage), [], "nor are they counted any more");
     assert_eq!(stage.seen, Vec::<String>::new());
@@ -99,9 +99,9 @@ fn where_a_cluster_is_only_observed_they_count_as_if_they_were_ours() {
 fn where_it_is_managed_they_become_ours_and_none_leaves_for_it() {
     let mut stage = staged(ManagementMode::Manage, true, |_| {});
     stage.run(20, &[]);
-    let adopted = |own: &Report| matches!(own, Report::Adopted { .. });
-    assert_eq!(stage.reports.iter().filter(|own| adopted(own)).count(), 2);
-    let both = ["i-a", "i-b"].map(|own| (own.to_owned(), ClaimPhase::Initialized));
+    let adopted = |report: &Report| matches!(report, Report::Adopted { .. });
+    assert_eq!(stage.reports.iter().filter(|report| adopted(report)).count(), 2);
+    let both = ["i-a", "i-b"].map(|id| (id.to_owned(), ClaimPhase::Initialized));
     assert_eq!(claims(&stage), both);
     for (id, instance) in &stage.instances {
         assert_eq!(instance.tags[TAG_REASON], ADOPTED);
@@ -113,7 +113,7 @@ fn where_it_is_managed_they_become_ours_and_none_leaves_for_it() {
         let rest = (&node.node_claim, &node.finalizers);
         assert_eq!(rest, (&None, &Vec::new()), "it goes with nothing of Karpenter's");
     }
-    let writes = ["adopt", "patch_node"].map(|own| stage.count(own));
+    let writes = ["adopt", "patch_node"].map(|command| stage.count(command));
     assert_eq!(writes, [2, 6], "{:?}", stage.seen);
     assert_eq!(retired(&stage), []);
     // What follows is as if they had been made here: the empty one leaves.
@@ -153,7 +153,7 @@ fn nodes_of_others_stay_theirs() {
         });
         stage.run(120, &[]);
         assert_eq!(stage.count("adopt"), 0);
-        let told = stage.reports.iter().filter_map(|own| match own {
+        let told = stage.reports.iter().filter_map(|report| match report {
             Report::NotAdopted { pool, nodes } => Some((pool.clone(), *nodes)),
             _ => None,
         });
@@ -204,7 +204,7 @@ fn none_is_taken_from_a_karpenter_whose_pod_runs() {
 fn what_will_be_ours_counts_before_it_is() {
     for adopt in [true, false] {
         let mut stage = staged(ManagementMode::Manage, adopt, |_| {});
-        stage.change(|own| own.pools[0].replicas = Some(2));
+        stage.change(|cluster| cluster.pools[0].replicas = Some(2));
         stage.run(10, &["adopt"]);
         assert_eq!(stage.launches.len(), if adopt { 0 } else { 2 });
     }

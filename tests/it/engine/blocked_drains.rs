@@ -94,7 +94,7 @@ fn a_node_is_empty_whose_pods_are_worth_nothing_and_they_are_evicted() {
 fn what_nobody_can_read_is_told_once_as_long_as_it_stands() {
     let mut stage = used(&owned_pod("a"));
     let times = |stage: &Stage| {
-        let misread = |own: &&Report| matches!(own, Report::Misread(_));
+        let misread = |report: &&Report| matches!(report, Report::Misread(_));
         stage.reports.iter().filter(misread).count()
     };
     for (value, expect) in [("true", 0), ("soon", 1), ("1h", 1), ("soon", 2)] {
@@ -126,13 +126,13 @@ fn a_node_that_has_less_than_its_type_promises_is_told_of_once() {
     type Change = fn(&mut Resources);
     let rows: [(&str, Change, &[&str]); 4] = [
         ("as promised", |_| {}, &[]),
-        ("hardly less", |own| own.memory = own.memory / 100 * 91, &[]),
-        ("less memory", |own| own.memory = own.memory / 100 * 89, &["memory"]),
+        ("hardly less", |capacity| capacity.memory = capacity.memory / 100 * 91, &[]),
+        ("less memory", |capacity| capacity.memory = capacity.memory / 100 * 89, &["memory"]),
         (
             "fewer cores and pods",
-            |own| {
-                own.cpu_milli /= 2;
-                own.pods /= 2;
+            |capacity| {
+                capacity.cpu_milli /= 2;
+                capacity.pods /= 2;
             },
             &["cpu", "pods"],
         ),
@@ -148,11 +148,11 @@ fn a_node_that_has_less_than_its_type_promises_is_told_of_once() {
             ..node
         })));
         stage.run(60, &[]);
-        let told = stage.reports.iter().filter_map(|own| match own {
+        let told = stage.reports.iter().filter_map(|report| match report {
             Report::Lacking { node, resource, .. } => Some((node.as_str(), *resource)),
             _ => None,
         });
-        let expect = expect.iter().map(|own| ("node-0", *own));
+        let expect = expect.iter().map(|resource| ("node-0", *resource));
         assert!(told.clone().eq(expect), "{what}: {:?}", told.collect::<Vec<_>>());
     }
 }
@@ -161,7 +161,7 @@ fn a_node_that_has_less_than_its_type_promises_is_told_of_once() {
 fn a_node_that_came_without_its_taint_is_told_of_and_registers_all_the_same() {
     for (guarded, expect) in [(true, 0), (false, 1)] {
         let stage = came(|node| node.taints.retain(|_| guarded));
-        let told = |own: &&Report| matches!(own, Report::Unguarded { .. });
+        let told = |report: &&Report| matches!(report, Report::Unguarded { .. });
         assert_eq!(stage.reports.iter().filter(told).count(), expect);
         assert!(stage.seen_node().is_initialized());
     }
@@ -175,13 +175,13 @@ fn an_eviction_that_is_taken_is_said_once_and_the_end_of_the_node_with_its_figur
     stage.run(30, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(30, &[]);
-    let evicted = stage.reports.iter().filter_map(|own| match own {
+    let evicted = stage.reports.iter().filter_map(|report| match report {
         Report::Evicted { pod, reason } => Some((pod.name.clone(), *reason)),
         _ => None,
     });
     let evicted: Vec<(String, Reason)> = evicted.collect();
     assert_eq!(evicted, [("a".to_owned(), Reason::Expired)]);
-    let pods = stage.reports.iter().find_map(|own| match own {
+    let pods = stage.reports.iter().find_map(|report| match report {
         Report::Retire { pods, .. } => Some(*pods),
         _ => None,
     });
@@ -189,7 +189,7 @@ fn an_eviction_that_is_taken_is_said_once_and_the_end_of_the_node_with_its_figur
     let born = stage.launches[0].claim.created;
     stage.event(Event::Deleted(ObjectKind::Pod, owned_pod("a").key));
     stage.run(120, &[]);
-    let ended = stage.reports.iter().find_map(|own| match own {
+    let ended = stage.reports.iter().find_map(|report| match report {
         Report::Ended { node, took, age, .. } => Some((node.to_string(), *took, *age)),
         _ => None,
     });

@@ -68,8 +68,10 @@ impl Stage {
 
     fn missing_room(&self) -> Vec<(usize, RejectionCode)> {
         let short = self.reports.iter().filter_map(|report| match report {
-            Report::Short(own) if own.need == StaticDemand::Room("spare".to_owned()) => {
-                Some((own.missing, own.reasons[0].code))
+            Report::Short(shortfall)
+                if shortfall.need == StaticDemand::Room("spare".to_owned()) =>
+            {
+                Some((shortfall.missing, shortfall.reasons[0].code))
             }
             _ => None,
         });
@@ -240,7 +242,7 @@ fn in_observe_mode_it_is_only_told_of() {
 /// What is written into the status of a CapacityBuffer, in a word for each condition.
 fn said(patch: &BufferPatch) -> Vec<String> {
     let conditions = patch.status.conditions.iter();
-    conditions.map(|own| format!("{}={}", own.reason, own.status)).collect()
+    conditions.map(|condition| format!("{}={}", condition.reason, condition.status)).collect()
 }
 
 /// A cluster that is known, without nodes, in which no room is wanted.
@@ -379,7 +381,7 @@ fn a_status_is_not_written_where_that_is_not_for_us() {
     stage.event(Event::Answered(held[0].id, failed(FailureKind::Denied)));
     assert_eq!(stage.engine.disabled_features().len(), 1);
     let rest = held.iter().skip(1);
-    rest.for_each(|own| stage.event(Event::Answered(own.id, failed(FailureKind::Denied))));
+    rest.for_each(|issued| stage.event(Event::Answered(issued.id, failed(FailureKind::Denied))));
     stage.run(280, &[]);
     assert_eq!(stage.count("patch_buffer"), 16, "it is not tried again");
     let told = stage.engine.status(stage.now).undone;

@@ -41,7 +41,7 @@ impl Stage {
 /// A node that is taken back, with a pod on it that nobody may move and that takes so long to end.
 fn draining(node_grace: Option<i64>, pod_grace: i64) -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| own.pools[0].termination_grace_period = node_grace.map(seconds));
+    stage.change(|cluster| cluster.pools[0].termination_grace_period = node_grace.map(seconds));
     stage.sync(vec![], vec![waiting_pod("first")]);
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
@@ -75,7 +75,7 @@ fn deleting(behind: i64) -> Stage {
 /// Nodes of which some have not come yet.
 fn booting() -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| own.pools[0].replicas = Some(5));
+    stage.change(|cluster| cluster.pools[0].replicas = Some(5));
     stage.sync(vec![], vec![]);
     stage.run(10, &[]);
     for number in 0..3 {
@@ -180,8 +180,8 @@ fn a_grace_that_is_shortened_counts_from_when_that_is_seen() {
 fn a_node_that_boots_has_its_whole_time_whatever_other_clocks_say() {
     for ahead in [-120, -9, 9, 120] {
         let mut stage = booting();
-        for own in stage.instances.values_mut() {
-            own.launched -= seconds(ahead);
+        for instance in stage.instances.values_mut() {
+            instance.launched -= seconds(ahead);
         }
         // Another engine reads when they were launched.
         stage.set_clock(0, ahead);
@@ -203,7 +203,7 @@ fn an_empty_node_stays_while_another_clock_is_wrong() {
     for (ahead, leave) in [(120, 0), (-120, 0), (9, 2), (-9, 2)] {
         let mut stage = half_empty();
         stage.tell_skew(ahead);
-        stage.change(|own| own.pools[0].replicas = Some(3));
+        stage.change(|cluster| cluster.pools[0].replicas = Some(3));
         stage.run(300, &[]);
         assert_eq!(stage.count("terminate"), leave, "{ahead}");
         stage.tell_skew(0);

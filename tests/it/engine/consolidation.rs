@@ -31,16 +31,16 @@ fn small(name: &str, pool: &str) -> Pod {
 /// moment ago.
 fn thinned(pools: &[&str], nodes: usize, left: usize) -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| {
+    stage.change(|cluster| {
         let types = Requirement::is_in(["m5.large"]);
-        own.pools[0].requirements.add(INSTANCE_TYPE, types);
-        own.pools[0].expire_after = None;
+        cluster.pools[0].requirements.add(INSTANCE_TYPE, types);
+        cluster.pools[0].expire_after = None;
         let named = pools.iter().map(|name| {
-            let mut pool = own.pools[0].clone();
+            let mut pool = cluster.pools[0].clone();
             pool.name = (*name).into();
             pool
         });
-        own.pools = named.collect();
+        cluster.pools = named.collect();
     });
     stage.sync(vec![], vec![]);
     for at in 0..pools.len() * nodes {
@@ -83,7 +83,7 @@ fn run(stage: &mut Stage, seconds: i64) {
 
 fn leaving(stage: &Stage) -> usize {
     let nodes = stage.engine.state().objects.nodes.values();
-    nodes.filter(|own| own.has_disrupted_taint()).count()
+    nodes.filter(|node| node.has_disrupted_taint()).count()
 }
 
 #[test]
@@ -92,13 +92,13 @@ fn a_node_whose_pods_fit_elsewhere_leaves_at_once_and_without_another() {
     stage.run(60, &["evict"]);
     assert_eq!(told(&stage), ["leaves: underutilized"]);
     assert_eq!(stage.seen, ["patch_node", "list_pods_on", "evict"]);
-    let said = stage.reports.iter().find_map(|own| match own {
+    let said = stage.reports.iter().find_map(|report| match report {
         Report::Consolidates { nodes, claims, before, after, .. } => {
             Some((*nodes, *claims, before.usd_per_h(), after.usd_per_h()))
         }
         _ => None,
     });
-    let prices = stage.reports.iter().find_map(|own| match own {
+    let prices = stage.reports.iter().find_map(|report| match report {
         Report::Retire { price, .. } => *price,
         _ => None,
     });
@@ -106,7 +106,7 @@ fn a_node_whose_pods_fit_elsewhere_leaves_at_once_and_without_another() {
     assert!(price > 0.0);
     assert_eq!(said, Some((1, 0, price, 0.0)), "{:?}", stage.reports);
     let phases = stage.run(60, &["evict"]);
-    assert!(phases.iter().all(|own| own.command.name() == "evict"));
+    assert!(phases.iter().all(|issued| issued.command.name() == "evict"));
 }
 
 /// What keeps that node itself is something else, so that nobody looks when it could leave.
@@ -116,9 +116,9 @@ fn a_node_leaves_once_another_takes_pods_that_was_left_alone_until_then() {
     let mut anywhere = small("a0", "lean");
     anywhere.node_selector.clear();
     stage.apply(bound(anywhere, "node-0"));
-    stage.change(|own| {
-        own.pools[0].disruption.consolidate_after = Some(SignedDuration::ZERO);
-        let kept = &mut own.pools[1].disruption;
+    stage.change(|cluster| {
+        cluster.pools[0].disruption.consolidate_after = Some(SignedDuration::ZERO);
+        let kept = &mut cluster.pools[1].disruption;
         kept.consolidation = Consolidation::Empty;
         kept.consolidate_after = Some(SignedDuration::from_mins(30));
     });
@@ -146,8 +146,8 @@ fn pods_that_are_to_move_keep_the_room_they_were_promised() {
 
 /// The patch that taints a node is carried out.
 fn taint(stage: &mut Stage, held: &[IssuedCommand]) -> String {
-    let found = held.iter().find_map(|own| match &own.command {
-        Command::PatchNode(patch) => Some((own.id, patch.clone())),
+    let found = held.iter().find_map(|issued| match &issued.command {
+        Command::PatchNode(patch) => Some((issued.id, patch.clone())),
         _ => None,
     });
     let (id, patch) = found.expect("a node is to be tainted");
@@ -162,7 +162,7 @@ fn a_node_stays_to_which_something_comes_that_must_not_be_disrupted_before_the_f
         let mut stage = thinned(&["general"], 2, 1);
         let held = stage.run(40, &["patch_node"]);
         assert_eq!(told(&stage), ["leaves: underutilized"]);
-        let Some(Command::PatchNode(patch)) = held.first().map(|own| &own.command) else {
+        let Some(Command::PatchNode(patch)) = held.first().map(|issued| &issued.command) else {
             panic!("{held:?}");
         };
         let mut late = small("late", "general");
@@ -181,7 +181,7 @@ fn a_node_stays_to_which_something_comes_that_must_not_be_disrupted_before_the_f
         stage.run(20, &["evict"]);
         let told = told(&stage);
         assert!(told[1].starts_with("stays: pod default/"), "{told:?}");
-        let reason = stage.reports.iter().find_map(|own| match own {
+        let reason = stage.reports.iter().find_map(|report| match report {
             Report::Kept { reason, .. } => Some(*reason),
             _ => None,
         });
@@ -204,14 +204,14 @@ fn a_pod_that_comes_meanwhile_is_planned_onto_what_is_on_its_way() {
     stage.event(Event::Answered(launch[0].id, answer));
     stage.run(10, &[]);
     let claims = stage.engine.state().ledger.claims.values();
-    let planned = claims.filter(|own| own.pods.contains(&pod.key));
+    let planned = claims.filter(|claim| claim.pods.contains(&pod.key));
     assert_eq!((planned.count(), stage.launches.len()), (1, 2));
 }
 
 /// Budgets of every pool.
 fn budgets(stage: &mut Stage, budget: &Budget) {
-    stage.change(|own| {
-        for pool in &mut own.pools {
+    stage.change(|cluster| {
+        for pool in &mut cluster.pools {
             pool.disruption.budgets = vec![budget.clone()];
         }
     });
@@ -260,22 +260,22 @@ fn what_a_budget_keeps_leaves_when_its_window_closes_be_it_empty_or_used_of_one_
 fn an_empty_node_leaves_before_one_that_is_little_used_where_the_budget_is_one() {
     for policy in [Consolidation::EmptyOrUnderutilized, Consolidation::Balanced] {
         let mut stage = thinned(&["general"], 4, 1);
-        stage.change(|own| own.pools[0].disruption.consolidation = policy);
+        stage.change(|cluster| cluster.pools[0].disruption.consolidation = policy);
         budgets(&mut stage, &at_once(1));
         let key = ObjectKey::new("default", "a3");
         stage.event(Event::Deleted(ObjectKind::Pod, key));
         stage.run(60, &["evict"]);
         assert_eq!(told(&stage)[0], "leaves: empty");
         let ended = stage.instances.values();
-        let ended = ended.filter(|own| !own.state.is_live());
-        let ended: Vec<&str> = ended.map(|own| own.id.as_str()).collect();
+        let ended = ended.filter(|instance| !instance.state.is_live());
+        let ended: Vec<&str> = ended.map(|instance| instance.id.as_str()).collect();
         assert_eq!(ended, ["i-3"], "{policy:?}");
     }
 }
 
 /// How many nodes may leave for a reason, as last told.
 fn eligible(stage: &Stage, of: Reason) -> usize {
-    let told = stage.reports.iter().rev().find_map(|own| match own {
+    let told = stage.reports.iter().rev().find_map(|report| match report {
         Report::Eligible { reason, nodes } if *reason == of => Some(*nodes),
         _ => None,
     });
@@ -289,7 +289,7 @@ fn it_is_told_how_many_nodes_may_leave_though_budgets_keep_them() {
         budgets(&mut stage, &at_once(0));
         stage.run(60, &[]);
         assert_eq!(told(&stage), [""; 0]);
-        let all = [Reason::Empty, Reason::Underutilized].map(|own| eligible(&stage, own));
+        let all = [Reason::Empty, Reason::Underutilized].map(|reason| eligible(&stage, reason));
         assert_eq!((all[0], all[1]), counts, "{left}");
     }
 }

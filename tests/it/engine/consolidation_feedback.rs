@@ -22,8 +22,8 @@ fn sell(pool: &mut Pool, types: &[&str]) {
 /// A stage with a node of 32 cores on which these pods run, and others have run a moment ago.
 fn too_large(names: &[&str]) -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| {
-        let pool = &mut own.pools[0];
+    stage.change(|cluster| {
+        let pool = &mut cluster.pools[0];
         pool.disruption.consolidation = Consolidation::EmptyOrUnderutilized;
         pool.disruption.consolidate_after = Some(SignedDuration::ZERO);
         let bought = Requirement::is_in(["on-demand"]);
@@ -32,7 +32,7 @@ fn too_large(names: &[&str]) -> Stage {
     let pods = names.iter().map(|name| owned_pod(name));
     let others = (0..28).map(|at| owned_pod(&format!("other-{at}")));
     let all: Vec<Pod> = pods.chain(others).collect();
-    stage.change(|own| sell(&mut own.pools[0], &["m5.8xlarge", "m5.xlarge"]));
+    stage.change(|cluster| sell(&mut cluster.pools[0], &["m5.8xlarge", "m5.xlarge"]));
     stage.sync(vec![], all.clone());
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 1, "all on one node");
@@ -62,14 +62,14 @@ fn shrinking(names: &[&str]) -> Stage {
 #[test]
 fn who_only_observes_says_who_would_leave_and_what_would_come() {
     let mut stage = too_large(&["a", "b"]);
-    stage.change(|own| own.mode = ManagementMode::Observe);
+    stage.change(|cluster| cluster.mode = ManagementMode::Observe);
     let launches = stage.launches.len();
     stage.reports.clear();
     stage.run(60, &[]);
     let told: Vec<String> = stage
         .reports
         .iter()
-        .filter_map(|own| match own {
+        .filter_map(|report| match report {
             Report::Retire { node, reason, .. } => {
                 let node = node.as_ref().map(ToString::to_string);
                 Some(format!("{} {}", node.unwrap_or_default(), reason.as_str()))
@@ -159,14 +159,14 @@ fn a_node_that_nobody_comes_to_opens_all_the_same() {
 fn without_hints_nodes_made_for_pods_elsewhere_open_before_these_leave() {
     let mut stage = shrinking(&["a"]);
     assert!(is_closed(&stage));
-    stage.change(|own| own.placement_hints = PlacementHints::Off);
+    stage.change(|cluster| cluster.placement_hints = PlacementHints::Off);
     stage.run(2, &["evict"]);
     assert!(!is_closed(&stage));
 }
 
 fn consolidations(stage: &Stage) -> usize {
     let all = stage.reports.iter();
-    all.filter(|own| matches!(own, Report::Consolidates { .. })).count()
+    all.filter(|report| matches!(report, Report::Consolidates { .. })).count()
 }
 
 fn resting(stage: &Stage) -> usize {
@@ -187,7 +187,7 @@ fn a_pool_rests_whose_moves_save_nothing() {
     stage.run(3, &[]);
     assert_eq!(stage.launches.len(), 3);
     assert_eq!(resting(&stage), 1);
-    let shut = |own: &Report| matches!(own, Report::Shut { .. });
+    let shut = |report: &Report| matches!(report, Report::Shut { .. });
     assert!(stage.reports.iter().any(shut), "it is said");
     large.requests.cpu_milli = 100;
     stage.apply(WatchedObject::Node(Box::new(stage.node(2))));
@@ -227,8 +227,8 @@ fn pods_that_wait_are_planned_as_soon_as_a_node_stays_for_others() {
     let mut stage = too_large(&["a"]);
     let held = stage.run(20, &["launch"]);
     let Command::Launch(launch) = &held[0].command else { panic!("a launch") };
-    let refused = launch.offerings.iter().map(|own| OfferingRefusal {
-        offering: own.clone(),
+    let refused = launch.offerings.iter().map(|offering| OfferingRefusal {
+        offering: offering.clone(),
         kind: RefusalKind::InsufficientCapacity,
     });
     let answer = CommandResult::LaunchRefused(refused.collect());
@@ -237,7 +237,7 @@ fn pods_that_wait_are_planned_as_soon_as_a_node_stays_for_others() {
     large.requests.cpu_milli = 31_000;
     stage.apply(WatchedObject::Pod(Box::new(large)));
     stage.run(3, &[]);
-    let stays = |own: &Report| matches!(own, Report::Kept { .. });
+    let stays = |report: &Report| matches!(report, Report::Kept { .. });
     assert!(stage.reports.iter().any(stays));
     assert_eq!(stage.launches.len(), 2, "the large pod gets a node at once");
     assert_eq!(resting(&stage), 0, "nobody has moved");
@@ -254,7 +254,7 @@ fn a_node_leaves_although_a_place_is_lost_if_another_costs_little() {
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(15, &["evict"]);
     assert_eq!(stage.launches.len(), 3, "one for the pod that is left over");
-    let stays = |own: &Report| matches!(own, Report::Kept { .. });
+    let stays = |report: &Report| matches!(report, Report::Kept { .. });
     assert!(!stage.reports.iter().any(stays), "{:?}", stage.reports);
     stage.apply(WatchedObject::Node(Box::new(stage.node(2))));
     stage.run(15, &["evict"]);
@@ -271,8 +271,8 @@ fn a_node_that_pods_are_about_to_be_made_anew_for_is_not_empty() {
     stage.run(2, &[]);
     assert_eq!(told(&stage, "c").as_deref(), Some("node-1"));
     assert_eq!(stage.launches.len(), 2);
-    let leaves = |own: &Report| {
-        matches!(own, Report::Retire { node: Some(node), .. }
+    let leaves = |report: &Report| {
+        matches!(report, Report::Retire { node: Some(node), .. }
         if node.as_str() == "node-1")
     };
     assert!(!stage.reports.iter().any(leaves));
@@ -288,8 +288,7 @@ fn a_node_stays_that_a_pod_has_come_to_which_nobody_would_make_anew() {
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(4, &["evict"]);
     assert_eq!(stage.count("evict"), 0);
-    let stays =
-        |own: &Report| matches!(own, Report::Kept { why, .. } if why.contains("default/bare"));
+    let stays = |report: &Report| matches!(report, Report::Kept { why, .. } if why.contains("default/bare"));
     assert!(stage.reports.iter().any(stays));
 }
 
@@ -312,11 +311,11 @@ fn pods_whose_node_goes_anyway_wait_for_no_wave() {
 #[test]
 fn that_budgets_let_no_node_go_for_less_is_told_once() {
     let mut stage = too_large(&["a"]);
-    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
+    stage.change(|cluster| cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
     stage.reports.clear();
     stage.run(3 * 3600, &[]);
     assert_eq!(stage.launches.len(), 1, "nothing moves");
-    let shut = stage.reports.iter().filter_map(|own| match own {
+    let shut = stage.reports.iter().filter_map(|report| match report {
         Report::Shut { reason, why, .. } => Some((*reason, why.as_str())),
         _ => None,
     });

@@ -15,8 +15,8 @@ const COUNT: usize = 5;
 /// A settled cluster. Where it is EC2, instances name the fleet that launched them.
 fn settled(names_fleets: bool) -> Stage {
     let mut stage = Stage::settled(COUNT);
-    let own = stage.launches.len();
-    (0..own).filter(|_| names_fleets).for_each(|own| stage.name_fleet(own));
+    let count = stage.launches.len();
+    (0..count).filter(|_| names_fleets).for_each(|number| stage.name_fleet(number));
     stage.run(120, &[]);
     stage
 }
@@ -24,8 +24,8 @@ fn settled(names_fleets: bool) -> Stage {
 impl Stage {
     /// Sets a tag of an instance, or removes it.
     fn tag(&mut self, id: &str, tag: &str, value: Option<&str>) {
-        let own = self.instances.get_mut(id).expect("it is there");
-        let tags = Arc::make_mut(&mut own.tags);
+        let instance = self.instances.get_mut(id).expect("it is there");
+        let tags = Arc::make_mut(&mut instance.tags);
         match value {
             Some(value) => tags.insert(tag.to_owned(), value.to_owned()),
             None => tags.remove(tag),
@@ -40,8 +40,8 @@ impl Stage {
 
     /// Ends the first instance with its Node and its pod, and removes it from listings.
     fn end_first(&mut self) {
-        let own = self.instances.get_mut("i-0").expect("it is there");
-        own.state = InstanceState::Terminated;
+        let instance = self.instances.get_mut("i-0").expect("it is there");
+        instance.state = InstanceState::Terminated;
         self.delete_node(0);
         self.delete_pod(0);
         self.run(60, &[]);
@@ -68,13 +68,13 @@ impl Stage {
 
     /// The Node of a copy, which has the first one's user data, with a pod.
     fn apply_copys_node(&mut self, id: &str) {
-        let own = self.node(0);
+        let node = self.node(0);
         let zone = &self.instances["i-0"].offering.zone;
         let node = Node {
             name: "node-copy".into(),
             uid: "uid-copy".into(),
             provider_id: format!("aws:///{zone}/{id}"),
-            ..own
+            ..node
         };
         self.apply(WatchedObject::Node(Box::new(node)));
         self.apply(bound(owned_pod("on-the-copy"), "node-copy"));
@@ -87,8 +87,8 @@ impl Stage {
     /// Which instance stands for the first claim, if any does.
     fn first(&self) -> Option<&str> {
         let claims = &self.engine.state().ledger.claims;
-        let own = claims.get(&self.launches[0].claim.id)?;
-        own.instance.as_ref().map(|own| own.id.as_str())
+        let claim = claims.get(&self.launches[0].claim.id)?;
+        claim.instance.as_ref().map(|instance| instance.id.as_str())
     }
 }
 
@@ -152,7 +152,7 @@ fn a_copy_that_is_left_alone_is_not_taken_over() {
         assert_ne!(stage.first(), Some("a-copy"));
         let copy = &stage.instances["a-copy"];
         assert!(copy.state.is_live(), "{restarts}");
-        let live = stage.instances.values().filter(|own| own.state.is_live());
+        let live = stage.instances.values().filter(|instance| instance.state.is_live());
         assert_eq!(live.count(), COUNT + 1, "{restarts}: one in place of the first");
     }
 }
@@ -164,8 +164,8 @@ fn an_older_machine_with_the_tags_of_ours_is_no_claim_and_never_ends() {
         for restarts in [false, true] {
             let mut stage = settled(names_fleets);
             stage.copy_first("a-copy");
-            let own = stage.instances.get_mut("a-copy").expect("it is there");
-            own.launched -= SignedDuration::from_hours(10);
+            let instance = stage.instances.get_mut("a-copy").expect("it is there");
+            instance.launched -= SignedDuration::from_hours(10);
             stage.tag("a-copy", TAG_FLEET, Some("of-karpenter"));
             stage.run(60, &[]);
             if restarts {
@@ -207,14 +207,14 @@ fn edit(stage: &mut Stage, tag: &str, value: Option<&str>) {
 #[test]
 fn a_machine_whose_tags_were_edited_goes_on_with_its_pods() {
     let edits: [(&str, Edit); 5] = [
-        ("claim removed", |own| edit(own, TAG_CLAIM, None)),
-        ("claim renamed", |own| edit(own, TAG_CLAIM, Some("mine"))),
-        ("claim of another", |own| {
-            let other = own.launches[1].claim.id.to_string();
-            edit(own, TAG_CLAIM, Some(&other));
+        ("claim removed", |stage| edit(stage, TAG_CLAIM, None)),
+        ("claim renamed", |stage| edit(stage, TAG_CLAIM, Some("mine"))),
+        ("claim of another", |stage| {
+            let other = stage.launches[1].claim.id.to_string();
+            edit(stage, TAG_CLAIM, Some(&other));
         }),
-        ("pool removed", |own| edit(own, TAG_POOL, None)),
-        ("fleet removed", |own| edit(own, TAG_FLEET, None)),
+        ("pool removed", |stage| edit(stage, TAG_POOL, None)),
+        ("fleet removed", |stage| edit(stage, TAG_FLEET, None)),
     ];
     for (name, edit) in edits {
         for restarts in [false, true] {

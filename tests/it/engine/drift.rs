@@ -41,11 +41,11 @@ fn running(nodes: usize) -> Stage {
 fn running_with(nodes: usize, change: impl FnOnce(&mut Cluster)) -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(change);
-    stage.change(|own| {
+    stage.change(|cluster| {
         let types = Requirement::is_in(["m6i.xlarge"]);
         let key = "node.kubernetes.io/instance-type";
-        own.pools[0].requirements.add(key, types);
-        own.pools[0].expire_after = None;
+        cluster.pools[0].requirements.add(key, types);
+        cluster.pools[0].expire_after = None;
     });
     stage.sync(vec![], vec![]);
     for at in 0..nodes {
@@ -74,7 +74,7 @@ impl Stage {
     /// Makes drift of all nodes there are.
     fn drift(&mut self) {
         // No provider has told of classes: nodes can be made of it.
-        self.change(|own| own.pools[0].node_class = Some("other".into()));
+        self.change(|cluster| cluster.pools[0].node_class = Some("other".into()));
     }
 
     fn turn(&mut self, node: usize, ready: bool) {
@@ -91,20 +91,24 @@ impl Stage {
     /// Nodes that are closed because they leave.
     fn closed(&self) -> usize {
         let nodes = self.engine.state().objects.nodes.values();
-        nodes.filter(|own| own.has_disrupted_taint()).count()
+        nodes.filter(|node| node.has_disrupted_taint()).count()
     }
 
     fn story(&self) -> Vec<String> {
-        let told = self.reports.iter().filter_map(|own| match own {
+        let told = self.reports.iter().filter_map(|report| match report {
             Report::Drifted { node, why } => Some(format!("{node} has drifted: {why}")),
             Report::Retire { node, reason, .. } => {
                 let node = node.as_ref()?;
                 Some(format!("{node} leaves: {}", reason.as_str()))
             }
             Report::Kept { why, .. } => Some(format!("stays: {why}")),
-            Report::Ailing(own) => Some(format!("{} of {} are not ready", own.unready, own.total)),
-            Report::Well(own) => Some(format!("well: {} of {}", own.unready, own.total)),
-            Report::Held(own) => Some(format!("{} of {} are held", own.nodes.len(), own.total)),
+            Report::Ailing(health) => {
+                Some(format!("{} of {} are not ready", health.unready, health.total))
+            }
+            Report::Well(health) => Some(format!("well: {} of {}", health.unready, health.total)),
+            Report::Held(pending) => {
+                Some(format!("{} of {} are held", pending.nodes.len(), pending.total))
+            }
             Report::Unheld { nodes, .. } => Some(format!("{nodes} are held no more")),
             _ => None,
         });
@@ -113,7 +117,7 @@ impl Stage {
 
     fn held(&self) -> Option<String> {
         let held = self.engine.state().unaccepted.as_ref();
-        held.map(|own| own.id.clone())
+        held.map(|pending| pending.id.clone())
     }
 }
 
@@ -132,7 +136,7 @@ fn a_drifted_node_is_replaced_and_then_ended() {
 
 /// The pods that are told to go.
 fn evicted(held: &[IssuedCommand]) -> BTreeSet<PodKey> {
-    let all = held.iter().filter_map(|own| match &own.command {
+    let all = held.iter().filter_map(|issued| match &issued.command {
         Command::Evict { pod, .. } => Some(pod.clone()),
         _ => None,
     });
@@ -157,7 +161,7 @@ fn of_two_nodes_the_one_whose_successor_is_there_first_is_drained_first() {
 #[test]
 fn nodes_leave_one_after_another_where_the_budget_is_one_each_for_its_own_successor() {
     let mut stage = running(2);
-    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(1));
+    stage.change(|cluster| cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(1));
     stage.drift();
     for launch in [2, 3] {
         stage.run(60, &[]);
@@ -170,7 +174,7 @@ fn nodes_leave_one_after_another_where_the_budget_is_one_each_for_its_own_succes
         stage.run(60, &[]);
     }
     let left = stage.engine.state().objects.nodes.keys();
-    let left: Vec<&str> = left.map(|own| own.as_str()).collect();
+    let left: Vec<&str> = left.map(|name| name.as_str()).collect();
     assert_eq!(left, ["node-2", "node-3"]);
 }
 
@@ -179,7 +183,9 @@ fn nodes_leave_one_after_another_where_the_budget_is_one_each_for_its_own_succes
 fn a_node_that_stays_counts_as_closed_while_nobody_has_answered_its_taint() {
     let mut stage = running(2);
     let allow = |stage: &mut Stage, nodes| {
-        stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(nodes));
+        stage.change(|cluster| {
+            cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(nodes)
+        });
     };
     allow(&mut stage, 1);
     stage.drift();
@@ -205,7 +211,7 @@ fn a_node_that_stays_counts_as_closed_while_nobody_has_answered_its_taint() {
 #[test]
 fn it_is_told_how_many_nodes_have_drifted_and_may_leave() {
     let mut stage = running(2);
-    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
+    stage.change(|cluster| cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
     stage.drift();
     stage.run(10, &[]);
     let said = Report::Eligible { reason: Reason::Drifted, nodes: 2 };
@@ -218,8 +224,8 @@ fn it_is_told_how_many_nodes_have_drifted_and_may_leave() {
 fn nothing_is_launched_for_pods_that_stay_though_their_node_leaves_in_the_end() {
     for by_budget in [false, true] {
         let grace = SignedDuration::from_mins(10);
-        let mut stage = running_with(1, |own| {
-            own.pools[0].termination_grace_period = Some(grace);
+        let mut stage = running_with(1, |cluster| {
+            cluster.pools[0].termination_grace_period = Some(grace);
         });
         if by_budget {
             stage.apply(WatchedObject::Pdb(Pdb {
@@ -263,16 +269,16 @@ fn a_time_that_stands_on_a_broken_node_stays_if_it_is_over_sooner() {
 fn a_drifted_node_whose_pods_fit_elsewhere_needs_no_other() {
     let mut stage = running(1);
     // Another of the same pool, with room, that is as it should be.
-    stage.change(|own| {
-        let mut second = own.pools[0].clone();
+    stage.change(|cluster| {
+        let mut second = cluster.pools[0].clone();
         second.name = "second".into();
         second.replicas = Some(1);
-        own.pools.push(second);
+        cluster.pools.push(second);
     });
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 2);
     stage.join_one(1);
-    stage.change(|own| own.pools[0].node_class = Some("other".into()));
+    stage.change(|cluster| cluster.pools[0].node_class = Some("other".into()));
     stage.run(30, &[]);
     assert_eq!(stage.launches.len(), 2, "{:?}", stage.story());
     assert!(stage.count("evict") > 0, "{:?}", stage.seen);
@@ -281,7 +287,7 @@ fn a_drifted_node_whose_pods_fit_elsewhere_needs_no_other() {
 #[test]
 fn an_empty_drifted_node_ends_without_another_though_nothing_is_consolidated() {
     let mut stage = running(1);
-    stage.change(|own| own.pools[0].disruption.consolidate_after = None);
+    stage.change(|cluster| cluster.pools[0].disruption.consolidate_after = None);
     let key = web("p0").key;
     stage.event(Event::Deleted(ObjectKind::Pod, key));
     stage.drift();
@@ -293,7 +299,7 @@ fn an_empty_drifted_node_ends_without_another_though_nothing_is_consolidated() {
 #[test]
 fn a_drifted_node_whose_pods_find_no_place_is_opened_again_and_the_next_is_tried() {
     let mut stage = running(2);
-    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(1));
+    stage.change(|cluster| cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(1));
     stage.drift();
     stage.run(60, &["launch"]);
     assert_eq!(stage.closed(), 1);
@@ -308,10 +314,10 @@ fn a_drifted_node_whose_pods_find_no_place_is_opened_again_and_the_next_is_tried
 #[test]
 fn nodes_of_a_static_pool_are_replaced_one_for_one_and_none_ends_before_another_runs() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| {
-        own.pools[0].replicas = Some(3);
-        own.pools[0].limits.nodes = Some(4);
-        own.pools[0].disruption.consolidate_after = None;
+    stage.change(|cluster| {
+        cluster.pools[0].replicas = Some(3);
+        cluster.pools[0].limits.nodes = Some(4);
+        cluster.pools[0].disruption.consolidate_after = None;
     });
     stage.sync(vec![], vec![]);
     stage.run(10, &[]);
@@ -335,7 +341,7 @@ fn nodes_of_a_static_pool_are_replaced_one_for_one_and_none_ends_before_another_
 fn a_node_that_has_to_leave_does_though_its_pods_find_no_place() {
     let mut stage = running(1);
     let hours = |count| Some(SignedDuration::from_hours(count));
-    stage.change(|own| own.pools[0].expire_hard_after = hours(1));
+    stage.change(|cluster| cluster.pools[0].expire_hard_after = hours(1));
     stage.run(60, &[]);
     let claims = &stage.engine.state().ledger.claims;
     let record = &claims.values().next().expect("a claim").record;
@@ -353,8 +359,8 @@ fn a_node_that_has_to_leave_does_though_its_pods_find_no_place() {
 #[test]
 fn a_node_that_has_to_leave_heeds_no_pause_no_budget_and_no_rate_and_is_not_kept_for_its_pods() {
     let mut stage = running(2);
-    stage.change(|own| {
-        let pool = &mut own.pools[0];
+    stage.change(|cluster| {
+        let pool = &mut cluster.pools[0];
         pool.expire_hard_after = Some(SignedDuration::from_hours(1));
         pool.disruption.on_blocked = OnBlocked::Abort;
         pool.disruption.budgets[0].nodes = BudgetNodes::Nodes(0);
@@ -385,7 +391,8 @@ fn a_node_that_has_to_leave_takes_a_place_in_the_fleets_budgets_also_after_a_res
         stage.event(Event::FleetChanged(Some(Arc::new(view))));
     };
     fleet(&mut stage, 1);
-    stage.change(|own| own.pools[0].expire_hard_after = Some(SignedDuration::from_hours(1)));
+    stage
+        .change(|cluster| cluster.pools[0].expire_hard_after = Some(SignedDuration::from_hours(1)));
     stage.run(3500, &["launch"]);
     assert_eq!(stage.disruption_usage.leaving.len(), 0, "{:?}", stage.story());
     stage.run(200, &["launch"]);
@@ -404,7 +411,8 @@ fn a_pod_that_must_not_be_disrupted_is_not_evicted_even_from_a_node_that_has_to_
     let mut pod = web("p0");
     pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
     stage.apply(bound(pod, "node-0"));
-    stage.change(|own| own.pools[0].expire_hard_after = Some(SignedDuration::from_hours(1)));
+    stage
+        .change(|cluster| cluster.pools[0].expire_hard_after = Some(SignedDuration::from_hours(1)));
     stage.run(3700, &[]);
     assert_eq!(stage.story(), ["node-0 leaves: expired"]);
     stage.run(60 * 60, &[]);
@@ -471,7 +479,7 @@ fn checks_that_failed_while_the_view_was_not_whole_end_nothing_once_they_are_wel
 #[test]
 fn many_nodes_that_are_not_ready_stop_what_is_voluntary_and_that_is_said_twice() {
     let mut stage = running(4);
-    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(2));
+    stage.change(|cluster| cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(2));
     stage.drift();
     stage.run(10, &["launch"]);
     assert_eq!(stage.closed(), 2, "they wait for places");
@@ -480,7 +488,7 @@ fn many_nodes_that_are_not_ready_stop_what_is_voluntary_and_that_is_said_twice()
     (2..4).for_each(|at| stage.turn(at, false));
     stage.run(10, &["launch"]);
     assert_eq!(stage.story(), [""; 0]);
-    stage.change(|own| own.safeguards.max_unready = BudgetNodes::Nodes(0));
+    stage.change(|cluster| cluster.safeguards.max_unready = BudgetNodes::Nodes(0));
     (0..2).for_each(|at| stage.turn(at, false));
     stage.run(60 * 21, &["launch"]);
     stage.reports.clear();
@@ -498,7 +506,7 @@ fn many_nodes_that_are_not_ready_stop_what_is_voluntary_and_that_is_said_twice()
 #[test]
 fn what_waits_for_places_is_taken_back_when_the_cluster_is_not_well() {
     let mut stage = running(5);
-    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(1));
+    stage.change(|cluster| cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(1));
     stage.drift();
     stage.run(10, &["launch"]);
     assert_eq!(stage.closed(), 1);
@@ -513,7 +521,9 @@ fn what_waits_for_places_is_taken_back_when_the_cluster_is_not_well() {
 #[test]
 fn a_reload_that_ends_too_much_waits_until_it_is_accepted() {
     let mut stage = running(3);
-    stage.change(|own| own.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Percent(20)));
+    stage.change(|cluster| {
+        cluster.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Percent(20))
+    });
     stage.run(5, &[]);
     assert_eq!(stage.story(), [""; 0], "nothing is due by that");
     stage.drift();
@@ -533,8 +543,8 @@ fn a_reload_that_ends_too_much_waits_until_it_is_accepted() {
 #[test]
 fn a_reload_that_ends_little_is_done_and_one_that_is_taken_back_leaves_nothing() {
     let mut stage = running(3);
-    let most = |own: &mut Cluster| {
-        own.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Nodes(2));
+    let most = |cluster: &mut Cluster| {
+        cluster.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Nodes(2));
     };
     stage.change(most);
     stage.run(5, &[]);
@@ -549,10 +559,12 @@ fn a_reload_that_ends_little_is_done_and_one_that_is_taken_back_leaves_nothing()
     // Held nodes are not let go by another reload that changes nothing for them.
     stage.drift();
     stage.run(5, &[]);
-    stage.change(|own| own.pools[0].weight = 3);
+    stage.change(|cluster| cluster.pools[0].weight = 3);
     stage.run(5, &[]);
     assert!(stage.held().is_some());
-    stage.change(|own| own.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Nodes(3)));
+    stage.change(|cluster| {
+        cluster.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Nodes(3))
+    });
     stage.run(5, &["launch"]);
     assert_eq!(stage.closed(), 3, "{:?}", stage.story());
     // What was let go before is not held by a reload that adds nothing.
@@ -588,10 +600,10 @@ fn a_start_with_a_configuration_that_ends_too_much_holds_it_unless_it_was_accept
 #[test]
 fn nodes_of_a_pool_that_is_gone_leave_one_after_another() {
     let mut stage = running(3);
-    stage.change(|own| {
-        let mut other = own.pools[0].clone();
+    stage.change(|cluster| {
+        let mut other = cluster.pools[0].clone();
         other.name = "other".into();
-        own.pools = vec![other];
+        cluster.pools = vec![other];
     });
     for round in 0..3 {
         stage.run(20, &[]);
@@ -607,8 +619,8 @@ fn nodes_of_a_pool_that_is_gone_leave_one_after_another() {
         stage.apply(bound(again, &format!("node-{}", 3 + round)));
         stage.run(30, &[]);
         let claims = stage.engine.state().ledger.claims.values();
-        let left = claims.filter(|own| own.record.pool.as_str() == "general");
-        let left = left.filter(|own| own.phase < ClaimPhase::Draining).count();
+        let left = claims.filter(|claim| claim.record.pool.as_str() == "general");
+        let left = left.filter(|claim| claim.phase < ClaimPhase::Draining).count();
         assert!(left <= 2 - round, "{:?}", stage.story());
     }
     stage.run(120, &[]);
@@ -620,13 +632,13 @@ fn nodes_of_a_pool_that_is_gone_leave_one_after_another() {
 fn a_reload_by_which_too_many_nodes_are_too_old_waits_until_it_is_accepted() {
     for hard in [false, true] {
         let mut stage = running(3);
-        let most = |own: &mut Cluster| {
-            own.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Percent(20))
+        let most = |cluster: &mut Cluster| {
+            cluster.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Percent(20))
         };
         stage.change(most);
         stage.run(3 * 3600, &["launch"]);
-        stage.change(|own| {
-            let pool = &mut own.pools[0];
+        stage.change(|cluster| {
+            let pool = &mut cluster.pools[0];
             let age = Some(SignedDuration::from_hours(3));
             if hard {
                 pool.expire_hard_after = age;
@@ -656,7 +668,7 @@ fn a_node_that_is_due_to_leave_and_is_kept_for_good_is_told_of_once() {
     stage.apply(bound(pod, "node-0"));
     stage.drift();
     stage.run(3600, &[]);
-    let shut = stage.reports.iter().filter_map(|own| match own {
+    let shut = stage.reports.iter().filter_map(|report| match report {
         Report::Shut { reason, why, .. } => Some(format!("{}: {why}", reason.as_str())),
         _ => None,
     });
@@ -671,15 +683,15 @@ fn what_stays_closed_when_a_cluster_is_only_observed_is_told() {
     stage.run(30, &["launch"]);
     assert_eq!(stage.closed(), 1);
     let told = |stage: &Stage| {
-        let told = stage.reports.iter().filter_map(|own| match own {
+        let told = stage.reports.iter().filter_map(|report| match report {
             Report::LeftClosed { nodes } => Some(*nodes),
             _ => None,
         });
         told.collect::<Vec<_>>()
     };
-    stage.change(|own| own.mode = ManagementMode::Observe);
+    stage.change(|cluster| cluster.mode = ManagementMode::Observe);
     stage.run(60, &[]);
     assert_eq!(told(&stage), [1]);
-    stage.change(|own| own.pools[0].weight = 3);
+    stage.change(|cluster| cluster.pools[0].weight = 3);
     assert_eq!(told(&stage), [1], "once");
 }

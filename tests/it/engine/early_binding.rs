@@ -99,7 +99,7 @@ fn pods_are_bound_as_soon_as_the_launch_is_answered() {
         stage.event(Event::Answered(next.id, answer));
     }
     stage.run(1, &[]);
-    let told = stage.reports.iter().find_map(|own| match own {
+    let told = stage.reports.iter().find_map(|report| match report {
         Report::BoundEarly { pods, after, .. } => Some((*pods, *after)),
         _ => None,
     });
@@ -165,7 +165,7 @@ fn pods_whose_node_never_comes_are_let_go_once_its_instance_is_gone() {
     let answer = stage.answer(&end.command);
     stage.event(Event::Answered(end.id, answer));
     stage.run(60, &[]);
-    stage.seen.retain(|own| own.starts_with("delete"));
+    stage.seen.retain(|name| name.starts_with("delete"));
     assert_eq!(stage.seen, ["delete_pod", "delete_pod", "delete_node"]);
     let state = stage.engine.state();
     assert!(state.objects.nodes.is_empty() && state.objects.pods.is_empty());
@@ -259,7 +259,7 @@ fn without_a_name_it_is_said_and_pods_wait_for_their_node() {
     stage.instances.insert("i-0".into(), instance.clone());
     stage.event(Event::Answered(held[0].id, CommandResult::Launched(instance)));
     stage.run(30, &[]);
-    let said = |own: &&Report| matches!(own, Report::NotEarly { .. });
+    let said = |report: &&Report| matches!(report, Report::NotEarly { .. });
     assert_eq!(stage.reports.iter().filter(said).count(), 1);
     assert_eq!(stage.seen, ["launch"]);
 }
@@ -275,8 +275,8 @@ fn a_restart_goes_on_with_what_the_node_says() {
         (stage.now, stage.instances) = (old.now, old.instances);
         stage.launches = old.launches;
         if ended {
-            let own = stage.instances.get_mut("i-0").expect("it was launched");
-            own.state = InstanceState::Terminated;
+            let instance = stage.instances.get_mut("i-0").expect("it was launched");
+            instance.state = InstanceState::Terminated;
         }
         stage.sync(vec![node], pod.into_iter().collect());
         stage.run(10, &[]);
@@ -316,9 +316,9 @@ fn a_node_that_is_taken_back_before_it_has_come_lets_its_pods_go() {
     let at = stage.now + SignedDuration::from_mins(2);
     stage.event(Event::Interrupted("i-0".into(), Interruption::Spot, at));
     stage.run(180, &[]);
-    let order: Vec<&String> = stage.seen.iter().filter(|own| *own != "launch").collect();
-    let first = order.iter().position(|own| *own == "terminate");
-    let last = order.iter().position(|own| *own == "delete_pod");
+    let order: Vec<&String> = stage.seen.iter().filter(|name| *name != "launch").collect();
+    let first = order.iter().position(|name| *name == "terminate");
+    let last = order.iter().position(|name| *name == "delete_pod");
     assert!(first.is_some() && first < last, "{order:?}");
     assert_eq!(stage.count("evict"), 0, "nothing has run");
 }
@@ -335,10 +335,10 @@ fn a_kubelet_of_another_name_has_the_claim_and_the_awaited_node_goes() {
     stage.apply(WatchedObject::Node(Box::new(other)));
     stage.run(5, &[]);
     let nodes = &stage.engine.state().objects.nodes;
-    let names: Vec<&str> = nodes.keys().map(|own| own.as_str()).collect();
+    let names: Vec<&str> = nodes.keys().map(|name| name.as_str()).collect();
     assert_eq!(names, ["another"]);
     assert!(nodes["another"].is_initialized());
-    let deletes: Vec<&String> = stage.seen.iter().filter(|own| own.starts_with("del")).collect();
+    let deletes: Vec<&String> = stage.seen.iter().filter(|name| name.starts_with("del")).collect();
     assert_eq!(deletes, ["delete_pod", "delete_node"]);
     assert_eq!(stage.count("terminate"), 0);
     // Names are not believed any more.
@@ -365,7 +365,7 @@ fn pods_that_run_on_a_node_that_cannot_be_registered_are_drained() {
             };
             let kind = FailureKind::Unknown;
             let leaves = patch.taints.iter().flatten();
-            let leaves = leaves.into_iter().any(|own| own.key.ends_with("disrupted"));
+            let leaves = leaves.into_iter().any(|taint| taint.key.ends_with("disrupted"));
             let answer = match leaves {
                 true => stage.answer(&issued.command),
                 false => CommandResult::Failed { kind, text: "no".into() },

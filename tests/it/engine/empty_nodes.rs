@@ -19,9 +19,9 @@ use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 use super::{Stage, bound, owned_pod, waiting_pod};
 
 fn retired(stage: &Stage) -> Vec<(String, Reason)> {
-    let all = stage.reports.iter().filter_map(|own| match own {
+    let all = stage.reports.iter().filter_map(|report| match report {
         Report::Retire { node, reason, .. } => {
-            Some((node.as_ref().map_or("", |own| own.as_str()).to_owned(), *reason))
+            Some((node.as_ref().map_or("", |name| name.as_str()).to_owned(), *reason))
         }
         _ => None,
     });
@@ -31,8 +31,8 @@ fn retired(stage: &Stage) -> Vec<(String, Reason)> {
 /// A stage with one node of four cores that is too old in a moment, on which these pods run.
 fn expiring(pods: &[&str]) -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| {
-        let pool = &mut own.pools[0];
+    stage.change(|cluster| {
+        let pool = &mut cluster.pools[0];
         pool.expire_after = Some(SignedDuration::from_hours(1));
         let types = Requirement::is_in(["m5.large", "m5.xlarge"]);
         pool.requirements.add(INSTANCE_TYPE, types);
@@ -69,9 +69,9 @@ fn a_node_that_pods_are_about_to_move_to_is_not_empty() {
 #[test]
 fn pods_move_once_every_one_of_them_has_a_place() {
     let mut stage = expiring(&["a", "b", "c"]);
-    stage.change(|own| {
+    stage.change(|cluster| {
         let types = Requirement::is_in(["m5.large"]);
-        own.pools[0].requirements.add(INSTANCE_TYPE, types);
+        cluster.pools[0].requirements.add(INSTANCE_TYPE, types);
     });
     stage.run(20, &[]);
     let coming = stage.launches.len() - 1;
@@ -122,7 +122,7 @@ fn a_buffer_of_none_keeps_no_node() {
             pod: Some(BufferPod { requests: waiting_pod("any").requests, ..BufferPod::default() }),
             ..Buffer::default()
         };
-        stage.change(|own| own.buffers.push(buffer));
+        stage.change(|cluster| cluster.buffers.push(buffer));
         stage.run(60, &[]);
         assert_eq!(stage.count("terminate"), ends, "room for {replicas}");
     }
@@ -143,7 +143,7 @@ fn a_pod_that_comes_late_keeps_its_own_node_alone() {
     }
     let closed = |stage: &Stage| {
         let nodes = stage.engine.state().objects.nodes.values();
-        nodes.filter(|own| own.has_disrupted_taint()).count()
+        nodes.filter(|node| node.has_disrupted_taint()).count()
     };
     for _ in 0..120 {
         if closed(&stage) < 2 {
@@ -170,8 +170,8 @@ fn what_an_earlier_life_has_closed_is_opened_again() {
     stage.run(2, &[]);
     let before = stage.seen_node().clone();
     let mut node = before.clone();
-    let own = Taint::new("mine", Effect::NoSchedule);
-    node.taints = vec![Taint::new(TAINT_DISRUPTED, Effect::NoSchedule), own.clone()];
+    let users_taint = Taint::new("mine", Effect::NoSchedule);
+    node.taints = vec![Taint::new(TAINT_DISRUPTED, Effect::NoSchedule), users_taint.clone()];
     node.annotations.insert(DISRUPTION_REASON.into(), "expired".into());
     node.labels.insert(EXCLUDE_BALANCERS.into(), "karpenter".into());
     let WatchedObject::Pod(pod) = bound(waiting_pod("a"), "node-0") else { unreachable!() };
@@ -182,7 +182,7 @@ fn what_an_earlier_life_has_closed_is_opened_again() {
     stage.sync(vec![node], vec![*pod]);
     stage.run(30, &[]);
     let node = stage.seen_node();
-    assert_eq!(node.taints, [own]);
+    assert_eq!(node.taints, [users_taint]);
     assert_eq!((&node.labels, &node.annotations), (&before.labels, &before.annotations));
     assert_eq!(stage.count("evict") + stage.count("terminate"), 0);
 }

@@ -63,7 +63,7 @@ fn an_end_that_nobody_has_taken_is_taken_back_when_its_node_is_untainted() {
     stage.run(1, &["launch"]);
     stage.event(Event::Deleted(ObjectKind::Pod, pod.key));
     let held = stage.run(6, &["launch", "list_pods_on"]);
-    let lists = |own: &&IssuedCommand| matches!(own.command, Command::ListPodsOn { .. });
+    let lists = |issued: &&IssuedCommand| matches!(issued.command, Command::ListPodsOn { .. });
     let list = held.iter().find(lists).expect("the drain is confirmed");
     stage.event(Event::Answered(list.id, CommandResult::Pods(Vec::new())));
     // The passes that follow decide to end the instance, and every hand is busy.

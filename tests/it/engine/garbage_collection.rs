@@ -197,7 +197,7 @@ fn an_answer_about_one_node_says_nothing_of_another() {
             let Command::Probe { objects, .. } = &probe.command else {
                 continue;
             };
-            let alive = objects.iter().filter(|own| own.0.name == "node-1").count();
+            let alive = objects.iter().filter(|object| object.0.name == "node-1").count();
             asked.push(alive);
             let answer = CommandResult::Probed { alive };
             stage.event(Event::Answered(probe.id, answer));
@@ -257,7 +257,8 @@ fn a_node_of_ours_without_an_instance_lets_go_of_our_finalizer_and_is_removed() 
     stage.run(60, &["delete_node"]);
     assert_eq!(stage.seen_node().finalizers, ["somebody/else"]);
     assert_eq!(stage.count("delete_node"), 1, "{:?}", stage.seen);
-    let told = |own: &&Report| matches!(own, Report::Orphan { node } if node.as_str() == "lost");
+    let told =
+        |report: &&Report| matches!(report, Report::Orphan { node } if node.as_str() == "lost");
     assert_eq!(stage.reports.iter().filter(told).count(), 1, "said once");
 }
 
@@ -269,8 +270,8 @@ fn all_nodes_of_an_instance_are_removed_when_it_has_ended() {
     stage.run(10, &[]);
     let node = stage.node(0);
     let other = Node { name: "node-0-again".into(), uid: "again".to_owned(), ..node.clone() };
-    for own in [node, other] {
-        stage.apply(WatchedObject::Node(Box::new(own)));
+    for node in [node, other] {
+        stage.apply(WatchedObject::Node(Box::new(node)));
         stage.run(5, &[]);
     }
     stage.apply(bound(waiting_pod("a"), "node-0"));
@@ -278,8 +279,8 @@ fn all_nodes_of_an_instance_are_removed_when_it_has_ended() {
     let left = |stage: &Stage| stage.engine.state().objects.nodes.len();
     assert_eq!((left(&stage), stage.count("terminate")), (2, 0));
     stage.event(Event::Deleted(ObjectKind::Pod, waiting_pod("a").key));
-    let own = stage.instances.get_mut("i-0").expect("it runs");
-    own.state = InstanceState::Terminated;
+    let instance = stage.instances.get_mut("i-0").expect("it runs");
+    instance.state = InstanceState::Terminated;
     stage.run(180, &[]);
     assert_eq!((left(&stage), stage.count("delete_node")), (0, 2));
 }

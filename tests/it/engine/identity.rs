@@ -63,7 +63,7 @@ impl Stage {
             if tens >= 4 {
                 self.collect_pods(nodes);
             }
-            let nodes = nodes.iter().cloned().map(|own| WatchedObject::Node(Box::new(own)));
+            let nodes = nodes.iter().cloned().map(|node| WatchedObject::Node(Box::new(node)));
             self.event(Event::Reset(ObjectKind::Node, nodes.collect()));
             let namespaces = vec![kube_system(uid)];
             self.event(Event::Reset(ObjectKind::Namespace, namespaces));
@@ -73,10 +73,10 @@ impl Stage {
     /// The API server deletes pods of Nodes that are gone. Source: kube-controller-manager,
     /// podgc (after 40 seconds).
     fn collect_pods(&mut self, nodes: &[Node]) {
-        let is_gone = |own: &&Pod| {
+        let is_gone = |pod: &&Pod| {
             let mut nodes = nodes.iter();
-            let node = own.node.as_ref();
-            node.is_some_and(|node| !nodes.any(|own| own.name == *node))
+            let node = pod.node.as_ref();
+            node.is_some_and(|node| !nodes.any(|other| other.name == *node))
         };
         let pods = self.pods();
         for pod in pods.iter().filter(is_gone) {
@@ -96,15 +96,15 @@ impl Stage {
         ];
         let mut all = BTreeMap::new();
         let acts = self.seen.iter().map(String::as_str);
-        let acts = acts.filter(|own| !looks.contains(own));
-        acts.for_each(|own| *all.entry(own).or_insert(0) += 1);
+        let acts = acts.filter(|name| !looks.contains(name));
+        acts.for_each(|name| *all.entry(name).or_insert(0) += 1);
         all
     }
 
     /// The code that was last said of why this is another cluster.
     fn code(&self) -> Option<&'static str> {
-        let mut said = self.reports.iter().filter_map(|own| match own {
-            Report::Mismatch(own) => Some(Some(own.code())),
+        let mut said = self.reports.iter().filter_map(|report| match report {
+            Report::Mismatch(mismatch) => Some(Some(mismatch.code())),
             Report::Matches => Some(None),
             _ => None,
         });
@@ -117,7 +117,7 @@ impl Stage {
         let text = status.held_by.unwrap_or_default();
         let id = text.split("--accept ").nth(1).unwrap_or_default();
         let id = id.split('`').next().unwrap_or_default();
-        let held = status.held_ends.map(|own| own.id);
+        let held = status.held_ends.map(|terminations| terminations.id);
         held.unwrap_or(id.to_owned())
     }
 }
@@ -140,7 +140,7 @@ fn nothing_is_done_to_the_instances_of_another_cluster() {
     stage.run(600, &[]);
     assert_eq!((stage.count("launch"), stage.count("terminate")), (0, 0));
     assert!(stage.engine.is_ready());
-    stage.change(|own| own.pools[0].replicas = u32::try_from(COUNT + 1).ok());
+    stage.change(|cluster| cluster.pools[0].replicas = u32::try_from(COUNT + 1).ok());
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), COUNT + 1, "decisions go on");
 }
@@ -151,7 +151,7 @@ fn an_api_server_that_answers_for_another_cluster_is_noticed_while_the_daemon_ru
     let mut stage = settled();
     let (nodes, pods) = (stage.nodes(), stage.pods());
     for answers_for_another in [false, true] {
-        stage.change(|own| own.pools[0].replicas = u32::try_from(COUNT + 1).ok());
+        stage.change(|cluster| cluster.pools[0].replicas = u32::try_from(COUNT + 1).ok());
         // A launch is decided, and nobody has taken it yet.
         for _ in 0..3 {
             stage.wake(stage.now + SignedDuration::from_secs(1));
@@ -166,7 +166,7 @@ fn an_api_server_that_answers_for_another_cluster_is_noticed_while_the_daemon_ru
             }
         }
         let mut next = std::iter::from_fn(|| stage.engine.next_command());
-        let launches = next.any(|own| own.command.name() == "launch");
+        let launches = next.any(|issued| issued.command.name() == "launch");
         assert_eq!(launches, !answers_for_another);
         if !answers_for_another {
             stage = settled();
@@ -199,7 +199,7 @@ fn the_end_of_a_mismatch_is_reported_by_the_engine_of_the_next_term() {
         stage.list_at("here", nodes, pods);
         stage.event(Event::BuffersChanged(Vec::new()));
         stage.run(60, &[]);
-        let matches = |own: &&Report| matches!(own, Report::Matches);
+        let matches = |report: &&Report| matches!(report, Report::Matches);
         let reported = stage.reports.iter().filter(matches).count();
         assert_eq!(reported, usize::from(was_mismatched));
         assert!(stage.engine.is_ready());
@@ -231,8 +231,8 @@ fn an_accepted_cluster_is_not_accepted_for_instances_of_a_third() {
     stage.run_at("anew", &[], 60);
     let id = stage.id();
     stage.annotate(ACCEPTED, Some(&id));
-    for own in stage.instances.values_mut() {
-        let tags = std::sync::Arc::make_mut(&mut own.tags);
+    for instance in stage.instances.values_mut() {
+        let tags = std::sync::Arc::make_mut(&mut instance.tags);
         tags.insert(TAG_CLUSTER_UID.to_owned(), "ns:third".to_owned());
     }
     stage.start_at("anew", vec![], vec![]);
@@ -244,7 +244,7 @@ fn an_accepted_cluster_is_not_accepted_for_instances_of_a_third() {
 #[test]
 fn instances_of_another_lease_stop_everything() {
     let mut stage = settled();
-    stage.change(|own| own.lease.name = "another".to_owned());
+    stage.change(|cluster| cluster.lease.name = "another".to_owned());
     stage.restart_after(SignedDuration::ZERO);
     stage.apply(WatchedObject::Pod(Box::new(waiting_pod("new"))));
     stage.run(600, &[]);
@@ -365,8 +365,8 @@ fn a_cluster_that_shrinks_goes_on_though_ends_are_held() {
     let delete = |stage: &mut Stage, numbers: std::ops::Range<usize>, spot: bool| {
         for number in numbers {
             if spot {
-                let own = stage.instances.get_mut(&format!("i-{number}"));
-                own.expect("known").state = InstanceState::Terminated;
+                let instance = stage.instances.get_mut(&format!("i-{number}"));
+                instance.expect("known").state = InstanceState::Terminated;
             }
             stage.delete_node(number);
         }
@@ -381,7 +381,7 @@ fn a_cluster_that_shrinks_goes_on_though_ends_are_held() {
     delete(&mut stage, 3..5, false);
     let held = |stage: &Stage| {
         let held = stage.engine.status(stage.now).held_ends;
-        held.map(|own| own.nodes)
+        held.map(|terminations| terminations.nodes)
     };
     assert_eq!((stage.count("terminate"), held(&stage)), (3, Some(2)));
     delete(&mut stage, 5..8, true);
@@ -398,7 +398,7 @@ fn a_cluster_that_shrinks_goes_on_though_ends_are_held() {
 fn ends_that_are_no_sign_of_a_mistake_do_not_count() {
     for interrupted in [false, true] {
         let mut stage = Stage::settled(5);
-        stage.change(|own| own.pools[0].replicas = Some(6));
+        stage.change(|cluster| cluster.pools[0].replicas = Some(6));
         stage.run(10, &[]);
         assert_eq!(stage.launches.len(), 6);
         if interrupted {
@@ -437,7 +437,7 @@ fn ends_that_are_no_sign_of_a_mistake_do_not_count() {
 #[test]
 fn nodes_with_pods_count_though_they_never_were_initialized() {
     let mut stage = settled();
-    stage.change(|own| own.pools[0].replicas = Some(15));
+    stage.change(|cluster| cluster.pools[0].replicas = Some(15));
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 15);
     for number in COUNT..15 {
@@ -450,7 +450,7 @@ fn nodes_with_pods_count_though_they_never_were_initialized() {
     stage.run(3_600, &["launch"]);
     assert_eq!(stage.count("terminate"), 3);
     let held = stage.engine.status(stage.now).held_ends;
-    assert_eq!(held.map(|own| own.nodes), Some(2));
+    assert_eq!(held.map(|terminations| terminations.nodes), Some(2));
 }
 
 /// Kubelets of nodes that were ready before register anew, without pods and not ready: the brake
@@ -478,8 +478,8 @@ fn a_notice_that_is_not_true_takes_no_end_out_of_the_count() {
         let mut stage = settled();
         for number in 0..3 {
             let id = format!("i-{number}");
-            let own = stage.instances.get_mut(&id).expect("known");
-            own.offering.capacity_type = capacity_type;
+            let instance = stage.instances.get_mut(&id).expect("known");
+            instance.offering.capacity_type = capacity_type;
         }
         stage.run(120, &[]);
         for number in 0..3 {
@@ -499,7 +499,7 @@ fn a_notice_that_is_not_true_takes_no_end_out_of_the_count() {
 #[test]
 fn a_broken_node_beyond_the_brake_is_left_alone() {
     let mut stage = settled();
-    stage.change(|own| own.safeguards.undrained_max = BudgetNodes::Nodes(1));
+    stage.change(|cluster| cluster.safeguards.undrained_max = BudgetNodes::Nodes(1));
     for number in 0..2 {
         let name = format!("node-{number}");
         let mut broken = stage.engine.state().objects.nodes[&*name].clone();
@@ -510,7 +510,7 @@ fn a_broken_node_beyond_the_brake_is_left_alone() {
     stage.run(3_600, &[]);
     assert_eq!(stage.count("terminate"), 1, "{:?}", stage.changes());
     let tainted = stage.nodes();
-    let tainted = tainted.iter().filter(|own| own.has_disrupted_taint());
+    let tainted = tainted.iter().filter(|node| node.has_disrupted_taint());
     assert_eq!(tainted.count(), 0);
     assert!(stage.engine.status(stage.now).held_ends.is_some());
     // It comes back.
@@ -531,7 +531,7 @@ fn a_broken_node_beyond_the_brake_is_left_alone() {
 fn silent_nodes_of_which_no_instance_is_listed_stay() {
     let mut stage = settled();
     let (mut nodes, pods) = (stage.nodes(), stage.pods());
-    nodes.iter_mut().for_each(|own| own.ready = false);
+    nodes.iter_mut().for_each(|node| node.ready = false);
     stage.instances.clear();
     stage.start_at("here", nodes, pods);
     stage.run(3_600, &[]);
@@ -577,8 +577,8 @@ fn launches_go_on_where_the_provider_has_ended_many_instances() {
         let lost = COUNT * 2 / 5;
         let end = |stage: &mut Stage| {
             for number in 0..lost {
-                let own = stage.instances.get_mut(&format!("i-{number}"));
-                own.expect("known").state = InstanceState::Terminated;
+                let instance = stage.instances.get_mut(&format!("i-{number}"));
+                instance.expect("known").state = InstanceState::Terminated;
             }
         };
         if nodes_first {
@@ -591,7 +591,7 @@ fn launches_go_on_where_the_provider_has_ended_many_instances() {
             stage.delete_nodes(lost);
         }
         stage.run(120, &[]);
-        let froze = |own: &Report| matches!(own, Report::Mismatch(_));
+        let froze = |report: &Report| matches!(report, Report::Mismatch(_));
         assert!(!stage.reports.iter().any(froze), "nodes first: {nodes_first}");
         assert_eq!(stage.launches.len(), COUNT + lost, "nodes first: {nodes_first}");
     }
@@ -601,9 +601,11 @@ fn launches_go_on_where_the_provider_has_ended_many_instances() {
 /// of another: the pods on it are not those of the Node that stands for the instance.
 #[test]
 fn nothing_leaves_on_purpose_of_which_two_nodes_say_that_they_are_it() {
-    for (restarts, name) in [false, true].into_iter().flat_map(|own| [(own, "a"), (own, "z")]) {
+    for (restarts, name) in
+        [false, true].into_iter().flat_map(|restarts| [(restarts, "a"), (restarts, "z")])
+    {
         let mut stage = settled();
-        stage.change(|own| own.pools[0].replicas = None);
+        stage.change(|cluster| cluster.pools[0].replicas = None);
         let again = Node {
             name: name.into(),
             uid: name.to_owned(),
@@ -622,7 +624,7 @@ fn nothing_leaves_on_purpose_of_which_two_nodes_say_that_they_are_it() {
         stage.run(3_600, &[]);
         let what = format!("{name}, restart {restarts}");
         assert_eq!((stage.count("terminate"), stage.count("evict")), (0, 0), "{what}");
-        let told = |own: &&Report| matches!(own, Report::SameInstance { .. });
+        let told = |report: &&Report| matches!(report, Report::SameInstance { .. });
         assert_eq!(stage.reports.iter().filter(told).count(), 1, "{what}");
         // The silent one is deleted: the other stands for the instance, and leaves once empty.
         stage.event(Event::Deleted(ObjectKind::Node, ObjectKey::new("", "node-0")));
@@ -661,16 +663,16 @@ fn an_instance_of_two_nodes_does_not_end_for_being_late() {
 fn claims_of_before_end_only_where_a_ready_node_is_one_of_them() {
     for ready in [true, false] {
         let mut stage = settled();
-        for own in stage.instances.values_mut() {
-            let tags = std::sync::Arc::make_mut(&mut own.tags);
+        for instance in stage.instances.values_mut() {
+            let tags = std::sync::Arc::make_mut(&mut instance.tags);
             tags.remove(TAG_CLUSTER_UID);
             tags.remove(TAG_LEASE);
         }
         let mut nodes = stage.nodes();
         nodes.remove(0);
-        nodes.iter_mut().for_each(|own| own.ready &= ready);
+        nodes.iter_mut().for_each(|node| node.ready &= ready);
         stage.start_at("here", nodes.clone(), vec![waiting_pod("new")]);
-        stage.change(|own| own.pools[0].replicas = u32::try_from(COUNT + 1).ok());
+        stage.change(|cluster| cluster.pools[0].replicas = u32::try_from(COUNT + 1).ok());
         stage.run_at("here", &nodes, 1_200);
         let ended = stage.instances["i-0"].state == InstanceState::Terminated;
         assert_eq!(ended, ready, "the one without a Node");

@@ -23,9 +23,9 @@ use super::{Stage, bound, waiting_pod};
 fn settled() -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
     let class = NodeClass { name: "c".into(), ..NodeClass::default() };
-    stage.change(|own| {
-        own.node_classes = vec![class];
-        own.pools[0].node_class = Some("c".into());
+    stage.change(|cluster| {
+        cluster.node_classes = vec![class];
+        cluster.pools[0].node_class = Some("c".into());
     });
     stage.sync(vec![], vec![]);
     for (place, cpu_milli) in [1000, 20_000].into_iter().enumerate() {
@@ -61,10 +61,10 @@ fn a_taint_of_another_value_takes_the_place_of_the_one_before() {
         ..Taint::new("dedicated", Effect::NoSchedule)
     };
     for value in ["a", "b"] {
-        stage.change(|own| own.pools[0].taints = vec![taint(value)]);
+        stage.change(|cluster| cluster.pools[0].taints = vec![taint(value)]);
         stage.run(60, &[]);
         for node in stage.engine.state().objects.nodes.values() {
-            let own = node.taints.iter().filter(|own| own.key == "dedicated");
+            let own = node.taints.iter().filter(|taint| taint.key == "dedicated");
             assert_eq!(own.collect::<Vec<_>>(), [&taint(value)], "{}", node.name);
         }
     }
@@ -75,15 +75,15 @@ fn what_can_be_changed_in_place_is_and_is_stamped() {
     let mut stage = settled();
     stage.run(60, &[]);
     assert_eq!(stage.seen, Vec::<String>::new(), "nothing has changed");
-    stage.change(|own| {
-        own.pools[0].labels = [("team".into(), "blue".into())].into();
-        own.pools[0].annotations = [("outrigger.dev/note".into(), "n".into())].into();
-        own.pools[0].taints = vec![
+    stage.change(|cluster| {
+        cluster.pools[0].labels = [("team".into(), "blue".into())].into();
+        cluster.pools[0].annotations = [("outrigger.dev/note".into(), "n".into())].into();
+        cluster.pools[0].taints = vec![
             Taint::new("dedicated", Effect::NoSchedule),
             Taint::new("gone", Effect::NoExecute),
         ];
-        own.pools[0].expire_after = None;
-        own.node_classes[0].tags = [("cost".into(), "1".into())].into();
+        cluster.pools[0].expire_after = None;
+        cluster.node_classes[0].tags = [("cost".into(), "1".into())].into();
     });
     stage.run(10, &[]);
     assert_eq!(stage.seen, ["patch_node", "patch_node", "tag"], "one call");
@@ -93,14 +93,14 @@ fn what_can_be_changed_in_place_is_and_is_stamped() {
         assert_eq!(node.labels["team"], "blue");
         assert_eq!(node.annotations["outrigger.dev/note"], "n");
         assert_eq!(node.annotations[POOL_HASH], of_pool);
-        let has = |key: &str| node.taints.iter().any(|own| own.key == key);
+        let has = |key: &str| node.taints.iter().any(|taint| taint.key == key);
         // What evicts is not for nodes with pods on them.
         assert_eq!([has("dedicated"), has("gone")], [true, false]);
     }
     for claim in state.ledger.claims.values() {
-        let own = &claim.record;
-        assert_eq!((&own.pool_hash, &own.node_class_hash), (&of_pool, &of_class));
-        assert_eq!(own.expire_after, None);
+        let record = &claim.record;
+        assert_eq!((&record.pool_hash, &record.node_class_hash), (&of_pool, &of_class));
+        assert_eq!(record.expire_after, None);
     }
     for (place, instance) in stage.instances.values().enumerate() {
         assert_eq!(instance.tags["cost"], "1");
@@ -117,10 +117,10 @@ fn what_can_be_changed_in_place_is_and_is_stamped() {
 #[test]
 fn what_has_drifted_is_left_as_it_is() {
     let mut stage = settled();
-    stage.change(|own| {
-        own.pools[0].labels = [("team".into(), "blue".into())].into();
-        own.node_classes[0].user_data = "another".into();
-        own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0);
+    stage.change(|cluster| {
+        cluster.pools[0].labels = [("team".into(), "blue".into())].into();
+        cluster.node_classes[0].user_data = "another".into();
+        cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0);
     });
     stage.run(60, &[]);
     assert_eq!(stage.seen, Vec::<String>::new());
@@ -152,8 +152,8 @@ fn hashes_of_another_version_are_written_anew() {
     let state = stage.engine.state();
     let (of_pool, of_class) = hashes_in(&state.cluster, &state.cluster.pools[0]);
     for instance in stage.instances.values() {
-        let own = TAGS.map(|key| instance.tags[key].clone());
-        assert_eq!(own, [of_pool.clone(), of_class.clone()]);
+        let hashes = TAGS.map(|key| instance.tags[key].clone());
+        assert_eq!(hashes, [of_pool.clone(), of_class.clone()]);
     }
 }
 
@@ -162,7 +162,7 @@ fn tags_that_cannot_be_written_are_tried_again_unless_nobody_keeps_any() {
     let mut stage = settled();
     let recolour = |stage: &mut Stage, colour: &str| {
         let labels = [("team".to_owned(), colour.to_owned())];
-        stage.change(|own| own.pools[0].labels = labels.into());
+        stage.change(|cluster| cluster.pools[0].labels = labels.into());
     };
     recolour(&mut stage, "blue");
     let issued = tagging(&mut stage).expect("tags");
@@ -187,7 +187,7 @@ fn the_provider_is_told_of_memory_once_and_when_a_node_has_less() {
         instance.facts = Some(Box::new(InstanceFacts { image, ..InstanceFacts::default() }));
     }
     let told = |held: Vec<IssuedCommand>| -> Vec<(String, i64)> {
-        let told = held.into_iter().map(|own| match own.command {
+        let told = held.into_iter().map(|issued| match issued.command {
             Command::SaveDiscoveredMemory { image, memory, .. } => (image, memory),
             other => panic!("{other:?}"),
         });

@@ -44,7 +44,7 @@ fn settled_with(pod: Pod) -> Stage {
 }
 
 fn said(stage: &Stage) -> Vec<(Interruption, bool)> {
-    let told = |own: &Report| match own {
+    let told = |report: &Report| match report {
         Report::Interrupted { what, ignored, .. } => Some((*what, *ignored)),
         _ => None,
     };
@@ -52,7 +52,7 @@ fn said(stage: &Stage) -> Vec<(Interruption, bool)> {
 }
 
 fn retired(stage: &Stage) -> Option<Reason> {
-    stage.reports.iter().find_map(|own| match own {
+    stage.reports.iter().find_map(|report| match report {
         Report::Retire { reason, .. } => Some(*reason),
         _ => None,
     })
@@ -105,7 +105,7 @@ fn each_notice_is_said_once_and_has_its_node_leave_as_it_must() {
     for (what, rebalance, reason, ended) in rows {
         let mut stage = settled();
         let queue = "q".to_owned();
-        stage.change(|own| own.interruption = Some(Queue { queue, rebalance }));
+        stage.change(|cluster| cluster.interruption = Some(Queue { queue, rebalance }));
         for _ in 0..3 {
             stage.event(Event::Interrupted("i-0".into(), what, stage.now));
             stage.event(Event::Interrupted("i-other".into(), what, stage.now));
@@ -132,7 +132,7 @@ fn what_leaves_less_time_counts() {
     notice(&mut stage, Interruption::Failed);
     assert!(stage.count("terminate") > 0, "{:?}", stage.seen);
     notice(&mut stage, Interruption::Maintenance);
-    let told: Vec<Interruption> = said(&stage).iter().map(|own| own.0).collect();
+    let told: Vec<Interruption> = said(&stage).iter().map(|notice| notice.0).collect();
     assert_eq!(told, [Interruption::Maintenance, Interruption::Failed]);
 }
 
@@ -152,7 +152,7 @@ fn what_is_taken_back_is_held_down_here_and_elsewhere() {
         let issued = stage.run(2, &["mark_unavailable", "launch"]);
         let holds = &stage.engine.state().holds;
         assert_eq!(holds.is_held(None, &offering, stage.now), held, "{what:?}");
-        let told = issued.iter().find_map(|own| match &own.command {
+        let told = issued.iter().find_map(|issued| match &issued.command {
             Command::MarkUnavailable { what, .. } => Some(what.clone()),
             _ => None,
         });
@@ -167,8 +167,8 @@ fn instances_leave_a_capacity_block_forty_minutes_before_its_end() {
     {
         let mut stage = Stage::new(ManagementMode::Manage);
         let ends = stage.now + SignedDuration::from_mins(60);
-        let own = Reservation { kind, ends: Some(ends), ..Reservation::new("cr-1", 3) };
-        let reserved = [("m6i.large".into(), "us-east-1a".into(), own)];
+        let reservation = Reservation { kind, ends: Some(ends), ..Reservation::new("cr-1", 3) };
+        let reserved = [("m6i.large".into(), "us-east-1a".into(), reservation)];
         let catalog = Catalog::shipped().with_reservations(reserved);
         stage.event(Event::CatalogChanged(Arc::new(catalog)));
         stage.sync(vec![], vec![waiting_pod("a")]);
@@ -214,7 +214,7 @@ fn a_launch_that_failed_for_sure_goes_on_under_another_token() {
         let id = &stage.launches[0].claim.id;
         assert!(!ids.contains(id));
         assert_eq!(stage.launches[0].tags["outrigger.dev/claim"], id.as_str());
-        let renewed = |own: &&Report| matches!(own, Report::ClaimRenewed { .. });
+        let renewed = |report: &&Report| matches!(report, Report::ClaimRenewed { .. });
         assert_eq!(stage.reports.iter().filter(renewed).count(), 2);
         assert_eq!(stage.engine.state().ledger.claims.len(), 1);
     }
@@ -222,7 +222,7 @@ fn a_launch_that_failed_for_sure_goes_on_under_another_token() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     let ids = launches(&mut stage, &[Unknown, Throttled, Invalid]);
-    assert!(ids.iter().all(|own| *own == ids[0]), "{ids:?}");
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     stage.run(30, &[]);
     assert_eq!(stage.launches[0].claim.id, ids[0]);
 }
@@ -242,11 +242,19 @@ type Refused = (usize, fn(&OfferingKey) -> bool, &'static [&'static str]);
 
 const REFUSED: [Refused; 6] = [
     (1, |_| false, &["m5.large us-east-1a spot"]),
-    (1, |own| own.instance_type.as_str() == "m5.large", &["m5.xlarge us-east-1a spot"]),
-    (1, |own| own.zone.as_str() == "us-east-1a", &["m5.large us-east-1b spot"]),
-    (1, |own| own.capacity_type == CapacityType::Spot, &["m5.large us-east-1a on-demand"]),
+    (1, |offering| offering.instance_type.as_str() == "m5.large", &["m5.xlarge us-east-1a spot"]),
+    (1, |offering| offering.zone.as_str() == "us-east-1a", &["m5.large us-east-1b spot"]),
+    (
+        1,
+        |offering| offering.capacity_type == CapacityType::Spot,
+        &["m5.large us-east-1a on-demand"],
+    ),
     // Three pods are on one node, as long as there is one.
-    (3, |own| own.instance_type.as_str() == "m5.xlarge", &["m5.large us-east-1a spot"; 3]),
+    (
+        3,
+        |offering| offering.instance_type.as_str() == "m5.xlarge",
+        &["m5.large us-east-1a spot"; 3],
+    ),
     (1, |_| true, &[]),
 ];
 
@@ -254,9 +262,9 @@ const REFUSED: [Refused; 6] = [
 fn what_is_refused_is_had_otherwise_and_again_when_its_time_is_over() {
     for (number, (count, which, expect)) in REFUSED.into_iter().enumerate() {
         let mut stage = Stage::new(ManagementMode::Manage);
-        stage.change(|own| {
-            own.scheduling.alternative_price_percent = 1_000;
-            let all = &mut own.pools[0].requirements;
+        stage.change(|cluster| {
+            cluster.scheduling.alternative_price_percent = 1_000;
+            let all = &mut cluster.pools[0].requirements;
             all.add(INSTANCE_TYPE, Requirement::is_in(["m5.large", "m5.xlarge"]));
             all.add(ZONE, Requirement::is_in(["us-east-1a", "us-east-1b"]));
         });
@@ -271,11 +279,11 @@ fn what_is_refused_is_had_otherwise_and_again_when_its_time_is_over() {
         stage.run(20, &[]);
         let made = |stage: &Stage| -> Vec<String> {
             let all = stage.instances.values();
-            all.map(|own| own.offering.to_string()).collect()
+            all.map(|instance| instance.offering.to_string()).collect()
         };
         assert_eq!(made(&stage), expect, "case {number}");
-        let asked = stage.launches.iter().flat_map(|own| &own.offerings);
-        assert_eq!(asked.filter(|own| which(own)).count(), 0, "case {number}");
+        let asked = stage.launches.iter().flat_map(|launch| &launch.offerings);
+        assert_eq!(asked.filter(|offering| which(offering)).count(), 0, "case {number}");
         if expect.is_empty() {
             stage.run(180, &[]);
             assert_eq!(made(&stage), ["m5.large us-east-1a spot"]);
@@ -287,7 +295,7 @@ fn what_is_refused_is_had_otherwise_and_again_when_its_time_is_over() {
 fn where_spot_is_denied_nothing_is_asked_for_as_spot() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
-    let one = |own: &OfferingKey| own.capacity_type == CapacityType::Spot;
+    let one = |offering: &OfferingKey| offering.capacity_type == CapacityType::Spot;
     let next = refused(&mut stage, RefusalKind::SpotDenied, one);
     assert_eq!(next.capacity_type, CapacityType::OnDemand);
     let holds = &stage.engine.state().holds;
@@ -328,8 +336,8 @@ fn what_is_refused_beside_a_launch_is_held_down() {
 #[test]
 fn labels_of_what_was_launched_are_put_on_its_node() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    let own = Reservation::new("cr-1", 3);
-    let reserved = [("m6i.large".into(), "us-east-1a".into(), own)];
+    let reservation = Reservation::new("cr-1", 3);
+    let reserved = [("m6i.large".into(), "us-east-1a".into(), reservation)];
     let catalog = Catalog::shipped().with_reservations(reserved);
     stage.event(Event::CatalogChanged(Arc::new(catalog)));
     stage.sync(vec![], vec![waiting_pod("a")]);
@@ -366,8 +374,8 @@ fn labels_of_reservations_are_those_of_the_instance() {
             let only = Requirement::is_in(["m6i.large"]);
             cluster.pools[0].requirements.add(INSTANCE_TYPE, only);
         });
-        let own = Reservation { interruptible: true, left, ..Reservation::new("cr-1", 3) };
-        let reserved = [("m6i.large".into(), "us-east-1a".into(), own)];
+        let reservation = Reservation { interruptible: true, left, ..Reservation::new("cr-1", 3) };
+        let reserved = [("m6i.large".into(), "us-east-1a".into(), reservation)];
         let catalog = Catalog::shipped().with_reservations(reserved);
         stage.event(Event::CatalogChanged(Arc::new(catalog)));
         stage.sync(vec![], vec![waiting_pod("a")]);
@@ -392,12 +400,14 @@ fn a_launch_of_a_class_that_is_another_by_now_is_planned_anew() {
         let issued = (0..20).find_map(|_| stage.run(1, &["launch"]).into_iter().next());
         let issued = issued.expect("a launch");
         if changes {
-            stage.change(|own| own.pools[0].labels = [("team".into(), "blue".into())].into());
+            stage.change(|cluster| {
+                cluster.pools[0].labels = [("team".into(), "blue".into())].into()
+            });
         }
         let (kind, text) = (FailureKind::Conflict, "another one by now".to_owned());
         stage.event(Event::Answered(issued.id, CommandResult::Failed { kind, text }));
         stage.run(20, &[]);
-        let renewed = stage.reports.iter().find_map(|own| match own {
+        let renewed = stage.reports.iter().find_map(|report| match report {
             Report::ClaimRenewed { next, .. } => Some(next.is_some()),
             _ => None,
         });
@@ -419,13 +429,13 @@ fn advised() -> Stage {
 /// The same of another notice, and in a pool that was changed so.
 fn advised_in(advice: Interruption, change: impl Fn(&mut Pool)) -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| change(&mut own.pools[0]));
+    stage.change(|cluster| change(&mut cluster.pools[0]));
     let queue = "q".to_owned();
     let rebalance = match advice {
         Interruption::Rebalance => Rebalance::ReplaceFirst,
         _ => Rebalance::Ignore,
     };
-    stage.change(|own| own.interruption = Some(Queue { queue, rebalance }));
+    stage.change(|cluster| cluster.interruption = Some(Queue { queue, rebalance }));
     let mut pod = waiting_pod("a");
     pod.owner = Some(Owner { kind: "ReplicaSet".into(), name: "web".into(), uid: "web".into() });
     stage.sync(vec![], vec![pod.clone()]);
@@ -478,7 +488,7 @@ fn a_node_of_a_static_pool_is_replaced_once() {
     assert_eq!(stage.count("terminate"), 0, "{:?}", stage.seen);
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(660, &[]);
-    let left = stage.reports.iter().filter_map(|own| match own {
+    let left = stage.reports.iter().filter_map(|report| match report {
         Report::Retire { claim, .. } => Some(claim.clone()),
         _ => None,
     });

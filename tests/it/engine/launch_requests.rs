@@ -23,7 +23,7 @@ fn pods_that_a_slow_scheduler_answers_one_by_one_are_planned_together() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![]);
     stage.run(10, &[]);
-    let pods: Vec<Pod> = (0..COUNT).map(|own| waiting_pod(&format!("p{own}"))).collect();
+    let pods: Vec<Pod> = (0..COUNT).map(|number| waiting_pod(&format!("p{number}"))).collect();
     for pod in &pods {
         let untried = Pod { unschedulable: false, ..pod.clone() };
         stage.apply(WatchedObject::Pod(Box::new(untried)));
@@ -36,7 +36,7 @@ fn pods_that_a_slow_scheduler_answers_one_by_one_are_planned_together() {
         }
     }
     stage.run(20, &[]);
-    let launches = |own: &&Report| matches!(own, Report::Planned { claims: 1.., .. });
+    let launches = |report: &&Report| matches!(report, Report::Planned { claims: 1.., .. });
     let rounds = stage.reports.iter().filter(launches).count();
     assert!((1..=4).contains(&rounds), "{rounds} rounds");
     // A pod that has had no answer for minutes does not keep others waiting.
@@ -121,8 +121,8 @@ fn adapters_are_counted_on_where_there_will_be_some() {
         }
         stage.run(10, &[]);
         assert_eq!(stage.launches.len(), nodes, "case {number}");
-        assert!(stage.launches.iter().all(|own| !own.varied));
-        let mut asks = stage.launches.iter().map(|own| own.devices.contains(EFA));
+        assert!(stage.launches.iter().all(|launch| !launch.varied));
+        let mut asks = stage.launches.iter().map(|launch| launch.devices.contains(EFA));
         assert_eq!(asks.next_back(), Some(nodes == 2 || first("a") == with_adapter("a")));
     }
 }
@@ -146,8 +146,8 @@ fn a_launch_says_whether_fewer_kinds_have_to_do() {
         });
         stage.sync(vec![], vec![waiting_pod("a")]);
         stage.run(10, &[]);
-        let told = stage.launches.first().map(|own| own.relaxed);
+        let told = stage.launches.first().map(|launch| launch.relaxed);
         assert_eq!(told, relaxed, "{policy:?} {least}");
-        assert!(stage.launches.iter().all(|own| own.varied));
+        assert!(stage.launches.iter().all(|launch| launch.varied));
     }
 }

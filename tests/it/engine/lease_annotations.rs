@@ -61,7 +61,7 @@ fn with_rate(text: &str) -> impl FnOnce(&mut Cluster) {
 /// How many of the four are not tainted and still there.
 fn open(stage: &Stage) -> usize {
     let nodes = stage.engine.state().objects.nodes.values();
-    nodes.filter(|own| !own.has_disrupted_taint()).count()
+    nodes.filter(|node| !node.has_disrupted_taint()).count()
 }
 
 /// A host that knows nothing takes over.
@@ -85,7 +85,7 @@ fn refuse(stage: &mut Stage, issued: Vec<IssuedCommand>, kind: FailureKind) {
 }
 
 fn told(stage: &Stage) -> Vec<String> {
-    let told = stage.reports.iter().filter_map(|own| match own {
+    let told = stage.reports.iter().filter_map(|report| match report {
         Report::Paused { pool, why, .. } => Some(format!("paused {pool:?}: {why}")),
         Report::Resumed { pool } => Some(format!("resumed {pool:?}")),
         Report::Shut { why, .. } => Some(format!("shut: {why}")),
@@ -154,7 +154,7 @@ fn a_host_that_dies_at_any_step_lets_no_more_go_than_the_rate() {
             }
             restart(&mut stage);
             stage.run(40 * MINUTE, &[]);
-            let gone = stage.instances.values().filter(|own| !own.state.is_live());
+            let gone = stage.instances.values().filter(|instance| !instance.state.is_live());
             assert_eq!(gone.count(), 2, "{step} {done}");
             assert_eq!(open(&stage), 2, "{step} {done}");
         }
@@ -211,8 +211,8 @@ fn a_record_that_does_not_parse_uses_the_rate_up_and_is_told_once() {
     assert_eq!(open(&stage), 4);
     let why = format!("the Lease annotation {DISRUPTED_NODES} is invalid at \"nonsense\"");
     let told = told(&stage);
-    let failed = told.iter().filter(|own| **own == format!("read_lease: {why}"));
-    let shut = told.iter().filter(|own| **own == format!("shut: {why}"));
+    let failed = told.iter().filter(|text| **text == format!("read_lease: {why}"));
+    let shut = told.iter().filter(|text| **text == format!("shut: {why}"));
     assert_eq!((failed.count(), shut.count()), (1, 1), "{told:?}");
     stage.annotate(DISRUPTED_NODES, None);
     stage.run(2 * MINUTE, &[]);
@@ -277,15 +277,17 @@ fn nothing_leaves_before_the_lease_was_read_nor_long_after_it_was() {
     stage.run(5 * MINUTE, &["read_lease"]);
     assert_eq!(open(&stage), 4);
     let told = told(&stage);
-    assert!(told.iter().any(|own| own == "read_lease: so it is"), "{told:?}");
-    assert!(told.iter().any(|own| own.starts_with("shut: the cluster's Lease has not")));
+    assert!(told.iter().any(|text| text == "read_lease: so it is"), "{told:?}");
+    assert!(told.iter().any(|text| text.starts_with("shut: the cluster's Lease has not")));
     stage.run(5 * MINUTE, &[]);
     assert_eq!(open(&stage), 0);
 
     // Two minutes after the last reading it may say something else.
-    let mut stage = four(|own| own.pools[0].disruption.consolidate_after = None);
+    let mut stage = four(|cluster| cluster.pools[0].disruption.consolidate_after = None);
     stage.run(3 * MINUTE, &["read_lease"]);
-    stage.change(|own| own.pools[0].disruption.consolidate_after = Some(SignedDuration::ZERO));
+    stage.change(|cluster| {
+        cluster.pools[0].disruption.consolidate_after = Some(SignedDuration::ZERO)
+    });
     stage.run(MINUTE, &["read_lease"]);
     assert_eq!(open(&stage), 4);
     stage.run(4 * MINUTE, &[]);
@@ -294,7 +296,8 @@ fn nothing_leaves_before_the_lease_was_read_nor_long_after_it_was() {
 
 #[test]
 fn a_budget_that_is_always_zero_is_told_once() {
-    let mut stage = four(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
+    let mut stage =
+        four(|cluster| cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
     stage.run(120 * MINUTE, &[]);
     assert_eq!(open(&stage), 4);
     let why = "shut: the disruption budget of its pool allows 0 node(s) at a time";
@@ -304,15 +307,15 @@ fn a_budget_that_is_always_zero_is_told_once() {
 #[test]
 fn nothing_is_consolidated_for_a_while_after_a_launch_or_an_end() {
     let wait = SignedDuration::from_mins(10);
-    let mut stage = four(|own| own.disruption.cool_down.after_launch = wait);
+    let mut stage = four(|cluster| cluster.disruption.cool_down.after_launch = wait);
     stage.run(9 * MINUTE, &[]);
     assert_eq!(open(&stage), 4);
     stage.run(MINUTE, &[]);
     assert_eq!(open(&stage), 0);
 
-    let mut stage = four(|own| {
-        own.disruption.cool_down.after_end = wait;
-        own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(1);
+    let mut stage = four(|cluster| {
+        cluster.disruption.cool_down.after_end = wait;
+        cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(1);
     });
     // What happened before the start is not known.
     stage.run(9 * MINUTE, &[]);
@@ -323,8 +326,8 @@ fn nothing_is_consolidated_for_a_while_after_a_launch_or_an_end() {
         stage.run(MINUTE, &[]);
         ends.extend((stage.count("terminate") > before).then_some(minute));
     }
-    let apart: BTreeSet<i64> = ends.windows(2).map(|own| own[1] - own[0]).collect();
-    assert!(apart.iter().all(|own| *own >= 10), "{ends:?}");
+    let apart: BTreeSet<i64> = ends.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(apart.iter().all(|minutes| *minutes >= 10), "{ends:?}");
     assert_eq!(ends.len(), 4, "{ends:?}");
 }
 
@@ -366,7 +369,7 @@ impl Both {
                 }
                 self.fleet.notify_due(now);
                 while let Some((name, event)) = self.fleet.next_event() {
-                    let whose = NAMES.iter().position(|own| *own == name.as_str());
+                    let whose = NAMES.iter().position(|other| *other == name.as_str());
                     self.stages[whose.expect("known")].event(event);
                 }
             }
@@ -389,7 +392,7 @@ fn nodes_of_two_clusters_leave_one_after_the_other_where_the_fleet_says_so() {
     both.run(30 * MINUTE);
     let left = both.stages.each_ref().map(open);
     assert_eq!(left, [0, 0]);
-    assert!(both.stages.iter().all(|own| own.lease.is_none()), "no rate is there");
+    assert!(both.stages.iter().all(|stage| stage.lease.is_none()), "no rate is there");
 }
 
 #[test]
@@ -398,18 +401,17 @@ fn a_rate_of_the_fleet_is_remembered_on_the_leases_of_its_clusters() {
     both.run(40 * MINUTE);
     let left: usize = both.stages.iter().map(open).sum();
     assert_eq!(left, 5);
-    let leases = both.stages.iter().filter(|own| own.lease.is_some());
+    let leases = both.stages.iter().filter(|stage| stage.lease.is_some());
     assert_eq!(leases.map(noted).sum::<usize>(), 3);
     // All hosts begin anew.
     let limits = FleetLimits { budgets: vec![rate("3/h")], ..FleetLimits::default() };
-    let clusters = both.stages.each_ref().map(|own| {
-        let cluster = &own.engine.state().cluster;
-        (cluster.clone(), own.now)
+    let clusters = both.stages.each_ref().map(|stage| {
+        let cluster = &stage.engine.state().cluster;
+        (cluster.clone(), stage.now)
     });
-    let named = NAMES
-        .iter()
-        .zip(&clusters)
-        .map(|(name, (own, _))| Arc::new(Cluster { name: (*name).into(), ..Cluster::clone(own) }));
+    let named = NAMES.iter().zip(&clusters).map(|(name, (cluster, _))| {
+        Arc::new(Cluster { name: (*name).into(), ..Cluster::clone(cluster) })
+    });
     both.fleet = Fleet::default();
     both.fleet.configure(limits, &named.collect::<Vec<_>>(), clusters[0].1);
     both.stages.iter_mut().for_each(restart);
@@ -426,8 +428,8 @@ fn a_command_for_the_lease_is_a_look_only_where_it_reads() {
 /// Nodes of a pool that is gone leave one by one, and the cluster's rate counts them all the same.
 #[test]
 fn a_rate_of_the_cluster_holds_although_no_pool_is_left() {
-    let mut stage = four(|own| own.disruption.budgets = vec![rate("2/h")]);
-    stage.change(|own| own.pools.clear());
+    let mut stage = four(|cluster| cluster.disruption.budgets = vec![rate("2/h")]);
+    stage.change(|cluster| cluster.pools.clear());
     stage.run(55 * MINUTE, &[]);
     assert_eq!((stage.count("terminate"), open(&stage)), (2, 2));
     assert_eq!(noted(&stage), 2);

@@ -55,7 +55,9 @@ fn pods_wait_for_their_class_and_are_planned_once_it_is_ready() {
         .reports
         .iter()
         .filter_map(|report| match report {
-            Report::Unplaced(own) => Some((own.reasons[0].code, own.reasons[0].rejection_text())),
+            Report::Unplaced(unplaced) => {
+                Some((unplaced.reasons[0].code, unplaced.reasons[0].rejection_text()))
+            }
             _ => None,
         })
         .collect();
@@ -129,13 +131,14 @@ fn nodes_say_where_their_class_has_put_them() {
         let all = [("x".into(), NodeClassSupply { supply })].into();
         stage.event(Event::ClassesChanged(Arc::new(all)));
         let mut pod = waiting_pod("a");
-        let asked = asked.map(|own| (PLACEMENT_GROUP_PARTITION.to_owned(), own.to_owned()));
+        let asked =
+            asked.map(|partition| (PLACEMENT_GROUP_PARTITION.to_owned(), partition.to_owned()));
         pod.node_selector.extend(asked.clone());
         stage.sync(vec![], vec![pod]);
         stage.run(10, &[]);
         let launched = &stage.launches[0].labels;
         let told = launched.get(PLACEMENT_GROUP_PARTITION).map(String::as_str);
-        assert_eq!(told, asked.as_ref().map(|own| own.1.as_str()), "{what}");
+        assert_eq!(told, asked.as_ref().map(|label| label.1.as_str()), "{what}");
         let node = stage.node(0);
         // Whose Node it is only its provider id says.
         let stranger = Node { provider_id: String::new(), ..node.clone() };
@@ -145,8 +148,8 @@ fn nodes_say_where_their_class_has_put_them() {
         stage.apply(WatchedObject::Node(Box::new(node)));
         stage.run(2, &[]);
         assert_eq!(stage.seen_node().is_registered(), at_once, "{what}");
-        let own = stage.instances.get_mut("i-0").expect("the instance");
-        own.facts = Some(Box::new(InstanceFacts { partition, ..InstanceFacts::default() }));
+        let instance = stage.instances.get_mut("i-0").expect("the instance");
+        instance.facts = Some(Box::new(InstanceFacts { partition, ..InstanceFacts::default() }));
         stage.run(10, &[]);
         let node = stage.seen_node();
         assert!(node.is_registered(), "{what}");
@@ -156,7 +159,7 @@ fn nodes_say_where_their_class_has_put_them() {
         assert_eq!(has(ZONE_ID), Some("use1-az6"), "{what}");
         let keys: Vec<&str> = node.annotations.keys().map(String::as_str).collect();
         let names = ["claim", "cluster", "initialized-at", "node-class-hash", "pool-hash"];
-        assert_eq!(keys, names.map(|own| format!("outrigger.dev/{own}")), "{what}");
+        assert_eq!(keys, names.map(|name| format!("outrigger.dev/{name}")), "{what}");
         let claim = &stage.launches[0].claim;
         assert_eq!(node.annotations[NODE_CLASS_HASH], claim.node_class_hash);
         assert_eq!(node.annotations[POOL_HASH], claim.pool_hash);
@@ -170,8 +173,8 @@ fn a_node_whose_instance_is_gone_is_not_registered() {
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(10, &[]);
     let node = stage.node(0);
-    let own = stage.instances.get_mut("i-0").expect("the instance");
-    own.state = outrigger::model::instance::InstanceState::Terminated;
+    let instance = stage.instances.get_mut("i-0").expect("the instance");
+    instance.state = outrigger::model::instance::InstanceState::Terminated;
     stage.run(70, &[]);
     let patched = stage.count("patch_node");
     stage.apply(WatchedObject::Node(Box::new(node)));

@@ -25,8 +25,8 @@ fn pod(devices: i64) -> Pod {
         effect: None,
     });
     if devices > 0 {
-        let own = ("nvidia.com/gpu".to_owned(), devices);
-        pod.requests.extended.extend([own]);
+        let device = ("nvidia.com/gpu".to_owned(), devices);
+        pod.requests.extended.extend([device]);
     }
     pod
 }
@@ -41,8 +41,8 @@ fn labels(all: &[(&str, &str)]) -> Labels {
 fn launched(devices: i64) -> (Stage, Node) {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.configure(ManagementMode::Manage, PlacementHints::Off);
-    stage.change(|own| {
-        let pool = &mut own.pools[0];
+    stage.change(|cluster| {
+        let pool = &mut cluster.pools[0];
         pool.labels = labels(&[("team", "blue")]);
         pool.annotations = labels(&[("example.com/note", "n")]);
         pool.taints = vec![Taint::new("dedicated", Effect::NoSchedule)];
@@ -52,7 +52,7 @@ fn launched(devices: i64) -> (Stage, Node) {
     stage.run(10, &[]);
     let mut node = stage.node(0);
     node.labels.clear();
-    node.taints.retain(|own| own.key == "karpenter.sh/unregistered");
+    node.taints.retain(|taint| taint.key == "karpenter.sh/unregistered");
     assert_eq!(node.taints.len(), 1);
     (stage, node)
 }
@@ -71,7 +71,7 @@ fn edit(stage: &mut Stage, change: impl FnOnce(&mut Node)) {
 }
 
 fn keys(node: &Node) -> Vec<&str> {
-    node.taints.iter().map(|own| own.key.as_str()).collect()
+    node.taints.iter().map(|taint| taint.key.as_str()).collect()
 }
 
 #[test]
@@ -106,9 +106,9 @@ fn a_node_is_given_what_its_pool_says_when_it_registers() {
 #[test]
 fn a_node_says_which_class_made_it() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| {
-        own.node_classes = vec![NodeClass { name: "gpu".into(), ..NodeClass::default() }];
-        own.pools[0].node_class = Some("gpu".into());
+    stage.change(|cluster| {
+        cluster.node_classes = vec![NodeClass { name: "gpu".into(), ..NodeClass::default() }];
+        cluster.pools[0].node_class = Some("gpu".into());
     });
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(10, &[]);
@@ -123,7 +123,7 @@ fn a_startup_taint_that_was_taken_away_does_not_come_back() {
     let (mut stage, node) = launched(0);
     show(&mut stage, node);
     assert!(!stage.seen_node().is_initialized());
-    edit(&mut stage, |own| own.taints.retain(|own| own.key != "starting"));
+    edit(&mut stage, |node| node.taints.retain(|taint| taint.key != "starting"));
     stage.apply(bound(pod(0), "node-0"));
     stage.run(120, &[]);
     let node = stage.seen_node();
@@ -139,31 +139,31 @@ fn taint(node: &mut Node, key: &str) {
 }
 
 fn clear(node: &mut Node) {
-    node.taints.retain(|own| own.key == "dedicated");
+    node.taints.retain(|taint| taint.key == "dedicated");
 }
 
 const LACKS: [Lack; 6] = [
     (
         "not ready",
-        |own| own.ready = false,
-        |own| {
-            own.ready = true;
-            clear(own);
+        |node| node.ready = false,
+        |node| {
+            node.ready = true;
+            clear(node);
         },
     ),
     ("a startup taint", |_| {}, clear),
-    ("what the kubelet starts with", |own| taint(own, "node.kubernetes.io/not-ready"), clear),
-    ("nobody can reach it", |own| taint(own, "node.kubernetes.io/unreachable"), clear),
-    ("a gate of its readiness", |own| taint(own, "readiness.k8s.io/network"), clear),
+    ("what the kubelet starts with", |node| taint(node, "node.kubernetes.io/not-ready"), clear),
+    ("nobody can reach it", |node| taint(node, "node.kubernetes.io/unreachable"), clear),
+    ("a gate of its readiness", |node| taint(node, "readiness.k8s.io/network"), clear),
     (
         "a device",
-        |own| {
-            own.allocatable.extended.remove("nvidia.com/gpu");
+        |node| {
+            node.allocatable.extended.remove("nvidia.com/gpu");
         },
-        |own| {
-            clear(own);
-            let own = &mut own.allocatable.extended;
-            own.insert("nvidia.com/gpu".to_owned(), 1);
+        |node| {
+            clear(node);
+            let devices = &mut node.allocatable.extended;
+            devices.insert("nvidia.com/gpu".to_owned(), 1);
         },
     ),
 ];
@@ -175,7 +175,7 @@ fn a_node_is_initialized_once_nothing_is_lacking() {
         lack(&mut node);
         show(&mut stage, node);
         if what != "a startup taint" {
-            edit(&mut stage, |own| own.taints.retain(|own| own.key != "starting"));
+            edit(&mut stage, |node| node.taints.retain(|taint| taint.key != "starting"));
         }
         stage.run(60, &[]);
         let node = stage.seen_node();
@@ -194,7 +194,7 @@ fn a_device_that_a_device_class_serves_does_not_hold_its_node_back() {
     clear(&mut node);
     node.allocatable.extended.remove("nvidia.com/gpu");
     show(&mut stage, node);
-    edit(&mut stage, |own| own.taints.retain(|own| own.key != "starting"));
+    edit(&mut stage, |node| node.taints.retain(|taint| taint.key != "starting"));
     stage.run(60, &[]);
     assert!(!stage.seen_node().is_initialized(), "its driver may start");
     stage.apply(bound(pod(1), "node-0"));
@@ -210,11 +210,11 @@ fn a_node_waits_for_its_cloud_controller() {
     let (mut stage, mut node) = launched(0);
     let key = "node.cloudprovider.kubernetes.io/uninitialized";
     taint(&mut node, key);
-    if let Some(own) = node.taints.last_mut() {
-        own.value = "true".to_owned();
+    if let Some(taint) = node.taints.last_mut() {
+        taint.value = "true".to_owned();
     }
     show(&mut stage, node);
-    edit(&mut stage, |own| own.taints.retain(|own| own.key != "starting"));
+    edit(&mut stage, |node| node.taints.retain(|taint| taint.key != "starting"));
     assert!(!stage.seen_node().is_initialized());
     edit(&mut stage, clear);
     assert!(stage.seen_node().is_initialized());
@@ -234,7 +234,7 @@ fn each_phase_is_told_in_its_turn() {
     let told: Vec<String> = told.collect();
     assert_eq!(told, ["planned", "launched", "registered", "initialized"]);
     let claims = stage.engine.state().ledger.claims.values();
-    let phases: Vec<ClaimPhase> = claims.map(|own| own.phase).collect();
+    let phases: Vec<ClaimPhase> = claims.map(|claim| claim.phase).collect();
     assert_eq!(phases, [ClaimPhase::Initialized]);
 }
 

@@ -23,8 +23,8 @@ fn nowhere(_: &Instance) -> bool {
     false
 }
 
-fn outside_of_a(own: &Instance) -> bool {
-    !own.offering.zone.as_str().ends_with('a')
+fn outside_of_a(instance: &Instance) -> bool {
+    !instance.offering.zone.as_str().ends_with('a')
 }
 
 impl Stage {
@@ -43,7 +43,7 @@ impl Stage {
             let instance = &self.instances[&format!("i-{number}")];
             let known = &self.engine.state().objects.nodes;
             let name = format!("node-{number}");
-            let there = known.keys().any(|own| own.as_str() == name);
+            let there = known.keys().any(|other| other.as_str() == name);
             if instance.state.is_live() && comes(instance) && !there {
                 let node = self.node(number);
                 self.apply(WatchedObject::Node(Box::new(node)));
@@ -53,12 +53,12 @@ impl Stage {
 
     fn live(&self) -> usize {
         let all = self.instances.values();
-        all.filter(|own| own.state == InstanceState::Running).count()
+        all.filter(|instance| instance.state == InstanceState::Running).count()
     }
 
     /// The zones of which launches were said to wait, each time.
     fn waits(&self) -> Vec<(String, u32)> {
-        let wait = |own: &Report| match own {
+        let wait = |report: &Report| match report {
             Report::Unregistered { zone, failures, .. } => Some((zone.to_string(), *failures)),
             _ => None,
         };
@@ -66,14 +66,14 @@ impl Stage {
     }
 
     fn said_to_register(&self) -> usize {
-        let said = |own: &&Report| matches!(own, Report::Registers { .. });
+        let said = |report: &&Report| matches!(report, Report::Registers { .. });
         self.reports.iter().filter(said).count()
     }
 }
 
 fn stage() -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| own.pools[0].replicas = u32::try_from(COUNT).ok());
+    stage.change(|cluster| cluster.pools[0].replicas = u32::try_from(COUNT).ok());
     stage.sync(vec![], vec![]);
     stage
 }
@@ -121,8 +121,8 @@ fn pods_go_to_zones_where_nodes_register_and_the_bad_one_is_left_alone() {
 #[test]
 fn a_node_that_alone_does_not_register_keeps_nobody_waiting() {
     let mut stage = stage();
-    fn all_but_one(own: &Instance) -> bool {
-        own.id.as_str() != "i-3"
+    fn all_but_one(instance: &Instance) -> bool {
+        instance.id.as_str() != "i-3"
     }
     stage.minutes(17, all_but_one);
     assert_eq!((stage.live(), stage.open()), (COUNT, COUNT));
@@ -148,7 +148,7 @@ fn one_at_a_time_is_tried_for_as_long_as_none_registers() {
 /// Three pods that each need a node of their own, which has a minute to register.
 fn three_nodes() -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| own.pools[0].registration_timeout = SignedDuration::from_mins(1));
+    stage.change(|cluster| cluster.pools[0].registration_timeout = SignedDuration::from_mins(1));
     let pod = |name| {
         let mut pod = waiting_pod(name);
         pod.host_ports.insert(("TCP".to_owned(), String::new(), 80));
@@ -160,9 +160,9 @@ fn three_nodes() -> Stage {
 
 #[test]
 fn a_kind_of_node_that_registers_gets_its_turn_beside_one_that_does_not() {
-    fn of_amd64(own: &Instance) -> bool {
-        let family = own.offering.instance_type.as_str().split('.').next();
-        !family.is_some_and(|own| own[1..].contains('g'))
+    fn of_amd64(instance: &Instance) -> bool {
+        let family = instance.offering.instance_type.as_str().split('.').next();
+        !family.is_some_and(|family| family[1..].contains('g'))
     }
     let mut stage = Stage::new(ManagementMode::Manage);
     let pod = |name: String, arch: &str, cpu_milli| {
@@ -186,8 +186,10 @@ fn a_kind_of_node_that_registers_gets_its_turn_beside_one_that_does_not() {
 fn pods_are_told_why_they_wait() {
     let mut stage = three_nodes();
     stage.minutes(12, nowhere);
-    let told = stage.reports.iter().filter_map(|own| match own {
-        Report::Unplaced(own) => Some((own.reasons[0].code, own.reasons[0].rejection_text())),
+    let told = stage.reports.iter().filter_map(|report| match report {
+        Report::Unplaced(unplaced) => {
+            Some((unplaced.reasons[0].code, unplaced.reasons[0].rejection_text()))
+        }
         _ => None,
     });
     let told: Vec<(RejectionCode, String)> = told.collect();
@@ -212,9 +214,9 @@ fn another_node_class_is_tried_without_a_wait() {
         ..NodeClass::default()
     };
     let configure = |stage: &mut Stage, tag: &str| {
-        stage.change(|own| {
-            own.node_classes = vec![class(tag)];
-            own.pools[0].node_class = Some("x".into());
+        stage.change(|cluster| {
+            cluster.node_classes = vec![class(tag)];
+            cluster.pools[0].node_class = Some("x".into());
         });
         stage.class(Ok(()));
     };

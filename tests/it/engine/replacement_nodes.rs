@@ -21,7 +21,7 @@ use super::{Stage, bound, owned_pod};
 pub(super) fn expiring() -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
     let hour = SignedDuration::from_hours(1);
-    stage.change(|own| own.pools[0].expire_after = Some(hour));
+    stage.change(|cluster| cluster.pools[0].expire_after = Some(hour));
     stage.sync(vec![], vec![owned_pod("a")]);
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
@@ -41,7 +41,7 @@ fn shown(stage: &Stage, name: &str) -> Node {
 }
 
 pub(super) fn told(stage: &Stage) -> Vec<String> {
-    let told = stage.reports.iter().filter_map(|own| match own {
+    let told = stage.reports.iter().filter_map(|report| match report {
         Report::Retire { reason, .. } => Some(format!("leaves: {}", reason.as_str())),
         Report::Kept { why, .. } => Some(format!("stays: {why}")),
         _ => None,
@@ -82,7 +82,7 @@ fn a_node_stays_where_something_has_come_that_must_not_be_disrupted() {
 fn a_node_stays_whose_pods_find_no_place_and_is_tried_again_later_each_time() {
     let mut stage = expiring();
     let tries = |stage: &Stage| {
-        let leaves = |own: &&String| own.as_str() == "leaves: expired";
+        let leaves = |text: &&String| text.as_str() == "leaves: expired";
         told(stage).iter().filter(leaves).count()
     };
     for (minutes, expect) in [(5, 1), (16, 1), (3, 2), (19, 2), (4, 3), (19, 3), (3, 4)] {
@@ -91,7 +91,7 @@ fn a_node_stays_whose_pods_find_no_place_and_is_tried_again_later_each_time() {
     }
     assert_eq!(stage.count("evict"), 0, "{:?}", stage.seen);
     let reasons = [Reason::Expired, Reason::Drifted, Reason::Underutilized];
-    assert!(reasons.iter().all(|own| own.waits_for_placements()));
+    assert!(reasons.iter().all(|reason| reason.waits_for_placements()));
 }
 
 /// Its pod would have had room on the new node, which another pod has taken.
@@ -129,7 +129,7 @@ fn a_node_that_may_yet_be_closed_counts_for_budgets() {
     let until = stage.now + SignedDuration::from_secs(30);
     let sent = |state: &mut State| {
         let claims = state.ledger.claims.values_mut();
-        claims.for_each(|own| own.closing_until = Some(until));
+        claims.for_each(|claim| claim.closing_until = Some(until));
     };
     let closed = |state: &mut State| {
         let mut node = state.objects.nodes.values().next().expect("a node").clone();
@@ -148,7 +148,7 @@ fn nothing_is_left_of_a_mark_of_which_somebody_has_taken_the_taint() {
     stage.run(30, &[]);
     let mut node = shown(&stage, "node-0");
     assert!(node.has_disrupted_taint() && node.annotations.contains_key(DISRUPTION_REASON));
-    node.taints.retain(|own| own.key != TAINT_DISRUPTED);
+    node.taints.retain(|taint| taint.key != TAINT_DISRUPTED);
     node.version.push('+');
     let mut pod = owned_pod("a");
     pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());

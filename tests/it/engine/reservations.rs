@@ -19,8 +19,8 @@ use super::{Stage, bound, waiting_pod};
 /// An engine that buys where others do, without limits, with three instances reserved, and a pod.
 fn stage() -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    let own = Reservation::new("cr-1", 3);
-    let reserved = [("m6i.large".into(), "us-east-1a".into(), own)];
+    let reservation = Reservation::new("cr-1", 3);
+    let reserved = [("m6i.large".into(), "us-east-1a".into(), reservation)];
     let catalog = Catalog::shipped().with_reservations(reserved);
     stage.event(Event::CatalogChanged(Arc::new(catalog)));
     stage.event(Event::FleetChanged(Some(Arc::default())));
@@ -51,7 +51,7 @@ fn what_is_used_up_is_left_alone_for_a_while() {
     let mut stage = stage();
     let denied = deny(&mut stage, 20, true, &FleetView::default());
     assert_eq!((denied, stage.launches.len()), (1, 1));
-    assert!(stage.launches[0].offerings.iter().all(|own| own.reservation.is_none()));
+    assert!(stage.launches[0].offerings.iter().all(|offering| offering.reservation.is_none()));
     let mut huge = waiting_pod("b");
     huge.requests.cpu_milli = 1900;
     stage.apply(WatchedObject::Pod(Box::new(huge.clone())));
@@ -83,7 +83,7 @@ fn pods_do_not_wait_long_for_a_cluster_that_says_nothing() {
     let planned = |pod: &str| {
         let claims = stage.engine.state().ledger.claims.values();
         let key = waiting_pod(pod).key;
-        claims.filter(|own| own.pods.contains(&key)).count()
+        claims.filter(|claim| claim.pods.contains(&key)).count()
     };
     assert_eq!((denied, planned("late")), (0, 1));
 }
@@ -92,8 +92,8 @@ fn pods_do_not_wait_long_for_a_cluster_that_says_nothing() {
 #[test]
 fn nodes_of_a_reservation_that_has_ended_are_on_demand() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    let own = Reservation { interruptible: true, ..Reservation::new("cr-1", 3) };
-    let reserved = [("m6i.large".into(), "us-east-1a".into(), own)];
+    let reservation = Reservation { interruptible: true, ..Reservation::new("cr-1", 3) };
+    let reserved = [("m6i.large".into(), "us-east-1a".into(), reservation)];
     let catalog = Catalog::shipped().with_reservations(reserved);
     stage.event(Event::CatalogChanged(Arc::new(catalog)));
     stage.sync(vec![], vec![waiting_pod("a")]);
@@ -134,9 +134,9 @@ fn a_node_whose_reservation_has_ended_is_on_demand() {
             assert_eq!(labels[CAPACITY_TYPE], "reserved");
             assert_eq!(labels[RESERVATION_ID], "cr-1");
         }
-        let own = stage.instances.get_mut("i-0").expect("the instance");
-        own.offering.capacity_type = CapacityType::OnDemand;
-        own.offering.reservation = None;
+        let instance = stage.instances.get_mut("i-0").expect("the instance");
+        instance.offering.capacity_type = CapacityType::OnDemand;
+        instance.offering.reservation = None;
         stage.run(70, &[]);
         if !late {
             stage.apply(WatchedObject::Node(Box::new(node)));

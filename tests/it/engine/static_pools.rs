@@ -73,8 +73,8 @@ impl Stage {
     /// The pool's claims that are not leaving.
     fn staying(&self) -> usize {
         let claims = self.engine.state().ledger.claims.values();
-        let own = claims.filter(|own| own.record.pool.as_str() == "fixed");
-        own.filter(|own| own.takes_pods()).count()
+        let of_pool = claims.filter(|claim| claim.record.pool.as_str() == "fixed");
+        of_pool.filter(|claim| claim.takes_pods()).count()
     }
 
     /// The nodes that were asked to leave, in that order, with the reason.
@@ -99,7 +99,9 @@ impl Stage {
 
     fn short(&self) -> Vec<(StaticDemand, usize, RejectionCode)> {
         let short = self.reports.iter().filter_map(|report| match report {
-            Report::Short(own) => Some((own.need.clone(), own.missing, own.reasons[0].code)),
+            Report::Short(shortfall) => {
+                Some((shortfall.need.clone(), shortfall.missing, shortfall.reasons[0].code))
+            }
             _ => None,
         });
         short.collect()
@@ -112,7 +114,7 @@ fn a_static_pool_gets_its_nodes_spread_over_zones_and_keeps_them_empty() {
     stage.run(7, &[]);
     assert_eq!(stage.launches.len(), 3, "as soon as the cluster is known");
     let zones: BTreeSet<&str> =
-        stage.launches.iter().map(|own| own.offerings[0].zone.as_str()).collect();
+        stage.launches.iter().map(|launch| launch.offerings[0].zone.as_str()).collect();
     assert_eq!(zones.len(), 3, "of one price in each");
     stage.join(0..3);
     stage.run(3600, &[]);
@@ -264,7 +266,8 @@ fn types_that_are_held_down_count_for_no_variety() {
     });
     let shipped = Catalog::shipped();
     let held = shipped.get("m7i.large").expect("a known type");
-    let offerings = held.offerings.iter().map(|own| UnavailableKey::from(own.key(&held.name)));
+    let offerings =
+        held.offerings.iter().map(|offering| UnavailableKey::from(offering.key(&held.name)));
     let until = stage.now + SignedDuration::from_mins(3);
     stage.event(Event::HeldDown(offerings.collect(), until));
     stage.run(150, &[]);
@@ -275,7 +278,7 @@ fn types_that_are_held_down_count_for_no_variety() {
     assert_eq!((stage.launches.len(), stage.enough()), (1, vec![need]));
     let launch = &stage.launches[0];
     let types: BTreeSet<&str> =
-        launch.offerings.iter().map(|own| own.instance_type.as_str()).collect();
+        launch.offerings.iter().map(|offering| offering.instance_type.as_str()).collect();
     assert_eq!(types.len(), 2);
 }
 

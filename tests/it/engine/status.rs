@@ -48,13 +48,13 @@ fn pauses_that_hold_are_told_and_pools_that_are_gone() {
     let told = stage.engine.status(stage.now);
     assert_eq!(told.paused, None);
     assert_eq!(told.pools[0].paused, Some(Paused::from(&pause)));
-    stage.change(|own| own.pools.clear());
+    stage.change(|cluster| cluster.pools.clear());
     stage.run(5, &[]);
     let told = stage.engine.status(stage.now);
     assert!(!told.pools[0].configured);
     stage.run(600, &[]);
     assert_eq!(
-        stage.engine.status(stage.now).pools.first().and_then(|own| own.paused.clone()),
+        stage.engine.status(stage.now).pools.first().and_then(|pool| pool.paused.clone()),
         None
     );
 }

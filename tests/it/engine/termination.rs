@@ -91,13 +91,13 @@ fn interrupt(stage: &mut Stage, what: Interruption) {
 }
 
 fn grace(of: i64) -> impl FnOnce(&mut Cluster) {
-    move |own| own.pools[0].termination_grace_period = Some(seconds(of))
+    move |cluster| cluster.pools[0].termination_grace_period = Some(seconds(of))
 }
 
 fn on_blocked(policy: OnBlocked) -> impl FnOnce(&mut Cluster) {
-    move |own| {
-        own.pools[0].disruption.on_blocked = policy;
-        own.pools[0].disruption.drain_timeout = SignedDuration::from_mins(5);
+    move |cluster| {
+        cluster.pools[0].disruption.on_blocked = policy;
+        cluster.pools[0].disruption.drain_timeout = SignedDuration::from_mins(5);
     }
 }
 
@@ -156,7 +156,7 @@ fn deadline(stage: &Stage) -> Option<Timestamp> {
 }
 
 fn held_by(stage: &Stage) -> Vec<String> {
-    let held = stage.reports.iter().filter_map(|own| match own {
+    let held = stage.reports.iter().filter_map(|report| match report {
         Report::DrainHeld { held_by, more, .. } => Some((held_by, more)),
         _ => None,
     });
@@ -168,7 +168,7 @@ fn held_by(stage: &Stage) -> Vec<String> {
 }
 
 fn kept(stage: &Stage) -> Vec<&str> {
-    let kept = stage.reports.iter().filter_map(|own| match own {
+    let kept = stage.reports.iter().filter_map(|report| match report {
         Report::Kept { why, .. } => Some(why.as_str()),
         _ => None,
     });
@@ -180,8 +180,8 @@ fn a_leaving_node_is_tainted_and_off_the_load_balancers_before_anyone_is_told_to
     let mut stage = leaving(&[web("a")], |_| {});
     let held = stage.run(3, &["launch", "patch_node"]);
     assert_eq!(stage.count("evict"), 0, "{:?}", stage.seen);
-    let patch = held.iter().find_map(|own| match &own.command {
-        Command::PatchNode(patch) => Some((own.id, patch.clone())),
+    let patch = held.iter().find_map(|issued| match &issued.command {
+        Command::PatchNode(patch) => Some((issued.id, patch.clone())),
         _ => None,
     });
     let (id, patch) = patch.expect("a patch");
@@ -269,7 +269,7 @@ fn a_refusal_is_said_once_and_tried_again_more_and_more_rarely() {
     assert!((12..=25).contains(&attempts), "{attempts} in 100 s");
     let said = |stage: &Stage| {
         let reports = stage.reports.iter();
-        reports.filter(|own| matches!(own, Report::EvictRefused { .. })).count()
+        reports.filter(|report| matches!(report, Report::EvictRefused { .. })).count()
     };
     assert_eq!(said(&stage), 1);
     stage.seen.clear();
@@ -316,8 +316,8 @@ fn an_eviction_names_the_pod_by_its_uid_and_one_that_is_gone_is_no_failure() {
     for kind in [FailureKind::Gone, FailureKind::Conflict] {
         let mut stage = leaving(&[web("a")], |_| {});
         let held = stage.run(3, &["launch", "evict"]);
-        let evict = held.iter().find_map(|own| match &own.command {
-            Command::Evict { uid, .. } => Some((own.id, uid.clone())),
+        let evict = held.iter().find_map(|issued| match &issued.command {
+            Command::Evict { uid, .. } => Some((issued.id, uid.clone())),
             _ => None,
         });
         let (id, uid) = evict.expect("an eviction");
@@ -328,7 +328,7 @@ fn an_eviction_names_the_pod_by_its_uid_and_one_that_is_gone_is_no_failure() {
         stage.run(10, &["launch"]);
         assert!(ended(&stage));
         let news =
-            |own: &Report| matches!(own, Report::Failed { .. } | Report::EvictRefused { .. });
+            |report: &Report| matches!(report, Report::Failed { .. } | Report::EvictRefused { .. });
         assert!(!stage.reports.iter().any(news), "{:?}", stage.reports);
     }
 }
@@ -432,7 +432,7 @@ fn without_a_grace_period_no_time_stands_on_a_leaving_node() {
 fn the_time_of_a_leaving_node_is_written_on_it_with_the_taint() {
     let mut stage = leaving(&[web("a")], grace(300));
     let held = stage.run(3, &["launch", "patch_node"]);
-    let patch = held.iter().find_map(|own| match &own.command {
+    let patch = held.iter().find_map(|issued| match &issued.command {
         Command::PatchNode(patch) => Some(patch),
         _ => None,
     });
@@ -456,7 +456,7 @@ fn pods_are_deleted_early_enough_for_their_own_grace_and_the_node_ends_in_time()
     assert!(first.contains(&"evict short".to_owned()), "{first:?}");
     let deleted = |all: &[String], pod: &str| {
         let prefix = format!("delete {pod} within ");
-        all.iter().find_map(|own| own.strip_prefix(&prefix)?.parse::<i64>().ok())
+        all.iter().find_map(|text| text.strip_prefix(&prefix)?.parse::<i64>().ok())
     };
     let given = deleted(&first, "endless").expect("told at once");
     assert!((290..=300).contains(&given), "{first:?}");
@@ -464,17 +464,19 @@ fn pods_are_deleted_early_enough_for_their_own_grace_and_the_node_ends_in_time()
     ends(&mut stage, "endless", by);
     assert_eq!(deleted(&told(&mut stage, 90), "long"), None, "there is time");
     let given = deleted(&told(&mut stage, 12), "long");
-    assert!(given.is_some_and(|own| (195..=200).contains(&own)), "{given:?}");
+    assert!(given.is_some_and(|seconds| (195..=200).contains(&seconds)), "{given:?}");
     ends(&mut stage, "long", by);
     let late = told(&mut stage, 150);
     assert_eq!(deleted(&late, "short"), None, "{late:?}");
     let late = told(&mut stage, 25);
-    assert!(deleted(&late, "short").is_some_and(|own| (28..=30).contains(&own)), "{late:?}");
+    assert!(
+        deleted(&late, "short").is_some_and(|seconds| (28..=30).contains(&seconds)),
+        "{late:?}"
+    );
     assert!(!ended(&stage), "{} left", by.duration_since(stage.now));
     stage.run(30, &["launch"]);
     assert!(ended(&stage), "whatever is left on it");
-    let forced =
-        |own: &Report| matches!(own, Report::DrainForced { held_by, .. } if held_by.len() == 2);
+    let forced = |report: &Report| matches!(report, Report::DrainForced { held_by, .. } if held_by.len() == 2);
     assert!(stage.reports.iter().any(forced), "{:?}", stage.reports);
 }
 
@@ -486,9 +488,9 @@ fn one_that_is_on_its_way_out_is_given_less_where_it_would_take_longer_than_the_
     ends(&mut stage, "a", by);
     interrupt(&mut stage, Interruption::Spot);
     let all = told(&mut stage, 5);
-    let given = all.iter().find_map(|own| own.strip_prefix("delete a within "));
-    let given: Option<i64> = given.and_then(|own| own.parse().ok());
-    assert!(given.is_some_and(|own| (90..=100).contains(&own)), "{all:?}");
+    let given = all.iter().find_map(|text| text.strip_prefix("delete a within "));
+    let given: Option<i64> = given.and_then(|text| text.parse().ok());
+    assert!(given.is_some_and(|seconds| (90..=100).contains(&seconds)), "{all:?}");
     let by = deadline(&stage).expect("written");
     ends(&mut stage, "a", by);
     assert_eq!(told(&mut stage, 50), [""; 0], "it ends in time now");
@@ -499,8 +501,8 @@ fn nobody_is_given_nothing() {
     let mut stage = leaving(&[web("a")], grace(0));
     // No list and no end are answered, so that the drain goes on after its time.
     let held = stage.run(1, &["launch", "evict", "delete_pod", "terminate"]);
-    for own in held {
-        if let Command::DeletePod { grace_seconds, .. } = own.command {
+    for issued in held {
+        if let Command::DeletePod { grace_seconds, .. } = issued.command {
             assert_eq!(grace_seconds, 1);
         }
     }
@@ -579,9 +581,9 @@ fn a_deadline_that_cannot_be_read_is_none_and_is_written_over() {
 
 /// A node that is too old, and another that is on its way for its pod.
 fn aged(pod: Pod, change: impl FnOnce(&mut Cluster)) -> Stage {
-    let mut stage = node_with(&[pod], |own| {
-        own.pools[0].expire_after = Some(SignedDuration::from_hours(1));
-        change(own);
+    let mut stage = node_with(&[pod], |cluster| {
+        cluster.pools[0].expire_after = Some(SignedDuration::from_hours(1));
+        change(cluster);
     });
     for _ in 0..80 {
         stage.run(60, &[]);
@@ -611,7 +613,7 @@ fn the_time_of_a_node_that_waits_for_places_begins_when_there_are_some() {
     let mut stage = expired(web("a"), grace(300));
     told(&mut stage, 3);
     let left = old_node(&stage).termination_deadline().map(|at| at.duration_since(stage.now));
-    assert!(left.is_some_and(|own| own > seconds(290)), "{left:?}");
+    assert!(left.is_some_and(|left| left > seconds(290)), "{left:?}");
 }
 
 #[test]
@@ -634,10 +636,10 @@ fn a_node_stays_where_its_pool_says_so_and_its_pods_have_not_left_it_in_time() {
 #[test]
 fn who_must_not_be_disrupted_keeps_a_node_that_stays_again_before_its_time_is_up() {
     for (policy, leaves) in [(OnBlocked::Abort, false), (OnBlocked::Wait, true)] {
-        let mut stage = node_with(&[protected(web("a"))], |own| {
-            own.pools[0].expire_after = Some(SignedDuration::from_hours(1));
-            grace(3600)(own);
-            on_blocked(policy)(own);
+        let mut stage = node_with(&[protected(web("a"))], |cluster| {
+            cluster.pools[0].expire_after = Some(SignedDuration::from_hours(1));
+            grace(3600)(cluster);
+            on_blocked(policy)(cluster);
         });
         stage.run(4 * 3600, &["evict"]);
         assert_eq!(ended(&stage), leaves, "{policy:?}");
@@ -687,9 +689,9 @@ fn a_node_stays_whose_pods_stay_until_somebody_changes_what_keeps_them() {
         (all(), Some(3000), 0),
     ];
     for (at, (objects, time, expect)) in cases.into_iter().enumerate() {
-        let mut stage = expired(web("a"), |own| {
-            on_blocked(OnBlocked::Wait)(own);
-            own.pools[0].termination_grace_period = time.map(seconds);
+        let mut stage = expired(web("a"), |cluster| {
+            on_blocked(OnBlocked::Wait)(cluster);
+            cluster.pools[0].termination_grace_period = time.map(seconds);
         });
         for object in objects {
             stage.apply(object);
@@ -708,7 +710,7 @@ fn a_node_that_never_came_to_be_and_is_not_ready_has_no_time_to_leave() {
     for (ready, expect) in [(false, true), (true, false)] {
         let mut stage = Stage::new(ManagementMode::Manage);
         let agent = Taint::new("example.com/agent", Effect::NoSchedule);
-        stage.change(|own| own.pools[0].startup_taints.push(agent.clone()));
+        stage.change(|cluster| cluster.pools[0].startup_taints.push(agent.clone()));
         stage.sync(vec![], vec![web("a")]);
         stage.run(10, &[]);
         let mut node = stage.node(0);
@@ -733,7 +735,7 @@ fn a_watch_that_lacks_pods_is_told_to_start_anew_until_a_listing_comes() {
     stage.run(3, &["launch", "evict"]);
     gone(&mut stage, "a");
     let held = stage.run(15, &["launch", "list_pods_on"]);
-    let lists = |own: &&IssuedCommand| matches!(own.command, Command::ListPodsOn { .. });
+    let lists = |issued: &&IssuedCommand| matches!(issued.command, Command::ListPodsOn { .. });
     let list = held.iter().find(lists).expect("it is confirmed");
     let hidden = Pod {
         node: Some("node-0".into()),
@@ -744,7 +746,7 @@ fn a_watch_that_lacks_pods_is_told_to_start_anew_until_a_listing_comes() {
     for time in 0..3 {
         let held = stage.run(30, &["launch", "rewatch"]);
         assert!(!stage.engine.is_ready(), "{time}");
-        let anew = |own: &&IssuedCommand| matches!(own.command, Command::Rewatch { .. });
+        let anew = |issued: &&IssuedCommand| matches!(issued.command, Command::Rewatch { .. });
         let asked = held.iter().find(anew).expect("it is to start anew");
         let (kind, text) = (FailureKind::Unknown, "no answer".to_owned());
         stage.event(Event::Answered(asked.id, CommandResult::Failed { kind, text }));
@@ -772,9 +774,9 @@ fn nobody_is_moved_to_a_place_that_a_watch_showed_which_is_silent_since() {
 
 #[test]
 fn a_node_that_stays_is_untainted_again_until_it_is() {
-    let mut stage = expired(web("a"), |own| {
-        grace(3000)(own);
-        on_blocked(OnBlocked::Abort)(own);
+    let mut stage = expired(web("a"), |cluster| {
+        grace(3000)(cluster);
+        on_blocked(OnBlocked::Abort)(cluster);
     });
     let refused = |_: &Command| CommandResult::EvictRefused("no".into());
     told_with(&mut stage, 290, refused);
@@ -791,7 +793,7 @@ fn a_node_that_stays_is_untainted_again_until_it_is() {
         }
     }
     assert_eq!(kept(&stage).len(), 1);
-    let patch = held.iter().find(|own| own.command.name() == "patch_node");
+    let patch = held.iter().find(|issued| issued.command.name() == "patch_node");
     let (kind, text) = (FailureKind::Conflict, "it has changed".to_owned());
     let id = patch.expect("it is untainted").id;
     stage.event(Event::Answered(id, CommandResult::Failed { kind, text }));
@@ -828,9 +830,9 @@ fn pods_are_forced_where_their_pool_says_so_each_with_its_own_grace() {
     assert_eq!(deadline(&stage), None);
     let all = told_with(&mut stage, 10, answer);
     assert!(all.contains(&"delete a within 30".to_owned()), "{all:?}");
-    let longer = all.iter().find_map(|own| own.strip_prefix("delete long within "));
-    let longer: Option<i64> = longer.and_then(|own| own.parse().ok());
-    assert!(longer.is_some_and(|own| (110..=120).contains(&own)), "{all:?}");
+    let longer = all.iter().find_map(|text| text.strip_prefix("delete long within "));
+    let longer: Option<i64> = longer.and_then(|text| text.parse().ok());
+    assert!(longer.is_some_and(|seconds| (110..=120).contains(&seconds)), "{all:?}");
     assert!(deadline(&stage).is_some(), "written before anyone is forced");
     stage.run(130, &["launch"]);
     assert!(ended(&stage));
@@ -880,16 +882,16 @@ fn volumes_of_pods_that_stay_and_what_is_no_volume_of_the_clusters_are_not_waite
 #[test]
 fn a_volume_that_never_detaches_is_waited_for_six_minutes_or_until_the_deadline() {
     for (given, least) in [(None, 350), (Some(100), 90), (Some(1000), 990)] {
-        let mut stage = leaving(&[], |own| {
-            own.pools[0].termination_grace_period = given.map(seconds);
+        let mut stage = leaving(&[], |cluster| {
+            cluster.pools[0].termination_grace_period = given.map(seconds);
         });
         attach(&mut stage, "data");
         stage.run(least, &["launch"]);
         assert!(!ended(&stage), "{given:?}");
         stage.run(25, &["launch"]);
         assert!(ended(&stage), "{given:?}: {:?}", stage.seen);
-        let told = |own: &Report| matches!(own, Report::DrainForced { .. });
-        assert_eq!(stage.reports.iter().filter(|own| told(own)).count(), 1, "{given:?}");
+        let told = |report: &Report| matches!(report, Report::DrainForced { .. });
+        assert_eq!(stage.reports.iter().filter(|report| told(report)).count(), 1, "{given:?}");
     }
 }
 
@@ -901,13 +903,14 @@ fn a_cluster_without_volumes_and_one_that_does_not_show_them_is_not_waited_for()
     let mut stage = leaving(&[], |_| {});
     attach(&mut stage, "data");
     let held = stage.run(8, &["launch", "list_attachments"]);
-    let list = held.iter().find(|own| own.command.name() == "list_attachments");
+    let list = held.iter().find(|issued| issued.command.name() == "list_attachments");
     let (kind, text) = (FailureKind::Denied, "volumeattachments".to_owned());
     let denied = CommandResult::Failed { kind, text };
     stage.event(Event::Answered(list.expect("a list").id, denied));
     stage.run(5, &["launch"]);
     assert!(ended(&stage), "{:?}", stage.seen);
-    let said = |own: &Report| matches!(own, Report::Failed { command: "list_attachments", .. });
+    let said =
+        |report: &Report| matches!(report, Report::Failed { command: "list_attachments", .. });
     assert!(stage.reports.iter().any(said));
 }
 
@@ -935,8 +938,8 @@ fn a_restart_goes_on_where_there_is_no_way_back_and_decides_anew_elsewhere() {
         (None, taken, true),
         (None, drifted, false),
     ] {
-        let mut stage = leaving(&[web("a")], |own| {
-            own.pools[0].termination_grace_period = given.map(seconds);
+        let mut stage = leaving(&[web("a")], |cluster| {
+            cluster.pools[0].termination_grace_period = given.map(seconds);
         });
         told(&mut stage, 10);
         let before = deadline(&stage);
@@ -959,20 +962,20 @@ fn an_instance_that_does_not_end_is_asked_for_again_and_said_ever_more_rarely() 
     let mut stage = leaving(&[], |_| {});
     for _ in 0..60 {
         let held = stage.run(60, &["launch", "terminate"]);
-        for own in held.iter().filter(|own| own.command.name() == "terminate") {
+        for issued in held.iter().filter(|issued| issued.command.name() == "terminate") {
             let running = outrigger::model::instance::InstanceState::Running;
-            stage.event(Event::Answered(own.id, CommandResult::Terminating(running)));
+            stage.event(Event::Answered(issued.id, CommandResult::Terminating(running)));
         }
     }
     let asked = stage.count("terminate");
     assert!((20..=80).contains(&asked), "{asked} times in an hour");
-    let said = |own: &&Report| matches!(own, Report::Lingers { .. });
+    let said = |report: &&Report| matches!(report, Report::Lingers { .. });
     assert_eq!(stage.reports.iter().filter(said).count(), 2, "after 10 and 30 minutes");
     assert_eq!(stage.count("delete_node"), 0, "the Node stays as long as its instance");
 }
 
-fn finalized(own: &mut Cluster) {
-    own.finalizer = true;
+fn finalized(cluster: &mut Cluster) {
+    cluster.finalizer = true;
 }
 
 /// Somebody deletes the Node, which waits for its finalizers.
@@ -994,7 +997,7 @@ fn a_node_has_our_finalizer_only_where_it_is_asked_for() {
     node.finalizers.insert(0, "example.com/other".into());
     node.version.push('m');
     stage.apply(WatchedObject::Node(Box::new(node)));
-    stage.change(|own| own.finalizer = false);
+    stage.change(|cluster| cluster.finalizer = false);
     stage.run(5, &[]);
     assert_eq!(stage.seen_node().finalizers, ["example.com/other"]);
     let mut stage = Stage::new(ManagementMode::Manage);
@@ -1003,11 +1006,11 @@ fn a_node_has_our_finalizer_only_where_it_is_asked_for() {
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     let held = stage.run(2, &["patch_node"]);
-    let Some(Command::PatchNode(patch)) = held.first().map(|own| &own.command) else {
+    let Some(Command::PatchNode(patch)) = held.first().map(|issued| &issued.command) else {
         panic!("{held:?}")
     };
     let closed = |taints: &Vec<outrigger::model::taint::Taint>| {
-        taints.iter().any(|own| own.key == TAINT_UNREGISTERED)
+        taints.iter().any(|taint| taint.key == TAINT_UNREGISTERED)
     };
     assert_eq!(patch.finalizers.as_deref(), Some(&[FINALIZER.to_owned()][..]));
     assert!(patch.taints.is_some(), "with the registration: {}", patch.taints.iter().any(closed));
@@ -1018,12 +1021,12 @@ fn a_deleted_node_with_our_finalizer_is_drained_and_ended_before_it_goes() {
     let mut stage = node_with(&[web("a")], finalized);
     delete_node(&mut stage);
     assert_eq!(told(&mut stage, 5), ["evict a"]);
-    let why = |own: &Report| matches!(own, Report::Retire { reason: Reason::Deleted, .. });
+    let why = |report: &Report| matches!(report, Report::Retire { reason: Reason::Deleted, .. });
     assert!(stage.reports.iter().any(why), "{:?}", stage.reports);
     gone(&mut stage, "a");
     let held = stage.run(6, &["launch", "terminate"]);
     assert!(stage.seen_node().has_finalizer(), "as long as the instance runs");
-    let end = held.iter().find(|own| own.command.name() == "terminate");
+    let end = held.iter().find(|issued| issued.command.name() == "terminate");
     let end = end.expect("it is drained").clone();
     stage.seen.clear();
     let answer = stage.answer(&end.command);
@@ -1054,8 +1057,8 @@ fn a_deleted_node_without_our_finalizer_is_let_be_until_it_is_gone() {
 fn an_end_is_sent_while_its_confirmation_is_fresh_or_nothing_can_run_there() {
     let mut stage = leaving(&[], |_| {});
     let held = stage.run(20, &["terminate"]);
-    let end = held.iter().map(|own| &own.command);
-    let end = end.clone().find(|own| own.name() == "terminate");
+    let end = held.iter().map(|issued| &issued.command);
+    let end = end.clone().find(|command| command.name() == "terminate");
     let end = end.expect("it is empty").clone();
     let confirmed = stage.now;
     let not_after = |stage: &Stage, now| stage.engine.latest_send_time(&end, now);

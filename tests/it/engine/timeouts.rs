@@ -16,7 +16,7 @@ use super::{Stage, waiting_pod};
 /// A stage with a pod that waits, whose pool gives launches and nodes this much time.
 fn stage(change: impl FnOnce(&mut Pool)) -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| change(&mut own.pools[0]));
+    stage.change(|cluster| change(&mut cluster.pools[0]));
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage
 }
@@ -27,7 +27,7 @@ fn answer(stage: &mut Stage, issued: &IssuedCommand, kind: FailureKind) {
 }
 
 fn timed_out(stage: &Stage) -> usize {
-    let late = |own: &&Report| match own {
+    let late = |report: &&Report| match report {
         Report::Retire { reason, .. } => *reason == Reason::TimedOut,
         _ => false,
     };
@@ -63,13 +63,13 @@ fn a_launch_that_does_not_succeed_in_its_time_is_planned_anew() {
             timed_out(&stage) == 1
         });
         assert!(over, "{timeout:?}");
-        let told = |own: &&Report| match own {
+        let told = |report: &&Report| match report {
             Report::Failed { command, text, .. } => {
                 *command == "launch" && text == "AuthFailure: not today"
             }
             _ => false,
         };
-        assert!(stage.reports.iter().any(|own| told(&own)), "with its cause");
+        assert!(stage.reports.iter().any(|report| told(&report)), "with its cause");
         stage.run(90, &[]);
         assert_eq!(stage.launches.len(), 1, "the pod is planned for again");
         assert_eq!(stage.count("terminate"), 0, "there was no instance");
@@ -126,7 +126,7 @@ fn a_node_that_cannot_be_registered_goes_after_its_instance() {
         }
     }
     assert_eq!(timed_out(&stage), 1);
-    let ends = stage.seen.iter().filter(|own| own.contains("te_node") || *own == "terminate");
+    let ends = stage.seen.iter().filter(|name| name.contains("te_node") || *name == "terminate");
     assert!(ends.eq(["terminate", "delete_node"]), "{:?}", stage.seen);
 }
 
@@ -139,7 +139,7 @@ fn ending() -> (Stage, IssuedCommand) {
     let pod = waiting_pod("a").key;
     stage.event(Event::Deleted(ObjectKind::Pod, pod));
     let mut held = stage.run(120, &["terminate"]);
-    let ends = |own: &IssuedCommand| matches!(own.command, Command::Terminate { .. });
+    let ends = |issued: &IssuedCommand| matches!(issued.command, Command::Terminate { .. });
     held.retain(ends);
     let issued = held.pop().expect("the empty node is ended");
     (stage, issued)
@@ -162,8 +162,8 @@ fn an_end_that_fails_is_asked_for_again() {
 fn a_node_stays_until_its_instance_is_gone() {
     let (mut stage, issued) = ending();
     let state = |stage: &mut Stage, state| {
-        let own = stage.instances.get_mut("i-0").expect("the instance");
-        own.state = state;
+        let instance = stage.instances.get_mut("i-0").expect("the instance");
+        instance.state = state;
     };
     state(&mut stage, InstanceState::ShuttingDown);
     let answer = CommandResult::Terminating(InstanceState::ShuttingDown);
@@ -197,7 +197,7 @@ fn instances_that_are_gone_at_once_are_all_made_anew() {
     // That they are gone is not said by the provider: they count as ends without a drain.
     assert_eq!((stage.count("delete_node"), stage.launches.len()), (1, 1 + COUNT));
     let held = stage.engine.status(stage.now).held_ends;
-    stage.annotate(ACCEPTED, held.map(|own| own.id).as_deref());
+    stage.annotate(ACCEPTED, held.map(|terminations| terminations.id).as_deref());
     for _ in 0..60 {
         for issued in stage.run(2, &["terminate"]) {
             answer(&mut stage, &issued, FailureKind::Gone);

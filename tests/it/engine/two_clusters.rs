@@ -35,11 +35,11 @@ fn refuse(stage: &mut Stage, kind: RefusalKind, is_held: IsHeld) -> (OfferingKey
         panic!("{issued:?}");
     };
     let first = launch.offerings[0].clone();
-    let refused = launch.offerings.iter().filter(|own| is_held(own, &first));
-    let refusal = |own: &OfferingKey| OfferingRefusal { offering: own.clone(), kind };
+    let refused = launch.offerings.iter().filter(|offering| is_held(offering, &first));
+    let refusal = |offering: &OfferingKey| OfferingRefusal { offering: offering.clone(), kind };
     let refused: Vec<OfferingRefusal> = refused.map(refusal).collect();
     let class = launch.claim.node_class.clone();
-    launch.offerings.retain(|own| !is_held(own, &first));
+    launch.offerings.retain(|offering| !is_held(offering, &first));
     let answer = if launch.offerings.is_empty() {
         CommandResult::LaunchRefused(refused)
     } else {
@@ -57,7 +57,7 @@ fn refuse(stage: &mut Stage, kind: RefusalKind, is_held: IsHeld) -> (OfferingKey
     fleet.configure(FleetLimits::default(), &NAMES.map(cluster), stage.now);
     fleet.handle_command(&NAMES[0].into(), told, stage.now);
     let mut events = std::iter::from_fn(|| fleet.next_event());
-    let held = events.find(|own| matches!(own.1, Event::HeldDown(..)));
+    let held = events.find(|event| matches!(event.1, Event::HeldDown(..)));
     let (name, held) = held.expect("the other hears of it");
     assert_eq!(name.as_str(), NAMES[1]);
     (first, held)
@@ -66,8 +66,8 @@ fn refuse(stage: &mut Stage, kind: RefusalKind, is_held: IsHeld) -> (OfferingKey
 #[test]
 fn what_one_cluster_is_refused_no_other_asks_for_before_the_hold_ends() {
     let cases: [(RefusalKind, IsHeld); 2] = [
-        (RefusalKind::InsufficientCapacity, |own, first| own == first),
-        (RefusalKind::SpotDenied, |own, _| own.capacity_type == CapacityType::Spot),
+        (RefusalKind::InsufficientCapacity, |offering, first| offering == first),
+        (RefusalKind::SpotDenied, |offering, _| offering.capacity_type == CapacityType::Spot),
     ];
     for (kind, is_held) in cases {
         let [mut east, mut west] = NAMES.map(|_| {
@@ -81,7 +81,7 @@ fn what_one_cluster_is_refused_no_other_asks_for_before_the_hold_ends() {
         let (first, held) = refuse(&mut east, kind, is_held);
         let asks_for = |stage: &Stage, launch: usize| {
             let offerings = &stage.launches[launch].offerings;
-            offerings.iter().any(|own| is_held(own, &first))
+            offerings.iter().any(|offering| is_held(offering, &first))
         };
         west.run(11, &[]);
         assert_eq!(west.now, east.now);

@@ -23,12 +23,12 @@ fn all(_: &OfferingKey) -> bool {
     true
 }
 
-fn in_zone_a(own: &OfferingKey) -> bool {
-    own.zone.as_str() == "us-east-1a"
+fn in_zone_a(offering: &OfferingKey) -> bool {
+    offering.zone.as_str() == "us-east-1a"
 }
 
-fn in_zone_b(own: &OfferingKey) -> bool {
-    own.zone.as_str() == "us-east-1b"
+fn in_zone_b(offering: &OfferingKey) -> bool {
+    offering.zone.as_str() == "us-east-1b"
 }
 
 pub(super) fn offerings(issued: &IssuedCommand) -> &[OfferingKey] {
@@ -60,8 +60,8 @@ impl Stage {
 
     /// Answers a launch: these of its offerings are refused for this reason.
     pub(super) fn refuse(&mut self, launch: &IssuedCommand, which: Which, kind: RefusalKind) {
-        let refused = offerings(launch).iter().filter(|own| which(own));
-        let refusal = |own: &OfferingKey| OfferingRefusal { offering: own.clone(), kind };
+        let refused = offerings(launch).iter().filter(|offering| which(offering));
+        let refusal = |offering: &OfferingKey| OfferingRefusal { offering: offering.clone(), kind };
         let answer = CommandResult::LaunchRefused(refused.map(refusal).collect());
         self.event(Event::Answered(launch.id, answer));
     }
@@ -84,8 +84,8 @@ fn after_a_hold(zones: &[&str], which: Which) -> (Stage, Vec<IssuedCommand>) {
 /// A stage with a pool of one type, bought in these ways in these zones.
 fn stage(ways: &[&str], zones: &[&str]) -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| {
-        let all = &mut own.pools[0].requirements;
+    stage.change(|cluster| {
+        let all = &mut cluster.pools[0].requirements;
         all.add(INSTANCE_TYPE, Requirement::is_in(["m5.large"]));
         all.add(CAPACITY_TYPE, Requirement::is_in(ways.iter().copied()));
         all.add(ZONE, Requirement::is_in(zones.iter().copied()));
@@ -102,7 +102,7 @@ fn one_launch_tries_what_was_refused_and_the_others_follow() {
     let others = stage.run(2, &["launch"]);
     assert_eq!(others.len(), PODS - 1, "it was had");
     // What was had is not on trial any more.
-    others.iter().for_each(|own| stage.succeed(own));
+    others.iter().for_each(|launch| stage.succeed(launch));
     stage.add_pods("q");
     assert_eq!(stage.run(5, &["launch"]).len(), PODS);
 }
@@ -127,9 +127,9 @@ fn nobody_waits_for_long_for_an_answer() {
 fn nobody_waits_where_what_is_cheapest_was_not_refused() {
     let (mut stage, launches) = after_a_hold(&["us-east-1a", "us-east-1b"], in_zone_b);
     assert_eq!(launches.len(), PODS);
-    let tries = |own: &&IssuedCommand| offerings(own).iter().any(in_zone_b);
+    let tries = |issued: &&IssuedCommand| offerings(issued).iter().any(in_zone_b);
     assert_eq!(launches.iter().filter(tries).count(), 1);
-    launches.iter().for_each(|own| stage.succeed(own));
+    launches.iter().for_each(|launch| stage.succeed(launch));
     stage.run(20, &[]);
     assert_eq!(stage.launches.len(), PODS, "each pod has a node");
 }
@@ -151,12 +151,12 @@ fn nobody_waits_for_what_was_not_refused_though_another_was_had() {
 #[test]
 fn nobody_buys_dearer_while_what_is_cheapest_is_tried() {
     let mut stage = stage(&["spot", "on-demand"], &["us-east-1a"]);
-    let is_spot = |own: &OfferingKey| own.capacity_type == CapacityType::Spot;
+    let is_spot = |offering: &OfferingKey| offering.capacity_type == CapacityType::Spot;
     let tried = stage.again_after(is_spot);
     assert_eq!(tried.len(), 1);
     stage.succeed(&tried[0]);
     let others = stage.run(2, &["launch"]);
-    assert!(others.iter().all(|own| is_spot(&offerings(own)[0])));
+    assert!(others.iter().all(|issued| is_spot(&offerings(issued)[0])));
     assert_eq!(others.len(), PODS - 1);
 }
 
@@ -176,12 +176,12 @@ fn one_launch_tries_where_the_fleet_is_asked_before() {
 fn a_launch_that_needs_several_zones_asks_for_all_of_them() {
     let zones = ["us-east-1a", "us-east-1b"];
     let mut stage = stage(&["spot"], &zones);
-    stage.change(|own| {
+    stage.change(|cluster| {
         let mut varied = Requirement::is_in(zones);
         varied.min_values = Some(2);
-        own.pools[0].requirements.add(ZONE, varied);
+        cluster.pools[0].requirements.add(ZONE, varied);
     });
     let launches = stage.again_after(in_zone_b);
-    let both = |own: &&IssuedCommand| offerings(own).len() == 2;
+    let both = |issued: &&IssuedCommand| offerings(issued).len() == 2;
     assert_eq!(launches.iter().filter(both).count(), PODS);
 }

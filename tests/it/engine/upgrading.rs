@@ -60,8 +60,8 @@ const COUNT: usize = 9;
 
 fn pairs(text: &str, number: usize, at: &str) -> Labels {
     let lines = text.lines().map(str::trim);
-    let pairs = lines.filter_map(|own| own.split_once('='));
-    let fill = |own: &str| own.replace('#', &(number + 1).to_string()).replace('@', at);
+    let pairs = lines.filter_map(|line| line.split_once('='));
+    let fill = |text: &str| text.replace('#', &(number + 1).to_string()).replace('@', at);
     let pairs = pairs.map(|(key, value)| (key.to_owned(), fill(value)));
     pairs.collect()
 }
@@ -120,20 +120,20 @@ fn what_version_0_1_has_made_is_taken_over_and_neither_drifts_nor_ends() {
     stage.run(3 * 3_600, &[]);
     let claims = &stage.engine.state().ledger.claims;
     assert_eq!(claims.len(), COUNT, "each is a claim");
-    let known = claims.values().filter(|own| own.node.is_some());
+    let known = claims.values().filter(|claim| claim.node.is_some());
     assert_eq!(known.count(), COUNT, "and has its Node");
     assert!(stage.engine.is_ready());
     for name in ["launch", "terminate", "evict", "delete_node", "delete_pod"] {
         assert_eq!(stage.count(name), 0, "{name} in {:?}", stage.seen);
     }
     let nodes = stage.engine.state().objects.nodes.values();
-    let tainted = nodes.filter(|own| own.has_disrupted_taint());
+    let tainted = nodes.filter(|node| node.has_disrupted_taint());
     assert_eq!(tainted.count(), 0);
     // A change of the pool is a drift of theirs, as of nodes that this version has made.
-    stage.change(|own| own.pools[0].node_class = Some("other".into()));
+    stage.change(|cluster| cluster.pools[0].node_class = Some("other".into()));
     stage.run(600, &[]);
     let told = stage.reports.iter();
-    let told = told.filter(|own| matches!(own, Report::Held(_) | Report::Drifted { .. }));
+    let told = told.filter(|report| matches!(report, Report::Held(_) | Report::Drifted { .. }));
     assert!(told.count() > 0, "no node has drifted");
 }
 
