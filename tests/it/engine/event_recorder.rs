@@ -1,4 +1,4 @@
-//! Events for reports, and their objects.
+//! Kubernetes events for reports, and the objects they are about.
 
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
@@ -9,7 +9,7 @@ use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
 use super::{Stage, bound, owned_pod};
 
-fn shown(stage: &Stage) -> Vec<String> {
+fn event_texts(stage: &Stage) -> Vec<String> {
     let notices = stage
         .reports
         .iter()
@@ -33,10 +33,13 @@ fn pods_and_nodes_hear_what_is_done_with_them() {
     large.requests.cpu_milli = 10_000_000;
     stage.sync(vec![], vec![owned_pod("a"), large]);
     stage.run(10, &[]);
-    let told = shown(&stage);
-    let has = |told: &[String], start: &str| told.iter().any(|text| text.starts_with(start));
-    assert!(has(&told, "pod default/a Nominated: planned for claim "), "{told:#?}");
-    assert!(has(&told, "pod default/large !FailedScheduling: cannot schedule pod: "), "{told:#?}");
+    let events = event_texts(&stage);
+    let has = |events: &[String], start: &str| events.iter().any(|text| text.starts_with(start));
+    assert!(has(&events, "pod default/a Nominated: planned for claim "), "{events:#?}");
+    assert!(
+        has(&events, "pod default/large !FailedScheduling: cannot schedule pod: "),
+        "{events:#?}"
+    );
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     stage.apply(bound(owned_pod("a"), "node-0"));
@@ -44,8 +47,11 @@ fn pods_and_nodes_hear_what_is_done_with_them() {
     stage.event(Event::Deleted(ObjectKind::Pod, ObjectKey::new("default", "a")));
     stage.reports.clear();
     stage.run(35, &[]);
-    let told = shown(&stage);
-    assert!(has(&told, "node node-0 DisruptionTerminating: disrupting node: empty"), "{told:#?}");
+    let events = event_texts(&stage);
+    assert!(
+        has(&events, "node node-0 DisruptionTerminating: disrupting node: empty"),
+        "{events:#?}"
+    );
 }
 
 #[test]

@@ -17,7 +17,7 @@ use outrigger::model::taint::{Effect, Taint};
 use outrigger::model::template_hash::hashes_in;
 use outrigger::model::watched_object::WatchedObject;
 
-use super::{Stage, bound, waiting_pod};
+use super::{Stage, bound, pending_pod};
 
 /// A stage with two nodes of one pool and class, a pod on each.
 fn settled() -> Stage {
@@ -29,7 +29,7 @@ fn settled() -> Stage {
     });
     stage.sync(vec![], vec![]);
     for (place, cpu_milli) in [1000, 20_000].into_iter().enumerate() {
-        let mut pod = Pod { unschedulable: true, ..waiting_pod(&format!("p{place}")) };
+        let mut pod = Pod { unschedulable: true, ..pending_pod(&format!("p{place}")) };
         pod.requests.cpu_milli = cpu_milli;
         stage.apply(WatchedObject::Pod(Box::new(pod.clone())));
         stage.run(10, &[]);
@@ -39,12 +39,12 @@ fn settled() -> Stage {
         stage.run(2, &[]);
     }
     assert_eq!(stage.launches.len(), 2);
-    stage.seen.clear();
+    stage.commands.clear();
     stage
 }
 
-/// Lets time pass until tags are to be put on instances.
-fn tagging(stage: &mut Stage) -> Option<IssuedCommand> {
+/// Advances the clock until the engine tags instances.
+fn next_tag_command(stage: &mut Stage) -> Option<IssuedCommand> {
     (0..100).find_map(|_| stage.run(1, &["tag"]).into_iter().next())
 }
 
@@ -64,8 +64,8 @@ fn a_taint_of_another_value_takes_the_place_of_the_one_before() {
         stage.change(|cluster| cluster.pools[0].taints = vec![taint(value)]);
         stage.run(60, &[]);
         for node in stage.engine.state().objects.nodes.values() {
-            let own = node.taints.iter().filter(|taint| taint.key == "dedicated");
-            assert_eq!(own.collect::<Vec<_>>(), [&taint(value)], "{}", node.name);
+            let matching = node.taints.iter().filter(|taint| taint.key == "dedicated");
+            assert_eq!(matching.collect::<Vec<_>>(), [&taint(value)], "{}", node.name);
         }
     }
 }
@@ -74,7 +74,7 @@ fn a_taint_of_another_value_takes_the_place_of_the_one_before() {
 fn what_can_be_changed_in_place_is_and_is_stamped() {
     let mut stage = settled();
     stage.run(60, &[]);
-    assert_eq!(stage.seen, Vec::<String>::new(), "nothing has changed");
+    assert_eq!(stage.commands, Vec::<String>::new(), "the configuration has not changed");
     stage.change(|cluster| {
         cluster.pools[0].labels = [("team".into(), "blue".into())].into();
         cluster.pools[0].annotations = [("outrigger.dev/note".into(), "n".into())].into();
@@ -86,7 +86,7 @@ fn what_can_be_changed_in_place_is_and_is_stamped() {
         cluster.node_classes[0].tags = [("cost".into(), "1".into())].into();
     });
     stage.run(10, &[]);
-    assert_eq!(stage.seen, ["patch_node", "patch_node", "tag"], "one call");
+    assert_eq!(stage.commands, ["patch_node", "patch_node", "tag"], "one call");
     let state = stage.engine.state();
     let (of_pool, of_class) = hashes_in(&state.cluster, &state.cluster.pools[0]);
     for node in state.objects.nodes.values() {
@@ -94,7 +94,7 @@ fn what_can_be_changed_in_place_is_and_is_stamped() {
         assert_eq!(node.annotations["outrigger.dev/note"], "n");
         assert_eq!(node.annotations[POOL_HASH], of_pool);
         let has = |key: &str| node.taints.iter().any(|taint| taint.key == key);
-        // What evicts is not for nodes with pods on them.
+        // A NoExecute taint would evict the pods of the node.
         assert_eq!([has("dedicated"), has("gone")], [true, false]);
     }
     for claim in state.ledger.claims.values() {
@@ -110,7 +110,7 @@ fn what_can_be_changed_in_place_is_and_is_stamped() {
         assert_eq!(instance.tags["outrigger.dev/claim"], claim.as_str());
     }
     stage.run(120, &[]);
-    assert_eq!(stage.seen.len(), 3, "{:?}", stage.seen);
+    assert_eq!(stage.commands.len(), 3, "{:?}", stage.commands);
     assert_eq!(stage.launches.len(), 2);
 }
 
@@ -123,10 +123,10 @@ fn what_has_drifted_is_left_as_it_is() {
         cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0);
     });
     stage.run(60, &[]);
-    assert_eq!(stage.seen, Vec::<String>::new());
+    assert_eq!(stage.commands, Vec::<String>::new());
 }
 
-/// Hashes of an earlier version, or of Karpenter, say nothing: nothing has drifted by them.
+/// Hashes of an earlier version or of Karpenter cannot be compared, so they do not mean drift.
 #[test]
 fn hashes_of_another_version_are_written_anew() {
     const TAGS: [&str; 2] = ["outrigger.dev/pool-hash", "outrigger.dev/node-class-hash"];
@@ -165,13 +165,13 @@ fn tags_that_cannot_be_written_are_tried_again_unless_nobody_keeps_any() {
         stage.change(|cluster| cluster.pools[0].labels = labels.into());
     };
     recolour(&mut stage, "blue");
-    let issued = tagging(&mut stage).expect("tags");
+    let issued = next_tag_command(&mut stage).expect("tags");
     fail(&mut stage, &issued, FailureKind::Denied);
-    let issued = tagging(&mut stage).expect("tags again");
-    stage.seen.clear();
+    let issued = next_tag_command(&mut stage).expect("tags again");
+    stage.commands.clear();
     fail(&mut stage, &issued, FailureKind::Invalid);
     stage.run(120, &[]);
-    assert_eq!(stage.seen, Vec::<String>::new());
+    assert_eq!(stage.commands, Vec::<String>::new());
     recolour(&mut stage, "red");
     stage.run(10, &[]);
     assert_eq!(stage.count("tag"), 1);
@@ -186,28 +186,28 @@ fn the_provider_is_told_of_memory_once_and_when_a_node_has_less() {
         let image = Some(format!("ami-{place}"));
         instance.facts = Some(Box::new(InstanceFacts { image, ..InstanceFacts::default() }));
     }
-    let told = |held: Vec<IssuedCommand>| -> Vec<(String, i64)> {
-        let told = held.into_iter().map(|issued| match issued.command {
+    let saved = |held: Vec<IssuedCommand>| -> Vec<(String, i64)> {
+        let saved = held.into_iter().map(|issued| match issued.command {
             Command::SaveDiscoveredMemory { image, memory, .. } => (image, memory),
             other => panic!("{other:?}"),
         });
-        let mut told: Vec<_> = told.collect();
-        told.sort_unstable();
-        told
+        let mut saved: Vec<_> = saved.collect();
+        saved.sort_unstable();
+        saved
     };
     let held = stage.run(120, &["save_discovered_memory"]);
     let node = |stage: &Stage, place: usize| {
         let name = format!("node-{place}");
         stage.engine.state().objects.nodes[name.as_str()].clone()
     };
-    let has = [0, 1].map(|place| node(&stage, place).capacity.memory);
-    let expect = [("ami-0".to_owned(), has[0]), ("ami-1".to_owned(), has[1])];
-    assert_eq!(told(held), expect);
-    for (change, expect) in [(1, vec![]), (-1, vec![("ami-1".to_owned(), has[1] - 1)])] {
+    let memory = [0, 1].map(|place| node(&stage, place).capacity.memory);
+    let expect = [("ami-0".to_owned(), memory[0]), ("ami-1".to_owned(), memory[1])];
+    assert_eq!(saved(held), expect);
+    for (change, expect) in [(1, vec![]), (-1, vec![("ami-1".to_owned(), memory[1] - 1)])] {
         let mut changed = node(&stage, 1);
-        changed.capacity.memory = has[1] + change;
+        changed.capacity.memory = memory[1] + change;
         changed.version.push('x');
         stage.apply(WatchedObject::Node(Box::new(changed)));
-        assert_eq!(told(stage.run(30, &["save_discovered_memory"])), expect);
+        assert_eq!(saved(stage.run(30, &["save_discovered_memory"])), expect);
     }
 }
