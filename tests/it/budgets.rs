@@ -57,7 +57,7 @@ fn pool(name: &str, budgets: &[Budget]) -> Pool {
     pool
 }
 
-/// A state with these pools, and so many empty nodes of each.
+/// A state with these pools, each with the given number of empty nodes.
 fn state_of(pools: &[(Pool, usize)]) -> State {
     let cluster = Cluster {
         pools: pools.iter().map(|(pool, _)| pool.clone()).collect(),
@@ -86,7 +86,7 @@ fn swept(state: &State, now: Timestamp) -> Plan {
     select_disruptions(&state.disruption_view(now), now)
 }
 
-/// How many nodes leave, and the different verdicts of those that stay.
+/// Returns the number of disrupted nodes and the distinct verdicts of the retained ones.
 fn outcome(state: &State, now: Timestamp) -> (usize, BTreeSet<String>) {
     let plan = swept(state, now);
     let kept = plan.kept.iter().map(|own| own.verdict.to_string());
@@ -171,7 +171,7 @@ fn a_budget_counts_only_while_its_schedule_holds() {
 
 #[test]
 fn nodes_that_leave_are_not_ready_or_deleted_by_somebody_use_a_budget_up_but_not_below_zero() {
-    // Leaving already, not ready, deleted by somebody; how many more a budget of three lets go.
+    // Already disrupted, not ready, deleted by a user; how many more a budget of three allows.
     let rows = [
         (0, 0, 0, 3),
         (1, 0, 0, 2),
@@ -234,7 +234,7 @@ fn budgets_of_a_cluster_count_all_its_nodes() {
         change(&mut state, |cluster| cluster.disruption.budgets = vec![own.clone()]);
         assert_eq!(leave(&state), expect, "{own:?}");
     }
-    // The least counts, whoever's it is.
+    // The smaller of the pool's and the cluster's budget applies.
     let mut state = one(&[budget(BudgetNodes::Nodes(1))], 9);
     change(&mut state, |cluster| {
         cluster.disruption.budgets = vec![budget(BudgetNodes::Nodes(3))];
@@ -252,7 +252,7 @@ fn budgets_of_the_fleet_count_what_the_others_have() {
         leaving: (0..leaving).map(|at| ClaimId::from(format!("c{at}").as_str())).collect(),
         ..DisruptionUsage::default()
     };
-    // A share of 30 % of ten nodes here and twenty there is nine.
+    // 30 % of ten nodes in this cluster and twenty in the other is nine.
     for (other, expect) in [
         (disruption_usage(20, 0, 0), 9),
         (disruption_usage(20, 2, 3), 4),
@@ -273,7 +273,7 @@ fn budgets_of_the_fleet_count_what_the_others_have() {
     }
 }
 
-/// Nodes that were let go so many minutes ago, of a pool, for a reason.
+/// Records disrupted nodes: their pool, how many minutes ago, and the reason.
 fn let_go(state: &mut State, gone: &[(&str, i64, Reason)]) {
     for (at, (pool, ago, reason)) in gone.iter().enumerate() {
         let claim = ClaimId::from(format!("gone-{at}").as_str());
@@ -291,7 +291,7 @@ fn a_rate_counts_those_that_were_let_go_within_its_time() {
         (rate("3/h"), &[("general", 59, Empty)], 2, Some(1)),
         (rate("3/h"), &[("general", 60, Empty)], 3, Some(60)),
         (rate("2/h"), &[("general", 50, Drifted), ("general", 20, Expired)], 0, Some(10)),
-        // More than the rate: it was another, or another host's.
+        // More than the rate: it was higher before, or another host disrupted nodes.
         (rate("1/h"), &[("general", 50, Empty), ("general", 20, Empty)], 0, Some(40)),
         (rate("2/d"), &[("general", 1439, Empty)], 1, Some(1)),
         (rate("1/m"), &[("other", 0, Empty)], 1, Some(1)),
@@ -310,12 +310,12 @@ fn a_rate_counts_reasons_that_it_names_and_pools_that_it_is_for() {
     let drifted = Budget { reasons: vec![Reason::Drifted], ..rate("1/h") };
     let mut state = one(std::slice::from_ref(&drifted), 3);
     let_go(&mut state, &[("general", 5, Reason::Drifted)]);
-    assert_eq!(leave(&state), 3, "empty is not named");
+    assert_eq!(leave(&state), 3, "the rate does not apply to empty nodes");
     let empty = Budget { reasons: vec![Reason::Empty], ..rate("1/h") };
     let mut state = one(std::slice::from_ref(&empty), 3);
     let_go(&mut state, &[("general", 5, Reason::Drifted)]);
-    assert_eq!(leave(&state), 1, "drifted is not counted");
-    // That of a cluster counts all pools.
+    assert_eq!(leave(&state), 1, "the rate does not count drifted nodes");
+    // A rate of the cluster counts all pools.
     let all = budget(BudgetNodes::Percent(100));
     let mut state = one(std::slice::from_ref(&all), 3);
     change(&mut state, |own| own.disruption.budgets = vec![rate("2/h")]);
@@ -324,7 +324,7 @@ fn a_rate_counts_reasons_that_it_names_and_pools_that_it_is_for() {
     let expect =
         "the disruption budget of the cluster is used up (2/h), until 2027-01-15T08:55:00Z";
     assert_eq!((count, why), (1, BTreeSet::from([expect.to_owned()])));
-    // That of the fleet counts all clusters.
+    // A rate of the fleet counts all clusters.
     let mut state = one(std::slice::from_ref(&all), 3);
     let others =
         OtherClusters { let_go: vec![(minutes(-10), Reason::Expired)], ..OtherClusters::default() };
@@ -342,7 +342,7 @@ fn a_node_that_was_let_go_and_stayed_is_let_go_again_as_one() {
     let plan = swept(&state, NOW);
     let gone: Vec<&str> = plan.retire.iter().map(|own| own.node.as_str()).collect();
     assert_eq!(gone, ["general-00"]);
-    assert_eq!(next_due(&plan.kept), Some(minutes(60)), "it counts from now on");
+    assert_eq!(next_due(&plan.kept), Some(minutes(60)), "its period starts now");
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn who_was_let_go_is_not_known_where_that_does_not_parse() {
     state.notes.garbled = Some("it does not parse".to_owned());
     let expect = BTreeSet::from(["it does not parse".to_owned()]);
     assert_eq!(outcome(&state, NOW), (0, expect));
-    // Who has no rate need not know it.
+    // A pool without a rate does not need the records.
     let mut state = one(&[budget(BudgetNodes::Nodes(2))], 2);
     state.notes.garbled = Some("it does not parse".to_owned());
     assert_eq!(leave(&state), 2);

@@ -26,7 +26,7 @@ mod pool;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// Two pools of small types in two zones, one of them tainted, and a node with a core left.
+/// Two pools of small types in two zones, one of them tainted, and a node with one free core.
 fn state(pods: Vec<Pod>) -> State {
     let mut cluster = Cluster::default();
     cluster.pools.push(Pool::new("general"));
@@ -98,8 +98,8 @@ fn a_pod_is_told_where_it_goes_or_what_stops_it() {
     }
 }
 
-/// A pod that does not wait for capacity: the answer, words of it, whether that is well, and what
-/// makes the pod so.
+/// A pod that does not wait for capacity: the code of its answer, a part of the text, whether the
+/// pod is handled, and the change of a pending pod.
 type Odd = (&'static str, &'static str, bool, fn(&mut Pod));
 
 const ODD: [Odd; 10] = [

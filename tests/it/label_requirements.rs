@@ -15,14 +15,14 @@ use proptest::{collection, option, prop_assert, prop_assert_eq, proptest};
 
 use Operator::{DoesNotExist, Exists, Gt, Gte, In, Lt, Lte, NotIn};
 
-/// Every value that tells two requirements of these tests apart, and some that no one names.
+/// Every value that distinguishes two requirements of these tests, and some further values.
 const VALUES: [&str; 14] =
     ["A", "B", "0", "1", "2", "3", "5", "8", "9", "10", "11", "05", "zz", "true"];
 
-/// What a label may be, as it is written: an operator and its values.
+/// A requirement as it is written in a manifest: an operator and its values.
 type Written<'w> = (Operator, &'w [&'w str]);
 
-/// The requirements that Karpenter's tables are made of.
+/// The requirements in the tables of Karpenter's tests.
 const ALL: [(&str, Written<'_>); 14] = [
     ("exists", (Exists, &[])),
     ("absent", (DoesNotExist, &[])),
@@ -40,7 +40,7 @@ const ALL: [(&str, Written<'_>); 14] = [
     ("<9", (Lt, &["9"])),
 ];
 
-/// The naive reading: whether a label of this value, or one that is not there, is as written.
+/// The simple model: whether a label with this value, or an absent label, satisfies a requirement.
 fn holds((operator, values): Written<'_>, label: Option<&str>) -> bool {
     let number = |text: &str| text.parse::<i64>().ok();
     let compare = |than: fn(&i64, &i64) -> bool| {
@@ -82,11 +82,11 @@ fn everything() -> impl Iterator<Item = Option<&'static str>> {
     std::iter::once(None).chain(VALUES.map(Some))
 }
 
-/// The operator that says the same in the fewest words, out of what satisfies it.
+/// The simplest operator for a requirement that exactly these labels satisfy.
 fn shortest(satisfied: &BTreeSet<Option<&str>>) -> Operator {
     let open = satisfied.contains(&Some("zz")) || satisfied.contains(&Some("11"));
     let bounded = !satisfied.contains(&Some("zz"));
-    // Among integers within the bounds "05" is a value that nobody excludes.
+    // Among integers within the bounds, no requirement excludes the value "05".
     let gaps = VALUES.iter().any(|value| {
         let within = !bounded || value.parse::<i64>().is_ok();
         within && !satisfied.contains(&Some(value))
@@ -101,7 +101,7 @@ fn shortest(satisfied: &BTreeSet<Option<&str>>) -> Operator {
     }
 }
 
-/// Holds both sides' intersection against what satisfies both.
+/// Compares the intersection with the labels that satisfy both requirements.
 fn check_intersection((first, one): (&str, Written<'_>), (second, other): (&str, Written<'_>)) {
     let (own, theirs) = (read(one), read(other));
     let both = own.intersection(&theirs);
@@ -127,8 +127,8 @@ fn check_intersection((first, one): (&str, Written<'_>), (second, other): (&str,
     if !bounded || satisfied.iter().all(Option::is_none) {
         assert_eq!(both.operator(), shortest(&satisfied), "{case}");
     }
-    assert_eq!(theirs.intersection(&own), both, "{case}: order matters");
-    assert_eq!(both.intersection(&both), both, "{case}: twice is not once");
+    assert_eq!(theirs.intersection(&own), both, "{case}: the order changes the result");
+    assert_eq!(both.intersection(&both), both, "{case}: the intersection with itself differs");
 }
 
 #[test]
@@ -172,8 +172,8 @@ fn a_requirement_has_the_values_it_names() {
     }
 }
 
-/// A requirement as it is written, its operator, the number of its values where they can be
-/// counted, a value to give to a node, and the text.
+/// A requirement as it is written, its operator, the number of its values if it is finite, a value
+/// for a new node, and the text.
 type Said<'w> = (Written<'w>, Operator, Option<usize>, Option<&'w str>, &'w str);
 
 #[test]
@@ -221,7 +221,7 @@ fn several_requirements_on_a_label_read_as_one() {
             Some("4"),
             "not in [3] and >= 3 and <= 5",
         ),
-        // Other labels are read as the same number.
+        // Only these two spellings of the number are excluded.
         (
             &[(Gte, &["3"]), (Lte, &["3"]), (NotIn, &["3", "03"])],
             Some("003"),
@@ -247,7 +247,7 @@ fn several_requirements_on_a_label_read_as_one() {
 fn bounds_are_included_where_they_say_so() {
     let both = |one: &Requirement, other: &Requirement| one.intersection(other);
     let (max, min) = ("9223372036854775807", "-9223372036854775808");
-    // What two bounds amount to, and which integers are just inside and just outside.
+    // Two bounds, and the integers just inside and just outside their intersection.
     let table = [
         (of(Gte, "5"), of(Gte, "5"), Some("5"), Some("4")),
         (of(Lte, "5"), of(Lte, "5"), Some("5"), Some("6")),
@@ -262,7 +262,7 @@ fn bounds_are_included_where_they_say_so() {
         (of(Gte, "0"), of(Gte, "0"), Some("0"), Some("x")),
         (of(Lte, "0"), of(Lte, "0"), Some("0"), Some("1")),
         (of(Gte, "6"), of(Lte, "5"), None, Some("5")),
-        // A label's value does not begin with a sign.
+        // The value of a label cannot begin with a sign.
         (of(Lt, "0"), of(Lt, "1"), None, Some("0")),
         (of(Lte, "-1"), of(Lte, "5"), None, Some("-1")),
         (of(Lt, min), of(Lte, max), None, Some("0")),
@@ -298,7 +298,7 @@ fn renamed_labels_are_known_by_their_stable_names() {
         let mut both = alone(key);
         both.add(stable, Requirement::is_in(["y"]));
         assert!(both.get(stable).is_some_and(Requirement::is_impossible));
-        // Either name is the same label to the other side.
+        // Both names mean the same label when two sides are compared.
         assert!(alone(stable).check_compatible(&alone(key), false).is_ok());
         let other = Requirements::from_iter([(stable, Requirement::is_in(["y"]))]);
         assert!(other.check_compatible(&alone(key), false).is_err());
@@ -307,8 +307,8 @@ fn renamed_labels_are_known_by_their_stable_names() {
     }
 }
 
-/// A node can be what a pod wants if there is a state of the label that both allow. A label that is
-/// not defined is absent, unless whoever makes the node decides it.
+/// A node is compatible with a pod if both allow a common value, or the absence, of the label. An
+/// undefined label is absent, unless it is a well-known label of a new node.
 #[test]
 fn sides_agree_where_some_state_of_the_label_does() {
     let keys = [("custom", false), (ZONE, false), ("custom", true), (ZONE, true)];
@@ -326,7 +326,7 @@ fn sides_agree_where_some_state_of_the_label_does() {
                 let pod = Requirements::from_iter([(key, read(wanted))]);
                 let got = side.check_compatible(&pod, new);
                 assert_eq!(got.is_ok(), expect, "{own:?} for {name}: {got:?}");
-                // Types are asked only about labels that both name.
+                // The intersection compares only labels that both sides define.
                 let meets = own.is_none() || expect;
                 assert_eq!(side.check_intersection(&pod).is_ok(), meets, "{own:?} for {name}");
             }
@@ -353,7 +353,7 @@ fn what_cannot_be_is_wanted_in_vain_everywhere() {
 #[test]
 fn a_label_that_nobody_knows_is_guessed() {
     let table = [
-        // A domain that was left out.
+        // The domain is missing.
         ("zone", Some(ZONE)),
         ("region", Some(REGION)),
         ("nodepool", Some(POOL)),
@@ -361,7 +361,7 @@ fn a_label_that_nobody_knows_is_guessed() {
         ("arch", Some(ARCH)),
         ("capacity-type", Some(CAPACITY_TYPE)),
         ("instance-cpu", Some("karpenter.k8s.aws/instance-cpu")),
-        // Wrong domains and slips.
+        // Wrong domains and typing errors.
         ("node.io/zone", Some(ZONE)),
         ("topology.kubernetesio/zone", Some(ZONE)),
         ("topology.kubernetes.io/zome", Some(ZONE)),
@@ -371,7 +371,7 @@ fn a_label_that_nobody_knows_is_guessed() {
         ("karpenter/nodepool", Some(POOL)),
         ("karpenter.k8s.aws/instance-cpus", Some("karpenter.k8s.aws/instance-cpu")),
         ("regoin", Some(REGION)),
-        // A label of the pool's own.
+        // A custom label of the pool.
         ("teams", Some("team")),
         ("example.com/team", Some("team")),
         ("zonal", None),
@@ -460,7 +460,7 @@ fn taints_of_a_start_go_by_themselves() {
         ("node.kubernetes.io/unreachable", "", [true, false, false]),
         (cloud, "true", [true, false, false]),
         (cloud, "false", [false, false, false]),
-        // Nodes that are bound to early are closed by one that evicts nobody.
+        // With early binding, nodes have this taint with an effect that evicts no pods.
         ("karpenter.sh/unregistered", "", [true, false, true]),
         ("readiness.k8s.io/storage", "", [true, true, true]),
         ("readiness.k8s.io/storage", "pending", [true, true, true]),
@@ -473,7 +473,7 @@ fn taints_of_a_start_go_by_themselves() {
     }
 }
 
-/// A requirement made of up to four others, as they are written.
+/// Up to four requirements as they are written, for one label.
 fn some() -> impl Strategy<Value = Vec<(Operator, Vec<&'static str>)>> {
     let named = (select(&[In, NotIn][..]), subsequence(&VALUES[..], 1..5));
     let bound = (

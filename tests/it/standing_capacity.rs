@@ -20,7 +20,7 @@ use outrigger::state::State;
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-/// A pool that buys one type on demand.
+/// A pool with one on-demand instance type.
 fn pool(name: &str, replicas: Option<u32>) -> Pool {
     let mut pool = Pool::new(name);
     for (key, value) in [(CAPACITY_TYPE, "on-demand"), (INSTANCE_TYPE, "m6i.large")] {
@@ -42,7 +42,7 @@ fn pod(name: &str, cpu_milli: i64, node: Option<&str>) -> WatchedObject {
     WatchedObject::Pod(Box::new(pod))
 }
 
-/// A node of a pool that runs.
+/// A running node of a pool.
 fn node(name: &str, pool: &str, zone: &str) -> WatchedObject {
     let catalog = Catalog::shipped();
     let shape = catalog.get("m6i.large").expect("it ships");
@@ -78,7 +78,7 @@ fn plan(state: &State) -> Plan {
     plan
 }
 
-/// What people are shown, without the line of the sums.
+/// The rendered actions of a plan, without its totals.
 fn shown(plan: &Plan) -> String {
     let shown = RenderedPlan {
         cluster: "one",
@@ -113,7 +113,7 @@ fn alternatives_of_one_node_take_no_limit_from_the_next() {
     let types = Requirement::is_in(["m6i.large", "m6i.xlarge"]);
     fixed.requirements = [(INSTANCE_TYPE, types)].into_iter().collect();
     let mut cluster = Cluster { pools: vec![fixed], ..Cluster::default() };
-    // As much as three of the smaller have.
+    // The capacity of three nodes of the smaller type.
     cluster.limits.capacity = vec![("cpu".to_owned(), 6_000)];
     let catalog = Arc::new(Catalog::shipped());
     let state = State::offline(Arc::new(cluster), catalog, Vec::new(), NOW);
@@ -186,7 +186,7 @@ fn what_cannot_be_had_is_shown_with_its_reason() {
     assert_eq!(plan.launches.len(), 2);
 }
 
-/// Room for so many pods of one core and a half.
+/// A state with a buffer for this number of pods with 1.5 cores each.
 fn with_buffer(pools: Vec<Pool>, replicas: u32, objects: Vec<WatchedObject>) -> State {
     let requests = Resources { cpu_milli: 1500, pods: 1, ..Resources::default() };
     let buffer = Buffer {
@@ -216,7 +216,7 @@ fn pods_that_are_there_come_before_buffers() {
 
 #[test]
 fn room_is_kept_where_a_node_stays_anyway() {
-    // Nodes of two cores; which run a pod; which are static.
+    // Of three nodes with two cores: those with a pod, static ones, and retained ones.
     let rows: [(&[&str], &[&str], &[&str]); 4] = [
         (&[], &[], &["n1"]),
         (&["n2"], &[], &["n1"]),

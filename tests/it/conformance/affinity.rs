@@ -10,7 +10,7 @@ use super::fixture::{Check, Plan, World, ensure};
 use super::notation::{With, pod, pods, selecting, term};
 use super::run::{Case, judge};
 
-/// A pod with the label that others ask for.
+/// A pod with the label that the terms of other pods select.
 fn target(name: &str) -> Pod {
     pod(name).label("app=a")
 }
@@ -19,14 +19,14 @@ fn zones(plan: &Plan, pods: &[&str]) -> Result<Vec<String>, String> {
     pods.iter().map(|pod| plan.label(pod, "zone")).collect()
 }
 
-/// All these pods are sure to be in one zone.
+/// Checks that all these pods are certainly in one zone.
 fn one_zone(plan: &Plan, pods: &[&str]) -> Check {
     let zones = zones(plan, pods)?;
     let same = zones.iter().all(|zone| *zone == zones[0] && !zone.contains('|'));
     ensure(same, || format!("{zones:?}"))
 }
 
-/// No two of these pods can end up in one zone.
+/// Checks that no two of these pods can be in one zone.
 fn zones_apart(plan: &Plan, pods: &[&str]) -> Check {
     let zones = zones(plan, pods)?;
     let all: Vec<&str> = zones.iter().flat_map(|zone| zone.split('|')).collect();
@@ -58,7 +58,7 @@ const NEAR: &[Case] = &[
         plan.together(&["p00", "p01", "p02"])
     }),
     ("topology:2040", || {
-        // A node takes five pods, and there is no other place for those that belong together.
+        // A node has capacity for five pods, and the group may not use a second one.
         let like = |name| target(name).near(term("host", "app=a"));
         let mut world = World::new();
         world.add(pods(10, &like("p"))).settle().places(5)?;
@@ -83,8 +83,8 @@ const NEAR: &[Case] = &[
         plan.all_placed()?;
         plan.has("p02", "zone", "z3")
     }),
-    // Karpenter starts a second group where the first cannot be joined. The scheduler lets a pod
-    // be the first of its kind only where there is no other anywhere.
+    // Karpenter starts a second group if a pod cannot join the first. The scheduler accepts a pod
+    // as the first of a group only if no other pod of the group exists.
     ("topology:2181", || {
         let like = |name, zone| {
             let own = target(name).near(term("host", "app=a"));
@@ -97,7 +97,7 @@ const NEAR: &[Case] = &[
         let own = pod("p").near(term("zone", "app=a"));
         World::new().add([own]).plan().placed(&[], &["p"])
     }),
-    // Karpenter knows the zone of the first pod only when its node is there.
+    // Karpenter knows the zone of the first pod only when its node exists.
     ("topology:2730", || {
         let own = pod("p").near(term("zone", "app=a")).cpu(1500);
         let plan = World::new().add([target("t").cpu(3000)]).add(pods(10, &own)).plan();
@@ -156,8 +156,8 @@ const APART: &[Case] = &[
         let plan = world.add([pod("p").apart(term("zone", "app=a"))]).plan();
         plan.placed(&["z1", "z2", "z3"], &["p"])
     }),
-    // Where the zone of a new node is open, Karpenter leaves the second pod to the next pass. We
-    // decide the zone.
+    // If the zone of a new node is undecided, Karpenter delays the second pod to the next pass.
+    // Outrigger decides the zone.
     ("topology:2361", one_pass),
     ("topology:2502", one_pass),
     ("topology:2383", || {
@@ -182,7 +182,7 @@ const APART: &[Case] = &[
         world.settle().all_placed()?;
         world.add([target("t")]).plan().placed(&[], &["t"])
     }),
-    // One a pass in Karpenter, for the same reason as above.
+    // Karpenter places one pod per pass, for the same reason as above.
     ("topology:2668", || {
         let like = target("p").apart(term("zone", "app=a"));
         let mut world = World::new();
@@ -198,7 +198,7 @@ const APART: &[Case] = &[
     }),
 ];
 
-/// A pod and one that must be in another zone, neither of which says in which.
+/// Checks that a pod is placed in another zone than a target pod, without selected zones.
 fn one_pass() -> Check {
     for (first, second) in [(2000, 100), (100, 2000)] {
         let own = pod("p").cpu(second).apart(term("zone", "app=a"));
@@ -241,7 +241,7 @@ const WISHED: &[Case] = &[
         world.add([target("t")]).plan().all_placed()
     }),
     ("topology:2633", || {
-        // Near would be nice, and another host is a must.
+        // The same host is preferred, but required anti-affinity excludes it.
         let own = pod("p").wish_near(50, term("host", "app=a"));
         let own = own.apart(term("host", "app=a"));
         let plan = World::new().add([target("t"), own]).plan();
@@ -254,7 +254,7 @@ fn wishes_about_others_give_way() {
     judge(WISHED);
 }
 
-/// A pod that has to be near one in another namespace, as this term says.
+/// Plans a pod with this affinity term, and a target pod in another namespace.
 fn across(term: PodTerm) -> Plan {
     let mut world = World::new();
     for name in ["default", "other"] {

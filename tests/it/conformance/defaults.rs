@@ -99,12 +99,12 @@ const DEFAULTS: &[Case] = &[
     }),
 ];
 
-/// A pod of a ReplicaSet that says nothing about how it is spread.
+/// A pod of a ReplicaSet without spread constraints.
 fn of_set(name: &str) -> Pod {
     pod(name).label("app=a").owner("ReplicaSet", "a")
 }
 
-/// What the scheduler is configured with, and a ReplicaSet `a` that selects `app=a`.
+/// A world with this default constraint, and a ReplicaSet `a` that selects `app=a`.
 fn by_default(constraint: TopologySpread) -> World {
     let mut world = World::new();
     world.cluster().scheduling.default_spread =
@@ -113,7 +113,7 @@ fn by_default(constraint: TopologySpread) -> World {
     world
 }
 
-/// Pods are spread over zones by default, and nothing selects any.
+/// A world with a default spread over zones, and no object that selects pods.
 fn unselected() -> World {
     let mut world = by_default(spread("zone", 1, ""));
     let key = ObjectKey::new("default", "a");
@@ -122,7 +122,7 @@ fn unselected() -> World {
     world
 }
 
-/// Something that selects pods.
+/// Adds an object that selects pods.
 fn select(world: &mut World, kind: ObjectKind, name: &str, selector: &str) {
     world.apply(WatchedObject::Selecting(WorkloadSelector {
         kind,
@@ -136,7 +136,7 @@ fn pods_that_say_nothing_are_spread_as_the_scheduler_is_configured() {
     judge(DEFAULTS);
 }
 
-/// Pods with these labels beside `app=a`, each of the same owner.
+/// Pods of one owner with the label `app=a` and one of these labels each.
 fn of_one_owner(kind: &str, labels: [&str; 3]) -> Vec<Pod> {
     let one = |(at, label): (usize, &&str)| {
         pod(&format!("p{at}")).label("app=a").label(label).owner(kind, "a")
@@ -144,7 +144,7 @@ fn of_one_owner(kind: &str, labels: [&str; 3]) -> Vec<Pod> {
     labels.iter().enumerate().map(one).collect()
 }
 
-/// Whether pods are spread over the zones where this selects pods, or share a node.
+/// Checks whether pods are spread over the zones, or share a node, if these objects select pods.
 fn selected_by(objects: &[(ObjectKind, &str)], pods: Vec<Pod>, expect: bool) -> Check {
     let mut world = unselected();
     for (kind, selector) in objects {
@@ -154,12 +154,12 @@ fn selected_by(objects: &[(ObjectKind, &str)], pods: Vec<Pod>, expect: bool) -> 
     if expect { counted(&world, "zone", &[1, 1, 1]) } else { counted(&world, "host", &[3]) }
 }
 
-/// Pods of no owner that counts.
+/// Pods without an owner.
 fn of_nobody() -> Vec<Pod> {
     pods(3, &pod("p").label("app=a"))
 }
 
-/// A node in this zone with two pods of this label, and room for three more.
+/// Adds a node in this zone with two pods of this label, and capacity for three more.
 fn taken(world: &mut World, zone: &str, label: &str) {
     let node = world.node("default", zone);
     for own in pods(2, &pod(&format!("{zone}-")).label(label)) {
@@ -167,14 +167,14 @@ fn taken(world: &mut World, zone: &str, label: &str) {
     }
 }
 
-/// Pods with the label `own=…` in the zones.
+/// Checks the numbers of pods with the label `own=…` in the zones.
 fn counted_of(world: &World, own: &str, expect: &[usize]) -> Check {
     let counts = world.counts("zone", own);
     ensure(counts == expect, || format!("{own}: {counts:?}"))
 }
 
 const OWNERS: &[Case] = &[
-    // Whatever else their labels say, the pods of one owner are counted together.
+    // The pods of one owner are counted together, regardless of their other labels.
     ("defaults:80", || {
         let pods = of_one_owner("ReplicaSet", ["own=x", "own=y", "own=z"]);
         selected_by(&[(ObjectKind::ReplicaSet, "app=a")], pods, true)
@@ -198,15 +198,15 @@ const OWNERS: &[Case] = &[
         let pods = of_one_owner("Job", ["own=x"; 3]);
         selected_by(&[(ObjectKind::ReplicaSet, "app=a")], pods, false)
     }),
-    // An owner that does not control a pod is none to us.
+    // An owner that is not the controller of a pod is ignored.
     ("defaults:166", || selected_by(&[(ObjectKind::ReplicaSet, "app=a")], of_nobody(), false)),
     ("defaults:174", || {
         let pods = of_one_owner("ReplicaSet", ["own=x"; 3]);
         selected_by(&[(ObjectKind::StatefulSet, "app=a")], pods, false)
     }),
     ("defaults:250", || {
-        // Whatever a service says, this controller's word on a label is the last: pods of another
-        // app are counted, of which one zone has too many.
+        // The selector of the ReplicationController overrides that of the Service: it counts pods
+        // of another app, of which one zone has too many.
         let mut world = unselected();
         select(&mut world, ObjectKind::Service, "s", "app=a");
         select(&mut world, ObjectKind::ReplicationController, "a", "app=old");
@@ -222,8 +222,8 @@ const OWNERS: &[Case] = &[
         selected_by(&both, pods, false)
     }),
     ("defaults:298", || {
-        // The service selects some pods of an owner: those are spread among themselves, the others
-        // among all.
+        // The Service selects some pods of an owner. They are spread among each other, and the
+        // others among all pods of the owner.
         let mut world = by_default(spread("zone", 1, ""));
         select(&mut world, ObjectKind::Service, "s", "tier=x");
         taken(&mut world, "z1", "app=a");
@@ -235,7 +235,7 @@ const OWNERS: &[Case] = &[
         counted_of(&world, "own=y", &[0, 1, 1])
     }),
     ("defaults:314", || {
-        // The pod of the other namespace is alike, and another's.
+        // The identical pod in the other namespace does not count.
         let mut world = by_default(spread("zone", 1, ""));
         let node = world.node("default", "z1");
         world.bind(of_set("other").namespace("other"), &node);
@@ -257,7 +257,7 @@ const OWNERS: &[Case] = &[
         counted(&world, "host", &[3])
     }),
     ("defaults:377", || {
-        // Two may lead, where the configured constraint says so.
+        // The configured constraint allows a skew of two.
         let mut world = by_default(spread("zone", 2, ""));
         require(&mut world, &["zone in z1 z2"]);
         let node = world.node("single-pod", "z3");
@@ -285,7 +285,7 @@ fn default_constraints_count_the_pods_of_one_owner() {
 const SERVICES: &[Case] = &[
     ("defaults:185", || selected_by(&[(ObjectKind::Service, "app=a")], of_nobody(), true)),
     ("defaults:193", || {
-        // Pods that only one of them selects are not counted.
+        // Pods that only one of the Services selects are not counted.
         let mut world = unselected();
         select(&mut world, ObjectKind::Service, "s", "app=a");
         select(&mut world, ObjectKind::Service, "t", "tier=x");
@@ -295,7 +295,7 @@ const SERVICES: &[Case] = &[
         settle(&mut world, 3, &own, 3)?;
         counted_of(&world, "own=x", &[1, 1, 1])
     }),
-    // A service that does not select a pod, or selects nothing, says nothing about it.
+    // A Service that does not select a pod, or selects nothing, has no effect on it.
     ("defaults:202", || selected_by(&[(ObjectKind::Service, "app=b")], of_nobody(), false)),
     ("defaults:206", || selected_by(&[(ObjectKind::Service, "")], of_nobody(), false)),
     ("defaults:211", || selected_by(&[(ObjectKind::Service, "")], of_nobody(), false)),

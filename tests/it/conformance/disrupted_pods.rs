@@ -13,7 +13,7 @@ use super::fixture::{Check, World, ensure};
 use super::notation::{With, pod, pods};
 use super::run::{Case, judge};
 
-/// A node with these pods that begins to leave.
+/// A world with a draining node that runs these pods.
 fn leaving(running: impl IntoIterator<Item = Pod>) -> World {
     let mut world = World::new();
     let node = world.node("default", "z1");
@@ -29,14 +29,14 @@ fn planned(world: &World, expect: bool) -> Check {
     let plan = world.plan();
     let places = plan.solution.claims.iter().map(|claim| claim.pods.len());
     let count: usize = places.sum();
-    ensure((count > 0) == expect, || format!("{count} pods are planned for"))
+    ensure((count > 0) == expect, || format!("{count} pods get new nodes"))
 }
 
 fn deleting(pod: Pod) -> Pod {
     pod.with(|pod| pod.deleting = Some(jiff::Timestamp::UNIX_EPOCH))
 }
 
-/// A budget of all pods with `app=a`, of which so many may go.
+/// A PodDisruptionBudget of all pods with `app=a` that allows this number of disruptions.
 fn budget(name: &str, disruptions_allowed: i64) -> WatchedObject {
     WatchedObject::Pdb(Pdb {
         key: ObjectKey::new("default", name),
@@ -76,7 +76,7 @@ const LEAVING: &[Case] = &[
         let mut world = leaving([own()]);
         world.apply(budget("none", 0));
         planned(&world, false)?;
-        // The API refuses to evict a pod of two budgets, whatever they allow.
+        // The API refuses to evict a pod with two budgets, even if both allow it.
         let mut world = leaving([own()]);
         world.apply(budget("one", 1));
         world.apply(budget("other", 1));

@@ -12,13 +12,13 @@ use super::fixture::{Check, Shape, USUAL, World, ensure};
 use super::notation::{With, pod, pods, spread, taint, term};
 use super::run::{Case, judge};
 
-/// How far a node may have come that counts as on its way.
+/// The phases in which a node accepts further pods.
 const COMING: [ClaimPhase; 4] =
     [ClaimPhase::Planned, ClaimPhase::Launched, ClaimPhase::Registered, ClaimPhase::Initialized];
 
 fn second_fits(first: Pod, second: Pod, expect: bool) -> Check {
     for phase in COMING {
-        // What is not launched yet might become a node for a single pod.
+        // A planned node could still become a node for a single pod.
         let mut world = World::requiring(&["type not single-pod"]);
         world.add([first.clone()]).settle_as(phase).all_placed()?;
         let plan = world.add([second.clone()]).plan();
@@ -51,7 +51,7 @@ const COMING_CASES: &[Case] = &[
         let made = |pod: &str| plan.claim_of(pod).map(|_| ());
         made("q")
     }),
-    // A node that was planned for pods is not planned for them again.
+    // Pods that already have a planned node do not get another one.
     ("scheduling:2531", || {
         for phase in [ClaimPhase::Planned, ClaimPhase::Launching, ClaimPhase::Launched] {
             let mut world = World::new();
@@ -65,7 +65,7 @@ const COMING_CASES: &[Case] = &[
     ("scheduling:2788", || {
         let mut world = World::new();
         world.add([pod("p")]).plan().makes(1)?;
-        ensure(world.node_with("p").is_none(), || "a plan binds nothing".to_owned())?;
+        ensure(world.node_with("p").is_none(), || "a plan must not bind pods".to_owned())?;
         world.settle_as(ClaimPhase::Launched).makes(1)?;
         world.plan().makes(0)
     }),
@@ -83,7 +83,7 @@ fn a_coming_node_takes_what_it_can() {
     judge(COMING_CASES);
 }
 
-/// The second pod, where the node of the first has these taints and has come this far.
+/// Checks whether a second pod uses the node of the first, with these taints in this phase.
 fn tainted(phase: ClaimPhase, taints: &[Taint], startup: &[Taint], expect: bool) -> Check {
     let mut world = World::new();
     world.pool().startup_taints = startup.to_vec();
@@ -113,8 +113,8 @@ const TAINTED: &[Case] = &[
         let start = std::slice::from_ref(&start);
         tainted(ClaimPhase::Initialized, start, start, false)
     }),
-    // A node that was ready once and is not any more may be broken: the scheduler binds nothing
-    // there, so somebody else has to take the pod. Karpenter waits for it.
+    // An initialized node that is not ready any more may be broken. The scheduler binds no pods to
+    // it, so the pod needs another node. Karpenter waits for the node.
     ("scheduling:2174", || {
         let not_ready = Taint::new("node.kubernetes.io/not-ready", Effect::NoSchedule);
         tainted(ClaimPhase::Initialized, &[not_ready], &[], false)
@@ -131,7 +131,7 @@ fn daemon(world: &mut World, name: &str, template: Pod) {
     world.apply(WatchedObject::DaemonSet(Box::new(set)));
 }
 
-/// Whether a pod of so many millicores goes to the only node.
+/// Checks whether a pod with these millicores fits on the only node.
 fn fits(world: &World, cpu: i64, expect: bool) -> Check {
     let plan = world.clone().add([pod("q").cpu(cpu)]).plan();
     let placed = plan.solution.claims.is_empty();
@@ -139,7 +139,7 @@ fn fits(world: &World, cpu: i64, expect: bool) -> Check {
 }
 
 const DAEMONS: &[Case] = &[
-    // 3900 millicores, and a daemon of 1000, which is counted once.
+    // The node has 3900 millicores, and the daemon requests 1000, which count once.
     ("scheduling:2203", || {
         let mut world = World::new();
         daemon(&mut world, "agent", pod("").cpu(1000));
@@ -152,7 +152,7 @@ const DAEMONS: &[Case] = &[
         world.remove("agent-x");
         fits(&world, 2901, false)
     }),
-    // One that should not be there takes its own, and nothing of what others will take.
+    // A stray daemon pod uses its own requests, and does not replace the expected daemon.
     ("scheduling:2275", || {
         let mut world = World::new();
         daemon(&mut world, "agent", pod("").cpu(1000));
@@ -162,7 +162,7 @@ const DAEMONS: &[Case] = &[
         fits(&world, 2400, true)?;
         fits(&world, 2401, false)
     }),
-    // A daemon that waits for a node to be ready for it will come to one that is not yet.
+    // A daemon that selects the label of initialized nodes is expected on a node without it.
     ("scheduling:2364", || {
         let label = "karpenter.sh/initialized";
         for phase in [ClaimPhase::Launched, ClaimPhase::Registered, ClaimPhase::Initialized] {
@@ -210,7 +210,7 @@ const RUNNING: &[Case] = &[
         let plan = world.add([pod("p").cpu(10).select("arch", "arm64")]).plan();
         plan.has("p", "type", "arm")
     }),
-    // The kubelet zeroes what its plugins have not reported yet.
+    // The kubelet sets resources to zero until the device plugin reports them.
     ("scheduling:2818", || {
         let mut world = World::new();
         let like = pod("p").asks("fake.com/a", 1);
@@ -232,11 +232,11 @@ const RUNNING: &[Case] = &[
         let snapshot = world.state.snapshot(world.now);
         let wide = snapshot.rooms.iter().filter(|room| room.free.cpu_milli >= 1000);
         let count = wide.count();
-        ensure(count <= 1, || format!("{count} nodes with a core to spare"))
+        ensure(count <= 1, || format!("{count} nodes with a free core"))
     }),
 ];
 
-/// Of many nodes that would do the one that runs is taken.
+/// Checks that the initialized node is used, although many starting nodes are also suitable.
 fn initialized_first() -> Check {
     let mut world = World::new();
     let like = pod("p").select("type", "single-pod");
@@ -264,8 +264,8 @@ const PLACES: &[Case] = &[
         let second = world.counts("zone", "app=a");
         ensure(second == [3, 3, 3], || format!("{second:?}"))
     }),
-    // Karpenter takes a new node to be as good as an empty one and makes more. The scheduler is
-    // content with one more pod on each of those there are.
+    // Karpenter treats a new node as an empty domain and launches more nodes. The scheduler binds
+    // one more pod to each existing node.
     ("scheduling:1990", || {
         let like = |name| pod(name).label("app=a").cpu(10).spread(spread("host", 1, "app=a"));
         let mut world = World::new();
@@ -294,10 +294,10 @@ fn pods_on_coming_nodes_count_where_pods_are_spread() {
     judge(PLACES);
 }
 
-/// A port as protocol, address and number.
+/// A host port as protocol, address and number.
 type Port = (&'static str, &'static str, u16);
 
-/// Whether a pod that binds the one can share a node with a pod that has bound the other.
+/// Checks whether a pod with the second port fits on the node of a pod with the first port.
 fn share(bound: Port, wanted: Port, expect: bool) -> Check {
     let binds = |name: &str, (protocol, address, port): Port| {
         let port = (protocol.to_owned(), address.to_owned(), port);

@@ -8,9 +8,9 @@ use super::fixture::{Check, World, ensure};
 use super::notation::{With, key_of, pod, pods, read};
 use super::run::{Case, judge, judge_each};
 
-/// A row of a table: which rows of the registry it stands for, what the pool says (requirements,
-/// or labels as `key=value`), what the pod asks for, and what its node is. A node with no label to
-/// tell is `placed`, and a pod without a place has `no` node.
+/// A row of a table: its keys in the registry, the requirements of the pool or its labels as
+/// `key=value`, the pod, and the expected labels of the node. `placed` stands for any node, and
+/// `no` for a pod that is not placed.
 struct Row {
     keys: &'static [&'static str],
     pool: &'static [&'static str],
@@ -52,7 +52,7 @@ fn judge_rows(rows: &'static [Row]) {
     judge_each(rows.iter().flat_map(cases));
 }
 
-/// Labels that a pool gives to its nodes, and labels that it requires of them.
+/// Custom labels and requirements of a pool.
 const CUSTOM: &[Row] = &[
     Row { keys: &["scheduling:155"], pool: &["team=x"], pod: || pod("p"), expect: "team=x" },
     Row {
@@ -158,7 +158,7 @@ fn labels_of_the_pool_are_those_of_its_nodes() {
     judge_rows(CUSTOM);
 }
 
-/// Labels that the provider decides.
+/// Well-known labels, which the provider sets.
 const WELL_KNOWN: &[Row] = &[
     Row {
         keys: &["scheduling:205", "scheduling:679"],
@@ -276,7 +276,7 @@ fn labels_of_the_provider_narrow_what_is_launched() {
     judge_rows(WELL_KNOWN);
 }
 
-/// Wishes that can come true together with what is required do.
+/// Preferences that are compatible with the requirements are satisfied.
 const WISHED: &[Case] = &[
     ("scheduling:332", wished_in),
     ("scheduling:788", wished_in),
@@ -314,7 +314,7 @@ const RESTRICTED: &[Case] = &[
     ("scheduling:932", well_known),
 ];
 
-/// Whether selecting a label is a fault of the pod, and told as one.
+/// Checks that pods that select a restricted label are rejected.
 fn refused(key: &str) -> Check {
     let asking = [
         pod("a").select(key, "x"),
@@ -325,7 +325,7 @@ fn refused(key: &str) -> Check {
     ["a", "b"]
         .iter()
         .try_for_each(|name| plan.refused(name, RejectionCode::RestrictedLabel, key))?;
-    // One alternative is enough to be refused in Karpenter. The scheduler takes the other.
+    // Karpenter rejects a pod if one term is restricted. The scheduler uses the other term.
     ensure(plan.why("c").is_none_or(|own| !own.reasons.is_empty()), || "no reason".to_owned())
 }
 
@@ -396,7 +396,7 @@ fn pods_share_nodes_that_suit_both() {
     judge(SHARED);
 }
 
-/// Types that a pod or a pool leaves out.
+/// Instance types that a pod or a pool excludes.
 const TYPES: &[Row] = &[
     Row {
         keys: &["scheduling:1284"],
@@ -454,13 +454,13 @@ const ALTERNATIVES: &[Case] = &[
     ("scheduling:1144", some_term),
 ];
 
-/// The only alternative there is has to be met.
+/// Checks that the only term must match.
 fn last_term() -> Check {
     let pod = pod("p").need(&["zone in unknown", "type in default"]);
     World::new().add([pod]).plan().placed(&[], &["p"])
 }
 
-/// Any alternative will do: Karpenter takes the first that can be had, the scheduler the best node.
+/// Checks that any term may match: Karpenter uses the first possible one, the scheduler any one.
 fn some_term() -> Check {
     let pod = pod("p").need(&["zone in unknown"]).need(&["zone in none"]);
     let plan = World::new().add([pod.need(&["zone in z1"]).need(&["zone in z2"])]).plan();
@@ -490,7 +490,7 @@ const NOTHING: &[Case] = &[
         let plan = world.add([pod("p")]).plan();
         plan.refused("p", RejectionCode::Requirements, "no instance type")
     }),
-    // The pool says nothing about the type, so its zones are told.
+    // The pool does not restrict the types, so the reason names the zones.
     ("scheduling:5302", || {
         let mut world = World::requiring(&["zone in unknown"]);
         let plan = world.add([pod("p")]).plan();
@@ -505,7 +505,7 @@ fn a_pool_without_types_says_so() {
 
 #[test]
 fn what_contradicts_itself_has_no_node() {
-    // Two rules on one label, in the selector and in the affinity, and in one term.
+    // Contradictions on one label: between the selector and the affinity, and within one term.
     let mut world = World::requiring(&["team in x y"]);
     let both = |pod: Pod| pod.select("team", "x").need(&["team in y"]);
     let twice = Requirements::from_iter([read("zone in z1"), read("zone in z2")]);

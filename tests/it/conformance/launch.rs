@@ -24,7 +24,7 @@ use super::fixture::{Check, World, ensure};
 use super::notation::{With, pod, read, taint, tolerates};
 use super::run::{Case, judge};
 
-/// An engine over the pools and types of a world, with a provider that always says yes.
+/// An engine with the pools and types of a world, and a provider whose launches always succeed.
 struct Stage {
     engine: Engine,
     now: Timestamp,
@@ -32,7 +32,7 @@ struct Stage {
     launches: Vec<Launch>,
     patches: Vec<NodePatch>,
     reports: Vec<Report>,
-    /// The answer to a launch is kept back.
+    /// Whether the results of launches are withheld.
     holds: bool,
     held: Option<Event>,
 }
@@ -47,7 +47,7 @@ fn kube_system() -> WatchedObject {
 }
 
 impl Stage {
-    /// A cluster in which these pods wait.
+    /// A cluster with these pending pods.
     fn new(world: &mut World, pods: &[Pod]) -> Self {
         world.cluster().mode = ManagementMode::Manage;
         let mut stage = Self {
@@ -82,7 +82,7 @@ impl Stage {
         self.engine.handle_event(event, self.now);
     }
 
-    /// Lets half a minute pass, answering everything.
+    /// Simulates half a minute, in which every command gets a result.
     fn run(&mut self) {
         let end = self.now + SignedDuration::from_secs(30);
         while self.now < end {
@@ -134,7 +134,7 @@ impl Stage {
         }
     }
 
-    /// Registers the node of the first launch, and returns how it is after our patch.
+    /// Registers the node of the first launch, and returns it with the patch of the engine.
     fn registered(&mut self) -> Result<Node, String> {
         let launch = self.launches.first().ok_or("nothing is launched")?;
         let mut node = Node {
@@ -163,7 +163,7 @@ impl Stage {
     }
 }
 
-/// The node of one pod, of a pool as given.
+/// Returns the registered node for one pod, launched from a pool with this change.
 fn node_of(change: impl FnOnce(&mut Pool), own: Pod) -> Result<Node, String> {
     let mut world = World::new();
     change(world.pool());
@@ -247,7 +247,7 @@ const NODES: &[Case] = &[
     }),
 ];
 
-/// Labels in the domains of Kubernetes are the pool's to give, but for the few that are not.
+/// Checks that a pool may set labels in the domains of Kubernetes.
 fn domains(prefix: &str) -> Check {
     let keys = ["kops.k8s.io", "node.kubernetes.io", "node-restriction.kubernetes.io"]
         .map(|domain| format!("{prefix}{domain}/test"));
@@ -269,7 +269,7 @@ const RECORDS: &[Case] = &[
         stage.run();
         let before = pool_hash(world.pool());
         labelled(world.pool(), &[("team", "x")]);
-        ensure(pool_hash(world.pool()) != before, || "labels make another hash".to_owned())?;
+        ensure(pool_hash(world.pool()) != before, || "labels must change the hash".to_owned())?;
         stage.tell(Event::ConfigChanged(world.state.cluster.clone()));
         let answer = stage.held.take().ok_or("nothing is launched")?;
         stage.tell(answer);
@@ -305,7 +305,8 @@ const RECORDS: &[Case] = &[
     }),
 ];
 
-/// The grace, in hours, that is launched with, where all pools and then the pool say this.
+/// Checks the termination grace period of a claim in hours, with these settings in the defaults of
+/// pools and in the pool.
 fn grace(said: &[&str], hours: Option<i64>) -> Check {
     let all = said.first().unwrap_or(&"");
     let own = said.get(1).unwrap_or(&"");
@@ -337,12 +338,12 @@ const BATCHES: &[Case] = &[
         closes(&[(0, "p"), (500, "q")], 1500)?;
         let many: Vec<(i64, String)> = (0..30).map(|at| (at * 500, format!("p{at}"))).collect();
         let many: Vec<(i64, &str)> = many.iter().map(|(at, pod)| (*at, pod.as_str())).collect();
-        // However many come: after ten seconds it closes.
+        // The batch closes after ten seconds, even if more pods arrive.
         closes(&many[..20], 10_000)
     }),
 ];
 
-/// When a batch closes, in milliseconds, that these pods join at these times.
+/// Checks when a batch closes, in milliseconds, if these pods arrive at these times.
 fn closes(joining: &[(i64, &str)], expect: i64) -> Check {
     let start = Timestamp::UNIX_EPOCH;
     let mut batch = PodBatcher::default();
@@ -374,12 +375,12 @@ const REPORTS: &[Case] = &[
         });
         let waited: Vec<&[SignedDuration]> = waited.collect();
         let idle = Batching::default().idle;
-        // Both are told of once, and had to wait for the end of their batch.
+        // Each pod is reported once, and has waited for the end of the batch.
         ensure(waited == [[idle; 2]], || format!("{waited:?}"))
     }),
 ];
 
-/// A round tells how many pods waited and how many found no place.
+/// Checks the numbers of pending and unschedulable pods that a scheduling pass reports.
 fn told(expect: fn(usize, usize) -> bool) -> Check {
     let pods = [pod("p"), pod("q"), pod("r").select("zone", "unknown")];
     let mut stage = Stage::new(&mut World::new(), &pods);
@@ -389,8 +390,8 @@ fn told(expect: fn(usize, usize) -> bool) -> Check {
         Report::Planned { pending, unplaced, .. } => Some((*pending, *unplaced)),
         _ => None,
     });
-    let (pending, unplaced) = told.ok_or("no round is told of")?;
-    ensure(expect(pending, unplaced), || format!("{pending} waited, {unplaced} wait on"))
+    let (pending, unplaced) = told.ok_or("no scheduling pass is reported")?;
+    ensure(expect(pending, unplaced), || format!("{pending} pending, {unplaced} unschedulable"))
 }
 
 #[test]

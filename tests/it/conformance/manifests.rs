@@ -11,8 +11,8 @@ use super::fixture::{Check, ensure};
 use super::run::{Case, judge};
 use crate::binary::outrigger;
 
-/// What the binary plans for the objects of a cluster. Types `t1` to `t8` have as many cores, of
-/// which each keeps a tenth of one, and cost as many dollars.
+/// The plan of the binary for the objects of a cluster. The types `t1` to `t8` have that number of
+/// cores, of which a tenth of a core is reserved, and cost that number of dollars.
 fn planned(items: &[Value]) -> Result<Value, String> {
     let types: Vec<Value> = (1..9).map(instance_type).collect();
     let dir = TempDir::new().expect("a directory");
@@ -58,7 +58,7 @@ fn instance_type(cores: i64) -> Value {
     })
 }
 
-/// A pod that waits, with this specification.
+/// A pending pod with this specification.
 fn waiting(name: &str, spec: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -79,7 +79,7 @@ fn sidecar(cores: &str) -> Value {
     own
 }
 
-/// A daemon whose pods are so.
+/// A DaemonSet whose pods have this specification.
 fn daemon(spec: &Value) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet",
@@ -89,7 +89,7 @@ fn daemon(spec: &Value) -> Value {
     })
 }
 
-/// The pod `p` gets this type; none where it finds no place.
+/// Checks that the pod `p` gets this type, or that it is not placed.
 fn gets(items: &[Value], expect: Option<&str>) -> Check {
     let plan = planned(items)?;
     let launches = plan["launches"].as_array().cloned().unwrap_or_default();
@@ -98,14 +98,14 @@ fn gets(items: &[Value], expect: Option<&str>) -> Check {
     ensure(got == expect, || format!("{got:?}, not {expect:?}: {plan}"))
 }
 
-/// What one core's pod gets beside a daemon of this specification.
+/// Checks the type for a pod with one core beside a daemon with this specification.
 fn beside(spec: &Value, expect: Option<&str>) -> Check {
     let own = waiting("p", &json!({"containers": [asking("1")]}));
     gets(&[own, daemon(spec)], expect)
 }
 
 const REQUESTS: &[Case] = &[
-    // One that runs before a sidecar starts runs without it.
+    // An init container that runs before the sidecar starts does not add to it.
     ("provisioning:532", || {
         let spec = json!({"containers": [asking("1")],
             "initContainers": [asking("4"), sidecar("2")]});
@@ -203,8 +203,8 @@ const MIGRATED: &[Case] = &[
     }),
 ];
 
-/// A node that attaches one volume of the CSI driver in whose name the old kind of volume is
-/// attached by now, and two pods that have one each.
+/// Checks two pods with one in-tree volume each, and a node to which the CSI driver that replaces
+/// the in-tree plugin can attach one volume.
 fn migrated(volumes: fn(&str) -> Value) -> Check {
     let mut items = vec![
         json!({"apiVersion": "v1", "kind": "Node",

@@ -40,7 +40,7 @@ fn require(world: &mut World, pool: &str, requirements: &[(u32, &str)]) {
     }
 }
 
-/// Every claim may be launched in at least so many ways, as far as this label tells them apart.
+/// Checks that the offerings of every claim have at least this number of values of a label.
 fn offers(plan: &Plan, key: &str, least: usize) -> Check {
     plan.all_placed()?;
     for claim in &plan.solution.claims {
@@ -50,19 +50,19 @@ fn offers(plan: &Plan, key: &str, least: usize) -> Check {
         };
         let offerings = claim.offerings.iter();
         let values: BTreeSet<String> = offerings.map(|(own, _)| value(own)).collect();
-        ensure(values.len() >= least, || format!("{values:?}, {least} wanted"))?;
+        ensure(values.len() >= least, || format!("{values:?}, expected {least}"))?;
     }
     Ok(())
 }
 
-/// The types that may be launched for the pod `p`.
+/// Checks the types that may be launched for the pod `p`.
 fn types_are(plan: &Plan, expect: &[&str]) -> Check {
     let types = plan.types("p")?;
     ensure(types == expect, || format!("{types:?}, not {expect:?}"))
 }
 
-/// Pods that leave room for one more on the larger types keep them apart all the same: a node that
-/// holds both could not be of the smallest type any more.
+/// Two pods that fit together on the larger types. They get separate nodes, because a shared node
+/// could not be of the smallest type.
 fn two_of_a_size() -> Vec<outrigger::model::pod::Pod> {
     pods(2, &pod("p").cpu(1800))
 }
@@ -107,7 +107,7 @@ const STRICT: &[Case] = &[
         let plan = strict(&[(4, "type exists")]).add([pod("p")]).plan();
         plan.placed(&[], &["p"])
     }),
-    // As few offerings as this cannot hold as many types: no claim is made that has too few.
+    // One offering cannot have two types: there must be no claim with too few types.
     ("selection:1261", || {
         let mut world = strict(&[(2, "type exists")]);
         world.cluster().scheduling.max_launch_options = 1;
@@ -166,7 +166,7 @@ const BEST_EFFORT: &[Case] = &[
     ("provisioning:3100", heaviest_pool),
 ];
 
-/// A heavier pool that has too few values comes before a lighter one that has enough.
+/// Checks that a heavier pool with too few values is used before a lighter one with enough.
 fn heaviest_pool() -> Check {
     let mut world = best_effort(&[(2, "type in a b")]);
     world.add_pool("heavy", 100);

@@ -26,7 +26,7 @@ const IMPOSSIBLE: &[Case] = &[
         let pod = pod("p").wish(1, &["zone in z3"]).wish(1, &["zone not z3"]);
         World::new().add([pod]).plan().all_placed()
     }),
-    // A soft taint gives way like any other wish.
+    // A `PreferNoSchedule` taint is relaxed like any other preference.
     ("provisioning:2487", || {
         let mut world = World::new();
         world.pool().taints = vec![taint("team", "x", Effect::PreferNoSchedule)];
@@ -59,7 +59,7 @@ fn the_heaviest_wish_that_can_come_true_does() {
     judge(LIGHTER);
 }
 
-/// Pods that would like what would take more nodes share one where wishes are passed over.
+/// Checks that pods with different preferences share one node if preferences are ignored.
 fn passed_over(asking: impl IntoIterator<Item = Pod>) -> Check {
     let mut world = World::new();
     world.cluster().scheduling.preferences = PreferencePolicy::Ignore;
@@ -169,5 +169,5 @@ fn a_wish_is_no_reason_to_leave_the_heaviest_pool_out() {
     let plan = world.add([pod("p").wish(1, &["zone in unknown"])]).plan();
     assert_eq!(plan.has("p", "pool", "heavy"), Ok(()));
     let claims = plan.solution.claims.len();
-    assert_eq!(ensure(claims == 1, || "one node".to_owned()), Ok(()));
+    assert_eq!(ensure(claims == 1, || "there must be one node".to_owned()), Ok(()));
 }

@@ -12,7 +12,7 @@ use super::fixture::{Check, World, ensure};
 use super::notation::{With, pod, pods, taint, tolerates};
 use super::run::{Case, judge};
 
-/// What a pod may select of the usual pool and types, and what not.
+/// Labels of the usual pool and types that a pod can select, and labels that no node has.
 const SELECTED: [(&str, &str); 5] =
     [("pool", "default"), ("zone", "z1"), ("type", "default"), ("arch", "arm64"), ("os", "linux")];
 const UNKNOWN: [(&str, &str); 7] = [
@@ -73,7 +73,7 @@ const NODES: &[Case] = &[
         plan.apart(&["p00", "p01", "p02"])?;
         plan.makes(3)
     }),
-    // Devices are not weighed, so pods that claim some are left to those who do.
+    // Dynamic resource allocation is not supported, so pods with resource claims are not placed.
     ("scheduling:5329", || {
         let mut world = World::new();
         let claiming = pod("p").with(|pod| pod.has_resource_claims = true);
@@ -84,7 +84,7 @@ const NODES: &[Case] = &[
         daemon(&mut world, "agent", pod("agent"));
         let plan = world.add([pod("p")]).plan();
         plan.makes(1)?;
-        ensure(plan.claim_of("p")?.requests.pods == 2, || "the daemon is a pod too".to_owned())
+        ensure(plan.claim_of("p")?.requests.pods == 2, || "the daemon counts as a pod".to_owned())
     }),
 ];
 
@@ -93,7 +93,7 @@ fn pods_get_nodes_they_select() {
     judge(NODES);
 }
 
-/// A world whose pool is limited.
+/// A world with a limit on the capacity of its pool.
 fn limited(name: &str, most: i64) -> World {
     let mut world = World::new();
     world.pool().limits.capacity = vec![(name.to_owned(), most)];
@@ -140,7 +140,7 @@ const LIMITS: &[Case] = &[
         world.add([alone("q")]).settle().all_placed()?;
         let plan = world.add([alone("r")]).plan();
         plan.refused("r", RejectionCode::Limit, "nodes limit 2")?;
-        // In one batch as in three: Karpenter counts nodes only before a batch.
+        // The limit also holds within one batch. Karpenter counts nodes only before a batch.
         let mut world = World::new();
         world.pool().limits.nodes = Some(2);
         let plan = world.add(pods(3, &alone("p"))).plan();
@@ -164,8 +164,8 @@ fn running(name: &str) -> Pod {
     pod(&format!("{name}-x")).owner("DaemonSet", name)
 }
 
-/// Whether a daemon of a core and a half counts on the node of a pod of one core: only then the
-/// small type does not do.
+/// Checks whether a daemon with 1.5 cores counts on the node of a pod with one core: if it does,
+/// the small type is not sufficient.
 fn counts(world: &mut World, template: Pod, expect: bool) -> Check {
     daemon(world, "agent", template.cpu(1500));
     let pod = pod("p").cpu(1000).tolerate(tolerates("team"));
@@ -204,7 +204,7 @@ const DAEMONS: &[Case] = &[
         world.bind(pod("filler").cpu(2000), &node);
         let plan = world.add([pod("p").cpu(1000)]).plan();
         ensure(plan.first_type("p")? == "default", || {
-            "what the daemon's newest pod asks for counts".to_owned()
+            "the requests of the newest daemon pod count".to_owned()
         })
     }),
     ("provisioning:1143", || {
@@ -226,7 +226,7 @@ const DAEMONS: &[Case] = &[
         daemon(&mut world, "agent", template.cpu(1500));
         let plan = world.add([pod("p").select("type", "default")]).plan();
         ensure(plan.claim_of("p")?.requests.cpu_milli == 1500, || {
-            "where the daemon runs it counts".to_owned()
+            "the daemon counts on types that it selects".to_owned()
         })
     }),
     ("provisioning:1276", || counts(&mut World::new(), pod("").need(&["team not x"]), true)),
@@ -263,7 +263,7 @@ fn daemons_take_their_share_where_they_will_run() {
     judge(DAEMONS);
 }
 
-/// A world in which claims keep every offering, however dear.
+/// A world in which claims keep every offering, at any price.
 fn keeping_all() -> World {
     let mut world = World::new();
     world.cluster().scheduling.alternative_price_percent = 1_000_000;
@@ -289,7 +289,7 @@ const CLAIMS: &[Case] = &[
         plan.has("p", "rank", "5")?;
         plan.has("p", "none", "")?;
         let odd = plan.label("p", "odd")?;
-        ensure(!odd.is_empty(), || "a label that must exist has a value".to_owned())
+        ensure(!odd.is_empty(), || "a label that must exist needs a value".to_owned())
     }),
     ("provisioning:1766", || {
         let mut world = keeping_all();
@@ -328,7 +328,7 @@ const CLAIMS: &[Case] = &[
         let requests = plan.claim_of("p00")?.requests.to_string();
         ensure(requests == "cpu 2, memory 3.0Gi, pods 3", || requests.clone())
     }),
-    // What a pool requires of a label that others set is no label of the node.
+    // A requirement on a label that the provider sets does not become a label of the claim.
     ("provisioning:1623", || {
         let mut world = World::requiring(&["zone in z1 z2", "type in default", "arch in amd64"]);
         let plan = world.add([pod("p")]).plan();
@@ -342,7 +342,7 @@ fn claims_say_what_may_be_launched_and_for_how_much() {
     judge(CLAIMS);
 }
 
-/// Pods and whether they may go to a node with the taint `team=x:NoSchedule`.
+/// Pods, and whether they may run on a node with the taint `team=x:NoSchedule`.
 const TOLERATED: &[Case] = &[("provisioning:1645", || {
     let tainted = || {
         let mut world = World::new();

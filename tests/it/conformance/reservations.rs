@@ -17,7 +17,7 @@ use super::fixture::{Check, Plan, World, ensure};
 use super::notation::{With, pod, pods, read, term};
 use super::run::{Case, judge};
 
-/// Reservations of a type for so many instances, in the first zone.
+/// A world with reservations (type, ID, number of instances) in the first zone.
 fn world(reservations: &[(&str, &str, u32)]) -> World {
     let mut world = World::new();
     let all = reservations.iter();
@@ -31,17 +31,17 @@ fn stock<'r>(world: &mut World, all: impl Iterator<Item = (&'r str, Reservation)
     world.state.catalog = Arc::new(catalog);
 }
 
-/// One large pod a node of four cores.
+/// A pod that uses most of a node with four cores.
 fn large(name: &str) -> Pod {
     pod(name).cpu(3000).select("arch", "amd64")
 }
 
-/// The same, which wants what is reserved and nothing else.
+/// A large pod that requires reserved capacity.
 fn reserved(name: &str) -> Pod {
     large(name).select("bought", "reserved")
 }
 
-/// What is left of a reservation.
+/// The number of free instances of a reservation.
 fn left(world: &World, id: &str) -> u32 {
     let snapshot = world.state.snapshot(world.now);
     snapshot.reservations[id].left
@@ -50,12 +50,12 @@ fn left(world: &World, id: &str) -> u32 {
 fn leaves(world: &World, expect: &[(&str, u32)]) -> Check {
     for (id, count) in expect {
         let own = left(world, id);
-        ensure(own == *count, || format!("{own} are left of {id}, not {count}"))?;
+        ensure(own == *count, || format!("{id} has {own} free instances, not {count}"))?;
     }
     Ok(())
 }
 
-/// How many new nodes are bought how: reservations by their ids, the rest by capacity type.
+/// The number of new nodes per reservation ID, or per capacity type if there is no reservation.
 fn bought(plan: &Plan) -> BTreeMap<String, usize> {
     let way = |claim: &NewNodeClaim| match claim.reservation() {
         Some(id) => id.to_string(),
@@ -75,14 +75,14 @@ fn buys(plan: &Plan, expect: &[(&str, usize)]) -> Check {
     ensure(own == wanted, || format!("{own:?}, not {wanted:?}"))
 }
 
-/// Ends the node of a pod for good, as if it had drained.
+/// Removes a pod and its node, as after a drain.
 fn end(world: &mut World, pod: &str) {
     let claim = world.node_with(pod).expect("a node").name.to_string();
     world.remove(pod);
     forget(world, &claim);
 }
 
-/// Claims, instances and nodes have the same names here.
+/// Removes a claim and its node, which have the same name.
 fn forget(world: &mut World, claim: &str) {
     let kind = outrigger::model::watched_object::ObjectKind::Node;
     let key = outrigger::model::id::ObjectKey::new("", claim);
@@ -90,7 +90,8 @@ fn forget(world: &mut World, claim: &str) {
     world.state.ledger.remove(&claim.into());
 }
 
-/// A plan of one pod's claim, launched so often, as the audit leaves it.
+/// Audits a plan with this number of changed copies of one claim. Returns the number of remaining
+/// launches and the findings.
 fn audited(
     world: &World,
     change: impl Fn(&mut NewNodeClaim),
@@ -140,7 +141,7 @@ const COUNTED: &[Case] = &[
         let plan = world.add([pod("b").cpu(1000).select("reservation", "cr-1")]).plan();
         plan.on("b", &node)
     }),
-    // There is no such fault: who asks for what nobody has is told so.
+    // There is no such error: the pod is rejected, because no offering has the reservation.
     ("reservations:144", || {
         let mut world = world(&[("default", "cr-1", 1)]);
         let plan = world.add([large("p").select("reservation", "cr-2")]).plan();
@@ -289,7 +290,7 @@ const GIVEN_BACK: &[Case] = &[
         world.add([large("a")]).settle_as(ClaimPhase::Planned);
         world.add([large("b")]).settle();
         leaves(&world, &[("cr-1", 0)])?;
-        // The one that was about to be launched is refused.
+        // The launch of the planned claim fails.
         forget(&mut world, "n0");
         leaves(&world, &[("cr-1", 1)])?;
         world.settle();
@@ -298,8 +299,8 @@ const GIVEN_BACK: &[Case] = &[
 ];
 
 const USED_FIRST: &[Case] = &[
-    // Karpenter sets every reservation aside that a claim could use, so that other claims wait for
-    // the next pass. We know which is used, and nobody waits.
+    // Karpenter sets aside every reservation that a claim could use, so that other claims wait for
+    // the next pass. Outrigger decides which one is used, and no claim waits.
     ("scheduling:4715", || {
         let mut world = world(&[("default", "cr-1", 1), ("small", "cr-2", 1)]);
         let pod = pod("p").cpu(1500).label("app=p");
@@ -341,7 +342,7 @@ const USED_FIRST: &[Case] = &[
         let ways = bought(&plan);
         ensure(ways["cr-1"] == 1 && ways["cr-2"] == 2, || format!("{ways:?}"))
     }),
-    // Karpenter's second pod waits a pass, and then goes to the lighter pool. Ours does at once.
+    // In Karpenter, the second pod uses the lighter pool in the next pass, here in the same pass.
     ("scheduling:4976", || {
         let mut world = world(&[("default", "cr-1", 1)]);
         let (key, never) = read("bought not reserved");
@@ -404,7 +405,7 @@ fn a_claim_is_of_one_reservation_or_of_none() {
     }
 }
 
-/// Of several reservations that would do the one of the cheapest type is used, whatever its kind.
+/// Of several suitable reservations, that of the cheapest type is used, regardless of its kind.
 #[test]
 fn of_what_is_reserved_the_cheapest_type_comes_first() {
     const DEFAULT: (ReservationKind, bool) = (ReservationKind::Default, false);
@@ -439,7 +440,7 @@ fn launches_that_the_provider_has_counted_are_taken_off_once() {
         instance.state = state;
     };
     let cases = [
-        // The listing may not have seen what was launched in the same minute.
+        // The listing may not contain instances that were launched in the same minute.
         (0, InstanceState::Running, 3),
         (0, InstanceState::ShuttingDown, 3),
         (0, InstanceState::Terminated, 4),
@@ -478,7 +479,7 @@ fn what_ends_or_is_held_down_is_not_launched_into() {
     assert_eq!(held.plan().refused("p", RejectionCode::OfferingsUnavailable, "cr-1"), Ok(()));
 }
 
-/// Whose instances may be taken back, and whose end with it, comes later at the same price.
+/// Interruptible reservations and capacity blocks are used last at the same price.
 #[test]
 fn of_reservations_that_cost_the_same_the_lasting_one_is_used_first() {
     let own = |id: &str, kind, interruptible| Reservation {

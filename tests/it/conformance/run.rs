@@ -5,12 +5,12 @@ use super::fixture::Check;
 /// A case, by the key of its row in `cases.tsv`: `suite:line`.
 pub(super) type Case = (&'static str, fn() -> Check);
 
-/// Runs cases. Nothing may be wrong.
+/// Runs cases, and panics if one of them fails.
 pub(super) fn judge(cases: &[Case]) {
     judge_each(cases.iter().copied());
 }
 
-/// The same for cases of any form.
+/// Runs cases of any form, and panics if one of them fails.
 pub(super) fn judge_each(cases: impl IntoIterator<Item = (&'static str, impl Fn() -> Check)>) {
     let mut wrong = Vec::new();
     for (key, case) in cases {
@@ -18,5 +18,5 @@ pub(super) fn judge_each(cases: impl IntoIterator<Item = (&'static str, impl Fn(
             wrong.push(format!("{key}: {why}"));
         }
     }
-    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(wrong.is_empty(), "{} failed:\n{}", wrong.len(), wrong.join("\n"));
 }

@@ -11,43 +11,43 @@ use super::fixture::{Check, World, ensure};
 use super::notation::{With, pod, pods, read, soft, spread, taint, tolerates};
 use super::run::{Case, judge};
 
-/// A pod of the app that is counted, spread over the values of a label.
+/// A pod with the label `app=a`, which is counted, spread over the values of a label.
 fn spread_pod(name: &str, key: &str) -> Pod {
     pod(name).label("app=a").spread(spread(key, 1, "app=a"))
 }
 
-/// The same, too large for two of them to share a node of the usual types.
+/// A spread pod that is too large to share a node of the usual types with another one.
 fn large(name: &str, key: &str) -> Pod {
     spread_pod(name, key).cpu(2100).select("arch", "amd64")
 }
 
-/// Counted pods in each place of a label that has a node, fewest first.
+/// Checks the numbers of counted pods in each domain with a node, in ascending order.
 pub(super) fn counted(world: &World, key: &str, expect: &[usize]) -> Check {
     let counts = world.counts(key, "app=a");
     ensure(counts == expect, || format!("{counts:?} by {key}, not {expect:?}"))
 }
 
-/// Counts differ by no more than this.
+/// Checks that the numbers of counted pods differ by at most this.
 fn skewed(world: &World, key: &str, most: usize) -> Check {
     let counts = world.counts(key, "app=a");
     let skew = counts.last().zip(counts.first()).map_or(0, |(last, first)| last - first);
-    ensure(skew <= most, || format!("{counts:?} by {key}, {most} at most apart"))
+    ensure(skew <= most, || format!("{counts:?} by {key}, expected skew {most}"))
 }
 
-/// Settles so many pods like this one, in a world with a pool of these requirements.
+/// A world whose pool has these requirements, with this number of copies of a pod, which are bound.
 fn settled(requirements: &[&str], count: usize, like: &Pod) -> World {
     let mut world = World::requiring(requirements);
     drop(world.add(pods(count, like)).settle());
     world
 }
 
-/// Replaces what the pool requires.
+/// Replaces the requirements of the pool.
 pub(super) fn require(world: &mut World, requirements: &[&str]) {
     let all = requirements.iter().map(|text| read(text)).collect();
     world.pool().requirements = all;
 }
 
-/// Settles more pods, of which so many find a place.
+/// Adds and binds more pods, and checks how many of them are placed.
 pub(super) fn settle(world: &mut World, count: usize, like: &Pod, placed: usize) -> Check {
     world.add(pods(count, like)).settle().places(placed)
 }
@@ -64,7 +64,7 @@ const KEYS: &[Case] = &[
     ("topology:783", || selects_everything("bought")),
 ];
 
-/// A constraint that counts no pods separates none. One that the API would not take comes as such.
+/// Checks that a constraint without a selector separates no pods. An invalid one is read as such.
 fn selects_nothing() -> Check {
     let nothing = TopologySpread { selector: None, ..spread("zone", 1, "") };
     let plan = World::new().add(pods(2, &pod("p").label("app=a").spread(nothing))).plan();
@@ -85,7 +85,7 @@ fn a_constraint_counts_what_it_selects() {
 
 const ZONES: &[Case] = &[
     ("topology:111", || counted(&settled(&[], 4, &spread_pod("p", "zone")), "zone", &[1, 1, 2])),
-    // A node whose zone is still open could end up in the wrong one.
+    // A node with an undecided zone could be launched in the wrong one.
     ("topology:111", || {
         let plan = World::new().add(pods(3, &spread_pod("p", "zone"))).plan();
         let all = ["p00", "p01", "p02"].iter();
@@ -140,8 +140,8 @@ const ZONES: &[Case] = &[
     }),
     ("topology:350", beyond_one),
     ("topology:383", beyond_one),
-    // Where the pods cannot go by their labels, nodes and what is on them do not count: unlike
-    // Karpenter, which passes over the values of the selector.
+    // Nodes that the labels of the pods exclude do not count, nor do the pods on them. Karpenter
+    // ignores the values of the selector instead.
     ("topology:415", || {
         let mut world = strewn("zone");
         settle(&mut world, 2, &large("p", "zone").label("run=new"), 2)?;
@@ -161,7 +161,7 @@ const ZONES: &[Case] = &[
     ("topology:525", || enough_domains(2)),
 ];
 
-/// All pods go to the only zone there is.
+/// Checks that all pods are placed in the only zone of the pool.
 fn in_zone(requirements: &[&str]) -> Check {
     let mut world = World::requiring(requirements);
     let zone = "topology.kubernetes.io/zone".to_owned();
@@ -170,7 +170,7 @@ fn in_zone(requirements: &[&str]) -> Check {
     counted(&world, "zone", &[4])
 }
 
-/// One pod in a zone where no more nodes can be made: the others may have one more each.
+/// Checks that zones may have one pod more than a zone in which no more nodes can be launched.
 fn beyond_one() -> Check {
     let mut world = settled(&["zone in z1"], 1, &large("p", "zone"));
     require(&mut world, &["zone in z2 z3"]);
@@ -178,10 +178,10 @@ fn beyond_one() -> Check {
     counted(&world, "zone", &[1, 2, 2])
 }
 
-/// Two pods that count in one place and one in another, and many that do not.
+/// A world with two counted pods in one domain, one in another, and many that do not count.
 fn strewn(key: &str) -> World {
     let mut world = World::new();
-    // The first two differ both in zone and in capacity type.
+    // The nodes differ both in zone and in capacity type.
     let first = world.node_of("default", "arm", "z1", CapacityType::OnDemand);
     let second = world.node_of("default", "arm", "z2", CapacityType::Spot);
     world.foreign("nowhere", &[], 1);
@@ -200,14 +200,14 @@ fn strewn(key: &str) -> World {
     }
     let leaving = own("leaving").with(|pod| pod.deleting = Some(jiff::Timestamp::UNIX_EPOCH));
     world.bind(leaving, &first);
-    // One that waits for its scheduler, which has not looked at it yet.
+    // A pod that the scheduler has not tried yet.
     let idle = outrigger::model::watched_object::WatchedObject::Pod(Box::new(own("idle")));
     world.apply(idle);
     assert!(!world.counts(key, "app=a").is_empty());
     world
 }
 
-/// Pods that are not among those their constraint counts never lead.
+/// Checks that pods that their own constraint does not count may share a node.
 fn interdependent(key: &str) -> Check {
     let like = pod("p").label("app=a").spread(spread(key, 1, "app=b"));
     let plan = World::new().add(pods(5, &like)).plan();
@@ -226,8 +226,8 @@ fn pods_are_spread_over_zones() {
 }
 
 const HOSTS: &[Case] = &[
-    // The scheduler would take all four on one node, as long as there is no other. As soon as there
-    // is, three of them could not go anywhere.
+    // The scheduler would bind all four pods to one node as long as it is the only one. With a
+    // second node, three of them could not be bound.
     ("topology:548", || counted(&settled(&[], 4, &spread_pod("p", "host")), "host", &[1, 1, 1, 1])),
     ("topology:561", || {
         let own = pod("p").label("app=a").spread(spread("host", 4, "app=a"));
@@ -279,7 +279,7 @@ const BOUGHT: &[Case] = &[
         counted(&world, "bought", &[2, 3])
     }),
     ("topology:795", || interdependent("bought")),
-    // Nodes that the pod's own affinity leaves out are no places to it.
+    // Nodes that the affinity of the pod excludes are not counted as domains.
     ("topology:818", || one_spot(large("q", "bought").need(&["bought in on-demand"]), 5, &[1, 5])),
     ("topology:855", || one_spot(large("q", "bought"), 2, &[1, 2])),
     ("topology:898", || {
@@ -290,7 +290,7 @@ const BOUGHT: &[Case] = &[
     }),
 ];
 
-/// One pod on spot, then five where there is only on demand.
+/// One pod on a spot node, then five pods with on-demand nodes only.
 fn one_spot(like: Pod, placed: usize, expect: &[usize]) -> Check {
     let mut world = settled(&["bought in spot"], 1, &large("p", "bought"));
     require(&mut world, &["bought in on-demand"]);
@@ -429,8 +429,8 @@ fn what_a_pod_cannot_use_is_no_place_to_it() {
     judge(NARROWED);
 }
 
-/// Nodes with a label that the pool's own nodes have another value of. They take no pods: they are
-/// tainted, or lack what the pods select.
+/// Unmanaged nodes with other racks than those of the pool. They accept no pods, because they are
+/// tainted or do not have the labels that the pods select.
 fn foreign_instances(tainted: bool) -> World {
     let mut world = World::requiring(&["rack in c"]);
     for rack in ["a", "b"] {
@@ -451,8 +451,8 @@ const POLICIES: &[Case] = &[
         let own = spread_pod("p", "rack").with(|pod| pod.spread[0].honors_taints = true);
         settle(&mut foreign_instances(true), 5, &own, 5)
     }),
-    // Karpenter counts the places of a pool that the pods cannot use. There are no such nodes, and
-    // the scheduler counts nodes.
+    // Karpenter counts the domains of a pool that the pods cannot use. The scheduler counts nodes,
+    // and there are no nodes of this pool.
     ("topology:1339", || settle(&mut of_two_pools(), 5, &spread_pod("p", "rack"), 5)),
     ("topology:1395", || {
         let own = spread_pod("p", "rack").with(|pod| pod.spread[0].honors_taints = true);
@@ -489,7 +489,7 @@ const POLICIES: &[Case] = &[
     }),
 ];
 
-/// A pool whose taint the pods do not tolerate, besides one that takes them.
+/// A world with a usable pool, and one whose taint the pods do not tolerate.
 fn of_two_pools() -> World {
     let mut world = World::requiring(&["rack in c"]);
     let other = world.add_pool("other", 0);
@@ -505,7 +505,7 @@ fn nodes_that_cannot_be_used_count_where_a_constraint_says_so() {
 }
 
 const REVISIONS: &[Case] = &[("topology:1142", || {
-    // What `matchLabelKeys` name is part of the selector by now.
+    // The labels of `matchLabelKeys` are already part of the selector.
     let of = |hash: &str| {
         let own = pod(hash).label("app=a").label(&format!("hash={hash}"));
         own.spread(spread("host", 1, &format!("app=a, hash={hash}")))

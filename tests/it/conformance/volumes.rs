@@ -11,7 +11,7 @@ use super::run::{Case, judge};
 
 const DRIVER: &str = "csi.example.com";
 
-/// A claim that waits for its first pod; its class is called `late`.
+/// An unbound claim of the class `late`, which waits for its first pod.
 fn claim(name: &str) -> VolumeClaim {
     VolumeClaim {
         key: ObjectKey::new("default", name),
@@ -41,7 +41,7 @@ fn volume(name: &str, terms: &[&[&str]]) -> Volume {
     }
 }
 
-/// The class `late`, whose volumes can be made in these zones.
+/// The class `late`, whose volumes can be created in these zones.
 fn class(zones: &[&[&str]]) -> StorageClass {
     StorageClass {
         name: "late".to_owned(),
@@ -51,8 +51,8 @@ fn class(zones: &[&[&str]]) -> StorageClass {
     }
 }
 
-/// A world with the class `late` and the pod `p`, which mounts these claims; and the pod `q`, which
-/// mounts none and goes anywhere.
+/// A world with the class `late`, the pod `p`, which mounts these claims, and the pod `q` without
+/// any volumes.
 fn mounting(claims: &[VolumeClaim], volumes: &[Volume], zones: &[&[&str]]) -> World {
     let mut world = World::new();
     world.apply(WatchedObject::StorageClass(class(zones)));
@@ -78,7 +78,7 @@ fn anywhere(world: &World) -> Check {
     world.plan().placed(&["p", "q"], &[])
 }
 
-/// The pod waits, and nobody else for it.
+/// Checks that the pod `p` is not placed, and that `q` is placed all the same.
 fn waits(world: &World) -> Check {
     world.plan().placed(&["q"], &["p"])
 }
@@ -124,7 +124,7 @@ const FAULTS: &[Case] = &[
         waits(&mounting(&[binding], &[volume("v", &[])], &[]))?;
         anywhere(&mounting(&[bound("v", "late")], &[volume("v", &[])], &[]))
     }),
-    // Claims of ephemeral volumes are claims like others once they are there.
+    // Claims of ephemeral volumes are handled like other claims once they exist.
     ("scheduling:3810", || {
         in_its_zone("unknown")?;
         in_its_zone("")
@@ -139,7 +139,7 @@ fn without_class(storage_class: &str) -> VolumeClaim {
     VolumeClaim { storage_class: storage_class.to_owned(), ..claim("v") }
 }
 
-/// A bound claim needs no class.
+/// Checks that a bound claim needs no storage class.
 fn in_its_zone(storage_class: &str) -> Check {
     let volumes = [volume("v", &[&["zone in z3"]])];
     in_zone(&mounting(&[bound("v", storage_class)], &volumes, &[]), "z3")
@@ -199,7 +199,7 @@ const ZONES: &[Case] = &[
         ];
         in_zone(&mounting(&[bound("v", "late"), bound("w", "late")], &volumes, &[]), "z2")
     }),
-    // Which class is the default, and which of several, the API server writes into the claim.
+    // The API server selects the default class and writes it into the claim.
     ("scheduling:3318", of_class),
     ("scheduling:3414", of_class),
 ];
@@ -235,7 +235,7 @@ fn local_volume() -> Volume {
     }
 }
 
-/// The scheduler binds a pod to no node but that which has its directory.
+/// Checks that a pod with a local volume waits: only the node of the volume has its directory.
 fn local() -> Check {
     waits(&mounting(&[bound("v", "late")], &[local_volume()], &[]))
 }
@@ -252,7 +252,7 @@ fn pods_go_where_their_volumes_are() {
     judge(ZONES);
 }
 
-/// A node that takes so many volumes.
+/// A world with a node to which this number of volumes can be attached.
 fn attaching(limit: u32) -> World {
     let mut world = World::new();
     world.apply(WatchedObject::StorageClass(class(&[])));
@@ -298,7 +298,7 @@ fn a_node_takes_no_more_volumes_than_its_drivers_attach() {
 }
 
 const SPREAD: &[Case] = &[("topology:3359", || {
-    // The zone of the volume is where the pod has to go; the others are places all the same.
+    // The pod must run in the zone of its volume. The other zones still count as domains.
     let mut world = World::new();
     world.apply(WatchedObject::StorageClass(class(&[])));
     for zone in ["z1", "z2", "z3"] {
@@ -328,5 +328,5 @@ fn a_volume_that_waiting_pods_share_counts_for_each() {
     let mut world = attaching(10);
     world.apply(WatchedObject::VolumeClaim(claim("v")));
     let plan = world.add(pods(11, &pod("p").volume("v"))).plan();
-    plan.makes(1).expect("ten on the node that is there");
+    plan.makes(1).expect("ten pods on the existing node");
 }

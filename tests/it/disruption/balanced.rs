@@ -11,18 +11,18 @@ use outrigger::state::candidates::Candidate;
 use super::consolidation_fixture::{ON_DEMAND, SPOT, Yard, buying, kind, shown, sizes};
 use super::fixture::NOW;
 
-/// Types for one, two and four dollars an hour, and one for nothing.
+/// Types for one, two and four dollars per hour, and a free one.
 fn priced() -> Vec<InstanceType> {
     [("p0", 0.0), ("p1", 1.0), ("p2", 2.0), ("p4", 4.0)]
         .map(|(name, price)| kind(name, 100, &[(ON_DEMAND, "a", price)]))
         .into()
 }
 
-/// A node by its name, which begins with its pool's, its type, and how many pods it has: leaving
-/// disrupts one more than that.
+/// A node: its name, which begins with the name of its pool, its type, and its number of pods. Its
+/// disruption cost is one more than the number of pods.
 type Home = (&'static str, &'static str, usize);
 
-/// Nodes of the balanced pools `x` and `y`, and of `z`, which is not.
+/// Nodes of the balanced pools `x` and `y`, and of `z`, which is not balanced.
 fn homes(nodes: &[Home]) -> Yard {
     let pools = ["x", "y", "z"].map(|name| {
         let mut pool = buying(name, &[ON_DEMAND]);
@@ -41,7 +41,7 @@ fn homes(nodes: &[Home]) -> Yard {
     yard
 }
 
-/// Whether it is worth it that nodes leave together to save so much.
+/// Whether disrupting these nodes together is worth these savings.
 fn approves(yard: &Yard, leave: &[&str], saved: f64) -> bool {
     let disruption_view = yard.0.state.disruption_view(NOW);
     let leaves = |own: &&Candidate<'_>| leave.contains(&own.node.name.as_str());
@@ -49,7 +49,7 @@ fn approves(yard: &Yard, leave: &[&str], saved: f64) -> bool {
     Balance::new(&disruption_view).approves(candidates, saved)
 }
 
-/// What nodes there are, which leave, and the least for which that is worth it, if anything is.
+/// The nodes of a fleet, the disrupted ones, and the minimum sufficient savings, if there are any.
 type Score = (&'static str, &'static [Home], &'static [&'static str], Option<f64>);
 
 const EVEN: [Home; 3] = [("x1", "p1", 1), ("x2", "p1", 1), ("x3", "p1", 1)];
@@ -57,23 +57,23 @@ const UNEVEN: [Home; 2] = [("x1", "p1", 1), ("x2", "p1", 9)];
 const POOLS: [Home; 4] = [("x1", "p1", 1), ("x2", "p1", 1), ("y1", "p2", 1), ("y2", "p2", 1)];
 
 const SCORES: [Score; 14] = [
-    ("all nodes alike, for half of what they cost", &EVEN, &["x1", "x2", "x3"], Some(1.5)),
-    ("two of them", &EVEN, &["x1", "x2"], Some(1.0)),
+    ("all nodes of equal cost, for half of their price", &EVEN, &["x1", "x2", "x3"], Some(1.5)),
+    ("two of these nodes", &EVEN, &["x1", "x2"], Some(1.0)),
     ("the only node of a pool", &[("x1", "p1", 1)], &["x1"], Some(0.5)),
-    ("what disturbs little", &UNEVEN, &["x1"], Some(2.0 / 12.0)),
-    ("what disturbs much", &UNEVEN, &["x2"], Some(10.0 / 12.0)),
-    ("both", &UNEVEN, &["x1", "x2"], Some(1.0)),
-    ("what disturbs nobody", &[("x1", "p1", 0), ("x2", "p1", 99)], &["x1"], Some(1.0 / 101.0)),
-    ("what costs more", &[("x1", "p4", 1), ("x2", "p1", 1)], &["x1"], Some(1.25)),
-    ("nodes of two pools alike", &POOLS, &["x1", "y1"], Some(1.5)),
+    ("a node with a low disruption cost", &UNEVEN, &["x1"], Some(2.0 / 12.0)),
+    ("a node with a high disruption cost", &UNEVEN, &["x2"], Some(10.0 / 12.0)),
+    ("both nodes", &UNEVEN, &["x1", "x2"], Some(1.0)),
+    ("a node without pods", &[("x1", "p1", 0), ("x2", "p1", 99)], &["x1"], Some(1.0 / 101.0)),
+    ("the more expensive node", &[("x1", "p4", 1), ("x2", "p1", 1)], &["x1"], Some(1.25)),
+    ("nodes of two equal pools", &POOLS, &["x1", "y1"], Some(1.5)),
     (
-        "nodes of two pools of which one is disturbed more",
+        "nodes of two pools, one with a higher disruption cost",
         &[("x1", "p1", 1), ("x2", "p1", 1), ("y1", "p2", 3), ("y2", "p2", 1)],
         &["x1", "y1"],
         Some(2.0),
     ),
     (
-        "of two pools one is not balanced",
+        "nodes of two pools, one of which is not balanced",
         &[("x1", "p1", 1), ("z1", "p1", 9)],
         &["x1", "z1"],
         Some(1.0),
@@ -81,7 +81,7 @@ const SCORES: [Score; 14] = [
     ("the pool is not balanced", &[("z1", "p1", 9), ("x1", "p1", 1)], &["z1"], Some(0.0)),
     ("the pool costs nothing", &[("x1", "p0", 1), ("x2", "p0", 1)], &["x1"], None),
     (
-        "another node of the pool is of an unknown type, and would disturb",
+        "another node of the pool has an unknown type and a disruption cost",
         &[("x1", "p1", 1), ("x2", "unknown", 9)],
         &["x1"],
         Some(1.0 / 12.0),
@@ -103,7 +103,7 @@ fn a_balanced_pool_takes_what_saves_half_the_share_of_what_it_disrupts() {
     }
 }
 
-/// What must not leave is part of what there is.
+/// Nodes that must not be disrupted are part of the totals.
 #[test]
 fn sums_are_over_all_nodes_of_a_pool() {
     let mut yard = homes(&UNEVEN);
@@ -118,7 +118,7 @@ fn the_size_of_a_cluster_does_not_matter() {
     for count in 1..60 {
         let names: Vec<String> = (0..count).map(|at| format!("x{at:02}")).collect();
         let mut yard = homes(&[]);
-        // No sum of these is exact.
+        // The sums of this price have rounding errors.
         let third = kind("third", 100, &[(ON_DEMAND, "a", 0.1 / 3.0)]);
         let catalog = yard.0.state.catalog.with([third]);
         yard.0.state.apply_catalog(catalog.into());
@@ -133,14 +133,14 @@ fn the_size_of_a_cluster_does_not_matter() {
     }
 }
 
-/// A balanced pool that buys on demand.
+/// A fleet with a balanced on-demand pool.
 fn balanced(types: Vec<InstanceType>) -> Yard {
     let mut yard = Yard::new(types, vec![buying("general", &[ON_DEMAND])]);
     yard.pool(|own| own.disruption.consolidation = Consolidation::Balanced);
     yard
 }
 
-/// A type that a node is of, and one that may come in its place.
+/// A node of the type `old` at this price, and a type `new` that may replace it.
 fn swap(price: f64, offers: &[super::consolidation_fixture::Offer]) -> Yard {
     let mut yard =
         balanced(vec![kind("old", 4, &[(ON_DEMAND, "a", price)]), kind("new", 4, offers)]);
@@ -151,19 +151,19 @@ fn swap(price: f64, offers: &[super::consolidation_fixture::Offer]) -> Yard {
 
 #[test]
 fn nodes_of_balanced_pools_leave_where_that_is_worth_it() {
-    // Half is just worth it for the only node, and so for all nodes alike.
+    // For a single node, saving half of its price is just sufficient.
     for (what, offers, expect) in [
-        ("half", &[(ON_DEMAND, "a", 0.2)][..], "n -> new/a/on-demand"),
-        ("more than half", &[(ON_DEMAND, "a", 0.3)], ""),
-        ("as much", &[(ON_DEMAND, "a", 0.4)], ""),
-        ("cheap as spot alone", &[(ON_DEMAND, "a", 0.3), (SPOT, "a", 0.1)], ""),
+        ("half of the price", &[(ON_DEMAND, "a", 0.2)][..], "n -> new/a/on-demand"),
+        ("more than half of the price", &[(ON_DEMAND, "a", 0.3)], ""),
+        ("the same price", &[(ON_DEMAND, "a", 0.4)], ""),
+        ("only spot is cheap", &[(ON_DEMAND, "a", 0.3), (SPOT, "a", 0.1)], ""),
     ] {
         let yard = swap(0.4, offers);
         assert_eq!(yard.moves(), expect, "{what}");
         let keeps = if expect.is_empty() { "not_worth_disruption" } else { "-" };
         assert_eq!(yard.keeps("n"), keeps, "{what}");
     }
-    // What it costs does not depend on whether it could be had now.
+    // The price of the node does not depend on whether its offering is available.
     let mut yard = swap(0.4, &[(ON_DEMAND, "a", 0.2)]);
     let mut old = yard.0.state.catalog.get("old").expect("a type").clone();
     old.offerings[0].available = false;
@@ -171,7 +171,7 @@ fn nodes_of_balanced_pools_leave_where_that_is_worth_it() {
     yard.0.state.apply_catalog(catalog.into());
     assert_eq!(yard.moves(), "n -> new/a/on-demand");
 
-    // Its pod fits elsewhere.
+    // The pod of the node fits on another node.
     let mut yard = balanced(sizes());
     for (name, pods, cores) in [("n", 1, 1000), ("other", 7, 500)] {
         yard.node(name, "s4");
@@ -183,7 +183,7 @@ fn nodes_of_balanced_pools_leave_where_that_is_worth_it() {
     yard.pool(|own| own.disruption.budgets[0].nodes = BudgetNodes::Percent(0));
     assert_eq!((yard.moves().as_str(), yard.keeps("n")), ("", "budget"));
 
-    // One that is too large is replaced, one that is well used is not.
+    // A node that is too large is replaced, a well utilized one is not.
     for (cpu_milli, expect) in [(1000, "n -> s2/a/on-demand"), (7000, "")] {
         let mut yard = balanced(sizes());
         yard.node("n", "s8");
@@ -191,7 +191,7 @@ fn nodes_of_balanced_pools_leave_where_that_is_worth_it() {
         assert_eq!(yard.moves(), expect);
     }
 
-    // Many that are little used become fewer.
+    // Many underutilized nodes are replaced by few.
     let mut yard = balanced(sizes());
     for at in 0..10 {
         yard.node(&format!("n{at}"), "s4");
@@ -200,14 +200,14 @@ fn nodes_of_balanced_pools_leave_where_that_is_worth_it() {
     assert!(yard.plan().retire.len() >= 8, "{}", yard.moves());
 }
 
-/// What those cost that leave, and those that come.
+/// The price of the disrupted nodes, and that of the launched ones.
 fn figures(plan: &Plan) -> (f64, f64) {
-    let prices = plan.retire.iter().map(|own| own.price.expect("it is known"));
+    let prices = plan.retire.iter().map(|own| own.price.expect("a price"));
     let before: f64 = prices.map(|own| own.usd_per_h()).sum();
     (before, lowest_total_price(&plan.launches).usd_per_h())
 }
 
-/// Whether figures are so, as far as floating-point sums are.
+/// Whether two pairs of prices are equal, up to rounding errors.
 fn is_close((one, other): (f64, f64), expect: (f64, f64)) -> bool {
     (one - expect.0).abs() < 1e-9 && (other - expect.1).abs() < 1e-9
 }
@@ -216,14 +216,14 @@ fn is_close((one, other): (f64, f64), expect: (f64, f64)) -> bool {
 fn what_is_saved_is_what_leaves_less_what_comes() {
     type Change = fn(&mut Yard);
     let rows: [(&str, Change, (f64, f64)); 6] = [
-        ("spot is sold, and the pool buys none", |_| {}, (0.8, 0.2)),
+        ("spot is offered, but the pool is on-demand only", |_| {}, (0.8, 0.2)),
         (
-            "the pool buys either",
+            "the pool allows both capacity types",
             |it| it.configure(|own| own.pools[0] = buying("general", &[ON_DEMAND, SPOT])),
             (0.8, 0.2 / 3.0),
         ),
         (
-            "the pool is not in the zone where it is cheap",
+            "the pool excludes the cheap zone",
             |it| {
                 let cheap = kind("cheap", 2, &[(ON_DEMAND, "b", 0.01)]);
                 let catalog = it.0.state.catalog.with([cheap]);
@@ -233,7 +233,7 @@ fn what_is_saved_is_what_leaves_less_what_comes() {
             (0.8, 0.2),
         ),
         (
-            "two are replaced, each by one of its own",
+            "two nodes are replaced, each by a separate one",
             |it| {
                 it.node_of("m", "general", ("s8", "b", ON_DEMAND));
                 it.pod_as("q", "m", 3000, |pod| {
@@ -246,7 +246,7 @@ fn what_is_saved_is_what_leaves_less_what_comes() {
             (1.6, 0.6),
         ),
         (
-            "nothing comes in its place",
+            "the node is not replaced",
             |it| {
                 it.node("other", "s2");
                 it.pod("q", "other", 500);
@@ -254,7 +254,7 @@ fn what_is_saved_is_what_leaves_less_what_comes() {
             (0.8, 0.0),
         ),
         (
-            "nothing would do",
+            "there is no suitable type",
             |it| it.pool(|own| own.requirements.add(INSTANCE_TYPE, Requirement::is_in(["s8"]))),
             (0.0, 0.0),
         ),
@@ -268,7 +268,7 @@ fn what_is_saved_is_what_leaves_less_what_comes() {
         let plan = yard.plan();
         let found = figures(&plan);
         assert!(is_close(found, expect), "{what}: {found:?} {}", shown(&plan));
-        // Daemons do not move.
+        // Daemon pods are not rescheduled.
         assert!(plan.retire.iter().all(|own| own.pods == 1), "{what}");
     }
 }

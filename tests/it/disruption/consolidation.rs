@@ -10,7 +10,7 @@ use outrigger_bench::workloads::{self, deployments, diverse};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// Consolidates until nothing moves any more. Returns how many moves that took.
+/// Consolidates until there is nothing to do. Returns the number of plans.
 fn settle(fleet: &mut Fleet) -> usize {
     for stage in 0..10 {
         let plan = fleet.plan();
@@ -19,9 +19,9 @@ fn settle(fleet: &mut Fleet) -> usize {
         }
         let before = fleet.cost();
         fleet.carry_out(&plan);
-        assert!(fleet.cost() < before, "each move saves something");
+        assert!(fleet.cost() < before, "each plan must save cost");
     }
-    panic!("it does not come to rest");
+    panic!("consolidation does not end");
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_fleet_with_holes_costs_hardly_more_in_the_end_than_one_planned_afresh() {
             let (before, afresh) = (fleet.cost(), fleet.afresh());
             let stages = settle(&mut fleet);
             let after = fleet.cost();
-            let what = format!("{name} {per_cent} %: {before} to {after}, afresh {afresh}");
+            let what = format!("{name} {per_cent} %: {before} to {after}, new plan {afresh}");
             assert!(after <= 1.05 * afresh, "{what}");
             assert!(stages > 0 && after < before, "{what}");
         }
@@ -58,11 +58,14 @@ fn hardly_more_nodes_leave_than_it_takes() {
     fleet.carry_out(&plan);
     let (saved, all) = (before - fleet.cost(), before - afresh);
     assert!(saved >= 0.9 * all, "{saved} of {all} are saved");
-    // What leaves saves its own price at most.
-    assert!(leaves <= 2.0 * saved, "{leaves} $/h leave to save {saved} of {before}");
+    // A disrupted node saves its own price at most.
+    assert!(
+        leaves <= 2.0 * saved,
+        "nodes for {leaves} $/h are disrupted to save {saved} of {before}"
+    );
 }
 
-/// The share of what all costs that a plan saves, by the share of what disrupts that it takes.
+/// The saved share of the total cost, divided by the used share of the total disruption cost.
 fn score(fleet: &Fleet, plan: &Plan) -> f64 {
     let state = fleet.state();
     let disruption_view = state.disruption_view(NOW);
@@ -102,7 +105,7 @@ fn nodes_that_are_used_as_much_as_their_pool_wants_stay() {
     let used = |own: &str| {
         let mut all = disruption_view.candidates.iter();
         let found = all.find(|it| it.node.name.as_str() == own);
-        found.and_then(|it| it.utilization).expect("it is known")
+        found.and_then(|it| it.utilization).expect("a utilization")
     };
     let names = disruption_view.candidates.iter().map(|own| own.node.name.as_str());
     let mut sorted: Vec<u32> = names.map(used).collect();
@@ -125,7 +128,7 @@ fn nodes_leave_when_they_were_unneeded_for_as_long_as_their_pool_wants() {
     fleet.configure(|pool| pool.disruption.unneeded_for = hour);
     let plan = fleet.plan();
     assert!(plan.retire.is_empty());
-    let due = next_due(&plan.kept).expect("it is known when");
+    let due = next_due(&plan.kept).expect("a due time");
     assert_eq!(due, NOW + hour);
     let state = fleet.state();
     let plan = plan::consolidate(&state.disruption_view(due), &state.what_if(due), due);

@@ -12,7 +12,7 @@ use outrigger::plan::plan_without_consolidation;
 
 use super::fixture::{NOW, Scene, annotated, pod, pool};
 
-/// Nodes of two pools of which each has a budget.
+/// Nodes of two pools, each with this budget.
 fn pools(count: usize, nodes: BudgetNodes) -> Scene {
     let mut all = vec![pool("a"), pool("b")];
     for pool in &mut all {
@@ -69,18 +69,14 @@ fn a_node_is_empty_when_no_pod_needs_another_place() {
     let cases = [
         ("no pods", vec![], true),
         ("a pod", vec![pod("p", "n", "ReplicaSet")], false),
-        ("a pod of nobody", vec![pod("p", "n", "")], false),
+        ("a pod without an owner", vec![pod("p", "n", "")], false),
         ("a daemon", vec![pod("p", "n", "DaemonSet")], true),
-        ("a mirror", vec![pod("p", "n", "Node")], true),
-        ("a pod of a Deployment on its way out", vec![ending(pod("p", "n", "ReplicaSet"))], true),
+        ("a mirror pod", vec![pod("p", "n", "Node")], true),
+        ("a terminating pod of a Deployment", vec![ending(pod("p", "n", "ReplicaSet"))], true),
+        ("a terminating pod of a StatefulSet", vec![ending(pod("p", "n", "StatefulSet"))], false),
+        ("pods without a disruption cost", vec![worthless("p"), worthless("q"), humble], true),
         (
-            "a pod of a StatefulSet on its way out",
-            vec![ending(pod("p", "n", "StatefulSet"))],
-            false,
-        ),
-        ("pods that are worth nothing", vec![worthless("p"), worthless("q"), humble], true),
-        (
-            "one that is worth something among them",
+            "one of the pods has a disruption cost",
             vec![worthless("p"), pod("q", "n", "Job")],
             false,
         ),
@@ -108,7 +104,7 @@ fn an_empty_node_stays_while_its_pool_or_someone_says_so() {
         });
         assert_eq!(code(&scene), expect, "{value}");
     }
-    // Nothing has changed for an hour.
+    // The last change was an hour ago.
     let after = |own: Option<i64>| own.map(SignedDuration::from_mins);
     for (minutes, expect) in
         [(None, "never"), (Some(61), "recently_changed"), (Some(60), "-"), (Some(0), "-")]
@@ -121,7 +117,7 @@ fn an_empty_node_stays_while_its_pool_or_someone_says_so() {
     scene.configure(|own| own.replicas = Some(1));
     assert_eq!(code(&scene), "static");
     scene.configure(|own| own.name = "other".into());
-    assert_eq!(code(&scene), "-", "it leaves since its pool is gone");
+    assert_eq!(code(&scene), "-", "the node is disrupted because its pool is removed");
     let mut cluster = Cluster::clone(&scene.state.cluster);
     cluster.safeguards.removed_pools = RemovedPools::Keep;
     scene.state.apply_configuration(Arc::new(cluster));

@@ -8,7 +8,7 @@ use outrigger::state::snapshot::NodeRef;
 use super::consolidation_fixture::Yard;
 use super::fixture::NOW;
 
-/// An empty node, one that is nearly full, and one whose pod would fit there.
+/// An empty node, a nearly full one, and one whose pod would fit on the nearly full one.
 fn yard(budget: u32) -> Yard {
     let mut yard = Yard::plain();
     yard.pool(|own| {
@@ -76,7 +76,7 @@ fn what_budgets_hold_back_is_weighed_as_well() {
     let words = "As disruption budgets allow, later passes reduce the cost to $";
     assert!(with.text().contains(words), "{}", with.text());
     for none in [None, Some(&plan)] {
-        assert!(!shown(none).text().contains("Budgets"), "there is no more to say");
+        assert!(!shown(none).text().contains("Budgets"), "there are no further savings");
     }
 }
 

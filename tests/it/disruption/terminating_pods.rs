@@ -16,8 +16,8 @@ use outrigger::state::snapshot::NodeRef;
 use super::consolidation_fixture::{ON_DEMAND, Yard, app};
 use super::fixture::NOW;
 
-/// One pod of a Deployment in zone `a`, where its node is full, two on a node of zone `b` that is
-/// leaving, and one that has waited for so long, in seconds. A node of `b` stands open.
+/// Pods of one Deployment: one on a full node in zone `a`, two on a draining node in zone `b`, and
+/// one that has been pending for this number of seconds. Another node in `b` is free.
 fn yard(waited: i64, max_skew: u32) -> Yard {
     let mut yard = Yard::plain();
     let spread = |pod: &mut Pod| {
@@ -47,18 +47,18 @@ fn yard(waited: i64, max_skew: u32) -> Yard {
     yard
 }
 
-/// So many seconds ago.
+/// The time this number of seconds ago.
 fn before(seconds: i64) -> Option<Timestamp> {
     NOW.checked_sub(SignedDuration::from_secs(seconds)).ok()
 }
 
-/// Where a pod is planned: the name of a node, or the zone of one to be made.
+/// The planned location of a pod: the name of a node, or the zone of a new one.
 fn place(plan: &Plan, name: &str) -> String {
     let is_it = |pods: &[PodKey]| pods.iter().any(|own| own.name == name);
     let placed = plan.placed.iter().filter(|(_, pods)| is_it(pods));
     let placed = placed.map(|(host, _)| match host {
         NodeRef::Node(node) => node.to_string(),
-        NodeRef::Claim(_) => "a node to come".to_owned(),
+        NodeRef::Claim(_) => "an in-flight node".to_owned(),
     });
     let made = plan.launches.iter().filter(|own| is_it(&own.pods));
     let made = made.map(|own| format!("zone {}", own.offerings[0].0.zone));
@@ -69,20 +69,20 @@ fn place(plan: &Plan, name: &str) -> String {
 #[test]
 fn who_is_not_taken_where_others_only_leave_gets_another_place() {
     for (what, waited, max_skew, expect) in [
-        ("it may yet be taken", 50, 1, "open"),
-        ("those who leave are in its way", 70, 1, "zone a"),
-        ("nobody is in its way", 70, 2, "open"),
+        ("the pod may still be bound there", 50, 1, "open"),
+        ("terminating pods block the pod", 70, 1, "zone a"),
+        ("no pod blocks the pod", 70, 2, "open"),
     ] {
         let yard = yard(waited, max_skew);
         let state = &yard.0.state;
         let plan = provision(&state.snapshot(NOW), NOW);
         assert_eq!(place(&plan, "a-0"), expect, "{what}: {plan:?}");
         assert_eq!(plan.findings, [""; 0], "{what}");
-        assert_eq!(plan.scheduled_pods().len(), 3, "all have a place: {what}");
+        assert_eq!(plan.scheduled_pods().len(), 3, "all pods are placed: {what}");
     }
 }
 
-/// A snapshot takes the pods of a node that has only begun to leave for gone.
+/// A snapshot treats the pods of a node as removed if its drain has just begun.
 #[test]
 fn who_is_in_the_way_of_others_for_a_moment_is_waited_for() {
     let mut yard = yard(70, 1);
@@ -91,7 +91,8 @@ fn who_is_in_the_way_of_others_for_a_moment_is_waited_for() {
     assert_eq!(place(&plan, "a-0"), "open", "{plan:?}");
 }
 
-/// Two that must not share a node: the one that is planned anew heeds where the other is planned.
+/// Two pods must not share a node: the replanned pod takes the planned node of the other into
+/// account.
 #[test]
 fn who_gets_another_place_keeps_away_from_those_that_are_planned_beside_it() {
     let mut yard = yard(70, 1);
@@ -103,7 +104,7 @@ fn who_gets_another_place_keeps_away_from_those_that_are_planned_beside_it() {
         topology_key: HOSTNAME.to_owned(),
     }];
     yard.0.pod(old);
-    // It fits nowhere but on a node to be made in zone `a`.
+    // The pod fits only on a new node in zone `a`.
     yard.waiting_as("young", 900, |pod| {
         pod.created = before(5);
         pod.labels = kind();

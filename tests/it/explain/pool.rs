@@ -30,7 +30,7 @@ use crate::scheduling::fixture::{CPU, GIB, kwok_like};
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-/// A pool of what is bought on demand.
+/// A pool for on-demand nodes.
 fn pool(name: &str) -> Pool {
     let mut pool = Pool::new(name);
     let on_demand = Requirement::is_in(["on-demand"]);
@@ -38,7 +38,7 @@ fn pool(name: &str) -> Pool {
     pool
 }
 
-/// A node of two cores of a pool, made ten days ago.
+/// A node with two cores, created ten days ago.
 fn node(name: &str, pool: &str) -> Node {
     let labels = [
         (POOL, pool),
@@ -63,7 +63,7 @@ fn node(name: &str, pool: &str) -> Node {
     }
 }
 
-/// A pod that runs on a node and that its controller would make anew.
+/// A running pod that its controller would recreate.
 fn running(name: &str, node: &str, cpu_milli: i64) -> Pod {
     let mut pod = plain(name, cpu_milli, GIB);
     pod.node = Some(node.into());
@@ -74,7 +74,7 @@ fn running(name: &str, node: &str, cpu_milli: i64) -> Pod {
     pod
 }
 
-/// A cluster of these pools, whose nodes all carry an agent.
+/// The state of a cluster with a DaemonSet on every node.
 fn state(cluster: Cluster, nodes: Vec<Node>, pods: Vec<Pod>) -> State {
     let catalog = Catalog::new(kwok_like("amd64", &[1, 2, 4, 8], &["a", "b"]));
     let nodes = nodes.into_iter().map(|own| WatchedObject::Node(Box::new(own)));
@@ -85,7 +85,7 @@ fn state(cluster: Cluster, nodes: Vec<Node>, pods: Vec<Pod>) -> State {
     State::offline(Arc::new(cluster), Arc::new(catalog), objects, NOW)
 }
 
-/// A pool that has two nodes, one of them on its way, and room for more; and pods that wait.
+/// A pool below its limits with two nodes, one of them in flight, and pending pods.
 fn healthy() -> State {
     let mut general = pool("general");
     general.weight = 10;
@@ -104,7 +104,7 @@ fn healthy() -> State {
     state(cluster, vec![node("a", "general"), starting], pods)
 }
 
-/// A pool of a label that no type has.
+/// A pool that requires a label value that no type has.
 fn barren() -> State {
     let mut general = pool("general");
     general.requirements.add(CPU, Requirement::is_in(["3"]));
@@ -112,7 +112,7 @@ fn barren() -> State {
     state(cluster, Vec::new(), vec![plain("p", 1000, GIB)])
 }
 
-/// A pool with as many nodes as it may have, and two offerings held down.
+/// A pool at its node limit, with two unavailable offerings.
 fn full() -> State {
     let mut general = pool("general");
     general.limits.nodes = Some(1);
@@ -133,7 +133,7 @@ fn full() -> State {
     state
 }
 
-/// A pool that lets one empty node go, has a pod that may not be moved, and nodes in use.
+/// A pool whose budget allows one empty node, with a do-not-disrupt pod and nodes in use.
 fn keeping() -> State {
     let mut general = pool("general");
     general.disruption.budgets = vec![Budget {
@@ -152,12 +152,12 @@ fn keeping() -> State {
     pods.push(held);
     let mut state = state(cluster, nodes, pods);
     let pause = Pause { until: None, reason: "a word of\u{1b}[31m elsewhere".to_owned() };
-    // Of another pool, which is no matter here.
+    // The pause of another pool has no effect.
     state.notes.pauses.insert(Some("other".into()), pause);
     state
 }
 
-/// A static pool of four nodes that has one, in a cluster that may have two more.
+/// A static pool with one of four nodes, in a cluster whose limit allows two more.
 fn fixed() -> State {
     let mut fixed = pool("fixed");
     fixed.replicas = Some(4);
@@ -205,7 +205,7 @@ fn requirements_that_each_leave_some_types_and_together_none_are_told_so() {
     let explained = explain_pool(&state, "general", NOW).expect("a pool");
     let asked = explained.range.asked.iter();
     let asked: Vec<_> = asked.map(|own| (own.key.as_str(), own.types)).collect();
-    // A label that no type speaks of leaves all of them, and is nobody's fault.
+    // A label that no type defines excludes no types and is not listed.
     let expect = [(CPU, 3), (CAPACITY_TYPE, 12), (INSTANCE_TYPE, 1)];
     assert_eq!(asked, expect);
     assert_eq!(explained.range.suited, 0);
@@ -215,7 +215,7 @@ fn requirements_that_each_leave_some_types_and_together_none_are_told_so() {
 #[test]
 fn pods_are_told_by_what_stops_them_in_this_pool() {
     let state = healthy();
-    let explained = explain_pool(&state, "gpu", NOW).expect("it is there");
+    let explained = explain_pool(&state, "gpu", NOW).expect("a pool");
     let stopped = explained.unplaced.iter();
     let stopped: Vec<_> = stopped.map(|own| (own.why.code.as_str(), own.pods)).collect();
     assert_eq!(stopped, [("taint", 1)]);
@@ -292,7 +292,7 @@ fn what_is_reserved_can_be_had_as_long_as_some_of_it_is_left() {
 #[test]
 fn words_of_elsewhere_cannot_disturb_a_terminal() {
     let mut state = keeping();
-    let pause = state.notes.pauses.values().next().cloned().expect("one");
+    let pause = state.notes.pauses.values().next().cloned().expect("a pause");
     state.notes.pauses.insert(None, pause);
     let explained = explain_pool(&state, "general", NOW).expect("a pool");
     let text = explained.text();

@@ -18,7 +18,7 @@ use outrigger::sim::invariants::{Checker, GroundTruth, Invariant};
 
 use super::setup::working_day;
 
-/// A working day in the morning, when several nodes run.
+/// The working day in the morning, when several nodes run.
 fn morning() -> (GroundTruth, Timestamp) {
     let setup = working_day();
     let mut world = World::new(setup.clone(), 1, false);
@@ -26,7 +26,7 @@ fn morning() -> (GroundTruth, Timestamp) {
     (world.ground_truth().clone(), world.now())
 }
 
-/// The nodes of a pool in use, with the pods that use them.
+/// The nodes in use of the pool `general`, with their pods.
 fn used(scene: &GroundTruth) -> Vec<(Node, Vec<Pod>)> {
     let store = scene.cluster.store();
     let pods = |node: &Node| {
@@ -75,7 +75,7 @@ fn no_more_nodes_are_closed_than_budgets_allow() {
         let window = Window::new(expression, SignedDuration::from_hours(1), "UTC");
         Budget { during: Some(window.expect("a window")), ..always(BudgetNodes::Nodes(0)) }
     };
-    // It is eight o'clock.
+    // The time is 08:00.
     for (budgets, reason, faults) in [
         (vec![always(BudgetNodes::Nodes(1))], Reason::Expired, 1),
         (vec![always(BudgetNodes::Nodes(0))], Reason::Expired, 2),
@@ -93,7 +93,7 @@ fn no_more_nodes_are_closed_than_budgets_allow() {
         let own = config.pools.iter_mut().find(|own| own.name.as_str() == "general");
         own.expect("a pool").disruption.budgets.clone_from(&budgets);
         scene.config = Arc::new(config);
-        // The second is sent off when the first is still on its way, or has arrived.
+        // The second command is sent before the first one arrives, or after it.
         for arrives in [false, true] {
             let mut scene = scene.clone();
             let mut checker = Checker::default();
@@ -198,7 +198,7 @@ fn no_pod_is_evicted_on_purpose_that_has_nowhere_to_go() {
     let (scene, now) = morning();
     let later = now + SignedDuration::from_mins(1);
     let (node, pods) = used(&scene).swap_remove(0);
-    // Whether all other nodes are closed as well, and whether that counts.
+    // The reason, whether all other nodes are tainted as well, and the number of violations.
     for (reason, full, faults) in [
         (Reason::Expired, true, 1),
         (Reason::Drifted, true, 1),

@@ -11,20 +11,20 @@ use outrigger::sim::invariants::{Checker, GroundTruth, Invariant};
 
 use super::setup::working_day;
 
-/// Who had taken the taint away when a command was sent off at second 10, and who knew.
+/// Who had removed the taint when a command was sent at second 10, and what the daemon knew.
 #[derive(Clone, Copy, Debug)]
 enum Meddler {
-    /// Nobody: there was no taint.
+    /// No user: the node never had the taint.
     Nobody,
-    /// Somebody, before the pods came; the daemon was told of it at this second, if ever.
+    /// A user, before the pods were bound; the daemon received it at this second, if at all.
     BeforePods(Option<i64>),
-    /// Somebody, before the pods came; what the daemon was told at second 5 was older.
+    /// A user, before the pods were bound; the daemon received an older Node at second 5.
     Stale,
-    /// Somebody, when the pods were there already; the daemon was not told.
+    /// A user, after the pods were bound; the daemon did not receive it.
     AfterPods,
 }
 
-/// A node of ours with pods that use it.
+/// A managed node in use, with its pods.
 fn used(scene: &GroundTruth) -> (Node, Vec<Pod>) {
     let machines = scene.live_instances();
     let nodes = machines.filter_map(|own| scene.cluster.node_of(own.truth().id.as_str()));
@@ -37,7 +37,7 @@ fn used(scene: &GroundTruth) -> (Node, Vec<Pod>) {
     used.find(|(_, pods)| !pods.is_empty()).expect("a node in use")
 }
 
-/// How often the rule of drains does not hold when a command arrives.
+/// The number of violations of the drain invariant when a command arrives.
 fn faults(
     scene: &GroundTruth,
     node: &Node,
@@ -89,7 +89,7 @@ fn only_what_was_on_its_way_unknowing_is_excused() {
         instance: node.instance_id().expect("an instance").into(),
     };
     let evict = Command::Evict { pod: pods[0].key.clone(), uid: pods[0].uid.clone() };
-    // How many faults an end makes (its pods, and the taint it lacks), and how many an eviction.
+    // The violations of a termination (running pods, missing taint), and those of an eviction.
     for (meddler, ends, evictions) in [
         (Meddler::Nobody, 2, 1),
         (Meddler::BeforePods(None), 0, 0),

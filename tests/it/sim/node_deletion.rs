@@ -11,7 +11,7 @@ use outrigger::sim::cluster::store::Attached;
 
 use super::setup::working_day;
 
-/// The working day at noon, in a cluster that has our finalizer, with a node in use and its pods.
+/// The working day at noon, in a cluster with the finalizer, with a node in use and its pods.
 fn noon(seed: u64) -> (World, NodeName, Vec<Pod>) {
     let mut setup = working_day();
     let mut config = Cluster::clone(&setup.config);
@@ -54,7 +54,7 @@ fn a_node_that_somebody_deletes_goes_when_its_instance_has_ended() {
     let instance = world.ground_truth().cluster.kubelet_of(node.as_str()).expect("it runs");
     let instance = instance.instance.clone();
     world.change_cluster(|cluster, now| cluster.remove_node(&node, now));
-    assert!(is_there(&world, &node), "it waits for us");
+    assert!(is_there(&world, &node), "the finalizer keeps the Node");
     run(&mut world, 15);
     assert!(!is_there(&world, &node));
     let machine = world.ground_truth().cloud.get(instance.as_str());
@@ -79,12 +79,12 @@ fn a_pod_that_never_ends_and_a_volume_that_never_detaches_hold_a_node_for_minute
         cluster.remove_node(&node, now);
     });
     run(&mut world, 6);
-    assert!(is_there(&world, &node), "grace, a minute, and six more for the volume");
+    assert!(is_there(&world, &node), "the grace period, a minute, and six minutes for the volume");
     run(&mut world, 10);
     assert!(!is_there(&world, &node));
     let left = world.ground_truth().cluster.store().attached_to(node.as_str());
     let left: Vec<&str> = left.iter().map(|own| own.name.as_str()).collect();
-    assert_eq!(left, ["stuck"], "the other was waited for");
+    assert_eq!(left, ["stuck"], "the other volume was detached first");
     assert_eq!(world.run_and_check(), []);
 }
 

@@ -10,12 +10,13 @@ use outrigger::sim::World;
 use outrigger::sim::random_scenario::{draw_scenario, types_of};
 use outrigger::sim::workload::WorkloadKind;
 
-/// Some of the smallest, so that default tests stay quick; `outrigger simulate --fleets --faults
-/// --seeds 10000` looks further.
-/// The last five have pods that are told of their nodes in another order than the scheduler has,
-/// pods that have to wait for one that is spread with them and has no place beside them, an empty
-/// node that somebody opens again while others begin to leave, one whose Node is deleted and made
-/// anew while its pods move, and one that is to stay while nobody sees that it is closed.
+/// Seeds of small fleets, so that the default tests are fast; `outrigger simulate --fleets --faults
+/// --seeds 10000` runs more.
+///
+/// The last five have: pods that are nominated in another order than the scheduler binds them; pods
+/// that wait for a pod of the same spread, for which there is no capacity beside them; an empty
+/// node whose taint a user removes while other nodes are disrupted; a Node that is deleted and
+/// created again while its pods move; a retained node whose taint the daemon does not see.
 const SEEDS: [u64; 9] = [5, 9, 15, 17, 719_204, 728_592, 732_214, 756_369, 762_109];
 
 #[test]
@@ -55,7 +56,7 @@ fn the_same_seed_draws_the_same_fleet() {
     assert_ne!(parts(7), parts(8));
 }
 
-/// What is drawn.
+/// The features of random fleets.
 const ALL: [&str; 30] = [
     "a Deployment",
     "a StatefulSet",
@@ -89,7 +90,7 @@ const ALL: [&str; 30] = [
     "a hundred nodes",
 ];
 
-/// Whatever is to be drawn is drawn by someone.
+/// Checks that each feature occurs in a random fleet.
 #[test]
 fn fleets_are_of_all_kinds() {
     let types = types_of(&Catalog::shipped());
@@ -132,7 +133,7 @@ fn fleets_are_of_all_kinds() {
         }
         see("a reload", setup.reloads.len() > 1);
         see("a shortage", !setup.scenario.shortages.is_empty());
-        // The title says how many nodes there are, about.
+        // The title contains the approximate number of nodes.
         let words = setup.scenario.title.split(' ');
         let nodes = words.filter_map(|own| own.parse::<u32>().ok()).max();
         see("a hundred nodes", nodes.is_some_and(|own| own >= 100));

@@ -42,10 +42,10 @@ pool "general" {
 }
 "#;
 
-/// When there are fewer pods.
+/// The time of the scale-down after the start.
 const SHRINKS: SignedDuration = SignedDuration::from_mins(20);
 
-/// How many of a deployment's replicas stay.
+/// The number of replicas of a Deployment after the scale-down.
 fn left(replicas: usize) -> usize {
     if replicas == 35 { 25 } else { 20 }
 }
@@ -67,7 +67,7 @@ fn scenario() -> String {
     text
 }
 
-/// What a plan afresh for the pods that stay costs, in $/h.
+/// The cost of a new plan for the remaining pods, in $/h.
 fn afresh() -> f64 {
     let mut fleet = Fleet::planned(workloads::kwok(thirty()), Timestamp::UNIX_EPOCH);
     let deployments = of_all_sizes();
@@ -78,7 +78,7 @@ fn afresh() -> f64 {
     fleet.afresh()
 }
 
-/// What all nodes cost, in $/h.
+/// The cost of all nodes, in $/h.
 fn cost(world: &World) -> f64 {
     let scene = world.ground_truth();
     let price = |name: &String| {
@@ -109,7 +109,7 @@ fn what_hundreds_of_pods_move_for_is_saved_and_then_all_is_calm() {
             matches!(fact, TimelineFact::Leaving { .. } | TimelineFact::Launched { .. })
         };
         let later: Vec<_> = later.iter().filter(|own| moves(&own.fact)).collect();
-        let told = format!("seed {seed}: {then:.2} $/h, afresh {afresh:.2}: {later:#?}");
+        let told = format!("seed {seed}: {then:.2} $/h, new plan {afresh:.2}: {later:#?}");
         assert!(then <= 1.08 * afresh, "{told}");
         assert!(later.is_empty(), "{told}");
         let bound = lines.iter().filter_map(|own| match own.fact {
@@ -117,7 +117,7 @@ fn what_hundreds_of_pods_move_for_is_saved_and_then_all_is_calm() {
             _ => None,
         });
         let bound: usize = bound.sum();
-        assert!((100..1000).contains(&bound), "{bound} pods came: {told}");
+        assert!((100..1000).contains(&bound), "{bound} pods were bound: {told}");
         assert!(world.violations().is_empty(), "{:?}", world.violations());
     }
 }

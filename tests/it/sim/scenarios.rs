@@ -10,13 +10,14 @@ use outrigger::sim::timeline::{TimelineEntry, TimelineFact};
 
 use super::setup::day;
 
-/// Where they are shipped.
+/// The folder of the shipped scenarios.
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/scenarios");
 
-/// A timeline that is longer than this is read by nobody.
+/// The maximum number of lines of a readable timeline.
 const LINES_MAX: usize = 60;
 
-/// What happened, so many minutes a line: how often what, and of what there are few in words.
+/// Renders the events with this number of minutes per line: counts of the frequent ones, and the
+/// texts of the others.
 fn timeline(lines: &[TimelineEntry], minutes: i64) -> String {
     let mut all: BTreeMap<String, (Vec<String>, BTreeMap<String, usize>)> = BTreeMap::new();
     for line in lines {
@@ -52,7 +53,7 @@ fn timeline(lines: &[TimelineEntry], minutes: i64) -> String {
     text
 }
 
-/// Plays a scenario that is shipped.
+/// Runs a shipped scenario.
 fn play(name: &str) {
     let path = Path::new(SCENARIOS).join(format!("{name}.hcl"));
     let text = std::fs::read_to_string(path).expect("a file");
@@ -103,7 +104,7 @@ fn a_zone_is_lost() {
     play("zone-loss");
 }
 
-/// The first scenario that a user sees has a test of its own.
+/// The scenario `working-day` has separate tests.
 #[test]
 fn every_scenario_is_played() {
     let own = include_str!("scenarios.rs");
