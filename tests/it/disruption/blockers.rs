@@ -33,7 +33,7 @@ fn ended(mut pod: Pod) -> Pod {
     pod
 }
 
-/// One node with a pod that disruption budgets cover.
+/// One node with a pod that these PodDisruptionBudgets cover.
 fn covered(pod: Pod, budgets: Vec<Pdb>) -> Scene {
     let mut scene = Scene::with([pod]);
     for pdb in budgets {
@@ -46,51 +46,59 @@ fn for_ever(min: Option<Bound>, max: Option<Bound>) -> Vec<Pdb> {
     vec![Pdb { min_available: min, max_unavailable: max, ..pdb("b", "web", 1) }]
 }
 
-/// A budget that allows nothing, but lets pods go that are not ready.
+/// A budget that allows no disruption, except of pods that are not ready.
 fn unready() -> Vec<Pdb> {
     vec![Pdb { unready_may_go: true, ..pdb("b", "web", 0) }]
 }
 
-/// What is so, the scene, and what keeps its node: without a termination grace period, whatever it
-/// leaves for; with one, for a reason that cannot wait and for one that can.
+/// A description, the scene, and the codes of the verdict of its node: without a termination grace
+/// period for any reason; with one, for a graceful reason and for an eventual one.
 type Row = (&'static str, fn() -> Scene, [&'static str; 3]);
 
 const PODS: &[Row] = &[
-    ("nothing is said", || Scene::with([web()]), ["-"; 3]),
+    ("no annotation", || Scene::with([web()]), ["-"; 3]),
     (
-        "a pod must not be disrupted",
+        "a pod is annotated with do-not-disrupt",
         || Scene::with([protected("ReplicaSet")]),
         ["pod_do_not_disrupt", "pod_do_not_disrupt", "-"],
     ),
     (
-        "a mirror must not be disrupted",
+        "a mirror pod is annotated with do-not-disrupt",
         || Scene::with([protected("Node")]),
         ["pod_do_not_disrupt", "pod_do_not_disrupt", "-"],
     ),
     (
-        "a daemon must not be disrupted",
+        "a daemon pod is annotated with do-not-disrupt",
         || Scene::with([protected("DaemonSet")]),
         ["pod_do_not_disrupt", "pod_do_not_disrupt", "-"],
     ),
     (
-        "a pod on its way out is not asked",
+        "the annotation of a terminating pod is ignored",
         || Scene::with([ending(protected("ReplicaSet"))]),
         ["-"; 3],
     ),
-    ("a pod that has ended is not asked", || Scene::with([ended(protected("Job"))]), ["-"; 3]),
     (
-        "a pod says so in our own words",
+        "the annotation of a terminated pod is ignored",
+        || Scene::with([ended(protected("Job"))]),
+        ["-"; 3],
+    ),
+    (
+        "a pod has the alias of do-not-disrupt",
         || Scene::with([annotated(web(), DO_NOT_DISRUPT_ALIAS, "true")]),
         ["pod_do_not_disrupt", "pod_do_not_disrupt", "-"],
     ),
     (
-        "a pod is protected for longer than it runs",
+        "the do-not-disrupt duration of a pod has not passed",
         || Scene::with([annotated(web(), DO_NOT_DISRUPT, "2h")]),
         ["pod_do_not_disrupt_until", "pod_do_not_disrupt_until", "-"],
     ),
-    ("a pod was protected", || Scene::with([annotated(web(), DO_NOT_DISRUPT, "30m")]), ["-"; 3]),
     (
-        "a pod that is protected for a time has not started",
+        "the do-not-disrupt duration of a pod has passed",
+        || Scene::with([annotated(web(), DO_NOT_DISRUPT, "30m")]),
+        ["-"; 3],
+    ),
+    (
+        "a pod with a do-not-disrupt duration has not started",
         || {
             let mut pod = annotated(web(), DO_NOT_DISRUPT, "30m");
             pod.started = None;
@@ -99,7 +107,7 @@ const PODS: &[Row] = &[
         ["pod_do_not_disrupt_until", "pod_do_not_disrupt_until", "-"],
     ),
     (
-        "nobody can read what a pod says",
+        "the annotation of a pod is unreadable",
         || Scene::with([annotated(web(), DO_NOT_DISRUPT, "soon")]),
         ["-"; 3],
     ),
@@ -109,7 +117,7 @@ const PODS: &[Row] = &[
         ["pod_not_safe_to_evict", "pod_not_safe_to_evict", "-"],
     ),
     (
-        "a daemon is never asked whether it is safe to evict",
+        "the safe-to-evict annotation of a daemon pod is ignored",
         || {
             let daemon = pod("agent", "n", "DaemonSet");
             Scene::with([annotated(daemon, SAFE_TO_EVICT, "false")])
@@ -125,14 +133,14 @@ const BUDGETS: &[Row] = &[
         || covered(web(), vec![pdb("b", "web", 0)]),
         ["pod_disruption_budget", "pod_disruption_budget", "-"],
     ),
-    ("a budget of others allows none", || covered(web(), vec![pdb("b", "other", 0)]), ["-"; 3]),
+    ("a budget of other pods allows none", || covered(web(), vec![pdb("b", "other", 0)]), ["-"; 3]),
     (
         "two budgets allow one each",
         || covered(web(), vec![pdb("b", "web", 1), pdb("c", "web", 1)]),
         ["pod_disruption_budgets", "pod_disruption_budgets", "-"],
     ),
     (
-        "one may be away for five pods: each pod is looked at for itself",
+        "a budget allows one of five pods: each pod is checked separately",
         || {
             let mut scene = covered(web(), vec![pdb("b", "web", 1)]);
             for at in 0..4 {
@@ -145,27 +153,27 @@ const BUDGETS: &[Row] = &[
         ["-"; 3],
     ),
     (
-        "none may ever be away",
+        "a budget never allows any disruption",
         || covered(web(), for_ever(None, Some(Bound::Count(0)))),
         ["pod_disruption_budget_for_ever", "pod_disruption_budget_for_ever", "-"],
     ),
     (
-        "no share may ever be away",
+        "a budget allows a share of zero percent",
         || covered(web(), for_ever(None, Some(Bound::Percent(0)))),
         ["pod_disruption_budget_for_ever", "pod_disruption_budget_for_ever", "-"],
     ),
     (
-        "all must stay",
+        "a budget requires all pods to be available",
         || covered(web(), for_ever(Some(Bound::Percent(100)), None)),
         ["pod_disruption_budget_for_ever", "pod_disruption_budget_for_ever", "-"],
     ),
     (
-        "a share that rounds to nothing may be away",
+        "a budget allows a share that rounds up to one",
         || covered(web(), for_ever(None, Some(Bound::Percent(1)))),
         ["-"; 3],
     ),
     (
-        "a daemon may never be away",
+        "the budget of a daemon pod allows no disruption",
         || {
             let daemon = pod("web", "n", "DaemonSet");
             covered(daemon, for_ever(None, Some(Bound::Count(0))))
@@ -173,7 +181,7 @@ const BUDGETS: &[Row] = &[
         ["pod_disruption_budget_for_ever", "pod_disruption_budget_for_ever", "-"],
     ),
     (
-        "a mirror may never be away: nobody evicts it",
+        "the budget of a mirror pod allows no disruption, but it is not evicted",
         || {
             let mirror = pod("web", "n", "Node");
             covered(mirror, for_ever(None, Some(Bound::Count(0))))
@@ -181,17 +189,17 @@ const BUDGETS: &[Row] = &[
         ["-"; 3],
     ),
     (
-        "a pod that has ended may never be away",
+        "the budget of a terminated pod allows no disruption",
         || covered(ended(web()), for_ever(None, Some(Bound::Count(0)))),
         ["-"; 3],
     ),
     (
-        "a pod on its way out may never be away",
+        "the budget of a terminating pod allows no disruption",
         || covered(ending(web()), for_ever(None, Some(Bound::Count(0)))),
         ["-"; 3],
     ),
     (
-        "a pod that stays on a leaving node may never be away",
+        "the budget of a pod that tolerates the disruption taint allows no disruption",
         || {
             let mut pod = web();
             pod.tolerations.push(Toleration {
@@ -205,7 +213,7 @@ const BUDGETS: &[Row] = &[
         ["-"; 3],
     ),
     (
-        "a pod that is not ready may always go",
+        "the budget always allows pods that are not ready",
         || {
             let mut pod = web();
             pod.ready = Some(false);
@@ -214,7 +222,7 @@ const BUDGETS: &[Row] = &[
         ["-"; 3],
     ),
     (
-        "nobody knows whether a pod is ready that may then always go",
+        "the budget always allows pods that are not ready, and readiness is unknown",
         || {
             let mut pod = web();
             pod.ready = None;
@@ -226,7 +234,7 @@ const BUDGETS: &[Row] = &[
 
 const NODES: &[Row] = &[
     (
-        "the node must not be disrupted",
+        "the node is annotated with do-not-disrupt",
         || {
             let mut scene = Scene::with([]);
             scene.edit("n", |own| {
@@ -237,7 +245,7 @@ const NODES: &[Row] = &[
         ["do_not_disrupt"; 3],
     ),
     (
-        "a node knows no durations",
+        "a do-not-disrupt duration of a node is ignored",
         || {
             let mut scene = Scene::with([]);
             scene.edit("n", |own| {
@@ -248,7 +256,7 @@ const NODES: &[Row] = &[
         ["-"; 3],
     ),
     (
-        "the node must not be scaled down",
+        "scale-down is disabled for the node",
         || {
             let mut scene = Scene::with([]);
             scene.edit("n", |own| {
@@ -259,7 +267,7 @@ const NODES: &[Row] = &[
         ["scale_down_disabled"; 3],
     ),
     (
-        "it was to leave and could not",
+        "a disruption of the node was withdrawn recently",
         || {
             let mut scene = Scene::with([]);
             let until = NOW + SignedDuration::from_mins(1);
@@ -269,7 +277,7 @@ const NODES: &[Row] = &[
         ["withdrawn"; 3],
     ),
     (
-        "it was to leave and could not some time ago",
+        "a disruption of the node was withdrawn some time ago",
         || {
             let mut scene = Scene::with([]);
             scene.claim("n").withdrawn = Some((NOW, 1));
@@ -278,7 +286,7 @@ const NODES: &[Row] = &[
         ["-"; 3],
     ),
     (
-        "a Node without a claim is nobody's",
+        "a Node without a claim is not a candidate",
         || {
             let mut scene = Scene::with([]);
             let id = scene.claim("n").record.id.clone();
@@ -288,7 +296,7 @@ const NODES: &[Row] = &[
         ["gone"; 3],
     ),
     (
-        "a claim without a Node is no node yet",
+        "a claim without a Node is not a candidate",
         || {
             let mut scene = Scene::with([]);
             scene.claim("n").node = None;
@@ -307,7 +315,7 @@ const NODES: &[Row] = &[
         ["nominated"; 3],
     ),
     (
-        "pods were expected on it",
+        "the nomination has expired",
         || {
             let mut scene = Scene::with([]);
             scene.state.nominate("n".into(), NOW);
@@ -316,7 +324,7 @@ const NODES: &[Row] = &[
         ["-"; 3],
     ),
     (
-        "somebody deletes its Node",
+        "a user deletes the Node",
         || {
             let mut scene = Scene::with([]);
             scene.edit("n", |own| own.deleting = Some(NOW));
@@ -325,7 +333,7 @@ const NODES: &[Row] = &[
         ["deleted"; 3],
     ),
     (
-        "it is leaving already",
+        "the node is already being disrupted",
         || {
             let mut scene = Scene::with([]);
             scene.claim("n").leaving = Some(Reason::Drifted);
@@ -334,7 +342,7 @@ const NODES: &[Row] = &[
         ["gone"; 3],
     ),
     (
-        "its instance is being ended",
+        "the instance is being terminated",
         || {
             let mut scene = Scene::with([]);
             scene.claim("n").phase = ClaimPhase::Terminating;
@@ -343,7 +351,7 @@ const NODES: &[Row] = &[
         ["gone"; 3],
     ),
     (
-        "others take its place",
+        "the node is being replaced",
         || {
             let mut scene = Scene::with([]);
             scene.claim("n").replaced_since = Some(earlier());
@@ -352,7 +360,7 @@ const NODES: &[Row] = &[
         ["gone"; 3],
     ),
     (
-        "not initialized",
+        "the node is not initialized",
         || {
             let mut scene = Scene::with([]);
             scene.edit("n", |own| drop(own.labels.remove(INITIALIZED)));
@@ -361,7 +369,7 @@ const NODES: &[Row] = &[
         ["not_initialized"; 3],
     ),
     (
-        "it has no pool",
+        "the node has no pool",
         || {
             let mut scene = Scene::with([]);
             scene.edit("n", |own| drop(own.labels.remove(POOL)));
@@ -370,7 +378,7 @@ const NODES: &[Row] = &[
         ["no_pool"; 3],
     ),
     (
-        "its pool does not exist",
+        "the pool of the node does not exist",
         || {
             let mut scene = Scene::with([]);
             scene.edit("n", |own| {
@@ -381,7 +389,7 @@ const NODES: &[Row] = &[
         ["no_pool"; 3],
     ),
     (
-        "nobody knows what it is",
+        "the instance type is unknown",
         || {
             let mut scene = Scene::with([]);
             scene.edit("n", |own| {
@@ -473,7 +481,7 @@ fn a_conservative_pool_keeps_what_cluster_autoscaler_would_keep() {
     let mut budget = pdb("b", "web", 1);
     budget.key.namespace = "kube-system".to_owned();
     scene.apply(WatchedObject::Pdb(budget));
-    assert_eq!(scene.word(Reason::Underutilized), "-", "a budget covers it");
+    assert_eq!(scene.word(Reason::Underutilized), "-", "a budget covers the system pod");
 }
 
 #[test]
@@ -522,9 +530,9 @@ fn what_moving_pods_costs_is_added_up_and_what_they_use() {
     let scene = Scene::with([dear, cheap, thirsty, daemon, gone]);
     let disruption_view = scene.state.disruption_view(NOW);
     let own = &disruption_view.candidates[0];
-    // One, two for the dear, one for the plain, and nothing for those that cost nothing.
+    // One for the node, two for `dear`, one for `web`, and nothing for the others.
     assert_eq!((own.cost, own.pods), (4.0, 2));
-    assert_eq!(own.utilization, Some(104), "daemons do not count");
+    assert_eq!(own.utilization, Some(104), "daemon pods do not count");
     let mut empty = Scene::with([pod("agent", "n", "DaemonSet")]);
     empty.edit("n", |own| own.allocatable.cpu_milli = 0);
     let disruption_view = empty.state.disruption_view(NOW);
@@ -553,7 +561,7 @@ fn what_nobody_can_read_is_told_with_whose_it_is() {
         scene.pod(pod);
     }
     let misreads = scene.state.disruption_view(NOW).misreads;
-    assert_eq!(misreads.len(), 101, "no more at once, but that there are");
+    assert_eq!(misreads.len(), 101, "a hundred, and one that says that there are more");
     assert!(misreads.iter().any(|own| own.of == "the cluster"));
 }
 

@@ -21,12 +21,12 @@ use outrigger::state::node_claims::NodeClaim;
 /// When all nodes of a fleet were initialized.
 const START: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-/// So many seconds after the start.
+/// The time this number of seconds after the start.
 fn at(seconds: i64) -> Timestamp {
     START + SignedDuration::from_secs(seconds)
 }
 
-/// A pool whose budget lets all its nodes go at once, half a minute after the last change.
+/// A pool whose budget allows all nodes to be disrupted, half a minute after the last change.
 fn pool(name: &str) -> Pool {
     let mut pool = Pool::new(name);
     pool.disruption.consolidate_after = Some(SignedDuration::from_secs(30));
@@ -34,7 +34,7 @@ fn pool(name: &str) -> Pool {
     pool
 }
 
-/// What there is of a cluster, and who may leave it.
+/// The state of a cluster, and its disruptions.
 struct Fleet {
     state: State,
 }
@@ -46,14 +46,14 @@ impl Fleet {
         Self { state }
     }
 
-    /// The configuration is another.
+    /// Changes the configuration.
     fn configure(&mut self, change: impl FnOnce(&mut Cluster)) {
         let mut cluster = Cluster::clone(&self.state.cluster);
         change(&mut cluster);
         self.state.apply_configuration(Arc::new(cluster));
     }
 
-    /// A node of a pool that nobody uses, with its claim.
+    /// Adds an empty node of a pool, with its claim.
     fn node(&mut self, name: &str, pool: &str) {
         let labels = [(POOL, pool), (REGISTERED, "true"), (INITIALIZED, "true")];
         let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
@@ -81,12 +81,12 @@ impl Fleet {
         claims.get_mut(node).expect("a claim by its node's name")
     }
 
-    /// A pod is seen at some time.
+    /// Applies a pod at this time.
     fn apply(&mut self, pod: Pod, now: Timestamp) {
         self.state.objects.apply(WatchedObject::Pod(Box::new(pod)), now);
     }
 
-    /// A pod is gone at some time.
+    /// Deletes a pod at this time.
     fn delete(&mut self, pod: &str, now: Timestamp) {
         let key = ObjectKey::new("default", pod);
         self.state.objects.delete(ObjectKind::Pod, &key, now);
@@ -96,14 +96,14 @@ impl Fleet {
         select_disruptions(&self.state.disruption_view(now), now)
     }
 
-    /// Who leaves for this reason.
+    /// The nodes that are disrupted for this reason.
     fn leaving(&self, reason: Reason, now: Timestamp) -> Vec<String> {
         let retired = self.sweep(now).retire.into_iter();
         let own = retired.filter(|own| own.reason == reason);
         own.map(|own| own.node.to_string()).collect()
     }
 
-    /// What keeps a node that is looked at for this reason.
+    /// The verdict that retains a node for this reason.
     fn verdict(&self, node: &str, reason: Reason, now: Timestamp) -> Option<Verdict> {
         let kept = self.sweep(now).kept.into_iter();
         let mut own = kept.filter(|own| own.node.as_str() == node && own.reason == reason);
@@ -161,7 +161,7 @@ fn pod(name: &str, node: &str, owner: &str) -> Pod {
     }
 }
 
-/// One node, that would leave.
+/// A fleet with one empty node.
 fn idle() -> Fleet {
     let mut fleet = Fleet::new(vec![pool("general")]);
     fleet.node("n", "general");
@@ -173,20 +173,20 @@ fn annotated(fleet: &mut Fleet, value: &str) {
     fleet.change_node("n", |node| node.annotations.extend([note]));
 }
 
-/// A pod on the node whose deletion was asked for.
+/// A terminating pod on the node.
 fn ending(owner: &str) -> Pod {
     Pod { deleting: Some(START), ..pod("p", "n", owner) }
 }
 
-/// What differs from a node that leaves, and the code of what keeps it, if anything.
+/// A change of the empty node, and the code of the verdict that retains it, if any.
 type Row = (&'static str, fn(&mut Fleet), Option<&'static str>);
 
 const ROWS: [Row; 22] = [
-    ("nobody uses it", |_| {}, None),
-    ("a daemon", |it| it.apply(pod("p", "n", "DaemonSet"), START), None),
-    ("a mirror", |it| it.apply(pod("p", "n", "Node"), START), None),
+    ("no pods", |_| {}, None),
+    ("a daemon pod", |it| it.apply(pod("p", "n", "DaemonSet"), START), None),
+    ("a mirror pod", |it| it.apply(pod("p", "n", "Node"), START), None),
     (
-        "a pod that has ended",
+        "a terminated pod",
         |it| {
             let mut own = pod("p", "n", "Job");
             own.phase = PodPhase::Succeeded;
@@ -194,7 +194,7 @@ const ROWS: [Row; 22] = [
         },
         None,
     ),
-    ("a pod elsewhere", |it| it.apply(pod("p", "other", "ReplicaSet"), START), None),
+    ("a pod on another node", |it| it.apply(pod("p", "other", "ReplicaSet"), START), None),
     ("a pod", |it| it.apply(pod("p", "n", "ReplicaSet"), START), Some("in_use")),
     (
         "a pod without an owner",
@@ -204,24 +204,24 @@ const ROWS: [Row; 22] = [
         },
         Some("in_use"),
     ),
-    // The next one of its name may come only once it is gone.
+    // The next pod of this name is created only when this one is deleted.
     (
-        "a member of a StatefulSet that ends",
+        "a terminating pod of a StatefulSet",
         |it| it.apply(ending("StatefulSet"), START),
         Some("in_use"),
     ),
-    ("annotated", |it| annotated(it, "true"), Some("blocked")),
-    ("annotated as harmless", |it| annotated(it, "false"), None),
-    ("annotated for a while", |it| annotated(it, "1h"), None),
-    ("pods are expected", |it| it.state.nominate("n".into(), at(61)), Some("nominated")),
-    ("pods were expected", |it| it.state.nominate("n".into(), at(60)), None),
+    ("annotated with do-not-disrupt", |it| annotated(it, "true"), Some("blocked")),
+    ("annotated with false", |it| annotated(it, "false"), None),
+    ("annotated with a duration", |it| annotated(it, "1h"), None),
+    ("nominated for pods", |it| it.state.nominate("n".into(), at(61)), Some("nominated")),
+    ("the nomination has expired", |it| it.state.nominate("n".into(), at(60)), None),
     (
-        "its pool has a number",
+        "the pool is static",
         |it| it.configure(|own| own.pools[0].replicas = Some(1)),
         Some("static"),
     ),
     (
-        "its pool is gone, and its nodes stay",
+        "the pool is removed, and its nodes are kept",
         |it| {
             it.configure(|own| {
                 own.safeguards.removed_pools = RemovedPools::Keep;
@@ -231,17 +231,17 @@ const ROWS: [Row; 22] = [
         Some("no_pool"),
     ),
     (
-        "its pool never consolidates",
+        "the pool never consolidates",
         |it| it.configure(|own| own.pools[0].disruption.consolidate_after = None),
         Some("never"),
     ),
     (
-        "its pool lets only empty ones go",
+        "the pool consolidates only empty nodes",
         |it| it.configure(|own| own.pools[0].disruption.consolidation = Consolidation::Empty),
         None,
     ),
     (
-        "not initialized",
+        "the node is not initialized",
         |it| {
             it.change_node("n", |node| drop(node.labels.remove(INITIALIZED)));
             it.claim("n").phase = ClaimPhase::Registered;
@@ -249,7 +249,7 @@ const ROWS: [Row; 22] = [
         Some("not_initialized"),
     ),
     (
-        "it is not called initialized",
+        "the initialized label is false",
         |it| {
             let no = (INITIALIZED.to_owned(), "false".to_owned());
             it.change_node("n", |node| node.labels.extend([no]));
@@ -257,12 +257,12 @@ const ROWS: [Row; 22] = [
         Some("not_initialized"),
     ),
     (
-        "a buffer needs its room",
+        "a capacity buffer reserves the node",
         |it| drop(it.state.held.insert("n".into(), "spare".to_owned())),
         Some("buffer"),
     ),
     (
-        "a buffer needs it, and a pod is on it",
+        "a capacity buffer reserves the node, and a pod runs on it",
         |it| {
             it.state.held.insert("n".into(), "spare".to_owned());
             it.apply(pod("p", "n", "ReplicaSet"), START);
@@ -270,7 +270,7 @@ const ROWS: [Row; 22] = [
         Some("in_use"),
     ),
     (
-        "a buffer needs the room of another",
+        "a capacity buffer reserves another node",
         |it| drop(it.state.held.insert("m".into(), "spare".to_owned())),
         None,
     ),
@@ -304,13 +304,13 @@ fn nodes_without_a_claim_or_on_their_way_out_are_not_looked_at() {
     assert_eq!((plan.retire, plan.kept), (vec![], vec![]));
 }
 
-/// What happens when, and when the node has been left alone for long enough then.
+/// A history of changes, and the time in seconds after which the node may be disrupted.
 type History = (&'static str, fn(&mut Fleet), i64);
 
 const HISTORIES: [History; 7] = [
-    ("nothing since it was initialized", |_| {}, 30),
+    ("no changes since the initialization", |_| {}, 30),
     (
-        "a pod came and went",
+        "a pod was bound and deleted",
         |it| {
             it.apply(pod("p", "n", "ReplicaSet"), at(100));
             it.delete("p", at(200));
@@ -318,19 +318,19 @@ const HISTORIES: [History; 7] = [
         230,
     ),
     (
-        "a pod has ended",
+        "a pod has terminated",
         |it| {
             let mut own = pod("p", "n", "Job");
             it.apply(own.clone(), at(100));
             own.phase = PodPhase::Succeeded;
             it.apply(own, at(300));
-            // That it is cleared away is no news.
+            // The deletion of a terminated pod is not a change.
             it.delete("p", at(400));
         },
         330,
     ),
     (
-        "one pod after another",
+        "several pods were bound and deleted",
         |it| {
             for (seconds, name) in [(100, "a"), (103, "b"), (106, "c")] {
                 it.apply(pod(name, "n", "ReplicaSet"), at(seconds));
@@ -342,7 +342,7 @@ const HISTORIES: [History; 7] = [
         144,
     ),
     (
-        "a daemon came and went",
+        "a daemon pod was bound and deleted",
         |it| {
             it.apply(pod("p", "n", "DaemonSet"), at(100));
             it.delete("p", at(200));
@@ -350,7 +350,7 @@ const HISTORIES: [History; 7] = [
         30,
     ),
     (
-        "a pod waits, and one came to a node that nobody knows",
+        "a pod is pending, and one was bound to an unknown node",
         |it| {
             let waits = Pod { node: None, unschedulable: true, ..pod("p", "", "ReplicaSet") };
             it.apply(waits, at(100));
@@ -359,7 +359,7 @@ const HISTORIES: [History; 7] = [
         30,
     ),
     (
-        "its pool waits for longer",
+        "the pool has a longer consolidate_after",
         |it| {
             let after = SignedDuration::from_secs(90);
             it.configure(|own| own.pools[0].disruption.consolidate_after = Some(after));
@@ -389,7 +389,7 @@ fn a_node_is_left_alone_for_a_while_after_a_pod_came_or_went() {
 #[test]
 fn budgets_say_how_many_empty_nodes_leave_at_once() {
     use BudgetNodes::{Nodes, Percent};
-    // How many each of so many pools with so many nodes lets go.
+    // The number of pools, of nodes per pool, the budget, and the disrupted nodes per pool.
     for (pools, nodes, allowance, expect) in [
         (1, 10, Percent(100), 10),
         (1, 10, Percent(0), 0),
@@ -419,7 +419,7 @@ fn budgets_say_how_many_empty_nodes_leave_at_once() {
             let own = leaving.iter().filter(|node| node.starts_with(&format!("{pool}-")));
             assert_eq!(own.count(), expect, "{what}");
         }
-        // Whoever is kept by a budget says so.
+        // The other nodes have the verdict of the budget.
         let kept = fleet.sweep(at(60)).kept;
         let budget = kept.iter().filter(|own| own.verdict.code() == "budget");
         assert_eq!(budget.count(), pools * (nodes - expect), "{what}");

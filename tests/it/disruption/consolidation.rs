@@ -59,10 +59,7 @@ fn hardly_more_nodes_leave_than_it_takes() {
     let (saved, all) = (before - fleet.cost(), before - afresh);
     assert!(saved >= 0.9 * all, "{saved} of {all} are saved");
     // A disrupted node saves its own price at most.
-    assert!(
-        leaves <= 2.0 * saved,
-        "nodes for {leaves} $/h are disrupted to save {saved} of {before}"
-    );
+    assert!(leaves <= 2.0 * saved, "{leaves} $/h are disrupted to save {saved} of {before}");
 }
 
 /// The saved share of the total cost, divided by the used share of the total disruption cost.

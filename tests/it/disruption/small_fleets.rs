@@ -23,7 +23,8 @@ use super::consolidation_fixture::{
 };
 use super::fixture::{NOW, annotated, pdb, pod, pool};
 
-/// What differs, and what becomes of it: who leaves and what comes, or the code of what keeps `n`.
+/// A change of the fleet, and its result: the disrupted nodes and their replacements, or the code
+/// of the verdict that retains `n`.
 type Row = (&'static str, fn(&mut Yard), &'static str);
 
 fn check(base: fn() -> Yard, rows: &[Row]) {
@@ -36,8 +37,8 @@ fn check(base: fn() -> Yard, rows: &[Row]) {
     }
 }
 
-/// A node of four cores with a pod of one, and another with room for it, which is full but for
-/// that.
+/// A node with four cores and a pod with one core, and another node that has capacity for just this
+/// pod.
 fn two() -> Yard {
     let mut yard = Yard::plain();
     yard.node("n", "s4");
@@ -63,7 +64,7 @@ fn grace(yard: &mut Yard) {
     claim.record.termination_grace_period = Some(SignedDuration::from_mins(10));
 }
 
-/// The other node is of a pool of its own, and a pod came to it ten seconds ago.
+/// Moves the other node to a separate pool, and binds a pod to it ten seconds ago.
 fn restless(yard: &mut Yard, after: Option<SignedDuration>) {
     yard.configure(|own| {
         let mut busy = buying("busy", &[ON_DEMAND]);
@@ -79,15 +80,15 @@ fn restless(yard: &mut Yard, after: Option<SignedDuration>) {
     yard.0.state.objects.apply(WatchedObject::Pod(Box::new(own)), NOW - ago);
 }
 
-/// Nothing but the other node has room for the pod.
+/// Excludes the type `s2`, so that no cheaper node can replace `n`.
 fn alone(pool: &mut Pool) {
     pool.requirements.add(INSTANCE_TYPE, Requirement::is_in(["s4", "s8"]));
 }
 
 const LEAVING: [Row; 21] = [
-    ("its pod fits elsewhere", |_| {}, "n ->"),
+    ("the pod fits on the other node", |_| {}, "n ->"),
     (
-        "another pool has no types",
+        "another pool has no instance types",
         |it| {
             it.configure(|own| {
                 let mut empty = pool("empty");
@@ -98,7 +99,7 @@ const LEAVING: [Row; 21] = [
         "n ->",
     ),
     (
-        "another pool contradicts itself",
+        "another pool has contradictory requirements",
         |it| {
             it.configure(|own| {
                 let mut odd = pool("odd");
@@ -110,7 +111,7 @@ const LEAVING: [Row; 21] = [
         "n ->",
     ),
     (
-        "the other is not ours",
+        "the other node is unmanaged",
         |it| {
             it.unlabel("other", POOL);
             it.0.state.ledger.claims.remove("other");
@@ -118,17 +119,17 @@ const LEAVING: [Row; 21] = [
         "n ->",
     ),
     (
-        "a disruption budget covers its pod",
+        "a PodDisruptionBudget never allows the eviction of the pod",
         |it| cover(it, |_| {}),
         "pod_disruption_budget_for_ever",
     ),
     (
-        "one that allows nothing now",
+        "a PodDisruptionBudget does not allow the eviction now",
         |it| cover(it, |own| own.max_unavailable = None),
         "pod_disruption_budget",
     ),
     (
-        "one that lets pods go that are not ready, and it is not",
+        "a PodDisruptionBudget allows the eviction of pods that are not ready",
         |it| {
             cover(it, |own| {
                 own.max_unavailable = None;
@@ -139,21 +140,21 @@ const LEAVING: [Row; 21] = [
         "n ->",
     ),
     (
-        "one of another namespace",
+        "the PodDisruptionBudget is in another namespace",
         |it| cover(it, |own| own.key.namespace = "elsewhere".to_owned()),
         "n ->",
     ),
     (
-        "it is annotated",
+        "the node is annotated with do-not-disrupt",
         |it| {
             let note = (DO_NOT_DISRUPT.to_owned(), "true".to_owned());
             it.0.edit("n", |node| node.annotations.extend([note]));
         },
         "do_not_disrupt",
     ),
-    ("its pod must not be disrupted", |it| forbid(it, "true"), "pod_do_not_disrupt"),
+    ("the pod is annotated with do-not-disrupt", |it| forbid(it, "true"), "pod_do_not_disrupt"),
     (
-        "its pod must not be, and it has a grace period",
+        "the pod is annotated, and the node has a termination grace period",
         |it| {
             forbid(it, "true");
             grace(it);
@@ -161,16 +162,16 @@ const LEAVING: [Row; 21] = [
         "pod_do_not_disrupt",
     ),
     (
-        "a budget covers its pod, and it has a grace period",
+        "a PodDisruptionBudget covers the pod, and the node has a termination grace period",
         |it| {
             cover(it, |_| {});
             grace(it);
         },
         "pod_disruption_budget_for_ever",
     ),
-    ("nobody would make its pod anew", |it| it.0.pod(pod("p", "n", "")), "unmanaged_pod"),
+    ("no controller would recreate the pod", |it| it.0.pod(pod("p", "n", "")), "unmanaged_pod"),
     (
-        "the other has not started",
+        "the other node is not initialized",
         |it| {
             it.pool(alone);
             it.unlabel("other", INITIALIZED);
@@ -179,7 +180,7 @@ const LEAVING: [Row; 21] = [
         "not_cheaper",
     ),
     (
-        "the other is to be left alone for a while",
+        "the other node has changed recently",
         |it| {
             it.pool(alone);
             restless(it, Some(SignedDuration::from_secs(30)));
@@ -187,27 +188,27 @@ const LEAVING: [Row; 21] = [
         "not_cheaper",
     ),
     (
-        "the other was left alone for long enough",
+        "the last change of the other node is old enough",
         |it| restless(it, Some(SignedDuration::from_secs(5))),
         "n ->",
     ),
-    ("the pool of the other never consolidates", |it| restless(it, None), "n ->"),
+    ("the pool of the other node never consolidates", |it| restless(it, None), "n ->"),
     (
-        "the other is to be left alone, and something cheaper is sold",
+        "the other node has changed recently, and a cheaper type exists",
         |it| restless(it, Some(SignedDuration::from_secs(30))),
         "n -> s2/a/on-demand",
     ),
     (
-        "a buffer needs the room on the other",
+        "a capacity buffer reserves the other node",
         |it| {
             it.pool(alone);
             drop(it.0.state.held.insert("other".into(), "spare".to_owned()));
         },
         "not_cheaper",
     ),
-    ("a pod waits that fits nowhere", |it| it.waiting("giant", 100_000), "n ->"),
+    ("a pending pod fits nowhere", |it| it.waiting("giant", 100_000), "n ->"),
     (
-        "a pod of its own would wait",
+        "another pod of the node would become unschedulable",
         |it| {
             it.pod("wide", "n", 2500);
             it.pool(|own| own.limits.nodes = Some(0));
@@ -221,7 +222,7 @@ fn a_node_leaves_whose_pods_fit_elsewhere_and_any_other_says_why_not() {
     check(two, &LEAVING);
 }
 
-/// They have their places there, and nothing more is launched for them.
+/// The recently changed node is planned for these pods, and nothing is launched for them.
 #[test]
 fn pods_of_a_node_that_leaves_already_may_go_where_others_may_not() {
     for leaving in [false, true] {
@@ -247,7 +248,7 @@ fn pods_of_a_node_that_leaves_already_may_go_where_others_may_not() {
     }
 }
 
-/// A node of eight cores for a pod of one.
+/// A node with eight cores and a pod with one core.
 fn large(bought: CapacityType) -> Yard {
     let mut yard = Yard::new(sizes(), vec![buying("general", &[bought])]);
     yard.node_of("n", "general", ("s8", "a", bought));
@@ -256,22 +257,22 @@ fn large(bought: CapacityType) -> Yard {
 }
 
 const REPLACED: [Row; 9] = [
-    ("two cores are enough", |_| {}, "n -> s2/a/on-demand"),
-    ("its pod asks for more", |it| it.pod("p", "n", 3000), "n -> s4/a/on-demand"),
-    ("all of it", |it| it.pod("p", "n", 7000), "not_cheaper"),
+    ("two cores are sufficient", |_| {}, "n -> s2/a/on-demand"),
+    ("the pod requests more", |it| it.pod("p", "n", 3000), "n -> s4/a/on-demand"),
+    ("the pod requests most of the node", |it| it.pod("p", "n", 7000), "not_cheaper"),
     (
-        "what would do costs more",
+        "no suitable type is cheaper",
         |it| it.pool(|own| own.requirements.add(INSTANCE_TYPE, Requirement::is_in(["s8"]))),
         "not_cheaper",
     ),
-    ("its pod must not be disrupted", |it| forbid(it, "true"), "pod_do_not_disrupt"),
+    ("the pod is annotated with do-not-disrupt", |it| forbid(it, "true"), "pod_do_not_disrupt"),
     (
-        "a disruption budget covers its pod",
+        "a PodDisruptionBudget never allows the eviction of the pod",
         |it| cover(it, |_| {}),
         "pod_disruption_budget_for_ever",
     ),
     (
-        "it is annotated",
+        "the node is annotated with do-not-disrupt",
         |it| {
             let note = (DO_NOT_DISRUPT.to_owned(), "true".to_owned());
             it.0.edit("n", |node| node.annotations.extend([note]));
@@ -279,7 +280,7 @@ const REPLACED: [Row; 9] = [
         "do_not_disrupt",
     ),
     (
-        "another pool has no types",
+        "another pool has no instance types",
         |it| {
             it.configure(|own| {
                 let mut empty = pool("empty");
@@ -292,7 +293,7 @@ const REPLACED: [Row; 9] = [
         "n -> s2/a/on-demand",
     ),
     (
-        "a buffer needs its room",
+        "a capacity buffer reserves the node",
         |it| drop(it.0.state.held.insert("n".into(), "spare".to_owned())),
         "buffer",
     ),
@@ -304,8 +305,8 @@ fn a_node_makes_way_for_a_cheaper_one_and_any_other_says_why_not() {
     assert_eq!(large(SPOT).moves(), "n -> s2/a/spot");
 }
 
-/// Twenty types alike, the dearest first by name, and a spot node of the one with this number by
-/// price.
+/// Twenty equal types, the most expensive first by name, and a spot node of the type with this rank
+/// by price.
 fn spot(own: usize, wanted: u32) -> Yard {
     let types = (0..20).map(|at| {
         let price = 0.1 + 0.002 * f64::from(at);
@@ -330,7 +331,7 @@ fn wants(yard: &mut Yard, types: u32) {
     yard.pool(|pool| pool.requirements.add(INSTANCE_TYPE, own));
 }
 
-/// The types that may come in the place of the only node, cheapest first.
+/// The types of the replacement of the only node, cheapest first.
 fn choice(yard: &Yard) -> Vec<String> {
     let plan = yard.plan();
     let all = plan.launches.iter().flat_map(|own| &own.offerings);
@@ -341,14 +342,14 @@ fn choice(yard: &Yard) -> Vec<String> {
 fn spot_makes_way_for_spot_where_there_is_enough_to_choose_from() {
     let cheapest = |count: u32| (0..count).map(type_name).collect::<Vec<String>>();
     for (what, own, wanted, min_values, expect) in [
-        ("of many that are cheaper the cheapest", 19, 15, 1, 15),
-        ("fewer are cheaper", 15, 15, 1, 0),
-        ("it is one of the cheapest itself", 10, 15, 1, 0),
-        ("none is enough", 19, 0, 1, 0),
-        ("one is enough, and all are left", 19, 1, 1, 17),
-        ("the pool wants more to choose from", 19, 15, 16, 16),
-        ("the pool wants less", 19, 15, 5, 15),
-        ("the pool wants more than are cheaper", 19, 15, 18, 0),
+        ("the cheapest of many cheaper types", 19, 15, 1, 15),
+        ("too few types are cheaper", 15, 15, 1, 0),
+        ("the node has one of the cheapest types", 10, 15, 1, 0),
+        ("spot-to-spot replacement is disabled", 19, 0, 1, 0),
+        ("one type is sufficient, and all are offered", 19, 1, 1, 17),
+        ("the min_values of the pool are higher", 19, 15, 16, 16),
+        ("the min_values of the pool are lower", 19, 15, 5, 15),
+        ("the min_values of the pool exceed the cheaper types", 19, 15, 18, 0),
     ] {
         let mut yard = spot(own, wanted);
         wants(&mut yard, min_values);
@@ -372,7 +373,7 @@ fn where_nothing_may_come_in_the_place_of_one_others_leave() {
     assert_eq!(yard.keeps("dear"), "too_few_replacement_types");
 }
 
-/// Two types that would do cost less than the node, or one.
+/// Two suitable types are cheaper than the node, or one.
 #[test]
 fn what_is_cheaper_comes_only_as_long_as_it_has_as_many_types_as_the_pool_wants() {
     let types = || -> Vec<InstanceType> {
@@ -397,7 +398,7 @@ fn what_is_cheaper_comes_only_as_long_as_it_has_as_many_types_as_the_pool_wants(
             yard.pod("p", "n", 3000);
             wants(&mut yard, wanted);
             assert_eq!(yard.moves(), expect, "{of} {wanted} {policy:?}");
-            // Several at once are no exception.
+            // The same holds for several nodes at once.
             yard.node("m", of);
             yard.pod("q", "m", 3000);
             let both =
@@ -411,15 +412,20 @@ fn what_is_cheaper_comes_only_as_long_as_it_has_as_many_types_as_the_pool_wants(
 fn whatever_is_launched_costs_less_than_what_leaves() {
     for (what, of, offers, expect) in [
         (
-            "spot is cheap in one zone alone",
+            "spot is cheaper in one zone only",
             ON_DEMAND,
             &[(SPOT, "a", 0.3), (SPOT, "b", 0.45)][..],
             &["a"][..],
         ),
-        ("spot is cheap in both", ON_DEMAND, &[(SPOT, "a", 0.3), (SPOT, "b", 0.35)], &["a", "b"]),
-        ("spot is dear", SPOT, &[(SPOT, "a", 0.41)], &[]),
-        ("as dear as it is", ON_DEMAND, &[(ON_DEMAND, "a", 0.4)], &[]),
-        ("dearer", ON_DEMAND, &[(ON_DEMAND, "a", 0.5)], &[]),
+        (
+            "spot is cheaper in both zones",
+            ON_DEMAND,
+            &[(SPOT, "a", 0.3), (SPOT, "b", 0.35)],
+            &["a", "b"],
+        ),
+        ("spot is more expensive", SPOT, &[(SPOT, "a", 0.41)], &[]),
+        ("on-demand has the same price", ON_DEMAND, &[(ON_DEMAND, "a", 0.4)], &[]),
+        ("on-demand is more expensive", ON_DEMAND, &[(ON_DEMAND, "a", 0.5)], &[]),
     ] {
         let offers: &[Offer] = offers;
         let types = vec![
@@ -438,7 +444,7 @@ fn whatever_is_launched_costs_less_than_what_leaves() {
 
 #[test]
 fn many_nodes_become_fewer_but_none_of_their_own_type_in_vain() {
-    // A type of eight cores is cheaper than three of two.
+    // One node with eight cores is cheaper than three with two cores.
     let types = || -> Vec<InstanceType> {
         let price = |name, cores, price| {
             kind(name, cores, &[(ON_DEMAND, "a", price), (SPOT, "a", price * 0.9)])
@@ -446,14 +452,14 @@ fn many_nodes_become_fewer_but_none_of_their_own_type_in_vain() {
         vec![price("s2", 2, 0.2), price("s8", 8, 0.4)]
     };
     for (what, bought, pods, expect) in [
-        ("on demand", [ON_DEMAND; 3], 1900, "a b c -> s8/a/spot"),
-        ("spot", [SPOT; 3], 1900, "a b c -> s8/a/spot"),
-        ("both", [SPOT, ON_DEMAND, SPOT], 1900, "a b c -> s8/a/spot"),
-        // Two of them are enough for all pods, and they are there.
-        ("room on one of them", [SPOT; 3], 900, "a ->"),
+        ("on-demand nodes", [ON_DEMAND; 3], 1900, "a b c -> s8/a/spot"),
+        ("spot nodes", [SPOT; 3], 1900, "a b c -> s8/a/spot"),
+        ("both capacity types", [SPOT, ON_DEMAND, SPOT], 1900, "a b c -> s8/a/spot"),
+        // Two existing nodes have enough capacity for all pods.
+        ("free capacity on the other nodes", [SPOT; 3], 900, "a ->"),
     ] {
         let mut yard = Yard::new(types(), vec![buying("general", &[ON_DEMAND, SPOT])]);
-        // That much choice is for one that takes the place of one.
+        // The minimum number of types applies only to the replacement of a single node.
         yard.pool(|own| own.disruption.spot_to_spot_min_types = 15);
         for (name, bought) in ["a", "b", "c"].into_iter().zip(bought) {
             yard.node_of(name, "general", ("s2", "a", bought));
@@ -463,7 +469,7 @@ fn many_nodes_become_fewer_but_none_of_their_own_type_in_vain() {
     }
 }
 
-/// Nodes with room enough for one more's pods, of which one may leave at a time.
+/// Nodes with enough capacity for the pods of one more, of which one may be disrupted at a time.
 fn one_at_a_time(pools: [Consolidation; 2]) -> Yard {
     let [mut general, mut others] = ["general", "others"].map(|name| buying(name, &[ON_DEMAND]));
     (general.disruption.consolidation, others.disruption.consolidation) = (pools[0], pools[1]);
@@ -487,7 +493,7 @@ fn the_node_leaves_first_that_saves_most_for_what_it_disrupts() {
     let all = [EmptyOrUnderutilized, Balanced];
     let mixes = all.iter().flat_map(|one| all.map(|other| [*one, other]));
     for mix in mixes {
-        // As large, with one, two and three pods.
+        // Equal nodes with one, two and three pods.
         let mut yard = one_at_a_time(mix);
         yard.node_of("b", "others", ("s4", "a", ON_DEMAND));
         for (name, pods) in [("a", 3), ("b", 1), ("c", 2)] {
@@ -496,14 +502,14 @@ fn the_node_leaves_first_that_saves_most_for_what_it_disrupts() {
             }
         }
         assert_eq!(yard.moves(), "b ->", "{mix:?}");
-        // As many pods, on what costs more.
+        // Equal pods, on a more expensive node.
         let mut yard = one_at_a_time(mix);
         for name in ["a", "b", "c"] {
             yard.pod(name, name, 300);
         }
         yard.node("b", "s8");
         assert_eq!(yard.moves(), "b ->", "{mix:?}");
-        // What is dear to move counts for more.
+        // Pods with a high deletion cost raise the disruption cost.
         let mut yard = one_at_a_time(mix);
         for name in ["a", "b", "c"] {
             let cost = if name == "c" { "-67108864" } else { "67108864" };
@@ -547,20 +553,20 @@ fn as_many_nodes_leave_together_as_budgets_let_go() {
         let plan = yard.plan();
         let count = |of: &str| plan.retire.iter().filter(|own| own.pool.as_str() == of).count();
         assert_eq!(["general", "others"].map(count), expect, "{nodes:?}");
-        // The others wait for their turn, and do not count as settled.
+        // The other nodes are retained by the budget, not as unprofitable.
         let waits = plan.kept.iter().filter(|own| own.verdict.code() == "budget");
         assert!(waits.count() > 0, "{nodes:?}: {:?}", plan.kept);
     }
-    // Of ten one is left, smaller than before if it may be.
+    // At most one of the ten nodes remains, or it is replaced by a smaller one.
     let plan = fleet(BudgetNodes::Percent(100)).plan();
     assert!(plan.retire.len() >= 9, "{:?}", plan.kept);
-    // One pool's budget is not the other's.
+    // The budget of one pool does not apply to the other.
     let mut yard = fleet(BudgetNodes::Nodes(0));
     budget(&mut yard, "others", BudgetNodes::Nodes(2));
     assert_eq!(yard.plan().retire.len(), 2);
 }
 
-/// Nodes of eight cores for one pod each, which share no node.
+/// Nodes with eight cores, each with one pod, which must not share a node.
 #[test]
 fn as_many_nodes_are_replaced_as_budgets_let_go() {
     for (nodes, expect) in [(0, 0), (1, 1), (3, 3), (5, 5)] {
@@ -592,7 +598,7 @@ fn wish<T>(term: T) -> Vec<Preferred<T>> {
     vec![Preferred { weight: 1, term }]
 }
 
-/// A pod that would like to be away from the one on the other node.
+/// Gives the pod a preferred anti-affinity to the pod on the other node.
 fn shy(yard: &mut Yard, policy: PreferencePolicy) {
     yard.pod_as("p", "n", 1000, |pod| {
         pod.preferred_anti_affinity = wish(term("q", HOSTNAME));
@@ -602,7 +608,7 @@ fn shy(yard: &mut Yard, policy: PreferencePolicy) {
 
 const PLACES: [Row; 5] = [
     (
-        "its pod must be away from the other's",
+        "the pod has anti-affinity to the pod on the other node",
         |it| {
             it.pool(alone);
             it.pod_as("p", "n", 1000, |pod| {
@@ -612,7 +618,7 @@ const PLACES: [Row; 5] = [
         "not_cheaper",
     ),
     (
-        "the other's must be away from its pod",
+        "the pod on the other node has anti-affinity to the pod",
         |it| {
             it.pool(alone);
             it.pod_as("q", "other", 7000, |pod| {
@@ -622,7 +628,7 @@ const PLACES: [Row; 5] = [
         "not_cheaper",
     ),
     (
-        "its pod would like to be away, and wishes count",
+        "the pod has preferred anti-affinity, and preferences are respected",
         |it| {
             it.pool(alone);
             shy(it, PreferencePolicy::Respect);
@@ -630,7 +636,7 @@ const PLACES: [Row; 5] = [
         "not_cheaper",
     ),
     (
-        "its pod would like to be away, and wishes do not count",
+        "the pod has preferred anti-affinity, and preferences are ignored",
         |it| {
             it.pool(alone);
             shy(it, PreferencePolicy::Ignore);
@@ -638,7 +644,7 @@ const PLACES: [Row; 5] = [
         "n ->",
     ),
     (
-        "its pod would like to be where no node has to be",
+        "the pod prefers the larger type, and preferences are ignored",
         |it| {
             it.configure(|own| own.scheduling.preferences = PreferencePolicy::Ignore);
             it.pod_as("p", "n", 3000, |pod| {
@@ -679,7 +685,7 @@ fn what_comes_in_a_node_s_place_keeps_its_pods_spread_over_zones() {
     assert_eq!(yard.moves(), "n -> s2/b/on-demand");
 }
 
-/// What is reserved is paid for already: its price tells dear types from cheap ones alone.
+/// Reserved capacity is already paid: its price only orders expensive and cheap types.
 #[test]
 fn what_is_reserved_is_used_and_cheaper_types_of_it_first() {
     let types = || {
@@ -697,10 +703,10 @@ fn what_is_reserved_is_used_and_cheaper_types_of_it_first() {
         ]
     };
     for (what, of, expect) in [
-        ("reserved", ("r8", "a", RESERVED), "n -> r4/a/reserved"),
-        ("on demand, of the same type", ("r4", "a", ON_DEMAND), "n -> r4/a/reserved"),
+        ("a larger reserved type", ("r8", "a", RESERVED), "n -> r4/a/reserved"),
+        ("on-demand, of the same type", ("r4", "a", ON_DEMAND), "n -> r4/a/reserved"),
         ("spot, of the same type", ("r4", "a", SPOT), "n -> r4/a/reserved"),
-        ("the cheapest", ("r4", "a", RESERVED), ""),
+        ("the cheapest reserved type", ("r4", "a", RESERVED), ""),
     ] {
         let mut yard = Yard::new(types(), vec![buying("general", &[RESERVED, ON_DEMAND, SPOT])]);
         yard.node_of("n", "general", of);
@@ -709,27 +715,27 @@ fn what_is_reserved_is_used_and_cheaper_types_of_it_first() {
     }
 }
 
-/// What keeps a node of which that is all that is known, by its labels alone.
+/// The verdicts of a node that is known only by its labels.
 #[test]
 fn a_node_says_why_consolidation_leaves_it_alone() {
     let rows: [Row; 9] = [
-        ("its pool may consolidate it", |_| {}, "-"),
+        ("the pool allows consolidation", |_| {}, "-"),
         (
-            "its pool lets only empty nodes go",
+            "the pool consolidates only empty nodes",
             |it| it.pool(|own| own.disruption.consolidation = Consolidation::Empty),
             "empty_only",
         ),
         (
-            "its pool never consolidates",
+            "the pool never consolidates",
             |it| it.pool(|own| own.disruption.consolidate_after = None),
             "never",
         ),
-        ("its pool has a number", |it| it.pool(|own| own.replicas = Some(2)), "static"),
-        ("its type is not known", |it| it.node("n", "s3"), "price_unknown"),
-        ("it has no type", |it| it.unlabel("n", INSTANCE_TYPE), "price_unknown"),
-        ("it has no capacity type", |it| it.unlabel("n", CAPACITY_TYPE), "price_unknown"),
-        ("it has no zone", |it| it.unlabel("n", ZONE), "price_unknown"),
-        ("empty, not underutilized", |it| it.pod("p", "other", 1000), "empty"),
+        ("the pool is static", |it| it.pool(|own| own.replicas = Some(2)), "static"),
+        ("the type is unknown", |it| it.node("n", "s3"), "price_unknown"),
+        ("the node has no type", |it| it.unlabel("n", INSTANCE_TYPE), "price_unknown"),
+        ("the node has no capacity type", |it| it.unlabel("n", CAPACITY_TYPE), "price_unknown"),
+        ("the node has no zone", |it| it.unlabel("n", ZONE), "price_unknown"),
+        ("the node is empty, not underutilized", |it| it.pod("p", "other", 1000), "empty"),
     ];
     for (what, change, expect) in rows {
         let mut yard = two();

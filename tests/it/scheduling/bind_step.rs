@@ -34,7 +34,7 @@ struct Bound<'s> {
     at: usize,
 }
 
-/// Nodes and what is bound to them.
+/// The nodes and the pods that are bound to them.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene<'s> {
     world: &'s World,
@@ -43,7 +43,7 @@ pub(crate) struct Scene<'s> {
 }
 
 impl<'s> Scene<'s> {
-    /// All nodes of a plan, each as the variant picked for it, before a pod of the plan is bound.
+    /// All nodes of a plan in their picked variants, before any pod of the plan is bound.
     pub(crate) fn new(world: &'s World, sites: &'s [Site<'s>], picks: &[usize]) -> Self {
         let node = |(site, pick): (&'s Site<'s>, &usize)| Node {
             name: &site.name,
@@ -54,7 +54,7 @@ impl<'s> Scene<'s> {
             Self { world, nodes: sites.iter().zip(picks).map(node).collect(), bound: Vec::new() };
         for pod in &world.residents {
             let name = pod.node.as_ref().map(|name| name.as_str());
-            // Pods of a node that is gone are gone.
+            // Pods of a node that does not exist are ignored.
             if let Some(at) = sites
                 .iter()
                 .position(|site| site.host.is_some() && Some(site.name.as_str()) == name)
@@ -67,7 +67,7 @@ impl<'s> Scene<'s> {
                 pods.iter().for_each(|pod| scene.bind(pod, at));
             }
         }
-        // Daemons come with their node, before any pod.
+        // Daemon pods are bound before any other pod.
         for (at, (site, pick)) in sites.iter().zip(picks).enumerate() {
             for daemon in &site.variants[*pick].daemons {
                 scene.bind(&world.daemons[*daemon].template, at);
@@ -76,7 +76,7 @@ impl<'s> Scene<'s> {
         scene
     }
 
-    /// Binds a pod, whatever the rules say.
+    /// Binds a pod without a check of the rules.
     pub(crate) fn bind(&mut self, pod: &'s Pod, at: usize) {
         self.bound.push(Bound {
             namespace: &pod.key.namespace,
@@ -87,7 +87,7 @@ impl<'s> Scene<'s> {
         });
     }
 
-    /// Whether the scheduler would bind a pod to this node, as far as other pods are concerned.
+    /// Checks whether the inter-pod constraints allow the scheduler to bind a pod to this node.
     pub(crate) fn admits(&self, pod: &Pod, at: usize) -> Check {
         self.disturbs_nobody(pod, at)?;
         self.is_undisturbed(pod, at)?;
@@ -95,7 +95,7 @@ impl<'s> Scene<'s> {
         self.is_spread(pod, at)
     }
 
-    /// Whether two nodes are in one place, by a label that both have.
+    /// Whether two nodes are in one topology domain of a key.
     fn share(&self, key: &str, one: usize, other: usize) -> bool {
         let value = self.nodes[one].labels.get(key);
         value.is_some() && value == self.nodes[other].labels.get(key)
@@ -109,7 +109,7 @@ impl<'s> Scene<'s> {
         means(term, &self.world.namespaces, &pod.key.namespace, &pod.labels)
     }
 
-    /// The anti-affinity of pods that are bound also keeps later ones away.
+    /// Checks that no bound pod has anti-affinity to this pod.
     fn disturbs_nobody(&self, pod: &Pod, at: usize) -> Check {
         for other in &self.bound {
             for term in other.anti_affinity {
@@ -117,7 +117,7 @@ impl<'s> Scene<'s> {
                 let disturbs = self.share(key, at, other.at) && self.speaks_of_pod(term, pod);
                 ensure(!disturbs, || {
                     let there = self.nodes[other.at].name;
-                    format!("a pod of {there} wants {} away by {key}", pod.key)
+                    format!("a pod on {there} has anti-affinity to {} by {key}", pod.key)
                 })?;
             }
         }
@@ -131,15 +131,15 @@ impl<'s> Scene<'s> {
                 |other: &&Bound<'_>| self.share(key, at, other.at) && self.speaks_of(term, other);
             let other = self.bound.iter().find(disturbs);
             ensure(other.is_none(), || {
-                format!("{} wants to be away by {key} from a pod", pod.key)
+                format!("{} has anti-affinity to a bound pod by {key}", pod.key)
             })?;
         }
         Ok(())
     }
 
-    /// A pod counts as company only where all the terms speak of it. The first of a group that
-    /// wants to be near itself may go anywhere, if the node has the labels and nobody of the group
-    /// is anywhere in reach of such labels.
+    /// Checks the affinity of a pod. Another pod satisfies it only if it matches all terms. A pod
+    /// that matches its own terms may use any node with the topology keys, if no other matching
+    /// pod is on a node with one of the keys.
     fn has_company(&self, pod: &Pod, at: usize) -> Check {
         let terms = &pod.affinity;
         if terms.is_empty() {
@@ -154,7 +154,7 @@ impl<'s> Scene<'s> {
             let has = self.nodes[at].labels.contains_key(&term.topology_key);
             ensure(has, || {
                 let (name, key) = (self.nodes[at].name, &term.topology_key);
-                format!("{} wants company on a node with {key}, {name} has none", pod.key)
+                format!("{} has affinity by {key}, which {name} does not have", pod.key)
             })?;
         }
         let near = |term: &PodTerm| {
@@ -172,7 +172,7 @@ impl<'s> Scene<'s> {
         let own = terms.iter().all(|term| self.speaks_of_pod(term, pod));
         ensure(first && own, || {
             let name = self.nodes[at].name;
-            format!("{} has no company on {name}", pod.key)
+            format!("the affinity of {} is not satisfied on {name}", pod.key)
         })
     }
 
@@ -182,7 +182,7 @@ impl<'s> Scene<'s> {
         for own in &hard {
             let (key, name) = (&own.topology_key, self.nodes[at].name);
             let Some(here) = self.nodes[at].labels.get(key) else {
-                return Err(format!("{} is spread by {key}, {name} has none", pod.key));
+                return Err(format!("{} is spread by {key}, which {name} does not have", pod.key));
             };
             let counts = self.counts(pod, own, &hard);
             let least = counts.values().min().copied().unwrap_or(i64::MAX);
@@ -193,13 +193,13 @@ impl<'s> Scene<'s> {
             let lead = (there + i64::from(itself)).saturating_sub(least);
             ensure(lead <= i64::from(own.max_skew), || {
                 let key = format!("{key} {here}");
-                format!("{} would make {key} lead by {lead}: {counts:?}", pod.key)
+                format!("{} would raise the skew to {lead} in {key}: {counts:?}", pod.key)
             })?;
         }
         Ok(())
     }
 
-    /// How many pods a spread counts in each of its places.
+    /// The number of pods that a spread counts in each of its domains.
     fn counts(
         &self,
         pod: &Pod,
@@ -233,7 +233,7 @@ impl<'s> Scene<'s> {
     }
 }
 
-/// What becomes of a plan if its nodes turn out to be these variants, and all its pods are bound.
+/// The result of a plan whose nodes have the picked variants, after all of its pods are bound.
 #[derive(Debug)]
 pub(crate) struct Outcome<'s> {
     world: &'s World,
@@ -243,7 +243,7 @@ pub(crate) struct Outcome<'s> {
     scene: Scene<'s>,
 }
 
-/// Binds one pod after the other, as kube-scheduler would. All nodes are there from the start.
+/// Binds one pod after the other, like kube-scheduler. All nodes exist from the start.
 pub(crate) fn replay<'s>(
     world: &'s World,
     sites: &'s [Site<'s>],
@@ -267,14 +267,13 @@ pub(crate) fn replay<'s>(
 }
 
 impl Outcome<'_> {
-    /// Whether the scheduler would bind one more pod to a node, as far as other pods are
-    /// concerned.
+    /// Checks whether the inter-pod constraints allow one more pod on a node.
     pub(crate) fn admits(&self, pod: &Pod, at: usize) -> Check {
         self.scene.admits(pod, at)
     }
 
-    /// Whether the plan could have had one more node with one more pod. A new node may be a new
-    /// place, which makes a difference to everybody.
+    /// Checks whether the plan allows one more node with one more pod. The new node may be a new
+    /// topology domain, which affects all pods.
     pub(crate) fn admits_on(&self, pod: &Pod, site: &Site<'_>) -> Check {
         let mut sites: Vec<Site<'_>> = self.sites.to_vec();
         let mut site: Site<'_> = site.clone();

@@ -21,17 +21,17 @@ use super::missed_placements::{Complete, Left};
 use super::rules::{Check, ensure, spread_of};
 use super::variants::{Site, sites};
 
-/// So many choices at random are tried where there are too many to try them all.
+/// The number of random combinations if there are too many combinations for an exhaustive check.
 const TRIES: u64 = 8;
-/// So many choices are tried one and all.
+/// The maximum number of combinations for an exhaustive check.
 const CHOICES: usize = 24;
 
-/// Holds a plan against all rules.
+/// Checks a plan against all rules.
 pub(crate) fn check(world: &World, solution: &Solution) -> Check {
     check_in(world, solution, &solution.order, COMPLETE)
 }
 
-/// Holds a plan whose pods are bound in this order against all rules.
+/// Checks a plan whose pods are bound in this order against all rules.
 pub(crate) fn check_in(
     world: &World,
     solution: &Solution,
@@ -51,7 +51,7 @@ pub(crate) fn check_in(
     check_reasons(world, solution)?;
     let sites = sites(world, solution)?;
     for site in &sites {
-        // What is not settled yet must do whatever it becomes.
+        // An undecided node must suit its pods in all of its variants.
         for variant in &site.variants {
             if !site.pods.is_empty() {
                 site.takes(world, variant, &site.pods)?;
@@ -65,7 +65,7 @@ pub(crate) fn check_in(
     left.verdict()
 }
 
-/// Whether any rule looks at the places of other pods.
+/// Whether the world has any constraints between pods.
 fn has_places(world: &World) -> bool {
     let settled = world.promised.values().flatten().chain(&world.residents);
     let asks = |pod: &Pod| {
@@ -76,9 +76,9 @@ fn has_places(world: &World) -> bool {
     settled.chain(&world.pods).any(asks)
 }
 
-/// Which variant each node turns out to be. Variants that differ in nothing but their type are in
-/// the same places, so that one of them will do. All choices are tried, or else the first of all
-/// nodes, the second of all and so on, and some mixtures.
+/// Combinations of variants, one for each node. Variants that differ only in their type have the
+/// same topology domains, so one of them is sufficient. The result has all combinations, or else
+/// the first variant of all nodes, the second of all and so on, and some random combinations.
 fn picks(world: &World, sites: &[Site<'_>]) -> Vec<Vec<usize>> {
     let kinds: Vec<Vec<usize>> = sites.iter().map(kinds).collect();
     let of = |at: &dyn Fn(usize) -> usize| -> Vec<usize> {
@@ -112,7 +112,7 @@ fn picks(world: &World, sites: &[Site<'_>]) -> Vec<Vec<usize>> {
     picks.into_iter().collect()
 }
 
-/// The first variants of a node that are each in another place.
+/// The first variant of a node for each combination of topology domains.
 fn kinds(site: &Site<'_>) -> Vec<usize> {
     let mut seen = BTreeSet::new();
     let mut kinds = Vec::new();
@@ -127,16 +127,16 @@ fn kinds(site: &Site<'_>) -> Vec<usize> {
     kinds
 }
 
-/// Every one of so many pods has an answer, and the order is that of those that are placed.
+/// Checks that the number of results equals `pods`, and that the order lists the placed pods.
 pub(crate) fn check_counts(solution: &Solution, pods: usize) -> Check {
     let placed = solution.placed.iter().map(|(_, pods)| pods.len());
     let claimed = solution.claims.iter().map(|claim| claim.pods.len());
     let answers = placed.chain(claimed).sum::<usize>() + solution.unplaced.len();
-    ensure(answers == pods, || format!("{answers} answers for {pods} pods"))?;
+    ensure(answers == pods, || format!("{answers} results for {pods} pods"))?;
     let reasons = solution.unplaced.iter().map(|own| own.reasons.len()).min();
-    ensure(reasons != Some(0), || "no reason is given".to_owned())?;
+    ensure(reasons != Some(0), || "a rejection has no reason".to_owned())?;
     let none = solution.claims.iter().any(|claim| claim.offerings.is_empty());
-    ensure(!none, || "a claim without offerings".to_owned())?;
+    ensure(!none, || "a claim has no offerings".to_owned())?;
     check_order(solution, &solution.order)
 }
 
@@ -148,13 +148,13 @@ fn check_answers(world: &World, solution: &Solution) -> Check {
     let mut asked: Vec<&PodKey> = world.pods.iter().map(|pod| &pod.key).collect();
     answers.sort();
     asked.sort();
-    ensure(answers == asked, || format!("not every pod has one answer: {answers:?}"))?;
+    ensure(answers == asked, || format!("not every pod has one result: {answers:?}"))?;
     for (_, pods) in &solution.placed {
         ensure(pods.is_sorted(), || format!("not sorted: {pods:?}"))?;
     }
     let unplaced = &solution.unplaced;
     let sorted = unplaced.is_sorted_by(|one, other| one.pod < other.pod);
-    ensure(sorted, || "the pods left out are not sorted".to_owned())
+    ensure(sorted, || "the rejected pods are not sorted".to_owned())
 }
 
 fn check_order(solution: &Solution, order: &[PodKey]) -> Check {
@@ -164,7 +164,7 @@ fn check_order(solution: &Solution, order: &[PodKey]) -> Check {
     let mut ordered: Vec<&PodKey> = order.iter().collect();
     answered.sort();
     ordered.sort();
-    ensure(answered == ordered, || format!("the order is not that of the placed pods: {order:?}"))
+    ensure(answered == ordered, || format!("the order does not list the placed pods: {order:?}"))
 }
 
 fn check_hosts(world: &World, solution: &Solution) -> Check {
@@ -172,19 +172,19 @@ fn check_hosts(world: &World, solution: &Solution) -> Check {
     for (host, pods) in &solution.placed {
         let there = world.rooms.iter().any(|room| room.host == *host);
         ensure(there, || format!("there is no {host}"))?;
-        ensure(seen.insert(host), || format!("{host} is there twice"))?;
-        ensure(!pods.is_empty(), || format!("{host} gets nothing"))?;
+        ensure(seen.insert(host), || format!("{host} is listed twice"))?;
+        ensure(!pods.is_empty(), || format!("{host} gets no pods"))?;
     }
     Ok(())
 }
 
-/// Pods that cannot be understood, or whose needs cannot be weighed, are not placed.
+/// Checks that invalid pods and pods with resource claims are not placed.
 fn check_soundness(world: &World, solution: &Solution) -> Check {
     let unplaced: BTreeSet<&PodKey> = solution.unplaced.iter().map(|own| &own.pod).collect();
     for pod in &world.pods {
         let sound = pod.defects.is_empty() && !pod.has_resource_claims;
         ensure(sound || unplaced.contains(&pod.key), || {
-            format!("{} is placed, but not understood", pod.key)
+            format!("{} is placed, but invalid", pod.key)
         })?;
     }
     Ok(())
@@ -195,21 +195,21 @@ fn check_claim(world: &World, claim: &NewNodeClaim) -> Check {
     let pool = world.cluster.pool(claim.pool.as_str());
     let pool = pool.ok_or_else(|| format!("there is no pool {}", claim.pool))?;
     ensure(pool.replicas.is_none(), || {
-        format!("pods make no nodes of the static pool {}", pool.name)
+        format!("the static pool {} gets no nodes for pods", pool.name)
     })?;
     ensure(!claim.pods.is_empty() && claim.pods.is_sorted(), || {
         format!("pods of a claim: {:?}", claim.pods)
     })?;
     let wants_many = pool.requirements.iter().any(|own| own.1.min_values.is_some());
     check_prices(world, claim, wants_many)?;
-    // What is reserved is there, and needs no other types.
+    // Reserved capacity is available, and needs no other types.
     if scheduling.min_values == MinValuesPolicy::Strict && claim.reservation().is_none() {
         check_min_values(world, pool, claim)?;
     }
     let pods: Vec<&Pod> = world.pods.iter().filter(|pod| claim.pods.contains(&pod.key)).collect();
     let cutoff = scheduling.priority_cutoff.unwrap_or(i32::MIN);
     ensure(pods.iter().any(|pod| pod.priority >= cutoff), || {
-        format!("no pod of {:?} may cause a node", claim.pods)
+        format!("no pod of {:?} justifies a node", claim.pods)
     })?;
     check_requests(world, claim, &pods)
 }
@@ -229,30 +229,32 @@ fn check_prices(world: &World, claim: &NewNodeClaim, wants_many: bool) -> Check 
     ensure(wants_many || last.is_some_and(near), || format!("prices {prices:?}"))?;
     for (key, price) in &claim.offerings {
         let quoted = world.catalog.offering(key).map(|offering| offering.price);
-        ensure(quoted == Some(*price), || format!("{key} costs {quoted:?}, not {price:?}"))?;
+        ensure(quoted == Some(*price), || {
+            format!("{key} has the price {quoted:?}, not {price:?}")
+        })?;
     }
     Ok(())
 }
 
-/// No reservation is given out beyond what is left of it, whichever offerings are launched.
+/// Checks that no reservation is exceeded, whichever offerings are launched.
 fn check_reservations(world: &World, solution: &Solution) -> Check {
     let mut used: BTreeMap<&ReservationId, u32> = BTreeMap::new();
     for claim in &solution.claims {
         let keys = claim.offerings.iter().map(|(key, _)| key.reservation.as_deref());
         let own: BTreeSet<Option<&ReservationId>> = keys.collect();
-        ensure(own.len() == 1, || format!("a claim of {own:?}"))?;
+        ensure(own.len() == 1, || format!("a claim has different reservations: {own:?}"))?;
         for id in own.into_iter().flatten() {
             *used.entry(id).or_insert(0) += 1;
         }
     }
     for (id, count) in used {
         let left = world.catalog.reservations()[id].left;
-        ensure(count <= left, || format!("{count} of {id}, {left} are left"))?;
+        ensure(count <= left, || format!("{count} nodes use {id}, {left} instances are free"))?;
     }
     Ok(())
 }
 
-/// The types of a claim have as many values of a label as the pool asks for.
+/// Checks that the types of a claim have the minimum number of label values of the pool.
 fn check_min_values(world: &World, pool: &Pool, claim: &NewNodeClaim) -> Check {
     for (label, wanted) in pool.requirements.iter() {
         let mut values: BTreeSet<&str> = BTreeSet::new();
@@ -264,31 +266,31 @@ fn check_min_values(world: &World, pool: &Pool, claim: &NewNodeClaim) -> Check {
         }
         let least = wanted.min_values.unwrap_or(0) as usize;
         ensure(values.len() >= least, || {
-            format!("the pool wants {least} values of {label}, there are {values:?}")
+            format!("the pool requires {least} values of {label}, the claim has {values:?}")
         })?;
     }
     Ok(())
 }
 
-/// A claim asks for at least what its pods do, and for no more than its smallest type has.
+/// Checks that a claim requests at least the sum of its pods, and at most what each type has.
 fn check_requests(world: &World, claim: &NewNodeClaim, pods: &[&Pod]) -> Check {
     let mut sum = Resources::default();
     pods.iter().for_each(|pod| sum.add(&pod.requests));
     let short = sum.iter().find(|(name, sum)| claim.requests.get(name) < *sum);
-    ensure(short.is_none(), || format!("a claim asks for {}, its pods for {sum}", claim.requests))?;
+    ensure(short.is_none(), || format!("a claim requests {}, its pods {sum}", claim.requests))?;
     for (key, _) in &claim.offerings {
         let it = world.catalog.get(key.instance_type.as_str());
         let it = it.ok_or_else(|| format!("there is no type {}", key.instance_type))?;
         let has = |name: &str| it.allocatable.get(name);
         let mut all = claim.requests.iter();
         ensure(all.all(|(name, amount)| amount <= has(name)), || {
-            format!("a claim asks for {}, {key} has {}", claim.requests, it.allocatable)
+            format!("a claim requests {}, {key} has {}", claim.requests, it.allocatable)
         })?;
     }
     Ok(())
 }
 
-/// No limit is exceeded, whichever offerings are launched.
+/// Checks that no limit is exceeded, whichever offerings are launched.
 pub(crate) fn check_limits(world: &World, solution: &Solution) -> Check {
     let mut all = Usage::default();
     for used in world.usage.values() {
@@ -300,7 +302,7 @@ pub(crate) fn check_limits(world: &World, solution: &Solution) -> Check {
         .map_err(|why| format!("the cluster: {why}"))?;
     if let Some(view) = &world.fleet {
         ensure(view.closed.is_none() || claims.is_empty(), || {
-            "the fleet grants nothing".to_owned()
+            "the fleet allows no nodes".to_owned()
         })?;
         check_limit(world, &view.share, &claims, &all)
             .map_err(|why| format!("the fleet: {why}"))?;
@@ -330,11 +332,11 @@ fn check_limit(world: &World, limits: &Limits, claims: &[&NewNodeClaim], used: &
     }
     let nodes = used.nodes.saturating_add(claims.len());
     let most = limits.nodes.map_or(usize::MAX, |most| most as usize);
-    ensure(nodes <= most, || format!("{nodes} nodes of at most {most}"))
+    ensure(nodes <= most, || format!("{nodes} nodes exceed the limit {most}"))
 }
 
-/// How many pods of a gang the plan places, leaves out, and finds bound or promised to a host
-/// already; and how many have to have a place.
+/// The numbers of pods of a gang that the plan places, that it rejects, and that are already bound
+/// or promised to a node, and the minimum number.
 #[derive(Default)]
 struct Muster {
     placed: usize,
@@ -343,7 +345,7 @@ struct Muster {
     least: u32,
 }
 
-/// Pods that are of use only together are placed together or not at all.
+/// Checks that the pods of a gang are placed together or not at all.
 fn check_gangs(world: &World, solution: &Solution) -> Check {
     let unplaced: BTreeSet<&PodKey> = solution.unplaced.iter().map(|own| &own.pod).collect();
     let mut gangs: BTreeMap<(&str, &str), Muster> = BTreeMap::new();
@@ -372,7 +374,7 @@ fn check_gangs(world: &World, solution: &Solution) -> Check {
     Ok(())
 }
 
-/// A reason has words, and its numbers say what is short.
+/// Whether a rejection has a text in one line, and consistent numbers.
 fn is_said(why: &PoolRejection) -> bool {
     let short = match &why.miss {
         RejectionDetail::Resources { short, nearest, .. } => {
@@ -391,12 +393,12 @@ fn check_reasons(world: &World, solution: &Solution) -> Check {
     for unplaced in &solution.unplaced {
         let reasons = &unplaced.reasons;
         let said = !reasons.is_empty() && reasons.iter().all(is_said);
-        ensure(said, || format!("{} is left without a reason", unplaced.pod))?;
+        ensure(said, || format!("{} is rejected without a reason", unplaced.pod))?;
         let pools = reasons.iter().filter_map(|why| why.pool.as_ref());
         let named: BTreeSet<&str> = pools.map(|pool| pool.as_str()).collect();
         let all = world.cluster.pools.iter().map(|pool| pool.name.as_str());
         let all: BTreeSet<&str> = all.collect();
-        ensure(named.is_subset(&all), || format!("pools {named:?}"))?;
+        ensure(named.is_subset(&all), || format!("unknown pools in {named:?}"))?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! Verifies that the checker can fail: for every rule, a manual plan that violates it and one that
-//! does not. It must not call the scheduler.
+//! does not. These tests do not call the scheduler.
 
 mod results;
 mod nodes;
@@ -27,7 +27,7 @@ use super::checker::check_in;
 use super::fixture::{DEFAULT, GIB, World, kwok_like, label, pod, room};
 use super::missed_placements::Complete;
 
-/// One pool, two types of 1 and 2 cpus, and nodes of 4 cpus: `n0` and `n1` in zone a, `n2` in b.
+/// One pool, two types with 1 and 2 CPUs, and nodes with 4 CPUs: `n0`, `n1` in zone a, `n2` in b.
 fn base() -> World {
     let mut world = World {
         catalog: Catalog::new(kwok_like("amd64", &[1, 2], &["a", "b"])),
@@ -38,7 +38,7 @@ fn base() -> World {
     world
 }
 
-/// The base without any node.
+/// The base world without nodes.
 fn bare() -> World {
     World { rooms: Vec::new(), ..base() }
 }
@@ -57,7 +57,7 @@ fn of_app(name: &str, app: &str) -> Pod {
     pod
 }
 
-/// The same, bound to a node.
+/// A small pod with the label `app`, bound to a node.
 fn bound(name: &str, app: &str, node: &str) -> Pod {
     let mut pod = of_app(name, app);
     pod.node = Some(node.into());
@@ -82,7 +82,7 @@ fn key(name: &str) -> PodKey {
     ObjectKey::new(DEFAULT, name)
 }
 
-/// A plan by hand. Its pods are bound in the order in which they are written down.
+/// A manual plan. Its pods are bound in the order in which they are added.
 struct Plan<'w> {
     world: &'w World,
     solution: Solution,
@@ -96,7 +96,7 @@ fn plan(world: &World) -> Plan<'_> {
 const ON_DEMAND: CapacityType = CapacityType::OnDemand;
 
 impl Plan<'_> {
-    /// Pods for the room of a node, or for more of it.
+    /// Places pods on an existing node.
     fn on(mut self, node: &str, pods: &[&str]) -> Self {
         let host = NodeRef::Node(node.into());
         let keys: Vec<PodKey> = pods.iter().map(|name| key(name)).collect();
@@ -112,7 +112,7 @@ impl Plan<'_> {
         self
     }
 
-    /// A claim of the pool `general` for pods, with all that is asked for.
+    /// Adds a claim of the pool `general` with the requests of these pods.
     fn claim(mut self, offerings: &[(&str, &str, CapacityType)], pods: &[&str]) -> Self {
         let mut requests = Resources::default();
         let mut keys: Vec<PodKey> = pods.iter().map(|name| key(name)).collect();
@@ -142,12 +142,12 @@ impl Plan<'_> {
         self
     }
 
-    /// A claim of one pod on the smallest type in one zone.
+    /// Adds a claim for one pod with the smallest type in one zone.
     fn small(self, zone: &str, pod: &str) -> Self {
         self.claim(&[("c-1x-amd64", zone, ON_DEMAND)], &[pod])
     }
 
-    /// Edits the last claim.
+    /// Changes the last claim.
     fn but(mut self, edit: impl FnOnce(&mut NewNodeClaim)) -> Self {
         edit(self.solution.claims.last_mut().expect("a claim"));
         self
@@ -173,12 +173,12 @@ impl Plan<'_> {
 
     fn refused(self, words: &str) {
         let why = check_in(self.world, &self.solution, &self.order, Complete::Claims);
-        let why = why.expect_err("a plan that breaks a rule");
+        let why = why.expect_err("a plan that violates a rule");
         assert!(why.contains(words), "{words:?} is not in {why:?}");
     }
 }
 
-/// A price beside the quoted one.
+/// A higher price than the given one.
 fn dearer(price: Price) -> Price {
     Price::new(price.usd_per_h() * 1.5).expect("a price")
 }

@@ -25,7 +25,7 @@ fn daemon(name: &str, of: &str) -> DaemonSet {
     DaemonSet { key: ObjectKey::new(DEFAULT, name), template }
 }
 
-/// One type of 4 cpus, spot and on demand in three zones, an agent, and a pod.
+/// One type with 4 CPUs, spot and on-demand in three zones, an agent, and a pod.
 fn with_agent() -> World {
     let mut world = World {
         catalog: Catalog::new(kwok_like("amd64", &[4], &["a", "b", "c"])),
@@ -43,14 +43,14 @@ fn agent_on(world: &mut World, key: &str, value: &str) {
     world.daemons[0].template.node_selector = own;
 }
 
-/// The agent runs on nodes of one team, of two that the pool may make nodes for.
+/// The agent runs on nodes of one of the two teams of the pool.
 fn agent_of_a_team(world: &mut World) {
     agent_on(world, "team", "x");
     let teams = Requirement::is_in(["x", "y"]);
     world.pool().requirements.add("team", teams);
 }
 
-/// The agent runs on all nodes but those of one team of two.
+/// The agent runs on all nodes except those of one of the two teams.
 fn agent_of_no_team(world: &mut World) {
     agent_of_a_team(world);
     let own = &mut world.daemons[0].template;
@@ -59,7 +59,7 @@ fn agent_of_no_team(world: &mut World) {
     own.node_affinity = vec![others];
 }
 
-/// The agent runs on nodes of one team, and on all that are larger than those there are.
+/// The agent runs on nodes of one team, and on all nodes that are larger than the only type.
 fn agent_of_a_team_and_large(world: &mut World) {
     agent_of_a_team(world);
     let own = &mut world.daemons[0].template;
@@ -78,11 +78,11 @@ fn near(pod: &mut Pod, to: &str, key: &str) {
 
 fn solved(world: &World) -> Solution {
     let solution = world.solve();
-    check(world, &solution).expect("a sound plan");
+    check(world, &solution).expect("a valid plan");
     solution
 }
 
-/// Whether the pod gets a node, and what the first reason is if not.
+/// The solution if all pods are placed, or the code and text of the first rejection.
 fn outcome(world: &World) -> Result<Solution, (RejectionCode, String)> {
     let solution = solved(world);
     match solution.unplaced.first() {
@@ -105,15 +105,15 @@ fn all_get_one_node(cases: &[Case]) {
 #[test]
 fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
     let refused: [Case; 5] = [
-        ("by host", |it| away(&mut it.pods[0], "agent", HOSTNAME)),
-        ("by zone", |it| away(&mut it.pods[0], "agent", ZONE)),
-        ("the daemon minds", |it| {
+        ("hostname", |it| away(&mut it.pods[0], "agent", HOSTNAME)),
+        ("zone", |it| away(&mut it.pods[0], "agent", ZONE)),
+        ("anti-affinity of the daemon by hostname", |it| {
             away(&mut it.daemons[0].template, "web", HOSTNAME);
         }),
-        ("the daemon minds by zone", |it| {
+        ("anti-affinity of the daemon by zone", |it| {
             away(&mut it.daemons[0].template, "web", ZONE);
         }),
-        ("by whether it is spot, where the pool has no other", |it| {
+        ("a daemon of spot nodes, and a spot-only pool", |it| {
             agent_on(it, CAPACITY_TYPE, "spot");
             away(&mut it.pods[0], "agent", HOSTNAME);
             let spot = Requirement::is_in(["spot"]);
@@ -132,8 +132,8 @@ fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
 #[test]
 fn pods_and_daemons_that_need_not_be_apart_share_a_new_node() {
     let placed: [Case; 6] = [
-        ("others", |it| away(&mut it.pods[0], "other", HOSTNAME)),
-        ("by a label that no node has", |it| {
+        ("anti-affinity to other pods", |it| away(&mut it.pods[0], "other", HOSTNAME)),
+        ("anti-affinity by a label that no node has", |it| {
             away(&mut it.pods[0], "agent", "rack");
         }),
         ("the daemon does not tolerate the pool", |it| {
@@ -141,11 +141,11 @@ fn pods_and_daemons_that_need_not_be_apart_share_a_new_node() {
             it.pods[0].tolerations = vec![tolerates("x")];
             away(&mut it.pods[0], "agent", HOSTNAME);
         }),
-        ("the daemon is of another pool", |it| {
+        ("the daemon runs on another pool", |it| {
             agent_on(it, POOL, "other");
             away(&mut it.pods[0], "agent", HOSTNAME);
         }),
-        ("the daemon runs on large nodes, or on spot", |it| {
+        ("the daemon runs on large nodes or on spot", |it| {
             it.daemons[0].template.node_affinity = [(CPU, "8"), (CAPACITY_TYPE, "spot")]
                 .map(|(key, value)| [(key, Requirement::is_in([value]))].into_iter().collect())
                 .to_vec();
@@ -159,19 +159,19 @@ fn pods_and_daemons_that_need_not_be_apart_share_a_new_node() {
     all_get_one_node(&placed);
 }
 
-/// A label that the pool leaves open gets another value on their node.
+/// A label with several allowed values in the pool gets another value on the node.
 #[test]
 fn pods_get_a_node_without_a_daemon_that_they_must_not_be_with() {
     let placed: [Case; 6] = [
-        ("it runs on large nodes, too", |it| {
+        ("the daemon also runs on large nodes", |it| {
             agent_of_a_team_and_large(it);
             away(&mut it.pods[0], "agent", HOSTNAME);
         }),
-        ("it runs on nodes of all teams but one", |it| {
+        ("the daemon runs on nodes of all teams except one", |it| {
             agent_of_no_team(it);
             away(&mut it.pods[0], "agent", HOSTNAME);
         }),
-        ("it runs on nodes of one team or in a rack", |it| {
+        ("the daemon runs on nodes of one team or in a rack", |it| {
             agent_of_a_team(it);
             let team = std::mem::take(&mut it.daemons[0].template.node_selector);
             it.daemons[0].template.node_affinity = vec![
@@ -180,7 +180,7 @@ fn pods_get_a_node_without_a_daemon_that_they_must_not_be_with() {
             ];
             away(&mut it.pods[0], "agent", HOSTNAME);
         }),
-        ("it runs on nodes of one team or none", |it| {
+        ("the daemon runs on nodes of one team or without a team", |it| {
             agent_of_a_team(it);
             let team = std::mem::take(&mut it.daemons[0].template.node_selector);
             it.daemons[0].template.node_affinity = vec![
@@ -193,7 +193,7 @@ fn pods_get_a_node_without_a_daemon_that_they_must_not_be_with() {
             agent_of_a_team(it);
             away(&mut it.pods[0], "agent", HOSTNAME);
         }),
-        ("it binds a host port on nodes of one team", |it| {
+        ("the daemon uses a host port on nodes of one team", |it| {
             agent_of_a_team(it);
             it.daemons[0].template.host_ports = BTreeSet::from([port(80)]);
             it.pods[0].host_ports = BTreeSet::from([port(80)]);
@@ -205,24 +205,24 @@ fn pods_get_a_node_without_a_daemon_that_they_must_not_be_with() {
 #[test]
 fn pods_that_want_a_daemon_get_a_node_with_it() {
     let placed: [Case; 4] = [
-        ("by host", |it| near(&mut it.pods[0], "agent", HOSTNAME)),
-        ("by zone", |it| near(&mut it.pods[0], "agent", ZONE)),
-        ("by both", |it| {
+        ("hostname", |it| near(&mut it.pods[0], "agent", HOSTNAME)),
+        ("zone", |it| near(&mut it.pods[0], "agent", ZONE)),
+        ("hostname and zone", |it| {
             near(&mut it.pods[0], "agent", HOSTNAME);
             near(&mut it.pods[0], "agent", ZONE);
         }),
-        ("where it runs", |it| {
+        ("the daemon runs on on-demand nodes only", |it| {
             agent_on(it, CAPACITY_TYPE, "on-demand");
             near(&mut it.pods[0], "agent", HOSTNAME);
         }),
     ];
     all_get_one_node(&placed);
     let refused: [Case; 3] = [
-        ("another", |it| near(&mut it.pods[0], "other", HOSTNAME)),
-        ("by a label that no node has", |it| {
+        ("affinity to other pods", |it| near(&mut it.pods[0], "other", HOSTNAME)),
+        ("affinity by a label that no node has", |it| {
             near(&mut it.pods[0], "agent", "rack");
         }),
-        ("one that runs nowhere", |it| {
+        ("the daemon runs on no node of the pool", |it| {
             agent_on(it, "team", "x");
             near(&mut it.pods[0], "agent", HOSTNAME);
         }),
@@ -235,7 +235,7 @@ fn pods_that_want_a_daemon_get_a_node_with_it() {
     }
 }
 
-/// A pod beside the agent, one away from it: nodes for both, of which one is without the agent.
+/// A pod with affinity to the agent, and one with anti-affinity: one of their nodes has no agent.
 #[test]
 fn daemons_of_planned_nodes_count_for_those_who_go_elsewhere() {
     let mut world = with_agent();
@@ -249,7 +249,7 @@ fn daemons_of_planned_nodes_count_for_those_who_go_elsewhere() {
         let there = Requirements::from_iter([(ZONE, Requirement::is_in([own]))]);
         world.pods[1].node_affinity.push(there);
     }
-    let solution = outcome(&world).expect("a place for each");
+    let solution = outcome(&world).expect("all pods are placed");
     let zone = |at: usize| solution.claims[at].offerings[0].0.zone.as_str();
     let mut zones = [zone(0), zone(1)];
     zones.sort_unstable();
@@ -279,17 +279,17 @@ fn daemons_that_are_still_to_come_count_on_hosts_that_are_on_their_way() {
     }
 }
 
-/// What daemons take of a node depends on how it is bought.
+/// The daemon overhead depends on the capacity type of the node.
 #[test]
 fn daemons_of_spot_nodes_take_nothing_of_others() {
     let mut world = with_agent();
     agent_on(&mut world, CAPACITY_TYPE, "spot");
     world.pods[0].requests.cpu_milli = 3900;
-    let solution = outcome(&world).expect("room on demand");
+    let solution = outcome(&world).expect("capacity on demand");
     let mut all = solution.claims[0].offerings.iter();
     assert!(all.all(|(key, _)| key.capacity_type.as_str() == "on-demand"));
     world.pods[0].requests.cpu_milli = 3800;
-    let solution = outcome(&world).expect("room on spot");
+    let solution = outcome(&world).expect("capacity on spot");
     assert_eq!(solution.claims[0].offerings[0].0.capacity_type.as_str(), "spot");
 }
 
@@ -302,22 +302,22 @@ fn daemons_count_where_pods_are_spread() {
         own.labels = Labels::from([label("app", "agent")]);
         own.spread = vec![spread(app("agent"), ZONE, 1)];
     }
-    let solution = outcome(&world).expect("a place for each");
+    let solution = outcome(&world).expect("all pods are placed");
     assert!(solution.claims.len() > 2);
 }
 
-/// Pods are spread over hosts with a daemon on each, as far as it is known whether it is there:
-/// that is up to a label of the pool, or to pods that are nowhere.
+/// Pods are spread over hosts together with the pods of a daemon. Whether the daemon runs on a host
+/// depends on a label of the pool, or on pods that do not exist.
 #[test]
 fn daemons_count_where_pods_are_spread_over_hosts() {
     let cases: [Case; 5] = [
-        ("by the label that nodes get", agent_of_a_team),
-        ("by the label that nodes get and their size", agent_of_a_team_and_large),
-        ("by the label that others get", agent_of_no_team),
-        ("away from nobody", |it| {
+        ("the daemon runs on one team", agent_of_a_team),
+        ("the daemon runs on one team and on large nodes", agent_of_a_team_and_large),
+        ("the daemon runs on the other team", agent_of_no_team),
+        ("the daemon has anti-affinity to pods that do not exist", |it| {
             away(&mut it.daemons[0].template, "nobody", ZONE);
         }),
-        ("by a label that the host has not", |it| {
+        ("the daemon has anti-affinity by a label that the host does not have", |it| {
             let mut own = room("n", pod("", 3000, 8 * GIB).requests);
             own.free.pods = 9;
             own.daemons = vec![(it.daemons[0].key.clone(), true)];
@@ -340,15 +340,15 @@ fn daemons_count_where_pods_are_spread_over_hosts() {
     }
 }
 
-/// A host that takes nobody is the emptiest for good: others may be ahead of it by so many, daemons
+/// A closed node without pods stays the minimum: other hosts may have `max_skew` pods, daemon pods
 /// included.
 #[test]
 fn daemons_leave_less_room_where_pods_are_spread_over_hosts() {
     let cases: [Case; 2] = [
-        ("by two", |it| {
+        ("a skew of two", |it| {
             it.pods[0].spread = vec![spread(app("agent"), HOSTNAME, 2)];
         }),
-        ("by one, on nodes without the daemon", |it| {
+        ("a skew of one, on nodes without the daemon", |it| {
             it.pods[0].spread = vec![spread(app("agent"), HOSTNAME, 1)];
             agent_on(it, CAPACITY_TYPE, "spot");
         }),
@@ -370,8 +370,8 @@ fn daemons_leave_less_room_where_pods_are_spread_over_hosts() {
     }
 }
 
-/// Those who must share a host go there together, though room for one of them alone were cheaper
-/// elsewhere: the others could follow nowhere.
+/// Pods that must share a host get one node, although capacity for a single one of them would be
+/// cheaper elsewhere: the others could not follow.
 #[test]
 fn a_group_that_must_share_a_host_is_not_torn_apart() {
     let mut world = world();
@@ -386,14 +386,14 @@ fn a_group_that_must_share_a_host_is_not_torn_apart() {
         own.spread = vec![spread(app("spread"), ZONE, 1)];
         world.pods.push(own);
     }
-    let solution = outcome(&world).expect("a place for each");
+    let solution = outcome(&world).expect("all pods are placed");
     let near = |pods: &[PodKey]| pods.iter().any(|own| own.name.starts_with("near"));
     let with = solution.claims.iter().filter(|claim| near(&claim.pods));
     assert_eq!(with.count(), 1);
 }
 
-/// A node planned for pods that are spread may not be made after all: then its agent, which they
-/// are spread with, gives nobody else a turn.
+/// A node that is planned for spread pods may be discarded. Its agent, which counts for the spread,
+/// must then not allow further pods.
 #[test]
 fn agents_of_nodes_that_are_not_made_after_all_count_for_nobody() {
     for zones in [&["b"][..], &["c"], &["b", "c"]] {
@@ -413,8 +413,8 @@ fn agents_of_nodes_that_are_not_made_after_all_count_for_nobody() {
 
 #[test]
 fn a_pod_that_may_be_the_first_of_its_kind_needs_no_daemon_of_that_kind() {
-    // The daemon is whom the pod must be near, and on no node of the pool. A pool whose taint is a
-    // preference is tried last. World 117700000000101 of the oracle.
+    // The pod has affinity to the daemon, which runs on no node of the pool. A pool with a
+    // `PreferNoSchedule` taint is tried last. World 117700000000101 of the random tests.
     for effect in [None, Some(Effect::PreferNoSchedule)] {
         let mut world = with_agent();
         agent_on(&mut world, "team", "x");
@@ -426,7 +426,8 @@ fn a_pod_that_may_be_the_first_of_its_kind_needs_no_daemon_of_that_kind() {
     }
 }
 
-/// A daemon that keeps the pods away asks for several labels, of which pools say one at most.
+/// A daemon with anti-affinity to the pods requires several labels, of which pools define at most
+/// one.
 #[test]
 fn pods_get_a_node_with_another_value_of_the_label_that_pools_say() {
     let absent = ("team", Requirement::does_not_exist());
@@ -445,12 +446,12 @@ fn pods_get_a_node_with_another_value_of_the_label_that_pools_say() {
         let team = Requirements::from_iter([("team", Requirement::is_in(["x"]))]);
         own.node_affinity = vec![Requirements::from_iter(others), team];
         away(own, "web", HOSTNAME);
-        let solution = outcome(&world).expect("a place");
+        let solution = outcome(&world).expect("all pods are placed");
         assert_eq!(solution.claims[0].labels["team"], "y");
     }
 }
 
-/// The same where pools set the label.
+/// The same if pools set the label.
 #[test]
 fn pods_get_a_node_of_the_pool_that_sets_another_value_of_the_label() {
     let mut world = with_agent();
@@ -466,14 +467,14 @@ fn pods_get_a_node_of_the_pool_that_sets_another_value_of_the_label() {
         ("team", Requirement::is_in(["x"])),
     ])];
     away(own, "web", HOSTNAME);
-    let solution = outcome(&world).expect("a place");
+    let solution = outcome(&world).expect("all pods are placed");
     assert_eq!(solution.claims[0].pool.as_str(), "other");
 }
 
-/// The pods are spread with those of a daemon, and are none of them.
+/// The pods are spread against the pods of a daemon, which do not include them.
 #[test]
 fn pods_that_only_daemons_count_for_get_nodes() {
-    // World 117695400000471 of the oracle. The daemon of the node that is there may be missing.
+    // World 117695400000471 of the random tests. The existing node may lack its daemon.
     for is_open in [false, true] {
         let mut world = with_agent();
         let mut there = room("there", pod("", 3000, 8 * GIB).requests);
@@ -503,10 +504,10 @@ fn pods_that_only_daemons_count_for_get_nodes() {
     }
 }
 
-/// As long as there are fewer hosts than `minDomains`, a host with its daemon is too far ahead.
+/// With fewer hosts than `minDomains`, a host with its daemon already has the maximum skew.
 #[test]
 fn a_pod_that_daemons_are_spread_with_gets_the_host_that_is_lacking() {
-    // World 117696000000108 of the oracle.
+    // World 117696000000108 of the random tests.
     for least in 1..=4 {
         let mut world = with_agent();
         world.pods[0].labels = Labels::from([label("app", "agent")]);

@@ -14,7 +14,7 @@ use outrigger::state::snapshot::VolumeRequirements;
 use super::checker::check;
 use super::fixture::{DEFAULT, GIB, World, app, kwok_like, label, pod, pods, room, spread, term};
 
-/// One type of 4 cpus for both architectures in three zones, in a pool that takes what there is.
+/// One type with 4 CPUs for both architectures in three zones, in a pool without requirements.
 fn wide() -> World {
     let types = ["amd64", "arm64"].map(|arch| kwok_like(arch, &[4], &["a", "b", "c"]));
     let mut world = World { catalog: Catalog::new(types.concat()), ..World::default() };
@@ -24,11 +24,11 @@ fn wide() -> World {
 
 fn solved(world: &World) -> Solution {
     let solution = world.solve();
-    check(world, &solution).expect("a sound plan");
+    check(world, &solution).expect("a valid plan");
     solution
 }
 
-/// The zones that the claim of a pod may be in.
+/// The possible zones of the claim of a pod.
 fn zones<'s>(solution: &'s Solution, pod: &str) -> Vec<&'s str> {
     let has = |pods: &[ObjectKey]| pods.iter().any(|own| own.name == pod);
     let claim = solution.claims.iter().find(|claim| has(&claim.pods));
@@ -39,7 +39,7 @@ fn zones<'s>(solution: &'s Solution, pod: &str) -> Vec<&'s str> {
     zones
 }
 
-/// A pod that minds the daemon of spot nodes by zone, beside pods that go to spot nodes anywhere.
+/// A pod with anti-affinity by zone to the daemon of spot nodes, and pods without constraints.
 fn minding() -> World {
     let mut world = wide();
     let mut template = pod("agent", 100, GIB / 8);
@@ -59,12 +59,12 @@ fn nodes_get_one_zone_where_somebody_waits_to_know_it() {
     let solution = solved(&world);
     assert_eq!(solution.unplaced, [], "{solution:#?}");
     assert_eq!(zones(&solution, "free0").len(), 1);
-    // Nobody waits: they stay open.
+    // No other pod depends on the zone, so it stays undecided.
     world.pods.truncate(6);
     assert_eq!(zones(&solved(&world), "free0"), ["a", "b", "c"]);
 }
 
-/// The cheapest zone is the only one where the pod can be: the others go elsewhere.
+/// The pod can use only one zone, which may be the cheapest: the others use other zones.
 #[test]
 fn nodes_make_way_for_those_who_can_be_in_one_zone_only() {
     for zone in ["a", "b", "c"] {
@@ -76,7 +76,7 @@ fn nodes_make_way_for_those_who_can_be_in_one_zone_only() {
     }
 }
 
-/// Who has no place wherever the others are keeps no node from being launched anywhere.
+/// A pod that can never be placed does not restrict the zones of other nodes.
 #[test]
 fn nodes_stay_open_where_that_helps_nobody() {
     let mut world = minding();
@@ -89,9 +89,9 @@ fn nodes_stay_open_where_that_helps_nobody() {
     assert_eq!(why.code, RejectionCode::Offering);
 }
 
-/// Pods that are spread over the zones of nodes with their architecture, two of three of which
-/// their volumes are in. A node of others would make the third one count if it came to be of that
-/// architecture, and hold them down.
+/// Pods are spread over the zones of nodes with their architecture, and their volumes are in two of
+/// three zones. A node of other pods would make the third zone a domain if it were launched with
+/// this architecture, and the spread pods could not be placed.
 #[test]
 fn nodes_count_for_those_who_are_spread_whatever_they_are_launched_as() {
     let mut world = wide();
@@ -112,8 +112,8 @@ fn nodes_count_for_those_who_are_spread_whatever_they_are_launched_as() {
     assert_eq!(solution.unplaced, [], "{solution:#?}");
 }
 
-/// Pods that are spread over the zones of nodes on demand, one of which has none of them and takes
-/// none. Others of their app could be launched on demand, too, and fill a zone: they are not.
+/// Pods are spread over the zones of on-demand nodes, one of which is full and has no pod of the
+/// app. Nodes of other pods of the app must not be on-demand, or they would raise the skew.
 #[test]
 fn nodes_are_bought_one_way_where_somebody_waits_to_know_it() {
     let mut world = wide();
@@ -140,15 +140,15 @@ fn nodes_are_bought_one_way_where_somebody_waits_to_know_it() {
     }
     let solution = solved(&world);
     assert_eq!(solution.unplaced, [], "{solution:#?}");
-    // Nobody waits: they stay open.
+    // No other pod depends on the capacity type, so it stays undecided.
     world.pods.truncate(2);
     let solution = solved(&world);
     let mut offerings = solution.claims[0].offerings.iter();
     assert!(offerings.any(|own| own.0.capacity_type == CapacityType::OnDemand));
 }
 
-/// Pods that are spread over the ways to buy nodes of one rack, and cannot be on spot nodes: as
-/// long as no spot node is of that rack, all may be on demand.
+/// Pods are spread over the capacity types of nodes of one rack, and cannot use spot nodes: all may
+/// be on demand as long as no spot node is in this rack.
 #[test]
 fn nodes_get_labels_that_keep_them_from_counting_where_somebody_waits_to_know_it() {
     let mut world = wide();

@@ -10,62 +10,62 @@ use super::fixture::World;
 use super::missed_placements::Complete;
 use super::rules::written_out;
 
-/// One kind of thing a world may have in it.
+/// A feature of random worlds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Pods with a spread that must hold.
+    /// Pods with a hard spread.
     Spread,
-    /// Pods with a spread they would like.
+    /// Pods with a soft spread.
     SoftSpread,
-    /// A spread of pods that do not say how they are, and what selects pods.
+    /// A default spread of pods without constraints, and objects that select pods.
     DefaultSpread,
-    /// Pods that must be near others.
+    /// Pods with required affinity.
     Affinity,
-    /// Pods that must be away from others.
+    /// Pods with required anti-affinity.
     AntiAffinity,
-    /// Labels of nodes that pods would like.
+    /// Pods with preferred node affinity.
     PreferredNodes,
-    /// Pods that others would like to be near to or away from.
+    /// Pods with preferred affinity or anti-affinity.
     PreferredPods,
-    /// Pods that ask for a node by its name, or for any but one.
+    /// Pods that select or exclude a node by its name.
     NodeNames,
-    /// Volumes that can be used in some places only.
+    /// Volumes with topology.
     Volumes,
-    /// Nodes to which so many volumes can be attached.
+    /// Nodes with a limit on attached volumes.
     AttachLimits,
-    /// Pods that are of use only together.
+    /// Pods of gangs.
     Gangs,
-    /// Pods that are not worth a node.
+    /// Pods with a priority below the cutoff.
     Priorities,
     /// Pods with resource claims.
     ResourceClaims,
-    /// Daemons that run on nodes of some labels only, and bind host ports.
+    /// Daemons that select nodes or use host ports.
     PickyDaemons,
-    /// Daemons that rules of pods speak of, or that must be away from pods.
+    /// Daemons that constraints of pods match, or that have anti-affinity to pods.
     SocialDaemons,
-    /// Pods that are bound.
+    /// Bound pods.
     Residents,
-    /// Pods that wait for a host.
+    /// Pods that wait for an in-flight node.
     Promised,
-    /// What residents and promised pods must be away from.
+    /// Anti-affinity of bound and promised pods.
     OthersAntiAffinity,
-    /// Rooms that take no pods.
+    /// Nodes that accept no pods.
     ClosedRooms,
-    /// Rooms of claims whose zone is one of several.
+    /// In-flight nodes whose zone is undecided.
     UnsettledRooms,
-    /// Pools whose nodes may have one of two racks, and places by rack.
+    /// Pools whose nodes may be in one of two racks.
     Racks,
-    /// Pools with a number of nodes of their own.
+    /// Static pools.
     StaticPools,
-    /// Pools that want to be flexible.
+    /// Pools with `min_values`.
     MinValues,
-    /// Capacity that is reserved.
+    /// Reserved capacity.
     Reservations,
-    /// Other bounds of a claim's offerings than the default ones, and a price of nodes.
+    /// Other limits on the offerings of a claim than the defaults, and an overhead price of nodes.
     Scheduling,
 }
 
-/// All of them.
+/// All features.
 pub(crate) const ALL: &[Part] = &[
     Part::Spread,
     Part::SoftSpread,
@@ -94,14 +94,14 @@ pub(crate) const ALL: &[Part] = &[
     Part::Scheduling,
 ];
 
-/// What the solver does not weigh yet. To be emptied, one by one, as it learns to.
+/// Features that the scheduler does not support yet.
 pub(crate) const OFF: &[Part] = &[];
 
-/// How much plans have to make of what they have. To be raised to `Complete::Claims` when the
-/// solver fills what it makes even where a limit ends it.
+/// Which placements plans must not miss. This can be raised to `Complete::Claims` when the
+/// scheduler also fills planned nodes at a limit.
 pub(crate) const COMPLETE: Complete = Complete::RoomsAndNodes;
 
-/// What makes the place of one pod depend on those of others.
+/// Features with which the placement of a pod depends on other pods.
 pub(crate) const TOGETHER: &[Part] = &[
     Part::Spread,
     Part::SoftSpread,
@@ -116,7 +116,7 @@ pub(crate) const TOGETHER: &[Part] = &[
     Part::Promised,
 ];
 
-/// The same world without these parts.
+/// The same world without these features.
 pub(crate) fn without(mut world: World, parts: &[Part]) -> World {
     for part in parts {
         strip(&mut world, *part);
@@ -124,11 +124,11 @@ pub(crate) fn without(mut world: World, parts: &[Part]) -> World {
     world
 }
 
-#[expect(clippy::too_many_lines, reason = "a table: one arm a part")]
+#[expect(clippy::too_many_lines, reason = "a table: one arm per feature")]
 fn strip(world: &mut World, part: Part) {
     let pods = |world: &mut World, of: fn(&mut Pod)| world.pods.iter_mut().for_each(of);
     if matches!(part, Part::Spread | Part::SoftSpread) {
-        // A pod that is left without constraints must not come to have others.
+        // A pod without constraints would get the default ones.
         *world = written_out(std::mem::take(world));
     }
     match part {

@@ -26,7 +26,7 @@ use super::fixture::{
 use super::random_clusters::a_world;
 use super::random_pods::{DISKS, NOBODYS, RACK};
 
-/// Spoils a world in one way; the number picks what is hit, and how hard.
+/// A defect of a world. The number selects the object and the extent of the defect.
 type Poison = fn(&mut World, usize);
 
 const EXTREMES: [i64; 7] = [i64::MIN, -1, 0, 1, i64::MAX / 2, i64::MAX - 1, i64::MAX];
@@ -49,7 +49,7 @@ fn extremes(at: usize) -> Resources {
     }
 }
 
-/// Spoils one of some things, if there is any.
+/// Changes one of several items, if there are any.
 fn hit<T>(all: &mut [T], at: usize, with: impl FnOnce(&mut T)) {
     let count = all.len().max(1);
     if let Some(one) = all.get_mut(at % count) {
@@ -71,7 +71,7 @@ fn many(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|at| format!("{prefix}{at}")).collect()
 }
 
-/// Pods that ask for what cannot be.
+/// Pods with impossible requests and node constraints.
 const OF_PODS: &[Poison] = &[
     |world, at| hit(&mut world.pods, at, |pod| pod.requests = extremes(at)),
     |world, at| hit(&mut world.pods, at, |pod| pod.requests = Resources::default()),
@@ -124,7 +124,7 @@ const OF_PODS: &[Poison] = &[
     },
 ];
 
-/// Pods that ask nonsense of each other's places.
+/// Pods with contradictory constraints on each other.
 const OF_PLACES: &[Poison] = &[
     |world, at| {
         let key = ["", NOBODYS, NODE_NAME, INSTANCE_TYPE, "app"][at % 5];
@@ -165,7 +165,7 @@ const OF_PLACES: &[Poison] = &[
             pod.preferred_nodes = many("z", 100).iter().map(wish).collect();
         });
     },
-    // It must be with those it must be away from, itself among them.
+    // Each pod has affinity and anti-affinity to the same pods, which include itself.
     |world, at| {
         let key = [HOSTNAME, ZONE][at % 2];
         for pod in &mut world.pods {
@@ -200,7 +200,7 @@ const OF_PLACES: &[Poison] = &[
     },
 ];
 
-/// Pools, types and settings that make no sense.
+/// Invalid pools, types and settings.
 const OF_SUPPLY: &[Poison] = &[
     |world, at| edit_types(world, |it| it.allocatable = extremes(at)),
     |world, _| edit_types(world, |it| it.allocatable = Resources::default()),
@@ -280,7 +280,7 @@ const OF_SUPPLY: &[Poison] = &[
     },
 ];
 
-/// Nodes, and what is on them, that make no sense.
+/// Invalid nodes, bound pods, volumes and daemons.
 const OF_ROOMS: &[Poison] = &[
     |world, at| hit(&mut world.rooms, at, |room| room.free = extremes(at)),
     |world, at| hit(&mut world.rooms, at, |room| room.labels = Requirements::default().into()),
@@ -344,12 +344,12 @@ const OF_ROOMS: &[Poison] = &[
     },
 ];
 
-/// Whether every pod has an answer, however senseless it may be.
+/// Checks that every pod has a result.
 fn is_total(world: &World, solution: &Solution) -> Result<(), String> {
     check_counts(solution, world.pods.len())
 }
 
-/// A plain world with something of everything.
+/// A plain world with pools, nodes and pods.
 fn plain() -> World {
     let zones = ["a", "b", "c"];
     let mut world =
@@ -372,7 +372,7 @@ fn one_poison_harms_nobody() {
             let mut world = plain();
             poison(&mut world, at);
             let total = is_total(&world, &world.solve());
-            assert_eq!(total, Ok(()), "poison {kind} at {at}");
+            assert_eq!(total, Ok(()), "defect {kind} at {at}");
         }
     }
 }
@@ -401,7 +401,7 @@ fn counts_without_end_do_no_harm() {
     assert_eq!(is_total(&world, &solve(&snapshot, NOW)), Ok(()));
 }
 
-/// Many pods of many kinds that all have to do with each other.
+/// Many pods of many kinds, whose constraints refer to each other.
 #[test]
 fn a_crowd_is_answered() {
     let mut world = plain();

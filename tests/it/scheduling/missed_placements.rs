@@ -16,30 +16,31 @@ use super::fixture::{CPU, World};
 use super::rules::{Check, means, spread_of};
 use super::variants::{Fresh, fresh, pending};
 
-/// How much a plan has to make of what it has.
+/// Which possible placements a plan must not miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Complete {
-    /// It may leave out whom it likes.
+    /// It may reject any pod.
     No,
-    /// Nobody is left out who fits a room, or a node that may still be made.
+    /// It may not reject a pod that fits on an existing node or on a further new node.
     RoomsAndNodes,
-    /// Nor anybody who fits a node that it makes anyway.
+    /// In addition, it may not reject a pod that fits on one of its planned nodes.
     Claims,
 }
 
-/// A pod that is left out, and where it could go in every outcome looked at so far.
+/// A rejected pod, and the nodes that it fits in every outcome so far.
 #[derive(Debug)]
 struct Loose<'w> {
     pod: &'w Pod,
-    /// Whether it is not worth a node, and need not be put on one that is made for others.
+    /// Whether its priority is below the cutoff: it may be rejected despite capacity on planned
+    /// nodes.
     low: bool,
-    /// Pools that refuse it for other reasons than what it asks for.
+    /// Pools that may reject it because of limits or `min_values`.
     excused: BTreeSet<&'w PoolName>,
-    /// None before the first look.
+    /// `None` before the first outcome.
     places: Option<BTreeSet<String>>,
 }
 
-/// The pods that a plan leaves out and that nothing of their own keeps from being placed.
+/// The pods that a plan rejects, although they are valid.
 #[derive(Debug)]
 pub(crate) struct Left<'w> {
     world: &'w World,
@@ -56,7 +57,7 @@ impl<'w> Left<'w> {
             let Some(pod) = pending.get(&unplaced.pod).copied() else {
                 continue;
             };
-            // Where limits and variety are both tight, another pool may not get its turn.
+            // With tight limits and `min_values`, the scheduler may not try another pool.
             let given_up = |why: &PoolRejection| {
                 matches!(why.code, RejectionCode::SearchLimit | RejectionCode::MinValues)
             };
@@ -65,8 +66,8 @@ impl<'w> Left<'w> {
             let cutoff = world.cluster.scheduling.priority_cutoff;
             let low = cutoff.is_some_and(|cutoff| pod.priority < cutoff);
             let like = |loose: &Loose<'_>| loose.excused == excused && alike(world, loose.pod, pod);
-            // Whether pods who mind each other's places all find one depends on who comes first and
-            // where hosts will be; there the plans of many worlds are held against others.
+            // Whether pods with constraints on each other can all be placed depends on their order
+            // and on undecided nodes. Other tests compare the plans of many such worlds in total.
             let social = !(spread_of(world, pod).is_empty()
                 && pod.affinity.is_empty()
                 && pod.anti_affinity.is_empty()
@@ -86,7 +87,7 @@ impl<'w> Left<'w> {
         Self { world, pods, fresh, complete }
     }
 
-    /// Looks for places in one outcome of the plan.
+    /// Searches for suitable nodes in one outcome of the plan.
     pub(crate) fn look(&mut self, outcome: &Outcome<'_>) {
         for loose in &mut self.pods {
             let mut places = rooms(self.world, loose, outcome, self.complete);
@@ -98,19 +99,19 @@ impl<'w> Left<'w> {
         }
     }
 
-    /// Nobody may be left who could have been placed, however the plan comes out.
+    /// Checks that no rejected pod fits on a node in all outcomes.
     pub(crate) fn verdict(self) -> Check {
         for loose in self.pods {
             let place = loose.places.iter().flatten().next();
             if let Some(place) = place {
-                return Err(format!("{} is left out, but fits {place}", loose.pod.key));
+                return Err(format!("{} is rejected, but fits {place}", loose.pod.key));
             }
         }
         Ok(())
     }
 }
 
-/// Whether one more node could be made of an offering beside those of a plan, if it is reserved.
+/// Whether one more node could use an offering in addition to a plan, with regard to reservations.
 fn has_left(world: &World, solution: &Solution, key: &OfferingKey) -> bool {
     key.reservation.as_deref().is_none_or(|id| {
         let claims = solution.claims.iter();
@@ -119,7 +120,7 @@ fn has_left(world: &World, solution: &Solution, key: &OfferingKey) -> bool {
     })
 }
 
-/// Whether nothing but its place keeps a pod from being placed.
+/// Whether a pod is valid, so that only capacity and constraints can prevent its placement.
 pub(crate) fn is_placeable(world: &World, pod: &Pod) -> bool {
     let faulty = |key: &PodKey| world.mounts.get(key).is_some_and(|own| own.fault.is_some());
     let keys = pod.node_affinity.iter().flat_map(|term| term.iter());
@@ -136,8 +137,8 @@ pub(crate) fn is_placeable(world: &World, pod: &Pod) -> bool {
         && !keys.any(restricted)
 }
 
-/// Whether a daemon keeps a pod away from more than its own node. Until a node is made it may be in
-/// any zone, and so may its daemons.
+/// Whether a daemon has anti-affinity to a pod by another key than the host name. Before a node is
+/// launched, it may be in any zone, and so may its daemons.
 fn is_minded(world: &World, pod: &Pod) -> bool {
     let templates = world.daemons.iter().map(|own| &own.template);
     let mut terms = templates.flat_map(|own| &own.anti_affinity);
@@ -145,7 +146,7 @@ fn is_minded(world: &World, pod: &Pod) -> bool {
     terms.any(|term| term.topology_key != HOSTNAME && means(term, of, namespace, &pod.labels))
 }
 
-/// Whether two pods differ in nothing but their names.
+/// Whether two pods differ only in their names.
 fn alike(world: &World, one: &Pod, other: &Pod) -> bool {
     let mut other_named = other.clone();
     other_named.key.name.clone_from(&one.key.name);
@@ -169,7 +170,7 @@ fn excused<'w>(world: &'w World, unplaced: &UnschedulablePod) -> BTreeSet<&'w Po
     pools.map(|pool| &pool.name).collect()
 }
 
-/// The nodes of the plan that would still take a pod, a claim as every one of its offerings.
+/// The nodes of the plan that have capacity for a pod, a claim with every one of its offerings.
 fn rooms(
     world: &World,
     loose: &Loose<'_>,
@@ -190,8 +191,8 @@ fn rooms(
     places
 }
 
-/// The nodes that could be made for a pod. Types differ in nothing that the places of pods are
-/// made of, so one type speaks for all that have its other labels.
+/// The new nodes that could be launched for a pod. Types with equal other labels have the same
+/// topology domains, so one of them is checked for inter-pod constraints.
 fn nodes(
     world: &World,
     loose: &Loose<'_>,
@@ -219,7 +220,7 @@ fn nodes(
     places
 }
 
-/// Whether a host may still get one of several labels.
+/// Whether a label of a node is undecided.
 fn is_unsettled(room: &ExistingNode) -> bool {
     let mut own = room.labels.iter();
     own.any(|(_, own)| own.values().is_some_and(|values| values.len() > 1))

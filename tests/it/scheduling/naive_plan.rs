@@ -21,8 +21,8 @@ use super::fixture::{CPU, World};
 use super::missed_placements::is_placeable;
 use super::variants::{Fresh, fresh, sites};
 
-/// The plan, and the order in which its pods are bound. Of the nodes it makes each has one
-/// offering, so nothing is left open but what rooms may become, and of those it takes the first.
+/// The naive plan and its bind order. Each of its new nodes has one offering, so only existing
+/// nodes can be undecided, and their first variant is used.
 pub(crate) fn naive(world: &World) -> (Solution, Vec<PodKey>) {
     let mut fresh = fresh(world);
     fresh.retain(|fresh| makes_nodes(fresh.pool));
@@ -45,7 +45,7 @@ pub(crate) fn naive(world: &World) -> (Solution, Vec<PodKey>) {
     (solution, order)
 }
 
-/// Finds a place for one more pod, if there is one.
+/// Places one more pod, and returns whether that was possible.
 fn place(
     world: &World,
     fresh: &[Fresh<'_>],
@@ -54,9 +54,9 @@ fn place(
     pod: &Pod,
 ) -> bool {
     let before = solution.clone();
-    let sites = sites(world, &before).expect("a plan so far");
+    let sites = sites(world, &before).expect("a valid partial plan");
     let picks = vec![0; sites.len()];
-    let outcome = replay(world, &sites, order, &picks).expect("a plan so far");
+    let outcome = replay(world, &sites, order, &picks).expect("a valid partial plan");
     for (at, site) in sites.iter().enumerate() {
         let mut pods = site.pods.clone();
         pods.push(pod);
@@ -104,13 +104,13 @@ fn claim(fresh: &Fresh<'_>, pod: &Pod) -> NewNodeClaim {
     }
 }
 
-/// Whether pods may cause nodes of a pool, each of one type.
+/// Whether the pool may launch nodes for pods, each with one type.
 fn makes_nodes(pool: &Pool) -> bool {
     let mut wanted = pool.requirements.iter();
     pool.replicas.is_none() && wanted.all(|(_, own)| own.min_values.is_none())
 }
 
-/// Adds a pod to a node of the plan; rooms come before claims.
+/// Adds a pod to a node of the plan; existing nodes have lower indices than claims.
 fn add(world: &World, solution: &mut Solution, at: usize, pod: &Pod) {
     let Some(room) = world.rooms.get(at) else {
         let claim = &mut solution.claims[at - world.rooms.len()];
@@ -129,7 +129,7 @@ fn add(world: &World, solution: &mut Solution, at: usize, pod: &Pod) {
     }
 }
 
-/// Everybody else, with as many words as the checker asks for.
+/// All other pods, with the reasons that the checker requires.
 fn left(world: &World, order: &[PodKey]) -> Vec<UnschedulablePod> {
     let placed: BTreeSet<&PodKey> = order.iter().collect();
     let mut keys: Vec<&PodKey> = world.pods.iter().map(|pod| &pod.key).collect();

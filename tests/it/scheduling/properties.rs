@@ -49,7 +49,7 @@ proptest! {
         prop_assert_eq!(other.solve(), solution);
     }
 
-    /// A wish that is to be passed over is as good as none.
+    /// An ignored preference has no effect.
     #[test]
     fn ignored_wishes_change_nothing(mut world in a_world(OFF)) {
         world.cluster.scheduling.preferences = PreferencePolicy::Ignore;
@@ -58,7 +58,7 @@ proptest! {
         prop_assert_eq!(without(world, &wishes).solve(), solution);
     }
 
-    /// A default is as good as a constraint of the pod's own.
+    /// A default constraint has the same effect as a constraint of the pod.
     #[test]
     fn pods_that_say_how_they_are_spread_by_default_change_nothing(world in a_world(OFF)) {
         let solution = world.solve();
@@ -83,7 +83,7 @@ proptest! {
         prop_assert_eq!(world.solve(), other.solve());
     }
 
-    /// Only as long as no pod's place depends on another's.
+    /// This holds only if no pod depends on the nodes of other pods.
     #[test]
     fn what_a_plan_leaves_it_leaves_for_good(world in a_world(OFF)) {
         let mut world = without(without(world, TOGETHER), &[Part::Reservations]);
@@ -101,7 +101,7 @@ proptest! {
     }
 }
 
-/// A rule about pods of one app on a host.
+/// A constraint on pods of one app on a host.
 #[derive(Clone, Copy, Debug)]
 enum Shares {
     Freely,
@@ -115,8 +115,8 @@ fn a_few_alike() -> impl Strategy<Value = (Shares, bool, usize)> {
 }
 
 proptest! {
-    /// Pods of one size stand in for each other on nodes that are alike, whoever else is between
-    /// them in the order of all.
+    /// Pods of equal size are interchangeable on equal nodes, even if other pods are between them
+    /// in the bind order.
     #[test]
     fn pods_of_one_size_that_share_hosts_otherwise_are_each_planned_once(
         all in collection::vec(a_few_alike(), 2..6),
@@ -145,13 +145,13 @@ proptest! {
     }
 }
 
-/// What a naive plan knows nothing of.
+/// The features that the naive plan does not support.
 const NOT_NAIVE: &[Part] = &[Part::UnsettledRooms, Part::Reservations];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
 
-    /// The checker accepts plans that are right, whatever the worlds are made of.
+    /// The checker accepts valid plans for worlds with all other features.
     #[test]
     fn a_naive_plan_keeps_the_rules(world in a_world(NOT_NAIVE)) {
         let (solution, order) = naive(&world);
@@ -160,16 +160,16 @@ proptest! {
     }
 }
 
-/// What a plan costs per hour, the price of nodes included.
+/// The cost of a plan in $/h, including the overhead price of its nodes.
 fn cost(world: &World, solution: &Solution) -> f64 {
     let each = world.cluster.scheduling.node_overhead_price.usd_per_h();
     let price = |claim: &NewNodeClaim| claim.offerings[0].1.usd_per_h() + each;
     solution.claims.iter().map(price).sum()
 }
 
-/// Of all worlds together: it leaves no more pods out, and where it leaves as many, its nodes cost
-/// no more. Weights and wishes, for which it may pay, are left aside, and so are rooms of which
-/// the naive plan cannot know what they become.
+/// In total over all worlds, the scheduler rejects at most as many pods as the naive plan, and if
+/// it rejects as many, its nodes cost at most as much. Weights and preferences, which may raise
+/// the cost, are removed, and so are undecided nodes, which the naive plan does not support.
 #[test]
 fn the_solver_does_no_worse_than_a_naive_plan() {
     const ASIDE: &[Part] = &[
@@ -194,11 +194,11 @@ fn the_solver_does_no_worse_than_a_naive_plan() {
             costs = (costs.0 + cost(&world, &own), costs.1 + cost(&world, &other));
         }
     }
-    assert!(left.0 <= left.1, "{} pods are left out, not {}", left.0, left.1);
+    assert!(left.0 <= left.1, "{} pods are rejected, not {}", left.0, left.1);
     assert!(costs.0 <= costs.1, "{} $/h, not {}", costs.0, costs.1);
 }
 
-/// Worlds at random have everything in them often enough.
+/// Each feature occurs in at least 5 % of the random worlds.
 #[test]
 fn every_part_is_drawn() {
     const WORLDS: usize = 200;
@@ -212,8 +212,8 @@ fn every_part_is_drawn() {
     }
 }
 
-/// Of pods that are spread over hosts, whether a node that is to be made gets more than may be
-/// ahead of an empty one.
+/// Whether a planned node gets more pods of a spread over hosts than the skew allows beside an
+/// empty node.
 fn is_level(world: &World, claim: &NewNodeClaim) -> bool {
     let mut alike: BTreeMap<&Labels, u32> = BTreeMap::new();
     let own = world.pods.iter().filter(|pod| claim.pods.contains(&pod.key));
@@ -229,7 +229,7 @@ fn by_host(own: &TopologySpread) -> bool {
     own.is_hard && own.topology_key == HOSTNAME && own.selector != Some(Selector::default())
 }
 
-/// Among worlds at random are enough in which hosts get equal parts of many pods.
+/// In at least 20 % of the random worlds, many pods are distributed evenly over hosts.
 #[test]
 fn equal_parts_are_drawn() {
     const WORLDS: usize = 100;

@@ -38,7 +38,7 @@ fn maybe_taint(share: f64, effect: Effect) -> impl Strategy<Value = Option<Taint
     option::weighted(share, select(&["", "1"][..]).prop_map(of_value))
 }
 
-/// What a pool wants of its nodes, beside racks and teams.
+/// A requirement of a pool, in addition to racks and teams.
 fn a_wish() -> impl Strategy<Value = Option<(&'static str, Requirement)>> {
     let large = Requirement::from_operator(Operator::Gt, &["2".to_owned()]);
     let large = large.expect("an integer");
@@ -51,7 +51,7 @@ fn a_wish() -> impl Strategy<Value = Option<(&'static str, Requirement)>> {
     ]
 }
 
-/// Teams of a pool's nodes: none, one by label, one or two by requirement.
+/// The teams of the nodes of a pool: none, one by label, one or two by requirement.
 #[derive(Clone, Copy, Debug)]
 enum Team {
     None,
@@ -68,7 +68,7 @@ fn a_team() -> impl Strategy<Value = Team> {
     ]
 }
 
-/// What a pool wants to be flexible about.
+/// A label with `min_values`.
 fn a_choice() -> impl Strategy<Value = Option<(&'static str, u32)>> {
     let types = (2u32..9).prop_map(|least| (INSTANCE_TYPE, least));
     option::weighted(0.15, prop_oneof![types, Just((ZONE, 2))])
@@ -161,7 +161,7 @@ fn a_room() -> impl Strategy<Value = ExistingNode> {
     )
 }
 
-/// Rooms get their names: those whose zone is not settled are of claims.
+/// Names the nodes. A node whose zone is undecided belongs to a claim.
 fn named(rooms: Vec<ExistingNode>) -> Vec<ExistingNode> {
     let with_name = |(at, mut room): (usize, ExistingNode)| {
         let settled = room
@@ -201,7 +201,7 @@ fn a_scheduling() -> impl Strategy<Value = Scheduling> {
     )
 }
 
-/// Daemons ask for little, but where they run depends on labels, too.
+/// A DaemonSet with small requests. Its node constraints stay.
 fn daemon_set((at, mut template): (usize, Pod)) -> DaemonSet {
     let namespace = template.key.namespace.as_str();
     let key = ObjectKey::new(namespace, format!("d{at}"));
@@ -211,7 +211,7 @@ fn daemon_set((at, mut template): (usize, Pod)) -> DaemonSet {
     DaemonSet { key, template }
 }
 
-/// On nodes that have not started daemons are still to come.
+/// Adds all daemons to the expected ones of nodes that are not initialized.
 fn expect_daemons(world: &mut World) {
     let keys = world.daemons.iter().map(|set| (set.key.clone(), true));
     let keys: Vec<(ObjectKey, bool)> = keys.collect();
@@ -235,14 +235,14 @@ fn add_deployments(world: &mut World, deployments: &[Deployment]) {
     }
 }
 
-/// Pods that have their places get them.
+/// Adds bound and promised pods to the nodes.
 fn settle(world: &mut World, residents: Vec<(usize, Pod)>, promised: Vec<(usize, Pod)>) {
     if world.rooms.is_empty() {
         return;
     }
     for (at, (room, mut pod)) in residents.into_iter().enumerate() {
         let room = &world.rooms[room % world.rooms.len()];
-        // Nothing runs on a claim that has no node yet.
+        // A claim without a node runs no pods.
         if let NodeRef::Node(name) = &room.host {
             pod.key.name = format!("r{at}");
             pod.node = Some(name.clone());
@@ -260,7 +260,7 @@ fn settle(world: &mut World, residents: Vec<(usize, Pod)>, promised: Vec<(usize,
     }
 }
 
-/// Zones differ a little in price, some types have a device, and some offerings cannot be had.
+/// Zones with different prices, some types with a device, and some unavailable offerings.
 fn a_catalog() -> impl Strategy<Value = Catalog> {
     let zones = ["a", "b", "c"];
     let gone = collection::vec((0usize..60, 0usize..6), 0..8);
@@ -291,8 +291,8 @@ fn a_catalog() -> impl Strategy<Value = Catalog> {
     })
 }
 
-/// How pods are spread by default, the Services, by the app they select, and whether the pods of a
-/// deployment have a controller, by its place.
+/// The default spread, the apps that Services select, and whether the pods of each Deployment have
+/// a controller.
 type Defaults = (Vec<TopologySpread>, Vec<&'static str>, Vec<bool>);
 
 fn some_defaults() -> impl Strategy<Value = Option<Defaults>> {
@@ -314,7 +314,7 @@ fn spread_by_default(world: &mut World, (mut spread, services, owned): Defaults)
     }
     let mut pods = std::mem::take(&mut world.pods);
     for pod in &mut pods {
-        // The name is `p`, the place of the deployment, and the pod's own.
+        // The name is `p`, the index of the Deployment, and the index of the pod.
         let (of, _) = pod.key.name[1..].split_once('-').expect("a pod's name");
         if !owned[of.parse::<usize>().expect("a number")] {
             continue;
@@ -333,7 +333,7 @@ fn spread_by_default(world: &mut World, (mut spread, services, owned): Defaults)
     world.pods = pods;
 }
 
-/// Types, zones and counts of what is reserved; nothing in most worlds.
+/// Types, zones and instance counts of reservations; empty in most worlds.
 fn reservations() -> impl Strategy<Value = Vec<(usize, &'static str, u32)>> {
     let one = (0usize..60, select(&["a", "b"][..]), 0u32..4);
     prop_oneof![
@@ -353,7 +353,7 @@ fn reserve(world: &mut World, all: &[(usize, &'static str, u32)]) {
     world.catalog = world.catalog.with_reservations(named);
 }
 
-/// Some offerings are held down.
+/// Marks an offering as unavailable.
 fn hold(world: &mut World, at: usize, zone: &str) {
     let it = world.catalog.types().nth(at % world.catalog.len());
     let key = OfferingKey {
@@ -365,7 +365,7 @@ fn hold(world: &mut World, at: usize, zone: &str) {
     world.holds.mark_unavailable(key, NOW + SignedDuration::from_secs(1), NOW);
 }
 
-/// What the first pool has in use.
+/// Sets the usage of the first pool.
 fn use_some(world: &mut World, used: Option<(usize, i64)>) {
     if let (Some((nodes, cpu)), Some(pool)) = (used, world.cluster.pools.first()) {
         let own = world.usage.entry(pool.name.clone()).or_default();
@@ -373,7 +373,7 @@ fn use_some(world: &mut World, used: Option<(usize, i64)>) {
     }
 }
 
-/// What other clusters leave of the limits of a fleet, seldom.
+/// Rarely, the share of the fleet limits that other clusters leave.
 fn a_view() -> impl Strategy<Value = Option<FleetView>> {
     let share = (1i64..120, 0u32..9, option::weighted(0.1, Just("wait")));
     let view = |(cores, nodes, closed): (i64, u32, Option<&str>)| FleetView {
@@ -389,13 +389,13 @@ fn of_cores(cores: i64, nodes: u32) -> Limits {
     Limits { nodes: Some(nodes), capacity: vec![("cpu".to_owned(), cores * 1000)] }
 }
 
-/// A world without these parts.
+/// A world without these features.
 pub(crate) fn a_world(off: &'static [Part]) -> impl Strategy<Value = World> {
     let rooms = collection::vec(a_room(), 0..5);
     a_world_of(collection::vec(a_deployment(), 0..7), rooms, off)
 }
 
-/// A world with many pods that are spread over hosts, and little else.
+/// A world with many pods that are spread over hosts, and few others.
 pub(crate) fn a_crowded_world(off: &'static [Part]) -> impl Strategy<Value = World> {
     let others = prop_oneof![
         2 => Just(Vec::new()),

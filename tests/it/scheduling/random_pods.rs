@@ -18,19 +18,19 @@ use proptest::{collection, option};
 
 use super::fixture::{CPU, DEFAULT, GIB, label, pod, port, tolerates};
 
-/// The other namespace; its label `env` is `prod`, that of the default one `dev`.
+/// The second namespace. Its label `env` is `prod`, that of the default namespace is `dev`.
 pub(crate) const OTHER: &str = "other";
 pub(crate) const APPS: &[&str] = &["a", "b", "c"];
-/// A label that pools and rooms may have.
+/// A label that pools and nodes may have.
 pub(crate) const RACK: &str = "rack";
 /// A label that no node has.
 pub(crate) const NOBODYS: &str = "nobody-has-it";
 /// A device that some types have.
 pub(crate) const DEVICE: &str = "vendor/device";
-/// A driver of volumes, as rooms count them.
+/// The resource name of the attached volumes of a driver.
 pub(crate) const DISKS: &str = "attachable-volumes-csi-disk";
 
-/// Pods that are alike, but for their names and perhaps the places of their volumes.
+/// Pods that differ only in their names, and perhaps in the zones of their volumes.
 #[derive(Clone, Debug)]
 pub(crate) struct Deployment {
     pub(crate) pod: Pod,
@@ -38,24 +38,24 @@ pub(crate) struct Deployment {
     volumes: Volumes,
 }
 
-/// Zones of volumes.
+/// Sets of zones in which volumes can be used.
 const REACHES: &[&[&str]] = &[&["a"], &["a", "b"], &["z"]];
 
-/// Where the volumes of a deployment's pods are.
+/// The volumes of the pods of a Deployment.
 #[derive(Clone, Debug)]
 enum Volumes {
     None,
-    /// All in any of these zones.
+    /// Volumes that can be used in any of these zones.
     In(&'static [&'static str]),
-    /// Each pod's in another zone.
+    /// The volume of each pod is in another zone.
     Each,
-    /// So many wherever the pod is.
+    /// This number of volumes without topology.
     Attached(i64),
     Lost,
 }
 
 impl Deployment {
-    /// What the volumes of one of its pods ask for.
+    /// The requirements of the volumes of one pod.
     pub(crate) fn mounts(&self, at: usize) -> Option<VolumeRequirements> {
         let zones = |zones: &[&str]| -> Vec<Requirements> {
             let one = |zone| Requirements::from_iter([(ZONE, Requirement::is_in([zone]))]);
@@ -75,19 +75,19 @@ impl Deployment {
     }
 }
 
-/// Which pods a selector is to mean.
+/// The pods that a selector should match.
 #[derive(Clone, Debug)]
 enum Aim {
-    /// Those like the pod itself.
+    /// Pods with the labels of the pod itself.
     Own,
-    /// Those of one app.
+    /// Pods of one app.
     App(&'static str),
-    /// Those of all apps but one.
+    /// Pods of all apps except one.
     But(&'static str),
     All,
-    /// There is a selector, and it contradicts itself.
+    /// A contradictory selector.
     Never,
-    /// There is no selector.
+    /// No selector.
     None,
 }
 
@@ -126,7 +126,7 @@ fn a_topology_key() -> impl Strategy<Value = &'static str> {
     ]
 }
 
-/// How namespaces are named in a term: the pod's own, by name or by labels.
+/// The namespaces of a term: that of the pod, by name, or by labels.
 #[derive(Clone, Debug)]
 enum Reach {
     Own,
@@ -135,7 +135,7 @@ enum Reach {
     Everywhere,
 }
 
-/// A term whose selector and namespaces are still to be made out.
+/// A term whose selector and namespaces depend on the pod.
 #[derive(Clone, Debug)]
 struct Draft(Aim, Reach, &'static str);
 
@@ -171,7 +171,7 @@ fn a_draft() -> impl Strategy<Value = Draft> {
     (an_aim(), reach, a_topology_key()).prop_map(|(aim, reach, key)| Draft(aim, reach, key))
 }
 
-/// A spread and the aim of its selector.
+/// A spread without a selector, and the pods that the selector should match.
 fn a_spread() -> impl Strategy<Value = (Aim, TopologySpread)> {
     let bounds = (1u32..4, prop_oneof![4 => Just(1u32), 1 => 2u32..5]);
     let policies = (option::weighted(0.8, Just(())), option::weighted(0.3, Just(())));
@@ -192,7 +192,7 @@ fn a_spread() -> impl Strategy<Value = (Aim, TopologySpread)> {
     )
 }
 
-/// A spread that selects nothing yet.
+/// A spread without a selector.
 pub(crate) fn a_default_spread() -> impl Strategy<Value = TopologySpread> {
     a_spread().prop_map(|(_, own)| own)
 }
@@ -225,14 +225,14 @@ fn a_node_term() -> impl Strategy<Value = Requirements> {
     collection::vec(an_expression(), 1..3).prop_map(|all| all.into_iter().collect())
 }
 
-/// Namespace and labels, as deployments and bound pods have them.
+/// Namespace and labels of a Deployment or a bound pod.
 fn a_name() -> impl Strategy<Value = (&'static str, Labels)> {
     let namespace = prop_oneof![4 => Just(DEFAULT), 1 => Just(OTHER)];
     (namespace, select(APPS))
         .prop_map(|(namespace, app)| (namespace, Labels::from([label("app", app)])))
 }
 
-/// Mostly one that tolerates all the taints there are.
+/// A toleration, which mostly tolerates all taints of random worlds.
 fn a_toleration() -> impl Strategy<Value = Toleration> {
     let equal = |value: &str, effect| Toleration {
         operator: TolerationOperator::Equal,
@@ -249,7 +249,7 @@ fn a_toleration() -> impl Strategy<Value = Toleration> {
     ]
 }
 
-/// A pod that asks for something of its node.
+/// A pod with requests and node constraints.
 fn a_pod() -> impl Strategy<Value = Pod> {
     let amounts = (select(&[100, 900, 1000, 3500, 7000][..]), 1i64..40);
     let labels = (
@@ -278,7 +278,7 @@ fn a_pod() -> impl Strategy<Value = Pod> {
     })
 }
 
-/// What a pod asks of the places of others, for sure and if it can be.
+/// The required and preferred constraints of a pod on other pods, and its preferred nodes.
 #[derive(Clone, Debug)]
 struct Asks {
     spread: Vec<(Aim, TopologySpread)>,
@@ -334,7 +334,7 @@ impl Asks {
             spread
         };
         pod.spread = self.spread.into_iter().map(spread).collect();
-        // The API refuses two that differ in nothing but the pods they count.
+        // The API rejects two constraints that differ only in their selectors.
         let mut seen: BTreeSet<(String, bool)> = BTreeSet::new();
         pod.spread.retain(|own| seen.insert((own.topology_key.clone(), own.is_hard)));
     }
@@ -363,7 +363,7 @@ pub(crate) fn a_deployment() -> impl Strategy<Value = Deployment> {
     )
 }
 
-/// Many small pods that are spread over hosts, mostly with nobody else.
+/// Many small pods that are spread over hosts, mostly among each other only.
 pub(crate) fn a_crowd() -> impl Strategy<Value = Deployment> {
     let amounts = (select(&[100, 300, 900][..]), 1i64..4);
     let bounds = (1u32..3, prop_oneof![4 => Just(1u32), 1 => 2u32..16]);
@@ -391,7 +391,7 @@ pub(crate) fn a_crowd() -> impl Strategy<Value = Deployment> {
     )
 }
 
-/// A pod of a daemon, now and then one that others look at.
+/// A daemon pod, sometimes with labels that constraints of other pods match.
 pub(crate) fn a_daemon() -> impl Strategy<Value = Pod> {
     let social = (option::weighted(0.4, a_name()), some(12, a_draft()));
     (a_pod(), social).prop_map(|(mut pod, (name, anti_affinity))| {
@@ -405,7 +405,7 @@ pub(crate) fn a_daemon() -> impl Strategy<Value = Pod> {
     })
 }
 
-/// A pod that has its place already.
+/// A pod that is already bound or promised to a node.
 pub(crate) fn a_settled_pod() -> impl Strategy<Value = Pod> {
     let deleting = option::weighted(0.15, Just(super::fixture::NOW));
     (a_name(), some(35, a_draft()), deleting).prop_map(

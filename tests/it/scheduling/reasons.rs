@@ -24,7 +24,7 @@ use super::fixture::{
     CPU, GIB, NOW, World, app, label, pod, pods, port, room, spread, taint, term, world,
 };
 
-/// A world with one pod that waits, and what is odd about both.
+/// The name of a case, and its change of a world with one pending pod.
 type Case = (&'static str, fn(&mut World));
 
 const OF_ITSELF: &[Case] = &[
@@ -198,7 +198,7 @@ fn nodes(world: &mut World, zones: &[(&str, &[&str])]) {
     }
 }
 
-/// Full hosts that may be in two zones yet, each with a pod.
+/// Adds full in-flight nodes whose zone is undecided, each with a pod.
 fn on_their_way(world: &mut World, claims: &[&str]) {
     for name in claims {
         let mut own = room(name, Resources::default());
@@ -271,7 +271,8 @@ fn what_stands_in_objects_cannot_disturb_who_reads_it() {
     }
 }
 
-/// What suits pods is found out once for all that want the same: each is still told its own miss.
+/// Suitable types are searched once for pods with equal constraints, but each pod gets the numbers
+/// of its own rejection.
 #[test]
 fn pods_that_want_the_same_of_a_node_are_told_what_each_lacks() {
     let mut world = world();
@@ -290,8 +291,8 @@ fn pods_that_want_the_same_of_a_node_are_told_what_each_lacks() {
     }
 }
 
-/// Each of these pods wants something else of a node, by a hundred alternatives, and there are ten
-/// pools: a hundred of them are looked into, two hundred would take more steps than there are.
+/// Each pod has different constraints with a hundred terms, and there are ten pools: a hundred pods
+/// are diagnosed, two hundred would exceed the search limit.
 #[test]
 fn what_stops_pods_is_looked_into_for_so_many_steps() {
     let mut world = world();

@@ -12,7 +12,7 @@ use super::rules::{all_hold, allows, selects};
 const KEYS: &[&str] = &["k", "l"];
 const VALUES: &[&str] = &["a", "b", "1", "2", "3", "07", "a1", ""];
 
-/// One expression of a selector, as it is written.
+/// One expression of a selector, as it is written in a manifest.
 #[derive(Clone, Debug)]
 struct Expression {
     key: &'static str,
@@ -21,7 +21,7 @@ struct Expression {
 }
 
 impl Expression {
-    /// Whether it holds where the label has this value or is absent.
+    /// Whether it holds for a label with this value, or for an absent label.
     fn holds(&self, value: Option<&String>) -> bool {
         let among = value.is_some_and(|value| self.values.contains(value));
         let number = |text: &String| text.parse::<i64>().ok();
@@ -69,7 +69,7 @@ fn some_labels() -> impl Strategy<Value = Labels> {
     })
 }
 
-/// The requirements that expressions make together.
+/// The requirements of several expressions.
 fn together(expressions: &[Expression]) -> Requirements {
     let mut all = Requirements::default();
     for one in expressions {
@@ -87,7 +87,7 @@ proptest! {
         let plain = expressions.iter().all(|one| one.holds(labels.get(one.key)));
         let wanted = together(&expressions);
         prop_assert_eq!(all_hold(&wanted, &labels, &String::new()), plain, "{}", wanted);
-        // A node that is there has the labels it has, and no others.
+        // An existing node has exactly its labels.
         let node = Requirements::from_labels(&labels);
         prop_assert_eq!(node.check_compatible(&wanted, false).is_ok(), plain, "{}", wanted);
     }

@@ -2,7 +2,7 @@
 //! documentation.
 //!
 //! The product is only used to evaluate whether a requirement allows a value or its absence.
-//! `algebra.rs` checks both against plain expressions.
+//! `requirements.rs` checks both against plain expressions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ pub(crate) fn ensure(holds: bool, what: impl Fn() -> String) -> Check {
 /// Labels of namespaces by their names.
 pub(crate) type Namespaces = BTreeMap<String, Labels>;
 
-/// Whether a label that has this value, or is absent, satisfies a requirement.
+/// Whether a label with this value, or an absent label, satisfies a requirement.
 pub(crate) fn allows(wanted: &Requirement, value: Option<&String>) -> bool {
     match value {
         Some(value) => wanted.allows_value(value),
@@ -36,7 +36,7 @@ pub(crate) fn allows(wanted: &Requirement, value: Option<&String>) -> bool {
     }
 }
 
-/// Whether a label selector selects something of these labels. None at all selects nothing, one
+/// Whether a label selector matches these labels. A missing selector matches nothing, and one
 /// without expressions everything.
 pub(crate) fn selects(selector: Option<&Selector>, labels: &Labels) -> bool {
     selector.is_some_and(|selector| {
@@ -45,8 +45,8 @@ pub(crate) fn selects(selector: Option<&Selector>, labels: &Labels) -> bool {
     })
 }
 
-/// How a pod is spread: as it says, or else as the scheduler is configured, among the pods that are
-/// selected by all that selects it. Its controller counts whether it selects the pod or not.
+/// The spread constraints of a pod: its own, or else the configured ones, with the conjunction of
+/// the selectors of its Services and its controller, whether the controller selects the pod or not.
 pub(crate) fn spread_of(world: &World, pod: &Pod) -> Vec<TopologySpread> {
     if !pod.spread.is_empty() {
         return pod.spread.clone();
@@ -57,7 +57,7 @@ pub(crate) fn spread_of(world: &World, pod: &Pod) -> Vec<TopologySpread> {
         here && match own.kind {
             ObjectKind::Service => selects(Some(&own.selector), &pod.labels),
             ObjectKind::ReplicaSet => owner == Some(("ReplicaSet", &own.key.name)),
-            other => panic!("no world has a {other:?}"),
+            other => panic!("random worlds have no {other:?}"),
         }
     };
     let mut selector = Selector::default();
@@ -77,7 +77,7 @@ pub(crate) fn spread_of(world: &World, pod: &Pod) -> Vec<TopologySpread> {
     all
 }
 
-/// The same world in which every pod says itself how it is spread.
+/// The same world with the default spread constraints written into every pod.
 pub(crate) fn written_out(mut world: World) -> World {
     let all: Vec<Vec<TopologySpread>> =
         world.pods.iter().map(|pod| spread_of(&world, pod)).collect();
@@ -88,7 +88,7 @@ pub(crate) fn written_out(mut world: World) -> World {
     world
 }
 
-/// Whether a term of affinity speaks of a pod with these labels in this namespace.
+/// Whether an affinity term matches a pod with these labels in this namespace.
 pub(crate) fn means(term: &PodTerm, of: &Namespaces, namespace: &str, labels: &Labels) -> bool {
     let none = Labels::new();
     let by_labels = term.namespace_selector.as_ref();
@@ -105,7 +105,7 @@ pub(crate) fn all_hold(wanted: &Requirements, labels: &Labels, node: &String) ->
     })
 }
 
-/// Whether a node is what the node selector and the required node affinity of a pod ask for.
+/// Whether a node satisfies the node selector and the required node affinity of a pod.
 pub(crate) fn wants(pod: &Pod, labels: &Labels, node: &String) -> bool {
     let mut terms = pod.node_affinity.iter();
     let mut selector = pod.node_selector.iter();
@@ -128,7 +128,7 @@ fn covers(own: &Toleration, taint: &Taint) -> bool {
         }
 }
 
-/// Whether a pod may come to a node of these taints. `PreferNoSchedule` is but a wish.
+/// Whether a pod tolerates all hard taints of a node. `PreferNoSchedule` is only a preference.
 pub(crate) fn tolerates_all(pod: &Pod, taints: &[Taint]) -> bool {
     let mut hard = taints
         .iter()
@@ -139,7 +139,7 @@ pub(crate) fn tolerates_all(pod: &Pod, taints: &[Taint]) -> bool {
 /// Host ports by protocol, address and number.
 pub(crate) type Ports = BTreeSet<(String, String, u16)>;
 
-/// A host port that two of a node's pods would bind, if there is one.
+/// A host port that two pods on a node would use, if there is one.
 pub(crate) fn clash<'p>(taken: &Ports, pods: impl IntoIterator<Item = &'p Pod>) -> Option<u16> {
     let every = |address: &str| address.is_empty() || address == "0.0.0.0";
     let mut bound: Vec<(String, String, u16)> = taken.iter().cloned().collect();
@@ -159,7 +159,7 @@ pub(crate) fn clash<'p>(taken: &Ports, pods: impl IntoIterator<Item = &'p Pod>) 
     None
 }
 
-/// What pods ask for together, volumes included.
+/// The total requests of pods, including volumes.
 pub(crate) fn asked<'p>(
     pods: impl IntoIterator<Item = &'p Pod>,
     mounts: &BTreeMap<PodKey, VolumeRequirements>,
@@ -174,8 +174,8 @@ pub(crate) fn asked<'p>(
     sum
 }
 
-/// What is asked for and not there. As the scheduler has it, what nobody asks for is not looked
-/// at, and volumes are limited only where the node says so.
+/// A requested resource that is insufficient, if there is one. Like in the scheduler, resources
+/// without requests are ignored, and volumes are limited only if the node has an attach limit.
 pub(crate) fn shortage(asked: &Resources, free: &Resources) -> Option<String> {
     let limited = |name: &str| !name.starts_with(ATTACHABLE) || free.extended.contains_key(name);
     let mut short = asked.iter().filter(|(name, amount)| limited(name) && *amount > free.get(name));

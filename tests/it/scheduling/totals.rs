@@ -14,7 +14,7 @@ use outrigger_bench::workloads::{Workload, deployments, diverse, fake, kwok};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// Gangs of ten, of which every third asks for more pods than there are.
+/// Gangs of ten pods. Every third gang requires more pods than there are.
 fn gangs() -> Vec<Pod> {
     let mut pods = diverse::plain(200);
     for (at, pod) in pods.iter_mut().enumerate() {

@@ -18,31 +18,31 @@ use super::rules::{
     Check, Ports, all_hold, allows, asked, clash, ensure, shortage, tolerates_all, wants,
 };
 
-/// One thing a node may turn out to be.
+/// A possible variant of a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Variant {
     pub(crate) labels: Labels,
-    /// What pods may use of it.
+    /// The resources that are free for pods.
     pub(crate) free: Resources,
-    /// Host ports that are taken.
+    /// Host ports that are in use.
     pub(crate) ports: Ports,
-    /// The daemons that run on it and are not bound yet, by their places in the world.
+    /// The daemons that will run on it and are not bound yet, by their index in the world.
     pub(crate) daemons: Vec<usize>,
 }
 
-/// A node that is there, or that the plan makes.
+/// An existing node, or a planned one.
 #[derive(Clone, Debug)]
 pub(crate) struct Site<'w> {
-    /// Its host, where it has one already.
+    /// The existing node; `None` for a planned one.
     pub(crate) host: Option<&'w NodeRef>,
-    /// What the Node is called.
+    /// The name of the Node.
     pub(crate) name: String,
     pub(crate) taints: &'w [Taint],
-    /// Whether it takes pods.
+    /// Whether it accepts pods.
     pub(crate) open: bool,
-    /// What it may turn out to be; never empty. Of a claim the cheapest comes first.
+    /// Its possible variants, at least one. The cheapest variant of a claim is the first.
     pub(crate) variants: Vec<Variant>,
-    /// The pods that the plan puts there.
+    /// The pods that the plan places on it.
     pub(crate) pods: Vec<&'w Pod>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn pending(world: &World) -> Pending<'_> {
     world.pods.iter().map(|pod| (&pod.key, pod)).collect()
 }
 
-/// All nodes of a plan: rooms first, then claims.
+/// All nodes of a plan: existing nodes first, then claims.
 pub(crate) fn sites<'w>(world: &'w World, solution: &'w Solution) -> Result<Vec<Site<'w>>, String> {
     let pending = pending(world);
     let pods = |keys: &'w [PodKey]| -> Vec<&'w Pod> {
@@ -73,7 +73,7 @@ pub(crate) fn sites<'w>(world: &'w World, solution: &'w Solution) -> Result<Vec<
 fn of_room<'w>(world: &World, room: &'w ExistingNode, pods: Vec<&'w Pod>) -> Site<'w> {
     let name = match &room.host {
         NodeRef::Node(name) => name.to_string(),
-        // Nobody knows what the node will be called, but two never have one name.
+        // The name of the node is unknown, but it is unique.
         NodeRef::Claim(id) => format!("node-of-{id}"),
     };
     let mut all = vec![Labels::new()];
@@ -135,8 +135,8 @@ fn of_claim<'w>(
     Ok(Site { host: None, taints: &pool.taints, open: true, variants, pods, name })
 }
 
-/// What a node of a pool is if it is made from this offering and gets these labels beyond those
-/// of its pool, or why there can be no such node.
+/// The variant of a node of a pool that is launched with this offering and gets these labels in
+/// addition to those of its pool, or the reason why such a node is impossible.
 pub(crate) fn of_offering(
     world: &World,
     pool: &Pool,
@@ -149,12 +149,12 @@ pub(crate) fn of_offering(
     let offering = world.catalog.offering(key);
     let offering = offering.ok_or_else(|| format!("{key} is not offered"))?;
     let had = offering.available && !world.holds.is_held(None, key, NOW);
-    ensure(had, || format!("{key} cannot be had"))?;
+    ensure(had, || format!("{key} is unavailable"))?;
     let labels = labels(pool, it, offering, more, name)?;
     for (label, wanted) in pool.requirements.iter() {
         let value = labels.get(label);
         ensure(allows(wanted, value), || {
-            format!("{key} has the label {label} {value:?}, the pool wants {wanted}")
+            format!("{key} has the label {label} {value:?}, the pool requires {wanted}")
         })?;
     }
     let runs =
@@ -172,8 +172,8 @@ pub(crate) fn of_offering(
     })
 }
 
-/// The labels of a node: those of its pool, of its instance, and what the claim adds. None may
-/// say otherwise than another, and only what the pool speaks of is added.
+/// The labels of a node: those of its pool, of its instance, and of the claim. They must not
+/// contradict each other, and the claim may only add labels that the pool defines.
 fn labels(
     pool: &Pool,
     it: &InstanceType,
@@ -195,20 +195,20 @@ fn labels(
     for (label, value) in more {
         let had = all.iter().any(|(own, _)| own == label);
         let meant = had || pool.requirements.get(label).is_some();
-        ensure(meant, || format!("the pool says nothing of {label}"))?;
+        ensure(meant, || format!("the pool does not define {label}"))?;
         all.push((label, value));
     }
     let mut labels = Labels::new();
     for (label, value) in all {
         let old = labels.insert(label.to_owned(), value.to_owned());
         ensure(old.as_deref().is_none_or(|old| old == value), || {
-            format!("{} has the label {label} {value:?}, it is to be {old:?}", it.name)
+            format!("{} has the label {label} {value:?}, which must be {old:?}", it.name)
         })?;
     }
     Ok(labels)
 }
 
-/// Labels of the pool's own that its nodes may have in addition, one set for every choice.
+/// All combinations of values of the custom labels that the pool requires.
 fn choices(pool: &Pool) -> Vec<Labels> {
     let ours = |key: &str| !pool.labels.contains_key(key) && !is_well_known(key);
     let mut all = vec![Labels::new()];
@@ -229,17 +229,17 @@ fn choices(pool: &Pool) -> Vec<Labels> {
     all
 }
 
-/// A node that could be made, of one offering.
+/// A node that could be launched with one offering.
 #[derive(Clone, Debug)]
 pub(crate) struct Fresh<'w> {
     pub(crate) pool: &'w Pool,
     pub(crate) offering: (OfferingKey, Price),
-    /// Its labels beyond those of its pool and type.
+    /// Its labels in addition to those of its pool and type.
     pub(crate) more: Labels,
     pub(crate) site: Site<'w>,
 }
 
-/// Every node that could be made, the cheapest first.
+/// Every node that could be launched, the cheapest first.
 pub(crate) fn fresh(world: &World) -> Vec<Fresh<'_>> {
     let name = "fresh";
     let mut all = Vec::new();
@@ -272,17 +272,17 @@ pub(crate) fn fresh(world: &World) -> Vec<Fresh<'_>> {
 }
 
 impl Site<'_> {
-    /// Whether the rules about a node alone let it take these pods as this variant.
+    /// Checks whether this variant of the node accepts these pods, without inter-pod constraints.
     pub(crate) fn takes(&self, world: &World, variant: &Variant, pods: &[&Pod]) -> Check {
         let name = &self.name;
-        ensure(self.open, || format!("{name} takes no pods"))?;
+        ensure(self.open, || format!("{name} accepts no pods"))?;
         for pod in pods {
             let key = &pod.key;
             ensure(tolerates_all(pod, self.taints), || {
                 format!("{key} does not tolerate a taint of {name}")
             })?;
             ensure(wants(pod, &variant.labels, name), || {
-                format!("{key} wants other labels than those of {name}: {:?}", variant.labels)
+                format!("{key} requires other labels than those of {name}: {:?}", variant.labels)
             })?;
             volumes(world, pod, variant, name)?;
         }
@@ -294,7 +294,7 @@ impl Site<'_> {
     }
 }
 
-/// Whether a pod's volumes can be used on a node.
+/// Checks whether the volumes of a pod can be used on a node.
 fn volumes(world: &World, pod: &Pod, variant: &Variant, name: &String) -> Check {
     let Some(own) = world.mounts.get(&pod.key) else {
         return Ok(());

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::super::fixture::{GIB, World, label, pod, pods, port, taint, tolerates};
 use super::{base, hostname, key, plan, wanting};
 
-/// Whether `n0` may get the only pod, by a rule that says so in these words.
+/// Checks whether the checker accepts the only pod on `n0`, or rejects it with these words.
 fn goes(words: Option<&str>, edit: impl FnOnce(&mut Pod, &mut ExistingNode, &mut World)) {
     let mut world = base();
     world.pods.push(pod("p", 100, GIB));
@@ -40,7 +40,7 @@ fn a_room_has_what_its_pods_ask_for() {
         gpu(pod);
         room.free.extended.insert("gpu".to_owned(), 1);
     });
-    // The scheduler does not look at what nobody asks for.
+    // The scheduler ignores resources without requests.
     goes(None, |_, room, _| room.free.ephemeral_storage = -1);
     let mut world = base();
     world.pods = pods("p", 2, 2500, GIB);
@@ -50,7 +50,7 @@ fn a_room_has_what_its_pods_ask_for() {
 
 #[test]
 fn a_node_has_the_labels_that_are_asked_for() {
-    let words = Some("wants other labels");
+    let words = Some("requires other labels");
     let select = |pod: &mut Pod, zone| pod.node_selector = Labels::from([label(ZONE, zone)]);
     goes(None, |pod, _, _| select(pod, "a"));
     goes(words, |pod, _, _| select(pod, "b"));
@@ -200,7 +200,7 @@ fn volumes_are_in_reach() {
 
 #[test]
 fn closed_rooms_take_no_pods() {
-    goes(Some("n0 takes no pods"), |_, room, _| room.open = false);
+    goes(Some("n0 accepts no pods"), |_, room, _| room.open = false);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn what_is_not_settled_must_do_whatever_it_becomes() {
         if good {
             plan.accepted();
         } else {
-            plan.refused("wants other labels");
+            plan.refused("requires other labels");
         }
     }
 }

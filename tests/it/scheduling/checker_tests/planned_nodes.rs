@@ -16,7 +16,7 @@ const SMALL: (&str, &str, CapacityType) = ("c-1x-amd64", "a", ON_DEMAND);
 const OTHER_ZONE: (&str, &str, CapacityType) = ("c-1x-amd64", "b", ON_DEMAND);
 const LARGE: (&str, &str, CapacityType) = ("c-2x-amd64", "a", ON_DEMAND);
 
-/// A world of one pod.
+/// A world with one pod.
 fn one(cpu_milli: i64) -> World {
     let mut world = bare();
     world.pods = vec![pod("p", cpu_milli, GIB / 2)];
@@ -36,7 +36,7 @@ fn every_offering_has_what_is_asked_for() {
     plan(&world).claim(&[LARGE], &names).accepted();
     let asks = plan(&world).claim(&[SMALL], &names);
     let asks = asks.but(|claim| claim.requests.cpu_milli = 900);
-    asks.refused("its pods for");
+    asks.refused(", its pods cpu");
     plan(&world).claim(&[SMALL], &names).refused("has cpu 900m");
 }
 
@@ -64,26 +64,26 @@ fn every_offering_has_the_labels_that_are_asked_for() {
     let mut world = one(100);
     world.pods[0].node_selector = Labels::from([label(ZONE, "a")]);
     plan(&world).small("a", "p").accepted();
-    plan(&world).claim(&[SMALL, OTHER_ZONE], &["p"]).refused("wants other labels");
+    plan(&world).claim(&[SMALL, OTHER_ZONE], &["p"]).refused("requires other labels");
     world.pods[0].node_selector = Labels::from([label("rack", "r1")]);
     fn of_rack<'w>(world: &'w World, rack: &str) -> Plan<'w> {
         let labels = Labels::from([label("rack", rack)]);
         let plan = plan(world).small("a", "p");
         plan.but(|claim| claim.labels = labels)
     }
-    plan(&world).small("a", "p").refused("wants other labels");
-    // Nobody makes a node with a label that its pool knows nothing of.
-    of_rack(&world, "r1").refused("the pool says nothing of rack");
+    plan(&world).small("a", "p").refused("requires other labels");
+    // A claim may only have labels that its pool defines.
+    of_rack(&world, "r1").refused("the pool does not define rack");
     let racks = Requirement::is_in(["r1", "r2"]);
     world.pool().requirements.add("rack", racks);
     of_rack(&world, "r1").accepted();
-    of_rack(&world, "r2").refused("wants other labels");
-    of_rack(&world, "r3").refused("the pool wants");
+    of_rack(&world, "r2").refused("requires other labels");
+    of_rack(&world, "r3").refused("the pool requires");
     world.pods[0].node_selector.clear();
-    plan(&world).small("a", "p").refused("the pool wants");
+    plan(&world).small("a", "p").refused("the pool requires");
     world.pool().labels = Labels::from([label("rack", "r1")]);
     plan(&world).small("a", "p").accepted();
-    of_rack(&world, "r2").refused("it is to be");
+    of_rack(&world, "r2").refused("which must be");
     world.pods[0].node_selector = Labels::from([label(POOL, "general")]);
     plan(&world).small("a", "p").accepted();
     world.pool().node_class = Some("default".into());
@@ -91,7 +91,7 @@ fn every_offering_has_the_labels_that_are_asked_for() {
     plan(&world).small("a", "p").accepted();
     let zone = plan(&world).claim(&[SMALL, OTHER_ZONE], &["p"]);
     let zone = zone.but(|claim| claim.labels = Labels::from([label(ZONE, "a")]));
-    zone.refused("it is to be");
+    zone.refused("which must be");
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn the_pool_has_its_say() {
     let on_demand = Requirement::is_in(["on-demand"]);
     world.pool().requirements.add(CAPACITY_TYPE, on_demand);
     plan(&world).small("a", "p").accepted();
-    plan(&world).claim(&on_spot("a"), &["p"]).refused("the pool wants");
+    plan(&world).claim(&on_spot("a"), &["p"]).refused("the pool requires");
     world.pool().taints = vec![taint("x", Effect::NoSchedule)];
     plan(&world).small("a", "p").refused("does not tolerate");
     world.pods[0].tolerations = vec![tolerates("x")];
@@ -133,9 +133,9 @@ fn offerings_can_be_had_and_are_quoted_in_order() {
     quoted.refused("prices");
     let quoted = plan(&world).claim(&[SMALL], &["p"]);
     let quoted = quoted.but(|claim| claim.offerings[0].1 = dearer(claim.offerings[0].1));
-    quoted.refused("costs");
-    plan(&world).claim(&[("x-1x", "a", ON_DEMAND)], &["p"]).refused("costs None");
-    plan(&world).claim(&[("c-1x-amd64", "z", ON_DEMAND)], &["p"]).refused("costs None");
+    quoted.refused("has the price");
+    plan(&world).claim(&[("x-1x", "a", ON_DEMAND)], &["p"]).refused("has the price None");
+    plan(&world).claim(&[("c-1x-amd64", "z", ON_DEMAND)], &["p"]).refused("has the price None");
     let held = OfferingKey {
         instance_type: SMALL.0.into(),
         zone: SMALL.1.into(),
@@ -143,7 +143,7 @@ fn offerings_can_be_had_and_are_quoted_in_order() {
         reservation: None,
     };
     world.holds.mark_unavailable(held, NOW + SignedDuration::from_secs(1), NOW);
-    both(&world).refused("cannot be had");
+    both(&world).refused("is unavailable");
     plan(&world).claim(&[OTHER_ZONE], &["p"]).accepted();
 }
 
@@ -172,7 +172,7 @@ fn a_pool_may_want_many_types() {
     world.pool().requirements.add(INSTANCE_TYPE, many);
     plan(&world).claim(&[SMALL, LARGE], &["p"]).accepted();
     let few = || plan(&world).claim(&[SMALL, OTHER_ZONE], &["p"]);
-    few().refused("the pool wants 2 values of node.kubernetes.io/instance-type");
+    few().refused("the pool requires 2 values of node.kubernetes.io/instance-type");
     world.cluster.scheduling.min_values = MinValuesPolicy::BestEffort;
     plan(&world).claim(&[SMALL, OTHER_ZONE], &["p"]).accepted();
 }
@@ -196,7 +196,7 @@ fn limits_hold_whichever_offering_is_launched() {
     world.pool().limits.nodes = Some(5);
     two(&world).accepted();
     world.pool().limits.nodes = Some(4);
-    two(&world).refused("5 nodes of at most 4");
+    two(&world).refused("5 nodes exceed the limit 4");
     world.pool().limits.nodes = None;
     world.pool().limits.capacity = vec![("cpu".to_owned(), 4999)];
     two(&world).refused("the cpu limit 4999");
@@ -210,7 +210,7 @@ fn some_pod_is_worth_the_node() {
     world.cluster.scheduling.priority_cutoff = Some(5);
     plan(&world).claim(&[SMALL], &["p0", "p1"]).accepted();
     let apart = plan(&world).small("a", "p0").small("a", "p1");
-    apart.refused("may cause a node");
+    apart.refused("justifies a node");
     let left = plan(&world).small("a", "p0");
     left.left("p1", outrigger::scheduling::RejectionCode::Requirements).accepted();
     let mut apart = plan(&world).claim(&[SMALL], &["p0", "p1"]);
@@ -220,5 +220,5 @@ fn some_pod_is_worth_the_node() {
     empty = empty.claim(&[SMALL], &[]);
     empty.refused("pods of a claim");
     world.pods.truncate(1);
-    plan(&world).small("a", "p0").but(|claim| claim.pods.push(key("p0"))).refused("one answer");
+    plan(&world).small("a", "p0").but(|claim| claim.pods.push(key("p0"))).refused("one result");
 }

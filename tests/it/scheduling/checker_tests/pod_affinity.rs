@@ -15,7 +15,7 @@ use super::{
     ON_DEMAND, away, bare, base, bound, capacity, hostname, near, of_app, on_spot, plan, wanting,
 };
 
-/// A world of these pods on the base's nodes.
+/// The base world with these pods.
 fn of(pods: Vec<Pod>) -> World {
     World { pods, ..base() }
 }
@@ -24,25 +24,25 @@ fn of(pods: Vec<Pod>) -> World {
 fn company_is_where_the_others_are() {
     let near_a = |name: &str, key: &str| near(of_app(name, "b"), term(app("a"), key));
     let mut world = of(vec![near_a("p", HOSTNAME)]);
-    plan(&world).on("n0", &["p"]).refused("has no company on n0");
+    plan(&world).on("n0", &["p"]).refused("p is not satisfied on n0");
     world.residents = vec![bound("r", "a", "n0")];
     plan(&world).on("n0", &["p"]).accepted();
-    plan(&world).on("n1", &["p"]).refused("has no company on n1");
+    plan(&world).on("n1", &["p"]).refused("p is not satisfied on n1");
     world.pods = vec![near_a("p", ZONE)];
     plan(&world).on("n1", &["p"]).accepted();
-    plan(&world).on("n2", &["p"]).refused("has no company on n2");
-    // It goes on to be company while it ends.
+    plan(&world).on("n2", &["p"]).refused("p is not satisfied on n2");
+    // A terminating pod still satisfies affinity.
     world.residents[0].deleting = Some(NOW);
     plan(&world).on("n1", &["p"]).accepted();
     world.residents[0].key.namespace = "other".to_owned();
-    plan(&world).on("n1", &["p"]).refused("has no company on n1");
+    plan(&world).on("n1", &["p"]).refused("p is not satisfied on n1");
     world.residents.clear();
     let host = world.rooms[0].host.clone();
     world.promised.insert(host, vec![of_app("w", "a")]);
     plan(&world).on("n1", &["p"]).accepted();
-    plan(&world).on("n2", &["p"]).refused("has no company on n2");
+    plan(&world).on("n2", &["p"]).refused("p is not satisfied on n2");
     world.pods = vec![near_a("p", CAPACITY_TYPE)];
-    plan(&world).on("n0", &["p"]).refused("n0 has none");
+    plan(&world).on("n0", &["p"]).refused("which n0 does not have");
 }
 
 #[test]
@@ -55,20 +55,20 @@ fn daemons_of_nodes_to_come_are_there_before_any_pod() {
     for key in [HOSTNAME, ZONE] {
         world.pods = vec![beside(key)];
         plan(&world).claim(&on_spot("a"), &["p"]).accepted();
-        plan(&world).small("a", "p").refused("no company");
+        plan(&world).small("a", "p").refused("is not satisfied");
         world.pods = vec![away(of_app("p", "b"), term(app("a"), key))];
-        plan(&world).claim(&on_spot("a"), &["p"]).refused("away by");
+        plan(&world).claim(&on_spot("a"), &["p"]).refused("anti-affinity to");
         plan(&world).small("a", "p").accepted();
     }
     world.pods = vec![of_app("p", "b")];
     world.daemons[0].template.anti_affinity = vec![term(app("b"), HOSTNAME)];
-    plan(&world).claim(&on_spot("a"), &["p"]).refused("wants default/p away");
+    plan(&world).claim(&on_spot("a"), &["p"]).refused("anti-affinity to default/p");
     plan(&world).small("a", "p").accepted();
-    // On a host that is on its way they are expected.
+    // Daemons are expected on in-flight nodes.
     let mut world = of(vec![beside(HOSTNAME)]);
     world.daemons =
         vec![DaemonSet { key: ObjectKey::new(DEFAULT, "agent"), template: of_app("agent", "a") }];
-    plan(&world).on("n0", &["p"]).refused("no company");
+    plan(&world).on("n0", &["p"]).refused("is not satisfied");
     world.rooms[0].daemons = vec![(world.daemons[0].key.clone(), true)];
     plan(&world).on("n0", &["p"]).accepted();
 }
@@ -78,8 +78,8 @@ fn company_comes_first() {
     let follower = near(of_app("p1", "b"), term(app("a"), HOSTNAME));
     let world = of(vec![of_app("p0", "a"), follower]);
     plan(&world).on("n0", &["p0", "p1"]).accepted();
-    plan(&world).on("n0", &["p1", "p0"]).refused("p1 has no company");
-    plan(&world).on("n0", &["p0"]).on("n1", &["p1"]).refused("p1 has no company");
+    plan(&world).on("n0", &["p1", "p0"]).refused("p1 is not satisfied");
+    plan(&world).on("n0", &["p0"]).on("n1", &["p1"]).refused("p1 is not satisfied");
 }
 
 #[test]
@@ -87,15 +87,15 @@ fn the_first_of_a_group_goes_anywhere() {
     let own = |name: &str, key: &str| near(of_app(name, "a"), term(app("a"), key));
     let mut world = of(vec![own("p0", ZONE), own("p1", ZONE)]);
     plan(&world).on("n0", &["p0"]).on("n1", &["p1"]).accepted();
-    plan(&world).on("n0", &["p0"]).on("n2", &["p1"]).refused("p1 has no company");
-    // Another of the group is there already.
+    plan(&world).on("n0", &["p0"]).on("n2", &["p1"]).refused("p1 is not satisfied");
+    // Another pod of the group already exists.
     world.residents = vec![bound("r", "a", "n2")];
-    plan(&world).on("n0", &["p0", "p1"]).refused("p0 has no company");
+    plan(&world).on("n0", &["p0", "p1"]).refused("p0 is not satisfied");
     plan(&world).on("n2", &["p0", "p1"]).accepted();
-    // One that is in no place at all keeps nobody from being the first.
+    // A pod on a node without the topology key does not prevent a first pod.
     world.rooms[2].labels = hostname("n2").into();
     plan(&world).on("n0", &["p0", "p1"]).accepted();
-    plan(&world).on("n2", &["p0", "p1"]).refused("n2 has none");
+    plan(&world).on("n2", &["p0", "p1"]).refused("which n2 does not have");
 }
 
 #[test]
@@ -106,13 +106,13 @@ fn company_is_what_all_the_terms_speak_of() {
     let mut world = of(vec![asks]);
     world.residents = vec![bound("r0", "a", "n0"), bound("r1", "b", "n1")];
     world.residents[1].labels.extend([label("tier", "1")]);
-    // One pod for each of the terms is not enough.
-    plan(&world).on("n0", &["p"]).refused("has no company");
+    // One pod for each of the terms is not sufficient.
+    plan(&world).on("n0", &["p"]).refused("is not satisfied");
     world.residents[0].labels.extend([label("tier", "1")]);
     plan(&world).on("n0", &["p"]).accepted();
 }
 
-/// The namespaces a term speaks of, and whether that is one whose label `env` is `prod`.
+/// The namespaces of a term, and whether it matches a pod in a namespace with the label `env=prod`.
 #[test]
 fn namespaces_are_named_or_selected() {
     let prod = Selector::from_labels(&Labels::from([label("env", "prod")]));
@@ -143,7 +143,7 @@ fn namespaces_are_named_or_selected() {
         if speaks {
             plan.accepted();
         } else {
-            plan.refused("has no company");
+            plan.refused("is not satisfied");
         }
     }
 }
@@ -168,7 +168,7 @@ fn selectors_select_what_they_say() {
         world.residents = vec![bound("r", "a", "n0")];
         let plan = plan(&world).on("n0", &["p"]);
         if speaks {
-            plan.refused("p wants to be away");
+            plan.refused("p has anti-affinity to a bound pod");
         } else {
             plan.accepted();
         }
@@ -180,24 +180,24 @@ fn those_to_be_away_from_are_elsewhere() {
     let mut world = of(vec![away(of_app("p", "b"), term(app("a"), ZONE))]);
     plan(&world).on("n0", &["p"]).accepted();
     world.residents = vec![bound("r", "a", "n0")];
-    plan(&world).on("n1", &["p"]).refused("p wants to be away");
+    plan(&world).on("n1", &["p"]).refused("p has anti-affinity to a bound pod");
     plan(&world).on("n2", &["p"]).accepted();
     world.residents[0].deleting = Some(NOW);
-    plan(&world).on("n1", &["p"]).refused("p wants to be away");
+    plan(&world).on("n1", &["p"]).refused("p has anti-affinity to a bound pod");
     world.residents[0].key.namespace = "other".to_owned();
     plan(&world).on("n1", &["p"]).accepted();
     world.residents.clear();
     let host = world.rooms[0].host.clone();
     world.promised.insert(host, vec![of_app("w", "a")]);
-    plan(&world).on("n1", &["p"]).refused("p wants to be away");
-    // Nodes without the label are in no place, not in one and the same.
+    plan(&world).on("n1", &["p"]).refused("p has anti-affinity to a bound pod");
+    // Nodes without the topology key are in no domain, not in a common one.
     world.rooms[1].labels = hostname("n1").into();
     plan(&world).on("n1", &["p"]).accepted();
     world.rooms[0].labels = hostname("n0").into();
     plan(&world).on("n1", &["p"]).accepted();
 }
 
-/// A claim without a node has no host name yet, but it will have one.
+/// A claim without a node has no host name yet, but it will have a unique one.
 #[test]
 fn hosts_to_come_are_places_of_their_own() {
     let own = |name: &str| away(of_app(name, "a"), term(app("a"), HOSTNAME));
@@ -214,7 +214,7 @@ fn hosts_to_come_are_places_of_their_own() {
     apart.accepted();
     let mut both = plan(&world).on("0", &["p0", "p1"]);
     both.solution.placed[0].0 = hosts[0].clone();
-    both.refused("p1 away by kubernetes.io/hostname");
+    both.refused("p1 by kubernetes.io/hostname");
 }
 
 #[test]
@@ -222,24 +222,24 @@ fn pods_of_closed_rooms_count() {
     let mut world = of(vec![away(of_app("p", "b"), term(app("a"), ZONE))]);
     world.residents = vec![bound("r", "a", "n0")];
     world.rooms[0].open = false;
-    plan(&world).on("n1", &["p"]).refused("p wants to be away");
+    plan(&world).on("n1", &["p"]).refused("p has anti-affinity to a bound pod");
 }
 
 #[test]
 fn those_who_are_there_want_others_away() {
     let mut world = of(vec![of_app("p", "b")]);
     world.residents = vec![away(bound("r", "a", "n0"), term(app("b"), ZONE))];
-    plan(&world).on("n1", &["p"]).refused("a pod of n0 wants default/p away");
+    plan(&world).on("n1", &["p"]).refused("a pod on n0 has anti-affinity to default/p");
     plan(&world).on("n2", &["p"]).accepted();
     world.residents[0].deleting = Some(NOW);
-    plan(&world).on("n1", &["p"]).refused("a pod of n0 wants default/p away");
+    plan(&world).on("n1", &["p"]).refused("a pod on n0 has anti-affinity to default/p");
     world.pods[0].labels = Labels::from([label("app", "c")]);
     plan(&world).on("n1", &["p"]).accepted();
     world.residents.clear();
     let waiting = away(of_app("w", "a"), term(app("c"), ZONE));
     let host = world.rooms[0].host.clone();
     world.promised.insert(host, vec![waiting]);
-    plan(&world).on("n1", &["p"]).refused("a pod of n0 wants default/p away");
+    plan(&world).on("n1", &["p"]).refused("a pod on n0 has anti-affinity to default/p");
     plan(&world).on("n2", &["p"]).accepted();
 }
 
@@ -247,9 +247,9 @@ fn those_who_are_there_want_others_away() {
 fn those_who_come_earlier_want_others_away() {
     let shy = away(of_app("p0", "a"), term(app("b"), ZONE));
     let world = of(vec![shy, of_app("p1", "b")]);
-    let words = "a pod of n0 wants default/p1 away";
+    let words = "a pod on n0 has anti-affinity to default/p1";
     plan(&world).on("n0", &["p0"]).on("n1", &["p1"]).refused(words);
-    let words = "p0 wants to be away";
+    let words = "p0 has anti-affinity to a bound pod";
     plan(&world).on("n1", &["p1"]).on("n0", &["p0"]).refused(words);
     plan(&world).on("n0", &["p0"]).on("n2", &["p1"]).accepted();
 }
@@ -260,18 +260,18 @@ fn claims_are_apart_whatever_they_become() {
     let mut world = World { pods: vec![own("p0", HOSTNAME), own("p1", HOSTNAME)], ..bare() };
     let small = "c-1x-amd64";
     let both = [(small, "a", ON_DEMAND), (small, "b", ON_DEMAND)];
-    // Two nodes never have one name.
+    // Two nodes never have the same name.
     plan(&world).claim(&both, &["p0"]).claim(&both, &["p1"]).accepted();
     let one = ("c-2x-amd64", "a", ON_DEMAND);
-    plan(&world).claim(&[one], &["p0", "p1"]).refused("away");
+    plan(&world).claim(&[one], &["p0", "p1"]).refused("anti-affinity");
     world.pods = vec![own("p0", ZONE), own("p1", ZONE)];
-    plan(&world).claim(&both, &["p0"]).claim(&both, &["p1"]).refused("away");
-    plan(&world).claim(&both, &["p0"]).small("b", "p1").refused("away");
-    plan(&world).claim(&both, &["p0"]).small("a", "p1").refused("away");
+    plan(&world).claim(&both, &["p0"]).claim(&both, &["p1"]).refused("anti-affinity");
+    plan(&world).claim(&both, &["p0"]).small("b", "p1").refused("anti-affinity");
+    plan(&world).claim(&both, &["p0"]).small("a", "p1").refused("anti-affinity");
     plan(&world).small("a", "p0").small("b", "p1").accepted();
     world.pods = vec![own("p0", CAPACITY_TYPE), own("p1", CAPACITY_TYPE)];
     plan(&world).claim(&on_spot("a"), &["p0"]).small("a", "p1").accepted();
-    plan(&world).small("a", "p0").small("b", "p1").refused("away");
+    plan(&world).small("a", "p0").small("b", "p1").refused("anti-affinity");
 }
 
 #[test]
@@ -286,5 +286,5 @@ fn racks_are_places_too() {
         plan.small("a", "p1").but(|claim| claim.labels = of(other))
     };
     apart("r1", "r2").accepted();
-    apart("r2", "r2").refused("away");
+    apart("r2", "r2").refused("anti-affinity");
 }

@@ -17,13 +17,13 @@ fn every_pod_has_one_answer() {
     let mut world = base();
     world.pods = pods("p", 2, 100, GIB);
     plan(&world).on("n0", &["p0", "p1"]).accepted();
-    plan(&world).on("n0", &["p0"]).refused("one answer");
+    plan(&world).on("n0", &["p0"]).refused("one result");
     let twice = plan(&world).on("n0", &["p0", "p1"]).on("n1", &["p0"]);
-    twice.refused("one answer");
+    twice.refused("one result");
     let stranger = plan(&world).on("n0", &["p0", "p1", "p2"]);
-    stranger.refused("one answer");
+    stranger.refused("one result");
     let both = plan(&world).on("n0", &["p0", "p1"]);
-    both.left("p1", RejectionCode::Resources).refused("one answer");
+    both.left("p1", RejectionCode::Resources).refused("one result");
     let mut unsorted = plan(&world).on("n0", &["p0", "p1"]);
     unsorted.solution.placed[0].1.reverse();
     unsorted.refused("not sorted");
@@ -81,7 +81,7 @@ fn hosts_are_there_and_get_pods_once() {
     plan(&world).on("n9", &["p0", "p1"]).refused("no node n9");
     let mut empty = plan(&world).on("n0", &["p0", "p1"]).on("n1", &[]);
     empty.solution.placed.swap(0, 1);
-    empty.refused("gets nothing");
+    empty.refused("gets no pods");
     let mut twice = plan(&world).on("n0", &["p0"]).on("n1", &["p1"]);
     twice.solution.placed[1].0 = twice.solution.placed[0].0.clone();
     twice.refused("twice");
@@ -110,7 +110,7 @@ fn nobody_is_left_out_who_would_fit() {
     let mut world = base();
     world.pods = vec![pod("p", 3000, GIB)];
     let left = |code| plan(&world).left("p", code);
-    left(RejectionCode::Resources).refused("p is left out, but fits n0");
+    left(RejectionCode::Resources).refused("p is rejected, but fits n0");
     world.rooms.clear();
     let left = |code| plan(&world).left("p", code);
     left(RejectionCode::Resources).accepted();
@@ -134,7 +134,7 @@ fn who_cannot_be_understood_is_left_out() {
         let mut world = base();
         world.pods = vec![pod("p", 100, GIB)];
         fault(&mut world.pods[0]);
-        plan(&world).on("n0", &["p"]).refused("not understood");
+        plan(&world).on("n0", &["p"]).refused("but invalid");
         plan(&world).left("p", RejectionCode::InvalidPod).accepted();
     }
     let mut world = base();
@@ -202,7 +202,7 @@ fn bound_and_promised_pods_of_a_gang_count() {
         pod.gang.as_mut().expect("a gang").least = Some(3);
     }
     one(&world).refused("of the gang g");
-    // What was promised before is not this plan's doing.
+    // Pods that were promised before are not part of this plan.
     let none = plan(&world).left("p0", RejectionCode::Resources);
     none.left("p1", RejectionCode::Resources).accepted();
 }

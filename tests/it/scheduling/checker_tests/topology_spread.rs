@@ -17,7 +17,7 @@ fn spread_by(name: &str, spread: TopologySpread) -> Pod {
     pod
 }
 
-/// Pods of one app, spread by a label.
+/// The base world with pods of one app, spread by a topology key.
 fn of(count: usize, key: &str, max_skew: u32, edit: impl Fn(&mut TopologySpread)) -> World {
     let mut world = base();
     for at in 0..count {
@@ -30,14 +30,14 @@ fn of(count: usize, key: &str, max_skew: u32, edit: impl Fn(&mut TopologySpread)
 
 fn as_it_is(_: &mut TopologySpread) {}
 
-const LEADS: &str = "would make topology.kubernetes.io/zone a lead by 2";
+const LEADS: &str = "would raise the skew to 2 in topology.kubernetes.io/zone a";
 
 #[test]
 fn no_place_leads_by_more_than_the_skew() {
     let world = of(2, ZONE, 1, as_it_is);
     plan(&world).on("n0", &["p0"]).on("n2", &["p1"]).accepted();
     plan(&world).on("n0", &["p0", "p1"]).refused(LEADS);
-    // The other zone has a node, so it is a place, if an empty one.
+    // The other zone has a node, so it is an empty domain.
     plan(&world).on("n0", &["p0"]).on("n1", &["p1"]).refused(LEADS);
     let world = of(2, ZONE, 2, as_it_is);
     plan(&world).on("n0", &["p0", "p1"]).accepted();
@@ -52,13 +52,13 @@ fn places_are_those_of_nodes_that_are_there() {
     let mut world = of(2, ZONE, 1, as_it_is);
     world.rooms.pop();
     plan(&world).on("n0", &["p0", "p1"]).accepted();
-    // A node that the plan makes is there, too.
+    // A planned node also counts.
     world.pods.push(of_app("p2", "c"));
     plan(&world).on("n0", &["p0", "p1"]).small("b", "p2").refused(LEADS);
     plan(&world).on("n0", &["p0", "p1", "p2"]).accepted();
     let world = of(2, HOSTNAME, 1, as_it_is);
     plan(&world).on("n0", &["p0"]).on("n1", &["p1"]).accepted();
-    plan(&world).on("n0", &["p0", "p1"]).refused("n0 lead by 2");
+    plan(&world).on("n0", &["p0", "p1"]).refused("the skew to 2 in kubernetes.io/hostname n0");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn nodes_that_a_pod_cannot_have_are_no_places_unless_it_says_so() {
             plan.refused(LEADS);
         }
     }
-    // A taint that is but a wish keeps no node from being a place.
+    // A `PreferNoSchedule` taint does not exclude a node.
     let mut world = of(2, ZONE, 1, |own| own.honors_taints = true);
     world.rooms[2].taints = vec![taint("x", Effect::PreferNoSchedule)];
     plan(&world).on("n0", &["p0", "p1"]).refused(LEADS);
@@ -158,22 +158,22 @@ fn nodes_without_all_the_labels_are_no_places() {
     let mut world = of(2, ZONE, 1, as_it_is);
     world.rooms[2].labels = hostname("n2").into();
     plan(&world).on("n0", &["p0", "p1"]).accepted();
-    plan(&world).on("n0", &["p0"]).on("n2", &["p1"]).refused("n2 has none");
+    plan(&world).on("n0", &["p0"]).on("n2", &["p1"]).refused("which n2 does not have");
     let mut world = of(2, ZONE, 1, as_it_is);
     let rack = outrigger::model::requirement::Requirement::is_in(["r1"]);
     Arc::make_mut(&mut world.rooms[0].labels).add("rack", rack);
-    // The other node of zone a, and with it its pod, is out of sight, and so is zone b.
+    // The other node of zone a with its pod does not count, nor does zone b.
     for pod in &mut world.pods {
         pod.spread.push(spread(app("a"), "rack", 2));
     }
     world.residents = vec![bound("r", "a", "n1")];
     plan(&world).on("n0", &["p0", "p1"]).accepted();
-    plan(&world).on("n0", &["p0"]).on("n1", &["p1"]).refused("n1 has none");
-    // Of a wish nothing has to be there.
+    plan(&world).on("n0", &["p0"]).on("n1", &["p1"]).refused("which n1 does not have");
+    // A soft constraint does not require its topology key.
     for pod in &mut world.pods {
         pod.spread[1].is_hard = false;
     }
-    plan(&world).on("n0", &["p0", "p1"]).refused("lead by");
+    plan(&world).on("n0", &["p0", "p1"]).refused("would raise the skew");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_spread_that_is_a_wish_binds_nobody() {
     let world = of(1, "nobody-has-it", 1, |own| own.is_hard = false);
     plan(&world).on("n0", &["p0"]).accepted();
     let world = of(1, "nobody-has-it", 1, as_it_is);
-    plan(&world).on("n0", &["p0"]).refused("n0 has none");
+    plan(&world).on("n0", &["p0"]).refused("which n0 does not have");
     plan(&world).left("p0", RejectionCode::Requirements).accepted();
 }
 
@@ -194,18 +194,18 @@ fn claims_are_spread_whatever_they_become() {
     let small = "c-1x-amd64";
     let both = [(small, "a", ON_DEMAND), (small, "b", ON_DEMAND)];
     plan(&world).small("a", "p0").small("b", "p1").accepted();
-    // In one and the same zone they would be the only place there is.
+    // In the same zone, they would be in the only domain.
     plan(&world).small("a", "p0").small("a", "p1").accepted();
     plan(&world).claim(&both, &["p0"]).claim(&both, &["p1"]).accepted();
     world.rooms = base().rooms;
     plan(&world).small("a", "p0").small("a", "p1").refused(LEADS);
-    let words = "lead by 2";
+    let words = "the skew to 2";
     plan(&world).claim(&both, &["p0"]).small("b", "p1").refused(words);
     plan(&world).claim(&both, &["p0"]).claim(&both, &["p1"]).refused(words);
-    // A new node with nobody on it is a place for the others.
+    // A new node without counted pods is also a domain.
     let mut world = of(3, HOSTNAME, 1, as_it_is);
     world.rooms.truncate(1);
-    let words = "n0 lead by 2";
+    let words = "the skew to 2 in kubernetes.io/hostname n0";
     plan(&world).on("n0", &["p0", "p1"]).small("a", "p2").refused(words);
 }
 
@@ -216,15 +216,15 @@ fn the_order_decides_who_leads() {
     let good = plan(&world).on("n0", &["p0"]).on("n2", &["p1"]);
     good.on("n1", &["p2"]).accepted();
     let early = plan(&world).on("n2", &["p1"]).on("n0", &["p0"]);
-    early.on("n1", &["p2"]).refused("zone b lead by 2");
+    early.on("n1", &["p2"]).refused("the skew to 2 in topology.kubernetes.io/zone b");
 }
 
-/// Nobody stays out whom the plan, once carried out, would let in.
+/// A pod must not be rejected if it fits after the rest of the plan is bound.
 #[test]
 fn who_waits_for_the_skew_is_let_in_at_last() {
     let world = World { rooms: base().rooms, ..of(2, ZONE, 1, as_it_is) };
     let half = plan(&world).on("n0", &["p0"]).left("p1", RejectionCode::Requirements);
-    half.refused("p1 is left out, but fits");
+    half.refused("p1 is rejected, but fits");
     let mut full = world.clone();
     full.rooms[2].free.cpu_milli = 0;
     full.cluster.pools.clear();
