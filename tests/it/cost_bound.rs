@@ -11,7 +11,7 @@ use outrigger_bench::workloads::deployments::Deployment;
 use outrigger_bench::workloads::{self, Workload, deployments, diverse, pods};
 use proptest::{prop_assert, proptest};
 
-use crate::cost::{self, ABOUT, near};
+use crate::cost::{self, ROUNDING, is_close};
 
 fn bound_of_all(workload: &Workload) -> Bound {
     bound(&workload.snapshot(), &workload.pods).expect("a bound")
@@ -58,21 +58,23 @@ fn bounds_are_what_a_hand_works_out() {
     ];
     for (supplies, demands, usd_per_h, unserved) in cases {
         let got = bound_of(&market(supplies, demands)).expect("a bound");
-        let right = near(got.usd_per_h, usd_per_h, 1e-6) && got.unserved == unserved;
+        let right = is_close(got.usd_per_h, usd_per_h, 1e-6) && got.unserved == unserved;
         assert!(right, "{got:?} for {demands:?} on {supplies:?}, not {usd_per_h}");
     }
 }
 
 /// The pods of Deployments after a scale-down.
-fn left(all: Vec<Deployment>, replicas: impl Fn(&Deployment) -> usize) -> Vec<Pod> {
-    let pods = |own: Deployment| (0..replicas(&own)).map(|at| own.pod(at)).collect::<Vec<_>>();
+fn scaled_down(all: Vec<Deployment>, replicas: impl Fn(&Deployment) -> usize) -> Vec<Pod> {
+    let pods = |deployment: Deployment| {
+        (0..replicas(&deployment)).map(|at| deployment.pod(at)).collect::<Vec<_>>()
+    };
     all.into_iter().flat_map(pods).collect()
 }
 
 #[test]
 fn bounds_are_those_that_were_published() {
-    let two = |replicas| left(deployments::small_and_large().to_vec(), |_| replicas);
-    let fewer = |own: &Deployment| if own.replicas == 35 { 25 } else { 20 };
+    let two = |replicas| scaled_down(deployments::small_and_large().to_vec(), |_| replicas);
+    let fewer = |deployment: &Deployment| if deployment.replicas == 35 { 25 } else { 20 };
     let plain = || diverse::plain(5_000);
     // The sizes of plain pods are random: the bounds of forty draws lie between 127.6 and 133.0.
     let cases = [
@@ -83,11 +85,11 @@ fn bounds_are_those_that_were_published() {
         (workloads::kwok(deployments::two()), 71.7, 0.05),
         (workloads::kwok(two(350)), 50.2, 0.05),
         (workloads::kwok(two(300)), 43.0, 0.05),
-        (workloads::kwok(left(deployments::of_all_sizes(), fewer)), 46.2, 0.06),
+        (workloads::kwok(scaled_down(deployments::of_all_sizes(), fewer)), 46.2, 0.06),
     ];
     for (workload, usd_per_h, tolerance) in cases {
         let got = bound_of_all(&workload);
-        let right = near(got.usd_per_h, usd_per_h, tolerance) && got.unserved == 0;
+        let right = is_close(got.usd_per_h, usd_per_h, tolerance) && got.unserved == 0;
         assert!(right, "{got:?} of {}, not {usd_per_h}", workload.cluster.pools[0].name);
     }
 }
@@ -101,24 +103,24 @@ fn daemons_are_taken_off_where_they_run() {
     // the lowest overhead.
     let price = 256.0 * (0.025 + 0.001 * 2.0 * 1.073_741_824);
     let expect = price * net(255_900.0);
-    assert!(near(bound_of_all(&workload).usd_per_h, expect, 1e-6));
+    assert!(is_close(bound_of_all(&workload).usd_per_h, expect, 1e-6));
     workload.daemon_sets = vec![DaemonSet {
         key: ObjectKey::new("kube-system", "agent"),
         template: pods::plain("agent", 55_900, MIB),
     }];
     let expect = price * net(200_000.0);
-    assert!(near(bound_of_all(&workload).usd_per_h, expect, 1e-6));
+    assert!(is_close(bound_of_all(&workload).usd_per_h, expect, 1e-6));
     let arm64 = pods::label(ARCH, "arm64");
     workload.daemon_sets[0].template.node_selector = arm64;
     let expect = price * net(255_900.0);
-    assert!(near(bound_of_all(&workload).usd_per_h, expect, 1e-6));
+    assert!(is_close(bound_of_all(&workload).usd_per_h, expect, 1e-6));
 }
 
 #[test]
 fn plans_of_plain_pods_are_held_against_their_bounds() {
-    for case in cost::PLAIN {
+    for case in cost::PLAIN_WORKLOADS {
         let got = bound_of_all(&(case.build)()).usd_per_h;
-        assert!(near(got, case.bound, 0.005), "{}: {got}, not {}", case.name, case.bound);
+        assert!(is_close(got, case.bound, 0.005), "{}: {got}, not {}", case.name, case.bound);
     }
 }
 
@@ -130,9 +132,9 @@ proptest! {
         let greedy = greedy(&workload.snapshot(), &workload.pods);
         let unserved = [plan.unplaced.len(), greedy.unplaced];
         prop_assert!(unserved == [least.unserved; 2], "{unserved:?}, the bound is {least:?}");
-        let cost = ABOUT * cost::cost(&plan);
+        let cost = ROUNDING * cost::cost(&plan);
         prop_assert!(cost >= least.usd_per_h, "plan: {cost}, the bound is {least:?}");
-        let cost = ABOUT * greedy.usd_per_h;
+        let cost = ROUNDING * greedy.usd_per_h;
         prop_assert!(cost >= least.usd_per_h, "greedy: {cost}, the bound is {least:?}");
     }
 }

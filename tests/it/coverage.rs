@@ -8,7 +8,7 @@ use std::fs;
 use crate::named_tests::{self, path, text};
 
 /// A specification. Each of its rules and bullets has rows in the tables.
-struct Book {
+struct Specification {
     /// The folder of its tables.
     folder: &'static str,
     /// Its sections, and the minimum number of cases of each rule or bullet of a section. Bars (‖)
@@ -21,7 +21,7 @@ struct Book {
 }
 
 /// spec/aws.md.
-const AWS: Book = Book {
+const AWS: Specification = Specification {
     folder: "tests/it/coverage",
     sections: &[
         ("10", &[1; 105]),
@@ -43,7 +43,7 @@ const AWS: Book = Book {
 };
 
 /// spec/disruption.md.
-const DISRUPTION: Book = Book {
+const DISRUPTION: Specification = Specification {
     folder: "tests/it/coverage/disruption",
     sections: &[
         ("8.1", &[1, 1, 1, 1, 2, 3, 1, 2]),
@@ -89,7 +89,7 @@ const DISRUPTION: Book = Book {
 };
 
 /// The maximum percentage of rows that do not apply.
-const NO_MAX: usize = 20;
+const OMITTED_MAX: usize = 20;
 /// The maximum width of a text of a row.
 const COLUMNS: usize = 100;
 
@@ -124,8 +124,8 @@ impl Row {
         if self.behaviour.is_empty() || wide(&self.behaviour) {
             return Some(format!("a behaviour has 1 to {COLUMNS} characters"));
         }
-        let said = ["no: ", "open: "].map(|kind| self.status.strip_prefix(kind));
-        if let Some(reason) = said.into_iter().flatten().next() {
+        let reasons = ["no: ", "open: "].map(|kind| self.status.strip_prefix(kind));
+        if let Some(reason) = reasons.into_iter().flatten().next() {
             let wrong = reason.is_empty() || wide(reason);
             return wrong.then(|| format!("a reason has 1 to {COLUMNS} characters"));
         }
@@ -148,7 +148,7 @@ fn is_page(text: &str) -> bool {
     })
 }
 
-impl Book {
+impl Specification {
     /// The rows of all tables, table by table.
     fn rows(&self) -> Vec<Row> {
         let entries = fs::read_dir(path(self.folder)).expect("the folder can be read");
@@ -191,7 +191,7 @@ impl Book {
                 wrong(what);
             }
             if let Some(reason) = row.status.strip_prefix("no: ") {
-                let known = self.reasons.iter().any(|own| reason.starts_with(own));
+                let known = self.reasons.iter().any(|prefix| reason.starts_with(prefix));
                 let page = reason.strip_prefix("docs/decisions/");
                 if !known || page.is_some_and(|page| !is_page(page)) {
                     wrong(format!("{reason:?} is not an allowed reason"));
@@ -210,7 +210,7 @@ impl Book {
         faults.extend(unknown.map(|(section, number)| format!("{section}, {number}: unknown")));
         let count = |kind: &str| rows.iter().filter(|row| row.kind() == kind).count();
         let (no, open) = (count("no"), count("open"));
-        if no * 100 > NO_MAX * rows.len() {
+        if no * 100 > OMITTED_MAX * rows.len() {
             faults.push(format!("{no} of {} rows do not apply", rows.len()));
         }
         if open != self.open {
@@ -224,15 +224,18 @@ impl Book {
         let rows = self.rows();
         let kinds = ["test", "no", "open"];
         let mut text = format!("{HEAD}|---|---|---|---|---|---|\n");
-        let mut line = |name: &str, rules: usize, own: &dyn Fn(&Row) -> bool| {
+        let mut line = |name: &str, rules: usize, is_counted: &dyn Fn(&Row) -> bool| {
             let count = |of: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| of(row)).count();
-            let [tested, no, open] = kinds.map(|kind| count(&|row| own(row) && row.kind() == kind));
-            let all = count(own);
+            let [tested, no, open] =
+                kinds.map(|kind| count(&|row| is_counted(row) && row.kind() == kind));
+            let all = count(is_counted);
             // Writing to a String cannot fail.
             let _ = writeln!(text, "| {name} | {rules} | {all} | {tested} | {no} | {open} |");
         };
         for (section, cases) in self.sections {
-            line(section, cases.len(), &|row| row.number().is_some_and(|(own, _)| own == *section));
+            line(section, cases.len(), &|row| {
+                row.number().is_some_and(|(own_section, _)| own_section == *section)
+            });
         }
         let rules = self.sections.iter().map(|(_, cases)| cases.len()).sum();
         line("all", rules, &|_| true);

@@ -37,9 +37,9 @@ fn pool(name: &str) -> Pool {
 }
 
 fn overlay(label: (&str, &str)) -> Overlay {
-    let mut own = Overlay { name: label.1.to_owned(), ..Overlay::default() };
-    own.requirements.add(label.0, Requirement::is_in([label.1]));
-    own
+    let mut named = Overlay { name: label.1.to_owned(), ..Overlay::default() };
+    named.requirements.add(label.0, Requirement::is_in([label.1]));
+    named
 }
 
 /// An overlay that adjusts prices.
@@ -178,7 +178,7 @@ fn an_overlay_about_one_pool_leaves_the_others_alone() {
         let snapshot = state.snapshot(NOW);
         assert_eq!(snapshot.catalog_of(&other.into()), snapshot.catalog);
         let plan = planned(&state);
-        let pools: Vec<&str> = plan.launches.iter().map(|own| own.pool.as_str()).collect();
+        let pools: Vec<&str> = plan.launches.iter().map(|launch| launch.pool.as_str()).collect();
         assert_eq!(pools, [one]);
     }
 }
@@ -199,7 +199,7 @@ fn devices_of_an_overlay_carry_pods() {
         assert_eq!(plan.launches.len(), nodes, "{overlays:?}");
         let lost = if nodes == 0 { 3 } else { 0 };
         assert_eq!(plan.unplaced.len(), lost, "{overlays:?}");
-        let offerings = plan.launches.iter().flat_map(|own| &own.offerings);
+        let offerings = plan.launches.iter().flat_map(|launch| &launch.offerings);
         for (offering, _) in offerings {
             assert_eq!(offering.instance_type.as_str(), TYPES[0]);
         }
@@ -214,12 +214,12 @@ fn devices_of_what_is_coming_are_counted_on_once() {
         let mut state = State::default();
         state.apply_catalog(catalog());
         state.apply_configuration(cluster(vec![devices(2)]));
-        let own = claim(node);
+        let node_claim = claim(node);
         let host = match node {
             None => NodeRef::Claim("c".into()),
             Some(name) => NodeRef::Node(name.into()),
         };
-        state.ledger.insert(own);
+        state.ledger.insert(node_claim);
         if let Some(name) = node {
             let node = Node {
                 name: name.into(),
@@ -262,7 +262,7 @@ fn overlays_are_those_of_the_last_configuration_and_catalog() {
     state.objects.apply(pod("a", 1), NOW);
     let found = |state: &State| {
         let solution = solve(&state.snapshot(NOW), NOW);
-        let codes = solution.unplaced.iter().flat_map(|own| own.reasons.iter());
+        let codes = solution.unplaced.iter().flat_map(|rejected| rejected.reasons.iter());
         assert!(codes.clone().all(|why| why.code != RejectionCode::NoPool));
         (solution.claims.len(), solution.unplaced.len())
     };

@@ -249,7 +249,7 @@ impl World {
     }
 
     /// Adds an unmanaged node with these labels and its host name.
-    pub(super) fn foreign(&mut self, name: &str, labels: &[(&str, &str)], cpu: i64) {
+    pub(super) fn unmanaged_node(&mut self, name: &str, labels: &[(&str, &str)], cpu: i64) {
         let mut node = Node {
             name: name.into(),
             provider_id: format!("other:///{name}"),
@@ -272,9 +272,9 @@ impl World {
 
     /// Changes a node like an event of a watch.
     pub(super) fn change(&mut self, node: &str, change: impl FnOnce(&mut Node)) {
-        let mut own = self.state.objects.nodes[node].clone();
-        change(&mut own);
-        self.apply(WatchedObject::Node(Box::new(own)));
+        let mut changed = self.state.objects.nodes[node].clone();
+        change(&mut changed);
+        self.apply(WatchedObject::Node(Box::new(changed)));
     }
 
     /// The claim of a node.
@@ -311,8 +311,8 @@ impl World {
         };
         let single =
             |values: &BTreeSet<String>| (values.len() == 1).then(|| values.first().cloned());
-        for (label, own) in it.requirements.iter() {
-            let value = own.values().and_then(single).flatten();
+        for (label, requirement) in it.requirements.iter() {
+            let value = requirement.values().and_then(single).flatten();
             node.labels.extend(value.map(|value| (label.to_owned(), value)));
         }
         let mut set = |key: &str, value: &str| node.labels.insert(key.to_owned(), value.to_owned());
@@ -346,35 +346,38 @@ impl World {
     pub(super) fn plan(&self) -> Plan {
         let snapshot = self.state.snapshot(self.now);
         let solution = solve(&snapshot, self.now);
-        let mut homes = BTreeMap::new();
+        let mut pod_nodes = BTreeMap::new();
         for (host, pods) in &solution.placed {
             let room = snapshot.rooms.iter().find(|room| room.host == *host);
-            let values = |own: &Requirement| own.values().cloned().unwrap_or_default();
+            let values =
+                |requirement: &Requirement| requirement.values().cloned().unwrap_or_default();
             let labels = room.expect("a room").labels.iter();
-            let home = Home {
+            let home = PodNode {
                 name: host.to_string(),
-                labels: labels.map(|(key, own)| (key.to_owned(), values(own))).collect(),
+                labels: labels
+                    .map(|(key, requirement)| (key.to_owned(), values(requirement)))
+                    .collect(),
                 types: BTreeSet::new(),
             };
-            homes.extend(pods.iter().map(|pod| (pod.name.clone(), home.clone())));
+            pod_nodes.extend(pods.iter().map(|pod| (pod.name.clone(), home.clone())));
         }
         for (at, claim) in solution.claims.iter().enumerate() {
             let home = self.home(at, claim);
-            homes.extend(claim.pods.iter().map(|pod| (pod.name.clone(), home.clone())));
+            pod_nodes.extend(claim.pods.iter().map(|pod| (pod.name.clone(), home.clone())));
         }
-        Plan { solution, homes }
+        Plan { solution, pod_nodes }
     }
 
     /// The possible types and labels of a planned node, over all of its offerings.
-    fn home(&self, at: usize, claim: &NewNodeClaim) -> Home {
+    fn home(&self, at: usize, claim: &NewNodeClaim) -> PodNode {
         let pool = self.state.cluster.pool(claim.pool.as_str());
         let mut sure = pool.expect("a pool").labels.clone();
         sure.extend(claim.labels.clone());
         sure.insert(POOL.to_owned(), claim.pool.to_string());
         let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut add = |key: &str, value: &str| {
-            let own = labels.entry(key.to_owned()).or_default();
-            own.insert(value.to_owned());
+            let values = labels.entry(key.to_owned()).or_default();
+            values.insert(value.to_owned());
         };
         for (key, value) in &sure {
             add(key, value);
@@ -382,17 +385,17 @@ impl World {
         let mut types = BTreeSet::new();
         for (offering, _) in &claim.offerings {
             let it = self.state.catalog.get(offering.instance_type.as_str());
-            let own = it.expect("a type").requirements.iter();
+            let requirements = it.expect("a type").requirements.iter();
             types.insert(offering.instance_type.to_string());
-            for (key, own) in own.filter(|(key, _)| !OF_OFFERINGS.contains(key)) {
-                let value = own.values().filter(|values| values.len() == 1);
+            for (key, requirement) in requirements.filter(|(key, _)| !OF_OFFERINGS.contains(key)) {
+                let value = requirement.values().filter(|values| values.len() == 1);
                 // The empty text stands for a type without the label.
                 add(key, value.and_then(BTreeSet::first).map_or("", String::as_str));
             }
             add(ZONE, offering.zone.as_str());
             add(CAPACITY_TYPE, offering.capacity_type.as_str());
         }
-        Home { name: format!("new node {at}"), labels, types }
+        PodNode { name: format!("new node {at}"), labels, types }
     }
 
     /// Plans, launches the cheapest offerings of the planned nodes, and binds the pods.
@@ -419,14 +422,14 @@ impl World {
             let key = claim.offerings[0].0.clone();
             let name = self.make(claim.pool.as_str(), key, claim.labels.clone(), phase);
             if phase < ClaimPhase::Registered {
-                let own = self.state.ledger.claims.get_mut(name.as_str());
-                let own = own.expect("a new claim");
-                own.pods = claim.pods.iter().cloned().collect();
+                let new_claim = self.state.ledger.claims.get_mut(name.as_str());
+                let new_claim = new_claim.expect("a new claim");
+                new_claim.pods = claim.pods.iter().cloned().collect();
                 if phase < ClaimPhase::Launched {
                     // Any of the offerings may be launched.
-                    own.instance = None;
+                    new_claim.instance = None;
                     let all = claim.offerings.iter();
-                    own.offerings = all.map(|(key, _)| key.clone()).collect();
+                    new_claim.offerings = all.map(|(key, _)| key.clone()).collect();
                 }
                 continue;
             }
@@ -446,10 +449,10 @@ impl World {
         for node in self.state.objects.nodes.values() {
             if let Some(place) = node.labels.get(key_of(key)) {
                 let pods = self.state.objects.pods_on(node.name.as_str());
-                let meant = |pod: &&Pod| pod.labels.get(label).is_some_and(|own| own == value);
+                let meant = |pod: &&Pod| pod.labels.get(label).is_some_and(|found| found == value);
                 let live = |pod: &&Pod| {
-                    let own = pod.key.namespace == "default";
-                    own && !pod.is_terminal() && pod.deleting.is_none()
+                    let in_default = pod.key.namespace == "default";
+                    in_default && !pod.is_terminal() && pod.deleting.is_none()
                 };
                 *places.entry(place.clone()).or_default() +=
                     pods.filter(meant).filter(live).count();
@@ -490,7 +493,7 @@ fn record(name: &str, pool: &Pool, now: Timestamp) -> ClaimRecord {
 
 /// The planned node of a pod.
 #[derive(Clone, Debug)]
-struct Home {
+struct PodNode {
     name: String,
     /// The possible values of each label. The empty text stands for its absence.
     labels: BTreeMap<String, BTreeSet<String>>,
@@ -501,35 +504,37 @@ struct Home {
 /// The solution of the scheduler, with the node of each pod by the name of the pod.
 pub(super) struct Plan {
     pub(super) solution: Solution,
-    homes: BTreeMap<String, Home>,
+    pod_nodes: BTreeMap<String, PodNode>,
 }
 
 impl Plan {
-    fn home(&self, pod: &str) -> Result<&Home, String> {
+    fn home(&self, pod: &str) -> Result<&PodNode, String> {
         let why = || match self.why(pod) {
             Some(unplaced) => format!("{pod} is not placed: {:?}", unplaced.reasons),
             None => format!("{pod} has no result"),
         };
-        self.homes.get(pod).ok_or_else(why)
+        self.pod_nodes.get(pod).ok_or_else(why)
     }
 
     /// The rejection of a pod, if it is not placed.
     pub(super) fn why(&self, pod: &str) -> Option<&UnschedulablePod> {
         let mut unplaced = self.solution.unplaced.iter();
-        unplaced.find(|own| own.pod.name == pod)
+        unplaced.find(|rejected| rejected.pod.name == pod)
     }
 
     /// Checks that every pod is placed.
     pub(super) fn all_placed(&self) -> Check {
         match self.solution.unplaced.first() {
-            Some(own) => Err(format!("{} is not placed: {:?}", own.pod, own.reasons)),
+            Some(rejected) => {
+                Err(format!("{} is not placed: {:?}", rejected.pod, rejected.reasons))
+            }
             None => Ok(()),
         }
     }
 
     /// Checks the number of placed pods.
     pub(super) fn places(&self, count: usize) -> Check {
-        let placed = self.homes.len();
+        let placed = self.pod_nodes.len();
         ensure(placed == count, || {
             let first = self.solution.unplaced.first();
             format!("{placed} pods are placed, not {count}: {first:?}")
@@ -541,8 +546,8 @@ impl Plan {
         for pod in placed {
             self.home(pod)?;
         }
-        match not.iter().find(|pod| self.homes.contains_key(**pod)) {
-            Some(pod) => Err(format!("{pod} is placed on {}", self.homes[*pod].name)),
+        match not.iter().find(|pod| self.pod_nodes.contains_key(**pod)) {
+            Some(pod) => Err(format!("{pod} is placed on {}", self.pod_nodes[*pod].name)),
             None => Ok(()),
         }
     }
@@ -550,12 +555,12 @@ impl Plan {
     /// Checks that a pod is rejected with this code and a text that contains `words`.
     pub(super) fn refused(&self, pod: &str, code: RejectionCode, words: &str) -> Check {
         self.placed(&[], &[pod])?;
-        let reasons = self.why(pod).map(|own| own.reasons.clone());
+        let reasons = self.why(pod).map(|rejected| rejected.reasons.clone());
         let reasons = reasons.unwrap_or_default();
-        let told = |why: &outrigger::scheduling::PoolRejection| {
+        let matches_reason = |why: &outrigger::scheduling::PoolRejection| {
             why.code == code && why.rejection_text().contains(words)
         };
-        ensure(reasons.iter().any(told), || format!("{pod}: {reasons:?}"))
+        ensure(reasons.iter().any(matches_reason), || format!("{pod}: {reasons:?}"))
     }
 
     /// The possible values of a label of a pod's node, joined by `|`; empty if it is absent.
@@ -573,20 +578,20 @@ impl Plan {
 
     /// Checks that these pods share a node.
     pub(super) fn together(&self, pods: &[&str]) -> Check {
-        let mut homes = BTreeSet::new();
+        let mut pod_nodes = BTreeSet::new();
         for pod in pods {
-            homes.insert(&self.home(pod)?.name);
+            pod_nodes.insert(&self.home(pod)?.name);
         }
-        ensure(homes.len() == 1, || format!("{pods:?} are on {homes:?}"))
+        ensure(pod_nodes.len() == 1, || format!("{pods:?} are on {pod_nodes:?}"))
     }
 
     /// Checks that no two of these pods share a node.
     pub(super) fn apart(&self, pods: &[&str]) -> Check {
-        let mut homes = BTreeSet::new();
+        let mut pod_nodes = BTreeSet::new();
         for pod in pods {
-            homes.insert(&self.home(pod)?.name);
+            pod_nodes.insert(&self.home(pod)?.name);
         }
-        ensure(homes.len() == pods.len(), || format!("{pods:?} are on {homes:?}"))
+        ensure(pod_nodes.len() == pods.len(), || format!("{pods:?} are on {pod_nodes:?}"))
     }
 
     /// Checks that a pod is placed on the existing node of this name.
@@ -601,9 +606,9 @@ impl Plan {
     pub(super) fn makes(&self, count: usize) -> Check {
         let made = self.solution.claims.len();
         ensure(made == count, || {
-            let homes = self.homes.iter().map(|(pod, home)| (pod, &home.name));
-            let homes: Vec<_> = homes.collect();
-            format!("{made} new nodes, not {count}: {homes:?}")
+            let pod_nodes = self.pod_nodes.iter().map(|(pod, home)| (pod, &home.name));
+            let pod_nodes: Vec<_> = pod_nodes.collect();
+            format!("{made} new nodes, not {count}: {pod_nodes:?}")
         })
     }
 

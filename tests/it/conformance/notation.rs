@@ -179,7 +179,7 @@ pub(super) trait With: Sized {
         self.with(|pod| pod.node_affinity.push(all(texts)))
     }
 
-    fn wish(self, weight: i32, texts: &[&str]) -> Self {
+    fn prefer(self, weight: i32, texts: &[&str]) -> Self {
         let term = all(texts);
         self.with(|pod| pod.preferred_nodes.push(Preferred { weight, term }))
     }
@@ -196,11 +196,11 @@ pub(super) trait With: Sized {
         self.with(|pod| pod.anti_affinity.push(term))
     }
 
-    fn wish_near(self, weight: i32, term: PodTerm) -> Self {
+    fn prefer_near(self, weight: i32, term: PodTerm) -> Self {
         self.with(|pod| pod.preferred_affinity.push(Preferred { weight, term }))
     }
 
-    fn wish_apart(self, weight: i32, term: PodTerm) -> Self {
+    fn prefer_apart(self, weight: i32, term: PodTerm) -> Self {
         self.with(|pod| pod.preferred_anti_affinity.push(Preferred { weight, term }))
     }
 

@@ -6,7 +6,7 @@ use outrigger::scheduling::RejectionCode;
 
 use super::fixture::{Check, GIB, MIB, Plan, Shape, USUAL, World, ensure};
 use super::notation::{With, key_of, pod, pods, read};
-use super::run::{Case, judge, judge_each};
+use super::run::{Case, run_cases, run_each_case};
 
 /// The total price of the cheapest offerings of a plan.
 fn cost(plan: &Plan) -> f64 {
@@ -110,7 +110,7 @@ fn linear(count: i64) -> Vec<Shape> {
 
 #[test]
 fn nodes_are_packed_tightly_and_cheaply() {
-    judge(PACKED);
+    run_cases(PACKED);
 }
 
 /// A type with an on-demand and a spot offering in one zone at these prices.
@@ -143,7 +143,7 @@ const PRICED: &[Case] = &[
 
 #[test]
 fn prices_decide_among_types_that_would_do() {
-    judge(PRICED);
+    run_cases(PRICED);
 }
 
 const CPUS: [i64; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -162,8 +162,10 @@ fn assorted() -> Vec<InstanceType> {
                 let bought = capacity_type.as_str();
                 let name = format!("{cpu}-{gib}-{arch}-{os}-{zone}-{bought}");
                 let mut requirements = outrigger::model::requirement::Requirements::default();
-                for (key, own) in it.requirements.iter().filter(|(key, _)| *key != key_of("type")) {
-                    requirements.add(key, own.clone());
+                for (key, requirement) in
+                    it.requirements.iter().filter(|(key, _)| *key != key_of("type"))
+                {
+                    requirements.add(key, requirement.clone());
                 }
                 requirements.add(key_of("type"), Requirement::is_in([name.as_str()]));
                 (it.name, it.requirements) = (name.into(), requirements);
@@ -215,8 +217,8 @@ fn cheapest(types: &[InstanceType], wanted: &[&str], cpu: i64, memory: i64) -> O
     let meets = |it: &&InstanceType| {
         let has = |text: &&str| {
             let (key, wanted) = read(text);
-            let own = it.requirements.get(key).and_then(Requirement::values);
-            own.is_some_and(|own| own.iter().any(|value| wanted.allows_value(value)))
+            let values = it.requirements.get(key).and_then(Requirement::values);
+            values.is_some_and(|values| values.iter().any(|value| wanted.allows_value(value)))
         };
         let fits = it.allocatable.cpu_milli >= cpu && it.allocatable.memory >= memory;
         fits && wanted.iter().all(has)
@@ -255,7 +257,7 @@ fn the_cheapest_type_that_meets_everything_is_taken() {
         let types = &types;
         (*key, move || check_selected(types, pool, asked))
     };
-    judge_each(SELECTED.iter().map(case));
+    run_each_case(SELECTED.iter().map(case));
 }
 
 /// Requirements for which no single type has an offering.
@@ -289,7 +291,7 @@ fn what_is_not_sold_together_is_not_launched() {
             plan.placed(&[], &["p"])
         })
     };
-    judge_each(UNSOLD.iter().map(case));
+    run_each_case(UNSOLD.iter().map(case));
 }
 
 #[test]
@@ -316,5 +318,5 @@ fn types_have_enough_for_their_pods() {
         }
         Ok(())
     };
-    judge_each([("selection:509", enough)]);
+    run_each_case([("selection:509", enough)]);
 }

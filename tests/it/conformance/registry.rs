@@ -49,7 +49,7 @@ fn rows() -> Vec<Row> {
 }
 
 /// The error in the test that a row names, if any.
-fn fault(row: &Row, test: &str) -> Option<String> {
+fn test_error(row: &Row, test: &str) -> Option<String> {
     let file = match named_tests::file(test) {
         Ok(file) => file,
         Err(fault) => return Some(fault),
@@ -75,7 +75,7 @@ fn every_case_has_its_row_and_every_row_its_test_or_reason() {
         }
         match row.status.split_once(':') {
             Some(("test", test)) => {
-                if let Some(what) = fault(row, test) {
+                if let Some(what) = test_error(row, test) {
                     wrong(format!("{test}: {what}"));
                 }
             }
@@ -114,8 +114,8 @@ fn every_case_in_our_sources_has_its_row() {
         let stem = stem.to_string_lossy();
         let source = fs::read_to_string(&file).expect("the source can be read");
         for key in source.split('"').filter(|text| is_key(text, &suites)) {
-            let own = format!("conformance::{stem}::");
-            let here = |test: &&str| test.starts_with(&own) || stem == "judge";
+            let prefix = format!("conformance::{stem}::");
+            let here = |test: &&str| test.starts_with(&prefix) || stem == "judge";
             if tested.get(key).is_none_or(|test| !here(test)) {
                 faults.push(format!("{stem}.rs has {key}, whose row names no test of it"));
             }
@@ -138,10 +138,10 @@ fn tables(rows: &[Row]) -> String {
     let mut suites: Vec<&str> = rows.iter().map(|row| row.suite.as_str()).collect();
     suites.dedup();
     for suite in suites.iter().copied().chain(["all"]) {
-        let own = |row: &Row| row.suite == suite || suite == "all";
-        let counts = kinds.map(|kind| count(&|row| own(row) && row.kind() == kind));
+        let in_suite = |row: &Row| row.suite == suite || suite == "all";
+        let counts = kinds.map(|kind| count(&|row| in_suite(row) && row.kind() == kind));
         let [tested, decided, open] = counts;
-        let all = count(&own);
+        let all = count(&in_suite);
         // Writing to a String cannot fail.
         let _ = writeln!(text, "| {suite} | {all} | {tested} | {decided} | {open} |");
     }

@@ -6,12 +6,12 @@ use super::fixture::Check;
 pub(super) type Case = (&'static str, fn() -> Check);
 
 /// Runs cases, and panics if one of them fails.
-pub(super) fn judge(cases: &[Case]) {
-    judge_each(cases.iter().copied());
+pub(super) fn run_cases(cases: &[Case]) {
+    run_each_case(cases.iter().copied());
 }
 
 /// Runs cases of any form, and panics if one of them fails.
-pub(super) fn judge_each(cases: impl IntoIterator<Item = (&'static str, impl Fn() -> Check)>) {
+pub(super) fn run_each_case(cases: impl IntoIterator<Item = (&'static str, impl Fn() -> Check)>) {
     let mut wrong = Vec::new();
     for (key, case) in cases {
         if let Err(why) = case() {

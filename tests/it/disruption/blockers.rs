@@ -23,12 +23,12 @@ fn protected(kind: &str) -> Pod {
     annotated(pod("web", "n", kind), DO_NOT_DISRUPT, "true")
 }
 
-fn ending(mut pod: Pod) -> Pod {
+fn terminating(mut pod: Pod) -> Pod {
     pod.deleting = Some(NOW);
     pod
 }
 
-fn ended(mut pod: Pod) -> Pod {
+fn terminated(mut pod: Pod) -> Pod {
     pod.phase = PodPhase::Succeeded;
     pod
 }
@@ -42,12 +42,12 @@ fn covered(pod: Pod, budgets: Vec<Pdb>) -> Scene {
     scene
 }
 
-fn for_ever(min: Option<Bound>, max: Option<Bound>) -> Vec<Pdb> {
+fn never_allowing(min: Option<Bound>, max: Option<Bound>) -> Vec<Pdb> {
     vec![Pdb { min_available: min, max_unavailable: max, ..pdb("b", "web", 1) }]
 }
 
 /// A budget that allows no disruption, except of pods that are not ready.
-fn unready() -> Vec<Pdb> {
+fn allowing_unready() -> Vec<Pdb> {
     vec![Pdb { unready_may_go: true, ..pdb("b", "web", 0) }]
 }
 
@@ -74,12 +74,12 @@ const PODS: &[Row] = &[
     ),
     (
         "the annotation of a terminating pod is ignored",
-        || Scene::with([ending(protected("ReplicaSet"))]),
+        || Scene::with([terminating(protected("ReplicaSet"))]),
         ["-"; 3],
     ),
     (
         "the annotation of a terminated pod is ignored",
-        || Scene::with([ended(protected("Job"))]),
+        || Scene::with([terminated(protected("Job"))]),
         ["-"; 3],
     ),
     (
@@ -154,29 +154,29 @@ const BUDGETS: &[Row] = &[
     ),
     (
         "a budget never allows any disruption",
-        || covered(web(), for_ever(None, Some(Bound::Count(0)))),
+        || covered(web(), never_allowing(None, Some(Bound::Count(0)))),
         ["pod_disruption_budget_for_ever", "pod_disruption_budget_for_ever", "-"],
     ),
     (
         "a budget allows a share of zero percent",
-        || covered(web(), for_ever(None, Some(Bound::Percent(0)))),
+        || covered(web(), never_allowing(None, Some(Bound::Percent(0)))),
         ["pod_disruption_budget_for_ever", "pod_disruption_budget_for_ever", "-"],
     ),
     (
         "a budget requires all pods to be available",
-        || covered(web(), for_ever(Some(Bound::Percent(100)), None)),
+        || covered(web(), never_allowing(Some(Bound::Percent(100)), None)),
         ["pod_disruption_budget_for_ever", "pod_disruption_budget_for_ever", "-"],
     ),
     (
         "a budget allows a share that rounds up to one",
-        || covered(web(), for_ever(None, Some(Bound::Percent(1)))),
+        || covered(web(), never_allowing(None, Some(Bound::Percent(1)))),
         ["-"; 3],
     ),
     (
         "the budget of a daemon pod allows no disruption",
         || {
             let daemon = pod("web", "n", "DaemonSet");
-            covered(daemon, for_ever(None, Some(Bound::Count(0))))
+            covered(daemon, never_allowing(None, Some(Bound::Count(0))))
         },
         ["pod_disruption_budget_for_ever", "pod_disruption_budget_for_ever", "-"],
     ),
@@ -184,18 +184,18 @@ const BUDGETS: &[Row] = &[
         "the budget of a mirror pod allows no disruption, but it is not evicted",
         || {
             let mirror = pod("web", "n", "Node");
-            covered(mirror, for_ever(None, Some(Bound::Count(0))))
+            covered(mirror, never_allowing(None, Some(Bound::Count(0))))
         },
         ["-"; 3],
     ),
     (
         "the budget of a terminated pod allows no disruption",
-        || covered(ended(web()), for_ever(None, Some(Bound::Count(0)))),
+        || covered(terminated(web()), never_allowing(None, Some(Bound::Count(0)))),
         ["-"; 3],
     ),
     (
         "the budget of a terminating pod allows no disruption",
-        || covered(ending(web()), for_ever(None, Some(Bound::Count(0)))),
+        || covered(terminating(web()), never_allowing(None, Some(Bound::Count(0)))),
         ["-"; 3],
     ),
     (
@@ -208,7 +208,7 @@ const BUDGETS: &[Row] = &[
                 value: String::new(),
                 effect: None,
             });
-            covered(pod, for_ever(None, Some(Bound::Count(0))))
+            covered(pod, never_allowing(None, Some(Bound::Count(0))))
         },
         ["-"; 3],
     ),
@@ -217,7 +217,7 @@ const BUDGETS: &[Row] = &[
         || {
             let mut pod = web();
             pod.ready = Some(false);
-            covered(pod, unready())
+            covered(pod, allowing_unready())
         },
         ["-"; 3],
     ),
@@ -226,7 +226,7 @@ const BUDGETS: &[Row] = &[
         || {
             let mut pod = web();
             pod.ready = None;
-            covered(pod, unready())
+            covered(pod, allowing_unready())
         },
         ["pod_disruption_budget", "pod_disruption_budget", "-"],
     ),
@@ -237,8 +237,8 @@ const NODES: &[Row] = &[
         "the node is annotated with do-not-disrupt",
         || {
             let mut scene = Scene::with([]);
-            scene.edit("n", |own| {
-                own.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
+            scene.edit("n", |node| {
+                node.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
             });
             scene
         },
@@ -248,8 +248,8 @@ const NODES: &[Row] = &[
         "a do-not-disrupt duration of a node is ignored",
         || {
             let mut scene = Scene::with([]);
-            scene.edit("n", |own| {
-                own.annotations.insert(DO_NOT_DISRUPT.into(), "24h".into());
+            scene.edit("n", |node| {
+                node.annotations.insert(DO_NOT_DISRUPT.into(), "24h".into());
             });
             scene
         },
@@ -259,8 +259,8 @@ const NODES: &[Row] = &[
         "scale-down is disabled for the node",
         || {
             let mut scene = Scene::with([]);
-            scene.edit("n", |own| {
-                own.annotations.insert(SCALE_DOWN_DISABLED.into(), "true".into());
+            scene.edit("n", |node| {
+                node.annotations.insert(SCALE_DOWN_DISABLED.into(), "true".into());
             });
             scene
         },
@@ -327,7 +327,7 @@ const NODES: &[Row] = &[
         "a user deletes the Node",
         || {
             let mut scene = Scene::with([]);
-            scene.edit("n", |own| own.deleting = Some(NOW));
+            scene.edit("n", |node| node.deleting = Some(NOW));
             scene
         },
         ["deleted"; 3],
@@ -363,7 +363,7 @@ const NODES: &[Row] = &[
         "the node is not initialized",
         || {
             let mut scene = Scene::with([]);
-            scene.edit("n", |own| drop(own.labels.remove(INITIALIZED)));
+            scene.edit("n", |node| drop(node.labels.remove(INITIALIZED)));
             scene
         },
         ["not_initialized"; 3],
@@ -372,7 +372,7 @@ const NODES: &[Row] = &[
         "the node has no pool",
         || {
             let mut scene = Scene::with([]);
-            scene.edit("n", |own| drop(own.labels.remove(POOL)));
+            scene.edit("n", |node| drop(node.labels.remove(POOL)));
             scene
         },
         ["no_pool"; 3],
@@ -381,8 +381,8 @@ const NODES: &[Row] = &[
         "the pool of the node does not exist",
         || {
             let mut scene = Scene::with([]);
-            scene.edit("n", |own| {
-                own.labels.insert(POOL.into(), "gone".into());
+            scene.edit("n", |node| {
+                node.labels.insert(POOL.into(), "gone".into());
             });
             scene
         },
@@ -392,9 +392,9 @@ const NODES: &[Row] = &[
         "the instance type is unknown",
         || {
             let mut scene = Scene::with([]);
-            scene.edit("n", |own| {
+            scene.edit("n", |node| {
                 let known = [CAPACITY_TYPE, ZONE, INSTANCE_TYPE];
-                own.labels.retain(|key, _| !known.contains(&key.as_str()));
+                node.labels.retain(|key, _| !known.contains(&key.as_str()));
             });
             let instance = scene.claim("n").instance.as_mut();
             instance.expect("it has one").offering.instance_type = "unknown".into();
@@ -411,16 +411,16 @@ fn a_node_is_kept_by_what_it_or_one_of_its_pods_says() {
     for (what, scene, [anyhow, at_once, in_time]) in PODS.iter().chain(BUDGETS).chain(NODES) {
         let mut scene = scene();
         for reason in graceful.into_iter().chain(eventual) {
-            assert_eq!(scene.word(reason), *anyhow, "{what}: {}", reason.as_str());
+            assert_eq!(scene.verdict_code(reason), *anyhow, "{what}: {}", reason.as_str());
         }
         if let Some(claim) = scene.state.ledger.claims.get_mut("n") {
             claim.record.termination_grace_period = Some(SignedDuration::from_hours(1));
         }
         for reason in graceful {
-            assert_eq!(scene.word(reason), *at_once, "{what}: {}", reason.as_str());
+            assert_eq!(scene.verdict_code(reason), *at_once, "{what}: {}", reason.as_str());
         }
         for reason in eventual {
-            assert_eq!(scene.word(reason), *in_time, "{what}: {}", reason.as_str());
+            assert_eq!(scene.verdict_code(reason), *in_time, "{what}: {}", reason.as_str());
         }
     }
 }
@@ -431,14 +431,15 @@ fn of_all_that_is_said_the_roster_has_the_first() {
     for (what, scene, _) in rows {
         for safety in [Safety::Standard, Safety::Conservative] {
             let mut scene = scene();
-            scene.configure(|own| own.disruption.safety = safety);
+            scene.configure(|pool| pool.disruption.safety = safety);
             scene.pod(annotated(pod("zz", "n", ""), SAFE_TO_EVICT, "false"));
             let disruption_view = scene.state.disruption_view(NOW);
-            for own in &disruption_view.candidates {
-                let all = scene.state.disruption_blockers(own.node, own.claim, NOW);
+            for candidate in &disruption_view.candidates {
+                let all = scene.state.disruption_blockers(candidate.node, candidate.claim, NOW);
                 let all: Vec<_> = all.collect();
-                assert_eq!(own.blocker.as_ref(), all.first(), "{what}: {all:?}");
-                let pods: Vec<_> = all.iter().filter_map(|own| own.blocking_pod()).collect();
+                assert_eq!(candidate.blocker.as_ref(), all.first(), "{what}: {all:?}");
+                let pods: Vec<_> =
+                    all.iter().filter_map(|blocker| blocker.blocking_pod()).collect();
                 assert!(pods.is_sorted() && !pods.is_empty(), "{what}: {all:?}");
             }
         }
@@ -465,35 +466,35 @@ fn a_conservative_pool_keeps_what_cluster_autoscaler_would_keep() {
         (local(pod("agent", "n", "DaemonSet")), "-"),
         (annotated(local(web()), SAFE_LOCAL_VOLUMES, "logs,cache"), "-"),
         (annotated(local(web()), SAFE_TO_EVICT, "true"), "-"),
-        (ended(local(web())), "-"),
+        (terminated(local(web())), "-"),
         (system(), "pod_of_system"),
         (annotated(system(), SAFE_TO_EVICT, "true"), "-"),
     ];
     for (pod, expect) in cases {
-        let told = format!("{:?} of {:?}", pod.key, pod.owner);
+        let pod_text = format!("{:?} of {:?}", pod.key, pod.owner);
         let mut scene = Scene::with([pod]);
-        assert_eq!(scene.word(Reason::Underutilized), "-", "{told}: standard");
-        scene.configure(|own| own.disruption.safety = Safety::Conservative);
-        assert_eq!(scene.word(Reason::Underutilized), expect, "{told}");
+        assert_eq!(scene.verdict_code(Reason::Underutilized), "-", "{pod_text}: standard");
+        scene.configure(|pool| pool.disruption.safety = Safety::Conservative);
+        assert_eq!(scene.verdict_code(Reason::Underutilized), expect, "{pod_text}");
     }
     let mut scene = Scene::with([system()]);
-    scene.configure(|own| own.disruption.safety = Safety::Conservative);
+    scene.configure(|pool| pool.disruption.safety = Safety::Conservative);
     let mut budget = pdb("b", "web", 1);
     budget.key.namespace = "kube-system".to_owned();
     scene.apply(WatchedObject::Pdb(budget));
-    assert_eq!(scene.word(Reason::Underutilized), "-", "a budget covers the system pod");
+    assert_eq!(scene.verdict_code(Reason::Underutilized), "-", "a budget covers the system pod");
 }
 
 #[test]
 fn a_node_is_too_young_to_leave_but_for_its_age() {
     let mut scene = Scene::with([]);
-    scene.configure(|own| own.disruption.min_age = SignedDuration::from_mins(61));
+    scene.configure(|pool| pool.disruption.min_age = SignedDuration::from_mins(61));
     for reason in [Reason::Empty, Reason::Underutilized, Reason::Drifted] {
-        assert_eq!(scene.word(reason), "too_young", "{}", reason.as_str());
+        assert_eq!(scene.verdict_code(reason), "too_young", "{}", reason.as_str());
     }
-    assert_eq!(scene.word(Reason::Expired), "-");
-    scene.configure(|own| own.disruption.min_age = SignedDuration::from_mins(60));
-    assert_eq!(scene.word(Reason::Empty), "-");
+    assert_eq!(scene.verdict_code(Reason::Expired), "-");
+    scene.configure(|pool| pool.disruption.min_age = SignedDuration::from_mins(60));
+    assert_eq!(scene.verdict_code(Reason::Empty), "-");
 }
 
 #[test]
@@ -505,18 +506,18 @@ fn a_node_that_is_due_for_its_age_is_kept_by_what_is_said() {
     };
     let mut scene = Scene::with([protected("ReplicaSet")]);
     expire(&mut scene, None);
-    let kept = scene.sweep().kept;
-    let texts: Vec<String> = kept.iter().map(|own| own.verdict.to_string()).collect();
+    let kept = scene.plan().kept;
+    let texts: Vec<String> = kept.iter().map(|retained| retained.verdict.to_string()).collect();
     let why = format!("pod default/web is annotated {DO_NOT_DISRUPT}=true");
     assert!(texts.contains(&why), "{texts:?}");
-    assert_eq!(scene.leaving(), []);
+    assert_eq!(scene.disruptions(), []);
     expire(&mut scene, Some(SignedDuration::from_hours(1)));
-    assert_eq!(scene.leaving(), [("n".to_owned(), Reason::Expired)]);
-    scene.edit("n", |own| {
-        own.labels.insert(POOL.into(), "gone".into());
+    assert_eq!(scene.disruptions(), [("n".to_owned(), Reason::Expired)]);
+    scene.edit("n", |node| {
+        node.labels.insert(POOL.into(), "gone".into());
     });
-    let kept = scene.sweep().kept;
-    assert!(kept.iter().all(|own| own.verdict.code() == "no_pool"), "{kept:?}");
+    let kept = scene.plan().kept;
+    assert!(kept.iter().all(|retained| retained.verdict.code() == "no_pool"), "{kept:?}");
 }
 
 #[test]
@@ -526,35 +527,40 @@ fn what_moving_pods_costs_is_added_up_and_what_they_use() {
     let mut thirsty = web();
     thirsty.requests.cpu_milli = 1_790;
     let daemon = pod("agent", "n", "DaemonSet");
-    let gone = ending(pod("gone", "n", "ReplicaSet"));
-    let scene = Scene::with([dear, cheap, thirsty, daemon, gone]);
+    let removed = terminating(pod("gone", "n", "ReplicaSet"));
+    let scene = Scene::with([dear, cheap, thirsty, daemon, removed]);
     let disruption_view = scene.state.disruption_view(NOW);
-    let own = &disruption_view.candidates[0];
+    let candidate = &disruption_view.candidates[0];
     // One for the node, two for `dear`, one for `web`, and nothing for the others.
-    assert_eq!((own.cost, own.pods), (4.0, 2));
-    assert_eq!(own.utilization, Some(104), "daemon pods do not count");
+    assert_eq!((candidate.cost, candidate.pods), (4.0, 2));
+    assert_eq!(candidate.utilization, Some(104), "daemon pods do not count");
     let mut empty = Scene::with([pod("agent", "n", "DaemonSet")]);
-    empty.edit("n", |own| own.allocatable.cpu_milli = 0);
+    empty.edit("n", |node| node.allocatable.cpu_milli = 0);
     let disruption_view = empty.state.disruption_view(NOW);
-    let own = &disruption_view.candidates[0];
-    assert_eq!((own.cost, own.pods, own.utilization), (1.0, 0, Some(0)));
+    let candidate = &disruption_view.candidates[0];
+    assert_eq!((candidate.cost, candidate.pods, candidate.utilization), (1.0, 0, Some(0)));
 }
 
 #[test]
 fn what_nobody_can_read_is_told_with_whose_it_is() {
     let odd = annotated(web(), DO_NOT_DISRUPT, "soon");
     let mut scene = Scene::with([odd, annotated(pod("b", "n", "Job"), DELETION_COST, "x")]);
-    scene.edit("n", |own| {
-        own.annotations.insert(DO_NOT_DISRUPT.into(), "24h".into());
+    scene.edit("n", |node| {
+        node.annotations.insert(DO_NOT_DISRUPT.into(), "24h".into());
     });
     scene.apply(WatchedObject::Pdb(Pdb {
         defects: vec!["its selector: a fault".to_owned()],
         ..pdb("b", "web", 1)
     }));
-    let told: Vec<String> =
-        scene.state.disruption_view(NOW).misreads.iter().map(|own| own.of.clone()).collect();
+    let objects: Vec<String> = scene
+        .state
+        .disruption_view(NOW)
+        .misreads
+        .iter()
+        .map(|misread| misread.of.clone())
+        .collect();
     let expect = ["PodDisruptionBudget default/b", "node n", "pod default/b", "pod default/web"];
-    assert_eq!(told, expect);
+    assert_eq!(objects, expect);
     for at in 0..300 {
         let mut pod = annotated(web(), DO_NOT_DISRUPT, "soon");
         pod.key.name = format!("web-{at}");
@@ -562,7 +568,7 @@ fn what_nobody_can_read_is_told_with_whose_it_is() {
     }
     let misreads = scene.state.disruption_view(NOW).misreads;
     assert_eq!(misreads.len(), 101, "a hundred, and one that says that there are more");
-    assert!(misreads.iter().any(|own| own.of == "the cluster"));
+    assert!(misreads.iter().any(|misread| misread.of == "the cluster"));
 }
 
 #[test]
@@ -578,7 +584,7 @@ fn of_several_pods_the_one_that_asks_for_longest_counts() {
             .map(|(name, value)| annotated(pod(name, "n", "ReplicaSet"), DO_NOT_DISRUPT, value));
         let scene = Scene::with(pods);
         for reason in Reason::BUDGETED {
-            assert_eq!(scene.word(reason), expect, "{values:?} {reason:?}");
+            assert_eq!(scene.verdict_code(reason), expect, "{values:?} {reason:?}");
         }
     }
 }

@@ -92,22 +92,23 @@ impl Fleet {
         self.state.objects.delete(ObjectKind::Pod, &key, now);
     }
 
-    fn sweep(&self, now: Timestamp) -> Plan {
+    fn plan(&self, now: Timestamp) -> Plan {
         select_disruptions(&self.state.disruption_view(now), now)
     }
 
     /// The nodes that are disrupted for this reason.
-    fn leaving(&self, reason: Reason, now: Timestamp) -> Vec<String> {
-        let retired = self.sweep(now).retire.into_iter();
-        let own = retired.filter(|own| own.reason == reason);
-        own.map(|own| own.node.to_string()).collect()
+    fn disrupted(&self, reason: Reason, now: Timestamp) -> Vec<String> {
+        let retired = self.plan(now).retire.into_iter();
+        let disrupted = retired.filter(|disrupted| disrupted.reason == reason);
+        disrupted.map(|disrupted| disrupted.node.to_string()).collect()
     }
 
     /// The verdict that retains a node for this reason.
     fn verdict(&self, node: &str, reason: Reason, now: Timestamp) -> Option<Verdict> {
-        let kept = self.sweep(now).kept.into_iter();
-        let mut own = kept.filter(|own| own.node.as_str() == node && own.reason == reason);
-        own.next().map(|own| own.verdict)
+        let kept = self.plan(now).kept.into_iter();
+        let mut verdicts =
+            kept.filter(|retained| retained.node.as_str() == node && retained.reason == reason);
+        verdicts.next().map(|retained| retained.verdict)
     }
 }
 
@@ -162,19 +163,19 @@ fn pod(name: &str, node: &str, owner: &str) -> Pod {
 }
 
 /// A fleet with one empty node.
-fn idle() -> Fleet {
+fn empty_node() -> Fleet {
     let mut fleet = Fleet::new(vec![pool("general")]);
     fleet.node("n", "general");
     fleet
 }
 
-fn annotated(fleet: &mut Fleet, value: &str) {
+fn annotate(fleet: &mut Fleet, value: &str) {
     let note = (DO_NOT_DISRUPT.to_owned(), value.to_owned());
     fleet.change_node("n", |node| node.annotations.extend([note]));
 }
 
 /// A terminating pod on the node.
-fn ending(owner: &str) -> Pod {
+fn terminating_pod(owner: &str) -> Pod {
     Pod { deleting: Some(START), ..pod("p", "n", owner) }
 }
 
@@ -188,9 +189,9 @@ const ROWS: [Row; 22] = [
     (
         "a terminated pod",
         |it| {
-            let mut own = pod("p", "n", "Job");
-            own.phase = PodPhase::Succeeded;
-            it.apply(own, START);
+            let mut pod = pod("p", "n", "Job");
+            pod.phase = PodPhase::Succeeded;
+            it.apply(pod, START);
         },
         None,
     ),
@@ -199,45 +200,47 @@ const ROWS: [Row; 22] = [
     (
         "a pod without an owner",
         |it| {
-            let own = Pod { owner: None, ..pod("p", "n", "") };
-            it.apply(own, START);
+            let pod = Pod { owner: None, ..pod("p", "n", "") };
+            it.apply(pod, START);
         },
         Some("in_use"),
     ),
     // The next pod of this name is created only when this one is deleted.
     (
         "a terminating pod of a StatefulSet",
-        |it| it.apply(ending("StatefulSet"), START),
+        |it| it.apply(terminating_pod("StatefulSet"), START),
         Some("in_use"),
     ),
-    ("annotated with do-not-disrupt", |it| annotated(it, "true"), Some("blocked")),
-    ("annotated with false", |it| annotated(it, "false"), None),
-    ("annotated with a duration", |it| annotated(it, "1h"), None),
+    ("annotated with do-not-disrupt", |it| annotate(it, "true"), Some("blocked")),
+    ("annotated with false", |it| annotate(it, "false"), None),
+    ("annotated with a duration", |it| annotate(it, "1h"), None),
     ("nominated for pods", |it| it.state.nominate("n".into(), at(61)), Some("nominated")),
     ("the nomination has expired", |it| it.state.nominate("n".into(), at(60)), None),
     (
         "the pool is static",
-        |it| it.configure(|own| own.pools[0].replicas = Some(1)),
+        |it| it.configure(|cluster| cluster.pools[0].replicas = Some(1)),
         Some("static"),
     ),
     (
         "the pool is removed, and its nodes are kept",
         |it| {
-            it.configure(|own| {
-                own.safeguards.removed_pools = RemovedPools::Keep;
-                own.pools.clear();
+            it.configure(|cluster| {
+                cluster.safeguards.removed_pools = RemovedPools::Keep;
+                cluster.pools.clear();
             });
         },
         Some("no_pool"),
     ),
     (
         "the pool never consolidates",
-        |it| it.configure(|own| own.pools[0].disruption.consolidate_after = None),
+        |it| it.configure(|cluster| cluster.pools[0].disruption.consolidate_after = None),
         Some("never"),
     ),
     (
         "the pool consolidates only empty nodes",
-        |it| it.configure(|own| own.pools[0].disruption.consolidation = Consolidation::Empty),
+        |it| {
+            it.configure(|cluster| cluster.pools[0].disruption.consolidation = Consolidation::Empty)
+        },
         None,
     ),
     (
@@ -279,28 +282,28 @@ const ROWS: [Row; 22] = [
 #[test]
 fn a_node_that_nobody_uses_leaves_and_any_other_says_why_not() {
     for (what, change, keeps) in ROWS {
-        let mut fleet = idle();
+        let mut fleet = empty_node();
         change(&mut fleet);
         let verdict = fleet.verdict("n", Reason::Empty, at(60));
         assert_eq!(verdict.as_ref().map(Verdict::code), keeps, "{what}");
-        let leaving = fleet.leaving(Reason::Empty, at(60));
+        let leaving = fleet.disrupted(Reason::Empty, at(60));
         assert_eq!(leaving.is_empty(), keeps.is_some(), "{what}: {leaving:?}");
     }
 }
 
 #[test]
 fn nodes_without_a_claim_or_on_their_way_out_are_not_looked_at() {
-    let mut fleet = idle();
+    let mut fleet = empty_node();
     fleet.claim("n").leaving = Some(Reason::Expired);
     fleet.claim("n").phase = ClaimPhase::Draining;
-    let stranger = Node {
+    let unmanaged = Node {
         name: "stranger".into(),
         labels: fleet.state.objects.nodes["n"].labels.clone(),
         ready: true,
         ..Node::default()
     };
-    fleet.state.objects.apply(WatchedObject::Node(Box::new(stranger)), START);
-    let plan = fleet.sweep(at(60));
+    fleet.state.objects.apply(WatchedObject::Node(Box::new(unmanaged)), START);
+    let plan = fleet.plan(at(60));
     assert_eq!((plan.retire, plan.kept), (vec![], vec![]));
 }
 
@@ -320,10 +323,10 @@ const HISTORIES: [History; 7] = [
     (
         "a pod has terminated",
         |it| {
-            let mut own = pod("p", "n", "Job");
-            it.apply(own.clone(), at(100));
-            own.phase = PodPhase::Succeeded;
-            it.apply(own, at(300));
+            let mut pod = pod("p", "n", "Job");
+            it.apply(pod.clone(), at(100));
+            pod.phase = PodPhase::Succeeded;
+            it.apply(pod, at(300));
             // The deletion of a terminated pod is not a change.
             it.delete("p", at(400));
         },
@@ -362,7 +365,7 @@ const HISTORIES: [History; 7] = [
         "the pool has a longer consolidate_after",
         |it| {
             let after = SignedDuration::from_secs(90);
-            it.configure(|own| own.pools[0].disruption.consolidate_after = Some(after));
+            it.configure(|cluster| cluster.pools[0].disruption.consolidate_after = Some(after));
         },
         90,
     ),
@@ -371,19 +374,19 @@ const HISTORIES: [History; 7] = [
 #[test]
 fn a_node_is_left_alone_for_a_while_after_a_pod_came_or_went() {
     for (what, history, due) in HISTORIES {
-        let mut fleet = idle();
+        let mut fleet = empty_node();
         history(&mut fleet);
         let early = at(due - 1);
         let until = at(due);
         let verdict = fleet.verdict("n", Reason::Empty, early);
         assert_eq!(verdict, Some(Verdict::RecentlyChanged { until }), "{what}");
-        assert_eq!(next_due(&fleet.sweep(early).kept), Some(until), "{what}");
-        assert_eq!(fleet.leaving(Reason::Empty, until), ["n"], "{what}");
+        assert_eq!(next_due(&fleet.plan(early).kept), Some(until), "{what}");
+        assert_eq!(fleet.disrupted(Reason::Empty, until), ["n"], "{what}");
     }
-    let mut fleet = idle();
+    let mut fleet = empty_node();
     let at_once = Some(SignedDuration::ZERO);
-    fleet.configure(|own| own.pools[0].disruption.consolidate_after = at_once);
-    assert_eq!(fleet.leaving(Reason::Empty, START), ["n"]);
+    fleet.configure(|cluster| cluster.pools[0].disruption.consolidate_after = at_once);
+    assert_eq!(fleet.disrupted(Reason::Empty, START), ["n"]);
 }
 
 #[test]
@@ -403,25 +406,25 @@ fn budgets_say_how_many_empty_nodes_leave_at_once() {
     ] {
         let what = format!("{allowance:?} of {nodes}");
         let names: Vec<String> = (0..pools).map(|at| format!("pool-{at}")).collect();
-        let own = |name: &String| {
-            let mut own = pool(name);
-            own.disruption.budgets[0].nodes = allowance;
-            own
+        let pool_with_budget = |name: &String| {
+            let mut limited = pool(name);
+            limited.disruption.budgets[0].nodes = allowance;
+            limited
         };
-        let mut fleet = Fleet::new(names.iter().map(own).collect());
+        let mut fleet = Fleet::new(names.iter().map(pool_with_budget).collect());
         for pool in &names {
             for number in 0..nodes {
                 fleet.node(&format!("{pool}-{number}"), pool);
             }
         }
-        let leaving = fleet.leaving(Reason::Empty, at(60));
+        let leaving = fleet.disrupted(Reason::Empty, at(60));
         for pool in &names {
-            let own = leaving.iter().filter(|node| node.starts_with(&format!("{pool}-")));
-            assert_eq!(own.count(), expect, "{what}");
+            let in_pool = leaving.iter().filter(|node| node.starts_with(&format!("{pool}-")));
+            assert_eq!(in_pool.count(), expect, "{what}");
         }
         // The other nodes have the verdict of the budget.
-        let kept = fleet.sweep(at(60)).kept;
-        let budget = kept.iter().filter(|own| own.verdict.code() == "budget");
+        let kept = fleet.plan(at(60)).kept;
+        let budget = kept.iter().filter(|retained| retained.verdict.code() == "budget");
         assert_eq!(budget.count(), pools * (nodes - expect), "{what}");
     }
 }

@@ -53,7 +53,7 @@ fn hardly_more_nodes_leave_than_it_takes() {
     fleet.thin_out(&mut Rng::with_seed(1), 30);
     let (before, afresh) = (fleet.cost(), fleet.afresh());
     let plan = fleet.plan();
-    let prices = plan.retire.iter().filter_map(|own| own.price);
+    let prices = plan.retire.iter().filter_map(|disrupted| disrupted.price);
     let leaves: f64 = prices.map(Price::usd_per_h).sum();
     fleet.carry_out(&plan);
     let (saved, all) = (before - fleet.cost(), before - afresh);
@@ -66,12 +66,12 @@ fn hardly_more_nodes_leave_than_it_takes() {
 fn score(fleet: &Fleet, plan: &Plan) -> f64 {
     let state = fleet.state();
     let disruption_view = state.disruption_view(NOW);
-    let all: f64 = disruption_view.candidates.iter().map(|own| own.cost).sum();
+    let all: f64 = disruption_view.candidates.iter().map(|candidate| candidate.cost).sum();
     let leaves = disruption_view
         .candidates
         .iter()
-        .filter(|own| plan.retire.iter().any(|it| it.node == own.node.name));
-    let disrupted: f64 = leaves.map(|own| own.cost).sum();
+        .filter(|disrupted| plan.retire.iter().any(|it| it.node == disrupted.node.name));
+    let disrupted: f64 = leaves.map(|candidate| candidate.cost).sum();
     let mut after = fleet.clone();
     after.carry_out(plan);
     (1.0 - after.cost() / fleet.cost()) / (disrupted / all)
@@ -86,7 +86,7 @@ fn a_pool_that_weighs_one_against_the_other_takes_what_is_worth_what_it_disrupts
     let plan = fleet.plan();
     let balanced = score(&fleet, &plan);
     assert!(!plan.retire.is_empty() && balanced >= 0.5, "{balanced}");
-    let codes = plan.kept.iter().map(|own| own.verdict.code());
+    let codes = plan.kept.iter().map(|retained| retained.verdict.code());
     assert_eq!(
         codes.filter(|code| *code == "not_worth_disruption").count(),
         300 - plan.retire.len()
@@ -99,22 +99,25 @@ fn nodes_that_are_used_as_much_as_their_pool_wants_stay() {
     fleet.thin_out(&mut Rng::with_seed(1), 30);
     let state = fleet.state();
     let disruption_view = state.disruption_view(NOW);
-    let used = |own: &str| {
+    let used = |name: &str| {
         let mut all = disruption_view.candidates.iter();
-        let found = all.find(|it| it.node.name.as_str() == own);
+        let found = all.find(|it| it.node.name.as_str() == name);
         found.and_then(|it| it.utilization).expect("a utilization")
     };
-    let names = disruption_view.candidates.iter().map(|own| own.node.name.as_str());
+    let names = disruption_view.candidates.iter().map(|candidate| candidate.node.name.as_str());
     let mut sorted: Vec<u32> = names.map(used).collect();
     sorted.sort_unstable();
     let median = sorted[50];
     fleet.configure(|pool| pool.disruption.utilization_threshold = Some(median));
     let plan = fleet.plan();
     assert!(!plan.retire.is_empty());
-    let most = plan.retire.iter().map(|own| used(own.node.as_str())).max();
+    let most = plan.retire.iter().map(|disrupted| used(disrupted.node.as_str())).max();
     assert!(most < Some(median), "{most:?} of {median}");
-    let kept = plan.kept.iter().filter(|own| own.verdict.code() == "above_utilization_threshold");
-    let least = kept.map(|own| used(own.node.as_str())).min();
+    let kept = plan
+        .kept
+        .iter()
+        .filter(|retained| retained.verdict.code() == "above_utilization_threshold");
+    let least = kept.map(|retained| used(retained.node.as_str())).min();
     assert_eq!(least, Some(median));
 }
 

@@ -27,12 +27,12 @@ pub(super) const RESERVED: CapacityType = CapacityType::Reserved;
 const GIB: i64 = 1 << 30;
 
 /// An offering of a type: capacity type, zone, and price in $/h.
-pub(super) type Offer = (CapacityType, &'static str, f64);
+pub(super) type OfferingSpec = (CapacityType, &'static str, f64);
 
 /// A type with this number of cores, 4 GiB per core, and these offerings. The reservation of a
 /// reserved offering is named after the type and has ten instances.
-pub(super) fn kind(name: &str, cores: i64, offers: &[Offer]) -> InstanceType {
-    let offering = |(capacity_type, zone, price): &Offer| Offering {
+pub(super) fn instance_type(name: &str, cores: i64, offers: &[OfferingSpec]) -> InstanceType {
+    let offering = |(capacity_type, zone, price): &OfferingSpec| Offering {
         zone: (*zone).into(),
         capacity_type: *capacity_type,
         price: Price::new(*price).expect("a price"),
@@ -69,7 +69,7 @@ pub(super) fn sizes() -> Vec<InstanceType> {
         .map(|(name, cores, price)| {
             let offers =
                 ["a", "b"].map(|zone| [(ON_DEMAND, zone, price), (SPOT, zone, price / 3.0)]);
-            kind(name, cores, offers.as_flattened())
+            instance_type(name, cores, offers.as_flattened())
         })
         .into()
 }
@@ -77,22 +77,22 @@ pub(super) fn sizes() -> Vec<InstanceType> {
 /// A pool with these capacity types.
 pub(super) fn buying(name: &str, types: &[CapacityType]) -> Pool {
     let mut pool = pool(name);
-    let types = types.iter().map(|own| own.as_str());
+    let types = types.iter().map(|capacity_type| capacity_type.as_str());
     pool.requirements.add(CAPACITY_TYPE, Requirement::is_in(types));
     pool
 }
 
 /// Nodes with their pods, and their consolidation.
-pub(super) struct Yard(pub(super) Scene);
+pub(super) struct Fleet(pub(super) Scene);
 
-impl Yard {
+impl Fleet {
     /// A fleet without nodes. The overhead price of nodes is zero, so that prices are exact.
     pub(super) fn new(types: Vec<InstanceType>, pools: Vec<Pool>) -> Self {
         let mut scene = Scene::new(pools);
         scene.state.apply_catalog(Arc::new(Catalog::new(types)));
-        let mut yard = Self(scene);
-        yard.configure(|own| own.scheduling.node_overhead_price = Price::default());
-        yard
+        let mut fleet = Self(scene);
+        fleet.configure(|cluster| cluster.scheduling.node_overhead_price = Price::default());
+        fleet
     }
 
     /// A fleet with types of three sizes and one on-demand pool.
@@ -108,7 +108,7 @@ impl Yard {
 
     /// Changes the first pool.
     pub(super) fn pool(&mut self, change: impl FnOnce(&mut Pool)) {
-        self.configure(|own| change(&mut own.pools[0]));
+        self.configure(|cluster| change(&mut cluster.pools[0]));
     }
 
     /// Adds an on-demand node of the pool `general` and of this type, in zone `a`.
@@ -127,7 +127,7 @@ impl Yard {
         let known = self.0.state.catalog.get(of).map(|it| it.capacity.clone());
         let reservation = (bought == RESERVED).then(|| format!("cr-{of}"));
         self.0.edit(name, |node| {
-            let own = [
+            let labels = [
                 (INSTANCE_TYPE, of),
                 (ZONE, zone),
                 (CAPACITY_TYPE, bought.as_str()),
@@ -135,8 +135,8 @@ impl Yard {
                 (OS, "linux"),
                 (HOSTNAME, name),
             ];
-            let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
-            node.labels.extend(own);
+            let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            node.labels.extend(labels);
             let id = reservation.clone().map(|id| (RESERVATION_ID.to_owned(), id));
             node.labels.extend(id);
             node.capacity = known.unwrap_or_else(|| node.allocatable.clone());
@@ -164,10 +164,10 @@ impl Yard {
         cpu_milli: i64,
         change: impl FnOnce(&mut Pod),
     ) {
-        let mut own = pod(name, node, "ReplicaSet");
-        own.requests.cpu_milli = cpu_milli;
-        change(&mut own);
-        self.0.pod(own);
+        let mut pod = pod(name, node, "ReplicaSet");
+        pod.requests.cpu_milli = cpu_milli;
+        change(&mut pod);
+        self.0.pod(pod);
     }
 
     /// Adds a pending pod.
@@ -200,34 +200,34 @@ impl Yard {
 
     /// The next consolidation if only the Nodes are known, without claims.
     pub(super) fn plan_by_labels(&self) -> Plan {
-        let own = &self.0.state;
-        let nodes = own.objects.nodes.values().cloned();
-        let nodes = nodes.map(|own| WatchedObject::Node(Box::new(own)));
-        let pods = own.objects.pods.values().cloned();
-        let objects = nodes.chain(pods.map(|own| WatchedObject::Pod(Box::new(own))));
-        let (cluster, catalog) = (own.cluster.clone(), own.catalog.clone());
+        let state = &self.0.state;
+        let nodes = state.objects.nodes.values().cloned();
+        let nodes = nodes.map(|node| WatchedObject::Node(Box::new(node)));
+        let pods = state.objects.pods.values().cloned();
+        let objects = nodes.chain(pods.map(|pod| WatchedObject::Pod(Box::new(pod))));
+        let (cluster, catalog) = (state.cluster.clone(), state.catalog.clone());
         self.plan_of(&State::offline(cluster, catalog, objects.collect(), earlier()))
     }
 
     /// The disrupted nodes and their replacements, as `n m -> s2/a/spot`.
-    pub(super) fn moves(&self) -> String {
-        shown(&self.plan())
+    pub(super) fn changes(&self) -> String {
+        plan_summary(&self.plan())
     }
 
     /// The code of the verdict that retains a node; `-` if there is none.
-    pub(super) fn keeps(&self, name: &str) -> &'static str {
-        code(&self.plan(), name)
+    pub(super) fn retaining_code(&self, name: &str) -> &'static str {
+        retaining_code(&self.plan(), name)
     }
 }
 
 /// The disrupted nodes and their replacements.
-pub(super) fn shown(plan: &Plan) -> String {
-    let nodes = plan.retire.iter().map(|own| {
-        assert_eq!(own.reason, Reason::Underutilized);
-        own.node.to_string()
+pub(super) fn plan_summary(plan: &Plan) -> String {
+    let nodes = plan.retire.iter().map(|disrupted| {
+        assert_eq!(disrupted.reason, Reason::Underutilized);
+        disrupted.node.to_string()
     });
-    let claims = plan.launches.iter().map(|own| {
-        let (key, _) = &own.offerings[0];
+    let claims = plan.launches.iter().map(|launch| {
+        let (key, _) = &launch.offerings[0];
         let bought = key.capacity_type.as_str();
         format!("{}/{}/{bought}", key.instance_type, key.zone)
     });
@@ -239,9 +239,9 @@ pub(super) fn shown(plan: &Plan) -> String {
 }
 
 /// The code of the verdict that retains a node.
-pub(super) fn code(plan: &Plan, name: &str) -> &'static str {
-    let mut kept = plan.kept.iter().filter(|own| own.node.as_str() == name);
-    kept.next().map_or("-", |own| match &own.verdict {
+pub(super) fn retaining_code(plan: &Plan, name: &str) -> &'static str {
+    let mut kept = plan.kept.iter().filter(|retained| retained.node.as_str() == name);
+    kept.next().map_or("-", |retained| match &retained.verdict {
         Verdict::Blocked(why) => why.code(),
         verdict => verdict.code(),
     })

@@ -171,30 +171,34 @@ impl Scene {
         self.state.apply_configuration(Arc::new(cluster));
     }
 
-    pub(super) fn sweep(&self) -> Plan {
+    pub(super) fn plan(&self) -> Plan {
         select_disruptions(&self.state.disruption_view(NOW), NOW)
     }
 
     /// The disrupted nodes, with their reasons.
-    pub(super) fn leaving(&self) -> Vec<(String, Reason)> {
-        let plan = self.sweep();
+    pub(super) fn disruptions(&self) -> Vec<(String, Reason)> {
+        let plan = self.plan();
         let all = plan.retire.into_iter();
-        all.map(|own| (own.node.0, own.reason)).collect()
+        all.map(|disrupted| (disrupted.node.0, disrupted.reason)).collect()
     }
 
     /// The verdict that retains a node for a reason, whether it is due or not. The outer option is
     /// `None` if the node is not a candidate.
-    pub(super) fn keeps(&self, name: &str, reason: Reason) -> Option<Option<Verdict>> {
+    pub(super) fn retaining_verdict_for(
+        &self,
+        name: &str,
+        reason: Reason,
+    ) -> Option<Option<Verdict>> {
         let disruption_view = self.state.disruption_view(NOW);
         let mut all = disruption_view.candidates.iter();
-        let own = all.find(|own| own.node.name.as_str() == name)?;
-        let pool = disruption_view.cluster.pool(own.pool.as_str());
-        Some(retaining_verdict(own, pool, reason, NOW))
+        let candidate = all.find(|candidate| candidate.node.name.as_str() == name)?;
+        let pool = disruption_view.cluster.pool(candidate.pool.as_str());
+        Some(retaining_verdict(candidate, pool, reason, NOW))
     }
 
     /// The code of this verdict: `-` if the node may be disrupted, `gone` if it is not a candidate.
-    pub(super) fn word(&self, reason: Reason) -> &'static str {
-        match self.keeps("n", reason) {
+    pub(super) fn verdict_code(&self, reason: Reason) -> &'static str {
+        match self.retaining_verdict_for("n", reason) {
             None => "gone",
             Some(None) => "-",
             Some(Some(Verdict::Blocked(why))) => why.code(),

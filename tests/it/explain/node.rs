@@ -119,13 +119,13 @@ fn state() -> State {
         desired_healthy: 2,
         ..Pdb::default()
     };
-    let nodes = nodes.into_iter().map(|own| WatchedObject::Node(Box::new(own)));
-    let pods = pods.into_iter().map(|own| WatchedObject::Pod(Box::new(own)));
+    let nodes = nodes.into_iter().map(|node| WatchedObject::Node(Box::new(node)));
+    let pods = pods.into_iter().map(|pod| WatchedObject::Pod(Box::new(pod)));
     let objects = nodes.chain(pods).chain([WatchedObject::Pdb(budget)]).collect();
     State::offline(Arc::new(cluster), Arc::new(Catalog::shipped()), objects, NOW)
 }
 
-fn told(explained: &ExplainedNode<'_>) -> String {
+fn rendered(explained: &ExplainedNode<'_>) -> String {
     let mut out = explained.text();
     write!(out, "\n{:#}\n", explained.json()).expect("written");
     out
@@ -141,7 +141,7 @@ fn a_node_is_told_for_each_reason_whether_it_leaves_and_what_keeps_it() {
             prepend_module_to_snapshot => false,
             omit_expression => true,
         }, {
-            assert_snapshot!(format!("node-{name}"), told(&explained));
+            assert_snapshot!(format!("node-{name}"), rendered(&explained));
         });
     }
 }

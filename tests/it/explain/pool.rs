@@ -77,8 +77,8 @@ fn running(name: &str, node: &str, cpu_milli: i64) -> Pod {
 /// The state of a cluster with a DaemonSet on every node.
 fn state(cluster: Cluster, nodes: Vec<Node>, pods: Vec<Pod>) -> State {
     let catalog = Catalog::new(kwok_like("amd64", &[1, 2, 4, 8], &["a", "b"]));
-    let nodes = nodes.into_iter().map(|own| WatchedObject::Node(Box::new(own)));
-    let pods = pods.into_iter().map(|own| WatchedObject::Pod(Box::new(own)));
+    let nodes = nodes.into_iter().map(|node| WatchedObject::Node(Box::new(node)));
+    let pods = pods.into_iter().map(|pod| WatchedObject::Pod(Box::new(pod)));
     let agent = DaemonSet { key: plain("agent", 0, 0).key, template: plain("agent", 100, GIB / 4) };
     let agent = [WatchedObject::DaemonSet(Box::new(agent))];
     let objects = nodes.chain(pods).chain(agent).collect();
@@ -166,7 +166,7 @@ fn fixed() -> State {
     state(cluster, vec![node("a", "fixed")], vec![plain("huge", 9000, GIB)])
 }
 
-fn told(explained: &ExplainedPool<'_>) -> String {
+fn rendered(explained: &ExplainedPool<'_>) -> String {
     let (mut out, well) = (explained.text(), explained.can_launch());
     write!(out, "\nwell: {well}\n\n{:#}\n", explained.json()).expect("written");
     out
@@ -188,7 +188,7 @@ fn a_pool_is_told_what_it_can_have_what_it_lacks_and_what_keeps_its_nodes() {
             prepend_module_to_snapshot => false,
             omit_expression => true,
         }, {
-            assert_snapshot!(format!("pool-{case}"), told(&explained));
+            assert_snapshot!(format!("pool-{case}"), rendered(&explained));
         });
     }
 }
@@ -204,7 +204,8 @@ fn requirements_that_each_leave_some_types_and_together_none_are_told_so() {
     let state = state(cluster, Vec::new(), Vec::new());
     let explained = explain_pool(&state, "general", NOW).expect("a pool");
     let asked = explained.range.asked.iter();
-    let asked: Vec<_> = asked.map(|own| (own.key.as_str(), own.types)).collect();
+    let asked: Vec<_> =
+        asked.map(|requirement| (requirement.key.as_str(), requirement.types)).collect();
     // A label that no type defines excludes no types and is not listed.
     let expect = [(CPU, 3), (CAPACITY_TYPE, 12), (INSTANCE_TYPE, 1)];
     assert_eq!(asked, expect);
@@ -217,7 +218,7 @@ fn pods_are_told_by_what_stops_them_in_this_pool() {
     let state = healthy();
     let explained = explain_pool(&state, "gpu", NOW).expect("a pool");
     let stopped = explained.unplaced.iter();
-    let stopped: Vec<_> = stopped.map(|own| (own.why.code.as_str(), own.pods)).collect();
+    let stopped: Vec<_> = stopped.map(|group| (group.why.code.as_str(), group.pods)).collect();
     assert_eq!(stopped, [("taint", 1)]);
     assert!(explained.launches.is_empty(), "{}", explained.text());
     assert_eq!(explained.candidates, 0, "{}", explained.text());
@@ -269,20 +270,20 @@ fn what_is_reserved_can_be_had_as_long_as_some_of_it_is_left() {
         available: true,
         reservation: Some(Box::new(Reservation::new("r", 1))),
     });
-    let told = |nodes| {
+    let explain_with = |nodes| {
         let mut state = state(cluster.clone(), nodes, Vec::new());
         state.apply_catalog(Arc::new(Catalog::new(types.clone())));
         let explained = explain_pool(&state, "general", NOW).expect("a pool");
         (explained.range.offering_count(), explained.text())
     };
-    let (offerings, text) = told(Vec::new());
+    let (offerings, text) = explain_with(Vec::new());
     assert_eq!(offerings, 4);
     let line = "nodes limit 1 of reservation r: 0 in use, 1 left";
     assert!(text.contains(line), "{text}");
     let mut one = node("a", "general");
     let label = (RESERVATION_ID.to_owned(), "r".to_owned());
     one.labels.extend([label]);
-    let (offerings, text) = told(vec![one]);
+    let (offerings, text) = explain_with(vec![one]);
     assert_eq!(offerings, 3);
     assert!(!text.contains("reserved (1)"), "{text}");
     let line = "nodes limit 1 of reservation r: 1 in use, 0 left";
@@ -298,7 +299,7 @@ fn words_of_elsewhere_cannot_disturb_a_terminal() {
     let text = explained.text();
     let line = "! the cluster is paused until resumed: a word of [31m elsewhere";
     assert!(text.contains(line), "{text}");
-    assert!(!text.chars().any(|own| own.is_control() && own != '\n'), "{text:?}");
+    assert!(!text.chars().any(|character| character.is_control() && character != '\n'), "{text:?}");
 }
 
 #[test]

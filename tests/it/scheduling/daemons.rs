@@ -38,14 +38,14 @@ fn with_agent() -> World {
     world
 }
 
-fn agent_on(world: &mut World, key: &str, value: &str) {
-    let own = Labels::from([label(key, value)]);
-    world.daemons[0].template.node_selector = own;
+fn select_agent_nodes(world: &mut World, key: &str, value: &str) {
+    let labels = Labels::from([label(key, value)]);
+    world.daemons[0].template.node_selector = labels;
 }
 
 /// The agent runs on nodes of one of the two teams of the pool.
 fn agent_of_a_team(world: &mut World) {
-    agent_on(world, "team", "x");
+    select_agent_nodes(world, "team", "x");
     let teams = Requirement::is_in(["x", "y"]);
     world.pool().requirements.add("team", teams);
 }
@@ -53,30 +53,30 @@ fn agent_of_a_team(world: &mut World) {
 /// The agent runs on all nodes except those of one of the two teams.
 fn agent_of_no_team(world: &mut World) {
     agent_of_a_team(world);
-    let own = &mut world.daemons[0].template;
-    own.node_selector.clear();
+    let template = &mut world.daemons[0].template;
+    template.node_selector.clear();
     let others = Requirements::from_iter([("team", Requirement::not_in(["x"]))]);
-    own.node_affinity = vec![others];
+    template.node_affinity = vec![others];
 }
 
 /// The agent runs on nodes of one team, and on all nodes that are larger than the only type.
 fn agent_of_a_team_and_large(world: &mut World) {
     agent_of_a_team(world);
-    let own = &mut world.daemons[0].template;
-    let team = Requirements::from_labels(&std::mem::take(&mut own.node_selector));
+    let template = &mut world.daemons[0].template;
+    let team = Requirements::from_labels(&std::mem::take(&mut template.node_selector));
     let large = Requirement::between(Some(8), None);
-    own.node_affinity = vec![team, Requirements::from_iter([(CPU, large)])];
+    template.node_affinity = vec![team, Requirements::from_iter([(CPU, large)])];
 }
 
-fn away(pod: &mut Pod, from: &str, key: &str) {
+fn add_anti_affinity(pod: &mut Pod, from: &str, key: &str) {
     pod.anti_affinity.push(term(app(from), key));
 }
 
-fn near(pod: &mut Pod, to: &str, key: &str) {
+fn add_affinity(pod: &mut Pod, to: &str, key: &str) {
     pod.affinity.push(term(app(to), key));
 }
 
-fn solved(world: &World) -> Solution {
+fn checked_solution(world: &World) -> Solution {
     let solution = world.solve();
     check(world, &solution).expect("a valid plan");
     solution
@@ -84,16 +84,16 @@ fn solved(world: &World) -> Solution {
 
 /// The solution if all pods are placed, or the code and text of the first rejection.
 fn outcome(world: &World) -> Result<Solution, (RejectionCode, String)> {
-    let solution = solved(world);
+    let solution = checked_solution(world);
     match solution.unplaced.first() {
-        Some(own) => Err((own.reasons[0].code, own.reasons[0].rejection_text())),
+        Some(rejected) => Err((rejected.reasons[0].code, rejected.reasons[0].rejection_text())),
         None => Ok(solution),
     }
 }
 
 type Case = (&'static str, fn(&mut World));
 
-fn all_get_one_node(cases: &[Case]) {
+fn check_one_node_each(cases: &[Case]) {
     for (name, change) in cases {
         let mut world = with_agent();
         change(&mut world);
@@ -105,17 +105,17 @@ fn all_get_one_node(cases: &[Case]) {
 #[test]
 fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
     let refused: [Case; 5] = [
-        ("hostname", |it| away(&mut it.pods[0], "agent", HOSTNAME)),
-        ("zone", |it| away(&mut it.pods[0], "agent", ZONE)),
+        ("hostname", |it| add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME)),
+        ("zone", |it| add_anti_affinity(&mut it.pods[0], "agent", ZONE)),
         ("anti-affinity of the daemon by hostname", |it| {
-            away(&mut it.daemons[0].template, "web", HOSTNAME);
+            add_anti_affinity(&mut it.daemons[0].template, "web", HOSTNAME);
         }),
         ("anti-affinity of the daemon by zone", |it| {
-            away(&mut it.daemons[0].template, "web", ZONE);
+            add_anti_affinity(&mut it.daemons[0].template, "web", ZONE);
         }),
         ("a daemon of spot nodes, and a spot-only pool", |it| {
-            agent_on(it, CAPACITY_TYPE, "spot");
-            away(&mut it.pods[0], "agent", HOSTNAME);
+            select_agent_nodes(it, CAPACITY_TYPE, "spot");
+            add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME);
             let spot = Requirement::is_in(["spot"]);
             it.pool().requirements.add(CAPACITY_TYPE, spot);
         }),
@@ -132,31 +132,31 @@ fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
 #[test]
 fn pods_and_daemons_that_need_not_be_apart_share_a_new_node() {
     let placed: [Case; 6] = [
-        ("anti-affinity to other pods", |it| away(&mut it.pods[0], "other", HOSTNAME)),
+        ("anti-affinity to other pods", |it| add_anti_affinity(&mut it.pods[0], "other", HOSTNAME)),
         ("anti-affinity by a label that no node has", |it| {
-            away(&mut it.pods[0], "agent", "rack");
+            add_anti_affinity(&mut it.pods[0], "agent", "rack");
         }),
         ("the daemon does not tolerate the pool", |it| {
             it.pool().taints = vec![taint("x", Effect::NoSchedule)];
             it.pods[0].tolerations = vec![tolerates("x")];
-            away(&mut it.pods[0], "agent", HOSTNAME);
+            add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
         ("the daemon runs on another pool", |it| {
-            agent_on(it, POOL, "other");
-            away(&mut it.pods[0], "agent", HOSTNAME);
+            select_agent_nodes(it, POOL, "other");
+            add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
         ("the daemon runs on large nodes or on spot", |it| {
             it.daemons[0].template.node_affinity = [(CPU, "8"), (CAPACITY_TYPE, "spot")]
                 .map(|(key, value)| [(key, Requirement::is_in([value]))].into_iter().collect())
                 .to_vec();
-            away(&mut it.pods[0], "agent", HOSTNAME);
+            add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
         ("the daemon runs on spot only", |it| {
-            agent_on(it, CAPACITY_TYPE, "spot");
-            away(&mut it.pods[0], "agent", ZONE);
+            select_agent_nodes(it, CAPACITY_TYPE, "spot");
+            add_anti_affinity(&mut it.pods[0], "agent", ZONE);
         }),
     ];
-    all_get_one_node(&placed);
+    check_one_node_each(&placed);
 }
 
 /// A label with several allowed values in the pool gets another value on the node.
@@ -165,11 +165,11 @@ fn pods_get_a_node_without_a_daemon_that_they_must_not_be_with() {
     let placed: [Case; 6] = [
         ("the daemon also runs on large nodes", |it| {
             agent_of_a_team_and_large(it);
-            away(&mut it.pods[0], "agent", HOSTNAME);
+            add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
         ("the daemon runs on nodes of all teams except one", |it| {
             agent_of_no_team(it);
-            away(&mut it.pods[0], "agent", HOSTNAME);
+            add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
         ("the daemon runs on nodes of one team or in a rack", |it| {
             agent_of_a_team(it);
@@ -178,7 +178,7 @@ fn pods_get_a_node_without_a_daemon_that_they_must_not_be_with() {
                 Requirements::from_iter([("rack", Requirement::is_in(["r1"]))]),
                 Requirements::from_labels(&team),
             ];
-            away(&mut it.pods[0], "agent", HOSTNAME);
+            add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
         ("the daemon runs on nodes of one team or without a team", |it| {
             agent_of_a_team(it);
@@ -187,11 +187,11 @@ fn pods_get_a_node_without_a_daemon_that_they_must_not_be_with() {
                 Requirements::from_iter([("team", Requirement::does_not_exist())]),
                 Requirements::from_labels(&team),
             ];
-            away(&mut it.pods[0], "agent", HOSTNAME);
+            add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
         ("the pool has nodes of other teams", |it| {
             agent_of_a_team(it);
-            away(&mut it.pods[0], "agent", HOSTNAME);
+            add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
         ("the daemon uses a host port on nodes of one team", |it| {
             agent_of_a_team(it);
@@ -199,32 +199,32 @@ fn pods_get_a_node_without_a_daemon_that_they_must_not_be_with() {
             it.pods[0].host_ports = BTreeSet::from([port(80)]);
         }),
     ];
-    all_get_one_node(&placed);
+    check_one_node_each(&placed);
 }
 
 #[test]
 fn pods_that_want_a_daemon_get_a_node_with_it() {
     let placed: [Case; 4] = [
-        ("hostname", |it| near(&mut it.pods[0], "agent", HOSTNAME)),
-        ("zone", |it| near(&mut it.pods[0], "agent", ZONE)),
+        ("hostname", |it| add_affinity(&mut it.pods[0], "agent", HOSTNAME)),
+        ("zone", |it| add_affinity(&mut it.pods[0], "agent", ZONE)),
         ("hostname and zone", |it| {
-            near(&mut it.pods[0], "agent", HOSTNAME);
-            near(&mut it.pods[0], "agent", ZONE);
+            add_affinity(&mut it.pods[0], "agent", HOSTNAME);
+            add_affinity(&mut it.pods[0], "agent", ZONE);
         }),
         ("the daemon runs on on-demand nodes only", |it| {
-            agent_on(it, CAPACITY_TYPE, "on-demand");
-            near(&mut it.pods[0], "agent", HOSTNAME);
+            select_agent_nodes(it, CAPACITY_TYPE, "on-demand");
+            add_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
     ];
-    all_get_one_node(&placed);
+    check_one_node_each(&placed);
     let refused: [Case; 3] = [
-        ("affinity to other pods", |it| near(&mut it.pods[0], "other", HOSTNAME)),
+        ("affinity to other pods", |it| add_affinity(&mut it.pods[0], "other", HOSTNAME)),
         ("affinity by a label that no node has", |it| {
-            near(&mut it.pods[0], "agent", "rack");
+            add_affinity(&mut it.pods[0], "agent", "rack");
         }),
         ("the daemon runs on no node of the pool", |it| {
-            agent_on(it, "team", "x");
-            near(&mut it.pods[0], "agent", HOSTNAME);
+            select_agent_nodes(it, "team", "x");
+            add_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
     ];
     for (name, change) in refused {
@@ -239,14 +239,14 @@ fn pods_that_want_a_daemon_get_a_node_with_it() {
 #[test]
 fn daemons_of_planned_nodes_count_for_those_who_go_elsewhere() {
     let mut world = with_agent();
-    agent_on(&mut world, CAPACITY_TYPE, "spot");
-    near(&mut world.pods[0], "agent", HOSTNAME);
+    select_agent_nodes(&mut world, CAPACITY_TYPE, "spot");
+    add_affinity(&mut world.pods[0], "agent", HOSTNAME);
     let mut other = pod("q", 500, GIB);
-    away(&mut other, "agent", ZONE);
+    add_anti_affinity(&mut other, "agent", ZONE);
     world.pods.push(other);
     world.pods[0].node_selector = Labels::from([label(ZONE, "a")]);
-    for own in ["a", "b"] {
-        let there = Requirements::from_iter([(ZONE, Requirement::is_in([own]))]);
+    for zone in ["a", "b"] {
+        let there = Requirements::from_iter([(ZONE, Requirement::is_in([zone]))]);
         world.pods[1].node_affinity.push(there);
     }
     let solution = outcome(&world).expect("all pods are placed");
@@ -261,17 +261,17 @@ fn daemons_that_are_still_to_come_count_on_hosts_that_are_on_their_way() {
     for (is_sure, wants_it, minds_it) in [(true, true, false), (false, false, false)] {
         for (minds, expect) in [(false, wants_it), (true, minds_it)] {
             let mut world = with_agent();
-            let mut own = room("n", pod("", 3000, 8 * GIB).requests);
-            own.host = NodeRef::Claim(ClaimId::from("c"));
-            own.free.pods = 9;
-            own.daemons = vec![(world.daemons[0].key.clone(), is_sure)];
-            own.initialized = false;
-            Arc::make_mut(&mut own.labels).add(ZONE, Requirement::is_in(["a"]));
-            world.rooms = vec![own];
+            let mut node = room("n", pod("", 3000, 8 * GIB).requests);
+            node.host = NodeRef::Claim(ClaimId::from("c"));
+            node.free.pods = 9;
+            node.daemons = vec![(world.daemons[0].key.clone(), is_sure)];
+            node.initialized = false;
+            Arc::make_mut(&mut node.labels).add(ZONE, Requirement::is_in(["a"]));
+            world.rooms = vec![node];
             world.cluster.pools.clear();
             match minds {
-                true => away(&mut world.pods[0], "agent", HOSTNAME),
-                false => near(&mut world.pods[0], "agent", HOSTNAME),
+                true => add_anti_affinity(&mut world.pods[0], "agent", HOSTNAME),
+                false => add_affinity(&mut world.pods[0], "agent", HOSTNAME),
             }
             let placed = world.solve().unplaced.is_empty();
             assert_eq!(placed, expect, "sure {is_sure}, minds {minds}");
@@ -283,7 +283,7 @@ fn daemons_that_are_still_to_come_count_on_hosts_that_are_on_their_way() {
 #[test]
 fn daemons_of_spot_nodes_take_nothing_of_others() {
     let mut world = with_agent();
-    agent_on(&mut world, CAPACITY_TYPE, "spot");
+    select_agent_nodes(&mut world, CAPACITY_TYPE, "spot");
     world.pods[0].requests.cpu_milli = 3900;
     let solution = outcome(&world).expect("capacity on demand");
     let mut all = solution.claims[0].offerings.iter();
@@ -296,11 +296,11 @@ fn daemons_of_spot_nodes_take_nothing_of_others() {
 #[test]
 fn daemons_count_where_pods_are_spread() {
     let mut world = with_agent();
-    agent_on(&mut world, CAPACITY_TYPE, "spot");
+    select_agent_nodes(&mut world, CAPACITY_TYPE, "spot");
     world.pods = pods("p", 4, 500, GIB);
-    for own in &mut world.pods {
-        own.labels = Labels::from([label("app", "agent")]);
-        own.spread = vec![spread(app("agent"), ZONE, 1)];
+    for pod in &mut world.pods {
+        pod.labels = Labels::from([label("app", "agent")]);
+        pod.spread = vec![spread(app("agent"), ZONE, 1)];
     }
     let solution = outcome(&world).expect("all pods are placed");
     assert!(solution.claims.len() > 2);
@@ -315,24 +315,24 @@ fn daemons_count_where_pods_are_spread_over_hosts() {
         ("the daemon runs on one team and on large nodes", agent_of_a_team_and_large),
         ("the daemon runs on the other team", agent_of_no_team),
         ("the daemon has anti-affinity to pods that do not exist", |it| {
-            away(&mut it.daemons[0].template, "nobody", ZONE);
+            add_anti_affinity(&mut it.daemons[0].template, "nobody", ZONE);
         }),
         ("the daemon has anti-affinity by a label that the host does not have", |it| {
-            let mut own = room("n", pod("", 3000, 8 * GIB).requests);
-            own.free.pods = 9;
-            own.daemons = vec![(it.daemons[0].key.clone(), true)];
-            own.initialized = false;
-            it.rooms = vec![own];
+            let mut node = room("n", pod("", 3000, 8 * GIB).requests);
+            node.free.pods = 9;
+            node.daemons = vec![(it.daemons[0].key.clone(), true)];
+            node.initialized = false;
+            it.rooms = vec![node];
             it.cluster.pools.clear();
-            away(&mut it.daemons[0].template, "agent", ZONE);
+            add_anti_affinity(&mut it.daemons[0].template, "agent", ZONE);
         }),
     ];
     for (name, change) in cases {
         let mut world = with_agent();
         world.pods = pods("p", 4, 500, GIB);
-        for own in &mut world.pods {
-            own.labels = Labels::from([label("app", "agent")]);
-            own.spread = vec![spread(app("agent"), HOSTNAME, 1)];
+        for pod in &mut world.pods {
+            pod.labels = Labels::from([label("app", "agent")]);
+            pod.spread = vec![spread(app("agent"), HOSTNAME, 1)];
         }
         change(&mut world);
         let solution = outcome(&world).expect(name);
@@ -350,7 +350,7 @@ fn daemons_leave_less_room_where_pods_are_spread_over_hosts() {
         }),
         ("a skew of one, on nodes without the daemon", |it| {
             it.pods[0].spread = vec![spread(app("agent"), HOSTNAME, 1)];
-            agent_on(it, CAPACITY_TYPE, "spot");
+            select_agent_nodes(it, CAPACITY_TYPE, "spot");
         }),
     ];
     for (name, change) in cases {
@@ -361,9 +361,9 @@ fn daemons_leave_less_room_where_pods_are_spread_over_hosts() {
         world.pods[0].labels = Labels::from([label("app", "agent")]);
         change(&mut world);
         for at in 1..5 {
-            let mut own = world.pods[0].clone();
-            own.key.name = format!("p{at}");
-            world.pods.push(own);
+            let mut pod = world.pods[0].clone();
+            pod.key.name = format!("p{at}");
+            world.pods.push(pod);
         }
         let solution = outcome(&world).expect(name);
         assert_eq!(solution.claims.len(), 5, "{name}");
@@ -377,17 +377,17 @@ fn a_group_that_must_share_a_host_is_not_torn_apart() {
     let mut world = world();
     world.catalog = Catalog::new(kwok_like("amd64", &[2, 4], &["a", "b"]));
     world.pods = pods("near", 2, 700, GIB / 8);
-    for own in &mut world.pods {
-        own.labels = Labels::from([label("app", "near")]);
-        own.affinity = vec![term(app("near"), HOSTNAME)];
+    for pod in &mut world.pods {
+        pod.labels = Labels::from([label("app", "near")]);
+        pod.affinity = vec![term(app("near"), HOSTNAME)];
     }
-    for mut own in pods("spread", 2, 2500, 3 * GIB) {
-        own.labels = Labels::from([label("app", "spread")]);
-        own.spread = vec![spread(app("spread"), ZONE, 1)];
-        world.pods.push(own);
+    for mut pod in pods("spread", 2, 2500, 3 * GIB) {
+        pod.labels = Labels::from([label("app", "spread")]);
+        pod.spread = vec![spread(app("spread"), ZONE, 1)];
+        world.pods.push(pod);
     }
     let solution = outcome(&world).expect("all pods are placed");
-    let near = |pods: &[PodKey]| pods.iter().any(|own| own.name.starts_with("near"));
+    let near = |pods: &[PodKey]| pods.iter().any(|key| key.name.starts_with("near"));
     let with = solution.claims.iter().filter(|claim| near(&claim.pods));
     assert_eq!(with.count(), 1);
 }
@@ -401,12 +401,12 @@ fn agents_of_nodes_that_are_not_made_after_all_count_for_nobody() {
         world.pods[0] = pod("p", 900, GIB / 2);
         let there = Requirement::is_in(zones.iter().copied());
         world.pods[0].node_affinity = vec![Requirements::from_iter([(ZONE, there)])];
-        for mut own in pods("spread", 4, 3500, GIB / 2) {
-            own.labels = Labels::from([label("app", "agent")]);
-            own.spread = vec![spread(app("agent"), ZONE, 1)];
-            world.pods.push(own);
+        for mut pod in pods("spread", 4, 3500, GIB / 2) {
+            pod.labels = Labels::from([label("app", "agent")]);
+            pod.spread = vec![spread(app("agent"), ZONE, 1)];
+            world.pods.push(pod);
         }
-        let solution = solved(&world);
+        let solution = checked_solution(&world);
         assert!(solution.order.len() >= 4, "{zones:?}: {solution:#?}");
     }
 }
@@ -414,14 +414,14 @@ fn agents_of_nodes_that_are_not_made_after_all_count_for_nobody() {
 #[test]
 fn a_pod_that_may_be_the_first_of_its_kind_needs_no_daemon_of_that_kind() {
     // The pod has affinity to the daemon, which runs on no node of the pool. A pool with a
-    // `PreferNoSchedule` taint is tried last. World 117700000000101 of the random tests.
+    // `PreferNoSchedule` taint is tried last. World 117700000000101 of the oracle test.
     for effect in [None, Some(Effect::PreferNoSchedule)] {
         let mut world = with_agent();
-        agent_on(&mut world, "team", "x");
-        near(&mut world.pods[0], "agent", ZONE);
+        select_agent_nodes(&mut world, "team", "x");
+        add_affinity(&mut world.pods[0], "agent", ZONE);
         world.pods[0].labels = world.daemons[0].template.labels.clone();
-        world.pool().taints = effect.map(|own| taint("dedicated", own)).into_iter().collect();
-        let solution = solved(&world);
+        world.pool().taints = effect.map(|effect| taint("dedicated", effect)).into_iter().collect();
+        let solution = checked_solution(&world);
         assert!(solution.unplaced.is_empty(), "{effect:?}: {:?}", solution.unplaced);
     }
 }
@@ -441,11 +441,11 @@ fn pods_get_a_node_with_another_value_of_the_label_that_pools_say() {
         let mut world = with_agent();
         world.catalog = Catalog::new(kwok_like("amd64", &[2, 4], &["a"]));
         agent_of_a_team(&mut world);
-        let own = &mut world.daemons[0].template;
-        own.node_selector.clear();
+        let template = &mut world.daemons[0].template;
+        template.node_selector.clear();
         let team = Requirements::from_iter([("team", Requirement::is_in(["x"]))]);
-        own.node_affinity = vec![Requirements::from_iter(others), team];
-        away(own, "web", HOSTNAME);
+        template.node_affinity = vec![Requirements::from_iter(others), team];
+        add_anti_affinity(template, "web", HOSTNAME);
         let solution = outcome(&world).expect("all pods are placed");
         assert_eq!(solution.claims[0].labels["team"], "y");
     }
@@ -461,12 +461,12 @@ fn pods_get_a_node_of_the_pool_that_sets_another_value_of_the_label() {
         }
         world.cluster.pools[at].labels = Labels::from([label("team", team)]);
     }
-    let own = &mut world.daemons[0].template;
-    own.node_affinity = vec![Requirements::from_iter([
+    let template = &mut world.daemons[0].template;
+    template.node_affinity = vec![Requirements::from_iter([
         ("rack", Requirement::not_in(["r"])),
         ("team", Requirement::is_in(["x"])),
     ])];
-    away(own, "web", HOSTNAME);
+    add_anti_affinity(template, "web", HOSTNAME);
     let solution = outcome(&world).expect("all pods are placed");
     assert_eq!(solution.claims[0].pool.as_str(), "other");
 }
@@ -474,7 +474,7 @@ fn pods_get_a_node_of_the_pool_that_sets_another_value_of_the_label() {
 /// The pods are spread against the pods of a daemon, which do not include them.
 #[test]
 fn pods_that_only_daemons_count_for_get_nodes() {
-    // World 117695400000471 of the random tests. The existing node may lack its daemon.
+    // World 117695400000471 of the oracle test. The existing node may lack its daemon.
     for is_open in [false, true] {
         let mut world = with_agent();
         let mut there = room("there", pod("", 3000, 8 * GIB).requests);
@@ -490,15 +490,15 @@ fn pods_that_only_daemons_count_for_get_nodes() {
         world.residents.push(agent);
         world.pods.clear();
         for at in 0..9 {
-            let mut own = pod(&format!("p{at}"), 500, GIB);
-            own.labels = Labels::from([label("app", "web")]);
-            own.node_selector = Labels::from([label(ZONE, "a")]);
-            own.host_ports = BTreeSet::from([port(80)]);
+            let mut pod = pod(&format!("p{at}"), 500, GIB);
+            pod.labels = Labels::from([label("app", "web")]);
+            pod.node_selector = Labels::from([label(ZONE, "a")]);
+            pod.host_ports = BTreeSet::from([port(80)]);
             let mut by_type = spread(app("agent"), CAPACITY_TYPE, 1);
             by_type.honors_affinity = false;
-            own.spread = vec![by_type, spread(app("web"), HOSTNAME, 1)];
-            world.pods.push(own);
-            let left = solved(&world).unplaced.len();
+            pod.spread = vec![by_type, spread(app("web"), HOSTNAME, 1)];
+            world.pods.push(pod);
+            let left = checked_solution(&world).unplaced.len();
             assert_eq!(left, 0, "{at}, {is_open}");
         }
     }
@@ -507,17 +507,17 @@ fn pods_that_only_daemons_count_for_get_nodes() {
 /// With fewer hosts than `minDomains`, a host with its daemon already has the maximum skew.
 #[test]
 fn a_pod_that_daemons_are_spread_with_gets_the_host_that_is_lacking() {
-    // World 117696000000108 of the random tests.
+    // World 117696000000108 of the oracle test.
     for least in 1..=4 {
         let mut world = with_agent();
         world.pods[0].labels = Labels::from([label("app", "agent")]);
         world.pods[0].spread = vec![spread(app("agent"), HOSTNAME, 1)];
         world.pods[0].spread[0].min_domains = least;
-        for mut own in pods("apart", 2, 500, GIB) {
-            own.host_ports = BTreeSet::from([port(80)]);
-            world.pods.push(own);
+        for mut pod in pods("apart", 2, 500, GIB) {
+            pod.host_ports = BTreeSet::from([port(80)]);
+            world.pods.push(pod);
         }
-        let solution = solved(&world);
+        let solution = checked_solution(&world);
         let made = (solution.claims.len(), solution.unplaced.len());
         let expected = [(2, 0), (2, 0), (3, 0), (2, 1)][least as usize - 1];
         assert_eq!(made, expected, "at least {least} hosts");

@@ -60,7 +60,7 @@ pub(crate) struct World {
 }
 
 /// The properties of bound pods that constraints of other pods depend on.
-type Kin<'w> = (&'w str, &'w Labels, &'w [PodTerm], bool);
+type BoundPodKey<'w> = (&'w str, &'w Labels, &'w [PodTerm], bool);
 
 impl World {
     pub(crate) fn snapshot(&self) -> Snapshot<'_> {
@@ -75,7 +75,7 @@ impl World {
             overlaid: &self.overlaid,
             holds: &self.holds,
             fleet: self.fleet.as_ref(),
-            rooms: self.rooms.iter().map(named).collect(),
+            rooms: self.rooms.iter().map(with_node_name).collect(),
             residents: self.residents(),
             promised: promised.map(|(host, pods)| (host.clone(), pods.iter().collect())).collect(),
             mounts: self.mounts.iter().map(|(k, m)| (k, m.clone())).collect(),
@@ -98,23 +98,23 @@ impl World {
         let stays = |pod: &&Pod| pod.deleting.is_none();
         let bound = self.residents.iter().filter(stays).filter_map(Pod::gang_key);
         for key in bound {
-            gangs.entry(key).and_modify(|own| *own += 1);
+            gangs.entry(key).and_modify(|count| *count += 1);
         }
         gangs
     }
 
     /// The bound pods of the snapshot: pods with equal properties are one entry.
     fn residents(&self) -> Vec<BoundPodGroup<'_>> {
-        let mut kin: BTreeMap<Kin<'_>, BTreeMap<&NodeName, u32>> = BTreeMap::new();
+        let mut kin: BTreeMap<BoundPodKey<'_>, BTreeMap<&NodeName, u32>> = BTreeMap::new();
         for pod in &self.residents {
-            let own = (
+            let group = (
                 pod.key.namespace.as_str(),
                 &pod.labels,
                 pod.anti_affinity.as_slice(),
                 pod.deleting.is_some(),
             );
             let node = pod.node.as_ref().expect("a bound pod names its node");
-            *kin.entry(own).or_default().entry(node).or_insert(0) += 1;
+            *kin.entry(group).or_default().entry(node).or_insert(0) += 1;
         }
         let mut all = Vec::new();
         for ((namespace, labels, anti_affinity, deleting), nodes) in kin {
@@ -130,9 +130,9 @@ impl World {
     }
 
     /// Adds an object that selects pods.
-    pub(crate) fn select(&mut self, own: WorkloadSelector) {
-        self.selectors.apply(own.clone());
-        self.selecting.push(own);
+    pub(crate) fn select(&mut self, workload: WorkloadSelector) {
+        self.selectors.apply(workload.clone());
+        self.selecting.push(workload);
     }
 
     pub(crate) fn solve(&self) -> Solution {
@@ -282,11 +282,11 @@ pub(crate) fn spread(selector: Selector, topology_key: &str, max_skew: u32) -> T
 }
 
 /// The node with the pseudo-label of its name, like in a snapshot.
-fn named(room: &ExistingNode) -> ExistingNode {
+fn with_node_name(room: &ExistingNode) -> ExistingNode {
     let mut room = room.clone();
     if let NodeRef::Node(name) = &room.host {
-        let own = Requirement::is_in([name.as_str()]);
-        Arc::make_mut(&mut room.labels).add(NODE_NAME, own);
+        let requirement = Requirement::is_in([name.as_str()]);
+        Arc::make_mut(&mut room.labels).add(NODE_NAME, requirement);
     }
     room
 }

@@ -17,17 +17,17 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use proptest::{collection, prop_assert, prop_assert_eq, proptest};
 
-use super::checker::{check, check_in};
-use super::features::{ALL, OFF, Part, TOGETHER, without};
+use super::checker::{check, check_in_order};
+use super::features::{ALL_FEATURES, Feature, POD_DEPENDENT, UNSUPPORTED, without};
 use super::fixture::{GIB, World, app, pods, spread, term, world};
-use super::missed_placements::Complete;
+use super::missed_placements::Completeness;
 use super::naive_plan::naive;
 use super::random_clusters::{a_crowded_world, a_world};
-use super::rules::{selects, written_out};
+use super::rules::{selector_matches, with_explicit_spread};
 
 proptest! {
     #[test]
-    fn every_plan_keeps_the_rules(world in a_world(OFF)) {
+    fn every_plan_keeps_the_rules(world in a_world(UNSUPPORTED)) {
         let solution = world.solve();
         let checked = check(&world, &solution);
         prop_assert!(checked.is_ok(), "{:?}\n{:#?}", checked, solution);
@@ -35,7 +35,7 @@ proptest! {
 
     #[test]
     fn a_plan_for_a_crowd_keeps_the_rules_in_any_order(
-        world in a_crowded_world(OFF),
+        world in a_crowded_world(UNSUPPORTED),
         seed in any::<u64>(),
     ) {
         let solution = world.solve();
@@ -51,23 +51,23 @@ proptest! {
 
     /// An ignored preference has no effect.
     #[test]
-    fn ignored_wishes_change_nothing(mut world in a_world(OFF)) {
+    fn ignored_wishes_change_nothing(mut world in a_world(UNSUPPORTED)) {
         world.cluster.scheduling.preferences = PreferencePolicy::Ignore;
-        let wishes = [Part::SoftSpread, Part::PreferredNodes, Part::PreferredPods];
+        let wishes = [Feature::SoftSpread, Feature::PreferredNodes, Feature::PreferredPods];
         let solution = world.solve();
         prop_assert_eq!(without(world, &wishes).solve(), solution);
     }
 
     /// A default constraint has the same effect as a constraint of the pod.
     #[test]
-    fn pods_that_say_how_they_are_spread_by_default_change_nothing(world in a_world(OFF)) {
+    fn pods_that_say_how_they_are_spread_by_default_change_nothing(world in a_world(UNSUPPORTED)) {
         let solution = world.solve();
-        prop_assert_eq!(written_out(world).solve(), solution);
+        prop_assert_eq!(with_explicit_spread(world).solve(), solution);
     }
 
     #[test]
     fn the_same_input_in_any_order_gives_the_same_plan(
-        world in a_world(OFF),
+        world in a_world(UNSUPPORTED),
         seed in any::<u64>(),
     ) {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -85,8 +85,8 @@ proptest! {
 
     /// This holds only if no pod depends on the nodes of other pods.
     #[test]
-    fn what_a_plan_leaves_it_leaves_for_good(world in a_world(OFF)) {
-        let mut world = without(without(world, TOGETHER), &[Part::Reservations]);
+    fn what_a_plan_leaves_it_leaves_for_good(world in a_world(UNSUPPORTED)) {
+        let mut world = without(without(world, POD_DEPENDENT), &[Feature::Reservations]);
         for pool in &mut world.cluster.pools {
             pool.limits = Limits::default();
         }
@@ -103,14 +103,15 @@ proptest! {
 
 /// A constraint on pods of one app on a host.
 #[derive(Clone, Copy, Debug)]
-enum Shares {
+enum HostRule {
     Freely,
     Spread(u32),
     Apart,
 }
 
-fn a_few_alike() -> impl Strategy<Value = (Shares, bool, usize)> {
-    let shares = select(vec![Shares::Freely, Shares::Spread(1), Shares::Spread(2), Shares::Apart]);
+fn a_pod_group() -> impl Strategy<Value = (HostRule, bool, usize)> {
+    let shares =
+        select(vec![HostRule::Freely, HostRule::Spread(1), HostRule::Spread(2), HostRule::Apart]);
     (shares, any::<bool>(), 1..12_usize)
 }
 
@@ -119,7 +120,7 @@ proptest! {
     /// in the bind order.
     #[test]
     fn pods_of_one_size_that_share_hosts_otherwise_are_each_planned_once(
-        all in collection::vec(a_few_alike(), 2..6),
+        all in collection::vec(a_pod_group(), 2..6),
     ) {
         let mut world = world();
         for (at, (shares, elsewhere, count)) in all.into_iter().enumerate() {
@@ -128,9 +129,9 @@ proptest! {
             for mut pod in pods(&format!("{name}-"), count, 250, GIB / 8) {
                 pod.labels.insert("app".to_owned(), name.clone());
                 match shares {
-                    Shares::Freely => {}
-                    Shares::Spread(skew) => pod.spread.push(spread(own.clone(), HOSTNAME, skew)),
-                    Shares::Apart => pod.anti_affinity.push(term(own.clone(), HOSTNAME)),
+                    HostRule::Freely => {}
+                    HostRule::Spread(skew) => pod.spread.push(spread(own.clone(), HOSTNAME, skew)),
+                    HostRule::Apart => pod.anti_affinity.push(term(own.clone(), HOSTNAME)),
                 }
                 if elsewhere {
                     let zones = Requirement::is_in(["a", "b"]);
@@ -146,16 +147,16 @@ proptest! {
 }
 
 /// The features that the naive plan does not support.
-const NOT_NAIVE: &[Part] = &[Part::UnsettledRooms, Part::Reservations];
+const UNSUPPORTED_BY_NAIVE: &[Feature] = &[Feature::UndecidedNodes, Feature::Reservations];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
 
     /// The checker accepts valid plans for worlds with all other features.
     #[test]
-    fn a_naive_plan_keeps_the_rules(world in a_world(NOT_NAIVE)) {
+    fn a_naive_plan_keeps_the_rules(world in a_world(UNSUPPORTED_BY_NAIVE)) {
         let (solution, order) = naive(&world);
-        let checked = check_in(&world, &solution, &order, Complete::Claims);
+        let checked = check_in_order(&world, &solution, &order, Completeness::Claims);
         prop_assert!(checked.is_ok(), "{:?}\n{:#?}", checked, solution);
     }
 }
@@ -172,26 +173,26 @@ fn cost(world: &World, solution: &Solution) -> f64 {
 /// the cost, are removed, and so are undecided nodes, which the naive plan does not support.
 #[test]
 fn the_solver_does_no_worse_than_a_naive_plan() {
-    const ASIDE: &[Part] = &[
-        Part::SoftSpread,
-        Part::PreferredNodes,
-        Part::PreferredPods,
-        Part::UnsettledRooms,
-        Part::Reservations,
+    const IGNORED: &[Feature] = &[
+        Feature::SoftSpread,
+        Feature::PreferredNodes,
+        Feature::PreferredPods,
+        Feature::UndecidedNodes,
+        Feature::Reservations,
     ];
-    let (mut runner, worlds) = (TestRunner::deterministic(), a_world(OFF));
+    let (mut runner, worlds) = (TestRunner::deterministic(), a_world(UNSUPPORTED));
     let (mut left, mut costs) = ((0, 0), (0.0, 0.0));
     for _ in 0..150 {
         let drawn = worlds.new_tree(&mut runner).expect("a world").current();
-        let mut world = without(drawn, ASIDE);
+        let mut world = without(drawn, IGNORED);
         for pool in &mut world.cluster.pools {
             pool.weight = 0;
             pool.taints.retain(|taint| taint.effect != Effect::PreferNoSchedule);
         }
-        let (own, other) = (world.solve(), naive(&world).0);
-        left = (left.0 + own.unplaced.len(), left.1 + other.unplaced.len());
-        if own.unplaced.len() == other.unplaced.len() {
-            costs = (costs.0 + cost(&world, &own), costs.1 + cost(&world, &other));
+        let (solution, other) = (world.solve(), naive(&world).0);
+        left = (left.0 + solution.unplaced.len(), left.1 + other.unplaced.len());
+        if solution.unplaced.len() == other.unplaced.len() {
+            costs = (costs.0 + cost(&world, &solution), costs.1 + cost(&world, &other));
         }
     }
     assert!(left.0 <= left.1, "{} pods are rejected, not {}", left.0, left.1);
@@ -205,7 +206,7 @@ fn every_part_is_drawn() {
     let (mut runner, worlds) = (TestRunner::deterministic(), a_world(&[]));
     let mut draw = || worlds.new_tree(&mut runner).expect("a world").current();
     let worlds: Vec<World> = (0..WORLDS).map(|_| draw()).collect();
-    for part in ALL {
+    for part in ALL_FEATURES {
         let with = worlds.iter().filter(|world| without((*world).clone(), &[*part]) != **world);
         let count = with.count();
         assert!(count * 20 >= WORLDS, "{part:?} is in {count} of {WORLDS} worlds");
@@ -214,30 +215,35 @@ fn every_part_is_drawn() {
 
 /// Whether a planned node gets more pods of a spread over hosts than the skew allows beside an
 /// empty node.
-fn is_level(world: &World, claim: &NewNodeClaim) -> bool {
+fn exceeds_skew(world: &World, claim: &NewNodeClaim) -> bool {
     let mut alike: BTreeMap<&Labels, u32> = BTreeMap::new();
-    let own = world.pods.iter().filter(|pod| claim.pods.contains(&pod.key));
-    own.filter(|pod| pod.spread.iter().any(by_host)).any(|pod| {
+    let claimed = world.pods.iter().filter(|pod| claim.pods.contains(&pod.key));
+    claimed.filter(|pod| pod.spread.iter().any(by_host)).any(|pod| {
         let count = alike.entry(&pod.labels).or_insert(0);
         *count += 1;
-        let mut spread = pod.spread.iter().filter(|own| by_host(own));
-        spread.any(|own| selects(own.selector.as_ref(), &pod.labels) && *count > own.max_skew)
+        let mut spread = pod.spread.iter().filter(|constraint| by_host(constraint));
+        spread.any(|constraint| {
+            selector_matches(constraint.selector.as_ref(), &pod.labels)
+                && *count > constraint.max_skew
+        })
     })
 }
 
-fn by_host(own: &TopologySpread) -> bool {
-    own.is_hard && own.topology_key == HOSTNAME && own.selector != Some(Selector::default())
+fn by_host(constraint: &TopologySpread) -> bool {
+    constraint.is_hard
+        && constraint.topology_key == HOSTNAME
+        && constraint.selector != Some(Selector::default())
 }
 
 /// In at least 20 % of the random worlds, many pods are distributed evenly over hosts.
 #[test]
 fn equal_parts_are_drawn() {
     const WORLDS: usize = 100;
-    let (mut runner, worlds) = (TestRunner::deterministic(), a_crowded_world(OFF));
+    let (mut runner, worlds) = (TestRunner::deterministic(), a_crowded_world(UNSUPPORTED));
     let level = (0..WORLDS).filter(|_| {
         let world = worlds.new_tree(&mut runner).expect("a world").current();
         let solution = world.solve();
-        solution.claims.iter().any(|claim| is_level(&world, claim))
+        solution.claims.iter().any(|claim| exceeds_skew(&world, claim))
     });
     let count = level.count();
     assert!(count * 5 >= WORLDS, "{count} of {WORLDS} worlds");

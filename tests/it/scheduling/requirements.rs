@@ -7,7 +7,7 @@ use proptest::prelude::{Strategy, any};
 use proptest::sample::select;
 use proptest::{collection, option, prop_assert_eq, proptest};
 
-use super::rules::{all_hold, allows, selects};
+use super::rules::{allows, requirements_hold, selector_matches};
 
 const KEYS: &[&str] = &["k", "l"];
 const VALUES: &[&str] = &["a", "b", "1", "2", "3", "07", "a1", ""];
@@ -86,7 +86,7 @@ proptest! {
     ) {
         let plain = expressions.iter().all(|one| one.holds(labels.get(one.key)));
         let wanted = together(&expressions);
-        prop_assert_eq!(all_hold(&wanted, &labels, &String::new()), plain, "{}", wanted);
+        prop_assert_eq!(requirements_hold(&wanted, &labels, &String::new()), plain, "{}", wanted);
         // An existing node has exactly its labels.
         let node = Requirements::from_labels(&labels);
         prop_assert_eq!(node.check_compatible(&wanted, false).is_ok(), plain, "{}", wanted);
@@ -126,7 +126,7 @@ proptest! {
                 selector.add_expression(one.key, one.requirement());
             }
         }
-        prop_assert_eq!(selects(Some(&selector), &labels), plain);
+        prop_assert_eq!(selector_matches(Some(&selector), &labels), plain);
         prop_assert_eq!(selector.matches(&labels), plain);
     }
 }

@@ -38,7 +38,7 @@ pub(crate) fn allows(wanted: &Requirement, value: Option<&String>) -> bool {
 
 /// Whether a label selector matches these labels. A missing selector matches nothing, and one
 /// without expressions everything.
-pub(crate) fn selects(selector: Option<&Selector>, labels: &Labels) -> bool {
+pub(crate) fn selector_matches(selector: Option<&Selector>, labels: &Labels) -> bool {
     selector.is_some_and(|selector| {
         let mut expressions = selector.expressions().iter();
         expressions.all(|(key, wanted)| allows(wanted, labels.get(key)))
@@ -51,18 +51,18 @@ pub(crate) fn spread_of(world: &World, pod: &Pod) -> Vec<TopologySpread> {
     if !pod.spread.is_empty() {
         return pod.spread.clone();
     }
-    let owner = pod.owner.as_ref().map(|own| (own.kind.as_str(), &own.name));
-    let selects_it = |own: &&WorkloadSelector| {
-        let here = own.key.namespace == pod.key.namespace;
-        here && match own.kind {
-            ObjectKind::Service => selects(Some(&own.selector), &pod.labels),
-            ObjectKind::ReplicaSet => owner == Some(("ReplicaSet", &own.key.name)),
+    let owner = pod.owner.as_ref().map(|owner| (owner.kind.as_str(), &owner.name));
+    let selects_it = |workload: &&WorkloadSelector| {
+        let here = workload.key.namespace == pod.key.namespace;
+        here && match workload.kind {
+            ObjectKind::Service => selector_matches(Some(&workload.selector), &pod.labels),
+            ObjectKind::ReplicaSet => owner == Some(("ReplicaSet", &workload.key.name)),
             other => panic!("random worlds have no {other:?}"),
         }
     };
     let mut selector = Selector::default();
-    for own in world.selecting.iter().filter(selects_it) {
-        for (key, wanted) in own.selector.expressions() {
+    for workload in world.selecting.iter().filter(selects_it) {
+        for (key, wanted) in workload.selector.expressions() {
             selector.add_expression(key, wanted.clone());
         }
     }
@@ -71,34 +71,39 @@ pub(crate) fn spread_of(world: &World, pod: &Pod) -> Vec<TopologySpread> {
     }
     let configured = world.cluster.scheduling.default_spread.iter();
     let mut all: Vec<TopologySpread> = configured.cloned().collect();
-    for own in &mut all {
-        own.selector = Some(selector.clone());
+    for constraint in &mut all {
+        constraint.selector = Some(selector.clone());
     }
     all
 }
 
 /// The same world with the default spread constraints written into every pod.
-pub(crate) fn written_out(mut world: World) -> World {
+pub(crate) fn with_explicit_spread(mut world: World) -> World {
     let all: Vec<Vec<TopologySpread>> =
         world.pods.iter().map(|pod| spread_of(&world, pod)).collect();
-    for (pod, own) in world.pods.iter_mut().zip(all) {
-        pod.spread = own;
+    for (pod, constraints) in world.pods.iter_mut().zip(all) {
+        pod.spread = constraints;
     }
     world.cluster.scheduling.default_spread.clear();
     world
 }
 
 /// Whether an affinity term matches a pod with these labels in this namespace.
-pub(crate) fn means(term: &PodTerm, of: &Namespaces, namespace: &str, labels: &Labels) -> bool {
+pub(crate) fn term_matches(
+    term: &PodTerm,
+    of: &Namespaces,
+    namespace: &str,
+    labels: &Labels,
+) -> bool {
     let none = Labels::new();
     let by_labels = term.namespace_selector.as_ref();
     let there = term.namespaces.contains(namespace)
-        || selects(by_labels, of.get(namespace).unwrap_or(&none));
-    there && selects(term.selector.as_ref(), labels)
+        || selector_matches(by_labels, of.get(namespace).unwrap_or(&none));
+    there && selector_matches(term.selector.as_ref(), labels)
 }
 
 /// Whether all of these requirements hold on a node.
-pub(crate) fn all_hold(wanted: &Requirements, labels: &Labels, node: &String) -> bool {
+pub(crate) fn requirements_hold(wanted: &Requirements, labels: &Labels, node: &String) -> bool {
     wanted.iter().all(|(key, wanted)| {
         let value = if key == NODE_NAME { Some(node) } else { labels.get(key) };
         allows(wanted, value)
@@ -106,22 +111,23 @@ pub(crate) fn all_hold(wanted: &Requirements, labels: &Labels, node: &String) ->
 }
 
 /// Whether a node satisfies the node selector and the required node affinity of a pod.
-pub(crate) fn wants(pod: &Pod, labels: &Labels, node: &String) -> bool {
+pub(crate) fn matches_node(pod: &Pod, labels: &Labels, node: &String) -> bool {
     let mut terms = pod.node_affinity.iter();
     let mut selector = pod.node_selector.iter();
     selector.all(|(key, value)| labels.get(key) == Some(value))
-        && (pod.node_affinity.is_empty() || terms.any(|term| all_hold(term, labels, node)))
+        && (pod.node_affinity.is_empty() || terms.any(|term| requirements_hold(term, labels, node)))
 }
 
-fn covers(own: &Toleration, taint: &Taint) -> bool {
+fn toleration_matches(toleration: &Toleration, taint: &Taint) -> bool {
     // Kubernetes does not read "05" or "+5" as integers.
-    let number = |value: &String| value.parse::<i64>().ok().filter(|own| own.to_string() == *value);
-    let numbers = (number(&taint.value), number(&own.value));
-    own.effect.is_none_or(|effect| effect == taint.effect)
-        && (own.key.is_empty() || own.key == taint.key)
-        && match (own.operator, numbers) {
+    let number =
+        |value: &String| value.parse::<i64>().ok().filter(|number| number.to_string() == *value);
+    let numbers = (number(&taint.value), number(&toleration.value));
+    toleration.effect.is_none_or(|effect| effect == taint.effect)
+        && (toleration.key.is_empty() || toleration.key == taint.key)
+        && match (toleration.operator, numbers) {
             (TolerationOperator::Exists, _) => true,
-            (TolerationOperator::Equal, _) => own.value == taint.value,
+            (TolerationOperator::Equal, _) => toleration.value == taint.value,
             (TolerationOperator::Lt, (Some(taint), Some(own))) => taint < own,
             (TolerationOperator::Gt, (Some(taint), Some(own))) => taint > own,
             _ => false,
@@ -133,14 +139,17 @@ pub(crate) fn tolerates_all(pod: &Pod, taints: &[Taint]) -> bool {
     let mut hard = taints
         .iter()
         .filter(|taint| matches!(taint.effect, Effect::NoSchedule | Effect::NoExecute));
-    hard.all(|taint| pod.tolerations.iter().any(|own| covers(own, taint)))
+    hard.all(|taint| pod.tolerations.iter().any(|toleration| toleration_matches(toleration, taint)))
 }
 
 /// Host ports by protocol, address and number.
 pub(crate) type Ports = BTreeSet<(String, String, u16)>;
 
 /// A host port that two pods on a node would use, if there is one.
-pub(crate) fn clash<'p>(taken: &Ports, pods: impl IntoIterator<Item = &'p Pod>) -> Option<u16> {
+pub(crate) fn port_conflict<'p>(
+    taken: &Ports,
+    pods: impl IntoIterator<Item = &'p Pod>,
+) -> Option<u16> {
     let every = |address: &str| address.is_empty() || address == "0.0.0.0";
     let mut bound: Vec<(String, String, u16)> = taken.iter().cloned().collect();
     for pod in pods {
@@ -160,14 +169,14 @@ pub(crate) fn clash<'p>(taken: &Ports, pods: impl IntoIterator<Item = &'p Pod>) 
 }
 
 /// The total requests of pods, including volumes.
-pub(crate) fn asked<'p>(
+pub(crate) fn total_requests<'p>(
     pods: impl IntoIterator<Item = &'p Pod>,
     mounts: &BTreeMap<PodKey, VolumeRequirements>,
 ) -> Resources {
     let mut sum = Resources::default();
     for pod in pods {
         sum.add(&pod.requests);
-        for (name, count) in mounts.get(&pod.key).iter().flat_map(|own| &own.attached) {
+        for (name, count) in mounts.get(&pod.key).iter().flat_map(|volumes| &volumes.attached) {
             *sum.extended.entry(name.clone()).or_insert(0) += count;
         }
     }

@@ -88,7 +88,7 @@ fn a_spread_that_makes_no_sense_is_a_mistake() {
         let read = Scenario::parse(&format!("scenario {{}}\n{text}"));
         let found = read.err().unwrap_or_default();
         assert_eq!(found.len(), mistakes, "{text}: {found:?}");
-        assert!(found.iter().all(|own| own.text.contains("`max_skew`")));
+        assert!(found.iter().all(|problem| problem.text.contains("`max_skew`")));
     }
 }
 
@@ -98,8 +98,8 @@ fn what_is_reserved_is_used_up_and_not_more() {
     let setup = reserved_day();
     for (seed, faults) in [(1, false), (2, true), (3, true), (4, true)] {
         let (mut world, violations) = finish(&setup, seed, faults);
-        let told = reproduce(seed, faults, &violations);
-        assert!(violations.is_empty(), "{told}");
+        let failure = reproduce(seed, faults, &violations);
+        assert!(violations.is_empty(), "{failure}");
         // If every result arrives, the daemon counts correctly, and no reservation is exceeded.
         for line in world.take_lines() {
             let line = line.to_json().to_string();
@@ -146,10 +146,10 @@ fn days_that_failed_before_hold_everything() {
     let mut accepted = 0;
     for seed in [117_695_746_539_554, 20_260_239, 20_260_295, 20_260_371] {
         let (mut world, violations) = finish(&setup, seed, true);
-        let told = reproduce(seed, true, &violations);
-        assert!(violations.is_empty(), "{told}");
+        let failure = reproduce(seed, true, &violations);
+        assert!(violations.is_empty(), "{failure}");
         let lines = world.take_lines();
-        accepted += lines.iter().filter(|own| own.fact.kind() == "accepted").count();
+        accepted += lines.iter().filter(|line| line.fact.kind() == "accepted").count();
     }
     assert!(accepted > 0, "no seed has a termination that a user must accept");
 }

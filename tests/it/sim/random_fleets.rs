@@ -98,21 +98,21 @@ fn fleets_are_of_all_kinds() {
     for seed in 0..2000 {
         let setup = draw_scenario(seed, &types);
         let mut see = |what: &str, is: bool| is.then(|| seen.insert(what.to_owned()));
-        for own in &setup.scenario.workloads {
-            let kind = match own.owns {
+        for workload in &setup.scenario.workloads {
+            let kind = match workload.owns {
                 WorkloadKind::Deployment => "a Deployment",
                 WorkloadKind::StatefulSet => "a StatefulSet",
                 WorkloadKind::Job { .. } => "a Job",
                 WorkloadKind::DaemonSet => "a DaemonSet",
             };
             see(kind, true);
-            see("a rollout", !own.rollouts.is_empty());
-            see("a spread", own.max_skew.is_some());
-            see("a priority", own.priority > 0);
-            let form = own.budget.map(|own| format!("{own:?}"));
-            let form = form.as_deref().map(|own| own.split_once('(').map_or(own, |own| own.0));
+            see("a rollout", !workload.rollouts.is_empty());
+            see("a spread", workload.max_skew.is_some());
+            see("a priority", workload.priority > 0);
+            let form = workload.budget.map(|budget| format!("{budget:?}"));
+            let form = form.as_deref().map(|text| text.split_once('(').map_or(text, |text| text.0));
             see(form.unwrap_or("no budget of pods"), true);
-            let word = own.do_not_disrupt.as_deref();
+            let word = workload.do_not_disrupt.as_deref();
             see(word.unwrap_or("no do-not-disrupt"), true);
         }
         for pool in &setup.config.pools {
@@ -135,10 +135,10 @@ fn fleets_are_of_all_kinds() {
         see("a shortage", !setup.scenario.shortages.is_empty());
         // The title contains the approximate number of nodes.
         let words = setup.scenario.title.split(' ');
-        let nodes = words.filter_map(|own| own.parse::<u32>().ok()).max();
-        see("a hundred nodes", nodes.is_some_and(|own| own >= 100));
+        let nodes = words.filter_map(|word| word.parse::<u32>().ok()).max();
+        see("a hundred nodes", nodes.is_some_and(|count| count >= 100));
     }
-    let missing: Vec<&str> = ALL.into_iter().filter(|own| !seen.contains(*own)).collect();
+    let missing: Vec<&str> = ALL.into_iter().filter(|feature| !seen.contains(*feature)).collect();
     assert!(missing.is_empty(), "{missing:?}");
     assert_eq!(seen.len(), ALL.len(), "{seen:?}");
 }

@@ -59,12 +59,12 @@ pub(super) fn reserved_day() -> Setup {
     for pool in &mut config.pools {
         let kept = pool.requirements.iter();
         let kept = kept.filter(|(key, _)| *key != CAPACITY_TYPE);
-        pool.requirements = kept.map(|(key, own)| (key, own.clone())).collect();
+        pool.requirements = kept.map(|(key, retained)| (key, retained.clone())).collect();
     }
     setup.config = Arc::new(config);
     let reserved = RESERVED.iter().map(|(of, zone, id, total)| {
-        let own = Reservation::new(id, *total);
-        ((*of).into(), (*zone).into(), own)
+        let reservation = Reservation::new(id, *total);
+        ((*of).into(), (*zone).into(), reservation)
     });
     setup.catalog = Arc::new(setup.catalog.with_reservations(reserved));
     setup
