@@ -20,7 +20,7 @@ use outrigger::state::State;
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-/// A pool that buys one type on demand.
+/// A pool with one on-demand instance type.
 fn pool(name: &str, replicas: Option<u32>) -> Pool {
     let mut pool = Pool::new(name);
     for (key, value) in [(CAPACITY_TYPE, "on-demand"), (INSTANCE_TYPE, "m6i.large")] {
@@ -42,7 +42,7 @@ fn pod(name: &str, cpu_milli: i64, node: Option<&str>) -> WatchedObject {
     WatchedObject::Pod(Box::new(pod))
 }
 
-/// A node of a pool that runs.
+/// A running node of a pool.
 fn node(name: &str, pool: &str, zone: &str) -> WatchedObject {
     let catalog = Catalog::shipped();
     let shape = catalog.get("m6i.large").expect("it ships");
@@ -78,8 +78,8 @@ fn plan(state: &State) -> Plan {
     plan
 }
 
-/// What people are shown, without the line of the sums.
-fn shown(plan: &Plan) -> String {
+/// The rendered actions of a plan, without its totals.
+fn rendered(plan: &Plan) -> String {
     let shown = RenderedPlan {
         cluster: "one",
         plan,
@@ -100,10 +100,10 @@ fn the_nodes_of_a_static_pool_are_room_for_pods_that_wait() {
     let pods = ["a", "b", "c"].map(|name| pod(name, 1500, None));
     let plan = plan(&state(pools, pods.into()));
     let launches: Vec<(&str, usize)> =
-        plan.launches.iter().map(|own| (own.pool.as_str(), own.pods.len())).collect();
+        plan.launches.iter().map(|launch| (launch.pool.as_str(), launch.pods.len())).collect();
     assert_eq!(launches, [("fixed", 1), ("fixed", 1), ("general", 1)]);
     assert_eq!(plan.placed, []);
-    let cpu: Vec<i64> = plan.launches.iter().map(|own| own.requests.cpu_milli).collect();
+    let cpu: Vec<i64> = plan.launches.iter().map(|launch| launch.requests.cpu_milli).collect();
     assert_eq!(cpu, [1500; 3]);
 }
 
@@ -113,7 +113,7 @@ fn alternatives_of_one_node_take_no_limit_from_the_next() {
     let types = Requirement::is_in(["m6i.large", "m6i.xlarge"]);
     fixed.requirements = [(INSTANCE_TYPE, types)].into_iter().collect();
     let mut cluster = Cluster { pools: vec![fixed], ..Cluster::default() };
-    // As much as three of the smaller have.
+    // The capacity of three nodes of the smaller type.
     cluster.limits.capacity = vec![("cpu".to_owned(), 6_000)];
     let catalog = Arc::new(Catalog::shipped());
     let state = State::offline(Arc::new(cluster), catalog, Vec::new(), NOW);
@@ -130,7 +130,7 @@ fn what_is_missing_is_made_where_the_pool_has_least() {
     fixed.requirements.add(ZONE, Requirement::is_in(zones));
     let plan = plan(&state(vec![fixed], nodes.into()));
     let made: Vec<&str> =
-        plan.launches.iter().map(|own| own.offerings[0].0.zone.as_str()).collect();
+        plan.launches.iter().map(|launch| launch.offerings[0].0.zone.as_str()).collect();
     assert_eq!(made, [zones[2], zones[0]]);
     assert_eq!(plan.retire, []);
 }
@@ -145,11 +145,11 @@ fn what_is_too_much_leaves_and_takes_no_pods() {
     ];
     let plan = plan(&state(vec![pool("fixed", Some(1))], objects));
     let retired: Vec<(&str, Reason)> =
-        plan.retire.iter().map(|own| (own.node.as_str(), own.reason)).collect();
+        plan.retire.iter().map(|disrupted| (disrupted.node.as_str(), disrupted.reason)).collect();
     assert_eq!(retired, [("n1", Reason::Surplus)]);
-    let placed: Vec<String> = plan.placed.iter().map(|own| own.0.to_string()).collect();
+    let placed: Vec<String> = plan.placed.iter().map(|placement| placement.0.to_string()).collect();
     assert_eq!(placed, ["node n2"]);
-    assert!(shown(&plan).contains("- disrupt n1: surplus, $0.0960/h\n"));
+    assert!(rendered(&plan).contains("- disrupt n1: surplus, $0.0960/h\n"));
 }
 
 #[test]
@@ -180,13 +180,13 @@ fn what_cannot_be_had_is_shown_with_its_reason() {
         "pool varied: the pool requires 3 values of node.kubernetes.io/instance-type, but the \
          types that fit have 2 [min_values]",
     ];
-    let shown = shown(&plan);
+    let shown = rendered(&plan);
     let lines: Vec<&str> = shown.lines().collect();
     assert_eq!(lines[lines.len() - expect.len()..], expect);
     assert_eq!(plan.launches.len(), 2);
 }
 
-/// Room for so many pods of one core and a half.
+/// A state with a buffer for this number of pods with 1.5 cores each.
 fn with_buffer(pools: Vec<Pool>, replicas: u32, objects: Vec<WatchedObject>) -> State {
     let requests = Resources { cpu_milli: 1500, pods: 1, ..Resources::default() };
     let buffer = Buffer {
@@ -208,7 +208,7 @@ fn pods_that_are_there_come_before_buffers() {
     assert_eq!(plan.placed, [(host, vec![key])]);
     assert_eq!(plan.unplaced, []);
     assert_eq!(plan.launches.len(), 2);
-    let shown = shown(&plan);
+    let shown = rendered(&plan);
     let lines = shown.lines();
     let room = lines.filter(|line| *line == "capacity for 1 pod of buffer spare");
     assert_eq!(room.count(), 2);
@@ -216,7 +216,7 @@ fn pods_that_are_there_come_before_buffers() {
 
 #[test]
 fn room_is_kept_where_a_node_stays_anyway() {
-    // Nodes of two cores; which run a pod; which are static.
+    // Of three nodes with two cores: those with a pod, static ones, and retained ones.
     let rows: [(&[&str], &[&str], &[&str]); 4] = [
         (&[], &[], &["n1"]),
         (&["n2"], &[], &["n1"]),
@@ -244,13 +244,13 @@ fn room_is_kept_where_a_node_stays_anyway() {
         let held: Vec<&str> = plan
             .kept
             .iter()
-            .filter(|own| own.verdict.to_string() == "reserved for capacity buffer spare")
-            .map(|own| own.node.as_str())
+            .filter(|retained| retained.verdict.to_string() == "reserved for capacity buffer spare")
+            .map(|retained| retained.node.as_str())
             .collect();
         let idle = kept.iter().filter(|name| !busy.contains(name));
         assert_eq!(held, idle.copied().collect::<Vec<_>>(), "{busy:?} {fixed:?}");
-        let gone = plan.retire.len();
+        let disrupted = plan.retire.len();
         let expect = names.len() - busy.len() - fixed.len() - held.len();
-        assert_eq!(gone, expect, "{busy:?} {fixed:?}");
+        assert_eq!(disrupted, expect, "{busy:?} {fixed:?}");
     }
 }

@@ -12,7 +12,7 @@ use outrigger::plan::plan_without_consolidation;
 
 use super::fixture::{NOW, Scene, annotated, pod, pool};
 
-/// Nodes of two pools of which each has a budget.
+/// Nodes of two pools, each with this budget.
 fn pools(count: usize, nodes: BudgetNodes) -> Scene {
     let mut all = vec![pool("a"), pool("b")];
     for pool in &mut all {
@@ -39,21 +39,21 @@ fn of_each_pool_as_many_empty_nodes_leave_as_its_budget_allows() {
     ];
     for (nodes, expect) in cases {
         let scene = pools(10, nodes);
-        let leaving = scene.leaving();
-        for own in ["a", "b"] {
-            let count = leaving.iter().filter(|(name, _)| name.starts_with(own));
-            assert_eq!(count.count(), expect, "pool {own}, {nodes:?}");
+        let leaving = scene.disruptions();
+        for pool_name in ["a", "b"] {
+            let count = leaving.iter().filter(|(name, _)| name.starts_with(pool_name));
+            assert_eq!(count.count(), expect, "pool {pool_name}, {nodes:?}");
         }
         assert!(leaving.iter().all(|(_, reason)| *reason == Reason::Empty));
-        let kept = scene.sweep().kept;
-        let budget = |own: &&outrigger::disruption::verdict::RetainedNode| {
-            own.reason == Reason::Empty && matches!(own.verdict, Verdict::Budget { .. })
+        let kept = scene.plan().kept;
+        let budget = |retained: &&outrigger::disruption::verdict::RetainedNode| {
+            retained.reason == Reason::Empty && matches!(retained.verdict, Verdict::Budget { .. })
         };
         assert_eq!(kept.iter().filter(budget).count(), 20 - 2 * expect);
     }
 }
 
-fn ending(mut pod: Pod) -> Pod {
+fn terminating(mut pod: Pod) -> Pod {
     pod.deleting = Some(NOW);
     pod
 }
@@ -69,68 +69,68 @@ fn a_node_is_empty_when_no_pod_needs_another_place() {
     let cases = [
         ("no pods", vec![], true),
         ("a pod", vec![pod("p", "n", "ReplicaSet")], false),
-        ("a pod of nobody", vec![pod("p", "n", "")], false),
+        ("a pod without an owner", vec![pod("p", "n", "")], false),
         ("a daemon", vec![pod("p", "n", "DaemonSet")], true),
-        ("a mirror", vec![pod("p", "n", "Node")], true),
-        ("a pod of a Deployment on its way out", vec![ending(pod("p", "n", "ReplicaSet"))], true),
+        ("a mirror pod", vec![pod("p", "n", "Node")], true),
+        ("a terminating pod of a Deployment", vec![terminating(pod("p", "n", "ReplicaSet"))], true),
         (
-            "a pod of a StatefulSet on its way out",
-            vec![ending(pod("p", "n", "StatefulSet"))],
+            "a terminating pod of a StatefulSet",
+            vec![terminating(pod("p", "n", "StatefulSet"))],
             false,
         ),
-        ("pods that are worth nothing", vec![worthless("p"), worthless("q"), humble], true),
+        ("pods without a disruption cost", vec![worthless("p"), worthless("q"), humble], true),
         (
-            "one that is worth something among them",
+            "one of the pods has a disruption cost",
             vec![worthless("p"), pod("q", "n", "Job")],
             false,
         ),
     ];
     for (what, pods, expect) in cases {
         let scene = Scene::with(pods);
-        assert_eq!(scene.leaving().len(), usize::from(expect), "{what}");
+        assert_eq!(scene.disruptions().len(), usize::from(expect), "{what}");
     }
 }
 
-fn code(scene: &Scene) -> &'static str {
-    let plan = scene.sweep();
-    let mut kept = plan.kept.iter().filter(|own| own.reason == Reason::Empty);
-    kept.next().map_or("-", |own| own.verdict.code())
+fn verdict_code(scene: &Scene) -> &'static str {
+    let plan = scene.plan();
+    let mut kept = plan.kept.iter().filter(|retained| retained.reason == Reason::Empty);
+    kept.next().map_or("-", |retained| retained.verdict.code())
 }
 
 #[test]
 fn an_empty_node_stays_while_its_pool_or_someone_says_so() {
     let node = || Scene::with([]);
-    assert_eq!(code(&node()), "-");
+    assert_eq!(verdict_code(&node()), "-");
     for (value, expect) in [("true", "blocked"), ("false", "-"), ("True", "-")] {
         let mut scene = node();
-        scene.edit("n", |own| {
-            own.annotations.insert(DO_NOT_DISRUPT.into(), value.into());
+        scene.edit("n", |node| {
+            node.annotations.insert(DO_NOT_DISRUPT.into(), value.into());
         });
-        assert_eq!(code(&scene), expect, "{value}");
+        assert_eq!(verdict_code(&scene), expect, "{value}");
     }
-    // Nothing has changed for an hour.
-    let after = |own: Option<i64>| own.map(SignedDuration::from_mins);
+    // The last change was an hour ago.
+    let after = |minutes: Option<i64>| minutes.map(SignedDuration::from_mins);
     for (minutes, expect) in
         [(None, "never"), (Some(61), "recently_changed"), (Some(60), "-"), (Some(0), "-")]
     {
         let mut scene = node();
-        scene.configure(|own| own.disruption.consolidate_after = after(minutes));
-        assert_eq!(code(&scene), expect, "{minutes:?}");
+        scene.configure(|pool| pool.disruption.consolidate_after = after(minutes));
+        assert_eq!(verdict_code(&scene), expect, "{minutes:?}");
     }
     let mut scene = node();
-    scene.configure(|own| own.replicas = Some(1));
-    assert_eq!(code(&scene), "static");
-    scene.configure(|own| own.name = "other".into());
-    assert_eq!(code(&scene), "-", "it leaves since its pool is gone");
+    scene.configure(|pool| pool.replicas = Some(1));
+    assert_eq!(verdict_code(&scene), "static");
+    scene.configure(|pool| pool.name = "other".into());
+    assert_eq!(verdict_code(&scene), "-", "the node is disrupted because its pool is removed");
     let mut cluster = Cluster::clone(&scene.state.cluster);
     cluster.safeguards.removed_pools = RemovedPools::Keep;
     scene.state.apply_configuration(Arc::new(cluster));
-    assert_eq!(code(&scene), "no_pool");
+    assert_eq!(verdict_code(&scene), "no_pool");
     let mut scene = node();
     scene.state.held.insert("n".into(), "spare".to_owned());
-    assert_eq!(code(&scene), "buffer");
+    assert_eq!(verdict_code(&scene), "buffer");
     scene.pod(pod("p", "n", "ReplicaSet"));
-    assert_eq!(code(&scene), "in_use");
+    assert_eq!(verdict_code(&scene), "in_use");
 }
 
 #[test]

@@ -7,12 +7,12 @@ use proptest::prelude::{Strategy, any};
 use proptest::sample::select;
 use proptest::{collection, option, prop_assert_eq, proptest};
 
-use super::rules::{all_hold, allows, selects};
+use super::rules::{allows, requirements_hold, selector_matches};
 
 const KEYS: &[&str] = &["k", "l"];
 const VALUES: &[&str] = &["a", "b", "1", "2", "3", "07", "a1", ""];
 
-/// One expression of a selector, as it is written.
+/// One expression of a selector, as it is written in a manifest.
 #[derive(Clone, Debug)]
 struct Expression {
     key: &'static str,
@@ -21,7 +21,7 @@ struct Expression {
 }
 
 impl Expression {
-    /// Whether it holds where the label has this value or is absent.
+    /// Whether it holds for a label with this value, or for an absent label.
     fn holds(&self, value: Option<&String>) -> bool {
         let among = value.is_some_and(|value| self.values.contains(value));
         let number = |text: &String| text.parse::<i64>().ok();
@@ -69,7 +69,7 @@ fn some_labels() -> impl Strategy<Value = Labels> {
     })
 }
 
-/// The requirements that expressions make together.
+/// The requirements of several expressions.
 fn together(expressions: &[Expression]) -> Requirements {
     let mut all = Requirements::default();
     for one in expressions {
@@ -86,8 +86,8 @@ proptest! {
     ) {
         let plain = expressions.iter().all(|one| one.holds(labels.get(one.key)));
         let wanted = together(&expressions);
-        prop_assert_eq!(all_hold(&wanted, &labels, &String::new()), plain, "{}", wanted);
-        // A node that is there has the labels it has, and no others.
+        prop_assert_eq!(requirements_hold(&wanted, &labels, &String::new()), plain, "{}", wanted);
+        // An existing node has exactly its labels.
         let node = Requirements::from_labels(&labels);
         prop_assert_eq!(node.check_compatible(&wanted, false).is_ok(), plain, "{}", wanted);
     }
@@ -126,7 +126,7 @@ proptest! {
                 selector.add_expression(one.key, one.requirement());
             }
         }
-        prop_assert_eq!(selects(Some(&selector), &labels), plain);
+        prop_assert_eq!(selector_matches(Some(&selector), &labels), plain);
         prop_assert_eq!(selector.matches(&labels), plain);
     }
 }

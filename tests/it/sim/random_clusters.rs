@@ -103,7 +103,7 @@ fn a_pool(name: &'static str) -> impl Strategy<Value = Pool> {
     })
 }
 
-/// Room for so many pods of so many thousandths of a core.
+/// A buffer for this number of pods with these millicores.
 fn a_buffer(count: u32, cpu_milli: i64) -> Buffer {
     let requests = Resources { cpu_milli, memory: 300 * MIB, pods: 1, ..Resources::default() };
     Buffer {
@@ -165,7 +165,7 @@ fn objects(world: &World) -> Vec<WatchedObject> {
     ObjectKind::ALL.iter().flat_map(|kind| store.list_kind(*kind)).collect()
 }
 
-/// The plan for a cluster that is given at once, as JSON, without the time it took.
+/// The plan for a cluster with these objects as JSON, without its duration.
 fn shown(world: &World, objects: Vec<WatchedObject>) -> String {
     let (cluster, catalog) =
         (world.ground_truth().config.clone(), world.ground_truth().catalog.clone());

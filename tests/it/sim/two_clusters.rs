@@ -16,7 +16,7 @@ fn two_clusters_share_what_the_fleet_allows() {
 fn faults_and_restarts_break_no_limit_of_the_fleet() {
     let mut days = two_days(160_000, 2, true);
     let start = days.worlds()[0].now();
-    // One daemon drives both: it goes down in the middle of the morning, and knows nothing after.
+    // One daemon manages both clusters. It restarts in the morning and loses its state.
     days.run_until(start + SignedDuration::from_mins(170));
     days.restart_daemons();
     let violations = days.run_and_check();
