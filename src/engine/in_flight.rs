@@ -82,83 +82,184 @@ impl InFlightCommand {
 /// Requested ─ a rate counts it ─► Recording ─ recorded on the Lease ─► Cleared
 ///     └─ no rate counts it, or the node is at its hard maximum age ──────▲
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+///
+/// Both waiting states keep the fleet's grant: budgets of the fleet can change meanwhile, so that a
+/// disruption being recorded needs a grant as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clearance {
     /// The fleet has to grant the disruption, or nothing was checked yet.
-    #[default]
-    Requested,
+    Requested { granted: bool },
     /// A rate counts the disruption, so it must be recorded on the Lease first.
-    Recording,
+    Recording { granted: bool },
     /// The node may be tainted: the disruption is recorded, or needs no record.
     Cleared,
+}
+
+impl Default for Clearance {
+    fn default() -> Self {
+        Self::Requested { granted: false }
+    }
+}
+
+impl Clearance {
+    /// Returns whether the fleet has granted the disruption, or its grant is no longer needed.
+    pub(super) fn is_granted(self) -> bool {
+        match self {
+            Self::Requested { granted } | Self::Recording { granted } => granted,
+            Self::Cleared => true,
+        }
+    }
+
+    /// Records that the fleet has granted the disruption.
+    pub(super) fn record_grant(&mut self) {
+        match self {
+            Self::Requested { granted } | Self::Recording { granted } => *granted = true,
+            Self::Cleared => {}
+        }
+    }
+}
+
+/// The disrupted taint of a node. An answer may belong to an earlier drain that was cancelled, so
+/// the taint can be confirmed although this drain has not sent it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TaintProgress {
+    /// When the taint was last sent. It is kept if a different client removes the taint.
+    pub(super) sent: Option<Timestamp>,
+    /// When the taint was confirmed.
+    pub(super) confirmed: Option<Timestamp>,
+    /// When the disruption label and annotation were last restored.
+    pub(super) marks_restored: Option<Timestamp>,
+}
+
+/// Whether the pods of a disrupted node may be evicted.
+///
+/// ```text
+/// Waiting ─ each pod has a place ─► Released ─ first eviction ─► Begun { released: true }
+///     └─ first eviction, for a reason that waits for no places ─► Begun { released: false }
+/// ```
+///
+/// `Begun` keeps `released`: if the taint of an empty node is lost after its daemons were evicted,
+/// it needs clearance again and is kept if pods were bound to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Release {
+    /// No pod was evicted, and a drain that waits for places evicts none.
+    #[default]
+    Waiting,
+    /// Each pod has a place, and must keep it until the first eviction.
+    Released,
+    /// A pod was evicted, possibly by an earlier process. Places are no longer required.
+    Begun { released: bool },
+}
+
+impl Release {
+    /// Returns whether each pod had a place when evictions were permitted.
+    pub(super) fn is_released(self) -> bool {
+        matches!(self, Self::Released | Self::Begun { released: true })
+    }
+
+    /// Returns whether a pod was evicted.
+    pub(super) fn has_begun(self) -> bool {
+        matches!(self, Self::Begun { .. })
+    }
+}
+
+/// The time during which the pods of a node are evicted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct EvictionPeriod {
+    /// When evictions started or became allowed.
+    pub(super) began: Timestamp,
+    pub(super) deadline: Option<Deadline>,
+    pub(super) cancellation: Cancellation,
+    /// When the blockers of the drain were last logged.
+    pub(super) told: LogBackoff,
+}
+
+/// The deadline of a drain.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline {
+    /// When the node is terminated even if pods remain. It can only move earlier. No pod is forced
+    /// before the Node has the deadline as an annotation.
+    pub(super) at: Timestamp,
+    /// True if all pods are deleted regardless of their PodDisruptionBudgets, and not only those
+    /// that would outlast the deadline.
+    pub(super) forces: bool,
+}
+
+/// Whether a voluntary drain can be cancelled because it takes too long.
+///
+/// ```text
+/// Possible ◄─ pods block it for too long, or no longer do ─► Pending ─ no eviction in flight ─► kept
+///     └─ a pod is deleted regardless of its PodDisruptionBudgets ─► Impossible
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Cancellation {
+    #[default]
+    Possible,
+    /// The drain is cancelled as soon as no eviction is in flight. No further pod is evicted: after
+    /// the node is untainted, the eviction would be in vain.
+    Pending,
+    /// A pod was deleted regardless of its budgets.
+    Impossible,
+}
+
+/// What listings of a node's pods from the API server have shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PodListing {
+    /// Earliest time of the next listing.
+    pub(super) next: Option<Timestamp>,
+    /// When the last listing was answered, if it matched the pods in the watch cache.
+    pub(super) matched: Option<Timestamp>,
+    /// When a listing confirmed that no pod remains. It is not part of the taint: the listing of an
+    /// earlier drain that was cancelled may be answered before the taint.
+    pub(super) confirmed: Option<Timestamp>,
 }
 
 /// The progress of a drain. [`crate::engine::drain::drain`] performs its steps:
 ///
 /// ```text
-/// clearance ─► tainted ─ its pods have places, or need none ─► released ─► evictions
-///   evictions ─ no pod and no volume is left ─► confirmed ─► ClaimPhase::Terminating
-///   evictions ─ deadline ────────────────────────────────► ClaimPhase::Terminating
+/// clearance ─► taint ─► release ─► evictions ─► detach ─► confirmed ─► ClaimPhase::Terminating
+///     ▲          │                     └───────────┴─ deadline ──────────────▲
+///     └─ another client removes it; release and period are kept
 /// ```
 ///
-/// A voluntary drain can be cancelled until a pod was deleted regardless of its budget.
+/// The eviction period of a drain that waits for no places begins with its clearance, and otherwise
+/// with its release, or with its first wave. A cancelled drain keeps its progress until the next
+/// disruption of the claim.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DrainState {
     /// UID of the drained Node, once known. A recreated Node has a different UID.
-    pub(super) of: String,
-    /// True if the fleet has permitted the disruption. Used only if its permission is required.
-    pub(super) granted: bool,
+    pub(super) node_uid: String,
     /// Whether the node may be tainted.
     pub(super) clearance: Clearance,
-    /// When the taint was last sent.
-    pub(super) sent: Option<Timestamp>,
-    /// When the taint was confirmed.
-    pub(super) tainted: Option<Timestamp>,
-    /// When the disruption label and annotation were last restored.
-    pub(super) marked: Option<Timestamp>,
-    /// When a listing from the API server last matched the pods in the watch cache.
-    pub(super) checked: Option<Timestamp>,
-    /// True if the pods may be evicted. If the drain waits for places, each pod had one.
-    pub(super) released: bool,
-    /// True if a pod was evicted, possibly by an earlier process. Places are no longer required
-    /// then.
-    pub(super) moved: bool,
-    /// When evictions started or became allowed.
-    pub(super) began: Option<Timestamp>,
-    /// When the node is terminated even if pods remain. It can only move earlier. No pod is forced
-    /// before the Node has the deadline as an annotation.
-    pub(super) deadline: Option<Timestamp>,
-    /// True if pods are deleted regardless of their PodDisruptionBudgets.
-    pub(super) forces: bool,
-    /// True if a pod was deleted that way. The drain cannot be cancelled after that.
-    pub(super) forced: bool,
-    /// True if the drain is cancelled as soon as no eviction is in flight. A pod evicted after the
-    /// node is untainted would be evicted in vain.
-    pub(super) aborts: bool,
-    /// When the API server confirmed, after the taint, that no pod remains.
-    pub(super) confirmed: Option<Timestamp>,
+    pub(super) taint: TaintProgress,
+    /// Whether the pods may be evicted.
+    pub(super) release: Release,
+    /// The time of the evictions. `None` before they are allowed.
+    pub(super) period: Option<EvictionPeriod>,
     /// Pods whose eviction is in flight or waits for a retry.
     pub(super) evictions: BTreeMap<PodKey, Eviction>,
-    /// Earliest time of the next pod listing from the API server.
-    pub(super) next_list: Option<Timestamp>,
     /// The progress of volume detachment.
     pub(super) detach: Detach,
-    /// When the blockers of the drain were last logged.
-    pub(super) told: LogBackoff,
+    pub(super) listing: PodListing,
 }
 
 impl DrainState {
+    /// Returns when the node is terminated even if pods remain.
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        Some(self.period?.deadline?.at)
+    }
+
     /// Records the UID of the Node. A changed UID means that a user deleted the Node and its
     /// kubelet recreated it without the taint. The progress of the drain is reset then. The fleet's
     /// permission and the record on the Lease belong to the claim and are kept.
     pub(super) fn reset_if_recreated(&mut self, uid: &str) {
-        if self.of == uid {
+        if self.node_uid == uid {
             return;
         }
-        if !self.of.is_empty() {
-            *self = Self { granted: self.granted, clearance: self.clearance, ..Self::default() };
+        if !self.node_uid.is_empty() {
+            *self = Self { clearance: self.clearance, ..Self::default() };
         }
-        self.of = uid.to_owned();
+        self.node_uid = uid.to_owned();
     }
 }
 

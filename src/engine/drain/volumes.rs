@@ -35,7 +35,7 @@ pub(in crate::engine) fn wait_for_detach(
     }
     let until = {
         let drain = &mut cx.progress.entry(id.clone()).or_default().drain;
-        let (since, deadline) = (*drain.detach.since.get_or_insert(now), drain.deadline);
+        let (since, deadline) = (*drain.detach.since.get_or_insert(now), drain.deadline());
         deadline.unwrap_or_else(|| claims::condition_deadline(cx, since, DETACH_MAX))
     };
     if until <= now {

@@ -139,7 +139,7 @@ fn can_wait(cx: &Context, pod: &PodKey, now: Timestamp) -> bool {
 /// Returns whether all pods of a disrupted node belong to later waves. The deadline of the node
 /// does not run meanwhile.
 pub(in crate::engine) fn waits_for_wave(cx: &Context, id: &ClaimId, now: Timestamp) -> bool {
-    let moved = cx.drain_of(id).is_some_and(|drain| drain.moved);
+    let moved = cx.drain_of(id).is_some_and(|drain| drain.release.has_begun());
     let claim = cx.claim(id).filter(|_| !moved);
     let node = claim.and_then(|claim| claim.node.as_ref());
     let pods = node.map(|node| cx.state.objects.pods_on(node.as_str()));
@@ -168,7 +168,7 @@ fn is_evictable_now(cx: &Context, pod: &PodKey) -> bool {
 
 /// Returns whether the pods of a claim's node may be evicted.
 pub(in crate::engine) fn may_evict(cx: &Context, id: &ClaimId) -> bool {
-    cx.drain_of(id).is_some_and(|drain| drain.released)
+    cx.drain_of(id).is_some_and(|drain| drain.release.is_released())
 }
 
 /// Returns whether a claim accepts pods and its node is not initialized yet.
