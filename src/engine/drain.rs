@@ -123,11 +123,11 @@ pub(super) fn resume_disruption(
     now: Timestamp,
 ) {
     disrupt_node(cx, interruptions, id, reason, now);
-    let drain = &mut cx.progress.entry(id.clone()).or_default().drain;
+    let drain = &mut cx.progress_of(id).drain;
     (drain.clearance, drain.release) = (Clearance::Cleared, Release::Begun { released: true });
 }
 
-/// Performs the next step of a drain.
+/// Performs the next step of a drain, in the order of the diagram of [`DrainState`].
 pub(super) fn drain(
     cx: &mut Context,
     consolidation: &mut Consolidation,
@@ -309,13 +309,8 @@ fn cancel_if_not_empty(
     let pods = cx.state.objects.pods_on(name.as_str());
     let count = pods.filter(|pod| pod.holds_node()).count();
     if count > 0 {
-        cancellation::cancel_disruption(
-            cx,
-            consolidation,
-            id,
-            format!("{count} pods were bound to it meanwhile"),
-            now,
-        );
+        let why = format!("{count} pods were bound to it meanwhile");
+        cancellation::cancel_disruption(cx, consolidation, id, why, now);
     }
     count > 0
 }
@@ -332,7 +327,8 @@ fn try_release(
     now: Timestamp,
 ) -> bool {
     let release = cx.drain_of(id).map(|drain| drain.release).unwrap_or_default();
-    if release.has_begun() || !(reason.waits_for_placements() || reason == Reason::Empty) {
+    let begun = matches!(release, Release::Begun { .. });
+    if begun || !(reason.waits_for_placements() || reason == Reason::Empty) {
         return true;
     }
     let Some(claim) = cx.claim(id) else {
@@ -428,7 +424,6 @@ pub(super) fn on_pods_listed(
         return;
     };
     let reason = claim.leaving.unwrap_or(Reason::Empty);
-    let empty = reason == Reason::Empty;
     let objects = &cx.state.objects;
     pods.iter_mut().for_each(|pod| objects.note_deletion(pod, now));
     let bound = pods.iter().filter(|pod| pod.holds_node()).count();
@@ -451,14 +446,9 @@ pub(super) fn on_pods_listed(
     }
     if reason.waits_for_placements() && !progress.drain.release.is_released() {
         // No eviction has completed yet.
-    } else if empty && bound > 0 {
-        cancellation::cancel_disruption(
-            cx,
-            consolidation,
-            id,
-            format!("{bound} pods were bound to it meanwhile"),
-            now,
-        );
+    } else if reason == Reason::Empty && bound > 0 {
+        let why = format!("{bound} pods were bound to it meanwhile");
+        cancellation::cancel_disruption(cx, consolidation, id, why, now);
     } else if !held {
         progress.drain.listing.confirmed = Some(now);
     }

@@ -79,48 +79,42 @@ impl InFlightCommand {
 /// Whether a disrupted node may be tainted.
 ///
 /// ```text
-/// Requested ─ a rate counts it ─► Recording ─ recorded on the Lease ─► Cleared
-///     └─ no rate counts it, or the node is at its hard maximum age ──────▲
+/// Requested ─ the fleet grants it ─► Granted
+///     ├─────── a rate counts it ────────┼─► Recording ─ recorded on the Lease ─► Cleared
+///     └─ no rate counts it, or the node is at its hard maximum age ─────────────────▲
 /// ```
-///
-/// Both waiting states keep the fleet's grant: budgets of the fleet can change meanwhile, so that a
-/// disruption being recorded needs a grant as well.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Clearance {
     /// The fleet has to grant the disruption, or nothing was checked yet.
-    Requested { granted: bool },
-    /// A rate counts the disruption, so it must be recorded on the Lease first.
+    #[default]
+    Requested,
+    /// The fleet has granted the disruption.
+    Granted,
+    /// A rate counts the disruption, so it must be recorded on the Lease first. If it needed no
+    /// grant, the fleet may require one until it is recorded.
     Recording { granted: bool },
     /// The node may be tainted: the disruption is recorded, or needs no record.
     Cleared,
 }
 
-impl Default for Clearance {
-    fn default() -> Self {
-        Self::Requested { granted: false }
-    }
-}
-
 impl Clearance {
-    /// Returns whether the fleet has granted the disruption, or its grant is no longer needed.
+    /// Returns whether the fleet has granted the disruption, or its grant is no longer required.
     pub(super) fn is_granted(self) -> bool {
-        match self {
-            Self::Requested { granted } | Self::Recording { granted } => granted,
-            Self::Cleared => true,
-        }
+        matches!(self, Self::Granted | Self::Recording { granted: true } | Self::Cleared)
     }
 
     /// Records that the fleet has granted the disruption.
     pub(super) fn record_grant(&mut self) {
         match self {
-            Self::Requested { granted } | Self::Recording { granted } => *granted = true,
-            Self::Cleared => {}
+            Self::Requested => *self = Self::Granted,
+            Self::Recording { granted } => *granted = true,
+            Self::Granted | Self::Cleared => {}
         }
     }
 }
 
-/// The disrupted taint of a node. An answer may belong to an earlier drain that was cancelled, so
-/// the taint can be confirmed although this drain has not sent it.
+/// The disrupted taint of a node. It can be confirmed without having been sent: a result may belong
+/// to an earlier drain that was cancelled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TaintProgress {
     /// When the taint was last sent. It is kept if a different client removes the taint.
@@ -138,8 +132,8 @@ pub(super) struct TaintProgress {
 ///     └─ first eviction, for a reason that waits for no places ─► Begun { released: false }
 /// ```
 ///
-/// `Begun` keeps `released`: if the taint of an empty node is lost after its daemons were evicted,
-/// it needs clearance again and is kept if pods were bound to it.
+/// `Begun` keeps `released`: if an empty node loses its taint after its daemons were evicted, and
+/// pods are bound to it, the disruption is cancelled before the node is tainted again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Release {
     /// No pod was evicted, and a drain that waits for places evicts none.
@@ -155,11 +149,6 @@ impl Release {
     /// Returns whether each pod had a place when evictions were permitted.
     pub(super) fn is_released(self) -> bool {
         matches!(self, Self::Released | Self::Begun { released: true })
-    }
-
-    /// Returns whether a pod was evicted.
-    pub(super) fn has_begun(self) -> bool {
-        matches!(self, Self::Begun { .. })
     }
 }
 
@@ -185,10 +174,10 @@ pub(super) struct Deadline {
     pub(super) forces: bool,
 }
 
-/// Whether a voluntary drain can be cancelled because it takes too long.
+/// Whether a voluntary drain that takes too long can be cancelled.
 ///
 /// ```text
-/// Possible ◄─ pods block it for too long, or no longer do ─► Pending ─ no eviction in flight ─► kept
+/// Possible ◄─ a pod blocks the drain, or none does ─► Pending ─ no eviction in flight ─► cancelled
 ///     └─ a pod is deleted regardless of its PodDisruptionBudgets ─► Impossible
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -209,8 +198,8 @@ pub(super) struct PodListing {
     pub(super) next: Option<Timestamp>,
     /// When the last listing was answered, if it matched the pods in the watch cache.
     pub(super) matched: Option<Timestamp>,
-    /// When a listing confirmed that no pod remains. It is not part of the taint: the listing of an
-    /// earlier drain that was cancelled may be answered before the taint.
+    /// When a listing confirmed that no pod remains. It can precede the confirmed taint: a result
+    /// may belong to an earlier drain that was cancelled.
     pub(super) confirmed: Option<Timestamp>,
 }
 
@@ -218,13 +207,12 @@ pub(super) struct PodListing {
 ///
 /// ```text
 /// clearance ─► taint ─► release ─► evictions ─► detach ─► confirmed ─► ClaimPhase::Terminating
-///     ▲          │                     └───────────┴─ deadline ──────────────▲
-///     └─ another client removes it; release and period are kept
+///     ▲          │                     └───────────┴─ deadline ─────────────▲
+///     └─ another client removes the taint
 /// ```
 ///
-/// The eviction period of a drain that waits for no places begins with its clearance, and otherwise
-/// with its release, or with its first wave. A cancelled drain keeps its progress until the next
-/// disruption of the claim.
+/// The release and the period outlast a removed taint. The period of a drain that waits for no
+/// places begins before its taint. A cancelled drain is kept until the claim is disrupted again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DrainState {
     /// UID of the drained Node, once known. A recreated Node has a different UID.
@@ -247,6 +235,13 @@ impl DrainState {
     /// Returns when the node is terminated even if pods remain.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         Some(self.period?.deadline?.at)
+    }
+
+    /// Changes whether the drain can be cancelled. A drain without a period does not take too long.
+    pub(super) fn set_cancellation(&mut self, cancellation: Cancellation) {
+        if let Some(period) = &mut self.period {
+            period.cancellation = cancellation;
+        }
     }
 
     /// Records the UID of the Node. A changed UID means that a user deleted the Node and its

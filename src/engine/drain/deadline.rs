@@ -44,11 +44,11 @@ pub(in crate::engine) fn start_deadline(
     let configured = grace.filter(|_| drain.period.is_none());
     let configured = configured.and_then(|grace| now.checked_add(grace).ok());
     let deadlines = [drain.deadline(), written, configured, fails.then_some(now)];
-    let first = EvictionPeriod { began: now, ..EvictionPeriod::default() };
+    let first = EvictionPeriod { began: now, ..Default::default() };
     let period = drain.period.get_or_insert(first);
-    let forces = period.deadline.is_some_and(|deadline| deadline.forces);
-    let earliest = deadlines.into_iter().flatten().min();
-    period.deadline = earliest.map(|at| Deadline { at, forces });
+    if let Some(at) = deadlines.into_iter().flatten().min() {
+        period.deadline.get_or_insert(Deadline { at, forces: false }).at = at;
+    }
 }
 
 /// Returns whether the Node still lacks its deadline annotation, and sends the patch. No pod is
@@ -157,15 +157,11 @@ fn abort_drain(
         !matches!(blocker, DrainBlocker::Ending { .. } | DrainBlocker::Volume(_))
     });
     let drain = &mut cx.progress_of(id).drain;
-    if let Some(period) = &mut drain.period {
-        period.cancellation = match held.is_empty() {
-            true => Cancellation::Possible,
-            false => Cancellation::Pending,
-        };
-    }
     if held.is_empty() {
+        drain.set_cancellation(Cancellation::Possible);
         return false;
     }
+    drain.set_cancellation(Cancellation::Pending);
     if drain.evictions.values().any(|eviction| eviction.in_flight) {
         return true;
     }

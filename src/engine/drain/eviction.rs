@@ -88,8 +88,8 @@ pub(in crate::engine) fn evict_pods(
         }
         eviction.in_flight = true;
         in_flight += 1;
-        if let Some(period) = drain.period.as_mut().filter(|_| grace.is_some()) {
-            period.cancellation = Cancellation::Impossible;
+        if grace.is_some() {
+            drain.set_cancellation(Cancellation::Impossible);
         }
         due.push(EvictionTarget { pod: pod.key.clone(), uid: pod.uid.clone(), grace });
     }
@@ -123,10 +123,9 @@ pub(in crate::engine) fn drain_blockers(
 ) -> Vec<DrainBlocker> {
     let node = cx.claim(id).and_then(|claim| claim.node.as_ref());
     let pods = node.map(|node| cx.state.drain_blockers(node.as_str(), now));
-    let volumes = cx.progress.get(id).into_iter();
-    let volumes = volumes.flat_map(|volume| volume.drain.detach.left.iter().cloned());
+    let volumes = cx.drain_of(id).into_iter().flat_map(|drain| &drain.detach.left);
     let mut blockers = pods.unwrap_or_default();
-    blockers.extend(volumes.map(DrainBlocker::Volume));
+    blockers.extend(volumes.cloned().map(DrainBlocker::Volume));
     blockers
 }
 
