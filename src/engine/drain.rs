@@ -180,10 +180,9 @@ pub(super) fn drain(
             return;
         }
     }
-    let is_confirmed = cx.drain_of(id).is_some_and(|drain| drain.listing.confirmed.is_some());
     if deadline::is_deadline_over(cx, id, now) {
         terminate_by_deadline(cx, interruptions, id, &node.name, reason, now);
-    } else if is_confirmed {
+    } else if cx.drain_of(id).is_some_and(|drain| drain.listing.confirmed.is_some()) {
         claim_steps::enter_phase(cx, id, ClaimPhase::Terminating, now);
     } else {
         evict_and_confirm(cx, consolidation, id, &node.name, reason, tainted, now);

@@ -55,8 +55,7 @@ pub(in crate::engine) fn start_deadline(
 /// forced before the annotation is set.
 pub(in crate::engine) fn write_deadline(cx: &mut Context, id: &ClaimId, now: Timestamp) -> bool {
     let node = cx.claim(id).and_then(|claim| cx.node_of(claim));
-    let drain = cx.drain_of(id);
-    let Some((node, at)) = node.zip(drain.and_then(DrainState::deadline)) else {
+    let Some((node, at)) = node.zip(cx.drain_of(id).and_then(DrainState::deadline)) else {
         return false;
     };
     let is_written = node.termination_deadline().is_some_and(|deadline| deadline <= at);
