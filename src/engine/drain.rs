@@ -330,10 +330,7 @@ fn try_release(
     if begun || !(reason.waits_for_placements() || reason == Reason::Empty) {
         return true;
     }
-    let Some(claim) = cx.claim(id) else {
-        return false;
-    };
-    let Some(node) = cx.node_of(claim) else {
+    let Some((claim, node)) = cx.claim_and_node(id) else {
         return false;
     };
     let graceful = cx.state.is_graceful(claim) && reason.is_eventual();

@@ -140,8 +140,8 @@ fn can_wait(cx: &Context, pod: &PodKey, now: Timestamp) -> bool {
 /// Returns whether all pods of a disrupted node belong to later waves. The deadline of the node
 /// does not run meanwhile.
 pub(in crate::engine) fn waits_for_wave(cx: &Context, id: &ClaimId, now: Timestamp) -> bool {
-    let moved = cx.drain_of(id).is_some_and(|drain| matches!(drain.release, Release::Begun { .. }));
-    let claim = cx.claim(id).filter(|_| !moved);
+    let begun = cx.drain_of(id).is_some_and(|drain| matches!(drain.release, Release::Begun { .. }));
+    let claim = cx.claim(id).filter(|_| !begun);
     let node = claim.and_then(|claim| claim.node.as_ref());
     let pods = node.map(|node| cx.state.objects.pods_on(node.as_str()));
     let mut pods = pods.into_iter().flatten();
