@@ -132,7 +132,7 @@ impl Engine {
                 fleet.on_denied(cx, id, why, used_up, view, now);
             }
             (ClaimStep::RequestDisruption, Granted) => {
-                cx.progress_of(id).drain.granted = true;
+                cx.progress_of(id).drain.clearance.record_grant();
                 claim_steps::on_step_succeeded(cx, id);
             }
             (ClaimStep::RequestDisruption, Denied { why, view, .. }) => {
@@ -218,7 +218,7 @@ fn on_instances_listed(cx: &mut Context, result: CommandResult, now: Timestamp) 
 
 fn on_tainted(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     if let Some(progress) = cx.progress.get_mut(id) {
-        progress.drain.tainted = Some(now);
+        progress.drain.taint.confirmed = Some(now);
     }
     claim_steps::on_step_succeeded(cx, id);
 }

@@ -12,7 +12,7 @@ use crate::engine::claim_steps;
 use crate::engine::claims;
 use crate::engine::command::Command;
 use crate::engine::context::Context;
-use crate::engine::in_flight::{ClaimProgress, ClaimStep, Clearance, CommandPurpose};
+use crate::engine::in_flight::{ClaimProgress, ClaimStep, CommandPurpose};
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::fleet::{
@@ -244,7 +244,7 @@ impl FleetSync {
         reason: Reason,
         now: Timestamp,
     ) -> bool {
-        let granted = cx.drain_of(id).is_some_and(|drain| drain.granted);
+        let granted = cx.drain_of(id).is_some_and(|drain| drain.clearance.is_granted());
         let mut budgets = cx.state.fleet.iter().flat_map(|fleet| &fleet.budgets);
         if granted || !budgets.any(|budget| applies_to_reason(&budget.reasons, reason)) {
             return false;
@@ -375,8 +375,7 @@ fn current_disruption_usage(
         };
         // A disruption that was not requested yet does not count against the budget.
         let is_counted = cx.progress.get(id).is_some_and(|progress| {
-            progress.drain.granted
-                || progress.drain.clearance == Clearance::Cleared
+            progress.drain.clearance.is_granted()
                 || matches!(progress.step, Some((_, ClaimStep::RequestDisruption)))
         });
         if !reason.is_budgeted() {

@@ -219,7 +219,9 @@ pub(super) fn record_disruptions(
 fn awaits_record(cx: &Context, id: &ClaimId) -> bool {
     let leaving = cx.claim(id).and_then(|claim| claim.leaving);
     leaving.is_some_and(Reason::is_budgeted)
-        && cx.drain_of(id).is_some_and(|drain| drain.clearance == Clearance::Recording)
+        && cx
+            .drain_of(id)
+            .is_some_and(|drain| matches!(drain.clearance, Clearance::Recording { .. }))
 }
 
 /// Sorts the waiting disruptions into those that the current records permit and those that are
@@ -270,7 +272,7 @@ pub(super) fn on_disruptions_recorded(
             for id in claims {
                 let kept = cx.state.notes.let_go.contains_key(id);
                 if let Some(progress) = cx.progress.get_mut(id).filter(|_| kept)
-                    && progress.drain.clearance == Clearance::Recording
+                    && matches!(progress.drain.clearance, Clearance::Recording { .. })
                 {
                     progress.drain.clearance = Clearance::Cleared;
                 }

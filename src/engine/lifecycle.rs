@@ -277,7 +277,7 @@ fn terminate_instance(
     };
     let runs = is_running(claim);
     if runs && !may_terminate(cx, claim, now) {
-        cx.progress_of(id).drain.confirmed = None;
+        cx.progress_of(id).drain.listing.confirmed = None;
         claim_steps::enter_phase(cx, id, ClaimPhase::Draining, now);
         return;
     }
@@ -340,7 +340,7 @@ fn terminate_instance(
 
 /// Returns whether the pods of a disrupted node were evicted, or their time is up.
 fn was_drained(cx: &Context, id: &ClaimId, now: Timestamp) -> bool {
-    let confirmed = cx.drain_of(id).and_then(|drain| drain.confirmed);
+    let confirmed = cx.drain_of(id).and_then(|drain| drain.listing.confirmed);
     let reason = cx.claim(id).and_then(|claim| claim.leaving);
     confirmed.is_some()
         || (deadline::is_deadline_over(cx, id, now)
@@ -398,7 +398,7 @@ fn required_confirmation(
     let node = cx.node_of(claim)?;
     let relies =
         claim_steps::may_run_pods(cx, id, node, now) && !deadline::is_deadline_over(cx, id, now);
-    relies.then(|| cx.drain_of(id).and_then(|drain| drain.confirmed))
+    relies.then(|| cx.drain_of(id).and_then(|drain| drain.listing.confirmed))
 }
 
 /// Cancels queued terminations that are no longer permitted: a different client removed the
