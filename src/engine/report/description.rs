@@ -21,6 +21,15 @@ pub(super) const LISTED: usize = 10;
 /// Time until pods were planned.
 pub const DECISIONS: &str = "karpenter_pods_scheduling_decision_duration_seconds";
 
+/// Time from the creation of a pod until it was bound.
+pub const BOUND: &str = "karpenter_pods_bound_duration_seconds";
+
+/// Time from the start of a disruption until the claim was terminated.
+pub const CLAIM_ENDS: &str = "karpenter_nodeclaims_termination_duration_seconds";
+
+/// Time from the first request until an instance was terminated.
+pub const INSTANCE_ENDS: &str = "karpenter_nodeclaims_instance_termination_duration_seconds";
+
 /// Age of terminated nodes.
 pub const LIFETIMES: &str = "karpenter_nodes_lifetime_duration_seconds";
 
@@ -355,6 +364,12 @@ pub(super) fn observe<'r>(
 /// The label of a pool.
 pub(super) fn of_pool(pool: &PoolName) -> Label<'_> {
     ("nodepool", pool.as_str())
+}
+
+/// The zone and the capacity type of an offering as labels, empty if the offering is unknown.
+pub(super) fn zone_and_capacity(offering: &Option<OfferingKey>) -> [Label<'_>; 2] {
+    let (_, zone, capacity_type) = offering.as_ref().map_or(("", "", ""), parts);
+    [("zone", zone), ("capacity_type", capacity_type)]
 }
 
 /// The instance type, zone and capacity type of an offering.
