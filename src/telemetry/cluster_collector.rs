@@ -284,10 +284,14 @@ fn collect_node_resources(buffer: &mut SampleBuffer, state: &State, node: &Node)
         ] {
             buffer.add_sample(series, &labels, resource_value(resource, requests.get(resource)));
         }
-        let capacity = node.capacity.get(resource);
-        let overhead =
-            resource_value(resource, capacity.saturating_sub(node.allocatable.get(resource)));
-        buffer.add_sample("karpenter_nodes_system_overhead", &labels, overhead.max(0.0));
+    }
+    for (resource, capacity) in resource_values(&node.capacity) {
+        let kind = metric_resource_name(resource);
+        let labels: Vec<_> =
+            [name, ("resource_type", kind.as_str())].into_iter().chain(labels).collect();
+        let allocatable = resource_value(resource, node.allocatable.get(resource));
+        let overhead = (capacity - allocatable).max(0.0);
+        buffer.add_sample("karpenter_nodes_system_overhead", &labels, overhead);
     }
 }
 

@@ -9,10 +9,10 @@ use crate::engine::event::Interruption;
 use crate::engine::report::Report;
 use crate::engine::report::description::{
     BOUND, CLAIM_ENDS, DECISIONS, Description, ELIGIBLE, EventTarget, FieldValue, IN_SYNC,
-    INSTANCE_ENDS, LIFETIMES, LISTED, Label, Metric, OUT_OF_SYNC, Object, PLAN_CLAIMS, PLAN_PODS,
+    INSTANCE_ENDS, LIFETIMES, LISTED, Metric, OUT_OF_SYNC, Object, PLAN_CLAIMS, PLAN_PODS,
     PLAN_STATES, SUSPENDED, Severity, ToField as _, UNHEALTHY, add, all_reasons, count, debug,
-    fields, first_reason, format_duration, info, observe, of_pool, offering_text, parts, pod_names,
-    price_suffix, set, warn, zone_and_capacity,
+    decisions, fields, first_reason, format_duration, info, observe, of_pool, offering_text, parts,
+    pod_names, price_suffix, set, warn, zone_and_capacity,
 };
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeName, PoolName};
@@ -490,30 +490,6 @@ fn interruption_reason(notice: Interruption) -> (&'static str, bool) {
         Interruption::Stopping => ("InstanceTerminating", true),
         Interruption::Failed => ("InstanceUnhealthy", true),
     }
-}
-
-/// Counts a disruption decision, once and for each of its pools, by replacement, reason and
-/// consolidation type: a single node, several nodes, or empty nodes.
-fn decisions<'r>(
-    pools: impl IntoIterator<Item = &'r PoolName>,
-    decision: &'static str,
-    reason: Reason,
-    consolidation_type: &'static str,
-) -> Vec<Metric<'r>> {
-    let labels = |pool: &'r str| -> [Label<'r>; 4] {
-        [
-            ("nodepool", pool),
-            ("decision", decision),
-            ("reason", reason.as_str()),
-            ("consolidation_type", consolidation_type),
-        ]
-    };
-    let pools: Vec<&str> = pools.into_iter().map(PoolName::as_str).collect();
-    let only = if let [pool] = pools[..] { pool } else { "" };
-    let by_pool = "karpenter_voluntary_disruption_decisions_by_nodepool_total";
-    let by_pool = pools.iter().map(|pool| count(by_pool, &labels(pool)));
-    let all = count("karpenter_voluntary_disruption_decisions_total", &labels(only));
-    by_pool.chain([all]).collect()
 }
 
 /// Sets whether a safeguard suspends changes.

@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 
 use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::instance::{OfferingKey, Price};
+use crate::model::pool::Reason;
 use crate::scheduling::PoolRejection;
 use crate::scheduling::rejection::bounded_text;
 
@@ -359,6 +360,30 @@ pub(super) fn observe<'r>(
     labels: &[Label<'r>],
 ) -> Metric<'r> {
     (name, labels.to_vec(), MetricChange::Observe(time.as_secs_f64()))
+}
+
+/// Counts a disruption decision, once and for each of its pools, by replacement, reason and
+/// consolidation type: a single node, several nodes, or empty nodes.
+pub(super) fn decisions<'r>(
+    pools: impl IntoIterator<Item = &'r PoolName>,
+    decision: &'static str,
+    reason: Reason,
+    consolidation_type: &'static str,
+) -> Vec<Metric<'r>> {
+    let labels = |pool: &'r str| -> [Label<'r>; 4] {
+        [
+            ("nodepool", pool),
+            ("decision", decision),
+            ("reason", reason.as_str()),
+            ("consolidation_type", consolidation_type),
+        ]
+    };
+    let pools: Vec<&str> = pools.into_iter().map(PoolName::as_str).collect();
+    let only = if let [pool] = pools[..] { pool } else { "" };
+    let by_pool = "karpenter_voluntary_disruption_decisions_by_nodepool_total";
+    let by_pool = pools.iter().map(|pool| count(by_pool, &labels(pool)));
+    let all = count("karpenter_voluntary_disruption_decisions_total", &labels(only));
+    by_pool.chain([all]).collect()
 }
 
 /// The label of a pool.

@@ -59,7 +59,13 @@ fn node(name: &str) -> Node {
         name: name.into(),
         created: Some(later(40)),
         labels: labels.into(),
-        capacity: Resources { cpu_milli: 2000, memory: 1000, pods: 10, ..Resources::default() },
+        capacity: Resources {
+            cpu_milli: 2000,
+            memory: 1000,
+            ephemeral_storage: 50,
+            pods: 10,
+            ..Resources::default()
+        },
         allocatable: Resources { cpu_milli: 1500, memory: 400, pods: 10, ..Resources::default() },
         ..Node::default()
     }
@@ -99,7 +105,7 @@ fn nodes_have_series_of_their_own_only_where_they_are_asked_for() {
                   instance_type=\"m7i.large\"";
     let age = format!("karpenter_nodes_current_lifetime_seconds{{node_name=\"a\",{labels}}} 60");
     check(&all, "lifetime", &[&age]);
-    let overhead = [("cpu", "0.5"), ("memory", "600"), ("ephemeral_storage", "0"), ("pods", "0")];
+    let overhead = [("cpu", "0.5"), ("memory", "600"), ("ephemeral_storage", "50"), ("pods", "0")];
     let overhead = overhead.map(|(resource, value)| {
         format!(
             "karpenter_nodes_system_overhead{{node_name=\"a\",resource_type=\"{resource}\",\
@@ -225,10 +231,10 @@ fn only_types_of_nodes_have_series_and_those_that_failed_are_not_available() {
         state.holds.record_refusal(Some(class), &key("b"), later(99));
     }
     let all = series(&state, Measures::default(), true);
-    let name = "karpenter_cloudprovider_instance_type";
+    let name = "cloudprovider_instance_type";
     let of_type = [("cpu_cores", "2"), ("memory_bytes", "8589934592")];
-    let of_type =
-        of_type.map(|(of, value)| format!("{name}_{of}{{instance_type=\"m7i.large\"}} {value}"));
+    let of_type = of_type
+        .map(|(of, value)| format!("karpenter_{name}_{of}{{instance_type=\"m7i.large\"}} {value}"));
     check(&all, "type_cpu", &[&of_type[0]]);
     check(&all, "type_memory", &[&of_type[1]]);
     let offerings = |of: &str, values: [&str; 4]| {
@@ -237,7 +243,7 @@ fn only_types_of_nodes_have_series_and_those_that_failed_are_not_available() {
             .zip(values)
             .map(|((capacity_type, zone), value)| {
                 format!(
-                    "{name}_offering_{of}{{instance_type=\"m7i.large\",\
+                    "karpenter_{name}_offering_{of}{{instance_type=\"m7i.large\",\
                      capacity_type=\"{capacity_type}\",zone=\"{zone}\"}} {value}"
                 )
             })
