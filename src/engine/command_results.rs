@@ -204,11 +204,15 @@ fn on_instances_listed(cx: &mut Context, result: CommandResult, now: Timestamp) 
     }
     for claim in outcome.found {
         record_launched_offerings(cx, &claim);
+        let instance = cx.claim(&claim).and_then(|claim| claim.instance.as_ref());
+        let offering = instance.map(|instance| instance.offering.clone());
         cx.outbox.push_report(Report::ClaimPhase {
             pool: cx.state.ledger.pool_of(&claim),
             claim,
             node: None,
+            offering,
             phase: ClaimPhase::Launched,
+            drained: false,
             found: false,
         });
     }

@@ -257,9 +257,8 @@ pub(super) fn consolidate(
         return;
     }
     consolidation.schedule.moved = Some(now);
-    let pool = nodes.first().map(|node| &node.pool);
     cx.outbox.push_report(Report::Consolidates {
-        pool: pool.filter(|pool| nodes.iter().all(|node| node.pool == **pool)).cloned(),
+        pools: nodes.iter().map(|node| node.pool.clone()).collect(),
         nodes: nodes.len(),
         claims: plan.launches.len(),
         before: nodes.iter().filter_map(|node| node.price).sum(),
@@ -313,6 +312,8 @@ fn report_possible_moves(cx: &mut Context, provisioning: &mut Provisioning, plan
             offering,
             price,
             offerings: launch.offerings.len(),
+            reason: Reason::Underutilized.as_str(),
+            relaxed: false,
             pods: launch.pods,
         });
     }

@@ -96,6 +96,7 @@ pub(super) fn disrupt_node(
         claim: id.clone(),
         pool: claim.record.pool.clone(),
         node: claim.node.clone(),
+        capacity_type: claim.capacity_type(),
         reason,
         price: cx.state.price_of_instance(claim),
         pods: pods.filter(|pod| pod.is_reschedulable()).count(),

@@ -207,6 +207,7 @@ fn launch_claim(cx: &mut Context, fleet: &mut FleetSync, id: &ClaimId, now: Time
             claim: id.clone(),
             pool: claim.record.pool.clone(),
             node: None,
+            capacity_type: claim.capacity_type(),
             reason: Reason::TimedOut,
             price: None,
             pods: 0,

@@ -543,7 +543,8 @@ impl ElectionTask {
     }
 
     fn publish_leadership(&self, leadership: Leadership) {
-        report_metrics::set_leader(&self.cluster, matches!(leadership, Leadership::Leads(_)));
+        let leads = matches!(leadership, Leadership::Leads(_));
+        report_metrics::set_leader(&self.cluster, &self.connection.lease, leads);
         self.turn.send_if_modified(|current| {
             let has_changed = *current != leadership;
             *current = leadership;
@@ -556,7 +557,7 @@ impl ElectionTask {
         let held = self.known.take().filter(|it| it.hold.holder == self.me);
         self.connection.fence.close();
         self.role = Role::Follower;
-        report_metrics::set_leader(&self.cluster, false);
+        report_metrics::set_leader(&self.cluster, &self.connection.lease, false);
         // The other clusters of its group must not rely on it.
         self.company.update_status(&self.cluster, LeaseStatus::Unknown);
         let Some(held) = held else {

@@ -13,15 +13,17 @@ use crate::config::config_diff::ConfigValues;
 use crate::config::settings::{MetricNames, Telemetry};
 use crate::engine::report::Report;
 use crate::engine::report::description::{
-    DECISIONS, Description, ELIGIBLE, LIFETIMES, MetricChange, PLAN_CLAIMS, PLAN_PODS, PLAN_STATES,
-    SUSPENDED, SUSPENDED_FOR,
+    BOUND, CLAIM_ENDS, DECISIONS, Description, ELIGIBLE, INSTANCE_ENDS, LIFETIMES, MetricChange,
+    PLAN_CLAIMS, PLAN_PODS, PLAN_STATES, SUSPENDED, SUSPENDED_FOR,
 };
 use crate::host::clock;
-use crate::model::id::ClusterName;
+use crate::model::id::{ClusterName, LeaseName};
 use crate::model::pool::Reason;
 use crate::scheduling::static_pools::StaticDemand;
 use crate::telemetry::cluster_collector::{self, MetricSample, count_to_f64};
-use crate::telemetry::metric_definitions::{ALL, MetricKind, NOTICES, PASSES, PLANS, metric_help};
+use crate::telemetry::metric_definitions::{
+    ALL, CALLS, CONTROLLER, MetricKind, NOTICES, PASSES, PLANNER, PLANS, metric_help,
+};
 
 /// Why metrics cannot be set up.
 #[derive(Debug, Error)]
@@ -65,12 +67,16 @@ const AGE_BOUNDS: [f64; 10] = [
 ];
 
 /// The buckets of each histogram.
-const BOUNDS: [(&str, &[f64]); 5] = [
+const BOUNDS: [(&str, &[f64]); 9] = [
     (PASSES, &PASS_BOUNDS),
     (PLANS, &PASS_BOUNDS),
     (DECISIONS, &WAIT_BOUNDS),
     (NOTICES, &WAIT_BOUNDS),
     (LIFETIMES, &AGE_BOUNDS),
+    (BOUND, &WAIT_BOUNDS),
+    (CALLS, &WAIT_BOUNDS),
+    (CLAIM_ENDS, &WAIT_BOUNDS),
+    (INSTANCE_ENDS, &WAIT_BOUNDS),
 ];
 
 /// Returns the cluster label of a line. Cluster names need no escaping.
@@ -121,6 +127,7 @@ impl MetricsRecorder {
         let all = [
             (MetricNames::Karpenter, "karpenter_"),
             (MetricNames::Karpenter, "controller_runtime_"),
+            (MetricNames::Karpenter, "leader_election_"),
             (MetricNames::Outrigger, "outrigger_"),
         ];
         let names = &telemetry.metric_names;
@@ -241,14 +248,17 @@ fn set_shortfall(cluster: &str, need: &StaticDemand, missing: usize) {
 
 /// Records an engine pass, under the controller name that dashboards use.
 pub(crate) fn record_pass(cluster: &ClusterName, took: Duration) {
-    let labels = [("cluster", cluster.to_string()), ("controller", "engine".to_owned())];
-    counter!("controller_runtime_reconcile_total", &labels).increment(1);
-    histogram!(PASSES, &labels).record(took.as_secs_f64());
+    let controller = ("controller", CONTROLLER);
+    // A pass has no other result.
+    let labels = [controller, ("result", "success")];
+    increment("controller_runtime_reconcile_total", cluster, &labels);
+    histogram!(PASSES, &cluster_labels(cluster, &[controller])).record(took.as_secs_f64());
 }
 
 /// Records a pass that planned pods.
 pub(crate) fn record_planned_pass(cluster: &ClusterName, took: Duration) {
-    histogram!(PLANS, "cluster" => cluster.to_string()).record(took.as_secs_f64());
+    let labels = cluster_labels(cluster, &[("controller", PLANNER)]);
+    histogram!(PLANS, &labels).record(took.as_secs_f64());
 }
 
 /// Records a command and its outcome.
@@ -272,10 +282,29 @@ pub(crate) fn set_ready(cluster: &ClusterName, ready: bool) {
     }
 }
 
-/// Sets whether this host is the leader of a managed cluster.
-pub(crate) fn set_leader(cluster: &ClusterName, leads: bool) {
-    gauge!("outrigger_cluster_leader", "cluster" => cluster.to_string())
-        .set(f64::from(u8::from(leads)));
+/// Sets whether this host is the leader of a managed cluster, whose holder has a Lease.
+pub(crate) fn set_leader(cluster: &ClusterName, lease: &LeaseName, leads: bool) {
+    let (cluster, leads) = (cluster.to_string(), f64::from(u8::from(leads)));
+    gauge!("outrigger_cluster_leader", "cluster" => cluster.clone()).set(leads);
+    let name = lease.name.clone();
+    gauge!("leader_election_master_status", "cluster" => cluster, "name" => name).set(leads);
+}
+
+/// Records a call of a provider, by its method and the name of the provider, and its error, if
+/// there was one.
+pub(crate) fn record_provider_call(
+    cluster: &ClusterName,
+    [method, provider]: [&'static str; 2],
+    error: Option<&'static str>,
+    took: Duration,
+) {
+    let call = [("controller", CONTROLLER), ("method", method), ("provider", provider)];
+    histogram!(CALLS, &cluster_labels(cluster, &call)).record(took.as_secs_f64());
+    if let Some(error) = error {
+        let [controller, method, provider] = call;
+        let labels = [controller, method, provider, ("error", error)];
+        increment("karpenter_cloudprovider_errors_total", cluster, &labels);
+    }
 }
 
 /// Sets the number of CapacityBuffers that are invalid or cannot be read.
@@ -311,11 +340,17 @@ pub(crate) fn set_config_hash(written: &ConfigValues) {
 mod tests {
     use metrics_exporter_prometheus::PrometheusBuilder;
 
+    use std::time::Duration;
+
     use jiff::SignedDuration;
 
-    use super::{cluster_of, count_report, reset_engine_metrics, update_shortfall};
+    use super::{
+        cluster_of, count_report, reset_engine_metrics, record_pass, record_planned_pass,
+        record_provider_call, set_leader, update_shortfall,
+    };
     use crate::engine::report::Report;
     use crate::model::claim::ClaimPhase;
+    use crate::model::id::LeaseName;
     use crate::model::instance::{CapacityType, OfferingKey, Price};
     use crate::model::pool::Reason;
     use crate::provider::{FailureKind, OfferingRefusal, RefusalKind};
@@ -344,6 +379,7 @@ mod tests {
             claim: "c".into(),
             pool: "general".into(),
             node: Some("n".into()),
+            capacity_type: Some(CapacityType::Spot),
             reason,
             price: None,
             pods,
@@ -352,7 +388,7 @@ mod tests {
 
     fn consolidated(nodes: usize, claims: usize) -> Report {
         Report::Consolidates {
-            pool: Some("general".into()),
+            pools: ["general".into()].into(),
             nodes,
             claims,
             before: Price::default(),
@@ -422,8 +458,63 @@ mod tests {
         ];
         let text = metrics_after(&reports, true);
         check(&text, &lines.each_ref().map(String::as_str));
+        let by_pool =
+            lines.map(|line| line.replace("decisions_total", "decisions_by_nodepool_total"));
+        check(&text, &by_pool.each_ref().map(String::as_str));
         let text = metrics_after(&reports, false);
-        assert_eq!(text, "", "observe mode makes no decisions");
+        assert_eq!(text, "", "what is merely observed is no decision");
+    }
+
+    #[test]
+    fn a_decision_about_nodes_of_several_pools_counts_for_each() {
+        let text = counted(
+            &[Report::Consolidates {
+                pools: ["batch".into(), "general".into()].into(),
+                nodes: 2,
+                claims: 1,
+                before: Price::default(),
+                after: Price::default(),
+            }],
+            true,
+        );
+        let series = |name: &str, pool: &str| {
+            format!(
+                "karpenter_voluntary_disruption_{name}{{cluster=\"prod\",nodepool=\"{pool}\",\
+                 decision=\"replace\",reason=\"underutilized\",consolidation_type=\"multi\"}} 1"
+            )
+        };
+        let lines = [
+            series("decisions_total", ""),
+            series("decisions_by_nodepool_total", "batch"),
+            series("decisions_by_nodepool_total", "general"),
+        ];
+        check(&text, &lines.each_ref().map(String::as_str));
+    }
+
+    #[test]
+    fn calls_and_passes_are_recorded_with_karpenters_labels() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            let (cluster, second) = ("prod".into(), Duration::from_secs(1));
+            record_pass(&cluster, second);
+            record_planned_pass(&cluster, second);
+            set_leader(&cluster, &LeaseName::default(), true);
+            record_provider_call(&cluster, ["Create", "aws"], None, second);
+            record_provider_call(&cluster, ["Create", "aws"], Some("x"), second);
+        });
+        let call = "cluster=\"prod\",controller=\"engine\",method=\"Create\",provider=\"aws\"";
+        let lines = [
+            "controller_runtime_reconcile_total{cluster=\"prod\",controller=\"engine\",\
+             result=\"success\"} 1"
+                .to_owned(),
+            "karpenter_scheduler_scheduling_duration_seconds_count{cluster=\"prod\",\
+             controller=\"provisioner\"} 1"
+                .to_owned(),
+            "leader_election_master_status{cluster=\"prod\",name=\"outrigger\"} 1".to_owned(),
+            format!("karpenter_cloudprovider_duration_seconds_count{{{call}}} 2"),
+            format!("karpenter_cloudprovider_errors_total{{{call},error=\"x\"}} 1"),
+        ];
+        check(&recorder.handle().render(), &lines.each_ref().map(String::as_str));
     }
 
     #[test]
@@ -458,11 +549,16 @@ mod tests {
             ("pods_drained_total", "interrupted", 1),
         ];
         let lines = lines.map(|(name, reason, count)| {
-            let pool = match name {
-                "nodeclaims_disrupted_total" => ",nodepool=\"general\"",
-                _ => "",
+            let (pool, capacity_type) = match name {
+                "nodeclaims_disrupted_total" => {
+                    (",nodepool=\"general\"", ",capacity_type=\"spot\"")
+                }
+                _ => ("", ""),
             };
-            format!("karpenter_{name}{{cluster=\"prod\"{pool},reason=\"{reason}\"}} {count}")
+            format!(
+                "karpenter_{name}{{cluster=\"prod\"{pool},reason=\"{reason}\"{capacity_type}}} \
+                 {count}"
+            )
         });
         check(&text, &lines.each_ref().map(String::as_str));
     }
@@ -481,24 +577,46 @@ mod tests {
 
     #[test]
     fn ends_of_nodes_are_counted_with_how_long_they_took_and_how_old_nodes_were() {
-        let gone = Report::ClaimPhase {
+        let phase = |phase, drained| Report::ClaimPhase {
             claim: "c".into(),
             pool: "general".into(),
             node: Some("n".into()),
-            phase: ClaimPhase::Gone,
+            offering: Some(OfferingKey {
+                instance_type: "m5.large".into(),
+                zone: "a".into(),
+                capacity_type: CapacityType::Spot,
+                reservation: None,
+            }),
+            phase,
+            drained,
             found: false,
         };
         let ended = Report::Ended {
             node: "n".into(),
             pool: "general".into(),
             took: SignedDuration::from_secs(90),
+            ending: Some(SignedDuration::from_secs(30)),
             age: SignedDuration::from_hours(2),
         };
-        let text = metrics_after(&[gone, ended], true);
+        let reports = [
+            phase(ClaimPhase::Registered, false),
+            phase(ClaimPhase::Terminating, true),
+            phase(ClaimPhase::Terminating, false),
+            phase(ClaimPhase::Gone, false),
+            ended,
+        ];
+        let text = metrics_after(&reports, true);
         let of = "cluster=\"prod\",nodepool=\"general\"";
         let lines = [
-            format!("karpenter_nodes_terminated_total{{{of}}} 1"),
+            format!("karpenter_nodes_created_total{{{of},zone=\"a\"}} 1"),
+            format!("karpenter_nodes_drained_total{{{of}}} 1"),
+            format!("karpenter_nodes_terminated_total{{{of},zone=\"a\"}} 1"),
+            format!(
+                "karpenter_nodeclaims_terminated_total{{{of},zone=\"a\",capacity_type=\"spot\"}} 1"
+            ),
             format!("karpenter_nodes_termination_duration_seconds_sum{{{of}}} 90"),
+            format!("karpenter_nodeclaims_termination_duration_seconds_sum{{{of}}} 90"),
+            format!("karpenter_nodeclaims_instance_termination_duration_seconds_sum{{{of}}} 30"),
             format!("karpenter_nodes_lifetime_duration_seconds_sum{{{of}}} 7200"),
         ];
         check(&text, &lines.each_ref().map(String::as_str));

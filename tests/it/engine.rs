@@ -53,6 +53,7 @@ mod blocked_drains;
 mod two_clusters;
 mod in_place_update;
 mod status;
+mod measures;
 mod registration_backoff;
 mod upgrading;
 mod consolidation;

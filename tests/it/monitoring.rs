@@ -1,5 +1,8 @@
 //! The shipped dashboard and alert rules use existing metrics, and alerts link to documentation.
 
+// Names and labels of Karpenter's metrics.
+mod karpenter_names;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
