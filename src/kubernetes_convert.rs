@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_claim_is_bound_when_it_says_so_and_names_its_volume() {
+    fn volume_claim_is_bound_with_annotation_and_volume_name() {
         let complete = r#""annotations": {"pv.kubernetes.io/bind-completed": "yes"}"#;
         let cases = [
             (complete, r#""volumeName": "pv""#, true),
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_claim_says_how_it_is_used() {
+    fn volume_claim_class_phase_and_access_mode_are_read() {
         let read = claim(
             r#"{"metadata": {"namespace": "a", "name": "b",
             "deletionTimestamp": "2026-01-01T00:00:00Z",
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_can_be_used_where_its_affinity_and_its_labels_say() {
+    fn volume_affinity_combines_node_affinity_and_zone_labels() {
         let zone = |key: &str, zone: &str| {
             format!(
                 r#"{{"matchExpressions": [{{"key": "{key}", "operator": "In",
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_has_a_driver_or_is_one_nodes_alone() {
+    fn volume_driver_and_locality_are_read() {
         let cases = [
             (r#""csi": {"driver": "d"}"#, "d", false),
             (r#""awsElasticBlockStore": {"volumeID": "v"}"#, "ebs.csi.aws.com", false),
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storage_class_says_where_and_when_volumes_are_made() {
+    fn storage_class_topology_and_binding_mode_are_read() {
         let read = read::<json::StorageClass>(
             r#"{"metadata": {"name": "s"}, "provisioner": "ebs.csi.aws.com",
             "volumeBindingMode": "WaitForFirstConsumer", "allowedTopologies": [
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn what_selects_pods_is_read_by_its_selector() {
+    fn selectors_of_services_and_controllers_are_read() {
         let check = |read: WatchedObject, expect: (ObjectKind, &str)| {
             let WatchedObject::Selecting(workload) = read else {
                 panic!("something that selects: {read:?}")

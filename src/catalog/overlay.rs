@@ -252,7 +252,7 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
     /// Overlays, and the resulting prices of m7i.large and g5.large, on demand and as spot, in both
     /// zones. The rules of spec/scheduling.md §3.4.
     #[test]
-    fn prices_follow_the_overlays() {
+    fn overlays_adjust_prices() {
         let (m7i, g5) = ("1/0.35 1/0.35", "2/0.7 2/0.7");
         let rows: [(&[&str], &str, &str); 22] = [
             (&[], m7i, g5),
@@ -302,7 +302,7 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
 
     /// Overlays, a resource, and its resulting quantity for pods on m7i.large and g5.large.
     #[test]
-    fn capacity_follows_the_overlays() {
+    fn overlays_adjust_capacity() {
         let rows: [(&[&str], &str, [i64; 2]); 9] = [
             (&[], "nvidia.com/gpu", [0, 1]),
             (&["x 0 family=m7i example.com/dev:4"], "example.com/dev", [4, 0]),
@@ -329,7 +329,7 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
     }
 
     #[test]
-    fn huge_pages_are_no_memory_for_pods() {
+    fn huge_pages_reduce_allocatable_memory() {
         let plain = catalog();
         let before = plain.get("m7i.large").expect("a type");
         for (amount, reserved) in [(0, 0), (GIB, GIB), (64 * GIB, before.allocatable.memory)] {
@@ -343,7 +343,7 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
     }
 
     #[test]
-    fn a_pool_without_overlays_of_its_own_sees_the_catalog_itself() {
+    fn pool_without_matching_overlays_uses_the_plain_catalog() {
         let overlays = ordered(&["x 0 pool=gpu family=g5 5", "y 0 family=m7i 1 -0%"]);
         let plain = catalog();
         let other = with_overlays(&plain, &overlays, &Pool::new("general"));

@@ -60,7 +60,7 @@ mod tests {
     use crate::cli::CommandLine;
 
     #[test]
-    fn a_verb_is_there_or_said_to_be_missing() {
+    fn each_verb_exists_or_is_listed_as_missing() {
         let command = CommandLine::command();
         let exists = |verb: &str| command.find_subcommand(verb).is_some();
         for verb in OF_THE_DAEMON.into_iter().chain(OF_AWS) {

@@ -309,7 +309,7 @@ mod tests {
     ];
 
     #[test]
-    fn texts_have_their_forms() {
+    fn each_format_accepts_and_rejects_its_examples() {
         for (format, valid, invalid) in CASES {
             for text in valid.split_whitespace() {
                 assert!(format.is_valid(text), "{format:?} {text:?}");
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_fits_itself() {
+    fn invalid_values_get_a_matching_hint() {
         let hint = IdFormat::RoleName.hint_for("arn:aws:iam::123456789012:role/a/b");
         assert_eq!(hint.as_deref(), Some("write \"b\": IAM names are unique, whatever their path"));
         let hint = IdFormat::Alias.hint_for("windows2022@1");

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_over_when_it_was_seen_unchanged_for_as_long_as_it_lasts() {
+    fn lease_expires_when_unchanged_for_its_duration() {
         let mut observer = LeaseObserver::new("b");
         let mut observe = |renewed, now| {
             observer.observe_lease(Some(lease_of("a", renewed)), seconds(now), no_holder_died)
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_lease_it_is_decides_what_is_seen() {
+    fn lease_owner_depends_on_its_holder() {
         let mut observer = LeaseObserver::new("b");
         assert_eq!(
             observer.observe_lease(Some(lease_of("", "")), seconds(0), no_holder_died),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_somebody_removed_is_its_holders_until_it_is_over() {
+    fn deleted_lease_belongs_to_its_holder_until_it_expires() {
         let mut observer = LeaseObserver::new("b");
         assert_eq!(
             observer.observe_lease(None, seconds(0), no_holder_died),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_kept_out_for_long_by_one_mistake() {
+    fn excessive_lease_duration_is_capped() {
         let mut observer = LeaseObserver::new("b");
         let mut long = lease_of("a", "1");
         long.lasts = Duration::from_secs(1 << 40);
@@ -269,14 +269,14 @@ mod tests {
     }
 
     #[test]
-    fn who_follows_has_the_lease_within_twenty_seconds() {
+    fn failover_takes_less_than_twenty_seconds() {
         // The last renewal is observed within one retry interval, and its expiry within another.
         assert!(RETRY + LASTS + RETRY < seconds(20));
         assert!(ACTS + RETRY < LASTS);
     }
 
     #[test]
-    fn clusters_that_are_led_together_follow_the_first_that_answers() {
+    fn clusters_led_together_follow_the_first_reachable_one() {
         use LeaseStatus::{Free, Mine, Unknown, Unreachable};
         let theirs = || LeaseStatus::Theirs("x".to_owned());
         let may_hold_each = |held: [LeaseStatus; 3]| {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_asks_whoever_leads_two_more_than_it_does() {
+    fn host_requests_handover_from_a_host_with_two_more_clusters() {
         for (leaders, expect) in [
             ("a", None),
             ("aa", Some("0")),
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_gives_until_it_leads_one_more() {
+    fn host_hands_over_clusters_until_it_leads_one_more() {
         for (leaders, hands_over) in [
             ("mm", true),
             ("m", false),

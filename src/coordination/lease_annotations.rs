@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_was_accepted_the_id_counts_and_without_a_lease_nothing_is() {
+    fn accepted_ids_are_merged_and_forgotten_without_a_lease() {
         let known = LeaseAnnotations::from_lease(
             Some(&lease(&[(ACCEPTED, " 0123 \n")])),
             &LeaseAnnotations::default(),
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_goes_to_text_and_back() {
+    fn pause_round_trips_through_its_annotation() {
         let pauses = [
             (Some(at(1_800_000_000)), "a new CNI, see wiki"),
             (None, "until I am back"),
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_that_does_not_parse_has_no_end_and_says_so() {
+    fn unparsable_pause_has_no_end_and_names_its_annotation() {
         for text in ["", "2026-11-32T00:00:00Z typo", "because", "1800000000 x"] {
             let pause = Pause::parse_annotation(PAUSE, text);
             assert!(pause.is_active(Timestamp::MAX), "{text}");
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_pauses_the_longer_holds_and_those_of_other_pools_do_not() {
+    fn longer_of_pool_and_cluster_pause_applies() {
         let pool = |name: &str| format!("{PAUSE_POOL}{name}");
         let until = |second: i64| format!("{} why", at(second));
         let given = lease(&[
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_let_go_goes_to_text_and_back_and_old_ones_are_left_out() {
+    fn disrupted_nodes_round_trip_and_old_ones_are_dropped() {
         let one = |claim: &str, second| (ClaimId::from(claim), expired_at(second));
         let notes = LeaseAnnotations {
             let_go: BTreeMap::from([one("old", 10), one("young", 90), one("again", 80)]),
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_lease_does_not_say_is_remembered() {
+    fn known_disrupted_nodes_are_kept_when_the_lease_lacks_them() {
         let known = LeaseAnnotations {
             let_go: BTreeMap::from([(ClaimId::from("a"), expired_at(10))]),
             ..LeaseAnnotations::default()

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_lease_nobody_is_at_work() {
+    fn missing_lease_means_no_other_autoscaler() {
         let mut watched = Watched::default();
         assert_eq!(watched.on_lease_read(None, false, at(0)), AutoscalerActivity::Gone);
         assert_eq!(
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_gone_when_its_lease_was_nobodys_for_a_minute() {
+    fn other_autoscaler_is_gone_after_a_minute_without_a_holder() {
         let mut watched = Watched::default();
         assert_eq!(
             watched.on_lease_read(lease_of("k", "1"), false, at(0)),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_of_long_ago_is_nobodys_unless_it_is_renewed_all_the_same() {
+    fn old_lease_has_no_holder_unless_it_is_renewed() {
         let mut watched = Watched::default();
         assert_eq!(
             watched.on_lease_read(lease_of("k", "1"), true, at(0)),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_leaves_it_as_it_was_for_a_moment() {
+    fn read_failure_keeps_the_last_activity_briefly() {
         let mut watched = Watched::default();
         assert_eq!(
             watched.on_read_failure(at(0)),

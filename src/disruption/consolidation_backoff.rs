@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_in_vain_are_made_twice_more_and_then_hardly_ever() {
+    fn unprofitable_consolidations_increase_the_back_off() {
         let mut backoff = ConsolidationBackoff::default();
         assert_eq!(backoff.back_off_until(), None);
         let mut now = 0;
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_stay_save_nothing_and_lose_nothing() {
+    fn retained_nodes_count_neither_as_savings_nor_as_losses() {
         let mut backoff = ConsolidationBackoff::default();
         backoff.record_consolidation(1.0, at(0));
         backoff.record_retained(1.0);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_soon_after_another_are_judged_together() {
+    fn consecutive_consolidations_are_judged_together() {
         let mut backoff = ConsolidationBackoff::default();
         backoff.record_consolidation(1.0, at(0));
         backoff.record_launch(0.25);

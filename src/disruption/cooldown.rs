@@ -33,7 +33,7 @@ mod tests {
     use crate::state::candidates::RecentActions;
 
     #[test]
-    fn the_longest_wait_counts_and_none_is_the_default() {
+    fn longest_cool_down_applies_and_none_by_default() {
         let at = |minute: i64| Timestamp::from_second(60 * minute).expect("in range");
         let minutes = SignedDuration::from_mins;
         let cool_down = CoolDown {

@@ -354,7 +354,7 @@ mod tests {
     use crate::doctor::report::DoctorReport;
 
     #[test]
-    fn clocks_that_differ_by_more_than_the_second_that_is_cut_off_are_told() {
+    fn clock_skew_beyond_date_header_precision_is_reported() {
         let date = "Thu, 01 Jan 1970 01:00:00 GMT";
         let headers: HeaderMap =
             [(http::header::DATE, date.parse().expect("a value"))].into_iter().collect();
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_outside_of_what_is_supported_or_tested_is_told() {
+    fn untested_and_unsupported_kubernetes_versions_are_reported() {
         let outside = "; tested versions: 1.35 to 1.37";
         for (minor, code, suffix) in [
             ("28", 4, " is older than 1.29, the oldest supported version"),

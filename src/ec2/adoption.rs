@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_instance_of_the_same_cluster_and_pool_is_taken_over() {
+    fn only_instances_of_the_same_cluster_and_pool_are_adopted() {
         let ours = ("outrigger.dev/installation", "here");
         let pool = ("karpenter.sh/nodepool", "general");
         let cluster = ("kubernetes.io/cluster/prod", "owned");

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_stands_for_these_parameters() {
+    fn ami_alias_resolves_to_ssm_parameters() {
         for (family, version, kubernetes, expect) in rows() {
             let all = ssm_parameters(family, version, kubernetes).expect("supported");
             let texts = all.iter().map(|parameter| {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn some_aliases_stand_for_nothing() {
+    fn unsupported_ami_aliases_are_rejected_with_a_hint() {
         let cases = [
             (AmiFamily::Al2, "latest", "1.33", "use al2023"),
             (AmiFamily::Al2, "latest", "1.34", "use al2023"),

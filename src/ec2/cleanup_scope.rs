@@ -52,7 +52,7 @@ mod tests {
     use crate::model::cluster::Cluster;
 
     #[test]
-    fn what_is_of_another_host_or_role_is_left_to_it() {
+    fn cleanup_spares_clusters_of_other_hosts_and_roles() {
         let mut scope = CleanupScope {
             led: vec![Arc::new(Cluster { name: "here".into(), ..Cluster::default() })],
             is_whole: false,

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn instances_fail_or_are_to_be_maintained_or_are_well() {
+    fn status_checks_and_scheduled_events_become_interruptions() {
         let stop = || vec![event("instance-stop", "The instance is on degraded hardware")];
         let reboot_event = |mark| vec![event("system-reboot", mark)];
         let failed_since_unknown = StatusCheckDetail { failed: true, since: None };
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_listings_what_leaves_least_time_counts() {
+    fn most_urgent_problem_of_an_instance_wins() {
         let row = |checks, events| StatusRow { instance: "i-1".into(), checks, events };
         let rows =
             [row(vec![], vec![event("instance-stop", "")]), row(vec![check(true, 300)], vec![])];

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_concerns_instances_is_read_and_the_rest_is_nothing() {
+    fn only_messages_about_instances_become_notices() {
         let one = json!({ "instance-id": "i-1", "instance-action": "terminate" });
         let reserved = "EC2 Capacity Reservation Instance Interruption Warning";
         let rebalance = "EC2 Instance Rebalance Recommendation";
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_told_of() {
+    fn malformed_messages_are_reported() {
         let bad = |detail| parse_message(&body(EC2, SPOT, detail), NOW);
         let lacks = Err(Malformed::Lacks("instance-id"));
         for detail in [
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_make_it_panic() {
+    fn arbitrary_bytes_do_not_panic() {
         let good = body(EC2, SPOT, json!({ "instance-id": "i-0123456789abcdef0" }));
         let mut rng = fastrand::Rng::with_seed(5);
         let mut parsed = 0;

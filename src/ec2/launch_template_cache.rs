@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_made_once_and_removed_when_nobody_needs_it() {
+    fn launch_template_is_created_once_and_idle_after_ten_minutes() {
         let mut cache = LaunchTemplateCache::default();
         assert!(cache.begin_use("t", at(0)));
         assert!(!cache.begin_use("t", at(1)), "the template exists");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_made_anew_and_not_removed() {
+    fn missing_launch_template_is_recreated_not_deleted() {
         let mut cache = LaunchTemplateCache::default();
         cache.begin_use("t", at(0));
         cache.remove_missing("t");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_life_left_is_removed_after_a_while() {
+    fn listed_launch_templates_of_an_earlier_run_become_idle() {
         let mut cache = LaunchTemplateCache::default();
         cache.begin_use("used", at(0));
         cache.apply_listing(["used", "b", "a"].map(str::to_owned), at(1));

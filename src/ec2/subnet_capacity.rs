@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_subnet_with_most_free_addresses_is_chosen_less_what_is_on_its_way() {
+    fn subnet_with_most_unreserved_addresses_is_chosen() {
         let all = [subnet("s1", "a", 100), subnet("s2", "a", 100), subnet("s3", "b", 900)];
         let mut subnets = Subnets::default();
         subnets.apply_counts(&all);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_after_another_count_is_in_that_count() {
+    fn release_ignores_addresses_reserved_before_the_last_count() {
         let all = [subnet("s1", "a", 60), subnet("s2", "a", 50)];
         let mut subnets = Subnets::default();
         subnets.apply_counts(&all);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exhausted_subnet_is_left_alone_for_three_minutes() {
+    fn exhausted_subnet_is_avoided_for_three_minutes() {
         let all = [subnet("s1", "a", 60), subnet("s2", "a", 50)];
         let mut subnets = Subnets::default();
         subnets.mark_exhausted("s1", NOW);

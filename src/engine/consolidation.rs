@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_is_weighed_when_it_is_still_and_not_too_often() {
+    fn consolidation_runs_when_the_cluster_is_calm_and_not_too_often() {
         let mark_changed = |schedule: &mut ConsolidationSchedule, all: &[i64]| {
             all.iter().for_each(|it| schedule.mark_changed(at(*it)))
         };

@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_read_by_what_follows_their_prefix() {
+    fn secrets_are_named_by_the_part_after_the_prefix() {
         let dir = tempfile::tempdir().expect("a directory");
         for (name, text) in [("secrets_a", "one\n"), ("secrets_b", "two"), ("c", "three")] {
             fs::write(dir.path().join(name), text).expect("written");
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_gives_its_sources_by_name() {
+    fn directory_sources_are_read_in_name_order() {
         let dir = tempfile::tempdir().expect("a directory");
         for name in [
             "v.auto.vars.hcl",
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn unreadable_files_are_named_in_the_diagnostic() {
         let dir = tempfile::tempdir().expect("a directory");
         let check = |path: &Path, expect: &str| {
             let sources = read(path);
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_hides_no_other_problem() {
+    fn unreadable_file_does_not_hide_other_problems() {
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join("a.hcl"), [0xff]).expect("written");
         fs::write(dir.path().join("b.hcl"), "nonsense {}\n").expect("written");
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_file_stays_what_it_is() {
+    fn replacing_a_file_keeps_links_and_devices() {
         let dir = tempfile::tempdir().expect("a directory");
         let (file, link) = (dir.path().join("file"), dir.path().join("link"));
         std::os::unix::fs::symlink(&file, &link).expect("linked");
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_paths_are_told_absolute() {
+    fn base_directory_is_absolute() {
         let directory = super::base_directory(&["config/x.hcl".into()]);
         assert!(directory.is_absolute() && directory.ends_with("config"));
         assert!(super::base_directory(&["x.hcl".into()]).is_absolute());

@@ -458,7 +458,7 @@ mod tests {
     use crate::provider::FailureKind;
 
     #[test]
-    fn a_patch_names_the_version_and_all_taints() {
+    fn node_patch_has_the_version_and_all_taints() {
         let patch = NodePatch {
             node: "n".into(),
             version: "7".into(),
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_sorted_by_code() {
+    fn errors_are_classified_by_status_code() {
         let check = |code, message: &str, expect| {
             let error = kube::Error::Api(status(code, message).boxed());
             assert_eq!(kind_of(&error), expect, "{code} {message}");
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_api_server_is_believed_that_an_object_is_gone() {
+    fn only_an_api_server_not_found_means_missing() {
         let check = |json: serde_json::Value, expect| {
             let status: Status = serde_json::from_value(json).expect("a status");
             assert_eq!(is_missing(&status, "a"), expect, "{status:?}");
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_told_from_throttling() {
+    fn pdb_refusal_is_distinguished_from_throttling() {
         let refused = json!({
             "status": "Failure", "message": "Cannot evict", "reason": "TooManyRequests",
             "code": 429, "details": {"causes": [

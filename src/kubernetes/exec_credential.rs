@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_plugin_prints_is_read() {
+    async fn credentials_printed_by_the_plugin_are_read() {
         let until = "2099-01-01T00:00:00Z";
         let print = |status: &str| script(&format!("echo '{{\"status\": {{{status}}}}}'"));
         let exec = print(&format!("\"token\": \" abc\", \"expirationTimestamp\": \"{until}\""));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_plugin_knows_what_the_kubeconfig_says() {
+    async fn plugin_receives_env_and_exec_info_of_the_kubeconfig() {
         let print = "printf '{\"status\": {\"token\": \"%s\"}}' \
                      \"$A $(echo \"$KUBERNETES_EXEC_INFO\" | tr -d '\"\\n')\"";
         let mut exec = script(print);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn why_a_plugin_gives_nothing_is_told_without_its_secrets() {
+    async fn plugin_failure_is_reported_without_secrets() {
         let mut exec = script("echo no such profile >&2; echo s3cret; exit 3");
         let message = error_of(&exec).await;
         assert_eq!(message, "the exec plugin failed, exit status: 3: no such profile");
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_plugin_leaves_behind_is_not_waited_for_and_not_ended() {
+    async fn background_process_of_a_plugin_is_neither_awaited_nor_killed() {
         let dir = TempDir::new().expect("a directory");
         let pid = dir.path().join("pid");
         let text = format!(
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_plugin_that_is_given_up_ends_with_what_it_has_started() {
+    async fn cancelled_plugin_is_killed_with_its_children() {
         let dir = TempDir::new().expect("a directory");
         let pids = dir.path().join("pids");
         let text = format!("sleep 60 & echo $$ $! > {}; wait", pids.display());

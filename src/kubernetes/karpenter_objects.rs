@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_api_that_never_answers_is_given_up() {
+    async fn read_times_out_when_the_api_never_responds() {
         let service =
             service_fn(|_: Request<Body>| pending::<Result<Response<Body>, Infallible>>());
         let mut reading = reading(Client::new(service, "default"));
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_that_are_none_are_told() {
+    async fn unusable_api_responses_are_reported() {
         let rows = [
             (StatusCode::UNAUTHORIZED, "", "unauthorized (401)"),
             (StatusCode::BAD_GATEWAY, "", "it responds with 502 Bad Gateway"),
@@ -420,14 +420,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listing_without_end_is_given_up() {
+    async fn endless_listing_is_aborted() {
         let endless = r#"{"resources": [{"name": "nodepools"}], "metadata": {"continue": "a"}}"#;
         let error = read_from(StatusCode::OK, endless).await.expect_err("an endless listing");
         assert!(matches!(error, ObjectsError::TooMuch { .. }), "{error}");
     }
 
     #[tokio::test]
-    async fn no_more_is_read_than_can_be_imported() {
+    async fn read_stops_at_the_maximum_import_size() {
         let service = service_fn(|_: Request<Body>| async {
             Ok::<_, Infallible>(Response::new(Body::from(vec![b' '; 64])))
         });
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_url_cannot_have_is_encoded() {
+    fn reserved_characters_are_encoded_for_urls() {
         assert_eq!(encode_for_url("a-B_0.~"), "a-B_0.~");
         assert_eq!(encode_for_url("a/b=?ü"), "a%2Fb%3D%3F%C3%BC");
     }

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_are_taken_away_only_from_a_lease_that_is_there() {
+    fn annotations_are_removed_only_from_an_existing_lease() {
         let set = vec![("a".to_owned(), Some("b".to_owned())), ("c".to_owned(), None)];
         let mut patch = LeasePatch { version: Some("7".into()), annotations: set };
         assert_eq!(Value::from(annotation_changes(&patch)), json!({"a": "b", "c": null}));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_is_no_change_of_annotations() {
+    fn lease_renewal_does_not_change_the_annotation_version() {
         let old = annotated_lease(stored("7", json!({"holderIdentity": "a"})));
         assert_eq!(annotated_lease(stored("8", json!({"holderIdentity": "b"}))), old);
         let mut other = stored("8", json!({}));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_changes_hands_once() {
+    fn lease_transitions_increase_only_with_a_new_holder() {
         let now = "2026-01-02T03:04:05.6789Z".parse().expect("a time");
         let known = lease_state(stored("7", json!({"holderIdentity": "a", "leaseTransitions": 4})));
         let time = "2026-01-02T03:04:05.678900Z";

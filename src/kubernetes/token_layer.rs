@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_is_replaced_before_it_ends() {
+    async fn token_is_refreshed_before_it_expires() {
         let api = Api::start(Some(900), vec![Ok("t1")]);
         assert_eq!(api.status().await, "200");
         advance_by(670).await;
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_that_the_api_refuses_is_replaced_and_not_at_every_call() {
+    async fn rejected_token_is_refreshed_but_not_on_every_call() {
         let api = Api::start(None, vec![Ok("t1"), Ok("t2")]);
         *api.accepted.lock().expect("whole") = "t2";
         for expect in [0, 1, 2] {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_that_is_not_replaced_is_used_until_it_ends() {
+    async fn token_is_used_until_expiry_when_refresh_fails() {
         let failing = vec![Err("not now"), Err("not now"), Ok("t1")];
         let api = Api::start(Some(40), failing);
         advance_by(31).await;
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_made_for_a_client_that_is_gone() {
+    async fn dropped_client_requests_no_tokens() {
         let api = Api::start(Some(60), vec![Ok("t1")]);
         let made = api.made.clone();
         drop(api);

@@ -405,7 +405,7 @@ mod tests {
     use crate::model::watched_object::ObjectKind;
 
     #[tokio::test(start_paused = true)]
-    async fn a_listing_that_nobody_answers_is_told_with_its_cause() {
+    async fn unanswered_list_request_is_reported_with_its_timeout() {
         let never = |_: Request<Body>| pending::<Result<Response<Body>, BoxError>>();
         for (poll, within) in [
             (None, "no response within 30 s ("),

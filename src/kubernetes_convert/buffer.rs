@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_object_declares_is_read() {
+    fn buffer_spec_is_read() {
         let spec = json!({
             "podTemplateRef": {"name": "web"}, "replicas": 3, "limits": {"cpu": "1500m"},
             "provisioningStrategy": "buffer.x-k8s.io/active-capacity", "scalableRef": null,
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_or_makes_no_sense_is_left_out() {
+    fn foreign_buffers_are_skipped_and_invalid_ones_rejected() {
         let web = json!({"name": "web"});
         for (strategy, ours) in [
             ("x/other", false),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_written_as_it_is_read() {
+    fn buffer_status_round_trips() {
         let condition = json!({
             "type": "LimitedByQuotas", "status": "True", "reason": "ResourceQuotasAllocated",
             "message": "", "observedGeneration": 3, "lastTransitionTime": "2026-11-28T10:00:00Z",
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pods_are_like_the_template() {
+    fn buffer_pods_follow_the_pod_template() {
         let requests = json!({"cpu": "250m", "memory": "1Gi"});
         let spec = json!({
             "containers": [{"name": "c", "resources": {"requests": requests}}],

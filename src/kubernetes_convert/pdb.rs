@@ -96,7 +96,7 @@ mod tests {
         "currentHealthy": 3, "desiredHealthy": 2}"#;
 
     #[test]
-    fn a_budget_is_read_as_it_was_last_counted() {
+    fn pdb_status_is_read_unless_outdated() {
         let pdb = read(
             r#"{"selector": {"matchLabels": {"app": "w"}}, "maxUnavailable": 1,
             "unhealthyPodEvictionPolicy": "AlwaysAllow"}"#,
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_covers_all_pods_or_none_or_some() {
+    fn pdb_selector_covers_all_no_or_some_pods() {
         let labels = Labels::from([("app".to_owned(), "w".to_owned())]);
         let expression = |operator: &str, values: &str| {
             format!(
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_that_make_no_sense_are_told_and_count_for_nothing() {
+    fn invalid_pdb_bounds_are_defects_and_ignored() {
         let cases = [
             ("1", Some(Bound::Count(1)), 0),
             ("0", Some(Bound::Count(0)), 0),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_bounded_and_never_a_panic() {
+    fn invalid_pdb_values_are_clamped_and_reported_as_defects() {
         let status = r#"{"observedGeneration": 2, "disruptionsAllowed": -1, "expectedPods": -2,
             "currentHealthy": -3, "desiredHealthy": -9223372036854775808}"#;
         let long = "x".repeat(10_000);

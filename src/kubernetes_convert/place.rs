@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_that_select_no_node_are_no_alternatives() {
+    fn node_affinity_terms_that_match_no_node_are_dropped() {
         let a = r#"{"matchExpressions": [{"key": "k", "operator": "In", "values": ["a"]}]}"#;
         let never = r#"{"matchExpressions": [{"key": "k", "operator": "Exists"},
             {"key": "k", "operator": "DoesNotExist"}]}"#;
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_that_cannot_be_read_are_passed_over() {
+    fn invalid_preferences_are_ignored() {
         let node = |weight: i64, operator: &str| {
             format!(
                 r#"{{"weight": {weight}, "preference": {{"matchExpressions":
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_says_which_pods_of_which_namespaces_it_means() {
+    fn affinity_term_selects_pods_by_labels_and_namespace() {
         let same = Labels::from([("app".into(), "web".into()), ("hash".into(), "1".into())]);
         let other = Labels::from([("app".into(), "web".into()), ("hash".into(), "2".into())]);
         let (team, none) = (Labels::from([("team".into(), "x".into())]), Labels::default());
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_that_cannot_be_read_are_defects() {
+    fn invalid_pod_affinity_terms_are_defects() {
         let cases = [
             r#"{"labelSelector": {}}"#,
             r#"{"topologyKey": "zone", "labelSelector":
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn spread_constraints_are_read_with_the_defaults_of_the_api() {
+    fn spread_constraints_get_the_api_defaults() {
         let of = |rest: &str| {
             read(&format!(r#""topologySpreadConstraints": [{{"topologyKey": "zone", {rest}}}]"#))
         };
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gang_is_known_in_the_words_of_every_scheduler() {
+    fn gang_metadata_of_each_scheduler_is_read() {
         let cases = [
             (r#""annotations": {"scheduling.k8s.io/group-name": "g"}"#, Some(("g", None))),
             (r#""annotations": {"scheduling.volcano.sh/group-name": "v"}"#, Some(("v", None))),

@@ -282,7 +282,7 @@ mod tests {
 
     /// Since Kubernetes 1.35, the API server labels a pod with the zone and region of its node.
     #[test]
-    fn a_pod_that_is_bound_is_like_the_one_that_comes_in_its_place() {
+    fn bound_pod_is_equivalent_to_its_replacement() {
         let labels = r#""app": "web", "pod-template-hash": "7d4""#;
         let of = |labels: &str, node: &str| {
             read(&format!(
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn why_a_scheduler_has_no_answer_is_told_apart() {
+    fn reasons_of_unscheduled_pods_are_distinguished() {
         let of = |spec: &str, conditions: &str| {
             let pod = read(&format!(
                 r#"{{"metadata": {{"name": "a"}}, "spec": {{{spec}}},
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_ready_or_not_or_nobody_knows() {
+    fn pod_readiness_is_true_false_or_unknown() {
         let cases = [("True", Some(true)), ("False", Some(false)), ("Unknown", None), ("", None)];
         for (status, expect) in cases {
             let pod = read(&format!(
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_a_defect_and_never_a_panic() {
+    fn invalid_pod_fields_are_defects() {
         let pod = read(
             r#"{"spec": {"containers": [{"resources": {"requests": {"cpu": "lots\u001b[2J",
                 "memory": "-1"}}, "ports": [{"hostPort": 99999}]}],

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_asks_all_its_expressions_of_a_node_or_selects_none() {
+    fn node_selector_term_combines_its_expressions() {
         let json = |text: &str| {
             let mut words = text.split(' ');
             let (key, operator) = (words.next().expect("a key"), words.next().expect("one"));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_can_be_asked_for_by_its_name_and_by_no_other_field() {
+    fn match_fields_support_only_the_node_name() {
         let cases = [
             (
                 r#""key": "metadata.name", "operator": "In", "values": ["n"]"#,
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_longer_than_anyone_writes_cannot_be_read() {
+    fn oversized_terms_are_rejected() {
         let values: Vec<String> = (0..1001).map(|at| format!(r#""{at}""#)).collect();
         let long = format!(r#"{{"key": "k", "operator": "In", "values": [{}]}}"#, values.join(","));
         let short = r#"{"key": "k", "operator": "Exists"}"#;
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_selector_is_read_with_the_pods_own_labels() {
+    fn label_selector_merges_match_label_keys_of_the_pod() {
         let pod_labels = labels(&[("app", "web"), ("hash", "1")]);
         let keys = |list: &str| -> Vec<String> { serde_json::from_str(list).expect("keys") };
         // The selector, keys that must match, keys that must not match, and which of three pods it

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_says_what_is_wanted_and_whether_it_is_there() {
+    fn buffer_status_reports_wanted_and_available_room() {
         for (room, expect, words) in [
             (room(0, 0, 0), "False BufferEmpty", "room for 0 pods is wanted"),
             (room(3, 0, 0), "True FitsExistingCapacity", "there is room for all 3 pods"),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_resolved_has_neither_template_nor_replicas() {
+    fn unresolved_buffer_status_has_no_template_and_no_replicas() {
         let why = Unresolved {
             reason: Unresolved::NO_TEMPLATE,
             message: "its PodTemplate shop/web is not there".to_owned(),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_keeps_its_time_until_it_turns_and_those_of_others_stay() {
+    fn status_keeps_transition_times_and_foreign_conditions() {
         let quotas = Condition {
             kind: "LimitedByQuotas".to_owned(),
             status: "True".to_owned(),
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_bounded_at_a_letter() {
+    fn condition_message_is_truncated_at_a_character_boundary() {
         let why = Unresolved::resolution_failed("ü".repeat(600));
         let status = object().status_of(&BufferStatus::default(), Err(&why), NOW);
         assert_eq!(status.conditions[0].message.len(), 1_000);

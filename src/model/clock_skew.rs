@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_answer_is_no_skew() {
+    fn response_time_is_not_counted_as_skew() {
         for (server_time, sent, received, ahead) in [
             (0, 0, 0, 0),
             // The response time has no fraction of a second.
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_ten_seconds_are_a_fault_on_either_side() {
+    fn skew_over_ten_seconds_is_a_fault_in_both_directions() {
         for (ahead, fault, text) in [
             (10, false, "the clock of this host is 10 s ahead of the API server's"),
             (11, true, "the clock of this host is 11 s ahead of the API server's"),

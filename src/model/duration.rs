@@ -54,7 +54,7 @@ mod tests {
     use super::parse_go;
 
     #[test]
-    fn durations_are_those_of_go() {
+    fn durations_are_parsed_like_go() {
         let cases = [
             ("30m", Some(1_800_000_000_000)),
             ("1h30m", Some(5_400_000_000_000)),

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_costs_more_the_dearer_it_is_and_the_higher_its_priority() {
+    fn eviction_cost_grows_with_deletion_cost_and_priority() {
         let one = COST_OF_ONE;
         let cases = [
             ("", 0, one),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_protected_for_ever_or_for_a_time_from_its_start_on() {
+    fn do_not_disrupt_protects_forever_or_for_a_duration() {
         let cases = [
             ("true", minutes(600), true),
             ("True", minutes(600), false),
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_told_and_counts_for_nothing() {
+    fn invalid_annotations_are_reported_and_ignored() {
         let cases: [(&[(&str, &str)], usize); 8] = [
             (&[], 0),
             (&[(DO_NOT_DISRUPT, "true"), (SAFE_TO_EVICT, "true")], 0),
@@ -387,7 +387,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_pod_is_feared_for_as_cluster_autoscaler_does() {
+    fn autoscaler_risk_follows_cluster_autoscaler_rules() {
         for (kind, namespace, volumes, pairs, expect) in RISK_CASES {
             let mut pod = annotated(owned(kind), pairs);
             pod.key.namespace = namespace.to_owned();

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_covers_what_its_selector_selects_in_its_namespace() {
+    fn pdb_covers_selected_pods_of_its_namespace() {
         let cases = [
             (None, "default", false),
             (Some(Selector::default()), "default", true),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_keeps_pods_while_it_allows_nothing_or_for_ever() {
+    fn pdb_blocks_eviction_temporarily_or_permanently() {
         let (count, percent) = (|n| Some(Bound::Count(n)), |n| Some(Bound::Percent(n)));
         // Each row has `min_available`, `max_unavailable`, the allowed disruptions, whether it
         // blocks now, and whether it blocks permanently.

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_named_so_are_reached_directly() {
+    fn listed_hosts_bypass_the_proxy() {
         let listed = proxy(&["10.0.0.0/8", "fd00::/9", "192.0.2.7", ".internal", "example.com"]);
         for host in ["10.1.2.3", "fd7f::1", "[fd00::1]", "192.0.2.7", "api.Internal", "internal"] {
             assert!(!listed.is_used_for(host), "{host}");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_in_the_url_alone() {
+    fn proxy_password_appears_only_in_the_url() {
         let proxy = proxy(&[]);
         assert_eq!(proxy.with_credentials(), "http://out%40rigger:p%3A%C3%A4@bastion:3128");
         assert!(!format!("{proxy:?}").contains("p:ä"));

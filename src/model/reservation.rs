@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_say_which_kind_of_reservation_they_are_in() {
+    fn node_labels_name_the_kind_of_reservation() {
         let cases = [
             (ReservationKind::Default, false, ["cr-1", "default", "false"]),
             (ReservationKind::Default, true, ["cr-1", "default", "true"]),

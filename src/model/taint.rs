@@ -152,7 +152,7 @@ mod tests {
     /// Values of the taint and of the toleration, and whether it is tolerated with `Lt` and with
     /// `Gt`.
     #[test]
-    fn only_integers_as_the_api_writes_them_are_compared() {
+    fn taint_comparison_accepts_only_canonical_integers() {
         for (tainted, tolerated, by_lt, by_gt) in [
             ("5", "6", true, false),
             ("5", "5", false, false),

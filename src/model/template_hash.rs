@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_of_a_class_changes_the_hash_it_should() {
+    fn each_node_class_field_changes_the_expected_hash() {
         check_edits(&class(), node_class_hashes, FIXED, Change::Drifted);
         check_edits(&class(), node_class_hashes, UNHASHED, Change::None);
         let tags: &[Edit<NodeClass>] = &[
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_of_a_pool_changes_the_hash_it_should() {
+    fn each_pool_field_changes_the_expected_hash() {
         let mut pool = Pool::new("p");
         pool.taints = vec![taint("a"), taint("b")];
         let fixed: &[Edit<Pool>] = &[("class", |it| it.node_class = Some("c".into()))];
@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn kubelets_are_compared_by_what_they_mean() {
+    fn equivalent_kubelet_settings_have_equal_hashes() {
         let of = |cpu: (String, Reserved), extra: &str| {
             let mut class = class();
             class.kubelet.kube_reserved = [cpu].into();
@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_of_another_version_say_nothing() {
+    fn hashes_of_another_version_give_an_unknown_change() {
         let hashes = node_class_hashes(&class());
         let good = hashes.to_string();
         assert_eq!(good.parse(), Ok(hashes));
@@ -618,7 +618,7 @@ mod tests {
     /// Tags of running instances have these hashes. If this test fails, change the version before a
     /// release; otherwise every node of every cluster drifts.
     #[test]
-    fn hashes_are_what_they_were() {
+    fn hashes_are_stable_across_releases() {
         let mut full = class();
         let shrinks = ["interface", "devices"];
         for (_, edit) in FIXED.iter().filter(|(name, _)| !shrinks.contains(name)) {

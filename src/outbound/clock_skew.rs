@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn three_answers_in_a_row_have_to_agree() {
+    fn skew_needs_three_consecutive_agreeing_responses() {
         for (answers, tens) in [
             (&[][..], None),
             (&[3600, 3600], None),

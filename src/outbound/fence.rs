@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_is_open_for_a_span_by_every_clock() {
+    fn fence_expires_by_each_of_three_clocks() {
         let fence = Fence::default();
         assert!(fence.is_open(), "a new fence is open, for single requests");
         fence.close();
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_decided_in_an_earlier_term_never_passes_again() {
+    fn fence_of_an_earlier_term_stays_closed() {
         let fence = Fence::default();
         let first = fence.of_term(fence.begin_term("term/one.1.1"));
         assert_eq!(first.check_open(), Err(NotLeader::Term), "the fence is not open yet");
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_waited_for_too_long_is_not_sent_but_may_still_be_answered() {
+    fn late_change_is_not_sent_but_may_complete() {
         let late = Fence::default().with_deadline(ago(1));
         assert_eq!(late.check_open(), Err(NotLeader::Late));
         assert!(late.is_open(), "a running change may continue");
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_not_done_when_the_fence_closes_is_given_up() {
+    async fn running_change_is_cancelled_when_the_fence_closes() {
         let fence = Fence::default();
         assert!(fence.run_guarded(async {}).await.is_ok());
         fence.open(Moment::now(), SPAN);
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_that_was_suspended_takes_no_further_step() {
+    async fn change_stops_after_a_host_suspension() {
         let fence = Fence::default();
         let mut steps = 0;
         fence.open(Moment::now(), SPAN);
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_task_sends_passes_all_its_fences() {
+    async fn task_requests_must_pass_all_fences() {
         let (open, closed) = (Fence::default(), Fence::default());
         closed.close();
         assert_eq!(check_task(false), Ok(()), "a read");
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_sent_names_the_term_it_was_decided_in() {
+    async fn requests_name_their_leadership_term() {
         let fence = Fence::default();
         let (plain, reached) = client(&fence, true);
         assert!(send(&plain, "PATCH", "/api/v1/nodes/a").await, "without a term");
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_closed_fence_lets_only_readers_and_the_lease_through() {
+    async fn closed_fence_passes_only_reads_and_lease_requests() {
         let fence = Fence::default();
         let (plain, _) = client(&fence, true);
         let engine = fenced_client(plain.clone(), &fence.of_term(fence.begin_term("term/one.1.1")));
@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_is_given_up_once_its_term_is_over() {
+    async fn request_is_cancelled_when_its_term_ends() {
         let fence = Fence::default();
         let (plain, reached) = client(&fence, false);
         let term = fence.of_term(fence.begin_term("term/one.1.1"));

@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_go_there_and_back() {
+    fn command_results_round_trip_as_json() {
         round_trip(CommandResult::Done);
         let offering = OfferingKey {
             instance_type: "a.b".into(),

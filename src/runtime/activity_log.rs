@@ -76,7 +76,7 @@ mod tests {
     use crate::model::pool::Reason;
 
     #[test]
-    fn the_newest_come_first_and_the_oldest_are_forgotten() {
+    fn newest_lines_are_first_and_oldest_are_dropped() {
         let mut timeline = ActivityLog::default();
         for nodes in 0..LINES + 5 {
             let report = Report::LeftClosed { nodes };
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_pod_after_pod_is_one_line() {
+    fn consecutive_evictions_share_one_line() {
         let mut timeline = ActivityLog::default();
         let add_eviction = |timeline: &mut ActivityLog, name: &str| {
             let report = Report::Evicted { pod: PodKey::new("a", name), reason: Reason::Drifted };

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_provider_is_told_again_and_a_post_ends_with_it() {
+    async fn registration_is_retried_and_runner_ends_with_its_provider() {
         let provider = Arc::new(FailingProvider::default());
         let runner = observed(provider.clone(), Moment::now);
         let ended = timeout(Duration::from_mins(1), runner.wait_until_ended()).await;
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_engine_begins_anew_each_time_that_the_clock_is_set() {
+    async fn engine_is_restarted_when_the_wall_clock_is_set() {
         let provider = Arc::new(CountingProvider::default());
         let runner = observed(provider.clone(), set_clocks);
         for (engines, hours) in [(1, 0), (2, 1), (3, 0), (4, -1)] {

@@ -406,7 +406,7 @@ cluster "fleet" {{
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_value_makes_another_configuration_when_it_is_due() {
+    async fn changed_parameter_value_reloads_the_configuration() {
         let responses = [region("one"), region("one"), unavailable_parameter(true), region("two")];
         let (_folder, mut source, _) = set_up(&responses);
         assert_eq!(region_of(source.read_config().await), "one");
@@ -418,7 +418,7 @@ cluster "fleet" {{
     }
 
     #[tokio::test(start_paused = true)]
-    async fn files_that_are_being_written_wait_for_the_next_reload() {
+    async fn half_written_files_are_ignored_until_the_next_reload() {
         let (folder, mut source, answers) = set_up(&[region("one"), region("two")]);
         assert_eq!(region_of(source.read_config().await), "one");
         write(folder.path(), "half =");
@@ -430,7 +430,7 @@ cluster "fleet" {{
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_could_not_be_put_into_force_is_news_again() {
+    async fn rejected_configuration_is_reported_as_a_change_again() {
         let (folder, mut source, _) = set_up(&[region("one"), region("two")]);
         assert_eq!(region_of(source.read_config().await), "one");
         for _ in 0..3 {
@@ -447,7 +447,7 @@ cluster "fleet" {{
     }
 
     #[tokio::test(start_paused = true)]
-    async fn outputs_of_another_shape_are_told_once() {
+    async fn invalid_parameter_value_is_reported_once() {
         let odd = Ok(r#"{"clusters": {"demo": {}}}"#.to_owned());
         let responses = [region("one"), odd.clone(), odd.clone(), odd, region("one")];
         let (_folder, mut source, _) = set_up(&responses);
@@ -459,7 +459,7 @@ cluster "fleet" {{
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_start_without_an_answer_goes_on_with_what_was_told_last() {
+    async fn start_without_a_response_uses_the_last_known_value() {
         let (folder, mut first, answers) = set_up(&[unavailable_parameter(true)]);
         assert!(first.read_config().await.is_err());
         assert!(first.may_pass());

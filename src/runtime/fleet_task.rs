@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn engines_are_answered_and_hear_of_each_other() {
+    async fn engines_receive_grants_and_usage_of_other_clusters() {
         let fleet = fleet().await;
         let east = fleet.join_cluster(&"east".into()).await;
         let mut west = fleet.join_cluster(&"west".into()).await;
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_engine_that_was_replaced_is_not_heard() {
+    async fn grant_request_of_a_replaced_engine_fails() {
         let fleet = fleet().await;
         let old = fleet.join_cluster(&"east".into()).await;
         let new = fleet.join_cluster(&"east".into()).await;

@@ -100,7 +100,7 @@ mod tests {
     use super::HolderIdentity;
 
     #[test]
-    fn who_was_here_before_has_died_once_its_lock_is_gone() {
+    fn previous_process_is_dead_once_its_lock_is_released() {
         let directory = TempDir::new().expect("a directory");
         let start = || HolderIdentity::new("a-host\n", Some(directory.path()));
         let first = start();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_dead_where_nothing_is_known() {
+    fn no_holder_counts_as_dead_without_a_state_directory() {
         let identity = HolderIdentity::new("", None);
         assert!(!identity.has_died(&identity.holder_name(&"a".into())));
         assert!(!identity.has_died("/a"));

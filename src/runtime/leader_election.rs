@@ -661,7 +661,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_that_is_being_renewed_is_let_go_all_the_same() {
+    async fn lease_is_released_during_a_renewal() {
         let (stored, (reached, mut count)) = (Stored::default(), watch::channel(0));
         let (name, balancer) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
         balancer.configure(false, std::slice::from_ref(&name));
@@ -676,7 +676,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_host_that_was_suspended_begins_a_term_anew() {
+    async fn resumed_host_begins_a_new_term() {
         let leases = Leases::default();
         let connection = api(&leases, "own");
         let fence = connection.fence.clone();
@@ -721,7 +721,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_engine_that_has_ended_is_followed_by_another_in_another_term() {
+    async fn replacement_of_an_ended_engine_begins_a_new_term() {
         let leases = Leases::default();
         let connection = api(&leases, "own");
         let (old, fence) = (connection.fence.of_term(1), connection.fence.clone());
@@ -858,7 +858,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn clusters_are_shared_between_hosts_and_then_stay() {
+    async fn clusters_are_balanced_between_hosts_and_then_stay() {
         let clusters = ["1", "2", "3", "4", "5"].map(ClusterName::from);
         let leases = Leases::default();
         let _host_1 = host(&leases, "a", &clusters, false);
@@ -884,7 +884,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_host_gives_back_what_it_gets_nowhere_with() {
+    async fn host_without_progress_hands_its_cluster_back() {
         let clusters = ["1", "2", "3", "4", "5"].map(ClusterName::from);
         let leases = Leases::default();
         let _host_4 = host(&leases, "a", &clusters, false);
@@ -905,7 +905,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_host_that_is_not_fit_leads_what_nobody_else_does() {
+    async fn unhealthy_host_leads_clusters_without_another_leader() {
         let clusters = ["1", "2"].map(ClusterName::from);
         let leases = Leases::default();
         let other = host(&leases, "a", &clusters, false);
@@ -922,7 +922,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_led_together_and_what_a_dead_host_asked_for_stays() {
+    async fn joint_clusters_and_requests_of_a_dead_host_cause_no_handover() {
         let clusters = ["1", "2", "3"].map(ClusterName::from);
         let leases = Leases::default();
         let _host_6 = host(&leases, "a", &clusters, true);

@@ -467,7 +467,7 @@ mod tests {
     use super::have_port_conflict;
 
     #[test]
-    fn host_ports_clash_on_one_address_or_all() {
+    fn host_ports_conflict_on_the_same_or_the_wildcard_address() {
         let cases = [
             ("TCP", "", 80, true),
             ("TCP", "::", 80, true),

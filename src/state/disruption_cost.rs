@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_in_can_be_counted_out_again() {
+    fn removing_all_pods_resets_the_disruption_cost() {
         let guarded = |mut pod: Pod, key: &str, value: &str| {
             pod.annotations.insert(key.to_owned(), value.to_owned());
             pod
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_used_as_much_as_what_it_has_least_of() {
+    fn utilization_is_that_of_the_scarcest_resource() {
         let allocatable =
             |cpu_milli, memory| Resources { cpu_milli, memory, ..Resources::default() };
         let mut cost = DisruptionCost::default();

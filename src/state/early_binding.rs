@@ -208,7 +208,7 @@ mod tests {
     type Case = (&'static str, fn(&mut Pod), bool);
 
     #[test]
-    fn pods_that_need_more_than_room_are_left_to_the_scheduler() {
+    fn pods_that_need_more_than_resources_are_not_bound_early() {
         let cases: [Case; 22] = [
             ("plain", |_| {}, true),
             (
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn of_pods_that_are_spread_over_hosts_only_as_many_as_may_be_ahead() {
+    fn hostname_spread_limits_early_binding_to_the_max_skew() {
         let of = |name: &str| {
             let mut pod = owned(name);
             pod.spread = vec![spread(HOSTNAME, true)];
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_starts_with_keeps_pods_off_it() {
+    fn startup_taints_prevent_early_binding() {
         let soft = Taint::new("soft", Effect::PreferNoSchedule);
         assert_eq!(bindable(&[owned("a")], &[soft]), "a");
         for effect in [Effect::NoSchedule, Effect::NoExecute] {

@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn every_node_is_a_room_and_those_that_take_no_pods_are_closed() {
+    fn unschedulable_nodes_are_listed_as_closed() {
         let tainted = |key: &str| {
             let taint = Taint::new(key, Effect::NoSchedule);
             changed("n", |node| node.taints.push(taint))
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_will_be_gone_before_long_is_taken_for_gone() {
+    fn recently_draining_node_is_excluded_from_the_snapshot() {
         for (minutes, existing_nodes) in [(0, 0), (4, 0), (5, 1)] {
             let mut state = state();
             let mut draining = claim("c", Some("n"), ClaimPhase::Draining);
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_a_room_before_it_has_a_node_only_while_it_takes_pods() {
+    fn claim_without_node_has_capacity_unless_it_is_disrupted() {
         for (leaving, existing_nodes) in [(None, 1), (Some(Reason::TimedOut), 0)] {
             let mut state =
                 State { catalog: Arc::new(crate::catalog::Catalog::shipped()), ..state() };
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_starting_node_is_seen_as_it_will_be_and_a_closed_one_as_it_is() {
+    fn starting_node_has_its_final_labels_unless_it_is_cordoned() {
         let starting = |closed: bool| {
             changed("n", |node| {
                 node.labels.retain(|key, _| key != REGISTERED && key != INITIALIZED);
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn daemons_that_are_still_to_come_take_room() {
+    fn capacity_is_reserved_for_missing_daemon_pods() {
         let daemon_set = |name: &str, selector: &str| {
             let mut template = pod("kube-system", name, "");
             template.node_selector.insert("team".into(), selector.into());
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn daemons_may_depend_on_what_a_host_turns_out_to_be() {
+    fn daemon_pods_may_depend_on_an_undecided_zone() {
         let daemon_set = |zones: &[&str]| {
             let mut template = pod("kube-system", "d", "");
             let zones = Requirement::is_in(zones.iter().copied());
@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_takes_room_volumes_included() {
+    fn nominated_pods_reserve_capacity_and_volume_attachments() {
         let mut state = state();
         let mut registered = claim("c", Some("n"), ClaimPhase::Registered);
         registered.pods = [ObjectKey::new("default", "promised")].into();

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_other_schedulers_do_not_wait_for_us() {
+    fn pods_of_other_schedulers_are_not_pending() {
         let of = |name: &str, scheduler: &str| Pod {
             scheduler: scheduler.into(),
             ..waiting("default", name)
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_has_to_move_is_planned_for_once() {
+    fn reschedulable_pod_is_planned_once() {
         for planned in [false, true] {
             let state = draining_state(planned);
             let snapshot = state.snapshot(NOW);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn once_it_is_gone_its_successor_has_the_room() {
+    fn replacement_of_a_deleted_pod_inherits_its_nomination() {
         let mut state = draining_state(true);
         let key = ObjectKey::new("default", "mover");
         state.objects.delete(crate::model::watched_object::ObjectKind::Pod, &key, NOW);
@@ -363,7 +363,7 @@ mod tests {
 
     /// More pods than fit may have been planned while a listing lacked some of them.
     #[test]
-    fn no_more_are_expected_on_a_node_than_it_holds() {
+    fn nominated_pods_do_not_exceed_the_node_capacity() {
         for (phase, expected) in [(ClaimPhase::Registered, 10), (ClaimPhase::Initialized, 10)] {
             let names: Vec<String> = (10..22).map(|number| format!("p{number}")).collect();
             let mut state = state_with(names.iter().map(|name| waiting("default", name)).collect());
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_expected_on_a_node_that_was_closed_meanwhile() {
+    fn cordoned_node_loses_its_nominations() {
         for (closed, pending) in [(false, ""), (true, "a")] {
             let mut state = state_with(vec![waiting("default", "a")]);
             let mut expected = claim("c", Some("n"), ClaimPhase::Registered);

@@ -627,7 +627,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_kept_up_equals_a_recount(steps in collection::vec((0u8..16, any_pod()), 0..60)) {
+        fn counts_equal_a_full_recount(steps in collection::vec((0u8..16, any_pod()), 0..60)) {
             let mut objects = ObjectCache::default();
             for (what, other) in steps {
                 let key = other.key.clone();
@@ -649,7 +649,7 @@ mod tests {
     }
 
     #[test]
-    fn the_census_can_be_taken_without_some_pods() {
+    fn bound_pod_groups_can_exclude_given_pods() {
         let mut objects = ObjectCache::default();
         for name in ["a", "b", "c"] {
             let node = if name == "c" { "m" } else { "n" };
@@ -674,7 +674,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_asks_for_what_its_newest_pod_does() {
+    fn daemon_set_requests_follow_its_newest_pod() {
         let mut objects = ObjectCache::default();
         let key = ObjectKey::new("default", "agent");
         let set = |cpu_milli| {
@@ -715,7 +715,7 @@ mod tests {
     }
 
     #[test]
-    fn the_labels_of_a_node_follow_it() {
+    fn node_requirements_follow_node_updates_and_deletion() {
         let mut objects = ObjectCache::default();
         let name = "n".into();
         let text = |objects: &ObjectCache, key: &str| {

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_move_that_will_be_made_anew() {
+    fn pods_of_controllers_are_reschedulable() {
         let with = |mut pod: Pod, change: &dyn Fn(&mut Pod)| {
             change(&mut pod);
             pod
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_of_another_instance_gives_no_notice() {
+    fn node_of_another_instance_has_no_reschedulable_pods() {
         let mut state =
             disrupted_state(Some(Reason::Expired), vec![owned("replica", "ReplicaSet")]);
         assert_eq!(names(&state), "replica");

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn services_and_controller_together_say_which_pods_are_meant() {
+    fn default_spread_selector_merges_services_and_controller() {
         let mut all = WorkloadSelectors::default();
         for (kind, name, selector) in [
             (ObjectKind::Service, "s", "app=a"),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn few_services_are_held_against_a_pod() {
+    fn only_few_candidate_services_are_checked_per_pod() {
         // One Service for all pods and one for each pod, as for message brokers.
         let mut all = WorkloadSelectors::default();
         for at in 0..1000 {
@@ -254,7 +254,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_found_by_labels_is_what_a_look_at_all_services_finds(
+        fn indexed_services_equal_a_scan_of_all_services(
             steps in collection::vec((0..6usize, a_selector(), any::<bool>()), 0..30),
             pod_text in a_selector(),
         ) {

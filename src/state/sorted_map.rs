@@ -117,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_map(steps in collection::vec((any::<bool>(), 0u8..8, any::<u8>()), 0..60)) {
+        fn equals_btreemap(steps in collection::vec((any::<bool>(), 0u8..8, any::<u8>()), 0..60)) {
             let (mut keyed, mut map) = (SortedHashMap::default(), BTreeMap::new());
             for (insert, key, value) in steps {
                 if insert {

@@ -155,7 +155,7 @@ mod tests {
     use crate::state::fixtures::{NOW, pod};
 
     #[test]
-    fn what_pods_ask_for_is_summed_up_by_node_and_counted_by_phase() {
+    fn pod_requests_are_summed_by_node_and_counted_by_phase() {
         let mut state = State::default();
         let node = Node { name: "n".into(), ..Node::default() };
         let mut pods = ["a", "b", "d", "e", "w"].map(|name| {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_without_nodes_has_nothing() {
+    fn pool_without_nodes_has_zero_counts() {
         let mut state = State::default();
         state.apply_configuration(Arc::new(Cluster {
             pools: vec![Pool::new("general")],
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_stand_for_claims_where_no_instances_can_be_listed() {
+    fn nodes_are_counted_when_instances_cannot_be_listed() {
         let node = |name: &str, initialized: &str, ready: bool| {
             let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
             let labels = [label(POOL, "general"), label(INITIALIZED, initialized)];

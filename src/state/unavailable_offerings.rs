@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_grows_with_each_refusal_after_its_end_until_the_offering_is_had() {
+    fn back_off_grows_with_each_failure_until_a_launch_succeeds() {
         let spot = offering(CapacityType::Spot);
         let mut offerings = UnavailableOfferings::default();
         let mut now = Timestamp::UNIX_EPOCH;
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_had_while_it_is_held_stays_held() {
+    fn successful_launch_does_not_end_a_running_back_off() {
         let spot = offering(CapacityType::Spot);
         let now = Timestamp::UNIX_EPOCH;
         let mut offerings = UnavailableOfferings::default();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_class_is_refused_others_may_ask_for() {
+    fn refusal_of_one_node_class_does_not_affect_others() {
         let (one, other) = ("one".into(), "other".into());
         let spot = offering(CapacityType::Spot);
         let now = Timestamp::UNIX_EPOCH;
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn one_way_of_buying_is_held_down_as_a_whole() {
+    fn capacity_type_can_be_unavailable_as_a_whole() {
         let now = Timestamp::UNIX_EPOCH;
         let mut offerings = UnavailableOfferings::default();
         let until = offerings.record_refused_capacity_type(CapacityType::Spot, now);

@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_say_where_a_pod_can_go() {
+    fn volume_topology_restricts_the_locations_of_a_pod() {
         let objects = objects_with_volumes();
         // Claims, node requirements, and volumes of the EBS driver.
         let cases = [
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_say_why_a_pod_can_go_nowhere() {
+    fn unusable_volumes_are_reported_with_a_reason() {
         let objects = objects_with_volumes();
         let cases = [
             ("unheard-of", "does not exist"),
@@ -436,14 +436,14 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_another_namespace_is_another_claim() {
+    fn volume_claims_are_looked_up_in_the_namespace_of_the_pod() {
         let pod = with_claims(waiting("other", "p"), "a");
         let all = volume_requirements(&objects_with_volumes(), &[&pod], [].into_iter());
         assert!(all[&pod.key].fault.is_some());
     }
 
     #[test]
-    fn combinations_of_places_are_bounded() {
+    fn combinations_of_volume_locations_are_bounded() {
         let mut objects = objects_with_volumes();
         let locations = |key: &str, count: usize| -> Vec<Requirements> {
             let location = |at: usize| [(key, Requirement::is_in([at.to_string()]))];
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_for_one_pod_at_a_time_has_one_user() {
+    fn read_write_once_pod_claim_has_one_user() {
         let with = |name: &str, change: &dyn Fn(&mut Pod)| {
             let mut pod = with_claims(waiting("default", name), "once");
             change(&mut pod);
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_attaches_each_volume_once_and_no_more_than_it_can() {
+    fn attachable_volumes_are_counted_once_up_to_the_node_limit() {
         let limits = CsiNode {
             name: "n".into(),
             limits: vec![("ebs.csi.aws.com".into(), 3), ("efs.csi.aws.com".into(), 9)],

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_fields_and_stand_in_the_line_as_well() {
+    fn fields_are_sent_as_journal_fields_and_in_the_message() {
         let datagram = received(|| {
             let node = String::from("ip-10-0-0-1");
             tracing::warn!(cluster = "prod", %node, usd_per_h = 0.5, why = "a b", "node stays");
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_cannot_pass_for_another_field() {
+    fn multi_line_value_cannot_forge_a_field() {
         let datagram = received(|| {
             tracing::info!(why = "x\nPRIORITY=0", long = "é".repeat(VALUE_BYTES), "said");
         });
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_was_started_anew_is_found_and_told_what_it_missed() {
+    fn restarted_journal_receives_the_count_of_lost_lines() {
         let dir = TempDir::new().expect("a directory");
         let path = dir.path().join("socket");
         let first = UnixDatagram::bind(&path).expect("a socket");
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_journal_listens_it_is_said() {
+    fn connecting_to_a_missing_journal_fails() {
         let dir = TempDir::new().expect("a directory");
         assert!(Journal::connect(&dir.path().join("none")).is_err());
     }

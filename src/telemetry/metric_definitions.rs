@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_says_what_there_is() {
+    fn metrics_reference_matches_the_definitions() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/METRICS.md");
         let text = fs::read_to_string(&path).expect("the reference exists");
         let (head, table) = text.split_at(text.find(BEGIN).expect("the reference has the mark"));
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn every_series_is_in_the_table_and_is_told_by_someone() {
+    fn each_metric_is_defined_and_recorded() {
         let mut found = BTreeSet::from(
             [
                 BOUND,

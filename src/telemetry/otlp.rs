@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_leave_for_the_collector_before_the_daemon_ends() {
+    fn spans_are_sent_before_the_daemon_exits() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
         let received = thread::spawn(move || {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_has_what_was_decided_and_the_calls_that_followed() {
+    fn pass_span_contains_decisions_and_commands() {
         let exporter = KeptSpans::default();
         let sender = Sender::with_exporter(exporter.clone());
         let subscriber = registry().with(sender.layer());

@@ -345,8 +345,8 @@ mod tests {
     use jiff::SignedDuration;
 
     use super::{
-        cluster_of, count_report, reset_engine_metrics, record_pass, record_planned_pass,
-        record_provider_call, set_leader, update_shortfall,
+        cluster_of, count_report, record_pass, record_planned_pass, record_provider_call,
+        reset_engine_metrics, set_leader, update_shortfall,
     };
     use crate::engine::report::Report;
     use crate::model::claim::ClaimPhase;
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stopped_engine_reported_is_reset() {
+    fn gauges_of_a_stopped_engine_are_reset() {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
             let cluster = "reset".into();
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_which_cluster_it_is_about() {
+    fn cluster_is_read_from_a_metric_line() {
         for (line, expect) in [
             ("outrigger_cluster_up{cluster=\"a\"} 1", Some("a")),
             ("x{state=\"placed\",cluster=\"b-1\"} 0", Some("b-1")),
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_are_counted_by_what_comes_of_them() {
+    fn disruption_decisions_are_counted_by_reason_and_type() {
         let reports = [
             disrupted(Reason::Empty, 0),
             disrupted(Reason::Empty, 0),
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_leave_are_counted_with_their_pods_and_those_that_stay_after_all() {
+    fn disrupted_and_retained_nodes_are_counted_with_their_pods() {
         let retained = |reason| Report::Kept { claim: "c".into(), reason, why: "x".to_owned() };
         let evicted = |reason| Report::Evicted {
             pod: crate::model::id::ObjectKey::new("default", "p"),
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn how_many_nodes_may_leave_is_shown_as_it_is_now() {
+    fn eligible_nodes_gauge_shows_the_latest_count() {
         let all = [(Reason::Empty, 3), (Reason::Drifted, 2), (Reason::Empty, 1)];
         let text =
             metrics_after(&all.map(|(reason, nodes)| Report::Eligible { reason, nodes }), true);
@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_nodes_are_counted_with_how_long_they_took_and_how_old_nodes_were() {
+    fn terminated_nodes_are_counted_with_duration_and_lifetime() {
         let phase = |phase, drained| Report::ClaimPhase {
             claim: "c".into(),
             pool: "general".into(),
@@ -624,7 +624,7 @@ mod tests {
 
     /// Failed launches count by zone and reason, failed calls by operation.
     #[test]
-    fn what_fails_is_counted_by_what_it_is_about() {
+    fn failures_are_counted_by_zone_reason_and_command() {
         let refusal = |zone: &str, kind| OfferingRefusal {
             offering: OfferingKey {
                 instance_type: "m5.large".into(),

@@ -71,7 +71,7 @@ fn load_imported(imported: &Imported) -> Config {
 }
 
 #[test]
-fn an_autoscaler_becomes_hcl_that_validates_and_tells_what_is_lost() {
+fn cluster_autoscaler_is_imported_as_valid_hcl_with_dropped_items_reported() {
     for case in CASES {
         let imported = import_case(case);
         load_imported(&imported);
@@ -88,7 +88,7 @@ fn an_autoscaler_becomes_hcl_that_validates_and_tells_what_is_lost() {
 }
 
 #[test]
-fn every_loss_stands_beside_a_block() {
+fn every_dropped_or_missing_item_is_noted_in_the_hcl() {
     for case in CASES {
         let imported = import_case(case);
         let text = imported.text();
@@ -149,7 +149,7 @@ const CONVERTED_FLAGS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn each_flag_that_is_carried_changes_what_comes_of_it() {
+fn each_converted_flag_changes_the_hcl() {
     let group = group(
         "web",
         ", \"Tags\": [{\"Key\": \"k8s.io/cluster-autoscaler/node-template/taint/slow\", \
@@ -189,7 +189,7 @@ const DEFAULTS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_is_done_untold_is_written_out_and_of_a_mistake_too() {
+fn autoscaler_defaults_are_written_for_absent_and_invalid_flags() {
     let group = group("web", "");
     for (flags, expect) in DEFAULTS {
         for flags in ["", flags] {
@@ -203,7 +203,7 @@ fn what_is_done_untold_is_written_out_and_of_a_mistake_too() {
 }
 
 #[test]
-fn no_flag_is_carried_that_is_not_tried_and_told_of() {
+fn every_converted_flag_is_tested_and_documented() {
     let table = include_str!("../../src/migrate/cluster_autoscaler/flags.tsv");
     let guide = include_str!("../../docs/MIGRATION.md");
     for line in table.lines().filter(|line| !line.starts_with('#')) {
@@ -221,7 +221,7 @@ fn no_flag_is_carried_that_is_not_tried_and_told_of() {
 }
 
 #[test]
-fn what_cannot_be_imported_is_named() {
+fn import_errors_name_the_invalid_input() {
     let two = group("a", "").replace('[', "[7, ");
     let again = format!("{0}\n{0}", group("a", ""));
     let alike = group("a b", "").replace("]}", &format!(", {}", &group("a-b", "")[23..]));
@@ -245,7 +245,7 @@ fn what_cannot_be_imported_is_named() {
 }
 
 #[test]
-fn priorities_are_weights_where_they_come_first() {
+fn priorities_become_weights_only_if_priority_is_the_first_expander() {
     let (autoscaler, answers) = files("priority");
     for (expander, is_weighed) in
         [("priority", true), ("priority,least-waste", true), ("least-waste,priority", false)]
@@ -263,7 +263,7 @@ fn priorities_are_weights_where_they_come_first() {
 }
 
 #[test]
-fn without_groups_it_is_told_what_to_give() {
+fn import_without_groups_notes_the_missing_groups() {
     let imported = import_flags("--cluster-name=a --node-group-auto-discovery=asg:tag=x", &[]);
     let imported = imported.expect("an autoscaler");
     let text = imported.text();
@@ -360,7 +360,7 @@ fn count(value: &Value) -> usize {
 
 proptest! {
     #[test]
-    fn whatever_aws_says_there_is_an_error_or_a_configuration(
+    fn altered_aws_responses_give_an_error_or_a_valid_configuration(
         case in 0..CASES.len(),
         places in proptest::collection::vec((any::<Index>(), 0..ODD_VALUES.len()), 1..6),
     ) {
@@ -381,7 +381,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_given_there_is_an_error_or_a_configuration(
+    fn altered_input_files_give_an_error_or_a_valid_configuration(
         case in 0..CASES.len(),
         first in proptest::collection::vec(any_change(), 0..4),
         others in proptest::collection::vec(any_change(), 0..8),
@@ -398,7 +398,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_an_error_or_a_configuration(
+    fn arbitrary_text_gives_an_error_or_a_valid_configuration(
         text in any::<String>(),
         flags in "(--[a-z=: -]{0,40} ?){0,6}",
     ) {

@@ -98,7 +98,7 @@ fn disrupted_count(state: &State) -> usize {
 }
 
 #[test]
-fn of_empty_nodes_three_leave_with_a_budget_of_three_and_none_with_one_of_zero() {
+fn budget_limits_how_many_empty_nodes_are_disrupted() {
     let rows = [
         (BudgetNodes::Nodes(3), 3),
         (BudgetNodes::Percent(100), 10),
@@ -127,7 +127,7 @@ fn each_pool_has_its_own_budgets() {
 }
 
 #[test]
-fn a_share_is_rounded_up() {
+fn percentage_budget_is_rounded_up() {
     for (percent, count, expect) in [(1, 1, 1), (10, 10, 1), (10, 11, 2), (50, 3, 2), (0, 3, 0)] {
         let state = one_pool(&[budget(BudgetNodes::Percent(percent))], count);
         assert_eq!(disrupted_count(&state), expect, "{percent} % of {count}");
@@ -135,7 +135,7 @@ fn a_share_is_rounded_up() {
 }
 
 #[test]
-fn the_least_of_all_budgets_that_hold_for_a_reason_counts() {
+fn smallest_budget_that_applies_to_the_reason_limits() {
     let of = |nodes, reasons: &[Reason]| Budget {
         reasons: reasons.to_vec(),
         ..budget(BudgetNodes::Nodes(nodes))
@@ -153,7 +153,7 @@ fn the_least_of_all_budgets_that_hold_for_a_reason_counts() {
 }
 
 #[test]
-fn a_budget_counts_only_while_its_schedule_holds() {
+fn budget_applies_only_within_its_schedule() {
     let state = one_pool(
         &[Budget { during: Some(window("0 8 * * *", 60)), ..budget(BudgetNodes::Nodes(0)) }],
         2,
@@ -170,7 +170,7 @@ fn a_budget_counts_only_while_its_schedule_holds() {
 }
 
 #[test]
-fn nodes_that_leave_are_not_ready_or_deleted_by_somebody_use_a_budget_up_but_not_below_zero() {
+fn disrupted_not_ready_and_deleted_nodes_count_against_the_budget() {
     // Already disrupted, not ready, deleted by a user; how many more a budget of three allows.
     let rows = [
         (0, 0, 0, 3),
@@ -208,7 +208,7 @@ fn nodes_that_leave_are_not_ready_or_deleted_by_somebody_use_a_budget_up_but_not
 }
 
 #[test]
-fn nodes_that_are_not_initialized_or_not_ours_count_for_nothing() {
+fn uninitialized_and_unmanaged_nodes_do_not_count_in_budgets() {
     let mut state = one_pool(&[budget(BudgetNodes::Percent(50))], 4);
     for (name, pool) in [("young", "general"), ("strange", "other")] {
         let mut node = node(name, pool);
@@ -223,7 +223,7 @@ fn nodes_that_are_not_initialized_or_not_ours_count_for_nothing() {
 }
 
 #[test]
-fn budgets_of_a_cluster_count_all_its_nodes() {
+fn cluster_budget_counts_the_nodes_of_all_pools() {
     let all = budget(BudgetNodes::Percent(100));
     for (budget, expect) in [
         (budget(BudgetNodes::Nodes(3)), 3),
@@ -247,7 +247,7 @@ fn budgets_of_a_cluster_count_all_its_nodes() {
 }
 
 #[test]
-fn budgets_of_the_fleet_count_what_the_others_have() {
+fn fleet_budget_counts_the_nodes_of_other_clusters() {
     let disruption_usage = |nodes, unready, leaving: usize| DisruptionUsage {
         nodes,
         unready,
@@ -286,7 +286,7 @@ fn record_disruptions(state: &mut State, disrupted: &[(&str, i64, Reason)]) {
 }
 
 #[test]
-fn a_rate_counts_those_that_were_let_go_within_its_time() {
+fn rate_budget_counts_disruptions_within_its_period() {
     use Reason::{Drifted, Empty, Expired};
     type Gone<'a> = &'a [(&'a str, i64, Reason)];
     let rows: [(Budget, Gone<'_>, usize, Option<i64>); 7] = [
@@ -309,7 +309,7 @@ fn a_rate_counts_those_that_were_let_go_within_its_time() {
 }
 
 #[test]
-fn a_rate_counts_reasons_that_it_names_and_pools_that_it_is_for() {
+fn rate_budget_counts_only_its_own_reasons_and_pools() {
     let drifted = Budget { reasons: vec![Reason::Drifted], ..rate("1/h") };
     let mut state = one_pool(std::slice::from_ref(&drifted), 3);
     record_disruptions(&mut state, &[("general", 5, Reason::Drifted)]);
@@ -337,7 +337,7 @@ fn a_rate_counts_reasons_that_it_names_and_pools_that_it_is_for() {
 }
 
 #[test]
-fn a_node_that_was_let_go_and_stayed_is_let_go_again_as_one() {
+fn repeated_disruption_of_a_node_counts_once_in_the_rate() {
     let mut state = one_pool(&[rate("1/h")], 2);
     let claim = ClaimId::from("general-00");
     let (pool, reason, at) = ("general".into(), Reason::Empty, minutes(-30));
@@ -350,7 +350,7 @@ fn a_node_that_was_let_go_and_stayed_is_let_go_again_as_one() {
 }
 
 #[test]
-fn who_was_let_go_is_not_known_where_that_does_not_parse() {
+fn unparsable_disruption_records_block_pools_with_a_rate() {
     let mut state = one_pool(&[rate("5/h")], 2);
     state.notes.garbled = Some("it does not parse".to_owned());
     let expect = BTreeSet::from(["it does not parse".to_owned()]);
@@ -362,7 +362,7 @@ fn who_was_let_go_is_not_known_where_that_does_not_parse() {
 }
 
 #[test]
-fn nothing_leaves_while_a_pool_or_the_cluster_is_paused_or_that_is_not_known() {
+fn pauses_and_unread_annotations_block_disruption() {
     let pause =
         |until: Option<i64>| Pause { until: until.map(minutes), reason: "new CNI".to_owned() };
     let all = budget(BudgetNodes::Percent(100));
@@ -383,7 +383,7 @@ fn nothing_leaves_while_a_pool_or_the_cluster_is_paused_or_that_is_not_known() {
 }
 
 #[test]
-fn nodes_leave_in_times_for_maintenance_of_their_pool_and_their_cluster() {
+fn disruption_needs_the_windows_of_both_pool_and_cluster() {
     let allow = |cron, minutes| Maintenance {
         allows: true,
         reasons: vec![Reason::Empty],
@@ -402,7 +402,7 @@ fn nodes_leave_in_times_for_maintenance_of_their_pool_and_their_cluster() {
 }
 
 #[test]
-fn nothing_is_consolidated_until_it_has_cooled_down() {
+fn cool_down_after_a_termination_blocks_only_consolidation() {
     let mut state = one_pool(&[], 3);
     let wait = SignedDuration::from_mins(10);
     configure(&mut state, |cluster| {

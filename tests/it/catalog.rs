@@ -66,7 +66,7 @@ fn get<'a>(catalog: &'a Catalog, name: &str) -> &'a InstanceType {
 }
 
 #[test]
-fn labels_are_read_as_they_are_written() {
+fn label_helper_shows_values_absence_and_unknown_keys() {
     let it = get(&SHIPPED.1, "m5.large");
     assert_eq!(label(it, labels::ARCH), "amd64");
     assert_eq!(label(it, "aws/gpu-count"), "-");

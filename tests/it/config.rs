@@ -116,7 +116,7 @@ fn load_text(text: &str) -> Result<Config, Vec<Diagnostic>> {
 }
 
 #[test]
-fn good_configurations_are_lowered() {
+fn valid_configurations_load_as_in_their_snapshots() {
     let check = |path: &Path| {
         let name = case_name(path);
         let config = Case::of(path).load();
@@ -137,7 +137,7 @@ fn good_configurations_are_lowered() {
 /// The default of a variable, its value in the environment, in files and on the command line. The
 /// last one that is set counts.
 #[test]
-fn values_from_outside_go_before_those_inside() {
+fn variable_values_follow_the_order_of_precedence() {
     let rows: [(bool, &[u32], &[u32], u32); 6] = [
         (false, &[], &[], 1),
         (true, &[], &[], 2),
@@ -191,7 +191,7 @@ fn case_name(path: &Path) -> String {
 }
 
 #[test]
-fn every_example_that_ships_loads_without_a_warning() {
+fn every_shipped_example_loads_without_warnings() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
     let mut seen = 0;
     for entry in fs::read_dir(folder).expect("the folder of examples") {

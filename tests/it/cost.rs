@@ -81,7 +81,7 @@ pub(crate) fn is_close(got: f64, expect: f64, tolerance: f64) -> bool {
 }
 
 #[test]
-fn the_greedy_grows_claims_until_only_giants_fit() {
+fn greedy_algorithm_grows_claims_to_the_largest_type() {
     let workload = workloads::kwok((0..300).map(|at| pod(at, 1_000, GIB)).collect());
     let got = greedy(&workload.snapshot(), &workload.pods);
     // The first claim fills the largest type, the second one gets the other pods.
@@ -95,7 +95,7 @@ fn the_greedy_grows_claims_until_only_giants_fit() {
 }
 
 #[test]
-fn plans_of_plain_pods_cost_little_more_than_their_bound() {
+fn plans_for_plain_pods_cost_little_more_than_their_bound() {
     for PlainWorkload { name, build, bound, most } in PLAIN_WORKLOADS {
         let workload = build();
         let solution = plan(&workload);
@@ -109,7 +109,7 @@ fn plans_of_plain_pods_cost_little_more_than_their_bound() {
 }
 
 #[test]
-fn workloads_are_what_their_names_say() {
+fn workloads_have_the_pods_that_their_names_promise() {
     let count = |workload: &Workload, is: fn(&Pod) -> bool| {
         workload.pods.iter().filter(|pod| is(pod)).count()
     };
@@ -137,7 +137,7 @@ fn workloads_are_what_their_names_say() {
 }
 
 #[test]
-fn the_standing_cluster_is_full_of_pods_that_may_be_where_they_are() {
+fn standing_cluster_runs_only_pods_that_may_run_there() {
     let workload = workloads::standing::standing();
     let running = workload.running.iter().flat_map(|it| &it.nodes);
     assert_eq!(running.map(|(_, count)| count).sum::<u32>(), 100_000);
@@ -235,7 +235,7 @@ proptest! {
     }
 
     #[test]
-    fn no_plan_of_plain_pods_is_dearer_than_the_greedy(workload in a_workload()) {
+    fn plan_for_plain_pods_never_costs_more_than_the_greedy_plan(workload in a_workload()) {
         let solution = plan(&workload);
         let greedy = greedy(&workload.snapshot(), &workload.pods);
         let own = comparable_cost(cost(&solution), solution.claims.len());
@@ -264,7 +264,7 @@ fn plan_with_hints(hints: PlacementHints) -> (f64, usize, usize) {
 }
 
 #[test]
-fn pods_that_are_spread_share_no_node_where_that_costs_little() {
+fn placement_hints_separate_spread_pods_if_that_costs_little() {
     let (tight, _, crowded) = plan_with_hints(PlacementHints::Off);
     let (cost, nodes, most) = plan_with_hints(PlacementHints::On);
     assert!(crowded > 1 && most == 1, "{crowded} and {most} on one node");

@@ -35,7 +35,7 @@ fn market(supplies: &[(f64, &[i64])], demands: &[(usize, &[i64])]) -> Market {
 }
 
 #[test]
-fn bounds_are_what_a_hand_works_out() {
+fn bounds_equal_manual_calculations() {
     type Case<'a> = (&'a [(f64, &'a [i64])], &'a [(usize, &'a [i64])], f64, usize);
     let cases: [Case<'_>; 9] = [
         // Ten pods of a quarter node each.
@@ -72,7 +72,7 @@ fn scaled_down(all: Vec<Deployment>, replicas: impl Fn(&Deployment) -> usize) ->
 }
 
 #[test]
-fn bounds_are_those_that_were_published() {
+fn bounds_equal_the_published_values() {
     let two = |replicas| scaled_down(deployments::small_and_large().to_vec(), |_| replicas);
     let fewer = |deployment: &Deployment| if deployment.replicas == 35 { 25 } else { 20 };
     let plain = || diverse::plain(5_000);
@@ -95,7 +95,7 @@ fn bounds_are_those_that_were_published() {
 }
 
 #[test]
-fn daemons_are_taken_off_where_they_run() {
+fn daemon_requests_are_subtracted_only_on_their_nodes() {
     let ask = |cpu| vec![pods::plain("p", cpu, MIB)];
     let mut workload = workloads::kwok(ask(1_900));
     let net = |cpu: f64| 1_900.0 / cpu;
@@ -117,7 +117,7 @@ fn daemons_are_taken_off_where_they_run() {
 }
 
 #[test]
-fn plans_of_plain_pods_are_held_against_their_bounds() {
+fn constant_bounds_of_plain_pods_equal_the_computed_bounds() {
     for case in cost::PLAIN_WORKLOADS {
         let got = bound_of_all(&(case.build)()).usd_per_h;
         assert!(is_close(got, case.bound, 0.005), "{}: {got}, not {}", case.name, case.bound);
@@ -126,7 +126,7 @@ fn plans_of_plain_pods_are_held_against_their_bounds() {
 
 proptest! {
     #[test]
-    fn nothing_is_cheaper_than_its_bound(workload in cost::a_workload()) {
+    fn no_plan_costs_less_than_its_bound(workload in cost::a_workload()) {
         let least = bound_of_all(&workload);
         let plan = cost::plan(&workload);
         let greedy = greedy(&workload.snapshot(), &workload.pods);

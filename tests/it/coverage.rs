@@ -244,7 +244,7 @@ impl Specification {
 }
 
 #[test]
-fn every_rule_and_bullet_has_its_rows_and_every_row_its_test_or_reason() {
+fn every_rule_has_rows_and_every_row_has_a_test_or_a_reason() {
     let faults = [AWS, DISRUPTION].map(|book| book.faults()).concat();
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
@@ -253,7 +253,7 @@ fn every_rule_and_bullet_has_its_rows_and_every_row_its_test_or_reason() {
 const HEAD: &str = "| section | rules | rows | tested | does not apply | open |\n";
 
 #[test]
-fn the_counts_of_the_rows_are_those_of_the_page() {
+fn counts_in_the_conformance_page_match_the_rows() {
     let page = text("docs/CONFORMANCE.md");
     let mut parts = page.split(HEAD);
     let mut expect = parts.next().unwrap_or_default().to_owned();

@@ -67,7 +67,7 @@ fn owned<'a>(all: impl IntoIterator<Item = &'a str>) -> Codes {
 }
 
 #[test]
-fn every_code_is_listed_with_what_to_do() {
+fn every_diagnostic_code_is_documented_with_a_fix() {
     let page = read("docs/DIAGNOSTICS.md");
     let problems = owned(ProblemCode::ALL.iter().map(|own| own.as_str()));
     let refusals = owned(RefusalKind::ALL.iter().map(|(_, name)| *name));
@@ -117,7 +117,7 @@ fn every_code_is_listed_with_what_to_do() {
 
 /// Finds functions that return codes in files that the test above does not list.
 #[test]
-fn nothing_else_spells_codes() {
+fn only_known_files_define_diagnostic_codes() {
     let mut found = BTreeSet::new();
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
     while let Some(folder) = folders.pop() {

@@ -82,7 +82,7 @@ fn pod(name: &str, cpu: &str) -> Value {
 }
 
 #[test]
-fn a_daemon_that_cannot_start_ends_with_78_and_says_why() {
+fn daemon_that_cannot_start_exits_with_78_and_the_reason() {
     let check = |arguments: &[&str], expect: &[&str]| {
         let output = run(arguments, "");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -113,7 +113,7 @@ fn a_daemon_that_cannot_start_ends_with_78_and_says_why() {
 /// Terraform outputs are read before everything else.
 #[cfg(feature = "aws")]
 #[test]
-fn a_daemon_that_still_reads_its_configuration_heeds_signals() {
+fn daemon_handles_signals_while_loading_its_configuration() {
     // It accepts connections and never responds.
     let aws = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = aws.local_addr().expect("an address");
@@ -140,7 +140,7 @@ fn a_daemon_that_still_reads_its_configuration_heeds_signals() {
 /// Invalid arguments exit with 1 for commands where 2 reports a finding. For `run` they exit with
 /// 78, which prevents a restart by systemd.
 #[test]
-fn wrong_arguments_end_with_what_says_nothing_else() {
+fn invalid_arguments_have_an_unambiguous_exit_code() {
     for (verb, code) in [
         ("explain", 1),
         ("export", 1),
@@ -157,7 +157,7 @@ fn wrong_arguments_end_with_what_says_nothing_else() {
 }
 
 #[test]
-fn version_says_what_it_is_for() {
+fn version_shows_kubernetes_versions_and_target() {
     let output = run(&["version", "--json"], "");
     let version: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(version["outrigger"], env!("CARGO_PKG_VERSION"));
@@ -193,7 +193,7 @@ fn validate_reports_all_problems_of_all_files_as_json() {
 }
 
 #[test]
-fn fmt_writes_checks_shows_and_reads_as_terraforms_does() {
+fn fmt_options_behave_as_in_terraform() {
     let config = Config::new("a={}\n");
     let nested = config.0.path().join("more");
     fs::create_dir(&nested).expect("a directory");
@@ -243,7 +243,7 @@ fn fmt_writes_checks_shows_and_reads_as_terraforms_does() {
 }
 
 #[test]
-fn fmt_leaves_a_file_as_it_is_that_has_no_room_for_more() {
+fn fmt_leaves_the_file_unchanged_if_the_disk_is_full() {
     let text: String = (10..90).map(|number| format!("a{number}=1\n")).collect();
     let config = Config::new(&text);
     let main = config.0.path().join("main.hcl");
@@ -259,7 +259,7 @@ fn fmt_leaves_a_file_as_it_is_that_has_no_room_for_more() {
 }
 
 #[test]
-fn a_reload_keeps_the_old_configuration_or_takes_the_new_one_whole() {
+fn reload_keeps_the_old_or_applies_the_whole_new_configuration() {
     let api = Api::start(Manner::Well, Vec::new());
     let one = format!("{LISTEN}{}", cluster("one", api.kubeconfig()));
     let config = Config::new(&one);
@@ -315,7 +315,7 @@ fn a_reload_keeps_the_old_configuration_or_takes_the_new_one_whole() {
 }
 
 #[test]
-fn a_daemon_becomes_ready_and_says_so() {
+fn daemon_becomes_ready_and_reports_it() {
     let api = Api::start(Manner::Well, Vec::new());
     let config = Config::new(&format!("{LISTEN}{}", cluster("a", api.kubeconfig())));
     let mut daemon = config.daemon();
@@ -333,7 +333,7 @@ fn a_daemon_becomes_ready_and_says_so() {
 }
 
 #[test]
-fn what_cannot_be_had_or_makes_no_sense_is_counted() {
+fn invalid_buffers_and_capacity_shortfalls_are_counted() {
     let buffer = |name: &str, spec: Value| {
         let metadata = json!({"namespace": "shop", "name": name});
         json!({"metadata": metadata, "spec": spec})
@@ -382,7 +382,7 @@ const BY_DEFAULT: &str = "scheduler {\n  default_spread \"topology.kubernetes.io
     max_skew = 1\n    when_unsatisfiable = \"DoNotSchedule\"\n  }\n}\n";
 
 #[test]
-fn what_selects_pods_is_watched_where_they_are_spread_by_default() {
+fn services_and_controllers_are_watched_with_default_spread() {
     let kinds = ["services", "replicationcontrollers", "replicasets", "statefulsets"];
     let api = Api::start(Manner::Well, Vec::new());
     let without = format!("{LISTEN}{}", cluster("a", api.kubeconfig()));
@@ -402,7 +402,7 @@ fn what_selects_pods_is_watched_where_they_are_spread_by_default() {
 }
 
 #[test]
-fn a_kind_that_must_not_be_watched_is_named() {
+fn forbidden_kind_is_named_in_the_log() {
     let api = Api::start(Manner::Forbids("replicasets"), Vec::new());
     let text = format!("{LISTEN}{}", cluster("a", api.kubeconfig()));
     let config = Config::new(&format!("{text}{BY_DEFAULT}"));
@@ -416,7 +416,7 @@ fn a_kind_that_must_not_be_watched_is_named() {
 }
 
 #[test]
-fn a_daemon_stops_while_nothing_answers_it() {
+fn daemon_stops_while_the_api_or_the_plugin_hangs() {
     let api = Api::start(Manner::Hang, Vec::new());
     let config = Config::new(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     let mut daemon = config.daemon();
@@ -436,7 +436,7 @@ fn a_daemon_stops_while_nothing_answers_it() {
 }
 
 #[test]
-fn a_busy_usual_port_does_not_stop_a_daemon() {
+fn busy_default_port_does_not_stop_the_daemon() {
     // The port is busy, by this test or by another process.
     let _busy = TcpListener::bind("127.0.0.1:9464");
     let api = Api::start(Manner::Well, Vec::new());
@@ -458,7 +458,7 @@ fn a_simulated_cloud_in_the_daemon_registers_nodes() {
 }
 
 #[test]
-fn nothing_is_launched_while_the_clock_differs_from_the_api_servers() {
+fn clock_skew_to_the_api_server_suspends_launches() {
     let api = Api::start(Manner::Behind(120), vec![pod("p", "1500m")]);
     let config = Config::new(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     let mut daemon = config.daemon();
@@ -475,7 +475,7 @@ fn nothing_is_launched_while_the_clock_differs_from_the_api_servers() {
 }
 
 #[test]
-fn a_simulated_cloud_stops_with_a_request_half_sent() {
+fn simulated_cloud_stops_during_an_incomplete_request() {
     let dir = TempDir::new().expect("a directory");
     let arguments = ["simulated-cloud", "--listen", "127.0.0.1:0"];
     let mut cloud = Process::start(&arguments, &dir.path().join("log"));
@@ -490,7 +490,7 @@ fn a_simulated_cloud_stops_with_a_request_half_sent() {
 }
 
 #[test]
-fn a_plan_as_json_has_every_field() {
+fn json_plan_has_every_field() {
     let config = Config::new("cluster \"a\" {\n  simulated {}\n}\npool \"a\" {}\n");
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
         "status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "10"},
@@ -527,7 +527,7 @@ fn a_plan_as_json_has_every_field() {
 }
 
 #[test]
-fn a_pod_is_explained_and_the_exit_code_says_whether_all_is_well() {
+fn explain_pod_gives_the_reason_and_an_exit_code() {
     let config = Config::new("cluster \"a\" {\n  simulated {}\n}\npool \"a\" {}\n");
     let mut gated = pod("gated", "1");
     gated["spec"]["schedulingGates"] = json!([{"name": "quota"}]);
@@ -568,7 +568,7 @@ fn a_pod_is_explained_and_the_exit_code_says_whether_all_is_well() {
 }
 
 #[test]
-fn a_pool_is_explained_and_the_exit_code_says_whether_it_can_have_nodes() {
+fn explain_pool_gives_the_reason_and_an_exit_code() {
     let config = Config::new(
         "cluster \"a\" {\n  simulated {}\n}\npool \"a\" {}\npool \"none\" {\n  \
          require \"karpenter.k8s.aws/instance-cpu\" { in = [\"3\"] }\n}\n",
@@ -604,7 +604,7 @@ fn a_pool_is_explained_and_the_exit_code_says_whether_it_can_have_nodes() {
 }
 
 #[test]
-fn a_simulation_as_json_is_one_object_a_line_and_the_same_for_the_same_seed() {
+fn json_simulation_is_one_object_per_line_and_deterministic_by_seed() {
     let day = || run(&["simulate", "--json", "--seed", "5"], "");
     let (one, other) = std::thread::scope(|scope| {
         let other = scope.spawn(day);
@@ -621,7 +621,7 @@ fn a_simulation_as_json_is_one_object_a_line_and_the_same_for_the_same_seed() {
 }
 
 #[test]
-fn release_takes_our_finalizer_and_taints_off_our_nodes_and_leaves_others() {
+fn release_removes_finalizer_and_taints_only_from_its_own_nodes() {
     let node = |name: &str, installation: &str, finalizers: Value, taints: Value| {
         json!({
             "apiVersion": "v1", "kind": "Node",

@@ -504,7 +504,7 @@ fn bound(mut pod: Pod, node: &str) -> WatchedObject {
 }
 
 #[test]
-fn a_pending_pod_becomes_a_node_that_leaves_when_it_is_empty() {
+fn node_is_launched_for_a_pending_pod_and_terminated_when_empty() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![]);
     stage.run(6, &[]);
@@ -532,7 +532,7 @@ fn a_pending_pod_becomes_a_node_that_leaves_when_it_is_empty() {
 }
 
 #[test]
-fn without_hints_a_node_opens_as_soon_as_it_is_registered() {
+fn node_is_untainted_at_registration_without_placement_hints() {
     // Whether the kubelet is ready, and the commands until the node is initialized.
     for (ready, steps) in [
         (true, &["launch", "patch_node"][..]),
@@ -557,7 +557,7 @@ fn without_hints_a_node_opens_as_soon_as_it_is_registered() {
 }
 
 #[test]
-fn hints_that_nobody_has_taken_are_taken_back_when_they_are_switched_off() {
+fn queued_nominations_are_dropped_when_placement_hints_are_turned_off() {
     for (hints, first) in [(PlacementHints::On, Some("nominate")), (PlacementHints::Off, None)] {
         let mut stage = Stage::new(ManagementMode::Manage);
         stage.sync(vec![], vec![pending_pod("a")]);
@@ -597,7 +597,7 @@ fn anti_affine_pods<const N: usize>(names: [&str; N]) -> Vec<Pod> {
 }
 
 #[test]
-fn nodes_of_one_plan_open_together_when_they_come_close_together() {
+fn nodes_of_one_plan_that_register_close_together_are_untainted_together() {
     // Seconds between the two registrations, and whether the first node waits for the second.
     for (seconds, waited) in [(0, true), (3, true), (8, false)] {
         let mut stage = Stage::new(ManagementMode::Manage);
@@ -615,7 +615,7 @@ fn nodes_of_one_plan_open_together_when_they_come_close_together() {
 }
 
 #[test]
-fn pods_that_were_bereft_are_told_again_before_the_nodes_of_their_plan_open() {
+fn lost_nomination_is_renewed_before_the_nodes_of_the_plan_are_untainted() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], anti_affine_pods(["a", "b"]));
     stage.run(10, &[]);
@@ -643,7 +643,7 @@ fn pods_that_were_bereft_are_told_again_before_the_nodes_of_their_plan_open() {
 
 /// A scheduler that retries pods all the time clears their nominations at once.
 #[test]
-fn nodes_open_soon_though_nobody_sees_what_their_pods_were_told() {
+fn nodes_are_untainted_within_seconds_though_no_nomination_is_observed() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], anti_affine_pods(["a", "b"]));
     stage.run(10, &[]);
@@ -664,7 +664,7 @@ fn nodes_open_soon_though_nobody_sees_what_their_pods_were_told() {
 /// A node has capacity for a pod, and yet the scheduler does not bind it there: for example it has
 /// a topology spread with other pods that were bound elsewhere.
 #[test]
-fn a_pod_that_is_refused_by_its_node_is_planned_again() {
+fn pod_is_planned_again_after_its_nomination_is_cleared_three_times() {
     for (refusals, cleared) in [(2, 0), (3, 1)] {
         let (mut stage, pod) = stage_with_nomination();
         for _ in 0..refusals {
@@ -680,7 +680,7 @@ fn a_pod_that_is_refused_by_its_node_is_planned_again() {
 
 /// The node may lack storage or a feature of the kubelet, neither of which the planner knows.
 #[test]
-fn a_pod_that_the_scheduler_never_takes_keeps_one_node() {
+fn one_node_is_kept_for_a_pod_that_the_scheduler_never_binds() {
     let (mut stage, pod) = stage_with_nomination();
     for _ in 0..240 {
         stage.nominate(&pod.key, None);
@@ -692,7 +692,7 @@ fn a_pod_that_the_scheduler_never_takes_keeps_one_node() {
 
 /// A pod that runs on another node cannot be nominated; its replacement node is untainted anyway.
 #[test]
-fn pods_that_still_run_are_not_told() {
+fn running_pods_are_not_nominated_to_their_replacement_node() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(10, &[]);
@@ -713,7 +713,7 @@ fn pods_that_still_run_are_not_told() {
 }
 
 #[test]
-fn pods_are_told_when_nothing_else_is_to_be_done() {
+fn launches_are_issued_before_nominations() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], anti_affine_pods(["a", "b"]));
     stage.run(10, &[]);
@@ -745,7 +745,7 @@ fn stage_with_nomination() -> (Stage, Pod) {
 }
 
 #[test]
-fn a_pod_is_told_again_unless_another_names_a_node_for_it() {
+fn pod_is_nominated_again_unless_another_component_nominated_it() {
     for (nominated, nominations) in [(None, 2), (Some("other"), 1)] {
         let (mut stage, pod) = stage_with_nomination();
         stage.apply(WatchedObject::Pod(Box::new(Pod {
@@ -763,7 +763,7 @@ fn a_pod_is_told_again_unless_another_names_a_node_for_it() {
 }
 
 #[test]
-fn without_the_right_to_tell_pods_nodes_open_all_the_same() {
+fn nodes_are_untainted_without_permission_to_nominate_pods() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], anti_affine_pods(["a", "b"]));
     stage.run(10, &[]);
@@ -781,7 +781,7 @@ fn without_the_right_to_tell_pods_nodes_open_all_the_same() {
 }
 
 #[test]
-fn pods_that_are_spread_are_told_of_one_node_one_by_one() {
+fn pods_with_a_topology_spread_are_nominated_one_at_a_time_per_node() {
     let labels = Labels::from([("app".to_owned(), "spread".to_owned())]);
     let spread = TopologySpread {
         selector: Some(Selector::from_labels(&labels)),
@@ -824,7 +824,7 @@ fn pods_that_are_spread_are_told_of_one_node_one_by_one() {
 }
 
 #[test]
-fn pods_without_an_answer_are_told_of_until_there_are_none() {
+fn unschedulable_pods_are_reported_until_none_is_left() {
     let mut stage = Stage::new(ManagementMode::Manage);
     let huge = |name: &str| {
         let mut pod = pending_pod(name);
@@ -851,7 +851,7 @@ fn pods_without_an_answer_are_told_of_until_there_are_none() {
 }
 
 #[test]
-fn a_pod_that_comes_while_its_node_is_tainted_keeps_the_node() {
+fn disruption_of_an_empty_node_is_cancelled_when_a_pod_is_bound_to_it() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(10, &[]);
@@ -872,7 +872,7 @@ fn a_pod_that_comes_while_its_node_is_tainted_keeps_the_node() {
 }
 
 #[test]
-fn an_empty_node_that_is_annotated_while_it_is_closed_stays() {
+fn disruption_of_an_empty_node_is_cancelled_by_a_do_not_disrupt_annotation() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(10, &[]);
@@ -891,7 +891,7 @@ fn an_empty_node_that_is_annotated_while_it_is_closed_stays() {
 }
 
 #[test]
-fn a_cluster_in_observe_mode_is_planned_for_and_never_touched() {
+fn observe_mode_reports_each_planned_claim_once_and_changes_nothing() {
     let mut stage = Stage::new(ManagementMode::Observe);
     stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(120, &[]);
@@ -915,7 +915,7 @@ fn nothing_is_launched_before_every_watch_is_synced() {
 }
 
 #[test]
-fn what_selects_pods_must_be_known_where_they_are_spread_by_default() {
+fn launches_under_a_default_spread_wait_for_the_replica_set_watch() {
     let zones = TopologySpread {
         selector: None,
         topology_key: "topology.kubernetes.io/zone".to_owned(),
@@ -941,7 +941,7 @@ fn what_selects_pods_must_be_known_where_they_are_spread_by_default() {
 }
 
 #[test]
-fn a_launch_without_an_answer_is_repeated_under_the_same_claim() {
+fn launch_with_an_unknown_result_is_retried_under_the_same_claim() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![pending_pod("a")]);
     let held = stage.run(10, &["launch"]);
@@ -954,7 +954,7 @@ fn a_launch_without_an_answer_is_repeated_under_the_same_claim() {
 }
 
 #[test]
-fn a_refused_claim_is_planned_again_under_a_new_id_without_the_refused_offering() {
+fn refused_launch_is_planned_again_as_a_new_claim_without_the_refused_offering() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![pending_pod("a")]);
     let held = stage.run(10, &["launch"]);
@@ -970,7 +970,7 @@ fn a_refused_claim_is_planned_again_under_a_new_id_without_the_refused_offering(
 }
 
 #[test]
-fn a_restart_takes_claims_back_from_tags_and_launches_nothing_more() {
+fn restart_restores_claims_from_instance_tags_without_another_launch() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(10, &[]);
@@ -987,7 +987,7 @@ fn a_restart_takes_claims_back_from_tags_and_launches_nothing_more() {
 }
 
 #[test]
-fn a_claim_that_never_registers_is_ended_and_planned_again() {
+fn claim_whose_node_never_registers_is_terminated_and_planned_again() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(10, &[]);
@@ -1004,7 +1004,7 @@ fn a_claim_that_never_registers_is_ended_and_planned_again() {
 }
 
 #[test]
-fn a_relist_that_lacks_many_nodes_freezes_until_they_are_asked_for() {
+fn relist_that_lacks_many_nodes_stops_launches_until_a_complete_listing() {
     let mut stage = Stage::new(ManagementMode::Manage);
     let nodes: Vec<Node> = (0..10)
         .map(|n| Node { name: NodeName(format!("n{n}")), ready: true, ..Node::default() })
@@ -1044,7 +1044,7 @@ fn stage_in_fleet() -> Stage {
 }
 
 #[test]
-fn what_is_shared_is_asked_for_before_it_is_launched() {
+fn fleet_grant_is_requested_before_a_launch_and_usage_reported_after() {
     let mut stage = stage_in_fleet();
     let requests = stage.run(3, &["request_grant"]);
     assert_eq!((requests.len(), stage.launches.len()), (1, 0));
@@ -1065,7 +1065,7 @@ fn what_is_shared_is_asked_for_before_it_is_launched() {
 }
 
 #[test]
-fn who_is_denied_waits_until_the_fleet_leaves_more() {
+fn launch_denied_by_the_fleet_waits_until_its_share_grows() {
     let mut stage = stage_in_fleet();
     let requests = stage.run(3, &["request_grant"]);
     let (why, view) = ("cpu limit 20 of the fleet leaves 0".to_owned(), fleet_view(0));
@@ -1089,7 +1089,7 @@ fn who_is_denied_waits_until_the_fleet_leaves_more() {
 }
 
 #[test]
-fn an_older_view_of_the_fleet_does_not_count() {
+fn older_fleet_view_does_not_replace_a_newer_one() {
     let view = |number: u64, cores: i64| {
         let view = FleetView::clone(&fleet_view(cores));
         Arc::new(FleetView { number, ..view })
@@ -1121,7 +1121,7 @@ fn an_older_view_of_the_fleet_does_not_count() {
 }
 
 #[test]
-fn nothing_is_planned_while_the_fleet_is_closed() {
+fn no_grant_is_requested_while_the_fleet_is_closed() {
     let mut stage = stage_in_fleet();
     let mut view = FleetView::clone(&fleet_view(20));
     view.closed = Some("cluster two has not said what it has".to_owned());
@@ -1134,7 +1134,7 @@ fn nothing_is_planned_while_the_fleet_is_closed() {
 }
 
 #[test]
-fn a_fleet_that_does_not_listen_stops_launches_and_is_told_anew() {
+fn launches_wait_and_usage_is_reported_again_until_the_fleet_answers() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.event(Event::FleetChanged(Some(fleet_view(20))));
     stage.sync(vec![], vec![pending_pod("a")]);
@@ -1147,7 +1147,7 @@ fn a_fleet_that_does_not_listen_stops_launches_and_is_told_anew() {
 }
 
 #[test]
-fn what_is_refused_is_given_back_and_told_to_others() {
+fn refused_launch_returns_its_grant_and_marks_the_offering_unavailable() {
     let mut stage = stage_in_fleet();
     let launch = stage.run(3, &["launch"]);
     let Command::Launch(launched) = &launch[0].command else {
@@ -1177,7 +1177,7 @@ fn what_is_refused_is_given_back_and_told_to_others() {
 }
 
 #[test]
-fn what_others_were_refused_is_not_asked_for() {
+fn offerings_unavailable_to_other_clusters_are_not_requested() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![]);
     stage.run(7, &[]);

@@ -69,7 +69,7 @@ fn rendered(explained: &Explained<'_>) -> String {
 }
 
 #[test]
-fn a_pod_is_told_where_it_goes_or_what_stops_it() {
+fn explain_names_the_node_of_a_pending_pod_or_its_obstacle() {
     let mut near = plain("apart", 2_500, GIB);
     near.labels = Labels::from([("app".to_owned(), "web".to_owned())]);
     near.anti_affinity = vec![term("kubernetes.io/hostname", &near.labels)];
@@ -143,7 +143,7 @@ const NOT_PENDING: [NotPending; 10] = [
 ];
 
 #[test]
-fn a_pod_that_does_not_wait_is_told_why() {
+fn explain_states_why_a_pod_needs_no_capacity() {
     let leaving = Pod { node: Some("n".into()), deleting: Some(NOW), ..plain("leaving", 10, GIB) };
     for (word, text, well, edit) in NOT_PENDING {
         let mut pod = plain("p", 10, GIB);
@@ -159,7 +159,7 @@ fn a_pod_that_does_not_wait_is_told_why() {
 }
 
 #[test]
-fn a_pod_that_is_not_there_has_similar_names_told() {
+fn explain_of_an_unknown_pod_lists_similar_names() {
     let mut elsewhere = plain("web-0", 10, GIB);
     elsewhere.key.namespace = "prod".to_owned();
     let state = state(vec![plain("web-1", 10, GIB), plain("web-2-abcdefgh", 10, GIB), elsewhere]);

@@ -52,7 +52,7 @@ fn shipped() -> Granted {
 }
 
 #[test]
-fn the_policy_grants_what_denials_are_explained_with() {
+fn shipped_policy_equals_the_statements_in_the_code() {
     let mut known = Granted::new();
     for own in STATEMENTS {
         let actions = own.actions.iter().map(|action| (*action).to_owned());
@@ -62,7 +62,7 @@ fn the_policy_grants_what_denials_are_explained_with() {
 }
 
 #[test]
-fn whoever_lacks_a_right_is_told_of_the_statement() {
+fn denial_of_every_action_names_a_statement_that_grants_it() {
     for (sid, actions) in shipped() {
         for action in actions {
             let granting = granting_statement(&action, "").expect("a statement");
@@ -102,7 +102,7 @@ fn terraform_accepts_the_policy() {
 
 /// The check of `tests/all` for the permissions that a full run used.
 #[test]
-fn what_is_taken_is_what_is_granted() {
+fn rights_script_finds_unused_and_ungranted_actions() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/moto/rights.py");
     let check = |used: &[&str]| {
         let dir = tempfile::tempdir().expect("a directory");

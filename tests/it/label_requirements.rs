@@ -135,7 +135,7 @@ fn check_intersection(
 }
 
 #[test]
-fn two_requirements_allow_what_both_allow() {
+fn intersection_allows_only_values_that_both_requirements_allow() {
     for one in ALL {
         for other in ALL {
             check_intersection(one, other);
@@ -144,7 +144,7 @@ fn two_requirements_allow_what_both_allow() {
 }
 
 #[test]
-fn the_larger_minimum_of_values_stays_through_every_intersection() {
+fn intersection_keeps_the_larger_min_values() {
     let least = |written, min_values| with_least(read(written), min_values);
     let cases = [
         (None, None, None),
@@ -165,7 +165,7 @@ fn the_larger_minimum_of_values_stays_through_every_intersection() {
 }
 
 #[test]
-fn a_requirement_has_the_values_it_names() {
+fn requirement_allows_exactly_the_values_of_its_expression() {
     for (name, written) in ALL {
         let requirement = read(written);
         for value in VALUES {
@@ -184,7 +184,7 @@ fn a_requirement_has_the_values_it_names() {
 type Description<'w> = (Expression<'w>, Operator, Option<usize>, Option<&'w str>, &'w str);
 
 #[test]
-fn a_requirement_says_what_it_is() {
+fn requirement_has_the_expected_operator_values_and_text() {
     let many: &[&str] = &["1", "2", "3", "4", "5", "6", "7"];
     let table: [Description<'_>; 20] = [
         ((Exists, &[]), Exists, None, Some("true"), "exists"),
@@ -218,7 +218,7 @@ fn a_requirement_says_what_it_is() {
 }
 
 #[test]
-fn several_requirements_on_a_label_read_as_one() {
+fn requirements_on_one_label_are_displayed_as_one() {
     let table: [(&[Expression<'_>], Option<&str>, &str); 9] = [
         (&[(Exists, &[]), (NotIn, &["A"])], Some("true"), "exists but not in [A]"),
         (&[(Exists, &[]), (NotIn, &["true"])], Some("0"), "exists but not in [true]"),
@@ -251,7 +251,7 @@ fn several_requirements_on_a_label_read_as_one() {
 }
 
 #[test]
-fn bounds_are_included_where_they_say_so() {
+fn inclusive_bounds_allow_the_bound_and_exclusive_ones_do_not() {
     let both = |one: &Requirement, other: &Requirement| one.intersection(other);
     let (max, min) = ("9223372036854775807", "-9223372036854775808");
     // Two bounds, and the integers just inside and just outside their intersection.
@@ -289,7 +289,7 @@ fn bounds_are_included_where_they_say_so() {
 }
 
 #[test]
-fn renamed_labels_are_known_by_their_stable_names() {
+fn deprecated_label_names_equal_their_stable_names() {
     let table = [
         ("failure-domain.beta.kubernetes.io/zone", ZONE),
         ("failure-domain.beta.kubernetes.io/region", REGION),
@@ -317,7 +317,7 @@ fn renamed_labels_are_known_by_their_stable_names() {
 /// A node is compatible with a pod if both allow a common value, or the absence, of the label. An
 /// undefined label is absent, unless it is a well-known label of a new node.
 #[test]
-fn sides_agree_where_some_state_of_the_label_does() {
+fn requirements_are_compatible_if_some_label_value_satisfies_both() {
     let keys = [("custom", false), (ZONE, false), ("custom", true), (ZONE, true)];
     let node_sides = std::iter::once(None).chain(ALL.map(|(_, written)| Some(written)));
     for node_side in node_sides {
@@ -347,7 +347,7 @@ fn sides_agree_where_some_state_of_the_label_does() {
 }
 
 #[test]
-fn what_cannot_be_is_wanted_in_vain_everywhere() {
+fn impossible_requirement_is_compatible_with_nothing() {
     let mut pod = Requirements::from_iter([(ZONE, Requirement::is_in(["a"]))]);
     pod.add(ZONE, Requirement::is_in(["b"]));
     let sides = [
@@ -363,7 +363,7 @@ fn what_cannot_be_is_wanted_in_vain_everywhere() {
 }
 
 #[test]
-fn a_label_that_nobody_knows_is_guessed() {
+fn unknown_label_error_suggests_a_similar_label() {
     let table = [
         // The domain is missing.
         ("zone", Some(ZONE)),
@@ -402,7 +402,7 @@ fn a_label_that_nobody_knows_is_guessed() {
 }
 
 #[test]
-fn what_disagrees_is_told_with_both_sides() {
+fn incompatibility_message_shows_both_requirements() {
     let side = Requirements::from_iter([
         (ZONE, Requirement::is_in(["a", "b"])),
         ("team", Requirement::is_in(["x"])),
@@ -416,7 +416,7 @@ fn what_disagrees_is_told_with_both_sides() {
 }
 
 #[test]
-fn requirements_read_the_same_in_whatever_order_they_came() {
+fn displayed_requirements_are_sorted() {
     let parts = [
         ("zone", Requirement::is_in(["b", "a"])),
         ("team", Requirement::exists()),
@@ -430,7 +430,7 @@ fn requirements_read_the_same_in_whatever_order_they_came() {
 }
 
 #[test]
-fn labels_that_are_reserved_are_refused_with_a_reason() {
+fn reserved_labels_are_rejected_with_a_reason() {
     let hostname = Some("kubernetes.io/hostname is not known before a node exists");
     let reserved = Some("the karpenter.sh domain is reserved");
     let unknown = Some("there is no such label in its domain");
@@ -458,7 +458,7 @@ fn labels_that_are_reserved_are_refused_with_a_reason() {
 }
 
 #[test]
-fn taints_of_a_start_go_by_themselves() {
+fn startup_taints_of_kubernetes_are_ephemeral() {
     let taint = |key: &str, value: &str, effect| Taint {
         value: value.to_owned(),
         ..Taint::new(key, effect)
@@ -499,7 +499,7 @@ fn a_written_requirement() -> impl Strategy<Value = Vec<(Operator, Vec<&'static 
 
 proptest! {
     #[test]
-    fn any_requirements_together_allow_what_each_allows(
+    fn random_intersections_allow_exactly_the_common_values(
         parts in a_written_requirement(),
         least in collection::vec(option::of(1u32..9), 4),
     ) {

@@ -90,7 +90,7 @@ struct Rule {
 }
 
 #[test]
-fn every_alert_asks_for_what_there_is_and_says_where_to_go_on() {
+fn every_alert_uses_existing_metrics_and_links_a_runbook() {
     let rules: Rules = serde_saphyr::from_str(&read("monitoring/alerts.yaml")).expect("YAML");
     let (known, page) = (series(), read("TROUBLESHOOTING.md"));
     let headings = page.lines().filter_map(|line| line.strip_prefix("## "));
@@ -113,7 +113,7 @@ fn every_alert_asks_for_what_there_is_and_says_where_to_go_on() {
 }
 
 #[test]
-fn every_panel_asks_for_what_there_is() {
+fn every_dashboard_panel_uses_existing_metrics() {
     let board: Value = serde_json::from_str(&read("monitoring/dashboard.json")).expect("JSON");
     let known = series();
     let panels = board["panels"].as_array().expect("panels");
@@ -130,7 +130,7 @@ fn every_panel_asks_for_what_there_is() {
 }
 
 #[test]
-fn a_query_that_asks_for_something_else_is_found() {
+fn queries_of_unknown_metrics_or_labels_are_detected() {
     let known = series();
     let check =
         |query: &str, expect: &[&str]| assert_eq!(query_errors(query, &known), expect, "{query}");

@@ -71,14 +71,14 @@ fn check_test(file: &str, inside: &[&str]) -> Result<(), String> {
 }
 
 #[test]
-fn tests_are_found_by_the_paths_that_test_programs_print() {
+fn tests_are_found_by_the_path_in_the_test_output() {
     let cases = [
         ("tidy::rules::no_such_test", Err("tests/it/tidy/rules.rs has no test no_such_test")),
         ("named_tests::rows", Err("tests/it/named_tests.rs has no test rows")),
         ("named_tests::inner::test", Err("tests/it/named_tests.rs has no module inner")),
         ("nowhere::test", Err("no such file")),
         // The unit tests and the integration tests have a module with this name.
-        ("config::functions::functions_do_what_terraforms_do", Ok("tests/it/config/functions.rs")),
+        ("config::functions::functions_behave_as_in_terraform", Ok("tests/it/config/functions.rs")),
         (
             "config::source::tests::lines_and_columns_are_counted_in_characters",
             Ok("src/config/source.rs"),

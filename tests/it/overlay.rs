@@ -130,7 +130,7 @@ fn claim(node: Option<&str>) -> NodeClaim {
 
 /// Overlays, the type that is planned first, and its reported price, which is the provider's.
 #[test]
-fn prices_decide_which_type_is_planned_and_are_not_what_is_paid() {
+fn overlay_prices_select_the_type_but_not_the_reported_cost() {
     let rows = [
         (vec![], TYPES[0], 0.096),
         (vec![priced((INSTANCE_TYPE, TYPES[1]), "-50%")], TYPES[1], 0.1008),
@@ -164,7 +164,7 @@ fn prices_decide_which_type_is_planned_and_are_not_what_is_paid() {
 /// An overlay adds devices to the types of one pool only: the pod gets a node of this pool, and the
 /// types of the other pool do not change.
 #[test]
-fn an_overlay_about_one_pool_leaves_the_others_alone() {
+fn overlay_for_one_pool_does_not_affect_other_pools() {
     for (one, other) in [("general", "other"), ("other", "general")] {
         let cluster = Cluster {
             pools: vec![pool("general"), pool("other")],
@@ -185,7 +185,7 @@ fn an_overlay_about_one_pool_leaves_the_others_alone() {
 
 /// Overlays that add devices, and the number of nodes for three pods with one device each.
 #[test]
-fn devices_of_an_overlay_carry_pods() {
+fn pods_use_the_devices_that_an_overlay_adds() {
     for (overlays, nodes) in [
         (vec![], 0),
         (vec![devices(0)], 0),
@@ -209,7 +209,7 @@ fn devices_of_an_overlay_carry_pods() {
 /// The devices of an in-flight node are used before the Node reports them: for a claim without a
 /// Node, and for a Node whose device plugin does not run yet.
 #[test]
-fn devices_of_what_is_coming_are_counted_on_once() {
+fn overlay_devices_of_an_in_flight_node_are_used_once() {
     for node in [None, Some("n")] {
         let mut state = State::default();
         state.apply_catalog(catalog());
@@ -243,7 +243,7 @@ fn devices_of_what_is_coming_are_counted_on_once() {
 
 /// A limit on devices, and how many of three nodes with one device each it allows.
 #[test]
-fn devices_of_an_overlay_count_towards_limits() {
+fn overlay_devices_count_against_pool_limits() {
     for (most, nodes) in [(0, 0), (2, 2), (3, 3)] {
         let mut limited = Cluster::clone(&cluster(vec![devices(1)]));
         limited.pools[0].limits.capacity = vec![(DEVICE.to_owned(), most)];
@@ -257,7 +257,7 @@ fn devices_of_an_overlay_count_towards_limits() {
 
 /// Overlays are applied again when the configuration or the catalog changes.
 #[test]
-fn overlays_are_those_of_the_last_configuration_and_catalog() {
+fn overlays_follow_the_latest_configuration_and_catalog() {
     let mut state = State::default();
     state.objects.apply(pod("a", 1), NOW);
     let found = |state: &State| {

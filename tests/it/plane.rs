@@ -269,8 +269,8 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn pods_run_on_a_fake_node_and_outlive_a_killed_api() {
-        let name = "plane::tests::pods_run_on_a_fake_node_and_outlive_a_killed_api";
+    async fn pods_run_on_a_fake_node_and_survive_an_api_restart() {
+        let name = "plane::tests::pods_run_on_a_fake_node_and_survive_an_api_restart";
         let Some(plane) = Plane::start_or_skip(name) else {
             return;
         };

@@ -95,7 +95,7 @@ fn rendered(plan: &Plan) -> String {
 }
 
 #[test]
-fn the_nodes_of_a_static_pool_are_room_for_pods_that_wait() {
+fn pending_pods_use_planned_nodes_of_static_pools() {
     let pools = vec![pool("fixed", Some(2)), pool("general", None)];
     let pods = ["a", "b", "c"].map(|name| pod(name, 1500, None));
     let plan = plan(&state(pools, pods.into()));
@@ -108,7 +108,7 @@ fn the_nodes_of_a_static_pool_are_room_for_pods_that_wait() {
 }
 
 #[test]
-fn alternatives_of_one_node_take_no_limit_from_the_next() {
+fn node_uses_the_limit_once_despite_alternative_offerings() {
     let mut fixed = pool("fixed", Some(3));
     let types = Requirement::is_in(["m6i.large", "m6i.xlarge"]);
     fixed.requirements = [(INSTANCE_TYPE, types)].into_iter().collect();
@@ -122,7 +122,7 @@ fn alternatives_of_one_node_take_no_limit_from_the_next() {
 }
 
 #[test]
-fn what_is_missing_is_made_where_the_pool_has_least() {
+fn missing_static_nodes_launch_in_the_zones_with_fewest_nodes() {
     let zones = ["us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d"];
     let nodes = [("n1", zones[0]), ("n2", zones[1]), ("n3", zones[3])];
     let nodes = nodes.map(|(name, zone)| node(name, "fixed", zone));
@@ -136,7 +136,7 @@ fn what_is_missing_is_made_where_the_pool_has_least() {
 }
 
 #[test]
-fn what_is_too_much_leaves_and_takes_no_pods() {
+fn surplus_static_node_is_disrupted_and_gets_no_pods() {
     let objects = vec![
         node("n1", "fixed", "us-east-1a"),
         node("n2", "fixed", "us-east-1b"),
@@ -153,7 +153,7 @@ fn what_is_too_much_leaves_and_takes_no_pods() {
 }
 
 #[test]
-fn what_cannot_be_had_is_shown_with_its_reason() {
+fn missing_static_nodes_are_shown_with_the_reason() {
     let mut limited = pool("limited", Some(3));
     limited.limits.nodes = Some(2);
     let mut unsold = pool("unsold", Some(1));
@@ -200,7 +200,7 @@ fn with_buffer(pools: Vec<Pool>, replicas: u32, objects: Vec<WatchedObject>) -> 
 }
 
 #[test]
-fn pods_that_are_there_come_before_buffers() {
+fn pending_pods_are_placed_before_buffer_pods() {
     let objects = vec![node("n1", "general", "us-east-1a"), pod("waits", 1500, None)];
     let plan = plan(&with_buffer(vec![pool("general", None)], 2, objects));
     let key = ObjectKey::new("default", "waits");
@@ -215,7 +215,7 @@ fn pods_that_are_there_come_before_buffers() {
 }
 
 #[test]
-fn room_is_kept_where_a_node_stays_anyway() {
+fn buffer_capacity_is_reserved_on_nodes_that_stay_anyway() {
     // Of three nodes with two cores: those with a pod, static ones, and retained ones.
     let rows: [(&[&str], &[&str], &[&str]); 4] = [
         (&[], &[], &["n1"]),

@@ -403,7 +403,7 @@ fn collect(root: &Path, folder: &str, files: &mut Files) {
 }
 
 #[test]
-fn the_tree_is_tidy() {
+fn source_tree_passes_all_tidy_rules() {
     let mut files = Files::new();
     for folder in ["src", "tests/it"] {
         collect(Path::new(env!("CARGO_MANIFEST_DIR")), folder, &mut files);
@@ -415,7 +415,7 @@ fn the_tree_is_tidy() {
 /// Cargo has no pattern for a part of the crates: a new SDK crate would be optimised like
 /// Outrigger's own code, which takes minutes.
 #[test]
-fn every_sdk_crate_has_a_level_in_every_profile() {
+fn every_aws_sdk_crate_has_an_opt_level_in_every_profile() {
     let manifest: toml::Table = include_str!("../../Cargo.toml").parse().expect("TOML");
     let lock: toml::Table = include_str!("../../Cargo.lock").parse().expect("TOML");
     let packages = lock["package"].as_array().expect("packages");

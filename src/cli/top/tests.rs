@@ -222,7 +222,7 @@ fn snapshot(name: &str, screen: &mut App, size: (u16, u16)) {
 }
 
 #[test]
-fn each_view_shows_as_much_as_fits() {
+fn views_adapt_to_the_screen_size() {
     let names = ["fleet", "nodes", "pods", "timeline"];
     for (view, name) in View::ALL.into_iter().zip(names) {
         for size in SIZES {
@@ -234,7 +234,7 @@ fn each_view_shows_as_much_as_fits() {
 }
 
 #[test]
-fn a_daemon_that_is_gone_is_told_of_with_the_time_since() {
+fn unreachable_daemon_is_shown_with_time_since_last_response() {
     let mut screen = screen(settings());
     press(&mut screen, &[Key::View(View::Nodes)]);
     let why = "open the socket /run/outrigger/admin.sock: start the daemon".to_owned();
@@ -249,7 +249,7 @@ fn a_daemon_that_is_gone_is_told_of_with_the_time_since() {
 }
 
 #[test]
-fn an_answer_that_is_late_is_told_of_unless_one_has_paused() {
+fn late_response_is_shown_unless_paused() {
     let mut screen = App::new(settings());
     screen.data.store_response(DaemonResponse::Fleet(fleet()), ago(90));
     assert!(rendered(&mut screen, (80, 24)).contains("no response for 1m30s"));
@@ -260,7 +260,7 @@ fn an_answer_that_is_late_is_told_of_unless_one_has_paused() {
 }
 
 #[test]
-fn nothing_is_coloured_where_nobody_wants_it() {
+fn no_colours_are_used_when_disabled() {
     let colours = |has_colour: bool| {
         let mut screen = screen(Settings { has_colour, ..settings() });
         press(&mut screen, &[Key::View(View::Nodes)]);
@@ -275,7 +275,7 @@ fn nothing_is_coloured_where_nobody_wants_it() {
 }
 
 #[test]
-fn keys_change_the_view_and_what_is_asked() {
+fn keys_change_the_view_and_the_request() {
     let mut screen = screen(settings());
     assert_eq!(screen.next_request(), DaemonRequest::Fleet);
     assert_eq!(press(&mut screen, &[Key::NextView]), Action::Ask);
@@ -299,7 +299,7 @@ fn keys_change_the_view_and_what_is_asked() {
 }
 
 #[test]
-fn rows_are_scrolled_and_found_again_when_they_have_moved() {
+fn selection_follows_its_row_when_rows_move() {
     let mut screen = screen(settings());
     press(&mut screen, &[Key::View(View::Nodes)]);
     screen.set_page_rows(10);
@@ -328,7 +328,7 @@ fn rows_are_scrolled_and_found_again_when_they_have_moved() {
 }
 
 #[test]
-fn nodes_are_sorted_as_is_asked_for() {
+fn nodes_are_sorted_by_the_requested_key() {
     let request = InventoryRequest {
         labels: vec!["team".to_owned()],
         resources: vec!["cpu".to_owned()],
@@ -354,7 +354,7 @@ fn nodes_are_sorted_as_is_asked_for() {
 }
 
 #[test]
-fn one_cluster_is_all_that_is_shown_where_only_that_is_asked_for() {
+fn only_the_requested_cluster_is_shown() {
     let mut screen = screen(Settings { only: Some("north".to_owned()), ..settings() });
     let shown = rendered(&mut screen, (120, 30));
     assert!(shown.contains("north") && !shown.contains("south"), "{shown}");
@@ -362,7 +362,7 @@ fn one_cluster_is_all_that_is_shown_where_only_that_is_asked_for() {
 }
 
 #[test]
-fn names_cannot_disturb_a_terminal() {
+fn control_characters_in_names_are_not_drawn() {
     let mut data = inventory();
     if let Some(holds) = &mut data.holds {
         holds.nodes.truncate(1);
@@ -377,7 +377,7 @@ fn names_cannot_disturb_a_terminal() {
 }
 
 #[test]
-fn keys_are_those_of_other_tools() {
+fn key_bindings_match_similar_tools() {
     let check = |code: KeyCode, modifiers: KeyModifiers, expect: Option<Key>| {
         let pressed = terminal::key_command(KeyEvent::new(code, modifiers));
         assert_eq!(pressed, expect, "{code:?} {modifiers:?}");
@@ -452,7 +452,7 @@ fn unusual_inventory(text: &str, number: i64) -> ToldInventory {
 
 proptest! {
     #[test]
-    fn no_size_and_no_keys_are_too_odd(
+    fn any_key_sequence_and_screen_size_is_drawn_safely(
         steps in vec((0..KEYS.len() + 4, 0u16..150, 0u16..40), 1..30),
         text in any::<String>(),
         number in any::<i64>(),

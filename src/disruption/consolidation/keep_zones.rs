@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_are_alike_stay_in_their_zones() {
+    fn identical_pods_keep_their_zones() {
         let mut state = State::default();
         for (name, zone) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")] {
             let WatchedObject::Node(mut node) = node(name) else { panic!("a node") };

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fewest_are_near_the_bend() {
+    fn search_finds_the_smallest_sufficient_count() {
         for sufficient in [1_u32, 2, 7, 40, 99, 100] {
             let mut search = RemovalSearch::new([1.0; 100]);
             let saved = |count: usize| (count as f64).min(f64::from(sufficient));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_cost_less_than_is_to_be_saved_are_not_tried() {
+    fn counts_that_cost_less_than_the_saving_are_skipped() {
         let mut search = RemovalSearch::new([1.0; 100]);
         search.record_savings(100, 60.0);
         assert_eq!(search.min_count_for(60.0), 60);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_saved_ever_fewer_are_tried() {
+    fn fewer_nodes_are_tried_when_nothing_is_saved() {
         let mut search = RemovalSearch::new([1.0; 100]);
         search.record_savings(100, 0.0);
         assert_eq!(tried(&mut search, |_| 0.0), [25, 6, 1]);

@@ -36,7 +36,7 @@ mod tests {
     struct RequestError(#[source] Box<kube::Error>);
 
     #[test]
-    fn what_an_api_server_says_is_told_once_and_with_its_code() {
+    fn api_error_text_appears_once_with_its_code() {
         let check = |message: &str, reason: &str, code, expect: &str| {
             let status = Status::failure(message, reason).with_code(code);
             let error = || kube::Error::Api(Box::new(status.clone()));

@@ -75,7 +75,7 @@ mod tests {
     use super::{FlagValue, parse_flags, split_words};
 
     #[test]
-    fn words_are_parted_as_a_shell_does() {
+    fn words_are_split_like_a_shell() {
         for (text, expect) in [
             ("", &[][..]),
             ("a  b\n c", &["a", "b", "c"]),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_take_their_values_as_they_are_written() {
+    fn flags_are_parsed_with_their_values() {
         let takes = |name: &str| match name {
             "v" | "cut" => Some(true),
             "leader-elect" => Some(false),

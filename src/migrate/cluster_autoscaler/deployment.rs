@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_found_however_they_are_given() {
+    fn autoscaler_flags_are_found_in_every_input_form() {
         for text in [
             "--a=1 -v=4",
             "# of prod\n./cluster-autoscaler \\\n  --a=1 \\\n  -v=4\n",
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_put_in_once_from_left_to_right() {
+    fn variables_are_expanded_once_up_to_a_size_limit() {
         let rows = [("A", "1"), ("B", "$(A)$(B)"), ("L", &"x".repeat(PUT_IN_MAX + 1))];
         let environment = rows.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let environment = environment.into_iter().collect();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_no_autoscaler_is_named() {
+    fn input_without_exactly_one_autoscaler_is_rejected() {
         let other = pod("{image: nginx}");
         let autoscaler = pod("{image: cluster-autoscaler}");
         let twice = format!("{autoscaler}---\n{autoscaler}");

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn roles_of_one_account_and_region_have_the_same_buckets() {
+    async fn roles_of_one_account_and_region_share_rate_limits() {
         let accounts = Accounts::default();
         let one = accounts.get(&key("eu-west-1", Some("1:role/a"))).await;
         for (region, role, is_same) in [
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn price_lists_are_asked_for_where_they_are_served() {
+    fn price_lists_are_read_from_a_serving_region() {
         for (region, expect) in [
             ("us-west-2", "us-east-1"),
             ("eu-north-1", "eu-central-1"),

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_class_that_ec2_would_refuse_says_why_until_it_would_not() {
+    async fn node_class_reports_dry_run_errors_until_they_are_fixed() {
         for (operation, code, message, words) in [
             (
                 "RunInstances",
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_says_nothing_of_a_class_does_not_keep_it_from_being_used() {
+    async fn inconclusive_dry_run_errors_do_not_block_a_node_class() {
         for (code, message, tried) in [
             ("DryRunOperation", "Request would have succeeded.", 1),
             ("RequestLimitExceeded", "slow down", 2),

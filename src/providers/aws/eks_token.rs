@@ -109,7 +109,7 @@ mod tests {
     use super::create_token;
 
     #[tokio::test]
-    async fn a_token_is_a_signed_call_for_one_cluster() {
+    async fn eks_token_is_a_signed_request_for_one_cluster() {
         let credentials =
             Credentials::new("AKIDEXAMPLE", "secret", Some("session".into()), None, "test");
         let provider = SharedCredentialsProvider::new(credentials);

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn bandwidth_to_volumes_counts_where_it_need_not_be_asked_for() {
+    fn ebs_bandwidth_is_used_only_when_optimization_is_default() {
         for (support, expect) in [
             (Some(EbsOptimizedSupport::Default), Some(4750)),
             (Some(EbsOptimizedSupport::Supported), None),

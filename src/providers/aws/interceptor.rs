@@ -155,7 +155,7 @@ mod tests {
     use super::is_change;
 
     #[test]
-    fn what_changes_something_is_told_from_what_reads() {
+    fn changing_operations_are_distinguished_from_reads() {
         for operation in [
             "CreateFleet",
             "RunInstances",

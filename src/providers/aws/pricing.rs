@@ -118,7 +118,7 @@ mod tests {
     use super::parse_product;
 
     #[test]
-    fn products_are_read_as_the_price_list_has_them() {
+    fn price_list_products_are_parsed() {
         for (price, expect) in [
             ("0.0960000000", Some(("m5.large".to_owned(), 0.096))),
             ("0.0000000000", None),

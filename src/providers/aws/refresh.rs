@@ -53,7 +53,7 @@ mod tests {
     use crate::providers::aws::error::AwsError;
 
     #[test]
-    fn what_was_known_stays_while_it_cannot_be_listed() {
+    fn failed_listing_keeps_the_known_value() {
         let fault = AwsError::without_response("DescribeSubnets", "no answer");
         let mut known = Err(crate::ec2::resolve_node_class::ResolveError {
             cause: Cause::Denied,

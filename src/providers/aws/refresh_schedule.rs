@@ -126,7 +126,7 @@ mod tests {
     use crate::providers::aws::error::AwsError;
 
     #[tokio::test(start_paused = true)]
-    async fn chores_are_due_at_their_times() {
+    async fn refresh_tasks_are_due_at_their_intervals() {
         let mut schedule = RefreshSchedule::default();
         assert!(schedule.begin_if_due(RefreshTask::Network));
         assert!(!schedule.begin_if_due(RefreshTask::Network), "the task is running");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn templates_go_although_the_daemon_starts_anew_every_quarter_of_an_hour() {
+    async fn unused_templates_are_removed_despite_frequent_restarts() {
         let (mut schedule, mut cache) =
             (RefreshSchedule::default(), LaunchTemplateCache::default());
         let mut idle = Vec::new();

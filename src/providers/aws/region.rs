@@ -146,7 +146,7 @@ mod tests {
     const MIB: i64 = 1 << 20;
 
     #[tokio::test]
-    async fn a_keeper_that_has_ended_is_followed_by_another() {
+    async fn ended_region_task_is_replaced() {
         let regions = idle_calls::regions(&Counts::default(), &OperationErrors::default());
         let cluster = Arc::new(idle_calls::cluster(0));
         let handle = regions.handle_for(&cluster).await;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cluster_whose_api_hangs_keeps_no_other_waiting() {
+    async fn hanging_cluster_api_does_not_delay_other_clusters() {
         let regions = idle_calls::regions(&Counts::default(), &OperationErrors::default());
         let mut all = Vec::new();
         for number in 0..6 {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_nodes_of_one_cluster_report_all_of_the_region_plan_with() {
+    async fn discovered_memory_is_shared_by_clusters_of_a_region() {
         let regions = idle_calls::regions(&Counts::default(), &OperationErrors::default());
         let mut all = Vec::new();
         for number in 0..2 {

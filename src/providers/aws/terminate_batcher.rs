@@ -200,9 +200,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ends_that_are_due_at_once_are_one_call_and_none_suffers_from_another() {
+    async fn simultaneous_terminations_are_batched_with_separate_results() {
         let test = "providers::aws::terminate_batcher::tests::\
-                    ends_that_are_due_at_once_are_one_call_and_none_suffers_from_another";
+                    simultaneous_terminations_are_batched_with_separate_results";
         let Some(mut aws) = Aws::start_or_skip(test) else {
             return;
         };

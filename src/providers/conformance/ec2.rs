@@ -109,9 +109,9 @@ async fn adopt(
 }
 
 #[tokio::test]
-async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
+async fn only_karpenter_instances_of_the_cluster_and_pool_are_adopted() {
     let name =
-        "providers::conformance::ec2::what_karpenter_has_made_is_taken_over_and_nothing_else";
+        "providers::conformance::ec2::only_karpenter_instances_of_the_cluster_and_pool_are_adopted";
     let Some(aws) = Aws::start_or_skip(name) else {
         return;
     };

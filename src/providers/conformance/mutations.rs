@@ -204,7 +204,7 @@ impl Provider for FaultyProvider {
 }
 
 #[tokio::test]
-async fn a_bent_provider_is_found() {
+async fn each_faulty_provider_fails_a_conformance_check() {
     let checks = ALL.map(|defect| async move {
         let (cloud, done) = (simulated(), Arc::default());
         let open = |installation: &str, cluster: &str| -> Arc<dyn Provider> {

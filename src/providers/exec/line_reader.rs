@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_is_whole_or_too_long() {
+    async fn lines_are_read_whole_or_reported_as_too_long() {
         check(b"", &[]).await;
         check(b"a\n\nbcde\n", &[Some(b"a"), Some(b""), Some(b"bcde")]).await;
         check(b"no end", &[None]).await;
@@ -107,7 +107,7 @@ mod tests {
         assert!(cut > 1, "each part of an endless line counts");
     }
     #[tokio::test]
-    async fn a_wait_that_is_given_up_loses_nothing() {
+    async fn cancelled_read_loses_no_bytes() {
         let (mut program, stdout) = tokio::io::duplex(64);
         let mut lines = Lines::new(stdout, 4);
         for (part, expect) in [

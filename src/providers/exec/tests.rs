@@ -150,7 +150,7 @@ async fn check_faulty(exec: Exec, words: &str, command: &Command, recovers: bool
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_program_is_bounded_and_its_next_run_is_used() {
+async fn faulty_program_fails_calls_in_time_and_is_restarted() {
     let table = [
         ("silent", "no hello within 1s"),
         ("old", "protocol version 0 is not supported"),
@@ -175,7 +175,7 @@ async fn a_bad_program_is_bounded_and_its_next_run_is_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_cannot_be_started_is_told_of() {
+async fn program_start_failure_is_reported() {
     let dir = TempDir::new().expect("a directory");
     let plain = dir.path().join("plain");
     fs::write(&plain, "#!/bin/sh\n").expect("written");
@@ -195,7 +195,7 @@ async fn a_program_that_cannot_be_started_is_told_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_launch_that_is_answered_wrongly_is_not_taken() {
+async fn launch_with_an_invalid_response_is_rejected() {
     let table = [
         ("untagged", "does not have the tags of the claim", None),
         ("other", "does not have the tags of the claim", None),
@@ -211,7 +211,7 @@ async fn a_launch_that_is_answered_wrongly_is_not_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_said_beside_the_answers_is_passed_over() {
+async fn output_other_than_responses_is_ignored() {
     for fault in ["garbage", "loud"] {
         let dir = TempDir::new().expect("a directory");
         let program = program(&reference(dir.path(), &["--fault", fault]));
@@ -226,7 +226,7 @@ async fn what_is_said_beside_the_answers_is_passed_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_launch_cut_short_by_the_end_of_the_program_is_done_once() {
+async fn launch_interrupted_by_program_exit_is_done_once() {
     let dir = TempDir::new().expect("a directory");
     let once = dir.path().join("once");
     let once = once.to_str().expect("a readable path");
@@ -248,7 +248,7 @@ async fn a_launch_cut_short_by_the_end_of_the_program_is_done_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_calls_wait_than_said() {
+async fn waiting_calls_are_limited() {
     let dir = TempDir::new().expect("a directory");
     let program = program(&reference(dir.path(), &["--fault", "hang"]));
     // The program is started first, because calls that wait for the start fail with it.
@@ -270,7 +270,7 @@ async fn no_more_calls_wait_than_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_ends_with_all_it_started_when_it_is_needed_no_more() {
+async fn dropped_program_is_killed_with_its_children() {
     let dir = TempDir::new().expect("a directory");
     let mut exec = reference(dir.path(), &[]);
     let command_line = exec.command.join(" ");
@@ -289,7 +289,7 @@ async fn a_program_ends_with_all_it_started_when_it_is_needed_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_gets_only_what_is_named_of_the_environment() {
+async fn program_receives_only_the_listed_environment_variables() {
     let dir = TempDir::new().expect("a directory");
     let seen = dir.path().join("seen");
     let script = format!("env > {}", seen.display());
@@ -312,7 +312,7 @@ async fn a_program_gets_only_what_is_named_of_the_environment() {
 }
 
 #[test]
-fn the_documentation_shows_the_limits() {
+fn documentation_lists_the_program_limits() {
     let text = include_str!("../../../docs/PROVIDERS.md");
     let limits = ProgramLimits::default();
     for line in [

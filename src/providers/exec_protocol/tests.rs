@@ -15,7 +15,7 @@ use crate::model::taint::{Effect, Taint};
 use crate::provider::{CommandResult, Launch};
 
 #[test]
-fn no_line_makes_the_daemon_panic() {
+fn arbitrary_protocol_lines_do_not_panic() {
     let scope = ClusterScope { installation: "here".to_owned(), cluster: "prod".into() };
     let offering = OfferingKey {
         instance_type: "small".into(),
@@ -52,7 +52,7 @@ fn listing(node: &str) -> String {
 }
 
 #[test]
-fn the_node_of_an_instance_is_one_that_can_be_made() {
+fn node_of_an_instance_must_have_a_valid_name_and_provider_id() {
     let scope = ClusterScope { installation: "here".to_owned(), cluster: "prod".into() };
     let node_of = |node: &str| {
         let line = listing(node);
@@ -143,7 +143,7 @@ fn documented(scope: &ClusterScope) -> Vec<(Vec<u8>, Option<Expect>)> {
 }
 
 #[test]
-fn the_documentation_shows_what_is_said() {
+fn documentation_shows_the_protocol_messages() {
     let text = include_str!("../../../docs/PROVIDERS.md");
     let scope = ClusterScope { installation: "platform-eu".to_owned(), cluster: "lab".into() };
     let documented = documented(&scope);

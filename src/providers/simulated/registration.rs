@@ -129,7 +129,7 @@ mod tests {
     use crate::model::taint::{Effect, Taint};
 
     #[test]
-    fn a_node_says_what_its_instance_is() {
+    fn simulated_node_describes_its_instance() {
         let catalog = Catalog::shipped();
         let instance_type = catalog.get("m7i.large").expect("a shipped type");
         let instance = Instance {

@@ -39,7 +39,7 @@ async fn wait_for_response(of: &ClusterHandle) {
 }
 
 #[tokio::test]
-async fn an_engine_that_panics_is_begun_anew_and_no_other_notices() {
+async fn panicked_engine_is_restarted_without_affecting_others() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("kubeconfig");
     fs::write(&path, NOWHERE).expect("it is written");

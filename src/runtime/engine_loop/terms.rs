@@ -180,7 +180,7 @@ async fn until(mut holds: impl FnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn an_engine_that_hangs_sends_nothing_in_a_later_term_of_the_same_host() {
+async fn hung_engine_sends_nothing_in_a_later_term_of_its_host() {
     let stage = Stage::new();
     let (_, first) = stage.lead().await;
     // One command waits for its turn, and four wait for the first.
@@ -199,7 +199,7 @@ async fn an_engine_that_hangs_sends_nothing_in_a_later_term_of_the_same_host() {
 }
 
 #[tokio::test]
-async fn an_engine_that_was_told_to_stop_in_a_long_pass_gives_out_nothing_more() {
+async fn engine_stopped_during_a_long_pass_sends_no_more_commands() {
     let stage = Stage::new();
     let (term, engine) = stage.lead().await;
     until(|| stage.provider.started() == 1).await;

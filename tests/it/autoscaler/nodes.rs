@@ -84,7 +84,7 @@ fn import_group(more: &Value, data: &Value) -> String {
 }
 
 #[test]
-fn a_reservation_is_one_that_its_pool_may_use() {
+fn pool_capacity_types_follow_the_reservation_preference() {
     let target = json!({"CapacityReservationId": "cr-1"});
     let of = |preference: &str| {
         let mut own = json!({"CapacityReservationTarget": target});
@@ -119,7 +119,7 @@ fn a_reservation_is_one_that_its_pool_may_use() {
 }
 
 #[test]
-fn user_data_of_a_node_group_is_carried_or_missed() {
+fn node_group_user_data_is_imported_or_reported_missing() {
     let named = json!({"id": "lt-own", "version": "3"});
     let standard = json!({"amiType": "AL2023_x86_64_STANDARD", "launchTemplate": named});
     let custom = json!({"amiType": "CUSTOM", "launchTemplate": named});
@@ -143,7 +143,7 @@ fn user_data_of_a_node_group_is_carried_or_missed() {
 }
 
 #[test]
-fn a_node_group_of_which_nothing_tells_how_nodes_join_is_no_pool() {
+fn custom_ami_node_group_without_its_launch_template_becomes_no_pool() {
     let custom = json!({"amiType": "CUSTOM", "launchTemplate": {"id": "lt-own", "version": "3"}});
     let text = import_node_group(&custom, &[]);
     assert!(!has_pool(&text), "{text}");
@@ -152,7 +152,7 @@ fn a_node_group_of_which_nothing_tells_how_nodes_join_is_no_pool() {
 }
 
 #[test]
-fn images_of_a_node_group_are_the_same_here_or_none() {
+fn node_group_ami_types_become_aliases_or_no_pool() {
     let newest = "dropped releaseVersion: ";
     for (kind, release, expect) in [
         ("AL2023_ARM_64_NVIDIA", "1.33.0-20250519", "alias = \"al2023@v20250519\""),
@@ -183,7 +183,7 @@ fn images_of_a_node_group_are_the_same_here_or_none() {
 }
 
 #[test]
-fn a_stricter_metadata_service_is_told_of() {
+fn stricter_metadata_options_are_reported() {
     let hops = "missing metadata_options.http_put_response_hop_limit (";
     let tokens = "missing metadata_options.http_tokens (";
     for (own, expect) in [
@@ -201,7 +201,7 @@ fn a_stricter_metadata_service_is_told_of() {
 }
 
 #[test]
-fn what_a_type_has_for_a_while_is_not_what_it_has_always() {
+fn baseline_ebs_bandwidth_is_reported_as_dropped() {
     let own = json!({
         "VCpuCount": {"Min": 4},
         "MemoryMiB": {"Min": 8192},
@@ -214,7 +214,7 @@ fn what_a_type_has_for_a_while_is_not_what_it_has_always() {
 }
 
 #[test]
-fn a_group_is_as_large_as_what_it_counts() {
+fn max_size_becomes_limits_in_the_unit_of_the_group() {
     let weighed = |weight: &str| {
         json!({"MixedInstancesPolicy": {"LaunchTemplate": {
             "LaunchTemplateSpecification": {"LaunchTemplateId": "lt-own", "Version": "3"},
@@ -238,7 +238,7 @@ fn a_group_is_as_large_as_what_it_counts() {
 }
 
 #[test]
-fn a_version_that_is_alone_may_not_be_the_latest() {
+fn only_known_template_version_is_noted_as_assumed_latest() {
     let reference = |version: &str| {
         let own = json!({"id": "lt-own", "version": version});
         json!({"amiType": "CUSTOM", "launchTemplate": own})
@@ -259,7 +259,7 @@ fn a_version_that_is_alone_may_not_be_the_latest() {
 }
 
 #[test]
-fn user_data_that_seems_to_hold_a_token_is_said_to() {
+fn user_data_with_a_token_gets_the_secret_note() {
     for (own, is_secret) in [("K3S_TOKEN=a\n", true), ("tune\n", false)] {
         let text = import_group(&json!({}), &json!({"UserData": to_base64(own)}));
         assert_eq!(text.contains(SECRET_NOTE), is_secret, "{text}");

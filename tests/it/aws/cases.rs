@@ -47,8 +47,8 @@ fn is_ready(node: &Node) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn machines_register_what_their_user_data_says() {
-    let name = "aws::cases::machines_register_what_their_user_data_says";
+async fn simulated_kubelets_register_the_node_of_their_user_data() {
+    let name = "aws::cases::simulated_kubelets_register_the_node_of_their_user_data";
     let Some(plane) = Plane::start_or_skip(name) else {
         return;
     };
@@ -405,10 +405,10 @@ async fn pods_get_nodes_on_ec2() {
 /// The cheapest type is unavailable: the same call buys the next one. The next request leaves out
 /// the unavailable type.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_refused_is_left_alone() {
+async fn unavailable_type_is_requested_once() {
     let two = "  require \"karpenter.sh/capacity-type\" { in = [\"on-demand\"] }\n  \
                require \"node.kubernetes.io/instance-type\" { in = [\"c5.large\", \"m5.large\"] }";
-    let Some(ec2) = Ec2::start("aws::cases::what_was_refused_is_left_alone", two).await else {
+    let Some(ec2) = Ec2::start("aws::cases::unavailable_type_is_requested_once", two).await else {
         return;
     };
     ec2.aws.outage(&json!({"type": "c5.large"}));

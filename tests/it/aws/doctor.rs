@@ -124,8 +124,8 @@ fn rights() -> Vec<(&'static str, Vec<[&'static str; 4]>)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_in_aws_is_named_and_nothing_is_made() {
-    let name = "aws::doctor::what_is_wrong_in_aws_is_named_and_nothing_is_made";
+async fn doctor_names_aws_defects_and_creates_nothing() {
+    let name = "aws::doctor::doctor_names_aws_defects_and_creates_nothing";
     let Some((plane, _, aws)) = ground(name, &["--types", TYPES]).await else {
         return;
     };

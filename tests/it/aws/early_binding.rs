@@ -37,8 +37,8 @@ async fn until(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_are_bound_by_the_name_that_ec2_gives_their_node() {
-    let name = "aws::early_binding::pods_are_bound_by_the_name_that_ec2_gives_their_node";
+async fn pods_are_bound_early_to_the_node_name_from_ec2() {
+    let name = "aws::early_binding::pods_are_bound_early_to_the_node_name_from_ec2";
     let Some(plane) = Plane::start_or_skip(name) else {
         return;
     };

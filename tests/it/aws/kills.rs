@@ -319,8 +319,8 @@ fn doubles(all: &[Value]) -> BTreeMap<String, Vec<String>> {
 
 /// Shows that the check of the campaign can fail: it detects two instances of one claim.
 #[tokio::test]
-async fn two_instances_of_one_claim_are_seen() {
-    let name = "aws::kills::two_instances_of_one_claim_are_seen";
+async fn two_instances_of_one_claim_are_detected() {
+    let name = "aws::kills::two_instances_of_one_claim_are_detected";
     let Some(bench) = Bench::start(name).await else {
         return;
     };
@@ -376,8 +376,8 @@ fn print(tally: &Tally) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_that_is_killed_leaves_nothing_twice_and_nothing_behind() {
-    let name = "aws::kills::a_daemon_that_is_killed_leaves_nothing_twice_and_nothing_behind";
+async fn killed_daemon_duplicates_and_leaks_nothing() {
+    let name = "aws::kills::killed_daemon_duplicates_and_leaks_nothing";
     let Some((plane, api, aws)) = ground(name, &["--types", TYPE]).await else {
         return;
     };

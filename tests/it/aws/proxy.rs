@@ -142,8 +142,8 @@ pub(super) fn outcome(answer: &CreateFleetOutput) -> (Pairs, Pairs) {
 }
 
 #[tokio::test]
-async fn a_token_is_good_for_one_launch_and_one_template() {
-    let name = "aws::proxy::a_token_is_good_for_one_launch_and_one_template";
+async fn client_token_is_idempotent_for_launches_and_templates() {
+    let name = "aws::proxy::client_token_is_idempotent_for_launches_and_templates";
     let Some(bench) = Bench::start(name).await else {
         return;
     };
@@ -173,8 +173,8 @@ async fn a_token_is_good_for_one_launch_and_one_template() {
 }
 
 #[tokio::test]
-async fn a_new_instance_is_not_listed_at_first() {
-    let name = "aws::proxy::a_new_instance_is_not_listed_at_first";
+async fn new_instance_is_hidden_at_first_and_passes_through_all_states() {
+    let name = "aws::proxy::new_instance_is_hidden_at_first_and_passes_through_all_states";
     let Some(bench) = Bench::start(name).await else {
         return;
     };
@@ -265,8 +265,8 @@ fn outages(subnet: &str) -> [Case; 8] {
 }
 
 #[tokio::test]
-async fn capacity_is_out_by_type_zone_and_capacity_type() {
-    let name = "aws::proxy::capacity_is_out_by_type_zone_and_capacity_type";
+async fn outage_applies_by_type_zone_and_capacity_type() {
+    let name = "aws::proxy::outage_applies_by_type_zone_and_capacity_type";
     let Some(bench) = Bench::start(name).await else {
         return;
     };
@@ -291,8 +291,8 @@ async fn capacity_is_out_by_type_zone_and_capacity_type() {
 }
 
 #[tokio::test]
-async fn calls_go_wrong_when_told_to() {
-    let name = "aws::proxy::calls_go_wrong_when_told_to";
+async fn injected_faults_affect_calls() {
+    let name = "aws::proxy::injected_faults_affect_calls";
     let Some(bench) = Bench::start(name).await else {
         return;
     };
@@ -360,8 +360,8 @@ async fn calls_go_wrong_when_told_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_is_held_until_it_is_let_go() {
-    let name = "aws::proxy::a_call_is_held_until_it_is_let_go";
+async fn held_call_waits_until_it_is_released() {
+    let name = "aws::proxy::held_call_waits_until_it_is_released";
     let Some(bench) = Bench::start(name).await else {
         return;
     };
@@ -387,8 +387,8 @@ async fn a_call_is_held_until_it_is_let_go() {
 }
 
 #[tokio::test]
-async fn prices_are_there_which_moto_lacks() {
-    let name = "aws::proxy::prices_are_there_which_moto_lacks";
+async fn spot_and_list_prices_are_served() {
+    let name = "aws::proxy::spot_and_list_prices_are_served";
     let Some(bench) = Bench::start(name).await else {
         return;
     };
@@ -432,8 +432,8 @@ async fn prices_are_there_which_moto_lacks() {
 }
 
 #[tokio::test]
-async fn reservations_groups_images_and_pages_are_there_which_moto_lacks() {
-    let name = "aws::proxy::reservations_groups_images_and_pages_are_there_which_moto_lacks";
+async fn reservations_groups_images_and_pages_are_served() {
+    let name = "aws::proxy::reservations_groups_images_and_pages_are_served";
     let Some(bench) = Bench::start(name).await else {
         return;
     };
@@ -481,8 +481,8 @@ async fn reservations_groups_images_and_pages_are_there_which_moto_lacks() {
 }
 
 #[tokio::test]
-async fn an_instance_can_be_ill_and_the_queue_can_say_so() {
-    let name = "aws::proxy::an_instance_can_be_ill_and_the_queue_can_say_so";
+async fn instance_status_and_queue_messages_are_served() {
+    let name = "aws::proxy::instance_status_and_queue_messages_are_served";
     let Some(bench) = Bench::start(name).await else {
         return;
     };
@@ -524,8 +524,8 @@ async fn an_instance_can_be_ill_and_the_queue_can_say_so() {
 }
 
 #[test]
-fn a_child_knows_this_aws_and_no_other() {
-    let name = "aws::proxy::a_child_knows_this_aws_and_no_other";
+fn child_process_environment_has_only_the_test_aws() {
+    let name = "aws::proxy::child_process_environment_has_only_the_test_aws";
     let Some(aws) = Aws::start_or_skip(name, &["--region", "eu-central-1"]) else {
         return;
     };

@@ -31,7 +31,7 @@ fn said(output: &Output) -> String {
 }
 
 #[test]
-fn outputs_come_from_a_parameter_and_only_validate_takes_the_mock() {
+fn terraform_outputs_come_from_ssm_and_validate_uses_the_mock() {
     let Some(aws) = Aws::start_or_skip("aws::ssm_parameter", &[]) else {
         return;
     };

@@ -108,8 +108,8 @@ fn changes(aws: &Aws, key: &str, since: usize) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_warning_is_lost_where_hosts_come_and_go() {
-    let test = "aws::standby::no_warning_is_lost_where_hosts_come_and_go";
+async fn spot_warnings_survive_leader_failures() {
+    let test = "aws::standby::spot_warnings_survive_leader_failures";
     let Some((plane, api, aws)) = ground(test, &[]).await else {
         return;
     };

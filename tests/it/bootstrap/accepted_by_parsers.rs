@@ -232,7 +232,7 @@ fn each_part_is_accepted_by_cloud_init() {
 }
 
 #[test]
-fn toml_and_yaml_are_accepted_by_readers_of_ours() {
+fn toml_and_yaml_are_accepted_by_rust_parsers() {
     for (name, case, change) in ROWS {
         let text = case().with(change).text();
         match name.rsplit_once('.').expect("an ending").1 {

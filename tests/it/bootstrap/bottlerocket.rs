@@ -106,7 +106,7 @@ const OVERRIDES: [Override; 13] = [
 ];
 
 #[test]
-fn each_setting_goes_before_the_users() {
+fn node_class_settings_override_user_settings() {
     for (key, user_value, change, expected) in OVERRIDES {
         let mut case = plain();
         case.class.user_data = format!("[settings.kubernetes]\n{key} = {user_value}\n");
@@ -116,7 +116,7 @@ fn each_setting_goes_before_the_users() {
 }
 
 #[test]
-fn what_is_not_ours_stays_as_the_user_said_it() {
+fn unmanaged_user_settings_are_kept() {
     // Rule 26, without loss: unknown keys and tables next to the settings are kept.
     let mut case = plain();
     case.class.user_data = "[settings.kubernetes]\nfuture = {a = 1}\n\
@@ -144,7 +144,7 @@ fn what_is_not_ours_stays_as_the_user_said_it() {
 }
 
 #[test]
-fn the_cluster_labels_and_taints_are_told() {
+fn settings_contain_the_cluster_the_labels_and_the_taints() {
     let own = kubernetes(|_| {});
     assert_eq!(own["api-server"], value("\"https://ABCDEF.gr7.eu-west-1.eks.amazonaws.com\""));
     assert_eq!(own["cluster-name"], value("\"prod\""));
@@ -163,7 +163,7 @@ fn the_cluster_labels_and_taints_are_told() {
 }
 
 #[test]
-fn a_taint_that_its_pool_does_not_know_is_refused() {
+fn user_taint_unknown_to_the_pool_is_rejected() {
     let with = |taints: &str| {
         let mut case = plain();
         case.class.user_data = format!("[settings.kubernetes.node-taints]\n{taints}\n");
@@ -181,7 +181,7 @@ fn a_taint_that_its_pool_does_not_know_is_refused() {
 }
 
 #[test]
-fn what_is_no_settings_is_refused() {
+fn invalid_bottlerocket_settings_are_rejected() {
     let rows = [
         ("[settings", "it is not TOML"),
         ("#!/bin/bash\necho hello", "it is not TOML"),
@@ -203,14 +203,14 @@ fn what_is_no_settings_is_refused() {
 }
 
 #[test]
-fn a_faulty_setting_is_not_repeated_in_the_error() {
+fn error_does_not_quote_the_invalid_user_data() {
     let mut case = plain();
     case.class.user_data = "[settings]\npassword = \"hunter2\n".to_owned();
     assert!(!case.error().contains("hunter2"), "{}", case.error());
 }
 
 #[test]
-fn local_disks_are_mounted_by_a_command() {
+fn local_disks_are_mounted_by_a_bootstrap_command() {
     let case = plain().with(|it| {
         it.class.raid0 = true;
         it.class.user_data = "[settings.bootstrap-commands.own]\ncommands = [[\"a\"]]\n".to_owned();
@@ -224,7 +224,7 @@ fn local_disks_are_mounted_by_a_command() {
 }
 
 #[test]
-fn only_old_images_are_told_which_directories_to_bind() {
+fn only_old_images_get_the_list_of_bind_directories() {
     // Rule 27: images from 1.46.0 on know the directories. A version of two numbers is invalid.
     let name = |name: &str| ImageTerm::Search {
         name: Some(name.to_owned()),
@@ -270,7 +270,7 @@ fn only_old_images_are_told_which_directories_to_bind() {
 }
 
 #[test]
-fn all_settings_together_are_told() {
+fn all_kubelet_settings_are_rendered_together() {
     let own = kubernetes(set_all_settings);
     assert_eq!(own["max-pods"], value("42"));
     assert_eq!(own["kube-reserved"], value("{cpu = \"90m\"}"));

@@ -134,13 +134,13 @@ const AL2: [Row; 14] = [
 ];
 
 #[test]
-fn al2_is_told_each_setting() {
+fn al2_user_data_has_each_kubelet_setting() {
     check(&al2, &AL2);
     assert!(!al2().text().contains("--local-disks"));
 }
 
 #[test]
-fn dns_of_the_node_class_goes_before_the_clusters() {
+fn cluster_dns_of_the_node_class_overrides_the_discovered_one() {
     // Rule 20: the flag is absent if both are unset.
     let rows: [Row; 5] = [
         ("discovered", |_| {}, &["--dns-cluster-ip '10.100.0.10'"], &["--ip-family"]),
@@ -190,7 +190,7 @@ fn dns_of_the_node_class_goes_before_the_clusters() {
 }
 
 #[test]
-fn labels_that_a_kubelet_may_not_set_are_left_out() {
+fn labels_forbidden_to_kubelets_are_left_out() {
     // Rule 17.
     const FORBIDDEN: [&str; 8] = [
         "kubernetes.io/arch",
@@ -222,7 +222,7 @@ fn labels_that_a_kubelet_may_not_set_are_left_out() {
 }
 
 #[test]
-fn taints_are_synced_only_where_nobody_knows_whether_they_are_there() {
+fn do_not_sync_taints_label_is_set_where_user_data_sets_taints() {
     // Rule 18.
     const LABEL: &str = "karpenter.sh/do-not-sync-taints";
     let all = [
@@ -249,7 +249,7 @@ fn taints_are_synced_only_where_nobody_knows_whether_they_are_there() {
 }
 
 #[test]
-fn a_taint_is_told_once_whoever_gave_it() {
+fn duplicate_taint_is_rendered_once() {
     let mut case = al2();
     case.taints.push(Taint::new("karpenter.sh/unregistered", Effect::NoExecute));
     let expected =
@@ -262,7 +262,7 @@ fn a_taint_is_told_once_whoever_gave_it() {
 }
 
 #[test]
-fn an_unknown_authority_is_left_to_the_image() {
+fn al2_omits_an_unknown_certificate_authority() {
     // Rule 22: an empty string is no certificate authority.
     let rows: [Row; 1] = [(
         "empty",
@@ -275,7 +275,7 @@ fn an_unknown_authority_is_left_to_the_image() {
 }
 
 #[test]
-fn no_node_is_told_half_of_where_its_cluster_is() {
+fn missing_endpoint_or_ca_is_an_error() {
     let eks = [AmiFamily::Al2023, AmiFamily::Bottlerocket, AmiFamily::Windows2022];
     let eks = eks.map(Case::of);
     for case in eks.into_iter().chain([Case::kubeadm()]) {
@@ -291,7 +291,7 @@ fn no_node_is_told_half_of_where_its_cluster_is() {
 }
 
 #[test]
-fn each_refusal_is_a_reason_of_a_condition() {
+fn each_bootstrap_error_has_a_condition_cause() {
     let rows: [(AmiFamily, Change, Cause); 6] = [
         (AmiFamily::Al2023, |it| it.cluster.service_cidr = None, Cause::ClusterCidrUnknown),
         (AmiFamily::Al2023, |it| it.cluster.ca = String::new(), Cause::Unavailable),
@@ -319,7 +319,7 @@ fn each_refusal_is_a_reason_of_a_condition() {
 }
 
 #[test]
-fn what_only_a_configuration_can_say_is_refused_where_there_is_none() {
+fn extra_kubelet_settings_need_a_kubelet_configuration_file() {
     let extra = |it: &mut Case| {
         it.class.kubelet.extra.insert("shutdownGracePeriod".to_owned(), "45s".into());
     };
@@ -455,12 +455,12 @@ const AL2023: [Row; 17] = [
 ];
 
 #[test]
-fn al2023_is_told_each_setting() {
+fn al2023_user_data_has_each_kubelet_setting() {
     check(&al2023, &AL2023);
 }
 
 #[test]
-fn al2023_needs_the_addresses_of_services() {
+fn al2023_needs_the_service_cidr() {
     for cidr in [None, Some(String::new())] {
         let mut case = al2023();
         case.cluster.service_cidr = cidr;
@@ -478,7 +478,7 @@ fn types(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn what_the_user_gives_is_known_by_what_it_is() {
+fn content_type_of_user_data_is_detected_from_its_text() {
     const SHELL: &str = "text/x-shellscript";
     const NODE: &str = "application/node.eks.aws";
     const CLOUD: &str = "text/cloud-config";
@@ -519,7 +519,7 @@ fn what_the_user_gives_is_known_by_what_it_is() {
 }
 
 #[test]
-fn an_archive_is_merged_part_by_part() {
+fn mime_archive_is_merged_part_by_part() {
     const OWN: &str = "Content-Type: multipart/mixed;\r\n boundary=\"=_x\"\r\n\
         MIME-Version: 1.0\r\n\r\na preamble\r\n--=_x\r\n\
         Content-Type: text/x-shellscript\r\nContent-Transfer-Encoding: base64\r\n\r\n\
@@ -535,7 +535,7 @@ fn an_archive_is_merged_part_by_part() {
 }
 
 #[test]
-fn a_part_that_has_our_boundary_does_not_end_the_archive() {
+fn boundary_in_a_user_part_does_not_end_the_archive() {
     let mut case = al2();
     let inner = case.text();
     case.class.user_data = format!("#!/bin/sh\ncat <<X\n{inner}\n--//--\nX\n");
@@ -544,7 +544,7 @@ fn a_part_that_has_our_boundary_does_not_end_the_archive() {
 }
 
 #[test]
-fn a_malformed_archive_is_refused() {
+fn malformed_mime_archive_is_rejected() {
     let rows = [
         "MIME-Version: 1.0",
         "MIME-Version: 1.0\nno colon\n\n--b--",
@@ -566,7 +566,7 @@ fn a_malformed_archive_is_refused() {
 }
 
 #[test]
-fn windows_is_told_in_one_block() {
+fn windows_user_data_is_one_powershell_block() {
     let windows = || Case::of(AmiFamily::Windows2025);
     let call = "& $EKSBootstrapScriptFile -EKSClusterName 'prod' -APIServerEndpoint 'https://ABC";
     let rows: [Row; 4] = [
@@ -617,7 +617,7 @@ fn windows_is_told_in_one_block() {
 }
 
 #[test]
-fn what_ec2_does_not_take_is_packed_or_refused() {
+fn large_user_data_is_compressed_or_rejected() {
     let with_lines = |family: AmiFamily, lines: usize| {
         let mut case = Case::of(family);
         case.class.user_data = match family {
@@ -654,7 +654,7 @@ fn what_ec2_does_not_take_is_packed_or_refused() {
 }
 
 #[test]
-fn nothing_of_a_custom_image_is_touched() {
+fn user_data_of_a_custom_image_is_unchanged() {
     let own = "{{ token }} $(x) \r\n--//--\n";
     let mut case = Case::of(AmiFamily::Custom);
     case.class.user_data = own.to_owned();
@@ -662,7 +662,7 @@ fn nothing_of_a_custom_image_is_touched() {
 }
 
 #[test]
-fn a_number_or_a_setting_makes_another_user_data() {
+fn user_data_differs_if_a_setting_differs() {
     // The name of a launch template is a hash of its content: different settings must give
     // different bytes, and equal settings equal bytes (rule 29).
     for family in

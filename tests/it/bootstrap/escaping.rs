@@ -90,7 +90,7 @@ proptest! {
     #![proptest_config(Config { cases: 48, ..Config::default() })]
 
     #[test]
-    fn no_name_of_a_cluster_is_executed_on_al2(
+    fn cluster_values_are_not_executed_on_al2(
         name in hostile_text(), endpoint in hostile_text(), ca in hostile_text(),
     ) {
         let mut case = Case::of(AmiFamily::Al2);
@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn no_token_is_executed(
+    fn join_values_are_not_executed(
         token in hostile_text(), version in hostile_text(), server in hostile_text(),
     ) {
         let mut k3s = Case::k3s(Some(&version));
@@ -168,7 +168,7 @@ const PIECES: [&str; 18] = [
 ];
 
 #[test]
-fn what_is_nested_deeper_than_anyone_writes_is_answered() {
+fn deeply_nested_user_data_does_not_crash() {
     const DEPTH: usize = 50_000;
     let rows = ["[", "{a: ", "- ", "a:\n ", "{a={", "[[", "a.", "--b\n", "{{"];
     for piece in rows {
@@ -201,7 +201,7 @@ fn all_cases() -> Vec<Case> {
 
 proptest! {
     #[test]
-    fn a_label_or_taint_that_is_none_of_kubernetes_reaches_no_node(
+    fn invalid_labels_and_taints_are_rejected(
         key in hostile_text(), value in hostile_text(),
         taint in hostile_text(), taint_value in hostile_text(),
     ) {
@@ -227,7 +227,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_the_user_gives_is_answered_the_same_each_time(
+    fn rendering_is_deterministic_for_any_user_data(
         pieces in vec(
             prop_oneof![hostile_text(), select(&PIECES[..]).prop_map(str::to_owned)],
             0..12,
@@ -246,7 +246,7 @@ proptest! {
     }
 
     #[test]
-    fn bottlerocket_and_al2023_read_what_was_meant(
+    fn bottlerocket_and_al2023_parse_the_exact_cluster_values(
         name in hostile_text(), end in hostile_text(),
     ) {
         let endpoint = format!("https://{end}");
@@ -267,7 +267,7 @@ proptest! {
     }
 
     #[test]
-    fn powershell_reads_what_was_meant(name in hostile_text()) {
+    fn powershell_parses_the_exact_cluster_name(name in hostile_text()) {
         let mut case = Case::of(AmiFamily::Windows2022);
         case.cluster.name = name.clone();
         let Ok(data) = case.render() else {

@@ -64,7 +64,7 @@ fn file(text: &str) -> Map<String, Value> {
 }
 
 #[test]
-fn kubeadm_registers_the_node_as_it_is_planned() {
+fn kubeadm_registers_the_planned_node() {
     let text = Case::kubeadm().text();
     let own = file(&text);
     assert_eq!(own["apiVersion"], "kubeadm.k8s.io/v1beta4");
@@ -105,7 +105,7 @@ fn kubeadm_registers_the_node_as_it_is_planned() {
 }
 
 #[test]
-fn kubeadm_of_an_older_kubernetes_reads_a_map() {
+fn kubeadm_1_30_gets_kubelet_arguments_as_a_map() {
     let mut case = Case::kubeadm();
     case.cluster.version = "1.30".to_owned();
     let own = file(&case.text());
@@ -114,7 +114,7 @@ fn kubeadm_of_an_older_kubernetes_reads_a_map() {
 }
 
 #[test]
-fn what_the_user_keeps_goes_before_what_the_scheduler_assumes() {
+fn user_reserved_resources_override_the_defaults() {
     let mut case = Case::kubeadm();
     set_all_settings(&mut case);
     let text = case.text();
@@ -132,7 +132,7 @@ fn what_the_user_keeps_goes_before_what_the_scheduler_assumes() {
 }
 
 #[test]
-fn the_authority_is_known_by_its_public_key() {
+fn ca_hash_is_computed_from_the_public_key() {
     let hashes = |ca: &str| {
         let mut case = Case::kubeadm();
         case.cluster.ca = encoded(ca);
@@ -158,7 +158,7 @@ fn the_authority_is_known_by_its_public_key() {
 
 /// kubeadm validates the other fields of the certificate.
 #[test]
-fn a_certificate_is_read_as_far_as_its_public_key() {
+fn certificate_is_parsed_up_to_its_public_key() {
     let pem = |der: &[u8]| {
         let body = STANDARD.encode(der);
         encoded(&format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----"))
@@ -190,7 +190,7 @@ fn a_certificate_is_read_as_far_as_its_public_key() {
 }
 
 #[test]
-fn agents_of_k3s_and_rke2_register_the_node_as_it_is_planned() {
+fn k3s_and_rke2_agents_register_the_planned_node() {
     for (case, server) in [
         (Case::k3s(None), "https://api.example.com:6443"),
         (Case::rke2(None), "https://api.example.com:9345"),
@@ -217,7 +217,7 @@ fn agents_of_k3s_and_rke2_register_the_node_as_it_is_planned() {
 }
 
 #[test]
-fn a_version_is_installed_only_where_one_is_asked_for() {
+fn agent_is_installed_only_if_a_version_is_set() {
     assert!(!Case::k3s(None).text().contains("get.k3s.io"));
     assert!(!Case::rke2(None).text().contains("INSTALL"));
     let text = Case::k3s(Some("v1.33.4+k3s1")).text();
@@ -230,7 +230,7 @@ fn a_version_is_installed_only_where_one_is_asked_for() {
 }
 
 #[test]
-fn of_a_machine_configuration_only_the_kubelet_is_written_anew() {
+fn talos_config_changes_only_in_the_kubelet_section() {
     let text = Case::talos(MACHINE).text();
     let lines: Vec<&str> = text.lines().collect();
     for line in MACHINE.lines().filter(|line| !line.starts_with("        ")) {
@@ -261,7 +261,7 @@ fn of_a_machine_configuration_only_the_kubelet_is_written_anew() {
 }
 
 #[test]
-fn a_machine_configuration_needs_no_kubelet_to_get_one() {
+fn kubelet_section_is_added_to_a_talos_config_without_one() {
     let rows = [
         "machine:\n  type: worker\ncluster: {}\n",
         "---\nmachine:\n\n  # one\n  type: worker\n",
@@ -276,7 +276,7 @@ fn a_machine_configuration_needs_no_kubelet_to_get_one() {
 }
 
 #[test]
-fn what_is_no_configuration_of_a_worker_is_refused() {
+fn invalid_talos_worker_config_is_rejected() {
     let rows = [
         ("machine: {type: worker}\n", "`machine` is not in block style"),
         ("machine:\n  type: controlplane\n", "`machine.type` is not `worker`"),
@@ -308,7 +308,7 @@ fn what_is_no_configuration_of_a_worker_is_refused() {
 }
 
 #[test]
-fn a_template_is_filled_in_by_name() {
+fn template_placeholders_are_filled_in_by_name() {
     let rows = [
         ("{{ max_pods }}|{{max_pods}}|{{  max_pods  }}", "29|29|29"),
         (
@@ -340,7 +340,7 @@ fn a_template_is_filled_in_by_name() {
 }
 
 #[test]
-fn a_template_that_asks_for_what_is_not_there_is_refused() {
+fn template_with_unknown_names_or_unsafe_values_is_rejected() {
     let rows = [
         ("{{ tokn }}", "nothing is named \"tokn\": there are api_host, api_port,"),
         ("{{ token | bash }}", "there is no filter \"bash\""),
@@ -372,7 +372,7 @@ fn a_template_that_asks_for_what_is_not_there_is_refused() {
 }
 
 #[test]
-fn a_way_to_join_goes_with_images_that_know_it() {
+fn join_scripts_are_rejected_for_bottlerocket_and_windows() {
     for family in [AmiFamily::Bottlerocket, AmiFamily::Windows2022] {
         for mut case in [Case::kubeadm(), Case::k3s(None), Case::rke2(None), Case::talos(MACHINE)] {
             case.class.family = family;
@@ -391,7 +391,7 @@ fn a_way_to_join_goes_with_images_that_know_it() {
 }
 
 #[test]
-fn without_its_secret_or_metadata_no_node_is_told_anything() {
+fn missing_secret_or_disabled_metadata_is_an_error() {
     for mut case in [Case::kubeadm(), Case::k3s(None), Case::rke2(None), Case::talos(MACHINE)] {
         for secret in [None, Some(" \n".to_owned())] {
             case.secret = secret;
@@ -407,7 +407,7 @@ fn without_its_secret_or_metadata_no_node_is_told_anything() {
 }
 
 #[test]
-fn no_secret_is_printed() {
+fn debug_output_hides_the_join_token() {
     for case in [Case::kubeadm(), Case::k3s(None), Case::rke2(None), Case::template("{{ token }}")]
     {
         let data = case.render().expect("user data");

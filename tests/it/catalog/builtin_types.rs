@@ -34,7 +34,7 @@ fn rows() -> BTreeMap<&'static str, BTreeMap<&'static str, &'static str>> {
 /// Every shipped type has the allocatable resources and labels of the page. Types on only one side
 /// are printed. The clock speeds of the shipped table are from the page itself.
 #[test]
-fn every_shipped_type_has_what_the_reference_page_says() {
+fn every_shipped_type_equals_karpenters_reference_page() {
     let (rows, catalog) = (rows(), &SHIPPED.1);
     let ours: BTreeSet<&str> = catalog.types().map(|it| it.name.as_str()).collect();
     let theirs: BTreeSet<&str> = rows.keys().copied().collect();
@@ -107,7 +107,7 @@ fn every_shipped_type_has_what_the_reference_page_says() {
 
 /// The golden rows of spec/aws.md §4.4, computed by the formulas alone.
 #[test]
-fn golden_rows_of_the_formulas() {
+fn allocatable_formulas_give_the_golden_rows() {
     let rows = [
         ("a1.medium", 940, 1392, 8, ""),
         ("m5.large", 1930, 6903, 29, ""),

@@ -62,7 +62,7 @@ fn bootstraps_without_eks() -> [Bootstrap; 4] {
 /// An m5.large has 3 interfaces of 10 addresses, hence 29 pods; 2 cores; 8,192 MiB, of which the
 /// hypervisor and the kernel leave 7,577.
 #[test]
-fn pods_follow_the_settings() {
+fn max_pods_follow_the_settings() {
     let m5 = shape("m5.large");
     for family in FAMILIES {
         let is_windows = family.windows_build().is_some();
@@ -92,7 +92,7 @@ fn pods_follow_the_settings() {
 /// EFA-only adapters use an interface of the card that pods use, and of no other (spec §10, 35). An
 /// interface layout without adapters disables EFA, and no layout does not (36).
 #[test]
-fn adapters_follow_the_layout() {
+fn efa_adapters_follow_the_network_interface_layout() {
     let p5 = shape("p5.48xlarge");
     let adapter = |card| NetworkInterface { card, device: 1, efa_only: true };
     let plain_eni = NetworkInterface { efa_only: false, ..adapter(0) };
@@ -115,7 +115,7 @@ fn adapters_follow_the_layout() {
 /// interfaces allow, independent of other settings (spec §10, 31). On other families, for the
 /// maximum number of pods.
 #[test]
-fn kube_reserved_follows_the_family() {
+fn kube_reserved_follows_the_image_family() {
     let m5 = shape("m5.large");
     for family in FAMILIES {
         let by_interfaces =
@@ -139,7 +139,7 @@ fn kube_reserved_follows_the_family() {
 /// 6 % of the first core, 1 % of the second, and so on. Each band is rounded to whole millicores
 /// (spec §10, 32).
 #[test]
-fn the_cpu_of_the_kubelet_is_cut_band_by_band() {
+fn kube_reserved_cpu_is_rounded_per_band() {
     let rows = [(1, 60), (2, 70), (3, 75), (4, 80), (5, 82), (6, 85), (7, 87), (96, 310)];
     for (vcpu, kept) in rows {
         let shape = InstanceTypeSpec::new("x.large", Arch::Amd64, vcpu, 1024);
@@ -228,7 +228,7 @@ fn set_soft(own: &mut NodeClass, signal: Signal, threshold: Threshold) {
 }
 
 #[test]
-fn overhead_follows_the_settings() {
+fn memory_overhead_follows_the_settings() {
     for (what, change, mib) in OVERHEADS {
         let class = class_with(change);
         let left = allocatable(&shape("m5.large"), &class, None);
@@ -241,7 +241,7 @@ fn overhead_follows_the_settings() {
 /// Soft thresholds on Bottlerocket reserve nothing either, though its kube-reserved follows the
 /// maximum number of pods.
 #[test]
-fn soft_thresholds_take_nothing_of_bottlerocket() {
+fn soft_eviction_thresholds_reserve_nothing_on_bottlerocket() {
     let mut class = class_of(AmiFamily::Bottlerocket);
     let before = allocatable(&shape("m5.large"), &class, None);
     let soft = Threshold::Share(3_000);
@@ -251,7 +251,7 @@ fn soft_thresholds_take_nothing_of_bottlerocket() {
 
 /// The disk keeps a tenth free, rounded up to a byte, and kube-reserved. User values replace both.
 #[test]
-fn thresholds_of_the_disk_are_in_bytes() {
+fn disk_eviction_threshold_is_rounded_up_to_a_byte() {
     let mut class = class_with(|own| {
         own.block_devices = vec![BlockDevice {
             name: "/dev/xvda".into(),
@@ -270,7 +270,7 @@ fn thresholds_of_the_disk_are_in_bytes() {
 /// Firmware memory of an Arm instance is subtracted before the hypervisor's share is rounded up
 /// (spec §10, 30).
 #[test]
-fn memory_is_rounded_in_this_order() {
+fn firmware_memory_is_subtracted_before_the_vm_overhead() {
     // 2,048 − 64 = 1,984, of which 148.8 are overhead, rounded to 149.
     assert_eq!(capacity(&shape("a1.medium"), &default_node_class(), None).memory, 1835 * MIB);
     assert_eq!(capacity(&shape("m5.large"), &default_node_class(), None).memory, 7577 * MIB);
@@ -380,7 +380,7 @@ fn devices_are_counted_by_manufacturer() {
 
 /// Windows nodes have an address for each pod as a separate resource. t3 has no trunk interfaces.
 #[test]
-fn addresses_are_a_resource_of_windows() {
+fn windows_nodes_have_ipv4_addresses_as_a_resource() {
     let name = "vpc.amazonaws.com/PrivateIPv4Address";
     for family in FAMILIES {
         let addresses = if family.windows_build().is_some() { 9 } else { 0 };
@@ -395,7 +395,7 @@ fn addresses_are_a_resource_of_windows() {
 /// Clusters without EKS: pods have addresses of an overlay network, and the kubelet reserves only
 /// what is configured (spec §9.2, 4).
 #[test]
-fn other_clusters_keep_what_they_are_told() {
+fn clusters_without_eks_reserve_only_what_is_configured() {
     let m5 = shape("m5.large");
     for bootstrap in bootstraps_without_eks() {
         let mut class = class_of(AmiFamily::Custom);

@@ -217,7 +217,7 @@ const ROWS: [(&str, Change, Option<InstanceDrift>); 27] = [
 ];
 
 #[test]
-fn an_instance_drifts_where_its_class_makes_another() {
+fn instance_drifts_if_it_differs_from_its_node_class() {
     for (what, change, expect) in ROWS {
         let (mut it, mut own, mut class) = (instance(), resolved(), class());
         change(&mut it, &mut own, &mut class);
@@ -228,7 +228,7 @@ fn an_instance_drifts_where_its_class_makes_another() {
 }
 
 #[test]
-fn drifts_are_told_in_karpenters_words() {
+fn drift_reasons_have_karpenters_names() {
     let all = [
         InstanceDrift::NodeClass,
         InstanceDrift::Image,

@@ -53,7 +53,7 @@ fn images(texts: &[&str]) -> Vec<Image> {
 
 /// Found images, and the selected ones: ids with variants. Spec §2.3 and the cases of §12.4.
 #[test]
-fn one_image_is_used_for_each_kind_of_hardware() {
+fn one_image_is_selected_for_each_kind_of_hardware() {
     let rows: [(&[&str], &str); 13] = [
         (&[], ""),
         // One of each kind: the newest first, then by id.
@@ -92,7 +92,7 @@ fn one_image_is_used_for_each_kind_of_hardware() {
 
 /// Images in order, and the image of each type: the first compatible one (spec §10, 8 and 12).
 #[test]
-fn a_type_gets_the_first_image_that_suits_it() {
+fn instance_type_gets_the_first_compatible_image() {
     let types = ["m5.large", "c6g.large", "g5.xlarge", "g5g.xlarge", "trn1.2xlarge"];
     let rows: [(&[&str], [&str; 5]); 6] = [
         // Amazon Linux 2023.
@@ -150,7 +150,7 @@ fn catalog_of(class: &NodeClass, resolved: Option<&ResolvedNodeClass>) -> ClassC
 
 /// Without a resolved class, a plain class leaves the catalog unchanged and shares it.
 #[test]
-fn a_plain_class_is_the_catalog_itself() {
+fn plain_node_class_shares_the_region_catalog() {
     let mut class = default_node_class();
     class.family = AmiFamily::Custom;
     let own = catalog_of(&class, None);
@@ -168,7 +168,7 @@ fn a_plain_class_is_the_catalog_itself() {
 
 /// Zones, zone ids and offerings are those of the class's subnets. Every type remains known.
 #[test]
-fn a_class_has_the_zones_of_its_subnets() {
+fn node_class_offers_only_the_zones_of_its_subnets() {
     let own = catalog_of(&default_node_class(), Some(&resolved()));
     let it = get(&own.catalog, "m5.large");
     assert_eq!(label(it, labels::ZONE), "us-east-1a us-east-1b");
@@ -190,7 +190,7 @@ fn a_class_has_the_zones_of_its_subnets() {
 }
 
 #[test]
-fn types_without_an_image_are_not_sold() {
+fn types_without_an_image_have_no_offerings() {
     let own = catalog_of(&default_node_class(), Some(&resolved()));
     let image = |name: &str| own.images.get(name).map(String::as_str);
     assert_eq!(image("m5.large"), Some("s"));
@@ -203,7 +203,7 @@ fn types_without_an_image_are_not_sold() {
 
 /// Windows runs only on x86, and its labels show the build.
 #[test]
-fn windows_has_labels_of_its_own() {
+fn windows_nodes_have_windows_labels_and_only_x86_types() {
     let builds = [
         (AmiFamily::Windows2019, "10.0.17763"),
         (AmiFamily::Windows2022, "10.0.20348"),
@@ -233,7 +233,7 @@ fn windows_has_labels_of_its_own() {
 
 /// Zones under a zonal shift have no offerings, and they remain zones of the class.
 #[test]
-fn shifted_zones_sell_nothing() {
+fn zones_under_zonal_shift_have_no_offerings() {
     let (region, base) = &*SHIPPED;
     let shifted = ["use1-az6".to_owned()].into();
     let with = RegionObservations { memory: &DiscoveredMemory::default(), shifted_zones: &shifted };
@@ -246,7 +246,7 @@ fn shifted_zones_sell_nothing() {
 /// A class has only its own reservations. Those of types that it cannot launch, and in zones under
 /// a zonal shift, are unavailable.
 #[test]
-fn reservations_are_those_of_the_class() {
+fn node_class_has_only_its_own_reservations() {
     let found = |name: &str, zone: &str, id: &str| FoundReservation {
         instance_type: name.into(),
         zone: format!("us-east-1{zone}").into(),
@@ -278,7 +278,7 @@ fn reservations_are_those_of_the_class() {
 
 /// Nodes of a class with a placement group have its label, and the label of a partition.
 #[test]
-fn placement_groups_are_labels() {
+fn placement_group_and_partition_are_labels() {
     let rows = [
         (None, "-", "-"),
         (Some(PlacementGroupStrategy::Cluster), "pg-1", "-"),
@@ -303,7 +303,7 @@ fn placement_groups_are_labels() {
 /// Memory that registered nodes report applies only to their type and image, and only if it is
 /// plausible.
 #[test]
-fn memory_is_learned_by_type_and_image() {
+fn discovered_memory_is_kept_by_type_and_image() {
     let mut memory = DiscoveredMemory::default();
     let m5 = "m5.large".into();
     assert!(memory.observe(&m5, "s", 7700 * MIB));
@@ -348,7 +348,7 @@ fn class(change: impl FnOnce(&mut NodeClass)) -> NodeClass {
 }
 
 #[test]
-fn amazon_linux_2023_does_not_run_on_the_first_arm_types() {
+fn a1_types_are_incompatible_with_al2023_and_windows() {
     let rows = [
         (AmiFamily::Al2, true),
         (AmiFamily::Al2023, false),
@@ -372,7 +372,7 @@ type Eni = (u32, u32, bool);
 /// Interface layouts, and whether a type with cards of 4 and 2 interfaces and 2 EFA adapters
 /// supports them.
 #[test]
-fn a_type_takes_a_layout_it_has_cards_for() {
+fn interface_layout_needs_matching_network_cards() {
     let rows: [(&[Eni], bool); 9] = [
         (&[], true),
         (&[(0, 0, false)], true),
@@ -409,7 +409,7 @@ fn a_type_takes_a_layout_it_has_cards_for() {
 }
 
 #[test]
-fn a_type_is_in_groups_of_the_strategies_it_supports() {
+fn placement_group_needs_a_supported_strategy() {
     let strategies = [
         PlacementGroupStrategy::Cluster,
         PlacementGroupStrategy::Partition(2),
@@ -436,7 +436,7 @@ fn a_type_is_in_groups_of_the_strategies_it_supports() {
 }
 
 #[test]
-fn settings_need_hardware_that_has_them() {
+fn nested_virtualization_and_connection_tracking_need_hardware_support() {
     let mut own = InstanceTypeSpec::new("x.large", Arch::Amd64, 2, 4096);
     let nested = |wanted| class(|own| own.nested_virtualization = wanted);
     let rows = [
@@ -462,7 +462,7 @@ fn settings_need_hardware_that_has_them() {
 /// A class is unready if a condition is unmet, and reports the first of them; or if the instance
 /// types of its region are unknown.
 #[test]
-fn a_class_is_ready_when_all_its_conditions_are_met() {
+fn node_class_is_ready_when_all_conditions_are_met() {
     let (region, base) = &*SHIPPED;
     let none = RegionObservations {
         memory: &DiscoveredMemory::default(),
@@ -495,7 +495,7 @@ fn a_class_is_ready_when_all_its_conditions_are_met() {
 
 /// Two classes with the same subnets do not share their compatible types (spec §10, 44).
 #[test]
-fn classes_do_not_share_what_they_cannot_use() {
+fn compatible_types_are_separate_for_each_node_class() {
     let found = resolved();
     let al2023 = catalog_of(&default_node_class(), Some(&found));
     let bottlerocket = catalog_of(&class(|own| own.family = AmiFamily::Bottlerocket), Some(&found));
@@ -510,7 +510,7 @@ type Change = (fn(&mut Region), bool);
 
 /// Equal inputs give equal catalogs, and different inputs different ones.
 #[test]
-fn a_catalog_changes_with_its_inputs_alone() {
+fn class_catalog_changes_only_with_its_inputs() {
     let found = resolved();
     let one = catalog_of(&default_node_class(), Some(&found));
     assert_eq!(one, catalog_of(&default_node_class(), Some(&found)));
@@ -568,7 +568,7 @@ fn a_catalog_changes_with_its_inputs_alone() {
 
 /// Local zones are like other zones: their offerings are available if the class has a subnet there.
 #[test]
-fn local_zones_are_zones() {
+fn local_zones_are_offered_like_other_zones() {
     let mut region = SHIPPED.0.clone();
     let boston = "us-east-1-bos-1a";
     let zones = region.sold.entry("m5.large".into()).or_default();

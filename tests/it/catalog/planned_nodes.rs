@@ -140,7 +140,7 @@ fn catalog_of(class: &NodeClass, resolved: Option<&ResolvedNodeClass>) -> Arc<Ca
 
 /// A class catalog that equals the region catalog gives the same plan, byte by byte.
 #[test]
-fn a_class_that_changes_nothing_changes_no_plan() {
+fn class_catalog_equal_to_the_region_catalog_changes_no_plan() {
     let cheaper = Overlay {
         name: "x".into(),
         requirements: Requirements::from_iter([(
@@ -168,7 +168,7 @@ fn a_class_that_changes_nothing_changes_no_plan() {
 
 /// Nodes have the pod limits, zones and prices of the class. Other pools are not affected.
 #[test]
-fn pools_plan_with_the_catalog_of_their_class() {
+fn pools_use_the_catalog_of_their_node_class() {
     let mut few = default_node_class();
     few.kubelet.max_pods = Some(1);
     let mut state = state(vec![pool("a")], vec![], pods(10));
@@ -195,7 +195,7 @@ fn pools_plan_with_the_catalog_of_their_class() {
 }
 
 #[test]
-fn pools_of_a_class_that_is_not_ready_make_nothing_and_say_why() {
+fn pool_of_an_unready_node_class_launches_nothing_and_has_a_reason() {
     let why = "SubnetsNotFound: no subnet has the tag discovery=one";
     let mut fixed = pool("a");
     fixed.name = "fixed".into();
@@ -231,7 +231,7 @@ fn pools_of_a_class_that_is_not_ready_make_nothing_and_say_why() {
 
 /// Claims of an unready class still use the last catalog of the class.
 #[test]
-fn a_class_keeps_what_it_had_while_it_is_not_ready() {
+fn unready_node_class_keeps_its_last_catalog() {
     let mut few = default_node_class();
     few.kubelet.max_pods = Some(2);
     let own = catalog_of(&few, None);
@@ -245,7 +245,7 @@ fn a_class_keeps_what_it_had_while_it_is_not_ready() {
 
 /// A requirement of a zone id selects that zone.
 #[test]
-fn the_id_of_a_zone_is_another_name_of_it() {
+fn zone_id_requirement_selects_its_zone() {
     let id = |own: Requirement| Requirements::from_iter([(ZONE_ID, own)]);
     let rows = [
         (None, "ab"),
@@ -274,7 +274,7 @@ fn the_id_of_a_zone_is_another_name_of_it() {
 
 /// Only pools of their class use reservations. The state knows them for counting and pricing.
 #[test]
-fn reservations_are_used_by_their_class_alone() {
+fn reservations_are_used_only_by_pools_of_their_node_class() {
     let mut found = resolved();
     found.reservations = vec![FoundReservation {
         instance_type: "m7i.2xlarge".into(),
@@ -322,7 +322,7 @@ fn plan_for(labels: &[(&str, &str)], resource: Option<(&str, i64)>, class: &Arc<
 /// A pod can select every label that types have, alone and together with the type. Labels that no
 /// type has are unschedulable.
 #[test]
-fn every_label_of_types_can_be_asked_for() {
+fn pods_can_select_every_label_of_instance_types() {
     let class = catalog_of(&default_node_class(), Some(&resolved()));
     let mut lacking = Vec::new();
     for key in OF_TYPES.into_iter().chain([ZONE_ID]) {
@@ -366,7 +366,7 @@ fn every_label_of_types_can_be_asked_for() {
 
 /// A resource, the requested amount, and whether a type of the class has it.
 #[test]
-fn devices_are_asked_for_by_resource() {
+fn device_requests_select_types_with_the_resource() {
     let linux = catalog_of(&default_node_class(), Some(&resolved()));
     let mut windows = default_node_class();
     windows.family = AmiFamily::Windows2022;
@@ -423,7 +423,7 @@ fn devices_are_asked_for_by_resource() {
 
 /// A type without a price is unavailable, and the price of an overlay does not change that.
 #[test]
-fn an_overlay_prices_what_is_sold_and_nothing_else() {
+fn overlay_price_does_not_make_an_unpriced_type_available() {
     let mut unpriced = SHIPPED.0.clone();
     unpriced.list.remove("m5.large");
     let cheap = Overlay {
@@ -447,7 +447,7 @@ fn an_overlay_prices_what_is_sold_and_nothing_else() {
 
 /// The node class decides the disk of a node: local disks count only with RAID0.
 #[test]
-fn local_disks_count_where_they_are_made_one() {
+fn local_disks_count_only_with_raid0() {
     let mut striped = default_node_class();
     striped.raid0 = true;
     for (class, launches) in [(default_node_class(), 0), (striped, 1)] {
@@ -463,7 +463,7 @@ fn local_disks_count_where_they_are_made_one() {
 
 /// A bare metal type is launched if it is selected, or if no other type fits.
 #[test]
-fn whole_machines_are_made_where_they_are_asked_for() {
+fn bare_metal_types_are_launched_on_request() {
     let class = catalog_of(&default_node_class(), Some(&resolved()));
     let is_metal = |own: &OfferingKey| own.instance_type.as_str().ends_with(".metal");
     let plan = plan_for(&[(INSTANCE_TYPE, "m5.metal")], None, &class);
@@ -522,7 +522,7 @@ const PACKED: [Packed; 14] = [
 ];
 
 #[test]
-fn pods_are_packed_by_the_disks_of_their_class() {
+fn pods_are_packed_by_the_disk_size_of_their_node_class() {
     let asking = |name: String, gib: i64| {
         let mut pod =
             Pod { key: ObjectKey::new("default", name), unschedulable: true, ..Pod::default() };
@@ -564,7 +564,7 @@ fn launch_labels(plan: &Plan, key: &str) -> String {
 /// A label, the pool's requirement of it, the pod's node selector, and the label of the launch; an
 /// empty string means no launch.
 #[test]
-fn a_launch_is_told_what_only_it_decides() {
+fn launch_labels_contain_tenancy_and_partition() {
     let is_in = |all: &[&str]| Some(Requirement::is_in(all.iter().copied()));
     let rows = [
         (TENANCY, None, None, "-"),
@@ -626,7 +626,7 @@ fn by_partition(plan: &Plan) -> [usize; 3] {
 /// Pods are spread over the partitions that the pool allows. Pods that select different partitions
 /// share no node. Pods can select a group by its id.
 #[test]
-fn pods_are_spread_over_partitions() {
+fn pods_are_spread_over_placement_group_partitions() {
     let class = catalog_of(
         &default_node_class(),
         Some(&with_placement_group(PlacementGroupStrategy::Partition(3))),
@@ -680,7 +680,7 @@ fn pods_are_spread_over_partitions() {
 /// Of reservations of one type and zone, the one without an end is used first, whatever their ids
 /// are.
 #[test]
-fn of_equal_reservations_the_one_that_lasts_is_used_first() {
+fn lasting_reservation_is_used_before_one_that_ends() {
     const LASTS: (ReservationKind, bool) = (ReservationKind::Default, false);
     const ENDS: (ReservationKind, bool) = (ReservationKind::CapacityBlock, false);
     const TAKEN_BACK: (ReservationKind, bool) = (ReservationKind::Default, true);

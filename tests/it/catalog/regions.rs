@@ -57,7 +57,7 @@ fn prices(region: &Region, name: &str) -> String {
 }
 
 #[test]
-fn the_shipped_region_is_the_shipped_catalog() {
+fn shipped_region_builds_the_shipped_catalog() {
     assert_eq!(*SHIPPED.1, Catalog::shipped());
     let source = SHIPPED.0.source;
     let expected = "the prices that ship, of us-east-1 in July 2026";
@@ -69,7 +69,7 @@ fn the_shipped_region_is_the_shipped_catalog() {
 /// A region without a fetched price list has the shipped prices by type name, and its source shows
 /// it. Missing EC2 data is taken from the shipped types.
 #[test]
-fn another_region_begins_with_the_shipped_prices() {
+fn other_region_starts_with_the_shipped_prices() {
     let own = region();
     assert_eq!(own.source, SHIPPED.0.source);
     assert_eq!(
@@ -85,7 +85,7 @@ fn another_region_begins_with_the_shipped_prices() {
 }
 
 #[test]
-fn an_empty_answer_wipes_nothing() {
+fn empty_or_equal_responses_change_nothing() {
     let mut own = region();
     let before = own.clone();
     assert!(!own.set_shapes([], &SHIPPED.0));
@@ -112,7 +112,7 @@ fn an_empty_answer_wipes_nothing() {
 
 /// A price list counts only if both responses have arrived. Missing types keep their price.
 #[test]
-fn list_prices_are_taken_in_together() {
+fn fetched_list_prices_replace_shipped_prices() {
     let mut own = region();
     let metal = list(&[("m5.metal", 5.0)]);
     let shared = list(&[("z9.large", 0.5), ("m5.large", 0.0)]);
@@ -126,7 +126,7 @@ fn list_prices_are_taken_in_together() {
 /// Before the first response, spot costs a share of the list price. After it, offerings without a
 /// price are unavailable, and earlier prices are kept (spec §10, 47 and 49).
 #[test]
-fn spot_prices_replace_the_share() {
+fn fetched_spot_prices_replace_the_estimated_share() {
     let mut own = region();
     let one = |name: &str, zone: &str, usd| (TypeName::from(name), Zone::from(zone), price(usd));
     assert!(own.set_spot_prices(&[one("m5.large", "eu-west-1b", 0.04)], at(1)));
@@ -141,7 +141,7 @@ fn spot_prices_replace_the_share() {
 
 /// EC2 decides the offerings: a price or a zone alone makes no offering.
 #[test]
-fn usage_classes_decide_what_is_sold() {
+fn usage_classes_decide_the_offerings() {
     let mut own = region();
     let mut m5 = shape("m5.large");
     m5.spot = false;
@@ -159,7 +159,7 @@ fn usage_classes_decide_what_is_sold() {
 
 /// Labels of types that the shipped table lacks.
 #[test]
-fn labels_follow_from_what_ec2_tells() {
+fn labels_are_derived_from_ec2_descriptions() {
     let gpu = Gpu {
         name: "RTX PRO 4500".into(),
         manufacturer: "NVIDIA".into(),
@@ -212,7 +212,7 @@ fn labels_follow_from_what_ec2_tells() {
 
 /// The default card is found by its index, not by its position.
 #[test]
-fn the_default_card_is_found_by_index() {
+fn default_network_card_is_found_by_index() {
     let mut own = InstanceTypeSpec::new("x.large", Arch::Amd64, 2, 4096);
     let cards = [(1, 8), (0, 2)].map(|(index, enis)| NetworkCard { index, enis });
     own.set_cards(0, cards.to_vec());
@@ -223,7 +223,7 @@ fn the_default_card_is_found_by_index() {
 
 /// Zone ids become labels of types once they are known.
 #[test]
-fn zones_have_ids_once_they_are_known() {
+fn zone_id_label_appears_once_the_id_is_known() {
     let mut own = region();
     let plain = Arc::new(own.catalog());
     assert_eq!(label(get(&plain, "m5.large"), "topology.k8s.aws/zone-id"), "?");

@@ -26,7 +26,7 @@ fn run_refused(arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_verb_of_the_daemon_is_there_or_named_with_the_build_that_has_it() {
+fn daemon_command_exists_or_names_the_required_features() {
     for (verb, expect) in DAEMON_COMMANDS {
         if cfg!(feature = "daemon") {
             let output = run(&[verb, "--help"], "");
@@ -46,7 +46,7 @@ fn a_verb_of_the_daemon_is_there_or_named_with_the_build_that_has_it() {
 
 #[test]
 #[cfg(not(feature = "daemon"))]
-fn what_needs_a_live_cluster_says_what_does_without() {
+fn live_cluster_command_names_the_offline_alternative() {
     let dir = tempfile::TempDir::new().expect("a directory");
     let text = "outrigger { installation = \"it\" }\n\
                 cluster \"lab\" {\n  simulated {}\n  kubeconfig { path = \"/nowhere\" }\n}\n";
@@ -66,7 +66,7 @@ fn what_needs_a_live_cluster_says_what_does_without() {
 }
 
 #[test]
-fn the_version_names_the_features_of_the_build() {
+fn version_lists_the_build_features() {
     let output = run(&["version", "--json"], "");
     let version: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let features = version["features"].as_array().expect("a list");

@@ -24,7 +24,7 @@ fn simulate(files: &[(&str, &Path)]) -> String {
 }
 
 #[test]
-fn a_page_needs_nothing_else_and_a_table_has_a_line_a_minute() {
+fn html_report_is_self_contained_and_csv_has_a_row_per_minute() {
     let dir = TempDir::new().expect("a directory");
     let (page, table) = (dir.path().join("day.html"), dir.path().join("day.csv"));
     let output = simulate(&[("--report", &page), ("--csv", &table)]);
@@ -58,7 +58,7 @@ fn a_page_needs_nothing_else_and_a_table_has_a_line_a_minute() {
 }
 
 #[test]
-fn the_readme_shows_the_day_as_it_is_now() {
+fn readme_picture_equals_the_simulated_day() {
     let dir = TempDir::new().expect("a directory");
     let picture = dir.path().join("day.svg");
     simulate(&[("--report", &picture)]);
@@ -73,7 +73,7 @@ fn the_readme_shows_the_day_as_it_is_now() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_refused_before_the_run() {
+fn unwritable_report_path_is_rejected_before_the_run() {
     let dir = TempDir::new().expect("a directory");
     let path = dir.path().join("missing/day.html");
     let path = path.to_str().expect("a readable path");
@@ -89,7 +89,7 @@ fn a_report_that_cannot_be_written_is_refused_before_the_run() {
 }
 
 #[test]
-fn one_file_is_not_both_and_an_earlier_report_outlives_a_refusal() {
+fn same_file_for_report_and_csv_is_rejected_and_not_overwritten() {
     let dir = TempDir::new().expect("a directory");
     let file = dir.path().join("day.html");
     fs::write(&file, "earlier").expect("written");
@@ -102,7 +102,7 @@ fn one_file_is_not_both_and_an_earlier_report_outlives_a_refusal() {
 }
 
 #[test]
-fn a_report_is_whole_though_nobody_reads_the_rest_of_what_is_printed() {
+fn report_is_complete_if_stdout_is_closed_early() {
     let dir = TempDir::new().expect("a directory");
     let file = dir.path().join("day.svg");
     let script = "\"$0\" simulate --report \"$1\" | head -n 1";

@@ -43,7 +43,7 @@ pool "old" {
 "#;
 
 #[test]
-fn each_argument_that_differs_is_told_once() {
+fn config_diff_lists_each_changed_argument_once() {
     let new = OLD
         .replace(r#"["a", "b"]"#, r#"["b", "c"]"#)
         .replace("cpu = 10", "cpu = 20")
@@ -74,14 +74,14 @@ fn each_argument_that_differs_is_told_once() {
 }
 
 #[test]
-fn what_is_the_same_is_not_told() {
+fn config_diff_ignores_comments_and_equal_values() {
     let moved = format!("# a comment\n{}", OLD.replace("cpu = 10", "cpu = 5 + 5"));
     let changes = read(OLD, "one").written.changes_to(&read(&moved, "one").written);
     assert_eq!(changes, Vec::<String>::new());
 }
 
 #[test]
-fn every_daemon_says_the_same_of_the_same_configuration() {
+fn config_hash_is_stable_across_builds() {
     let print = |text: &str, secret: &str| read(text, secret).written.config_hash();
     // Hosts compare the hash, and their daemons may be built by different compilers: it must never
     // change.

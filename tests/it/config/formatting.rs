@@ -486,7 +486,7 @@ fn formatted(name: &str, text: &str) -> Result<String, String> {
 }
 
 #[test]
-fn files_look_as_terraform_would_have_them() {
+fn fmt_output_equals_terraform_fmt() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut files: Vec<(String, String)> =
         (0..GENERATED).map(|seed| (format!("generated-{seed}.tf"), generated(seed))).collect();

@@ -66,7 +66,7 @@ fn outcome_of(read: Result<Config, Vec<Diagnostic>>) -> (String, String) {
 }
 
 #[test]
-fn node_classes_are_refused_where_karpenter_refuses_them() {
+fn node_class_validation_equals_karpenters() {
     let rows = include_str!("node-classes.tsv").lines().skip(1);
     let mut wrong = Vec::new();
     let mut seen = BTreeSet::new();
@@ -87,7 +87,7 @@ fn node_classes_are_refused_where_karpenter_refuses_them() {
 
 /// An explicit family that equals the implied one changes no hash, so it replaces no node.
 #[test]
-fn a_family_that_an_alias_implies_is_the_same_written_out() {
+fn explicit_ami_family_equals_the_family_of_the_alias() {
     let hash = |class: &str| {
         let config = configured(class).expect("a configuration");
         node_class_hash(config.clusters[0].node_classes.first())
@@ -159,7 +159,7 @@ const SETTINGS: [Setting; 13] = [
 ];
 
 #[test]
-fn each_setting_of_kubelets_is_read_and_no_other_changes() {
+fn each_kubelet_argument_sets_only_its_field() {
     assert_eq!(kubelet("{}"), KubeletSettings::default());
     let none = configured("{}").expect("it is fine");
     assert_eq!(none.clusters[0].node_classes[0].kubelet, KubeletSettings::default());
@@ -183,7 +183,7 @@ fn each_setting_of_kubelets_is_read_and_no_other_changes() {
 /// Pools may require and set labels of the provider. Each required value must be valid: Karpenter
 /// silently accepts an invalid value next to a valid one.
 #[test]
-fn pools_require_and_label_what_karpenter_lets_them() {
+fn pools_may_require_and_set_the_labels_that_karpenter_allows() {
     let pool = |key: &str, requires: Value| {
         let mut own = Map::new();
         own.insert("require".to_owned(), json!({ key: requires }));

@@ -134,18 +134,18 @@ fn overlay(name: &str, key: &str, weight: u32) -> String {
 
 proptest! {
     #[test]
-    fn any_bytes_are_answered(bytes in vec(any::<u8>(), 0..400)) {
+    fn loader_handles_any_bytes(bytes in vec(any::<u8>(), 0..400)) {
         check_load(&String::from_utf8_lossy(&bytes));
     }
 
     #[test]
-    fn any_pieces_are_answered(pieces in vec(select(&PIECES[..]), 0..40)) {
+    fn loader_handles_any_sequence_of_tokens(pieces in vec(select(&PIECES[..]), 0..40)) {
         check_load(&pieces.concat());
         check_load(&format!("locals {{\n  a = {}\n}}\n", pieces.concat()));
     }
 
     #[test]
-    fn changed_configurations_are_answered(
+    fn loader_handles_altered_configurations(
         text in select(corpus()),
         changes in vec((any::<Index>(), any::<u8>(), option::of(select(&PIECES[..]))), 1..6),
     ) {
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_files_does_not_matter(seed in any::<Index>()) {
+    fn file_order_does_not_change_the_configuration(seed in any::<Index>()) {
         let mut files = vec![
             SourceFile::new("a.hcl", &*format!("{}{}", MODULE[0], overlay("a", "x", 0))),
             SourceFile::new("b.hcl", &*format!("{}{}", MODULE[1], overlay("b", "y", 0))),
@@ -184,7 +184,7 @@ proptest! {
 }
 
 #[test]
-fn deep_nesting_is_refused_and_does_not_overflow_the_stack() {
+fn deep_nesting_does_not_overflow_the_stack() {
     let shapes = [
         ("[", "]"),
         ("(", ")"),
@@ -224,7 +224,7 @@ fn deep_nesting_is_refused_and_does_not_overflow_the_stack() {
 }
 
 #[test]
-fn long_chains_of_local_values_are_answered() {
+fn loader_handles_long_chains_of_locals() {
     let link = |index: usize, value: &str| format!("  l{index} = {value}\n");
     let chain = |value: &dyn Fn(usize) -> String| {
         let links: String = (1..5000).map(|index| link(index, &value(index))).collect();
@@ -277,7 +277,7 @@ fn evaluate_with_hcl_rs(expression: &str) -> String {
 
 /// hcl-rs evaluates these as Terraform does. For other expressions, functions.rs has its own cases.
 #[test]
-fn expressions_mean_what_they_mean_to_hcl_rs() {
+fn expressions_evaluate_as_in_hcl_rs() {
     let expressions = [
         "1 + 2 * 3 - 4 % 3",
         "(1 + 2) * 3",

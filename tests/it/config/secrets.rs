@@ -81,7 +81,7 @@ fn for_each_argument(
 }
 
 #[test]
-fn no_argument_of_the_schema_betrays_what_is_sensitive() {
+fn no_schema_argument_leaks_sensitive_values() {
     let (mut found, mut place) = (Vec::new(), 0);
     for block in root_block().blocks {
         for_each_argument(&mut vec![*block], &mut |path, argument| {
@@ -106,7 +106,7 @@ fn no_argument_of_the_schema_betrays_what_is_sensitive() {
 
 /// The configurations of other tests contain every argument in a valid context.
 #[test]
-fn no_text_of_a_configuration_betrays_what_is_sensitive() {
+fn no_string_position_leaks_sensitive_values() {
     let mut found = BTreeSet::new();
     for (index, text) in corpus().iter().enumerate() {
         let quotes: Vec<usize> = text.match_indices('"').map(|(at, _)| at).collect();
@@ -121,7 +121,7 @@ fn no_text_of_a_configuration_betrays_what_is_sensitive() {
 }
 
 #[test]
-fn a_schedule_and_what_is_named_in_other_blocks_betray_nothing() {
+fn schedules_and_references_leak_no_sensitive_values() {
     for (nth, wrong) in [
         "schedule \"s\" {\n  start = \"0 8 * * *\"\n  duration = \"1h\"\n  timezone = var.tok\n}\n",
         "schedule \"s\" {\n  start = var.tok\n  duration = \"1h\"\n}\n",
@@ -144,7 +144,7 @@ fn a_schedule_and_what_is_named_in_other_blocks_betray_nothing() {
 
 /// A short secret is hidden where the message quotes it. The rest of the message is unchanged.
 #[test]
-fn a_short_secret_leaves_the_sentence_around_it() {
+fn short_secret_is_hidden_without_garbling_the_message() {
     let text = "cluster \"demo\" {\n  simulated {}\n}\npool \"p\" {\n  clusters = [var.tok]\n}\n";
     let problems = problems(text, "no");
     assert_eq!(problems[0].detail, "There is no cluster named (sensitive).");

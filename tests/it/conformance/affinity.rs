@@ -139,7 +139,7 @@ const NEAR: &[Case] = &[
 ];
 
 #[test]
-fn pods_are_near_those_they_need() {
+fn required_pod_affinity_places_pods_together() {
     run_cases(NEAR);
 }
 
@@ -210,7 +210,7 @@ fn check_one_pass() -> Check {
 }
 
 #[test]
-fn pods_are_away_from_those_they_must_not_meet() {
+fn required_anti_affinity_separates_pods() {
     run_cases(APART);
 }
 
@@ -250,7 +250,7 @@ const PREFERRED: &[Case] = &[
 ];
 
 #[test]
-fn wishes_about_others_give_way() {
+fn preferred_pod_affinity_and_anti_affinity_are_relaxed() {
     run_cases(PREFERRED);
 }
 
@@ -285,6 +285,6 @@ const NAMESPACES: &[Case] = &[
 ];
 
 #[test]
-fn a_term_speaks_of_the_namespaces_it_names() {
+fn affinity_term_matches_only_its_own_namespaces() {
     run_cases(NAMESPACES);
 }

@@ -132,7 +132,7 @@ fn select(world: &mut World, kind: ObjectKind, name: &str, selector: &str) {
 }
 
 #[test]
-fn pods_that_say_nothing_are_spread_as_the_scheduler_is_configured() {
+fn default_spread_applies_to_pods_without_constraints() {
     run_cases(DEFAULTS);
 }
 

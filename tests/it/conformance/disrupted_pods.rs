@@ -85,6 +85,6 @@ const DRAINING: &[Case] = &[
 ];
 
 #[test]
-fn pods_of_leaving_nodes_are_planned_for() {
+fn only_reschedulable_pods_of_a_draining_node_get_capacity() {
     run_cases(DRAINING);
 }

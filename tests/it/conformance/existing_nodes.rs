@@ -79,7 +79,7 @@ const IN_FLIGHT: &[Case] = &[
 ];
 
 #[test]
-fn a_coming_node_takes_what_it_can() {
+fn in_flight_node_gets_the_pods_that_fit() {
     run_cases(IN_FLIGHT);
 }
 
@@ -122,7 +122,7 @@ const TAINTED: &[Case] = &[
 ];
 
 #[test]
-fn taints_of_a_start_keep_no_pod_away() {
+fn startup_taints_of_a_starting_node_are_ignored() {
     run_cases(TAINTED);
 }
 
@@ -185,7 +185,7 @@ const DAEMONS: &[Case] = &[
 ];
 
 #[test]
-fn daemons_are_counted_once_on_nodes_that_run() {
+fn daemons_are_counted_once_on_existing_nodes() {
     run_cases(DAEMONS);
 }
 
@@ -249,7 +249,7 @@ fn initialized_first() -> Check {
 }
 
 #[test]
-fn what_runs_comes_before_what_comes() {
+fn running_nodes_are_used_before_in_flight_and_new_ones() {
     run_cases(RUNNING);
 }
 
@@ -290,7 +290,7 @@ const PLACES: &[Case] = &[
 ];
 
 #[test]
-fn pods_on_coming_nodes_count_where_pods_are_spread() {
+fn pods_on_in_flight_nodes_count_in_topology_constraints() {
     run_cases(PLACES);
 }
 
@@ -329,6 +329,6 @@ const PORTS: &[Case] = &[
 ];
 
 #[test]
-fn host_ports_are_bound_once_an_address() {
+fn host_port_is_used_once_per_protocol_and_address() {
     run_cases(PORTS);
 }

@@ -154,7 +154,7 @@ const CUSTOM: &[Row] = &[
 ];
 
 #[test]
-fn labels_of_the_pool_are_those_of_its_nodes() {
+fn nodes_have_the_custom_labels_of_their_pool() {
     judge_rows(CUSTOM);
 }
 
@@ -272,7 +272,7 @@ const WELL_KNOWN: &[Row] = &[
 ];
 
 #[test]
-fn labels_of_the_provider_narrow_what_is_launched() {
+fn well_known_labels_restrict_the_launched_offerings() {
     judge_rows(WELL_KNOWN);
 }
 
@@ -297,7 +297,7 @@ fn excludes_zones() -> Check {
 }
 
 #[test]
-fn wishes_narrow_what_is_required() {
+fn node_preferences_narrow_required_affinity() {
     run_cases(PREFERRED);
 }
 
@@ -356,7 +356,7 @@ fn check_well_known() -> Check {
 }
 
 #[test]
-fn labels_nobody_may_ask_for_are_refused() {
+fn restricted_labels_are_rejected_and_other_labels_allowed() {
     run_cases(RESTRICTED);
 }
 
@@ -394,7 +394,7 @@ fn check_separate(key: &str, one: &str, other: &str) -> Check {
 }
 
 #[test]
-fn pods_share_nodes_that_suit_both() {
+fn pods_share_a_node_only_if_their_labels_are_compatible() {
     run_cases(SHARED);
 }
 
@@ -445,7 +445,7 @@ const TYPES: &[Row] = &[
 ];
 
 #[test]
-fn types_are_left_out_by_their_labels() {
+fn instance_types_are_excluded_by_their_labels() {
     judge_rows(TYPES);
 }
 
@@ -471,7 +471,7 @@ fn check_any_term() -> Check {
 }
 
 #[test]
-fn one_of_several_terms_is_met() {
+fn one_of_several_node_affinity_terms_must_match() {
     run_cases(ALTERNATIVES);
 }
 
@@ -502,12 +502,12 @@ const NO_TYPES: &[Case] = &[
 ];
 
 #[test]
-fn a_pool_without_types_says_so() {
+fn pool_without_matching_types_gives_that_reason() {
     run_cases(NO_TYPES);
 }
 
 #[test]
-fn what_contradicts_itself_has_no_node() {
+fn pod_with_contradictory_requirements_is_unschedulable() {
     // Contradictions on one label: between the selector and the affinity, and within one term.
     let mut world = World::requiring(&["team in x y"]);
     let both = |pod: Pod| pod.select("team", "x").need(&["team in y"]);

@@ -258,7 +258,7 @@ fn check_kubernetes_domains(prefix: &str) -> Check {
 }
 
 #[test]
-fn nodes_get_what_their_pool_says() {
+fn nodes_get_the_labels_annotations_and_taints_of_the_pool() {
     run_cases(NODES);
 }
 
@@ -329,7 +329,7 @@ fn check_grace_period(settings: &[&str], hours: Option<i64>) -> Check {
 }
 
 #[test]
-fn claims_remember_what_they_were_made_from() {
+fn claims_record_the_settings_they_were_launched_with() {
     run_cases(RECORDS);
 }
 
@@ -361,7 +361,7 @@ fn check_batch_end(joining: &[(i64, &str)], expect: i64) -> Check {
 }
 
 #[test]
-fn a_batch_closes_when_no_more_pods_come() {
+fn batch_closes_when_no_new_pods_arrive() {
     run_cases(BATCHES);
 }
 
@@ -397,12 +397,12 @@ fn check_report(expect: fn(usize, usize) -> bool) -> Check {
 }
 
 #[test]
-fn a_round_is_told_in_numbers() {
+fn scheduling_pass_reports_pod_counts_and_wait_times() {
     run_cases(REPORTS);
 }
 
 #[test]
-fn an_engine_launches_what_the_solver_plans() {
+fn engine_launches_the_preferred_offering_of_the_plan() {
     let mut world = World::new();
     let mut engine_run = EngineRun::new(&mut world, &[pod("p").cpu(3000)]);
     engine_run.run();

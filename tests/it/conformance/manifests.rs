@@ -142,7 +142,7 @@ const REQUESTS: &[Case] = &[
 ];
 
 #[test]
-fn containers_are_added_up_as_the_scheduler_does() {
+fn pod_requests_are_summed_like_in_the_kube_scheduler() {
     run_cases(REQUESTS);
 }
 
@@ -166,7 +166,7 @@ const DAEMONS: &[Case] = &[
 ];
 
 #[test]
-fn daemons_are_added_up_like_pods() {
+fn daemon_set_requests_are_summed_like_pod_requests() {
     run_cases(DAEMONS);
 }
 
@@ -182,7 +182,7 @@ const LABELS: &[Case] = &[("topology:1171", || {
 })];
 
 #[test]
-fn label_keys_that_a_pod_lacks_narrow_nothing() {
+fn missing_match_label_keys_do_not_narrow_the_selector() {
     run_cases(LABELS);
 }
 
@@ -238,6 +238,6 @@ fn check_migrated(volumes: fn(&str) -> Value) -> Check {
 }
 
 #[test]
-fn volumes_of_old_kinds_count_for_the_drivers_that_took_over() {
+fn migrated_in_tree_volumes_count_against_the_csi_driver_limit() {
     run_cases(MIGRATED);
 }

@@ -139,7 +139,7 @@ const STRICT: &[Case] = &[
 ];
 
 #[test]
-fn a_minimum_of_values_is_kept() {
+fn strict_policy_enforces_min_values() {
     run_cases(STRICT);
 }
 
@@ -177,6 +177,6 @@ fn heaviest_pool() -> Check {
 }
 
 #[test]
-fn as_many_values_as_there_are_will_do_where_the_cluster_says_so() {
+fn best_effort_policy_accepts_fewer_values_than_min_values() {
     run_cases(BEST_EFFORT);
 }

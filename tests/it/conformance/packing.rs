@@ -142,7 +142,7 @@ const PRICED: &[Case] = &[
 ];
 
 #[test]
-fn prices_decide_among_types_that_would_do() {
+fn price_decides_among_suitable_types() {
     run_cases(PRICED);
 }
 
@@ -251,7 +251,7 @@ fn check_selected(types: &[InstanceType], pool: &[&str], asked: &[&str]) -> Chec
 }
 
 #[test]
-fn the_cheapest_type_that_meets_everything_is_taken() {
+fn cheapest_type_that_meets_all_requirements_is_selected() {
     let types = assorted();
     let case = |(key, pool, asked): &'static Selected| {
         let types = &types;
@@ -268,7 +268,7 @@ const UNSOLD: &[Selected] = &[
 ];
 
 #[test]
-fn what_is_not_sold_together_is_not_launched() {
+fn combinations_without_an_offering_are_not_launched() {
     let unsold = |it: &InstanceType| {
         let name = it.name.as_str();
         !name.contains("arm64") || (name.contains("z1") && name.contains("windows"))
@@ -295,7 +295,7 @@ fn what_is_not_sold_together_is_not_launched() {
 }
 
 #[test]
-fn types_have_enough_for_their_pods() {
+fn selected_types_have_the_requested_resources() {
     let alike = |it: &InstanceType| it.name.as_str().ends_with("-amd64-linux-z1-on-demand");
     let types: Vec<InstanceType> = assorted().into_iter().filter(alike).collect();
     let enough = || {

@@ -41,7 +41,7 @@ fn all_impossible() -> Check {
 }
 
 #[test]
-fn wishes_that_cannot_come_true_keep_nobody_waiting() {
+fn impossible_preferences_do_not_block_pods() {
     run_cases(IMPOSSIBLE);
 }
 
@@ -55,7 +55,7 @@ fn lighter() -> Check {
 }
 
 #[test]
-fn the_heaviest_wish_that_can_come_true_does() {
+fn heaviest_possible_preference_is_satisfied() {
     run_cases(LIGHTER);
 }
 
@@ -103,7 +103,7 @@ const IGNORED: &[Case] = &[
 ];
 
 #[test]
-fn wishes_are_passed_over_where_the_cluster_says_so() {
+fn ignore_policy_ignores_preferences() {
     run_cases(IGNORED);
 }
 
@@ -158,12 +158,12 @@ const POOLS: &[Case] = &[
 ];
 
 #[test]
-fn pods_go_to_the_heaviest_pool_that_takes_them() {
+fn pods_use_the_heaviest_suitable_pool() {
     run_cases(POOLS);
 }
 
 #[test]
-fn a_wish_is_no_reason_to_leave_the_heaviest_pool_out() {
+fn impossible_preference_does_not_exclude_the_heaviest_pool() {
     let mut world = World::new();
     world.add_pool("heavy", 100);
     let plan = world.add([pod("p").prefer(1, &["zone in unknown"])]).plan();

@@ -89,7 +89,7 @@ const NODES: &[Case] = &[
 ];
 
 #[test]
-fn pods_get_nodes_they_select() {
+fn pods_get_nodes_that_match_their_node_selector() {
     run_cases(NODES);
 }
 
@@ -150,7 +150,7 @@ const LIMITS: &[Case] = &[
 ];
 
 #[test]
-fn pools_stay_within_their_limits() {
+fn new_nodes_stay_within_the_pool_limits() {
     run_cases(LIMITS);
 }
 
@@ -265,7 +265,7 @@ const DAEMONS: &[Case] = &[
 ];
 
 #[test]
-fn daemons_take_their_share_where_they_will_run() {
+fn daemon_overhead_counts_only_where_the_daemon_will_run() {
     run_cases(DAEMONS);
 }
 
@@ -344,7 +344,7 @@ const CLAIMS: &[Case] = &[
 ];
 
 #[test]
-fn claims_say_what_may_be_launched_and_for_how_much() {
+fn claims_list_launchable_types_labels_and_requests() {
     run_cases(CLAIMS);
 }
 
@@ -384,6 +384,6 @@ const TOLERATED: &[Case] = &[("provisioning:1645", || {
 })];
 
 #[test]
-fn pods_go_where_they_tolerate_the_taints() {
+fn pods_use_only_pools_whose_taints_they_tolerate() {
     run_cases(TOLERATED);
 }

@@ -60,7 +60,7 @@ fn test_error(row: &Row, test: &str) -> Option<String> {
 }
 
 #[test]
-fn every_case_has_its_row_and_every_row_its_test_or_reason() {
+fn every_karpenter_case_has_a_row_with_a_test_or_a_reason() {
     let rows = rows();
     assert_eq!(rows.len(), CASES);
     let mut faults = Vec::new();
@@ -97,7 +97,7 @@ fn every_case_has_its_row_and_every_row_its_test_or_reason() {
 }
 
 #[test]
-fn every_case_in_our_sources_has_its_row() {
+fn every_case_key_in_the_sources_has_a_row() {
     let rows = rows();
     let suites: BTreeSet<&str> = rows.iter().map(|row| row.suite.as_str()).collect();
     let tested: BTreeMap<String, &str> = rows
@@ -156,7 +156,7 @@ fn tables(rows: &[Row]) -> String {
 }
 
 #[test]
-fn the_counts_are_those_of_the_page() {
+fn counts_in_the_conformance_page_match_the_registry() {
     let rows = rows();
     let tables = tables(&rows);
     println!("{tables}");

@@ -378,22 +378,22 @@ const USED_FIRST: &[Case] = &[
 ];
 
 #[test]
-fn what_is_left_of_a_reservation_is_counted_and_nothing_beyond_it_given_out() {
+fn reservations_are_never_used_beyond_their_free_instances() {
     run_cases(COUNTED);
 }
 
 #[test]
-fn what_ends_gives_its_place_in_a_reservation_back() {
+fn terminated_instance_frees_its_reservation_slot() {
     run_cases(RETURNED);
 }
 
 #[test]
-fn what_is_reserved_is_used_first_by_all_pools_together() {
+fn all_pools_use_reserved_capacity_first() {
     run_cases(USED_FIRST);
 }
 
 #[test]
-fn a_claim_is_of_one_reservation_or_of_none() {
+fn offerings_of_a_claim_share_one_reservation_or_have_none() {
     let mut world = world(&[("default", "cr-1", 2), ("default", "cr-2", 1)]);
     let plan = world.add(pods(6, &large("p"))).plan();
     assert_eq!(plan.all_placed(), Ok(()));
@@ -409,7 +409,7 @@ fn a_claim_is_of_one_reservation_or_of_none() {
 
 /// Of several suitable reservations, that of the cheapest type is used, regardless of its kind.
 #[test]
-fn of_what_is_reserved_the_cheapest_type_comes_first() {
+fn reservation_of_the_cheapest_type_is_used_first() {
     const DEFAULT: (ReservationKind, bool) = (ReservationKind::Default, false);
     const TAKEN_BACK: (ReservationKind, bool) = (ReservationKind::Default, true);
     const BLOCK: (ReservationKind, bool) = (ReservationKind::CapacityBlock, false);
@@ -434,7 +434,7 @@ fn of_what_is_reserved_the_cheapest_type_comes_first() {
 }
 
 #[test]
-fn launches_that_the_provider_has_counted_are_taken_off_once() {
+fn launched_instance_is_subtracted_from_a_reservation_once() {
     let first = |world: &mut World, hours: i64, state| {
         let counted = world.now;
         let reservation =
@@ -463,7 +463,7 @@ fn launches_that_the_provider_has_counted_are_taken_off_once() {
 }
 
 #[test]
-fn what_ends_or_is_held_down_is_not_launched_into() {
+fn ending_or_unavailable_reservation_is_not_used() {
     let ending = |kind, minutes| {
         let mut world = World::new();
         let ends = world.now + SignedDuration::from_mins(minutes);
@@ -488,7 +488,7 @@ fn what_ends_or_is_held_down_is_not_launched_into() {
 
 /// Interruptible reservations and capacity blocks are used last at the same price.
 #[test]
-fn of_reservations_that_cost_the_same_the_lasting_one_is_used_first() {
+fn permanent_reservation_is_preferred_at_equal_cost() {
     let reservation = |id: &str, kind, interruptible| Reservation {
         kind,
         interruptible,

@@ -79,7 +79,7 @@ fn check_empty_selector(key: &str) -> Check {
 }
 
 #[test]
-fn a_constraint_counts_what_it_selects() {
+fn spread_constraint_counts_only_selected_pods() {
     run_cases(KEYS);
 }
 
@@ -308,7 +308,7 @@ fn check_one_spot_pod(like: Pod, placed: usize, expect: &[usize]) -> Check {
 }
 
 #[test]
-fn pods_are_spread_over_what_types_differ_in() {
+fn pods_are_spread_over_capacity_types_and_architectures() {
     run_cases(CAPACITY_TYPES);
 }
 
@@ -384,7 +384,7 @@ fn check_zones_and_hosts() -> Check {
 }
 
 #[test]
-fn several_constraints_hold_at_once() {
+fn several_spread_constraints_hold_simultaneously() {
     run_cases(COMBINED);
 }
 
@@ -434,7 +434,7 @@ const NODE_AFFINITY: &[Case] = &[
 ];
 
 #[test]
-fn what_a_pod_cannot_use_is_no_place_to_it() {
+fn domains_excluded_by_node_affinity_are_not_counted() {
     run_cases(NODE_AFFINITY);
 }
 
@@ -509,7 +509,7 @@ fn usable_and_tainted_pool() -> World {
 }
 
 #[test]
-fn nodes_that_cannot_be_used_count_where_a_constraint_says_so() {
+fn node_inclusion_policies_decide_which_nodes_count() {
     run_cases(POLICIES);
 }
 
@@ -526,6 +526,6 @@ const REVISIONS: &[Case] = &[("topology:1142", || {
 })];
 
 #[test]
-fn revisions_are_spread_each_for_itself() {
+fn match_label_keys_spread_each_revision_separately() {
     run_cases(REVISIONS);
 }

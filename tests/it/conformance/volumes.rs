@@ -152,7 +152,7 @@ fn check_bound_claim(storage_class: &str) -> Check {
 }
 
 #[test]
-fn pods_wait_for_volumes_that_cannot_be_used() {
+fn pods_with_unusable_volumes_are_not_placed() {
     run_cases(UNUSABLE);
 }
 
@@ -257,7 +257,7 @@ fn check_zones(world: &World, zones: &[&str]) -> Check {
 }
 
 #[test]
-fn pods_go_where_their_volumes_are() {
+fn pods_are_placed_in_the_topology_of_their_volumes() {
     run_cases(ZONES);
 }
 
@@ -302,7 +302,7 @@ const LIMITS: &[Case] = &[
 ];
 
 #[test]
-fn a_node_takes_no_more_volumes_than_its_drivers_attach() {
+fn attach_limits_of_a_node_limit_its_pods() {
     run_cases(LIMITS);
 }
 
@@ -327,13 +327,13 @@ const SPREAD: &[Case] = &[("topology:3359", || {
 })];
 
 #[test]
-fn a_volume_narrows_where_a_pod_goes_and_not_what_is_counted() {
+fn volume_topology_does_not_change_the_counted_spread_domains() {
     run_cases(SPREAD);
 }
 
 /// Why: `docs/decisions/013-what-is-counted-differently.md`.
 #[test]
-fn a_volume_that_waiting_pods_share_counts_for_each() {
+fn volume_shared_by_pending_pods_counts_once_per_pod() {
     let mut world = with_attach_limit(10);
     world.apply(WatchedObject::VolumeClaim(claim("v")));
     let plan = world.add(pods(11, &pod("p").volume("v"))).plan();

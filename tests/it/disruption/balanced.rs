@@ -91,7 +91,7 @@ const SCORES: [Score; 14] = [
 ];
 
 #[test]
-fn a_balanced_pool_takes_what_saves_half_the_share_of_what_it_disrupts() {
+fn balanced_pool_needs_half_the_disruption_share_as_savings() {
     for (what, nodes, leave, least) in SCORES {
         let fleet = fleet_of(nodes);
         let Some(least) = least else {
@@ -107,7 +107,7 @@ fn a_balanced_pool_takes_what_saves_half_the_share_of_what_it_disrupts() {
 
 /// Nodes that must not be disrupted are part of the totals.
 #[test]
-fn sums_are_over_all_nodes_of_a_pool() {
+fn balanced_shares_include_the_blocked_nodes_of_a_pool() {
     let mut fleet = fleet_of(&UNEVEN);
     let note = (DO_NOT_DISRUPT.to_owned(), "true".to_owned());
     fleet.0.edit("x2", |node| node.annotations.extend([note]));
@@ -116,7 +116,7 @@ fn sums_are_over_all_nodes_of_a_pool() {
 }
 
 #[test]
-fn the_size_of_a_cluster_does_not_matter() {
+fn balanced_threshold_is_independent_of_cluster_size() {
     for count in 1..60 {
         let names: Vec<String> = (0..count).map(|at| format!("x{at:02}")).collect();
         let mut fleet = fleet_of(&[]);
@@ -154,7 +154,7 @@ fn replaceable_node(price: f64, offers: &[super::consolidation_fixture::Offering
 }
 
 #[test]
-fn nodes_of_balanced_pools_leave_where_that_is_worth_it() {
+fn balanced_pool_disrupts_only_for_sufficient_savings() {
     // For a single node, saving half of its price is just sufficient.
     for (what, offers, expect) in [
         ("half of the price", &[(ON_DEMAND, "a", 0.2)][..], "n -> new/a/on-demand"),
@@ -217,7 +217,7 @@ fn is_close((one, other): (f64, f64), expect: (f64, f64)) -> bool {
 }
 
 #[test]
-fn what_is_saved_is_what_leaves_less_what_comes() {
+fn savings_are_removed_price_minus_replacement_price() {
     type Change = fn(&mut Fleet);
     let rows: [(&str, Change, (f64, f64)); 6] = [
         ("spot is offered, but the pool is on-demand only", |_| {}, (0.8, 0.2)),

@@ -405,7 +405,7 @@ const NODES: &[Row] = &[
 ];
 
 #[test]
-fn a_node_is_kept_by_what_it_or_one_of_its_pods_says() {
+fn node_and_pod_blockers_prevent_disruption_per_reason() {
     let graceful = [Reason::Empty, Reason::Underutilized];
     let eventual = [Reason::Drifted, Reason::Expired];
     for (what, scene, [anyhow, at_once, in_time]) in PODS.iter().chain(BUDGETS).chain(NODES) {
@@ -426,7 +426,7 @@ fn a_node_is_kept_by_what_it_or_one_of_its_pods_says() {
 }
 
 #[test]
-fn of_all_that_is_said_the_roster_has_the_first() {
+fn candidate_has_the_first_of_all_its_blockers() {
     let rows = PODS.iter().chain(BUDGETS).chain(NODES);
     for (what, scene, _) in rows {
         for safety in [Safety::Standard, Safety::Conservative] {
@@ -447,7 +447,7 @@ fn of_all_that_is_said_the_roster_has_the_first() {
 }
 
 #[test]
-fn a_conservative_pool_keeps_what_cluster_autoscaler_would_keep() {
+fn conservative_safety_applies_the_cluster_autoscaler_rules() {
     let local = |mut pod: Pod| {
         pod.local_volumes = vec!["cache".to_owned()];
         pod
@@ -486,7 +486,7 @@ fn a_conservative_pool_keeps_what_cluster_autoscaler_would_keep() {
 }
 
 #[test]
-fn a_node_is_too_young_to_leave_but_for_its_age() {
+fn min_age_blocks_all_reasons_except_expiry() {
     let mut scene = Scene::with([]);
     scene.configure(|pool| pool.disruption.min_age = SignedDuration::from_mins(61));
     for reason in [Reason::Empty, Reason::Underutilized, Reason::Drifted] {
@@ -498,7 +498,7 @@ fn a_node_is_too_young_to_leave_but_for_its_age() {
 }
 
 #[test]
-fn a_node_that_is_due_for_its_age_is_kept_by_what_is_said() {
+fn pod_blocker_retains_an_expired_node_without_grace_period() {
     let expire = |scene: &mut Scene, grace: Option<SignedDuration>| {
         let record = &mut scene.claim("n").record;
         record.expire_after = Some(SignedDuration::from_mins(1));
@@ -521,7 +521,7 @@ fn a_node_that_is_due_for_its_age_is_kept_by_what_is_said() {
 }
 
 #[test]
-fn what_moving_pods_costs_is_added_up_and_what_they_use() {
+fn disruption_cost_and_utilization_are_summed_over_pods() {
     let dear = annotated(pod("dear", "n", "ReplicaSet"), DELETION_COST, "134217728");
     let cheap = annotated(pod("cheap", "n", "ReplicaSet"), DELETION_COST, "-2147483647");
     let mut thirsty = web();
@@ -542,7 +542,7 @@ fn what_moving_pods_costs_is_added_up_and_what_they_use() {
 }
 
 #[test]
-fn what_nobody_can_read_is_told_with_whose_it_is() {
+fn unreadable_annotations_are_reported_with_their_object() {
     let odd = annotated(web(), DO_NOT_DISRUPT, "soon");
     let mut scene = Scene::with([odd, annotated(pod("b", "n", "Job"), DELETION_COST, "x")]);
     scene.edit("n", |node| {
@@ -572,7 +572,7 @@ fn what_nobody_can_read_is_told_with_whose_it_is() {
 }
 
 #[test]
-fn of_several_pods_the_one_that_asks_for_longest_counts() {
+fn longest_do_not_disrupt_duration_of_the_pods_counts() {
     for (values, expect) in [
         (["10m", "30m"], "-"),
         (["10m", "2h"], "pod_do_not_disrupt_until"),

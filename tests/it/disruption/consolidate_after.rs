@@ -280,7 +280,7 @@ const ROWS: [Row; 22] = [
 ];
 
 #[test]
-fn a_node_that_nobody_uses_leaves_and_any_other_says_why_not() {
+fn empty_node_is_disrupted_unless_a_verdict_retains_it() {
     for (what, change, keeps) in ROWS {
         let mut fleet = empty_node();
         change(&mut fleet);
@@ -292,7 +292,7 @@ fn a_node_that_nobody_uses_leaves_and_any_other_says_why_not() {
 }
 
 #[test]
-fn nodes_without_a_claim_or_on_their_way_out_are_not_looked_at() {
+fn unmanaged_and_draining_nodes_are_not_candidates() {
     let mut fleet = empty_node();
     fleet.claim("n").leaving = Some(Reason::Expired);
     fleet.claim("n").phase = ClaimPhase::Draining;
@@ -372,7 +372,7 @@ const HISTORIES: [History; 7] = [
 ];
 
 #[test]
-fn a_node_is_left_alone_for_a_while_after_a_pod_came_or_went() {
+fn consolidate_after_starts_at_the_last_pod_change() {
     for (what, history, due) in HISTORIES {
         let mut fleet = empty_node();
         history(&mut fleet);
@@ -390,7 +390,7 @@ fn a_node_is_left_alone_for_a_while_after_a_pod_came_or_went() {
 }
 
 #[test]
-fn budgets_say_how_many_empty_nodes_leave_at_once() {
+fn budgets_limit_simultaneous_disruptions_of_empty_nodes() {
     use BudgetNodes::{Nodes, Percent};
     // The number of pools, of nodes per pool, the budget, and the disrupted nodes per pool.
     for (pools, nodes, allowance, expect) in [

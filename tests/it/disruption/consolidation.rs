@@ -25,7 +25,7 @@ fn settle(fleet: &mut Fleet) -> usize {
 }
 
 #[test]
-fn a_fleet_with_holes_costs_hardly_more_in_the_end_than_one_planned_afresh() {
+fn consolidated_fleet_costs_little_more_than_a_new_plan() {
     let mut random = Rng::with_seed(1);
     for (name, workload) in [
         ("two", workloads::kwok(deployments::two())),
@@ -48,7 +48,7 @@ fn a_fleet_with_holes_costs_hardly_more_in_the_end_than_one_planned_afresh() {
 }
 
 #[test]
-fn hardly_more_nodes_leave_than_it_takes() {
+fn consolidation_disrupts_few_more_nodes_than_necessary() {
     let mut fleet = Fleet::standing(200, NOW);
     fleet.thin_out(&mut Rng::with_seed(1), 30);
     let (before, afresh) = (fleet.cost(), fleet.afresh());
@@ -78,7 +78,7 @@ fn score(fleet: &Fleet, plan: &Plan) -> f64 {
 }
 
 #[test]
-fn a_pool_that_weighs_one_against_the_other_takes_what_is_worth_what_it_disrupts() {
+fn balanced_consolidation_is_worth_its_disruption() {
     let mut fleet = Fleet::standing(300, NOW);
     let greedy = score(&fleet, &fleet.plan());
     assert!(greedy < 0.5, "{greedy}");
@@ -94,7 +94,7 @@ fn a_pool_that_weighs_one_against_the_other_takes_what_is_worth_what_it_disrupts
 }
 
 #[test]
-fn nodes_that_are_used_as_much_as_their_pool_wants_stay() {
+fn nodes_at_the_utilization_threshold_are_retained() {
     let mut fleet = Fleet::standing(100, NOW);
     fleet.thin_out(&mut Rng::with_seed(1), 30);
     let state = fleet.state();
@@ -122,7 +122,7 @@ fn nodes_that_are_used_as_much_as_their_pool_wants_stay() {
 }
 
 #[test]
-fn nodes_leave_when_they_were_unneeded_for_as_long_as_their_pool_wants() {
+fn nodes_are_consolidated_only_after_unneeded_for() {
     let mut fleet = Fleet::standing(50, NOW);
     let hour = SignedDuration::from_hours(1);
     fleet.configure(|pool| pool.disruption.unneeded_for = hour);

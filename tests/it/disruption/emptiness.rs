@@ -27,7 +27,7 @@ fn pools(count: usize, nodes: BudgetNodes) -> Scene {
 }
 
 #[test]
-fn of_each_pool_as_many_empty_nodes_leave_as_its_budget_allows() {
+fn budget_of_each_pool_limits_its_empty_nodes() {
     let cases = [
         (BudgetNodes::Percent(100), 10),
         (BudgetNodes::Percent(0), 0),
@@ -59,7 +59,7 @@ fn terminating(mut pod: Pod) -> Pod {
 }
 
 #[test]
-fn a_node_is_empty_when_no_pod_needs_another_place() {
+fn node_is_empty_if_no_pod_must_be_rescheduled() {
     let worthless = |name: &str| {
         let pod = pod(name, "n", "ReplicaSet");
         annotated(pod, DELETION_COST, "-2147483647")
@@ -98,7 +98,7 @@ fn verdict_code(scene: &Scene) -> &'static str {
 }
 
 #[test]
-fn an_empty_node_stays_while_its_pool_or_someone_says_so() {
+fn empty_node_is_retained_by_settings_and_annotations() {
     let node = || Scene::with([]);
     assert_eq!(verdict_code(&node()), "-");
     for (value, expect) in [("true", "blocked"), ("false", "-"), ("True", "-")] {
@@ -134,7 +134,7 @@ fn an_empty_node_stays_while_its_pool_or_someone_says_so() {
 }
 
 #[test]
-fn an_empty_node_that_a_waiting_pod_will_use_stays_in_a_plan() {
+fn empty_node_that_a_pending_pod_will_use_is_retained() {
     let mut scene = Scene::with([]);
     let mut waiting = pod("p", "n", "ReplicaSet");
     (waiting.node, waiting.unschedulable) = (None, true);

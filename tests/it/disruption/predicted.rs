@@ -33,7 +33,7 @@ fn retired(plan: &Plan) -> Vec<(&str, Reason)> {
 }
 
 #[test]
-fn who_is_empty_and_who_is_not_needed_leave_by_one_plan() {
+fn full_plan_disrupts_empty_and_underutilized_nodes() {
     let fleet = fleet(3);
     let plan = full_plan(&fleet.0.state, NOW);
     let both = [("empty", Reason::Empty), ("idle", Reason::Underutilized)];
@@ -44,7 +44,7 @@ fn who_is_empty_and_who_is_not_needed_leave_by_one_plan() {
 }
 
 #[test]
-fn who_leaves_first_takes_the_budget_of_the_others() {
+fn emptiness_uses_the_budget_before_consolidation() {
     let plan = full_plan(&fleet(1).0.state, NOW);
     assert_eq!(retired(&plan), [("empty", Reason::Empty)]);
     let kept = plan.kept.iter().find(|retained| {
@@ -54,7 +54,7 @@ fn who_leaves_first_takes_the_budget_of_the_others() {
 }
 
 #[test]
-fn what_budgets_hold_back_is_weighed_as_well() {
+fn plan_shows_further_savings_that_budgets_delay() {
     let fleet = fleet(1);
     let state = &fleet.0.state;
     let (plan, all) = (full_plan(state, NOW), plan_without_budgets(state, NOW));
@@ -80,7 +80,7 @@ fn what_budgets_hold_back_is_weighed_as_well() {
 }
 
 #[test]
-fn who_takes_pods_that_wait_stays_and_takes_no_others() {
+fn node_for_a_pending_pod_is_retained_and_gets_no_other_pods() {
     let mut fleet = fleet(3);
     fleet.waiting("waits", 400);
     let plan = full_plan(&fleet.0.state, NOW);

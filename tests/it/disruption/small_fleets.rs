@@ -223,13 +223,13 @@ const LEAVING: [Row; 21] = [
 ];
 
 #[test]
-fn a_node_leaves_whose_pods_fit_elsewhere_and_any_other_says_why_not() {
+fn node_whose_pods_fit_elsewhere_is_disrupted_unless_blocked() {
     check_rows(two_nodes, &LEAVING);
 }
 
 /// The recently changed node is planned for these pods, and nothing is launched for them.
 #[test]
-fn pods_of_a_node_that_leaves_already_may_go_where_others_may_not() {
+fn recently_changed_node_accepts_only_pods_of_draining_nodes() {
     for leaving in [false, true] {
         let mut fleet = two_nodes();
         fleet.pool(exclude_small_type);
@@ -309,7 +309,7 @@ const REPLACED: [Row; 9] = [
 ];
 
 #[test]
-fn a_node_makes_way_for_a_cheaper_one_and_any_other_says_why_not() {
+fn node_is_replaced_by_a_cheaper_one_unless_blocked() {
     check_rows(|| large_node(ON_DEMAND), &REPLACED);
     assert_eq!(large_node(SPOT).changes(), "n -> s2/a/spot");
 }
@@ -348,7 +348,7 @@ fn replacement_types(fleet: &Fleet) -> Vec<String> {
 }
 
 #[test]
-fn spot_makes_way_for_spot_where_there_is_enough_to_choose_from() {
+fn spot_to_spot_replacement_needs_enough_cheaper_types() {
     let cheapest = |count: u32| (0..count).map(type_name).collect::<Vec<String>>();
     for (what, rank, wanted, min_values, expect) in [
         ("the cheapest of many cheaper types", 19, 15, 1, 15),
@@ -369,7 +369,7 @@ fn spot_makes_way_for_spot_where_there_is_enough_to_choose_from() {
 }
 
 #[test]
-fn where_nothing_may_come_in_the_place_of_one_others_leave() {
+fn other_nodes_are_disrupted_if_one_cannot_be_replaced() {
     let mut fleet = spot_node(1, 25);
     let gold = [instance_type("gold", 4, &[(SPOT, "a", 3.0)])];
     let catalog = fleet.0.state.catalog.with(gold);
@@ -384,7 +384,7 @@ fn where_nothing_may_come_in_the_place_of_one_others_leave() {
 
 /// Two suitable types are cheaper than the node, or one.
 #[test]
-fn what_is_cheaper_comes_only_as_long_as_it_has_as_many_types_as_the_pool_wants() {
+fn replacement_needs_min_values_of_cheaper_types() {
     let types = || -> Vec<InstanceType> {
         [("one", 0.1), ("two", 0.3), ("three", 0.4)]
             .map(|(name, price)| instance_type(name, 4, &[(ON_DEMAND, "a", price)]))
@@ -418,7 +418,7 @@ fn what_is_cheaper_comes_only_as_long_as_it_has_as_many_types_as_the_pool_wants(
 }
 
 #[test]
-fn whatever_is_launched_costs_less_than_what_leaves() {
+fn every_replacement_offering_is_cheaper_than_the_node() {
     for (what, of, offers, expect) in [
         (
             "spot is cheaper in one zone only",
@@ -452,7 +452,7 @@ fn whatever_is_launched_costs_less_than_what_leaves() {
 }
 
 #[test]
-fn many_nodes_become_fewer_but_none_of_their_own_type_in_vain() {
+fn several_nodes_are_replaced_by_fewer_nodes() {
     // One node with eight cores is cheaper than three with two cores.
     let types = || -> Vec<InstanceType> {
         let price = |name, cores, price| {
@@ -497,7 +497,7 @@ fn one_at_a_time(pools: [Consolidation; 2]) -> Fleet {
 }
 
 #[test]
-fn the_node_leaves_first_that_saves_most_for_what_it_disrupts() {
+fn node_with_the_best_savings_per_disruption_is_first() {
     use Consolidation::{Balanced, EmptyOrUnderutilized};
     let all = [EmptyOrUnderutilized, Balanced];
     let mixes = all.iter().flat_map(|one| all.map(|other| [*one, other]));
@@ -532,7 +532,7 @@ fn the_node_leaves_first_that_saves_most_for_what_it_disrupts() {
 }
 
 #[test]
-fn as_many_nodes_leave_together_as_budgets_let_go() {
+fn budgets_limit_simultaneous_consolidations() {
     let budget = |fleet: &mut Fleet, name: &str, nodes: BudgetNodes| {
         fleet.configure(|cluster| {
             let mut pools = cluster.pools.iter_mut();
@@ -578,7 +578,7 @@ fn as_many_nodes_leave_together_as_budgets_let_go() {
 
 /// Nodes with eight cores, each with one pod, which must not share a node.
 #[test]
-fn as_many_nodes_are_replaced_as_budgets_let_go() {
+fn budgets_limit_simultaneous_replacements() {
     for (nodes, expect) in [(0, 0), (1, 1), (3, 3), (5, 5)] {
         let mut fleet = Fleet::plain();
         fleet.pool(|pool| pool.disruption.budgets[0].nodes = BudgetNodes::Nodes(nodes));
@@ -668,12 +668,12 @@ const PLACES: [Row; 5] = [
 ];
 
 #[test]
-fn pods_stay_where_only_that_keeps_what_they_ask_of_others_places() {
+fn pod_constraints_on_other_pods_can_prevent_consolidation() {
     check_rows(two_nodes, &PLACES);
 }
 
 #[test]
-fn what_comes_in_a_node_s_place_keeps_its_pods_spread_over_zones() {
+fn replacement_preserves_topology_spread_over_zones() {
     let mut fleet = Fleet::plain();
     let spread = TopologySpread {
         selector: Some(Selector::from_labels(&app("web"))),
@@ -697,7 +697,7 @@ fn what_comes_in_a_node_s_place_keeps_its_pods_spread_over_zones() {
 
 /// Reserved capacity is already paid: its price only orders expensive and cheap types.
 #[test]
-fn what_is_reserved_is_used_and_cheaper_types_of_it_first() {
+fn consolidation_uses_reserved_capacity_of_cheaper_types_first() {
     let types = || {
         let sold = |name, cores, price: f64| {
             instance_type(
@@ -727,7 +727,7 @@ fn what_is_reserved_is_used_and_cheaper_types_of_it_first() {
 
 /// The verdicts of a node that is known only by its labels.
 #[test]
-fn a_node_says_why_consolidation_leaves_it_alone() {
+fn retained_node_has_the_verdict_code_of_its_obstacle() {
     let rows: [Row; 9] = [
         ("the pool allows consolidation", |_| {}, "-"),
         (
@@ -758,7 +758,7 @@ fn a_node_says_why_consolidation_leaves_it_alone() {
 }
 
 #[test]
-fn prices_count_as_overlays_have_them() {
+fn consolidation_uses_overlay_prices() {
     for (of, adjustment, expect) in [
         ("new", "+1%", "n -> new/a/on-demand"),
         ("new", "+50%", ""),

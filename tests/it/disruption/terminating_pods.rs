@@ -67,7 +67,7 @@ fn place(plan: &Plan, name: &str) -> String {
 }
 
 #[test]
-fn who_is_not_taken_where_others_only_leave_gets_another_place() {
+fn pod_blocked_by_terminating_pods_is_planned_elsewhere() {
     for (what, waited, max_skew, expect) in [
         ("the pod may still be bound there", 50, 1, "open"),
         ("terminating pods block the pod", 70, 1, "zone a"),
@@ -84,7 +84,7 @@ fn who_is_not_taken_where_others_only_leave_gets_another_place() {
 
 /// A snapshot treats the pods of a node as removed if its drain has just begun.
 #[test]
-fn who_is_in_the_way_of_others_for_a_moment_is_waited_for() {
+fn briefly_terminating_pods_do_not_cause_a_new_plan() {
     let mut fleet = fleet(70, 1);
     fleet.0.claim("leaves").since = NOW;
     let plan = provision(&fleet.0.state.snapshot(NOW), NOW);
@@ -94,7 +94,7 @@ fn who_is_in_the_way_of_others_for_a_moment_is_waited_for() {
 /// Two pods must not share a node: the replanned pod takes the planned node of the other into
 /// account.
 #[test]
-fn who_gets_another_place_keeps_away_from_those_that_are_planned_beside_it() {
+fn replanned_pod_respects_anti_affinity_to_planned_pods() {
     let mut fleet = fleet(70, 1);
     let mut old = fleet.0.state.objects.pods[&PodKey::new("default", "a-0")].clone();
     old.anti_affinity = vec![PodTerm {

@@ -26,7 +26,7 @@ fn require(pool: &mut Pool, key: &str, requirement: Requirement) {
 }
 
 #[test]
-fn nodes_drift_by_requirements_that_their_labels_do_not_meet() {
+fn node_drifts_if_its_labels_violate_pool_requirements() {
     const TIER: &str = "example.com/tier";
     const COUNT: &str = "example.com/count";
     let rows: [(&str, Change, bool); 10] = [
@@ -59,7 +59,7 @@ fn nodes_drift_by_requirements_that_their_labels_do_not_meet() {
 }
 
 #[test]
-fn only_the_nodes_drift_whose_pool_is_another() {
+fn only_nodes_of_the_changed_pool_drift() {
     let mut fleet = Fleet::new(vec![pool("p"), pool("q")]);
     fleet.node("n0", "p");
     fleet.node("n1", "q");
@@ -68,7 +68,7 @@ fn only_the_nodes_drift_whose_pool_is_another() {
 }
 
 #[test]
-fn what_only_a_new_instance_can_change_drifts_and_what_can_be_changed_in_place_does_not() {
+fn only_pool_changes_that_need_a_new_instance_cause_drift() {
     let rows: [(&str, Change, &[&str]); 8] = [
         ("node class", |it| it.node_class = Some("other".into()), &["NodePoolDrifted"]),
         ("labels", |it| drop(it.labels.insert("a".into(), "b".into())), &[]),
@@ -87,7 +87,7 @@ fn what_only_a_new_instance_can_change_drifts_and_what_can_be_changed_in_place_d
 }
 
 #[test]
-fn hashes_that_are_missing_or_of_another_version_say_nothing() {
+fn missing_or_other_version_hashes_cause_no_drift() {
     let rows = [
         ("v2:0000000000000000:0000000000000000", 1),
         ("v1:0000000000000000:0000000000000000", 0),
@@ -131,7 +131,7 @@ fn sold(offers: &[(&str, CapacityType, bool)]) -> Arc<Catalog> {
 }
 
 #[test]
-fn a_node_drifts_an_hour_after_its_launch_if_its_like_is_not_offered() {
+fn node_drifts_an_hour_after_launch_if_its_offering_disappears() {
     use CapacityType::{OnDemand, Reserved, Spot};
     let rows: [(&str, CapacityType, Sold, bool); 9] = [
         ("offered", OnDemand, &[("us-east-1a", OnDemand, true)], false),
@@ -160,7 +160,7 @@ fn a_node_drifts_an_hour_after_its_launch_if_its_like_is_not_offered() {
 }
 
 #[test]
-fn a_type_that_is_not_known_any_more_is_not_what_a_label_says() {
+fn type_drift_uses_the_instance_type_and_not_the_node_label() {
     let mut fleet = Fleet::of(1);
     fleet.state.apply_catalog(Arc::new(Catalog::default()));
     assert_eq!(fleet.drift_causes(at(61)), [""; 0], "an empty catalog causes no drift");
@@ -174,7 +174,7 @@ fn a_type_that_is_not_known_any_more_is_not_what_a_label_says() {
 }
 
 #[test]
-fn the_first_of_several_causes_is_told() {
+fn first_of_several_drift_causes_is_reported() {
     let mut fleet = Fleet::of(1);
     fleet.state.apply_catalog(sold(&[]));
     assert_eq!(fleet.drift_causes(at(61)), ["InstanceTypeNotFound"]);
@@ -187,7 +187,7 @@ fn the_first_of_several_causes_is_told() {
 }
 
 #[test]
-fn budgets_let_so_many_go_at_once_and_what_leaves_already_counts() {
+fn drift_budgets_count_nodes_already_being_disrupted() {
     let mut fleet = Fleet::of(10);
     fleet.drift();
     let disrupted_with = |fleet: &mut Fleet, nodes: BudgetNodes| {
@@ -220,7 +220,7 @@ fn budgets_let_so_many_go_at_once_and_what_leaves_already_counts() {
 }
 
 #[test]
-fn those_leave_first_that_nobody_has_to_move_off_then_the_oldest() {
+fn empty_drifted_nodes_are_disrupted_first_then_the_oldest() {
     let mut fleet = Fleet::of(3);
     fleet.node("n3", "p");
     fleet.drift();
@@ -233,7 +233,7 @@ fn those_leave_first_that_nobody_has_to_move_off_then_the_oldest() {
 }
 
 #[test]
-fn an_empty_node_leaves_as_empty_where_it_may_and_else_as_drifted() {
+fn empty_drifted_node_is_disrupted_as_empty_if_allowed() {
     let mut fleet = Fleet::new(vec![pool("p")]);
     fleet.node("n0", "p");
     fleet.drift();
@@ -244,7 +244,7 @@ fn an_empty_node_leaves_as_empty_where_it_may_and_else_as_drifted() {
 }
 
 #[test]
-fn a_node_stays_that_must_not_be_disrupted_has_not_started_or_is_waited_for() {
+fn annotated_uninitialized_and_nominated_nodes_are_kept() {
     let mut fleet = Fleet::of(4);
     fleet.drift();
     let annotate = |fleet: &mut Fleet, node: &str, value: &str| {
@@ -265,7 +265,7 @@ fn a_node_stays_that_must_not_be_disrupted_has_not_started_or_is_waited_for() {
 }
 
 #[test]
-fn what_pods_say_holds_unless_nothing_may_hold_the_node_for_ever() {
+fn do_not_disrupt_pod_blocks_drift_without_a_termination_grace_period() {
     for grace in [false, true] {
         let mut fleet = Fleet::of(2);
         fleet.drift();
@@ -286,7 +286,7 @@ fn what_pods_say_holds_unless_nothing_may_hold_the_node_for_ever() {
 }
 
 #[test]
-fn nodes_of_a_pool_that_is_gone_leave_a_tenth_at_a_time_or_are_kept() {
+fn nodes_of_a_removed_pool_are_disrupted_by_tenths_or_kept() {
     let mut fleet = Fleet::of(15);
     fleet.configure(|own| own.pools.clear());
     assert_eq!(fleet.disrupted(Reason::Drifted, at(1)), ["n0", "n1"]);
@@ -299,7 +299,7 @@ fn nodes_of_a_pool_that_is_gone_leave_a_tenth_at_a_time_or_are_kept() {
 }
 
 #[test]
-fn a_label_that_somebody_takes_away_makes_no_pool_go() {
+fn removed_pool_label_does_not_count_as_a_removed_pool() {
     let mut fleet = Fleet::of(1);
     fleet.change_node("n0", |own| drop(own.labels.remove(POOL)));
     assert_eq!(fleet.plan(at(1)).retire, []);

@@ -16,7 +16,7 @@ fn days(count: i64) -> Option<SignedDuration> {
 }
 
 #[test]
-fn the_age_of_the_claim_decides_and_never_is_never() {
+fn expiry_follows_the_age_of_the_claim() {
     let mut fleet = Fleet::of(3);
     fleet.claim("n0").record.expire_after = days(1);
     fleet.claim("n1").record.expire_after = days(1);
@@ -35,7 +35,7 @@ fn the_age_of_the_claim_decides_and_never_is_never() {
 }
 
 #[test]
-fn a_node_that_has_to_leave_does_whatever_speaks_against_it() {
+fn hard_expiry_overrides_budgets_and_blockers() {
     let mut fleet = Fleet::of(4);
     fleet.change(|own| own.disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
     let annotate = |own: &mut outrigger::model::node::Node| {
@@ -57,7 +57,7 @@ fn a_node_that_has_to_leave_does_whatever_speaks_against_it() {
 }
 
 #[test]
-fn those_that_have_to_leave_count_for_the_budget_of_those_that_may() {
+fn hard_expired_nodes_count_for_the_expiry_budget() {
     let mut fleet = Fleet::of(4);
     fleet.change(|own| own.disruption.budgets[0].nodes = BudgetNodes::Nodes(2));
     for name in ["n0", "n1", "n2", "n3"] {
@@ -72,7 +72,7 @@ fn those_that_have_to_leave_count_for_the_budget_of_those_that_may() {
 /// 500 nodes that expire within one minute: each disruption takes five minutes, and then a new node
 /// exists.
 #[test]
-fn a_herd_that_is_due_in_one_minute_leaves_within_its_budget_step_by_step() {
+fn simultaneous_expiry_of_many_nodes_stays_within_the_budget() {
     let mut fleet = Fleet::new(vec![pool("p")]);
     fleet.change(|own| {
         own.disruption.budgets[0].nodes = BudgetNodes::Percent(10);

@@ -49,7 +49,7 @@ fn resolve(fleet: &mut Fleet, found: Result<(&str, &str), &str>) {
 }
 
 #[test]
-fn an_instance_drifts_by_what_is_found_for_its_class() {
+fn instance_drifts_by_the_resolved_node_class() {
     let mut fleet = fleet();
     assert_eq!(fleet.drift_causes(at(1)), [""; 0], "the class is not resolved yet");
     resolve(&mut fleet, Ok(("old", "old")));
@@ -65,7 +65,7 @@ fn an_instance_drifts_by_what_is_found_for_its_class() {
 }
 
 #[test]
-fn what_the_class_and_the_pool_say_goes_before_what_is_found() {
+fn node_class_and_pool_drift_precede_resolved_differences() {
     let mut fleet = fleet();
     resolve(&mut fleet, Ok(("new", "new")));
     fleet.configure(|own| own.node_classes[0].user_data = "x".into());

@@ -19,7 +19,7 @@ fn repaired(fleet: &Fleet, minute: i64) -> Vec<String> {
 }
 
 #[test]
-fn a_node_is_replaced_once_a_condition_has_lasted_for_long_enough() {
+fn node_is_replaced_after_the_delay_of_an_unhealthy_condition() {
     let rows = [
         ("Ready", False, Some(30)),
         ("Ready", Unknown, Some(30)),
@@ -51,7 +51,7 @@ fn a_node_is_replaced_once_a_condition_has_lasted_for_long_enough() {
 }
 
 #[test]
-fn a_condition_that_goes_on_saying_the_same_keeps_its_time_and_another_starts_anew() {
+fn repair_delay_restarts_only_if_the_condition_status_changes() {
     let mut fleet = Fleet::of(1);
     set_condition(&mut fleet, "n0", "Ready", False, 0);
     set_condition(&mut fleet, "n0", "Ready", False, 20);
@@ -62,7 +62,7 @@ fn a_condition_that_goes_on_saying_the_same_keeps_its_time_and_another_starts_an
 }
 
 #[test]
-fn of_several_conditions_the_first_to_be_due_counts_not_the_shortest() {
+fn earliest_due_condition_decides_the_repair() {
     let mut fleet = Fleet::of(1);
     set_condition(&mut fleet, "n0", "Ready", False, 0);
     set_condition(&mut fleet, "n0", "AcceleratedHardwareReady", False, 25);
@@ -73,7 +73,7 @@ fn of_several_conditions_the_first_to_be_due_counts_not_the_shortest() {
 }
 
 #[test]
-fn a_pool_says_what_it_bears_with_and_one_that_says_nothing_bears_all() {
+fn pool_repair_policies_replace_the_defaults() {
     let mut fleet = Fleet::of(1);
     let policy = |condition: &str, status, minutes: Option<i64>| RepairPolicy {
         condition: condition.to_owned(),
@@ -98,7 +98,7 @@ fn a_pool_says_what_it_bears_with_and_one_that_says_nothing_bears_all() {
 }
 
 #[test]
-fn budgets_and_annotations_do_not_keep_a_broken_node() {
+fn budgets_and_annotations_do_not_block_repair() {
     let mut fleet = Fleet::of(5);
     fleet.change(|own| own.disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
     fleet.change_node("n0", |own| {
@@ -109,7 +109,7 @@ fn budgets_and_annotations_do_not_keep_a_broken_node() {
 }
 
 #[test]
-fn where_a_fifth_of_a_pool_is_broken_it_may_not_be_the_nodes() {
+fn repair_stops_if_more_than_a_fifth_of_the_pool_is_unhealthy() {
     // The number of nodes, the number of unhealthy ones, and whether repair is allowed.
     for (nodes, unhealthy, expect) in [
         (1, 1, true),
@@ -147,7 +147,7 @@ fn where_a_fifth_of_a_pool_is_broken_it_may_not_be_the_nodes() {
 }
 
 #[test]
-fn of_many_broken_nodes_ten_are_replaced_at_once() {
+fn at_most_ten_unhealthy_nodes_are_replaced_at_once() {
     let mut fleet = Fleet::of(100);
     for index in 0..15 {
         set_condition(&mut fleet, &format!("n{index}"), "Ready", False, 15 - index);
@@ -164,7 +164,7 @@ fn of_many_broken_nodes_ten_are_replaced_at_once() {
 }
 
 #[test]
-fn one_that_has_not_started_is_nobody_s_patient() {
+fn uninitialized_node_is_not_repaired() {
     let mut fleet = Fleet::of(5);
     set_condition(&mut fleet, "n0", "Ready", False, 0);
     fleet.change_node("n0", |own| drop(own.labels.remove("karpenter.sh/initialized")));
@@ -174,7 +174,7 @@ fn one_that_has_not_started_is_nobody_s_patient() {
 /// Outrigger cannot tell which of two Nodes with one providerID is the machine. The pods of the
 /// other Node may run while this Node is unresponsive.
 #[test]
-fn a_broken_node_stays_while_another_has_its_provider_id() {
+fn unhealthy_node_is_kept_while_another_node_has_its_provider_id() {
     let mut fleet = Fleet::of(2);
     set_condition(&mut fleet, "n0", "Ready", Unknown, 0);
     assert_eq!(repaired(&fleet, 40), ["n0"]);

@@ -24,7 +24,7 @@ fn fleet_with_unready(nodes: usize, unready: usize) -> Fleet {
 }
 
 #[test]
-fn nothing_leaves_where_too_many_nodes_are_not_ready() {
+fn disruption_stops_if_too_many_nodes_are_unready() {
     // The limit is 45 %. The number of nodes, the number of unready ones, and whether the limit is
     // exceeded.
     for (nodes, unready, expect) in [
@@ -45,7 +45,7 @@ fn nothing_leaves_where_too_many_nodes_are_not_ready() {
 }
 
 #[test]
-fn whoever_would_leave_stays_with_the_figures_and_leaves_when_it_is_over() {
+fn nodes_kept_by_the_unready_limit_are_disrupted_after_it_ends() {
     let mut fleet = fleet_with_unready(6, 4);
     fleet.drift();
     fleet.change_node("n0", |own| own.set_condition("Ready", ConditionStatus::False, at(0)));
@@ -61,7 +61,7 @@ fn whoever_would_leave_stays_with_the_figures_and_leaves_when_it_is_over() {
 }
 
 #[test]
-fn those_that_leave_or_have_not_started_are_not_ill_and_those_of_nobody_may_be() {
+fn unready_limit_ignores_disrupted_and_uninitialized_managed_nodes() {
     let mut fleet = fleet_with_unready(4, 4);
     fleet.change_node("n0", |own| own.taints.push(Taint::new(TAINT_DISRUPTED, Effect::NoSchedule)));
     fleet.change_node("n1", |own| drop(own.labels.remove("karpenter.sh/initialized")));
@@ -72,7 +72,7 @@ fn those_that_leave_or_have_not_started_are_not_ill_and_those_of_nobody_may_be()
 }
 
 #[test]
-fn what_is_held_stays_and_what_drifts_by_itself_does_not() {
+fn nodes_pending_approval_are_kept_and_others_still_drift() {
     let mut fleet = Fleet::of(3);
     fleet.node("n3", "p");
     fleet.configure(|own| own.pools[0].requirements.add("a", Requirement::is_in(["b"])));
@@ -96,7 +96,7 @@ fn what_is_held_stays_and_what_drifts_by_itself_does_not() {
 }
 
 #[test]
-fn what_is_accepted_is_what_only_new_nodes_can_be() {
+fn change_id_covers_only_changes_that_need_new_nodes() {
     let mut fleet = Fleet::of(0);
     let before = change_id(&fleet.state.cluster);
     fleet.change(|own| drop(own.labels.insert("a".into(), "b".into())));
@@ -133,7 +133,7 @@ fn shown(fleet: &Fleet, now: jiff::Timestamp) -> (String, Plan) {
 }
 
 #[test]
-fn plans_show_who_leaves_and_why_and_who_would() {
+fn plans_show_disrupted_and_kept_nodes_with_reasons() {
     let mut fleet = Fleet::of(12);
     fleet.drift();
     fleet.change(|own| own.disruption.budgets[0].nodes = BudgetNodes::Nodes(2));

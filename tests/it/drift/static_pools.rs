@@ -29,7 +29,7 @@ fn drifted(fleet: &Fleet) -> usize {
 }
 
 #[test]
-fn budgets_hold_for_static_pools_each_for_itself() {
+fn each_static_pool_has_its_own_budget() {
     for (nodes, expect) in
         [(BudgetNodes::Nodes(2), 2), (BudgetNodes::Percent(30), 3), (BudgetNodes::Nodes(0), 0)]
     {
@@ -48,7 +48,7 @@ fn budgets_hold_for_static_pools_each_for_itself() {
 }
 
 #[test]
-fn no_more_leave_than_the_limit_of_nodes_has_room_for_others() {
+fn node_limit_bounds_the_replacement_of_static_nodes() {
     for (most, expect) in [(Some(4), 0), (Some(5), 1), (Some(6), 2), (Some(99), 4), (None, 4)] {
         let fleet = fleet(4, static_pool("p", 4, most));
         assert_eq!(drifted(&fleet), expect, "{most:?}");
@@ -66,7 +66,7 @@ fn no_more_leave_than_the_limit_of_nodes_has_room_for_others() {
 }
 
 #[test]
-fn a_pool_with_too_many_nodes_loses_those_first() {
+fn surplus_nodes_are_removed_before_drifted_nodes() {
     let fleet = fleet(4, static_pool("p", 3, None));
     let plan = fleet.plan(at(1));
     let reasons: Vec<Reason> = plan.retire.iter().map(|own| own.reason).collect();
@@ -76,7 +76,7 @@ fn a_pool_with_too_many_nodes_loses_those_first() {
 }
 
 #[test]
-fn a_static_pool_of_none_loses_its_nodes_as_surplus_and_one_that_may_not_be_disrupted_stays() {
+fn zero_replicas_remove_all_nodes_and_annotated_nodes_are_kept() {
     let empty_pool = fleet(2, static_pool("p", 0, None));
     assert_eq!(empty_pool.disrupted(Reason::Surplus, at(1)), ["n0", "n1"]);
     assert_eq!(drifted(&empty_pool), 0);

@@ -139,7 +139,7 @@ const CALLS: &[Row] = &[
 ];
 
 #[test]
-fn errors_of_whole_calls_are_sorted() {
+fn call_errors_are_classified() {
     for (code, message, status, sort, kind, text) in CALLS {
         let own = classify(code, message, *status);
         assert_eq!((own.sort, own.failure_kind()), (*sort, *kind), "{code} {message}");
@@ -159,7 +159,7 @@ fn unauthorized(action: &str, resource: &str, why: &str) -> String {
 }
 
 #[test]
-fn a_denied_call_names_the_action_and_the_statement_that_grants_it() {
+fn denied_call_names_the_action_and_its_granting_statement() {
     let no = "because no identity-based policy allows the action";
     let boundary = "with an explicit deny in a permissions boundary";
     let scp = "with an explicit deny in a service control policy";
@@ -221,7 +221,7 @@ fn a_denied_call_names_the_action_and_the_statement_that_grants_it() {
 }
 
 #[test]
-fn every_statement_grants_something_and_says_how() {
+fn every_policy_statement_grants_actions_named_in_denials() {
     for own in STATEMENTS {
         assert!(!own.actions.is_empty(), "{}", own.sid);
         for action in own.actions {
@@ -320,7 +320,7 @@ const ITEMS: &[(&str, &str, &str, &[&str])] = &[
 ];
 
 #[test]
-fn errors_of_a_fleet_refuse_what_they_are_about() {
+fn fleet_errors_refuse_the_offerings_they_concern() {
     for (code, message, about, expect) in ITEMS {
         let outcome = FleetOutcome::from_errors(&request("spot"), &[error(code, message, about)]);
         assert_eq!(refusals(&outcome), *expect, "{code} {about}");
@@ -333,7 +333,7 @@ fn errors_of_a_fleet_refuse_what_they_are_about() {
 }
 
 #[test]
-fn a_launch_that_made_nothing_is_refused_or_has_failed() {
+fn launch_without_an_instance_is_refused_or_failed() {
     let ice = error("InsufficientInstanceCapacity", "", "m5.large a");
     let odd = error("InvalidParameter", "something", "m5.large b");
     let slow = error("RequestLimitExceeded", "", "m5.large b");
@@ -371,7 +371,7 @@ fn a_launch_that_made_nothing_is_refused_or_has_failed() {
 }
 
 #[test]
-fn what_could_not_be_asked_for_is_refused_with_the_rest() {
+fn offerings_left_out_of_the_request_are_refused_too() {
     let mut scene = Scene::new().with_offerings(&["m5.large a spot", "m5.large c spot"]);
     let ice = error("InsufficientInstanceCapacity", "", "m5.large a");
     let outcome = FleetOutcome::from_errors(&scene.request(), &[ice]);
@@ -380,7 +380,7 @@ fn what_could_not_be_asked_for_is_refused_with_the_rest() {
 }
 
 #[test]
-fn want_of_capacity_in_a_placement_group_is_the_groups() {
+fn insufficient_capacity_in_a_placement_group_concerns_the_group() {
     let mut scene = Scene::new();
     scene.resolved.placement_group =
         Some(PlacementGroup { id: "pg-1".into(), strategy: PlacementGroupStrategy::Cluster });
@@ -391,7 +391,7 @@ fn want_of_capacity_in_a_placement_group_is_the_groups() {
 }
 
 #[test]
-fn a_used_up_reservation_is_refused_and_a_throttled_call_leaves_it_alone() {
+fn exhausted_reservation_is_refused_and_throttled_one_is_not() {
     let reserves = || {
         let scene = Scene::new().with_offerings(&["m5.large a reserved cr-1"]);
         scene.with_reservation(Reservation::new("cr-1", 3)).request()
@@ -407,7 +407,7 @@ fn a_used_up_reservation_is_refused_and_a_throttled_call_leaves_it_alone() {
 }
 
 #[test]
-fn people_are_told_of_what_they_can_do_something_about() {
+fn notes_list_only_errors_that_operators_can_fix() {
     let errors = [
         error("VcpuLimitExceeded", "", "m5.large a"),
         error("VcpuLimitExceeded", "", "m5.large b"),

@@ -51,7 +51,7 @@ type SelectionCase = (&'static [(&'static str, i64)], &'static str, bool);
 
 /// A deprecated image is selected only if no other exists, and it is marked as such.
 #[test]
-fn a_class_has_images_where_any_is_found_and_says_which_are_deprecated() {
+fn deprecated_image_is_used_only_if_no_other_exists() {
     let rows: [SelectionCase; 4] = [
         (&[("a", 1)], "a", false),
         (&[("!a", 1)], "a", true),
@@ -71,7 +71,7 @@ fn a_class_has_images_where_any_is_found_and_says_which_are_deprecated() {
 
 /// The message quotes the terms as in the configuration.
 #[test]
-fn a_class_without_images_is_not_ready_and_names_its_terms() {
+fn node_class_without_images_is_unready_and_names_its_terms() {
     let alias = ImageTerm::Alias { family: AmiFamily::Al2023, version: "v20250601".into() };
     let rows = [
         (alias, "alias = \"al2023@v20250601\""),

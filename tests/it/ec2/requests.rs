@@ -70,7 +70,7 @@ const TARGET_CASES: &[TargetCase] = &[
 ];
 
 #[test]
-fn one_call_buys_one_way_and_says_how() {
+fn request_has_one_capacity_type_and_its_allocation_strategy() {
     for (offerings, reservation, overlaid, target, strategy) in TARGET_CASES {
         let mut scene = Scene::new().with_offerings(offerings);
         scene.launch.overlaid = *overlaid;
@@ -88,7 +88,7 @@ fn one_call_buys_one_way_and_says_how() {
 }
 
 #[test]
-fn bare_metal_and_devices_stand_in_for_nothing_ordinary() {
+fn bare_metal_and_accelerated_types_do_not_replace_ordinary_types() {
     let cases: [(&[&str], &[&str]); 3] = [
         (&["m5.large", "p5.48xlarge", "m5.xlarge"], &["m5.large", "m5.xlarge"]),
         // The cheapest type is accelerated, or no ordinary type is available: no image fits the
@@ -108,7 +108,7 @@ fn bare_metal_and_devices_stand_in_for_nothing_ordinary() {
 }
 
 #[test]
-fn what_is_bought_is_said_in_ec2s_words() {
+fn target_capacity_types_have_ec2s_names() {
     let names = [
         TargetCapacityType::Spot.as_str(),
         TargetCapacityType::OnDemand.as_str(),
@@ -119,7 +119,7 @@ fn what_is_bought_is_said_in_ec2s_words() {
 }
 
 #[test]
-fn alternatives_keep_their_order_each_type_and_zone_once() {
+fn overrides_keep_the_order_and_have_each_type_and_zone_once() {
     let request = Scene::new()
         .with_offerings(&[
             "m5.large b on-demand",
@@ -175,7 +175,7 @@ fn alternatives_keep_their_order_each_type_and_zone_once() {
 }
 
 #[test]
-fn zones_that_cost_the_same_are_equals_and_others_are_not() {
+fn only_zones_of_equal_price_have_equal_priority() {
     let mut scene = Scene::new().with_offerings(&["m5.large a on-demand", "m5.large b on-demand"]);
     let mut own = scene.catalog.get("m5.large").expect("there is one").clone();
     for offering in &mut own.offerings {
@@ -191,7 +191,7 @@ fn zones_that_cost_the_same_are_equals_and_others_are_not() {
 }
 
 #[test]
-fn no_template_is_named_twice() {
+fn equal_launch_templates_are_merged() {
     let all = ["m5.large a on-demand", "m5.xlarge a on-demand"];
     let mut scene = Scene::new().with_offerings(&all);
     assert_eq!(scene.request().configs.len(), 2);
@@ -210,7 +210,7 @@ fn no_template_is_named_twice() {
 }
 
 #[test]
-fn a_request_has_no_more_templates_than_ec2_takes() {
+fn request_keeps_the_template_limit_of_ec2() {
     let mut scene = Scene::new();
     let mut types = Vec::new();
     for number in 0..60_i64 {
@@ -232,7 +232,7 @@ fn a_request_has_no_more_templates_than_ec2_takes() {
 }
 
 #[test]
-fn what_cannot_be_asked_for_is_refused_without_asking() {
+fn impossible_offerings_are_refused_without_a_call() {
     let cases = [
         ("none.such a on-demand", RefusalKind::Unsupported),
         ("g5.12xlarge a on-demand", RefusalKind::NoImage),
@@ -266,7 +266,7 @@ fn what_cannot_be_asked_for_is_refused_without_asking() {
 }
 
 #[test]
-fn some_launches_cannot_be_made_as_they_are() {
+fn invalid_launches_fail_before_the_call() {
     type Edit = fn(&mut Scene);
     let cases: [(Edit, &str); 4] = [
         (|it| it.launch.offerings.clear(), "contains no offering"),
@@ -297,7 +297,7 @@ fn some_launches_cannot_be_made_as_they_are() {
 }
 
 #[test]
-fn the_context_is_that_of_the_class() {
+fn request_context_is_that_of_the_node_class() {
     let mut scene = Scene::new();
     scene.class.context = Some("reserved-for-us".into());
     assert_eq!(scene.request().context.as_deref(), Some("reserved-for-us"));
@@ -307,7 +307,7 @@ fn the_context_is_that_of_the_class() {
 }
 
 #[test]
-fn a_request_takes_the_least_that_its_types_may_take_of_each_subnet() {
+fn request_reserves_the_addresses_of_its_smallest_type() {
     // m5.large takes at most 29 addresses, m5.xlarge 58.
     let mut scene = Scene::new().with_offerings(&[
         "m5.xlarge a on-demand",
@@ -360,7 +360,7 @@ fn with_reservations(all: &[(&str, &str, ReservationKind, bool)]) -> Scene {
 
 /// Each reservation has its own launch template, because the template contains its id.
 #[test]
-fn no_two_reservations_share_a_template() {
+fn each_reservation_has_its_own_launch_template() {
     const DEFAULT: ReservationKind = ReservationKind::Default;
     let request =
         with_reservations(&[("cr-1", "a", DEFAULT, false), ("cr-2", "b", DEFAULT, false)])
@@ -374,7 +374,7 @@ fn no_two_reservations_share_a_template() {
 
 /// A request uses only the kind of the first and cheapest reservation.
 #[test]
-fn one_call_buys_from_one_kind_of_reservation() {
+fn request_uses_only_one_kind_of_reservation() {
     const DEFAULT: (ReservationKind, bool) = (ReservationKind::Default, false);
     const TAKEN_BACK: (ReservationKind, bool) = (ReservationKind::Default, true);
     const BLOCK: (ReservationKind, bool) = (ReservationKind::CapacityBlock, false);
@@ -397,7 +397,7 @@ fn one_call_buys_from_one_kind_of_reservation() {
 }
 
 #[test]
-fn whatever_is_exotic_is_left_out_beside_what_is_ordinary() {
+fn exotic_types_are_left_out_if_ordinary_types_are_offered() {
     for exotic in ["m5.metal", "p5.48xlarge", "g5.xlarge", "trn1.2xlarge", "inf1.xlarge"] {
         let all = ["m5.large", exotic, "m5.xlarge"].map(|own| format!("{own} a on-demand"));
         let mut scene = Scene::new().with_offerings(&all.each_ref().map(String::as_str));

@@ -209,7 +209,7 @@ fn security_groups_are_found_by_their_terms() {
 
 /// A changed class or region is resolved from scratch, without earlier results.
 #[test]
-fn what_is_found_follows_the_class_and_the_region() {
+fn resolution_follows_changes_of_the_class_and_the_region() {
     let mut class = class();
     let mut resources = region_resources();
     assert_eq!(subnets(&resolved(&class, &resources)), "a2 a1");
@@ -350,7 +350,7 @@ type Failure = fn(&mut RegionResources, ResolveError);
 
 /// A failed listing leaves the condition unknown, or false if a permission is missing.
 #[test]
-fn what_cannot_be_listed_is_not_known() {
+fn failed_listing_makes_the_condition_unknown_or_denied() {
     let rows: [(ConditionKind, Failure); 4] = [
         (ConditionKind::SubnetsReady, |it, why| it.subnets = Err(why)),
         (ConditionKind::SecurityGroupsReady, |it, why| {
@@ -387,7 +387,7 @@ fn what_cannot_be_listed_is_not_known() {
 
 /// Results of the image and profile lookup, and the first unmet condition.
 #[test]
-fn images_and_profile_are_conditions_like_the_rest() {
+fn images_and_profile_set_their_conditions() {
     let trouble = |cause| ResolveError { cause, text: "why".to_owned() };
     let profile = || Ok("profile".to_owned());
     let (images, identity) = (ConditionKind::ImagesReady, ConditionKind::InstanceProfileReady);

@@ -10,7 +10,7 @@ use super::fixture::{NOW, Scene};
 
 /// A missing or deleted reservation is left out and does not fail the condition.
 #[test]
-fn a_reservation_that_is_not_there_is_no_fault() {
+fn missing_reservation_does_not_fail_the_condition() {
     let listed = |id: &str| ListedReservation {
         found: FoundReservation {
             instance_type: "m5.large".into(),

@@ -134,7 +134,7 @@ const SAME: &[Change] = &[
 ];
 
 #[test]
-fn a_template_is_named_by_all_that_it_says() {
+fn template_name_is_a_hash_of_its_content() {
     let plain = Scene::new().template();
     let name = plain.name();
     assert_eq!(name, "outrigger/prod/1cc88550fda32ae22674b928f747494f");
@@ -149,7 +149,7 @@ fn a_template_is_named_by_all_that_it_says() {
 }
 
 #[test]
-fn names_are_such_as_ec2_takes() {
+fn template_names_are_valid_for_ec2() {
     for cluster in ["prod", "a b/c:ü", "", &"x".repeat(300)] {
         let mut scene = Scene::new();
         scene.cluster = cluster.into();
@@ -162,7 +162,7 @@ fn names_are_such_as_ec2_takes() {
 }
 
 #[test]
-fn secrets_are_shown_nowhere() {
+fn template_output_hides_secrets() {
     let mut scene = Scene::new();
     scene.token = "abcdef.0123456789abcdef".into();
     let template = scene.template();
@@ -254,7 +254,7 @@ const LAYOUTS: &[Layout] = &[
 ];
 
 #[test]
-fn network_interfaces_are_laid_out_as_the_class_says_or_pods_need() {
+fn network_interfaces_follow_the_class_layout_or_the_devices() {
     for (number, (change, expect)) in LAYOUTS.iter().enumerate() {
         assert_eq!(interfaces(&template_after(*change)), *expect, "case {number}");
     }
@@ -274,7 +274,7 @@ fn network_interfaces_are_laid_out_as_the_class_says_or_pods_need() {
 }
 
 #[test]
-fn without_devices_a_class_has_those_of_its_family() {
+fn default_block_devices_follow_the_image_family() {
     let cases: &[(AmiFamily, &str)] = &[
         (AmiFamily::Al2, "/dev/xvda 20"),
         (AmiFamily::Al2023, "/dev/xvda 20"),
@@ -299,7 +299,7 @@ fn without_devices_a_class_has_those_of_its_family() {
 }
 
 #[test]
-fn devices_of_a_class_are_said_as_they_are_and_zero_is_not_said() {
+fn class_block_devices_are_copied_without_zero_values() {
     for (bytes, gib) in
         [(20_i64 << 30, 20), ((20 << 30) + 1, 21), (187_000_000_000, 175), (59_000 << 30, 59_000)]
     {
@@ -327,7 +327,7 @@ fn devices_of_a_class_are_said_as_they_are_and_zero_is_not_said() {
 }
 
 #[test]
-fn the_metadata_service_says_nothing_of_ipv6_where_that_is_not_known() {
+fn metadata_ipv6_is_unset_in_isolated_regions() {
     let plain = Scene::new().template().metadata;
     assert_eq!((plain.endpoint, plain.tokens_required, plain.hop_limit), (true, true, 1));
     for (region, ipv6) in [
@@ -347,7 +347,7 @@ fn the_metadata_service_says_nothing_of_ipv6_where_that_is_not_known() {
 }
 
 #[test]
-fn a_reservation_is_used_on_purpose_or_not_at_all() {
+fn template_names_a_reservation_only_for_reserved_offerings() {
     let of = |own: Reservation| {
         let mut scene = Scene::new();
         use_reservation(&mut scene, own);
@@ -366,7 +366,7 @@ fn a_reservation_is_used_on_purpose_or_not_at_all() {
 }
 
 #[test]
-fn placement_is_that_of_the_group_and_of_the_labels() {
+fn placement_follows_the_group_and_the_partition_label() {
     let of = |strategy, label: &str| {
         let mut scene = Scene::new();
         set_placement_group(&mut scene, strategy);
@@ -388,7 +388,7 @@ fn placement_is_that_of_the_group_and_of_the_labels() {
 }
 
 #[test]
-fn what_a_template_makes_is_tagged_alike_for_all_claims_of_a_pool() {
+fn template_tags_are_equal_for_all_claims_of_a_pool() {
     let template = Scene::new().template();
     let keys: Vec<&str> = template.tags.keys().map(String::as_str).collect();
     let expect = [
@@ -408,7 +408,7 @@ fn what_a_template_makes_is_tagged_alike_for_all_claims_of_a_pool() {
 
 /// Interfaces with addresses have all address settings of the class, also if EFA is enabled.
 #[test]
-fn every_interface_has_the_addresses_that_the_class_says() {
+fn every_interface_has_the_address_settings_of_the_class() {
     fn text<T: ToString>(own: Option<T>) -> String {
         own.map_or("-".to_owned(), |own| own.to_string())
     }
@@ -450,7 +450,7 @@ const SANDBOX: &str = "eks.amazonaws.com/nitro-sandbox";
 type OptionsCase = (fn(&mut Scene), (bool, bool, bool, Option<bool>));
 
 #[test]
-fn a_template_says_no_more_than_it_is_asked_for() {
+fn template_sets_only_requested_options() {
     let cases: [OptionsCase; 10] = [
         (|_| {}, (false, false, false, None)),
         (|it| it.class.detailed_monitoring = true, (true, false, false, None)),

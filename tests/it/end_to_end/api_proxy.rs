@@ -79,7 +79,7 @@ fn plan(api: &Api, proxy: &str, seconds: &str) -> Output {
 }
 
 #[test]
-fn an_api_is_reached_by_its_proxy_unless_it_is_named_as_direct() {
+fn api_is_reached_through_the_proxy_unless_no_proxy_matches() {
     let api = Api::start(Manner::Well, Vec::new());
     let proxy = Proxy::start();
     let url = format!("    url = \"http://127.0.0.1:{}\"\n", proxy.port);

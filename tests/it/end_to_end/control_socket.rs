@@ -61,7 +61,7 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn status_says_how_each_cluster_is_doing() {
+fn status_shows_the_state_of_each_cluster() {
     let api = Api::start(Manner::Well, Vec::new());
     let mut setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     let mode = fs::metadata(&setup.socket).expect("a socket").permissions();
@@ -85,7 +85,7 @@ fn status_says_how_each_cluster_is_doing() {
 /// One cluster cannot start with the daemon: the others start, the status shows the reason, and the
 /// cluster starts once its kubeconfig exists. A reload in between affects only the others.
 #[test]
-fn one_broken_cluster_keeps_no_other_from_being_driven() {
+fn broken_cluster_does_not_block_other_clusters() {
     let api = Api::start(Manner::Well, Vec::new());
     let dir = TempDir::new().expect("a directory");
     let late = dir.path().join("late");
@@ -131,7 +131,7 @@ fn one_broken_cluster_keeps_no_other_from_being_driven() {
 
 /// A hanging plugin does not delay other clusters, and a kubeconfig with another plugin is read.
 #[test]
-fn a_plugin_that_hangs_delays_no_other() {
+fn hanging_exec_plugin_delays_no_other_cluster() {
     let api = Api::start(Manner::Well, Vec::new());
     let dir = TempDir::new().expect("a directory");
     let hung = dir.path().join("hung");
@@ -156,7 +156,7 @@ fn a_plugin_that_hangs_delays_no_other() {
 
 /// Only one run of the plugin is started at a time. Its last credentials remain in use meanwhile.
 #[test]
-fn a_plugin_that_hangs_when_it_is_asked_again_hangs_alone() {
+fn hanging_token_refresh_runs_only_one_plugin_process() {
     let api = Api::start(Manner::Well, vec![pod("p", "100m")]);
     let dir = TempDir::new().expect("a directory");
     let (plugin, runs) = (dir.path().join("plugin"), dir.path().join("runs"));
@@ -211,7 +211,7 @@ fn inventory(setup: &Setup, question: &Value) -> (u16, String) {
 }
 
 #[test]
-fn what_is_in_one_cluster_is_told_and_nothing_of_others() {
+fn inventory_shows_the_contents_of_one_cluster() {
     let api = Api::start(Manner::Well, vec![pod("never", "100000")]);
     let setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     setup.status(0);
@@ -237,7 +237,7 @@ fn what_is_in_one_cluster_is_told_and_nothing_of_others() {
 }
 
 #[test]
-fn a_cluster_that_does_not_answer_is_not_well() {
+fn unresponsive_cluster_is_reported_unhealthy() {
     let api = Api::start(Manner::Hang, Vec::new());
     let setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     let status = setup.status(2);
@@ -245,7 +245,7 @@ fn a_cluster_that_does_not_answer_is_not_well() {
 }
 
 #[test]
-fn a_reload_that_takes_out_too_many_nodes_is_refused() {
+fn reload_that_unmanages_too_many_nodes_is_rejected() {
     let apis = [(); 2].map(|()| Api::start(Manner::Well, vec![pod("p", "1500m")]));
     let one = |name: &str, api: &Api, mode: &str| {
         let own = cluster(name, api.kubeconfig());
@@ -274,7 +274,7 @@ fn a_reload_that_takes_out_too_many_nodes_is_refused() {
 }
 
 #[test]
-fn a_reload_is_waited_for_and_says_why_it_was_none() {
+fn reload_command_waits_and_reports_why_it_failed() {
     let api = Api::start(Manner::Well, Vec::new());
     let good = format!("{LISTEN}{}", managed(api.kubeconfig()));
     let setup = Setup::start(&good);
@@ -303,7 +303,7 @@ fn a_reload_is_waited_for_and_says_why_it_was_none() {
 }
 
 #[test]
-fn a_socket_of_a_dead_daemon_is_replaced_and_one_of_a_living_one_is_not() {
+fn socket_of_a_dead_daemon_is_replaced_but_not_of_a_running_one() {
     let api = Api::start(Manner::Well, Vec::new());
     let mut setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     setup.daemon.signal("KILL");
@@ -319,7 +319,7 @@ fn a_socket_of_a_dead_daemon_is_replaced_and_one_of_a_living_one_is_not() {
 }
 
 #[test]
-fn a_socket_that_is_not_there_is_named() {
+fn missing_socket_is_named_in_the_error() {
     let nowhere = Path::new("/nowhere/admin.sock");
     let output = run(&["status", "--socket", nowhere.to_str().expect("UTF-8")], "");
     assert_eq!(output.status.code(), Some(1));
@@ -327,7 +327,7 @@ fn a_socket_that_is_not_there_is_named() {
 }
 
 #[test]
-fn completions_and_manual_pages_are_of_all_verbs() {
+fn completions_and_manual_pages_cover_the_commands() {
     for shell in ["bash", "zsh", "fish"] {
         let printed = text(&run(&["completions", shell], ""));
         assert!(printed.contains("simulate") && printed.contains("explain"), "{shell}");

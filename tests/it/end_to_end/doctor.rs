@@ -178,7 +178,7 @@ fn served(
 }
 
 #[test]
-fn what_is_wrong_with_the_configuration_is_named() {
+fn doctor_reports_configuration_defects() {
     let cases = [
         case("nothing", nothing, 0, &[]),
         case(
@@ -232,7 +232,7 @@ fn what_is_wrong_with_the_configuration_is_named() {
 }
 
 #[test]
-fn what_is_wrong_with_a_kubeconfig_is_named() {
+fn doctor_reports_kubeconfig_defects() {
     let cases = [
         case(
             "it is missing",
@@ -278,7 +278,7 @@ fn what_is_wrong_with_a_kubeconfig_is_named() {
 }
 
 #[test]
-fn what_gives_no_credentials_is_named() {
+fn doctor_reports_missing_credentials() {
     fn user(it: &Setup, with: &str) {
         let text = fs::read_to_string(it.path("kubeconfig")).expect("text");
         it.kubeconfig(&text.replace("{token: secret}", with));
@@ -328,7 +328,7 @@ fn what_gives_no_credentials_is_named() {
 }
 
 #[test]
-fn what_the_unit_hides_of_a_kubeconfig_is_named() {
+fn doctor_reports_files_hidden_by_the_systemd_unit() {
     let cases = [
         case(
             "it is in a home",
@@ -360,7 +360,7 @@ fn what_the_unit_hides_of_a_kubeconfig_is_named() {
 
 /// The test may run as root, who can read every file.
 #[test]
-fn a_kubeconfig_that_the_daemon_may_not_read_is_named() {
+fn doctor_reports_a_kubeconfig_unreadable_to_the_daemon() {
     let setup = Setup::new(Manner::default());
     let path = setup.path("kubeconfig");
     fs::remove_file(&path).expect("removed");
@@ -386,7 +386,7 @@ fn a_kubeconfig_that_the_daemon_may_not_read_is_named() {
 }
 
 #[test]
-fn what_is_in_the_way_to_an_api_is_named() {
+fn doctor_reports_unreachable_api_servers() {
     let cases = [
         case(
             "nothing listens",
@@ -410,7 +410,7 @@ fn what_is_in_the_way_to_an_api_is_named() {
 }
 
 #[test]
-fn what_is_wrong_with_a_certificate_is_named() {
+fn doctor_reports_certificate_defects() {
     let cases = [
         case(
             "another authority",
@@ -441,7 +441,7 @@ fn what_is_wrong_with_a_certificate_is_named() {
 }
 
 #[test]
-fn an_api_that_answers_badly_is_named() {
+fn doctor_reports_bad_api_responses() {
     let cases = [
         served(
             "an unknown user",
@@ -484,7 +484,7 @@ fn an_api_that_answers_badly_is_named() {
 }
 
 #[test]
-fn what_an_api_says_of_itself_is_named() {
+fn doctor_reports_clock_version_and_priority_defects() {
     let cases = [
         served(
             "a clock that is behind",
@@ -523,7 +523,7 @@ fn what_an_api_says_of_itself_is_named() {
 }
 
 #[test]
-fn a_right_that_is_missing_is_named_with_its_rule() {
+fn doctor_reports_missing_permissions_with_the_rbac_rule() {
     let cases = [
         served(
             "a right to read",
@@ -576,7 +576,7 @@ fn a_right_that_is_missing_is_named_with_its_rule() {
 }
 
 #[test]
-fn another_autoscaler_that_is_at_work_is_named() {
+fn doctor_reports_other_active_autoscalers() {
     let observed = |it: &Setup| {
         let cluster = it.cluster("kubeconfig").replace("manage", "observe");
         it.write(&format!("{cluster}{POOL}"));
@@ -645,7 +645,7 @@ fn another_autoscaler_that_is_at_work_is_named() {
 }
 
 #[test]
-fn a_report_is_text_and_what_is_not_asked_for_is_left_out() {
+fn doctor_prints_text_and_skips_checks_on_request() {
     let setup = Setup::new(speaks(|it| it.denied = &["watch pods"]));
     let config = setup.path("config").display().to_string();
     let output = run(&["doctor", "--config", &config], "");
@@ -679,7 +679,7 @@ fn a_report_is_text_and_what_is_not_asked_for_is_left_out() {
 
 /// The manual lists the checks that can be skipped.
 #[test]
-fn each_check_of_the_manual_may_be_left_out() {
+fn every_documented_check_can_be_skipped() {
     let manual = include_str!("../../../docs/INSTALL.md");
     let (_, table) = manual.split_once("|---|---|\n| `conf").expect("a table");
     let (table, _) = table.split_once("\n\n").expect("its end");
@@ -697,7 +697,7 @@ fn each_check_of_the_manual_may_be_left_out() {
 
 /// No control character from a file or an API reaches the terminal.
 #[test]
-fn what_others_say_is_bounded_and_disturbs_no_terminal() {
+fn external_text_is_truncated_and_has_no_escape_sequences() {
     let setup = Setup::new(Manner::default());
     let text = fs::read_to_string(setup.path("kubeconfig")).expect("text");
     let name = format!("\\e[2J{}", "x".repeat(2000));

@@ -52,7 +52,7 @@ fn become_none(text: &str) {
 }
 
 #[test]
-fn a_bad_program_is_told_of_and_leaves_the_daemon_well() {
+fn failing_exec_program_is_logged_and_the_daemon_stays_alive() {
     let fault = |fault: &'static str| move |dir: &Path| reference(dir, &["--fault", fault]);
     type Command<'a> = &'a dyn Fn(&Path) -> Vec<String>;
     let missing = |_: &Path| vec!["/nowhere/program".to_owned()];
@@ -82,7 +82,7 @@ fn a_bad_program_is_told_of_and_leaves_the_daemon_well() {
 }
 
 #[test]
-fn a_program_that_rambles_is_told_of_once_and_used() {
+fn exec_program_with_invalid_lines_is_still_used() {
     let api = Api::start(Manner::Well, Vec::new());
     let dir = tempfile::TempDir::new().expect("a directory");
     let command = reference(dir.path(), &["--fault", "garbage"]);
@@ -98,7 +98,7 @@ fn a_program_that_rambles_is_told_of_once_and_used() {
 }
 
 #[test]
-fn a_program_is_replaced_with_the_configuration_and_ends_with_the_daemon() {
+fn exec_program_is_replaced_on_reload_and_ends_with_the_daemon() {
     let api = Api::start(Manner::Well, Vec::new());
     let [one, two] = [(); 2].map(|()| tempfile::TempDir::new().expect("a directory"));
     let name = |dir: &tempfile::TempDir| dir.path().to_str().expect("a readable path").to_owned();

@@ -40,7 +40,7 @@ fn texts(output: &Output) -> (String, String) {
 }
 
 #[test]
-fn what_comes_in_can_be_used_and_goes_out_again() {
+fn imported_configuration_is_valid_and_survives_a_round_trip() {
     let imported = run(&["import"], OBJECTS);
     let (hcl, errors) = texts(&imported);
     assert_eq!(imported.status.code(), Some(0), "{errors}");
@@ -64,7 +64,7 @@ fn what_comes_in_can_be_used_and_goes_out_again() {
 }
 
 #[test]
-fn what_is_lost_is_said_and_ends_with_2() {
+fn dropped_fields_are_reported_with_exit_code_2() {
     let odd = OBJECTS.replace("role: web", "role: web\n  hibernation: true");
     let imported = run(&["import", "--cluster", "prod-*"], &odd);
     let (hcl, errors) = texts(&imported);
@@ -93,7 +93,7 @@ fn what_is_lost_is_said_and_ends_with_2() {
 }
 
 #[test]
-fn a_directory_is_read_and_one_is_written_but_nothing_in_it_is_overwritten() {
+fn import_reads_and_writes_directories_and_never_overwrites_files() {
     let (from, to) = (TempDir::new().expect("created"), TempDir::new().expect("created"));
     fs::write(from.path().join("a.yaml"), OBJECTS).expect("written");
     fs::write(from.path().join("b.txt"), "a: [").expect("written");
@@ -121,7 +121,7 @@ fn case(name: &str) -> String {
 }
 
 #[test]
-fn an_autoscaler_comes_in_with_its_groups() {
+fn cluster_autoscaler_is_imported_with_its_groups() {
     let to = TempDir::new().expect("created");
     let into = to.path().to_str().expect("a readable path");
     let (autoscaler, groups) = (case("managed/autoscaler.yaml"), case("managed/groups.json"));
@@ -154,7 +154,7 @@ fn an_autoscaler_comes_in_with_its_groups() {
 }
 
 #[test]
-fn what_seems_to_hold_a_token_is_its_owners_alone() {
+fn file_with_a_token_is_readable_only_by_its_owner() {
     let to = TempDir::new().expect("created");
     let path = |name: &str| to.path().join(name);
     let group = json!({"AutoScalingGroups": [{
@@ -185,7 +185,7 @@ fn what_seems_to_hold_a_token_is_its_owners_alone() {
 }
 
 #[test]
-fn wrong_arguments_of_an_import_end_with_1() {
+fn invalid_import_arguments_exit_with_1() {
     let groups = case("managed/groups.json");
     let flags = case("flags/flags.txt");
     let folder = case("flags");
@@ -222,7 +222,7 @@ fn from(kubeconfig: &Path) -> Output {
 }
 
 #[test]
-fn a_cluster_that_gives_no_objects_is_told_of() {
+fn import_from_a_cluster_without_objects_gives_the_reason() {
     let pool = json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "web"},
         "spec": {"template": {"spec": {"requirements": [],

@@ -27,7 +27,7 @@ const PAUSE: &str = "outrigger.dev/pause";
 const ACCEPTED: &str = "outrigger.dev/accepted";
 
 #[test]
-fn a_pause_is_written_on_the_lease_and_taken_away_again() {
+fn pause_and_resume_edit_the_lease_annotations() {
     let api = Api::start(Manner::Well, vec![]);
     let config = Config::new(&cluster("a", api.kubeconfig()));
     let why = ["--reason", "new CNI"];
@@ -67,7 +67,7 @@ fn a_pause_is_written_on_the_lease_and_taken_away_again() {
 }
 
 #[test]
-fn a_plugin_that_hangs_is_told_and_not_waited_for() {
+fn hanging_exec_plugin_ends_resume_and_release_with_an_error() {
     let api = Api::start(Manner::Well, vec![]);
     let exec = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: sleep, \
                 args: [\"90\"], interactiveMode: Never}}";
@@ -86,7 +86,7 @@ fn a_plugin_that_hangs_is_told_and_not_waited_for() {
 }
 
 #[test]
-fn a_pause_of_what_is_not_there_or_without_an_end_in_sight_is_refused() {
+fn invalid_pause_requests_are_rejected() {
     let api = Api::start(Manner::Well, vec![]);
     let config = Config::new(&cluster("a", api.kubeconfig()));
     let rows: [(&[&str], &str); 6] = [
@@ -110,7 +110,7 @@ fn a_pause_of_what_is_not_there_or_without_an_end_in_sight_is_refused() {
 }
 
 #[test]
-fn a_configuration_is_accepted_by_the_id_it_has_and_by_no_other() {
+fn configuration_is_approved_only_by_its_own_id() {
     let api = Api::start(Manner::Well, vec![]);
     let config = Config::new(&cluster("a", api.kubeconfig()));
     let accept = |id: &str, more: &[&str]| {
@@ -140,7 +140,7 @@ fn a_configuration_is_accepted_by_the_id_it_has_and_by_no_other() {
 }
 
 #[test]
-fn the_daemon_says_that_it_is_paused() {
+fn daemon_logs_that_it_is_paused() {
     let api = Api::start(Manner::Well, vec![]);
     let config = Config::new(&format!("{LISTEN}{}", cluster("a", api.kubeconfig())));
     does(&config, &["pause", "a", "--reason", "new CNI"]);

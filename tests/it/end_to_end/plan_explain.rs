@@ -20,7 +20,7 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn a_cluster_that_cannot_be_seen_is_no_matter_of_the_others() {
+fn unreachable_cluster_does_not_affect_plans_of_others() {
     let api = Api::start(Manner::Well, vec![pod("p", "1500m")]);
     let gone = Path::new("/no/such/kubeconfig");
     let both = Config::new(&(cluster("a", api.kubeconfig()) + &cluster("b", gone)));
@@ -50,7 +50,7 @@ fn a_cluster_that_cannot_be_seen_is_no_matter_of_the_others() {
 }
 
 #[test]
-fn what_a_managed_cluster_lacks_is_shown_and_not_done() {
+fn plan_of_a_managed_cluster_changes_nothing() {
     let api = Api::start(Manner::Well, vec![pod("p", "1500m")]);
     let config = Config::new(&managed(api.kubeconfig()));
     let (code, text, errors) = asked(&config, &["plan"]);
@@ -61,7 +61,7 @@ fn what_a_managed_cluster_lacks_is_shown_and_not_done() {
 }
 
 #[test]
-fn an_api_that_never_answers_is_waited_for_as_long_as_is_said() {
+fn plan_timeout_ends_the_wait_for_a_hanging_api() {
     let api = Api::start(Manner::Hang, Vec::new());
     let config = Config::new(&cluster("a", api.kubeconfig()));
     let (code, text, errors) = asked(&config, &["plan", "--timeout", "2"]);

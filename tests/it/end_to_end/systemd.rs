@@ -60,7 +60,7 @@ impl Manager {
 }
 
 #[test]
-fn the_service_manager_hears_when_the_daemon_is_there_lives_reloads_and_ends() {
+fn daemon_notifies_systemd_of_start_watchdog_reload_and_stop() {
     let api = Api::start(Manner::Well, Vec::new());
     let config = Config::new(&format!("{LISTEN}{}", cluster("a", api.kubeconfig())));
     let manager = Manager::new();
@@ -84,7 +84,7 @@ fn the_service_manager_hears_when_the_daemon_is_there_lives_reloads_and_ends() {
 }
 
 #[test]
-fn a_daemon_whose_clusters_do_not_answer_lives_but_has_not_started() {
+fn daemon_without_responding_clusters_is_alive_but_not_ready() {
     let api = Api::start(Manner::Hang, Vec::new());
     let config = Config::new(&format!("{LISTEN}{}", cluster("a", api.kubeconfig())));
     let manager = Manager::new();
@@ -98,7 +98,7 @@ fn a_daemon_whose_clusters_do_not_answer_lives_but_has_not_started() {
 }
 
 #[test]
-fn a_socket_that_the_service_manager_holds_is_served() {
+fn socket_passed_by_systemd_is_served() {
     let api = Api::start(Manner::Well, Vec::new());
     // The configured address does not exist on this host: the daemon must not bind it.
     let listen = "telemetry { listen = \"192.0.2.1:9464\" }\n";
@@ -126,8 +126,8 @@ fn command_line(arguments: &[&str]) -> Vec<String> {
 
 /// Checks the shipped units with the binary of this test.
 #[test]
-fn the_units_are_in_order_and_expose_little() {
-    let name = "end_to_end::systemd::the_units_are_in_order_and_expose_little";
+fn systemd_units_are_valid_and_hardened() {
+    let name = "end_to_end::systemd::systemd_units_are_valid_and_hardened";
     let analyze = |arguments: &[&str]| {
         let mut command = Command::new("systemd-analyze");
         let output = command.args(arguments).output().ok()?;

@@ -88,8 +88,8 @@ fn node() -> Value {
 }
 
 #[test]
-fn a_fleet_is_watched_on_a_terminal_of_any_size() {
-    let name = "end_to_end::top::a_fleet_is_watched_on_a_terminal_of_any_size";
+fn top_shows_the_fleet_on_a_terminal_of_any_size() {
+    let name = "end_to_end::top::top_shows_the_fleet_on_a_terminal_of_any_size";
     let pods = vec![pod("fits", "3"), pod("never", "100000")];
     let api = Api::with(Manner::Well, [("nodes", list(vec![node()])), ("pods", list(pods))]);
     let mut setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
@@ -143,7 +143,7 @@ fn a_fleet_is_watched_on_a_terminal_of_any_size() {
 }
 
 #[test]
-fn without_a_terminal_another_verb_is_named() {
+fn top_without_a_terminal_suggests_status() {
     let output = run(&["top", "--socket", "/nowhere/admin.sock"], "");
     assert_eq!(output.status.code(), Some(1));
     let errors = String::from_utf8_lossy(&output.stderr);

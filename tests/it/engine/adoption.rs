@@ -76,7 +76,7 @@ fn disrupted_nodes(stage: &Stage) -> Vec<(String, Reason)> {
 }
 
 #[test]
-fn where_a_cluster_is_only_observed_they_count_as_if_they_were_ours() {
+fn observe_mode_counts_karpenter_nodes_as_claims_without_writes() {
     let mut stage = stage_with(ManagementMode::Observe, true, |_| {});
     stage.run(60, &[]);
     assert_eq!(stage.commands, Vec::<String>::new(), "the engine writes nothing");
@@ -97,7 +97,7 @@ fn where_a_cluster_is_only_observed_they_count_as_if_they_were_ours() {
 }
 
 #[test]
-fn where_it_is_managed_they_become_ours_and_none_leaves_for_it() {
+fn manage_mode_adopts_karpenter_nodes_without_disrupting_them() {
     let mut stage = stage_with(ManagementMode::Manage, true, |_| {});
     stage.run(20, &[]);
     let adopted = |report: &Report| matches!(report, Report::Adopted { .. });
@@ -128,14 +128,14 @@ fn where_it_is_managed_they_become_ours_and_none_leaves_for_it() {
 }
 
 #[test]
-fn who_did_not_ask_for_it_gets_none() {
+fn no_node_is_adopted_unless_adoption_is_enabled() {
     let mut stage = stage_with(ManagementMode::Manage, false, |_| {});
     stage.run(120, &[]);
     assert_eq!((claims(&stage), stage.commands.len()), (vec![], 0));
 }
 
 #[test]
-fn nodes_of_others_stay_theirs() {
+fn nodes_of_other_owners_are_not_adopted() {
     for mode in [ManagementMode::Manage, ManagementMode::Observe] {
         let mut stage = stage_with(mode, true, |nodes| {
             let set = |node: &mut Node, key: &str, value: &str| {
@@ -168,7 +168,7 @@ fn nodes_of_others_stay_theirs() {
 }
 
 #[test]
-fn what_fails_is_tried_again_and_what_no_listing_shows_as_well() {
+fn adoption_is_retried_after_a_failure_and_until_a_listing_confirms_it() {
     let mut stage = stage_with(ManagementMode::Manage, true, |nodes| nodes.truncate(1));
     let held = stage.run(10, &["adopt"]);
     let [first] = &held[..] else {
@@ -188,7 +188,7 @@ fn what_fails_is_tried_again_and_what_no_listing_shows_as_well() {
 }
 
 #[test]
-fn none_is_taken_from_a_karpenter_whose_pod_runs() {
+fn no_node_is_adopted_while_a_karpenter_pod_runs() {
     let mut stage = stage_with(ManagementMode::Manage, true, |_| {});
     let mut pod = pending_pod("karpenter-0");
     pod.labels = [("app.kubernetes.io/name".into(), "karpenter".into())].into();
@@ -206,7 +206,7 @@ fn none_is_taken_from_a_karpenter_whose_pod_runs() {
 }
 
 #[test]
-fn what_will_be_ours_counts_before_it_is() {
+fn adoptable_nodes_count_as_static_pool_replicas_before_adoption() {
     for adopt in [true, false] {
         let mut stage = stage_with(ManagementMode::Manage, adopt, |_| {});
         stage.change(|cluster| cluster.pools[0].replicas = Some(2));

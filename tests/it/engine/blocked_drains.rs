@@ -28,7 +28,7 @@ fn budget(disruptions_allowed: i64, max_unavailable: i64) -> WatchedObject {
 }
 
 #[test]
-fn a_budget_that_allows_nothing_for_a_while_does_not_turn_a_leaving_node_back() {
+fn disruption_is_not_cancelled_by_a_pdb_that_allows_nothing_at_the_moment() {
     let mut stage = expiring();
     stage.run(30, &[]);
     stage.apply(budget(0, 1));
@@ -39,7 +39,7 @@ fn a_budget_that_allows_nothing_for_a_while_does_not_turn_a_leaving_node_back() 
 }
 
 #[test]
-fn a_budget_that_never_allows_anything_does() {
+fn disruption_is_cancelled_by_a_pdb_that_never_allows_an_eviction() {
     let mut stage = expiring();
     stage.run(30, &[]);
     stage.apply(budget(0, 0));
@@ -65,7 +65,7 @@ fn stage_with_pod(pod: &Pod) -> Stage {
 }
 
 #[test]
-fn a_node_is_empty_while_its_last_pod_is_on_its_way_out_and_ends_after_it() {
+fn node_with_only_a_terminating_pod_counts_as_empty_and_ends_after_the_pod() {
     let mut stage = stage_with_pod(&owned_pod("a"));
     let mut pod = owned_pod("a");
     pod.deleting = Some(stage.now);
@@ -79,7 +79,7 @@ fn a_node_is_empty_while_its_last_pod_is_on_its_way_out_and_ends_after_it() {
 }
 
 #[test]
-fn a_node_is_empty_whose_pods_are_worth_nothing_and_they_are_evicted() {
+fn node_with_only_lowest_priority_pods_counts_as_empty_and_is_drained() {
     let mut pod = owned_pod("a");
     pod.priority = -(1 << 26);
     let mut stage = stage_with_pod(&pod);
@@ -91,7 +91,7 @@ fn a_node_is_empty_whose_pods_are_worth_nothing_and_they_are_evicted() {
 }
 
 #[test]
-fn what_nobody_can_read_is_told_once_as_long_as_it_stands() {
+fn invalid_do_not_disrupt_value_is_reported_once_until_it_changes() {
     let mut stage = stage_with_pod(&owned_pod("a"));
     let times = |stage: &Stage| {
         let misread = |report: &&Report| matches!(report, Report::Misread(_));
@@ -122,7 +122,7 @@ fn registered_with(change: impl FnOnce(&mut Node)) -> Stage {
 }
 
 #[test]
-fn a_node_that_has_less_than_its_type_promises_is_told_of_once() {
+fn node_with_less_capacity_than_its_instance_type_is_reported_once() {
     type Change = fn(&mut Resources);
     let rows: [(&str, Change, &[&str]); 4] = [
         ("as promised", |_| {}, &[]),
@@ -158,7 +158,7 @@ fn a_node_that_has_less_than_its_type_promises_is_told_of_once() {
 }
 
 #[test]
-fn a_node_that_came_without_its_taint_is_told_of_and_registers_all_the_same() {
+fn node_without_the_unregistered_taint_is_reported_and_still_registers() {
     for (guarded, expect) in [(true, 0), (false, 1)] {
         let stage = registered_with(|node| node.taints.retain(|_| guarded));
         let unguarded = |report: &&Report| matches!(report, Report::Unguarded { .. });
@@ -168,7 +168,7 @@ fn a_node_that_came_without_its_taint_is_told_of_and_registers_all_the_same() {
 }
 
 #[test]
-fn an_eviction_that_is_taken_is_said_once_and_the_end_of_the_node_with_its_figures() {
+fn eviction_is_reported_once_and_termination_with_its_duration_and_age() {
     let mut stage = expiring();
     stage.apply(budget(1, 1));
     let began = stage.now;

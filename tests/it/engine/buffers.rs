@@ -81,7 +81,7 @@ impl Stage {
 }
 
 #[test]
-fn room_is_made_once_and_kept_as_long_as_it_is_wanted() {
+fn buffer_capacity_is_launched_once_and_kept_until_the_buffer_is_removed() {
     let mut stage = stage(ManagementMode::Manage, buffer(1));
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 1);
@@ -103,7 +103,7 @@ fn room_is_made_once_and_kept_as_long_as_it_is_wanted() {
 
 /// The buffer capacity would be launched again, the pod moved there next, and so on without end.
 #[test]
-fn no_pod_is_moved_into_the_room_that_a_buffer_needs() {
+fn pods_are_not_consolidated_into_the_capacity_of_a_buffer() {
     let mut stage = stage(ManagementMode::Manage, buffer(1));
     stage.run(10, &[]);
     stage.register(0);
@@ -115,7 +115,7 @@ fn no_pod_is_moved_into_the_room_that_a_buffer_needs() {
 }
 
 #[test]
-fn pods_take_the_room_and_it_is_made_anew() {
+fn buffer_capacity_used_by_pods_is_launched_again() {
     let mut stage = stage(ManagementMode::Manage, buffer(1));
     stage.run(10, &[]);
     stage.register(0);
@@ -140,7 +140,7 @@ fn pods_take_the_room_and_it_is_made_anew() {
 }
 
 #[test]
-fn room_is_there_when_its_window_is_open() {
+fn buffer_capacity_is_kept_only_while_its_window_is_open() {
     let hour = SignedDuration::from_hours(1);
     let window = Window::new("0 9 * * *", hour, "UTC").ok();
     // The stage starts at eight o'clock.
@@ -157,7 +157,7 @@ fn room_is_there_when_its_window_is_open() {
 }
 
 #[test]
-fn buffers_that_objects_declare_count_until_they_are_gone() {
+fn capacity_buffer_objects_count_until_they_are_deleted() {
     let mut stage = stage(ManagementMode::Manage, buffer(0));
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 0);
@@ -190,7 +190,7 @@ fn restarted() -> Stage {
 }
 
 #[test]
-fn an_empty_node_stays_until_buffers_are_read() {
+fn empty_node_is_kept_until_buffers_are_read_or_for_five_minutes() {
     let mut stage = restarted();
     stage.run(120, &[]);
     assert_eq!(stage.count("terminate"), 0);
@@ -212,7 +212,7 @@ fn an_empty_node_stays_until_buffers_are_read() {
 }
 
 #[test]
-fn what_cannot_be_had_is_told_once() {
+fn missing_buffer_capacity_is_reported_once() {
     let mut stage = stage(ManagementMode::Manage, buffer(5));
     stage.change(|cluster| cluster.pools[0].limits.nodes = Some(2));
     stage.run(60, &[]);
@@ -221,7 +221,7 @@ fn what_cannot_be_had_is_told_once() {
 }
 
 #[test]
-fn a_cutoff_of_priorities_is_not_for_buffers() {
+fn priority_cutoff_does_not_apply_to_buffers() {
     let mut stage = stage(ManagementMode::Manage, buffer(1));
     stage.change(|cluster| cluster.scheduling.priority_cutoff = Some(100));
     stage.apply(WatchedObject::Pod(Box::new(pending_pod("idler"))));
@@ -232,7 +232,7 @@ fn a_cutoff_of_priorities_is_not_for_buffers() {
 }
 
 #[test]
-fn in_observe_mode_it_is_only_told_of() {
+fn observe_mode_only_reports_planned_buffer_capacity() {
     let mut stage = stage(ManagementMode::Observe, buffer(1));
     stage.run(300, &[]);
     assert_eq!(stage.commands, Vec::<String>::new());
@@ -279,7 +279,7 @@ fn failed(kind: FailureKind) -> CommandResult {
 }
 
 #[test]
-fn the_status_of_a_capacity_buffer_follows_its_room() {
+fn capacity_buffer_status_follows_its_capacity() {
     let mut stage = settled(ManagementMode::Manage);
     stage.event(Event::BuffersChanged(vec![object(1, "7")]));
     let patch = stage.written(2, version("8"));
@@ -310,7 +310,7 @@ fn the_status_of_a_capacity_buffer_follows_its_room() {
 
 /// Of two empty nodes the ready one has the capacity, whatever their names are.
 #[test]
-fn room_on_a_node_that_is_ready_counts_before_that_of_one_that_starts() {
+fn capacity_on_a_ready_node_counts_before_capacity_on_a_starting_node() {
     let mut stage = settled(ManagementMode::Manage);
     stage.event(Event::BuffersChanged(vec![object(1, "7")]));
     let patch = stage.written(2, version("8"));
@@ -335,7 +335,7 @@ fn room_on_a_node_that_is_ready_counts_before_that_of_one_that_starts() {
 }
 
 #[test]
-fn a_capacity_buffer_that_declares_no_room_says_why() {
+fn unresolved_capacity_buffer_shows_the_reason_in_its_status() {
     let mut stage = settled(ManagementMode::Manage);
     let why = Unresolved {
         reason: Unresolved::NO_TEMPLATE,
@@ -365,7 +365,7 @@ fn a_capacity_buffer_that_declares_no_room_says_why() {
 }
 
 #[test]
-fn a_status_is_not_written_where_that_is_not_for_us() {
+fn buffer_status_is_not_written_in_observe_mode_or_without_permission() {
     let mut stage = settled(ManagementMode::Observe);
     stage.event(Event::BuffersChanged(vec![object(1, "7")]));
     stage.run(60, &[]);
@@ -404,7 +404,7 @@ fn a_status_is_not_written_where_that_is_not_for_us() {
 
 /// A CRD that lacks a field drops it: the object and its version do not change.
 #[test]
-fn a_status_of_which_a_field_is_dropped_still_follows_its_room() {
+fn buffer_status_follows_its_capacity_although_the_crd_drops_a_field() {
     let mut stage = settled(ManagementMode::Manage);
     stage.event(Event::BuffersChanged(vec![object(1, "7")]));
     let patch = stage.written(2, version("8"));
@@ -429,7 +429,7 @@ fn a_status_of_which_a_field_is_dropped_still_follows_its_room() {
 }
 
 #[test]
-fn a_status_that_was_not_written_is_written_later() {
+fn failed_buffer_status_write_is_retried_unless_the_subresource_is_missing() {
     let mut stage = settled(ManagementMode::Manage);
     stage.event(Event::BuffersChanged(vec![object(0, "7")]));
     stage.written(2, failed(FailureKind::Conflict));

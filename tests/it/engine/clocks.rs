@@ -110,7 +110,7 @@ fn listing() -> Stage {
 type Situation = fn() -> Stage;
 
 #[test]
-fn nothing_is_done_while_the_clock_of_the_host_is_an_hour_off() {
+fn nothing_is_changed_while_the_host_clock_is_an_hour_off() {
     let situations: [(&str, Situation); 4] = [
         ("boot", booting),
         ("drain", || draining(Some(GRACE), 30)),
@@ -138,7 +138,7 @@ fn nothing_is_done_while_the_clock_of_the_host_is_an_hour_off() {
 
 /// Without a restart: only the clock of the API server is wrong, within the tolerance or beyond it.
 #[test]
-fn a_pod_has_its_whole_grace_whatever_the_clock_of_the_api_server_says() {
+fn pod_keeps_its_full_grace_period_despite_api_server_clock_skew() {
     for ahead in [-120, -9, 0, 9, 120] {
         let mut stage = deleting(ahead);
         stage.report_skew(ahead);
@@ -149,7 +149,7 @@ fn a_pod_has_its_whole_grace_whatever_the_clock_of_the_api_server_says() {
 
 /// The clock of the host counts, because the engine wrote the deadline of the node by it.
 #[test]
-fn a_drain_has_its_whole_time_whatever_other_clocks_say() {
+fn drain_keeps_its_full_grace_period_despite_clock_skew() {
     for ahead in [-120, 120] {
         let mut stage = draining(Some(GRACE), 30);
         stage.report_skew(ahead);
@@ -165,7 +165,7 @@ fn a_drain_has_its_whole_time_whatever_other_clocks_say() {
 /// The kubelet counts a second deletion from its observation; the time that the API server writes
 /// may have passed.
 #[test]
-fn a_grace_that_is_shortened_counts_from_when_that_is_seen() {
+fn shortened_pod_grace_period_counts_from_its_observation() {
     let mut stage = deleting(0);
     stage.run(GRACE - 100, &["launch"]);
     let key = ObjectKey::new("default", "p");
@@ -179,7 +179,7 @@ fn a_grace_that_is_shortened_counts_from_when_that_is_seen() {
 }
 
 #[test]
-fn a_node_that_boots_has_its_whole_time_whatever_other_clocks_say() {
+fn booting_node_keeps_its_full_registration_timeout_despite_clock_skew() {
     for ahead in [-120, -9, 9, 120] {
         let mut stage = booting();
         for instance in stage.instances.values_mut() {
@@ -201,7 +201,7 @@ fn a_node_that_boots_has_its_whole_time_whatever_other_clocks_say() {
 }
 
 #[test]
-fn an_empty_node_stays_while_another_clock_is_wrong() {
+fn empty_node_is_kept_while_clock_skew_exceeds_the_tolerance() {
     for (ahead, terminated) in [(120, 0), (-120, 0), (9, 2), (-9, 2)] {
         let mut stage = half_empty();
         stage.report_skew(ahead);

@@ -87,7 +87,7 @@ fn tainted(stage: &Stage) -> usize {
 }
 
 #[test]
-fn a_node_whose_pods_fit_elsewhere_leaves_at_once_and_without_another() {
+fn node_whose_pods_fit_elsewhere_is_disrupted_without_a_replacement() {
     let mut stage = underutilized(&["general"], 2, 1);
     stage.run(60, &["evict"]);
     assert_eq!(disruptions(&stage), ["disrupted: underutilized"]);
@@ -111,7 +111,7 @@ fn a_node_whose_pods_fit_elsewhere_leaves_at_once_and_without_another() {
 
 /// The other node is blocked for its own reasons, so its own time does not wake the engine.
 #[test]
-fn a_node_leaves_once_another_takes_pods_that_was_left_alone_until_then() {
+fn node_is_disrupted_once_consolidate_after_of_the_receiving_node_has_passed() {
     let mut stage = underutilized(&["lean", "kept"], 1, 1);
     let mut anywhere = small("a0", "lean");
     anywhere.node_selector.clear();
@@ -132,7 +132,7 @@ fn a_node_leaves_once_another_takes_pods_that_was_left_alone_until_then() {
 
 /// A larger pod that fits only there arrives while the API server still lists the pods of the node.
 #[test]
-fn pods_that_are_to_move_keep_the_room_they_were_promised() {
+fn pods_being_consolidated_keep_the_capacity_reserved_for_them() {
     let mut stage = underutilized(&["general"], 2, 1);
     let held = stage.run(40, &["list_pods_on"]);
     assert_eq!((held.len(), tainted(&stage)), (1, 1));
@@ -157,7 +157,7 @@ fn taint(stage: &mut Stage, held: &[IssuedCommand]) -> String {
 }
 
 #[test]
-fn a_node_stays_to_which_something_comes_that_must_not_be_disrupted_before_the_first_pod_moves() {
+fn consolidation_is_cancelled_if_a_blocking_pod_or_pdb_appears_before_eviction() {
     for by_budget in [false, true] {
         let mut stage = underutilized(&["general"], 2, 1);
         let held = stage.run(40, &["patch_node"]);
@@ -191,7 +191,7 @@ fn a_node_stays_to_which_something_comes_that_must_not_be_disrupted_before_the_f
 }
 
 #[test]
-fn a_pod_that_comes_meanwhile_is_planned_onto_what_is_on_its_way() {
+fn new_pod_is_planned_onto_the_replacement_being_launched() {
     let mut stage = expiring();
     let launch = stage.run(30, &["launch"]);
     assert_eq!(launch.len(), 1, "{launch:?}");
@@ -222,7 +222,7 @@ fn budget_of(nodes: u32) -> Budget {
 }
 
 #[test]
-fn what_a_budget_keeps_leaves_as_soon_as_others_are_gone() {
+fn node_blocked_by_a_budget_is_disrupted_once_other_disruptions_end() {
     let mut stage = underutilized(&["general"], 4, 1);
     budgets(&mut stage, &budget_of(1));
     let mut max_tainted = 0;
@@ -237,7 +237,7 @@ fn what_a_budget_keeps_leaves_as_soon_as_others_are_gone() {
 
 /// A window in which nothing may be disrupted closes: no event reports that to the engine.
 #[test]
-fn what_a_budget_keeps_leaves_when_its_window_closes_be_it_empty_or_used_of_one_pool_or_many() {
+fn node_blocked_by_a_budget_is_disrupted_when_the_budget_window_closes() {
     for pools in [&["general"][..], &["general", "others"]] {
         for left in [0, 1] {
             let mut stage = underutilized(pools, 2, left);
@@ -262,7 +262,7 @@ fn what_a_budget_keeps_leaves_when_its_window_closes_be_it_empty_or_used_of_one_
 }
 
 #[test]
-fn an_empty_node_leaves_before_one_that_is_little_used_where_the_budget_is_one() {
+fn empty_node_is_disrupted_before_an_underutilized_one_under_a_budget_of_one() {
     for policy in [Consolidation::EmptyOrUnderutilized, Consolidation::Balanced] {
         let mut stage = underutilized(&["general"], 4, 1);
         stage.change(|cluster| cluster.pools[0].disruption.consolidation = policy);
@@ -288,7 +288,7 @@ fn eligible(stage: &Stage, of: Reason) -> usize {
 }
 
 #[test]
-fn it_is_told_how_many_nodes_may_leave_though_budgets_keep_them() {
+fn eligible_nodes_are_reported_although_budgets_block_them() {
     for (left, counts) in [(0, (2, 0)), (1, (0, 2))] {
         let mut stage = underutilized(&["general"], 2, left);
         budgets(&mut stage, &budget_of(0));

@@ -61,7 +61,7 @@ fn with_replacement(names: &[&str]) -> Stage {
 }
 
 #[test]
-fn who_only_observes_says_who_would_leave_and_what_would_come() {
+fn observe_mode_reports_the_disrupted_node_and_its_replacement() {
     let mut stage = oversized_node(&["a", "b"]);
     stage.change(|cluster| cluster.mode = ManagementMode::Observe);
     let launches = stage.launches.len();
@@ -118,7 +118,7 @@ fn nominated_node(stage: &Stage, pod: &str) -> Option<String> {
 }
 
 #[test]
-fn a_node_made_for_pods_elsewhere_opens_when_their_heirs_have_been_told_of_it() {
+fn replacement_node_is_untainted_once_the_replacement_pods_are_nominated() {
     let mut stage = with_replacement(&["a", "b"]);
     assert_eq!((stage.count("evict"), is_tainted(&stage)), (2, true));
     replace(&mut stage, "a", "c");
@@ -136,7 +136,7 @@ fn a_node_made_for_pods_elsewhere_opens_when_their_heirs_have_been_told_of_it() 
 
 /// The PodDisruptionBudget of one of the two pods blocks its eviction.
 #[test]
-fn nobody_waits_long_for_those_that_are_to_come() {
+fn replacement_node_is_untainted_after_seconds_if_one_eviction_is_blocked() {
     let mut stage = with_replacement(&["a", "b"]);
     replace(&mut stage, "a", "c");
     stage.run(4, &["evict"]);
@@ -148,7 +148,7 @@ fn nobody_waits_long_for_those_that_are_to_come() {
 
 /// No replacement pod appears for the evicted pods, or a PodDisruptionBudget blocks the evictions.
 #[test]
-fn a_node_that_nobody_comes_to_opens_all_the_same() {
+fn replacement_node_is_untainted_after_seconds_if_no_replacement_pod_appears() {
     let mut stage = with_replacement(&["a", "b"]);
     stage.run(7, &["evict"]);
     assert!(is_tainted(&stage));
@@ -157,7 +157,7 @@ fn a_node_that_nobody_comes_to_opens_all_the_same() {
 }
 
 #[test]
-fn without_hints_nodes_made_for_pods_elsewhere_open_before_these_leave() {
+fn replacement_node_is_untainted_before_the_pods_move_without_placement_hints() {
     let mut stage = with_replacement(&["a"]);
     assert!(is_tainted(&stage));
     stage.change(|cluster| cluster.placement_hints = PlacementHints::Off);
@@ -177,7 +177,7 @@ fn backing_off(stage: &Stage) -> usize {
 
 /// The replacement pod of a moved pod fits only a large node: the consolidation saves nothing.
 #[test]
-fn a_pool_rests_whose_moves_save_nothing() {
+fn consolidation_of_a_pool_backs_off_after_an_unprofitable_move() {
     let mut stage = with_replacement(&["a"]);
     assert_eq!(consolidations(&stage), 1);
     assert_eq!(backing_off(&stage), 0);
@@ -203,7 +203,7 @@ fn a_pool_rests_whose_moves_save_nothing() {
 /// The replacement pod fits a node that was launched for another pod, and the scheduler may bind it
 /// there.
 #[test]
-fn a_pool_rests_whose_pods_take_the_places_of_others() {
+fn consolidation_backs_off_when_moved_pods_take_the_capacity_of_other_pods() {
     let mut stage = with_replacement(&["a"]);
     let mut large = owned_pod("large");
     large.owner = None;
@@ -224,7 +224,7 @@ fn a_pool_rests_whose_pods_take_the_places_of_others() {
 
 /// The launch of the smaller node is refused, so the large node is kept.
 #[test]
-fn pods_that_wait_are_planned_as_soon_as_a_node_stays_for_others() {
+fn pending_pod_is_planned_at_once_after_a_consolidation_is_cancelled() {
     let mut stage = oversized_node(&["a"]);
     let held = stage.run(20, &["launch"]);
     let Command::Launch(launch) = &held[0].command else { panic!("a launch") };
@@ -246,7 +246,7 @@ fn pods_that_wait_are_planned_as_soon_as_a_node_stays_for_others() {
 
 /// A pod that tolerates every taint is bound to the smaller node first and fills it.
 #[test]
-fn a_node_leaves_although_a_place_is_lost_if_another_costs_little() {
+fn consolidation_continues_if_a_cheap_node_replaces_the_lost_capacity() {
     let mut stage = oversized_node(&["a"]);
     stage.run(20, &[]);
     let mut large = owned_pod("large");
@@ -264,7 +264,7 @@ fn a_node_leaves_although_a_place_is_lost_if_another_costs_little() {
 
 /// A busy controller creates the replacement pod seconds later.
 #[test]
-fn a_node_that_pods_are_about_to_be_made_anew_for_is_not_empty() {
+fn replacement_node_is_not_empty_while_replacement_pods_are_expected() {
     let mut stage = with_replacement(&["a"]);
     stage.event(Event::Deleted(ObjectKind::Pod, key("a")));
     stage.run(8, &[]);
@@ -281,7 +281,7 @@ fn a_node_that_pods_are_about_to_be_made_anew_for_is_not_empty() {
 
 /// Between the decision and the taint the scheduler may still bind any pod to the node.
 #[test]
-fn a_node_stays_that_a_pod_has_come_to_which_nobody_would_make_anew() {
+fn consolidation_is_cancelled_by_an_unmanaged_pod_bound_before_the_taint() {
     let mut stage = oversized_node(&["a"]);
     stage.run(20, &[]);
     stage.commands.clear();
@@ -298,7 +298,7 @@ fn a_node_stays_that_a_pod_has_come_to_which_nobody_would_make_anew() {
 
 /// The replacement node is not ready yet, and the old node is interrupted meanwhile.
 #[test]
-fn pods_whose_node_goes_anyway_wait_for_no_wave() {
+fn pods_of_an_interrupted_node_are_evicted_before_the_replacement_is_ready() {
     let mut stage = oversized_node(&["a"]);
     stage.run(20, &[]);
     let mut node = stage.node(1);
@@ -313,7 +313,7 @@ fn pods_whose_node_goes_anyway_wait_for_no_wave() {
 }
 
 #[test]
-fn that_budgets_let_no_node_go_for_less_is_told_once() {
+fn budget_of_zero_that_blocks_consolidation_is_reported_once() {
     let mut stage = oversized_node(&["a"]);
     stage.change(|cluster| cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
     stage.reports.clear();

@@ -93,7 +93,7 @@ impl Stage {
 }
 
 #[test]
-fn a_copy_of_an_instance_is_no_claim_and_never_ends() {
+fn copied_instance_is_no_claim_and_is_never_terminated() {
     for names_fleets in [true, false] {
         // In a listing a copy may come before the original or after it.
         for copy in ["a-copy", "z-copy"] {
@@ -121,7 +121,7 @@ fn a_copy_of_an_instance_is_no_claim_and_never_ends() {
 
 /// After a restart EC2 lists the copy before the original.
 #[test]
-fn the_original_takes_its_claim_back_from_a_copy_that_is_listed_first() {
+fn original_instance_regains_its_claim_from_a_copy_that_is_listed_first() {
     for names_fleets in [true, false] {
         let mut stage = settled(names_fleets);
         stage.copy_first("a-copy");
@@ -136,7 +136,7 @@ fn the_original_takes_its_claim_back_from_a_copy_that_is_listed_first() {
 
 /// The original was terminated: its copy still is no claim.
 #[test]
-fn a_copy_that_is_left_alone_is_not_taken_over() {
+fn copied_instance_is_no_claim_after_the_original_is_terminated() {
     for restarts in [false, true] {
         let mut stage = settled(true);
         stage.copy_first("a-copy");
@@ -159,7 +159,7 @@ fn a_copy_that_is_left_alone_is_not_taken_over() {
 
 /// A user copies our tags to an older instance that another fleet launched.
 #[test]
-fn an_older_machine_with_the_tags_of_ours_is_no_claim_and_never_ends() {
+fn older_instance_with_copied_tags_is_no_claim_and_is_never_terminated() {
     for names_fleets in [true, false] {
         for restarts in [false, true] {
             let mut stage = settled(names_fleets);
@@ -178,7 +178,7 @@ fn an_older_machine_with_the_tags_of_ours_is_no_claim_and_never_ends() {
 }
 
 #[test]
-fn a_copy_of_an_adopted_instance_is_no_claim() {
+fn copy_of_an_adopted_instance_is_no_claim() {
     for names_fleets in [true, false] {
         let mut stage = settled(names_fleets);
         edit(&mut stage, TAG_FLEET, None);
@@ -205,7 +205,7 @@ fn edit(stage: &mut Stage, tag: &str, value: Option<&str>) {
 }
 
 #[test]
-fn a_machine_whose_tags_were_edited_goes_on_with_its_pods() {
+fn instance_with_edited_tags_is_neither_drained_nor_terminated() {
     let edits: [(&str, Edit); 5] = [
         ("claim removed", |stage| edit(stage, TAG_CLAIM, None)),
         ("claim renamed", |stage| edit(stage, TAG_CLAIM, Some("mine"))),
@@ -239,7 +239,7 @@ fn a_machine_whose_tags_were_edited_goes_on_with_its_pods() {
 
 /// Listings do not contain the instance any more, since they are filtered by this tag.
 #[test]
-fn a_machine_that_a_user_gave_to_another_cluster_goes_on_with_its_pods() {
+fn instance_tagged_with_another_cluster_is_neither_drained_nor_terminated() {
     for restarts in [false, true] {
         let mut stage = settled(true);
         edit(&mut stage, TAG_CLUSTER, Some("another"));

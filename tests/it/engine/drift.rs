@@ -125,7 +125,7 @@ impl Stage {
 }
 
 #[test]
-fn a_drifted_node_is_replaced_and_then_ended() {
+fn drifted_node_is_drained_once_its_replacement_has_registered() {
     let mut stage = running(1);
     stage.drift();
     stage.run(10, &[]);
@@ -147,7 +147,7 @@ fn evicted(held: &[IssuedCommand]) -> BTreeSet<PodKey> {
 }
 
 #[test]
-fn of_two_nodes_the_one_whose_successor_is_there_first_is_drained_first() {
+fn node_whose_replacement_registers_first_is_drained_first() {
     let mut stage = running(2);
     stage.drift();
     stage.run(10, &[]);
@@ -162,7 +162,7 @@ fn of_two_nodes_the_one_whose_successor_is_there_first_is_drained_first() {
 }
 
 #[test]
-fn nodes_leave_one_after_another_where_the_budget_is_one_each_for_its_own_successor() {
+fn drifted_nodes_are_replaced_one_by_one_under_a_budget_of_one() {
     let mut stage = running(2);
     stage.change(|cluster| cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(1));
     stage.drift();
@@ -183,7 +183,7 @@ fn nodes_leave_one_after_another_where_the_budget_is_one_each_for_its_own_succes
 
 /// The patch that taints the node may still arrive.
 #[test]
-fn a_node_that_stays_counts_as_closed_while_nobody_has_answered_its_taint() {
+fn cancelled_disruption_counts_in_the_budget_while_the_taint_result_is_unknown() {
     let mut stage = running(2);
     let allow = |stage: &mut Stage, nodes| {
         stage.change(|cluster| {
@@ -212,7 +212,7 @@ fn a_node_that_stays_counts_as_closed_while_nobody_has_answered_its_taint() {
 }
 
 #[test]
-fn it_is_told_how_many_nodes_have_drifted_and_may_leave() {
+fn number_of_drifted_nodes_is_reported_although_the_budget_is_zero() {
     let mut stage = running(2);
     stage.change(|cluster| cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
     stage.drift();
@@ -224,7 +224,7 @@ fn it_is_told_how_many_nodes_have_drifted_and_may_leave() {
 
 /// The pods cannot move before the deadline of the node, so a replacement would stay empty.
 #[test]
-fn nothing_is_launched_for_pods_that_stay_though_their_node_leaves_in_the_end() {
+fn no_replacement_is_launched_for_protected_pods_of_a_drifted_node() {
     for by_budget in [false, true] {
         let grace = SignedDuration::from_mins(10);
         let mut stage = running_with(1, |cluster| {
@@ -251,7 +251,7 @@ fn nothing_is_launched_for_pods_that_stay_though_their_node_leaves_in_the_end() 
 }
 
 #[test]
-fn a_time_that_stands_on_a_broken_node_stays_if_it_is_over_sooner() {
+fn termination_deadline_of_an_unhealthy_node_only_moves_earlier() {
     for minutes in [-30, 60] {
         let mut stage = running(1);
         let at = stage.now + SignedDuration::from_mins(minutes);
@@ -269,7 +269,7 @@ fn a_time_that_stands_on_a_broken_node_stays_if_it_is_over_sooner() {
 }
 
 #[test]
-fn a_drifted_node_whose_pods_fit_elsewhere_needs_no_other() {
+fn no_replacement_is_launched_if_the_pods_of_a_drifted_node_fit_elsewhere() {
     let mut stage = running(1);
     // A node of a second pool that has capacity and no drift.
     stage.change(|cluster| {
@@ -288,7 +288,7 @@ fn a_drifted_node_whose_pods_fit_elsewhere_needs_no_other() {
 }
 
 #[test]
-fn an_empty_drifted_node_ends_without_another_though_nothing_is_consolidated() {
+fn empty_drifted_node_is_terminated_although_consolidation_is_disabled() {
     let mut stage = running(1);
     stage.change(|cluster| cluster.pools[0].disruption.consolidate_after = None);
     let key = web("p0").key;
@@ -300,7 +300,7 @@ fn an_empty_drifted_node_ends_without_another_though_nothing_is_consolidated() {
 }
 
 #[test]
-fn a_drifted_node_whose_pods_find_no_place_is_opened_again_and_the_next_is_tried() {
+fn drifted_node_is_untainted_without_a_replacement_and_the_next_is_tried() {
     let mut stage = running(2);
     stage.change(|cluster| cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(1));
     stage.drift();
@@ -315,7 +315,7 @@ fn a_drifted_node_whose_pods_find_no_place_is_opened_again_and_the_next_is_tried
 }
 
 #[test]
-fn nodes_of_a_static_pool_are_replaced_one_for_one_and_none_ends_before_another_runs() {
+fn static_pool_replaces_drifted_nodes_one_by_one_before_terminating_them() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|cluster| {
         cluster.pools[0].replicas = Some(3);
@@ -341,7 +341,7 @@ fn nodes_of_a_static_pool_are_replaced_one_for_one_and_none_ends_before_another_
 }
 
 #[test]
-fn a_node_that_has_to_leave_does_though_its_pods_find_no_place() {
+fn hard_expired_node_is_drained_although_its_pods_have_no_replacement() {
     let mut stage = running(1);
     let hours = |count| Some(SignedDuration::from_hours(count));
     stage.change(|cluster| cluster.pools[0].expire_hard_after = hours(1));
@@ -364,7 +364,7 @@ fn a_node_that_has_to_leave_does_though_its_pods_find_no_place() {
 }
 
 #[test]
-fn a_node_that_has_to_leave_heeds_no_pause_no_budget_and_no_rate_and_is_not_kept_for_its_pods() {
+fn hard_expired_node_ignores_pause_budgets_rates_and_on_blocked() {
     let mut stage = running(2);
     stage.change(|cluster| {
         let pool = &mut cluster.pools[0];
@@ -388,7 +388,7 @@ fn a_node_that_has_to_leave_heeds_no_pause_no_budget_and_no_rate_and_is_not_kept
 }
 
 #[test]
-fn a_node_that_has_to_leave_takes_a_place_in_the_fleets_budgets_also_after_a_restart() {
+fn hard_expired_node_counts_in_fleet_budgets_even_after_a_restart() {
     let mut stage = running(1);
     let fleet = |stage: &mut Stage, number| {
         let budgets = vec![Budget {
@@ -416,7 +416,7 @@ fn a_node_that_has_to_leave_takes_a_place_in_the_fleets_budgets_also_after_a_res
 }
 
 #[test]
-fn a_pod_that_must_not_be_disrupted_is_not_evicted_even_from_a_node_that_has_to_leave() {
+fn do_not_disrupt_pod_is_not_evicted_even_from_a_hard_expired_node() {
     let mut stage = running(1);
     let mut pod = web("p0");
     pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
@@ -430,7 +430,7 @@ fn a_pod_that_must_not_be_disrupted_is_not_evicted_even_from_a_node_that_has_to_
 }
 
 #[test]
-fn a_broken_node_ends_without_a_drain_and_not_while_the_view_is_not_whole() {
+fn unhealthy_node_is_terminated_without_a_drain_once_the_state_is_in_sync() {
     let mut stage = running(1);
     stage.set_ready(0, false);
     stage.run(29 * 60, &[]);
@@ -458,7 +458,7 @@ fn fail_checks(stage: &mut Stage, nodes: &[usize], minutes: usize) {
 }
 
 #[test]
-fn checks_that_fail_on_many_nodes_at_once_end_none_of_them() {
+fn failed_checks_on_many_nodes_at_once_terminate_none_of_them() {
     let mut stage = running(10);
     fail_checks(&mut stage, &[2, 4, 6], 10);
     let why = "kept: 3 of 10 nodes in its pool are unhealthy, too many to replace them";
@@ -472,7 +472,7 @@ fn checks_that_fail_on_many_nodes_at_once_end_none_of_them() {
 }
 
 #[test]
-fn checks_that_failed_while_the_view_was_not_whole_end_nothing_once_they_are_well() {
+fn checks_that_failed_while_out_of_sync_terminate_only_nodes_that_still_fail() {
     for still in [false, true] {
         let mut stage = running(10);
         stage.event(Event::WatchLost(ObjectKind::Pdb, String::new()));
@@ -487,7 +487,7 @@ fn checks_that_failed_while_the_view_was_not_whole_end_nothing_once_they_are_wel
 }
 
 #[test]
-fn many_nodes_that_are_not_ready_stop_what_is_voluntary_and_that_is_said_twice() {
+fn voluntary_disruption_stops_while_too_many_nodes_are_not_ready() {
     let mut stage = running(4);
     stage.change(|cluster| cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(2));
     stage.drift();
@@ -514,7 +514,7 @@ fn many_nodes_that_are_not_ready_stop_what_is_voluntary_and_that_is_said_twice()
 }
 
 #[test]
-fn what_waits_for_places_is_taken_back_when_the_cluster_is_not_well() {
+fn waiting_disruption_is_cancelled_when_the_cluster_becomes_unhealthy() {
     let mut stage = running(5);
     stage.change(|cluster| cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(1));
     stage.drift();
@@ -529,7 +529,7 @@ fn what_waits_for_places_is_taken_back_when_the_cluster_is_not_well() {
 }
 
 #[test]
-fn a_reload_that_ends_too_much_waits_until_it_is_accepted() {
+fn reload_that_disrupts_too_many_nodes_waits_for_acceptance() {
     let mut stage = running(3);
     stage.change(|cluster| {
         cluster.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Percent(20))
@@ -551,7 +551,7 @@ fn a_reload_that_ends_too_much_waits_until_it_is_accepted() {
 }
 
 #[test]
-fn a_reload_that_ends_little_is_done_and_one_that_is_taken_back_leaves_nothing() {
+fn reload_that_disrupts_few_nodes_applies_and_a_reverted_one_holds_none() {
     let mut stage = running(3);
     let limit_to_two = |cluster: &mut Cluster| {
         cluster.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Nodes(2));
@@ -584,7 +584,7 @@ fn a_reload_that_ends_little_is_done_and_one_that_is_taken_back_leaves_nothing()
 }
 
 #[test]
-fn a_start_with_a_configuration_that_ends_too_much_holds_it_unless_it_was_accepted() {
+fn startup_holds_a_configuration_that_disrupts_too_many_nodes_unless_accepted() {
     for accepted in [false, true] {
         let mut stage = running(3);
         let mut cluster = Cluster::clone(&stage.engine.state().cluster);
@@ -608,7 +608,7 @@ fn a_start_with_a_configuration_that_ends_too_much_holds_it_unless_it_was_accept
 }
 
 #[test]
-fn nodes_of_a_pool_that_is_gone_leave_one_after_another() {
+fn nodes_of_a_removed_pool_are_disrupted_one_by_one() {
     let mut stage = running(3);
     stage.change(|cluster| {
         let mut other = cluster.pools[0].clone();
@@ -644,7 +644,7 @@ fn nodes_of_a_pool_that_is_gone_leave_one_after_another() {
 
 /// A shorter expiration disrupts nodes although their template does not change.
 #[test]
-fn a_reload_by_which_too_many_nodes_are_too_old_waits_until_it_is_accepted() {
+fn reload_that_expires_too_many_nodes_waits_for_acceptance() {
     for hard in [false, true] {
         let mut stage = running(3);
         let limit = |cluster: &mut Cluster| {
@@ -676,7 +676,7 @@ fn a_reload_by_which_too_many_nodes_are_too_old_waits_until_it_is_accepted() {
 }
 
 #[test]
-fn a_node_that_is_due_to_leave_and_is_kept_for_good_is_told_of_once() {
+fn drifted_node_with_a_do_not_disrupt_pod_is_reported_once() {
     let mut stage = running(1);
     let mut pod = web("p0");
     pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
@@ -692,7 +692,7 @@ fn a_node_that_is_due_to_leave_and_is_kept_for_good_is_told_of_once() {
 }
 
 #[test]
-fn what_stays_closed_when_a_cluster_is_only_observed_is_told() {
+fn nodes_still_tainted_on_a_switch_to_observe_mode_are_reported_once() {
     let mut stage = running(1);
     stage.drift();
     stage.run(30, &["launch"]);

@@ -77,7 +77,7 @@ fn timeout(stage: &Stage) -> i64 {
 }
 
 #[test]
-fn pods_are_bound_as_soon_as_the_launch_is_answered() {
+fn pods_are_bound_as_soon_as_the_launch_succeeds() {
     let mut stage = stage_with(vec![], &[]);
     for name in ["a", "b"] {
         stage.apply(WatchedObject::Pod(Box::new(owned(name))));
@@ -108,7 +108,7 @@ fn pods_are_bound_as_soon_as_the_launch_is_answered() {
 }
 
 #[test]
-fn a_node_that_is_made_keeps_others_away_until_its_kubelet_comes() {
+fn created_node_stays_tainted_until_its_kubelet_starts() {
     let mut stage = stage_with(vec![owned("a"), small("naked")], &[]);
     assert_eq!(stage.commands, ["launch", "create_node", "bind"]);
     assert_eq!(node_of(&stage, "naked"), None, "no controller would recreate the pod");
@@ -137,7 +137,7 @@ fn a_node_that_is_made_keeps_others_away_until_its_kubelet_comes() {
 
 /// A daemon of an earlier version created the Node under the former name of the annotation.
 #[test]
-fn a_node_of_an_earlier_version_is_awaited_and_loses_the_former_annotation() {
+fn node_of_an_earlier_version_is_awaited_and_loses_the_former_annotation() {
     let mut stage = stage_with(vec![owned("a")], &[]);
     let mut node = stage.only_node().clone();
     let value = node.annotations.remove(AWAITING_KUBELET).expect("the node has the annotation");
@@ -154,7 +154,7 @@ fn a_node_of_an_earlier_version_is_awaited_and_loses_the_former_annotation() {
 }
 
 #[test]
-fn pods_whose_node_never_comes_are_let_go_once_its_instance_is_gone() {
+fn pods_of_a_node_that_never_registers_are_deleted_after_its_instance() {
     let mut stage = stage_with(vec![owned("a"), owned("b")], &[]);
     stage.commands.clear();
     let timeout = timeout(&stage);
@@ -177,7 +177,7 @@ fn pods_whose_node_never_comes_are_let_go_once_its_instance_is_gone() {
 }
 
 #[test]
-fn pods_of_a_launch_that_failed_are_not_bound() {
+fn pods_of_a_failed_launch_are_not_bound() {
     let mut stage = stage_with_early_binding();
     stage.apply(WatchedObject::Pod(Box::new(owned("a"))));
     let held = stage.run(3, &["launch"]);
@@ -192,7 +192,7 @@ fn pods_of_a_launch_that_failed_are_not_bound() {
 }
 
 #[test]
-fn a_pod_that_another_has_bound_is_let_be() {
+fn failed_binding_is_retried_unless_the_pod_is_already_bound_or_gone() {
     for (kind, binds) in [
         (FailureKind::Conflict, 1),
         (FailureKind::Gone, 1),
@@ -210,7 +210,7 @@ fn a_pod_that_another_has_bound_is_let_be() {
 }
 
 #[test]
-fn a_node_whose_making_nobody_answered_for_is_found_in_the_watch() {
+fn node_whose_creation_ends_in_a_conflict_is_found_by_the_watch() {
     let mut stage = stage_with_early_binding();
     stage.apply(WatchedObject::Pod(Box::new(owned("a"))));
     let held = stage.run(3, &["create_node"]);
@@ -225,7 +225,7 @@ fn a_node_whose_making_nobody_answered_for_is_found_in_the_watch() {
 }
 
 #[test]
-fn without_the_right_to_it_pods_wait_for_their_nodes() {
+fn pods_are_nominated_without_permission_to_create_nodes_or_bind_pods() {
     for command in ["create_node", "bind"] {
         let mut stage = stage_with_early_binding();
         stage.apply(WatchedObject::Pod(Box::new(owned("a"))));
@@ -249,7 +249,7 @@ fn without_the_right_to_it_pods_wait_for_their_nodes() {
 }
 
 #[test]
-fn without_a_name_it_is_said_and_pods_wait_for_their_node() {
+fn missing_node_name_is_reported_and_pods_wait_for_their_node() {
     let mut stage = stage_with_early_binding();
     stage.apply(WatchedObject::Pod(Box::new(owned("a"))));
     let held = stage.run(3, &["launch"]);
@@ -266,7 +266,7 @@ fn without_a_name_it_is_said_and_pods_wait_for_their_node() {
 }
 
 #[test]
-fn a_restart_goes_on_with_what_the_node_says() {
+fn restart_continues_early_binding_from_the_annotations_of_the_node() {
     for ended in [false, true] {
         let old = stage_with(vec![owned("a")], &[]);
         let node = old.only_node().clone();
@@ -295,7 +295,7 @@ fn a_restart_goes_on_with_what_the_node_says() {
 }
 
 #[test]
-fn a_pod_that_cannot_be_deleted_does_not_keep_the_node() {
+fn failed_pod_deletion_does_not_keep_the_node() {
     for (kind, deletes) in [(FailureKind::Denied, 1), (FailureKind::Unknown, 3)] {
         let mut stage = stage_with(vec![owned("a")], &[]);
         let wait = timeout(&stage);
@@ -312,7 +312,7 @@ fn a_pod_that_cannot_be_deleted_does_not_keep_the_node() {
 }
 
 #[test]
-fn a_node_that_is_taken_back_before_it_has_come_lets_its_pods_go() {
+fn pods_of_a_node_interrupted_before_registration_are_deleted_without_eviction() {
     let mut stage = stage_with(vec![owned("a")], &[]);
     let at = stage.now + SignedDuration::from_mins(2);
     stage.event(Event::Interrupted("i-0".into(), Interruption::Spot, at));
@@ -325,7 +325,7 @@ fn a_node_that_is_taken_back_before_it_has_come_lets_its_pods_go() {
 }
 
 #[test]
-fn a_kubelet_of_another_name_has_the_claim_and_the_awaited_node_goes() {
+fn kubelet_with_another_name_takes_the_claim_and_the_awaited_node_is_deleted() {
     let mut stage = stage_with(vec![owned("a")], &[]);
     let other = Node {
         name: "another".into(),
@@ -350,7 +350,7 @@ fn a_kubelet_of_another_name_has_the_claim_and_the_awaited_node_goes() {
 }
 
 #[test]
-fn pods_that_run_on_a_node_that_cannot_be_registered_are_drained() {
+fn pods_running_on_a_node_that_cannot_be_registered_are_evicted() {
     let mut stage = stage_with(vec![owned("a")], &[]);
     start_kubelet(&mut stage);
     let key = ObjectKey::new("default", "a");

@@ -54,7 +54,7 @@ fn expiring(pods: &[&str]) -> Stage {
 /// The replacement node has no pods as long as a PodDisruptionBudget blocks the evictions from the
 /// old node.
 #[test]
-fn a_node_that_pods_are_about_to_move_to_is_not_empty() {
+fn replacement_node_is_not_empty_while_pods_are_about_to_move_to_it() {
     let mut stage = expiring(&["a"]);
     stage.run(20, &[]);
     assert_eq!(stage.launches.len(), 2);
@@ -67,7 +67,7 @@ fn a_node_that_pods_are_about_to_move_to_is_not_empty() {
 
 /// The pool does not offer the larger type any more: two nodes replace one.
 #[test]
-fn pods_move_once_every_one_of_them_has_a_place() {
+fn pods_are_evicted_once_all_of_them_have_a_replacement_node() {
     let mut stage = expiring(&["a", "b", "c"]);
     stage.change(|cluster| {
         let types = Requirement::is_in(["m5.large"]);
@@ -100,7 +100,7 @@ fn stage_with_empty_node() -> Stage {
 }
 
 #[test]
-fn an_empty_node_stays_for_pods_that_wait() {
+fn empty_node_is_kept_for_pending_pods() {
     for (waits, ends) in [(true, 0), (false, 1)] {
         let mut stage = stage_with_empty_node();
         if waits {
@@ -113,7 +113,7 @@ fn an_empty_node_stays_for_pods_that_wait() {
 }
 
 #[test]
-fn a_buffer_of_none_keeps_no_node() {
+fn buffer_with_zero_replicas_keeps_no_node() {
     for (replicas, ends) in [(1, 0), (0, 1)] {
         let mut stage = stage_with_empty_node();
         let buffer = Buffer {
@@ -130,7 +130,7 @@ fn a_buffer_of_none_keeps_no_node() {
 
 /// Two empty nodes are tainted, and one of them gets a pod: the other is terminated anyway.
 #[test]
-fn a_pod_that_comes_late_keeps_its_own_node_alone() {
+fn late_pod_cancels_only_the_disruption_of_its_own_node() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], super::anti_affine_pods(["a", "b"]));
     stage.run(10, &[]);
@@ -162,7 +162,7 @@ fn a_pod_that_comes_late_keeps_its_own_node_alone() {
 /// A daemon was killed while it drained a node: the next one decides again, and removes every mark
 /// of the old decision.
 #[test]
-fn what_an_earlier_life_has_closed_is_opened_again() {
+fn restart_untaints_a_node_that_the_previous_run_disrupted() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(10, &[]);

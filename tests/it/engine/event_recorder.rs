@@ -27,7 +27,7 @@ fn event_texts(stage: &Stage) -> Vec<String> {
 }
 
 #[test]
-fn pods_and_nodes_hear_what_is_done_with_them() {
+fn events_are_recorded_for_pods_and_nodes() {
     let mut stage = Stage::new(ManagementMode::Manage);
     let mut large = owned_pod("large");
     large.requests.cpu_milli = 10_000_000;
@@ -55,7 +55,7 @@ fn pods_and_nodes_hear_what_is_done_with_them() {
 }
 
 #[test]
-fn what_is_long_is_cut_and_what_is_unknown_is_not_told() {
+fn long_event_notes_are_truncated_and_unknown_nodes_get_no_event() {
     let mut stage = Stage::new(ManagementMode::Manage);
     let mut pod = bound(owned_pod("a"), "node-0");
     if let WatchedObject::Pod(pod) = &mut pod {

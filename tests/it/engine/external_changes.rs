@@ -49,7 +49,7 @@ fn assert_drained_again(stage: &mut Stage) {
 }
 
 #[test]
-fn a_node_that_is_untainted_while_it_is_drained_is_tainted_and_drained_anew() {
+fn node_that_a_user_untaints_during_a_drain_is_tainted_and_drained_again() {
     let (mut stage, pod) = interrupted();
     stage.run(3, &["launch"]);
     assert!(stage.count("evict") > 0, "{:?}", stage.commands);
@@ -59,7 +59,7 @@ fn a_node_that_is_untainted_while_it_is_drained_is_tainted_and_drained_anew() {
 }
 
 #[test]
-fn an_end_that_nobody_has_taken_is_taken_back_when_its_node_is_untainted() {
+fn queued_termination_is_cancelled_when_a_user_untaints_the_node() {
     let (mut stage, pod) = interrupted();
     stage.run(1, &["launch"]);
     stage.event(Event::Deleted(ObjectKind::Pod, pod.key));

@@ -62,7 +62,7 @@ fn list_nodes_and_wait(stage: &mut Stage) {
 }
 
 #[test]
-fn instances_of_which_nothing_comes_are_ended() {
+fn orphaned_instances_are_terminated_and_those_of_other_owners_are_not() {
     // Of twenty instances without Nodes a fifth is terminated: a mistake elsewhere is more likely.
     for (count, ends) in [(1, 1), (20, 4)] {
         let mut stage = Stage::new(ManagementMode::Manage);
@@ -88,7 +88,7 @@ fn instances_of_which_nothing_comes_are_ended() {
 }
 
 #[test]
-fn an_instance_follows_a_node_that_somebody_removed() {
+fn instance_is_terminated_after_a_user_deletes_its_node() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(10, &[]);
@@ -122,7 +122,7 @@ fn run_and_list(stage: &mut Stage, seconds: i64) {
 }
 
 #[test]
-fn pods_of_a_node_that_somebody_deleted_are_evicted_before_its_instance_ends() {
+fn pods_of_a_deleted_node_are_evicted_before_its_instance_is_terminated() {
     let mut stage = deleted(10, 1);
     stage.run(8, &[]);
     assert_eq!(stage.count("evict"), 0, "the Node may return");
@@ -137,7 +137,7 @@ fn pods_of_a_node_that_somebody_deleted_are_evicted_before_its_instance_ends() {
 }
 
 #[test]
-fn pods_of_a_deleted_node_are_waited_for_no_longer_than_ten_minutes() {
+fn instance_of_a_deleted_node_waits_at_most_ten_minutes_for_its_pods() {
     let mut stage = deleted(10, 1);
     run_and_list(&mut stage, 9 * 60);
     assert_eq!(stage.count("terminate"), 0);
@@ -146,7 +146,7 @@ fn pods_of_a_deleted_node_are_waited_for_no_longer_than_ten_minutes() {
 }
 
 #[test]
-fn no_pod_is_evicted_where_the_node_comes_back_or_many_are_deleted_at_once() {
+fn no_pod_is_evicted_if_the_node_returns_or_many_nodes_are_deleted_at_once() {
     let mut stage = deleted(10, 1);
     stage.run(8, &[]);
     let node = stage.node(0);
@@ -161,7 +161,7 @@ fn no_pod_is_evicted_where_the_node_comes_back_or_many_are_deleted_at_once() {
 /// Listings of Nodes lack an existing one. The engine evicts none of its pods, whether another such
 /// listing arrives first or the result of the probe for this Node.
 #[test]
-fn no_pod_is_evicted_of_a_node_that_only_listings_lack() {
+fn no_pod_is_evicted_from_a_node_that_only_listings_lack() {
     for probed_after in [1, 4, 10] {
         let mut stage = Stage::settled(10);
         let mut probes = Vec::new();
@@ -183,7 +183,7 @@ fn no_pod_is_evicted_of_a_node_that_only_listings_lack() {
 /// The API server answers that one Node does not exist. A listing before that answer lacks another
 /// Node, too, which the engine had not probed.
 #[test]
-fn an_answer_about_one_node_says_nothing_of_another() {
+fn probe_result_of_one_node_does_not_apply_to_another() {
     let mut stage = Stage::settled(10);
     stage.list_nodes_without(&["node-0"]);
     let probes = stage.run(10, &["probe"]);
@@ -229,7 +229,7 @@ fn lost_node(stage: &Stage) -> Node {
 
 /// This also happens under a wrong region or role, while the instances keep running.
 #[test]
-fn a_silent_node_stays_where_others_run_whose_instances_no_listing_shows() {
+fn silent_node_is_kept_while_a_ready_node_has_no_listed_instance() {
     let mut stage = Stage::new(ManagementMode::Manage);
     let silent = lost_node(&stage);
     let runs = Node {
@@ -249,7 +249,7 @@ fn a_silent_node_stays_where_others_run_whose_instances_no_listing_shows() {
 }
 
 #[test]
-fn a_node_of_ours_without_an_instance_lets_go_of_our_finalizer_and_is_removed() {
+fn node_without_an_instance_loses_our_finalizer_and_is_deleted() {
     let mut stage = Stage::new(ManagementMode::Manage);
     let node = lost_node(&stage);
     stage.sync(vec![node], vec![]);
@@ -265,7 +265,7 @@ fn a_node_of_ours_without_an_instance_lets_go_of_our_finalizer_and_is_removed() 
 
 /// An instance that registers under two names has two Nodes.
 #[test]
-fn all_nodes_of_an_instance_are_removed_when_it_has_ended() {
+fn all_nodes_of_an_instance_are_deleted_after_its_termination() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(10, &[]);

@@ -125,7 +125,7 @@ impl Stage {
 
 /// The daemon is stopped, gets a kubeconfig of another cluster, and starts again.
 #[test]
-fn nothing_is_done_to_the_instances_of_another_cluster() {
+fn nothing_is_changed_if_the_kubeconfig_is_for_another_cluster() {
     let mut stage = settled();
     let (nodes, pods) = (stage.nodes(), stage.pods());
     stage.start_at("elsewhere", vec![], vec![pending_pod("of-the-other")]);
@@ -148,7 +148,7 @@ fn nothing_is_done_to_the_instances_of_another_cluster() {
 
 /// The API server starts to serve an empty etcd while the daemon runs.
 #[test]
-fn an_api_server_that_answers_for_another_cluster_is_noticed_while_the_daemon_runs() {
+fn api_server_of_another_cluster_is_detected_while_the_daemon_runs() {
     let mut stage = settled();
     let (nodes, pods) = (stage.nodes(), stage.pods());
     for answers_for_another in [false, true] {
@@ -185,7 +185,7 @@ fn an_api_server_that_answers_for_another_cluster_is_noticed_while_the_daemon_ru
 /// The API server was away for longer than a Lease lasts, so a mismatch began in one leadership
 /// term and ends in the next.
 #[test]
-fn the_end_of_a_mismatch_is_reported_by_the_engine_of_the_next_term() {
+fn end_of_a_mismatch_is_reported_by_the_engine_of_the_next_leadership_term() {
     for was_mismatched in [true, false] {
         let mut stage = settled();
         let (nodes, pods) = (stage.nodes(), stage.pods());
@@ -208,7 +208,7 @@ fn the_end_of_a_mismatch_is_reported_by_the_engine_of_the_next_term() {
 }
 
 #[test]
-fn a_cluster_that_was_built_anew_is_accepted_by_a_person() {
+fn rebuilt_cluster_is_managed_once_a_user_accepts_it() {
     for hours in [0, 2] {
         let mut stage = settled();
         stage.now += SignedDuration::from_hours(hours);
@@ -226,7 +226,7 @@ fn a_cluster_that_was_built_anew_is_accepted_by_a_person() {
 
 /// A rebuilt cluster is accepted for the instances of the previous cluster only.
 #[test]
-fn an_accepted_cluster_is_not_accepted_for_instances_of_a_third() {
+fn accepted_cluster_is_not_accepted_for_instances_of_a_third_cluster() {
     let mut stage = settled();
     stage.start_at("anew", vec![], vec![]);
     stage.run_at("anew", &[], 60);
@@ -243,7 +243,7 @@ fn an_accepted_cluster_is_not_accepted_for_instances_of_a_third() {
 }
 
 #[test]
-fn instances_of_another_lease_stop_everything() {
+fn instances_of_another_lease_stop_all_changes_until_accepted() {
     let mut stage = settled();
     stage.change(|cluster| cluster.lease.name = "another".to_owned());
     stage.restart_after(SignedDuration::ZERO);
@@ -259,7 +259,7 @@ fn instances_of_another_lease_stop_everything() {
 
 /// Under another region, account or role the listing contains no running instance.
 #[test]
-fn nothing_is_launched_where_ready_nodes_have_no_listed_instance() {
+fn nothing_is_launched_while_ready_nodes_have_no_listed_instance() {
     let mut stage = settled();
     let instances = std::mem::take(&mut stage.instances);
     stage.restart_after(SignedDuration::ZERO);
@@ -275,7 +275,7 @@ fn nothing_is_launched_where_ready_nodes_have_no_listed_instance() {
 
 /// The cause may be a user, a cloud controller with wrong credentials, or an older etcd snapshot.
 #[test]
-fn nothing_ends_where_many_nodes_are_deleted() {
+fn no_instance_is_terminated_after_many_nodes_are_deleted() {
     for restarts in [false, true] {
         for count in [COUNT, COUNT / 2] {
             let mut stage = settled();
@@ -302,7 +302,7 @@ fn nothing_ends_where_many_nodes_are_deleted() {
 }
 
 #[test]
-fn instances_without_nodes_end_once_a_person_accepts_it() {
+fn only_accepted_instances_without_nodes_are_terminated() {
     let mut stage = settled();
     stage.delete_nodes(COUNT / 2);
     let rest = stage.nodes();
@@ -321,7 +321,7 @@ fn instances_without_nodes_end_once_a_person_accepts_it() {
 /// An acceptance covers the set that its id names: neither Nodes lost before the acceptance is
 /// read, nor the same instances at a later time.
 #[test]
-fn an_acceptance_is_of_what_was_named_and_of_that_occasion() {
+fn acceptance_covers_only_the_named_instances_and_only_once() {
     let mut stage = settled();
     let nodes = stage.nodes();
     stage.delete_nodes(COUNT / 2);
@@ -349,7 +349,7 @@ fn an_acceptance_is_of_what_was_named_and_of_that_occasion() {
 
 /// The limit for ten minutes also applies to terminations that are due at the same moment.
 #[test]
-fn two_of_ten_nodes_may_go_at_once() {
+fn two_of_ten_instances_without_nodes_are_terminated_at_once() {
     let mut stage = settled();
     stage.delete_nodes(2);
     let rest = stage.nodes();
@@ -361,7 +361,7 @@ fn two_of_ten_nodes_may_go_at_once() {
 /// The engine holds two terminations, which is at most a fifth. It does not stop when the cluster
 /// shrinks afterwards; it stops when a user deletes one more Node.
 #[test]
-fn a_cluster_that_shrinks_goes_on_though_ends_are_held() {
+fn shrinking_cluster_is_not_stopped_by_held_terminations() {
     let mut stage = Stage::settled(15);
     let delete = |stage: &mut Stage, numbers: std::ops::Range<usize>, spot: bool| {
         for number in numbers {
@@ -396,7 +396,7 @@ fn a_cluster_that_shrinks_goes_on_though_ends_are_held() {
 /// Of five nodes one may be terminated without a drain within ten minutes. The safeguard counts
 /// neither a node that never was ready nor one that EC2 interrupts.
 #[test]
-fn ends_that_are_no_sign_of_a_mistake_do_not_count() {
+fn safeguard_does_not_count_never_ready_or_interrupted_nodes() {
     for interrupted in [false, true] {
         let mut stage = Stage::settled(5);
         stage.change(|cluster| cluster.pools[0].replicas = Some(6));
@@ -436,7 +436,7 @@ fn ends_that_are_no_sign_of_a_mistake_do_not_count() {
 /// Pods of users tolerate the taints of nodes that never were ready: the safeguard counts each of
 /// these nodes.
 #[test]
-fn nodes_with_pods_count_though_they_never_were_initialized() {
+fn safeguard_counts_uninitialized_nodes_with_pods() {
     let mut stage = settled();
     stage.change(|cluster| cluster.pools[0].replicas = Some(15));
     stage.run(10, &[]);
@@ -457,7 +457,7 @@ fn nodes_with_pods_count_though_they_never_were_initialized() {
 /// Kubelets of nodes that were ready before register again, without pods and not ready: the
 /// safeguard counts each termination.
 #[test]
-fn nodes_that_were_ready_before_count_though_their_nodes_are_new() {
+fn safeguard_counts_previously_ready_instances_that_register_again() {
     let mut stage = settled();
     for number in 0..4 {
         stage.delete_node(number);
@@ -474,7 +474,7 @@ fn nodes_that_were_ready_before_count_though_their_nodes_are_new() {
 /// The safeguard counts terminations despite a spot notice about an on-demand instance or a notice
 /// whose time has passed.
 #[test]
-fn a_notice_that_is_not_true_takes_no_end_out_of_the_count() {
+fn safeguard_counts_terminations_despite_an_invalid_spot_notice() {
     for (capacity_type, late) in [(CapacityType::OnDemand, 0), (CapacityType::Spot, 20)] {
         let mut stage = settled();
         for number in 0..3 {
@@ -498,7 +498,7 @@ fn a_notice_that_is_not_true_takes_no_end_out_of_the_count() {
 /// An unreachable node whose termination the safeguard holds is not tainted: it may recover before
 /// a user decides.
 #[test]
-fn a_broken_node_beyond_the_brake_is_left_alone() {
+fn unhealthy_node_beyond_the_safeguard_limit_is_not_tainted() {
     let mut stage = settled();
     stage.change(|cluster| cluster.safeguards.undrained_max = BudgetNodes::Nodes(1));
     for number in 0..2 {
@@ -529,7 +529,7 @@ fn a_broken_node_beyond_the_brake_is_left_alone() {
 
 /// All kubelets are silent, and no listing contains an instance: that does not prove a termination.
 #[test]
-fn silent_nodes_of_which_no_instance_is_listed_stay() {
+fn silent_nodes_without_listed_instances_are_kept_until_accepted() {
     let mut stage = settled();
     let (mut nodes, pods) = (stage.nodes(), stage.pods());
     nodes.iter_mut().for_each(|node| node.ready = false);
@@ -547,7 +547,7 @@ fn silent_nodes_of_which_no_instance_is_listed_stay() {
 
 /// Two of ten instances may be terminated within ten minutes; the instance of a third Node waits.
 #[test]
-fn nodes_that_are_deleted_one_by_one_take_so_many_instances_along_and_no_more() {
+fn deleting_nodes_one_by_one_terminates_two_of_ten_instances_until_accepted() {
     let mut stage = settled();
     let mut terminated = Vec::new();
     for number in 0..4 {
@@ -573,7 +573,7 @@ fn nodes_that_are_deleted_one_by_one_take_so_many_instances_along_and_no_more() 
 /// The provider terminates many instances; their Nodes are deleted before or after a listing that
 /// shows it.
 #[test]
-fn launches_go_on_where_the_provider_has_ended_many_instances() {
+fn launches_continue_after_the_provider_terminated_many_instances() {
     for nodes_first in [false, true] {
         let mut stage = settled();
         let lost = COUNT * 2 / 5;
@@ -602,7 +602,7 @@ fn launches_go_on_where_the_provider_has_ended_many_instances() {
 /// An instance registers under a second name, or a user creates a Node with the providerID of
 /// another: its pods are not those of the Node that the claim knows.
 #[test]
-fn nothing_leaves_on_purpose_of_which_two_nodes_say_that_they_are_it() {
+fn instance_with_two_nodes_is_not_disrupted_voluntarily() {
     for (restarts, name) in
         [false, true].into_iter().flat_map(|restarts| [(restarts, "a"), (restarts, "z")])
     {
@@ -638,7 +638,7 @@ fn nothing_leaves_on_purpose_of_which_two_nodes_say_that_they_are_it() {
 
 /// A kubelet registers under two names and never gets ready: pods may be bound to either Node.
 #[test]
-fn an_instance_of_two_nodes_does_not_end_for_being_late() {
+fn instance_with_two_nodes_is_not_terminated_by_the_registration_timeout() {
     for names in [vec!["a"], vec!["a", "z"]] {
         let mut stage = Stage::new(ManagementMode::Manage);
         stage.sync(vec![], vec![pending_pod("p")]);
@@ -661,7 +661,7 @@ fn an_instance_of_two_nodes_does_not_end_for_being_late() {
 /// A claim of version 0.1 has no cluster UID. It belongs to this cluster while one of these claims
 /// has a ready Node.
 #[test]
-fn claims_of_before_end_only_where_a_ready_node_is_one_of_them() {
+fn claims_without_a_cluster_uid_end_only_if_one_of_them_has_a_ready_node() {
     for ready in [true, false] {
         let mut stage = settled();
         for instance in stage.instances.values_mut() {

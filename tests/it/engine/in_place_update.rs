@@ -55,7 +55,7 @@ fn fail(stage: &mut Stage, issued: &IssuedCommand, kind: FailureKind) {
 }
 
 #[test]
-fn a_taint_of_another_value_takes_the_place_of_the_one_before() {
+fn changed_taint_value_replaces_the_previous_taint() {
     let mut stage = settled();
     let taint = |value: &str| Taint {
         value: value.to_owned(),
@@ -72,7 +72,7 @@ fn a_taint_of_another_value_takes_the_place_of_the_one_before() {
 }
 
 #[test]
-fn what_can_be_changed_in_place_is_and_is_stamped() {
+fn in_place_changes_are_applied_to_nodes_and_instances_with_new_hashes() {
     let mut stage = settled();
     stage.run(60, &[]);
     assert_eq!(stage.commands, Vec::<String>::new(), "the configuration has not changed");
@@ -116,7 +116,7 @@ fn what_can_be_changed_in_place_is_and_is_stamped() {
 }
 
 #[test]
-fn what_has_drifted_is_left_as_it_is() {
+fn drifted_nodes_are_not_updated_in_place() {
     let mut stage = settled();
     stage.change(|cluster| {
         cluster.pools[0].labels = [("team".into(), "blue".into())].into();
@@ -129,7 +129,7 @@ fn what_has_drifted_is_left_as_it_is() {
 
 /// Hashes of an earlier version or of Karpenter cannot be compared, so they do not mean drift.
 #[test]
-fn hashes_of_another_version_are_written_anew() {
+fn hashes_of_another_version_are_rewritten_without_drift() {
     const TAGS: [&str; 2] = ["outrigger.dev/pool-hash", "outrigger.dev/node-class-hash"];
     let mut stage = settled();
     let state = stage.engine.state();
@@ -159,7 +159,7 @@ fn hashes_of_another_version_are_written_anew() {
 }
 
 #[test]
-fn tags_that_cannot_be_written_are_tried_again_unless_nobody_keeps_any() {
+fn failed_tag_write_is_retried_unless_the_provider_supports_no_tags() {
     let mut stage = settled();
     let recolour = |stage: &mut Stage, colour: &str| {
         let labels = [("team".to_owned(), colour.to_owned())];
@@ -179,7 +179,7 @@ fn tags_that_cannot_be_written_are_tried_again_unless_nobody_keeps_any() {
 }
 
 #[test]
-fn the_provider_is_told_of_memory_once_and_when_a_node_has_less() {
+fn discovered_memory_is_saved_once_and_again_when_a_node_has_less() {
     let mut stage = settled();
     stage.run(60, &[]);
     assert_eq!(stage.count("save_discovered_memory"), 0, "a provider without images");

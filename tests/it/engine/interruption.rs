@@ -59,7 +59,7 @@ fn disruption_reason(stage: &Stage) -> Option<Reason> {
 
 /// The interruption message is deleted from the queue, so it does not arrive again.
 #[test]
-fn a_node_that_is_taken_back_leaves_also_after_a_restart() {
+fn interrupted_node_is_drained_even_after_a_restart() {
     let mut stage = settled();
     stage.event(Event::Interrupted("i-0".into(), Interruption::Spot, stage.now));
     stage.run(5, &["launch"]);
@@ -74,7 +74,7 @@ fn a_node_that_is_taken_back_leaves_also_after_a_restart() {
 /// A quick drain terminates the instance five seconds after the taint; the batch window may take
 /// ten seconds.
 #[test]
-fn what_replaces_a_node_that_is_taken_back_does_not_wait_for_a_slow_scheduler() {
+fn replacement_of_an_interrupted_node_does_not_wait_for_a_slow_scheduler() {
     let mut stage = settled_with(owned_pod("a"));
     let untried = Pod { unschedulable: false, ..pending_pod("untried") };
     stage.apply(WatchedObject::Pod(Box::new(untried)));
@@ -87,7 +87,7 @@ fn what_replaces_a_node_that_is_taken_back_does_not_wait_for_a_slow_scheduler() 
 }
 
 #[test]
-fn each_notice_is_said_once_and_has_its_node_leave_as_it_must() {
+fn each_interruption_is_reported_once_and_disrupts_its_node_accordingly() {
     use Interruption::{Failed, Maintenance, Rebalance as Advice, Reservation, Spot, Stopping};
     // The reason if the node is disrupted, and whether it is terminated without a drain.
     let interrupted = Some(Reason::Interrupted);
@@ -120,7 +120,7 @@ fn each_notice_is_said_once_and_has_its_node_leave_as_it_must() {
 }
 
 #[test]
-fn what_leaves_less_time_counts() {
+fn more_urgent_interruption_replaces_a_less_urgent_one() {
     let mut stage = settled();
     let notice = |stage: &mut Stage, what| {
         stage.event(Event::Interrupted("i-0".into(), what, stage.now));
@@ -136,7 +136,7 @@ fn what_leaves_less_time_counts() {
 }
 
 #[test]
-fn what_is_taken_back_is_held_down_here_and_elsewhere() {
+fn offering_of_a_reclaimed_instance_is_marked_unavailable_fleet_wide() {
     for (what, held) in [
         (Interruption::Spot, true),
         (Interruption::Reservation, true),
@@ -160,7 +160,7 @@ fn what_is_taken_back_is_held_down_here_and_elsewhere() {
 }
 
 #[test]
-fn instances_leave_a_capacity_block_forty_minutes_before_its_end() {
+fn instances_are_disrupted_forty_minutes_before_their_capacity_block_ends() {
     for (kind, disrupted) in
         [(ReservationKind::CapacityBlock, true), (ReservationKind::Default, false)]
     {
@@ -201,7 +201,7 @@ fn launches(stage: &mut Stage, answers: &[FailureKind]) -> Vec<ClaimId> {
 }
 
 #[test]
-fn a_launch_that_failed_for_sure_goes_on_under_another_token() {
+fn definitely_failed_launch_is_retried_under_another_claim_id() {
     use FailureKind::{Conflict, Denied, Gone, Invalid, Throttled, Unknown};
     for kind in [Conflict, Denied, Gone, Invalid, Throttled] {
         let mut stage = Stage::new(ManagementMode::Manage);
@@ -258,7 +258,7 @@ const REFUSAL_CASES: [RefusalCase; 6] = [
 ];
 
 #[test]
-fn what_is_refused_is_had_otherwise_and_again_when_its_time_is_over() {
+fn refused_offerings_are_replaced_and_requested_again_after_the_back_off() {
     for (number, (count, which, expect)) in REFUSAL_CASES.into_iter().enumerate() {
         let mut stage = Stage::new(ManagementMode::Manage);
         stage.change(|cluster| {
@@ -291,7 +291,7 @@ fn what_is_refused_is_had_otherwise_and_again_when_its_time_is_over() {
 }
 
 #[test]
-fn where_spot_is_denied_nothing_is_asked_for_as_spot() {
+fn denied_spot_launch_makes_all_spot_offerings_unavailable() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![pending_pod("a")]);
     let is_spot = |offering: &OfferingKey| offering.capacity_type == CapacityType::Spot;
@@ -308,7 +308,7 @@ fn where_spot_is_denied_nothing_is_asked_for_as_spot() {
 }
 
 #[test]
-fn what_is_refused_beside_a_launch_is_held_down() {
+fn refusals_beside_a_successful_launch_mark_offerings_unavailable() {
     let mut stage = settled();
     let class = Some("c".into());
     let key = |zone: &str| OfferingKey {
@@ -334,7 +334,7 @@ fn what_is_refused_beside_a_launch_is_held_down() {
 }
 
 #[test]
-fn labels_of_what_was_launched_are_put_on_its_node() {
+fn node_gets_the_labels_of_its_launched_offering() {
     let mut stage = Stage::new(ManagementMode::Manage);
     let reservation = Reservation::new("cr-1", 3);
     let reserved = [("m6i.large".into(), "us-east-1a".into(), reservation)];
@@ -367,7 +367,7 @@ fn labels_of_what_was_launched_are_put_on_its_node() {
 
 /// A reservation of the instance type does not mean that the instance is in it.
 #[test]
-fn labels_of_reservations_are_those_of_the_instance() {
+fn node_has_reservation_labels_only_if_its_instance_is_reserved() {
     for (left, labelled) in [(1, true), (0, false)] {
         let mut stage = Stage::new(ManagementMode::Manage);
         stage.change(|cluster| {
@@ -393,7 +393,7 @@ fn labels_of_reservations_are_those_of_the_instance() {
 }
 
 #[test]
-fn a_launch_of_a_class_that_is_another_by_now_is_planned_anew() {
+fn launch_that_ends_in_a_conflict_is_planned_again_if_its_pool_changed() {
     for changes in [false, true] {
         let mut stage = Stage::new(ManagementMode::Manage);
         stage.sync(vec![], vec![pending_pod("a")]);
@@ -451,13 +451,13 @@ fn with_interruption(advice: Interruption, change: impl Fn(&mut Pool)) -> Stage 
 }
 
 #[test]
-fn a_node_that_may_be_taken_back_leaves_once_another_is_there() {
+fn node_with_a_rebalance_recommendation_waits_for_a_ready_replacement() {
     assert_disrupted_once_replaced(Interruption::Rebalance);
 }
 
 /// Maintenance is announced days ahead, so the node waits under any rebalance setting.
 #[test]
-fn a_node_whose_host_is_maintained_leaves_once_another_is_there() {
+fn node_with_scheduled_maintenance_waits_for_a_ready_replacement() {
     assert_disrupted_once_replaced(Interruption::Maintenance);
 }
 
@@ -481,7 +481,7 @@ fn assert_disrupted_once_replaced(advice: Interruption) {
 
 /// The static pool has one more node for a while, which is not terminated as surplus.
 #[test]
-fn a_node_of_a_static_pool_is_replaced_once() {
+fn static_pool_node_with_a_rebalance_recommendation_is_replaced_once() {
     let mut stage = with_interruption(Interruption::Rebalance, |pool| pool.replicas = Some(1));
     stage.run(200, &[]);
     assert_eq!(stage.count("launch"), 1, "{:?}", stage.commands);
@@ -498,7 +498,7 @@ fn a_node_of_a_static_pool_is_replaced_once() {
 }
 
 #[test]
-fn a_node_that_may_be_taken_back_does_not_wait_for_ever() {
+fn node_with_a_rebalance_recommendation_waits_at_most_ten_minutes() {
     let mut stage = with_recommendation();
     stage.run(590, &["launch"]);
     assert_eq!(disruption_reason(&stage), None, "{:?}", stage.commands);

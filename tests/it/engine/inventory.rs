@@ -22,7 +22,7 @@ fn inventory_of(stage: &Stage) -> Inventory {
 }
 
 #[test]
-fn nodes_are_told_from_their_plan_to_their_end_and_pods_by_what_becomes_of_them() {
+fn inventory_lists_nodes_from_plan_to_termination_and_pending_pod_outcomes() {
     let mut stage = Stage::new(ManagementMode::Manage);
     assert_eq!(inventory_of(&stage).nodes.len(), 0, "the engine knows no node yet");
     let mut large = owned_pod("large");
@@ -71,7 +71,7 @@ fn nodes_are_told_from_their_plan_to_their_end_and_pods_by_what_becomes_of_them(
 }
 
 #[test]
-fn of_a_large_cluster_the_rest_is_counted() {
+fn inventory_of_a_large_cluster_counts_the_omitted_nodes_and_pods() {
     let mut stage = Stage::new(ManagementMode::Observe);
     let node = |number: usize| Node {
         name: format!("n{number:05}").into(),

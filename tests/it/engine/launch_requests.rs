@@ -19,7 +19,7 @@ use super::{Stage, pending_pod};
 /// If the batch window closed between two verdicts of a slow scheduler, each pod would cause a
 /// planning round and a node of its own.
 #[test]
-fn pods_that_a_slow_scheduler_answers_one_by_one_are_planned_together() {
+fn pods_that_a_slow_scheduler_rejects_one_by_one_are_planned_together() {
     const COUNT: usize = 30;
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![]);
@@ -86,7 +86,7 @@ type AdapterCase = (NodeClass, fn(&str) -> Pod, Option<u32>, usize);
 /// A node that is launched without adapters has none, whatever its type supports: a later pod that
 /// requests one needs another node.
 #[test]
-fn adapters_are_counted_on_where_there_will_be_some() {
+fn efa_adapters_count_only_on_nodes_launched_with_them() {
     let cases: [AdapterCase; 6] = [
         (default_class(), pending_pod, None, 2),
         (default_class(), efa_pod, None, 1),
@@ -129,7 +129,7 @@ fn adapters_are_counted_on_where_there_will_be_some() {
 }
 
 #[test]
-fn a_launch_says_whether_fewer_kinds_have_to_do() {
+fn launch_records_whether_min_values_are_relaxed() {
     // The required number of types, of two available ones, and whether the launch is relaxed.
     let cases = [
         (MinValuesPolicy::Strict, 2, Some(false)),

@@ -103,7 +103,7 @@ fn recorded(stage: &Stage) -> usize {
 }
 
 #[test]
-fn no_more_nodes_leave_within_an_hour_than_a_rate_lets_go() {
+fn rate_limits_the_nodes_disrupted_within_an_hour() {
     let mut stage = four_empty_nodes(with_rate("2/h"));
     stage.run(30 * MINUTE, &[]);
     assert_eq!((stage.count("terminate"), untainted(&stage)), (2, 2));
@@ -117,7 +117,7 @@ fn no_more_nodes_leave_within_an_hour_than_a_rate_lets_go() {
 }
 
 #[test]
-fn without_a_rate_nothing_is_written() {
+fn lease_is_not_written_without_a_rate() {
     let mut stage = four_empty_nodes(|_| {});
     stage.run(10 * MINUTE, &[]);
     assert_eq!((stage.count("terminate"), &stage.lease), (4, &None));
@@ -125,7 +125,7 @@ fn without_a_rate_nothing_is_written() {
 }
 
 #[test]
-fn a_node_is_closed_only_when_it_is_confirmed_that_it_was_written_down() {
+fn node_is_tainted_only_after_its_disruption_is_recorded_on_the_lease() {
     let mut stage = four_empty_nodes(with_rate("4/h"));
     let held = stage.run(MINUTE, &["patch_lease"]);
     assert_eq!(stage.commands, ["patch_lease"]);
@@ -143,7 +143,7 @@ fn a_node_is_closed_only_when_it_is_confirmed_that_it_was_written_down() {
 }
 
 #[test]
-fn a_host_that_dies_at_any_step_lets_no_more_go_than_the_rate() {
+fn crash_at_any_step_does_not_exceed_the_disruption_rate() {
     for step in ["patch_lease", "patch_node", "list_pods_on", "terminate", "delete_node"] {
         for done in [false, true] {
             let mut stage = four_empty_nodes(with_rate("2/h"));
@@ -163,7 +163,7 @@ fn a_host_that_dies_at_any_step_lets_no_more_go_than_the_rate() {
 }
 
 #[test]
-fn of_two_who_write_at_once_one_decides_anew() {
+fn disruptions_recorded_concurrently_by_another_writer_count_in_the_rate() {
     let mut stage = four_empty_nodes(with_rate("2/h"));
     let held = stage.run(5, &["patch_lease"]);
     let second = stage.now.as_second();
@@ -181,7 +181,7 @@ fn of_two_who_write_at_once_one_decides_anew() {
 }
 
 #[test]
-fn what_somebody_else_writes_on_the_lease_stays() {
+fn lease_annotations_of_other_writers_are_kept() {
     let mut stage = four_empty_nodes(with_rate("2/h"));
     stage.annotate("example.com/note", Some("mine"));
     stage.run(MINUTE, &[]);
@@ -191,7 +191,7 @@ fn what_somebody_else_writes_on_the_lease_stays() {
 }
 
 #[test]
-fn a_lease_that_somebody_deletes_is_made_again_and_nothing_is_forgotten() {
+fn deleted_lease_is_recreated_with_all_recorded_disruptions() {
     let mut stage = four_empty_nodes(with_rate("3/h"));
     stage.change(with_rate("2/h"));
     stage.run(10 * MINUTE, &[]);
@@ -205,7 +205,7 @@ fn a_lease_that_somebody_deletes_is_made_again_and_nothing_is_forgotten() {
 }
 
 #[test]
-fn a_record_that_does_not_parse_uses_the_rate_up_and_is_told_once() {
+fn invalid_disruption_record_exhausts_the_rate_and_is_reported_once() {
     let mut stage = four_empty_nodes(with_rate("2/h"));
     stage.annotate(DISRUPTED_NODES, Some("nonsense"));
     stage.run(30 * MINUTE, &[]);
@@ -221,7 +221,7 @@ fn a_record_that_does_not_parse_uses_the_rate_up_and_is_told_once() {
 }
 
 #[test]
-fn nothing_leaves_while_the_cluster_is_paused_not_even_after_a_restart() {
+fn nothing_is_disrupted_while_the_cluster_is_paused_even_after_a_restart() {
     let mut stage = four_empty_nodes(|_| {});
     let until = stage.now + SignedDuration::from_mins(30);
     stage.annotate(PAUSE, Some(&format!("{until} new CNI")));
@@ -240,7 +240,7 @@ fn nothing_leaves_while_the_cluster_is_paused_not_even_after_a_restart() {
 }
 
 #[test]
-fn a_pause_of_a_pool_is_for_that_pool_and_one_that_does_not_parse_has_no_end() {
+fn pool_pause_applies_to_that_pool_and_an_invalid_one_has_no_end() {
     let key = |pool: &str| format!("{PAUSE_POOL}{pool}");
     let mut stage = four_empty_nodes(|_| {});
     stage.annotate(&key("other"), Some("always for good"));
@@ -253,7 +253,7 @@ fn a_pause_of_a_pool_is_for_that_pool_and_one_that_does_not_parse_has_no_end() {
 }
 
 #[test]
-fn a_drain_under_way_goes_on_in_a_pause() {
+fn running_drain_continues_during_a_pause() {
     let mut stage = four_empty_nodes(|_| {});
     let held = stage.run(20, &["list_pods_on"]);
     assert_eq!(untainted(&stage), 0);
@@ -269,7 +269,7 @@ fn a_drain_under_way_goes_on_in_a_pause() {
 }
 
 #[test]
-fn nothing_leaves_before_the_lease_was_read_nor_long_after_it_was() {
+fn nothing_is_disrupted_before_the_lease_is_read_or_after_it_is_stale() {
     let mut stage = four_empty_nodes(|_| {});
     restart(&mut stage);
     let held = stage.run(5 * MINUTE, &["read_lease"]);
@@ -297,7 +297,7 @@ fn nothing_leaves_before_the_lease_was_read_nor_long_after_it_was() {
 }
 
 #[test]
-fn a_budget_that_is_always_zero_is_told_once() {
+fn budget_of_zero_is_reported_once() {
     let mut stage = four_empty_nodes(|cluster| {
         cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0)
     });
@@ -308,7 +308,7 @@ fn a_budget_that_is_always_zero_is_told_once() {
 }
 
 #[test]
-fn nothing_is_consolidated_for_a_while_after_a_launch_or_an_end() {
+fn cool_down_delays_consolidation_after_a_launch_or_termination() {
     let wait = SignedDuration::from_mins(10);
     let mut stage = four_empty_nodes(|cluster| cluster.disruption.cool_down.after_launch = wait);
     stage.run(9 * MINUTE, &[]);
@@ -388,7 +388,7 @@ fn tainted(stage: &Stage) -> usize {
 }
 
 #[test]
-fn nodes_of_two_clusters_leave_one_after_the_other_where_the_fleet_says_so() {
+fn fleet_budget_of_one_disrupts_nodes_of_two_clusters_one_at_a_time() {
     let one =
         Budget { nodes: BudgetNodes::Nodes(1), rate: None, reasons: Vec::new(), during: None };
     let mut clusters = TwoClusters::new(one);
@@ -399,7 +399,7 @@ fn nodes_of_two_clusters_leave_one_after_the_other_where_the_fleet_says_so() {
 }
 
 #[test]
-fn a_rate_of_the_fleet_is_remembered_on_the_leases_of_its_clusters() {
+fn fleet_rate_is_restored_from_the_leases_of_its_clusters() {
     let mut clusters = TwoClusters::new(Budget { nodes: BudgetNodes::Nodes(1), ..rate("3/h") });
     clusters.run(40 * MINUTE);
     let untainted_nodes: usize = clusters.stages.iter().map(untainted).sum();
@@ -423,14 +423,14 @@ fn a_rate_of_the_fleet_is_remembered_on_the_leases_of_its_clusters() {
 }
 
 #[test]
-fn a_command_for_the_lease_is_a_look_only_where_it_reads() {
+fn only_the_lease_command_that_reads_is_read_only() {
     assert!(Command::ReadLease.is_read_only());
     assert!(!Command::PatchLease(Default::default()).is_read_only());
 }
 
 /// Nodes of a removed pool are disrupted one by one, and the rate of the cluster counts them.
 #[test]
-fn a_rate_of_the_cluster_holds_although_no_pool_is_left() {
+fn cluster_rate_applies_although_no_pool_is_left() {
     let mut stage = four_empty_nodes(|cluster| cluster.disruption.budgets = vec![rate("2/h")]);
     stage.change(|cluster| cluster.pools.clear());
     stage.run(55 * MINUTE, &[]);

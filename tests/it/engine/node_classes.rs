@@ -43,7 +43,7 @@ impl Stage {
 }
 
 #[test]
-fn pods_wait_for_their_class_and_are_planned_once_it_is_ready() {
+fn pods_are_planned_once_their_node_class_is_ready() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|cluster| cluster.pools[0].node_class = Some("x".into()));
     stage.report_class(Err("ImageNotFound: no image is called my-*"));
@@ -109,7 +109,7 @@ type PlacementRow =
     (Option<PlacementGroupStrategy>, Option<&'static str>, Option<u32>, Option<&'static str>, bool);
 
 #[test]
-fn nodes_say_where_their_class_has_put_them() {
+fn node_is_labelled_with_its_placement_group_and_partition() {
     use PlacementGroupStrategy::{Cluster, Partition, Spread};
     let parts = Some(Partition(3));
     let rows: [PlacementRow; 8] = [
@@ -168,7 +168,7 @@ fn nodes_say_where_their_class_has_put_them() {
 
 /// The instance was terminated before its Node registers.
 #[test]
-fn a_node_whose_instance_is_gone_is_not_registered() {
+fn node_of_a_terminated_instance_is_not_registered() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(10, &[]);

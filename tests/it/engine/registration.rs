@@ -75,7 +75,7 @@ fn keys(node: &Node) -> Vec<&str> {
 }
 
 #[test]
-fn a_node_is_given_what_its_pool_says_when_it_registers() {
+fn node_gets_labels_annotations_and_taints_of_its_pool_at_registration() {
     let both = &["dedicated", "starting"][..];
     // The do-not-sync-taints label, whether the node starts tainted, and its taints afterwards.
     for (sync, tainted, taints) in [
@@ -104,7 +104,7 @@ fn a_node_is_given_what_its_pool_says_when_it_registers() {
 }
 
 #[test]
-fn a_node_says_which_class_made_it() {
+fn node_is_labelled_with_its_node_class() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|cluster| {
         cluster.node_classes = vec![NodeClass { name: "gpu".into(), ..NodeClass::default() }];
@@ -119,7 +119,7 @@ fn a_node_says_which_class_made_it() {
 }
 
 #[test]
-fn a_startup_taint_that_was_taken_away_does_not_come_back() {
+fn removed_startup_taint_is_not_added_again() {
     let (mut stage, node) = launched(0);
     apply_node(&mut stage, node);
     assert!(!stage.only_node().is_initialized());
@@ -169,7 +169,7 @@ const MISSING_CONDITIONS: [MissingCondition; 6] = [
 ];
 
 #[test]
-fn a_node_is_initialized_once_nothing_is_lacking() {
+fn node_is_initialized_once_all_conditions_are_met() {
     for (condition, break_node, repair) in MISSING_CONDITIONS {
         let (mut stage, mut node) = launched(i64::from(condition == "a device"));
         break_node(&mut node);
@@ -189,7 +189,7 @@ fn a_node_is_initialized_once_nothing_is_lacking() {
 /// If a DeviceClass serves an extended resource (KEP-5004), no Node ever shows it: the scheduler
 /// binds the pods anyway.
 #[test]
-fn a_device_that_a_device_class_serves_does_not_hold_its_node_back() {
+fn device_served_by_a_device_class_does_not_block_initialization() {
     let (mut stage, mut node) = launched(1);
     clear(&mut node);
     node.allocatable.extended.remove("nvidia.com/gpu");
@@ -206,7 +206,7 @@ fn a_device_that_a_device_class_serves_does_not_hold_its_node_back() {
 
 /// The taint that waits for the cloud controller has a value.
 #[test]
-fn a_node_waits_for_its_cloud_controller() {
+fn node_is_initialized_only_after_its_cloud_controller() {
     let (mut stage, mut node) = launched(0);
     let key = "node.cloudprovider.kubernetes.io/uninitialized";
     taint(&mut node, key);
@@ -221,7 +221,7 @@ fn a_node_waits_for_its_cloud_controller() {
 }
 
 #[test]
-fn each_phase_is_told_in_its_turn() {
+fn each_claim_phase_is_reported_in_order() {
     let (mut stage, node) = launched(0);
     apply_node(&mut stage, node);
     edit(&mut stage, clear);
@@ -239,7 +239,7 @@ fn each_phase_is_told_in_its_turn() {
 }
 
 #[test]
-fn nodes_of_others_are_let_be() {
+fn nodes_of_other_owners_are_not_changed() {
     let (mut stage, node) = launched(0);
     let foreign = [
         ("of-another", "aws:///us-east-1a/i-other"),

@@ -79,7 +79,7 @@ fn stage() -> Stage {
 }
 
 #[test]
-fn of_a_pool_whose_nodes_do_not_register_one_node_is_tried_at_a_time() {
+fn static_pool_whose_nodes_do_not_register_launches_one_at_a_time() {
     let mut stage = stage();
     stage.run_minutes(16, nowhere);
     // The first instances were terminated, and one launch is tried in another zone.
@@ -105,7 +105,7 @@ fn of_a_pool_whose_nodes_do_not_register_one_node_is_tried_at_a_time() {
 }
 
 #[test]
-fn pods_go_to_zones_where_nodes_register_and_the_bad_one_is_left_alone() {
+fn nodes_are_launched_in_zones_where_they_register() {
     let mut stage = stage();
     stage.run_minutes(15, outside_of_a);
     let bad = stage.live() - stage.untainted();
@@ -119,7 +119,7 @@ fn pods_go_to_zones_where_nodes_register_and_the_bad_one_is_left_alone() {
 }
 
 #[test]
-fn a_node_that_alone_does_not_register_keeps_nobody_waiting() {
+fn single_node_that_does_not_register_causes_no_back_off() {
     let mut stage = stage();
     fn all_but_one(instance: &Instance) -> bool {
         instance.id.as_str() != "i-3"
@@ -131,7 +131,7 @@ fn a_node_that_alone_does_not_register_keeps_nobody_waiting() {
 }
 
 #[test]
-fn one_at_a_time_is_tried_for_as_long_as_none_registers() {
+fn back_off_allows_one_launch_at_a_time_while_no_node_registers() {
     let mut stage = three_nodes();
     stage.run_minutes(3, nowhere);
     let (mut max_live, before) = (0, stage.launches.len());
@@ -159,7 +159,7 @@ fn three_nodes() -> Stage {
 }
 
 #[test]
-fn a_kind_of_node_that_registers_gets_its_turn_beside_one_that_does_not() {
+fn architecture_that_registers_is_launched_beside_one_that_does_not() {
     fn of_amd64(instance: &Instance) -> bool {
         let family = instance.offering.instance_type.as_str().split('.').next();
         !family.is_some_and(|family| family[1..].contains('g'))
@@ -183,7 +183,7 @@ fn a_kind_of_node_that_registers_gets_its_turn_beside_one_that_does_not() {
 }
 
 #[test]
-fn pods_are_told_why_they_wait() {
+fn unschedulable_pods_report_the_registration_back_off() {
     let mut stage = three_nodes();
     stage.run_minutes(12, nowhere);
     let texts = stage.reports.iter().filter_map(|report| match report {
@@ -206,7 +206,7 @@ fn pods_are_told_why_they_wait() {
 }
 
 #[test]
-fn another_node_class_is_tried_without_a_wait() {
+fn changed_node_class_ends_the_registration_back_off() {
     let mut stage = stage();
     let class = |tag: &str| NodeClass {
         name: NodeClassName::from("x"),

@@ -50,7 +50,7 @@ pub(super) fn disruptions(stage: &Stage) -> Vec<String> {
 }
 
 #[test]
-fn an_old_node_is_closed_and_replaced_before_its_pods_move() {
+fn expired_node_is_tainted_and_replaced_before_its_pods_move() {
     let mut stage = expiring();
     assert_eq!(disruptions(&stage), [""; 0]);
     stage.run(60, &[]);
@@ -64,7 +64,7 @@ fn an_old_node_is_closed_and_replaced_before_its_pods_move() {
 }
 
 #[test]
-fn a_node_stays_where_something_has_come_that_must_not_be_disrupted() {
+fn disruption_is_cancelled_when_a_pod_becomes_do_not_disrupt() {
     let mut stage = expiring();
     stage.run(30, &[]);
     let mut pod = owned_pod("a");
@@ -79,7 +79,7 @@ fn a_node_stays_where_something_has_come_that_must_not_be_disrupted() {
 }
 
 #[test]
-fn a_node_stays_whose_pods_find_no_place_and_is_tried_again_later_each_time() {
+fn disruption_without_a_replacement_is_cancelled_and_retried_later() {
     let mut stage = expiring();
     let tries = |stage: &Stage| {
         let is_disruption = |text: &&String| text.as_str() == "disrupted: expired";
@@ -96,7 +96,7 @@ fn a_node_stays_whose_pods_find_no_place_and_is_tried_again_later_each_time() {
 
 /// Another pod takes the capacity of the new node that was planned for the pod of the old node.
 #[test]
-fn a_node_stays_closed_and_full_where_another_takes_its_pods_place() {
+fn pods_are_not_evicted_if_another_pod_takes_the_replacement_capacity() {
     for (taken, moves) in [(true, false), (false, true)] {
         let mut stage = expiring();
         stage.run(30, &[]);
@@ -117,7 +117,7 @@ fn a_node_stays_closed_and_full_where_another_takes_its_pods_place() {
 /// The patch that taints a node may arrive after the disruption was cancelled: until the watch
 /// shows the taint, or the patch can no longer arrive, no other node may be disrupted instead.
 #[test]
-fn a_node_that_may_yet_be_closed_counts_for_budgets() {
+fn node_that_may_still_be_tainted_counts_in_budgets() {
     let stage = expiring();
     let counted = |change: &dyn Fn(&mut State), at: i64| {
         let mut state = stage.engine.state().clone();
@@ -143,7 +143,7 @@ fn a_node_that_may_yet_be_closed_counts_for_budgets() {
 }
 
 #[test]
-fn nothing_is_left_of_a_mark_of_which_somebody_has_taken_the_taint() {
+fn cancelled_disruption_removes_its_marks_even_if_a_user_removed_the_taint() {
     let mut stage = expiring();
     stage.run(30, &[]);
     let mut node = node_named(&stage, "node-0");

@@ -48,7 +48,7 @@ fn deny(stage: &mut Stage, seconds: i64, used_up: bool, view: &FleetView) -> usi
 }
 
 #[test]
-fn what_is_used_up_is_left_alone_for_a_while() {
+fn exhausted_reservation_is_not_requested_for_three_minutes() {
     let mut stage = stage();
     let denied = deny(&mut stage, 20, true, &FleetView::default());
     assert_eq!((denied, stage.launches.len()), (1, 1));
@@ -67,7 +67,7 @@ fn what_is_used_up_is_left_alone_for_a_while() {
 }
 
 #[test]
-fn pods_do_not_wait_long_for_a_cluster_that_says_nothing() {
+fn pods_wait_only_seconds_for_a_cluster_that_does_not_report_its_usage() {
     let closed = FleetView {
         closed: Some("cluster west has not said what it has".to_owned()),
         ..FleetView::default()
@@ -92,7 +92,7 @@ fn pods_do_not_wait_long_for_a_cluster_that_says_nothing() {
 /// An instance outlives its reservation as an on-demand instance: its node is labelled on-demand
 /// and loses the labels of the reservation.
 #[test]
-fn nodes_of_a_reservation_that_has_ended_are_on_demand() {
+fn used_node_is_relabelled_on_demand_when_its_reservation_ends() {
     let mut stage = Stage::new(ManagementMode::Manage);
     let reservation = Reservation { interruptible: true, ..Reservation::new("cr-1", 3) };
     let reserved = [("m6i.large".into(), "us-east-1a".into(), reservation)];
@@ -124,7 +124,7 @@ fn nodes_of_a_reservation_that_has_ended_are_on_demand() {
 /// An instance outlives its reservation as an on-demand instance: its node is labelled on-demand,
 /// whether it registers before or after the end of the reservation.
 #[test]
-fn a_node_whose_reservation_has_ended_is_on_demand() {
+fn ended_reservation_makes_a_node_on_demand_before_or_after_registration() {
     for registered_before in [false, true] {
         let mut stage = stage();
         stage.run(10, &[]);

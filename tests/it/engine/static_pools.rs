@@ -108,7 +108,7 @@ impl Stage {
 }
 
 #[test]
-fn a_static_pool_gets_its_nodes_spread_over_zones_and_keeps_them_empty() {
+fn static_pool_spreads_its_nodes_over_zones_and_keeps_them_empty() {
     let mut stage = stage(ManagementMode::Manage, 3);
     stage.run(7, &[]);
     assert_eq!(stage.launches.len(), 3, "as soon as the cluster is in sync");
@@ -123,7 +123,7 @@ fn a_static_pool_gets_its_nodes_spread_over_zones_and_keeps_them_empty() {
 }
 
 #[test]
-fn a_node_that_was_opened_unseen_is_drained_before_it_is_ended() {
+fn surplus_node_untainted_unseen_by_the_watch_is_drained_before_termination() {
     let mut stage = stage(ManagementMode::Manage, 1);
     stage.run(10, &[]);
     let node = stage.node(0);
@@ -144,7 +144,7 @@ fn a_node_that_was_opened_unseen_is_drained_before_it_is_ended() {
 }
 
 #[test]
-fn another_number_counts_at_once() {
+fn changed_replicas_apply_at_once_and_remove_the_least_used_nodes_first() {
     let mut stage = stage(ManagementMode::Manage, 2);
     stage.run(10, &[]);
     stage.register_nodes(0..2);
@@ -176,7 +176,7 @@ fn another_number_counts_at_once() {
 }
 
 #[test]
-fn what_is_not_there_yet_goes_first() {
+fn surplus_claim_without_a_node_is_terminated_first() {
     let mut stage = stage(ManagementMode::Manage, 2);
     stage.run(10, &[]);
     stage.register_nodes(0..1);
@@ -191,7 +191,7 @@ fn what_is_not_there_yet_goes_first() {
 }
 
 #[test]
-fn a_launch_that_is_not_answered_is_not_forgotten() {
+fn surplus_claim_with_an_unknown_launch_result_is_not_forgotten() {
     let mut stage = stage(ManagementMode::Manage, 1);
     let held = stage.run(10, &["launch"]);
     stage.set_replicas(0);
@@ -206,7 +206,7 @@ fn a_launch_that_is_not_answered_is_not_forgotten() {
 }
 
 #[test]
-fn what_is_lost_or_refused_is_made_anew() {
+fn lost_or_refused_node_of_a_static_pool_is_launched_again() {
     let mut stage = stage(ManagementMode::Manage, 1);
     let held = stage.run(10, &["launch"]);
     let Command::Launch(first) = &held[0].command else { panic!("a launch") };
@@ -227,7 +227,7 @@ fn what_is_lost_or_refused_is_made_anew() {
 }
 
 #[test]
-fn limits_hold_and_what_is_missing_is_told_once() {
+fn static_pool_respects_limits_and_reports_missing_nodes_once() {
     let mut stage = stage(ManagementMode::Manage, 5);
     stage.change(|cluster| cluster.pools[1].limits.nodes = Some(2));
     stage.run(120, &[]);
@@ -256,7 +256,7 @@ fn limits_hold_and_what_is_missing_is_told_once() {
 }
 
 #[test]
-fn types_that_are_held_down_count_for_no_variety() {
+fn unavailable_types_do_not_count_for_min_values() {
     let mut stage = stage(ManagementMode::Manage, 1);
     stage.change(|cluster| {
         let mut types = Requirement::is_in(["m6i.large", "m7i.large"]);
@@ -284,7 +284,7 @@ fn types_that_are_held_down_count_for_no_variety() {
 }
 
 #[test]
-fn pods_use_its_nodes_and_cause_none() {
+fn pods_use_nodes_of_a_static_pool_but_cause_no_launch() {
     let mut stage = stage(ManagementMode::Manage, 1);
     // Planned together: the pod fits on the node that is launched anyway.
     stage.apply(WatchedObject::Pod(Box::new(pending_pod("a"))));
@@ -304,7 +304,7 @@ fn pods_use_its_nodes_and_cause_none() {
 }
 
 #[test]
-fn in_observe_mode_nodes_are_only_told_of() {
+fn observe_mode_only_reports_the_nodes_of_a_static_pool() {
     let mut stage = stage(ManagementMode::Observe, 2);
     stage.run(300, &[]);
     assert_eq!(stage.commands, Vec::<String>::new());
@@ -313,7 +313,7 @@ fn in_observe_mode_nodes_are_only_told_of() {
 }
 
 #[test]
-fn a_restart_makes_nothing_more() {
+fn restart_launches_no_more_nodes_of_a_static_pool() {
     let mut stage = stage(ManagementMode::Manage, 2);
     stage.run(10, &[]);
     stage.register_nodes(0..1);
@@ -332,7 +332,7 @@ fn a_restart_makes_nothing_more() {
 /// An instance that EC2 does not list any more, and whose kubelet is silent, is terminated anyway;
 /// the not-found result proves that it does not exist.
 #[test]
-fn an_instance_that_is_listed_no_more_is_made_anew() {
+fn unlisted_instance_with_a_silent_kubelet_is_replaced() {
     let mut stage = stage(ManagementMode::Manage, 1);
     stage.run(10, &[]);
     stage.register_nodes(0..1);

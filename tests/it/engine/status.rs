@@ -9,7 +9,7 @@ use outrigger::model::watched_object::WatchedObject;
 use super::{Stage, bound, owned_pod};
 
 #[test]
-fn nodes_are_counted_by_how_far_they_are_and_pods_by_whether_they_have_a_place() {
+fn status_counts_nodes_by_phase_and_pods_by_placement() {
     let mut stage = Stage::new(ManagementMode::Manage);
     let status = |stage: &Stage| stage.engine.status(stage.now);
     assert!(status(&stage).held_by.is_some(), "the engine is not in sync yet");
@@ -36,7 +36,7 @@ fn nodes_are_counted_by_how_far_they_are_and_pods_by_whether_they_have_a_place()
 }
 
 #[test]
-fn pauses_that_hold_are_told_and_pools_that_are_gone() {
+fn status_shows_active_pauses_and_removed_pools() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![owned_pod("a")]);
     stage.run(10, &[]);

@@ -177,7 +177,7 @@ fn cancellations(stage: &Stage) -> Vec<&str> {
 }
 
 #[test]
-fn a_leaving_node_is_tainted_and_off_the_load_balancers_before_anyone_is_told_to_go() {
+fn node_is_tainted_and_excluded_from_load_balancers_before_evictions() {
     let mut stage = interrupted_node(&[web("a")], |_| {});
     let held = stage.run(3, &["launch", "patch_node"]);
     assert_eq!(stage.count("evict"), 0, "{:?}", stage.commands);
@@ -194,7 +194,7 @@ fn a_leaving_node_is_tainted_and_off_the_load_balancers_before_anyone_is_told_to
 }
 
 #[test]
-fn those_who_tolerate_the_taint_are_mirrors_or_have_ended_hold_no_node() {
+fn drain_ignores_tolerating_mirror_and_terminal_pods() {
     use TolerationOperator::{Equal, Exists};
     let terminal = |phase| Pod { phase, ..web("a") };
     let cordon = "node.kubernetes.io/unschedulable";
@@ -220,7 +220,7 @@ fn those_who_tolerate_the_taint_are_mirrors_or_have_ended_hold_no_node() {
 }
 
 #[test]
-fn pods_go_tier_by_tier_each_when_the_one_before_is_gone() {
+fn pods_are_evicted_by_tier_each_after_the_previous_tier_is_gone() {
     let pods = [
         critical(owned("critical-daemon", "DaemonSet")),
         critical(web("critical")),
@@ -249,7 +249,7 @@ fn pods_go_tier_by_tier_each_when_the_one_before_is_gone() {
 }
 
 #[test]
-fn a_pod_that_should_have_ended_a_minute_ago_is_waited_for_no_longer() {
+fn drain_waits_for_a_terminating_pod_one_minute_beyond_its_grace_period() {
     let slow = Pod { grace_seconds: 600, ..web("slow") };
     let mut stage = interrupted_node(&[slow], |_| {});
     stage.run(3, &["launch"]);
@@ -262,7 +262,7 @@ fn a_pod_that_should_have_ended_a_minute_ago_is_waited_for_no_longer() {
 }
 
 #[test]
-fn a_refusal_is_said_once_and_tried_again_more_and_more_rarely() {
+fn refused_eviction_is_reported_once_and_retried_with_back_off() {
     let mut stage = interrupted_node(&[web("a")], |_| {});
     let refused = |_: &Command| CommandResult::EvictRefused("the budget web needs 2".into());
     evictions_answered_by(&mut stage, 100, refused);
@@ -287,7 +287,7 @@ fn a_refusal_is_said_once_and_tried_again_more_and_more_rarely() {
 }
 
 #[test]
-fn who_is_seen_to_be_kept_is_told_rarely_and_at_once_when_that_is_over() {
+fn eviction_blocked_by_a_pdb_is_retried_rarely_until_the_pdb_allows_it() {
     let mut labeled = web("a");
     labeled.labels.insert("app".into(), "web".into());
     let pdb = |allowed| {
@@ -313,7 +313,7 @@ fn who_is_seen_to_be_kept_is_told_rarely_and_at_once_when_that_is_over() {
 }
 
 #[test]
-fn an_eviction_names_the_pod_by_its_uid_and_one_that_is_gone_is_no_failure() {
+fn eviction_names_the_pod_by_uid_and_a_missing_pod_is_no_failure() {
     for kind in [FailureKind::Gone, FailureKind::Conflict] {
         let mut stage = interrupted_node(&[web("a")], |_| {});
         let held = stage.run(3, &["launch", "evict"]);
@@ -335,7 +335,7 @@ fn an_eviction_names_the_pod_by_its_uid_and_one_that_is_gone_is_no_failure() {
 }
 
 #[test]
-fn what_holds_a_node_is_said_by_pod_and_budget_and_ever_more_rarely() {
+fn blocked_drain_is_reported_by_pod_and_pdb_at_growing_intervals() {
     let mut labeled = web("kept");
     labeled.labels.insert("app".into(), "web".into());
     let ending =
@@ -365,7 +365,7 @@ fn what_holds_a_node_is_said_by_pod_and_budget_and_ever_more_rarely() {
 }
 
 #[test]
-fn a_pod_that_asks_to_stay_for_a_while_is_told_to_go_when_that_is_over() {
+fn pod_with_a_do_not_disrupt_duration_is_evicted_when_it_ends() {
     let mut stage = interrupted_node(&[web("shy")], |_| {});
     let key = ObjectKey::new("default", "shy");
     let mut shy = stage.engine.state().objects.pods[&key].clone();
@@ -378,7 +378,7 @@ fn a_pod_that_asks_to_stay_for_a_while_is_told_to_go_when_that_is_over() {
 
 /// The kubelet recreates a Node that a user deleted, and its pods keep running.
 #[test]
-fn a_node_that_was_deleted_and_made_anew_is_drained_like_any_other() {
+fn deleted_and_recreated_node_is_drained_before_termination() {
     let mut stage = node_with(&[web("stays")], |_| {});
     stage.event(Event::Deleted(ObjectKind::Node, ObjectKey::new("", "node-0")));
     stage.run(2, &["launch"]);
@@ -401,7 +401,7 @@ fn a_node_that_was_deleted_and_made_anew_is_drained_like_any_other() {
 
 /// The scheduler may still bind a pod that it assigned before the taint.
 #[test]
-fn a_drain_lasts_five_seconds_though_nothing_is_on_the_node() {
+fn drain_of_an_empty_node_lasts_at_least_five_seconds() {
     let mut stage = interrupted_node(&[], |_| {});
     let mut tainted = 0;
     while !is_terminated(&stage) && tainted < 60 {
@@ -412,7 +412,7 @@ fn a_drain_lasts_five_seconds_though_nothing_is_on_the_node() {
 }
 
 #[test]
-fn a_pod_that_nobody_makes_anew_is_evicted_and_holds_no_node_afterwards() {
+fn unmanaged_pod_is_evicted_before_the_node_is_terminated() {
     let mut stage = interrupted_node(&[pending_pod("bare")], |_| {});
     assert_eq!(evictions(&mut stage, 10), ["evict bare"]);
     assert!(!is_terminated(&stage));
@@ -422,7 +422,7 @@ fn a_pod_that_nobody_makes_anew_is_evicted_and_holds_no_node_afterwards() {
 }
 
 #[test]
-fn without_a_grace_period_no_time_stands_on_a_leaving_node() {
+fn drained_node_without_a_termination_grace_period_has_no_deadline() {
     let mut stage = interrupted_node(&[web("a")], |_| {});
     stage.run(60, &["launch", "evict"]);
     assert!(stage.only_node().has_disrupted_taint());
@@ -430,7 +430,7 @@ fn without_a_grace_period_no_time_stands_on_a_leaving_node() {
 }
 
 #[test]
-fn the_time_of_a_leaving_node_is_written_on_it_with_the_taint() {
+fn termination_deadline_is_written_with_the_taint() {
     let mut stage = interrupted_node(&[web("a")], grace(300));
     let held = stage.run(3, &["launch", "patch_node"]);
     let patch = held.iter().find_map(|issued| match &issued.command {
@@ -447,7 +447,7 @@ fn the_time_of_a_leaving_node_is_written_on_it_with_the_taint() {
 }
 
 #[test]
-fn pods_are_deleted_early_enough_for_their_own_grace_and_the_node_ends_in_time() {
+fn pods_are_deleted_in_time_for_their_own_grace_before_the_deadline() {
     let short = Pod { grace_seconds: 30, ..web("short") };
     let long = Pod { grace_seconds: 200, ..critical(web("long")) };
     let endless = Pod { grace_seconds: 900, ..protected(web("endless")) };
@@ -485,7 +485,7 @@ fn pods_are_deleted_early_enough_for_their_own_grace_and_the_node_ends_in_time()
 }
 
 #[test]
-fn one_that_is_on_its_way_out_is_given_less_where_it_would_take_longer_than_the_node() {
+fn grace_of_a_terminating_pod_is_cut_to_the_deadline_of_the_node() {
     let pod = Pod { grace_seconds: 3600, ..web("a") };
     let mut stage = node_with(&[pod], grace(100));
     let by = stage.now + seconds(3600);
@@ -501,7 +501,7 @@ fn one_that_is_on_its_way_out_is_given_less_where_it_would_take_longer_than_the_
 }
 
 #[test]
-fn nobody_is_given_nothing() {
+fn pod_is_deleted_with_at_least_one_second_of_grace() {
     let mut stage = interrupted_node(&[web("a")], grace(0));
     // The held commands get no result, so that the drain continues after its deadline.
     let held = stage.run(1, &["launch", "evict", "delete_pod", "terminate"]);
@@ -514,7 +514,7 @@ fn nobody_is_given_nothing() {
 }
 
 #[test]
-fn a_deadline_comes_nearer_and_is_written_again_where_somebody_takes_it_away() {
+fn termination_deadline_only_moves_earlier_and_is_restored_after_removal() {
     let mut stage = interrupted_node(&[web("a")], grace(3000));
     evictions(&mut stage, 5);
     let first = deadline(&stage).expect("written");
@@ -541,7 +541,7 @@ fn a_deadline_comes_nearer_and_is_written_again_where_somebody_takes_it_away() {
 }
 
 #[test]
-fn what_stands_beside_the_taint_is_written_again_but_not_for_ever_at_once() {
+fn removed_disruption_marks_are_restored_with_back_off() {
     let mut stage = interrupted_node(&[web("a")], |_| {});
     evictions(&mut stage, 5);
     let marks = |stage: &Stage| {
@@ -571,7 +571,7 @@ fn what_stands_beside_the_taint_is_written_again_but_not_for_ever_at_once() {
 }
 
 #[test]
-fn a_deadline_that_cannot_be_read_is_none_and_is_written_over() {
+fn invalid_termination_deadline_is_overwritten() {
     let mut stage = node_with(&[web("a")], grace(300));
     let mut node = stage.only_node().clone();
     node.annotations.insert(TERMINATION_AT.into(), "soon".into());
@@ -613,7 +613,7 @@ fn old_node(stage: &Stage) -> &Node {
 }
 
 #[test]
-fn the_time_of_a_node_that_waits_for_places_begins_when_there_are_some() {
+fn grace_period_of_a_node_starts_once_its_pods_have_a_replacement() {
     let mut stage = expired(web("a"), grace(300));
     evictions(&mut stage, 3);
     let left = old_node(&stage).termination_deadline().map(|at| at.duration_since(stage.now));
@@ -621,7 +621,7 @@ fn the_time_of_a_node_that_waits_for_places_begins_when_there_are_some() {
 }
 
 #[test]
-fn a_node_stays_where_its_pool_says_so_and_its_pods_have_not_left_it_in_time() {
+fn drain_timeout_with_on_blocked_abort_cancels_the_disruption() {
     let mut stage = expired(web("a"), on_blocked(OnBlocked::Abort));
     let refused = |_: &Command| CommandResult::EvictRefused("no".into());
     evictions_answered_by(&mut stage, 290, refused);
@@ -637,7 +637,7 @@ fn a_node_stays_where_its_pool_says_so_and_its_pods_have_not_left_it_in_time() {
 /// The grace period would remove the pod, but the drain timeout cancels the disruption before it
 /// has passed: each attempt would fail like the one before.
 #[test]
-fn who_must_not_be_disrupted_keeps_a_node_that_stays_again_before_its_time_is_up() {
+fn do_not_disrupt_pod_keeps_an_expired_node_with_on_blocked_abort() {
     for (policy, disrupted) in [(OnBlocked::Abort, false), (OnBlocked::Wait, true)] {
         let mut stage = node_with(&[protected(web("a"))], |cluster| {
             cluster.pools[0].expire_after = Some(SignedDuration::from_hours(1));
@@ -653,7 +653,7 @@ fn who_must_not_be_disrupted_keeps_a_node_that_stays_again_before_its_time_is_up
 
 /// An eviction in flight may reach the API server after the node was untainted.
 #[test]
-fn a_node_opens_again_only_when_nobody_is_being_told_to_go_any_more() {
+fn cancelled_node_is_untainted_only_after_the_last_eviction_is_answered() {
     let mut stage = expired(web("a"), on_blocked(OnBlocked::Abort));
     let refused = |_: &Command| CommandResult::EvictRefused("no".into());
     evictions_answered_by(&mut stage, 280, refused);
@@ -681,7 +681,7 @@ fn budget(name: &str, desired: i64, expected: i64) -> WatchedObject {
 
 /// The drain does not wait for pods that can never be evicted, unless the node has a deadline.
 #[test]
-fn a_node_stays_whose_pods_stay_until_somebody_changes_what_keeps_them() {
+fn permanently_blocked_drain_is_cancelled_unless_the_node_has_a_deadline() {
     let all = || vec![budget("all", 3, 3)];
     let protected_pod = || bound(protected(web("a")), "node-0");
     let cases = [
@@ -710,7 +710,7 @@ fn a_node_stays_whose_pods_stay_until_somebody_changes_what_keeps_them() {
 
 /// The kubelet runs no pods, so a PodDisruptionBudget would block their eviction without end.
 #[test]
-fn a_node_that_never_came_to_be_and_is_not_ready_has_no_time_to_leave() {
+fn uninitialized_node_that_is_not_ready_is_terminated_despite_a_pdb() {
     for (ready, expect) in [(false, true), (true, false)] {
         let mut stage = Stage::new(ManagementMode::Manage);
         let startup_taint = Taint::new("example.com/agent", Effect::NoSchedule);
@@ -734,7 +734,7 @@ fn a_node_that_never_came_to_be_and_is_not_ready_has_no_time_to_leave() {
 /// The API server lists a pod that the watch lacks; only a new listing proves that the watch has
 /// restarted.
 #[test]
-fn a_watch_that_lacks_pods_is_told_to_start_anew_until_a_listing_comes() {
+fn pod_watch_that_lacks_pods_is_restarted_until_a_listing_arrives() {
     let mut stage = interrupted_node(&[web("a")], |_| {});
     stage.run(3, &["launch", "evict"]);
     delete_pod(&mut stage, "a");
@@ -764,7 +764,7 @@ fn a_watch_that_lacks_pods_is_told_to_start_anew_until_a_listing_comes() {
 /// The objects of a silent watch may be outdated: no pod is evicted because of them, long before
 /// the watch counts as lost.
 #[test]
-fn nobody_is_moved_to_a_place_that_a_watch_showed_which_is_silent_since() {
+fn no_pod_is_evicted_for_a_replacement_while_the_pod_watch_is_silent() {
     let mut stage = expired_without_replacement(web("a"), |_| {});
     stage.silent_watch = Some(ObjectKind::Pod);
     stage.run(20, &["launch"]);
@@ -778,7 +778,7 @@ fn nobody_is_moved_to_a_place_that_a_watch_showed_which_is_silent_since() {
 }
 
 #[test]
-fn a_node_that_stays_is_untainted_again_until_it_is() {
+fn failed_untaint_of_a_cancelled_node_is_retried() {
     let mut stage = expired(web("a"), |cluster| {
         grace(3000)(cluster);
         on_blocked(OnBlocked::Abort)(cluster);
@@ -811,7 +811,7 @@ fn a_node_that_stays_is_untainted_again_until_it_is() {
 }
 
 #[test]
-fn a_node_does_not_stay_whose_pods_are_all_ending_nor_one_that_is_taken_back() {
+fn drain_is_not_cancelled_if_all_pods_terminate_or_the_node_is_interrupted() {
     let mut stage = expired(web("a"), on_blocked(OnBlocked::Abort));
     evictions(&mut stage, 5);
     let by = stage.now + seconds(900);
@@ -824,7 +824,7 @@ fn a_node_does_not_stay_whose_pods_are_all_ending_nor_one_that_is_taken_back() {
 }
 
 #[test]
-fn pods_are_forced_where_their_pool_says_so_each_with_its_own_grace() {
+fn on_blocked_force_deletes_each_pod_with_its_own_grace_period() {
     let long = Pod { grace_seconds: 120, ..protected(web("long")) };
     let mut stage = interrupted_node(&[web("a"), long], on_blocked(OnBlocked::Force));
     let answer = |command: &Command| match command {
@@ -852,7 +852,7 @@ fn attach(stage: &mut Stage, volume: &str) {
 }
 
 #[test]
-fn an_instance_ends_when_the_volumes_of_its_pods_are_detached() {
+fn instance_is_terminated_once_the_volumes_of_its_pods_are_detached() {
     let mut stage = interrupted_node(&[web("a")], |_| {});
     attach(&mut stage, "data");
     stage.run(5, &["launch"]);
@@ -868,7 +868,7 @@ fn an_instance_ends_when_the_volumes_of_its_pods_are_detached() {
 }
 
 #[test]
-fn volumes_of_pods_that_stay_and_what_is_no_volume_of_the_clusters_are_not_waited_for() {
+fn drain_ignores_volumes_of_remaining_pods_and_unknown_attachments() {
     let stays = tolerating(web("stays"), TAINT_DISRUPTED, TolerationOperator::Exists);
     let stays = Pod { volume_claims: vec!["cache".into()], ..stays };
     let mut stage = interrupted_node(&[stays], |_| {});
@@ -885,7 +885,7 @@ fn volumes_of_pods_that_stay_and_what_is_no_volume_of_the_clusters_are_not_waite
 }
 
 #[test]
-fn a_volume_that_never_detaches_is_waited_for_six_minutes_or_until_the_deadline() {
+fn drain_waits_for_a_volume_for_six_minutes_or_until_the_deadline() {
     for (given, least) in [(None, 350), (Some(100), 90), (Some(1000), 990)] {
         let mut stage = interrupted_node(&[], |cluster| {
             cluster.pools[0].termination_grace_period = given.map(seconds);
@@ -901,7 +901,7 @@ fn a_volume_that_never_detaches_is_waited_for_six_minutes_or_until_the_deadline(
 }
 
 #[test]
-fn a_cluster_without_volumes_and_one_that_does_not_show_them_is_not_waited_for() {
+fn drain_does_not_wait_without_volumes_or_permission_to_list_attachments() {
     let mut stage = interrupted_node(&[], |_| {});
     stage.run(10, &["launch"]);
     assert!(is_terminated(&stage) && stage.count("list_attachments") == 0);
@@ -934,7 +934,7 @@ pub(super) fn restart(stage: &mut Stage) {
 }
 
 #[test]
-fn a_restart_goes_on_where_there_is_no_way_back_and_decides_anew_elsewhere() {
+fn restart_continues_irrevocable_drains_and_decides_others_again() {
     // The interruption message does not arrive again; the drift is detected again.
     let (interrupted, drifted) = (Reason::Interrupted, Reason::Drifted);
     for (given, reason, continues) in [
@@ -963,7 +963,7 @@ fn a_restart_goes_on_where_there_is_no_way_back_and_decides_anew_elsewhere() {
 }
 
 #[test]
-fn an_instance_that_does_not_end_is_asked_for_again_and_said_ever_more_rarely() {
+fn instance_that_keeps_running_is_terminated_again_and_reported_rarely() {
     let mut stage = interrupted_node(&[], |_| {});
     for _ in 0..60 {
         let held = stage.run(60, &["launch", "terminate"]);
@@ -992,7 +992,7 @@ fn delete_node(stage: &mut Stage) {
 }
 
 #[test]
-fn a_node_has_our_finalizer_only_where_it_is_asked_for() {
+fn node_has_our_finalizer_only_if_configured() {
     let mut stage = node_with(&[web("a")], |_| {});
     assert!(!stage.only_node().has_finalizer());
     stage.change(with_finalizer);
@@ -1026,7 +1026,7 @@ fn a_node_has_our_finalizer_only_where_it_is_asked_for() {
 }
 
 #[test]
-fn a_deleted_node_with_our_finalizer_is_drained_and_ended_before_it_goes() {
+fn deleted_node_with_our_finalizer_is_drained_and_terminated_first() {
     let mut stage = node_with(&[web("a")], with_finalizer);
     delete_node(&mut stage);
     assert_eq!(evictions(&mut stage, 5), ["evict a"]);
@@ -1046,7 +1046,7 @@ fn a_deleted_node_with_our_finalizer_is_drained_and_ended_before_it_goes() {
 }
 
 #[test]
-fn a_node_that_leaves_by_itself_lets_go_of_our_finalizer_when_its_instance_is_gone() {
+fn our_finalizer_is_removed_after_the_instance_is_terminated() {
     let mut stage = interrupted_node(&[], with_finalizer);
     stage.run(60, &["launch"]);
     let expect = ["patch_node", "list_pods_on", "terminate", "patch_node", "delete_node"];
@@ -1055,7 +1055,7 @@ fn a_node_that_leaves_by_itself_lets_go_of_our_finalizer_when_its_instance_is_go
 }
 
 #[test]
-fn a_deleted_node_without_our_finalizer_is_let_be_until_it_is_gone() {
+fn node_being_deleted_without_our_finalizer_is_ignored() {
     let mut stage = node_with(&[web("a")], |_| {});
     delete_node(&mut stage);
     stage.run(120, &["launch"]);
@@ -1063,7 +1063,7 @@ fn a_deleted_node_without_our_finalizer_is_let_be_until_it_is_gone() {
 }
 
 #[test]
-fn an_end_is_sent_while_its_confirmation_is_fresh_or_nothing_can_run_there() {
+fn termination_expires_with_its_confirmation_unless_the_node_is_gone() {
     let mut stage = interrupted_node(&[], |_| {});
     let held = stage.run(20, &["terminate"]);
     let termination = held.iter().map(|issued| &issued.command);

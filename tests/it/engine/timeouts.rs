@@ -45,7 +45,7 @@ fn fail_launches(stage: &mut Stage, seconds: i64) {
 }
 
 #[test]
-fn a_launch_that_does_not_succeed_in_its_time_is_planned_anew() {
+fn launch_that_times_out_is_planned_again() {
     // The launch timeout, unless the default, and its seconds.
     for (timeout, seconds) in [(None, 300), (Some(60), 60)] {
         let mut stage = stage(|pool| {
@@ -81,7 +81,7 @@ fn a_launch_that_does_not_succeed_in_its_time_is_planned_anew() {
 }
 
 #[test]
-fn a_node_has_its_time_to_register_from_its_launch_on() {
+fn registration_timeout_counts_from_the_launch() {
     for (timeout, seconds) in [(None, 900), (Some(120), 120)] {
         let mut stage = stage(|pool| {
             let timeout = timeout.map(SignedDuration::from_secs);
@@ -105,7 +105,7 @@ fn a_node_has_its_time_to_register_from_its_launch_on() {
 }
 
 #[test]
-fn a_node_that_has_registered_is_not_overdue() {
+fn registered_node_does_not_time_out() {
     let mut stage = stage(|_| {});
     stage.run(10, &[]);
     stage.run(14 * 60, &[]);
@@ -120,7 +120,7 @@ fn a_node_that_has_registered_is_not_overdue() {
 /// A kubelet has created its Node, which cannot be registered: after the termination of the
 /// instance no other component would delete the Node.
 #[test]
-fn a_node_that_cannot_be_registered_goes_after_its_instance() {
+fn node_that_cannot_be_registered_is_deleted_after_its_instance() {
     let mut stage = stage(|_| {});
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
@@ -152,7 +152,7 @@ fn terminating() -> (Stage, IssuedCommand) {
 }
 
 #[test]
-fn an_end_that_fails_is_asked_for_again() {
+fn failed_termination_is_retried() {
     for kind in [FailureKind::Throttled, FailureKind::Unknown, FailureKind::Denied] {
         let (mut stage, issued) = terminating();
         let before = stage.count("terminate");
@@ -165,7 +165,7 @@ fn an_end_that_fails_is_asked_for_again() {
 }
 
 #[test]
-fn a_node_stays_until_its_instance_is_gone() {
+fn node_is_deleted_only_after_its_instance_is_terminated() {
     let (mut stage, issued) = terminating();
     let state = |stage: &mut Stage, state| {
         let instance = stage.instances.get_mut("i-0").expect("the instance exists");
@@ -185,7 +185,7 @@ fn a_node_stays_until_its_instance_is_gone() {
 
 /// A listing that suddenly lacks many instances counts only after a second equal listing.
 #[test]
-fn instances_that_are_gone_at_once_are_all_made_anew() {
+fn instances_that_disappear_together_are_all_replaced_once_accepted() {
     const COUNT: usize = 6;
     let mut stage = Stage::with_static_pool(COUNT);
     stage.run(60, &[]);

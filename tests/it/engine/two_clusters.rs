@@ -69,7 +69,7 @@ fn refuse(
 }
 
 #[test]
-fn what_one_cluster_is_refused_no_other_asks_for_before_the_hold_ends() {
+fn offering_refused_to_one_cluster_is_requested_by_none_until_the_back_off_ends() {
     let cases: [(RefusalKind, IsUnavailable); 2] = [
         (RefusalKind::InsufficientCapacity, |offering, first| offering == first),
         (RefusalKind::SpotDenied, |offering, _| offering.capacity_type == CapacityType::Spot),

@@ -99,7 +99,7 @@ fn stage(capacity_types: &[&str], zones: &[&str]) -> Stage {
 }
 
 #[test]
-fn one_launch_tries_what_was_refused_and_the_others_follow() {
+fn one_launch_retries_a_refused_offering_before_the_others() {
     let (mut stage, tried) = after_a_back_off(&["us-east-1a"], all);
     assert_eq!(tried.len(), 1);
     stage.succeed(&tried[0]);
@@ -112,7 +112,7 @@ fn one_launch_tries_what_was_refused_and_the_others_follow() {
 }
 
 #[test]
-fn where_it_is_refused_again_nobody_else_asks_for_it() {
+fn second_refusal_doubles_the_back_off_of_an_offering() {
     let (mut stage, tried) = after_a_back_off(&["us-east-1a"], all);
     stage.refuse(&tried[0], all, RefusalKind::InsufficientCapacity);
     assert_eq!(stage.run(5 * 60, &["launch"]).len(), 0, "the back-off is twice as long");
@@ -120,7 +120,7 @@ fn where_it_is_refused_again_nobody_else_asks_for_it() {
 }
 
 #[test]
-fn nobody_waits_for_long_for_an_answer() {
+fn launches_wait_only_seconds_for_the_retry_of_an_offering() {
     let (mut stage, tried) = after_a_back_off(&["us-east-1a"], all);
     assert_eq!((tried.len(), stage.run(10, &["launch"]).len()), (1, 0));
     assert_eq!(stage.run(15, &["launch"]).len(), PODS - 1);
@@ -128,7 +128,7 @@ fn nobody_waits_for_long_for_an_answer() {
 
 /// Zone b is not cheaper than zone a, so the launches lose nothing without it.
 #[test]
-fn nobody_waits_where_what_is_cheapest_was_not_refused() {
+fn launches_do_not_wait_if_the_cheapest_offering_was_not_refused() {
     let (mut stage, launches) = after_a_back_off(&["us-east-1a", "us-east-1b"], in_zone_b);
     assert_eq!(launches.len(), PODS);
     let retries = |issued: &&IssuedCommand| offerings(issued).iter().any(in_zone_b);
@@ -140,7 +140,7 @@ fn nobody_waits_where_what_is_cheapest_was_not_refused() {
 
 /// EC2 chooses among the offerings of a launch. It has not refused the others.
 #[test]
-fn nobody_waits_for_what_was_not_refused_though_another_was_had() {
+fn launches_continue_after_the_retry_succeeds_with_another_offering() {
     let (mut stage, tried) = after_a_back_off(&["us-east-1a", "us-east-1b"], in_zone_a);
     assert_eq!(tried.len(), 1, "the offering is the cheapest for all pods");
     let mut answer = stage.answer(&tried[0].command);
@@ -153,7 +153,7 @@ fn nobody_waits_for_what_was_not_refused_though_another_was_had() {
 
 /// An on-demand instance of the same type costs more, and EC2 may have a spot instance in a moment.
 #[test]
-fn nobody_buys_dearer_while_what_is_cheapest_is_tried() {
+fn launches_do_not_buy_a_dearer_offering_during_the_retry() {
     let mut stage = stage(&["spot", "on-demand"], &["us-east-1a"]);
     let is_spot = |offering: &OfferingKey| offering.capacity_type == CapacityType::Spot;
     let tried = stage.launches_after_back_off(is_spot);
@@ -166,7 +166,7 @@ fn nobody_buys_dearer_while_what_is_cheapest_is_tried() {
 
 /// The fleet grants all launches before any of them is sent.
 #[test]
-fn one_launch_tries_where_the_fleet_is_asked_before() {
+fn one_launch_retries_a_refused_offering_under_fleet_limits() {
     let mut stage = stage(&["spot"], &["us-east-1a"]);
     stage.event(Event::FleetChanged(Some(fleet_view(1_000))));
     stage.run(5, &[]);
@@ -177,7 +177,7 @@ fn one_launch_tries_where_the_fleet_is_asked_before() {
 }
 
 #[test]
-fn a_launch_that_needs_several_zones_asks_for_all_of_them() {
+fn launch_with_min_values_for_zones_requests_all_of_them() {
     let zones = ["us-east-1a", "us-east-1b"];
     let mut stage = stage(&["spot"], &zones);
     stage.change(|cluster| {

@@ -115,7 +115,7 @@ fn cluster_of_0_1() -> Stage {
 }
 
 #[test]
-fn what_version_0_1_has_made_is_taken_over_and_neither_drifts_nor_ends() {
+fn nodes_of_version_0_1_are_taken_over_without_drift_or_termination() {
     let mut stage = cluster_of_0_1();
     stage.run(3 * 3_600, &[]);
     let claims = &stage.engine.state().ledger.claims;
@@ -139,7 +139,7 @@ fn what_version_0_1_has_made_is_taken_over_and_neither_drifts_nor_ends() {
 }
 
 #[test]
-fn instances_of_version_0_1_do_not_end_where_no_node_is_theirs() {
+fn instances_of_version_0_1_without_nodes_are_not_terminated() {
     let mut stage = cluster_of_0_1();
     for number in 0..COUNT {
         let key = ObjectKey::new("", format!("node-{number}"));

@@ -132,7 +132,7 @@ fn rendered(explained: &ExplainedNode<'_>) -> String {
 }
 
 #[test]
-fn a_node_is_told_for_each_reason_whether_it_leaves_and_what_keeps_it() {
+fn explain_shows_the_verdict_for_each_disruption_reason() {
     let state = state();
     for name in ["full", "empty-a", "empty-b", "foreign"] {
         let explained = explain_node(&state, name, NOW).expect(name);
@@ -147,7 +147,7 @@ fn a_node_is_told_for_each_reason_whether_it_leaves_and_what_keeps_it() {
 }
 
 #[test]
-fn a_node_with_many_pods_has_the_first_told_and_the_rest_counted() {
+fn explain_lists_the_first_pods_and_counts_the_rest() {
     let mut state = state();
     for at in 0..200 {
         let pod = pod(&format!("many-{at}"), "ReplicaSet", "full");
@@ -161,7 +161,7 @@ fn a_node_with_many_pods_has_the_first_told_and_the_rest_counted() {
 }
 
 #[test]
-fn a_node_that_is_not_there_has_similar_names_told() {
+fn explain_of_an_unknown_node_lists_similar_names() {
     let state = state();
     let cases: [(&str, &[&str]); 4] = [
         ("ful", &["full"]),

@@ -173,7 +173,7 @@ fn rendered(explained: &ExplainedPool<'_>) -> String {
 }
 
 #[test]
-fn a_pool_is_told_what_it_can_have_what_it_lacks_and_what_keeps_its_nodes() {
+fn explain_shows_offerings_limits_and_blockers_of_a_pool() {
     let cases = [
         ("healthy", healthy(), "general"),
         ("barren", barren(), "general"),
@@ -194,7 +194,7 @@ fn a_pool_is_told_what_it_can_have_what_it_lacks_and_what_keeps_its_nodes() {
 }
 
 #[test]
-fn requirements_that_each_leave_some_types_and_together_none_are_told_so() {
+fn explain_counts_the_types_of_each_conflicting_requirement() {
     let mut general = pool("general");
     general.requirements.add(CPU, Requirement::is_in(["1"]));
     general.labels = [(INSTANCE_TYPE, "s-2x-amd64"), ("team", "a")]
@@ -214,7 +214,7 @@ fn requirements_that_each_leave_some_types_and_together_none_are_told_so() {
 }
 
 #[test]
-fn pods_are_told_by_what_stops_them_in_this_pool() {
+fn explain_groups_unschedulable_pods_by_the_pool_rejection() {
     let state = healthy();
     let explained = explain_pool(&state, "gpu", NOW).expect("a pool");
     let stopped = explained.unplaced.iter();
@@ -225,7 +225,7 @@ fn pods_are_told_by_what_stops_them_in_this_pool() {
 }
 
 #[test]
-fn a_pool_whose_class_is_not_ready_says_so_and_what_it_could_have() {
+fn explain_reports_a_node_class_that_is_not_ready() {
     let mut general = pool("general");
     general.node_class = Some("standard".into());
     let cluster = Cluster { pools: vec![general], ..Cluster::default() };
@@ -243,7 +243,7 @@ fn a_pool_whose_class_is_not_ready_says_so_and_what_it_could_have() {
 }
 
 #[test]
-fn a_pool_of_which_all_is_held_down_can_have_nothing_and_says_until_when() {
+fn explain_shows_when_unavailable_offerings_are_retried() {
     let mut state = full();
     state.holds.record_refused_capacity_type(CapacityType::OnDemand, NOW);
     let explained = explain_pool(&state, "general", NOW).expect("a pool");
@@ -257,7 +257,7 @@ fn a_pool_of_which_all_is_held_down_can_have_nothing_and_says_until_when() {
 }
 
 #[test]
-fn what_is_reserved_can_be_had_as_long_as_some_of_it_is_left() {
+fn reserved_offering_is_available_until_its_reservation_is_used() {
     let mut general = pool("general");
     let ways = Requirement::is_in(["on-demand", "reserved"]);
     general.requirements = [(CAPACITY_TYPE, ways)].into_iter().collect();
@@ -291,7 +291,7 @@ fn what_is_reserved_can_be_had_as_long_as_some_of_it_is_left() {
 }
 
 #[test]
-fn words_of_elsewhere_cannot_disturb_a_terminal() {
+fn control_characters_in_a_pause_reason_are_removed() {
     let mut state = keeping();
     let pause = state.notes.pauses.values().next().cloned().expect("a pause");
     state.notes.pauses.insert(None, pause);
@@ -303,7 +303,7 @@ fn words_of_elsewhere_cannot_disturb_a_terminal() {
 }
 
 #[test]
-fn a_pool_that_is_not_there_has_similar_names_told() {
+fn explain_of_an_unknown_pool_lists_similar_names() {
     let state = fixed();
     let cases: [(&str, &[&str]); 4] =
         [("generl", &["general"]), ("gen", &["general"]), ("nothing-like-it", &[]), ("", &[])];

@@ -58,7 +58,7 @@ fn two_clusters(limits: FleetLimits) -> Stage {
 }
 
 #[test]
-fn two_clusters_never_take_the_last_place_both() {
+fn fleet_disruption_budget_is_shared_by_all_clusters() {
     let mut stage = two_clusters(budget(BudgetNodes::Percent(10), None));
     let empty = Reason::Empty;
     assert_eq!(request_disruption(&mut stage, "east", "a", empty), Ok(()));
@@ -80,7 +80,7 @@ fn two_clusters_never_take_the_last_place_both() {
 }
 
 #[test]
-fn the_others_hear_what_is_taken() {
+fn other_clusters_see_granted_disruptions() {
     let mut stage = two_clusters(budget(BudgetNodes::Nodes(3), Some("5/h")));
     assert_eq!(request_disruption(&mut stage, "east", "a", Reason::Empty), Ok(()));
     stage.advance(2);
@@ -95,7 +95,7 @@ fn the_others_hear_what_is_taken() {
 }
 
 #[test]
-fn a_rate_counts_what_all_have_let_go() {
+fn fleet_disruption_rate_counts_all_clusters() {
     let mut stage = two_clusters(budget(BudgetNodes::Percent(100), Some("2/h")));
     assert_eq!(request_disruption(&mut stage, "east", "a", Reason::Empty), Ok(()));
     stage.advance(600);
@@ -110,7 +110,7 @@ fn a_rate_counts_what_all_have_let_go() {
 }
 
 #[test]
-fn who_has_not_said_what_it_has_gets_nothing_and_stops_the_others_for_a_while() {
+fn cluster_without_a_node_report_gets_no_grant_and_delays_others() {
     let limits = || budget(BudgetNodes::Nodes(2), None);
     let mut stage = Stage::new(limits(), &[cluster("east"), cluster("west")]);
     let own = "the cluster has not reported its nodes yet".to_owned();

@@ -19,7 +19,7 @@ fn two_clusters(limits: FleetLimits) -> Stage {
 }
 
 #[test]
-fn what_one_has_the_other_cannot_get() {
+fn fleet_limits_are_shared_by_all_clusters() {
     let mut stage = two_clusters(limits(10, 9));
     stage.assert_granted("east", "a", cores(6));
     let words = "cpu limit 10 of the fleet leaves 4, the claim needs up to 5";
@@ -42,7 +42,7 @@ fn what_one_has_the_other_cannot_get() {
 }
 
 #[test]
-fn who_is_denied_hears_at_once_what_is_left() {
+fn denial_contains_the_remaining_share() {
     let mut stage = two_clusters(limits(10, 9));
     stage.assert_granted("east", "a", cores(6));
     let CommandResult::Denied { view, .. } = stage.request_grant("west", "b", cores(5)) else {
@@ -53,7 +53,7 @@ fn who_is_denied_hears_at_once_what_is_left() {
 }
 
 #[test]
-fn views_count_up_whichever_way_they_are_told() {
+fn view_numbers_increase_in_denials_and_notifications() {
     let mut stage = two_clusters(limits(10, 9));
     let number = |stage: &Stage| stage.views["west"].as_ref().expect("a view").number;
     let mut last = number(&stage);
@@ -70,7 +70,7 @@ fn views_count_up_whichever_way_they_are_told() {
 }
 
 #[test]
-fn what_is_there_counts_whether_or_not_it_fits() {
+fn reported_usage_counts_even_above_the_limit() {
     let mut stage = two_clusters(limits(10, 9));
     stage.report_all("east", &[("a", cores(8)), ("b", cores(8))]);
     stage.assert_denied("west", "c", cores(1), "leaves -6");
@@ -82,7 +82,7 @@ fn what_is_there_counts_whether_or_not_it_fits() {
 }
 
 #[test]
-fn nothing_is_granted_before_all_have_said_what_they_have() {
+fn grants_wait_until_all_clusters_have_reported() {
     let mut stage = Stage::new(limits(10, 9), &[cluster("east"), cluster("west")]);
     stage.assert_denied("east", "a", cores(1), "the cluster has not reported its resources yet");
     stage.report_all("east", &[]);
@@ -98,7 +98,7 @@ fn nothing_is_granted_before_all_have_said_what_they_have() {
 }
 
 #[test]
-fn one_silent_cluster_stops_the_others_for_a_while_only() {
+fn silent_cluster_blocks_grants_only_for_a_limited_time() {
     let mut silent = cluster("west");
     silent.limits.capacity = vec![("cpu".to_owned(), 4000)];
     silent.limits.nodes = Some(2);
@@ -119,7 +119,7 @@ fn one_silent_cluster_stops_the_others_for_a_while_only() {
 }
 
 #[test]
-fn only_those_are_waited_for_that_make_nodes() {
+fn grants_do_not_wait_for_observed_clusters() {
     let mut observed = cluster("west");
     observed.mode = ManagementMode::Observe;
     let mut stage = Stage::new(limits(10, 9), &[cluster("east"), observed.clone()]);
@@ -134,7 +134,7 @@ fn only_those_are_waited_for_that_make_nodes() {
 }
 
 #[test]
-fn a_new_engine_says_what_there_is_before_it_gets_more() {
+fn restarted_engine_must_report_before_it_gets_grants() {
     let mut stage = two_clusters(limits(10, 9));
     stage.assert_granted("east", "a", cores(6));
     stage.fleet.on_engine_start(&"east".into(), stage.now);
@@ -147,7 +147,7 @@ fn a_new_engine_says_what_there_is_before_it_gets_more() {
 }
 
 #[test]
-fn a_reservation_is_never_taken_twice() {
+fn reservation_instances_are_never_granted_twice() {
     // Without fleet limits: the clusters share the reservations.
     let mut stage = two_clusters(FleetLimits::default());
     stage.assert_granted("east", "a", reserved("cr-1", 2));
@@ -161,7 +161,7 @@ fn a_reservation_is_never_taken_twice() {
 }
 
 #[test]
-fn others_hear_of_changes_once_in_a_second() {
+fn changes_are_announced_at_most_once_per_second() {
     let mut stage = two_clusters(limits(100, 90));
     stage.advance(5);
     let before = stage.view_counts["west"];
@@ -181,7 +181,7 @@ fn others_hear_of_changes_once_in_a_second() {
 }
 
 #[test]
-fn who_shares_nothing_is_told_nothing() {
+fn clusters_that_share_nothing_get_no_views() {
     let elsewhere = |name: &str, region: &str| {
         let mut own = cluster(name);
         own.region = region.into();
@@ -197,7 +197,7 @@ fn who_shares_nothing_is_told_nothing() {
 }
 
 #[test]
-fn what_is_refused_to_one_is_held_down_for_all_who_buy_there() {
+fn unavailable_offering_is_announced_in_the_same_account_and_region() {
     let mut elsewhere = cluster("north");
     elsewhere.region = "us-east-1".into();
     // The same region of another account.

@@ -52,7 +52,7 @@ fn all_of(usage: &Usage, index: usize) -> Vec<(&str, outrigger::model::fleet::Cl
 
 proptest! {
     #[test]
-    fn no_limit_is_exceeded_and_nobody_waits_for_ever(
+    fn random_requests_exceed_no_limit_and_are_finally_granted(
         actions in collection::vec((0usize..3, any_action()), 0..120),
     ) {
         let mut stage = Stage::new(limits(CORES, NODES), &NAMES.map(cluster));

@@ -143,26 +143,26 @@ fn check_case(case: &str) {
 }
 
 #[test]
-fn no_field_of_v1_is_left_out_in_silence() {
+fn no_v1_field_is_dropped_silently() {
     check_case("v1.yaml");
 }
 
 #[test]
-fn no_field_of_v1beta1_is_left_out_in_silence() {
+fn no_v1beta1_field_is_dropped_silently() {
     check_case("v1beta1.yaml");
 }
 
 #[test]
-fn no_field_of_v1alpha5_is_left_out_in_silence() {
+fn no_v1alpha5_field_is_dropped_silently() {
     check_case("v1alpha5.yaml");
 }
 
 #[test]
-fn no_field_of_v1alpha4_is_left_out_in_silence() {
+fn no_v1alpha4_field_is_dropped_silently() {
     check_case("v1alpha4.yaml");
 }
 
 #[test]
-fn no_field_of_overlays_and_buffers_is_left_out_in_silence() {
+fn no_overlay_or_buffer_field_is_dropped_silently() {
     check_case("overlays-and-buffers.json");
 }

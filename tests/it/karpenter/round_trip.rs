@@ -20,7 +20,7 @@ pub(crate) fn clusters(hcl: &str) -> Option<Config> {
 
 proptest! {
     #[test]
-    fn what_karpenter_can_say_comes_back_as_it_was(hcl in configuration()) {
+    fn exported_configuration_is_imported_unchanged(hcl in configuration()) {
         // A buffer of a static pool is rejected. Other generated configurations are valid (see
         // below).
         let config = clusters(&hcl);
@@ -42,7 +42,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_odd(text in altered_objects()) {
+    fn altered_objects_are_imported_as_valid_hcl_or_rejected(text in altered_objects()) {
         if let Ok(back) = imported(&text) {
             // The imported configuration is valid.
             loaded(&back.text());
@@ -52,7 +52,7 @@ proptest! {
 
 /// Most generated configurations are valid, so the property test above is meaningful.
 #[test]
-fn what_is_drawn_is_valid() {
+fn generated_configurations_are_valid() {
     const GENERATED: usize = 60;
     let mut runner = TestRunner::deterministic();
     let mut refused = Vec::new();

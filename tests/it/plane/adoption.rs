@@ -146,9 +146,8 @@ async fn until_leaver(setup: &Setup, leaver: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced() {
-    let name =
-        "plane::adoption::nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced";
+async fn karpenter_nodes_are_adopted_after_its_removal_without_replacement() {
+    let name = "plane::adoption::karpenter_nodes_are_adopted_after_its_removal_without_replacement";
     let Some(plane) = Plane::start_or_skip_with(name, &["--audit"]) else {
         return;
     };

@@ -146,7 +146,7 @@ fn replayed(log: &str, allowed: Allowed) -> Audited {
 }
 
 #[test]
-fn what_is_above_a_budget_is_found() {
+fn audit_log_check_detects_exceeded_budgets() {
     let event = |second: u32, verb: &str, node: &str, leaves: bool| {
         let taints = match leaves {
             true => serde_json::json!([{"key": TAINT_DISRUPTED, "effect": "NoSchedule"}]),

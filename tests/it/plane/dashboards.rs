@@ -93,8 +93,8 @@ async fn scraped(address: &str, is_right: impl Fn(&str) -> bool) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn karpenters_dashboards_find_what_they_ask_for() {
-    let name = "plane::dashboards::karpenters_dashboards_find_what_they_ask_for";
+async fn all_series_of_karpenters_dashboards_exist() {
+    let name = "plane::dashboards::all_series_of_karpenters_dashboards_exist";
     let Some(plane) = plane(name) else { return };
     let port = free_port();
     let setup = Setup::new(&[("bench", plane.daemons().as_path())], Some(port));

@@ -109,8 +109,8 @@ fn doctor(config: &Path) -> (Option<i32>, Vec<[String; 4]>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_doctor_finds_the_right_that_a_real_api_server_denies() {
-    let name = "plane::doctor::a_doctor_finds_the_right_that_a_real_api_server_denies";
+async fn doctor_finds_a_permission_denied_by_a_real_api_server() {
+    let name = "plane::doctor::doctor_finds_a_permission_denied_by_a_real_api_server";
     let Some(plane) = Plane::start_or_skip(name) else {
         return;
     };
@@ -177,8 +177,8 @@ fn names(told: &[[String; 4]], [verb, group, resource, name]: Right) -> bool {
 
 /// A campaign removes the permissions one by one, and other runs remove several at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_doctor_names_each_right_that_is_missing() {
-    let name = "plane::doctor::a_doctor_names_each_right_that_is_missing";
+async fn doctor_names_each_missing_permission() {
+    let name = "plane::doctor::doctor_names_each_missing_permission";
     let Some(plane) = Plane::start_or_skip(name) else {
         return;
     };

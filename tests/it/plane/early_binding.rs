@@ -236,8 +236,8 @@ async fn deploy_large(api: &kube::Client, replicas: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_of_nodes_that_never_come_are_made_anew() {
-    let name = "plane::early_binding::pods_of_nodes_that_never_come_are_made_anew";
+async fn pods_of_nodes_that_never_register_are_recreated() {
+    let name = "plane::early_binding::pods_of_nodes_that_never_register_are_recreated";
     let Some(plane) = plane(name) else { return };
     let port = free_port();
     let setup = Setup::early(&plane.daemons(), port, "  registration_timeout = \"10s\"\n");
@@ -271,8 +271,8 @@ async fn pods_of_nodes_that_never_come_are_made_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_outlive_instances_that_fail_and_daemons_that_are_killed() {
-    let name = "plane::early_binding::pods_outlive_instances_that_fail_and_daemons_that_are_killed";
+async fn early_bound_pods_survive_failed_instances_and_killed_daemons() {
+    let name = "plane::early_binding::early_bound_pods_survive_failed_instances_and_killed_daemons";
     let Some(plane) = plane(name) else { return };
     let port = free_port();
     let setup = Setup::early(&plane.daemons(), port, "");

@@ -46,8 +46,8 @@ async fn told(api: &Client, setup: &Setup, wanted: &[(&str, &str, &str)]) -> BTr
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_and_nodes_say_what_is_done_with_them() {
-    let Some(plane) = plane("plane::events::pods_and_nodes_say_what_is_done_with_them") else {
+async fn pods_and_nodes_get_events_unless_disabled() {
+    let Some(plane) = plane("plane::events::pods_and_nodes_get_events_unless_disabled") else {
         return;
     };
     let port = free_port();

@@ -22,8 +22,8 @@ fn instances_of(world: &World) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_get_nodes_from_a_program_that_ends_once() {
-    let name = "plane::exec_provider::pods_get_nodes_from_a_program_that_ends_once";
+async fn pods_get_nodes_from_an_exec_program_that_exits_once() {
+    let name = "plane::exec_provider::pods_get_nodes_from_an_exec_program_that_exits_once";
     let Some(plane) = plane(name) else { return };
     let marks = tempfile::TempDir::new().expect("a directory");
     let once = marks.path().join("once");

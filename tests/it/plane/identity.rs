@@ -141,8 +141,8 @@ async fn delete_nodes(api: &Client, count: usize) -> Vec<Node> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_ends_whatever_answers_at_the_other_end() {
-    let name = "plane::identity::nothing_ends_whatever_answers_at_the_other_end";
+async fn wrong_cluster_or_deleted_nodes_terminate_no_instance() {
+    let name = "plane::identity::wrong_cluster_or_deleted_nodes_terminate_no_instance";
     let Some(own) = plane(name) else { return };
     let Some(other) = plane(name) else { return };
     let port = free_port();

@@ -101,8 +101,8 @@ fn class() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn karpenters_objects_come_in_from_a_cluster_as_from_files() {
-    let name = "plane::import::karpenters_objects_come_in_from_a_cluster_as_from_files";
+async fn import_from_a_cluster_equals_import_from_files() {
+    let name = "plane::import::import_from_a_cluster_equals_import_from_files";
     let Some(plane) = Plane::start_or_skip(name) else {
         return;
     };

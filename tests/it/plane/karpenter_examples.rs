@@ -91,8 +91,8 @@ const OTHERWISE: [&str; 10] = [
 ];
 
 #[test]
-fn every_example_comes_in_and_what_is_lost_of_it_is_told() {
-    let test = "plane::karpenter_examples::every_example_comes_in_and_what_is_lost_of_it_is_told";
+fn every_example_is_imported_with_dropped_fields_reported() {
+    let test = "plane::karpenter_examples::every_example_is_imported_with_dropped_fields_reported";
     let Some(dir) = published(test) else { return };
     let examples = texts(&dir.join("v1"));
     assert!(examples.len() > 20, "{} examples", examples.len());
@@ -151,8 +151,8 @@ async fn post(api: &Client, at: &str, object: &Value) -> Result<Value, kube::Err
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_crds_accept_what_is_exported() {
-    let test = "plane::karpenter_examples::its_crds_accept_what_is_exported";
+async fn karpenters_crds_accept_exported_objects() {
+    let test = "plane::karpenter_examples::karpenters_crds_accept_exported_objects";
     let Some(dir) = published(test) else { return };
     let Some(plane) = Plane::start_or_skip_with(test, &["--lean"]) else {
         return;

@@ -54,8 +54,8 @@ async fn nodeless(cloud: u16, world: &World) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_get_nodes_and_empty_nodes_go() {
-    let name = "plane::lifecycle::pods_get_nodes_and_empty_nodes_go";
+async fn pods_get_nodes_and_empty_nodes_are_removed() {
+    let name = "plane::lifecycle::pods_get_nodes_and_empty_nodes_are_removed";
     let Some(plane) = plane(name) else { return };
     let port = free_port();
     let setup = Setup::new(&[("bench", plane.daemons().as_path())], Some(port));
@@ -154,8 +154,8 @@ pub(crate) fn scatter(n: u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_that_is_killed_goes_on_where_it_was() {
-    let name = "plane::lifecycle::a_daemon_that_is_killed_goes_on_where_it_was";
+async fn killed_daemon_resumes_its_work() {
+    let name = "plane::lifecycle::killed_daemon_resumes_its_work";
     let Some(plane) = plane(name) else { return };
     let port = free_port();
     let setup = Setup::new(&[("bench", plane.daemons().as_path())], Some(port));
@@ -253,8 +253,8 @@ fn untouched(before: &World, now: &World) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_touched_while_the_view_is_not_whole() {
-    let name = "plane::lifecycle::nothing_is_touched_while_the_view_is_not_whole";
+async fn incomplete_cluster_state_blocks_all_changes() {
+    let name = "plane::lifecycle::incomplete_cluster_state_blocks_all_changes";
     let Some(plane) = plane(name) else { return };
     let port = free_port();
     let (proxy, setup, _cloud, _daemon) = behind_proxy(&plane.daemons(), port).await;

@@ -243,8 +243,8 @@ async fn fill(api: &Client) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clusters_in_which_nothing_happens_take_little() {
-    let name = "plane::many_clusters::clusters_in_which_nothing_happens_take_little";
+async fn idle_clusters_need_little_memory() {
+    let name = "plane::many_clusters::idle_clusters_need_little_memory";
     let (planes_of, count) = if is_campaign() { (10, 100) } else { (1, 20) };
     let Some(planes) = planes(name, planes_of) else {
         return;
@@ -273,8 +273,8 @@ async fn clusters_in_which_nothing_happens_take_little() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_one_is_no_matter_of_the_others() {
-    let name = "plane::many_clusters::what_is_wrong_with_one_is_no_matter_of_the_others";
+async fn broken_clusters_do_not_slow_down_the_others() {
+    let name = "plane::many_clusters::broken_clusters_do_not_slow_down_the_others";
     let count = served();
     let Some(planes) = planes(name, count + 3) else {
         return;

@@ -21,8 +21,8 @@ const WORLDS_OF_CAMPAIGN: u64 = 300;
 const WORLDS_EACH: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kube_scheduler_agrees_with_every_place_and_every_refusal() {
-    let name = "plane::oracle::kube_scheduler_agrees_with_every_place_and_every_refusal";
+async fn kube_scheduler_agrees_with_every_placement_and_rejection() {
+    let name = "plane::oracle::kube_scheduler_agrees_with_every_placement_and_rejection";
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     let Some(plane) = Plane::start_or_skip_with(name, &["--extender", &url]) else {

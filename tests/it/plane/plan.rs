@@ -88,8 +88,8 @@ async fn halved(api: &Client, setup: &Setup, half: usize) -> World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_of_a_live_cluster_writes_nothing_and_comes_true() {
-    let name = "plane::plan::a_plan_of_a_live_cluster_writes_nothing_and_comes_true";
+async fn live_plan_writes_nothing_and_matches_the_outcome() {
+    let name = "plane::plan::live_plan_writes_nothing_and_matches_the_outcome";
     let Some(plane) = Plane::start_or_skip_with(name, &["--audit"]) else {
         return;
     };

@@ -345,8 +345,8 @@ fn configure(setup: &Setup, lanes: &[Lane]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_says_what_it_is_denied_whichever_right_it_lacks() {
-    let test = "plane::rbac::a_daemon_says_what_it_is_denied_whichever_right_it_lacks";
+async fn every_missing_rbac_permission_is_logged() {
+    let test = "plane::rbac::every_missing_rbac_permission_is_logged";
     let Some(plane) = Plane::start_or_skip(test) else {
         return;
     };

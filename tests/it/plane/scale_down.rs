@@ -257,8 +257,8 @@ async fn saves(test: &str, all: Sizes, budget: Allowed) -> Option<Outcome> {
 const ALL: Allowed = Allowed::Percent(100);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_that_may_be_anywhere_are_moved_together() {
-    let name = "plane::scale_down::pods_that_may_be_anywhere_are_moved_together";
+async fn scale_down_consolidates_unconstrained_pods() {
+    let name = "plane::scale_down::scale_down_consolidates_unconstrained_pods";
     if let Some(outcome) = saves(name, cut(anywhere(), 12), ALL).await {
         // Karpenter 1.14 on two cores: 91 s, 8 to 9 nodes, 52.1 $/h, 5 s of CPU.
         assert!(outcome.seconds <= 45.0, "more than half of Karpenter's time");
@@ -267,8 +267,8 @@ async fn pods_that_may_be_anywhere_are_moved_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thirty_deployments_shrink_within_two_minutes() {
-    let name = "plane::scale_down::thirty_deployments_shrink_within_two_minutes";
+async fn scale_down_of_thirty_deployments_takes_at_most_two_minutes() {
+    let name = "plane::scale_down::scale_down_of_thirty_deployments_takes_at_most_two_minutes";
     if let Some(outcome) = saves(name, cut(thirty(), 10), ALL).await {
         // Karpenter 1.14 on two cores: moving after 480 s, 43 nodes, 50.6 $/h, 44 s of CPU.
         assert!(outcome.seconds <= 120.0, "too slow");
@@ -278,8 +278,8 @@ async fn thirty_deployments_shrink_within_two_minutes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_spread_over_hosts_stay_spread_on_fewer() {
-    let name = "plane::scale_down::pods_spread_over_hosts_stay_spread_on_fewer";
+async fn host_spread_pods_are_consolidated_onto_fewer_nodes() {
+    let name = "plane::scale_down::host_spread_pods_are_consolidated_onto_fewer_nodes";
     if let Some(outcome) = saves(name, cut(over_hosts(), 12), ALL).await {
         // Karpenter 1.14 on two cores: 72 s, 300 nodes, 70.3 $/h, 56 s of CPU.
         assert!(outcome.seconds <= 36.0, "more than half of Karpenter's time");
@@ -289,14 +289,14 @@ async fn pods_spread_over_hosts_stay_spread_on_fewer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_share_of_the_nodes_leaves_at_once_and_no_more() {
-    let name = "plane::scale_down::a_share_of_the_nodes_leaves_at_once_and_no_more";
+async fn percentage_budget_bounds_concurrent_disruption() {
+    let name = "plane::scale_down::percentage_budget_bounds_concurrent_disruption";
     saves(name, cut(anywhere(), 12), Allowed::Percent(10)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_nodes_leave_at_once_and_no_more() {
-    let name = "plane::scale_down::three_nodes_leave_at_once_and_no_more";
+async fn node_count_budget_bounds_concurrent_disruption() {
+    let name = "plane::scale_down::node_count_budget_bounds_concurrent_disruption";
     saves(name, cut(anywhere(), 12), Allowed::Nodes(3)).await;
 }
 
@@ -375,14 +375,13 @@ fn kills() -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_that_is_killed_while_nodes_leave_ends_where_it_would_have() {
-    let name =
-        "plane::scale_down::a_daemon_that_is_killed_while_nodes_leave_ends_where_it_would_have";
+async fn consolidation_survives_killed_daemons() {
+    let name = "plane::scale_down::consolidation_survives_killed_daemons";
     survives(name, cut(thirty(), 20), ALL, kills()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn budgets_hold_while_a_daemon_is_killed() {
-    let name = "plane::scale_down::budgets_hold_while_a_daemon_is_killed";
+async fn budgets_hold_while_the_daemon_is_killed() {
+    let name = "plane::scale_down::budgets_hold_while_the_daemon_is_killed";
     survives(name, cut(thirty(), 20), Allowed::Percent(10), kills()).await;
 }

@@ -188,8 +188,8 @@ async fn comes_true(test: &str, all: &[Deployment], part: f64) -> Option<Outcome
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thirty_deployments_end_where_they_were_planned() {
-    let name = "plane::scale_out::thirty_deployments_end_where_they_were_planned";
+async fn pods_of_thirty_deployments_run_where_they_were_planned() {
+    let name = "plane::scale_out::pods_of_thirty_deployments_run_where_they_were_planned";
     if let Some(outcome) = comes_true(name, &of_all_sizes(), 0.1).await {
         // Karpenter 1.14 on two cores: 16.8 s, 39 nodes, 83.8 $/h, 3.6 s of CPU, 152 MB.
         assert!(outcome.seconds <= 16.8, "slower than Karpenter");
@@ -200,8 +200,8 @@ async fn thirty_deployments_end_where_they_were_planned() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_spread_over_hosts_end_where_they_were_planned() {
-    let name = "plane::scale_out::pods_spread_over_hosts_end_where_they_were_planned";
+async fn host_spread_pods_run_where_they_were_planned() {
+    let name = "plane::scale_out::host_spread_pods_run_where_they_were_planned";
     if let Some(outcome) = comes_true(name, &small_and_large(), 0.06).await {
         // Karpenter 1.14 on two cores: 90.7 s, 500 nodes, 117.2 $/h, 44.5 s of CPU, 482 MB.
         assert!(outcome.seconds <= 90.7 / 4.0, "more than a quarter of Karpenter's time");

@@ -100,8 +100,8 @@ async fn all_accounted_for(cloud: u16, world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_host_leads_when_one_does_not_any_more() {
-    let name = "plane::standby::another_host_leads_when_one_does_not_any_more";
+async fn standby_host_takes_over_when_the_leader_stops() {
+    let name = "plane::standby::standby_host_takes_over_when_the_leader_stops";
     let Some(plane) = Plane::start_or_skip_with(name, &["--audit"]) else {
         return;
     };
@@ -183,8 +183,8 @@ async fn share(api: &Client, host: &Setup) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_comes_later_gets_its_share() {
-    let name = "plane::standby::a_host_that_comes_later_gets_its_share";
+async fn later_host_gets_its_share_of_clusters() {
+    let name = "plane::standby::later_host_gets_its_share_of_clusters";
     let Some(plane) = Plane::start_or_skip_with(name, &["--lean"]) else {
         return;
     };

@@ -99,7 +99,7 @@ fn text(value: &Value) -> String {
 }
 
 #[test]
-fn a_change_of_an_earlier_term_is_found() {
+fn changes_of_an_earlier_term_are_detected() {
     let recorded = |agents: &[&str]| -> Vec<Recorded> {
         let of = |agent: &&str| Recorded {
             agent: (*agent).to_owned(),

@@ -45,7 +45,7 @@ fn check_rejection(world: &World, code: RejectionCode, words: &str) {
 }
 
 #[test]
-fn a_plan_costs_little_more_than_its_bound() {
+fn plan_costs_little_more_than_its_bound() {
     let mut world = world();
     world.pods = pods("small", 500, 900, 3100 * MIB);
     world.pods.extend(pods("large", 500, 3500, 28 * GIB));
@@ -58,7 +58,7 @@ fn a_plan_costs_little_more_than_its_bound() {
 }
 
 #[test]
-fn a_pool_says_why_not() {
+fn every_rejection_code_has_its_message() {
     let mut world = world();
     world.pods = vec![pod("p", 400_000, GIB)];
     check_rejection(
@@ -118,7 +118,7 @@ fn a_pool_says_why_not() {
 }
 
 #[test]
-fn a_pod_that_is_not_understood_is_not_placed() {
+fn invalid_pod_is_not_placed() {
     let mut world = world();
     world.rooms = vec![room("n", pod("", 9000, GIB).requests)];
     world.pods = vec![pod("p", 1, 1)];
@@ -135,7 +135,7 @@ fn a_pod_that_is_not_understood_is_not_placed() {
 }
 
 #[test]
-fn rooms_are_filled_before_nodes_are_made() {
+fn existing_nodes_are_filled_before_new_ones() {
     let mut world = world();
     let free = Resources { cpu_milli: 2000, memory: 8 * GIB, pods: 10, ..Resources::default() };
     world.rooms = ["a", "b", "c", "d"].map(|name| room(name, free.clone())).to_vec();
@@ -155,7 +155,7 @@ fn rooms_are_filled_before_nodes_are_made() {
 }
 
 #[test]
-fn a_pool_of_higher_weight_comes_first_and_prefer_no_schedule_is_a_wish() {
+fn pool_weight_and_prefer_no_schedule_decide_the_pool_order() {
     let mut world = world();
     world.cluster.pools.push(Pool { weight: 10, ..Pool::new("second") });
     world.pods = pods("p", 3, 1000, GIB);
@@ -169,7 +169,7 @@ fn a_pool_of_higher_weight_comes_first_and_prefer_no_schedule_is_a_wish() {
 }
 
 #[test]
-fn daemons_are_counted_where_they_will_run() {
+fn daemon_overhead_counts_only_on_matching_nodes() {
     let mut world = world();
     world.catalog = Catalog::new(kwok_like("amd64", &[1, 2], &["a", "b", "c", "d"]));
     world.daemons = vec![DaemonSet {
@@ -188,7 +188,7 @@ fn daemons_are_counted_where_they_will_run() {
 }
 
 #[test]
-fn an_alternative_is_taken_where_the_first_cannot_be() {
+fn second_node_affinity_term_is_used_if_the_first_cannot_match() {
     let mut world = world();
     world.pods = vec![pod("p", 1000, GIB)];
     let term = |zone: &str| Requirements::from_iter([(ZONE, Requirement::is_in([zone]))]);
@@ -200,7 +200,7 @@ fn an_alternative_is_taken_where_the_first_cannot_be() {
 }
 
 #[test]
-fn nothing_breaks_on_extreme_amounts() {
+fn extreme_amounts_give_every_pod_a_result() {
     let extremes = [i64::MIN, -1, 0, 1, i64::MAX];
     for cpu in extremes {
         for memory in extremes {
@@ -223,7 +223,7 @@ fn nothing_breaks_on_extreme_amounts() {
 }
 
 #[test]
-fn a_limit_says_whose_it_is() {
+fn limit_rejection_names_the_cluster_or_the_fleet() {
     let mut world = world();
     world.pods = vec![pod("p", 4000, GIB)];
     let used = world.usage.entry("general".into()).or_default();
@@ -271,7 +271,7 @@ fn two_pools() -> World {
 }
 
 #[test]
-fn pools_share_the_limits_of_their_cluster() {
+fn pools_share_the_cluster_limits() {
     let mut world = two_pools();
     world.cluster.scheduling.max_launch_options = 1;
     let solution = world.solve();
@@ -288,7 +288,7 @@ fn pools_share_the_limits_of_their_cluster() {
 }
 
 #[test]
-fn the_audit_counts_the_limits_of_the_cluster_for_itself() {
+fn audit_enforces_cluster_and_fleet_limits() {
     let mut world = two_pools();
     let plan = plan::provision(&world.snapshot(), NOW);
     assert!(plan.findings.is_empty() && plan.launches.len() > 1);
@@ -334,7 +334,7 @@ fn after_launch(world: &World, solution: &Solution) -> World {
 }
 
 #[test]
-fn pods_that_wait_for_their_nodes_need_no_others() {
+fn pods_with_planned_nodes_need_no_further_nodes() {
     let mut world = world();
     world.pods = pods("small", 500, 900, 3100 * MIB);
     world.pods.extend(pods("large", 500, 3500, 28 * GIB));
@@ -344,7 +344,7 @@ fn pods_that_wait_for_their_nodes_need_no_others() {
 }
 
 #[test]
-fn a_gang_needs_only_those_that_are_missing() {
+fn gang_counts_its_bound_and_promised_pods() {
     // Bound, promised and pending pods; the minimum size of the gang, or all; the placed pods.
     for (bound, promised, waiting, least, placed) in [
         (0, 0, 2, Some(2), 0),
@@ -381,7 +381,7 @@ fn a_gang_needs_only_those_that_are_missing() {
 
 /// Types that differ only in a rare resource, or in slightly more of one resource.
 #[test]
-fn of_types_that_are_much_alike_none_is_forgotten_that_alone_will_do() {
+fn only_suitable_one_of_similar_types_is_found() {
     let mut world = world();
     let mut types = kwok_like("amd64", &[8], &["a"]);
     // The additional amount of a resource, and the requested amount.
@@ -422,7 +422,7 @@ fn of_types_that_are_much_alike_none_is_forgotten_that_alone_will_do() {
 /// A planned node that the pods cannot use is not a domain of their spread, whatever its type will
 /// be.
 #[test]
-fn places_that_pods_do_not_reach_are_not_waited_for() {
+fn unreachable_domains_do_not_block_spread_pods() {
     let mut world = world();
     world.pods = pods("p", 4, 2500, 2 * GIB);
     for (at, pod) in world.pods.iter_mut().enumerate() {
@@ -444,7 +444,7 @@ fn places_that_pods_do_not_reach_are_not_waited_for() {
 
 /// On a shared node, the pods would leave too few suitable types.
 #[test]
-fn pods_go_apart_where_their_node_would_have_too_little_variety() {
+fn pods_are_separated_to_satisfy_min_values() {
     let mut world = world();
     let types = [("amd64", &[1, 2, 4, 8, 16][..]), ("arm64", &[2, 4, 8, 32])];
     let types = types.map(|(arch, cpus)| kwok_like(arch, cpus, &["a"]));
@@ -463,7 +463,7 @@ fn pods_go_apart_where_their_node_would_have_too_little_variety() {
 /// Enough types have the resources that the pod `large` requests. The cheapest of them also has a
 /// device, but too few types have it.
 #[test]
-fn variety_is_asked_for_what_pods_ask_for() {
+fn min_values_count_only_types_with_the_requested_resources() {
     let mut types = kwok_like("amd64", &[2, 4], &["a"]);
     let device = "vendor/device".to_owned();
     for it in types.iter_mut().filter(|it| it.name.as_str() == "m-2x-amd64") {
@@ -490,7 +490,7 @@ fn variety_is_asked_for_what_pods_ask_for() {
 }
 
 #[test]
-fn pods_that_care_for_no_skew_join_a_host_after_those_that_do() {
+fn pods_without_spread_join_a_host_after_spread_pods() {
     // World 117695237325535 of the oracle test: pods that share a host, and others that are spread
     // over hosts and count them.
     let mut world = world();
@@ -517,7 +517,7 @@ fn pods_that_care_for_no_skew_join_a_host_after_those_that_do() {
 }
 
 #[test]
-fn a_node_to_come_without_all_labels_of_a_spread_is_no_place_of_any() {
+fn planned_node_without_all_spread_labels_is_not_a_domain() {
     // World 117695400000797 of the oracle test: the pool is on-demand and defines no racks.
     let mut world = world();
     let mut room = room(
@@ -546,7 +546,7 @@ fn a_node_to_come_without_all_labels_of_a_spread_is_no_place_of_any() {
 /// It is undecided whether an in-flight node will be in zone `a` or `b`: the scheduler must not
 /// count its pods in zone `b`.
 #[test]
-fn a_node_to_come_that_may_be_elsewhere_lets_nobody_get_ahead() {
+fn in_flight_node_in_an_undecided_zone_does_not_raise_the_skew() {
     let mut world = world();
     let full = Resources { pods: 10, ..Resources::default() };
     for (name, zones) in [("to-come", &["a", "b"][..]), ("there", &["b"])] {

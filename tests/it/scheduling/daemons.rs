@@ -103,7 +103,7 @@ fn check_one_node_each(cases: &[Case]) {
 }
 
 #[test]
-fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
+fn pod_with_anti_affinity_to_a_daemon_is_rejected() {
     let refused: [Case; 5] = [
         ("hostname", |it| add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME)),
         ("zone", |it| add_anti_affinity(&mut it.pods[0], "agent", ZONE)),
@@ -130,7 +130,7 @@ fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
 }
 
 #[test]
-fn pods_and_daemons_that_need_not_be_apart_share_a_new_node() {
+fn irrelevant_anti_affinity_does_not_prevent_a_new_node() {
     let placed: [Case; 6] = [
         ("anti-affinity to other pods", |it| add_anti_affinity(&mut it.pods[0], "other", HOSTNAME)),
         ("anti-affinity by a label that no node has", |it| {
@@ -161,7 +161,7 @@ fn pods_and_daemons_that_need_not_be_apart_share_a_new_node() {
 
 /// A label with several allowed values in the pool gets another value on the node.
 #[test]
-fn pods_get_a_node_without_a_daemon_that_they_must_not_be_with() {
+fn pod_gets_a_node_label_that_avoids_the_daemon() {
     let placed: [Case; 6] = [
         ("the daemon also runs on large nodes", |it| {
             agent_of_a_team_and_large(it);
@@ -203,7 +203,7 @@ fn pods_get_a_node_without_a_daemon_that_they_must_not_be_with() {
 }
 
 #[test]
-fn pods_that_want_a_daemon_get_a_node_with_it() {
+fn pod_with_affinity_to_a_daemon_gets_a_node_with_it() {
     let placed: [Case; 4] = [
         ("hostname", |it| add_affinity(&mut it.pods[0], "agent", HOSTNAME)),
         ("zone", |it| add_affinity(&mut it.pods[0], "agent", ZONE)),
@@ -237,7 +237,7 @@ fn pods_that_want_a_daemon_get_a_node_with_it() {
 
 /// A pod with affinity to the agent, and one with anti-affinity: one of their nodes has no agent.
 #[test]
-fn daemons_of_planned_nodes_count_for_those_who_go_elsewhere() {
+fn pods_with_and_without_the_daemon_get_separate_nodes() {
     let mut world = with_agent();
     select_agent_nodes(&mut world, CAPACITY_TYPE, "spot");
     add_affinity(&mut world.pods[0], "agent", HOSTNAME);
@@ -257,7 +257,7 @@ fn daemons_of_planned_nodes_count_for_those_who_go_elsewhere() {
 }
 
 #[test]
-fn daemons_that_are_still_to_come_count_on_hosts_that_are_on_their_way() {
+fn expected_daemons_count_on_in_flight_nodes_if_certain() {
     for (is_sure, wants_it, minds_it) in [(true, true, false), (false, false, false)] {
         for (minds, expect) in [(false, wants_it), (true, minds_it)] {
             let mut world = with_agent();
@@ -281,7 +281,7 @@ fn daemons_that_are_still_to_come_count_on_hosts_that_are_on_their_way() {
 
 /// The daemon overhead depends on the capacity type of the node.
 #[test]
-fn daemons_of_spot_nodes_take_nothing_of_others() {
+fn spot_daemon_overhead_does_not_count_on_demand() {
     let mut world = with_agent();
     select_agent_nodes(&mut world, CAPACITY_TYPE, "spot");
     world.pods[0].requests.cpu_milli = 3900;
@@ -294,7 +294,7 @@ fn daemons_of_spot_nodes_take_nothing_of_others() {
 }
 
 #[test]
-fn daemons_count_where_pods_are_spread() {
+fn daemons_count_in_zone_spread() {
     let mut world = with_agent();
     select_agent_nodes(&mut world, CAPACITY_TYPE, "spot");
     world.pods = pods("p", 4, 500, GIB);
@@ -309,7 +309,7 @@ fn daemons_count_where_pods_are_spread() {
 /// Pods are spread over hosts together with the pods of a daemon. Whether the daemon runs on a host
 /// depends on a label of the pool, or on pods that do not exist.
 #[test]
-fn daemons_count_where_pods_are_spread_over_hosts() {
+fn daemons_count_in_hostname_spread() {
     let cases: [Case; 5] = [
         ("the daemon runs on one team", agent_of_a_team),
         ("the daemon runs on one team and on large nodes", agent_of_a_team_and_large),
@@ -343,7 +343,7 @@ fn daemons_count_where_pods_are_spread_over_hosts() {
 /// A closed node without pods stays the minimum: other hosts may have `max_skew` pods, daemon pods
 /// included.
 #[test]
-fn daemons_leave_less_room_where_pods_are_spread_over_hosts() {
+fn daemon_pods_use_part_of_the_hostname_skew() {
     let cases: [Case; 2] = [
         ("a skew of two", |it| {
             it.pods[0].spread = vec![spread(app("agent"), HOSTNAME, 2)];
@@ -373,7 +373,7 @@ fn daemons_leave_less_room_where_pods_are_spread_over_hosts() {
 /// Pods that must share a host get one node, although capacity for a single one of them would be
 /// cheaper elsewhere: the others could not follow.
 #[test]
-fn a_group_that_must_share_a_host_is_not_torn_apart() {
+fn hostname_affinity_group_stays_on_one_node() {
     let mut world = world();
     world.catalog = Catalog::new(kwok_like("amd64", &[2, 4], &["a", "b"]));
     world.pods = pods("near", 2, 700, GIB / 8);
@@ -395,7 +395,7 @@ fn a_group_that_must_share_a_host_is_not_torn_apart() {
 /// A node that is planned for spread pods may be discarded. Its agent, which counts for the spread,
 /// must then not allow further pods.
 #[test]
-fn agents_of_nodes_that_are_not_made_after_all_count_for_nobody() {
+fn daemons_of_discarded_nodes_do_not_count_in_spread() {
     for zones in [&["b"][..], &["c"], &["b", "c"]] {
         let mut world = with_agent();
         world.pods[0] = pod("p", 900, GIB / 2);
@@ -412,7 +412,7 @@ fn agents_of_nodes_that_are_not_made_after_all_count_for_nobody() {
 }
 
 #[test]
-fn a_pod_that_may_be_the_first_of_its_kind_needs_no_daemon_of_that_kind() {
+fn self_matching_affinity_needs_no_daemon() {
     // The pod has affinity to the daemon, which runs on no node of the pool. A pool with a
     // `PreferNoSchedule` taint is tried last. World 117700000000101 of the oracle test.
     for effect in [None, Some(Effect::PreferNoSchedule)] {
@@ -429,7 +429,7 @@ fn a_pod_that_may_be_the_first_of_its_kind_needs_no_daemon_of_that_kind() {
 /// A daemon with anti-affinity to the pods requires several labels, of which pools define at most
 /// one.
 #[test]
-fn pods_get_a_node_with_another_value_of_the_label_that_pools_say() {
+fn pod_avoids_a_daemon_by_the_only_label_that_pools_define() {
     let absent = ("team", Requirement::does_not_exist());
     let cases = [
         [("rack", Requirement::not_in(["r"])), absent.clone()],
@@ -453,7 +453,7 @@ fn pods_get_a_node_with_another_value_of_the_label_that_pools_say() {
 
 /// The same if pools set the label.
 #[test]
-fn pods_get_a_node_of_the_pool_that_sets_another_value_of_the_label() {
+fn pod_avoids_a_daemon_by_using_another_pool() {
     let mut world = with_agent();
     for (at, team) in ["x", "y"].into_iter().enumerate() {
         if at > 0 {
@@ -473,7 +473,7 @@ fn pods_get_a_node_of_the_pool_that_sets_another_value_of_the_label() {
 
 /// The pods are spread against the pods of a daemon, which do not include them.
 #[test]
-fn pods_that_only_daemons_count_for_get_nodes() {
+fn pods_spread_against_daemon_pods_get_nodes() {
     // World 117695400000471 of the oracle test. The existing node may lack its daemon.
     for is_open in [false, true] {
         let mut world = with_agent();
@@ -506,7 +506,7 @@ fn pods_that_only_daemons_count_for_get_nodes() {
 
 /// With fewer hosts than `minDomains`, a host with its daemon already has the maximum skew.
 #[test]
-fn a_pod_that_daemons_are_spread_with_gets_the_host_that_is_lacking() {
+fn min_domains_add_hosts_for_a_pod_spread_with_daemons() {
     // World 117696000000108 of the oracle test.
     for least in 1..=4 {
         let mut world = with_agent();

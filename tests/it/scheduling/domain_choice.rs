@@ -54,7 +54,7 @@ fn anti_affinity_world() -> World {
 }
 
 #[test]
-fn nodes_get_one_zone_where_somebody_waits_to_know_it() {
+fn zone_is_decided_if_a_pod_depends_on_it() {
     let mut world = anti_affinity_world();
     let solution = checked_solution(&world);
     assert_eq!(solution.unplaced, [], "{solution:#?}");
@@ -66,7 +66,7 @@ fn nodes_get_one_zone_where_somebody_waits_to_know_it() {
 
 /// The pod can use only one zone, which may be the cheapest: the others use other zones.
 #[test]
-fn nodes_make_way_for_those_who_can_be_in_one_zone_only() {
+fn nodes_avoid_the_only_zone_of_another_pod() {
     for zone in ["a", "b", "c"] {
         let mut world = anti_affinity_world();
         world.pods[6].node_selector = Labels::from([label(ZONE, zone)]);
@@ -78,7 +78,7 @@ fn nodes_make_way_for_those_who_can_be_in_one_zone_only() {
 
 /// A pod that can never be placed does not restrict the zones of other nodes.
 #[test]
-fn nodes_stay_open_where_that_helps_nobody() {
+fn zone_stays_undecided_if_deciding_helps_no_pod() {
     let mut world = anti_affinity_world();
     world.pods[6].node_selector = Labels::from([label(CAPACITY_TYPE, "spot")]);
     let solution = checked_solution(&world);
@@ -93,7 +93,7 @@ fn nodes_stay_open_where_that_helps_nobody() {
 /// three zones. A node of other pods would make the third zone a domain if it were launched with
 /// this architecture, and the spread pods could not be placed.
 #[test]
-fn nodes_count_for_those_who_are_spread_whatever_they_are_launched_as() {
+fn spread_pods_are_placed_despite_an_undecided_architecture() {
     let mut world = two_architectures();
     world.pods = vec![pod("free", 3500, GIB)];
     let there = Requirements::from_iter([(ZONE, Requirement::is_in(["a", "b"]))]);
@@ -115,7 +115,7 @@ fn nodes_count_for_those_who_are_spread_whatever_they_are_launched_as() {
 /// Pods are spread over the zones of on-demand nodes, one of which is full and has no pod of the
 /// app. Nodes of other pods of the app must not be on-demand, or they would raise the skew.
 #[test]
-fn nodes_are_bought_one_way_where_somebody_waits_to_know_it() {
+fn capacity_type_is_decided_if_spread_pods_depend_on_it() {
     let mut world = two_architectures();
     let mut full = room("full", Resources::default());
     full.labels = Requirements::from_iter([
@@ -150,7 +150,7 @@ fn nodes_are_bought_one_way_where_somebody_waits_to_know_it() {
 /// Pods are spread over the capacity types of nodes of one rack, and cannot use spot nodes: all may
 /// be on demand as long as no spot node is in this rack.
 #[test]
-fn nodes_get_labels_that_keep_them_from_counting_where_somebody_waits_to_know_it() {
+fn node_gets_a_label_that_excludes_it_from_a_spread() {
     let mut world = two_architectures();
     world.pool().requirements.add("rack", Requirement::is_in(["r1", "r2"]));
     let mut agent = pod("agent", 100, GIB / 8);

@@ -226,7 +226,7 @@ fn tainted_pool(world: &mut World) {
 }
 
 #[test]
-fn hosts_get_equal_parts_of_many_pods() {
+fn many_spread_pods_are_distributed_evenly_over_hosts() {
     let mut wrong = Vec::new();
     for (name, change, expect) in CASES {
         let mut world = world();
@@ -243,7 +243,7 @@ fn hosts_get_equal_parts_of_many_pods() {
 }
 
 #[test]
-fn two_deployments_share_few_nodes() {
+fn two_large_spread_deployments_share_few_nodes() {
     let mut world = world();
     world.pods = spread_deployment("a", 500, 900, 3100 * MIB);
     world.pods.extend(spread_deployment("b", 500, 3500, 28 * GIB));
@@ -259,7 +259,7 @@ fn two_deployments_share_few_nodes() {
 }
 
 #[test]
-fn pods_of_a_node_that_is_refused_get_one_like_it() {
+fn pods_of_a_failed_launch_get_an_identical_claim() {
     let mut world = world();
     world.pods = spread_deployment("a", 100, 1590, 2 * GIB);
     let solution = world.solve();
@@ -281,7 +281,7 @@ fn pods_of_a_node_that_is_refused_get_one_like_it() {
 }
 
 #[test]
-fn plain_pods_are_dealt_out_once() {
+fn unconstrained_pods_are_distributed_once() {
     // Two Deployments that count different hosts, and pods that fit on the nodes of either.
     let zone = Labels::from([label(ZONE, "b")]);
     let mut world = world();

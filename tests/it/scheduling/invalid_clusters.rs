@@ -369,7 +369,7 @@ fn plain_world() -> World {
 }
 
 #[test]
-fn one_poison_harms_nobody() {
+fn every_single_defect_gives_every_pod_a_result() {
     for (kind, poison) in
         [POD_DEFECTS, CONSTRAINT_DEFECTS, SUPPLY_DEFECTS, NODE_DEFECTS].concat().iter().enumerate()
     {
@@ -383,7 +383,7 @@ fn one_poison_harms_nobody() {
 }
 
 #[test]
-fn counts_without_end_do_no_harm() {
+fn maximum_pod_counts_give_every_pod_a_result() {
     let mut world = plain_world();
     let mut neighbour = pod("r", 0, 0);
     neighbour.labels = Labels::from([label("app", "a")]);
@@ -408,7 +408,7 @@ fn counts_without_end_do_no_harm() {
 
 /// Many pods of many kinds, whose constraints refer to each other.
 #[test]
-fn a_crowd_is_answered() {
+fn many_interdependent_pods_all_get_a_result() {
     let mut world = plain_world();
     world.pods = pods("p", 240, 100, GIB / 8);
     for (at, pod) in world.pods.iter_mut().enumerate() {
@@ -428,7 +428,7 @@ fn a_crowd_is_answered() {
 
 proptest! {
     #[test]
-    fn no_mixture_of_poisons_harms_anybody(
+    fn random_defects_give_every_pod_a_result(
         mut world in a_world(&[]),
         kinds in collection::vec((any::<usize>(), any::<u16>()), 0..5),
     ) {

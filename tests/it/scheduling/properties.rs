@@ -27,14 +27,14 @@ use super::rules::{selector_matches, with_explicit_spread};
 
 proptest! {
     #[test]
-    fn every_plan_keeps_the_rules(world in a_world(UNSUPPORTED)) {
+    fn every_plan_passes_the_checker(world in a_world(UNSUPPORTED)) {
         let solution = world.solve();
         let checked = check(&world, &solution);
         prop_assert!(checked.is_ok(), "{:?}\n{:#?}", checked, solution);
     }
 
     #[test]
-    fn a_plan_for_a_crowd_keeps_the_rules_in_any_order(
+    fn plan_for_crowded_hosts_is_valid_and_independent_of_order(
         world in a_crowded_world(UNSUPPORTED),
         seed in any::<u64>(),
     ) {
@@ -51,7 +51,7 @@ proptest! {
 
     /// An ignored preference has no effect.
     #[test]
-    fn ignored_wishes_change_nothing(mut world in a_world(UNSUPPORTED)) {
+    fn ignored_preferences_do_not_change_the_plan(mut world in a_world(UNSUPPORTED)) {
         world.cluster.scheduling.preferences = PreferencePolicy::Ignore;
         let wishes = [Feature::SoftSpread, Feature::PreferredNodes, Feature::PreferredPods];
         let solution = world.solve();
@@ -60,13 +60,13 @@ proptest! {
 
     /// A default constraint has the same effect as a constraint of the pod.
     #[test]
-    fn pods_that_say_how_they_are_spread_by_default_change_nothing(world in a_world(UNSUPPORTED)) {
+    fn explicit_default_spread_gives_the_same_plan(world in a_world(UNSUPPORTED)) {
         let solution = world.solve();
         prop_assert_eq!(with_explicit_spread(world).solve(), solution);
     }
 
     #[test]
-    fn the_same_input_in_any_order_gives_the_same_plan(
+    fn input_order_does_not_change_the_plan(
         world in a_world(UNSUPPORTED),
         seed in any::<u64>(),
     ) {
@@ -85,7 +85,7 @@ proptest! {
 
     /// This holds only if no pod depends on the nodes of other pods.
     #[test]
-    fn what_a_plan_leaves_it_leaves_for_good(world in a_world(UNSUPPORTED)) {
+    fn unscheduled_pods_stay_unscheduled_in_a_second_pass(world in a_world(UNSUPPORTED)) {
         let mut world = without(without(world, POD_DEPENDENT), &[Feature::Reservations]);
         for pool in &mut world.cluster.pools {
             pool.limits = Limits::default();
@@ -119,7 +119,7 @@ proptest! {
     /// Pods of equal size are interchangeable on equal nodes, even if other pods are between them
     /// in the bind order.
     #[test]
-    fn pods_of_one_size_that_share_hosts_otherwise_are_each_planned_once(
+    fn equal_size_pods_with_different_spread_rules_are_planned_once(
         all in collection::vec(a_pod_group(), 2..6),
     ) {
         let mut world = world();
@@ -154,7 +154,7 @@ proptest! {
 
     /// The checker accepts valid plans for worlds with all other features.
     #[test]
-    fn a_naive_plan_keeps_the_rules(world in a_world(UNSUPPORTED_BY_NAIVE)) {
+    fn naive_plan_passes_the_checker(world in a_world(UNSUPPORTED_BY_NAIVE)) {
         let (solution, order) = naive(&world);
         let checked = check_in_order(&world, &solution, &order, Completeness::Claims);
         prop_assert!(checked.is_ok(), "{:?}\n{:#?}", checked, solution);
@@ -172,7 +172,7 @@ fn cost(world: &World, solution: &Solution) -> f64 {
 /// it rejects as many, its nodes cost at most as much. Weights and preferences, which may raise
 /// the cost, are removed, and so are undecided nodes, which the naive plan does not support.
 #[test]
-fn the_solver_does_no_worse_than_a_naive_plan() {
+fn scheduler_is_no_worse_than_the_naive_plan() {
     const IGNORED: &[Feature] = &[
         Feature::SoftSpread,
         Feature::PreferredNodes,
@@ -201,7 +201,7 @@ fn the_solver_does_no_worse_than_a_naive_plan() {
 
 /// Each feature occurs in at least 5 % of the random worlds.
 #[test]
-fn every_part_is_drawn() {
+fn random_clusters_contain_every_feature() {
     const WORLDS: usize = 200;
     let (mut runner, worlds) = (TestRunner::deterministic(), a_world(&[]));
     let mut draw = || worlds.new_tree(&mut runner).expect("a world").current();
@@ -237,7 +237,7 @@ fn by_host(constraint: &TopologySpread) -> bool {
 
 /// In at least 20 % of the random worlds, many pods are distributed evenly over hosts.
 #[test]
-fn equal_parts_are_drawn() {
+fn random_crowded_clusters_contain_even_spreads() {
     const WORLDS: usize = 100;
     let (mut runner, worlds) = (TestRunner::deterministic(), a_crowded_world(UNSUPPORTED));
     let level = (0..WORLDS).filter(|_| {

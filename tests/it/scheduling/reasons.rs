@@ -235,7 +235,7 @@ fn rendered(cases: &[Case]) -> String {
 }
 
 #[test]
-fn every_code_names_the_nearest_miss_in_numbers() {
+fn every_rejection_code_shows_the_nearest_miss_in_numbers() {
     with_settings!({
         snapshot_path => "reasons",
         prepend_module_to_snapshot => false,
@@ -249,7 +249,7 @@ fn every_code_names_the_nearest_miss_in_numbers() {
 }
 
 #[test]
-fn what_stands_in_objects_cannot_disturb_who_reads_it() {
+fn object_text_in_rejections_is_escaped_and_truncated() {
     let wild = format!("\u{1b}[2J\n\u{202e}{}", "x".repeat(10_000));
     let mut world = world();
     world.pods = (0..4).map(|at| pod(&format!("p{at}"), 1000, GIB)).collect();
@@ -274,7 +274,7 @@ fn what_stands_in_objects_cannot_disturb_who_reads_it() {
 /// Suitable types are searched once for pods with equal constraints, but each pod gets the numbers
 /// of its own rejection.
 #[test]
-fn pods_that_want_the_same_of_a_node_are_told_what_each_lacks() {
+fn similar_pods_get_their_own_rejection_numbers() {
     let mut world = world();
     world.pods = (0..6).map(|at| pod(&format!("p{at}"), 300_000 + at, GIB)).collect();
     for pod in world.pods.iter_mut().step_by(2) {
@@ -294,7 +294,7 @@ fn pods_that_want_the_same_of_a_node_are_told_what_each_lacks() {
 /// Each pod has different constraints with a hundred terms, and there are ten pools: a hundred pods
 /// are diagnosed, two hundred would exceed the search limit.
 #[test]
-fn what_stops_pods_is_looked_into_for_so_many_steps() {
+fn diagnosis_stops_at_the_search_limit() {
     let mut world = world();
     let pool = |at| Pool::new(&format!("pool{at}"));
     world.cluster.pools = (0..10).map(pool).collect();

@@ -80,7 +80,7 @@ fn together(expressions: &[Expression]) -> Requirements {
 
 proptest! {
     #[test]
-    fn requirements_mean_what_their_expressions_say(
+    fn requirements_hold_exactly_if_their_expressions_hold(
         expressions in collection::vec(an_expression(), 0..5),
         labels in some_labels(),
     ) {
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn requirements_agree_where_some_label_satisfies_both(
+    fn intersection_allows_exactly_the_common_values(
         one in collection::vec(an_expression(), 1..4),
         other in collection::vec(an_expression(), 1..4),
         value in option::of(select(VALUES).prop_map(ToOwned::to_owned)),
@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn selectors_mean_what_their_expressions_say(
+    fn selectors_match_exactly_if_their_expressions_hold(
         expressions in collection::vec(an_expression(), 0..5),
         labels in some_labels(),
         added in any::<bool>(),

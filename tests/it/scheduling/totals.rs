@@ -60,7 +60,7 @@ fn check_cost(name: &str, weight: &SolutionCost, solution: &Solution) {
 }
 
 #[test]
-fn what_a_plan_comes_to_is_what_it_is_made_of() {
+fn solution_cost_equals_the_contents_of_the_plan() {
     for (name, workload) in [
         ("two", kwok(deployments::two())),
         ("diverse", fake(diverse::diverse(300))),

@@ -19,7 +19,7 @@ use super::setup::{
 const SEEDS: u64 = 10;
 
 #[test]
-fn a_day_without_faults_goes_well() {
+fn day_without_faults_violates_no_invariant() {
     let setup = working_day();
     let (world, violations) = finish(&setup, 1, false);
     assert!(violations.is_empty(), "{}", reproduce(1, false, &violations));
@@ -30,7 +30,7 @@ fn a_day_without_faults_goes_well() {
 }
 
 #[test]
-fn ten_days_with_faults_hold_everything() {
+fn days_with_faults_violate_no_invariant() {
     let (usual, tight, fixed) = (working_day(), tight_day(), static_day());
     let spread = spread_day();
     let next = AtomicU64::new(0);
@@ -62,7 +62,7 @@ fn ten_days_with_faults_hold_everything() {
 }
 
 #[test]
-fn no_zone_leads_where_pods_are_spread() {
+fn spread_pods_stay_within_the_skew_over_zones() {
     let setup = spread_day();
     let mut world = World::new(setup.clone(), 1, false);
     // Half an hour after the scale-up to 24 replicas.
@@ -81,7 +81,7 @@ fn no_zone_leads_where_pods_are_spread() {
 }
 
 #[test]
-fn a_spread_that_makes_no_sense_is_a_mistake() {
+fn invalid_max_skew_of_a_workload_is_rejected() {
     for (skew, kind, mistakes) in [(1, "deployment", 0), (0, "deployment", 1), (1, "daemonset", 1)]
     {
         let text = format!("workload \"a\" {{\n  kind = \"{kind}\"\n  max_skew = {skew}\n}}\n");
@@ -94,7 +94,7 @@ fn a_spread_that_makes_no_sense_is_a_mistake() {
 
 /// The invariants check that no reservation has more instances than it allows.
 #[test]
-fn what_is_reserved_is_used_up_and_not_more() {
+fn reserved_capacity_is_fully_used_and_not_exceeded() {
     let setup = reserved_day();
     for (seed, faults) in [(1, false), (2, true), (3, true), (4, true)] {
         let (mut world, violations) = finish(&setup, seed, faults);
@@ -118,7 +118,7 @@ fn what_is_reserved_is_used_up_and_not_more() {
 
 /// The invariants check which pods are bound early, and that none stays bound without a node.
 #[test]
-fn days_on_which_pods_are_bound_early_hold_everything() {
+fn days_with_early_binding_violate_no_invariant() {
     let setup = early_day();
     for seed in 1..=SEEDS / 2 {
         let (_, violations) = finish(&setup, seed, true);
@@ -141,7 +141,7 @@ fn days_on_which_pods_are_bound_early_hold_everything() {
 /// Nodes a user has deleted, and the cluster shrinks; in the second, a listing lacks a Node with
 /// running pods; in the others, nodes do not register, do not become ready, or are interrupted.
 #[test]
-fn days_that_failed_before_hold_everything() {
+fn previously_failing_seeds_violate_no_invariant() {
     let setup = working_day();
     let mut accepted = 0;
     for seed in [117_695_746_539_554, 20_260_239, 20_260_295, 20_260_371] {
@@ -155,7 +155,7 @@ fn days_that_failed_before_hold_everything() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_bytes() {
+fn same_seed_gives_the_same_output() {
     let setup = working_day();
     let bytes = |seed: u64| {
         let mut world = World::new(setup.clone(), seed, true);

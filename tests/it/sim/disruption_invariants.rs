@@ -66,7 +66,7 @@ fn violation_count(checker: &Checker, rule: Invariant) -> usize {
 }
 
 #[test]
-fn no_more_nodes_are_closed_than_budgets_allow() {
+fn checker_reports_disruptions_beyond_a_budget() {
     let (mut scene, now) = morning();
     let nodes = nodes_in_use(&scene);
     assert!(nodes.len() > 3, "{} nodes", nodes.len());
@@ -120,7 +120,7 @@ fn no_more_nodes_are_closed_than_budgets_allow() {
 }
 
 #[test]
-fn no_more_nodes_leave_within_its_time_than_a_rate_lets_go() {
+fn checker_reports_disruptions_beyond_a_rate() {
     let (mut scene, now) = morning();
     let nodes = nodes_in_use(&scene);
     let minutes = |count| now + SignedDuration::from_mins(count);
@@ -145,7 +145,7 @@ fn no_more_nodes_leave_within_its_time_than_a_rate_lets_go() {
 }
 
 #[test]
-fn a_node_that_is_down_counts_as_one_that_leaves() {
+fn checker_counts_not_ready_nodes_against_budgets() {
     let (mut scene, now) = morning();
     let mut config = (*scene.config).clone();
     let mut pools = config.pools.iter_mut();
@@ -169,7 +169,7 @@ fn a_node_that_is_down_counts_as_one_that_leaves() {
 }
 
 #[test]
-fn a_pod_that_must_not_be_disrupted_stays() {
+fn checker_reports_eviction_of_a_do_not_disrupt_pod() {
     let (scene, now) = morning();
     let (node, pods) = nodes_in_use(&scene).swap_remove(0);
     let expired = Some(Reason::Expired);
@@ -199,7 +199,7 @@ fn a_pod_that_must_not_be_disrupted_stays() {
 }
 
 #[test]
-fn no_pod_is_evicted_on_purpose_that_has_nowhere_to_go() {
+fn checker_reports_voluntary_eviction_without_capacity() {
     let (scene, now) = morning();
     let later = now + SignedDuration::from_mins(1);
     let (node, pods) = nodes_in_use(&scene).swap_remove(0);
@@ -235,7 +235,7 @@ fn no_pod_is_evicted_on_purpose_that_has_nowhere_to_go() {
 }
 
 #[test]
-fn a_closed_node_is_not_forgotten() {
+fn checker_reports_a_tainted_node_without_progress() {
     let (mut scene, now) = morning();
     let (node, _) = nodes_in_use(&scene).swap_remove(0);
     let minutes = |count| now + SignedDuration::from_mins(count);
@@ -259,7 +259,7 @@ fn a_closed_node_is_not_forgotten() {
 }
 
 #[test]
-fn in_the_end_there_is_nothing_to_do() {
+fn checker_reports_commands_after_the_cluster_has_settled() {
     let (scene, now) = morning();
     for (acts, faults) in [(0, 0), (1, 1)] {
         let mut checker = Checker::default();

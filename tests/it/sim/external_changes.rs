@@ -78,7 +78,7 @@ fn drain_violations(
 }
 
 #[test]
-fn only_what_was_on_its_way_unknowing_is_excused() {
+fn drain_violation_is_excused_only_if_the_daemon_could_not_know() {
     let setup = working_day();
     let mut world = World::new(setup.clone(), 1, false);
     world.run_until(setup.scenario.start + SignedDuration::from_mins(30));

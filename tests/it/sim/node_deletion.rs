@@ -50,7 +50,7 @@ fn exists(world: &World, node: &NodeName) -> bool {
 }
 
 #[test]
-fn a_node_that_somebody_deletes_goes_when_its_instance_has_ended() {
+fn deleted_node_is_removed_after_its_instance_terminates() {
     let (mut world, node, _) = noon(7);
     let instance = world.ground_truth().cluster.kubelet_of(node.as_str()).expect("it runs");
     let instance = instance.instance.clone();
@@ -64,7 +64,7 @@ fn a_node_that_somebody_deletes_goes_when_its_instance_has_ended() {
 }
 
 #[test]
-fn a_pod_that_never_ends_and_a_volume_that_never_detaches_hold_a_node_for_minutes() {
+fn hanging_pod_and_stuck_volume_delay_node_removal_for_minutes() {
     let (mut world, node, pods) = noon(8);
     let volume = |pod: &Pod, stuck: bool| Attached {
         volume: format!("data-{stuck}"),
@@ -90,7 +90,7 @@ fn a_pod_that_never_ends_and_a_volume_that_never_detaches_hold_a_node_for_minute
 }
 
 #[test]
-fn a_pod_that_ends_but_has_a_finalizer_holds_nothing() {
+fn terminated_pod_with_a_finalizer_does_not_delay_node_removal() {
     let (mut world, node, pods) = noon(9);
     world.change_cluster(|cluster, now| {
         let store = cluster.store_mut();

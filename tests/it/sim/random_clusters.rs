@@ -188,7 +188,7 @@ proptest! {
     #![proptest_config(Config { cases: 8, ..Config::default() })]
 
     #[test]
-    fn planning_a_converged_world_changes_nothing(setup in a_setup(), seed in any::<u64>()) {
+    fn plan_for_a_converged_cluster_is_empty(setup in a_setup(), seed in any::<u64>()) {
         let mut world = World::new(setup, seed, false);
         let violations = world.run_and_check().to_vec();
         prop_assert!(violations.is_empty(), "{:#?}", violations);
@@ -200,7 +200,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cluster_in_any_order_gives_the_same_plan(
+    fn order_of_objects_does_not_change_the_plan(
         setup in a_setup(),
         seed in any::<u64>(),
         stop in 1i64..60,

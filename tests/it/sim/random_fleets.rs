@@ -20,7 +20,7 @@ use outrigger::sim::workload::WorkloadKind;
 const SEEDS: [u64; 9] = [5, 9, 15, 17, 719_204, 728_592, 732_214, 756_369, 762_109];
 
 #[test]
-fn fleets_of_all_kinds_hold_everything() {
+fn random_fleets_violate_no_invariant() {
     let types = types_of(&Catalog::shipped());
     let next = AtomicUsize::new(0);
     let work = || {
@@ -46,7 +46,7 @@ fn fleets_of_all_kinds_hold_everything() {
 }
 
 #[test]
-fn the_same_seed_draws_the_same_fleet() {
+fn same_seed_draws_the_same_fleet() {
     let types = types_of(&Catalog::shipped());
     let parts = |seed| {
         let setup = draw_scenario(seed, &types);
@@ -92,7 +92,7 @@ const ALL: [&str; 30] = [
 
 /// Checks that each feature occurs in a random fleet.
 #[test]
-fn fleets_are_of_all_kinds() {
+fn random_fleets_cover_all_features() {
     let types = types_of(&Catalog::shipped());
     let mut seen = BTreeSet::new();
     for seed in 0..2000 {

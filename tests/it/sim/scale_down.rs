@@ -93,7 +93,7 @@ fn cost(world: &World) -> f64 {
 }
 
 #[test]
-fn what_hundreds_of_pods_move_for_is_saved_and_then_all_is_calm() {
+fn large_scale_down_saves_cost_and_then_becomes_idle() {
     let afresh = new_plan_cost();
     for seed in [1, 2, 4, 8] {
         let mut setup = day(&scenario());

@@ -75,38 +75,38 @@ fn run_scenario(name: &str) {
 }
 
 #[test]
-fn a_new_template_is_rolled_out() {
+fn new_launch_template_is_rolled_out_by_drift() {
     run_scenario("drift-rollout");
 }
 
 #[test]
-fn a_window_is_where_it_was_when_clocks_change() {
+fn window_keeps_its_local_time_across_a_dst_change() {
     run_scenario("dst-window");
 }
 
 #[test]
-fn nodes_that_are_due_in_the_same_minute_leave_within_their_budget() {
+fn nodes_that_expire_simultaneously_stay_within_the_budget() {
     run_scenario("expiry-herd");
 }
 
 #[test]
-fn a_budget_that_lets_nobody_go_holds_its_node_and_no_other() {
+fn blocking_pdb_keeps_only_its_own_node() {
     run_scenario("pdb-deadlock");
 }
 
 #[test]
-fn two_fifths_of_a_fleet_are_taken_back_within_two_minutes() {
+fn fleet_survives_many_simultaneous_spot_interruptions() {
     run_scenario("spot-storm");
 }
 
 #[test]
-fn a_zone_is_lost() {
+fn cluster_recovers_from_the_loss_of_a_zone() {
     run_scenario("zone-loss");
 }
 
 /// The scenario `working-day` has separate tests.
 #[test]
-fn every_scenario_is_played() {
+fn every_shipped_scenario_has_a_test() {
     let source = include_str!("scenarios.rs");
     for entry in std::fs::read_dir(SCENARIOS).expect("scenarios") {
         let path = entry.expect("an entry").path();

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn test_modules_are_marked_whatever_stands_around_them() {
+    fn test_modules_are_marked_in_any_context() {
         assert_eq!(
             words("fn a() {} #[cfg(test)] mod t { fn b() {} } fn c() {}"),
             "fn a ( ) { } fn c ( ) { }"
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_does_not_end_is_read_to_its_end() {
+    fn unterminated_source_does_not_panic() {
         for broken in ["\"abc", "/* abc", "#[cfg(test)] mod", "r#\"abc", "'", "#[", "b'\\"] {
             lex(broken);
         }

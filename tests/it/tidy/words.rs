@@ -164,7 +164,7 @@ fn banned(text: &str, counts: &mut BTreeMap<&'static str, usize>) {
 }
 
 #[test]
-fn each_term_of_the_field_is_in_the_path_of_a_file() {
+fn each_field_term_is_in_a_file_path() {
     let files = sources(&["src"]);
     let missing: Vec<&&str> =
         FIELD_TERMS.iter().filter(|term| !files.keys().any(|path| path.contains(**term))).collect();

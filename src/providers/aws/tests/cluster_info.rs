@@ -51,7 +51,7 @@ async fn endpoint_of(cluster: &Cluster, connection: &Connection, aws: &FakeAws) 
 
 /// The address family of the DNS determines the address family of the cluster.
 #[tokio::test]
-async fn a_cluster_is_asked_for_its_version_and_its_addresses() {
+async fn version_and_addresses_are_read_from_the_cluster_api() {
     let aws = FakeAws::new(|_| Reply::NoResponse);
     let cluster = Cluster { name: "own".into(), ..Cluster::default() };
     let rows = [
@@ -73,7 +73,7 @@ async fn a_cluster_is_asked_for_its_version_and_its_addresses() {
 
 /// EKS is queried for information that neither the configuration nor the API has.
 #[tokio::test]
-async fn eks_is_asked_for_what_the_api_does_not_tell() {
+async fn eks_is_queried_only_for_a_missing_service_cidr() {
     type Row = (&'static str, &'static str, &'static str, Option<&'static str>);
     const V4: &str = r#"{"serviceIpv4Cidr":"10.1.0.0/16"}"#;
     const V6: &str = r#"{"serviceIpv6Cidr":"fd31::/108"}"#;
@@ -108,7 +108,7 @@ async fn eks_is_asked_for_what_the_api_does_not_tell() {
 
 /// Cluster information is refreshed together with the node classes.
 #[tokio::test(start_paused = true)]
-async fn a_cluster_is_looked_at_again_every_five_minutes() {
+async fn cluster_info_is_refreshed_every_five_minutes() {
     let mut schedule = RefreshSchedule::default();
     assert!(schedule.begin_if_due(RefreshTask::Classes));
     schedule.record_result("r", RefreshTask::Classes, Ok(false));

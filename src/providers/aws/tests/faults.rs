@@ -72,7 +72,7 @@ fn launch_reply(errors: &str) -> Reply {
 
 /// Throttling is also counted if the SDK retries internally.
 #[test]
-fn what_aws_throttles_is_counted() {
+fn throttled_aws_calls_are_counted() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
@@ -98,7 +98,7 @@ fn what_aws_throttles_is_counted() {
 
 /// The error for an unknown template ID is unrelated to our templates, which have names.
 #[tokio::test]
-async fn only_a_name_that_is_not_known_is_worth_another_template() {
+async fn only_an_unknown_template_name_causes_a_new_template() {
     const NAME: &str = "InvalidLaunchTemplateName.NotFoundException";
     const ID: &str = "InvalidLaunchTemplateId.NotFound";
     // Error codes of the launches in reverse order, the expected number of requests, and the
@@ -137,7 +137,7 @@ async fn launched(aws: &FakeAws) -> Result<FleetLaunch, AwsError> {
 
 /// Errors are assigned to zones by the zone next to the subnet, also if an instance was launched.
 #[tokio::test]
-async fn errors_beside_an_instance_are_those_of_their_zone() {
+async fn fleet_errors_are_assigned_to_their_zone() {
     let aws = FakeAws::new(|request| match request.operation.as_str() {
         "CreateFleet" => launch_reply(&format!(
             "<item><errorCode>InsufficientInstanceCapacity</errorCode>{}</item>",

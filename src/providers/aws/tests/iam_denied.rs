@@ -69,7 +69,9 @@ const OPERATIONS: &[(&str, Operation)] = &[
     ("ec2:DescribeCapacityReservations", |it| {
         outcome_of("ec2", network::list_reservations(&it.account))
     }),
-    ("ec2:DescribeSpotPriceHistory", |it| outcome_of("ec2", pricing::read_spot_prices(&it.account))),
+    ("ec2:DescribeSpotPriceHistory", |it| {
+        outcome_of("ec2", pricing::read_spot_prices(&it.account))
+    }),
     ("pricing:GetProducts", |it| outcome_of("pricing", pricing::read_list_prices(&it.account))),
     ("ec2:DescribeInstanceStatus", |it| {
         outcome_of("ec2", instance_status::unhealthy_instances(&it.account))
@@ -320,9 +322,9 @@ fn outcome(answer: CommandResult) -> Result<Option<Instance>, String> {
 }
 
 #[tokio::test]
-async fn whoever_lacks_a_right_is_told_which_and_what_grants_it() {
+async fn denied_call_names_the_missing_permission_and_statement() {
     let test =
-        "providers::aws::tests::iam_denied::whoever_lacks_a_right_is_told_which_and_what_grants_it";
+        "providers::aws::tests::iam_denied::denied_call_names_the_missing_permission_and_statement";
     let Some(mut stage) = Stage::start(test).await else {
         return;
     };

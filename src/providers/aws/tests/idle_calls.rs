@@ -244,7 +244,7 @@ pub(crate) async fn start_provider(
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_idle_clusters_cost_a_tenth_of_what_ten_karpenters_do() {
+async fn idle_clusters_send_a_tenth_of_the_requests_of_karpenter() {
     let counts = Counts::default();
     let regions = regions(&counts, &OperationErrors::default());
     let mut providers = Vec::new();

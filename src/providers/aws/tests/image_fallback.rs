@@ -59,7 +59,7 @@ fn ids(found: ListResult<Vec<Image>>) -> Result<String, Cause> {
 /// Dropping an image because of a failed request would make its nodes drift, or leave types without
 /// an image.
 #[tokio::test(start_paused = true)]
-async fn for_want_of_an_answer_no_image_is_dropped() {
+async fn images_are_kept_while_ssm_is_unavailable() {
     let error: Arc<Mutex<Option<&'static str>>> = Arc::default();
     let current_error = error.clone();
     let aws = FakeAws::new(move |request| {

@@ -95,7 +95,7 @@ fn alias(family: AmiFamily, version: &str) -> ImageTerm {
 
 /// Terms, and the owners and filters of each resulting request.
 #[tokio::test]
-async fn images_are_looked_for_by_ids_or_by_names_owners_and_tags() {
+async fn images_are_searched_by_id_name_owner_or_tags() {
     let both = [("a", "1"), ("b", "*")];
     type Row = (Vec<ImageTerm>, &'static [(&'static [&'static str], &'static str)]);
     let rows: [Row; 7] = [
@@ -131,7 +131,7 @@ async fn images_are_looked_for_by_ids_or_by_names_owners_and_tags() {
 
 /// Only the hardware of launchable nodes counts; tags do not affect it.
 #[tokio::test]
-async fn an_image_is_what_ec2_says_of_it() {
+async fn image_architecture_and_deprecation_are_read_from_ec2() {
     let found = find(&aws(&[]), &[search(None, Some("me"), &[])]).await;
     let found = found.expect("images");
     let images =
@@ -144,7 +144,7 @@ async fn an_image_is_what_ec2_says_of_it() {
 /// Missing parameters are ignored. Access denial is an error, because the parameter might be
 /// needed.
 #[tokio::test]
-async fn an_alias_has_the_images_whose_parameters_are_there() {
+async fn alias_resolves_to_images_of_existing_parameters() {
     type Row = (AmiFamily, &'static [(&'static str, &'static str)], &'static [&'static str]);
     let rows: [Row; 7] = [
         (AmiFamily::Al2, &[("amazon-linux-2/", "ami-1")], &["ami-1"]),
@@ -179,7 +179,7 @@ async fn an_alias_has_the_images_whose_parameters_are_there() {
 }
 
 #[tokio::test]
-async fn a_parameter_of_the_users_own_names_an_image() {
+async fn custom_ssm_parameter_resolves_to_an_image() {
     let aws = aws(&[("/own/image", "ami-1"), ("/own/text", "hello"), ("/own/secret", "no")]);
     for (name, expect) in [
         ("/own/image", Ok(1)),
@@ -208,7 +208,7 @@ async fn repeated_requests(terms: &[ImageTerm], after: Duration) -> usize {
 /// Found images are cached for ten minutes, the latest version for half an hour, and a fixed
 /// version for a day. New images are used after these durations.
 #[tokio::test(start_paused = true)]
-async fn what_was_found_is_believed_for_a_while() {
+async fn image_lookups_are_cached_for_their_duration() {
     let searches = [
         ImageTerm::Id("ami-1".into()),
         search(Some("own"), None, &[]),

@@ -101,7 +101,7 @@ fn with_prefix<'a>(request: &'a RecordedRequest, name: &str) -> Vec<&'a str> {
 
 /// How often templates are missing, and whether an instance is launched.
 #[tokio::test]
-async fn a_template_that_somebody_removed_is_made_again_once() {
+async fn deleted_launch_template_is_recreated_once() {
     const ROUND: [&str; 2] = ["CreateLaunchTemplate", "CreateFleet"];
     for (missing, launched) in [(0, true), (1, true), (2, false)] {
         let left = AtomicUsize::new(missing);
@@ -139,7 +139,7 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
 /// If the response of a launch is lost, an instance may exist. A retry that is rejected for
 /// throttling must not hide that.
 #[tokio::test(start_paused = true)]
-async fn a_call_for_an_instance_is_tried_once() {
+async fn create_fleet_is_not_retried_by_the_sdk() {
     let lost = AtomicUsize::new(0);
     let aws = FakeAws::new(move |request| {
         let is_fleet = request.operation == "CreateFleet";
@@ -181,7 +181,7 @@ fn tagged(request: &RecordedRequest, specifications: &str) -> BTreeMap<String, L
 }
 
 #[tokio::test]
-async fn all_that_a_launch_makes_is_tagged() {
+async fn all_resources_of_a_launch_are_tagged() {
     for spot in [false, true] {
         let aws = FakeAws::new(launch_reply);
         let mut launch_parts = parts();
@@ -290,7 +290,7 @@ const ROWS: [Row; 8] = [
 ];
 
 #[tokio::test]
-async fn a_template_is_told_to_ec2_as_it_is() {
+async fn launch_template_request_has_the_exact_parameters() {
     for (number, (change, reservation, expect)) in ROWS.into_iter().enumerate() {
         let mut launch_parts = parts();
         change(&mut launch_parts);

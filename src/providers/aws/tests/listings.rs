@@ -67,7 +67,7 @@ fn security_group(id: &str) -> String {
 }
 
 #[tokio::test]
-async fn pages_are_put_together_and_empty_ones_end_nothing() {
+async fn pages_are_joined_and_empty_pages_do_not_end_a_listing() {
     let aws = FakeAws::new(|request| match request.operation.as_str() {
         "DescribeSubnets" => paged(
             request,
@@ -104,7 +104,7 @@ async fn pages_are_put_together_and_empty_ones_end_nothing() {
 
 /// A listing with a failed page fails, because a partial result must not be used as a complete one.
 #[tokio::test]
-async fn a_page_that_fails_fails_the_listing() {
+async fn failed_page_fails_the_whole_listing() {
     let rows = [
         ("UnauthorizedOperation", Cause::Denied, "AllowRegionalReadActions"),
         ("RequestLimitExceeded", Cause::Unavailable, "RequestLimitExceeded"),
@@ -127,7 +127,7 @@ async fn a_page_that_fails_fails_the_listing() {
 
 /// Only available groups are returned, with their strategy. Unknown strategies are omitted.
 #[tokio::test]
-async fn placement_groups_are_those_that_are_available() {
+async fn only_available_placement_groups_are_listed() {
     let rows = [
         ("a", "pg-1", "available", "cluster", "", Some(PlacementGroupStrategy::Cluster)),
         ("b", "pg-2", "available", "spread", "", Some(PlacementGroupStrategy::Spread)),
@@ -161,7 +161,7 @@ async fn placement_groups_are_those_that_are_available() {
 
 /// State and type of a reservation, and whether it is returned.
 #[tokio::test]
-async fn reservations_are_those_that_are_active() {
+async fn only_active_reservations_are_listed() {
     let rows = [
         ("cr-1", "active", "default", true),
         ("cr-2", "active", "", true),
@@ -227,7 +227,7 @@ fn failed_check(since: &str) -> String {
 /// Healthy instances are not queried in detail. Unhealthy ones are queried for instance checks,
 /// host checks and events.
 #[tokio::test]
-async fn the_status_of_instances_is_read_with_its_details() {
+async fn instance_status_is_read_with_its_details() {
     let aws = FakeAws::new(|request| {
         let instance_status = match () {
             () if request.contains("Filter.1.Name=instance-status.status") => {
@@ -313,7 +313,7 @@ fn listed(id: &str, state: &str, cluster: &str, more: &str) -> String {
 /// One listing of an installation serves all its clusters, each with its own instances. A cluster
 /// that has already received it triggers a new listing.
 #[tokio::test]
-async fn one_listing_of_instances_serves_all_clusters() {
+async fn instance_listing_is_shared_by_all_clusters() {
     let aws = FakeAws::new(|request| {
         let spot = xml(&[("spotInstanceRequestId", "sir-1")]);
         let reserved = xml(&[(

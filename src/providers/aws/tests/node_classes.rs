@@ -166,7 +166,7 @@ const READINESS_CASES: [(Option<AwsError>, Change, &str); 12] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn a_class_is_ready_or_says_what_it_lacks() {
+async fn node_class_is_ready_or_names_the_missing_resource() {
     for (refused, change, expect) in READINESS_CASES {
         let mut node_class = class();
         change(&mut node_class);
@@ -190,7 +190,7 @@ async fn a_class_is_ready_or_says_what_it_lacks() {
 
 /// An instance profile named in the class is used unchecked, without IAM requests.
 #[tokio::test(start_paused = true)]
-async fn a_class_with_a_profile_of_its_own_asks_nothing_of_iam() {
+async fn node_class_with_an_instance_profile_sends_no_iam_requests() {
     for (identity, asks) in [
         (NodeIdentity::Profile("its-own".to_owned()), false),
         (NodeIdentity::Role("node".to_owned()), true),
@@ -205,7 +205,7 @@ async fn a_class_with_a_profile_of_its_own_asks_nothing_of_iam() {
 
 /// The Service addresses in EKS, if the cluster's own API does not return them.
 #[tokio::test(start_paused = true)]
-async fn addresses_of_services_are_asked_of_eks() {
+async fn service_cidr_is_read_from_eks_unless_configured() {
     let v4 = json!({ "serviceIpv4Cidr": "10.100.0.0/16", "ipFamily": "ipv4" });
     let v6 = json!({ "serviceIpv6Cidr": "fd00::/108", "ipFamily": "ipv6" });
     let rows = [
@@ -315,7 +315,7 @@ const USER_DATA_CASES: [UserDataCase; 16] = [
 ];
 
 #[test]
-fn a_class_is_valid_when_user_data_can_be_made_of_it() {
+fn node_class_is_valid_when_its_user_data_can_be_rendered() {
     let resolved = ResolvedNodeClass { images: vec![image()], ..ResolvedNodeClass::default() };
     for (family, change, expect) in USER_DATA_CASES {
         let mut class = NodeClass { family, ..NodeClass::default() };
@@ -383,7 +383,7 @@ fn launch(class: Option<&str>, hash: &str) -> Box<Launch> {
 /// A launch from a class that is unknown, not ready or changed sends no EC2 request and is planned
 /// again.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_launched_from_a_class_that_is_not_as_planned() {
+async fn launch_is_rejected_when_the_node_class_is_not_as_planned() {
     let hash = crate::model::template_hash::node_class_hash(Some(&class()));
     let hash = hash.as_str();
     let rows = [
@@ -426,7 +426,7 @@ fn autoshift(zone: &str, status: &str) -> Value {
 }
 
 #[tokio::test]
-async fn zones_are_left_alone_while_traffic_is_shifted_away() {
+async fn shifted_zones_are_those_with_an_active_zonal_shift() {
     let applied = zone_shift("usw2-az1", "APPLIED", FUTURE);
     let rows = [
         (vec![], vec![], ""),
@@ -458,7 +458,7 @@ async fn zones_are_left_alone_while_traffic_is_shifted_away() {
 /// The offerings of a zone are removed by a shift and restored after it. A shift of a zone without
 /// a subnet of the class is ignored.
 #[tokio::test(start_paused = true)]
-async fn zones_come_and_go_with_shifts() {
+async fn zonal_shift_removes_and_restores_offerings_of_a_zone() {
     let away = Arc::new(Mutex::new(""));
     let shifted_zone = away.clone();
     let aws = aws(move |request| {
@@ -499,7 +499,7 @@ async fn zones_come_and_go_with_shifts() {
 
 /// The endpoint of an EKS cluster is the configured one, or else the one returned by EKS.
 #[tokio::test]
-async fn the_api_of_a_cluster_is_configured_or_asked_for() {
+async fn api_endpoint_is_configured_or_read_from_eks() {
     const CA: Option<&str> = Some("Y2E=");
     const URL: Option<&str> = Some("https://own.test");
     let known = json!({ "cluster": {

@@ -25,7 +25,7 @@ fn price_text<K: ToString>(all: impl IntoIterator<Item = (K, f64)>) -> String {
 }
 
 #[tokio::test]
-async fn the_price_list_is_read_page_by_page_in_the_regions_currency() {
+async fn price_list_pages_are_read_in_the_currency_of_the_region() {
     for (region, currency, other) in [(REGION, "USD", "CNY"), ("cn-north-1", "CNY", "USD")] {
         let aws = FakeAws::new(move |request| {
             match (request.contains("\"Shared\""), request.contains("\"one\"")) {
@@ -63,7 +63,7 @@ async fn the_price_list_is_read_page_by_page_in_the_regions_currency() {
 
 /// If any page fails, no prices are returned and the known prices are kept.
 #[tokio::test]
-async fn a_price_list_that_fails_is_none() {
+async fn failed_price_list_page_returns_no_prices() {
     let aws = FakeAws::new(|request| match request.contains("\"Dedicated\"") {
         true => Reply::Error("ThrottlingException", "slow"),
         false => page(&[product("m5.large", "USD", "0.096")], None),
@@ -78,7 +78,7 @@ async fn a_price_list_that_fails_is_none() {
 /// Type, zone, price and hour of the entries, page by page. The newest of each type and zone
 /// counts.
 #[tokio::test]
-async fn spot_prices_are_the_newest_of_each_type_and_zone() {
+async fn newest_spot_price_per_type_and_zone_is_used() {
     let pages: [&[(&str, &str, &str, u8)]; 2] = [
         &[
             ("m5.large", "us-west-2a", "0.05", 3),

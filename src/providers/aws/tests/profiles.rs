@@ -207,7 +207,7 @@ fn cluster(name: &str, roles: &[&str]) -> Cluster {
 type LookupCase<'a> = (Option<&'a [&'a str]>, Option<&'static str>, &'a str);
 
 #[tokio::test]
-async fn a_profile_is_made_and_has_its_role() {
+async fn instance_profile_is_created_or_repaired_with_its_role() {
     let rows: [LookupCase<'_>; 5] = [
         (None, None, "GetInstanceProfile CreateInstanceProfile AddRoleToInstanceProfile"),
         (Some(&["node"]), None, "GetInstanceProfile"),
@@ -246,7 +246,7 @@ async fn a_profile_is_made_and_has_its_role() {
 
 /// Its path is that of the installation, and its tags are those of the cluster.
 #[tokio::test]
-async fn a_profile_says_whose_it_is() {
+async fn instance_profile_path_and_tags_name_its_cluster() {
     let mut bench = Bench::new(&["node"]);
     let name = bench.profile_for(&cluster("one", &[]), "node").await;
     let name = name.expect("a profile");
@@ -266,7 +266,7 @@ async fn a_profile_says_whose_it_is() {
 
 /// It is cached for an hour. A failed creation is retried.
 #[tokio::test(start_paused = true)]
-async fn a_profile_is_remembered_once_it_is_right() {
+async fn instance_profile_is_cached_after_success() {
     let one = cluster("one", &[]);
     let mut bench = Bench::new(&["node"]);
     let name = bench.profile_for(&one, "node").await.expect("a profile");
@@ -292,7 +292,7 @@ async fn a_profile_is_remembered_once_it_is_right() {
 }
 
 #[tokio::test]
-async fn a_role_that_is_not_there_is_named_and_looked_for_again() {
+async fn missing_role_is_reported_and_looked_up_again() {
     let one = cluster("one", &[]);
     let mut bench = Bench::new(&[]);
     let why = bench.profile_for(&one, "node").await.expect_err("an error");
@@ -306,7 +306,7 @@ async fn a_role_that_is_not_there_is_named_and_looked_for_again() {
 /// A profile belongs to an installation, cluster, region and role. If the role of a class changes,
 /// a different profile is used immediately, and running nodes keep theirs.
 #[tokio::test]
-async fn each_role_has_a_profile_of_its_own() {
+async fn each_role_has_a_separate_instance_profile() {
     let mut bench = Bench::new(&["a", "b"]);
     let one = cluster("one", &["a", "a", "b"]);
     let first = bench.profile_for(&one, "a").await.expect("a profile");
@@ -350,7 +350,7 @@ async fn each_role_has_a_profile_of_its_own() {
 type ProfileRow<'a> = (&'a str, &'a str, &'a [&'a str], &'a str, bool, bool);
 
 #[tokio::test]
-async fn profiles_that_nobody_uses_are_removed() {
+async fn unused_instance_profiles_are_removed() {
     let path = "/outrigger/us-west-2/here/";
     let young = clock::now().to_string();
     let rows: [ProfileRow<'_>; 8] = [

@@ -176,7 +176,7 @@ fn message_indices(
 type MessageCase<'a> = (String, &'a [(&'a str, Interruption)], bool);
 
 #[tokio::test(start_paused = true)]
-async fn each_message_is_heard_deleted_or_given_back() {
+async fn queue_message_is_delivered_and_deleted_or_returned() {
     use Interruption::{Maintenance, Rebalance, Reservation, Spot, Stopping};
     let running = body(STATE, &json!({ "instance-id": "i-1", "state": "running" }));
     let rows: [MessageCase<'_>; 14] = [
@@ -218,7 +218,7 @@ async fn each_message_is_heard_deleted_or_given_back() {
 /// A duplicate message is processed twice, which is harmless. An unreadable message does not block
 /// the rest of a batch.
 #[tokio::test(start_paused = true)]
-async fn a_batch_is_taken_in_message_by_message() {
+async fn messages_of_a_batch_are_handled_separately() {
     let messages = [
         of_instance(SPOT, "i-1"),
         "hello".to_owned(),
@@ -236,7 +236,7 @@ async fn a_batch_is_taken_in_message_by_message() {
 /// A host that was suspended until its Lease expired may resume with messages in hand: it neither
 /// deletes nor returns any of them.
 #[tokio::test(start_paused = true)]
-async fn who_leads_no_more_changes_nothing_of_the_queue() {
+async fn host_without_leadership_deletes_no_messages() {
     let messages = ["i-1", "i-far"].map(|id| of_instance(SPOT, id));
     let lapsed = Fence::default();
     let span = Duration::from_secs(1);
@@ -260,7 +260,7 @@ async fn who_leads_no_more_changes_nothing_of_the_queue() {
 
 /// A region loses its spot capacity: all messages are received together.
 #[tokio::test(start_paused = true)]
-async fn a_thousand_messages_are_heard_within_seconds() {
+async fn one_thousand_messages_are_delivered_within_seconds() {
     let messages = vec![of_instance(SPOT, "i-1"); 1000];
     assert_eq!(receive(&messages, 1).await.events.len(), 1000);
     assert_eq!(receive(&messages, 15).await.deleted.len(), 1000);
@@ -269,7 +269,7 @@ async fn a_thousand_messages_are_heard_within_seconds() {
 /// A message that the engine does not accept, or whose cluster cannot be determined, is neither
 /// deleted nor returned. SQS delivers it again.
 #[tokio::test(start_paused = true)]
-async fn what_is_not_taken_in_is_left() {
+async fn unhandled_message_is_neither_deleted_nor_returned() {
     for (full, fails) in [(true, None), (false, Some(("DescribeInstances", "Unavailable")))] {
         let (sqs, aws) = aws(&[of_instance(SPOT, "i-1")]);
         sqs.lock().expect("no panic").fails = fails;
@@ -294,7 +294,7 @@ async fn what_is_not_taken_in_is_left() {
 /// A queue that does not exist or is not accessible is polled with increasing delays, and read
 /// again when it is accessible.
 #[tokio::test(start_paused = true)]
-async fn a_queue_that_cannot_be_read_is_tried_again() {
+async fn inaccessible_queue_is_retried_with_back_off() {
     let rows = [
         ("GetQueueUrl", "QueueDoesNotExist", ErrorClass::NotFound),
         ("GetQueueUrl", "AccessDeniedException", ErrorClass::Denied),

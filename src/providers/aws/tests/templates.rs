@@ -68,7 +68,7 @@ fn of_image(image: &str) -> LaunchTemplate {
 }
 
 #[tokio::test]
-async fn a_template_is_made_once() {
+async fn launch_template_is_created_once() {
     let (stored, aws) = aws();
     let account = aws.account(REGION);
     let templates = Templates::default();
@@ -100,7 +100,7 @@ async fn a_template_is_made_once() {
 }
 
 #[tokio::test]
-async fn templates_that_nobody_needs_are_removed() {
+async fn unused_launch_templates_are_removed() {
     let (stored, aws) = aws();
     let account = aws.account(REGION);
     let care = CleanupScope::of_all(&[]);

@@ -49,8 +49,8 @@ impl Ec2 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_launched_or_ended_with_another_region_or_role() {
-    let test = "aws::cases::identity::nothing_is_launched_or_ended_with_another_region_or_role";
+async fn wrong_region_or_role_launches_and_terminates_nothing() {
+    let test = "aws::cases::identity::wrong_region_or_role_launches_and_terminates_nothing";
     let Some(mut ec2) = Ec2::start(test, "").await else {
         return;
     };

@@ -38,9 +38,9 @@ fn untold(ec2: &Ec2) -> Vec<&'static str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_without_rights_says_which_and_goes_on_once_it_has_them() {
+async fn missing_iam_permissions_are_logged_and_the_daemon_recovers() {
     let test = "aws::cases::missing_permissions::\
-                a_daemon_without_rights_says_which_and_goes_on_once_it_has_them";
+                missing_iam_permissions_are_logged_and_the_daemon_recovers";
     let Some(ec2) = Ec2::start_after(test, "", |aws| aws.deny(&LACKS)).await else {
         return;
     };
@@ -67,8 +67,8 @@ const UNTOLD: [Right; 3] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_says_what_it_may_not_ask_for_its_nodes() {
-    let test = "aws::cases::missing_permissions::a_daemon_says_what_it_may_not_ask_for_its_nodes";
+async fn missing_rbac_for_kubeadm_bootstrap_is_logged() {
+    let test = "aws::cases::missing_permissions::missing_rbac_for_kubeadm_bootstrap_is_logged";
     let Some((plane, api, aws)) = ground(test, &[]).await else {
         return;
     };

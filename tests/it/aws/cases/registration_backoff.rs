@@ -20,9 +20,9 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 const HOUR: Duration = TIMEOUT.saturating_mul(4);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn few_instances_are_bought_of_a_bad_image_and_all_at_once_of_a_right_one() {
+async fn bad_image_slows_launches_until_the_image_is_fixed() {
     let test = "aws::cases::registration_backoff::\
-                few_instances_are_bought_of_a_bad_image_and_all_at_once_of_a_right_one";
+                bad_image_slows_launches_until_the_image_is_fixed";
     let Some(ground) = ground(test, &[]).await else {
         return;
     };

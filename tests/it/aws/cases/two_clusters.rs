@@ -51,8 +51,8 @@ async fn until_bound(client: &Client, aws: &Aws, dir: &Path, pods: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_cluster_is_refused_the_other_leaves_alone() {
-    let test = "aws::cases::two_clusters::what_one_cluster_is_refused_the_other_leaves_alone";
+async fn offering_unavailable_to_one_cluster_is_skipped_by_others() {
+    let test = "aws::cases::two_clusters::offering_unavailable_to_one_cluster_is_skipped_by_others";
     let Some((plane, client, aws)) = ground(test, &[]).await else {
         return;
     };

@@ -25,7 +25,7 @@ fn check_on_n0(words: Option<&str>, edit: impl FnOnce(&mut Pod, &mut ExistingNod
 }
 
 #[test]
-fn a_room_has_what_its_pods_ask_for() {
+fn checker_rejects_a_node_without_the_requested_resources() {
     let short = Some("n0 has too little");
     check_on_n0(None, |pod, _, _| pod.requests.cpu_milli = 4000);
     check_on_n0(short, |pod, _, _| pod.requests.cpu_milli = 4001);
@@ -49,7 +49,7 @@ fn a_room_has_what_its_pods_ask_for() {
 }
 
 #[test]
-fn a_node_has_the_labels_that_are_asked_for() {
+fn checker_rejects_a_node_without_the_required_labels() {
     let words = Some("requires other labels");
     let select = |pod: &mut Pod, zone| pod.node_selector = Labels::from([label(ZONE, zone)]);
     check_on_n0(None, |pod, _, _| select(pod, "a"));
@@ -91,7 +91,7 @@ fn a_node_has_the_labels_that_are_asked_for() {
 }
 
 #[test]
-fn taints_are_tolerated() {
+fn checker_rejects_an_untolerated_taint() {
     let words = Some("does not tolerate");
     let valued = |effect| Taint { value: "5".to_owned(), ..taint("x", effect) };
     let with = |operator, value: &str, effect| Toleration {
@@ -137,7 +137,7 @@ fn taints_are_tolerated() {
 }
 
 #[test]
-fn host_ports_are_bound_once() {
+fn checker_rejects_a_host_port_conflict() {
     let words = Some("host port 80 twice");
     let at = |protocol: &str, address: &str| (protocol.to_owned(), address.to_owned(), 80);
     for (taken, wanted, words) in [
@@ -164,7 +164,7 @@ fn host_ports_are_bound_once() {
 }
 
 #[test]
-fn volumes_are_in_reach() {
+fn checker_rejects_unusable_volumes_and_exceeded_attach_limits() {
     let zone = |zone: &str| requiring(ZONE, Requirement::is_in([zone]));
     let disks = format!("{ATTACHABLE}disk");
     let mounts = |alternatives: &[&str]| VolumeRequirements {
@@ -199,12 +199,12 @@ fn volumes_are_in_reach() {
 }
 
 #[test]
-fn closed_rooms_take_no_pods() {
+fn checker_rejects_pods_on_a_closed_node() {
     check_on_n0(Some("n0 accepts no pods"), |_, room, _| room.open = false);
 }
 
 #[test]
-fn what_is_not_settled_must_do_whatever_it_becomes() {
+fn every_possible_zone_of_a_node_must_suit_its_pods() {
     let mut world = base_world();
     world.pods = vec![pod("p", 100, GIB)];
     world.pods[0].node_selector = Labels::from([label(ZONE, "a")]);

@@ -24,7 +24,7 @@ fn one(cpu_milli: i64) -> World {
 }
 
 #[test]
-fn every_offering_has_what_is_asked_for() {
+fn every_offering_of_a_claim_needs_the_requested_resources() {
     let world = one(800);
     plan(&world).claim(&[SMALL, LARGE], &["p"]).assert_accepted();
     let world = one(1000);
@@ -41,7 +41,7 @@ fn every_offering_has_what_is_asked_for() {
 }
 
 #[test]
-fn daemons_are_counted_where_they_run() {
+fn checker_counts_daemons_only_on_matching_offerings() {
     let mut world = one(800);
     let daemon = pod("agent", 200, 1);
     world.daemons =
@@ -60,7 +60,7 @@ fn daemons_are_counted_where_they_run() {
 }
 
 #[test]
-fn every_offering_has_the_labels_that_are_asked_for() {
+fn every_offering_of_a_claim_needs_the_required_labels() {
     let mut world = one(100);
     world.pods[0].node_selector = Labels::from([label(ZONE, "a")]);
     plan(&world).small_claim("a", "p").assert_accepted();
@@ -95,7 +95,7 @@ fn every_offering_has_the_labels_that_are_asked_for() {
 }
 
 #[test]
-fn the_pool_has_its_say() {
+fn claim_must_satisfy_the_requirements_and_taints_of_its_pool() {
     let mut world = one(100);
     let on_demand = Requirement::is_in(["on-demand"]);
     world.pool().requirements.add(CAPACITY_TYPE, on_demand);
@@ -116,7 +116,7 @@ fn the_pool_has_its_say() {
 }
 
 #[test]
-fn offerings_can_be_had_and_are_quoted_in_order() {
+fn claim_has_available_offerings_sorted_by_their_price() {
     let mut world = one(100);
     fn both(world: &World) -> Plan<'_> {
         plan(world).claim(&[SMALL, LARGE], &["p"])
@@ -152,7 +152,7 @@ fn offerings_can_be_had_and_are_quoted_in_order() {
 }
 
 #[test]
-fn offerings_are_few_and_cost_about_the_same() {
+fn claim_stays_within_the_offering_count_and_price_range() {
     let mut world = one(100);
     let dear = ("m-2x-amd64", "a", ON_DEMAND);
     let three = [SMALL, OTHER_ZONE, LARGE];
@@ -169,7 +169,7 @@ fn offerings_are_few_and_cost_about_the_same() {
 }
 
 #[test]
-fn a_pool_may_want_many_types() {
+fn claim_must_satisfy_min_values_under_the_strict_policy() {
     let mut world = one(100);
     let mut many = Requirement::exists();
     many.min_values = Some(2);
@@ -182,7 +182,7 @@ fn a_pool_may_want_many_types() {
 }
 
 #[test]
-fn limits_hold_whichever_offering_is_launched() {
+fn limits_count_the_largest_offering_of_each_claim() {
     let mut world = world_without_nodes();
     world.pods = pods("p", 2, 100, GIB / 2);
     fn two(world: &World) -> Plan<'_> {
@@ -207,7 +207,7 @@ fn limits_hold_whichever_offering_is_launched() {
 }
 
 #[test]
-fn some_pod_is_worth_the_node() {
+fn claim_needs_a_pod_above_the_priority_cutoff() {
     let mut world = world_without_nodes();
     world.pods = pods("p", 2, 100, GIB / 2);
     world.pods[0].priority = 10;

@@ -22,7 +22,7 @@ fn of(pods: Vec<Pod>) -> World {
 }
 
 #[test]
-fn company_is_where_the_others_are() {
+fn affinity_needs_a_matching_pod_in_the_same_domain() {
     let near_a = |name: &str, key: &str| with_affinity(of_app(name, "b"), term(app("a"), key));
     let mut world = of(vec![near_a("p", HOSTNAME)]);
     plan(&world).place_on("n0", &["p"]).assert_rejected("p is not satisfied on n0");
@@ -47,7 +47,7 @@ fn company_is_where_the_others_are() {
 }
 
 #[test]
-fn daemons_of_nodes_to_come_are_there_before_any_pod() {
+fn daemons_of_planned_nodes_count_as_already_bound() {
     let mut world = world_without_nodes();
     world.daemons =
         vec![DaemonSet { key: ObjectKey::new(DEFAULT, "agent"), template: of_app("agent", "a") }];
@@ -75,7 +75,7 @@ fn daemons_of_nodes_to_come_are_there_before_any_pod() {
 }
 
 #[test]
-fn company_comes_first() {
+fn matching_pod_must_be_bound_before_the_dependent_pod() {
     let follower = with_affinity(of_app("p1", "b"), term(app("a"), HOSTNAME));
     let world = of(vec![of_app("p0", "a"), follower]);
     plan(&world).place_on("n0", &["p0", "p1"]).assert_accepted();
@@ -87,7 +87,7 @@ fn company_comes_first() {
 }
 
 #[test]
-fn the_first_of_a_group_goes_anywhere() {
+fn first_pod_of_a_group_may_use_any_domain() {
     let grouped = |name: &str, key: &str| with_affinity(of_app(name, "a"), term(app("a"), key));
     let mut world = of(vec![grouped("p0", ZONE), grouped("p1", ZONE)]);
     plan(&world).place_on("n0", &["p0"]).place_on("n1", &["p1"]).assert_accepted();
@@ -106,7 +106,7 @@ fn the_first_of_a_group_goes_anywhere() {
 }
 
 #[test]
-fn company_is_what_all_the_terms_speak_of() {
+fn one_pod_must_match_all_affinity_terms() {
     let mut asks = with_affinity(of_app("p", "c"), term(app("a"), ZONE));
     let tier = Selector::from_labels(&Labels::from([label("tier", "1")]));
     asks.affinity.push(term(tier, ZONE));
@@ -121,7 +121,7 @@ fn company_is_what_all_the_terms_speak_of() {
 
 /// The namespaces of a term, and whether it matches a pod in a namespace with the label `env=prod`.
 #[test]
-fn namespaces_are_named_or_selected() {
+fn affinity_term_selects_namespaces_by_name_or_label() {
     let prod = Selector::from_labels(&Labels::from([label("env", "prod")]));
     let named = |names: &[&str]| -> BTreeSet<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
@@ -156,7 +156,7 @@ fn namespaces_are_named_or_selected() {
 }
 
 #[test]
-fn selectors_select_what_they_say() {
+fn anti_affinity_selector_matches_as_in_kubernetes() {
     let contradiction = Selector::new([
         ("app".to_owned(), Requirement::is_in(["a"])),
         ("app".to_owned(), Requirement::is_in(["b"])),
@@ -183,7 +183,7 @@ fn selectors_select_what_they_say() {
 }
 
 #[test]
-fn those_to_be_away_from_are_elsewhere() {
+fn anti_affinity_rejects_a_domain_with_a_matching_pod() {
     let mut world = of(vec![with_anti_affinity(of_app("p", "b"), term(app("a"), ZONE))]);
     plan(&world).place_on("n0", &["p"]).assert_accepted();
     world.residents = vec![bound("r", "a", "n0")];
@@ -206,7 +206,7 @@ fn those_to_be_away_from_are_elsewhere() {
 
 /// A claim without a node has no host name yet, but it will have a unique one.
 #[test]
-fn hosts_to_come_are_places_of_their_own() {
+fn in_flight_nodes_are_separate_hostname_domains() {
     let exclusive = |name: &str| with_anti_affinity(of_app(name, "a"), term(app("a"), HOSTNAME));
     let mut world = of(vec![exclusive("p0"), exclusive("p1")]);
     for (at, room) in world.rooms.iter_mut().enumerate() {
@@ -225,7 +225,7 @@ fn hosts_to_come_are_places_of_their_own() {
 }
 
 #[test]
-fn pods_of_closed_rooms_count() {
+fn pods_on_closed_nodes_count_for_anti_affinity() {
     let mut world = of(vec![with_anti_affinity(of_app("p", "b"), term(app("a"), ZONE))]);
     world.residents = vec![bound("r", "a", "n0")];
     world.rooms[0].open = false;
@@ -233,7 +233,7 @@ fn pods_of_closed_rooms_count() {
 }
 
 #[test]
-fn those_who_are_there_want_others_away() {
+fn anti_affinity_of_bound_pods_applies_to_new_pods() {
     let mut world = of(vec![of_app("p", "b")]);
     world.residents = vec![with_anti_affinity(bound("r", "a", "n0"), term(app("b"), ZONE))];
     plan(&world)
@@ -257,7 +257,7 @@ fn those_who_are_there_want_others_away() {
 }
 
 #[test]
-fn those_who_come_earlier_want_others_away() {
+fn anti_affinity_of_earlier_pods_applies_to_later_pods() {
     let shy = with_anti_affinity(of_app("p0", "a"), term(app("b"), ZONE));
     let world = of(vec![shy, of_app("p1", "b")]);
     let words = "a pod on n0 has anti-affinity to default/p1";
@@ -268,7 +268,7 @@ fn those_who_come_earlier_want_others_away() {
 }
 
 #[test]
-fn claims_are_apart_whatever_they_become() {
+fn anti_affinity_must_hold_for_all_possible_offerings() {
     let exclusive =
         |name: &str, key: &str| with_anti_affinity(of_app(name, "a"), term(app("a"), key));
     let mut world = World {
@@ -292,7 +292,7 @@ fn claims_are_apart_whatever_they_become() {
 }
 
 #[test]
-fn racks_are_places_too() {
+fn custom_pool_labels_are_topology_domains() {
     let exclusive = |name: &str| with_anti_affinity(of_app(name, "a"), term(app("a"), "rack"));
     let mut world = World { pods: vec![exclusive("p0"), exclusive("p1")], ..world_without_nodes() };
     let racks = Requirement::is_in(["r1", "r2"]);

@@ -13,7 +13,7 @@ use super::super::fixture::{GIB, World, label, pod, pods};
 use super::{Plan, base_world, key, of_app, plan};
 
 #[test]
-fn every_pod_has_one_answer() {
+fn every_pod_has_exactly_one_result() {
     let mut world = base_world();
     world.pods = pods("p", 2, 100, GIB);
     plan(&world).place_on("n0", &["p0", "p1"]).assert_accepted();
@@ -37,7 +37,7 @@ fn every_pod_has_one_answer() {
 }
 
 #[test]
-fn answers_are_counted() {
+fn count_check_detects_missing_results_and_empty_claims() {
     let mut world = base_world();
     world.pods = pods("p", 2, 100, GIB);
     let mut plan = plan(&world).place_on("n0", &["p0"]).small_claim("a", "p1");
@@ -58,7 +58,7 @@ fn answers_are_counted() {
 }
 
 #[test]
-fn the_order_is_that_of_the_placed_pods() {
+fn bind_order_must_list_each_placed_pod_once() {
     let mut world = base_world();
     world.pods = pods("p", 2, 100, GIB);
     let good = || plan(&world).place_on("n0", &["p1"]).small_claim("a", "p0");
@@ -75,7 +75,7 @@ fn the_order_is_that_of_the_placed_pods() {
 }
 
 #[test]
-fn hosts_are_there_and_get_pods_once() {
+fn existing_node_must_be_known_and_listed_once() {
     let mut world = base_world();
     world.pods = pods("p", 2, 100, GIB);
     plan(&world).place_on("n9", &["p0", "p1"]).assert_rejected("no node n9");
@@ -88,7 +88,7 @@ fn hosts_are_there_and_get_pods_once() {
 }
 
 #[test]
-fn who_is_left_out_has_a_reason() {
+fn unscheduled_pod_needs_a_reason_from_a_known_pool() {
     let mut world = base_world();
     world.pods = vec![pod("p", 9000, GIB)];
     let left = || plan(&world).reject("p", RejectionCode::Resources);
@@ -106,7 +106,7 @@ fn who_is_left_out_has_a_reason() {
 }
 
 #[test]
-fn nobody_is_left_out_who_would_fit() {
+fn checker_rejects_an_unscheduled_pod_that_would_fit() {
     let mut world = base_world();
     world.pods = vec![pod("p", 3000, GIB)];
     let left = |code| plan(&world).reject("p", code);
@@ -127,7 +127,7 @@ fn nobody_is_left_out_who_would_fit() {
 }
 
 #[test]
-fn who_cannot_be_understood_is_left_out() {
+fn invalid_pod_must_be_unscheduled() {
     let faults: [fn(&mut Pod); 2] =
         [|pod| pod.defects.push("a fault".to_owned()), |pod| pod.has_resource_claims = true];
     for fault in faults {
@@ -144,7 +144,7 @@ fn who_cannot_be_understood_is_left_out() {
 }
 
 #[test]
-fn a_gang_is_placed_together_or_not_at_all() {
+fn gang_is_placed_completely_or_not_at_all() {
     for (least, placed, good) in [
         (None, 3, true),
         (None, 2, false),
@@ -178,7 +178,7 @@ fn a_gang_is_placed_together_or_not_at_all() {
 }
 
 #[test]
-fn bound_and_promised_pods_of_a_gang_count() {
+fn bound_and_promised_pods_count_for_their_gang() {
     let mut world = base_world();
     let gang = |name: &str| {
         let mut pod = of_app(name, "a");

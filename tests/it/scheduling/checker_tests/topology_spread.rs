@@ -33,7 +33,7 @@ fn unchanged(_: &mut TopologySpread) {}
 const LEADS: &str = "would raise the skew to 2 in topology.kubernetes.io/zone a";
 
 #[test]
-fn no_place_leads_by_more_than_the_skew() {
+fn domain_may_not_exceed_the_max_skew() {
     let world = of(2, ZONE, 1, unchanged);
     plan(&world).place_on("n0", &["p0"]).place_on("n2", &["p1"]).assert_accepted();
     plan(&world).place_on("n0", &["p0", "p1"]).assert_rejected(LEADS);
@@ -48,7 +48,7 @@ fn no_place_leads_by_more_than_the_skew() {
 }
 
 #[test]
-fn places_are_those_of_nodes_that_are_there() {
+fn only_domains_of_existing_and_planned_nodes_count() {
     let mut world = of(2, ZONE, 1, unchanged);
     world.rooms.pop();
     plan(&world).place_on("n0", &["p0", "p1"]).assert_accepted();
@@ -64,7 +64,7 @@ fn places_are_those_of_nodes_that_are_there() {
 }
 
 #[test]
-fn closed_rooms_are_places() {
+fn closed_nodes_count_as_domains() {
     let mut world = of(2, ZONE, 1, unchanged);
     world.rooms[2].open = false;
     plan(&world).place_on("n0", &["p0", "p1"]).assert_rejected(LEADS);
@@ -73,7 +73,7 @@ fn closed_rooms_are_places() {
 }
 
 #[test]
-fn pods_that_are_there_count_unless_they_end() {
+fn bound_pods_count_unless_they_are_terminating() {
     let mut world = of(1, ZONE, 1, unchanged);
     world.residents = vec![bound("r", "a", "n1")];
     plan(&world).place_on("n0", &["p0"]).assert_rejected(LEADS);
@@ -92,7 +92,7 @@ fn pods_that_are_there_count_unless_they_end() {
 }
 
 #[test]
-fn who_is_not_selected_does_not_count_itself() {
+fn pod_outside_its_own_selector_does_not_count_itself() {
     let mut world = of(1, ZONE, 1, |constraint| constraint.selector = Some(app("b")));
     world.residents = vec![bound("r", "b", "n1")];
     plan(&world).place_on("n0", &["p0"]).assert_accepted();
@@ -101,7 +101,7 @@ fn who_is_not_selected_does_not_count_itself() {
 }
 
 #[test]
-fn selectors_that_say_nothing_count_nobody() {
+fn missing_or_empty_selector_counts_no_pods() {
     for selector in [None, Some(Selector::default())] {
         let mut world = of(3, ZONE, 1, |constraint| constraint.selector = selector.clone());
         world.residents = vec![bound("r", "a", "n0")];
@@ -110,7 +110,7 @@ fn selectors_that_say_nothing_count_nobody() {
 }
 
 #[test]
-fn with_few_places_the_emptiest_counts_as_empty() {
+fn too_few_domains_make_the_minimum_zero() {
     for (least, good) in [(1, true), (2, true), (3, false)] {
         let mut world = of(1, ZONE, 1, |constraint| constraint.min_domains = least);
         world.residents = vec![bound("r0", "a", "n0"), bound("r1", "a", "n2")];
@@ -127,7 +127,7 @@ fn with_few_places_the_emptiest_counts_as_empty() {
 }
 
 #[test]
-fn nodes_that_a_pod_cannot_have_are_no_places_unless_it_says_so() {
+fn node_inclusion_policies_exclude_unusable_nodes() {
     let into_a = |pod: &mut Pod| pod.node_selector = Labels::from([label(ZONE, "a")]);
     for (honors, good) in [(true, true), (false, false)] {
         let mut world = of(2, ZONE, 1, |constraint| constraint.honors_affinity = honors);
@@ -156,7 +156,7 @@ fn nodes_that_a_pod_cannot_have_are_no_places_unless_it_says_so() {
 }
 
 #[test]
-fn nodes_without_all_the_labels_are_no_places() {
+fn nodes_without_all_topology_keys_are_excluded() {
     let mut world = of(2, ZONE, 1, unchanged);
     world.rooms[2].labels = hostname("n2").into();
     plan(&world).place_on("n0", &["p0", "p1"]).assert_accepted();
@@ -185,7 +185,7 @@ fn nodes_without_all_the_labels_are_no_places() {
 }
 
 #[test]
-fn a_spread_that_is_a_wish_binds_nobody() {
+fn soft_spread_restricts_no_pod() {
     let world = of(3, ZONE, 1, |constraint| constraint.is_hard = false);
     plan(&world).place_on("n0", &["p0", "p1", "p2"]).assert_accepted();
     let world = of(1, "nobody-has-it", 1, |constraint| constraint.is_hard = false);
@@ -196,7 +196,7 @@ fn a_spread_that_is_a_wish_binds_nobody() {
 }
 
 #[test]
-fn claims_are_spread_whatever_they_become() {
+fn spread_must_hold_for_all_possible_offerings() {
     let mut world = of(2, ZONE, 1, unchanged);
     world.rooms = world_without_nodes().rooms;
     let small = "c-1x-amd64";
@@ -218,7 +218,7 @@ fn claims_are_spread_whatever_they_become() {
 }
 
 #[test]
-fn the_order_decides_who_leads() {
+fn bind_order_decides_whether_the_skew_holds() {
     let mut world = of(3, ZONE, 1, unchanged);
     world.residents = vec![bound("r", "a", "n2")];
     let good = plan(&world).place_on("n0", &["p0"]).place_on("n2", &["p1"]);
@@ -229,7 +229,7 @@ fn the_order_decides_who_leads() {
 
 /// A pod must not be rejected if it fits after the rest of the plan is bound.
 #[test]
-fn who_waits_for_the_skew_is_let_in_at_last() {
+fn pod_that_fits_the_final_skew_must_be_placed() {
     let world = World { rooms: base_world().rooms, ..of(2, ZONE, 1, unchanged) };
     let half = plan(&world).place_on("n0", &["p0"]).reject("p1", RejectionCode::Requirements);
     half.assert_rejected("p1 is rejected, but fits");
