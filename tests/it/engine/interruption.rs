@@ -322,7 +322,7 @@ fn refusals_beside_a_successful_launch_mark_offerings_unavailable() {
         .into_iter()
         .zip(["a", "b"])
         .map(|(kind, zone)| OfferingRefusal { offering: key(zone), kind });
-    stage.event(Event::RefusalCase(class.clone(), refusals.collect()));
+    stage.event(Event::Refused(class.clone(), refusals.collect()));
     let unavailable = &stage.engine.state().holds;
     let is_unavailable =
         |class: Option<&_>, zone| unavailable.is_held(class, &key(zone), stage.now);

@@ -408,15 +408,15 @@ fn fleet_rate_is_restored_from_the_leases_of_its_clusters() {
     assert_eq!(leases.map(recorded).sum::<usize>(), 3);
     // All hosts restart.
     let limits = FleetLimits { budgets: vec![rate("3/h")], ..FleetLimits::default() };
-    let clusters = clusters.stages.each_ref().map(|stage| {
+    let configured = clusters.stages.each_ref().map(|stage| {
         let cluster = &stage.engine.state().cluster;
         (cluster.clone(), stage.now)
     });
-    let named = NAMES.iter().zip(&clusters).map(|(name, (cluster, _))| {
+    let named = NAMES.iter().zip(&configured).map(|(name, (cluster, _))| {
         Arc::new(Cluster { name: (*name).into(), ..Cluster::clone(cluster) })
     });
     clusters.fleet = Fleet::default();
-    clusters.fleet.configure(limits, &named.collect::<Vec<_>>(), clusters[0].1);
+    clusters.fleet.configure(limits, &named.collect::<Vec<_>>(), configured[0].1);
     clusters.stages.iter_mut().for_each(restart);
     clusters.run(15 * MINUTE);
     assert_eq!(clusters.stages.iter().map(untainted).sum::<usize>(), 5);
