@@ -524,11 +524,11 @@ fn a_node_that_is_due_for_its_age_is_kept_by_what_is_said() {
 fn what_moving_pods_costs_is_added_up_and_what_they_use() {
     let dear = annotated(pod("dear", "n", "ReplicaSet"), DELETION_COST, "134217728");
     let cheap = annotated(pod("cheap", "n", "ReplicaSet"), DELETION_COST, "-2147483647");
-    let mut thirsty = web();
-    thirsty.requests.cpu_milli = 1_790;
+    let mut large = web();
+    large.requests.cpu_milli = 1_790;
     let daemon = pod("agent", "n", "DaemonSet");
     let removed = terminating(pod("gone", "n", "ReplicaSet"));
-    let scene = Scene::with([dear, cheap, thirsty, daemon, removed]);
+    let scene = Scene::with([dear, cheap, large, daemon, removed]);
     let disruption_view = scene.state.disruption_view(NOW);
     let candidate = &disruption_view.candidates[0];
     // One for the node, two for `dear`, one for `web`, and nothing for the others.
@@ -543,8 +543,8 @@ fn what_moving_pods_costs_is_added_up_and_what_they_use() {
 
 #[test]
 fn what_nobody_can_read_is_told_with_whose_it_is() {
-    let odd = annotated(web(), DO_NOT_DISRUPT, "soon");
-    let mut scene = Scene::with([odd, annotated(pod("b", "n", "Job"), DELETION_COST, "x")]);
+    let unreadable = annotated(web(), DO_NOT_DISRUPT, "soon");
+    let mut scene = Scene::with([unreadable, annotated(pod("b", "n", "Job"), DELETION_COST, "x")]);
     scene.edit("n", |node| {
         node.annotations.insert(DO_NOT_DISRUPT.into(), "24h".into());
     });
