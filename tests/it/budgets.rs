@@ -181,7 +181,7 @@ fn disrupted_not_ready_and_deleted_nodes_count_against_the_budget() {
         (3, 0, 0, 0),
         (9, 2, 0, 0),
     ];
-    for (leaving, unready, deleted, expect) in rows {
+    for (disrupted, unready, deleted, expect) in rows {
         let mut state = one_pool(&[budget(BudgetNodes::Nodes(3))], 10);
         for at in 0..unready + deleted {
             let mut node = node(&format!("general-{at:02}"), "general");
@@ -190,18 +190,18 @@ fn disrupted_not_ready_and_deleted_nodes_count_against_the_budget() {
             state.objects.apply(WatchedObject::Node(Box::new(node)), NOW);
         }
         let mut disruption_view = state.disruption_view(NOW);
-        disruption_view.leaving.insert("general".into(), leaving);
+        disruption_view.leaving.insert("general".into(), disrupted);
         let mut budgets = Budgets::new(&disruption_view, NOW);
         let whole = disruption_view.candidates.iter();
         let whole =
             whole.filter(|candidate| candidate.node.ready && candidate.node.deleting.is_none());
         let allowed =
             whole.filter(|candidate| budgets.try_acquire(candidate, Reason::Drifted).is_ok());
-        let what = (leaving, unready, deleted);
+        let what = (disrupted, unready, deleted);
         assert_eq!(allowed.count(), expect, "{what:?}");
         assert_eq!(
             budgets.total_and_disrupted().1,
-            leaving + unready + deleted + expect,
+            disrupted + unready + deleted + expect,
             "{what:?}"
         );
     }
@@ -248,10 +248,10 @@ fn cluster_budget_counts_the_nodes_of_all_pools() {
 
 #[test]
 fn fleet_budget_counts_the_nodes_of_other_clusters() {
-    let disruption_usage = |nodes, unready, leaving: usize| DisruptionUsage {
+    let disruption_usage = |nodes, unready, disrupted: usize| DisruptionUsage {
         nodes,
         unready,
-        leaving: (0..leaving).map(|at| ClaimId::from(format!("c{at}").as_str())).collect(),
+        leaving: (0..disrupted).map(|at| ClaimId::from(format!("c{at}").as_str())).collect(),
         ..DisruptionUsage::default()
     };
     // 30 % of ten nodes in this cluster and twenty in the other is nine.

@@ -85,8 +85,8 @@ fn greedy_algorithm_grows_claims_to_the_largest_type() {
     let workload = workloads::kwok((0..300).map(|at| pod(at, 1_000, GIB)).collect());
     let got = greedy(&workload.snapshot(), &workload.pods);
     // The first claim fills the largest type, the second one gets the other pods.
-    let giant = 256.0 * (0.025 + 0.001 * 2.0 * 1.073_741_824);
-    let expect = giant * (1.0 + 48.0 / 256.0);
+    let largest_price = 256.0 * (0.025 + 0.001 * 2.0 * 1.073_741_824);
+    let expect = largest_price * (1.0 + 48.0 / 256.0);
     let right = got.nodes == 2 && got.unplaced == 0 && is_close(got.usd_per_h, expect, 1e-6);
     assert!(right, "{got:?}");
     let too_large = workloads::kwok(vec![pod(0, 300_000, GIB)]);

@@ -144,12 +144,13 @@ const NOT_PENDING: [NotPending; 10] = [
 
 #[test]
 fn explain_states_why_a_pod_needs_no_capacity() {
-    let leaving = Pod { node: Some("n".into()), deleting: Some(NOW), ..plain("leaving", 10, GIB) };
+    let terminating =
+        Pod { node: Some("n".into()), deleting: Some(NOW), ..plain("leaving", 10, GIB) };
     for (word, text, well, edit) in NOT_PENDING {
         let mut pod = plain("p", 10, GIB);
         edit(&mut pod);
         let key = pod.key.clone();
-        let state = state(vec![pod, leaving.clone()]);
+        let state = state(vec![pod, terminating.clone()]);
         let explained = explain(&state, &key, NOW).expect("a pod");
         assert_eq!(explained.json()["answer"], word);
         let rendered_text = explained.text();

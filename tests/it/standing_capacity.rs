@@ -241,16 +241,16 @@ fn buffer_capacity_is_reserved_on_nodes_that_stay_anyway() {
         }
         let plan = plan(&with_buffer(pools, 1, objects));
         assert_eq!(plan.launches.len(), 0, "{busy:?} {fixed:?}");
-        let held: Vec<&str> = plan
+        let reserved: Vec<&str> = plan
             .kept
             .iter()
             .filter(|retained| retained.verdict.to_string() == "reserved for capacity buffer spare")
             .map(|retained| retained.node.as_str())
             .collect();
         let idle = kept.iter().filter(|name| !busy.contains(name));
-        assert_eq!(held, idle.copied().collect::<Vec<_>>(), "{busy:?} {fixed:?}");
+        assert_eq!(reserved, idle.copied().collect::<Vec<_>>(), "{busy:?} {fixed:?}");
         let disrupted = plan.retire.len();
-        let expect = names.len() - busy.len() - fixed.len() - held.len();
+        let expect = names.len() - busy.len() - fixed.len() - reserved.len();
         assert_eq!(disrupted, expect, "{busy:?} {fixed:?}");
     }
 }

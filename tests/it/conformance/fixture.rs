@@ -352,24 +352,24 @@ impl World {
             let values =
                 |requirement: &Requirement| requirement.values().cloned().unwrap_or_default();
             let labels = room.expect("a room").labels.iter();
-            let home = PodNode {
+            let pod_node = PodNode {
                 name: host.to_string(),
                 labels: labels
                     .map(|(key, requirement)| (key.to_owned(), values(requirement)))
                     .collect(),
                 types: BTreeSet::new(),
             };
-            pod_nodes.extend(pods.iter().map(|pod| (pod.name.clone(), home.clone())));
+            pod_nodes.extend(pods.iter().map(|pod| (pod.name.clone(), pod_node.clone())));
         }
         for (at, claim) in solution.claims.iter().enumerate() {
-            let home = self.home(at, claim);
-            pod_nodes.extend(claim.pods.iter().map(|pod| (pod.name.clone(), home.clone())));
+            let pod_node = self.pod_node(at, claim);
+            pod_nodes.extend(claim.pods.iter().map(|pod| (pod.name.clone(), pod_node.clone())));
         }
         Plan { solution, pod_nodes }
     }
 
     /// The possible types and labels of a planned node, over all of its offerings.
-    fn home(&self, at: usize, claim: &NewNodeClaim) -> PodNode {
+    fn pod_node(&self, at: usize, claim: &NewNodeClaim) -> PodNode {
         let pool = self.state.cluster.pool(claim.pool.as_str());
         let mut sure = pool.expect("a pool").labels.clone();
         sure.extend(claim.labels.clone());
@@ -449,13 +449,14 @@ impl World {
         for node in self.state.objects.nodes.values() {
             if let Some(place) = node.labels.get(key_of(key)) {
                 let pods = self.state.objects.pods_on(node.name.as_str());
-                let meant = |pod: &&Pod| pod.labels.get(label).is_some_and(|found| found == value);
+                let is_selected =
+                    |pod: &&Pod| pod.labels.get(label).is_some_and(|found| found == value);
                 let live = |pod: &&Pod| {
                     let in_default = pod.key.namespace == "default";
                     in_default && !pod.is_terminal() && pod.deleting.is_none()
                 };
                 *places.entry(place.clone()).or_default() +=
-                    pods.filter(meant).filter(live).count();
+                    pods.filter(is_selected).filter(live).count();
             }
         }
         let mut counts: Vec<usize> = places.into_values().collect();
@@ -508,7 +509,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    fn home(&self, pod: &str) -> Result<&PodNode, String> {
+    fn pod_node(&self, pod: &str) -> Result<&PodNode, String> {
         let why = || match self.why(pod) {
             Some(unplaced) => format!("{pod} is not placed: {:?}", unplaced.reasons),
             None => format!("{pod} has no result"),
@@ -544,7 +545,7 @@ impl Plan {
     /// Checks that the first pods are placed and the second ones are not.
     pub(super) fn placed(&self, placed: &[&str], not: &[&str]) -> Check {
         for pod in placed {
-            self.home(pod)?;
+            self.pod_node(pod)?;
         }
         match not.iter().find(|pod| self.pod_nodes.contains_key(**pod)) {
             Some(pod) => Err(format!("{pod} is placed on {}", self.pod_nodes[*pod].name)),
@@ -565,7 +566,7 @@ impl Plan {
 
     /// The possible values of a label of a pod's node, joined by `|`; empty if it is absent.
     pub(super) fn label(&self, pod: &str, key: &str) -> Result<String, String> {
-        let values = self.home(pod)?.labels.get(key_of(key));
+        let values = self.pod_node(pod)?.labels.get(key_of(key));
         let values = values.map(|values| values.iter().cloned().collect::<Vec<_>>());
         Ok(values.unwrap_or_default().join("|"))
     }
@@ -580,7 +581,7 @@ impl Plan {
     pub(super) fn together(&self, pods: &[&str]) -> Check {
         let mut pod_nodes = BTreeSet::new();
         for pod in pods {
-            pod_nodes.insert(&self.home(pod)?.name);
+            pod_nodes.insert(&self.pod_node(pod)?.name);
         }
         ensure(pod_nodes.len() == 1, || format!("{pods:?} are on {pod_nodes:?}"))
     }
@@ -589,14 +590,14 @@ impl Plan {
     pub(super) fn apart(&self, pods: &[&str]) -> Check {
         let mut pod_nodes = BTreeSet::new();
         for pod in pods {
-            pod_nodes.insert(&self.home(pod)?.name);
+            pod_nodes.insert(&self.pod_node(pod)?.name);
         }
         ensure(pod_nodes.len() == pods.len(), || format!("{pods:?} are on {pod_nodes:?}"))
     }
 
     /// Checks that a pod is placed on the existing node of this name.
     pub(super) fn on(&self, pod: &str, node: &str) -> Check {
-        let name = &self.home(pod)?.name;
+        let name = &self.pod_node(pod)?.name;
         ensure(*name == format!("node {node}"), || {
             format!("{pod} is placed on {name}, not on node {node}")
         })
@@ -606,7 +607,7 @@ impl Plan {
     pub(super) fn makes(&self, count: usize) -> Check {
         let made = self.solution.claims.len();
         ensure(made == count, || {
-            let pod_nodes = self.pod_nodes.iter().map(|(pod, home)| (pod, &home.name));
+            let pod_nodes = self.pod_nodes.iter().map(|(pod, pod_node)| (pod, &pod_node.name));
             let pod_nodes: Vec<_> = pod_nodes.collect();
             format!("{made} new nodes, not {count}: {pod_nodes:?}")
         })
@@ -614,7 +615,7 @@ impl Plan {
 
     /// The types that may be launched for a pod's node.
     pub(super) fn types(&self, pod: &str) -> Result<Vec<&str>, String> {
-        Ok(self.home(pod)?.types.iter().map(String::as_str).collect())
+        Ok(self.pod_node(pod)?.types.iter().map(String::as_str).collect())
     }
 
     /// The planned claim that contains a pod.

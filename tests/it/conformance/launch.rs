@@ -387,8 +387,8 @@ fn check_report(expect: fn(usize, usize) -> bool) -> Check {
     let pods = [pod("p"), pod("q"), pod("r").select("zone", "unknown")];
     let mut engine_run = EngineRun::new(&mut World::new(), &pods);
     engine_run.run();
-    let mut rounds = engine_run.reports.iter();
-    let reported = rounds.find_map(|report| match report {
+    let mut reports = engine_run.reports.iter();
+    let reported = reports.find_map(|report| match report {
         Report::Planned { pending, unplaced, .. } => Some((*pending, *unplaced)),
         _ => None,
     });

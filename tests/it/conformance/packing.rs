@@ -296,8 +296,8 @@ fn combinations_without_an_offering_are_not_launched() {
 
 #[test]
 fn selected_types_have_the_requested_resources() {
-    let alike = |it: &InstanceType| it.name.as_str().ends_with("-amd64-linux-z1-on-demand");
-    let types: Vec<InstanceType> = assorted().into_iter().filter(alike).collect();
+    let is_equivalent = |it: &InstanceType| it.name.as_str().ends_with("-amd64-linux-z1-on-demand");
+    let types: Vec<InstanceType> = assorted().into_iter().filter(is_equivalent).collect();
     let enough = || {
         for cpu in [100, 1000, 2000, 2500, 4000, 8000, 16_000] {
             for memory in [GIB / 10, GIB, 2 * GIB, 4 * GIB, 8 * GIB, 16 * GIB, 32 * GIB] {

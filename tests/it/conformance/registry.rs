@@ -55,8 +55,8 @@ fn test_error(row: &Row, test: &str) -> Option<String> {
         Err(fault) => return Some(fault),
     };
     let key = format!("\"{}\"", row.key());
-    let silent = file.starts_with("tests/it/conformance") && !text(&file).contains(&key);
-    silent.then(|| format!("{file} has no case {key}"))
+    let is_missing = file.starts_with("tests/it/conformance") && !text(&file).contains(&key);
+    is_missing.then(|| format!("{file} has no case {key}"))
 }
 
 #[test]

@@ -200,9 +200,9 @@ fn scattered_pods(key: &str) -> World {
         pod.node = Some(first.as_str().into());
         world.apply(outrigger::model::watched_object::WatchedObject::Pod(Box::new(pod)));
     }
-    let leaving =
+    let terminating =
         counted_pod("leaving").with(|pod| pod.deleting = Some(jiff::Timestamp::UNIX_EPOCH));
-    world.bind(leaving, &first);
+    world.bind(terminating, &first);
     // A pod that the scheduler has not tried yet.
     let idle = outrigger::model::watched_object::WatchedObject::Pod(Box::new(counted_pod("idle")));
     world.apply(idle);

@@ -113,12 +113,12 @@ const UNUSABLE: &[Case] = &[
         check_waiting(&world)
     }),
     ("scheduling:3684", || {
-        let leaving = VolumeClaim { deleting: true, ..bound("v", "late") };
-        check_waiting(&world_with_volumes(&[leaving], &[volume("v", &[])], &[]))
+        let deleted = VolumeClaim { deleting: true, ..bound("v", "late") };
+        check_waiting(&world_with_volumes(&[deleted], &[volume("v", &[])], &[]))
     }),
     ("scheduling:3707", || {
-        let leaving = Volume { deleting: true, ..volume("v", &[]) };
-        check_waiting(&world_with_volumes(&[bound("v", "late")], &[leaving], &[]))
+        let deleted = Volume { deleting: true, ..volume("v", &[]) };
+        check_waiting(&world_with_volumes(&[bound("v", "late")], &[deleted], &[]))
     }),
     ("scheduling:3749", || {
         let lost = VolumeClaim { phase: "Lost".to_owned(), ..bound("v", "late") };

@@ -44,10 +44,10 @@ fn fleet_of(nodes: &[NodeSpec]) -> Fleet {
 }
 
 /// Whether disrupting these nodes together is worth these savings.
-fn approves(fleet: &Fleet, leave: &[&str], saved: f64) -> bool {
+fn approves(fleet: &Fleet, names: &[&str], saved: f64) -> bool {
     let disruption_view = fleet.0.state.disruption_view(NOW);
-    let leaves = |candidate: &&Candidate<'_>| leave.contains(&candidate.node.name.as_str());
-    let candidates = disruption_view.candidates.iter().filter(leaves);
+    let is_disrupted = |candidate: &&Candidate<'_>| names.contains(&candidate.node.name.as_str());
+    let candidates = disruption_view.candidates.iter().filter(is_disrupted);
     Balance::new(&disruption_view).approves(candidates, saved)
 }
 
@@ -92,16 +92,16 @@ const SCORES: [Score; 14] = [
 
 #[test]
 fn balanced_pool_needs_half_the_disruption_share_as_savings() {
-    for (what, nodes, leave, least) in SCORES {
+    for (what, nodes, disrupted, least) in SCORES {
         let fleet = fleet_of(nodes);
         let Some(least) = least else {
-            assert!(!approves(&fleet, leave, 1e9), "{what}");
+            assert!(!approves(&fleet, disrupted, 1e9), "{what}");
             continue;
         };
-        assert!(approves(&fleet, leave, least), "{what}: {least}");
+        assert!(approves(&fleet, disrupted, least), "{what}: {least}");
         let less = least * 0.999 - 0.001;
-        let weighs = leave.iter().any(|name| !name.starts_with('z'));
-        assert_eq!(approves(&fleet, leave, less), !weighs, "{what}: {less}");
+        let weighs = disrupted.iter().any(|name| !name.starts_with('z'));
+        assert_eq!(approves(&fleet, disrupted, less), !weighs, "{what}: {less}");
     }
 }
 
@@ -128,10 +128,10 @@ fn balanced_threshold_is_independent_of_cluster_size() {
             fleet.node_of(name, "x", ("third", "a", ON_DEMAND));
             fleet.pod(name, name, 100);
         }
-        let leave: Vec<&str> = names.iter().map(String::as_str).collect();
+        let disrupted: Vec<&str> = names.iter().map(String::as_str).collect();
         let half = 0.05 / 3.0 * f64::from(count);
-        assert!(approves(&fleet, &leave, half), "{count}");
-        assert!(!approves(&fleet, &leave, half * 0.999), "{count}");
+        assert!(approves(&fleet, &disrupted, half), "{count}");
+        assert!(!approves(&fleet, &disrupted, half * 0.999), "{count}");
     }
 }
 

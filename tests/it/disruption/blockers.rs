@@ -524,11 +524,11 @@ fn pod_blocker_retains_an_expired_node_without_grace_period() {
 fn disruption_cost_and_utilization_are_summed_over_pods() {
     let dear = annotated(pod("dear", "n", "ReplicaSet"), DELETION_COST, "134217728");
     let cheap = annotated(pod("cheap", "n", "ReplicaSet"), DELETION_COST, "-2147483647");
-    let mut thirsty = web();
-    thirsty.requests.cpu_milli = 1_790;
+    let mut large = web();
+    large.requests.cpu_milli = 1_790;
     let daemon = pod("agent", "n", "DaemonSet");
     let removed = terminating(pod("gone", "n", "ReplicaSet"));
-    let scene = Scene::with([dear, cheap, thirsty, daemon, removed]);
+    let scene = Scene::with([dear, cheap, large, daemon, removed]);
     let disruption_view = scene.state.disruption_view(NOW);
     let candidate = &disruption_view.candidates[0];
     // One for the node, two for `dear`, one for `web`, and nothing for the others.
@@ -543,8 +543,8 @@ fn disruption_cost_and_utilization_are_summed_over_pods() {
 
 #[test]
 fn unreadable_annotations_are_reported_with_their_object() {
-    let odd = annotated(web(), DO_NOT_DISRUPT, "soon");
-    let mut scene = Scene::with([odd, annotated(pod("b", "n", "Job"), DELETION_COST, "x")]);
+    let unreadable = annotated(web(), DO_NOT_DISRUPT, "soon");
+    let mut scene = Scene::with([unreadable, annotated(pod("b", "n", "Job"), DELETION_COST, "x")]);
     scene.edit("n", |node| {
         node.annotations.insert(DO_NOT_DISRUPT.into(), "24h".into());
     });

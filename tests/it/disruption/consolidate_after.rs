@@ -286,8 +286,8 @@ fn empty_node_is_disrupted_unless_a_verdict_retains_it() {
         change(&mut fleet);
         let verdict = fleet.verdict("n", Reason::Empty, at(60));
         assert_eq!(verdict.as_ref().map(Verdict::code), keeps, "{what}");
-        let leaving = fleet.disrupted(Reason::Empty, at(60));
-        assert_eq!(leaving.is_empty(), keeps.is_some(), "{what}: {leaving:?}");
+        let disrupted = fleet.disrupted(Reason::Empty, at(60));
+        assert_eq!(disrupted.is_empty(), keeps.is_some(), "{what}: {disrupted:?}");
     }
 }
 
@@ -417,9 +417,9 @@ fn budgets_limit_simultaneous_disruptions_of_empty_nodes() {
                 fleet.node(&format!("{pool}-{number}"), pool);
             }
         }
-        let leaving = fleet.disrupted(Reason::Empty, at(60));
+        let disrupted = fleet.disrupted(Reason::Empty, at(60));
         for pool in &names {
-            let in_pool = leaving.iter().filter(|node| node.starts_with(&format!("{pool}-")));
+            let in_pool = disrupted.iter().filter(|node| node.starts_with(&format!("{pool}-")));
             assert_eq!(in_pool.count(), expect, "{what}");
         }
         // The other nodes have the verdict of the budget.

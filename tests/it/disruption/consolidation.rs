@@ -54,12 +54,15 @@ fn consolidation_disrupts_few_more_nodes_than_necessary() {
     let (before, afresh) = (fleet.cost(), fleet.afresh());
     let plan = fleet.plan();
     let prices = plan.retire.iter().filter_map(|disrupted| disrupted.price);
-    let leaves: f64 = prices.map(Price::usd_per_h).sum();
+    let disrupted_price: f64 = prices.map(Price::usd_per_h).sum();
     fleet.carry_out(&plan);
     let (saved, all) = (before - fleet.cost(), before - afresh);
     assert!(saved >= 0.9 * all, "{saved} of {all} are saved");
     // A disrupted node saves its own price at most.
-    assert!(leaves <= 2.0 * saved, "{leaves} $/h are disrupted to save {saved} of {before}");
+    assert!(
+        disrupted_price <= 2.0 * saved,
+        "{disrupted_price} $/h are disrupted to save {saved} of {before}"
+    );
 }
 
 /// The saved share of the total cost, divided by the used share of the total disruption cost.
@@ -67,11 +70,11 @@ fn score(fleet: &Fleet, plan: &Plan) -> f64 {
     let state = fleet.state();
     let disruption_view = state.disruption_view(NOW);
     let all: f64 = disruption_view.candidates.iter().map(|candidate| candidate.cost).sum();
-    let leaves = disruption_view
+    let candidates = disruption_view
         .candidates
         .iter()
         .filter(|disrupted| plan.retire.iter().any(|it| it.node == disrupted.node.name));
-    let disrupted: f64 = leaves.map(|candidate| candidate.cost).sum();
+    let disrupted: f64 = candidates.map(|candidate| candidate.cost).sum();
     let mut after = fleet.clone();
     after.carry_out(plan);
     (1.0 - after.cost() / fleet.cost()) / (disrupted / all)

@@ -39,12 +39,12 @@ fn budget_of_each_pool_limits_its_empty_nodes() {
     ];
     for (nodes, expect) in cases {
         let scene = pools(10, nodes);
-        let leaving = scene.disruptions();
+        let disrupted = scene.disruptions();
         for pool_name in ["a", "b"] {
-            let count = leaving.iter().filter(|(name, _)| name.starts_with(pool_name));
+            let count = disrupted.iter().filter(|(name, _)| name.starts_with(pool_name));
             assert_eq!(count.count(), expect, "pool {pool_name}, {nodes:?}");
         }
-        assert!(leaving.iter().all(|(_, reason)| *reason == Reason::Empty));
+        assert!(disrupted.iter().all(|(_, reason)| *reason == Reason::Empty));
         let kept = scene.plan().kept;
         let budget = |retained: &&outrigger::disruption::verdict::RetainedNode| {
             retained.reason == Reason::Empty && matches!(retained.verdict, Verdict::Budget { .. })
@@ -60,12 +60,12 @@ fn terminating(mut pod: Pod) -> Pod {
 
 #[test]
 fn node_is_empty_if_no_pod_must_be_rescheduled() {
-    let worthless = |name: &str| {
+    let without_cost = |name: &str| {
         let pod = pod(name, "n", "ReplicaSet");
         annotated(pod, DELETION_COST, "-2147483647")
     };
-    let mut humble = pod("humble", "n", "ReplicaSet");
-    humble.priority = -(1 << 25);
+    let mut low_priority = pod("humble", "n", "ReplicaSet");
+    low_priority.priority = -(1 << 25);
     let cases = [
         ("no pods", vec![], true),
         ("a pod", vec![pod("p", "n", "ReplicaSet")], false),
@@ -78,10 +78,14 @@ fn node_is_empty_if_no_pod_must_be_rescheduled() {
             vec![terminating(pod("p", "n", "StatefulSet"))],
             false,
         ),
-        ("pods without a disruption cost", vec![worthless("p"), worthless("q"), humble], true),
+        (
+            "pods without a disruption cost",
+            vec![without_cost("p"), without_cost("q"), low_priority],
+            true,
+        ),
         (
             "one of the pods has a disruption cost",
-            vec![worthless("p"), pod("q", "n", "Job")],
+            vec![without_cost("p"), pod("q", "n", "Job")],
             false,
         ),
     ];

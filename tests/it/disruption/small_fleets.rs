@@ -103,10 +103,10 @@ const LEAVING: [Row; 21] = [
         "another pool has contradictory requirements",
         |it| {
             it.configure(|cluster| {
-                let mut odd = pool("odd");
-                odd.requirements.add(ZONE, Requirement::is_in(["a"]));
-                odd.requirements.add(ZONE, Requirement::is_in(["b"]));
-                cluster.pools.insert(0, odd);
+                let mut contradictory = pool("odd");
+                contradictory.requirements.add(ZONE, Requirement::is_in(["a"]));
+                contradictory.requirements.add(ZONE, Requirement::is_in(["b"]));
+                cluster.pools.insert(0, contradictory);
             });
         },
         "n ->",
@@ -230,13 +230,13 @@ fn node_whose_pods_fit_elsewhere_is_disrupted_unless_blocked() {
 /// The recently changed node is planned for these pods, and nothing is launched for them.
 #[test]
 fn recently_changed_node_accepts_only_pods_of_draining_nodes() {
-    for leaving in [false, true] {
+    for is_draining in [false, true] {
         let mut fleet = two_nodes();
         fleet.pool(exclude_small_type);
         change_other_node(&mut fleet, Some(SignedDuration::from_secs(30)));
         fleet.node("gone", "s4");
         fleet.pod("mover", "gone", 400);
-        if leaving {
+        if is_draining {
             let claim = fleet.0.claim("gone");
             claim.leaving = Some(Reason::Drifted);
             claim.phase = ClaimPhase::Draining;
@@ -248,8 +248,8 @@ fn recently_changed_node_accepts_only_pods_of_draining_nodes() {
         let plan = fleet.plan();
         let moved = plan.placed.iter().flat_map(|(_, pods)| pods);
         let moved = moved.filter(|pod| pod.name == "mover").count();
-        let expect = if leaving { "n ->" } else { "gone ->" };
-        assert_eq!((plan_summary(&plan).as_str(), moved), (expect, 1), "{leaving}");
+        let expect = if is_draining { "n ->" } else { "gone ->" };
+        assert_eq!((plan_summary(&plan).as_str(), moved), (expect, 1), "{is_draining}");
     }
 }
 
@@ -699,7 +699,7 @@ fn replacement_preserves_topology_spread_over_zones() {
 #[test]
 fn consolidation_uses_reserved_capacity_of_cheaper_types_first() {
     let types = || {
-        let sold = |name, cores, price: f64| {
+        let reservable = |name, cores, price: f64| {
             instance_type(
                 name,
                 cores,
@@ -707,9 +707,9 @@ fn consolidation_uses_reserved_capacity_of_cheaper_types_first() {
             )
         };
         vec![
-            sold("r4", 4, 0.4),
+            reservable("r4", 4, 0.4),
             instance_type("s4", 4, &[(ON_DEMAND, "a", 0.3), (SPOT, "a", 0.1)]),
-            sold("r8", 8, 0.8),
+            reservable("r8", 8, 0.8),
         ]
     };
     for (what, of, expect) in [
@@ -752,8 +752,8 @@ fn retained_node_has_the_verdict_code_of_its_obstacle() {
         change(&mut fleet);
         let plan = fleet.plan_by_labels();
         assert_eq!(retaining_code(&plan, "n"), expect, "{what}");
-        let leaves = plan.retire.iter().any(|disrupted| disrupted.node.as_str() == "n");
-        assert_eq!(leaves, expect == "-", "{what}");
+        let is_disrupted = plan.retire.iter().any(|disrupted| disrupted.node.as_str() == "n");
+        assert_eq!(is_disrupted, expect == "-", "{what}");
     }
 }
 

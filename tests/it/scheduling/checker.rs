@@ -68,12 +68,12 @@ pub(crate) fn check_in_order(
 /// Whether the world has any constraints between pods.
 fn has_pod_constraints(world: &World) -> bool {
     let settled = world.promised.values().flatten().chain(&world.residents);
-    let asks = |pod: &Pod| {
+    let has_constraints = |pod: &Pod| {
         !pod.affinity.is_empty()
             || !pod.anti_affinity.is_empty()
             || spread_of(world, pod).iter().any(|constraint| constraint.is_hard)
     };
-    settled.chain(&world.pods).any(asks)
+    settled.chain(&world.pods).any(has_constraints)
 }
 
 /// Combinations of variants, one for each node. Variants that differ only in their type have the

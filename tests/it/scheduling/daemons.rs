@@ -258,23 +258,25 @@ fn pods_with_and_without_the_daemon_get_separate_nodes() {
 
 #[test]
 fn expected_daemons_count_on_in_flight_nodes_if_certain() {
-    for (is_sure, wants_it, minds_it) in [(true, true, false), (false, false, false)] {
-        for (minds, expect) in [(false, wants_it), (true, minds_it)] {
+    for (is_certain, with_affinity, with_anti_affinity) in
+        [(true, true, false), (false, false, false)]
+    {
+        for (anti_affinity, expect) in [(false, with_affinity), (true, with_anti_affinity)] {
             let mut world = with_agent();
             let mut node = room("n", pod("", 3000, 8 * GIB).requests);
             node.host = NodeRef::Claim(ClaimId::from("c"));
             node.free.pods = 9;
-            node.daemons = vec![(world.daemons[0].key.clone(), is_sure)];
+            node.daemons = vec![(world.daemons[0].key.clone(), is_certain)];
             node.initialized = false;
             Arc::make_mut(&mut node.labels).add(ZONE, Requirement::is_in(["a"]));
             world.rooms = vec![node];
             world.cluster.pools.clear();
-            match minds {
+            match anti_affinity {
                 true => add_anti_affinity(&mut world.pods[0], "agent", HOSTNAME),
                 false => add_affinity(&mut world.pods[0], "agent", HOSTNAME),
             }
             let placed = world.solve().unplaced.is_empty();
-            assert_eq!(placed, expect, "sure {is_sure}, minds {minds}");
+            assert_eq!(placed, expect, "certain {is_certain}, anti-affinity {anti_affinity}");
         }
     }
 }

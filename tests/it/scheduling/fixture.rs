@@ -105,7 +105,7 @@ impl World {
 
     /// The bound pods of the snapshot: pods with equal properties are one entry.
     fn residents(&self) -> Vec<BoundPodGroup<'_>> {
-        let mut kin: BTreeMap<BoundPodKey<'_>, BTreeMap<&NodeName, u32>> = BTreeMap::new();
+        let mut groups: BTreeMap<BoundPodKey<'_>, BTreeMap<&NodeName, u32>> = BTreeMap::new();
         for pod in &self.residents {
             let group = (
                 pod.key.namespace.as_str(),
@@ -114,10 +114,10 @@ impl World {
                 pod.deleting.is_some(),
             );
             let node = pod.node.as_ref().expect("a bound pod names its node");
-            *kin.entry(group).or_default().entry(node).or_insert(0) += 1;
+            *groups.entry(group).or_default().entry(node).or_insert(0) += 1;
         }
         let mut all = Vec::new();
-        for ((namespace, labels, anti_affinity, deleting), nodes) in kin {
+        for ((namespace, labels, anti_affinity, deleting), nodes) in groups {
             all.push(BoundPodGroup {
                 namespace,
                 labels,
@@ -162,7 +162,7 @@ pub(crate) fn kwok_like(arch: &str, cpus: &[i64], zones: &[&str]) -> Vec<Instanc
         allocatable.cpu_milli -= 100;
         allocatable.memory -= 10 * MIB;
         let price = 0.025 * cpu as f64 + 0.001 * memory as f64 / 1e9;
-        let sold = [(CapacityType::Spot, 0.7), (CapacityType::OnDemand, 1.0)];
+        let capacity_types = [(CapacityType::Spot, 0.7), (CapacityType::OnDemand, 1.0)];
         let offering = |(capacity_type, share): (CapacityType, f64), zone: &str| Offering {
             zone: zone.into(),
             capacity_type,
@@ -170,7 +170,9 @@ pub(crate) fn kwok_like(arch: &str, cpus: &[i64], zones: &[&str]) -> Vec<Instanc
             available: true,
             reservation: None,
         };
-        let offerings = sold.iter().flat_map(|sold| zones.iter().map(|zone| offering(*sold, zone)));
+        let offerings = capacity_types
+            .iter()
+            .flat_map(|capacity_type| zones.iter().map(|zone| offering(*capacity_type, zone)));
         let requirements = [
             (INSTANCE_TYPE, Requirement::is_in([name.as_str()])),
             (ARCH, Requirement::is_in([arch])),

@@ -70,7 +70,7 @@ impl<'w> MissedPlacements<'w> {
             };
             // Whether pods with constraints on each other can all be placed depends on their order
             // and on undecided nodes. Other tests compare the plans of many such worlds in total.
-            let social = !(spread_of(world, pod).is_empty()
+            let is_constrained = !(spread_of(world, pod).is_empty()
                 && pod.affinity.is_empty()
                 && pod.anti_affinity.is_empty()
                 && !has_daemon_anti_affinity(world, pod));
@@ -79,7 +79,7 @@ impl<'w> MissedPlacements<'w> {
             let asked = complete != Completeness::No
                 && is_valid(world, pod)
                 && !given_up
-                && (settled || !social);
+                && (settled || !is_constrained);
             if asked && !pods.last().is_some_and(like) {
                 pods.push(RejectedPod { pod, low, excused, places: None });
             }

@@ -216,10 +216,10 @@ fn random_clusters_contain_every_feature() {
 /// Whether a planned node gets more pods of a spread over hosts than the skew allows beside an
 /// empty node.
 fn exceeds_skew(world: &World, claim: &NewNodeClaim) -> bool {
-    let mut alike: BTreeMap<&Labels, u32> = BTreeMap::new();
+    let mut counts: BTreeMap<&Labels, u32> = BTreeMap::new();
     let claimed = world.pods.iter().filter(|pod| claim.pods.contains(&pod.key));
     claimed.filter(|pod| pod.spread.iter().any(by_host)).any(|pod| {
-        let count = alike.entry(&pod.labels).or_insert(0);
+        let count = counts.entry(&pod.labels).or_insert(0);
         *count += 1;
         let mut spread = pod.spread.iter().filter(|constraint| by_host(constraint));
         spread.any(|constraint| {

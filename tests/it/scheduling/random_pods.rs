@@ -354,10 +354,17 @@ pub(crate) fn a_deployment() -> impl Strategy<Value = Deployment> {
     let gang = option::weighted(0.1, option::of(1u32..5));
     let rest = (gang, select(&[0, 10][..]), option::weighted(0.03, Just(())));
     (a_pod(), a_name(), 1usize..7, pod_constraints(), volumes, rest).prop_map(
-        |(mut pod, (namespace, labels), replicas, asks, volumes, (gang, priority, claims))| {
+        |(
+            mut pod,
+            (namespace, labels),
+            replicas,
+            constraints,
+            volumes,
+            (gang, priority, claims),
+        )| {
             pod.key = ObjectKey::new(namespace, "");
             pod.labels = labels;
-            asks.apply_to(&mut pod);
+            constraints.apply_to(&mut pod);
             pod.gang = gang.map(|least| Gang { name: String::new(), least });
             pod.priority = priority;
             pod.has_resource_claims = claims.is_some();

@@ -320,8 +320,9 @@ fn diagnosis_stops_at_the_search_limit() {
             assert!(one && text.contains("too many kinds of pods"), "{reasons:?}");
         }
         for reasons in diagnosed {
-            let alike = reasons.iter().all(|why| why.code == RejectionCode::Requirements);
-            assert!(alike && reasons.len() == 10, "{reasons:?}");
+            let all_requirements =
+                reasons.iter().all(|why| why.code == RejectionCode::Requirements);
+            assert!(all_requirements && reasons.len() == 10, "{reasons:?}");
         }
     }
 }

@@ -128,8 +128,8 @@ fn toleration_matches(toleration: &Toleration, taint: &Taint) -> bool {
         && match (toleration.operator, numbers) {
             (TolerationOperator::Exists, _) => true,
             (TolerationOperator::Equal, _) => toleration.value == taint.value,
-            (TolerationOperator::Lt, (Some(taint), Some(own))) => taint < own,
-            (TolerationOperator::Gt, (Some(taint), Some(own))) => taint > own,
+            (TolerationOperator::Lt, (Some(taint), Some(bound))) => taint < bound,
+            (TolerationOperator::Gt, (Some(taint), Some(bound))) => taint > bound,
             _ => false,
         }
 }

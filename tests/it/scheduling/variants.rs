@@ -207,8 +207,8 @@ fn node_labels(
     all.extend(pool.node_class.iter().map(|class| (NODE_CLASS, class.as_str())));
     for (label, value) in more {
         let had = all.iter().any(|(existing, _)| existing == label);
-        let meant = had || pool.requirements.get(label).is_some();
-        ensure(meant, || format!("the pool does not define {label}"))?;
+        let is_defined = had || pool.requirements.get(label).is_some();
+        ensure(is_defined, || format!("the pool does not define {label}"))?;
         all.push((label, value));
     }
     let mut labels = Labels::new();

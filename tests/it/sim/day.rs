@@ -125,14 +125,14 @@ fn days_with_early_binding_violate_no_invariant() {
         assert!(violations.is_empty(), "{}", reproduce(seed, true, &violations));
     }
     let mut world = World::new(setup, 1, false);
-    let mut early = BTreeSet::new();
+    let mut early_pods = BTreeSet::new();
     while world.step().is_some() {
         let store = world.ground_truth().cluster.store();
         let awaited = store.nodes().values().filter(|node| node.is_awaited());
         let pods = awaited.flat_map(|node| store.pods_on(node.name.as_str()));
-        early.extend(pods.map(|pod| pod.uid.clone()));
+        early_pods.extend(pods.map(|pod| pod.uid.clone()));
     }
-    assert!(early.len() > 50, "{} pods were bound early", early.len());
+    assert!(early_pods.len() > 50, "{} pods were bound early", early_pods.len());
     let violations = world.run_and_check().to_vec();
     assert!(violations.is_empty(), "{}", reproduce(1, false, &violations));
 }

@@ -166,7 +166,7 @@ fn objects(world: &World) -> Vec<WatchedObject> {
 }
 
 /// The plan for a cluster with these objects as JSON, without its duration.
-fn shown(world: &World, objects: Vec<WatchedObject>) -> String {
+fn rendered_plan(world: &World, objects: Vec<WatchedObject>) -> String {
     let (cluster, catalog) =
         (world.ground_truth().config.clone(), world.ground_truth().catalog.clone());
     let now = world.now();
@@ -208,8 +208,8 @@ proptest! {
         let mut world = World::new(setup, seed, false);
         world.run_until(minutes(stop));
         let mut objects = objects(&world);
-        let expect = shown(&world, objects.clone());
+        let expect = rendered_plan(&world, objects.clone());
         fastrand::Rng::with_seed(seed).shuffle(&mut objects);
-        prop_assert_eq!(shown(&world, objects), expect);
+        prop_assert_eq!(rendered_plan(&world, objects), expect);
     }
 }

@@ -94,7 +94,7 @@ fn cost(world: &World) -> f64 {
 
 #[test]
 fn large_scale_down_saves_cost_and_then_becomes_idle() {
-    let afresh = new_plan_cost();
+    let new_plan = new_plan_cost();
     for seed in [1, 2, 4, 8] {
         let mut setup = day(&scenario());
         setup.catalog = Arc::new(kwok());
@@ -103,15 +103,16 @@ fn large_scale_down_saves_cost_and_then_becomes_idle() {
         world.run_until(shrinks);
         world.take_lines();
         world.run_until(shrinks + SignedDuration::from_mins(3));
-        let (lines, then) = (world.take_lines(), cost(&world));
+        let (lines, cost_then) = (world.take_lines(), cost(&world));
         world.run_until(shrinks + SignedDuration::from_mins(8));
         let later = world.take_lines();
         let moves = |fact: &TimelineFact| {
             matches!(fact, TimelineFact::Leaving { .. } | TimelineFact::Launched { .. })
         };
         let later: Vec<_> = later.iter().filter(|line| moves(&line.fact)).collect();
-        let summary = format!("seed {seed}: {then:.2} $/h, new plan {afresh:.2}: {later:#?}");
-        assert!(then <= 1.08 * afresh, "{summary}");
+        let summary =
+            format!("seed {seed}: {cost_then:.2} $/h, new plan {new_plan:.2}: {later:#?}");
+        assert!(cost_then <= 1.08 * new_plan, "{summary}");
         assert!(later.is_empty(), "{summary}");
         let bound = lines.iter().filter_map(|line| match line.fact {
             TimelineFact::Bound { pods, .. } => Some(pods),

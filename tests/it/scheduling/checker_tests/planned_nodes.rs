@@ -34,9 +34,9 @@ fn every_offering_of_a_claim_needs_the_requested_resources() {
     world.pods = pods("p", 2, 500, GIB / 2);
     let names = ["p0", "p1"];
     plan(&world).claim(&[LARGE], &names).assert_accepted();
-    let asks = plan(&world).claim(&[SMALL], &names);
-    let asks = asks.edit_claim(|claim| claim.requests.cpu_milli = 900);
-    asks.assert_rejected(", its pods cpu");
+    let low_requests = plan(&world).claim(&[SMALL], &names);
+    let low_requests = low_requests.edit_claim(|claim| claim.requests.cpu_milli = 900);
+    low_requests.assert_rejected(", its pods cpu");
     plan(&world).claim(&[SMALL], &names).assert_rejected("has cpu 900m");
 }
 
@@ -140,13 +140,13 @@ fn claim_has_available_offerings_sorted_by_their_price() {
     plan(&world)
         .claim(&[("c-1x-amd64", "z", ON_DEMAND)], &["p"])
         .assert_rejected("has the price None");
-    let held = OfferingKey {
+    let unavailable = OfferingKey {
         instance_type: SMALL.0.into(),
         zone: SMALL.1.into(),
         capacity_type: SMALL.2,
         reservation: None,
     };
-    world.holds.mark_unavailable(held, NOW + SignedDuration::from_secs(1), NOW);
+    world.holds.mark_unavailable(unavailable, NOW + SignedDuration::from_secs(1), NOW);
     both(&world).assert_rejected("is unavailable");
     plan(&world).claim(&[OTHER_ZONE], &["p"]).assert_accepted();
 }
@@ -154,12 +154,12 @@ fn claim_has_available_offerings_sorted_by_their_price() {
 #[test]
 fn claim_stays_within_the_offering_count_and_price_range() {
     let mut world = one(100);
-    let dear = ("m-2x-amd64", "a", ON_DEMAND);
+    let expensive = ("m-2x-amd64", "a", ON_DEMAND);
     let three = [SMALL, OTHER_ZONE, LARGE];
     plan(&world).claim(&three, &["p"]).assert_accepted();
-    plan(&world).claim(&[SMALL, dear], &["p"]).assert_rejected("prices");
+    plan(&world).claim(&[SMALL, expensive], &["p"]).assert_rejected("prices");
     world.cluster.scheduling.alternative_price_percent = 300;
-    plan(&world).claim(&[SMALL, dear], &["p"]).assert_accepted();
+    plan(&world).claim(&[SMALL, expensive], &["p"]).assert_accepted();
     world.cluster.scheduling.alternative_price_percent = 100;
     plan(&world).claim(&[SMALL, OTHER_ZONE], &["p"]).assert_accepted();
     plan(&world).claim(&three, &["p"]).assert_rejected("prices");

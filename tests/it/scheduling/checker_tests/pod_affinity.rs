@@ -107,10 +107,10 @@ fn first_pod_of_a_group_may_use_any_domain() {
 
 #[test]
 fn one_pod_must_match_all_affinity_terms() {
-    let mut asks = with_affinity(of_app("p", "c"), term(app("a"), ZONE));
+    let mut dependent = with_affinity(of_app("p", "c"), term(app("a"), ZONE));
     let tier = Selector::from_labels(&Labels::from([label("tier", "1")]));
-    asks.affinity.push(term(tier, ZONE));
-    let mut world = of(vec![asks]);
+    dependent.affinity.push(term(tier, ZONE));
+    let mut world = of(vec![dependent]);
     world.residents = vec![bound("r0", "a", "n0"), bound("r1", "b", "n1")];
     world.residents[1].labels.extend([label("tier", "1")]);
     // One pod for each of the terms is not sufficient.
@@ -135,13 +135,13 @@ fn affinity_term_selects_namespaces_by_name_or_label() {
         (named(&[]), Some(Selector::default()), true),
         (named(&[]), Some(app("prod")), false),
     ] {
-        let asks = PodTerm {
+        let affinity_term = PodTerm {
             selector: Some(app("a")),
             namespaces,
             namespace_selector: selector,
             topology_key: ZONE.to_owned(),
         };
-        let mut world = of(vec![with_affinity(of_app("p", "b"), asks)]);
+        let mut world = of(vec![with_affinity(of_app("p", "b"), affinity_term)]);
         world.residents = vec![bound("r", "a", "n0")];
         world.residents[0].key.namespace = "other".to_owned();
         let labels = Labels::from([label("env", "prod")]);
@@ -170,8 +170,8 @@ fn anti_affinity_selector_matches_as_in_kubernetes() {
         (Some(contradiction), false),
         (None, false),
     ] {
-        let asks = PodTerm { selector, ..term(app("a"), HOSTNAME) };
-        let mut world = of(vec![with_anti_affinity(of_app("p", "c"), asks)]);
+        let anti_affinity_term = PodTerm { selector, ..term(app("a"), HOSTNAME) };
+        let mut world = of(vec![with_anti_affinity(of_app("p", "c"), anti_affinity_term)]);
         world.residents = vec![bound("r", "a", "n0")];
         let plan = plan(&world).place_on("n0", &["p"]);
         if speaks {
@@ -258,8 +258,8 @@ fn anti_affinity_of_bound_pods_applies_to_new_pods() {
 
 #[test]
 fn anti_affinity_of_earlier_pods_applies_to_later_pods() {
-    let shy = with_anti_affinity(of_app("p0", "a"), term(app("b"), ZONE));
-    let world = of(vec![shy, of_app("p1", "b")]);
+    let exclusive = with_anti_affinity(of_app("p0", "a"), term(app("b"), ZONE));
+    let world = of(vec![exclusive, of_app("p1", "b")]);
     let words = "a pod on n0 has anti-affinity to default/p1";
     plan(&world).place_on("n0", &["p0"]).place_on("n1", &["p1"]).assert_rejected(words);
     let words = "p0 has anti-affinity to a bound pod";

@@ -93,13 +93,13 @@ fn unscheduled_pod_needs_a_reason_from_a_known_pool() {
     world.pods = vec![pod("p", 9000, GIB)];
     let left = || plan(&world).reject("p", RejectionCode::Resources);
     left().assert_accepted();
-    let mut silent = left();
-    silent.solution.unplaced[0].reasons = [].into();
-    silent.assert_rejected("without a reason");
-    let mut silent = left();
-    Arc::make_mut(&mut silent.solution.unplaced[0].reasons)[0].miss =
+    let mut without_reason = left();
+    without_reason.solution.unplaced[0].reasons = [].into();
+    without_reason.assert_rejected("without a reason");
+    let mut without_reason = left();
+    Arc::make_mut(&mut without_reason.solution.unplaced[0].reasons)[0].miss =
         RejectionDetail::from_message("");
-    silent.assert_rejected("without a reason");
+    without_reason.assert_rejected("without a reason");
     let mut elsewhere = left();
     Arc::make_mut(&mut elsewhere.solution.unplaced[0].reasons)[0].pool = Some("other".into());
     elsewhere.assert_rejected("pools");
