@@ -3,6 +3,8 @@
 
 /// Why a pod does not fit, in numbers, and as text.
 pub mod rejection;
+/// Index types of the tables.
+mod index;
 /// The pods to schedule, in classes of identical pods, with dense indices.
 mod problem;
 /// Which domain counters each class of pods reads and increments.
@@ -53,6 +55,7 @@ use crate::model::quantity::Resources;
 use crate::scheduling::attempt::best_attempt;
 use crate::scheduling::diagnose::Diagnosis;
 use crate::scheduling::domains::DomainSet;
+use crate::scheduling::index::{IndexVec, LocationIndex, PodClassIndex};
 use crate::scheduling::packing::context::{OpenedNode, PackingContext, PackingState};
 use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::offerings_of;
@@ -333,7 +336,7 @@ fn place_if_wanted(
         cells: &cells,
         templates: &templates,
         scheduling: &snapshot.cluster.scheduling,
-        passing: vec![OnceCell::new(); topology.filters.len()],
+        passing: IndexVec::filled(OnceCell::new(), topology.filters.len()),
         daemon_overheads: vec![OnceCell::new(); cells.all.len()],
     };
     let (fewer_per_host, with_daemons);
@@ -369,7 +372,7 @@ fn place_if_wanted(
         rows: &offerings.rows,
         scheduling: &snapshot.cluster.scheduling,
         queues: problem.classes.iter().map(bind_queue).collect(),
-        dealt: vec![0; problem.classes.len()],
+        dealt: IndexVec::filled(0, problem.classes.len()),
     };
     let mut solution = deal.assign_pods(&packed, &rooms, &best.turns);
     let diagnosis = Diagnosis::new(&context, &packed, &rooms, snapshot.holds, best.bound);
@@ -413,12 +416,12 @@ fn bind_queue<'a>(class: &PodClass<'a>) -> Vec<&'a Pod> {
 struct PodAssigner<'d> {
     rows: &'d [CompatibleOfferings],
     scheduling: &'d Scheduling,
-    queues: Vec<Vec<&'d Pod>>,
-    dealt: Vec<usize>,
+    queues: IndexVec<PodClassIndex, Vec<&'d Pod>>,
+    dealt: IndexVec<PodClassIndex, usize>,
 }
 
 impl<'d> PodAssigner<'d> {
-    fn take_pods(&mut self, class: usize, count: u64) -> Vec<&'d Pod> {
+    fn take_pods(&mut self, class: PodClassIndex, count: u64) -> Vec<&'d Pod> {
         let pending = &self.queues[class][self.dealt[class]..];
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(pending.len());
         self.dealt[class] += count;
@@ -432,7 +435,8 @@ impl<'d> PodAssigner<'d> {
         rooms: &[&ExistingNode],
         turns: &[PlacementStep],
     ) -> Solution {
-        let mut sites: Vec<Vec<&Pod>> = vec![Vec::new(); rooms.len() + packed.opened.len()];
+        let mut sites: IndexVec<LocationIndex, Vec<&Pod>> =
+            IndexVec::filled(Vec::new(), rooms.len() + packed.opened.len());
         let mut order = Vec::new();
         for turn in turns {
             let pods = self.take_pods(turn.class, turn.pods);
@@ -446,7 +450,7 @@ impl<'d> PodAssigner<'d> {
         let mut scratch = Scratch::default();
         let mut claims = Vec::new();
         let mut unplaced = Vec::new();
-        for (opened, pods) in packed.opened.iter().zip(&sites[rooms.len()..]) {
+        for (opened, pods) in packed.opened.iter().zip(sites.iter().skip(rooms.len())) {
             if pods.is_empty() {
                 continue;
             }

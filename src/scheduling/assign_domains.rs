@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use crate::model::requirement::{Requirement, Requirements};
 use crate::scheduling::diagnose::topology::TopologyDiagnosis;
+use crate::scheduling::index::{KindIndex, PodClassIndex};
 use crate::scheduling::packing::fill_bin::{ItemGroup, row_ids_in};
 use crate::scheduling::packing::initial_topology::cell_of;
 use crate::scheduling::packing::launch_options::{LaunchQuery, fitting_offerings, total_requests};
@@ -48,7 +49,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// or `None` if unknown locations reject no pod. `board` contains all hosts and bound pods.
     pub(super) fn demand_by_domain(&mut self, board: &TopologyState<'p>) -> Option<DemandByDomain> {
         let context = self.context;
-        let classes: Vec<usize> = (0..self.packed.left.len())
+        let classes: Vec<PodClassIndex> = self
+            .packed
+            .left
+            .indices()
             .filter(|class| self.packed.left[*class] > 0 && self.calls[*class])
             .collect();
         let mut places: Option<TopologyDiagnosis<'p>> = None;
@@ -56,7 +60,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let (mut any, mut steps) = (false, 0);
         for class in classes {
             let problem = context.problem;
-            for kind in problem.kinds_without_preferences(problem.classes[class].kind) {
+            let kinds = problem.kinds_without_preferences(problem.classes[class].kind);
+            for kind in (kinds.start().0..=kinds.end().0).map(KindIndex) {
                 if context.topology.checks[kind].is_empty() || steps > STEPS_MAX {
                     continue;
                 }
@@ -76,8 +81,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns whether a node could be launched for a pod in a domain.
     fn could_launch(
         &mut self,
-        class: usize,
-        kind: usize,
+        class: PodClassIndex,
+        kind: KindIndex,
         cell: Option<usize>,
         steps: &mut u64,
     ) -> bool {
@@ -100,14 +105,19 @@ impl<'p> Scheduler<'_, 'p, '_> {
     }
 
     /// Returns whether a pod might fit on a planned node with an undecided domain.
-    fn may_join(&mut self, class: usize, kind: usize, board: &TopologyState<'p>) -> bool {
+    fn may_join(
+        &mut self,
+        class: PodClassIndex,
+        kind: KindIndex,
+        board: &TopologyState<'p>,
+    ) -> bool {
         let context = self.context;
         if !context.needs_domain(kind) {
             return false;
         }
         let query = context.offering_query(kind, true, None);
         for (at, opened) in self.packed.opened.iter().enumerate() {
-            let site = self.packed.rooms + at;
+            let site = self.packed.location_of(at);
             let mut checks = context.topology.checks[kind].iter();
             if opened.gone
                 || cell_of(&self.packed.lots, opened).is_some()

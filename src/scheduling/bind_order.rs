@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::scheduling::index::{KindIndex, LocationIndex, PodClassIndex, TopologyKeyIndex};
 use crate::scheduling::packing::context::{PackingContext, PackingState};
 use crate::scheduling::packing::daemon_counts::count_daemons;
 use crate::scheduling::packing::existing_nodes::PlacementStep;
@@ -31,13 +32,14 @@ pub(super) fn bind_sequence(
     let problem = context.problem;
     let placed = packed.placed.iter();
     let placed = placed.map(|turn| (*turn, context.hard_kind(turn.class)));
-    let mut queue: Vec<(PlacementStep, usize)> = placed.collect();
-    let mut steps_by_cell: BTreeMap<(usize, usize), Vec<(PlacementStep, usize)>> = BTreeMap::new();
+    let mut queue: Vec<(PlacementStep, KindIndex)> = placed.collect();
+    let mut steps_by_cell: BTreeMap<(PodClassIndex, usize), Vec<(PlacementStep, KindIndex)>> =
+        BTreeMap::new();
     let mut others = Vec::new();
     for (at, opened) in packed.opened.iter().enumerate() {
         for (lot, pods) in &opened.claim.parts {
             let lot = &packed.lots[*lot];
-            let (class, site, pods) = (lot.class, packed.rooms + at, *pods);
+            let (class, site, pods) = (lot.class, packed.location_of(at), *pods);
             let kind = problem.without_preferences(lot.kind);
             let turn = (PlacementStep { class, site, pods }, kind);
             match lot.cell {
@@ -78,7 +80,7 @@ fn unordered_steps(packed: &PackingState<'_, '_>) -> Vec<PlacementStep> {
     for (at, opened) in packed.opened.iter().enumerate() {
         turns.extend(opened.claim.parts.iter().map(|(lot, pods)| PlacementStep {
             class: packed.lots[*lot].class,
-            site: packed.rooms + at,
+            site: packed.location_of(at),
             pods: *pods,
         }));
     }
@@ -92,7 +94,7 @@ fn add_claims(
     board: &mut TopologyState<'_>,
 ) {
     // A claim without a domain may be launched wherever it has offerings.
-    let mut cells: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut cells: BTreeMap<usize, LocationIndex> = BTreeMap::new();
     let mut open_to: BTreeMap<(usize, Vec<usize>), Vec<usize>> = BTreeMap::new();
     let mut open = Vec::new();
     let items = packed.item_offerings(rows);
@@ -109,7 +111,7 @@ fn add_claims(
         }
     }
     for (opened, site) in open {
-        let mut places: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+        let mut places: BTreeMap<TopologyKeyIndex, Vec<u32>> = BTreeMap::new();
         let row_ids = row_ids_in(&packed.lots, &opened.claim.parts);
         let reach =
             open_to.entry((opened.template, row_ids)).or_insert_with_key(|(template, row_ids)| {
@@ -123,14 +125,14 @@ fn add_claims(
                 let places = places_of(context.problem, context.cells, values, &mut board.sites);
                 board.sites.add_location(false, &places, |_| Match::Yes)
             });
-            for key in 1..context.topology.keys {
+            for key in context.problem.groups.keys.indices().filter(|key| *key != HOST) {
                 let place = board.sites.domain_of(key, of_cell);
                 let known = places.entry(key).or_default();
                 if place != NOWHERE && !known.contains(&place) {
                     known.push(place);
                 }
             }
-            for (at, tally) in context.topology.tallies.iter().enumerate() {
+            for (at, tally) in context.topology.tallies.iter_enumerated() {
                 if let DomainCounter::Spread { key, filter, .. } = tally
                     && *key != HOST
                     && board.sites.may_pass(*filter, site)
@@ -151,7 +153,7 @@ fn add_claims(
 /// Binds pods in this order. A pod whose rules do not hold yet is retried after all others, until
 /// no more progress is made.
 fn bind_in_order(
-    mut queue: Vec<(PlacementStep, usize)>,
+    mut queue: Vec<(PlacementStep, KindIndex)>,
     board: &mut TopologyState<'_>,
 ) -> Vec<PlacementStep> {
     let topology = board.topology;

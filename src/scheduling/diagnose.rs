@@ -12,6 +12,7 @@ use crate::model::labels::{NODE_NAME, label_restriction};
 use crate::model::requirement::Requirements;
 use crate::scheduling::diagnose::no_offering::{limit_rejection, offering_rejection};
 use crate::scheduling::diagnose::topology::TopologyDiagnosis;
+use crate::scheduling::index::{PodClassIndex, RequirementsIndex};
 use crate::scheduling::packing::context::{PackingContext, PackingState};
 use crate::scheduling::packing::initial_topology::undecided_nodes;
 use crate::scheduling::problem::daemon_constraints::ConstrainedDaemons;
@@ -88,10 +89,10 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
 
     /// Returns the rejections of every class with unscheduled pods. Classes with the same
     /// requirements are grouped, so that matching types are computed once.
-    pub(super) fn into_rejections(mut self) -> Vec<(usize, Arc<[PoolRejection]>)> {
+    pub(super) fn into_rejections(mut self) -> Vec<(PodClassIndex, Arc<[PoolRejection]>)> {
         let problem = self.ground.problem;
-        let left = self.packed.left.iter().enumerate();
-        let mut classes: Vec<(usize, usize)> = left
+        let left = self.packed.left.iter_enumerated();
+        let mut classes: Vec<(RequirementsIndex, PodClassIndex)> = left
             .filter(|(_, left)| **left > 0)
             .map(|(class, _)| {
                 let kind = problem.without_preferences(problem.classes[class].kind);
@@ -100,7 +101,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             .collect();
         classes.sort_unstable();
         let mut all = Vec::with_capacity(classes.len());
-        let mut known: Option<(usize, Vec<Vec<PoolOffer>>)> = None;
+        let mut known: Option<(RequirementsIndex, Vec<Vec<PoolOffer>>)> = None;
         for (wants, class) in classes {
             if let Some(rejection) = self.pool_independent_rejection(class) {
                 all.push((class, [rejection].into()));
@@ -127,7 +128,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     }
 
     /// Returns a rejection that is independent of pools, if any.
-    fn pool_independent_rejection(&self, class: usize) -> Option<PoolRejection> {
+    fn pool_independent_rejection(&self, class: PodClassIndex) -> Option<PoolRejection> {
         let priority = self.ground.problem.classes[class].priority;
         let cutoff = self.ground.scheduling.priority_cutoff;
         let (code, miss) = if let Some(cutoff) = cutoff.filter(|cutoff| priority < *cutoff) {
@@ -162,7 +163,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     /// reported.
     fn closest_rejection(
         &mut self,
-        class: usize,
+        class: PodClassIndex,
         template: usize,
         offers: &mut [PoolOffer],
     ) -> PoolRejection {
@@ -184,7 +185,12 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     }
 
     /// Returns the rejection of a class if types match its labels.
-    fn rejection_by_type(&mut self, class: usize, pool: usize, suited: &mut Suited) -> Rejection {
+    fn rejection_by_type(
+        &mut self,
+        class: PodClassIndex,
+        pool: usize,
+        suited: &mut Suited,
+    ) -> Rejection {
         let problem = self.ground.problem;
         let template = &self.ground.templates[pool];
         let ledger = &self.packed.ledgers.ledger_for(pool);
@@ -221,7 +227,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     /// Returns the topology rules that reject a pod.
     fn topology_rejection(
         &mut self,
-        class: usize,
+        class: PodClassIndex,
         template: usize,
         suited: &mut Suited,
         would_do: &[usize],
@@ -346,7 +352,7 @@ fn pool_offer(
 
 /// Returns a label that must not be required, if every alternative of a class requires one. Source:
 /// spec/scheduling.md §1.4 (b).
-fn restricted_label(problem: &Problem<'_>, class: usize) -> Option<String> {
+fn restricted_label(problem: &Problem<'_>, class: PodClassIndex) -> Option<String> {
     let wants = problem.wants_of(problem.without_preferences(problem.classes[class].kind));
     let restrictions: Option<Vec<(&str, &str)>> = wants
         .alternatives

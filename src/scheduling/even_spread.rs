@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::scheduling::index::{DomainCounterIndex, IndexVec, PodClassIndex, RequirementsIndex};
 use crate::scheduling::packing::PackedNode;
 use crate::scheduling::packing::best_value::ABOUT;
 use crate::scheduling::packing::context::{OpenedNode, PackingContext};
@@ -34,8 +35,8 @@ const STEPS_MAX: u64 = 5_000_000;
 /// Pods that are spread over hosts with each other and with no other pods.
 #[derive(Debug)]
 struct SpreadGroup {
-    tally: usize,
-    classes: Vec<usize>,
+    tally: DomainCounterIndex,
+    classes: Vec<PodClassIndex>,
     pods: u64,
     /// Minimum number of new hosts for equal shares: by the rules, and by [`HOSTS_MIN`].
     min_hosts_by_rules: u64,
@@ -50,7 +51,7 @@ struct SpreadFamily {
     groups: Vec<SpreadGroup>,
     /// Classes with their range in a group, or among the pods without topology rules. Each range is
     /// distributed over hosts one by one.
-    dealt: Vec<(usize, u64, u64)>,
+    dealt: Vec<(PodClassIndex, u64, u64)>,
 }
 
 /// The result of one host count.
@@ -129,7 +130,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
 
     /// Returns the groups with unscheduled pods that benefit from equal shares, fewest hosts first.
     fn spread_families(&mut self) -> Vec<SpreadFamily> {
-        let mut families: BTreeMap<(bool, usize), SpreadFamily> = BTreeMap::new();
+        let mut families: BTreeMap<(bool, RequirementsIndex), SpreadFamily> = BTreeMap::new();
         let groups = self.spread_groups();
         let problem = self.context.problem;
         for group in groups.into_values().flatten() {
@@ -149,9 +150,11 @@ impl<'p> Scheduler<'_, 'p, '_> {
             family.max_of_groups(|group| group.hosts_min) < hosts_max
         });
         // Each pod without topology rules belongs to one family only.
-        let mut dealt = vec![false; problem.classes.len()];
+        let mut dealt = IndexVec::filled(false, problem.classes.len());
         for ((_, wants), family) in &mut families {
-            let plain: Vec<usize> = (0..problem.classes.len())
+            let plain: Vec<PodClassIndex> = problem
+                .classes
+                .indices()
                 .filter(|class| {
                     let kind = self.kinds[*class];
                     let pod_kind = &problem.kinds[kind];
@@ -167,7 +170,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
     }
 
     /// Returns the unscheduled pods of these classes as one range.
-    fn unscheduled_ranges(&self, classes: impl Iterator<Item = usize>) -> Vec<(usize, u64, u64)> {
+    fn unscheduled_ranges(
+        &self,
+        classes: impl Iterator<Item = PodClassIndex>,
+    ) -> Vec<(PodClassIndex, u64, u64)> {
         let mut end = 0;
         let ranges = classes.map(|class| {
             let first = end;
@@ -179,10 +185,11 @@ impl<'p> Scheduler<'_, 'p, '_> {
 
     /// Returns groups with unscheduled pods by counter. `None` if other pods are counted or
     /// checked, too.
-    fn spread_groups(&mut self) -> BTreeMap<usize, Option<SpreadGroup>> {
+    fn spread_groups(&mut self) -> BTreeMap<DomainCounterIndex, Option<SpreadGroup>> {
         let (problem, topology) = (self.context.problem, self.context.topology);
-        let mut wanted: BTreeMap<usize, Option<(usize, u32, u32)>> = BTreeMap::new();
-        for (kind, pod_kind) in problem.kinds.iter().enumerate() {
+        let mut wanted: BTreeMap<DomainCounterIndex, Option<(RequirementsIndex, u32, u32)>> =
+            BTreeMap::new();
+        for (kind, pod_kind) in problem.kinds.iter_enumerated() {
             let alone = pod_kind.next.is_none() && problem.wants_of(kind).ports.is_empty();
             if let Some((tally, skew, least)) = topology.only_host_spread(kind).filter(|_| alone) {
                 let known = wanted.entry(tally).or_insert(Some((pod_kind.wants, skew, least)));
@@ -200,8 +207,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         for tally in topology.daemon_overheads.iter().flatten() {
             wanted.insert(*tally, None);
         }
-        let mut groups: BTreeMap<usize, Option<SpreadGroup>> = BTreeMap::new();
-        for class in 0..problem.classes.len() {
+        let mut groups: BTreeMap<DomainCounterIndex, Option<SpreadGroup>> = BTreeMap::new();
+        for class in problem.classes.indices() {
             let Some((tally, ..)) = topology.only_host_spread(self.kinds[class]) else {
                 continue;
             };
@@ -498,7 +505,7 @@ impl SpreadFamily {
     }
 
     /// Returns the number of pods of each class on one of these hosts.
-    fn share_of_host(&self, host: u64, hosts: u64) -> impl Iterator<Item = (usize, u64)> {
+    fn share_of_host(&self, host: u64, hosts: u64) -> impl Iterator<Item = (PodClassIndex, u64)> {
         self.dealt.iter().map(move |(class, first, end)| {
             let pods = dealt_to(host, hosts, *end) - dealt_to(host, hosts, *first);
             (*class, pods)

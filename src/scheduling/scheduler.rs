@@ -19,6 +19,7 @@ use jiff::Timestamp;
 
 use crate::model::taint::Effect;
 use crate::scheduling::domains::distribute::{DomainDemand, distribute};
+use crate::scheduling::index::{IndexVec, KindIndex, LocationIndex, PodClassIndex};
 use crate::scheduling::packing::PackingInput;
 use crate::scheduling::packing::best_value::{STEPS_MAX, best_packing};
 use crate::scheduling::packing::context::{OpenedNode, PackingContext, PackingState};
@@ -71,7 +72,7 @@ pub(super) fn place_on_existing<'g, 'p, 'a>(
     rooms: &'p [&'p ExistingNode],
     snapshot: &Snapshot<'_>,
     board: TopologyState<'p>,
-) -> (Scheduler<'g, 'p, 'a>, Vec<usize>) {
+) -> (Scheduler<'g, 'p, 'a>, Vec<LocationIndex>) {
     let problem = context.problem;
     let cutoff = snapshot.cluster.scheduling.priority_cutoff;
     let mut scheduler = Scheduler {
@@ -101,7 +102,7 @@ pub(super) fn place_on_existing<'g, 'p, 'a>(
             rooms: rooms.len(),
             opened: Vec::new(),
             lots: Vec::new(),
-            left: Vec::new(),
+            left: IndexVec::default(),
             cut_short: false,
         },
     };
@@ -117,7 +118,7 @@ pub(super) fn place_on_existing<'g, 'p, 'a>(
 /// Pending pods of a class, with their domain if it matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct PendingPods {
-    class: usize,
+    class: PodClassIndex,
     cell: Option<usize>,
     pods: u64,
 }
@@ -148,7 +149,7 @@ pub(super) struct Scheduler<'g, 'p, 'a> {
     pub(super) rooms: ExistingNodes<'p>,
     pub(super) offerings: OfferingCache<'g, 'p, 'a>,
     /// The current kind of every class after relaxing preferences.
-    pub(super) kinds: Vec<usize>,
+    pub(super) kinds: IndexVec<PodClassIndex, KindIndex>,
     pub(super) board: TopologyState<'p>,
     /// Number of claims in the topology state.
     pub(super) counted: usize,
@@ -157,16 +158,16 @@ pub(super) struct Scheduler<'g, 'p, 'a> {
     /// Whether pods that must share a host are packed completely or not at all.
     pub(super) is_whole: bool,
     /// Whether a node may be launched for pods of a class.
-    pub(super) calls: Vec<bool>,
+    pub(super) calls: IndexVec<PodClassIndex, bool>,
     /// The `min_values` of each pool.
     pub(super) varieties: Vec<MinValues<'p>>,
 }
 
 impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     /// Opens the domains that spread pods can reach, because a node may be launched there.
-    pub(super) fn open_cells(&mut self, sites: &[usize]) {
+    pub(super) fn open_cells(&mut self, sites: &[LocationIndex]) {
         let context = self.context;
-        for (kind, pod_kind) in context.problem.kinds.iter().enumerate() {
+        for (kind, pod_kind) in context.problem.kinds.iter_enumerated() {
             for tally in context.topology.spread_tallies(kind) {
                 for cell in self.offerings.domains_with_offerings(pod_kind.wants, true) {
                     self.board.open_for(*tally, sites[cell]);
@@ -176,21 +177,21 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     }
 
     /// Adds claims for all pending pods.
-    pub(super) fn open_and_check(&mut self, sites: &[usize]) {
+    pub(super) fn open_and_check(&mut self, sites: &[LocationIndex]) {
         self.open_claims(sites);
         self.drop_unvaried();
         self.check_counts();
     }
 
     /// Adds claims for pending pods, relaxing preferences one by one.
-    pub(super) fn open_claims(&mut self, sites: &[usize]) {
+    pub(super) fn open_claims(&mut self, sites: &[LocationIndex]) {
         let mut templates = self.context.templates.iter();
         let has_soft_taints = templates.any(|template| {
             let mut taints = template.pool.taints.iter();
             taints.any(|taint| taint.effect == Effect::PreferNoSchedule)
         });
-        let classes = 0..self.calls.len();
-        let classes: Vec<usize> = classes.filter(|class| self.calls[*class]).collect();
+        let classes = self.calls.indices();
+        let classes: Vec<PodClassIndex> = classes.filter(|class| self.calls[*class]).collect();
         self.run_rounds(classes.clone(), sites, false);
         if has_soft_taints {
             self.relax_preferences(&classes);
@@ -199,7 +200,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     }
 
     /// Relaxes all but the last preference of these classes.
-    pub(super) fn relax_preferences(&mut self, classes: &[usize]) {
+    pub(super) fn relax_preferences(&mut self, classes: &[PodClassIndex]) {
         for class in classes {
             self.kinds[*class] = self.context.hard_kind(*class);
         }
@@ -207,7 +208,12 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Schedules these classes with their current preferences, and continues with fewer preferences
     /// for classes with unscheduled pods.
-    pub(super) fn run_rounds(&mut self, mut classes: Vec<usize>, sites: &[usize], relaxed: bool) {
+    pub(super) fn run_rounds(
+        &mut self,
+        mut classes: Vec<PodClassIndex>,
+        sites: &[LocationIndex],
+        relaxed: bool,
+    ) {
         classes.retain(|class| self.packed.left[*class] > 0);
         while !classes.is_empty() && !self.packed.cut_short {
             self.run_round(&classes, sites, relaxed);
@@ -222,7 +228,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Returns the input of [`distribute`] for a class: the number of pending pods, and the domains
     /// with supply.
-    fn domain_demand(&mut self, class: usize, relaxed: bool) -> DomainDemand {
+    fn domain_demand(&mut self, class: PodClassIndex, relaxed: bool) -> DomainDemand {
         let context = self.context;
         let kind = self.kinds[class];
         let wants = context.problem.kinds[kind].wants;
@@ -249,7 +255,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Returns whether each pod of a kind needs its own host, and topology rules count DaemonSet
     /// pods.
-    fn needs_own_host(&self, kind: usize) -> bool {
+    fn needs_own_host(&self, kind: KindIndex) -> bool {
         let context = self.context;
         let shares = &context.hosts.shares[kind];
         context.topology.counts_daemons()
@@ -257,7 +263,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     }
 
     /// One round for these classes with their current preferences.
-    fn run_round(&mut self, classes: &[usize], sites: &[usize], relaxed: bool) {
+    fn run_round(&mut self, classes: &[PodClassIndex], sites: &[LocationIndex], relaxed: bool) {
         self.count_claims();
         self.offerings.set_limits(&self.packed.ledgers);
         let context = self.context;
@@ -278,11 +284,11 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         });
         let mut board = self.board.clone();
         let shares = distribute(&demands, &mut board, sites);
-        let mut pods_by_domain: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+        let mut pods_by_domain: BTreeMap<(PodClassIndex, usize), u64> = BTreeMap::new();
         for share in &shares {
             *pods_by_domain.entry((share.class, share.cell)).or_insert(0) += share.pods;
         }
-        let mut placed_in_domains: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut placed_in_domains: BTreeMap<PodClassIndex, u64> = BTreeMap::new();
         for ((class, cell), pods) in pods_by_domain {
             let cell = Some(cell);
             waiting.push(PendingPods { class, cell, pods });
@@ -298,7 +304,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         for tier in weight_tiers(context.templates) {
             self.choose_between_pools(&mut waiting, tier, alternatives, relaxed);
         }
-        let mut unscheduled: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut unscheduled: BTreeMap<PodClassIndex, u64> = BTreeMap::new();
         for pending in waiting {
             *unscheduled.entry(pending.class).or_insert(0) += pending.pods;
         }
@@ -496,7 +502,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         if at >= self.known_sites {
             return true;
         }
-        let (topology, site) = (self.context.topology, self.packed.rooms + at);
+        let (topology, site) = (self.context.topology, self.packed.location_of(at));
         let mut checks = topology.checks[self.packed.lots[group].kind].iter();
         checks.all(|check| match check {
             TopologyCheck::Even { tally, .. } if topology.key_of(*tally) == HOST => {

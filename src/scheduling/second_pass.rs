@@ -1,5 +1,6 @@
 //! A second pass for pods without a turn, once the location of all other pods is known.
 
+use crate::scheduling::index::PodClassIndex;
 use crate::scheduling::packing::PackedNode;
 use crate::scheduling::packing::context::OpenedNode;
 use crate::scheduling::packing::daemon_counts::daemons_of;
@@ -23,12 +24,12 @@ impl<'p> Scheduler<'_, 'p, '_> {
         spreads_further: bool,
     ) -> bool {
         let context = self.context;
-        let left = (0..self.packed.left.len()).filter(|class| {
+        let left = self.packed.left.indices().filter(|class| {
             self.packed.left[*class] > 0
                 && self.calls[*class]
                 && !context.topology.is_unconstrained(context.hard_kind(*class))
         });
-        let left: Vec<usize> = left.collect();
+        let left: Vec<PodClassIndex> = left.collect();
         if left.is_empty() || self.packed.cut_short {
             return false;
         }
@@ -104,7 +105,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let mut free = self.rooms.free_after(turns);
         while moved && steps < REST_MAX {
             moved = false;
-            for class in 0..self.packed.left.len() {
+            for class in self.packed.left.indices() {
                 let kind = self.context.hard_kind(class);
                 let cares = everyone || !self.context.topology.is_unconstrained(kind);
                 let left = &mut self.packed.left[class];
@@ -135,7 +136,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let items = self.packed.item_offerings(&self.offerings.rows);
         let [before, after] = [claim, joined].map(|claim| OpenedNode::new(template, claim.clone()));
         let cells = [&before, &after].map(|opened| cell_of(items.lots, opened));
-        let mut filters = 0..context.topology.filters.len();
+        let mut filters = context.topology.filters.indices();
         // The topology state allows both results if a location may pass.
         filters.all(|filter| {
             let pass = claim_passes(context, filter, items, &before, cells[0]);
@@ -146,13 +147,13 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Adds one pod to a claim if its rules and those of other pods allow it.
     fn join_claim(
         &mut self,
-        class: usize,
+        class: PodClassIndex,
         at: usize,
         board: &mut TopologyState<'_>,
     ) -> Option<PlacementStep> {
         let context = self.context;
         let kind = context.hard_kind(class);
-        let site = self.packed.rooms + at;
+        let site = self.packed.location_of(at);
         // A claim that lost its pods is not launched.
         if self.packed.opened[at].gone {
             return None;

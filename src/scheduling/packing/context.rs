@@ -5,6 +5,10 @@ use std::cell::OnceCell;
 use crate::model::cluster::Scheduling;
 use crate::scheduling::domains::DomainSet;
 use crate::scheduling::domains::distribute::DomainAllocation;
+use crate::scheduling::index::{
+    DomainCounterIndex, FilterIndex, IndexVec, KindIndex, LocationIndex, PodClassIndex,
+    RequirementsIndex,
+};
 use crate::scheduling::packing::PackedNode;
 use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::ItemGroup;
@@ -19,7 +23,7 @@ use crate::scheduling::topology::node_counters::NodeConstraintTable;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OfferingQuery {
     /// Their node requirements.
-    pub(crate) wants: usize,
+    pub(crate) wants: RequirementsIndex,
     /// Whether `PreferNoSchedule` is relaxed.
     pub(crate) relaxed: bool,
     /// The domain, or `None` if it does not matter.
@@ -69,7 +73,7 @@ pub(crate) struct PackingState<'p, 'a> {
     /// Item groups that claims refer to.
     pub(crate) lots: Vec<ItemGroup<'p>>,
     /// Unscheduled pods by class.
-    pub(crate) left: Vec<u64>,
+    pub(crate) left: IndexVec<PodClassIndex, u64>,
     /// Whether the step limit was reached.
     pub(crate) cut_short: bool,
 }
@@ -81,6 +85,11 @@ impl PackingState<'_, '_> {
         rows: &'i [CompatibleOfferings],
     ) -> ItemOfferings<'i> {
         ItemOfferings { lots: &self.lots, rows }
+    }
+
+    /// Returns the location of a new node: it follows those of the existing nodes.
+    pub(crate) fn location_of(&self, opened: usize) -> LocationIndex {
+        LocationIndex(self.rooms + opened)
     }
 
     /// Returns the number of unscheduled pods.
@@ -104,27 +113,27 @@ pub(crate) struct PackingContext<'p, 'a> {
     /// The scheduling options.
     pub(crate) scheduling: &'p Scheduling,
     /// Types that pass each filter, computed on demand.
-    pub(crate) passing: Vec<OnceCell<FilterMatches>>,
+    pub(crate) passing: IndexVec<FilterIndex, OnceCell<FilterMatches>>,
     /// Certain DaemonSet pods of one more node in each domain by counter, computed on demand.
-    pub(crate) daemon_overheads: Vec<OnceCell<Vec<(usize, u32)>>>,
+    pub(crate) daemon_overheads: Vec<OnceCell<Vec<(DomainCounterIndex, u32)>>>,
 }
 
 impl<'p> PackingContext<'p, '_> {
     /// Returns the kind of a class without preferences.
-    pub(crate) fn hard_kind(&self, class: usize) -> usize {
+    pub(crate) fn hard_kind(&self, class: PodClassIndex) -> KindIndex {
         let problem = self.problem;
         problem.without_preferences(problem.classes[class].kind)
     }
 
     /// Returns the number of alternative requirements of a kind.
-    pub(crate) fn alternatives_of(&self, kind: usize) -> usize {
+    pub(crate) fn alternatives_of(&self, kind: KindIndex) -> usize {
         self.problem.wants_of(kind).alternatives.len()
     }
 
     /// Returns what pods of a kind require of the offerings of a node.
     pub(crate) fn offering_query(
         &self,
-        kind: usize,
+        kind: KindIndex,
         relaxed: bool,
         cell: Option<usize>,
     ) -> OfferingQuery {
@@ -132,7 +141,12 @@ impl<'p> PackingContext<'p, '_> {
     }
 
     /// Returns the item group of a class of a kind, without domain.
-    pub(crate) fn item_group(&self, class: usize, kind: usize, row: usize) -> ItemGroup<'p> {
+    pub(crate) fn item_group(
+        &self,
+        class: PodClassIndex,
+        kind: KindIndex,
+        row: usize,
+    ) -> ItemGroup<'p> {
         let pod_class = &self.problem.classes[class];
         ItemGroup {
             class,
@@ -147,7 +161,7 @@ impl<'p> PackingContext<'p, '_> {
     }
 
     /// Returns whether pods of a kind need a domain.
-    pub(crate) fn needs_domain(&self, kind: usize) -> bool {
+    pub(crate) fn needs_domain(&self, kind: KindIndex) -> bool {
         self.topology.needs_domain_first(kind) && !self.cells.keys.is_empty()
     }
 }

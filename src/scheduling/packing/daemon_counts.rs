@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::scheduling::index::{DaemonIndex, DomainCounterIndex, LocationIndex};
 use crate::scheduling::packing::context::{ItemOfferings, OpenedNode, PackingContext};
 use crate::scheduling::packing::fill_bin::offerings_of;
 use crate::scheduling::problem::daemon_constraints::{DaemonOnType, Presence};
@@ -15,7 +16,7 @@ pub(crate) fn count_daemons(
     context: &PackingContext<'_, '_>,
     items: ItemOfferings<'_>,
     opened: &OpenedNode,
-    site: usize,
+    site: LocationIndex,
     board: &mut TopologyState<'_>,
 ) {
     for (agent, is_sure) in daemons_of(context, items, opened) {
@@ -30,7 +31,7 @@ pub(crate) fn daemons_of(
     context: &PackingContext<'_, '_>,
     items: ItemOfferings<'_>,
     opened: &OpenedNode,
-) -> Vec<(usize, bool)> {
+) -> Vec<(DaemonIndex, bool)> {
     let template = &context.templates[opened.template];
     let overhead = &template.shapes[opened.claim.shape].overhead.agents;
     if overhead.is_empty() {
@@ -74,8 +75,8 @@ pub(crate) fn daemon_counts(topology: &Topology, templates: &[NodeTemplate<'_>])
 fn daemon_count<'m>(
     topology: &Topology,
     overhead: impl Iterator<Item = &'m DaemonOnType>,
-) -> BTreeMap<usize, u32> {
-    let mut count: BTreeMap<usize, u32> = BTreeMap::new();
+) -> BTreeMap<DomainCounterIndex, u32> {
+    let mut count: BTreeMap<DomainCounterIndex, u32> = BTreeMap::new();
     for tally in overhead.flat_map(|constrained| &topology.daemon_overheads[constrained.agent]) {
         *count.entry(*tally).or_insert(0) += 1;
     }
@@ -86,12 +87,12 @@ fn daemon_count<'m>(
 pub(crate) fn sure_daemons<'g>(
     context: &'g PackingContext<'_, '_>,
     cell: usize,
-) -> &'g [(usize, u32)] {
+) -> &'g [(DomainCounterIndex, u32)] {
     context.daemon_overheads[cell].get_or_init(|| least_daemons(context, cell))
 }
 
-fn least_daemons(context: &PackingContext<'_, '_>, cell: usize) -> Vec<(usize, u32)> {
-    let mut least: Option<BTreeMap<usize, u32>> = None;
+fn least_daemons(context: &PackingContext<'_, '_>, cell: usize) -> Vec<(DomainCounterIndex, u32)> {
+    let mut least: Option<BTreeMap<DomainCounterIndex, u32>> = None;
     for (at, template) in context.templates.iter().enumerate() {
         let sold = context.cells.offering_masks(at, cell).unwrap_or_default();
         let sold = template.shapes.iter().zip(sold);

@@ -1,5 +1,6 @@
 //! Strategies to fill one node with pending pods.
 
+use crate::scheduling::index::{KindIndex, PodClassIndex};
 use crate::scheduling::problem::resource_vector::{copies_that_fit, fits, subtract_demand};
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::topology::node_counters::NodeConstraints;
@@ -8,9 +9,9 @@ use crate::scheduling::topology::node_counters::NodeConstraints;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ItemGroup<'l> {
     /// Their class.
-    pub(crate) class: usize,
+    pub(crate) class: PodClassIndex,
     /// Their kind with the remaining preferences.
-    pub(crate) kind: usize,
+    pub(crate) kind: KindIndex,
     /// Requests of one pod.
     pub(crate) demand: &'l [i64],
     /// Reciprocal of the demand.

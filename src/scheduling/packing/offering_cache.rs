@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::scheduling::index::{KindIndex, RequirementsIndex};
 use crate::scheduling::packing::context::{OfferingQuery, PackingContext};
 use crate::scheduling::packing::launch_options::{Ledger, Ledgers};
 use crate::scheduling::problem::resource_vector::{copies_that_fit, fits};
@@ -17,7 +18,7 @@ pub(crate) struct OfferingCache<'g, 'p, 'a> {
     /// Rows by query, template and alternative.
     row_of: BTreeMap<(OfferingQuery, usize, usize), Option<usize>>,
     /// Domains with compatible offerings.
-    reach: BTreeMap<(usize, bool), Vec<usize>>,
+    reach: BTreeMap<(RequirementsIndex, bool), Vec<usize>>,
     /// Lowest price for a demand, with unchanged limits.
     prices: BTreeMap<(OfferingQuery, &'p [i64]), Option<f64>>,
     /// The remaining limits for which these prices are valid.
@@ -39,7 +40,11 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
     }
 
     /// Returns the domains with compatible offerings of any pool.
-    pub(crate) fn domains_with_offerings(&mut self, wants: usize, relaxed: bool) -> Vec<usize> {
+    pub(crate) fn domains_with_offerings(
+        &mut self,
+        wants: RequirementsIndex,
+        relaxed: bool,
+    ) -> Vec<usize> {
         if let Some(known) = self.reach.get(&(wants, relaxed)) {
             return known.clone();
         }
@@ -81,7 +86,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
     /// Returns the row without types whose hosts cannot take a pod of this kind.
     pub(crate) fn row_of_kind(
         &mut self,
-        kind: usize,
+        kind: KindIndex,
         template: usize,
         alternative: usize,
         query: OfferingQuery,

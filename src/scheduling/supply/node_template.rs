@@ -14,6 +14,7 @@ use crate::model::pool::Pool;
 use crate::model::requirement::{Incompatible, Operator, Requirement, Requirements};
 use crate::model::reservation::Reservation;
 use crate::model::taint::{Effect, first_untolerated};
+use crate::scheduling::index::DaemonIndex;
 use crate::scheduling::problem::daemon_constraints::{ConstrainedDaemons, DaemonOnType};
 use crate::scheduling::problem::resource_vector::{
     fits, max_per_resource, running_max_per_resource,
@@ -283,7 +284,7 @@ impl<'a> NodeTemplate<'a> {
         wants: &NodeRequirements<'_>,
         agents: &ConstrainedDaemons<'_>,
         labels: &Requirements,
-    ) -> Option<usize> {
+    ) -> Option<DaemonIndex> {
         let overhead = shape.overhead.agents.iter();
         let overhead: Vec<DaemonOnType> = overhead
             .filter(|overhead| !agents.is_excluded(overhead, |key| labels.get(key)))
