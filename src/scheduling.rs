@@ -55,7 +55,7 @@ use crate::model::quantity::Resources;
 use crate::scheduling::attempt::best_attempt;
 use crate::scheduling::diagnose::Diagnosis;
 use crate::scheduling::domains::DomainSet;
-use crate::scheduling::index::{IndexVec, LocationIndex, PodClassIndex};
+use crate::scheduling::index::{IndexVec, LocationIndex, PodClassIndex, RowIndex, TypeIndex};
 use crate::scheduling::packing::context::{OpenedNode, PackingContext, PackingState};
 use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::offerings_of;
@@ -325,7 +325,7 @@ fn place_if_wanted(
     let topology = Topology::new(&problem, &standing);
     let board = packing::initial_topology::initial_state(&problem, &topology, &rooms, snapshot);
     let templates = scheduler::node_templates(&problem, snapshot, now);
-    let hosts = NodeConstraintTable::new(&problem, &topology, &board, &DaemonCounts::new());
+    let hosts = NodeConstraintTable::new(&problem, &topology, &board, &DaemonCounts::default());
     let keys = topology.domain_keys().into_iter();
     let keys = keys.map(|key| problem.groups.keys[key].clone());
     let cells = DomainSet::new(keys.collect(), &templates);
@@ -336,8 +336,8 @@ fn place_if_wanted(
         cells: &cells,
         templates: &templates,
         scheduling: &snapshot.cluster.scheduling,
-        passing: IndexVec::filled(OnceCell::new(), topology.filters.len()),
-        daemon_overheads: vec![OnceCell::new(); cells.all.len()],
+        passing: vec![OnceCell::new(); topology.filters.len()].into(),
+        daemon_overheads: vec![OnceCell::new(); cells.all.len()].into(),
     };
     let (fewer_per_host, with_daemons);
     let packer = scheduler::pack_all(&context, &rooms, snapshot, board.clone());
@@ -372,7 +372,7 @@ fn place_if_wanted(
         rows: &offerings.rows,
         scheduling: &snapshot.cluster.scheduling,
         queues: problem.classes.iter().map(bind_queue).collect(),
-        dealt: IndexVec::filled(0, problem.classes.len()),
+        dealt: vec![0; problem.classes.len()].into(),
     };
     let mut solution = deal.assign_pods(&packed, &rooms, &best.turns);
     let diagnosis = Diagnosis::new(&context, &packed, &rooms, snapshot.holds, best.bound);
@@ -414,7 +414,7 @@ fn bind_queue<'a>(class: &PodClass<'a>) -> Vec<&'a Pod> {
 
 /// Assigns the pods of each class to nodes.
 struct PodAssigner<'d> {
-    rows: &'d [CompatibleOfferings],
+    rows: &'d IndexVec<RowIndex, CompatibleOfferings>,
     scheduling: &'d Scheduling,
     queues: IndexVec<PodClassIndex, Vec<&'d Pod>>,
     dealt: IndexVec<PodClassIndex, usize>,
@@ -436,7 +436,7 @@ impl<'d> PodAssigner<'d> {
         turns: &[PlacementStep],
     ) -> Solution {
         let mut sites: IndexVec<LocationIndex, Vec<&Pod>> =
-            IndexVec::filled(Vec::new(), rooms.len() + packed.opened.len());
+            vec![Vec::new(); rooms.len() + packed.opened.len()].into();
         let mut order = Vec::new();
         for turn in turns {
             let pods = self.take_pods(turn.class, turn.pods);
@@ -512,7 +512,7 @@ impl<'d> PodAssigner<'d> {
 }
 
 /// Returns the lowest DaemonSet requests over these types. Source: spec/scheduling.md §2.9.
-fn least_daemon_requests(template: &NodeTemplate<'_>, types: &[usize]) -> Resources {
+fn least_daemon_requests(template: &NodeTemplate<'_>, types: &[TypeIndex]) -> Resources {
     let mut requests = types.iter().map(|at| &template.shapes[*at].overhead.requests);
     let mut least = requests.next().cloned().unwrap_or_default();
     for other in requests {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::scheduling::assign_domains::DomainChoice;
 use crate::scheduling::bind_order::bind_sequence;
-use crate::scheduling::index::{LocationIndex, PodClassIndex};
+use crate::scheduling::index::{LocationIndex, OpenedNodeIndex, PodClassIndex};
 use crate::scheduling::packing::context::PackingState;
 use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::scheduler::Scheduler;
@@ -128,15 +128,15 @@ fn order_pods<'p>(
 }
 
 /// Returns claims without any pod in the order.
-fn idle_claims(packed: &PackingState<'_, '_>, turns: &[PlacementStep]) -> Vec<usize> {
+fn idle_claims(packed: &PackingState<'_, '_>, turns: &[PlacementStep]) -> Vec<OpenedNodeIndex> {
     let taken: BTreeSet<LocationIndex> = turns.iter().map(|turn| turn.site).collect();
-    let opened = packed.opened.iter().enumerate();
+    let opened = packed.opened.iter_enumerated();
     let idle = opened.filter(|(at, node)| !node.gone && !taken.contains(&packed.location_of(*at)));
     idle.map(|(at, _)| at).collect()
 }
 
 /// Drops a claim and leaves its pods unscheduled.
-fn drop_claim(packed: &mut PackingState<'_, '_>, at: usize) {
+fn drop_claim(packed: &mut PackingState<'_, '_>, at: OpenedNodeIndex) {
     let opened = &mut packed.opened[at];
     for (lot, pods) in &mut opened.claim.parts {
         packed.left[packed.lots[*lot].class] += std::mem::take(pods);
@@ -167,10 +167,10 @@ fn drop_unordered(packed: &mut PackingState<'_, '_>, turns: &[PlacementStep]) ->
         turn.pods > 0
     });
     let mut empty = Vec::new();
-    for (at, opened) in opened.iter_mut().enumerate() {
+    for (at, opened) in opened.iter_mut_enumerated() {
         // Empty parts are kept, because they determined the location of the node, too.
         for (lot, pods) in &mut opened.claim.parts {
-            *pods = keep(LocationIndex(*rooms + at), lots[*lot].class, *pods);
+            *pods = keep(LocationIndex(*rooms + at.0), lots[*lot].class, *pods);
         }
         if !opened.gone && opened.claim.parts.iter().all(|(_, pods)| *pods == 0) {
             empty.push(at);

@@ -10,7 +10,7 @@ use crate::model::instance::{Offering, Price};
 use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
 use crate::scheduling::NewNodeClaim;
-use crate::scheduling::index::PodClassIndex;
+use crate::scheduling::index::{PodClassIndex, TemplateIndex};
 use crate::scheduling::packing::launch_options::{Ledger, Ledgers};
 use crate::scheduling::problem::resource_vector::{add_demand, copies_that_fit};
 use crate::scheduling::problem::{Problem, have_port_conflict};
@@ -90,7 +90,7 @@ pub fn list_cheaper_types(
     let template = template_of(pool, &problem, snapshot, now);
     let ledgers = Ledgers::new(std::slice::from_ref(&template), snapshot);
     let mut weighed = Weighed {
-        ledger: ledgers.ledger_for(0),
+        ledger: ledgers.ledger_for(TemplateIndex(0)),
         price: Price::default(),
         whole: Vec::new(),
         template: &template,
@@ -100,10 +100,10 @@ pub fn list_cheaper_types(
         weighed.whole.resize(class.demand.len(), 0);
         add_demand(&mut weighed.whole, &class.demand, class.pods.len() as u64);
     }
-    let mut classes = problem.classes.iter_enumerated();
-    let class = classes.find(|(_, class)| class.pods.iter().any(|member| member.key == *pod));
+    let class =
+        problem.classes.position(|class| class.pods.iter().any(|member| member.key == *pod));
     match (class, weighed.planned_price(claim)) {
-        (Some((class, _)), Some(price)) => {
+        (Some(class), Some(price)) => {
             weighed.price = price;
             weighed.cheaper_by_obstacle(class)
         }

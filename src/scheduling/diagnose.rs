@@ -12,7 +12,9 @@ use crate::model::labels::{NODE_NAME, label_restriction};
 use crate::model::requirement::Requirements;
 use crate::scheduling::diagnose::no_offering::{limit_rejection, offering_rejection};
 use crate::scheduling::diagnose::topology::TopologyDiagnosis;
-use crate::scheduling::index::{PodClassIndex, RequirementsIndex};
+use crate::scheduling::index::{
+    DomainIndex, IndexVec, PodClassIndex, RequirementsIndex, TemplateIndex, TypeIndex,
+};
 use crate::scheduling::packing::context::{PackingContext, PackingState};
 use crate::scheduling::packing::initial_topology::undecided_nodes;
 use crate::scheduling::problem::daemon_constraints::ConstrainedDaemons;
@@ -43,7 +45,7 @@ pub(super) struct Diagnosis<'r, 'p, 'a> {
     packed: &'r PackingState<'p, 'a>,
     rooms: &'r [&'r ExistingNode],
     holds: &'r UnavailableOfferings,
-    varieties: Vec<MinValues<'r>>,
+    varieties: IndexVec<TemplateIndex, MinValues<'r>>,
     /// Final locations of all pods. It is evaluated only for topology rules.
     board: TopologyState<'p>,
     places: Option<TopologyDiagnosis<'p>>,
@@ -57,9 +59,9 @@ type PoolOffer = Result<Suited, Rejection>;
 struct Suited {
     labels: Requirements,
     /// Index of each type, and whether it has a matching offering.
-    types: Vec<(usize, bool)>,
+    types: Vec<(TypeIndex, bool)>,
     /// Domains with matching offerings, computed on demand.
-    cells: Option<Vec<(usize, CompatibleOfferings)>>,
+    cells: Option<Vec<(DomainIndex, CompatibleOfferings)>>,
 }
 
 impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
@@ -101,7 +103,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             .collect();
         classes.sort_unstable();
         let mut all = Vec::with_capacity(classes.len());
-        let mut known: Option<(RequirementsIndex, Vec<Vec<PoolOffer>>)> = None;
+        let mut known: Option<(RequirementsIndex, IndexVec<TemplateIndex, Vec<PoolOffer>>)> = None;
         for (wants, class) in classes {
             if let Some(rejection) = self.pool_independent_rejection(class) {
                 all.push((class, [rejection].into()));
@@ -119,7 +121,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
                 None => self.pool_offers(&problem.wants[wants]),
             };
             let (_, offers) = known.insert((wants, offers));
-            let offers = offers.iter_mut().enumerate();
+            let offers = offers.iter_mut_enumerated();
             let reasons =
                 offers.map(|(template, offers)| self.closest_rejection(class, template, offers));
             all.push((class, reasons.collect()));
@@ -145,7 +147,10 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         Some(PoolRejection { pool, code, miss })
     }
 
-    fn pool_offers(&mut self, wants: &NodeRequirements<'_>) -> Vec<Vec<PoolOffer>> {
+    fn pool_offers(
+        &mut self,
+        wants: &NodeRequirements<'_>,
+    ) -> IndexVec<TemplateIndex, Vec<PoolOffer>> {
         let templates = self.ground.templates.iter();
         let types = templates.clone().map(|template| template.shapes.len());
         let types = types.sum::<usize>() * wants.alternatives.len();
@@ -164,7 +169,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     fn closest_rejection(
         &mut self,
         class: PodClassIndex,
-        template: usize,
+        template: TemplateIndex,
         offers: &mut [PoolOffer],
     ) -> PoolRejection {
         let mut furthest: Option<Rejection> = None;
@@ -188,7 +193,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     fn rejection_by_type(
         &mut self,
         class: PodClassIndex,
-        pool: usize,
+        pool: TemplateIndex,
         suited: &mut Suited,
     ) -> Rejection {
         let problem = self.ground.problem;
@@ -196,7 +201,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         let ledger = &self.packed.ledgers.ledger_for(pool);
         let demand = &problem.classes[class].demand[..];
         self.steps += suited.types.len() as u64;
-        let fitting: Vec<(usize, bool)> = suited
+        let fitting: Vec<(TypeIndex, bool)> = suited
             .types
             .iter()
             .filter(|suited| template.shapes[suited.0].can_hold(demand))
@@ -207,11 +212,11 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             return (RejectionCode::Resources, miss);
         }
         let sold = fitting.iter().filter(|(_, sold)| *sold);
-        let sold: Vec<usize> = sold.map(|(shape, _)| *shape).collect();
+        let sold: Vec<TypeIndex> = sold.map(|(shape, _)| *shape).collect();
         if sold.is_empty() {
             return offering_rejection(self.holds, template, &fitting, &suited.labels);
         }
-        let would_do: Vec<usize> = sold
+        let would_do: Vec<TypeIndex> = sold
             .iter()
             .copied()
             .filter(|shape| ledger.allowed_copies(&template.shapes[*shape].limited) > 0)
@@ -228,9 +233,9 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     fn topology_rejection(
         &mut self,
         class: PodClassIndex,
-        template: usize,
+        template: TemplateIndex,
         suited: &mut Suited,
-        would_do: &[usize],
+        would_do: &[TypeIndex],
     ) -> Rejection {
         let problem = self.ground.problem;
         let kind = problem.without_preferences(problem.classes[class].kind);
@@ -245,13 +250,13 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         );
         let cells = suited.cells.get_or_insert_with(|| {
             let cells = self.ground.cells;
-            let restricted = (0..cells.all.len()).filter_map(|cell| {
+            let restricted = cells.all.keys().filter_map(|cell| {
                 let row = cells.restrict_to_domain(template, cell, &row, &suited.labels)?;
                 Some((cell, row))
             });
             restricted.collect()
         });
-        let cells: Vec<usize> = cells
+        let cells: Vec<DomainIndex> = cells
             .iter()
             .filter_map(|(cell, row)| {
                 let mut types = would_do.iter();
@@ -315,14 +320,14 @@ fn pool_offer(
         return Err(unusable);
     }
     let asked = type_requirements(&labels);
-    let suited: Vec<usize> = (0..template.shapes.len())
-        .filter(|shape| template.shapes[*shape].matches_labels(&asked).is_ok())
-        .collect();
+    let suited = template.shapes.keys();
+    let suited: Vec<TypeIndex> =
+        suited.filter(|shape| template.shapes[*shape].matches_labels(&asked).is_ok()).collect();
     if suited.is_empty() {
         let miss = unsatisfied_requirement(template, &labels);
         return Err((RejectionCode::Requirements, miss));
     }
-    let free: Vec<usize> = suited
+    let free: Vec<TypeIndex> = suited
         .iter()
         .filter(|shape| template.has_free_ports(&template.shapes[**shape], wants, agents, &labels))
         .copied()

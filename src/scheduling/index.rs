@@ -1,32 +1,25 @@
-//! Index types of the scheduler's tables, one per table, so that none is used for another table.
+//! Index types of the scheduler's tables, so that no index is used for another table.
 
 use std::fmt::{self, Debug, Formatter};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Index, IndexMut};
 
-/// An index of a table.
-pub(crate) trait TableIndex: Copy {
-    /// Returns the index of this position.
-    fn from_position(position: usize) -> Self;
-
-    /// Returns the position in the table.
-    fn position(self) -> usize;
-}
-
-/// Declares index types; their debug output is that of the number.
+/// Declares index types that convert from and to `usize`. Their debug output is the number.
 macro_rules! index_types {
-    ($($(#[$doc:meta])+ $name:ident;)+) => {$(
-        $(#[$doc])+
-        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    ($($name:ident: $doc:literal,)+) => {$(
+        #[doc = $doc]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub(crate) struct $name(pub(crate) usize);
 
-        impl TableIndex for $name {
-            fn from_position(position: usize) -> Self {
+        impl From<usize> for $name {
+            fn from(position: usize) -> Self {
                 Self(position)
             }
+        }
 
-            fn position(self) -> usize {
-                self.0
+        impl From<$name> for usize {
+            fn from(index: $name) -> Self {
+                index.0
             }
         }
 
@@ -39,88 +32,89 @@ macro_rules! index_types {
 }
 
 index_types! {
-    /// A class of identical pods.
-    PodClassIndex;
-    /// A kind of pods: those with equal constraints.
-    KindIndex;
-    /// Node requirements of pods.
-    RequirementsIndex;
-    /// Topology rules of pods.
-    ConstraintsIndex;
-    /// The group memberships of pods.
-    SignatureIndex;
-    /// A group of pods that topology rules select.
-    PodGroupIndex;
-    /// A topology key.
-    TopologyKeyIndex;
-    /// A constrained DaemonSet.
-    DaemonIndex;
-    /// A counter of pods by topology domain.
-    DomainCounterIndex;
-    /// The nodes that count for a topology spread.
-    FilterIndex;
-    /// A location of the topology state: the existing nodes come first.
-    LocationIndex;
+    PodClassIndex: "A class of identical pods.",
+    KindIndex: "A kind of pods: those with equal constraints.",
+    RequirementsIndex: "Node requirements of pods.",
+    ConstraintsIndex: "Topology rules of pods.",
+    SignatureIndex: "The group memberships of pods.",
+    GroupIndex: "A group of pods that topology rules select.",
+    KeyIndex: "A topology key.",
+    DaemonIndex: "A constrained DaemonSet.",
+    CounterIndex: "A counter of pods by topology domain.",
+    FilterIndex: "The nodes that count for a topology spread.",
+    TemplateIndex: "A pool, as a node template.",
+    TypeIndex: "A type option of a node template.",
+    RowIndex: "Compatible offerings of pods in a pool.",
+    ItemGroupIndex: "An item group of a packing.",
+    OpenedNodeIndex: "A new node.",
+    DomainIndex: "A combination of topology domains.",
+    LocationIndex: "A location of the topology state. The existing nodes come first.",
 }
 
-/// A vector indexed by one index type.
+/// The location of each combination of topology domains.
+pub(crate) type DomainLocations = IndexVec<DomainIndex, LocationIndex>;
+
+/// A vector with its own index type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct IndexVec<I, T> {
-    entries: Vec<T>,
-    index: PhantomData<fn(I)>,
-}
+pub(crate) struct IndexVec<I, T>(Vec<T>, PhantomData<I>);
 
-impl<I: TableIndex, T> IndexVec<I, T> {
-    /// Returns a table of this length with equal entries.
-    pub(crate) fn filled(entry: T, len: usize) -> Self
-    where
-        T: Clone,
-    {
-        vec![entry; len].into()
-    }
-
-    /// Returns all indices in order.
-    pub(crate) fn indices(&self) -> impl DoubleEndedIterator<Item = I> + use<I, T> {
-        (0..self.entries.len()).map(I::from_position)
+impl<I: From<usize>, T> IndexVec<I, T> {
+    /// Returns all indices, in order.
+    pub(crate) fn keys(&self) -> impl DoubleEndedIterator<Item = I> + Clone + use<I, T> {
+        (0..self.len()).map(I::from)
     }
 
     /// Returns all entries with their indices, in order.
-    pub(crate) fn iter_enumerated(&self) -> impl Iterator<Item = (I, &T)> {
-        self.indices().zip(&self.entries)
+    pub(crate) fn iter_enumerated(&self) -> impl Iterator<Item = (I, &T)> + Clone {
+        self.iter().enumerate().map(|(position, entry)| (I::from(position), entry))
     }
 
-    /// Appends an entry and returns its index.
-    pub(crate) fn push(&mut self, entry: T) -> I {
-        self.entries.push(entry);
-        I::from_position(self.entries.len() - 1)
+    /// Returns all entries with their indices, in order.
+    pub(crate) fn iter_mut_enumerated(&mut self) -> impl Iterator<Item = (I, &mut T)> {
+        self.iter_mut().enumerate().map(|(position, entry)| (I::from(position), entry))
+    }
+
+    /// Returns the index of the first entry that satisfies a condition.
+    pub(crate) fn position(&self, condition: impl FnMut(&T) -> bool) -> Option<I> {
+        self.iter().position(condition).map(I::from)
+    }
+
+    /// Adds an entry and returns its index.
+    pub(crate) fn push_and_get_key(&mut self, entry: T) -> I {
+        self.push(entry);
+        I::from(self.len() - 1)
     }
 }
 
-impl<I: TableIndex, T> Index<I> for IndexVec<I, T> {
+impl<I: Into<usize>, T> Index<I> for IndexVec<I, T> {
     type Output = T;
 
+    #[inline]
     fn index(&self, index: I) -> &T {
-        &self.entries[index.position()]
+        &self.0[index.into()]
     }
 }
 
-impl<I: TableIndex, T> IndexMut<I> for IndexVec<I, T> {
+impl<I: Into<usize>, T> IndexMut<I> for IndexVec<I, T> {
+    #[inline]
     fn index_mut(&mut self, index: I) -> &mut T {
-        &mut self.entries[index.position()]
+        &mut self.0[index.into()]
     }
 }
 
 impl<I, T> Deref for IndexVec<I, T> {
     type Target = Vec<T>;
 
+    #[inline]
     fn deref(&self) -> &Vec<T> {
-        &self.entries
+        &self.0
     }
 }
 
 impl<I, T> DerefMut for IndexVec<I, T> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut Vec<T> {
-        &mut self.entries
+        &mut self.0
     }
 }
 
@@ -132,7 +126,7 @@ impl<I, T> Default for IndexVec<I, T> {
 
 impl<I, T> From<Vec<T>> for IndexVec<I, T> {
     fn from(entries: Vec<T>) -> Self {
-        Self { entries, index: PhantomData }
+        Self(entries, PhantomData)
     }
 }
 
@@ -147,7 +141,7 @@ impl<I, T> IntoIterator for IndexVec<I, T> {
     type IntoIter = std::vec::IntoIter<T>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.entries.into_iter()
+        self.0.into_iter()
     }
 }
 
@@ -156,7 +150,7 @@ impl<'v, I, T> IntoIterator for &'v IndexVec<I, T> {
     type IntoIter = std::slice::Iter<'v, T>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.entries.iter()
+        self.0.iter()
     }
 }
 
@@ -165,6 +159,6 @@ impl<'v, I, T> IntoIterator for &'v mut IndexVec<I, T> {
     type IntoIter = std::slice::IterMut<'v, T>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.entries.iter_mut()
+        self.0.iter_mut()
     }
 }

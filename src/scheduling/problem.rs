@@ -23,7 +23,7 @@ use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
 use crate::model::taint::Toleration;
 use crate::scheduling::index::{
-    ConstraintsIndex, IndexVec, KindIndex, PodClassIndex, PodGroupIndex, RequirementsIndex,
+    ConstraintsIndex, GroupIndex, IndexVec, KindIndex, PodClassIndex, RequirementsIndex,
     SignatureIndex,
 };
 use crate::scheduling::problem::daemon_constraints::{
@@ -185,12 +185,12 @@ impl<'a> Problem<'a> {
     }
 
     /// Returns whether pods of a kind are members of a group.
-    pub(super) fn is_member(&self, kind: KindIndex, group: PodGroupIndex) -> bool {
+    pub(super) fn is_member(&self, kind: KindIndex, group: GroupIndex) -> bool {
         self.members[self.kinds[kind].signature][group]
     }
 
     /// Returns whether pods of a kind rely on DaemonSet pods of a group.
-    pub(super) fn relies_on_daemons(&self, kind: KindIndex, group: PodGroupIndex) -> bool {
+    pub(super) fn relies_on_daemons(&self, kind: KindIndex, group: GroupIndex) -> bool {
         let beside = self.wants_of(kind).company.beside.iter();
         let mut agents = beside.flat_map(|(agents, _)| agents);
         agents.any(|agent| self.agents.is_member(*agent, group))
@@ -272,7 +272,8 @@ impl<'a> ProblemBuilder<'a> {
         for (alternatives, rules) in levels {
             let wants = self.wants_ordinal(alternatives, pod);
             let rules = self.known_rules.entry(rules);
-            let rules = *rules.or_insert_with_key(|rules| self.rules.push(rules.clone()));
+            let rules =
+                *rules.or_insert_with_key(|rules| self.rules.push_and_get_key(rules.clone()));
             ordinals.push((wants, rules, bare));
         }
         self.levels.push(ordinals);
@@ -289,7 +290,7 @@ impl<'a> ProblemBuilder<'a> {
         if let Some(known) = self.known_wants.get(&key) {
             return *known;
         }
-        let wants = self.wants.push(NodeRequirements {
+        let wants = self.wants.push_and_get_key(NodeRequirements {
             alternatives: key.0.clone(),
             tolerations: key.1,
             ports: key.2,
@@ -354,7 +355,7 @@ impl ProblemBuilder<'_> {
         signature: SignatureIndex,
     ) -> Vec<(RelaxationLevel, bool)> {
         let levels = self.levels[spec].clone();
-        if self.agents.is_empty() {
+        if self.agents.keys().next().is_none() {
             return levels.into_iter().map(|level| (level, false)).collect();
         }
         let mut all = Vec::new();
@@ -393,7 +394,7 @@ impl ProblemBuilder<'_> {
         let requirements =
             NodeRequirements { alternatives, company: company.clone(), ..*requirements };
         let known = self.known_company.entry((wants, company));
-        *known.or_insert_with(|| self.wants.push(requirements))
+        *known.or_insert_with(|| self.wants.push_and_get_key(requirements))
     }
 }
 
@@ -422,7 +423,7 @@ fn group_into_classes<'a>(
                 reason = "only for estimates; what fits is decided with integers"
             )]
             let per_unit = demand.iter().map(|amount| 1.0 / *amount as f64);
-            all.push(PodClass {
+            all.push_and_get_key(PodClass {
                 kind,
                 demand: demand.clone(),
                 per_unit: per_unit.collect(),

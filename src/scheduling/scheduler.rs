@@ -19,7 +19,10 @@ use jiff::Timestamp;
 
 use crate::model::taint::Effect;
 use crate::scheduling::domains::distribute::{DomainDemand, distribute};
-use crate::scheduling::index::{IndexVec, KindIndex, LocationIndex, PodClassIndex};
+use crate::scheduling::index::{
+    DomainIndex, DomainLocations, IndexVec, ItemGroupIndex, KindIndex, OpenedNodeIndex,
+    PodClassIndex, TemplateIndex,
+};
 use crate::scheduling::packing::PackingInput;
 use crate::scheduling::packing::best_value::{STEPS_MAX, best_packing};
 use crate::scheduling::packing::context::{OpenedNode, PackingContext, PackingState};
@@ -46,7 +49,7 @@ pub(super) fn node_templates<'a>(
     problem: &Problem<'_>,
     snapshot: &Snapshot<'a>,
     now: Timestamp,
-) -> Vec<NodeTemplate<'a>> {
+) -> IndexVec<TemplateIndex, NodeTemplate<'a>> {
     let pools = snapshot.cluster.pools.iter();
     let mut pools: Vec<_> = pools.filter(|pool| pool.replicas.is_none()).collect();
     pools.sort_by_key(|pool| (!pool.weight, &pool.name));
@@ -72,7 +75,7 @@ pub(super) fn place_on_existing<'g, 'p, 'a>(
     rooms: &'p [&'p ExistingNode],
     snapshot: &Snapshot<'_>,
     board: TopologyState<'p>,
-) -> (Scheduler<'g, 'p, 'a>, Vec<LocationIndex>) {
+) -> (Scheduler<'g, 'p, 'a>, DomainLocations) {
     let problem = context.problem;
     let cutoff = snapshot.cluster.scheduling.priority_cutoff;
     let mut scheduler = Scheduler {
@@ -100,8 +103,8 @@ pub(super) fn place_on_existing<'g, 'p, 'a>(
             placed: Vec::new(),
             dealt: Vec::new(),
             rooms: rooms.len(),
-            opened: Vec::new(),
-            lots: Vec::new(),
+            opened: IndexVec::default(),
+            lots: IndexVec::default(),
             left: IndexVec::default(),
             cut_short: false,
         },
@@ -119,7 +122,7 @@ pub(super) fn place_on_existing<'g, 'p, 'a>(
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct PendingPods {
     class: PodClassIndex,
-    cell: Option<usize>,
+    cell: Option<DomainIndex>,
     pods: u64,
 }
 
@@ -160,12 +163,12 @@ pub(super) struct Scheduler<'g, 'p, 'a> {
     /// Whether a node may be launched for pods of a class.
     pub(super) calls: IndexVec<PodClassIndex, bool>,
     /// The `min_values` of each pool.
-    pub(super) varieties: Vec<MinValues<'p>>,
+    pub(super) varieties: IndexVec<TemplateIndex, MinValues<'p>>,
 }
 
 impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     /// Opens the domains that spread pods can reach, because a node may be launched there.
-    pub(super) fn open_cells(&mut self, sites: &[LocationIndex]) {
+    pub(super) fn open_cells(&mut self, sites: &DomainLocations) {
         let context = self.context;
         for (kind, pod_kind) in context.problem.kinds.iter_enumerated() {
             for tally in context.topology.spread_tallies(kind) {
@@ -177,20 +180,20 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     }
 
     /// Adds claims for all pending pods.
-    pub(super) fn open_and_check(&mut self, sites: &[LocationIndex]) {
+    pub(super) fn open_and_check(&mut self, sites: &DomainLocations) {
         self.open_claims(sites);
         self.drop_unvaried();
         self.check_counts();
     }
 
     /// Adds claims for pending pods, relaxing preferences one by one.
-    pub(super) fn open_claims(&mut self, sites: &[LocationIndex]) {
+    pub(super) fn open_claims(&mut self, sites: &DomainLocations) {
         let mut templates = self.context.templates.iter();
         let has_soft_taints = templates.any(|template| {
             let mut taints = template.pool.taints.iter();
             taints.any(|taint| taint.effect == Effect::PreferNoSchedule)
         });
-        let classes = self.calls.indices();
+        let classes = self.calls.keys();
         let classes: Vec<PodClassIndex> = classes.filter(|class| self.calls[*class]).collect();
         self.run_rounds(classes.clone(), sites, false);
         if has_soft_taints {
@@ -211,7 +214,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     pub(super) fn run_rounds(
         &mut self,
         mut classes: Vec<PodClassIndex>,
-        sites: &[LocationIndex],
+        sites: &DomainLocations,
         relaxed: bool,
     ) {
         classes.retain(|class| self.packed.left[*class] > 0);
@@ -263,7 +266,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     }
 
     /// One round for these classes with their current preferences.
-    fn run_round(&mut self, classes: &[PodClassIndex], sites: &[LocationIndex], relaxed: bool) {
+    fn run_round(&mut self, classes: &[PodClassIndex], sites: &DomainLocations, relaxed: bool) {
         self.count_claims();
         self.offerings.set_limits(&self.packed.ledgers);
         let context = self.context;
@@ -284,7 +287,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         });
         let mut board = self.board.clone();
         let shares = distribute(&demands, &mut board, sites);
-        let mut pods_by_domain: BTreeMap<(PodClassIndex, usize), u64> = BTreeMap::new();
+        let mut pods_by_domain: BTreeMap<(PodClassIndex, DomainIndex), u64> = BTreeMap::new();
         for share in &shares {
             *pods_by_domain.entry((share.class, share.cell)).or_insert(0) += share.pods;
         }
@@ -327,7 +330,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         alternatives: usize,
         relaxed: bool,
     ) {
-        let ranked: Vec<Vec<usize>> = waiting
+        let ranked: Vec<Vec<TemplateIndex>> = waiting
             .iter()
             .map(|pending| self.ranked_pools(*pending, tier.clone(), relaxed))
             .collect();
@@ -340,8 +343,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
         let before = self.packed.clone();
         let mut best: Option<((u64, f64), PackingState<'p, 'a>, Vec<PendingPods>)> = None;
-        let mut tried_orders: Vec<Vec<Vec<usize>>> = Vec::new();
-        for first in std::iter::once(None).chain(tier.map(Some)) {
+        let mut tried_orders: Vec<Vec<Vec<TemplateIndex>>> = Vec::new();
+        for first in std::iter::once(None).chain(tier.map(TemplateIndex).map(Some)) {
             let mut ranked = ranked.clone();
             for pools in &mut ranked {
                 pools.sort_by_key(|pool| Some(*pool) != first);
@@ -372,12 +375,13 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         pending: PendingPods,
         tier: Range<usize>,
         relaxed: bool,
-    ) -> Vec<usize> {
+    ) -> Vec<TemplateIndex> {
         let PendingPods { class, cell, pods } = pending;
         let query = self.context.offering_query(self.kinds[class], relaxed, cell);
-        let pools_with_offerings =
-            tier.filter(|template| self.offerings.has_offering(*template, query));
-        let pools_with_offerings: Vec<usize> = pools_with_offerings.collect();
+        let pools_with_offerings = tier
+            .map(TemplateIndex)
+            .filter(|template| self.offerings.has_offering(*template, query));
+        let pools_with_offerings: Vec<TemplateIndex> = pools_with_offerings.collect();
         if pools_with_offerings.len() < 2 {
             return pools_with_offerings;
         }
@@ -397,15 +401,15 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     fn open_nodes(
         &mut self,
         waiting: &mut [PendingPods],
-        ranked: &[Vec<usize>],
+        ranked: &[Vec<TemplateIndex>],
         alternatives: usize,
         relaxed: bool,
     ) {
         let ranks = ranked.iter().map(Vec::len).max().unwrap_or(0);
         for rank in 0..ranks {
             let pool_of = ranked.iter().map(|pools| pools.get(rank).copied());
-            let pool_of: Vec<Option<usize>> = pool_of.collect();
-            let templates: BTreeSet<usize> = pool_of.iter().flatten().copied().collect();
+            let pool_of: Vec<Option<TemplateIndex>> = pool_of.collect();
+            let templates: BTreeSet<TemplateIndex> = pool_of.iter().flatten().copied().collect();
             for template in templates {
                 for alternative in 0..alternatives {
                     self.open_round(waiting, &pool_of, template, alternative, relaxed);
@@ -419,8 +423,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     fn open_round(
         &mut self,
         waiting: &mut [PendingPods],
-        pool_of: &[Option<usize>],
-        template: usize,
+        pool_of: &[Option<TemplateIndex>],
+        template: TemplateIndex,
         alternative: usize,
         relaxed: bool,
     ) {
@@ -448,20 +452,20 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         if pending_index.is_empty() {
             return;
         }
-        let mut stock = vec![0; first];
+        let mut stock: IndexVec<ItemGroupIndex, u64> = vec![0; first].into();
         stock.extend(pending_index.iter().map(|at| waiting[*at].pods));
         self.pack_lots(&mut stock, template);
-        for (at, unscheduled) in pending_index.iter().zip(&stock[first..]) {
+        for (at, unscheduled) in pending_index.iter().zip(stock.iter().skip(first)) {
             waiting[*at].pods = *unscheduled;
         }
     }
 
     /// Packs item groups onto claims of a template, existing claims first.
-    fn pack_lots(&mut self, stock: &mut Vec<u64>, template: usize) {
+    fn pack_lots(&mut self, stock: &mut IndexVec<ItemGroupIndex, u64>, template: TemplateIndex) {
         let mut steps = 0;
-        let waiting: Vec<usize> = (0..stock.len()).filter(|group| stock[*group] > 0).collect();
+        let waiting: Vec<ItemGroupIndex> = stock.keys().filter(|group| stock[*group] > 0).collect();
         let all_queues = FillQueues::from_lots(waiting.iter().copied());
-        for at in 0..self.packed.opened.len() {
+        for at in self.packed.opened.keys() {
             let opened = &self.packed.opened[at];
             if opened.template != template || opened.gone || steps > STEPS_MAX {
                 continue;
@@ -498,8 +502,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Returns whether host spread allows items on a claim, as far as its site is known. If hosts
     /// are too few for `minDomains`, an additional host is needed.
-    fn may_top_up(&self, group: usize, at: usize) -> bool {
-        if at >= self.known_sites {
+    fn may_top_up(&self, group: ItemGroupIndex, at: OpenedNodeIndex) -> bool {
+        if at.0 >= self.known_sites {
             return true;
         }
         let (topology, site) = (self.context.topology, self.packed.location_of(at));
@@ -521,8 +525,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     pub(super) fn packing_input<'o>(
         &'o self,
-        template: usize,
-        stock: &'o [u64],
+        template: TemplateIndex,
+        stock: &'o IndexVec<ItemGroupIndex, u64>,
     ) -> PackingInput<'o> {
         PackingInput {
             lots: &self.packed.lots,

@@ -9,8 +9,8 @@ pub(super) mod node_counters;
 use std::collections::BTreeMap;
 
 use crate::scheduling::index::{
-    DaemonIndex, DomainCounterIndex, FilterIndex, IndexVec, KindIndex, PodGroupIndex,
-    RequirementsIndex, TopologyKeyIndex,
+    CounterIndex, DaemonIndex, FilterIndex, GroupIndex, IndexVec, KeyIndex, KindIndex,
+    RequirementsIndex,
 };
 use crate::scheduling::problem::pod_constraints::{HOST, SpreadConstraint};
 use crate::scheduling::problem::{Problem, by_ordinal};
@@ -19,15 +19,15 @@ use crate::scheduling::problem::{Problem, by_ordinal};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DomainCounter {
     /// Pods of a group.
-    Members { group: PodGroupIndex, key: TopologyKeyIndex },
+    Members { group: GroupIndex, key: KeyIndex },
     /// Pods with anti-affinity against a group.
-    Owners { group: PodGroupIndex, key: TopologyKeyIndex },
+    Owners { group: GroupIndex, key: KeyIndex },
     /// Pods of a group that are not being deleted, at locations that pass a filter.
-    Spread { group: PodGroupIndex, key: TopologyKeyIndex, filter: FilterIndex },
+    Spread { group: GroupIndex, key: KeyIndex, filter: FilterIndex },
 }
 
 impl DomainCounter {
-    pub(super) fn topology_key(&self) -> TopologyKeyIndex {
+    pub(super) fn topology_key(&self) -> KeyIndex {
         match self {
             Self::Members { key, .. } | Self::Owners { key, .. } | Self::Spread { key, .. } => *key,
         }
@@ -42,17 +42,17 @@ pub(super) struct NodeFilter {
     /// The requirements whose tolerations must cover the taints, or `None`.
     pub(super) taints: Option<RequirementsIndex>,
     /// The keys a site must have.
-    pub(super) keys: Vec<TopologyKeyIndex>,
+    pub(super) keys: Vec<KeyIndex>,
 }
 
 /// A check at the binding of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TopologyCheck {
     /// The domain contains none of these pods.
-    Free { tally: DomainCounterIndex },
+    Free { tally: CounterIndex },
     /// The place does not lead the emptiest by more than the skew, the pod itself counted.
     Even {
-        tally: DomainCounterIndex,
+        tally: CounterIndex,
         skew: u32,
         least: u32,
         /// One if the pod itself counts, otherwise zero.
@@ -61,7 +61,7 @@ pub(super) enum TopologyCheck {
     /// Each of these domains contains matching pods, or no domain does and the pod matches itself.
     /// With the last field set, a DaemonSet pod on the same node also satisfies it.
     Near {
-        tallies: Vec<DomainCounterIndex>,
+        tallies: Vec<CounterIndex>,
         /// Whether the pod matches itself, so that it may be the first.
         first: bool,
         beside: bool,
@@ -71,14 +71,14 @@ pub(super) enum TopologyCheck {
 /// The checks and counters of every kind of pods.
 #[derive(Debug, Default)]
 pub(super) struct Topology {
-    pub(super) tallies: IndexVec<DomainCounterIndex, DomainCounter>,
+    pub(super) tallies: IndexVec<CounterIndex, DomainCounter>,
     pub(super) filters: IndexVec<FilterIndex, NodeFilter>,
     /// Checks by kind.
     pub(super) checks: IndexVec<KindIndex, Vec<TopologyCheck>>,
     /// Counters that the pods of each kind increment.
-    pub(super) adds: IndexVec<KindIndex, Vec<DomainCounterIndex>>,
+    pub(super) adds: IndexVec<KindIndex, Vec<CounterIndex>>,
     /// Counters that the pods of each constrained DaemonSet increment.
-    pub(super) daemon_overheads: IndexVec<DaemonIndex, Vec<DomainCounterIndex>>,
+    pub(super) daemon_overheads: IndexVec<DaemonIndex, Vec<CounterIndex>>,
     /// Number of keys.
     pub(super) keys: usize,
 }
@@ -91,29 +91,26 @@ impl Topology {
 
     /// Builds the rules of a problem. `standing` are the groups and keys of the terms of bound
     /// pods.
-    pub(super) fn new(
-        problem: &Problem<'_>,
-        standing: &[(PodGroupIndex, TopologyKeyIndex)],
-    ) -> Self {
+    pub(super) fn new(problem: &Problem<'_>, standing: &[(GroupIndex, KeyIndex)]) -> Self {
         let mut maker = Maker { problem, tallies: BTreeMap::new(), filters: BTreeMap::new() };
         let mut checks: IndexVec<KindIndex, Vec<TopologyCheck>> =
-            problem.kinds.indices().map(|kind| maker.checks_of(kind)).collect();
+            problem.kinds.keys().map(|kind| maker.checks_of(kind)).collect();
         for (group, key) in standing {
             maker.counter_ordinal(DomainCounter::Owners { group: *group, key: *key });
         }
         let Maker { tallies, filters, .. } = maker;
         let tallies = by_ordinal(tallies);
         // A pod of a group is rejected by pods with anti-affinity against it.
-        for kind in problem.kinds.indices() {
+        for (kind, checks) in checks.iter_mut_enumerated() {
             for (index, tally) in tallies.iter_enumerated() {
                 if let DomainCounter::Owners { group, .. } = tally
                     && problem.is_member(kind, *group)
                 {
-                    checks[kind].push(TopologyCheck::Free { tally: index });
+                    checks.push(TopologyCheck::Free { tally: index });
                 }
             }
         }
-        let adds = problem.kinds.indices().map(|kind| {
+        let adds = problem.kinds.keys().map(|kind| {
             incremented_counters(
                 &tallies,
                 |group| problem.is_member(kind, group),
@@ -123,11 +120,11 @@ impl Topology {
                 },
             )
         });
-        let daemon_overheads = problem.agents.indices().map(|agent| {
+        let daemon_overheads = problem.agents.keys().map(|agent| {
             incremented_counters(
                 &tallies,
                 |group| problem.agents.is_member(agent, group),
-                |group, key| problem.agents.has_anti_affinity(agent, group, key),
+                |group, key| problem.agents.has_anti_affinity(agent, (group, key)),
             )
         });
         Self {
@@ -141,7 +138,7 @@ impl Topology {
     }
 
     /// Returns the topology key of a counter.
-    pub(super) fn key_of(&self, tally: DomainCounterIndex) -> TopologyKeyIndex {
+    pub(super) fn key_of(&self, tally: CounterIndex) -> KeyIndex {
         self.tallies[tally].topology_key()
     }
 
@@ -151,10 +148,7 @@ impl Topology {
     }
 
     /// Returns the counters of the topology spread of a kind.
-    pub(super) fn spread_tallies(
-        &self,
-        kind: KindIndex,
-    ) -> impl Iterator<Item = &DomainCounterIndex> {
+    pub(super) fn spread_tallies(&self, kind: KindIndex) -> impl Iterator<Item = &CounterIndex> {
         self.checks[kind].iter().filter_map(|check| match check {
             TopologyCheck::Even { tally, .. } => Some(tally),
             _ => None,
@@ -163,10 +157,7 @@ impl Topology {
 
     /// Returns the host spread of a kind without any other topology rules or counters: its counter,
     /// skew and minimum number of hosts.
-    pub(super) fn only_host_spread(
-        &self,
-        kind: KindIndex,
-    ) -> Option<(DomainCounterIndex, u32, u32)> {
+    pub(super) fn only_host_spread(&self, kind: KindIndex) -> Option<(CounterIndex, u32, u32)> {
         match (&self.checks[kind][..], &self.adds[kind][..]) {
             ([TopologyCheck::Even { tally, skew, least, adds: 1 }], [counted])
                 if counted == tally && self.key_of(*tally) == HOST =>
@@ -200,8 +191,8 @@ impl Topology {
     }
 
     /// The keys, the host's aside, by which some pinned kind's place has to be known.
-    pub(super) fn domain_keys(&self) -> Vec<TopologyKeyIndex> {
-        let mut keys: Vec<TopologyKeyIndex> =
+    pub(super) fn domain_keys(&self) -> Vec<KeyIndex> {
+        let mut keys: Vec<KeyIndex> =
             self.tallies.iter().map(DomainCounter::topology_key).collect();
         keys.retain(|key| *key != HOST);
         keys.sort_unstable();
@@ -212,10 +203,10 @@ impl Topology {
 
 /// Returns the counters that pods increment.
 fn incremented_counters(
-    tallies: &IndexVec<DomainCounterIndex, DomainCounter>,
-    is_member: impl Fn(PodGroupIndex) -> bool,
-    has_anti_affinity: impl Fn(PodGroupIndex, TopologyKeyIndex) -> bool,
-) -> Vec<DomainCounterIndex> {
+    tallies: &IndexVec<CounterIndex, DomainCounter>,
+    is_member: impl Fn(GroupIndex) -> bool,
+    has_anti_affinity: impl Fn(GroupIndex, KeyIndex) -> bool,
+) -> Vec<CounterIndex> {
     let counted = tallies.iter_enumerated().filter(|(_, tally)| match tally {
         DomainCounter::Members { group, .. } | DomainCounter::Spread { group, .. } => {
             is_member(*group)
@@ -227,13 +218,13 @@ fn incremented_counters(
 
 struct Maker<'m, 'a> {
     problem: &'m Problem<'a>,
-    tallies: BTreeMap<DomainCounter, DomainCounterIndex>,
+    tallies: BTreeMap<DomainCounter, CounterIndex>,
     filters: BTreeMap<NodeFilter, FilterIndex>,
 }
 
 impl Maker<'_, '_> {
-    fn counter_ordinal(&mut self, tally: DomainCounter) -> DomainCounterIndex {
-        let next = DomainCounterIndex(self.tallies.len());
+    fn counter_ordinal(&mut self, tally: DomainCounter) -> CounterIndex {
+        let next = CounterIndex(self.tallies.len());
         *self.tallies.entry(tally).or_insert(next)
     }
 
@@ -252,7 +243,7 @@ impl Maker<'_, '_> {
         }
         // Every node has a host name.
         let keys = rules.even.iter().map(|even| even.key);
-        let mut keys: Vec<TopologyKeyIndex> = keys.filter(|key| *key != HOST).collect();
+        let mut keys: Vec<KeyIndex> = keys.filter(|key| *key != HOST).collect();
         keys.sort_unstable();
         keys.dedup();
         for even in &rules.even {
@@ -283,7 +274,7 @@ impl Maker<'_, '_> {
         &mut self,
         kind: KindIndex,
         even: &SpreadConstraint,
-        keys: &[TopologyKeyIndex],
+        keys: &[KeyIndex],
     ) -> FilterIndex {
         let wants = self.problem.kinds[kind].bare;
         let choosy = self.problem.wants[wants]

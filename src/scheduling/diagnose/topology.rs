@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::scheduling::domains::DomainSet;
-use crate::scheduling::index::{DomainCounterIndex, KindIndex, LocationIndex};
+use crate::scheduling::index::{
+    CounterIndex, DomainIndex, DomainLocations, KindIndex, LocationIndex,
+};
 use crate::scheduling::packing::context::PackingContext;
 use crate::scheduling::packing::initial_topology::add_cells;
 use crate::scheduling::problem::Problem;
@@ -22,7 +24,7 @@ pub(crate) struct TopologyDiagnosis<'p> {
     problem: &'p Problem<'p>,
     cells: &'p DomainSet,
     board: TopologyState<'p>,
-    sites: Vec<LocationIndex>,
+    sites: DomainLocations,
     /// The location of a node whose only domain is its host.
     anywhere: LocationIndex,
 }
@@ -44,7 +46,7 @@ impl<'p> TopologyDiagnosis<'p> {
     pub(crate) fn rejection_in(
         &mut self,
         kind: KindIndex,
-        cells: &[usize],
+        cells: &[DomainIndex],
     ) -> Option<RejectionDetail> {
         let checks = &self.board.topology.checks[kind];
         if checks.is_empty() {
@@ -85,10 +87,10 @@ impl<'p> TopologyDiagnosis<'p> {
 
     /// Returns the domains in which a new node might satisfy the rules of a kind once all locations
     /// are known. `None` in the result stands for a node without relevant labels.
-    pub(crate) fn possible_domains(&self, kind: KindIndex) -> Vec<Option<usize>> {
-        let mut cells: Vec<Option<usize>> = match self.cells.keys.is_empty() {
+    pub(crate) fn possible_domains(&self, kind: KindIndex) -> Vec<Option<DomainIndex>> {
+        let mut cells: Vec<Option<DomainIndex>> = match self.cells.keys.is_empty() {
             true => vec![None],
-            false => (0..self.sites.len()).map(Some).collect(),
+            false => self.sites.keys().map(Some).collect(),
         };
         cells.retain(|cell| {
             let site = cell.map_or(self.anywhere, |cell| self.sites[cell]);
@@ -141,7 +143,7 @@ impl<'p> TopologyDiagnosis<'p> {
     fn rule_detail(
         &self,
         check: &TopologyCheck,
-        cells: &[usize],
+        cells: &[DomainIndex],
         holds: &[bool],
     ) -> TopologyRuleDetail {
         let topology = self.board.topology;
@@ -200,7 +202,7 @@ impl<'p> TopologyDiagnosis<'p> {
     fn informative_domains(
         &self,
         kind: RuleKind,
-        tallies: &[DomainCounterIndex],
+        tallies: &[CounterIndex],
         reach: &dyn Fn(&str) -> bool,
     ) -> Vec<DomainDetail> {
         let topology = self.board.topology;

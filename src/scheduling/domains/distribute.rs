@@ -1,6 +1,8 @@
 //! Distributes pods with topology rules over domains: evenly, together or apart.
 
-use crate::scheduling::index::{DomainCounterIndex, KindIndex, LocationIndex, PodClassIndex};
+use crate::scheduling::index::{
+    CounterIndex, DomainIndex, DomainLocations, KindIndex, LocationIndex, PodClassIndex,
+};
 use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::topology::topology_state::TopologyState;
 use crate::scheduling::topology::{DomainCounter, TopologyCheck};
@@ -9,7 +11,7 @@ use crate::scheduling::topology::{DomainCounter, TopologyCheck};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DomainAllocation {
     pub(crate) class: PodClassIndex,
-    pub(crate) cell: usize,
+    pub(crate) cell: DomainIndex,
     pub(crate) pods: u64,
 }
 
@@ -23,10 +25,10 @@ pub(crate) struct DomainDemand {
     pub(crate) pods: u64,
     /// Domains with supply for such a pod, the lowest price there, and the number of combinations
     /// that share a domain. Fewer shared domains mean less choice later.
-    pub(crate) cells: Vec<(usize, f64, usize)>,
+    pub(crate) cells: Vec<(DomainIndex, f64, usize)>,
     /// DaemonSet pods of one more node in each domain, by counter. Empty unless each pod needs its
     /// own node.
-    pub(crate) daemon_overheads: Vec<Vec<(DomainCounterIndex, u32)>>,
+    pub(crate) daemon_overheads: Vec<Vec<(CounterIndex, u32)>>,
 }
 
 /// Step limit. One step evaluates a domain for one pod.
@@ -38,7 +40,7 @@ const STEPS_MAX: u64 = 50_000_000;
 pub(crate) fn distribute(
     demands: &[DomainDemand],
     board: &mut TopologyState<'_>,
-    site_of: &[LocationIndex],
+    site_of: &DomainLocations,
 ) -> Vec<DomainAllocation> {
     let mut shares: Vec<DomainAllocation> = Vec::new();
     let mut left: Vec<u64> = demands.iter().map(|demand| demand.pods).collect();
@@ -88,7 +90,7 @@ fn is_steady(board: &TopologyState<'_>, kind: KindIndex) -> bool {
 fn best_domain(
     demand: &DomainDemand,
     board: &mut TopologyState<'_>,
-    site_of: &[LocationIndex],
+    site_of: &DomainLocations,
 ) -> Option<usize> {
     let mut best: Option<((u64, usize, f64), usize)> = None;
     for (at, (cell, price, choice)) in demand.cells.iter().enumerate() {
@@ -134,9 +136,8 @@ fn allows_in_domain(board: &mut TopologyState<'_>, kind: KindIndex, site: Locati
 /// Returns the number of pods in the domain that share a spread with the pod.
 fn spread_count(board: &TopologyState<'_>, kind: KindIndex, site: LocationIndex) -> u64 {
     let topology = board.topology;
-    let is_spread = |tally: &&DomainCounterIndex| {
-        matches!(topology.tallies[**tally], DomainCounter::Spread { .. })
-    };
+    let is_spread =
+        |tally: &&CounterIndex| matches!(topology.tallies[**tally], DomainCounter::Spread { .. });
     let added = topology.adds[kind].iter().filter(is_spread);
     let counts = topology.spread_tallies(kind).chain(added);
     counts.map(|tally| u64::from(board.max_count_at(*tally, site))).sum()

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, first_repelling};
 use crate::scheduling::index::{
-    IndexVec, KindIndex, LocationIndex, PodClassIndex, RequirementsIndex,
+    IndexVec, ItemGroupIndex, KindIndex, LocationIndex, PodClassIndex, RequirementsIndex, RowIndex,
 };
 use crate::scheduling::packing::fill_bin::{
-    Bin, BinRules, FillQueues, FillStrategy, ItemGroup, PendingItems,
+    Bin, BinRules, FillQueues, FillStrategy, ItemGroup, ItemGroups, PendingItems,
 };
 use crate::scheduling::problem::daemon_constraints::HostPort;
 use crate::scheduling::problem::resource_vector::{
@@ -122,7 +122,7 @@ impl<'r> ExistingNodes<'r> {
     ) -> bool {
         let mut placed = ExistingPlacement {
             turns: std::mem::take(turns),
-            left: IndexVec::filled(0, self.problem.classes.len()),
+            left: vec![0; self.problem.classes.len()].into(),
             cut_short: false,
         };
         placed.left[class] = *left;
@@ -185,7 +185,7 @@ impl<'r> ExistingNodes<'r> {
             left: self.problem.pods_per_class(),
             ..ExistingPlacement::default()
         };
-        let mut order: Vec<PodClassIndex> = self.problem.classes.indices().collect();
+        let mut order: Vec<PodClassIndex> = self.problem.classes.keys().collect();
         order.sort_by_key(|class| !board.topology.has_spread(self.kinds[*class]));
         let mut steps = 0;
         let mut again = true;
@@ -229,7 +229,7 @@ impl<'r> ExistingNodes<'r> {
             *steps += free.len() as u64;
             return false;
         }
-        for (room, free) in (0..).map(LocationIndex).zip(free) {
+        for (room, free) in free.iter_mut_enumerated() {
             *steps += 1;
             if placed.left[class] == 0 || *steps > STEPS_MAX {
                 break;
@@ -292,7 +292,7 @@ impl<'r> ExistingNodes<'r> {
         &mut self,
         strategy: FillStrategy,
         largest_first: bool,
-        worth: &[f64],
+        worth: &IndexVec<ItemGroupIndex, f64>,
     ) -> ExistingPlacement {
         let problem = self.problem;
         let shares = NodeConstraints::default();
@@ -304,14 +304,15 @@ impl<'r> ExistingNodes<'r> {
             per_unit: &pod_class.per_unit,
             shares: &shares,
             // The row of a kind has its number.
-            row: kind.0,
+            row: RowIndex(kind.0),
             cell: None,
             together: 1,
         });
-        let lots: Vec<ItemGroup<'_>> = lots.collect();
-        let mut left = problem.pods_per_class();
+        let lots: ItemGroups<'_> = lots.collect();
+        let mut left: IndexVec<ItemGroupIndex, u64> =
+            problem.pods_per_class().into_iter().collect();
         let mut turns = Vec::new();
-        let mut order: Vec<LocationIndex> = self.free.indices().collect();
+        let mut order: Vec<LocationIndex> = self.free.keys().collect();
         if largest_first {
             order.sort_by_key(|room| {
                 let size = self.free[*room].as_ref().map(|free| (free[0], free[1]));
@@ -326,18 +327,17 @@ impl<'r> ExistingNodes<'r> {
             let Some(free) = self.free[site].clone() else {
                 continue;
             };
-            let wants = problem.wants.indices();
+            let wants = problem.wants.keys();
             let may: IndexVec<RequirementsIndex, bool> =
                 wants.map(|wants| self.may_host(wants, site)).collect();
             let rules = BinRules {
                 lots: &lots,
-                mask: &|row| u64::from(may[problem.kinds[KindIndex(row)].wants]),
+                mask: &|row| u64::from(may[problem.kinds[KindIndex(row.0)].wants]),
                 is_picky: &|_| false,
                 apart: &|_, _| false,
             };
-            let waits = left.indices().filter(|class| left[*class] > 0);
-            // The item group of a class has its number.
-            let order: Vec<Vec<usize>> = waits.map(|class| vec![class.0]).collect();
+            let waits = left.keys().filter(|group| left[*group] > 0);
+            let order: Vec<Vec<ItemGroupIndex>> = waits.map(|group| vec![group]).collect();
             let queues = (0..order.len()).map(|at| vec![at]).collect();
             let mut bin = Bin { free, mask: 1, good: 1, ..Bin::default() };
             let pending = PendingItems {
@@ -346,16 +346,18 @@ impl<'r> ExistingNodes<'r> {
                 values: worth,
             };
             for (group, pods) in bin.fill(strategy, &rules, &pending, &mut steps) {
+                left[group] -= pods;
                 let class = lots[group].class;
-                left[class] -= pods;
                 turns.push(PlacementStep { class, site, pods });
             }
         }
+        // There is one item group for each class, in the same order.
+        let left = left.into_iter().collect();
         ExistingPlacement { turns, left, cut_short: steps > STEPS_MAX }
     }
 
     /// Value of a pod on existing nodes: its largest share of the total free resources.
-    fn pod_values(&self) -> Vec<f64> {
+    fn pod_values(&self) -> IndexVec<ItemGroupIndex, f64> {
         let classes = &self.problem.classes;
         let axes = classes.first().map_or(0, |class| class.demand.len());
         let mut whole = vec![0.0; axes];

@@ -11,13 +11,13 @@ use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, first_repelling};
 use crate::scheduling::domains::DomainSet;
 use crate::scheduling::index::{
-    DomainCounterIndex, FilterIndex, IndexVec, LocationIndex, PodGroupIndex, RequirementsIndex,
-    TopologyKeyIndex,
+    CounterIndex, DomainIndex, DomainLocations, FilterIndex, GroupIndex, IndexVec, KeyIndex,
+    LocationIndex, RequirementsIndex, TypeIndex,
 };
 use crate::scheduling::packing::context::{
     FilterMatches, ItemOfferings, OpenedNode, PackingContext,
 };
-use crate::scheduling::packing::fill_bin::{ItemGroup, row_ids_in};
+use crate::scheduling::packing::fill_bin::{ItemGroups, row_ids_in};
 use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::pod_constraints::{GroupMembership, HOST};
 use crate::scheduling::supply::compatible::LabelMatch;
@@ -34,7 +34,7 @@ const PLACES_MAX: usize = 64;
 pub(crate) fn standing_terms(
     problem: &Problem<'_>,
     snapshot: &Snapshot<'_>,
-) -> Vec<(PodGroupIndex, TopologyKeyIndex)> {
+) -> Vec<(GroupIndex, KeyIndex)> {
     let residents = snapshot.residents.iter().map(|it| it.anti_affinity);
     let promised = snapshot.promised.values().flatten();
     let terms = residents.chain(promised.map(|pod| &pod.anti_affinity[..])).flatten();
@@ -62,7 +62,7 @@ pub(crate) fn initial_state<'t>(
     for room in rooms {
         let decided = domain_values(problem, &room.labels).filter(|(_, all)| all.len() == 1);
         let places = decided.flat_map(|(key, all)| all.iter().map(move |value| (key, value)));
-        let places: Vec<(TopologyKeyIndex, u32)> =
+        let places: Vec<(KeyIndex, u32)> =
             places.map(|(key, value)| (key, board.sites.intern_domain(key, value))).collect();
         let matches: IndexVec<FilterIndex, Match> = topology
             .filters
@@ -101,7 +101,7 @@ pub(crate) fn initial_state<'t>(
 fn domain_values<'l>(
     problem: &'l Problem<'_>,
     labels: &'l Requirements,
-) -> impl Iterator<Item = (TopologyKeyIndex, &'l BTreeSet<String>)> {
+) -> impl Iterator<Item = (KeyIndex, &'l BTreeSet<String>)> {
     let keys = problem.groups.keys.iter_enumerated();
     let keys = keys.filter(|(key, _)| *key != HOST);
     keys.filter_map(|(key, name)| Some((key, labels.get(name)?.values()?)))
@@ -111,7 +111,7 @@ fn domain_values<'l>(
 fn undecided_labels<'l>(
     problem: &'l Problem<'_>,
     labels: &'l Requirements,
-) -> impl Iterator<Item = (TopologyKeyIndex, &'l BTreeSet<String>)> {
+) -> impl Iterator<Item = (KeyIndex, &'l BTreeSet<String>)> {
     domain_values(problem, labels).filter(|(_, values)| values.len() > 1)
 }
 
@@ -211,7 +211,7 @@ fn counters_of(
     member_of: &GroupMembership,
     terms: &[PodTerm],
     deleting: bool,
-) -> Vec<DomainCounterIndex> {
+) -> Vec<CounterIndex> {
     let owners = terms.iter().filter_map(|term| problem.groups.group_and_key(term));
     let owners: Vec<_> = owners.collect();
     let counters = topology.tallies.iter_enumerated();
@@ -229,13 +229,12 @@ pub(crate) fn add_cells(
     problem: &Problem<'_>,
     cells: &DomainSet,
     board: &mut TopologyState<'_>,
-) -> Vec<LocationIndex> {
-    let mut added = Vec::with_capacity(cells.all.len());
-    for values in &cells.all {
+) -> DomainLocations {
+    let added = cells.all.iter().map(|values| {
         let places = places_of(problem, cells, values, &mut board.sites);
-        added.push(board.sites.add_location(false, &places, |_| Match::Yes));
-    }
-    added
+        board.sites.add_location(false, &places, |_| Match::Yes)
+    });
+    added.collect()
 }
 
 /// Returns the domains of a combination.
@@ -244,7 +243,7 @@ pub(crate) fn places_of(
     cells: &DomainSet,
     values: &[Option<String>],
     sites: &mut Locations,
-) -> Vec<(TopologyKeyIndex, u32)> {
+) -> Vec<(KeyIndex, u32)> {
     let named = cells.keys.iter().zip(values);
     let places = named.filter_map(|(name, value)| {
         let key = problem.groups.known_key(name)?;
@@ -266,14 +265,14 @@ pub(crate) fn add_claim(
         let values = &context.cells.all[cell];
         places_of(problem, context.cells, values, &mut board.sites)
     });
-    let filters = board.topology.filters.indices();
+    let filters = board.topology.filters.keys();
     let passes = filters.map(|filter| claim_passes(context, filter, items, opened, cell));
     let passes: IndexVec<FilterIndex, Match> = passes.collect();
     board.sites.add_location(true, &places, |filter| passes[filter])
 }
 
 /// Returns the domain combination that the pods of a claim require, if any.
-pub(crate) fn cell_of(lots: &[ItemGroup<'_>], opened: &OpenedNode) -> Option<usize> {
+pub(crate) fn cell_of(lots: &ItemGroups<'_>, opened: &OpenedNode) -> Option<DomainIndex> {
     let mut parts = opened.claim.parts.iter();
     parts.find_map(|(lot, _)| lots[*lot].cell)
 }
@@ -285,7 +284,7 @@ pub(crate) fn claim_passes(
     at: FilterIndex,
     items: ItemOfferings<'_>,
     opened: &OpenedNode,
-    cell: Option<usize>,
+    cell: Option<DomainIndex>,
 ) -> Match {
     let problem = context.problem;
     let filter = &context.topology.filters[at];
@@ -307,7 +306,7 @@ pub(crate) fn claim_passes(
     let alternatives = &problem.wants[wants].alternatives;
     let suited = context.passing[at].get_or_init(|| types_passing(context, wants));
     let determined = determined_labels(context, items, opened);
-    let candidates: Vec<(&Requirements, &Vec<LabelMatch>, Match)> = alternatives
+    let candidates: Vec<(&Requirements, &IndexVec<TypeIndex, LabelMatch>, Match)> = alternatives
         .iter()
         .zip(&suited[opened.template])
         .filter(|(wanted, _)| cell.is_none_or(|cell| context.cells.satisfies(cell, wanted)))
@@ -388,13 +387,13 @@ pub(crate) fn possible_launches<'g>(
     context: &'g PackingContext<'_, '_>,
     items: ItemOfferings<'g>,
     opened: &'g OpenedNode,
-    cell: Option<usize>,
-) -> impl Iterator<Item = (usize, u64)> + 'g {
+    cell: Option<DomainIndex>,
+) -> impl Iterator<Item = (TypeIndex, u64)> + 'g {
     let row_ids = row_ids_in(items.lots, &opened.claim.parts);
     let shapes = &context.templates[opened.template].shapes;
     let planned = &shapes[opened.claim.shape];
     let in_cell = cell.and_then(|cell| context.cells.offering_masks(opened.template, cell));
-    (0..shapes.len()).filter_map(move |at| {
+    shapes.keys().filter_map(move |at| {
         let shape = &shapes[at];
         let all = in_cell.map_or(shape.all_offerings(), |masks| masks[at]);
         let rows = row_ids.iter().map(|row| &items.rows[*row]);

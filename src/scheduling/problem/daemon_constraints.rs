@@ -10,7 +10,7 @@ use crate::model::pod::{DaemonSet, Pod};
 use crate::model::pool::Pool;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::scheduling::index::{
-    ConstraintsIndex, DaemonIndex, IndexVec, PodGroupIndex, SignatureIndex, TopologyKeyIndex,
+    ConstraintsIndex, DaemonIndex, GroupIndex, IndexVec, KeyIndex, SignatureIndex,
 };
 use crate::scheduling::problem::pod_constraints::{GroupMembership, PodConstraints, PodGroups};
 use crate::state::snapshot::Snapshot;
@@ -31,7 +31,7 @@ struct ConstrainedDaemon<'a> {
     /// Group membership of its pods.
     membership: GroupMembership,
     /// Groups it has anti-affinity against, with the topology key.
-    away: Vec<(PodGroupIndex, TopologyKeyIndex)>,
+    away: Vec<(GroupIndex, KeyIndex)>,
     /// Labels that it requires and that pools set, by alternative. Empty if there are too many.
     asks: Vec<Vec<(String, Requirement)>>,
     /// Keys, except the host, of anti-affinity against existing pods.
@@ -89,7 +89,7 @@ impl<'a> ConstrainedDaemons<'a> {
         rules: &IndexVec<ConstraintsIndex, PodConstraints>,
         clashes: impl Fn(&BTreeSet<HostPort>) -> bool,
     ) -> Self {
-        let selected: BTreeSet<PodGroupIndex> =
+        let selected: BTreeSet<GroupIndex> =
             rules.iter().flat_map(PodConstraints::selected_groups).collect();
         let mut all: Vec<ConstrainedDaemon<'a>> = snapshot
             .daemon_sets
@@ -98,7 +98,7 @@ impl<'a> ConstrainedDaemons<'a> {
                 let pod = &set.template;
                 let membership =
                     groups.membership_of(&set.key.namespace, &pod.labels, &snapshot.namespaces);
-                let away: Vec<(PodGroupIndex, TopologyKeyIndex)> = pod
+                let away: Vec<(GroupIndex, KeyIndex)> = pod
                     .anti_affinity
                     .iter()
                     .filter_map(|term| groups.group_and_key(term))
@@ -121,14 +121,9 @@ impl<'a> ConstrainedDaemons<'a> {
         Self(all.into())
     }
 
-    /// Returns whether there are none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Returns all indices.
-    pub(crate) fn indices(&self) -> impl Iterator<Item = DaemonIndex> + use<'a> {
-        self.0.indices()
+    pub(crate) fn keys(&self) -> impl Iterator<Item = DaemonIndex> + use<'a> {
+        self.0.keys()
     }
 
     /// Returns the index of a DaemonSet.
@@ -143,7 +138,7 @@ impl<'a> ConstrainedDaemons<'a> {
     }
 
     /// Returns whether the pods of a DaemonSet are members of a group.
-    pub(crate) fn is_member(&self, agent: DaemonIndex, group: PodGroupIndex) -> bool {
+    pub(crate) fn is_member(&self, agent: DaemonIndex, group: GroupIndex) -> bool {
         self.0[agent].membership[group]
     }
 
@@ -151,16 +146,13 @@ impl<'a> ConstrainedDaemons<'a> {
     pub(crate) fn has_anti_affinity(
         &self,
         agent: DaemonIndex,
-        group: PodGroupIndex,
-        key: TopologyKeyIndex,
+        rule: (GroupIndex, KeyIndex),
     ) -> bool {
-        self.0[agent].away.contains(&(group, key))
+        self.0[agent].away.contains(&rule)
     }
 
     /// Returns the groups and keys of anti-affinity terms of DaemonSets.
-    pub(crate) fn anti_affinity_terms(
-        &self,
-    ) -> impl Iterator<Item = (PodGroupIndex, TopologyKeyIndex)> {
+    pub(crate) fn anti_affinity_terms(&self) -> impl Iterator<Item = (GroupIndex, KeyIndex)> {
         self.0.iter().flat_map(|daemon| daemon.away.iter().copied())
     }
 
@@ -264,7 +256,7 @@ impl<'a> ConstrainedDaemons<'a> {
         clashes: impl Fn(&BTreeSet<HostPort>) -> bool,
     ) -> Vec<Requirements> {
         let mut evading: Vec<Requirements> = self
-            .indices()
+            .keys()
             .filter(|agent| {
                 company.away.iter().any(|term| term.0 == *agent) || clashes(self.host_ports(*agent))
             })
@@ -317,7 +309,7 @@ impl<'a> ConstrainedDaemons<'a> {
         let mut company = company.clone();
         for near in &rules.near {
             let agents: Vec<DaemonIndex> = self
-                .indices()
+                .keys()
                 .filter(|agent| self.is_member(*agent, near.group) && self.is_certain(*agent))
                 .collect();
             let keys = near.keys.iter().map(|key| groups.keys[*key].clone());

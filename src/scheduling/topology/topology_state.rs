@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::scheduling::index::{
-    DomainCounterIndex, FilterIndex, IndexVec, KindIndex, LocationIndex, TopologyKeyIndex,
+    CounterIndex, FilterIndex, IndexVec, KeyIndex, KindIndex, LocationIndex,
 };
 use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::topology::{DomainCounter, NodeFilter, Topology, TopologyCheck};
@@ -36,40 +36,35 @@ pub(crate) const UNSETTLED: u32 = u32::MAX - 1;
 /// Locations: the domain for each key, and the filters they pass.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locations {
-    places: IndexVec<TopologyKeyIndex, IndexVec<LocationIndex, u32>>,
+    places: IndexVec<KeyIndex, IndexVec<LocationIndex, u32>>,
     passes: IndexVec<FilterIndex, IndexVec<LocationIndex, Match>>,
     /// Values of each key, except the host, with their domain number.
-    values: IndexVec<TopologyKeyIndex, BTreeMap<String, u32>>,
+    values: IndexVec<KeyIndex, BTreeMap<String, u32>>,
     /// Number of domains of each key.
-    counts: IndexVec<TopologyKeyIndex, u32>,
+    counts: IndexVec<KeyIndex, u32>,
     /// Possible domains of undecided locations, by key and location.
-    unsettled: BTreeMap<(TopologyKeyIndex, LocationIndex), Vec<u32>>,
+    unsettled: BTreeMap<(KeyIndex, LocationIndex), Vec<u32>>,
 }
 
 impl Locations {
     pub(crate) fn new(topology: &Topology) -> Self {
         Self {
-            places: IndexVec::filled(IndexVec::default(), topology.keys),
-            passes: IndexVec::filled(IndexVec::default(), topology.filters.len()),
-            values: IndexVec::filled(BTreeMap::new(), topology.keys),
-            counts: IndexVec::filled(0, topology.keys),
+            places: vec![IndexVec::default(); topology.keys].into(),
+            passes: vec![IndexVec::default(); topology.filters.len()].into(),
+            values: vec![BTreeMap::new(); topology.keys].into(),
+            counts: vec![0; topology.keys].into(),
             unsettled: BTreeMap::new(),
         }
     }
 
     /// Marks the domain of a location as undecided between these.
-    pub(crate) fn set_undecided(
-        &mut self,
-        key: TopologyKeyIndex,
-        site: LocationIndex,
-        places: Vec<u32>,
-    ) {
+    pub(crate) fn set_undecided(&mut self, key: KeyIndex, site: LocationIndex, places: Vec<u32>) {
         self.places[key][site] = UNSETTLED;
         self.unsettled.insert((key, site), places);
     }
 
     /// Returns the possible domains of a location; empty if it has none.
-    fn possible_domains(&self, key: TopologyKeyIndex, site: LocationIndex) -> &[u32] {
+    fn possible_domains(&self, key: KeyIndex, site: LocationIndex) -> &[u32] {
         let place = &self.places[key][site];
         match *place {
             NOWHERE => &[],
@@ -79,7 +74,7 @@ impl Locations {
     }
 
     /// Returns the domain of a value of a key.
-    pub(crate) fn intern_domain(&mut self, key: TopologyKeyIndex, value: &str) -> u32 {
+    pub(crate) fn intern_domain(&mut self, key: KeyIndex, value: &str) -> u32 {
         if let Some(known) = self.values[key].get(value) {
             return *known;
         }
@@ -93,7 +88,7 @@ impl Locations {
     pub(crate) fn add_location(
         &mut self,
         is_host: bool,
-        places: &[(TopologyKeyIndex, u32)],
+        places: &[(KeyIndex, u32)],
         passes: impl Fn(FilterIndex) -> Match,
     ) -> LocationIndex {
         for places in &mut self.places {
@@ -107,14 +102,14 @@ impl Locations {
         for (key, place) in places {
             self.places[*key][site] = *place;
         }
-        for filter in self.passes.indices() {
-            self.passes[filter].push(passes(filter));
+        for (filter, matches) in self.passes.iter_mut_enumerated() {
+            matches.push(passes(filter));
         }
         site
     }
 
     /// Returns the domain of a location by a key.
-    pub(crate) fn domain_of(&self, key: TopologyKeyIndex, site: LocationIndex) -> u32 {
+    pub(crate) fn domain_of(&self, key: KeyIndex, site: LocationIndex) -> u32 {
         self.places[key][site]
     }
 
@@ -241,7 +236,7 @@ pub(crate) struct TopologyState<'t> {
     /// Whether pods with topology rules may be placed on undecided locations. This is a last
     /// resort, because they count in every possible domain.
     pub(crate) takes_unsettled: bool,
-    counts: IndexVec<DomainCounterIndex, DomainCounts>,
+    counts: IndexVec<CounterIndex, DomainCounts>,
 }
 
 impl<'t> TopologyState<'t> {
@@ -251,7 +246,7 @@ impl<'t> TopologyState<'t> {
             topology,
             sites: Locations::new(topology),
             takes_unsettled: false,
-            counts: IndexVec::filled(DomainCounts::default(), topology.tallies.len()),
+            counts: vec![DomainCounts::default(); topology.tallies.len()].into(),
         }
     }
 
@@ -273,7 +268,7 @@ impl<'t> TopologyState<'t> {
     /// Makes the domain of a location count for a counter, because there may be a node. A node that
     /// lacks a topology key of the same pods is in no domain of any of them. Source:
     /// kube-scheduler, PodTopologySpread.
-    pub(crate) fn open_for(&mut self, tally: DomainCounterIndex, site: LocationIndex) {
+    pub(crate) fn open_for(&mut self, tally: CounterIndex, site: LocationIndex) {
         let counter = &self.topology.tallies[tally];
         let has_all = match counter {
             DomainCounter::Spread { filter, .. } => {
@@ -338,7 +333,7 @@ impl<'t> TopologyState<'t> {
     }
 
     /// Returns whether a location has a domain of each of these counters.
-    fn has_domains(&self, tallies: &[DomainCounterIndex], site: LocationIndex) -> bool {
+    fn has_domains(&self, tallies: &[CounterIndex], site: LocationIndex) -> bool {
         let mut domains = tallies.iter().map(|tally| self.domains_at(*tally, site));
         domains.all(|places| !places.is_empty())
     }
@@ -371,7 +366,7 @@ impl<'t> TopologyState<'t> {
     }
 
     /// Returns the possible domains of a location for a counter; empty if it has none.
-    fn domains_at(&self, tally: DomainCounterIndex, site: LocationIndex) -> &[u32] {
+    fn domains_at(&self, tally: CounterIndex, site: LocationIndex) -> &[u32] {
         self.sites.possible_domains(self.topology.key_of(tally), site)
     }
 
@@ -385,7 +380,7 @@ impl<'t> TopologyState<'t> {
     /// Counts certain or possible pods in one counter at a location.
     pub(crate) fn count_pods(
         &mut self,
-        tally: DomainCounterIndex,
+        tally: CounterIndex,
         site: LocationIndex,
         pods: u32,
         is_sure: bool,
@@ -420,7 +415,7 @@ impl<'t> TopologyState<'t> {
     /// Makes a domain count for every spread by a key whose filter a location there passes.
     pub(crate) fn open_possible_domain(
         &mut self,
-        key: TopologyKeyIndex,
+        key: KeyIndex,
         place: u32,
         passes: impl Fn(FilterIndex) -> bool,
     ) {
@@ -435,7 +430,7 @@ impl<'t> TopologyState<'t> {
     }
 
     /// Returns the maximum count in the domain of a location.
-    pub(crate) fn max_count_at(&self, tally: DomainCounterIndex, site: LocationIndex) -> u32 {
+    pub(crate) fn max_count_at(&self, tally: CounterIndex, site: LocationIndex) -> u32 {
         match self.sites.domain_of(self.topology.key_of(tally), site) {
             NOWHERE | UNSETTLED => 0,
             place => self.counts[tally].max_in(place),
@@ -443,7 +438,7 @@ impl<'t> TopologyState<'t> {
     }
 
     /// Returns whether the domain of a location already counts.
-    pub(crate) fn has_domain(&self, tally: DomainCounterIndex, site: LocationIndex) -> bool {
+    pub(crate) fn has_domain(&self, tally: CounterIndex, site: LocationIndex) -> bool {
         let place = self.sites.domain_of(self.topology.key_of(tally), site);
         let exists = self.counts[tally].exists.get(place as usize);
         exists.is_some_and(|exists| *exists)
@@ -451,7 +446,7 @@ impl<'t> TopologyState<'t> {
 
     /// Returns the domains of a counter, except hosts, by name, with the count and whether they
     /// count for the spread.
-    pub(crate) fn named_domains(&self, tally: DomainCounterIndex) -> Vec<(&str, u32, bool)> {
+    pub(crate) fn named_domains(&self, tally: CounterIndex) -> Vec<(&str, u32, bool)> {
         let count = &self.counts[tally];
         let values = self.sites.values[self.topology.key_of(tally)].iter();
         values
@@ -463,14 +458,14 @@ impl<'t> TopologyState<'t> {
     }
 
     /// Returns the number of domains of a counter, and the minimum count.
-    pub(crate) fn count_and_min(&mut self, tally: DomainCounterIndex) -> (u64, u64) {
+    pub(crate) fn count_and_min(&mut self, tally: CounterIndex) -> (u64, u64) {
         let count = &mut self.counts[tally];
         let places = count.exists.iter().filter(|exists| **exists).count();
         (places as u64, u64::from(count.min_count()))
     }
 
     /// Returns the total count.
-    pub(crate) fn total_of(&self, tally: DomainCounterIndex) -> u64 {
+    pub(crate) fn total_of(&self, tally: CounterIndex) -> u64 {
         self.counts[tally].total
     }
 }
