@@ -55,7 +55,7 @@ pub(super) fn enter_phase(cx: &mut Context, id: &ClaimId, phase: ClaimPhase, now
     let progress = cx.progress.entry(id.clone()).or_default();
     progress.overdue = None;
     let found = phase == ClaimPhase::Registered && is_old && progress.patched.is_none();
-    let drained = before == ClaimPhase::Draining && progress.drain.confirmed.is_some();
+    let drained = before == ClaimPhase::Draining && progress.drain.listing.confirmed.is_some();
     let asked = progress.asked.filter(|_| phase == ClaimPhase::Gone);
     if let Some((node, asked)) = node.clone().zip(asked) {
         let (took, age) = (now.duration_since(asked), now.duration_since(born));

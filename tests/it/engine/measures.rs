@@ -68,7 +68,7 @@ fn a_pod_is_bound_once_and_a_node_counts_until_it_has_drained() {
     });
     assert_eq!(times.collect::<Vec<_>>(), [SignedDuration::from_secs(5)]);
     assert_eq!(counted(&stage), Some((1, 0)));
-    let unready = Node { ready: false, ..stage.seen_node().clone() };
+    let unready = Node { ready: false, ..stage.only_node().clone() };
     let ready = Node { ready: true, ..unready.clone() };
     stage.apply(WatchedObject::Node(Box::new(unready)));
     stage.run(5, &[]);
