@@ -1,8 +1,8 @@
 //! The rules of EC2 as values: requests, and the meaning of responses.
 //!
 //! ```text
-//! Launch, node class, what AWS found ─► fleet ─► requests ─► the shell ─► answers ─► refusal
-//!                                         └─ template, subnets
+//! Launch, node class, resources ─► create_fleet ─► requests ─► providers ─► responses ─► errors
+//!                                      └─ launch_template, subnet_capacity
 //! ```
 
 // Launch templates, named by content hash.

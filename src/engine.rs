@@ -18,7 +18,7 @@ pub mod backoff;
 pub mod batcher;
 // Planning passes for static pools and buffers.
 mod static_pools;
-// Commands and their results.
+// Commands, one API call each.
 pub mod command;
 // Events that an engine receives.
 pub mod event;
@@ -104,7 +104,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::backoff::Denied;
 use crate::engine::buffer_status::BufferStatuses;
-use crate::engine::command::{Command, CommandId, CommandResult, IssuedCommand};
+use crate::engine::command::{Command, CommandId, IssuedCommand};
 use crate::engine::context::Context;
 use crate::engine::controllers::{Consolidation, Interruptions, Nominations, Unclaimed};
 use crate::engine::discovered_capacity::DiscoveredMemory;
@@ -120,6 +120,7 @@ use crate::model::buffer::buffer_of;
 use crate::model::cluster::Cluster;
 use crate::model::id::{NodeName, ObjectKey};
 use crate::model::watched_object::{ObjectKind, WatchedObject};
+use crate::provider::CommandResult;
 use crate::state::State;
 use crate::state::candidates::PendingApproval;
 use crate::state::cluster_identity::Mismatch;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::disruption::budgets::rate_allows_at;
-use crate::engine::command::{Command, CommandResult, FailureKind, IssuedCommand};
+use crate::engine::command::{Command, IssuedCommand};
 use crate::engine::event::Event;
 use crate::fleet::member::Member;
 use crate::model::capacity_scope::CapacityScope;
@@ -26,6 +26,7 @@ use crate::model::id::{ClaimId, ClusterName};
 use crate::model::instance::UnavailableKey;
 use crate::model::pool::{Budget, Limits, Reason, applies_to_reason};
 use crate::model::quantity::{Resources, display_amount};
+use crate::provider::{CommandResult, FailureKind};
 
 /// How long the other clusters wait for a managed cluster that has never reported its usage. An
 /// engine reports once two listings of instances agree, which takes seconds. Five minutes are also

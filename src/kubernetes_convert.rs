@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_claim_is_bound_when_it_says_so_and_names_its_volume() {
+    fn volume_claim_is_bound_with_annotation_and_volume_name() {
         let complete = r#""annotations": {"pv.kubernetes.io/bind-completed": "yes"}"#;
         let cases = [
             (complete, r#""volumeName": "pv""#, true),
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_claim_says_how_it_is_used() {
+    fn volume_claim_class_phase_and_access_mode_are_read() {
         let read = claim(
             r#"{"metadata": {"namespace": "a", "name": "b",
             "deletionTimestamp": "2026-01-01T00:00:00Z",
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_can_be_used_where_its_affinity_and_its_labels_say() {
+    fn volume_affinity_combines_node_affinity_and_zone_labels() {
         let zone = |key: &str, zone: &str| {
             format!(
                 r#"{{"matchExpressions": [{{"key": "{key}", "operator": "In",
@@ -475,14 +475,14 @@ mod tests {
         ];
         for (labels, spec, expect) in cases {
             let json = format!(r#"{{"metadata": {{"labels": {{{labels}}}}}, "spec": {{{spec}}}}}"#);
-            let places: Vec<String> =
+            let alternatives: Vec<String> =
                 volume(&json).node_affinity.iter().map(ToString::to_string).collect();
-            assert_eq!(places.join(" | "), expect, "{json}");
+            assert_eq!(alternatives.join(" | "), expect, "{json}");
         }
     }
 
     #[test]
-    fn a_volume_has_a_driver_or_is_one_nodes_alone() {
+    fn volume_driver_and_locality_are_read() {
         let cases = [
             (r#""csi": {"driver": "d"}"#, "d", false),
             (r#""awsElasticBlockStore": {"volumeID": "v"}"#, "ebs.csi.aws.com", false),
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storage_class_says_where_and_when_volumes_are_made() {
+    fn storage_class_topology_and_binding_mode_are_read() {
         let read = read::<json::StorageClass>(
             r#"{"metadata": {"name": "s"}, "provisioner": "ebs.csi.aws.com",
             "volumeBindingMode": "WaitForFirstConsumer", "allowedTopologies": [
@@ -515,24 +515,25 @@ mod tests {
         else {
             panic!("a storage class: {read:?}")
         };
-        let places: Vec<String> = allowed_topologies.iter().map(ToString::to_string).collect();
-        assert_eq!(places, ["topology.kubernetes.io/zone in [a, b]"]);
+        let alternatives: Vec<String> =
+            allowed_topologies.iter().map(ToString::to_string).collect();
+        assert_eq!(alternatives, ["topology.kubernetes.io/zone in [a, b]"]);
         assert!(waits_for_consumer);
     }
 
     #[test]
-    fn what_selects_pods_is_read_by_its_selector() {
+    fn selectors_of_services_and_controllers_are_read() {
         let check = |read: WatchedObject, expect: (ObjectKind, &str)| {
-            let WatchedObject::Selecting(own) = read else {
+            let WatchedObject::Selecting(workload) = read else {
                 panic!("something that selects: {read:?}")
             };
-            let expressions = own.selector.expressions().iter();
+            let expressions = workload.selector.expressions().iter();
             let texts: Vec<String> =
                 expressions.map(|(label, wanted)| format!("{label} {wanted}")).collect();
-            assert_eq!((own.kind, texts.join(", ").as_str()), expect);
-            assert_eq!(own.key.to_string(), "a/b");
+            assert_eq!((workload.kind, texts.join(", ").as_str()), expect);
+            assert_eq!(workload.key.to_string(), "a/b");
         };
-        let of = |selector: &str| {
+        let object = |selector: &str| {
             let meta = r#""metadata": {"namespace": "a", "name": "b"}"#;
             format!(r#"{{{meta}, "spec": {{"selector": {selector}}}}}"#)
         };
@@ -540,9 +541,9 @@ mod tests {
         for (selector, expect) in
             [(r#"{"tier": "x", "app": "w"}"#, "app in [w], tier in [x]"), ("{}", ""), ("null", "")]
         {
-            check(read::<json::Service>(&of(selector)), (ObjectKind::Service, expect));
+            check(read::<json::Service>(&object(selector)), (ObjectKind::Service, expect));
             let kind = ObjectKind::ReplicationController;
-            check(read::<json::ReplicationController>(&of(selector)), (kind, expect));
+            check(read::<json::ReplicationController>(&object(selector)), (kind, expect));
         }
         let not = r#"{"key": "tier", "operator": "NotIn", "values": ["y"]}"#;
         let near = r#"{"key": "tier", "operator": "Near"}"#;
@@ -552,8 +553,8 @@ mod tests {
         for (selector, expect) in
             [(both(not), "app in [w], tier not in [y]"), (both(near), ""), ("null".to_owned(), "")]
         {
-            check(read::<json::ReplicaSet>(&of(&selector)), (ObjectKind::ReplicaSet, expect));
-            check(read::<json::StatefulSet>(&of(&selector)), (ObjectKind::StatefulSet, expect));
+            check(read::<json::ReplicaSet>(&object(&selector)), (ObjectKind::ReplicaSet, expect));
+            check(read::<json::StatefulSet>(&object(&selector)), (ObjectKind::StatefulSet, expect));
         }
     }
 }

@@ -11,6 +11,9 @@ pub mod model;
 pub mod text;
 /// The Lease of a cluster: leader election, annotations, detection of another active autoscaler.
 pub mod coordination;
+/// The contract between engine and providers: launch requests, results, refusals, failures,
+/// interruptions.
+pub mod provider;
 /// Instance types with capacity, labels, offerings and prices.
 pub mod catalog;
 /// User data with which an instance joins its cluster.
@@ -21,6 +24,8 @@ pub mod config;
 pub mod migrate;
 /// Cluster state of one engine, built from events, and the snapshot for decisions.
 pub mod state;
+/// EC2 data without requests: launch templates, CreateFleet requests, errors, messages, IAM policy.
+pub mod ec2;
 /// Converts Kubernetes objects in JSON to types of `model`.
 pub mod kubernetes_convert;
 /// Schedules pods to existing nodes, and plans new nodes for the rest.
@@ -31,8 +36,6 @@ pub mod disruption;
 pub mod plan;
 /// Reconciles one cluster: events in, commands out, without clock or network.
 pub mod engine;
-/// EC2 data without requests: launch templates, CreateFleet requests, errors, messages, IAM policy.
-pub mod ec2;
 /// State that clusters share: limits, reservations, unavailable offerings.
 pub mod fleet;
 /// A simulated cluster, cloud and scheduler for the engine, with faults and invariants.

@@ -3,6 +3,8 @@
 
 /// Why a pod does not fit, in numbers, and as text.
 pub mod rejection;
+/// Index types of the tables.
+mod index;
 /// The pods to schedule, in classes of identical pods, with dense indices.
 mod problem;
 /// Which domain counters each class of pods reads and increments.
@@ -53,6 +55,7 @@ use crate::model::quantity::Resources;
 use crate::scheduling::attempt::best_attempt;
 use crate::scheduling::diagnose::Diagnosis;
 use crate::scheduling::domains::DomainSet;
+use crate::scheduling::index::{IndexVec, LocationIndex, PodClassIndex, RowIndex, TypeIndex};
 use crate::scheduling::packing::context::{OpenedNode, PackingContext, PackingState};
 use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::offerings_of;
@@ -322,7 +325,7 @@ fn place_if_wanted(
     let topology = Topology::new(&problem, &standing);
     let board = packing::initial_topology::initial_state(&problem, &topology, &rooms, snapshot);
     let templates = scheduler::node_templates(&problem, snapshot, now);
-    let hosts = NodeConstraintTable::new(&problem, &topology, &board, &DaemonCounts::new());
+    let hosts = NodeConstraintTable::new(&problem, &topology, &board, &DaemonCounts::default());
     let keys = topology.domain_keys().into_iter();
     let keys = keys.map(|key| problem.groups.keys[key].clone());
     let cells = DomainSet::new(keys.collect(), &templates);
@@ -333,8 +336,8 @@ fn place_if_wanted(
         cells: &cells,
         templates: &templates,
         scheduling: &snapshot.cluster.scheduling,
-        passing: vec![OnceCell::new(); topology.filters.len()],
-        daemon_overheads: vec![OnceCell::new(); cells.all.len()],
+        passing: vec![OnceCell::new(); topology.filters.len()].into(),
+        daemon_overheads: vec![OnceCell::new(); cells.all.len()].into(),
     };
     let (fewer_per_host, with_daemons);
     let packer = scheduler::pack_all(&context, &rooms, snapshot, board.clone());
@@ -369,7 +372,7 @@ fn place_if_wanted(
         rows: &offerings.rows,
         scheduling: &snapshot.cluster.scheduling,
         queues: problem.classes.iter().map(bind_queue).collect(),
-        dealt: vec![0; problem.classes.len()],
+        dealt: vec![0; problem.classes.len()].into(),
     };
     let mut solution = deal.assign_pods(&packed, &rooms, &best.turns);
     let diagnosis = Diagnosis::new(&context, &packed, &rooms, snapshot.holds, best.bound);
@@ -411,14 +414,14 @@ fn bind_queue<'a>(class: &PodClass<'a>) -> Vec<&'a Pod> {
 
 /// Assigns the pods of each class to nodes.
 struct PodAssigner<'d> {
-    rows: &'d [CompatibleOfferings],
+    rows: &'d IndexVec<RowIndex, CompatibleOfferings>,
     scheduling: &'d Scheduling,
-    queues: Vec<Vec<&'d Pod>>,
-    dealt: Vec<usize>,
+    queues: IndexVec<PodClassIndex, Vec<&'d Pod>>,
+    dealt: IndexVec<PodClassIndex, usize>,
 }
 
 impl<'d> PodAssigner<'d> {
-    fn take_pods(&mut self, class: usize, count: u64) -> Vec<&'d Pod> {
+    fn take_pods(&mut self, class: PodClassIndex, count: u64) -> Vec<&'d Pod> {
         let pending = &self.queues[class][self.dealt[class]..];
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(pending.len());
         self.dealt[class] += count;
@@ -432,7 +435,8 @@ impl<'d> PodAssigner<'d> {
         rooms: &[&ExistingNode],
         turns: &[PlacementStep],
     ) -> Solution {
-        let mut sites: Vec<Vec<&Pod>> = vec![Vec::new(); rooms.len() + packed.opened.len()];
+        let mut sites: IndexVec<LocationIndex, Vec<&Pod>> =
+            vec![Vec::new(); rooms.len() + packed.opened.len()].into();
         let mut order = Vec::new();
         for turn in turns {
             let pods = self.take_pods(turn.class, turn.pods);
@@ -446,7 +450,7 @@ impl<'d> PodAssigner<'d> {
         let mut scratch = Scratch::default();
         let mut claims = Vec::new();
         let mut unplaced = Vec::new();
-        for (opened, pods) in packed.opened.iter().zip(&sites[rooms.len()..]) {
+        for (opened, pods) in packed.opened.iter().zip(sites.iter().skip(rooms.len())) {
             if pods.is_empty() {
                 continue;
             }
@@ -508,7 +512,7 @@ impl<'d> PodAssigner<'d> {
 }
 
 /// Returns the lowest DaemonSet requests over these types. Source: spec/scheduling.md §2.9.
-fn least_daemon_requests(template: &NodeTemplate<'_>, types: &[usize]) -> Resources {
+fn least_daemon_requests(template: &NodeTemplate<'_>, types: &[TypeIndex]) -> Resources {
     let mut requests = types.iter().map(|at| &template.shapes[*at].overhead.requests);
     let mut least = requests.next().cloned().unwrap_or_default();
     for other in requests {

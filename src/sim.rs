@@ -54,13 +54,14 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::Catalog;
 use crate::engine::Engine;
-use crate::engine::command::{CommandId, CommandResult, IssuedCommand};
+use crate::engine::command::{CommandId, IssuedCommand};
 use crate::engine::event::Event;
 use crate::model::cluster::{Binding, Cluster};
 use crate::model::id::{InstanceId, NodeName};
 use crate::model::instance::OfferingKey;
 use crate::model::requirement::Requirement;
 use crate::model::watched_object::ObjectKind;
+use crate::provider::CommandResult;
 use crate::sim::cloud::{Cloud, CloudSettings};
 use crate::sim::cluster::SimCluster;
 use crate::sim::event_queue::{Timers, time_after};

@@ -197,10 +197,10 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
 
     /// Parses an overlay: `name weight`, requirements `key=a,b` and `key!=a,b`, and the change.
     fn overlay(text: &str) -> Overlay {
-        let mut own = Overlay::default();
+        let mut parsed = Overlay::default();
         let mut words = text.split(' ');
-        own.name = words.next().expect("a name").to_owned();
-        own.weight = words.next().expect("a weight").parse().expect("a weight");
+        parsed.name = words.next().expect("a name").to_owned();
+        parsed.weight = words.next().expect("a weight").parse().expect("a weight");
         let mut requirements = Requirements::default();
         let key = |name: &str| match name {
             "type" => "node.kubernetes.io/instance-type".to_owned(),
@@ -214,20 +214,20 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
         for word in words {
             if let Some((resource, amount)) = word.split_once(':') {
                 let amount = amount.parse().expect("an amount");
-                own.capacity.insert(resource.to_owned(), amount);
+                parsed.capacity.insert(resource.to_owned(), amount);
             } else if let Some((name, values)) = word.split_once("!=") {
                 requirements.add(&key(name), Requirement::not_in(values.split(',')));
             } else if let Some((name, values)) = word.split_once('=') {
                 requirements.add(&key(name), Requirement::is_in(values.split(',')));
             } else if word.starts_with(['+', '-']) {
-                own.price = PriceAdjustment::parse(word).ok();
-                assert!(own.price.is_some(), "{word}");
+                parsed.price = PriceAdjustment::parse(word).ok();
+                assert!(parsed.price.is_some(), "{word}");
             } else {
                 let price = Price::new(word.parse().expect("a price")).expect("a price");
-                own.price = Some(PriceAdjustment::Absolute(price));
+                parsed.price = Some(PriceAdjustment::Absolute(price));
             }
         }
-        Overlay { requirements, ..own }
+        Overlay { requirements, ..parsed }
     }
 
     fn ordered(texts: &[&str]) -> Vec<Overlay> {
@@ -237,21 +237,22 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
     }
 
     fn prices(it: &InstanceType) -> String {
-        let one = |zone: &str, bought: &str| {
-            let of = it.offerings.iter();
-            let mut of =
-                of.filter(|o| o.zone.as_str() == zone && o.capacity_type.as_str() == bought);
-            of.next().expect("an offering").price.usd_per_h().to_string()
+        let price_of = |zone: &str, capacity_type: &str| {
+            let offerings = it.offerings.iter();
+            let mut offerings = offerings.filter(|it| {
+                it.zone.as_str() == zone && it.capacity_type.as_str() == capacity_type
+            });
+            offerings.next().expect("an offering").price.usd_per_h().to_string()
         };
-        let all =
-            ["eu-a", "eu-b"].map(|zone| [one(zone, "on-demand"), one(zone, "spot")].join("/"));
+        let all = ["eu-a", "eu-b"]
+            .map(|zone| [price_of(zone, "on-demand"), price_of(zone, "spot")].join("/"));
         all.join(" ")
     }
 
     /// Overlays, and the resulting prices of m7i.large and g5.large, on demand and as spot, in both
     /// zones. The rules of spec/scheduling.md §3.4.
     #[test]
-    fn prices_follow_the_overlays() {
+    fn overlays_adjust_prices() {
         let (m7i, g5) = ("1/0.35 1/0.35", "2/0.7 2/0.7");
         let rows: [(&[&str], &str, &str); 22] = [
             (&[], m7i, g5),
@@ -287,9 +288,9 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
         ];
         for (texts, m7i, g5) in rows {
             let plain = catalog();
-            let own = with_overlays(&plain, &ordered(texts), &pool());
+            let overlaid = with_overlays(&plain, &ordered(texts), &pool());
             for (name, expect) in [("m7i.large", m7i), ("g5.large", g5)] {
-                let it = own.get(name).expect("a type");
+                let it = overlaid.get(name).expect("a type");
                 assert_eq!(prices(it), expect, "{name} {texts:?}");
                 assert!(it.offerings.is_sorted_by_key(|it| it.price), "{texts:?}");
                 let before = plain.get(name).expect("a type");
@@ -301,7 +302,7 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
 
     /// Overlays, a resource, and its resulting quantity for pods on m7i.large and g5.large.
     #[test]
-    fn capacity_follows_the_overlays() {
+    fn overlays_adjust_capacity() {
         let rows: [(&[&str], &str, [i64; 2]); 9] = [
             (&[], "nvidia.com/gpu", [0, 1]),
             (&["x 0 family=m7i example.com/dev:4"], "example.com/dev", [4, 0]),
@@ -317,9 +318,9 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
         ];
         for (texts, resource, expect) in rows {
             let plain = catalog();
-            let own = with_overlays(&plain, &ordered(texts), &pool());
+            let overlaid = with_overlays(&plain, &ordered(texts), &pool());
             let got = ["m7i.large", "g5.large"].map(|name| {
-                let it = own.get(name).expect("a type");
+                let it = overlaid.get(name).expect("a type");
                 assert_eq!(it.capacity.get(resource), it.allocatable.get(resource));
                 it.allocatable.get(resource)
             });
@@ -328,21 +329,21 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
     }
 
     #[test]
-    fn huge_pages_are_no_memory_for_pods() {
+    fn huge_pages_reduce_allocatable_memory() {
         let plain = catalog();
         let before = plain.get("m7i.large").expect("a type");
-        for (amount, taken) in [(0, 0), (GIB, GIB), (64 * GIB, before.allocatable.memory)] {
+        for (amount, reserved) in [(0, 0), (GIB, GIB), (64 * GIB, before.allocatable.memory)] {
             let text = format!("x 0 family=m7i hugepages-2Mi:{amount}");
-            let own = with_overlays(&plain, &ordered(&[&text]), &pool());
-            let own = own.get("m7i.large").expect("a type");
-            assert_eq!(own.allocatable.memory, before.allocatable.memory - taken);
-            assert_eq!(own.capacity.memory, before.capacity.memory);
-            assert_eq!(own.allocatable.get("hugepages-2Mi"), amount);
+            let overlaid = with_overlays(&plain, &ordered(&[&text]), &pool());
+            let overlaid = overlaid.get("m7i.large").expect("a type");
+            assert_eq!(overlaid.allocatable.memory, before.allocatable.memory - reserved);
+            assert_eq!(overlaid.capacity.memory, before.capacity.memory);
+            assert_eq!(overlaid.allocatable.get("hugepages-2Mi"), amount);
         }
     }
 
     #[test]
-    fn a_pool_without_overlays_of_its_own_sees_the_catalog_itself() {
+    fn pool_without_matching_overlays_uses_the_plain_catalog() {
         let overlays = ordered(&["x 0 pool=gpu family=g5 5", "y 0 family=m7i 1 -0%"]);
         let plain = catalog();
         let other = with_overlays(&plain, &overlays, &Pool::new("general"));
@@ -351,8 +352,8 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
             Cluster { pools: vec![pool(), Pool::new("general")], overlays, ..Cluster::default() };
         let all = PoolCatalogs::new(&plain, &cluster);
         for (name, expect) in [("gpu", Some("5/5 5/5")), ("general", None), ("", None)] {
-            let own = all.get(name).and_then(|own| own.get("g5.large"));
-            assert_eq!(own.map(prices).as_deref(), expect, "{name}");
+            let found = all.get(name).and_then(|catalog| catalog.get("g5.large"));
+            assert_eq!(found.map(prices).as_deref(), expect, "{name}");
         }
     }
 }

@@ -66,7 +66,7 @@ fn chain(fault: &CatalogError) -> String {
 
 /// The golden rows of spec/aws.md §4.4.
 #[test]
-fn allocatable_is_what_eks_nodes_report() {
+fn allocatable_matches_eks_nodes() {
     let catalog = Catalog::shipped();
     type Row = (&'static str, i64, i64, i64, &'static [(&'static str, i64)]);
     let rows: [Row; 7] = [
@@ -102,7 +102,7 @@ fn allocatable_is_what_eks_nodes_report() {
 }
 
 #[test]
-fn every_shipped_type_makes_sense() {
+fn shipped_types_have_plausible_values() {
     let catalog = Catalog::shipped();
     assert_eq!(catalog.len(), 1340);
     for it in catalog.types() {
@@ -139,7 +139,7 @@ fn every_shipped_type_makes_sense() {
 }
 
 #[test]
-fn labels_follow_from_the_facts() {
+fn labels_are_derived_from_the_table_columns() {
     let catalog = Catalog::shipped();
     let cases = [
         ("m5.large", labels::ARCH, "amd64"),
@@ -182,7 +182,7 @@ fn labels_follow_from_the_facts() {
 }
 
 #[test]
-fn the_wider_table_gives_the_same_types() {
+fn wide_table_parses_to_the_shipped_types() {
     let shipped = Catalog::shipped();
     let wide = parse("wide.csv", WIDE).expect("a catalog");
     assert_eq!(wide.len(), 4);
@@ -199,7 +199,7 @@ fn the_wider_table_gives_the_same_types() {
 }
 
 #[test]
-fn a_type_without_a_price_is_not_offered() {
+fn type_without_a_price_has_no_offerings() {
     let text = WIDE.replace(",0.025500,", ",,");
     let catalog = parse("wide.csv", &text).expect("a catalog");
     let it = get(&catalog, "a1.medium");
@@ -231,7 +231,7 @@ const TABLE_FAULTS: [(&str, &str, &str); 15] = [
 ];
 
 #[test]
-fn faults_of_a_table_are_told_with_their_place() {
+fn table_errors_name_line_and_column() {
     for (from, to, expect) in TABLE_FAULTS {
         let text = WIDE.replacen(from, to, 1);
         assert_ne!(text, WIDE, "{from:?}");
@@ -253,14 +253,14 @@ fn tables_without_types_or_columns_are_refused() {
 }
 
 #[test]
-fn what_is_reserved_is_offered_beside_the_rest() {
+fn reservations_add_reserved_offerings() {
     let plain = csv::parse_csv(WIDE, "eu-").expect("a catalog");
-    let left = |left| Reservation { left, ..Reservation::new("cr-1", 4) };
+    let reservation = |left| Reservation { left, ..Reservation::new("cr-1", 4) };
     let all = [("m5.large", 3), ("a1.medium", 2), ("unknown", 1)];
-    let all = all.map(|(of, count)| (of.into(), "eu-a".into(), left(count)));
+    let all = all.map(|(name, count)| (name.into(), "eu-a".into(), reservation(count)));
     let reserved = plain.with_reservations(all);
     let counted: Vec<u32> = reserved.reservations().values().map(|it| it.left).collect();
-    assert_eq!(counted, [2], "the least is believed");
+    assert_eq!(counted, [2], "the smallest count is used");
     let it = get(&reserved, "m5.large");
     assert_eq!(label(it, labels::CAPACITY_TYPE), "on-demand reserved spot");
     let first = it.offerings.first().expect("an offering");
@@ -270,12 +270,12 @@ fn what_is_reserved_is_offered_beside_the_rest() {
     let id = it.requirements.get(labels::RESERVATION_ID);
     let id = id.expect("defined");
     assert!(id.allows_label(None) && id.allows_label(Some("cr-1")));
-    let gone = reserved.with_reservations([]);
-    assert_eq!((&gone, gone.reservations().len()), (&plain, 0));
+    let unreserved = reserved.with_reservations([]);
+    assert_eq!((&unreserved, unreserved.reservations().len()), (&plain, 0));
 }
 
 #[test]
-fn a_kwok_list_may_have_reservations() {
+fn kwok_reservations_are_read() {
     let id = r#"{"key": "karpenter.k8s.aws/capacity-reservation-id", "operator": "In",
         "values": ["cr-1"]}, {"key": "karpenter.sh/capacity-type""#;
     let text = KWOK.replacen("\"spot\"", "\"reserved\"", 1);
@@ -334,7 +334,7 @@ fn kwok_types_are_read_with_their_labels_and_overhead() {
 }
 
 #[test]
-fn faults_of_a_kwok_list_are_told_with_their_place() {
+fn kwok_list_errors_name_type_and_field() {
     let type_ = "type \"c-2x-amd64-linux\"";
     let cases = [
         ("\"4Gi\"", "\"4GiB\"", format!("{type_}, resources.memory: \"4GiB\" is not a quantity")),
@@ -364,13 +364,13 @@ fn faults_of_a_kwok_list_are_told_with_their_place() {
 }
 
 #[test]
-fn spot_is_cheaper_than_on_demand_everywhere() {
+fn spot_is_cheaper_than_on_demand_for_every_type() {
     for it in Catalog::shipped().types() {
         let cheapest = |wanted: CapacityType| {
-            let mut of = it.offerings.iter().filter(|it| it.capacity_type == wanted);
-            of.next().map(|it| it.price)
+            let mut offerings = it.offerings.iter().filter(|it| it.capacity_type == wanted);
+            offerings.next().map(|it| it.price)
         };
-        let (spot, list) = (cheapest(CapacityType::Spot), cheapest(CapacityType::OnDemand));
-        assert!(spot < list, "{}: {spot:?} {list:?}", it.name);
+        let (spot, on_demand) = (cheapest(CapacityType::Spot), cheapest(CapacityType::OnDemand));
+        assert!(spot < on_demand, "{}: {spot:?} {on_demand:?}", it.name);
     }
 }

@@ -157,7 +157,7 @@ mod tests {
     use crate::cli::CommandLine;
 
     #[test]
-    fn terraforms_spelling_is_understood() {
+    fn terraform_style_single_dash_options_are_accepted() {
         let mut command = CommandLine::command();
         command.build();
         let long = long_options(&command);

@@ -60,16 +60,16 @@ mod tests {
     use crate::cli::CommandLine;
 
     #[test]
-    fn a_verb_is_there_or_said_to_be_missing() {
+    fn each_verb_exists_or_is_listed_as_missing() {
         let command = CommandLine::command();
-        let there = |verb: &str| command.find_subcommand(verb).is_some();
+        let exists = |verb: &str| command.find_subcommand(verb).is_some();
         for verb in OF_THE_DAEMON.into_iter().chain(OF_AWS) {
-            assert_ne!(there(verb), missing_feature(verb).is_some(), "{verb}");
-            let told = missing_verbs_help().is_some_and(|help| help.contains(verb));
-            assert_eq!(told, missing_feature(verb).is_some(), "{verb}");
+            assert_ne!(exists(verb), missing_feature(verb).is_some(), "{verb}");
+            let is_listed = missing_verbs_help().is_some_and(|help| help.contains(verb));
+            assert_eq!(is_listed, missing_feature(verb).is_some(), "{verb}");
         }
         for verb in ["simulate", "validate", "fmt", "plan", "import", "export"] {
-            assert!(there(verb) && missing_feature(verb).is_none(), "{verb}");
+            assert!(exists(verb) && missing_feature(verb).is_none(), "{verb}");
         }
         assert_eq!(missing_feature("nonsense"), None);
     }

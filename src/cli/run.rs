@@ -45,7 +45,7 @@ pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitC
         Ok(config) => config,
         Err(problems) => {
             diagnostics::print_problems(&problems, colour);
-            return Ok(startup_failure(origin.may_pass()));
+            return Ok(startup_failure(origin.is_retryable()));
         }
     };
     if config.clusters.is_empty() {
@@ -71,15 +71,15 @@ pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitC
         Err(RunError::Prepare(error)) => {
             let (chain, code, help) = (super::format_causes(&error), error.code(), error.help());
             super::print_error_line(&format!("Error: {chain} [{code}]\n\n  = help: {help}"));
-            Ok(startup_failure(error.may_pass()))
+            Ok(startup_failure(error.is_retryable()))
         }
         Err(error) => Err(error.into()),
     }
 }
 
 /// Returns the exit code of a daemon that does not start. systemd does not retry `BAD_CONFIG`.
-fn startup_failure(may_pass: bool) -> ExitCode {
-    ExitCode::from(if may_pass { FAILED } else { BAD_CONFIG })
+fn startup_failure(is_retryable: bool) -> ExitCode {
+    ExitCode::from(if is_retryable { FAILED } else { BAD_CONFIG })
 }
 
 /// The configuration source of the daemon.

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_for_a_seed_says_all_that_was_said() {
+    fn repeat_command_keeps_all_arguments_of_the_run() {
         let given = "x s.hcl --config a --cluster c --var k=v --var-file f --faults --seeds 9";
         let line = Line::parse_from(given.split(' '));
         assert_eq!(

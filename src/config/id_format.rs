@@ -309,26 +309,23 @@ mod tests {
     ];
 
     #[test]
-    fn texts_have_their_forms() {
-        for (form, fine, faulty) in CASES {
-            for text in fine.split_whitespace() {
-                assert!(form.is_valid(text), "{form:?} {text:?}");
+    fn each_format_accepts_and_rejects_its_examples() {
+        for (format, valid, invalid) in CASES {
+            for text in valid.split_whitespace() {
+                assert!(format.is_valid(text), "{format:?} {text:?}");
             }
-            for text in faulty.split_whitespace().chain(["", "a b"]) {
-                assert!(!form.is_valid(text), "{form:?} {text:?}");
+            for text in invalid.split_whitespace().chain(["", "a b"]) {
+                assert!(!format.is_valid(text), "{format:?} {text:?}");
             }
         }
         assert!(IdFormat::Filled.is_valid("a b") && !IdFormat::Filled.is_valid(" "));
     }
 
     #[test]
-    fn advice_fits_itself() {
-        let advice = IdFormat::RoleName.hint_for("arn:aws:iam::123456789012:role/a/b");
-        assert_eq!(
-            advice.as_deref(),
-            Some("write \"b\": IAM names are unique, whatever their path")
-        );
-        let advice = IdFormat::Alias.hint_for("windows2022@1");
-        assert_eq!(advice.as_deref(), Some("the only Windows version is \"windows2022@latest\""));
+    fn invalid_values_get_a_matching_hint() {
+        let hint = IdFormat::RoleName.hint_for("arn:aws:iam::123456789012:role/a/b");
+        assert_eq!(hint.as_deref(), Some("write \"b\": IAM names are unique, whatever their path"));
+        let hint = IdFormat::Alias.hint_for("windows2022@1");
+        assert_eq!(hint.as_deref(), Some("the only Windows version is \"windows2022@latest\""));
     }
 }

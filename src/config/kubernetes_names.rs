@@ -106,7 +106,7 @@ mod tests {
     use super::{is_address, label_key_fault, label_value_fault, matches_pattern};
 
     #[test]
-    fn label_keys_and_values_are_those_of_kubernetes() {
+    fn label_keys_and_values_follow_kubernetes_rules() {
         for key in ["a", "example.com/team", "a_b.c-d", "x.y/A1"] {
             assert_eq!(label_key_fault(key), None, "{key:?}");
         }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_match_with_stars_anywhere() {
+    fn patterns_allow_stars_at_any_position() {
         let cases = [
             ("*", "a", true),
             ("eu-*", "eu-1", true),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_have_a_host_and_a_port() {
+    fn addresses_need_a_host_and_a_port() {
         for text in ["127.0.0.1:9464", "[::1]:80", "localhost:0"] {
             assert!(is_address(text), "{text:?}");
         }

@@ -190,84 +190,101 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn hold(holder: &str, renewed: &str) -> LeaseHolder {
+    fn lease_of(holder: &str, renewed: &str) -> LeaseHolder {
         LeaseHolder { holder: holder.to_owned(), renewed: renewed.to_owned(), lasts: LASTS }
     }
 
-    fn alive(_: &str) -> bool {
+    fn no_holder_died(_: &str) -> bool {
         false
     }
 
     #[test]
-    fn a_lease_is_over_when_it_was_seen_unchanged_for_as_long_as_it_lasts() {
-        let mut own = LeaseObserver::new("b");
-        let mut see =
-            |renewed, now| own.observe_lease(Some(hold("a", renewed)), seconds(now), alive);
-        assert_eq!(see("1", 100), LeaseOwner::Theirs(seconds(15)), "however old it is");
-        assert_eq!(see("1", 110), LeaseOwner::Theirs(seconds(5)));
-        assert_eq!(see("2", 112), LeaseOwner::Theirs(seconds(15)), "renewed");
-        assert_eq!(see("2", 126), LeaseOwner::Theirs(seconds(1)));
-        assert_eq!(see("2", 127), LeaseOwner::Free);
-    }
-
-    #[test]
-    fn whose_lease_it_is_decides_what_is_seen() {
-        let mut own = LeaseObserver::new("b");
-        assert_eq!(own.observe_lease(Some(hold("", "")), seconds(0), alive), LeaseOwner::Free);
-        assert_eq!(own.observe_lease(Some(hold("b", "1")), seconds(0), alive), LeaseOwner::Mine);
-        let died = |who: &str| who == "a";
-        assert_eq!(own.observe_lease(Some(hold("a", "1")), seconds(0), died), LeaseOwner::Free);
-        let theirs = own.observe_lease(Some(hold("c", "1")), seconds(0), died);
-        assert_eq!(theirs, LeaseOwner::Theirs(LASTS));
-        let c = own.observe_lease(Some(hold("c", "1")), seconds(14), died);
-        assert_eq!(c, LeaseOwner::Theirs(seconds(1)));
-        let other = own.observe_lease(Some(hold("d", "1")), seconds(14), died);
-        assert_eq!(other, LeaseOwner::Theirs(LASTS), "another holder is another hold");
-    }
-
-    #[test]
-    fn a_lease_that_somebody_removed_is_its_holders_until_it_is_over() {
-        let mut own = LeaseObserver::new("b");
+    fn lease_expires_when_unchanged_for_its_duration() {
+        let mut observer = LeaseObserver::new("b");
+        let mut observe = |renewed, now| {
+            observer.observe_lease(Some(lease_of("a", renewed)), seconds(now), no_holder_died)
+        };
         assert_eq!(
-            own.observe_lease(None, seconds(0), alive),
-            LeaseOwner::Free,
-            "there never was one"
+            observe("1", 100),
+            LeaseOwner::Theirs(seconds(15)),
+            "the first reading starts the duration"
         );
-        own.observe_lease(Some(hold("a", "1")), seconds(0), alive);
-        assert_eq!(own.observe_lease(None, seconds(5), alive), LeaseOwner::Theirs(seconds(10)));
-        assert_eq!(own.observe_lease(None, seconds(15), alive), LeaseOwner::Free);
-        own.observe_lease(Some(hold("a", "2")), seconds(20), alive);
-        let let_go = own.observe_lease(Some(hold("", "2")), seconds(21), alive);
-        assert_eq!(let_go, LeaseOwner::Free, "the holder released it");
-        assert_eq!(own.observe_lease(None, seconds(22), alive), LeaseOwner::Free);
+        assert_eq!(observe("1", 110), LeaseOwner::Theirs(seconds(5)));
+        assert_eq!(observe("2", 112), LeaseOwner::Theirs(seconds(15)), "it was renewed");
+        assert_eq!(observe("2", 126), LeaseOwner::Theirs(seconds(1)));
+        assert_eq!(observe("2", 127), LeaseOwner::Free);
     }
 
     #[test]
-    fn nobody_is_kept_out_for_long_by_one_mistake() {
-        let mut own = LeaseObserver::new("b");
-        let mut long = hold("a", "1");
+    fn lease_owner_depends_on_its_holder() {
+        let mut observer = LeaseObserver::new("b");
+        assert_eq!(
+            observer.observe_lease(Some(lease_of("", "")), seconds(0), no_holder_died),
+            LeaseOwner::Free
+        );
+        assert_eq!(
+            observer.observe_lease(Some(lease_of("b", "1")), seconds(0), no_holder_died),
+            LeaseOwner::Mine
+        );
+        let died = |who: &str| who == "a";
+        assert_eq!(
+            observer.observe_lease(Some(lease_of("a", "1")), seconds(0), died),
+            LeaseOwner::Free
+        );
+        let theirs = observer.observe_lease(Some(lease_of("c", "1")), seconds(0), died);
+        assert_eq!(theirs, LeaseOwner::Theirs(LASTS));
+        let c = observer.observe_lease(Some(lease_of("c", "1")), seconds(14), died);
+        assert_eq!(c, LeaseOwner::Theirs(seconds(1)));
+        let other = observer.observe_lease(Some(lease_of("d", "1")), seconds(14), died);
+        assert_eq!(other, LeaseOwner::Theirs(LASTS), "a new holder starts the duration again");
+    }
+
+    #[test]
+    fn deleted_lease_belongs_to_its_holder_until_it_expires() {
+        let mut observer = LeaseObserver::new("b");
+        assert_eq!(
+            observer.observe_lease(None, seconds(0), no_holder_died),
+            LeaseOwner::Free,
+            "there was never a Lease"
+        );
+        observer.observe_lease(Some(lease_of("a", "1")), seconds(0), no_holder_died);
+        assert_eq!(
+            observer.observe_lease(None, seconds(5), no_holder_died),
+            LeaseOwner::Theirs(seconds(10))
+        );
+        assert_eq!(observer.observe_lease(None, seconds(15), no_holder_died), LeaseOwner::Free);
+        observer.observe_lease(Some(lease_of("a", "2")), seconds(20), no_holder_died);
+        let released = observer.observe_lease(Some(lease_of("", "2")), seconds(21), no_holder_died);
+        assert_eq!(released, LeaseOwner::Free, "the holder released it");
+        assert_eq!(observer.observe_lease(None, seconds(22), no_holder_died), LeaseOwner::Free);
+    }
+
+    #[test]
+    fn excessive_lease_duration_is_capped() {
+        let mut observer = LeaseObserver::new("b");
+        let mut long = lease_of("a", "1");
         long.lasts = Duration::from_secs(1 << 40);
-        let sight = own.observe_lease(Some(long), seconds(0), alive);
-        assert_eq!(sight, LeaseOwner::Theirs(LASTS_MAX));
+        let owner = observer.observe_lease(Some(long), seconds(0), no_holder_died);
+        assert_eq!(owner, LeaseOwner::Theirs(LASTS_MAX));
     }
 
     #[test]
-    fn who_follows_has_the_lease_within_twenty_seconds() {
+    fn failover_takes_less_than_twenty_seconds() {
         // The last renewal is observed within one retry interval, and its expiry within another.
         assert!(RETRY + LASTS + RETRY < seconds(20));
         assert!(ACTS + RETRY < LASTS);
     }
 
     #[test]
-    fn clusters_that_are_led_together_follow_the_first_that_answers() {
+    fn clusters_led_together_follow_the_first_reachable_one() {
         use LeaseStatus::{Free, Mine, Unknown, Unreachable};
         let theirs = || LeaseStatus::Theirs("x".to_owned());
-        let may = |places: [LeaseStatus; 3]| {
+        let may_hold_each = |held: [LeaseStatus; 3]| {
             let names = ["a", "b", "c"].map(|name| name.into());
-            let company: BTreeMap<_, _> = names.clone().into_iter().zip(places).collect();
-            names.map(|name| may_hold(&name, &company))
+            let statuses: BTreeMap<_, _> = names.clone().into_iter().zip(held).collect();
+            names.map(|name| may_hold(&name, &statuses))
         };
-        for (places, expect) in [
+        for (held, expect) in [
             ([Unknown, Free, Free], [true, false, false]),
             ([Free, Free, Free], [true, false, false]),
             ([Mine, Free, Free], [true, true, true]),
@@ -278,28 +295,28 @@ mod tests {
             ([Unreachable, theirs(), Mine], [true, true, false]),
             ([Unreachable, Unreachable, Unreachable], [true, true, true]),
         ] {
-            assert_eq!(may(places.clone()), expect, "{places:?}");
+            assert_eq!(may_hold_each(held.clone()), expect, "{held:?}");
         }
     }
 
     /// The leaders of the clusters `0`, `1` and so on: `m` is this host, `f` no host, `?` unknown,
     /// `-` unreachable, and any other letter is the host of that name.
-    fn company(places: &str) -> BTreeMap<ClusterName, LeaseStatus> {
-        let place = |own: char| match own {
+    fn statuses(leaders: &str) -> BTreeMap<ClusterName, LeaseStatus> {
+        let status = |letter: char| match letter {
             'm' => LeaseStatus::Mine,
             'f' => LeaseStatus::Free,
             '?' => LeaseStatus::Unknown,
             '-' => LeaseStatus::Unreachable,
             host => LeaseStatus::Theirs(host.to_string()),
         };
-        let named = places.chars().enumerate();
-        let named = named.map(|(at, own)| (ClusterName(at.to_string()), place(own)));
+        let named = leaders.chars().enumerate();
+        let named = named.map(|(at, letter)| (ClusterName(at.to_string()), status(letter)));
         named.collect()
     }
 
     #[test]
-    fn a_host_asks_whoever_leads_two_more_than_it_does() {
-        for (places, expect) in [
+    fn host_requests_handover_from_a_host_with_two_more_clusters() {
+        for (leaders, expect) in [
             ("a", None),
             ("aa", Some("0")),
             ("ma", None),
@@ -311,15 +328,15 @@ mod tests {
             ("mm", None),
             ("", None),
         ] {
-            let company = company(places);
-            let asked = cluster_to_request(&company).map(|own| own.as_str());
-            assert_eq!(asked, expect, "{places}");
+            let statuses = statuses(leaders);
+            let requested = cluster_to_request(&statuses).map(|cluster| cluster.as_str());
+            assert_eq!(requested, expect, "{leaders}");
         }
     }
 
     #[test]
-    fn who_is_asked_gives_until_it_leads_one_more() {
-        for (places, gives) in [
+    fn host_hands_over_clusters_until_it_leads_one_more() {
+        for (leaders, hands_over) in [
             ("mm", true),
             ("m", false),
             ("mma", false),
@@ -328,7 +345,7 @@ mod tests {
             ("aamm", false),
             ("bbmm", true),
         ] {
-            assert_eq!(hands_over_to("a", &company(places)), gives, "{places}");
+            assert_eq!(hands_over_to("a", &statuses(leaders)), hands_over, "{leaders}");
         }
     }
 }

@@ -379,24 +379,24 @@ mod tests {
     }
 
     fn lease(annotations: &[(&str, &str)]) -> AnnotatedLease {
-        let own = annotations.iter();
-        let own = own.map(|(key, text)| ((*key).to_owned(), (*text).to_owned()));
-        AnnotatedLease { version: "7".into(), annotations: own.collect() }
+        let pairs = annotations.iter();
+        let pairs = pairs.map(|(key, text)| ((*key).to_owned(), (*text).to_owned()));
+        AnnotatedLease { version: "7".into(), annotations: pairs.collect() }
     }
 
-    fn let_go(second: i64) -> DisruptionRecord {
+    fn expired_at(second: i64) -> DisruptionRecord {
         DisruptionRecord { pool: "general".into(), reason: Reason::Expired, at: at(second) }
     }
 
     #[test]
-    fn of_what_was_accepted_the_id_counts_and_without_a_lease_nothing_is() {
+    fn accepted_ids_are_merged_and_forgotten_without_a_lease() {
         let known = LeaseAnnotations::from_lease(
             Some(&lease(&[(ACCEPTED, " 0123 \n")])),
             &LeaseAnnotations::default(),
         );
         assert_eq!(known.accepted, ["0123".to_owned()].into());
-        for gone in [None, Some(&lease(&[]))] {
-            assert!(LeaseAnnotations::from_lease(gone, &known).accepted.is_empty());
+        for lacking in [None, Some(&lease(&[]))] {
+            assert!(LeaseAnnotations::from_lease(lacking, &known).accepted.is_empty());
         }
         let rows = [
             (None, "0123", "0123"),
@@ -408,7 +408,7 @@ mod tests {
         for (before, id, expect) in rows {
             assert_eq!(accepted_with(before, id), expect, "{before:?} {id}");
         }
-        let many: Vec<String> = (0..40).map(|own| format!("one/ends/{own}")).collect();
+        let many: Vec<String> = (0..40).map(|index| format!("one/ends/{index}")).collect();
         let text = accepted_with(Some(&many.join(" ")), "one/ends/40");
         assert_eq!(text.split(' ').count(), super::ACCEPTED_MAX + 1);
         let read = LeaseAnnotations::from_lease(Some(&lease(&[(ACCEPTED, &text)])), &known);
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_goes_to_text_and_back() {
+    fn pause_round_trips_through_its_annotation() {
         let pauses = [
             (Some(at(1_800_000_000)), "a new CNI, see wiki"),
             (None, "until I am back"),
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_that_does_not_parse_has_no_end_and_says_so() {
+    fn unparsable_pause_has_no_end_and_names_its_annotation() {
         for text in ["", "2026-11-32T00:00:00Z typo", "because", "1800000000 x"] {
             let pause = Pause::parse_annotation(PAUSE, text);
             assert!(pause.is_active(Timestamp::MAX), "{text}");
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_pauses_the_longer_holds_and_those_of_other_pools_do_not() {
+    fn longer_of_pool_and_cluster_pause_applies() {
         let pool = |name: &str| format!("{PAUSE_POOL}{name}");
         let until = |second: i64| format!("{} why", at(second));
         let given = lease(&[
@@ -472,8 +472,8 @@ mod tests {
     }
 
     #[test]
-    fn who_was_let_go_goes_to_text_and_back_and_old_ones_are_left_out() {
-        let one = |claim: &str, second| (ClaimId::from(claim), let_go(second));
+    fn disrupted_nodes_round_trip_and_old_ones_are_dropped() {
+        let one = |claim: &str, second| (ClaimId::from(claim), expired_at(second));
         let notes = LeaseAnnotations {
             let_go: BTreeMap::from([one("old", 10), one("young", 90), one("again", 80)]),
             ..LeaseAnnotations::default()
@@ -488,7 +488,7 @@ mod tests {
         let expect = [one("again", 100), one("new", 100), one("young", 90)];
         assert_eq!(back.let_go, BTreeMap::from(expect));
         assert_eq!(back.garbled, None);
-        let many = (0..=DISRUPTED_NODES_MAX).map(|own| one(&own.to_string(), 100));
+        let many = (0..=DISRUPTED_NODES_MAX).map(|index| one(&index.to_string(), 100));
         assert_eq!(notes.let_go_text(&many.collect(), at(95)), None);
     }
 
@@ -504,13 +504,13 @@ mod tests {
         assert_eq!(both.let_go[&ClaimId::from("a")].at, at(10), "the later record");
         let bad = lease(&[(DISRUPTED_NODES_FORMER, "nonsense"), present]);
         let garbled = LeaseAnnotations::from_lease(Some(&bad), &known).garbled;
-        assert!(garbled.is_some_and(|own| own.contains(DISRUPTED_NODES_FORMER)));
+        assert!(garbled.is_some_and(|error| error.contains(DISRUPTED_NODES_FORMER)));
     }
 
     #[test]
-    fn what_the_lease_does_not_say_is_remembered() {
+    fn known_disrupted_nodes_are_kept_when_the_lease_lacks_them() {
         let known = LeaseAnnotations {
-            let_go: BTreeMap::from([(ClaimId::from("a"), let_go(10))]),
+            let_go: BTreeMap::from([(ClaimId::from("a"), expired_at(10))]),
             ..LeaseAnnotations::default()
         };
         assert_eq!(LeaseAnnotations::from_lease(None, &known).let_go, known.let_go);
@@ -519,7 +519,7 @@ mod tests {
         let none = lease(&[(DISRUPTED_NODES, "v1")]);
         assert_eq!(LeaseAnnotations::from_lease(Some(&none), &known).let_go, BTreeMap::new());
         let many: String =
-            (0..=DISRUPTED_NODES_MAX).map(|own| format!(";{own} 1 empty p")).collect();
+            (0..=DISRUPTED_NODES_MAX).map(|index| format!(";{index} 1 empty p")).collect();
         for text in ["", "v2;a 1 empty p", "v1;a b", "v1;a x empty p", &format!("v1{many}")] {
             let notes =
                 LeaseAnnotations::from_lease(Some(&lease(&[(DISRUPTED_NODES, text)])), &known);

@@ -92,81 +92,111 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn hold(holder: &str, renewed: &str) -> Option<LeaseHolder> {
+    fn lease_of(holder: &str, renewed: &str) -> Option<LeaseHolder> {
         Some(LeaseHolder { holder: holder.to_owned(), renewed: renewed.to_owned(), lasts: LASTS })
     }
 
     #[test]
-    fn where_there_is_no_lease_nobody_is_at_work() {
-        let mut own = Watched::default();
-        assert_eq!(own.on_lease_read(None, false, at(0)), AutoscalerActivity::Gone);
+    fn missing_lease_means_no_other_autoscaler() {
+        let mut watched = Watched::default();
+        assert_eq!(watched.on_lease_read(None, false, at(0)), AutoscalerActivity::Gone);
         assert_eq!(
-            own.on_lease_read(hold("k", "1"), false, at(5)),
+            watched.on_lease_read(lease_of("k", "1"), false, at(5)),
             AutoscalerActivity::Goes,
-            "it comes"
+            "it starts"
         );
     }
 
     #[test]
-    fn it_is_gone_when_its_lease_was_nobodys_for_a_minute() {
-        let mut own = Watched::default();
-        assert_eq!(own.on_lease_read(hold("k", "1"), false, at(0)), AutoscalerActivity::Goes);
+    fn other_autoscaler_is_gone_after_a_minute_without_a_holder() {
+        let mut watched = Watched::default();
         assert_eq!(
-            own.on_lease_read(hold("", "1"), false, at(10)),
-            AutoscalerActivity::Goes,
-            "let go"
+            watched.on_lease_read(lease_of("k", "1"), false, at(0)),
+            AutoscalerActivity::Goes
         );
         assert_eq!(
-            own.on_lease_read(hold("l", "2"), false, at(12)),
+            watched.on_lease_read(lease_of("", "1"), false, at(10)),
             AutoscalerActivity::Goes,
-            "its replica"
+            "it released the Lease"
         );
-        assert_eq!(own.on_lease_read(hold("", "3"), false, at(20)), AutoscalerActivity::Goes);
-        assert_eq!(own.on_lease_read(hold("", "3"), false, at(79)), AutoscalerActivity::Goes);
-        assert_eq!(own.on_lease_read(hold("", "3"), false, at(80)), AutoscalerActivity::Gone);
+        assert_eq!(
+            watched.on_lease_read(lease_of("l", "2"), false, at(12)),
+            AutoscalerActivity::Goes,
+            "its replica takes over"
+        );
+        assert_eq!(
+            watched.on_lease_read(lease_of("", "3"), false, at(20)),
+            AutoscalerActivity::Goes
+        );
+        assert_eq!(
+            watched.on_lease_read(lease_of("", "3"), false, at(79)),
+            AutoscalerActivity::Goes
+        );
+        assert_eq!(
+            watched.on_lease_read(lease_of("", "3"), false, at(80)),
+            AutoscalerActivity::Gone
+        );
         // It stops without releasing its Lease.
-        let mut own = Watched::default();
+        let mut watched = Watched::default();
         for (seconds, expect) in [
             (0, AutoscalerActivity::Goes),
             (14, AutoscalerActivity::Goes),
             (15, AutoscalerActivity::Goes),
         ] {
-            assert_eq!(own.on_lease_read(hold("k", "1"), false, at(seconds)), expect);
+            assert_eq!(watched.on_lease_read(lease_of("k", "1"), false, at(seconds)), expect);
         }
-        assert_eq!(own.on_lease_read(hold("k", "1"), false, at(75)), AutoscalerActivity::Gone);
-        // A user deletes the Lease of an active autoscaler.
-        let mut own = Watched::default();
-        own.on_lease_read(hold("k", "1"), false, at(0));
-        assert_eq!(own.on_lease_read(None, false, at(2)), AutoscalerActivity::Goes);
-        assert_eq!(own.on_lease_read(None, false, at(15)), AutoscalerActivity::Goes);
-        assert_eq!(own.on_lease_read(None, false, at(75)), AutoscalerActivity::Gone);
-    }
-
-    #[test]
-    fn a_lease_of_long_ago_is_nobodys_unless_it_is_renewed_all_the_same() {
-        let mut own = Watched::default();
-        assert_eq!(own.on_lease_read(hold("k", "1"), true, at(0)), AutoscalerActivity::Unknown);
-        assert_eq!(own.on_lease_read(hold("k", "1"), true, at(2)), AutoscalerActivity::Gone);
-        // One of the two clocks is wrong.
-        let mut own = Watched::default();
-        assert_eq!(own.on_lease_read(hold("k", "1"), true, at(0)), AutoscalerActivity::Unknown);
-        assert_eq!(own.on_lease_read(hold("k", "2"), true, at(2)), AutoscalerActivity::Goes);
-        assert_eq!(own.on_lease_read(hold("k", "3"), true, at(4)), AutoscalerActivity::Goes);
-    }
-
-    #[test]
-    fn who_does_not_answer_leaves_it_as_it_was_for_a_moment() {
-        let mut own = Watched::default();
         assert_eq!(
-            own.on_read_failure(at(0)),
-            AutoscalerActivity::Unseen,
-            "from the first look on"
+            watched.on_lease_read(lease_of("k", "1"), false, at(75)),
+            AutoscalerActivity::Gone
         );
-        assert_eq!(own.on_lease_read(None, false, at(1)), AutoscalerActivity::Gone);
-        assert_eq!(own.on_read_failure(at(16)), AutoscalerActivity::Gone);
-        assert_eq!(own.on_read_failure(at(17)), AutoscalerActivity::Unseen);
-        assert_eq!(own.on_lease_read(None, false, at(18)), AutoscalerActivity::Gone);
-        own.on_lease_read(hold("k", "1"), false, at(20));
-        assert_eq!(own.on_read_failure(at(22)), AutoscalerActivity::Goes);
+        // A user deletes the Lease of an active autoscaler.
+        let mut watched = Watched::default();
+        watched.on_lease_read(lease_of("k", "1"), false, at(0));
+        assert_eq!(watched.on_lease_read(None, false, at(2)), AutoscalerActivity::Goes);
+        assert_eq!(watched.on_lease_read(None, false, at(15)), AutoscalerActivity::Goes);
+        assert_eq!(watched.on_lease_read(None, false, at(75)), AutoscalerActivity::Gone);
+    }
+
+    #[test]
+    fn old_lease_has_no_holder_unless_it_is_renewed() {
+        let mut watched = Watched::default();
+        assert_eq!(
+            watched.on_lease_read(lease_of("k", "1"), true, at(0)),
+            AutoscalerActivity::Unknown
+        );
+        assert_eq!(
+            watched.on_lease_read(lease_of("k", "1"), true, at(2)),
+            AutoscalerActivity::Gone
+        );
+        // One of the two clocks is wrong.
+        let mut watched = Watched::default();
+        assert_eq!(
+            watched.on_lease_read(lease_of("k", "1"), true, at(0)),
+            AutoscalerActivity::Unknown
+        );
+        assert_eq!(
+            watched.on_lease_read(lease_of("k", "2"), true, at(2)),
+            AutoscalerActivity::Goes
+        );
+        assert_eq!(
+            watched.on_lease_read(lease_of("k", "3"), true, at(4)),
+            AutoscalerActivity::Goes
+        );
+    }
+
+    #[test]
+    fn read_failure_keeps_the_last_activity_briefly() {
+        let mut watched = Watched::default();
+        assert_eq!(
+            watched.on_read_failure(at(0)),
+            AutoscalerActivity::Unseen,
+            "the Lease was never read"
+        );
+        assert_eq!(watched.on_lease_read(None, false, at(1)), AutoscalerActivity::Gone);
+        assert_eq!(watched.on_read_failure(at(16)), AutoscalerActivity::Gone);
+        assert_eq!(watched.on_read_failure(at(17)), AutoscalerActivity::Unseen);
+        assert_eq!(watched.on_lease_read(None, false, at(18)), AutoscalerActivity::Gone);
+        watched.on_lease_read(lease_of("k", "1"), false, at(20));
+        assert_eq!(watched.on_read_failure(at(22)), AutoscalerActivity::Goes);
     }
 }

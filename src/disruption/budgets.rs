@@ -79,6 +79,12 @@ impl<'a> Budgets<'a> {
         (self.cluster.total, self.cluster.disrupted)
     }
 
+    /// Returns the same numbers for each pool.
+    pub fn total_and_disrupted_by_pool(&self) -> BTreeMap<PoolName, (usize, usize)> {
+        let pools = self.pools.iter();
+        pools.map(|(pool, counts)| (pool.clone(), (counts.total, counts.disrupted))).collect()
+    }
+
     /// Returns whether the disruption of a node was already recorded.
     pub fn has_acquired(&self, candidate: &Candidate<'_>) -> bool {
         self.gone.contains(&candidate.node.name)

@@ -84,50 +84,50 @@ mod tests {
     }
 
     #[test]
-    fn moves_in_vain_are_made_twice_more_and_then_hardly_ever() {
-        let mut churn = ConsolidationBackoff::default();
-        assert_eq!(churn.back_off_until(), None);
+    fn unprofitable_consolidations_increase_the_back_off() {
+        let mut backoff = ConsolidationBackoff::default();
+        assert_eq!(backoff.back_off_until(), None);
         let mut now = 0;
-        for rest in [10, 60, 10_080, 10_080] {
-            churn.record_consolidation(1.0, at(now));
-            assert_eq!(churn.back_off_until(), None, "nothing is lost yet");
-            churn.record_launch(0.6);
-            assert_eq!(churn.back_off_until(), Some(at(now + rest)));
-            now += rest;
+        for minutes in [10, 60, 10_080, 10_080] {
+            backoff.record_consolidation(1.0, at(now));
+            assert_eq!(backoff.back_off_until(), None, "nothing is lost yet");
+            backoff.record_launch(0.6);
+            assert_eq!(backoff.back_off_until(), Some(at(now + minutes)));
+            now += minutes;
         }
         // A profitable consolidation resets the losses.
-        churn.record_consolidation(1.0, at(now));
-        churn.record_launch(0.4);
-        assert_eq!(churn.back_off_until(), None);
-        churn.record_consolidation(1.0, at(now + 10));
-        churn.record_launch(0.6);
-        assert_eq!(churn.back_off_until(), Some(at(now + 20)), "for ten minutes again");
+        backoff.record_consolidation(1.0, at(now));
+        backoff.record_launch(0.4);
+        assert_eq!(backoff.back_off_until(), None);
+        backoff.record_consolidation(1.0, at(now + 10));
+        backoff.record_launch(0.6);
+        assert_eq!(backoff.back_off_until(), Some(at(now + 20)), "for ten minutes again");
     }
 
     #[test]
-    fn nodes_that_stay_save_nothing_and_lose_nothing() {
-        let mut churn = ConsolidationBackoff::default();
-        churn.record_consolidation(1.0, at(0));
-        churn.record_retained(1.0);
-        assert_eq!(churn.back_off_until(), None);
-        churn.record_consolidation(1.0, at(1));
-        churn.record_consolidation(1.0, at(1));
-        churn.record_retained(1.0);
-        churn.record_launch(0.6);
-        assert_eq!(churn.expected_and_lost(), (1.0, 0.6));
-        assert_eq!(churn.back_off_until(), Some(at(11)));
+    fn retained_nodes_count_neither_as_savings_nor_as_losses() {
+        let mut backoff = ConsolidationBackoff::default();
+        backoff.record_consolidation(1.0, at(0));
+        backoff.record_retained(1.0);
+        assert_eq!(backoff.back_off_until(), None);
+        backoff.record_consolidation(1.0, at(1));
+        backoff.record_consolidation(1.0, at(1));
+        backoff.record_retained(1.0);
+        backoff.record_launch(0.6);
+        assert_eq!(backoff.expected_and_lost(), (1.0, 0.6));
+        assert_eq!(backoff.back_off_until(), Some(at(11)));
     }
 
     #[test]
-    fn moves_soon_after_another_are_judged_together() {
-        let mut churn = ConsolidationBackoff::default();
-        churn.record_consolidation(1.0, at(0));
-        churn.record_launch(0.25);
-        churn.record_consolidation(1.0, at(9));
-        churn.record_launch(0.5);
-        assert_eq!(churn.expected_and_lost(), (2.0, 0.75));
-        assert_eq!(churn.back_off_until(), None);
-        churn.record_launch(0.5);
-        assert_eq!(churn.back_off_until(), Some(at(19)));
+    fn consecutive_consolidations_are_judged_together() {
+        let mut backoff = ConsolidationBackoff::default();
+        backoff.record_consolidation(1.0, at(0));
+        backoff.record_launch(0.25);
+        backoff.record_consolidation(1.0, at(9));
+        backoff.record_launch(0.5);
+        assert_eq!(backoff.expected_and_lost(), (2.0, 0.75));
+        assert_eq!(backoff.back_off_until(), None);
+        backoff.record_launch(0.5);
+        assert_eq!(backoff.back_off_until(), Some(at(19)));
     }
 }

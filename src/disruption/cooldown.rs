@@ -33,7 +33,7 @@ mod tests {
     use crate::state::candidates::RecentActions;
 
     #[test]
-    fn the_longest_wait_counts_and_none_is_the_default() {
+    fn longest_cool_down_applies_and_none_by_default() {
         let at = |minute: i64| Timestamp::from_second(60 * minute).expect("in range");
         let minutes = SignedDuration::from_mins;
         let cool_down = CoolDown {
@@ -55,7 +55,7 @@ mod tests {
         ];
         for (recent, now, expect) in rows {
             let got = cool_down_end(&cool_down, &recent, at(now));
-            assert_eq!(got, expect.map(|(own, what)| (at(own), what)), "{recent:?}");
+            assert_eq!(got, expect.map(|(minute, what)| (at(minute), what)), "{recent:?}");
             assert_eq!(cool_down_end(&CoolDown::default(), &recent, at(now)), None);
         }
     }

@@ -69,13 +69,13 @@ mod tests {
     }
 
     #[test]
-    fn without_any_rule_nodes_may_always_leave() {
+    fn disruption_is_always_allowed_without_rules() {
         check(&[], Reason::Drifted, 5, Some(5));
         check(&[&[], &[]], Reason::Empty, 5, Some(5));
     }
 
     #[test]
-    fn where_times_are_allowed_nodes_leave_in_one_of_them() {
+    fn disruption_is_allowed_inside_any_allowing_window() {
         let rules = [rule(true, &[], "0 2 * * *", 2), rule(true, &[], "0 20 * * *", 1)];
         for (hour, opens) in [(0, 1), (1, 1), (2, 2), (3, 19), (19, 19), (20, 25)] {
             check(&[&rules], Reason::Drifted, hour, Some(opens));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_against_it_wins() {
+    fn denying_window_overrides_an_allowing_one() {
         let rules = [rule(true, &[], "0 2 * * *", 4), rule(false, &[], "0 2 * * *", 2)];
         for (hour, opens) in [(1, 3), (2, 3), (3, 3), (4, 4), (5, 27)] {
             check(&[&rules], Reason::Expired, hour, Some(opens));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_counts_for_the_reasons_that_it_names() {
+    fn rule_applies_only_to_its_reasons() {
         let rules = [rule(true, &[Reason::Drifted], "0 2 * * *", 2)];
         check(&[&rules], Reason::Drifted, 5, Some(25));
         check(&[&rules], Reason::Empty, 5, Some(5));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pool_and_the_cluster_have_to_agree() {
+    fn pool_and_cluster_windows_must_both_be_open() {
         let pool = [rule(true, &[], "0 2 * * *", 4)];
         let cluster = [rule(true, &[], "0 4 * * *", 4)];
         check(&[&pool, &cluster], Reason::Empty, 1, Some(3));

@@ -354,10 +354,10 @@ mod tests {
     use crate::doctor::report::DoctorReport;
 
     #[test]
-    fn clocks_that_differ_by_more_than_the_second_that_is_cut_off_are_told() {
-        let said = "Thu, 01 Jan 1970 01:00:00 GMT";
+    fn clock_skew_beyond_date_header_precision_is_reported() {
+        let date = "Thu, 01 Jan 1970 01:00:00 GMT";
         let headers: HeaderMap =
-            [(http::header::DATE, said.parse().expect("a value"))].into_iter().collect();
+            [(http::header::DATE, date.parse().expect("a value"))].into_iter().collect();
         for (seconds, code) in
             [(0, 0), (3, 0), (4, 2), (11, 2), (12, 4), (-2, 0), (-3, 2), (-11, 4)]
         {
@@ -368,9 +368,9 @@ mod tests {
     }
 
     #[test]
-    fn a_version_outside_of_what_is_supported_or_tested_is_told() {
+    fn untested_and_unsupported_kubernetes_versions_are_reported() {
         let outside = "; tested versions: 1.35 to 1.37";
-        for (minor, code, words) in [
+        for (minor, code, suffix) in [
             ("28", 4, " is older than 1.29, the oldest supported version"),
             ("29", 0, outside),
             ("34+", 0, outside),
@@ -384,9 +384,9 @@ mod tests {
                 headers: HeaderMap::new(),
                 body: body.into_bytes(),
             });
-            let said = format!("Kubernetes v1.{minor}{words}");
-            let told = format!("{check:?}");
-            assert!(told.contains(&format!("{said:?}")), "{said}: {told}");
+            let expected = format!("Kubernetes v1.{minor}{suffix}");
+            let shown = format!("{check:?}");
+            assert!(shown.contains(&format!("{expected:?}")), "{expected}: {shown}");
             assert_eq!(DoctorReport(vec![check]).exit_code(), code, "{minor}");
         }
     }

@@ -200,7 +200,7 @@ mod tests {
     use super::{check_hidden, check_secret};
 
     #[test]
-    fn what_is_below_a_home_is_hidden_by_the_unit() {
+    fn paths_in_home_directories_are_hidden_by_the_unit() {
         for (path, expect) in [
             ("/home/me/.kube/config", true),
             ("/root/.kube/config", true),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_into_a_home_is_hidden_as_well() {
+    fn symlink_into_a_home_directory_is_hidden_by_the_unit() {
         let dir = tempfile::tempdir().expect("a directory");
         let link = dir.path().join("kubeconfig");
         std::os::unix::fs::symlink("/root", &link).expect("a link");

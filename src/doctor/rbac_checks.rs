@@ -79,7 +79,7 @@ fn missing_permission(right: &RbacRule<'_>, answers: &[(&str, AccessAnswer)]) ->
     let fix =
         format!("add to the {}: {}", right.role.granting_object(), right.rule_for_verbs(&denied));
     let (option, turned_off) = match right.purpose.setting_name() {
-        Some(option) => (format!(", for {option}"), right.purpose.can_be_missed()),
+        Some(option) => (format!(", for {option}"), right.purpose.is_optional()),
         None => (String::new(), false),
     };
     let why = format!("the user may not {name}{option}");

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_as_well_as_its_worst_check() {
+    fn exit_code_follows_the_worst_check() {
         let mut report = report();
         assert_eq!(report.exit_code(), 2);
         report.0.push(Check::failed(("d", "gone"), "it is gone", "bring it"));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn text_says_all_on_lines_of_their_own_and_disturbs_no_terminal() {
+    fn text_report_has_one_line_per_check_without_control_characters() {
         let expect = "[ok]      host\n\
                       [warning] cluster\n\
                       \x20 [ok]      a: it is there\n\
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_the_same_tree() {
+    fn json_report_has_the_same_tree() {
         let value = report().to_json();
         assert_eq!(value["state"], "warning");
         assert_eq!(value["counts"]["skipped"], 2);

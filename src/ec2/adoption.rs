@@ -45,36 +45,37 @@ mod tests {
     }
 
     #[test]
-    fn only_an_instance_of_the_same_cluster_and_pool_is_taken_over() {
+    fn only_instances_of_the_same_cluster_and_pool_are_adopted() {
         let ours = ("outrigger.dev/installation", "here");
         let pool = ("karpenter.sh/nodepool", "general");
         let cluster = ("kubernetes.io/cluster/prod", "owned");
         // The configuration may name the cluster differently from EKS.
-        let called = [("outrigger.dev/cluster", "one"), ("eks:eks-cluster-name", "prod")];
-        let gets = tags(&[&[ours, pool][..], &called].concat());
-        let may = |pairs: &[(&str, &str)]| check_adoptable(&tags(pairs), &gets);
-        let eks = called[1];
-        assert_eq!(may(&[pool, cluster, eks]), Ok(()));
-        assert_eq!(may(&[pool, cluster, eks, ours]), Ok(()), "again");
-        let lacks = |pairs: &[(&str, &str)], what: &str| {
-            let why = may(pairs).expect_err("it is not ours to take").to_string();
+        let cluster_names = [("outrigger.dev/cluster", "one"), ("eks:eks-cluster-name", "prod")];
+        let adopted_tags = tags(&[&[ours, pool][..], &cluster_names].concat());
+        let check = |pairs: &[(&str, &str)]| check_adoptable(&tags(pairs), &adopted_tags);
+        let eks = cluster_names[1];
+        assert_eq!(check(&[pool, cluster, eks]), Ok(()));
+        assert_eq!(check(&[pool, cluster, eks, ours]), Ok(()), "a repeated adoption");
+        let expect_refusal = |pairs: &[(&str, &str)], what: &str| {
+            let why = check(pairs).expect_err("it may not be adopted").to_string();
             assert!(why.contains(what), "{why}");
         };
-        lacks(&[], "karpenter.sh/nodepool=general");
-        lacks(&[("karpenter.sh/nodepool", "other"), cluster], "=general");
-        lacks(&[pool], "kubernetes.io/cluster/prod=owned");
+        expect_refusal(&[], "karpenter.sh/nodepool=general");
+        expect_refusal(&[("karpenter.sh/nodepool", "other"), cluster], "=general");
+        expect_refusal(&[pool], "kubernetes.io/cluster/prod=owned");
         for other in
             [("kubernetes.io/cluster/prod", "shared"), ("kubernetes.io/cluster/one", "owned")]
         {
-            lacks(&[pool, other], "kubernetes.io/cluster/prod=owned");
+            expect_refusal(&[pool, other], "kubernetes.io/cluster/prod=owned");
         }
-        lacks(
+        expect_refusal(
             &[pool, cluster, eks, ("outrigger.dev/installation", "there")],
             "a different installation",
         );
-        let gets = tags(&[ours, pool, called[0]]);
-        lacks(&[pool, cluster], "eks:eks-cluster-name=prod");
-        let own = [pool, ("kubernetes.io/cluster/one", "owned"), ("eks:eks-cluster-name", "one")];
-        assert_eq!(check_adoptable(&tags(&own), &gets), Ok(()), "outside EKS");
+        let adopted_tags = tags(&[ours, pool, cluster_names[0]]);
+        expect_refusal(&[pool, cluster], "eks:eks-cluster-name=prod");
+        let outside_eks =
+            [pool, ("kubernetes.io/cluster/one", "owned"), ("eks:eks-cluster-name", "one")];
+        assert_eq!(check_adoptable(&tags(&outside_eks), &adopted_tags), Ok(()), "outside EKS");
     }
 }

@@ -157,14 +157,16 @@ mod tests {
     use crate::model::node_class::resolved::Variant;
 
     const EKS: &str = "/aws/service/eks/optimized-ami/";
-    const ROCKET: &str = "/aws/service/bottlerocket/aws-k8s-";
+    const BOTTLEROCKET: &str = "/aws/service/bottlerocket/aws-k8s-";
 
     /// Family, version, Kubernetes, and each path with the initials of its variants.
     type Row = (AmiFamily, &'static str, &'static str, Vec<String>);
 
-    #[expect(clippy::too_many_lines, reason = "a table: one row a family")]
+    #[expect(clippy::too_many_lines, reason = "a table: one row per family")]
     fn rows() -> Vec<Row> {
-        let all = |at: &str, rest: &[&str]| rest.iter().map(|own| format!("{at}{own}")).collect();
+        let all = |prefix: &str, paths: &[&str]| {
+            paths.iter().map(|path| format!("{prefix}{path}")).collect()
+        };
         vec![
             (
                 AmiFamily::Al2,
@@ -212,7 +214,7 @@ mod tests {
                 "v1.46.0",
                 "1.33",
                 all(
-                    ROCKET,
+                    BOTTLEROCKET,
                     &[
                         "1.33/x86_64/1.46.0/image_id SNe",
                         "1.33/arm64/1.46.0/image_id S",
@@ -252,20 +254,20 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_stands_for_these_parameters() {
+    fn ami_alias_resolves_to_ssm_parameters() {
         for (family, version, kubernetes, expect) in rows() {
             let all = ssm_parameters(family, version, kubernetes).expect("supported");
-            let texts = all.iter().map(|own| {
-                let variants = own.variants.iter().map(|own| match own {
+            let texts = all.iter().map(|parameter| {
+                let variants = parameter.variants.iter().map(|variant| match variant {
                     Variant::Standard => "S",
                     Variant::Nvidia => "Nv",
                     Variant::Neuron => "Ne",
                 });
-                format!("{} {}", own.path, variants.collect::<String>())
+                format!("{} {}", parameter.path, variants.collect::<String>())
             });
             assert_eq!(texts.collect::<Vec<_>>(), expect);
             let pinned = version != "latest";
-            assert!(all.iter().all(|own| own.is_mutable() != pinned), "{all:?}");
+            assert!(all.iter().all(|parameter| parameter.is_mutable() != pinned), "{all:?}");
         }
         let pinned = ssm_parameters(AmiFamily::Al2023, "v20250601", "1.33").expect("supported");
         let path = "1.33/amazon-linux-2023/arm64/nvidia/\
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn some_aliases_stand_for_nothing() {
+    fn unsupported_ami_aliases_are_rejected_with_a_hint() {
         let cases = [
             (AmiFamily::Al2, "latest", "1.33", "use al2023"),
             (AmiFamily::Al2, "latest", "1.34", "use al2023"),

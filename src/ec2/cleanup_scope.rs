@@ -34,7 +34,7 @@ impl CleanupScope {
 
     /// Returns whether resources with this cluster name in their name may be deleted. Shortened
     /// names may match several clusters.
-    pub fn is_for(&self, part: &str, spelt: impl Fn(&str) -> String) -> bool {
+    pub fn may_delete(&self, part: &str, spelt: impl Fn(&str) -> String) -> bool {
         let mut named =
             self.configured.iter().filter(|cluster| spelt(cluster.as_str()) == part).peekable();
         match named.peek() {
@@ -52,8 +52,8 @@ mod tests {
     use crate::model::cluster::Cluster;
 
     #[test]
-    fn what_is_of_another_host_or_role_is_left_to_it() {
-        let mut care = CleanupScope {
+    fn cleanup_spares_clusters_of_other_hosts_and_roles() {
+        let mut scope = CleanupScope {
             led: vec![Arc::new(Cluster { name: "here".into(), ..Cluster::default() })],
             is_whole: false,
             configured: ["here", "there"].map(Into::into).into(),
@@ -70,10 +70,13 @@ mod tests {
             // Another role has it.
             (true, "there", false),
         ] {
-            care.is_whole = is_whole;
-            let is_for = care.is_for(part, str::to_owned);
-            assert_eq!(is_for, expect, "{is_whole} {part}");
+            scope.is_whole = is_whole;
+            let may_delete = scope.may_delete(part, str::to_owned);
+            assert_eq!(may_delete, expect, "{is_whole} {part}");
         }
-        assert!(!care.is_for("here", |_| "here".to_owned()), "they are spelt alike");
+        assert!(
+            !scope.may_delete("here", |_| "here".to_owned()),
+            "the two names have the same short form"
+        );
     }
 }

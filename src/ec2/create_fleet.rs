@@ -13,7 +13,6 @@ use crate::ec2::launch_template::{
     LaunchTemplate, RenderedUserData, TemplateTarget, Variation, build_template,
 };
 use crate::ec2::subnet_capacity::{ReservedAddresses, Subnets};
-use crate::engine::command::{CommandResult, FailureKind, Launch, OfferingRefusal, RefusalKind};
 use crate::model::claim::TAGS_OF_ONE_CLAIM;
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{CapacityType, InstanceType, OfferingKey, Price};
@@ -24,6 +23,7 @@ use crate::model::labels::{
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::{Image, ResolvedNodeClass};
 use crate::model::reservation::{Reservation, ReservationKind};
+use crate::provider::{CommandResult, FailureKind, Launch, OfferingRefusal, RefusalKind};
 
 /// Maximum number of templates in one request. Source: EC2 API reference, CreateFleet.
 pub const TEMPLATES_MAX: usize = 50;

@@ -8,7 +8,6 @@ use jiff::Timestamp;
 
 use crate::catalog::Catalog;
 use crate::ec2::errors::{ErrorClass, classify_error};
-use crate::engine::command::Launch;
 use crate::model::cluster::Cluster;
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{CapacityType, OfferingKey};
@@ -16,6 +15,7 @@ use crate::model::labels::ZONE;
 use crate::model::node_class::resolved::Cause;
 use crate::model::pool::Pool;
 use crate::model::template_hash::record_in;
+use crate::provider::Launch;
 
 /// Maximum number of offerings in the dry runs of a class. The next is tried only if one is
 /// refused. An unavailable subnet or type is not an error of the class.

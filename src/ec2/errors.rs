@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ec2::create_fleet::FleetRequest;
 use crate::ec2::iam_policy::{TAGGING, granting_statement};
-use crate::engine::command::{CommandResult, FailureKind, OfferingRefusal, RefusalKind};
 use crate::model::instance::OfferingKey;
+use crate::provider::{CommandResult, FailureKind, OfferingRefusal, RefusalKind};
 
 /// Maximum length of a message. Encoded messages of AWS have thousands of characters.
 const MESSAGE_MAX: usize = 400;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::event::Interruption;
 use crate::model::id::InstanceId;
+use crate::provider::Interruption;
 
 /// How long a check must fail to count, as in Karpenter: two minutes.
 pub const FAILS: SignedDuration = SignedDuration::from_secs(120);
@@ -92,7 +92,7 @@ mod tests {
     use jiff::{SignedDuration, Timestamp};
 
     use super::{Scheduled, StatusCheckDetail, StatusRow, instance_problems};
-    use crate::engine::event::Interruption::{self, Failed, Maintenance};
+    use crate::provider::Interruption::{self, Failed, Maintenance};
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -105,16 +105,16 @@ mod tests {
     }
 
     #[test]
-    fn instances_fail_or_are_to_be_maintained_or_are_well() {
+    fn status_checks_and_scheduled_events_become_interruptions() {
         let stop = || vec![event("instance-stop", "The instance is on degraded hardware")];
-        let over = |mark| vec![event("system-reboot", mark)];
-        let since_ever = StatusCheckDetail { failed: true, since: None };
+        let reboot_event = |mark| vec![event("system-reboot", mark)];
+        let failed_since_unknown = StatusCheckDetail { failed: true, since: None };
         let cases: Vec<(Vec<StatusCheckDetail>, Vec<Scheduled>, Option<Interruption>)> = vec![
             (vec![], vec![], None),
             (vec![check(false, 500)], vec![], None),
             (vec![check(true, 119)], vec![], None),
             (vec![check(true, 120)], vec![], Some(Failed)),
-            (vec![since_ever], vec![], Some(Failed)),
+            (vec![failed_since_unknown], vec![], Some(Failed)),
             (vec![check(false, 0), check(true, 900)], vec![], Some(Failed)),
             (vec![check(true, 119)], stop(), Some(Maintenance)),
             (vec![check(true, 120)], stop(), Some(Failed)),
@@ -123,20 +123,20 @@ mod tests {
             (vec![], vec![event("system-maintenance", "")], Some(Maintenance)),
             (vec![], vec![event("instance-retirement", "")], Some(Maintenance)),
             (vec![], vec![event("something-else", "")], None),
-            (vec![], over("[Completed] reboot"), None),
-            (vec![], over("[Canceled] reboot"), None),
-            (vec![], over("reboot"), Some(Maintenance)),
+            (vec![], reboot_event("[Completed] reboot"), None),
+            (vec![], reboot_event("[Canceled] reboot"), None),
+            (vec![], reboot_event("reboot"), Some(Maintenance)),
         ];
         for (checks, events, expect) in cases {
             let row = StatusRow { instance: "i-1".into(), checks, events };
             let found = instance_problems(std::slice::from_ref(&row), NOW);
-            let found = found.get("i-1").map(|own| own.0);
+            let found = found.get("i-1").map(|problem| problem.0);
             assert_eq!(found, expect, "{row:?}");
         }
     }
 
     #[test]
-    fn of_several_listings_what_leaves_least_time_counts() {
+    fn most_urgent_problem_of_an_instance_wins() {
         let row = |checks, events| StatusRow { instance: "i-1".into(), checks, events };
         let rows =
             [row(vec![], vec![event("instance-stop", "")]), row(vec![check(true, 300)], vec![])];

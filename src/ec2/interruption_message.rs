@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::engine::event::Interruption;
 use crate::model::id::InstanceId;
+use crate::provider::Interruption;
 
 /// Maximum body size of SQS.
 pub const BODY_MAX: usize = 1 << 20;
@@ -151,19 +151,20 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{BODY_MAX, Malformed, Message, parse_message};
-    use crate::engine::event::Interruption;
+    use crate::provider::Interruption;
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
-    const SAID: &str = "2026-01-01T00:00:00Z";
+    const SENT_AT: &str = "2026-01-01T00:00:00Z";
     const EC2: &str = "aws.ec2";
     const SPOT: &str = "EC2 Spot Instance Interruption Warning";
     const STATE: &str = "EC2 Instance State-change Notification";
 
     fn body(source: &str, kind: &str, detail: Value) -> String {
-        let own = json!({
-            "version": "0", "source": source, "detail-type": kind, "time": SAID, "detail": detail,
+        let message = json!({
+            "version": "0", "source": source, "detail-type": kind, "time": SENT_AT,
+            "detail": detail,
         });
-        own.to_string()
+        message.to_string()
     }
 
     fn state(name: &str) -> Value {
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_concerns_instances_is_read_and_the_rest_is_nothing() {
+    fn only_messages_about_instances_become_notices() {
         let one = json!({ "instance-id": "i-1", "instance-action": "terminate" });
         let reserved = "EC2 Capacity Reservation Instance Interruption Warning";
         let rebalance = "EC2 Instance Rebalance Recommendation";
@@ -212,10 +213,10 @@ mod tests {
             let text = body(source, kind, detail);
             let found = match parse_message(&text, NOW).expect("a message") {
                 Message::NoOp => None,
-                Message::Notice(own) => {
-                    assert_eq!(own.said.to_string(), SAID);
-                    let ids: Vec<&str> = own.instances.iter().map(|own| own.as_str()).collect();
-                    Some((own.what, ids.join(" "), own.at.duration_since(own.said)))
+                Message::Notice(notice) => {
+                    assert_eq!(notice.said.to_string(), SENT_AT);
+                    let ids: Vec<&str> = notice.instances.iter().map(|id| id.as_str()).collect();
+                    Some((notice.what, ids.join(" "), notice.at.duration_since(notice.said)))
                 }
             };
             let expect = expect.map(|(what, ids, seconds)| {
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_told_of() {
+    fn malformed_messages_are_reported() {
         let bad = |detail| parse_message(&body(EC2, SPOT, detail), NOW);
         let lacks = Err(Malformed::Lacks("instance-id"));
         for detail in [
@@ -255,10 +256,10 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_make_it_panic() {
+    fn arbitrary_bytes_do_not_panic() {
         let good = body(EC2, SPOT, json!({ "instance-id": "i-0123456789abcdef0" }));
         let mut rng = fastrand::Rng::with_seed(5);
-        let mut read_well = 0;
+        let mut parsed = 0;
         for _ in 0..20_000 {
             let mut bytes = good.clone().into_bytes();
             for _ in 0..rng.usize(0..4) {
@@ -272,11 +273,11 @@ mod tests {
                 }
             }
             let text = String::from_utf8_lossy(&bytes);
-            if let Ok(Message::Notice(own)) = parse_message(&text, NOW) {
-                read_well += 1;
-                assert!(own.instances[0].as_str().starts_with("i-"));
+            if let Ok(Message::Notice(notice)) = parse_message(&text, NOW) {
+                parsed += 1;
+                assert!(notice.instances[0].as_str().starts_with("i-"));
             }
         }
-        assert!((1000..20_000).contains(&read_well), "{read_well}");
+        assert!((1000..20_000).contains(&parsed), "{parsed}");
     }
 }

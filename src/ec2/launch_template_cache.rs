@@ -83,12 +83,12 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_made_once_and_removed_when_nobody_needs_it() {
+    fn launch_template_is_created_once_and_idle_after_ten_minutes() {
         let mut cache = LaunchTemplateCache::default();
         assert!(cache.begin_use("t", at(0)));
-        assert!(!cache.begin_use("t", at(1)), "it is there");
+        assert!(!cache.begin_use("t", at(1)), "the template exists");
         cache.end_use("t", at(2));
-        assert!(cache.idle_templates(at(60)).is_empty(), "one request has no answer");
+        assert!(cache.idle_templates(at(60)).is_empty(), "one request is still without a response");
         cache.end_use("t", at(5));
         assert!(cache.idle_templates(at(14)).is_empty());
         assert_eq!(cache.idle_templates(at(15)), ["t"]);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_made_anew_and_not_removed() {
+    fn missing_launch_template_is_recreated_not_deleted() {
         let mut cache = LaunchTemplateCache::default();
         cache.begin_use("t", at(0));
         cache.remove_missing("t");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_life_left_is_removed_after_a_while() {
+    fn listed_launch_templates_of_an_earlier_run_become_idle() {
         let mut cache = LaunchTemplateCache::default();
         cache.begin_use("used", at(0));
         cache.apply_listing(["used", "b", "a"].map(str::to_owned), at(1));
@@ -122,6 +122,6 @@ mod tests {
         assert_eq!(cache.idle_templates(at(11)), ["a"]);
         assert_eq!(cache.idle_templates(at(15)), ["a", "b"]);
         cache.apply_listing(["a".to_owned()], at(14));
-        assert_eq!(cache.idle_templates(at(15)), ["a", "b"], "being listed is no use");
+        assert_eq!(cache.idle_templates(at(15)), ["a", "b"], "a listing does not count as a use");
     }
 }

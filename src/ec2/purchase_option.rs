@@ -41,7 +41,7 @@ mod tests {
     use super::{Bought, offering_key};
 
     #[test]
-    fn an_instance_is_what_it_was_bought_as() {
+    fn capacity_type_follows_the_purchase_option() {
         let only = Some("capacity-reservations-only");
         let (spot, id) = (Some("sir-1"), Some("cr-1"));
         let rows = [

@@ -116,57 +116,61 @@ mod tests {
         Subnet { id: id.to_owned(), zone: zone.into(), zone_id: String::new(), free }
     }
 
-    fn chosen(ledger: &Subnets, all: &[Subnet], now: Timestamp) -> String {
-        let own = ledger.choose_subnet(all, &"a".into(), now);
-        own.map_or("none".to_owned(), |own| own.id.clone())
+    fn chosen(subnets: &Subnets, all: &[Subnet], now: Timestamp) -> String {
+        let subnet = subnets.choose_subnet(all, &"a".into(), now);
+        subnet.map_or("none".to_owned(), |subnet| subnet.id.clone())
     }
 
     #[test]
-    fn the_subnet_with_most_free_addresses_is_chosen_less_what_is_on_its_way() {
+    fn subnet_with_most_unreserved_addresses_is_chosen() {
         let all = [subnet("s1", "a", 100), subnet("s2", "a", 100), subnet("s3", "b", 900)];
-        let mut ledger = Subnets::default();
-        ledger.apply_counts(&all);
-        assert_eq!(chosen(&ledger, &all, NOW), "s1", "the first of equals");
+        let mut subnets = Subnets::default();
+        subnets.apply_counts(&all);
+        assert_eq!(chosen(&subnets, &all, NOW), "s1", "the first of equals");
         let mut taken = ReservedAddresses::default();
-        ledger.reserve_addresses(&all[0], 30, &mut taken);
-        assert_eq!(chosen(&ledger, &all, NOW), "s2");
+        subnets.reserve_addresses(&all[0], 30, &mut taken);
+        assert_eq!(chosen(&subnets, &all, NOW), "s2");
         let mut other = ReservedAddresses::default();
-        ledger.reserve_addresses(&all[1], 50, &mut other);
-        assert_eq!(chosen(&ledger, &all, NOW), "s1", "70 left against 50");
+        subnets.reserve_addresses(&all[1], 50, &mut other);
+        assert_eq!(chosen(&subnets, &all, NOW), "s1", "70 left against 50");
         // A failed call returns its addresses; a successful one keeps them.
-        ledger.release_addresses(&other, None);
-        assert_eq!(chosen(&ledger, &all, NOW), "s2");
-        ledger.release_addresses(&taken, Some("s1"));
-        assert_eq!(chosen(&ledger, &all, NOW), "s2");
+        subnets.release_addresses(&other, None);
+        assert_eq!(chosen(&subnets, &all, NOW), "s2");
+        subnets.release_addresses(&taken, Some("s1"));
+        assert_eq!(chosen(&subnets, &all, NOW), "s2");
     }
 
     #[test]
-    fn what_is_given_back_after_another_count_is_in_that_count() {
+    fn release_ignores_addresses_reserved_before_the_last_count() {
         let all = [subnet("s1", "a", 60), subnet("s2", "a", 50)];
-        let mut ledger = Subnets::default();
-        ledger.apply_counts(&all);
+        let mut subnets = Subnets::default();
+        subnets.apply_counts(&all);
         let (mut first, mut second) = (ReservedAddresses::default(), ReservedAddresses::default());
-        ledger.reserve_addresses(&all[0], 30, &mut first);
-        ledger.apply_counts(&all);
-        ledger.reserve_addresses(&all[0], 20, &mut second);
-        ledger.release_addresses(&first, None);
-        assert_eq!(chosen(&ledger, &all, NOW), "s2", "40 are left of s1");
-        ledger.release_addresses(&second, None);
-        assert_eq!(chosen(&ledger, &all, NOW), "s1");
+        subnets.reserve_addresses(&all[0], 30, &mut first);
+        subnets.apply_counts(&all);
+        subnets.reserve_addresses(&all[0], 20, &mut second);
+        subnets.release_addresses(&first, None);
+        assert_eq!(chosen(&subnets, &all, NOW), "s2", "40 are left of s1");
+        subnets.release_addresses(&second, None);
+        assert_eq!(chosen(&subnets, &all, NOW), "s1");
     }
 
     #[test]
-    fn an_exhausted_subnet_is_left_alone_for_three_minutes() {
+    fn exhausted_subnet_is_avoided_for_three_minutes() {
         let all = [subnet("s1", "a", 60), subnet("s2", "a", 50)];
-        let mut ledger = Subnets::default();
-        ledger.mark_exhausted("s1", NOW);
-        assert_eq!(chosen(&ledger, &all, NOW), "s2");
-        assert_eq!(chosen(&ledger, &all[..1], NOW), "none", "the zone is out");
+        let mut subnets = Subnets::default();
+        subnets.mark_exhausted("s1", NOW);
+        assert_eq!(chosen(&subnets, &all, NOW), "s2");
+        assert_eq!(chosen(&subnets, &all[..1], NOW), "none", "the zone has no other subnet");
         let later = |seconds| NOW + SignedDuration::from_secs(seconds);
-        assert_eq!(chosen(&ledger, &all[..1], later(179)), "none");
-        assert_eq!(chosen(&ledger, &all[..1], later(180)), "s1");
-        assert_eq!(chosen(&ledger, &all, later(180)), "s2", "it has none yet");
-        ledger.apply_counts(&all);
-        assert_eq!(chosen(&ledger, &all, later(180)), "s1");
+        assert_eq!(chosen(&subnets, &all[..1], later(179)), "none");
+        assert_eq!(chosen(&subnets, &all[..1], later(180)), "s1");
+        assert_eq!(
+            chosen(&subnets, &all, later(180)),
+            "s2",
+            "its addresses are not counted again yet"
+        );
+        subnets.apply_counts(&all);
+        assert_eq!(chosen(&subnets, &all, later(180)), "s1");
     }
 }

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::backoff::Backoff;
 use crate::engine::claims;
-use crate::engine::command::{Adoption, Command, CommandResult, FailureKind, Launch, NodePatch};
+use crate::engine::command::{Command, NodePatch};
 use crate::engine::context::Context;
 use crate::engine::controllers::{AdoptionAttempt, AdoptionController, Unclaimed};
 use crate::engine::in_flight::CommandPurpose;
@@ -22,6 +22,7 @@ use crate::model::labels::CLAIM;
 use crate::model::node::Node;
 use crate::model::pod::PodPhase;
 use crate::model::template_hash::record_in;
+use crate::provider::{Adoption, CommandResult, FailureKind, Launch};
 use crate::state::node_claims::NodeClaim;
 
 /// Maximum number of instances tagged simultaneously: EC2 accepts about ten calls per second.

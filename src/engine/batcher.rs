@@ -99,6 +99,12 @@ impl PodBatcher {
         self.known.values().any(Option::is_some)
     }
 
+    /// Returns the pending pods that have not been planned yet, with the times at which they were
+    /// first seen.
+    pub fn unplanned_pods(&self) -> impl Iterator<Item = (&PodKey, Timestamp)> {
+        self.known.iter().filter_map(|(pod, seen)| Some((pod, (*seen)?)))
+    }
+
     /// Records that the pending pods were planned. Returns the waiting times of the pods that were
     /// planned for the first time.
     pub fn record_plan(&mut self, now: Timestamp) -> Vec<SignedDuration> {

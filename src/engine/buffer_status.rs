@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::backoff::{Backoff, Denied};
-use crate::engine::command::{BufferPatch, Command, CommandResult, FailureKind};
+use crate::engine::command::{BufferPatch, Command};
 use crate::engine::context::Context;
 use crate::engine::controllers::Consolidation;
 use crate::engine::in_flight::CommandPurpose;
@@ -15,6 +15,7 @@ use crate::engine::report::Report;
 use crate::model::buffer::Buffer;
 use crate::model::buffer_object::{BufferObject, BufferRooms, BufferStatus, Unresolved};
 use crate::model::id::ObjectKey;
+use crate::provider::{CommandResult, FailureKind};
 
 /// Maximum number of statuses written simultaneously: there may be hundreds.
 const PATCHES_MAX: usize = 16;

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::engine::claims;
-use crate::engine::command::{Command, CommandId, CommandResult, FailureKind};
+use crate::engine::command::{Command, CommandId};
 use crate::engine::context::Context;
 use crate::engine::controllers::Interruptions;
 use crate::engine::discovered_capacity;
@@ -17,6 +17,7 @@ use crate::model::id::{ClaimId, PodKey};
 use crate::model::node::Node;
 use crate::model::pool::Reason;
 use crate::model::template_hash::hashes_in;
+use crate::provider::{CommandResult, FailureKind};
 
 /// Sends the command of a claim's step.
 pub(super) fn send_step(
@@ -45,19 +46,25 @@ pub(super) fn enter_phase(cx: &mut Context, id: &ClaimId, phase: ClaimPhase, now
     let Some(claim) = cx.state.ledger.claims.get_mut(id) else {
         return;
     };
+    let before = claim.phase;
     (claim.phase, claim.since) = (phase, now);
     let node = claim.node.clone();
+    let offering = claim.instance.as_ref().map(|instance| instance.offering.clone());
     let (pool, born) = (claim.record.pool.clone(), claim.record.created);
     let is_old = cx.state.started.is_some_and(|at| born < at);
     let progress = cx.progress.entry(id.clone()).or_default();
     progress.overdue = None;
     let found = phase == ClaimPhase::Registered && is_old && progress.patched.is_none();
+    let drained = before == ClaimPhase::Draining && progress.drain.listing.confirmed.is_some();
     let asked = progress.asked.filter(|_| phase == ClaimPhase::Gone);
     if let Some((node, asked)) = node.clone().zip(asked) {
         let (took, age) = (now.duration_since(asked), now.duration_since(born));
-        cx.outbox.push_report(Report::Ended { node, pool: pool.clone(), took, age });
+        let ending = progress.told_to_end.map(|at| now.duration_since(at));
+        cx.outbox.push_report(Report::Ended { node, pool: pool.clone(), took, ending, age });
     }
-    cx.outbox.push_report(Report::ClaimPhase { claim: id.clone(), pool, node, phase, found });
+    let claim = id.clone();
+    let entered = Report::ClaimPhase { claim, pool, node, offering, phase, drained, found };
+    cx.outbox.push_report(entered);
     match phase {
         ClaimPhase::Registered => registration_backoff::on_registered(cx, id, now),
         ClaimPhase::Initialized => discovered_capacity::report_missing_capacity(cx, id),
@@ -88,10 +95,12 @@ pub(super) fn terminate_undrained(
         claim.leaving = Some(reason);
         let node = claim.node.clone();
         let pool = claim.record.pool.clone();
+        let capacity_type = claim.capacity_type();
         cx.outbox.push_report(Report::Retire {
             claim: id.clone(),
             pool,
             node,
+            capacity_type,
             reason,
             price: None,
             pods: 0,

@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::engine::claim_steps;
 use crate::engine::claims;
 use crate::engine::cluster_identity;
-use crate::engine::command::{CommandId, CommandResult, FailureKind, OfferingRefusal};
+use crate::engine::command::CommandId;
 use crate::engine::context::Context;
 use crate::engine::drain;
 use crate::engine::drain::cancellation;
@@ -23,6 +23,7 @@ use crate::engine::sync;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeClassName};
 use crate::model::instance::{Instance, InstanceState};
+use crate::provider::{CommandResult, FailureKind, OfferingRefusal};
 
 impl Engine {
     /// Matches a result to its command and handles it.
@@ -133,7 +134,7 @@ impl Engine {
                 fleet.on_denied(cx, id, why, used_up, view, now);
             }
             (ClaimStep::RequestDisruption, Granted) => {
-                cx.progress_of(id).drain.granted = true;
+                cx.progress_of(id).drain.clearance.record_grant();
                 claim_steps::on_step_succeeded(cx, id);
             }
             (ClaimStep::RequestDisruption, Denied { why, view, .. }) => {
@@ -205,11 +206,15 @@ fn on_instances_listed(cx: &mut Context, result: CommandResult, now: Timestamp) 
     }
     for claim in outcome.found {
         record_launched_offerings(cx, &claim);
+        let instance = cx.claim(&claim).and_then(|claim| claim.instance.as_ref());
+        let offering = instance.map(|instance| instance.offering.clone());
         cx.outbox.push_report(Report::ClaimPhase {
             pool: cx.state.ledger.pool_of(&claim),
             claim,
             node: None,
+            offering,
             phase: ClaimPhase::Launched,
+            drained: false,
             found: false,
         });
     }
@@ -219,7 +224,7 @@ fn on_instances_listed(cx: &mut Context, result: CommandResult, now: Timestamp) 
 
 fn on_tainted(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     if let Some(progress) = cx.progress.get_mut(id) {
-        progress.drain.tainted = Some(now);
+        progress.drain.taint.confirmed = Some(now);
     }
     claim_steps::on_step_succeeded(cx, id);
 }

@@ -265,9 +265,8 @@ pub(super) fn consolidate(
         return;
     }
     consolidation.schedule.moved = Some(now);
-    let pool = nodes.first().map(|node| &node.pool);
     cx.outbox.push_report(Report::Consolidates {
-        pool: pool.filter(|pool| nodes.iter().all(|node| node.pool == **pool)).cloned(),
+        pools: nodes.iter().map(|node| node.pool.clone()).collect(),
         nodes: nodes.len(),
         claims: plan.launches.len(),
         before: nodes.iter().filter_map(|node| node.price).sum(),
@@ -321,6 +320,8 @@ fn report_possible_moves(cx: &mut Context, provisioning: &mut Provisioning, plan
             offering,
             price,
             offerings: launch.offerings.len(),
+            reason: Reason::Underutilized.as_str(),
+            relaxed: false,
             pods: launch.pods,
         });
     }
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_is_weighed_when_it_is_still_and_not_too_often() {
+    fn consolidation_runs_when_the_cluster_is_calm_and_not_too_often() {
         let mark_changed = |schedule: &mut ConsolidationSchedule, all: &[i64]| {
             all.iter().for_each(|it| schedule.mark_changed(at(*it)))
         };

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::batcher::PodBatcher;
-use crate::engine::command::{Command, CommandId, FailureKind, IssuedCommand};
+use crate::engine::command::{Command, CommandId, IssuedCommand};
 use crate::engine::in_flight::{ANSWER_MAX, ClaimProgress, CommandPurpose, InFlightCommand};
 use crate::engine::placements::Placements;
 use crate::engine::report::Report;
@@ -19,6 +19,7 @@ use crate::engine::sync_state::{SyncPhase, SyncState};
 use crate::engine::wave_queue::Waves;
 use crate::model::cluster::ManagementMode;
 use crate::model::id::ClaimId;
+use crate::provider::FailureKind;
 use crate::state::State;
 
 /// One pass handles all events within this time, so that a thousand bound or nominated pods do

@@ -6,10 +6,10 @@ use jiff::Timestamp;
 
 use crate::disruption::consolidation_backoff::ConsolidationBackoff;
 use crate::engine::backoff::{Backoff, Denied};
-use crate::engine::event::Interruption;
 use crate::engine::in_flight::{GroupKey, Nomination, OpeningGroup};
 use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName};
 use crate::model::pod::Pod;
+use crate::provider::Interruption;
 
 /// Consolidation, its savings and the replacement pods.
 #[derive(Debug, Default)]

@@ -24,7 +24,7 @@ use crate::engine::context::Context;
 use crate::engine::controllers::{Consolidation, Interruptions, Nominations};
 use crate::engine::drain::deadline::deadline_annotation;
 use crate::engine::fleet_sync::FleetSync;
-use crate::engine::in_flight::{ClaimStep, Clearance};
+use crate::engine::in_flight::{ClaimStep, Clearance, DrainState, Release};
 use crate::engine::replacement_pods;
 use crate::engine::report::Report;
 use crate::engine::sync;
@@ -96,6 +96,7 @@ pub(super) fn disrupt_node(
         claim: id.clone(),
         pool: claim.record.pool.clone(),
         node: claim.node.clone(),
+        capacity_type: claim.capacity_type(),
         reason,
         price: cx.state.price_of_instance(claim),
         pods: pods.filter(|pod| pod.is_reschedulable()).count(),
@@ -123,11 +124,11 @@ pub(super) fn resume_disruption(
     now: Timestamp,
 ) {
     disrupt_node(cx, interruptions, id, reason, now);
-    let drain = &mut cx.progress.entry(id.clone()).or_default().drain;
-    (drain.released, drain.clearance, drain.moved) = (true, Clearance::Cleared, true);
+    let drain = &mut cx.progress_of(id).drain;
+    (drain.clearance, drain.release) = (Clearance::Cleared, Release::Begun { released: true });
 }
 
-/// Performs the next step of a drain.
+/// Performs the next step of a drain, in the order of the diagram of [`DrainState`].
 pub(super) fn drain(
     cx: &mut Context,
     consolidation: &mut Consolidation,
@@ -140,28 +141,17 @@ pub(super) fn drain(
     if vanished_node::handle_vanished_node(cx, interruptions, id, now) {
         return;
     }
-    let claim = cx.claim(id);
-    let known = claim.and_then(|claim| Some((claim.leaving, cx.node_of(claim)?.clone())));
-    let Some((reason, node)) = known else {
+    let Some((reason, node)) = drained_node(cx, id) else {
         return;
     };
-    let mut reason = reason.unwrap_or(Reason::Empty);
-    if node.deleting.is_some() && node.has_finalizer() && reason.is_voluntary() {
-        // The drain can no longer be cancelled.
-        reason = Reason::Deleted;
-        if let Some(claim) = cx.state.ledger.claims.get_mut(id) {
-            claim.leaving = Some(reason);
-        }
-    }
-    let name = node.name.clone();
     let (stale, lost) = (claims::is_stale(cx, id, &node), has_lost_taint(cx, id, &node));
-    let drain = &mut cx.progress.entry(id.clone()).or_default().drain;
+    let drain = &mut cx.progress_of(id).drain;
     drain.reset_if_recreated(&node.uid);
     if lost {
         // Another client removed the taint, so new pods may have been bound.
-        (drain.tainted, drain.confirmed) = (None, None);
+        (drain.taint.confirmed, drain.listing.confirmed) = (None, None);
     }
-    let (tainted, released) = (drain.tainted, drain.released);
+    let (tainted, released) = (drain.taint.confirmed, drain.release.is_released());
     if tainted.is_none()
         && !released
         && !clearance::try_clear(cx, consolidation, fleet, id, reason, now)
@@ -172,21 +162,17 @@ pub(super) fn drain(
         deadline::start_deadline(cx, id, reason, now);
     }
     let Some(tainted) = tainted else {
-        if reason == Reason::Empty
+        let is_kept = reason == Reason::Empty
             && !released
-            && cancel_if_not_empty(cx, consolidation, id, &name, now)
-        {
-            return;
-        }
-        if !stale {
+            && cancel_if_not_empty(cx, consolidation, id, &node.name, now);
+        if !is_kept && !stale {
             send_taint(cx, id, &node, reason, now);
         }
         return;
     };
-    if !stale && restore_marks(cx, id, &node, reason, now) {
-        return;
-    }
-    if !try_release(cx, consolidation, nominations, id, reason, now) {
+    if (!stale && restore_marks(cx, id, &node, reason, now))
+        || !try_release(cx, consolidation, nominations, id, reason, now)
+    {
         return;
     }
     if !waves::waits_for_wave(cx, id, now) {
@@ -195,16 +181,25 @@ pub(super) fn drain(
             return;
         }
     }
-    let confirmed = cx.drain_of(id).and_then(|drain| drain.confirmed);
     if deadline::is_deadline_over(cx, id, now) {
-        terminate_by_deadline(cx, interruptions, id, &name, reason, now);
-        return;
-    }
-    if confirmed.is_some() {
+        terminate_by_deadline(cx, interruptions, id, &node.name, reason, now);
+    } else if cx.drain_of(id).is_some_and(|drain| drain.listing.confirmed.is_some()) {
         claim_steps::enter_phase(cx, id, ClaimPhase::Terminating, now);
-        return;
+    } else {
+        evict_and_confirm(cx, consolidation, id, &node.name, reason, tainted, now);
     }
-    evict_and_confirm(cx, consolidation, id, &name, reason, tainted, now);
+}
+
+/// Returns the reason of a drain and its Node. If a user deletes the Node, a voluntary drain can no
+/// longer be cancelled and gets that reason.
+fn drained_node(cx: &mut Context, id: &ClaimId) -> Option<(Reason, Node)> {
+    let claim = cx.claim(id)?;
+    let (reason, node) = (claim.leaving.unwrap_or(Reason::Empty), cx.node_of(claim)?.clone());
+    if node.deleting.is_none() || !node.has_finalizer() || !reason.is_voluntary() {
+        return Some((reason, node));
+    }
+    cx.state.ledger.claims.get_mut(id)?.leaving = Some(Reason::Deleted);
+    Some((Reason::Deleted, node))
 }
 
 /// Terminates a node at its deadline even if pods remain, as far as the safeguard allows it.
@@ -227,9 +222,9 @@ fn terminate_by_deadline(
 
 /// Sends the disrupted taint of a node.
 fn send_taint(cx: &mut Context, id: &ClaimId, node: &Node, reason: Reason, now: Timestamp) {
-    let deadline = cx.drain_of(id).and_then(|drain| drain.deadline);
+    let deadline = cx.drain_of(id).and_then(DrainState::deadline);
     let patch = taint_patch(node, reason, deadline);
-    cx.progress_of(id).drain.sent = Some(now);
+    cx.progress_of(id).drain.taint.sent = Some(now);
     claim_steps::send_step(cx, id, ClaimStep::Taint, Command::PatchNode(patch), now);
 }
 
@@ -252,8 +247,8 @@ fn restore_marks(
     if labelled && node.annotations.contains_key(DISRUPTION_REASON) {
         return false;
     }
-    let marked = cx.drain_of(id).and_then(|drain| drain.marked);
-    let again = marked.map(|at| at + MARK_AGAIN);
+    let restored = cx.drain_of(id).and_then(|drain| drain.taint.marks_restored);
+    let again = restored.map(|at| at + MARK_AGAIN);
     if cx.outbox.waits_until(again, "restore the disruption label and annotation", now) {
         return false;
     }
@@ -266,7 +261,7 @@ fn restore_marks(
 /// unchanged and no new version follows, so the engine must not wait for one.
 pub(super) fn on_marks_restored(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     if let Some(progress) = cx.progress.get_mut(id) {
-        progress.drain.marked = Some(now);
+        progress.drain.taint.marks_restored = Some(now);
         progress.patched = None;
     }
     claim_steps::on_step_succeeded(cx, id);
@@ -282,15 +277,14 @@ fn evict_and_confirm(
     tainted: Timestamp,
     now: Timestamp,
 ) {
-    let deadline = cx.drain_of(id).and_then(|drain| drain.deadline);
+    let deadline = cx.drain_of(id).and_then(DrainState::deadline);
     let deadline = deadline.filter(|at| *at > now);
     cx.outbox.wake_at(deadline, "the deadline of a drain has passed");
     if reason == Reason::Empty && cancel_if_not_empty(cx, consolidation, id, name, now) {
         return;
     }
     if eviction::evict_pods(cx, id, name, now) {
-        let drain = &mut cx.progress.entry(id.clone()).or_default().drain;
-        drain.detach = Default::default();
+        cx.progress_of(id).drain.detach = Default::default();
         if !deadline::on_drain_timeout(cx, consolidation, id, reason, now) {
             eviction::report_blocked_drain(cx, id, name, now);
         }
@@ -315,13 +309,8 @@ fn cancel_if_not_empty(
     let pods = cx.state.objects.pods_on(name.as_str());
     let count = pods.filter(|pod| pod.holds_node()).count();
     if count > 0 {
-        cancellation::cancel_disruption(
-            cx,
-            consolidation,
-            id,
-            format!("{count} pods were bound to it meanwhile"),
-            now,
-        );
+        let why = format!("{count} pods were bound to it meanwhile");
+        cancellation::cancel_disruption(cx, consolidation, id, why, now);
     }
     count > 0
 }
@@ -337,15 +326,12 @@ fn try_release(
     reason: Reason,
     now: Timestamp,
 ) -> bool {
-    let drain = cx.drain_of(id);
-    let (moved, released) = drain.map_or((false, false), |drain| (drain.moved, drain.released));
-    if moved || !(reason.waits_for_placements() || reason == Reason::Empty) {
+    let release = cx.drain_of(id).map(|drain| drain.release).unwrap_or_default();
+    let begun = matches!(release, Release::Begun { .. });
+    if begun || !(reason.waits_for_placements() || reason == Reason::Empty) {
         return true;
     }
-    let Some(claim) = cx.claim(id) else {
-        return false;
-    };
-    let Some(node) = cx.node_of(claim) else {
+    let Some((claim, node)) = cx.claim_and_node(id) else {
         return false;
     };
     let graceful = cx.state.is_graceful(claim) && reason.is_eventual();
@@ -379,10 +365,10 @@ fn try_release(
     let is_late = until <= now;
     let seen = placed && sync::are_watches_recent(cx, now);
     if (seen && check_pods_known(cx, id, now)) || (has_to && is_late) {
-        cx.progress_of(id).drain.released = true;
+        cx.progress_of(id).drain.release = Release::Released;
         return true;
     }
-    if released && !placed {
+    if release == Release::Released && !placed {
         let why = "its pods can no longer be scheduled elsewhere".to_owned();
         cancellation::postpone_drain(cx, consolidation, id, why, now);
     } else if is_late {
@@ -403,9 +389,9 @@ fn try_release(
 fn check_pods_known(cx: &mut Context, id: &ClaimId, now: Timestamp) -> bool {
     let node = cx.claim(id).and_then(|node| node.node.clone());
     let drain = cx.drain_of(id);
-    let until = drain.and_then(|drain| drain.checked?.checked_add(CHECKED_MAX).ok());
+    let until = drain.and_then(|drain| drain.listing.matched?.checked_add(CHECKED_MAX).ok());
     let fresh = until.is_some_and(|at| at > now);
-    let checked = fresh || drain.is_some_and(|drain| drain.released);
+    let checked = fresh || drain.is_some_and(|drain| drain.release.is_released());
     if let Some(name) = node.filter(|_| !checked) {
         request_confirmation(cx, id, &name, now);
     }
@@ -414,11 +400,11 @@ fn check_pods_known(cx: &mut Context, id: &ClaimId, now: Timestamp) -> bool {
 
 /// Lists the pods of the node from the API server, because the watch may lag behind.
 fn request_confirmation(cx: &mut Context, id: &ClaimId, node: &NodeName, now: Timestamp) {
-    let next = cx.drain_of(id).and_then(|drain| drain.next_list);
+    let next = cx.drain_of(id).and_then(|drain| drain.listing.next);
     if cx.outbox.waits_until(next, "confirm a drain", now) {
         return;
     }
-    cx.progress_of(id).drain.next_list = now.checked_add(LIST_APART).ok();
+    cx.progress_of(id).drain.listing.next = now.checked_add(LIST_APART).ok();
     let list = Command::ListPodsOn { node: node.clone() };
     claim_steps::send_step(cx, id, ClaimStep::ListPods, list, now);
 }
@@ -435,7 +421,6 @@ pub(super) fn on_pods_listed(
         return;
     };
     let reason = claim.leaving.unwrap_or(Reason::Empty);
-    let empty = reason == Reason::Empty;
     let objects = &cx.state.objects;
     pods.iter_mut().for_each(|pod| objects.note_deletion(pod, now));
     let bound = pods.iter().filter(|pod| pod.holds_node()).count();
@@ -452,22 +437,17 @@ pub(super) fn on_pods_listed(
         return;
     };
     progress.retry = Default::default();
-    progress.drain.checked = unseen.is_empty().then_some(now);
+    progress.drain.listing.matched = unseen.is_empty().then_some(now);
     if is_blind {
-        progress.drain.next_list = now.checked_add(REWATCHED).ok();
+        progress.drain.listing.next = now.checked_add(REWATCHED).ok();
     }
-    if reason.waits_for_placements() && !progress.drain.released {
+    if reason.waits_for_placements() && !progress.drain.release.is_released() {
         // No eviction has completed yet.
-    } else if empty && bound > 0 {
-        cancellation::cancel_disruption(
-            cx,
-            consolidation,
-            id,
-            format!("{bound} pods were bound to it meanwhile"),
-            now,
-        );
+    } else if reason == Reason::Empty && bound > 0 {
+        let why = format!("{bound} pods were bound to it meanwhile");
+        cancellation::cancel_disruption(cx, consolidation, id, why, now);
     } else if !held {
-        progress.drain.confirmed = Some(now);
+        progress.drain.listing.confirmed = Some(now);
     }
     if is_blind {
         cx.state.views.mark_incomplete(ObjectKind::Pod);

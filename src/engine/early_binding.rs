@@ -15,7 +15,7 @@ use jiff::Timestamp;
 
 use crate::engine::claim_steps;
 use crate::engine::claims;
-use crate::engine::command::{Command, CommandResult, FailureKind, NewNode};
+use crate::engine::command::{Command, NewNode};
 use crate::engine::context::Context;
 use crate::engine::in_flight::{ClaimStep, CommandPurpose, PodAttempt};
 use crate::engine::report::Report;
@@ -34,6 +34,7 @@ use crate::model::node_class::image::AmiFamily;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::model::taint::{Effect, Taint};
+use crate::provider::{CommandResult, FailureKind};
 use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot_builder::node_labels;
 

@@ -6,54 +6,15 @@ use jiff::Timestamp;
 
 use crate::catalog::Catalog;
 use crate::catalog::node_class::ClassSupplies;
-use crate::engine::command::{CommandId, CommandResult, OfferingRefusal};
+use crate::engine::command::CommandId;
 use crate::model::buffer_object::BufferObject;
 use crate::model::clock_skew::ClockSkew;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
 use crate::model::id::{InstanceId, NodeClassName, ObjectKey};
 use crate::model::instance::UnavailableKey;
-use crate::model::pool::Reason;
 use crate::model::watched_object::{ObjectKind, WatchedObject};
-
-/// A provider notice about an instance. Later variants leave less time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Interruption {
-    /// The instance may be interrupted soon.
-    Rebalance,
-    /// Its host is scheduled for maintenance.
-    Maintenance,
-    /// Its capacity reservation reclaims it.
-    Reservation,
-    /// It is a spot instance that is interrupted in two minutes.
-    Spot,
-    /// It is being stopped or terminated.
-    Stopping,
-    /// Its status checks fail: its pods are not awaited.
-    Failed,
-}
-
-impl Interruption {
-    /// Returns the name in logs and metrics. Source: spec/aws.md §6.1.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Rebalance => "rebalance_recommendation",
-            Self::Maintenance => "scheduled_change",
-            Self::Reservation => "capacity_reservation_interrupted",
-            Self::Spot => "spot_interrupted",
-            Self::Stopping => "instance_stopping",
-            Self::Failed => "instance_status_failed",
-        }
-    }
-
-    /// Returns the disruption reason.
-    pub fn disruption_reason(self) -> Reason {
-        match self {
-            Self::Failed => Reason::Unhealthy,
-            _ => Reason::Interrupted,
-        }
-    }
-}
+use crate::provider::{CommandResult, Interruption, OfferingRefusal};
 
 /// An event.
 #[derive(Clone, Debug)]

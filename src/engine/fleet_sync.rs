@@ -10,9 +10,9 @@ use crate::disruption::budgets::Budgets;
 use crate::engine::backoff::Backoff;
 use crate::engine::claim_steps;
 use crate::engine::claims;
-use crate::engine::command::{Command, CommandResult, OfferingRefusal, RefusalKind};
+use crate::engine::command::Command;
 use crate::engine::context::Context;
-use crate::engine::in_flight::{ClaimProgress, ClaimStep, Clearance, CommandPurpose};
+use crate::engine::in_flight::{ClaimProgress, ClaimStep, CommandPurpose};
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::fleet::{
@@ -21,6 +21,7 @@ use crate::model::fleet::{
 use crate::model::id::{ClaimId, NodeClassName};
 use crate::model::instance::UnavailableKey;
 use crate::model::pool::{Limits, Reason, applies_to_reason};
+use crate::provider::{CommandResult, OfferingRefusal, RefusalKind};
 use crate::state::node_claims::NodeClaim;
 use crate::state::unavailable_offerings::HOLD;
 
@@ -243,7 +244,7 @@ impl FleetSync {
         reason: Reason,
         now: Timestamp,
     ) -> bool {
-        let granted = cx.drain_of(id).is_some_and(|drain| drain.granted);
+        let granted = cx.drain_of(id).is_some_and(|drain| drain.clearance.is_granted());
         let mut budgets = cx.state.fleet.iter().flat_map(|fleet| &fleet.budgets);
         if granted || !budgets.any(|budget| applies_to_reason(&budget.reasons, reason)) {
             return false;
@@ -374,8 +375,7 @@ fn current_disruption_usage(
         };
         // A disruption that was not requested yet does not count against the budget.
         let is_counted = cx.progress.get(id).is_some_and(|progress| {
-            progress.drain.granted
-                || progress.drain.clearance == Clearance::Cleared
+            progress.drain.clearance.is_granted()
                 || matches!(progress.step, Some((_, ClaimStep::RequestDisruption)))
         });
         if !reason.is_budgeted() {

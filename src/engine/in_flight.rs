@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::backoff::Backoff;
-use crate::engine::command::{BufferPatch, CommandId, Launch};
+use crate::engine::command::{BufferPatch, CommandId};
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::labels::Labels;
 use crate::model::watched_object::{Attachment, ObjectKind};
+use crate::provider::Launch;
 
 /// A command without an answer for this long has failed with an unknown outcome. Executors answer
 /// sooner, so this handles lost answers.
@@ -81,86 +82,182 @@ impl InFlightCommand {
 /// Whether a disrupted node may be tainted.
 ///
 /// ```text
-/// Requested ─ a rate counts it ─► Recording ─ recorded on the Lease ─► Cleared
-///     └─ no rate counts it, or the node is at its hard maximum age ──────▲
+/// Requested ─ the fleet grants it ─► Granted
+///     ├─────── a rate counts it ────────┼─► Recording ─ recorded on the Lease ─► Cleared
+///     └─ no rate counts it, or the node is at its hard maximum age ─────────────────▲
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Clearance {
     /// The fleet has to grant the disruption, or nothing was checked yet.
     #[default]
     Requested,
-    /// A rate counts the disruption, so it must be recorded on the Lease first.
-    Recording,
+    /// The fleet has granted the disruption.
+    Granted,
+    /// A rate counts the disruption, so it must be recorded on the Lease first. If it needed no
+    /// grant, the fleet may require one until it is recorded.
+    Recording { granted: bool },
     /// The node may be tainted: the disruption is recorded, or needs no record.
     Cleared,
+}
+
+impl Clearance {
+    /// Returns whether the fleet has granted the disruption, or its grant is no longer required.
+    pub(super) fn is_granted(self) -> bool {
+        matches!(self, Self::Granted | Self::Recording { granted: true } | Self::Cleared)
+    }
+
+    /// Records that the fleet has granted the disruption.
+    pub(super) fn record_grant(&mut self) {
+        match self {
+            Self::Requested => *self = Self::Granted,
+            Self::Recording { granted } => *granted = true,
+            Self::Granted | Self::Cleared => {}
+        }
+    }
+}
+
+/// The disrupted taint of a node. It can be confirmed without having been sent: a result may belong
+/// to an earlier drain that was cancelled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TaintProgress {
+    /// When the taint was last sent. It is kept if a different client removes the taint.
+    pub(super) sent: Option<Timestamp>,
+    /// When the taint was confirmed.
+    pub(super) confirmed: Option<Timestamp>,
+    /// When the disruption label and annotation were last restored.
+    pub(super) marks_restored: Option<Timestamp>,
+}
+
+/// Whether the pods of a disrupted node may be evicted.
+///
+/// ```text
+/// Waiting ─ each pod has a place ─► Released ─ first eviction ─► Begun { released: true }
+///     └─ first eviction, for a reason that waits for no places ─► Begun { released: false }
+/// ```
+///
+/// `Begun` keeps `released`: if an empty node loses its taint after its daemons were evicted, and
+/// pods are bound to it, the disruption is cancelled before the node is tainted again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Release {
+    /// No pod was evicted, and a drain that waits for places evicts none.
+    #[default]
+    Waiting,
+    /// Each pod has a place, and must keep it until the first eviction.
+    Released,
+    /// A pod was evicted, possibly by an earlier process. Places are no longer required.
+    Begun { released: bool },
+}
+
+impl Release {
+    /// Returns whether each pod had a place when evictions were permitted.
+    pub(super) fn is_released(self) -> bool {
+        matches!(self, Self::Released | Self::Begun { released: true })
+    }
+}
+
+/// The time during which the pods of a node are evicted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct EvictionPeriod {
+    /// When evictions started or became allowed.
+    pub(super) began: Timestamp,
+    pub(super) deadline: Option<Deadline>,
+    pub(super) cancellation: Cancellation,
+    /// When the blockers of the drain were last logged.
+    pub(super) told: LogBackoff,
+}
+
+/// The deadline of a drain.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline {
+    /// When the node is terminated even if pods remain. It can only move earlier. No pod is forced
+    /// before the Node has the deadline as an annotation.
+    pub(super) at: Timestamp,
+    /// True if all pods are deleted regardless of their PodDisruptionBudgets, and not only those
+    /// that would outlast the deadline.
+    pub(super) forces: bool,
+}
+
+/// Whether a voluntary drain that takes too long can be cancelled.
+///
+/// ```text
+/// Possible ◄─ a pod blocks the drain, or none does ─► Pending ─ no eviction in flight ─► cancelled
+///     └─ a pod is deleted regardless of its PodDisruptionBudgets ─► Impossible
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Cancellation {
+    #[default]
+    Possible,
+    /// The drain is cancelled as soon as no eviction is in flight. No further pod is evicted: after
+    /// the node is untainted, the eviction would be in vain.
+    Pending,
+    /// A pod was deleted regardless of its budgets.
+    Impossible,
+}
+
+/// What listings of a node's pods from the API server have shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PodListing {
+    /// Earliest time of the next listing.
+    pub(super) next: Option<Timestamp>,
+    /// When the last listing was answered, if it matched the pods in the watch cache.
+    pub(super) matched: Option<Timestamp>,
+    /// When a listing confirmed that no pod remains. It can precede the confirmed taint: a result
+    /// may belong to an earlier drain that was cancelled.
+    pub(super) confirmed: Option<Timestamp>,
 }
 
 /// The progress of a drain. [`crate::engine::drain::drain`] performs its steps:
 ///
 /// ```text
-/// clearance ─► tainted ─ its pods have places, or need none ─► released ─► evictions
-///   evictions ─ no pod and no volume is left ─► confirmed ─► ClaimPhase::Terminating
-///   evictions ─ deadline ────────────────────────────────► ClaimPhase::Terminating
+/// clearance ─► taint ─► release ─► evictions ─► detach ─► confirmed ─► ClaimPhase::Terminating
+///     ▲          │                     └───────────┴─ deadline ─────────────▲
+///     └─ another client removes the taint
 /// ```
 ///
-/// A voluntary drain can be cancelled until a pod was deleted regardless of its budget.
+/// The release and the period outlast a removed taint. The period of a drain that waits for no
+/// places begins before its taint. A cancelled drain is kept until the claim is disrupted again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DrainState {
     /// UID of the drained Node, once known. A recreated Node has a different UID.
-    pub(super) of: String,
-    /// True if the fleet has permitted the disruption. Used only if its permission is required.
-    pub(super) granted: bool,
+    pub(super) node_uid: String,
     /// Whether the node may be tainted.
     pub(super) clearance: Clearance,
-    /// When the taint was last sent.
-    pub(super) sent: Option<Timestamp>,
-    /// When the taint was confirmed.
-    pub(super) tainted: Option<Timestamp>,
-    /// When the disruption label and annotation were last restored.
-    pub(super) marked: Option<Timestamp>,
-    /// When a listing from the API server last matched the pods in the watch cache.
-    pub(super) checked: Option<Timestamp>,
-    /// True if the pods may be evicted. If the drain waits for places, each pod had one.
-    pub(super) released: bool,
-    /// True if a pod was evicted, possibly by an earlier process. Places are no longer required
-    /// then.
-    pub(super) moved: bool,
-    /// When evictions started or became allowed.
-    pub(super) began: Option<Timestamp>,
-    /// When the node is terminated even if pods remain. It can only move earlier. No pod is forced
-    /// before the Node has the deadline as an annotation.
-    pub(super) deadline: Option<Timestamp>,
-    /// True if pods are deleted regardless of their PodDisruptionBudgets.
-    pub(super) forces: bool,
-    /// True if a pod was deleted that way. The drain cannot be cancelled after that.
-    pub(super) forced: bool,
-    /// True if the drain is cancelled as soon as no eviction is in flight. A pod evicted after the
-    /// node is untainted would be evicted in vain.
-    pub(super) aborts: bool,
-    /// When the API server confirmed, after the taint, that no pod remains.
-    pub(super) confirmed: Option<Timestamp>,
+    pub(super) taint: TaintProgress,
+    /// Whether the pods may be evicted.
+    pub(super) release: Release,
+    /// The time of the evictions. `None` before they are allowed.
+    pub(super) period: Option<EvictionPeriod>,
     /// Pods whose eviction is in flight or waits for a retry.
     pub(super) evictions: BTreeMap<PodKey, Eviction>,
-    /// Earliest time of the next pod listing from the API server.
-    pub(super) next_list: Option<Timestamp>,
     /// The progress of volume detachment.
     pub(super) detach: Detach,
-    /// When the blockers of the drain were last logged.
-    pub(super) told: LogBackoff,
+    pub(super) listing: PodListing,
 }
 
 impl DrainState {
+    /// Returns when the node is terminated even if pods remain.
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        Some(self.period?.deadline?.at)
+    }
+
+    /// Changes whether the drain can be cancelled. A drain without a period does not take too long.
+    pub(super) fn set_cancellation(&mut self, cancellation: Cancellation) {
+        if let Some(period) = &mut self.period {
+            period.cancellation = cancellation;
+        }
+    }
+
     /// Records the UID of the Node. A changed UID means that a user deleted the Node and its
     /// kubelet recreated it without the taint. The progress of the drain is reset then. The fleet's
     /// permission and the record on the Lease belong to the claim and are kept.
     pub(super) fn reset_if_recreated(&mut self, uid: &str) {
-        if self.of == uid {
+        if self.node_uid == uid {
             return;
         }
-        if !self.of.is_empty() {
-            *self = Self { granted: self.granted, clearance: self.clearance, ..Self::default() };
+        if !self.node_uid.is_empty() {
+            *self = Self { clearance: self.clearance, ..Self::default() };
         }
-        self.of = uid.to_owned();
+        self.node_uid = uid.to_owned();
     }
 }
 

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::engine::claim_steps;
 use crate::engine::claims;
-use crate::engine::command::{Command, CommandResult, FailureKind, NodePatch};
+use crate::engine::command::{Command, NodePatch};
 use crate::engine::context::Context;
 use crate::engine::in_flight::{ClaimStep, CommandPurpose};
 use crate::model::claim::{
@@ -23,6 +23,7 @@ use crate::model::node::Node;
 use crate::model::pool::Pool;
 use crate::model::taint::Effect;
 use crate::model::template_hash::{Change, Hashes, hashes_in};
+use crate::provider::{CommandResult, FailureKind};
 use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot_builder::node_labels;
 

@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::disruption::repair::repair_safeguard;
-use crate::engine::command::{OfferingRefusal, RefusalKind};
 use crate::engine::context::Context;
 use crate::engine::controllers::{
     Interruptions, Nominations, PendingInterruption, UnhealthyInstance,
 };
 use crate::engine::drain;
-use crate::engine::event::Interruption;
 use crate::engine::fleet_sync;
 use crate::engine::replacement_pods;
 use crate::engine::report::Report;
@@ -21,6 +19,7 @@ use crate::model::id::{ClaimId, InstanceId, PodKey, PoolName};
 use crate::model::instance::CapacityType;
 use crate::model::pool::Reason;
 use crate::model::reservation::{BLOCK_CLOSES, ReservationKind};
+use crate::provider::{Interruption, OfferingRefusal, RefusalKind};
 use crate::state::node_capacity::offering_of;
 
 /// Notices about instances that no listing shows are kept for this long.

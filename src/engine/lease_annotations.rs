@@ -16,7 +16,7 @@ use crate::coordination::lease_annotations::{
 use crate::disruption::budgets::Budgets;
 use crate::engine::Engine;
 use crate::engine::backoff::Backoff;
-use crate::engine::command::{Command, CommandResult, FailureKind, LeasePatch};
+use crate::engine::command::{Command, LeasePatch};
 use crate::engine::context::Context;
 use crate::engine::controllers::Consolidation;
 use crate::engine::drain::cancellation;
@@ -25,6 +25,7 @@ use crate::engine::report::Report;
 use crate::engine::safeguards;
 use crate::model::id::{ClaimId, PoolName};
 use crate::model::pool::Reason;
+use crate::provider::{CommandResult, FailureKind};
 
 /// The first pass after this time reads the Lease again. Passes are at most half a minute apart.
 const READ_APART: SignedDuration = SignedDuration::from_secs(10);
@@ -252,7 +253,9 @@ pub(super) fn record_disruptions(
 fn awaits_record(cx: &Context, id: &ClaimId) -> bool {
     let leaving = cx.claim(id).and_then(|claim| claim.leaving);
     leaving.is_some_and(Reason::is_budgeted)
-        && cx.drain_of(id).is_some_and(|drain| drain.clearance == Clearance::Recording)
+        && cx
+            .drain_of(id)
+            .is_some_and(|drain| matches!(drain.clearance, Clearance::Recording { .. }))
 }
 
 /// Sorts the waiting disruptions into those that the current records permit and those that are
@@ -305,7 +308,7 @@ pub(super) fn on_disruptions_recorded(
         for id in claims {
             let kept = cx.state.notes.let_go.contains_key(id);
             if let Some(progress) = cx.progress.get_mut(id).filter(|_| kept)
-                && progress.drain.clearance == Clearance::Recording
+                && matches!(progress.drain.clearance, Clearance::Recording { .. })
             {
                 progress.drain.clearance = Clearance::Cleared;
             }

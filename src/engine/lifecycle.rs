@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::engine::claim_steps;
 use crate::engine::claims;
 use crate::engine::claims::finalizer_removal_patch;
-use crate::engine::command::{Command, Launch};
+use crate::engine::command::Command;
 use crate::engine::context::Context;
 use crate::engine::controllers::{Consolidation, Interruptions, Nominations};
 use crate::engine::drain;
@@ -28,6 +28,7 @@ use crate::model::labels::TAINT_UNREGISTERED;
 use crate::model::node::Node;
 use crate::model::pool::{Pool, Reason};
 use crate::model::taint::{Effect, Taint};
+use crate::provider::Launch;
 use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot_builder::node_labels;
 
@@ -206,6 +207,7 @@ fn launch_claim(cx: &mut Context, fleet: &mut FleetSync, id: &ClaimId, now: Time
             claim: id.clone(),
             pool: claim.record.pool.clone(),
             node: None,
+            capacity_type: claim.capacity_type(),
             reason: Reason::TimedOut,
             price: None,
             pods: 0,
@@ -276,7 +278,7 @@ fn terminate_instance(
     };
     let runs = is_running(claim);
     if runs && !may_terminate(cx, claim, now) {
-        cx.progress_of(id).drain.confirmed = None;
+        cx.progress_of(id).drain.listing.confirmed = None;
         claim_steps::enter_phase(cx, id, ClaimPhase::Draining, now);
         return;
     }
@@ -339,7 +341,7 @@ fn terminate_instance(
 
 /// Returns whether the pods of a disrupted node were evicted, or their time is up.
 fn was_drained(cx: &Context, id: &ClaimId, now: Timestamp) -> bool {
-    let confirmed = cx.drain_of(id).and_then(|drain| drain.confirmed);
+    let confirmed = cx.drain_of(id).and_then(|drain| drain.listing.confirmed);
     let reason = cx.claim(id).and_then(|claim| claim.leaving);
     confirmed.is_some()
         || (deadline::is_deadline_over(cx, id, now)
@@ -397,7 +399,7 @@ fn required_confirmation(
     let node = cx.node_of(claim)?;
     let relies =
         claim_steps::may_run_pods(cx, id, node, now) && !deadline::is_deadline_over(cx, id, now);
-    relies.then(|| cx.drain_of(id).and_then(|drain| drain.confirmed))
+    relies.then(|| cx.drain_of(id).and_then(|drain| drain.listing.confirmed))
 }
 
 /// Cancels queued terminations that are no longer permitted: a different client removed the

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::command::{Command, CommandResult, FailureKind};
+use crate::engine::command::Command;
 use crate::engine::context::Context;
 use crate::engine::controllers::{Consolidation, Nominations};
 use crate::engine::in_flight::{CommandPurpose, GroupKey, Nomination, OpeningGroup};
@@ -20,6 +20,7 @@ use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::labels::{HOSTNAME, Labels};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
+use crate::provider::{CommandResult, FailureKind};
 use crate::state::node_claims::NodeClaim;
 
 /// Maximum time that a registered node remains tainted for nominations.

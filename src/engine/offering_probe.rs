@@ -4,12 +4,12 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::claims;
-use crate::engine::command::requested_offerings;
 use crate::engine::context::Context;
 use crate::engine::in_flight::ClaimProgress;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::ClaimId;
+use crate::provider::requested_offerings;
 use crate::state::unavailable_offerings::Access;
 
 /// Maximum wait of a launch for the launch that tries an offering. EC2 answers within seconds.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::disruption::budgets::Budgets;
 use crate::disruption::expiry;
 use crate::disruption::verdict::{RetainedNode, Verdict};
 use crate::engine::batcher::Closes;
@@ -22,13 +23,15 @@ use crate::engine::sweeps;
 use crate::engine::sync;
 use crate::model::buffer::buffer_of;
 use crate::model::claim::{ClaimPhase, ClaimRecord};
-use crate::model::id::{ClaimId, NodeName, PodKey};
+use crate::model::cluster::MinValuesPolicy;
+use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pod::{Pod, PodPhase};
-use crate::model::pool::Reason;
+use crate::model::pool::{Pool, Reason};
 use crate::model::template_hash::record_in;
 use crate::plan::{self, Plan, PlannedTermination};
 use crate::scheduling::{NewNodeClaim, PoolRejection, UnschedulablePod};
+use crate::state::candidates::DisruptionView;
 use crate::state::disruption_blockers::InvalidInput;
 use crate::state::node_claims::NodeClaim;
 use crate::state::nominations::NOMINATED;
@@ -44,6 +47,9 @@ pub(super) struct Provisioning {
     pub(super) retained_nodes: RetainedNodes,
     /// Number of nodes eligible for disruption by reason, before budgets, pauses and windows.
     pub(super) eligible: BTreeMap<Reason, usize>,
+    /// Number of nodes of each pool that count for its budgets, and how many of them are disrupted,
+    /// at the last check.
+    pub(super) budget_counts: BTreeMap<PoolName, (usize, usize)>,
     /// When the next check of all nodes is allowed, and when it is due if something has changed
     /// since the last one.
     pub(super) next_check: Option<Timestamp>,
@@ -69,6 +75,7 @@ impl Provisioning {
                 pool: cx.state.ledger.pool_of(&claim),
                 claim,
                 node: Some(termination.node),
+                capacity_type: None,
                 reason: termination.reason,
                 price: termination.price,
                 pods: termination.pods,
@@ -85,6 +92,11 @@ impl Provisioning {
                 cx.outbox.push_report(Report::Eligible { reason, nodes });
             }
         }
+    }
+
+    /// Records how many nodes of each pool count for its budgets.
+    fn count_for_budgets(&mut self, disruption_view: &DisruptionView<'_>, now: Timestamp) {
+        self.budget_counts = Budgets::new(disruption_view, now).total_and_disrupted_by_pool();
     }
 
     /// Reports unschedulable pods. Returns whether they changed.
@@ -109,7 +121,7 @@ impl Provisioning {
         &mut self,
         cx: &mut Context,
         plan: Plan,
-        reason: &str,
+        reason: &'static str,
         now: Timestamp,
     ) {
         let until = now.checked_add(NOMINATED).unwrap_or(now);
@@ -141,7 +153,7 @@ impl Provisioning {
         &mut self,
         cx: &mut Context,
         mut launch: NewNodeClaim,
-        reason: &str,
+        reason: &'static str,
         command_id: &str,
         now: Timestamp,
     ) {
@@ -151,6 +163,7 @@ impl Provisioning {
         let Some((offering, price)) = cheapest_offering(&launch).cloned() else {
             return;
         };
+        let relaxed = is_relaxed(cx, pool, &launch);
         let mut record = record_in(&cx.state.cluster, pool, "", now, reason, command_id);
         record.origin = cx.state.claim_origin();
         let id = ClaimId::from(claims::new_random_id(cx));
@@ -170,6 +183,8 @@ impl Provisioning {
             offering,
             price,
             offerings: launch.offerings.len(),
+            reason,
+            relaxed,
             pods: launch.pods.clone(),
         };
         if fresh || cx.is_managing() {
@@ -286,6 +301,7 @@ pub(super) fn disrupt_due_nodes(
     provisioning.next_check = now.checked_add(CHECK_APART).ok();
     safeguards::check_changed_configuration(cx, now);
     let disruption_view = cx.state.disruption_view(now);
+    provisioning.count_for_budgets(&disruption_view, now);
     let mut plan = plan::select_disruptions(&disruption_view, now);
     let evaluated = sweeps::evaluated_claims(&disruption_view);
     let reported = std::mem::replace(&mut provisioning.invalid_inputs, disruption_view.misreads);
@@ -421,11 +437,16 @@ pub(super) fn before_pod_change(
     cx.state.on_pod_observed(pod);
 }
 
-/// Reports the startup time of a pod, if this change shows it running.
+/// Reports the time until a pod was bound, and its startup time, if this change shows it bound or
+/// running.
 fn report_pod_start(cx: &mut Context, pod: &Pod, now: Timestamp) {
     let known = cx.state.objects.pods.get(&pod.key);
-    let waited =
-        known.is_some_and(|known| known.uid == pod.uid && known.phase == PodPhase::Pending);
+    let known = known.filter(|known| known.uid == pod.uid && known.phase == PodPhase::Pending);
+    let waited = known.is_some();
+    let is_bound = known.is_some_and(|known| known.node.is_none()) && pod.node.is_some();
+    if let Some(at) = pod.created.filter(|_| is_bound) {
+        cx.outbox.push_report(Report::PodBound(now.duration_since(at)));
+    }
     let made = pod.created.filter(|_| waited && pod.phase == PodPhase::Running);
     if let Some(at) = made {
         cx.outbox.push_report(Report::PodStarted(now.duration_since(at)));
@@ -439,7 +460,7 @@ fn report_round(cx: &mut Context, pending: usize, changed: bool, whole: bool, pl
     for finding in &plan.findings {
         cx.outbox.push_report(Report::Failed {
             command: "plan",
-            kind: crate::engine::command::FailureKind::Invalid,
+            kind: crate::provider::FailureKind::Invalid,
             text: finding.clone(),
         });
     }
@@ -476,6 +497,16 @@ fn record_planned_pods(cx: &mut Context, node: &NodeName, pods: Vec<PodKey>, now
     };
     let closed = claim.phase < ClaimPhase::Initialized;
     claim.pods.extend(if closed { pods } else { reschedulable });
+}
+
+/// Returns whether the offerings of a launch have fewer values of a label than `min_values`.
+fn is_relaxed(cx: &Context, pool: &Pool, launch: &NewNodeClaim) -> bool {
+    let offerings = launch.offerings.iter().map(|(offering, _)| offering.clone());
+    cx.state.cluster.scheduling.min_values == MinValuesPolicy::BestEffort
+        && cx
+            .state
+            .catalog_of(&pool.name)
+            .falls_short(&pool.requirements, &offerings.collect::<Vec<_>>())
 }
 
 fn cheapest_offering(claim: &NewNodeClaim) -> Option<&(OfferingKey, Price)> {

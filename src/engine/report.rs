@@ -8,15 +8,16 @@ pub mod describe;
 #[cfg(test)]
 pub(crate) mod examples;
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::command::{FailureKind, OfferingRefusal};
-use crate::engine::event::Interruption;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName, TypeName, Zone};
-use crate::model::instance::{OfferingKey, Price};
+use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::pool::Reason;
 use crate::model::sweep::SweepKind;
+use crate::provider::{FailureKind, Interruption, OfferingRefusal};
 use crate::scheduling::UnschedulablePod;
 use crate::scheduling::static_pools::{Shortfall, StaticDemand};
 use crate::state::candidates::{NodeHealth, PendingApproval};
@@ -88,6 +89,8 @@ pub enum Report {
     /// Waiting times of pods that were planned for the first time, each counted from when the pod
     /// was first seen.
     Decided(Vec<SignedDuration>),
+    /// A pending pod was bound to a node. The value is the time since its creation.
+    PodBound(SignedDuration),
     /// A pending pod has started to run. The value is the time since its creation.
     PodStarted(SignedDuration),
     /// A pod is unschedulable. Repeated only when the reasons change.
@@ -110,6 +113,10 @@ pub enum Report {
         price: Price,
         /// Number of offerings for the launch.
         offerings: usize,
+        /// Why: `provisioned`, or the disruption reason of the nodes that it replaces.
+        reason: &'static str,
+        /// True if the offerings have fewer values of a label than `min_values`.
+        relaxed: bool,
         /// Pods of the claim.
         pods: Vec<PodKey>,
     },
@@ -188,8 +195,12 @@ pub enum Report {
         pool: PoolName,
         /// Its node, once known.
         node: Option<NodeName>,
+        /// Instance type, zone and capacity type of its instance, once known.
+        offering: Option<OfferingKey>,
         /// The new phase.
         phase: ClaimPhase,
+        /// True if it enters the phase after a drain with which no pods remain on its node.
+        drained: bool,
         /// True if it had reached the phase before startup.
         found: bool,
     },
@@ -201,6 +212,8 @@ pub enum Report {
         pool: PoolName,
         /// Its node, if it has one.
         node: Option<NodeName>,
+        /// Capacity type of its instance, once known.
+        capacity_type: Option<CapacityType>,
         /// Why.
         reason: Reason,
         /// Its price per hour.
@@ -218,8 +231,8 @@ pub enum Report {
     },
     /// Nodes are consolidated. In observe mode: would be.
     Consolidates {
-        /// Their pool. `None` if they belong to several.
-        pool: Option<PoolName>,
+        /// Their pools.
+        pools: BTreeSet<PoolName>,
         /// Number of disrupted nodes.
         nodes: usize,
         /// Number of replacement nodes.
@@ -353,6 +366,8 @@ pub enum Report {
         pool: PoolName,
         /// Time since the start of its disruption.
         took: SignedDuration,
+        /// Time since the termination of the instance was first requested, if it was.
+        ending: Option<SignedDuration>,
         /// Age of its claim.
         age: SignedDuration,
     },

@@ -132,9 +132,9 @@ pub(super) fn recheck_disruptions(
 fn is_untainted(cx: &Context, id: &ClaimId, claim: &NodeClaim) -> bool {
     cx.progress.get(id).is_none_or(|progress| {
         let node = cx.state.node_of(claim);
-        !progress.drain.released
+        !progress.drain.release.is_released()
             && progress.step.is_none()
-            && (progress.drain.tainted.is_none()
+            && (progress.drain.taint.confirmed.is_none()
                 || node.is_some_and(|node| drain::has_lost_taint(cx, id, node)))
     })
 }

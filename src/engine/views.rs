@@ -4,5 +4,7 @@
 pub mod status;
 // Inventory of nodes and pods.
 pub mod inventory;
+// Values that metrics show and reports do not.
+pub mod measures;
 // Reports as Kubernetes Events.
 pub mod kube_events;

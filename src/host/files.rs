@@ -110,7 +110,7 @@ pub(crate) struct ConfigSources {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ParameterUnavailable {
     /// True if a retry may succeed, so that the last value still counts.
-    pub(crate) may_pass: bool,
+    pub(crate) is_retryable: bool,
     /// The reason, without a full stop.
     pub(crate) why: String,
 }
@@ -468,23 +468,23 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_read_by_what_follows_their_prefix() {
+    fn secrets_are_named_by_the_part_after_the_prefix() {
         let dir = tempfile::tempdir().expect("a directory");
         for (name, text) in [("secrets_a", "one\n"), ("secrets_b", "two"), ("c", "three")] {
             fs::write(dir.path().join(name), text).expect("written");
         }
-        let told = |prefix| {
+        let read = |prefix| {
             let all = secrets_in(dir.path(), prefix).expect("they are read");
-            let told = all.iter().map(|(name, text)| format!("{name}={text}"));
-            told.collect::<Vec<_>>().join(" ")
+            let texts = all.iter().map(|(name, text)| format!("{name}={text}"));
+            texts.collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(told("secrets_"), "a=one b=two");
-        assert_eq!(told(""), "c=three secrets_a=one secrets_b=two");
+        assert_eq!(read("secrets_"), "a=one b=two");
+        assert_eq!(read(""), "c=three secrets_a=one secrets_b=two");
         assert!(secrets_in(&dir.path().join("none"), "").is_err());
     }
 
     #[test]
-    fn a_directory_gives_its_sources_by_name() {
+    fn directory_sources_are_read_in_name_order() {
         let dir = tempfile::tempdir().expect("a directory");
         for name in [
             "v.auto.vars.hcl",
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn unreadable_files_are_named_in_the_diagnostic() {
         let dir = tempfile::tempdir().expect("a directory");
         let check = |path: &Path, expect: &str| {
             let sources = read(path);
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_hides_no_other_problem() {
+    fn unreadable_file_does_not_hide_other_problems() {
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join("a.hcl"), [0xff]).expect("written");
         fs::write(dir.path().join("b.hcl"), "nonsense {}\n").expect("written");
@@ -548,26 +548,26 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_file_stays_what_it_is() {
+    fn replacing_a_file_keeps_links_and_devices() {
         let dir = tempfile::tempdir().expect("a directory");
         let (file, link) = (dir.path().join("file"), dir.path().join("link"));
         std::os::unix::fs::symlink(&file, &link).expect("linked");
         for (path, text) in [(&file, "one"), (&link, "two"), (&file, "3")] {
             replace_file(path, text).expect("written");
-            assert_eq!(fs::read_to_string(&file).expect("it is there"), text);
+            assert_eq!(fs::read_to_string(&file).expect("the file exists"), text);
         }
         assert_eq!(fs::read_link(&link).expect("a link"), file);
         assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 2);
         let device = dir.path().join("device");
         std::os::unix::fs::symlink("/dev/null", &device).expect("linked");
         replace_file(&device, "text").expect("written");
-        let about = fs::metadata(&device).expect("it is there");
-        assert!(!about.is_file(), "the device is a file now");
+        let metadata = fs::metadata(&device).expect("the device exists");
+        assert!(!metadata.is_file(), "the device is a file now");
         assert!(replace_file(&dir.path().join("none/file"), "text").is_err());
     }
 
     #[test]
-    fn relative_paths_are_told_absolute() {
+    fn base_directory_is_absolute() {
         let directory = super::base_directory(&["config/x.hcl".into()]);
         assert!(directory.is_absolute() && directory.ends_with("config"));
         assert!(super::base_directory(&["x.hcl".into()]).is_absolute());

@@ -75,7 +75,7 @@ mod tests {
     use super::quote_argument;
 
     #[test]
-    fn arguments_are_quoted_where_a_shell_needs_it() {
+    fn arguments_are_quoted_only_when_the_shell_needs_it() {
         assert_eq!(quote_argument("a=b/c.hcl"), "a=b/c.hcl");
         assert_eq!(quote_argument("it's"), "'it'\\''s'");
         assert_eq!(quote_argument(""), "''");

@@ -226,7 +226,7 @@ mod tests {
     use super::explain_error;
 
     #[test]
-    fn an_error_says_where_it_came_from_and_what_to_check() {
+    fn api_errors_name_the_server_and_the_cause() {
         let check = |error: &kube::Error, expect: &str| {
             let text = explain_error(error, "https://a:1", Path::new("/k"));
             assert!(text.contains(expect), "{text}");

@@ -88,7 +88,7 @@ pub(crate) async fn watch_buffers(
                         tracing::warn!(cluster, buffer = name, why, "ignoring CapacityBuffer");
                     }
                 }
-                report_metrics::buffers_left_out(&cluster, faults.len());
+                report_metrics::set_invalid_buffers(&cluster, faults.len());
                 logged = faults;
                 if let Some(why) = denied.as_ref().filter(|_| mute != denied) {
                     tracing::warn!(cluster, why, "cannot read CapacityBuffers");

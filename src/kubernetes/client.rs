@@ -101,7 +101,7 @@ impl ConnectError {
     }
 
     /// Returns whether a retry may succeed. Errors in files do not resolve themselves.
-    pub(crate) fn may_pass(&self) -> bool {
+    pub(crate) fn is_retryable(&self) -> bool {
         match self {
             Self::File(_) | Self::Read { .. } | Self::Context { .. } | Self::Gone { .. } => false,
             Self::Late(_)

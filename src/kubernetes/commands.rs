@@ -15,13 +15,11 @@ use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
 use crate::coordination::lease_annotations::AnnotatedLease;
-use crate::engine::command::{
-    BufferPatch, Command, CommandResult, FailureKind, NewNode, NodePatch,
-};
+use crate::engine::command::{BufferPatch, Command, NewNode, NodePatch};
 use crate::host::text;
 use crate::kubernetes::capacity_buffers::{BUFFERS, GROUP};
 use crate::kubernetes::client::Connection;
-use crate::kubernetes::lease::{self, by_us, post_by_us};
+use crate::kubernetes::lease::{self, patch_params, post_params};
 use crate::kubernetes::list::{ListError, list_all};
 use crate::kubernetes::watched_items::{ApiKind, Seen};
 use crate::kubernetes_convert::api_types as json_object;
@@ -31,6 +29,7 @@ use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
 use crate::model::watched_object::ObjectKind;
 use crate::outbound::fence;
+use crate::provider::{CommandResult, FailureKind};
 
 /// Timeout of one call. No call here takes the API server more than a second.
 const CALL: Duration = Duration::from_secs(30);
@@ -77,7 +76,7 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Comman
                 lease::read_annotations(connection).await.map(CommandResult::Lease)
             }
             Command::PatchLease(patch) => {
-                lease::write_annotations(connection, &patch).await.map(lease_now)
+                lease::write_annotations(connection, &patch).await.map(lease_result)
             }
             Command::PatchBuffer(patch) => patch_buffer(client, &patch).await,
             // Only listings of this kind are verified, and no further permissions are requested.
@@ -104,7 +103,7 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Comman
     })
 }
 
-fn lease_now(lease: AnnotatedLease) -> CommandResult {
+fn lease_result(lease: AnnotatedLease) -> CommandResult {
     CommandResult::Lease(Some(lease))
 }
 
@@ -153,7 +152,7 @@ async fn patch_node(client: &Client, patch: NodePatch) -> Result<CommandResult, 
         Some(_) => Patch::Strategic(body),
         None => Patch::Merge(body),
     };
-    let request = url.patch(patch.node.as_str(), &by_us(), &body);
+    let request = url.patch(patch.node.as_str(), &patch_params(), &body);
     send_patch(client, request).await
 }
 
@@ -162,12 +161,12 @@ async fn send_patch(
     client: &Client,
     request: Result<http::Request<Vec<u8>>, request::Error>,
 ) -> Result<CommandResult, kube::Error> {
-    client.request::<IgnoredAny>(without_object(request)?).await?;
+    client.request::<IgnoredAny>(metadata_only_request(request)?).await?;
     Ok(CommandResult::Done)
 }
 
 /// A request whose response omits the object.
-fn without_object(
+fn metadata_only_request(
     request: Result<http::Request<Vec<u8>>, request::Error>,
 ) -> Result<http::Request<Vec<u8>>, kube::Error> {
     let mut request = request.map_err(kube::Error::BuildRequest)?;
@@ -215,8 +214,8 @@ async fn patch_buffer(client: &Client, patch: &BufferPatch) -> Result<CommandRes
         "status": buffer::status_json(&patch.status),
     });
     let body = Patch::Merge(body);
-    let request = Request::new(path).patch_subresource("status", &key.name, &by_us(), &body);
-    let written: WrittenMeta = client.request(without_object(request)?).await?;
+    let request = Request::new(path).patch_subresource("status", &key.name, &patch_params(), &body);
+    let written: WrittenMeta = client.request(metadata_only_request(request)?).await?;
     Ok(CommandResult::Version(written.metadata.resource_version))
 }
 
@@ -240,7 +239,7 @@ async fn create_node(client: &Client, node: &NewNode) -> Result<CommandResult, k
     });
     let url = Request::new(Node::url_path(&(), None));
     let body = body.to_string().into_bytes();
-    send_patch(client, url.create(&post_by_us(), body)).await
+    send_patch(client, url.create(&post_params(), body)).await
 }
 
 /// Binds a pod as kube-scheduler does. The API server rejects it if the pod has a different UID, is
@@ -340,7 +339,7 @@ async fn set_nomination(
     };
     let url = Request::new(Pod::url_path(&(), Some(&pod.namespace)));
     let body = Patch::<()>::Json(body);
-    let request = url.patch_subresource("status", &pod.name, &by_us(), &body);
+    let request = url.patch_subresource("status", &pod.name, &patch_params(), &body);
     match send_patch(client, request).await {
         Ok(answer) => answer,
         Err(kube::Error::Api(status)) if status.code == 422 => {
@@ -355,7 +354,7 @@ async fn evict(client: &Client, pod: &PodKey, uid: String) -> CommandResult {
     let params = EvictParams { delete_options: Some(if_uid(uid)), ..EvictParams::default() };
     match api.evict(&pod.name, &params).await {
         Ok(_) => CommandResult::Done,
-        Err(kube::Error::Api(status)) if is_budget(&status) => {
+        Err(kube::Error::Api(status)) if is_pdb_refusal(&status) => {
             CommandResult::EvictRefused(text::bounded_line(&refusal_message(&status)))
         }
         Err(error) => result_of_error(&error),
@@ -373,7 +372,7 @@ fn refusal_message(status: &Status) -> String {
 
 /// Returns whether a PodDisruptionBudget refused an eviction. Throttling has the same code but no
 /// cause. Two budgets for one pod are a server error.
-fn is_budget(status: &Status) -> bool {
+fn is_pdb_refusal(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     (status.code == 429 && causes.into_iter().any(|cause| cause.reason == "DisruptionBudget"))
         || (status.code == 500 && status.message.contains("more than one PodDisruptionBudget"))
@@ -453,12 +452,13 @@ mod tests {
     use kube::core::Status;
     use serde_json::json;
 
-    use super::{is_budget, is_missing, kind_of, node_patch, refusal_message};
-    use crate::engine::command::{FailureKind, NodePatch};
+    use super::{is_missing, is_pdb_refusal, kind_of, node_patch, refusal_message};
+    use crate::engine::command::NodePatch;
     use crate::model::taint::{Effect, Taint};
+    use crate::provider::FailureKind;
 
     #[test]
-    fn a_patch_names_the_version_and_all_taints() {
+    fn node_patch_has_the_version_and_all_taints() {
         let patch = NodePatch {
             node: "n".into(),
             version: "7".into(),
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_sorted_by_code() {
+    fn errors_are_classified_by_status_code() {
         let check = |code, message: &str, expect| {
             let error = kube::Error::Api(status(code, message).boxed());
             assert_eq!(kind_of(&error), expect, "{code} {message}");
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_api_server_is_believed_that_an_object_is_gone() {
+    fn only_an_api_server_not_found_means_missing() {
         let check = |json: serde_json::Value, expect| {
             let status: Status = serde_json::from_value(json).expect("a status");
             assert_eq!(is_missing(&status, "a"), expect, "{status:?}");
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_told_from_throttling() {
+    fn pdb_refusal_is_distinguished_from_throttling() {
         let refused = json!({
             "status": "Failure", "message": "Cannot evict", "reason": "TooManyRequests",
             "code": 429, "details": {"causes": [
@@ -529,12 +529,12 @@ mod tests {
             ]},
         });
         let refused: Status = serde_json::from_value(refused).expect("a status");
-        assert!(is_budget(&refused));
+        assert!(is_pdb_refusal(&refused));
         let words = "Cannot evict The disruption budget web needs 2";
-        assert_eq!(refusal_message(&refused), words, "which budget is said");
+        assert_eq!(refusal_message(&refused), words, "the message names the budget");
         let several = "This pod has more than one PodDisruptionBudget, which the eviction \
                        subresource does not support.";
-        assert!(is_budget(&status(500, several)));
-        assert!(!is_budget(&status(429, "too many requests")));
+        assert!(is_pdb_refusal(&status(500, several)));
+        assert!(!is_pdb_refusal(&status(429, "too many requests")));
     }
 }

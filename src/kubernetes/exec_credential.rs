@@ -194,13 +194,13 @@ mod tests {
         serde_json::from_value(config).expect("a plugin")
     }
 
-    async fn fails(exec: &ExecConfig) -> String {
+    async fn error_of(exec: &ExecConfig) -> String {
         let ran = request_credentials(exec).await;
         text::error_chain(&ran.err().expect("no credentials"))
     }
 
     #[tokio::test]
-    async fn what_a_plugin_prints_is_read() {
+    async fn credentials_printed_by_the_plugin_are_read() {
         let until = "2099-01-01T00:00:00Z";
         let print = |status: &str| script(&format!("echo '{{\"status\": {{{status}}}}}'"));
         let exec = print(&format!("\"token\": \" abc\", \"expirationTimestamp\": \"{until}\""));
@@ -212,14 +212,14 @@ mod tests {
         let found = request_credentials(&exec).await.expect("an identity");
         assert_eq!(found.identity, Some(("c".to_owned(), "k".to_owned())));
         for odd in ["", "\"token\": \"\"", "\"clientKeyData\": \"k\"", "\"token\": {}"] {
-            assert_eq!(fails(&print(odd)).await, "the exec plugin printed no credentials");
+            assert_eq!(error_of(&print(odd)).await, "the exec plugin printed no credentials");
         }
         let many = script("head -c 2000000 /dev/zero; head -c 2000000 /dev/zero >&2");
-        assert_eq!(fails(&many).await, "the exec plugin printed no credentials");
+        assert_eq!(error_of(&many).await, "the exec plugin printed no credentials");
     }
 
     #[tokio::test]
-    async fn a_plugin_knows_what_the_kubeconfig_says() {
+    async fn plugin_receives_env_and_exec_info_of_the_kubeconfig() {
         let print = "printf '{\"status\": {\"token\": \"%s\"}}' \
                      \"$A $(echo \"$KUBERNETES_EXEC_INFO\" | tr -d '\"\\n')\"";
         let mut exec = script(print);
@@ -234,19 +234,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn why_a_plugin_gives_nothing_is_told_without_its_secrets() {
+    async fn plugin_failure_is_reported_without_secrets() {
         let mut exec = script("echo no such profile >&2; echo s3cret; exit 3");
-        let said = fails(&exec).await;
-        assert_eq!(said, "the exec plugin failed, exit status: 3: no such profile");
+        let message = error_of(&exec).await;
+        assert_eq!(message, "the exec plugin failed, exit status: 3: no such profile");
         exec.command = Some("/nope".to_owned());
-        let said = fails(&exec).await;
-        assert!(said.starts_with("cannot start the exec plugin \"/nope\": No such file"), "{said}");
+        let message = error_of(&exec).await;
+        assert!(
+            message.starts_with("cannot start the exec plugin \"/nope\": No such file"),
+            "{message}"
+        );
         exec.command = None;
-        assert_eq!(fails(&exec).await, "the exec plugin has no command");
+        assert_eq!(error_of(&exec).await, "the exec plugin has no command");
     }
 
     #[tokio::test]
-    async fn what_a_plugin_leaves_behind_is_not_waited_for_and_not_ended() {
+    async fn background_process_of_a_plugin_is_neither_awaited_nor_killed() {
         let dir = TempDir::new().expect("a directory");
         let pid = dir.path().join("pid");
         let text = format!(
@@ -254,37 +257,37 @@ mod tests {
             pid.display()
         );
         let result = timeout(Duration::from_secs(10), request_credentials(&script(&text))).await;
-        assert!(result.expect("it is not late").is_ok());
-        let pid = std::fs::read_to_string(&pid).expect("it has begun");
-        assert!(is_there(pid.trim()));
+        assert!(result.expect("no timeout").is_ok());
+        let pid = std::fs::read_to_string(&pid).expect("the plugin has started");
+        assert!(is_running(pid.trim()));
         let ended = Command::new("kill").arg(pid.trim()).status().await;
-        assert!(ended.expect("it is ended").success());
+        assert!(ended.expect("kill runs").success());
     }
 
     /// Returns whether a process exists and is not a zombie.
-    fn is_there(pid: &str) -> bool {
+    fn is_running(pid: &str) -> bool {
         let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
         stat.is_ok_and(|stat| !stat.contains(") Z "))
     }
 
     #[tokio::test]
-    async fn a_plugin_that_is_given_up_ends_with_what_it_has_started() {
+    async fn cancelled_plugin_is_killed_with_its_children() {
         let dir = TempDir::new().expect("a directory");
         let pids = dir.path().join("pids");
         let text = format!("sleep 60 & echo $$ $! > {}; wait", pids.display());
         let exec = script(&text);
         let given_up = timeout(Duration::from_secs(2), request_credentials(&exec)).await;
         assert!(given_up.is_err());
-        let pids = std::fs::read_to_string(&pids).expect("it has begun");
+        let pids = std::fs::read_to_string(&pids).expect("the plugin has started");
         let mut pids: Vec<_> = pids.split_whitespace().collect();
         assert_eq!(pids.len(), 2);
         for _ in 0..100 {
-            pids.retain(|pid| is_there(pid));
+            pids.retain(|pid| is_running(pid));
             if pids.is_empty() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        panic!("{pids:?} are still there");
+        panic!("{pids:?} still run");
     }
 }

@@ -189,7 +189,7 @@ impl ClusterReading {
                 ListOutcome::There(text) => self.parse_body(&path, &text)?,
                 ListOutcome::Absent => continue,
                 ListOutcome::Forbidden => {
-                    return Err(self.hidden(path, "--non-resource-url=/apis/*"));
+                    return Err(self.hidden_error(path, "--non-resource-url=/apis/*"));
                 }
             };
             let resources = api_group["resources"].as_array();
@@ -231,7 +231,7 @@ impl ClusterReading {
                 Some(token) => next = encode_for_url(token),
             }
         }
-        Err(self.too_much(path))
+        Err(self.too_much_error(path))
     }
 
     /// The PodTemplates that buffers reference. The caller reports missing ones.
@@ -254,7 +254,7 @@ impl ClusterReading {
                 }
                 ListOutcome::Absent => {}
                 ListOutcome::Forbidden => {
-                    return Err(self.hidden(path, "--resource=podtemplates"));
+                    return Err(self.hidden_error(path, "--resource=podtemplates"));
                 }
             }
         }
@@ -265,7 +265,8 @@ impl ClusterReading {
     async fn read_path(&mut self, path: &str) -> Result<ListOutcome, ObjectsError> {
         let server = self.connection.server.clone();
         let request = Request::get(path).body(Body::empty());
-        let request = request.map_err(|error| self.unexpected_response(path, error.to_string()))?;
+        let request =
+            request.map_err(|error| self.unexpected_response_error(path, error.to_string()))?;
         self.connection.limiter.wait_for_token().await;
         let left = BYTES_MAX.saturating_sub(self.bytes);
         let client = self.connection.client.clone();
@@ -297,35 +298,37 @@ impl ClusterReading {
                 return Err(ObjectsError::Unknown { server, kubectl });
             }
             status if !status.is_success() => {
-                return Err(self.unexpected_response(path, format!("it responds with {status}")));
+                return Err(
+                    self.unexpected_response_error(path, format!("it responds with {status}"))
+                );
             }
             _ => {}
         }
         let body = body.map_err(|error| match error.is::<http_body_util::LengthLimitError>() {
-            true => self.too_much(path),
-            false => self.unexpected_response(path, error.to_string()),
+            true => self.too_much_error(path),
+            false => self.unexpected_response_error(path, error.to_string()),
         })?;
         self.bytes += body.len();
         let text = String::from_utf8(body.to_vec());
         text.map(ListOutcome::There)
-            .map_err(|_| self.unexpected_response(path, "not valid UTF-8".to_owned()))
+            .map_err(|_| self.unexpected_response_error(path, "not valid UTF-8".to_owned()))
     }
 
     fn parse_body(&self, path: &str, text: &str) -> Result<Value, ObjectsError> {
         serde_json::from_str(text)
-            .map_err(|error| self.unexpected_response(path, error.to_string()))
+            .map_err(|error| self.unexpected_response_error(path, error.to_string()))
     }
 
-    fn unexpected_response(&self, path: &str, why: String) -> ObjectsError {
+    fn unexpected_response_error(&self, path: &str, why: String) -> ObjectsError {
         ObjectsError::Odd { server: self.connection.server.clone(), path: path.to_owned(), why }
     }
 
-    fn hidden(&self, path: String, right: &'static str) -> ObjectsError {
+    fn hidden_error(&self, path: String, right: &'static str) -> ObjectsError {
         let server = self.connection.server.clone();
         ObjectsError::Hidden { server, path, right }
     }
 
-    fn too_much(&self, path: &str) -> ObjectsError {
+    fn too_much_error(&self, path: &str) -> ObjectsError {
         ObjectsError::TooMuch { server: self.connection.server.clone(), path: path.to_owned() }
     }
 }
@@ -372,7 +375,7 @@ mod tests {
 
     use super::{BYTES_MAX, ClusterReading, Connection, ObjectsError, encode_for_url};
 
-    fn visit(client: Client) -> ClusterReading {
+    fn reading(client: Client) -> ClusterReading {
         ClusterReading {
             connection: Connection::from_client(client),
             kubectl: "kubectl".to_owned(),
@@ -381,28 +384,28 @@ mod tests {
     }
 
     /// The number of objects read from an API that returns this response to every request.
-    async fn answered(status: StatusCode, body: &'static str) -> Result<usize, ObjectsError> {
+    async fn read_from(status: StatusCode, body: &'static str) -> Result<usize, ObjectsError> {
         let service = service_fn(move |_: Request<Body>| async move {
             let answer = Response::builder().status(status);
             Ok::<_, Infallible>(
-                answer.body(Body::from(body.as_bytes().to_vec())).expect("an answer"),
+                answer.body(Body::from(body.as_bytes().to_vec())).expect("a response"),
             )
         });
-        let mut visit = visit(Client::new(service, "default"));
-        visit.read_all().await.map(|files| files.len())
+        let mut reading = reading(Client::new(service, "default"));
+        reading.read_all().await.map(|files| files.len())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_api_that_never_answers_is_given_up() {
+    async fn read_times_out_when_the_api_never_responds() {
         let service =
             service_fn(|_: Request<Body>| pending::<Result<Response<Body>, Infallible>>());
-        let mut visit = visit(Client::new(service, "default"));
-        let late = visit.read_all().await.expect_err("no answer");
+        let mut reading = reading(Client::new(service, "default"));
+        let late = reading.read_all().await.expect_err("no response");
         assert!(matches!(late, ObjectsError::Late { .. }), "{late}");
     }
 
     #[tokio::test]
-    async fn answers_that_are_none_are_told() {
+    async fn unusable_api_responses_are_reported() {
         let rows = [
             (StatusCode::UNAUTHORIZED, "", "unauthorized (401)"),
             (StatusCode::BAD_GATEWAY, "", "it responds with 502 Bad Gateway"),
@@ -411,31 +414,31 @@ mod tests {
             (StatusCode::NOT_FOUND, "", "does not serve nodepools.karpenter.sh"),
         ];
         for (status, body, expect) in rows {
-            let error = answered(status, body).await.expect_err(expect).to_string();
+            let error = read_from(status, body).await.expect_err(expect).to_string();
             assert!(error.contains(expect), "{error}");
         }
     }
 
     #[tokio::test]
-    async fn a_listing_without_end_is_given_up() {
+    async fn endless_listing_is_aborted() {
         let endless = r#"{"resources": [{"name": "nodepools"}], "metadata": {"continue": "a"}}"#;
-        let error = answered(StatusCode::OK, endless).await.expect_err("no end");
+        let error = read_from(StatusCode::OK, endless).await.expect_err("an endless listing");
         assert!(matches!(error, ObjectsError::TooMuch { .. }), "{error}");
     }
 
     #[tokio::test]
-    async fn no_more_is_read_than_can_be_imported() {
+    async fn read_stops_at_the_maximum_import_size() {
         let service = service_fn(|_: Request<Body>| async {
             Ok::<_, Infallible>(Response::new(Body::from(vec![b' '; 64])))
         });
-        let mut visit = visit(Client::new(service, "default"));
-        visit.bytes = BYTES_MAX - 10;
-        let error = visit.read_all().await.expect_err("too much");
+        let mut reading = reading(Client::new(service, "default"));
+        reading.bytes = BYTES_MAX - 10;
+        let error = reading.read_all().await.expect_err("too much");
         assert!(matches!(error, ObjectsError::TooMuch { .. }), "{error}");
     }
 
     #[test]
-    fn what_a_url_cannot_have_is_encoded() {
+    fn reserved_characters_are_encoded_for_urls() {
         assert_eq!(encode_for_url("a-B_0.~"), "a-B_0.~");
         assert_eq!(encode_for_url("a/b=?ü"), "a%2Fb%3D%3F%C3%BC");
     }

@@ -70,12 +70,12 @@ const FIELD_MANAGER: &str = "outrigger";
 const TRIES: u32 = 5;
 
 /// The parameters of a patch by Outrigger.
-pub(super) fn by_us() -> PatchParams {
+pub(super) fn patch_params() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() }
 }
 
 /// The parameters of a creation by Outrigger.
-pub(super) fn post_by_us() -> PostParams {
+pub(super) fn post_params() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() }
 }
 
@@ -218,14 +218,14 @@ async fn create_lease(
         "spec": spec.unwrap_or_else(|| json!({})),
     });
     let request =
-        lease_collection(&connection.lease).create(&post_by_us(), body.to_string().into_bytes());
+        lease_collection(&connection.lease).create(&post_params(), body.to_string().into_bytes());
     let request = request.map_err(kube::Error::BuildRequest)?;
     connection.client.request::<StoredLease>(request).await
 }
 
 async fn patch_lease(connection: &Connection, body: &Value) -> Result<StoredLease, kube::Error> {
     let name = &connection.lease;
-    let request = lease_collection(name).patch(&name.name, &by_us(), &Patch::Merge(body));
+    let request = lease_collection(name).patch(&name.name, &patch_params(), &Patch::Merge(body));
     let request = request.map_err(kube::Error::BuildRequest)?;
     connection.client.request::<StoredLease>(request).await
 }
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_are_taken_away_only_from_a_lease_that_is_there() {
+    fn annotations_are_removed_only_from_an_existing_lease() {
         let set = vec![("a".to_owned(), Some("b".to_owned())), ("c".to_owned(), None)];
         let mut patch = LeasePatch { version: Some("7".into()), annotations: set };
         assert_eq!(Value::from(annotation_changes(&patch)), json!({"a": "b", "c": null}));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_is_no_change_of_annotations() {
+    fn lease_renewal_does_not_change_the_annotation_version() {
         let old = annotated_lease(stored("7", json!({"holderIdentity": "a"})));
         assert_eq!(annotated_lease(stored("8", json!({"holderIdentity": "b"}))), old);
         let mut other = stored("8", json!({}));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_changes_hands_once() {
+    fn lease_transitions_increase_only_with_a_new_holder() {
         let now = "2026-01-02T03:04:05.6789Z".parse().expect("a time");
         let known = lease_state(stored("7", json!({"holderIdentity": "a", "leaseTransitions": 4})));
         let time = "2026-01-02T03:04:05.678900Z";

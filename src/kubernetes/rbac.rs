@@ -79,7 +79,7 @@ impl RequiredFor {
     }
 
     /// Returns whether the daemon works without it.
-    pub fn can_be_missed(self) -> bool {
+    pub fn is_optional(self) -> bool {
         matches!(self, Self::CapacityBuffers | Self::PlacementHints | Self::Events)
     }
 
@@ -304,12 +304,12 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_the_rights_that_the_daemons_calls_take() {
+    fn rbac_table_matches_the_calls_of_the_daemon() {
         let mut called = BTreeSet::new();
         for line in CALLS.lines().filter(|line| !line.starts_with('#')) {
             let cells: Vec<&str> = line.split('\t').collect();
             let [_, _, role, option, group, resources, name, verbs] = cells[..] else {
-                panic!("no eight cells: {line}");
+                panic!("not eight cells: {line}");
             };
             for resource in resources.split(',') {
                 for verb in verbs.split(',') {
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_observed_takes_no_right_to_change_anything() {
+    fn observe_mode_needs_only_read_permissions() {
         let mut cluster = Cluster::default();
         let reads =
             |rule: &RbacRule<'_>| rule.verbs.iter().all(|verb| super::PROBED.contains(verb));
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lease_is_called_as_the_cluster_says() {
+    fn lease_rule_uses_the_configured_lease_name() {
         let mut cluster = Cluster::default();
         cluster.lease.name = "autoscaler".to_owned();
         let all = needed_rules(&cluster);
@@ -354,10 +354,10 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_written_as_rbac_has_it() {
+    fn rules_are_rendered_as_rbac_yaml() {
         let find = |resource: &str| {
             let mut all = RIGHTS.iter();
-            *all.find(|rule| rule.resource == resource).expect("a right")
+            *all.find(|rule| rule.resource == resource).expect("a rule")
         };
         for (resource, expect) in [
             (

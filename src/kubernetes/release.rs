@@ -1,6 +1,6 @@
 //! Releases the Nodes of a cluster: removes taints, labels and finalizers, and returns the result.
 
-use crate::engine::command::{Command, CommandResult, FailureKind, NodePatch};
+use crate::engine::command::{Command, NodePatch};
 use crate::engine::release::release;
 use crate::kubernetes::client::Connection;
 use crate::kubernetes::commands;
@@ -11,6 +11,7 @@ use crate::kubernetes_convert::api_types::Node as Json;
 use crate::model::id::NodeName;
 use crate::model::watched_object::WatchedObject;
 use crate::outbound::fence;
+use crate::provider::{CommandResult, FailureKind};
 
 /// Number of retries if a Node has changed meanwhile.
 const ROUNDS: usize = 5;

@@ -202,7 +202,7 @@ mod tests {
     /// A fake API that accepts one token and rejects all others, and the number of tokens created.
     struct Api {
         client: Client,
-        takes: Arc<Mutex<&'static str>>,
+        accepted: Arc<Mutex<&'static str>>,
         made: Arc<Mutex<usize>>,
     }
 
@@ -220,21 +220,21 @@ mod tests {
                 *made += 1;
                 ready(result.map(token).map_err(str::to_owned)).boxed()
             });
-            let takes = Arc::new(Mutex::new("t0"));
-            let taken = takes.clone();
+            let accepted = Arc::new(Mutex::new("t0"));
+            let expected = accepted.clone();
             let api = service_fn(move |request: Request<Body>| {
-                let expect = format!("Bearer {}", taken.lock().expect("whole"));
+                let expect = format!("Bearer {}", expected.lock().expect("whole"));
                 let is_known = request.headers()[header::AUTHORIZATION] == *expect;
                 let status = if is_known { 200 } else { 401 };
                 let answer = Response::builder().status(status).body(Body::empty());
-                ready(Ok::<_, Infallible>(answer.expect("an answer")))
+                ready(Ok::<_, Infallible>(answer.expect("a response")))
             });
             let api = api.map_err(BoxError::from);
             let client = ClientBuilder::new(api, "default").with_layer(&bearer).build();
-            Self { client, takes, made }
+            Self { client, accepted, made }
         }
 
-        async fn says(&self) -> String {
+        async fn status(&self) -> String {
             let request = Request::get("/version").body(Body::empty());
             match self.client.send(request.expect("a request")).await {
                 Ok(answer) => answer.status().as_u16().to_string(),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     /// Advances the clock and runs the tasks that wait for it.
-    async fn after(seconds: u64) {
+    async fn advance_by(seconds: u64) {
         for _ in 0..seconds {
             advance(Duration::from_secs(1)).await;
             for _ in 0..10 {
@@ -258,56 +258,56 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_is_replaced_before_it_ends() {
+    async fn token_is_refreshed_before_it_expires() {
         let api = Api::start(Some(900), vec![Ok("t1")]);
-        assert_eq!(api.says().await, "200");
-        after(670).await;
-        assert_eq!((api.made(), &*api.says().await), (0, "200"));
-        after(10).await;
-        assert_eq!((api.made(), &*api.says().await), (1, "401"));
-        *api.takes.lock().expect("whole") = "t1";
-        assert_eq!(api.says().await, "200");
+        assert_eq!(api.status().await, "200");
+        advance_by(670).await;
+        assert_eq!((api.made(), &*api.status().await), (0, "200"));
+        advance_by(10).await;
+        assert_eq!((api.made(), &*api.status().await), (1, "401"));
+        *api.accepted.lock().expect("whole") = "t1";
+        assert_eq!(api.status().await, "200");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_that_the_api_refuses_is_replaced_and_not_at_every_call() {
+    async fn rejected_token_is_refreshed_but_not_on_every_call() {
         let api = Api::start(None, vec![Ok("t1"), Ok("t2")]);
-        *api.takes.lock().expect("whole") = "t2";
+        *api.accepted.lock().expect("whole") = "t2";
         for expect in [0, 1, 2] {
             for _ in 0..5 {
-                api.says().await;
+                api.status().await;
             }
             assert_eq!(api.made(), expect);
-            after(16).await;
+            advance_by(16).await;
         }
-        assert_eq!(api.says().await, "200");
-        after(10_000).await;
+        assert_eq!(api.status().await, "200");
+        advance_by(10_000).await;
         assert_eq!(api.made(), 2);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_that_is_not_replaced_is_used_until_it_ends() {
+    async fn token_is_used_until_expiry_when_refresh_fails() {
         let failing = vec![Err("not now"), Err("not now"), Ok("t1")];
         let api = Api::start(Some(40), failing);
-        after(31).await;
-        assert_eq!((api.made(), &*api.says().await), (1, "200"));
-        after(15).await;
+        advance_by(31).await;
+        assert_eq!((api.made(), &*api.status().await), (1, "200"));
+        advance_by(15).await;
         // The host's wall clock has not advanced, so the token has not expired.
-        assert_eq!((api.made(), &*api.says().await), (2, "200"));
+        assert_eq!((api.made(), &*api.status().await), (2, "200"));
         let api = Api::start(Some(-1), vec![Err("not now"), Ok("t0")]);
-        after(6).await;
-        let said = api.says().await;
-        assert!(said.contains("not now"), "{said}");
-        after(16).await;
-        assert_eq!((api.made(), &*api.says().await), (2, "200"));
+        advance_by(6).await;
+        let shown = api.status().await;
+        assert!(shown.contains("not now"), "{shown}");
+        advance_by(16).await;
+        assert_eq!((api.made(), &*api.status().await), (2, "200"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_made_for_a_client_that_is_gone() {
+    async fn dropped_client_requests_no_tokens() {
         let api = Api::start(Some(60), vec![Ok("t1")]);
         let made = api.made.clone();
         drop(api);
-        after(100).await;
+        advance_by(100).await;
         assert_eq!(*made.lock().expect("whole"), 0);
     }
 }

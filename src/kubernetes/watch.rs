@@ -405,13 +405,13 @@ mod tests {
     use crate::model::watched_object::ObjectKind;
 
     #[tokio::test(start_paused = true)]
-    async fn a_listing_that_nobody_answers_is_told_with_its_cause() {
+    async fn unanswered_list_request_is_reported_with_its_timeout() {
         let never = |_: Request<Body>| pending::<Result<Response<Body>, BoxError>>();
         for (poll, within) in [
             (None, "no response within 30 s ("),
             (Some(Duration::from_secs(5)), "no response within 60 s ("),
         ] {
-            let (events, mut told) = mpsc::channel(8);
+            let (events, mut inbox) = mpsc::channel(8);
             let watch = tokio::spawn(watch_kind::<json::Pod>(WatchSource {
                 cluster: "demo".to_owned(),
                 connection: Connection::from_client(Client::new(service_fn(never), "default")),
@@ -420,7 +420,7 @@ mod tests {
                 poll,
                 streamed: false,
             }));
-            let Some(Event::WatchLost(ObjectKind::Pod, why)) = told.recv().await else {
+            let Some(Event::WatchLost(ObjectKind::Pod, why)) = inbox.recv().await else {
                 panic!("the watch is not lost")
             };
             assert!(why.starts_with(within), "{why}");

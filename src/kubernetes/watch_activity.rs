@@ -161,7 +161,7 @@ mod tests {
     use crate::model::watched_object::ObjectKind;
 
     #[test]
-    fn watches_that_deliver_nothing_start_ever_less_often() {
+    fn idle_watches_restart_with_increasing_delay() {
         let mut starts = Starts::default();
         let begin = clock::monotonic_now();
         let mut start = |now: u64, count| {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_are_told_from_lists() {
+    fn watch_requests_are_distinguished_from_lists() {
         let check =
             |uri: &str, expect| assert_eq!(watched_kind(&uri.parse().expect("uri")), expect);
         check("/api/v1/pods?&watch=true&timeoutSeconds=30", Some(ObjectKind::Pod));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_in_the_order_of_their_declaration() {
+    fn object_kinds_are_listed_in_declaration_order() {
         for (place, kind) in ObjectKind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, place);
         }

@@ -263,33 +263,33 @@ mod tests {
             "name": "room", "namespace": "shop", "resourceVersion": "12", "generation": 4,
         });
         let object = json!({"metadata": metadata, "spec": spec, "status": status});
-        let object = serde_json::from_value(object).expect("the fields are of their kinds");
-        convert_buffer("v1beta1", object).map(|own| (own.object, own.template))
+        let object = serde_json::from_value(object).expect("the fields have valid types");
+        convert_buffer("v1beta1", object).map(|buffer| (buffer.object, buffer.template))
     }
 
     fn read(spec: Value) -> Result<(Buffer, Option<ObjectKey>), String> {
-        let (object, template) = object(spec, Value::Null).expect("it is ours");
-        let buffer = object.buffer.map_err(|own| own.message)?;
+        let (object, template) = object(spec, Value::Null).expect("a buffer of ours");
+        let buffer = object.buffer.map_err(|unresolved| unresolved.message)?;
         Ok((buffer, template))
     }
 
     #[test]
-    fn what_an_object_declares_is_read() {
+    fn buffer_spec_is_read() {
         let spec = json!({
             "podTemplateRef": {"name": "web"}, "replicas": 3, "limits": {"cpu": "1500m"},
             "provisioningStrategy": "buffer.x-k8s.io/active-capacity", "scalableRef": null,
         });
-        let (buffer, template) = read(spec).expect("it is sound");
+        let (buffer, template) = read(spec).expect("the spec is valid");
         assert_eq!(buffer.name, "shop/room");
         assert_eq!(buffer.replicas, Some(3));
         assert_eq!(buffer.limits, [("cpu".to_owned(), 1500)]);
-        let template = template.map(|own| own.to_string());
+        let template = template.map(|key| key.to_string());
         assert_eq!(template.as_deref(), Some("shop/web"));
         let spec = json!({
             "scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"},
             "percentage": 20, "replicas": -1,
         });
-        let (buffer, template) = read(spec).expect("it is sound");
+        let (buffer, template) = read(spec).expect("the spec is valid");
         assert_eq!(template, None);
         assert_eq!((buffer.percentage, buffer.replicas), (Some(20), Some(0)));
         let scalable = buffer.scalable.expect("it names one");
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_or_makes_no_sense_is_left_out() {
+    fn foreign_buffers_are_skipped_and_invalid_ones_rejected() {
         let web = json!({"name": "web"});
         for (strategy, ours) in [
             ("x/other", false),
@@ -318,13 +318,13 @@ mod tests {
                 "its limit of cpu is no quantity",
             ),
         ] {
-            let why = read(spec.clone()).expect_err("it makes no sense");
+            let why = read(spec.clone()).expect_err("the spec is invalid");
             assert!(why.starts_with(expect), "{spec}: {why}");
         }
     }
 
     #[test]
-    fn a_status_is_written_as_it_is_read() {
+    fn buffer_status_round_trips() {
         let condition = json!({
             "type": "LimitedByQuotas", "status": "True", "reason": "ResourceQuotasAllocated",
             "message": "", "observedGeneration": 3, "lastTransitionTime": "2026-11-28T10:00:00Z",
@@ -335,10 +335,10 @@ mod tests {
             "provisioningStrategy": strategy, "conditions": [condition],
         });
         let spec = json!({"podTemplateRef": {"name": "web"}, "provisioningStrategy": strategy});
-        let (own, _) = object(spec.clone(), written.clone()).expect("it is ours");
-        assert_eq!((own.version.as_str(), own.generation), ("12", 4));
-        assert_eq!(own.strategy.as_deref(), Some(strategy));
-        let read = own.status.expect("it can be read");
+        let (buffer, _) = object(spec.clone(), written.clone()).expect("a buffer of ours");
+        assert_eq!((buffer.version.as_str(), buffer.generation), ("12", 4));
+        assert_eq!(buffer.strategy.as_deref(), Some(strategy));
+        let read = buffer.status.expect("it can be read");
         assert_eq!(status_json(&read), written);
         // Missing values are removed. Invalid values are ignored.
         let nothing = status_json(&BufferStatus::default());
@@ -352,13 +352,13 @@ mod tests {
             (json!({"conditions": [{"type": 3}]}), None),
             (json!("x"), None),
         ] {
-            let (own, _) = object(spec.clone(), odd).expect("it is ours");
-            assert_eq!(own.status, expect);
+            let (buffer, _) = object(spec.clone(), odd).expect("a buffer of ours");
+            assert_eq!(buffer.status, expect);
         }
     }
 
     #[test]
-    fn the_pods_are_like_the_template() {
+    fn buffer_pods_follow_the_pod_template() {
         let requests = json!({"cpu": "250m", "memory": "1Gi"});
         let spec = json!({
             "containers": [{"name": "c", "resources": {"requests": requests}}],
@@ -368,14 +368,14 @@ mod tests {
         let stored = |spec: Value| {
             let metadata = json!({"name": "web", "generation": 2});
             let object = json!({"metadata": metadata, "template": {"spec": spec}});
-            serde_json::from_value(object).expect("the fields are of their kinds")
+            serde_json::from_value(object).expect("the fields have valid types")
         };
-        let (own, generation) = buffer_pod(stored(spec)).expect("it is sound");
+        let (pod, generation) = buffer_pod(stored(spec)).expect("the spec is valid");
         assert_eq!(generation, 2);
-        assert_eq!((own.requests.cpu_milli, own.requests.memory), (250, 1 << 30));
-        assert_eq!(own.requests.pods, 1);
-        assert_eq!(own.node_selector["team"], "shop");
-        assert_eq!(own.tolerations.len(), 1);
+        assert_eq!((pod.requests.cpu_milli, pod.requests.memory), (250, 1 << 30));
+        assert_eq!(pod.requests.pods, 1);
+        assert_eq!(pod.node_selector["team"], "shop");
+        assert_eq!(pod.tolerations.len(), 1);
         let odd = json!({"containers": [{"resources": {"requests": {"cpu": "many"}}}]});
         assert!(buffer_pod(stored(odd)).is_err());
     }

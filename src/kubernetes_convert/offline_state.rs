@@ -217,11 +217,11 @@ mod tests {
     use crate::model::watched_object::{ObjectKind, WatchedObject};
 
     fn kinds(text: &str) -> Vec<ObjectKind> {
-        parse(text).expect("it is read").iter().map(WatchedObject::kind).collect()
+        parse(text).expect("a valid state").iter().map(WatchedObject::kind).collect()
     }
 
     #[test]
-    fn lists_and_single_objects_are_read_and_unknown_kinds_left_out() {
+    fn lists_and_objects_are_read_and_unknown_kinds_skipped() {
         let list = r#"{"apiVersion": "v1", "items": [{"kind": "Node", "metadata": {"name": "n"}},
             {"kind": "Secret"}, {"kind": "Pod"}], "kind": "List"}"#;
         assert_eq!(kinds(list), [ObjectKind::Node, ObjectKind::Pod]);
@@ -232,11 +232,11 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_makes_no_sense_is_kept_and_named() {
+    fn invalid_pod_is_kept_with_its_defect() {
         let text = r#"{"kind": "List", "items": [
             {"kind": "Pod", "metadata": {"namespace": "a", "name": "b"}, "spec": {"priority": "x"}},
             {"kind": "Pod", "metadata": {"namespace": "a", "name": "c"}}]}"#;
-        let objects = parse(text).expect("it is read");
+        let objects = parse(text).expect("a valid state");
         let [WatchedObject::Pod(broken), WatchedObject::Pod(sound)] = objects.as_slice() else {
             panic!("two pods: {objects:?}")
         };
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_no_scheduler_may_look_at_does_not_wait() {
+    fn gated_and_bound_pods_are_not_waiting() {
         let cases = [
             (r#""schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]"#, false),
             (r#""schedulingGates": []"#, true),
@@ -254,7 +254,7 @@ mod tests {
         for (spec, expect) in cases {
             let text =
                 format!(r#"{{"kind": "Pod", "metadata": {{"name": "p"}}, "spec": {{{spec}}}}}"#);
-            let objects = parse(&text).expect("it is read");
+            let objects = parse(&text).expect("a valid state");
             let [WatchedObject::Pod(pod)] = objects.as_slice() else {
                 panic!("a pod: {objects:?}")
             };
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_says_as_much_as_a_watch() {
+    fn dump_is_read_as_completely_as_a_watch() {
         let text = r#"{"kind": "List", "items": [
             {"kind": "Pod", "metadata": {"namespace": "a", "name": "p", "annotations":
             {"scheduling.k8s.io/group-name": "g"}}, "spec": {"schedulerName": "volcano",
@@ -272,7 +272,7 @@ mod tests {
             {"kind": "PersistentVolumeClaim", "metadata": {"namespace": "a", "name": "p-v",
             "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
             "spec": {"volumeName": "pv"}}]}"#;
-        let objects = parse(text).expect("it is read");
+        let objects = parse(text).expect("a valid state");
         let [WatchedObject::Pod(pod), WatchedObject::VolumeClaim(claim)] = objects.as_slice()
         else {
             panic!("a pod and its claim: {objects:?}")
@@ -283,30 +283,30 @@ mod tests {
     }
 
     #[test]
-    fn what_an_api_server_says_that_fails_is_no_empty_cluster() {
+    fn api_failure_status_is_an_error_not_an_empty_cluster() {
         let text = r#"{"kind": "Status", "status": "Failure", "message": "pods is forbidden"}"#;
-        let error = parse(text).expect_err("it is no state").to_string();
+        let error = parse(text).expect_err("not a cluster state").to_string();
         assert!(error.ends_with("fails: pods is forbidden"), "{error}");
     }
 
     #[test]
-    fn a_pod_without_a_name_is_known_by_its_place() {
+    fn unnamed_pod_is_identified_by_its_position() {
         let text = r#"{"kind": "List", "items": [{"kind": "Node"}, {"kind": "Pod"}]}"#;
-        let objects = parse(text).expect("it is read");
+        let objects = parse(text).expect("a valid state");
         let Some(WatchedObject::Pod(pod)) = objects.get(1) else { panic!("a pod: {objects:?}") };
         assert_eq!(pod.key.name, "(item 1)");
         assert!(pod.defects[0].contains("metadata.name"));
     }
 
     #[test]
-    fn an_item_that_is_no_object_is_named_by_its_place() {
+    fn non_object_item_is_reported_by_its_position() {
         let text = r#"{"kind": "List", "items": [{"kind": "Node"}, 7]}"#;
         let error = parse(text).expect_err("a number is no object").to_string();
         assert!(error.contains("item 1") && error.contains("a number"), "{error}");
     }
 
     #[test]
-    fn what_is_no_state_is_refused() {
+    fn input_that_is_no_cluster_state_is_rejected() {
         for text in [
             "",
             " ",

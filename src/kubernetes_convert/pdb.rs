@@ -89,32 +89,32 @@ mod tests {
             r#"{{"metadata": {{"namespace": "a", "name": "b", "generation": 2}},
             "spec": {spec}, "status": {status}}}"#
         );
-        convert_pdb(serde_json::from_str(&json).expect("a budget"))
+        convert_pdb(serde_json::from_str(&json).expect("a PDB"))
     }
 
-    const SEEN: &str = r#"{"observedGeneration": 2, "disruptionsAllowed": 1, "expectedPods": 3,
+    const STATUS: &str = r#"{"observedGeneration": 2, "disruptionsAllowed": 1, "expectedPods": 3,
         "currentHealthy": 3, "desiredHealthy": 2}"#;
 
     #[test]
-    fn a_budget_is_read_as_it_was_last_counted() {
-        let own = read(
+    fn pdb_status_is_read_unless_outdated() {
+        let pdb = read(
             r#"{"selector": {"matchLabels": {"app": "w"}}, "maxUnavailable": 1,
             "unhealthyPodEvictionPolicy": "AlwaysAllow"}"#,
-            SEEN,
+            STATUS,
         );
-        assert_eq!(own.key.to_string(), "a/b");
-        assert_eq!(own.max_unavailable, Some(Bound::Count(1)));
-        assert_eq!((own.min_available, own.unready_may_go), (None, true));
-        let counted = (own.expected_pods, own.current_healthy, own.desired_healthy);
-        assert_eq!((own.disruptions_allowed, counted), (1, (3, 3, 2)));
-        assert_eq!(own.defects, [""; 0]);
-        let old = SEEN.replace("\"observedGeneration\": 2", "\"observedGeneration\": 1");
-        assert_eq!(read("{}", &old).disruptions_allowed, 0, "not counted since");
+        assert_eq!(pdb.key.to_string(), "a/b");
+        assert_eq!(pdb.max_unavailable, Some(Bound::Count(1)));
+        assert_eq!((pdb.min_available, pdb.unready_may_go), (None, true));
+        let counted = (pdb.expected_pods, pdb.current_healthy, pdb.desired_healthy);
+        assert_eq!((pdb.disruptions_allowed, counted), (1, (3, 3, 2)));
+        assert_eq!(pdb.defects, [""; 0]);
+        let old = STATUS.replace("\"observedGeneration\": 2", "\"observedGeneration\": 1");
+        assert_eq!(read("{}", &old).disruptions_allowed, 0, "the status is outdated");
         assert_eq!(read("null", "null").disruptions_allowed, 0);
     }
 
     #[test]
-    fn a_budget_covers_all_pods_or_none_or_some() {
+    fn pdb_selector_covers_all_no_or_some_pods() {
         let labels = Labels::from([("app".to_owned(), "w".to_owned())]);
         let expression = |operator: &str, values: &str| {
             format!(
@@ -134,18 +134,18 @@ mod tests {
             (expression("Near", r#""x""#), [true, false], 1),
         ];
         for (spec, expect, defects) in cases {
-            let own = read(&spec, SEEN);
+            let pdb = read(&spec, STATUS);
             let selects = |labels: &Labels| {
-                let selector = own.selector.as_ref();
+                let selector = pdb.selector.as_ref();
                 selector.is_some_and(|selector| selector.matches(labels))
             };
             let got = [selects(&labels), selects(&Labels::new())];
-            assert_eq!((got, own.defects.len()), (expect, defects), "{spec}");
+            assert_eq!((got, pdb.defects.len()), (expect, defects), "{spec}");
         }
     }
 
     #[test]
-    fn bounds_that_make_no_sense_are_told_and_count_for_nothing() {
+    fn invalid_pdb_bounds_are_defects_and_ignored() {
         let cases = [
             ("1", Some(Bound::Count(1)), 0),
             ("0", Some(Bound::Count(0)), 0),
@@ -165,23 +165,23 @@ mod tests {
         ];
         for (text, expect, defects) in cases {
             for name in ["minAvailable", "maxUnavailable"] {
-                let own = read(&format!(r#"{{"{name}": {text}}}"#), SEEN);
-                let got = own.min_available.or(own.max_unavailable);
-                assert_eq!((got, own.defects.len()), (expect, defects), "{name} {text}");
+                let pdb = read(&format!(r#"{{"{name}": {text}}}"#), STATUS);
+                let got = pdb.min_available.or(pdb.max_unavailable);
+                assert_eq!((got, pdb.defects.len()), (expect, defects), "{name} {text}");
             }
         }
     }
 
     #[test]
-    fn nonsense_is_bounded_and_never_a_panic() {
+    fn invalid_pdb_values_are_clamped_and_reported_as_defects() {
         let status = r#"{"observedGeneration": 2, "disruptionsAllowed": -1, "expectedPods": -2,
             "currentHealthy": -3, "desiredHealthy": -9223372036854775808}"#;
         let long = "x".repeat(10_000);
         let spec = format!(r#"{{"minAvailable": "{long}", "unhealthyPodEvictionPolicy": "Odd"}}"#);
-        let own = read(&spec, status);
-        let counted = (own.expected_pods, own.current_healthy, own.desired_healthy);
-        assert_eq!((own.disruptions_allowed, counted), (0, (0, 0, 0)));
-        assert_eq!(own.defects.len(), 5);
-        assert!(own.defects.iter().all(|it| it.chars().count() <= 250));
+        let pdb = read(&spec, status);
+        let counted = (pdb.expected_pods, pdb.current_healthy, pdb.desired_healthy);
+        assert_eq!((pdb.disruptions_allowed, counted), (0, (0, 0, 0)));
+        assert_eq!(pdb.defects.len(), 5);
+        assert!(pdb.defects.iter().all(|it| it.chars().count() <= 250));
     }
 }

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_that_select_no_node_are_no_alternatives() {
+    fn node_affinity_terms_that_match_no_node_are_dropped() {
         let a = r#"{"matchExpressions": [{"key": "k", "operator": "In", "values": ["a"]}]}"#;
         let never = r#"{"matchExpressions": [{"key": "k", "operator": "Exists"},
             {"key": "k", "operator": "DoesNotExist"}]}"#;
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_that_cannot_be_read_are_passed_over() {
+    fn invalid_preferences_are_ignored() {
         let node = |weight: i64, operator: &str| {
             format!(
                 r#"{{"weight": {weight}, "preference": {{"matchExpressions":
@@ -298,27 +298,32 @@ mod tests {
             r#"{"weight": 3, "preference": {}}"#.to_owned(),
         ];
         let pod = preferred("nodeAffinity", &format!("[{}]", all.join(",")));
-        let weights: Vec<i32> = pod.preferred_nodes.iter().map(|own| own.weight).collect();
+        let weights: Vec<i32> =
+            pod.preferred_nodes.iter().map(|preference| preference.weight).collect();
         assert_eq!(weights, [10, 100]);
 
-        let near = |weight: i64, key: &str| {
+        let pod_term = |weight: i64, key: &str| {
             format!(
                 r#"{{"weight": {weight}, "podAffinityTerm": {{"topologyKey": "{key}",
                 "labelSelector": {{}}}}}}"#
             )
         };
         for kind in ["podAffinity", "podAntiAffinity"] {
-            let all = [near(7, "zone"), near(8, ""), near(0, "zone")];
+            let all = [pod_term(7, "zone"), pod_term(8, ""), pod_term(0, "zone")];
             let pod = preferred(kind, &format!("[{}]", all.join(",")));
-            let (near, away) = (&pod.preferred_affinity, &pod.preferred_anti_affinity);
-            let (some, none) = if kind == "podAffinity" { (near, away) } else { (away, near) };
+            let (affinity, anti_affinity) = (&pod.preferred_affinity, &pod.preferred_anti_affinity);
+            let (some, none) = if kind == "podAffinity" {
+                (affinity, anti_affinity)
+            } else {
+                (anti_affinity, affinity)
+            };
             assert_eq!((some.len(), none.len()), (1, 0), "{kind}");
             assert_eq!((some[0].weight, pod.defects.len()), (7, 0));
         }
     }
 
     #[test]
-    fn a_term_says_which_pods_of_which_namespaces_it_means() {
+    fn affinity_term_selects_pods_by_labels_and_namespace() {
         let same = Labels::from([("app".into(), "web".into()), ("hash".into(), "1".into())]);
         let other = Labels::from([("app".into(), "web".into()), ("hash".into(), "2".into())]);
         let (team, none) = (Labels::from([("team".into(), "x".into())]), Labels::default());
@@ -350,15 +355,15 @@ mod tests {
                 let [read] = terms[usize::from(kind == "podAntiAffinity")].as_slice() else {
                     panic!("one term: {pod:?}")
                 };
-                assert_eq!(terms.iter().map(|own| own.len()).sum::<usize>(), 1);
+                assert_eq!(terms.iter().map(|list| list.len()).sum::<usize>(), 1);
                 let got: String = [
                     ("own", &none, &same),
                     ("own", &none, &other),
                     ("far", &team, &same),
                     ("list", &none, &same),
                 ]
-                .map(|(namespace, of, labels)| read.matches(namespace, Some(of), labels))
-                .map(|meant| if meant { 'y' } else { 'n' })
+                .map(|(namespace, team, labels)| read.matches(namespace, Some(team), labels))
+                .map(|selected| if selected { 'y' } else { 'n' })
                 .into_iter()
                 .collect();
                 assert_eq!(got, expect, "{kind} {term}");
@@ -367,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_that_cannot_be_read_are_defects() {
+    fn invalid_pod_affinity_terms_are_defects() {
         let cases = [
             r#"{"labelSelector": {}}"#,
             r#"{"topologyKey": "zone", "labelSelector":
@@ -387,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn spread_constraints_are_read_with_the_defaults_of_the_api() {
+    fn spread_constraints_get_the_api_defaults() {
         let of = |rest: &str| {
             read(&format!(r#""topologySpreadConstraints": [{{"topologyKey": "zone", {rest}}}]"#))
         };
@@ -424,9 +429,10 @@ mod tests {
             } else {
                 of(rest)
             };
-            let got = rest.spread.first().map(|own| {
-                let strict = (own.honors_affinity, own.honors_taints, own.is_hard);
-                (own.max_skew, own.min_domains, strict.0, strict.1, strict.2)
+            let got = rest.spread.first().map(|constraint| {
+                let strict =
+                    (constraint.honors_affinity, constraint.honors_taints, constraint.is_hard);
+                (constraint.max_skew, constraint.min_domains, strict.0, strict.1, strict.2)
             });
             assert_eq!(got, expect, "{rest:?}");
             assert_eq!(rest.defects.is_empty(), expect.is_some(), "{rest:?}");
@@ -436,11 +442,11 @@ mod tests {
         let narrowed = selector(
             r#""maxSkew": 1, "labelSelector": {}, "matchLabelKeys": ["hash", "hash", "no"]"#,
         );
-        assert_eq!(narrowed.map_or(0, |own| own.expressions().len()), 1);
+        assert_eq!(narrowed.map_or(0, |selector| selector.expressions().len()), 1);
     }
 
     #[test]
-    fn a_gang_is_known_in_the_words_of_every_scheduler() {
+    fn gang_metadata_of_each_scheduler_is_read() {
         let cases = [
             (r#""annotations": {"scheduling.k8s.io/group-name": "g"}"#, Some(("g", None))),
             (r#""annotations": {"scheduling.volcano.sh/group-name": "v"}"#, Some(("v", None))),
@@ -463,7 +469,7 @@ mod tests {
         for (meta, expect) in cases {
             let json = format!(r#"{{"metadata": {{{meta}}}}}"#);
             let gang = convert_pod(serde_json::from_str(&json).expect("a pod")).gang;
-            let got = gang.as_ref().map(|own| (own.name.as_str(), own.least));
+            let got = gang.as_ref().map(|gang| (gang.name.as_str(), gang.least));
             assert_eq!(got, expect, "{meta}");
         }
         let long = format!(
@@ -471,6 +477,6 @@ mod tests {
             "x".repeat(10_000)
         );
         let gang = convert_pod(serde_json::from_str(&long).expect("a pod")).gang;
-        assert_eq!(gang.map_or(0, |own| own.name.len()), 253);
+        assert_eq!(gang.map_or(0, |gang| gang.name.len()), 253);
     }
 }

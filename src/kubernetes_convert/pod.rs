@@ -282,7 +282,7 @@ mod tests {
 
     /// Since Kubernetes 1.35, the API server labels a pod with the zone and region of its node.
     #[test]
-    fn a_pod_that_is_bound_is_like_the_one_that_comes_in_its_place() {
+    fn bound_pod_is_equivalent_to_its_replacement() {
         let labels = r#""app": "web", "pod-template-hash": "7d4""#;
         let of = |labels: &str, node: &str| {
             read(&format!(
@@ -302,12 +302,12 @@ mod tests {
         assert!(bound.is_like(&next) && next.is_like(&bound));
         assert_eq!(bound.labels, of(labels, node).labels, "bound by an older API server");
         // If the template has such a label, the API server has overwritten it.
-        let own = format!(r#"{labels}, "topology.kubernetes.io/zone": "own""#);
-        assert!(bound.is_like(&of(&own, "")));
+        let other_zone = format!(r#"{labels}, "topology.kubernetes.io/zone": "own""#);
+        assert!(bound.is_like(&of(&other_zone, "")));
     }
 
     #[test]
-    fn why_a_scheduler_has_no_answer_is_told_apart() {
+    fn reasons_of_unscheduled_pods_are_distinguished() {
         let of = |spec: &str, conditions: &str| {
             let pod = read(&format!(
                 r#"{{"metadata": {{"name": "a"}}, "spec": {{{spec}}},
@@ -315,25 +315,25 @@ mod tests {
             ));
             (pod.unschedulable, pod.held_back)
         };
-        let refused = |reason: &str| {
+        let condition = |reason: &str| {
             format!(r#"{{"type": "PodScheduled", "status": "False", "reason": "{reason}"}}"#)
         };
         let group = r#""schedulingGroup": {"podGroupName": "g"}"#;
-        let held = |own: &str| Some(HeldBack::Reason(own.to_owned()));
+        let held = |reason: &str| Some(HeldBack::Reason(reason.to_owned()));
         assert_eq!(of("", ""), (false, None));
-        assert_eq!(of("", &refused("Unschedulable")), (true, None));
-        assert_eq!(of("", &refused("SchedulingGated")), (false, None));
-        let error = refused("SchedulerError");
+        assert_eq!(of("", &condition("Unschedulable")), (true, None));
+        assert_eq!(of("", &condition("SchedulingGated")), (false, None));
+        let error = condition("SchedulerError");
         assert_eq!(of("", &error), (false, held("SchedulerError")));
         assert_eq!(of(group, &error), (false, held("SchedulerError")));
         assert_eq!(of(group, ""), (false, Some(HeldBack::Group("g".to_owned()))));
-        assert_eq!(of(group, &refused("Unschedulable")), (true, None));
+        assert_eq!(of(group, &condition("Unschedulable")), (true, None));
         let bound = format!(r#"{group}, "nodeName": "n""#);
         assert_eq!(of(&bound, ""), (false, None));
     }
 
     #[test]
-    fn a_pod_is_ready_or_not_or_nobody_knows() {
+    fn pod_readiness_is_true_false_or_unknown() {
         let cases = [("True", Some(true)), ("False", Some(false)), ("Unknown", None), ("", None)];
         for (status, expect) in cases {
             let pod = read(&format!(
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_a_defect_and_never_a_panic() {
+    fn invalid_pod_fields_are_defects() {
         let pod = read(
             r#"{"spec": {"containers": [{"resources": {"requests": {"cpu": "lots\u001b[2J",
                 "memory": "-1"}}, "ports": [{"hostPort": 99999}]}],

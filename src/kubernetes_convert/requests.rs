@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_add_up_and_limits_stand_in_for_requests() {
+    fn container_requests_add_up_and_limits_replace_missing_ones() {
         check(
             r#"{"spec": {"containers": [
                 {"resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": 1, "memory": "1Gi"}}},
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn init_containers_peak_over_sidecars_declared_before_them() {
+    fn init_container_peak_includes_sidecars_declared_before() {
         check(
             r#"{"spec": {"overhead": {"memory": "64Mi"},
                 "containers": [{"resources": {"requests": {"cpu": "1"}}}],
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn an_amount_that_is_null_is_none() {
+    fn null_request_counts_as_none() {
         check(
             r#"{"spec": {"containers": [
                 {"resources": {"requests": {"cpu": "1", "memory": null}}}]}}"#,
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_as_a_whole_overrides_its_containers() {
+    fn pod_level_resources_override_container_requests() {
         check(
             r#"{"spec": {"resources": {"requests": {"cpu": "3"}, "limits": {"memory": "2Gi"}},
                 "containers": [{"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}}"#,
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kubelet_has_given_counts_where_it_is_more() {
+    fn larger_allocated_resources_override_requests() {
         check(
             r#"{"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]},
                 "status": {"containerStatuses": [

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_asks_all_its_expressions_of_a_node_or_selects_none() {
+    fn node_selector_term_combines_its_expressions() {
         let json = |text: &str| {
             let mut words = text.split(' ');
             let (key, operator) = (words.next().expect("a key"), words.next().expect("one"));
@@ -187,12 +187,12 @@ mod tests {
             let values = values.join(",");
             format!(r#"{{"key": "{key}", "operator": "{operator}", "values": [{values}]}}"#)
         };
-        let (none, cannot) = ("no node", "cannot be read");
+        let (none, unreadable) = ("no node", "cannot be read");
         let cases: [(&[&str], &str); 23] = [
             (&["k In a b"], "k in [a, b]"),
-            (&["k In"], cannot),
+            (&["k In"], unreadable),
             (&["k NotIn a"], "k not in [a]"),
-            (&["k NotIn"], cannot),
+            (&["k NotIn"], unreadable),
             (&["k Exists"], "k exists"),
             (&["k DoesNotExist"], "k does not exist"),
             (&["k Gt -5"], "k >= 0"),
@@ -200,10 +200,10 @@ mod tests {
             (&["k Lt 0"], none),
             (&["k Gt 9223372036854775807"], none),
             (&["k Lt -9223372036854775808"], none),
-            (&["k Gt 9223372036854775808"], cannot),
-            (&["k Gt x"], cannot),
-            (&["k Gt 1 2"], cannot),
-            (&["k Gte 1"], cannot),
+            (&["k Gt 9223372036854775808"], unreadable),
+            (&["k Gt x"], unreadable),
+            (&["k Gt 1 2"], unreadable),
+            (&["k Gte 1"], unreadable),
             (&["beta.kubernetes.io/arch In a"], "kubernetes.io/arch in [a]"),
             // Contradictory expressions on the same key.
             (&["k In a", "k In b"], none),
@@ -220,14 +220,14 @@ mod tests {
             let got = match convert_term(&serde_json::from_str(&all).expect("a term")) {
                 Ok(Some(requirements)) => requirements.to_string(),
                 Ok(None) => none.to_owned(),
-                Err(_) => cannot.to_owned(),
+                Err(_) => unreadable.to_owned(),
             };
             assert_eq!(got, expect, "{expressions:?}");
         }
     }
 
     #[test]
-    fn a_node_can_be_asked_for_by_its_name_and_by_no_other_field() {
+    fn match_fields_support_only_the_node_name() {
         let cases = [
             (
                 r#""key": "metadata.name", "operator": "In", "values": ["n"]"#,
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_longer_than_anyone_writes_cannot_be_read() {
+    fn oversized_terms_are_rejected() {
         let values: Vec<String> = (0..1001).map(|at| format!(r#""{at}""#)).collect();
         let long = format!(r#"{{"key": "k", "operator": "In", "values": [{}]}}"#, values.join(","));
         let short = r#"{"key": "k", "operator": "Exists"}"#;
@@ -264,8 +264,8 @@ mod tests {
     }
 
     #[test]
-    fn a_label_selector_is_read_with_the_pods_own_labels() {
-        let own = labels(&[("app", "web"), ("hash", "1")]);
+    fn label_selector_merges_match_label_keys_of_the_pod() {
+        let pod_labels = labels(&[("app", "web"), ("hash", "1")]);
         let keys = |list: &str| -> Vec<String> { serde_json::from_str(list).expect("keys") };
         // The selector, keys that must match, keys that must not match, and which of three pods it
         // selects.
@@ -288,11 +288,12 @@ mod tests {
                 "nnn",
             ),
         ];
-        let pods = [own.clone(), labels(&[("app", "web"), ("hash", "2")]), Labels::new()];
+        let pods = [pod_labels.clone(), labels(&[("app", "web"), ("hash", "2")]), Labels::new()];
         for (json, matched, mismatched, expect) in cases {
             let json = serde_json::from_str(json).expect("a selector");
-            let mut read = convert_selector(&json).expect("it can be read");
-            merge_label_keys(&mut read, &keys(matched), &keys(mismatched), &own).expect("few keys");
+            let mut read = convert_selector(&json).expect("a readable selector");
+            merge_label_keys(&mut read, &keys(matched), &keys(mismatched), &pod_labels)
+                .expect("few keys");
             let got: String =
                 pods.iter().map(|pod| if read.matches(pod) { 'y' } else { 'n' }).collect();
             assert_eq!(got, expect, "{json:?} {matched} {mismatched}");

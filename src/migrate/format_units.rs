@@ -91,7 +91,7 @@ mod tests {
     use crate::model::quantity::{parse_milli, parse_whole};
 
     #[test]
-    fn quantities_are_read_as_they_were() {
+    fn formatted_quantities_parse_to_the_same_amount() {
         for amount in [0, 1, 999, 1000, 1024, 1_048_577, 3 << 20, 5 << 30, 7 << 40] {
             let text = |name| match format_quantity(name, amount) {
                 serde_json::Value::String(text) => text,
@@ -105,15 +105,15 @@ mod tests {
     }
 
     #[test]
-    fn adjustments_are_read_as_they_were() {
+    fn price_adjustments_round_trip() {
         for text in ["-28%", "+10.5%", "-100%", "+0.1", "-0.000001", "+12", "-99.9999%"] {
-            let own = PriceAdjustment::parse(text).expect("an adjustment");
-            assert_eq!(format_adjustment(own), json!(text));
+            let adjustment = PriceAdjustment::parse(text).expect("an adjustment");
+            assert_eq!(format_adjustment(adjustment), json!(text));
         }
     }
 
     #[test]
-    fn disks_have_the_units_that_karpenter_takes() {
+    fn volume_sizes_use_units_that_karpenter_accepts() {
         for (bytes, expect) in [
             (50 << 30, Some("50Gi")),
             (64_000_000_000_000, Some("64000G")),

@@ -225,7 +225,7 @@ mod tests {
     /// Each row has replicas, percentage, scale, limits and the expected result, for pods that
     /// request 2 cores and 4 bytes.
     #[test]
-    fn replicas_are_the_greater_of_count_and_share_within_the_limits() {
+    fn replicas_are_the_larger_of_count_and_percentage_within_limits() {
         type Row = (Option<u32>, Option<u32>, u32, &'static [(&'static str, i64)], u32);
         let rows: [Row; 22] = [
             (None, None, 9, &[], 0),
@@ -254,9 +254,13 @@ mod tests {
             (None, None, 0, &[("cpu", i64::MAX)], PODS_MAX),
         ];
         for (count, percentage, scale, limits, expect) in rows {
-            let own = limits.iter().map(|(name, most)| ((*name).to_owned(), *most));
-            let buffer =
-                Buffer { replicas: count, percentage, limits: own.collect(), ..Buffer::default() };
+            let limits = limits.iter().map(|(name, max)| ((*name).to_owned(), *max));
+            let buffer = Buffer {
+                replicas: count,
+                percentage,
+                limits: limits.collect(),
+                ..Buffer::default()
+            };
             let count = buffer.replica_count(scale, &requests(2000, 4));
             assert_eq!(count, expect, "{buffer:?} of {scale}");
         }
@@ -273,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn virtual_pods_come_last_and_can_be_told_from_all_others() {
+    fn virtual_pods_sort_last_and_are_identifiable() {
         let pods = headroom().virtual_pods([], NOW).expect("known");
         assert_eq!(pods.len(), 2);
         assert_eq!(Some(&pods), headroom().virtual_pods([], NOW).as_ref());
@@ -309,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_has_the_pods_that_it_controls_and_that_live() {
+    fn workload_owns_only_its_live_controlled_pods() {
         let ended = Pod { phase: PodPhase::Succeeded, ..pod("w-4", "ReplicaSet", "web-7d4", 1) };
         let deleting = Pod { deleting: Some(NOW), ..pod("w-5", "ReplicaSet", "web-7d4", 1) };
         let elsewhere =
@@ -340,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_pod_of_its_own_a_buffer_is_like_the_newest_of_its_workload() {
+    fn buffer_without_a_pod_template_copies_the_newest_workload_pod() {
         let buffer = Buffer {
             replicas: None,
             percentage: Some(50),
@@ -366,12 +370,12 @@ mod tests {
     }
 
     #[test]
-    fn room_is_kept_only_during_its_window() {
+    fn buffer_has_pods_only_during_its_window() {
         let hour = SignedDuration::from_hours(1);
         let buffer = Buffer { during: Window::new("0 8 * * *", hour, "UTC").ok(), ..headroom() };
         for (at, count) in [("1970-01-01T08:30:00Z", 2), ("1970-01-01T09:00:00Z", 0)] {
             let at: Timestamp = at.parse().expect("a timestamp");
-            let pods = buffer.virtual_pods([], at).map(|own| own.len());
+            let pods = buffer.virtual_pods([], at).map(|pods| pods.len());
             assert_eq!(pods, Some(count), "{at}");
         }
     }

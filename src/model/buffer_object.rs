@@ -253,10 +253,10 @@ mod tests {
         }
     }
 
-    fn said(status: &BufferStatus) -> Vec<String> {
+    fn condition_texts(status: &BufferStatus) -> Vec<String> {
         let conditions = status.conditions.iter();
-        let said = conditions.map(|own| format!("{}={} {}", own.kind, own.status, own.reason));
-        said.collect()
+        let texts = conditions.map(|it| format!("{}={} {}", it.kind, it.status, it.reason));
+        texts.collect()
     }
 
     fn room(there: u32, coming: u32, missing: u32) -> RoomCount {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_says_what_is_wanted_and_whether_it_is_there() {
+    fn buffer_status_reports_wanted_and_available_room() {
         for (room, expect, words) in [
             (room(0, 0, 0), "False BufferEmpty", "room for 0 pods is wanted"),
             (room(3, 0, 0), "True FitsExistingCapacity", "there is room for all 3 pods"),
@@ -282,18 +282,20 @@ mod tests {
             let status = object().status_of(&BufferStatus::default(), Ok(room), NOW);
             let provisioning = format!("Provisioning={expect}");
             let ready = "ReadyForProvisioning=True Resolved".to_owned();
-            assert_eq!(said(&status), [ready, provisioning]);
+            assert_eq!(condition_texts(&status), [ready, provisioning]);
             assert_eq!(status.conditions[1].message, words);
             assert_eq!(status.replicas, Some(i64::from(room.pod_count())));
             let template = (status.template.as_deref(), status.template_generation);
             assert_eq!(template, (Some("web"), Some(2)));
-            let observed = status.conditions.iter().map(|own| own.observed_generation);
-            assert!(observed.clone().all(|own| own == Some(3)) && observed.count() == 2);
+            let observed = status.conditions.iter().map(|condition| condition.observed_generation);
+            assert!(
+                observed.clone().all(|generation| generation == Some(3)) && observed.count() == 2
+            );
         }
     }
 
     #[test]
-    fn what_cannot_be_resolved_has_neither_template_nor_replicas() {
+    fn unresolved_buffer_status_has_no_template_and_no_replicas() {
         let why = Unresolved {
             reason: Unresolved::NO_TEMPLATE,
             message: "its PodTemplate shop/web is not there".to_owned(),
@@ -303,41 +305,41 @@ mod tests {
             "ReadyForProvisioning=False PodTemplateNotFound",
             "Provisioning=False NotReadyForProvisioning",
         ];
-        assert_eq!(said(&status), expect);
+        assert_eq!(condition_texts(&status), expect);
         assert_eq!(status.conditions[0].message, why.message);
         let rest = (status.template, status.template_generation, status.replicas);
         assert_eq!(rest, (None, None, None));
     }
 
     #[test]
-    fn a_condition_keeps_its_time_until_it_turns_and_those_of_others_stay() {
+    fn status_keeps_transition_times_and_foreign_conditions() {
         let quotas = Condition {
             kind: "LimitedByQuotas".to_owned(),
             status: "True".to_owned(),
             since: Some(NOW),
             ..Condition::default()
         };
-        let own = object();
+        let buffer = object();
         let mut before = BufferStatus::default();
         before.conditions.push(quotas.clone());
-        let before = own.status_of(&before, Ok(room(0, 2, 0)), NOW);
+        let before = buffer.status_of(&before, Ok(room(0, 2, 0)), NOW);
         assert_eq!(before.conditions[0], quotas);
         assert_eq!(before.conditions.len(), 3);
         let at = |seconds| NOW + SignedDuration::from_secs(seconds);
-        let after = |room| own.status_of(&before, Ok(room), at(60));
+        let after = |room| buffer.status_of(&before, Ok(room), at(60));
         assert_eq!(after(room(0, 2, 0)), before);
         let half = after(room(1, 1, 0));
         assert!(!half.has_same_content(&before));
-        assert_eq!(half.conditions[2].since, Some(NOW), "it is still false");
-        let there = after(room(2, 0, 0));
-        assert_eq!(there.conditions[2].since, Some(at(60)));
-        let later = own.status_of(&BufferStatus::default(), Ok(room(2, 0, 0)), at(90));
-        let sooner = own.status_of(&BufferStatus::default(), Ok(room(2, 0, 0)), at(60));
+        assert_eq!(half.conditions[2].since, Some(NOW), "the condition is still false");
+        let available = after(room(2, 0, 0));
+        assert_eq!(available.conditions[2].since, Some(at(60)));
+        let later = buffer.status_of(&BufferStatus::default(), Ok(room(2, 0, 0)), at(90));
+        let sooner = buffer.status_of(&BufferStatus::default(), Ok(room(2, 0, 0)), at(60));
         assert!(later != sooner && later.has_same_content(&sooner));
     }
 
     #[test]
-    fn a_message_is_bounded_at_a_letter() {
+    fn condition_message_is_truncated_at_a_character_boundary() {
         let why = Unresolved::resolution_failed("ü".repeat(600));
         let status = object().status_of(&BufferStatus::default(), Err(&why), NOW);
         assert_eq!(status.conditions[0].message.len(), 1_000);

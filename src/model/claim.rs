@@ -313,7 +313,7 @@ mod tests {
     use crate::model::taint::{Effect, Taint};
 
     #[test]
-    fn tags_carry_a_claim_there_and_back() {
+    fn claim_round_trips_through_tags() {
         let record = ClaimRecord {
             id: "abc".into(),
             installation: "here".into(),

@@ -79,8 +79,8 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_answer_is_no_skew() {
-        for (said, sent, came, ahead) in [
+    fn response_time_is_not_counted_as_skew() {
+        for (server_time, sent, received, ahead) in [
             (0, 0, 0, 0),
             // The response time has no fraction of a second.
             (0, 1, 1, 0),
@@ -91,13 +91,13 @@ mod tests {
             (130, 9, 10, -120),
             (3600, 0, 1, -3599),
         ] {
-            let skew = ClockSkew::estimate(at(said), at(sent), at(came));
-            assert_eq!(skew, SignedDuration::from_secs(ahead), "{said} {sent} {came}");
+            let skew = ClockSkew::estimate(at(server_time), at(sent), at(received));
+            assert_eq!(skew, SignedDuration::from_secs(ahead), "{server_time} {sent} {received}");
         }
     }
 
     #[test]
-    fn more_than_ten_seconds_are_a_fault_on_either_side() {
+    fn skew_over_ten_seconds_is_a_fault_in_both_directions() {
         for (ahead, fault, text) in [
             (10, false, "the clock of this host is 10 s ahead of the API server's"),
             (11, true, "the clock of this host is 11 s ahead of the API server's"),

@@ -54,7 +54,7 @@ mod tests {
     use super::parse_go;
 
     #[test]
-    fn durations_are_those_of_go() {
+    fn durations_are_parsed_like_go() {
         let cases = [
             ("30m", Some(1_800_000_000_000)),
             ("1h30m", Some(5_400_000_000_000)),
@@ -83,7 +83,7 @@ mod tests {
             ("1h-2m", None),
         ];
         for (text, expect) in cases {
-            let got = parse_go(text).map(|own| own.as_nanos());
+            let got = parse_go(text).map(|duration| duration.as_nanos());
             assert_eq!(got, expect, "{text:?}");
         }
     }

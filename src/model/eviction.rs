@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    fn says(mut pod: Pod, pairs: &[(&str, &str)]) -> Pod {
+    fn annotated(mut pod: Pod, pairs: &[(&str, &str)]) -> Pod {
         for (key, value) in pairs {
             pod.annotations.insert((*key).to_owned(), (*value).to_owned());
         }
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_costs_more_the_dearer_it_is_and_the_higher_its_priority() {
+    fn eviction_cost_grows_with_deletion_cost_and_priority() {
         let one = COST_OF_ONE;
         let cases = [
             ("", 0, one),
@@ -267,14 +267,14 @@ mod tests {
             ("NaN", 0, one),
             ("inf", 0, one),
         ];
-        for (asked, priority, expect) in cases {
+        for (deletion_cost, priority, expect) in cases {
             let mut pod = owned("ReplicaSet");
-            if !asked.is_empty() {
-                pod = says(pod, &[(DELETION_COST, asked)]);
+            if !deletion_cost.is_empty() {
+                pod = annotated(pod, &[(DELETION_COST, deletion_cost)]);
             }
             pod.priority = priority;
-            assert_eq!(pod.eviction_cost(), expect, "{asked:?} {priority}");
-            assert_eq!(pod.holds_node(), expect > 0, "{asked:?} {priority}");
+            assert_eq!(pod.eviction_cost(), expect, "{deletion_cost:?} {priority}");
+            assert_eq!(pod.holds_node(), expect > 0, "{deletion_cost:?} {priority}");
         }
     }
 
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_protected_for_ever_or_for_a_time_from_its_start_on() {
+    fn do_not_disrupt_protects_forever_or_for_a_duration() {
         let cases = [
             ("true", minutes(600), true),
             ("True", minutes(600), false),
@@ -299,24 +299,25 @@ mod tests {
         ];
         for key in [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS] {
             for (value, started, expect) in cases {
-                let mut pod = says(owned("ReplicaSet"), &[(key, value)]);
+                let mut pod = annotated(owned("ReplicaSet"), &[(key, value)]);
                 pod.started = started;
                 assert_eq!(pod.is_protected(NOW), expect, "{value:?} {started:?}");
                 assert!(!expect || pod.may_be_protected());
                 pod.deleting = Some(NOW);
-                assert!(!pod.is_protected(NOW), "one that is about to end");
+                assert!(!pod.is_protected(NOW), "a terminating pod");
                 (pod.deleting, pod.phase) = (None, PodPhase::Failed);
-                assert!(!pod.is_protected(NOW), "one that has ended");
+                assert!(!pod.is_protected(NOW), "a finished pod");
             }
         }
-        let mut both = says(owned("Job"), &[(DO_NOT_DISRUPT, "1m"), (DO_NOT_DISRUPT_ALIAS, "1h")]);
+        let mut both =
+            annotated(owned("Job"), &[(DO_NOT_DISRUPT, "1m"), (DO_NOT_DISRUPT_ALIAS, "1h")]);
         both.started = minutes(2);
-        let until = both.active_protection(NOW).expect("by one of the two");
+        let until = both.active_protection(NOW).expect("one of the two protects it");
         assert_eq!(until.key, DO_NOT_DISRUPT_ALIAS);
     }
 
     #[test]
-    fn what_cannot_be_understood_is_told_and_counts_for_nothing() {
+    fn invalid_annotations_are_reported_and_ignored() {
         let cases: [(&[(&str, &str)], usize); 8] = [
             (&[], 0),
             (&[(DO_NOT_DISRUPT, "true"), (SAFE_TO_EVICT, "true")], 0),
@@ -328,25 +329,26 @@ mod tests {
             (&[(DELETION_COST, "NaN")], 1),
         ];
         for (pairs, expect) in cases {
-            let told: Vec<String> = says(owned("Job"), pairs).annotation_misreads().collect();
-            assert_eq!(told.len(), expect, "{told:?}");
+            let misreads: Vec<String> =
+                annotated(owned("Job"), pairs).annotation_misreads().collect();
+            assert_eq!(misreads.len(), expect, "{misreads:?}");
         }
         let node = |key: &str, value: &str| {
-            let own = [(key.to_owned(), value.to_owned())].into();
-            misreads_of_node(&own).count()
+            let annotations = [(key.to_owned(), value.to_owned())].into();
+            misreads_of_node(&annotations).count()
         };
         assert_eq!(node(SCALE_DOWN_DISABLED, "true"), 0);
         assert_eq!(node(SCALE_DOWN_DISABLED, "yes"), 1);
-        assert_eq!(node(DO_NOT_DISRUPT, "1h"), 1, "a node is protected for ever or not at all");
+        assert_eq!(node(DO_NOT_DISRUPT, "1h"), 1, "a node is protected forever or not at all");
         let long = format!("\u{1b}[2J{}", "x".repeat(1000));
-        let told: Vec<String> =
-            says(owned("Job"), &[(DO_NOT_DISRUPT, &long)]).annotation_misreads().collect();
-        assert!(told[0].chars().count() < 200, "{told:?}");
-        assert!(!told[0].contains('\u{1b}'), "{told:?}");
+        let misreads: Vec<String> =
+            annotated(owned("Job"), &[(DO_NOT_DISRUPT, &long)]).annotation_misreads().collect();
+        assert!(misreads[0].chars().count() < 200, "{misreads:?}");
+        assert!(!misreads[0].contains('\u{1b}'), "{misreads:?}");
     }
 
     /// Owner kind, namespace, local volumes, annotations and the expected risk.
-    type Feared = (
+    type RiskCase = (
         &'static str,
         &'static str,
         &'static [&'static str],
@@ -354,7 +356,7 @@ mod tests {
         Option<AutoscalerRisk<'static>>,
     );
 
-    const FEARED: [Feared; 15] = [
+    const RISK_CASES: [RiskCase; 15] = [
         ("ReplicaSet", "default", &[], &[], None),
         ("Job", "default", &[], &[], None),
         ("StatefulSet", "default", &[], &[], None),
@@ -385,9 +387,9 @@ mod tests {
     ];
 
     #[test]
-    fn a_pod_is_feared_for_as_cluster_autoscaler_does() {
-        for (kind, namespace, volumes, pairs, expect) in FEARED {
-            let mut pod = says(owned(kind), pairs);
+    fn autoscaler_risk_follows_cluster_autoscaler_rules() {
+        for (kind, namespace, volumes, pairs, expect) in RISK_CASES {
+            let mut pod = annotated(owned(kind), pairs);
             pod.key.namespace = namespace.to_owned();
             pod.local_volumes = volumes.iter().map(|name| (*name).to_owned()).collect();
             assert_eq!(pod.autoscaler_risk(), expect, "{kind} {namespace} {volumes:?} {pairs:?}");

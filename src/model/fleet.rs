@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_may_have_what_the_others_leave() {
+    fn cluster_share_is_the_limit_minus_usage_of_others() {
         let fleet = FleetLimits {
             limits: limits(Some(10), &[("cpu", 8000), ("nvidia.com/gpu", 4)]),
             ..FleetLimits::default()
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_limits_the_tighter_holds() {
+    fn stricter_of_two_limits_applies() {
         let cluster = limits(Some(5), &[("cpu", 4000), ("memory", 9)]);
         let share = limits(Some(8), &[("cpu", 1000), ("pods", 3)]);
         let both = limits(Some(5), &[("cpu", 1000), ("memory", 9), ("pods", 3)]);

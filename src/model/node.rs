@@ -174,7 +174,7 @@ mod tests {
     use super::Node;
 
     #[test]
-    fn an_instance_is_what_a_provider_id_ends_in() {
+    fn instance_id_is_the_last_part_of_the_provider_id() {
         let cases = [
             ("aws:///us-east-1a/i-0123", Some("i-0123")),
             ("aws:////i-0123", Some("i-0123")),

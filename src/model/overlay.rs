@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn prices_are_set_changed_and_scaled_but_never_below_nothing() {
+    fn price_adjustments_never_make_a_price_negative() {
         let rows = [
             ("-28%", 0.096, 0.06912),
             ("+10%", 0.1, 0.11),
@@ -200,13 +200,13 @@ mod tests {
         }
         let absolute = PriceAdjustment::Absolute(price(1.5));
         assert_eq!(absolute.apply(price(0.2)), price(1.5));
-        let dearest = price(f64::MAX);
+        let highest = price(f64::MAX);
         let doubled = PriceAdjustment::parse("+100%").expect("an adjustment");
-        assert_eq!(doubled.apply(dearest), dearest);
+        assert_eq!(doubled.apply(highest), highest);
     }
 
     #[test]
-    fn what_is_no_adjustment_is_refused() {
+    fn malformed_price_adjustments_are_rejected() {
         let malformed = [
             "",
             "+",
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_heaviest_is_applied_first_and_then_the_last_by_name() {
+    fn overlays_apply_by_weight_then_by_last_name() {
         let mut all = [overlay("a", 0, &[]), overlay("c", 0, &[]), overlay("b", 5, &[])];
         all.sort_by(Overlay::application_order);
         let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
@@ -254,7 +254,7 @@ mod tests {
 
     /// The result equals the strict compatibility rule with both sides merged.
     #[test]
-    fn a_type_is_covered_as_strict_compatibility_has_it() {
+    fn type_coverage_matches_strict_compatibility() {
         let sides = [
             None,
             Some(Requirement::exists()),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offering_is_covered_by_zone_and_capacity_type_alone() {
+    fn offering_coverage_depends_only_on_zone_and_capacity_type() {
         let offering = Offering {
             zone: Zone::from("a"),
             capacity_type: CapacityType::Spot,
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn overlaps_are_known_where_one_asks_for_no_more_than_the_other() {
+    fn overlap_is_detected_when_one_overlay_includes_the_other() {
         let rows = [
             (vec![], vec![is("family", "m7i")], true),
             (vec![is("family", "m7i")], vec![is("family", "m7i")], true),

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_covers_what_its_selector_selects_in_its_namespace() {
+    fn pdb_covers_selected_pods_of_its_namespace() {
         let cases = [
             (None, "default", false),
             (Some(Selector::default()), "default", true),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_keeps_pods_while_it_allows_nothing_or_for_ever() {
+    fn pdb_blocks_eviction_temporarily_or_permanently() {
         let (count, percent) = (|n| Some(Bound::Count(n)), |n| Some(Bound::Percent(n)));
         // Each row has `min_available`, `max_unavailable`, the allowed disruptions, whether it
         // blocks now, and whether it blocks permanently.
@@ -139,12 +139,12 @@ mod tests {
             (percent(99), None, 1, false, false),
             (count(100), None, 1, false, false),
         ];
-        for (min_available, max_unavailable, disruptions_allowed, kept, for_ever) in cases {
+        for (min_available, max_unavailable, disruptions_allowed, blocks, permanently) in cases {
             let mut pdb =
                 Pdb { min_available, max_unavailable, disruptions_allowed, ..Pdb::default() };
-            assert_eq!(pdb.blocks_permanently(), for_ever, "{pdb:?}");
+            assert_eq!(pdb.blocks_permanently(), permanently, "{pdb:?}");
             // The readiness of the pod, the eviction policy, and the expected result.
-            for (ready, unready_may_go, goes) in [
+            for (ready, unready_may_go, exempt) in [
                 (None, true, false),
                 (Some(true), true, false),
                 (Some(false), true, true),
@@ -152,7 +152,7 @@ mod tests {
             ] {
                 pdb.unready_may_go = unready_may_go;
                 let pod = Pod { ready, ..Pod::default() };
-                assert_eq!(pdb.blocks_eviction(&pod), kept && !goes, "{pdb:?} {ready:?}");
+                assert_eq!(pdb.blocks_eviction(&pod), blocks && !exempt, "{pdb:?} {ready:?}");
             }
         }
     }

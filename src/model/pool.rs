@@ -446,7 +446,7 @@ mod tests {
     use super::{Rate, Reason};
 
     #[test]
-    fn a_rate_is_a_number_within_a_minute_an_hour_or_a_day() {
+    fn rate_is_a_count_per_minute_hour_or_day() {
         for text in ["1/m", "20/h", "1000/d"] {
             let rate = Rate::parse(text).expect("a rate");
             assert_eq!(rate.to_string(), text);
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_read_as_it_is_written_and_budgets_are_for_those_on_purpose() {
+    fn reasons_round_trip_and_only_voluntary_ones_are_budgeted() {
         for reason in Reason::BUDGETED {
             assert_eq!(Reason::parse(reason.as_str()), Some(reason));
             assert!(reason.is_budgeted());

@@ -96,22 +96,22 @@ mod tests {
             url: "http://bastion:3128".to_owned(),
             username: Some("out@rigger".to_owned()),
             password: Some("p:ä".to_owned()),
-            direct: direct.iter().map(|own| (*own).to_owned()).collect(),
+            direct: direct.iter().map(|host| (*host).to_owned()).collect(),
         }
     }
 
     #[test]
-    fn hosts_named_so_are_reached_directly() {
-        let own = proxy(&["10.0.0.0/8", "fd00::/9", "192.0.2.7", ".internal", "example.com"]);
+    fn listed_hosts_bypass_the_proxy() {
+        let listed = proxy(&["10.0.0.0/8", "fd00::/9", "192.0.2.7", ".internal", "example.com"]);
         for host in ["10.1.2.3", "fd7f::1", "[fd00::1]", "192.0.2.7", "api.Internal", "internal"] {
-            assert!(!own.is_used_for(host), "{host}");
+            assert!(!listed.is_used_for(host), "{host}");
         }
         for host in ["a.example.com", "example.com."] {
-            assert!(!own.is_used_for(host), "{host}");
+            assert!(!listed.is_used_for(host), "{host}");
         }
         for host in ["11.0.0.1", "fd80::1", "192.0.2.8", "notexample.com", "com", "::ffff:10.0.0.1"]
         {
-            assert!(own.is_used_for(host), "{host}");
+            assert!(listed.is_used_for(host), "{host}");
         }
         assert!(!proxy(&["0.0.0.0/0"]).is_used_for("203.0.113.9"));
         assert!(proxy(&[]).is_used_for("10.1.2.3"));
@@ -119,9 +119,9 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_in_the_url_alone() {
-        let own = proxy(&[]);
-        assert_eq!(own.with_credentials(), "http://out%40rigger:p%3A%C3%A4@bastion:3128");
-        assert!(!format!("{own:?}").contains("p:ä"));
+    fn proxy_password_appears_only_in_the_url() {
+        let proxy = proxy(&[]);
+        assert_eq!(proxy.with_credentials(), "http://out%40rigger:p%3A%C3%A4@bastion:3128");
+        assert!(!format!("{proxy:?}").contains("p:ä"));
     }
 }

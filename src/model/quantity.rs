@@ -231,7 +231,7 @@ mod tests {
     use super::{Resources, parse_milli, parse_whole};
 
     #[test]
-    fn quantities_are_read_as_kubernetes_reads_them() {
+    fn quantities_are_parsed_like_kubernetes() {
         let cases = [
             ("0", Some(0)),
             ("500m", Some(500)),

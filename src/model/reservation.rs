@@ -115,26 +115,26 @@ mod tests {
             (ReservationKind::CapacityBlock, 40, false),
         ];
         for (kind, minutes_before, open) in cases {
-            let own = Reservation { kind, ends: Some(ends), ..Reservation::new("cr-1", 1) };
+            let reservation = Reservation { kind, ends: Some(ends), ..Reservation::new("cr-1", 1) };
             let now = ends - SignedDuration::from_mins(minutes_before);
-            assert_eq!(own.is_open(now), open, "{kind:?} {minutes_before}");
+            assert_eq!(reservation.is_open(now), open, "{kind:?} {minutes_before}");
         }
         let now = ends;
         assert!(Reservation::new("cr-1", 1).is_open(now));
     }
 
     #[test]
-    fn nodes_say_which_kind_of_reservation_they_are_in() {
+    fn node_labels_name_the_kind_of_reservation() {
         let cases = [
             (ReservationKind::Default, false, ["cr-1", "default", "false"]),
             (ReservationKind::Default, true, ["cr-1", "default", "true"]),
             (ReservationKind::CapacityBlock, false, ["cr-1", "capacity-block", "false"]),
         ];
         for (kind, interruptible, expect) in cases {
-            let own = Reservation { kind, interruptible, ..Reservation::new("cr-1", 1) };
-            let labels = own.node_labels();
-            let own = OF_RESERVATIONS.map(|key| labels[key].as_str());
-            assert_eq!(own, expect, "{kind:?} {interruptible}");
+            let reservation = Reservation { kind, interruptible, ..Reservation::new("cr-1", 1) };
+            let labels = reservation.node_labels();
+            let values = OF_RESERVATIONS.map(|key| labels[key].as_str());
+            assert_eq!(values, expect, "{kind:?} {interruptible}");
         }
     }
 }

@@ -71,10 +71,10 @@ mod tests {
     use crate::model::requirement::Requirement;
 
     #[test]
-    fn every_expression_must_hold() {
+    fn selector_matches_only_if_every_expression_holds() {
         let labels = Labels::from([("app".to_owned(), "a".to_owned())]);
         let of = |list: &[(&str, Requirement)]| {
-            Selector::new(list.iter().map(|(key, own)| ((*key).to_owned(), own.clone())))
+            Selector::new(list.iter().map(|(key, it)| ((*key).to_owned(), it.clone())))
         };
         let cases = [
             (of(&[]), true),
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_selects_nothing() {
+    fn contradictory_selector_is_impossible() {
         let of = |list: &[Requirement]| {
             let app = list.iter().map(|app| ("app".to_owned(), app.clone()));
             let tier = ("tier".to_owned(), Requirement::exists());

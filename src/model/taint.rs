@@ -152,8 +152,8 @@ mod tests {
     /// Values of the taint and of the toleration, and whether it is tolerated with `Lt` and with
     /// `Gt`.
     #[test]
-    fn only_integers_as_the_api_writes_them_are_compared() {
-        for (tainted, tolerated, less, more) in [
+    fn taint_comparison_accepts_only_canonical_integers() {
+        for (tainted, tolerated, by_lt, by_gt) in [
             ("5", "6", true, false),
             ("5", "5", false, false),
             ("5", "-4", false, true),
@@ -167,16 +167,16 @@ mod tests {
             ("5", "9223372036854775808", false, false),
         ] {
             let taint = Taint { value: tainted.to_owned(), ..Taint::new("k", Effect::NoSchedule) };
-            let told = [TolerationOperator::Lt, TolerationOperator::Gt].map(|operator| {
-                let own = Toleration {
+            let results = [TolerationOperator::Lt, TolerationOperator::Gt].map(|operator| {
+                let toleration = Toleration {
                     key: "k".to_owned(),
                     operator,
                     value: tolerated.to_owned(),
                     effect: None,
                 };
-                own.tolerates(&taint)
+                toleration.tolerates(&taint)
             });
-            assert_eq!(told, [less, more], "{tainted} {tolerated}");
+            assert_eq!(results, [by_lt, by_gt], "{tainted} {tolerated}");
         }
     }
 }

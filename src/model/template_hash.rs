@@ -478,7 +478,7 @@ mod tests {
         ("extra", |it| it.kubelet.extra = [("a".to_owned(), json!(1))].into()),
     ];
 
-    const NEITHER: &[Edit<NodeClass>] = &[
+    const UNHASHED: &[Edit<NodeClass>] = &[
         ("name", |it| it.name = "d".into()),
         ("images", |it| it.images = vec![ImageTerm::Id("ami-1".into())]),
         ("subnets", |it| it.subnets = vec![SubnetTerm::Id("subnet-1".into())]),
@@ -500,25 +500,25 @@ mod tests {
     }
 
     /// Each edit alone changes these hashes as expected.
-    fn judge<T: Clone>(base: &T, hash: fn(&T) -> Hashes, edits: &[Edit<T>], expect: Change) {
+    fn check_edits<T: Clone>(base: &T, hash: fn(&T) -> Hashes, edits: &[Edit<T>], expect: Change) {
         let written = hash(base).to_string();
         for (name, edit) in edits {
-            let mut own = base.clone();
-            edit(&mut own);
-            assert_eq!(hash(&own).change_since(&written), expect, "{name}");
+            let mut edited = base.clone();
+            edit(&mut edited);
+            assert_eq!(hash(&edited).change_since(&written), expect, "{name}");
         }
     }
 
     #[test]
-    fn each_field_of_a_class_changes_the_hash_it_should() {
-        judge(&class(), node_class_hashes, FIXED, Change::Drifted);
-        judge(&class(), node_class_hashes, NEITHER, Change::None);
+    fn each_node_class_field_changes_the_expected_hash() {
+        check_edits(&class(), node_class_hashes, FIXED, Change::Drifted);
+        check_edits(&class(), node_class_hashes, UNHASHED, Change::None);
         let tags: &[Edit<NodeClass>] = &[
             ("more", |it| drop(it.tags.insert("b".into(), "2".into()))),
             ("other", |it| drop(it.tags.insert("a".into(), "2".into()))),
             ("none", |it| it.tags.clear()),
         ];
-        judge(&class(), node_class_hashes, tags, Change::InPlace);
+        check_edits(&class(), node_class_hashes, tags, Change::InPlace);
         let tagged = |keys: [&str; 2]| {
             let tags = keys.map(|key| (key.to_owned(), "1".to_owned())).into();
             node_class_hashes(&NodeClass { tags, ..class() })
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_of_a_pool_changes_the_hash_it_should() {
+    fn each_pool_field_changes_the_expected_hash() {
         let mut pool = Pool::new("p");
         pool.taints = vec![taint("a"), taint("b")];
         let fixed: &[Edit<Pool>] = &[("class", |it| it.node_class = Some("c".into()))];
@@ -552,7 +552,7 @@ mod tests {
             ("hard expiry", |it| it.expire_hard_after = it.expire_after),
             ("grace", |it| it.termination_grace_period = seconds(1)),
         ];
-        let neither: &[Edit<Pool>] = &[
+        let unhashed: &[Edit<Pool>] = &[
             ("name", |it| it.name = "q".into()),
             ("requirements", |it| it.requirements.add("a", Requirement::exists())),
             ("limits", |it| it.limits.nodes = Some(1)),
@@ -564,9 +564,9 @@ mod tests {
             ("disruption", |it| it.disruption.budgets.clear()),
             ("order of taints", |it| it.taints.reverse()),
         ];
-        judge(&pool, pool_hashes, fixed, Change::Drifted);
-        judge(&pool, pool_hashes, in_place, Change::InPlace);
-        judge(&pool, pool_hashes, neither, Change::None);
+        check_edits(&pool, pool_hashes, fixed, Change::Drifted);
+        check_edits(&pool, pool_hashes, in_place, Change::InPlace);
+        check_edits(&pool, pool_hashes, unhashed, Change::None);
     }
 
     fn taint(key: &str) -> Taint {
@@ -574,13 +574,13 @@ mod tests {
     }
 
     #[test]
-    fn kubelets_are_compared_by_what_they_mean() {
+    fn equivalent_kubelet_settings_have_equal_hashes() {
         let of = |cpu: (String, Reserved), extra: &str| {
-            let mut own = class();
-            own.kubelet.kube_reserved = [cpu].into();
+            let mut class = class();
+            class.kubelet.kube_reserved = [cpu].into();
             let extra = serde_json::from_str(extra).expect("json");
-            own.kubelet.extra = [("x".to_owned(), extra)].into();
-            node_class_hashes(&own)
+            class.kubelet.extra = [("x".to_owned(), extra)].into();
+            node_class_hashes(&class)
         };
         let one = of(amount("1", 1000), r#"{"a":[1,{"c":2,"d":3}],"b":"x"}"#);
         let same = of(amount("1000m", 1000), r#"{"b":"x","a":[1,{"d":3,"c":2}]}"#);
@@ -593,11 +593,11 @@ mod tests {
     }
 
     #[test]
-    fn hashes_of_another_version_say_nothing() {
-        let own = node_class_hashes(&class());
-        let good = own.to_string();
-        assert_eq!(good.parse(), Ok(own));
-        assert_eq!(own.change_since(&good), Change::None);
+    fn hashes_of_another_version_give_an_unknown_change() {
+        let hashes = node_class_hashes(&class());
+        let good = hashes.to_string();
+        assert_eq!(good.parse(), Ok(hashes));
+        assert_eq!(hashes.change_since(&good), Change::None);
         let others = [
             "",
             "v1:0000000000000000",
@@ -610,7 +610,7 @@ mod tests {
             &good.replace(':', ""),
         ];
         for other in others {
-            assert_eq!(own.change_since(other), Change::Unknown, "{other}");
+            assert_eq!(hashes.change_since(other), Change::Unknown, "{other}");
         }
         assert_eq!(node_class_hash(None), "v2:none");
     }
@@ -618,14 +618,14 @@ mod tests {
     /// Tags of running instances have these hashes. If this test fails, change the version before a
     /// release; otherwise every node of every cluster drifts.
     #[test]
-    fn hashes_are_what_they_were() {
+    fn hashes_are_stable_across_releases() {
         let mut full = class();
         let shrinks = ["interface", "devices"];
         for (_, edit) in FIXED.iter().filter(|(name, _)| !shrinks.contains(name)) {
             edit(&mut full);
         }
         let pool = pool_hashes(&Pool::new("p")).to_string();
-        let classes = [&class(), &full].map(|own| node_class_hashes(own).to_string());
+        let classes = [&class(), &full].map(|class| node_class_hashes(class).to_string());
         let expect = [
             "v2:cbf29ce484222325:796963c89bcce00b",
             "v2:e927b8168154041d:3e93d2357b2d543b",

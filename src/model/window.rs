@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_open_and_close_by_the_clock_of_their_zone() {
+    fn windows_follow_the_clock_of_their_time_zone() {
         check("0 8 * * mon-fri", 10, "UTC", "2026-11-20T08:00:00Z", true);
         check("0 8 * * mon-fri", 10, "UTC", "2026-11-20T17:59:59Z", true);
         check("0 8 * * mon-fri", 10, "UTC", "2026-11-20T18:00:00Z", false);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_changes_before_the_next_change() {
+    fn next_change_is_the_next_opening_or_closing() {
         let rows = [
             ("0 8 * * *", 2, "2026-11-20T07:00:00Z", "2026-11-20T08:00:00Z"),
             ("0 8 * * *", 2, "2026-11-20T08:00:00Z", "2026-11-20T10:00:00Z"),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_some_crons_know_is_refused() {
+    fn non_standard_cron_syntax_is_rejected() {
         let odd = [
             "0 9 L * *",
             "0 9 15W * *",
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_put_forward_or_back_moves_no_opening() {
+    fn daylight_saving_changes_do_not_shift_openings() {
         let berlin = "Europe/Berlin";
         // On 2026-03-29 at 01:00 UTC the clock in Berlin moves to 03:00; on 2026-10-25 at 01:00 UTC
         // it moves to 02:00.
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_opens_before_it_has_closed_never_closes() {
+    fn window_that_reopens_before_closing_stays_open() {
         let now: Timestamp = "2026-11-20T08:30:00Z".parse().expect("a time");
         for (expression, minutes, expect) in [
             ("0 * * * *", 60, None),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schedule_is_refused() {
+    fn invalid_schedules_are_rejected() {
         let hour = SignedDuration::from_hours(1);
         assert!(Window::new("0 8 * *", hour, "UTC").is_err());
         assert!(Window::new("61 8 * * *", hour, "UTC").is_err());

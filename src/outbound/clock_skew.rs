@@ -101,18 +101,18 @@ mod tests {
     /// The skew estimated from responses whose clocks are this many seconds behind.
     fn ahead(seconds: &[i64]) -> Option<i64> {
         let gauge = SkewGauge::default();
-        for own in seconds {
-            let said = clock::now() - SignedDuration::from_secs(*own);
-            let date = said.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        for behind in seconds {
+            let server_time = clock::now() - SignedDuration::from_secs(*behind);
+            let date = server_time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
             gauge.record_response(Some(&date), clock::now());
         }
         gauge.record_response(Some("yesterday"), clock::now());
         gauge.record_response(None, clock::now());
-        gauge.clock_ahead().map(|own| own.as_secs().abs() / 10)
+        gauge.clock_ahead().map(|skew| skew.as_secs().abs() / 10)
     }
 
     #[test]
-    fn three_answers_in_a_row_have_to_agree() {
+    fn skew_needs_three_consecutive_agreeing_responses() {
         for (answers, tens) in [
             (&[][..], None),
             (&[3600, 3600], None),

@@ -275,7 +275,7 @@ pub(crate) fn task_marks() -> String {
 }
 
 /// Returns whether all of these fences are open now.
-pub(crate) fn lets_pass(fences: &[Fence]) -> bool {
+pub(crate) fn are_open(fences: &[Fence]) -> bool {
     fences.iter().all(|fence| fence.check_open().is_ok())
 }
 
@@ -324,7 +324,7 @@ where
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let product = HeaderValue::from_static(PRODUCT);
         request.headers_mut().insert(USER_AGENT, product);
-        if is_free(request.method(), request.uri().path()) {
+        if needs_no_leadership(request.method(), request.uri().path()) {
             return self.inner.call(request).boxed();
         }
         let carried = request.extensions().get::<Fence>();
@@ -344,7 +344,7 @@ where
 
 /// Returns whether the request needs no leadership: it changes nothing, or it is part of the leader
 /// election.
-fn is_free(method: &Method, path: &str) -> bool {
+fn needs_no_leadership(method: &Method, path: &str) -> bool {
     let groups = ["/apis/coordination.k8s.io/", "/apis/authorization.k8s.io/"];
     *method == Method::GET || groups.iter().any(|group| path.starts_with(group))
 }
@@ -377,14 +377,14 @@ mod tests {
         Moment {
             steady: now.steady.checked_sub(span).expect("a time"),
             wall: now.wall - span,
-            boot: now.boot.checked_sub(span).expect("it is up for longer"),
+            boot: now.boot.checked_sub(span).expect("the host is up for longer"),
         }
     }
 
     #[test]
-    fn a_fence_is_open_for_a_span_by_every_clock() {
+    fn fence_expires_by_each_of_three_clocks() {
         let fence = Fence::default();
-        assert!(fence.is_open(), "for whoever was asked to do one thing");
+        assert!(fence.is_open(), "a new fence is open, for single requests");
         fence.close();
         assert!(!fence.is_open());
         assert!(!fence.has_run_out(), "it was closed");
@@ -406,10 +406,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_decided_in_an_earlier_term_never_passes_again() {
+    fn fence_of_an_earlier_term_stays_closed() {
         let fence = Fence::default();
         let first = fence.of_term(fence.begin_term("term/one.1.1"));
-        assert_eq!(first.check_open(), Err(NotLeader::Term), "it is not opened yet");
+        assert_eq!(first.check_open(), Err(NotLeader::Term), "the fence is not open yet");
         fence.open(ago(0), SPAN);
         assert!(first.is_open() && fence.is_open());
         fence.close();
@@ -422,28 +422,28 @@ mod tests {
     }
 
     #[test]
-    fn what_has_waited_for_too_long_is_not_sent_but_may_still_be_answered() {
+    fn late_change_is_not_sent_but_may_complete() {
         let late = Fence::default().with_deadline(ago(1));
         assert_eq!(late.check_open(), Err(NotLeader::Late));
-        assert!(late.is_open(), "what is under way already");
+        assert!(late.is_open(), "a running change may continue");
         assert_eq!(late.with_deadline(ago(0).plus(SPAN)).check_open(), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_not_done_when_the_fence_closes_is_given_up() {
+    async fn running_change_is_cancelled_when_the_fence_closes() {
         let fence = Fence::default();
         assert!(fence.run_guarded(async {}).await.is_ok());
         fence.open(Moment::now(), SPAN);
         let nap = |seconds| tokio::time::sleep(Duration::from_secs(seconds));
         assert!(fence.run_guarded(nap(4)).await.is_ok());
-        assert!(fence.run_guarded(nap(7)).await.is_err(), "it is over first");
+        assert!(fence.run_guarded(nap(7)).await.is_err(), "the fence expires first");
         fence.open(Moment::now(), SPAN);
         let renewed = async {
             nap(5).await;
             fence.open(Moment::now(), SPAN);
         };
         let (done, ()) = tokio::join!(fence.run_guarded(nap(12)), renewed);
-        assert!(done.is_ok(), "it was renewed");
+        assert!(done.is_ok(), "the fence was opened again");
         let closed = async {
             nap(1).await;
             fence.close();
@@ -451,26 +451,26 @@ mod tests {
         let (done, ()) = tokio::join!(fence.run_guarded(nap(2)), closed);
         assert!(done.is_err());
         // Closed and opened again before the guard observes that it was closed.
-        let own = fence.of_term(fence.begin_term("term/one.1.1"));
+        let term = fence.of_term(fence.begin_term("term/one.1.1"));
         fence.open(Moment::now(), SPAN);
         let won_again = async {
             nap(1).await;
             fence.begin_term("term/one.1.1");
             fence.open(Moment::now(), SPAN);
         };
-        let (done, ()) = tokio::join!(own.run_guarded(nap(2)), won_again);
+        let (done, ()) = tokio::join!(term.run_guarded(nap(2)), won_again);
         assert_eq!(done, Err(NotLeader::Term));
     }
 
     #[tokio::test]
-    async fn a_host_that_was_suspended_takes_no_further_step() {
+    async fn change_stops_after_a_host_suspension() {
         let fence = Fence::default();
         let mut steps = 0;
         fence.open(Moment::now(), SPAN);
         // The call connects, the host is suspended for a minute, and the call would write next.
         let sending = std::future::poll_fn(|context| {
             steps += 1;
-            assert!(steps < 10, "it goes on");
+            assert!(steps < 10, "the change continues");
             fence.open(Moment { boot: ago(60).boot, ..Moment::now() }, SPAN);
             context.waker().wake_by_ref();
             Poll::<()>::Pending
@@ -480,10 +480,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_task_sends_passes_all_its_fences() {
+    async fn task_requests_must_pass_all_fences() {
         let (open, closed) = (Fence::default(), Fence::default());
         closed.close();
-        assert_eq!(check_task(false), Ok(()), "it changes nothing");
+        assert_eq!(check_task(false), Ok(()), "a read");
         assert_eq!(check_task(true), Err(NotLeader::Unasked));
         run_unfenced(async { assert_eq!(check_task(true), Ok(())) }).await;
         let passes = |fences: &[Fence]| run_fenced(fences.to_vec(), ready(())).now_or_never();
@@ -496,15 +496,15 @@ mod tests {
             tokio::spawn(async { check_task(true) }).await
         });
         let spawned = spawned.await.expect("open").expect("no panic");
-        assert_eq!(spawned, Err(NotLeader::Unasked), "a task of its own stands behind no fence");
+        assert_eq!(spawned, Err(NotLeader::Unasked), "a spawned task has no fences");
     }
 
     #[tokio::test]
-    async fn what_is_sent_names_the_term_it_was_decided_in() {
+    async fn requests_name_their_leadership_term() {
         let fence = Fence::default();
-        let (own, reached) = client(&fence, true);
-        assert!(send(&own, "PATCH", "/api/v1/nodes/a").await, "of no term");
-        let engine = fenced_client(own, &fence.of_term(fence.begin_term("term/one.7.3")));
+        let (plain, reached) = client(&fence, true);
+        assert!(send(&plain, "PATCH", "/api/v1/nodes/a").await, "without a term");
+        let engine = fenced_client(plain, &fence.of_term(fence.begin_term("term/one.7.3")));
         fence.open(Moment::now(), SPAN);
         assert!(send(&engine, "PATCH", "/api/v1/nodes/a").await);
         assert!(send(&engine, "GET", "/api/v1/nodes/a").await);
@@ -521,14 +521,14 @@ mod tests {
         assert_eq!(named(&both), "term/one.7.4 term/other.0.1");
         assert_eq!(run_unfenced(async { task_marks() }).await, "");
         let many: Vec<Fence> = (0..100).map(|_| Fence::default()).collect();
-        for (number, own) in many.iter().enumerate() {
-            own.begin_term(&format!("term/production-{number}.1.1"));
+        for (number, fence) in many.iter().enumerate() {
+            fence.begin_term(&format!("term/production-{number}.1.1"));
         }
         let named = named(&many);
         assert!(named.len() < 600 && named.ends_with(" term/more"), "{named}");
     }
 
-    /// A client behind a fence, and the `User-Agent` of all that it sends.
+    /// A client behind a fence, and the `User-Agent` of all its requests.
     fn client(fence: &Fence, answers: bool) -> (Client, Arc<Mutex<Vec<String>>>) {
         let reached = Arc::<Mutex<Vec<String>>>::default();
         let known = reached.clone();
@@ -554,40 +554,40 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_closed_fence_lets_only_readers_and_the_lease_through() {
+    async fn closed_fence_passes_only_reads_and_lease_requests() {
         let fence = Fence::default();
-        let (own, _) = client(&fence, true);
-        let engine = fenced_client(own.clone(), &fence.of_term(fence.begin_term("term/one.1.1")));
+        let (plain, _) = client(&fence, true);
+        let engine = fenced_client(plain.clone(), &fence.of_term(fence.begin_term("term/one.1.1")));
         fence.open(Moment::now(), SPAN);
-        assert!(send(&own, "PATCH", "/api/v1/nodes/a").await);
+        assert!(send(&plain, "PATCH", "/api/v1/nodes/a").await);
         assert!(send(&engine, "PATCH", "/api/v1/nodes/a").await);
         fence.close();
         let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/outrigger";
-        for own in [&own, &engine] {
-            assert!(send(own, "GET", "/api/v1/nodes/a").await);
-            assert!(send(own, "PATCH", lease).await);
+        for client in [&plain, &engine] {
+            assert!(send(client, "GET", "/api/v1/nodes/a").await);
+            assert!(send(client, "PATCH", lease).await);
             for (method, path) in [
                 ("PATCH", "/api/v1/nodes/a"),
                 ("POST", "/api/v1/namespaces/a/pods/b/eviction"),
                 ("DELETE", "/api/v1/nodes/a"),
                 ("PUT", "/api/v1/nodes/a"),
             ] {
-                assert!(!send(own, method, path).await, "{method} {path}");
+                assert!(!send(client, method, path).await, "{method} {path}");
             }
         }
         fence.begin_term("term/one.1.1");
         fence.open(Moment::now(), SPAN);
-        assert!(send(&own, "DELETE", "/api/v1/nodes/a").await);
+        assert!(send(&plain, "DELETE", "/api/v1/nodes/a").await);
         assert!(!send(&engine, "DELETE", "/api/v1/nodes/a").await, "its term is over");
     }
 
     #[tokio::test]
-    async fn a_request_is_given_up_once_its_term_is_over() {
+    async fn request_is_cancelled_when_its_term_ends() {
         let fence = Fence::default();
-        let (own, reached) = client(&fence, false);
+        let (plain, reached) = client(&fence, false);
         let term = fence.of_term(fence.begin_term("term/one.1.1"));
         fence.open(Moment::now(), SPAN);
-        let engine = fenced_client(own, &term);
+        let engine = fenced_client(plain, &term);
         let sending = tokio::spawn(async move {
             let sending = send(&engine, "DELETE", "/api/v1/nodes/a");
             term.run_guarded(sending).await

@@ -30,7 +30,7 @@ impl Limiter {
 
     /// Returns whether two limiters share their tokens.
     #[cfg(all(test, feature = "aws"))]
-    pub(crate) fn is_one_with(&self, other: &Self) -> bool {
+    pub(crate) fn shares_tokens_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.due, &other.due)
     }
 
@@ -60,7 +60,7 @@ mod tests {
     use crate::host::clock;
 
     #[test]
-    fn a_burst_goes_at_once_and_the_rest_at_the_average() {
+    fn burst_is_immediate_and_later_requests_are_paced() {
         let limiter = Limiter::new(10, 3);
         let now = clock::monotonic_now();
         let waits: Vec<u128> = (0..5).map(|_| limiter.take_token(now).as_millis()).collect();
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_ever() {
+    fn wait_for_a_token_is_bounded() {
         let limiter = Limiter::new(1, 1);
         let now = clock::monotonic_now();
         let longest = (0..1000).map(|_| limiter.take_token(now)).max();

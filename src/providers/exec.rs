@@ -29,14 +29,15 @@ use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout_at;
 
-use crate::engine::command::{Command, CommandResult, FailureKind, Launch};
+use crate::engine::command::Command;
 use crate::host::clock;
 use crate::model::cluster::{Cluster, Exec};
 use crate::model::id::NodeClassName;
+use crate::provider::{CommandResult, FailureKind, Launch};
 use crate::providers::exec::pending_calls::{PendingCall, unknown_outcome};
 use crate::providers::exec::supervisor::ProcessSupervisor;
 use crate::providers::exec_protocol::{ClusterScope, Expect, LaunchCall, ProviderCall};
-use crate::providers::interface::{Provider, not_ours};
+use crate::providers::interface::{Provider, unsupported_result};
 
 /// Capacity of the call queue.
 const QUEUE: usize = 64;
@@ -167,13 +168,13 @@ impl Provider for ExecProvider {
                     self.send_call(call, Expect::Terminate).await
                 }
                 Command::ListInstances => self.send_call(ProviderCall::List {}, Expect::List).await,
-                other => not_ours(&other),
+                other => unsupported_result(&other),
             }
         }
         .boxed()
     }
 
-    fn is_well(&self) -> bool {
+    fn is_healthy(&self) -> bool {
         !self.calls.is_closed()
     }
 }

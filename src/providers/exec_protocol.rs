@@ -6,12 +6,12 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::engine::command::{CommandResult, Launch};
 use crate::host::text;
 use crate::model::claim::{ClaimRecord, TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClaimId, ClusterName, InstanceId};
 use crate::model::instance::{Instance, OfferingKey};
 use crate::model::labels::Labels;
+use crate::provider::{CommandResult, Launch};
 use crate::providers::wire_format::{AnswerBody, FormatError, OfferingBody, TaintBody};
 
 /// The protocol version.

@@ -7,9 +7,10 @@ use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use tokio::sync::mpsc;
 
-use crate::engine::command::{Command, CommandResult, FailureKind};
+use crate::engine::command::Command;
 use crate::engine::event::Event;
 use crate::model::cluster::Cluster;
+use crate::provider::{CommandResult, FailureKind};
 
 /// Launches, terminates and lists the instances of one cluster. `providers/conformance.rs` tests
 /// every provider for the rules below.
@@ -46,7 +47,7 @@ pub(crate) trait Provider: Send + Sync {
 
     /// Returns whether the provider works. If its task has panicked, it never responds again, and
     /// its cluster is restarted with a new provider.
-    fn is_well(&self) -> bool {
+    fn is_healthy(&self) -> bool {
         true
     }
 
@@ -58,7 +59,7 @@ pub(crate) trait Provider: Send + Sync {
 }
 
 /// The result of a command that is not for providers.
-pub(crate) fn not_ours(command: &Command) -> CommandResult {
+pub(crate) fn unsupported_result(command: &Command) -> CommandResult {
     CommandResult::Failed {
         kind: FailureKind::Invalid,
         text: format!("{} is not a provider command", command.name()),
@@ -72,7 +73,7 @@ impl Provider for NoProvider {
     fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult> {
         let answer = match command {
             Command::ListInstances => CommandResult::Instances(Vec::new()),
-            other => not_ours(&other),
+            other => unsupported_result(&other),
         };
         std::future::ready(answer).boxed()
     }

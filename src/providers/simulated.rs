@@ -19,12 +19,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::catalog::Catalog;
-use crate::engine::command::{Adoption, Command, CommandResult, FailureKind, Launch};
+use crate::engine::command::Command;
 use crate::host::clock;
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClusterName, InstanceId};
 use crate::model::instance::Instance;
-use crate::providers::interface::{Provider, not_ours};
+use crate::provider::{Adoption, CommandResult, FailureKind, Launch};
+use crate::providers::interface::{Provider, unsupported_result};
 use crate::sim::cloud::{Cloud, CloudEvent, CloudSettings};
 
 /// Capacity of the request queue. Each request takes microseconds.
@@ -264,7 +265,7 @@ impl Provider for InProcess {
                     let listed = self.cloud.list(Some(self.cluster_scope())).await;
                     listed.map_or_else(cloud_stopped, CommandResult::Instances)
                 }
-                other => not_ours(&other),
+                other => unsupported_result(&other),
             }
         }
         .boxed()

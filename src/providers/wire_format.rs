@@ -9,15 +9,13 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::engine::command::{
-    Adoption, CommandResult, FailureKind, Launch, OfferingRefusal, RefusalKind,
-};
 use crate::model::claim::{ClaimRecord, NotAClaim};
 use crate::model::cluster::Kubeconfig;
 use crate::model::id::{ClusterName, NodeName};
 use crate::model::instance::{CapacityType, ExpectedNode, Instance, InstanceState, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::taint::{Effect, Taint};
+use crate::provider::{Adoption, CommandResult, FailureKind, Launch, OfferingRefusal, RefusalKind};
 
 /// Why a body is not a valid request or response.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -424,18 +422,18 @@ mod tests {
     use jiff::Timestamp;
 
     use super::{AnswerBody, FAILURES, STATES};
-    use crate::engine::command::{CommandResult, OfferingRefusal, RefusalKind};
     use crate::model::instance::{CapacityType, ExpectedNode, Instance, OfferingKey};
+    use crate::provider::{CommandResult, OfferingRefusal, RefusalKind};
 
-    fn there_and_back(answer: CommandResult) {
+    fn round_trip(answer: CommandResult) {
         let json = serde_json::to_string(&AnswerBody::from(answer.clone())).expect("json");
         let body: AnswerBody = serde_json::from_str(&json).expect("a body");
         assert_eq!(CommandResult::try_from(body), Ok(answer), "{json}");
     }
 
     #[test]
-    fn answers_go_there_and_back() {
-        there_and_back(CommandResult::Done);
+    fn command_results_round_trip_as_json() {
+        round_trip(CommandResult::Done);
         let offering = OfferingKey {
             instance_type: "a.b".into(),
             zone: "z".into(),
@@ -443,7 +441,7 @@ mod tests {
             reservation: Some(Box::new("cr-1".into())),
         };
         for (state, _) in STATES {
-            there_and_back(CommandResult::Launched(Instance {
+            round_trip(CommandResult::Launched(Instance {
                 id: "i-1".into(),
                 offering: offering.clone(),
                 state,
@@ -455,17 +453,17 @@ mod tests {
                 })),
                 facts: None,
             }));
-            there_and_back(CommandResult::Terminating(state));
+            round_trip(CommandResult::Terminating(state));
         }
         for (kind, _) in RefusalKind::ALL {
-            there_and_back(CommandResult::LaunchRefused(vec![OfferingRefusal {
+            round_trip(CommandResult::LaunchRefused(vec![OfferingRefusal {
                 offering: offering.clone(),
                 kind,
             }]));
         }
         for kind in FAILURES {
-            there_and_back(CommandResult::Failed { kind, text: "text".into() });
+            round_trip(CommandResult::Failed { kind, text: "text".into() });
         }
-        there_and_back(CommandResult::Instances(Vec::new()));
+        round_trip(CommandResult::Instances(Vec::new()));
     }
 }

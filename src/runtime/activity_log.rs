@@ -76,7 +76,7 @@ mod tests {
     use crate::model::pool::Reason;
 
     #[test]
-    fn the_newest_come_first_and_the_oldest_are_forgotten() {
+    fn newest_lines_are_first_and_oldest_are_dropped() {
         let mut timeline = ActivityLog::default();
         for nodes in 0..LINES + 5 {
             let report = Report::LeftClosed { nodes };
@@ -88,18 +88,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_pod_after_pod_is_one_line() {
+    fn consecutive_evictions_share_one_line() {
         let mut timeline = ActivityLog::default();
-        let told = |timeline: &mut ActivityLog, name: &str| {
+        let add_eviction = |timeline: &mut ActivityLog, name: &str| {
             let report = Report::Evicted { pod: PodKey::new("a", name), reason: Reason::Drifted };
             timeline.add_report(&report.describe(true), Timestamp::UNIX_EPOCH);
         };
-        told(&mut timeline, "one\u{1b}[2J");
-        told(&mut timeline, "two\u{1b}[2J");
+        add_eviction(&mut timeline, "one\u{1b}[2J");
+        add_eviction(&mut timeline, "two\u{1b}[2J");
         timeline.add_report(&Report::Thawed.describe(true), Timestamp::UNIX_EPOCH);
-        told(&mut timeline, "three");
+        add_eviction(&mut timeline, "three");
         let lines = timeline.newest_first();
-        let told: Vec<_> = lines.iter().map(|it| (&it.of[..], it.times)).collect();
-        assert_eq!(told, [("a/three", 1), ("", 1), ("a/two [2J", 2)]);
+        let texts: Vec<_> = lines.iter().map(|it| (&it.of[..], it.times)).collect();
+        assert_eq!(texts, [("a/three", 1), ("", 1), ("a/two [2J", 2)]);
     }
 }

@@ -79,7 +79,7 @@ impl ClusterHandle {
     /// Sets or removes the engine. Clears the metrics of the previous engine, because a stopped
     /// engine resets none.
     pub(crate) fn set_engine(&self, engine: Option<EngineChannel>) {
-        report_metrics::engine_changed(&self.name);
+        report_metrics::reset_engine_metrics(&self.name);
         self.with_state(|state| {
             (state.line, state.samples, state.sync) = (engine, Arc::default(), None)
         });
@@ -163,7 +163,7 @@ impl ClusterHandle {
     }
 
     /// The health.
-    pub(crate) fn standing(&self) -> ClusterHealth {
+    pub(crate) fn health(&self) -> ClusterHealth {
         self.with_state(|state| state.standing)
     }
 

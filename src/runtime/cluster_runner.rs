@@ -95,7 +95,7 @@ impl RunnerTask {
     async fn run_until_stopped(mut self, mut elector: LeaderElector) {
         while let Some(term) = self.wait_for_leadership(&mut elector).await {
             match self.run_engine(&mut elector, term).await {
-                EngineEnd::Lost => elector.record_rest(term),
+                EngineEnd::Lost => elector.mark_term_finished(term),
                 EngineEnd::ClockSet => {
                     self.front.set_health(ClusterHealth::Unready, Vec::new());
                     elector.begin_new_term(term).await;
@@ -118,7 +118,7 @@ impl RunnerTask {
         let since = clock::now();
         self.register_engine(None).await;
         loop {
-            if !self.parts.provider.is_well() {
+            if !self.parts.provider.is_healthy() {
                 self.front.set_health(ClusterHealth::Ended, Vec::new());
                 return None;
             }
@@ -184,11 +184,11 @@ impl RunnerTask {
                 },
                 () = sleep(LOOK) => self.register_if_failed(Some(&engine)).await,
             }
-            if !self.parts.provider.is_well() {
+            if !self.parts.provider.is_healthy() {
                 tracing::error!(cluster = %cluster.name, "provider task panicked");
                 break EngineEnd::Failed;
             }
-            elector.report_health(self.front.standing() == ClusterHealth::Ready);
+            elector.report_health(self.front.health() == ClusterHealth::Ready);
         };
         elector.report_health(true);
         // From here on, the provider sends messages about the instances to the next leader.
@@ -253,9 +253,10 @@ mod tests {
     use tower::{BoxError, service_fn};
 
     use super::*;
-    use crate::engine::command::{Command, CommandResult};
+    use crate::engine::command::Command;
     use crate::host::clock::Moment;
     use crate::kubernetes::client::Connection;
+    use crate::provider::CommandResult;
     use crate::providers::interface::{NoProvider, Provider};
 
     /// A runner of a cluster in observe mode whose API never responds.
@@ -276,11 +277,11 @@ mod tests {
     /// A provider that does not respond to the first `register_cluster` call and panics soon after
     /// the second.
     #[derive(Default)]
-    struct Busy {
-        told: AtomicUsize,
+    struct FailingProvider {
+        registrations: AtomicUsize,
     }
 
-    impl Provider for Busy {
+    impl Provider for FailingProvider {
         fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult> {
             async { NoProvider.execute(command).await }.boxed()
         }
@@ -293,25 +294,25 @@ mod tests {
             if events.is_none() {
                 return ready(()).boxed();
             }
-            match self.told.fetch_add(1, Ordering::Relaxed) {
+            match self.registrations.fetch_add(1, Ordering::Relaxed) {
                 0 => pending().boxed(),
                 _ => ready(()).boxed(),
             }
         }
 
-        fn is_well(&self) -> bool {
-            self.told.load(Ordering::Relaxed) < 2
+        fn is_healthy(&self) -> bool {
+            self.registrations.load(Ordering::Relaxed) < 2
         }
     }
 
     #[tokio::test]
-    async fn a_provider_is_told_again_and_a_post_ends_with_it() {
-        let provider = Arc::new(Busy::default());
-        let post = observed(provider.clone(), Moment::now);
-        let ended = timeout(Duration::from_mins(1), post.wait_until_ended()).await;
-        ended.expect("it is begun anew by others");
-        assert_eq!(provider.told.load(Ordering::Relaxed), 2);
-        assert_eq!(post.front.standing(), ClusterHealth::Ended);
+    async fn registration_is_retried_and_runner_ends_with_its_provider() {
+        let provider = Arc::new(FailingProvider::default());
+        let runner = observed(provider.clone(), Moment::now);
+        let ended = timeout(Duration::from_mins(1), runner.wait_until_ended()).await;
+        ended.expect("the runner ends");
+        assert_eq!(provider.registrations.load(Ordering::Relaxed), 2);
+        assert_eq!(runner.front.health(), ClusterHealth::Ended);
     }
 
     /// Number of hours by which the wall clock has been set.
@@ -325,11 +326,11 @@ mod tests {
 
     /// Counts how often an engine was started.
     #[derive(Default)]
-    struct Counting {
-        begun: AtomicUsize,
+    struct CountingProvider {
+        started: AtomicUsize,
     }
 
-    impl Provider for Counting {
+    impl Provider for CountingProvider {
         fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult> {
             async { NoProvider.execute(command).await }.boxed()
         }
@@ -339,29 +340,29 @@ mod tests {
             _: Arc<Cluster>,
             events: Option<mpsc::Sender<Event>>,
         ) -> BoxFuture<'_, ()> {
-            let begun = usize::from(events.is_some());
-            self.begun.fetch_add(begun, Ordering::Relaxed);
+            let started = usize::from(events.is_some());
+            self.started.fetch_add(started, Ordering::Relaxed);
             ready(()).boxed()
         }
     }
 
     #[tokio::test]
-    async fn an_engine_begins_anew_each_time_that_the_clock_is_set() {
-        let provider = Arc::new(Counting::default());
-        let post = observed(provider.clone(), set_clocks);
+    async fn engine_is_restarted_when_the_wall_clock_is_set() {
+        let provider = Arc::new(CountingProvider::default());
+        let runner = observed(provider.clone(), set_clocks);
         for (engines, hours) in [(1, 0), (2, 1), (3, 0), (4, -1)] {
             HOURS.store(hours, Ordering::Relaxed);
-            let begun = async {
-                while provider.begun.load(Ordering::Relaxed) < engines {
+            let started = async {
+                while provider.started.load(Ordering::Relaxed) < engines {
                     sleep(Duration::from_millis(50)).await;
                 }
             };
-            let begun = timeout(Duration::from_mins(1), begun).await;
-            begun.expect("another engine begins");
+            let started = timeout(Duration::from_mins(1), started).await;
+            started.expect("a new engine starts");
         }
-        let ended = timeout(Duration::from_secs(6), post.wait_until_ended()).await;
-        assert!(ended.is_err(), "it is looked after all the time");
-        assert_eq!(provider.begun.load(Ordering::Relaxed), 4, "once each time");
-        post.stop().await;
+        let ended = timeout(Duration::from_secs(6), runner.wait_until_ended()).await;
+        assert!(ended.is_err(), "the runner did not end");
+        assert_eq!(provider.started.load(Ordering::Relaxed), 4, "one engine for each clock change");
+        runner.stop().await;
     }
 }

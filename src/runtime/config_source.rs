@@ -45,7 +45,7 @@ pub(crate) struct ConfigSource {
     made: Revision,
     before: Option<Revision>,
     /// True if a retry may resolve the error of a configuration.
-    may_pass: bool,
+    is_retryable: bool,
     /// Parameters that could not be read and for which the last value is used, with the reason.
     stale: Vec<(String, String)>,
 }
@@ -95,15 +95,15 @@ impl ConfigSource {
             copy: state_directory.map(|directory| directory.join(COPY)),
             made: Revision::default(),
             before: None,
-            may_pass: false,
+            is_retryable: false,
             stale: Vec::new(),
         }
     }
 
     /// Returns whether a retry may resolve the error of the last configuration: it depends on
     /// external values that were missing, invalid or outdated.
-    pub(crate) fn may_pass(&self) -> bool {
-        self.may_pass
+    pub(crate) fn is_retryable(&self) -> bool {
+        self.is_retryable
     }
 
     /// The last configuration could not be applied. The previous one stays in effect, and its
@@ -129,14 +129,14 @@ impl ConfigSource {
         });
         let requested = requested.into_inner();
         if requested.is_empty() {
-            self.may_pass = false;
+            self.is_retryable = false;
             let config = first?;
             self.store_revision(texts, BTreeMap::new(), &config);
             return Ok(config);
         }
         let parameters = self.read_parameters(requested).await;
         // A configuration that is valid with mock values fails only because of external values.
-        self.may_pass = first.is_ok() || !self.stale.is_empty() || self.may_pass;
+        self.is_retryable = first.is_ok() || !self.stale.is_empty() || self.is_retryable;
         let mut config = texts.build_config(&|text| parameter_state(&parameters, text))?;
         let stale = self.stale.iter().map(|(parameter, why)| {
             let detail = format!("Using the last known value of parameter {parameter}: {why}.");
@@ -231,7 +231,7 @@ impl ConfigSource {
             let response = timeout(LIMIT, (self.ask)(parameter.clone())).await;
             let response = response.unwrap_or_else(|_| {
                 Err(ParameterUnavailable {
-                    may_pass: true,
+                    is_retryable: true,
                     why: format!("no response within {} s", LIMIT.as_secs()),
                 })
             });
@@ -239,16 +239,16 @@ impl ConfigSource {
         }))
         .await;
         let mut parameters = BTreeMap::new();
-        (self.may_pass, self.stale) = (false, Vec::new());
+        (self.is_retryable, self.stale) = (false, Vec::new());
         for (parameter, response) in all {
             let state = match response {
                 Ok(text) => ParameterState::Text(text),
                 Err(unavailable_parameter) => {
                     let last = unavailable_parameter
-                        .may_pass
+                        .is_retryable
                         .then(|| self.last_value(&parameter))
                         .flatten();
-                    self.may_pass |= unavailable_parameter.may_pass;
+                    self.is_retryable |= unavailable_parameter.is_retryable;
                     match last {
                         Some(last) => {
                             self.stale.push((parameter.name.clone(), unavailable_parameter.why));
@@ -318,7 +318,10 @@ async fn read_parameter(parameter: SsmOutput) -> Result<String, ParameterUnavail
 
 #[cfg(not(feature = "aws"))]
 async fn read_parameter(_: SsmOutput) -> Result<String, ParameterUnavailable> {
-    Err(ParameterUnavailable { may_pass: false, why: "this build has no AWS support".to_owned() })
+    Err(ParameterUnavailable {
+        is_retryable: false,
+        why: "this build has no AWS support".to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -345,12 +348,12 @@ mod tests {
         Ok(format!(r#"{{"clusters": {{"demo": {{"region": "{name}"}}}}}}"#))
     }
 
-    fn unavailable_parameter(may_pass: bool) -> Result<String, ParameterUnavailable> {
+    fn unavailable_parameter(is_retryable: bool) -> Result<String, ParameterUnavailable> {
         let why = "AWS could not be reached".to_owned();
-        Err(ParameterUnavailable { may_pass, why })
+        Err(ParameterUnavailable { is_retryable, why })
     }
 
-    fn origin(folder: &Path, answers: &Answers) -> ConfigSource {
+    fn source(folder: &Path, answers: &Answers) -> ConfigSource {
         let wanted =
             ConfigSources { paths: vec![folder.join("main.hcl")], ..ConfigSources::default() };
         let answers = answers.clone();
@@ -360,19 +363,21 @@ mod tests {
                 1 => left.front().cloned(),
                 _ => left.pop_front(),
             };
-            async move { next.expect("an answer") }.boxed()
+            async move { next.expect("a response") }.boxed()
         };
         ConfigSource::with_reader(wanted, Some(folder), Box::new(ask))
     }
 
     /// A folder with a configuration whose clusters are in a parameter, its source, and the
     /// responses for the parameter.
-    fn set_up(told: &[Result<String, ParameterUnavailable>]) -> (TempDir, ConfigSource, Answers) {
+    fn set_up(
+        responses: &[Result<String, ParameterUnavailable>],
+    ) -> (TempDir, ConfigSource, Answers) {
         let folder = TempDir::new().expect("a directory");
         write(folder.path(), "tags = {}");
-        let answers: Answers = Arc::new(Mutex::new(told.iter().cloned().collect()));
-        let origin = origin(folder.path(), &answers);
-        (folder, origin, answers)
+        let answers: Answers = Arc::new(Mutex::new(responses.iter().cloned().collect()));
+        let source = source(folder.path(), &answers);
+        (folder, source, answers)
     }
 
     fn write(folder: &Path, more: &str) {
@@ -401,89 +406,90 @@ cluster "fleet" {{
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_value_makes_another_configuration_when_it_is_due() {
-        let told = [region("one"), region("one"), unavailable_parameter(true), region("two")];
-        let (_folder, mut origin, _) = set_up(&told);
-        assert_eq!(region_of(origin.read_config().await), "one");
+    async fn changed_parameter_value_reloads_the_configuration() {
+        let responses = [region("one"), region("one"), unavailable_parameter(true), region("two")];
+        let (_folder, mut source, _) = set_up(&responses);
+        assert_eq!(region_of(source.read_config().await), "one");
         let start = clock::monotonic_now();
-        assert_eq!(region_of(origin.wait_for_change().await), "two");
+        assert_eq!(region_of(source.wait_for_change().await), "two");
         assert_eq!(start.elapsed().as_secs(), 1800);
         // The parameter does not change from here on.
-        assert!(timeout(Duration::from_hours(3), origin.wait_for_change()).await.is_err());
+        assert!(timeout(Duration::from_hours(3), source.wait_for_change()).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn files_that_are_being_written_wait_for_the_next_reload() {
-        let (folder, mut origin, answers) = set_up(&[region("one"), region("two")]);
-        assert_eq!(region_of(origin.read_config().await), "one");
+    async fn half_written_files_are_ignored_until_the_next_reload() {
+        let (folder, mut source, answers) = set_up(&[region("one"), region("two")]);
+        assert_eq!(region_of(source.read_config().await), "one");
         write(folder.path(), "half =");
-        assert_eq!(region_of(origin.wait_for_change().await), "two");
-        assert!(origin.read_config().await.is_err());
-        assert!(!origin.may_pass());
+        assert_eq!(region_of(source.wait_for_change().await), "two");
+        assert!(source.read_config().await.is_err());
+        assert!(!source.may_pass());
         answers.lock().unwrap_or_else(PoisonError::into_inner).push_back(region("three"));
-        assert_eq!(region_of(origin.wait_for_change().await), "three");
+        assert_eq!(region_of(source.wait_for_change().await), "three");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_could_not_be_put_into_force_is_news_again() {
-        let (folder, mut origin, _) = set_up(&[region("one"), region("two")]);
-        assert_eq!(region_of(origin.read_config().await), "one");
+    async fn rejected_configuration_is_reported_as_a_change_again() {
+        let (folder, mut source, _) = set_up(&[region("one"), region("two")]);
+        assert_eq!(region_of(source.read_config().await), "one");
         for _ in 0..3 {
-            assert_eq!(region_of(origin.wait_for_change().await), "two");
-            origin.on_rejected();
+            assert_eq!(region_of(source.wait_for_change().await), "two");
+            source.on_rejected();
         }
         // A refused reload keeps the current files.
         write(folder.path(), "tags = { More = \"files\" }");
-        let config = origin.read_config().await.expect("a configuration");
+        let config = source.read_config().await.expect("a configuration");
         assert_eq!(config.clusters[0].tags.len(), 1);
-        origin.on_rejected();
-        let config = origin.wait_for_change().await.expect("a configuration");
+        source.on_rejected();
+        let config = source.wait_for_change().await.expect("a configuration");
         assert_eq!(config.clusters[0].tags.len(), 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn outputs_of_another_shape_are_told_once() {
+    async fn invalid_parameter_value_is_reported_once() {
         let odd = Ok(r#"{"clusters": {"demo": {}}}"#.to_owned());
-        let told = [region("one"), odd.clone(), odd.clone(), odd, region("one")];
-        let (_folder, mut origin, _) = set_up(&told);
-        assert_eq!(region_of(origin.read_config().await), "one");
-        assert!(origin.wait_for_change().await.is_err());
+        let responses = [region("one"), odd.clone(), odd.clone(), odd, region("one")];
+        let (_folder, mut source, _) = set_up(&responses);
+        assert_eq!(region_of(source.read_config().await), "one");
+        assert!(source.wait_for_change().await.is_err());
         let start = clock::monotonic_now();
-        assert_eq!(region_of(origin.wait_for_change().await), "one");
+        assert_eq!(region_of(source.wait_for_change().await), "one");
         assert_eq!(start.elapsed().as_secs(), 1800);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_start_without_an_answer_goes_on_with_what_was_told_last() {
+    async fn start_without_a_response_uses_the_last_known_value() {
         let (folder, mut first, answers) = set_up(&[unavailable_parameter(true)]);
         assert!(first.read_config().await.is_err());
         assert!(first.may_pass());
-        let set = |told| *answers.lock().unwrap_or_else(PoisonError::into_inner) = [told].into();
+        let set =
+            |response| *answers.lock().unwrap_or_else(PoisonError::into_inner) = [response].into();
         set(region("one"));
         assert_eq!(region_of(first.read_config().await), "one");
         set(unavailable_parameter(true));
-        let mut again = origin(folder.path(), &answers);
+        let mut again = source(folder.path(), &answers);
         let config = again.read_config().await.expect("a configuration");
         assert_eq!(config.clusters[0].region, "one");
-        let told = config.warnings.iter().map(|it| it.detail.as_str());
-        assert!(told.into_iter().any(|detail| detail.contains("Using the last known value")));
+        let details = config.warnings.iter().map(|it| it.detail.as_str());
+        assert!(details.into_iter().any(|detail| detail.contains("Using the last known value")));
         // With changed files, an old response may be wrong, and a later start may succeed.
         write(folder.path(), "tags = { New = each.value.new }");
-        let mut again = origin(folder.path(), &answers);
+        let mut again = source(folder.path(), &answers);
         assert!(again.read_config().await.is_err());
-        assert!(again.may_pass());
+        assert!(again.is_retryable());
         write(folder.path(), "tags = {}");
         // A deleted parameter has no last known value.
         set(unavailable_parameter(false));
-        let mut again = origin(folder.path(), &answers);
+        let mut again = source(folder.path(), &answers);
         assert!(again.read_config().await.is_err());
         // Terraform may create the parameter later.
-        assert!(again.may_pass());
+        assert!(again.is_retryable());
         // An error in the files does not depend on the parameter.
         write(folder.path(), "nonsense = 5");
         set(region("one"));
-        let mut again = self::origin(folder.path(), &answers);
+        let mut again = self::source(folder.path(), &answers);
         assert!(again.read_config().await.is_err());
-        assert!(!again.may_pass());
+        assert!(!again.is_retryable());
     }
 }

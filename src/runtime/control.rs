@@ -157,7 +157,7 @@ async fn serve_status(State(server): State<ControlServer>) -> Json<StatusRespons
 async fn cluster_status(cluster: &ClusterHandle) -> ClusterStatusResponse {
     let status = cluster.query_engine(|engine, now| engine.status(now));
     let status = timeout(PATIENCE, status).await.ok().flatten();
-    let standing = cluster.standing();
+    let standing = cluster.health();
     ClusterStatusResponse {
         name: cluster.name.to_string(),
         standing: standing.as_str().to_owned(),
@@ -192,7 +192,7 @@ async fn serve_inventory(
     Ok(Json(ToldInventory {
         format_version: FORMAT.to_owned(),
         name: cluster.name.to_string(),
-        standing: cluster.standing().as_str().to_owned(),
+        standing: cluster.health().as_str().to_owned(),
         led_by: cluster.follower_reason().map(|reason| text::bounded_line(&reason)),
         holds: inventory.map(Holds::from),
         timeline: cluster.recent_activity(),
@@ -212,7 +212,7 @@ async fn pending_approval(cluster: &ClusterHandle) -> Option<String> {
                 .await
             {
                 Some(Some(approval)) => return approval,
-                Some(None) if cluster.standing() != ClusterHealth::Degraded => sleep(LOOK).await,
+                Some(None) if cluster.health() != ClusterHealth::Degraded => sleep(LOOK).await,
                 Some(None) | None => return None,
             }
         }

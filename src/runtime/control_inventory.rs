@@ -221,7 +221,7 @@ mod tests {
     use crate::model::pool::Reason;
 
     #[test]
-    fn a_node_is_told_by_what_matters_most_of_it() {
+    fn node_state_shows_the_most_important_condition() {
         let node = |phase, ready| NodeRow { phase, ready, ..NodeRow::default() };
         let check = |node: NodeRow, expect: &str| assert_eq!(state_of(&node), expect, "{node:?}");
         check(node(Some(ClaimPhase::Launching), None), "launching");

@@ -96,7 +96,7 @@ pub(crate) async fn run(
     let directory = systemd::systemd_directory("RUNTIME_DIRECTORY");
     let mut cluster_set = ClusterSet::start_as(read_identity(directory.as_deref()));
     let (prepared, failed) = tokio::select! {
-        some = prepare_some(&cluster_set, wanted.clusters) => some?,
+        some = prepare_clusters(&cluster_set, wanted.clusters) => some?,
         () = stop.wait_for_signal() => return Ok(()),
     };
     let metrics = MetricsRecorder::init(&in_effect.telemetry, &in_effect.written)?;
@@ -108,7 +108,7 @@ pub(crate) async fn run(
     }
     handles.send_replace(cluster_set.cluster_handles());
     let manager = SdNotify::default();
-    tokio::spawn(manager.clone().watch_over(handles.subscribe()));
+    tokio::spawn(manager.clone().monitor_clusters(handles.subscribe()));
     let mut reloads = serve_control_socket(directory, handles.subscribe(), &manager).await;
     let cron = start_reminders(&handles, metrics).await?;
     #[cfg(feature = "aws")]
@@ -137,7 +137,7 @@ pub(crate) async fn run(
             Some(reload) = reloads.recv() => caller = Some(reload),
             changed = origin.wait_for_change() => changed_config = Some(changed),
         }
-        manager.on_reload_started();
+        manager.notify_reloading();
         let result = tokio::select! {
             result = in_effect.read_and_apply(
                 &mut cluster_set, &mut origin, changed_config,
@@ -146,13 +146,13 @@ pub(crate) async fn run(
         };
         report_metrics::record_reload(result.is_ok());
         handles.send_replace(cluster_set.cluster_handles());
-        manager.on_reload_result(result.as_ref().err().map(ToString::to_string));
+        manager.notify_reload_result(result.as_ref().err().map(ToString::to_string));
         // The caller may have disconnected.
         drop(caller.map(|reply: Reload| reply.send(result)));
     }
     // The control socket is closed.
     drop(reloads);
-    manager.on_stopping();
+    manager.notify_stopping();
     cron.stop().await;
     cluster_set.stop().await;
     tracing::info!("stopped");
@@ -160,14 +160,14 @@ pub(crate) async fn run(
 }
 
 /// Prepares clusters. Returns an error if none can be started.
-async fn prepare_some(
+async fn prepare_clusters(
     cluster_set: &ClusterSet,
     clusters: Vec<Arc<Cluster>>,
 ) -> Result<(Vec<Prepared>, Vec<FailedCluster>), PrepareError> {
     let (prepared, mut failed) = cluster_set.prepare_each(clusters, STARTING).await;
     if prepared.is_empty() && !failed.is_empty() {
         // If one of the errors may resolve itself, a restart may help.
-        let passing = failed.iter().position(|it| it.why.may_pass());
+        let passing = failed.iter().position(|it| it.why.is_retryable());
         return Err(failed.swap_remove(passing.unwrap_or(0)).why);
     }
     Ok((prepared, failed))
@@ -288,7 +288,7 @@ impl SettingsInEffect {
             Some(read) => read,
             None => origin.read_config().await,
         };
-        let wanted = read.map_err(keep_previous)?;
+        let wanted = read.map_err(log_refusal)?;
         let result = self.apply(cluster_set, wanted).await;
         if result.is_err() {
             origin.on_rejected();
@@ -302,7 +302,7 @@ impl SettingsInEffect {
         wanted: DesiredConfig,
     ) -> Result<(), ReloadError> {
         if let Some(error) = cluster_set.check_abandoned_nodes(&wanted.clusters).await {
-            return Err(keep_previous(ConfigRefusal::Prepare(error)));
+            return Err(log_refusal(ConfigRefusal::Prepare(error)));
         }
         let (prepared, mut failed_clusters) = cluster_set.prepare_each(wanted.clusters, ALL).await;
         // Clusters that had failed before may still fail, because they are not running.
@@ -310,7 +310,7 @@ impl SettingsInEffect {
             failed_clusters.iter().position(|failed| !cluster_set.is_broken(&failed.cluster.name));
         if let Some(new) = new {
             let error = failed_clusters.swap_remove(new).why;
-            return Err(keep_previous(ConfigRefusal::Prepare(error)));
+            return Err(log_refusal(ConfigRefusal::Prepare(error)));
         }
         if let Err(error) = cluster_set.apply(prepared, failed_clusters, wanted.fleet).await {
             let why = text::error_chain(&error);
@@ -339,7 +339,7 @@ impl SettingsInEffect {
 }
 
 /// Logs why the previous configuration stays in effect, and returns it as an error.
-fn keep_previous(refusal: ConfigRefusal) -> ReloadError {
+fn log_refusal(refusal: ConfigRefusal) -> ReloadError {
     let why = refusal.to_string();
     tracing::error!(why, "configuration not reloaded, keeping the previous one");
     ReloadError::Refused(refusal)

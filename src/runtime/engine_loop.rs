@@ -19,7 +19,7 @@ use tracing::{Instrument, Span};
 
 use crate::catalog::Catalog;
 use crate::engine::Engine;
-use crate::engine::command::{Command, CommandId, CommandResult, IssuedCommand};
+use crate::engine::command::{Command, CommandId, IssuedCommand};
 use crate::engine::event::Event;
 use crate::engine::report::Report;
 use crate::engine::views::kube_events::events_for;
@@ -33,6 +33,7 @@ use crate::model::clock_skew::{ClockPeer, ClockSkew, SKEW_MAX};
 use crate::model::cluster::{Cluster, ManagementMode};
 use crate::model::id::ClusterName;
 use crate::outbound::fence;
+use crate::provider::CommandResult;
 use crate::providers::interface::Provider;
 use crate::runtime::cluster_handle::{ClusterHandle, EngineChannel, EngineQuery, PATIENCE};
 use crate::runtime::cluster_health::ClusterHealth;
@@ -118,6 +119,7 @@ impl EngineThread {
                 cluster: name.clone(),
                 connection,
                 provider: parts.provider,
+                provider_name: provider_name(&parts.cluster),
                 watches,
             }),
             event_recorder: None,
@@ -185,6 +187,8 @@ struct CommandExecutor {
     cluster: ClusterName,
     connection: Connection,
     provider: Arc<dyn Provider>,
+    /// The name of the provider in metrics.
+    provider_name: &'static str,
     watches: ClusterWatches,
 }
 
@@ -204,7 +208,9 @@ impl CommandExecutor {
             Ok(Err(_)) => unknown_outcome(format!("{name}: panicked")),
             Err(_) => unknown_outcome(format!("{name}: no response within {COMMAND:?}")),
         };
-        let outcome = record::record_command(&self.cluster, name, &answer, began.elapsed());
+        let took = began.elapsed();
+        let outcome = record::record_command(&self.cluster, name, &answer, took);
+        record::record_provider_call(&self.cluster, self.provider_name, name, &answer, took);
         Span::current().record("outcome", outcome);
         (issued.id, answer)
     }
@@ -266,6 +272,20 @@ impl CommandExecutor {
             | Command::ReportUsage { .. }
             | Command::MarkUnavailable { .. } => commands::execute(&self.connection, command).await,
         }
+    }
+}
+
+/// Returns the name of the provider of a cluster in metrics, with Karpenter's name for EC2. Empty
+/// if it has none.
+fn provider_name(cluster: &Cluster) -> &'static str {
+    if cluster.exec.is_some() {
+        "exec"
+    } else if cluster.simulated.is_some() {
+        "simulated"
+    } else if cluster.region.is_empty() || cluster.node_classes.is_empty() {
+        ""
+    } else {
+        "aws"
     }
 }
 
@@ -535,7 +555,7 @@ impl EngineLoop {
         if counts && self.counts_at <= clock::monotonic_now() {
             self.counts_at = clock::monotonic_now() + COUNT;
             let samples =
-                record::cluster_samples(&self.executor.cluster, &self.engine, self.managed);
+                record::cluster_samples(&self.executor.cluster, &self.engine, self.managed, now);
             self.front.set_samples(samples);
         }
     }

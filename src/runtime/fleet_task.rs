@@ -8,13 +8,14 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
-use crate::engine::command::{CommandResult, FailureKind, IssuedCommand};
+use crate::engine::command::IssuedCommand;
 use crate::engine::event::Event;
 use crate::fleet::Fleet;
 use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::{FleetLimits, FleetView};
 use crate::model::id::ClusterName;
+use crate::provider::{CommandResult, FailureKind};
 
 /// Capacity of the request channel. Each engine has no more requests in flight than concurrent
 /// calls, and each is processed within microseconds.
@@ -200,10 +201,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::{FleetClient, FleetHandle, wait_for_result};
-    use crate::engine::command::{Command, CommandId, CommandResult, FailureKind, IssuedCommand};
+    use crate::engine::command::{Command, CommandId, IssuedCommand};
     use crate::engine::event::Event;
     use crate::model::cluster::{Cluster, ManagementMode};
     use crate::model::fleet::{ClaimUsage, FleetLimits, GrantRequest};
+    use crate::provider::{CommandResult, FailureKind};
 
     fn cluster(name: &str) -> Arc<Cluster> {
         Arc::new(Cluster { name: name.into(), mode: ManagementMode::Manage, ..Cluster::default() })
@@ -214,7 +216,7 @@ mod tests {
         wait_for_result(fleet_client.send_command(IssuedCommand { id, command })).await
     }
 
-    async fn ask(fleet_client: &FleetClient, claim: &str) -> CommandResult {
+    async fn request_grant(fleet_client: &FleetClient, claim: &str) -> CommandResult {
         let (claim, holding) = (claim.into(), ClaimUsage::default());
         command(fleet_client, Command::RequestGrant(Box::new(GrantRequest { claim, holding })))
             .await
@@ -236,16 +238,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn engines_are_answered_and_hear_of_each_other() {
+    async fn engines_receive_grants_and_usage_of_other_clusters() {
         let fleet = fleet().await;
         let east = fleet.join_cluster(&"east".into()).await;
         let mut west = fleet.join_cluster(&"west".into()).await;
-        let view = west.view.take().expect("limits are shared");
-        assert!(view.closed.is_some(), "nobody has said yet what it has");
+        let view = west.view.take().expect("a view of the limits");
+        assert!(view.closed.is_some(), "no cluster has reported its usage yet");
         report_no_usage(&east).await;
         report_no_usage(&west).await;
-        assert_eq!(ask(&east, "a").await, CommandResult::Granted);
-        assert!(matches!(ask(&west, "b").await, CommandResult::Denied { .. }));
+        assert_eq!(request_grant(&east, "a").await, CommandResult::Granted);
+        assert!(matches!(request_grant(&west, "b").await, CommandResult::Denied { .. }));
         let left = async {
             while let Some(event) = west.next_event().await {
                 if let Event::FleetChanged(Some(view)) = event
@@ -256,20 +258,20 @@ mod tests {
             }
             None
         };
-        assert_eq!(left.await, Some(1), "what it could have when all had spoken");
+        assert_eq!(left.await, Some(1), "the share once all clusters have reported");
     }
 
     #[tokio::test]
-    async fn an_engine_that_was_replaced_is_not_heard() {
+    async fn grant_request_of_a_replaced_engine_fails() {
         let fleet = fleet().await;
         let old = fleet.join_cluster(&"east".into()).await;
         let new = fleet.join_cluster(&"east".into()).await;
         let west = fleet.join_cluster(&"west".into()).await;
         report_no_usage(&new).await;
         report_no_usage(&west).await;
-        let answer = ask(&old, "a").await;
+        let answer = request_grant(&old, "a").await;
         let unknown = |kind| kind == FailureKind::Unknown;
         assert!(matches!(answer, CommandResult::Failed { kind, .. } if unknown(kind)));
-        assert_eq!(ask(&new, "b").await, CommandResult::Granted);
+        assert_eq!(request_grant(&new, "b").await, CommandResult::Granted);
     }
 }

@@ -100,7 +100,7 @@ mod tests {
     use super::HolderIdentity;
 
     #[test]
-    fn who_was_here_before_has_died_once_its_lock_is_gone() {
+    fn previous_process_is_dead_once_its_lock_is_released() {
         let directory = TempDir::new().expect("a directory");
         let start = || HolderIdentity::new("a-host\n", Some(directory.path()));
         let first = start();
@@ -108,23 +108,26 @@ mod tests {
         assert!(name.starts_with("a-host_") && name.ends_with("/prod"), "{name}");
         assert!(!first.has_died(&name));
         let second = start();
-        assert!(!second.has_died(&name), "it is there");
+        assert!(!second.has_died(&name), "the first process still runs");
         assert_ne!(second.holder_name(&"prod".into()), name);
         drop(first);
         let third = start();
         assert!(third.has_died(&name));
-        assert!(third.has_died(&name.replace("prod", "lab")), "whatever it led");
+        assert!(third.has_died(&name.replace("prod", "lab")), "for every cluster that it led");
         for other in ["", "/", "/prod", "a-host_", "a-host_/prod", &format!("{name}x/prod")] {
             let same = other.starts_with(&name);
             assert_eq!(third.has_died(other), same, "{other:?}");
         }
-        assert!(!third.has_died(&second.holder_name(&"prod".into())), "it never had the lock");
+        assert!(
+            !third.has_died(&second.holder_name(&"prod".into())),
+            "the second process never had the lock"
+        );
         drop(third);
-        assert!(!start().has_died(&name), "names before the last one are forgotten");
+        assert!(!start().has_died(&name), "only the last name is remembered");
     }
 
     #[test]
-    fn nobody_is_dead_where_nothing_is_known() {
+    fn no_holder_counts_as_dead_without_a_state_directory() {
         let identity = HolderIdentity::new("", None);
         assert!(!identity.has_died(&identity.holder_name(&"a".into())));
         assert!(!identity.has_died("/a"));

@@ -81,7 +81,7 @@ async fn serve_readiness(
     let mut text = String::new();
     let mut all = !clusters.is_empty();
     for cluster in &clusters {
-        let standing = cluster.standing();
+        let standing = cluster.health();
         all &= standing.is_settled();
         if verbose {
             text.push_str(&format!("cluster {}: {}\n", cluster.name, standing.as_str()));

@@ -196,7 +196,7 @@ impl LeaderElector {
     }
 
     /// Records that no commands of this term are in flight.
-    pub(crate) fn record_rest(&self, term: u64) {
+    pub(crate) fn mark_term_finished(&self, term: u64) {
         self.rest.send_replace(term);
     }
 
@@ -204,7 +204,7 @@ impl LeaderElector {
     /// Lease, it continues as the leader in a new term. Commands of the earlier term are no longer
     /// sent.
     pub(crate) async fn begin_new_term(&mut self, term: u64) {
-        self.record_rest(term);
+        self.mark_term_finished(term);
         if self.task.is_some() {
             drop(timeout(ANEW, self.wait_for_change(&Leadership::Leads(term))).await);
         }
@@ -291,7 +291,7 @@ impl ElectionTask {
             OtherAutoscaler::Unknown => return RETRY,
             OtherAutoscaler::Unseen(why) => return self.on_call_failed(Failure::Fault(why)),
             OtherAutoscaler::Works(sign) => {
-                self.give_way(&sign);
+                self.on_karpenter_active(&sign);
                 return RETRY;
             }
         }
@@ -326,10 +326,10 @@ impl ElectionTask {
                 self.request_handover().await;
                 left.min(RETRY)
             }
-            LeaseOwner::Mine if let Some(why) = self.has_rested() => {
+            LeaseOwner::Mine if let Some(why) = self.due_parting_reason() => {
                 self.hand_over(lease, why).await
             }
-            LeaseOwner::Free if let Some(why) = self.yields_to_other(&lease) => {
+            LeaseOwner::Free if let Some(why) = self.yield_reason(&lease) => {
                 self.become_follower(why.as_words());
                 RETRY
             }
@@ -424,7 +424,7 @@ impl ElectionTask {
         // The interval grows with each unanswered request.
         let pause = STEADY.saturating_mul(1 << self.asks.min(ASKS_MAX));
         let is_due = self.asked.is_none_or(|last| last.elapsed() >= pause);
-        if !is_due || !self.company.asks_for(&self.cluster) {
+        if !is_due || !self.company.requests_handover_of(&self.cluster) {
             return;
         }
         self.asked = Some(clock::monotonic_now());
@@ -489,7 +489,7 @@ impl ElectionTask {
     }
 
     /// Karpenter is active. Two autoscalers would undo each other's actions.
-    fn give_way(&mut self, sign: &str) {
+    fn on_karpenter_active(&mut self, sign: &str) {
         self.lose_leadership("Karpenter is active");
         // The other clusters of its group do not wait for it.
         self.company.update_status(&self.cluster, LeaseStatus::Unreachable);
@@ -543,7 +543,8 @@ impl ElectionTask {
     }
 
     fn publish_leadership(&self, leadership: Leadership) {
-        report_metrics::set_leader(&self.cluster, matches!(leadership, Leadership::Leads(_)));
+        let leads = matches!(leadership, Leadership::Leads(_));
+        report_metrics::set_leader(&self.cluster, &self.connection.lease, leads);
         self.turn.send_if_modified(|current| {
             let has_changed = *current != leadership;
             *current = leadership;
@@ -556,7 +557,7 @@ impl ElectionTask {
         let held = self.known.take().filter(|it| it.hold.holder == self.me);
         self.connection.fence.close();
         self.role = Role::Follower;
-        report_metrics::set_leader(&self.cluster, false);
+        report_metrics::set_leader(&self.cluster, &self.connection.lease, false);
         // The other clusters of its group must not rely on it.
         self.company.update_status(&self.cluster, LeaseStatus::Unknown);
         let Some(held) = held else {
@@ -660,32 +661,32 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_that_is_being_renewed_is_let_go_all_the_same() {
+    async fn lease_is_released_during_a_renewal() {
         let (stored, (reached, mut count)) = (Stored::default(), watch::channel(0));
-        let (name, company) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
-        company.configure(false, std::slice::from_ref(&name));
+        let (name, balancer) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
+        balancer.configure(false, std::slice::from_ref(&name));
         let connection = slow(&stored, &reached);
         let identity = HolderIdentity::new("host", None);
-        let elector = LeaderElector::start_election(name, connection, &identity, company);
+        let elector = LeaderElector::start_election(name, connection, &identity, balancer);
         let renewed = count.wait_for(|count| *count == 2).await;
-        drop(renewed.expect("it is made, and then renewed"));
+        drop(renewed.expect("the Lease is created, and then renewed"));
         elector.release_lease().await;
         let known = stored.lock().expect("no panic");
         assert_eq!(known.1["holderIdentity"], "", "{known:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_host_that_was_suspended_begins_a_term_anew() {
+    async fn resumed_host_begins_a_new_term() {
         let leases = Leases::default();
         let connection = api(&leases, "own");
         let fence = connection.fence.clone();
-        let (name, company) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
-        company.configure(false, std::slice::from_ref(&name));
+        let (name, balancer) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
+        balancer.configure(false, std::slice::from_ref(&name));
         let elector = LeaderElector::start_election(
             name,
             connection,
             &HolderIdentity::new("host", None),
-            company,
+            balancer,
         );
         let leads = async |term| {
             for _ in 0..60 {
@@ -706,7 +707,7 @@ mod tests {
         leap();
         sleep(Duration::from_secs(10)).await;
         leads(1).await;
-        assert!(fence.is_open(), "it was only set");
+        assert!(fence.is_open(), "only the wall clock was set");
         if let Some(lease) = leases.lock().expect("no panic").get_mut("own") {
             // A different host has led meanwhile and released the Lease.
             lease.0 += 2;
@@ -720,26 +721,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_engine_that_has_ended_is_followed_by_another_in_another_term() {
+    async fn replacement_of_an_ended_engine_begins_a_new_term() {
         let leases = Leases::default();
         let connection = api(&leases, "own");
         let (old, fence) = (connection.fence.of_term(1), connection.fence.clone());
-        let (name, company) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
-        company.configure(false, std::slice::from_ref(&name));
+        let (name, balancer) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
+        balancer.configure(false, std::slice::from_ref(&name));
         let mut elector = LeaderElector::start_election(
             name,
             connection,
             &HolderIdentity::new("host", None),
-            company,
+            balancer,
         );
         let leads = elector.turn.wait_for(|turn| *turn == Leadership::Leads(1)).await;
-        drop(leads.expect("it has the Lease"));
+        drop(leads.expect("the elector leads"));
         assert!(old.is_open());
         elector.begin_new_term(1).await;
         assert_eq!(elector.current_leadership(), Leadership::Leads(2));
         assert!(fence.is_open() && !old.is_open());
         sleep(Duration::from_mins(1)).await;
-        assert_eq!(elector.current_leadership(), Leadership::Leads(2), "once is enough");
+        assert_eq!(elector.current_leadership(), Leadership::Leads(2), "one new term is enough");
         elector.release_lease().await;
     }
 
@@ -807,11 +808,11 @@ mod tests {
 
     /// A host with all clusters, whose engines stop immediately. It runs until it is dropped.
     fn host(leases: &Leases, name: &str, clusters: &[ClusterName], together: bool) -> JoinSet<()> {
-        host_that(leases, name, clusters, together, true)
+        host_with_health(leases, name, clusters, together, true)
     }
 
-    /// A host whose engines make decisions, or never do.
-    fn host_that(
+    /// A host whose engines are healthy, or never are.
+    fn host_with_health(
         leases: &Leases,
         name: &str,
         clusters: &[ClusterName],
@@ -819,8 +820,8 @@ mod tests {
         is_fit: bool,
     ) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
-        let company = Arc::new(LeaseBalancer::default());
-        company.configure(together, clusters);
+        let balancer = Arc::new(LeaseBalancer::default());
+        balancer.configure(together, clusters);
         let identity = HolderIdentity::new(name, None);
         for cluster in clusters {
             let connection = api(leases, cluster.as_str());
@@ -828,7 +829,7 @@ mod tests {
                 cluster.clone(),
                 connection,
                 &identity,
-                company.clone(),
+                balancer.clone(),
             );
             tasks.spawn(async move {
                 loop {
@@ -837,7 +838,7 @@ mod tests {
                     elector.report_health(is_fit || !leads);
                     elector.wait_for_change(&turn).await;
                     if let Leadership::Leads(term) = turn {
-                        elector.record_rest(term);
+                        elector.mark_term_finished(term);
                     }
                 }
             });
@@ -857,7 +858,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn clusters_are_shared_between_hosts_and_then_stay() {
+    async fn clusters_are_balanced_between_hosts_and_then_stay() {
         let clusters = ["1", "2", "3", "4", "5"].map(ClusterName::from);
         let leases = Leases::default();
         let _host_1 = host(&leases, "a", &clusters, false);
@@ -867,9 +868,9 @@ mod tests {
         sleep(Duration::from_mins(5)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 3), ('b', 2)]));
         let before = handovers(&leases);
-        assert_eq!(before, 7, "each was taken once, and two changed hands");
+        assert_eq!(before, 7, "five acquisitions and two handovers");
         sleep(Duration::from_mins(20)).await;
-        assert_eq!(handovers(&leases), before, "nothing is left to share");
+        assert_eq!(handovers(&leases), before, "the clusters are balanced");
         let _host_3 = host(&leases, "c", &clusters, false);
         sleep(Duration::from_mins(5)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 2), ('b', 2), ('c', 1)]));
@@ -883,33 +884,33 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_host_gives_back_what_it_gets_nowhere_with() {
+    async fn host_without_progress_hands_its_cluster_back() {
         let clusters = ["1", "2", "3", "4", "5"].map(ClusterName::from);
         let leases = Leases::default();
         let _host_4 = host(&leases, "a", &clusters, false);
         sleep(Duration::from_mins(1)).await;
-        let _host_5 = host_that(&leases, "b", &clusters, false, false);
+        let _host_5 = host_with_health(&leases, "b", &clusters, false, false);
         sleep(Duration::from_mins(2)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 4), ('b', 1)]));
         sleep(Duration::from_mins(3)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 5)]));
         assert_eq!(handovers(&leases), 7);
         sleep(Duration::from_mins(25)).await;
-        assert_eq!(handovers(&leases), 7, "it asks for no other so soon");
+        assert_eq!(handovers(&leases), 7, "no further request so soon");
         sleep(Duration::from_mins(20)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 5)]));
-        assert_eq!(handovers(&leases), 9, "it has tried once more");
+        assert_eq!(handovers(&leases), 9, "one more attempt");
         sleep(Duration::from_mins(40)).await;
-        assert_eq!(handovers(&leases), 9, "and waits for twice as long now");
+        assert_eq!(handovers(&leases), 9, "the next attempt waits for twice as long");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_host_that_is_not_fit_leads_what_nobody_else_does() {
+    async fn unhealthy_host_leads_clusters_without_another_leader() {
         let clusters = ["1", "2"].map(ClusterName::from);
         let leases = Leases::default();
         let other = host(&leases, "a", &clusters, false);
         sleep(Duration::from_mins(1)).await;
-        let _own = host_that(&leases, "b", &clusters, false, false);
+        let _unhealthy_host = host_with_health(&leases, "b", &clusters, false, false);
         sleep(Duration::from_mins(1)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 1), ('b', 1)]));
         drop(other);
@@ -917,11 +918,11 @@ mod tests {
         assert_eq!(shares(&leases), BTreeMap::from([('b', 2)]));
         sleep(Duration::from_mins(30)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('b', 2)]));
-        assert_eq!(handovers(&leases), 5, "what it had asked for was to be had");
+        assert_eq!(handovers(&leases), 5, "the requested cluster was handed over");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_led_together_and_what_a_dead_host_asked_for_stays() {
+    async fn joint_clusters_and_requests_of_a_dead_host_cause_no_handover() {
         let clusters = ["1", "2", "3"].map(ClusterName::from);
         let leases = Leases::default();
         let _host_6 = host(&leases, "a", &clusters, true);

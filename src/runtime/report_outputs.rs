@@ -71,7 +71,7 @@ fn all_outputs() -> String {
 }
 
 #[test]
-fn every_report_has_its_outputs() {
+fn each_report_has_its_log_activity_and_metric_outputs() {
     with_settings!({
         snapshot_path => "../../tests/it/reports",
         prepend_module_to_snapshot => false,

@@ -46,7 +46,7 @@ struct SystemdState {
 impl SdNotify {
     /// Monitors the clusters until the process ends. Reports the daemon as started when each
     /// cluster is ready or degraded, and as alive while every engine is active.
-    pub(crate) async fn watch_over(self, clusters: watch::Receiver<Clusters>) {
+    pub(crate) async fn monitor_clusters(self, clusters: watch::Receiver<Clusters>) {
         let watchdog = sd_notify::watchdog_enabled().map(|limit| limit / WORDS);
         let tick = watchdog.map_or(TICK, |it| it.clamp(TICK / 100, TICK));
         let (mut last_line, mut stalls) = (String::new(), false);
@@ -60,7 +60,7 @@ impl SdNotify {
                 last_line = line;
             }
             let has_started =
-                !handles.is_empty() && handles.iter().all(|it| it.standing().is_settled());
+                !handles.is_empty() && handles.iter().all(|it| it.health().is_settled());
             if has_started && !self.0.started.swap(true, Ordering::Relaxed) {
                 send_states(&[NotifyState::Ready]);
             }
@@ -80,7 +80,7 @@ impl SdNotify {
     }
 
     /// Reports that a reload has started.
-    pub(crate) fn on_reload_started(&self) {
+    pub(crate) fn notify_reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(since) => send_states(&[NotifyState::Reloading, since]),
             Err(error) => tracing::warn!(%error, "cannot notify systemd of the reload"),
@@ -88,7 +88,7 @@ impl SdNotify {
     }
 
     /// Reports the result of a reload.
-    pub(crate) fn on_reload_result(&self, fault: Option<String>) {
+    pub(crate) fn notify_reload_result(&self, fault: Option<String>) {
         *self.0.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
         if self.0.started.load(Ordering::Relaxed) {
             send_states(&[NotifyState::Ready]);
@@ -102,14 +102,14 @@ impl SdNotify {
     }
 
     /// Reports that the daemon is stopping.
-    pub(crate) fn on_stopping(&self) {
+    pub(crate) fn notify_stopping(&self) {
         send_states(&[NotifyState::Stopping]);
     }
 
     /// The status line of `systemctl status`.
     fn status_line(&self, handles: &[Arc<ClusterHandle>]) -> String {
         let counts = ClusterHealth::ALL.into_iter().filter_map(|standing| {
-            let count = handles.iter().filter(|cluster| cluster.standing() == standing).count();
+            let count = handles.iter().filter(|cluster| cluster.health() == standing).count();
             (count > 0).then(|| format!("{count} {}", standing.as_str()))
         });
         let counts: Vec<String> = counts.collect();

@@ -10,6 +10,10 @@ use std::collections::BTreeMap;
 
 use crate::model::requirement::{Requirement, Requirements};
 use crate::scheduling::diagnose::topology::TopologyDiagnosis;
+use crate::scheduling::index::{
+    DomainIndex, IndexVec, ItemGroupIndex, KindIndex, OpenedNodeIndex, PodClassIndex, RowIndex,
+    TemplateIndex, TypeIndex,
+};
 use crate::scheduling::packing::fill_bin::{ItemGroup, row_ids_in};
 use crate::scheduling::packing::initial_topology::cell_of;
 use crate::scheduling::packing::launch_options::{LaunchQuery, fitting_offerings, total_requests};
@@ -23,7 +27,7 @@ use crate::scheduling::topology::topology_state::{Match, TopologyState};
 const STEPS_MAX: u64 = 20_000_000;
 
 /// Number of unschedulable classes by domain.
-pub(super) type DemandByDomain = Vec<usize>;
+pub(super) type DemandByDomain = IndexVec<DomainIndex, usize>;
 
 /// How to choose the domain of a node before price decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +42,9 @@ pub(super) enum DomainChoice {
 
 /// A claim with an assigned domain: its offerings and its price.
 struct AssignedNode {
-    cell: Option<usize>,
+    cell: Option<DomainIndex>,
     price: f64,
-    rows: BTreeMap<usize, CompatibleOfferings>,
+    rows: BTreeMap<RowIndex, CompatibleOfferings>,
 }
 
 impl<'p> Scheduler<'_, 'p, '_> {
@@ -48,15 +52,16 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// or `None` if unknown locations reject no pod. `board` contains all hosts and bound pods.
     pub(super) fn demand_by_domain(&mut self, board: &TopologyState<'p>) -> Option<DemandByDomain> {
         let context = self.context;
-        let classes: Vec<usize> = (0..self.packed.left.len())
-            .filter(|class| self.packed.left[*class] > 0 && self.calls[*class])
-            .collect();
+        let classes = self.packed.left.keys();
+        let classes: Vec<PodClassIndex> =
+            classes.filter(|class| self.packed.left[*class] > 0 && self.calls[*class]).collect();
         let mut places: Option<TopologyDiagnosis<'p>> = None;
-        let mut hopes = vec![0; context.cells.all.len()];
+        let mut hopes: DemandByDomain = vec![0; context.cells.all.len()].into();
         let (mut any, mut steps) = (false, 0);
         for class in classes {
             let problem = context.problem;
-            for kind in problem.kinds_without_preferences(problem.classes[class].kind) {
+            let kinds = problem.kinds_without_preferences(problem.classes[class].kind);
+            for kind in (kinds.start().0..=kinds.end().0).map(KindIndex) {
                 if context.topology.checks[kind].is_empty() || steps > STEPS_MAX {
                     continue;
                 }
@@ -76,14 +81,14 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns whether a node could be launched for a pod in a domain.
     fn could_launch(
         &mut self,
-        class: usize,
-        kind: usize,
-        cell: Option<usize>,
+        class: PodClassIndex,
+        kind: KindIndex,
+        cell: Option<DomainIndex>,
         steps: &mut u64,
     ) -> bool {
         let context = self.context;
         let query = context.offering_query(kind, true, cell);
-        (0..context.templates.len()).any(|template| {
+        context.templates.keys().any(|template| {
             let ledger = self.packed.ledgers.ledger_for(template);
             (0..context.alternatives_of(kind)).any(|alternative| {
                 let Some(row) = self.offerings.row_for(template, alternative, query) else {
@@ -100,14 +105,19 @@ impl<'p> Scheduler<'_, 'p, '_> {
     }
 
     /// Returns whether a pod might fit on a planned node with an undecided domain.
-    fn may_join(&mut self, class: usize, kind: usize, board: &TopologyState<'p>) -> bool {
+    fn may_join(
+        &mut self,
+        class: PodClassIndex,
+        kind: KindIndex,
+        board: &TopologyState<'p>,
+    ) -> bool {
         let context = self.context;
         if !context.needs_domain(kind) {
             return false;
         }
         let query = context.offering_query(kind, true, None);
-        for (at, opened) in self.packed.opened.iter().enumerate() {
-            let site = self.packed.rooms + at;
+        for (at, opened) in self.packed.opened.iter_enumerated() {
+            let site = self.packed.location_of(at);
             let mut checks = context.topology.checks[kind].iter();
             if opened.gone
                 || cell_of(&self.packed.lots, opened).is_some()
@@ -137,9 +147,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// whether anything changed.
     pub(super) fn assign_domains(&mut self, hopes: &DemandByDomain, choice: DomainChoice) -> bool {
         let most = hopes.iter().copied().max().unwrap_or(0);
-        let mut known: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        let mut known: BTreeMap<(ItemGroupIndex, RowIndex), ItemGroupIndex> = BTreeMap::new();
         let mut changed = false;
-        for at in 0..self.packed.opened.len() {
+        for at in self.packed.opened.keys() {
             let Some(pinned) = self.assigned_node(
                 at,
                 &|cell| match (choice, cell) {
@@ -153,7 +163,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             };
             changed = true;
             let rows = pinned.rows.into_iter();
-            let rows: BTreeMap<usize, usize> =
+            let rows: BTreeMap<RowIndex, RowIndex> =
                 rows.map(|(row, offerings)| (row, self.offerings.add_row(offerings))).collect();
             let claim = &mut self.packed.opened[at].claim;
             claim.price = pinned.price;
@@ -161,8 +171,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 let row = rows[&self.packed.lots[*lot].row];
                 let lots = &mut self.packed.lots;
                 *lot = *known.entry((*lot, row)).or_insert_with_key(|(lot, row)| {
-                    lots.push(ItemGroup { row: *row, cell: pinned.cell, ..lots[*lot] });
-                    lots.len() - 1
+                    let group = ItemGroup { row: *row, cell: pinned.cell, ..lots[*lot] };
+                    lots.push_and_get_key(group)
                 });
             }
             claim.parts.sort_unstable();
@@ -173,8 +183,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns the assigned claim, or `None` if it has one domain already or needs several.
     fn assigned_node(
         &self,
-        at: usize,
-        rank: &dyn Fn(Option<usize>) -> usize,
+        at: OpenedNodeIndex,
+        rank: &dyn Fn(Option<DomainIndex>) -> usize,
         choice: DomainChoice,
     ) -> Option<AssignedNode> {
         let context = self.context;
@@ -186,20 +196,20 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let row_ids = row_ids_in(&self.packed.lots, &opened.claim.parts);
         let rows: Vec<&CompatibleOfferings> =
             row_ids.iter().map(|row| &self.offerings.rows[*row]).collect();
-        let cells: Vec<Option<usize>> = match cell {
+        let cells: Vec<Option<DomainIndex>> = match cell {
             None if !context.cells.keys.is_empty() => {
                 let cells = context.cells.domains_with_offerings(opened.template, &rows);
                 cells.into_iter().map(Some).collect()
             }
             assigned => vec![assigned],
         };
-        let mut known: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-        let nodes = cells.into_iter().filter_map(|cell: Option<usize>| -> Option<AssignedNode> {
+        let mut known: BTreeMap<u32, IndexVec<TypeIndex, u64>> = BTreeMap::new();
+        let nodes = cells.into_iter().filter_map(|cell| -> Option<AssignedNode> {
             let rows = row_ids.iter().map(|row| {
                 let offerings = &self.offerings.rows[*row];
                 Some((*row, self.offerings_in_domain(opened.template, cell, offerings)?))
             });
-            let mut rows: BTreeMap<usize, CompatibleOfferings> = rows.collect::<Option<_>>()?;
+            let mut rows: BTreeMap<RowIndex, CompatibleOfferings> = rows.collect::<Option<_>>()?;
             let shape = &context.templates[opened.template].shapes[opened.claim.shape];
             let masks = rows.values().map(|row| row.masks[opened.claim.shape]);
             let mask = masks.fold(shape.all_offerings(), |all, row_mask| all & row_mask);
@@ -230,8 +240,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns these offerings in a domain, or `None` if nothing remains.
     fn offerings_in_domain(
         &self,
-        template: usize,
-        cell: Option<usize>,
+        template: TemplateIndex,
+        cell: Option<DomainIndex>,
         offerings: &CompatibleOfferings,
     ) -> Option<CompatibleOfferings> {
         let Some(cell) = cell else {
@@ -246,8 +256,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Sets the labels that the pool leaves open and that decide which pods count a node.
     fn set_open_labels(
         &self,
-        template: usize,
-        rows: &mut BTreeMap<usize, CompatibleOfferings>,
+        template: TemplateIndex,
+        rows: &mut BTreeMap<RowIndex, CompatibleOfferings>,
         choice: DomainChoice,
     ) {
         let context = self.context;
@@ -289,9 +299,14 @@ impl<'p> Scheduler<'_, 'p, '_> {
     }
 
     /// Returns the offerings of each type that pass the same spread filters as the given one.
-    fn equivalent_offerings(&self, template: usize, shape: usize, offer: u64) -> Vec<u64> {
+    fn equivalent_offerings(
+        &self,
+        template: TemplateIndex,
+        shape: TypeIndex,
+        offer: u64,
+    ) -> IndexVec<TypeIndex, u64> {
         let shapes = self.context.templates[template].shapes.iter();
-        let mut alike: Vec<u64> = shapes.map(TypeOption::all_offerings).collect();
+        let mut alike: IndexVec<TypeIndex, u64> = shapes.map(TypeOption::all_offerings).collect();
         let known = self.context.passing.iter().filter_map(|cell| cell.get());
         for suited in known.flat_map(|matches| matches[template].iter().flatten()) {
             let mut results = [Match::Yes, Match::Maybe, Match::No].into_iter();
@@ -304,7 +319,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
     }
 
     /// Returns whether a claim satisfies `min_values` with these offerings.
-    fn is_varied(&self, at: usize, rows: &[&CompatibleOfferings]) -> bool {
+    fn is_varied(&self, at: OpenedNodeIndex, rows: &[&CompatibleOfferings]) -> bool {
         let opened = &self.packed.opened[at];
         let (template, variety) =
             (&self.context.templates[opened.template], &self.varieties[opened.template]);
@@ -315,7 +330,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let whole = total_requests(&self.packed.lots, &opened.claim.parts);
         variety.are_satisfied_by(
             template,
-            (0..template.shapes.len()).filter(|at| {
+            template.shapes.keys().filter(|at| {
                 template.shapes[*at].is_interchangeable(planned)
                     && fitting_offerings(template, *at, rows, &whole) != 0
             }),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::scheduling::assign_domains::DomainChoice;
 use crate::scheduling::bind_order::bind_sequence;
+use crate::scheduling::index::{LocationIndex, OpenedNodeIndex, PodClassIndex};
 use crate::scheduling::packing::context::PackingState;
 use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::scheduler::Scheduler;
@@ -127,15 +128,15 @@ fn order_pods<'p>(
 }
 
 /// Returns claims without any pod in the order.
-fn idle_claims(packed: &PackingState<'_, '_>, turns: &[PlacementStep]) -> Vec<usize> {
-    let taken: BTreeSet<usize> = turns.iter().map(|turn| turn.site).collect();
-    let opened = packed.opened.iter().enumerate();
-    let idle = opened.filter(|(at, node)| !node.gone && !taken.contains(&(packed.rooms + at)));
+fn idle_claims(packed: &PackingState<'_, '_>, turns: &[PlacementStep]) -> Vec<OpenedNodeIndex> {
+    let taken: BTreeSet<LocationIndex> = turns.iter().map(|turn| turn.site).collect();
+    let opened = packed.opened.iter_enumerated();
+    let idle = opened.filter(|(at, node)| !node.gone && !taken.contains(&packed.location_of(*at)));
     idle.map(|(at, _)| at).collect()
 }
 
 /// Drops a claim and leaves its pods unscheduled.
-fn drop_claim(packed: &mut PackingState<'_, '_>, at: usize) {
+fn drop_claim(packed: &mut PackingState<'_, '_>, at: OpenedNodeIndex) {
     let opened = &mut packed.opened[at];
     for (lot, pods) in &mut opened.claim.parts {
         packed.left[packed.lots[*lot].class] += std::mem::take(pods);
@@ -147,13 +148,13 @@ fn drop_claim(packed: &mut PackingState<'_, '_>, at: usize) {
 
 /// Removes pods without a turn. Returns whether any was removed.
 fn drop_unordered(packed: &mut PackingState<'_, '_>, turns: &[PlacementStep]) -> bool {
-    let mut turns_left: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+    let mut turns_left: BTreeMap<(LocationIndex, PodClassIndex), u64> = BTreeMap::new();
     for turn in turns {
         *turns_left.entry((turn.site, turn.class)).or_insert(0) += turn.pods;
     }
     let mut gone = false;
     let PackingState { rooms, placed, opened, lots, left, .. } = packed;
-    let mut keep = |site: usize, class: usize, pods: u64| {
+    let mut keep = |site: LocationIndex, class: PodClassIndex, pods: u64| {
         let placeable = turns_left.entry((site, class)).or_insert(0);
         let kept = pods.min(*placeable);
         *placeable -= kept;
@@ -166,10 +167,10 @@ fn drop_unordered(packed: &mut PackingState<'_, '_>, turns: &[PlacementStep]) ->
         turn.pods > 0
     });
     let mut empty = Vec::new();
-    for (at, opened) in opened.iter_mut().enumerate() {
+    for (at, opened) in opened.iter_mut_enumerated() {
         // Empty parts are kept, because they determined the location of the node, too.
         for (lot, pods) in &mut opened.claim.parts {
-            *pods = keep(*rooms + at, lots[*lot].class, *pods);
+            *pods = keep(LocationIndex(*rooms + at.0), lots[*lot].class, *pods);
         }
         if !opened.gone && opened.claim.parts.iter().all(|(_, pods)| *pods == 0) {
             empty.push(at);

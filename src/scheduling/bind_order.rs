@@ -3,6 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::scheduling::index::{
+    DomainIndex, IndexVec, KeyIndex, KindIndex, LocationIndex, PodClassIndex, RowIndex,
+    TemplateIndex,
+};
 use crate::scheduling::packing::context::{PackingContext, PackingState};
 use crate::scheduling::packing::daemon_counts::count_daemons;
 use crate::scheduling::packing::existing_nodes::PlacementStep;
@@ -21,7 +25,7 @@ const STEPS_MAX: u64 = 100_000_000;
 pub(super) fn bind_sequence(
     context: &PackingContext<'_, '_>,
     packed: &PackingState<'_, '_>,
-    rows: &[CompatibleOfferings],
+    rows: &IndexVec<RowIndex, CompatibleOfferings>,
     board: &mut TopologyState<'_>,
 ) -> Vec<PlacementStep> {
     if context.topology.tallies.is_empty() {
@@ -31,13 +35,14 @@ pub(super) fn bind_sequence(
     let problem = context.problem;
     let placed = packed.placed.iter();
     let placed = placed.map(|turn| (*turn, context.hard_kind(turn.class)));
-    let mut queue: Vec<(PlacementStep, usize)> = placed.collect();
-    let mut steps_by_cell: BTreeMap<(usize, usize), Vec<(PlacementStep, usize)>> = BTreeMap::new();
+    let mut queue: Vec<(PlacementStep, KindIndex)> = placed.collect();
+    let mut steps_by_cell: BTreeMap<(PodClassIndex, DomainIndex), Vec<(PlacementStep, KindIndex)>> =
+        BTreeMap::new();
     let mut others = Vec::new();
-    for (at, opened) in packed.opened.iter().enumerate() {
+    for (at, opened) in packed.opened.iter_enumerated() {
         for (lot, pods) in &opened.claim.parts {
             let lot = &packed.lots[*lot];
-            let (class, site, pods) = (lot.class, packed.rooms + at, *pods);
+            let (class, site, pods) = (lot.class, packed.location_of(at), *pods);
             let kind = problem.without_preferences(lot.kind);
             let turn = (PlacementStep { class, site, pods }, kind);
             match lot.cell {
@@ -75,10 +80,10 @@ pub(super) fn bind_sequence(
 /// Without topology rules, any order is valid.
 fn unordered_steps(packed: &PackingState<'_, '_>) -> Vec<PlacementStep> {
     let mut turns = packed.placed.clone();
-    for (at, opened) in packed.opened.iter().enumerate() {
+    for (at, opened) in packed.opened.iter_enumerated() {
         turns.extend(opened.claim.parts.iter().map(|(lot, pods)| PlacementStep {
             class: packed.lots[*lot].class,
-            site: packed.rooms + at,
+            site: packed.location_of(at),
             pods: *pods,
         }));
     }
@@ -88,12 +93,12 @@ fn unordered_steps(packed: &PackingState<'_, '_>) -> Vec<PlacementStep> {
 fn add_claims(
     context: &PackingContext<'_, '_>,
     packed: &PackingState<'_, '_>,
-    rows: &[CompatibleOfferings],
+    rows: &IndexVec<RowIndex, CompatibleOfferings>,
     board: &mut TopologyState<'_>,
 ) {
     // A claim without a domain may be launched wherever it has offerings.
-    let mut cells: BTreeMap<usize, usize> = BTreeMap::new();
-    let mut open_to: BTreeMap<(usize, Vec<usize>), Vec<usize>> = BTreeMap::new();
+    let mut cells: BTreeMap<DomainIndex, LocationIndex> = BTreeMap::new();
+    let mut open_to: BTreeMap<(TemplateIndex, Vec<RowIndex>), Vec<DomainIndex>> = BTreeMap::new();
     let mut open = Vec::new();
     let items = packed.item_offerings(rows);
     for opened in &packed.opened {
@@ -109,7 +114,7 @@ fn add_claims(
         }
     }
     for (opened, site) in open {
-        let mut places: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+        let mut places: BTreeMap<KeyIndex, Vec<u32>> = BTreeMap::new();
         let row_ids = row_ids_in(&packed.lots, &opened.claim.parts);
         let reach =
             open_to.entry((opened.template, row_ids)).or_insert_with_key(|(template, row_ids)| {
@@ -123,14 +128,14 @@ fn add_claims(
                 let places = places_of(context.problem, context.cells, values, &mut board.sites);
                 board.sites.add_location(false, &places, |_| Match::Yes)
             });
-            for key in 1..context.topology.keys {
+            for key in context.problem.groups.keys.keys().filter(|key| *key != HOST) {
                 let place = board.sites.domain_of(key, of_cell);
                 let known = places.entry(key).or_default();
                 if place != NOWHERE && !known.contains(&place) {
                     known.push(place);
                 }
             }
-            for (at, tally) in context.topology.tallies.iter().enumerate() {
+            for (at, tally) in context.topology.tallies.iter_enumerated() {
                 if let DomainCounter::Spread { key, filter, .. } = tally
                     && *key != HOST
                     && board.sites.may_pass(*filter, site)
@@ -151,7 +156,7 @@ fn add_claims(
 /// Binds pods in this order. A pod whose rules do not hold yet is retried after all others, until
 /// no more progress is made.
 fn bind_in_order(
-    mut queue: Vec<(PlacementStep, usize)>,
+    mut queue: Vec<(PlacementStep, KindIndex)>,
     board: &mut TopologyState<'_>,
 ) -> Vec<PlacementStep> {
     let topology = board.topology;

@@ -10,6 +10,7 @@ use crate::model::instance::{Offering, Price};
 use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
 use crate::scheduling::NewNodeClaim;
+use crate::scheduling::index::{PodClassIndex, TemplateIndex};
 use crate::scheduling::packing::launch_options::{Ledger, Ledgers};
 use crate::scheduling::problem::resource_vector::{add_demand, copies_that_fit};
 use crate::scheduling::problem::{Problem, have_port_conflict};
@@ -89,7 +90,7 @@ pub fn list_cheaper_types(
     let template = template_of(pool, &problem, snapshot, now);
     let ledgers = Ledgers::new(std::slice::from_ref(&template), snapshot);
     let mut weighed = Weighed {
-        ledger: ledgers.ledger_for(0),
+        ledger: ledgers.ledger_for(TemplateIndex(0)),
         price: Price::default(),
         whole: Vec::new(),
         template: &template,
@@ -99,8 +100,8 @@ pub fn list_cheaper_types(
         weighed.whole.resize(class.demand.len(), 0);
         add_demand(&mut weighed.whole, &class.demand, class.pods.len() as u64);
     }
-    let mut classes = problem.classes.iter();
-    let class = classes.position(|class| class.pods.iter().any(|member| member.key == *pod));
+    let class =
+        problem.classes.position(|class| class.pods.iter().any(|member| member.key == *pod));
     match (class, weighed.planned_price(claim)) {
         (Some(class), Some(price)) => {
             weighed.price = price;
@@ -131,7 +132,7 @@ impl Weighed<'_> {
             .map(|offer| offer.price)
     }
 
-    fn cheaper_by_obstacle(&self, class: usize) -> Vec<Cheaper> {
+    fn cheaper_by_obstacle(&self, class: PodClassIndex) -> Vec<Cheaper> {
         let mut all: BTreeMap<TypeRejection, Cheaper> = BTreeMap::new();
         for shape in &self.template.shapes {
             let mut offers = shape.offers.iter().chain(&shape.held);
@@ -158,7 +159,12 @@ impl Weighed<'_> {
         all.into_values().collect()
     }
 
-    fn amounts_of(&self, shape: &TypeOption<'_>, class: usize, name: &str) -> Option<(i64, i64)> {
+    fn amounts_of(
+        &self,
+        shape: &TypeOption<'_>,
+        class: PodClassIndex,
+        name: &str,
+    ) -> Option<(i64, i64)> {
         let demand = &self.problem.classes[class].demand;
         let axis = (0..demand.len())
             .find(|axis| bounded_text(self.problem.axes.resource_name(*axis)) == name)?;
@@ -167,7 +173,7 @@ impl Weighed<'_> {
 
     /// Returns the obstacle of a type. If there are several alternatives, that of the closest is
     /// reported.
-    fn obstacle_of(&self, shape: &TypeOption<'_>, class: usize) -> TypeRejection {
+    fn obstacle_of(&self, shape: &TypeOption<'_>, class: PodClassIndex) -> TypeRejection {
         let class = &self.problem.classes[class];
         let kind = self.problem.without_preferences(class.kind);
         let wants = self.problem.wants_of(kind);

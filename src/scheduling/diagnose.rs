@@ -12,6 +12,9 @@ use crate::model::labels::{NODE_NAME, label_restriction};
 use crate::model::requirement::Requirements;
 use crate::scheduling::diagnose::no_offering::{limit_rejection, offering_rejection};
 use crate::scheduling::diagnose::topology::TopologyDiagnosis;
+use crate::scheduling::index::{
+    DomainIndex, IndexVec, PodClassIndex, RequirementsIndex, TemplateIndex, TypeIndex,
+};
 use crate::scheduling::packing::context::{PackingContext, PackingState};
 use crate::scheduling::packing::initial_topology::undecided_nodes;
 use crate::scheduling::problem::daemon_constraints::ConstrainedDaemons;
@@ -42,7 +45,7 @@ pub(super) struct Diagnosis<'r, 'p, 'a> {
     packed: &'r PackingState<'p, 'a>,
     rooms: &'r [&'r ExistingNode],
     holds: &'r UnavailableOfferings,
-    varieties: Vec<MinValues<'r>>,
+    varieties: IndexVec<TemplateIndex, MinValues<'r>>,
     /// Final locations of all pods. It is evaluated only for topology rules.
     board: TopologyState<'p>,
     places: Option<TopologyDiagnosis<'p>>,
@@ -56,9 +59,9 @@ type PoolOffer = Result<Suited, Rejection>;
 struct Suited {
     labels: Requirements,
     /// Index of each type, and whether it has a matching offering.
-    types: Vec<(usize, bool)>,
+    types: Vec<(TypeIndex, bool)>,
     /// Domains with matching offerings, computed on demand.
-    cells: Option<Vec<(usize, CompatibleOfferings)>>,
+    cells: Option<Vec<(DomainIndex, CompatibleOfferings)>>,
 }
 
 impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
@@ -88,10 +91,10 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
 
     /// Returns the rejections of every class with unscheduled pods. Classes with the same
     /// requirements are grouped, so that matching types are computed once.
-    pub(super) fn into_rejections(mut self) -> Vec<(usize, Arc<[PoolRejection]>)> {
+    pub(super) fn into_rejections(mut self) -> Vec<(PodClassIndex, Arc<[PoolRejection]>)> {
         let problem = self.ground.problem;
-        let left = self.packed.left.iter().enumerate();
-        let mut classes: Vec<(usize, usize)> = left
+        let left = self.packed.left.iter_enumerated();
+        let mut classes: Vec<(RequirementsIndex, PodClassIndex)> = left
             .filter(|(_, left)| **left > 0)
             .map(|(class, _)| {
                 let kind = problem.without_preferences(problem.classes[class].kind);
@@ -100,7 +103,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             .collect();
         classes.sort_unstable();
         let mut all = Vec::with_capacity(classes.len());
-        let mut known: Option<(usize, Vec<Vec<PoolOffer>>)> = None;
+        let mut known: Option<(RequirementsIndex, IndexVec<TemplateIndex, Vec<PoolOffer>>)> = None;
         for (wants, class) in classes {
             if let Some(rejection) = self.pool_independent_rejection(class) {
                 all.push((class, [rejection].into()));
@@ -118,7 +121,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
                 None => self.pool_offers(&problem.wants[wants]),
             };
             let (_, offers) = known.insert((wants, offers));
-            let offers = offers.iter_mut().enumerate();
+            let offers = offers.iter_mut_enumerated();
             let reasons =
                 offers.map(|(template, offers)| self.closest_rejection(class, template, offers));
             all.push((class, reasons.collect()));
@@ -127,7 +130,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     }
 
     /// Returns a rejection that is independent of pools, if any.
-    fn pool_independent_rejection(&self, class: usize) -> Option<PoolRejection> {
+    fn pool_independent_rejection(&self, class: PodClassIndex) -> Option<PoolRejection> {
         let priority = self.ground.problem.classes[class].priority;
         let cutoff = self.ground.scheduling.priority_cutoff;
         let (code, miss) = if let Some(cutoff) = cutoff.filter(|cutoff| priority < *cutoff) {
@@ -144,7 +147,10 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         Some(PoolRejection { pool, code, miss })
     }
 
-    fn pool_offers(&mut self, wants: &NodeRequirements<'_>) -> Vec<Vec<PoolOffer>> {
+    fn pool_offers(
+        &mut self,
+        wants: &NodeRequirements<'_>,
+    ) -> IndexVec<TemplateIndex, Vec<PoolOffer>> {
         let templates = self.ground.templates.iter();
         let types = templates.clone().map(|template| template.shapes.len());
         let types = types.sum::<usize>() * wants.alternatives.len();
@@ -162,8 +168,8 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     /// reported.
     fn closest_rejection(
         &mut self,
-        class: usize,
-        template: usize,
+        class: PodClassIndex,
+        template: TemplateIndex,
         offers: &mut [PoolOffer],
     ) -> PoolRejection {
         let mut furthest: Option<Rejection> = None;
@@ -184,13 +190,18 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     }
 
     /// Returns the rejection of a class if types match its labels.
-    fn rejection_by_type(&mut self, class: usize, pool: usize, suited: &mut Suited) -> Rejection {
+    fn rejection_by_type(
+        &mut self,
+        class: PodClassIndex,
+        pool: TemplateIndex,
+        suited: &mut Suited,
+    ) -> Rejection {
         let problem = self.ground.problem;
         let template = &self.ground.templates[pool];
         let ledger = &self.packed.ledgers.ledger_for(pool);
         let demand = &problem.classes[class].demand[..];
         self.steps += suited.types.len() as u64;
-        let fitting: Vec<(usize, bool)> = suited
+        let fitting: Vec<(TypeIndex, bool)> = suited
             .types
             .iter()
             .filter(|suited| template.shapes[suited.0].can_hold(demand))
@@ -201,11 +212,11 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             return (RejectionCode::Resources, miss);
         }
         let sold = fitting.iter().filter(|(_, sold)| *sold);
-        let sold: Vec<usize> = sold.map(|(shape, _)| *shape).collect();
+        let sold: Vec<TypeIndex> = sold.map(|(shape, _)| *shape).collect();
         if sold.is_empty() {
             return offering_rejection(self.holds, template, &fitting, &suited.labels);
         }
-        let would_do: Vec<usize> = sold
+        let would_do: Vec<TypeIndex> = sold
             .iter()
             .copied()
             .filter(|shape| ledger.allowed_copies(&template.shapes[*shape].limited) > 0)
@@ -221,10 +232,10 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     /// Returns the topology rules that reject a pod.
     fn topology_rejection(
         &mut self,
-        class: usize,
-        template: usize,
+        class: PodClassIndex,
+        template: TemplateIndex,
         suited: &mut Suited,
-        would_do: &[usize],
+        would_do: &[TypeIndex],
     ) -> Rejection {
         let problem = self.ground.problem;
         let kind = problem.without_preferences(problem.classes[class].kind);
@@ -239,13 +250,13 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         );
         let cells = suited.cells.get_or_insert_with(|| {
             let cells = self.ground.cells;
-            let restricted = (0..cells.all.len()).filter_map(|cell| {
+            let restricted = cells.all.keys().filter_map(|cell| {
                 let row = cells.restrict_to_domain(template, cell, &row, &suited.labels)?;
                 Some((cell, row))
             });
             restricted.collect()
         });
-        let cells: Vec<usize> = cells
+        let cells: Vec<DomainIndex> = cells
             .iter()
             .filter_map(|(cell, row)| {
                 let mut types = would_do.iter();
@@ -309,14 +320,14 @@ fn pool_offer(
         return Err(unusable);
     }
     let asked = type_requirements(&labels);
-    let suited: Vec<usize> = (0..template.shapes.len())
-        .filter(|shape| template.shapes[*shape].matches_labels(&asked).is_ok())
-        .collect();
+    let suited = template.shapes.keys();
+    let suited: Vec<TypeIndex> =
+        suited.filter(|shape| template.shapes[*shape].matches_labels(&asked).is_ok()).collect();
     if suited.is_empty() {
         let miss = unsatisfied_requirement(template, &labels);
         return Err((RejectionCode::Requirements, miss));
     }
-    let free: Vec<usize> = suited
+    let free: Vec<TypeIndex> = suited
         .iter()
         .filter(|shape| template.has_free_ports(&template.shapes[**shape], wants, agents, &labels))
         .copied()
@@ -346,7 +357,7 @@ fn pool_offer(
 
 /// Returns a label that must not be required, if every alternative of a class requires one. Source:
 /// spec/scheduling.md §1.4 (b).
-fn restricted_label(problem: &Problem<'_>, class: usize) -> Option<String> {
+fn restricted_label(problem: &Problem<'_>, class: PodClassIndex) -> Option<String> {
     let wants = problem.wants_of(problem.without_preferences(problem.classes[class].kind));
     let restrictions: Option<Vec<(&str, &str)>> = wants
         .alternatives

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::model::labels::OF_OFFERINGS;
 use crate::model::requirement::{Requirement, Requirements};
+use crate::scheduling::index::{DomainIndex, IndexVec, TemplateIndex, TypeIndex};
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::daemon_overhead::merged_requirement;
 use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption};
@@ -28,13 +29,13 @@ pub(super) struct DomainSet {
     /// The keys.
     pub(super) keys: Vec<String>,
     /// The cells, sorted.
-    pub(super) all: Vec<Values>,
+    pub(super) all: IndexVec<DomainIndex, Values>,
     /// By template and combination: the offerings of each type in it, or `None`.
-    masks: Vec<Vec<Option<Vec<u64>>>>,
+    masks: IndexVec<TemplateIndex, IndexVec<DomainIndex, Option<IndexVec<TypeIndex, u64>>>>,
     /// Number of combinations that share a domain with each, summed over all keys.
-    pub(super) shared_domain_counts: Vec<usize>,
+    pub(super) shared_domain_counts: IndexVec<DomainIndex, usize>,
     /// By template and combination: labels to set on a node in it.
-    set: Vec<Vec<Vec<(String, Requirement)>>>,
+    set: IndexVec<TemplateIndex, IndexVec<DomainIndex, Vec<(String, Requirement)>>>,
 }
 
 impl DomainSet {
@@ -45,9 +46,9 @@ impl DomainSet {
             return cells;
         }
         let mut known: BTreeMap<Values, usize> = BTreeMap::new();
-        let mut found: Vec<BTreeMap<usize, Vec<u64>>> = Vec::new();
+        let mut found: Vec<BTreeMap<usize, IndexVec<TypeIndex, u64>>> = Vec::new();
         for template in templates {
-            let mut masks_by_cell: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+            let mut masks_by_cell: BTreeMap<usize, IndexVec<TypeIndex, u64>> = BTreeMap::new();
             for (at, bit) in &template.by_price {
                 for values in cells.offering_values(template, &template.shapes[*at], *bit) {
                     let next = known.len();
@@ -59,8 +60,9 @@ impl DomainSet {
                         }
                         None => continue,
                     };
-                    let masks =
-                        masks_by_cell.entry(cell).or_insert_with(|| vec![0; template.shapes.len()]);
+                    let masks = masks_by_cell
+                        .entry(cell)
+                        .or_insert_with(|| vec![0; template.shapes.len()].into());
                     masks[*at] |= 1 << *bit;
                 }
             }
@@ -84,7 +86,8 @@ impl DomainSet {
             let masks = known.values().map(|cell| masks_by_cell.remove(cell));
             cells.masks.push(masks.collect());
             let set = known.keys().map(|values| cells.labels_to_set(template, values));
-            cells.set.push(set.collect());
+            let set = set.collect();
+            cells.set.push(set);
         }
         cells
     }
@@ -137,8 +140,12 @@ impl DomainSet {
     }
 
     /// Returns the offerings of each type of a template in a combination, or `None`.
-    pub(super) fn offering_masks(&self, template: usize, cell: usize) -> Option<&[u64]> {
-        self.masks[template][cell].as_deref()
+    pub(super) fn offering_masks(
+        &self,
+        template: TemplateIndex,
+        cell: DomainIndex,
+    ) -> Option<&IndexVec<TypeIndex, u64>> {
+        self.masks[template][cell].as_ref()
     }
 
     /// Returns whether combinations differ in a label.
@@ -147,7 +154,7 @@ impl DomainSet {
     }
 
     /// Returns whether a combination satisfies label requirements.
-    pub(super) fn satisfies(&self, cell: usize, labels: &Requirements) -> bool {
+    pub(super) fn satisfies(&self, cell: DomainIndex, labels: &Requirements) -> bool {
         let mut values = self.keys.iter().zip(&self.all[cell]);
         values.all(|(key, value)| {
             let wanted = labels.get(key);
@@ -158,12 +165,14 @@ impl DomainSet {
     /// Returns the combinations in which a template has offerings for all these pods.
     pub(super) fn domains_with_offerings(
         &self,
-        template: usize,
+        template: TemplateIndex,
         rows: &[&CompatibleOfferings],
-    ) -> Vec<usize> {
-        (0..self.all.len())
+    ) -> Vec<DomainIndex> {
+        self.all
+            .keys()
             .filter(|cell| {
-                let masks = self.masks[template][*cell].iter().flatten().enumerate();
+                let masks = self.masks[template][*cell].iter();
+                let masks = masks.flat_map(IndexVec::iter_enumerated);
                 let mut left = masks.map(|(shape, mask)| {
                     rows.iter().fold(*mask, |all, row| all & row.masks[shape])
                 });
@@ -176,8 +185,8 @@ impl DomainSet {
     /// nothing remains.
     pub(super) fn restrict_to_domain(
         &self,
-        template: usize,
-        cell: usize,
+        template: TemplateIndex,
+        cell: DomainIndex,
         row: &CompatibleOfferings,
         labels: &Requirements,
     ) -> Option<CompatibleOfferings> {
@@ -186,7 +195,7 @@ impl DomainSet {
             return None;
         }
         let pairs = row.masks.iter().zip(masks);
-        let masks: Vec<u64> = pairs.map(|(row, cell)| row & cell).collect();
+        let masks: IndexVec<TypeIndex, u64> = pairs.map(|(row, cell)| row & cell).collect();
         if masks.iter().all(|mask| *mask == 0) {
             return None;
         }

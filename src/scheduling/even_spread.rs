@@ -7,6 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::scheduling::index::{
+    CounterIndex, IndexVec, ItemGroupIndex, OpenedNodeIndex, PodClassIndex, RequirementsIndex,
+    RowIndex, TemplateIndex, TypeIndex,
+};
 use crate::scheduling::packing::PackedNode;
 use crate::scheduling::packing::best_value::ABOUT;
 use crate::scheduling::packing::context::{OpenedNode, PackingContext};
@@ -34,8 +38,8 @@ const STEPS_MAX: u64 = 5_000_000;
 /// Pods that are spread over hosts with each other and with no other pods.
 #[derive(Debug)]
 struct SpreadGroup {
-    tally: usize,
-    classes: Vec<usize>,
+    tally: CounterIndex,
+    classes: Vec<PodClassIndex>,
     pods: u64,
     /// Minimum number of new hosts for equal shares: by the rules, and by [`HOSTS_MIN`].
     min_hosts_by_rules: u64,
@@ -50,7 +54,7 @@ struct SpreadFamily {
     groups: Vec<SpreadGroup>,
     /// Classes with their range in a group, or among the pods without topology rules. Each range is
     /// distributed over hosts one by one.
-    dealt: Vec<(usize, u64, u64)>,
+    dealt: Vec<(PodClassIndex, u64, u64)>,
 }
 
 /// The result of one host count.
@@ -59,7 +63,7 @@ struct NodeCountTrial {
     cost: f64,
     ledgers: Ledgers,
     /// New nodes: pool, type, price, and how many.
-    made: Vec<(usize, usize, f64, u64)>,
+    made: Vec<(TemplateIndex, TypeIndex, f64, u64)>,
     /// The existing claims with their new pods.
     grown: Vec<PackedNode>,
 }
@@ -68,11 +72,11 @@ struct NodeCountTrial {
 #[derive(Default)]
 struct Supply {
     /// For each template with supply, its first item group; one per class.
-    lots: Vec<Option<usize>>,
+    lots: IndexVec<TemplateIndex, Option<ItemGroupIndex>>,
     /// Templates for new nodes.
-    open: Vec<bool>,
+    open: IndexVec<TemplateIndex, bool>,
     /// Claims that count as hosts.
-    claims: Vec<usize>,
+    claims: Vec<OpenedNodeIndex>,
 }
 
 /// Packs with equal shares for all hosts, or returns `None` if no pod would benefit.
@@ -129,7 +133,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
 
     /// Returns the groups with unscheduled pods that benefit from equal shares, fewest hosts first.
     fn spread_families(&mut self) -> Vec<SpreadFamily> {
-        let mut families: BTreeMap<(bool, usize), SpreadFamily> = BTreeMap::new();
+        let mut families: BTreeMap<(bool, RequirementsIndex), SpreadFamily> = BTreeMap::new();
         let groups = self.spread_groups();
         let problem = self.context.problem;
         for group in groups.into_values().flatten() {
@@ -149,9 +153,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
             family.max_of_groups(|group| group.hosts_min) < hosts_max
         });
         // Each pod without topology rules belongs to one family only.
-        let mut dealt = vec![false; problem.classes.len()];
+        let mut dealt: IndexVec<PodClassIndex, bool> = vec![false; problem.classes.len()].into();
         for ((_, wants), family) in &mut families {
-            let plain: Vec<usize> = (0..problem.classes.len())
+            let plain = problem.classes.keys();
+            let plain: Vec<PodClassIndex> = plain
                 .filter(|class| {
                     let kind = self.kinds[*class];
                     let pod_kind = &problem.kinds[kind];
@@ -167,7 +172,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
     }
 
     /// Returns the unscheduled pods of these classes as one range.
-    fn unscheduled_ranges(&self, classes: impl Iterator<Item = usize>) -> Vec<(usize, u64, u64)> {
+    fn unscheduled_ranges(
+        &self,
+        classes: impl Iterator<Item = PodClassIndex>,
+    ) -> Vec<(PodClassIndex, u64, u64)> {
         let mut end = 0;
         let ranges = classes.map(|class| {
             let first = end;
@@ -179,10 +187,11 @@ impl<'p> Scheduler<'_, 'p, '_> {
 
     /// Returns groups with unscheduled pods by counter. `None` if other pods are counted or
     /// checked, too.
-    fn spread_groups(&mut self) -> BTreeMap<usize, Option<SpreadGroup>> {
+    fn spread_groups(&mut self) -> BTreeMap<CounterIndex, Option<SpreadGroup>> {
         let (problem, topology) = (self.context.problem, self.context.topology);
-        let mut wanted: BTreeMap<usize, Option<(usize, u32, u32)>> = BTreeMap::new();
-        for (kind, pod_kind) in problem.kinds.iter().enumerate() {
+        let mut wanted: BTreeMap<CounterIndex, Option<(RequirementsIndex, u32, u32)>> =
+            BTreeMap::new();
+        for (kind, pod_kind) in problem.kinds.iter_enumerated() {
             let alone = pod_kind.next.is_none() && problem.wants_of(kind).ports.is_empty();
             if let Some((tally, skew, least)) = topology.only_host_spread(kind).filter(|_| alone) {
                 let known = wanted.entry(tally).or_insert(Some((pod_kind.wants, skew, least)));
@@ -200,8 +209,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         for tally in topology.daemon_overheads.iter().flatten() {
             wanted.insert(*tally, None);
         }
-        let mut groups: BTreeMap<usize, Option<SpreadGroup>> = BTreeMap::new();
-        for class in 0..problem.classes.len() {
+        let mut groups: BTreeMap<CounterIndex, Option<SpreadGroup>> = BTreeMap::new();
+        for class in problem.classes.keys() {
             let Some((tally, ..)) = topology.only_host_spread(self.kinds[class]) else {
                 continue;
             };
@@ -286,19 +295,19 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let context = self.context;
         let kind = self.kinds[family.dealt[0].0];
         let mut supply = Supply::default();
-        for template in 0..context.templates.len() {
+        for template in context.templates.keys() {
             let row = [false, true].into_iter().find_map(|relaxed| {
                 let query = context.offering_query(kind, relaxed, None);
                 let mut rows = (0..context.alternatives_of(kind))
                     .filter_map(|alternative| self.offerings.row_for(template, alternative, query));
                 Some((rows.next()?, relaxed))
             });
-            let first = row.map(|_| self.packed.lots.len());
+            let first = row.map(|_| ItemGroupIndex(self.packed.lots.len()));
             for (class, ..) in family.dealt.iter().filter(|_| first.is_some()) {
                 let kind = self.kinds[*class];
                 self.packed.lots.push(ItemGroup {
                     shares: &context.hosts.level[kind],
-                    ..context.item_group(*class, kind, row.map_or(0, |(row, _)| row))
+                    ..context.item_group(*class, kind, row.map_or(RowIndex(0), |(row, _)| row))
                 });
             }
             supply.lots.push(first);
@@ -309,7 +318,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             supply.open = supply.lots.iter().map(Option::is_some).collect();
         }
         let mut board = self.board.clone();
-        for (at, opened) in self.packed.opened.iter().enumerate() {
+        for (at, opened) in self.packed.opened.iter_enumerated() {
             let items = self.packed.item_offerings(&self.offerings.rows);
             let site = add_claim(context, items, opened, &mut board);
             let mut groups = family.groups.iter();
@@ -372,10 +381,11 @@ impl<'p> Scheduler<'_, 'p, '_> {
     ) -> Option<()> {
         let node_overhead_price = self.context.scheduling.node_overhead_price.usd_per_h();
         let first = hosts - supply.claims.len() as u64;
-        let mut last: Option<(usize, PackedNode)> = None;
+        let stock = IndexVec::default();
+        let mut last: Option<(TemplateIndex, PackedNode)> = None;
         for (host, at) in (first..).zip(&supply.claims) {
             let opened = &self.packed.opened[*at];
-            let input = self.packing_input(opened.template, &[]);
+            let input = self.packing_input(opened.template, &stock);
             let mut parts = family.items_of_host(supply.lots[opened.template], host, hosts);
             let has_share = family.share_of_host(host, hosts).any(|share| share.1 > 0);
             if parts.is_empty() && has_share {
@@ -438,9 +448,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
         most: &[i64],
         ledgers: &Ledgers,
         steps: &mut u64,
-    ) -> Option<(usize, usize, f64)> {
+    ) -> Option<(TemplateIndex, TypeIndex, f64)> {
         weight_tiers(self.context.templates).into_iter().find_map(|tier| {
-            let open = tier.filter(|template| supply.open[*template]);
+            let open = tier.map(TemplateIndex).filter(|template| supply.open[*template]);
             let nodes = open.filter_map(|template| {
                 let node_template = &self.context.templates[template];
                 *steps += node_template.shapes.len() as u64;
@@ -498,7 +508,7 @@ impl SpreadFamily {
     }
 
     /// Returns the number of pods of each class on one of these hosts.
-    fn share_of_host(&self, host: u64, hosts: u64) -> impl Iterator<Item = (usize, u64)> {
+    fn share_of_host(&self, host: u64, hosts: u64) -> impl Iterator<Item = (PodClassIndex, u64)> {
         self.dealt.iter().map(move |(class, first, end)| {
             let pods = dealt_to(host, hosts, *end) - dealt_to(host, hosts, *first);
             (*class, pods)
@@ -506,11 +516,16 @@ impl SpreadFamily {
     }
 
     /// Returns the share by item groups, starting at this one.
-    fn items_of_host(&self, first: Option<usize>, host: u64, hosts: u64) -> Vec<ItemCount> {
+    fn items_of_host(
+        &self,
+        first: Option<ItemGroupIndex>,
+        host: u64,
+        hosts: u64,
+    ) -> Vec<ItemCount> {
         let Some(first) = first else {
             return Vec::new();
         };
-        let shares = (first..).zip(self.share_of_host(host, hosts));
+        let shares = (first.0..).map(ItemGroupIndex).zip(self.share_of_host(host, hosts));
         let counts = shares.map(|(lot, (_, pods))| (lot, pods));
         counts.filter(|(_, pods)| *pods > 0).collect()
     }

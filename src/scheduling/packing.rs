@@ -25,8 +25,9 @@ pub(super) mod daemon_counts;
 /// Builds the topology state from a snapshot.
 pub(super) mod initial_topology;
 
+use crate::scheduling::index::{IndexVec, ItemGroupIndex, RowIndex, TypeIndex};
 use crate::scheduling::packing::fill_bin::{
-    Bin, BinRules, FillQueues, FillStrategy, ItemCount, ItemGroup, PendingItems, merge_counts,
+    Bin, BinRules, FillQueues, FillStrategy, ItemCount, ItemGroups, PendingItems, merge_counts,
     offerings_of,
 };
 use crate::scheduling::packing::launch_options::{LaunchQuery, Ledger, total_requests};
@@ -41,7 +42,7 @@ const GROWTH_MAX: u64 = 20_000_000;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PackedNode {
     /// Its planned type. Other types may fit, too.
-    pub(super) shape: usize,
+    pub(super) shape: TypeIndex,
     /// The price of its planned type.
     pub(super) price: f64,
     /// Its pods, by lot.
@@ -52,15 +53,15 @@ pub(super) struct PackedNode {
 #[derive(Clone, Copy)]
 pub(super) struct PackingInput<'o> {
     /// Item groups, including those of other orders and pools.
-    pub(super) lots: &'o [ItemGroup<'o>],
+    pub(super) lots: &'o ItemGroups<'o>,
     /// The pool.
     pub(super) template: &'o NodeTemplate<'o>,
     /// The variety it wants.
     pub(super) variety: &'o MinValues<'o>,
     /// Compatible offerings of item groups, including those of other pools.
-    pub(super) rows: &'o [CompatibleOfferings],
+    pub(super) rows: &'o IndexVec<RowIndex, CompatibleOfferings>,
     /// Number of pending items of each group; zero for those of other orders.
-    pub(super) stock: &'o [u64],
+    pub(super) stock: &'o IndexVec<ItemGroupIndex, u64>,
     /// Number of per-host counters.
     pub(super) counters: usize,
     /// Cost of a node beyond its price, in $/h.
@@ -75,7 +76,7 @@ pub(super) struct Packing {
     /// New nodes.
     pub(super) claims: Vec<PackedNode>,
     /// Unscheduled items by group.
-    pub(super) left: Vec<u64>,
+    pub(super) left: IndexVec<ItemGroupIndex, u64>,
     /// The remaining limits.
     pub(super) ledger: Ledger,
     /// Whether the step limit was reached.
@@ -86,18 +87,18 @@ pub(super) struct Packing {
 
 impl<'o> PackingInput<'o> {
     /// Returns the limit usage of a node of a type.
-    pub(super) fn limit_usage(&self, shape: usize) -> &'o [i64] {
+    pub(super) fn limit_usage(&self, shape: TypeIndex) -> &'o [i64] {
         &self.template.shapes[shape].limited
     }
 
     /// Returns the resources of a type for pods; empty if DaemonSets exceed it.
-    pub(super) fn net_resources(&self, shape: usize) -> &'o [i64] {
+    pub(super) fn net_resources(&self, shape: TypeIndex) -> &'o [i64] {
         let net = self.template.shapes[shape].net.as_deref();
         net.unwrap_or_default()
     }
 
     /// Returns whether two rows require different values of an open label.
-    pub(super) fn rows_conflict(&self, one: usize, other: usize) -> bool {
+    pub(super) fn rows_conflict(&self, one: RowIndex, other: RowIndex) -> bool {
         self.rows[one].open.iter().any(|(key, wanted)| {
             let mut theirs = self.rows[other].open.iter();
             theirs.any(|(k, w)| k == key && w != wanted)
@@ -105,10 +106,14 @@ impl<'o> PackingInput<'o> {
     }
 
     /// Calls `act` with the bin rules of a type.
-    pub(super) fn with_rules<T>(&self, shape: usize, act: impl FnOnce(&BinRules<'_>) -> T) -> T {
+    pub(super) fn with_rules<T>(
+        &self,
+        shape: TypeIndex,
+        act: impl FnOnce(&BinRules<'_>) -> T,
+    ) -> T {
         let rules = BinRules {
             lots: self.lots,
-            mask: &|row| self.rows[row].masks.get(shape).copied().unwrap_or(0),
+            mask: &|row| self.rows[row].masks.get(shape.0).copied().unwrap_or(0),
             is_picky: &|row| !self.rows[row].open.is_empty(),
             apart: &|one, other| self.rows_conflict(one, other),
         };
@@ -116,7 +121,7 @@ impl<'o> PackingInput<'o> {
     }
 
     /// Returns an empty bin of a type that must keep at least one of the `good` offerings.
-    pub(super) fn empty_bin(&self, shape: usize, mask: u64, good: u64) -> Option<Bin> {
+    pub(super) fn empty_bin(&self, shape: TypeIndex, mask: u64, good: u64) -> Option<Bin> {
         Some(Bin {
             free: self.template.shapes[shape].net.clone()?,
             mask,
@@ -127,7 +132,7 @@ impl<'o> PackingInput<'o> {
     }
 
     /// Returns these pods in one bin of a type if they fit together.
-    fn bin_with(&self, shape: usize, parts: &[ItemCount], rules: &BinRules<'_>) -> Option<Bin> {
+    fn bin_with(&self, shape: TypeIndex, parts: &[ItemCount], rules: &BinRules<'_>) -> Option<Bin> {
         let mut bin = self.empty_bin(shape, u64::MAX, u64::MAX)?;
         // Pods that require others on the host come after them.
         for needy in [false, true] {
@@ -156,7 +161,7 @@ impl<'o> PackingInput<'o> {
                 return Vec::new();
             };
             bin.good = self.template.shapes[claim.shape].cheapest_offerings(bin.mask);
-            let pending = PendingItems { waiting, stock: self.stock, values: &[] };
+            let pending = PendingItems { waiting, stock: self.stock, values: &IndexVec::default() };
             bin.fill(FillStrategy::Largest, rules, &pending, steps)
         })
     }
@@ -228,7 +233,7 @@ impl<'o> PackingInput<'o> {
         let mut moved = true;
         while moved {
             moved = false;
-            for lot in 0..draft.left.len() {
+            for lot in draft.left.keys() {
                 if !limited && self.lots[lot].shares.needs.is_empty() {
                     continue;
                 }
@@ -248,7 +253,7 @@ impl<'o> PackingInput<'o> {
     }
 
     /// Returns whether a claim contains the pods that a group requires on its host.
-    fn has_required_pods(&self, claim: &PackedNode, lot: usize) -> bool {
+    fn has_required_pods(&self, claim: &PackedNode, lot: ItemGroupIndex) -> bool {
         let mut needs = self.lots[lot].shares.needs.iter();
         needs.all(|(counter, _)| {
             let mut parts = claim.parts.iter();
@@ -256,7 +261,11 @@ impl<'o> PackingInput<'o> {
         })
     }
 
-    fn cheapest_growth(&self, draft: &mut Packing, lot: usize) -> Option<(usize, PackedNode)> {
+    fn cheapest_growth(
+        &self,
+        draft: &mut Packing,
+        lot: ItemGroupIndex,
+    ) -> Option<(usize, PackedNode)> {
         let mut best: Option<(f64, usize, PackedNode)> = None;
         for (at, claim) in draft.claims.iter().enumerate() {
             draft.steps += 1;
@@ -280,7 +289,7 @@ impl<'o> PackingInput<'o> {
     pub(super) fn with_one_more(
         &self,
         claim: &PackedNode,
-        lot: usize,
+        lot: ItemGroupIndex,
         ledger: &Ledger,
     ) -> Option<PackedNode> {
         let joined = self.with_one_more_unchecked(claim, lot, ledger)?;
@@ -291,7 +300,7 @@ impl<'o> PackingInput<'o> {
     pub(super) fn with_one_more_unchecked(
         &self,
         claim: &PackedNode,
-        lot: usize,
+        lot: ItemGroupIndex,
         ledger: &Ledger,
     ) -> Option<PackedNode> {
         let row = self.lots[lot].row;
@@ -317,7 +326,7 @@ impl<'o> PackingInput<'o> {
     }
 
     /// Returns the cheapest type that fits these pods, with its price.
-    fn cheapest_type(&self, parts: &[ItemCount], ledger: &Ledger) -> Option<(usize, f64)> {
+    fn cheapest_type(&self, parts: &[ItemCount], ledger: &Ledger) -> Option<(TypeIndex, f64)> {
         let rows = offerings_of(self.lots, self.rows, parts);
         let sum = total_requests(self.lots, parts);
         LaunchQuery::new(self.template, self.variety, &rows, &sum).cheapest_type(ledger)
@@ -341,12 +350,12 @@ impl<'o> PackingInput<'o> {
                 count[*lot] += pods;
             }
         }
-        assert!(count == self.stock, "every pod is counted once");
+        assert!(count == *self.stock, "every pod is counted once");
     }
 }
 
 /// Splits pods in two parts, one row first, or returns `None` for a single pod.
-fn split_parts(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Option<[Vec<ItemCount>; 2]> {
+fn split_parts(lots: &ItemGroups<'_>, parts: &[ItemCount]) -> Option<[Vec<ItemCount>; 2]> {
     let row = lots[parts.first()?.0].row;
     let (first, others): (Vec<ItemCount>, Vec<ItemCount>) =
         parts.iter().partition(|(lot, _)| lots[*lot].row == row);

@@ -12,6 +12,7 @@ use crate::model::labels::OF_OFFERINGS;
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::scheduling::diagnose::no_offering::unavailable_detail;
+use crate::scheduling::index::TemplateIndex;
 use crate::scheduling::packing::launch_options::{LaunchQuery, Ledger, Ledgers};
 use crate::scheduling::problem::Problem;
 use crate::scheduling::rejection::{RejectionDetail, UnavailableSummary};
@@ -124,7 +125,7 @@ pub fn availability_of(
     let problem = Problem::new(&[], snapshot);
     let template = template_of(pool, &problem, snapshot, now);
     let variety = MinValues::from_template(&template, scheduling.min_values);
-    let ledger = Ledgers::new(slice::from_ref(&template), snapshot).ledger_for(0);
+    let ledger = Ledgers::new(slice::from_ref(&template), snapshot).ledger_for(TemplateIndex(0));
     let nothing = problem.axes.demand_of(&Resources::default(), None);
     let best = LaunchQuery::new(&template, &variety, &[], &nothing).cheapest_type(&ledger);
     let can_launch = best.is_some() && template.fault.is_none();

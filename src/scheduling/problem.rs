@@ -22,11 +22,15 @@ use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
 use crate::model::taint::Toleration;
+use crate::scheduling::index::{
+    ConstraintsIndex, GroupIndex, IndexVec, KindIndex, PodClassIndex, RequirementsIndex,
+    SignatureIndex,
+};
 use crate::scheduling::problem::daemon_constraints::{
     ConstrainedDaemons, DaemonRequirements, HostPort,
 };
 use crate::scheduling::problem::default_constraints::DefaultConstraints;
-use crate::scheduling::problem::pod_constraints::{PodConstraints, PodGroups};
+use crate::scheduling::problem::pod_constraints::{GroupMembership, PodConstraints, PodGroups};
 use crate::scheduling::problem::preferences::{PodShapeKey, label_alternatives};
 use crate::scheduling::problem::resource_vector::ResourceIndex;
 use crate::state::snapshot::Snapshot;
@@ -48,16 +52,16 @@ pub(super) struct NodeRequirements<'a> {
 #[derive(Debug)]
 pub(super) struct ConstraintClass {
     /// Their node requirements.
-    pub(super) wants: usize,
+    pub(super) wants: RequirementsIndex,
     /// Node requirements without preferences and volumes: they select the nodes that count for
     /// topology spread.
-    pub(super) bare: usize,
+    pub(super) bare: RequirementsIndex,
     /// Their topology rules.
-    pub(super) rules: usize,
+    pub(super) rules: ConstraintsIndex,
     /// Their group memberships: an index into [`Problem::members`].
-    pub(super) signature: usize,
+    pub(super) signature: SignatureIndex,
     /// The kind after relaxing one more preference.
-    pub(super) next: Option<usize>,
+    pub(super) next: Option<KindIndex>,
     /// Whether DaemonSet pods of their node satisfy their affinity. The previous kind has the same
     /// preferences without these DaemonSet pods.
     pub(super) is_beside: bool,
@@ -67,7 +71,7 @@ pub(super) struct ConstraintClass {
 #[derive(Debug)]
 pub(super) struct PodClass<'a> {
     /// Their kind with all preferences.
-    pub(super) kind: usize,
+    pub(super) kind: KindIndex,
     /// Requests of one pod.
     pub(super) demand: Vec<i64>,
     /// Reciprocal of the demand; infinite for zero.
@@ -84,19 +88,19 @@ pub(super) struct Problem<'a> {
     /// Names of the resources.
     pub(super) axes: ResourceIndex,
     /// Distinct node requirements.
-    pub(super) wants: Vec<NodeRequirements<'a>>,
+    pub(super) wants: IndexVec<RequirementsIndex, NodeRequirements<'a>>,
     /// Distinct topology rules.
-    pub(super) rules: Vec<PodConstraints>,
+    pub(super) rules: IndexVec<ConstraintsIndex, PodConstraints>,
     /// The pod groups that topology rules select.
     pub(super) groups: PodGroups,
     /// Group membership by signature.
-    pub(super) members: Vec<Vec<bool>>,
+    pub(super) members: IndexVec<SignatureIndex, GroupMembership>,
     /// DaemonSets that topology rules select, or that have topology rules.
     pub(super) agents: ConstrainedDaemons<'a>,
     /// Kinds of pods.
-    pub(super) kinds: Vec<ConstraintClass>,
+    pub(super) kinds: IndexVec<KindIndex, ConstraintClass>,
     /// The pods: most cpu first, then most memory, then by key of their first pod.
-    pub(super) classes: Vec<PodClass<'a>>,
+    pub(super) classes: IndexVec<PodClassIndex, PodClass<'a>>,
 }
 
 impl<'a> Problem<'a> {
@@ -161,32 +165,32 @@ impl<'a> Problem<'a> {
     }
 
     /// How many pods each class has.
-    pub(super) fn pods_per_class(&self) -> Vec<u64> {
+    pub(super) fn pods_per_class(&self) -> IndexVec<PodClassIndex, u64> {
         self.classes.iter().map(|class| class.pods.len() as u64).collect()
     }
 
     /// Returns whether the host ports of two kinds conflict.
-    pub(super) fn ports_clash(&self, one: usize, other: usize) -> bool {
+    pub(super) fn ports_clash(&self, one: KindIndex, other: KindIndex) -> bool {
         have_port_conflict(self.wants_of(one).ports, self.wants_of(other).ports)
     }
 
     /// Returns the node requirements of a kind.
-    pub(super) fn wants_of(&self, kind: usize) -> &NodeRequirements<'a> {
+    pub(super) fn wants_of(&self, kind: KindIndex) -> &NodeRequirements<'a> {
         &self.wants[self.kinds[kind].wants]
     }
 
     /// Returns the topology rules of a kind.
-    pub(super) fn rules_of(&self, kind: usize) -> &PodConstraints {
+    pub(super) fn rules_of(&self, kind: KindIndex) -> &PodConstraints {
         &self.rules[self.kinds[kind].rules]
     }
 
     /// Returns whether pods of a kind are members of a group.
-    pub(super) fn is_member(&self, kind: usize, group: usize) -> bool {
+    pub(super) fn is_member(&self, kind: KindIndex, group: GroupIndex) -> bool {
         self.members[self.kinds[kind].signature][group]
     }
 
     /// Returns whether pods of a kind rely on DaemonSet pods of a group.
-    pub(super) fn relies_on_daemons(&self, kind: usize, group: usize) -> bool {
+    pub(super) fn relies_on_daemons(&self, kind: KindIndex, group: GroupIndex) -> bool {
         let beside = self.wants_of(kind).company.beside.iter();
         let mut agents = beside.flat_map(|(agents, _)| agents);
         agents.any(|agent| self.agents.is_member(*agent, group))
@@ -194,7 +198,7 @@ impl<'a> Problem<'a> {
 
     /// Returns the kind without preferences. If the kind relies on DaemonSet pods, so does the
     /// result.
-    pub(super) fn without_preferences(&self, kind: usize) -> usize {
+    pub(super) fn without_preferences(&self, kind: KindIndex) -> KindIndex {
         let left = self.kinds_without_preferences(kind);
         match self.kinds[kind].is_beside {
             true => *left.end(),
@@ -204,19 +208,19 @@ impl<'a> Problem<'a> {
 
     /// Returns the kinds without preferences: one that relies on no DaemonSet pod, and, if any, one
     /// that does.
-    pub(super) fn kinds_without_preferences(&self, kind: usize) -> RangeInclusive<usize> {
+    pub(super) fn kinds_without_preferences(&self, kind: KindIndex) -> RangeInclusive<KindIndex> {
         // The kinds of a pod are consecutive.
         let mut last = kind;
         while let Some(next) = self.kinds[last].next {
             last = next;
         }
-        last - usize::from(self.kinds[last].is_beside)..=last
+        KindIndex(last.0 - usize::from(self.kinds[last].is_beside))..=last
     }
 }
 
 /// Ordinals after relaxing preferences: node requirements, topology rules, and node requirements
 /// without preferences and volumes.
-type RelaxationLevel = (usize, usize, usize);
+type RelaxationLevel = (RequirementsIndex, ConstraintsIndex, RequirementsIndex);
 
 /// Assigns ordinals to distinct properties of pods. Pods are sorted by key, so most equal the
 /// previous one. Others are looked up in ordered maps, not by hash: the properties have many parts
@@ -228,20 +232,20 @@ struct ProblemBuilder<'a> {
     last_spec: Option<(PodShapeKey<'a>, usize)>,
     /// Relaxation levels of each spec.
     levels: Vec<Vec<RelaxationLevel>>,
-    wants: Vec<NodeRequirements<'a>>,
-    rules: Vec<PodConstraints>,
+    wants: IndexVec<RequirementsIndex, NodeRequirements<'a>>,
+    rules: IndexVec<ConstraintsIndex, PodConstraints>,
     groups: PodGroups,
     label_sets: BTreeMap<(&'a str, &'a Labels), usize>,
     last_labels: usize,
     /// Entries by ordinal.
     by_labels: Vec<(&'a str, &'a Labels)>,
-    members: Vec<Vec<bool>>,
+    members: IndexVec<SignatureIndex, GroupMembership>,
     agents: ConstrainedDaemons<'a>,
-    kinds: Vec<ConstraintClass>,
-    known: BTreeMap<(usize, usize), usize>,
-    known_wants: BTreeMap<WantsKey<'a>, usize>,
-    known_rules: BTreeMap<PodConstraints, usize>,
-    known_company: BTreeMap<(usize, DaemonRequirements), usize>,
+    kinds: IndexVec<KindIndex, ConstraintClass>,
+    known: BTreeMap<(usize, SignatureIndex), KindIndex>,
+    known_wants: BTreeMap<WantsKey<'a>, RequirementsIndex>,
+    known_rules: BTreeMap<PodConstraints, ConstraintsIndex>,
+    known_company: BTreeMap<(RequirementsIndex, DaemonRequirements), RequirementsIndex>,
 }
 
 type WantsKey<'a> = (Vec<Requirements>, &'a [Toleration], &'a BTreeSet<HostPort>);
@@ -267,11 +271,9 @@ impl<'a> ProblemBuilder<'a> {
         let mut ordinals = Vec::with_capacity(levels.len());
         for (alternatives, rules) in levels {
             let wants = self.wants_ordinal(alternatives, pod);
-            let next = self.known_rules.len();
-            let rules = *self.known_rules.entry(rules).or_insert_with_key(|rules| {
-                self.rules.push(rules.clone());
-                next
-            });
+            let rules = self.known_rules.entry(rules);
+            let rules =
+                *rules.or_insert_with_key(|rules| self.rules.push_and_get_key(rules.clone()));
             ordinals.push((wants, rules, bare));
         }
         self.levels.push(ordinals);
@@ -279,19 +281,23 @@ impl<'a> ProblemBuilder<'a> {
         self.levels.len() - 1
     }
 
-    fn wants_ordinal(&mut self, alternatives: Vec<Requirements>, pod: &'a Pod) -> usize {
+    fn wants_ordinal(
+        &mut self,
+        alternatives: Vec<Requirements>,
+        pod: &'a Pod,
+    ) -> RequirementsIndex {
         let key = (alternatives, &pod.tolerations[..], &pod.host_ports);
         if let Some(known) = self.known_wants.get(&key) {
             return *known;
         }
-        self.wants.push(NodeRequirements {
+        let wants = self.wants.push_and_get_key(NodeRequirements {
             alternatives: key.0.clone(),
             tolerations: key.1,
             ports: key.2,
             company: DaemonRequirements::default(),
         });
-        self.known_wants.insert(key, self.wants.len() - 1);
-        self.wants.len() - 1
+        self.known_wants.insert(key, wants);
+        wants
     }
 
     fn labels_ordinal(&mut self, pod: &'a Pod) -> usize {
@@ -306,23 +312,23 @@ impl<'a> ProblemBuilder<'a> {
     }
 
     /// Returns the signature of every label set.
-    fn assign_signatures(&mut self, snapshot: &Snapshot<'_>) -> Vec<usize> {
-        let mut known: BTreeMap<Vec<bool>, usize> = BTreeMap::new();
+    fn assign_signatures(&mut self, snapshot: &Snapshot<'_>) -> Vec<SignatureIndex> {
+        let mut known: BTreeMap<GroupMembership, SignatureIndex> = BTreeMap::new();
         let mut signatures = Vec::with_capacity(self.by_labels.len());
         for (namespace, labels) in &self.by_labels {
             let groups = self.groups.membership_of(namespace, labels, &snapshot.namespaces);
-            let next = known.len();
+            let next = SignatureIndex(known.len());
             signatures.push(*known.entry(groups).or_insert(next));
         }
         self.members = by_ordinal(known);
         signatures
     }
 
-    fn kind_ordinal(&mut self, spec: usize, signature: usize) -> usize {
+    fn kind_ordinal(&mut self, spec: usize, signature: SignatureIndex) -> KindIndex {
         if let Some(known) = self.known.get(&(spec, signature)) {
             return *known;
         }
-        let first = self.kinds.len();
+        let first = KindIndex(self.kinds.len());
         let levels = self.levels_with_daemons(spec, signature);
         for (level, ((wants, rules, bare), is_beside)) in levels.iter().enumerate() {
             let last = level + 1 == levels.len();
@@ -331,7 +337,7 @@ impl<'a> ProblemBuilder<'a> {
                 bare: *bare,
                 rules: *rules,
                 signature,
-                next: (!last).then_some(first + level + 1),
+                next: (!last).then_some(KindIndex(first.0 + level + 1)),
                 is_beside: *is_beside,
             });
         }
@@ -346,10 +352,10 @@ impl ProblemBuilder<'_> {
     fn levels_with_daemons(
         &mut self,
         spec: usize,
-        signature: usize,
+        signature: SignatureIndex,
     ) -> Vec<(RelaxationLevel, bool)> {
         let levels = self.levels[spec].clone();
-        if self.agents.len() == 0 {
+        if self.agents.keys().next().is_none() {
             return levels.into_iter().map(|level| (level, false)).collect();
         }
         let mut all = Vec::new();
@@ -368,7 +374,11 @@ impl ProblemBuilder<'_> {
         all
     }
 
-    fn with_daemon_requirements(&mut self, wants: usize, company: DaemonRequirements) -> usize {
+    fn with_daemon_requirements(
+        &mut self,
+        wants: RequirementsIndex,
+        company: DaemonRequirements,
+    ) -> RequirementsIndex {
         let requirements = &self.wants[wants];
         let evading = self
             .agents
@@ -383,25 +393,21 @@ impl ProblemBuilder<'_> {
         }
         let requirements =
             NodeRequirements { alternatives, company: company.clone(), ..*requirements };
-        let next = self.wants.len();
-        let known = *self.known_company.entry((wants, company)).or_insert(next);
-        if known == next {
-            self.wants.push(requirements);
-        }
-        known
+        let known = self.known_company.entry((wants, company));
+        *known.or_insert_with(|| self.wants.push_and_get_key(requirements))
     }
 }
 
 /// Groups pods into classes, largest requests first.
 fn group_into_classes<'a>(
-    pods: impl Iterator<Item = (&'a Pod, usize)>,
+    pods: impl Iterator<Item = (&'a Pod, KindIndex)>,
     axes: &ResourceIndex,
     snapshot: &Snapshot<'_>,
-) -> Vec<PodClass<'a>> {
-    let mut known: BTreeMap<(usize, Vec<i64>, i32), usize> = BTreeMap::new();
-    let mut all: Vec<PodClass<'a>> = Vec::new();
+) -> IndexVec<PodClassIndex, PodClass<'a>> {
+    let mut known: BTreeMap<(KindIndex, Vec<i64>, i32), PodClassIndex> = BTreeMap::new();
+    let mut all: IndexVec<PodClassIndex, PodClass<'a>> = IndexVec::default();
     // Most pods equal the previous one.
-    let mut last: Option<((usize, i32, &Resources), usize)> = None;
+    let mut last: Option<((KindIndex, i32, &Resources), PodClassIndex)> = None;
     for (pod, kind) in pods {
         let mounts = snapshot.mounts.get(&pod.key);
         let same = (kind, pod.priority, &pod.requests);
@@ -417,14 +423,13 @@ fn group_into_classes<'a>(
                 reason = "only for estimates; what fits is decided with integers"
             )]
             let per_unit = demand.iter().map(|amount| 1.0 / *amount as f64);
-            all.push(PodClass {
+            all.push_and_get_key(PodClass {
                 kind,
                 demand: demand.clone(),
                 per_unit: per_unit.collect(),
                 priority: pod.priority,
                 pods: Vec::new(),
-            });
-            all.len() - 1
+            })
         });
         all[class].pods.push(pod);
         last = mounts.is_none().then_some((same, class));
@@ -439,8 +444,8 @@ fn group_into_classes<'a>(
 }
 
 /// Returns the keys in the order of their ordinals.
-pub(super) fn by_ordinal<T>(known: BTreeMap<T, usize>) -> Vec<T> {
-    let mut all: Vec<(T, usize)> = known.into_iter().collect();
+pub(super) fn by_ordinal<I: Copy + Ord, T>(known: BTreeMap<T, I>) -> IndexVec<I, T> {
+    let mut all: Vec<(T, I)> = known.into_iter().collect();
     all.sort_by_key(|(_, ordinal)| *ordinal);
     all.into_iter().map(|(key, _)| key).collect()
 }
@@ -467,7 +472,7 @@ mod tests {
     use super::have_port_conflict;
 
     #[test]
-    fn host_ports_clash_on_one_address_or_all() {
+    fn host_ports_conflict_on_the_same_or_the_wildcard_address() {
         let cases = [
             ("TCP", "", 80, true),
             ("TCP", "::", 80, true),

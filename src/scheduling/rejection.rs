@@ -470,7 +470,7 @@ mod tests {
     use super::{PART_MAX, RejectionDetail, TEXT_MAX, bounded_text, format_quantity};
 
     #[test]
-    fn texts_of_elsewhere_are_bounded_and_on_one_line() {
+    fn foreign_text_is_truncated_and_kept_on_one_line() {
         let wild = "a\u{1b}[31m\n\u{202e}".to_owned() + &"x".repeat(100_000);
         let text = bounded_text(&wild);
         assert!(text.starts_with("a [31m  xxx"), "{text}");
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_are_shown_as_decimals() {
+    fn cpu_quantities_are_shown_as_decimal_cores() {
         let cases = [
             (400_000, "400"),
             (255_900, "255.9"),

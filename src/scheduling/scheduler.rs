@@ -19,6 +19,10 @@ use jiff::Timestamp;
 
 use crate::model::taint::Effect;
 use crate::scheduling::domains::distribute::{DomainDemand, distribute};
+use crate::scheduling::index::{
+    DomainIndex, DomainLocations, IndexVec, ItemGroupIndex, KindIndex, OpenedNodeIndex,
+    PodClassIndex, TemplateIndex,
+};
 use crate::scheduling::packing::PackingInput;
 use crate::scheduling::packing::best_value::{STEPS_MAX, best_packing};
 use crate::scheduling::packing::context::{OpenedNode, PackingContext, PackingState};
@@ -45,7 +49,7 @@ pub(super) fn node_templates<'a>(
     problem: &Problem<'_>,
     snapshot: &Snapshot<'a>,
     now: Timestamp,
-) -> Vec<NodeTemplate<'a>> {
+) -> IndexVec<TemplateIndex, NodeTemplate<'a>> {
     let pools = snapshot.cluster.pools.iter();
     let mut pools: Vec<_> = pools.filter(|pool| pool.replicas.is_none()).collect();
     pools.sort_by_key(|pool| (!pool.weight, &pool.name));
@@ -71,7 +75,7 @@ pub(super) fn place_on_existing<'g, 'p, 'a>(
     rooms: &'p [&'p ExistingNode],
     snapshot: &Snapshot<'_>,
     board: TopologyState<'p>,
-) -> (Scheduler<'g, 'p, 'a>, Vec<usize>) {
+) -> (Scheduler<'g, 'p, 'a>, DomainLocations) {
     let problem = context.problem;
     let cutoff = snapshot.cluster.scheduling.priority_cutoff;
     let mut scheduler = Scheduler {
@@ -99,9 +103,9 @@ pub(super) fn place_on_existing<'g, 'p, 'a>(
             placed: Vec::new(),
             dealt: Vec::new(),
             rooms: rooms.len(),
-            opened: Vec::new(),
-            lots: Vec::new(),
-            left: Vec::new(),
+            opened: IndexVec::default(),
+            lots: IndexVec::default(),
+            left: IndexVec::default(),
             cut_short: false,
         },
     };
@@ -117,8 +121,8 @@ pub(super) fn place_on_existing<'g, 'p, 'a>(
 /// Pending pods of a class, with their domain if it matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct PendingPods {
-    class: usize,
-    cell: Option<usize>,
+    class: PodClassIndex,
+    cell: Option<DomainIndex>,
     pods: u64,
 }
 
@@ -148,7 +152,7 @@ pub(super) struct Scheduler<'g, 'p, 'a> {
     pub(super) rooms: ExistingNodes<'p>,
     pub(super) offerings: OfferingCache<'g, 'p, 'a>,
     /// The current kind of every class after relaxing preferences.
-    pub(super) kinds: Vec<usize>,
+    pub(super) kinds: IndexVec<PodClassIndex, KindIndex>,
     pub(super) board: TopologyState<'p>,
     /// Number of claims in the topology state.
     pub(super) counted: usize,
@@ -157,16 +161,16 @@ pub(super) struct Scheduler<'g, 'p, 'a> {
     /// Whether pods that must share a host are packed completely or not at all.
     pub(super) is_whole: bool,
     /// Whether a node may be launched for pods of a class.
-    pub(super) calls: Vec<bool>,
+    pub(super) calls: IndexVec<PodClassIndex, bool>,
     /// The `min_values` of each pool.
-    pub(super) varieties: Vec<MinValues<'p>>,
+    pub(super) varieties: IndexVec<TemplateIndex, MinValues<'p>>,
 }
 
 impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     /// Opens the domains that spread pods can reach, because a node may be launched there.
-    pub(super) fn open_cells(&mut self, sites: &[usize]) {
+    pub(super) fn open_cells(&mut self, sites: &DomainLocations) {
         let context = self.context;
-        for (kind, pod_kind) in context.problem.kinds.iter().enumerate() {
+        for (kind, pod_kind) in context.problem.kinds.iter_enumerated() {
             for tally in context.topology.spread_tallies(kind) {
                 for cell in self.offerings.domains_with_offerings(pod_kind.wants, true) {
                     self.board.open_for(*tally, sites[cell]);
@@ -176,21 +180,21 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     }
 
     /// Adds claims for all pending pods.
-    pub(super) fn open_and_check(&mut self, sites: &[usize]) {
+    pub(super) fn open_and_check(&mut self, sites: &DomainLocations) {
         self.open_claims(sites);
         self.drop_unvaried();
         self.check_counts();
     }
 
     /// Adds claims for pending pods, relaxing preferences one by one.
-    pub(super) fn open_claims(&mut self, sites: &[usize]) {
+    pub(super) fn open_claims(&mut self, sites: &DomainLocations) {
         let mut templates = self.context.templates.iter();
         let has_soft_taints = templates.any(|template| {
             let mut taints = template.pool.taints.iter();
             taints.any(|taint| taint.effect == Effect::PreferNoSchedule)
         });
-        let classes = 0..self.calls.len();
-        let classes: Vec<usize> = classes.filter(|class| self.calls[*class]).collect();
+        let classes = self.calls.keys();
+        let classes: Vec<PodClassIndex> = classes.filter(|class| self.calls[*class]).collect();
         self.run_rounds(classes.clone(), sites, false);
         if has_soft_taints {
             self.relax_preferences(&classes);
@@ -199,7 +203,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     }
 
     /// Relaxes all but the last preference of these classes.
-    pub(super) fn relax_preferences(&mut self, classes: &[usize]) {
+    pub(super) fn relax_preferences(&mut self, classes: &[PodClassIndex]) {
         for class in classes {
             self.kinds[*class] = self.context.hard_kind(*class);
         }
@@ -207,7 +211,12 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Schedules these classes with their current preferences, and continues with fewer preferences
     /// for classes with unscheduled pods.
-    pub(super) fn run_rounds(&mut self, mut classes: Vec<usize>, sites: &[usize], relaxed: bool) {
+    pub(super) fn run_rounds(
+        &mut self,
+        mut classes: Vec<PodClassIndex>,
+        sites: &DomainLocations,
+        relaxed: bool,
+    ) {
         classes.retain(|class| self.packed.left[*class] > 0);
         while !classes.is_empty() && !self.packed.cut_short {
             self.run_round(&classes, sites, relaxed);
@@ -222,7 +231,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Returns the input of [`distribute`] for a class: the number of pending pods, and the domains
     /// with supply.
-    fn domain_demand(&mut self, class: usize, relaxed: bool) -> DomainDemand {
+    fn domain_demand(&mut self, class: PodClassIndex, relaxed: bool) -> DomainDemand {
         let context = self.context;
         let kind = self.kinds[class];
         let wants = context.problem.kinds[kind].wants;
@@ -249,7 +258,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Returns whether each pod of a kind needs its own host, and topology rules count DaemonSet
     /// pods.
-    fn needs_own_host(&self, kind: usize) -> bool {
+    fn needs_own_host(&self, kind: KindIndex) -> bool {
         let context = self.context;
         let shares = &context.hosts.shares[kind];
         context.topology.counts_daemons()
@@ -257,7 +266,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     }
 
     /// One round for these classes with their current preferences.
-    fn run_round(&mut self, classes: &[usize], sites: &[usize], relaxed: bool) {
+    fn run_round(&mut self, classes: &[PodClassIndex], sites: &DomainLocations, relaxed: bool) {
         self.count_claims();
         self.offerings.set_limits(&self.packed.ledgers);
         let context = self.context;
@@ -278,11 +287,11 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         });
         let mut board = self.board.clone();
         let shares = distribute(&demands, &mut board, sites);
-        let mut pods_by_domain: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+        let mut pods_by_domain: BTreeMap<(PodClassIndex, DomainIndex), u64> = BTreeMap::new();
         for share in &shares {
             *pods_by_domain.entry((share.class, share.cell)).or_insert(0) += share.pods;
         }
-        let mut placed_in_domains: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut placed_in_domains: BTreeMap<PodClassIndex, u64> = BTreeMap::new();
         for ((class, cell), pods) in pods_by_domain {
             let cell = Some(cell);
             waiting.push(PendingPods { class, cell, pods });
@@ -298,7 +307,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         for tier in weight_tiers(context.templates) {
             self.choose_between_pools(&mut waiting, tier, alternatives, relaxed);
         }
-        let mut unscheduled: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut unscheduled: BTreeMap<PodClassIndex, u64> = BTreeMap::new();
         for pending in waiting {
             *unscheduled.entry(pending.class).or_insert(0) += pending.pods;
         }
@@ -321,7 +330,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         alternatives: usize,
         relaxed: bool,
     ) {
-        let ranked: Vec<Vec<usize>> = waiting
+        let ranked: Vec<Vec<TemplateIndex>> = waiting
             .iter()
             .map(|pending| self.ranked_pools(*pending, tier.clone(), relaxed))
             .collect();
@@ -334,8 +343,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
         let before = self.packed.clone();
         let mut best: Option<((u64, f64), PackingState<'p, 'a>, Vec<PendingPods>)> = None;
-        let mut tried_orders: Vec<Vec<Vec<usize>>> = Vec::new();
-        for first in std::iter::once(None).chain(tier.map(Some)) {
+        let mut tried_orders: Vec<Vec<Vec<TemplateIndex>>> = Vec::new();
+        for first in std::iter::once(None).chain(tier.map(TemplateIndex).map(Some)) {
             let mut ranked = ranked.clone();
             for pools in &mut ranked {
                 pools.sort_by_key(|pool| Some(*pool) != first);
@@ -366,12 +375,13 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         pending: PendingPods,
         tier: Range<usize>,
         relaxed: bool,
-    ) -> Vec<usize> {
+    ) -> Vec<TemplateIndex> {
         let PendingPods { class, cell, pods } = pending;
         let query = self.context.offering_query(self.kinds[class], relaxed, cell);
-        let pools_with_offerings =
-            tier.filter(|template| self.offerings.has_offering(*template, query));
-        let pools_with_offerings: Vec<usize> = pools_with_offerings.collect();
+        let pools_with_offerings = tier
+            .map(TemplateIndex)
+            .filter(|template| self.offerings.has_offering(*template, query));
+        let pools_with_offerings: Vec<TemplateIndex> = pools_with_offerings.collect();
         if pools_with_offerings.len() < 2 {
             return pools_with_offerings;
         }
@@ -391,15 +401,15 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     fn open_nodes(
         &mut self,
         waiting: &mut [PendingPods],
-        ranked: &[Vec<usize>],
+        ranked: &[Vec<TemplateIndex>],
         alternatives: usize,
         relaxed: bool,
     ) {
         let ranks = ranked.iter().map(Vec::len).max().unwrap_or(0);
         for rank in 0..ranks {
             let pool_of = ranked.iter().map(|pools| pools.get(rank).copied());
-            let pool_of: Vec<Option<usize>> = pool_of.collect();
-            let templates: BTreeSet<usize> = pool_of.iter().flatten().copied().collect();
+            let pool_of: Vec<Option<TemplateIndex>> = pool_of.collect();
+            let templates: BTreeSet<TemplateIndex> = pool_of.iter().flatten().copied().collect();
             for template in templates {
                 for alternative in 0..alternatives {
                     self.open_round(waiting, &pool_of, template, alternative, relaxed);
@@ -413,8 +423,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     fn open_round(
         &mut self,
         waiting: &mut [PendingPods],
-        pool_of: &[Option<usize>],
-        template: usize,
+        pool_of: &[Option<TemplateIndex>],
+        template: TemplateIndex,
         alternative: usize,
         relaxed: bool,
     ) {
@@ -442,20 +452,20 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         if pending_index.is_empty() {
             return;
         }
-        let mut stock = vec![0; first];
+        let mut stock: IndexVec<ItemGroupIndex, u64> = vec![0; first].into();
         stock.extend(pending_index.iter().map(|at| waiting[*at].pods));
         self.pack_lots(&mut stock, template);
-        for (at, unscheduled) in pending_index.iter().zip(&stock[first..]) {
+        for (at, unscheduled) in pending_index.iter().zip(stock.iter().skip(first)) {
             waiting[*at].pods = *unscheduled;
         }
     }
 
     /// Packs item groups onto claims of a template, existing claims first.
-    fn pack_lots(&mut self, stock: &mut Vec<u64>, template: usize) {
+    fn pack_lots(&mut self, stock: &mut IndexVec<ItemGroupIndex, u64>, template: TemplateIndex) {
         let mut steps = 0;
-        let waiting: Vec<usize> = (0..stock.len()).filter(|group| stock[*group] > 0).collect();
+        let waiting: Vec<ItemGroupIndex> = stock.keys().filter(|group| stock[*group] > 0).collect();
         let all_queues = FillQueues::from_lots(waiting.iter().copied());
-        for at in 0..self.packed.opened.len() {
+        for at in self.packed.opened.keys() {
             let opened = &self.packed.opened[at];
             if opened.template != template || opened.gone || steps > STEPS_MAX {
                 continue;
@@ -492,11 +502,11 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     /// Returns whether host spread allows items on a claim, as far as its site is known. If hosts
     /// are too few for `minDomains`, an additional host is needed.
-    fn may_top_up(&self, group: usize, at: usize) -> bool {
-        if at >= self.known_sites {
+    fn may_top_up(&self, group: ItemGroupIndex, at: OpenedNodeIndex) -> bool {
+        if at.0 >= self.known_sites {
             return true;
         }
-        let (topology, site) = (self.context.topology, self.packed.rooms + at);
+        let (topology, site) = (self.context.topology, self.packed.location_of(at));
         let mut checks = topology.checks[self.packed.lots[group].kind].iter();
         checks.all(|check| match check {
             TopologyCheck::Even { tally, .. } if topology.key_of(*tally) == HOST => {
@@ -515,8 +525,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
 
     pub(super) fn packing_input<'o>(
         &'o self,
-        template: usize,
-        stock: &'o [u64],
+        template: TemplateIndex,
+        stock: &'o IndexVec<ItemGroupIndex, u64>,
     ) -> PackingInput<'o> {
         PackingInput {
             lots: &self.packed.lots,

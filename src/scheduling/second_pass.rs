@@ -1,5 +1,6 @@
 //! A second pass for pods without a turn, once the location of all other pods is known.
 
+use crate::scheduling::index::{IndexVec, OpenedNodeIndex, PodClassIndex, TemplateIndex};
 use crate::scheduling::packing::PackedNode;
 use crate::scheduling::packing::context::OpenedNode;
 use crate::scheduling::packing::daemon_counts::daemons_of;
@@ -23,12 +24,12 @@ impl<'p> Scheduler<'_, 'p, '_> {
         spreads_further: bool,
     ) -> bool {
         let context = self.context;
-        let left = (0..self.packed.left.len()).filter(|class| {
+        let left = self.packed.left.keys().filter(|class| {
             self.packed.left[*class] > 0
                 && self.calls[*class]
                 && !context.topology.is_unconstrained(context.hard_kind(*class))
         });
-        let left: Vec<usize> = left.collect();
+        let left: Vec<PodClassIndex> = left.collect();
         if left.is_empty() || self.packed.cut_short {
             return false;
         }
@@ -51,13 +52,13 @@ impl<'p> Scheduler<'_, 'p, '_> {
     pub(super) fn drop_unvaried(&mut self) {
         let context = self.context;
         let mut scratch = Scratch::default();
-        for (template, node_template) in context.templates.iter().enumerate() {
+        for (template, node_template) in context.templates.iter_enumerated() {
             let variety = &self.varieties[template];
             if variety.is_empty() {
                 continue;
             }
             let mut ledger = self.packed.ledgers.ledger_for(template);
-            for at in 0..self.packed.opened.len() {
+            for at in self.packed.opened.keys() {
                 let opened = &self.packed.opened[at];
                 let planned = opened.claim.shape;
                 if opened.template != template
@@ -104,7 +105,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let mut free = self.rooms.free_after(turns);
         while moved && steps < REST_MAX {
             moved = false;
-            for class in 0..self.packed.left.len() {
+            for class in self.packed.left.keys() {
                 let kind = self.context.hard_kind(class);
                 let cares = everyone || !self.context.topology.is_unconstrained(kind);
                 let left = &mut self.packed.left[class];
@@ -113,7 +114,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 }
                 let rooms = &mut self.rooms;
                 moved |= rooms.place_rest(class, left, turns, &mut free, board, &mut steps);
-                for at in 0..self.packed.opened.len() {
+                for at in self.packed.opened.keys() {
                     if self.packed.left[class] == 0 || steps >= REST_MAX {
                         break;
                     }
@@ -130,12 +131,17 @@ impl<'p> Scheduler<'_, 'p, '_> {
 
     /// Returns whether the topology state remains valid for a claim with one more pod. The pod may
     /// change its type and labels, and thus its DaemonSets and spread filters.
-    fn is_same_site(&self, template: usize, claim: &PackedNode, joined: &PackedNode) -> bool {
+    fn is_same_site(
+        &self,
+        template: TemplateIndex,
+        claim: &PackedNode,
+        joined: &PackedNode,
+    ) -> bool {
         let context = self.context;
         let items = self.packed.item_offerings(&self.offerings.rows);
         let [before, after] = [claim, joined].map(|claim| OpenedNode::new(template, claim.clone()));
         let cells = [&before, &after].map(|opened| cell_of(items.lots, opened));
-        let mut filters = 0..context.topology.filters.len();
+        let mut filters = context.topology.filters.keys();
         // The topology state allows both results if a location may pass.
         filters.all(|filter| {
             let pass = claim_passes(context, filter, items, &before, cells[0]);
@@ -146,13 +152,13 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// Adds one pod to a claim if its rules and those of other pods allow it.
     fn join_claim(
         &mut self,
-        class: usize,
-        at: usize,
+        class: PodClassIndex,
+        at: OpenedNodeIndex,
         board: &mut TopologyState<'_>,
     ) -> Option<PlacementStep> {
         let context = self.context;
         let kind = context.hard_kind(class);
-        let site = self.packed.rooms + at;
+        let site = self.packed.location_of(at);
         // A claim that lost its pods is not launched.
         if self.packed.opened[at].gone {
             return None;
@@ -176,9 +182,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 continue;
             };
             let group = context.item_group(class, kind, row);
-            self.packed.lots.push(ItemGroup { cell, ..group });
-            let lot = self.packed.lots.len() - 1;
-            let input = self.packing_input(template, &[]);
+            let lot = self.packed.lots.push_and_get_key(ItemGroup { cell, ..group });
+            let stock = IndexVec::default();
+            let input = self.packing_input(template, &stock);
             let mut ledger = self.packed.ledgers.ledger_for(template);
             let claim = &self.packed.opened[at].claim;
             // The pod is bound last. The topology state already allows it, but does not contain

@@ -16,6 +16,7 @@ use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
 use crate::scheduling::diagnose::no_offering::{limit_rejection, offering_rejection};
+use crate::scheduling::index::{IndexVec, TemplateIndex, TypeIndex};
 use crate::scheduling::packing::launch_options::{LaunchQuery, Ledger, Ledgers, Scratch};
 use crate::scheduling::problem::Problem;
 use crate::scheduling::supply::min_values::{MinValues, template_of};
@@ -65,12 +66,12 @@ pub fn plan_replicas(
     let pools = snapshot.lacking.keys();
     let pools = pools.filter_map(|name| snapshot.cluster.pool(name.as_str()));
     let templates = pools.map(|pool| template_of(pool, &problem, snapshot, now));
-    let templates: Vec<NodeTemplate<'_>> = templates.collect();
+    let templates: IndexVec<TemplateIndex, NodeTemplate<'_>> = templates.collect();
     let nothing = problem.axes.demand_of(&Resources::default(), None);
     let mut ledgers = Ledgers::new(&templates, snapshot);
     // All nodes are planned before alternatives are added, because these use limits, too.
     let mut planned = Vec::with_capacity(templates.len());
-    for (index, template) in templates.iter().enumerate() {
+    for (index, template) in templates.iter_enumerated() {
         let wanted = snapshot.lacking[&template.pool.name].min(AT_ONCE);
         let mut ledger = ledgers.ledger_for(index);
         let variety = MinValues::from_template(template, scheduling.min_values);
@@ -88,8 +89,7 @@ pub fn plan_replicas(
         ledgers.set_ledger(index, ledger);
         planned.push((shapes, why));
     }
-    for (index, (shapes, why)) in planned.into_iter().enumerate() {
-        let template = &templates[index];
+    for ((index, template), (shapes, why)) in templates.iter_enumerated().zip(planned) {
         let missing = snapshot.lacking[&template.pool.name];
         let mut ledger = ledgers.ledger_for(index);
         let (launched, shortage) = plan_nodes(template, &shapes, &nothing, snapshot, &mut ledger);
@@ -110,7 +110,7 @@ pub fn plan_replicas(
 /// Plans nodes of one pool with these types; returns why some cannot be launched.
 fn plan_nodes(
     template: &NodeTemplate<'_>,
-    planned: &[(usize, f64)],
+    planned: &[(TypeIndex, f64)],
     nothing: &[i64],
     snapshot: &Snapshot<'_>,
     ledger: &mut Ledger,
@@ -165,15 +165,15 @@ pub(super) fn launch_obstacle(
     if let Some(unusable) = template.unusable() {
         return unusable;
     }
-    let fits = (0..shapes.len()).filter(|shape| shapes[*shape].net.is_some());
+    let fits = shapes.keys().filter(|shape| shapes[*shape].net.is_some());
     let fits = fits.map(|shape| (shape, !shapes[shape].offers.is_empty()));
-    let fits: Vec<(usize, bool)> = fits.collect();
+    let fits: Vec<(TypeIndex, bool)> = fits.collect();
     if fits.is_empty() {
         let text = "DaemonSets need more than any of its instance types has";
         return RejectionCode::Resources.with_message(text);
     }
     let sold = fits.iter().filter(|(_, sold)| *sold);
-    let sold: Vec<usize> = sold.map(|(shape, _)| *shape).collect();
+    let sold: Vec<TypeIndex> = sold.map(|(shape, _)| *shape).collect();
     if sold.is_empty() {
         return offering_rejection(holds, template, &fits, &Requirements::default());
     }

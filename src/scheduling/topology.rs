@@ -8,6 +8,10 @@ pub(super) mod node_counters;
 
 use std::collections::BTreeMap;
 
+use crate::scheduling::index::{
+    CounterIndex, DaemonIndex, FilterIndex, GroupIndex, IndexVec, KeyIndex, KindIndex,
+    RequirementsIndex,
+};
 use crate::scheduling::problem::pod_constraints::{HOST, SpreadConstraint};
 use crate::scheduling::problem::{Problem, by_ordinal};
 
@@ -15,15 +19,15 @@ use crate::scheduling::problem::{Problem, by_ordinal};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DomainCounter {
     /// Pods of a group.
-    Members { group: usize, key: usize },
+    Members { group: GroupIndex, key: KeyIndex },
     /// Pods with anti-affinity against a group.
-    Owners { group: usize, key: usize },
+    Owners { group: GroupIndex, key: KeyIndex },
     /// Pods of a group that are not being deleted, at locations that pass a filter.
-    Spread { group: usize, key: usize, filter: usize },
+    Spread { group: GroupIndex, key: KeyIndex, filter: FilterIndex },
 }
 
 impl DomainCounter {
-    pub(super) fn topology_key(&self) -> usize {
+    pub(super) fn topology_key(&self) -> KeyIndex {
         match self {
             Self::Members { key, .. } | Self::Owners { key, .. } | Self::Spread { key, .. } => *key,
         }
@@ -34,21 +38,21 @@ impl DomainCounter {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NodeFilter {
     /// The requirements that the labels of a location must satisfy, or `None`.
-    pub(super) labels: Option<usize>,
+    pub(super) labels: Option<RequirementsIndex>,
     /// The requirements whose tolerations must cover the taints, or `None`.
-    pub(super) taints: Option<usize>,
+    pub(super) taints: Option<RequirementsIndex>,
     /// The keys a site must have.
-    pub(super) keys: Vec<usize>,
+    pub(super) keys: Vec<KeyIndex>,
 }
 
 /// A check at the binding of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TopologyCheck {
     /// The domain contains none of these pods.
-    Free { tally: usize },
+    Free { tally: CounterIndex },
     /// The place does not lead the emptiest by more than the skew, the pod itself counted.
     Even {
-        tally: usize,
+        tally: CounterIndex,
         skew: u32,
         least: u32,
         /// One if the pod itself counts, otherwise zero.
@@ -57,7 +61,7 @@ pub(super) enum TopologyCheck {
     /// Each of these domains contains matching pods, or no domain does and the pod matches itself.
     /// With the last field set, a DaemonSet pod on the same node also satisfies it.
     Near {
-        tallies: Vec<usize>,
+        tallies: Vec<CounterIndex>,
         /// Whether the pod matches itself, so that it may be the first.
         first: bool,
         beside: bool,
@@ -67,14 +71,14 @@ pub(super) enum TopologyCheck {
 /// The checks and counters of every kind of pods.
 #[derive(Debug, Default)]
 pub(super) struct Topology {
-    pub(super) tallies: Vec<DomainCounter>,
-    pub(super) filters: Vec<NodeFilter>,
+    pub(super) tallies: IndexVec<CounterIndex, DomainCounter>,
+    pub(super) filters: IndexVec<FilterIndex, NodeFilter>,
     /// Checks by kind.
-    pub(super) checks: Vec<Vec<TopologyCheck>>,
+    pub(super) checks: IndexVec<KindIndex, Vec<TopologyCheck>>,
     /// Counters that the pods of each kind increment.
-    pub(super) adds: Vec<Vec<usize>>,
+    pub(super) adds: IndexVec<KindIndex, Vec<CounterIndex>>,
     /// Counters that the pods of each constrained DaemonSet increment.
-    pub(super) daemon_overheads: Vec<Vec<usize>>,
+    pub(super) daemon_overheads: IndexVec<DaemonIndex, Vec<CounterIndex>>,
     /// Number of keys.
     pub(super) keys: usize,
 }
@@ -87,18 +91,18 @@ impl Topology {
 
     /// Builds the rules of a problem. `standing` are the groups and keys of the terms of bound
     /// pods.
-    pub(super) fn new(problem: &Problem<'_>, standing: &[(usize, usize)]) -> Self {
+    pub(super) fn new(problem: &Problem<'_>, standing: &[(GroupIndex, KeyIndex)]) -> Self {
         let mut maker = Maker { problem, tallies: BTreeMap::new(), filters: BTreeMap::new() };
-        let mut checks: Vec<Vec<TopologyCheck>> =
-            (0..problem.kinds.len()).map(|kind| maker.checks_of(kind)).collect();
+        let mut checks: IndexVec<KindIndex, Vec<TopologyCheck>> =
+            problem.kinds.keys().map(|kind| maker.checks_of(kind)).collect();
         for (group, key) in standing {
             maker.counter_ordinal(DomainCounter::Owners { group: *group, key: *key });
         }
         let Maker { tallies, filters, .. } = maker;
         let tallies = by_ordinal(tallies);
         // A pod of a group is rejected by pods with anti-affinity against it.
-        for (kind, checks) in checks.iter_mut().enumerate() {
-            for (index, tally) in tallies.iter().enumerate() {
+        for (kind, checks) in checks.iter_mut_enumerated() {
+            for (index, tally) in tallies.iter_enumerated() {
                 if let DomainCounter::Owners { group, .. } = tally
                     && problem.is_member(kind, *group)
                 {
@@ -106,7 +110,7 @@ impl Topology {
                 }
             }
         }
-        let adds = (0..problem.kinds.len()).map(|kind| {
+        let adds = problem.kinds.keys().map(|kind| {
             incremented_counters(
                 &tallies,
                 |group| problem.is_member(kind, group),
@@ -116,7 +120,7 @@ impl Topology {
                 },
             )
         });
-        let daemon_overheads = (0..problem.agents.len()).map(|agent| {
+        let daemon_overheads = problem.agents.keys().map(|agent| {
             incremented_counters(
                 &tallies,
                 |group| problem.agents.is_member(agent, group),
@@ -134,17 +138,17 @@ impl Topology {
     }
 
     /// Returns the topology key of a counter.
-    pub(super) fn key_of(&self, tally: usize) -> usize {
+    pub(super) fn key_of(&self, tally: CounterIndex) -> KeyIndex {
         self.tallies[tally].topology_key()
     }
 
     /// Returns whether a kind has topology spread. Such pods are bound before others.
-    pub(super) fn has_spread(&self, kind: usize) -> bool {
+    pub(super) fn has_spread(&self, kind: KindIndex) -> bool {
         self.spread_tallies(kind).next().is_some()
     }
 
     /// Returns the counters of the topology spread of a kind.
-    pub(super) fn spread_tallies(&self, kind: usize) -> impl Iterator<Item = &usize> {
+    pub(super) fn spread_tallies(&self, kind: KindIndex) -> impl Iterator<Item = &CounterIndex> {
         self.checks[kind].iter().filter_map(|check| match check {
             TopologyCheck::Even { tally, .. } => Some(tally),
             _ => None,
@@ -153,7 +157,7 @@ impl Topology {
 
     /// Returns the host spread of a kind without any other topology rules or counters: its counter,
     /// skew and minimum number of hosts.
-    pub(super) fn only_host_spread(&self, kind: usize) -> Option<(usize, u32, u32)> {
+    pub(super) fn only_host_spread(&self, kind: KindIndex) -> Option<(CounterIndex, u32, u32)> {
         match (&self.checks[kind][..], &self.adds[kind][..]) {
             ([TopologyCheck::Even { tally, skew, least, adds: 1 }], [counted])
                 if counted == tally && self.key_of(*tally) == HOST =>
@@ -165,13 +169,13 @@ impl Topology {
     }
 
     /// Returns whether no topology rule concerns a kind.
-    pub(super) fn is_unconstrained(&self, kind: usize) -> bool {
+    pub(super) fn is_unconstrained(&self, kind: KindIndex) -> bool {
         self.checks[kind].is_empty() && self.adds[kind].is_empty()
     }
 
     /// Returns whether a kind needs a domain before packing, because its rules or those of others
     /// depend on a key other than the host.
-    pub(super) fn needs_domain_first(&self, kind: usize) -> bool {
+    pub(super) fn needs_domain_first(&self, kind: KindIndex) -> bool {
         let early = self.has_spread(kind);
         let mut checked = self.checks[kind].iter().flat_map(|check| match check {
             TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. } => {
@@ -187,8 +191,9 @@ impl Topology {
     }
 
     /// The keys, the host's aside, by which some pinned kind's place has to be known.
-    pub(super) fn domain_keys(&self) -> Vec<usize> {
-        let mut keys: Vec<usize> = self.tallies.iter().map(DomainCounter::topology_key).collect();
+    pub(super) fn domain_keys(&self) -> Vec<KeyIndex> {
+        let mut keys: Vec<KeyIndex> =
+            self.tallies.iter().map(DomainCounter::topology_key).collect();
         keys.retain(|key| *key != HOST);
         keys.sort_unstable();
         keys.dedup();
@@ -198,33 +203,32 @@ impl Topology {
 
 /// Returns the counters that pods increment.
 fn incremented_counters(
-    tallies: &[DomainCounter],
-    is_member: impl Fn(usize) -> bool,
-    has_anti_affinity: impl Fn(usize, usize) -> bool,
-) -> Vec<usize> {
-    let counts = tallies.iter().map(|tally| match tally {
+    tallies: &IndexVec<CounterIndex, DomainCounter>,
+    is_member: impl Fn(GroupIndex) -> bool,
+    has_anti_affinity: impl Fn(GroupIndex, KeyIndex) -> bool,
+) -> Vec<CounterIndex> {
+    let counted = tallies.iter_enumerated().filter(|(_, tally)| match tally {
         DomainCounter::Members { group, .. } | DomainCounter::Spread { group, .. } => {
             is_member(*group)
         }
         DomainCounter::Owners { group, key } => has_anti_affinity(*group, *key),
     });
-    let counted = counts.enumerate().filter(|(_, counts)| *counts);
     counted.map(|(tally, _)| tally).collect()
 }
 
 struct Maker<'m, 'a> {
     problem: &'m Problem<'a>,
-    tallies: BTreeMap<DomainCounter, usize>,
-    filters: BTreeMap<NodeFilter, usize>,
+    tallies: BTreeMap<DomainCounter, CounterIndex>,
+    filters: BTreeMap<NodeFilter, FilterIndex>,
 }
 
 impl Maker<'_, '_> {
-    fn counter_ordinal(&mut self, tally: DomainCounter) -> usize {
-        let next = self.tallies.len();
+    fn counter_ordinal(&mut self, tally: DomainCounter) -> CounterIndex {
+        let next = CounterIndex(self.tallies.len());
         *self.tallies.entry(tally).or_insert(next)
     }
 
-    fn checks_of(&mut self, kind: usize) -> Vec<TopologyCheck> {
+    fn checks_of(&mut self, kind: KindIndex) -> Vec<TopologyCheck> {
         let problem = self.problem;
         let rules = problem.rules_of(kind);
         let mut checks = Vec::new();
@@ -239,7 +243,7 @@ impl Maker<'_, '_> {
         }
         // Every node has a host name.
         let keys = rules.even.iter().map(|even| even.key);
-        let mut keys: Vec<usize> = keys.filter(|key| *key != HOST).collect();
+        let mut keys: Vec<KeyIndex> = keys.filter(|key| *key != HOST).collect();
         keys.sort_unstable();
         keys.dedup();
         for even in &rules.even {
@@ -266,7 +270,12 @@ impl Maker<'_, '_> {
         checks
     }
 
-    fn filter_ordinal(&mut self, kind: usize, even: &SpreadConstraint, keys: &[usize]) -> usize {
+    fn filter_ordinal(
+        &mut self,
+        kind: KindIndex,
+        even: &SpreadConstraint,
+        keys: &[KeyIndex],
+    ) -> FilterIndex {
         let wants = self.problem.kinds[kind].bare;
         let choosy = self.problem.wants[wants]
             .alternatives
@@ -277,7 +286,7 @@ impl Maker<'_, '_> {
             taints: even.taints.then_some(wants),
             keys: keys.to_vec(),
         };
-        let next = self.filters.len();
+        let next = FilterIndex(self.filters.len());
         *self.filters.entry(filter).or_insert(next)
     }
 }

@@ -15,9 +15,6 @@ use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::Catalog;
-use crate::engine::command::{
-    Adoption, CommandResult, FailureKind, Launch, OfferingRefusal, RefusalKind,
-};
 use crate::model::claim::{TAG_CLUSTER, TAG_FLEET, TAG_INSTALLATION};
 use crate::model::id::{ClaimId, ClusterName, InstanceId, ReservationId};
 use crate::model::instance::{
@@ -25,6 +22,7 @@ use crate::model::instance::{
 };
 use crate::model::labels::Labels;
 use crate::model::taint::Taint;
+use crate::provider::{Adoption, CommandResult, FailureKind, Launch, OfferingRefusal, RefusalKind};
 use crate::sim::cloud::capacity::CapacityPools;
 use crate::sim::cloud::instance::SimInstance;
 use crate::sim::event_queue::{Timers, time_after};

@@ -2,12 +2,13 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::command::{Command, CommandResult, FailureKind, IssuedCommand, Launch};
+use crate::engine::command::{Command, IssuedCommand};
 use crate::model::claim::ClaimRecord;
 use crate::model::id::InstanceId;
 use crate::model::instance::{Instance, OfferingKey};
 use crate::model::taint::Taint;
 use crate::model::watched_object::ObjectKind;
+use crate::provider::{CommandResult, FailureKind, Launch};
 use crate::sim::cloud::failed_result;
 use crate::sim::faults::{CommandFault, CommandTrip};
 use crate::sim::invariants::{Invariant, adds_disrupted_taint};

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use crate::engine::event::{Event, Interruption};
+use crate::engine::event::Event;
 use crate::engine::report::Report;
+use crate::provider::Interruption;
 use crate::sim::cloud::CloudEvent;
 use crate::sim::cluster::kubelet::Boot;
 use crate::sim::event_queue::time_after;

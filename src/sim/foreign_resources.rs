@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::command::{CommandResult, Launch};
 use crate::model::claim::ClaimRecord;
 use crate::model::id::{ClusterName, NodeName};
 use crate::model::instance::OfferingKey;
 use crate::model::labels::Labels;
 use crate::model::node::Node;
 use crate::model::taint::{Effect, Taint};
+use crate::provider::{CommandResult, Launch};
 use crate::sim::World;
 use crate::sim::invariants::Invariant;
 

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_in_can_be_counted_out_again() {
+    fn removing_all_pods_resets_the_disruption_cost() {
         let guarded = |mut pod: Pod, key: &str, value: &str| {
             pod.annotations.insert(key.to_owned(), value.to_owned());
             pod
@@ -116,8 +116,8 @@ mod tests {
             totals.count_pod(pod, true);
             let cost = if *holds { COST_OF_ONE } else { 0 };
             assert_eq!((totals.holding_pods, totals.cost), (usize::from(*holds), cost));
-            let said = [totals.guarded > 0, totals.risky > 0, totals.invalid > 0];
-            assert_eq!(said, [*guarded, *risky, *odd], "{}", pod.key);
+            let flags = [totals.guarded > 0, totals.risky > 0, totals.invalid > 0];
+            assert_eq!(flags, [*guarded, *risky, *odd], "{}", pod.key);
             assert_eq!(totals.cpu_milli, *cpu_milli, "{}", pod.key);
             all.count_pod(pod, true);
         }
@@ -129,11 +129,11 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_used_as_much_as_what_it_has_least_of() {
+    fn utilization_is_that_of_the_scarcest_resource() {
         let allocatable =
             |cpu_milli, memory| Resources { cpu_milli, memory, ..Resources::default() };
-        let mut disruption_cost_of = DisruptionCost::default();
-        disruption_cost_of.count_pod(&owned("a", "ReplicaSet"), true);
+        let mut cost = DisruptionCost::default();
+        cost.count_pod(&owned("a", "ReplicaSet"), true);
         let cases = [
             (allocatable(1000, 1000), Some(20)),
             (allocatable(150, 1000), Some(66)),
@@ -143,7 +143,7 @@ mod tests {
             (allocatable(-5, 1), Some(20_000)),
         ];
         for (allocatable, expect) in cases {
-            assert_eq!(disruption_cost_of.utilization(&allocatable), expect, "{allocatable:?}");
+            assert_eq!(cost.utilization(&allocatable), expect, "{allocatable:?}");
         }
         assert_eq!(DisruptionCost::default().utilization(&allocatable(1, 1)), Some(0));
     }

@@ -187,10 +187,10 @@ mod tests {
             };
             state.objects.apply(WatchedObject::VolumeClaim(claim), NOW);
             let team = if name == "elsewhere" { "b" } else { "a" };
-            let there = Labels::from([("team".to_owned(), team.to_owned())]);
+            let required = Labels::from([("team".to_owned(), team.to_owned())]);
             let volume = Volume {
                 name: name.to_owned(),
-                node_affinity: vec![Requirements::from_labels(&there)],
+                node_affinity: vec![Requirements::from_labels(&required)],
                 ..Volume::default()
             };
             state.objects.apply(WatchedObject::Volume(volume), NOW);
@@ -204,43 +204,47 @@ mod tests {
         names.join(" ")
     }
 
-    /// A pod, changed a little, and whether it may still be bound early.
+    /// A change of a pod, and whether the pod may then be bound early.
     type Case = (&'static str, fn(&mut Pod), bool);
 
     #[test]
-    fn pods_that_need_more_than_room_are_left_to_the_scheduler() {
+    fn pods_that_need_more_than_resources_are_not_bound_early() {
         let cases: [Case; 22] = [
             ("plain", |_| {}, true),
             (
-                "for a label that it has",
+                "selects a label of the node",
                 |pod| drop(pod.node_selector.insert("team".into(), "a".into())),
                 true,
             ),
             (
-                "for a label that only its kubelet knows",
+                "selects a label that the node lacks",
                 |pod| drop(pod.node_selector.insert("team".into(), "b".into())),
                 false,
             ),
             ("too large", |pod| pod.requests.cpu_milli = 2000, false),
-            ("nobody makes it anew", |pod| pod.owner = None, false),
+            ("without a controller", |pod| pod.owner = None, false),
             (
-                "not to be disrupted",
+                "do-not-disrupt",
                 |pod| drop(pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into())),
                 false,
             ),
             ("gated", |pod| pod.is_gated = true, false),
             ("resource claims", |pod| pod.has_resource_claims = true, false),
-            ("another's scheduler", |pod| pod.scheduler = "volcano".into(), false),
-            ("ours by name", |pod| pod.scheduler = "default-scheduler".into(), true),
+            ("a different scheduler", |pod| pod.scheduler = "volcano".into(), false),
+            (
+                "the default scheduler by name",
+                |pod| pod.scheduler = "default-scheduler".into(),
+                true,
+            ),
             ("bound already", |pod| pod.node = Some("m".into()), false),
             ("nominated", |pod| pod.nominated_node = Some("m".into()), false),
             ("a bound volume", |pod| pod.volume_claims = vec!["bound".into()], true),
             (
-                "a volume that was made elsewhere since",
+                "a bound volume for other nodes",
                 |pod| pod.volume_claims = vec!["elsewhere".into()],
                 false,
             ),
-            ("a volume to be made", |pod| pod.volume_claims = vec!["unbound".into()], false),
+            ("an unbound volume", |pod| pod.volume_claims = vec!["unbound".into()], false),
             ("an unknown volume", |pod| pod.volume_claims = vec!["none".into()], false),
             (
                 "a device",
@@ -254,9 +258,9 @@ mod tests {
                 },
                 false,
             ),
-            ("near others", |pod| pod.affinity = vec![term(HOSTNAME)], false),
-            ("alone on its host", |pod| pod.anti_affinity = vec![term(HOSTNAME)], true),
-            ("alone in its zone", |pod| pod.anti_affinity = vec![term(ZONE)], false),
+            ("with pod affinity", |pod| pod.affinity = vec![term(HOSTNAME)], false),
+            ("anti-affinity by host name", |pod| pod.anti_affinity = vec![term(HOSTNAME)], true),
+            ("anti-affinity by zone", |pod| pod.anti_affinity = vec![term(ZONE)], false),
             ("spread over zones", |pod| pod.spread = vec![spread(ZONE, true)], false),
         ];
         for (what, change, expect) in cases {
@@ -264,15 +268,15 @@ mod tests {
             change(&mut pod);
             assert_eq!(bindable(&[pod], &[]), if expect { "a" } else { "" }, "{what}");
         }
-        let wish = |mut pod: Pod| {
+        let soft_spread = |mut pod: Pod| {
             pod.spread = vec![spread(ZONE, false)];
             pod
         };
-        assert_eq!(bindable(&[wish(owned("a"))], &[]), "a");
+        assert_eq!(bindable(&[soft_spread(owned("a"))], &[]), "a");
     }
 
     #[test]
-    fn of_pods_that_are_spread_over_hosts_only_as_many_as_may_be_ahead() {
+    fn hostname_spread_limits_early_binding_to_the_max_skew() {
         let of = |name: &str| {
             let mut pod = owned(name);
             pod.spread = vec![spread(HOSTNAME, true)];
@@ -285,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_starts_with_keeps_pods_off_it() {
+    fn startup_taints_prevent_early_binding() {
         let soft = Taint::new("soft", Effect::PreferNoSchedule);
         assert_eq!(bindable(&[owned("a")], &[soft]), "a");
         for effect in [Effect::NoSchedule, Effect::NoExecute] {

@@ -414,15 +414,15 @@ mod tests {
         }
     }
 
-    fn room(state: &State, node: &str) -> ExistingNode {
+    fn existing_node(state: &State, node: &str) -> ExistingNode {
         let host = NodeRef::Node(node.into());
-        let rooms = state.snapshot(NOW).rooms;
-        let found = rooms.into_iter().find(|room| room.host == host);
-        found.expect("every node is a room")
+        let existing_nodes = state.snapshot(NOW).rooms;
+        let found = existing_nodes.into_iter().find(|existing_node| existing_node.host == host);
+        found.expect("every node is in the snapshot")
     }
 
     #[test]
-    fn every_node_is_a_room_and_those_that_take_no_pods_are_closed() {
+    fn unschedulable_nodes_are_listed_as_closed() {
         let tainted = |key: &str| {
             let taint = Taint::new(key, Effect::NoSchedule);
             changed("n", |node| node.taints.push(taint))
@@ -452,7 +452,7 @@ mod tests {
                 false,
             ),
             ("disrupted", tainted("karpenter.sh/disrupted"), None, false),
-            ("draining for long", node("n"), leaving(), false),
+            ("draining for a long time", node("n"), leaving(), false),
             ("ending", node("n"), in_phase(ClaimPhase::Terminating), false),
             ("gone", node("n"), in_phase(ClaimPhase::Gone), false),
         ];
@@ -461,21 +461,21 @@ mod tests {
             claim.into_iter().for_each(|given| state.ledger.insert(given));
             state.objects.apply(node, NOW);
             state.objects.apply(pod("default", "p", "n").into(), NOW);
-            let room = room(&state, "n");
-            assert_eq!(room.open, open, "{name}");
+            let existing_node = existing_node(&state, "n");
+            assert_eq!(existing_node.open, open, "{name}");
             for key in [HOSTNAME, NODE_NAME] {
-                let label = room.labels.get(key).map(ToString::to_string);
+                let label = existing_node.labels.get(key).map(ToString::to_string);
                 assert_eq!(label.as_deref(), Some("in [n]"), "{name}");
             }
-            assert_eq!(room.free.cpu_milli, 900, "{name}");
+            assert_eq!(existing_node.free.cpu_milli, 900, "{name}");
             let residents = state.snapshot(NOW).residents.len();
             assert_eq!(residents, 1, "{name}");
         }
     }
 
     #[test]
-    fn a_node_that_will_be_gone_before_long_is_taken_for_gone() {
-        for (minutes, rooms) in [(0, 0), (4, 0), (5, 1)] {
+    fn recently_draining_node_is_excluded_from_the_snapshot() {
+        for (minutes, existing_nodes) in [(0, 0), (4, 0), (5, 1)] {
             let mut state = state();
             let mut draining = claim("c", Some("n"), ClaimPhase::Draining);
             draining.leaving = Some(Reason::Underutilized);
@@ -483,30 +483,30 @@ mod tests {
             state.ledger.insert(draining);
             state.objects.apply(node("n"), NOW);
             let snapshot = state.snapshot(NOW);
-            assert_eq!(snapshot.rooms.len(), rooms, "{minutes}");
+            assert_eq!(snapshot.rooms.len(), existing_nodes, "{minutes}");
         }
     }
 
     #[test]
-    fn a_claim_is_a_room_before_it_has_a_node_only_while_it_takes_pods() {
-        for (leaving, rooms) in [(None, 1), (Some(Reason::TimedOut), 0)] {
+    fn claim_without_node_has_capacity_unless_it_is_disrupted() {
+        for (leaving, existing_nodes) in [(None, 1), (Some(Reason::TimedOut), 0)] {
             let mut state =
                 State { catalog: Arc::new(crate::catalog::Catalog::shipped()), ..state() };
             let mut launching = claim("c", None, ClaimPhase::Launching);
             launching.leaving = leaving;
             let mut types = state.catalog.types();
             let (at, offering) =
-                types.find_map(|it| Some((it, it.offerings.first()?))).expect("something is sold");
+                types.find_map(|it| Some((it, it.offerings.first()?))).expect("an offering");
             launching.offerings = vec![offering.key(&at.name)];
             state.ledger.insert(launching);
             let snapshot = state.snapshot(NOW);
-            assert_eq!(snapshot.rooms.len(), rooms, "{leaving:?}");
-            assert!(snapshot.rooms.iter().all(|room| room.open));
+            assert_eq!(snapshot.rooms.len(), existing_nodes, "{leaving:?}");
+            assert!(snapshot.rooms.iter().all(|existing_node| existing_node.open));
         }
     }
 
     #[test]
-    fn a_starting_node_is_seen_as_it_will_be_and_a_closed_one_as_it_is() {
+    fn starting_node_has_its_final_labels_unless_it_is_cordoned() {
         let starting = |closed: bool| {
             changed("n", |node| {
                 node.labels.retain(|key, _| key != REGISTERED && key != INITIALIZED);
@@ -523,19 +523,19 @@ mod tests {
             launched.labels.insert("for".into(), "its-pods".into());
             state.ledger.insert(launched);
             state.objects.apply(starting(closed), NOW);
-            let room = room(&state, "n");
-            assert_eq!(room.taints.len(), taints);
-            let team = room.labels.get("team").map(ToString::to_string);
+            let existing_node = existing_node(&state, "n");
+            assert_eq!(existing_node.taints.len(), taints);
+            let team = existing_node.labels.get("team").map(ToString::to_string);
             assert_eq!(team.as_deref(), labels);
             for key in [POOL, "for"] {
-                assert_eq!(room.labels.get(key).is_some(), !closed, "{key}");
+                assert_eq!(existing_node.labels.get(key).is_some(), !closed, "{key}");
             }
-            assert!(!room.initialized);
+            assert!(!existing_node.initialized);
         }
     }
 
     #[test]
-    fn daemons_that_are_still_to_come_take_room() {
+    fn capacity_is_reserved_for_missing_daemon_pods() {
         let daemon_set = |name: &str, selector: &str| {
             let mut template = pod("kube-system", name, "");
             template.node_selector.insert("team".into(), selector.into());
@@ -551,20 +551,20 @@ mod tests {
         state.objects.apply(labelled, NOW);
         state.objects.apply(daemon_set("here", "x"), NOW);
         state.objects.apply(daemon_set("not-here", "y"), NOW);
-        assert_eq!(room(&state, "n").free.cpu_milli, 900);
+        assert_eq!(existing_node(&state, "n").free.cpu_milli, 900);
         let here = ObjectKey::new("kube-system", "here");
-        assert_eq!(room(&state, "n").daemons, [(here, true)]);
-        let mut there = pod("kube-system", "here-1", "n");
-        there.owner =
+        assert_eq!(existing_node(&state, "n").daemons, [(here, true)]);
+        let mut running = pod("kube-system", "here-1", "n");
+        running.owner =
             Some(Owner { kind: "DaemonSet".into(), name: "here".into(), uid: String::new() });
-        state.objects.apply(there.into(), NOW);
-        assert_eq!(room(&state, "n").free.cpu_milli, 900);
-        assert_eq!(room(&state, "n").daemons, []);
+        state.objects.apply(running.into(), NOW);
+        assert_eq!(existing_node(&state, "n").free.cpu_milli, 900);
+        assert_eq!(existing_node(&state, "n").daemons, []);
     }
 
     #[test]
-    fn daemons_may_depend_on_what_a_host_turns_out_to_be() {
-        let wanting = |zones: &[&str]| {
+    fn daemon_pods_may_depend_on_an_undecided_zone() {
+        let daemon_set = |zones: &[&str]| {
             let mut template = pod("kube-system", "d", "");
             let zones = Requirement::is_in(zones.iter().copied());
             template.node_affinity = vec![[(ZONE, zones)].into_iter().collect()];
@@ -572,20 +572,20 @@ mod tests {
         };
         let mut state = state();
         state.objects.apply(node("n"), NOW);
-        let mut room = room(&state, "n");
+        let mut existing_node = existing_node(&state, "n");
         let both = Requirement::is_in(["a", "b"]);
-        Arc::make_mut(&mut room.labels).add(ZONE, both);
+        Arc::make_mut(&mut existing_node.labels).add(ZONE, both);
         for (zones, expect) in
             [(&["a", "b", "c"][..], vec![true]), (&["b"], vec![false]), (&["c"], vec![])]
         {
-            let coming = daemons_of(&room, &[&wanting(zones)]);
-            let sure: Vec<bool> = coming.into_iter().map(|(_, is_sure)| is_sure).collect();
+            let missing = daemons_of(&existing_node, &[&daemon_set(zones)]);
+            let sure: Vec<bool> = missing.into_iter().map(|(_, is_sure)| is_sure).collect();
             assert_eq!(sure, expect, "{zones:?}");
         }
     }
 
     #[test]
-    fn what_is_promised_takes_room_volumes_included() {
+    fn nominated_pods_reserve_capacity_and_volume_attachments() {
         let mut state = state();
         let mut registered = claim("c", Some("n"), ClaimPhase::Registered);
         registered.pods = [ObjectKey::new("default", "promised")].into();
@@ -617,7 +617,7 @@ mod tests {
         mounting(waiting("default", "promised"), "b", &mut state);
         let resource = format!("attachable-volumes-csi-{driver}");
         let left = |state: &State, node: &str| {
-            let free = room(state, node).free;
+            let free = existing_node(state, node).free;
             (free.cpu_milli, free.extended.get(&resource).copied())
         };
         // No pods with volumes are pending yet.
@@ -625,7 +625,7 @@ mod tests {
         mounting(waiting("default", "pending"), "c", &mut state);
         assert_eq!(left(&state, "n"), (800, Some(3)));
         assert_eq!(left(&state, "m"), (1000, None));
-        assert_eq!(room(&state, "n").free.extended.len(), 1);
+        assert_eq!(existing_node(&state, "n").free.extended.len(), 1);
 
         let team = Namespace {
             name: "default".into(),

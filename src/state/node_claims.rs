@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::claim::{ADOPTED, ClaimPhase, ClaimRecord, NotAClaim, TAG_FLEET};
 use crate::model::cluster::Cluster;
 use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName, ReservationId};
-use crate::model::instance::{ExpectedNode, Instance, InstanceState, OfferingKey};
+use crate::model::instance::{CapacityType, ExpectedNode, Instance, InstanceState, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::pool::Reason;
 use crate::model::reservation::Reservation;
@@ -123,6 +123,11 @@ impl NodeClaim {
     /// Returns the Node that its instance is expected to register.
     pub fn expected_node(&self) -> Option<&ExpectedNode> {
         self.instance.as_ref()?.node.as_deref()
+    }
+
+    /// Returns the capacity type of its instance.
+    pub fn capacity_type(&self) -> Option<CapacityType> {
+        self.instance.as_ref().map(|instance| instance.offering.capacity_type)
     }
 
     /// Returns the reservation that it uses: that of its instance or, before, that of its

@@ -246,7 +246,7 @@ mod tests {
     use crate::state::State;
     use crate::state::fixtures::{NOW, claim, node, pod, waiting};
 
-    fn with(pods: Vec<Pod>) -> State {
+    fn state_with(pods: Vec<Pod>) -> State {
         let mut state = State::default();
         for pod in pods {
             state.objects.apply(pod.into(), NOW);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_other_schedulers_do_not_wait_for_us() {
+    fn pods_of_other_schedulers_are_not_pending() {
         let of = |name: &str, scheduler: &str| Pod {
             scheduler: scheduler.into(),
             ..waiting("default", name)
@@ -273,7 +273,7 @@ mod tests {
             (&[], ""),
         ];
         for (schedulers, expect) in cases {
-            let mut state = with(vec![
+            let mut state = state_with(vec![
                 of("unnamed", ""),
                 of("named", "default-scheduler"),
                 of("volcano", "volcano"),
@@ -288,11 +288,11 @@ mod tests {
     }
 
     /// A pod on the disrupted node `n`, and a claim for it, if it is already planned.
-    fn moving(planned: bool) -> State {
-        let mut mover = pod("default", "mover", "n");
-        mover.owner =
+    fn draining_state(planned: bool) -> State {
+        let mut reschedulable = pod("default", "mover", "n");
+        reschedulable.owner =
             Some(Owner { kind: "StatefulSet".into(), name: "owner".into(), uid: "owner".into() });
-        let mut state = with(vec![mover, pod("default", "bare", "n")]);
+        let mut state = state_with(vec![reschedulable, pod("default", "bare", "n")]);
         let mut old = claim("old", Some("n"), ClaimPhase::Draining);
         old.leaving = Some(Reason::Expired);
         state.ledger.insert(old);
@@ -314,9 +314,9 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_has_to_move_is_planned_for_once() {
+    fn reschedulable_pod_is_planned_once() {
         for planned in [false, true] {
-            let state = moving(planned);
+            let state = draining_state(planned);
             let snapshot = state.snapshot(NOW);
             let pending = if planned { "" } else { "mover" };
             assert_eq!(names(&snapshot.pending), pending);
@@ -326,14 +326,14 @@ mod tests {
             // It counts on its new node, and no longer on its old one.
             assert_eq!(pods_on(&state, "n"), 1);
         }
-        let room = |state: &State| {
-            let rooms = state.snapshot(NOW).rooms;
-            let found = rooms.into_iter().find(|room| room.host.to_string() == "node m");
-            found.map(|room| room.free.cpu_milli)
+        let free_cpu = |state: &State| {
+            let nodes = state.snapshot(NOW).rooms;
+            let found = nodes.into_iter().find(|node| node.host.to_string() == "node m");
+            found.map(|node| node.free.cpu_milli)
         };
-        assert_eq!(room(&moving(true)), Some(900));
+        assert_eq!(free_cpu(&draining_state(true)), Some(900));
         // Meanwhile, its new node does not count as empty and is not assigned running pods.
-        let state = moving(true);
+        let state = draining_state(true);
         let candidates = state.disruption_view(NOW).candidates;
         assert!(
             candidates
@@ -345,8 +345,8 @@ mod tests {
     }
 
     #[test]
-    fn once_it_is_gone_its_successor_has_the_room() {
-        let mut state = moving(true);
+    fn replacement_of_a_deleted_pod_inherits_its_nomination() {
+        let mut state = draining_state(true);
         let key = ObjectKey::new("default", "mover");
         state.objects.delete(crate::model::watched_object::ObjectKind::Pod, &key, NOW);
         assert_eq!(state.snapshot(NOW).promised.len(), 0);
@@ -363,10 +363,10 @@ mod tests {
 
     /// More pods than fit may have been planned while a listing lacked some of them.
     #[test]
-    fn no_more_are_expected_on_a_node_than_it_holds() {
+    fn nominated_pods_do_not_exceed_the_node_capacity() {
         for (phase, expected) in [(ClaimPhase::Registered, 10), (ClaimPhase::Initialized, 10)] {
             let names: Vec<String> = (10..22).map(|number| format!("p{number}")).collect();
-            let mut state = with(names.iter().map(|name| waiting("default", name)).collect());
+            let mut state = state_with(names.iter().map(|name| waiting("default", name)).collect());
             let mut node_claim = claim("c", Some("n"), phase);
             node_claim.since = NOW;
             node_claim.pods = names.iter().map(|name| ObjectKey::new("default", name)).collect();
@@ -382,9 +382,9 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_expected_on_a_node_that_was_closed_meanwhile() {
+    fn cordoned_node_loses_its_nominations() {
         for (closed, pending) in [(false, ""), (true, "a")] {
-            let mut state = with(vec![waiting("default", "a")]);
+            let mut state = state_with(vec![waiting("default", "a")]);
             let mut expected = claim("c", Some("n"), ClaimPhase::Registered);
             expected.pods = [ObjectKey::new("default", "a")].into();
             state.ledger.insert(expected);

@@ -529,7 +529,7 @@ mod tests {
     }
 
     /// An update of a pod that changes everything or a single field. `None` for its deletion.
-    fn news(old: Option<&Pod>, what: u8, other: Pod) -> Option<Pod> {
+    fn changed_pod(old: Option<&Pod>, what: u8, other: Pod) -> Option<Pod> {
         let old = old.cloned().unwrap_or_else(|| other.clone());
         Some(match what {
             0 => return None,
@@ -549,10 +549,10 @@ mod tests {
     }
 
     /// The incremental counts must equal a full recount of all pods.
-    fn recount(objects: &ObjectCache) {
-        recount_loads(objects);
-        recount_users(objects);
-        recount_residents(objects);
+    fn check_counts(objects: &ObjectCache) {
+        check_node_usage(objects);
+        check_claim_users(objects);
+        check_bound_pod_groups(objects);
         let waiting = objects.pods.values().filter(|pod| pod.is_waiting());
         assert!(objects.waiting_pods().iter().eq(waiting.map(|pod| &pod.key)));
     }
@@ -562,7 +562,7 @@ mod tests {
         pods.filter(|pod| pod.node.is_some() && !pod.is_terminal())
     }
 
-    fn recount_loads(objects: &ObjectCache) {
+    fn check_node_usage(objects: &ObjectCache) {
         for name in ["n", "m"] {
             let on = |pod: &&Pod| pod.node.as_ref().is_some_and(|node| node.as_str() == name);
             assert!(objects.pods_on(name).eq(objects.pods.values().filter(on)));
@@ -572,9 +572,9 @@ mod tests {
                 sum.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
             };
             let load = objects.node_usage(name);
-            let mut disruption_cost_of = DisruptionCost::default();
-            here.iter().for_each(|pod| disruption_cost_of.count_pod(pod, true));
-            assert_eq!(objects.disruption_cost_of(name), &disruption_cost_of);
+            let mut cost = DisruptionCost::default();
+            here.iter().for_each(|pod| cost.count_pod(pod, true));
+            assert_eq!(objects.disruption_cost_of(name), &cost);
             let requests = load.requests();
             for resource in ["cpu", "memory", "pods", "gpu", "fpga"] {
                 assert_eq!(requests.get(resource), sum(&|asked| asked.get(resource)), "{resource}");
@@ -596,7 +596,7 @@ mod tests {
         }
     }
 
-    fn recount_users(objects: &ObjectCache) {
+    fn check_claim_users(objects: &ObjectCache) {
         for (namespace, name) in [("a", "data"), ("a", "logs"), ("b", "data"), ("b", "logs")] {
             let claim = ObjectKey::new(namespace, name);
             let uses = |pod: &&Pod| {
@@ -608,7 +608,7 @@ mod tests {
         }
     }
 
-    fn recount_residents(objects: &ObjectCache) {
+    fn check_bound_pod_groups(objects: &ObjectCache) {
         let mut residents = BTreeMap::new();
         for pod in live(objects) {
             let group = (&pod.key.namespace[..], &pod.labels, &pod.anti_affinity[..]);
@@ -627,15 +627,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_kept_up_equals_a_recount(steps in collection::vec((0u8..16, any_pod()), 0..60)) {
+        fn counts_equal_a_full_recount(steps in collection::vec((0u8..16, any_pod()), 0..60)) {
             let mut objects = ObjectCache::default();
             for (what, other) in steps {
                 let key = other.key.clone();
-                match news(objects.pods.get(&key), what, other) {
+                match changed_pod(objects.pods.get(&key), what, other) {
                     Some(pod) => objects.apply(pod.into(), NOW),
                     None => objects.delete(ObjectKind::Pod, &key, NOW),
                 }
-                recount(&objects);
+                check_counts(&objects);
             }
             // No entries remain in the end.
             for key in objects.pods.keys().cloned().collect::<Vec<_>>() {
@@ -649,30 +649,32 @@ mod tests {
     }
 
     #[test]
-    fn the_census_can_be_taken_without_some_pods() {
+    fn bound_pod_groups_can_exclude_given_pods() {
         let mut objects = ObjectCache::default();
         for name in ["a", "b", "c"] {
             let node = if name == "c" { "m" } else { "n" };
             let pod = crate::state::fixtures::pod("default", name, node);
             objects.apply(pod.into(), NOW);
         }
-        let count = |but: &[&str]| {
-            let but: Vec<&Pod> =
-                but.iter().map(|name| &objects.pods[&ObjectKey::new("default", *name)]).collect();
-            let residents = objects.bound_pods.groups_without(&but);
-            let nodes = residents.iter().flat_map(|group| &group.nodes);
+        let count = |excluded: &[&str]| {
+            let excluded: Vec<&Pod> = excluded
+                .iter()
+                .map(|name| &objects.pods[&ObjectKey::new("default", *name)])
+                .collect();
+            let groups = objects.bound_pods.groups_without(&excluded);
+            let nodes = groups.iter().flat_map(|group| &group.nodes);
             let texts: Vec<String> = nodes.map(|(node, count)| format!("{node}{count}")).collect();
             texts.join(" ")
         };
         let cases: [(&[&str], &str); 4] =
             [(&[], "m1 n2"), (&["a"], "m1 n1"), (&["a", "b"], "m1"), (&["a", "b", "c"], "")];
-        for (but, expect) in cases {
-            assert_eq!(count(but), expect, "{but:?}");
+        for (excluded, expect) in cases {
+            assert_eq!(count(excluded), expect, "{excluded:?}");
         }
     }
 
     #[test]
-    fn a_daemon_asks_for_what_its_newest_pod_does() {
+    fn daemon_set_requests_follow_its_newest_pod() {
         let mut objects = ObjectCache::default();
         let key = ObjectKey::new("default", "agent");
         let set = |cpu_milli| {
@@ -688,32 +690,32 @@ mod tests {
             pod.requests.cpu_milli = cpu_milli;
             WatchedObject::Pod(Box::new(pod))
         };
-        let asked = |objects: &ObjectCache| -> Vec<i64> {
+        let cpu_requests = |objects: &ObjectCache| -> Vec<i64> {
             let all = objects.expected_daemon_sets();
             all.map(|set| set.template.requests.cpu_milli).collect()
         };
-        let gone = |name: &str| ObjectKey::new("default", name);
+        let key_of = |name: &str| ObjectKey::new("default", name);
         objects.apply(pod("b", 1, 200), NOW);
-        assert!(asked(&objects).is_empty());
+        assert!(cpu_requests(&objects).is_empty());
         objects.apply(set(100), NOW);
-        assert_eq!(asked(&objects), [200]);
+        assert_eq!(cpu_requests(&objects), [200]);
         objects.apply(pod("a", 2, 300), NOW);
-        assert_eq!(asked(&objects), [300]);
+        assert_eq!(cpu_requests(&objects), [300]);
         objects.apply(pod("a", 2, 400), NOW);
-        assert_eq!(asked(&objects), [400]);
-        objects.delete(ObjectKind::Pod, &gone("a"), NOW);
-        assert_eq!(asked(&objects), [200]);
-        objects.delete(ObjectKind::Pod, &gone("b"), NOW);
-        assert_eq!(asked(&objects), [100]);
+        assert_eq!(cpu_requests(&objects), [400]);
+        objects.delete(ObjectKind::Pod, &key_of("a"), NOW);
+        assert_eq!(cpu_requests(&objects), [200]);
+        objects.delete(ObjectKind::Pod, &key_of("b"), NOW);
+        assert_eq!(cpu_requests(&objects), [100]);
         objects.apply(pod("c", 3, 500), NOW);
         objects.delete(ObjectKind::DaemonSet, &key, NOW);
-        assert!(asked(&objects).is_empty());
+        assert!(cpu_requests(&objects).is_empty());
         objects.apply(set(600), NOW);
-        assert_eq!(asked(&objects), [500]);
+        assert_eq!(cpu_requests(&objects), [500]);
     }
 
     #[test]
-    fn the_labels_of_a_node_follow_it() {
+    fn node_requirements_follow_node_updates_and_deletion() {
         let mut objects = ObjectCache::default();
         let name = "n".into();
         let text = |objects: &ObjectCache, key: &str| {

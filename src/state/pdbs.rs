@@ -226,7 +226,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_found_for_all_pods_is_what_is_found_for_each(
+        fn pdb_index_agrees_with_the_lookup_of_each_pod(
             pdbs in collection::vec(any_pdb(), 0..7),
             pods in collection::vec(any_pod(), 0..20),
         ) {

@@ -142,7 +142,7 @@ mod tests {
     }
 
     /// A state whose only node is disrupted for this reason.
-    fn leaving(reason: Option<Reason>, pods: Vec<Pod>) -> State {
+    fn disrupted_state(reason: Option<Reason>, pods: Vec<Pod>) -> State {
         let mut state = State::default();
         let mut claim = claim("c", Some("n"), ClaimPhase::Draining);
         claim.leaving = reason;
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_move_that_will_be_made_anew() {
+    fn pods_of_controllers_are_reschedulable() {
         let with = |mut pod: Pod, change: &dyn Fn(&mut Pod)| {
             change(&mut pod);
             pod
@@ -201,14 +201,15 @@ mod tests {
             (Some(Reason::Interrupted), lost),
         ];
         for (reason, expect) in cases {
-            let state = leaving(reason, pods.clone());
+            let state = disrupted_state(reason, pods.clone());
             assert_eq!(names(&state), expect, "{reason:?}");
         }
     }
 
     #[test]
-    fn a_node_of_another_instance_gives_no_notice() {
-        let mut state = leaving(Some(Reason::Expired), vec![owned("replica", "ReplicaSet")]);
+    fn node_of_another_instance_has_no_reschedulable_pods() {
+        let mut state =
+            disrupted_state(Some(Reason::Expired), vec![owned("replica", "ReplicaSet")]);
         assert_eq!(names(&state), "replica");
         let mut other = node("n");
         if let crate::model::watched_object::WatchedObject::Node(node) = &mut other {

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn services_and_controller_together_say_which_pods_are_meant() {
+    fn default_spread_selector_merges_services_and_controller() {
         let mut all = WorkloadSelectors::default();
         for (kind, name, selector) in [
             (ObjectKind::Service, "s", "app=a"),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn few_services_are_held_against_a_pod() {
+    fn only_few_candidate_services_are_checked_per_pod() {
         // One Service for all pods and one for each pod, as for message brokers.
         let mut all = WorkloadSelectors::default();
         for at in 0..1000 {
@@ -254,14 +254,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_found_by_labels_is_what_a_look_at_all_services_finds(
+        fn indexed_services_equal_a_scan_of_all_services(
             steps in collection::vec((0..6usize, a_selector(), any::<bool>()), 0..30),
             pod_text in a_selector(),
         ) {
             let (mut all, mut known) = (WorkloadSelectors::default(), BTreeMap::new());
-            for (name, selector, goes) in steps {
+            for (name, selector, is_deleted) in steps {
                 let workload = selecting(ObjectKind::Service, &format!("s{name}"), &selector);
-                if goes {
+                if is_deleted {
                     all.delete(ObjectKind::Service, &workload.key);
                     known.remove(&workload.key);
                 } else {
@@ -271,9 +271,9 @@ mod tests {
             }
             let pod_labels = labels(&pod_text);
             let matching = known.values().filter(|selector| selector.matches(&pod_labels));
-            let meant = matching.flat_map(Selector::expressions).cloned();
+            let expected = matching.flat_map(Selector::expressions).cloned();
             let found = all.default_spread_selector("default", &pod_labels, None);
-            prop_assert_eq!(found.unwrap_or_default(), Selector::new(meant));
+            prop_assert_eq!(found.unwrap_or_default(), Selector::new(expected));
             for key in known.keys() {
                 all.delete(ObjectKind::Service, key);
             }

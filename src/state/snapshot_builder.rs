@@ -333,19 +333,19 @@ mod tests {
     use crate::state::fixtures::{NOW, claim, pod, waiting};
 
     #[test]
-    fn bound_pods_count_for_the_gangs_that_wait() {
+    fn bound_pods_count_towards_pending_gangs() {
         let of = |gang: &str, mut pod: Pod| {
             pod.gang = Some(Gang { name: gang.to_owned(), least: None });
             pod
         };
-        let mut leaves = of("g", pod("default", "leaves", "n"));
-        leaves.deleting = Some(NOW);
+        let mut terminating = of("g", pod("default", "leaves", "n"));
+        terminating.deleting = Some(NOW);
         let mut state = State::default();
         for pod in [
             of("g", waiting("default", "w")),
             of("g", pod("default", "b", "n")),
             of("other", pod("default", "o", "n")),
-            leaves,
+            terminating,
         ] {
             state.objects.apply(pod.into(), NOW);
         }
@@ -356,7 +356,7 @@ mod tests {
     /// A launch response may be lost and the listing may have the instance. The other offerings of
     /// the launch then no longer count.
     #[test]
-    fn a_claim_takes_as_much_as_its_instance() {
+    fn claim_capacity_is_that_of_its_instance() {
         let catalog = Arc::new(Catalog::shipped());
         let state = State { catalog: catalog.clone(), ..State::default() };
         let [small, large] = ["m5.large", "r5.large"].map(|name| catalog.get(name).expect(name));

@@ -117,10 +117,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_map(steps in collection::vec((any::<bool>(), 0u8..8, any::<u8>()), 0..60)) {
+        fn equals_btreemap(steps in collection::vec((any::<bool>(), 0u8..8, any::<u8>()), 0..60)) {
             let (mut keyed, mut map) = (SortedHashMap::default(), BTreeMap::new());
-            for (comes, key, value) in steps {
-                if comes {
+            for (insert, key, value) in steps {
+                if insert {
                     prop_assert_eq!(keyed.insert(key, value), map.insert(key, value));
                 } else {
                     prop_assert_eq!(keyed.remove(&key), map.remove(&key));

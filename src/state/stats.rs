@@ -155,7 +155,7 @@ mod tests {
     use crate::state::fixtures::{NOW, pod};
 
     #[test]
-    fn what_pods_ask_for_is_summed_up_by_node_and_counted_by_phase() {
+    fn pod_requests_are_summed_by_node_and_counted_by_phase() {
         let mut state = State::default();
         let node = Node { name: "n".into(), ..Node::default() };
         let mut pods = ["a", "b", "d", "e", "w"].map(|name| {
@@ -171,33 +171,33 @@ mod tests {
         }
         let requested = state.requested_on(&node);
         let cpu = (requested.daemons.cpu_milli, requested.pods.cpu_milli);
-        assert_eq!(cpu, (100, 200), "what has ended asks for nothing");
+        assert_eq!(cpu, (100, 200), "finished pods have no requests");
         let name: NodeName = "n".into();
-        let alike = |node, phase| PodStatsKey { node, namespace: "default", phase };
+        let key = |node, phase| PodStatsKey { node, namespace: "default", phase };
         let counts: Vec<_> = state.pod_counts().into_iter().collect();
         let expect = [
-            (alike(None, "Pending"), 1),
-            (alike(Some(&name), "Running"), 3),
-            (alike(Some(&name), "Succeeded"), 1),
+            (key(None, "Pending"), 1),
+            (key(Some(&name), "Running"), 3),
+            (key(Some(&name), "Succeeded"), 1),
         ];
         assert_eq!(counts, expect);
     }
 
     #[test]
-    fn a_pool_without_nodes_has_nothing() {
+    fn pool_without_nodes_has_zero_counts() {
         let mut state = State::default();
         state.apply_configuration(Arc::new(Cluster {
             pools: vec![Pool::new("general")],
             ..Cluster::default()
         }));
-        let holdings = state.stats_by_pool();
-        let general = holdings.get("general").expect("it is there");
+        let stats = state.stats_by_pool();
+        let general = stats.get("general").expect("the pool has stats");
         assert_eq!((general.usage.nodes, general.claims.len()), (0, 0));
         assert_eq!(general.nodes.total(), 0);
     }
 
     #[test]
-    fn nodes_stand_for_claims_where_no_instances_can_be_listed() {
+    fn nodes_are_counted_when_instances_cannot_be_listed() {
         let node = |name: &str, initialized: &str, ready: bool| {
             let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
             let labels = [label(POOL, "general"), label(INITIALIZED, initialized)];
@@ -213,8 +213,8 @@ mod tests {
         let cluster = Arc::new(Cluster { pools: vec![Pool::new("general")], ..Cluster::default() });
         let nodes = nodes.into_iter().map(|node| WatchedObject::Node(Box::new(node)));
         let state = State::offline(cluster, Arc::default(), nodes.collect(), NOW);
-        let holdings = state.stats_by_pool();
+        let stats = state.stats_by_pool();
         let expect = NodeCounts { ready: 1, unready: 1, starting: 1, leaving: 1 };
-        assert_eq!(holdings["general"].nodes, expect);
+        assert_eq!(stats["general"].nodes, expect);
     }
 }

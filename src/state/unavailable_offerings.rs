@@ -319,19 +319,19 @@ mod tests {
     use super::{HOLD, UnavailableOfferings};
     use crate::model::instance::{CapacityType, OfferingKey};
 
-    fn offering(way: CapacityType) -> OfferingKey {
+    fn offering(capacity_type: CapacityType) -> OfferingKey {
         OfferingKey {
             instance_type: "m7i.large".into(),
             zone: "a".into(),
-            capacity_type: way,
+            capacity_type,
             reservation: None,
         }
     }
 
     #[test]
-    fn a_hold_grows_with_each_refusal_after_its_end_until_the_offering_is_had() {
+    fn back_off_grows_with_each_failure_until_a_launch_succeeds() {
         let spot = offering(CapacityType::Spot);
-        let mut holds = UnavailableOfferings::default();
+        let mut offerings = UnavailableOfferings::default();
         let mut now = Timestamp::UNIX_EPOCH;
         // Minutes until the failure, whether a launch succeeds first, and the length of the back-
         // off.
@@ -349,48 +349,48 @@ mod tests {
             // Half an hour after its end, the back-off is forgotten.
             (36, false, 3),
         ];
-        for (step, (wait, had, minutes)) in steps.into_iter().enumerate() {
+        for (step, (wait, is_available, minutes)) in steps.into_iter().enumerate() {
             now += SignedDuration::from_mins(wait);
-            holds.expire(now);
-            if had {
-                holds.mark_available(None, &spot);
+            offerings.expire(now);
+            if is_available {
+                offerings.mark_available(None, &spot);
             }
-            let until = holds.record_refusal(None, &spot, now);
+            let until = offerings.record_refusal(None, &spot, now);
             let expect = now + SignedDuration::from_mins(minutes);
             assert_eq!(until, expect, "step {step}");
-            assert!(holds.is_held(None, &spot, now), "step {step}");
-            assert!(!holds.is_held(None, &spot, until), "step {step}");
+            assert!(offerings.is_held(None, &spot, now), "step {step}");
+            assert!(!offerings.is_held(None, &spot, until), "step {step}");
         }
     }
 
     #[test]
-    fn what_is_had_while_it_is_held_stays_held() {
+    fn successful_launch_does_not_end_a_running_back_off() {
         let spot = offering(CapacityType::Spot);
         let now = Timestamp::UNIX_EPOCH;
-        let mut holds = UnavailableOfferings::default();
-        let until = holds.record_refusal(None, &spot, now);
-        holds.mark_available(None, &spot);
-        assert!(holds.is_held(None, &spot, now));
-        assert_eq!(holds.record_refusal(None, &spot, until), until + HOLD);
+        let mut offerings = UnavailableOfferings::default();
+        let until = offerings.record_refusal(None, &spot, now);
+        offerings.mark_available(None, &spot);
+        assert!(offerings.is_held(None, &spot, now));
+        assert_eq!(offerings.record_refusal(None, &spot, until), until + HOLD);
     }
 
     #[test]
-    fn what_one_class_is_refused_others_may_ask_for() {
+    fn refusal_of_one_node_class_does_not_affect_others() {
         let (one, other) = ("one".into(), "other".into());
         let spot = offering(CapacityType::Spot);
         let now = Timestamp::UNIX_EPOCH;
-        let mut holds = UnavailableOfferings::default();
-        holds.record_refusal(Some(&one), &spot, now);
-        let held = |class| holds.is_held(class, &spot, now);
+        let mut offerings = UnavailableOfferings::default();
+        offerings.record_refusal(Some(&one), &spot, now);
+        let held = |class| offerings.is_held(class, &spot, now);
         assert_eq!([held(Some(&one)), held(Some(&other)), held(None)], [true, false, false]);
     }
 
     #[test]
-    fn one_way_of_buying_is_held_down_as_a_whole() {
+    fn capacity_type_can_be_unavailable_as_a_whole() {
         let now = Timestamp::UNIX_EPOCH;
-        let mut holds = UnavailableOfferings::default();
-        let until = holds.record_refused_capacity_type(CapacityType::Spot, now);
-        let held = |way| holds.is_held(None, &offering(way), now);
+        let mut offerings = UnavailableOfferings::default();
+        let until = offerings.record_refused_capacity_type(CapacityType::Spot, now);
+        let held = |capacity_type| offerings.is_held(None, &offering(capacity_type), now);
         assert_eq!([held(CapacityType::Spot), held(CapacityType::OnDemand)], [true, false]);
         assert_eq!(until, now + HOLD);
     }

@@ -293,10 +293,10 @@ mod tests {
         }
     }
 
-    fn volume(name: &str, places: &[Requirements]) -> Volume {
+    fn volume(name: &str, locations: &[Requirements]) -> Volume {
         Volume {
             name: format!("pv-{name}"),
-            node_affinity: places.to_vec(),
+            node_affinity: locations.to_vec(),
             driver: "ebs.csi.aws.com".into(),
             ..Volume::default()
         }
@@ -334,7 +334,7 @@ mod tests {
         ]
     }
 
-    fn world() -> ObjectCache {
+    fn objects_with_volumes() -> ObjectCache {
         let at_once =
             StorageClass { waits_for_consumer: false, ..class("at-once", "ebs.csi.aws.com", &[]) };
         let volumes = [
@@ -372,15 +372,15 @@ mod tests {
         pod
     }
 
-    fn asked(objects: &ObjectCache, claims: &str) -> VolumeRequirements {
+    fn requirements_of(objects: &ObjectCache, claims: &str) -> VolumeRequirements {
         let pod = with_claims(waiting("default", "p"), claims);
         let mut all = volume_requirements(objects, &[&pod], [].into_iter());
         all.remove(&pod.key).expect("it has volumes")
     }
 
     #[test]
-    fn volumes_say_where_a_pod_can_go() {
-        let objects = world();
+    fn volume_topology_restricts_the_locations_of_a_pod() {
+        let objects = objects_with_volumes();
         // Claims, node requirements, and volumes of the EBS driver.
         let cases = [
             ("a", "topology.kubernetes.io/zone in [a]", 1),
@@ -400,11 +400,11 @@ mod tests {
             ),
             ("a disk", "kubernetes.io/hostname in [n], topology.kubernetes.io/zone in [a]", 1),
         ];
-        for (claims, places, attached) in cases {
-            let got = asked(&objects, claims);
+        for (claims, locations, attached) in cases {
+            let got = requirements_of(&objects, claims);
             assert_eq!(got.fault, None, "{claims}");
             let texts: Vec<String> = got.alternatives.iter().map(ToString::to_string).collect();
-            assert_eq!(texts.join(" | "), places, "{claims}");
+            assert_eq!(texts.join(" | "), locations, "{claims}");
             let count = got.attached.get("attachable-volumes-csi-ebs.csi.aws.com");
             assert_eq!(count.copied().unwrap_or(0), attached, "{claims}");
             assert_eq!(got.attached.len(), usize::from(attached > 0), "{claims}");
@@ -412,8 +412,8 @@ mod tests {
     }
 
     #[test]
-    fn volumes_say_why_a_pod_can_go_nowhere() {
-        let objects = world();
+    fn unusable_volumes_are_reported_with_a_reason() {
+        let objects = objects_with_volumes();
         let cases = [
             ("unheard-of", "does not exist"),
             ("ending", "is being deleted"),
@@ -430,41 +430,41 @@ mod tests {
             ("a by-hand", "provisions no volumes"),
         ];
         for (claims, why) in cases {
-            let fault = asked(&objects, claims).fault.unwrap_or_default();
+            let fault = requirements_of(&objects, claims).fault.unwrap_or_default();
             assert!(fault.contains(why), "{claims}: {fault}");
         }
     }
 
     #[test]
-    fn a_claim_of_another_namespace_is_another_claim() {
+    fn volume_claims_are_looked_up_in_the_namespace_of_the_pod() {
         let pod = with_claims(waiting("other", "p"), "a");
-        let all = volume_requirements(&world(), &[&pod], [].into_iter());
+        let all = volume_requirements(&objects_with_volumes(), &[&pod], [].into_iter());
         assert!(all[&pod.key].fault.is_some());
     }
 
     #[test]
-    fn combinations_of_places_are_bounded() {
-        let mut objects = world();
-        let places = |key: &str, count: usize| -> Vec<Requirements> {
-            let place = |at: usize| [(key, Requirement::is_in([at.to_string()]))];
-            (0..count).map(|at| place(at).into_iter().collect()).collect()
+    fn combinations_of_volume_locations_are_bounded() {
+        let mut objects = objects_with_volumes();
+        let locations = |key: &str, count: usize| -> Vec<Requirements> {
+            let location = |at: usize| [(key, Requirement::is_in([at.to_string()]))];
+            (0..count).map(|at| location(at).into_iter().collect()).collect()
         };
         for (at, count) in [8, 8, 2].into_iter().enumerate() {
             let name = format!("many-{at}");
             objects.apply(WatchedObject::VolumeClaim(bound(&name)), NOW);
-            let made = volume(&name, &places(&name, count));
+            let made = volume(&name, &locations(&name, count));
             objects.apply(WatchedObject::Volume(made), NOW);
         }
-        let most = asked(&objects, "many-0 many-1");
+        let most = requirements_of(&objects, "many-0 many-1");
         assert_eq!((most.fault, most.alternatives.len()), (None, ALTERNATIVES_MAX));
-        let more = asked(&objects, "many-0 many-1 many-2").fault;
+        let more = requirements_of(&objects, "many-0 many-1 many-2").fault;
         assert!(more.is_some_and(|why| why.contains("too many")));
         let claims: Vec<String> = (0..1001).map(|at| format!("c{at}")).collect();
-        assert!(asked(&objects, &claims.join(" ")).fault.is_some());
+        assert!(requirements_of(&objects, &claims.join(" ")).fault.is_some());
     }
 
     #[test]
-    fn a_claim_for_one_pod_at_a_time_has_one_user() {
+    fn read_write_once_pod_claim_has_one_user() {
         let with = |name: &str, change: &dyn Fn(&mut Pod)| {
             let mut pod = with_claims(waiting("default", name), "once");
             change(&mut pod);
@@ -483,9 +483,9 @@ mod tests {
             // A reschedulable pod owns the claim itself.
             (vec![bound_pod("z")], vec![], vec![bound_pod("z")], "z"),
         ];
-        for (pending, promised, there, expect) in cases {
-            let mut objects = world();
-            for pod in there {
+        for (pending, promised, bound_pods, expect) in cases {
+            let mut objects = objects_with_volumes();
+            for pod in bound_pods {
                 objects.apply(pod.into(), NOW);
             }
             let pending: Vec<&Pod> = pending.iter().collect();
@@ -495,17 +495,17 @@ mod tests {
             assert_eq!(names.join(" "), expect);
         }
         let plain = with_claims(waiting("default", "p"), "");
-        assert!(volume_requirements(&world(), &[&plain], [].into_iter()).is_empty());
+        assert!(volume_requirements(&objects_with_volumes(), &[&plain], [].into_iter()).is_empty());
     }
 
     #[test]
-    fn a_node_attaches_each_volume_once_and_no_more_than_it_can() {
+    fn attachable_volumes_are_counted_once_up_to_the_node_limit() {
         let limits = CsiNode {
             name: "n".into(),
             limits: vec![("ebs.csi.aws.com".into(), 3), ("efs.csi.aws.com".into(), 9)],
         };
         let resource = attachable_resource("ebs.csi.aws.com");
-        let coming = with_claims(waiting("default", "w"), "late a");
+        let pending = with_claims(waiting("default", "w"), "late a");
         // Claims of the pods on the node, one pod each; the remaining volumes without and with a
         // new pod.
         let cases: [(&[&str], i64, i64); 6] = [
@@ -516,21 +516,26 @@ mod tests {
             (&["in-tree b ab late-ab once"], 0, 0),
             (&["unheard-of"], 3, 1),
         ];
-        for (there, left, with) in cases {
-            let mut objects = world();
-            for (at, claims) in there.iter().enumerate() {
+        for (bound_claims, left, with) in cases {
+            let mut objects = objects_with_volumes();
+            for (at, claims) in bound_claims.iter().enumerate() {
                 let pod_with_claims = with_claims(pod("default", &format!("p{at}"), "n"), claims);
                 objects.apply(pod_with_claims.into(), NOW);
             }
-            let asked = [resource.as_str()].into();
-            let count = |coming: &[&Pod]| {
-                let all = attachable_left(&objects, &limits, coming, &asked);
-                assert_eq!(all.len(), 1, "only what was asked for");
+            let requested = [resource.as_str()].into();
+            let count = |pending: &[&Pod]| {
+                let all = attachable_left(&objects, &limits, pending, &requested);
+                assert_eq!(all.len(), 1, "only the requested resource");
                 all[&resource]
             };
-            assert_eq!((count(&[]), count(&[&coming])), (left, with), "{there:?}");
+            assert_eq!((count(&[]), count(&[&pending])), (left, with), "{bound_claims:?}");
         }
-        let none = attachable_left(&world(), &CsiNode::default(), &[], &[&resource[..]].into());
+        let none = attachable_left(
+            &objects_with_volumes(),
+            &CsiNode::default(),
+            &[],
+            &[&resource[..]].into(),
+        );
         assert!(none.is_empty());
     }
 }

@@ -1,21 +1,32 @@
 //! Gauges of cluster objects. They are rebuilt periodically, so that series of deleted nodes
 //! disappear.
 
+// Instance types and offerings.
+mod offerings;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
+use crate::engine::views::measures::Measures;
 use crate::model::clock_skew::ClockSkew;
-use crate::model::id::{ClusterName, NodeName, PoolName};
+use crate::model::id::{ClusterName, NodeName, PodKey, PoolName};
 use crate::model::labels::{ARCH, CAPACITY_TYPE, INSTANCE_TYPE, POOL, ZONE};
 use crate::model::node::Node;
-use crate::model::pool::Reason;
+use crate::model::pod::PodPhase;
+use crate::model::pool::{Budget, Reason};
 use crate::model::quantity::Resources;
 use crate::state::State;
+use crate::telemetry::metric_definitions::PLANNER;
 
 /// Karpenter's value for a missing label, or for a pod without a node.
 const NONE: &str = "N/A";
+
+/// Maximum number of series per metric of single pods.
+const PODS_MAX: usize = 1000;
 
 /// Resources of every node.
 const COMMON: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pods"];
@@ -113,13 +124,26 @@ fn seconds_since(since: Timestamp, now: Timestamp) -> f64 {
     now.duration_since(since).as_secs_f64().max(0.0)
 }
 
-/// All samples of one cluster. `per_node` adds series per node.
+/// What the samples of a cluster are collected from.
+#[derive(Debug)]
+pub struct CollectedView<'e> {
+    /// The cluster state.
+    pub state: &'e State,
+    /// Values that the engine has measured.
+    pub measures: Measures<'e>,
+    /// Whether to add series per node, per waiting pod and per offering.
+    pub per_node: bool,
+    /// The current time.
+    pub now: Timestamp,
+}
+
+/// All samples of one cluster.
 pub fn collect_samples<'h>(
     cluster: &ClusterName,
-    state: &State,
+    view: &CollectedView<'_>,
     held: impl Iterator<Item = &'h Held>,
-    per_node: bool,
 ) -> Vec<MetricSample> {
+    let (state, per_node) = (view.state, view.per_node);
     let mut buffer = SampleBuffer::for_cluster(cluster);
     for (pool, reason, verdict) in held {
         let labels =
@@ -128,14 +152,69 @@ pub fn collect_samples<'h>(
     }
     let nodes = state.objects.nodes.len();
     buffer.add_sample("karpenter_cluster_state_node_count", &[], count_to_f64(nodes));
+    let unschedulable = count_to_f64(view.measures.unschedulable);
+    let planner = [("controller", PLANNER)];
+    buffer.add_sample("karpenter_scheduler_unschedulable_pods_count", &planner, unschedulable);
+    collect_utilization(&mut buffer, state);
     collect_pools(&mut buffer, state);
+    collect_budgets(&mut buffer, view);
     collect_pods(&mut buffer, state, per_node);
     if per_node {
         for node in state.objects.nodes.values() {
             collect_node_resources(&mut buffer, state, node);
+            collect_node_age(&mut buffer, node, view.now);
         }
+        collect_waiting_pods(&mut buffer, view);
+        offerings::collect_offerings(&mut buffer, state, view.now);
     }
     buffer.samples
+}
+
+/// Requests on all nodes in percent of their allocatable resources.
+fn collect_utilization(buffer: &mut SampleBuffer, state: &State) {
+    let (mut allocatable, mut requested) = (Resources::default(), Resources::default());
+    for node in state.objects.nodes.values() {
+        allocatable.add(&node.allocatable);
+        requested.add(&state.total_requests_on(node));
+    }
+    for (resource, total) in resource_values(&allocatable).filter(|(_, total)| *total > 0.0) {
+        let used = resource_value(resource, requested.get(resource));
+        let labels = [("resource_type", metric_resource_name(resource))];
+        let labels = labels.each_ref().map(|(key, value)| (*key, value.as_str()));
+        let percent = 100.0 * used / total;
+        buffer.add_sample("karpenter_cluster_utilization_percent", &labels, percent);
+    }
+}
+
+/// Budgets of each configured pool, by reason, and the nodes that count for them.
+fn collect_budgets(buffer: &mut SampleBuffer, view: &CollectedView<'_>) {
+    for pool in &view.state.cluster.pools {
+        let counts = view.measures.budget_counts.get(&pool.name);
+        let (total, disrupted) = counts.copied().unwrap_or_default();
+        for reason in Reason::BUDGETED {
+            let budgets = &pool.disruption.budgets;
+            let allowed = allowed_disruptions(budgets, reason, total, view.now);
+            let reason = capitalized(reason.as_str());
+            let labels = [("nodepool", pool.name.as_str()), ("reason", &reason)];
+            buffer.add_sample("karpenter_nodepools_allowed_disruptions", &labels, allowed);
+            let disrupted = count_to_f64(disrupted);
+            buffer.add_sample("karpenter_nodepools_nodes_consuming_budgets", &labels, disrupted);
+        }
+    }
+}
+
+/// Returns how many of `total` nodes may be disrupted simultaneously, or Karpenter's value for no
+/// limit if no budget applies to the reason now.
+fn allowed_disruptions(budgets: &[Budget], reason: Reason, total: usize, now: Timestamp) -> f64 {
+    let allowed = budgets.iter().filter_map(|budget| budget.allowed_nodes(reason, total, now));
+    allowed.min().map_or(f64::from(i32::MAX), count_to_f64)
+}
+
+/// A reason as Karpenter's budgets spell it: `empty` gives `Empty`.
+fn capitalized(reason: &str) -> String {
+    let mut letters = reason.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
 }
 
 fn collect_pools(buffer: &mut SampleBuffer, state: &State) {
@@ -155,7 +234,9 @@ fn collect_pools(buffer: &mut SampleBuffer, state: &State) {
             let labels = [pool, ("phase", phase.as_str())];
             buffer.add_sample("outrigger_claims", &labels, count_to_f64(*claims));
         }
-        buffer.add_sample("outrigger_cost_dollars_per_hour", &[pool], holding.cost.usd_per_h());
+        for name in ["karpenter_nodepools_cost_total", "outrigger_cost_dollars_per_hour"] {
+            buffer.add_sample(name, &[pool], holding.cost.usd_per_h());
+        }
     }
     for pool in &state.cluster.pools {
         let limits = &pool.limits;
@@ -204,6 +285,53 @@ fn collect_node_resources(buffer: &mut SampleBuffer, state: &State, node: &Node)
             buffer.add_sample(series, &labels, resource_value(resource, requests.get(resource)));
         }
     }
+    for (resource, capacity) in resource_values(&node.capacity) {
+        let kind = metric_resource_name(resource);
+        let labels: Vec<_> =
+            [name, ("resource_type", kind.as_str())].into_iter().chain(labels).collect();
+        let allocatable = resource_value(resource, node.allocatable.get(resource));
+        let overhead = (capacity - allocatable).max(0.0);
+        buffer.add_sample("karpenter_nodes_system_overhead", &labels, overhead);
+    }
+}
+
+/// Age of a node, if it is known when it was created.
+fn collect_node_age(buffer: &mut SampleBuffer, node: &Node, now: Timestamp) {
+    if let Some(created) = node.created {
+        let name = ("node_name", node.name.as_str());
+        let labels: Vec<_> = [name].into_iter().chain(labels_of(Some(node))).collect();
+        let age = seconds_since(created, now);
+        buffer.add_sample("karpenter_nodes_current_lifetime_seconds", &labels, age);
+    }
+}
+
+/// Waiting times of pods that are not bound, do not run or are not planned yet.
+fn collect_waiting_pods(buffer: &mut SampleBuffer, view: &CollectedView<'_>) {
+    let pods = view.state.objects.pods.values();
+    let pending = pods.filter(|pod| pod.phase == PodPhase::Pending);
+    let pending: Vec<_> =
+        pending.filter_map(|pod| Some((&pod.key, pod.created?, pod.node.is_none()))).collect();
+    let unbound = pending.iter().filter(|(_, _, is_unbound)| *is_unbound);
+    let unbound = unbound.map(|(pod, created, _)| (*pod, *created)).collect();
+    let unstarted = pending.iter().map(|(pod, created, _)| (*pod, *created)).collect();
+    let undecided = view.measures.unplanned.clone();
+    for (name, waiting) in [
+        ("karpenter_pods_unbound_time_seconds", unbound),
+        ("karpenter_pods_unstarted_time_seconds", unstarted),
+        ("karpenter_pods_provisioning_scheduling_undecided_time_seconds", undecided),
+    ] {
+        for (pod, since) in oldest(waiting) {
+            let labels = [("name", pod.name.as_str()), ("namespace", &pod.namespace)];
+            buffer.add_sample(name, &labels, seconds_since(since, view.now));
+        }
+    }
+}
+
+/// Returns the pods that have waited longest, [`PODS_MAX`] at most.
+fn oldest(mut waiting: Vec<(&PodKey, Timestamp)>) -> Vec<(&PodKey, Timestamp)> {
+    waiting.sort_unstable_by_key(|(pod, since)| (*since, *pod));
+    waiting.truncate(PODS_MAX);
+    waiting
 }
 
 fn labels_of(node: Option<&Node>) -> [(&'static str, &str); 5] {

@@ -37,7 +37,7 @@ const PAUSE: Duration = Duration::from_secs(1);
     clippy::disallowed_methods,
     reason = "systemd sets this variable; no configuration has it"
 )]
-pub(crate) fn takes_stderr() -> bool {
+pub(crate) fn is_stderr_journal() -> bool {
     let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
     // Metadata of the file descriptor.
     let metadata = fs::metadata("/proc/self/fd/2");
@@ -218,13 +218,13 @@ mod tests {
     use super::{Journal, VALUE_BYTES};
 
     /// The datagrams that a journal receives.
-    fn heard(say: impl FnOnce()) -> Vec<u8> {
+    fn received(log: impl FnOnce()) -> Vec<u8> {
         let dir = TempDir::new().expect("a directory");
         let path = dir.path().join("socket");
         let socket = UnixDatagram::bind(&path).expect("a socket");
         socket.set_nonblocking(true).expect("a socket");
         let journal = Journal::connect(&path).expect("it listens");
-        tracing::subscriber::with_default(registry().with(journal), say);
+        tracing::subscriber::with_default(registry().with(journal), log);
         let mut datagram = vec![0; 1 << 18];
         let length = socket.recv(&mut datagram).expect("a line");
         datagram.truncate(length);
@@ -232,12 +232,12 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_fields_and_stand_in_the_line_as_well() {
-        let heard = heard(|| {
+    fn fields_are_sent_as_journal_fields_and_in_the_message() {
+        let datagram = received(|| {
             let node = String::from("ip-10-0-0-1");
             tracing::warn!(cluster = "prod", %node, usd_per_h = 0.5, why = "a b", "node stays");
         });
-        let text = String::from_utf8(heard).expect("UTF-8");
+        let text = String::from_utf8(datagram).expect("UTF-8");
         let lines: Vec<&str> = text.lines().collect();
         let message = "MESSAGE=node stays cluster=prod node=ip-10-0-0-1 usd_per_h=0.5 why=\"a b\"";
         let expect = [
@@ -253,22 +253,22 @@ mod tests {
     }
 
     #[test]
-    fn a_value_cannot_pass_for_another_field() {
-        let heard = heard(|| {
+    fn multi_line_value_cannot_forge_a_field() {
+        let datagram = received(|| {
             tracing::info!(why = "x\nPRIORITY=0", long = "é".repeat(VALUE_BYTES), "said");
         });
-        let end = heard.len();
-        let at = |text: &[u8]| heard.windows(text.len()).position(|window| window == text);
+        let end = datagram.len();
+        let at = |text: &[u8]| datagram.windows(text.len()).position(|window| window == text);
         let why = at(b"WHY\n").expect("its name alone in its line");
-        let length: [u8; 8] = heard[why + 4..why + 12].try_into().expect("a length");
+        let length: [u8; 8] = datagram[why + 4..why + 12].try_into().expect("a length");
         assert_eq!(u64::from_le_bytes(length), 12);
-        assert_eq!(&heard[why + 12..why + 25], b"x\nPRIORITY=0\n");
+        assert_eq!(&datagram[why + 12..why + 25], b"x\nPRIORITY=0\n");
         let long = at(b"LONG=").expect("a field");
         assert_eq!(end - long, "LONG=\n".len() + VALUE_BYTES);
     }
 
     #[test]
-    fn a_journal_that_was_started_anew_is_found_and_told_what_it_missed() {
+    fn restarted_journal_receives_the_count_of_lost_lines() {
         let dir = TempDir::new().expect("a directory");
         let path = dir.path().join("socket");
         let first = UnixDatagram::bind(&path).expect("a socket");
@@ -276,7 +276,7 @@ mod tests {
         let subscriber = registry().with(journal);
         tracing::subscriber::with_default(subscriber, || {
             drop(first);
-            std::fs::remove_file(&path).expect("it is gone");
+            std::fs::remove_file(&path).expect("the socket is removed");
             tracing::info!("lost");
             tracing::info!("lost as well");
             let second = UnixDatagram::bind(&path).expect("a socket");
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_journal_listens_it_is_said() {
+    fn connecting_to_a_missing_journal_fails() {
         let dir = TempDir::new().expect("a directory");
         assert!(Journal::connect(&dir.path().join("none")).is_err());
     }

@@ -1,7 +1,9 @@
 //! Definitions of all metrics: name, kind, labels and help text. docs/METRICS.md is generated from
 //! them.
 
-use crate::engine::report::description::{DECISIONS, LIFETIMES, UNHEALTHY};
+use crate::engine::report::description::{
+    BOUND, CLAIM_ENDS, DECISIONS, INSTANCE_ENDS, LIFETIMES, UNHEALTHY,
+};
 
 /// The Prometheus type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,11 +40,25 @@ pub const PLANS: &str = "karpenter_scheduler_scheduling_duration_seconds";
 /// Age of interruption queue messages.
 pub const NOTICES: &str = "karpenter_interruption_message_queue_duration_seconds";
 
+/// Duration of calls of a provider.
+pub const CALLS: &str = "karpenter_cloudprovider_duration_seconds";
+
+/// The label `controller` of passes and provider calls.
+pub const CONTROLLER: &str = "engine";
+
+/// The label `controller` of plans for pending pods, as in Karpenter.
+pub const PLANNER: &str = "provisioner";
+
 const CLUSTER: &[&str] = &["cluster"];
 const OF_POOL: &[&str] = &["cluster", "nodepool"];
 const OF_REASON: &[&str] = &["cluster", "reason"];
 const OF_RESOURCE: &[&str] = &["cluster", "nodepool", "resource_type"];
 const OF_CONTROLLER: &[&str] = &["cluster", "controller"];
+const OF_POD: &[&str] = &["cluster", "name", "namespace"];
+const OF_TYPE: &[&str] = &["cluster", "instance_type"];
+const OF_OFFERING: &[&str] = &["cluster", "instance_type", "capacity_type", "zone"];
+const OF_BUDGET: &[&str] = &["cluster", "nodepool", "reason"];
+const OF_DECISION: &[&str] = &["cluster", "nodepool", "decision", "reason", "consolidation_type"];
 const OF_NODE: &[&str] = &[
     "cluster",
     "node_name",
@@ -88,15 +104,33 @@ const fn summary(
 pub const ALL: &[Metric] = &[
     metric(PASSES, MetricKind::Histogram, OF_CONTROLLER,
         "Duration of reconcile passes of the engine."),
-    counter("controller_runtime_reconcile_total", OF_CONTROLLER, "Reconcile passes of the engine."),
+    counter("controller_runtime_reconcile_total", &["cluster", "controller", "result"],
+        "Reconcile passes of the engine. `result` is always `success`."),
     gauge("karpenter_build_info", &["version"],
         "Always 1. The version is Outrigger's, as in `outrigger_build_info`."),
+    metric(CALLS, MetricKind::Histogram, &["cluster", "controller", "method", "provider"],
+        "Duration of calls to the provider: `Create`, `Delete` and `List` of instances."),
+    counter("karpenter_cloudprovider_errors_total",
+        &["cluster", "controller", "method", "provider", "error"],
+        "Failed calls to the provider. `error` is empty except for missing capacity and missing \
+         instances."),
+    gauge("karpenter_cloudprovider_instance_type_cpu_cores", OF_TYPE,
+        "vCPUs of an instance type. Only with `per_node`, and only types of existing nodes."),
+    gauge("karpenter_cloudprovider_instance_type_memory_bytes", OF_TYPE,
+        "Memory of an instance type. Only with `per_node`, and only types of existing nodes."),
+    gauge("karpenter_cloudprovider_instance_type_offering_available", OF_OFFERING,
+        "1 if an offering can be launched. Only with `per_node`, and only types of existing \
+         nodes."),
+    gauge("karpenter_cloudprovider_instance_type_offering_price_estimate", OF_OFFERING,
+        "Price of an offering per hour. Only with `per_node`, and only types of existing nodes."),
     gauge("karpenter_cluster_state_node_count", CLUSTER,
         "Nodes of the cluster, including nodes that Outrigger did not launch."),
     gauge("karpenter_cluster_state_synced", CLUSTER,
         "1 while the cluster state is in sync, as in `outrigger_cluster_up`."),
     gauge("karpenter_cluster_state_unsynced_time_seconds", CLUSTER,
         "Time since the cluster state went out of sync. 0 while it is in sync."),
+    gauge("karpenter_cluster_utilization_percent", &["cluster", "resource_type"],
+        "Requests of all pods on nodes, in percent of the allocatable resources of all nodes."),
     counter("karpenter_interruption_deleted_messages_total", &[],
         "Messages handled and deleted from the interruption queue."),
     counter(UNHEALTHY, CLUSTER, "Instances with failed status checks."),
@@ -104,30 +138,60 @@ pub const ALL: &[Metric] = &[
         "Age of interruption queue messages when received."),
     counter("karpenter_interruption_received_messages_total", &["message_type"],
         "Messages received from the interruption queue."),
-    counter("karpenter_nodeclaims_created_total", OF_POOL, "Claims created."),
-    counter("karpenter_nodeclaims_disrupted_total", &["cluster", "nodepool", "reason"],
-        "Nodes disrupted."),
-    counter("karpenter_nodeclaims_terminated_total", OF_POOL, "Claims terminated."),
+    counter("karpenter_nodeclaims_created_total",
+        &["cluster", "nodepool", "reason", "min_values_relaxed"], "Claims created."),
+    counter("karpenter_nodeclaims_disrupted_total",
+        &["cluster", "nodepool", "reason", "capacity_type"], "Nodes disrupted."),
+    metric(INSTANCE_ENDS, MetricKind::Histogram, OF_POOL,
+        "Time from the first termination request until the instance of a node was terminated."),
+    counter("karpenter_nodeclaims_terminated_total",
+        &["cluster", "nodepool", "zone", "capacity_type"], "Claims terminated."),
+    metric(CLAIM_ENDS, MetricKind::Histogram, OF_POOL,
+        "Time from the start of disruption until a claim with a node was terminated."),
+    gauge("karpenter_nodepools_allowed_disruptions", OF_BUDGET,
+        "Nodes of a pool that its budgets allow to be disrupted at the same time. `reason` is \
+         spelled as in budgets of Karpenter (`Empty`). 2147483647 if no budget applies. Rates, \
+         windows, pauses, and budgets of the cluster and the fleet may allow fewer."),
+    gauge("karpenter_nodepools_cost_total", OF_POOL,
+        "Cost per hour of the instances of a pool, as in `outrigger_cost_dollars_per_hour`."),
     gauge("karpenter_nodepools_limit", OF_RESOURCE,
         "Resource limits of a pool, in cores, bytes or units."),
+    gauge("karpenter_nodepools_nodes_consuming_budgets", OF_BUDGET,
+        "Nodes of a pool that are disrupted or not ready. They count for the budgets of all \
+         reasons."),
     gauge("karpenter_nodepools_usage", OF_RESOURCE,
         "Resource usage that counts toward the limits of a pool, in cores, bytes or units."),
     gauge("karpenter_nodes_allocatable", OF_NODE,
         "Allocatable resources of a node, in cores, bytes or units. Only with `per_node`."),
-    counter("karpenter_nodes_created_total", OF_POOL,
+    counter("karpenter_nodes_created_total", &["cluster", "nodepool", "zone"],
         "Nodes registered."),
+    gauge("karpenter_nodes_current_lifetime_seconds",
+        &["cluster", "node_name", "nodepool", "zone", "arch", "capacity_type", "instance_type"],
+        "Age of a node. Only with `per_node`."),
+    counter("karpenter_nodes_drained_total", OF_POOL,
+        "Nodes drained until no pods remained."),
     metric(LIFETIMES, MetricKind::Histogram, OF_POOL,
         "Age of nodes when terminated."),
-    counter("karpenter_nodes_terminated_total", OF_POOL, "Nodes terminated."),
+    gauge("karpenter_nodes_system_overhead", OF_NODE,
+        "Capacity of a node that pods cannot request, in cores, bytes or units. Only with \
+         `per_node`."),
+    counter("karpenter_nodes_terminated_total", &["cluster", "nodepool", "zone"],
+        "Nodes terminated."),
     summary("karpenter_nodes_termination_duration_seconds", OF_POOL,
         "Time from the start of disruption until the node was removed."),
     gauge("karpenter_nodes_total_daemon_requests", OF_NODE,
         "Resource requests of DaemonSet pods on a node. Only with `per_node`."),
     gauge("karpenter_nodes_total_pod_requests", OF_NODE,
         "Resource requests of all other pods on a node. Only with `per_node`."),
+    metric(BOUND, MetricKind::Histogram, CLUSTER,
+        "Time from the creation of a pod until it is bound. Not measured if the cluster is polled \
+         or while a watch is down."),
     counter("karpenter_pods_disruption_initiated_total", OF_REASON,
         "Pods to reschedule because their node is disrupted."),
     counter("karpenter_pods_drained_total", OF_REASON, "Pods evicted."),
+    gauge("karpenter_pods_provisioning_scheduling_undecided_time_seconds", OF_POD,
+        "Time since a pending pod was first seen, until it is planned. Only with `per_node`, and \
+         only the 1,000 oldest pods."),
     metric(DECISIONS, MetricKind::Histogram, CLUSTER,
         "Time from when a pending pod is first seen until it is planned."),
     summary("karpenter_pods_startup_duration_seconds", CLUSTER,
@@ -138,10 +202,20 @@ pub const ALL: &[Metric] = &[
             "instance_type"],
         "Pods by phase and node properties. `node` is set only with `per_node`. Otherwise pods on \
          nodes with equal labels are counted together."),
-    metric(PLANS, MetricKind::Histogram, CLUSTER,
+    gauge("karpenter_pods_unbound_time_seconds", OF_POD,
+        "Time since the creation of a pending pod, until it is bound. Only with `per_node`, and \
+         only the 1,000 oldest pods."),
+    gauge("karpenter_pods_unstarted_time_seconds", OF_POD,
+        "Time since the creation of a pending pod, until it runs. Only with `per_node`, and only \
+         the 1,000 oldest pods."),
+    metric(PLANS, MetricKind::Histogram, OF_CONTROLLER,
         "Duration of engine passes that planned pods."),
-    counter("karpenter_voluntary_disruption_decisions_total",
-        &["cluster", "nodepool", "decision", "reason", "consolidation_type"],
+    gauge("karpenter_scheduler_unschedulable_pods_count", OF_CONTROLLER,
+        "Pods that were unschedulable in the last plan."),
+    counter("karpenter_voluntary_disruption_decisions_by_nodepool_total", OF_DECISION,
+        "Decisions to disrupt nodes that are empty or underutilized, once for each of their \
+         pools."),
+    counter("karpenter_voluntary_disruption_decisions_total", OF_DECISION,
         "Decisions to disrupt nodes that are empty or underutilized. `nodepool` is empty for \
          decisions that span several pools."),
     gauge("karpenter_voluntary_disruption_eligible_nodes", OF_REASON,
@@ -149,6 +223,9 @@ pub const ALL: &[Metric] = &[
          them."),
     counter("karpenter_voluntary_disruption_failed_validations_total", OF_REASON,
         "Disruptions cancelled because validation failed."),
+    gauge("leader_election_master_status", &["cluster", "name"],
+        "1 while this host is the leader of the cluster, as in `outrigger_cluster_leader`. `name` \
+         is the name of the Lease."),
     counter("outrigger_aws_requests_total", &["region", "service", "operation"],
         "AWS API requests."),
     gauge("outrigger_build_info", &["version"], "Always 1."),
@@ -232,7 +309,10 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::{ALL, DECISIONS, LIFETIMES, MetricKind, NOTICES, PASSES, PLANS, UNHEALTHY};
+    use super::{
+        ALL, BOUND, CALLS, CLAIM_ENDS, DECISIONS, INSTANCE_ENDS, LIFETIMES, MetricKind, NOTICES,
+        PASSES, PLANS, UNHEALTHY,
+    };
 
     const BEGIN: &str = "<!-- From here on written from the code: \
                          UPDATE_REFERENCE=1 cargo test --features aws. -->\n";
@@ -254,10 +334,10 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_says_what_there_is() {
+    fn metrics_reference_matches_the_definitions() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/METRICS.md");
-        let text = fs::read_to_string(&path).expect("it is there");
-        let (head, table) = text.split_at(text.find(BEGIN).expect("the mark is there"));
+        let text = fs::read_to_string(&path).expect("the reference exists");
+        let (head, table) = text.split_at(text.find(BEGIN).expect("the reference has the mark"));
         if option_env!("UPDATE_REFERENCE").is_some() {
             fs::write(&path, format!("{head}{}", reference())).expect("it is written");
             return;
@@ -266,17 +346,17 @@ mod tests {
     }
 
     /// Metric names in string literals of the code.
-    fn named(dir: &Path, found: &mut BTreeSet<String>) {
+    fn collect_metric_names(dir: &Path, found: &mut BTreeSet<String>) {
         for entry in fs::read_dir(dir).expect("a folder") {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
-                named(&path, found);
+                collect_metric_names(&path, found);
                 continue;
             }
             let text = fs::read_to_string(&path).expect("it is text");
             let production = text.split("\nmod tests {").next().unwrap_or_default();
             let words = production.split('"').filter(|_| !path.ends_with("metric_definitions.rs"));
-            let starts = ["karpenter_", "outrigger_", "controller_runtime_"];
+            let starts = ["karpenter_", "outrigger_", "controller_runtime_", "leader_election_"];
             let is_name = |word: &&str| {
                 starts.iter().any(|start| word.starts_with(start))
                     && !starts.contains(word)
@@ -289,13 +369,25 @@ mod tests {
     }
 
     #[test]
-    fn every_series_is_in_the_table_and_is_told_by_someone() {
+    fn each_metric_is_defined_and_recorded() {
         let mut found = BTreeSet::from(
-            [PASSES, PLANS, DECISIONS, NOTICES, LIFETIMES, UNHEALTHY].map(str::to_owned),
+            [
+                BOUND,
+                CALLS,
+                CLAIM_ENDS,
+                DECISIONS,
+                INSTANCE_ENDS,
+                LIFETIMES,
+                NOTICES,
+                PASSES,
+                PLANS,
+                UNHEALTHY,
+            ]
+            .map(str::to_owned),
         );
-        named(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+        collect_metric_names(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
         let names: Vec<&str> = ALL.iter().map(|metric| metric.name).collect();
-        assert!(names.is_sorted(), "by name");
+        assert!(names.is_sorted(), "the table is sorted by name");
         assert_eq!(found, names.into_iter().map(str::to_owned).collect());
     }
 }

@@ -137,11 +137,11 @@ mod tests {
     use super::{command_span, decision_span, pass_span};
     use crate::model::id::ClusterName;
 
-    /// Keeps what it is given.
+    /// Keeps all exported spans.
     #[derive(Clone, Debug, Default)]
-    struct Kept(Arc<Mutex<Vec<SpanData>>>);
+    struct KeptSpans(Arc<Mutex<Vec<SpanData>>>);
 
-    impl SpanExporter for Kept {
+    impl SpanExporter for KeptSpans {
         fn export(&self, batch: Vec<SpanData>) -> impl Future<Output = OTelSdkResult> + Send {
             self.0.lock().expect("no panic").extend(batch);
             ready(Ok(()))
@@ -149,30 +149,30 @@ mod tests {
     }
 
     #[test]
-    fn spans_leave_for_the_collector_before_the_daemon_ends() {
+    fn spans_are_sent_before_the_daemon_exits() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
-        let heard = thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("somebody comes");
+        let received = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a connection");
             let mut preface = [0; 14];
-            stream.read_exact(&mut preface).expect("they say something");
+            stream.read_exact(&mut preface).expect("the HTTP/2 preface");
             preface
         });
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let entered = runtime.enter();
-        let sender = Sender::for_endpoint(&endpoint).expect("it is made");
+        let sender = Sender::for_endpoint(&endpoint).expect("a sender");
         drop(entered);
         let subscriber = registry().with(sender.layer());
         tracing::subscriber::with_default(subscriber, || {
             drop(pass_span(&ClusterName::from("prod")))
         });
         drop(sender);
-        assert_eq!(&heard.join().expect("no panic"), b"PRI * HTTP/2.0");
+        assert_eq!(&received.join().expect("no panic"), b"PRI * HTTP/2.0");
     }
 
     #[test]
-    fn a_pass_has_what_was_decided_and_the_calls_that_followed() {
-        let exporter = Kept::default();
+    fn pass_span_contains_decisions_and_commands() {
+        let exporter = KeptSpans::default();
         let sender = Sender::with_exporter(exporter.clone());
         let subscriber = registry().with(sender.layer());
         tracing::subscriber::with_default(subscriber, || {
@@ -193,8 +193,8 @@ mod tests {
             assert_eq!(child.parent_span_id, pass.span_context.span_id());
             assert_eq!(child.span_context.trace_id(), pass.span_context.trace_id());
         }
-        let said: Vec<&str> = decide.events.iter().map(|event| event.name.as_ref()).collect();
-        assert_eq!(said, ["planned claim"]);
+        let events: Vec<&str> = decide.events.iter().map(|event| event.name.as_ref()).collect();
+        assert_eq!(events, ["planned claim"]);
         let has = |span: &SpanData, key: &str, value: &'static str| {
             let value = Value::from(value);
             assert!(

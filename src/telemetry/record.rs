@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use crate::engine::Engine;
-use crate::engine::command::CommandResult;
 use crate::engine::report::Report;
 use crate::engine::report::description::Description;
 use crate::model::id::ClusterName;
-use crate::telemetry::cluster_collector::{self, MetricSample};
+use crate::provider::{CommandResult, FailureKind};
+use crate::telemetry::cluster_collector::{self, CollectedView, MetricSample};
 use crate::telemetry::{report_log, report_metrics};
 
 /// Logs and counts a report of an engine.
@@ -34,9 +36,48 @@ pub(crate) fn cluster_samples(
     cluster: &ClusterName,
     engine: &Engine,
     managed: bool,
+    now: Timestamp,
 ) -> Vec<MetricSample> {
     let held = engine.blocked_disruptions().filter(|_| managed);
-    cluster_collector::collect_samples(cluster, engine.state(), held, report_metrics::per_node())
+    let view = CollectedView {
+        state: engine.state(),
+        measures: engine.measures(),
+        per_node: report_metrics::per_node(),
+        now,
+    };
+    cluster_collector::collect_samples(cluster, &view, held)
+}
+
+/// Records a call of a provider, if the command is one. `provider` names the provider.
+pub(crate) fn record_provider_call(
+    cluster: &ClusterName,
+    provider: &'static str,
+    name: &'static str,
+    answer: &CommandResult,
+    took: Duration,
+) {
+    // Karpenter's names of the methods.
+    let method = match name {
+        "launch" => "Create",
+        "terminate" => "Delete",
+        "list_instances" => "List",
+        _ => return,
+    };
+    if provider.is_empty() {
+        return;
+    }
+    report_metrics::record_provider_call(cluster, [method, provider], provider_error(answer), took);
+}
+
+/// Returns Karpenter's name of the error of a provider, empty if it has none. `None` if the call
+/// has succeeded.
+fn provider_error(answer: &CommandResult) -> Option<&'static str> {
+    match answer {
+        CommandResult::LaunchRefused(_) => Some("InsufficientCapacityError"),
+        CommandResult::Failed { kind: FailureKind::Gone, .. } => Some("NodeClaimNotFoundError"),
+        CommandResult::Failed { .. } | CommandResult::Denied { .. } => Some(""),
+        _ => None,
+    }
 }
 
 fn command_outcome(answer: &CommandResult) -> &'static str {

@@ -34,7 +34,7 @@ pub(crate) fn init(
     let (filter, handle) = reload::Layer::new(fixed.unwrap_or_else(|| level_filter(level)));
     let lines = fmt::layer().with_target(false).with_writer(io::stderr);
     let format = match format {
-        LogFormat::Auto if journal::takes_stderr() => LogFormat::Journald,
+        LogFormat::Auto if journal::is_stderr_journal() => LogFormat::Journald,
         LogFormat::Auto => LogFormat::Text,
         other => other,
     };

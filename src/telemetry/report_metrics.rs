@@ -13,15 +13,17 @@ use crate::config::config_diff::ConfigValues;
 use crate::config::settings::{MetricNames, Telemetry};
 use crate::engine::report::Report;
 use crate::engine::report::description::{
-    DECISIONS, Description, ELIGIBLE, LIFETIMES, MetricChange, PLAN_CLAIMS, PLAN_PODS, PLAN_STATES,
-    SUSPENDED, SUSPENDED_FOR,
+    BOUND, CLAIM_ENDS, DECISIONS, Description, ELIGIBLE, INSTANCE_ENDS, LIFETIMES, MetricChange,
+    PLAN_CLAIMS, PLAN_PODS, PLAN_STATES, SUSPENDED, SUSPENDED_FOR,
 };
 use crate::host::clock;
-use crate::model::id::ClusterName;
+use crate::model::id::{ClusterName, LeaseName};
 use crate::model::pool::Reason;
 use crate::scheduling::static_pools::StaticDemand;
 use crate::telemetry::cluster_collector::{self, MetricSample, count_to_f64};
-use crate::telemetry::metric_definitions::{ALL, MetricKind, NOTICES, PASSES, PLANS, metric_help};
+use crate::telemetry::metric_definitions::{
+    ALL, CALLS, CONTROLLER, MetricKind, NOTICES, PASSES, PLANNER, PLANS, metric_help,
+};
 
 /// Why metrics cannot be set up.
 #[derive(Debug, Error)]
@@ -65,12 +67,16 @@ const AGE_BOUNDS: [f64; 10] = [
 ];
 
 /// The buckets of each histogram.
-const BOUNDS: [(&str, &[f64]); 5] = [
+const BOUNDS: [(&str, &[f64]); 9] = [
     (PASSES, &PASS_BOUNDS),
     (PLANS, &PASS_BOUNDS),
     (DECISIONS, &WAIT_BOUNDS),
     (NOTICES, &WAIT_BOUNDS),
     (LIFETIMES, &AGE_BOUNDS),
+    (BOUND, &WAIT_BOUNDS),
+    (CALLS, &WAIT_BOUNDS),
+    (CLAIM_ENDS, &WAIT_BOUNDS),
+    (INSTANCE_ENDS, &WAIT_BOUNDS),
 ];
 
 /// Returns the cluster label of a line. Cluster names need no escaping.
@@ -121,6 +127,7 @@ impl MetricsRecorder {
         let all = [
             (MetricNames::Karpenter, "karpenter_"),
             (MetricNames::Karpenter, "controller_runtime_"),
+            (MetricNames::Karpenter, "leader_election_"),
             (MetricNames::Outrigger, "outrigger_"),
         ];
         let names = &telemetry.metric_names;
@@ -190,7 +197,7 @@ fn cluster_labels(
 
 /// Resets what only the next report of an engine would reset: an engine that has stopped reports
 /// nothing, and the next one may run on a different host.
-pub(crate) fn engine_changed(cluster: &ClusterName) {
+pub(crate) fn reset_engine_metrics(cluster: &ClusterName) {
     let reset = |series, labels: &[(&'static str, &str)]| {
         gauge!(series, &cluster_labels(cluster, labels)).set(0.0);
     };
@@ -241,14 +248,17 @@ fn set_shortfall(cluster: &str, need: &StaticDemand, missing: usize) {
 
 /// Records an engine pass, under the controller name that dashboards use.
 pub(crate) fn record_pass(cluster: &ClusterName, took: Duration) {
-    let labels = [("cluster", cluster.to_string()), ("controller", "engine".to_owned())];
-    counter!("controller_runtime_reconcile_total", &labels).increment(1);
-    histogram!(PASSES, &labels).record(took.as_secs_f64());
+    let controller = ("controller", CONTROLLER);
+    // A pass has no other result.
+    let labels = [controller, ("result", "success")];
+    increment("controller_runtime_reconcile_total", cluster, &labels);
+    histogram!(PASSES, &cluster_labels(cluster, &[controller])).record(took.as_secs_f64());
 }
 
 /// Records a pass that planned pods.
 pub(crate) fn record_planned_pass(cluster: &ClusterName, took: Duration) {
-    histogram!(PLANS, "cluster" => cluster.to_string()).record(took.as_secs_f64());
+    let labels = cluster_labels(cluster, &[("controller", PLANNER)]);
+    histogram!(PLANS, &labels).record(took.as_secs_f64());
 }
 
 /// Records a command and its outcome.
@@ -272,25 +282,44 @@ pub(crate) fn set_ready(cluster: &ClusterName, ready: bool) {
     }
 }
 
-/// Sets whether this host is the leader of a managed cluster.
-pub(crate) fn set_leader(cluster: &ClusterName, leads: bool) {
-    gauge!("outrigger_cluster_leader", "cluster" => cluster.to_string())
-        .set(f64::from(u8::from(leads)));
+/// Sets whether this host is the leader of a managed cluster, whose holder has a Lease.
+pub(crate) fn set_leader(cluster: &ClusterName, lease: &LeaseName, leads: bool) {
+    let (cluster, leads) = (cluster.to_string(), f64::from(u8::from(leads)));
+    gauge!("outrigger_cluster_leader", "cluster" => cluster.clone()).set(leads);
+    let name = lease.name.clone();
+    gauge!("leader_election_master_status", "cluster" => cluster, "name" => name).set(leads);
+}
+
+/// Records a call of a provider, by its method and the name of the provider, and its error, if
+/// there was one.
+pub(crate) fn record_provider_call(
+    cluster: &ClusterName,
+    [method, provider]: [&'static str; 2],
+    error: Option<&'static str>,
+    took: Duration,
+) {
+    let call = [("controller", CONTROLLER), ("method", method), ("provider", provider)];
+    histogram!(CALLS, &cluster_labels(cluster, &call)).record(took.as_secs_f64());
+    if let Some(error) = error {
+        let [controller, method, provider] = call;
+        let labels = [controller, method, provider, ("error", error)];
+        increment("karpenter_cloudprovider_errors_total", cluster, &labels);
+    }
 }
 
 /// Sets the number of CapacityBuffers that are invalid or cannot be read.
-pub(crate) fn buffers_left_out(cluster: &str, left_out: usize) {
+pub(crate) fn set_invalid_buffers(cluster: &str, left_out: usize) {
     gauge!("outrigger_invalid_buffers", "cluster" => cluster.to_owned())
         .set(count_to_f64(left_out));
 }
 
 /// Counts an unexpected exit of the exec program of a cluster.
-pub(crate) fn program_ended(cluster: &ClusterName) {
+pub(crate) fn count_program_exit(cluster: &ClusterName) {
     increment("outrigger_exec_ends_total", cluster, &[]);
 }
 
 /// Counts an invalid line of the exec program.
-pub(crate) fn program_rambled(cluster: &ClusterName) {
+pub(crate) fn count_invalid_line(cluster: &ClusterName) {
     increment("outrigger_exec_invalid_lines_total", cluster, &[]);
 }
 
@@ -311,19 +340,25 @@ pub(crate) fn set_config_hash(written: &ConfigValues) {
 mod tests {
     use metrics_exporter_prometheus::PrometheusBuilder;
 
+    use std::time::Duration;
+
     use jiff::SignedDuration;
 
-    use super::{cluster_of, count_report, engine_changed, update_shortfall};
-    use crate::engine::command::{FailureKind, OfferingRefusal, RefusalKind};
+    use super::{
+        cluster_of, count_report, record_pass, record_planned_pass, record_provider_call,
+        reset_engine_metrics, set_leader, update_shortfall,
+    };
     use crate::engine::report::Report;
     use crate::model::claim::ClaimPhase;
+    use crate::model::id::LeaseName;
     use crate::model::instance::{CapacityType, OfferingKey, Price};
     use crate::model::pool::Reason;
+    use crate::provider::{FailureKind, OfferingRefusal, RefusalKind};
     use crate::scheduling::static_pools::StaticDemand;
     use crate::state::cluster_identity::Mismatch;
 
     /// The exported metrics of one cluster after these reports.
-    fn counted(reports: &[Report], managed: bool) -> String {
+    fn metrics_after(reports: &[Report], managed: bool) -> String {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
             for reported in reports {
@@ -339,20 +374,21 @@ mod tests {
         }
     }
 
-    fn leaves(reason: Reason, pods: usize) -> Report {
+    fn disrupted(reason: Reason, pods: usize) -> Report {
         Report::Retire {
             claim: "c".into(),
             pool: "general".into(),
             node: Some("n".into()),
+            capacity_type: Some(CapacityType::Spot),
             reason,
             price: None,
             pods,
         }
     }
 
-    fn consolidates(nodes: usize, claims: usize) -> Report {
+    fn consolidated(nodes: usize, claims: usize) -> Report {
         Report::Consolidates {
-            pool: Some("general".into()),
+            pools: ["general".into()].into(),
             nodes,
             claims,
             before: Price::default(),
@@ -361,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stopped_engine_reported_is_reset() {
+    fn gauges_of_a_stopped_engine_are_reset() {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
             let cluster = "reset".into();
@@ -369,7 +405,7 @@ mod tests {
             let report = Report::Mismatch(Mismatch::Unidentified);
             count_report(&cluster, &report, &report.describe(true));
             update_shortfall("reset", &short, 3);
-            engine_changed(&cluster);
+            reset_engine_metrics(&cluster);
         });
         let text = recorder.handle().render();
         check(
@@ -383,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_which_cluster_it_is_about() {
+    fn cluster_is_read_from_a_metric_line() {
         for (line, expect) in [
             ("outrigger_cluster_up{cluster=\"a\"} 1", Some("a")),
             ("x{state=\"placed\",cluster=\"b-1\"} 0", Some("b-1")),
@@ -396,15 +432,15 @@ mod tests {
     }
 
     #[test]
-    fn decisions_are_counted_by_what_comes_of_them() {
+    fn disruption_decisions_are_counted_by_reason_and_type() {
         let reports = [
-            leaves(Reason::Empty, 0),
-            leaves(Reason::Empty, 0),
-            consolidates(1, 0),
-            consolidates(1, 1),
-            consolidates(3, 0),
-            consolidates(5, 1),
-            consolidates(2, 2),
+            disrupted(Reason::Empty, 0),
+            disrupted(Reason::Empty, 0),
+            consolidated(1, 0),
+            consolidated(1, 1),
+            consolidated(3, 0),
+            consolidated(5, 1),
+            consolidated(2, 2),
         ];
         let series = |decision: &str, reason: &str, what: &str, count: u32| {
             format!(
@@ -420,27 +456,82 @@ mod tests {
             series("delete", "underutilized", "multi", 1),
             series("replace", "underutilized", "multi", 2),
         ];
-        let text = counted(&reports, true);
+        let text = metrics_after(&reports, true);
         check(&text, &lines.each_ref().map(String::as_str));
-        let text = counted(&reports, false);
+        let by_pool =
+            lines.map(|line| line.replace("decisions_total", "decisions_by_nodepool_total"));
+        check(&text, &by_pool.each_ref().map(String::as_str));
+        let text = metrics_after(&reports, false);
         assert_eq!(text, "", "what is merely observed is no decision");
     }
 
     #[test]
-    fn nodes_that_leave_are_counted_with_their_pods_and_those_that_stay_after_all() {
-        let stays = |reason| Report::Kept { claim: "c".into(), reason, why: "x".to_owned() };
+    fn a_decision_about_nodes_of_several_pools_counts_for_each() {
+        let text = counted(
+            &[Report::Consolidates {
+                pools: ["batch".into(), "general".into()].into(),
+                nodes: 2,
+                claims: 1,
+                before: Price::default(),
+                after: Price::default(),
+            }],
+            true,
+        );
+        let series = |name: &str, pool: &str| {
+            format!(
+                "karpenter_voluntary_disruption_{name}{{cluster=\"prod\",nodepool=\"{pool}\",\
+                 decision=\"replace\",reason=\"underutilized\",consolidation_type=\"multi\"}} 1"
+            )
+        };
+        let lines = [
+            series("decisions_total", ""),
+            series("decisions_by_nodepool_total", "batch"),
+            series("decisions_by_nodepool_total", "general"),
+        ];
+        check(&text, &lines.each_ref().map(String::as_str));
+    }
+
+    #[test]
+    fn calls_and_passes_are_recorded_with_karpenters_labels() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            let (cluster, second) = ("prod".into(), Duration::from_secs(1));
+            record_pass(&cluster, second);
+            record_planned_pass(&cluster, second);
+            set_leader(&cluster, &LeaseName::default(), true);
+            record_provider_call(&cluster, ["Create", "aws"], None, second);
+            record_provider_call(&cluster, ["Create", "aws"], Some("x"), second);
+        });
+        let call = "cluster=\"prod\",controller=\"engine\",method=\"Create\",provider=\"aws\"";
+        let lines = [
+            "controller_runtime_reconcile_total{cluster=\"prod\",controller=\"engine\",\
+             result=\"success\"} 1"
+                .to_owned(),
+            "karpenter_scheduler_scheduling_duration_seconds_count{cluster=\"prod\",\
+             controller=\"provisioner\"} 1"
+                .to_owned(),
+            "leader_election_master_status{cluster=\"prod\",name=\"outrigger\"} 1".to_owned(),
+            format!("karpenter_cloudprovider_duration_seconds_count{{{call}}} 2"),
+            format!("karpenter_cloudprovider_errors_total{{{call},error=\"x\"}} 1"),
+        ];
+        check(&recorder.handle().render(), &lines.each_ref().map(String::as_str));
+    }
+
+    #[test]
+    fn disrupted_and_retained_nodes_are_counted_with_their_pods() {
+        let retained = |reason| Report::Kept { claim: "c".into(), reason, why: "x".to_owned() };
         let evicted = |reason| Report::Evicted {
             pod: crate::model::id::ObjectKey::new("default", "p"),
             reason,
         };
-        let text = counted(
+        let text = metrics_after(
             &[
-                leaves(Reason::Expired, 3),
-                leaves(Reason::Expired, 4),
-                leaves(Reason::Unhealthy, 1),
-                stays(Reason::Empty),
-                stays(Reason::Underutilized),
-                stays(Reason::Underutilized),
+                disrupted(Reason::Expired, 3),
+                disrupted(Reason::Expired, 4),
+                disrupted(Reason::Unhealthy, 1),
+                retained(Reason::Empty),
+                retained(Reason::Underutilized),
+                retained(Reason::Underutilized),
                 evicted(Reason::Drifted),
                 evicted(Reason::Drifted),
                 evicted(Reason::Interrupted),
@@ -458,19 +549,25 @@ mod tests {
             ("pods_drained_total", "interrupted", 1),
         ];
         let lines = lines.map(|(name, reason, count)| {
-            let pool = match name {
-                "nodeclaims_disrupted_total" => ",nodepool=\"general\"",
-                _ => "",
+            let (pool, capacity_type) = match name {
+                "nodeclaims_disrupted_total" => {
+                    (",nodepool=\"general\"", ",capacity_type=\"spot\"")
+                }
+                _ => ("", ""),
             };
-            format!("karpenter_{name}{{cluster=\"prod\"{pool},reason=\"{reason}\"}} {count}")
+            format!(
+                "karpenter_{name}{{cluster=\"prod\"{pool},reason=\"{reason}\"{capacity_type}}} \
+                 {count}"
+            )
         });
         check(&text, &lines.each_ref().map(String::as_str));
     }
 
     #[test]
-    fn how_many_nodes_may_leave_is_shown_as_it_is_now() {
+    fn eligible_nodes_gauge_shows_the_latest_count() {
         let all = [(Reason::Empty, 3), (Reason::Drifted, 2), (Reason::Empty, 1)];
-        let text = counted(&all.map(|(reason, nodes)| Report::Eligible { reason, nodes }), true);
+        let text =
+            metrics_after(&all.map(|(reason, nodes)| Report::Eligible { reason, nodes }), true);
         let name = "karpenter_voluntary_disruption_eligible_nodes";
         let lines = [("empty", 1), ("drifted", 2)].map(|(reason, nodes)| {
             format!("{name}{{cluster=\"prod\",reason=\"{reason}\"}} {nodes}")
@@ -479,25 +576,47 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_nodes_are_counted_with_how_long_they_took_and_how_old_nodes_were() {
-        let gone = Report::ClaimPhase {
+    fn terminated_nodes_are_counted_with_duration_and_lifetime() {
+        let phase = |phase, drained| Report::ClaimPhase {
             claim: "c".into(),
             pool: "general".into(),
             node: Some("n".into()),
-            phase: ClaimPhase::Gone,
+            offering: Some(OfferingKey {
+                instance_type: "m5.large".into(),
+                zone: "a".into(),
+                capacity_type: CapacityType::Spot,
+                reservation: None,
+            }),
+            phase,
+            drained,
             found: false,
         };
         let ended = Report::Ended {
             node: "n".into(),
             pool: "general".into(),
             took: SignedDuration::from_secs(90),
+            ending: Some(SignedDuration::from_secs(30)),
             age: SignedDuration::from_hours(2),
         };
-        let text = counted(&[gone, ended], true);
+        let reports = [
+            phase(ClaimPhase::Registered, false),
+            phase(ClaimPhase::Terminating, true),
+            phase(ClaimPhase::Terminating, false),
+            phase(ClaimPhase::Gone, false),
+            ended,
+        ];
+        let text = metrics_after(&reports, true);
         let of = "cluster=\"prod\",nodepool=\"general\"";
         let lines = [
-            format!("karpenter_nodes_terminated_total{{{of}}} 1"),
+            format!("karpenter_nodes_created_total{{{of},zone=\"a\"}} 1"),
+            format!("karpenter_nodes_drained_total{{{of}}} 1"),
+            format!("karpenter_nodes_terminated_total{{{of},zone=\"a\"}} 1"),
+            format!(
+                "karpenter_nodeclaims_terminated_total{{{of},zone=\"a\",capacity_type=\"spot\"}} 1"
+            ),
             format!("karpenter_nodes_termination_duration_seconds_sum{{{of}}} 90"),
+            format!("karpenter_nodeclaims_termination_duration_seconds_sum{{{of}}} 90"),
+            format!("karpenter_nodeclaims_instance_termination_duration_seconds_sum{{{of}}} 30"),
             format!("karpenter_nodes_lifetime_duration_seconds_sum{{{of}}} 7200"),
         ];
         check(&text, &lines.each_ref().map(String::as_str));
@@ -505,7 +624,7 @@ mod tests {
 
     /// Failed launches count by zone and reason, failed calls by operation.
     #[test]
-    fn what_fails_is_counted_by_what_it_is_about() {
+    fn failures_are_counted_by_zone_reason_and_command() {
         let refusal = |zone: &str, kind| OfferingRefusal {
             offering: OfferingKey {
                 instance_type: "m5.large".into(),
@@ -531,7 +650,7 @@ mod tests {
             failed("launch", FailureKind::Invalid),
             failed("terminate", FailureKind::Denied),
         ];
-        let text = counted(&reports, true);
+        let text = metrics_after(&reports, true);
         let lines = [
             "outrigger_ice_total{cluster=\"prod\",zone=\"a\",capacity_type=\"spot\",\
              reason=\"insufficient-capacity\"} 2",

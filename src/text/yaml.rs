@@ -161,7 +161,7 @@ mod tests {
     use super::{block_mapping, parse_mapping, write_document, write_scalar};
 
     #[test]
-    fn quotes_are_there_where_a_reader_would_see_more_than_text() {
+    fn scalars_are_quoted_only_when_ambiguous() {
         for plain in ["a", "karpenter.sh/x", "https://a.b:1/c", "a=b,c=d", "memory.available<5%"] {
             assert_eq!(write_scalar(plain), plain);
         }
@@ -197,15 +197,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_as_it_was(own in value(), indent in 0_usize..6) {
-            let items: Map<String, Value> = Map::from_iter([("key".to_owned(), own)]);
+        fn block_mappings_round_trip(written in value(), indent in 0_usize..6) {
+            let items: Map<String, Value> = Map::from_iter([("key".to_owned(), written)]);
             let text = block_mapping(&items, indent);
             prop_assert_eq!(parse_mapping(&text), Some(items), "{}", text);
         }
 
         #[test]
-        fn documents_are_read_as_they_were_written(one in value(), other in value()) {
-            let object = |own: &Value| Map::from_iter([("key".to_owned(), own.clone())]);
+        fn documents_round_trip(one in value(), other in value()) {
+            let object = |written: &Value| Map::from_iter([("key".to_owned(), written.clone())]);
             let comment = ["a: b".to_owned()];
             let first = write_document(&comment, &object(&one));
             let text = first + &write_document(&[], &object(&other));

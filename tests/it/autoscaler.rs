@@ -13,19 +13,19 @@ use proptest::prelude::{Strategy, any, prop_assert, prop_oneof, proptest};
 use proptest::sample::Index;
 use serde_json::Value;
 
-use crate::karpenter::shown;
+use crate::karpenter::snapshot_text;
 
 mod nodes;
 
 const CASES: [&str; 5] = ["flags", "helm", "managed", "nonsense", "priority"];
 
-fn folder(case: &str) -> PathBuf {
+fn case_folder(case: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/autoscaler").join(case)
 }
 
-/// The autoscaler of a case, and what AWS says of its groups.
+/// Returns the autoscaler input of a case and the AWS responses for its groups.
 fn files(case: &str) -> (SourceFile, Vec<SourceFile>) {
-    let entries = fs::read_dir(folder(case)).expect("a folder");
+    let entries = fs::read_dir(case_folder(case)).expect("a folder");
     let mut paths: Vec<PathBuf> = entries.map(|own| own.expect("an entry").path()).collect();
     paths.sort();
     let (mut autoscaler, mut answers) = (None, Vec::new());
@@ -41,21 +41,21 @@ fn files(case: &str) -> (SourceFile, Vec<SourceFile>) {
     (autoscaler.expect("an autoscaler"), answers)
 }
 
-fn of_case(case: &str) -> Imported {
+fn import_case(case: &str) -> Imported {
     let (autoscaler, answers) = files(case);
     import(&autoscaler, &answers, &ImportOptions::default()).expect(case)
 }
 
-/// What some flags and answers become.
-fn imported(flags: &str, answers: &[&str]) -> Result<Imported, AutoscalerError> {
+/// Imports these flags with these AWS responses.
+fn import_flags(flags: &str, answers: &[&str]) -> Result<Imported, AutoscalerError> {
     let answers = answers.iter().map(|own| SourceFile::new("groups.json", *own));
     let answers: Vec<SourceFile> = answers.collect();
     let flags = SourceFile::new("flags.txt", flags);
     import(&flags, &answers, &ImportOptions::default())
 }
 
-/// The configuration that it is, read as `validate` reads it, with a cluster where it has none.
-fn loaded(imported: &Imported) -> Config {
+/// Loads the imported configuration as `validate` does. Adds a cluster if the import has none.
+fn load_imported(imported: &Imported) -> Config {
     let text = imported.text();
     let mut files = vec![SourceFile::new("main.hcl", text.clone())];
     if !text.lines().any(|line| line.starts_with("cluster ")) {
@@ -71,10 +71,10 @@ fn loaded(imported: &Imported) -> Config {
 }
 
 #[test]
-fn an_autoscaler_becomes_hcl_that_validates_and_tells_what_is_lost() {
+fn cluster_autoscaler_is_imported_as_valid_hcl_with_dropped_items_reported() {
     for case in CASES {
-        let imported = of_case(case);
-        loaded(&imported);
+        let imported = import_case(case);
+        load_imported(&imported);
         let notes: String = imported.notes.iter().map(|own| format!("{own}\n")).collect();
         with_settings!({
             snapshot_path => "autoscaler",
@@ -82,15 +82,15 @@ fn an_autoscaler_becomes_hcl_that_validates_and_tells_what_is_lost() {
             omit_expression => true,
             snapshot_suffix => case,
         }, {
-            assert_snapshot!("imported", shown(&imported) + &notes);
+            assert_snapshot!("imported", snapshot_text(&imported) + &notes);
         });
     }
 }
 
 #[test]
-fn every_loss_stands_beside_a_block() {
+fn every_dropped_or_missing_item_is_noted_in_the_hcl() {
     for case in CASES {
-        let imported = of_case(case);
+        let imported = import_case(case);
         let text = imported.text();
         assert!(!imported.losses.is_empty(), "{case}");
         for loss in &imported.losses {
@@ -103,7 +103,7 @@ fn every_loss_stands_beside_a_block() {
     }
 }
 
-/// A group of one type of instances.
+/// Returns an Auto Scaling group with one instance type.
 fn group(name: &str, more: &str) -> String {
     format!(
         "{{\"AutoScalingGroups\": [{{\"AutoScalingGroupName\": \"{name}\", \"MaxSize\": 5, \
@@ -113,8 +113,8 @@ fn group(name: &str, more: &str) -> String {
     )
 }
 
-/// Flags with what comes of them that would not be there without.
-const CARRIED: &[(&str, &str)] = &[
+/// Flags, each with text that the HCL has only if the flag is set.
+const CONVERTED_FLAGS: &[(&str, &str)] = &[
     ("--cluster-name=other", "cluster \"other\" {"),
     ("--nodes=0:3:web", "limits       = { nodes = 3 }"),
     ("--cores-total=0:64", "cpu = 64"),
@@ -149,32 +149,33 @@ const CARRIED: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn each_flag_that_is_carried_changes_what_comes_of_it() {
+fn each_converted_flag_changes_the_hcl() {
     let group = group(
         "web",
         ", \"Tags\": [{\"Key\": \"k8s.io/cluster-autoscaler/node-template/taint/slow\", \
          \"Value\": \"1:NoSchedule\"}]",
     );
     let text = |flags: &str| {
-        let imported = imported(&format!("--cluster-name=shop {flags}"), &[&group]);
+        let imported = import_flags(&format!("--cluster-name=shop {flags}"), &[&group]);
         let imported = imported.expect(flags);
-        loaded(&imported);
+        load_imported(&imported);
         imported.text()
     };
-    let untold = text("");
-    for (flags, expect) in CARRIED {
+    let without = text("");
+    for (flags, expect) in CONVERTED_FLAGS {
         let own = text(flags);
-        assert!(own.contains(expect), "{flags} gives no {expect} in\n{own}");
-        assert!(!untold.contains(expect), "{expect} is there without {flags}");
+        assert!(own.contains(expect), "{flags}: no {expect} in\n{own}");
+        assert!(!without.contains(expect), "{expect} exists without {flags}");
     }
-    assert!(untold.contains("safety                = \"conservative\""), "{untold}");
+    assert!(without.contains("safety                = \"conservative\""), "{without}");
     let all = "--skip-nodes-with-system-pods=false --skip-nodes-with-local-storage=false \
                --skip-nodes-with-custom-controller-pods=false";
     assert!(!text(all).contains("safety"), "{}", text(all));
 }
 
-/// What flags do untold where something else would be done here.
-const UNTOLD: &[(&str, &str)] = &[
+/// Flags with invalid values, each with the default of Cluster Autoscaler that the HCL must have.
+/// Outrigger's own default differs.
+const DEFAULTS: &[(&str, &str)] = &[
     ("--expendable-pods-priority-cutoff=ten", "priority_cutoff = -10"),
     (
         "--max-scale-down-parallelism=all",
@@ -188,21 +189,21 @@ const UNTOLD: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_is_done_untold_is_written_out_and_of_a_mistake_too() {
+fn autoscaler_defaults_are_written_for_absent_and_invalid_flags() {
     let group = group("web", "");
-    for (flags, expect) in UNTOLD {
+    for (flags, expect) in DEFAULTS {
         for flags in ["", flags] {
-            let imported = imported(&format!("--cluster-name=shop {flags}"), &[&group]);
+            let imported = import_flags(&format!("--cluster-name=shop {flags}"), &[&group]);
             let imported = imported.expect(expect);
-            loaded(&imported);
+            load_imported(&imported);
             let text = imported.text();
-            assert!(text.contains(expect), "{flags} gives no {expect} in\n{text}");
+            assert!(text.contains(expect), "{flags}: no {expect} in\n{text}");
         }
     }
 }
 
 #[test]
-fn no_flag_is_carried_that_is_not_tried_and_told_of() {
+fn every_converted_flag_is_tested_and_documented() {
     let table = include_str!("../../src/migrate/cluster_autoscaler/flags.tsv");
     let guide = include_str!("../../docs/MIGRATION.md");
     for line in table.lines().filter(|line| !line.starts_with('#')) {
@@ -211,15 +212,16 @@ fn no_flag_is_carried_that_is_not_tried_and_told_of() {
             continue;
         };
         assert!(guide.contains(&format!("`--{name}`")), "{name} is not in the guide");
-        let tried = CARRIED.iter().any(|(flags, _)| flags.starts_with(&format!("--{name}=")));
-        // What finds groups, and what all of safety has in common, have tests of their own.
+        let tried =
+            CONVERTED_FLAGS.iter().any(|(flags, _)| flags.starts_with(&format!("--{name}=")));
+        // Other tests cover group discovery and the common setting of all safety flags.
         let elsewhere = name == "node-group-auto-discovery" || name.starts_with("skip-nodes-");
-        assert!(tried || elsewhere, "{name} is not tried");
+        assert!(tried || elsewhere, "no test of {name}");
     }
 }
 
 #[test]
-fn what_cannot_be_imported_is_named() {
+fn import_errors_name_the_invalid_input() {
     let two = group("a", "").replace('[', "[7, ");
     let again = format!("{0}\n{0}", group("a", ""));
     let alike = group("a b", "").replace("]}", &format!(", {}", &group("a-b", "")[23..]));
@@ -236,14 +238,14 @@ fn what_cannot_be_imported_is_named() {
     ];
     for (autoscaler, answer, expect) in rows {
         let answers: &[&str] = if answer.is_empty() { &[] } else { &[answer] };
-        let error = imported(autoscaler, answers).expect_err(expect).to_string();
+        let error = import_flags(autoscaler, answers).expect_err(expect).to_string();
         assert!(error.contains(expect), "{error}");
         assert!(error.chars().count() < 500, "{error}");
     }
 }
 
 #[test]
-fn priorities_are_weights_where_they_come_first() {
+fn priorities_become_weights_only_if_priority_is_the_first_expander() {
     let (autoscaler, answers) = files("priority");
     for (expander, is_weighed) in
         [("priority", true), ("priority,least-waste", true), ("least-waste,priority", false)]
@@ -261,16 +263,16 @@ fn priorities_are_weights_where_they_come_first() {
 }
 
 #[test]
-fn without_groups_it_is_told_what_to_give() {
-    let imported = imported("--cluster-name=a --node-group-auto-discovery=asg:tag=x", &[]);
+fn import_without_groups_notes_the_missing_groups() {
+    let imported = import_flags("--cluster-name=a --node-group-auto-discovery=asg:tag=x", &[]);
     let imported = imported.expect("an autoscaler");
     let text = imported.text();
     assert!(text.contains("missing groups (the input has no groups"), "{text}");
     assert!(!text.lines().any(|line| line.starts_with("pool")), "{text}");
-    loaded(&imported);
+    load_imported(&imported);
 }
 
-/// A change of a text: a piece of it goes, comes twice, or is something else.
+/// A change of a text: removes, repeats or inserts a piece.
 #[derive(Clone, Debug)]
 enum Change {
     Cut(Index, usize),
@@ -278,7 +280,7 @@ enum Change {
     Put(Index, String),
 }
 
-fn change() -> impl Strategy<Value = Change> {
+fn any_change() -> impl Strategy<Value = Change> {
     let piece = prop_oneof![
         "[\\[\\]{}:,\"'#|>&*!%@`-]{1,3}",
         "(null|true|-1|99999999999999999999|1e999|\"\"|\\[\\]|\\{\\}|~|\\$\\{a\\}|%\\{b\\})",
@@ -291,7 +293,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-fn changed(text: &str, changes: &[Change]) -> String {
+fn apply_changes(text: &str, changes: &[Change]) -> String {
     let mut chars: Vec<char> = text.chars().collect();
     for change in changes {
         if chars.is_empty() {
@@ -318,8 +320,8 @@ fn changed(text: &str, changes: &[Change]) -> String {
     chars.into_iter().collect()
 }
 
-/// What may stand where something else is expected.
-const ODD: [&str; 12] = [
+/// Values of a wrong type or range.
+const ODD_VALUES: [&str; 12] = [
     "null",
     "true",
     "-1",
@@ -334,16 +336,16 @@ const ODD: [&str; 12] = [
     "[{\"Key\": [1], \"Ebs\": 7, \"InstanceType\": {}}]",
 ];
 
-/// Puts something odd where the value of this number is, counted through all there are.
-fn put(value: &mut Value, number: &mut usize, odd: &Value) -> bool {
+/// Replaces the value with this number, in depth-first order, by `odd`.
+fn replace_nth(value: &mut Value, number: &mut usize, odd: &Value) -> bool {
     if *number == 0 {
         *value = odd.clone();
         return true;
     }
     *number -= 1;
     match value {
-        Value::Array(items) => items.iter_mut().any(|item| put(item, number, odd)),
-        Value::Object(items) => items.values_mut().any(|item| put(item, number, odd)),
+        Value::Array(items) => items.iter_mut().any(|item| replace_nth(item, number, odd)),
+        Value::Object(items) => items.values_mut().any(|item| replace_nth(item, number, odd)),
         _ => false,
     }
 }
@@ -358,54 +360,54 @@ fn count(value: &Value) -> usize {
 
 proptest! {
     #[test]
-    fn whatever_aws_says_there_is_an_error_or_a_configuration(
+    fn altered_aws_responses_give_an_error_or_a_valid_configuration(
         case in 0..CASES.len(),
-        places in proptest::collection::vec((any::<Index>(), 0..ODD.len()), 1..6),
+        places in proptest::collection::vec((any::<Index>(), 0..ODD_VALUES.len()), 1..6),
     ) {
         let (autoscaler, mut answers) = files(CASES[case]);
         for answer in &mut answers {
             let mut value: Value = serde_json::from_str(&answer.text).expect("JSON");
             for (at, odd) in &places {
-                let odd = serde_json::from_str(ODD[*odd]).expect("JSON");
+                let odd = serde_json::from_str(ODD_VALUES[*odd]).expect("JSON");
                 let mut number = at.index(count(&value));
-                put(&mut value, &mut number, &odd);
+                replace_nth(&mut value, &mut number, &odd);
             }
             answer.text = value.to_string();
         }
         match import(&autoscaler, &answers, &ImportOptions::default()) {
-            Ok(imported) => drop(loaded(&imported)),
+            Ok(imported) => drop(load_imported(&imported)),
             Err(error) => prop_assert!(!error.to_string().is_empty()),
         }
     }
 
     #[test]
-    fn whatever_is_given_there_is_an_error_or_a_configuration(
+    fn altered_input_files_give_an_error_or_a_valid_configuration(
         case in 0..CASES.len(),
-        first in proptest::collection::vec(change(), 0..4),
-        others in proptest::collection::vec(change(), 0..8),
+        first in proptest::collection::vec(any_change(), 0..4),
+        others in proptest::collection::vec(any_change(), 0..8),
     ) {
         let (mut autoscaler, mut answers) = files(CASES[case]);
-        autoscaler.text = changed(&autoscaler.text, &first);
+        autoscaler.text = apply_changes(&autoscaler.text, &first);
         for answer in &mut answers {
-            answer.text = changed(&answer.text, &others);
+            answer.text = apply_changes(&answer.text, &others);
         }
         match import(&autoscaler, &answers, &ImportOptions::default()) {
-            Ok(imported) => drop(loaded(&imported)),
+            Ok(imported) => drop(load_imported(&imported)),
             Err(error) => prop_assert!(!error.to_string().is_empty()),
         }
     }
 
     #[test]
-    fn any_text_is_an_error_or_a_configuration(
+    fn arbitrary_text_gives_an_error_or_a_valid_configuration(
         text in any::<String>(),
         flags in "(--[a-z=: -]{0,40} ?){0,6}",
     ) {
         for own in [&text, &flags] {
-            match imported(own, &[&group("a", "")]) {
-                Ok(imported) => drop(loaded(&imported)),
+            match import_flags(own, &[&group("a", "")]) {
+                Ok(imported) => drop(load_imported(&imported)),
                 Err(error) => prop_assert!(!error.to_string().is_empty()),
             }
-            prop_assert!(imported("--v=4", &[own]).is_err());
+            prop_assert!(import_flags("--v=4", &[own]).is_err());
         }
     }
 }

@@ -27,30 +27,32 @@ use crate::test_script::Driven;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/moto/serve");
 
-/// Names the directory where a whole run of the tests notes which rights the daemon takes.
+/// The environment variable with the directory in which a full test run records the permissions
+/// that the daemon uses.
 const RECORD: &str = "OUTRIGGER_AWS_RECORD";
 
 /// A running moto behind its proxy; dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Aws {
     facts: Value,
-    /// The home of processes that ask it: no profile of whoever runs the tests is in it.
+    /// The home directory of the child processes. It has no AWS profile of the user who runs the
+    /// tests.
     home: TempDir,
     script: Mutex<Driven>,
 }
 
 impl Aws {
-    /// Starts it for a test that is skipped where there is no moto, as `tests/all` counts it.
-    /// Arguments are those of `tests/moto/serve`.
+    /// Starts it for a test. Skips the test if moto is missing; `tests/all` counts the skipped
+    /// tests. The arguments are those of `tests/moto/serve`.
     pub(crate) fn start_or_skip(test: &str, arguments: &[&str]) -> Option<Aws> {
         let Some(python) = variable("OUTRIGGER_PYTHON") else {
             println!("SKIP {test}: moto: OUTRIGGER_PYTHON names no Python that has it");
             return None;
         };
         let mut command = Command::new(python);
-        // Nothing is written beside the script.
+        // Python writes no bytecode next to the script.
         command.args(["-B", SCRIPT]).args(arguments);
-        // Whatever proxy or profile the caller has, moto asks nobody.
+        // Moto must not use a proxy or a profile of the caller.
         command.env_clear();
         if let Some(directory) = variable(RECORD) {
             command.env(RECORD, directory);
@@ -58,26 +60,26 @@ impl Aws {
         let mut script = Driven::start(command, "tests/moto/serve").expect("moto starts");
         let facts = script.answer("the start of tests/moto/serve");
         Some(Aws {
-            facts: facts.expect("moto says what is seeded"),
+            facts: facts.expect("moto prints the seeded values"),
             home: TempDir::new().expect("a directory"),
             script: Mutex::new(script),
         })
     }
 
-    /// What is seeded, by its path in the first line of `tests/moto/serve`: "/url", "/role",
+    /// Returns a seeded value by its path in the first line of `tests/moto/serve`: "/url", "/role",
     /// "/subnets/us-west-2a", "/images/al2023~1x86_64~1standard".
     pub(crate) fn fact(&self, pointer: &str) -> &str {
         let fact = self.facts.pointer(pointer).and_then(Value::as_str);
         fact.unwrap_or_else(|| panic!("no {pointer} in {}", self.facts))
     }
 
-    /// One of the images, by family, architecture and variant: "al2023/arm64/standard".
+    /// Returns an image id by family, architecture and variant: "al2023/arm64/standard".
     pub(crate) fn image(&self, which: &str) -> &str {
         let fact = self.facts["images"][which].as_str();
         fact.unwrap_or_else(|| panic!("no image {which} in {}", self.facts))
     }
 
-    /// Carries out a command of `tests/moto/serve`.
+    /// Executes a command of `tests/moto/serve`.
     pub(crate) fn ask(&self, command: &Value) -> Value {
         // A test that panicked while it held the lock left no half-written command behind.
         let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,32 +87,34 @@ impl Aws {
         answer.unwrap_or_else(|error| panic!("{command}: {error}"))
     }
 
-    /// Makes the next calls of an action go wrong; `how` is what `faults.Faults.add` takes.
+    /// Injects a fault into the next calls of an action; `how` has the arguments of
+    /// `faults.Faults.add`.
     pub(crate) fn fault(&self, action: &str, kind: &str, how: &Value) {
         let mut command = json!({"do": "fault", "action": action, "kind": kind});
         merge(&mut command, how);
         self.ask(&command);
     }
 
-    /// Lets overrides that match go without capacity; `which` is what `fleet.Fleet.outage` takes.
+    /// Makes the capacity of matching overrides unavailable; `which` has the arguments of
+    /// `fleet.Fleet.outage`.
     pub(crate) fn outage(&self, which: &Value) {
         let mut command = json!({"do": "outage"});
         merge(&mut command, which);
         self.ask(&command);
     }
 
-    /// Takes rights away: actions as a policy names them.
+    /// Denies these actions, named as in a policy.
     pub(crate) fn deny(&self, actions: &[&str]) {
         self.ask(&json!({"do": "deny", "actions": actions}));
     }
 
-    /// No faults, no outages, all rights.
+    /// Removes all faults, outages and denials.
     pub(crate) fn clear(&self) {
         self.ask(&json!({"do": "clear"}));
     }
 
-    /// Waits until every message that was sent has been deleted, for the [`patience`] of these
-    /// seconds at most.
+    /// Waits until every sent message has been deleted, at most for the [`patience`] of these
+    /// seconds.
     pub(crate) async fn until_the_queue_is_empty(&self, seconds: u64) {
         let nothing = json!({"visible": 0, "in_flight": 0});
         for _ in 0..2 * patience(seconds).as_secs() {
@@ -119,37 +123,37 @@ impl Aws {
             }
             sleep(Duration::from_millis(500)).await;
         }
-        panic!("messages stay: {}", self.ask(&json!({"do": "queue"})));
+        panic!("the queue is not empty: {}", self.ask(&json!({"do": "queue"})));
     }
 
-    /// Every instance there ever was, hidden from listings or not.
+    /// Returns all instances since the start, also those that listings hide.
     pub(crate) fn instances(&self) -> Vec<Value> {
         list(&self.ask(&json!({"do": "instances"})), "instances")
     }
 
-    /// Those that run just now.
+    /// Returns the running instances.
     pub(crate) fn running(&self) -> Vec<Value> {
         let command = json!({"do": "instances", "states": ["running"]});
         list(&self.ask(&command), "instances")
     }
 
-    /// Every instance there ever was, in short: id, state and claim; of all installations or one.
+    /// Returns id, state and claim of all instances since the start, of one installation or of all.
     pub(crate) fn roll(&self, installation: Option<&str>) -> Vec<Value> {
         let command = json!({"do": "roll", "installation": installation});
         list(&self.ask(&command), "roll")
     }
 
-    /// Every launch template as it is stored, with its data.
+    /// Returns all launch templates as stored, with their data.
     pub(crate) fn templates(&self) -> Vec<Value> {
         list(&self.ask(&json!({"do": "templates"})), "templates")
     }
 
-    /// Every call since the start, with its parameters and how it went.
+    /// Returns all calls since the start, with their parameters and results.
     pub(crate) fn calls(&self) -> Vec<Value> {
         list(&self.ask(&json!({"do": "calls"})), "calls")
     }
 
-    /// How often each action was called, by the name a policy gives it.
+    /// Returns the number of calls of each action, by its name in a policy.
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
         let answer = self.ask(&json!({"do": "counts"}));
         let counts = answer["counts"].as_object().into_iter().flatten();
@@ -161,8 +165,8 @@ impl Aws {
         self.ask(&json!({"do": "send", "body": body}));
     }
 
-    /// A program that knows this AWS and no other: nothing of the caller's environment reaches it
-    /// but `PATH`.
+    /// Returns a command that can reach only this AWS. Its environment has nothing of the caller's
+    /// except `PATH`.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env_clear().envs(self.environment());
@@ -172,8 +176,8 @@ impl Aws {
         command
     }
 
-    /// What sends every client of AWS here: no endpoint of a service, profile or metadata server
-    /// is left that it could go to instead.
+    /// Returns the environment that directs all AWS clients to this server. It leaves no endpoint,
+    /// profile or metadata server as an alternative.
     pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
         let home = self.home.path().to_string_lossy().into_owned();
         let nothing = format!("{home}/none");
@@ -189,8 +193,8 @@ impl Aws {
         ]
     }
 
-    /// The same for a client in the test's own process. A call is tried once, so that the test
-    /// sees how it went.
+    /// Returns the same configuration for a client in the test process. A call is not retried, so
+    /// that the test sees its result.
     pub(crate) async fn config(&self) -> SdkConfig {
         let credentials = Credentials::new("test", "test", None, None, "tests");
         aws_config::defaults(BehaviorVersion::latest())
@@ -217,6 +221,6 @@ fn merge(command: &mut Value, more: &Value) {
 fn list(answer: &Value, name: &str) -> Vec<Value> {
     match &answer[name] {
         Value::Array(all) => all.clone(),
-        other => panic!("{name} is no list: {other}"),
+        other => panic!("{name} is not a list: {other}"),
     }
 }

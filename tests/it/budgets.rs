@@ -57,7 +57,7 @@ fn pool(name: &str, budgets: &[Budget]) -> Pool {
     pool
 }
 
-/// A state with these pools, and so many empty nodes of each.
+/// A state with these pools, each with the given number of empty nodes.
 fn state_of(pools: &[(Pool, usize)]) -> State {
     let cluster = Cluster {
         pools: pools.iter().map(|(pool, _)| pool.clone()).collect(),
@@ -67,38 +67,38 @@ fn state_of(pools: &[(Pool, usize)]) -> State {
         let name = pool.name.as_str();
         (0..*count).map(move |at| node(&format!("{name}-{at:02}"), name))
     });
-    let nodes = nodes.map(|own| WatchedObject::Node(Box::new(own))).collect();
+    let nodes = nodes.map(|node| WatchedObject::Node(Box::new(node))).collect();
     let catalog = Arc::new(Catalog::default());
     State::offline(Arc::new(cluster), catalog, nodes, NOW)
 }
 
-fn one(budgets: &[Budget], count: usize) -> State {
+fn one_pool(budgets: &[Budget], count: usize) -> State {
     state_of(&[(pool("general", budgets), count)])
 }
 
-fn change(state: &mut State, change: impl FnOnce(&mut Cluster)) {
+fn configure(state: &mut State, change: impl FnOnce(&mut Cluster)) {
     let mut cluster = Cluster::clone(&state.cluster);
     change(&mut cluster);
     state.cluster = Arc::new(cluster);
 }
 
-fn swept(state: &State, now: Timestamp) -> Plan {
+fn plan(state: &State, now: Timestamp) -> Plan {
     select_disruptions(&state.disruption_view(now), now)
 }
 
-/// How many nodes leave, and the different verdicts of those that stay.
+/// Returns the number of disrupted nodes and the distinct verdicts of the retained ones.
 fn outcome(state: &State, now: Timestamp) -> (usize, BTreeSet<String>) {
-    let plan = swept(state, now);
-    let kept = plan.kept.iter().map(|own| own.verdict.to_string());
+    let plan = plan(state, now);
+    let kept = plan.kept.iter().map(|retained| retained.verdict.to_string());
     (plan.retire.len(), kept.collect())
 }
 
-fn leave(state: &State) -> usize {
+fn disrupted_count(state: &State) -> usize {
     outcome(state, NOW).0
 }
 
 #[test]
-fn of_empty_nodes_three_leave_with_a_budget_of_three_and_none_with_one_of_zero() {
+fn budget_limits_how_many_empty_nodes_are_disrupted() {
     let rows = [
         (BudgetNodes::Nodes(3), 3),
         (BudgetNodes::Percent(100), 10),
@@ -107,7 +107,7 @@ fn of_empty_nodes_three_leave_with_a_budget_of_three_and_none_with_one_of_zero()
         (BudgetNodes::Nodes(30), 10),
     ];
     for (nodes, expect) in rows {
-        assert_eq!(leave(&one(&[budget(nodes)], 10)), expect, "{nodes:?}");
+        assert_eq!(disrupted_count(&one_pool(&[budget(nodes)], 10)), expect, "{nodes:?}");
     }
 }
 
@@ -118,24 +118,24 @@ fn each_pool_has_its_own_budgets() {
     for (nodes, expect) in rows {
         let pools: Vec<_> =
             (0..10).map(|at| (pool(&format!("p{at}"), &[budget(nodes)]), 3)).collect();
-        let plan = swept(&state_of(&pools), NOW);
+        let plan = plan(&state_of(&pools), NOW);
         for (pool, _) in &pools {
-            let own = plan.retire.iter().filter(|own| own.pool == pool.name);
-            assert_eq!(own.count(), expect, "{nodes:?} of {}", pool.name);
+            let disrupted = plan.retire.iter().filter(|node| node.pool == pool.name);
+            assert_eq!(disrupted.count(), expect, "{nodes:?} of {}", pool.name);
         }
     }
 }
 
 #[test]
-fn a_share_is_rounded_up() {
+fn percentage_budget_is_rounded_up() {
     for (percent, count, expect) in [(1, 1, 1), (10, 10, 1), (10, 11, 2), (50, 3, 2), (0, 3, 0)] {
-        let state = one(&[budget(BudgetNodes::Percent(percent))], count);
-        assert_eq!(leave(&state), expect, "{percent} % of {count}");
+        let state = one_pool(&[budget(BudgetNodes::Percent(percent))], count);
+        assert_eq!(disrupted_count(&state), expect, "{percent} % of {count}");
     }
 }
 
 #[test]
-fn the_least_of_all_budgets_that_hold_for_a_reason_counts() {
+fn smallest_budget_that_applies_to_the_reason_limits() {
     let of = |nodes, reasons: &[Reason]| Budget {
         reasons: reasons.to_vec(),
         ..budget(BudgetNodes::Nodes(nodes))
@@ -148,13 +148,13 @@ fn the_least_of_all_budgets_that_hold_for_a_reason_counts() {
         (&[], 9),
     ];
     for (budgets, expect) in rows {
-        assert_eq!(leave(&one(budgets, 9)), expect, "{budgets:?}");
+        assert_eq!(disrupted_count(&one_pool(budgets, 9)), expect, "{budgets:?}");
     }
 }
 
 #[test]
-fn a_budget_counts_only_while_its_schedule_holds() {
-    let state = one(
+fn budget_applies_only_within_its_schedule() {
+    let state = one_pool(
         &[Budget { during: Some(window("0 8 * * *", 60)), ..budget(BudgetNodes::Nodes(0)) }],
         2,
     );
@@ -165,13 +165,13 @@ fn a_budget_counts_only_while_its_schedule_holds() {
     let expect = "the disruption budget of its pool allows 0 node(s) at a time, until \
                   2027-01-15T09:00:00Z";
     assert_eq!(why, BTreeSet::from([expect.to_owned()]));
-    assert_eq!(next_due(&swept(&state, NOW).kept), Some(minutes(60)));
+    assert_eq!(next_due(&plan(&state, NOW).kept), Some(minutes(60)));
     assert_eq!(outcome(&state, minutes(60)).0, 2);
 }
 
 #[test]
-fn nodes_that_leave_are_not_ready_or_deleted_by_somebody_use_a_budget_up_but_not_below_zero() {
-    // Leaving already, not ready, deleted by somebody; how many more a budget of three lets go.
+fn disrupted_not_ready_and_deleted_nodes_count_against_the_budget() {
+    // Already disrupted, not ready, deleted by a user; how many more a budget of three allows.
     let rows = [
         (0, 0, 0, 3),
         (1, 0, 0, 2),
@@ -181,8 +181,8 @@ fn nodes_that_leave_are_not_ready_or_deleted_by_somebody_use_a_budget_up_but_not
         (3, 0, 0, 0),
         (9, 2, 0, 0),
     ];
-    for (leaving, unready, deleted, expect) in rows {
-        let mut state = one(&[budget(BudgetNodes::Nodes(3))], 10);
+    for (disrupted, unready, deleted, expect) in rows {
+        let mut state = one_pool(&[budget(BudgetNodes::Nodes(3))], 10);
         for at in 0..unready + deleted {
             let mut node = node(&format!("general-{at:02}"), "general");
             node.ready = at >= unready;
@@ -190,24 +190,26 @@ fn nodes_that_leave_are_not_ready_or_deleted_by_somebody_use_a_budget_up_but_not
             state.objects.apply(WatchedObject::Node(Box::new(node)), NOW);
         }
         let mut disruption_view = state.disruption_view(NOW);
-        disruption_view.leaving.insert("general".into(), leaving);
+        disruption_view.leaving.insert("general".into(), disrupted);
         let mut budgets = Budgets::new(&disruption_view, NOW);
         let whole = disruption_view.candidates.iter();
-        let whole = whole.filter(|own| own.node.ready && own.node.deleting.is_none());
-        let gone = whole.filter(|own| budgets.try_acquire(own, Reason::Drifted).is_ok());
-        let what = (leaving, unready, deleted);
-        assert_eq!(gone.count(), expect, "{what:?}");
+        let whole =
+            whole.filter(|candidate| candidate.node.ready && candidate.node.deleting.is_none());
+        let allowed =
+            whole.filter(|candidate| budgets.try_acquire(candidate, Reason::Drifted).is_ok());
+        let what = (disrupted, unready, deleted);
+        assert_eq!(allowed.count(), expect, "{what:?}");
         assert_eq!(
             budgets.total_and_disrupted().1,
-            leaving + unready + deleted + expect,
+            disrupted + unready + deleted + expect,
             "{what:?}"
         );
     }
 }
 
 #[test]
-fn nodes_that_are_not_initialized_or_not_ours_count_for_nothing() {
-    let mut state = one(&[budget(BudgetNodes::Percent(50))], 4);
+fn uninitialized_and_unmanaged_nodes_do_not_count_in_budgets() {
+    let mut state = one_pool(&[budget(BudgetNodes::Percent(50))], 4);
     for (name, pool) in [("young", "general"), ("strange", "other")] {
         let mut node = node(name, pool);
         if name == "young" {
@@ -215,15 +217,15 @@ fn nodes_that_are_not_initialized_or_not_ours_count_for_nothing() {
         }
         state.objects.apply(WatchedObject::Node(Box::new(node)), NOW);
     }
-    assert_eq!(leave(&state), 2);
+    assert_eq!(disrupted_count(&state), 2);
     let disruption_view = state.disruption_view(NOW);
     assert_eq!(Budgets::new(&disruption_view, NOW).total_and_disrupted(), (4, 0));
 }
 
 #[test]
-fn budgets_of_a_cluster_count_all_its_nodes() {
+fn cluster_budget_counts_the_nodes_of_all_pools() {
     let all = budget(BudgetNodes::Percent(100));
-    for (own, expect) in [
+    for (budget, expect) in [
         (budget(BudgetNodes::Nodes(3)), 3),
         (budget(BudgetNodes::Percent(25)), 3),
         (budget(BudgetNodes::Nodes(0)), 0),
@@ -231,12 +233,12 @@ fn budgets_of_a_cluster_count_all_its_nodes() {
     ] {
         let pools = ["a", "b", "c"].map(|name| (pool(name, std::slice::from_ref(&all)), 4));
         let mut state = state_of(&pools);
-        change(&mut state, |cluster| cluster.disruption.budgets = vec![own.clone()]);
-        assert_eq!(leave(&state), expect, "{own:?}");
+        configure(&mut state, |cluster| cluster.disruption.budgets = vec![budget.clone()]);
+        assert_eq!(disrupted_count(&state), expect, "{budget:?}");
     }
-    // The least counts, whoever's it is.
-    let mut state = one(&[budget(BudgetNodes::Nodes(1))], 9);
-    change(&mut state, |cluster| {
+    // The smaller of the pool's and the cluster's budget applies.
+    let mut state = one_pool(&[budget(BudgetNodes::Nodes(1))], 9);
+    configure(&mut state, |cluster| {
         cluster.disruption.budgets = vec![budget(BudgetNodes::Nodes(3))];
     });
     let (count, why) = outcome(&state, NOW);
@@ -245,20 +247,20 @@ fn budgets_of_a_cluster_count_all_its_nodes() {
 }
 
 #[test]
-fn budgets_of_the_fleet_count_what_the_others_have() {
-    let disruption_usage = |nodes, unready, leaving: usize| DisruptionUsage {
+fn fleet_budget_counts_the_nodes_of_other_clusters() {
+    let disruption_usage = |nodes, unready, disrupted: usize| DisruptionUsage {
         nodes,
         unready,
-        leaving: (0..leaving).map(|at| ClaimId::from(format!("c{at}").as_str())).collect(),
+        leaving: (0..disrupted).map(|at| ClaimId::from(format!("c{at}").as_str())).collect(),
         ..DisruptionUsage::default()
     };
-    // A share of 30 % of ten nodes here and twenty there is nine.
+    // 30 % of ten nodes in this cluster and twenty in the other is nine.
     for (other, expect) in [
         (disruption_usage(20, 0, 0), 9),
         (disruption_usage(20, 2, 3), 4),
         (disruption_usage(20, 9, 9), 0),
     ] {
-        let mut state = one(&[budget(BudgetNodes::Percent(100))], 10);
+        let mut state = one_pool(&[budget(BudgetNodes::Percent(100))], 10);
         let mut others = OtherClusters::default();
         others.add_usage(&other);
         state.fleet = Some(Arc::new(FleetView {
@@ -266,16 +268,17 @@ fn budgets_of_the_fleet_count_what_the_others_have() {
             others,
             ..FleetView::default()
         }));
-        let plan = swept(&state, NOW);
+        let plan = plan(&state, NOW);
         assert_eq!(plan.retire.len(), expect, "{other:?}");
-        let of_fleet = |own: &Verdict| matches!(own, Verdict::Budget { of: RuleScope::Fleet, .. });
-        assert!(plan.kept.iter().all(|own| of_fleet(&own.verdict)));
+        let of_fleet =
+            |verdict: &Verdict| matches!(verdict, Verdict::Budget { of: RuleScope::Fleet, .. });
+        assert!(plan.kept.iter().all(|retained| of_fleet(&retained.verdict)));
     }
 }
 
-/// Nodes that were let go so many minutes ago, of a pool, for a reason.
-fn let_go(state: &mut State, gone: &[(&str, i64, Reason)]) {
-    for (at, (pool, ago, reason)) in gone.iter().enumerate() {
+/// Records disrupted nodes: their pool, how many minutes ago, and the reason.
+fn record_disruptions(state: &mut State, disrupted: &[(&str, i64, Reason)]) {
+    for (at, (pool, ago, reason)) in disrupted.iter().enumerate() {
         let claim = ClaimId::from(format!("gone-{at}").as_str());
         let (pool, reason, at) = ((*pool).into(), *reason, minutes(-ago));
         state.notes.let_go.insert(claim, DisruptionRecord { pool, reason, at });
@@ -283,7 +286,7 @@ fn let_go(state: &mut State, gone: &[(&str, i64, Reason)]) {
 }
 
 #[test]
-fn a_rate_counts_those_that_were_let_go_within_its_time() {
+fn rate_budget_counts_disruptions_within_its_period() {
     use Reason::{Drifted, Empty, Expired};
     type Gone<'a> = &'a [(&'a str, i64, Reason)];
     let rows: [(Budget, Gone<'_>, usize, Option<i64>); 7] = [
@@ -291,74 +294,75 @@ fn a_rate_counts_those_that_were_let_go_within_its_time() {
         (rate("3/h"), &[("general", 59, Empty)], 2, Some(1)),
         (rate("3/h"), &[("general", 60, Empty)], 3, Some(60)),
         (rate("2/h"), &[("general", 50, Drifted), ("general", 20, Expired)], 0, Some(10)),
-        // More than the rate: it was another, or another host's.
+        // More than the rate: it was higher before, or another host disrupted nodes.
         (rate("1/h"), &[("general", 50, Empty), ("general", 20, Empty)], 0, Some(40)),
         (rate("2/d"), &[("general", 1439, Empty)], 1, Some(1)),
         (rate("1/m"), &[("other", 0, Empty)], 1, Some(1)),
     ];
-    for (budget, gone, expect, opens) in rows {
-        let mut state = one(std::slice::from_ref(&budget), 9);
-        let_go(&mut state, gone);
-        let plan = swept(&state, NOW);
-        assert_eq!(plan.retire.len(), expect, "{budget:?} {gone:?}");
-        assert_eq!(next_due(&plan.kept), opens.map(minutes), "{budget:?} {gone:?}");
+    for (budget, disrupted, expect, opens) in rows {
+        let mut state = one_pool(std::slice::from_ref(&budget), 9);
+        record_disruptions(&mut state, disrupted);
+        let plan = plan(&state, NOW);
+        assert_eq!(plan.retire.len(), expect, "{budget:?} {disrupted:?}");
+        assert_eq!(next_due(&plan.kept), opens.map(minutes), "{budget:?} {disrupted:?}");
     }
 }
 
 #[test]
-fn a_rate_counts_reasons_that_it_names_and_pools_that_it_is_for() {
+fn rate_budget_counts_only_its_own_reasons_and_pools() {
     let drifted = Budget { reasons: vec![Reason::Drifted], ..rate("1/h") };
-    let mut state = one(std::slice::from_ref(&drifted), 3);
-    let_go(&mut state, &[("general", 5, Reason::Drifted)]);
-    assert_eq!(leave(&state), 3, "empty is not named");
+    let mut state = one_pool(std::slice::from_ref(&drifted), 3);
+    record_disruptions(&mut state, &[("general", 5, Reason::Drifted)]);
+    assert_eq!(disrupted_count(&state), 3, "the rate does not apply to empty nodes");
     let empty = Budget { reasons: vec![Reason::Empty], ..rate("1/h") };
-    let mut state = one(std::slice::from_ref(&empty), 3);
-    let_go(&mut state, &[("general", 5, Reason::Drifted)]);
-    assert_eq!(leave(&state), 1, "drifted is not counted");
-    // That of a cluster counts all pools.
+    let mut state = one_pool(std::slice::from_ref(&empty), 3);
+    record_disruptions(&mut state, &[("general", 5, Reason::Drifted)]);
+    assert_eq!(disrupted_count(&state), 1, "the rate does not count drifted nodes");
+    // A rate of the cluster counts all pools.
     let all = budget(BudgetNodes::Percent(100));
-    let mut state = one(std::slice::from_ref(&all), 3);
-    change(&mut state, |own| own.disruption.budgets = vec![rate("2/h")]);
-    let_go(&mut state, &[("other", 5, Reason::Drifted)]);
+    let mut state = one_pool(std::slice::from_ref(&all), 3);
+    configure(&mut state, |cluster| cluster.disruption.budgets = vec![rate("2/h")]);
+    record_disruptions(&mut state, &[("other", 5, Reason::Drifted)]);
     let (count, why) = outcome(&state, NOW);
     let expect =
         "the disruption budget of the cluster is used up (2/h), until 2027-01-15T08:55:00Z";
     assert_eq!((count, why), (1, BTreeSet::from([expect.to_owned()])));
-    // That of the fleet counts all clusters.
-    let mut state = one(std::slice::from_ref(&all), 3);
+    // A rate of the fleet counts all clusters.
+    let mut state = one_pool(std::slice::from_ref(&all), 3);
     let others =
         OtherClusters { let_go: vec![(minutes(-10), Reason::Expired)], ..OtherClusters::default() };
     state.fleet =
         Some(Arc::new(FleetView { budgets: vec![rate("2/h")], others, ..FleetView::default() }));
-    assert_eq!(leave(&state), 1);
+    assert_eq!(disrupted_count(&state), 1);
 }
 
 #[test]
-fn a_node_that_was_let_go_and_stayed_is_let_go_again_as_one() {
-    let mut state = one(&[rate("1/h")], 2);
+fn repeated_disruption_of_a_node_counts_once_in_the_rate() {
+    let mut state = one_pool(&[rate("1/h")], 2);
     let claim = ClaimId::from("general-00");
     let (pool, reason, at) = ("general".into(), Reason::Empty, minutes(-30));
     state.notes.let_go.insert(claim, DisruptionRecord { pool, reason, at });
-    let plan = swept(&state, NOW);
-    let gone: Vec<&str> = plan.retire.iter().map(|own| own.node.as_str()).collect();
-    assert_eq!(gone, ["general-00"]);
-    assert_eq!(next_due(&plan.kept), Some(minutes(60)), "it counts from now on");
+    let plan = plan(&state, NOW);
+    let disrupted: Vec<&str> =
+        plan.retire.iter().map(|disrupted| disrupted.node.as_str()).collect();
+    assert_eq!(disrupted, ["general-00"]);
+    assert_eq!(next_due(&plan.kept), Some(minutes(60)), "its period starts now");
 }
 
 #[test]
-fn who_was_let_go_is_not_known_where_that_does_not_parse() {
-    let mut state = one(&[rate("5/h")], 2);
+fn unparsable_disruption_records_block_pools_with_a_rate() {
+    let mut state = one_pool(&[rate("5/h")], 2);
     state.notes.garbled = Some("it does not parse".to_owned());
     let expect = BTreeSet::from(["it does not parse".to_owned()]);
     assert_eq!(outcome(&state, NOW), (0, expect));
-    // Who has no rate need not know it.
-    let mut state = one(&[budget(BudgetNodes::Nodes(2))], 2);
+    // A pool without a rate does not need the records.
+    let mut state = one_pool(&[budget(BudgetNodes::Nodes(2))], 2);
     state.notes.garbled = Some("it does not parse".to_owned());
-    assert_eq!(leave(&state), 2);
+    assert_eq!(disrupted_count(&state), 2);
 }
 
 #[test]
-fn nothing_leaves_while_a_pool_or_the_cluster_is_paused_or_that_is_not_known() {
+fn pauses_and_unread_annotations_block_disruption() {
     let pause =
         |until: Option<i64>| Pause { until: until.map(minutes), reason: "new CNI".to_owned() };
     let all = budget(BudgetNodes::Percent(100));
@@ -367,7 +371,7 @@ fn nothing_leaves_while_a_pool_or_the_cluster_is_paused_or_that_is_not_known() {
     state.notes.pauses.insert(Some("a".into()), pause(Some(30)));
     let expect = "its pool is paused until 2027-01-15T08:30:00Z: new CNI".to_owned();
     assert_eq!(outcome(&state, NOW), (2, BTreeSet::from([expect])));
-    assert_eq!(next_due(&swept(&state, NOW).kept), Some(minutes(30)));
+    assert_eq!(next_due(&plan(&state, NOW).kept), Some(minutes(30)));
     assert_eq!(outcome(&state, minutes(30)).0, 4);
     state.notes.pauses.insert(None, pause(None));
     let expect = "the cluster is paused: new CNI".to_owned();
@@ -379,36 +383,36 @@ fn nothing_leaves_while_a_pool_or_the_cluster_is_paused_or_that_is_not_known() {
 }
 
 #[test]
-fn nodes_leave_in_times_for_maintenance_of_their_pool_and_their_cluster() {
+fn disruption_needs_the_windows_of_both_pool_and_cluster() {
     let allow = |cron, minutes| Maintenance {
         allows: true,
         reasons: vec![Reason::Empty],
         during: window(cron, minutes),
     };
-    let mut state = one(&[], 3);
-    change(&mut state, |own| {
-        own.pools[0].disruption.windows = vec![allow("0 9 * * *", 120)];
-        own.disruption.windows = vec![allow("0 10 * * *", 120)];
+    let mut state = one_pool(&[], 3);
+    configure(&mut state, |cluster| {
+        cluster.pools[0].disruption.windows = vec![allow("0 9 * * *", 120)];
+        cluster.disruption.windows = vec![allow("0 10 * * *", 120)];
     });
     let expect = "outside maintenance windows until 2027-01-15T10:00:00Z".to_owned();
     assert_eq!(outcome(&state, NOW), (0, BTreeSet::from([expect])));
-    assert_eq!(next_due(&swept(&state, NOW).kept), Some(minutes(120)));
+    assert_eq!(next_due(&plan(&state, NOW).kept), Some(minutes(120)));
     assert_eq!(outcome(&state, minutes(120)).0, 3);
     assert_eq!(outcome(&state, minutes(180)).0, 0);
 }
 
 #[test]
-fn nothing_is_consolidated_until_it_has_cooled_down() {
-    let mut state = one(&[], 3);
+fn cool_down_after_a_termination_blocks_only_consolidation() {
+    let mut state = one_pool(&[], 3);
     let wait = SignedDuration::from_mins(10);
-    change(&mut state, |own| {
-        own.disruption.cool_down = CoolDown { after_end: wait, ..CoolDown::default() };
+    configure(&mut state, |cluster| {
+        cluster.disruption.cool_down = CoolDown { after_end: wait, ..CoolDown::default() };
     });
-    assert_eq!(leave(&state), 3);
+    assert_eq!(disrupted_count(&state), 3);
     state.recent.ended = Some(minutes(-4));
     let expect = "in back-off until 2027-01-15T08:06:00Z, after a termination".to_owned();
     assert_eq!(outcome(&state, NOW), (0, BTreeSet::from([expect])));
-    assert_eq!(next_due(&swept(&state, NOW).kept), Some(minutes(6)));
+    assert_eq!(next_due(&plan(&state, NOW).kept), Some(minutes(6)));
     let disruption_view = state.disruption_view(NOW);
     let budgets = Budgets::new(&disruption_view, NOW);
     let refused = |reason| budgets.refusal(&disruption_view.candidates[0], reason).is_some();

@@ -30,8 +30,8 @@ fn shape(name: &str) -> InstanceTypeSpec {
     InstanceTypeSpec::clone(&SHIPPED.0.shapes[name])
 }
 
-/// A label of a type: its values, `-` where it is absent, `?` where it is not defined. `aws/`
-/// stands for AWS' own labels of the hardware.
+/// Returns the values of a label of a type: `-` if it is absent, `?` if it is undefined. `aws/`
+/// stands for AWS' own hardware labels.
 fn label(it: &InstanceType, key: &str) -> String {
     let own = key.strip_prefix("aws/");
     let key = own.map_or(key.to_owned(), |own| format!("karpenter.k8s.aws/instance-{own}"));
@@ -47,7 +47,7 @@ fn label(it: &InstanceType, key: &str) -> String {
     }
 }
 
-/// Zones and capacity types of the offerings that can be had, sorted; the region left out.
+/// Returns zones and capacity types of the available offerings, sorted, without the region.
 fn sold(it: &InstanceType) -> String {
     let available = it.offerings.iter().filter(|own| own.available);
     let mut all: Vec<String> = available
@@ -66,7 +66,7 @@ fn get<'a>(catalog: &'a Catalog, name: &str) -> &'a InstanceType {
 }
 
 #[test]
-fn labels_are_read_as_they_are_written() {
+fn label_helper_shows_values_absence_and_unknown_keys() {
     let it = get(&SHIPPED.1, "m5.large");
     assert_eq!(label(it, labels::ARCH), "amd64");
     assert_eq!(label(it, "aws/gpu-count"), "-");

@@ -20,12 +20,12 @@ mod invalid;
 mod secrets;
 mod config_diff;
 
-/// The folder a case believes it lies in.
+/// The folder in which a case seems to be.
 const FOLDER: &str = "/etc/outrigger.d";
 
-/// A configuration with all it may depend on. Comments at the start of its first file say what is
-/// given from outside: `# var x=1`, `# env x=1`, `# secret x=1`, `# parameter /x={}`, and
-/// `# untold /x=why` for a parameter that cannot be had. Where there are none, nobody is asked.
+/// A configuration with its inputs. Comments at the start of its first file set external values: `#
+/// var x=1`, `# env x=1`, `# secret x=1`, `# parameter /x={}`, and `# untold /x=why` for an
+/// unreadable parameter. Other parameters are not requested.
 struct Case {
     files: Vec<SourceFile>,
     var_files: Vec<SourceFile>,
@@ -116,7 +116,7 @@ fn load_text(text: &str) -> Result<Config, Vec<Diagnostic>> {
 }
 
 #[test]
-fn good_configurations_are_lowered() {
+fn valid_configurations_load_as_in_their_snapshots() {
     let check = |path: &Path| {
         let name = case_name(path);
         let config = Case::of(path).load();
@@ -134,10 +134,10 @@ fn good_configurations_are_lowered() {
     glob!("good-config/*/main.hcl", check);
 }
 
-/// What a variable is by default, in the environment, in files and on the command line; the last of
-/// them that says anything counts.
+/// The default of a variable, its value in the environment, in files and on the command line. The
+/// last one that is set counts.
 #[test]
-fn values_from_outside_go_before_those_inside() {
+fn variable_values_follow_the_order_of_precedence() {
     let rows: [(bool, &[u32], &[u32], u32); 6] = [
         (false, &[], &[], 1),
         (true, &[], &[], 2),
@@ -164,7 +164,7 @@ fn values_from_outside_go_before_those_inside() {
     }
 }
 
-/// A schedule as parsed is hundreds of lines; its expression is beside it.
+/// A parsed schedule has hundreds of lines. The snapshot has its expression.
 fn without_cron(debug: &str) -> String {
     let mut out = String::new();
     let mut hidden: Option<usize> = None;
@@ -191,7 +191,7 @@ fn case_name(path: &Path) -> String {
 }
 
 #[test]
-fn every_example_that_ships_loads_without_a_warning() {
+fn every_shipped_example_loads_without_warnings() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
     let mut seen = 0;
     for entry in fs::read_dir(folder).expect("the folder of examples") {

@@ -23,43 +23,43 @@ use proptest::prelude::{Strategy, any};
 use proptest::sample::{Index, select};
 use proptest::{collection, prop_assert, proptest};
 
-/// Sums of prices are not exact.
-pub(crate) const ABOUT: f64 = 1.0 + 1e-9;
+/// A tolerance for the rounding errors of price sums.
+pub(crate) const ROUNDING: f64 = 1.0 + 1e-9;
 
-/// What a node counts beyond its price wherever plans are compared, in $/h: the default.
+/// The default overhead price of a node in $/h, which is added when plans are compared.
 const NODE_PRICE: f64 = 0.005;
 
-/// A thousand plain pods, what they cost at least, and what a plan for them may cost.
-pub(crate) struct Plain {
+/// A workload of a thousand plain pods, the lower bound of its cost, and the allowed cost.
+pub(crate) struct PlainWorkload {
     pub(crate) name: &'static str,
     pub(crate) build: fn() -> Workload,
-    /// In $/h. The linear program is not solved here: its crate takes too long to compile for a
-    /// test that is run all day (`tests/it/cost_bound.rs` solves it).
+    /// The lower bound in $/h. `tests/it/cost_bound.rs` computes it with a linear program, whose
+    /// crate takes too long to compile for a test that runs often.
     pub(crate) bound: f64,
-    /// How many times the bound.
+    /// The allowed ratio of the cost to the bound.
     most: f64,
 }
 
-pub(crate) const PLAIN: [Plain; 4] = [
-    Plain {
+pub(crate) const PLAIN_WORKLOADS: [PlainWorkload; 4] = [
+    PlainWorkload {
         name: "fake",
         build: || workloads::fake(diverse::plain(1_000)),
         bound: 217.0,
         most: 1.01,
     },
-    Plain {
+    PlainWorkload {
         name: "kwok",
         build: || workloads::kwok(diverse::plain(1_000)),
         bound: 18.05,
         most: 1.04,
     },
-    Plain {
+    PlainWorkload {
         name: "ec2-cmr",
         build: || workloads::ec2_cmr(diverse::plain(1_000)),
         bound: 25.88,
         most: 1.09,
     },
-    Plain {
+    PlainWorkload {
         name: "ec2-amd64-not-t",
         build: || workloads::ec2_amd64_not_t(diverse::plain(1_000)),
         bound: 25.88,
@@ -76,18 +76,18 @@ pub(crate) fn cost(solution: &Solution) -> f64 {
     solution.claims.iter().map(price).sum()
 }
 
-pub(crate) fn near(got: f64, expect: f64, tolerance: f64) -> bool {
+pub(crate) fn is_close(got: f64, expect: f64, tolerance: f64) -> bool {
     (got - expect).abs() <= tolerance
 }
 
 #[test]
-fn the_greedy_grows_claims_until_only_giants_fit() {
+fn greedy_algorithm_grows_claims_to_the_largest_type() {
     let workload = workloads::kwok((0..300).map(|at| pod(at, 1_000, GIB)).collect());
     let got = greedy(&workload.snapshot(), &workload.pods);
-    // The first claim takes what the largest type holds, the second one the rest.
-    let giant = 256.0 * (0.025 + 0.001 * 2.0 * 1.073_741_824);
-    let expect = giant * (1.0 + 48.0 / 256.0);
-    let right = got.nodes == 2 && got.unplaced == 0 && near(got.usd_per_h, expect, 1e-6);
+    // The first claim fills the largest type, the second one gets the other pods.
+    let largest_price = 256.0 * (0.025 + 0.001 * 2.0 * 1.073_741_824);
+    let expect = largest_price * (1.0 + 48.0 / 256.0);
+    let right = got.nodes == 2 && got.unplaced == 0 && is_close(got.usd_per_h, expect, 1e-6);
     assert!(right, "{got:?}");
     let too_large = workloads::kwok(vec![pod(0, 300_000, GIB)]);
     let got = greedy(&too_large.snapshot(), &too_large.pods);
@@ -95,8 +95,8 @@ fn the_greedy_grows_claims_until_only_giants_fit() {
 }
 
 #[test]
-fn plans_of_plain_pods_cost_little_more_than_their_bound() {
-    for Plain { name, build, bound, most } in PLAIN {
+fn plans_for_plain_pods_cost_little_more_than_their_bound() {
+    for PlainWorkload { name, build, bound, most } in PLAIN_WORKLOADS {
         let workload = build();
         let solution = plan(&workload);
         assert!(solution.unplaced.is_empty(), "{name}");
@@ -104,12 +104,12 @@ fn plans_of_plain_pods_cost_little_more_than_their_bound() {
         let greedy = greedy(&workload.snapshot(), &workload.pods).usd_per_h;
         assert!(cost + 0.005 >= bound, "{name}: {cost} is below {bound}");
         assert!(cost <= most * bound, "{name}: {cost} is above {most} times {bound}");
-        assert!(cost <= ABOUT * greedy, "{name}: {cost}, the greedy {greedy}");
+        assert!(cost <= ROUNDING * greedy, "{name}: {cost}, and {greedy} for the greedy plan");
     }
 }
 
 #[test]
-fn workloads_are_what_their_names_say() {
+fn workloads_have_the_pods_that_their_names_promise() {
     let count = |workload: &Workload, is: fn(&Pod) -> bool| {
         workload.pods.iter().filter(|pod| is(pod)).count()
     };
@@ -121,7 +121,8 @@ fn workloads_are_what_their_names_say() {
         if recipe.name.contains("diverse") {
             let spread = |key: fn(&str) -> bool| {
                 let pods = workload.pods.iter();
-                pods.filter(|pod| pod.spread.iter().any(|own| key(&own.topology_key))).count()
+                pods.filter(|pod| pod.spread.iter().any(|constraint| key(&constraint.topology_key)))
+                    .count()
             };
             let kinds = [
                 workload.pods.iter().filter(|pod| is_generic(pod)).count(),
@@ -136,7 +137,7 @@ fn workloads_are_what_their_names_say() {
 }
 
 #[test]
-fn the_standing_cluster_is_full_of_pods_that_may_be_where_they_are() {
+fn standing_cluster_runs_only_pods_that_may_run_there() {
     let workload = workloads::standing::standing();
     let running = workload.running.iter().flat_map(|it| &it.nodes);
     assert_eq!(running.map(|(_, count)| count).sum::<u32>(), 100_000);
@@ -145,7 +146,7 @@ fn the_standing_cluster_is_full_of_pods_that_may_be_where_they_are() {
     assert!(workload.rooms.iter().all(fits));
     for it in &workload.running {
         let nodes: BTreeSet<&NodeName> = it.nodes.iter().map(|(node, _)| node).collect();
-        assert_eq!(nodes.len(), 500, "no two of them share a host");
+        assert_eq!(nodes.len(), 500, "no two pods of one kind share a host");
     }
     let apart = |pod: &&Pod| !pod.anti_affinity.is_empty();
     assert!(workload.pods.iter().any(|pod| !pod.spread.is_empty()));
@@ -160,9 +161,9 @@ fn pod(at: usize, cpu_milli: i64, memory: i64) -> Pod {
     pods::plain(&format!("p{at:04}"), cpu_milli, memory)
 }
 
-// Worlds at random.
+// Random workloads.
 
-/// Reading EC2's types takes long.
+/// The catalogs are built once, because the EC2 types are slow to parse.
 static CATALOGS: LazyLock<[Catalog; 3]> =
     LazyLock::new(|| [catalogs::fake(60), catalogs::kwok(), Catalog::shipped()]);
 
@@ -192,8 +193,8 @@ pub(crate) fn a_workload() -> impl Strategy<Value = Workload> {
     })
 }
 
-/// A plan's cost as plans are compared: with what a node counts beyond its price.
-fn whole(usd_per_h: f64, nodes: usize) -> f64 {
+/// The cost of a plan for comparisons, including the overhead price of its nodes.
+fn comparable_cost(usd_per_h: f64, nodes: usize) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a few hundred nodes")]
     let nodes = nodes as f64;
     usd_per_h + NODE_PRICE * nodes
@@ -206,7 +207,7 @@ proptest! {
         pools in 2..5usize,
         deal in 0..64usize,
     ) {
-        // Every pool has some of the types, some types are in several.
+        // Every pool has some of the types; some types are in several pools.
         let types: Vec<InstanceType> = workload.catalog.types().cloned().collect();
         let pool = |at: usize| {
             let mut pool = Pool::new(&format!("p{at}"));
@@ -220,32 +221,33 @@ proptest! {
         let mut joint = workload.clone();
         joint.cluster.pools.clone_from(&pools);
         let joint = plan(&joint);
-        let own = whole(cost(&joint), joint.claims.len());
+        let own = comparable_cost(cost(&joint), joint.claims.len());
         for pool in pools {
             let mut alone = workload.clone();
             alone.cluster.pools = vec![pool];
             let alone = plan(&alone);
             if alone.unplaced.len() <= joint.unplaced.len() {
-                let most = whole(cost(&alone), alone.claims.len());
-                prop_assert!(own <= ABOUT * most, "{own}, and one pool alone {most}");
+                let most = comparable_cost(cost(&alone), alone.claims.len());
+                prop_assert!(own <= ROUNDING * most, "{own} with all pools, {most} with one pool");
             }
             prop_assert!(joint.unplaced.len() <= alone.unplaced.len());
         }
     }
 
     #[test]
-    fn no_plan_of_plain_pods_is_dearer_than_the_greedy(workload in a_workload()) {
+    fn plan_for_plain_pods_never_costs_more_than_the_greedy_plan(workload in a_workload()) {
         let solution = plan(&workload);
         let greedy = greedy(&workload.snapshot(), &workload.pods);
-        let own = whole(cost(&solution), solution.claims.len());
-        let most = whole(greedy.usd_per_h, greedy.nodes);
+        let own = comparable_cost(cost(&solution), solution.claims.len());
+        let most = comparable_cost(greedy.usd_per_h, greedy.nodes);
         prop_assert!(solution.unplaced.len() == greedy.unplaced);
-        prop_assert!(own <= ABOUT * most, "{own}, and the greedy has {most}");
+        prop_assert!(own <= ROUNDING * most, "{own}, and {most} for the greedy plan");
     }
 }
 
-/// What a plan costs in $/h, its nodes, and the most pods of one Deployment on one of them.
-fn crowd(hints: PlacementHints) -> (f64, usize, usize) {
+/// Plans thirty Deployments. Returns the cost in $/h, the number of nodes, and the largest number
+/// of pods of one Deployment on one node.
+fn plan_with_hints(hints: PlacementHints) -> (f64, usize, usize) {
     let mut workload = workloads::kwok(deployments::thirty());
     workload.cluster.placement_hints = hints;
     let plan = provision(&workload.snapshot(), Timestamp::UNIX_EPOCH);
@@ -256,17 +258,17 @@ fn crowd(hints: PlacementHints) -> (f64, usize, usize) {
         let same = |one| apps.iter().filter(|other| *other == one).count();
         apps.iter().map(same).max().unwrap_or(0)
     };
-    let cost = plan.launches.iter().map(|own| own.offerings[0].1.usd_per_h());
+    let cost = plan.launches.iter().map(|launch| launch.offerings[0].1.usd_per_h());
     let most = plan.launches.iter().map(of).max();
     (cost.sum(), plan.launches.len(), most.unwrap_or(0))
 }
 
 #[test]
-fn pods_that_are_spread_share_no_node_where_that_costs_little() {
-    let (tight, _, crowded) = crowd(PlacementHints::Off);
-    let (cost, nodes, most) = crowd(PlacementHints::On);
+fn placement_hints_separate_spread_pods_if_that_costs_little() {
+    let (tight, _, crowded) = plan_with_hints(PlacementHints::Off);
+    let (cost, nodes, most) = plan_with_hints(PlacementHints::On);
     assert!(crowded > 1 && most == 1, "{crowded} and {most} on one node");
     assert!(cost <= 1.05 * tight, "{cost} and {tight} $/h");
-    // Copies of small packings are made one with copies of others: else there are 125.
+    // Copies of small packings are merged with copies of others, or there would be 125 nodes.
     assert!(nodes <= 64, "{nodes} nodes");
 }

@@ -7,21 +7,21 @@ use std::fs;
 
 use crate::named_tests::{self, path, text};
 
-/// A specification, whose rules and bullets all have rows.
-struct Book {
-    /// Where its tables are.
+/// A specification. Each of its rules and bullets has rows in the tables.
+struct Specification {
+    /// The folder of its tables.
     folder: &'static str,
-    /// Its sections, and how many cases each rule or bullet of a section has at least: those stand
-    /// between its bars (‖).
+    /// Its sections, and the minimum number of cases of each rule or bullet of a section. Bars (‖)
+    /// separate the cases.
     sections: &'static [(&'static str, &'static [usize])],
-    /// How the reasons begin why a row does not apply; `docs/decisions/000:` names a page.
+    /// The prefixes of the reasons why rows do not apply; `docs/decisions/000:` names a page.
     reasons: &'static [&'static str],
-    /// How many of its rows are open. It only goes down.
+    /// The number of open rows. It may only decrease.
     open: usize,
 }
 
 /// spec/aws.md.
-const AWS: Book = Book {
+const AWS: Specification = Specification {
     folder: "tests/it/coverage",
     sections: &[
         ("10", &[1; 105]),
@@ -43,7 +43,7 @@ const AWS: Book = Book {
 };
 
 /// spec/disruption.md.
-const DISRUPTION: Book = Book {
+const DISRUPTION: Specification = Specification {
     folder: "tests/it/coverage/disruption",
     sections: &[
         ("8.1", &[1, 1, 1, 1, 2, 3, 1, 2]),
@@ -82,15 +82,15 @@ const DISRUPTION: Book = Book {
         ),
         ("8.26", &[2, 1, 2, 3, 2, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 3, 1]),
     ],
-    // Objects that we do not have, dynamic resource allocation, what only a Go program has, or a
-    // decision.
+    // Objects that Outrigger does not have, dynamic resource allocation, details of Go programs, or
+    // a decision.
     reasons: &["crd: ", "dra: ", "go: ", "docs/decisions/"],
     open: 0,
 };
 
-/// How many of a hundred rows may not apply.
-const NO_MAX: usize = 20;
-/// The width of what a row says.
+/// The maximum percentage of rows that do not apply.
+const OMITTED_MAX: usize = 20;
+/// The maximum width of a text of a row.
 const COLUMNS: usize = 100;
 
 /// A row of a table of `tests/it/coverage/`.
@@ -117,15 +117,15 @@ impl Row {
         self.status.split(':').next().unwrap_or_default()
     }
 
-    /// What is wrong with what the row says is done, if anything. Whether rows may be open is not
-    /// judged here.
+    /// The first error in the behaviour or the status of the row, if any. An open row is no error
+    /// here.
     fn fault(&self) -> Option<String> {
         let wide = |text: &str| text.chars().count() > COLUMNS;
         if self.behaviour.is_empty() || wide(&self.behaviour) {
             return Some(format!("a behaviour has 1 to {COLUMNS} characters"));
         }
-        let said = ["no: ", "open: "].map(|kind| self.status.strip_prefix(kind));
-        if let Some(reason) = said.into_iter().flatten().next() {
+        let reasons = ["no: ", "open: "].map(|kind| self.status.strip_prefix(kind));
+        if let Some(reason) = reasons.into_iter().flatten().next() {
             let wrong = reason.is_empty() || wide(reason);
             return wrong.then(|| format!("a reason has 1 to {COLUMNS} characters"));
         }
@@ -140,7 +140,7 @@ impl Row {
 /// Whether a text begins with the number of a page of docs/decisions.
 fn is_page(text: &str) -> bool {
     let number = text.split([':', '-']).next().unwrap_or_default();
-    let mut pages = fs::read_dir(path("docs/decisions")).expect("our own folder");
+    let mut pages = fs::read_dir(path("docs/decisions")).expect("the folder can be read");
     let begins = |name: &str| name.split('-').next() == Some(number);
     pages.any(|page| {
         let name = page.expect("a page").file_name();
@@ -148,10 +148,10 @@ fn is_page(text: &str) -> bool {
     })
 }
 
-impl Book {
+impl Specification {
     /// The rows of all tables, table by table.
     fn rows(&self) -> Vec<Row> {
-        let entries = fs::read_dir(path(self.folder)).expect("our own folder");
+        let entries = fs::read_dir(path(self.folder)).expect("the folder can be read");
         let name = |entry: std::io::Result<fs::DirEntry>| {
             let name = entry.expect("an entry").file_name();
             name.into_string().expect("a name in UTF-8")
@@ -171,7 +171,7 @@ impl Book {
         tables.into_iter().flat_map(of).collect()
     }
 
-    /// What is wrong with its rows, each by itself and all together.
+    /// The errors of single rows and of all rows together.
     fn faults(&self) -> Vec<String> {
         let rows = self.rows();
         let mut faults = Vec::new();
@@ -182,19 +182,19 @@ impl Book {
                 |what: String| faults.push(format!("{} {}: {what}", row.table, row.place));
             match row.number() {
                 Some(place) => *found.entry(place).or_default() += 1,
-                None => wrong("it is no place".to_owned()),
+                None => wrong("the place is invalid".to_owned()),
             }
             if !known.insert((&row.place, &row.behaviour)) {
-                wrong(format!("{:?} is there twice", row.behaviour));
+                wrong(format!("{:?} is listed twice", row.behaviour));
             }
             if let Some(what) = row.fault() {
                 wrong(what);
             }
             if let Some(reason) = row.status.strip_prefix("no: ") {
-                let known = self.reasons.iter().any(|own| reason.starts_with(own));
+                let known = self.reasons.iter().any(|prefix| reason.starts_with(prefix));
                 let page = reason.strip_prefix("docs/decisions/");
                 if !known || page.is_some_and(|page| !is_page(page)) {
-                    wrong(format!("{reason:?} is no such reason"));
+                    wrong(format!("{reason:?} is not an allowed reason"));
                 }
             }
         }
@@ -207,32 +207,35 @@ impl Book {
             }
         }
         let unknown = found.keys();
-        faults.extend(unknown.map(|(section, number)| format!("{section}, {number}: not there")));
+        faults.extend(unknown.map(|(section, number)| format!("{section}, {number}: unknown")));
         let count = |kind: &str| rows.iter().filter(|row| row.kind() == kind).count();
         let (no, open) = (count("no"), count("open"));
-        if no * 100 > NO_MAX * rows.len() {
+        if no * 100 > OMITTED_MAX * rows.len() {
             faults.push(format!("{no} of {} rows do not apply", rows.len()));
         }
         if open != self.open {
-            faults.push(format!("{open} rows are open, and not {}", self.open));
+            faults.push(format!("{open} rows are open, not {}", self.open));
         }
         faults
     }
 
-    /// How many rows of each section are covered, as the table of docs/CONFORMANCE.md says.
+    /// The table of docs/CONFORMANCE.md: the number of rows of each section by status.
     fn table(&self) -> String {
         let rows = self.rows();
         let kinds = ["test", "no", "open"];
         let mut text = format!("{HEAD}|---|---|---|---|---|---|\n");
-        let mut line = |name: &str, rules: usize, own: &dyn Fn(&Row) -> bool| {
+        let mut line = |name: &str, rules: usize, is_counted: &dyn Fn(&Row) -> bool| {
             let count = |of: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| of(row)).count();
-            let [tested, no, open] = kinds.map(|kind| count(&|row| own(row) && row.kind() == kind));
-            let all = count(own);
+            let [tested, no, open] =
+                kinds.map(|kind| count(&|row| is_counted(row) && row.kind() == kind));
+            let all = count(is_counted);
             // Writing to a String cannot fail.
             let _ = writeln!(text, "| {name} | {rules} | {all} | {tested} | {no} | {open} |");
         };
         for (section, cases) in self.sections {
-            line(section, cases.len(), &|row| row.number().is_some_and(|(own, _)| own == *section));
+            line(section, cases.len(), &|row| {
+                row.number().is_some_and(|(own_section, _)| own_section == *section)
+            });
         }
         let rules = self.sections.iter().map(|(_, cases)| cases.len()).sum();
         line("all", rules, &|_| true);
@@ -241,16 +244,16 @@ impl Book {
 }
 
 #[test]
-fn every_rule_and_bullet_has_its_rows_and_every_row_its_test_or_reason() {
+fn every_rule_has_rows_and_every_row_has_a_test_or_a_reason() {
     let faults = [AWS, DISRUPTION].map(|book| book.faults()).concat();
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// How each table of counts begins.
+/// The header of each table of counts.
 const HEAD: &str = "| section | rules | rows | tested | does not apply | open |\n";
 
 #[test]
-fn the_counts_of_the_rows_are_those_of_the_page() {
+fn counts_in_the_conformance_page_match_the_rows() {
     let page = text("docs/CONFORMANCE.md");
     let mut parts = page.split(HEAD);
     let mut expect = parts.next().unwrap_or_default().to_owned();

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use outrigger::config::diagnostic::ProblemCode;
 use outrigger::disruption::instance_drift::InstanceDrift;
-use outrigger::engine::command::RefusalKind;
 use outrigger::model::node_class::resolved::{Cause, ConditionKind};
 use outrigger::model::pool::Reason;
+use outrigger::provider::RefusalKind;
 
 type Codes = BTreeSet<String>;
 
@@ -17,8 +17,9 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).expect("it is there")
 }
 
-/// What a function of a source file spells, arm by arm: the first such function after a mark.
-fn spelled(path: &str, mark: &str) -> Codes {
+/// Returns the codes in the match arms of the first function after the mark that returns a static
+/// string.
+fn codes_in(path: &str, mark: &str) -> Codes {
     let text = read(path);
     let (_, after) = text.split_once(mark).expect("the mark is there");
     let (_, own) = after.split_once("-> &'static str {").expect("a function");
@@ -30,8 +31,8 @@ fn spelled(path: &str, mark: &str) -> Codes {
     codes
 }
 
-/// The first cells of the table after a line, each of which has a meaning and an advice.
-fn listed(page: &str, line: &str) -> Codes {
+/// Returns the first cells of the table after a line. Each row must have a meaning and a fix.
+fn documented_codes(page: &str, line: &str) -> Codes {
     let (_, after) = page.split_once(line).expect("the line is there");
     let rows = after.lines().skip_while(|own| !own.starts_with('|'));
     let rows = rows.take_while(|own| own.starts_with('|')).skip(2);
@@ -39,7 +40,7 @@ fn listed(page: &str, line: &str) -> Codes {
     for row in rows {
         let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
         let [code, why, advice] = cells[..] else {
-            panic!("no three cells: {row}");
+            panic!("not three cells: {row}");
         };
         assert!(!why.is_empty() && !advice.is_empty(), "{row}");
         let code = code.strip_prefix('`').and_then(|own| own.strip_suffix('`'));
@@ -49,8 +50,8 @@ fn listed(page: &str, line: &str) -> Codes {
     codes
 }
 
-/// The reasons of events: what is in quotes and looks like one, but for what is done meanwhile.
-fn of_events() -> Codes {
+/// Returns the event reasons: quoted words with a capital letter, except those in constants.
+fn event_reasons() -> Codes {
     let text = read("src/engine/report/describe.rs");
     let (own, _) = text.split_once("#[cfg(test)]").unwrap_or((&text, ""));
     let all = own.lines().filter(|own| !own.starts_with("const "));
@@ -66,57 +67,57 @@ fn owned<'a>(all: impl IntoIterator<Item = &'a str>) -> Codes {
 }
 
 #[test]
-fn every_code_is_listed_with_what_to_do() {
+fn every_diagnostic_code_is_documented_with_a_fix() {
     let page = read("docs/DIAGNOSTICS.md");
     let problems = owned(ProblemCode::ALL.iter().map(|own| own.as_str()));
     let refusals = owned(RefusalKind::ALL.iter().map(|(_, name)| *name));
-    let verdicts = spelled("src/disruption/verdict.rs", "pub fn code");
-    let outlooks = spelled("src/plan/explain_node.rs", "impl ReasonOutcome");
-    let blockers = spelled("src/state/disruption_blockers.rs", "impl DisruptionBlocker");
-    let holds = spelled("src/state/disruption_blockers.rs", "impl PodBlocker");
+    let verdicts = codes_in("src/disruption/verdict.rs", "pub fn code");
+    let outlooks = codes_in("src/plan/explain_node.rs", "impl ReasonOutcome");
+    let blockers = codes_in("src/state/disruption_blockers.rs", "impl DisruptionBlocker");
+    let holds = codes_in("src/state/disruption_blockers.rs", "impl PodBlocker");
     let cases = [
         ("## Configuration\n", problems),
         (
             "## Clusters that cannot be started\n",
-            &spelled("src/runtime/clusters/error.rs", "The stable code")
-                | &spelled("src/kubernetes/client.rs", "The stable code"),
+            &codes_in("src/runtime/clusters/error.rs", "The stable code")
+                | &codes_in("src/kubernetes/client.rs", "The stable code"),
         ),
         (
             "## API servers that cannot be used\n",
-            spelled("src/kubernetes/api_error.rs", "The stable code"),
+            codes_in("src/kubernetes/api_error.rs", "The stable code"),
         ),
-        ("## Host and cluster checks\n", spelled("src/doctor/codes.rs", "The stable name")),
-        ("## Unschedulable pods\n", spelled("src/scheduling.rs", "impl RejectionCode")),
+        ("## Host and cluster checks\n", codes_in("src/doctor/codes.rs", "The stable name")),
+        ("## Unschedulable pods\n", codes_in("src/scheduling.rs", "impl RejectionCode")),
         ("## Disruption reasons\n", owned(Reason::NAMES)),
         (
             "Causes of drift:\n",
-            &spelled("src/disruption/drift.rs", "impl DriftReason") | &owned(InstanceDrift::NAMES),
+            &codes_in("src/disruption/drift.rs", "impl DriftReason") | &owned(InstanceDrift::NAMES),
         ),
-        ("Interruption messages", spelled("src/engine/event.rs", "impl Interruption")),
-        ("## Events\n", of_events()),
+        ("Interruption messages", codes_in("src/provider.rs", "impl Interruption")),
+        ("## Events\n", event_reasons()),
         ("## Nodes that are kept\n", &verdicts | &outlooks),
         ("Blockers of voluntary disruption:\n", &blockers | &holds),
         (
             "## Nodes that are draining\n",
-            spelled("src/state/drain_blockers.rs", "impl DrainBlocker"),
+            codes_in("src/state/drain_blockers.rs", "impl DrainBlocker"),
         ),
         ("## Launches that are refused\n", refusals),
         ("## Node classes that are not ready\n", owned(ConditionKind::NAMES)),
         ("Reasons for a condition that does not hold:\n", owned(Cause::NAMES)),
         (
             "## Clusters and instances that do not match\n",
-            spelled("src/state/cluster_identity.rs", "impl Mismatch"),
+            codes_in("src/state/cluster_identity.rs", "impl Mismatch"),
         ),
-        ("## Commands that fail\n", spelled("src/engine/command.rs", "impl FailureKind")),
+        ("## Commands that fail\n", codes_in("src/provider.rs", "impl FailureKind")),
     ];
     for (line, codes) in cases {
-        assert_eq!(listed(&page, line), codes, "{line}");
+        assert_eq!(documented_codes(&page, line), codes, "{line}");
     }
 }
 
-/// A function that spells codes and is not among those above.
+/// Finds functions that return codes in files that the test above does not list.
 #[test]
-fn nothing_else_spells_codes() {
+fn only_known_files_define_diagnostic_codes() {
     let mut found = BTreeSet::new();
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
     while let Some(folder) = folders.pop() {

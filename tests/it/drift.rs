@@ -28,15 +28,15 @@ mod repair;
 mod causes;
 mod static_pools;
 
-/// When all nodes of a fleet were made.
+/// The creation time of all nodes of a fleet.
 const START: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-/// So many minutes after the start.
+/// Returns the time this many minutes after the start.
 fn at(minutes: i64) -> Timestamp {
     START + SignedDuration::from_mins(minutes)
 }
 
-/// A pool that never consolidates and lets all its nodes go at once.
+/// Returns a pool that never consolidates and allows the disruption of all its nodes at once.
 fn pool(name: &str) -> Pool {
     let mut pool = Pool::new(name);
     pool.expire_after = None;
@@ -45,12 +45,12 @@ fn pool(name: &str) -> Pool {
     pool
 }
 
-/// The pool's budget lets no more than these go at once, whatever the time.
-fn budget(allowed: usize) -> Verdict {
+/// The pool's budget allows this many disruptions at once, at any time.
+fn budget_verdict(allowed: usize) -> Verdict {
     Verdict::Budget { of: RuleScope::Pool, rate: None, allowed, opens: None }
 }
 
-/// What there is of a cluster, and who may leave it.
+/// The state of a cluster, and its disruption decisions.
 struct Fleet {
     state: State,
 }
@@ -64,7 +64,7 @@ impl Fleet {
         fleet
     }
 
-    /// One pool `p` with nodes `n0`, `n1` and so on, a pod on each.
+    /// Returns a fleet with one pool `p` and the nodes `n0`, `n1` and so on, with a pod on each.
     fn of(nodes: usize) -> Self {
         let mut fleet = Self::new(vec![pool("p")]);
         for at in 0..nodes {
@@ -74,26 +74,26 @@ impl Fleet {
         fleet
     }
 
-    /// The configuration is another.
+    /// Changes the configuration.
     fn configure(&mut self, change: impl FnOnce(&mut Cluster)) {
         let mut cluster = Cluster::clone(&self.state.cluster);
         change(&mut cluster);
         self.state.apply_configuration(Arc::new(cluster));
     }
 
-    /// The only pool is another.
+    /// Changes the only pool.
     fn change(&mut self, change: impl FnOnce(&mut Pool)) {
         self.configure(|own| change(&mut own.pools[0]));
     }
 
-    /// Makes drift of all nodes there are.
+    /// Makes all nodes drift.
     fn drift(&mut self) {
         for claim in self.state.ledger.claims.values_mut() {
             claim.record.pool_hash = "v2:0000000000000000:0000000000000000".into();
         }
     }
 
-    /// A node of a pool that nobody uses, with its claim, as its pool is configured.
+    /// Adds an empty node of a pool with a claim that matches the pool.
     fn node(&mut self, name: &str, pool: &str) {
         let labels = [
             (POOL, pool),
@@ -170,7 +170,7 @@ impl Fleet {
         self.claim(node).instance.as_mut().expect("an instance")
     }
 
-    /// A pod on a node, named after it.
+    /// Adds a pod to a node, with the name of the node.
     fn pod(&mut self, node: &str) {
         self.apply(pod(node));
     }
@@ -179,39 +179,39 @@ impl Fleet {
         self.state.objects.apply(WatchedObject::Pod(Box::new(pod)), START);
     }
 
-    /// A node leaves, or is gone.
-    fn leave(&mut self, node: &str, reason: Reason) {
+    /// Marks a node as being disrupted.
+    fn start_disruption(&mut self, node: &str, reason: Reason) {
         let claim = self.claim(node);
         (claim.leaving, claim.phase) = (Some(reason), ClaimPhase::Draining);
     }
 
-    fn sweep(&self, now: Timestamp) -> Plan {
+    fn plan(&self, now: Timestamp) -> Plan {
         select_disruptions(&self.state.disruption_view(now), now)
     }
 
-    /// Who leaves for this reason, in the order of the plan.
-    fn leaving(&self, reason: Reason, now: Timestamp) -> Vec<String> {
-        let retired = self.sweep(now).retire.into_iter();
+    /// Returns the nodes that are disrupted for this reason, in the order of the plan.
+    fn disrupted(&self, reason: Reason, now: Timestamp) -> Vec<String> {
+        let retired = self.plan(now).retire.into_iter();
         let own = retired.filter(|own| own.reason == reason);
         own.map(|own| own.node.to_string()).collect()
     }
 
-    /// In what the nodes have drifted that leave, by name.
-    fn causes(&self, now: Timestamp) -> Vec<&'static str> {
-        let mut retired = self.sweep(now).retire;
+    /// Returns the drift causes of the disrupted nodes, in the order of their names.
+    fn drift_causes(&self, now: Timestamp) -> Vec<&'static str> {
+        let mut retired = self.plan(now).retire;
         retired.sort_by(|one, other| one.node.cmp(&other.node));
         retired.into_iter().filter_map(|own| own.cause).collect()
     }
 
-    /// What keeps a node that is looked at for this reason.
+    /// Returns the verdict that keeps a node from disruption for this reason.
     fn verdict(&self, node: &str, reason: Reason, now: Timestamp) -> Option<Verdict> {
-        let kept = self.sweep(now).kept.into_iter();
+        let kept = self.plan(now).kept.into_iter();
         let mut own = kept.filter(|own| own.node.as_str() == node && own.reason == reason);
         own.next().map(|own| own.verdict)
     }
 }
 
-/// A pod of a Deployment on a node, named after it.
+/// Returns a pod of a Deployment on a node, with the name of the node.
 fn pod(node: &str) -> Pod {
     Pod {
         key: ObjectKey::new("default", node),

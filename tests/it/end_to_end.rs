@@ -51,7 +51,7 @@ impl Config {
 
 const LISTEN: &str = "telemetry { listen = \"127.0.0.1:0\" }\n";
 
-/// An observed cluster.
+/// Returns an observed cluster.
 fn cluster(name: &str, kubeconfig: &Path) -> String {
     let path = kubeconfig.display();
     format!(
@@ -60,7 +60,7 @@ fn cluster(name: &str, kubeconfig: &Path) -> String {
     )
 }
 
-/// A managed one with a simulated cloud in the daemon.
+/// Returns a managed cluster with a simulated cloud in the daemon.
 fn managed(kubeconfig: &Path) -> String {
     let path = kubeconfig.display();
     format!(
@@ -82,7 +82,7 @@ fn pod(name: &str, cpu: &str) -> Value {
 }
 
 #[test]
-fn a_daemon_that_cannot_start_ends_with_78_and_says_why() {
+fn daemon_that_cannot_start_exits_with_78_and_the_reason() {
     let check = |arguments: &[&str], expect: &[&str]| {
         let output = run(arguments, "");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -103,18 +103,18 @@ fn a_daemon_that_cannot_start_ends_with_78_and_says_why() {
     let none = Config::new(LISTEN);
     check(&["run", "--config", none.path()], &["has no cluster"]);
     check(&["run", "--nonsense"], &["--nonsense"]);
-    // Nor does it matter whether anybody can be told.
+    // The exit code is the same if stderr cannot be written.
     let full = fs::File::options().write(true).open("/dev/full");
     let mut command = command(&["run", "--config", none.path()]);
     let untold = command.stderr(full.expect("Linux has it")).status();
     assert_eq!(untold.expect("it starts").code(), Some(78));
 }
 
-/// The outputs of Terraform are asked for before anything else.
+/// Terraform outputs are read before everything else.
 #[cfg(feature = "aws")]
 #[test]
-fn a_daemon_that_still_reads_its_configuration_heeds_signals() {
-    // It takes connections, and never answers.
+fn daemon_handles_signals_while_loading_its_configuration() {
+    // It accepts connections and never responds.
     let aws = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = aws.local_addr().expect("an address");
     let config = Config::new(
@@ -130,16 +130,17 @@ fn a_daemon_that_still_reads_its_configuration_heeds_signals() {
     ]);
     let mut daemon = Process::spawn(command, &config.0.path().join("log"));
     let asks = aws.accept();
-    asks.expect("it asks");
+    asks.expect("it connects");
     daemon.signal("HUP");
     std::thread::sleep(std::time::Duration::from_millis(500));
     daemon.signal("TERM");
     assert_eq!(daemon.ends(5).code(), Some(0), "{}", daemon.log());
 }
 
-/// Where 2 says what was found, wrong arguments end with 1; systemd starts nobody again at 78.
+/// Invalid arguments exit with 1 for commands where 2 reports a finding. For `run` they exit with
+/// 78, which prevents a restart by systemd.
 #[test]
-fn wrong_arguments_end_with_what_says_nothing_else() {
+fn invalid_arguments_have_an_unambiguous_exit_code() {
     for (verb, code) in [
         ("explain", 1),
         ("export", 1),
@@ -156,13 +157,13 @@ fn wrong_arguments_end_with_what_says_nothing_else() {
 }
 
 #[test]
-fn version_says_what_it_is_for() {
+fn version_shows_kubernetes_versions_and_target() {
     let output = run(&["version", "--json"], "");
-    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(told["outrigger"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(told["kubernetes"]["oldest"], "1.29");
-    assert_eq!(told["kubernetes"]["tested"], json!(["1.35", "1.36", "1.37"]));
-    let target = told["target"].as_str().expect("a target");
+    let version: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(version["outrigger"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(version["kubernetes"]["oldest"], "1.29");
+    assert_eq!(version["kubernetes"]["tested"], json!(["1.35", "1.36", "1.37"]));
+    let target = version["target"].as_str().expect("a target");
     assert!(target.ends_with("linux"), "{target}");
 }
 
@@ -192,7 +193,7 @@ fn validate_reports_all_problems_of_all_files_as_json() {
 }
 
 #[test]
-fn fmt_writes_checks_shows_and_reads_as_terraforms_does() {
+fn fmt_options_behave_as_in_terraform() {
     let config = Config::new("a={}\n");
     let nested = config.0.path().join("more");
     fs::create_dir(&nested).expect("a directory");
@@ -203,10 +204,10 @@ fn fmt_writes_checks_shows_and_reads_as_terraforms_does() {
     let fmt = |more: &[&str], stdin: &str, expect: i32| {
         let output = run(&[&["fmt"], more].concat(), stdin);
         let (out, errors) = (&output.stdout, &output.stderr);
-        let said = String::from_utf8_lossy(out).into_owned();
+        let printed = String::from_utf8_lossy(out).into_owned();
         let errors = String::from_utf8_lossy(errors).into_owned();
-        assert_eq!(output.status.code(), Some(expect), "{more:?}: {said}{errors}");
-        (said, errors)
+        assert_eq!(output.status.code(), Some(expect), "{more:?}: {printed}{errors}");
+        (printed, errors)
     };
     let (path, name) = (config.path(), main.display().to_string());
     let diff = format!("--- old/{name}\n+++ new/{name}\n@@ -1 +1 @@\n-a={{}}\n+a = {{}}\n");
@@ -215,12 +216,12 @@ fn fmt_writes_checks_shows_and_reads_as_terraforms_does() {
     let quiet = ["-list=false", "-write=false", path];
     assert_eq!(fmt(&quiet, "", 0).0, "a = {}\n");
     assert_eq!(fmt(&["-check=true", "-diff", "-list=0", path], "", 3).0, "");
-    assert_eq!(text(&main), "a={}\n", "nothing was to be written");
+    assert_eq!(text(&main), "a={}\n", "-write=false and -check write nothing");
     let link = config.0.path().join("link.hcl");
     std::os::unix::fs::symlink(&main, &link).expect("a link");
     assert_eq!(fmt(&[path], "", 0).0, format!("{}\n", link.display()));
     assert_eq!(text(&main), "a = {}\n");
-    assert!(link.is_symlink(), "and stays one");
+    assert!(link.is_symlink(), "the link is not replaced");
     assert_eq!(fmt(&["-check", path], "", 0).0, "");
     let inner = nested.join("b.hcl");
     let listed = format!("{}\n", inner.display());
@@ -233,20 +234,20 @@ fn fmt_writes_checks_shows_and_reads_as_terraforms_does() {
     fs::write(&main, "a = {\n").expect("written");
     let (_, errors) = fmt(&[path, "/nowhere"], "", 2);
     assert!(errors.contains("main.hcl") && errors.contains("/nowhere"), "{errors}");
-    assert_eq!(text(&main), "a = {\n", "what is no HCL stays as it is");
+    assert_eq!(text(&main), "a = {\n", "invalid HCL is not changed");
     let other = config.0.path().join("x.env");
     fs::write(&other, "A=b\n").expect("written");
     let (_, errors) = fmt(&[&other.display().to_string()], "", 2);
     assert!(errors.contains("x.env"), "{errors}");
-    assert_eq!(text(&other), "A=b\n", "nor is another's file touched");
+    assert_eq!(text(&other), "A=b\n", "a file of another type is not changed");
 }
 
 #[test]
-fn fmt_leaves_a_file_as_it_is_that_has_no_room_for_more() {
+fn fmt_leaves_the_file_unchanged_if_the_disk_is_full() {
     let text: String = (10..90).map(|number| format!("a{number}=1\n")).collect();
     let config = Config::new(&text);
     let main = config.0.path().join("main.hcl");
-    // Files of 512 bytes at most: the text has 480, and laid out 640.
+    // The limit is 512 bytes: the text has 480, and its formatted form 640.
     let script = "trap '' XFSZ; ulimit -f 1; exec \"$@\"";
     let mut shell = Command::new("sh");
     shell.args(["-c", script, "sh", outrigger(), "fmt"]);
@@ -258,7 +259,7 @@ fn fmt_leaves_a_file_as_it_is_that_has_no_room_for_more() {
 }
 
 #[test]
-fn a_reload_keeps_the_old_configuration_or_takes_the_new_one_whole() {
+fn reload_keeps_the_old_or_applies_the_whole_new_configuration() {
     let api = Api::start(Manner::Well, Vec::new());
     let one = format!("{LISTEN}{}", cluster("one", api.kubeconfig()));
     let config = Config::new(&one);
@@ -282,7 +283,7 @@ fn a_reload_keeps_the_old_configuration_or_takes_the_new_one_whole() {
     daemon.logged("configuration not reloaded", 2);
     assert!(!metrics().contains("cluster=\"two\""));
 
-    // A directory that was emptied by mistake, or names no cluster, ends nothing.
+    // An accidentally emptied directory, or a configuration without a cluster, stops nothing.
     fs::remove_file(config.0.path().join("main.hcl")).expect("removed");
     daemon.signal("HUP");
     daemon.logged("configuration not reloaded", 3);
@@ -299,7 +300,7 @@ fn a_reload_keeps_the_old_configuration_or_takes_the_new_one_whole() {
     let (_, text) = get(&admin, "/readyz?verbose");
     assert!(text.contains("cluster two:"), "{text}");
 
-    // The same path with another content is another connection.
+    // Another content of the same kubeconfig path starts another connection.
     let text = fs::read_to_string(api.kubeconfig()).expect("read");
     fs::write(api.kubeconfig(), format!("{text}# rotated\n")).expect("written");
     config.write(&one.replace("127.0.0.1:0", "127.0.0.1:1"));
@@ -314,7 +315,7 @@ fn a_reload_keeps_the_old_configuration_or_takes_the_new_one_whole() {
 }
 
 #[test]
-fn a_daemon_becomes_ready_and_says_so() {
+fn daemon_becomes_ready_and_reports_it() {
     let api = Api::start(Manner::Well, Vec::new());
     let config = Config::new(&format!("{LISTEN}{}", cluster("a", api.kubeconfig())));
     let mut daemon = config.daemon();
@@ -332,7 +333,7 @@ fn a_daemon_becomes_ready_and_says_so() {
 }
 
 #[test]
-fn what_cannot_be_had_or_makes_no_sense_is_counted() {
+fn invalid_buffers_and_capacity_shortfalls_are_counted() {
     let buffer = |name: &str, spec: Value| {
         let metadata = json!({"namespace": "shop", "name": name});
         json!({"metadata": metadata, "spec": spec})
@@ -381,7 +382,7 @@ const BY_DEFAULT: &str = "scheduler {\n  default_spread \"topology.kubernetes.io
     max_skew = 1\n    when_unsatisfiable = \"DoNotSchedule\"\n  }\n}\n";
 
 #[test]
-fn what_selects_pods_is_watched_where_they_are_spread_by_default() {
+fn services_and_controllers_are_watched_with_default_spread() {
     let kinds = ["services", "replicationcontrollers", "replicasets", "statefulsets"];
     let api = Api::start(Manner::Well, Vec::new());
     let without = format!("{LISTEN}{}", cluster("a", api.kubeconfig()));
@@ -401,7 +402,7 @@ fn what_selects_pods_is_watched_where_they_are_spread_by_default() {
 }
 
 #[test]
-fn a_kind_that_must_not_be_watched_is_named() {
+fn forbidden_kind_is_named_in_the_log() {
     let api = Api::start(Manner::Forbids("replicasets"), Vec::new());
     let text = format!("{LISTEN}{}", cluster("a", api.kubeconfig()));
     let config = Config::new(&format!("{text}{BY_DEFAULT}"));
@@ -415,7 +416,7 @@ fn a_kind_that_must_not_be_watched_is_named() {
 }
 
 #[test]
-fn a_daemon_stops_while_nothing_answers_it() {
+fn daemon_stops_while_the_api_or_the_plugin_hangs() {
     let api = Api::start(Manner::Hang, Vec::new());
     let config = Config::new(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     let mut daemon = config.daemon();
@@ -424,7 +425,7 @@ fn a_daemon_stops_while_nothing_answers_it() {
     daemon.signal("TERM");
     assert_eq!(daemon.ends(5).code(), Some(0));
 
-    // A plugin that gives credentials when it likes.
+    // An exec plugin that is slow to return credentials.
     let exec = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: sleep, \
                 args: [\"15\"], interactiveMode: Never}}";
     fs::write(api.kubeconfig(), kubeconfig_for(1, exec)).expect("written");
@@ -435,8 +436,8 @@ fn a_daemon_stops_while_nothing_answers_it() {
 }
 
 #[test]
-fn a_busy_usual_port_does_not_stop_a_daemon() {
-    // Ours or somebody else's: it is busy.
+fn busy_default_port_does_not_stop_the_daemon() {
+    // The port is busy, by this test or by another process.
     let _busy = TcpListener::bind("127.0.0.1:9464");
     let api = Api::start(Manner::Well, Vec::new());
     let config = Config::new(&cluster("a", api.kubeconfig()));
@@ -457,7 +458,7 @@ fn a_simulated_cloud_in_the_daemon_registers_nodes() {
 }
 
 #[test]
-fn nothing_is_launched_while_the_clock_differs_from_the_api_servers() {
+fn clock_skew_to_the_api_server_suspends_launches() {
     let api = Api::start(Manner::Behind(120), vec![pod("p", "1500m")]);
     let config = Config::new(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     let mut daemon = config.daemon();
@@ -466,7 +467,7 @@ fn nothing_is_launched_while_the_clock_differs_from_the_api_servers() {
     let series = "outrigger_clock_skew_seconds{cluster=\"it\",peer=\"api_server\"} 1";
     let shown = within(18, || get(&admin, "/metrics").1.contains(series).then_some(()));
     assert!(shown.is_some(), "{}", get(&admin, "/metrics").1);
-    // Where clocks agree it has launched a node by then.
+    // With equal clocks it would have launched a node by this time.
     std::thread::sleep(std::time::Duration::from_secs(12));
     assert_eq!((api.nodes(), get(&admin, "/readyz").0), (Vec::new(), 503));
     daemon.signal("TERM");
@@ -474,7 +475,7 @@ fn nothing_is_launched_while_the_clock_differs_from_the_api_servers() {
 }
 
 #[test]
-fn a_simulated_cloud_stops_with_a_request_half_sent() {
+fn simulated_cloud_stops_during_an_incomplete_request() {
     let dir = TempDir::new().expect("a directory");
     let arguments = ["simulated-cloud", "--listen", "127.0.0.1:0"];
     let mut cloud = Process::start(&arguments, &dir.path().join("log"));
@@ -489,7 +490,7 @@ fn a_simulated_cloud_stops_with_a_request_half_sent() {
 }
 
 #[test]
-fn a_plan_as_json_has_every_field() {
+fn json_plan_has_every_field() {
     let config = Config::new("cluster \"a\" {\n  simulated {}\n}\npool \"a\" {}\n");
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
         "status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "10"},
@@ -526,7 +527,7 @@ fn a_plan_as_json_has_every_field() {
 }
 
 #[test]
-fn a_pod_is_explained_and_the_exit_code_says_whether_all_is_well() {
+fn explain_pod_gives_the_reason_and_an_exit_code() {
     let config = Config::new("cluster \"a\" {\n  simulated {}\n}\npool \"a\" {}\n");
     let mut gated = pod("gated", "1");
     gated["spec"]["schedulingGates"] = json!([{"name": "quota"}]);
@@ -567,7 +568,7 @@ fn a_pod_is_explained_and_the_exit_code_says_whether_all_is_well() {
 }
 
 #[test]
-fn a_pool_is_explained_and_the_exit_code_says_whether_it_can_have_nodes() {
+fn explain_pool_gives_the_reason_and_an_exit_code() {
     let config = Config::new(
         "cluster \"a\" {\n  simulated {}\n}\npool \"a\" {}\npool \"none\" {\n  \
          require \"karpenter.k8s.aws/instance-cpu\" { in = [\"3\"] }\n}\n",
@@ -603,14 +604,14 @@ fn a_pool_is_explained_and_the_exit_code_says_whether_it_can_have_nodes() {
 }
 
 #[test]
-fn a_simulation_as_json_is_one_object_a_line_and_the_same_for_the_same_seed() {
+fn json_simulation_is_one_object_per_line_and_deterministic_by_seed() {
     let day = || run(&["simulate", "--json", "--seed", "5"], "");
     let (one, other) = std::thread::scope(|scope| {
         let other = scope.spawn(day);
         (day(), other.join().expect("it runs"))
     });
     assert_eq!(one.status.code(), Some(0));
-    assert!(one.stdout == other.stdout, "the same seed gave other bytes");
+    assert!(one.stdout == other.stdout, "the same seed gave a different output");
     let text = String::from_utf8(one.stdout).expect("UTF-8");
     assert!(text.lines().count() > 10);
     for line in text.lines() {
@@ -620,7 +621,7 @@ fn a_simulation_as_json_is_one_object_a_line_and_the_same_for_the_same_seed() {
 }
 
 #[test]
-fn release_takes_our_finalizer_and_taints_off_our_nodes_and_leaves_others() {
+fn release_removes_finalizer_and_taints_only_from_its_own_nodes() {
     let node = |name: &str, installation: &str, finalizers: Value, taints: Value| {
         json!({
             "apiVersion": "v1", "kind": "Node",
@@ -641,7 +642,7 @@ fn release_takes_our_finalizer_and_taints_off_our_nodes_and_leaves_others() {
     let nodes = vec![
         node("leaving", "it", ours.clone(), taints.clone()),
         node("coming", "it", json!([]), closed),
-        // Somebody has taken the taint, and left what stood beside it.
+        // The taint was removed by another user, and the annotation remains.
         node("marked", "it", json!([]), json!([])),
         plain,
         node("strange", "else", ours, taints),

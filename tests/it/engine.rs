@@ -7,11 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::Catalog;
 use outrigger::coordination::lease_annotations::AnnotatedLease;
 use outrigger::engine::Engine;
-use outrigger::engine::command::{
-    Adoption, Command, CommandResult, FailureKind, IssuedCommand, Launch, LeasePatch, NodePatch,
-    OfferingRefusal, RefusalKind,
-};
-use outrigger::engine::event::{Event, Interruption};
+use outrigger::engine::command::{Command, IssuedCommand, LeasePatch, NodePatch};
+use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::affinity::{PodTerm, TopologySpread};
 use outrigger::model::cluster::{Binding, Cluster, ManagementMode, PlacementHints};
@@ -24,6 +21,9 @@ use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{BudgetNodes, Limits, Pool};
 use outrigger::model::selector::Selector;
 use outrigger::model::watched_object::{Attachment, Namespace, ObjectKind, WatchedObject};
+use outrigger::provider::{
+    Adoption, CommandResult, FailureKind, Interruption, Launch, OfferingRefusal, RefusalKind,
+};
 
 mod adoption;
 mod node_classes;
@@ -53,26 +53,28 @@ mod blocked_drains;
 mod two_clusters;
 mod in_place_update;
 mod status;
+mod measures;
 mod registration_backoff;
 mod upgrading;
 mod consolidation;
 mod sweeps;
 
-/// An engine with a hand-driven clock and a provider that always says yes.
+/// An engine whose clock the test advances, and a provider that accepts every command.
 struct Stage {
     engine: Engine,
     now: Timestamp,
     instances: BTreeMap<String, Instance>,
     launches: Vec<Launch>,
     lease: Option<AnnotatedLease>,
-    seen: Vec<String>,
+    /// Names of the issued commands, without `list_instances` and `read_lease`.
+    commands: Vec<String>,
     reports: Vec<Report>,
-    /// What is attached to nodes.
-    attached: Vec<Attachment>,
-    /// What the fleet was last told.
+    /// The volumes that are attached to nodes.
+    attachments: Vec<Attachment>,
+    /// The last disruption usage that was reported to the fleet.
     disruption_usage: DisruptionUsage,
-    /// The watch of these gives no sign of life.
-    silent: Option<ObjectKind>,
+    /// The kind whose watch shows no activity.
+    silent_watch: Option<ObjectKind>,
 }
 
 impl Stage {
@@ -84,20 +86,20 @@ impl Stage {
             instances: BTreeMap::new(),
             launches: Vec::new(),
             lease: None,
-            seen: Vec::new(),
+            commands: Vec::new(),
             reports: Vec::new(),
-            attached: Vec::new(),
+            attachments: Vec::new(),
             disruption_usage: DisruptionUsage::default(),
-            silent: None,
+            silent_watch: None,
         };
         stage.start(mode);
         stage
     }
 
     /// A managed cluster whose static pool has launched its nodes, which have just registered.
-    fn of_static(count: usize) -> Self {
+    fn with_static_pool(count: usize) -> Self {
         let mut stage = Self::new(ManagementMode::Manage);
-        stage.change(|own| own.pools[0].replicas = u32::try_from(count).ok());
+        stage.change(|cluster| cluster.pools[0].replicas = u32::try_from(count).ok());
         stage.sync(vec![], vec![]);
         stage.run(10, &[]);
         assert_eq!(stage.launches.len(), count);
@@ -107,15 +109,15 @@ impl Stage {
         stage
     }
 
-    /// The same with a pod on each node that fills it, after a minute.
+    /// The cluster of `with_static_pool` a minute later, with a pod that fills each node.
     fn settled(count: usize) -> Self {
-        let mut stage = Self::of_static(count);
+        let mut stage = Self::with_static_pool(count);
         for number in 0..count {
             let pod = owned_pod(&format!("p{number}"));
             stage.apply(bound(pod, &format!("node-{number}")));
         }
         stage.run(60, &[]);
-        stage.seen.clear();
+        stage.commands.clear();
         stage.reports.clear();
         stage
     }
@@ -137,16 +139,16 @@ impl Stage {
         self.event(Event::Deleted(ObjectKind::Pod, key));
     }
 
-    /// The API server lists the Nodes again, as they are known.
+    /// The API server lists the Nodes again, as the engine knows them.
     fn list_nodes_again(&mut self) {
         self.list_nodes_without(&[]);
     }
 
-    /// The same, and the listing lacks the Nodes of these names.
+    /// The API server lists the Nodes again, without the Nodes of these names.
     fn list_nodes_without(&mut self, lacking: &[&str]) {
         let nodes = self.engine.state().objects.nodes.values();
-        let nodes = nodes.filter(|own| !lacking.contains(&own.name.as_str()));
-        let nodes = nodes.map(|own| WatchedObject::Node(Box::new(own.clone())));
+        let nodes = nodes.filter(|node| !lacking.contains(&node.name.as_str()));
+        let nodes = nodes.map(|node| WatchedObject::Node(Box::new(node.clone())));
         let nodes = nodes.collect();
         self.event(Event::Reset(ObjectKind::Node, nodes));
     }
@@ -183,7 +185,7 @@ impl Stage {
         self.set(cluster);
     }
 
-    /// All that is to be known: these objects, and no buffers of the cluster.
+    /// Lists all objects: these nodes and pods, and no CapacityBuffers.
     fn sync(&mut self, nodes: Vec<Node>, pods: Vec<Pod>) {
         self.list(nodes, pods);
         self.event(Event::BuffersChanged(Vec::new()));
@@ -218,7 +220,7 @@ impl Stage {
         self.event(Event::Applied(object));
     }
 
-    /// Lets time pass, answering every command but those of `hold`; returns the names of commands.
+    /// Advances the clock and answers every command except those of `hold`; returns the held ones.
     fn run(&mut self, seconds: i64, hold: &[&str]) -> Vec<IssuedCommand> {
         let end = self.now + SignedDuration::from_secs(seconds);
         let mut held = Vec::new();
@@ -238,7 +240,7 @@ impl Stage {
     fn answer_all(&mut self, hold: &[&str], held: &mut Vec<IssuedCommand>) {
         while let Some(issued) = self.engine.next_command() {
             if !matches!(issued.command, Command::ListInstances | Command::ReadLease) {
-                self.seen.push(issued.command.name().to_owned());
+                self.commands.push(issued.command.name().to_owned());
             }
             if hold.contains(&issued.command.name()) {
                 held.push(issued);
@@ -249,23 +251,23 @@ impl Stage {
         }
     }
 
-    /// Has the engine make a pass.
+    /// Advances the clock to `at` and makes the engine run a pass.
     fn wake(&mut self, at: Timestamp) {
         self.now = at;
-        for kind in ObjectKind::ALL.into_iter().filter(|own| Some(*own) != self.silent) {
+        for kind in ObjectKind::ALL.into_iter().filter(|kind| Some(*kind) != self.silent_watch) {
             self.engine.handle_event(Event::WatchAlive(kind), self.now);
         }
         self.engine.handle_event(Event::Timeout, self.now);
     }
 
     /// The only Node, as the engine knows it.
-    fn seen_node(&self) -> &Node {
+    fn only_node(&self) -> &Node {
         let nodes = &self.engine.state().objects.nodes;
         nodes.values().next().expect("the node")
     }
 
-    /// How many nodes are open to pods.
-    fn open(&self) -> usize {
+    /// The number of nodes without the unregistered taint.
+    fn untainted(&self) -> usize {
         let nodes = self.engine.state().objects.nodes.values();
         nodes.filter(|node| !node.has_unregistered_taint()).count()
     }
@@ -293,8 +295,8 @@ impl Stage {
                 CommandResult::Launched(instance)
             }
             Command::Terminate { instance, .. } => {
-                let own = self.instances.get_mut(instance.as_str());
-                own.expect("a known instance").state = InstanceState::Terminated;
+                let instance = self.instances.get_mut(instance.as_str());
+                instance.expect("a known instance").state = InstanceState::Terminated;
                 CommandResult::Terminating(InstanceState::ShuttingDown)
             }
             Command::ListInstances => {
@@ -315,7 +317,7 @@ impl Stage {
                 CommandResult::Done
             }
             Command::ListPodsOn { node } => self.pods_on(node),
-            Command::ListAttachments { .. } => CommandResult::Attachments(self.attached.clone()),
+            Command::ListAttachments { .. } => CommandResult::Attachments(self.attachments.clone()),
             Command::Probe { .. } => CommandResult::Probed { alive: 0 },
             Command::ReadLease => CommandResult::Lease(self.lease.clone()),
             Command::PatchLease(patch) => self.patch_lease(patch),
@@ -323,16 +325,16 @@ impl Stage {
             Command::Nominate { pod, node, .. } => self.nominate(pod, Some(node.clone())),
             Command::ClearNomination { pod, .. } => self.nominate(pod, None),
             Command::CreateNode(_) | Command::Bind { .. } | Command::DeletePod { .. } => {
-                self.place(command)
+                self.execute(command)
             }
             Command::Tag { instances, tags } => {
                 for id in instances {
-                    let own = self.instances.get_mut(id.as_str()).expect("known");
-                    Arc::make_mut(&mut own.tags).extend(tags.clone());
+                    let instance = self.instances.get_mut(id.as_str()).expect("known");
+                    Arc::make_mut(&mut instance.tags).extend(tags.clone());
                 }
                 CommandResult::Done
             }
-            Command::Adopt(own) => self.adopt(own),
+            Command::Adopt(adoption) => self.adopt(adoption),
             Command::PatchBuffer(patch) => CommandResult::Version(format!("{}0", patch.version)),
             Command::Evict { .. }
             | Command::SaveDiscoveredMemory { .. }
@@ -342,9 +344,9 @@ impl Stage {
         }
     }
 
-    fn adopt(&mut self, own: &Adoption) -> CommandResult {
-        let id = own.instance.to_string();
-        self.instances.insert(id, own.adopted_instance());
+    fn adopt(&mut self, adoption: &Adoption) -> CommandResult {
+        let id = adoption.instance.to_string();
+        self.instances.insert(id, adoption.adopted_instance());
         CommandResult::Done
     }
 
@@ -354,7 +356,7 @@ impl Stage {
     }
 
     fn patch_lease(&mut self, patch: &LeasePatch) -> CommandResult {
-        if self.lease.as_ref().map(|own| &own.version) != patch.version.as_ref() {
+        if self.lease.as_ref().map(|lease| &lease.version) != patch.version.as_ref() {
             return CommandResult::Failed {
                 kind: FailureKind::Conflict,
                 text: "the object has been modified".to_owned(),
@@ -366,7 +368,7 @@ impl Stage {
         CommandResult::Lease(self.lease.clone())
     }
 
-    /// Whoever else writes the Lease.
+    /// Another client writes an annotation of the Lease.
     fn annotate(&mut self, key: &str, value: Option<&str>) {
         let lease = self.lease.get_or_insert_default();
         lease.version.push('+');
@@ -384,8 +386,8 @@ impl Stage {
         CommandResult::Done
     }
 
-    /// What the API does when a Node is made, and a pod bound or deleted.
-    fn place(&mut self, command: &Command) -> CommandResult {
+    /// What the API server does when a Node is created, or a pod is bound or deleted.
+    fn execute(&mut self, command: &Command) -> CommandResult {
         match command {
             Command::CreateNode(new) => {
                 let node = Node {
@@ -441,7 +443,7 @@ impl Stage {
         self.engine.handle_event(Event::Applied(WatchedObject::Node(Box::new(node))), self.now);
     }
 
-    /// The node that the n-th launch would register.
+    /// The node that the n-th launch registers.
     fn node(&self, n: usize) -> Node {
         let launch = &self.launches[n];
         let instance = &self.instances[&format!("i-{n}")];
@@ -463,7 +465,7 @@ impl Stage {
     }
 
     fn count(&self, name: &str) -> usize {
-        self.seen.iter().filter(|own| *own == name).count()
+        self.commands.iter().filter(|command| *command == name).count()
     }
 }
 
@@ -476,7 +478,7 @@ fn kube_system(uid: &str) -> WatchedObject {
     })
 }
 
-fn waiting_pod(name: &str) -> Pod {
+fn pending_pod(name: &str) -> Pod {
     let mut pod = Pod { key: ObjectKey::new("default", name), ..Pod::default() };
     pod.uid = format!("uid-{name}");
     pod.unschedulable = true;
@@ -486,9 +488,9 @@ fn waiting_pod(name: &str) -> Pod {
     pod
 }
 
-/// The same, of a ReplicaSet that makes it anew when it is deleted.
+/// A pending pod of a ReplicaSet, which recreates it after a deletion.
 fn owned_pod(name: &str) -> Pod {
-    replicated(waiting_pod(name))
+    replicated(pending_pod(name))
 }
 
 fn replicated(pod: Pod) -> Pod {
@@ -503,83 +505,83 @@ fn bound(mut pod: Pod, node: &str) -> WatchedObject {
 }
 
 #[test]
-fn a_pending_pod_becomes_a_node_that_leaves_when_it_is_empty() {
+fn node_is_launched_for_a_pending_pod_and_terminated_when_empty() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![]);
     stage.run(6, &[]);
-    assert!(stage.engine.is_ready(), "two listings agree after five seconds");
-    let pod = waiting_pod("a");
+    assert!(stage.engine.is_ready(), "two listings are equal after five seconds");
+    let pod = pending_pod("a");
     stage.apply(WatchedObject::Pod(Box::new(pod.clone())));
     stage.run(3, &[]);
     assert_eq!(stage.launches.len(), 1);
     let node = stage.node(0);
     stage.apply(WatchedObject::Node(Box::new(node)));
     stage.run(2, &[]);
-    let node = stage.seen_node().clone();
+    let node = stage.only_node().clone();
     assert!(node.is_registered() && node.is_initialized() && node.taints.is_empty(), "{node:?}");
     stage.apply(bound(pod.clone(), "node-0"));
     stage.run(120, &[]);
     let steps = ["launch", "nominate", "patch_node"];
-    assert_eq!(stage.seen, steps, "a node in use stays");
+    assert_eq!(stage.commands, steps, "a used node is kept");
     stage.event(Event::Deleted(ObjectKind::Pod, pod.key));
     stage.run(20, &[]);
-    assert_eq!(stage.count("terminate"), 0, "not before consolidate_after");
+    assert_eq!(stage.count("terminate"), 0, "the node is kept until consolidate_after has passed");
     stage.run(60, &[]);
     let steps = ["patch_node", "list_pods_on", "terminate", "delete_node"];
-    assert_eq!(stage.seen[3..], steps.map(str::to_owned));
+    assert_eq!(stage.commands[3..], steps.map(str::to_owned));
     assert!(stage.engine.state().ledger.claims.is_empty());
 }
 
 #[test]
-fn without_hints_a_node_opens_as_soon_as_it_is_registered() {
-    // Whether its kubelet is well, and what is then done until it is called initialized.
+fn node_is_untainted_at_registration_without_placement_hints() {
+    // Whether the kubelet is ready, and the commands until the node is initialized.
     for (ready, steps) in [
         (true, &["launch", "patch_node"][..]),
         (false, &["launch", "patch_node", "patch_node"][..]),
     ] {
         let mut stage = Stage::new(ManagementMode::Manage);
         stage.configure(ManagementMode::Manage, PlacementHints::Off);
-        stage.sync(vec![], vec![waiting_pod("a")]);
+        stage.sync(vec![], vec![pending_pod("a")]);
         stage.run(10, &[]);
         let node = stage.node(0);
         stage.apply(WatchedObject::Node(Box::new(Node { ready, ..node })));
         stage.run(1, &[]);
-        let node = stage.seen_node().clone();
+        let node = stage.only_node().clone();
         assert!(node.is_registered() && !node.has_unregistered_taint());
         assert_eq!(node.is_initialized(), ready);
         let ready = Node { ready: true, ..node };
         stage.apply(WatchedObject::Node(Box::new(ready)));
         stage.run(1, &[]);
-        assert!(stage.seen_node().is_initialized());
-        assert_eq!(stage.seen, steps);
+        assert!(stage.only_node().is_initialized());
+        assert_eq!(stage.commands, steps);
     }
 }
 
 #[test]
-fn hints_that_nobody_has_taken_are_taken_back_when_they_are_switched_off() {
+fn queued_nominations_are_dropped_when_placement_hints_are_turned_off() {
     for (hints, first) in [(PlacementHints::On, Some("nominate")), (PlacementHints::Off, None)] {
         let mut stage = Stage::new(ManagementMode::Manage);
-        stage.sync(vec![], vec![waiting_pod("a")]);
+        stage.sync(vec![], vec![pending_pod("a")]);
         stage.run(10, &[]);
         let node = stage.node(0);
         stage.apply(WatchedObject::Node(Box::new(node)));
         let (next, _) = stage.engine.poll_timeout().expect("a pass is due");
         stage.wake(next);
         stage.configure(ManagementMode::Manage, hints);
-        let mut given = std::iter::from_fn(|| stage.engine.next_command());
-        let next = given.find(|own| !own.command.is_read_only());
-        assert_eq!(next.map(|own| own.command.name()), first);
+        let mut commands = std::iter::from_fn(|| stage.engine.next_command());
+        let next = commands.find(|issued| !issued.command.is_read_only());
+        assert_eq!(next.map(|issued| issued.command.name()), first);
         if hints == PlacementHints::Off {
             stage.run(1, &[]);
-            assert_eq!(stage.seen, ["launch", "patch_node"]);
-            let node = stage.seen_node();
+            assert_eq!(stage.commands, ["launch", "patch_node"]);
+            let node = stage.only_node();
             assert!(node.is_initialized() && node.taints.is_empty(), "{node:?}");
         }
     }
 }
 
-/// Pods like `waiting_pod`, of which no two share a node.
-fn loners<const N: usize>(names: [&str; N]) -> Vec<Pod> {
+/// Pods like `pending_pod`, no two of which can share a node.
+fn anti_affine_pods<const N: usize>(names: [&str; N]) -> Vec<Pod> {
     let labels = Labels::from([("app".to_owned(), "loner".to_owned())]);
     let term = PodTerm {
         selector: Some(Selector::from_labels(&labels)),
@@ -587,64 +589,64 @@ fn loners<const N: usize>(names: [&str; N]) -> Vec<Pod> {
         namespace_selector: None,
         topology_key: HOSTNAME.to_owned(),
     };
-    let of = |name| Pod {
+    let build = |name| Pod {
         labels: labels.clone(),
         anti_affinity: vec![term.clone()],
-        ..waiting_pod(name)
+        ..pending_pod(name)
     };
-    names.map(of).into()
+    names.map(build).into()
 }
 
 #[test]
-fn nodes_of_one_plan_open_together_when_they_come_close_together() {
-    // When the second comes after the first, and whether the first has waited for it.
+fn nodes_of_one_plan_that_register_close_together_are_untainted_together() {
+    // Seconds between the two registrations, and whether the first node waits for the second.
     for (seconds, waited) in [(0, true), (3, true), (8, false)] {
         let mut stage = Stage::new(ManagementMode::Manage);
-        stage.sync(vec![], loners(["a", "b"]));
+        stage.sync(vec![], anti_affine_pods(["a", "b"]));
         stage.run(10, &[]);
         assert_eq!(stage.launches.len(), 2);
         stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
         stage.run(seconds, &[]);
-        assert_eq!(stage.open(), usize::from(!waited), "after {seconds} s");
+        assert_eq!(stage.untainted(), usize::from(!waited), "after {seconds} s");
         stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
         stage.run(1, &[]);
-        assert_eq!(stage.open(), 2, "after {seconds} s");
+        assert_eq!(stage.untainted(), 2, "after {seconds} s");
         assert_eq!(stage.count("nominate"), 2, "each pod is nominated once");
     }
 }
 
 #[test]
-fn pods_that_were_bereft_are_told_again_before_the_nodes_of_their_plan_open() {
+fn lost_nomination_is_renewed_before_the_nodes_of_the_plan_are_untainted() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.sync(vec![], loners(["a", "b"]));
+    stage.sync(vec![], anti_affine_pods(["a", "b"]));
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(1, &[]);
     let pods = &stage.engine.state().objects.pods;
-    let told = pods.values().find(|pod| pod.nominated_node.is_some());
-    let told = told.cloned().expect("one was told");
-    stage.nominate(&told.key, None);
+    let nominated = pods.values().find(|pod| pod.nominated_node.is_some());
+    let nominated = nominated.cloned().expect("one pod is nominated");
+    stage.nominate(&nominated.key, None);
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
-    // The other is told first, then this one again.
+    // The engine nominates the other pod first, then this one again.
     let held = stage.run(1, &["nominate"]);
     let [issued] = &held[..] else { panic!("one pod is nominated at a time: {held:?}") };
     let Command::Nominate { pod, node, .. } = &issued.command else { panic!("{issued:?}") };
-    assert!(*pod != told.key && stage.open() == 0, "{pod}");
+    assert!(*pod != nominated.key && stage.untainted() == 0, "{pod}");
     let answer = stage.nominate(pod, Some(node.clone()));
     stage.event(Event::Answered(issued.id, answer));
-    stage.seen.clear();
-    // Its answer is not waited for any longer.
+    stage.commands.clear();
+    // The node does not wait for the result of this nomination any longer.
     let held = stage.run(1, &["nominate"]);
     assert_eq!(held.len(), 1);
-    assert_eq!(stage.seen, ["nominate", "patch_node", "patch_node"]);
-    assert_eq!(stage.open(), 2);
+    assert_eq!(stage.commands, ["nominate", "patch_node", "patch_node"]);
+    assert_eq!(stage.untainted(), 2);
 }
 
-/// A scheduler that looks at pods all the time takes what they are told away at once.
+/// A scheduler that retries pods all the time clears their nominations at once.
 #[test]
-fn nodes_open_soon_though_nobody_sees_what_their_pods_were_told() {
+fn nodes_are_untainted_within_seconds_though_no_nomination_is_observed() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.sync(vec![], loners(["a", "b"]));
+    stage.sync(vec![], anti_affine_pods(["a", "b"]));
     stage.run(10, &[]);
     for node in 0..2 {
         stage.apply(WatchedObject::Node(Box::new(stage.node(node))));
@@ -655,32 +657,32 @@ fn nodes_open_soon_though_nobody_sees_what_their_pods_were_told() {
         stage.event(Event::Answered(issued.id, CommandResult::Done));
         stage.wake(stage.now + SignedDuration::from_millis(200));
     }
-    assert_eq!(stage.open(), 0, "the watch may be behind");
+    assert_eq!(stage.untainted(), 0, "the watch may be behind");
     stage.run(2, &[]);
-    assert_eq!(stage.open(), 2);
+    assert_eq!(stage.untainted(), 2);
 }
 
-/// A node has room for a pod, and yet the scheduler does not bind it there: it is spread with
-/// others, say, that have gone elsewhere.
+/// A node has capacity for a pod, and yet the scheduler does not bind it there: for example it has
+/// a topology spread with other pods that were bound elsewhere.
 #[test]
-fn a_pod_that_is_refused_by_its_node_is_planned_again() {
-    for (refusals, taken_back) in [(2, 0), (3, 1)] {
-        let (mut stage, pod) = told();
+fn pod_is_planned_again_after_its_nomination_is_cleared_three_times() {
+    for (refusals, cleared) in [(2, 0), (3, 1)] {
+        let (mut stage, pod) = stage_with_nomination();
         for _ in 0..refusals {
             stage.nominate(&pod.key, None);
             stage.run(1, &[]);
         }
         stage.run(5, &[]);
-        assert_eq!(stage.count("clear_nomination"), taken_back, "{refusals} refusals");
+        assert_eq!(stage.count("clear_nomination"), cleared, "{refusals} refusals");
         let waiting = stage.engine.state().waiting_pods(stage.now);
-        assert_eq!(waiting.len(), taken_back);
+        assert_eq!(waiting.len(), cleared);
     }
 }
 
-/// The node may lack storage, or a feature of the kubelet: plans do not know either.
+/// The node may lack storage or a feature of the kubelet, neither of which the planner knows.
 #[test]
-fn a_pod_that_the_scheduler_never_takes_keeps_one_node() {
-    let (mut stage, pod) = told();
+fn one_node_is_kept_for_a_pod_that_the_scheduler_never_binds() {
+    let (mut stage, pod) = stage_with_nomination();
     for _ in 0..240 {
         stage.nominate(&pod.key, None);
         stage.run(15, &[]);
@@ -689,54 +691,54 @@ fn a_pod_that_the_scheduler_never_takes_keeps_one_node() {
     assert!(stage.count("nominate") <= 10);
 }
 
-/// One that runs elsewhere and has to move cannot be told; its own node is to open all the same.
+/// A pod that runs on another node cannot be nominated; its replacement node is untainted anyway.
 #[test]
-fn pods_that_still_run_are_not_told() {
+fn running_pods_are_not_nominated_to_their_replacement_node() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(5, &[]);
-    let mut mover = waiting_pod("a");
-    mover.owner =
+    let mut running = pending_pod("a");
+    running.owner =
         Some(Owner { kind: "StatefulSet".into(), name: "owner".into(), uid: "owner".into() });
-    stage.apply(bound(mover, "node-0"));
+    stage.apply(bound(running, "node-0"));
     stage.run(1, &[]);
     let before = stage.count("nominate");
     stage.event(Event::Interrupted("i-0".into(), Interruption::Spot, stage.now));
     stage.run(5, &["list_pods_on"]);
-    assert_eq!(stage.launches.len(), 2, "a node is made ahead");
+    assert_eq!(stage.launches.len(), 2, "a replacement node is launched");
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(5, &["list_pods_on"]);
     assert_eq!(stage.count("nominate"), before);
 }
 
 #[test]
-fn pods_are_told_when_nothing_else_is_to_be_done() {
+fn launches_are_issued_before_nominations() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.sync(vec![], loners(["a", "b"]));
+    stage.sync(vec![], anti_affine_pods(["a", "b"]));
     stage.run(10, &[]);
     for node in 0..2 {
         stage.apply(WatchedObject::Node(Box::new(stage.node(node))));
     }
-    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("c"))));
+    stage.apply(WatchedObject::Pod(Box::new(pending_pod("c"))));
     for _ in 0..20 {
         stage.wake(stage.now + SignedDuration::from_millis(100));
     }
     let next = std::iter::from_fn(|| stage.engine.next_command());
-    let next = next.filter(|own| !own.command.is_read_only());
-    let names: Vec<&str> = next.map(|own| own.command.name()).collect();
+    let next = next.filter(|issued| !issued.command.is_read_only());
+    let names: Vec<&str> = next.map(|issued| issued.command.name()).collect();
     assert_eq!(names, ["launch", "nominate", "nominate"]);
 }
 
-/// A stage with one node, open, whose only pod was told of it.
-fn told() -> (Stage, Pod) {
+/// A stage with one untainted node, to which its only pod is nominated.
+fn stage_with_nomination() -> (Stage, Pod) {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
-    assert!(!stage.seen_node().has_unregistered_taint());
+    assert!(!stage.only_node().has_unregistered_taint());
     let key = ObjectKey::new("default", "a");
     let pod = stage.engine.state().objects.pods[&key].clone();
     assert_eq!(pod.nominated_node, Some("node-0".into()));
@@ -744,27 +746,27 @@ fn told() -> (Stage, Pod) {
 }
 
 #[test]
-fn a_pod_is_told_again_unless_another_names_a_node_for_it() {
-    for (nominated, hints) in [(None, 2), (Some("other"), 1)] {
-        let (mut stage, pod) = told();
+fn pod_is_nominated_again_unless_another_component_nominated_it() {
+    for (nominated, nominations) in [(None, 2), (Some("other"), 1)] {
+        let (mut stage, pod) = stage_with_nomination();
         stage.apply(WatchedObject::Pod(Box::new(Pod {
             nominated_node: nominated.map(NodeName::from),
             ..pod.clone()
         })));
         stage.run(3, &[]);
-        assert_eq!(stage.count("nominate"), hints, "{nominated:?}");
+        assert_eq!(stage.count("nominate"), nominations, "{nominated:?}");
         stage.run(60, &[]);
-        let own = &stage.engine.state().objects.pods[&pod.key];
-        assert_eq!(own.nominated_node, nominated.map(NodeName::from));
-        let taken_back = usize::from(nominated.is_none());
-        assert_eq!(stage.count("clear_nomination"), taken_back, "its turn is over");
+        let known = &stage.engine.state().objects.pods[&pod.key];
+        assert_eq!(known.nominated_node, nominated.map(NodeName::from));
+        let cleared = usize::from(nominated.is_none());
+        assert_eq!(stage.count("clear_nomination"), cleared, "the nomination expires");
     }
 }
 
 #[test]
-fn without_the_right_to_tell_pods_nodes_open_all_the_same() {
+fn nodes_are_untainted_without_permission_to_nominate_pods() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.sync(vec![], loners(["a", "b"]));
+    stage.sync(vec![], anti_affine_pods(["a", "b"]));
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     let held = stage.run(1, &["nominate"]);
@@ -773,14 +775,14 @@ fn without_the_right_to_tell_pods_nodes_open_all_the_same() {
     stage.event(Event::Answered(held[0].id, denied));
     stage.run(1, &[]);
     assert_eq!(stage.engine.disabled_features().len(), 1);
-    assert!(!stage.seen_node().has_unregistered_taint());
+    assert!(!stage.only_node().has_unregistered_taint());
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(60, &[]);
-    assert_eq!(stage.count("nominate"), 1, "it is not tried again");
+    assert_eq!(stage.count("nominate"), 1, "the engine does not nominate again");
 }
 
 #[test]
-fn pods_that_are_spread_are_told_of_one_node_one_by_one() {
+fn pods_with_a_topology_spread_are_nominated_one_at_a_time_per_node() {
     let labels = Labels::from([("app".to_owned(), "spread".to_owned())]);
     let spread = TopologySpread {
         selector: Some(Selector::from_labels(&labels)),
@@ -792,8 +794,8 @@ fn pods_that_are_spread_are_told_of_one_node_one_by_one() {
         is_hard: true,
     };
     let arch = Labels::from([(ARCH.to_owned(), "amd64".to_owned())]);
-    let of = |name| {
-        let mut pod = waiting_pod(name);
+    let build = |name| {
+        let mut pod = pending_pod(name);
         pod.requests.cpu_milli = 100;
         pod.requests.memory = 1 << 27;
         pod.labels.clone_from(&labels);
@@ -801,7 +803,7 @@ fn pods_that_are_spread_are_told_of_one_node_one_by_one() {
         pod.node_selector.clone_from(&arch);
         pod
     };
-    let pods = ["a", "b", "c", "d", "e", "f", "g", "h"].map(of);
+    let pods = ["a", "b", "c", "d", "e", "f", "g", "h"].map(build);
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], pods.to_vec());
     stage.run(10, &[]);
@@ -813,9 +815,9 @@ fn pods_that_are_spread_are_told_of_one_node_one_by_one() {
     assert!(nodes < pods.len());
     assert_eq!(stage.count("nominate"), nodes);
     let known = stage.engine.state().objects.pods.values();
-    let told: Vec<Pod> = known.filter(|pod| pod.nominated_node.is_some()).cloned().collect();
-    for pod in told {
-        let node = pod.nominated_node.clone().expect("it was told");
+    let nominated: Vec<Pod> = known.filter(|pod| pod.nominated_node.is_some()).cloned().collect();
+    for pod in nominated {
+        let node = pod.nominated_node.clone().expect("it is nominated");
         stage.apply(bound(pod, node.as_str()));
     }
     stage.run(1, &[]);
@@ -823,10 +825,10 @@ fn pods_that_are_spread_are_told_of_one_node_one_by_one() {
 }
 
 #[test]
-fn pods_without_an_answer_are_told_of_until_there_are_none() {
+fn unschedulable_pods_are_reported_until_none_is_left() {
     let mut stage = Stage::new(ManagementMode::Manage);
     let huge = |name: &str| {
-        let mut pod = waiting_pod(name);
+        let mut pod = pending_pod(name);
         pod.requests.cpu_milli = 10_000_000;
         pod
     };
@@ -839,7 +841,7 @@ fn pods_without_an_answer_are_told_of_until_there_are_none() {
             Report::AllAnswered => Some(0),
             _ => None,
         });
-        last.expect("a round")
+        last.expect("a planning round")
     };
     assert_eq!(unplaced(&stage), 2);
     for (name, left) in [("a", 1), ("b", 0)] {
@@ -850,59 +852,59 @@ fn pods_without_an_answer_are_told_of_until_there_are_none() {
 }
 
 #[test]
-fn a_pod_that_comes_while_its_node_is_tainted_keeps_the_node() {
+fn disruption_of_an_empty_node_is_cancelled_when_a_pod_is_bound_to_it() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(10, &[]);
     let node = stage.node(0);
     stage.apply(WatchedObject::Node(Box::new(node)));
-    stage.event(Event::Deleted(ObjectKind::Pod, waiting_pod("a").key));
+    stage.event(Event::Deleted(ObjectKind::Pod, pending_pod("a").key));
     let held = stage.run(60, &["list_pods_on"]);
     let Some(IssuedCommand { id, command: Command::ListPodsOn { .. } }) = held.first() else {
-        panic!("the drain is to be confirmed: {:?}", stage.seen);
+        panic!("the engine lists the pods of the node before it terminates: {:?}", stage.commands);
     };
-    let WatchedObject::Pod(late) = bound(waiting_pod("late"), "node-0") else { unreachable!() };
+    let WatchedObject::Pod(late) = bound(pending_pod("late"), "node-0") else { unreachable!() };
     stage.apply(WatchedObject::Pod(late.clone()));
     stage.event(Event::Answered(*id, CommandResult::Pods(vec![*late])));
     stage.run(120, &[]);
     assert_eq!(stage.count("terminate"), 0);
-    let node = stage.seen_node();
-    assert!(!node.has_disrupted_taint(), "the taint is taken away again");
+    let node = stage.only_node();
+    assert!(!node.has_disrupted_taint(), "the taint is removed again");
 }
 
 #[test]
-fn an_empty_node_that_is_annotated_while_it_is_closed_stays() {
+fn disruption_of_an_empty_node_is_cancelled_by_a_do_not_disrupt_annotation() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
-    stage.event(Event::Deleted(ObjectKind::Pod, waiting_pod("a").key));
+    stage.event(Event::Deleted(ObjectKind::Pod, pending_pod("a").key));
     stage.run(60, &["list_pods_on"]);
-    let mut node = stage.seen_node().clone();
+    let mut node = stage.only_node().clone();
     assert!(node.has_disrupted_taint());
-    let keeps = (DO_NOT_DISRUPT.to_owned(), "true".to_owned());
-    node.annotations.extend([keeps]);
+    let do_not_disrupt = (DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    node.annotations.extend([do_not_disrupt]);
     node.version.push('!');
     stage.apply(WatchedObject::Node(Box::new(node)));
     stage.run(600, &[]);
-    assert_eq!(stage.count("terminate"), 0, "{:?}", stage.seen);
-    assert!(!stage.seen_node().has_disrupted_taint());
+    assert_eq!(stage.count("terminate"), 0, "{:?}", stage.commands);
+    assert!(!stage.only_node().has_disrupted_taint());
 }
 
 #[test]
-fn a_cluster_in_observe_mode_is_planned_for_and_never_touched() {
+fn observe_mode_reports_each_planned_claim_once_and_changes_nothing() {
     let mut stage = Stage::new(ManagementMode::Observe);
-    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(120, &[]);
-    assert_eq!(stage.seen, Vec::<String>::new());
+    assert_eq!(stage.commands, Vec::<String>::new());
     let planned = |report: &&Report| matches!(report, Report::ClaimPlanned { .. });
-    assert_eq!(stage.reports.iter().filter(planned).count(), 1, "said once");
+    assert_eq!(stage.reports.iter().filter(planned).count(), 1, "each claim is reported once");
 }
 
 #[test]
 fn nothing_is_launched_before_every_watch_is_synced() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.sync(vec![], vec![pending_pod("a")]);
     stage.event(Event::WatchLost(ObjectKind::Node, "nobody answers".to_owned()));
     stage.run(60, &[]);
     assert_eq!(stage.count("launch"), 0);
@@ -914,7 +916,7 @@ fn nothing_is_launched_before_every_watch_is_synced() {
 }
 
 #[test]
-fn what_selects_pods_must_be_known_where_they_are_spread_by_default() {
+fn launches_under_a_default_spread_wait_for_the_replica_set_watch() {
     let zones = TopologySpread {
         selector: None,
         topology_key: "topology.kubernetes.io/zone".to_owned(),
@@ -929,7 +931,7 @@ fn what_selects_pods_must_be_known_where_they_are_spread_by_default() {
         let mut cluster = (*stage.engine.state().cluster).clone();
         cluster.scheduling.default_spread = default_spread;
         stage.event(Event::ConfigChanged(Arc::new(cluster)));
-        stage.sync(vec![], vec![waiting_pod("a")]);
+        stage.sync(vec![], vec![pending_pod("a")]);
         stage.event(Event::WatchLost(ObjectKind::ReplicaSet, String::new()));
         stage.run(60, &[]);
         assert_eq!(stage.count("launch"), launches);
@@ -940,9 +942,9 @@ fn what_selects_pods_must_be_known_where_they_are_spread_by_default() {
 }
 
 #[test]
-fn a_launch_without_an_answer_is_repeated_under_the_same_claim() {
+fn launch_with_an_unknown_result_is_retried_under_the_same_claim() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.sync(vec![], vec![pending_pod("a")]);
     let held = stage.run(10, &["launch"]);
     let unknown = CommandResult::Failed { kind: FailureKind::Unknown, text: "timed out".into() };
     stage.event(Event::Answered(held[0].id, unknown));
@@ -953,9 +955,9 @@ fn a_launch_without_an_answer_is_repeated_under_the_same_claim() {
 }
 
 #[test]
-fn a_refused_claim_is_planned_again_under_a_new_id_without_the_refused_offering() {
+fn refused_launch_is_planned_again_as_a_new_claim_without_the_refused_offering() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.sync(vec![], vec![pending_pod("a")]);
     let held = stage.run(10, &["launch"]);
     let Command::Launch(first) = &held[0].command else { panic!("a launch") };
     let offering = first.offerings[0].clone();
@@ -969,16 +971,16 @@ fn a_refused_claim_is_planned_again_under_a_new_id_without_the_refused_offering(
 }
 
 #[test]
-fn a_restart_takes_claims_back_from_tags_and_launches_nothing_more() {
+fn restart_restores_claims_from_instance_tags_without_another_launch() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 1);
     stage.engine = Engine::new(8);
     stage.start(ManagementMode::Manage);
-    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(60, &[]);
-    assert_eq!(stage.launches.len(), 1, "the pod has room on the claim");
+    assert_eq!(stage.launches.len(), 1, "the claim has capacity for the pod");
     let node = stage.node(0);
     stage.apply(WatchedObject::Node(Box::new(node)));
     stage.run(5, &[]);
@@ -986,12 +988,16 @@ fn a_restart_takes_claims_back_from_tags_and_launches_nothing_more() {
 }
 
 #[test]
-fn a_claim_that_never_registers_is_ended_and_planned_again() {
+fn claim_whose_node_never_registers_is_terminated_and_planned_again() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(10, &[]);
     stage.run(15 * 60, &["rewatch"]);
-    assert_eq!(stage.count("terminate"), 0, "not before the nodes were listed once more");
+    assert_eq!(
+        stage.count("terminate"),
+        0,
+        "the engine lists the nodes again before it terminates"
+    );
     stage.event(Event::Reset(ObjectKind::Node, vec![]));
     stage.run(30, &[]);
     assert_eq!(stage.count("terminate"), 1);
@@ -999,7 +1005,7 @@ fn a_claim_that_never_registers_is_ended_and_planned_again() {
 }
 
 #[test]
-fn a_relist_that_lacks_many_nodes_freezes_until_they_are_asked_for() {
+fn relist_that_lacks_many_nodes_stops_launches_until_a_complete_listing() {
     let mut stage = Stage::new(ManagementMode::Manage);
     let nodes: Vec<Node> = (0..10)
         .map(|n| Node { name: NodeName(format!("n{n}")), ready: true, ..Node::default() })
@@ -1008,129 +1014,132 @@ fn a_relist_that_lacks_many_nodes_freezes_until_they_are_asked_for() {
     stage.run(10, &[]);
     let few = nodes[..3].iter().cloned().map(|n| WatchedObject::Node(Box::new(n))).collect();
     stage.event(Event::Reset(ObjectKind::Node, few));
-    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("a"))));
+    stage.apply(WatchedObject::Pod(Box::new(pending_pod("a"))));
     let held = stage.run(60, &["probe", "rewatch"]);
-    assert_eq!(stage.count("launch"), 0, "frozen");
+    assert_eq!(stage.count("launch"), 0, "the state is out of sync");
     stage.event(Event::Answered(held[0].id, CommandResult::Probed { alive: 1 }));
     let held = stage.run(60, &["rewatch", "probe"]);
-    assert_eq!(stage.count("launch"), 0, "still frozen");
-    assert!(held.iter().any(|own| matches!(own.command, Command::Rewatch { .. })));
+    assert_eq!(stage.count("launch"), 0, "the state is still out of sync");
+    assert!(held.iter().any(|issued| matches!(issued.command, Command::Rewatch { .. })));
     let all = nodes.iter().cloned().map(|n| WatchedObject::Node(Box::new(n))).collect();
     stage.event(Event::Reset(ObjectKind::Node, all));
     stage.run(10, &[]);
-    assert_eq!(stage.count("launch"), 1, "work goes on by itself");
+    assert_eq!(stage.count("launch"), 1, "launches continue without a restart");
 }
 
-/// What a fleet of 20 cores leaves to this cluster.
-fn leaves(cores: i64) -> Arc<FleetView> {
+/// The view of a fleet with a limit of 20 cores, of which `cores` are left to this cluster.
+fn fleet_view(cores: i64) -> Arc<FleetView> {
     let cpu = |cores: i64| Limits { nodes: None, capacity: vec![("cpu".to_owned(), cores * 1000)] };
     Arc::new(FleetView { limits: cpu(20), share: cpu(cores), closed: None, ..FleetView::default() })
 }
 
-/// An engine that shares these cores with others, has said so and has a pod to plan for.
-fn sharing() -> Stage {
+/// An engine in a fleet with a limit of 20 cores, after its first usage report, with a pending pod.
+fn stage_in_fleet() -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.event(Event::FleetChanged(Some(leaves(20))));
+    stage.event(Event::FleetChanged(Some(fleet_view(20))));
     stage.sync(vec![], vec![]);
     stage.run(7, &[]);
-    assert_eq!(stage.seen, ["report_usage"], "usage is reported before the first request");
-    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("a"))));
+    assert_eq!(stage.commands, ["report_usage"], "usage is reported before the first request");
+    stage.apply(WatchedObject::Pod(Box::new(pending_pod("a"))));
     stage
 }
 
 #[test]
-fn what_is_shared_is_asked_for_before_it_is_launched() {
-    let mut stage = sharing();
-    let asked = stage.run(3, &["request_grant"]);
-    assert_eq!((asked.len(), stage.launches.len()), (1, 0));
-    stage.event(Event::Answered(asked[0].id, CommandResult::Granted));
-    let told = stage.run(1, &["report_usage"]);
-    assert_eq!(stage.seen[1..], ["request_grant", "launch", "report_usage"]);
-    // It is not the largest of all that it might have become.
-    let Command::RequestGrant(ask) = &asked[0].command else {
-        panic!("{asked:?}");
+fn fleet_grant_is_requested_before_a_launch_and_usage_reported_after() {
+    let mut stage = stage_in_fleet();
+    let requests = stage.run(3, &["request_grant"]);
+    assert_eq!((requests.len(), stage.launches.len()), (1, 0));
+    stage.event(Event::Answered(requests[0].id, CommandResult::Granted));
+    let usage = stage.run(1, &["report_usage"]);
+    assert_eq!(stage.commands[1..], ["request_grant", "launch", "report_usage"]);
+    // The launched type is smaller than the largest type that the grant allows.
+    let Command::RequestGrant(request) = &requests[0].command else {
+        panic!("{requests:?}");
     };
-    let Command::ReportUsage { whole, claims } = &told[0].command else {
-        panic!("{told:?}");
+    let Command::ReportUsage { whole, claims } = &usage[0].command else {
+        panic!("{usage:?}");
     };
     let (claim, holding) = &claims[0];
-    let now = holding.as_ref().expect("it is there").capacity.memory;
-    assert!(!whole && *claim == ask.claim && claims.len() == 1);
-    assert!(now < ask.holding.capacity.memory, "{now} of {ask:?}");
+    let now = holding.as_ref().expect("the claim holds capacity").capacity.memory;
+    assert!(!whole && *claim == request.claim && claims.len() == 1);
+    assert!(now < request.holding.capacity.memory, "{now} of {request:?}");
 }
 
 #[test]
-fn who_is_denied_waits_until_the_fleet_leaves_more() {
-    let mut stage = sharing();
-    let asked = stage.run(3, &["request_grant"]);
-    let (why, view) = ("cpu limit 20 of the fleet leaves 0".to_owned(), leaves(0));
-    stage.event(Event::Answered(asked[0].id, CommandResult::Denied { why, used_up: false, view }));
+fn launch_denied_by_the_fleet_waits_until_its_share_grows() {
+    let mut stage = stage_in_fleet();
+    let requests = stage.run(3, &["request_grant"]);
+    let (why, view) = ("cpu limit 20 of the fleet leaves 0".to_owned(), fleet_view(0));
+    stage.event(Event::Answered(
+        requests[0].id,
+        CommandResult::Denied { why, used_up: false, view },
+    ));
     stage.run(120, &[]);
     assert_eq!((stage.count("request_grant"), stage.launches.len()), (1, 0));
     assert!(stage.engine.state().ledger.claims.is_empty());
     let waits = |report: &&Report| match report {
-        Report::Unplaced(own) => own.reasons[0]
+        Report::Unplaced(unplaced) => unplaced.reasons[0]
             .rejection_text()
             .contains("limit 20 of the fleet: 20 in use or planned, 0 left"),
         _ => false,
     };
     assert_eq!(stage.reports.iter().filter(waits).count(), 1);
-    stage.event(Event::FleetChanged(Some(leaves(4))));
+    stage.event(Event::FleetChanged(Some(fleet_view(4))));
     stage.run(3, &[]);
     assert_eq!((stage.count("request_grant"), stage.launches.len()), (2, 1));
 }
 
 #[test]
-fn an_older_view_of_the_fleet_does_not_count() {
+fn older_fleet_view_does_not_replace_a_newer_one() {
     let view = |number: u64, cores: i64| {
-        let own = FleetView::clone(&leaves(cores));
-        Arc::new(FleetView { number, ..own })
+        let view = FleetView::clone(&fleet_view(cores));
+        Arc::new(FleetView { number, ..view })
     };
-    let mut stage = sharing();
-    let asked = stage.run(3, &["request_grant"]);
+    let mut stage = stage_in_fleet();
+    let requests = stage.run(3, &["request_grant"]);
     let answer = CommandResult::Denied {
         why: "cpu limit 20 of the fleet leaves 0".to_owned(),
         used_up: false,
         view: view(5, 0),
     };
-    stage.event(Event::Answered(asked[0].id, answer));
-    // What was told before the claim was denied comes after.
+    stage.event(Event::Answered(requests[0].id, answer));
+    // A view from before the denial arrives after it.
     stage.event(Event::FleetChanged(Some(view(4, 20))));
     stage.run(60, &[]);
     assert_eq!((stage.count("request_grant"), stage.launches.len()), (1, 0));
     stage.event(Event::FleetChanged(Some(view(6, 10))));
-    let asked = stage.run(3, &["request_grant"]);
+    let requests = stage.run(3, &["request_grant"]);
     stage.event(Event::FleetChanged(Some(view(8, 0))));
-    // A claim that is denied by what is older still is denied, and the view stays.
+    // A denial with an older view still denies the claim, and the newer view is kept.
     let answer = CommandResult::Denied {
         why: "cpu limit 20 of the fleet leaves 4".to_owned(),
         used_up: false,
         view: view(7, 20),
     };
-    stage.event(Event::Answered(asked[0].id, answer));
+    stage.event(Event::Answered(requests[0].id, answer));
     stage.run(60, &[]);
     assert_eq!((stage.count("request_grant"), stage.launches.len()), (2, 0));
 }
 
 #[test]
-fn nothing_is_planned_while_the_fleet_is_closed() {
-    let mut stage = sharing();
-    let mut view = FleetView::clone(&leaves(20));
+fn no_grant_is_requested_while_the_fleet_is_closed() {
+    let mut stage = stage_in_fleet();
+    let mut view = FleetView::clone(&fleet_view(20));
     view.closed = Some("cluster two has not said what it has".to_owned());
     stage.event(Event::FleetChanged(Some(Arc::new(view))));
     stage.run(60, &[]);
     assert_eq!(stage.count("request_grant"), 0);
-    stage.event(Event::FleetChanged(Some(leaves(20))));
+    stage.event(Event::FleetChanged(Some(fleet_view(20))));
     stage.run(3, &[]);
     assert_eq!((stage.count("request_grant"), stage.launches.len()), (1, 1));
 }
 
 #[test]
-fn a_fleet_that_does_not_listen_stops_launches_and_is_told_anew() {
+fn launches_wait_and_usage_is_reported_again_until_the_fleet_answers() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.event(Event::FleetChanged(Some(leaves(20))));
-    stage.sync(vec![], vec![waiting_pod("a")]);
-    // For two minutes each what it is told is lost.
+    stage.event(Event::FleetChanged(Some(fleet_view(20))));
+    stage.sync(vec![], vec![pending_pod("a")]);
+    // The usage report is lost for 100 seconds.
     stage.run(100, &["report_usage"]);
     assert_eq!((stage.count("report_usage"), stage.count("request_grant")), (1, 0));
     stage.run(60, &[]);
@@ -1139,45 +1148,48 @@ fn a_fleet_that_does_not_listen_stops_launches_and_is_told_anew() {
 }
 
 #[test]
-fn what_is_refused_is_given_back_and_told_to_others() {
-    let mut stage = sharing();
+fn refused_launch_returns_its_grant_and_marks_the_offering_unavailable() {
+    let mut stage = stage_in_fleet();
     let launch = stage.run(3, &["launch"]);
-    let Command::Launch(wanted) = &launch[0].command else {
+    let Command::Launch(launched) = &launch[0].command else {
         panic!("{launch:?}");
     };
     let refusals: Vec<OfferingRefusal> =
         [RefusalKind::InsufficientCapacity, RefusalKind::Unsupported]
             .into_iter()
-            .zip(&wanted.offerings)
+            .zip(&launched.offerings)
             .map(|(kind, offering)| OfferingRefusal { offering: offering.clone(), kind })
             .collect();
-    let gone = wanted.claim.id.clone();
+    let refused_claim = launched.claim.id.clone();
     let answer = CommandResult::LaunchRefused(refusals.clone());
     stage.event(Event::Answered(launch[0].id, answer));
-    let told = stage.run(1, &["report_usage", "mark_unavailable", "request_grant"]);
-    let commands: Vec<&Command> = told.iter().map(|own| &own.command).collect();
-    let held = Command::MarkUnavailable {
+    let issued_commands = stage.run(1, &["report_usage", "mark_unavailable", "request_grant"]);
+    let commands: Vec<&Command> = issued_commands.iter().map(|issued| &issued.command).collect();
+    let unavailable = Command::MarkUnavailable {
         what: vec![refusals[0].offering.clone().into()],
         until: stage.now + SignedDuration::from_secs(180 - 1),
     };
-    assert_eq!(*commands[0], held, "no more than want of capacity is told");
-    let account = Command::ReportUsage { whole: false, claims: vec![(gone, None)] };
-    assert!(commands.contains(&&account), "{commands:?}");
+    assert_eq!(
+        *commands[0], unavailable,
+        "only the offering without capacity is marked unavailable"
+    );
+    let usage = Command::ReportUsage { whole: false, claims: vec![(refused_claim, None)] };
+    assert!(commands.contains(&&usage), "{commands:?}");
 }
 
 #[test]
-fn what_others_were_refused_is_not_asked_for() {
+fn offerings_unavailable_to_other_clusters_are_not_requested() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![]);
     stage.run(7, &[]);
     let catalog = stage.engine.state().catalog.clone();
     let all = catalog.types().flat_map(|it| {
-        let key = |own: &Offering| UnavailableKey::from(own.key(&it.name));
+        let key = |offering: &Offering| UnavailableKey::from(offering.key(&it.name));
         it.offerings.iter().map(key).collect::<Vec<UnavailableKey>>()
     });
     let until = stage.now + SignedDuration::from_secs(60);
     stage.event(Event::HeldDown(all.collect(), until));
-    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("a"))));
+    stage.apply(WatchedObject::Pod(Box::new(pending_pod("a"))));
     stage.run(50, &[]);
     assert_eq!(stage.launches.len(), 0);
     stage.run(30, &[]);

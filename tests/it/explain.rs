@@ -26,7 +26,7 @@ mod pool;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// Two pools of small types in two zones, one of them tainted, and a node with a core left.
+/// Two pools of small types in two zones, one of them tainted, and a node with one free core.
 fn state(pods: Vec<Pod>) -> State {
     let mut cluster = Cluster::default();
     cluster.pools.push(Pool::new("general"));
@@ -62,14 +62,14 @@ fn state(pods: Vec<Pod>) -> State {
     State::offline(Arc::new(cluster), Arc::new(catalog), objects, NOW)
 }
 
-fn told(explained: &Explained<'_>) -> String {
+fn rendered(explained: &Explained<'_>) -> String {
     let mut out = explained.text();
     write!(out, "\nwell: {}\n\n{:#}\n", explained.is_handled(), explained.json()).expect("written");
     out
 }
 
 #[test]
-fn a_pod_is_told_where_it_goes_or_what_stops_it() {
+fn explain_names_the_node_of_a_pending_pod_or_its_obstacle() {
     let mut near = plain("apart", 2_500, GIB);
     near.labels = Labels::from([("app".to_owned(), "web".to_owned())]);
     near.anti_affinity = vec![term("kubernetes.io/hostname", &near.labels)];
@@ -93,16 +93,16 @@ fn a_pod_is_told_where_it_goes_or_what_stops_it() {
             prepend_module_to_snapshot => false,
             omit_expression => true,
         }, {
-            assert_snapshot!(name, told(&explained));
+            assert_snapshot!(name, rendered(&explained));
         });
     }
 }
 
-/// A pod that does not wait for capacity: the answer, words of it, whether that is well, and what
-/// makes the pod so.
-type Odd = (&'static str, &'static str, bool, fn(&mut Pod));
+/// A pod that does not wait for capacity: the code of its answer, a part of the text, whether the
+/// pod is handled, and the change of a pending pod.
+type NotPending = (&'static str, &'static str, bool, fn(&mut Pod));
 
-const ODD: [Odd; 10] = [
+const NOT_PENDING: [NotPending; 10] = [
     ("bound", "It is bound to node n.", true, |it| {
         it.node = Some("n".into());
     }),
@@ -143,23 +143,24 @@ const ODD: [Odd; 10] = [
 ];
 
 #[test]
-fn a_pod_that_does_not_wait_is_told_why() {
-    let leaving = Pod { node: Some("n".into()), deleting: Some(NOW), ..plain("leaving", 10, GIB) };
-    for (word, text, well, edit) in ODD {
+fn explain_states_why_a_pod_needs_no_capacity() {
+    let terminating =
+        Pod { node: Some("n".into()), deleting: Some(NOW), ..plain("leaving", 10, GIB) };
+    for (word, text, well, edit) in NOT_PENDING {
         let mut pod = plain("p", 10, GIB);
         edit(&mut pod);
         let key = pod.key.clone();
-        let state = state(vec![pod, leaving.clone()]);
+        let state = state(vec![pod, terminating.clone()]);
         let explained = explain(&state, &key, NOW).expect("a pod");
         assert_eq!(explained.json()["answer"], word);
-        let told = explained.text();
-        assert!(told.contains(text), "{word}: {told}");
+        let rendered_text = explained.text();
+        assert!(rendered_text.contains(text), "{word}: {rendered_text}");
         assert_eq!(explained.is_handled(), well, "{word}");
     }
 }
 
 #[test]
-fn a_pod_that_is_not_there_has_similar_names_told() {
+fn explain_of_an_unknown_pod_lists_similar_names() {
     let mut elsewhere = plain("web-0", 10, GIB);
     elsewhere.key.namespace = "prod".to_owned();
     let state = state(vec![plain("web-1", 10, GIB), plain("web-2-abcdefgh", 10, GIB), elsewhere]);

@@ -8,14 +8,14 @@ use std::process::Command;
 use hcl::{Body, Expression, ObjectKey};
 use outrigger::ec2::iam_policy::{STATEMENTS, granting_statement};
 
-/// What each statement grants, by its name.
+/// The actions of each statement, by its name.
 type Granted = BTreeMap<String, BTreeSet<String>>;
 
 fn module() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/terraform/modules/render"))
 }
 
-/// Every object with a `Sid` in a text, however deep.
+/// Collects every object with a `Sid`, at any depth.
 fn statements(expression: &Expression, found: &mut Granted) {
     match expression {
         Expression::Array(items) => items.iter().for_each(|item| statements(item, found)),
@@ -31,7 +31,7 @@ fn statements(expression: &Expression, found: &mut Granted) {
             };
             let actions = actions.iter().map(|action| match action {
                 Expression::String(action) => action.clone(),
-                other => panic!("{sid}: {other:?} is no action"),
+                other => panic!("{sid}: {other:?} is not an action"),
             });
             found.entry(sid.clone()).or_default().extend(actions);
         }
@@ -52,7 +52,7 @@ fn shipped() -> Granted {
 }
 
 #[test]
-fn the_policy_grants_what_denials_are_explained_with() {
+fn shipped_policy_equals_the_statements_in_the_code() {
     let mut known = Granted::new();
     for own in STATEMENTS {
         let actions = own.actions.iter().map(|action| (*action).to_owned());
@@ -62,12 +62,12 @@ fn the_policy_grants_what_denials_are_explained_with() {
 }
 
 #[test]
-fn whoever_lacks_a_right_is_told_of_the_statement() {
+fn denial_of_every_action_names_a_statement_that_grants_it() {
     for (sid, actions) in shipped() {
         for action in actions {
-            let told = granting_statement(&action, "").expect("a statement");
+            let granting = granting_statement(&action, "").expect("a statement");
             let grants = shipped();
-            assert!(grants[told].contains(&action), "{action}: {told}, not {sid}");
+            assert!(grants[granting].contains(&action), "{action}: {granting}, not {sid}");
         }
     }
 }
@@ -82,7 +82,7 @@ fn terraform_accepts_the_policy() {
     };
     let dir = tempfile::tempdir().expect("a directory");
     if terraform(&["version"], dir.path()).is_err() {
-        println!("SKIP rights::terraform_accepts_the_policy: terraform is not installed");
+        println!("SKIP iam_policy::terraform_accepts_the_policy: terraform is not installed");
         return;
     }
     let copy = Command::new("cp").arg("-r").arg(module()).arg(dir.path()).status();
@@ -95,18 +95,18 @@ fn terraform_accepts_the_policy() {
         &["test", "-no-color"],
     ] {
         let done = terraform(arguments, &own).expect("terraform runs");
-        let said = String::from_utf8_lossy(&done.stdout);
-        assert!(done.status.success(), "terraform {arguments:?}: {said}");
+        let output = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success(), "terraform {arguments:?}: {output}");
     }
 }
 
-/// What `tests/all` makes of the rights that were taken in a whole run.
+/// The check of `tests/all` for the permissions that a full run used.
 #[test]
-fn what_is_taken_is_what_is_granted() {
+fn rights_script_finds_unused_and_ungranted_actions() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/moto/rights.py");
-    let check = |taken: &[&str]| {
+    let check = |used: &[&str]| {
         let dir = tempfile::tempdir().expect("a directory");
-        for (number, half) in taken.chunks(20).enumerate() {
+        for (number, half) in used.chunks(20).enumerate() {
             let path = dir.path().join(number.to_string());
             fs::write(path, half.join("\n") + "\n").expect("it is written");
         }
@@ -114,20 +114,20 @@ fn what_is_taken_is_what_is_granted() {
         command.args(["-B", script]).arg(dir.path());
         let done = command.arg(module().join("policy.tf")).output();
         let done = done.expect("python3 runs");
-        let said = String::from_utf8(done.stdout).expect("text");
-        let told: Vec<String> = said
+        let output = String::from_utf8(done.stdout).expect("text");
+        let findings: Vec<String> = output
             .lines()
             .map(|line| line.split(' ').take(3).collect::<Vec<_>>().join(" "))
             .collect();
-        (done.status.success(), told)
+        (done.status.success(), findings)
     };
     let all: BTreeSet<String> = shipped().into_values().flatten().collect();
-    let mut taken: Vec<&str> = all.iter().map(String::as_str).collect();
-    // What no policy grants is taken, too.
-    taken.push("sts:AssumeRole");
-    assert_eq!(check(&taken), (true, Vec::new()));
-    taken.retain(|own| *own != "iam:PassRole");
-    taken.push("ec2:StopInstances");
-    let told = ["ec2:StopInstances is taken", "iam:PassRole is granted"].map(str::to_owned);
-    assert_eq!(check(&taken), (false, told.to_vec()));
+    let mut used: Vec<&str> = all.iter().map(String::as_str).collect();
+    // The run also uses a permission that needs no policy.
+    used.push("sts:AssumeRole");
+    assert_eq!(check(&used), (true, Vec::new()));
+    used.retain(|own| *own != "iam:PassRole");
+    used.push("ec2:StopInstances");
+    let findings = ["ec2:StopInstances is taken", "iam:PassRole is granted"].map(str::to_owned);
+    assert_eq!(check(&used), (false, findings.to_vec()));
 }

@@ -15,14 +15,14 @@ pub(crate) mod random_config;
 pub(crate) mod fields;
 pub(crate) mod round_trip;
 
-/// Clusters for what has none.
+/// A cluster for HCL without one.
 const CLUSTER: &str = "cluster \"shop\" {\n  region = \"eu-central-1\"\n  eks {}\n}\n";
 
 pub(crate) fn imported(text: &str) -> Result<Imported, ImportError> {
     import(&[SourceFile::new("in.yaml", text)], &ImportOptions::default())
 }
 
-/// The configuration that some HCL and a cluster make.
+/// Loads HCL together with a cluster.
 pub(crate) fn loaded(hcl: &str) -> Config {
     let files = [SourceFile::new("main.hcl", hcl), SourceFile::new("cluster.hcl", CLUSTER)];
     let config = load(&files, &Inputs::default());
@@ -42,8 +42,8 @@ pub(crate) fn name_of(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Files with what was lost on the way to them.
-pub(crate) fn shown(imported: &Imported) -> String {
+/// Returns the imported files with the dropped fields.
+pub(crate) fn snapshot_text(imported: &Imported) -> String {
     let mut out = String::new();
     for part in &imported.parts {
         writeln!(out, "── {}\n{}", part.file, part.text).expect("a text");
@@ -58,7 +58,7 @@ pub(crate) fn shown(imported: &Imported) -> String {
 }
 
 #[test]
-fn objects_become_hcl_that_validates_and_tells_what_is_lost() {
+fn karpenter_objects_are_imported_as_valid_hcl_with_dropped_fields() {
     glob!("karpenter/import/*.{yaml,json}", |path| {
         let imported = imported(&read(path)).expect("objects of Karpenter's");
         let config = loaded(&imported.text());
@@ -69,19 +69,19 @@ fn objects_become_hcl_that_validates_and_tells_what_is_lost() {
             omit_expression => true,
             snapshot_suffix => name_of(path),
         }, {
-            assert_snapshot!("imported", shown(&imported));
+            assert_snapshot!("imported", snapshot_text(&imported));
         });
     });
 }
 
 #[test]
-fn every_loss_stands_beside_the_block_it_would_be_in() {
+fn every_dropped_field_is_noted_in_the_hcl() {
     glob!("karpenter/import/*.{yaml,json}", |path| {
         let imported = imported(&read(path)).expect("objects of Karpenter's");
         let text = imported.text();
         for loss in &imported.losses {
             let note = format!("import: dropped {} ({})", loss.path, loss.why);
-            // What is of no known version has no block.
+            // An object of an unknown version has no block.
             let homeless = loss.of == "NodePool/future";
             assert_eq!(text.contains(&note), !homeless, "{note}\n{text}");
         }
@@ -93,7 +93,7 @@ fn every_loss_stands_beside_the_block_it_would_be_in() {
 }
 
 #[test]
-fn a_configuration_becomes_objects_that_tell_what_they_cannot_say() {
+fn exported_objects_note_every_dropped_setting() {
     glob!("karpenter/export/*.hcl", |path| {
         let files = [SourceFile::new("main.hcl", read(path))];
         let config = load(&files, &Inputs::default());
@@ -115,7 +115,7 @@ fn a_configuration_becomes_objects_that_tell_what_they_cannot_say() {
 }
 
 #[test]
-fn blocks_are_for_the_clusters_that_are_named() {
+fn imported_blocks_name_the_given_clusters() {
     let pool =
         read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/karpenter/import/v1.yaml"));
     let options = ImportOptions { clusters: vec!["shop".to_owned(), "eu-*".to_owned()] };
@@ -134,7 +134,7 @@ fn pool(name: &str) -> String {
 }
 
 #[test]
-fn what_cannot_be_imported_is_named() {
+fn import_errors_name_the_invalid_object() {
     let deep = format!("kind: {}{}", "[".repeat(5000), "]".repeat(5000));
     let twice = format!("{}---\n{}", pool("a"), pool("a"));
     let older = "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata: { name: a }\n";
@@ -161,7 +161,7 @@ fn what_cannot_be_imported_is_named() {
 }
 
 #[test]
-fn files_of_others_are_passed_over_and_counted() {
+fn unrelated_documents_are_skipped_and_counted() {
     let files = |texts: &[&str]| {
         let files = (0..).zip(texts);
         let files: Vec<SourceFile> =
@@ -191,8 +191,8 @@ fn files_of_others_are_passed_over_and_counted() {
     }
 }
 
-/// What becomes of a buffer of one pod's template.
-fn buffer_of(spec: &str) -> Imported {
+/// Imports a buffer of a pod template with this spec.
+fn import_buffer(spec: &str) -> Imported {
     let text = format!(
         "apiVersion: v1\nkind: PodTemplate\nmetadata: {{ name: a }}\ntemplate: {{ spec: {spec} }}\n\
          ---\napiVersion: autoscaling.x-k8s.io/v1beta1\nkind: CapacityBuffer\n\
@@ -202,8 +202,8 @@ fn buffer_of(spec: &str) -> Imported {
 }
 
 #[test]
-fn limits_stand_in_for_requests_that_are_missing() {
-    let own = buffer_of(
+fn missing_requests_default_to_limits() {
+    let own = import_buffer(
         "{ containers: [{ resources: { requests: { cpu: 1 }, limits: { cpu: 2, memory: 4Gi } } }, \
          { resources: { limits: { cpu: 500m, memory: 1Gi } } }] }",
     );
@@ -213,7 +213,7 @@ fn limits_stand_in_for_requests_that_are_missing() {
 }
 
 #[test]
-fn a_pod_that_is_no_pod_is_told_of() {
+fn invalid_pod_template_fields_are_reported() {
     for (spec, path) in [
         ("[]", "template.spec"),
         ("{ containers: { a: 1 } }", "template.spec.containers"),
@@ -230,27 +230,27 @@ fn a_pod_that_is_no_pod_is_told_of() {
         ("{ tolerations: { a: b } }", "template.spec.tolerations"),
         ("{ tolerations: [{ key: a, effect: [b] }] }", "template.spec.tolerations[0]"),
     ] {
-        let own = buffer_of(spec);
+        let own = import_buffer(spec);
         let paths: Vec<&str> = own.losses.iter().map(|own| own.path.as_str()).collect();
         assert!(paths.contains(&&*format!("PodTemplate/a: {path}")), "{spec}: {paths:?}");
     }
 }
 
-/// What becomes of an object's spec.
-fn of_spec(kind: &str, spec: &str) -> Imported {
+/// Imports an object with this spec.
+fn import_spec(kind: &str, spec: &str) -> Imported {
     let text = format!("apiVersion: {kind}\nmetadata: {{ name: a }}\nspec: {spec}\n");
     imported(&text.replace(" kind=", "\nkind: ")).expect("an object")
 }
 
 #[test]
-fn a_spec_that_is_no_object_is_told_of() {
-    let own = of_spec("karpenter.k8s.aws/v1 kind=EC2NodeClass", "[{ role: x }]");
-    let told: Vec<String> = own.losses.iter().map(DroppedField::to_string).collect();
-    assert_eq!(told, ["EC2NodeClass/a: dropped spec (the value is not an object)"]);
+fn spec_that_is_not_an_object_is_reported() {
+    let own = import_spec("karpenter.k8s.aws/v1 kind=EC2NodeClass", "[{ role: x }]");
+    let losses: Vec<String> = own.losses.iter().map(DroppedField::to_string).collect();
+    assert_eq!(losses, ["EC2NodeClass/a: dropped spec (the value is not an object)"]);
 }
 
 #[test]
-fn a_reference_to_no_node_class_is_told_of() {
+fn invalid_node_class_reference_is_reported() {
     for (kind, spec, path) in [
         (
             "karpenter.sh/v1 kind=NodePool",
@@ -268,14 +268,14 @@ fn a_reference_to_no_node_class_is_told_of() {
             "spec.providerRef.name",
         ),
     ] {
-        let own = of_spec(kind, spec);
-        let told = own.losses.iter().any(|own| own.path == path);
-        assert!(told, "{spec}: {:?}", own.losses);
+        let own = import_spec(kind, spec);
+        let reported = own.losses.iter().any(|own| own.path == path);
+        assert!(reported, "{spec}: {:?}", own.losses);
     }
 }
 
 #[test]
-fn a_selector_that_is_not_all_texts_selects_nothing() {
+fn selector_with_non_string_values_is_dropped() {
     for (spec, path, any) in [
         ("{ subnetSelector: { Name: [a, b], c: d } }", Some("spec.subnetSelector.Name"), false),
         ("{ securityGroupSelector: { a: { b: c } } }", Some("spec.securityGroupSelector.a"), false),
@@ -283,7 +283,7 @@ fn a_selector_that_is_not_all_texts_selects_nothing() {
         ("{ subnetSelector: { a: } }", None, true),
         ("{ subnetSelector: { a: '' } }", None, true),
     ] {
-        let own = of_spec("karpenter.k8s.aws/v1alpha1 kind=AWSNodeTemplate", spec);
+        let own = import_spec("karpenter.k8s.aws/v1alpha1 kind=AWSNodeTemplate", spec);
         let paths: Vec<&str> = own.losses.iter().map(|own| own.path.as_str()).collect();
         assert_eq!(paths, Vec::from_iter(path), "{spec}");
         let text = own.text();
@@ -294,7 +294,7 @@ fn a_selector_that_is_not_all_texts_selects_nothing() {
 }
 
 #[test]
-fn json_may_have_tabs_and_several_objects() {
+fn json_input_may_have_tabs_and_several_objects() {
     let object = |name: &str| {
         format!(
             "{{\n\t\"apiVersion\": \"karpenter.k8s.aws/v1\",\n\t\"kind\": \"EC2NodeClass\",\n\t\
@@ -306,7 +306,7 @@ fn json_may_have_tabs_and_several_objects() {
 }
 
 #[test]
-fn one_cluster_of_several_is_chosen() {
+fn export_requires_the_choice_of_one_cluster() {
     let two = "cluster \"a\" {\n  simulated {}\n}\ncluster \"b\" {\n  simulated {}\n}\n\
                pool \"a\" { clusters = [\"a\"] }\npool \"b\" { clusters = [\"b\"] }\n";
     let config = load(&[SourceFile::new("main.hcl", two)], &Inputs::default());

@@ -15,15 +15,15 @@ use proptest::{collection, option, prop_assert, prop_assert_eq, proptest};
 
 use Operator::{DoesNotExist, Exists, Gt, Gte, In, Lt, Lte, NotIn};
 
-/// Every value that tells two requirements of these tests apart, and some that no one names.
+/// Every value that distinguishes two requirements of these tests, and some further values.
 const VALUES: [&str; 14] =
     ["A", "B", "0", "1", "2", "3", "5", "8", "9", "10", "11", "05", "zz", "true"];
 
-/// What a label may be, as it is written: an operator and its values.
-type Written<'w> = (Operator, &'w [&'w str]);
+/// A requirement as it is written in a manifest: an operator and its values.
+type Expression<'w> = (Operator, &'w [&'w str]);
 
-/// The requirements that Karpenter's tables are made of.
-const ALL: [(&str, Written<'_>); 14] = [
+/// The requirements in the tables of Karpenter's tests.
+const ALL: [(&str, Expression<'_>); 14] = [
     ("exists", (Exists, &[])),
     ("absent", (DoesNotExist, &[])),
     ("in A", (In, &["A"])),
@@ -40,12 +40,12 @@ const ALL: [(&str, Written<'_>); 14] = [
     ("<9", (Lt, &["9"])),
 ];
 
-/// The naive reading: whether a label of this value, or one that is not there, is as written.
-fn holds((operator, values): Written<'_>, label: Option<&str>) -> bool {
+/// The simple model: whether a label with this value, or an absent label, satisfies a requirement.
+fn holds((operator, values): Expression<'_>, label: Option<&str>) -> bool {
     let number = |text: &str| text.parse::<i64>().ok();
     let compare = |than: fn(&i64, &i64) -> bool| {
         let pair = label.and_then(number).zip(number(values[0]));
-        pair.is_some_and(|(label, own)| than(&label, &own))
+        pair.is_some_and(|(label, number)| than(&label, &number))
     };
     match operator {
         In => label.is_some_and(|label| values.contains(&label)),
@@ -64,12 +64,12 @@ fn with_least(mut requirement: Requirement, least: Option<u32>) -> Requirement {
     requirement
 }
 
-fn read((operator, values): Written<'_>) -> Requirement {
+fn read((operator, values): Expression<'_>) -> Requirement {
     let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
     Requirement::from_operator(operator, &values).expect("values that fit the operator")
 }
 
-fn of(operator: Operator, value: &'static str) -> Requirement {
+fn bound(operator: Operator, value: &'static str) -> Requirement {
     Requirement::from_operator(operator, &[value.to_owned()]).expect("an integer")
 }
 
@@ -82,11 +82,11 @@ fn everything() -> impl Iterator<Item = Option<&'static str>> {
     std::iter::once(None).chain(VALUES.map(Some))
 }
 
-/// The operator that says the same in the fewest words, out of what satisfies it.
+/// The simplest operator for a requirement that exactly these labels satisfy.
 fn shortest(satisfied: &BTreeSet<Option<&str>>) -> Operator {
     let open = satisfied.contains(&Some("zz")) || satisfied.contains(&Some("11"));
     let bounded = !satisfied.contains(&Some("zz"));
-    // Among integers within the bounds "05" is a value that nobody excludes.
+    // Among integers within the bounds, no requirement excludes the value "05".
     let gaps = VALUES.iter().any(|value| {
         let within = !bounded || value.parse::<i64>().is_ok();
         within && !satisfied.contains(&Some(value))
@@ -101,10 +101,13 @@ fn shortest(satisfied: &BTreeSet<Option<&str>>) -> Operator {
     }
 }
 
-/// Holds both sides' intersection against what satisfies both.
-fn check_intersection((first, one): (&str, Written<'_>), (second, other): (&str, Written<'_>)) {
-    let (own, theirs) = (read(one), read(other));
-    let both = own.intersection(&theirs);
+/// Compares the intersection with the labels that satisfy both requirements.
+fn check_intersection(
+    (first, one): (&str, Expression<'_>),
+    (second, other): (&str, Expression<'_>),
+) {
+    let (ours, theirs) = (read(one), read(other));
+    let both = ours.intersection(&theirs);
     let satisfied: BTreeSet<Option<&str>> =
         everything().filter(|label| holds(one, *label) && holds(other, *label)).collect();
     for label in everything() {
@@ -114,7 +117,7 @@ fn check_intersection((first, one): (&str, Written<'_>), (second, other): (&str,
     let case = format!("{first} and {second}: {both:?}");
     assert_eq!(both.is_impossible(), satisfied.is_empty(), "{case}");
     let present = satisfied.iter().any(Option::is_some);
-    assert_eq!(own.has_intersection(&theirs), present, "{case}");
+    assert_eq!(ours.has_intersection(&theirs), present, "{case}");
     let is_value = matches!(both.any_value(), Some(any) if both.allows_value(&any));
     assert_eq!(is_value, present && !both.allows_absence(), "{case}");
     if both.operator() == In {
@@ -127,12 +130,12 @@ fn check_intersection((first, one): (&str, Written<'_>), (second, other): (&str,
     if !bounded || satisfied.iter().all(Option::is_none) {
         assert_eq!(both.operator(), shortest(&satisfied), "{case}");
     }
-    assert_eq!(theirs.intersection(&own), both, "{case}: order matters");
-    assert_eq!(both.intersection(&both), both, "{case}: twice is not once");
+    assert_eq!(theirs.intersection(&ours), both, "{case}: the order changes the result");
+    assert_eq!(both.intersection(&both), both, "{case}: the intersection with itself differs");
 }
 
 #[test]
-fn two_requirements_allow_what_both_allow() {
+fn intersection_allows_only_values_that_both_requirements_allow() {
     for one in ALL {
         for other in ALL {
             check_intersection(one, other);
@@ -141,7 +144,7 @@ fn two_requirements_allow_what_both_allow() {
 }
 
 #[test]
-fn the_larger_minimum_of_values_stays_through_every_intersection() {
+fn intersection_keeps_the_larger_min_values() {
     let least = |written, min_values| with_least(read(written), min_values);
     let cases = [
         (None, None, None),
@@ -151,8 +154,8 @@ fn the_larger_minimum_of_values_stays_through_every_intersection() {
     ];
     for (_, one) in ALL {
         for (_, other) in ALL {
-            for (own, theirs, expect) in cases {
-                let both = least(one, own).intersection(&least(other, theirs));
+            for (ours, theirs, expect) in cases {
+                let both = least(one, ours).intersection(&least(other, theirs));
                 assert_eq!(both.min_values, expect, "{one:?} and {other:?}");
                 let plain = read(one).intersection(&read(other));
                 assert_eq!(with_least(both, None), plain, "{one:?} and {other:?}");
@@ -162,24 +165,28 @@ fn the_larger_minimum_of_values_stays_through_every_intersection() {
 }
 
 #[test]
-fn a_requirement_has_the_values_it_names() {
+fn requirement_allows_exactly_the_values_of_its_expression() {
     for (name, written) in ALL {
-        let own = read(written);
+        let requirement = read(written);
         for value in VALUES {
-            assert_eq!(own.allows_value(value), holds(written, Some(value)), "{name}: {value}");
+            assert_eq!(
+                requirement.allows_value(value),
+                holds(written, Some(value)),
+                "{name}: {value}"
+            );
         }
-        assert_eq!(own.allows_absence(), holds(written, None), "{name}");
+        assert_eq!(requirement.allows_absence(), holds(written, None), "{name}");
     }
 }
 
-/// A requirement as it is written, its operator, the number of its values where they can be
-/// counted, a value to give to a node, and the text.
-type Said<'w> = (Written<'w>, Operator, Option<usize>, Option<&'w str>, &'w str);
+/// A requirement as it is written, its operator, the number of its values if it is finite, a value
+/// for a new node, and the text.
+type Description<'w> = (Expression<'w>, Operator, Option<usize>, Option<&'w str>, &'w str);
 
 #[test]
-fn a_requirement_says_what_it_is() {
+fn requirement_has_the_expected_operator_values_and_text() {
     let many: &[&str] = &["1", "2", "3", "4", "5", "6", "7"];
-    let table: [Said<'_>; 20] = [
+    let table: [Description<'_>; 20] = [
         ((Exists, &[]), Exists, None, Some("true"), "exists"),
         ((DoesNotExist, &[]), DoesNotExist, Some(0), None, "does not exist"),
         ((In, &["A"]), In, Some(1), Some("A"), "in [A]"),
@@ -202,17 +209,17 @@ fn a_requirement_says_what_it_is() {
         ((Gt, &["-5"]), Exists, None, Some("0"), ">= 0"),
     ];
     for (written, operator, count, any, text) in table {
-        let own = read(written);
-        assert_eq!(own.operator(), operator, "{text}");
-        assert_eq!(own.values().map(BTreeSet::len), count, "{text}");
-        assert_eq!(own.any_value().as_deref(), any, "{text}");
-        assert_eq!(own.to_string(), text);
+        let requirement = read(written);
+        assert_eq!(requirement.operator(), operator, "{text}");
+        assert_eq!(requirement.values().map(BTreeSet::len), count, "{text}");
+        assert_eq!(requirement.any_value().as_deref(), any, "{text}");
+        assert_eq!(requirement.to_string(), text);
     }
 }
 
 #[test]
-fn several_requirements_on_a_label_read_as_one() {
-    let table: [(&[Written<'_>], Option<&str>, &str); 9] = [
+fn requirements_on_one_label_are_displayed_as_one() {
+    let table: [(&[Expression<'_>], Option<&str>, &str); 9] = [
         (&[(Exists, &[]), (NotIn, &["A"])], Some("true"), "exists but not in [A]"),
         (&[(Exists, &[]), (NotIn, &["true"])], Some("0"), "exists but not in [true]"),
         (&[(Gte, &["3"]), (Lte, &["5"])], Some("3"), ">= 3 and <= 5"),
@@ -221,7 +228,7 @@ fn several_requirements_on_a_label_read_as_one() {
             Some("4"),
             "not in [3] and >= 3 and <= 5",
         ),
-        // Other labels are read as the same number.
+        // Only these two spellings of the number are excluded.
         (
             &[(Gte, &["3"]), (Lte, &["3"]), (NotIn, &["3", "03"])],
             Some("003"),
@@ -234,55 +241,55 @@ fn several_requirements_on_a_label_read_as_one() {
     ];
     for (all, any, text) in table {
         let written = all.iter().map(|written| read(*written));
-        let own = written.reduce(|one, other| one.intersection(&other));
-        let own = own.expect("at least one");
-        assert_eq!(own.any_value().as_deref(), any, "{text}");
-        assert_eq!(own.to_string(), text);
+        let intersection = written.reduce(|one, other| one.intersection(&other));
+        let intersection = intersection.expect("at least one");
+        assert_eq!(intersection.any_value().as_deref(), any, "{text}");
+        assert_eq!(intersection.to_string(), text);
     }
     let least = with_least(Requirement::is_in(["A"]), Some(2));
     assert_eq!(least.to_string(), "in [A] (min_values 2)");
 }
 
 #[test]
-fn bounds_are_included_where_they_say_so() {
+fn inclusive_bounds_allow_the_bound_and_exclusive_ones_do_not() {
     let both = |one: &Requirement, other: &Requirement| one.intersection(other);
     let (max, min) = ("9223372036854775807", "-9223372036854775808");
-    // What two bounds amount to, and which integers are just inside and just outside.
+    // Two bounds, and the integers just inside and just outside their intersection.
     let table = [
-        (of(Gte, "5"), of(Gte, "5"), Some("5"), Some("4")),
-        (of(Lte, "5"), of(Lte, "5"), Some("5"), Some("6")),
-        (of(Gte, "1"), of(Lte, "5"), Some("1"), Some("0")),
-        (of(Gte, "1"), of(Lte, "5"), Some("5"), Some("6")),
-        (of(Gte, "5"), of(Gt, "4"), Some("5"), Some("4")),
-        (of(Lte, "5"), of(Lt, "6"), Some("5"), Some("6")),
-        (of(Gte, "5"), of(Gt, "7"), Some("8"), Some("7")),
-        (of(Gte, "9"), of(Gt, "7"), Some("9"), Some("8")),
-        (of(Lte, "5"), of(Lt, "3"), Some("2"), Some("3")),
-        (of(Lte, "1"), of(Lt, "3"), Some("1"), Some("2")),
-        (of(Gte, "0"), of(Gte, "0"), Some("0"), Some("x")),
-        (of(Lte, "0"), of(Lte, "0"), Some("0"), Some("1")),
-        (of(Gte, "6"), of(Lte, "5"), None, Some("5")),
-        // A label's value does not begin with a sign.
-        (of(Lt, "0"), of(Lt, "1"), None, Some("0")),
-        (of(Lte, "-1"), of(Lte, "5"), None, Some("-1")),
-        (of(Lt, min), of(Lte, max), None, Some("0")),
-        (of(Gt, max), of(Gte, "0"), None, Some(max)),
-        (of(Gte, max), of(Gte, "0"), Some(max), Some("0")),
+        (bound(Gte, "5"), bound(Gte, "5"), Some("5"), Some("4")),
+        (bound(Lte, "5"), bound(Lte, "5"), Some("5"), Some("6")),
+        (bound(Gte, "1"), bound(Lte, "5"), Some("1"), Some("0")),
+        (bound(Gte, "1"), bound(Lte, "5"), Some("5"), Some("6")),
+        (bound(Gte, "5"), bound(Gt, "4"), Some("5"), Some("4")),
+        (bound(Lte, "5"), bound(Lt, "6"), Some("5"), Some("6")),
+        (bound(Gte, "5"), bound(Gt, "7"), Some("8"), Some("7")),
+        (bound(Gte, "9"), bound(Gt, "7"), Some("9"), Some("8")),
+        (bound(Lte, "5"), bound(Lt, "3"), Some("2"), Some("3")),
+        (bound(Lte, "1"), bound(Lt, "3"), Some("1"), Some("2")),
+        (bound(Gte, "0"), bound(Gte, "0"), Some("0"), Some("x")),
+        (bound(Lte, "0"), bound(Lte, "0"), Some("0"), Some("1")),
+        (bound(Gte, "6"), bound(Lte, "5"), None, Some("5")),
+        // The value of a label cannot begin with a sign.
+        (bound(Lt, "0"), bound(Lt, "1"), None, Some("0")),
+        (bound(Lte, "-1"), bound(Lte, "5"), None, Some("-1")),
+        (bound(Lt, min), bound(Lte, max), None, Some("0")),
+        (bound(Gt, max), bound(Gte, "0"), None, Some(max)),
+        (bound(Gte, max), bound(Gte, "0"), Some(max), Some("0")),
     ];
     for (one, other, inside, outside) in table {
-        let own = both(&one, &other);
-        assert_eq!(own.is_impossible(), inside.is_none(), "{own}");
-        assert!(inside.is_none_or(|value| own.allows_value(value)), "{own}");
-        assert!(outside.is_none_or(|value| !own.allows_value(value)), "{own}");
-        let any = own.any_value();
-        assert!(any.is_none_or(|value| own.allows_value(&value)), "{own}");
+        let intersection = both(&one, &other);
+        assert_eq!(intersection.is_impossible(), inside.is_none(), "{intersection}");
+        assert!(inside.is_none_or(|value| intersection.allows_value(value)), "{intersection}");
+        assert!(outside.is_none_or(|value| !intersection.allows_value(value)), "{intersection}");
+        let any = intersection.any_value();
+        assert!(any.is_none_or(|value| intersection.allows_value(&value)), "{intersection}");
     }
-    assert_eq!(of(Gt, "4"), of(Gte, "5"));
-    assert_eq!(of(Lt, "6"), of(Lte, "5"));
+    assert_eq!(bound(Gt, "4"), bound(Gte, "5"));
+    assert_eq!(bound(Lt, "6"), bound(Lte, "5"));
 }
 
 #[test]
-fn renamed_labels_are_known_by_their_stable_names() {
+fn deprecated_label_names_equal_their_stable_names() {
     let table = [
         ("failure-domain.beta.kubernetes.io/zone", ZONE),
         ("failure-domain.beta.kubernetes.io/region", REGION),
@@ -298,7 +305,7 @@ fn renamed_labels_are_known_by_their_stable_names() {
         let mut both = alone(key);
         both.add(stable, Requirement::is_in(["y"]));
         assert!(both.get(stable).is_some_and(Requirement::is_impossible));
-        // Either name is the same label to the other side.
+        // Both names mean the same label when two sides are compared.
         assert!(alone(stable).check_compatible(&alone(key), false).is_ok());
         let other = Requirements::from_iter([(stable, Requirement::is_in(["y"]))]);
         assert!(other.check_compatible(&alone(key), false).is_err());
@@ -307,35 +314,40 @@ fn renamed_labels_are_known_by_their_stable_names() {
     }
 }
 
-/// A node can be what a pod wants if there is a state of the label that both allow. A label that is
-/// not defined is absent, unless whoever makes the node decides it.
+/// A node is compatible with a pod if both allow a common value, or the absence, of the label. An
+/// undefined label is absent, unless it is a well-known label of a new node.
 #[test]
-fn sides_agree_where_some_state_of_the_label_does() {
+fn requirements_are_compatible_if_some_label_value_satisfies_both() {
     let keys = [("custom", false), (ZONE, false), ("custom", true), (ZONE, true)];
     let node_sides = std::iter::once(None).chain(ALL.map(|(_, written)| Some(written)));
-    for own in node_sides {
+    for node_side in node_sides {
         for (name, wanted) in ALL {
             for (key, new) in keys {
                 let decided = key == ZONE && new;
-                let may = |label: Option<&str>| match own {
-                    Some(own) => holds(own, label),
+                let may = |label: Option<&str>| match node_side {
+                    Some(expression) => holds(expression, label),
                     None => decided || label.is_none(),
                 };
                 let expect = everything().any(|label| may(label) && holds(wanted, label));
-                let side: Requirements = own.map(|own| (key, read(own))).into_iter().collect();
+                let side: Requirements =
+                    node_side.map(|expression| (key, read(expression))).into_iter().collect();
                 let pod = Requirements::from_iter([(key, read(wanted))]);
                 let got = side.check_compatible(&pod, new);
-                assert_eq!(got.is_ok(), expect, "{own:?} for {name}: {got:?}");
-                // Types are asked only about labels that both name.
-                let meets = own.is_none() || expect;
-                assert_eq!(side.check_intersection(&pod).is_ok(), meets, "{own:?} for {name}");
+                assert_eq!(got.is_ok(), expect, "{node_side:?} for {name}: {got:?}");
+                // The intersection compares only labels that both sides define.
+                let meets = node_side.is_none() || expect;
+                assert_eq!(
+                    side.check_intersection(&pod).is_ok(),
+                    meets,
+                    "{node_side:?} for {name}"
+                );
             }
         }
     }
 }
 
 #[test]
-fn what_cannot_be_is_wanted_in_vain_everywhere() {
+fn impossible_requirement_is_compatible_with_nothing() {
     let mut pod = Requirements::from_iter([(ZONE, Requirement::is_in(["a"]))]);
     pod.add(ZONE, Requirement::is_in(["b"]));
     let sides = [
@@ -351,9 +363,9 @@ fn what_cannot_be_is_wanted_in_vain_everywhere() {
 }
 
 #[test]
-fn a_label_that_nobody_knows_is_guessed() {
+fn unknown_label_error_suggests_a_similar_label() {
     let table = [
-        // A domain that was left out.
+        // The domain is missing.
         ("zone", Some(ZONE)),
         ("region", Some(REGION)),
         ("nodepool", Some(POOL)),
@@ -361,7 +373,7 @@ fn a_label_that_nobody_knows_is_guessed() {
         ("arch", Some(ARCH)),
         ("capacity-type", Some(CAPACITY_TYPE)),
         ("instance-cpu", Some("karpenter.k8s.aws/instance-cpu")),
-        // Wrong domains and slips.
+        // Wrong domains and typing errors.
         ("node.io/zone", Some(ZONE)),
         ("topology.kubernetesio/zone", Some(ZONE)),
         ("topology.kubernetes.io/zome", Some(ZONE)),
@@ -371,7 +383,7 @@ fn a_label_that_nobody_knows_is_guessed() {
         ("karpenter/nodepool", Some(POOL)),
         ("karpenter.k8s.aws/instance-cpus", Some("karpenter.k8s.aws/instance-cpu")),
         ("regoin", Some(REGION)),
-        // A label of the pool's own.
+        // A custom label of the pool.
         ("teams", Some("team")),
         ("example.com/team", Some("team")),
         ("zonal", None),
@@ -390,7 +402,7 @@ fn a_label_that_nobody_knows_is_guessed() {
 }
 
 #[test]
-fn what_disagrees_is_told_with_both_sides() {
+fn incompatibility_message_shows_both_requirements() {
     let side = Requirements::from_iter([
         (ZONE, Requirement::is_in(["a", "b"])),
         ("team", Requirement::is_in(["x"])),
@@ -404,7 +416,7 @@ fn what_disagrees_is_told_with_both_sides() {
 }
 
 #[test]
-fn requirements_read_the_same_in_whatever_order_they_came() {
+fn displayed_requirements_are_sorted() {
     let parts = [
         ("zone", Requirement::is_in(["b", "a"])),
         ("team", Requirement::exists()),
@@ -418,7 +430,7 @@ fn requirements_read_the_same_in_whatever_order_they_came() {
 }
 
 #[test]
-fn labels_that_are_reserved_are_refused_with_a_reason() {
+fn reserved_labels_are_rejected_with_a_reason() {
     let hostname = Some("kubernetes.io/hostname is not known before a node exists");
     let reserved = Some("the karpenter.sh domain is reserved");
     let unknown = Some("there is no such label in its domain");
@@ -446,7 +458,7 @@ fn labels_that_are_reserved_are_refused_with_a_reason() {
 }
 
 #[test]
-fn taints_of_a_start_go_by_themselves() {
+fn startup_taints_of_kubernetes_are_ephemeral() {
     let taint = |key: &str, value: &str, effect| Taint {
         value: value.to_owned(),
         ..Taint::new(key, effect)
@@ -460,7 +472,7 @@ fn taints_of_a_start_go_by_themselves() {
         ("node.kubernetes.io/unreachable", "", [true, false, false]),
         (cloud, "true", [true, false, false]),
         (cloud, "false", [false, false, false]),
-        // Nodes that are bound to early are closed by one that evicts nobody.
+        // With early binding, nodes have this taint with an effect that evicts no pods.
         ("karpenter.sh/unregistered", "", [true, false, true]),
         ("readiness.k8s.io/storage", "", [true, true, true]),
         ("readiness.k8s.io/storage", "pending", [true, true, true]),
@@ -473,8 +485,8 @@ fn taints_of_a_start_go_by_themselves() {
     }
 }
 
-/// A requirement made of up to four others, as they are written.
-fn some() -> impl Strategy<Value = Vec<(Operator, Vec<&'static str>)>> {
+/// Up to four requirements as they are written, for one label.
+fn a_written_requirement() -> impl Strategy<Value = Vec<(Operator, Vec<&'static str>)>> {
     let named = (select(&[In, NotIn][..]), subsequence(&VALUES[..], 1..5));
     let bound = (
         select(&[Gt, Gte, Lt, Lte][..]),
@@ -487,8 +499,8 @@ fn some() -> impl Strategy<Value = Vec<(Operator, Vec<&'static str>)>> {
 
 proptest! {
     #[test]
-    fn any_requirements_together_allow_what_each_allows(
-        parts in some(),
+    fn random_intersections_allow_exactly_the_common_values(
+        parts in a_written_requirement(),
         least in collection::vec(option::of(1u32..9), 4),
     ) {
         let mut own = Requirement::not_in::<String>([]);

@@ -1,5 +1,8 @@
 //! The shipped dashboard and alert rules use existing metrics, and alerts link to documentation.
 
+// Names and labels of Karpenter's metrics.
+mod karpenter_names;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -13,7 +16,8 @@ fn read(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Labels of all series, by name, as the reference has them: those of quantiles and buckets too.
+/// Returns the labels of all series by name, as in the reference, including those of quantiles and
+/// buckets.
 fn series() -> BTreeMap<String, BTreeSet<String>> {
     let text = read("METRICS.md");
     let rows = text.lines().filter(|line| line.starts_with("| `"));
@@ -31,8 +35,8 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
     rows.map(row).collect()
 }
 
-/// What is wrong with a query.
-fn faults(query: &str, known: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+/// Returns the errors in a query.
+fn query_errors(query: &str, known: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let own = Regex::new(r"\b((?:outrigger|karpenter|controller_runtime)_[a-z0-9_]+)(\{[^}]*\})?");
     let label = Regex::new(r"([a-z_]+)(?:=~|!~|!=|=)").expect("a pattern");
     let by = Regex::new(r"\bby \(([^)]*)\)").expect("a pattern");
@@ -49,8 +53,8 @@ fn faults(query: &str, known: &BTreeMap<String, BTreeSet<String>>) -> Vec<String
             found.push(format!("{name}: it is no histogram"));
         }
         all.extend(labels.clone());
-        let asked = part.get(2).map_or("", |own| own.as_str());
-        for one in label.captures_iter(asked) {
+        let matchers = part.get(2).map_or("", |own| own.as_str());
+        for one in label.captures_iter(matchers) {
             if !labels.contains(&one[1]) {
                 found.push(format!("{name} has no label {}", &one[1]));
             }
@@ -86,7 +90,7 @@ struct Rule {
 }
 
 #[test]
-fn every_alert_asks_for_what_there_is_and_says_where_to_go_on() {
+fn every_alert_uses_existing_metrics_and_links_a_runbook() {
     let rules: Rules = serde_saphyr::from_str(&read("monitoring/alerts.yaml")).expect("YAML");
     let (known, page) = (series(), read("TROUBLESHOOTING.md"));
     let headings = page.lines().filter_map(|line| line.strip_prefix("## "));
@@ -95,12 +99,12 @@ fn every_alert_asks_for_what_there_is_and_says_where_to_go_on() {
     let mut names = BTreeSet::new();
     for rule in rules.groups.iter().flat_map(|own| &own.rules) {
         let name = &rule.alert;
-        assert!(names.insert(name), "{name} is there twice");
-        assert_eq!(faults(&rule.expr, &known), [] as [&str; 0], "{name}");
+        assert!(names.insert(name), "{name} is defined twice");
+        assert_eq!(query_errors(&rule.expr, &known), [] as [&str; 0], "{name}");
         let severity = rule.labels.get("severity").map_or("", String::as_str);
         assert!(["critical", "warning", "info"].contains(&severity), "{name}");
-        let said = ["summary", "description"].map(|own| rule.annotations.contains_key(own));
-        assert_eq!(said, [true, true], "{name}");
+        let present = ["summary", "description"].map(|own| rule.annotations.contains_key(own));
+        assert_eq!(present, [true, true], "{name}");
         let (file, anchor) = rule.annotations["runbook"].split_once('#').expect("a place");
         assert_eq!(file, "docs/TROUBLESHOOTING.md", "{name}");
         assert!(anchors.contains(anchor), "{name}: there is no #{anchor}");
@@ -109,7 +113,7 @@ fn every_alert_asks_for_what_there_is_and_says_where_to_go_on() {
 }
 
 #[test]
-fn every_panel_asks_for_what_there_is() {
+fn every_dashboard_panel_uses_existing_metrics() {
     let board: Value = serde_json::from_str(&read("monitoring/dashboard.json")).expect("JSON");
     let known = series();
     let panels = board["panels"].as_array().expect("panels");
@@ -118,7 +122,7 @@ fn every_panel_asks_for_what_there_is() {
         let title = &panel["title"];
         for target in panel["targets"].as_array().expect("targets") {
             let query = target["expr"].as_str().expect("a query");
-            assert_eq!(faults(query, &known), [] as [&str; 0], "{title}");
+            assert_eq!(query_errors(query, &known), [] as [&str; 0], "{title}");
             queries += 1;
         }
     }
@@ -126,9 +130,10 @@ fn every_panel_asks_for_what_there_is() {
 }
 
 #[test]
-fn a_query_that_asks_for_something_else_is_found() {
+fn queries_of_unknown_metrics_or_labels_are_detected() {
     let known = series();
-    let check = |query: &str, expect: &[&str]| assert_eq!(faults(query, &known), expect, "{query}");
+    let check =
+        |query: &str, expect: &[&str]| assert_eq!(query_errors(query, &known), expect, "{query}");
     check("sum by (cluster) (outrigger_cluster_up)", &[]);
     check("outrigger_claims{phase=\"gone\"}", &[]);
     check(

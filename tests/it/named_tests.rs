@@ -3,17 +3,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A file of this repository.
+/// Returns the path of a file of this repository.
 pub(crate) fn path(inside: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(inside)
 }
 
-/// The text of a file of this repository.
+/// Returns the text of a file of this repository.
 pub(crate) fn text(inside: &str) -> String {
-    fs::read_to_string(path(inside)).unwrap_or_else(|fault| panic!("{inside}: {fault}"))
+    fs::read_to_string(path(inside)).unwrap_or_else(|error| panic!("{inside}: {error}"))
 }
 
-/// The rows of a table with tabs between its columns, which its first line names.
+/// Returns the rows of a tab-separated table. Its first line has the column names.
 pub(crate) fn rows<const N: usize>(table: &str, columns: [&str; N]) -> Vec<[String; N]> {
     let text = text(table);
     let mut lines = text.lines();
@@ -25,32 +25,32 @@ pub(crate) fn rows<const N: usize>(table: &str, columns: [&str; N]) -> Vec<[Stri
     lines.map(row).collect()
 }
 
-/// The file that holds a test, by its path as the test programs print it.
+/// Returns the file of a test, by its path in the test output.
 ///
 /// # Errors
 ///
-/// What stands in the way: there is no such file, module or test.
+/// The file, module or test does not exist.
 pub(crate) fn file(test: &str) -> Result<String, String> {
     let names: Vec<&str> = test.split("::").collect();
-    let mut fault = "no such file".to_owned();
-    // Both programs have modules of the same names: what either has is found, and what is said is
-    // said of the file that comes closest.
+    let mut problem = "no such file".to_owned();
+    // The unit tests and the integration tests have modules with equal names: a test of either is
+    // found. An error is about the closest file.
     for length in 1..names.len() {
         for root in ["tests/it", "src"] {
             let file = format!("{root}/{}.rs", names[..length].join("/"));
             if path(&file).is_file() {
-                match has(&file, &names[length..]) {
+                match check_test(&file, &names[length..]) {
                     Ok(()) => return Ok(file),
-                    Err(what) => fault = what,
+                    Err(what) => problem = what,
                 }
             }
         }
     }
-    Err(fault)
+    Err(problem)
 }
 
-/// Whether a file has a test of this path inside it.
-fn has(file: &str, inside: &[&str]) -> Result<(), String> {
+/// Checks that a file has a test with this path inside it.
+fn check_test(file: &str, inside: &[&str]) -> Result<(), String> {
     let source = text(file);
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let Some((name, modules)) = inside.split_last() else {
@@ -71,14 +71,14 @@ fn has(file: &str, inside: &[&str]) -> Result<(), String> {
 }
 
 #[test]
-fn tests_are_found_by_the_paths_that_test_programs_print() {
+fn tests_are_found_by_the_path_in_the_test_output() {
     let cases = [
         ("tidy::rules::no_such_test", Err("tests/it/tidy/rules.rs has no test no_such_test")),
         ("named_tests::rows", Err("tests/it/named_tests.rs has no test rows")),
         ("named_tests::inner::test", Err("tests/it/named_tests.rs has no module inner")),
         ("nowhere::test", Err("no such file")),
-        // Both programs have a module of this name.
-        ("config::functions::functions_do_what_terraforms_do", Ok("tests/it/config/functions.rs")),
+        // The unit tests and the integration tests have a module with this name.
+        ("config::functions::functions_behave_as_in_terraform", Ok("tests/it/config/functions.rs")),
         (
             "config::source::tests::lines_and_columns_are_counted_in_characters",
             Ok("src/config/source.rs"),

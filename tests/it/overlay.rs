@@ -27,7 +27,7 @@ const DEVICE: &str = "example.com/device";
 /// Two types of one size, at 0.096 and 0.1008 $/h on demand.
 const TYPES: [&str; 2] = ["m6i.large", "m7i.large"];
 
-/// A pool that buys on demand, of these two types.
+/// A pool for on-demand nodes in one zone.
 fn pool(name: &str) -> Pool {
     let mut pool = Pool::new(name);
     let on_demand = Requirement::is_in(["on-demand"]);
@@ -37,17 +37,17 @@ fn pool(name: &str) -> Pool {
 }
 
 fn overlay(label: (&str, &str)) -> Overlay {
-    let mut own = Overlay { name: label.1.to_owned(), ..Overlay::default() };
-    own.requirements.add(label.0, Requirement::is_in([label.1]));
-    own
+    let mut named = Overlay { name: label.1.to_owned(), ..Overlay::default() };
+    named.requirements.add(label.0, Requirement::is_in([label.1]));
+    named
 }
 
-/// One that adjusts prices.
+/// An overlay that adjusts prices.
 fn priced(label: (&str, &str), adjustment: &str) -> Overlay {
     Overlay { price: PriceAdjustment::parse(adjustment).ok(), ..overlay(label) }
 }
 
-/// One that adds so many devices to the first type.
+/// An overlay that adds this number of devices to the first type.
 fn devices(amount: i64) -> Overlay {
     Overlay { capacity: [(DEVICE.to_owned(), amount)].into(), ..overlay((INSTANCE_TYPE, TYPES[0])) }
 }
@@ -62,7 +62,7 @@ fn catalog() -> Arc<Catalog> {
     Arc::new(Catalog::new(types))
 }
 
-/// A pod that waits, and how many devices it asks for.
+/// A pending pod that requests this number of devices.
 fn pod(name: &str, devices: i64) -> WatchedObject {
     let mut pod =
         Pod { key: ObjectKey::new("default", name), unschedulable: true, ..Pod::default() };
@@ -84,7 +84,7 @@ fn planned(state: &State) -> Plan {
     plan
 }
 
-/// A claim of the first type, launched where `node` names its node.
+/// A claim of the first type. It is launched if `node` names its node.
 fn claim(node: Option<&str>) -> NodeClaim {
     let record = ClaimRecord {
         id: "c".into(),
@@ -128,9 +128,9 @@ fn claim(node: Option<&str>) -> NodeClaim {
     claim
 }
 
-/// Overlays, the type that is then planned first, and what is said of its price: the provider's.
+/// Overlays, the type that is planned first, and its reported price, which is the provider's.
 #[test]
-fn prices_decide_which_type_is_planned_and_are_not_what_is_paid() {
+fn overlay_prices_select_the_type_but_not_the_reported_cost() {
     let rows = [
         (vec![], TYPES[0], 0.096),
         (vec![priced((INSTANCE_TYPE, TYPES[1]), "-50%")], TYPES[1], 0.1008),
@@ -148,7 +148,7 @@ fn prices_decide_which_type_is_planned_and_are_not_what_is_paid() {
         let found = (first.instance_type.as_str(), price.usd_per_h());
         assert_eq!(found, (expect, paid), "{overlays:?}");
 
-        // What stands already costs what the provider says, too.
+        // An existing node also has the provider's price.
         let mut node = Node { name: "n".into(), ..Node::default() };
         for (key, value) in
             [(INSTANCE_TYPE, expect), (ZONE, "us-east-1a"), (CAPACITY_TYPE, "on-demand")]
@@ -161,10 +161,10 @@ fn prices_decide_which_type_is_planned_and_are_not_what_is_paid() {
     }
 }
 
-/// Devices of one pool's types alone: the pod goes there, and the types of the other are as they
-/// were.
+/// An overlay adds devices to the types of one pool only: the pod gets a node of this pool, and the
+/// types of the other pool do not change.
 #[test]
-fn an_overlay_about_one_pool_leaves_the_others_alone() {
+fn overlay_for_one_pool_does_not_affect_other_pools() {
     for (one, other) in [("general", "other"), ("other", "general")] {
         let cluster = Cluster {
             pools: vec![pool("general"), pool("other")],
@@ -178,14 +178,14 @@ fn an_overlay_about_one_pool_leaves_the_others_alone() {
         let snapshot = state.snapshot(NOW);
         assert_eq!(snapshot.catalog_of(&other.into()), snapshot.catalog);
         let plan = planned(&state);
-        let pools: Vec<&str> = plan.launches.iter().map(|own| own.pool.as_str()).collect();
+        let pools: Vec<&str> = plan.launches.iter().map(|launch| launch.pool.as_str()).collect();
         assert_eq!(pools, [one]);
     }
 }
 
-/// Overlays that add devices, and how many nodes three pods with a device each then get.
+/// Overlays that add devices, and the number of nodes for three pods with one device each.
 #[test]
-fn devices_of_an_overlay_carry_pods() {
+fn pods_use_the_devices_that_an_overlay_adds() {
     for (overlays, nodes) in [
         (vec![], 0),
         (vec![devices(0)], 0),
@@ -199,27 +199,27 @@ fn devices_of_an_overlay_carry_pods() {
         assert_eq!(plan.launches.len(), nodes, "{overlays:?}");
         let lost = if nodes == 0 { 3 } else { 0 };
         assert_eq!(plan.unplaced.len(), lost, "{overlays:?}");
-        let offerings = plan.launches.iter().flat_map(|own| &own.offerings);
+        let offerings = plan.launches.iter().flat_map(|launch| &launch.offerings);
         for (offering, _) in offerings {
             assert_eq!(offering.instance_type.as_str(), TYPES[0]);
         }
     }
 }
 
-/// What comes may be counted on before its node says what it has: as a claim, and as a node whose
-/// device plugin does not run yet.
+/// The devices of an in-flight node are used before the Node reports them: for a claim without a
+/// Node, and for a Node whose device plugin does not run yet.
 #[test]
-fn devices_of_what_is_coming_are_counted_on_once() {
+fn overlay_devices_of_an_in_flight_node_are_used_once() {
     for node in [None, Some("n")] {
         let mut state = State::default();
         state.apply_catalog(catalog());
         state.apply_configuration(cluster(vec![devices(2)]));
-        let own = claim(node);
+        let node_claim = claim(node);
         let host = match node {
             None => NodeRef::Claim("c".into()),
             Some(name) => NodeRef::Node(name.into()),
         };
-        state.ledger.insert(own);
+        state.ledger.insert(node_claim);
         if let Some(name) = node {
             let node = Node {
                 name: name.into(),
@@ -241,9 +241,9 @@ fn devices_of_what_is_coming_are_counted_on_once() {
     }
 }
 
-/// A limit of devices, and how many of three nodes with one device each it allows.
+/// A limit on devices, and how many of three nodes with one device each it allows.
 #[test]
-fn devices_of_an_overlay_count_towards_limits() {
+fn overlay_devices_count_against_pool_limits() {
     for (most, nodes) in [(0, 0), (2, 2), (3, 3)] {
         let mut limited = Cluster::clone(&cluster(vec![devices(1)]));
         limited.pools[0].limits.capacity = vec![(DEVICE.to_owned(), most)];
@@ -255,25 +255,25 @@ fn devices_of_an_overlay_count_towards_limits() {
     }
 }
 
-/// Overlays follow the configuration and the catalog, whichever comes last.
+/// Overlays are applied again when the configuration or the catalog changes.
 #[test]
-fn overlays_are_those_of_the_last_configuration_and_catalog() {
+fn overlays_follow_the_latest_configuration_and_catalog() {
     let mut state = State::default();
     state.objects.apply(pod("a", 1), NOW);
     let found = |state: &State| {
         let solution = solve(&state.snapshot(NOW), NOW);
-        let codes = solution.unplaced.iter().flat_map(|own| own.reasons.iter());
+        let codes = solution.unplaced.iter().flat_map(|rejected| rejected.reasons.iter());
         assert!(codes.clone().all(|why| why.code != RejectionCode::NoPool));
         (solution.claims.len(), solution.unplaced.len())
     };
     state.apply_configuration(cluster(vec![devices(1)]));
-    assert_eq!(found(&state), (0, 1), "nothing is sold");
+    assert_eq!(found(&state), (0, 1), "the catalog is empty");
     state.apply_catalog(catalog());
     assert_eq!(found(&state), (1, 0));
     state.apply_configuration(cluster(vec![]));
-    assert_eq!(found(&state), (0, 1), "the overlay is gone");
+    assert_eq!(found(&state), (0, 1), "the overlay is removed");
     state.apply_configuration(cluster(vec![devices(1)]));
     assert_eq!(found(&state), (1, 0));
     state.apply_catalog(Arc::new(Catalog::default()));
-    assert_eq!(found(&state), (0, 1), "nothing is sold any more");
+    assert_eq!(found(&state), (0, 1), "the catalog is empty again");
 }

@@ -33,7 +33,7 @@ use crate::test_script::Driven;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/plane/up");
 
-/// How the script begins to say that there is nothing it could start.
+/// The first words of the script's error if the binaries are missing.
 const MISSING: &str = "control plane binaries: ";
 
 /// A running control plane; dropping it ends every process and removes its directory.
@@ -51,9 +51,9 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
-    /// Starts etcd, the API, its controllers and kwok from the directory `KUBEBUILDER_ASSETS`,
-    /// and returns when the API and the controller manager do their work. Further arguments are
-    /// those of `tests/plane/up --driven`.
+    /// Starts etcd, the API server, its controllers and kwok from the directory
+    /// `KUBEBUILDER_ASSETS`, and returns when the API server and the controller manager work.
+    /// Further arguments are those of `tests/plane/up --driven`.
     pub(crate) fn start_with(arguments: &[&str]) -> Result<Plane, String> {
         let mut command = Command::new("python3");
         command.args([SCRIPT, "--driven"]).args(arguments);
@@ -75,13 +75,13 @@ impl Plane {
         })
     }
 
-    /// The same for a test that is skipped where the binaries are missing, as `tests/all` counts
-    /// it; a plane that is there but does not start fails the test.
+    /// Starts it for a test. Skips the test if the binaries are missing; `tests/all` counts the
+    /// skipped tests. A plane that fails to start fails the test.
     pub(crate) fn start_or_skip(test: &str) -> Option<Plane> {
         Plane::start_or_skip_with(test, &[])
     }
 
-    /// The same with further arguments.
+    /// Does the same with further arguments.
     pub(crate) fn start_or_skip_with(test: &str, arguments: &[&str]) -> Option<Plane> {
         match Plane::start_with(arguments) {
             Ok(plane) => Some(plane),
@@ -93,23 +93,24 @@ impl Plane {
         }
     }
 
-    /// A kubeconfig of an administrator, with the CA that signed the API's certificate.
+    /// Returns the kubeconfig of an administrator, with the CA of the API server.
     pub(crate) fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// One of a daemon: it has the rights that ship, and no others.
+    /// Returns the kubeconfig of a daemon. It has exactly the shipped permissions.
     pub(crate) fn daemons(&self) -> PathBuf {
         self.kubeconfig_of("outrigger").expect("a kubeconfig")
     }
 
-    /// The same for `127.0.0.1:port`, where something passes TLS through to the API.
+    /// Returns a kubeconfig for `127.0.0.1:port`, where a proxy passes TLS through to the API
+    /// server.
     pub(crate) fn kubeconfig_for(&self, port: u16) -> Result<PathBuf, String> {
         self.kubeconfig_of(&port.to_string())
     }
 
-    /// One of a user with a name of its own in the audit log: `outrigger`, `host-a` and `host-b`
-    /// are daemons, and `observer` may change nothing.
+    /// Returns the kubeconfig of a user with its own name in the audit log: `outrigger`, `host-a`
+    /// and `host-b` are daemons, and `observer` has only read permissions.
     pub(crate) fn kubeconfig_of(&self, user: &str) -> Result<PathBuf, String> {
         let answer = self.ask(&format!("kubeconfig {user}"))?;
         match answer["kubeconfig"].as_str() {
@@ -118,45 +119,45 @@ impl Plane {
         }
     }
 
-    /// The API's port on 127.0.0.1; it stays the same over `stop_api` and `start_api`.
+    /// Returns the API server's port on 127.0.0.1. `stop_api` and `start_api` do not change it.
     pub(crate) fn api_port(&self) -> u16 {
         self.port
     }
 
-    /// The administrator's bearer token.
+    /// Returns the administrator's bearer token.
     pub(crate) fn token(&self) -> &str {
         &self.token
     }
 
-    /// The address of its etcd, which other planes may use under prefixes of their own.
+    /// Returns the address of its etcd, which other planes may use under their own prefixes.
     pub(crate) fn etcd(&self) -> &str {
         &self.etcd
     }
 
-    /// Where each process writes `NAME.log`; gone when the plane is dropped, unless
-    /// `OUTRIGGER_PLANE_KEEP` is set.
+    /// Returns the directory in which each process writes `NAME.log`. It is deleted when the plane
+    /// is dropped, unless `OUTRIGGER_PLANE_KEEP` is set.
     pub(crate) fn logs_dir(&self) -> &Path {
         &self.logs
     }
 
-    /// Kills the API without warning; etcd, the controllers and kwok go on.
+    /// Kills the API server without warning. etcd, the controllers and kwok keep running.
     pub(crate) fn stop_api(&self) -> Result<(), String> {
         self.ask("stop-api").map(drop)
     }
 
-    /// Starts the API on the same port, certificate and data, and waits until it is ready; the
-    /// controllers and kwok start anew with it.
+    /// Starts the API server with the same port, certificate and data, and waits until it is ready.
+    /// Restarts the controllers and kwok.
     pub(crate) fn start_api(&self) -> Result<(), String> {
         self.ask("start-api").map(drop)
     }
 
-    /// Has the API keep its objects under this prefix of etcd: another cluster answers at the same
-    /// address, an empty one the first time.
+    /// Restarts the API server with another etcd prefix: another cluster responds at the same
+    /// address. It is empty the first time.
     pub(crate) fn change_data(&self, prefix: &str) -> Result<(), String> {
         self.ask(&format!("data {prefix}")).map(drop)
     }
 
-    /// Starts kwok anew: it plays the kubelet of Nodes that others had made before its own came.
+    /// Restarts kwok, so that it simulates the kubelets of Nodes that were created before.
     pub(crate) fn restart_kwok(&self) -> Result<(), String> {
         self.ask("restart-kwok").map(drop)
     }
@@ -212,7 +213,7 @@ mod tests {
             }
             tokio::time::sleep(POLL).await;
         }
-        panic!("no {expect} running pods: {pods:#?}");
+        panic!("not {expect} running pods: {pods:#?}");
     }
 
     async fn scale(client: &Client, replicas: u32) {
@@ -250,7 +251,7 @@ mod tests {
         created.expect("the deployment is created");
     }
 
-    /// Listens on a port of its own and passes each connection through to the API.
+    /// Listens on a free port and forwards each connection to the API server.
     fn pass_through(api_port: u16) -> io::Result<u16> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
@@ -268,8 +269,8 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn pods_run_on_a_fake_node_and_outlive_a_killed_api() {
-        let name = "plane::tests::pods_run_on_a_fake_node_and_outlive_a_killed_api";
+    async fn pods_run_on_a_fake_node_and_survive_an_api_restart() {
+        let name = "plane::tests::pods_run_on_a_fake_node_and_survive_an_api_restart";
         let Some(plane) = Plane::start_or_skip(name) else {
             return;
         };
@@ -278,7 +279,7 @@ mod tests {
         running_pods_become(&direct, 3).await;
 
         plane.stop_api().expect("the API stops");
-        direct.apiserver_version().await.expect_err("nothing answers for a killed API");
+        direct.apiserver_version().await.expect_err("a killed API server does not respond");
         plane.start_api().expect("the API starts again");
         running_pods_become(&direct, 3).await;
 
@@ -294,6 +295,6 @@ mod tests {
         assert!(!plane.token().is_empty());
         let dir = plane.dir.clone();
         drop(plane);
-        assert!(!dir.exists(), "the directory of the plane is left behind");
+        assert!(!dir.exists(), "the directory of the plane is not deleted");
     }
 }

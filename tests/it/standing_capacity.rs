@@ -20,7 +20,7 @@ use outrigger::state::State;
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-/// A pool that buys one type on demand.
+/// A pool with one on-demand instance type.
 fn pool(name: &str, replicas: Option<u32>) -> Pool {
     let mut pool = Pool::new(name);
     for (key, value) in [(CAPACITY_TYPE, "on-demand"), (INSTANCE_TYPE, "m6i.large")] {
@@ -42,7 +42,7 @@ fn pod(name: &str, cpu_milli: i64, node: Option<&str>) -> WatchedObject {
     WatchedObject::Pod(Box::new(pod))
 }
 
-/// A node of a pool that runs.
+/// A running node of a pool.
 fn node(name: &str, pool: &str, zone: &str) -> WatchedObject {
     let catalog = Catalog::shipped();
     let shape = catalog.get("m6i.large").expect("it ships");
@@ -78,8 +78,8 @@ fn plan(state: &State) -> Plan {
     plan
 }
 
-/// What people are shown, without the line of the sums.
-fn shown(plan: &Plan) -> String {
+/// The rendered actions of a plan, without its totals.
+fn rendered(plan: &Plan) -> String {
     let shown = RenderedPlan {
         cluster: "one",
         plan,
@@ -95,25 +95,25 @@ fn shown(plan: &Plan) -> String {
 }
 
 #[test]
-fn the_nodes_of_a_static_pool_are_room_for_pods_that_wait() {
+fn pending_pods_use_planned_nodes_of_static_pools() {
     let pools = vec![pool("fixed", Some(2)), pool("general", None)];
     let pods = ["a", "b", "c"].map(|name| pod(name, 1500, None));
     let plan = plan(&state(pools, pods.into()));
     let launches: Vec<(&str, usize)> =
-        plan.launches.iter().map(|own| (own.pool.as_str(), own.pods.len())).collect();
+        plan.launches.iter().map(|launch| (launch.pool.as_str(), launch.pods.len())).collect();
     assert_eq!(launches, [("fixed", 1), ("fixed", 1), ("general", 1)]);
     assert_eq!(plan.placed, []);
-    let cpu: Vec<i64> = plan.launches.iter().map(|own| own.requests.cpu_milli).collect();
+    let cpu: Vec<i64> = plan.launches.iter().map(|launch| launch.requests.cpu_milli).collect();
     assert_eq!(cpu, [1500; 3]);
 }
 
 #[test]
-fn alternatives_of_one_node_take_no_limit_from_the_next() {
+fn node_uses_the_limit_once_despite_alternative_offerings() {
     let mut fixed = pool("fixed", Some(3));
     let types = Requirement::is_in(["m6i.large", "m6i.xlarge"]);
     fixed.requirements = [(INSTANCE_TYPE, types)].into_iter().collect();
     let mut cluster = Cluster { pools: vec![fixed], ..Cluster::default() };
-    // As much as three of the smaller have.
+    // The capacity of three nodes of the smaller type.
     cluster.limits.capacity = vec![("cpu".to_owned(), 6_000)];
     let catalog = Arc::new(Catalog::shipped());
     let state = State::offline(Arc::new(cluster), catalog, Vec::new(), NOW);
@@ -122,7 +122,7 @@ fn alternatives_of_one_node_take_no_limit_from_the_next() {
 }
 
 #[test]
-fn what_is_missing_is_made_where_the_pool_has_least() {
+fn missing_static_nodes_launch_in_the_zones_with_fewest_nodes() {
     let zones = ["us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d"];
     let nodes = [("n1", zones[0]), ("n2", zones[1]), ("n3", zones[3])];
     let nodes = nodes.map(|(name, zone)| node(name, "fixed", zone));
@@ -130,13 +130,13 @@ fn what_is_missing_is_made_where_the_pool_has_least() {
     fixed.requirements.add(ZONE, Requirement::is_in(zones));
     let plan = plan(&state(vec![fixed], nodes.into()));
     let made: Vec<&str> =
-        plan.launches.iter().map(|own| own.offerings[0].0.zone.as_str()).collect();
+        plan.launches.iter().map(|launch| launch.offerings[0].0.zone.as_str()).collect();
     assert_eq!(made, [zones[2], zones[0]]);
     assert_eq!(plan.retire, []);
 }
 
 #[test]
-fn what_is_too_much_leaves_and_takes_no_pods() {
+fn surplus_static_node_is_disrupted_and_gets_no_pods() {
     let objects = vec![
         node("n1", "fixed", "us-east-1a"),
         node("n2", "fixed", "us-east-1b"),
@@ -145,15 +145,15 @@ fn what_is_too_much_leaves_and_takes_no_pods() {
     ];
     let plan = plan(&state(vec![pool("fixed", Some(1))], objects));
     let retired: Vec<(&str, Reason)> =
-        plan.retire.iter().map(|own| (own.node.as_str(), own.reason)).collect();
+        plan.retire.iter().map(|disrupted| (disrupted.node.as_str(), disrupted.reason)).collect();
     assert_eq!(retired, [("n1", Reason::Surplus)]);
-    let placed: Vec<String> = plan.placed.iter().map(|own| own.0.to_string()).collect();
+    let placed: Vec<String> = plan.placed.iter().map(|placement| placement.0.to_string()).collect();
     assert_eq!(placed, ["node n2"]);
-    assert!(shown(&plan).contains("- disrupt n1: surplus, $0.0960/h\n"));
+    assert!(rendered(&plan).contains("- disrupt n1: surplus, $0.0960/h\n"));
 }
 
 #[test]
-fn what_cannot_be_had_is_shown_with_its_reason() {
+fn missing_static_nodes_are_shown_with_the_reason() {
     let mut limited = pool("limited", Some(3));
     limited.limits.nodes = Some(2);
     let mut unsold = pool("unsold", Some(1));
@@ -180,13 +180,13 @@ fn what_cannot_be_had_is_shown_with_its_reason() {
         "pool varied: the pool requires 3 values of node.kubernetes.io/instance-type, but the \
          types that fit have 2 [min_values]",
     ];
-    let shown = shown(&plan);
+    let shown = rendered(&plan);
     let lines: Vec<&str> = shown.lines().collect();
     assert_eq!(lines[lines.len() - expect.len()..], expect);
     assert_eq!(plan.launches.len(), 2);
 }
 
-/// Room for so many pods of one core and a half.
+/// A state with a buffer for this number of pods with 1.5 cores each.
 fn with_buffer(pools: Vec<Pool>, replicas: u32, objects: Vec<WatchedObject>) -> State {
     let requests = Resources { cpu_milli: 1500, pods: 1, ..Resources::default() };
     let buffer = Buffer {
@@ -200,7 +200,7 @@ fn with_buffer(pools: Vec<Pool>, replicas: u32, objects: Vec<WatchedObject>) -> 
 }
 
 #[test]
-fn pods_that_are_there_come_before_buffers() {
+fn pending_pods_are_placed_before_buffer_pods() {
     let objects = vec![node("n1", "general", "us-east-1a"), pod("waits", 1500, None)];
     let plan = plan(&with_buffer(vec![pool("general", None)], 2, objects));
     let key = ObjectKey::new("default", "waits");
@@ -208,15 +208,15 @@ fn pods_that_are_there_come_before_buffers() {
     assert_eq!(plan.placed, [(host, vec![key])]);
     assert_eq!(plan.unplaced, []);
     assert_eq!(plan.launches.len(), 2);
-    let shown = shown(&plan);
+    let shown = rendered(&plan);
     let lines = shown.lines();
     let room = lines.filter(|line| *line == "capacity for 1 pod of buffer spare");
     assert_eq!(room.count(), 2);
 }
 
 #[test]
-fn room_is_kept_where_a_node_stays_anyway() {
-    // Nodes of two cores; which run a pod; which are static.
+fn buffer_capacity_is_reserved_on_nodes_that_stay_anyway() {
+    // Of three nodes with two cores: those with a pod, static ones, and retained ones.
     let rows: [(&[&str], &[&str], &[&str]); 4] = [
         (&[], &[], &["n1"]),
         (&["n2"], &[], &["n1"]),
@@ -241,16 +241,16 @@ fn room_is_kept_where_a_node_stays_anyway() {
         }
         let plan = plan(&with_buffer(pools, 1, objects));
         assert_eq!(plan.launches.len(), 0, "{busy:?} {fixed:?}");
-        let held: Vec<&str> = plan
+        let reserved: Vec<&str> = plan
             .kept
             .iter()
-            .filter(|own| own.verdict.to_string() == "reserved for capacity buffer spare")
-            .map(|own| own.node.as_str())
+            .filter(|retained| retained.verdict.to_string() == "reserved for capacity buffer spare")
+            .map(|retained| retained.node.as_str())
             .collect();
         let idle = kept.iter().filter(|name| !busy.contains(name));
-        assert_eq!(held, idle.copied().collect::<Vec<_>>(), "{busy:?} {fixed:?}");
-        let gone = plan.retire.len();
-        let expect = names.len() - busy.len() - fixed.len() - held.len();
-        assert_eq!(gone, expect, "{busy:?} {fixed:?}");
+        assert_eq!(reserved, idle.copied().collect::<Vec<_>>(), "{busy:?} {fixed:?}");
+        let disrupted = plan.retire.len();
+        let expect = names.len() - busy.len() - fixed.len() - reserved.len();
+        assert_eq!(disrupted, expect, "{busy:?} {fixed:?}");
     }
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// How often to look whether something came true, and for how long: 20 s, for what takes 0.1 s.
+/// The interval between two checks of an awaited condition, and their number: 20 s for an expected
+/// 0.1 s.
 pub(crate) const POLL: Duration = Duration::from_millis(10);
 pub(crate) const POLLS: usize = 2000;
 
@@ -18,13 +19,13 @@ pub(crate) const POLLS: usize = 2000;
 pub(crate) struct Driven {
     child: Child,
     name: &'static str,
-    /// `None` once told to stop.
+    /// `None` after the request to stop.
     commands: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
 impl Driven {
-    /// Starts the script; `name` is what errors call it.
+    /// Starts the script; errors contain `name`.
     pub(crate) fn start(mut command: Command, name: &'static str) -> Result<Driven, String> {
         let mut child = command
             .stdin(Stdio::piped())
@@ -42,16 +43,17 @@ impl Driven {
         }
     }
 
-    /// One command, and what it was answered.
+    /// Sends one command, and returns the response.
     pub(crate) fn ask(&mut self, command: &str) -> Result<Value, String> {
         if let Some(commands) = &mut self.commands {
-            // If the script has ended, its last line says why: read that, not the broken pipe.
+            // If the script has ended, its last line has the reason, which is more useful than the
+            // broken pipe.
             drop(writeln!(commands, "{command}"));
         }
         self.answer(command)
     }
 
-    /// The next line; the script keeps its own deadlines, so there is one.
+    /// Reads the next line. The script has its own timeouts, so there is always one.
     pub(crate) fn answer(&mut self, question: &str) -> Result<Value, String> {
         let mut line = String::new();
         let read = self.answers.read_line(&mut line);
@@ -74,7 +76,7 @@ impl Driven {
             }
             thread::sleep(POLL);
         }
-        // Its children are bound to its life and die with it.
+        // Its children end with it.
         drop(self.child.kill());
         drop(self.child.wait());
         false

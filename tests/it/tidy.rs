@@ -10,20 +10,20 @@ mod lexer;
 mod rules;
 mod words;
 
-/// One file holds one thought; past this many lines of production code it holds two.
+/// The maximum number of lines of production code in a file.
 const FILE_LINES: usize = 500;
-/// The width at which two versions still fit side by side on a screen.
+/// The maximum line width.
 const COLUMNS: usize = 100;
-/// Names that say where code was put, not what it decides.
+/// Vague names of files and modules.
 const VAGUE: [&str; 7] = ["common", "helper", "helpers", "manager", "misc", "util", "utils"];
-/// Macros and attributes that belong to unfinished work.
+/// Macros and attributes of unfinished code.
 const UNFINISHED: [&str; 3] = ["dbg", "todo", "unimplemented"];
 const FORBIDDEN_ATTRIBUTES: [(&str, &str); 2] = [
-    ("allow", "hides what `#[expect]` would say when it is over"),
-    ("ignore", "hides a test that is never run"),
+    ("allow", "does not warn when it is no longer needed: use `#[expect]`"),
+    ("ignore", "disables a test"),
 ];
-/// Crates and standard modules that act, wait, or differ from one run to the next.
-const BEYOND_CORE: [&str; 15] = [
+/// Crates and standard modules that perform I/O, wait, or are not deterministic.
+const FORBIDDEN_IN_CORE: [&str; 15] = [
     "anyhow",
     "clap",
     "k8s_openapi",
@@ -40,10 +40,10 @@ const BEYOND_CORE: [&str; 15] = [
     "rand::rng",
     "fastrand::Rng::new",
 ];
-/// The lowest floor of which a part may act or wait: the modules in it that have a feature.
+/// The lowest top-level module whose feature-gated children may perform I/O or wait.
 const LOWEST_WITH_FEATURES: &str = "host";
-/// Types and functions that are as bad under any path.
-const BEYOND_CORE_WORDS: [&str; 9] = [
+/// Types and functions that are forbidden under any path.
+const FORBIDDEN_WORDS_IN_CORE: [&str; 9] = [
     "Instant",
     "OsRng",
     "RandomState",
@@ -64,7 +64,7 @@ type ModulePath = Vec<String>;
 struct Declared {
     name: String,
     /// Whether it is compiled only with the feature `cli`, `daemon` or `aws`, which the core lacks.
-    beyond_core: bool,
+    requires_feature: bool,
 }
 
 /// A file that a `mod` line reaches, with the module to which each of its tokens belongs.
@@ -75,13 +75,14 @@ struct Reached {
     test: bool,
 }
 
-/// What is reached from one root file, and in which order each module declares its children.
+/// The files reachable from one root file, and the children of each module in the order of
+/// declaration.
 struct Crate {
     files: Vec<Reached>,
     children: BTreeMap<ModulePath, Vec<Declared>>,
 }
 
-/// Every fault of a tree, by file and line.
+/// Returns every violation in a tree, by file and line.
 fn findings(files: &Files) -> Vec<String> {
     let mut found = BTreeSet::new();
     let mut reached = BTreeSet::new();
@@ -95,7 +96,7 @@ fn findings(files: &Files) -> Vec<String> {
                 check_order(&unit, file, &mut found);
             }
             if root == "src/lib.rs" && !file.test {
-                check_floors(&unit, file, &mut found);
+                check_core(&unit, file, &mut found);
             }
         }
     }
@@ -125,13 +126,13 @@ impl Crate {
         unit
     }
 
-    /// Notes the `mod` lines of a file, reports those whose body is elsewhere, and says to which
-    /// module each token belongs.
+    /// Records the `mod` lines of a file, and calls `elsewhere` for those with a separate file.
+    /// Returns the module of each token.
     fn declare(
         &mut self,
         tokens: &[Token],
         module: ModulePath,
-        mut elsewhere: impl FnMut(ModulePath, bool),
+        mut visit_file: impl FnMut(ModulePath, bool),
     ) -> Vec<ModulePath> {
         let mut here = module;
         let mut depth = 0_usize;
@@ -154,15 +155,15 @@ impl Crate {
             if !keyword.is_word("mod") || name.kind != Kind::Word {
                 continue;
             }
-            let beyond_core = is_beyond_core(tokens, i - 2);
-            let declared = Declared { name: name.text.clone(), beyond_core };
+            let requires_feature = requires_feature(tokens, i - 2);
+            let declared = Declared { name: name.text.clone(), requires_feature };
             let mut child = here.clone();
             child.push(name.text.clone());
             if mark.is_mark(";") || mark.is_mark("{") {
                 self.children.entry(here.clone()).or_default().push(declared);
             }
             if mark.is_mark(";") {
-                elsewhere(child, token.test);
+                visit_file(child, token.test);
             } else if mark.is_mark("{") {
                 open.push(depth - 1);
                 here = child;
@@ -171,23 +172,23 @@ impl Crate {
         modules
     }
 
-    /// Whether the `mod` line of this module asks for a feature.
-    fn is_beyond_core(&self, module: &[String]) -> bool {
+    /// Whether the `mod` line of this module requires a feature.
+    fn requires_feature(&self, module: &[String]) -> bool {
         let Some((name, parent)) = module.split_last() else {
             return false;
         };
         let siblings = self.children.get(parent).map_or(&[][..], Vec::as_slice);
         let mut declared = siblings.iter().filter(|it| it.name == *name).peekable();
-        declared.peek().is_some() && declared.all(|it| it.beyond_core)
+        declared.peek().is_some() && declared.all(|it| it.requires_feature)
     }
 
-    /// The place of a module among its siblings, when it is a module at all.
+    /// Returns the position of a module among its siblings, or `None` if it is no module.
     fn place(&self, parent: &[String], name: &str) -> Option<usize> {
         self.children.get(parent)?.iter().position(|child| child.name == name)
     }
 
-    /// The module that `from` may not name, out of those that a path leads through.
-    fn named_too_early(&self, from: &[String], target: &[String]) -> Option<String> {
+    /// Returns the module on the path to `target` that `from` must not use, if any.
+    fn later_module(&self, from: &[String], target: &[String]) -> Option<String> {
         let shared = from.iter().zip(target).take_while(|(a, b)| a == b).count();
         let (own, other) = (from.get(shared)?, target.get(shared)?);
         let (own, place) = (self.place(&from[..shared], own)?, self.place(&from[..shared], other)?);
@@ -195,27 +196,27 @@ impl Crate {
     }
 }
 
-/// Whether one of the attributes right before the `mod` at `keyword` asks for a feature without
-/// which the core builds.
-fn is_beyond_core(tokens: &[Token], keyword: usize) -> bool {
+/// Whether an attribute right before the `mod` at `keyword` requires a feature that the core build
+/// lacks.
+fn requires_feature(tokens: &[Token], keyword: usize) -> bool {
     let attributes = tokens[..keyword]
         .iter()
         .rev()
         .take_while(|token| !token.is_mark(";") && !token.is_mark("{") && !token.is_mark("}"));
     let words: Vec<&str> = attributes.map(|token| token.text.as_str()).collect();
     let features = ["aws", "cli", "daemon"];
-    let beyond = |w: &[&str]| w[1..] == ["=", "feature"] && features.contains(&w[0]);
-    words.windows(3).any(beyond) && !words.contains(&"not")
+    let is_feature = |w: &[&str]| w[1..] == ["=", "feature"] && features.contains(&w[0]);
+    words.windows(3).any(is_feature) && !words.contains(&"not")
 }
 
 fn check_text(file: &Reached, text: &str, found: &mut Found) {
     let mut fault = |line: usize, what: String| found.insert((file.file.clone(), line, what));
     if !text.starts_with("//!") {
-        fault(1, "the file does not open with `//!`".to_owned());
+        fault(1, "the file does not start with `//!`".to_owned());
     }
     let stem = file.file.rsplit('/').next().and_then(|name| name.strip_suffix(".rs"));
     if let Some(stem) = stem.filter(|stem| VAGUE.contains(stem)) {
-        fault(1, format!("`{stem}` is no name for a file: say what it decides or holds"));
+        fault(1, format!("`{stem}` is a vague file name: name what the file contains"));
     }
     for (line, text) in (1..).zip(text.lines()) {
         let columns = text.chars().count();
@@ -244,7 +245,7 @@ fn check_text(file: &Reached, text: &str, found: &mut Found) {
             fault(line, format!("`{word}!` is unfinished work"));
         }
         if token.is_word("mod") && VAGUE.contains(&next.text.as_str()) {
-            fault(line, format!("`{}` is no name for a module", next.text));
+            fault(line, format!("`{}` is a vague module name", next.text));
         }
         for word in lexer::attribute(tokens, i).map_or(&[][..], |inside| &tokens[inside]) {
             let forbidden = FORBIDDEN_ATTRIBUTES.iter().find(|(name, _)| word.is_word(name));
@@ -270,7 +271,7 @@ fn check_order(unit: &Crate, file: &Reached, found: &mut Found) {
         let Some(target) = resolve(from, &path) else {
             continue;
         };
-        if let Some(late) = unit.named_too_early(from, &target) {
+        if let Some(late) = unit.later_module(from, &target) {
             let from = from.join("::");
             let fault = format!("`{from}` names `{late}`, which is declared after it");
             found.insert((file.file.clone(), line, fault));
@@ -278,42 +279,43 @@ fn check_order(unit: &Crate, file: &Reached, found: &mut Found) {
     }
 }
 
-fn check_floors(unit: &Crate, file: &Reached, found: &mut Found) {
+fn check_core(unit: &Crate, file: &Reached, found: &mut Found) {
     let tokens = &file.lexed.tokens;
     let top = unit.children.get(&ModulePath::new()).map_or(&[][..], Vec::as_slice);
     let host = top.iter().position(|it| it.name == LOWEST_WITH_FEATURES);
-    let pure = |at: usize| {
+    let core_module = |at: usize| {
         let module = &file.modules[at];
-        let floor = module.first()?;
-        let own = top.iter().position(|declared| declared.name == *floor);
+        let name = module.first()?;
+        let own = top.iter().position(|declared| declared.name == *name);
         let deepest = match host.is_some_and(|host| own >= Some(host)) {
             true => module.len(),
             false => 1,
         };
-        (!(1..=deepest).any(|depth| unit.is_beyond_core(&module[..depth]))).then_some(floor)
+        (!(1..=deepest).any(|depth| unit.requires_feature(&module[..depth]))).then_some(name)
     };
-    let mut fault = |floor: &str, line, what: &str| {
-        let what = format!("`{floor}` names `{what}`, which only floors beyond the core may");
+    let mut fault = |name: &str, line, what: &str| {
+        let what = format!("`{name}` names `{what}`, which is forbidden in the core");
         found.insert((file.file.clone(), line, what));
     };
     for (at, line, path) in paths(tokens) {
-        let Some(floor) = pure(at) else { continue };
+        let Some(name) = core_module(at) else { continue };
         let path = path.join("::");
         let names = |entry: &&&str| path == **entry || path.starts_with(&format!("{entry}::"));
-        if let Some(entry) = BEYOND_CORE.iter().find(names) {
-            fault(floor, line, entry);
+        if let Some(entry) = FORBIDDEN_IN_CORE.iter().find(names) {
+            fault(name, line, entry);
         }
     }
     for (at, token) in tokens.iter().enumerate().filter(|(_, token)| !token.test) {
-        let listed = token.kind == Kind::Word && BEYOND_CORE_WORDS.contains(&token.text.as_str());
-        if let Some(floor) = pure(at).filter(|_| listed) {
-            fault(floor, token.first, &token.text);
+        let listed =
+            token.kind == Kind::Word && FORBIDDEN_WORDS_IN_CORE.contains(&token.text.as_str());
+        if let Some(name) = core_module(at).filter(|_| listed) {
+            fault(name, token.first, &token.text);
         }
     }
 }
 
-/// Every path of production code, from its first segment on: where it starts, the line on which
-/// its last segment stands, and its segments. A group gives one path for each of its members.
+/// Returns every path of production code: its start, the line of its last segment, and its
+/// segments. A group gives one path for each of its members.
 fn paths(tokens: &[Token]) -> Vec<(usize, usize, Vec<String>)> {
     let mut all = Vec::new();
     for (i, token) in tokens.iter().enumerate() {
@@ -342,7 +344,7 @@ fn read_path(
     while let Some(token) = tokens.get(at).filter(|t| t.kind == Kind::Word || t.is_mark("*")) {
         line = token.first;
         at += 1;
-        // A `self` in a group means what the group stands behind.
+        // `self` in a group means the path before the group.
         if path.is_empty() || !token.is_word("self") {
             path.push(token.text.clone());
         }
@@ -357,7 +359,7 @@ fn read_path(
     }
     at += 1;
     while let Some(token) = tokens.get(at).filter(|t| !t.is_mark("}")) {
-        // A renamed member is `path as name`; the name leads nowhere.
+        // A renamed member is `path as name`; the name is no path.
         let skip = token.is_mark(",") || token.is_mark("::");
         at = match (skip, token.is_word("as")) {
             (true, _) => at + 1,
@@ -368,8 +370,8 @@ fn read_path(
     at + 1
 }
 
-/// The path from the crate that a path written in module `from` means; `None` when it starts
-/// neither at the crate nor at a module around it.
+/// Resolves a path written in module `from` to the path from the crate; `None` if it starts neither
+/// at the crate nor at an enclosing module.
 fn resolve(from: &[String], path: &[String]) -> Option<ModulePath> {
     let (mut base, mut rest) = match path.split_first()? {
         (head, rest) if head == "crate" => (ModulePath::new(), rest),
@@ -385,7 +387,7 @@ fn resolve(from: &[String], path: &[String]) -> Option<ModulePath> {
     Some(base)
 }
 
-/// The `.rs` files under a folder of the repository.
+/// Collects the `.rs` files under a folder of the repository.
 fn collect(root: &Path, folder: &str, files: &mut Files) {
     let entries = std::fs::read_dir(root.join(folder)).expect("a folder of the repository");
     for entry in entries {
@@ -401,7 +403,7 @@ fn collect(root: &Path, folder: &str, files: &mut Files) {
 }
 
 #[test]
-fn the_tree_is_tidy() {
+fn source_tree_passes_all_tidy_rules() {
     let mut files = Files::new();
     for folder in ["src", "tests/it"] {
         collect(Path::new(env!("CARGO_MANIFEST_DIR")), folder, &mut files);
@@ -410,10 +412,10 @@ fn the_tree_is_tidy() {
     assert!(found.is_empty(), "{} findings:\n{}", found.len(), found.join("\n"));
 }
 
-/// Cargo has no pattern for a part of the crates: a new SDK crate would be optimised like our own
-/// code, which takes minutes.
+/// Cargo has no pattern for a part of the crates: a new SDK crate would be optimised like
+/// Outrigger's own code, which takes minutes.
 #[test]
-fn every_sdk_crate_has_a_level_in_every_profile() {
+fn every_aws_sdk_crate_has_an_opt_level_in_every_profile() {
     let manifest: toml::Table = include_str!("../../Cargo.toml").parse().expect("TOML");
     let lock: toml::Table = include_str!("../../Cargo.lock").parse().expect("TOML");
     let packages = lock["package"].as_array().expect("packages");

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn heights_follow_the_values() {
+    fn sparkline_heights_are_proportional_to_values() {
         assert_eq!(sparkline_blocks(&[0.0, 1.0, 2.0, 4.0, 8.0], 8.0), "▁▁▂▄█");
         assert_eq!(sparkline_blocks(&[0.0, 0.0], 0.0), "▁▁");
         let long: Vec<f64> = (0..480).map(f64::from).collect();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn three_lines_show_the_day() {
+    fn sparklines_show_pods_nodes_and_cost() {
         let samples = [sample(0, 0), sample(1, 8)];
         assert_eq!(
             render_sparklines(&samples),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_a_line_a_minute() {
+    fn csv_has_one_line_per_sample() {
         let text = render_csv(&[sample(0, 3), sample(1, 4)]);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].ends_with(",memory_requested_share,spot/m6i.large"));
@@ -231,13 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn no_text_of_others_ends_its_cell() {
+    fn foreign_text_is_quoted_in_csv_cells() {
         assert_eq!(csv_cell("spot/m6i.large"), "spot/m6i.large");
         assert_eq!(csv_cell("spot/a,b\"c\nd"), "\"spot/a,b\"\"c d\"");
     }
 
     #[test]
-    fn no_text_of_others_becomes_markup() {
+    fn foreign_text_is_escaped_in_html() {
         assert_eq!(escape_html("<b>&\"\u{1b}[31m"), "&lt;b&gt;&amp;&quot; [31m");
         let lines = [TimelineEntry {
             at: Timestamp::UNIX_EPOCH,

@@ -101,9 +101,9 @@ mod tests {
     use super::{ColumnWidth, fit_columns};
 
     /// Minimum, fair and wanted width of a column, and its rank.
-    type Told = (usize, usize, usize, u8);
+    type ColumnSpec = (usize, usize, usize, u8);
 
-    fn check(claims: &[Told], width: usize, expect: &[(usize, usize, usize)]) {
+    fn check(claims: &[ColumnSpec], width: usize, expect: &[(usize, usize, usize)]) {
         let claims: Vec<ColumnWidth> = claims
             .iter()
             .map(|(least, fair, wanted, leaves)| ColumnWidth {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_out_and_what_is_left_grows() {
+    fn columns_that_do_not_fit_are_dropped_and_others_grow() {
         let three = [(4, 4, 10, 0), (4, 4, 4, 2), (4, 4, 20, 1)];
         check(&three, 100, &[(0, 0, 10), (1, 11, 4), (2, 16, 20)]);
         check(&three, 18, &[(0, 0, 8), (1, 9, 4), (2, 14, 4)]);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_less_is_left_out_before_what_matters_more_is_cramped() {
+    fn low_ranked_columns_are_dropped_before_others_get_narrow() {
         let three = [(4, 8, 10, 0), (4, 4, 4, 9), (4, 6, 9, 1)];
         check(&three, 20, &[(0, 0, 8), (1, 9, 4), (2, 14, 6)]);
         check(&three, 19, &[(0, 0, 10), (2, 11, 8)]);

@@ -56,7 +56,7 @@ mod tests {
     use crate::engine::views::inventory::Amount;
 
     #[test]
-    fn spans_have_the_units_that_tell_them_apart() {
+    fn durations_show_at_most_two_units() {
         let check = |seconds, expect| {
             assert_eq!(format_duration(SignedDuration::from_secs(seconds)), expect);
         };
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_as_people_write_them() {
+    fn quantities_use_readable_units() {
         assert_eq!(format_quantity("cpu", 1_500), "1.5");
         assert_eq!(format_quantity("cpu", 64_000), "64");
         assert_eq!(format_quantity("memory", 3 << 29), "1.5Gi");

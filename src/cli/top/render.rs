@@ -434,7 +434,7 @@ mod tests {
     use super::{split_line, table_rows, usage_bar};
 
     #[test]
-    fn bars_and_lines_are_as_long_as_they_may_be() {
+    fn bars_and_lines_fit_the_given_width() {
         assert_eq!(usage_bar(0.5, 4), "██░░");
         assert_eq!(usage_bar(7.0, 4), "████");
         assert_eq!(usage_bar(f64::NAN, 2), "░░");
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_row_wherever_there_is_room_for_two_lines() {
+    fn table_shows_a_row_from_two_screen_lines_on() {
         assert_eq!([0, 1, 2, 3, 4, 5].map(table_rows), [0, 0, 1, 1, 1, 1]);
         assert_eq!([8, 24, 30].map(table_rows), [3, 18, 24]);
     }

@@ -112,7 +112,7 @@ fn node(number: i64) -> NodeDto {
 }
 
 /// A claim without a node.
-fn coming() -> NodeDto {
+fn launching_claim() -> NodeDto {
     NodeDto {
         name: "pdvyhwi7bkq3y".to_owned(),
         pool: Some("general".to_owned()),
@@ -126,7 +126,7 @@ fn coming() -> NodeDto {
     }
 }
 
-fn waiting(name: &str, seconds: i64, is_unplaced: bool, why: &str) -> ToldPod {
+fn waiting_pod(name: &str, seconds: i64, is_unplaced: bool, why: &str) -> ToldPod {
     ToldPod {
         name: format!("shop/{name}"),
         since: Some(ago(seconds)),
@@ -135,7 +135,7 @@ fn waiting(name: &str, seconds: i64, is_unplaced: bool, why: &str) -> ToldPod {
     }
 }
 
-fn happened(seconds: i64, what: &'static str, of: &str, text: &str) -> ActivityEntry {
+fn activity(seconds: i64, what: &'static str, of: &str, text: &str) -> ActivityEntry {
     ActivityEntry {
         at: ago(seconds),
         warns: what == "drain blocked",
@@ -147,12 +147,12 @@ fn happened(seconds: i64, what: &'static str, of: &str, text: &str) -> ActivityE
 }
 
 /// The inventory of `east`.
-fn inside() -> ToldInventory {
+fn inventory() -> ToldInventory {
     let mut nodes: Vec<NodeDto> = (1..40).map(node).collect();
     nodes[0].state = "draining: drifted".to_owned();
     nodes[0].is_well = false;
     nodes[0].why = None;
-    nodes.push(coming());
+    nodes.push(launching_claim());
     let offering = "pool general: t4g.small eu-west-1a on-demand at $0.0168/h for 3 pods";
     let short = "pool general: needs cpu 64; the largest of 12 types has 16 [resources]";
     let amount = |taken, there| Amount { taken, there };
@@ -163,8 +163,8 @@ fn inside() -> ToldInventory {
             nodes,
             more_nodes: 60,
             pods: vec![
-                waiting("web-7d4b9-x2x", 12, false, "new node for it: claim pdvyhwi7bkq3y"),
-                waiting("train-0", 7_500, true, short),
+                waiting_pod("web-7d4b9-x2x", 12, false, "new node for it: claim pdvyhwi7bkq3y"),
+                waiting_pod("train-0", 7_500, true, short),
             ],
             more_pods: 0,
             amounts: vec![amount(45_200, 198_000), amount(120 << 30, 792 << 30)],
@@ -172,10 +172,10 @@ fn inside() -> ToldInventory {
             usd_per_h: 12.345,
         }),
         timeline: vec![
-            happened(3, "planned claim", "pdvyhwi7bkq3y", offering),
-            happened(64, "evicted pod", "shop/web-1", "node drifted"),
-            happened(300, "drain blocked", "ip-10-0-1-1", "for 5m: pod shop/db-0 is on it"),
-            happened(9_000, "ready", "", "starting decisions"),
+            activity(3, "planned claim", "pdvyhwi7bkq3y", offering),
+            activity(64, "evicted pod", "shop/web-1", "node drifted"),
+            activity(300, "drain blocked", "ip-10-0-1-1", "for 5m: pod shop/db-0 is on it"),
+            activity(9_000, "ready", "", "starting decisions"),
         ],
         ..ToldInventory::default()
     }
@@ -185,8 +185,8 @@ fn inside() -> ToldInventory {
 fn screen(settings: Settings) -> App {
     let mut screen = App::new(settings);
     screen.data.store_response(DaemonResponse::Fleet(fleet()), ago(1));
-    let told = DaemonResponse::Inside(Box::new(inside()));
-    screen.data.store_response(told, ago(1));
+    let response = DaemonResponse::Inside(Box::new(inventory()));
+    screen.data.store_response(response, ago(1));
     screen
 }
 
@@ -196,33 +196,33 @@ fn press(screen: &mut App, keys: &[Key]) -> Action {
     keys.iter().fold(none, |_, key| screen.handle_key(*key, NOW))
 }
 
-fn drawn(screen: &mut App, size: (u16, u16)) -> String {
+fn rendered(screen: &mut App, size: (u16, u16)) -> String {
     let (columns, lines) = size;
     let mut terminal = Terminal::new(TestBackend::new(columns, lines)).expect("no fault");
-    let drawn = terminal.draw(|frame| {
+    let rendered = terminal.draw(|frame| {
         screen.set_page_rows(table_rows(lines));
         draw_screen(screen, frame.area(), frame.buffer_mut(), NOW);
     });
-    drawn.expect("no fault");
+    rendered.expect("no fault");
     terminal.backend().to_string()
 }
 
 const SIZES: [(u16, u16); 4] = [(120, 30), (80, 24), (40, 10), (20, 5)];
 
 fn snapshot(name: &str, screen: &mut App, size: (u16, u16)) {
-    let told = drawn(screen, size);
+    let text = rendered(screen, size);
     let (columns, lines) = size;
     with_settings!({
         snapshot_path => "snapshots",
         prepend_module_to_snapshot => false,
         omit_expression => true,
     }, {
-        assert_snapshot!(format!("{name}-{columns}x{lines}"), told);
+        assert_snapshot!(format!("{name}-{columns}x{lines}"), text);
     });
 }
 
 #[test]
-fn each_view_shows_as_much_as_fits() {
+fn views_adapt_to_the_screen_size() {
     let names = ["fleet", "nodes", "pods", "timeline"];
     for (view, name) in View::ALL.into_iter().zip(names) {
         for size in SIZES {
@@ -234,7 +234,7 @@ fn each_view_shows_as_much_as_fits() {
 }
 
 #[test]
-fn a_daemon_that_is_gone_is_told_of_with_the_time_since() {
+fn unreachable_daemon_is_shown_with_time_since_last_response() {
     let mut screen = screen(settings());
     press(&mut screen, &[Key::View(View::Nodes)]);
     let why = "open the socket /run/outrigger/admin.sock: start the daemon".to_owned();
@@ -242,25 +242,25 @@ fn a_daemon_that_is_gone_is_told_of_with_the_time_since() {
     for size in [(80, 24), (20, 5), (20, 1)] {
         snapshot("gone", &mut screen, size);
     }
-    let told = DaemonResponse::Inside(Box::new(inside()));
-    screen.data.store_response(told, NOW);
-    let shown = drawn(&mut screen, (80, 24));
+    let response = DaemonResponse::Inside(Box::new(inventory()));
+    screen.data.store_response(response, NOW);
+    let shown = rendered(&mut screen, (80, 24));
     assert!(!shown.contains("no response"), "{shown}");
 }
 
 #[test]
-fn an_answer_that_is_late_is_told_of_unless_one_has_paused() {
+fn late_response_is_shown_unless_paused() {
     let mut screen = App::new(settings());
     screen.data.store_response(DaemonResponse::Fleet(fleet()), ago(90));
-    assert!(drawn(&mut screen, (80, 24)).contains("no response for 1m30s"));
+    assert!(rendered(&mut screen, (80, 24)).contains("no response for 1m30s"));
     assert_eq!(press(&mut screen, &[Key::Pause]), Action::Nothing);
-    let shown = drawn(&mut screen, (80, 24));
+    let shown = rendered(&mut screen, (80, 24));
     assert!(shown.contains("paused") && !shown.contains("no response"), "{shown}");
     assert_eq!(press(&mut screen, &[Key::Pause]), Action::Ask);
 }
 
 #[test]
-fn nothing_is_coloured_where_nobody_wants_it() {
+fn no_colours_are_used_when_disabled() {
     let colours = |has_colour: bool| {
         let mut screen = screen(Settings { has_colour, ..settings() });
         press(&mut screen, &[Key::View(View::Nodes)]);
@@ -275,31 +275,31 @@ fn nothing_is_coloured_where_nobody_wants_it() {
 }
 
 #[test]
-fn keys_change_the_view_and_what_is_asked() {
+fn keys_change_the_view_and_the_request() {
     let mut screen = screen(settings());
     assert_eq!(screen.next_request(), DaemonRequest::Fleet);
     assert_eq!(press(&mut screen, &[Key::NextView]), Action::Ask);
-    let of = |cluster: &str| {
+    let request_for = |cluster: &str| {
         DaemonRequest::Inside(InventoryRequest {
             cluster: cluster.to_owned(),
             labels: settings().labels,
             resources: settings().resources,
         })
     };
-    assert_eq!(screen.next_request(), of("east"));
+    assert_eq!(screen.next_request(), request_for("east"));
     assert_eq!(press(&mut screen, &[Key::NextCluster]), Action::Ask);
-    assert_eq!(screen.next_request(), of("north"));
-    assert!(drawn(&mut screen, (80, 24)).contains("waiting for the daemon"));
+    assert_eq!(screen.next_request(), request_for("north"));
+    assert!(rendered(&mut screen, (80, 24)).contains("waiting for the daemon"));
     press(&mut screen, &[Key::PreviousCluster, Key::PreviousCluster]);
-    assert_eq!(screen.next_request(), of("west"));
+    assert_eq!(screen.next_request(), request_for("west"));
     press(&mut screen, &[Key::PreviousView, Key::Down, Key::Down, Key::Open]);
-    assert_eq!((screen.view, screen.next_request()), (View::Nodes, of("south")));
+    assert_eq!((screen.view, screen.next_request()), (View::Nodes, request_for("south")));
     assert_eq!(press(&mut screen, &[Key::View(View::Nodes)]), Action::Nothing);
     assert_eq!(press(&mut screen, &[Key::Quit]), Action::Quit);
 }
 
 #[test]
-fn rows_are_scrolled_and_found_again_when_they_have_moved() {
+fn selection_follows_its_row_when_rows_move() {
     let mut screen = screen(settings());
     press(&mut screen, &[Key::View(View::Nodes)]);
     screen.set_page_rows(10);
@@ -317,7 +317,7 @@ fn rows_are_scrolled_and_found_again_when_they_have_moved() {
     press(&mut screen, &[Key::Last]);
     let table = screen.current_table(NOW);
     assert_eq!(screen.selected_index(&table), 39);
-    let mut fewer = inside();
+    let mut fewer = inventory();
     if let Some(holds) = &mut fewer.holds {
         holds.nodes.truncate(2);
     }
@@ -328,16 +328,16 @@ fn rows_are_scrolled_and_found_again_when_they_have_moved() {
 }
 
 #[test]
-fn nodes_are_sorted_as_is_asked_for() {
-    let question = InventoryRequest {
+fn nodes_are_sorted_by_the_requested_key() {
+    let request = InventoryRequest {
         labels: vec!["team".to_owned()],
         resources: vec!["cpu".to_owned()],
         ..InventoryRequest::default()
     };
-    let keys = nodes_view::sort_keys(&question);
+    let keys = nodes_view::sort_keys(&request);
     let check = |text: &str, expect: Option<(&str, bool)>| {
         let order = node_sort(text, &keys).ok();
-        let order = order.as_ref().map(|(key, turned)| (key.as_str(), *turned));
+        let order = order.as_ref().map(|(key, is_descending)| (key.as_str(), *is_descending));
         assert_eq!(order, expect, "{text}");
     };
     check("price=dsc", Some(("price", true)));
@@ -354,30 +354,30 @@ fn nodes_are_sorted_as_is_asked_for() {
 }
 
 #[test]
-fn one_cluster_is_all_that_is_shown_where_only_that_is_asked_for() {
+fn only_the_requested_cluster_is_shown() {
     let mut screen = screen(Settings { only: Some("north".to_owned()), ..settings() });
-    let shown = drawn(&mut screen, (120, 30));
+    let shown = rendered(&mut screen, (120, 30));
     assert!(shown.contains("north") && !shown.contains("south"), "{shown}");
     assert!(shown.contains("1 cluster ") && shown.contains("the watch of pods is silent"));
 }
 
 #[test]
-fn names_cannot_disturb_a_terminal() {
-    let mut told = inside();
-    if let Some(holds) = &mut told.holds {
+fn control_characters_in_names_are_not_drawn() {
+    let mut data = inventory();
+    if let Some(holds) = &mut data.holds {
         holds.nodes.truncate(1);
         holds.nodes[0].name = "a\u{1b}[2J\u{202e}b\nc".to_owned();
     }
     let mut screen = screen(settings());
-    screen.data.store_response(DaemonResponse::Inside(Box::new(told)), NOW);
+    screen.data.store_response(DaemonResponse::Inside(Box::new(data)), NOW);
     press(&mut screen, &[Key::View(View::Nodes)]);
-    let shown = drawn(&mut screen, (120, 30));
+    let shown = rendered(&mut screen, (120, 30));
     assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown}");
     assert!(shown.contains("a [2J b c"), "{shown}");
 }
 
 #[test]
-fn keys_are_those_of_other_tools() {
+fn key_bindings_match_similar_tools() {
     let check = |code: KeyCode, modifiers: KeyModifiers, expect: Option<Key>| {
         let pressed = terminal::key_command(KeyEvent::new(code, modifiers));
         assert_eq!(pressed, expect, "{code:?} {modifiers:?}");
@@ -416,7 +416,7 @@ const KEYS: [Key; 19] = [
 ];
 
 /// An inventory with unusual values.
-fn odd(text: &str, number: i64) -> ToldInventory {
+fn unusual_inventory(text: &str, number: i64) -> ToldInventory {
     let at = Timestamp::from_second(number % 200_000_000_000).ok();
     let amount = Amount { taken: number, there: number.wrapping_mul(7) };
     let node = NodeDto {
@@ -452,7 +452,7 @@ fn odd(text: &str, number: i64) -> ToldInventory {
 
 proptest! {
     #[test]
-    fn no_size_and_no_keys_are_too_odd(
+    fn any_key_sequence_and_screen_size_is_drawn_safely(
         steps in vec((0..KEYS.len() + 4, 0u16..150, 0u16..40), 1..30),
         text in any::<String>(),
         number in any::<i64>(),
@@ -466,8 +466,11 @@ proptest! {
                 None => {
                     let answer = match what - KEYS.len() {
                         0 => Some(DaemonResponse::Fleet(fleet())),
-                        1 => Some(DaemonResponse::Inside(Box::new(inside()))),
-                        2 => Some(DaemonResponse::Inside(Box::new(odd(&text, number)))),
+                        1 => Some(DaemonResponse::Inside(Box::new(inventory()))),
+                        2 => {
+                            let unusual = unusual_inventory(&text, number);
+                            Some(DaemonResponse::Inside(Box::new(unusual)))
+                        }
                         _ => None,
                     };
                     match answer {
@@ -482,8 +485,8 @@ proptest! {
             draw_screen(&screen, area, &mut buffer, NOW);
             let mut letters = buffer.content.iter().flat_map(|cell| cell.symbol().chars());
             prop_assert!(!letters.any(is_unsafe), "a control character was drawn");
-            let said = buffer.content.iter().any(|cell| cell.symbol() != " ");
-            prop_assert!(said || area.is_empty(), "{columns}x{lines}: the screen is empty");
+            let is_drawn = buffer.content.iter().any(|cell| cell.symbol() != " ");
+            prop_assert!(is_drawn || area.is_empty(), "{columns}x{lines}: the screen is empty");
         }
     }
 }

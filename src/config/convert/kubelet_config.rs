@@ -349,7 +349,7 @@ mod tests {
     use crate::model::node_class::kubelet::KubeletSettings;
 
     #[test]
-    fn every_field_is_known_once() {
+    fn each_kubelet_field_is_listed_once() {
         assert_eq!(ARGUMENTS.map(|(field, _)| field), KubeletSettings::MANAGED);
         fn names(fields: Fields) -> Vec<&'static str> {
             for (shape, _) in fields {
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_those_of_go() {
+    fn kubelet_durations_use_go_syntax() {
         for text in ["0", "0s", "1m30s", "1.5h", ".5s", "10ms", "3µs"] {
             assert!(is_go_duration(text), "{text:?}");
         }
@@ -386,7 +386,7 @@ mod tests {
                            not a map of 1 element.";
 
     #[test]
-    fn values_have_the_shape_of_their_field() {
+    fn values_must_match_the_type_of_their_field() {
         let check = |name: &str, value: Value, expect: &[&str]| {
             let faults = kubelet_field(name, &value).err().unwrap_or_default();
             let details: Vec<String> = faults.into_iter().map(|fault| fault.detail).collect();

@@ -171,7 +171,7 @@ mod tests {
     use super::{allows_version, is_loopback};
 
     #[test]
-    fn loopback_is_told_from_the_rest() {
+    fn loopback_addresses_are_recognized() {
         for (address, expect) in [
             ("127.0.0.1:1", true),
             ("[::1]:1", true),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn version_constraints_are_those_of_terraform() {
+    fn version_constraints_follow_terraform_syntax() {
         let cases = [
             ("~> 0.1", "0.1.5", Some(true)),
             ("~> 0.1", "0.9.0", Some(true)),

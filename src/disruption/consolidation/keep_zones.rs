@@ -134,12 +134,12 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_are_alike_stay_in_their_zones() {
+    fn identical_pods_keep_their_zones() {
         let mut state = State::default();
         for (name, zone) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")] {
-            let WatchedObject::Node(mut own) = node(name) else { panic!("a node") };
-            own.labels.insert(ZONE.into(), zone.into());
-            state.objects.apply(WatchedObject::Node(own), NOW);
+            let WatchedObject::Node(mut node) = node(name) else { panic!("a node") };
+            node.labels.insert(ZONE.into(), zone.into());
+            state.objects.apply(WatchedObject::Node(node), NOW);
         }
         let pods = [
             owned("p", "a1", 100),
@@ -150,22 +150,22 @@ mod tests {
         for pod in &pods {
             state.objects.apply(pod.clone().into(), Timestamp::UNIX_EPOCH);
         }
-        let field = state.what_if(NOW);
+        let what_if = state.what_if(NOW);
         let pods: Vec<&Pod> = pods.iter().collect();
-        let host = |name: &str| NodeRef::Node(name.into());
+        let node_ref = |name: &str| NodeRef::Node(name.into());
         let mut solution = Solution {
             placed: vec![
-                (host("a2"), vec![key("q"), key("r")]),
-                (host("b2"), vec![key("large"), key("p")]),
+                (node_ref("a2"), vec![key("q"), key("r")]),
+                (node_ref("b2"), vec![key("large"), key("p")]),
             ],
             ..Solution::default()
         };
-        keep_pods_in_zones(&mut solution, &pods, &field);
+        keep_pods_in_zones(&mut solution, &pods, &what_if);
         // Two of three pods are planned in zone a, and one already runs there. No pod is identical
         // to the large one.
         let expect = vec![
-            (host("a2"), vec![key("p"), key("r")]),
-            (host("b2"), vec![key("large"), key("q")]),
+            (node_ref("a2"), vec![key("p"), key("r")]),
+            (node_ref("b2"), vec![key("large"), key("q")]),
         ];
         assert_eq!(solution.placed, expect);
     }

@@ -96,21 +96,24 @@ mod tests {
     }
 
     #[test]
-    fn the_fewest_are_near_the_bend() {
-        for bend in [1_u32, 2, 7, 40, 99, 100] {
+    fn search_finds_the_smallest_sufficient_count() {
+        for sufficient in [1_u32, 2, 7, 40, 99, 100] {
             let mut search = RemovalSearch::new([1.0; 100]);
-            let saved = |count: usize| (count as f64).min(f64::from(bend));
+            let saved = |count: usize| (count as f64).min(f64::from(sufficient));
             search.record_savings(100, saved(100));
             let tried = tried(&mut search, saved);
             let least = search.smallest_sufficient().expect("something is saved") as f64;
-            let most = (f64::from(bend) * 1.34).max(1.0);
-            assert!(least >= 0.95 * f64::from(bend) && least <= most, "{least} for {bend}");
-            assert!(tried.len() <= 6, "{tried:?} for {bend}");
+            let most = (f64::from(sufficient) * 1.34).max(1.0);
+            assert!(
+                least >= 0.95 * f64::from(sufficient) && least <= most,
+                "{least} for {sufficient}"
+            );
+            assert!(tried.len() <= 6, "{tried:?} for {sufficient}");
         }
     }
 
     #[test]
-    fn nodes_that_cost_less_than_is_to_be_saved_are_not_tried() {
+    fn counts_that_cost_less_than_the_saving_are_skipped() {
         let mut search = RemovalSearch::new([1.0; 100]);
         search.record_savings(100, 60.0);
         assert_eq!(search.min_count_for(60.0), 60);
@@ -120,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_saved_ever_fewer_are_tried() {
+    fn fewer_nodes_are_tried_when_nothing_is_saved() {
         let mut search = RemovalSearch::new([1.0; 100]);
         search.record_savings(100, 0.0);
         assert_eq!(tried(&mut search, |_| 0.0), [25, 6, 1]);

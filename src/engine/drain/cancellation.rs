@@ -83,12 +83,12 @@ pub(in crate::engine) fn cancel_disruption(
     };
     let reason = claim.leaving.take().unwrap_or(Reason::Empty);
     let progress = cx.progress.entry(id.clone()).or_default();
-    let tainted = progress.drain.tainted.is_some();
+    let tainted = progress.drain.taint.confirmed.is_some();
     // An unanswered taint may still be in flight.
     let in_flight = matches!(progress.step, Some((_, ClaimStep::Taint)));
     let closed = match tainted || in_flight {
         true => Some(now),
-        false => progress.drain.sent,
+        false => progress.drain.taint.sent,
     };
     claim.closing_until = closed.and_then(|at| at.checked_add(unseen).ok());
     let evictions = std::mem::take(&mut progress.drain.evictions);

@@ -52,7 +52,10 @@ pub(in crate::engine) fn try_clear(
         return false;
     }
     let counted = cx.budgets_for(&pool).any(|budget| budget.rate_for(reason).is_some());
-    cx.progress_of(id).drain.clearance =
-        if counted { Clearance::Recording } else { Clearance::Cleared };
+    let clearance = &mut cx.progress_of(id).drain.clearance;
+    *clearance = match counted {
+        true => Clearance::Recording { granted: clearance.is_granted() },
+        false => Clearance::Cleared,
+    };
     !counted
 }

@@ -9,7 +9,7 @@ use crate::engine::context::Context;
 use crate::engine::controllers::Consolidation;
 use crate::engine::drain::cancellation;
 use crate::engine::drain::eviction;
-use crate::engine::in_flight::ClaimStep;
+use crate::engine::in_flight::{Cancellation, ClaimStep, Deadline, DrainState, EvictionPeriod};
 use crate::model::id::ClaimId;
 use crate::model::labels::{DISRUPTION_REASON, TERMINATION_AT};
 use crate::model::node::Node;
@@ -40,20 +40,22 @@ pub(in crate::engine) fn start_deadline(
     // The deadline of an unhealthy node, or of one that never started, is now: its pods do not
     // run.
     let fails = reason == Reason::Unhealthy || reason == Reason::TimedOut && !node.ready;
-    let drain = &mut cx.progress.entry(id.clone()).or_default().drain;
-    let configured = grace.filter(|_| drain.began.is_none());
+    let drain = &mut cx.progress_of(id).drain;
+    let configured = grace.filter(|_| drain.period.is_none());
     let configured = configured.and_then(|grace| now.checked_add(grace).ok());
-    drain.began.get_or_insert(now);
-    let deadlines = [drain.deadline, written, configured, fails.then_some(now)];
-    drain.deadline = deadlines.into_iter().flatten().min();
+    let deadlines = [drain.deadline(), written, configured, fails.then_some(now)];
+    let first = EvictionPeriod { began: now, ..Default::default() };
+    let period = drain.period.get_or_insert(first);
+    if let Some(at) = deadlines.into_iter().flatten().min() {
+        period.deadline.get_or_insert(Deadline { at, forces: false }).at = at;
+    }
 }
 
 /// Returns whether the Node still lacks its deadline annotation, and sends the patch. No pod is
 /// forced before the annotation is set.
 pub(in crate::engine) fn write_deadline(cx: &mut Context, id: &ClaimId, now: Timestamp) -> bool {
     let node = cx.claim(id).and_then(|claim| cx.node_of(claim));
-    let drain = cx.drain_of(id);
-    let Some((node, at)) = node.zip(drain.and_then(|drain| drain.deadline)) else {
+    let Some((node, at)) = node.zip(cx.drain_of(id).and_then(DrainState::deadline)) else {
         return false;
     };
     let is_written = node.termination_deadline().is_some_and(|deadline| deadline <= at);
@@ -72,7 +74,7 @@ pub(in crate::engine) fn is_deadline_over(cx: &Context, id: &ClaimId, now: Times
         return false;
     };
     let leaves = claim.leaving.is_some_and(|reason| reason != Reason::Empty);
-    let known = cx.drain_of(id).and_then(|drain| drain.deadline);
+    let known = cx.drain_of(id).and_then(DrainState::deadline);
     let deadlines = [known, node.termination_deadline()];
     leaves
         && node.has_disrupted_taint()
@@ -88,27 +90,25 @@ pub(in crate::engine) fn on_drain_timeout(
     reason: Reason,
     now: Timestamp,
 ) -> bool {
-    let (Some(claim), Some(progress)) = (cx.claim(id), cx.progress.get(id)) else {
+    let period = cx.drain_of(id).and_then(|drain| drain.period);
+    let (Some(claim), Some(period)) = (cx.claim(id), period) else {
         return false;
     };
     let (policy, timeout) = {
         let pool = cx.pool_of(claim);
         (pool.disruption.on_blocked, pool.disruption.drain_timeout)
     };
-    let stays = reason.is_voluntary() && !progress.drain.forced && !claim.must_be_disrupted(now);
+    let stays = reason.is_voluntary()
+        && period.cancellation != Cancellation::Impossible
+        && !claim.must_be_disrupted(now);
     let may = match policy {
         // Without a deadline it would wait forever, and so would other nodes.
-        OnBlocked::Wait => {
-            stays && progress.drain.deadline.is_none() && is_drain_stuck(cx, claim, now)
-        }
+        OnBlocked::Wait => stays && period.deadline.is_none() && is_drain_stuck(cx, claim, now),
         OnBlocked::Abort => stays,
-        OnBlocked::Force => !progress.drain.forces,
+        OnBlocked::Force => !period.deadline.is_some_and(|deadline| deadline.forces),
     };
-    let Some(began) = progress.drain.began.filter(|_| may) else {
-        return false;
-    };
-    let until = claims::condition_deadline(cx, began, timeout);
-    if cx.outbox.waits_until(until, "a node has stayed tainted for too long", now) {
+    let until = claims::condition_deadline(cx, period.began, timeout);
+    if !may || cx.outbox.waits_until(until, "a node has stayed tainted for too long", now) {
         return false;
     }
     match policy {
@@ -135,10 +135,11 @@ fn force_drain(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     let graces = pods.filter(|pod| pod.holds_drain(now));
     let longest = graces.map(|pod| pod.grace_seconds.max(1)).max().unwrap_or(1);
     let longest = SignedDuration::from_secs(longest).min(FORCED_MAX);
-    let drain = &mut cx.progress.entry(id.clone()).or_default().drain;
     let at = now.checked_add(longest).unwrap_or(now);
-    drain.forces = true;
-    drain.deadline = Some(drain.deadline.map_or(at, |deadline| deadline.min(at)));
+    if let Some(period) = &mut cx.progress_of(id).drain.period {
+        let at = period.deadline.map_or(at, |deadline| deadline.at.min(at));
+        period.deadline = Some(Deadline { at, forces: true });
+    }
     cx.outbox.wake_at(now, "delete pods in spite of their PodDisruptionBudgets");
 }
 
@@ -154,11 +155,12 @@ fn abort_drain(
     held.retain(|blocker| {
         !matches!(blocker, DrainBlocker::Ending { .. } | DrainBlocker::Volume(_))
     });
-    let drain = &mut cx.progress.entry(id.clone()).or_default().drain;
-    drain.aborts = !held.is_empty();
+    let drain = &mut cx.progress_of(id).drain;
     if held.is_empty() {
+        drain.set_cancellation(Cancellation::Possible);
         return false;
     }
+    drain.set_cancellation(Cancellation::Pending);
     if drain.evictions.values().any(|eviction| eviction.in_flight) {
         return true;
     }

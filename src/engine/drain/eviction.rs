@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::command::Command;
 use crate::engine::context::Context;
-use crate::engine::in_flight::CommandPurpose;
+use crate::engine::in_flight::{Cancellation, CommandPurpose, Deadline, Release};
 use crate::engine::report::Report;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::pod::Pod;
@@ -46,11 +46,12 @@ pub(in crate::engine) fn evict_pods(
     drain
         .evictions
         .retain(|key, eviction| eviction.in_flight || remaining.iter().any(|pod| pod.key == *key));
-    let (until, forces) = (drain.deadline, drain.forces);
+    let deadline = drain.period.and_then(|period| period.deadline);
+    let until = deadline.map(|deadline| deadline.at);
     let (late, others): (Vec<&Pod>, Vec<&Pod>) = remaining
         .iter()
         .copied()
-        .partition(|pod| until.is_some_and(|at| is_deletion_due(pod, at, forces, now)));
+        .partition(|pod| deadline.is_some_and(|deadline| is_deletion_due(pod, deadline, now)));
     // The next pods are evicted when the previous ones no longer exist, not when their
     // evictions are accepted.
     let turn = others.iter().map(|pod| pod.drain_order()).min();
@@ -61,6 +62,7 @@ pub(in crate::engine) fn evict_pods(
     let (spared, evicted): (Vec<&Pod>, Vec<&Pod>) =
         due.copied().partition(|pod| pod.is_protected(now));
     let late = late.iter().map(|pod| (*pod, Some(grace_of(pod, until.unwrap_or(now), now))));
+    let cancels = drain.period.is_some_and(|at| at.cancellation == Cancellation::Pending);
     let mut in_flight = drain.evictions.values().filter(|eviction| eviction.in_flight).count();
     let mut due = Vec::new();
     let mut wake: Option<Timestamp> = None;
@@ -74,7 +76,7 @@ pub(in crate::engine) fn evict_pods(
             // The refusal of the eviction does not apply to the deletion.
             (eviction.retry, eviction.refused) = Default::default();
         }
-        if eviction.in_flight || in_flight >= EVICTIONS_MAX || drain.aborts {
+        if eviction.in_flight || in_flight >= EVICTIONS_MAX || cancels {
             continue;
         }
         let refused = eviction.refused.filter(|_| grace.is_none());
@@ -86,10 +88,14 @@ pub(in crate::engine) fn evict_pods(
         }
         eviction.in_flight = true;
         in_flight += 1;
-        drain.forced |= grace.is_some();
+        if grace.is_some() {
+            drain.set_cancellation(Cancellation::Impossible);
+        }
         due.push(EvictionTarget { pod: pod.key.clone(), uid: pod.uid.clone(), grace });
     }
-    drain.moved |= !due.is_empty();
+    if !due.is_empty() {
+        drain.release = Release::Begun { released: drain.release.is_released() };
+    }
     let next = next_deletion_due(&others, until, now);
     let spared = spared.iter().filter_map(|pod| pod.protected_until(now));
     let wake = wake.into_iter().chain(next).chain(spared).min();
@@ -117,10 +123,9 @@ pub(in crate::engine) fn drain_blockers(
 ) -> Vec<DrainBlocker> {
     let node = cx.claim(id).and_then(|claim| claim.node.as_ref());
     let pods = node.map(|node| cx.state.drain_blockers(node.as_str(), now));
-    let volumes = cx.progress.get(id).into_iter();
-    let volumes = volumes.flat_map(|volume| volume.drain.detach.left.iter().cloned());
+    let volumes = cx.drain_of(id).into_iter().flat_map(|drain| &drain.detach.left);
     let mut blockers = pods.unwrap_or_default();
-    blockers.extend(volumes.map(DrainBlocker::Volume));
+    blockers.extend(volumes.cloned().map(DrainBlocker::Volume));
     blockers
 }
 
@@ -131,19 +136,17 @@ pub(in crate::engine) fn report_blocked_drain(
     node: &NodeName,
     now: Timestamp,
 ) {
-    let Some(drain) = cx.progress.get_mut(id).map(|progress| &mut progress.drain) else {
+    let progress = cx.progress.get_mut(id);
+    let Some(period) = progress.and_then(|progress| progress.drain.period.as_mut()) else {
         return;
     };
-    let Some(began) = drain.began else {
-        return;
-    };
-    let next = drain.told.next_report_at(began, HELD_AFTER);
+    let next = period.told.next_report_at(period.began, HELD_AFTER);
     if next > now {
         cx.outbox.wake_at(next, "report what blocks a drain");
         return;
     }
-    drain.told.record_report(now, HELD_AFTER);
-    let deadline = drain.deadline;
+    period.told.record_report(now, HELD_AFTER);
+    let (began, deadline) = (period.began, period.deadline.map(|deadline| deadline.at));
     let (held_by, more) = first_blockers(drain_blockers(cx, id, now));
     cx.outbox.push_report(Report::DrainHeld {
         claim: id.clone(),
@@ -182,10 +185,11 @@ fn first_blockers(mut blockers: Vec<DrainBlocker>) -> (Vec<DrainBlocker>, usize)
 /// Returns whether a pod with its own grace period would outlast the node's deadline. Such a pod is
 /// deleted regardless of PodDisruptionBudgets and eviction order. A pod that is terminating already
 /// gets a shorter grace period. Source: spec/disruption.md §4.4 (needsForceDelete).
-fn is_deletion_due(pod: &Pod, until: Timestamp, forces: bool, now: Timestamp) -> bool {
+fn is_deletion_due(pod: &Pod, deadline: Deadline, now: Timestamp) -> bool {
+    let until = deadline.at;
     match pod.ends_by() {
         Some(ends) => ends > until && grace_of(pod, until, now) < whole_seconds_until(ends, now),
-        None => forces || deletion_due_from(pod, until) < now,
+        None => deadline.forces || deletion_due_from(pod, until) < now,
     }
 }
 

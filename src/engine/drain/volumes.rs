@@ -29,27 +29,24 @@ pub(in crate::engine) fn wait_for_detach(
     node: &NodeName,
     now: Timestamp,
 ) -> bool {
-    let detach = cx.progress.get(id).map(|progress| &progress.drain.detach);
-    if cx.state.objects.volumes.is_empty() || detach.is_some_and(|detach| detach.over) {
+    let is_over = cx.drain_of(id).is_some_and(|drain| drain.detach.over);
+    if cx.state.objects.volumes.is_empty() || is_over {
         return true;
     }
-    let until = {
-        let drain = &mut cx.progress.entry(id.clone()).or_default().drain;
-        let (since, deadline) = (*drain.detach.since.get_or_insert(now), drain.deadline);
-        deadline.unwrap_or_else(|| claims::condition_deadline(cx, since, DETACH_MAX))
-    };
+    let drain = &mut cx.progress_of(id).drain;
+    let (since, deadline) = (*drain.detach.since.get_or_insert(now), drain.deadline());
+    let until = deadline.unwrap_or_else(|| claims::condition_deadline(cx, since, DETACH_MAX));
     if until <= now {
         eviction::report_forced_drain(cx, id, node, now);
         cx.progress_of(id).drain.detach.over = true;
         return true;
     }
     eviction::report_blocked_drain(cx, id, node, now);
-    let detach = &mut cx.progress.entry(id.clone()).or_default().drain.detach;
+    let detach = &mut cx.progress_of(id).drain.detach;
     let next = detach.next_list.filter(|at| *at > now);
     if next.is_none() {
         detach.next_list = now.checked_add(LIST_APART).ok();
-        let node = node.clone();
-        let list = Command::ListAttachments { node };
+        let list = Command::ListAttachments { node: node.clone() };
         claim_steps::send_step(cx, id, ClaimStep::ListAttachments, list, now);
     }
     let wake = next.map_or(until, |at| at.min(until));

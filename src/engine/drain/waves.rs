@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::context::Context;
 use crate::engine::controllers::{Consolidation, Nominations};
+use crate::engine::in_flight::Release;
 use crate::engine::replacement_pods;
 use crate::engine::wave_queue::HeldNode;
 use crate::model::claim::ClaimPhase;
@@ -139,8 +140,8 @@ fn can_wait(cx: &Context, pod: &PodKey, now: Timestamp) -> bool {
 /// Returns whether all pods of a disrupted node belong to later waves. The deadline of the node
 /// does not run meanwhile.
 pub(in crate::engine) fn waits_for_wave(cx: &Context, id: &ClaimId, now: Timestamp) -> bool {
-    let moved = cx.drain_of(id).is_some_and(|drain| drain.moved);
-    let claim = cx.claim(id).filter(|_| !moved);
+    let begun = cx.drain_of(id).is_some_and(|drain| matches!(drain.release, Release::Begun { .. }));
+    let claim = cx.claim(id).filter(|_| !begun);
     let node = claim.and_then(|claim| claim.node.as_ref());
     let pods = node.map(|node| cx.state.objects.pods_on(node.as_str()));
     let mut pods = pods.into_iter().flatten();
@@ -168,7 +169,7 @@ fn is_evictable_now(cx: &Context, pod: &PodKey) -> bool {
 
 /// Returns whether the pods of a claim's node may be evicted.
 pub(in crate::engine) fn may_evict(cx: &Context, id: &ClaimId) -> bool {
-    cx.drain_of(id).is_some_and(|drain| drain.released)
+    cx.drain_of(id).is_some_and(|drain| drain.release.is_released())
 }
 
 /// Returns whether a claim accepts pods and its node is not initialized yet.

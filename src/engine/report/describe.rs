@@ -5,17 +5,19 @@
 
 use jiff::SignedDuration;
 
-use crate::engine::event::Interruption;
 use crate::engine::report::Report;
 use crate::engine::report::description::{
-    DECISIONS, Description, ELIGIBLE, EventTarget, FieldValue, IN_SYNC, LIFETIMES, LISTED, Metric,
-    OUT_OF_SYNC, Object, PLAN_CLAIMS, PLAN_PODS, PLAN_STATES, SUSPENDED, Severity, ToField as _,
-    UNHEALTHY, add, all_reasons, count, debug, fields, first_reason, format_duration, info,
-    observe, of_pool, offering_text, parts, pod_names, price_suffix, set, warn,
+    BOUND, CLAIM_ENDS, DECISIONS, Description, ELIGIBLE, EventTarget, FieldValue, IN_SYNC,
+    INSTANCE_ENDS, LIFETIMES, LISTED, Metric, OUT_OF_SYNC, Object, PLAN_CLAIMS, PLAN_PODS,
+    PLAN_STATES, SUSPENDED, Severity, ToField as _, UNHEALTHY, add, all_reasons, count, debug,
+    decisions, fields, first_reason, format_duration, info, observe, of_pool, offering_text, parts,
+    pod_names, price_suffix, set, warn, zone_and_capacity,
 };
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeName, PoolName};
+use crate::model::instance::CapacityType;
 use crate::model::pool::Reason;
+use crate::provider::Interruption;
 use crate::scheduling::UnschedulablePod;
 use crate::scheduling::rejection::bounded_text;
 use crate::scheduling::static_pools::Shortfall;
@@ -113,6 +115,8 @@ impl Report {
                     .metrics(waited.iter().flat_map(both))
             }
             // Too many for the log. Clocks may differ.
+            Self::PodBound(took) => Description::new(None, "", fields![])
+                .metrics([observe(BOUND, (*took).max(SignedDuration::ZERO), &[])]),
             Self::PodStarted(took) => Description::new(None, "", fields![]).metrics([observe(
                 "karpenter_pods_startup_duration_seconds", (*took).max(SignedDuration::ZERO), &[],
             )]),
@@ -133,7 +137,9 @@ impl Report {
                     .activity_as("capacity missing", Object::Other(bounded_text(need)), text)
             }
             Self::Enough(need) => info("required capacity no longer missing", fields![%need]),
-            Self::ClaimPlanned { claim, pool, offering, price, offerings, pods } => {
+            Self::ClaimPlanned {
+                claim, pool, offering, price, offerings, reason, relaxed, pods,
+            } => {
                 let (instance_type, zone, capacity_type) = parts(offering);
                 let pod_count = pods.len();
                 let message = if managed { "planned claim" } else { "would launch claim" };
@@ -147,7 +153,9 @@ impl Report {
                 );
                 let note =
                     format!("planned for claim {claim}: {instance_type} in {zone} for pool {pool}");
-                let created = count("karpenter_nodeclaims_created_total", &[of_pool(pool)]);
+                let relaxed = ("min_values_relaxed", if *relaxed { "true" } else { "false" });
+                let labels = [of_pool(pool), ("reason", reason), relaxed];
+                let created = count("karpenter_nodeclaims_created_total", &labels);
                 info(message, fields)
                     .activity(Object::Claim(claim), text)
                     .event(EventTarget::Pods(pods), false, ("Nominated", PROVISION), note)
@@ -204,15 +212,17 @@ impl Report {
                 warn(message, fields![%pool, nodes])
                     .activity_as("cannot adopt", Object::Pool(pool), text)
             }
-            Self::ClaimPhase { claim, pool, node, phase, found } => {
+            Self::ClaimPhase { claim, pool, node, offering, phase, drained, found } => {
                 let name = phase.as_str();
-                let counters = phase_counters(*phase, node.is_some()).iter();
+                let [zone, capacity_type] = zone_and_capacity(offering);
+                let labels = [of_pool(pool), zone, capacity_type];
+                let counters = phase_counters(*phase, node.is_some(), *drained).iter();
                 info(phase_message(*phase), fields![%claim, node, phase = name])
                     .activity_as("claim phase", node_or_claim(node, claim), name)
                     .metrics(counters.filter(|_| managed && !found)
-                        .map(|name| count(name, &[of_pool(pool)])))
+                        .map(|(name, known)| count(name, &labels[..*known])))
             }
-            Self::Retire { claim, pool, node, reason, price, pods } => {
+            Self::Retire { claim, pool, node, capacity_type, reason, price, pods } => {
                 let reason_name = reason.as_str();
                 let (message, title) = match reason {
                     _ if !managed => ("would disrupt node", "would disrupt node"),
@@ -228,15 +238,16 @@ impl Report {
                 let note = format!("disrupting node: {reason_name}, {pods} pods to reschedule");
                 let event = ("DisruptionTerminating", DISRUPT);
                 let by_reason = ("reason", reason_name);
+                let capacity_type = capacity_type.map_or("", CapacityType::as_str);
+                let labels = [of_pool(pool), by_reason, ("capacity_type", capacity_type)];
+                let is_decision = managed && *reason == Reason::Empty;
+                let decisions = decisions([pool], "delete", *reason, "empty");
                 info(message, fields)
                     .activity_as(title, node_or_claim(node, claim), text)
                     .event(EventTarget::Node(node.as_ref()), false, event, note)
-                    .metrics_if(
-                        managed && *reason == Reason::Empty,
-                        [decision(Some(pool), "delete", *reason, "empty")],
-                    )
+                    .metrics(decisions.into_iter().filter(|_| is_decision))
                     .metrics_if(managed, [
-                        count("karpenter_nodeclaims_disrupted_total", &[of_pool(pool), by_reason]),
+                        count("karpenter_nodeclaims_disrupted_total", &labels),
                         add("karpenter_pods_disruption_initiated_total", *pods, &[by_reason]),
                     ])
             }
@@ -245,7 +256,7 @@ impl Report {
                 debug("counted nodes eligible for disruption", fields![reason, nodes])
                     .metrics([set(ELIGIBLE, *nodes, &[("reason", reason)])])
             }
-            Self::Consolidates { pool, nodes, claims, before, after } => {
+            Self::Consolidates { pools, nodes, claims, before, after } => {
                 let message =
                     if managed { "consolidating nodes" } else { "would consolidate nodes" };
                 let fields = fields![
@@ -256,10 +267,10 @@ impl Report {
                     format!("{nodes} nodes to {claims} nodes, ${before:.4}/h to ${after:.4}/h");
                 let does = if *claims == 0 { "delete" } else { "replace" };
                 let many = if *nodes == 1 { "single" } else { "multi" };
-                let decision = decision(pool.as_ref(), does, Reason::Underutilized, many);
+                let decisions = decisions(pools, does, Reason::Underutilized, many);
                 info(message, fields)
                     .activity(Object::Cluster, text)
-                    .metrics_if(managed, [decision])
+                    .metrics(decisions.into_iter().filter(|_| managed))
             }
             Self::Drifted { node, why } => info("detected drift", fields![%node, why])
                 .activity(Object::Node(node), *why),
@@ -383,7 +394,7 @@ impl Report {
                     .event(EventTarget::Pod(pod), false, ("Evicted", DRAIN), note)
                     .metrics([count("karpenter_pods_drained_total", &[("reason", reason)])])
             }
-            Self::Ended { node, pool, took, age } => {
+            Self::Ended { node, pool, took, ending, age } => {
                 let (took_s, age_s) = (took.as_secs(), age.as_secs());
                 let text = format!("{}, after {}", Object::Pool(pool), format_duration(*took));
                 let ended = "karpenter_nodes_termination_duration_seconds";
@@ -391,6 +402,8 @@ impl Report {
                 info("terminated node", fields![%pool, %node, took_s, age_s])
                     .activity(Object::Node(node), text)
                     .metrics([observe(ended, *took, &labels), observe(LIFETIMES, *age, &labels)])
+                    .metrics([observe(CLAIM_ENDS, *took, &labels)])
+                    .metrics(ending.map(|time| observe(INSTANCE_ENDS, time, &labels)))
             }
             Self::Lacking { node, instance_type, resource, promised, found } => {
                 let message = "node has less capacity than its instance type";
@@ -449,11 +462,18 @@ impl Report {
     }
 }
 
-/// The counters of a claim that enters a phase.
-fn phase_counters(phase: ClaimPhase, has_node: bool) -> &'static [&'static str] {
-    let gone = &["karpenter_nodeclaims_terminated_total", "karpenter_nodes_terminated_total"];
+/// The counters of a claim that enters a phase, each with how many of the labels pool, zone and
+/// capacity type it has.
+fn phase_counters(
+    phase: ClaimPhase,
+    has_node: bool,
+    drained: bool,
+) -> &'static [(&'static str, usize)] {
+    let gone =
+        &[("karpenter_nodeclaims_terminated_total", 3), ("karpenter_nodes_terminated_total", 2)];
     match phase {
-        ClaimPhase::Registered => &["karpenter_nodes_created_total"],
+        ClaimPhase::Registered => &[("karpenter_nodes_created_total", 2)],
+        ClaimPhase::Terminating if drained => &[("karpenter_nodes_drained_total", 1)],
         ClaimPhase::Gone if has_node => gone,
         ClaimPhase::Gone => &gone[..1],
         _ => &[],
@@ -484,23 +504,6 @@ fn interruption_reason(notice: Interruption) -> (&'static str, bool) {
         Interruption::Stopping => ("InstanceTerminating", true),
         Interruption::Failed => ("InstanceUnhealthy", true),
     }
-}
-
-/// Counts a disruption decision, by replacement, reason and consolidation type: a single node,
-/// several nodes, or empty nodes.
-fn decision<'r>(
-    pool: Option<&'r PoolName>,
-    decision: &'static str,
-    reason: Reason,
-    consolidation_type: &'static str,
-) -> Metric<'r> {
-    let labels = [
-        ("nodepool", pool.map_or("", PoolName::as_str)),
-        ("decision", decision),
-        ("reason", reason.as_str()),
-        ("consolidation_type", consolidation_type),
-    ];
-    count("karpenter_voluntary_disruption_decisions_total", &labels)
 }
 
 /// Sets whether a safeguard suspends changes.

@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 
 use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::instance::{OfferingKey, Price};
+use crate::model::pool::Reason;
 use crate::scheduling::PoolRejection;
 use crate::scheduling::rejection::bounded_text;
 
@@ -20,6 +21,15 @@ pub(super) const LISTED: usize = 10;
 
 /// Time until pods were planned.
 pub const DECISIONS: &str = "karpenter_pods_scheduling_decision_duration_seconds";
+
+/// Time from the creation of a pod until it was bound.
+pub const BOUND: &str = "karpenter_pods_bound_duration_seconds";
+
+/// Time from the start of a disruption until the claim was terminated.
+pub const CLAIM_ENDS: &str = "karpenter_nodeclaims_termination_duration_seconds";
+
+/// Time from the first request until an instance was terminated.
+pub const INSTANCE_ENDS: &str = "karpenter_nodeclaims_instance_termination_duration_seconds";
 
 /// Age of terminated nodes.
 pub const LIFETIMES: &str = "karpenter_nodes_lifetime_duration_seconds";
@@ -352,9 +362,39 @@ pub(super) fn observe<'r>(
     (name, labels.to_vec(), MetricChange::Observe(time.as_secs_f64()))
 }
 
+/// Counts a disruption decision, once and for each of its pools, by replacement, reason and
+/// consolidation type: a single node, several nodes, or empty nodes.
+pub(super) fn decisions<'r>(
+    pools: impl IntoIterator<Item = &'r PoolName>,
+    decision: &'static str,
+    reason: Reason,
+    consolidation_type: &'static str,
+) -> Vec<Metric<'r>> {
+    let labels = |pool: &'r str| -> [Label<'r>; 4] {
+        [
+            ("nodepool", pool),
+            ("decision", decision),
+            ("reason", reason.as_str()),
+            ("consolidation_type", consolidation_type),
+        ]
+    };
+    let pools: Vec<&str> = pools.into_iter().map(PoolName::as_str).collect();
+    let only = if let [pool] = pools[..] { pool } else { "" };
+    let by_pool = "karpenter_voluntary_disruption_decisions_by_nodepool_total";
+    let by_pool = pools.iter().map(|pool| count(by_pool, &labels(pool)));
+    let all = count("karpenter_voluntary_disruption_decisions_total", &labels(only));
+    by_pool.chain([all]).collect()
+}
+
 /// The label of a pool.
 pub(super) fn of_pool(pool: &PoolName) -> Label<'_> {
     ("nodepool", pool.as_str())
+}
+
+/// The zone and the capacity type of an offering as labels, empty if the offering is unknown.
+pub(super) fn zone_and_capacity(offering: &Option<OfferingKey>) -> [Label<'_>; 2] {
+    let (_, zone, capacity_type) = offering.as_ref().map_or(("", "", ""), parts);
+    [("zone", zone), ("capacity_type", capacity_type)]
 }
 
 /// The instance type, zone and capacity type of an offering.

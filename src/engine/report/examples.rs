@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::command::{FailureKind, OfferingRefusal, RefusalKind};
-use crate::engine::event::Interruption;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ObjectKey, PodKey};
 use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::pool::Reason;
 use crate::model::sweep::SweepKind;
+use crate::provider::{FailureKind, Interruption, OfferingRefusal, RefusalKind};
 use crate::scheduling::rejection::RejectionDetail;
 use crate::scheduling::static_pools::{Shortfall, StaticDemand};
 use crate::scheduling::{PoolRejection, RejectionCode, UnschedulablePod};
@@ -85,6 +84,8 @@ fn cluster_examples() -> Vec<Report> {
         Report::Registers { pool: "general".into(), zone: "eu-west-1b".into(), left: 0 },
         Report::Planned { pending: 9, placed: 4, claims: 2, unplaced: 1, price: price(0.25) },
         Report::Decided(vec![SignedDuration::from_millis(1500), SignedDuration::from_secs(3)]),
+        Report::PodBound(SignedDuration::from_millis(4500)),
+        Report::PodBound(SignedDuration::from_secs(-2)),
         Report::PodStarted(SignedDuration::from_millis(4500)),
         Report::PodStarted(SignedDuration::from_secs(-2)),
         Report::Unplaced(UnschedulablePod { pod: pod("p0"), reasons: rejections(1) }),
@@ -127,7 +128,7 @@ fn claim_examples() -> Vec<Report> {
     let (spot, reserved) = (CapacityType::Spot, CapacityType::Reserved);
     let planned = |pods: usize| Report::ClaimPlanned {
         claim: "claim-0".into(), pool: "general".into(), offering: offering("eu-west-1a", spot),
-        price: price(0.0312), offerings: 12,
+        price: price(0.0312), offerings: 12, reason: "provisioned", relaxed: pods > 1,
         pods: (0..pods).map(|number| pod(&format!("p{number}"))).collect(),
     };
     let launched = |price| Report::ClaimLaunched {
@@ -160,11 +161,12 @@ fn claim_examples() -> Vec<Report> {
 #[rustfmt::skip]
 fn disruption_examples() -> Vec<Report> {
     let retire = |node: Option<&str>, reason, price, pods| Report::Retire {
-        claim: "claim-0".into(), pool: "general".into(), node: node.map(Into::into), reason,
-        price, pods,
+        claim: "claim-0".into(), pool: "general".into(), node: node.map(Into::into),
+        capacity_type: node.map(|_| CapacityType::Spot), reason, price, pods,
     };
-    let consolidates = |pool: Option<&str>, nodes, claims| Report::Consolidates {
-        pool: pool.map(Into::into), nodes, claims, before: price(0.5), after: price(0.125),
+    let consolidates = |pools: &[&str], nodes, claims| Report::Consolidates {
+        pools: pools.iter().map(|pool| (*pool).into()).collect(), nodes, claims,
+        before: price(0.5), after: price(0.125),
     };
     let interrupted = |what, node: Option<&str>, ignored| Report::Interrupted {
         claim: "claim-0".into(), node: node.map(Into::into), instance: "i-0".into(), what, ignored,
@@ -174,9 +176,9 @@ fn disruption_examples() -> Vec<Report> {
         retire(Some("node-0"), Reason::Drifted, None, 3),
         retire(None, Reason::TimedOut, None, 1),
         Report::Eligible { reason: Reason::Empty, nodes: 3 },
-        consolidates(Some("general"), 1, 0),
-        consolidates(Some("general"), 3, 1),
-        consolidates(None, 2, 2),
+        consolidates(&["general"], 1, 0),
+        consolidates(&["general"], 3, 1),
+        consolidates(&["batch", "general"], 2, 2),
         Report::Drifted { node: "node-0".into(), why: "NodePoolDrifted" },
         interrupted(Interruption::Rebalance, Some("node-0"), true),
         interrupted(Interruption::Maintenance, Some("node-0"), false),
@@ -207,7 +209,9 @@ fn node_examples() -> Vec<Report> {
         deadline,
     };
     let phase = |phase, node: Option<&str>, found| Report::ClaimPhase {
-        claim: claim(), pool: "general".into(), node: node.map(Into::into), phase, found,
+        claim: claim(), pool: "general".into(), node: node.map(Into::into),
+        offering: node.map(|_| offering("eu-west-1a", CapacityType::Spot)), phase,
+        drained: phase == ClaimPhase::Terminating, found,
     };
     vec![
         phase(ClaimPhase::Planned, None, false),
@@ -230,7 +234,8 @@ fn node_examples() -> Vec<Report> {
         Report::Lingers { claim: claim(), instance: "i-0".into(), since: minutes(20) },
         Report::Evicted { pod: pod("p0"), reason: Reason::Drifted },
         Report::Ended {
-            node: "node-0".into(), pool: "general".into(), took: minutes(2), age: minutes(300),
+            node: "node-0".into(), pool: "general".into(), took: minutes(2),
+            ending: Some(minutes(2)), age: minutes(300),
         },
         Report::Lacking {
             node: "node-0".into(), instance_type: "m7i.large".into(), resource: "memory",

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn every_report_has_its_events() {
+    fn each_report_has_its_kubernetes_events() {
         let (state, mut out) = (state(), String::new());
         for report in examples() {
             let events = events_for(&state, &report.describe(true));

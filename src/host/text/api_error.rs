@@ -33,16 +33,16 @@ mod tests {
 
     #[derive(Debug, Error)]
     #[error("ask")]
-    struct Asked(#[source] Box<kube::Error>);
+    struct RequestError(#[source] Box<kube::Error>);
 
     #[test]
-    fn what_an_api_server_says_is_told_once_and_with_its_code() {
+    fn api_error_text_appears_once_with_its_code() {
         let check = |message: &str, reason: &str, code, expect: &str| {
             let status = Status::failure(message, reason).with_code(code);
             let error = || kube::Error::Api(Box::new(status.clone()));
             assert_eq!(error_chain(&error()), expect);
-            let asked = Asked(Box::new(error()));
-            assert_eq!(error_chain(&asked), format!("ask: {expect}"));
+            let wrapped = RequestError(Box::new(error()));
+            assert_eq!(error_chain(&wrapped), format!("ask: {expect}"));
         };
         let denied = "pods is forbidden";
         check(denied, "Forbidden", 403, "pods is forbidden: Forbidden: HTTP 403");

@@ -75,7 +75,7 @@ mod tests {
     use super::{FlagValue, parse_flags, split_words};
 
     #[test]
-    fn words_are_parted_as_a_shell_does() {
+    fn words_are_split_like_a_shell() {
         for (text, expect) in [
             ("", &[][..]),
             ("a  b\n c", &["a", "b", "c"]),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_take_their_values_as_they_are_written() {
+    fn flags_are_parsed_with_their_values() {
         let takes = |name: &str| match name {
             "v" | "cut" => Some(true),
             "leader-elect" => Some(false),
@@ -98,11 +98,11 @@ mod tests {
         };
         let check = |text: &str, expect: &[(&str, Option<&str>)], positional: &[&str]| {
             let (found, left) = parse_flags(&split_words(text), takes);
-            let own = |(name, value): &(&str, Option<&str>)| FlagValue {
+            let flag = |(name, value): &(&str, Option<&str>)| FlagValue {
                 name: (*name).to_owned(),
                 value: value.map(str::to_owned),
             };
-            assert_eq!(found, expect.iter().map(own).collect::<Vec<_>>(), "{text}");
+            assert_eq!(found, expect.iter().map(flag).collect::<Vec<_>>(), "{text}");
             assert_eq!(left, positional, "{text}");
         };
         check("-v=4 --v 5", &[("v", Some("4")), ("v", Some("5"))], &[]);

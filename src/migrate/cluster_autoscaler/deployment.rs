@@ -256,7 +256,7 @@ mod tests {
 
     fn words(text: &str) -> Result<Vec<String>, String> {
         let found = find_autoscaler(&SourceFile::new("in", text));
-        found.map(|own| own.words).map_err(|error| error.to_string())
+        found.map(|autoscaler| autoscaler.words).map_err(|error| error.to_string())
     }
 
     fn pod(container: &str) -> String {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_found_however_they_are_given() {
+    fn autoscaler_flags_are_found_in_every_input_form() {
         for text in [
             "--a=1 -v=4",
             "# of prod\n./cluster-autoscaler \\\n  --a=1 \\\n  -v=4\n",
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_put_in_once_from_left_to_right() {
+    fn variables_are_expanded_once_up_to_a_size_limit() {
         let rows = [("A", "1"), ("B", "$(A)$(B)"), ("L", &"x".repeat(PUT_IN_MAX + 1))];
         let environment = rows.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let environment = environment.into_iter().collect();
@@ -300,15 +300,15 @@ mod tests {
             assert_eq!(expand_variables(word, &environment, &mut left), expect, "{word}");
         }
         let (word, mut left) = ("$(A)".repeat(PUT_IN_MAX + 1), PUT_IN_MAX);
-        let own = expand_variables(&word, &environment, &mut left);
-        assert_eq!(own, "1".repeat(PUT_IN_MAX) + "$(A)");
+        let expanded = expand_variables(&word, &environment, &mut left);
+        assert_eq!(expanded, "1".repeat(PUT_IN_MAX) + "$(A)");
     }
 
     #[test]
-    fn what_runs_no_autoscaler_is_named() {
+    fn input_without_exactly_one_autoscaler_is_rejected() {
         let other = pod("{image: nginx}");
-        let own = pod("{image: cluster-autoscaler}");
-        let twice = format!("{own}---\n{own}");
+        let autoscaler = pod("{image: cluster-autoscaler}");
+        let twice = format!("{autoscaler}---\n{autoscaler}");
         for (text, expect) in [
             ("", "there is no object"),
             (&other, "there is only Pod"),

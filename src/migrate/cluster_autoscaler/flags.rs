@@ -255,7 +255,7 @@ mod tests {
     use super::{FlagMapping, TABLE, classify_flags, flag_rows};
 
     #[test]
-    fn every_line_is_a_row_and_no_flag_has_two() {
+    fn flag_table_has_one_sorted_row_per_flag() {
         let rows: Vec<_> = flag_rows().collect();
         let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
         assert_eq!(rows.len(), lines.clone().count());
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn each_flag_has_the_fate_of_its_row() {
+    fn each_flag_is_classified_as_its_table_row() {
         for row in flag_rows() {
             // The values of the last two arms are not defaults.
             let text = match (row.is_switch, row.default) {
@@ -279,9 +279,9 @@ mod tests {
                 (false, _) => format!("--{}=77:777:x", row.name),
             };
             let (given, _) = parse_flags(&split_words(&text), |_| None);
-            let (said, losses, notes) = classify_flags("it", given);
+            let (flags, losses, notes) = classify_flags("it", given);
             assert_eq!(
-                said.value_of(row.name).is_some(),
+                flags.value_of(row.name).is_some(),
                 row.fate == FlagMapping::Carried,
                 "{text}"
             );
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_no_loss_and_typing_errors_have_a_neighbour() {
+    fn default_flags_are_no_loss_and_typos_get_a_suggestion() {
         let rows = [
             ("--balance-similar-node-groups=false", ""),
             ("--new-pod-scale-up-delay=0m0s", ""),

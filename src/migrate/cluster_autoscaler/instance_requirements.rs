@@ -384,10 +384,10 @@ mod tests {
     use crate::catalog::Catalog;
 
     #[test]
-    fn all_sizes_without_a_hypervisor_are_known() {
+    fn all_metal_sizes_of_the_catalog_are_known() {
         let catalog = Catalog::shipped();
-        let sizes = catalog.types().filter_map(|own| own.name.as_str().split_once('.'));
-        let sizes = sizes.map(|(_, size)| size).filter(|own| own.starts_with("metal"));
+        let sizes = catalog.types().filter_map(|it| it.name.as_str().split_once('.'));
+        let sizes = sizes.map(|(_, size)| size).filter(|size| size.starts_with("metal"));
         let sizes: BTreeSet<&str> = sizes.collect();
         assert_eq!(sizes, BTreeSet::from(METAL));
     }

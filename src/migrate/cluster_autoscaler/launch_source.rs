@@ -207,9 +207,9 @@ mod tests {
     use crate::model::node_class::image::AmiFamily;
 
     #[test]
-    fn images_are_of_the_family_that_has_the_same() {
-        for (kind, own) in IMAGES {
-            assert!(AmiFamily::parse(own).is_some(), "{kind}: {own}");
+    fn eks_ami_types_map_to_image_families() {
+        for (kind, family) in IMAGES {
+            assert!(AmiFamily::parse(family).is_some(), "{kind}: {family}");
         }
         for other in [
             "BOTTLEROCKET_ARM_64_FIPS",

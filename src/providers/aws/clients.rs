@@ -49,7 +49,7 @@ impl AccountKey {
     /// Returns whether both are the same region and account, regardless of the role. EC2 rate
     /// limits and queues are shared per account and region. The account of the daemon's own
     /// identity is unknown here.
-    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_account_and_region(&self, other: &Self) -> bool {
         let [this, other] =
             [self, other].map(|key| CapacityScope::from_region(&key.region, key.role.as_deref()));
         this == other
@@ -211,7 +211,7 @@ impl Accounts {
             return account.clone();
         }
         let mut account = AwsClients::new(key.clone()).await;
-        if let Some(neighbour) = known.values().find(|it| it.key.is_beside(key)) {
+        if let Some(neighbour) = known.values().find(|it| it.key.is_same_account_and_region(key)) {
             account.buckets = neighbour.buckets.clone();
         }
         let account = Arc::new(account);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn roles_of_one_account_and_region_have_the_same_buckets() {
+    async fn roles_of_one_account_and_region_share_rate_limits() {
         let accounts = Accounts::default();
         let one = accounts.get(&key("eu-west-1", Some("1:role/a"))).await;
         for (region, role, is_same) in [
@@ -242,13 +242,13 @@ mod tests {
             ("eu-west-1", None, false),
         ] {
             let other = accounts.get(&key(region, role)).await;
-            let is_one = one.buckets.read.is_one_with(&other.buckets.read);
+            let is_one = one.buckets.read.shares_tokens_with(&other.buckets.read);
             assert_eq!(is_one, is_same, "{region} {role:?}");
         }
     }
 
     #[test]
-    fn price_lists_are_asked_for_where_they_are_served() {
+    fn price_lists_are_read_from_a_serving_region() {
         for (region, expect) in [
             ("us-west-2", "us-east-1"),
             ("eu-north-1", "eu-central-1"),

@@ -308,40 +308,42 @@ mod tests {
 
     use crate::engine::event::Event;
     use crate::host::clock;
-    use crate::providers::aws::tests::idle_calls::{self, Counts, Refused, attended};
+    use crate::providers::aws::tests::idle_calls::{self, Counts, OperationErrors, start_provider};
 
-    const LACKS: &str = "You are not authorized to perform this operation. User: u is not \
+    const NO_PASS_ROLE: &str = "You are not authorized to perform this operation. User: u is not \
                          authorized to perform: iam:PassRole on resource: \
                          arn:aws:iam::1:role/node because no identity-based policy allows it.";
-    const VPC: &str = "Security group sg-1 and subnet subnet-1 belong to different networks.";
-    const NAME: &str = "Invalid IAM Instance Profile name";
+    const OTHER_NETWORK: &str =
+        "Security group sg-1 and subnet subnet-1 belong to different networks.";
+    const UNKNOWN_PROFILE: &str = "Invalid IAM Instance Profile name";
 
     /// The condition of a cluster's node class after each resolution within `minutes`, with the
     /// errors `refused` during the first one, and the number of dry runs.
-    async fn told(
+    async fn resolve_class(
         refused: &[(&'static str, &'static str, &'static str)],
         minutes: u64,
         disable: bool,
     ) -> (Vec<Option<String>>, u64) {
-        let (counts, no) = (Counts::default(), Refused::default());
+        let (counts, errors) = (Counts::default(), OperationErrors::default());
         for (operation, code, message) in refused {
-            no.lock().expect("no panic").insert(operation, (code, message));
+            errors.lock().expect("no panic").insert(operation, (code, message));
         }
-        let keepers = idle_calls::keepers(&counts, &no);
+        let regions = idle_calls::regions(&counts, &errors);
         let mut cluster = idle_calls::cluster(0);
         cluster.disable_dry_run = disable;
-        let (_provider, mut inbox) = attended(&keepers, cluster, idle_calls::api()).await;
+        let (_provider, mut inbox) = start_provider(&regions, cluster, idle_calls::api()).await;
         let began = clock::monotonic_now();
         let span = Duration::from_secs(60 * minutes);
         let mut all: Vec<Option<String>> = Vec::new();
         while clock::monotonic_now().duration_since(began) < span {
             sleep(Duration::from_secs(60)).await;
-            keepers.trigger_reads().await;
-            no.lock().expect("no panic").clear();
+            regions.trigger_reads().await;
+            errors.lock().expect("no panic").clear();
             while let Ok(event) = inbox.try_recv() {
                 if let Event::ClassesChanged(classes) = event {
-                    let said = classes["default"].supply.as_ref().err().map(ToString::to_string);
-                    all.push(said);
+                    let condition =
+                        classes["default"].supply.as_ref().err().map(ToString::to_string);
+                    all.push(condition);
                 }
             }
         }
@@ -353,12 +355,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_class_that_ec2_would_refuse_says_why_until_it_would_not() {
+    async fn node_class_reports_dry_run_errors_until_they_are_fixed() {
         for (operation, code, message, words) in [
             (
                 "RunInstances",
                 "UnauthorizedOperation",
-                LACKS,
+                NO_PASS_ROLE,
                 "Denied: not allowed: iam:PassRole on arn:aws:iam::1:role/node; granted by \
                  statement AllowPassingInstanceRole of the shipped policy",
             ),
@@ -372,7 +374,7 @@ mod tests {
             (
                 "RunInstances",
                 "InvalidParameter",
-                VPC,
+                OTHER_NETWORK,
                 "LaunchInvalid: ec2:RunInstances: InvalidParameter",
             ),
             (
@@ -382,32 +384,33 @@ mod tests {
                 "UserDataTooLarge: ",
             ),
         ] {
-            let (told, tried) = told(&[(operation, code, message)], 8, false).await;
-            let first = told[0].clone().unwrap_or_default();
+            let (conditions, tried) = resolve_class(&[(operation, code, message)], 8, false).await;
+            let first = conditions[0].clone().unwrap_or_default();
             assert!(first.starts_with(words), "{operation} {code}: {first}");
-            assert_eq!(told.last(), Some(&None), "{operation} {code}: {told:?}");
+            assert_eq!(conditions.last(), Some(&None), "{operation} {code}: {conditions:?}");
             // The template cannot be created, so no dry run is sent.
             let runs = if operation == "RunInstances" { 2 } else { 1 };
-            assert_eq!(tried, runs, "{operation} {code}: {told:?}");
+            assert_eq!(tried, runs, "{operation} {code}: {conditions:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_says_nothing_of_a_class_does_not_keep_it_from_being_used() {
+    async fn inconclusive_dry_run_errors_do_not_block_a_node_class() {
         for (code, message, tried) in [
             ("DryRunOperation", "Request would have succeeded.", 1),
             ("RequestLimitExceeded", "slow down", 2),
             ("Unsupported", "not in this zone", 2),
             // The instance profile of the class is new.
-            ("InvalidParameterValue", NAME, 2),
+            ("InvalidParameterValue", UNKNOWN_PROFILE, 2),
         ] {
-            let (told, count) = told(&[("RunInstances", code, message)], 8, false).await;
-            assert!(told.iter().all(Option::is_none), "{code}: {told:?}");
+            let (conditions, count) =
+                resolve_class(&[("RunInstances", code, message)], 8, false).await;
+            assert!(conditions.iter().all(Option::is_none), "{code}: {conditions:?}");
             assert_eq!(count, tried, "{code}");
         }
-        let refused = [("RunInstances", "UnauthorizedOperation", LACKS)];
-        let (told, count) = told(&refused, 8, true).await;
-        assert!(told.iter().all(Option::is_none), "{told:?}");
-        assert_eq!(count, 0, "it is turned off");
+        let refused = [("RunInstances", "UnauthorizedOperation", NO_PASS_ROLE)];
+        let (conditions, count) = resolve_class(&refused, 8, true).await;
+        assert!(conditions.iter().all(Option::is_none), "{conditions:?}");
+        assert_eq!(count, 0, "dry runs are disabled");
     }
 }

@@ -109,7 +109,7 @@ mod tests {
     use super::create_token;
 
     #[tokio::test]
-    async fn a_token_is_a_signed_call_for_one_cluster() {
+    async fn eks_token_is_a_signed_request_for_one_cluster() {
         let credentials =
             Credentials::new("AKIDEXAMPLE", "secret", Some("session".into()), None, "test");
         let provider = SharedCredentialsProvider::new(credentials);
@@ -135,6 +135,6 @@ mod tests {
             assert!(url.contains(part), "{part} in {url}");
         }
         let other = create_token(&config, "eu-west-1", "other").await.expect("a token");
-        assert_ne!(prod.text, other.text, "it is signed for the cluster");
+        assert_ne!(prod.text, other.text, "the token is signed for the cluster");
     }
 }

@@ -171,7 +171,7 @@ fn is_unused(profile: &InstanceProfile, scope: &CleanupScope) -> bool {
     let name = profile.instance_profile_name();
     let age = clock::now().as_second() - profile.create_date().secs();
     u64::try_from(age).is_ok_and(|age| age > AGAIN.as_secs())
-        && cluster_in(name).is_some_and(|cluster| scope.is_for(cluster, cluster_part))
+        && cluster_in(name).is_some_and(|cluster| scope.may_delete(cluster, cluster_part))
         && !scope.led.iter().any(|cluster| {
             class_roles(cluster).any(|role| self::profile_name(cluster, role) == name)
         })

@@ -77,7 +77,7 @@ fn type_spec(info: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
     shape.hypervisor = Some(info.hypervisor().map_or("", |it| it.as_str()).to_owned());
     shape.enclaves = Some(info.nitro_enclaves_support() == Some(&NitroEnclavesSupport::Supported));
     if let Some(network) = info.network_info() {
-        take_network(&mut shape, network);
+        set_network(&mut shape, network);
     }
     if let Some(ebs) = info.ebs_info()
         && ebs.ebs_optimized_support() == Some(&EbsOptimizedSupport::Default)
@@ -95,11 +95,11 @@ fn type_spec(info: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
         let names = strategy.supported_strategies().iter();
         names.map(|name| name.as_str().to_owned()).collect()
     });
-    take_accelerators(&mut shape, info);
+    set_accelerators(&mut shape, info);
     Some(shape)
 }
 
-fn take_network(shape: &mut InstanceTypeSpec, network: &NetworkInfo) {
+fn set_network(shape: &mut InstanceTypeSpec, network: &NetworkInfo) {
     let cards = network.network_cards().iter().filter_map(|card| {
         let index = count(card.network_card_index())?;
         let enis = count(card.maximum_network_interfaces())?;
@@ -114,7 +114,7 @@ fn take_network(shape: &mut InstanceTypeSpec, network: &NetworkInfo) {
     shape.encryption_in_transit = network.encryption_in_transit_supported();
 }
 
-fn take_accelerators(shape: &mut InstanceTypeSpec, info: &InstanceTypeInfo) {
+fn set_accelerators(shape: &mut InstanceTypeSpec, info: &InstanceTypeInfo) {
     let gpus = info.gpu_info().map(|it| it.gpus()).unwrap_or_default();
     shape.gpus = gpus
         .iter()
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn bandwidth_to_volumes_counts_where_it_need_not_be_asked_for() {
+    fn ebs_bandwidth_is_used_only_when_optimization_is_default() {
         for (support, expect) in [
             (Some(EbsOptimizedSupport::Default), Some(4750)),
             (Some(EbsOptimizedSupport::Supported), None),

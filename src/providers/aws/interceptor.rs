@@ -129,7 +129,7 @@ fn is_throttled(body: &[u8]) -> bool {
 
 /// Records the permission of a call for `tests/moto/rights.py`, once per process.
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests are told by their environment")]
+#[expect(clippy::disallowed_methods, reason = "tests read their environment")]
 fn record_permission(service: &str, operation: &str) {
     use std::collections::BTreeSet;
     use std::io::Write;
@@ -155,7 +155,7 @@ mod tests {
     use super::is_change;
 
     #[test]
-    fn what_changes_something_is_told_from_what_reads() {
+    fn changing_operations_are_distinguished_from_reads() {
         for operation in [
             "CreateFleet",
             "RunInstances",

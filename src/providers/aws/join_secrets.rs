@@ -14,10 +14,10 @@ use kube::{Api, Client};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-use crate::engine::command::{CommandResult, FailureKind};
 use crate::host::{clock, files, text};
 use crate::kubernetes::commands;
 use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
+use crate::provider::{CommandResult, FailureKind};
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::MapAwsError;
 

@@ -132,7 +132,7 @@ impl Templates {
 
 /// Returns whether the name of a template contains a cluster in the cleanup scope.
 fn is_in_scope(name: &str, scope: &CleanupScope) -> bool {
-    cluster_in(name).is_some_and(|cluster| scope.is_for(cluster, cluster_in_name))
+    cluster_in(name).is_some_and(|cluster| scope.may_delete(cluster, cluster_in_name))
 }
 
 fn create_call(

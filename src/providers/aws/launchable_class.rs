@@ -5,7 +5,6 @@ use crate::catalog::node_class::NodeClassSupply;
 use crate::ec2::create_fleet::{FleetRequest, FleetRequestInput};
 use crate::ec2::launch_template::{RenderedUserData, TemplateTarget};
 use crate::ec2::subnet_capacity::Subnets;
-use crate::engine::command::{CommandResult, FailureKind, Launch};
 use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::id::ClusterName;
@@ -13,6 +12,7 @@ use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::{
     Cause, ConditionKind, Image, NodeClassCondition, ResolvedNodeClass,
 };
+use crate::provider::{CommandResult, FailureKind, Launch};
 
 /// Placeholder for a secret in test rendering, about as long as a token.
 pub(crate) const STAND_IN: &str = "a stand-in of about the length of a token";
@@ -28,7 +28,7 @@ pub(crate) struct LaunchableClass {
 
 impl LaunchableClass {
     /// Returns whether all reads from AWS and the cluster succeeded.
-    pub(crate) fn is_sure(&self) -> bool {
+    pub(crate) fn is_fully_read(&self) -> bool {
         !self.resolved.conditions.iter().any(|condition| {
             // A failed dry run counts as a response and has its own schedule.
             let tried = condition.kind == ConditionKind::ValidationSucceeded;

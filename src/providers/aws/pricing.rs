@@ -27,7 +27,7 @@ const PRODUCTS: [&str; 2] = ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"];
 pub(crate) type ListPrices = (Vec<(TypeName, Price)>, Vec<(TypeName, Price)>);
 
 /// Reads on-demand prices.
-pub(crate) async fn list_prices(account: &AwsClients) -> Result<ListPrices, AwsError> {
+pub(crate) async fn read_list_prices(account: &AwsClients) -> Result<ListPrices, AwsError> {
     let shared = read_prices(account, "Shared", "Compute Instance").await?;
     let metal = read_prices(account, "Dedicated", "Compute Instance (bare metal)").await?;
     Ok((shared, metal))
@@ -78,7 +78,7 @@ fn parse_product(text: &str, currency: &str) -> Option<(TypeName, Price)> {
 }
 
 /// Reads current spot prices, by type and zone.
-pub(crate) async fn spot_prices(
+pub(crate) async fn read_spot_prices(
     account: &AwsClients,
 ) -> Result<Vec<(TypeName, Zone, Price)>, AwsError> {
     let pages = account
@@ -118,7 +118,7 @@ mod tests {
     use super::parse_product;
 
     #[test]
-    fn products_are_read_as_the_price_list_has_them() {
+    fn price_list_products_are_parsed() {
         for (price, expect) in [
             ("0.0960000000", Some(("m5.large".to_owned(), 0.096))),
             ("0.0000000000", None),

@@ -15,7 +15,7 @@ use crate::catalog::node_class::{ClassSupplies, NodeClassSupply};
 use crate::ec2::adoption::check_adoptable;
 use crate::ec2::create_fleet::FleetRequest;
 use crate::ec2::iam_policy::{ADOPTION, TAGGING};
-use crate::engine::command::{Adoption, Command, CommandResult, FailureKind, Launch};
+use crate::engine::command::Command;
 use crate::engine::event::Event;
 use crate::host::clock;
 use crate::kubernetes::client::Connection;
@@ -23,13 +23,14 @@ use crate::model::claim::{TAG_CLAIM, TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::cluster::{Binding, Cluster};
 use crate::model::id::{ClaimId, InstanceId};
 use crate::model::instance::Instance;
+use crate::provider::{Adoption, CommandResult, FailureKind, Launch};
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::join_secrets::JoinSecrets;
 use crate::providers::aws::launchable_class::retry_result;
 use crate::providers::aws::region::RegionHandle;
 use crate::providers::aws::region_task::{ClusterView, RegionCluster};
 use crate::providers::aws::{create_fleet, instances};
-use crate::providers::interface::{Provider, not_ours};
+use crate::providers::interface::{Provider, unsupported_result};
 
 /// How long a launch is remembered. The engine does not repeat a launch for longer (`UNSURE_MAX`).
 const REPEATS: Duration = Duration::from_mins(30);
@@ -352,7 +353,7 @@ impl Provider for Ec2 {
                     let listed = self.list_instances().await;
                     listed.map_or_else(|fault| failed_result(&fault), CommandResult::Instances)
                 }
-                other => not_ours(&other),
+                other => unsupported_result(&other),
             }
         }
         .boxed()
@@ -394,8 +395,8 @@ impl Provider for Ec2 {
         .boxed()
     }
 
-    fn is_well(&self) -> bool {
-        self.region_handle.is_well()
+    fn is_healthy(&self) -> bool {
+        self.region_handle.is_healthy()
     }
 }
 

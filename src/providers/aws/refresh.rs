@@ -53,15 +53,15 @@ mod tests {
     use crate::providers::aws::error::AwsError;
 
     #[test]
-    fn what_was_known_stays_while_it_cannot_be_listed() {
+    fn failed_listing_keeps_the_known_value() {
         let fault = AwsError::without_response("DescribeSubnets", "no answer");
         let mut known = Err(crate::ec2::resolve_node_class::ResolveError {
             cause: Cause::Denied,
             text: "not allowed".to_owned(),
         });
         assert!(update_listing(&mut known, Err::<u8, _>(fault.clone())).is_err());
-        let trouble = known.clone().expect_err("nothing is known");
-        assert_eq!(trouble.cause, Cause::Unavailable, "the newest reason");
+        let error = known.clone().expect_err("nothing is known");
+        assert_eq!(error.cause, Cause::Unavailable, "the latest error");
         assert!(update_listing(&mut known, Ok(1)).is_ok());
         assert!(update_listing(&mut known, Err(fault)).is_err());
         assert_eq!(known, Ok(1));

@@ -126,10 +126,10 @@ mod tests {
     use crate::providers::aws::error::AwsError;
 
     #[tokio::test(start_paused = true)]
-    async fn chores_are_due_at_their_times() {
+    async fn refresh_tasks_are_due_at_their_intervals() {
         let mut schedule = RefreshSchedule::default();
         assert!(schedule.begin_if_due(RefreshTask::Network));
-        assert!(!schedule.begin_if_due(RefreshTask::Network), "it is under way");
+        assert!(!schedule.begin_if_due(RefreshTask::Network), "the task is running");
         assert!(schedule.record_result("r", RefreshTask::Network, Ok(true)));
         time::advance(Duration::from_secs(299)).await;
         assert!(!schedule.begin_if_due(RefreshTask::Network));
@@ -138,7 +138,7 @@ mod tests {
         let fault = AwsError::without_response("DescribeSubnets", "no answer");
         assert!(!schedule.record_result("r", RefreshTask::Network, Err(fault)));
         time::advance(Duration::from_secs(54)).await;
-        assert!(!schedule.begin_if_due(RefreshTask::Network), "it has just failed");
+        assert!(!schedule.begin_if_due(RefreshTask::Network), "the task has just failed");
         time::advance(Duration::from_secs(1)).await;
         assert!(schedule.begin_if_due(RefreshTask::Network));
         schedule.record_result("r", RefreshTask::Network, Ok(false));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn templates_go_although_the_daemon_starts_anew_every_quarter_of_an_hour() {
+    async fn unused_templates_are_removed_despite_frequent_restarts() {
         let (mut schedule, mut cache) =
             (RefreshSchedule::default(), LaunchTemplateCache::default());
         let mut idle = Vec::new();

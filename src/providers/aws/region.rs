@@ -31,12 +31,12 @@ pub(crate) struct RegionHandle {
 }
 
 impl RegionHandle {
-    fn is_beside(&self, key: &AccountKey) -> bool {
-        self.shared.account.key.is_beside(key)
+    fn is_same_account_and_region(&self, key: &AccountKey) -> bool {
+        self.shared.account.key.is_same_account_and_region(key)
     }
 
     /// Returns whether it runs. Only a panic stops it.
-    pub(crate) fn is_well(&self) -> bool {
+    pub(crate) fn is_healthy(&self) -> bool {
         !self.messages.is_closed()
     }
 
@@ -86,11 +86,11 @@ impl Regions {
     pub(crate) async fn handle_for(&self, cluster: &Cluster) -> RegionHandle {
         let key = AccountKey::from_cluster(cluster);
         let mut known = self.known.lock().await;
-        if let Some(handle) = known.get(&key).filter(|handle| handle.is_well()) {
+        if let Some(handle) = known.get(&key).filter(|handle| handle.is_healthy()) {
             return handle.clone();
         }
         let account = self.accounts.get(&key).await;
-        let neighbour = known.values().find(|handle| handle.is_beside(&key));
+        let neighbour = known.values().find(|handle| handle.is_same_account_and_region(&key));
         let engines =
             neighbour.map_or_else(Engines::default, |handle| handle.shared.engines.clone());
         let shared = Arc::new(RegionState {
@@ -135,39 +135,40 @@ mod tests {
 
     use super::{Duration, sleep};
 
-    use crate::engine::command::{Command, CommandResult};
+    use crate::engine::command::Command;
     use crate::engine::event::Event;
     use crate::kubernetes::client::Connection;
+    use crate::provider::CommandResult;
     use crate::providers::aws::provider::Ec2;
-    use crate::providers::aws::tests::idle_calls::{self, Counts, Refused, attended};
+    use crate::providers::aws::tests::idle_calls::{self, Counts, OperationErrors, start_provider};
     use crate::providers::interface::Provider;
 
     const MIB: i64 = 1 << 20;
 
     #[tokio::test]
-    async fn a_keeper_that_has_ended_is_followed_by_another() {
-        let keepers = idle_calls::keepers(&Counts::default(), &Refused::default());
+    async fn ended_region_task_is_replaced() {
+        let regions = idle_calls::regions(&Counts::default(), &OperationErrors::default());
         let cluster = Arc::new(idle_calls::cluster(0));
-        let handle = keepers.handle_for(&cluster).await;
+        let handle = regions.handle_for(&cluster).await;
         let first = Ec2::new(cluster.clone(), idle_calls::api(), handle);
-        assert!(first.is_well());
+        assert!(first.is_healthy());
         // As after a panic.
         let closed = mpsc::channel(1).0;
-        for known in keepers.known.lock().await.values_mut() {
+        for known in regions.known.lock().await.values_mut() {
             known.messages = closed.clone();
         }
-        let ended = keepers.known.lock().await.values().next().cloned();
+        let ended = regions.known.lock().await.values().next().cloned();
         let second = Ec2::new(cluster, idle_calls::api(), ended.expect("one"));
-        assert!(!second.is_well());
+        assert!(!second.is_healthy());
         let (third, mut inbox) =
-            attended(&keepers, idle_calls::cluster(0), idle_calls::api()).await;
-        assert!(third.is_well());
+            start_provider(&regions, idle_calls::cluster(0), idle_calls::api()).await;
+        assert!(third.is_healthy());
         sleep(Duration::from_secs(3)).await;
-        told(&mut inbox);
+        last_memory(&mut inbox);
     }
 
     /// Memory of the instance type in the last event of a cluster.
-    fn told(inbox: &mut mpsc::Receiver<Event>) -> i64 {
+    fn last_memory(inbox: &mut mpsc::Receiver<Event>) -> i64 {
         let mut last = None;
         while let Ok(event) = inbox.try_recv() {
             if let Event::ClassesChanged(classes) = event {
@@ -176,7 +177,7 @@ mod tests {
         }
         let classes = last.expect("classes");
         let class = classes.values().next().expect("a class");
-        let supply = class.supply.as_ref().expect("it is ready");
+        let supply = class.supply.as_ref().expect("a ready class");
         supply.catalog.get("m5.large").expect("a type").capacity.memory
     }
 
@@ -188,35 +189,38 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cluster_whose_api_hangs_keeps_no_other_waiting() {
-        let keepers = idle_calls::keepers(&Counts::default(), &Refused::default());
+    async fn hanging_cluster_api_does_not_delay_other_clusters() {
+        let regions = idle_calls::regions(&Counts::default(), &OperationErrors::default());
         let mut all = Vec::new();
         for number in 0..6 {
             let api = if number < 5 { hanging() } else { idle_calls::api() };
-            all.push(attended(&keepers, idle_calls::cluster(number), api).await);
+            all.push(start_provider(&regions, idle_calls::cluster(number), api).await);
         }
         sleep(Duration::from_secs(3)).await;
-        told(&mut all[5].1);
+        last_memory(&mut all[5].1);
         while let Ok(event) = all[0].1.try_recv() {
             if let Event::ClassesChanged(classes) = event {
-                assert!(classes.values().all(|class| class.supply.is_err()), "it is known");
+                assert!(
+                    classes.values().all(|class| class.supply.is_err()),
+                    "the class has supply"
+                );
             }
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_nodes_of_one_cluster_report_all_of_the_region_plan_with() {
-        let keepers = idle_calls::keepers(&Counts::default(), &Refused::default());
+    async fn discovered_memory_is_shared_by_clusters_of_a_region() {
+        let regions = idle_calls::regions(&Counts::default(), &OperationErrors::default());
         let mut all = Vec::new();
         for number in 0..2 {
             let cluster = idle_calls::cluster(number);
-            all.push(attended(&keepers, cluster, idle_calls::api()).await);
+            all.push(start_provider(&regions, cluster, idle_calls::api()).await);
         }
         sleep(Duration::from_mins(1)).await;
         // Less 7.5 %.
         let estimate = 7577 * MIB;
         for (_, inbox) in &mut all {
-            assert_eq!(told(inbox), estimate);
+            assert_eq!(last_memory(inbox), estimate);
         }
         // A second report never lowers the estimate.
         for memory in [7900 * MIB, 8000 * MIB] {
@@ -227,10 +231,10 @@ mod tests {
             };
             assert_eq!(all[0].0.execute(report).await, CommandResult::Done);
         }
-        keepers.trigger_reads().await;
+        regions.trigger_reads().await;
         sleep(Duration::from_mins(1)).await;
         for (_, inbox) in &mut all {
-            assert_eq!(told(inbox), 7900 * MIB);
+            assert_eq!(last_memory(inbox), 7900 * MIB);
         }
     }
 }

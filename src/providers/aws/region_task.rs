@@ -368,7 +368,7 @@ impl RegionTask {
             let Ok(ready) = ready else {
                 return false;
             };
-            all_read &= ready.is_sure();
+            all_read &= ready.is_fully_read();
             classes.insert(class.name.clone(), Arc::new(ready));
         }
         self.publish_view(name, ClusterView { home, classes }).await;

@@ -31,7 +31,7 @@ pub(crate) async fn read_parameter(parameter: &SsmOutput) -> Result<String, Para
     let call = account.ssm.get_parameter().name(&parameter.name);
     let answer = call.send().await.map_aws_error("GetParameter");
     let answer = answer.map_err(|fault| ParameterUnavailable {
-        may_pass: !fault.has_code(NONE),
+        is_retryable: !fault.has_code(NONE),
         why: fault.to_failure("ssm").text,
     })?;
     let why = match answer.parameter() {
@@ -44,7 +44,7 @@ pub(crate) async fn read_parameter(parameter: &SsmOutput) -> Result<String, Para
             None => "it is empty",
         },
     };
-    Err(ParameterUnavailable { may_pass: false, why: why.to_owned() })
+    Err(ParameterUnavailable { is_retryable: false, why: why.to_owned() })
 }
 
 /// The region from the environment, a profile or instance metadata.
@@ -53,7 +53,7 @@ async fn own_region() -> Result<String, ParameterUnavailable> {
     let config = timeout(LIMIT, load).await.ok();
     let region = config.as_ref().and_then(|config| config.region().map(Region::to_string));
     region.ok_or_else(|| ParameterUnavailable {
-        may_pass: true,
+        is_retryable: true,
         why: "it has no region and this host has no default; set region or AWS_REGION".into(),
     })
 }

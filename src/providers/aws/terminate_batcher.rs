@@ -75,7 +75,7 @@ impl TerminateBatcher {
 async fn terminate_due(account: &AwsClients, mut due: Vec<WaitingEnd>) {
     // Drop requests of clusters that this host no longer leads. The caller gets no result and
     // retries if it still may.
-    due.retain(|waiting| fence::lets_pass(&waiting.fences));
+    due.retain(|waiting| fence::are_open(&waiting.fences));
     while !due.is_empty() {
         let later = due.split_off(due.len().min(MOST));
         terminate_batch(account, due).await;
@@ -92,7 +92,7 @@ async fn terminate_batch(account: &AwsClients, batch: Vec<WaitingEnd>) {
     let (states, fault) = match call.await {
         Ok(Ok(states)) => (states, None),
         // If a fence or deadline blocks one of them, make individual calls.
-        Ok(Err(_)) if !batch.iter().all(|it| fence::lets_pass(&it.fences)) => {
+        Ok(Err(_)) if !batch.iter().all(|it| fence::are_open(&it.fences)) => {
             (BTreeMap::new(), None)
         }
         Err(_) => (BTreeMap::new(), None),
@@ -171,37 +171,38 @@ mod tests {
         if unknown {
             ids.push("i-0123456789abcdef0".into());
         }
-        aws.ask(&json!({"do": "forget"}));
+        aws.send_command(&json!({"do": "forget"}));
         if let Some(kind) = fault {
-            aws.ask(&json!({
+            aws.send_command(&json!({
                 "do": "fault", "action": "TerminateInstances", "kind": kind, "times": null,
             }));
         }
-        let ends = TerminateBatcher::default();
-        let all = ids.iter().map(|id| fence::run_unfenced(ends.terminate_instance(&account, id)));
+        let batcher = TerminateBatcher::default();
+        let all =
+            ids.iter().map(|id| fence::run_unfenced(batcher.terminate_instance(&account, id)));
         let ended = join_all(all).await;
-        aws.ask(&json!({"do": "clear"}));
-        let calls = aws.ask(&json!({"do": "calls"}));
+        aws.send_command(&json!({"do": "clear"}));
+        let calls = aws.send_command(&json!({"do": "calls"}));
         let calls = calls["calls"].as_array().map_or(0, Vec::len);
-        let went: Vec<bool> = ended.iter().map(Result::is_ok).collect();
-        assert_eq!((calls, &*went), expect, "{ended:?}");
+        let succeeded: Vec<bool> = ended.iter().map(Result::is_ok).collect();
+        assert_eq!((calls, &*succeeded), expect, "{ended:?}");
         for state in ended.into_iter().flatten() {
             assert_eq!(state, InstanceState::ShuttingDown);
         }
-        let states = aws.ask(&json!({"do": "instances"}));
-        let lives = states["instances"].as_array().map(|all| {
+        let states = aws.send_command(&json!({"do": "instances"}));
+        let live = states["instances"].as_array().map(|all| {
             let states = all.iter().map(|instance| instance["state"].as_str());
             let live = states.filter(|state| matches!(state, Some("running" | "pending")));
             live.count()
         });
-        let stay = if fault.is_some() { ids.len() } else { 0 };
-        assert_eq!(lives, Some(stay));
+        let expected_live = if fault.is_some() { ids.len() } else { 0 };
+        assert_eq!(live, Some(expected_live));
     }
 
     #[tokio::test]
-    async fn ends_that_are_due_at_once_are_one_call_and_none_suffers_from_another() {
+    async fn simultaneous_terminations_are_batched_with_separate_results() {
         let test = "providers::aws::terminate_batcher::tests::\
-                    ends_that_are_due_at_once_are_one_call_and_none_suffers_from_another";
+                    simultaneous_terminations_are_batched_with_separate_results";
         let Some(mut aws) = Aws::start_or_skip(test) else {
             return;
         };
@@ -222,7 +223,7 @@ mod tests {
         fence.open(Moment::now(), HOUR);
         let late = fence.of_this_term().with_deadline(Moment::now());
         let id = InstanceId::from("i-0123456789abcdef0");
-        aws.ask(&json!({"do": "forget"}));
+        aws.send_command(&json!({"do": "forget"}));
         for fence in [past, late] {
             let ended = fence::run_fenced(
                 [fence],
@@ -232,7 +233,7 @@ mod tests {
             assert!(!matches!(ended, Ok(Ok(_))), "{ended:?}");
         }
         assert!(TerminateBatcher::default().terminate_instance(&account, &id).await.is_err());
-        let calls = aws.ask(&json!({"do": "calls"}));
+        let calls = aws.send_command(&json!({"do": "calls"}));
         assert_eq!(calls["calls"], json!([]));
         // Three attempts of one call, not of each.
         check(&mut aws, 3, false, Some("throttle"), (3, &[false; 3])).await;

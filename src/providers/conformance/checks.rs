@@ -8,7 +8,7 @@ use futures::future::{BoxFuture, join_all};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::sleep;
 
-use crate::engine::command::{Command, CommandResult, FailureKind, Launch, RefusalKind};
+use crate::engine::command::Command;
 use crate::host::clock;
 use crate::model::claim::{ClaimOrigin, ClaimRecord};
 use crate::model::id::{ClaimId, InstanceId};
@@ -16,6 +16,7 @@ use crate::model::instance::{Instance, OfferingKey};
 use crate::model::labels::{Labels, TAINT_UNREGISTERED};
 use crate::model::taint::{Effect, Taint};
 use crate::outbound::fence;
+use crate::provider::{CommandResult, FailureKind, Launch, RefusalKind};
 use crate::providers::interface::Provider;
 
 /// A provider to check, with the offerings that it has.
@@ -29,39 +30,39 @@ pub(crate) struct Subject<'a> {
     /// An offering of the same capacity type that does not exist.
     pub(crate) unknown: OfferingKey,
     /// The ID of an instance that never existed.
-    pub(crate) nobody: InstanceId,
+    pub(crate) unknown_instance: InstanceId,
     /// Hash of the node class `default`, as claims carry it.
     pub(crate) node_class_hash: String,
     /// Maximum lag of a listing.
     pub(crate) lag: Duration,
     /// Whether it rejects termination of another cluster's instance. Engines never request that,
     /// and cloud permissions may forbid it instead of the provider.
-    pub(crate) guards_ends: bool,
+    pub(crate) guards_terminations: bool,
 }
 
-const HERE: &str = "conformance";
+const INSTALLATION: &str = "conformance";
 const CLUSTER: &str = "prod";
 /// Polling interval of a lagging listing.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs all checks on a provider.
 pub(crate) async fn check(subject: &Subject<'_>) {
     type Check<'a> = for<'b> fn(&'b Bench<'a>) -> BoxFuture<'b, ()>;
     let checks: [(&str, Check<'_>); 9] = [
-        ("once", |it| Box::pin(a_claim_gets_one_instance(it))),
-        ("other", |it| Box::pin(a_token_is_for_one_launch(it))),
-        ("tags", |it| Box::pin(tags_go_there_and_back(it))),
-        ("twice", |it| Box::pin(ending_twice_ends_once(it))),
-        ("ended", |it| Box::pin(a_claim_that_ended_gets_no_other(it))),
-        ("short", |it| Box::pin(what_is_short_is_refused(it))),
-        ("unknown", |it| Box::pin(what_is_not_sold_is_refused(it))),
-        ("foreign", |it| Box::pin(others_are_left_alone(it))),
-        ("nonsense", |it| Box::pin(what_is_no_matter_is_invalid(it))),
+        ("once", |it| Box::pin(claim_gets_one_instance(it))),
+        ("other", |it| Box::pin(token_is_for_one_launch(it))),
+        ("tags", |it| Box::pin(tags_round_trip(it))),
+        ("twice", |it| Box::pin(second_termination_is_harmless(it))),
+        ("ended", |it| Box::pin(terminated_claim_gets_no_instance(it))),
+        ("short", |it| Box::pin(unavailable_offering_is_refused(it))),
+        ("unknown", |it| Box::pin(unknown_offering_is_refused(it))),
+        ("foreign", |it| Box::pin(foreign_instances_are_untouched(it))),
+        ("nonsense", |it| Box::pin(unsupported_command_is_invalid(it))),
     ];
     for (name, check) in checks {
         let bench = Bench {
             subject,
-            provider: (subject.open)(HERE, CLUSTER),
+            provider: (subject.open)(INSTALLATION, CLUSTER),
             // Makes names unique, because a persistent cloud may be checked several times.
             run: format!("{name}-{:x}", clock::random_seed()),
         };
@@ -79,10 +80,10 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     /// A launch as engines create it, with tags of maximum length and unusual characters.
-    fn wish(&self, claim: &str, offerings: &[&OfferingKey]) -> Launch {
+    fn launch_of(&self, claim: &str, offerings: &[&OfferingKey]) -> Launch {
         let claim = ClaimRecord {
             id: ClaimId(format!("{}-{claim}", self.run)),
-            installation: HERE.to_owned(),
+            installation: INSTALLATION.to_owned(),
             cluster: CLUSTER.into(),
             origin: ClaimOrigin::default(),
             pool: "general".into(),
@@ -94,11 +95,11 @@ impl Bench<'_> {
             pool_hash: "v1:1".to_owned(),
             node_class_hash: self.subject.node_class_hash.clone(),
             startup_taints: vec![Taint::new("a.b/c", Effect::NoSchedule)],
-            reason: letters("why not = a/b_c.d:e@f+g-h "),
+            reason: repeat_text("why not = a/b_c.d:e@f+g-h "),
             command_id: "1".to_owned(),
         };
         let mut tags = claim.to_tags();
-        tags.insert("Kostenstelle für äöü".to_owned(), letters("ß漢字кг"));
+        tags.insert("Kostenstelle für äöü".to_owned(), repeat_text("ß漢字кг"));
         tags.insert("empty".to_owned(), String::new());
         Launch {
             claim,
@@ -121,7 +122,7 @@ impl Bench<'_> {
     async fn launched(&self, launch: &Launch) -> Instance {
         match self.launch(launch).await {
             CommandResult::Launched(instance) => instance,
-            other => panic!("{launch:?} is answered with {other:?}"),
+            other => panic!("{launch:?} returns {other:?}"),
         }
     }
 
@@ -136,7 +137,7 @@ impl Bench<'_> {
     }
 
     /// Terminates an instance for cleanup.
-    async fn done(&self, instance: &Instance) {
+    async fn clean_up(&self, instance: &Instance) {
         let answer = self.terminate(&self.provider, &instance.id).await;
         assert!(matches!(answer, CommandResult::Terminating(_)), "{answer:?}");
     }
@@ -146,7 +147,7 @@ impl Bench<'_> {
     }
 
     /// Polls the listings until the instance is as expected.
-    async fn shows(
+    async fn wait_for(
         &self,
         id: &InstanceId,
         what: &str,
@@ -161,7 +162,7 @@ impl Bench<'_> {
             }
             let lag = self.subject.lag;
             assert!(began.elapsed() < lag, "{id} {what}: not within {lag:?}");
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -177,7 +178,7 @@ impl Bench<'_> {
 async fn listed(provider: &Arc<dyn Provider>) -> Vec<Instance> {
     match provider.execute(Command::ListInstances).await {
         CommandResult::Instances(all) => all,
-        other => panic!("a listing is answered with {other:?}"),
+        other => panic!("a listing returns {other:?}"),
     }
 }
 
@@ -186,7 +187,7 @@ fn is_live(instance: Option<&Instance>) -> bool {
 }
 
 /// The text, repeated to the maximum length of a tag value.
-fn letters(text: &str) -> String {
+fn repeat_text(text: &str) -> String {
     text.chars().cycle().take(256).collect()
 }
 
@@ -197,101 +198,101 @@ fn failed(answer: &CommandResult) -> Option<FailureKind> {
     }
 }
 
-async fn a_claim_gets_one_instance(bench: &Bench<'_>) {
+async fn claim_gets_one_instance(bench: &Bench<'_>) {
     let [sold, other] = &bench.subject.sold;
-    let wish = bench.wish("a", &[sold, other]);
-    let many = (0..5).map(|_| bench.launched(&wish));
+    let launch = bench.launch_of("a", &[sold, other]);
+    let many = (0..5).map(|_| bench.launched(&launch));
     let instances = join_all(many).await;
     let first = &instances[0];
-    assert!(wish.offerings.contains(&first.offering), "{first:?}");
+    assert!(launch.offerings.contains(&first.offering), "{first:?}");
     assert!(first.state.is_live(), "{first:?}");
-    for again in instances.iter().chain([&bench.launched(&wish).await]) {
+    for again in instances.iter().chain([&bench.launched(&launch).await]) {
         assert_eq!(again.id, first.id, "a claim has two instances");
         assert_eq!(again.offering, first.offering);
     }
-    let seen = bench.shows(&first.id, "is listed", |it| it.is_some()).await;
+    let seen = bench.wait_for(&first.id, "is listed", |it| it.is_some()).await;
     let seen = seen.expect("it is listed");
     assert_eq!(seen.offering, first.offering);
     // The response of the launch has the same Node as the listings.
     assert!(first.node.is_none() || seen.node == first.node, "{seen:?}");
-    assert_eq!(bench.of_claim(&wish).await, [first.id.clone()].into());
-    let elsewhere = bench.launched(&bench.wish("b", &[sold])).await;
+    assert_eq!(bench.of_claim(&launch).await, [first.id.clone()].into());
+    let elsewhere = bench.launched(&bench.launch_of("b", &[sold])).await;
     assert_ne!(elsewhere.id, first.id, "two claims have one instance");
-    bench.done(&elsewhere).await;
-    bench.done(first).await;
+    bench.clean_up(&elsewhere).await;
+    bench.clean_up(first).await;
 }
 
-async fn a_token_is_for_one_launch(bench: &Bench<'_>) {
+async fn token_is_for_one_launch(bench: &Bench<'_>) {
     let [sold, other] = &bench.subject.sold;
-    let wish = bench.wish("a", &[sold]);
-    let instance = bench.launched(&wish).await;
-    let answer = bench.launch(&bench.wish("a", &[other])).await;
+    let launch = bench.launch_of("a", &[sold]);
+    let instance = bench.launched(&launch).await;
+    let answer = bench.launch(&bench.launch_of("a", &[other])).await;
     assert_eq!(failed(&answer), Some(FailureKind::Invalid), "{answer:?}");
-    assert_eq!(bench.of_claim(&wish).await, [instance.id.clone()].into());
-    bench.done(&instance).await;
+    assert_eq!(bench.of_claim(&launch).await, [instance.id.clone()].into());
+    bench.clean_up(&instance).await;
 }
 
-async fn tags_go_there_and_back(bench: &Bench<'_>) {
-    let wish = bench.wish("a", &[&bench.subject.sold[0]]);
-    let instance = bench.launched(&wish).await;
-    let seen = bench.shows(&instance.id, "is listed", |it| it.is_some());
+async fn tags_round_trip(bench: &Bench<'_>) {
+    let launch = bench.launch_of("a", &[&bench.subject.sold[0]]);
+    let instance = bench.launched(&launch).await;
+    let seen = bench.wait_for(&instance.id, "is listed", |it| it.is_some());
     let seen = seen.await.expect("it is listed");
-    for (reported, whose) in [(&instance, "the answer"), (&seen, "the listing")] {
-        for (key, value) in &wish.tags {
+    for (reported, whose) in [(&instance, "the response"), (&seen, "the listing")] {
+        for (key, value) in &launch.tags {
             assert_eq!(reported.tags.get(key), Some(value), "{key} in {whose}");
         }
-        let claim = ClaimRecord::from_tags(&reported.tags, HERE, &CLUSTER.into());
-        assert_eq!(claim, Ok(wish.claim.clone()), "{whose}");
+        let claim = ClaimRecord::from_tags(&reported.tags, INSTALLATION, &CLUSTER.into());
+        assert_eq!(claim, Ok(launch.claim.clone()), "{whose}");
     }
-    bench.done(&instance).await;
+    bench.clean_up(&instance).await;
 }
 
-async fn ending_twice_ends_once(bench: &Bench<'_>) {
+async fn second_termination_is_harmless(bench: &Bench<'_>) {
     let sold = &bench.subject.sold[0];
-    let instance = bench.launched(&bench.wish("a", &[sold])).await;
-    let other = bench.launched(&bench.wish("b", &[sold])).await;
+    let instance = bench.launched(&bench.launch_of("a", &[sold])).await;
+    let other = bench.launched(&bench.launch_of("b", &[sold])).await;
     for again in 0..3 {
         let answer = bench.terminate(&bench.provider, &instance.id).await;
         let gone = again > 0 && failed(&answer) == Some(FailureKind::Gone);
         let ends = matches!(&answer, CommandResult::Terminating(state) if !state.is_live());
         assert!(gone || ends, "{answer:?}");
     }
-    bench.shows(&instance.id, "has ended", |it| it.is_none_or(|it| !it.state.is_live())).await;
-    bench.shows(&other.id, "lives", |it| it.is_some_and(|it| it.state.is_live())).await;
-    bench.done(&other).await;
-    let answer = bench.terminate(&bench.provider, &bench.subject.nobody).await;
+    bench.wait_for(&instance.id, "has ended", |it| it.is_none_or(|it| !it.state.is_live())).await;
+    bench.wait_for(&other.id, "lives", |it| it.is_some_and(|it| it.state.is_live())).await;
+    bench.clean_up(&other).await;
+    let answer = bench.terminate(&bench.provider, &bench.subject.unknown_instance).await;
     assert_eq!(failed(&answer), Some(FailureKind::Gone), "{answer:?}");
 }
 
-async fn a_claim_that_ended_gets_no_other(bench: &Bench<'_>) {
-    let wish = bench.wish("a", &[&bench.subject.sold[0]]);
-    let instance = bench.launched(&wish).await;
-    bench.done(&instance).await;
-    bench.shows(&instance.id, "has ended", |it| it.is_none_or(|it| !it.state.is_live())).await;
-    let answer = bench.launch(&wish).await;
+async fn terminated_claim_gets_no_instance(bench: &Bench<'_>) {
+    let launch = bench.launch_of("a", &[&bench.subject.sold[0]]);
+    let instance = bench.launched(&launch).await;
+    bench.clean_up(&instance).await;
+    bench.wait_for(&instance.id, "has ended", |it| it.is_none_or(|it| !it.state.is_live())).await;
+    let answer = bench.launch(&launch).await;
     assert_eq!(failed(&answer), Some(FailureKind::Invalid), "{answer:?}");
-    let mut all = bench.of_claim(&wish).await;
+    let mut all = bench.of_claim(&launch).await;
     all.remove(&instance.id);
     assert_eq!(all, BTreeSet::new(), "a claim has two instances");
 }
 
-async fn what_is_short_is_refused(bench: &Bench<'_>) {
+async fn unavailable_offering_is_refused(bench: &Bench<'_>) {
     let Subject { sold, sold_out, .. } = bench.subject;
-    let wish = bench.wish("a", &[sold_out]);
-    assert_refused(&bench.launch(&wish).await, sold_out, RefusalKind::InsufficientCapacity);
-    assert_eq!(bench.of_claim(&wish).await, BTreeSet::new());
-    let instance = bench.launched(&bench.wish("b", &[sold_out, &sold[0]])).await;
+    let launch = bench.launch_of("a", &[sold_out]);
+    assert_refused(&bench.launch(&launch).await, sold_out, RefusalKind::InsufficientCapacity);
+    assert_eq!(bench.of_claim(&launch).await, BTreeSet::new());
+    let instance = bench.launched(&bench.launch_of("b", &[sold_out, &sold[0]])).await;
     assert_eq!(instance.offering, sold[0]);
-    bench.done(&instance).await;
+    bench.clean_up(&instance).await;
 }
 
-async fn what_is_not_sold_is_refused(bench: &Bench<'_>) {
+async fn unknown_offering_is_refused(bench: &Bench<'_>) {
     let Subject { sold, unknown, .. } = bench.subject;
-    let answer = bench.launch(&bench.wish("a", &[unknown])).await;
+    let answer = bench.launch(&bench.launch_of("a", &[unknown])).await;
     assert_refused(&answer, unknown, RefusalKind::Unsupported);
-    let instance = bench.launched(&bench.wish("b", &[unknown, &sold[0]])).await;
+    let instance = bench.launched(&bench.launch_of("b", &[unknown, &sold[0]])).await;
     assert_eq!(instance.offering, sold[0]);
-    bench.done(&instance).await;
+    bench.clean_up(&instance).await;
 }
 
 fn assert_refused(answer: &CommandResult, offering: &OfferingKey, kind: RefusalKind) {
@@ -300,32 +301,33 @@ fn assert_refused(answer: &CommandResult, offering: &OfferingKey, kind: RefusalK
             let of = refusals.iter().map(|it| (&it.offering, it.kind));
             assert_eq!(of.collect::<Vec<_>>(), [(offering, kind)]);
         }
-        other => panic!("{offering} is answered with {other:?}"),
+        other => panic!("{offering} returns {other:?}"),
     }
 }
 
-async fn others_are_left_alone(bench: &Bench<'_>) {
-    let instance = bench.launched(&bench.wish("a", &[&bench.subject.sold[0]])).await;
-    bench.shows(&instance.id, "lives", is_live).await;
-    for (installation, cluster) in [(HERE, "other"), ("other", CLUSTER), ("other", "other")] {
+async fn foreign_instances_are_untouched(bench: &Bench<'_>) {
+    let instance = bench.launched(&bench.launch_of("a", &[&bench.subject.sold[0]])).await;
+    bench.wait_for(&instance.id, "lives", is_live).await;
+    for (installation, cluster) in [(INSTALLATION, "other"), ("other", CLUSTER), ("other", "other")]
+    {
         let other = (bench.subject.open)(installation, cluster);
         let seen = listed(&other).await;
-        assert_eq!(seen, [], "{installation} {cluster} sees what is not its own");
-        if bench.subject.guards_ends {
+        assert_eq!(seen, [], "{installation} {cluster} lists instances of others");
+        if bench.subject.guards_terminations {
             let answer = bench.terminate(&other, &instance.id).await;
             let kind = failed(&answer);
             let denied = [Some(FailureKind::Denied), Some(FailureKind::Gone)];
             assert!(denied.contains(&kind), "{installation} {cluster}: {answer:?}");
         }
     }
-    bench.shows(&instance.id, "still lives", is_live).await;
-    bench.done(&instance).await;
+    bench.wait_for(&instance.id, "still lives", is_live).await;
+    bench.clean_up(&instance).await;
 }
 
-async fn what_is_no_matter_is_invalid(bench: &Bench<'_>) {
+async fn unsupported_command_is_invalid(bench: &Bench<'_>) {
     let command = Command::DeleteNode { node: "n".into(), uid: "u".to_owned() };
     let answer = fence::run_unfenced(bench.provider.execute(command)).await;
     assert_eq!(failed(&answer), Some(FailureKind::Invalid), "{answer:?}");
-    let answer = bench.launch(&bench.wish("a", &[])).await;
+    let answer = bench.launch(&bench.launch_of("a", &[])).await;
     assert_eq!(failed(&answer), Some(FailureKind::Invalid), "{answer:?}");
 }

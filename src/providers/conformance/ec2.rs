@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::checks::{Subject, check};
-use crate::engine::command::{Adoption, Command, CommandResult, FailureKind, Launch};
+use crate::engine::command::Command;
 use crate::engine::event::Event;
 use crate::model::claim::{TAG_CLUSTER, TAG_EKS, TAG_OWNED, TAG_POOL};
 use crate::model::cluster::Cluster;
@@ -19,6 +19,7 @@ use crate::model::labels::Labels;
 use crate::model::pool::Pool;
 use crate::model::template_hash::{node_class_hash, record_in};
 use crate::outbound::fence;
+use crate::provider::{Adoption, CommandResult, FailureKind, Launch};
 use crate::providers::aws::clients::{AccountKey, Accounts, AwsClients};
 use crate::providers::aws::launch_templates::tag_specification;
 use crate::providers::aws::provider::Ec2;
@@ -41,11 +42,11 @@ async fn ec2_conforms() {
     let Some(mut aws) = Aws::start_or_skip("providers::conformance::ec2::ec2_conforms") else {
         return;
     };
-    aws.ask(&json!({"do": "outage", "type": "m5.large", "zone": "us-west-2c"}));
+    aws.send_command(&json!({"do": "outage", "type": "m5.large", "zone": "us-west-2c"}));
     let cluster = Arc::new(aws.cluster("conformance", "prod"));
     let account = AwsClients::from_config(AccountKey::from_cluster(&cluster), aws.config().await);
-    let keepers = Regions::of_accounts(Accounts::from_clients(account));
-    let region_handle = keepers.handle_for(&cluster).await;
+    let regions = Regions::of_accounts(Accounts::from_clients(account));
+    let region_handle = regions.handle_for(&cluster).await;
     let (events, mut inbox) = mpsc::channel(64);
     let prod: Arc<dyn Provider> = Arc::new(Ec2::new(cluster.clone(), api(), region_handle.clone()));
     prod.register_cluster(cluster.clone(), Some(events)).await;
@@ -66,11 +67,11 @@ async fn ec2_conforms() {
         sold: [key("m5.large", "a"), key("m5.large", "b")],
         sold_out: key("m5.large", "c"),
         unknown: key("m99.large", "a"),
-        nobody: "i-0123456789abcdef0".into(),
+        unknown_instance: "i-0123456789abcdef0".into(),
         node_class_hash: node_class_hash(cluster.node_classes.first()),
         lag: Duration::from_secs(5),
         // Only IAM permissions prevent it.
-        guards_ends: false,
+        guards_terminations: false,
     };
     check(&subject).await;
 }
@@ -108,9 +109,9 @@ async fn adopt(
 }
 
 #[tokio::test]
-async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
+async fn only_karpenter_instances_of_the_cluster_and_pool_are_adopted() {
     let name =
-        "providers::conformance::ec2::what_karpenter_has_made_is_taken_over_and_nothing_else";
+        "providers::conformance::ec2::only_karpenter_instances_of_the_cluster_and_pool_are_adopted";
     let Some(aws) = Aws::start_or_skip(name) else {
         return;
     };
@@ -126,8 +127,8 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
     let of_other = karpenters(&direct, &image, "another", "general").await;
     let of_pool = karpenters(&direct, &image, &eks, "special").await;
     let account = AwsClients::from_config(key_of_account, aws.config().await);
-    let keepers = Regions::of_accounts(Accounts::from_clients(account));
-    let region_handle = keepers.handle_for(&cluster).await;
+    let regions = Regions::of_accounts(Accounts::from_clients(account));
+    let region_handle = regions.handle_for(&cluster).await;
     let prod = Ec2::new(cluster.clone(), api(), region_handle);
     let unknown = "i-0123456789abcdef0".into();
     for (claim, instance, expect) in [

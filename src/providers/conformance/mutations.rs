@@ -9,63 +9,64 @@ use futures::future::{BoxFuture, join_all};
 
 use super::checks::check;
 use super::providers::{nowhere, simulated, subject};
-use crate::engine::command::{Command, CommandResult, FailureKind, Launch, RefusalKind};
+use crate::engine::command::Command;
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClaimId, InstanceId};
 use crate::model::instance::InstanceState;
+use crate::provider::{CommandResult, FailureKind, Launch, RefusalKind};
 use crate::providers::interface::Provider;
 use crate::providers::simulated::{CloudHandle, InProcess};
 
 /// A defect of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bend {
+enum Defect {
     /// Every launch creates an instance.
     ForgetsTokens,
     /// Only the token is compared.
     IgnoresParameters,
     /// A claim whose instance has terminated gets a new one.
-    ForgetsTheEnded,
+    ForgetsTerminated,
     /// It launches instances with fewer tags than requested.
     DropsTags,
     /// Listings truncate a tag.
-    CutsTags,
+    TruncatesTags,
     ListsNothing,
     /// Existing instances are not listed again.
     ListsOthers,
-    EndsOthers,
+    TerminatesOthers,
     /// Terminating a terminated instance terminates a different one.
-    EndsAnother,
+    TerminatesAnother,
     /// Terminating a terminated instance fails.
-    FailsTheSecondEnd,
+    FailsTheSecondTermination,
     /// An instance that never existed counts as terminated.
-    EndsNobody,
+    TerminatesUnknown,
     /// It reports a termination without performing it.
-    EndsNothing,
+    TerminatesNothing,
     RefusesWithoutKind,
     /// Every error is out of stock, even for offerings that do not exist.
-    MistakesKinds,
+    ConfusesKinds,
     /// It tries only the first offering.
     TriesOnlyOne,
     DoesAnything,
 }
 
-const ALL: [Bend; 16] = [
-    Bend::ForgetsTokens,
-    Bend::IgnoresParameters,
-    Bend::ForgetsTheEnded,
-    Bend::DropsTags,
-    Bend::CutsTags,
-    Bend::ListsNothing,
-    Bend::ListsOthers,
-    Bend::EndsOthers,
-    Bend::EndsAnother,
-    Bend::FailsTheSecondEnd,
-    Bend::EndsNobody,
-    Bend::EndsNothing,
-    Bend::RefusesWithoutKind,
-    Bend::MistakesKinds,
-    Bend::TriesOnlyOne,
-    Bend::DoesAnything,
+const ALL: [Defect; 16] = [
+    Defect::ForgetsTokens,
+    Defect::IgnoresParameters,
+    Defect::ForgetsTerminated,
+    Defect::DropsTags,
+    Defect::TruncatesTags,
+    Defect::ListsNothing,
+    Defect::ListsOthers,
+    Defect::TerminatesOthers,
+    Defect::TerminatesAnother,
+    Defect::FailsTheSecondTermination,
+    Defect::TerminatesUnknown,
+    Defect::TerminatesNothing,
+    Defect::RefusesWithoutKind,
+    Defect::ConfusesKinds,
+    Defect::TriesOnlyOne,
+    Defect::DoesAnything,
 ];
 
 /// The operations so far.
@@ -77,14 +78,14 @@ struct Done {
     ended: Vec<InstanceId>,
 }
 
-struct Bent {
-    bend: Bend,
+struct FaultyProvider {
+    defect: Defect,
     inner: InProcess,
     cloud: CloudHandle,
     done: Arc<Mutex<Done>>,
 }
 
-impl Bent {
+impl FaultyProvider {
     fn done(&self) -> std::sync::MutexGuard<'_, Done> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,23 +96,23 @@ impl Bent {
             let mut done = self.done();
             done.calls += 1;
             let known = done.instances.get(&claim);
-            let anew = match self.bend {
-                Bend::ForgetsTokens => true,
-                Bend::ForgetsTheEnded => known.is_some_and(|id| done.ended.contains(id)),
+            let is_relaunch = match self.defect {
+                Defect::ForgetsTokens => true,
+                Defect::ForgetsTerminated => known.is_some_and(|id| done.ended.contains(id)),
                 _ => false,
             };
-            if anew {
+            if is_relaunch {
                 launch.claim.id = ClaimId(format!("{claim}-{}", done.calls));
             }
-            if self.bend == Bend::IgnoresParameters {
+            if self.defect == Defect::IgnoresParameters {
                 let first = done.launched.entry(claim.clone()).or_insert(launch);
                 launch = first.clone();
             }
         }
-        if self.bend == Bend::DropsTags {
+        if self.defect == Defect::DropsTags {
             launch.tags.remove("empty");
         }
-        if self.bend == Bend::TriesOnlyOne {
+        if self.defect == Defect::TriesOnlyOne {
             launch.offerings.truncate(1);
         }
         let answer = self.inner.execute(Command::Launch(Box::new(launch))).await;
@@ -120,8 +121,10 @@ impl Bent {
                 self.done().instances.insert(claim, instance.id.clone());
                 CommandResult::Launched(instance)
             }
-            CommandResult::LaunchRefused(_) if self.bend == Bend::RefusesWithoutKind => unknown(),
-            CommandResult::LaunchRefused(mut refusals) if self.bend == Bend::MistakesKinds => {
+            CommandResult::LaunchRefused(_) if self.defect == Defect::RefusesWithoutKind => {
+                unknown()
+            }
+            CommandResult::LaunchRefused(mut refusals) if self.defect == Defect::ConfusesKinds => {
                 for refusal in &mut refusals {
                     refusal.kind = RefusalKind::InsufficientCapacity;
                 }
@@ -133,21 +136,23 @@ impl Bent {
 
     async fn terminate(&self, claim: ClaimId, instance: InstanceId) -> CommandResult {
         let again = self.done().ended.contains(&instance);
-        let all = self.cloud.list(None).await.expect("it lists");
+        let all = self.cloud.list(None).await.expect("a listing");
         let found = all.iter().find(|it| it.id == instance);
         let owner = found.and_then(|instance| {
             let installation = instance.tags.get(TAG_INSTALLATION)?.clone();
             Some((installation, instance.tags.get(TAG_CLUSTER)?.clone()))
         });
         let another = all.iter().find(|it| it.state.is_live());
-        let (target, of) = match self.bend {
-            Bend::FailsTheSecondEnd if again => return unknown(),
-            Bend::EndsNobody if found.is_none() => {
+        let (target, of) = match self.defect {
+            Defect::FailsTheSecondTermination if again => return unknown(),
+            Defect::TerminatesUnknown if found.is_none() => {
                 return CommandResult::Terminating(InstanceState::Terminated);
             }
-            Bend::EndsNothing => return CommandResult::Terminating(InstanceState::ShuttingDown),
-            Bend::EndsAnother if again => (another.map(|it| it.id.clone()), None),
-            Bend::EndsOthers => (None, owner),
+            Defect::TerminatesNothing => {
+                return CommandResult::Terminating(InstanceState::ShuttingDown);
+            }
+            Defect::TerminatesAnother if again => (another.map(|it| it.id.clone()), None),
+            Defect::TerminatesOthers => (None, owner),
             _ => (None, None),
         };
         self.done().ended.push(instance.clone());
@@ -159,13 +164,13 @@ impl Bent {
     }
 
     async fn list(&self) -> CommandResult {
-        let all = match self.bend {
-            Bend::ListsNothing => return CommandResult::Instances(Vec::new()),
-            Bend::ListsOthers => self.cloud.list(None).await.map(CommandResult::Instances),
+        let all = match self.defect {
+            Defect::ListsNothing => return CommandResult::Instances(Vec::new()),
+            Defect::ListsOthers => self.cloud.list(None).await.map(CommandResult::Instances),
             _ => Some(self.inner.execute(Command::ListInstances).await),
         };
-        match all.expect("it lists") {
-            CommandResult::Instances(mut all) if self.bend == Bend::CutsTags => {
+        match all.expect("a listing") {
+            CommandResult::Instances(mut all) if self.defect == Defect::TruncatesTags => {
                 for value in all
                     .iter_mut()
                     .flat_map(|instance| Arc::make_mut(&mut instance.tags).values_mut())
@@ -180,17 +185,17 @@ impl Bent {
 }
 
 fn unknown() -> CommandResult {
-    CommandResult::Failed { kind: FailureKind::Unknown, text: "bent".to_owned() }
+    CommandResult::Failed { kind: FailureKind::Unknown, text: "faulty".to_owned() }
 }
 
-impl Provider for Bent {
+impl Provider for FaultyProvider {
     fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult> {
         async move {
             match command {
                 Command::Launch(launch) => self.launch(*launch).await,
                 Command::Terminate { claim, instance } => self.terminate(claim, instance).await,
                 Command::ListInstances => self.list().await,
-                _ if self.bend == Bend::DoesAnything => CommandResult::Done,
+                _ if self.defect == Defect::DoesAnything => CommandResult::Done,
                 other => self.inner.execute(other).await,
             }
         }
@@ -199,8 +204,8 @@ impl Provider for Bent {
 }
 
 #[tokio::test]
-async fn a_bent_provider_is_found() {
-    let checks = ALL.map(|bend| async move {
+async fn each_faulty_provider_fails_a_conformance_check() {
+    let checks = ALL.map(|defect| async move {
         let (cloud, done) = (simulated(), Arc::default());
         let open = |installation: &str, cluster: &str| -> Arc<dyn Provider> {
             let inner = InProcess {
@@ -210,11 +215,11 @@ async fn a_bent_provider_is_found() {
                 home: nowhere(),
             };
             let (cloud, done) = (cloud.clone(), Arc::clone(&done));
-            Arc::new(Bent { bend, inner, cloud, done })
+            Arc::new(FaultyProvider { defect, inner, cloud, done })
         };
         let subject = subject(&open);
         let found = AssertUnwindSafe(check(&subject)).catch_unwind().await;
-        assert!(found.is_err(), "{bend:?} passes every check");
+        assert!(found.is_err(), "{defect:?} passes every check");
     });
     join_all(checks).await;
 }

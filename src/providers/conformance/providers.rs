@@ -54,10 +54,10 @@ pub(super) fn subject(open: &(dyn Fn(&str, &str) -> Arc<dyn Provider> + Sync)) -
         sold: [key("small", "a"), key("small", "b")],
         sold_out: key("small", "c"),
         unknown: key("large", "a"),
-        nobody: "i-0123456789abcdef0".into(),
+        unknown_instance: "i-0123456789abcdef0".into(),
         node_class_hash: "v1:2".to_owned(),
         lag: Duration::from_millis(300),
-        guards_ends: true,
+        guards_terminations: true,
     }
 }
 

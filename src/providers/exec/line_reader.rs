@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_is_whole_or_too_long() {
+    async fn lines_are_read_whole_or_reported_as_too_long() {
         check(b"", &[]).await;
         check(b"a\n\nbcde\n", &[Some(b"a"), Some(b""), Some(b"bcde")]).await;
         check(b"no end", &[None]).await;
@@ -101,13 +101,13 @@ mod tests {
                 Some(ProgramLine::TooLong) => cut += 1,
                 rest => break rest,
             }
-            assert!(lines.line.capacity() < 100_000, "no more is held than said");
+            assert!(lines.line.capacity() < 100_000, "the buffer stays small");
         };
         assert_eq!(rest, Some(ProgramLine::Whole(b"f".to_vec())));
         assert!(cut > 1, "each part of an endless line counts");
     }
     #[tokio::test]
-    async fn a_wait_that_is_given_up_loses_nothing() {
+    async fn cancelled_read_loses_no_bytes() {
         let (mut program, stdout) = tokio::io::duplex(64);
         let mut lines = Lines::new(stdout, 4);
         for (part, expect) in [
@@ -121,7 +121,7 @@ mod tests {
             (b"q\nr", None),
             (b"\n", Some(ProgramLine::Whole(b"r".to_vec()))),
         ] {
-            program.write_all(part).await.expect("there is room");
+            program.write_all(part).await.expect("the pipe has space");
             let line = lines.next_line().now_or_never();
             let line = line.map(|line| line.expect("a pipe reads").expect("it is open"));
             assert_eq!(line, expect, "{part:?}");

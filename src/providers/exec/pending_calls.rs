@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::engine::command::{CommandResult, FailureKind};
 use crate::host::text;
+use crate::provider::{CommandResult, FailureKind};
 use crate::providers::exec::ProgramLimits;
 use crate::providers::exec::error::ProgramError;
 use crate::providers::exec::line_reader::ProgramLine;
@@ -96,12 +96,12 @@ impl<'a> PendingCalls<'a> {
     }
 
     /// The earliest deadline.
-    pub(crate) fn first_due(&self) -> Option<Instant> {
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.waiting.values().map(|call| call.deadline).min()
     }
 
     /// Fails calls past their deadline. Returns an error if the program does not respond.
-    pub(crate) fn expire_late(&mut self, now: Instant) -> Result<(), ProgramError> {
+    pub(crate) fn fail_overdue(&mut self, now: Instant) -> Result<(), ProgramError> {
         let late = self.waiting.extract_if(.., |_, call| call.deadline <= now);
         for (_, call) in late {
             let text = format!("no response within {:?}", self.limits.call_timeout);
@@ -160,7 +160,7 @@ impl<'a> PendingCalls<'a> {
 
     fn on_invalid_line(&mut self, why: &str) -> Result<(), ProgramError> {
         let cluster = &self.scope.cluster;
-        report_metrics::program_rambled(cluster);
+        report_metrics::count_invalid_line(cluster);
         self.invalid_lines += 1;
         if self.invalid_lines == 1 {
             let why = text::bounded_line(why);

@@ -62,7 +62,7 @@ impl ProcessSupervisor {
             let wait = self.restart_delay(failures);
             failures += 1;
             let (cluster, why) = (&self.scope.cluster, text::bounded_line(&why));
-            report_metrics::program_ended(cluster);
+            report_metrics::count_program_exit(cluster);
             tracing::warn!(%cluster, why, again_in = ?wait, "exec program exited");
             if !self.fail_calls(wait, &why).await {
                 return;
@@ -138,11 +138,11 @@ async fn transfer_lines(
     child: &mut Child,
 ) -> RunEnd {
     loop {
-        let due = pending.first_due();
+        let due = pending.next_deadline();
         let step = tokio::select! {
             biased;
             () = async { sleep_until(due.unwrap_or_else(clock::monotonic_now)).await },
-                if due.is_some() => pending.expire_late(clock::monotonic_now()),
+                if due.is_some() => pending.fail_overdue(clock::monotonic_now()),
             line = child.lines.next_line() => match line {
                 Ok(Some(line)) => pending.on_line(&line),
                 Ok(None) => Err(ProgramError::Closed),

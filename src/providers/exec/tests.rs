@@ -10,13 +10,14 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::{ExecProvider, ProgramLimits};
-use crate::engine::command::{Command, CommandResult, FailureKind, Launch};
+use crate::engine::command::Command;
 use crate::host::clock;
 use crate::model::claim::{ClaimOrigin, ClaimRecord};
 use crate::model::cluster::{Cluster, Exec};
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
+use crate::provider::{CommandResult, FailureKind, Launch};
 use crate::providers::conformance::providers::reference;
 use crate::providers::interface::Provider;
 
@@ -53,7 +54,7 @@ fn program(exec: &Exec) -> ExecProvider {
     ExecProvider::with_limits(exec, &cluster(), limits())
 }
 
-fn wish(class: Option<&str>) -> Launch {
+fn launch_of(class: Option<&str>) -> Launch {
     let claim = ClaimRecord {
         id: "c-1".into(),
         installation: "here".to_owned(),
@@ -90,7 +91,7 @@ fn wish(class: Option<&str>) -> Launch {
 }
 
 fn launch(class: Option<&str>) -> Command {
-    Command::Launch(Box::new(wish(class)))
+    Command::Launch(Box::new(launch_of(class)))
 }
 
 /// Number of processes with this string in their command line.
@@ -103,7 +104,7 @@ fn processes(text: &str) -> usize {
     .count()
 }
 
-async fn nothing_is_left(dir: &Path) {
+async fn wait_until_no_process_is_left(dir: &Path) {
     let dir = dir.to_str().expect("a readable path");
     for _ in 0..50 {
         if processes(dir) == 0 {
@@ -116,7 +117,7 @@ async fn nothing_is_left(dir: &Path) {
 
 /// Calls to a failing program return soon with an error that contains `words`. The next run of the
 /// program succeeds and is used.
-async fn check_bad(exec: Exec, words: &str, command: &Command, recovers: bool) {
+async fn check_faulty(exec: Exec, words: &str, command: &Command, recovers: bool) {
     let mut limits = limits();
     if words.contains("no hello") {
         // Shorter than the call timeout, as in production.
@@ -131,7 +132,7 @@ async fn check_bad(exec: Exec, words: &str, command: &Command, recovers: bool) {
     let mut found = false;
     for answer in &answers {
         let CommandResult::Failed { kind, text } = answer else {
-            panic!("{exec:?} answers {answer:?}");
+            panic!("{exec:?} responds with {answer:?}");
         };
         assert_eq!(*kind, FailureKind::Unknown, "{exec:?}: {text}");
         found |= text.contains(words);
@@ -149,7 +150,7 @@ async fn check_bad(exec: Exec, words: &str, command: &Command, recovers: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_program_is_bounded_and_its_next_run_is_used() {
+async fn faulty_program_fails_calls_in_time_and_is_restarted() {
     let table = [
         ("silent", "no hello within 1s"),
         ("old", "protocol version 0 is not supported"),
@@ -167,14 +168,14 @@ async fn a_bad_program_is_bounded_and_its_next_run_is_used() {
         let once = dir.path().join("once");
         let once = once.to_str().expect("a readable path");
         let exec = reference(dir.path(), &["--fault", fault, "--once", once]);
-        check_bad(exec, words, &Command::ListInstances, true).await;
-        nothing_is_left(dir.path()).await;
+        check_faulty(exec, words, &Command::ListInstances, true).await;
+        wait_until_no_process_is_left(dir.path()).await;
     });
     join_all(checks).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_cannot_be_started_is_told_of() {
+async fn program_start_failure_is_reported() {
     let dir = TempDir::new().expect("a directory");
     let plain = dir.path().join("plain");
     fs::write(&plain, "#!/bin/sh\n").expect("written");
@@ -189,12 +190,12 @@ async fn a_program_that_cannot_be_started_is_told_of() {
     for (command, words) in table {
         let exec =
             Exec { command: command.into_iter().map(str::to_owned).collect(), ..Exec::default() };
-        check_bad(exec, words, &Command::ListInstances, false).await;
+        check_faulty(exec, words, &Command::ListInstances, false).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_launch_that_is_answered_wrongly_is_not_taken() {
+async fn launch_with_an_invalid_response_is_rejected() {
     let table = [
         ("untagged", "does not have the tags of the claim", None),
         ("other", "does not have the tags of the claim", None),
@@ -204,13 +205,13 @@ async fn a_launch_that_is_answered_wrongly_is_not_taken() {
     let checks = table.map(|(fault, words, class)| async move {
         let dir = TempDir::new().expect("a directory");
         let exec = reference(dir.path(), &["--fault", fault]);
-        check_bad(exec, words, &launch(class), false).await;
+        check_faulty(exec, words, &launch(class), false).await;
     });
     join_all(checks).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_said_beside_the_answers_is_passed_over() {
+async fn output_other_than_responses_is_ignored() {
     for fault in ["garbage", "loud"] {
         let dir = TempDir::new().expect("a directory");
         let program = program(&reference(dir.path(), &["--fault", fault]));
@@ -225,7 +226,7 @@ async fn what_is_said_beside_the_answers_is_passed_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_launch_cut_short_by_the_end_of_the_program_is_done_once() {
+async fn launch_interrupted_by_program_exit_is_done_once() {
     let dir = TempDir::new().expect("a directory");
     let once = dir.path().join("once");
     let once = once.to_str().expect("a readable path");
@@ -238,16 +239,16 @@ async fn a_launch_cut_short_by_the_end_of_the_program_is_done_once() {
             other => panic!("{other:?}"),
         }
         failures += 1;
-        assert!(failures < 200, "it does not recover");
+        assert!(failures < 200, "the program does not recover");
         sleep(Duration::from_millis(20)).await;
     };
-    assert!(failures > 0, "it has not ended");
+    assert!(failures > 0, "the program did not exit");
     let answer = program.execute(Command::ListInstances).await;
     assert_eq!(answer, CommandResult::Instances(vec![launched]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_calls_wait_than_said() {
+async fn waiting_calls_are_limited() {
     let dir = TempDir::new().expect("a directory");
     let program = program(&reference(dir.path(), &["--fault", "hang"]));
     // The program is started first, because calls that wait for the start fail with it.
@@ -265,11 +266,11 @@ async fn no_more_calls_wait_than_said() {
             kind == FailureKind::Throttled
         })
         .count();
-    assert!(throttled > 300, "only {throttled} were turned away");
+    assert!(throttled > 300, "only {throttled} were throttled");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_ends_with_all_it_started_when_it_is_needed_no_more() {
+async fn dropped_program_is_killed_with_its_children() {
     let dir = TempDir::new().expect("a directory");
     let mut exec = reference(dir.path(), &[]);
     let command_line = exec.command.join(" ");
@@ -282,13 +283,13 @@ async fn a_program_ends_with_all_it_started_when_it_is_needed_no_more() {
     let answer = program.execute(Command::ListInstances).await;
     assert_eq!(answer, CommandResult::Instances(Vec::new()));
     let dir_name = dir_name.to_string();
-    assert!(processes(&dir_name) >= 2, "both run");
+    assert!(processes(&dir_name) >= 2, "the program and its child run");
     drop(program);
-    nothing_is_left(dir.path()).await;
+    wait_until_no_process_is_left(dir.path()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_gets_only_what_is_named_of_the_environment() {
+async fn program_receives_only_the_listed_environment_variables() {
     let dir = TempDir::new().expect("a directory");
     let seen = dir.path().join("seen");
     let script = format!("env > {}", seen.display());
@@ -298,7 +299,7 @@ async fn a_program_gets_only_what_is_named_of_the_environment() {
         ..Exec::default()
     };
     drop(program(&exec).execute(Command::ListInstances).await);
-    let text = fs::read_to_string(seen).expect("it ran");
+    let text = fs::read_to_string(seen).expect("the program ran");
     // Variables that the shell sets itself.
     let shell_names = ["PWD", "SHLVL", "_", "OLDPWD"];
     let mut names: Vec<&str> = text
@@ -311,10 +312,10 @@ async fn a_program_gets_only_what_is_named_of_the_environment() {
 }
 
 #[test]
-fn the_documentation_shows_the_limits() {
+fn documentation_lists_the_program_limits() {
     let text = include_str!("../../../docs/PROVIDERS.md");
     let limits = ProgramLimits::default();
-    for told in [
+    for line in [
         format!("to `hello` | {} s", limits.hello_timeout.as_secs()),
         format!("response to a request | {} s", limits.call_timeout.as_secs()),
         format!("requests without a response | {} |", limits.max_unanswered),
@@ -322,6 +323,6 @@ fn the_documentation_shows_the_limits() {
         format!("invalid lines | {} |", limits.max_invalid_lines),
         format!("until exit | {} s", limits.exit_timeout.as_secs()),
     ] {
-        assert!(text.contains(&told), "{told}");
+        assert!(text.contains(&line), "{line}");
     }
 }

@@ -8,14 +8,14 @@ use super::{
     ClusterScope, Expect, LaunchCall, ProviderCall, parse_hello, parse_response, request_line,
     response_id,
 };
-use crate::engine::command::{CommandResult, Launch};
 use crate::model::claim::{ClaimOrigin, ClaimRecord};
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::{Labels, TAINT_UNREGISTERED};
 use crate::model::taint::{Effect, Taint};
+use crate::provider::{CommandResult, Launch};
 
 #[test]
-fn no_line_makes_the_daemon_panic() {
+fn arbitrary_protocol_lines_do_not_panic() {
     let scope = ClusterScope { installation: "here".to_owned(), cluster: "prod".into() };
     let offering = OfferingKey {
         instance_type: "small".into(),
@@ -52,7 +52,7 @@ fn listing(node: &str) -> String {
 }
 
 #[test]
-fn the_node_of_an_instance_is_one_that_can_be_made() {
+fn node_of_an_instance_must_have_a_valid_name_and_provider_id() {
     let scope = ClusterScope { installation: "here".to_owned(), cluster: "prod".into() };
     let node_of = |node: &str| {
         let line = listing(node);
@@ -81,7 +81,7 @@ fn the_node_of_an_instance_is_one_that_can_be_made() {
 
 /// The request of each verb in `docs/PROVIDERS.md`, as Outrigger would send it, and the expectation
 /// on its response.
-fn shown(scope: &ClusterScope) -> Vec<(Vec<u8>, Option<Expect>)> {
+fn documented(scope: &ClusterScope) -> Vec<(Vec<u8>, Option<Expect>)> {
     let claim = ClaimRecord {
         id: "general-7c9k2".into(),
         installation: scope.installation.clone(),
@@ -143,16 +143,16 @@ fn shown(scope: &ClusterScope) -> Vec<(Vec<u8>, Option<Expect>)> {
 }
 
 #[test]
-fn the_documentation_shows_what_is_said() {
+fn documentation_shows_the_protocol_messages() {
     let text = include_str!("../../../docs/PROVIDERS.md");
     let scope = ClusterScope { installation: "platform-eu".to_owned(), cluster: "lab".into() };
-    let shown = shown(&scope);
+    let documented = documented(&scope);
     let (mut requests, mut answers) = (0, 0);
     for block in text.split("```json\n").skip(1) {
-        let (block, _) = block.split_once("```").expect("it ends");
+        let (block, _) = block.split_once("```").expect("the block ends");
         let value: Value = serde_json::from_str(block).expect(block);
         let id = value["id"].as_u64().and_then(|id| usize::try_from(id).ok());
-        let (line, expect) = &shown[id.expect("an id")];
+        let (line, expect) = &documented[id.expect("an id")];
         if value["verb"].is_string() {
             let sent: Value = serde_json::from_slice(line).expect("JSON");
             assert_eq!(value, sent, "{sent:#}");
@@ -160,13 +160,13 @@ fn the_documentation_shows_what_is_said() {
             continue;
         }
         assert_eq!(response_id(block.as_bytes()).ok(), id.map(|id| id as u64));
-        let refused = match expect {
+        let error = match expect {
             None => parse_hello(block.as_bytes()).map(drop),
             Some(expect) => parse_response(block.as_bytes(), expect, &scope).map(drop),
         }
         .err();
-        assert!(refused.is_none(), "{block}: {refused:?}");
+        assert!(error.is_none(), "{block}: {error:?}");
         answers += 1;
     }
-    assert_eq!((requests, answers), (shown.len(), 6));
+    assert_eq!((requests, answers), (documented.len(), 6));
 }

@@ -129,9 +129,9 @@ mod tests {
     use crate::model::taint::{Effect, Taint};
 
     #[test]
-    fn a_node_says_what_its_instance_is() {
+    fn simulated_node_describes_its_instance() {
         let catalog = Catalog::shipped();
-        let shape = catalog.get("m7i.large").expect("it ships");
+        let instance_type = catalog.get("m7i.large").expect("a shipped type");
         let instance = Instance {
             id: "i-1".into(),
             offering: OfferingKey {
@@ -147,7 +147,7 @@ mod tests {
             facts: None,
         };
         let taint = Taint::new(TAINT_UNREGISTERED, Effect::NoExecute);
-        let node = node_object(&instance, Some(shape), &Labels::default(), &[taint]);
+        let node = node_object(&instance, Some(instance_type), &Labels::default(), &[taint]);
         assert_eq!(node["spec"]["providerID"], "aws:///us-east-1a/i-1");
         assert_eq!(node["spec"]["taints"][0]["key"], TAINT_UNREGISTERED);
         let labels = &node["metadata"]["labels"];

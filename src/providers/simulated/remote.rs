@@ -14,11 +14,12 @@ use hyper_util::rt::TokioExecutor;
 use serde::Serialize;
 use tokio::time::timeout;
 
-use crate::engine::command::{Command, CommandResult, FailureKind};
+use crate::engine::command::Command;
 use crate::host::text;
 use crate::model::cluster::Kubeconfig;
 use crate::model::id::ClusterName;
-use crate::providers::interface::{Provider, not_ours};
+use crate::provider::{CommandResult, FailureKind};
+use crate::providers::interface::{Provider, unsupported_result};
 use crate::providers::wire_format::{AdoptBody, AnswerBody, LaunchBody, ListBody, TerminateBody};
 
 /// Timeout of one call. The cloud responds from memory.
@@ -124,7 +125,7 @@ impl Provider for Remote {
                     self.send_call("/v1/adopt", &AdoptBody::new(*adoption, &self.home)).await
                 }
                 Command::ListInstances => self.send_call("/v1/list", &self.list_body()).await,
-                other => not_ours(&other),
+                other => unsupported_result(&other),
             }
         }
         .boxed()

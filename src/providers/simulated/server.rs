@@ -18,11 +18,11 @@ use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::{sleep, timeout};
 
-use crate::engine::command::{CommandResult, FailureKind};
 use crate::host::text;
 use crate::kubernetes::client::{ConnectError, connect};
 use crate::model::cluster::{ApiSettings, Kubeconfig};
 use crate::model::id::ClusterName;
+use crate::provider::{CommandResult, FailureKind};
 use crate::providers::simulated::CloudHandle;
 use crate::providers::wire_format::{AdoptBody, AnswerBody, LaunchBody, ListBody, TerminateBody};
 

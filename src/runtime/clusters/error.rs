@@ -62,12 +62,12 @@ impl PrepareError {
 
     /// Returns whether a retry may succeed, because a source of credentials or of an endpoint was
     /// unavailable.
-    pub(crate) fn may_pass(&self) -> bool {
+    pub(crate) fn is_retryable(&self) -> bool {
         match self {
             #[cfg(feature = "aws")]
             Self::Eks(..) => true,
             Self::Ended(_) => true,
-            Self::Connect(_, why) => why.may_pass(),
+            Self::Connect(_, why) => why.is_retryable(),
             Self::NoKubeconfig(_)
             | Self::TooMuch { .. }
             | Self::NoProvider(_)

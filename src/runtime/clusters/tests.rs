@@ -29,41 +29,44 @@ fn cluster(name: &str, kubeconfig: &Path) -> Arc<Cluster> {
 }
 
 /// Returns when the engine of a cluster responds.
-async fn answers(of: &ClusterHandle) {
+async fn wait_for_response(of: &ClusterHandle) {
     let answered = async {
         while of.query_engine(|engine, _| engine.is_ready()).await.is_none() {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(Duration::from_secs(30), answered).await.expect("it does not answer");
+    timeout(Duration::from_secs(30), answered).await.expect("a response of the engine");
 }
 
 #[tokio::test]
-async fn an_engine_that_panics_is_begun_anew_and_no_other_notices() {
-    let place = tempfile::tempdir().expect("a place");
-    let path = place.path().join("kubeconfig");
+async fn panicked_engine_is_restarted_without_affecting_others() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("kubeconfig");
     fs::write(&path, NOWHERE).expect("it is written");
-    let mut drivers = ClusterSet::start();
+    let mut clusters = ClusterSet::start();
     let both = vec![cluster("one", &path), cluster("two", &path)];
-    let (prepared, broken) = drivers.prepare_each(both, ALL).await;
-    let applied = drivers.apply(prepared, broken, FleetLimits::default());
-    applied.await.expect("they are driven");
-    let two = drivers.cluster_handles().remove(1);
-    let asked = drivers.cluster_handles().remove(0);
+    let (prepared, broken) = clusters.prepare_each(both, ALL).await;
+    let applied = clusters.apply(prepared, broken, FleetLimits::default());
+    applied.await.expect("the clusters run");
+    let two = clusters.cluster_handles().remove(1);
+    let one = clusters.cluster_handles().remove(0);
     // Closures run on the engine's own thread.
-    answers(&asked).await;
-    let answer = asked.query_engine(|_, _| -> bool { panic!("of a test") }).await;
+    wait_for_response(&one).await;
+    let answer = one.query_engine(|_, _| -> bool { panic!("of a test") }).await;
     assert_eq!(answer, None);
-    let ended = drivers.wait_for_failure().await;
+    let ended = clusters.wait_for_failure().await;
     assert_eq!(ended.as_str(), "one");
-    drivers.on_engine_failed(&ended).await;
-    assert!(drivers.is_broken(&ended));
-    let said = drivers.cluster_handles().remove(0).follower_reason().expect("why");
-    assert!(said.contains("[engine-ended]"), "{said}");
-    drivers.retry_failed().await.expect("it is driven again");
-    assert!(drivers.is_whole());
-    answers(&drivers.cluster_handles()[0]).await;
-    assert!(Arc::ptr_eq(&two, &drivers.cluster_handles()[1]), "it has gone on");
-    answers(&two).await;
-    drivers.stop().await;
+    clusters.on_engine_failed(&ended).await;
+    assert!(clusters.is_broken(&ended));
+    let reason = clusters.cluster_handles().remove(0).follower_reason().expect("a reason");
+    assert!(reason.contains("[engine-ended]"), "{reason}");
+    clusters.retry_failed().await.expect("the cluster runs again");
+    assert!(clusters.is_whole());
+    wait_for_response(&clusters.cluster_handles()[0]).await;
+    assert!(
+        Arc::ptr_eq(&two, &clusters.cluster_handles()[1]),
+        "the other cluster was not restarted"
+    );
+    wait_for_response(&two).await;
+    clusters.stop().await;
 }

@@ -17,7 +17,7 @@ use tower::{BoxError, service_fn};
 use super::{EngineDeps, EngineThread};
 use crate::catalog::Catalog;
 use crate::engine::Engine;
-use crate::engine::command::{Command, CommandResult, FailureKind, OfferingRefusal};
+use crate::engine::command::Command;
 use crate::engine::event::Event;
 use crate::host::clock::Moment;
 use crate::kubernetes::client::Connection;
@@ -25,7 +25,8 @@ use crate::model::cluster::{Cluster, ManagementMode};
 use crate::model::pool::Pool;
 use crate::model::watched_object::{Namespace, ObjectKind, WatchedObject};
 use crate::outbound::fence;
-use crate::providers::interface::{Provider, not_ours};
+use crate::provider::{CommandResult, FailureKind, OfferingRefusal};
+use crate::providers::interface::{Provider, unsupported_result};
 use crate::runtime::cluster_handle::ClusterHandle;
 use crate::runtime::fleet_task::FleetHandle;
 
@@ -34,19 +35,19 @@ const NODES: u32 = 5;
 const HOUR: Duration = Duration::from_hours(1);
 
 /// A provider whose calls wait for their turn before they are sent, as AWS calls do.
-struct Slow {
+struct SlowProvider {
     /// Whether calls may be sent.
     turn: watch::Sender<bool>,
     /// Number of started calls, and the terms of the sent calls.
     calls: Mutex<(usize, Vec<Option<u64>>)>,
 }
 
-impl Slow {
+impl SlowProvider {
     fn sent(&self) -> Vec<Option<u64>> {
         self.calls.lock().expect("no panic").1.clone()
     }
 
-    fn begun(&self) -> usize {
+    fn started(&self) -> usize {
         self.calls.lock().expect("no panic").0
     }
 
@@ -65,13 +66,13 @@ impl Slow {
     }
 }
 
-impl Provider for Slow {
+impl Provider for SlowProvider {
     fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult> {
         async move {
             match command {
                 Command::Launch(_) => self.launch().await,
                 Command::ListInstances => CommandResult::Instances(Vec::new()),
-                other => not_ours(&other),
+                other => unsupported_result(&other),
             }
         }
         .boxed()
@@ -95,7 +96,7 @@ fn api() -> Connection {
 
 struct Stage {
     parts: EngineDeps,
-    provider: Arc<Slow>,
+    provider: Arc<SlowProvider>,
     front: Arc<ClusterHandle>,
 }
 
@@ -112,7 +113,8 @@ impl Stage {
         };
         // One concurrent call. The other commands wait in the engine.
         cluster.api.concurrency = 1;
-        let provider = Arc::new(Slow { turn: watch::channel(false).0, calls: Mutex::default() });
+        let provider =
+            Arc::new(SlowProvider { turn: watch::channel(false).0, calls: Mutex::default() });
         Self {
             front: Arc::new(ClusterHandle::new(cluster.name.clone())),
             parts: EngineDeps {
@@ -153,11 +155,11 @@ impl Stage {
     /// Blocks the engine until the returned sender is dropped.
     async fn block(&self) -> threads::Sender<()> {
         let (release, blocked) = threads::channel::<()>();
-        let (begun, begins) = threads::channel();
+        let (started, begins) = threads::channel();
         let handle = self.front.clone();
         tokio::spawn(async move {
             let blocking = handle.query_engine(move |_: &Engine, _| {
-                begun.send(()).expect("somebody waits");
+                started.send(()).expect("the test waits");
                 blocked.recv().unwrap_or_default();
             });
             blocking.await.unwrap_or_default();
@@ -174,15 +176,15 @@ async fn until(mut holds: impl FnMut() -> bool) {
         }
         sleep(Duration::from_millis(100)).await;
     }
-    panic!("it has not come to that within 30 s");
+    panic!("the condition does not hold after 30 s");
 }
 
 #[tokio::test]
-async fn an_engine_that_hangs_sends_nothing_in_a_later_term_of_the_same_host() {
+async fn hung_engine_sends_nothing_in_a_later_term_of_its_host() {
     let stage = Stage::new();
     let (_, first) = stage.lead().await;
     // One command waits for its turn, and four wait for the first.
-    until(|| stage.provider.begun() == 1).await;
+    until(|| stage.provider.started() == 1).await;
     let blocked = stage.block().await;
     let (second, other) = stage.lead().await;
     // The first engine continues, because nothing has stopped it.
@@ -197,17 +199,17 @@ async fn an_engine_that_hangs_sends_nothing_in_a_later_term_of_the_same_host() {
 }
 
 #[tokio::test]
-async fn an_engine_that_was_told_to_stop_in_a_long_pass_gives_out_nothing_more() {
+async fn engine_stopped_during_a_long_pass_sends_no_more_commands() {
     let stage = Stage::new();
     let (term, engine) = stage.lead().await;
-    until(|| stage.provider.begun() == 1).await;
+    until(|| stage.provider.started() == 1).await;
     let blocked = stage.block().await;
     let stopped = tokio::spawn(engine.stop());
     sleep(Duration::from_millis(500)).await;
     stage.provider.turn.send_replace(true);
     drop(blocked);
     stopped.await.expect("no panic");
-    assert_eq!(stage.provider.begun(), 1);
+    assert_eq!(stage.provider.started(), 1);
     // The call in progress is completed.
     assert_eq!(stage.provider.sent(), [Some(term)]);
 }

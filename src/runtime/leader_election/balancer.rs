@@ -39,7 +39,7 @@ pub(super) struct LeaseTable {
 
 impl LeaseTable {
     /// Returns whether this host requests nothing because it was unfit for requested clusters.
-    fn is_shy(&self) -> bool {
+    fn is_backing_off(&self) -> bool {
         self.returned.is_some_and(|(times, at)| {
             let doubled = times.saturating_sub(1).min(SHY_MAX);
             at.elapsed() < SHY.saturating_mul(1 << doubled)
@@ -81,12 +81,12 @@ impl LeaseBalancer {
     }
 
     /// Returns whether this host requests the cluster from its leader.
-    pub(super) fn asks_for(&self, cluster: &ClusterName) -> bool {
+    pub(super) fn requests_handover_of(&self, cluster: &ClusterName) -> bool {
         let table = self.0.borrow();
         let is_steady = table.changed.is_some_and(|it| it.elapsed() >= STEADY);
         // A host whose engines do not decide must not request more clusters.
         let is_well = table.unwell.is_empty();
-        let may_ask = is_steady && is_well && !table.is_shy() && !table.together;
+        let may_ask = is_steady && is_well && !table.is_backing_off() && !table.together;
         may_ask && cluster_to_request(&table.places) == Some(cluster)
     }
 
@@ -104,7 +104,7 @@ impl LeaseBalancer {
     }
 
     /// Returns whether the engine of a cluster has not decided for this long.
-    pub(super) fn is_unwell_for(&self, cluster: &ClusterName, span: Duration) -> bool {
+    pub(super) fn is_unhealthy_for(&self, cluster: &ClusterName, span: Duration) -> bool {
         let table = self.0.borrow();
         let since = table.unwell.get(cluster);
         since.is_some_and(|since| since.elapsed() >= span)
@@ -123,14 +123,14 @@ impl LeaseBalancer {
         self.0.send_if_modified(|table| {
             let times = table.returned.map_or(0, |(times, _)| times);
             // Returns for the same cause count once.
-            let times = times + u32::from(!table.is_shy());
+            let times = times + u32::from(!table.is_backing_off());
             table.returned = Some((times, clock::monotonic_now()));
             false
         });
     }
 
     /// Returns whether this host hands a cluster over to a requesting host.
-    pub(super) fn gives_to(&self, host: &str) -> bool {
+    pub(super) fn hands_over_to(&self, host: &str) -> bool {
         let table = self.0.borrow();
         !table.together && hands_over_to(host, &table.places)
     }

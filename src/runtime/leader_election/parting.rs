@@ -26,7 +26,7 @@ impl ElectionTask {
         let before = self.heard.replace(request.clone());
         let news = before.is_some_and(|before| before != request);
         let host = request.as_deref().map(requesting_host);
-        news && host.is_some_and(|host| self.company.gives_to(host))
+        news && host.is_some_and(|host| self.company.hands_over_to(host))
     }
 
     /// Returns whether this host requested the cluster and its engine does not decide.
@@ -34,7 +34,7 @@ impl ElectionTask {
         let Some(since) = self.handover else {
             return false;
         };
-        let is_unfit = self.company.is_unwell_for(&self.cluster, FIT);
+        let is_unfit = self.company.is_unhealthy_for(&self.cluster, FIT);
         // It decided during part of this time.
         if !is_unfit && !matches!(self.role, Role::Parting { .. }) && since.elapsed() > 2 * FIT {
             self.handover = None;
@@ -45,7 +45,7 @@ impl ElectionTask {
 
     /// Why this host hands over a cluster without commands in flight. Until then the Lease is
     /// renewed, so that commands in flight complete.
-    pub(super) fn has_rested(&self) -> Option<PartingReason> {
+    pub(super) fn due_parting_reason(&self) -> Option<PartingReason> {
         match self.role {
             Role::Parting { why, .. } => self.has_ended().then_some(why),
             Role::Follower | Role::Leader { .. } => None,
@@ -59,7 +59,7 @@ impl ElectionTask {
 
     /// Why a free Lease is left to another host: it was released for that host, or this host was
     /// unfit.
-    pub(super) fn yields_to_other(&mut self, lease: &LeaseState) -> Option<PartingReason> {
+    pub(super) fn yield_reason(&mut self, lease: &LeaseState) -> Option<PartingReason> {
         if self.returned.is_some_and(|since| since.elapsed() < RETURNS) {
             return Some(PartingReason::Unfit);
         }

@@ -4,6 +4,7 @@
 use crate::model::labels::OF_OFFERINGS;
 use crate::model::requirement::Requirements;
 use crate::model::reservation::Reservation;
+use crate::scheduling::index::TypeIndex;
 use crate::scheduling::packing::launch_options::Ledger;
 use crate::scheduling::rejection::{RejectionDetail, UnavailableSummary, bounded_text};
 use crate::scheduling::supply::limits::{Limit, LimitScope};
@@ -46,7 +47,7 @@ pub(crate) fn unavailable_detail<'s>(
 pub(crate) fn offering_rejection(
     holds: &UnavailableOfferings,
     template: &NodeTemplate<'_>,
-    fitting: &[(usize, bool)],
+    fitting: &[(TypeIndex, bool)],
     labels: &Requirements,
 ) -> Rejection {
     let shapes = fitting.iter().map(|(shape, _)| &template.shapes[*shape]);
@@ -83,7 +84,7 @@ pub(crate) fn offering_rejection(
 /// that are used up.
 pub(crate) fn limit_rejection(
     template: &NodeTemplate<'_>,
-    sold: &[usize],
+    sold: &[TypeIndex],
     ledger: &Ledger,
 ) -> Rejection {
     let Some((index, least, left, shape)) = sold
@@ -125,7 +126,7 @@ pub(crate) fn limit_rejection(
 }
 
 /// Describes the reservations of these types, which are used up.
-fn exhausted_reservations(template: &NodeTemplate<'_>, sold: &[usize]) -> String {
+fn exhausted_reservations(template: &NodeTemplate<'_>, sold: &[TypeIndex]) -> String {
     let mut places: Vec<usize> =
         sold.iter().filter_map(|shape| template.shapes[*shape].reservation).collect();
     places.sort_unstable();

@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::scheduling::domains::DomainSet;
+use crate::scheduling::index::{
+    CounterIndex, DomainIndex, DomainLocations, KindIndex, LocationIndex,
+};
 use crate::scheduling::packing::context::PackingContext;
 use crate::scheduling::packing::initial_topology::add_cells;
 use crate::scheduling::problem::Problem;
@@ -21,9 +24,9 @@ pub(crate) struct TopologyDiagnosis<'p> {
     problem: &'p Problem<'p>,
     cells: &'p DomainSet,
     board: TopologyState<'p>,
-    sites: Vec<usize>,
+    sites: DomainLocations,
     /// The location of a node whose only domain is its host.
-    anywhere: usize,
+    anywhere: LocationIndex,
 }
 
 impl<'p> TopologyDiagnosis<'p> {
@@ -40,7 +43,11 @@ impl<'p> TopologyDiagnosis<'p> {
     }
 
     /// Returns why the topology rules reject a pod in these domains, or `None` if it has no rules.
-    pub(crate) fn rejection_in(&mut self, kind: usize, cells: &[usize]) -> Option<RejectionDetail> {
+    pub(crate) fn rejection_in(
+        &mut self,
+        kind: KindIndex,
+        cells: &[DomainIndex],
+    ) -> Option<RejectionDetail> {
         let checks = &self.board.topology.checks[kind];
         if checks.is_empty() {
             return None;
@@ -80,10 +87,10 @@ impl<'p> TopologyDiagnosis<'p> {
 
     /// Returns the domains in which a new node might satisfy the rules of a kind once all locations
     /// are known. `None` in the result stands for a node without relevant labels.
-    pub(crate) fn possible_domains(&self, kind: usize) -> Vec<Option<usize>> {
-        let mut cells: Vec<Option<usize>> = match self.cells.keys.is_empty() {
+    pub(crate) fn possible_domains(&self, kind: KindIndex) -> Vec<Option<DomainIndex>> {
+        let mut cells: Vec<Option<DomainIndex>> = match self.cells.keys.is_empty() {
             true => vec![None],
-            false => (0..self.sites.len()).map(Some).collect(),
+            false => self.sites.keys().map(Some).collect(),
         };
         cells.retain(|cell| {
             let site = cell.map_or(self.anywhere, |cell| self.sites[cell]);
@@ -93,7 +100,7 @@ impl<'p> TopologyDiagnosis<'p> {
         cells
     }
 
-    fn may_hold(&self, check: &TopologyCheck, site: usize) -> bool {
+    fn may_hold(&self, check: &TopologyCheck, site: LocationIndex) -> bool {
         matches!(check, TopologyCheck::Near { beside: true, .. })
             || self
                 .decided_on_new_node(check, site)
@@ -101,14 +108,14 @@ impl<'p> TopologyDiagnosis<'p> {
     }
 
     /// Returns whether a check would hold on a new node at a location.
-    fn holds_on_new_node(&mut self, check: &TopologyCheck, site: usize) -> bool {
+    fn holds_on_new_node(&mut self, check: &TopologyCheck, site: LocationIndex) -> bool {
         let decided = self.decided_on_new_node(check, site);
         decided.unwrap_or_else(|| self.board.holds(check, site))
     }
 
     /// Returns whether a check holds on a new node at a location, if it does not depend on counts
     /// of its domains.
-    fn decided_on_new_node(&self, check: &TopologyCheck, site: usize) -> Option<bool> {
+    fn decided_on_new_node(&self, check: &TopologyCheck, site: LocationIndex) -> Option<bool> {
         let topology = self.board.topology;
         match check {
             // A new host has no pods.
@@ -136,7 +143,7 @@ impl<'p> TopologyDiagnosis<'p> {
     fn rule_detail(
         &self,
         check: &TopologyCheck,
-        cells: &[usize],
+        cells: &[DomainIndex],
         holds: &[bool],
     ) -> TopologyRuleDetail {
         let topology = self.board.topology;
@@ -195,7 +202,7 @@ impl<'p> TopologyDiagnosis<'p> {
     fn informative_domains(
         &self,
         kind: RuleKind,
-        tallies: &[usize],
+        tallies: &[CounterIndex],
         reach: &dyn Fn(&str) -> bool,
     ) -> Vec<DomainDetail> {
         let topology = self.board.topology;

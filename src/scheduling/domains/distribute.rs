@@ -1,5 +1,8 @@
 //! Distributes pods with topology rules over domains: evenly, together or apart.
 
+use crate::scheduling::index::{
+    CounterIndex, DomainIndex, DomainLocations, KindIndex, LocationIndex, PodClassIndex,
+};
 use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::topology::topology_state::TopologyState;
 use crate::scheduling::topology::{DomainCounter, TopologyCheck};
@@ -7,25 +10,25 @@ use crate::scheduling::topology::{DomainCounter, TopologyCheck};
 /// A number of pods of a class in a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DomainAllocation {
-    pub(crate) class: usize,
-    pub(crate) cell: usize,
+    pub(crate) class: PodClassIndex,
+    pub(crate) cell: DomainIndex,
     pub(crate) pods: u64,
 }
 
 /// A class that needs a domain.
 pub(crate) struct DomainDemand {
     /// The class.
-    pub(crate) class: usize,
+    pub(crate) class: PodClassIndex,
     /// Its kind.
-    pub(crate) kind: usize,
+    pub(crate) kind: KindIndex,
     /// Number of its pending pods.
     pub(crate) pods: u64,
     /// Domains with supply for such a pod, the lowest price there, and the number of combinations
     /// that share a domain. Fewer shared domains mean less choice later.
-    pub(crate) cells: Vec<(usize, f64, usize)>,
+    pub(crate) cells: Vec<(DomainIndex, f64, usize)>,
     /// DaemonSet pods of one more node in each domain, by counter. Empty unless each pod needs its
     /// own node.
-    pub(crate) daemon_overheads: Vec<Vec<(usize, u32)>>,
+    pub(crate) daemon_overheads: Vec<Vec<(CounterIndex, u32)>>,
 }
 
 /// Step limit. One step evaluates a domain for one pod.
@@ -37,7 +40,7 @@ const STEPS_MAX: u64 = 50_000_000;
 pub(crate) fn distribute(
     demands: &[DomainDemand],
     board: &mut TopologyState<'_>,
-    site_of: &[usize],
+    site_of: &DomainLocations,
 ) -> Vec<DomainAllocation> {
     let mut shares: Vec<DomainAllocation> = Vec::new();
     let mut left: Vec<u64> = demands.iter().map(|demand| demand.pods).collect();
@@ -75,7 +78,7 @@ pub(crate) fn distribute(
 }
 
 /// Returns whether placing a pod of this kind does not change the choice of the next pod.
-fn is_steady(board: &TopologyState<'_>, kind: usize) -> bool {
+fn is_steady(board: &TopologyState<'_>, kind: KindIndex) -> bool {
     let topology = board.topology;
     let (mut checks, mut adds) = (topology.checks[kind].iter(), topology.adds[kind].iter());
     checks.all(|check| matches!(check, TopologyCheck::Near { .. }))
@@ -87,7 +90,7 @@ fn is_steady(board: &TopologyState<'_>, kind: usize) -> bool {
 fn best_domain(
     demand: &DomainDemand,
     board: &mut TopologyState<'_>,
-    site_of: &[usize],
+    site_of: &DomainLocations,
 ) -> Option<usize> {
     let mut best: Option<((u64, usize, f64), usize)> = None;
     for (at, (cell, price, choice)) in demand.cells.iter().enumerate() {
@@ -108,7 +111,7 @@ fn best_domain(
 }
 
 /// Returns whether every rule holds whose domain is not the host.
-fn allows_in_domain(board: &mut TopologyState<'_>, kind: usize, site: usize) -> bool {
+fn allows_in_domain(board: &mut TopologyState<'_>, kind: KindIndex, site: LocationIndex) -> bool {
     let topology = board.topology;
     topology.checks[kind].iter().all(|check| match check {
         TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. }
@@ -131,10 +134,10 @@ fn allows_in_domain(board: &mut TopologyState<'_>, kind: usize, site: usize) -> 
 }
 
 /// Returns the number of pods in the domain that share a spread with the pod.
-fn spread_count(board: &TopologyState<'_>, kind: usize, site: usize) -> u64 {
+fn spread_count(board: &TopologyState<'_>, kind: KindIndex, site: LocationIndex) -> u64 {
     let topology = board.topology;
     let is_spread =
-        |tally: &&usize| matches!(topology.tallies[**tally], DomainCounter::Spread { .. });
+        |tally: &&CounterIndex| matches!(topology.tallies[**tally], DomainCounter::Spread { .. });
     let added = topology.adds[kind].iter().filter(is_spread);
     let counts = topology.spread_tallies(kind).chain(added);
     counts.map(|tally| u64::from(board.max_count_at(*tally, site))).sum()

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::scheduling::index::{IndexVec, ItemGroupIndex, RowIndex, TypeIndex};
 use crate::scheduling::packing::fill_bin::{
     FillQueues, FillStrategy, IdenticalGroups, ItemCount, PendingItems,
 };
@@ -41,8 +42,8 @@ const PREMIUM: f64 = 1.05;
 
 /// An instance type for a row, with its best known packing.
 struct TypeCandidate {
-    row: usize,
-    shape: usize,
+    row: RowIndex,
+    shape: TypeIndex,
     price: f64,
     /// Value of its pods divided by its cost. An outdated score is too high, never too low, because
     /// pending pods only decrease.
@@ -62,19 +63,19 @@ impl PackingInput<'_> {
     ) -> Packing {
         let mut draft = Packing {
             claims: Vec::new(),
-            left: self.stock.to_vec(),
+            left: self.stock.clone(),
             ledger: ledger.clone(),
             cut_short: false,
             steps: 0,
         };
-        let waiting: Vec<usize> =
-            (0..self.stock.len()).filter(|lot| self.stock[*lot] > 0).collect();
-        let kinds: BTreeSet<(usize, &[i64])> =
+        let waiting: Vec<ItemGroupIndex> =
+            self.stock.keys().filter(|lot| self.stock[*lot] > 0).collect();
+        let kinds: BTreeSet<(RowIndex, &[i64])> =
             waiting.iter().map(|lot| (self.lots[*lot].row, self.lots[*lot].demand)).collect();
         let batches = kinds.len().div_ceil(DEMANDS_MAX).max(1);
         for batch in 0..batches {
             let group_ids = waiting.iter().skip(batch).step_by(batches).copied();
-            let group_ids: Vec<usize> = group_ids.collect();
+            let group_ids: Vec<ItemGroupIndex> = group_ids.collect();
             let mut packing = PackingRun::new(self, &group_ids, &draft.ledger);
             match batches {
                 1 => packing.pack_all(strategies, &mut draft, fills),
@@ -93,11 +94,11 @@ impl PackingInput<'_> {
 struct PackingRun<'p, 'o> {
     input: &'p PackingInput<'o>,
     /// Item groups to pack, the largest first.
-    waiting: Vec<usize>,
+    waiting: Vec<ItemGroupIndex>,
     /// Instance types to evaluate, by row.
-    types_by_row: BTreeMap<usize, Vec<usize>>,
+    types_by_row: BTreeMap<RowIndex, Vec<TypeIndex>>,
     /// Lowest cost per pod of each group, as if all pods were like it.
-    values: Vec<f64>,
+    values: IndexVec<ItemGroupIndex, f64>,
 }
 
 /// Upper bound of the value that pending pods add to a host.
@@ -115,11 +116,11 @@ struct ValueBound {
 const PRICES: u8 = 16;
 
 impl<'p, 'o> PackingRun<'p, 'o> {
-    fn new(input: &'p PackingInput<'o>, group_ids: &[usize], ledger: &Ledger) -> Self {
+    fn new(input: &'p PackingInput<'o>, group_ids: &[ItemGroupIndex], ledger: &Ledger) -> Self {
         let types_by_row = types_to_evaluate(input, group_ids, ledger);
-        let mut values = vec![0.0; input.stock.len()];
+        let mut values: IndexVec<ItemGroupIndex, f64> = vec![0.0; input.stock.len()].into();
         let scarce = scarcest_counter(input, group_ids);
-        let mut known: BTreeMap<(usize, &[i64], u64), f64> = BTreeMap::new();
+        let mut known: BTreeMap<(RowIndex, &[i64], u64), f64> = BTreeMap::new();
         for lot in group_ids {
             let item = &input.lots[*lot];
             let together = scarce.filter(|(counter, _)| item.shares.adds.contains(counter));
@@ -142,13 +143,13 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         draft: &mut Packing,
         fills: &mut FillCache,
     ) {
-        let mut rows: BTreeMap<usize, f64> = BTreeMap::new();
+        let mut rows: BTreeMap<RowIndex, f64> = BTreeMap::new();
         for lot in &self.waiting {
             #[expect(clippy::cast_precision_loss, reason = "only for an order")]
             let count = draft.left[*lot] as f64;
             *rows.entry(self.input.lots[*lot].row).or_insert(0.0) += count * self.values[*lot];
         }
-        let mut rows: Vec<(usize, f64)> = rows.into_iter().collect();
+        let mut rows: Vec<(RowIndex, f64)> = rows.into_iter().collect();
         rows.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.cmp(&other.0)));
         for chunk in rows.chunks(ROWS_MAX) {
             let candidates = chunk.iter().flat_map(|(row, _)| self.candidates_of(*row));
@@ -156,7 +157,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         }
     }
 
-    fn candidates_of(&self, row: usize) -> Vec<TypeCandidate> {
+    fn candidates_of(&self, row: RowIndex) -> Vec<TypeCandidate> {
         let masks = &self.input.rows[row].masks;
         self.types_by_row[&row]
             .iter()
@@ -191,7 +192,11 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     }
 
     /// Computes the value bound of pending pods.
-    fn value_bound(&self, left: &[u64], waiting: &FillQueues) -> ValueBound {
+    fn value_bound(
+        &self,
+        left: &IndexVec<ItemGroupIndex, u64>,
+        waiting: &FillQueues,
+    ) -> ValueBound {
         let lots = self.input.lots;
         let mut worth_by_counter = vec![0.0; self.input.counters];
         let mut total = 0.0;
@@ -401,9 +406,9 @@ impl<'p, 'o> PackingRun<'p, 'o> {
 
     /// Groups item groups by row and demand.
     fn group_identical(&self, lots: usize) -> Sorted {
-        let mut known: BTreeMap<(usize, &[i64]), usize> = BTreeMap::new();
+        let mut known: BTreeMap<(RowIndex, &[i64]), usize> = BTreeMap::new();
         let mut identical =
-            Sorted { of: vec![usize::MAX; lots], lots: Vec::new(), ratios: Vec::new() };
+            Sorted { of: vec![usize::MAX; lots].into(), lots: Vec::new(), ratios: Vec::new() };
         for lot in &self.waiting {
             let item = &self.input.lots[*lot];
             let next = known.len();
@@ -414,7 +419,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
             identical.of[*lot] = identical_group;
             identical.lots[identical_group].push(*lot);
         }
-        let ratios: Vec<(usize, Vec<bool>, u32)> = identical
+        let ratios: Vec<(RowIndex, Vec<bool>, u32)> = identical
             .lots
             .iter()
             .map(|lots| {
@@ -442,7 +447,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     fn fill_queues(
         &self,
         mut order: Vec<IdenticalGroups>,
-        left: &[u64],
+        left: &IndexVec<ItemGroupIndex, u64>,
         identical: &Sorted,
     ) -> FillQueues {
         order.retain_mut(|lots| {
@@ -465,7 +470,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
 /// Item groups that can replace each other.
 struct Sorted {
     /// Index into `lots` of each item group.
-    of: Vec<usize>,
+    of: IndexVec<ItemGroupIndex, usize>,
     /// Item groups that are identical to each other.
     lots: Vec<IdenticalGroups>,
     /// Ordinal of similar demands.

@@ -5,9 +5,13 @@ use std::cell::OnceCell;
 use crate::model::cluster::Scheduling;
 use crate::scheduling::domains::DomainSet;
 use crate::scheduling::domains::distribute::DomainAllocation;
+use crate::scheduling::index::{
+    CounterIndex, DomainIndex, FilterIndex, IndexVec, KindIndex, LocationIndex, OpenedNodeIndex,
+    PodClassIndex, RequirementsIndex, RowIndex, TemplateIndex, TypeIndex,
+};
 use crate::scheduling::packing::PackedNode;
 use crate::scheduling::packing::existing_nodes::PlacementStep;
-use crate::scheduling::packing::fill_bin::ItemGroup;
+use crate::scheduling::packing::fill_bin::{ItemGroup, ItemGroups};
 use crate::scheduling::packing::launch_options::Ledgers;
 use crate::scheduling::problem::Problem;
 use crate::scheduling::supply::compatible::{CompatibleOfferings, LabelMatch};
@@ -19,18 +23,18 @@ use crate::scheduling::topology::node_counters::NodeConstraintTable;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OfferingQuery {
     /// Their node requirements.
-    pub(crate) wants: usize,
+    pub(crate) wants: RequirementsIndex,
     /// Whether `PreferNoSchedule` is relaxed.
     pub(crate) relaxed: bool,
     /// The domain, or `None` if it does not matter.
-    pub(crate) cell: Option<usize>,
+    pub(crate) cell: Option<DomainIndex>,
 }
 
 /// A claim with its pool.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenedNode {
     /// Index of the pool's template.
-    pub(crate) template: usize,
+    pub(crate) template: TemplateIndex,
     /// The claim.
     pub(crate) claim: PackedNode,
     /// Whether it was dropped.
@@ -39,7 +43,7 @@ pub(crate) struct OpenedNode {
 
 impl OpenedNode {
     /// Returns a claim of the pool with this template.
-    pub(crate) fn new(template: usize, claim: PackedNode) -> Self {
+    pub(crate) fn new(template: TemplateIndex, claim: PackedNode) -> Self {
         Self { template, claim, gone: false }
     }
 }
@@ -47,15 +51,15 @@ impl OpenedNode {
 /// Item groups, and the compatible offerings that they refer to.
 #[derive(Clone, Copy)]
 pub(crate) struct ItemOfferings<'i> {
-    pub(crate) lots: &'i [ItemGroup<'i>],
-    pub(crate) rows: &'i [CompatibleOfferings],
+    pub(crate) lots: &'i ItemGroups<'i>,
+    pub(crate) rows: &'i IndexVec<RowIndex, CompatibleOfferings>,
 }
 
 /// The placement of all pods.
 #[derive(Clone)]
 pub(crate) struct PackingState<'p, 'a> {
     /// Pools by weight, then name.
-    pub(crate) templates: &'p [NodeTemplate<'a>],
+    pub(crate) templates: &'p IndexVec<TemplateIndex, NodeTemplate<'a>>,
     /// Remaining limits by template.
     pub(crate) ledgers: Ledgers,
     /// Placements on existing nodes, in a valid bind order.
@@ -65,11 +69,11 @@ pub(crate) struct PackingState<'p, 'a> {
     /// Number of existing and in-flight nodes.
     pub(crate) rooms: usize,
     /// New nodes.
-    pub(crate) opened: Vec<OpenedNode>,
+    pub(crate) opened: IndexVec<OpenedNodeIndex, OpenedNode>,
     /// Item groups that claims refer to.
-    pub(crate) lots: Vec<ItemGroup<'p>>,
+    pub(crate) lots: ItemGroups<'p>,
     /// Unscheduled pods by class.
-    pub(crate) left: Vec<u64>,
+    pub(crate) left: IndexVec<PodClassIndex, u64>,
     /// Whether the step limit was reached.
     pub(crate) cut_short: bool,
 }
@@ -78,9 +82,14 @@ impl PackingState<'_, '_> {
     /// Returns the item groups with their offerings, which are `rows`.
     pub(crate) fn item_offerings<'i>(
         &'i self,
-        rows: &'i [CompatibleOfferings],
+        rows: &'i IndexVec<RowIndex, CompatibleOfferings>,
     ) -> ItemOfferings<'i> {
         ItemOfferings { lots: &self.lots, rows }
+    }
+
+    /// Returns the location of a new node: it follows those of the existing nodes.
+    pub(crate) fn location_of(&self, opened: OpenedNodeIndex) -> LocationIndex {
+        LocationIndex(self.rooms + opened.0)
     }
 
     /// Returns the number of unscheduled pods.
@@ -100,39 +109,44 @@ pub(crate) struct PackingContext<'p, 'a> {
     pub(crate) topology: &'p Topology,
     pub(crate) hosts: &'p NodeConstraintTable,
     pub(crate) cells: &'p DomainSet,
-    pub(crate) templates: &'p [NodeTemplate<'a>],
+    pub(crate) templates: &'p IndexVec<TemplateIndex, NodeTemplate<'a>>,
     /// The scheduling options.
     pub(crate) scheduling: &'p Scheduling,
     /// Types that pass each filter, computed on demand.
-    pub(crate) passing: Vec<OnceCell<FilterMatches>>,
+    pub(crate) passing: IndexVec<FilterIndex, OnceCell<FilterMatches>>,
     /// Certain DaemonSet pods of one more node in each domain by counter, computed on demand.
-    pub(crate) daemon_overheads: Vec<OnceCell<Vec<(usize, u32)>>>,
+    pub(crate) daemon_overheads: IndexVec<DomainIndex, OnceCell<Vec<(CounterIndex, u32)>>>,
 }
 
 impl<'p> PackingContext<'p, '_> {
     /// Returns the kind of a class without preferences.
-    pub(crate) fn hard_kind(&self, class: usize) -> usize {
+    pub(crate) fn hard_kind(&self, class: PodClassIndex) -> KindIndex {
         let problem = self.problem;
         problem.without_preferences(problem.classes[class].kind)
     }
 
     /// Returns the number of alternative requirements of a kind.
-    pub(crate) fn alternatives_of(&self, kind: usize) -> usize {
+    pub(crate) fn alternatives_of(&self, kind: KindIndex) -> usize {
         self.problem.wants_of(kind).alternatives.len()
     }
 
     /// Returns what pods of a kind require of the offerings of a node.
     pub(crate) fn offering_query(
         &self,
-        kind: usize,
+        kind: KindIndex,
         relaxed: bool,
-        cell: Option<usize>,
+        cell: Option<DomainIndex>,
     ) -> OfferingQuery {
         OfferingQuery { wants: self.problem.kinds[kind].wants, relaxed, cell }
     }
 
     /// Returns the item group of a class of a kind, without domain.
-    pub(crate) fn item_group(&self, class: usize, kind: usize, row: usize) -> ItemGroup<'p> {
+    pub(crate) fn item_group(
+        &self,
+        class: PodClassIndex,
+        kind: KindIndex,
+        row: RowIndex,
+    ) -> ItemGroup<'p> {
         let pod_class = &self.problem.classes[class];
         ItemGroup {
             class,
@@ -147,11 +161,12 @@ impl<'p> PackingContext<'p, '_> {
     }
 
     /// Returns whether pods of a kind need a domain.
-    pub(crate) fn needs_domain(&self, kind: usize) -> bool {
+    pub(crate) fn needs_domain(&self, kind: KindIndex) -> bool {
         self.topology.needs_domain_first(kind) && !self.cells.keys.is_empty()
     }
 }
 
 /// For each pool and alternative, the types with matching labels. `None` if the pool itself does
 /// not match.
-pub(crate) type FilterMatches = Vec<Vec<Option<Vec<LabelMatch>>>>;
+pub(crate) type FilterMatches =
+    IndexVec<TemplateIndex, Vec<Option<IndexVec<TypeIndex, LabelMatch>>>>;

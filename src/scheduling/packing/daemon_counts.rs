@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::scheduling::index::{CounterIndex, DaemonIndex, DomainIndex, LocationIndex};
 use crate::scheduling::packing::context::{ItemOfferings, OpenedNode, PackingContext};
 use crate::scheduling::packing::fill_bin::offerings_of;
 use crate::scheduling::problem::daemon_constraints::{DaemonOnType, Presence};
@@ -15,7 +16,7 @@ pub(crate) fn count_daemons(
     context: &PackingContext<'_, '_>,
     items: ItemOfferings<'_>,
     opened: &OpenedNode,
-    site: usize,
+    site: LocationIndex,
     board: &mut TopologyState<'_>,
 ) {
     for (agent, is_sure) in daemons_of(context, items, opened) {
@@ -30,7 +31,7 @@ pub(crate) fn daemons_of(
     context: &PackingContext<'_, '_>,
     items: ItemOfferings<'_>,
     opened: &OpenedNode,
-) -> Vec<(usize, bool)> {
+) -> Vec<(DaemonIndex, bool)> {
     let template = &context.templates[opened.template];
     let overhead = &template.shapes[opened.claim.shape].overhead.agents;
     if overhead.is_empty() {
@@ -56,7 +57,7 @@ pub(crate) fn daemons_of(
 /// Returns the DaemonSet pods of a new host by type and counter.
 pub(crate) fn daemon_counts(topology: &Topology, templates: &[NodeTemplate<'_>]) -> DaemonCounts {
     if !topology.counts_daemons() {
-        return DaemonCounts::new();
+        return DaemonCounts::default();
     }
     templates
         .iter()
@@ -74,8 +75,8 @@ pub(crate) fn daemon_counts(topology: &Topology, templates: &[NodeTemplate<'_>])
 fn daemon_count<'m>(
     topology: &Topology,
     overhead: impl Iterator<Item = &'m DaemonOnType>,
-) -> BTreeMap<usize, u32> {
-    let mut count: BTreeMap<usize, u32> = BTreeMap::new();
+) -> BTreeMap<CounterIndex, u32> {
+    let mut count: BTreeMap<CounterIndex, u32> = BTreeMap::new();
     for tally in overhead.flat_map(|constrained| &topology.daemon_overheads[constrained.agent]) {
         *count.entry(*tally).or_insert(0) += 1;
     }
@@ -85,15 +86,15 @@ fn daemon_count<'m>(
 /// Returns the certain DaemonSet pods of one more node in a domain by counter, for any type.
 pub(crate) fn sure_daemons<'g>(
     context: &'g PackingContext<'_, '_>,
-    cell: usize,
-) -> &'g [(usize, u32)] {
+    cell: DomainIndex,
+) -> &'g [(CounterIndex, u32)] {
     context.daemon_overheads[cell].get_or_init(|| least_daemons(context, cell))
 }
 
-fn least_daemons(context: &PackingContext<'_, '_>, cell: usize) -> Vec<(usize, u32)> {
-    let mut least: Option<BTreeMap<usize, u32>> = None;
-    for (at, template) in context.templates.iter().enumerate() {
-        let sold = context.cells.offering_masks(at, cell).unwrap_or_default();
+fn least_daemons(context: &PackingContext<'_, '_>, cell: DomainIndex) -> Vec<(CounterIndex, u32)> {
+    let mut least: Option<BTreeMap<CounterIndex, u32>> = None;
+    for (at, template) in context.templates.iter_enumerated() {
+        let sold = context.cells.offering_masks(at, cell).into_iter().flatten();
         let sold = template.shapes.iter().zip(sold);
         for (shape, _) in sold.filter(|(_, mask)| **mask != 0) {
             let agents = shape.overhead.agents.iter();

@@ -5,8 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, first_repelling};
+use crate::scheduling::index::{
+    IndexVec, ItemGroupIndex, KindIndex, LocationIndex, PodClassIndex, RequirementsIndex, RowIndex,
+};
 use crate::scheduling::packing::fill_bin::{
-    Bin, BinRules, FillQueues, FillStrategy, ItemGroup, PendingItems,
+    Bin, BinRules, FillQueues, FillStrategy, ItemGroup, ItemGroups, PendingItems,
 };
 use crate::scheduling::problem::daemon_constraints::HostPort;
 use crate::scheduling::problem::resource_vector::{
@@ -27,9 +30,9 @@ const TRIES_MAX: u64 = 10_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlacementStep {
     /// The class.
-    pub(crate) class: usize,
-    /// Index into the existing nodes, followed by the new claims.
-    pub(crate) site: usize,
+    pub(crate) class: PodClassIndex,
+    /// The existing node, or the new claim, whose locations follow.
+    pub(crate) site: LocationIndex,
     /// How many.
     pub(crate) pods: u64,
 }
@@ -40,7 +43,7 @@ pub(crate) struct ExistingPlacement {
     /// Placements in a valid bind order.
     pub(crate) turns: Vec<PlacementStep>,
     /// Remaining pods by class.
-    pub(crate) left: Vec<u64>,
+    pub(crate) left: IndexVec<PodClassIndex, u64>,
     /// Whether the step limit was reached.
     pub(crate) cut_short: bool,
 }
@@ -59,7 +62,7 @@ impl ExistingPlacement {
 type Profile<'r> = (Vec<Option<&'r Requirement>>, &'r [Taint], &'r BTreeSet<HostPort>);
 
 /// Free resources of each node. `None` if nothing fits or the node accepts no pods.
-pub(crate) type FreeResources = Vec<Option<Vec<i64>>>;
+pub(crate) type FreeResources = IndexVec<LocationIndex, Option<Vec<i64>>>;
 
 /// Existing nodes with their free resources and profiles.
 #[derive(Clone)]
@@ -71,13 +74,13 @@ pub(crate) struct ExistingNodes<'r> {
     /// Maximum of each free resource.
     most: Vec<i64>,
     /// Profile of each node.
-    profile: Vec<usize>,
+    profile: IndexVec<LocationIndex, usize>,
     profiles: usize,
     /// Whether nodes of a profile match requirements, once computed.
     may: Vec<Option<bool>>,
     /// The kind of each class without preferences, because kube-scheduler binds a pod to a node
     /// with capacity rather than leave it pending.
-    kinds: Vec<usize>,
+    kinds: IndexVec<PodClassIndex, KindIndex>,
 }
 
 impl<'r> ExistingNodes<'r> {
@@ -98,7 +101,7 @@ impl<'r> ExistingNodes<'r> {
     /// Returns the free resources after these placements.
     pub(crate) fn free_after(&self, turns: &[PlacementStep]) -> FreeResources {
         let mut free = self.free.clone();
-        for turn in turns.iter().filter(|turn| turn.site < self.rooms.len()) {
+        for turn in turns.iter().filter(|turn| turn.site.0 < self.rooms.len()) {
             if let Some(free) = &mut free[turn.site] {
                 subtract_demand(free, &self.problem.classes[turn.class].demand, turn.pods);
             }
@@ -110,7 +113,7 @@ impl<'r> ExistingNodes<'r> {
     /// may now be elsewhere.
     pub(crate) fn place_rest(
         &mut self,
-        class: usize,
+        class: PodClassIndex,
         left: &mut u64,
         turns: &mut Vec<PlacementStep>,
         free: &mut FreeResources,
@@ -119,7 +122,7 @@ impl<'r> ExistingNodes<'r> {
     ) -> bool {
         let mut placed = ExistingPlacement {
             turns: std::mem::take(turns),
-            left: vec![0; self.problem.classes.len()],
+            left: vec![0; self.problem.classes.len()].into(),
             cut_short: false,
         };
         placed.left[class] = *left;
@@ -134,7 +137,7 @@ impl<'r> ExistingNodes<'r> {
         let label_keys: BTreeSet<&str> =
             alternatives.flat_map(|alternative| alternative.iter().map(|(key, _)| key)).collect();
         let mut known: BTreeMap<Profile<'r>, usize> = BTreeMap::new();
-        let profile: Vec<usize> = rooms
+        let profile = rooms
             .iter()
             .map(|room| {
                 let labels = label_keys.iter().map(|key| room.labels.get(key)).collect();
@@ -161,12 +164,12 @@ impl<'r> ExistingNodes<'r> {
 
     /// Returns whether a node matches pods, except resources and topology. `PreferNoSchedule` does
     /// not reject them, because kube-scheduler binds them there rather than leave them pending.
-    fn may_host(&mut self, wants: usize, room: usize) -> bool {
-        let at = wants * self.profiles + self.profile[room];
+    fn may_host(&mut self, wants: RequirementsIndex, room: LocationIndex) -> bool {
+        let at = wants.0 * self.profiles + self.profile[room];
         if let Some(known) = self.may[at] {
             return known;
         }
-        let (wanted, host) = (&self.problem.wants[wants], &self.rooms[room]);
+        let (wanted, host) = (&self.problem.wants[wants], &self.rooms[room.0]);
         let may = first_repelling(&host.taints, wanted.tolerations).is_none()
             && !have_port_conflict(wanted.ports, &host.host_ports)
             && surely_matches(&host.labels, &wanted.alternatives);
@@ -182,7 +185,7 @@ impl<'r> ExistingNodes<'r> {
             left: self.problem.pods_per_class(),
             ..ExistingPlacement::default()
         };
-        let mut order: Vec<usize> = (0..self.problem.classes.len()).collect();
+        let mut order: Vec<PodClassIndex> = self.problem.classes.keys().collect();
         order.sort_by_key(|class| !board.topology.has_spread(self.kinds[*class]));
         let mut steps = 0;
         let mut again = true;
@@ -209,7 +212,7 @@ impl<'r> ExistingNodes<'r> {
     /// Places at most a number of pods of a class on each node. Returns whether any was placed.
     fn place_on_each(
         &mut self,
-        class: usize,
+        class: PodClassIndex,
         most: u64,
         free: &mut FreeResources,
         placed: &mut ExistingPlacement,
@@ -226,7 +229,7 @@ impl<'r> ExistingNodes<'r> {
             *steps += free.len() as u64;
             return false;
         }
-        for (room, free) in free.iter_mut().enumerate() {
+        for (room, free) in free.iter_mut_enumerated() {
             *steps += 1;
             if placed.left[class] == 0 || *steps > STEPS_MAX {
                 break;
@@ -234,7 +237,7 @@ impl<'r> ExistingNodes<'r> {
             let Some(free) = free else {
                 continue;
             };
-            let known = self.may[wants * self.profiles + self.profile[room]];
+            let known = self.may[wants.0 * self.profiles + self.profile[room]];
             if known == Some(false) || !fits(free, demand) || !self.may_host(wants, room) {
                 continue;
             }
@@ -289,25 +292,27 @@ impl<'r> ExistingNodes<'r> {
         &mut self,
         strategy: FillStrategy,
         largest_first: bool,
-        worth: &[f64],
+        worth: &IndexVec<ItemGroupIndex, f64>,
     ) -> ExistingPlacement {
         let problem = self.problem;
         let shares = NodeConstraints::default();
-        let classes = self.problem.classes.iter().zip(&self.kinds).enumerate();
-        let lots = classes.map(|(class, (pod_class, kind))| ItemGroup {
+        let classes = self.problem.classes.iter_enumerated().zip(&self.kinds);
+        let lots = classes.map(|((class, pod_class), kind)| ItemGroup {
             class,
             kind: *kind,
             demand: &pod_class.demand,
             per_unit: &pod_class.per_unit,
             shares: &shares,
-            row: *kind,
+            // The row of a kind has its number.
+            row: RowIndex(kind.0),
             cell: None,
             together: 1,
         });
-        let lots: Vec<ItemGroup<'_>> = lots.collect();
-        let mut left = problem.pods_per_class();
+        let lots: ItemGroups<'_> = lots.collect();
+        let mut left: IndexVec<ItemGroupIndex, u64> =
+            problem.pods_per_class().into_iter().collect();
         let mut turns = Vec::new();
-        let mut order: Vec<usize> = (0..self.rooms.len()).collect();
+        let mut order: Vec<LocationIndex> = self.free.keys().collect();
         if largest_first {
             order.sort_by_key(|room| {
                 let size = self.free[*room].as_ref().map(|free| (free[0], free[1]));
@@ -322,16 +327,17 @@ impl<'r> ExistingNodes<'r> {
             let Some(free) = self.free[site].clone() else {
                 continue;
             };
-            let wants = 0..problem.wants.len();
-            let may: Vec<bool> = wants.map(|wants| self.may_host(wants, site)).collect();
+            let wants = problem.wants.keys();
+            let may: IndexVec<RequirementsIndex, bool> =
+                wants.map(|wants| self.may_host(wants, site)).collect();
             let rules = BinRules {
                 lots: &lots,
-                mask: &|kind| u64::from(may[problem.kinds[kind].wants]),
+                mask: &|row| u64::from(may[problem.kinds[KindIndex(row.0)].wants]),
                 is_picky: &|_| false,
                 apart: &|_, _| false,
             };
-            let waits = (0..left.len()).filter(|class| left[*class] > 0);
-            let order: Vec<Vec<usize>> = waits.map(|class| vec![class]).collect();
+            let waits = left.keys().filter(|group| left[*group] > 0);
+            let order: Vec<Vec<ItemGroupIndex>> = waits.map(|group| vec![group]).collect();
             let queues = (0..order.len()).map(|at| vec![at]).collect();
             let mut bin = Bin { free, mask: 1, good: 1, ..Bin::default() };
             let pending = PendingItems {
@@ -339,16 +345,19 @@ impl<'r> ExistingNodes<'r> {
                 stock: &left,
                 values: worth,
             };
-            for (class, pods) in bin.fill(strategy, &rules, &pending, &mut steps) {
-                left[class] -= pods;
+            for (group, pods) in bin.fill(strategy, &rules, &pending, &mut steps) {
+                left[group] -= pods;
+                let class = lots[group].class;
                 turns.push(PlacementStep { class, site, pods });
             }
         }
+        // There is one item group for each class, in the same order.
+        let left = left.into_iter().collect();
         ExistingPlacement { turns, left, cut_short: steps > STEPS_MAX }
     }
 
     /// Value of a pod on existing nodes: its largest share of the total free resources.
-    fn pod_values(&self) -> Vec<f64> {
+    fn pod_values(&self) -> IndexVec<ItemGroupIndex, f64> {
         let classes = &self.problem.classes;
         let axes = classes.first().map_or(0, |class| class.demand.len());
         let mut whole = vec![0.0; axes];
@@ -376,7 +385,7 @@ impl<'r> ExistingNodes<'r> {
         let mut free = self.free.clone();
         for turn in turns {
             let demand = &self.problem.classes[turn.class].demand;
-            let host = &self.rooms[turn.site].host;
+            let host = &self.rooms[turn.site.0].host;
             let free = free[turn.site].as_mut();
             let most = free.as_ref().map(|free| copies_that_fit(free, demand));
             let fits = most.is_some_and(|most| most >= turn.pods);

@@ -1,5 +1,8 @@
 //! Strategies to fill one node with pending pods.
 
+use crate::scheduling::index::{
+    DomainIndex, IndexVec, ItemGroupIndex, KindIndex, PodClassIndex, RowIndex,
+};
 use crate::scheduling::problem::resource_vector::{copies_that_fit, fits, subtract_demand};
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::topology::node_counters::NodeConstraints;
@@ -8,9 +11,9 @@ use crate::scheduling::topology::node_counters::NodeConstraints;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ItemGroup<'l> {
     /// Their class.
-    pub(crate) class: usize,
+    pub(crate) class: PodClassIndex,
     /// Their kind with the remaining preferences.
-    pub(crate) kind: usize,
+    pub(crate) kind: KindIndex,
     /// Requests of one pod.
     pub(crate) demand: &'l [i64],
     /// Reciprocal of the demand.
@@ -18,16 +21,19 @@ pub(crate) struct ItemGroup<'l> {
     /// Their per-host constraints.
     pub(crate) shares: &'l NodeConstraints,
     /// Ordinal of their compatible offerings.
-    pub(crate) row: usize,
+    pub(crate) row: RowIndex,
     /// Their domain, or `None` if it does not matter.
-    pub(crate) cell: Option<usize>,
+    pub(crate) cell: Option<DomainIndex>,
     /// Number of pods that must start together on a host without the pods they require, because
     /// others could go nowhere else.
     pub(crate) together: u64,
 }
 
+/// All item groups of a packing.
+pub(crate) type ItemGroups<'l> = IndexVec<ItemGroupIndex, ItemGroup<'l>>;
+
 /// An item group and a number of its items.
-pub(crate) type ItemCount = (usize, u64);
+pub(crate) type ItemCount = (ItemGroupIndex, u64);
 
 /// A way to fill a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +45,7 @@ pub(crate) enum FillStrategy {
 }
 
 /// Item groups with equal row and demand: if one does not fit, none does.
-pub(crate) type IdenticalGroups = Vec<usize>;
+pub(crate) type IdenticalGroups = Vec<ItemGroupIndex>;
 
 /// Pending item groups in queues: all are tried in order, or the heads of all queues are compared.
 #[derive(Clone, Debug, Default)]
@@ -52,7 +58,7 @@ pub(crate) struct FillQueues {
 
 impl FillQueues {
     /// Creates queues with this order.
-    pub(crate) fn from_lots(lots: impl Iterator<Item = usize>) -> Self {
+    pub(crate) fn from_lots(lots: impl Iterator<Item = ItemGroupIndex>) -> Self {
         Self { order: lots.map(|lot| vec![lot]).collect(), queues: Vec::new() }
     }
 }
@@ -72,21 +78,21 @@ pub(crate) struct PendingItems<'f> {
     /// Their groups.
     pub(crate) waiting: &'f FillQueues,
     /// Number of items by group.
-    pub(crate) stock: &'f [u64],
+    pub(crate) stock: &'f IndexVec<ItemGroupIndex, u64>,
     /// Value of an item by group.
-    pub(crate) values: &'f [f64],
+    pub(crate) values: &'f IndexVec<ItemGroupIndex, f64>,
 }
 
 /// The item groups, and the rules of a host.
 pub(crate) struct BinRules<'t> {
     /// The item groups.
-    pub(crate) lots: &'t [ItemGroup<'t>],
+    pub(crate) lots: &'t ItemGroups<'t>,
     /// Compatible offerings of a row on this host, one bit each; zero if incompatible.
-    pub(crate) mask: &'t dyn Fn(usize) -> u64,
+    pub(crate) mask: &'t dyn Fn(RowIndex) -> u64,
     /// Whether groups of a row must be compared with all others on the host.
-    pub(crate) is_picky: &'t dyn Fn(usize) -> bool,
+    pub(crate) is_picky: &'t dyn Fn(RowIndex) -> bool,
     /// Whether groups of two such rows cannot share a host.
-    pub(crate) apart: &'t dyn Fn(usize, usize) -> bool,
+    pub(crate) apart: &'t dyn Fn(RowIndex, RowIndex) -> bool,
 }
 
 /// A host during filling.
@@ -99,7 +105,7 @@ pub(crate) struct Bin {
     /// Offerings of which at least one must remain.
     pub(crate) good: u64,
     /// Its rows that must be compared with others.
-    pub(crate) picky: Vec<usize>,
+    pub(crate) picky: Vec<RowIndex>,
     /// Per-host counters of its pods.
     pub(crate) counts: Vec<u32>,
 }
@@ -109,7 +115,7 @@ const SHARE: u64 = 8;
 
 impl Bin {
     /// Returns how many items of a group fit.
-    pub(crate) fn room_for(&self, rules: &BinRules<'_>, lot: usize) -> u64 {
+    pub(crate) fn room_for(&self, rules: &BinRules<'_>, lot: ItemGroupIndex) -> u64 {
         let group = &rules.lots[lot];
         match copies_that_fit(&self.free, group.demand) {
             0 => 0,
@@ -126,13 +132,13 @@ impl Bin {
     }
 
     /// Returns whether a row is compatible, independent of resources.
-    fn admits_row(&self, rules: &BinRules<'_>, row: usize) -> bool {
+    fn admits_row(&self, rules: &BinRules<'_>, row: RowIndex) -> bool {
         self.mask & (rules.mask)(row) & self.good != 0
             && !((rules.is_picky)(row) && self.picky.iter().any(|other| (rules.apart)(row, *other)))
     }
 
     /// Adds pods. They must have room.
-    pub(crate) fn add_items(&mut self, rules: &BinRules<'_>, lot: usize, count: u64) {
+    pub(crate) fn add_items(&mut self, rules: &BinRules<'_>, lot: ItemGroupIndex, count: u64) {
         let group = &rules.lots[lot];
         subtract_demand(&mut self.free, group.demand, count);
         self.mask &= (rules.mask)(group.row);
@@ -207,7 +213,7 @@ impl Bin {
         let start = QueueCursor::default();
         let mut heads: Vec<QueueCursor> = vec![start; pending.waiting.queues.len()];
         loop {
-            let mut best: Option<(f64, usize, usize)> = None;
+            let mut best: Option<(f64, usize, ItemGroupIndex)> = None;
             *steps += 1 + heads.len() as u64;
             for (at, head) in heads.iter_mut().enumerate() {
                 let Some(lot) = self.next_fitting(rules, pending, at, head) else {
@@ -240,7 +246,7 @@ impl Bin {
         pending: &PendingItems<'_>,
         queue: usize,
         head: &mut QueueCursor,
-    ) -> Option<usize> {
+    ) -> Option<ItemGroupIndex> {
         let (lots, queue) = (rules.lots, &pending.waiting.queues[queue]);
         while let Some(twins) = queue.get(head.twins) {
             let twins = &pending.waiting.order[*twins];
@@ -295,8 +301,8 @@ pub(crate) fn merge_counts(mut parts: Vec<ItemCount>) -> Vec<ItemCount> {
 }
 
 /// Returns the distinct rows of these pods.
-pub(crate) fn row_ids_in(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Vec<usize> {
-    let mut rows: Vec<usize> = parts.iter().map(|(lot, _)| lots[*lot].row).collect();
+pub(crate) fn row_ids_in(lots: &ItemGroups<'_>, parts: &[ItemCount]) -> Vec<RowIndex> {
+    let mut rows: Vec<RowIndex> = parts.iter().map(|(lot, _)| lots[*lot].row).collect();
     rows.sort_unstable();
     rows.dedup();
     rows
@@ -304,8 +310,8 @@ pub(crate) fn row_ids_in(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Vec<usi
 
 /// Returns the distinct compatible offerings of these pods.
 pub(crate) fn offerings_of<'r>(
-    lots: &[ItemGroup<'_>],
-    rows: &'r [CompatibleOfferings],
+    lots: &ItemGroups<'_>,
+    rows: &'r IndexVec<RowIndex, CompatibleOfferings>,
     parts: &[ItemCount],
 ) -> Vec<&'r CompatibleOfferings> {
     let row_ids = row_ids_in(lots, parts).into_iter();

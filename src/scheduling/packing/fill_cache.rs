@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use foldhash::HashMap;
 
+use crate::scheduling::index::{RowIndex, TypeIndex};
 use crate::scheduling::packing::fill_bin::{FillStrategy, ItemCount};
 
 /// A packing with more steps is not repeated with other strategies.
@@ -22,9 +23,9 @@ pub(super) struct FillCache {
     /// Remaining items by group, with an ordinal.
     pub(super) states: BTreeMap<Vec<u64>, usize>,
     /// Fills by state, row and type, largest items first.
-    pub(super) by_size: HashMap<(usize, usize, usize), Fill>,
+    pub(super) by_size: HashMap<(usize, RowIndex, TypeIndex), Fill>,
     /// Fills by state, row and type, highest value first.
-    pub(super) by_worth: HashMap<(usize, usize, usize), Fill>,
+    pub(super) by_worth: HashMap<(usize, RowIndex, TypeIndex), Fill>,
     /// Whether no later packing will use the cache.
     pub(super) is_last: bool,
     /// The current state.
@@ -48,8 +49,8 @@ impl FillCache {
     pub(super) fn get_or_fill(
         &mut self,
         strategy: FillStrategy,
-        row: usize,
-        shape: usize,
+        row: RowIndex,
+        shape: TypeIndex,
         make: impl FnOnce() -> Fill,
     ) -> &Fill {
         let fills = match strategy {

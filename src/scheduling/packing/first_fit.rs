@@ -8,6 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use crate::scheduling::index::{ItemGroupIndex, RowIndex, TypeIndex};
 use crate::scheduling::packing::fill_bin::{ItemCount, merge_counts};
 use crate::scheduling::packing::launch_options::Ledger;
 use crate::scheduling::packing::{Packing, PackingInput};
@@ -21,17 +22,17 @@ const STEPS_MAX: u64 = 100_000;
 struct OpenNode {
     sum: Vec<i64>,
     counts: Vec<u32>,
-    rows: Vec<usize>,
+    rows: Vec<RowIndex>,
     /// Remaining types with their offerings.
-    shapes: Vec<(usize, u64)>,
+    shapes: Vec<(TypeIndex, u64)>,
     parts: Vec<ItemCount>,
 }
 
 impl PackingInput<'_> {
     /// Returns the first-fit packing, or `None` if it takes too many steps.
     pub(crate) fn first_fit_packing(&self, ledger: &Ledger) -> Option<Packing> {
-        let mut lots: Vec<usize> =
-            (0..self.stock.len()).filter(|lot| self.stock[*lot] > 0).collect();
+        let mut lots: Vec<ItemGroupIndex> =
+            self.stock.keys().filter(|lot| self.stock[*lot] > 0).collect();
         // First fit would start a group with `together` wherever one pod fits.
         if lots.iter().any(|lot| self.lots[*lot].together > 1) {
             return None;
@@ -45,7 +46,7 @@ impl PackingInput<'_> {
         let mut open: Vec<OpenNode> = Vec::new();
         // Claims by how many pods they have, then by age.
         let mut order: BTreeSet<(u64, usize)> = BTreeSet::new();
-        let mut left = self.stock.to_vec();
+        let mut left = self.stock.clone();
         let mut steps = 0;
         for lot in lots {
             if steps >= STEPS_MAX {
@@ -102,14 +103,14 @@ impl PackingInput<'_> {
     }
 
     /// Adds a claim for one item if any type fits.
-    fn open_claim(&self, lot: usize, ledger: &Ledger) -> Option<OpenNode> {
-        let offers = self.rows[self.lots[lot].row].masks.iter().copied();
+    fn open_claim(&self, lot: ItemGroupIndex, ledger: &Ledger) -> Option<OpenNode> {
+        let offers = self.rows[self.lots[lot].row].masks.iter_enumerated();
         let mut claim = OpenNode {
             sum: vec![0; self.lots[lot].demand.len()],
             counts: vec![0; self.counters],
             rows: Vec::new(),
             shapes: offers
-                .enumerate()
+                .map(|(shape, mask)| (shape, *mask))
                 .filter(|(shape, _)| ledger.allowed_copies(self.limit_usage(*shape)) > 0)
                 .collect(),
             parts: Vec::new(),
@@ -118,14 +119,14 @@ impl PackingInput<'_> {
     }
 
     /// Adds up to a number of items to a claim, as many as fit on some type. Returns their number.
-    fn take_items(&self, claim: &mut OpenNode, lot: usize, most: u64) -> u64 {
+    fn take_items(&self, claim: &mut OpenNode, lot: ItemGroupIndex, most: u64) -> u64 {
         let group = &self.lots[lot];
         let most = group.shares.remaining_pods(&claim.counts, most);
         if most == 0 || claim.rows.iter().any(|row| self.rows_conflict(group.row, *row)) {
             return 0;
         }
         let masks = &self.rows[group.row].masks;
-        let fits = |(shape, mask): &(usize, u64), pods: i64| {
+        let fits = |(shape, mask): &(TypeIndex, u64), pods: i64| {
             let net = self.net_resources(*shape);
             let mut axes = net.iter().zip(&claim.sum).zip(group.demand);
             mask & masks[*shape] != 0

@@ -10,12 +10,16 @@ use crate::model::labels::Labels;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, first_repelling};
 use crate::scheduling::domains::DomainSet;
+use crate::scheduling::index::{
+    CounterIndex, DomainIndex, DomainLocations, FilterIndex, GroupIndex, IndexVec, KeyIndex,
+    LocationIndex, RequirementsIndex, TypeIndex,
+};
 use crate::scheduling::packing::context::{
     FilterMatches, ItemOfferings, OpenedNode, PackingContext,
 };
-use crate::scheduling::packing::fill_bin::{ItemGroup, row_ids_in};
+use crate::scheduling::packing::fill_bin::{ItemGroups, row_ids_in};
 use crate::scheduling::problem::Problem;
-use crate::scheduling::problem::pod_constraints::HOST;
+use crate::scheduling::problem::pod_constraints::{GroupMembership, HOST};
 use crate::scheduling::supply::compatible::LabelMatch;
 use crate::scheduling::supply::daemon_overhead::select_keys;
 use crate::scheduling::supply::node_template::NodeTemplate;
@@ -30,13 +34,13 @@ const PLACES_MAX: usize = 64;
 pub(crate) fn standing_terms(
     problem: &Problem<'_>,
     snapshot: &Snapshot<'_>,
-) -> Vec<(usize, usize)> {
+) -> Vec<(GroupIndex, KeyIndex)> {
     let residents = snapshot.residents.iter().map(|it| it.anti_affinity);
     let promised = snapshot.promised.values().flatten();
     let terms = residents.chain(promised.map(|pod| &pod.anti_affinity[..])).flatten();
     let found = terms.filter_map(|term| problem.groups.group_and_key(term));
     let found = found.chain(problem.agents.anti_affinity_terms());
-    let mut terms_in_use: Vec<(usize, usize)> =
+    let mut terms_in_use: Vec<_> =
         found.filter(|(group, _)| problem.members.iter().any(|member| member[*group])).collect();
     terms_in_use.sort_unstable();
     terms_in_use.dedup();
@@ -54,16 +58,15 @@ pub(crate) fn initial_state<'t>(
     if topology.tallies.is_empty() {
         return board;
     }
-    let mut passed: BTreeMap<(usize, &Requirements, &[Taint]), Match> = BTreeMap::new();
+    let mut passed: BTreeMap<(FilterIndex, &Requirements, &[Taint]), Match> = BTreeMap::new();
     for room in rooms {
         let decided = domain_values(problem, &room.labels).filter(|(_, all)| all.len() == 1);
         let places = decided.flat_map(|(key, all)| all.iter().map(move |value| (key, value)));
-        let places: Vec<(usize, u32)> =
+        let places: Vec<(KeyIndex, u32)> =
             places.map(|(key, value)| (key, board.sites.intern_domain(key, value))).collect();
-        let matches: Vec<Match> = topology
+        let matches: IndexVec<FilterIndex, Match> = topology
             .filters
-            .iter()
-            .enumerate()
+            .iter_enumerated()
             .map(|(at, filter)| {
                 if filter.labels.is_none() && filter.taints.is_none() {
                     return Match::Yes;
@@ -98,8 +101,8 @@ pub(crate) fn initial_state<'t>(
 fn domain_values<'l>(
     problem: &'l Problem<'_>,
     labels: &'l Requirements,
-) -> impl Iterator<Item = (usize, &'l BTreeSet<String>)> {
-    let keys = problem.groups.keys.iter().enumerate();
+) -> impl Iterator<Item = (KeyIndex, &'l BTreeSet<String>)> {
+    let keys = problem.groups.keys.iter_enumerated();
     let keys = keys.filter(|(key, _)| *key != HOST);
     keys.filter_map(|(key, name)| Some((key, labels.get(name)?.values()?)))
 }
@@ -108,7 +111,7 @@ fn domain_values<'l>(
 fn undecided_labels<'l>(
     problem: &'l Problem<'_>,
     labels: &'l Requirements,
-) -> impl Iterator<Item = (usize, &'l BTreeSet<String>)> {
+) -> impl Iterator<Item = (KeyIndex, &'l BTreeSet<String>)> {
     domain_values(problem, labels).filter(|(_, values)| values.len() > 1)
 }
 
@@ -154,8 +157,8 @@ fn count_residents(
     snapshot: &Snapshot<'_>,
     board: &mut TopologyState<'_>,
 ) {
-    let mut site_of: BTreeMap<&NodeName, usize> = BTreeMap::new();
-    for (site, room) in rooms.iter().enumerate() {
+    let mut site_of: BTreeMap<&NodeName, LocationIndex> = BTreeMap::new();
+    for (site, room) in (0..).map(LocationIndex).zip(rooms) {
         if let NodeRef::Node(name) = &room.host {
             site_of.insert(name, site);
         }
@@ -180,7 +183,7 @@ fn count_residents(
             }
         }
     }
-    for (site, room) in rooms.iter().enumerate() {
+    for (site, room) in (0..).map(LocationIndex).zip(rooms) {
         for (set, is_sure) in &room.daemons {
             let Some(agent) = problem.agents.index_of(set) else {
                 continue;
@@ -205,13 +208,13 @@ fn count_residents(
 fn counters_of(
     problem: &Problem<'_>,
     topology: &Topology,
-    member_of: &[bool],
+    member_of: &GroupMembership,
     terms: &[PodTerm],
     deleting: bool,
-) -> Vec<usize> {
+) -> Vec<CounterIndex> {
     let owners = terms.iter().filter_map(|term| problem.groups.group_and_key(term));
-    let owners: Vec<(usize, usize)> = owners.collect();
-    let counters = topology.tallies.iter().enumerate();
+    let owners: Vec<_> = owners.collect();
+    let counters = topology.tallies.iter_enumerated();
     let counted = counters.filter(|(_, tally)| match tally {
         DomainCounter::Members { group, .. } => member_of[*group],
         DomainCounter::Spread { group, .. } => member_of[*group] && !deleting,
@@ -226,13 +229,12 @@ pub(crate) fn add_cells(
     problem: &Problem<'_>,
     cells: &DomainSet,
     board: &mut TopologyState<'_>,
-) -> Vec<usize> {
-    let mut added = Vec::with_capacity(cells.all.len());
-    for values in &cells.all {
+) -> DomainLocations {
+    let added = cells.all.iter().map(|values| {
         let places = places_of(problem, cells, values, &mut board.sites);
-        added.push(board.sites.add_location(false, &places, |_| Match::Yes));
-    }
-    added
+        board.sites.add_location(false, &places, |_| Match::Yes)
+    });
+    added.collect()
 }
 
 /// Returns the domains of a combination.
@@ -241,10 +243,10 @@ pub(crate) fn places_of(
     cells: &DomainSet,
     values: &[Option<String>],
     sites: &mut Locations,
-) -> Vec<(usize, u32)> {
+) -> Vec<(KeyIndex, u32)> {
     let named = cells.keys.iter().zip(values);
     let places = named.filter_map(|(name, value)| {
-        let key = problem.groups.keys.iter().position(|key| key == name)?;
+        let key = problem.groups.known_key(name)?;
         Some((key, sites.intern_domain(key, value.as_ref()?)))
     });
     places.collect()
@@ -256,21 +258,21 @@ pub(crate) fn add_claim(
     items: ItemOfferings<'_>,
     opened: &OpenedNode,
     board: &mut TopologyState<'_>,
-) -> usize {
+) -> LocationIndex {
     let problem = context.problem;
     let cell = cell_of(items.lots, opened);
     let places = cell.map_or_else(Vec::new, |cell| {
         let values = &context.cells.all[cell];
         places_of(problem, context.cells, values, &mut board.sites)
     });
-    let passes = (0..board.topology.filters.len())
-        .map(|filter| claim_passes(context, filter, items, opened, cell));
-    let passes: Vec<Match> = passes.collect();
+    let filters = board.topology.filters.keys();
+    let passes = filters.map(|filter| claim_passes(context, filter, items, opened, cell));
+    let passes: IndexVec<FilterIndex, Match> = passes.collect();
     board.sites.add_location(true, &places, |filter| passes[filter])
 }
 
 /// Returns the domain combination that the pods of a claim require, if any.
-pub(crate) fn cell_of(lots: &[ItemGroup<'_>], opened: &OpenedNode) -> Option<usize> {
+pub(crate) fn cell_of(lots: &ItemGroups<'_>, opened: &OpenedNode) -> Option<DomainIndex> {
     let mut parts = opened.claim.parts.iter();
     parts.find_map(|(lot, _)| lots[*lot].cell)
 }
@@ -279,10 +281,10 @@ pub(crate) fn cell_of(lots: &[ItemGroup<'_>], opened: &OpenedNode) -> Option<usi
 /// `None`.
 pub(crate) fn claim_passes(
     context: &PackingContext<'_, '_>,
-    at: usize,
+    at: FilterIndex,
     items: ItemOfferings<'_>,
     opened: &OpenedNode,
-    cell: Option<usize>,
+    cell: Option<DomainIndex>,
 ) -> Match {
     let problem = context.problem;
     let filter = &context.topology.filters[at];
@@ -304,7 +306,7 @@ pub(crate) fn claim_passes(
     let alternatives = &problem.wants[wants].alternatives;
     let suited = context.passing[at].get_or_init(|| types_passing(context, wants));
     let determined = determined_labels(context, items, opened);
-    let candidates: Vec<(&Requirements, &Vec<LabelMatch>, Match)> = alternatives
+    let candidates: Vec<(&Requirements, &IndexVec<TypeIndex, LabelMatch>, Match)> = alternatives
         .iter()
         .zip(&suited[opened.template])
         .filter(|(wanted, _)| cell.is_none_or(|cell| context.cells.satisfies(cell, wanted)))
@@ -385,13 +387,13 @@ pub(crate) fn possible_launches<'g>(
     context: &'g PackingContext<'_, '_>,
     items: ItemOfferings<'g>,
     opened: &'g OpenedNode,
-    cell: Option<usize>,
-) -> impl Iterator<Item = (usize, u64)> + 'g {
+    cell: Option<DomainIndex>,
+) -> impl Iterator<Item = (TypeIndex, u64)> + 'g {
     let row_ids = row_ids_in(items.lots, &opened.claim.parts);
     let shapes = &context.templates[opened.template].shapes;
     let planned = &shapes[opened.claim.shape];
     let in_cell = cell.and_then(|cell| context.cells.offering_masks(opened.template, cell));
-    (0..shapes.len()).filter_map(move |at| {
+    shapes.keys().filter_map(move |at| {
         let shape = &shapes[at];
         let all = in_cell.map_or(shape.all_offerings(), |masks| masks[at]);
         let rows = row_ids.iter().map(|row| &items.rows[*row]);
@@ -403,7 +405,7 @@ pub(crate) fn possible_launches<'g>(
 
 /// Returns the types of each pool that match each alternative. `None` if the pool does not match.
 /// Domain labels and labels that the pool chooses are ignored.
-fn types_passing(context: &PackingContext<'_, '_>, wants: usize) -> FilterMatches {
+fn types_passing(context: &PackingContext<'_, '_>, wants: RequirementsIndex) -> FilterMatches {
     context
         .templates
         .iter()

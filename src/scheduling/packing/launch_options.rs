@@ -2,7 +2,8 @@
 
 use crate::model::cluster::Scheduling;
 use crate::model::instance::{OfferingKey, Price};
-use crate::scheduling::packing::fill_bin::{ItemCount, ItemGroup};
+use crate::scheduling::index::{IndexVec, TemplateIndex, TypeIndex};
+use crate::scheduling::packing::fill_bin::{ItemCount, ItemGroups};
 use crate::scheduling::problem::resource_vector::{add_demand, copies_that_fit, subtract_demand};
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::limits::{Limit, LimitScope, shared_limits};
@@ -68,7 +69,7 @@ impl Ledger {
 /// Remaining limits: of each pool, and shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ledgers {
-    by_pool: Vec<Ledger>,
+    by_pool: IndexVec<TemplateIndex, Ledger>,
     shared: Ledger,
 }
 
@@ -95,19 +96,19 @@ impl Ledgers {
     }
 
     /// Returns the remaining limits of one template.
-    pub(crate) fn ledger_for(&self, template: usize) -> Ledger {
+    pub(crate) fn ledger_for(&self, template: TemplateIndex) -> Ledger {
         let of_pool = self.by_pool[template].left.iter();
         Ledger { left: of_pool.chain(&self.shared.left).copied().collect() }
     }
 
     /// Updates the remaining limits after changes by one template.
-    pub(crate) fn set_ledger(&mut self, template: usize, mut ledger: Ledger) {
+    pub(crate) fn set_ledger(&mut self, template: TemplateIndex, mut ledger: Ledger) {
         self.shared.left = ledger.left.split_off(self.by_pool[template].left.len());
         self.by_pool[template] = ledger;
     }
 
     /// Releases one node of a template.
-    pub(crate) fn release(&mut self, template: usize, limited: &[i64]) {
+    pub(crate) fn release(&mut self, template: TemplateIndex, limited: &[i64]) {
         let mut ledger = self.ledger_for(template);
         ledger.release(limited);
         self.set_ledger(template, ledger);
@@ -115,7 +116,7 @@ impl Ledgers {
 }
 
 /// Returns the total requests of a claim.
-pub(crate) fn total_requests(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Vec<i64> {
+pub(crate) fn total_requests(lots: &ItemGroups<'_>, parts: &[ItemCount]) -> Vec<i64> {
     let mut sum = Vec::new();
     for (lot, count) in parts {
         let demand = lots[*lot].demand;
@@ -126,14 +127,14 @@ pub(crate) fn total_requests(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Vec
 }
 
 /// Returns the offerings of a type that suit all these rows.
-fn mask_of(rows: &[&CompatibleOfferings], shape: usize) -> u64 {
+fn mask_of(rows: &[&CompatibleOfferings], shape: TypeIndex) -> u64 {
     rows.iter().fold(u64::MAX, |all, row| all & row.masks[shape])
 }
 
 /// Returns the offerings of a type that suit all these rows, if their sum fits.
 pub(crate) fn fitting_offerings(
     template: &NodeTemplate<'_>,
-    shape: usize,
+    shape: TypeIndex,
     rows: &[&CompatibleOfferings],
     sum: &[i64],
 ) -> u64 {
@@ -149,17 +150,18 @@ pub(crate) fn fitting_offerings(
 pub(crate) struct Scratch {
     claim: u64,
     /// Matching offerings of each type, and the claim they were computed for.
-    masks: Vec<(u64, u64)>,
+    masks: IndexVec<TypeIndex, (u64, u64)>,
 }
 
 impl Scratch {
     /// Starts the next claim of a template with a number of types.
     fn next_claim(&mut self, types: usize) {
         self.claim += 1;
-        self.masks.resize(self.masks.len().max(types), (0, 0));
+        let len = self.masks.len().max(types);
+        self.masks.resize(len, (0, 0));
     }
 
-    fn mask_for(&mut self, at: usize, make: impl FnOnce() -> u64) -> u64 {
+    fn mask_for(&mut self, at: TypeIndex, make: impl FnOnce() -> u64) -> u64 {
         let known = &mut self.masks[at];
         if known.0 != self.claim {
             *known = (self.claim, make());
@@ -190,8 +192,8 @@ impl<'q> LaunchQuery<'q> {
 
     /// Returns the cheapest type for all pods with its price; ties use the first name. `None` if
     /// `min_values` cannot be satisfied; reservations need not satisfy them.
-    pub(crate) fn cheapest_type(&self, ledger: &Ledger) -> Option<(usize, f64)> {
-        let mut best: [Option<(usize, f64)>; 2] = [None, None];
+    pub(crate) fn cheapest_type(&self, ledger: &Ledger) -> Option<(TypeIndex, f64)> {
+        let mut best: [Option<(TypeIndex, f64)>; 2] = [None, None];
         let kinds = 1 + usize::from(!self.template.reservations.is_empty());
         for at in self.template.types_by_price_for(self.sum) {
             let shape = &self.template.shapes[*at];
@@ -227,7 +229,11 @@ impl<'q> LaunchQuery<'q> {
     }
 
     /// Returns the cheapest type with other DaemonSets than this one that satisfies `min_values`.
-    fn cheapest_with_other_daemons(&self, first: usize, ledger: &Ledger) -> Option<(usize, f64)> {
+    fn cheapest_with_other_daemons(
+        &self,
+        first: TypeIndex,
+        ledger: &Ledger,
+    ) -> Option<(TypeIndex, f64)> {
         let shapes = &self.template.shapes;
         let others = self.template.by_least.iter().copied().filter(|at| {
             shapes[*at].overhead.agents != shapes[first].overhead.agents
@@ -241,9 +247,9 @@ impl<'q> LaunchQuery<'q> {
 
     /// Returns whether the types with the DaemonSets of this one satisfy `min_values`. A claim may
     /// only be launched with the DaemonSets of its planned type.
-    fn is_varied(&self, planned: usize, ledger: &Ledger) -> bool {
+    fn is_varied(&self, planned: TypeIndex, ledger: &Ledger) -> bool {
         let shapes = &self.template.shapes;
-        let alike = (0..shapes.len()).filter(|at| {
+        let alike = shapes.keys().filter(|at| {
             shapes[*at].overhead.agents == shapes[planned].overhead.agents
                 && self.is_launchable(*at, ledger)
         });
@@ -251,7 +257,7 @@ impl<'q> LaunchQuery<'q> {
     }
 
     /// Returns whether an unreserved type fits the pods and the limits.
-    fn is_launchable(&self, at: usize, ledger: &Ledger) -> bool {
+    fn is_launchable(&self, at: TypeIndex, ledger: &Ledger) -> bool {
         let shape = &self.template.shapes[at];
         shape.reservation.is_none()
             && self.fitting_offerings(at) != 0
@@ -260,7 +266,7 @@ impl<'q> LaunchQuery<'q> {
 
     /// Returns the offerings to consider by price. Cheaper ones than the planned type do not match,
     /// except those that limits excluded during planning.
-    fn offers_from(&self, price: f64) -> &'q [(usize, usize)] {
+    fn offers_from(&self, price: f64) -> &'q [(TypeIndex, usize)] {
         let template = self.template;
         let unlimited = template.limits.iter().all(|limit| limit.is_independent_of_type());
         let first = template
@@ -270,7 +276,7 @@ impl<'q> LaunchQuery<'q> {
     }
 
     /// Returns all matching offerings of a type.
-    fn matching_offerings_of(&self, shape: usize) -> Vec<(OfferingKey, Price)> {
+    fn matching_offerings_of(&self, shape: TypeIndex) -> Vec<(OfferingKey, Price)> {
         let mask = self.fitting_offerings(shape);
         (0..self.template.shapes[shape].offers.len())
             .filter(|offer| mask >> offer & 1 == 1)
@@ -278,7 +284,7 @@ impl<'q> LaunchQuery<'q> {
             .collect()
     }
 
-    fn fitting_offerings(&self, at: usize) -> u64 {
+    fn fitting_offerings(&self, at: TypeIndex) -> u64 {
         fitting_offerings(self.template, at, self.rows, self.sum)
     }
 
@@ -291,12 +297,12 @@ impl<'q> LaunchQuery<'q> {
     /// fails, its pods are planned again with the next cheapest option.
     pub(crate) fn launch_options(
         &self,
-        planned: usize,
+        planned: TypeIndex,
         price: f64,
         scheduling: &Scheduling,
         ledger: &mut Ledger,
         scratch: &mut Scratch,
-    ) -> (Vec<(OfferingKey, Price)>, Vec<usize>) {
+    ) -> (Vec<(OfferingKey, Price)>, Vec<TypeIndex>) {
         let (template, variety) = (self.template, self.variety);
         let shape = &template.shapes[planned];
         let most =
@@ -347,7 +353,7 @@ impl<'q> LaunchQuery<'q> {
             kept.push(place);
         }
         kept.sort_unstable();
-        let mut types: Vec<usize> = kept.iter().map(|place| offers[*place].0).collect();
+        let mut types: Vec<TypeIndex> = kept.iter().map(|place| offers[*place].0).collect();
         types.sort_unstable();
         types.dedup();
         let options = kept.into_iter().map(|place| {
@@ -359,12 +365,12 @@ impl<'q> LaunchQuery<'q> {
 }
 
 /// Returns the price of one offering of a type.
-fn price_of(template: &NodeTemplate<'_>, shape: usize, offer: usize) -> f64 {
+fn price_of(template: &NodeTemplate<'_>, shape: TypeIndex, offer: usize) -> f64 {
     template.shapes[shape].offers[offer].price.usd_per_h()
 }
 
 /// Returns the key and the price of one offering of a type.
-fn priced_key(template: &NodeTemplate<'_>, shape: usize, offer: usize) -> (OfferingKey, Price) {
+fn priced_key(template: &NodeTemplate<'_>, shape: TypeIndex, offer: usize) -> (OfferingKey, Price) {
     let shape = &template.shapes[shape];
     let offer = shape.offers[offer];
     (shape.offering_key(offer), offer.price)

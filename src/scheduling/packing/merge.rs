@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::scheduling::index::TypeIndex;
 use crate::scheduling::packing::fill_bin::{ItemCount, merge_counts};
 use crate::scheduling::packing::launch_options::total_requests;
 use crate::scheduling::packing::{PackedNode, Packing, PackingInput};
@@ -67,7 +68,7 @@ impl PackingInput<'_> {
     /// pods with anti-affinity are on each of them.
     fn merge_pairs(&self, draft: &mut Packing, gone: &mut BTreeSet<usize>) {
         let mut kinds: Vec<Vec<usize>> = Vec::new();
-        let mut known: BTreeMap<(usize, &[ItemCount]), usize> = BTreeMap::new();
+        let mut known: BTreeMap<(TypeIndex, &[ItemCount]), usize> = BTreeMap::new();
         for at in self.claims_by_price(draft, gone) {
             let claim = &draft.claims[at];
             let kind = *known.entry((claim.shape, &claim.parts)).or_insert(kinds.len());

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::scheduling::index::{
+    DomainIndex, IndexVec, KindIndex, RequirementsIndex, RowIndex, TemplateIndex,
+};
 use crate::scheduling::packing::context::{OfferingQuery, PackingContext};
 use crate::scheduling::packing::launch_options::{Ledger, Ledgers};
 use crate::scheduling::problem::resource_vector::{copies_that_fit, fits};
@@ -12,12 +15,12 @@ use crate::scheduling::supply::compatible::CompatibleOfferings;
 pub(crate) struct OfferingCache<'g, 'p, 'a> {
     context: &'g PackingContext<'p, 'a>,
     /// Rows that item groups refer to.
-    pub(crate) rows: Vec<CompatibleOfferings>,
-    known_rows: BTreeMap<CompatibleOfferings, usize>,
+    pub(crate) rows: IndexVec<RowIndex, CompatibleOfferings>,
+    known_rows: BTreeMap<CompatibleOfferings, RowIndex>,
     /// Rows by query, template and alternative.
-    row_of: BTreeMap<(OfferingQuery, usize, usize), Option<usize>>,
+    row_of: BTreeMap<(OfferingQuery, TemplateIndex, usize), Option<RowIndex>>,
     /// Domains with compatible offerings.
-    reach: BTreeMap<(usize, bool), Vec<usize>>,
+    reach: BTreeMap<(RequirementsIndex, bool), Vec<DomainIndex>>,
     /// Lowest price for a demand, with unchanged limits.
     prices: BTreeMap<(OfferingQuery, &'p [i64]), Option<f64>>,
     /// The remaining limits for which these prices are valid.
@@ -29,7 +32,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
     pub(crate) fn new(context: &'g PackingContext<'p, 'a>) -> Self {
         Self {
             context,
-            rows: Vec::new(),
+            rows: IndexVec::default(),
             known_rows: BTreeMap::new(),
             row_of: BTreeMap::new(),
             reach: BTreeMap::new(),
@@ -39,15 +42,18 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
     }
 
     /// Returns the domains with compatible offerings of any pool.
-    pub(crate) fn domains_with_offerings(&mut self, wants: usize, relaxed: bool) -> Vec<usize> {
+    pub(crate) fn domains_with_offerings(
+        &mut self,
+        wants: RequirementsIndex,
+        relaxed: bool,
+    ) -> Vec<DomainIndex> {
         if let Some(known) = self.reach.get(&(wants, relaxed)) {
             return known.clone();
         }
         let mut cells = Vec::new();
-        for cell in 0..self.context.cells.all.len() {
+        for cell in self.context.cells.all.keys() {
             let query = OfferingQuery { wants, relaxed, cell: Some(cell) };
-            if (0..self.context.templates.len()).any(|template| self.has_offering(template, query))
-            {
+            if self.context.templates.keys().any(|template| self.has_offering(template, query)) {
                 cells.push(cell);
             }
         }
@@ -56,7 +62,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
     }
 
     /// Returns whether a pool has compatible offerings for any alternative.
-    pub(crate) fn has_offering(&mut self, template: usize, query: OfferingQuery) -> bool {
+    pub(crate) fn has_offering(&mut self, template: TemplateIndex, query: OfferingQuery) -> bool {
         let mut alternatives = 0..self.context.problem.wants[query.wants].alternatives.len();
         alternatives.any(|alternative| self.row_for(template, alternative, query).is_some())
     }
@@ -64,10 +70,10 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
     /// Returns the row of an alternative in a pool, or `None` without compatible offerings.
     pub(crate) fn row_for(
         &mut self,
-        template: usize,
+        template: TemplateIndex,
         alternative: usize,
         query: OfferingQuery,
-    ) -> Option<usize> {
+    ) -> Option<RowIndex> {
         let key = (query, template, alternative);
         if let Some(known) = self.row_of.get(&key) {
             return *known;
@@ -81,18 +87,18 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
     /// Returns the row without types whose hosts cannot take a pod of this kind.
     pub(crate) fn row_of_kind(
         &mut self,
-        kind: usize,
-        template: usize,
+        kind: KindIndex,
+        template: TemplateIndex,
         alternative: usize,
         query: OfferingQuery,
-    ) -> Option<usize> {
+    ) -> Option<RowIndex> {
         let row = self.row_for(template, alternative, query)?;
         let hosts = self.context.hosts;
         if !hosts.depends_on_type(kind) {
             return Some(row);
         }
         let mut offerings = self.rows[row].clone();
-        for (shape, mask) in offerings.masks.iter_mut().enumerate() {
+        for (shape, mask) in offerings.masks.iter_mut_enumerated() {
             if !hosts.is_feasible(kind, template, shape) {
                 *mask = 0;
             }
@@ -102,17 +108,14 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
     }
 
     /// Returns the index of a row, and adds it if necessary.
-    pub(crate) fn add_row(&mut self, row: CompatibleOfferings) -> usize {
+    pub(crate) fn add_row(&mut self, row: CompatibleOfferings) -> RowIndex {
         let rows = &mut self.rows;
-        *self.known_rows.entry(row).or_insert_with_key(|row| {
-            rows.push(row.clone());
-            rows.len() - 1
-        })
+        *self.known_rows.entry(row).or_insert_with_key(|row| rows.push_and_get_key(row.clone()))
     }
 
     fn make_row(
         &self,
-        template: usize,
+        template: TemplateIndex,
         alternative: usize,
         query: OfferingQuery,
     ) -> Option<CompatibleOfferings> {
@@ -149,7 +152,10 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         if let Some(known) = self.prices.get(&(query, demand)) {
             return *known;
         }
-        let price = (0..self.context.templates.len())
+        let price = self
+            .context
+            .templates
+            .keys()
             .filter_map(|template| {
                 self.lowest_cost_per_pod(template, query, demand, 1, &ledgers.ledger_for(template))
             })
@@ -161,7 +167,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
     /// Returns the lowest cost per pod for a number of such pods in one pool, or `None`.
     pub(crate) fn lowest_cost_per_pod(
         &mut self,
-        template: usize,
+        template: TemplateIndex,
         query: OfferingQuery,
         demand: &[i64],
         pods: u64,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::scheduling::index::{ItemGroupIndex, RowIndex, TypeIndex};
 use crate::scheduling::packing::PackingInput;
 use crate::scheduling::packing::fill_bin::ItemGroup;
 use crate::scheduling::packing::launch_options::{LaunchQuery, Ledger};
@@ -14,7 +15,7 @@ const FRONT_MAX: f64 = 24.0;
 /// that can share a host.
 pub(crate) fn scarcest_counter(
     input: &PackingInput<'_>,
-    group_ids: &[usize],
+    group_ids: &[ItemGroupIndex],
 ) -> Option<(usize, u64)> {
     let mut needed: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
     for lot in group_ids {
@@ -35,11 +36,11 @@ pub(crate) fn scarcest_counter(
 /// Returns the types to evaluate for each row. Every item group that fits a type fits one of them.
 pub(crate) fn types_to_evaluate(
     input: &PackingInput<'_>,
-    group_ids: &[usize],
+    group_ids: &[ItemGroupIndex],
     ledger: &Ledger,
-) -> BTreeMap<usize, Vec<usize>> {
-    let mut whole: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    let mut types_by_row: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+) -> BTreeMap<RowIndex, Vec<TypeIndex>> {
+    let mut whole: BTreeMap<RowIndex, Vec<TypeIndex>> = BTreeMap::new();
+    let mut types_by_row: BTreeMap<RowIndex, Vec<TypeIndex>> = BTreeMap::new();
     for lot in group_ids {
         let group = &input.lots[*lot];
         let known = whole.entry(group.row);
@@ -63,7 +64,7 @@ pub(crate) fn types_to_evaluate(
 }
 
 /// Returns whether a host of a type has capacity for the pods of a group that start together.
-fn has_room(input: &PackingInput<'_>, shape: usize, group: &ItemGroup<'_>) -> bool {
+fn has_room(input: &PackingInput<'_>, shape: TypeIndex, group: &ItemGroup<'_>) -> bool {
     let net = input.template.shapes[shape].net.as_deref();
     net.is_some_and(|net| match group.together {
         0 | 1 => fits(net, group.demand),
@@ -73,10 +74,10 @@ fn has_room(input: &PackingInput<'_>, shape: usize, group: &ItemGroup<'_>) -> bo
 
 /// Returns the types of a row that are cheaper than all larger ones, or use less of the limits, by
 /// price.
-fn cost_front(input: &PackingInput<'_>, row: usize, ledger: &Ledger) -> Vec<usize> {
+fn cost_front(input: &PackingInput<'_>, row: RowIndex, ledger: &Ledger) -> Vec<TypeIndex> {
     let shapes = &input.template.shapes;
-    let mut priced: Vec<(f64, usize)> = Vec::new();
-    for (at, mask) in input.rows[row].masks.iter().enumerate() {
+    let mut priced: Vec<(f64, TypeIndex)> = Vec::new();
+    for (at, mask) in input.rows[row].masks.iter_enumerated() {
         if let Some(price) = shapes[at].lowest_price(*mask)
             && shapes[at].net.is_some()
             && ledger.allowed_copies(&shapes[at].limited) > 0
@@ -100,14 +101,14 @@ fn cost_front(input: &PackingInput<'_>, row: usize, ledger: &Ledger) -> Vec<usiz
 }
 
 /// Returns whether enough types for `min_values` fit everything that fits this type.
-fn is_varied(input: &PackingInput<'_>, row: usize, shape: usize, ledger: &Ledger) -> bool {
+fn is_varied(input: &PackingInput<'_>, row: RowIndex, shape: TypeIndex, ledger: &Ledger) -> bool {
     let shapes = &input.template.shapes;
     if input.variety.is_empty() || shapes[shape].reservation.is_some() {
         return true;
     }
     let masks = &input.rows[row].masks;
     let planned = input.net_resources(shape);
-    let types = (0..shapes.len()).filter(|other| {
+    let types = shapes.keys().filter(|other| {
         let net = input.net_resources(*other);
         masks[*other] != 0
             && shapes[*other].is_interchangeable(&shapes[shape])
@@ -120,10 +121,10 @@ fn is_varied(input: &PackingInput<'_>, row: usize, shape: usize, ledger: &Ledger
 
 /// Selects from these types, sorted by price, few similar ones per ratio of memory to cpu and of
 /// rare resources. Claims are moved to the best of all types after packing.
-fn thin_out(input: &PackingInput<'_>, shapes: &[usize]) -> Vec<usize> {
-    let mut alike: BTreeMap<(i64, &[i64]), Vec<usize>> = BTreeMap::new();
+fn thin_out(input: &PackingInput<'_>, shapes: &[TypeIndex]) -> Vec<TypeIndex> {
+    let mut alike: BTreeMap<(i64, &[i64]), Vec<TypeIndex>> = BTreeMap::new();
     // Reservations are cheap at any size, and may be used up.
-    let (mut kept, bought): (Vec<usize>, Vec<usize>) =
+    let (mut kept, bought): (Vec<TypeIndex>, Vec<TypeIndex>) =
         shapes.iter().partition(|at| input.template.shapes[**at].reservation.is_some());
     for at in bought {
         let net = input.net_resources(at);
@@ -166,8 +167,8 @@ fn amount_of(net: &[i64], axis: usize) -> f64 {
 /// for some pods and are no measure for others, so they count only for pods without other options.
 pub(crate) fn worth_of(
     input: &PackingInput<'_>,
-    types_by_row: &BTreeMap<usize, Vec<usize>>,
-    row: usize,
+    types_by_row: &BTreeMap<RowIndex, Vec<TypeIndex>>,
+    row: RowIndex,
     demand: &[i64],
     most: u64,
 ) -> f64 {

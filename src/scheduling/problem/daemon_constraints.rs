@@ -9,7 +9,10 @@ use crate::model::labels::{HOSTNAME, NODE_NAME, is_well_known};
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::pool::Pool;
 use crate::model::requirement::{Requirement, Requirements};
-use crate::scheduling::problem::pod_constraints::{PodConstraints, PodGroups};
+use crate::scheduling::index::{
+    ConstraintsIndex, DaemonIndex, GroupIndex, IndexVec, KeyIndex, SignatureIndex,
+};
+use crate::scheduling::problem::pod_constraints::{GroupMembership, PodConstraints, PodGroups};
 use crate::state::snapshot::Snapshot;
 
 /// Maximum number of DaemonSets for which pods get alternatives without them.
@@ -26,9 +29,9 @@ pub(crate) type HostPort = (String, String, u16);
 struct ConstrainedDaemon<'a> {
     set: &'a DaemonSet,
     /// Group membership of its pods.
-    membership: Vec<bool>,
+    membership: GroupMembership,
     /// Groups it has anti-affinity against, with the topology key.
-    away: Vec<(usize, usize)>,
+    away: Vec<(GroupIndex, KeyIndex)>,
     /// Labels that it requires and that pools set, by alternative. Empty if there are too many.
     asks: Vec<Vec<(String, Requirement)>>,
     /// Keys, except the host, of anti-affinity against existing pods.
@@ -37,7 +40,7 @@ struct ConstrainedDaemon<'a> {
 
 /// The constrained DaemonSets, by key. Empty if no rule selects any.
 #[derive(Debug, Default)]
-pub(crate) struct ConstrainedDaemons<'a>(Vec<ConstrainedDaemon<'a>>);
+pub(crate) struct ConstrainedDaemons<'a>(IndexVec<DaemonIndex, ConstrainedDaemon<'a>>);
 
 /// Whether a possible DaemonSet pod runs on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +62,7 @@ impl Presence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DaemonOnType {
     /// Which daemon.
-    pub(crate) agent: usize,
+    pub(crate) agent: DaemonIndex,
     /// Whether it runs.
     pub(crate) sure: Presence,
     /// Alternatives by which it may run there, one bit each.
@@ -72,9 +75,9 @@ pub(crate) struct DaemonOnType {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DaemonRequirements {
     /// DaemonSets that must not run on a node with a label of this key.
-    pub(crate) away: Vec<(usize, String)>,
+    pub(crate) away: Vec<(DaemonIndex, String)>,
     /// For each entry, one of these DaemonSets must run there, and the node must have these labels.
-    pub(crate) beside: Vec<(Vec<usize>, Vec<String>)>,
+    pub(crate) beside: Vec<(Vec<DaemonIndex>, Vec<String>)>,
 }
 
 impl<'a> ConstrainedDaemons<'a> {
@@ -82,11 +85,11 @@ impl<'a> ConstrainedDaemons<'a> {
     pub(crate) fn new(
         snapshot: &Snapshot<'a>,
         groups: &PodGroups,
-        signatures: &[Vec<bool>],
-        rules: &[PodConstraints],
+        signatures: &IndexVec<SignatureIndex, GroupMembership>,
+        rules: &IndexVec<ConstraintsIndex, PodConstraints>,
         clashes: impl Fn(&BTreeSet<HostPort>) -> bool,
     ) -> Self {
-        let selected: BTreeSet<usize> =
+        let selected: BTreeSet<GroupIndex> =
             rules.iter().flat_map(PodConstraints::selected_groups).collect();
         let mut all: Vec<ConstrainedDaemon<'a>> = snapshot
             .daemon_sets
@@ -95,7 +98,7 @@ impl<'a> ConstrainedDaemons<'a> {
                 let pod = &set.template;
                 let membership =
                     groups.membership_of(&set.key.namespace, &pod.labels, &snapshot.namespaces);
-                let away: Vec<(usize, usize)> = pod
+                let away: Vec<(GroupIndex, KeyIndex)> = pod
                     .anti_affinity
                     .iter()
                     .filter_map(|term| groups.group_and_key(term))
@@ -115,49 +118,57 @@ impl<'a> ConstrainedDaemons<'a> {
             })
             .collect();
         all.sort_by(|one, other| one.set.key.cmp(&other.set.key));
-        Self(all)
+        Self(all.into())
     }
 
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
+    /// Returns all indices.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = DaemonIndex> + use<'a> {
+        self.0.keys()
     }
 
     /// Returns the index of a DaemonSet.
-    pub(crate) fn index_of(&self, set: &ObjectKey) -> Option<usize> {
+    pub(crate) fn index_of(&self, set: &ObjectKey) -> Option<DaemonIndex> {
         let found = self.0.binary_search_by(|daemon| daemon.set.key.cmp(set));
-        found.ok()
+        found.ok().map(DaemonIndex)
     }
 
     /// Returns the name of a DaemonSet.
-    pub(crate) fn name(&self, agent: usize) -> &ObjectKey {
+    pub(crate) fn name(&self, agent: DaemonIndex) -> &ObjectKey {
         &self.0[agent].set.key
     }
 
     /// Returns whether the pods of a DaemonSet are members of a group.
-    pub(crate) fn is_member(&self, agent: usize, group: usize) -> bool {
+    pub(crate) fn is_member(&self, agent: DaemonIndex, group: GroupIndex) -> bool {
         self.0[agent].membership[group]
     }
 
     /// Returns whether a DaemonSet has anti-affinity against a group by a key.
-    pub(crate) fn has_anti_affinity(&self, agent: usize, rule: (usize, usize)) -> bool {
+    pub(crate) fn has_anti_affinity(
+        &self,
+        agent: DaemonIndex,
+        rule: (GroupIndex, KeyIndex),
+    ) -> bool {
         self.0[agent].away.contains(&rule)
     }
 
     /// Returns the groups and keys of anti-affinity terms of DaemonSets.
-    pub(crate) fn anti_affinity_terms(&self) -> impl Iterator<Item = (usize, usize)> {
+    pub(crate) fn anti_affinity_terms(&self) -> impl Iterator<Item = (GroupIndex, KeyIndex)> {
         self.0.iter().flat_map(|daemon| daemon.away.iter().copied())
     }
 
     /// Returns whether a DaemonSet certainly runs on a matching new node, wherever other pods are.
     /// Pods in conflict with it are not placed there.
-    pub(crate) fn is_certain(&self, agent: usize) -> bool {
+    pub(crate) fn is_certain(&self, agent: DaemonIndex) -> bool {
         self.is_certain_on(agent, |_| true)
     }
 
     /// Returns whether it certainly runs on a node with known possible labels. Other pods matter
     /// only through these labels.
-    pub(crate) fn is_certain_on(&self, agent: usize, may_have: impl Fn(&str) -> bool) -> bool {
+    pub(crate) fn is_certain_on(
+        &self,
+        agent: DaemonIndex,
+        may_have: impl Fn(&str) -> bool,
+    ) -> bool {
         let pod = &self.0[agent].set.template;
         let mut spread = pod.spread.iter();
         let mut far = self.0[agent].far.iter();
@@ -218,7 +229,7 @@ impl<'a> ConstrainedDaemons<'a> {
     /// Returns the requirements of a DaemonSet on labels of pools, for these alternatives.
     fn required_labels(
         &self,
-        agent: usize,
+        agent: DaemonIndex,
         ways: u64,
     ) -> impl Iterator<Item = &[(String, Requirement)]> {
         let all = self.0[agent].asks.iter().enumerate();
@@ -226,14 +237,14 @@ impl<'a> ConstrainedDaemons<'a> {
     }
 
     /// Returns the alternatives of a DaemonSet that no pool label excludes.
-    pub(crate) fn unrestricted_alternatives(&self, agent: usize) -> u64 {
+    pub(crate) fn unrestricted_alternatives(&self, agent: DaemonIndex) -> u64 {
         let all = self.0[agent].asks.iter().enumerate();
         let unasked = all.filter(|(_, labels)| labels.is_empty());
         unasked.fold(0, |all, (index, _)| all | 1 << index)
     }
 
     /// Returns the host ports of a DaemonSet.
-    pub(crate) fn host_ports(&self, agent: usize) -> &BTreeSet<HostPort> {
+    pub(crate) fn host_ports(&self, agent: DaemonIndex) -> &BTreeSet<HostPort> {
         &self.0[agent].set.template.host_ports
     }
 
@@ -244,7 +255,8 @@ impl<'a> ConstrainedDaemons<'a> {
         company: &DaemonRequirements,
         clashes: impl Fn(&BTreeSet<HostPort>) -> bool,
     ) -> Vec<Requirements> {
-        let mut evading: Vec<Requirements> = (0..self.len())
+        let mut evading: Vec<Requirements> = self
+            .keys()
             .filter(|agent| {
                 company.away.iter().any(|term| term.0 == *agent) || clashes(self.host_ports(*agent))
             })
@@ -270,11 +282,11 @@ impl<'a> ConstrainedDaemons<'a> {
     pub(crate) fn conflicting_daemons(
         &self,
         rules: &PodConstraints,
-        membership: &[bool],
+        membership: &GroupMembership,
         groups: &PodGroups,
     ) -> DaemonRequirements {
         let mut away = Vec::new();
-        for (index, agent) in self.0.iter().enumerate() {
+        for (index, agent) in self.0.iter_enumerated() {
             let terms = rules.away.iter();
             let terms = terms.filter(|term| agent.membership[term.group]);
             let theirs = agent.away.iter().filter(|(group, _)| membership[*group]);
@@ -296,7 +308,8 @@ impl<'a> ConstrainedDaemons<'a> {
     ) -> Option<DaemonRequirements> {
         let mut company = company.clone();
         for near in &rules.near {
-            let agents: Vec<usize> = (0..self.len())
+            let agents: Vec<DaemonIndex> = self
+                .keys()
                 .filter(|agent| self.is_member(*agent, near.group) && self.is_certain(*agent))
                 .collect();
             let keys = near.keys.iter().map(|key| groups.keys[*key].clone());
@@ -314,7 +327,7 @@ fn distant_anti_affinity<'a>(
     pod: &'a Pod,
     snapshot: &Snapshot<'_>,
     groups: &PodGroups,
-    signatures: &[Vec<bool>],
+    signatures: &IndexVec<SignatureIndex, GroupMembership>,
 ) -> BTreeSet<&'a str> {
     let terms = pod.anti_affinity.iter();
     let mut far: Vec<&PodTerm> = terms.filter(|term| term.topology_key != HOSTNAME).collect();
@@ -328,7 +341,7 @@ fn distant_anti_affinity<'a>(
         .chain(daemons.map(|set| (&set.key.namespace[..], &set.template.labels)));
     let bound = snapshot.residents.iter();
     let bound = bound.map(|group| (group.namespace, group.labels));
-    let memberships: Vec<Vec<bool>> = others
+    let memberships: Vec<GroupMembership> = others
         .chain(bound)
         .map(|(namespace, labels)| groups.membership_of(namespace, labels, &snapshot.namespaces))
         .collect();
@@ -385,7 +398,7 @@ impl DaemonRequirements {
         &self,
         overhead: &[DaemonOnType],
         label: impl Fn(&str) -> Option<bool>,
-    ) -> Option<usize> {
+    ) -> Option<DaemonIndex> {
         self.away
             .iter()
             .find(|(agent, key)| {

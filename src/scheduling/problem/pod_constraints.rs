@@ -5,20 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::model::affinity::{PodTerm, TopologySpread};
 use crate::model::labels::{HOSTNAME, Labels};
 use crate::model::selector::Selector;
+use crate::scheduling::index::{GroupIndex, IndexVec, KeyIndex};
 
 /// Required pod affinity: the domain of each key contains a pod of the group. The first pod may
 /// start anywhere if it is a member of the group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AffinityTerm {
-    pub(crate) group: usize,
-    pub(crate) keys: Vec<usize>,
+    pub(crate) group: GroupIndex,
+    pub(crate) keys: Vec<KeyIndex>,
 }
 
 /// Pod anti-affinity: the domain contains no pod of the group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AntiAffinityTerm {
-    pub(crate) group: usize,
-    pub(crate) key: usize,
+    pub(crate) group: GroupIndex,
+    pub(crate) key: KeyIndex,
     /// Whether it is required or preferred.
     pub(crate) is_hard: bool,
 }
@@ -26,8 +27,8 @@ pub(crate) struct AntiAffinityTerm {
 /// Topology spread of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SpreadConstraint {
-    pub(crate) group: usize,
-    pub(crate) key: usize,
+    pub(crate) group: GroupIndex,
+    pub(crate) key: KeyIndex,
     /// By how many a place may lead the emptiest.
     pub(crate) skew: u32,
     /// If there are fewer domains than `minDomains`, the minimum count is zero.
@@ -63,7 +64,7 @@ impl PodConstraints {
         let all = [required].into_iter().chain(preferred);
         for terms in all.filter(|terms| !terms.is_empty()) {
             let keys = terms.iter().map(|term| &term.topology_key);
-            let mut keys: Vec<usize> = keys.map(|key| groups.key_ordinal(key)).collect();
+            let mut keys: Vec<KeyIndex> = keys.map(|key| groups.key_ordinal(key)).collect();
             keys.sort_unstable();
             keys.dedup();
             self.near.push(AffinityTerm { group: groups.of_terms(&terms), keys });
@@ -110,7 +111,7 @@ impl PodConstraints {
     }
 
     /// Returns the groups it selects.
-    pub(crate) fn selected_groups(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn selected_groups(&self) -> impl Iterator<Item = GroupIndex> {
         let near = self.near.iter().map(|term| term.group);
         let away = self.away.iter().map(|term| term.group);
         near.chain(away).chain(self.even.iter().map(|constraint| constraint.group))
@@ -151,48 +152,52 @@ impl PodMatcher {
 /// Pod groups and topology keys of the rules.
 #[derive(Debug)]
 pub(crate) struct PodGroups {
-    known: BTreeMap<PodMatcher, usize>,
-    all: Vec<PodMatcher>,
+    known: BTreeMap<PodMatcher, GroupIndex>,
+    all: IndexVec<GroupIndex, PodMatcher>,
     /// Groups whose pods all have a label, by its key and value.
-    by_label: BTreeMap<String, BTreeMap<String, Vec<usize>>>,
+    by_label: BTreeMap<String, BTreeMap<String, Vec<GroupIndex>>>,
     /// All other groups.
-    unlabelled: Vec<usize>,
+    unlabelled: Vec<GroupIndex>,
     /// Topology keys; the first is the host's name.
-    pub(crate) keys: Vec<String>,
+    pub(crate) keys: IndexVec<KeyIndex, String>,
 }
 
+/// Of which groups some pods are members.
+pub(crate) type GroupMembership = IndexVec<GroupIndex, bool>;
+
 /// Ordinal of the host name key.
-pub(crate) const HOST: usize = 0;
+pub(crate) const HOST: KeyIndex = KeyIndex(0);
 
 impl Default for PodGroups {
     fn default() -> Self {
         Self {
             known: BTreeMap::new(),
-            all: Vec::new(),
+            all: IndexVec::default(),
             by_label: BTreeMap::new(),
             unlabelled: Vec::new(),
-            keys: vec![HOSTNAME.to_owned()],
+            keys: vec![HOSTNAME.to_owned()].into(),
         }
     }
 }
 
 impl PodGroups {
     /// Returns the ordinal of a topology key.
-    pub(crate) fn key_ordinal(&mut self, key: &str) -> usize {
-        let index = self.keys.iter().position(|known| known == key);
-        index.unwrap_or_else(|| {
-            self.keys.push(key.to_owned());
-            self.keys.len() - 1
-        })
+    pub(crate) fn key_ordinal(&mut self, key: &str) -> KeyIndex {
+        self.known_key(key).unwrap_or_else(|| self.keys.push_and_get_key(key.to_owned()))
+    }
+
+    /// Returns the index of a topology key, if it is known.
+    pub(crate) fn known_key(&self, key: &str) -> Option<KeyIndex> {
+        self.keys.position(|known| known == key)
     }
 
     /// Returns the group of pods that all these terms match.
-    pub(crate) fn of_terms(&mut self, terms: &[&PodTerm]) -> usize {
+    pub(crate) fn of_terms(&mut self, terms: &[&PodTerm]) -> GroupIndex {
         self.intern(PodMatcher::from_terms(terms.iter().copied()))
     }
 
     /// Returns the group of pods of a namespace that a selector matches.
-    fn of_selector(&mut self, selector: Option<&Selector>, namespace: &str) -> usize {
+    fn of_selector(&mut self, selector: Option<&Selector>, namespace: &str) -> GroupIndex {
         self.intern(PodMatcher::from_terms([&PodTerm {
             selector: selector.cloned(),
             namespaces: BTreeSet::from([namespace.to_owned()]),
@@ -200,12 +205,11 @@ impl PodGroups {
         }]))
     }
 
-    fn intern(&mut self, audience: PodMatcher) -> usize {
+    fn intern(&mut self, audience: PodMatcher) -> GroupIndex {
         if let Some(known) = self.known.get(&audience) {
             return *known;
         }
-        self.known.insert(audience.clone(), self.all.len());
-        let group = self.all.len();
+        let group = self.all.push_and_get_key(audience.clone());
         match audience.common_label() {
             Some((key, values)) => {
                 let of_key = self.by_label.entry(key.to_owned()).or_default();
@@ -215,13 +219,13 @@ impl PodGroups {
             }
             None => self.unlabelled.push(group),
         }
-        self.all.push(audience);
-        self.all.len() - 1
+        self.known.insert(audience, group);
+        group
     }
 
     /// Returns the group and key of a term, if they exist.
-    pub(crate) fn group_and_key(&self, term: &PodTerm) -> Option<(usize, usize)> {
-        let key = self.keys.iter().position(|key| *key == term.topology_key)?;
+    pub(crate) fn group_and_key(&self, term: &PodTerm) -> Option<(GroupIndex, KeyIndex)> {
+        let key = self.known_key(&term.topology_key)?;
         let group = self.known.get(&PodMatcher::from_terms([term]))?;
         Some((*group, key))
     }
@@ -232,11 +236,11 @@ impl PodGroups {
         namespace: &str,
         labels: &Labels,
         namespaces: &BTreeMap<&str, &Labels>,
-    ) -> Vec<bool> {
+    ) -> GroupMembership {
         let of_namespace = namespaces.get(namespace).copied();
         // There may be thousands of groups, but a pod is a member of few.
         let labelled = labels.iter().filter_map(|(key, value)| self.by_label.get(key)?.get(value));
-        let mut membership = vec![false; self.all.len()];
+        let mut membership: GroupMembership = vec![false; self.all.len()].into();
         for group in labelled.flatten().chain(&self.unlabelled).filter(|group| {
             let mut terms = self.all[**group].0.iter();
             terms.all(|term| term.matches(namespace, of_namespace, labels))

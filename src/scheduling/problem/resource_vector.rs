@@ -134,7 +134,7 @@ mod tests {
     use super::{copies_that_fit, fits, max_per_resource, running_max_per_resource};
 
     #[test]
-    fn the_most_is_of_each_resource_by_itself() {
+    fn maximum_is_taken_per_resource() {
         let all = [vec![1, 9, 3], vec![4, 2, 3]];
         assert_eq!(max_per_resource(all.iter()), [4, 9, 3]);
         let none: [Vec<i64>; 0] = [];
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_demand_fits_as_often_as_its_scarcest_resource_allows() {
+    fn number_of_copies_is_limited_by_the_scarcest_resource() {
         let cases = [
             ([10, 9, 3], [2, 3, 1], 3),
             ([10, 9, 0], [2, 3, 1], 0),

@@ -10,7 +10,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         if self.context.topology.tallies.is_empty() {
             return;
         }
-        for opened in &self.packed.opened[self.counted..] {
+        for opened in self.packed.opened.iter().skip(self.counted) {
             let items = self.packed.item_offerings(&self.offerings.rows);
             let site = add_claim(self.context, items, opened, &mut self.board);
             self.board.open_domains(site);

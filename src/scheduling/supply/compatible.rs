@@ -2,13 +2,14 @@
 
 use crate::model::requirement::{Incompatible, Requirement};
 use crate::model::taint::Taint;
+use crate::scheduling::index::{IndexVec, TypeIndex};
 use crate::scheduling::topology::topology_state::Match;
 
 /// The offerings of a template that pods of one kind may use.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CompatibleOfferings {
     /// Compatible offerings of each type, one bit each.
-    pub(crate) masks: Vec<u64>,
+    pub(crate) masks: IndexVec<TypeIndex, u64>,
     /// Requirements on labels that neither pool nor type decides. Pods with different values are
     /// not packed together.
     pub(crate) open: Vec<(String, Requirement)>,

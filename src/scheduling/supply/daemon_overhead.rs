@@ -11,6 +11,7 @@ use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Operator, Requirement, Requirements};
 use crate::model::taint::first_repelling;
+use crate::scheduling::index::DaemonIndex;
 use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::daemon_constraints::{DaemonOnType, HostPort, Presence};
 use crate::scheduling::problem::preferences::label_alternatives;
@@ -19,7 +20,7 @@ use crate::scheduling::problem::preferences::label_alternatives;
 struct Daemon<'a> {
     /// Its index among constrained DaemonSets, whether it runs unconditionally, and the
     /// alternatives that no pool label excludes.
-    agent: Option<(usize, bool, u64)>,
+    agent: Option<(DaemonIndex, bool, u64)>,
     /// Alternative node requirements that the pool does not decide, with their indices.
     alternatives: Vec<(usize, Requirements)>,
     requests: Resources,

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use crate::model::cluster::MinValuesPolicy;
 use crate::model::pool::Pool;
 use crate::model::requirement::Requirement;
+use crate::scheduling::index::TypeIndex;
 use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::resource_vector::fits;
 use crate::scheduling::rejection::RejectionDetail;
@@ -58,7 +59,7 @@ impl<'v> MinValues<'v> {
     pub(crate) fn add_values(
         &self,
         template: &'v NodeTemplate<'_>,
-        shape: usize,
+        shape: TypeIndex,
         seen: &mut ValuesSeen<'v>,
     ) -> bool {
         let requirements = &template.shapes[shape].instance_type.requirements;
@@ -84,7 +85,7 @@ impl<'v> MinValues<'v> {
     pub(crate) fn are_satisfied_by(
         &self,
         template: &'v NodeTemplate<'_>,
-        types: impl Iterator<Item = usize>,
+        types: impl Iterator<Item = TypeIndex>,
     ) -> bool {
         if self.is_empty() {
             return true;
@@ -102,7 +103,7 @@ impl<'v> MinValues<'v> {
     pub(crate) fn shortage(
         &self,
         template: &'v NodeTemplate<'_>,
-        types: impl Iterator<Item = usize>,
+        types: impl Iterator<Item = TypeIndex>,
     ) -> Option<Rejection> {
         let mut seen = self.new_seen_values();
         for shape in types {
@@ -135,7 +136,9 @@ fn raise_limit_usage(template: &mut NodeTemplate<'_>, policy: MinValuesPolicy) {
     if variety.is_empty() || current.limits.is_empty() {
         return;
     }
-    let limited: Vec<Vec<i64>> = (0..current.shapes.len())
+    let limited: Vec<Vec<i64>> = current
+        .shapes
+        .keys()
         .map(|index| {
             let least = current.shapes[index].net.as_deref().unwrap_or_default();
             let mut limited = current.shapes[index].capacity.clone();

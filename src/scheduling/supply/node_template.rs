@@ -14,6 +14,7 @@ use crate::model::pool::Pool;
 use crate::model::requirement::{Incompatible, Operator, Requirement, Requirements};
 use crate::model::reservation::Reservation;
 use crate::model::taint::{Effect, first_untolerated};
+use crate::scheduling::index::{DaemonIndex, IndexVec, TypeIndex};
 use crate::scheduling::problem::daemon_constraints::{ConstrainedDaemons, DaemonOnType};
 use crate::scheduling::problem::resource_vector::{
     fits, max_per_resource, running_max_per_resource,
@@ -77,13 +78,13 @@ pub(crate) struct NodeTemplate<'a> {
     /// Reservations with their remainder, by ID; equal for all templates.
     pub(crate) reservations: Vec<Reservation>,
     /// Usable types by name, unreserved first.
-    pub(crate) shapes: Vec<TypeOption<'a>>,
+    pub(crate) shapes: IndexVec<TypeIndex, TypeOption<'a>>,
     /// All offerings by price, zone, type and capacity type, as indices of type and offering.
-    pub(crate) by_price: Vec<(usize, usize)>,
+    pub(crate) by_price: Vec<(TypeIndex, usize)>,
     /// Maximum of each resource over all types.
     pub(crate) most: Vec<i64>,
     /// Types with offerings, by lowest price, then name.
-    pub(crate) by_least: Vec<usize>,
+    pub(crate) by_least: Vec<TypeIndex>,
     /// Running maximum of each resource in this order.
     most_by_least: Vec<Vec<i64>>,
     /// Labels that some of these types define.
@@ -112,7 +113,7 @@ impl<'a> NodeTemplate<'a> {
         let reservations = snapshot.reservations.values().cloned();
         let reservations: Vec<Reservation> = reservations.take(RESERVATIONS_MAX).collect();
         let limits = limits_of(pool, snapshot);
-        let shapes: Vec<TypeOption<'a>> = catalog
+        let shapes: IndexVec<TypeIndex, TypeOption<'a>> = catalog
             .types()
             .filter(|it| {
                 fault.is_none() && it.requirements.check_intersection(&type_labels).is_ok()
@@ -144,7 +145,7 @@ impl<'a> NodeTemplate<'a> {
         // Most types define the same labels as the previous one.
         let chunks = shapes.chunk_by(|one, other| one.label_keys().eq(other.label_keys()));
         let keys = chunks.flat_map(|alike| alike[0].label_keys());
-        let mut by_least: Vec<usize> = (0..shapes.len()).collect();
+        let mut by_least: Vec<TypeIndex> = shapes.keys().collect();
         by_least.retain(|shape| !shapes[*shape].offers.is_empty());
         by_least.sort_by_key(|shape| shapes[*shape].offers[0].price);
         let nets = by_least.iter().map(|shape| shapes[*shape].net.as_ref());
@@ -176,7 +177,7 @@ impl<'a> NodeTemplate<'a> {
 
     /// Returns the types with offerings by lowest price, skipping a prefix of types too small for
     /// this demand.
-    pub(crate) fn types_by_price_for(&self, demand: &[i64]) -> &[usize] {
+    pub(crate) fn types_by_price_for(&self, demand: &[i64]) -> &[TypeIndex] {
         let first = self
             .most_by_least
             .partition_point(|maximum| maximum.is_empty() || !fits(maximum, demand));
@@ -216,7 +217,7 @@ impl<'a> NodeTemplate<'a> {
         let type_labels = type_requirements(labels);
         let defined = select_keys(&type_labels, |key| self.keys.contains(key));
         let asks = Asks::from_labels(labels);
-        let masks: Vec<u64> = self
+        let masks: IndexVec<TypeIndex, u64> = self
             .shapes
             .iter()
             .map(|shape| {
@@ -259,7 +260,7 @@ impl<'a> NodeTemplate<'a> {
     }
 
     /// Returns the labels to set on a node planned as a type, including those of its reservation.
-    pub(crate) fn launch_labels(&self, rows: &[&CompatibleOfferings], shape: usize) -> Labels {
+    pub(crate) fn launch_labels(&self, rows: &[&CompatibleOfferings], shape: TypeIndex) -> Labels {
         let mut labels = self.labels_to_set(rows);
         if let Some(reservation) = self.shapes[shape].reservation {
             labels.extend(self.reservations[reservation].node_labels());
@@ -283,7 +284,7 @@ impl<'a> NodeTemplate<'a> {
         wants: &NodeRequirements<'_>,
         agents: &ConstrainedDaemons<'_>,
         labels: &Requirements,
-    ) -> Option<usize> {
+    ) -> Option<DaemonIndex> {
         let overhead = shape.overhead.agents.iter();
         let overhead: Vec<DaemonOnType> = overhead
             .filter(|overhead| !agents.is_excluded(overhead, |key| labels.get(key)))
@@ -534,10 +535,9 @@ impl<'a> TypeOption<'a> {
     }
 }
 
-fn offerings_by_price(shapes: &[TypeOption<'_>]) -> Vec<(usize, usize)> {
-    let mut all: Vec<(usize, usize)> = shapes
-        .iter()
-        .enumerate()
+fn offerings_by_price(shapes: &IndexVec<TypeIndex, TypeOption<'_>>) -> Vec<(TypeIndex, usize)> {
+    let mut all: Vec<(TypeIndex, usize)> = shapes
+        .iter_enumerated()
         .flat_map(|(index, shape)| (0..shape.offers.len()).map(move |bit| (index, bit)))
         .collect();
     // Shapes are by name, so their places order as their names do.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::scheduling::index::{CounterIndex, IndexVec, KindIndex, TemplateIndex, TypeIndex};
 use crate::scheduling::problem::daemon_constraints::HostPort;
 use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::problem::{Problem, is_port_conflict};
@@ -64,36 +65,38 @@ impl NodeConstraints {
 }
 
 /// DaemonSet pods of a host by pool, type and counter.
-pub(crate) type DaemonCounts = Vec<Vec<BTreeMap<usize, u32>>>;
+pub(crate) type DaemonCounts =
+    IndexVec<TemplateIndex, IndexVec<TypeIndex, BTreeMap<CounterIndex, u32>>>;
 
 /// Types with capacity for at least one pod after DaemonSets, by pool.
-type FeasibleTypes = Vec<Vec<bool>>;
+type FeasibleTypes = IndexVec<TemplateIndex, IndexVec<TypeIndex, bool>>;
 
 /// Per-host constraints of all kinds.
 #[derive(Debug)]
 pub(crate) struct NodeConstraintTable {
     /// Constraints on a new host by kind.
-    pub(crate) shares: Vec<NodeConstraints>,
+    pub(crate) shares: IndexVec<KindIndex, NodeConstraints>,
     /// Constraints by kind if every host gets an equal share, so the emptiest host has as many.
-    pub(crate) level: Vec<NodeConstraints>,
+    pub(crate) level: IndexVec<KindIndex, NodeConstraints>,
     /// Number of counters.
     pub(crate) counters: usize,
     /// Types that pods of a kind may be spread over. `None` if all.
-    roomy: Vec<Option<FeasibleTypes>>,
+    roomy: IndexVec<KindIndex, Option<FeasibleTypes>>,
 }
 
 /// DaemonSet pods of new hosts if the emptiest host has fewer.
 struct DaemonSkew<'c> {
     daemon_overheads: &'c DaemonCounts,
     /// Minimum count over hosts, by counter.
-    least: BTreeMap<usize, u32>,
+    least: BTreeMap<CounterIndex, u32>,
 }
 
 impl<'c> DaemonSkew<'c> {
     fn new(daemon_overheads: &'c DaemonCounts, board: &TopologyState<'_>) -> Self {
         let mut board = board.clone();
         let all = daemon_overheads.iter().flatten();
-        let tallies: BTreeSet<usize> = all.clone().flat_map(BTreeMap::keys).copied().collect();
+        let tallies: BTreeSet<CounterIndex> =
+            all.clone().flat_map(BTreeMap::keys).copied().collect();
         let least = tallies
             .into_iter()
             .map(|tally| {
@@ -110,14 +113,14 @@ impl<'c> DaemonSkew<'c> {
 
     /// Returns by how many a host with these DaemonSet pods exceeds the emptiest one before it has
     /// any pods.
-    fn skew_of(&self, overhead: &BTreeMap<usize, u32>, tally: usize) -> u32 {
+    fn skew_of(&self, overhead: &BTreeMap<CounterIndex, u32>, tally: CounterIndex) -> u32 {
         let least = self.least.get(&tally).copied().unwrap_or(0);
         let count = overhead.get(&tally).copied().unwrap_or(0);
         count.saturating_sub(least)
     }
 
     /// Returns the remaining skew after DaemonSet pods on any host with capacity for a pod.
-    fn remaining_skew(&self, tally: usize, max_skew: u32) -> u32 {
+    fn remaining_skew(&self, tally: CounterIndex, max_skew: u32) -> u32 {
         let ahead = self.daemon_overheads.iter().flatten();
         let ahead = ahead.map(|overhead| self.skew_of(overhead, tally));
         max_skew - ahead.filter(|skew| *skew <= max_skew).max().unwrap_or(0)
@@ -131,7 +134,7 @@ impl<'c> DaemonSkew<'c> {
             }
             _ => None,
         });
-        let even: Vec<(usize, u32)> = even.collect();
+        let even: Vec<(CounterIndex, u32)> = even.collect();
         if even.is_empty() {
             return None;
         }
@@ -148,13 +151,18 @@ impl<'c> DaemonSkew<'c> {
 
 impl NodeConstraintTable {
     /// Returns whether pods of a kind may be spread over hosts of a type.
-    pub(crate) fn is_feasible(&self, kind: usize, template: usize, shape: usize) -> bool {
+    pub(crate) fn is_feasible(
+        &self,
+        kind: KindIndex,
+        template: TemplateIndex,
+        shape: TypeIndex,
+    ) -> bool {
         let roomy = self.roomy[kind].as_ref();
         roomy.is_none_or(|roomy| roomy[template][shape])
     }
 
     /// Returns whether [`Self::is_feasible`] depends on the type.
-    pub(crate) fn depends_on_type(&self, kind: usize) -> bool {
+    pub(crate) fn depends_on_type(&self, kind: KindIndex) -> bool {
         self.roomy[kind].is_some()
     }
 
@@ -167,15 +175,17 @@ impl NodeConstraintTable {
         daemon_overheads: &DaemonCounts,
     ) -> Self {
         let ahead = DaemonSkew::new(daemon_overheads, board);
-        let mut counters: BTreeMap<usize, usize> = BTreeMap::new();
-        for (at, tally) in topology.tallies.iter().enumerate() {
+        let mut counters: BTreeMap<CounterIndex, usize> = BTreeMap::new();
+        for (at, tally) in topology.tallies.iter_enumerated() {
             if tally.topology_key() == HOST {
                 let next = counters.len();
                 counters.insert(at, next);
             }
         }
         let skews = smallest_skews(topology);
-        let mut shares: Vec<NodeConstraints> = (0..problem.kinds.len())
+        let kinds = problem.kinds.keys();
+        let mut shares: IndexVec<KindIndex, NodeConstraints> = kinds
+            .clone()
             .map(|kind| {
                 let mut constraints = NodeConstraints::default();
                 // Pods with a domain are bound together with spread pods.
@@ -197,7 +207,7 @@ impl NodeConstraintTable {
                 constraints
             })
             .collect();
-        let level = (0..problem.kinds.len())
+        let level = kinds
             .map(|kind| {
                 let tally = topology.only_host_spread(kind).map(|(tally, ..)| tally);
                 NodeConstraints {
@@ -207,7 +217,7 @@ impl NodeConstraintTable {
             })
             .collect();
         let ports = number_ports(problem, counters.len());
-        for (kind, constraints) in shares.iter_mut().enumerate() {
+        for (kind, constraints) in shares.iter_mut_enumerated() {
             for port in problem.wants_of(kind).ports {
                 constraints.adds.push(ports[port]);
                 let others = ports.iter().filter(|(other, _)| is_port_conflict(port, other));
@@ -227,7 +237,7 @@ impl NodeConstraints {
     fn add_check(
         &mut self,
         check: &TopologyCheck,
-        counters: &BTreeMap<usize, usize>,
+        counters: &BTreeMap<CounterIndex, usize>,
         board: &TopologyState<'_>,
         ahead: &DaemonSkew<'_>,
     ) {
@@ -252,8 +262,8 @@ impl NodeConstraints {
 }
 
 /// Returns the smallest skew by counter.
-fn smallest_skews(topology: &Topology) -> BTreeMap<usize, u32> {
-    let mut skews: BTreeMap<usize, u32> = BTreeMap::new();
+fn smallest_skews(topology: &Topology) -> BTreeMap<CounterIndex, u32> {
+    let mut skews: BTreeMap<CounterIndex, u32> = BTreeMap::new();
     for check in topology.checks.iter().flatten() {
         if let TopologyCheck::Even { tally, skew, .. } = check {
             let least = skews.entry(*tally).or_insert(*skew);

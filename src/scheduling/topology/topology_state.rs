@@ -6,6 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::scheduling::index::{
+    CounterIndex, FilterIndex, IndexVec, KeyIndex, KindIndex, LocationIndex,
+};
 use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::topology::{DomainCounter, NodeFilter, Topology, TopologyCheck};
 
@@ -33,35 +36,35 @@ pub(crate) const UNSETTLED: u32 = u32::MAX - 1;
 /// Locations: the domain for each key, and the filters they pass.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locations {
-    places: Vec<Vec<u32>>,
-    passes: Vec<Vec<Match>>,
+    places: IndexVec<KeyIndex, IndexVec<LocationIndex, u32>>,
+    passes: IndexVec<FilterIndex, IndexVec<LocationIndex, Match>>,
     /// Values of each key, except the host, with their domain number.
-    values: Vec<BTreeMap<String, u32>>,
+    values: IndexVec<KeyIndex, BTreeMap<String, u32>>,
     /// Number of domains of each key.
-    counts: Vec<u32>,
+    counts: IndexVec<KeyIndex, u32>,
     /// Possible domains of undecided locations, by key and location.
-    unsettled: BTreeMap<(usize, usize), Vec<u32>>,
+    unsettled: BTreeMap<(KeyIndex, LocationIndex), Vec<u32>>,
 }
 
 impl Locations {
     pub(crate) fn new(topology: &Topology) -> Self {
         Self {
-            places: vec![Vec::new(); topology.keys],
-            passes: vec![Vec::new(); topology.filters.len()],
-            values: vec![BTreeMap::new(); topology.keys],
-            counts: vec![0; topology.keys],
+            places: vec![IndexVec::default(); topology.keys].into(),
+            passes: vec![IndexVec::default(); topology.filters.len()].into(),
+            values: vec![BTreeMap::new(); topology.keys].into(),
+            counts: vec![0; topology.keys].into(),
             unsettled: BTreeMap::new(),
         }
     }
 
     /// Marks the domain of a location as undecided between these.
-    pub(crate) fn set_undecided(&mut self, key: usize, site: usize, places: Vec<u32>) {
+    pub(crate) fn set_undecided(&mut self, key: KeyIndex, site: LocationIndex, places: Vec<u32>) {
         self.places[key][site] = UNSETTLED;
         self.unsettled.insert((key, site), places);
     }
 
     /// Returns the possible domains of a location; empty if it has none.
-    fn possible_domains(&self, key: usize, site: usize) -> &[u32] {
+    fn possible_domains(&self, key: KeyIndex, site: LocationIndex) -> &[u32] {
         let place = &self.places[key][site];
         match *place {
             NOWHERE => &[],
@@ -71,7 +74,7 @@ impl Locations {
     }
 
     /// Returns the domain of a value of a key.
-    pub(crate) fn intern_domain(&mut self, key: usize, value: &str) -> u32 {
+    pub(crate) fn intern_domain(&mut self, key: KeyIndex, value: &str) -> u32 {
         if let Some(known) = self.values[key].get(value) {
             return *known;
         }
@@ -85,13 +88,13 @@ impl Locations {
     pub(crate) fn add_location(
         &mut self,
         is_host: bool,
-        places: &[(usize, u32)],
-        passes: impl Fn(usize) -> Match,
-    ) -> usize {
+        places: &[(KeyIndex, u32)],
+        passes: impl Fn(FilterIndex) -> Match,
+    ) -> LocationIndex {
         for places in &mut self.places {
             places.push(NOWHERE);
         }
-        let site = self.places[HOST].len() - 1;
+        let site = LocationIndex(self.places[HOST].len() - 1);
         if is_host {
             self.places[HOST][site] = self.counts[HOST];
             self.counts[HOST] += 1;
@@ -99,23 +102,23 @@ impl Locations {
         for (key, place) in places {
             self.places[*key][site] = *place;
         }
-        for (filter, matches) in self.passes.iter_mut().enumerate() {
+        for (filter, matches) in self.passes.iter_mut_enumerated() {
             matches.push(passes(filter));
         }
         site
     }
 
     /// Returns the domain of a location by a key.
-    pub(crate) fn domain_of(&self, key: usize, site: usize) -> u32 {
+    pub(crate) fn domain_of(&self, key: KeyIndex, site: LocationIndex) -> u32 {
         self.places[key][site]
     }
 
     /// Returns whether a location may pass a filter.
-    pub(crate) fn may_pass(&self, filter: usize, site: usize) -> bool {
+    pub(crate) fn may_pass(&self, filter: FilterIndex, site: LocationIndex) -> bool {
         self.passes[filter][site] != Match::No
     }
 
-    fn counts_for(&self, filter: &NodeFilter, ordinal: usize, site: usize) -> Match {
+    fn counts_for(&self, filter: &NodeFilter, ordinal: FilterIndex, site: LocationIndex) -> Match {
         if filter.keys.iter().all(|key| self.domain_of(*key, site) != NOWHERE) {
             self.passes[ordinal][site]
         } else {
@@ -233,7 +236,7 @@ pub(crate) struct TopologyState<'t> {
     /// Whether pods with topology rules may be placed on undecided locations. This is a last
     /// resort, because they count in every possible domain.
     pub(crate) takes_unsettled: bool,
-    counts: Vec<DomainCounts>,
+    counts: IndexVec<CounterIndex, DomainCounts>,
 }
 
 impl<'t> TopologyState<'t> {
@@ -243,12 +246,12 @@ impl<'t> TopologyState<'t> {
             topology,
             sites: Locations::new(topology),
             takes_unsettled: false,
-            counts: vec![DomainCounts::default(); topology.tallies.len()],
+            counts: vec![DomainCounts::default(); topology.tallies.len()].into(),
         }
     }
 
     /// Makes the domains of a location count for its spreads.
-    pub(crate) fn open_domains(&mut self, site: usize) {
+    pub(crate) fn open_domains(&mut self, site: LocationIndex) {
         for (tally, count) in self.topology.tallies.iter().zip(&mut self.counts) {
             let DomainCounter::Spread { key, filter, .. } = tally else {
                 continue;
@@ -265,7 +268,7 @@ impl<'t> TopologyState<'t> {
     /// Makes the domain of a location count for a counter, because there may be a node. A node that
     /// lacks a topology key of the same pods is in no domain of any of them. Source:
     /// kube-scheduler, PodTopologySpread.
-    pub(crate) fn open_for(&mut self, tally: usize, site: usize) {
+    pub(crate) fn open_for(&mut self, tally: CounterIndex, site: LocationIndex) {
         let counter = &self.topology.tallies[tally];
         let has_all = match counter {
             DomainCounter::Spread { filter, .. } => {
@@ -282,7 +285,7 @@ impl<'t> TopologyState<'t> {
 
     /// Returns whether a pod of a kind may be bound at a location now. Source: kube-scheduler, the
     /// filters PodTopologySpread and InterPodAffinity.
-    pub(crate) fn allows(&mut self, kind: usize, site: usize) -> bool {
+    pub(crate) fn allows(&mut self, kind: KindIndex, site: LocationIndex) -> bool {
         let topology = self.topology;
         let checks = &topology.checks[kind];
         if !self.takes_unsettled
@@ -299,7 +302,7 @@ impl<'t> TopologyState<'t> {
     }
 
     /// Returns whether one check holds at a location for all its possible domains.
-    pub(crate) fn holds(&mut self, check: &TopologyCheck, site: usize) -> bool {
+    pub(crate) fn holds(&mut self, check: &TopologyCheck, site: LocationIndex) -> bool {
         match check {
             TopologyCheck::Free { tally } => {
                 let count = &self.counts[*tally];
@@ -330,13 +333,13 @@ impl<'t> TopologyState<'t> {
     }
 
     /// Returns whether a location has a domain of each of these counters.
-    fn has_domains(&self, tallies: &[usize], site: usize) -> bool {
+    fn has_domains(&self, tallies: &[CounterIndex], site: LocationIndex) -> bool {
         let mut domains = tallies.iter().map(|tally| self.domains_at(*tally, site));
         domains.all(|places| !places.is_empty())
     }
 
     /// Returns whether one check may hold at a location once all domains are known.
-    pub(crate) fn may_hold(&self, check: &TopologyCheck, site: usize) -> bool {
+    pub(crate) fn may_hold(&self, check: &TopologyCheck, site: LocationIndex) -> bool {
         match check {
             TopologyCheck::Free { tally } => {
                 let (count, places) = (&self.counts[*tally], self.domains_at(*tally, site));
@@ -363,19 +366,25 @@ impl<'t> TopologyState<'t> {
     }
 
     /// Returns the possible domains of a location for a counter; empty if it has none.
-    fn domains_at(&self, tally: usize, site: usize) -> &[u32] {
+    fn domains_at(&self, tally: CounterIndex, site: LocationIndex) -> &[u32] {
         self.sites.possible_domains(self.topology.key_of(tally), site)
     }
 
     /// Counts pods of a kind at a location.
-    pub(crate) fn bind_pods(&mut self, kind: usize, site: usize, pods: u32) {
+    pub(crate) fn bind_pods(&mut self, kind: KindIndex, site: LocationIndex, pods: u32) {
         for tally in &self.topology.adds[kind] {
             self.count_pods(*tally, site, pods, true);
         }
     }
 
     /// Counts certain or possible pods in one counter at a location.
-    pub(crate) fn count_pods(&mut self, tally: usize, site: usize, pods: u32, is_sure: bool) {
+    pub(crate) fn count_pods(
+        &mut self,
+        tally: CounterIndex,
+        site: LocationIndex,
+        pods: u32,
+        is_sure: bool,
+    ) {
         let counter = &self.topology.tallies[tally];
         let place = self.sites.domain_of(counter.topology_key(), site);
         if place == NOWHERE {
@@ -406,9 +415,9 @@ impl<'t> TopologyState<'t> {
     /// Makes a domain count for every spread by a key whose filter a location there passes.
     pub(crate) fn open_possible_domain(
         &mut self,
-        key: usize,
+        key: KeyIndex,
         place: u32,
-        passes: impl Fn(usize) -> bool,
+        passes: impl Fn(FilterIndex) -> bool,
     ) {
         for (tally, count) in self.topology.tallies.iter().zip(&mut self.counts) {
             if let DomainCounter::Spread { key: counter_key, filter, .. } = tally
@@ -421,7 +430,7 @@ impl<'t> TopologyState<'t> {
     }
 
     /// Returns the maximum count in the domain of a location.
-    pub(crate) fn max_count_at(&self, tally: usize, site: usize) -> u32 {
+    pub(crate) fn max_count_at(&self, tally: CounterIndex, site: LocationIndex) -> u32 {
         match self.sites.domain_of(self.topology.key_of(tally), site) {
             NOWHERE | UNSETTLED => 0,
             place => self.counts[tally].max_in(place),
@@ -429,7 +438,7 @@ impl<'t> TopologyState<'t> {
     }
 
     /// Returns whether the domain of a location already counts.
-    pub(crate) fn has_domain(&self, tally: usize, site: usize) -> bool {
+    pub(crate) fn has_domain(&self, tally: CounterIndex, site: LocationIndex) -> bool {
         let place = self.sites.domain_of(self.topology.key_of(tally), site);
         let exists = self.counts[tally].exists.get(place as usize);
         exists.is_some_and(|exists| *exists)
@@ -437,7 +446,7 @@ impl<'t> TopologyState<'t> {
 
     /// Returns the domains of a counter, except hosts, by name, with the count and whether they
     /// count for the spread.
-    pub(crate) fn named_domains(&self, tally: usize) -> Vec<(&str, u32, bool)> {
+    pub(crate) fn named_domains(&self, tally: CounterIndex) -> Vec<(&str, u32, bool)> {
         let count = &self.counts[tally];
         let values = self.sites.values[self.topology.key_of(tally)].iter();
         values
@@ -449,14 +458,14 @@ impl<'t> TopologyState<'t> {
     }
 
     /// Returns the number of domains of a counter, and the minimum count.
-    pub(crate) fn count_and_min(&mut self, tally: usize) -> (u64, u64) {
+    pub(crate) fn count_and_min(&mut self, tally: CounterIndex) -> (u64, u64) {
         let count = &mut self.counts[tally];
         let places = count.exists.iter().filter(|exists| **exists).count();
         (places as u64, u64::from(count.min_count()))
     }
 
     /// Returns the total count.
-    pub(crate) fn total_of(&self, tally: usize) -> u64 {
+    pub(crate) fn total_of(&self, tally: CounterIndex) -> u64 {
         self.counts[tally].total
     }
 }

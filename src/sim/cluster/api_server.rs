@@ -3,11 +3,12 @@
 use jiff::Timestamp;
 
 use crate::coordination::lease_annotations::{ACCEPTED, accepted_with};
-use crate::engine::command::{Command, CommandResult, FailureKind, LeasePatch, NewNode, NodePatch};
+use crate::engine::command::{Command, LeasePatch, NewNode, NodePatch};
 use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::{Labels, TAINT_DISRUPTED};
 use crate::model::node::Node;
 use crate::model::pod::PodPhase;
+use crate::provider::{CommandResult, FailureKind};
 use crate::sim::cloud::failed_result;
 use crate::sim::cluster::kubelet::NEVER_CAME_MS;
 use crate::sim::cluster::{ClusterTimer, SimCluster};

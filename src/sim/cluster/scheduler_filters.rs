@@ -130,7 +130,7 @@ mod tests {
     use crate::sim::workload::{Workload, WorkloadKind};
 
     #[test]
-    fn a_zone_may_lead_by_so_many_pods() {
+    fn max_skew_limits_the_pod_count_of_a_zone() {
         let zones = BTreeMap::from([("a", 3), ("b", 2), ("c", 1)]);
         for (max_skew, zone, expect) in [
             (Some(1), Some("c"), true),

@@ -5,10 +5,11 @@ use base64::engine::general_purpose::STANDARD;
 use outrigger::migrate::cluster_autoscaler::import::SECRET_NOTE;
 use serde_json::{Value, json};
 
-use super::{imported, loaded};
+use super::{import_flags, load_imported};
 
-/// What becomes of a node group of EKS and of versions of launch templates, and that it is sound.
-fn of_managed(more: &Value, templates: &[Value]) -> String {
+/// Imports an EKS node group with these launch template versions, checks that the result is valid,
+/// and returns the HCL.
+fn import_node_group(more: &Value, templates: &[Value]) -> String {
     let mut own = json!({
         "nodegroupName": "web",
         "clusterName": "shop",
@@ -21,7 +22,7 @@ fn of_managed(more: &Value, templates: &[Value]) -> String {
     for (key, value) in more.as_object().into_iter().flatten() {
         own[key] = value.clone();
     }
-    // The group that it is.
+    // The Auto Scaling group of the node group.
     let template =
         json!({"LaunchTemplateSpecification": {"LaunchTemplateId": "lt-eks", "Version": "1"}});
     let tags = json!([
@@ -37,27 +38,28 @@ fn of_managed(more: &Value, templates: &[Value]) -> String {
     let answers = [json!({"nodegroup": own}), group, json!({"LaunchTemplateVersions": templates})];
     let answers: Vec<String> = answers.iter().map(Value::to_string).collect();
     let answers: Vec<&str> = answers.iter().map(String::as_str).collect();
-    let imported = imported("--v=4", &answers).expect("groups");
-    loaded(&imported);
+    let imported = import_flags("--v=4", &answers).expect("groups");
+    load_imported(&imported);
     imported.text()
 }
 
 /// A version of a launch template.
-fn version(id: &str, number: i64, data: Value) -> Value {
+fn template_version(id: &str, number: i64, data: Value) -> Value {
     json!({"LaunchTemplateId": id, "VersionNumber": number, "LaunchTemplateData": data})
 }
 
-fn encoded(text: &str) -> String {
+fn to_base64(text: &str) -> String {
     STANDARD.encode(text)
 }
 
-/// Whether a pool stands there, and is no comment.
+/// Whether the text has a pool outside of comments.
 fn has_pool(text: &str) -> bool {
     text.lines().any(|line| line.starts_with("pool "))
 }
 
-/// What becomes of a group with a launch template of this data, and that it is sound.
-fn of_own(more: &Value, data: &Value) -> String {
+/// Imports a group whose launch template has this data, checks that the result is valid, and
+/// returns the HCL.
+fn import_group(more: &Value, data: &Value) -> String {
     let mut own = json!({
         "AutoScalingGroupName": "web",
         "AutoScalingGroupARN": "arn:aws:autoscaling:eu-west-1:1:x",
@@ -67,22 +69,22 @@ fn of_own(more: &Value, data: &Value) -> String {
     for (key, value) in more.as_object().into_iter().flatten() {
         own[key] = value.clone();
     }
-    let mut whole = json!({"ImageId": "ami-1", "InstanceType": "m5.large"});
+    let mut full_data = json!({"ImageId": "ami-1", "InstanceType": "m5.large"});
     for (key, value) in data.as_object().into_iter().flatten() {
-        whole[key] = value.clone();
+        full_data[key] = value.clone();
     }
     let answers = [
         json!({"AutoScalingGroups": [own]}).to_string(),
-        json!({"LaunchTemplateVersions": [version("lt-own", 3, whole)]}).to_string(),
+        json!({"LaunchTemplateVersions": [template_version("lt-own", 3, full_data)]}).to_string(),
     ];
     let answers = [answers[0].as_str(), answers[1].as_str()];
-    let imported = imported("--cluster-name=shop", &answers).expect("groups");
-    loaded(&imported);
+    let imported = import_flags("--cluster-name=shop", &answers).expect("groups");
+    load_imported(&imported);
     imported.text()
 }
 
 #[test]
-fn a_reservation_is_one_that_its_pool_may_use() {
+fn pool_capacity_types_follow_the_reservation_preference() {
     let target = json!({"CapacityReservationId": "cr-1"});
     let of = |preference: &str| {
         let mut own = json!({"CapacityReservationTarget": target});
@@ -105,7 +107,7 @@ fn a_reservation_is_one_that_its_pool_may_use() {
         (json!({}), json!({}), bought),
         (json!({}), spot, "in = [\"spot\"]"),
     ] {
-        let text = of_own(&group, &template);
+        let text = import_group(&group, &template);
         assert!(has_pool(&text), "{text}");
         let at = text.find("require \"karpenter.sh/capacity-type\"").expect("a requirement");
         let own = text[at..].lines().take(4).collect::<String>();
@@ -117,40 +119,40 @@ fn a_reservation_is_one_that_its_pool_may_use() {
 }
 
 #[test]
-fn user_data_of_a_node_group_is_carried_or_missed() {
+fn node_group_user_data_is_imported_or_reported_missing() {
     let named = json!({"id": "lt-own", "version": "3"});
     let standard = json!({"amiType": "AL2023_x86_64_STANDARD", "launchTemplate": named});
     let custom = json!({"amiType": "CUSTOM", "launchTemplate": named});
-    let made = json!({"ImageId": "ami-1", "UserData": encoded("join\n")});
-    let eks = [version("lt-eks", 1, made)];
-    let missed = "missing launchTemplate lt-own version 3 (";
+    let generated = json!({"ImageId": "ami-1", "UserData": to_base64("join\n")});
+    let eks = [template_version("lt-eks", 1, generated)];
+    let missing = "missing launchTemplate lt-own version 3 (";
 
-    // EKS adds nothing to what the user gives it for images of the user's.
-    let text = of_managed(&custom, &eks);
+    // EKS adds nothing to the user data of custom images.
+    let text = import_node_group(&custom, &eks);
     assert!(text.contains("join"), "{text}");
-    assert!(has_pool(&text) && !text.contains(missed), "{text}");
+    assert!(has_pool(&text) && !text.contains(missing), "{text}");
 
-    // What EKS has made for its own images is EKS' way to join.
-    let text = of_managed(&standard, &eks);
-    assert!(has_pool(&text) && text.contains(missed), "{text}");
+    // The user data that EKS generates for its own images is not imported.
+    let text = import_node_group(&standard, &eks);
+    assert!(has_pool(&text) && text.contains(missing), "{text}");
     assert!(!text.contains("join\n"), "{text}");
 
-    let own = version("lt-own", 3, json!({"UserData": encoded("tune\n")}));
-    let text = of_managed(&standard, &[eks[0].clone(), own]);
-    assert!(text.contains("tune") && !text.contains(missed), "{text}");
+    let own = template_version("lt-own", 3, json!({"UserData": to_base64("tune\n")}));
+    let text = import_node_group(&standard, &[eks[0].clone(), own]);
+    assert!(text.contains("tune") && !text.contains(missing), "{text}");
 }
 
 #[test]
-fn a_node_group_of_which_nothing_tells_how_nodes_join_is_no_pool() {
+fn custom_ami_node_group_without_its_launch_template_becomes_no_pool() {
     let custom = json!({"amiType": "CUSTOM", "launchTemplate": {"id": "lt-own", "version": "3"}});
-    let text = of_managed(&custom, &[]);
+    let text = import_node_group(&custom, &[]);
     assert!(!has_pool(&text), "{text}");
     let why = "of the nodes; pass launchTemplate lt-own version 3 with --asg";
     assert!(text.contains(why), "{text}");
 }
 
 #[test]
-fn images_of_a_node_group_are_the_same_here_or_none() {
+fn node_group_ami_types_become_aliases_or_no_pool() {
     let newest = "dropped releaseVersion: ";
     for (kind, release, expect) in [
         ("AL2023_ARM_64_NVIDIA", "1.33.0-20250519", "alias = \"al2023@v20250519\""),
@@ -166,14 +168,14 @@ fn images_of_a_node_group_are_the_same_here_or_none() {
         if !release.is_empty() {
             own["releaseVersion"] = json!(release);
         }
-        let text = of_managed(&own, &[]);
+        let text = import_node_group(&own, &[]);
         assert!(has_pool(&text), "{text}");
         assert!(text.contains(expect), "{kind} {release}: no {expect} in\n{text}");
         let is_lost = text.contains(newest);
         assert_eq!(is_lost, text.contains("@latest") && !release.is_empty(), "{text}");
     }
     for kind in ["BOTTLEROCKET_x86_64_FIPS", "WINDOWS_FULL_2022_x86_64", "AL3_x86_64"] {
-        let text = of_managed(&json!({"amiType": kind}), &[]);
+        let text = import_node_group(&json!({"amiType": kind}), &[]);
         assert!(!has_pool(&text), "{text}");
         let why = format!("no alias selects images of the type {kind}");
         assert!(text.contains(&why), "{text}");
@@ -181,7 +183,7 @@ fn images_of_a_node_group_are_the_same_here_or_none() {
 }
 
 #[test]
-fn a_stricter_metadata_service_is_told_of() {
+fn stricter_metadata_options_are_reported() {
     let hops = "missing metadata_options.http_put_response_hop_limit (";
     let tokens = "missing metadata_options.http_tokens (";
     for (own, expect) in [
@@ -191,27 +193,28 @@ fn a_stricter_metadata_service_is_told_of() {
         (json!({"HttpTokens": "optional", "HttpPutResponseHopLimit": 2}), [false, false]),
         (json!({"HttpEndpoint": "disabled"}), [false, false]),
     ] {
-        let text = of_own(&json!({}), &json!({"MetadataOptions": own}));
+        let text = import_group(&json!({}), &json!({"MetadataOptions": own}));
         assert_eq!([hops, tokens].map(|own| text.contains(own)), expect, "{own}: {text}");
     }
-    let text = of_own(&json!({}), &json!({}));
+    let text = import_group(&json!({}), &json!({}));
     assert!(text.contains(hops) && text.contains(tokens), "{text}");
 }
 
 #[test]
-fn what_a_type_has_for_a_while_is_not_what_it_has_always() {
+fn baseline_ebs_bandwidth_is_reported_as_dropped() {
     let own = json!({
         "VCpuCount": {"Min": 4},
         "MemoryMiB": {"Min": 8192},
         "BaselineEbsBandwidthMbps": {"Min": 5000},
     });
-    let text = of_own(&json!({}), &json!({"InstanceType": null, "InstanceRequirements": own}));
+    let text =
+        import_group(&json!({}), &json!({"InstanceType": null, "InstanceRequirements": own}));
     assert!(text.contains("dropped InstanceRequirements.BaselineEbsBandwidthMbps ("), "{text}");
     assert!(!text.contains("require \"karpenter.k8s.aws/instance-ebs-bandwidth\""), "{text}");
 }
 
 #[test]
-fn a_group_is_as_large_as_what_it_counts() {
+fn max_size_becomes_limits_in_the_unit_of_the_group() {
     let weighed = |weight: &str| {
         json!({"MixedInstancesPolicy": {"LaunchTemplate": {
             "LaunchTemplateSpecification": {"LaunchTemplateId": "lt-own", "Version": "3"},
@@ -227,7 +230,7 @@ fn a_group_is_as_large_as_what_it_counts() {
         (weighed("1"), "limits       = { nodes = 5 }"),
         (weighed("4"), "missing limits (the group counts weighted capacity"),
     ] {
-        let text = of_own(&own, &json!({}));
+        let text = import_group(&own, &json!({}));
         assert!(text.contains(expect), "{own}: no {expect} in\n{text}");
         let has_limits = text.contains("limits       =");
         assert_ne!(has_limits, text.contains("missing limits"), "{text}");
@@ -235,30 +238,30 @@ fn a_group_is_as_large_as_what_it_counts() {
 }
 
 #[test]
-fn a_version_that_is_alone_may_not_be_the_latest() {
+fn only_known_template_version_is_noted_as_assumed_latest() {
     let reference = |version: &str| {
         let own = json!({"id": "lt-own", "version": version});
         json!({"amiType": "CUSTOM", "launchTemplate": own})
     };
-    let data = json!({"ImageId": "ami-1", "UserData": encoded("join\n")});
+    let data = json!({"ImageId": "ami-1", "UserData": to_base64("join\n")});
     let note = "# Version 3 is assumed to be the latest: the input has no other version.";
-    let both = [version("lt-own", 3, data.clone()), version("lt-own", 4, data)];
+    let both = [template_version("lt-own", 3, data.clone()), template_version("lt-own", 4, data)];
     for (own, templates, expect) in [
         ("$Latest", &both[..1], true),
         ("$Latest", &[both[0].clone(), both[0].clone()], true),
         ("$Latest", &both, false),
         ("3", &both[..1], false),
     ] {
-        let text = of_managed(&reference(own), templates);
+        let text = import_node_group(&reference(own), templates);
         assert!(has_pool(&text), "{text}");
         assert_eq!(text.contains(note), expect, "{own}: {text}");
     }
 }
 
 #[test]
-fn user_data_that_seems_to_hold_a_token_is_said_to() {
+fn user_data_with_a_token_gets_the_secret_note() {
     for (own, is_secret) in [("K3S_TOKEN=a\n", true), ("tune\n", false)] {
-        let text = of_own(&json!({}), &json!({"UserData": encoded(own)}));
+        let text = import_group(&json!({}), &json!({"UserData": to_base64(own)}));
         assert_eq!(text.contains(SECRET_NOTE), is_secret, "{text}");
     }
 }

@@ -24,8 +24,7 @@ use crate::plane::Plane;
 use crate::plane::fixture::{self, Process, World, patience};
 use crate::test_script::{POLL, POLLS};
 
-/// Calls that may be refused: names that are asked about before they are there, rights that are
-/// tried without doing anything.
+/// Error codes that correct calls may get: lookups of names that do not exist yet, and dry runs.
 const EXPECTED_ERRORS: [&str; 4] = [
     "DryRunOperation",
     "InvalidLaunchTemplateName.NotFoundException",
@@ -48,8 +47,8 @@ fn is_ready(node: &Node) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn machines_register_what_their_user_data_says() {
-    let name = "aws::cases::machines_register_what_their_user_data_says";
+async fn simulated_kubelets_register_the_node_of_their_user_data() {
+    let name = "aws::cases::simulated_kubelets_register_the_node_of_their_user_data";
     let Some(plane) = Plane::start_or_skip(name) else {
         return;
     };
@@ -69,7 +68,7 @@ async fn machines_register_what_their_user_data_says() {
         tokio::time::sleep(POLL).await;
     }
     let [node] = found.as_slice() else {
-        panic!("no one node: {found:#?}, {:?}", machines.refused());
+        panic!("not exactly one node: {found:#?}, {:?}", machines.refused());
     };
     assert!(is_ready(node), "{node:#?}");
     let spec = node.spec.as_ref().expect("a spec");
@@ -81,19 +80,19 @@ async fn machines_register_what_their_user_data_says() {
     assert_eq!(labels["b"], "c");
     assert_eq!(labels["node.kubernetes.io/instance-type"], "m5.large");
     let room = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-    let room = room.expect("room");
+    let room = room.expect("allocatable resources");
     assert_eq!((&*room["cpu"].0, &*room["pods"].0), ("1930m", "29"));
     assert_eq!(machines.refused(), [].into());
 
-    // The machine is gone: its Node stays until somebody removes it.
+    // The machine is terminated. Its Node remains until it is deleted.
     let ended = bench.ec2.terminate_instances().instance_ids(&launched);
-    ended.send().await.expect("it ends");
+    ended.send().await.expect("it is terminated");
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     assert_eq!(nodes(&client).await.len(), 1);
 }
 
-/// A plane, a client of it, and its AWS: the images are those of the plane's version, and what
-/// nodes are told of their cluster leads to the plane. Arguments are those of `tests/moto/serve`.
+/// Starts a plane and its AWS. The images have the version of the plane, and user data contains the
+/// address of the plane. The arguments are those of `tests/moto/serve`.
 pub(super) async fn ground(
     test: &str,
     arguments: &[&str],
@@ -121,18 +120,18 @@ struct Ec2 {
     aws: Arc<Aws>,
     machines: Kubelets,
     dir: TempDir,
-    // Ended in this order.
+    // Dropped in this order.
     daemon: Process,
     _plane: Plane,
 }
 
 impl Ec2 {
-    /// Starts them with a node class by tags and one pool; `more` is HCL of the pool.
+    /// Starts the cluster with a node class by tags and one pool; `more` is HCL of the pool.
     async fn start(test: &str, more: &str) -> Option<Ec2> {
         Self::start_after(test, more, |_| ()).await
     }
 
-    /// The same, with something done to the AWS before the daemon asks it.
+    /// Starts the same after a change of the AWS that precedes the start of the daemon.
     async fn start_after(test: &str, more: &str, before: impl FnOnce(&Aws)) -> Option<Ec2> {
         let ground = ground(test, &[]).await?;
         let (plane, _, aws) = &ground;
@@ -141,7 +140,8 @@ impl Ec2 {
         Some(Self::start_with(ground, &text, |_| true))
     }
 
-    /// Starts them with this configuration; only instances that `boots` accepts get a Node.
+    /// Starts the cluster with this configuration. Only instances that `boots` accepts register a
+    /// Node.
     fn start_with(
         (plane, api, aws): (Plane, kube::Client, Arc<Aws>),
         text: &str,
@@ -162,7 +162,7 @@ impl Ec2 {
         }
     }
 
-    /// Waits until the cluster and the instances are as wanted.
+    /// Waits until `wanted` accepts the cluster and the live instances.
     async fn until(
         &self,
         seconds: u64,
@@ -195,14 +195,14 @@ impl Ec2 {
         )
     }
 
-    /// Instances that neither end nor have ended.
+    /// Returns the instances that are pending or running.
     fn live(&self) -> Vec<Value> {
         let mut live = self.aws.instances();
         live.retain(|one| one["state"] == "pending" || one["state"] == "running");
         live
     }
 
-    /// The calls of one action that were meant, in their order.
+    /// Returns the calls of one action in their order, without dry runs.
     fn calls_of(&self, action: &str) -> Vec<Value> {
         let mut calls = self.aws.calls();
         calls.retain(|call| call["call"] == action && call["params"]["DryRun"] != true);
@@ -210,7 +210,7 @@ impl Ec2 {
     }
 }
 
-/// A cluster, as it is configured.
+/// Returns the `cluster` block of a cluster.
 pub(super) fn block(aws: &Aws, name: &str, kubeconfig: &Path) -> String {
     format!(
         r#"
@@ -232,7 +232,8 @@ cluster "{name}" {{
     )
 }
 
-/// What all clusters have: a node class by tags and one pool; `more` is HCL of the pool.
+/// Returns the shared part of the configuration: a node class by tags and one pool; `more` is HCL
+/// of the pool.
 pub(super) fn shared(aws: &Aws, more: &str) -> String {
     format!(
         r#"
@@ -269,7 +270,8 @@ pool "general" {{
     )
 }
 
-/// What an instance was launched with, as EC2 stores it: moto drops most of it from the instance.
+/// Checks the launch template data of an instance as EC2 stores it, because moto drops most of it
+/// from the instance.
 fn assert_template(aws: &Aws, instance: &Value) {
     let data = &instance["template_data"];
     let interface = &data["NetworkInterfaces"][0];
@@ -278,7 +280,7 @@ fn assert_template(aws: &Aws, instance: &Value) {
     let mut known = [aws.fact("/security_groups/0"), aws.fact("/security_groups/1")];
     known.sort_unstable();
     let device = &data["BlockDeviceMappings"][0];
-    // Its user data was read with parsers of MIME and of YAML.
+    // The user data was parsed as MIME and YAML.
     let kubelet = &instance["kubelet"];
     let tags = &instance["tags"];
     for (what, is, wanted) in [
@@ -304,7 +306,7 @@ fn assert_template(aws: &Aws, instance: &Value) {
     assert!(tags["outrigger.dev/claim"].is_string(), "{instance:#}");
 }
 
-/// One call a claim: as many as there are instances, each with a token of its own.
+/// Checks that each claim has one launch with its own token and one instance.
 fn assert_launches(ec2: &Ec2) {
     let fleets = ec2.calls_of("ec2:CreateFleet");
     let mut tokens: Vec<_> =
@@ -314,7 +316,7 @@ fn assert_launches(ec2: &Ec2) {
     tokens.dedup();
     assert_eq!(tokens.len(), all, "a token is used twice: {tokens:?}");
     let made = ec2.aws.instances();
-    assert_eq!(made.len(), all, "as many launches as instances");
+    assert_eq!(made.len(), all, "one instance per launch");
     let mut claims: Vec<_> =
         made.iter().map(|instance| instance["tags"]["outrigger.dev/claim"].to_string()).collect();
     claims.sort_unstable();
@@ -322,7 +324,7 @@ fn assert_launches(ec2: &Ec2) {
     assert_eq!(claims.len(), all, "a claim has two instances");
 }
 
-/// Every call that was made, with its count; none was refused that should not have been.
+/// Prints the number of calls and checks that no call failed with an unexpected error.
 fn assert_calls(ec2: &Ec2) {
     for (call, count) in ec2.aws.counts() {
         println!("{count:5} {call}");
@@ -358,7 +360,7 @@ async fn pods_get_nodes_on_ec2() {
     fixture::deploy(&ec2.api, "web", pods, "900m", "3100Mi").await;
     let (world, live) = ec2.until(120, "all pods bound", |world, _| world.bound() == pods).await;
     println!("{pods} pods on {} nodes", world.nodes.len());
-    assert_eq!(world.nodes.len(), live.len(), "a node for each instance");
+    assert_eq!(world.nodes.len(), live.len(), "one node per instance");
     for instance in &live {
         assert_eq!(instance["capacity_type"], "spot");
         assert_template(&ec2.aws, instance);
@@ -366,7 +368,8 @@ async fn pods_get_nodes_on_ec2() {
     assert_launches(&ec2);
     assert_eq!(ec2.machines.refused(), [].into());
 
-    // An instance is to be taken away: another is there before it goes.
+    // A spot interruption is announced: the replacement is launched before the instance is
+    // terminated.
     let quiet = |world: &World, _: &[Value]| world.empty_nodes() == 0 && world.bound() == pods;
     let (_, live) = ec2.until(60, "no node without pods", quiet).await;
     let taken = live[0]["id"].as_str().expect("an id").to_owned();
@@ -378,13 +381,13 @@ async fn pods_get_nodes_on_ec2() {
     };
     ec2.until(120, "the instance is replaced", gone).await;
     let fleets = ec2.calls_of("ec2:CreateFleet");
-    assert!(fleets.len() > before, "another is launched");
+    assert!(fleets.len() > before, "a replacement is launched");
     let ends = ec2.calls_of("ec2:TerminateInstances");
     let named = |call: &&Value| {
         let ids = call["params"]["InstanceIds"].to_string();
         ids.contains(&taken)
     };
-    let end = ends.iter().find(named).expect("it is ended");
+    let end = ends.iter().find(named).expect("it is terminated");
     let launched = fleets[before]["at"].as_f64();
     assert!(launched < end["at"].as_f64(), "launched {launched:?}, {end:#}");
     ec2.aws.until_the_queue_is_empty(30).await;
@@ -392,20 +395,20 @@ async fn pods_get_nodes_on_ec2() {
 
     fixture::scale(&ec2.api, "web", 0).await;
     let nothing = |world: &World, live: &[Value]| world.nodes.is_empty() && live.is_empty();
-    ec2.until(120, "every instance ended", nothing).await;
+    ec2.until(120, "every instance terminated", nothing).await;
     let (made, ends) = (ec2.aws.instances().len(), ec2.calls_of("ec2:TerminateInstances"));
-    println!("{made} instances ended by {} calls", ends.len());
+    println!("{made} instances terminated by {} calls", ends.len());
     assert!(ends.len() <= made, "{ends:#?}");
     assert_calls(&ec2);
 }
 
-/// The cheapest type is out of stock: the next one is bought by the same call, and nobody asks for
-/// the first again while it is held down.
+/// The cheapest type is unavailable: the same call buys the next one. The next request leaves out
+/// the unavailable type.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_refused_is_left_alone() {
+async fn unavailable_type_is_requested_once() {
     let two = "  require \"karpenter.sh/capacity-type\" { in = [\"on-demand\"] }\n  \
                require \"node.kubernetes.io/instance-type\" { in = [\"c5.large\", \"m5.large\"] }";
-    let Some(ec2) = Ec2::start("aws::cases::what_was_refused_is_left_alone", two).await else {
+    let Some(ec2) = Ec2::start("aws::cases::unavailable_type_is_requested_once", two).await else {
         return;
     };
     ec2.aws.outage(&json!({"type": "c5.large"}));

@@ -11,7 +11,7 @@ use super::cases::{block, ground, shared};
 use crate::binary::outrigger;
 use crate::end_to_end::doctor::{holds, keep, told};
 
-/// A set-up where nothing is wrong yet.
+/// A configuration and an AWS without defects.
 struct Bench<'a> {
     aws: &'a Aws,
     dir: TempDir,
@@ -19,7 +19,8 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// The exit code and the report, with this in place of that in the configuration.
+    /// Returns the exit code and the report after a replacement of `from` by `to` in the
+    /// configuration.
     fn examine(&self, from: &str, to: &str, more: &[&str]) -> (Option<i32>, Value) {
         assert!(self.text.contains(from), "{from}");
         let config = self.dir.path().join("config");
@@ -47,20 +48,20 @@ impl Bench<'_> {
     }
 }
 
-/// What the region sells.
+/// The instance types of the region.
 const TYPES: &str = "m5.large,c5.large,m5.xlarge";
 
-/// What is said where a class is not whole.
+/// The finding for a node class with missing resources.
 const UNTRIED: [&str; 4] = [
     "cluster tests/aws/node_class default/launch",
     "skipped",
     "some resources of the node class are missing",
     "",
 ];
-/// What a missing right is put right with.
+/// The fix for a missing permission.
 const POLICY: &str = "see the output `policy` of terraform/modules/render";
 
-/// Rights that are taken away, one at a time, and what is told then.
+/// Returns permissions that the test denies one at a time, each with the expected findings.
 fn rights() -> Vec<(&'static str, Vec<[&'static str; 4]>)> {
     vec![
         (
@@ -123,13 +124,13 @@ fn rights() -> Vec<(&'static str, Vec<[&'static str; 4]>)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_in_aws_is_named_and_nothing_is_made() {
-    let name = "aws::doctor::what_is_wrong_in_aws_is_named_and_nothing_is_made";
+async fn doctor_names_aws_defects_and_creates_nothing() {
+    let name = "aws::doctor::doctor_names_aws_defects_and_creates_nothing";
     let Some((plane, _, aws)) = ground(name, &["--types", TYPES]).await else {
         return;
     };
     let dir = TempDir::new().expect("a directory");
-    fs::create_dir(dir.path().join("config")).expect("made");
+    fs::create_dir(dir.path().join("config")).expect("created");
     let kubeconfig = dir.path().join("kubeconfig");
     keep(&kubeconfig, &fs::read_to_string(plane.kubeconfig()).expect("a kubeconfig"));
     let text = block(&aws, "tests", &kubeconfig) + &shared(&aws, "");
@@ -147,7 +148,8 @@ async fn what_is_wrong_in_aws_is_named_and_nothing_is_made() {
     assert_untouched(&aws);
 }
 
-/// Moto makes its table of types when it is asked first, for longer than a check may take.
+/// Moto builds its table of types at the first request, which takes longer than the timeout of a
+/// check.
 fn warm(bench: &Bench<'_>) {
     for _ in 0..10 {
         if bench.examine("", "", &[]).0 == Some(0) {
@@ -156,13 +158,13 @@ fn warm(bench: &Bench<'_>) {
     }
 }
 
-/// What the configuration names and AWS does not have.
+/// Tests names in the configuration that do not exist in AWS.
 fn missing(bench: &Bench<'_>) {
     let queue = format!("queue = \"{}\"", bench.aws.fact("/queue"));
     let row = ["cluster tests/aws/queue", "failed", "queue gone does not exist", "list-queues"];
     bench.check("no queue", (&queue, "queue = \"gone\""), (4, &[row]));
     let alias = "ami { alias = \"al2023@latest\" }";
-    // An image that is named needs its family said.
+    // An image id requires the AMI family.
     let id = "ami { id = \"ami-00000000000000000\" }\n  ami_family = \"al2023\"";
     let row = [
         "cluster tests/aws/node_class default/images",
@@ -185,7 +187,7 @@ fn missing(bench: &Bench<'_>) {
     bench.check("no subnet", (&subnet, other), (4, &[row, UNTRIED]));
 }
 
-/// Addresses that are used up.
+/// Tests a subnet with few free addresses.
 fn addresses(bench: &Bench<'_>) {
     let subnets = bench.aws.fact("/subnets/us-west-2a");
     let free = |count: u32| {
@@ -198,7 +200,7 @@ fn addresses(bench: &Bench<'_>) {
     free(250);
 }
 
-/// No credentials.
+/// Tests missing credentials.
 fn nobody(bench: &Bench<'_>) {
     let config = bench.dir.path().join("config");
     fs::write(config.join("main.hcl"), &bench.text).expect("written");
@@ -208,11 +210,11 @@ fn nobody(bench: &Bench<'_>) {
     assert_eq!(code, Some(4));
     let (code, report) = bench.run(&config, &["--skip", "aws"], &[]);
     let row = ["cluster tests/aws", "skipped", "skipped on request", ""];
-    holds("not asked", &told(&report), &[row]);
+    holds("skipped on request", &told(&report), &[row]);
     assert_eq!(code, Some(0));
 }
 
-/// Nothing was made: what would be was only tried.
+/// Checks that the doctor created nothing and made only dry runs.
 fn assert_untouched(aws: &Aws) {
     assert_eq!(aws.templates(), [] as [Value; 0]);
     assert_eq!(aws.instances(), [] as [Value; 0]);
@@ -226,5 +228,5 @@ fn assert_untouched(aws: &Aws) {
             tried += 1;
         }
     }
-    assert!(tried > 0, "something was tried");
+    assert!(tried > 0, "no dry run was made");
 }

@@ -14,7 +14,7 @@ use crate::binary::outrigger;
 use crate::plane::Plane;
 use crate::plane::fixture::{self, Process, World, patience};
 
-/// Waits until the cluster is as wanted.
+/// Waits until `wanted` accepts the cluster.
 async fn until(
     api: &kube::Client,
     (seconds, what, dir): (u64, &str, &TempDir),
@@ -37,8 +37,8 @@ async fn until(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_are_bound_by_the_name_that_ec2_gives_their_node() {
-    let name = "aws::early_binding::pods_are_bound_by_the_name_that_ec2_gives_their_node";
+async fn pods_are_bound_early_to_the_node_name_from_ec2() {
+    let name = "aws::early_binding::pods_are_bound_early_to_the_node_name_from_ec2";
     let Some(plane) = Plane::start_or_skip(name) else {
         return;
     };
@@ -73,13 +73,13 @@ async fn pods_are_bound_by_the_name_that_ec2_gives_their_node() {
     names.sort_unstable();
     let nodes = world.nodes.iter();
     let nodes: Vec<&str> = nodes.filter_map(|own| own.metadata.name.as_deref()).collect();
-    assert_eq!(nodes, names, "each has the name that EC2 gives it");
+    assert_eq!(nodes, names, "each node has its name from EC2");
     let log = fs::read_to_string(dir.path().join("daemon.log")).unwrap_or_default();
     for line in log.lines().filter(|line| line.contains("bound pods early")) {
         println!("{line}");
     }
 
-    // Only now do the machines boot.
+    // The machines boot only now.
     let machines = Kubelets::start(Arc::clone(&aws), api.clone(), Sizes::new());
     let well = |world: &World| world.tainted_nodes() == 0 && world.nodes.len() == nodes.len();
     let world = until(&api, (60, "all nodes are registered", &dir), well).await;

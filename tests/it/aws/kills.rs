@@ -23,13 +23,13 @@ use super::{Aws, variable};
 use crate::plane::fixture::{clock, is_campaign};
 use crate::plane::term_order::{assert_terms, called};
 
-/// Pods of a group whose launches are caught together.
+/// Pods of a group whose launches are interrupted together.
 const LAUNCHES: usize = 5;
-/// Daemons side by side, and runs of each kind: in a campaign, and else.
+/// The number of parallel daemons, and of runs of each kind: in a campaign, and otherwise.
 const LANES: (usize, usize) = (6, 3);
 const RUNS: (usize, usize) = (100, 1);
-/// In which order a daemon is killed: templates are made one by one, so they take most kills, and
-/// what was launched is there to be ended.
+/// The order of kills. Launch templates are created one by one, so they need most of the kills. The
+/// launched instances are terminated at the end.
 const TURNS: [Act; 7] = [
     Act::Template,
     Act::Launch,
@@ -39,16 +39,16 @@ const TURNS: [Act; 7] = [
     Act::Template,
     Act::End,
 ];
-/// The latest that a call comes through whose caller is dead: beyond the time in which the next
-/// daemon makes up its mind.
+/// The maximum delay of a call whose daemon was killed. It is longer than the next daemon needs for
+/// its first decision.
 const LATE_MS: u64 = 15_000;
-/// Convergence after a kill, or after several of them, within seconds.
+/// The time limit in seconds for convergence after kills.
 const SETTLED: u64 = 240;
-/// Templates that nobody needs are kept for 10 minutes and looked for every 10: after a start, a
-/// minute of which goes by until it is ready, they are gone within seconds of this.
+/// The daemon deletes unused templates after 10 minutes and searches for them every 10 minutes.
+/// With one minute until the daemon is ready, they are deleted within this time.
 const COLLECTED: u64 = 15 * 60;
 
-/// What a kill meets.
+/// The kind of call that a kill interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Act {
     Launch,
@@ -68,20 +68,20 @@ impl Act {
     }
 }
 
-/// Where the call is then.
+/// The progress of the call when the daemon is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Moment {
-    /// On its way to EC2, where it comes through later or not at all.
+    /// On its way to EC2. It arrives later, or never.
     Before,
-    /// EC2 has done it, and the answer is not back.
+    /// EC2 has executed it, and the response has not arrived.
     During,
-    /// The answer is back.
+    /// The response has arrived.
     After,
 }
 
 const MOMENTS: [Moment; 3] = [Moment::Before, Moment::During, Moment::After];
 
-/// What AWS does wrong about it.
+/// An AWS fault in addition to the kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Trouble {
     Drop,
@@ -105,14 +105,14 @@ impl Trouble {
         }
     }
 
-    /// What goes wrong before so many calls are met: then and when the next daemon comes.
+    /// Injects faults before this many calls are held. They also affect the next daemon.
     fn first(self, lane: &Lane, act: Act, calls: usize, dice: &mut Rng) {
         let all = json!({"times": calls});
         match self {
-            // An SDK asks three times before the engine hears of it, and asks again; of launches
-            // once.
+            // An SDK tries three times before it reports an error to the engine, which tries again.
+            // It tries launches only once.
             Trouble::Drop => {
-                // Ends go together, and what has ended is asked for no more.
+                // Terminations are batched, and a terminated instance is not terminated again.
                 let times = match act {
                     Act::End => dice.usize(1..=2),
                     _ if dice.bool() => calls,
@@ -125,12 +125,12 @@ impl Trouble {
         }
     }
 
-    /// What goes wrong for the daemon that comes next.
+    /// Injects faults for the next daemon.
     fn next(self, lane: &Lane, act: Act, dice: &mut Rng) {
         let times = dice.usize(1..=3);
         let seconds = f64::from(dice.u32(200..2500)) / 1000.0;
         let how = json!({"times": times, "seconds": seconds});
-        // A call that is merely late would slip past the hold of the next kill.
+        // A delayed call would escape the hold of the next kill.
         if !matches!(self, Trouble::Delay | Trouble::Stale) {
             lane.fault(act.call(), self.kind(), &how);
         }
@@ -138,11 +138,11 @@ impl Trouble {
     }
 }
 
-/// What has been done so far.
+/// The numbers of completed and started runs.
 #[derive(Debug, Default)]
 struct Tally {
     runs: BTreeMap<(Act, Moment), usize>,
-    /// Runs that lanes are about to make.
+    /// Runs that lanes have started.
     begun: BTreeMap<(Act, Moment), usize>,
     troubles: BTreeMap<(Act, Trouble), usize>,
     kills: usize,
@@ -150,7 +150,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// The moment of an act that has been met least often, if it is to be met at all.
+    /// Returns the least tested moment of this call, or `None` if all moments have enough runs.
     fn begin(&mut self, act: Act, calls: usize) -> Option<Moment> {
         let goal = goal();
         let count = |moment: &Moment| {
@@ -187,18 +187,18 @@ fn sized(sizes: (usize, usize)) -> usize {
     if is_campaign() { sizes.0 } else { sizes.1 }
 }
 
-/// A number that somebody has asked for, or the usual one.
+/// Returns a number from the environment, or the default.
 fn asked(name: &str, usual: usize) -> usize {
     let said = variable(name).and_then(|text| text.parse().ok());
     said.unwrap_or(usual)
 }
 
-/// How many runs of each kind.
+/// Returns the number of runs of each kind.
 fn goal() -> usize {
     asked("OUTRIGGER_KILLS", sized(RUNS))
 }
 
-/// One daemon that is killed again and again.
+/// A daemon that is killed repeatedly.
 struct Victim {
     lane: Lane,
     site: Arc<Site>,
@@ -212,7 +212,7 @@ impl Victim {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Is killed until every kind has its runs, and is left with nothing to do.
+    /// Kills the daemon until every kind has its runs, and removes all pods at the end.
     async fn suffer(mut self) -> Lane {
         self.lane.start();
         while !self.tally().is_done() {
@@ -230,12 +230,12 @@ impl Victim {
                 }
             }
             if idle {
-                // Others are about to make the last runs.
+                // Other lanes are finishing the last runs.
                 sleep(Duration::from_secs(1)).await;
             }
         }
         for late in self.late {
-            late.await.expect("the call comes through");
+            late.await.expect("the delayed call is released");
         }
         assert_single(&self.site.aws, Some(&self.lane.name));
         self.lane.settled(SETTLED).await;
@@ -244,13 +244,13 @@ impl Victim {
         self.lane
     }
 
-    /// One kill.
+    /// Makes one run with one kill.
     async fn run(&mut self, act: Act, moment: Moment, calls: usize) {
         if act == Act::End {
             if self.lane.pods() == 0 {
                 self.lane.deploy(LAUNCHES).await;
             }
-            // A claim's second instance is nobody's, and stays: that is told first.
+            // A second instance of a claim is never terminated, so this check precedes the wait.
             assert_single(&self.site.aws, Some(&self.lane.name));
             self.lane.settled(SETTLED).await;
         }
@@ -279,7 +279,7 @@ impl Victim {
     async fn kill(&mut self, moment: Moment, held: &Held) {
         if moment == Moment::After {
             self.lane.deliver(held).await;
-            // Whatever it comes to do upon the answer.
+            // The daemon may start to process the response.
             sleep(Duration::from_millis(self.dice.u64(0..20))).await;
             self.lane.kill();
             return;
@@ -299,14 +299,14 @@ impl Victim {
     }
 }
 
-/// No claim ever had two instances, live or ended; how many there were.
+/// Checks that no claim ever had two instances. Returns the number of instances.
 fn assert_single(aws: &Aws, installation: Option<&str>) -> usize {
     let all = aws.roll(installation);
     assert_eq!(doubles(&all), BTreeMap::new(), "claims with two instances");
     all.len()
 }
 
-/// Claims with more than one instance, and those instances; all that are of no claim at all.
+/// Returns the claims with more than one instance, and the instances without a claim.
 fn doubles(all: &[Value]) -> BTreeMap<String, Vec<String>> {
     let mut claims: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for one in all {
@@ -317,10 +317,10 @@ fn doubles(all: &[Value]) -> BTreeMap<String, Vec<String>> {
     claims
 }
 
-/// The campaign's zero is worth something: two instances of one claim are told.
+/// Shows that the check of the campaign can fail: it detects two instances of one claim.
 #[tokio::test]
-async fn two_instances_of_one_claim_are_seen() {
-    let name = "aws::kills::two_instances_of_one_claim_are_seen";
+async fn two_instances_of_one_claim_are_detected() {
+    let name = "aws::kills::two_instances_of_one_claim_are_detected";
     let Some(bench) = Bench::start(name).await else {
         return;
     };
@@ -345,7 +345,7 @@ async fn two_instances_of_one_claim_are_seen() {
     assert_eq!(found.len(), 1);
 }
 
-/// Whatever templates there are, nobody needs them: they go.
+/// Checks that the daemons delete all unused launch templates.
 async fn assert_collected(aws: &Aws, lanes: &mut [Lane]) {
     for lane in lanes {
         lane.kill();
@@ -359,7 +359,7 @@ async fn assert_collected(aws: &Aws, lanes: &mut [Lane]) {
         }
         sleep(Duration::from_secs(1)).await;
     }
-    panic!("templates are left: {} of {before}", aws.templates().len());
+    panic!("templates remain: {} of {before}", aws.templates().len());
 }
 
 fn print(tally: &Tally) {
@@ -371,17 +371,18 @@ fn print(tally: &Tally) {
     let total: usize = tally.runs.values().sum();
     println!("{total} runs by {} kills:", tally.kills);
     rows(&tally.runs);
-    println!("with what AWS did wrong ({} calls came through late):", tally.late);
+    println!("with these AWS faults ({} calls were delayed):", tally.late);
     rows(&tally.troubles);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_that_is_killed_leaves_nothing_twice_and_nothing_behind() {
-    let name = "aws::kills::a_daemon_that_is_killed_leaves_nothing_twice_and_nothing_behind";
+async fn killed_daemon_duplicates_and_leaks_nothing() {
+    let name = "aws::kills::killed_daemon_duplicates_and_leaks_nothing";
     let Some((plane, api, aws)) = ground(name, &["--types", TYPE]).await else {
         return;
     };
-    // Instances boot in a moment. EC2 lists ended ones for an hour, which takes moto too long.
+    // Instances boot within a second. EC2 lists terminated instances for an hour, which makes moto
+    // slow, so the test shortens this time.
     aws.ask(&json!({"do": "settings", "boot": 1, "forget": 300}));
     let machines = Kubelets::start(Arc::clone(&aws), api.clone(), Sizes::new());
     let site =
@@ -402,13 +403,13 @@ async fn a_daemon_that_is_killed_leaves_nothing_twice_and_nothing_behind() {
     }
     let mut lanes = Vec::new();
     while let Some(lane) = victims.join_next().await {
-        // What one of them says of its fault is told before the others are ended.
-        lanes.push(lane.expect("a daemon survives"));
+        // A panic of one lane is reported before the others stop.
+        lanes.push(lane.expect("a lane succeeds"));
     }
     print(&tally.lock().unwrap_or_else(PoisonError::into_inner));
     let launched = assert_single(&aws, None);
     println!(
-        "{launched} instances launched, each for a claim of its own, and all ended; {:.1} minutes",
+        "{launched} instances launched, each for its own claim, and all terminated; {:.1} minutes",
         start.elapsed().as_secs_f64() / 60.0
     );
     let recorded = called(aws.calls(), |key| key.starts_with("lane-"));

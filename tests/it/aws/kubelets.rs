@@ -14,33 +14,33 @@ use tokio::time::sleep;
 
 use super::Aws;
 
-/// How often it looks which instances there are.
+/// The interval at which it lists the instances.
 const POLL: Duration = Duration::from_millis(200);
-/// Of the memory of a type what its kernel sees: more than the 92.5 % that are planned with.
+/// The share of a type's memory that its kernel sees: more than the 92.5 % in plans.
 const SEEN_PERCENT: u64 = 95;
-/// What a kubelet takes when its user data says nothing.
+/// The maximum number of pods of a kubelet if the user data does not set it.
 const PODS: u64 = 110;
-/// What is kept for evictions, in MiB.
+/// Memory kept free by the eviction threshold, in MiB.
 const EVICTION: u64 = 100;
 
-/// What pods can have of a Node of a type: CPU in millicores, memory in MiB, pods.
+/// Allocatable resources of a type: CPU in millicores, memory in MiB, pods.
 pub(crate) type Sizes = BTreeMap<&'static str, (u64, u64, u64)>;
 
-/// The machines of one AWS; they stop booting when it is dropped.
+/// The simulated machines of one AWS. They stop to boot when it is dropped.
 pub(crate) struct Kubelets {
     task: AbortHandle,
     refused: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
 impl Kubelets {
-    /// Starts to register a Node in the cluster that `client` knows for every running instance.
-    /// What is not in `sizes` has what an EKS image leaves to pods of its type, and as many pods as
-    /// its user data says.
+    /// Starts to register a Node in the cluster of `client` for every running instance. A type that
+    /// is not in `sizes` has the allocatable resources of an EKS image, and the number of pods in
+    /// its user data.
     pub(crate) fn start(aws: Arc<Aws>, client: Client, sizes: Sizes) -> Self {
         Self::start_where(|_| true, aws, client, sizes)
     }
 
-    /// The same, for the instances that `boots` accepts; the others never register.
+    /// Starts the same for instances that `boots` accepts. Other instances never register.
     pub(crate) fn start_where(
         boots: impl Fn(&Value) -> bool + Send + 'static,
         aws: Arc<Aws>,
@@ -64,7 +64,7 @@ impl Kubelets {
                         Ok(node) => register(&api, node).await,
                         Err(why) => Some(Err(why)),
                     };
-                    // What is to be tried again is not done.
+                    // A failed request is tried again later.
                     let Some(done) = done else { continue };
                     if let Err(why) = done {
                         let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,7 +78,7 @@ impl Kubelets {
         Self { task: task.abort_handle(), refused }
     }
 
-    /// Instances that will never have a Node, and why: by id.
+    /// Returns the instances that will never register, by id with the reason.
     pub(crate) fn refused(&self) -> BTreeMap<String, String> {
         let refused = self.refused.lock();
         refused.unwrap_or_else(PoisonError::into_inner).clone()
@@ -91,7 +91,7 @@ impl Drop for Kubelets {
     }
 }
 
-/// `None` when the API could not be asked.
+/// Registers a Node. Returns `None` if the API request must be repeated.
 async fn register(api: &Api<Node>, node: Value) -> Option<Result<(), String>> {
     let node: Node = match serde_json::from_value(node) {
         Ok(node) => node,
@@ -100,8 +100,8 @@ async fn register(api: &Api<Node>, node: Value) -> Option<Result<(), String>> {
     match api.create(&PostParams::default(), &node).await {
         Ok(_) => Some(Ok(())),
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            // Addresses are used again, and names are made of them: it waits for another's Node to
-            // go.
+            // Addresses are reused, and node names contain them: it waits until the Node of the
+            // other instance is deleted.
             let there = api.get(&node.name_any()).await.ok()?;
             let id = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
             if id(&there) != id(&node) {
@@ -114,8 +114,8 @@ async fn register(api: &Api<Node>, node: Value) -> Option<Result<(), String>> {
     }
 }
 
-/// A kubelet that finds its Node keeps labels and taints, and says what it has; then the cloud's
-/// controller takes the taint away that it looks for.
+/// Adopts an existing Node as a kubelet does: keeps its labels and taints, and sets its status.
+/// Then removes the taint of the cloud controller.
 async fn adopt(api: &Api<Node>, node: &Node) -> Result<(), kube::Error> {
     let name = node.metadata.name.as_deref().unwrap_or_default();
     let params = PatchParams::default();
@@ -136,7 +136,7 @@ async fn adopt(api: &Api<Node>, node: &Node) -> Result<(), kube::Error> {
     Ok(())
 }
 
-/// The Node that an instance registers, or why its user data makes none.
+/// Returns the Node that an instance registers, or the reason why its user data is invalid.
 pub(super) fn node(instance: &Value, sizes: &Sizes) -> Result<Value, String> {
     let text = |name: &str| instance[name].as_str().unwrap_or_default().to_owned();
     let kubelet = &instance["kubelet"];
@@ -176,13 +176,14 @@ pub(super) fn node(instance: &Value, sizes: &Sizes) -> Result<Value, String> {
     }))
 }
 
-/// Capacity, and what the kubelet of an EKS image leaves of it to pods.
+/// Returns the capacity, and the allocatable resources that the kubelet of an EKS image computes.
 fn size(instance: &Value, kind: &str, sizes: &Sizes) -> (Value, Value) {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let pods = instance["kubelet"]["max_pods"].as_u64().unwrap_or(PODS);
     let (cores, mib) = (number(&instance["vcpus"]), number(&instance["memory_mib"]));
     let seen = mib * SEEN_PERCENT / 100;
-    // Of the first core 6 %, of the next 1 %, of two more 0.5 %, of the others 0.25 %.
+    // The kubelet reserves 6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 %
+    // of the rest.
     let tenths = 600 * cores.min(1)
         + 100 * cores.saturating_sub(1).min(1)
         + 50 * cores.saturating_sub(2).min(2)

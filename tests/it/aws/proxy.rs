@@ -1,5 +1,4 @@
-//! Behaviour that the AWS of the tests adds to moto, tested through the SDK. If it is wrong, a test
-//! of the provider proves nothing.
+//! Tests the extensions of moto through the SDK. Tests of the provider rely on them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +25,7 @@ use crate::test_script::{POLL, POLLS};
 
 const TEMPLATE: &str = "outrigger/proxy";
 const ZONE: &str = "us-west-2a";
-/// A nodeadm document, as small as one can be.
+/// A minimal nodeadm document.
 const USER_DATA: &str = "apiVersion: node.eks.aws/v1alpha1
 kind: NodeConfig
 spec:
@@ -56,7 +55,7 @@ impl Bench {
         Some(bench)
     }
 
-    /// Creates a template, and answers its id or the code of the refusal.
+    /// Creates a template, and returns its id or the error code.
     async fn template(&self, token: &str, name: &str) -> Result<String, String> {
         let interface = LaunchTemplateInstanceNetworkInterfaceSpecificationRequest::builder()
             .device_index(0)
@@ -80,7 +79,8 @@ impl Bench {
         }
     }
 
-    /// A launch of the first of these types at the lowest priority that can be had, spot.
+    /// Returns a spot launch request: the available type with the lowest priority number is
+    /// launched.
     pub(super) fn fleet(&self, token: &str, offers: &[(&str, f64)]) -> CreateFleetFluentBuilder {
         let template = FleetLaunchTemplateSpecificationRequest::builder()
             .launch_template_name(TEMPLATE)
@@ -105,7 +105,7 @@ impl Bench {
             .target_capacity_specification(target.build())
     }
 
-    /// How many instances there are in truth.
+    /// Returns the number of instances, including hidden ones.
     fn made(&self) -> usize {
         self.aws.instances().len()
     }
@@ -126,7 +126,7 @@ impl Bench {
 
 pub(super) type Pairs = Vec<(String, String)>;
 
-/// The instances of an answer with their types, and the errors with the types that got them.
+/// Returns the instances of a response with their types, and the errors with their types.
 pub(super) fn outcome(answer: &CreateFleetOutput) -> (Pairs, Pairs) {
     let instances = answer.instances().iter().map(|row| {
         let kind = row.instance_type().map(InstanceType::as_str);
@@ -142,8 +142,8 @@ pub(super) fn outcome(answer: &CreateFleetOutput) -> (Pairs, Pairs) {
 }
 
 #[tokio::test]
-async fn a_token_is_good_for_one_launch_and_one_template() {
-    let name = "aws::proxy::a_token_is_good_for_one_launch_and_one_template";
+async fn client_token_is_idempotent_for_launches_and_templates() {
+    let name = "aws::proxy::client_token_is_idempotent_for_launches_and_templates";
     let Some(bench) = Bench::start(name).await else {
         return;
     };
@@ -153,7 +153,7 @@ async fn a_token_is_good_for_one_launch_and_one_template() {
     assert_eq!(outcome(&first), outcome(&again));
     assert_eq!(first.fleet_id(), again.fleet_id());
     let other = bench.fleet("one", &[("m5.large", 0.2)]).send().await;
-    let other = other.expect_err("the same token for something else");
+    let other = other.expect_err("the same token with other parameters");
     assert_eq!(other.code(), Some("IdempotentParameterMismatch"));
     assert_eq!(bench.made(), 1);
     bench.fleet("two", &offers).send().await.expect("a fleet");
@@ -173,12 +173,12 @@ async fn a_token_is_good_for_one_launch_and_one_template() {
 }
 
 #[tokio::test]
-async fn a_new_instance_is_not_listed_at_first() {
-    let name = "aws::proxy::a_new_instance_is_not_listed_at_first";
+async fn new_instance_is_hidden_at_first_and_passes_through_all_states() {
+    let name = "aws::proxy::new_instance_is_hidden_at_first_and_passes_through_all_states";
     let Some(bench) = Bench::start(name).await else {
         return;
     };
-    // An instance changes its state only when the test says so.
+    // An instance changes its state only when the test sets the delay.
     let settings = |own: &Value| bench.aws.ask(own);
     settings(&json!({"do": "settings", "hide": 3600, "boot": 3600, "end": 3600}));
     let offers = [("m5.large", 0.1)];
@@ -194,7 +194,7 @@ async fn a_new_instance_is_not_listed_at_first() {
     let instance = &shown.reservations()[0].instances()[0];
     let state = |wanted: &str| bench.aws.instances()[0]["state"] == wanted;
     assert!(state("pending"), "{:?}", bench.aws.instances());
-    // What moto drops of the template.
+    // Moto drops these fields of the template.
     assert_eq!(instance.security_groups().len(), 1);
     let profile = instance.iam_instance_profile().expect("a profile");
     assert!(profile.arn().is_some_and(|arn| arn.ends_with("/tests-profile")));
@@ -203,10 +203,10 @@ async fn a_new_instance_is_not_listed_at_first() {
     settings(&json!({"do": "settings", "boot": 0}));
     assert!(state("running"), "{:?}", bench.aws.instances());
 
-    // It ends twice, and is seen ending.
+    // It is terminated twice, and the response has its previous state.
     for before in ["running", "shutting-down"] {
         let ended = bench.ec2.terminate_instances().instance_ids(&id);
-        let ended = ended.send().await.expect("it ends");
+        let ended = ended.send().await.expect("it is terminated");
         let change = &ended.terminating_instances()[0];
         let was = change.previous_state().and_then(|state| state.name());
         assert_eq!(was.map(|name| name.as_str()), Some(before));
@@ -216,7 +216,8 @@ async fn a_new_instance_is_not_listed_at_first() {
     assert!(state("terminated"), "{:?}", bench.aws.instances());
 }
 
-/// What is out, what is asked for, which type comes, and what the others are refused for.
+/// The outage, the requested types with priorities, the launched type, and the types with their
+/// error codes.
 type Case = (
     Value,
     &'static [(&'static str, f64)],
@@ -264,8 +265,8 @@ fn outages(subnet: &str) -> [Case; 8] {
 }
 
 #[tokio::test]
-async fn capacity_is_out_by_type_zone_and_capacity_type() {
-    let name = "aws::proxy::capacity_is_out_by_type_zone_and_capacity_type";
+async fn outage_applies_by_type_zone_and_capacity_type() {
+    let name = "aws::proxy::outage_applies_by_type_zone_and_capacity_type";
     let Some(bench) = Bench::start(name).await else {
         return;
     };
@@ -290,18 +291,18 @@ async fn capacity_is_out_by_type_zone_and_capacity_type() {
 }
 
 #[tokio::test]
-async fn calls_go_wrong_when_told_to() {
-    let name = "aws::proxy::calls_go_wrong_when_told_to";
+async fn injected_faults_affect_calls() {
+    let name = "aws::proxy::injected_faults_affect_calls";
     let Some(bench) = Bench::start(name).await else {
         return;
     };
     let aws = &bench.aws;
     let offers = [("m5.large", 0.1)];
 
-    // The answer is lost: with its token the launch is still one.
+    // The response is lost: a retry with the same token launches no second instance.
     aws.fault("CreateFleet", "drop", &json!({}));
     let lost = bench.fleet("one", &offers).send().await;
-    lost.expect_err("the answer is lost");
+    lost.expect_err("the response is lost");
     assert_eq!(bench.made(), 1);
     bench.fleet("one", &offers).send().await.expect("a fleet");
     assert_eq!(bench.made(), 1);
@@ -320,7 +321,7 @@ async fn calls_go_wrong_when_told_to() {
         assert_eq!(bench.subnets().await, Ok(7), "{kind}: over");
     }
 
-    // By chance, and the same chance for the same seed.
+    // At random, and reproducible by seed.
     let mut rounds = Vec::new();
     for _ in 0..2 {
         let half = json!({"times": null, "probability": 0.5, "seed": 7});
@@ -336,7 +337,7 @@ async fn calls_go_wrong_when_told_to() {
     let good = rounds[0].iter().filter(|good| **good).count();
     assert!((4..=16).contains(&good), "{good} of 20");
 
-    // An old listing, then the true one.
+    // One stale listing, then a current one.
     sleep(Duration::from_millis(2100)).await;
     assert_eq!(bench.listed().await, 1);
     bench.fleet("three", &offers).send().await.expect("a fleet");
@@ -359,8 +360,8 @@ async fn calls_go_wrong_when_told_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_is_held_until_it_is_let_go() {
-    let name = "aws::proxy::a_call_is_held_until_it_is_let_go";
+async fn held_call_waits_until_it_is_released() {
+    let name = "aws::proxy::held_call_waits_until_it_is_released";
     let Some(bench) = Bench::start(name).await else {
         return;
     };
@@ -378,7 +379,7 @@ async fn a_call_is_held_until_it_is_let_go() {
         }
         assert!(held(), "it is held");
         assert_eq!(bench.made(), made);
-        assert_eq!(bench.subnets().await, Ok(7), "others go on");
+        assert_eq!(bench.subnets().await, Ok(7), "other calls are not held");
         bench.aws.ask(&json!({"do": "release"}));
         call.await.expect("a task").expect("a fleet");
         assert_eq!(bench.made(), if after { 2 } else { 1 });
@@ -386,8 +387,8 @@ async fn a_call_is_held_until_it_is_let_go() {
 }
 
 #[tokio::test]
-async fn prices_are_there_which_moto_lacks() {
-    let name = "aws::proxy::prices_are_there_which_moto_lacks";
+async fn spot_and_list_prices_are_served() {
+    let name = "aws::proxy::spot_and_list_prices_are_served";
     let Some(bench) = Bench::start(name).await else {
         return;
     };
@@ -431,8 +432,8 @@ async fn prices_are_there_which_moto_lacks() {
 }
 
 #[tokio::test]
-async fn reservations_groups_images_and_pages_are_there_which_moto_lacks() {
-    let name = "aws::proxy::reservations_groups_images_and_pages_are_there_which_moto_lacks";
+async fn reservations_groups_images_and_pages_are_served() {
+    let name = "aws::proxy::reservations_groups_images_and_pages_are_served";
     let Some(bench) = Bench::start(name).await else {
         return;
     };
@@ -480,8 +481,8 @@ async fn reservations_groups_images_and_pages_are_there_which_moto_lacks() {
 }
 
 #[tokio::test]
-async fn an_instance_can_be_ill_and_the_queue_can_say_so() {
-    let name = "aws::proxy::an_instance_can_be_ill_and_the_queue_can_say_so";
+async fn instance_status_and_queue_messages_are_served() {
+    let name = "aws::proxy::instance_status_and_queue_messages_are_served";
     let Some(bench) = Bench::start(name).await else {
         return;
     };
@@ -510,7 +511,7 @@ async fn an_instance_can_be_ill_and_the_queue_can_say_so() {
     let queue = aws.ask(&json!({"do": "queue"}));
     assert_eq!(queue, json!({"visible": 0, "in_flight": 1}));
 
-    // What its kubelet would register.
+    // The Node that its kubelet would register.
     let instance = aws.instances().remove(0);
     let sizes: Sizes = [("m5.large", (1930, 7000, 110))].into();
     let node = node(&instance, &sizes).expect("a node");
@@ -523,8 +524,8 @@ async fn an_instance_can_be_ill_and_the_queue_can_say_so() {
 }
 
 #[test]
-fn a_child_knows_this_aws_and_no_other() {
-    let name = "aws::proxy::a_child_knows_this_aws_and_no_other";
+fn child_process_environment_has_only_the_test_aws() {
+    let name = "aws::proxy::child_process_environment_has_only_the_test_aws";
     let Some(aws) = Aws::start_or_skip(name, &["--region", "eu-central-1"]) else {
         return;
     };
@@ -536,6 +537,6 @@ fn a_child_knows_this_aws_and_no_other() {
     let known = aws.environment();
     for name in found.keys().filter(|name| **name != "PATH") {
         let set = known.iter().any(|(known, _)| known == name);
-        assert!(set, "{name} reaches a child");
+        assert!(set, "a child process gets {name}");
     }
 }

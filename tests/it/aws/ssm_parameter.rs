@@ -31,7 +31,7 @@ fn said(output: &Output) -> String {
 }
 
 #[test]
-fn outputs_come_from_a_parameter_and_only_validate_takes_the_mock() {
+fn terraform_outputs_come_from_ssm_and_validate_uses_the_mock() {
     let Some(aws) = Aws::start_or_skip("aws::ssm_parameter", &[]) else {
         return;
     };
@@ -56,7 +56,7 @@ fn outputs_come_from_a_parameter_and_only_validate_takes_the_mock() {
         aws.ask(&json!({"do": "parameter", "name": name, "value": value, "type": kind}))
     };
     put(r#"{"pools": ["general", "gpu"]}"#, "String");
-    // Karpenter takes no pool without a class, which is said.
+    // Karpenter requires a node class in a pool. The exit code reports this loss.
     check(2, "pools: general.gpu");
     put("{\"pools\":", "String");
     check(1, "does not contain Terraform outputs");

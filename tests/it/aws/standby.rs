@@ -21,7 +21,7 @@ use crate::plane::lifecycle::scatter;
 use crate::plane::standby::{End, TAKEN_OVER, WATCHED, holds};
 use crate::plane::term_order::{assert_terms, called, is_change};
 
-/// Each fills a node.
+/// Each pod fills a node.
 const PODS: usize = 6;
 
 const ENDS: [End; 4] = [End::Pause, End::Death, End::Silence, End::Leave];
@@ -74,14 +74,14 @@ fn spawn(aws: &Aws, dir: &TempDir, key: &str) -> Process {
     Process::spawn(command, &dir.path().join("daemon.log"))
 }
 
-/// Ids of the instances that neither end nor have ended.
+/// Returns the ids of the instances that are pending or running.
 fn live(aws: &Aws) -> BTreeSet<String> {
     let lives = |own: &&Value| own["state"] == "pending" || own["state"] == "running";
     let id = |own: &Value| own["id"].as_str().expect("an id").to_owned();
     aws.instances().iter().filter(lives).map(id).collect()
 }
 
-/// Waits until all pods run on nodes of which none is one of these instances, each on its own.
+/// Waits until each pod runs on its own node and none of the instances `without` is live.
 async fn settled(api: &Client, aws: &Aws, without: &[String], hosts: [&Host; 2]) {
     let mut seen = String::new();
     for _ in 0..600 {
@@ -98,7 +98,7 @@ async fn settled(api: &Client, aws: &Aws, without: &[String], hosts: [&Host; 2])
     panic!("not settled within two minutes: {seen}\n{}", logs.join("\n"));
 }
 
-/// What a host has asked AWS to change, of the calls after the first so many.
+/// Returns the changes that a host requested from AWS after the first `since` calls.
 fn changes(aws: &Aws, key: &str, since: usize) -> Vec<String> {
     let mut calls = aws.calls();
     calls.drain(..since.min(calls.len()));
@@ -108,8 +108,8 @@ fn changes(aws: &Aws, key: &str, since: usize) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_warning_is_lost_where_hosts_come_and_go() {
-    let test = "aws::standby::no_warning_is_lost_where_hosts_come_and_go";
+async fn spot_warnings_survive_leader_failures() {
+    let test = "aws::standby::spot_warnings_survive_leader_failures";
     let Some((plane, api, aws)) = ground(test, &[]).await else {
         return;
     };
@@ -122,13 +122,13 @@ async fn no_warning_is_lost_where_hosts_come_and_go() {
     let mut launches = PODS;
     for round in chosen("OUTRIGGER_ROUNDS").unwrap_or(0..rounds) {
         settled(&api, &aws, &[], [&one, &other]).await;
-        // Who follows has to have seen whom.
+        // The follower must have seen the leader.
         sleep(Duration::from_secs(3)).await;
         let end = ENDS[usize::try_from(round).expect("small") % ENDS.len()];
         let ids: Vec<String> = live(&aws).into_iter().collect();
         let at = usize::try_from(scatter(round) % PODS as u64).expect("small");
         let taken = [ids[at].clone(), ids[(at + 1) % PODS].clone()];
-        // One is announced to who is about to end, the other while nobody leads.
+        // The first message arrives while the leader is still active, the second after its end.
         aws.send(&spot_warning(&taken[0]));
         sleep(Duration::from_millis(scatter(round + 99) % 3000)).await;
         match end {
@@ -159,7 +159,8 @@ async fn no_warning_is_lost_where_hosts_come_and_go() {
         let lost = ids.iter().filter(|own| !live.contains(*own));
         assert!(lost.eq(ids.iter().filter(|own| taken.contains(own))), "{ids:?} {live:?}");
         println!("round {round}, {end:?}: the other leads after {:.1} s", took.as_secs_f64());
-        // One for each pod, and one for each instance that was taken: nothing was launched twice.
+        // One launch for each pod and one for each interrupted instance: nothing was launched
+        // twice.
         launches += taken.len();
         assert_eq!(aws.instances().len(), launches, "launches by round {round}");
         let claim = |own: &Value| own["tags"]["outrigger.dev/claim"].to_string();
@@ -170,6 +171,6 @@ async fn no_warning_is_lost_where_hosts_come_and_go() {
     }
     let is_one = |key: &str| key == one.key || key == other.key;
     assert_terms(&called(aws.calls(), is_one), (1, 2));
-    // What a host had in hand when it ended comes back, and is told again.
+    // Messages that the leader had received return to the queue and are delivered again.
     aws.until_the_queue_is_empty(150).await;
 }

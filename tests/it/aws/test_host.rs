@@ -18,44 +18,44 @@ use crate::binary::outrigger;
 use crate::plane::fixture::{self, Process};
 use crate::test_script::POLLS;
 
-/// How often it is looked whether all is as it should be.
+/// The interval between two checks of the cluster.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often it is looked which calls are held, and for how long: 150 s, for what takes 10 s.
+/// The interval between two checks for held calls, and their number: 150 s for an expected 10 s.
 const HELD: Duration = Duration::from_millis(50);
 const HELD_LOOKS: usize = 3000;
-/// A number of calls that has not grown for so many looks is all there will be.
+/// After this many checks without a new call, no more calls are expected.
 const STILL: usize = 60;
-/// Of a type that has two: a pod fills a node.
+/// The type has two cores, so a pod fills a node.
 const CPU: &str = "1500m";
 pub(super) const TYPE: &str = "m5.large";
 
-/// Calls that are held: their numbers, each with what it is about. One that took an SDK too long
-/// is there again with another number.
+/// Held calls by number, each with its subject. After a timeout of the SDK, a repeated call has
+/// another number.
 pub(super) type Held = BTreeMap<u64, String>;
 
-/// How many things these calls are about.
+/// Returns the number of distinct subjects.
 pub(super) fn distinct(held: &Held) -> usize {
     held.values().collect::<BTreeSet<_>>().len()
 }
 
-/// What all of them share.
+/// The resources that all lanes share.
 pub(super) struct Site {
     pub(super) aws: Arc<Aws>,
     pub(super) api: kube::Client,
     pub(super) kubeconfig: PathBuf,
 }
 
-/// One daemon with an installation, a cluster's name, a label and an access key of its own.
+/// One daemon with its own installation, cluster name, label and access key.
 pub(super) struct Lane {
     site: Arc<Site>,
     pub(super) name: String,
     dir: TempDir,
     daemon: Option<Process>,
-    /// How many groups of pods it was ever given.
+    /// The number of groups of pods so far.
     made: usize,
-    /// Those that shall run, with their sizes.
+    /// The current groups with their sizes.
     groups: Vec<(String, usize)>,
-    /// Numbers of calls that were held, and have been dealt with or will be.
+    /// Numbers of held calls that the test has already processed.
     seen: BTreeSet<u64>,
 }
 
@@ -71,7 +71,7 @@ impl Lane {
     pub(super) fn start(&mut self) {
         let mut command = self.site.aws.command(outrigger());
         command.env("AWS_ACCESS_KEY_ID", &self.name);
-        // As systemd has one for the unit: the next daemon knows that this one is gone.
+        // As in the systemd unit: the next daemon detects that this one has ended.
         command.env("RUNTIME_DIRECTORY", self.dir.path());
         command.arg("run").arg("--config").arg(self.dir.path());
         self.daemon = Some(Process::spawn(command, &self.dir.path().join("daemon.log")));
@@ -81,8 +81,8 @@ impl Lane {
         self.daemon = None;
     }
 
-    /// So many pods, each of which needs a node, and all of them a launch template that is new: a
-    /// label is in its user data.
+    /// Creates pods, each of which fills a node. They need a new launch template, because a label
+    /// is in its user data.
     pub(super) async fn deploy(&mut self, pods: usize) {
         self.made += 1;
         let name = format!("{}-{}", self.name, self.made);
@@ -92,32 +92,32 @@ impl Lane {
         self.groups.push((name, pods));
     }
 
-    /// How many pods shall run.
+    /// Returns the number of pods that should run.
     pub(super) fn pods(&self) -> usize {
         self.groups.iter().map(|(_, pods)| pods).sum()
     }
 
-    /// No pods, so no nodes.
+    /// Removes all pods, so that all nodes are removed.
     pub(super) async fn empty(&mut self) {
         for (name, _) in std::mem::take(&mut self.groups) {
             fixture::scale(&self.site.api, &name, 0).await;
         }
     }
 
-    /// Makes the next calls of its daemon go wrong, as [`Aws::fault`] does.
+    /// Injects a fault into the next calls of this daemon, as [`Aws::fault`] does.
     pub(super) fn fault(&self, action: &str, kind: &str, how: &Value) {
         let mut how = how.clone();
         how["key"] = json!(self.name);
         self.site.aws.fault(action, kind, &how);
     }
 
-    /// Nothing goes wrong any more; what is held stays so.
+    /// Removes the faults of this daemon. Held calls remain held.
     pub(super) fn well(&self) {
         let clear = json!({"do": "clear", "key": self.name});
         self.site.aws.ask(&clear);
     }
 
-    /// Waits for so many calls of an action that are held, or for all there will be.
+    /// Waits for this many held calls of an action, or until no more arrive.
     pub(super) async fn held(&mut self, action: &str, wanted: usize) -> Held {
         let (mut held, mut still) = (Held::new(), 0);
         for _ in 0..HELD_LOOKS {
@@ -141,7 +141,7 @@ impl Lane {
         rows.filter(|(number, _)| !self.seen.contains(number)).collect()
     }
 
-    /// Lets calls go on, and waits until their answers are with whoever asked.
+    /// Releases held calls, and waits until their responses are delivered.
     pub(super) async fn deliver(&self, held: &Held) {
         release(&self.site.aws, held, false);
         for _ in 0..POLLS {
@@ -153,22 +153,22 @@ impl Lane {
             }
             sleep(Duration::from_millis(1)).await;
         }
-        panic!("answers are not written");
+        panic!("the responses are not delivered");
     }
 
-    /// Calls get lost on their way.
+    /// Drops held calls.
     pub(super) fn lose(&self, held: &Held) {
         release(&self.site.aws, held, true);
     }
 
-    /// So do all that came later than those that were counted.
+    /// Drops the calls that were held later.
     pub(super) fn lose_rest(&mut self) {
         let rest = self.holding(None);
         self.lose(&rest);
         self.seen.extend(rest.keys());
     }
 
-    /// Waits until every pod runs on a node of its own, and there is nothing else.
+    /// Waits until every pod runs on its own node, and nothing else exists.
     pub(super) async fn settled(&self, seconds: u64) {
         let mut why = String::new();
         for _ in 0..seconds * 2 {
@@ -181,7 +181,7 @@ impl Lane {
         panic!("{}: not settled within {seconds} s: {why}\n{}", self.name, self.tail())
     }
 
-    /// What is not as it should be.
+    /// Returns a difference from the expected state, if any.
     async fn unsettled(&self) -> Option<String> {
         let wanted = self.pods();
         let names: Vec<&str> = self.groups.iter().map(|(name, _)| name.as_str()).collect();
@@ -216,7 +216,7 @@ impl Lane {
         taint.map(|taint| format!("a node is tainted: {}", taint.key))
     }
 
-    /// Its instances that neither end nor have ended.
+    /// Returns its instances that are pending or running.
     fn live(&self) -> Vec<String> {
         let mut all = self.site.aws.roll(Some(&self.name));
         all.retain(|one| one["state"] == "pending" || one["state"] == "running");
@@ -224,14 +224,14 @@ impl Lane {
         ids.map(str::to_owned).collect()
     }
 
-    /// All that its daemons said.
+    /// Returns the log of all its daemons.
     pub(super) fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("daemon.log")).unwrap_or_default()
     }
 
     fn tail(&self) -> String {
         let log = self.log();
-        // Pods of the others are nothing to it.
+        // Messages about pods of other lanes are left out.
         let told =
             |line: &&str| !line.contains(" DEBUG ") && !line.contains(" cannot schedule pod ");
         let lines: Vec<&str> = log.lines().filter(told).collect();
@@ -239,14 +239,14 @@ impl Lane {
     }
 }
 
-/// Lets calls go on, or get lost on their way.
+/// Releases or drops held calls.
 pub(super) fn release(aws: &Aws, held: &Held, lost: bool) {
     let numbers: Vec<u64> = held.keys().copied().collect();
     aws.ask(&json!({"do": "release", "numbers": numbers, "lost": lost}));
 }
 
-/// Node classes are not tried: each call that is met is one that changes something. All lanes are
-/// in one API server, each with a Lease of its own.
+/// Returns the configuration of a lane. Dry runs are disabled, so that each held call is a real
+/// one. All lanes are in one API server, each with its own Lease.
 fn configuration(site: &Site, name: &str) -> String {
     format!(
         r#"

@@ -7,15 +7,16 @@ use insta::{assert_snapshot, with_settings};
 use outrigger::bootstrap::UserData;
 use outrigger::model::node_class::image::AmiFamily;
 
-use super::fixture::{Case, Change, alias, all_settings};
+use super::fixture::{Case, Change, alias, set_all_settings};
 use super::without_eks::MACHINE;
 
-/// Its name with the ending of its format, the node, and how it differs from the plain one.
+/// The name of a row with the file extension of its format, the node, and its change of the plain
+/// node.
 type Row = (&'static str, fn() -> Case, Change);
 
 const ROWS: [Row; 22] = [
     ("al2.mime", || Case::of(AmiFamily::Al2), |_| {}),
-    ("al2-settings.mime", || Case::of(AmiFamily::Al2), all_settings),
+    ("al2-settings.mime", || Case::of(AmiFamily::Al2), set_all_settings),
     (
         "al2-merged.mime",
         || Case::of(AmiFamily::Al2),
@@ -29,7 +30,7 @@ const ROWS: [Row; 22] = [
         "al2023-settings.mime",
         || Case::of(AmiFamily::Al2023),
         |it| {
-            all_settings(it);
+            set_all_settings(it);
             it.class.kubelet.pods_per_core = Some(10);
             let extra = [
                 ("shutdownGracePeriod", "45s".into()),
@@ -63,7 +64,7 @@ const ROWS: [Row; 22] = [
         },
     ),
     ("bottlerocket.toml", || Case::of(AmiFamily::Bottlerocket), |_| {}),
-    ("bottlerocket-settings.toml", || Case::of(AmiFamily::Bottlerocket), all_settings),
+    ("bottlerocket-settings.toml", || Case::of(AmiFamily::Bottlerocket), set_all_settings),
     (
         "bottlerocket-merged.toml",
         || Case::of(AmiFamily::Bottlerocket),
@@ -79,25 +80,25 @@ const ROWS: [Row; 22] = [
         || Case::of(AmiFamily::Windows2019),
         |it| {
             it.class.user_data = "<powershell>\nWrite-Host 'hello'\n</powershell>\n".to_owned();
-            all_settings(it);
+            set_all_settings(it);
         },
     ),
     ("kubeadm.sh", Case::kubeadm, |_| {}),
     ("kubeadm-old.sh", Case::kubeadm, |it| {
-        it.home.version = "1.30".to_owned();
+        it.cluster.version = "1.30".to_owned();
         it.class.metadata.ipv6 = true;
-        it.home.ipv6 = true;
-        it.home.endpoint = "https://[2001:db8::1]".to_owned();
+        it.cluster.ipv6 = true;
+        it.cluster.endpoint = "https://[2001:db8::1]".to_owned();
     }),
     ("kubeadm-merged.mime", Case::kubeadm, |it| {
         it.class.user_data = "#cloud-config\npackages: [nfs-common]\n".to_owned();
-        all_settings(it);
+        set_all_settings(it);
     }),
     ("k3s.sh", || Case::k3s(None), |_| {}),
-    ("k3s-installed.sh", || Case::k3s(Some("v1.33.4+k3s1")), all_settings),
+    ("k3s-installed.sh", || Case::k3s(Some("v1.33.4+k3s1")), set_all_settings),
     ("rke2.sh", || Case::rke2(None), |_| {}),
     ("rke2-installed.sh", || Case::rke2(Some("v1.33.4+rke2r1")), |_| {}),
-    ("talos.yaml", || Case::talos(MACHINE), all_settings),
+    ("talos.yaml", || Case::talos(MACHINE), set_all_settings),
     ("template.sh", || Case::template(TEMPLATE), |_| {}),
 ];
 
@@ -175,8 +176,8 @@ fn each_user_data_equals_its_snapshot() {
     }
 }
 
-/// What the rows are written to, for programs that read files.
-fn written() -> tempfile::TempDir {
+/// Writes the user data of all rows into a folder, for programs that read files.
+fn write_user_data() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, case, change) in ROWS {
         let UserData(bytes) = case().with(change).render().expect(name);
@@ -194,44 +195,44 @@ fn written() -> tempfile::TempDir {
     clippy::disallowed_methods,
     reason = "tests/all names the interpreter with what it installed"
 )]
-fn check(what: &str) -> (Option<i32>, String) {
+fn run_check(what: &str) -> (Option<i32>, String) {
     let python = std::env::var_os("OUTRIGGER_PYTHON").unwrap_or_else(|| "python3".into());
-    let folder = written();
+    let folder = write_user_data();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bootstrap/check.py");
     let mut command = Command::new(python);
     let done = command.arg(script).arg(what).arg(folder.path());
     let done = done.output().expect("a Python that runs");
-    let said = [done.stdout, done.stderr].concat();
-    (done.status.code(), String::from_utf8_lossy(&said).into_owned())
+    let output = [done.stdout, done.stderr].concat();
+    (done.status.code(), String::from_utf8_lossy(&output).into_owned())
 }
 
 #[test]
 fn each_user_data_is_accepted_by_its_formats_parser() {
-    let (code, said) = check("scripts");
-    assert_eq!(code, Some(0), "{said}");
-    assert_eq!(said.matches("ok ").count(), ROWS.len() + 1, "{said}");
+    let (code, output) = run_check("scripts");
+    assert_eq!(code, Some(0), "{output}");
+    assert_eq!(output.matches("ok ").count(), ROWS.len() + 1, "{output}");
 }
 
 #[test]
 fn each_yaml_is_accepted_by_pyyaml() {
     const TEST: &str = "bootstrap::accepted_by_parsers::each_yaml_is_accepted_by_pyyaml";
-    match check("yaml") {
+    match run_check("yaml") {
         (Some(3), _) => println!("SKIP {TEST}: PyYAML is not installed"),
-        (code, said) => assert_eq!(code, Some(0), "{said}"),
+        (code, output) => assert_eq!(code, Some(0), "{output}"),
     }
 }
 
 #[test]
 fn each_part_is_accepted_by_cloud_init() {
     const TEST: &str = "bootstrap::accepted_by_parsers::each_part_is_accepted_by_cloud_init";
-    match check("cloud-init") {
+    match run_check("cloud-init") {
         (Some(3), _) => println!("SKIP {TEST}: cloud-init, which only distributions have"),
-        (code, said) => assert_eq!(code, Some(0), "{said}"),
+        (code, output) => assert_eq!(code, Some(0), "{output}"),
     }
 }
 
 #[test]
-fn toml_and_yaml_are_accepted_by_readers_of_ours() {
+fn toml_and_yaml_are_accepted_by_rust_parsers() {
     for (name, case, change) in ROWS {
         let text = case().with(change).text();
         match name.rsplit_once('.').expect("an ending").1 {

@@ -5,7 +5,7 @@ use outrigger::model::node_class::image::{AmiFamily, ImageTerm};
 use outrigger::model::node_class::kubelet::{Signal, Threshold};
 use toml::{Table, Value};
 
-use super::fixture::{Case, Change, address, alias, all_settings, reserved};
+use super::fixture::{Case, Change, address, alias, reserved, set_all_settings};
 
 fn plain() -> Case {
     Case::of(AmiFamily::Bottlerocket)
@@ -28,7 +28,7 @@ fn value(text: &str) -> Value {
     all["value"].clone()
 }
 
-/// A setting, what the user gives for it, what the node class says, and what the node is told.
+/// A setting, the user's value, a change of the node class, and the value in the user data.
 type Override = (&'static str, &'static str, Change, &'static str);
 
 const OVERRIDES: [Override; 13] = [
@@ -106,18 +106,18 @@ const OVERRIDES: [Override; 13] = [
 ];
 
 #[test]
-fn each_setting_goes_before_the_users() {
-    for (key, theirs, change, expected) in OVERRIDES {
+fn node_class_settings_override_user_settings() {
+    for (key, user_value, change, expected) in OVERRIDES {
         let mut case = plain();
-        case.class.user_data = format!("[settings.kubernetes]\n{key} = {theirs}\n");
+        case.class.user_data = format!("[settings.kubernetes]\n{key} = {user_value}\n");
         let settings = settings(&case.with(change));
         assert_eq!(settings["kubernetes"][key], value(expected), "{key}");
     }
 }
 
 #[test]
-fn what_is_not_ours_stays_as_the_user_said_it() {
-    // Rule 26, but that nothing is lost: keys nobody knows yet, and tables beside the settings.
+fn unmanaged_user_settings_are_kept() {
+    // Rule 26, without loss: unknown keys and tables next to the settings are kept.
     let mut case = plain();
     case.class.user_data = "[settings.kubernetes]\nfuture = {a = 1}\n\
         image-gc-high-threshold-percent = \"70\"\n\
@@ -128,7 +128,7 @@ fn what_is_not_ours_stays_as_the_user_said_it() {
         [settings.kubernetes.memory-manager-reserved-memory.1]\nenabled = false\n\
         [settings.host-containers.admin]\nenabled = true\n[beside]\nx = 1979-05-27\n"
         .to_owned();
-    case.home.dns = None;
+    case.cluster.dns = None;
     let all: Table = case.text().parse().expect("TOML");
     let kubernetes = &all["settings"]["kubernetes"];
     assert_eq!(kubernetes["future"], value("{a = 1}"));
@@ -144,7 +144,7 @@ fn what_is_not_ours_stays_as_the_user_said_it() {
 }
 
 #[test]
-fn the_cluster_labels_and_taints_are_told() {
+fn settings_contain_the_cluster_the_labels_and_the_taints() {
     let own = kubernetes(|_| {});
     assert_eq!(own["api-server"], value("\"https://ABCDEF.gr7.eu-west-1.eks.amazonaws.com\""));
     assert_eq!(own["cluster-name"], value("\"prod\""));
@@ -156,11 +156,14 @@ fn the_cluster_labels_and_taints_are_told() {
     let expected =
         "{dedicated = [\"blue:NoSchedule\"], \"karpenter.sh/unregistered\" = [\":NoExecute\"]}";
     assert_eq!(own["node-taints"], value(expected));
-    assert!(!own.contains_key("kube-reserved"), "Bottlerocket keeps what EKS does by itself");
+    assert!(
+        !own.contains_key("kube-reserved"),
+        "Bottlerocket reserves the same resources by default"
+    );
 }
 
 #[test]
-fn a_taint_that_its_pool_does_not_know_is_refused() {
+fn user_taint_unknown_to_the_pool_is_rejected() {
     let with = |taints: &str| {
         let mut case = plain();
         case.class.user_data = format!("[settings.kubernetes.node-taints]\n{taints}\n");
@@ -178,7 +181,7 @@ fn a_taint_that_its_pool_does_not_know_is_refused() {
 }
 
 #[test]
-fn what_is_no_settings_is_refused() {
+fn invalid_bottlerocket_settings_are_rejected() {
     let rows = [
         ("[settings", "it is not TOML"),
         ("#!/bin/bash\necho hello", "it is not TOML"),
@@ -200,14 +203,14 @@ fn what_is_no_settings_is_refused() {
 }
 
 #[test]
-fn a_faulty_setting_is_not_repeated_in_the_error() {
+fn error_does_not_quote_the_invalid_user_data() {
     let mut case = plain();
     case.class.user_data = "[settings]\npassword = \"hunter2\n".to_owned();
     assert!(!case.error().contains("hunter2"), "{}", case.error());
 }
 
 #[test]
-fn local_disks_are_mounted_by_a_command() {
+fn local_disks_are_mounted_by_a_bootstrap_command() {
     let case = plain().with(|it| {
         it.class.raid0 = true;
         it.class.user_data = "[settings.bootstrap-commands.own]\ncommands = [[\"a\"]]\n".to_owned();
@@ -221,8 +224,8 @@ fn local_disks_are_mounted_by_a_command() {
 }
 
 #[test]
-fn only_old_images_are_told_which_directories_to_bind() {
-    // Rule 27: from 1.46.0 on they know; a version of two numbers is none.
+fn only_old_images_get_the_list_of_bind_directories() {
+    // Rule 27: images from 1.46.0 on know the directories. A version of two numbers is invalid.
     let name = |name: &str| ImageTerm::Search {
         name: Some(name.to_owned()),
         owner: None,
@@ -248,14 +251,14 @@ fn only_old_images_are_told_which_directories_to_bind() {
         (vec![name("bottlerocket-aws-k8s-1.33-*-v1.50.2-*")], None, false),
         (vec![name("bottlerocket-*")], None, true),
     ];
-    for (images, image_name, told) in rows {
+    for (images, image_name, has_directories) in rows {
         let mut case = plain();
         case.class.raid0 = true;
         case.class.images = images;
         case.image_name = image_name.map(str::to_owned);
         let bind =
             &settings(&case)["bootstrap-commands"]["000-mount-instance-storage"]["commands"][1];
-        let expected = match told {
+        let expected = match has_directories {
             true => {
                 "[\"apiclient\", \"ephemeral-storage\", \"bind\", \"--dirs\", \
                  \"/var/lib/containerd\", \"/var/lib/kubelet\", \"/var/log/pods\"]"
@@ -267,8 +270,8 @@ fn only_old_images_are_told_which_directories_to_bind() {
 }
 
 #[test]
-fn all_settings_together_are_told() {
-    let own = kubernetes(all_settings);
+fn all_kubelet_settings_are_rendered_together() {
+    let own = kubernetes(set_all_settings);
     assert_eq!(own["max-pods"], value("42"));
     assert_eq!(own["kube-reserved"], value("{cpu = \"90m\"}"));
     assert_eq!(

@@ -7,18 +7,19 @@ use outrigger::model::node_class::kubelet::{Signal, Threshold};
 use outrigger::model::node_class::resolved::Cause;
 use outrigger::model::taint::{Effect, Taint};
 
-use super::fixture::{Case, Change, OLD_CA, address, all_settings, encoded, reserved};
+use super::fixture::{Case, Change, OLD_CA, address, encoded, reserved, set_all_settings};
 
-/// What a change makes a node be told, and what it makes it not be told.
+/// The name of a case, a change of the node, text that the user data must have, and text that it
+/// must not have.
 pub(super) type Row = (&'static str, Change, &'static [&'static str], &'static [&'static str]);
 
 pub(super) fn check(case: &dyn Fn() -> Case, rows: &[Row]) {
-    for (name, change, told, untold) in rows {
+    for (name, change, present, absent) in rows {
         let text = case().with(*change).text();
-        for part in *told {
+        for part in *present {
             assert!(text.contains(part), "{name}: {part:?} is not in\n{text}");
         }
-        for part in *untold {
+        for part in *absent {
             assert!(!text.contains(part), "{name}: {part:?} is in\n{text}");
         }
     }
@@ -133,14 +134,14 @@ const AL2: [Row; 14] = [
 ];
 
 #[test]
-fn al2_is_told_each_setting() {
+fn al2_user_data_has_each_kubelet_setting() {
     check(&al2, &AL2);
     assert!(!al2().text().contains("--local-disks"));
 }
 
 #[test]
-fn dns_of_the_node_class_goes_before_the_clusters() {
-    // Rule 20: without either there is none.
+fn cluster_dns_of_the_node_class_overrides_the_discovered_one() {
+    // Rule 20: the flag is absent if both are unset.
     let rows: [Row; 5] = [
         ("discovered", |_| {}, &["--dns-cluster-ip '10.100.0.10'"], &["--ip-family"]),
         (
@@ -149,12 +150,12 @@ fn dns_of_the_node_class_goes_before_the_clusters() {
             &["--dns-cluster-ip '10.0.0.7'"],
             &["10.100.0.10", "10.0.0.8"],
         ),
-        ("none", |it| it.home.dns = None, &[], &["--dns-cluster-ip"]),
-        // Rule 21: the cluster says of which family its addresses are, not the address of a cache.
+        ("none", |it| it.cluster.dns = None, &[], &["--dns-cluster-ip"]),
+        // Rule 21: the cluster decides the IP family, not the address of a DNS cache.
         (
             "IPv6",
             |it| {
-                it.home.ipv6 = true;
+                it.cluster.ipv6 = true;
                 it.class.kubelet.cluster_dns = vec![address("169.254.20.10")];
             },
             &["--ip-family ipv6", "--dns-cluster-ip '169.254.20.10'"],
@@ -163,8 +164,8 @@ fn dns_of_the_node_class_goes_before_the_clusters() {
         (
             "discovered IPv6",
             |it| {
-                it.home.ipv6 = true;
-                it.home.dns = Some(address("fd30::a"));
+                it.cluster.ipv6 = true;
+                it.cluster.dns = Some(address("fd30::a"));
             },
             &["--ip-family ipv6", "--dns-cluster-ip 'fd30::a'"],
             &[],
@@ -174,7 +175,7 @@ fn dns_of_the_node_class_goes_before_the_clusters() {
     let rows: [Row; 2] = [
         (
             "IPv6",
-            |it| it.home.dns = Some(address("fd30::a")),
+            |it| it.cluster.dns = Some(address("fd30::a")),
             &["clusterDNS:\n        - fd30::a"],
             &[],
         ),
@@ -189,7 +190,7 @@ fn dns_of_the_node_class_goes_before_the_clusters() {
 }
 
 #[test]
-fn labels_that_a_kubelet_may_not_set_are_left_out() {
+fn labels_forbidden_to_kubelets_are_left_out() {
     // Rule 17.
     const FORBIDDEN: [&str; 8] = [
         "kubernetes.io/arch",
@@ -221,7 +222,7 @@ fn labels_that_a_kubelet_may_not_set_are_left_out() {
 }
 
 #[test]
-fn taints_are_synced_only_where_nobody_knows_whether_they_are_there() {
+fn do_not_sync_taints_label_is_set_where_user_data_sets_taints() {
     // Rule 18.
     const LABEL: &str = "karpenter.sh/do-not-sync-taints";
     let all = [
@@ -248,12 +249,12 @@ fn taints_are_synced_only_where_nobody_knows_whether_they_are_there() {
 }
 
 #[test]
-fn a_taint_is_told_once_whoever_gave_it() {
+fn duplicate_taint_is_rendered_once() {
     let mut case = al2();
     case.taints.push(Taint::new("karpenter.sh/unregistered", Effect::NoExecute));
-    let told =
+    let expected =
         "--register-with-taints=\"dedicated=blue:NoSchedule,karpenter.sh/unregistered=:NoExecute\"";
-    assert!(case.text().contains(told), "{}", case.text());
+    assert!(case.text().contains(expected), "{}", case.text());
     case.class.family = AmiFamily::Al2023;
     assert_eq!(case.text().matches("karpenter.sh/unregistered").count(), 1);
     case.taints.clear();
@@ -261,11 +262,11 @@ fn a_taint_is_told_once_whoever_gave_it() {
 }
 
 #[test]
-fn an_unknown_authority_is_left_to_the_image() {
-    // Rule 22: an empty text is no authority.
+fn al2_omits_an_unknown_certificate_authority() {
+    // Rule 22: an empty string is no certificate authority.
     let rows: [Row; 1] = [(
         "empty",
-        |it| it.home.ca = String::new(),
+        |it| it.cluster.ca = String::new(),
         &["/etc/eks/bootstrap.sh 'prod' \\\n  --dns-cluster-ip"],
         &["--b64-cluster-ca", "--apiserver-endpoint"],
     )];
@@ -274,26 +275,26 @@ fn an_unknown_authority_is_left_to_the_image() {
 }
 
 #[test]
-fn no_node_is_told_half_of_where_its_cluster_is() {
+fn missing_endpoint_or_ca_is_an_error() {
     let eks = [AmiFamily::Al2023, AmiFamily::Bottlerocket, AmiFamily::Windows2022];
     let eks = eks.map(Case::of);
     for case in eks.into_iter().chain([Case::kubeadm()]) {
         let mut own = case.clone();
-        own.home.ca = String::new();
+        own.cluster.ca = String::new();
         assert_eq!(own.render(), Err(BootstrapError::Unknown("certificate authority")));
-        own.home.endpoint = String::new();
+        own.cluster.endpoint = String::new();
         assert_eq!(own.render(), Err(BootstrapError::Unknown("endpoint")));
     }
     let mut own = Case::rke2(None);
-    own.home.endpoint = String::new();
+    own.cluster.endpoint = String::new();
     assert_eq!(own.render(), Err(BootstrapError::Unknown("endpoint")));
 }
 
 #[test]
-fn each_refusal_is_a_reason_of_a_condition() {
+fn each_bootstrap_error_has_a_condition_cause() {
     let rows: [(AmiFamily, Change, Cause); 6] = [
-        (AmiFamily::Al2023, |it| it.home.service_cidr = None, Cause::ClusterCidrUnknown),
-        (AmiFamily::Al2023, |it| it.home.ca = String::new(), Cause::Unavailable),
+        (AmiFamily::Al2023, |it| it.cluster.service_cidr = None, Cause::ClusterCidrUnknown),
+        (AmiFamily::Al2023, |it| it.cluster.ca = String::new(), Cause::Unavailable),
         (
             AmiFamily::Bottlerocket,
             |it| it.class.kubelet.pods_per_core = Some(1),
@@ -312,13 +313,13 @@ fn each_refusal_is_a_reason_of_a_condition() {
         ),
     ];
     for (family, change, cause) in rows {
-        let refused = Case::of(family).with(change).render().expect_err("a refusal");
+        let refused = Case::of(family).with(change).render().expect_err("an error");
         assert_eq!(refused.cause(), cause, "{refused}");
     }
 }
 
 #[test]
-fn what_only_a_configuration_can_say_is_refused_where_there_is_none() {
+fn extra_kubelet_settings_need_a_kubelet_configuration_file() {
     let extra = |it: &mut Case| {
         it.class.kubelet.extra.insert("shutdownGracePeriod".to_owned(), "45s".into());
     };
@@ -338,7 +339,7 @@ fn what_only_a_configuration_can_say_is_refused_where_there_is_none() {
 }
 
 const AL2023: [Row; 17] = [
-    // Rule 19: the number is always there.
+    // Rule 19: maxPods is always set.
     ("computed maxPods", |_| {}, &["maxPods: 29\n"], &[]),
     ("maxPods", |it| it.class.kubelet.max_pods = Some(7), &["maxPods: 7\n"], &["maxPods: 29"]),
     ("podsPerCore", |it| it.class.kubelet.pods_per_core = Some(2), &["podsPerCore: 2\n"], &[]),
@@ -454,22 +455,22 @@ const AL2023: [Row; 17] = [
 ];
 
 #[test]
-fn al2023_is_told_each_setting() {
+fn al2023_user_data_has_each_kubelet_setting() {
     check(&al2023, &AL2023);
 }
 
 #[test]
-fn al2023_needs_the_addresses_of_services() {
+fn al2023_needs_the_service_cidr() {
     for cidr in [None, Some(String::new())] {
         let mut case = al2023();
-        case.home.service_cidr = cidr;
-        let refused = case.render().expect_err("no addresses");
+        case.cluster.service_cidr = cidr;
+        let refused = case.render().expect_err("no service CIDR");
         assert_eq!(refused, BootstrapError::ServiceCidrUnknown);
     }
     assert!(al2023().text().contains("cidr: \"10.100.0.0/16\"\n"));
 }
 
-/// The types of the parts of an archive.
+/// Returns the content types of the parts of an archive, without the archive's own.
 fn types(text: &str) -> Vec<&str> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("Content-Type: "));
     let all = lines.map(|kind| kind.split(';').next().expect("a type"));
@@ -477,11 +478,12 @@ fn types(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn what_the_user_gives_is_known_by_what_it_is() {
+fn content_type_of_user_data_is_detected_from_its_text() {
     const SHELL: &str = "text/x-shellscript";
     const NODE: &str = "application/node.eks.aws";
     const CLOUD: &str = "text/cloud-config";
-    // On AL2 and AL2023; rule 24 but for what is only comments, and cloud-init's own configuration.
+    // On AL2 and AL2023. Rule 24, except for user data of only comments and cloud-init
+    // configurations.
     let rows: [(&str, &[&str], &[&str]); 10] = [
         ("", &[], &[]),
         ("# nothing\n\n# at all\n", &[], &[]),
@@ -500,24 +502,24 @@ fn what_the_user_gives_is_known_by_what_it_is() {
         ),
     ];
     for (own, on_al2, on_al2023) in rows {
-        for (family, expected, ours) in
+        for (family, expected, generated) in
             [(AmiFamily::Al2, on_al2, SHELL), (AmiFamily::Al2023, on_al2023, NODE)]
         {
             let mut case = Case::of(family);
             case.class.user_data = own.to_owned();
             let text = case.text();
-            // Rules 23 and 25: the boundary, and ours last.
+            // Rules 23 and 25: the boundary, and the generated part comes last.
             assert!(text.starts_with(
                 "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"//\"\n\n"
             ));
             assert!(text.ends_with("\n--//--\n"), "{text}");
-            assert_eq!(types(&text), [expected, &[ours]].concat(), "{family:?} {own:?}");
+            assert_eq!(types(&text), [expected, &[generated]].concat(), "{family:?} {own:?}");
         }
     }
 }
 
 #[test]
-fn an_archive_is_merged_part_by_part() {
+fn mime_archive_is_merged_part_by_part() {
     const OWN: &str = "Content-Type: multipart/mixed;\r\n boundary=\"=_x\"\r\n\
         MIME-Version: 1.0\r\n\r\na preamble\r\n--=_x\r\n\
         Content-Type: text/x-shellscript\r\nContent-Transfer-Encoding: base64\r\n\r\n\
@@ -533,7 +535,7 @@ fn an_archive_is_merged_part_by_part() {
 }
 
 #[test]
-fn a_part_that_has_our_boundary_does_not_end_the_archive() {
+fn boundary_in_a_user_part_does_not_end_the_archive() {
     let mut case = al2();
     let inner = case.text();
     case.class.user_data = format!("#!/bin/sh\ncat <<X\n{inner}\n--//--\nX\n");
@@ -542,7 +544,7 @@ fn a_part_that_has_our_boundary_does_not_end_the_archive() {
 }
 
 #[test]
-fn a_malformed_archive_is_refused() {
+fn malformed_mime_archive_is_rejected() {
     let rows = [
         "MIME-Version: 1.0",
         "MIME-Version: 1.0\nno colon\n\n--b--",
@@ -564,7 +566,7 @@ fn a_malformed_archive_is_refused() {
 }
 
 #[test]
-fn windows_is_told_in_one_block() {
+fn windows_user_data_is_one_powershell_block() {
     let windows = || Case::of(AmiFamily::Windows2025);
     let call = "& $EKSBootstrapScriptFile -EKSClusterName 'prod' -APIServerEndpoint 'https://ABC";
     let rows: [Row; 4] = [
@@ -592,7 +594,7 @@ fn windows_is_told_in_one_block() {
         ),
         (
             "settings",
-            all_settings,
+            set_all_settings,
             &[
                 "-KubeletExtraArgs '--node-labels=\"karpenter",
                 "--max-pods=42 ",
@@ -615,8 +617,8 @@ fn windows_is_told_in_one_block() {
 }
 
 #[test]
-fn what_ec2_does_not_take_is_packed_or_refused() {
-    let long = |family: AmiFamily, lines: usize| {
+fn large_user_data_is_compressed_or_rejected() {
+    let with_lines = |family: AmiFamily, lines: usize| {
         let mut case = Case::of(family);
         case.class.user_data = match family {
             AmiFamily::Bottlerocket => {
@@ -628,31 +630,31 @@ fn what_ec2_does_not_take_is_packed_or_refused() {
         case
     };
     for family in [AmiFamily::Al2, AmiFamily::Al2023, AmiFamily::Bottlerocket, AmiFamily::Custom] {
-        let plain = long(family, 1_000).render().expect("some kilobytes");
+        let plain = with_lines(family, 1_000).render().expect("user data below the limit");
         assert!(!plain.0.starts_with(&[0x1f, 0x8b]) && plain.0.len() <= USER_DATA_MAX);
-        let packed = long(family, 4_000).render().expect("some kilobytes more");
+        let packed = with_lines(family, 4_000).render().expect("compressed user data");
         assert!(packed.0.starts_with(&[0x1f, 0x8b]) && packed.0.len() <= USER_DATA_MAX);
-        assert_eq!(packed, long(family, 4_000).render().expect("the same"));
+        assert_eq!(packed, with_lines(family, 4_000).render().expect("compressed user data"));
     }
-    let error = long(AmiFamily::Windows2022, 1_000).error();
+    let error = with_lines(AmiFamily::Windows2022, 1_000).error();
     assert!(error.contains("bytes and its image unpacks none, EC2 takes 16384"), "{error}");
-    // What nobody can tell to be for cloud-init may be for Ignition, which unpacks nothing.
+    // Unknown user data may be for Ignition, which does not decompress it.
     let mut case = Case::of(AmiFamily::Custom);
     case.class.user_data = format!("{{\"ignition\": \"{}\"}}", "x".repeat(USER_DATA_MAX));
     assert!(case.error().contains("its image unpacks none"));
-    // What does not shrink: a byte is worth four random hexadecimal digits at least.
+    // Random text, which compression cannot reduce to the limit.
     let mut rng = fastrand::Rng::with_seed(7);
     let noise: String = (0..60_000).map(|_| rng.alphanumeric()).collect();
     let mut case = al2();
     case.class.user_data = format!("#!/bin/bash\n# {noise}\n");
     let Err(BootstrapError::TooLarge { size, packed: Some(packed) }) = case.render() else {
-        panic!("it is packed and still too large");
+        panic!("the error must have both sizes");
     };
     assert!(size > 60_000 && packed > USER_DATA_MAX && packed < size);
 }
 
 #[test]
-fn nothing_of_a_custom_image_is_touched() {
+fn user_data_of_a_custom_image_is_unchanged() {
     let own = "{{ token }} $(x) \r\n--//--\n";
     let mut case = Case::of(AmiFamily::Custom);
     case.class.user_data = own.to_owned();
@@ -660,24 +662,24 @@ fn nothing_of_a_custom_image_is_touched() {
 }
 
 #[test]
-fn a_number_or_a_setting_makes_another_user_data() {
-    // Templates are named by what is in them: what differs must differ in bytes, and the same must
-    // not (rule 29).
+fn user_data_differs_if_a_setting_differs() {
+    // The name of a launch template is a hash of its content: different settings must give
+    // different bytes, and equal settings equal bytes (rule 29).
     for family in
         [AmiFamily::Al2, AmiFamily::Al2023, AmiFamily::Bottlerocket, AmiFamily::Windows2022]
     {
-        let plain = Case::of(family).with(all_settings).text();
-        assert_eq!(plain, Case::of(family).with(all_settings).text());
-        let mut other = Case::of(family).with(all_settings);
+        let plain = Case::of(family).with(set_all_settings).text();
+        assert_eq!(plain, Case::of(family).with(set_all_settings).text());
+        let mut other = Case::of(family).with(set_all_settings);
         other.class.kubelet.max_pods = Some(43);
         assert_ne!(plain, other.text());
-        let other = Case::of(family).with(all_settings).with(|it| {
+        let other = Case::of(family).with(set_all_settings).with(|it| {
             it.taints.pop();
         });
         assert_ne!(plain, other.text());
-        // Another authority: nodes that are there keep theirs, new ones are told the new one.
-        let other = Case::of(family).with(all_settings).with(|it| {
-            it.home.ca = encoded(OLD_CA);
+        // After a change of the certificate authority, only new nodes get the new one.
+        let other = Case::of(family).with(set_all_settings).with(|it| {
+            it.cluster.ca = encoded(OLD_CA);
         });
         assert_ne!(plain, other.text());
     }

@@ -15,8 +15,8 @@ use proptest::test_runner::Config;
 use super::fixture::Case;
 use super::without_eks::MACHINE;
 
-/// What would leave a mark, if anything ran it.
-const EVIL: [&str; 22] = [
+/// Text that creates a file or breaks the syntax if anything executes it.
+const HOSTILE: [&str; 22] = [
     "$(touch ran)",
     "`touch ran`",
     "'; touch ran; '",
@@ -41,18 +41,17 @@ const EVIL: [&str; 22] = [
     "\u{feff}",
 ];
 
-fn evil() -> impl Strategy<Value = String> {
+fn hostile_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
-        select(&EVIL[..]).prop_map(str::to_owned),
+        select(&HOSTILE[..]).prop_map(str::to_owned),
         "[a-z0-9.-]{0,6}",
         any::<char>().prop_map(String::from)
     ];
-    // A NUL ends a text to the shell, and is nothing that a name or a token can have.
+    // A NUL ends a string in the shell. Names and tokens cannot have one.
     vec(piece, 0..5).prop_map(|pieces| pieces.concat().replace('\0', ""))
 }
 
-/// Runs a script in this folder, with nothing it could do harm with on its path, and says what it
-/// printed.
+/// Runs a script in this folder, checks that it created no file `ran`, and returns its output.
 fn run(script: &str, folder: &Path) -> Vec<u8> {
     let mut command = Command::new("bash");
     let done = command.arg("-c").arg(script).current_dir(folder).output();
@@ -62,19 +61,19 @@ fn run(script: &str, folder: &Path) -> Vec<u8> {
     done.stdout
 }
 
-/// What is called with the arguments of a script of AL2.
+/// Returns the arguments with which a script of AL2 calls `bootstrap.sh`.
 fn al2_arguments(text: &str, folder: &Path) -> Vec<String> {
     let start = text.rfind("/etc/eks/bootstrap.sh").expect("a call");
     let call = text[start..].strip_prefix("/etc/eks/bootstrap.sh").expect("a call");
     let call = call.rsplit_once("\n--").expect("the end of the archive").0;
-    // The last line of the archive has the boundary only.
+    // The last line of the archive has only the boundary.
     let printed = run(&format!("printf '%s\\0'{call}"), folder);
     let printed = String::from_utf8(printed).expect("text");
     printed.split_terminator('\0').map(str::to_owned).collect()
 }
 
-/// The same script where its folders are below this one and its programs do nothing.
-fn in_a_jail(script: &str, folder: &Path) -> String {
+/// Returns the script with its folders moved below this one and its programs replaced by stubs.
+fn with_stubbed_programs(script: &str, folder: &Path) -> String {
     let root = folder.display();
     let mut own = script.to_owned();
     for path in ["/run/", "/etc/rancher/", "/opt/"] {
@@ -91,24 +90,28 @@ proptest! {
     #![proptest_config(Config { cases: 48, ..Config::default() })]
 
     #[test]
-    fn no_name_of_a_cluster_is_executed_on_al2(name in evil(), endpoint in evil(), ca in evil()) {
+    fn cluster_values_are_not_executed_on_al2(
+        name in hostile_text(), endpoint in hostile_text(), ca in hostile_text(),
+    ) {
         let mut case = Case::of(AmiFamily::Al2);
-        let home = &mut case.home;
-        (home.name, home.endpoint, home.ca) = (name.clone(), endpoint.clone(), ca.clone());
+        let cluster = &mut case.cluster;
+        (cluster.name, cluster.endpoint, cluster.ca) = (name.clone(), endpoint.clone(), ca.clone());
         let folder = tempfile::tempdir().expect("a folder");
-        let given = al2_arguments(&case.text(), folder.path());
+        let arguments = al2_arguments(&case.text(), folder.path());
         let plain = |text: &str| text.replace('\r', "");
-        prop_assert_eq!(&given[0], &plain(&name));
+        prop_assert_eq!(&arguments[0], &plain(&name));
         if endpoint.is_empty() || ca.is_empty() {
-            prop_assert_eq!(&given[1], "--dns-cluster-ip");
+            prop_assert_eq!(&arguments[1], "--dns-cluster-ip");
         } else {
-            prop_assert_eq!(&given[2], &plain(&endpoint));
-            prop_assert_eq!(&given[4], &plain(&ca));
+            prop_assert_eq!(&arguments[2], &plain(&endpoint));
+            prop_assert_eq!(&arguments[4], &plain(&ca));
         }
     }
 
     #[test]
-    fn no_token_is_executed(token in evil(), version in evil(), server in evil()) {
+    fn join_values_are_not_executed(
+        token in hostile_text(), version in hostile_text(), server in hostile_text(),
+    ) {
         let mut k3s = Case::k3s(Some(&version));
         if let Bootstrap::K3s(own) = &mut k3s.class.bootstrap {
             own.server = Some(server.clone());
@@ -122,7 +125,7 @@ proptest! {
             };
             let folder = tempfile::tempdir().expect("a folder");
             let text = String::from_utf8(data.0).expect("text");
-            run(&in_a_jail(&text, folder.path()), folder.path());
+            run(&with_stubbed_programs(&text, folder.path()), folder.path());
             let file = std::fs::read_to_string(folder.path().join(written)).expect("a file");
             let own: serde_json::Value = serde_saphyr::from_str(&file).expect("YAML");
             let node = &own["nodeRegistration"];
@@ -142,7 +145,7 @@ proptest! {
     }
 }
 
-/// Pieces of what users give.
+/// Pieces of user data.
 const PIECES: [&str; 18] = [
     "MIME-Version: 1.0\n",
     "Content-Type: multipart/mixed; boundary=b\n",
@@ -165,13 +168,13 @@ const PIECES: [&str; 18] = [
 ];
 
 #[test]
-fn what_is_nested_deeper_than_anyone_writes_is_answered() {
+fn deeply_nested_user_data_does_not_crash() {
     const DEPTH: usize = 50_000;
     let rows = ["[", "{a: ", "- ", "a:\n ", "{a={", "[[", "a.", "--b\n", "{{"];
     for piece in rows {
         for lead in ["", "a = ", "a: ", "machine:\n  type: worker\n  kubelet: "] {
             let text = format!("{lead}{}", piece.repeat(DEPTH));
-            for mut case in all() {
+            for mut case in all_cases() {
                 case.class.user_data = text.clone();
                 let _ = case.render();
             }
@@ -181,8 +184,8 @@ fn what_is_nested_deeper_than_anyone_writes_is_answered() {
     }
 }
 
-/// Every kind of node.
-fn all() -> Vec<Case> {
+/// Returns a node of every kind.
+fn all_cases() -> Vec<Case> {
     let families = AmiFamily::NAMES.map(|name| Case::of(AmiFamily::parse(name).expect(name)));
     let others = [
         Case::kubeadm(),
@@ -198,36 +201,40 @@ fn all() -> Vec<Case> {
 
 proptest! {
     #[test]
-    fn a_label_or_taint_that_is_none_of_kubernetes_reaches_no_node(
-        key in evil(), value in evil(), taint in evil(), of in evil(),
+    fn invalid_labels_and_taints_are_rejected(
+        key in hostile_text(), value in hostile_text(),
+        taint in hostile_text(), taint_value in hostile_text(),
     ) {
-        let good = |text: &str, marks: &str| {
+        let has_only = |text: &str, marks: &str| {
             text.chars().all(|c| c.is_ascii_alphanumeric() || marks.contains(c))
         };
-        for mut case in all() {
+        for mut case in all_cases() {
             if case.class.family == AmiFamily::Custom && case.class.bootstrap == Bootstrap::Eks {
                 continue;
             }
             case.labels = Labels::from([(key.clone(), value.clone())]);
-            let well = good(&key, "-_./") && good(&value, "-_.");
-            prop_assert_eq!(case.render().is_ok(), well, "{:?}={:?}", key, value);
+            let is_valid = has_only(&key, "-_./") && has_only(&value, "-_.");
+            prop_assert_eq!(case.render().is_ok(), is_valid, "{:?}={:?}", key, value);
             case.labels.clear();
             case.taints = vec![Taint {
                 key: taint.clone(),
-                value: of.clone(),
+                value: taint_value.clone(),
                 effect: Effect::NoSchedule,
             }];
-            let well = good(&taint, "-_./") && good(&of, "-_.");
-            prop_assert_eq!(case.render().is_ok(), well, "{:?}={:?}", taint, of);
+            let is_valid = has_only(&taint, "-_./") && has_only(&taint_value, "-_.");
+            prop_assert_eq!(case.render().is_ok(), is_valid, "{:?}={:?}", taint, taint_value);
         }
     }
 
     #[test]
-    fn whatever_the_user_gives_is_answered_the_same_each_time(
-        pieces in vec(prop_oneof![evil(), select(&PIECES[..]).prop_map(str::to_owned)], 0..12),
+    fn rendering_is_deterministic_for_any_user_data(
+        pieces in vec(
+            prop_oneof![hostile_text(), select(&PIECES[..]).prop_map(str::to_owned)],
+            0..12,
+        ),
     ) {
         let text = pieces.concat();
-        for mut case in all() {
+        for mut case in all_cases() {
             case.class.user_data = text.clone();
             prop_assert_eq!(case.render(), case.render());
             case.class.user_data = String::new();
@@ -239,10 +246,12 @@ proptest! {
     }
 
     #[test]
-    fn bottlerocket_and_al2023_read_what_was_meant(name in evil(), end in evil()) {
+    fn bottlerocket_and_al2023_parse_the_exact_cluster_values(
+        name in hostile_text(), end in hostile_text(),
+    ) {
         let endpoint = format!("https://{end}");
         let mut case = Case::of(AmiFamily::Bottlerocket);
-        (case.home.name, case.home.endpoint) = (name.clone(), endpoint.clone());
+        (case.cluster.name, case.cluster.endpoint) = (name.clone(), endpoint.clone());
         let own: toml::Table = case.text().parse().expect("TOML");
         let own = &own["settings"]["kubernetes"];
         prop_assert_eq!(own["cluster-name"].as_str(), Some(name.as_str()));
@@ -258,9 +267,9 @@ proptest! {
     }
 
     #[test]
-    fn powershell_reads_what_was_meant(name in evil()) {
+    fn powershell_parses_the_exact_cluster_name(name in hostile_text()) {
         let mut case = Case::of(AmiFamily::Windows2022);
-        case.home.name = name.clone();
+        case.cluster.name = name.clone();
         let Ok(data) = case.render() else {
             prop_assert!(name.to_lowercase().contains("powershell>"));
             return Ok(());
@@ -268,7 +277,7 @@ proptest! {
         let text = String::from_utf8(data.0).expect("text");
         let quotes = |c: char| c == '\'' || ('\u{2018}'..='\u{201b}').contains(&c);
         let rest = text.split("-EKSClusterName '").nth(1).expect("a name");
-        // A reader of its own: a quote followed by a quote is a quote, one alone is the end.
+        // An independent parser: two quotes are one quote, a single quote is the end.
         let (mut read, mut chars) = (String::new(), rest.chars().peekable());
         while let Some(c) = chars.next() {
             if quotes(c) && chars.next_if(|next| quotes(*next)).is_none() {

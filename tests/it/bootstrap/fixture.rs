@@ -13,12 +13,12 @@ use outrigger::model::node_class::image::{AmiFamily, ImageTerm};
 use outrigger::model::node_class::kubelet::{Reserved, Signal, Threshold};
 use outrigger::model::taint::{Effect, Taint};
 
-/// The authority of the test's cluster, and one of another key and subject.
+/// The certificate authority of the test's cluster, and one with another key and subject.
 pub(super) const CA: &str = include_str!("ca.pem");
 pub(super) const OLD_CA: &str = include_str!("old-ca.pem");
-/// An authority whose certificate is of version 1, which has neither a version nor extensions.
+/// A certificate of version 1, which has neither a version field nor extensions.
 pub(super) const VERSION_1_CA: &str = include_str!("version-1-ca.pem");
-/// What `openssl x509 -pubkey | openssl pkey -pubin -outform der | sha256sum` says of them.
+/// The output of `openssl x509 -pubkey | openssl pkey -pubin -outform der | sha256sum`.
 pub(super) const CA_HASH: &str =
     "sha256:c71343445cd41edc61ebc98b7c3d9ff121e3c43a6701015fcd16c3d656d7d9c8";
 pub(super) const OLD_CA_HASH: &str =
@@ -28,11 +28,11 @@ pub(super) const VERSION_1_CA_HASH: &str =
 
 pub(super) const TOKEN: &str = "abcdef.0123456789abcdef";
 
-/// All that `render` is told.
+/// The inputs of `render`.
 #[derive(Clone)]
 pub(super) struct Case {
     pub(super) class: NodeClass,
-    pub(super) home: ClusterEndpoint,
+    pub(super) cluster: ClusterEndpoint,
     pub(super) labels: Labels,
     pub(super) taints: Vec<Taint>,
     pub(super) max_pods: i64,
@@ -56,7 +56,7 @@ impl Case {
     pub(super) fn of(family: AmiFamily) -> Self {
         Self {
             class: NodeClass { name: "default".into(), family, ..NodeClass::default() },
-            home: ClusterEndpoint {
+            cluster: ClusterEndpoint {
                 name: "prod".to_owned(),
                 endpoint: "https://ABCDEF.gr7.eu-west-1.eks.amazonaws.com".to_owned(),
                 ca: encoded(CA),
@@ -94,7 +94,7 @@ impl Case {
             ("memory".to_owned(), reserved(574 << 20, "574Mi")),
         ]
         .into();
-        own.home.endpoint = "https://api.example.com:6443".to_owned();
+        own.cluster.endpoint = "https://api.example.com:6443".to_owned();
         own.secret = Some(TOKEN.to_owned());
         own
     }
@@ -132,14 +132,14 @@ impl Case {
     }
 
     pub(super) fn render(&self) -> Result<UserData, BootstrapError> {
-        let seed = LaunchContext {
+        let context = LaunchContext {
             labels: &self.labels,
             taints: &self.taints,
             max_pods: self.max_pods,
             image_name: self.image_name.as_deref(),
             secret: self.secret.as_deref(),
         };
-        render(&self.class, &self.home, &seed)
+        render(&self.class, &self.cluster, &context)
     }
 
     pub(super) fn text(&self) -> String {
@@ -172,8 +172,8 @@ pub(super) fn alias(family: AmiFamily, version: &str) -> ImageTerm {
     ImageTerm::Alias { family, version: version.to_owned() }
 }
 
-/// Every setting of the kubelet that all families take.
-pub(super) fn all_settings(case: &mut Case) {
+/// Sets every kubelet setting that all families support.
+pub(super) fn set_all_settings(case: &mut Case) {
     let own = &mut case.class.kubelet;
     own.cluster_dns = vec![address("10.100.0.99")];
     own.max_pods = Some(42);

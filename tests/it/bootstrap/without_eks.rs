@@ -11,11 +11,11 @@ use serde_json::{Map, Value, json};
 
 use super::fixture::{
     CA, CA_HASH, Case, OLD_CA, OLD_CA_HASH, TOKEN, VERSION_1_CA, VERSION_1_CA_HASH, address,
-    all_settings, encoded, labels, reserved,
+    encoded, labels, reserved, set_all_settings,
 };
 
-/// As `talosctl gen config` writes it, shortened, with a document that follows and with texts that
-/// a reader and a writer would not give back as they were.
+/// An abridged output of `talosctl gen config`, with a second document and strings that a YAML
+/// round trip would change.
 pub(super) const MACHINE: &str = "version: v1alpha1 # Indicates the schema used.
 debug: false
 # Provides machine specific configuration options.
@@ -56,7 +56,7 @@ kind: HostnameConfig
 auto: stable # each node its own
 ";
 
-/// The file that a script writes.
+/// Parses the file that a script writes.
 fn file(text: &str) -> Map<String, Value> {
     let inside = text.split("<<'OUTRIGGER'\n").nth(1).expect("a file");
     let inside = inside.split("\nOUTRIGGER\n").next().expect("its end");
@@ -64,7 +64,7 @@ fn file(text: &str) -> Map<String, Value> {
 }
 
 #[test]
-fn kubeadm_registers_the_node_as_it_is_planned() {
+fn kubeadm_registers_the_planned_node() {
     let text = Case::kubeadm().text();
     let own = file(&text);
     assert_eq!(own["apiVersion"], "kubeadm.k8s.io/v1beta4");
@@ -100,31 +100,31 @@ fn kubeadm_registers_the_node_as_it_is_planned() {
         ),
     ];
     assert_eq!(given, expected);
-    assert!(!text.contains("cloud-provider"), "only where there is a cloud controller");
+    assert!(!text.contains("cloud-provider"), "only with a cloud controller");
     assert!(text.contains("kubeadm join --config /run/outrigger-join.yaml\nrm -f"), "{text}");
 }
 
 #[test]
-fn kubeadm_of_an_older_kubernetes_reads_a_map() {
+fn kubeadm_1_30_gets_kubelet_arguments_as_a_map() {
     let mut case = Case::kubeadm();
-    case.home.version = "1.30".to_owned();
+    case.cluster.version = "1.30".to_owned();
     let own = file(&case.text());
     assert_eq!(own["apiVersion"], "kubeadm.k8s.io/v1beta3");
     assert_eq!(own["nodeRegistration"]["kubeletExtraArgs"]["max-pods"], "29");
 }
 
 #[test]
-fn what_the_user_keeps_goes_before_what_the_scheduler_assumes() {
+fn user_reserved_resources_override_the_defaults() {
     let mut case = Case::kubeadm();
-    all_settings(&mut case);
+    set_all_settings(&mut case);
     let text = case.text();
-    for told in [
+    for expected in [
         "cpu=90m,memory=574Mi",
         "memory.available<200Mi,nodefs.available<7.5%",
         "system-reserved",
         "cluster-dns",
     ] {
-        assert!(text.contains(told), "{told}: {text}");
+        assert!(text.contains(expected), "{expected}: {text}");
     }
     let own = &mut case.class.kubelet.kube_reserved;
     own.insert("memory".to_owned(), reserved(1 << 30, "1Gi"));
@@ -132,14 +132,14 @@ fn what_the_user_keeps_goes_before_what_the_scheduler_assumes() {
 }
 
 #[test]
-fn the_authority_is_known_by_its_public_key() {
+fn ca_hash_is_computed_from_the_public_key() {
     let hashes = |ca: &str| {
         let mut case = Case::kubeadm();
-        case.home.ca = encoded(ca);
+        case.cluster.ca = encoded(ca);
         file(&case.text())["discovery"]["bootstrapToken"]["caCertHashes"].clone()
     };
     assert_eq!(hashes(CA), json!([CA_HASH]));
-    // An authority that is being changed: the API may have a certificate of either.
+    // During a rotation of the certificate authority, the API may have a certificate of either.
     assert_eq!(hashes(&format!("{OLD_CA}\n{CA}")), json!([OLD_CA_HASH, CA_HASH]));
     let cut = CA.replace("MIIBgTCCASegAwIBAgIUPynnZglH1K", "MIIBgTCCASegAwIBAgIUPynnZglH1");
     for (ca, expected) in [
@@ -151,14 +151,14 @@ fn the_authority_is_known_by_its_public_key() {
         (encoded(&cut), "a certificate is not base64"),
     ] {
         let mut case = Case::kubeadm();
-        case.home.ca = ca;
+        case.cluster.ca = ca;
         assert!(case.error().ends_with(expected), "{}", case.error());
     }
 }
 
-/// Whether the other fields are valid is left to kubeadm, which reads the certificate as well.
+/// kubeadm validates the other fields of the certificate.
 #[test]
-fn a_certificate_is_read_as_far_as_its_public_key() {
+fn certificate_is_parsed_up_to_its_public_key() {
     let pem = |der: &[u8]| {
         let body = STANDARD.encode(der);
         encoded(&format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----"))
@@ -168,12 +168,12 @@ fn a_certificate_is_read_as_far_as_its_public_key() {
         let der = STANDARD.decode(body).expect("base64");
         for more in [&b""[..], b"\0", &der] {
             let mut case = Case::kubeadm();
-            case.home.ca = pem(&[&der, more].concat());
+            case.cluster.ca = pem(&[&der, more].concat());
             let own = file(&case.text());
             let hashes = &own["discovery"]["bootstrapToken"]["caCertHashes"];
             assert_eq!(*hashes, json!([hash]));
         }
-        // The last: neither the certificate nor what is signed is a sequence.
+        // The last two: the certificate, or its signed part, is no sequence.
         let other = |at: usize| {
             let mut other = der.clone();
             other[at] = 0x31;
@@ -182,7 +182,7 @@ fn a_certificate_is_read_as_far_as_its_public_key() {
         let cut = (0..der.len()).map(|length| der[..length].to_vec());
         for der in cut.chain([other(0), other(4)]) {
             let mut case = Case::kubeadm();
-            case.home.ca = pem(&der);
+            case.cluster.ca = pem(&der);
             let error = case.error();
             assert!(error.ends_with("a certificate is malformed"), "{error}");
         }
@@ -190,7 +190,7 @@ fn a_certificate_is_read_as_far_as_its_public_key() {
 }
 
 #[test]
-fn agents_of_k3s_and_rke2_register_the_node_as_it_is_planned() {
+fn k3s_and_rke2_agents_register_the_planned_node() {
     for (case, server) in [
         (Case::k3s(None), "https://api.example.com:6443"),
         (Case::rke2(None), "https://api.example.com:9345"),
@@ -217,7 +217,7 @@ fn agents_of_k3s_and_rke2_register_the_node_as_it_is_planned() {
 }
 
 #[test]
-fn a_version_is_installed_only_where_one_is_asked_for() {
+fn agent_is_installed_only_if_a_version_is_set() {
     assert!(!Case::k3s(None).text().contains("get.k3s.io"));
     assert!(!Case::rke2(None).text().contains("INSTALL"));
     let text = Case::k3s(Some("v1.33.4+k3s1")).text();
@@ -230,11 +230,11 @@ fn a_version_is_installed_only_where_one_is_asked_for() {
 }
 
 #[test]
-fn of_a_machine_configuration_only_the_kubelet_is_written_anew() {
+fn talos_config_changes_only_in_the_kubelet_section() {
     let text = Case::talos(MACHINE).text();
     let lines: Vec<&str> = text.lines().collect();
     for line in MACHINE.lines().filter(|line| !line.starts_with("        ")) {
-        assert!(lines.contains(&line), "{line:?} is gone:\n{text}");
+        assert!(lines.contains(&line), "{line:?} is missing in\n{text}");
     }
     assert!(text.contains("permissions: 0644") && text.contains("is: not ours"));
     let first = text.split("\n---\n").next().expect("a document");
@@ -249,19 +249,19 @@ fn of_a_machine_configuration_only_the_kubelet_is_written_anew() {
     assert_eq!(config["maxPods"], 29);
     assert_eq!(config["serverTLSBootstrap"], true);
     let none = json!({"cpu": "0", "ephemeral-storage": "0", "memory": "0"});
-    assert_eq!(config["systemReserved"], none, "Talos would keep some");
+    assert_eq!(config["systemReserved"], none, "the default of Talos is not zero");
     assert_eq!(config["kubeReserved"], json!({"cpu": "70m", "memory": "574Mi"}));
     assert_eq!(config["evictionHard"]["memory.available"], "100Mi");
     assert_eq!(config["registerWithTaints"][0]["key"], "dedicated");
     assert_eq!(config["registerWithTaints"][1]["key"], "karpenter.sh/unregistered");
-    assert!(config.get("clusterDNS").is_none(), "Talos refuses it here");
-    assert!(kubelet.get("clusterDNS").is_none(), "the configuration says it already");
-    let text = Case::talos(MACHINE).with(all_settings).text();
+    assert!(config.get("clusterDNS").is_none(), "Talos rejects it here");
+    assert!(kubelet.get("clusterDNS").is_none(), "the configuration already has it");
+    let text = Case::talos(MACHINE).with(set_all_settings).text();
     assert!(text.contains("      clusterDNS:\n        - \"10.100.0.99\"\n"), "{text}");
 }
 
 #[test]
-fn a_machine_configuration_needs_no_kubelet_to_get_one() {
+fn kubelet_section_is_added_to_a_talos_config_without_one() {
     let rows = [
         "machine:\n  type: worker\ncluster: {}\n",
         "---\nmachine:\n\n  # one\n  type: worker\n",
@@ -276,7 +276,7 @@ fn a_machine_configuration_needs_no_kubelet_to_get_one() {
 }
 
 #[test]
-fn what_is_no_configuration_of_a_worker_is_refused() {
+fn invalid_talos_worker_config_is_rejected() {
     let rows = [
         ("machine: {type: worker}\n", "`machine` is not in block style"),
         ("machine:\n  type: controlplane\n", "`machine.type` is not `worker`"),
@@ -308,7 +308,7 @@ fn what_is_no_configuration_of_a_worker_is_refused() {
 }
 
 #[test]
-fn a_template_is_filled_in_by_name() {
+fn template_placeholders_are_filled_in_by_name() {
     let rows = [
         ("{{ max_pods }}|{{max_pods}}|{{  max_pods  }}", "29|29|29"),
         (
@@ -323,7 +323,7 @@ fn a_template_is_filled_in_by_name() {
              {\"key\":\"karpenter.sh/unregistered\",\"value\":\"\",\"effect\":\"NoExecute\"}]",
         ),
         ("{{ kube_reserved }}", "cpu=70m,memory=574Mi"),
-        // Not ours: cloud-init's, Go's, a brace that is never closed.
+        // Not placeholders of Outrigger: those of cloud-init and Go, and an unclosed brace.
         (
             "{{ v1.region }} {{ .Values }} {{ \"a\" }} {{}} {{ Token }} {{",
             "{{ v1.region }} {{ .Values }} {{ \"a\" }} {{}} {{ Token }} {{",
@@ -340,7 +340,7 @@ fn a_template_is_filled_in_by_name() {
 }
 
 #[test]
-fn a_template_that_asks_for_what_is_not_there_is_refused() {
+fn template_with_unknown_names_or_unsafe_values_is_rejected() {
     let rows = [
         ("{{ tokn }}", "nothing is named \"tokn\": there are api_host, api_port,"),
         ("{{ token | bash }}", "there is no filter \"bash\""),
@@ -363,7 +363,7 @@ fn a_template_that_asks_for_what_is_not_there_is_refused() {
     case.secret = None;
     assert_eq!(case.render(), Err(BootstrapError::SecretMissing("custom")));
     let mut case = Case::template("{{ cluster_dns }}");
-    case.home.dns = None;
+    case.cluster.dns = None;
     assert!(case.error().contains("DNS is not known"));
     for mut case in [Case::template("a"), Case::talos(MACHINE)] {
         case.class.user_data = "b".to_owned();
@@ -372,7 +372,7 @@ fn a_template_that_asks_for_what_is_not_there_is_refused() {
 }
 
 #[test]
-fn a_way_to_join_goes_with_images_that_know_it() {
+fn join_scripts_are_rejected_for_bottlerocket_and_windows() {
     for family in [AmiFamily::Bottlerocket, AmiFamily::Windows2022] {
         for mut case in [Case::kubeadm(), Case::k3s(None), Case::rke2(None), Case::talos(MACHINE)] {
             case.class.family = family;
@@ -391,7 +391,7 @@ fn a_way_to_join_goes_with_images_that_know_it() {
 }
 
 #[test]
-fn without_its_secret_or_metadata_no_node_is_told_anything() {
+fn missing_secret_or_disabled_metadata_is_an_error() {
     for mut case in [Case::kubeadm(), Case::k3s(None), Case::rke2(None), Case::talos(MACHINE)] {
         for secret in [None, Some(" \n".to_owned())] {
             case.secret = secret;
@@ -407,7 +407,7 @@ fn without_its_secret_or_metadata_no_node_is_told_anything() {
 }
 
 #[test]
-fn no_secret_is_printed() {
+fn debug_output_hides_the_join_token() {
     for case in [Case::kubeadm(), Case::k3s(None), Case::rke2(None), Case::template("{{ token }}")]
     {
         let data = case.render().expect("user data");

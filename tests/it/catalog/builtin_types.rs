@@ -6,18 +6,18 @@ use super::{GIB, MIB, SHIPPED, get, label};
 use crate::catalog::shape;
 use outrigger::catalog::capacity::{allocatable, default_node_class};
 
-/// What the reference page of Karpenter's AWS provider says, as facts.
+/// Data from the reference page of Karpenter's AWS provider.
 const TABLE: &str = include_str!("instance-types.csv");
 
-/// Where the page is older than the list in the source code that it was made from: type, label,
-/// what the page says and what the list does.
+/// Rows in which the page is older than the list in its source code: type, label, value on the
+/// page, value in the list.
 const OLDER: [(&str, &str, &str, &str); 3] = [
     ("g7.2xlarge", "network-bandwidth", "60000", "40000"),
     ("g7.4xlarge", "network-bandwidth", "60000", "80000"),
     ("g7.8xlarge", "network-bandwidth", "80000", "100000"),
 ];
 
-/// The rows of the table by type, each with its fields by column.
+/// Returns the rows of the table by type, each with its fields by column.
 fn rows() -> BTreeMap<&'static str, BTreeMap<&'static str, &'static str>> {
     let mut lines = TABLE.lines().filter(|line| !line.starts_with('#'));
     let header: Vec<&str> = lines.next().expect("a header").split(',').collect();
@@ -31,10 +31,10 @@ fn rows() -> BTreeMap<&'static str, BTreeMap<&'static str, &'static str>> {
         .collect()
 }
 
-/// Every shipped type has for pods what the page says, and the labels it says; the types that only
-/// one side has are told. The clock speeds of the shipped table are from the page itself.
+/// Every shipped type has the allocatable resources and labels of the page. Types on only one side
+/// are printed. The clock speeds of the shipped table are from the page itself.
 #[test]
-fn every_shipped_type_has_what_the_reference_page_says() {
+fn every_shipped_type_equals_karpenters_reference_page() {
     let (rows, catalog) = (rows(), &SHIPPED.1);
     let ours: BTreeSet<&str> = catalog.types().map(|it| it.name.as_str()).collect();
     let theirs: BTreeSet<&str> = rows.keys().copied().collect();
@@ -84,7 +84,7 @@ fn every_shipped_type_has_what_the_reference_page_says() {
                 list
             });
             let own = label(it, &format!("aws/{column}"));
-            // What is no label is checked above.
+            // Columns that are no labels are checked above.
             if own != "?" && !(own == "-" && theirs.is_empty()) {
                 check(column, own, theirs);
             }
@@ -93,7 +93,7 @@ fn every_shipped_type_has_what_the_reference_page_says() {
     let lacking: Vec<&&str> = theirs.difference(&ours).collect();
     let unknown: Vec<&&str> = ours.difference(&theirs).collect();
     println!(
-        "{} types compared, {} mismatches; {older} figures are of the page's later source; \
+        "{} types compared, {} mismatches; {older} values are from the later source of the page; \
          {} only on the page: {lacking:?}; {} only shipped: {unknown:?}",
         ours.intersection(&theirs).count(),
         wrong.len(),
@@ -105,9 +105,9 @@ fn every_shipped_type_has_what_the_reference_page_says() {
     assert_eq!((lacking.len(), unknown.len()), (23, 0));
 }
 
-/// The golden rows of spec/aws.md §4.4, by the formulas alone.
+/// The golden rows of spec/aws.md §4.4, computed by the formulas alone.
 #[test]
-fn golden_rows_of_the_formulas() {
+fn allocatable_formulas_give_the_golden_rows() {
     let rows = [
         ("a1.medium", 940, 1392, 8, ""),
         ("m5.large", 1930, 6903, 29, ""),

@@ -14,7 +14,7 @@ use outrigger::model::reservation::Reservation;
 
 use super::SHIPPED;
 
-/// An m5.large as its class makes it: image s, subnet-a, groups sg-1 and sg-2, reservation cr-1,
+/// An m5.large that equals its class: image s, subnet-a, groups sg-1 and sg-2, reservation cr-1,
 /// placement group pg-1.
 fn instance() -> Instance {
     let ids = |all: &[&str]| all.iter().map(|own| (*own).to_owned()).collect();
@@ -81,15 +81,15 @@ fn facts(own: &mut Instance) -> &mut InstanceFacts {
     own.facts.as_deref_mut().expect("facts")
 }
 
-/// A condition of this kind is not met.
-fn unmet(own: &mut ResolvedNodeClass, kind: ConditionKind) {
+/// Adds an unmet condition of this kind.
+fn add_unmet(own: &mut ResolvedNodeClass, kind: ConditionKind) {
     let unmet = NodeClassCondition::unmet(kind, Cause::Unavailable, "later");
     own.conditions.push(unmet);
 }
 
-/// What is different, and the drift that is found in it.
+/// A difference, and the drift that is detected.
 const ROWS: [(&str, Change, Option<InstanceDrift>); 27] = [
-    ("as made", |_, _, _| {}, None),
+    ("unchanged", |_, _, _| {}, None),
     ("another image", |it, _, _| facts(it).image = Some("old".into()), Some(InstanceDrift::Image)),
     (
         "a newer image",
@@ -115,7 +115,7 @@ const ROWS: [(&str, Change, Option<InstanceDrift>); 27] = [
         "subnets could not be listed",
         |_, own, _| {
             own.subnets.pop();
-            unmet(own, ConditionKind::SubnetsReady);
+            add_unmet(own, ConditionKind::SubnetsReady);
         },
         None,
     ),
@@ -144,7 +144,7 @@ const ROWS: [(&str, Change, Option<InstanceDrift>); 27] = [
         "groups could not be listed",
         |_, own, _| {
             own.security_groups.pop();
-            unmet(own, ConditionKind::SecurityGroupsReady);
+            add_unmet(own, ConditionKind::SecurityGroupsReady);
         },
         None,
     ),
@@ -169,7 +169,7 @@ const ROWS: [(&str, Change, Option<InstanceDrift>); 27] = [
         "reservations could not be listed",
         |_, own, _| {
             own.reservations.clear();
-            unmet(own, ConditionKind::CapacityReservationsReady);
+            add_unmet(own, ConditionKind::CapacityReservationsReady);
         },
         None,
     ),
@@ -192,7 +192,7 @@ const ROWS: [(&str, Change, Option<InstanceDrift>); 27] = [
         "the group could not be found",
         |_, own, _| {
             own.placement_group = None;
-            unmet(own, ConditionKind::PlacementGroupReady);
+            add_unmet(own, ConditionKind::PlacementGroupReady);
         },
         None,
     ),
@@ -217,7 +217,7 @@ const ROWS: [(&str, Change, Option<InstanceDrift>); 27] = [
 ];
 
 #[test]
-fn an_instance_drifts_where_its_class_makes_another() {
+fn instance_drifts_if_it_differs_from_its_node_class() {
     for (what, change, expect) in ROWS {
         let (mut it, mut own, mut class) = (instance(), resolved(), class());
         change(&mut it, &mut own, &mut class);
@@ -228,7 +228,7 @@ fn an_instance_drifts_where_its_class_makes_another() {
 }
 
 #[test]
-fn drifts_are_told_in_karpenters_words() {
+fn drift_reasons_have_karpenters_names() {
     let all = [
         InstanceDrift::NodeClass,
         InstanceDrift::Image,
@@ -238,9 +238,9 @@ fn drifts_are_told_in_karpenters_words() {
         InstanceDrift::PlacementGroup,
     ];
     assert!(all.is_sorted());
-    let told = all.map(InstanceDrift::as_str).join(" ");
+    let names = all.map(InstanceDrift::as_str).join(" ");
     assert_eq!(
-        told,
+        names,
         "NodeClassDrift AMIDrift SecurityGroupDrift SubnetDrift CapacityReservationDrift \
          PlacementGroupDrift"
     );

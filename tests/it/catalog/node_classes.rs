@@ -51,29 +51,30 @@ fn images(texts: &[&str]) -> Vec<Image> {
     select_images(texts.iter().map(|text| image(text)).collect())
 }
 
-/// Found, and what is used of it: ids with variants. Spec §2.3 and the cases of §12.4.
+/// Found images, and the selected ones: ids with variants. Spec §2.3 and the cases of §12.4.
 #[test]
-fn one_image_is_used_for_each_kind_of_hardware() {
+fn one_image_is_selected_for_each_kind_of_hardware() {
     let rows: [(&[&str], &str); 13] = [
         (&[], ""),
-        // One of each kind; the newest first, then by id.
+        // One of each kind: the newest first, then by id.
         (&["a amd s 1", "b arm s 1", "c amd g 2"], "c:g a:s b:s"),
-        // The newer of a kind; one without a date is the oldest.
+        // The newest of a kind. An image without a date is the oldest.
         (&["a amd s 1", "b amd s 2"], "b:s"),
         (&["a amd s 1", "b amd s -"], "a:s"),
-        // Not deprecated before newer (spec §10, 10); newer of two deprecated ones.
+        // Non-deprecated images precede newer ones (spec §10, 10). The newer of two deprecated
+        // ones.
         (&["a amd s 1", "!b amd s 2"], "a:s"),
         (&["!a amd s 1", "!b amd s 2"], "b:s"),
         (&["!a amd s 1"], "a:s"),
-        // The later name of two of a date, then what was found first.
+        // Of two with equal dates the later name, then the first one found.
         (&["a amd s 1 x", "b amd s 1 y"], "b:s"),
         (&["b amd s 1 x", "a amd s 1 x"], "b:s"),
         (&["!a amd s 1 x", "!b amd s 1 y"], "b:s"),
         // Several ids of one architecture without a variant collapse to one (spec §10, 9).
         (&["a amd * 1", "b amd * 2", "c arm * 1"], "b: c:"),
-        // One image for two kinds, of which a newer one takes one.
+        // One image for two kinds, one of which a newer image takes.
         (&["a amd gn 1", "b amd n 2"], "b:n a:g"),
-        // The same image found by two terms.
+        // Two terms find the same image.
         (&["a amd s 1", "a amd s 1"], "a:s"),
     ];
     for (found, expect) in rows {
@@ -89,9 +90,9 @@ fn one_image_is_used_for_each_kind_of_hardware() {
     }
 }
 
-/// Images in order, and which each type gets: the first that suits it (spec §10, 8 and 12).
+/// Images in order, and the image of each type: the first compatible one (spec §10, 8 and 12).
 #[test]
-fn a_type_gets_the_first_image_that_suits_it() {
+fn instance_type_gets_the_first_compatible_image() {
     let types = ["m5.large", "c6g.large", "g5.xlarge", "g5g.xlarge", "trn1.2xlarge"];
     let rows: [(&[&str], [&str; 5]); 6] = [
         // Amazon Linux 2023.
@@ -101,13 +102,13 @@ fn a_type_gets_the_first_image_that_suits_it() {
         ),
         // Bottlerocket: Neuron devices with the standard image of x86.
         (&["s amd sn 1", "g amd g 1", "t arm s 1", "h arm g 1"], ["s", "t", "g", "h", "s"]),
-        // Amazon Linux 2: one for graphics processors and Neuron devices.
+        // Amazon Linux 2: one image for GPUs and Neuron devices.
         (&["s amd s 1", "g amd gn 1", "t arm s 1"], ["s", "t", "g", "-", "g"]),
-        // A variant that was not found leaves its types without (spec §10, 11).
+        // Types of a missing variant have no image (spec §10, 11).
         (&["s amd s 1", "t arm s 1"], ["s", "t", "-", "-", "-"]),
-        // An image of the user's own is for everything of its architecture.
+        // A custom image fits every type of its architecture.
         (&["x amd * 1"], ["x", "-", "x", "-", "x"]),
-        // In the order of their dates, not the nearest fit.
+        // In the order of their dates, not by the closest fit.
         (&["s amd s 1", "x amd * 2", "g amd g 3"], ["x", "-", "g", "-", "x"]),
     ];
     for (found, expect) in rows {
@@ -129,7 +130,7 @@ fn subnet(zone: &str, id: &str) -> Subnet {
     }
 }
 
-/// Subnets in zones a and b, and an image for everything but Arm types with graphics processors.
+/// Subnets in zones a and b, and images for everything except Arm types with GPUs.
 fn resolved() -> ResolvedNodeClass {
     ResolvedNodeClass {
         images: images(&["s amd s 1", "g amd g 1", "n amd n 1", "t arm s 1"]),
@@ -138,7 +139,7 @@ fn resolved() -> ResolvedNodeClass {
     }
 }
 
-fn made(class: &NodeClass, resolved: Option<&ResolvedNodeClass>) -> ClassCatalog {
+fn catalog_of(class: &NodeClass, resolved: Option<&ResolvedNodeClass>) -> ClassCatalog {
     let (region, base) = &*SHIPPED;
     let none = RegionObservations {
         memory: &DiscoveredMemory::default(),
@@ -147,50 +148,50 @@ fn made(class: &NodeClass, resolved: Option<&ResolvedNodeClass>) -> ClassCatalog
     class_catalog(region, base, class, resolved, none)
 }
 
-/// Nobody asked AWS: a plain class leaves the catalog as it is, and shares it.
+/// Without a resolved class, a plain class leaves the catalog unchanged and shares it.
 #[test]
-fn a_plain_class_is_the_catalog_itself() {
+fn plain_node_class_shares_the_region_catalog() {
     let mut class = default_node_class();
     class.family = AmiFamily::Custom;
-    let own = made(&class, None);
+    let own = catalog_of(&class, None);
     assert!(Arc::ptr_eq(&own.catalog, &SHIPPED.1));
     assert_eq!(own.images, BTreeMap::new());
-    // Of Amazon Linux 2023 all but what it does not run on is shared.
-    let own = made(&default_node_class(), None);
+    // With Amazon Linux 2023, all types are shared except the incompatible ones.
+    let own = catalog_of(&default_node_class(), None);
     for it in own.catalog.types() {
         let same = std::ptr::eq(it, get(&SHIPPED.1, it.name.as_str()));
         assert_eq!(same, !it.name.as_str().starts_with("a1."), "{}", it.name);
     }
     class.reserved_enis = 1;
-    assert_ne!(made(&class, None).catalog, SHIPPED.1);
+    assert_ne!(catalog_of(&class, None).catalog, SHIPPED.1);
 }
 
-/// Zones, ids of zones and offerings are those the class has subnets in; every type stays known.
+/// Zones, zone ids and offerings are those of the class's subnets. Every type remains known.
 #[test]
-fn a_class_has_the_zones_of_its_subnets() {
-    let own = made(&default_node_class(), Some(&resolved()));
+fn node_class_offers_only_the_zones_of_its_subnets() {
+    let own = catalog_of(&default_node_class(), Some(&resolved()));
     let it = get(&own.catalog, "m5.large");
     assert_eq!(label(it, labels::ZONE), "us-east-1a us-east-1b");
     assert_eq!(label(it, labels::ZONE_ID), "use1-az1 use1-az6");
     assert_eq!(sold(it), "a:on-demand a:spot b:on-demand b:spot");
-    // Sold in zones b, c and f.
+    // Available in zones b, c and f.
     let it = get(&own.catalog, "trn1.32xlarge");
     assert_eq!(label(it, labels::ZONE), "us-east-1b");
     assert_eq!(label(it, labels::ZONE_ID), "use1-az1");
     assert_eq!(own.catalog.len(), 1340);
     let ids = own.catalog.zone_ids();
     assert_eq!(ids.get("us-east-1a").map(String::as_str), Some("use1-az6"));
-    // No zone in common: nothing is sold, and no zone is promised.
+    // No common zone: the type has no offerings, and its zone requirement is impossible.
     let mut nowhere = resolved();
     nowhere.subnets = vec![subnet("z", "use1-az9")];
-    let own = made(&default_node_class(), Some(&nowhere));
+    let own = catalog_of(&default_node_class(), Some(&nowhere));
     let it = get(&own.catalog, "m5.large");
     assert_eq!((sold(it).as_str(), &*label(it, labels::ZONE)), ("", "impossible"));
 }
 
 #[test]
-fn types_without_an_image_are_not_sold() {
-    let own = made(&default_node_class(), Some(&resolved()));
+fn types_without_an_image_have_no_offerings() {
+    let own = catalog_of(&default_node_class(), Some(&resolved()));
     let image = |name: &str| own.images.get(name).map(String::as_str);
     assert_eq!(image("m5.large"), Some("s"));
     assert_eq!(image("c6g.large"), Some("t"));
@@ -200,9 +201,9 @@ fn types_without_an_image_are_not_sold() {
     assert_ne!(sold(get(&own.catalog, "c6g.large")), "");
 }
 
-/// Windows runs on x86 alone, and its labels say which it is.
+/// Windows runs only on x86, and its labels show the build.
 #[test]
-fn windows_has_labels_of_its_own() {
+fn windows_nodes_have_windows_labels_and_only_x86_types() {
     let builds = [
         (AmiFamily::Windows2019, "10.0.17763"),
         (AmiFamily::Windows2022, "10.0.20348"),
@@ -212,7 +213,7 @@ fn windows_has_labels_of_its_own() {
         let mut class = default_node_class();
         class.family = family;
         for found in [None, Some(&resolved())] {
-            let own = made(&class, found);
+            let own = catalog_of(&class, found);
             let it = get(&own.catalog, "m5.large");
             assert_eq!(label(it, labels::OS), "windows");
             assert_eq!(label(it, labels::WINDOWS_BUILD), build);
@@ -230,9 +231,9 @@ fn windows_has_labels_of_its_own() {
     );
 }
 
-/// In zones that are shifted away from nothing is launched for now; they stay zones of the class.
+/// Zones under a zonal shift have no offerings, and they remain zones of the class.
 #[test]
-fn shifted_zones_sell_nothing() {
+fn zones_under_zonal_shift_have_no_offerings() {
     let (region, base) = &*SHIPPED;
     let shifted = ["use1-az6".to_owned()].into();
     let with = RegionObservations { memory: &DiscoveredMemory::default(), shifted_zones: &shifted };
@@ -242,10 +243,10 @@ fn shifted_zones_sell_nothing() {
     assert_eq!(label(it, labels::ZONE), "us-east-1a us-east-1b");
 }
 
-/// A class has its own reservations and no other's; those of types it cannot launch, and in zones
-/// that are shifted away from, cannot be had.
+/// A class has only its own reservations. Those of types that it cannot launch, and in zones under
+/// a zonal shift, are unavailable.
 #[test]
-fn reservations_are_those_of_the_class() {
+fn node_class_has_only_its_own_reservations() {
     let found = |name: &str, zone: &str, id: &str| FoundReservation {
         instance_type: name.into(),
         zone: format!("us-east-1{zone}").into(),
@@ -275,9 +276,9 @@ fn reservations_are_those_of_the_class() {
     assert_eq!(label(get(&own.catalog, "m5.xlarge"), labels::RESERVATION_ID), "-");
 }
 
-/// Nodes of a class with a placement group have its label, and one of its partitions.
+/// Nodes of a class with a placement group have its label, and the label of a partition.
 #[test]
-fn placement_groups_are_labels() {
+fn placement_group_and_partition_are_labels() {
     let rows = [
         (None, "-", "-"),
         (Some(PlacementGroupStrategy::Cluster), "pg-1", "-"),
@@ -288,20 +289,21 @@ fn placement_groups_are_labels() {
         let mut found = resolved();
         found.placement_group =
             strategy.map(|strategy| PlacementGroup { id: "pg-1".into(), strategy });
-        let own = made(&default_node_class(), Some(&found));
+        let own = catalog_of(&default_node_class(), Some(&found));
         let it = get(&own.catalog, "m5.large");
         assert_eq!(label(it, labels::PLACEMENT_GROUP_ID), id, "{strategy:?}");
         assert_eq!(label(it, labels::PLACEMENT_GROUP_PARTITION), partition);
     }
     assert_eq!(label(get(&SHIPPED.1, "m5.large"), labels::PLACEMENT_GROUP_ID), "-");
-    // Who may choose tenancy chooses between both.
+    // The tenancy label has both values.
     let it = get(&SHIPPED.1, "m5.large");
     assert_eq!(label(it, "aws/tenancy"), "dedicated default");
 }
 
-/// What registered nodes report counts for their type and image alone, and only what can be.
+/// Memory that registered nodes report applies only to their type and image, and only if it is
+/// plausible.
 #[test]
-fn memory_is_learned_by_type_and_image() {
+fn discovered_memory_is_kept_by_type_and_image() {
     let mut memory = DiscoveredMemory::default();
     let m5 = "m5.large".into();
     assert!(memory.observe(&m5, "s", 7700 * MIB));
@@ -320,12 +322,12 @@ fn memory_is_learned_by_type_and_image() {
     };
     let found = resolved();
     assert_eq!(of(&memory, "m5.large", Some(&found)), 7690);
-    // Nobody knows the image.
+    // The image is unknown.
     assert_eq!(of(&memory, "m5.large", None), 7577);
-    // Less than half, and more than is sold, is a fault of the node.
+    // Less than half of the nominal memory, or more than it, is a fault of the node.
     assert_eq!(of(&memory, "c6g.large", Some(&found)), 3729);
     assert_eq!(of(&memory, "m5.xlarge", Some(&found)), 15155);
-    // Another image: the estimate again, and what was reported with it before.
+    // Another image: the estimate, or the memory that was reported with that image.
     let mut newer = resolved();
     newer.images = images(&["s2 amd s 2"]);
     assert_eq!(of(&memory, "m5.large", Some(&newer)), 7577);
@@ -346,7 +348,7 @@ fn class(change: impl FnOnce(&mut NodeClass)) -> NodeClass {
 }
 
 #[test]
-fn amazon_linux_2023_does_not_run_on_the_first_arm_types() {
+fn a1_types_are_incompatible_with_al2023_and_windows() {
     let rows = [
         (AmiFamily::Al2, true),
         (AmiFamily::Al2023, false),
@@ -358,19 +360,19 @@ fn amazon_linux_2023_does_not_run_on_the_first_arm_types() {
     for (family, runs) in rows {
         let class = class(|own| own.family = family);
         assert_eq!(is_compatible(&shape("a1.large"), &class, None), runs, "{family:?}");
-        let own = made(&class, None);
+        let own = catalog_of(&class, None);
         assert_eq!(sold(get(&own.catalog, "a1.large")).is_empty(), !runs, "{family:?}");
         assert!(is_compatible(&shape("m5.large"), &class, None), "{family:?}");
     }
 }
 
-/// Card and device of a network interface, and whether it is an adapter.
+/// Card and device index of a network interface, and whether it is EFA-only.
 type Eni = (u32, u32, bool);
 
-/// Layouts of interfaces, and whether a type with cards of 4 and 2
-/// interfaces and 2 adapters takes them.
+/// Interface layouts, and whether a type with cards of 4 and 2 interfaces and 2 EFA adapters
+/// supports them.
 #[test]
-fn a_type_takes_a_layout_it_has_cards_for() {
+fn interface_layout_needs_matching_network_cards() {
     let rows: [(&[Eni], bool); 9] = [
         (&[], true),
         (&[(0, 0, false)], true),
@@ -387,7 +389,7 @@ fn a_type_takes_a_layout_it_has_cards_for() {
     own.set_cards(0, vec![NetworkCard { index: 1, enis: 2 }, NetworkCard { index: 0, enis: 4 }]);
     let mut old = own.clone();
     old.ena = Some(false);
-    for (layout, takes) in rows {
+    for (layout, is_supported) in rows {
         let layout = layout.iter().map(|(card, device, efa_only)| NetworkInterface {
             card: *card,
             device: *device,
@@ -395,11 +397,11 @@ fn a_type_takes_a_layout_it_has_cards_for() {
         });
         let class = class(|own| own.network_interfaces = Some(layout.collect()));
         let layout = &class.network_interfaces;
-        assert_eq!(is_compatible(&own, &class, None), takes, "{layout:?}");
+        assert_eq!(is_compatible(&own, &class, None), is_supported, "{layout:?}");
         assert!(!is_compatible(&old, &class, None), "{layout:?}");
     }
     assert!(is_compatible(&old, &default_node_class(), None));
-    // No adapters at all, and cards that nobody has told of.
+    // No EFA adapters, and types with unknown network cards.
     let one = NetworkInterface { card: 3, device: 1, efa_only: true };
     let class = class(|own| own.network_interfaces = Some(vec![one]));
     assert!(!is_compatible(&shape("m5.large"), &class, None));
@@ -407,7 +409,7 @@ fn a_type_takes_a_layout_it_has_cards_for() {
 }
 
 #[test]
-fn a_type_is_in_groups_of_the_strategies_it_supports() {
+fn placement_group_needs_a_supported_strategy() {
     let strategies = [
         PlacementGroupStrategy::Cluster,
         PlacementGroupStrategy::Partition(2),
@@ -434,7 +436,7 @@ fn a_type_is_in_groups_of_the_strategies_it_supports() {
 }
 
 #[test]
-fn settings_need_hardware_that_has_them() {
+fn nested_virtualization_and_connection_tracking_need_hardware_support() {
     let mut own = InstanceTypeSpec::new("x.large", Arch::Amd64, 2, 4096);
     let nested = |wanted| class(|own| own.nested_virtualization = wanted);
     let rows = [
@@ -457,10 +459,10 @@ fn settings_need_hardware_that_has_them() {
     }
 }
 
-/// Not ready is a class with a condition that is not met, the first of them; or of a region that
-/// nothing is known of.
+/// A class is unready if a condition is unmet, and reports the first of them; or if the instance
+/// types of its region are unknown.
 #[test]
-fn a_class_is_ready_when_all_its_conditions_are_met() {
+fn node_class_is_ready_when_all_conditions_are_met() {
     let (region, base) = &*SHIPPED;
     let none = RegionObservations {
         memory: &DiscoveredMemory::default(),
@@ -471,7 +473,7 @@ fn a_class_is_ready_when_all_its_conditions_are_met() {
     };
     let mut found = resolved();
     found.conditions = vec![NodeClassCondition::met(ConditionKind::ImagesReady)];
-    assert_eq!(supply(&found), Ok(made(&default_node_class(), Some(&found))));
+    assert_eq!(supply(&found), Ok(catalog_of(&default_node_class(), Some(&found))));
     let message = "no subnet has the tag a=b ".repeat(100);
     found.conditions.extend([
         NodeClassCondition::unmet(ConditionKind::SubnetsReady, Cause::SubnetsNotFound, message),
@@ -491,27 +493,27 @@ fn a_class_is_ready_when_all_its_conditions_are_met() {
     );
 }
 
-/// Two classes with the same subnets do not exchange what they can use (spec §10, 44).
+/// Two classes with the same subnets do not share their compatible types (spec §10, 44).
 #[test]
-fn classes_do_not_share_what_they_cannot_use() {
+fn compatible_types_are_separate_for_each_node_class() {
     let found = resolved();
-    let al2023 = made(&default_node_class(), Some(&found));
-    let bottlerocket = made(&class(|own| own.family = AmiFamily::Bottlerocket), Some(&found));
+    let al2023 = catalog_of(&default_node_class(), Some(&found));
+    let bottlerocket = catalog_of(&class(|own| own.family = AmiFamily::Bottlerocket), Some(&found));
     assert_eq!(sold(get(&al2023.catalog, "a1.large")), "");
     assert_ne!(sold(get(&bottlerocket.catalog, "a1.large")), "");
-    // The type that the region has is as it was.
+    // The type of the region is unchanged.
     assert_ne!(sold(get(&SHIPPED.1, "a1.large")), "");
 }
 
-/// A change of what EC2 says, and whether the class' types are others then.
+/// A change of the EC2 data, and whether the types of the class change.
 type Change = (fn(&mut Region), bool);
 
-/// Same inputs, same catalog; another input, another one.
+/// Equal inputs give equal catalogs, and different inputs different ones.
 #[test]
-fn a_catalog_changes_with_its_inputs_alone() {
+fn class_catalog_changes_only_with_its_inputs() {
     let found = resolved();
-    let one = made(&default_node_class(), Some(&found));
-    assert_eq!(one, made(&default_node_class(), Some(&found)));
+    let one = catalog_of(&default_node_class(), Some(&found));
+    assert_eq!(one, catalog_of(&default_node_class(), Some(&found)));
     let changes: [fn(&mut NodeClass); 7] = [
         |own| own.family = AmiFamily::Bottlerocket,
         |own| own.kubelet.max_pods = Some(5),
@@ -528,15 +530,15 @@ fn a_catalog_changes_with_its_inputs_alone() {
         |own| own.vm_overhead_per_mille = Some(50),
     ];
     for (at, change) in changes.into_iter().enumerate() {
-        assert_ne!(one, made(&class(change), Some(&found)), "{at}");
+        assert_ne!(one, catalog_of(&class(change), Some(&found)), "{at}");
     }
     let mut other = resolved();
     other.subnets.pop();
-    // Instances are held against each subnet, what is sold is of zones.
-    assert_eq!(one.catalog, made(&default_node_class(), Some(&other)).catalog);
+    // Drift compares single subnets, and offerings depend only on zones.
+    assert_eq!(one.catalog, catalog_of(&default_node_class(), Some(&other)).catalog);
     other.subnets.pop();
-    assert_ne!(one, made(&default_node_class(), Some(&other)));
-    // What EC2 says of types and of where they sell.
+    assert_ne!(one, catalog_of(&default_node_class(), Some(&other)));
+    // EC2 data about types and their zones.
     let changes: [Change; 3] = [
         (
             |own| {
@@ -560,13 +562,13 @@ fn a_catalog_changes_with_its_inputs_alone() {
         let own = class_catalog(&region, &base, &default_node_class(), Some(&found), none);
         assert_eq!(own != one, differs);
         let changed = own.catalog.types().filter(|it| **it != *get(&one.catalog, it.name.as_str()));
-        assert_eq!(changed.count(), usize::from(differs), "the others stay");
+        assert_eq!(changed.count(), usize::from(differs), "other types do not change");
     }
 }
 
-/// Local zones are zones as others are: what sells there can be had where there is a subnet.
+/// Local zones are like other zones: their offerings are available if the class has a subnet there.
 #[test]
-fn local_zones_are_zones() {
+fn local_zones_are_offered_like_other_zones() {
     let mut region = SHIPPED.0.clone();
     let boston = "us-east-1-bos-1a";
     let zones = region.sold.entry("m5.large".into()).or_default();

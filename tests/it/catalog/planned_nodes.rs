@@ -39,8 +39,8 @@ use super::{SHIPPED, shape};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// The catalog of a plain class without anything asked, made anew: no part of it is shared.
-static ANEW: LazyLock<Arc<Catalog>> = LazyLock::new(|| Arc::new(Catalog::shipped()));
+/// The shipped catalog, built separately, so that it shares no part with `SHIPPED`.
+static SEPARATE: LazyLock<Arc<Catalog>> = LazyLock::new(|| Arc::new(Catalog::shipped()));
 
 fn pool(name: &str) -> Pool {
     Pool { node_class: Some(NodeClassName::from(name)), ..Pool::new(name) }
@@ -66,8 +66,8 @@ fn state(pools: Vec<Pool>, overlays: Vec<Overlay>, pods: Vec<WatchedObject>) -> 
     State::offline(Arc::new(cluster), SHIPPED.1.clone(), pods, NOW)
 }
 
-/// What the provider says of classes by these names.
-fn tell(state: &mut State, all: &[(&str, Result<Arc<Catalog>, &str>)]) {
+/// Applies class catalogs or reasons by class name.
+fn apply_catalogs(state: &mut State, all: &[(&str, Result<Arc<Catalog>, &str>)]) {
     let one = |(name, supply): &(&str, Result<Arc<Catalog>, &str>)| {
         let supply = match supply {
             Ok(catalog) => {
@@ -80,7 +80,7 @@ fn tell(state: &mut State, all: &[(&str, Result<Arc<Catalog>, &str>)]) {
     state.apply_class_supplies(Arc::new(all.iter().map(one).collect()));
 }
 
-fn planned(state: &State) -> Plan {
+fn plan_of(state: &State) -> Plan {
     let plan = provision(&state.snapshot(NOW), NOW);
     assert_eq!(plan.findings, Vec::<String>::new());
     plan
@@ -97,9 +97,9 @@ fn zones(plan: &Plan) -> String {
     short.collect()
 }
 
-/// Why no pod has a place: code and words of the first reason of the first of them.
+/// Returns code and text of the first reason of the first unschedulable pod.
 fn reason(plan: &Plan) -> (RejectionCode, String) {
-    let own = &plan.unplaced.first().expect("one without a place").reasons[0];
+    let own = &plan.unplaced.first().expect("an unschedulable pod").reasons[0];
     (own.code, own.rejection_text())
 }
 
@@ -114,7 +114,7 @@ fn image(arch: Arch) -> Image {
     }
 }
 
-/// Subnets in zones a and b, images for all.
+/// Subnets in zones a and b, and images for all types.
 fn resolved() -> ResolvedNodeClass {
     let subnet = |zone: &str, id: &str| Subnet {
         id: format!("subnet-{zone}"),
@@ -138,9 +138,9 @@ fn catalog_of(class: &NodeClass, resolved: Option<&ResolvedNodeClass>) -> Arc<Ca
     class_catalog(region, base, class, resolved, none).catalog
 }
 
-/// Planning with a class whose catalog is the provider's own is planning without it, to the byte.
+/// A class catalog that equals the region catalog gives the same plan, byte by byte.
 #[test]
-fn a_class_that_changes_nothing_changes_no_plan() {
+fn class_catalog_equal_to_the_region_catalog_changes_no_plan() {
     let cheaper = Overlay {
         name: "x".into(),
         requirements: Requirements::from_iter([(
@@ -154,95 +154,98 @@ fn a_class_that_changes_nothing_changes_no_plan() {
         for count in [1, 10, 150] {
             let pools = vec![pool("a"), pool("b"), Pool::new("c")];
             let mut state = state(pools, overlays.clone(), pods(count));
-            let before = planned(&state);
+            let before = plan_of(&state);
             assert!(!before.launches.is_empty());
-            assert!(!Arc::ptr_eq(&SHIPPED.1, &ANEW));
-            tell(&mut state, &[("a", Ok(SHIPPED.1.clone())), ("b", Ok(ANEW.clone()))]);
-            assert_eq!(format!("{before:?}"), format!("{:?}", planned(&state)));
+            assert!(!Arc::ptr_eq(&SHIPPED.1, &SEPARATE));
+            apply_catalogs(
+                &mut state,
+                &[("a", Ok(SHIPPED.1.clone())), ("b", Ok(SEPARATE.clone()))],
+            );
+            assert_eq!(format!("{before:?}"), format!("{:?}", plan_of(&state)));
         }
     }
 }
 
-/// Pods, zones and prices of nodes are those of the class; other pools see nothing of it.
+/// Nodes have the pod limits, zones and prices of the class. Other pools are not affected.
 #[test]
-fn pools_plan_with_the_catalog_of_their_class() {
+fn pools_use_the_catalog_of_their_node_class() {
     let mut few = default_node_class();
     few.kubelet.max_pods = Some(1);
     let mut state = state(vec![pool("a")], vec![], pods(10));
-    assert_ne!(planned(&state).launches.len(), 10);
-    tell(&mut state, &[("a", Ok(catalog_of(&few, Some(&resolved()))))]);
-    let plan = planned(&state);
+    assert_ne!(plan_of(&state).launches.len(), 10);
+    apply_catalogs(&mut state, &[("a", Ok(catalog_of(&few, Some(&resolved()))))]);
+    let plan = plan_of(&state);
     assert_eq!(plan.launches.len(), 10);
     assert_eq!(zones(&plan), "ab");
     for (key, price) in plan.launches.iter().flat_map(|own| &own.offerings) {
         let listed = SHIPPED.1.offering(key).map(|own| own.price);
         assert_eq!(listed, Some(*price), "{key}");
     }
-    // A later configuration plans with it, too.
+    // A new configuration keeps the class catalog.
     let mut cluster = Cluster::clone(&state.cluster);
     cluster.pools.push(Pool::new("other"));
     cluster.pools[1].weight = 100;
     state.apply_configuration(Arc::new(cluster));
-    assert_ne!(planned(&state).launches.len(), 10);
+    assert_ne!(plan_of(&state).launches.len(), 10);
     assert_eq!(state.catalog_of(&"other".into()), &*SHIPPED.1);
     assert_ne!(state.catalog_of(&"a".into()), &*SHIPPED.1);
-    // And so do other prices.
-    state.apply_catalog(ANEW.clone());
+    // New prices keep it too.
+    state.apply_catalog(SEPARATE.clone());
     assert_ne!(state.catalog_of(&"a".into()), &*SHIPPED.1);
 }
 
 #[test]
-fn pools_of_a_class_that_is_not_ready_make_nothing_and_say_why() {
+fn pool_of_an_unready_node_class_launches_nothing_and_has_a_reason() {
     let why = "SubnetsNotFound: no subnet has the tag discovery=one";
     let mut fixed = pool("a");
     fixed.name = "fixed".into();
     fixed.replicas = Some(2);
     let mut state = state(vec![pool("a"), fixed], vec![], pods(3));
-    tell(&mut state, &[("a", Err(why)), ("b", Ok(SHIPPED.1.clone()))]);
-    let plan = planned(&state);
+    apply_catalogs(&mut state, &[("a", Err(why)), ("b", Ok(SHIPPED.1.clone()))]);
+    let plan = plan_of(&state);
     assert_eq!((plan.launches.len(), plan.unplaced.len()), (0, 3));
-    let told = format!("node class \"a\" is not ready: {why}");
-    assert_eq!(reason(&plan), (RejectionCode::NodeClass, told.clone()));
+    let expected = format!("node class \"a\" is not ready: {why}");
+    assert_eq!(reason(&plan), (RejectionCode::NodeClass, expected.clone()));
     let short = &plan.short[0];
-    assert_eq!((short.missing, short.reasons[0].rejection_text()), (2, told));
-    // One that the provider does not know, as it takes the configuration in a moment later.
-    tell(&mut state, &[]);
-    let told = "node class \"a\" is not ready: nothing is known of it yet".to_owned();
-    assert_eq!(reason(&planned(&state)), (RejectionCode::NodeClass, told));
-    // Whatever the provider writes is bounded.
+    assert_eq!((short.missing, short.reasons[0].rejection_text()), (2, expected));
+    // A class that the provider does not know yet, because it reads the configuration later.
+    apply_catalogs(&mut state, &[]);
+    let expected = "node class \"a\" is not ready: nothing is known of it yet".to_owned();
+    assert_eq!(reason(&plan_of(&state)), (RejectionCode::NodeClass, expected));
+    // Text of the provider is truncated.
     let long = "x".repeat(100_000);
-    tell(&mut state, &[("a", Err(&long))]);
-    assert!(reason(&planned(&state)).1.len() < 4_000);
-    // Another pool takes them.
+    apply_catalogs(&mut state, &[("a", Err(&long))]);
+    assert!(reason(&plan_of(&state)).1.len() < 4_000);
+    // Another pool takes the pods.
     let mut cluster = Cluster::clone(&state.cluster);
     cluster.pools.push(pool("b"));
     state.apply_configuration(Arc::new(cluster));
-    tell(&mut state, &[("a", Err(why)), ("b", Ok(SHIPPED.1.clone()))]);
-    let plan = planned(&state);
-    let made: Vec<&str> = plan.launches.iter().map(|own| own.pool.as_str()).collect();
-    assert_eq!((made, plan.unplaced.len()), (vec!["b"], 0));
-    tell(&mut state, &[("a", Ok(SHIPPED.1.clone())), ("b", Err(why))]);
-    assert_eq!(planned(&state).unplaced, []);
-    assert_eq!(planned(&state).short, []);
+    apply_catalogs(&mut state, &[("a", Err(why)), ("b", Ok(SHIPPED.1.clone()))]);
+    let plan = plan_of(&state);
+    let pools: Vec<&str> = plan.launches.iter().map(|own| own.pool.as_str()).collect();
+    assert_eq!((pools, plan.unplaced.len()), (vec!["b"], 0));
+    apply_catalogs(&mut state, &[("a", Ok(SHIPPED.1.clone())), ("b", Err(why))]);
+    assert_eq!(plan_of(&state).unplaced, []);
+    assert_eq!(plan_of(&state).short, []);
 }
 
-/// What is on its way from a class is still what it was when the class is not ready any more.
+/// Claims of an unready class still use the last catalog of the class.
 #[test]
-fn a_class_keeps_what_it_had_while_it_is_not_ready() {
+fn unready_node_class_keeps_its_last_catalog() {
     let mut few = default_node_class();
     few.kubelet.max_pods = Some(2);
     let own = catalog_of(&few, None);
     let mut state = state(vec![pool("a")], vec![], pods(1));
-    tell(&mut state, &[("a", Ok(own.clone()))]);
-    tell(&mut state, &[("a", Err("gone"))]);
+    apply_catalogs(&mut state, &[("a", Ok(own.clone()))]);
+    apply_catalogs(&mut state, &[("a", Err("gone"))]);
     assert_eq!(state.catalog_of(&"a".into()), &*own);
-    tell(&mut state, &[]);
+    apply_catalogs(&mut state, &[]);
     assert_eq!(state.catalog_of(&"a".into()), &*SHIPPED.1);
 }
 
-/// Who asks for the id of a zone gets that zone.
+/// A requirement of a zone id selects that zone.
 #[test]
-fn the_id_of_a_zone_is_another_name_of_it() {
+fn zone_id_requirement_selects_its_zone() {
     let id = |own: Requirement| Requirements::from_iter([(ZONE_ID, own)]);
     let rows = [
         (None, "ab"),
@@ -259,19 +262,19 @@ fn the_id_of_a_zone_is_another_name_of_it() {
             pod.node_affinity.extend(wanted.clone().map(id));
         }
         let mut by_pod = state(vec![pool("a")], vec![], pod);
-        tell(&mut by_pod, &[("a", Ok(own.clone()))]);
-        assert_eq!(zones(&planned(&by_pod)), expect, "{wanted:?}");
-        let mut choosy = pool("a");
-        choosy.requirements.add_all(&wanted.clone().map(id).unwrap_or_default());
-        let mut by_pool = state(vec![choosy], vec![], pods(1));
-        tell(&mut by_pool, &[("a", Ok(own.clone()))]);
-        assert_eq!(zones(&planned(&by_pool)), expect, "{wanted:?}");
+        apply_catalogs(&mut by_pod, &[("a", Ok(own.clone()))]);
+        assert_eq!(zones(&plan_of(&by_pod)), expect, "{wanted:?}");
+        let mut constrained = pool("a");
+        constrained.requirements.add_all(&wanted.clone().map(id).unwrap_or_default());
+        let mut by_pool = state(vec![constrained], vec![], pods(1));
+        apply_catalogs(&mut by_pool, &[("a", Ok(own.clone()))]);
+        assert_eq!(zones(&plan_of(&by_pool)), expect, "{wanted:?}");
     }
 }
 
-/// Reservations are used by the pools of their class, and are known to whoever counts and pays.
+/// Only pools of their class use reservations. The state knows them for counting and pricing.
 #[test]
-fn reservations_are_used_by_their_class_alone() {
+fn reservations_are_used_only_by_pools_of_their_node_class() {
     let mut found = resolved();
     found.reservations = vec![FoundReservation {
         instance_type: "m7i.2xlarge".into(),
@@ -286,22 +289,22 @@ fn reservations_are_used_by_their_class_alone() {
             name => pool(name),
         };
         let mut state = state(vec![only], vec![], pods(3));
-        tell(&mut state, &[("a", Ok(own.clone())), ("b", Ok(other.clone()))]);
-        let plan = planned(&state);
+        apply_catalogs(&mut state, &[("a", Ok(own.clone())), ("b", Ok(other.clone()))]);
+        let plan = plan_of(&state);
         let key = offerings(&plan)[0].clone();
         let is_reserved = key.capacity_type == CapacityType::Reserved;
         assert_eq!(is_reserved, reserved, "{name}");
         assert!(state.catalog.offering(&key).is_some(), "{name}");
         assert_eq!(state.snapshot(NOW).reservations.len(), 1, "{name}");
-        // They go with the class that had them.
-        tell(&mut state, &[("a", Ok(other.clone())), ("b", Ok(other.clone()))]);
+        // They disappear with the class that had them.
+        apply_catalogs(&mut state, &[("a", Ok(other.clone())), ("b", Ok(other.clone()))]);
         assert_eq!(state.catalog, SHIPPED.1);
         assert_eq!(state.snapshot(NOW).reservations.len(), 0);
     }
 }
 
-/// What is planned for one pod that asks for these labels and this much of a resource.
-fn types_for(labels: &[(&str, &str)], resource: Option<(&str, i64)>, class: &Arc<Catalog>) -> Plan {
+/// Plans one pod with this node selector and resource request.
+fn plan_for(labels: &[(&str, &str)], resource: Option<(&str, i64)>, class: &Arc<Catalog>) -> Plan {
     let mut pod = pods(1);
     if let WatchedObject::Pod(pod) = &mut pod[0] {
         let pairs = labels.iter();
@@ -312,13 +315,14 @@ fn types_for(labels: &[(&str, &str)], resource: Option<(&str, i64)>, class: &Arc
         }
     }
     let mut state = state(vec![pool("a")], vec![], pod);
-    tell(&mut state, &[("a", Ok(class.clone()))]);
-    planned(&state)
+    apply_catalogs(&mut state, &[("a", Ok(class.clone()))]);
+    plan_of(&state)
 }
 
-/// Whatever label types have can be asked for, alone and with another; what none has cannot.
+/// A pod can select every label that types have, alone and together with the type. Labels that no
+/// type has are unschedulable.
 #[test]
-fn every_label_of_types_can_be_asked_for() {
+fn pods_can_select_every_label_of_instance_types() {
     let class = catalog_of(&default_node_class(), Some(&resolved()));
     let mut lacking = Vec::new();
     for key in OF_TYPES.into_iter().chain([ZONE_ID]) {
@@ -327,26 +331,26 @@ fn every_label_of_types_can_be_asked_for() {
             own.is_some() && it.offerings.iter().any(|own| own.available)
         };
         let Some(it) = class.types().find(has) else {
-            let plan = types_for(&[(key, "true")], None, &class);
+            let plan = plan_for(&[(key, "true")], None, &class);
             assert_eq!(plan.launches.len(), 0, "{key}");
             lacking.push(key);
             continue;
         };
         let value = it.requirements.get(key).and_then(|own| own.any_value());
-        let value = value.expect("found by it");
-        let asked = [(key, value.as_str()), (INSTANCE_TYPE, it.name.as_str())];
-        for asked in [&asked[..1], &asked[..]] {
-            let plan = types_for(asked, None, &class);
-            assert_eq!(plan.launches.len(), 1, "{asked:?}");
+        let value = value.expect("the type has a value");
+        let selected = [(key, value.as_str()), (INSTANCE_TYPE, it.name.as_str())];
+        for selected in [&selected[..1], &selected[..]] {
+            let plan = plan_for(selected, None, &class);
+            assert_eq!(plan.launches.len(), 1, "{selected:?}");
             for own in offerings(&plan) {
                 let it = class.get(own.instance_type.as_str()).expect("a type");
                 let own = own.zone.as_str();
                 let of_type = it.requirements.get(key).expect("defined");
-                assert!(of_type.allows_value(&value), "{own} {asked:?}");
+                assert!(of_type.allows_value(&value), "{own} {selected:?}");
             }
         }
     }
-    // Those that no type has, or that the shipped table does not know.
+    // Labels that no type has, or that the shipped table lacks.
     assert_eq!(
         lacking,
         [
@@ -360,14 +364,14 @@ fn every_label_of_types_can_be_asked_for() {
     );
 }
 
-/// A resource, how much of it is asked for, and whether anything of the class has it.
+/// A resource, the requested amount, and whether a type of the class has it.
 #[test]
-fn devices_are_asked_for_by_resource() {
+fn device_requests_select_types_with_the_resource() {
     let linux = catalog_of(&default_node_class(), Some(&resolved()));
     let mut windows = default_node_class();
     windows.family = AmiFamily::Windows2022;
     let windows = catalog_of(&windows, Some(&resolved()));
-    // None ships.
+    // The shipped catalog has none.
     let mut region = SHIPPED.0.clone();
     let gpu = Gpu { name: "Radeon".into(), manufacturer: "AMD".into(), count: 1, memory_mib: 8192 };
     let mut own = shape("g5.xlarge");
@@ -391,35 +395,35 @@ fn devices_are_asked_for_by_resource() {
         ("vpc.amazonaws.com/pod-eni", 1, &linux, true),
         ("vpc.amazonaws.com/PrivateIPv4Address", 1, &windows, true),
         ("vpc.amazonaws.com/PrivateIPv4Address", 1, &linux, false),
-        // None ships.
+        // The shipped catalog has none.
         ("habana.ai/gaudi", 1, &linux, false),
         ("nvidia.com/gpu", 1_000, &linux, false),
     ];
-    for (name, amount, class, made) in rows {
-        let plan = types_for(&[], Some((name, amount)), class);
-        assert_eq!(plan.launches.len(), usize::from(made), "{name}");
+    for (name, amount, class, launches) in rows {
+        let plan = plan_for(&[], Some((name, amount)), class);
+        assert_eq!(plan.launches.len(), usize::from(launches), "{name}");
         for own in offerings(&plan) {
             let it = class.get(own.instance_type.as_str()).expect("a type");
             assert!(it.allocatable.get(name) >= amount, "{own}");
         }
     }
-    // A small burstable type has no trunk for interfaces of pods.
+    // A small burstable type has no trunk for pod interfaces.
     let t3 = (INSTANCE_TYPE, "t3.large");
-    let plan = types_for(&[t3], Some(("vpc.amazonaws.com/pod-eni", 1)), &linux);
+    let plan = plan_for(&[t3], Some(("vpc.amazonaws.com/pod-eni", 1)), &linux);
     assert_eq!(plan.launches.len(), 0);
-    // Types that burst can be wanted, and not.
+    // Pods can require or exclude flex types.
     for flex in ["true", "false"] {
         let key = "karpenter.k8s.aws/instance-capability-flex";
-        let plan = types_for(&[(key, flex)], None, &linux);
+        let plan = plan_for(&[(key, flex)], None, &linux);
         let own = offerings(&plan);
         let is_flex = |own: &&OfferingKey| own.instance_type.as_str().contains("-flex.");
         assert!(!own.is_empty() && own.iter().all(|own| is_flex(own) == (flex == "true")));
     }
 }
 
-/// What has no price is not to be had, and an overlay's price is none of EC2's.
+/// A type without a price is unavailable, and the price of an overlay does not change that.
 #[test]
-fn an_overlay_prices_what_is_sold_and_nothing_else() {
+fn overlay_price_does_not_make_an_unpriced_type_available() {
     let mut unpriced = SHIPPED.0.clone();
     unpriced.list.remove("m5.large");
     let cheap = Overlay {
@@ -428,7 +432,7 @@ fn an_overlay_prices_what_is_sold_and_nothing_else() {
         price: PriceAdjustment::parse("-30%").ok(),
         ..Overlay::default()
     };
-    for (region, overlays, made) in
+    for (region, overlays, launches) in
         [(&SHIPPED.0, vec![cheap.clone()], 1), (&unpriced, vec![], 0), (&unpriced, vec![cheap], 0)]
     {
         let mut pod = pods(1);
@@ -437,45 +441,44 @@ fn an_overlay_prices_what_is_sold_and_nothing_else() {
         }
         let mut state = state(vec![Pool::new("a")], overlays, pod);
         state.apply_catalog(Arc::new(region.catalog()));
-        assert_eq!(planned(&state).launches.len(), made);
+        assert_eq!(plan_of(&state).launches.len(), launches);
     }
 }
 
-/// The disk of a node counts as its class says: local disks by themselves do not.
+/// The node class decides the disk of a node: local disks count only with RAID0.
 #[test]
-fn local_disks_count_where_they_are_made_one() {
+fn local_disks_count_only_with_raid0() {
     let mut striped = default_node_class();
     striped.raid0 = true;
-    for (class, made) in [(default_node_class(), 0), (striped, 1)] {
+    for (class, launches) in [(default_node_class(), 0), (striped, 1)] {
         let mut pod = pods(1);
         if let WatchedObject::Pod(pod) = &mut pod[0] {
             pod.requests.ephemeral_storage = 1_000_000_000_000;
         }
         let mut state = state(vec![pool("a")], vec![], pod);
-        tell(&mut state, &[("a", Ok(catalog_of(&class, None)))]);
-        assert_eq!(planned(&state).launches.len(), made);
+        apply_catalogs(&mut state, &[("a", Ok(catalog_of(&class, None)))]);
+        assert_eq!(plan_of(&state).launches.len(), launches);
     }
 }
 
-/// A whole machine is one type among others: it is made for who asks for it, and for whom nothing
-/// else will do.
+/// A bare metal type is launched if it is selected, or if no other type fits.
 #[test]
-fn whole_machines_are_made_where_they_are_asked_for() {
+fn bare_metal_types_are_launched_on_request() {
     let class = catalog_of(&default_node_class(), Some(&resolved()));
     let is_metal = |own: &OfferingKey| own.instance_type.as_str().ends_with(".metal");
-    let plan = types_for(&[(INSTANCE_TYPE, "m5.metal")], None, &class);
+    let plan = plan_for(&[(INSTANCE_TYPE, "m5.metal")], None, &class);
     assert!(!offerings(&plan).is_empty() && offerings(&plan).into_iter().all(is_metal));
     let metal = ("karpenter.k8s.aws/instance-size", "metal");
     for least in [None, Some(2)] {
-        let mut choosy = pool("a");
+        let mut constrained = pool("a");
         let mut size = Requirement::is_in([metal.1]);
-        choosy.requirements.add(metal.0, size.clone());
+        constrained.requirements.add(metal.0, size.clone());
         size = Requirement::exists();
         size.min_values = least;
-        choosy.requirements.add(INSTANCE_TYPE, size);
-        let mut state = state(vec![choosy], vec![], pods(1));
-        tell(&mut state, &[("a", Ok(class.clone()))]);
-        let plan = planned(&state);
+        constrained.requirements.add(INSTANCE_TYPE, size);
+        let mut state = state(vec![constrained], vec![], pods(1));
+        apply_catalogs(&mut state, &[("a", Ok(class.clone()))]);
+        let plan = plan_of(&state);
         assert_eq!(plan.launches.len(), 1, "{least:?}");
         let types: BTreeSet<&str> =
             offerings(&plan).iter().map(|own| own.instance_type.as_str()).collect();
@@ -485,7 +488,7 @@ fn whole_machines_are_made_where_they_are_asked_for() {
     }
 }
 
-/// A node class with a disk of so many GiB.
+/// Returns a node class with a volume of this size.
 fn disk(family: AmiFamily, name: &str, gib: i64, root_volume: bool) -> NodeClass {
     let own = BlockDevice {
         name: name.into(),
@@ -496,9 +499,9 @@ fn disk(family: AmiFamily, name: &str, gib: i64, root_volume: bool) -> NodeClass
     NodeClass { family, block_devices: vec![own], ..default_node_class() }
 }
 
-/// A node class, how many GiB of the disk each of some pods asks for, what a daemon asks for; on
-/// how many nodes the pods are then, and how many of them on none. Of 20 GiB the kubelet keeps 1
-/// and a tenth stays free: 17 are left, of 100 GiB 89.
+/// A node class, the disk requests of pods in GiB, the disk request of a daemon, the number of
+/// nodes, and the number of unschedulable pods. Of 20 GiB, kube-reserved takes 1 and a tenth stays
+/// free: 17 are left, of 100 GiB 89.
 type Packed = (fn() -> NodeClass, &'static [i64], i64, usize, usize);
 
 const PACKED: [Packed; 14] = [
@@ -519,7 +522,7 @@ const PACKED: [Packed; 14] = [
 ];
 
 #[test]
-fn pods_are_packed_by_the_disks_of_their_class() {
+fn pods_are_packed_by_the_disk_size_of_their_node_class() {
     let asking = |name: String, gib: i64| {
         let mut pod =
             Pod { key: ObjectKey::new("default", name), unschedulable: true, ..Pod::default() };
@@ -537,8 +540,8 @@ fn pods_are_packed_by_the_disks_of_their_class() {
         all.push(WatchedObject::DaemonSet(Box::new(set)));
         let mut state = state(vec![pool("a")], vec![], all);
         let catalog = catalog_of(&class(), Some(&resolved()));
-        tell(&mut state, &[("a", Ok(catalog.clone()))]);
-        let plan = planned(&state);
+        apply_catalogs(&mut state, &[("a", Ok(catalog.clone()))]);
+        let plan = plan_of(&state);
         let packed = (plan.launches.len(), plan.unplaced.len());
         assert_eq!(packed, (nodes, left), "case {number}");
         for own in offerings(&plan) {
@@ -549,8 +552,8 @@ fn pods_are_packed_by_the_disks_of_their_class() {
     }
 }
 
-/// The values of a label that the launches of a plan are told, sorted; `-` where it is none.
-fn told(plan: &Plan, key: &str) -> String {
+/// Returns the values of a label of all launches of a plan, sorted; `-` if it is absent.
+fn launch_labels(plan: &Plan, key: &str) -> String {
     let value = |own: &outrigger::scheduling::NewNodeClaim| own.labels.get(key).cloned();
     let all = plan.launches.iter().map(value);
     let mut all: Vec<String> = all.map(|own| own.unwrap_or_else(|| "-".into())).collect();
@@ -558,10 +561,10 @@ fn told(plan: &Plan, key: &str) -> String {
     all.join(" ")
 }
 
-/// What the pool requires of a label that a launch decides, what a pod asks for, and what the
-/// launch is told; an empty text is no launch.
+/// A label, the pool's requirement of it, the pod's node selector, and the label of the launch; an
+/// empty string means no launch.
 #[test]
-fn a_launch_is_told_what_only_it_decides() {
+fn launch_labels_contain_tenancy_and_partition() {
     let is_in = |all: &[&str]| Some(Requirement::is_in(all.iter().copied()));
     let rows = [
         (TENANCY, None, None, "-"),
@@ -581,32 +584,34 @@ fn a_launch_is_told_what_only_it_decides() {
         (PLACEMENT_GROUP_PARTITION, is_in(&["1", "2"]), Some("3"), ""),
         (PLACEMENT_GROUP_PARTITION, Some(Requirement::not_in(["3"])), None, "2"),
     ];
-    let class =
-        catalog_of(&default_node_class(), Some(&grouped(PlacementGroupStrategy::Partition(3))));
-    for (key, required, asked, expect) in rows {
-        let what = format!("{key} {required:?} {asked:?}");
+    let class = catalog_of(
+        &default_node_class(),
+        Some(&with_placement_group(PlacementGroupStrategy::Partition(3))),
+    );
+    for (key, required, selected, expect) in rows {
+        let what = format!("{key} {required:?} {selected:?}");
         let mut own = pool("a");
         let required = required.map(|own| Requirements::from_iter([(key, own)]));
         own.requirements.add_all(&required.unwrap_or_default());
         let mut pod = pods(1);
         if let WatchedObject::Pod(pod) = &mut pod[0] {
-            let asked = asked.map(|value| (key.to_owned(), value.to_owned()));
-            pod.node_selector.extend(asked);
+            let selected = selected.map(|value| (key.to_owned(), value.to_owned()));
+            pod.node_selector.extend(selected);
         }
         let mut state = state(vec![own], vec![], pod);
-        tell(&mut state, &[("a", Ok(class.clone()))]);
-        assert_eq!(told(&planned(&state), key), expect, "{what}");
+        apply_catalogs(&mut state, &[("a", Ok(class.clone()))]);
+        assert_eq!(launch_labels(&plan_of(&state), key), expect, "{what}");
     }
 }
 
-fn grouped(strategy: PlacementGroupStrategy) -> ResolvedNodeClass {
+fn with_placement_group(strategy: PlacementGroupStrategy) -> ResolvedNodeClass {
     ResolvedNodeClass {
         placement_group: Some(PlacementGroup { id: "pg-1".into(), strategy }),
         ..resolved()
     }
 }
 
-/// How many pods are planned for each of three partitions.
+/// Returns the number of planned pods in each of three partitions.
 fn by_partition(plan: &Plan) -> [usize; 3] {
     ["1", "2", "3"].map(|partition| {
         let there = |own: &&outrigger::scheduling::NewNodeClaim| {
@@ -618,12 +623,14 @@ fn by_partition(plan: &Plan) -> [usize; 3] {
     })
 }
 
-/// Pods are spread over the partitions that the pool allows, and those that want different ones
-/// share no node. Any group can be asked for by its id.
+/// Pods are spread over the partitions that the pool allows. Pods that select different partitions
+/// share no node. Pods can select a group by its id.
 #[test]
-fn pods_are_spread_over_partitions() {
-    let class =
-        catalog_of(&default_node_class(), Some(&grouped(PlacementGroupStrategy::Partition(3))));
+fn pods_are_spread_over_placement_group_partitions() {
+    let class = catalog_of(
+        &default_node_class(),
+        Some(&with_placement_group(PlacementGroupStrategy::Partition(3))),
+    );
     let all = |allowed: &[&str], change: fn(usize, &mut Pod)| {
         let mut own = pool("a");
         let allowed = Requirement::is_in(allowed.iter().copied());
@@ -635,8 +642,8 @@ fn pods_are_spread_over_partitions() {
             }
         }
         let mut state = state(vec![own], vec![], pods);
-        tell(&mut state, &[("a", Ok(class.clone()))]);
-        planned(&state)
+        apply_catalogs(&mut state, &[("a", Ok(class.clone()))]);
+        plan_of(&state)
     };
     let spread = |_, pod: &mut Pod| {
         pod.labels.insert("app".to_owned(), "a".to_owned());
@@ -662,17 +669,18 @@ fn pods_are_spread_over_partitions() {
         PlacementGroupStrategy::Spread,
         PlacementGroupStrategy::Partition(2),
     ] {
-        let class = catalog_of(&default_node_class(), Some(&grouped(strategy)));
-        for (id, made) in [("pg-1", 1), ("pg-2", 0)] {
-            let plan = types_for(&[(PLACEMENT_GROUP_ID, id)], None, &class);
-            assert_eq!(plan.launches.len(), made, "{strategy:?} {id}");
+        let class = catalog_of(&default_node_class(), Some(&with_placement_group(strategy)));
+        for (id, launches) in [("pg-1", 1), ("pg-2", 0)] {
+            let plan = plan_for(&[(PLACEMENT_GROUP_ID, id)], None, &class);
+            assert_eq!(plan.launches.len(), launches, "{strategy:?} {id}");
         }
     }
 }
 
-/// Of reservations of one type and zone that which lasts is used first, whatever their ids say.
+/// Of reservations of one type and zone, the one without an end is used first, whatever their ids
+/// are.
 #[test]
-fn of_equal_reservations_the_one_that_lasts_is_used_first() {
+fn lasting_reservation_is_used_before_one_that_ends() {
     const LASTS: (ReservationKind, bool) = (ReservationKind::Default, false);
     const ENDS: (ReservationKind, bool) = (ReservationKind::CapacityBlock, false);
     const TAKEN_BACK: (ReservationKind, bool) = (ReservationKind::Default, true);
@@ -690,8 +698,8 @@ fn of_equal_reservations_the_one_that_lasts_is_used_first() {
             found.reservations.sort_by(|a, b| a.reservation.id.cmp(&b.reservation.id));
             let mut state = state(vec![pool("a")], vec![], pods(1));
             let own = catalog_of(&default_node_class(), Some(&found));
-            tell(&mut state, &[("a", Ok(own))]);
-            let plan = planned(&state);
+            apply_catalogs(&mut state, &[("a", Ok(own))]);
+            let plan = plan_of(&state);
             let used = offerings(&plan)[0].reservation.clone();
             let used = used.map(|own| own.to_string());
             assert_eq!(used.as_deref(), Some(ids[0]), "{first:?} {second:?}");

@@ -25,7 +25,7 @@ fn list(all: &[(&str, f64)]) -> Vec<(TypeName, Price)> {
     all.iter().map(|(name, usd)| ((*name).into(), price(*usd))).collect()
 }
 
-/// A region of m5.large in two zones and a type that nobody knows.
+/// A region with m5.large in two zones, and with a type that is not shipped.
 fn region() -> Region {
     let mut own = Region::unknown("eu-west-1");
     let mut m5 = shape("m5.large");
@@ -57,19 +57,19 @@ fn prices(region: &Region, name: &str) -> String {
 }
 
 #[test]
-fn the_shipped_region_is_the_shipped_catalog() {
+fn shipped_region_builds_the_shipped_catalog() {
     assert_eq!(*SHIPPED.1, Catalog::shipped());
     let source = SHIPPED.0.source;
-    let told = "the prices that ship, of us-east-1 in July 2026";
-    assert_eq!(source.to_string(), told);
+    let expected = "the prices that ship, of us-east-1 in July 2026";
+    assert_eq!(source.to_string(), expected);
     let text = include_str!("../../../src/catalog/ec2-us-east-1.csv");
     assert!(text.contains("prices of July 2026"));
 }
 
-/// A region whose price list nobody has read has the shipped prices, by the name of the type, and
-/// says so; what EC2 does not tell of a type is known of the shipped ones.
+/// A region without a fetched price list has the shipped prices by type name, and its source shows
+/// it. Missing EC2 data is taken from the shipped types.
 #[test]
-fn another_region_begins_with_the_shipped_prices() {
+fn other_region_starts_with_the_shipped_prices() {
     let own = region();
     assert_eq!(own.source, SHIPPED.0.source);
     assert_eq!(
@@ -85,7 +85,7 @@ fn another_region_begins_with_the_shipped_prices() {
 }
 
 #[test]
-fn an_empty_answer_wipes_nothing() {
+fn empty_or_equal_responses_change_nothing() {
     let mut own = region();
     let before = own.clone();
     assert!(!own.set_shapes([], &SHIPPED.0));
@@ -93,13 +93,13 @@ fn an_empty_answer_wipes_nothing() {
     assert!(!own.set_zone_ids([]));
     assert!(!own.set_list_prices(&[], &list(&[("m5.metal", 5.0)]), at(1)));
     assert!(!own.set_list_prices(&list(&[("m5.large", 5.0)]), &[], at(1)));
-    // Free capacity is none that EC2 sells.
+    // EC2 sells no capacity at a price of zero.
     assert!(!own.set_list_prices(&list(&[("m5.large", 0.0)]), &list(&[("m5.metal", 5.0)]), at(1)));
     assert!(!own.set_spot_prices(&[], at(1)));
     let free = ("m5.large".into(), "eu-west-1a".into(), price(0.0));
     assert!(!own.set_spot_prices(&[free], at(1)));
     assert_eq!(own, before);
-    // What is the same is no change.
+    // Equal data is no change.
     let same: Vec<InstanceTypeSpec> =
         own.shapes.values().map(|own| InstanceTypeSpec::clone(own)).collect();
     assert!(!own.set_shapes(same, &SHIPPED.0));
@@ -110,9 +110,9 @@ fn an_empty_answer_wipes_nothing() {
     assert!(!own.set_zones(same));
 }
 
-/// Both answers have to be there for either to count; types they lack keep their price.
+/// A price list counts only if both responses have arrived. Missing types keep their price.
 #[test]
-fn list_prices_are_taken_in_together() {
+fn fetched_list_prices_replace_shipped_prices() {
     let mut own = region();
     let metal = list(&[("m5.metal", 5.0)]);
     let shared = list(&[("z9.large", 0.5), ("m5.large", 0.0)]);
@@ -123,10 +123,10 @@ fn list_prices_are_taken_in_together() {
     assert!(prices(&own, "m5.large").ends_with("b list 0.096"));
 }
 
-/// Before the first answer spot costs a share of the list price; after it what has no price is not
-/// offered, and what had one keeps it (spec §10, 47 and 49).
+/// Before the first response, spot costs a share of the list price. After it, offerings without a
+/// price are unavailable, and earlier prices are kept (spec §10, 47 and 49).
 #[test]
-fn spot_prices_replace_the_share() {
+fn fetched_spot_prices_replace_the_estimated_share() {
     let mut own = region();
     let one = |name: &str, zone: &str, usd| (TypeName::from(name), Zone::from(zone), price(usd));
     assert!(own.set_spot_prices(&[one("m5.large", "eu-west-1b", 0.04)], at(1)));
@@ -135,13 +135,13 @@ fn spot_prices_replace_the_share() {
     assert!(own.set_spot_prices(&[one("z9.large", "eu-west-1a", 0.02)], at(2)));
     assert_eq!(prices(&own, "m5.large"), both);
     assert_eq!(own.spot.as_ref().map(|own| own.at), Some(at(2)));
-    // A spot price is enough to be sold as spot.
+    // A spot price is sufficient for a spot offering.
     assert_eq!(prices(&own, "z9.large"), "a spot 0.02");
 }
 
-/// Sold is what EC2 says is sold: neither a price nor a zone makes an offering alone.
+/// EC2 decides the offerings: a price or a zone alone makes no offering.
 #[test]
-fn usage_classes_decide_what_is_sold() {
+fn usage_classes_decide_the_offerings() {
     let mut own = region();
     let mut m5 = shape("m5.large");
     m5.spot = false;
@@ -153,13 +153,13 @@ fn usage_classes_decide_what_is_sold() {
     let m5 = get(&catalog, "m5.large");
     assert_eq!(sold(m5), "eu-west-1a:on-demand eu-west-1b:on-demand");
     assert_eq!(sold(get(&catalog, "p9.large")), "");
-    // What is sold but of no known shape is left out.
+    // A type with zones but without a description is left out.
     assert!(catalog.get("z9.large").is_none());
 }
 
-/// Labels of what the shipped table does not know.
+/// Labels of types that the shipped table lacks.
 #[test]
-fn labels_follow_from_what_ec2_tells() {
+fn labels_are_derived_from_ec2_descriptions() {
     let gpu = Gpu {
         name: "RTX PRO 4500".into(),
         manufacturer: "NVIDIA".into(),
@@ -210,9 +210,9 @@ fn labels_follow_from_what_ec2_tells() {
     assert_eq!((sandbox("a9.large"), sandbox("b9.large")), ("false".into(), "true".into()));
 }
 
-/// The default card is found by its index, not by its place.
+/// The default card is found by its index, not by its position.
 #[test]
-fn the_default_card_is_found_by_index() {
+fn default_network_card_is_found_by_index() {
     let mut own = InstanceTypeSpec::new("x.large", Arch::Amd64, 2, 4096);
     let cards = [(1, 8), (0, 2)].map(|(index, enis)| NetworkCard { index, enis });
     own.set_cards(0, cards.to_vec());
@@ -221,9 +221,9 @@ fn the_default_card_is_found_by_index() {
     assert_eq!(own.card_enis, 0);
 }
 
-/// Ids of zones are labels of types once they are known.
+/// Zone ids become labels of types once they are known.
 #[test]
-fn zones_have_ids_once_they_are_known() {
+fn zone_id_label_appears_once_the_id_is_known() {
     let mut own = region();
     let plain = Arc::new(own.catalog());
     assert_eq!(label(get(&plain, "m5.large"), "topology.k8s.aws/zone-id"), "?");

@@ -3,9 +3,9 @@
 
 use crate::binary::run;
 
-/// Verbs of the daemon, and what wrong arguments end them with: a service manager must not start
-/// `run` again, and of some a 2 would say what was found.
-const OF_THE_DAEMON: [(&str, i32); 9] = [
+/// Commands of the daemon, and their exit code for invalid arguments. A service manager must not
+/// restart `run`. For some commands 2 is the code of a finding.
+const DAEMON_COMMANDS: [(&str, i32); 9] = [
     ("doctor", 1),
     ("pause", 2),
     ("release", 2),
@@ -17,8 +17,8 @@ const OF_THE_DAEMON: [(&str, i32); 9] = [
     ("top", 1),
 ];
 
-/// What it says on stderr, and its exit code.
-fn refused(arguments: &[&str]) -> (Option<i32>, String) {
+/// Returns the exit code and stderr.
+fn run_refused(arguments: &[&str]) -> (Option<i32>, String) {
     let output = run(arguments, "");
     assert_eq!(output.stdout, b"", "{arguments:?}");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -26,15 +26,15 @@ fn refused(arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_verb_of_the_daemon_is_there_or_named_with_the_build_that_has_it() {
-    for (verb, expect) in OF_THE_DAEMON {
+fn daemon_command_exists_or_names_the_required_features() {
+    for (verb, expect) in DAEMON_COMMANDS {
         if cfg!(feature = "daemon") {
             let output = run(&[verb, "--help"], "");
             assert_eq!(output.status.code(), Some(0), "{verb}");
             continue;
         }
         for arguments in [&[verb, "--config", "x"][..], &["help", verb]] {
-            let (code, errors) = refused(arguments);
+            let (code, errors) = run_refused(arguments);
             assert_eq!(code, Some(expect), "{arguments:?}");
             let lack = format!("does not include the verb \"{verb}\"");
             assert!(errors.contains(&lack), "{errors}");
@@ -46,7 +46,7 @@ fn a_verb_of_the_daemon_is_there_or_named_with_the_build_that_has_it() {
 
 #[test]
 #[cfg(not(feature = "daemon"))]
-fn what_needs_a_live_cluster_says_what_does_without() {
+fn live_cluster_command_names_the_offline_alternative() {
     let dir = tempfile::TempDir::new().expect("a directory");
     let text = "outrigger { installation = \"it\" }\n\
                 cluster \"lab\" {\n  simulated {}\n  kubeconfig { path = \"/nowhere\" }\n}\n";
@@ -58,18 +58,18 @@ fn what_needs_a_live_cluster_says_what_does_without() {
         (&["import", "--from-cluster", "--kubeconfig", "/nowhere"], "kubectl"),
     ];
     for (arguments, instead) in cases {
-        let (code, errors) = refused(arguments);
+        let (code, errors) = run_refused(arguments);
         assert_eq!(code, Some(1), "{errors}");
-        let told = [instead, "feature `daemon`", "--features aws"];
-        assert!(told.iter().all(|own| errors.contains(own)), "{errors}");
+        let words = [instead, "feature `daemon`", "--features aws"];
+        assert!(words.iter().all(|own| errors.contains(own)), "{errors}");
     }
 }
 
 #[test]
-fn the_version_names_the_features_of_the_build() {
+fn version_lists_the_build_features() {
     let output = run(&["version", "--json"], "");
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let features = told["features"].as_array().expect("a list");
+    let version: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let features = version["features"].as_array().expect("a list");
     assert!(features.contains(&"cli".into()));
     assert_eq!(features.contains(&"daemon".into()), cfg!(feature = "daemon"));
 }

@@ -8,11 +8,11 @@ use tempfile::TempDir;
 
 use crate::binary::run;
 
-/// The picture that the README shows.
+/// The picture in the README.
 const PICTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/simulated-day.svg");
 
-/// A run of the built-in scenario that writes these files; what it printed.
-fn simulated(files: &[(&str, &Path)]) -> String {
+/// Simulates the built-in scenario with these output files, and returns stdout.
+fn simulate(files: &[(&str, &Path)]) -> String {
     let mut arguments = vec!["simulate"];
     for (option, path) in files {
         arguments.extend([*option, path.to_str().expect("a readable path")]);
@@ -24,14 +24,14 @@ fn simulated(files: &[(&str, &Path)]) -> String {
 }
 
 #[test]
-fn a_page_needs_nothing_else_and_a_table_has_a_line_a_minute() {
+fn html_report_is_self_contained_and_csv_has_a_row_per_minute() {
     let dir = TempDir::new().expect("a directory");
     let (page, table) = (dir.path().join("day.html"), dir.path().join("day.csv"));
-    let told = simulated(&[("--report", &page), ("--csv", &table)]);
+    let output = simulate(&[("--report", &page), ("--csv", &table)]);
     let last = format!("  report  {}", page.display());
-    assert_eq!(told.lines().last(), Some(&*last));
+    assert_eq!(output.lines().last(), Some(&*last));
     for row in ["  pods    ▂", "  nodes   ▂", "  $/h     ▂"] {
-        assert!(told.contains(row), "{row:?} in {told}");
+        assert!(output.contains(row), "{row:?} in {output}");
     }
     let page = fs::read_to_string(page).expect("a page");
     // The XML namespace of SVG is the only URL in the page, and no browser fetches it.
@@ -45,7 +45,7 @@ fn a_page_needs_nothing_else_and_a_table_has_a_line_a_minute() {
     }
     let table = fs::read_to_string(table).expect("a table");
     let lines: Vec<&str> = table.lines().collect();
-    // From 06:00 to 22:00, both of them counted, and the names of the columns.
+    // One row per minute from 06:00 to 22:00 inclusive, and the header.
     assert_eq!(lines.len(), 16 * 60 + 2);
     let columns = lines[0].split(',').count();
     assert!(lines.iter().all(|line| line.split(',').count() == columns));
@@ -53,27 +53,27 @@ fn a_page_needs_nothing_else_and_a_table_has_a_line_a_minute() {
         let of = |line: &&str| line.split(',').nth(column).and_then(|own| own.parse().ok());
         lines[1..].iter().filter_map(of).fold(0.0, f64::max)
     };
-    assert!(used(3) > 100.0 && used(5) > 1.0, "pods run, and cost");
-    assert!(used(7) > 0.5 && used(7) <= 1.0, "a share of all CPU");
+    assert!(used(3) > 100.0 && used(5) > 1.0, "pods run and nodes have a cost");
+    assert!(used(7) > 0.5 && used(7) <= 1.0, "the CPU share is at most one");
 }
 
 #[test]
-fn the_readme_shows_the_day_as_it_is_now() {
+fn readme_picture_equals_the_simulated_day() {
     let dir = TempDir::new().expect("a directory");
     let picture = dir.path().join("day.svg");
-    simulated(&[("--report", &picture)]);
+    simulate(&[("--report", &picture)]);
     let drawn = fs::read_to_string(picture).expect("a picture");
-    assert!(drawn.starts_with("<svg "), "an image by itself");
+    assert!(drawn.starts_with("<svg "), "a standalone image");
     let shown = fs::read_to_string(PICTURE).unwrap_or_default();
     assert!(
         drawn == shown,
-        "draw it anew: cargo run --release -- simulate --report {}",
+        "regenerate it: cargo run --release -- simulate --report {}",
         "docs/simulated-day.svg"
     );
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_refused_before_the_run() {
+fn unwritable_report_path_is_rejected_before_the_run() {
     let dir = TempDir::new().expect("a directory");
     let path = dir.path().join("missing/day.html");
     let path = path.to_str().expect("a readable path");
@@ -84,12 +84,12 @@ fn a_report_that_cannot_be_written_is_refused_before_the_run() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(errors.contains("write ") && errors.contains("missing"), "{errors}");
         let output = run(&["simulate", "--seeds", "2", option, path], "");
-        assert_eq!(output.status.code(), Some(2), "many seeds have no one day");
+        assert_eq!(output.status.code(), Some(2), "several seeds give no single report");
     }
 }
 
 #[test]
-fn one_file_is_not_both_and_an_earlier_report_outlives_a_refusal() {
+fn same_file_for_report_and_csv_is_rejected_and_not_overwritten() {
     let dir = TempDir::new().expect("a directory");
     let file = dir.path().join("day.html");
     fs::write(&file, "earlier").expect("written");
@@ -102,7 +102,7 @@ fn one_file_is_not_both_and_an_earlier_report_outlives_a_refusal() {
 }
 
 #[test]
-fn a_report_is_whole_though_nobody_reads_the_rest_of_what_is_printed() {
+fn report_is_complete_if_stdout_is_closed_early() {
     let dir = TempDir::new().expect("a directory");
     let file = dir.path().join("day.svg");
     let script = "\"$0\" simulate --report \"$1\" | head -n 1";

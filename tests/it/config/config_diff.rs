@@ -43,7 +43,7 @@ pool "old" {
 "#;
 
 #[test]
-fn each_argument_that_differs_is_told_once() {
+fn config_diff_lists_each_changed_argument_once() {
     let new = OLD
         .replace(r#"["a", "b"]"#, r#"["b", "c"]"#)
         .replace("cpu = 10", "cpu = 20")
@@ -74,16 +74,17 @@ fn each_argument_that_differs_is_told_once() {
 }
 
 #[test]
-fn what_is_the_same_is_not_told() {
+fn config_diff_ignores_comments_and_equal_values() {
     let moved = format!("# a comment\n{}", OLD.replace("cpu = 10", "cpu = 5 + 5"));
     let changes = read(OLD, "one").written.changes_to(&read(&moved, "one").written);
     assert_eq!(changes, Vec::<String>::new());
 }
 
 #[test]
-fn every_daemon_says_the_same_of_the_same_configuration() {
+fn config_hash_is_stable_across_builds() {
     let print = |text: &str, secret: &str| read(text, secret).written.config_hash();
-    // Hosts compare it, whichever compiler made each one's daemon: it is this number for ever.
+    // Hosts compare the hash, and their daemons may be built by different compilers: it must never
+    // change.
     assert_eq!(print(OLD, "one"), 3_507_778_974);
     assert_ne!(print(OLD, "one"), print(OLD, "two"));
     assert_ne!(print(OLD, "one"), print(&OLD.replace("nodes = 3", "nodes = 4"), "one"));

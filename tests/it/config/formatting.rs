@@ -8,11 +8,11 @@ use std::process::Command;
 use outrigger::config::SourceFile;
 use outrigger::config::format::format;
 
-/// Files that are drawn, and real ones that are changed: as many as the product promises.
-const DRAWN: u64 = 500;
-const CHANGED: u64 = 100;
+/// The number of generated files, and of altered real files, as documented.
+const GENERATED: u64 = 500;
+const ALTERED: u64 = 100;
 
-/// Writes HCL as badly as the grammar lets it.
+/// Writes valid HCL with irregular layout.
 struct Writer {
     chance: fastrand::Rng,
     text: String,
@@ -35,22 +35,22 @@ impl Writer {
         self.text.push_str(text);
     }
 
-    /// Blanks where any number may stand.
-    fn gap(&mut self) {
+    /// Optional white space.
+    fn optional_space(&mut self) {
         let gap = self.pick(&["", "", " ", " ", "  ", "\t", "     "]);
         self.put(gap);
     }
 
-    /// Blanks where one must stand.
-    fn apart(&mut self) {
+    /// Required white space.
+    fn required_space(&mut self) {
         let gap = self.pick(&[" ", " ", "  ", "\t ", "    "]);
         self.put(gap);
     }
 
-    /// Something said where hardly anyone says anything.
-    fn aside(&mut self) {
-        let said = self.pick(&["", " ", " ", "  ", " ", " ", "/* c */", " /*/ a = 1 */ "]);
-        self.put(said);
+    /// A comment at an unusual position.
+    fn comment(&mut self) {
+        let comment = self.pick(&["", " ", " ", "  ", " ", " ", "/* c */", " /*/ a = 1 */ "]);
+        self.put(comment);
     }
 
     fn name(&mut self) {
@@ -72,7 +72,7 @@ impl Writer {
     }
 
     fn line_end(&mut self) {
-        self.gap();
+        self.optional_space();
         let end = self.pick(&[
             "\n",
             "\n",
@@ -95,19 +95,19 @@ impl Writer {
     fn body(&mut self, depth: u32, top: bool) {
         let names = self.chance.usize(0..6);
         for at in 0..names {
-            self.gap();
+            self.optional_space();
             match self.chance.u32(0..10) {
                 0..4 if depth > 0 => self.block(depth - 1, top),
                 _ => {
                     self.name();
-                    // Each argument once.
+                    // Each argument has a unique name.
                     self.put(&format!("{at}"));
-                    self.aside();
+                    self.comment();
                     self.put("=");
-                    self.gap();
+                    self.optional_space();
                     if self.one_in(12) {
                         self.heredoc(depth);
-                        // Nothing else may stand on its last line.
+                        // The last line of a heredoc has nothing else.
                         self.put("\n");
                         continue;
                     }
@@ -129,26 +129,26 @@ impl Writer {
             self.name();
         }
         for _ in 0..self.chance.usize(0..3) {
-            self.apart();
-            self.aside();
+            self.required_space();
+            self.comment();
             let label = self.pick(&["\"label\"", "\"a b\"", "\"\"", "plain", "\"x.y/z\"", "\"ü\""]);
             self.put(label);
         }
-        self.apart();
-        self.aside();
+        self.required_space();
+        self.comment();
         self.put("{");
-        self.gap();
+        self.optional_space();
         if self.one_in(4) {
             self.put("}");
             return;
         }
         if self.one_in(4) {
             self.name();
-            self.gap();
+            self.optional_space();
             self.put("=");
-            self.gap();
+            self.optional_space();
             self.operand(0);
-            self.gap();
+            self.optional_space();
             self.put("}");
             return;
         }
@@ -169,9 +169,9 @@ impl Writer {
                 "\"number\"",
             ]);
             self.put("type");
-            self.gap();
+            self.optional_space();
             self.put("=");
-            self.gap();
+            self.optional_space();
             self.put(kind);
             self.line_end();
         }
@@ -191,9 +191,9 @@ impl Writer {
     fn wrapped(&mut self, depth: u32) {
         let open = self.pick(&["\"${", "\"${", "\"${~", "\"%{"]).replace('%', "$");
         self.put(&open);
-        self.gap();
+        self.optional_space();
         self.expression(depth.min(1));
-        self.gap();
+        self.optional_space();
         self.put("}");
         let rest = self.pick(&["", "", "", " and", "${a}"]);
         self.put(rest);
@@ -205,7 +205,7 @@ impl Writer {
         let word = begin.trim_start_matches(['<', '-']).to_owned();
         self.put(begin);
         self.put("\n");
-        // The parser takes an empty one for one that goes on.
+        // The parser continues an empty heredoc.
         for _ in 0..self.chance.usize(1..4) {
             let line = self.pick(&[
                 "plain",
@@ -222,15 +222,15 @@ impl Writer {
             self.put(line);
             if self.one_in(3) {
                 self.put("${");
-                self.gap();
+                self.optional_space();
                 self.operand(depth.min(1));
-                self.gap();
+                self.optional_space();
                 self.put("}");
             }
             self.put("\n");
         }
         if begin.contains('-') {
-            self.gap();
+            self.optional_space();
         }
         self.put(&word);
     }
@@ -242,26 +242,26 @@ impl Writer {
                 let operator = self
                     .pick(&["+", "-", "*", "/", "%", "==", "!=", "<", ">", "<=", ">=", "&&", "||"]);
                 // `a-1` is a name.
-                self.apart();
+                self.required_space();
                 self.put(operator);
-                self.gap();
+                self.optional_space();
                 self.operand(depth.saturating_sub(1));
             }
             2 => {
-                self.apart();
+                self.required_space();
                 self.put("?");
-                self.gap();
+                self.optional_space();
                 self.operand(depth.saturating_sub(1));
-                self.apart();
+                self.required_space();
                 self.put(":");
-                self.gap();
+                self.optional_space();
                 self.operand(depth.saturating_sub(1));
             }
             _ => {}
         }
     }
 
-    /// An operand that holds no other.
+    /// An operand without inner operands.
     fn leaf(&mut self, kind: u32) {
         match kind {
             0 => {
@@ -328,9 +328,9 @@ impl Writer {
             }
             13 => {
                 self.put("(");
-                self.gap();
+                self.optional_space();
                 self.expression(depth - 1);
-                self.gap();
+                self.optional_space();
                 self.put(")");
             }
             14 => {
@@ -341,17 +341,17 @@ impl Writer {
                     "[\nfor x in y:\n",
                 ]);
                 self.put(head);
-                self.gap();
+                self.optional_space();
                 self.operand(depth - 1);
                 let is_object = head.starts_with('{');
                 if is_object {
-                    self.apart();
+                    self.required_space();
                     self.put("=>");
-                    self.gap();
+                    self.optional_space();
                     self.operand(depth - 1);
                 }
                 if self.one_in(3) {
-                    self.apart();
+                    self.required_space();
                     self.put("if x != \"\"");
                 }
                 self.put(if is_object { "}" } else { "]" });
@@ -360,26 +360,26 @@ impl Writer {
         }
     }
 
-    fn broken(&mut self) {
+    fn optional_line_break(&mut self) {
         if self.one_in(2) {
             let line = self.pick(&["\n", "\n", " # why\n", "\n\n", "\n  // so\n"]);
             self.put(line);
         } else {
-            self.gap();
+            self.optional_space();
         }
     }
 
     fn list(&mut self, depth: u32, open: char, close: char) {
         self.text.push(open);
-        self.broken();
+        self.optional_line_break();
         let count = self.chance.usize(0..4);
         for at in 0..count {
             self.operand(depth);
-            self.gap();
+            self.optional_space();
             if at + 1 < count || self.one_in(3) {
                 self.put(",");
             }
-            self.broken();
+            self.optional_line_break();
         }
         self.text.push(close);
     }
@@ -390,27 +390,27 @@ impl Writer {
         self.put(if lines { "\n" } else { " " });
         let count = self.chance.usize(0..4);
         for at in 0..count {
-            self.gap();
+            self.optional_space();
             let key = self.pick(&["key#", "\"k k#\"", "(var.k#)", "k-1#", "\"${ k# }\""]);
-            // Each key once.
+            // Each key is unique.
             self.put(&key.replace('#', &at.to_string()));
-            self.gap();
+            self.optional_space();
             let equal = self.pick(&["=", "=", "=", ":"]);
             self.put(equal);
-            self.gap();
+            self.optional_space();
             self.operand(depth);
             if lines {
                 self.line_end();
             } else if at + 1 < count {
                 self.put(",");
-                self.gap();
+                self.optional_space();
             }
         }
         self.put("}");
     }
 }
 
-fn drawn(seed: u64) -> String {
+fn generated(seed: u64) -> String {
     let mut writer = Writer::new(seed);
     writer.body(4, true);
     if seed.is_multiple_of(10) {
@@ -422,8 +422,8 @@ fn drawn(seed: u64) -> String {
     writer.text
 }
 
-/// Every file in HCL that the product ships or tests with.
-fn real() -> Vec<PathBuf> {
+/// Returns every HCL file that is shipped or used by tests.
+fn real_files() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders = vec![
         root.join("config"),
@@ -433,8 +433,8 @@ fn real() -> Vec<PathBuf> {
     ];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("it is there") {
-            let path = entry.expect("it can be listed").path();
+        for entry in fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
             let name = path.to_string_lossy().into_owned();
             if path.is_dir() {
                 folders.push(path);
@@ -448,8 +448,8 @@ fn real() -> Vec<PathBuf> {
     files
 }
 
-/// A file whose blanks are others, and some of whose lines are elsewhere or end in a comment.
-fn changed(text: &str, seed: u64) -> String {
+/// Returns a file with other white space, line breaks and comments.
+fn altered(text: &str, seed: u64) -> String {
     let mut writer = Writer::new(seed);
     for line in text.lines() {
         let quoted = line.contains('"') || line.contains("<<");
@@ -472,11 +472,11 @@ fn changed(text: &str, seed: u64) -> String {
     writer.text
 }
 
-/// What Terraform makes of files in this folder, all ending in `.tf`; whether it is there.
+/// Formats the `.tf` files of this folder with Terraform. Returns `None` if it is not installed.
 fn terraform(folder: &Path) -> Option<std::process::Output> {
     let mut command = Command::new("terraform");
     command.args(["fmt", "-list=false", "-no-color"]);
-    // Nothing of whoever runs the tests.
+    // The settings of the user who runs the tests must not apply.
     command.arg(folder).current_dir(folder).env_remove("TF_CLI_ARGS");
     command.output().ok()
 }
@@ -486,15 +486,15 @@ fn formatted(name: &str, text: &str) -> Result<String, String> {
 }
 
 #[test]
-fn files_look_as_terraform_would_have_them() {
+fn fmt_output_equals_terraform_fmt() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut files: Vec<(String, String)> =
-        (0..DRAWN).map(|seed| (format!("drawn-{seed}.tf"), drawn(seed))).collect();
-    let real = real();
-    for at in 0..CHANGED {
+        (0..GENERATED).map(|seed| (format!("generated-{seed}.tf"), generated(seed))).collect();
+    let real = real_files();
+    for at in 0..ALTERED {
         let path = &real[usize::try_from(at).expect("few") % real.len()];
         let text = fs::read_to_string(path).expect("text");
-        files.push((format!("real-{at}.tf"), changed(&text, at)));
+        files.push((format!("real-{at}.tf"), altered(&text, at)));
     }
     for (name, text) in &files {
         fs::write(folder.path().join(name), text).expect("written");
@@ -503,10 +503,10 @@ fn files_look_as_terraform_would_have_them() {
         println!("SKIP config::formatting: terraform is not installed");
         return;
     };
-    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    let errors = String::from_utf8_lossy(&done.stderr).into_owned();
     let mut wrong = Vec::new();
     for (name, text) in &files {
-        assert!(!said.contains(&format!("on {name} line")), "{name}: {said}");
+        assert!(!errors.contains(&format!("on {name} line")), "{name}: {errors}");
         let expected = fs::read_to_string(folder.path().join(name)).expect("text");
         let ours = formatted(name, text);
         if ours.as_ref() != Ok(&expected) {
@@ -517,13 +517,13 @@ fn files_look_as_terraform_would_have_them() {
         let ours = ours.clone().unwrap_or_else(|error| error);
         let at = ours.lines().zip(expected.lines()).find(|(own, theirs)| own != theirs);
         let count = wrong.len();
-        panic!("{count} wrong; {name}: {at:#?}\n--- text\n{text}\n--- ours\n{ours}");
+        panic!("{count} differences; {name}: {at:#?}\n--- text\n{text}\n--- ours\n{ours}");
     }
-    // Terraform itself is not at rest with all it makes: a value in a value in a value.
+    // Terraform's own output is not always stable: a second run changes deeply nested values.
     terraform(folder.path());
     let mut resting = 0;
     for (name, text) in &files {
-        let once = formatted(name, text).expect("it was a moment ago");
+        let once = formatted(name, text).expect("it was valid before");
         let twice = fs::read_to_string(folder.path().join(name)).expect("text");
         assert_eq!(formatted(name, &once).as_ref(), Ok(&twice), "{name}");
         resting += usize::from(once == twice);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use outrigger::config::diagnostic::render_all;
 use outrigger::config::{FileReadError, Inputs, SourceFile, function_names, load};
 
-/// Calls and answers. Where the answer is not JSON, it is a part of the refusal.
+/// Calls and results. A result that is not JSON is a part of the error message.
 const CASES: &[(&str, &str)] = &[
     ("abs(-3)", "3"),
     ("abs(2.5)", "2.5"),
@@ -266,7 +266,7 @@ fn evaluate(call: &str) -> Result<String, String> {
 }
 
 #[test]
-fn functions_do_what_terraforms_do() {
+fn functions_behave_as_in_terraform() {
     for (call, expect) in CASES {
         match evaluate(call) {
             Ok(got) => assert_eq!(got, *expect, "{call}"),
@@ -280,7 +280,7 @@ fn functions_do_what_terraforms_do() {
 }
 
 #[test]
-fn collections_of_yaml_are_nested_64_deep() {
+fn yamldecode_accepts_at_most_64_nested_collections() {
     for (open, close) in [("[", "]"), ("{a: ", "}"), ("- ", "")] {
         let nested = |depth: usize| {
             let (open, close) = (open.repeat(depth), close.repeat(depth));
@@ -295,7 +295,7 @@ fn collections_of_yaml_are_nested_64_deep() {
 }
 
 #[test]
-fn every_function_has_a_case() {
+fn every_function_has_a_test_case() {
     let named: BTreeSet<&str> =
         CASES.iter().filter_map(|(call, _)| call.split('(').next()).collect();
     let missing: Vec<&str> =

@@ -17,11 +17,11 @@ fn problems(path: &Path) -> Vec<Diagnostic> {
 }
 
 #[test]
-fn bad_configurations_are_refused_in_words() {
+fn invalid_configurations_give_the_errors_of_their_snapshots() {
     let check = |path: &Path| {
         let name = case_name(path);
         let problems = problems(path);
-        assert!(!problems.is_empty(), "{name} is not refused");
+        assert!(!problems.is_empty(), "{name} gives no problem");
         let text = render_all(&problems).replace(env!("CARGO_PKG_VERSION"), "[version]");
         with_settings!({
             snapshot_path => "bad",
@@ -36,9 +36,10 @@ fn bad_configurations_are_refused_in_words() {
     glob!("..", "bad-config/*/main.hcl", check);
 }
 
-/// What says nothing is not said to be ignored, and what is refused not to be kept.
+/// A setting without effect is not reported as ignored, and a rejected setting is not reported as
+/// kept.
 #[test]
-fn only_what_is_set_and_in_force_is_said_not_to_be_acted_upon() {
+fn unset_or_rejected_settings_give_no_ignored_warning() {
     let warned = |text: &str| {
         let problems = load_text(text).map_or_else(|problems| problems, |config| config.warnings);
         let codes = problems.iter().map(|problem| problem.code);
@@ -57,7 +58,7 @@ fn only_what_is_set_and_in_force_is_said_not_to_be_acted_upon() {
 }
 
 #[test]
-fn no_number_of_warnings_hides_an_error() {
+fn many_warnings_do_not_hide_an_error() {
     let values: String = (0..300).map(|n| format!("v{n} = {n}\n")).collect();
     let inputs =
         Inputs { var_files: vec![SourceFile::new("x.vars.hcl", values)], ..Inputs::default() };
@@ -69,7 +70,7 @@ fn no_number_of_warnings_hides_an_error() {
 }
 
 #[test]
-fn every_kind_of_fault_has_a_case() {
+fn every_problem_code_has_a_test_case() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/bad-config");
     let mut codes = BTreeSet::new();
     let mut cases = 0;
@@ -90,7 +91,7 @@ fn every_kind_of_fault_has_a_case() {
 }
 
 #[test]
-fn problems_as_json_have_the_shape_of_terraform() {
+fn json_report_has_terraforms_format() {
     let text = "pool \"general\" {\n  wieght = 10\n}\n";
     let problems = load_text(text).expect_err("an unknown argument");
     let report = report_json(&problems);

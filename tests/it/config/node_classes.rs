@@ -14,7 +14,7 @@ use outrigger::model::node_class::kubelet::{KubeletSettings, Reserved, Signal, T
 use outrigger::model::template_hash::node_class_hash;
 use serde_json::{Map, Value, json};
 
-/// The class of their tests, which a row changes; `null` takes away.
+/// The node class of Karpenter's tests, which a row changes; `null` removes a field.
 fn base() -> Map<String, Value> {
     let base = json!({
         "role": "role-1",
@@ -26,17 +26,20 @@ fn base() -> Map<String, Value> {
     base.as_object().cloned().expect("a map")
 }
 
-/// A managed cluster with this change of the node class.
+/// Loads a managed cluster with this change of the node class.
 fn configured(change: &str) -> Result<Config, Vec<Diagnostic>> {
     let change: Map<String, Value> = serde_json::from_str(change).expect("a map in JSON");
     let mut class = base();
     class.extend(change);
     class.retain(|_, value| !value.is_null());
-    read(class, &Map::new())
+    load_class(class, &Map::new())
 }
 
-/// A managed cluster with this node class and a pool of it that says this.
-fn read(class: Map<String, Value>, pool: &Map<String, Value>) -> Result<Config, Vec<Diagnostic>> {
+/// Loads a managed cluster with this node class and a pool with these arguments.
+fn load_class(
+    class: Map<String, Value>,
+    pool: &Map<String, Value>,
+) -> Result<Config, Vec<Diagnostic>> {
     let mut pool = pool.clone();
     pool.insert("node_class".to_owned(), json!("${node_class.one}"));
     let text = json!({
@@ -49,8 +52,8 @@ fn read(class: Map<String, Value>, pool: &Map<String, Value>) -> Result<Config, 
     load(&[file], &Inputs::default())
 }
 
-/// The kinds of fault of what was read, or `fine`, and what is told of them.
-fn faults(read: Result<Config, Vec<Diagnostic>>) -> (String, String) {
+/// Returns the problem codes, or `fine`, and the rendered problems.
+fn outcome_of(read: Result<Config, Vec<Diagnostic>>) -> (String, String) {
     let problems = match read {
         Ok(config) => config.warnings,
         Err(problems) => problems,
@@ -63,7 +66,7 @@ fn faults(read: Result<Config, Vec<Diagnostic>>) -> (String, String) {
 }
 
 #[test]
-fn node_classes_are_refused_where_karpenter_refuses_them() {
+fn node_class_validation_equals_karpenters() {
     let rows = include_str!("node-classes.tsv").lines().skip(1);
     let mut wrong = Vec::new();
     let mut seen = BTreeSet::new();
@@ -73,7 +76,7 @@ fn node_classes_are_refused_where_karpenter_refuses_them() {
             panic!("four fields: {row}");
         };
         assert!(seen.insert((place, behaviour)), "twice: {row}");
-        let (got, why) = faults(configured(class));
+        let (got, why) = outcome_of(configured(class));
         if got != expect {
             wrong.push(format!("{place} {behaviour}: {got}, not {expect}\n{why}"));
         }
@@ -82,9 +85,9 @@ fn node_classes_are_refused_where_karpenter_refuses_them() {
     assert_eq!(seen.len(), 282);
 }
 
-/// A family counts by what it is, not by how it is said: writing it out replaces no node.
+/// An explicit family that equals the implied one changes no hash, so it replaces no node.
 #[test]
-fn a_family_that_an_alias_implies_is_the_same_written_out() {
+fn explicit_ami_family_equals_the_family_of_the_alias() {
     let hash = |class: &str| {
         let config = configured(class).expect("a configuration");
         node_class_hash(config.clusters[0].node_classes.first())
@@ -94,13 +97,13 @@ fn a_family_that_an_alias_implies_is_the_same_written_out() {
     assert_ne!(hash(r#"{"ami_family":"custom"}"#), implied);
 }
 
-/// The settings of the kubelets of a node class with this `kubelet` block.
+/// Returns the kubelet settings of a node class with this `kubelet` block.
 fn kubelet(block: &str) -> KubeletSettings {
     let config = configured(&format!("{{\"kubelet\":{block}}}")).expect("it is fine");
     config.clusters[0].node_classes[0].kubelet.clone()
 }
 
-/// Each argument of a `kubelet` block, and the setting that it becomes.
+/// An argument of a `kubelet` block, and the setting that it changes.
 type Setting = (&'static str, fn(&mut KubeletSettings));
 
 fn reserved(amount: i64, text: &str) -> Reserved {
@@ -151,12 +154,12 @@ const SETTINGS: [Setting; 13] = [
         let all = all.map(|(key, value)| (key.to_owned(), json!(value)));
         own.extra = all.into();
     }),
-    // What stands in quotes is a number where one is wanted.
+    // A number may be quoted.
     (r#""max_pods":"110""#, |own| own.max_pods = Some(110)),
 ];
 
 #[test]
-fn each_setting_of_kubelets_is_read_and_no_other_changes() {
+fn each_kubelet_argument_sets_only_its_field() {
     assert_eq!(kubelet("{}"), KubeletSettings::default());
     let none = configured("{}").expect("it is fine");
     assert_eq!(none.clusters[0].node_classes[0].kubelet, KubeletSettings::default());
@@ -172,19 +175,19 @@ fn each_setting_of_kubelets_is_read_and_no_other_changes() {
     }
     let both = kubelet(&format!("{{{}}}", all.join(",")));
     assert_eq!(both, expect);
-    // What a family passes on is in order, whatever the order it was written in.
+    // Extra settings are sorted, whatever their order in the file is.
     let passed: Vec<&str> = both.extra.keys().map(String::as_str).collect();
     assert_eq!(passed, ["containerLogMaxFiles", "podPidsLimit"]);
 }
 
-/// Labels of the provider may be required and set. Of several values that are required each has to
-/// be one: Karpenter lets a wrong one pass beside a right one, and nobody hears of it.
+/// Pools may require and set labels of the provider. Each required value must be valid: Karpenter
+/// silently accepts an invalid value next to a valid one.
 #[test]
-fn pools_require_and_label_what_karpenter_lets_them() {
+fn pools_may_require_and_set_the_labels_that_karpenter_allows() {
     let pool = |key: &str, requires: Value| {
         let mut own = Map::new();
         own.insert("require".to_owned(), json!({ key: requires }));
-        faults(read(base(), &own))
+        outcome_of(load_class(base(), &own))
     };
     let of_nodes = [ZONE_ID, PLACEMENT_GROUP_ID, PLACEMENT_GROUP_PARTITION];
     for key in OF_TYPES.into_iter().chain(of_nodes) {
@@ -192,7 +195,7 @@ fn pools_require_and_label_what_karpenter_lets_them() {
         assert_eq!(required, "fine", "{why}");
         let mut own = Map::new();
         own.insert("labels".to_owned(), json!({ key: "1" }));
-        let (set, why) = faults(read(base(), &own));
+        let (set, why) = outcome_of(load_class(base(), &own));
         assert_eq!(set, "fine", "{why}");
     }
     let bought = "karpenter.sh/capacity-type";

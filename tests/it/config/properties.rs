@@ -12,18 +12,18 @@ use proptest::{option, prop_assert, proptest};
 
 use super::load_text;
 
-/// Loads a text in both forms, and shows what is wrong with it in both.
-fn survive(text: &str) {
+/// Loads a text as HCL, as JSON and as variable values, and renders the problems.
+fn check_load(text: &str) {
     for name in ["main.hcl", "main.hcl.json"] {
         let files = [SourceFile::new(name, text)];
-        show(load(&files, &Inputs::default()));
+        check_rendering(load(&files, &Inputs::default()));
     }
     let inputs =
         Inputs { var_files: vec![SourceFile::new("x.vars.hcl", text)], ..Inputs::default() };
-    show(load(&[], &inputs));
+    check_rendering(load(&[], &inputs));
 }
 
-fn show(answer: Result<Config, Vec<Diagnostic>>) {
+fn check_rendering(answer: Result<Config, Vec<Diagnostic>>) {
     let problems = answer.map_or_else(|problems| problems, |config| config.warnings);
     let text = render_all(&problems);
     let report = report_json(&problems);
@@ -36,7 +36,7 @@ fn show(answer: Result<Config, Vec<Diagnostic>>) {
     }
 }
 
-/// Every configuration there is, good and bad.
+/// Returns every valid and invalid configuration of the tests.
 pub(super) fn corpus() -> Vec<String> {
     fn collect(folder: &Path, texts: &mut Vec<String>) {
         for entry in fs::read_dir(folder).expect("a folder of cases") {
@@ -56,7 +56,7 @@ pub(super) fn corpus() -> Vec<String> {
     texts
 }
 
-/// Pieces that mean something in HCL or JSON.
+/// Tokens of HCL and JSON.
 const PIECES: [&str; 36] = [
     "{",
     "}",
@@ -96,7 +96,7 @@ const PIECES: [&str; 36] = [
     "\0",
 ];
 
-/// One change of a text: at a place, over a length, with a piece.
+/// A change of a text: position, length, and the new piece.
 type Change = (Index, u8, Option<&'static str>);
 
 fn change(text: &mut String, (place, length, piece): &Change) {
@@ -134,18 +134,18 @@ fn overlay(name: &str, key: &str, weight: u32) -> String {
 
 proptest! {
     #[test]
-    fn any_bytes_are_answered(bytes in vec(any::<u8>(), 0..400)) {
-        survive(&String::from_utf8_lossy(&bytes));
+    fn loader_handles_any_bytes(bytes in vec(any::<u8>(), 0..400)) {
+        check_load(&String::from_utf8_lossy(&bytes));
     }
 
     #[test]
-    fn any_pieces_are_answered(pieces in vec(select(&PIECES[..]), 0..40)) {
-        survive(&pieces.concat());
-        survive(&format!("locals {{\n  a = {}\n}}\n", pieces.concat()));
+    fn loader_handles_any_sequence_of_tokens(pieces in vec(select(&PIECES[..]), 0..40)) {
+        check_load(&pieces.concat());
+        check_load(&format!("locals {{\n  a = {}\n}}\n", pieces.concat()));
     }
 
     #[test]
-    fn changed_configurations_are_answered(
+    fn loader_handles_altered_configurations(
         text in select(corpus()),
         changes in vec((any::<Index>(), any::<u8>(), option::of(select(&PIECES[..]))), 1..6),
     ) {
@@ -153,11 +153,11 @@ proptest! {
         for one in &changes {
             change(&mut text, one);
         }
-        survive(&text);
+        check_load(&text);
     }
 
     #[test]
-    fn the_order_of_files_does_not_matter(seed in any::<Index>()) {
+    fn file_order_does_not_change_the_configuration(seed in any::<Index>()) {
         let mut files = vec![
             SourceFile::new("a.hcl", &*format!("{}{}", MODULE[0], overlay("a", "x", 0))),
             SourceFile::new("b.hcl", &*format!("{}{}", MODULE[1], overlay("b", "y", 0))),
@@ -170,7 +170,7 @@ proptest! {
         let load = |files: &[SourceFile]| {
             let config = load(files, &Inputs::default());
             let mut config = config.expect("a good configuration");
-            // Warnings come in the order of the files.
+            // Warnings have the order of the files.
             config.warnings.sort_by_key(Diagnostic::render);
             config
         };
@@ -184,7 +184,7 @@ proptest! {
 }
 
 #[test]
-fn deep_nesting_is_refused_and_does_not_overflow_the_stack() {
+fn deep_nesting_does_not_overflow_the_stack() {
     let shapes = [
         ("[", "]"),
         ("(", ")"),
@@ -204,41 +204,41 @@ fn deep_nesting_is_refused_and_does_not_overflow_the_stack() {
     for depth in [60, 130, 5000] {
         for (open, close) in shapes {
             let nested = format!("{}1{}", open.repeat(depth), close.repeat(depth));
-            survive(&format!("locals {{\n  a = {nested}\n}}\n"));
-            survive(&format!("locals {{\n  a = {}", open.repeat(depth)));
+            check_load(&format!("locals {{\n  a = {nested}\n}}\n"));
+            check_load(&format!("locals {{\n  a = {}", open.repeat(depth)));
             let quoted = serde_json::to_string(&nested).expect("a text");
-            survive(&format!("{{\"locals\": {{\"a\": \"${{1}}\", \"b\": {quoted}}}}}"));
+            check_load(&format!("{{\"locals\": {{\"a\": \"${{1}}\", \"b\": {quoted}}}}}"));
         }
         for (one, _) in shapes {
             let mixed: String = shapes.iter().map(|(other, _)| format!("{one}{other}")).collect();
-            survive(&format!("locals {{\n  a = {}", mixed.repeat(depth / 10)));
+            check_load(&format!("locals {{\n  a = {}", mixed.repeat(depth / 10)));
         }
-        survive(&format!("{}{}", "a {\n".repeat(depth), "}\n".repeat(depth)));
-        survive(&format!("{}{}", "{\"a\":".repeat(depth), "}".repeat(depth)));
-        survive(&format!("{{\"locals\": {}{}}}", "[".repeat(depth), "]".repeat(depth)));
+        check_load(&format!("{}{}", "a {\n".repeat(depth), "}\n".repeat(depth)));
+        check_load(&format!("{}{}", "{\"a\":".repeat(depth), "}".repeat(depth)));
+        check_load(&format!("{{\"locals\": {}{}}}", "[".repeat(depth), "]".repeat(depth)));
         let json = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-        survive(&format!(
+        check_load(&format!(
             "locals {{\n  a = jsondecode(\"{json}\")\n  b = yamldecode(\"{json}\")\n}}\n"
         ));
     }
 }
 
 #[test]
-fn long_chains_of_local_values_are_answered() {
+fn loader_handles_long_chains_of_locals() {
     let link = |index: usize, value: &str| format!("  l{index} = {value}\n");
     let chain = |value: &dyn Fn(usize) -> String| {
         let links: String = (1..5000).map(|index| link(index, &value(index))).collect();
         format!("locals {{\n  l0 = 1\n{links}}}\n")
     };
-    survive(&chain(&|index| format!("local.l{}", index - 1)));
-    survive(&chain(&|index| format!("[local.l{}]", index - 1)));
-    survive(&chain(&|index| format!("[local.l{0}, local.l{0}]", index - 1)));
-    survive(&chain(&|index| format!("\"${{local.l{0}}}${{local.l{0}}}\"", index - 1)));
-    survive(&chain(&|index| format!("local.l{}", (index + 1) % 5000)));
+    check_load(&chain(&|index| format!("local.l{}", index - 1)));
+    check_load(&chain(&|index| format!("[local.l{}]", index - 1)));
+    check_load(&chain(&|index| format!("[local.l{0}, local.l{0}]", index - 1)));
+    check_load(&chain(&|index| format!("\"${{local.l{0}}}${{local.l{0}}}\"", index - 1)));
+    check_load(&chain(&|index| format!("local.l{}", (index + 1) % 5000)));
 }
 
-/// What an expression amounts to, as JSON.
-fn ours(expression: &str) -> Result<String, String> {
+/// Evaluates an expression, and returns the result as JSON.
+fn evaluate(expression: &str) -> Result<String, String> {
     let text = format!(
         r#"
 cluster "demo" {{
@@ -260,7 +260,7 @@ pool "p" {{
     Ok(config.clusters[0].pools[0].annotations["value"].clone())
 }
 
-fn theirs(expression: &str) -> String {
+fn evaluate_with_hcl_rs(expression: &str) -> String {
     use hcl::eval::{Context, Evaluate};
     let mut context = Context::new();
     let local: hcl::Value = hcl::value!({
@@ -275,9 +275,9 @@ fn theirs(expression: &str) -> String {
     json.to_string()
 }
 
-/// hcl-rs evaluates these as Terraform does; where it does not, functions.rs has its own cases.
+/// hcl-rs evaluates these as Terraform does. For other expressions, functions.rs has its own cases.
 #[test]
-fn expressions_mean_what_they_mean_to_hcl_rs() {
+fn expressions_evaluate_as_in_hcl_rs() {
     let expressions = [
         "1 + 2 * 3 - 4 % 3",
         "(1 + 2) * 3",
@@ -315,14 +315,14 @@ fn expressions_mean_what_they_mean_to_hcl_rs() {
         "{ a = 1, \"b\" = 2, (\"c\") = 3 }",
     ];
     for expression in expressions {
-        let got = ours(expression).unwrap_or_else(|text| panic!("{expression}:\n{text}"));
-        let expect: serde_json::Value = theirs(expression).parse().expect("JSON");
+        let got = evaluate(expression).unwrap_or_else(|text| panic!("{expression}:\n{text}"));
+        let expect: serde_json::Value = evaluate_with_hcl_rs(expression).parse().expect("JSON");
         let got: serde_json::Value = got.parse().expect("JSON");
         assert_eq!(sorted(&got), sorted(&expect), "{expression}");
     }
 }
 
-/// The same JSON, whatever the order of keys.
+/// Returns the JSON with sorted keys.
 fn sorted(json: &serde_json::Value) -> String {
     match json {
         serde_json::Value::Object(items) => {

@@ -74,7 +74,7 @@ fn reference() -> String {
 }
 
 #[test]
-fn the_reference_says_what_the_schema_says() {
+fn configuration_reference_equals_the_schema() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/CONFIGURATION.md");
     let text = fs::read_to_string(&path).expect("the reference");
     let at = text.find(BEGIN).expect("the mark in the reference");
@@ -105,7 +105,7 @@ fn defaults(block: &BlockType, leave: &[&str]) -> String {
 }
 
 #[test]
-fn written_out_defaults_change_nothing() {
+fn explicit_defaults_change_nothing() {
     let block = |name: &str| root_block().block(name).expect("a block of the schema");
     // These blocks have an effect even if they are empty.
     let leave = ["eks", "simulated"];
@@ -135,7 +135,7 @@ fn written_out_defaults_change_nothing() {
 }
 
 #[test]
-fn every_default_is_one_its_argument_takes() {
+fn every_default_is_valid_for_its_argument() {
     fn check(block: &BlockType) {
         for argument in block.arguments {
             assert!(!argument.about.is_empty(), "{} {}", block.name, argument.name);

@@ -10,10 +10,10 @@ use outrigger::config::{Inputs, SourceFile, VariableInput, load};
 
 use super::properties::corpus;
 
-/// What is looked for in every message.
+/// The value that no message may contain.
 const TOKEN: &str = "47114711";
 
-/// The token in forms that are wrong each in its own way.
+/// The token in forms that are invalid for different reasons.
 const FORMS: [&str; 6] = [
     "Qz47114711",
     "/qz/47114711",
@@ -35,15 +35,15 @@ fn problems(text: &str, form: &str) -> Vec<Diagnostic> {
     load(&files, &inputs).map_or_else(|problems| problems, |config| config.warnings)
 }
 
-/// What is wrong with a configuration, where that has the token in it. Each place has another form.
-fn betrayed(text: &str, place: usize) -> Option<String> {
+/// Returns the rendered problems if they contain the token. Each place uses another form.
+fn leaked(text: &str, place: usize) -> Option<String> {
     let problems = problems(text, FORMS[place % FORMS.len()]);
     let all = [render_all(&problems), report_json(&problems).to_string()];
     all.into_iter().find(|all| all.contains(TOKEN))
 }
 
-/// One block with what it must have, the argument in question, and what stands around it.
-fn written(path: &[&BlockType], argument: &str, value: &str) -> String {
+/// Returns nested blocks with the argument under test and all required arguments.
+fn nested_blocks(path: &[&BlockType], argument: &str, value: &str) -> String {
     let mut text = String::new();
     for block in path {
         let label = block.label.map_or("", |_| " \"one\"");
@@ -65,23 +65,26 @@ fn written(path: &[&BlockType], argument: &str, value: &str) -> String {
     text + &"}\n".repeat(path.len())
 }
 
-fn every(path: &mut Vec<&'static BlockType>, see: &mut dyn FnMut(&[&BlockType], &str)) {
+fn for_each_argument(
+    path: &mut Vec<&'static BlockType>,
+    visit: &mut dyn FnMut(&[&BlockType], &str),
+) {
     let block = *path.last().expect("a block");
     for argument in block.arguments {
-        see(path, argument.name);
+        visit(path, argument.name);
     }
     for inner in block.blocks {
         path.push(inner);
-        every(path, see);
+        for_each_argument(path, visit);
         path.pop();
     }
 }
 
 #[test]
-fn no_argument_of_the_schema_betrays_what_is_sensitive() {
+fn no_schema_argument_leaks_sensitive_values() {
     let (mut found, mut place) = (Vec::new(), 0);
     for block in root_block().blocks {
-        every(&mut vec![*block], &mut |path, argument| {
+        for_each_argument(&mut vec![*block], &mut |path, argument| {
             for value in [
                 "var.tok",
                 "secret(\"tok\")",
@@ -91,8 +94,8 @@ fn no_argument_of_the_schema_betrays_what_is_sensitive() {
                 "{ a = lower(var.tok) }",
             ] {
                 let rest = "cluster \"demo\" {\n  simulated {}\n}\npool \"p\" {}\n";
-                let text = format!("{}{rest}", written(path, argument, value));
-                found.extend(betrayed(&text, place));
+                let text = format!("{}{rest}", nested_blocks(path, argument, value));
+                found.extend(leaked(&text, place));
                 place += 1;
             }
             place += 1;
@@ -101,16 +104,16 @@ fn no_argument_of_the_schema_betrays_what_is_sensitive() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// The configurations of the other tests have every argument among what it needs to be looked at.
+/// The configurations of other tests contain every argument in a valid context.
 #[test]
-fn no_text_of_a_configuration_betrays_what_is_sensitive() {
+fn no_string_position_leaks_sensitive_values() {
     let mut found = BTreeSet::new();
     for (index, text) in corpus().iter().enumerate() {
         let quotes: Vec<usize> = text.match_indices('"').map(|(at, _)| at).collect();
         for (place, pair) in quotes.chunks_exact(2).enumerate() {
             let (before, after) = (&text[..=pair[0]], &text[pair[1]..]);
             let text = format!("{before}${{var.tok}}{after}");
-            found.extend(betrayed(&text, index + place));
+            found.extend(leaked(&text, index + place));
         }
     }
     let found: Vec<String> = found.into_iter().collect();
@@ -118,7 +121,7 @@ fn no_text_of_a_configuration_betrays_what_is_sensitive() {
 }
 
 #[test]
-fn a_schedule_and_what_is_named_in_other_blocks_betray_nothing() {
+fn schedules_and_references_leak_no_sensitive_values() {
     for (nth, wrong) in [
         "schedule \"s\" {\n  start = \"0 8 * * *\"\n  duration = \"1h\"\n  timezone = var.tok\n}\n",
         "schedule \"s\" {\n  start = var.tok\n  duration = \"1h\"\n}\n",
@@ -134,14 +137,14 @@ fn a_schedule_and_what_is_named_in_other_blocks_betray_nothing() {
     {
         let text = format!("cluster \"demo\" {{\n  simulated {{}}\n}}\n{wrong}");
         assert!(!problems(&text, FORMS[0]).is_empty(), "{text}");
-        assert_eq!(betrayed(&text, nth), None);
-        assert_eq!(betrayed(&text, 0), None);
+        assert_eq!(leaked(&text, nth), None);
+        assert_eq!(leaked(&text, 0), None);
     }
 }
 
-/// A short one is hidden where it is quoted; sentences stay whole.
+/// A short secret is hidden where the message quotes it. The rest of the message is unchanged.
 #[test]
-fn a_short_secret_leaves_the_sentence_around_it() {
+fn short_secret_is_hidden_without_garbling_the_message() {
     let text = "cluster \"demo\" {\n  simulated {}\n}\npool \"p\" {\n  clusters = [var.tok]\n}\n";
     let problems = problems(text, "no");
     assert_eq!(problems[0].detail, "There is no cluster named (sensitive).");

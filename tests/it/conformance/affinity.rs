@@ -8,9 +8,9 @@ use outrigger::model::watched_object::{Namespace, WatchedObject};
 
 use super::fixture::{Check, Plan, World, ensure};
 use super::notation::{With, pod, pods, selecting, term};
-use super::run::{Case, judge};
+use super::run::{Case, run_cases};
 
-/// A pod with the label that others ask for.
+/// A pod with the label that the terms of other pods select.
 fn target(name: &str) -> Pod {
     pod(name).label("app=a")
 }
@@ -19,15 +19,15 @@ fn zones(plan: &Plan, pods: &[&str]) -> Result<Vec<String>, String> {
     pods.iter().map(|pod| plan.label(pod, "zone")).collect()
 }
 
-/// All these pods are sure to be in one zone.
-fn one_zone(plan: &Plan, pods: &[&str]) -> Check {
+/// Checks that all these pods are certainly in one zone.
+fn check_one_zone(plan: &Plan, pods: &[&str]) -> Check {
     let zones = zones(plan, pods)?;
     let same = zones.iter().all(|zone| *zone == zones[0] && !zone.contains('|'));
     ensure(same, || format!("{zones:?}"))
 }
 
-/// No two of these pods can end up in one zone.
-fn zones_apart(plan: &Plan, pods: &[&str]) -> Check {
+/// Checks that no two of these pods can be in one zone.
+fn check_separate_zones(plan: &Plan, pods: &[&str]) -> Check {
     let zones = zones(plan, pods)?;
     let all: Vec<&str> = zones.iter().flat_map(|zone| zone.split('|')).collect();
     let unique: BTreeSet<&str> = all.iter().copied().collect();
@@ -36,8 +36,8 @@ fn zones_apart(plan: &Plan, pods: &[&str]) -> Check {
 
 const NEAR: &[Case] = &[
     ("topology:1929", || {
-        let own = pod("p").with(|pod| (pod.affinity, pod.anti_affinity) = (vec![], vec![]));
-        World::new().add([own]).plan().all_placed()
+        let pod = pod("p").with(|pod| (pod.affinity, pod.anti_affinity) = (vec![], vec![]));
+        World::new().add([pod]).plan().all_placed()
     }),
     ("topology:1939", || {
         let mut world = World::new();
@@ -48,8 +48,8 @@ const NEAR: &[Case] = &[
         plan.together(&["t", "p"])
     }),
     ("topology:1973", || {
-        let own = pod("p").cpu(3000).near(term("arch", "app=a"));
-        let plan = World::new().add([target("t").select("arch", "arm64"), own]).plan();
+        let pod = pod("p").cpu(3000).near(term("arch", "app=a"));
+        let plan = World::new().add([target("t").select("arch", "arm64"), pod]).plan();
         plan.has("p", "arch", "arm64")
     }),
     ("topology:2016", || {
@@ -58,7 +58,7 @@ const NEAR: &[Case] = &[
         plan.together(&["p00", "p01", "p02"])
     }),
     ("topology:2040", || {
-        // A node takes five pods, and there is no other place for those that belong together.
+        // A node has capacity for five pods, and the group may not use a second one.
         let like = |name| target(name).near(term("host", "app=a"));
         let mut world = World::new();
         world.add(pods(10, &like("p"))).settle().places(5)?;
@@ -75,7 +75,7 @@ const NEAR: &[Case] = &[
     ("topology:2126", || {
         let like = target("p").near(term("zone", "app=a")).cpu(3000);
         let plan = World::new().add(pods(3, &like)).plan();
-        one_zone(&plan, &["p00", "p01", "p02"])
+        check_one_zone(&plan, &["p00", "p01", "p02"])
     }),
     ("topology:2150", || {
         let like = target("p").near(term("zone", "app=a")).select("zone", "z3");
@@ -83,31 +83,31 @@ const NEAR: &[Case] = &[
         plan.all_placed()?;
         plan.has("p02", "zone", "z3")
     }),
-    // Karpenter starts a second group where the first cannot be joined. The scheduler lets a pod
-    // be the first of its kind only where there is no other anywhere.
+    // Karpenter starts a second group if a pod cannot join the first. The scheduler accepts a pod
+    // as the first of a group only if no other pod of the group exists.
     ("topology:2181", || {
         let like = |name, zone| {
-            let own = target(name).near(term("host", "app=a"));
-            own.select("zone", zone)
+            let pod = target(name).near(term("host", "app=a"));
+            pod.select("zone", zone)
         };
         let plan = World::new().add([like("p", "z1"), like("q", "z2")]).plan();
         plan.places(1)
     }),
     ("topology:2713", || {
-        let own = pod("p").near(term("zone", "app=a"));
-        World::new().add([own]).plan().placed(&[], &["p"])
+        let pod = pod("p").near(term("zone", "app=a"));
+        World::new().add([pod]).plan().placed(&[], &["p"])
     }),
-    // Karpenter knows the zone of the first pod only when its node is there.
+    // Karpenter knows the zone of the first pod only when its node exists.
     ("topology:2730", || {
-        let own = pod("p").near(term("zone", "app=a")).cpu(1500);
-        let plan = World::new().add([target("t").cpu(3000)]).add(pods(10, &own)).plan();
+        let pod = pod("p").near(term("zone", "app=a")).cpu(1500);
+        let plan = World::new().add([target("t").cpu(3000)]).add(pods(10, &pod)).plan();
         plan.all_placed()?;
-        one_zone(&plan, &["t", "p00", "p05", "p09"])
+        check_one_zone(&plan, &["t", "p00", "p05", "p09"])
     }),
     ("topology:2763", || {
-        let own = pod("p").near(term("zone", "app=a")).cpu(1500);
+        let pod = pod("p").near(term("zone", "app=a")).cpu(1500);
         let first = target("t").cpu(3000).select("zone", "z1");
-        let plan = World::new().add([first]).add(pods(10, &own)).plan();
+        let plan = World::new().add([first]).add(pods(10, &pod)).plan();
         plan.all_placed()?;
         plan.has("p00", "zone", "z1")?;
         plan.has("p09", "zone", "z1")
@@ -116,8 +116,8 @@ const NEAR: &[Case] = &[
         let mut world = World::new();
         let node = world.node("default", "z2");
         world.bind(target("t"), &node);
-        let own = pod("p").cpu(8000).near(term("zone", "app=a"));
-        world.add([own]).plan().has("p", "zone", "z2")
+        let pod = pod("p").cpu(8000).near(term("zone", "app=a"));
+        world.add([pod]).plan().has("p", "zone", "z2")
     }),
     ("topology:2792", || {
         let of = |name: &str| pod(name).label(&format!("tier={name}"));
@@ -139,8 +139,8 @@ const NEAR: &[Case] = &[
 ];
 
 #[test]
-fn pods_are_near_those_they_need() {
-    judge(NEAR);
+fn required_pod_affinity_places_pods_together() {
+    run_cases(NEAR);
 }
 
 const APART: &[Case] = &[
@@ -156,10 +156,10 @@ const APART: &[Case] = &[
         let plan = world.add([pod("p").apart(term("zone", "app=a"))]).plan();
         plan.placed(&["z1", "z2", "z3"], &["p"])
     }),
-    // Where the zone of a new node is open, Karpenter leaves the second pod to the next pass. We
-    // decide the zone.
-    ("topology:2361", one_pass),
-    ("topology:2502", one_pass),
+    // If the zone of a new node is undecided, Karpenter delays the second pod to the next pass.
+    // Outrigger decides the zone.
+    ("topology:2361", check_one_pass),
+    ("topology:2502", check_one_pass),
     ("topology:2383", || {
         let first = target("t").cpu(2000).select("arch", "arm64");
         let plan = World::new().add([first, pod("p").apart(term("arch", "app=a"))]).plan();
@@ -168,21 +168,21 @@ const APART: &[Case] = &[
     ("topology:2466", || {
         let mut world = World::new();
         for zone in ["z1", "z2", "z3"] {
-            let own = pod(zone).cpu(2000).select("zone", zone);
-            world.add([own.apart(term("zone", "app=a"))]);
+            let pod = pod(zone).cpu(2000).select("zone", zone);
+            world.add([pod.apart(term("zone", "app=a"))]);
         }
         world.add([target("t")]).plan().placed(&["z1", "z2", "z3"], &["t"])
     }),
     ("topology:2533", || {
         let mut world = World::new();
         for zone in ["z1", "z2", "z3"] {
-            let own = pod(zone).cpu(2000).select("zone", zone);
-            world.add([own.apart(term("zone", "app=a"))]);
+            let pod = pod(zone).cpu(2000).select("zone", zone);
+            world.add([pod.apart(term("zone", "app=a"))]);
         }
         world.settle().all_placed()?;
         world.add([target("t")]).plan().placed(&[], &["t"])
     }),
-    // One a pass in Karpenter, for the same reason as above.
+    // Karpenter places one pod per pass, for the same reason as above.
     ("topology:2668", || {
         let like = target("p").apart(term("zone", "app=a"));
         let mut world = World::new();
@@ -192,70 +192,70 @@ const APART: &[Case] = &[
             .into_iter()
             .filter(|pod| plan.why(pod).is_none())
             .collect();
-        zones_apart(&plan, &placed)?;
+        check_separate_zones(&plan, &placed)?;
         let counts = world.counts("zone", "app=a");
         ensure(counts == [1, 1, 1], || format!("{counts:?}"))
     }),
 ];
 
-/// A pod and one that must be in another zone, neither of which says in which.
-fn one_pass() -> Check {
+/// Checks that a pod is placed in another zone than a target pod, without selected zones.
+fn check_one_pass() -> Check {
     for (first, second) in [(2000, 100), (100, 2000)] {
-        let own = pod("p").cpu(second).apart(term("zone", "app=a"));
-        let plan = World::new().add([target("t").cpu(first), own]).plan();
+        let pod = pod("p").cpu(second).apart(term("zone", "app=a"));
+        let plan = World::new().add([target("t").cpu(first), pod]).plan();
         plan.all_placed()?;
-        zones_apart(&plan, &["t", "p"])?;
+        check_separate_zones(&plan, &["t", "p"])?;
     }
     Ok(())
 }
 
 #[test]
-fn pods_are_away_from_those_they_must_not_meet() {
-    judge(APART);
+fn required_anti_affinity_separates_pods() {
+    run_cases(APART);
 }
 
-const WISHED: &[Case] = &[
+const PREFERRED: &[Case] = &[
     ("topology:2234", || {
-        let own = pod("p").wish_near(50, term("host", "app=none"));
-        World::new().add([own, target("t")]).plan().all_placed()
+        let pod = pod("p").prefer_near(50, term("host", "app=none"));
+        World::new().add([pod, target("t")]).plan().all_placed()
     }),
     ("topology:2267", || {
-        let like = target("p").wish_apart(50, term("zone", "app=a")).cpu(100);
+        let like = target("p").prefer_apart(50, term("zone", "app=a")).cpu(100);
         World::new().add(pods(10, &like)).plan().all_placed()
     }),
     ("topology:2426", || {
         let mut world = World::new();
         for zone in ["z1", "z2", "z3"] {
-            let own = pod(zone).cpu(2000).select("zone", zone);
-            world.add([own.wish_apart(10, term("zone", "app=a"))]);
+            let pod = pod(zone).cpu(2000).select("zone", zone);
+            world.add([pod.prefer_apart(10, term("zone", "app=a"))]);
         }
         world.add([target("t")]).plan().all_placed()
     }),
     ("topology:2583", || {
         let mut world = World::new();
         for zone in ["z1", "z2", "z3"] {
-            let own = pod(zone).cpu(2000).select("zone", zone);
-            world.add([own.wish_apart(10, term("zone", "app=a"))]);
+            let pod = pod(zone).cpu(2000).select("zone", zone);
+            world.add([pod.prefer_apart(10, term("zone", "app=a"))]);
         }
         world.settle().all_placed()?;
         world.add([target("t")]).plan().all_placed()
     }),
     ("topology:2633", || {
-        // Near would be nice, and another host is a must.
-        let own = pod("p").wish_near(50, term("host", "app=a"));
-        let own = own.apart(term("host", "app=a"));
-        let plan = World::new().add([target("t"), own]).plan();
+        // The same host is preferred, but required anti-affinity excludes it.
+        let pod = pod("p").prefer_near(50, term("host", "app=a"));
+        let pod = pod.apart(term("host", "app=a"));
+        let plan = World::new().add([target("t"), pod]).plan();
         plan.apart(&["t", "p"])
     }),
 ];
 
 #[test]
-fn wishes_about_others_give_way() {
-    judge(WISHED);
+fn preferred_pod_affinity_and_anti_affinity_are_relaxed() {
+    run_cases(PREFERRED);
 }
 
-/// A pod that has to be near one in another namespace, as this term says.
-fn across(term: PodTerm) -> Plan {
+/// Plans a pod with this affinity term, and a target pod in another namespace.
+fn plan_across_namespaces(term: PodTerm) -> Plan {
     let mut world = World::new();
     for name in ["default", "other"] {
         world.apply(WatchedObject::Namespace(Namespace {
@@ -263,16 +263,16 @@ fn across(term: PodTerm) -> Plan {
             ..Namespace::default()
         }));
     }
-    let own = pod("p").near(term);
-    world.add([target("t").namespace("other").cpu(100), own]).plan()
+    let pod = pod("p").near(term);
+    world.add([target("t").namespace("other").cpu(100), pod]).plan()
 }
 
 const NAMESPACES: &[Case] = &[
-    ("topology:2843", || across(term("host", "app=a")).placed(&["t"], &["p"])),
+    ("topology:2843", || plan_across_namespaces(term("host", "app=a")).placed(&["t"], &["p"])),
     ("topology:2881", || {
         let named =
             PodTerm { namespaces: BTreeSet::from(["other".to_owned()]), ..term("host", "app=a") };
-        across(named).together(&["t", "p"])
+        plan_across_namespaces(named).together(&["t", "p"])
     }),
     ("topology:2920", || {
         let all = PodTerm {
@@ -280,11 +280,11 @@ const NAMESPACES: &[Case] = &[
             namespace_selector: Some(selecting("")),
             ..term("host", "app=a")
         };
-        across(all).together(&["t", "p"])
+        plan_across_namespaces(all).together(&["t", "p"])
     }),
 ];
 
 #[test]
-fn a_term_speaks_of_the_namespaces_it_names() {
-    judge(NAMESPACES);
+fn affinity_term_matches_only_its_own_namespaces() {
+    run_cases(NAMESPACES);
 }

@@ -7,66 +7,66 @@ use outrigger::model::watched_object::{ObjectKind, WatchedObject, WorkloadSelect
 
 use super::fixture::{Check, World, ensure};
 use super::notation::{With, pod, pods, selecting, soft, spread};
-use super::run::{Case, judge};
-use super::topology::{counted, require, settle};
+use super::run::{Case, run_cases};
+use super::topology::{check_counts, require, settle};
 
 const DEFAULTS: &[Case] = &[
     ("topology:3009", || {
-        let mut world = by_default(spread("zone", 1, ""));
-        settle(&mut world, 4, &of_set("a"), 4)?;
-        counted(&world, "zone", &[1, 1, 2])
+        let mut world = with_default_spread(spread("zone", 1, ""));
+        settle(&mut world, 4, &replica("a"), 4)?;
+        check_counts(&world, "zone", &[1, 1, 2])
     }),
     ("topology:3015", || {
-        let mut world = by_default(spread("host", 1, ""));
-        settle(&mut world, 4, &of_set("a"), 4)?;
-        counted(&world, "host", &[1, 1, 1, 1])
+        let mut world = with_default_spread(spread("host", 1, ""));
+        settle(&mut world, 4, &replica("a"), 4)?;
+        check_counts(&world, "host", &[1, 1, 1, 1])
     }),
     ("topology:3027", || {
-        let mut world = by_default(spread("zone", 1, ""));
-        let own = of_set("a").spread(spread("host", 4, "app=a"));
-        settle(&mut world, 4, &own, 4)?;
-        counted(&world, "host", &[4])
+        let mut world = with_default_spread(spread("zone", 1, ""));
+        let pod = replica("a").spread(spread("host", 4, "app=a"));
+        settle(&mut world, 4, &pod, 4)?;
+        check_counts(&world, "host", &[4])
     }),
     ("topology:3051", || {
         let mut least = spread("zone", 1, "");
         least.min_domains = 3;
-        let mut world = by_default(least);
+        let mut world = with_default_spread(least);
         require(&mut world, &["zone in z1 z2"]);
-        settle(&mut world, 3, &of_set("a"), 2)?;
-        counted(&world, "zone", &[1, 1])
+        settle(&mut world, 3, &replica("a"), 2)?;
+        check_counts(&world, "zone", &[1, 1])
     }),
     ("topology:3086", || {
-        let mut world = by_default(spread("unknown", 1, ""));
-        settle(&mut world, 1, &of_set("a"), 0)
+        let mut world = with_default_spread(spread("unknown", 1, ""));
+        settle(&mut world, 1, &replica("a"), 0)
     }),
     ("topology:3103", || {
-        let mut world = by_default(soft(spread("unknown", 1, "")));
-        settle(&mut world, 1, &of_set("a"), 1)
+        let mut world = with_default_spread(soft(spread("unknown", 1, "")));
+        settle(&mut world, 1, &replica("a"), 1)
     }),
     ("topology:3130", || {
         let mut world = World::new();
-        settle(&mut world, 4, &of_set("a"), 4)?;
-        counted(&world, "host", &[4])
+        settle(&mut world, 4, &replica("a"), 4)?;
+        check_counts(&world, "host", &[4])
     }),
     ("topology:3137", || {
-        let mut world = by_default(spread("zone", 1, ""));
+        let mut world = with_default_spread(spread("zone", 1, ""));
         settle(&mut world, 4, &pod("a").label("app=a"), 4)?;
-        counted(&world, "host", &[4])
+        check_counts(&world, "host", &[4])
     }),
     ("topology:3146", || {
-        let mut world = by_default(spread("zone", 1, ""));
+        let mut world = with_default_spread(spread("zone", 1, ""));
         for at in 0..2 {
             let node = world.node("single-pod", "z1");
-            world.bind(of_set(&format!("r{at}")), &node);
+            world.bind(replica(&format!("r{at}")), &node);
         }
-        settle(&mut world, 4, &of_set("a"), 4)?;
-        counted(&world, "zone", &[2, 2, 2])
+        settle(&mut world, 4, &replica("a"), 4)?;
+        check_counts(&world, "zone", &[2, 2, 2])
     }),
     ("topology:3188", || {
-        let mut world = by_default(spread("zone", 1, ""));
+        let mut world = with_default_spread(spread("zone", 1, ""));
         let other = pod("b").label("app=b").owner("ReplicaSet", "b");
         select(&mut world, ObjectKind::ReplicaSet, "b", "app=b");
-        world.add(pods(3, &of_set("a"))).add(pods(3, &other)).settle().all_placed()?;
+        world.add(pods(3, &replica("a"))).add(pods(3, &other)).settle().all_placed()?;
         for app in ["app=a", "app=b"] {
             let counts = world.counts("zone", app);
             ensure(counts == [1, 1, 1], || format!("{app}: {counts:?}"))?;
@@ -78,10 +78,10 @@ const DEFAULTS: &[Case] = &[
             let label = format!("pod-template-hash={hash}");
             pod(hash).label("app=a").label(&label).owner("ReplicaSet", hash)
         };
-        let mut world = by_default(spread("zone", 1, ""));
+        let mut world = with_default_spread(spread("zone", 1, ""));
         for hash in ["x", "y"] {
-            let own = format!("app=a, pod-template-hash={hash}");
-            select(&mut world, ObjectKind::ReplicaSet, hash, &own);
+            let selector = format!("app=a, pod-template-hash={hash}");
+            select(&mut world, ObjectKind::ReplicaSet, hash, &selector);
         }
         world.add(pods(3, &of("x"))).add(pods(3, &of("y"))).settle().all_placed()?;
         for hash in ["pod-template-hash=x", "pod-template-hash=y"] {
@@ -91,21 +91,21 @@ const DEFAULTS: &[Case] = &[
         Ok(())
     }),
     ("topology:3244", || {
-        let mut world = unselected();
+        let mut world = default_zone_spread();
         select(&mut world, ObjectKind::Service, "s", "app=a");
-        let own = pod("p").label("app=a").owner("Job", "a");
-        settle(&mut world, 3, &own, 3)?;
-        counted(&world, "zone", &[1, 1, 1])
+        let pod = pod("p").label("app=a").owner("Job", "a");
+        settle(&mut world, 3, &pod, 3)?;
+        check_counts(&world, "zone", &[1, 1, 1])
     }),
 ];
 
-/// A pod of a ReplicaSet that says nothing about how it is spread.
-fn of_set(name: &str) -> Pod {
+/// A pod of a ReplicaSet without spread constraints.
+fn replica(name: &str) -> Pod {
     pod(name).label("app=a").owner("ReplicaSet", "a")
 }
 
-/// What the scheduler is configured with, and a ReplicaSet `a` that selects `app=a`.
-fn by_default(constraint: TopologySpread) -> World {
+/// A world with this default constraint, and a ReplicaSet `a` that selects `app=a`.
+fn with_default_spread(constraint: TopologySpread) -> World {
     let mut world = World::new();
     world.cluster().scheduling.default_spread =
         vec![TopologySpread { selector: None, ..constraint }];
@@ -113,16 +113,16 @@ fn by_default(constraint: TopologySpread) -> World {
     world
 }
 
-/// Pods are spread over zones by default, and nothing selects any.
-fn unselected() -> World {
-    let mut world = by_default(spread("zone", 1, ""));
+/// A world with a default spread over zones, and no object that selects pods.
+fn default_zone_spread() -> World {
+    let mut world = with_default_spread(spread("zone", 1, ""));
     let key = ObjectKey::new("default", "a");
     let objects = &mut world.state.objects;
     objects.delete(ObjectKind::ReplicaSet, &key, world.now);
     world
 }
 
-/// Something that selects pods.
+/// Adds an object that selects pods.
 fn select(world: &mut World, kind: ObjectKind, name: &str, selector: &str) {
     world.apply(WatchedObject::Selecting(WorkloadSelector {
         kind,
@@ -132,11 +132,11 @@ fn select(world: &mut World, kind: ObjectKind, name: &str, selector: &str) {
 }
 
 #[test]
-fn pods_that_say_nothing_are_spread_as_the_scheduler_is_configured() {
-    judge(DEFAULTS);
+fn default_spread_applies_to_pods_without_constraints() {
+    run_cases(DEFAULTS);
 }
 
-/// Pods with these labels beside `app=a`, each of the same owner.
+/// Pods of one owner with the label `app=a` and one of these labels each.
 fn of_one_owner(kind: &str, labels: [&str; 3]) -> Vec<Pod> {
     let one = |(at, label): (usize, &&str)| {
         pod(&format!("p{at}")).label("app=a").label(label).owner(kind, "a")
@@ -144,180 +144,186 @@ fn of_one_owner(kind: &str, labels: [&str; 3]) -> Vec<Pod> {
     labels.iter().enumerate().map(one).collect()
 }
 
-/// Whether pods are spread over the zones where this selects pods, or share a node.
-fn selected_by(objects: &[(ObjectKind, &str)], pods: Vec<Pod>, expect: bool) -> Check {
-    let mut world = unselected();
+/// Checks whether pods are spread over the zones, or share a node, if these objects select pods.
+fn check_selected(objects: &[(ObjectKind, &str)], pods: Vec<Pod>, expect: bool) -> Check {
+    let mut world = default_zone_spread();
     for (kind, selector) in objects {
         select(&mut world, *kind, "a", selector);
     }
     world.add(pods).settle().all_placed()?;
-    if expect { counted(&world, "zone", &[1, 1, 1]) } else { counted(&world, "host", &[3]) }
-}
-
-/// Pods of no owner that counts.
-fn of_nobody() -> Vec<Pod> {
-    pods(3, &pod("p").label("app=a"))
-}
-
-/// A node in this zone with two pods of this label, and room for three more.
-fn taken(world: &mut World, zone: &str, label: &str) {
-    let node = world.node("default", zone);
-    for own in pods(2, &pod(&format!("{zone}-")).label(label)) {
-        world.bind(own, &node);
+    if expect {
+        check_counts(&world, "zone", &[1, 1, 1])
+    } else {
+        check_counts(&world, "host", &[3])
     }
 }
 
-/// Pods with the label `own=…` in the zones.
-fn counted_of(world: &World, own: &str, expect: &[usize]) -> Check {
-    let counts = world.counts("zone", own);
-    ensure(counts == expect, || format!("{own}: {counts:?}"))
+/// Pods without an owner.
+fn unowned_pods() -> Vec<Pod> {
+    pods(3, &pod("p").label("app=a"))
+}
+
+/// Adds a node in this zone with two pods of this label, and capacity for three more.
+fn add_occupied_node(world: &mut World, zone: &str, label: &str) {
+    let node = world.node("default", zone);
+    for pod in pods(2, &pod(&format!("{zone}-")).label(label)) {
+        world.bind(pod, &node);
+    }
+}
+
+/// Checks the numbers of pods with the label `own=…` in the zones.
+fn check_zone_counts(world: &World, label: &str, expect: &[usize]) -> Check {
+    let counts = world.counts("zone", label);
+    ensure(counts == expect, || format!("{label}: {counts:?}"))
 }
 
 const OWNERS: &[Case] = &[
-    // Whatever else their labels say, the pods of one owner are counted together.
+    // The pods of one owner are counted together, regardless of their other labels.
     ("defaults:80", || {
         let pods = of_one_owner("ReplicaSet", ["own=x", "own=y", "own=z"]);
-        selected_by(&[(ObjectKind::ReplicaSet, "app=a")], pods, true)
+        check_selected(&[(ObjectKind::ReplicaSet, "app=a")], pods, true)
     }),
     ("defaults:98", || {
         let key = "statefulset.kubernetes.io/pod-name";
         let labels = ["a-0", "a-1", "a-2"].map(|name| format!("{key}={name}"));
         let labels = labels.each_ref().map(String::as_str);
         let pods = of_one_owner("StatefulSet", labels);
-        selected_by(&[(ObjectKind::StatefulSet, "app=a")], pods, true)
+        check_selected(&[(ObjectKind::StatefulSet, "app=a")], pods, true)
     }),
     ("defaults:119", || {
         let pods = of_one_owner("ReplicaSet", ["tier=x", "tier=y", "tier=x"]);
-        selected_by(&[(ObjectKind::ReplicaSet, "tier not z")], pods, true)
+        check_selected(&[(ObjectKind::ReplicaSet, "tier not z")], pods, true)
     }),
     ("defaults:137", || {
         let pods = of_one_owner("ReplicationController", ["own=x"; 3]);
-        selected_by(&[(ObjectKind::ReplicationController, "app=a")], pods, true)
+        check_selected(&[(ObjectKind::ReplicationController, "app=a")], pods, true)
     }),
     ("defaults:159", || {
         let pods = of_one_owner("Job", ["own=x"; 3]);
-        selected_by(&[(ObjectKind::ReplicaSet, "app=a")], pods, false)
+        check_selected(&[(ObjectKind::ReplicaSet, "app=a")], pods, false)
     }),
-    // An owner that does not control a pod is none to us.
-    ("defaults:166", || selected_by(&[(ObjectKind::ReplicaSet, "app=a")], of_nobody(), false)),
+    // An owner that is not the controller of a pod is ignored.
+    ("defaults:166", || {
+        check_selected(&[(ObjectKind::ReplicaSet, "app=a")], unowned_pods(), false)
+    }),
     ("defaults:174", || {
         let pods = of_one_owner("ReplicaSet", ["own=x"; 3]);
-        selected_by(&[(ObjectKind::StatefulSet, "app=a")], pods, false)
+        check_selected(&[(ObjectKind::StatefulSet, "app=a")], pods, false)
     }),
     ("defaults:250", || {
-        // Whatever a service says, this controller's word on a label is the last: pods of another
-        // app are counted, of which one zone has too many.
-        let mut world = unselected();
+        // The selector of the ReplicationController overrides that of the Service: it counts pods
+        // of another app, of which one zone has too many.
+        let mut world = default_zone_spread();
         select(&mut world, ObjectKind::Service, "s", "app=a");
         select(&mut world, ObjectKind::ReplicationController, "a", "app=old");
-        taken(&mut world, "z1", "app=old");
+        add_occupied_node(&mut world, "z1", "app=old");
         world.node("default", "z2");
         let pods = of_one_owner("ReplicationController", ["own=x"; 3]);
         world.add(pods).settle().all_placed()?;
-        counted_of(&world, "own=x", &[0, 3])
+        check_zone_counts(&world, "own=x", &[0, 3])
     }),
     ("defaults:272", || {
         let pods = of_one_owner("ReplicaSet", ["own=x"; 3]);
         let both = [(ObjectKind::Service, "app=a"), (ObjectKind::ReplicaSet, "app=old")];
-        selected_by(&both, pods, false)
+        check_selected(&both, pods, false)
     }),
     ("defaults:298", || {
-        // The service selects some pods of an owner: those are spread among themselves, the others
-        // among all.
-        let mut world = by_default(spread("zone", 1, ""));
+        // The Service selects some pods of an owner. They are spread among each other, and the
+        // others among all pods of the owner.
+        let mut world = with_default_spread(spread("zone", 1, ""));
         select(&mut world, ObjectKind::Service, "s", "tier=x");
-        taken(&mut world, "z1", "app=a");
+        add_occupied_node(&mut world, "z1", "app=a");
         world
-            .add(pods(3, &of_set("x").label("tier=x").label("own=x")))
-            .add(pods(2, &of_set("y").label("own=y")));
+            .add(pods(3, &replica("x").label("tier=x").label("own=x")))
+            .add(pods(2, &replica("y").label("own=y")));
         world.settle().all_placed()?;
-        counted_of(&world, "own=x", &[1, 1, 1])?;
-        counted_of(&world, "own=y", &[0, 1, 1])
+        check_zone_counts(&world, "own=x", &[1, 1, 1])?;
+        check_zone_counts(&world, "own=y", &[0, 1, 1])
     }),
     ("defaults:314", || {
-        // The pod of the other namespace is alike, and another's.
-        let mut world = by_default(spread("zone", 1, ""));
+        // The identical pod in the other namespace does not count.
+        let mut world = with_default_spread(spread("zone", 1, ""));
         let node = world.node("default", "z1");
-        world.bind(of_set("other").namespace("other"), &node);
-        world.add(pods(3, &of_set("p"))).settle().all_placed()?;
-        counted(&world, "zone", &[1, 1, 1])?;
-        let others = pods(3, &of_set("q").namespace("other"));
+        world.bind(replica("other").namespace("other"), &node);
+        world.add(pods(3, &replica("p"))).settle().all_placed()?;
+        check_counts(&world, "zone", &[1, 1, 1])?;
+        let others = pods(3, &replica("q").namespace("other"));
         world.add(others).plan().together(&["q00", "q01", "q02"])
     }),
     ("defaults:332", || {
-        let own = |pod: Pod| pod.spread(spread("host", 3, "app=a"));
+        let with_constraint = |pod: Pod| pod.spread(spread("host", 3, "app=a"));
         let pods = of_one_owner("ReplicaSet", ["own=x"; 3]);
-        let pods = pods.into_iter().map(own).collect();
-        selected_by(&[(ObjectKind::ReplicaSet, "app=a")], pods, false)
+        let pods = pods.into_iter().map(with_constraint).collect();
+        check_selected(&[(ObjectKind::ReplicaSet, "app=a")], pods, false)
     }),
     ("defaults:351", || {
-        let mut world = by_default(spread("zone", 1, ""));
+        let mut world = with_default_spread(spread("zone", 1, ""));
         world.cluster().scheduling.default_spread.clear();
         world.add(of_one_owner("ReplicaSet", ["own=x"; 3])).settle().all_placed()?;
-        counted(&world, "host", &[3])
+        check_counts(&world, "host", &[3])
     }),
     ("defaults:377", || {
-        // Two may lead, where the configured constraint says so.
-        let mut world = by_default(spread("zone", 2, ""));
+        // The configured constraint allows a skew of two.
+        let mut world = with_default_spread(spread("zone", 2, ""));
         require(&mut world, &["zone in z1 z2"]);
         let node = world.node("single-pod", "z3");
-        world.bind(of_set("first"), &node);
-        settle(&mut world, 8, &of_set("p").cpu(2100).select("arch", "amd64"), 6)?;
-        counted(&world, "zone", &[1, 3, 3])
+        world.bind(replica("first"), &node);
+        settle(&mut world, 8, &replica("p").cpu(2100).select("arch", "amd64"), 6)?;
+        check_counts(&world, "zone", &[1, 3, 3])
     }),
     ("defaults:405", || {
         let of = |name: &str| pod(name).label("app=a").owner("ReplicaSet", name);
-        let mut world = by_default(spread("zone", 1, ""));
+        let mut world = with_default_spread(spread("zone", 1, ""));
         select(&mut world, ObjectKind::ReplicaSet, "x", "own=x");
         select(&mut world, ObjectKind::ReplicaSet, "y", "own=y");
         world.add(pods(3, &of("x").label("own=x"))).add(pods(3, &of("y").label("own=y")));
         world.settle().all_placed()?;
-        counted_of(&world, "own=x", &[1, 1, 1])?;
-        counted_of(&world, "own=y", &[1, 1, 1])
+        check_zone_counts(&world, "own=x", &[1, 1, 1])?;
+        check_zone_counts(&world, "own=y", &[1, 1, 1])
     }),
 ];
 
 #[test]
 fn default_constraints_count_the_pods_of_one_owner() {
-    judge(OWNERS);
+    run_cases(OWNERS);
 }
 
 const SERVICES: &[Case] = &[
-    ("defaults:185", || selected_by(&[(ObjectKind::Service, "app=a")], of_nobody(), true)),
+    ("defaults:185", || check_selected(&[(ObjectKind::Service, "app=a")], unowned_pods(), true)),
     ("defaults:193", || {
-        // Pods that only one of them selects are not counted.
-        let mut world = unselected();
+        // Pods that only one of the Services selects are not counted.
+        let mut world = default_zone_spread();
         select(&mut world, ObjectKind::Service, "s", "app=a");
         select(&mut world, ObjectKind::Service, "t", "tier=x");
-        taken(&mut world, "z1", "app=a");
-        taken(&mut world, "z2", "tier=x");
-        let own = pod("p").label("app=a").label("tier=x").label("own=x");
-        settle(&mut world, 3, &own, 3)?;
-        counted_of(&world, "own=x", &[1, 1, 1])
+        add_occupied_node(&mut world, "z1", "app=a");
+        add_occupied_node(&mut world, "z2", "tier=x");
+        let pod = pod("p").label("app=a").label("tier=x").label("own=x");
+        settle(&mut world, 3, &pod, 3)?;
+        check_zone_counts(&world, "own=x", &[1, 1, 1])
     }),
-    // A service that does not select a pod, or selects nothing, says nothing about it.
-    ("defaults:202", || selected_by(&[(ObjectKind::Service, "app=b")], of_nobody(), false)),
-    ("defaults:206", || selected_by(&[(ObjectKind::Service, "")], of_nobody(), false)),
-    ("defaults:211", || selected_by(&[(ObjectKind::Service, "")], of_nobody(), false)),
+    // A Service that does not select a pod, or selects nothing, has no effect on it.
+    ("defaults:202", || check_selected(&[(ObjectKind::Service, "app=b")], unowned_pods(), false)),
+    ("defaults:206", || check_selected(&[(ObjectKind::Service, "")], unowned_pods(), false)),
+    ("defaults:211", || check_selected(&[(ObjectKind::Service, "")], unowned_pods(), false)),
     ("defaults:216", || {
         let elsewhere = |pod: Pod| pod.namespace("other");
-        let pods = of_nobody().into_iter().map(elsewhere).collect::<Vec<_>>();
-        let mut world = unselected();
+        let pods = unowned_pods().into_iter().map(elsewhere).collect::<Vec<_>>();
+        let mut world = default_zone_spread();
         select(&mut world, ObjectKind::Service, "s", "app=a");
         world.add(pods).plan().together(&["p00", "p01", "p02"])
     }),
     ("defaults:224", || {
-        let mut world = by_default(spread("zone", 1, ""));
+        let mut world = with_default_spread(spread("zone", 1, ""));
         select(&mut world, ObjectKind::Service, "s", "tier=x");
-        taken(&mut world, "z1", "app=a");
-        taken(&mut world, "z2", "tier=x");
-        let own = of_set("p").label("tier=x").label("own=x");
-        settle(&mut world, 3, &own, 3)?;
-        counted_of(&world, "own=x", &[1, 1, 1])
+        add_occupied_node(&mut world, "z1", "app=a");
+        add_occupied_node(&mut world, "z2", "tier=x");
+        let pod = replica("p").label("tier=x").label("own=x");
+        settle(&mut world, 3, &pod, 3)?;
+        check_zone_counts(&world, "own=x", &[1, 1, 1])
     }),
 ];
 
 #[test]
 fn default_constraints_count_the_pods_of_services() {
-    judge(SERVICES);
+    run_cases(SERVICES);
 }

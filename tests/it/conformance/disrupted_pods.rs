@@ -11,10 +11,10 @@ use outrigger::model::watched_object::WatchedObject;
 
 use super::fixture::{Check, World, ensure};
 use super::notation::{With, pod, pods};
-use super::run::{Case, judge};
+use super::run::{Case, run_cases};
 
-/// A node with these pods that begins to leave.
-fn leaving(running: impl IntoIterator<Item = Pod>) -> World {
+/// A world with a draining node that runs these pods.
+fn draining(running: impl IntoIterator<Item = Pod>) -> World {
     let mut world = World::new();
     let node = world.node("default", "z1");
     for pod in running {
@@ -25,18 +25,18 @@ fn leaving(running: impl IntoIterator<Item = Pod>) -> World {
     world
 }
 
-fn planned(world: &World, expect: bool) -> Check {
+fn check_planned(world: &World, expect: bool) -> Check {
     let plan = world.plan();
     let places = plan.solution.claims.iter().map(|claim| claim.pods.len());
     let count: usize = places.sum();
-    ensure((count > 0) == expect, || format!("{count} pods are planned for"))
+    ensure((count > 0) == expect, || format!("{count} pods get new nodes"))
 }
 
 fn deleting(pod: Pod) -> Pod {
     pod.with(|pod| pod.deleting = Some(jiff::Timestamp::UNIX_EPOCH))
 }
 
-/// A budget of all pods with `app=a`, of which so many may go.
+/// A PodDisruptionBudget of all pods with `app=a` that allows this number of disruptions.
 fn budget(name: &str, disruptions_allowed: i64) -> WatchedObject {
     WatchedObject::Pdb(Pdb {
         key: ObjectKey::new("default", name),
@@ -46,45 +46,45 @@ fn budget(name: &str, disruptions_allowed: i64) -> WatchedObject {
     })
 }
 
-const LEAVING: &[Case] = &[
+const DRAINING: &[Case] = &[
     ("provisioning:492", || {
-        let own = pod("p").cpu(100).owner("ReplicaSet", "web");
-        let world = leaving(pods(3, &own));
+        let pod = pod("p").cpu(100).owner("ReplicaSet", "web");
+        let world = draining(pods(3, &pod));
         let plan = world.plan();
         plan.makes(1)?;
         plan.together(&["p00", "p01", "p02"])
     }),
     ("scheduling:4061", || {
-        let own = pod("p").cpu(100);
-        planned(&leaving([own.clone()]), false)?;
-        planned(&leaving([own.owner("Job", "sum")]), true)
+        let pod = pod("p").cpu(100);
+        check_planned(&draining([pod.clone()]), false)?;
+        check_planned(&draining([pod.owner("Job", "sum")]), true)
     }),
-    ("scheduling:4087", || planned(&leaving([deleting(pod("p").cpu(100))]), false)),
+    ("scheduling:4087", || check_planned(&draining([deleting(pod("p").cpu(100))]), false)),
     ("scheduling:4114", || {
-        planned(&leaving([pod("p").cpu(100).owner("DaemonSet", "agent")]), false)
+        check_planned(&draining([pod("p").cpu(100).owner("DaemonSet", "agent")]), false)
     }),
     ("scheduling:4171", || {
         let pod = pod("p").cpu(100).owner("ReplicaSet", "web");
-        planned(&leaving([deleting(pod)]), false)
+        check_planned(&draining([deleting(pod)]), false)
     }),
     ("scheduling:4215", || {
         let pod = pod("p").cpu(100).owner("StatefulSet", "db");
-        planned(&leaving([deleting(pod)]), true)
+        check_planned(&draining([deleting(pod)]), true)
     }),
     ("scheduling:4262", || {
-        let own = || pod("p").cpu(100).label("app=a");
-        let mut world = leaving([own()]);
+        let covered = || pod("p").cpu(100).label("app=a");
+        let mut world = draining([covered()]);
         world.apply(budget("none", 0));
-        planned(&world, false)?;
-        // The API refuses to evict a pod of two budgets, whatever they allow.
-        let mut world = leaving([own()]);
+        check_planned(&world, false)?;
+        // The API refuses to evict a pod with two budgets, even if both allow it.
+        let mut world = draining([covered()]);
         world.apply(budget("one", 1));
         world.apply(budget("other", 1));
-        planned(&world, false)
+        check_planned(&world, false)
     }),
 ];
 
 #[test]
-fn pods_of_leaving_nodes_are_planned_for() {
-    judge(LEAVING);
+fn only_reschedulable_pods_of_a_draining_node_get_capacity() {
+    run_cases(DRAINING);
 }

@@ -10,15 +10,15 @@ use outrigger::model::watched_object::WatchedObject;
 
 use super::fixture::{Check, Shape, USUAL, World, ensure};
 use super::notation::{With, pod, pods, spread, taint, term};
-use super::run::{Case, judge};
+use super::run::{Case, run_cases};
 
-/// How far a node may have come that counts as on its way.
-const COMING: [ClaimPhase; 4] =
+/// The phases in which a node accepts further pods.
+const PHASES: [ClaimPhase; 4] =
     [ClaimPhase::Planned, ClaimPhase::Launched, ClaimPhase::Registered, ClaimPhase::Initialized];
 
-fn second_fits(first: Pod, second: Pod, expect: bool) -> Check {
-    for phase in COMING {
-        // What is not launched yet might become a node for a single pod.
+fn check_second_fits(first: Pod, second: Pod, expect: bool) -> Check {
+    for phase in PHASES {
+        // A planned node could still become a node for a single pod.
         let mut world = World::requiring(&["type not single-pod"]);
         world.add([first.clone()]).settle_as(phase).all_placed()?;
         let plan = world.add([second.clone()]).plan();
@@ -29,18 +29,18 @@ fn second_fits(first: Pod, second: Pod, expect: bool) -> Check {
     Ok(())
 }
 
-const COMING_CASES: &[Case] = &[
-    ("scheduling:1830", || second_fits(pod("p").cpu(10), pod("q").cpu(10), true)),
+const IN_FLIGHT: &[Case] = &[
+    ("scheduling:1830", || check_second_fits(pod("p").cpu(10), pod("q").cpu(10), true)),
     ("scheduling:1847", || {
         let of = |name| pod(name).cpu(10).select("zone", "z2");
-        second_fits(of("p"), of("q").need(&["zone in z1 z2"]), true)
+        check_second_fits(of("p"), of("q").need(&["zone in z1 z2"]), true)
     }),
     ("scheduling:1896", || {
         let of = |name| pod(name).cpu(1001);
-        second_fits(of("p"), of("q"), false)
+        check_second_fits(of("p"), of("q"), false)
     }),
     ("scheduling:1915", || {
-        second_fits(pod("p").cpu(10), pod("q").cpu(10).select("arch", "arm64"), false)
+        check_second_fits(pod("p").cpu(10), pod("q").cpu(10).select("arch", "arm64"), false)
     }),
     ("scheduling:1932", || {
         let mut world = World::new();
@@ -51,7 +51,7 @@ const COMING_CASES: &[Case] = &[
         let made = |pod: &str| plan.claim_of(pod).map(|_| ());
         made("q")
     }),
-    // A node that was planned for pods is not planned for them again.
+    // Pods that already have a planned node do not get another one.
     ("scheduling:2531", || {
         for phase in [ClaimPhase::Planned, ClaimPhase::Launching, ClaimPhase::Launched] {
             let mut world = World::new();
@@ -65,7 +65,7 @@ const COMING_CASES: &[Case] = &[
     ("scheduling:2788", || {
         let mut world = World::new();
         world.add([pod("p")]).plan().makes(1)?;
-        ensure(world.node_with("p").is_none(), || "a plan binds nothing".to_owned())?;
+        ensure(world.node_with("p").is_none(), || "a plan must not bind pods".to_owned())?;
         world.settle_as(ClaimPhase::Launched).makes(1)?;
         world.plan().makes(0)
     }),
@@ -79,12 +79,12 @@ const COMING_CASES: &[Case] = &[
 ];
 
 #[test]
-fn a_coming_node_takes_what_it_can() {
-    judge(COMING_CASES);
+fn in_flight_node_gets_the_pods_that_fit() {
+    run_cases(IN_FLIGHT);
 }
 
-/// The second pod, where the node of the first has these taints and has come this far.
-fn tainted(phase: ClaimPhase, taints: &[Taint], startup: &[Taint], expect: bool) -> Check {
+/// Checks whether a second pod uses the node of the first, with these taints in this phase.
+fn check_tainted(phase: ClaimPhase, taints: &[Taint], startup: &[Taint], expect: bool) -> Check {
     let mut world = World::new();
     world.pool().startup_taints = startup.to_vec();
     world.add([pod("p").cpu(10)]).settle_as(phase).all_placed()?;
@@ -94,110 +94,110 @@ fn tainted(phase: ClaimPhase, taints: &[Taint], startup: &[Taint], expect: bool)
 }
 
 const TAINTED: &[Case] = &[
-    ("scheduling:2018", || tainted(ClaimPhase::Registered, &[], &[], true)),
+    ("scheduling:2018", || check_tainted(ClaimPhase::Registered, &[], &[], true)),
     ("scheduling:2040", || {
         let not_ready = Taint::new("node.kubernetes.io/not-ready", Effect::NoExecute);
-        tainted(ClaimPhase::Registered, &[not_ready], &[], true)
+        check_tainted(ClaimPhase::Registered, &[not_ready], &[], true)
     }),
     ("scheduling:2078", || {
         let team = taint("team", "x", Effect::NoSchedule);
-        tainted(ClaimPhase::Registered, &[team], &[], false)
+        check_tainted(ClaimPhase::Registered, &[team], &[], false)
     }),
     ("scheduling:2110", || {
         let start = taint("start", "x", Effect::NoSchedule);
         let start = std::slice::from_ref(&start);
-        tainted(ClaimPhase::Registered, start, start, true)
+        check_tainted(ClaimPhase::Registered, start, start, true)
     }),
     ("scheduling:2143", || {
         let start = taint("start", "x", Effect::NoSchedule);
         let start = std::slice::from_ref(&start);
-        tainted(ClaimPhase::Initialized, start, start, false)
+        check_tainted(ClaimPhase::Initialized, start, start, false)
     }),
-    // A node that was ready once and is not any more may be broken: the scheduler binds nothing
-    // there, so somebody else has to take the pod. Karpenter waits for it.
+    // An initialized node that is not ready any more may be broken. The scheduler binds no pods to
+    // it, so the pod needs another node. Karpenter waits for the node.
     ("scheduling:2174", || {
         let not_ready = Taint::new("node.kubernetes.io/not-ready", Effect::NoSchedule);
-        tainted(ClaimPhase::Initialized, &[not_ready], &[], false)
+        check_tainted(ClaimPhase::Initialized, &[not_ready], &[], false)
     }),
 ];
 
 #[test]
-fn taints_of_a_start_keep_no_pod_away() {
-    judge(TAINTED);
+fn startup_taints_of_a_starting_node_are_ignored() {
+    run_cases(TAINTED);
 }
 
-fn daemon(world: &mut World, name: &str, template: Pod) {
+fn add_daemon(world: &mut World, name: &str, template: Pod) {
     let set = DaemonSet { key: ObjectKey::new("default", name), template };
     world.apply(WatchedObject::DaemonSet(Box::new(set)));
 }
 
-/// Whether a pod of so many millicores goes to the only node.
-fn fits(world: &World, cpu: i64, expect: bool) -> Check {
+/// Checks whether a pod with these millicores fits on the only node.
+fn check_fits(world: &World, cpu: i64, expect: bool) -> Check {
     let plan = world.clone().add([pod("q").cpu(cpu)]).plan();
     let placed = plan.solution.claims.is_empty();
     ensure(placed == expect, || format!("{cpu}m on the node: {placed}"))
 }
 
 const DAEMONS: &[Case] = &[
-    // 3900 millicores, and a daemon of 1000, which is counted once.
+    // The node has 3900 millicores, and the daemon requests 1000, which count once.
     ("scheduling:2203", || {
         let mut world = World::new();
-        daemon(&mut world, "agent", pod("").cpu(1000));
+        add_daemon(&mut world, "agent", pod("").cpu(1000));
         let node = world.node("default", "z1");
-        fits(&world, 2900, true)?;
-        fits(&world, 2901, false)?;
+        check_fits(&world, 2900, true)?;
+        check_fits(&world, 2901, false)?;
         world.bind(pod("agent-x").cpu(1000).owner("DaemonSet", "agent"), &node);
-        fits(&world, 2900, true)?;
-        fits(&world, 2901, false)?;
+        check_fits(&world, 2900, true)?;
+        check_fits(&world, 2901, false)?;
         world.remove("agent-x");
-        fits(&world, 2901, false)
+        check_fits(&world, 2901, false)
     }),
-    // One that should not be there takes its own, and nothing of what others will take.
+    // A stray daemon pod uses its own requests, and does not replace the expected daemon.
     ("scheduling:2275", || {
         let mut world = World::new();
-        daemon(&mut world, "agent", pod("").cpu(1000));
-        daemon(&mut world, "stray", pod("").cpu(500).select("team", "x"));
+        add_daemon(&mut world, "agent", pod("").cpu(1000));
+        add_daemon(&mut world, "stray", pod("").cpu(500).select("team", "x"));
         let node = world.node("default", "z1");
         world.bind(pod("stray-x").cpu(500).owner("DaemonSet", "stray"), &node);
-        fits(&world, 2400, true)?;
-        fits(&world, 2401, false)
+        check_fits(&world, 2400, true)?;
+        check_fits(&world, 2401, false)
     }),
-    // A daemon that waits for a node to be ready for it will come to one that is not yet.
+    // A daemon that selects the label of initialized nodes is expected on a node without it.
     ("scheduling:2364", || {
         let label = "karpenter.sh/initialized";
         for phase in [ClaimPhase::Launched, ClaimPhase::Registered, ClaimPhase::Initialized] {
             let mut world = World::new();
-            daemon(&mut world, "agent", pod("").cpu(1000).select(label, "true"));
+            add_daemon(&mut world, "agent", pod("").cpu(1000).select(label, "true"));
             let first = pod("p").cpu(1000).select("type", "default");
             world.add([first]).settle_as(phase).all_placed()?;
             let why = |text: String| format!("{phase:?}: {text}");
-            fits(&world, 1900, true).map_err(why)?;
-            fits(&world, 1901, false).map_err(why)?;
+            check_fits(&world, 1900, true).map_err(why)?;
+            check_fits(&world, 1901, false).map_err(why)?;
         }
         Ok(())
     }),
     ("scheduling:2729", || {
         let mut world = World::new();
-        world.foreign("other", &[], 4);
-        daemon(&mut world, "agent", pod("").cpu(1000).select("zone", "z1"));
-        fits(&world, 4000, true)
+        world.unmanaged_node("other", &[], 4);
+        add_daemon(&mut world, "agent", pod("").cpu(1000).select("zone", "z1"));
+        check_fits(&world, 4000, true)
     }),
 ];
 
 #[test]
-fn daemons_are_counted_once_on_nodes_that_run() {
-    judge(DAEMONS);
+fn daemons_are_counted_once_on_existing_nodes() {
+    run_cases(DAEMONS);
 }
 
 const RUNNING: &[Case] = &[
     ("scheduling:2607", || {
         let mut world = World::new();
-        world.foreign("other", &[], 10);
+        world.unmanaged_node("other", &[], 10);
         world.add([pod("p").cpu(10)]).plan().on("p", "other")
     }),
     ("scheduling:2633", || {
         let mut world = World::new();
-        world.foreign("other", &[], 100);
+        world.unmanaged_node("other", &[], 100);
         let plan = world.add(pods(100, &pod("p").cpu(10))).plan();
         plan.makes(0)?;
         plan.places(100)
@@ -206,11 +206,11 @@ const RUNNING: &[Case] = &[
     ("scheduling:2553", initialized_first),
     ("scheduling:2695", || {
         let mut world = World::new();
-        world.foreign("other", &[("zone", "z1"), ("arch", "amd64")], 10);
+        world.unmanaged_node("other", &[("zone", "z1"), ("arch", "amd64")], 10);
         let plan = world.add([pod("p").cpu(10).select("arch", "arm64")]).plan();
         plan.has("p", "type", "arm")
     }),
-    // The kubelet zeroes what its plugins have not reported yet.
+    // The kubelet sets resources to zero until the device plugin reports them.
     ("scheduling:2818", || {
         let mut world = World::new();
         let like = pod("p").asks("fake.com/a", 1);
@@ -232,11 +232,11 @@ const RUNNING: &[Case] = &[
         let snapshot = world.state.snapshot(world.now);
         let wide = snapshot.rooms.iter().filter(|room| room.free.cpu_milli >= 1000);
         let count = wide.count();
-        ensure(count <= 1, || format!("{count} nodes with a core to spare"))
+        ensure(count <= 1, || format!("{count} nodes with a free core"))
     }),
 ];
 
-/// Of many nodes that would do the one that runs is taken.
+/// Checks that the initialized node is used, although many starting nodes are also suitable.
 fn initialized_first() -> Check {
     let mut world = World::new();
     let like = pod("p").select("type", "single-pod");
@@ -249,8 +249,8 @@ fn initialized_first() -> Check {
 }
 
 #[test]
-fn what_runs_comes_before_what_comes() {
-    judge(RUNNING);
+fn running_nodes_are_used_before_in_flight_and_new_ones() {
+    run_cases(RUNNING);
 }
 
 const PLACES: &[Case] = &[
@@ -264,8 +264,8 @@ const PLACES: &[Case] = &[
         let second = world.counts("zone", "app=a");
         ensure(second == [3, 3, 3], || format!("{second:?}"))
     }),
-    // Karpenter takes a new node to be as good as an empty one and makes more. The scheduler is
-    // content with one more pod on each of those there are.
+    // Karpenter treats a new node as an empty domain and launches more nodes. The scheduler binds
+    // one more pod to each existing node.
     ("scheduling:1990", || {
         let like = |name| pod(name).label("app=a").cpu(10).spread(spread("host", 1, "app=a"));
         let mut world = World::new();
@@ -284,21 +284,21 @@ const PLACES: &[Case] = &[
         let plan = world.add([like("q").cpu(1900)]).plan();
         let there = world.state.ledger.claims.values().next();
         let zone = there.and_then(|claim| claim.instance.as_ref());
-        let zone = zone.map(|own| own.offering.zone.to_string()).unwrap_or_default();
+        let zone = zone.map(|instance| instance.offering.zone.to_string()).unwrap_or_default();
         plan.has("q", "zone", &zone)
     }),
 ];
 
 #[test]
-fn pods_on_coming_nodes_count_where_pods_are_spread() {
-    judge(PLACES);
+fn pods_on_in_flight_nodes_count_in_topology_constraints() {
+    run_cases(PLACES);
 }
 
-/// A port as protocol, address and number.
+/// A host port as protocol, address and number.
 type Port = (&'static str, &'static str, u16);
 
-/// Whether a pod that binds the one can share a node with a pod that has bound the other.
-fn share(bound: Port, wanted: Port, expect: bool) -> Check {
+/// Checks whether a pod with the second port fits on the node of a pod with the first port.
+fn check_shared_node(bound: Port, wanted: Port, expect: bool) -> Check {
     let binds = |name: &str, (protocol, address, port): Port| {
         let port = (protocol.to_owned(), address.to_owned(), port);
         pod(name).cpu(10).with(|pod| {
@@ -313,22 +313,22 @@ fn share(bound: Port, wanted: Port, expect: bool) -> Check {
     ensure(shared == expect, || format!("{bound:?} and {wanted:?} on one node: {shared}"))
 }
 
-const OWN: Port = ("TCP", "10.0.0.1", 4443);
+const PORT: Port = ("TCP", "10.0.0.1", 4443);
 
 const PORTS: &[Case] = &[
-    ("ports:41", || share(OWN, OWN, false)),
+    ("ports:41", || check_shared_node(PORT, PORT, false)),
     ("ports:54", || {
         for everywhere in ["", "0.0.0.0", "::"] {
-            share(OWN, ("TCP", everywhere, 4443), false)?;
-            share(("TCP", everywhere, 4443), OWN, false)?;
+            check_shared_node(PORT, ("TCP", everywhere, 4443), false)?;
+            check_shared_node(("TCP", everywhere, 4443), PORT, false)?;
         }
-        share(OWN, ("TCP", "10.0.0.2", 4443), true)
+        check_shared_node(PORT, ("TCP", "10.0.0.2", 4443), true)
     }),
-    ("ports:74", || share(OWN, ("UDP", "10.0.0.1", 4443), true)),
-    ("ports:88", || share(OWN, ("TCP", "10.0.0.1", 443), true)),
+    ("ports:74", || check_shared_node(PORT, ("UDP", "10.0.0.1", 4443), true)),
+    ("ports:88", || check_shared_node(PORT, ("TCP", "10.0.0.1", 443), true)),
 ];
 
 #[test]
-fn host_ports_are_bound_once_an_address() {
-    judge(PORTS);
+fn host_port_is_used_once_per_protocol_and_address() {
+    run_cases(PORTS);
 }

@@ -33,14 +33,14 @@ use super::notation::key_of;
 pub(super) const MIB: i64 = 1 << 20;
 pub(super) const GIB: i64 = 1 << 30;
 
-/// What a case found, in words where it is not what it should be.
+/// The result of a case: a message if it fails.
 pub(super) type Check = Result<(), String>;
 
 pub(super) fn ensure(holds: bool, what: impl FnOnce() -> String) -> Check {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-/// Zone and capacity type of every offering: on demand is sold everywhere, spot in two zones.
+/// Zone and capacity type of every offering: on-demand in every zone, spot in two zones.
 const SOLD: [(&str, CapacityType); 5] = [
     ("z1", CapacityType::Spot),
     ("z2", CapacityType::Spot),
@@ -49,7 +49,7 @@ const SOLD: [(&str, CapacityType); 5] = [
     ("z3", CapacityType::OnDemand),
 ];
 
-/// A shape of instance: what it has, and how it differs from the usual one.
+/// The properties of an instance type.
 #[derive(Clone)]
 pub(super) struct Shape {
     pub(super) name: &'static str,
@@ -61,11 +61,11 @@ pub(super) struct Shape {
     pub(super) extended: &'static [(&'static str, i64)],
 }
 
-/// The usual shape: four cores, four gibibytes, five pods.
+/// The usual type: four cores, four gibibytes, five pods.
 pub(super) const USUAL: Shape =
     Shape { name: "default", cpu: 4, gib: 4, pods: 5, arch: "amd64", os: "linux", extended: &[] };
 
-/// The shapes of Karpenter's fake provider.
+/// The instance types of Karpenter's fake provider.
 fn shapes() -> Vec<Shape> {
     vec![
         USUAL,
@@ -79,8 +79,7 @@ fn shapes() -> Vec<Shape> {
 }
 
 impl Shape {
-    /// What an instance costs: a tenth of a dollar for a core and for a gigabyte, and one for
-    /// accelerators.
+    /// The price in $/h: 0.1 per core and per gigabyte, and 1 for accelerators.
     pub(super) fn price(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "small amounts")]
         let (cpu, memory) = (self.cpu as f64, (self.gib * GIB) as f64);
@@ -88,7 +87,7 @@ impl Shape {
         0.1 * cpu + 0.1 * memory / 1e9 + extra
     }
 
-    /// The type, sold as Karpenter's fake provider sells it.
+    /// The type with the offerings of Karpenter's fake provider.
     pub(super) fn sold(&self) -> InstanceType {
         let all = SOLD.map(|(zone, capacity_type)| self.offering(zone, capacity_type));
         self.sold_as(all.to_vec())
@@ -145,7 +144,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// One pool without any wish, and the usual types.
+    /// A world with one pool without requirements, and the usual types.
     pub(super) fn new() -> Self {
         let cluster = Cluster {
             installation: "tests".to_owned(),
@@ -159,14 +158,14 @@ impl World {
         Self { state, now: Timestamp::from_second(1_800_000_000).expect("in range"), made: 0 }
     }
 
-    /// The same with these types only.
+    /// A world with one pool and these types only.
     pub(super) fn of_types(types: impl IntoIterator<Item = InstanceType>) -> Self {
         let mut world = Self::new();
         world.state.catalog = Arc::new(Catalog::new(types));
         world
     }
 
-    /// The same with pools that have these requirements.
+    /// A world with one pool with these requirements, and the usual types.
     pub(super) fn requiring(requirements: &[&str]) -> Self {
         let mut world = Self::new();
         for text in requirements {
@@ -185,7 +184,7 @@ impl World {
         &mut self.cluster().pools[0]
     }
 
-    /// Another pool, before the others if it weighs more.
+    /// Adds a pool. The pools are sorted by weight.
     pub(super) fn add_pool(&mut self, name: &str, weight: u32) -> &mut Pool {
         let pool = Pool { weight, ..Pool::new(name) };
         let pools = &mut self.cluster().pools;
@@ -195,12 +194,12 @@ impl World {
         &mut pools[at.expect("it was added")]
     }
 
-    /// Takes in an object as a watch would show it.
+    /// Applies an object like an event of a watch.
     pub(super) fn apply(&mut self, object: WatchedObject) {
         self.state.objects.apply(object, self.now);
     }
 
-    /// Adds pods that wait for a place.
+    /// Adds pending pods.
     pub(super) fn add(&mut self, pods: impl IntoIterator<Item = Pod>) -> &mut Self {
         for mut pod in pods {
             pod.unschedulable = true;
@@ -210,7 +209,7 @@ impl World {
         self
     }
 
-    /// Adds a pod that runs on a node.
+    /// Adds a running pod on a node.
     pub(super) fn bind(&mut self, mut pod: Pod, node: &str) {
         pod.node = Some(node.into());
         pod.phase = PodPhase::Running;
@@ -226,13 +225,13 @@ impl World {
         self.state.objects.delete(kind, &key, self.now);
     }
 
-    /// A node of the first pool that has started, of this type in this zone.
+    /// Adds an initialized node of the first pool, of this type in this zone.
     pub(super) fn node(&mut self, instance_type: &str, zone: &str) -> String {
         let pool = self.pool().name.to_string();
         self.node_of(&pool, instance_type, zone, CapacityType::OnDemand)
     }
 
-    /// The same, of any pool and capacity type.
+    /// Adds an initialized node of any pool and capacity type.
     pub(super) fn node_of(
         &mut self,
         pool: &str,
@@ -249,8 +248,8 @@ impl World {
         self.make(pool, key, Labels::new(), ClaimPhase::Initialized)
     }
 
-    /// A node that nobody made from a pool, with these labels besides its host name.
-    pub(super) fn foreign(&mut self, name: &str, labels: &[(&str, &str)], cpu: i64) {
+    /// Adds an unmanaged node with these labels and its host name.
+    pub(super) fn unmanaged_node(&mut self, name: &str, labels: &[(&str, &str)], cpu: i64) {
         let mut node = Node {
             name: name.into(),
             provider_id: format!("other:///{name}"),
@@ -271,11 +270,11 @@ impl World {
         self.apply(WatchedObject::Node(Box::new(node)));
     }
 
-    /// A change of a node, as a watch would show it.
+    /// Changes a node like an event of a watch.
     pub(super) fn change(&mut self, node: &str, change: impl FnOnce(&mut Node)) {
-        let mut own = self.state.objects.nodes[node].clone();
-        change(&mut own);
-        self.apply(WatchedObject::Node(Box::new(own)));
+        let mut changed = self.state.objects.nodes[node].clone();
+        change(&mut changed);
+        self.apply(WatchedObject::Node(Box::new(changed)));
     }
 
     /// The claim of a node.
@@ -285,16 +284,16 @@ impl World {
             let name = claim.node.as_ref();
             name.is_some_and(|name| name.as_str() == node)
         };
-        claims.find(of).expect("a node that was made")
+        claims.find(of).expect("a node with a claim")
     }
 
-    /// Makes an instance and, once it is registered, its node.
+    /// Adds a claim with its instance and, from the phase `Registered` on, its node.
     fn make(&mut self, pool: &str, key: OfferingKey, labels: Labels, phase: ClaimPhase) -> String {
         let name = format!("n{}", self.made);
         self.made += 1;
         let pool = self.state.cluster.pool(pool).expect("a pool").clone();
         let mut claim = NodeClaim::new(record(&name, &pool, self.now), phase, self.now);
-        // What became ready just now is still held for its pods.
+        // A node that became ready just now would still be reserved for its pods.
         claim.since = self.now - SignedDuration::from_hours(1);
         claim.labels = labels;
         let it = self.state.catalog.get(key.instance_type.as_str());
@@ -312,8 +311,8 @@ impl World {
         };
         let single =
             |values: &BTreeSet<String>| (values.len() == 1).then(|| values.first().cloned());
-        for (label, own) in it.requirements.iter() {
-            let value = own.values().and_then(single).flatten();
+        for (label, requirement) in it.requirements.iter() {
+            let value = requirement.values().and_then(single).flatten();
             node.labels.extend(value.map(|value| (label.to_owned(), value)));
         }
         let mut set = |key: &str, value: &str| node.labels.insert(key.to_owned(), value.to_owned());
@@ -343,39 +342,42 @@ impl World {
         name
     }
 
-    /// What the solver says to all pods that wait.
+    /// Schedules all pending pods.
     pub(super) fn plan(&self) -> Plan {
         let snapshot = self.state.snapshot(self.now);
         let solution = solve(&snapshot, self.now);
-        let mut homes = BTreeMap::new();
+        let mut pod_nodes = BTreeMap::new();
         for (host, pods) in &solution.placed {
             let room = snapshot.rooms.iter().find(|room| room.host == *host);
-            let values = |own: &Requirement| own.values().cloned().unwrap_or_default();
+            let values =
+                |requirement: &Requirement| requirement.values().cloned().unwrap_or_default();
             let labels = room.expect("a room").labels.iter();
-            let home = Home {
+            let pod_node = PodNode {
                 name: host.to_string(),
-                labels: labels.map(|(key, own)| (key.to_owned(), values(own))).collect(),
+                labels: labels
+                    .map(|(key, requirement)| (key.to_owned(), values(requirement)))
+                    .collect(),
                 types: BTreeSet::new(),
             };
-            homes.extend(pods.iter().map(|pod| (pod.name.clone(), home.clone())));
+            pod_nodes.extend(pods.iter().map(|pod| (pod.name.clone(), pod_node.clone())));
         }
         for (at, claim) in solution.claims.iter().enumerate() {
-            let home = self.home(at, claim);
-            homes.extend(claim.pods.iter().map(|pod| (pod.name.clone(), home.clone())));
+            let pod_node = self.pod_node(at, claim);
+            pod_nodes.extend(claim.pods.iter().map(|pod| (pod.name.clone(), pod_node.clone())));
         }
-        Plan { solution, homes }
+        Plan { solution, pod_nodes }
     }
 
-    /// What is known of a node to come, whichever of its offerings is launched.
-    fn home(&self, at: usize, claim: &NewNodeClaim) -> Home {
+    /// The possible types and labels of a planned node, over all of its offerings.
+    fn pod_node(&self, at: usize, claim: &NewNodeClaim) -> PodNode {
         let pool = self.state.cluster.pool(claim.pool.as_str());
         let mut sure = pool.expect("a pool").labels.clone();
         sure.extend(claim.labels.clone());
         sure.insert(POOL.to_owned(), claim.pool.to_string());
         let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut add = |key: &str, value: &str| {
-            let own = labels.entry(key.to_owned()).or_default();
-            own.insert(value.to_owned());
+            let values = labels.entry(key.to_owned()).or_default();
+            values.insert(value.to_owned());
         };
         for (key, value) in &sure {
             add(key, value);
@@ -383,25 +385,25 @@ impl World {
         let mut types = BTreeSet::new();
         for (offering, _) in &claim.offerings {
             let it = self.state.catalog.get(offering.instance_type.as_str());
-            let own = it.expect("a type").requirements.iter();
+            let requirements = it.expect("a type").requirements.iter();
             types.insert(offering.instance_type.to_string());
-            for (key, own) in own.filter(|(key, _)| !OF_OFFERINGS.contains(key)) {
-                let value = own.values().filter(|values| values.len() == 1);
-                // A type that lacks a label others have leaves it open.
+            for (key, requirement) in requirements.filter(|(key, _)| !OF_OFFERINGS.contains(key)) {
+                let value = requirement.values().filter(|values| values.len() == 1);
+                // The empty text stands for a type without the label.
                 add(key, value.and_then(BTreeSet::first).map_or("", String::as_str));
             }
             add(ZONE, offering.zone.as_str());
             add(CAPACITY_TYPE, offering.capacity_type.as_str());
         }
-        Home { name: format!("new node {at}"), labels, types }
+        PodNode { name: format!("new node {at}"), labels, types }
     }
 
-    /// Plans, makes what is planned of the cheapest offerings, and runs the pods there.
+    /// Plans, launches the cheapest offerings of the planned nodes, and binds the pods.
     pub(super) fn settle(&mut self) -> Plan {
         self.settle_as(ClaimPhase::Initialized)
     }
 
-    /// The same with nodes that have come this far. Pods run only where there is a node.
+    /// Plans, and adds the planned nodes in this phase. Pods are bound only to existing nodes.
     pub(super) fn settle_as(&mut self, phase: ClaimPhase) -> Plan {
         let plan = self.plan();
         for (host, pods) in &plan.solution.placed {
@@ -420,14 +422,14 @@ impl World {
             let key = claim.offerings[0].0.clone();
             let name = self.make(claim.pool.as_str(), key, claim.labels.clone(), phase);
             if phase < ClaimPhase::Registered {
-                let own = self.state.ledger.claims.get_mut(name.as_str());
-                let own = own.expect("just made");
-                own.pods = claim.pods.iter().cloned().collect();
+                let new_claim = self.state.ledger.claims.get_mut(name.as_str());
+                let new_claim = new_claim.expect("a new claim");
+                new_claim.pods = claim.pods.iter().cloned().collect();
                 if phase < ClaimPhase::Launched {
-                    // Any of them may come of it.
-                    own.instance = None;
+                    // Any of the offerings may be launched.
+                    new_claim.instance = None;
                     let all = claim.offerings.iter();
-                    own.offerings = all.map(|(key, _)| key.clone()).collect();
+                    new_claim.offerings = all.map(|(key, _)| key.clone()).collect();
                 }
                 continue;
             }
@@ -439,21 +441,22 @@ impl World {
         plan
     }
 
-    /// How many running pods of the namespace `default` with this label, `app=a`, there are in each
-    /// place, fewest first. Places without any are told only where they have a node.
+    /// The numbers of running pods of the namespace `default` with this label (`app=a`) in each
+    /// topology domain, in ascending order. A domain without pods counts only if it has a node.
     pub(super) fn counts(&self, key: &str, selector: &str) -> Vec<usize> {
         let (label, value) = selector.split_once('=').expect("app=a");
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
         for node in self.state.objects.nodes.values() {
             if let Some(place) = node.labels.get(key_of(key)) {
                 let pods = self.state.objects.pods_on(node.name.as_str());
-                let meant = |pod: &&Pod| pod.labels.get(label).is_some_and(|own| own == value);
+                let is_selected =
+                    |pod: &&Pod| pod.labels.get(label).is_some_and(|found| found == value);
                 let live = |pod: &&Pod| {
-                    let own = pod.key.namespace == "default";
-                    own && !pod.is_terminal() && pod.deleting.is_none()
+                    let in_default = pod.key.namespace == "default";
+                    in_default && !pod.is_terminal() && pod.deleting.is_none()
                 };
                 *places.entry(place.clone()).or_default() +=
-                    pods.filter(meant).filter(live).count();
+                    pods.filter(is_selected).filter(live).count();
             }
         }
         let mut counts: Vec<usize> = places.into_values().collect();
@@ -461,7 +464,7 @@ impl World {
         counts
     }
 
-    /// The node a pod runs on.
+    /// The node on which a pod runs.
     pub(super) fn node_with(&self, pod: &str) -> Option<&Node> {
         let key = outrigger::model::id::ObjectKey::new("default", pod);
         let name = self.state.objects.pods.get(&key)?.node.as_ref()?;
@@ -489,139 +492,141 @@ fn record(name: &str, pool: &Pool, now: Timestamp) -> ClaimRecord {
     }
 }
 
-/// Where a pod is to go.
+/// The planned node of a pod.
 #[derive(Clone, Debug)]
-struct Home {
+struct PodNode {
     name: String,
-    /// What each label may become, the empty text standing for its absence.
+    /// The possible values of each label. The empty text stands for its absence.
     labels: BTreeMap<String, BTreeSet<String>>,
-    /// Types that may be launched; none for what exists.
+    /// Types that may be launched; empty for an existing node.
     types: BTreeSet<String>,
 }
 
-/// What the solver said, with the places of pods by their names.
+/// The solution of the scheduler, with the node of each pod by the name of the pod.
 pub(super) struct Plan {
     pub(super) solution: Solution,
-    homes: BTreeMap<String, Home>,
+    pod_nodes: BTreeMap<String, PodNode>,
 }
 
 impl Plan {
-    fn home(&self, pod: &str) -> Result<&Home, String> {
+    fn pod_node(&self, pod: &str) -> Result<&PodNode, String> {
         let why = || match self.why(pod) {
             Some(unplaced) => format!("{pod} is not placed: {:?}", unplaced.reasons),
-            None => format!("{pod} has no answer"),
+            None => format!("{pod} has no result"),
         };
-        self.homes.get(pod).ok_or_else(why)
+        self.pod_nodes.get(pod).ok_or_else(why)
     }
 
-    /// Why a pod is not placed.
+    /// The rejection of a pod, if it is not placed.
     pub(super) fn why(&self, pod: &str) -> Option<&UnschedulablePod> {
         let mut unplaced = self.solution.unplaced.iter();
-        unplaced.find(|own| own.pod.name == pod)
+        unplaced.find(|rejected| rejected.pod.name == pod)
     }
 
-    /// Every pod has a place.
+    /// Checks that every pod is placed.
     pub(super) fn all_placed(&self) -> Check {
         match self.solution.unplaced.first() {
-            Some(own) => Err(format!("{} is not placed: {:?}", own.pod, own.reasons)),
+            Some(rejected) => {
+                Err(format!("{} is not placed: {:?}", rejected.pod, rejected.reasons))
+            }
             None => Ok(()),
         }
     }
 
-    /// Exactly so many pods have a place.
+    /// Checks the number of placed pods.
     pub(super) fn places(&self, count: usize) -> Check {
-        let placed = self.homes.len();
+        let placed = self.pod_nodes.len();
         ensure(placed == count, || {
             let first = self.solution.unplaced.first();
             format!("{placed} pods are placed, not {count}: {first:?}")
         })
     }
 
-    /// These pods have a place, and these do not.
+    /// Checks that the first pods are placed and the second ones are not.
     pub(super) fn placed(&self, placed: &[&str], not: &[&str]) -> Check {
         for pod in placed {
-            self.home(pod)?;
+            self.pod_node(pod)?;
         }
-        match not.iter().find(|pod| self.homes.contains_key(**pod)) {
-            Some(pod) => Err(format!("{pod} is placed on {}", self.homes[*pod].name)),
+        match not.iter().find(|pod| self.pod_nodes.contains_key(**pod)) {
+            Some(pod) => Err(format!("{pod} is placed on {}", self.pod_nodes[*pod].name)),
             None => Ok(()),
         }
     }
 
-    /// A pod has no place for this reason, in words that hold this.
+    /// Checks that a pod is rejected with this code and a text that contains `words`.
     pub(super) fn refused(&self, pod: &str, code: RejectionCode, words: &str) -> Check {
         self.placed(&[], &[pod])?;
-        let reasons = self.why(pod).map(|own| own.reasons.clone());
+        let reasons = self.why(pod).map(|rejected| rejected.reasons.clone());
         let reasons = reasons.unwrap_or_default();
-        let told = |why: &outrigger::scheduling::PoolRejection| {
+        let matches_reason = |why: &outrigger::scheduling::PoolRejection| {
             why.code == code && why.rejection_text().contains(words)
         };
-        ensure(reasons.iter().any(told), || format!("{pod}: {reasons:?}"))
+        ensure(reasons.iter().any(matches_reason), || format!("{pod}: {reasons:?}"))
     }
 
-    /// What a label of a pod's node will be; alternatives are joined by `|`, absence is empty.
+    /// The possible values of a label of a pod's node, joined by `|`; empty if it is absent.
     pub(super) fn label(&self, pod: &str, key: &str) -> Result<String, String> {
-        let values = self.home(pod)?.labels.get(key_of(key));
+        let values = self.pod_node(pod)?.labels.get(key_of(key));
         let values = values.map(|values| values.iter().cloned().collect::<Vec<_>>());
         Ok(values.unwrap_or_default().join("|"))
     }
 
-    /// A label of a pod's node is sure to be this.
+    /// Checks that a label of a pod's node certainly has this value.
     pub(super) fn has(&self, pod: &str, key: &str, value: &str) -> Check {
         let label = self.label(pod, key)?;
         ensure(label == value, || format!("{key} of {pod}'s node is {label:?}, not {value:?}"))
     }
 
-    /// These pods share a node.
+    /// Checks that these pods share a node.
     pub(super) fn together(&self, pods: &[&str]) -> Check {
-        let mut homes = BTreeSet::new();
+        let mut pod_nodes = BTreeSet::new();
         for pod in pods {
-            homes.insert(&self.home(pod)?.name);
+            pod_nodes.insert(&self.pod_node(pod)?.name);
         }
-        ensure(homes.len() == 1, || format!("{pods:?} are on {homes:?}"))
+        ensure(pod_nodes.len() == 1, || format!("{pods:?} are on {pod_nodes:?}"))
     }
 
-    /// No two of these pods share a node.
+    /// Checks that no two of these pods share a node.
     pub(super) fn apart(&self, pods: &[&str]) -> Check {
-        let mut homes = BTreeSet::new();
+        let mut pod_nodes = BTreeSet::new();
         for pod in pods {
-            homes.insert(&self.home(pod)?.name);
+            pod_nodes.insert(&self.pod_node(pod)?.name);
         }
-        ensure(homes.len() == pods.len(), || format!("{pods:?} are on {homes:?}"))
+        ensure(pod_nodes.len() == pods.len(), || format!("{pods:?} are on {pod_nodes:?}"))
     }
 
-    /// A pod goes to a node of this name that exists.
+    /// Checks that a pod is placed on the existing node of this name.
     pub(super) fn on(&self, pod: &str, node: &str) -> Check {
-        let name = &self.home(pod)?.name;
+        let name = &self.pod_node(pod)?.name;
         ensure(*name == format!("node {node}"), || {
-            format!("{pod} goes to {name}, not to node {node}")
+            format!("{pod} is placed on {name}, not on node {node}")
         })
     }
 
-    /// So many nodes are to be made.
+    /// Checks the number of planned nodes.
     pub(super) fn makes(&self, count: usize) -> Check {
         let made = self.solution.claims.len();
         ensure(made == count, || {
-            let homes = self.homes.iter().map(|(pod, home)| (pod, &home.name));
-            let homes: Vec<_> = homes.collect();
-            format!("{made} new nodes, not {count}: {homes:?}")
+            let pod_nodes = self.pod_nodes.iter().map(|(pod, pod_node)| (pod, &pod_node.name));
+            let pod_nodes: Vec<_> = pod_nodes.collect();
+            format!("{made} new nodes, not {count}: {pod_nodes:?}")
         })
     }
 
     /// The types that may be launched for a pod's node.
     pub(super) fn types(&self, pod: &str) -> Result<Vec<&str>, String> {
-        Ok(self.home(pod)?.types.iter().map(String::as_str).collect())
+        Ok(self.pod_node(pod)?.types.iter().map(String::as_str).collect())
     }
 
-    /// The claim that a pod is part of.
+    /// The planned claim that contains a pod.
     pub(super) fn claim_of(&self, pod: &str) -> Result<&NewNodeClaim, String> {
         let mut claims = self.solution.claims.iter();
         let has = |claim: &&NewNodeClaim| claim.pods.iter().any(|key| key.name == pod);
         let claim = claims.find(has);
-        claim.ok_or_else(|| format!("{pod} is part of no new node: {:?}", self.why(pod)))
+        claim.ok_or_else(|| format!("{pod} is on no planned node: {:?}", self.why(pod)))
     }
 
-    /// The type that will be launched for a pod's node, if it can be had.
+    /// The preferred type for a pod's node.
     pub(super) fn first_type(&self, pod: &str) -> Result<&str, String> {
         let claim = self.claim_of(pod)?;
         Ok(claim.offerings[0].0.instance_type.as_str())

@@ -6,11 +6,11 @@ use outrigger::scheduling::RejectionCode;
 
 use super::fixture::{Check, World, ensure};
 use super::notation::{With, key_of, pod, pods, read};
-use super::run::{Case, judge, judge_each};
+use super::run::{Case, run_cases, run_each_case};
 
-/// A row of a table: which rows of the registry it stands for, what the pool says (requirements,
-/// or labels as `key=value`), what the pod asks for, and what its node is. A node with no label to
-/// tell is `placed`, and a pod without a place has `no` node.
+/// A row of a table: its keys in the registry, the requirements of the pool or its labels as
+/// `key=value`, the pod, and the expected labels of the node. `placed` stands for any node, and
+/// `no` for a pod that is not placed.
 struct Row {
     keys: &'static [&'static str],
     pool: &'static [&'static str],
@@ -49,10 +49,10 @@ fn check(row: &Row) -> Check {
 
 fn judge_rows(rows: &'static [Row]) {
     let cases = |row: &'static Row| row.keys.iter().map(move |key| (*key, move || check(row)));
-    judge_each(rows.iter().flat_map(cases));
+    run_each_case(rows.iter().flat_map(cases));
 }
 
-/// Labels that a pool gives to its nodes, and labels that it requires of them.
+/// Custom labels and requirements of a pool.
 const CUSTOM: &[Row] = &[
     Row { keys: &["scheduling:155"], pool: &["team=x"], pod: || pod("p"), expect: "team=x" },
     Row {
@@ -154,11 +154,11 @@ const CUSTOM: &[Row] = &[
 ];
 
 #[test]
-fn labels_of_the_pool_are_those_of_its_nodes() {
+fn nodes_have_the_custom_labels_of_their_pool() {
     judge_rows(CUSTOM);
 }
 
-/// Labels that the provider decides.
+/// Well-known labels, which the provider sets.
 const WELL_KNOWN: &[Row] = &[
     Row {
         keys: &["scheduling:205", "scheduling:679"],
@@ -241,13 +241,13 @@ const WELL_KNOWN: &[Row] = &[
     Row {
         keys: &["scheduling:346", "scheduling:802"],
         pool: &[],
-        pod: || pod("p").need(&["zone in z1 z2 z3 unknown"]).wish(1, &["zone in unknown"]),
+        pod: || pod("p").need(&["zone in z1 z2 z3 unknown"]).prefer(1, &["zone in unknown"]),
         expect: "placed",
     },
     Row {
         keys: &["scheduling:373", "scheduling:829"],
         pool: &[],
-        pod: || pod("p").need(&["zone in z1 z2 z3 unknown"]).wish(1, &["zone not z1 z2 z3"]),
+        pod: || pod("p").need(&["zone in z1 z2 z3 unknown"]).prefer(1, &["zone not z1 z2 z3"]),
         expect: "placed",
     },
     Row {
@@ -255,7 +255,7 @@ const WELL_KNOWN: &[Row] = &[
         pool: &[],
         pod: || {
             let pod = pod("p").select("zone", "z3").need(&["zone in z1 z2 z3"]);
-            pod.wish(1, &["zone in z1 z2 z3"])
+            pod.prefer(1, &["zone in z1 z2 z3"])
         },
         expect: "zone=z3",
     },
@@ -265,57 +265,57 @@ const WELL_KNOWN: &[Row] = &[
         pod: || {
             let pod = pod("p").select("zone", "z3").select("type", "arm");
             let pod = pod.need(&["zone in z1 z3", "type in default arm"]);
-            pod.wish(1, &["zone in unknown"]).wish(1, &["type not unknown"])
+            pod.prefer(1, &["zone in unknown"]).prefer(1, &["type not unknown"])
         },
         expect: "zone=z3 type=arm",
     },
 ];
 
 #[test]
-fn labels_of_the_provider_narrow_what_is_launched() {
+fn well_known_labels_restrict_the_launched_offerings() {
     judge_rows(WELL_KNOWN);
 }
 
-/// Wishes that can come true together with what is required do.
-const WISHED: &[Case] = &[
-    ("scheduling:332", wished_in),
-    ("scheduling:788", wished_in),
-    ("scheduling:359", wished_not_in),
-    ("scheduling:815", wished_not_in),
+/// Preferences that are compatible with the requirements are satisfied.
+const PREFERRED: &[Case] = &[
+    ("scheduling:332", prefers_zone),
+    ("scheduling:788", prefers_zone),
+    ("scheduling:359", excludes_zones),
+    ("scheduling:815", excludes_zones),
 ];
 
-fn wished_in() -> Check {
+fn prefers_zone() -> Check {
     let pod = pod("p").need(&["zone in z1 z2 z3 unknown"]);
-    let plan = World::new().add([pod.wish(1, &["zone in z2 unknown"])]).plan();
+    let plan = World::new().add([pod.prefer(1, &["zone in z2 unknown"])]).plan();
     plan.has("p", "zone", "z2")
 }
 
-fn wished_not_in() -> Check {
+fn excludes_zones() -> Check {
     let pod = pod("p").need(&["zone in z1 z2 z3 unknown"]);
-    let plan = World::new().add([pod.wish(1, &["zone not z1 z3"])]).plan();
+    let plan = World::new().add([pod.prefer(1, &["zone not z1 z3"])]).plan();
     plan.has("p", "zone", "z2")
 }
 
 #[test]
-fn wishes_narrow_what_is_required() {
-    judge(WISHED);
+fn node_preferences_narrow_required_affinity() {
+    run_cases(PREFERRED);
 }
 
 const RESTRICTED: &[Case] = &[
-    ("scheduling:426", || refused("kubernetes.io/hostname")),
-    ("scheduling:882", || refused("karpenter.sh/initialized")),
-    ("scheduling:442", || refused("karpenter.sh/test")),
-    ("scheduling:893", || refused("sub.karpenter.sh/test")),
-    ("scheduling:453", || of_kubernetes("")),
-    ("scheduling:904", || of_kubernetes("")),
-    ("scheduling:467", || of_kubernetes("subdomain.")),
-    ("scheduling:918", || of_kubernetes("subdomain.")),
-    ("scheduling:481", well_known),
-    ("scheduling:932", well_known),
+    ("scheduling:426", || check_restricted("kubernetes.io/hostname")),
+    ("scheduling:882", || check_restricted("karpenter.sh/initialized")),
+    ("scheduling:442", || check_restricted("karpenter.sh/test")),
+    ("scheduling:893", || check_restricted("sub.karpenter.sh/test")),
+    ("scheduling:453", || check_kubernetes_domain("")),
+    ("scheduling:904", || check_kubernetes_domain("")),
+    ("scheduling:467", || check_kubernetes_domain("subdomain.")),
+    ("scheduling:918", || check_kubernetes_domain("subdomain.")),
+    ("scheduling:481", check_well_known),
+    ("scheduling:932", check_well_known),
 ];
 
-/// Whether selecting a label is a fault of the pod, and told as one.
-fn refused(key: &str) -> Check {
+/// Checks that pods that select a restricted label are rejected.
+fn check_restricted(key: &str) -> Check {
     let asking = [
         pod("a").select(key, "x"),
         pod("b").need(&[&format!("{key} exists")]),
@@ -325,11 +325,13 @@ fn refused(key: &str) -> Check {
     ["a", "b"]
         .iter()
         .try_for_each(|name| plan.refused(name, RejectionCode::RestrictedLabel, key))?;
-    // One alternative is enough to be refused in Karpenter. The scheduler takes the other.
-    ensure(plan.why("c").is_none_or(|own| !own.reasons.is_empty()), || "no reason".to_owned())
+    // Karpenter rejects a pod if one term is restricted. The scheduler uses the other term.
+    ensure(plan.why("c").is_none_or(|rejected| !rejected.reasons.is_empty()), || {
+        "no reason".to_owned()
+    })
 }
 
-fn of_kubernetes(prefix: &str) -> Check {
+fn check_kubernetes_domain(prefix: &str) -> Check {
     for domain in ["kops.k8s.io", "node.kubernetes.io", "node-restriction.kubernetes.io"] {
         let key = format!("{prefix}{domain}/test");
         let mut world = World::requiring(&[&format!("{key} in x")]);
@@ -339,7 +341,7 @@ fn of_kubernetes(prefix: &str) -> Check {
     Ok(())
 }
 
-fn well_known() -> Check {
+fn check_well_known() -> Check {
     let mut world = World::new();
     let asking = [
         pod("a").select("zone", "z1"),
@@ -354,29 +356,29 @@ fn well_known() -> Check {
 }
 
 #[test]
-fn labels_nobody_may_ask_for_are_refused() {
-    judge(RESTRICTED);
+fn restricted_labels_are_rejected_and_other_labels_allowed() {
+    run_cases(RESTRICTED);
 }
 
 const SHARED: &[Case] = &[
-    ("scheduling:626", compatible),
-    ("scheduling:1070", compatible),
-    ("scheduling:646", incompatible),
-    ("scheduling:1090", incompatible),
-    ("scheduling:1259", || by("arch", "amd64", "arm64")),
-    ("scheduling:1342", || by("os", "linux", "windows")),
-    ("scheduling:1367", || by("type", "small", "default")),
-    ("scheduling:1392", || by("zone", "z1", "z2")),
+    ("scheduling:626", check_compatible),
+    ("scheduling:1070", check_compatible),
+    ("scheduling:646", check_incompatible),
+    ("scheduling:1090", check_incompatible),
+    ("scheduling:1259", || check_separate("arch", "amd64", "arm64")),
+    ("scheduling:1342", || check_separate("os", "linux", "windows")),
+    ("scheduling:1367", || check_separate("type", "small", "default")),
+    ("scheduling:1392", || check_separate("zone", "z1", "z2")),
 ];
 
-fn compatible() -> Check {
+fn check_compatible() -> Check {
     let mut world = World::requiring(&["team in x y"]);
     let plan = world.add([pod("a").need(&["team in x"]), pod("b").need(&["team not y"])]).plan();
     plan.together(&["a", "b"])?;
     plan.has("a", "team", "x")
 }
 
-fn incompatible() -> Check {
+fn check_incompatible() -> Check {
     let mut world = World::requiring(&["team in x y"]);
     let plan = world.add([pod("a").need(&["team in x"]), pod("b").need(&["team in y"])]).plan();
     plan.apart(&["a", "b"])?;
@@ -384,7 +386,7 @@ fn incompatible() -> Check {
     plan.has("b", "team", "y")
 }
 
-fn by(key: &str, one: &str, other: &str) -> Check {
+fn check_separate(key: &str, one: &str, other: &str) -> Check {
     let plan = World::new().add([pod("a").select(key, one), pod("b").select(key, other)]).plan();
     plan.apart(&["a", "b"])?;
     plan.has("a", key, one)?;
@@ -392,11 +394,11 @@ fn by(key: &str, one: &str, other: &str) -> Check {
 }
 
 #[test]
-fn pods_share_nodes_that_suit_both() {
-    judge(SHARED);
+fn pods_share_a_node_only_if_their_labels_are_compatible() {
+    run_cases(SHARED);
 }
 
-/// Types that a pod or a pool leaves out.
+/// Instance types that a pod or a pool excludes.
 const TYPES: &[Row] = &[
     Row {
         keys: &["scheduling:1284"],
@@ -443,25 +445,25 @@ const TYPES: &[Row] = &[
 ];
 
 #[test]
-fn types_are_left_out_by_their_labels() {
+fn instance_types_are_excluded_by_their_labels() {
     judge_rows(TYPES);
 }
 
 const ALTERNATIVES: &[Case] = &[
-    ("provisioning:2389", last_term),
-    ("scheduling:1128", last_term),
-    ("provisioning:2410", some_term),
-    ("scheduling:1144", some_term),
+    ("provisioning:2389", check_only_term),
+    ("scheduling:1128", check_only_term),
+    ("provisioning:2410", check_any_term),
+    ("scheduling:1144", check_any_term),
 ];
 
-/// The only alternative there is has to be met.
-fn last_term() -> Check {
+/// Checks that the only term must match.
+fn check_only_term() -> Check {
     let pod = pod("p").need(&["zone in unknown", "type in default"]);
     World::new().add([pod]).plan().placed(&[], &["p"])
 }
 
-/// Any alternative will do: Karpenter takes the first that can be had, the scheduler the best node.
-fn some_term() -> Check {
+/// Checks that any term may match: Karpenter uses the first possible one, the scheduler any one.
+fn check_any_term() -> Check {
     let pod = pod("p").need(&["zone in unknown"]).need(&["zone in none"]);
     let plan = World::new().add([pod.need(&["zone in z1"]).need(&["zone in z2"])]).plan();
     let zone = plan.label("p", "zone")?;
@@ -469,11 +471,11 @@ fn some_term() -> Check {
 }
 
 #[test]
-fn one_of_several_terms_is_met() {
-    judge(ALTERNATIVES);
+fn one_of_several_node_affinity_terms_must_match() {
+    run_cases(ALTERNATIVES);
 }
 
-const NOTHING: &[Case] = &[
+const NO_TYPES: &[Case] = &[
     ("scheduling:5197", || {
         let mut world = World::requiring(&["type in unknown"]);
         let plan = world.add([pod("p")]).plan();
@@ -482,15 +484,16 @@ const NOTHING: &[Case] = &[
     ("scheduling:5242", || {
         let mut world = World::requiring(&["type in unknown"]);
         let plan = world.add(pods(3, &pod("p"))).plan();
-        let told = |own: &&str| plan.refused(own, RejectionCode::Requirements, "no instance type");
-        ["p00", "p01", "p02"].iter().try_for_each(told)
+        let check_reason =
+            |name: &&str| plan.refused(name, RejectionCode::Requirements, "no instance type");
+        ["p00", "p01", "p02"].iter().try_for_each(check_reason)
     }),
     ("scheduling:5273", || {
         let mut world = World::requiring(&["arch in arm64", "type in default"]);
         let plan = world.add([pod("p")]).plan();
         plan.refused("p", RejectionCode::Requirements, "no instance type")
     }),
-    // The pool says nothing about the type, so its zones are told.
+    // The pool does not restrict the types, so the reason names the zones.
     ("scheduling:5302", || {
         let mut world = World::requiring(&["zone in unknown"]);
         let plan = world.add([pod("p")]).plan();
@@ -499,13 +502,13 @@ const NOTHING: &[Case] = &[
 ];
 
 #[test]
-fn a_pool_without_types_says_so() {
-    judge(NOTHING);
+fn pool_without_matching_types_gives_that_reason() {
+    run_cases(NO_TYPES);
 }
 
 #[test]
-fn what_contradicts_itself_has_no_node() {
-    // Two rules on one label, in the selector and in the affinity, and in one term.
+fn pod_with_contradictory_requirements_is_unschedulable() {
+    // Contradictions on one label: between the selector and the affinity, and within one term.
     let mut world = World::requiring(&["team in x y"]);
     let both = |pod: Pod| pod.select("team", "x").need(&["team in y"]);
     let twice = Requirements::from_iter([read("zone in z1"), read("zone in z2")]);

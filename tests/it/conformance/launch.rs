@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use outrigger::config::{Inputs, SourceFile, load};
 use outrigger::engine::Engine;
 use outrigger::engine::batcher::PodBatcher;
-use outrigger::engine::command::{Command, CommandResult, Launch, NodePatch};
+use outrigger::engine::command::{Command, NodePatch};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::{Batching, ManagementMode};
@@ -19,22 +19,23 @@ use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::Effect;
 use outrigger::model::template_hash::pool_hash;
 use outrigger::model::watched_object::{Namespace, ObjectKind, WatchedObject};
+use outrigger::provider::{CommandResult, Launch};
 
 use super::fixture::{Check, World, ensure};
 use super::notation::{With, pod, read, taint, tolerates};
-use super::run::{Case, judge};
+use super::run::{Case, run_cases};
 
-/// An engine over the pools and types of a world, with a provider that always says yes.
-struct Stage {
+/// An engine with the pools and types of a world, and a provider whose launches always succeed.
+struct EngineRun {
     engine: Engine,
     now: Timestamp,
     instances: Vec<Instance>,
     launches: Vec<Launch>,
     patches: Vec<NodePatch>,
     reports: Vec<Report>,
-    /// The answer to a launch is kept back.
-    holds: bool,
-    held: Option<Event>,
+    /// Whether the results of launches are withheld.
+    withholds: bool,
+    withheld: Option<Event>,
 }
 
 /// The Namespace that identifies a cluster.
@@ -46,22 +47,22 @@ fn kube_system() -> WatchedObject {
     })
 }
 
-impl Stage {
-    /// A cluster in which these pods wait.
+impl EngineRun {
+    /// A cluster with these pending pods.
     fn new(world: &mut World, pods: &[Pod]) -> Self {
         world.cluster().mode = ManagementMode::Manage;
-        let mut stage = Self {
+        let mut engine_run = Self {
             engine: Engine::new(7),
             now: world.now,
             instances: Vec::new(),
             launches: Vec::new(),
             patches: Vec::new(),
             reports: Vec::new(),
-            holds: false,
-            held: None,
+            withholds: false,
+            withheld: None,
         };
-        stage.tell(Event::ConfigChanged(world.state.cluster.clone()));
-        stage.tell(Event::CatalogChanged(world.state.catalog.clone()));
+        engine_run.send(Event::ConfigChanged(world.state.cluster.clone()));
+        engine_run.send(Event::CatalogChanged(world.state.catalog.clone()));
         let waiting = pods.iter().cloned().map(|pod| {
             let waits = pod.with(|pod| pod.unschedulable = true);
             WatchedObject::Pod(Box::new(waits))
@@ -73,16 +74,16 @@ impl Stage {
                 ObjectKind::Namespace => vec![kube_system()],
                 _ => Vec::new(),
             };
-            stage.tell(Event::Reset(kind, objects));
+            engine_run.send(Event::Reset(kind, objects));
         }
-        stage
+        engine_run
     }
 
-    fn tell(&mut self, event: Event) {
+    fn send(&mut self, event: Event) {
         self.engine.handle_event(event, self.now);
     }
 
-    /// Lets half a minute pass, answering everything.
+    /// Simulates half a minute, in which every command gets a result.
     fn run(&mut self) {
         let end = self.now + SignedDuration::from_secs(30);
         while self.now < end {
@@ -90,19 +91,19 @@ impl Stage {
                 let launches = matches!(issued.command, Command::Launch(_));
                 let answer = self.answer(issued.command);
                 let event = Event::Answered(issued.id, answer);
-                if launches && self.holds {
-                    self.held = Some(event);
+                if launches && self.withholds {
+                    self.withheld = Some(event);
                 } else {
-                    self.tell(event);
+                    self.send(event);
                 }
             }
             self.reports.extend(std::iter::from_fn(|| self.engine.next_report()));
             let next = self.engine.poll_timeout().map_or(end, |(at, _)| at);
             self.now = next.clamp(self.now, end);
             for kind in ObjectKind::ALL {
-                self.tell(Event::WatchAlive(kind));
+                self.send(Event::WatchAlive(kind));
             }
-            self.tell(Event::Timeout);
+            self.send(Event::Timeout);
             if next >= end {
                 break;
             }
@@ -134,7 +135,7 @@ impl Stage {
         }
     }
 
-    /// Registers the node of the first launch, and returns how it is after our patch.
+    /// Registers the node of the first launch, and returns it with the patch of the engine.
     fn registered(&mut self) -> Result<Node, String> {
         let launch = self.launches.first().ok_or("nothing is launched")?;
         let mut node = Node {
@@ -147,7 +148,7 @@ impl Stage {
             ready: true,
             ..Node::default()
         };
-        self.tell(Event::Applied(WatchedObject::Node(Box::new(node.clone()))));
+        self.send(Event::Applied(WatchedObject::Node(Box::new(node.clone()))));
         self.run();
         let patch = self.patches.first().ok_or("the node is not registered")?;
         let set = |all: &[(String, Option<String>)], into: &mut Labels| {
@@ -163,21 +164,21 @@ impl Stage {
     }
 }
 
-/// The node of one pod, of a pool as given.
-fn node_of(change: impl FnOnce(&mut Pool), own: Pod) -> Result<Node, String> {
+/// Returns the registered node for one pod, launched from a pool with this change.
+fn node_of(change: impl FnOnce(&mut Pool), pod: Pod) -> Result<Node, String> {
     let mut world = World::new();
     change(world.pool());
-    let mut stage = Stage::new(&mut world, &[own]);
-    stage.run();
-    stage.registered()
+    let mut engine_run = EngineRun::new(&mut world, &[pod]);
+    engine_run.run();
+    engine_run.registered()
 }
 
-fn has(labels: &Labels, key: &str, value: &str) -> Check {
-    let own = labels.get(key).map(String::as_str);
-    ensure(own == Some(value), || format!("{key} is {own:?}, not {value:?}"))
+fn check_label(labels: &Labels, key: &str, value: &str) -> Check {
+    let found = labels.get(key).map(String::as_str);
+    ensure(found == Some(value), || format!("{key} is {found:?}, not {value:?}"))
 }
 
-fn labelled(pool: &mut Pool, labels: &[(&str, &str)]) {
+fn add_labels(pool: &mut Pool, labels: &[(&str, &str)]) {
     for (key, value) in labels {
         pool.labels.insert((*key).to_owned(), (*value).to_owned());
     }
@@ -189,38 +190,38 @@ const NODES: &[Case] = &[
             let pair = ("example.com/note".to_owned(), "of the pool".to_owned());
             pool.annotations.extend([pair]);
         };
-        has(&node_of(note, pod("p"))?.annotations, "example.com/note", "of the pool")
+        check_label(&node_of(note, pod("p"))?.annotations, "example.com/note", "of the pool")
     }),
     ("provisioning:1546", || {
         let pool = |pool: &mut Pool| {
-            labelled(pool, &[("one", "x")]);
+            add_labels(pool, &[("one", "x")]);
             let texts =
                 ["two in y", "three not z", "four < 4", "five > 5", "six exists", "seven absent"];
             for text in texts {
-                let (key, own) = read(text);
-                pool.requirements.add(key, own);
+                let (key, requirement) = read(text);
+                pool.requirements.add(key, requirement);
             }
         };
         let node = node_of(pool, pod("p"))?;
-        has(&node.labels, "one", "x")?;
-        has(&node.labels, "two", "y")?;
+        check_label(&node.labels, "one", "x")?;
+        check_label(&node.labels, "two", "y")?;
         let not = |key: &str| !node.labels.contains_key(key);
         ensure(not("three") && not("seven"), || format!("{:?}", node.labels))?;
         for text in ["four < 4", "five > 5", "six exists"] {
-            let (key, own): (&str, Requirement) = read(text);
+            let (key, requirement): (&str, Requirement) = read(text);
             let value = node.labels.get(key);
-            ensure(value.is_some_and(|value| own.allows_value(value)), || {
+            ensure(value.is_some_and(|value| requirement.allows_value(value)), || {
                 format!("{key}: {value:?}")
             })?;
         }
         Ok(())
     }),
-    ("provisioning:1579", || domains("")),
-    ("provisioning:1601", || domains("subdomain.")),
+    ("provisioning:1579", || check_kubernetes_domains("")),
+    ("provisioning:1601", || check_kubernetes_domains("subdomain.")),
     ("topology:3280", || {
         let team = taint("team", "x", Effect::NoSchedule);
-        let own = pod("p").tolerate(tolerates("team"));
-        let node = node_of(|pool| pool.taints = vec![team.clone()], own)?;
+        let pod = pod("p").tolerate(tolerates("team"));
+        let node = node_of(|pool| pool.taints = vec![team.clone()], pod)?;
         ensure(node.taints.contains(&team), || format!("{:?}", node.taints))
     }),
     ("topology:3290", || {
@@ -240,45 +241,46 @@ const NODES: &[Case] = &[
     }),
     ("topology:3325", || {
         let team = taint("team", "x", Effect::NoExecute);
-        let own = pod("p").tolerate(tolerates("team")).tolerate(tolerates("other"));
-        let node = node_of(|pool| pool.taints = vec![team.clone()], own)?;
+        let pod = pod("p").tolerate(tolerates("team")).tolerate(tolerates("other"));
+        let node = node_of(|pool| pool.taints = vec![team.clone()], pod)?;
         let keys: Vec<&str> = node.taints.iter().map(|taint| taint.key.as_str()).collect();
         ensure(!keys.contains(&"other") && keys.contains(&"team"), || format!("{keys:?}"))
     }),
 ];
 
-/// Labels in the domains of Kubernetes are the pool's to give, but for the few that are not.
-fn domains(prefix: &str) -> Check {
+/// Checks that a pool may set labels in the domains of Kubernetes.
+fn check_kubernetes_domains(prefix: &str) -> Check {
     let keys = ["kops.k8s.io", "node.kubernetes.io", "node-restriction.kubernetes.io"]
         .map(|domain| format!("{prefix}{domain}/test"));
     let pairs: Vec<(&str, &str)> = keys.iter().map(|key| (key.as_str(), "x")).collect();
-    let node = node_of(|pool| labelled(pool, &pairs), pod("p"))?;
-    keys.iter().try_for_each(|key| has(&node.labels, key, "x"))
+    let node = node_of(|pool| add_labels(pool, &pairs), pod("p"))?;
+    keys.iter().try_for_each(|key| check_label(&node.labels, key, "x"))
 }
 
 #[test]
-fn nodes_get_what_their_pool_says() {
-    judge(NODES);
+fn nodes_get_the_labels_annotations_and_taints_of_the_pool() {
+    run_cases(NODES);
 }
 
 const RECORDS: &[Case] = &[
     ("provisioning:460", || {
         let mut world = World::new();
-        let mut stage = Stage::new(&mut world, &[pod("p")]);
-        stage.holds = true;
-        stage.run();
+        let mut engine_run = EngineRun::new(&mut world, &[pod("p")]);
+        engine_run.withholds = true;
+        engine_run.run();
         let before = pool_hash(world.pool());
-        labelled(world.pool(), &[("team", "x")]);
-        ensure(pool_hash(world.pool()) != before, || "labels make another hash".to_owned())?;
-        stage.tell(Event::ConfigChanged(world.state.cluster.clone()));
-        let answer = stage.held.take().ok_or("nothing is launched")?;
-        stage.tell(answer);
-        stage.run();
-        let claims: Vec<_> = stage.engine.state().ledger.claims.values().collect();
-        let hashes: Vec<&str> = claims.iter().map(|own| own.record.pool_hash.as_str()).collect();
+        add_labels(world.pool(), &[("team", "x")]);
+        ensure(pool_hash(world.pool()) != before, || "labels must change the hash".to_owned())?;
+        engine_run.send(Event::ConfigChanged(world.state.cluster.clone()));
+        let answer = engine_run.withheld.take().ok_or("nothing is launched")?;
+        engine_run.send(answer);
+        engine_run.run();
+        let claims: Vec<_> = engine_run.engine.state().ledger.claims.values().collect();
+        let hashes: Vec<&str> =
+            claims.iter().map(|claim| claim.record.pool_hash.as_str()).collect();
         ensure(hashes == [before.as_str()], || format!("{hashes:?}, not {before}"))?;
-        let node = stage.registered()?;
-        has(&node.annotations, "outrigger.dev/pool-hash", &before)
+        let node = engine_run.registered()?;
+        check_label(&node.annotations, "outrigger.dev/pool-hash", &before)
     }),
     ("provisioning:1885", || {
         let mut world = World::new();
@@ -286,64 +288,65 @@ const RECORDS: &[Case] = &[
         let class =
             outrigger::model::node_class::NodeClass { name: "gpu".into(), ..Default::default() };
         world.cluster().node_classes = vec![class];
-        let mut stage = Stage::new(&mut world, &[pod("p")]);
-        stage.run();
-        let launch = stage.launches.first().ok_or("nothing is launched")?;
+        let mut engine_run = EngineRun::new(&mut world, &[pod("p")]);
+        engine_run.run();
+        let launch = engine_run.launches.first().ok_or("nothing is launched")?;
         let class = launch.claim.node_class.as_ref().map(|class| class.as_str());
         ensure(class == Some("gpu"), || format!("{class:?}"))
     }),
     ("provisioning:247", || {
-        grace(&["defaults \"pool\" { termination_grace_period = \"1h\" }"], Some(1))
+        check_grace_period(&["defaults \"pool\" { termination_grace_period = \"1h\" }"], Some(1))
     }),
-    ("provisioning:259", || grace(&[], None)),
+    ("provisioning:259", || check_grace_period(&[], None)),
     ("provisioning:270", || {
         let both = [
             "defaults \"pool\" { termination_grace_period = \"1h\" }",
             "termination_grace_period = \"2h\"",
         ];
-        grace(&both, Some(2))
+        check_grace_period(&both, Some(2))
     }),
 ];
 
-/// The grace, in hours, that is launched with, where all pools and then the pool say this.
-fn grace(said: &[&str], hours: Option<i64>) -> Check {
-    let all = said.first().unwrap_or(&"");
-    let own = said.get(1).unwrap_or(&"");
+/// Checks the termination grace period of a claim in hours, with these settings in the defaults of
+/// pools and in the pool.
+fn check_grace_period(settings: &[&str], hours: Option<i64>) -> Check {
+    let all = settings.first().unwrap_or(&"");
+    let of_pool = settings.get(1).unwrap_or(&"");
     let text =
-        format!("cluster \"a\" {{\n  simulated {{}}\n}}\n{all}\npool \"a\" {{\n  {own}\n}}\n");
+        format!("cluster \"a\" {{\n  simulated {{}}\n}}\n{all}\npool \"a\" {{\n  {of_pool}\n}}\n");
     let config = load(&[SourceFile::new("a.hcl", text)], &Inputs::default());
     let config = config.map_err(|problems| format!("{problems:?}"))?;
     let mut world = World::new();
     let mut pool = config.clusters[0].pools[0].clone();
     pool.name = "default".into();
     *world.pool() = pool;
-    let mut stage = Stage::new(&mut world, &[pod("p")]);
-    stage.run();
-    let launch = stage.launches.first().ok_or("nothing is launched")?;
+    let mut engine_run = EngineRun::new(&mut world, &[pod("p")]);
+    engine_run.run();
+    let launch = engine_run.launches.first().ok_or("nothing is launched")?;
     let grace = launch.claim.termination_grace_period;
     let expect = hours.map(SignedDuration::from_hours);
     ensure(grace == expect, || format!("{grace:?}, not {expect:?}"))
 }
 
 #[test]
-fn claims_remember_what_they_were_made_from() {
-    judge(RECORDS);
+fn claims_record_the_settings_they_were_launched_with() {
+    run_cases(RECORDS);
 }
 
 const BATCHES: &[Case] = &[
-    ("provisioning:119", || closes(&[(0, "p")], 1000)),
-    ("provisioning:137", || closes(&[(0, "p"), (500, "p")], 1000)),
+    ("provisioning:119", || check_batch_end(&[(0, "p")], 1000)),
+    ("provisioning:137", || check_batch_end(&[(0, "p"), (500, "p")], 1000)),
     ("provisioning:177", || {
-        closes(&[(0, "p"), (500, "q")], 1500)?;
+        check_batch_end(&[(0, "p"), (500, "q")], 1500)?;
         let many: Vec<(i64, String)> = (0..30).map(|at| (at * 500, format!("p{at}"))).collect();
         let many: Vec<(i64, &str)> = many.iter().map(|(at, pod)| (*at, pod.as_str())).collect();
-        // However many come: after ten seconds it closes.
-        closes(&many[..20], 10_000)
+        // The batch closes after ten seconds, even if more pods arrive.
+        check_batch_end(&many[..20], 10_000)
     }),
 ];
 
-/// When a batch closes, in milliseconds, that these pods join at these times.
-fn closes(joining: &[(i64, &str)], expect: i64) -> Check {
+/// Checks when a batch closes, in milliseconds, if these pods arrive at these times.
+fn check_batch_end(joining: &[(i64, &str)], expect: i64) -> Check {
     let start = Timestamp::UNIX_EPOCH;
     let mut batch = PodBatcher::default();
     let mut known = BTreeMap::new();
@@ -358,53 +361,53 @@ fn closes(joining: &[(i64, &str)], expect: i64) -> Check {
 }
 
 #[test]
-fn a_batch_closes_when_no_more_pods_come() {
-    judge(BATCHES);
+fn batch_closes_when_no_new_pods_arrive() {
+    run_cases(BATCHES);
 }
 
 const REPORTS: &[Case] = &[
-    ("scheduling:4318", || told(|pending, _| pending == 3)),
-    ("scheduling:4355", || told(|_, unplaced| unplaced == 1)),
+    ("scheduling:4318", || check_report(|pending, _| pending == 3)),
+    ("scheduling:4355", || check_report(|_, unplaced| unplaced == 1)),
     ("scheduling:4419", || {
-        let mut stage = Stage::new(&mut World::new(), &[pod("p"), pod("q")]);
-        stage.run();
-        let waited = stage.reports.iter().filter_map(|report| match report {
+        let mut engine_run = EngineRun::new(&mut World::new(), &[pod("p"), pod("q")]);
+        engine_run.run();
+        let waited = engine_run.reports.iter().filter_map(|report| match report {
             Report::Decided(waited) => Some(&waited[..]),
             _ => None,
         });
         let waited: Vec<&[SignedDuration]> = waited.collect();
         let idle = Batching::default().idle;
-        // Both are told of once, and had to wait for the end of their batch.
+        // Each pod is reported once, and has waited for the end of the batch.
         ensure(waited == [[idle; 2]], || format!("{waited:?}"))
     }),
 ];
 
-/// A round tells how many pods waited and how many found no place.
-fn told(expect: fn(usize, usize) -> bool) -> Check {
+/// Checks the numbers of pending and unschedulable pods that a scheduling pass reports.
+fn check_report(expect: fn(usize, usize) -> bool) -> Check {
     let pods = [pod("p"), pod("q"), pod("r").select("zone", "unknown")];
-    let mut stage = Stage::new(&mut World::new(), &pods);
-    stage.run();
-    let mut rounds = stage.reports.iter();
-    let told = rounds.find_map(|report| match report {
+    let mut engine_run = EngineRun::new(&mut World::new(), &pods);
+    engine_run.run();
+    let mut reports = engine_run.reports.iter();
+    let reported = reports.find_map(|report| match report {
         Report::Planned { pending, unplaced, .. } => Some((*pending, *unplaced)),
         _ => None,
     });
-    let (pending, unplaced) = told.ok_or("no round is told of")?;
-    ensure(expect(pending, unplaced), || format!("{pending} waited, {unplaced} wait on"))
+    let (pending, unplaced) = reported.ok_or("no scheduling pass is reported")?;
+    ensure(expect(pending, unplaced), || format!("{pending} pending, {unplaced} unschedulable"))
 }
 
 #[test]
-fn a_round_is_told_in_numbers() {
-    judge(REPORTS);
+fn scheduling_pass_reports_pod_counts_and_wait_times() {
+    run_cases(REPORTS);
 }
 
 #[test]
-fn an_engine_launches_what_the_solver_plans() {
+fn engine_launches_the_preferred_offering_of_the_plan() {
     let mut world = World::new();
-    let mut stage = Stage::new(&mut world, &[pod("p").cpu(3000)]);
-    stage.run();
+    let mut engine_run = EngineRun::new(&mut world, &[pod("p").cpu(3000)]);
+    engine_run.run();
     let plan = world.add([pod("p").cpu(3000)]).plan();
     let planned = plan.claim_of("p").map(|claim| claim.offerings[0].0.clone());
-    let launched = stage.launches.first().map(|launch| launch.offerings[0].clone());
+    let launched = engine_run.launches.first().map(|launch| launch.offerings[0].clone());
     assert_eq!(launched, planned.ok());
 }

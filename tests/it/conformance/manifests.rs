@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::fixture::{Check, ensure};
-use super::run::{Case, judge};
+use super::run::{Case, run_cases};
 use crate::binary::outrigger;
 
-/// What the binary plans for the objects of a cluster. Types `t1` to `t8` have as many cores, of
-/// which each keeps a tenth of one, and cost as many dollars.
+/// The plan of the binary for the objects of a cluster. The types `t1` to `t8` have that number of
+/// cores, of which a tenth of a core is reserved, and cost that number of dollars.
 fn planned(items: &[Value]) -> Result<Value, String> {
     let types: Vec<Value> = (1..9).map(instance_type).collect();
     let dir = TempDir::new().expect("a directory");
@@ -58,7 +58,7 @@ fn instance_type(cores: i64) -> Value {
     })
 }
 
-/// A pod that waits, with this specification.
+/// A pending pod with this specification.
 fn waiting(name: &str, spec: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -69,17 +69,17 @@ fn waiting(name: &str, spec: &Value) -> Value {
     })
 }
 
-fn asking(cores: &str) -> Value {
+fn container(cores: &str) -> Value {
     json!({"name": format!("c{cores}"), "resources": {"requests": {"cpu": cores}}})
 }
 
 fn sidecar(cores: &str) -> Value {
-    let mut own = asking(cores);
-    own["restartPolicy"] = "Always".into();
-    own
+    let mut sidecar = container(cores);
+    sidecar["restartPolicy"] = "Always".into();
+    sidecar
 }
 
-/// A daemon whose pods are so.
+/// A DaemonSet whose pods have this specification.
 fn daemon(spec: &Value) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet",
@@ -89,92 +89,92 @@ fn daemon(spec: &Value) -> Value {
     })
 }
 
-/// The pod `p` gets this type; none where it finds no place.
-fn gets(items: &[Value], expect: Option<&str>) -> Check {
+/// Checks that the pod `p` gets this type, or that it is not placed.
+fn check_type(items: &[Value], expect: Option<&str>) -> Check {
     let plan = planned(items)?;
     let launches = plan["launches"].as_array().cloned().unwrap_or_default();
-    let own = launches.iter().find(|launch| launch["pods"].to_string().contains("\"a/p\""));
-    let got = own.and_then(|launch| launch["instance_type"].as_str());
+    let launch = launches.iter().find(|launch| launch["pods"].to_string().contains("\"a/p\""));
+    let got = launch.and_then(|launch| launch["instance_type"].as_str());
     ensure(got == expect, || format!("{got:?}, not {expect:?}: {plan}"))
 }
 
-/// What one core's pod gets beside a daemon of this specification.
-fn beside(spec: &Value, expect: Option<&str>) -> Check {
-    let own = waiting("p", &json!({"containers": [asking("1")]}));
-    gets(&[own, daemon(spec)], expect)
+/// Checks the type for a pod with one core beside a daemon with this specification.
+fn check_beside_daemon(spec: &Value, expect: Option<&str>) -> Check {
+    let pod = waiting("p", &json!({"containers": [container("1")]}));
+    check_type(&[pod, daemon(spec)], expect)
 }
 
 const REQUESTS: &[Case] = &[
-    // One that runs before a sidecar starts runs without it.
+    // An init container that runs before the sidecar starts does not add to it.
     ("provisioning:532", || {
-        let spec = json!({"containers": [asking("1")],
-            "initContainers": [asking("4"), sidecar("2")]});
-        gets(&[waiting("p", &spec)], Some("t5"))
+        let spec = json!({"containers": [container("1")],
+            "initContainers": [container("4"), sidecar("2")]});
+        check_type(&[waiting("p", &spec)], Some("t5"))
     }),
     ("provisioning:583", || {
-        let spec = json!({"containers": [asking("3")],
-            "initContainers": [sidecar("2"), asking("1")]});
-        gets(&[waiting("p", &spec)], Some("t6"))
+        let spec = json!({"containers": [container("3")],
+            "initContainers": [sidecar("2"), container("1")]});
+        check_type(&[waiting("p", &spec)], Some("t6"))
     }),
     ("provisioning:634", || {
-        let spec = json!({"containers": [asking("1")],
-            "initContainers": [sidecar("2"), asking("4")]});
-        gets(&[waiting("p", &spec)], Some("t7"))
+        let spec = json!({"containers": [container("1")],
+            "initContainers": [sidecar("2"), container("4")]});
+        check_type(&[waiting("p", &spec)], Some("t7"))
     }),
     ("provisioning:685", || {
-        let spec = json!({"containers": [asking("1")],
+        let spec = json!({"containers": [container("1")],
             "resources": {"requests": {"cpu": "3"}}});
-        gets(&[waiting("p", &spec)], Some("t4"))
+        check_type(&[waiting("p", &spec)], Some("t4"))
     }),
     ("scheduling:1546", || {
-        let spec = json!({"containers": [asking("1")], "runtimeClassName": "thick",
+        let spec = json!({"containers": [container("1")], "runtimeClassName": "thick",
             "overhead": {"cpu": "2"}});
-        gets(&[waiting("p", &spec)], Some("t4"))
+        check_type(&[waiting("p", &spec)], Some("t4"))
     }),
     ("scheduling:1716", || {
-        let spec = json!({"containers": [asking("1")], "initContainers": [asking("3")]});
-        gets(&[waiting("p", &spec)], Some("t4"))
+        let spec = json!({"containers": [container("1")], "initContainers": [container("3")]});
+        check_type(&[waiting("p", &spec)], Some("t4"))
     }),
     ("scheduling:1741", || {
-        let spec = json!({"containers": [asking("1")], "initContainers": [asking("100")]});
-        gets(&[waiting("p", &spec)], None)
+        let spec = json!({"containers": [container("1")], "initContainers": [container("100")]});
+        check_type(&[waiting("p", &spec)], None)
     }),
 ];
 
 #[test]
-fn containers_are_added_up_as_the_scheduler_does() {
-    judge(REQUESTS);
+fn pod_requests_are_summed_like_in_the_kube_scheduler() {
+    run_cases(REQUESTS);
 }
 
 const DAEMONS: &[Case] = &[
     ("provisioning:1057", || {
         let limits = json!({"limits": {"cpu": "10000", "memory": "10000Gi"}});
-        beside(&json!({"containers": [{"name": "a", "resources": limits}]}), None)
+        check_beside_daemon(&json!({"containers": [{"name": "a", "resources": limits}]}), None)
     }),
     ("provisioning:1070", || {
-        let spec = json!({"containers": [asking("1")], "initContainers": [asking("2")]});
-        beside(&spec, Some("t4"))
+        let spec = json!({"containers": [container("1")], "initContainers": [container("2")]});
+        check_beside_daemon(&spec, Some("t4"))
     }),
     ("provisioning:1098", || {
-        let spec = json!({"containers": [asking("10000")], "initContainers": [asking("1")]});
-        beside(&spec, None)
+        let spec = json!({"containers": [container("10000")], "initContainers": [container("1")]});
+        check_beside_daemon(&spec, None)
     }),
     ("provisioning:1119", || {
-        let spec = json!({"containers": [asking("1")], "initContainers": [asking("10000")]});
-        beside(&spec, None)
+        let spec = json!({"containers": [container("1")], "initContainers": [container("10000")]});
+        check_beside_daemon(&spec, None)
     }),
 ];
 
 #[test]
-fn daemons_are_added_up_like_pods() {
-    judge(DAEMONS);
+fn daemon_set_requests_are_summed_like_pod_requests() {
+    run_cases(DAEMONS);
 }
 
 const LABELS: &[Case] = &[("topology:1171", || {
     let constraint = json!({"topologyKey": "kubernetes.io/hostname", "maxSkew": 1,
         "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "a"}},
         "matchLabelKeys": ["unknown"]});
-    let spec = json!({"containers": [asking("1")], "topologySpreadConstraints": [constraint]});
+    let spec = json!({"containers": [container("1")], "topologySpreadConstraints": [constraint]});
     let pods = ["p", "q", "r", "s"].map(|name| waiting(name, &spec));
     let plan = planned(&pods)?;
     let launches = plan["launches"].as_array().map_or(0, Vec::len);
@@ -182,30 +182,30 @@ const LABELS: &[Case] = &[("topology:1171", || {
 })];
 
 #[test]
-fn label_keys_that_a_pod_lacks_narrow_nothing() {
-    judge(LABELS);
+fn missing_match_label_keys_do_not_narrow_the_selector() {
+    run_cases(LABELS);
 }
 
 const MIGRATED: &[Case] = &[
     ("scheduling:3899", || {
-        let own = |name: &str| {
+        let volumes = |name: &str| {
             json!([{"name": "v",
             "persistentVolumeClaim": {"claimName": format!("{name}-v")}}])
         };
-        migrated(own)
+        check_migrated(volumes)
     }),
     ("scheduling:3958", || {
-        let own = |_: &str| {
+        let volumes = |_: &str| {
             json!([{"name": "v", "ephemeral": {"volumeClaimTemplate": {
             "spec": {"storageClassName": "old"}}}}])
         };
-        migrated(own)
+        check_migrated(volumes)
     }),
 ];
 
-/// A node that attaches one volume of the CSI driver in whose name the old kind of volume is
-/// attached by now, and two pods that have one each.
-fn migrated(volumes: fn(&str) -> Value) -> Check {
+/// Checks two pods with one in-tree volume each, and a node to which the CSI driver that replaces
+/// the in-tree plugin can attach one volume.
+fn check_migrated(volumes: fn(&str) -> Value) -> Check {
     let mut items = vec![
         json!({"apiVersion": "v1", "kind": "Node",
             "metadata": {"name": "n", "labels": {"kubernetes.io/hostname": "n"}},
@@ -228,7 +228,7 @@ fn migrated(volumes: fn(&str) -> Value) -> Check {
                 "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
             "spec": {"volumeName": claim, "storageClassName": "old"},
             "status": {"phase": "Bound"}}));
-        let spec = json!({"containers": [asking("1")], "volumes": volumes(name)});
+        let spec = json!({"containers": [container("1")], "volumes": volumes(name)});
         items.push(waiting(name, &spec));
     }
     let plan = planned(&items)?;
@@ -238,6 +238,6 @@ fn migrated(volumes: fn(&str) -> Value) -> Check {
 }
 
 #[test]
-fn volumes_of_old_kinds_count_for_the_drivers_that_took_over() {
-    judge(MIGRATED);
+fn migrated_in_tree_volumes_count_against_the_csi_driver_limit() {
+    run_cases(MIGRATED);
 }

@@ -16,7 +16,7 @@ use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
 
 use super::fixture::GIB;
 
-/// The full name of a label that cases call by a short one.
+/// The full name of a label for the short name that cases use.
 pub(super) fn key_of(short: &str) -> &str {
     match short {
         "zone" => ZONE,
@@ -29,7 +29,7 @@ pub(super) fn key_of(short: &str) -> &str {
         "host" => HOSTNAME,
         "reservation" => RESERVATION_ID,
         "reserved-as" => RESERVATION_TYPE,
-        // Labels of the provider: one that all types have, one that counts, one that few have.
+        // Labels of the provider: one of all types, a numeric one, and one of few types.
         "size" => "karpenter.k8s.aws/instance-size",
         "integer" => "karpenter.k8s.aws/instance-cpu",
         "special" => "karpenter.k8s.aws/instance-local-nvme",
@@ -57,19 +57,19 @@ pub(super) fn read(text: &str) -> (&str, Requirement) {
     (key_of(key.expect("a label")), requirement)
 }
 
-/// The same with a minimum of values.
+/// Reads a requirement, and sets its `min_values`.
 pub(super) fn at_least(least: u32, text: &str) -> (&str, Requirement) {
     let (key, mut requirement) = read(text);
     requirement.min_values = Some(least);
     (key, requirement)
 }
 
-/// Several requirements that hold together.
+/// Several requirements that must all hold.
 pub(super) fn all(texts: &[&str]) -> Requirements {
     texts.iter().map(|text| read(text)).collect()
 }
 
-/// Pods by labels: `app=a`, or `app in a b`, or everything where it is empty.
+/// A selector of pods: `app=a`, or `app in a b`. The empty text selects all pods.
 pub(super) fn selecting(text: &str) -> Selector {
     let parts = text.split(", ").filter(|part| !part.is_empty());
     let one = |part: &str| match part.split_once('=') {
@@ -82,7 +82,7 @@ pub(super) fn selecting(text: &str) -> Selector {
     Selector::new(parts.map(one))
 }
 
-/// Pods of the same namespace that have these labels, together as far as `key` says.
+/// A term for pods of the namespace `default` with these labels and the topology key `key`.
 pub(super) fn term(key: &str, selector: &str) -> PodTerm {
     PodTerm {
         selector: Some(selecting(selector)),
@@ -105,7 +105,7 @@ pub(super) fn spread(key: &str, max_skew: u32, selector: &str) -> TopologySpread
     }
 }
 
-/// The same as a wish.
+/// The same constraint as a preference (`ScheduleAnyway`).
 pub(super) fn soft(constraint: TopologySpread) -> TopologySpread {
     TopologySpread { is_hard: false, ..constraint }
 }
@@ -124,7 +124,7 @@ pub(super) fn tolerates(key: &str) -> Toleration {
     }
 }
 
-/// A pod in the namespace `default` that asks for nothing.
+/// A pod in the namespace `default` without requests.
 pub(super) fn pod(name: &str) -> Pod {
     Pod {
         key: ObjectKey::new("default", name),
@@ -133,7 +133,7 @@ pub(super) fn pod(name: &str) -> Pod {
     }
 }
 
-/// Alike pods, called by a prefix and two digits.
+/// Identical pods, named by a prefix and two digits.
 pub(super) fn pods(count: usize, like: &Pod) -> Vec<Pod> {
     let name = |at| format!("{}{at:02}", like.key.name);
     let one =
@@ -141,7 +141,7 @@ pub(super) fn pods(count: usize, like: &Pod) -> Vec<Pod> {
     (0..count).map(one).collect()
 }
 
-/// What a pod may be given, one after the other.
+/// Builder methods for the properties of a pod.
 pub(super) trait With: Sized {
     fn with(self, change: impl FnOnce(&mut Pod)) -> Self;
 
@@ -174,12 +174,12 @@ pub(super) trait With: Sized {
         })
     }
 
-    /// One more alternative of what the node must be.
+    /// Adds a term of node affinity, which is an alternative to the existing terms.
     fn need(self, texts: &[&str]) -> Self {
         self.with(|pod| pod.node_affinity.push(all(texts)))
     }
 
-    fn wish(self, weight: i32, texts: &[&str]) -> Self {
+    fn prefer(self, weight: i32, texts: &[&str]) -> Self {
         let term = all(texts);
         self.with(|pod| pod.preferred_nodes.push(Preferred { weight, term }))
     }
@@ -196,11 +196,11 @@ pub(super) trait With: Sized {
         self.with(|pod| pod.anti_affinity.push(term))
     }
 
-    fn wish_near(self, weight: i32, term: PodTerm) -> Self {
+    fn prefer_near(self, weight: i32, term: PodTerm) -> Self {
         self.with(|pod| pod.preferred_affinity.push(Preferred { weight, term }))
     }
 
-    fn wish_apart(self, weight: i32, term: PodTerm) -> Self {
+    fn prefer_apart(self, weight: i32, term: PodTerm) -> Self {
         self.with(|pod| pod.preferred_anti_affinity.push(Preferred { weight, term }))
     }
 

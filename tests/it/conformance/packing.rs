@@ -6,15 +6,15 @@ use outrigger::scheduling::RejectionCode;
 
 use super::fixture::{Check, GIB, MIB, Plan, Shape, USUAL, World, ensure};
 use super::notation::{With, key_of, pod, pods, read};
-use super::run::{Case, judge, judge_each};
+use super::run::{Case, run_cases, run_each_case};
 
-/// The sum of what the cheapest offerings of a plan cost.
+/// The total price of the cheapest offerings of a plan.
 fn cost(plan: &Plan) -> f64 {
     let claims = plan.solution.claims.iter();
     claims.map(|claim| claim.offerings[0].1.usd_per_h()).sum()
 }
 
-/// A plan costs no more than this, but for rounding and what nodes are taken to cost besides.
+/// Checks that a plan costs at most this, with a tolerance for rounding and node overhead prices.
 fn costs_at_most(plan: &Plan, most: f64) -> Check {
     plan.all_placed()?;
     let cost = cost(plan);
@@ -37,7 +37,7 @@ const PACKED: &[Case] = &[
         plan.makes(1)?;
         first_is(&plan, "p00", "small")
     }),
-    // Two pods on the usual type cost what one does on the small one: nodes are half as many.
+    // The usual type has the same price per pod as the small one, but needs half as many nodes.
     ("scheduling:1593", || {
         let like = pod("p").select("arch", "amd64");
         let like = like.with(|pod| pod.requests.memory = 1_800_000_000);
@@ -79,7 +79,9 @@ const PACKED: &[Case] = &[
         let plan = World::new().add(pods(25, &pod("p").cpu(1))).plan();
         plan.makes(5)?;
         let full = |claim: &outrigger::scheduling::NewNodeClaim| claim.pods.len() == 5;
-        ensure(plan.solution.claims.iter().all(full), || "nodes of five pods".to_owned())
+        ensure(plan.solution.claims.iter().all(full), || {
+            "every node must have five pods".to_owned()
+        })
     }),
     ("scheduling:1417", || {
         let asking = [pod("a").asks("fake.com/a", 1), pod("b").asks("fake.com/b", 1)];
@@ -93,7 +95,7 @@ const PACKED: &[Case] = &[
     }),
 ];
 
-/// Types that grow by a core and two gibibytes, with room for many pods.
+/// Types that grow by one core and two gibibytes, with capacity for many pods.
 fn linear(count: i64) -> Vec<Shape> {
     const NAMES: [&str; 5] = ["t1", "t2", "t3", "t4", "t5"];
     let one = |at: i64| Shape {
@@ -108,10 +110,10 @@ fn linear(count: i64) -> Vec<Shape> {
 
 #[test]
 fn nodes_are_packed_tightly_and_cheaply() {
-    judge(PACKED);
+    run_cases(PACKED);
 }
 
-/// A type that is sold on demand and as spot in one zone at these prices.
+/// A type with an on-demand and a spot offering in one zone at these prices.
 fn priced(name: &'static str, on_demand: f64, spot: f64) -> InstanceType {
     let shape = Shape { name, ..USUAL };
     let at = |capacity_type, price| Offering {
@@ -123,7 +125,7 @@ fn priced(name: &'static str, on_demand: f64, spot: f64) -> InstanceType {
 
 const PRICED: &[Case] = &[
     ("scheduling:1763", || {
-        // Every type that would do is kept, however dear, where alternatives may be.
+        // Every suitable type is kept if the price range of alternatives is large enough.
         let types = [priced("a", 3.0, 3.0), priced("b", 1.0, 1.0), priced("c", 2.0, 2.0)];
         let mut world = World::of_types(types);
         world.cluster().scheduling.alternative_price_percent = 1_000;
@@ -140,16 +142,16 @@ const PRICED: &[Case] = &[
 ];
 
 #[test]
-fn prices_decide_among_types_that_would_do() {
-    judge(PRICED);
+fn price_decides_among_suitable_types() {
+    run_cases(PRICED);
 }
 
 const CPUS: [i64; 7] = [1, 2, 4, 8, 16, 32, 64];
 const MEMORIES: [i64; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 const ZONES: [&str; 3] = ["z1", "z2", "z3"];
 
-/// Every combination of size, zone, capacity type, operating system and architecture as a type of
-/// its own, sold once.
+/// Every combination of size, zone, capacity type, operating system and architecture as a separate
+/// type with one offering.
 fn assorted() -> Vec<InstanceType> {
     let mut types = Vec::new();
     for (cpu, gib) in CPUS.iter().flat_map(|cpu| MEMORIES.map(|gib| (*cpu, gib))) {
@@ -160,8 +162,10 @@ fn assorted() -> Vec<InstanceType> {
                 let bought = capacity_type.as_str();
                 let name = format!("{cpu}-{gib}-{arch}-{os}-{zone}-{bought}");
                 let mut requirements = outrigger::model::requirement::Requirements::default();
-                for (key, own) in it.requirements.iter().filter(|(key, _)| *key != key_of("type")) {
-                    requirements.add(key, own.clone());
+                for (key, requirement) in
+                    it.requirements.iter().filter(|(key, _)| *key != key_of("type"))
+                {
+                    requirements.add(key, requirement.clone());
                 }
                 requirements.add(key_of("type"), Requirement::is_in([name.as_str()]));
                 (it.name, it.requirements) = (name.into(), requirements);
@@ -178,7 +182,7 @@ fn combinations() -> Vec<(&'static str, &'static str, &'static str)> {
     ZONES.into_iter().flat_map(of_zone).flatten().collect()
 }
 
-/// What the pool requires, what the pod does.
+/// The key of a case, the requirements of the pool, and those of the pod.
 type Selected = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const SELECTED: &[Selected] = &[
@@ -208,13 +212,13 @@ const SELECTED: &[Selected] = &[
     ("selection:396", &[], &["bought in spot", "zone in z2", "arch in amd64", "os in linux"]),
 ];
 
-/// The cheapest offering of all that meet these, as one reads them one by one.
+/// The price of the cheapest offering that meets these requirements, found by linear search.
 fn cheapest(types: &[InstanceType], wanted: &[&str], cpu: i64, memory: i64) -> Option<f64> {
     let meets = |it: &&InstanceType| {
         let has = |text: &&str| {
             let (key, wanted) = read(text);
-            let own = it.requirements.get(key).and_then(Requirement::values);
-            own.is_some_and(|own| own.iter().any(|value| wanted.allows_value(value)))
+            let values = it.requirements.get(key).and_then(Requirement::values);
+            values.is_some_and(|values| values.iter().any(|value| wanted.allows_value(value)))
         };
         let fits = it.allocatable.cpu_milli >= cpu && it.allocatable.memory >= memory;
         fits && wanted.iter().all(has)
@@ -247,16 +251,16 @@ fn check_selected(types: &[InstanceType], pool: &[&str], asked: &[&str]) -> Chec
 }
 
 #[test]
-fn the_cheapest_type_that_meets_everything_is_taken() {
+fn cheapest_type_that_meets_all_requirements_is_selected() {
     let types = assorted();
     let case = |(key, pool, asked): &'static Selected| {
         let types = &types;
         (*key, move || check_selected(types, pool, asked))
     };
-    judge_each(SELECTED.iter().map(case));
+    run_each_case(SELECTED.iter().map(case));
 }
 
-/// A type, a pool or a pod asks for what is not sold together.
+/// Requirements for which no single type has an offering.
 const UNSOLD: &[Selected] = &[
     ("selection:428", &[], &["arch in arm64"]),
     ("selection:448", &[], &["arch in arm64", "zone in z2"]),
@@ -264,7 +268,7 @@ const UNSOLD: &[Selected] = &[
 ];
 
 #[test]
-fn what_is_not_sold_together_is_not_launched() {
+fn combinations_without_an_offering_are_not_launched() {
     let unsold = |it: &InstanceType| {
         let name = it.name.as_str();
         !name.contains("arm64") || (name.contains("z1") && name.contains("windows"))
@@ -287,20 +291,20 @@ fn what_is_not_sold_together_is_not_launched() {
             plan.placed(&[], &["p"])
         })
     };
-    judge_each(UNSOLD.iter().map(case));
+    run_each_case(UNSOLD.iter().map(case));
 }
 
 #[test]
-fn types_have_enough_for_their_pods() {
-    let alike = |it: &InstanceType| it.name.as_str().ends_with("-amd64-linux-z1-on-demand");
-    let types: Vec<InstanceType> = assorted().into_iter().filter(alike).collect();
+fn selected_types_have_the_requested_resources() {
+    let is_equivalent = |it: &InstanceType| it.name.as_str().ends_with("-amd64-linux-z1-on-demand");
+    let types: Vec<InstanceType> = assorted().into_iter().filter(is_equivalent).collect();
     let enough = || {
         for cpu in [100, 1000, 2000, 2500, 4000, 8000, 16_000] {
             for memory in [GIB / 10, GIB, 2 * GIB, 4 * GIB, 8 * GIB, 16 * GIB, 32 * GIB] {
                 let mut world = World::of_types(types.iter().cloned());
                 let like = pod("p").cpu(cpu).with(|pod| pod.requests.memory = memory);
                 let plan = world.add(pods(3, &like)).plan();
-                // One node for all three is one way; there may be cheaper ones.
+                // One node for all three pods is a valid plan; there may be cheaper ones.
                 let one = cheapest(&types, &[], 3 * cpu, 3 * memory);
                 costs_at_most(&plan, one.unwrap_or(f64::INFINITY))?;
                 for claim in &plan.solution.claims {
@@ -314,5 +318,5 @@ fn types_have_enough_for_their_pods() {
         }
         Ok(())
     };
-    judge_each([("selection:509", enough)]);
+    run_each_case([("selection:509", enough)]);
 }

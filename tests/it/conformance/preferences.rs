@@ -6,61 +6,61 @@ use outrigger::model::taint::Effect;
 
 use super::fixture::{Check, World, ensure};
 use super::notation::{With, pod, pods, soft, spread, taint, term};
-use super::run::{Case, judge};
+use super::run::{Case, run_cases};
 
 const IMPOSSIBLE: &[Case] = &[
-    ("provisioning:2434", none_can_be),
-    ("scheduling:1168", none_can_be),
+    ("provisioning:2434", all_impossible),
+    ("scheduling:1168", all_impossible),
     ("provisioning:2516", || {
         for wish in ["zone in unknown", "host in unknown"] {
-            let plan = World::new().add([pod("p").wish(1, &[wish])]).plan();
+            let plan = World::new().add([pod("p").prefer(1, &[wish])]).plan();
             plan.all_placed()?;
         }
         Ok(())
     }),
     ("scheduling:1214", || {
-        let pod = pod("p").need(&["zone in z3"]).wish(1, &["zone not z3"]);
+        let pod = pod("p").need(&["zone in z3"]).prefer(1, &["zone not z3"]);
         World::new().add([pod]).plan().has("p", "zone", "z3")
     }),
     ("scheduling:1235", || {
-        let pod = pod("p").wish(1, &["zone in z3"]).wish(1, &["zone not z3"]);
+        let pod = pod("p").prefer(1, &["zone in z3"]).prefer(1, &["zone not z3"]);
         World::new().add([pod]).plan().all_placed()
     }),
-    // A soft taint gives way like any other wish.
+    // A `PreferNoSchedule` taint is relaxed like any other preference.
     ("provisioning:2487", || {
         let mut world = World::new();
         world.pool().taints = vec![taint("team", "x", Effect::PreferNoSchedule)];
-        let pod = pod("p").wish(1, &["zone in unknown"]);
+        let pod = pod("p").prefer(1, &["zone in unknown"]);
         world.add([pod]).plan().all_placed()
     }),
 ];
 
-fn none_can_be() -> Check {
-    let pod = pod("p").wish(1, &["zone in unknown"]).wish(1, &["type in unknown"]);
+fn all_impossible() -> Check {
+    let pod = pod("p").prefer(1, &["zone in unknown"]).prefer(1, &["type in unknown"]);
     World::new().add([pod]).plan().all_placed()
 }
 
 #[test]
-fn wishes_that_cannot_come_true_keep_nobody_waiting() {
-    judge(IMPOSSIBLE);
+fn impossible_preferences_do_not_block_pods() {
+    run_cases(IMPOSSIBLE);
 }
 
 const LIGHTER: &[Case] = &[("provisioning:2453", lighter), ("scheduling:1187", lighter)];
 
 fn lighter() -> Check {
     let mut world = World::requiring(&["zone in z1 z2"]);
-    let pod = pod("p").wish(100, &["zone in z3"]);
-    let pod = pod.wish(50, &["zone in z2"]).wish(1, &["zone in z1"]);
+    let pod = pod("p").prefer(100, &["zone in z3"]);
+    let pod = pod.prefer(50, &["zone in z2"]).prefer(1, &["zone in z1"]);
     world.add([pod]).plan().has("p", "zone", "z2")
 }
 
 #[test]
-fn the_heaviest_wish_that_can_come_true_does() {
-    judge(LIGHTER);
+fn heaviest_possible_preference_is_satisfied() {
+    run_cases(LIGHTER);
 }
 
-/// Pods that would like what would take more nodes share one where wishes are passed over.
-fn passed_over(asking: impl IntoIterator<Item = Pod>) -> Check {
+/// Checks that pods with different preferences share one node if preferences are ignored.
+fn check_ignored(asking: impl IntoIterator<Item = Pod>) -> Check {
     let mut world = World::new();
     world.cluster().scheduling.preferences = PreferencePolicy::Ignore;
     let plan = world.add(asking).plan();
@@ -70,30 +70,30 @@ fn passed_over(asking: impl IntoIterator<Item = Pod>) -> Check {
 
 const IGNORED: &[Case] = &[
     ("provisioning:2566", || {
-        passed_over([
-            pod("a").wish(1, &["zone in z1"]),
-            pod("b").wish(1, &["zone in z2"]),
-            pod("c").wish(1, &["type in arm"]),
+        check_ignored([
+            pod("a").prefer(1, &["zone in z1"]),
+            pod("b").prefer(1, &["zone in z2"]),
+            pod("c").prefer(1, &["type in arm"]),
         ])
     }),
     ("provisioning:2630", || {
         for key in ["zone", "host"] {
             let like = pod("p").label("app=a").spread(soft(spread(key, 1, "app=a")));
-            passed_over(pods(3, &like))?;
+            check_ignored(pods(3, &like))?;
         }
         Ok(())
     }),
     ("provisioning:2663", || {
         for key in ["zone", "host"] {
-            let like = pod("p").label("app=a").wish_apart(10, term(key, "app=a"));
-            passed_over(pods(3, &like))?;
+            let like = pod("p").label("app=a").prefer_apart(10, term(key, "app=a"));
+            check_ignored(pods(3, &like))?;
         }
         Ok(())
     }),
     ("provisioning:2697", || {
         for key in ["zone", "host"] {
             let target = pod("t").label("app=a").select("type", "small");
-            let other = pod("p").wish_near(10, term(key, "app=a")).select("type", "arm");
+            let other = pod("p").prefer_near(10, term(key, "app=a")).select("type", "arm");
             let mut world = World::new();
             world.cluster().scheduling.preferences = PreferencePolicy::Ignore;
             world.add([target, other]).plan().all_placed()?;
@@ -103,8 +103,8 @@ const IGNORED: &[Case] = &[
 ];
 
 #[test]
-fn wishes_are_passed_over_where_the_cluster_says_so() {
-    judge(IGNORED);
+fn ignore_policy_ignores_preferences() {
+    run_cases(IGNORED);
 }
 
 const POOLS: &[Case] = &[
@@ -158,16 +158,16 @@ const POOLS: &[Case] = &[
 ];
 
 #[test]
-fn pods_go_to_the_heaviest_pool_that_takes_them() {
-    judge(POOLS);
+fn pods_use_the_heaviest_suitable_pool() {
+    run_cases(POOLS);
 }
 
 #[test]
-fn a_wish_is_no_reason_to_leave_the_heaviest_pool_out() {
+fn impossible_preference_does_not_exclude_the_heaviest_pool() {
     let mut world = World::new();
     world.add_pool("heavy", 100);
-    let plan = world.add([pod("p").wish(1, &["zone in unknown"])]).plan();
+    let plan = world.add([pod("p").prefer(1, &["zone in unknown"])]).plan();
     assert_eq!(plan.has("p", "pool", "heavy"), Ok(()));
     let claims = plan.solution.claims.len();
-    assert_eq!(ensure(claims == 1, || "one node".to_owned()), Ok(()));
+    assert_eq!(ensure(claims == 1, || "there must be one node".to_owned()), Ok(()));
 }

@@ -10,9 +10,9 @@ use outrigger::scheduling::RejectionCode;
 
 use super::fixture::{Check, World, ensure};
 use super::notation::{With, pod, pods, taint, tolerates};
-use super::run::{Case, judge};
+use super::run::{Case, run_cases};
 
-/// What a pod may select of the usual pool and types, and what not.
+/// Labels of the usual pool and types that a pod can select, and labels that no node has.
 const SELECTED: [(&str, &str); 5] =
     [("pool", "default"), ("zone", "z1"), ("type", "default"), ("arch", "arm64"), ("os", "linux")];
 const UNKNOWN: [(&str, &str); 7] = [
@@ -25,7 +25,7 @@ const UNKNOWN: [(&str, &str); 7] = [
     ("team", "x"),
 ];
 
-fn selections(ask: fn(Pod, &str, &str) -> Pod) -> Check {
+fn check_selections(ask: fn(Pod, &str, &str) -> Pod) -> Check {
     for (key, value) in SELECTED {
         let mut world = World::new();
         let plan = world.add([ask(pod("p"), key, value)]).plan();
@@ -56,9 +56,9 @@ const NODES: &[Case] = &[
         let plan = world.add([pod("p")]).plan();
         plan.refused("p", RejectionCode::NoPool, "no pool")
     }),
-    ("provisioning:336", || selections(Pod::select)),
+    ("provisioning:336", || check_selections(Pod::select)),
     ("provisioning:376", || {
-        selections(|pod, key, value| pod.need(&[&format!("{key} in {value}")]))
+        check_selections(|pod, key, value| pod.need(&[&format!("{key} in {value}")]))
     }),
     ("provisioning:416", || {
         let asking = [pod("a").asks("fake.com/a", 1), pod("b").asks("fake.com/b", 1)];
@@ -73,7 +73,7 @@ const NODES: &[Case] = &[
         plan.apart(&["p00", "p01", "p02"])?;
         plan.makes(3)
     }),
-    // Devices are not weighed, so pods that claim some are left to those who do.
+    // Dynamic resource allocation is not supported, so pods with resource claims are not placed.
     ("scheduling:5329", || {
         let mut world = World::new();
         let claiming = pod("p").with(|pod| pod.has_resource_claims = true);
@@ -81,19 +81,19 @@ const NODES: &[Case] = &[
     }),
     ("provisioning:1135", || {
         let mut world = World::new();
-        daemon(&mut world, "agent", pod("agent"));
+        add_daemon(&mut world, "agent", pod("agent"));
         let plan = world.add([pod("p")]).plan();
         plan.makes(1)?;
-        ensure(plan.claim_of("p")?.requests.pods == 2, || "the daemon is a pod too".to_owned())
+        ensure(plan.claim_of("p")?.requests.pods == 2, || "the daemon counts as a pod".to_owned())
     }),
 ];
 
 #[test]
-fn pods_get_nodes_they_select() {
-    judge(NODES);
+fn pods_get_nodes_that_match_their_node_selector() {
+    run_cases(NODES);
 }
 
-/// A world whose pool is limited.
+/// A world with a limit on the capacity of its pool.
 fn limited(name: &str, most: i64) -> World {
     let mut world = World::new();
     world.pool().limits.capacity = vec![(name.to_owned(), most)];
@@ -140,7 +140,7 @@ const LIMITS: &[Case] = &[
         world.add([alone("q")]).settle().all_placed()?;
         let plan = world.add([alone("r")]).plan();
         plan.refused("r", RejectionCode::Limit, "nodes limit 2")?;
-        // In one batch as in three: Karpenter counts nodes only before a batch.
+        // The limit also holds within one batch. Karpenter counts nodes only before a batch.
         let mut world = World::new();
         world.pool().limits.nodes = Some(2);
         let plan = world.add(pods(3, &alone("p"))).plan();
@@ -150,11 +150,11 @@ const LIMITS: &[Case] = &[
 ];
 
 #[test]
-fn pools_stay_within_their_limits() {
-    judge(LIMITS);
+fn new_nodes_stay_within_the_pool_limits() {
+    run_cases(LIMITS);
 }
 
-fn daemon(world: &mut World, name: &str, template: Pod) {
+fn add_daemon(world: &mut World, name: &str, template: Pod) {
     let set = DaemonSet { key: ObjectKey::new("default", name), template };
     world.apply(WatchedObject::DaemonSet(Box::new(set)));
 }
@@ -164,10 +164,10 @@ fn running(name: &str) -> Pod {
     pod(&format!("{name}-x")).owner("DaemonSet", name)
 }
 
-/// Whether a daemon of a core and a half counts on the node of a pod of one core: only then the
-/// small type does not do.
-fn counts(world: &mut World, template: Pod, expect: bool) -> Check {
-    daemon(world, "agent", template.cpu(1500));
+/// Checks whether a daemon with 1.5 cores counts on the node of a pod with one core: if it does,
+/// the small type is not sufficient.
+fn check_daemon_counts(world: &mut World, template: Pod, expect: bool) -> Check {
+    add_daemon(world, "agent", template.cpu(1500));
     let pod = pod("p").cpu(1000).tolerate(tolerates("team"));
     let plan = world.add([pod]).plan();
     let got = plan.first_type("p")?;
@@ -177,10 +177,10 @@ fn counts(world: &mut World, template: Pod, expect: bool) -> Check {
 }
 
 const DAEMONS: &[Case] = &[
-    ("provisioning:935", || counts(&mut World::new(), pod(""), true)),
+    ("provisioning:935", || check_daemon_counts(&mut World::new(), pod(""), true)),
     ("provisioning:956", || {
         let mut world = World::new();
-        daemon(&mut world, "agent", pod("").port(8080));
+        add_daemon(&mut world, "agent", pod("").port(8080));
         let plan = world.add([pod("p").port(8080), pod("q").port(8081)]).plan();
         plan.refused("p", RejectionCode::Resources, "host ports")?;
         plan.placed(&["q"], &[])
@@ -188,83 +188,89 @@ const DAEMONS: &[Case] = &[
     ("provisioning:974", || {
         let mut world = World::new();
         world.pool().startup_taints = vec![taint("start", "", Effect::NoSchedule)];
-        counts(&mut world, pod(""), true)
+        check_daemon_counts(&mut world, pod(""), true)
     }),
     ("provisioning:1004", || {
         let mut world = World::new();
-        daemon(&mut world, "agent", pod("").cpu(10_000_000).gib(10_000));
+        add_daemon(&mut world, "agent", pod("").cpu(10_000_000).gib(10_000));
         let plan = world.add([pod("p")]).plan();
         plan.placed(&[], &["p"])
     }),
     ("provisioning:1014", || {
         let mut world = World::new();
-        daemon(&mut world, "agent", pod("").cpu(100));
+        add_daemon(&mut world, "agent", pod("").cpu(100));
         let node = world.node("default", "z1");
         world.bind(running("agent").cpu(1500), &node);
         world.bind(pod("filler").cpu(2000), &node);
         let plan = world.add([pod("p").cpu(1000)]).plan();
         ensure(plan.first_type("p")? == "default", || {
-            "what the daemon's newest pod asks for counts".to_owned()
+            "the requests of the newest daemon pod count".to_owned()
         })
     }),
     ("provisioning:1143", || {
         let mut world = World::new();
         world.pool().taints = vec![taint("team", "x", Effect::NoSchedule)];
-        counts(&mut world, pod(""), false)
+        check_daemon_counts(&mut world, pod(""), false)
     }),
-    ("provisioning:1175", || counts(&mut World::new(), pod("").select("node", "invalid"), false)),
-    ("provisioning:1197", || counts(&mut World::new(), pod("").need(&["zone in unknown"]), false)),
+    ("provisioning:1175", || {
+        check_daemon_counts(&mut World::new(), pod("").select("node", "invalid"), false)
+    }),
+    ("provisioning:1197", || {
+        check_daemon_counts(&mut World::new(), pod("").need(&["zone in unknown"]), false)
+    }),
     ("provisioning:1219", || {
         let mut world = World::new();
         world.pool().labels.insert("team".to_owned(), "x".to_owned());
-        counts(&mut world, pod("").select("team", "x"), true)
+        check_daemon_counts(&mut world, pod("").select("team", "x"), true)
     }),
     ("provisioning:1246", || {
         let template = pod("").need(&["type in default"]);
-        counts(&mut World::new(), template.clone(), false)?;
+        check_daemon_counts(&mut World::new(), template.clone(), false)?;
         let mut world = World::new();
-        daemon(&mut world, "agent", template.cpu(1500));
+        add_daemon(&mut world, "agent", template.cpu(1500));
         let plan = world.add([pod("p").select("type", "default")]).plan();
         ensure(plan.claim_of("p")?.requests.cpu_milli == 1500, || {
-            "where the daemon runs it counts".to_owned()
+            "the daemon counts on types that it selects".to_owned()
         })
     }),
-    ("provisioning:1276", || counts(&mut World::new(), pod("").need(&["team not x"]), true)),
+    ("provisioning:1276", || {
+        check_daemon_counts(&mut World::new(), pod("").need(&["team not x"]), true)
+    }),
     ("provisioning:1299", || {
         let mut world = World::new();
         let node = world.node("single-pod", "z1");
-        let own = Requirements::from_iter([(NODE_NAME, Requirement::is_in([node.as_str()]))]);
-        let pinned = running("agent").cpu(1500).with(|pod| pod.node_affinity = vec![own]);
+        let by_name = Requirements::from_iter([(NODE_NAME, Requirement::is_in([node.as_str()]))]);
+        let pinned = running("agent").cpu(1500).with(|pod| pod.node_affinity = vec![by_name]);
         world.bind(pinned, &node);
-        counts(&mut world, pod(""), true)
+        check_daemon_counts(&mut world, pod(""), true)
     }),
     ("provisioning:1371", || {
         let template = pod("").need(&["zone in unknown"]).need(&["arch in amd64"]);
-        counts(&mut World::new(), template, true)
+        check_daemon_counts(&mut World::new(), template, true)
     }),
     ("provisioning:1431", || {
-        counts(&mut World::new(), pod("").wish(1, &["zone in unknown"]), true)
+        check_daemon_counts(&mut World::new(), pod("").prefer(1, &["zone in unknown"]), true)
     }),
     ("provisioning:1459", || {
         let mut world = World::new();
         world.pool().taints = vec![taint("other", "x", Effect::PreferNoSchedule)];
-        counts(&mut world, pod(""), true)
+        check_daemon_counts(&mut world, pod(""), true)
     }),
     ("provisioning:1496", || {
         let mut world = World::new();
         let template = pod("").port(8080).select("zone", "unknown");
-        daemon(&mut world, "agent", template);
+        add_daemon(&mut world, "agent", template);
         world.add([pod("p").port(8080)]).plan().all_placed()
     }),
 ];
 
 #[test]
-fn daemons_take_their_share_where_they_will_run() {
-    judge(DAEMONS);
+fn daemon_overhead_counts_only_where_the_daemon_will_run() {
+    run_cases(DAEMONS);
 }
 
-/// A world in which claims keep every offering, however dear.
-fn keeping_all() -> World {
+/// A world in which claims keep every offering, at any price.
+fn keeping_all_offerings() -> World {
     let mut world = World::new();
     world.cluster().scheduling.alternative_price_percent = 1_000_000;
     world
@@ -277,7 +283,7 @@ fn types_are(plan: &super::fixture::Plan, expect: &[&str]) -> Check {
 
 const CLAIMS: &[Case] = &[
     ("provisioning:1695", || {
-        let plan = keeping_all().add([pod("p")]).plan();
+        let plan = keeping_all_offerings().add([pod("p")]).plan();
         let all = ["arm", "default", "gpu-a", "gpu-b", "single-pod", "small", "windows"];
         types_are(&plan, &all)?;
         plan.has("p", "pool", "default")
@@ -289,24 +295,24 @@ const CLAIMS: &[Case] = &[
         plan.has("p", "rank", "5")?;
         plan.has("p", "none", "")?;
         let odd = plan.label("p", "odd")?;
-        ensure(!odd.is_empty(), || "a label that must exist has a value".to_owned())
+        ensure(!odd.is_empty(), || "a label that must exist needs a value".to_owned())
     }),
     ("provisioning:1766", || {
-        let mut world = keeping_all();
-        let (key, own) = super::notation::read("arch in arm64");
-        world.pool().requirements.add(key, own);
+        let mut world = keeping_all_offerings();
+        let (key, requirement) = super::notation::read("arch in arm64");
+        world.pool().requirements.add(key, requirement);
         types_are(&world.add([pod("p")]).plan(), &["arm"])
     }),
     ("provisioning:1803", || {
-        let mut world = keeping_all();
-        let (key, own) = super::notation::read("os in windows");
-        world.pool().requirements.add(key, own);
+        let mut world = keeping_all_offerings();
+        let (key, requirement) = super::notation::read("os in windows");
+        world.pool().requirements.add(key, requirement);
         types_are(&world.add([pod("p")]).plan(), &["windows"])
     }),
     ("provisioning:1840", || {
         let large = pod("p").cpu(3000).asks("fake.com/a", 1);
-        types_are(&keeping_all().add([large]).plan(), &["gpu-a"])?;
-        types_are(&keeping_all().add([pod("p").cpu(5000)]).plan(), &["arm"])
+        types_are(&keeping_all_offerings().add([large]).plan(), &["gpu-a"])?;
+        types_are(&keeping_all_offerings().add([pod("p").cpu(5000)]).plan(), &["arm"])
     }),
     ("provisioning:1913", || {
         let plan = World::new().add([pod("p").cpu(1000).gib(1)]).plan();
@@ -315,20 +321,20 @@ const CLAIMS: &[Case] = &[
     }),
     ("provisioning:1939", || {
         let mut world = World::new();
-        daemon(&mut world, "agent", pod("").cpu(1000).gib(1));
+        add_daemon(&mut world, "agent", pod("").cpu(1000).gib(1));
         let plan = world.add([pod("p").cpu(1000).gib(1)]).plan();
         let requests = plan.claim_of("p")?.requests.to_string();
         ensure(requests == "cpu 2, memory 2.0Gi, pods 2", || requests.clone())
     }),
     ("provisioning:1959", || {
         let mut world = World::new();
-        daemon(&mut world, "agent", pod("").cpu(1000).gib(1));
+        add_daemon(&mut world, "agent", pod("").cpu(1000).gib(1));
         let plan = world.add(pods(2, &pod("p").cpu(500).gib(1))).plan();
         plan.together(&["p00", "p01"])?;
         let requests = plan.claim_of("p00")?.requests.to_string();
         ensure(requests == "cpu 2, memory 3.0Gi, pods 3", || requests.clone())
     }),
-    // What a pool requires of a label that others set is no label of the node.
+    // A requirement on a label that the provider sets does not become a label of the claim.
     ("provisioning:1623", || {
         let mut world = World::requiring(&["zone in z1 z2", "type in default", "arch in amd64"]);
         let plan = world.add([pod("p")]).plan();
@@ -338,11 +344,11 @@ const CLAIMS: &[Case] = &[
 ];
 
 #[test]
-fn claims_say_what_may_be_launched_and_for_how_much() {
-    judge(CLAIMS);
+fn claims_list_launchable_types_labels_and_requests() {
+    run_cases(CLAIMS);
 }
 
-/// Pods and whether they may go to a node with the taint `team=x:NoSchedule`.
+/// Pods, and whether they may run on a node with the taint `team=x:NoSchedule`.
 const TOLERATED: &[Case] = &[("provisioning:1645", || {
     let tainted = || {
         let mut world = World::new();
@@ -378,6 +384,6 @@ const TOLERATED: &[Case] = &[("provisioning:1645", || {
 })];
 
 #[test]
-fn pods_go_where_they_tolerate_the_taints() {
-    judge(TOLERATED);
+fn pods_use_only_pools_whose_taints_they_tolerate() {
+    run_cases(TOLERATED);
 }

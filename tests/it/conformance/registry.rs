@@ -7,11 +7,11 @@ use std::fs;
 
 use crate::named_tests::{self, path, text};
 
-/// How many cases there are (spec/scheduling-cases.md).
+/// The number of cases (spec/scheduling-cases.md).
 const CASES: usize = 629;
-/// How many of a hundred may be decided against.
+/// The maximum percentage of cases that a decision omits.
 const DECIDED_MAX: usize = 20;
-/// Reasons that need no page of their own: objects that we do not have, devices, and Go itself.
+/// Reasons without a decision page: objects that Outrigger does not have, devices, and Go.
 const REASONS: [&str; 3] = ["crd", "dra", "go"];
 
 /// A row of `cases.tsv`.
@@ -24,13 +24,13 @@ struct Row {
 }
 
 impl Row {
-    /// What the case is called in our sources: `suite:line`.
+    /// The key of the case in the test sources: `suite:line`.
     fn key(&self) -> String {
         let line = self.place.rsplit(':').next().unwrap_or_default();
         format!("{}:{line}", self.suite)
     }
 
-    /// What is done about the case, without its details.
+    /// The kind of the status: `test`, `decision` or `open`.
     fn kind(&self) -> &str {
         match self.status.split_once(':') {
             Some(("test", _)) => "test",
@@ -48,19 +48,19 @@ fn rows() -> Vec<Row> {
         .collect()
 }
 
-/// What is wrong with the test that a row names, if anything.
-fn fault(row: &Row, test: &str) -> Option<String> {
+/// The error in the test that a row names, if any.
+fn test_error(row: &Row, test: &str) -> Option<String> {
     let file = match named_tests::file(test) {
         Ok(file) => file,
         Err(fault) => return Some(fault),
     };
     let key = format!("\"{}\"", row.key());
-    let silent = file.starts_with("tests/it/conformance") && !text(&file).contains(&key);
-    silent.then(|| format!("{file} has no case {key}"))
+    let is_missing = file.starts_with("tests/it/conformance") && !text(&file).contains(&key);
+    is_missing.then(|| format!("{file} has no case {key}"))
 }
 
 #[test]
-fn every_case_has_its_row_and_every_row_its_test_or_reason() {
+fn every_karpenter_case_has_a_row_with_a_test_or_a_reason() {
     let rows = rows();
     assert_eq!(rows.len(), CASES);
     let mut faults = Vec::new();
@@ -68,36 +68,36 @@ fn every_case_has_its_row_and_every_row_its_test_or_reason() {
     for row in &rows {
         let mut wrong = |what: String| faults.push(format!("{} {}: {what}", row.suite, row.place));
         if !places.insert(&row.place) {
-            wrong("it is there twice".to_owned());
+            wrong("it is listed twice".to_owned());
         }
         if row.behaviour.is_empty() || !behaviours.insert((&row.suite, &row.behaviour)) {
-            wrong(format!("{:?} does not tell it from others", row.behaviour));
+            wrong(format!("{:?} is not unique", row.behaviour));
         }
         match row.status.split_once(':') {
             Some(("test", test)) => {
-                if let Some(what) = fault(row, test) {
+                if let Some(what) = test_error(row, test) {
                     wrong(format!("{test}: {what}"));
                 }
             }
             Some(("decision", reason)) => {
                 let page = reason.starts_with("docs/decisions/") && path(reason).is_file();
                 if !REASONS.contains(&reason) && !page {
-                    wrong(format!("{reason:?} is no reason"));
+                    wrong(format!("{reason:?} is not a known reason"));
                 }
             }
             _ if row.status == "open" => {}
-            _ => wrong(format!("{:?} is no status", row.status)),
+            _ => wrong(format!("{:?} is not a status", row.status)),
         }
     }
     let decided = rows.iter().filter(|row| row.kind() == "decision").count();
     if decided * 100 > DECIDED_MAX * CASES {
-        faults.push(format!("{decided} cases are decided against"));
+        faults.push(format!("decisions omit {decided} cases"));
     }
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
 #[test]
-fn every_case_in_our_sources_has_its_row() {
+fn every_case_key_in_the_sources_has_a_row() {
     let rows = rows();
     let suites: BTreeSet<&str> = rows.iter().map(|row| row.suite.as_str()).collect();
     let tested: BTreeMap<String, &str> = rows
@@ -105,19 +105,19 @@ fn every_case_in_our_sources_has_its_row() {
         .filter_map(|row| Some((row.key(), row.status.strip_prefix("test:")?)))
         .collect();
     let mut faults = Vec::new();
-    for entry in fs::read_dir(path("tests/it/conformance")).expect("our own folder") {
+    for entry in fs::read_dir(path("tests/it/conformance")).expect("the folder can be read") {
         let file = entry.expect("an entry").path();
         let Some(stem) = file.file_stem().filter(|_| file.extension() == Some("rs".as_ref()))
         else {
             continue;
         };
         let stem = stem.to_string_lossy();
-        let source = fs::read_to_string(&file).expect("our own source");
+        let source = fs::read_to_string(&file).expect("the source can be read");
         for key in source.split('"').filter(|text| is_key(text, &suites)) {
-            let own = format!("conformance::{stem}::");
-            let here = |test: &&str| test.starts_with(&own) || stem == "judge";
+            let prefix = format!("conformance::{stem}::");
+            let here = |test: &&str| test.starts_with(&prefix) || stem == "judge";
             if tested.get(key).is_none_or(|test| !here(test)) {
-                faults.push(format!("{stem}.rs has {key}, whose row does not say so"));
+                faults.push(format!("{stem}.rs has {key}, whose row names no test of it"));
             }
         }
     }
@@ -129,7 +129,7 @@ fn is_key(text: &str, suites: &BTreeSet<&str>) -> bool {
     pair.is_some_and(|(suite, line)| suites.contains(suite) && line.parse::<u32>().is_ok())
 }
 
-/// How many cases of each suite are how far, as the tables of docs/CONFORMANCE.md say.
+/// The tables of docs/CONFORMANCE.md: the numbers of cases of each suite by status and reason.
 fn tables(rows: &[Row]) -> String {
     let kinds = ["test", "decision", "open"];
     let count = |of: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| of(row)).count();
@@ -138,10 +138,10 @@ fn tables(rows: &[Row]) -> String {
     let mut suites: Vec<&str> = rows.iter().map(|row| row.suite.as_str()).collect();
     suites.dedup();
     for suite in suites.iter().copied().chain(["all"]) {
-        let own = |row: &Row| row.suite == suite || suite == "all";
-        let counts = kinds.map(|kind| count(&|row| own(row) && row.kind() == kind));
+        let in_suite = |row: &Row| row.suite == suite || suite == "all";
+        let counts = kinds.map(|kind| count(&|row| in_suite(row) && row.kind() == kind));
         let [tested, decided, open] = counts;
-        let all = count(&own);
+        let all = count(&in_suite);
         // Writing to a String cannot fail.
         let _ = writeln!(text, "| {suite} | {all} | {tested} | {decided} | {open} |");
     }
@@ -156,7 +156,7 @@ fn tables(rows: &[Row]) -> String {
 }
 
 #[test]
-fn the_counts_are_those_of_the_page() {
+fn counts_in_the_conformance_page_match_the_registry() {
     let rows = rows();
     let tables = tables(&rows);
     println!("{tables}");

@@ -15,48 +15,48 @@ use outrigger::scheduling::{NewNodeClaim, RejectionCode};
 
 use super::fixture::{Check, Plan, World, ensure};
 use super::notation::{With, pod, pods, read, term};
-use super::run::{Case, judge};
+use super::run::{Case, run_cases};
 
-/// Reservations of a type for so many instances, in the first zone.
+/// A world with reservations (type, ID, number of instances) in the first zone.
 fn world(reservations: &[(&str, &str, u32)]) -> World {
     let mut world = World::new();
     let all = reservations.iter();
-    stock(&mut world, all.map(|(of, id, total)| (*of, Reservation::new(id, *total))));
+    add_reservations(&mut world, all.map(|(of, id, total)| (*of, Reservation::new(id, *total))));
     world
 }
 
-fn stock<'r>(world: &mut World, all: impl Iterator<Item = (&'r str, Reservation)>) {
-    let all = all.map(|(of, own)| (of.into(), "z1".into(), own));
+fn add_reservations<'r>(world: &mut World, all: impl Iterator<Item = (&'r str, Reservation)>) {
+    let all = all.map(|(of, reservation)| (of.into(), "z1".into(), reservation));
     let catalog = world.state.catalog.with_reservations(all);
     world.state.catalog = Arc::new(catalog);
 }
 
-/// One large pod a node of four cores.
+/// A pod that uses most of a node with four cores.
 fn large(name: &str) -> Pod {
     pod(name).cpu(3000).select("arch", "amd64")
 }
 
-/// The same, which wants what is reserved and nothing else.
+/// A large pod that requires reserved capacity.
 fn reserved(name: &str) -> Pod {
     large(name).select("bought", "reserved")
 }
 
-/// What is left of a reservation.
-fn left(world: &World, id: &str) -> u32 {
+/// The number of free instances of a reservation.
+fn free_instances(world: &World, id: &str) -> u32 {
     let snapshot = world.state.snapshot(world.now);
     snapshot.reservations[id].left
 }
 
-fn leaves(world: &World, expect: &[(&str, u32)]) -> Check {
+fn check_free_instances(world: &World, expect: &[(&str, u32)]) -> Check {
     for (id, count) in expect {
-        let own = left(world, id);
-        ensure(own == *count, || format!("{own} are left of {id}, not {count}"))?;
+        let free = free_instances(world, id);
+        ensure(free == *count, || format!("{id} has {free} free instances, not {count}"))?;
     }
     Ok(())
 }
 
-/// How many new nodes are bought how: reservations by their ids, the rest by capacity type.
-fn bought(plan: &Plan) -> BTreeMap<String, usize> {
+/// The number of new nodes per reservation ID, or per capacity type if there is no reservation.
+fn nodes_by_reservation(plan: &Plan) -> BTreeMap<String, usize> {
     let way = |claim: &NewNodeClaim| match claim.reservation() {
         Some(id) => id.to_string(),
         None => claim.offerings[0].0.capacity_type.as_str().to_owned(),
@@ -68,29 +68,30 @@ fn bought(plan: &Plan) -> BTreeMap<String, usize> {
     all
 }
 
-fn buys(plan: &Plan, expect: &[(&str, usize)]) -> Check {
-    let own = bought(plan);
+fn check_nodes_by_reservation(plan: &Plan, expect: &[(&str, usize)]) -> Check {
+    let counts = nodes_by_reservation(plan);
     let wanted = expect.iter().map(|(way, count)| ((*way).to_owned(), *count));
     let wanted: BTreeMap<String, usize> = wanted.collect();
-    ensure(own == wanted, || format!("{own:?}, not {wanted:?}"))
+    ensure(counts == wanted, || format!("{counts:?}, not {wanted:?}"))
 }
 
-/// Ends the node of a pod for good, as if it had drained.
-fn end(world: &mut World, pod: &str) {
+/// Removes a pod and its node, as after a drain.
+fn terminate(world: &mut World, pod: &str) {
     let claim = world.node_with(pod).expect("a node").name.to_string();
     world.remove(pod);
-    forget(world, &claim);
+    remove_node(world, &claim);
 }
 
-/// Claims, instances and nodes have the same names here.
-fn forget(world: &mut World, claim: &str) {
+/// Removes a claim and its node, which have the same name.
+fn remove_node(world: &mut World, claim: &str) {
     let kind = outrigger::model::watched_object::ObjectKind::Node;
     let key = outrigger::model::id::ObjectKey::new("", claim);
     world.state.objects.delete(kind, &key, world.now);
     world.state.ledger.remove(&claim.into());
 }
 
-/// A plan of one pod's claim, launched so often, as the audit leaves it.
+/// Audits a plan with this number of changed copies of one claim. Returns the number of remaining
+/// launches and the findings.
 fn audited(
     world: &World,
     change: impl Fn(&mut NewNodeClaim),
@@ -114,7 +115,7 @@ const COUNTED: &[Case] = &[
     ("reservations:109", || {
         let mut world = world(&[("default", "cr-1", 1)]);
         let plan = world.add([reserved("p")]).plan();
-        buys(&plan, &[("cr-1", 1)])?;
+        check_nodes_by_reservation(&plan, &[("cr-1", 1)])?;
         plan.has("p", "reservation", "cr-1")?;
         plan.has("p", "reserved-as", "default")
     }),
@@ -123,7 +124,7 @@ const COUNTED: &[Case] = &[
         let small = pods(3, &pod("p").cpu(1000).select("bought", "reserved"));
         let plan = world.add(small).plan();
         plan.together(&["p00", "p01", "p02"])?;
-        buys(&plan, &[("cr-1", 1)])
+        check_nodes_by_reservation(&plan, &[("cr-1", 1)])
     }),
     ("reservations:124", || {
         let mut world = world(&[("default", "cr-1", 1)]);
@@ -135,12 +136,12 @@ const COUNTED: &[Case] = &[
     ("reservations:134", || {
         let mut world = world(&[("default", "cr-1", 1)]);
         world.add([pod("a").cpu(1000)]).settle();
-        leaves(&world, &[("cr-1", 0)])?;
+        check_free_instances(&world, &[("cr-1", 0)])?;
         let node = world.node_with("a").expect("a node").name.to_string();
         let plan = world.add([pod("b").cpu(1000).select("reservation", "cr-1")]).plan();
         plan.on("b", &node)
     }),
-    // There is no such fault: who asks for what nobody has is told so.
+    // There is no such error: the pod is rejected, because no offering has the reservation.
     ("reservations:144", || {
         let mut world = world(&[("default", "cr-1", 1)]);
         let plan = world.add([large("p").select("reservation", "cr-2")]).plan();
@@ -149,7 +150,7 @@ const COUNTED: &[Case] = &[
     ("reservations:162", || {
         let mut world = world(&[("default", "cr-1", 3)]);
         world.add([large("p")]).settle();
-        leaves(&world, &[("cr-1", 2)])
+        check_free_instances(&world, &[("cr-1", 2)])
     }),
     ("reservations:168", || {
         for phase in [
@@ -160,9 +161,9 @@ const COUNTED: &[Case] = &[
         ] {
             let mut world = world(&[("default", "cr-1", 3)]);
             world.add([large("p")]).settle_as(phase);
-            leaves(&world, &[("cr-1", 2)])?;
+            check_free_instances(&world, &[("cr-1", 2)])?;
             let plan = world.plan();
-            buys(&plan, &[]).map_err(|why| format!("{phase:?}: {why}"))?;
+            check_nodes_by_reservation(&plan, &[]).map_err(|why| format!("{phase:?}: {why}"))?;
         }
         Ok(())
     }),
@@ -170,7 +171,7 @@ const COUNTED: &[Case] = &[
         let mut world = world(&[("default", "cr-1", 2)]);
         for (pod, count) in [("a", 1), ("b", 0), ("c", 0)] {
             world.add([large(pod)]).settle();
-            leaves(&world, &[("cr-1", count)])?;
+            check_free_instances(&world, &[("cr-1", count)])?;
         }
         world.node_with("c").map_or(Err("c runs".to_owned()), |node| {
             let way = &node.labels["karpenter.sh/capacity-type"];
@@ -181,21 +182,21 @@ const COUNTED: &[Case] = &[
         let mut world = world(&[("default", "cr-1", 1), ("arm", "cr-2", 1)]);
         let arm = pod("b").cpu(12_000).select("arch", "arm64");
         world.add([large("a"), arm]).settle();
-        leaves(&world, &[("cr-1", 0), ("cr-2", 0)])
+        check_free_instances(&world, &[("cr-1", 0), ("cr-2", 0)])
     }),
     ("reservations:199", || {
         let mut world = world(&[("default", "cr-1", 1), ("default", "cr-2", 1)]);
         world.add([large("a")]).settle();
         let plan = world.add([large("b"), large("c")]).settle();
-        leaves(&world, &[("cr-1", 0), ("cr-2", 0)])?;
+        check_free_instances(&world, &[("cr-1", 0), ("cr-2", 0)])?;
         plan.makes(2)
     }),
     ("reservations:216", || {
         let mut world = world(&[("default", "cr-1", 2)]);
         world.add([large("p")]);
         let (left, findings) = audited(&world, |_| {}, 3);
-        let told = "dropped a claim of pool default: reservation cr-1 has 2 left";
-        ensure(left == 2 && findings == [told], || format!("{left}: {findings:?}"))
+        let finding = "dropped a claim of pool default: reservation cr-1 has 2 left";
+        ensure(left == 2 && findings == [finding], || format!("{left}: {findings:?}"))
     }),
     ("reservations:228", || {
         let mut world = world(&[("default", "cr-1", 2)]);
@@ -218,58 +219,58 @@ const COUNTED: &[Case] = &[
     }),
 ];
 
-const GIVEN_BACK: &[Case] = &[
+const RETURNED: &[Case] = &[
     ("reservations:246", || {
         let mut world = world(&[("default", "cr-1", 2)]);
         world.add([large("p")]).settle();
-        leaves(&world, &[("cr-1", 1)])?;
-        end(&mut world, "p");
-        leaves(&world, &[("cr-1", 2)])
+        check_free_instances(&world, &[("cr-1", 1)])?;
+        terminate(&mut world, "p");
+        check_free_instances(&world, &[("cr-1", 2)])
     }),
     ("reservations:256", || {
         let mut world = world(&[("default", "cr-1", 1)]);
         world.add([large("a")]).settle();
         world.add([large("b").select("bought", "spot")]).settle();
-        end(&mut world, "b");
-        leaves(&world, &[("cr-1", 0)])
+        terminate(&mut world, "b");
+        check_free_instances(&world, &[("cr-1", 0)])
     }),
     ("reservations:263", || {
         let mut world = world(&[("default", "cr-1", 1)]);
         world.add([large("a")]).settle();
-        forget(&mut world, "unknown");
-        leaves(&world, &[("cr-1", 0)])
+        remove_node(&mut world, "unknown");
+        check_free_instances(&world, &[("cr-1", 0)])
     }),
     ("reservations:273", || {
         let mut world = world(&[("default", "cr-1", 3)]);
         world.add(pods(3, &large("p"))).settle();
-        leaves(&world, &[("cr-1", 0)])?;
+        check_free_instances(&world, &[("cr-1", 0)])?;
         for pod in ["p00", "p01", "p02"] {
-            end(&mut world, pod);
+            terminate(&mut world, pod);
         }
-        leaves(&world, &[("cr-1", 3)])
+        check_free_instances(&world, &[("cr-1", 3)])
     }),
     ("reservations:285", || {
         let mut world = world(&[("default", "cr-1", 2), ("arm", "cr-2", 1)]);
         let arm = pod("arm").cpu(12_000).select("arch", "arm64");
         world.add(pods(2, &large("p"))).add([arm]).settle();
-        leaves(&world, &[("cr-1", 0), ("cr-2", 0)])?;
-        end(&mut world, "p00");
-        leaves(&world, &[("cr-1", 1), ("cr-2", 0)])
+        check_free_instances(&world, &[("cr-1", 0), ("cr-2", 0)])?;
+        terminate(&mut world, "p00");
+        check_free_instances(&world, &[("cr-1", 1), ("cr-2", 0)])
     }),
     ("reservations:299", || {
         let mut world = world(&[("default", "cr-1", 1)]);
         world.add([reserved("a")]).settle();
         world.add([reserved("b")]).settle().placed(&[], &["b"])?;
-        end(&mut world, "a");
-        buys(&world.settle(), &[("cr-1", 1)])
+        terminate(&mut world, "a");
+        check_nodes_by_reservation(&world.settle(), &[("cr-1", 1)])
     }),
     ("reservations:315", || {
         let mut world = world(&[("default", "cr-1", 1)]);
         for _ in 0..5 {
             world.add([reserved("a")]).settle();
-            leaves(&world, &[("cr-1", 0)])?;
-            end(&mut world, "a");
-            leaves(&world, &[("cr-1", 1)])?;
+            check_free_instances(&world, &[("cr-1", 0)])?;
+            terminate(&mut world, "a");
+            check_free_instances(&world, &[("cr-1", 1)])?;
         }
         Ok(())
     }),
@@ -277,29 +278,29 @@ const GIVEN_BACK: &[Case] = &[
         let mut world = world(&[("default", "cr-1", 3), ("arm", "cr-2", 1)]);
         let arm = pod("arm").cpu(12_000).select("arch", "arm64");
         world.add(pods(2, &reserved("p"))).settle();
-        leaves(&world, &[("cr-1", 1), ("cr-2", 1)])?;
-        end(&mut world, "p01");
+        check_free_instances(&world, &[("cr-1", 1), ("cr-2", 1)])?;
+        terminate(&mut world, "p01");
         world.add([arm, reserved("q"), reserved("r"), reserved("s")]);
         let plan = world.settle();
-        leaves(&world, &[("cr-1", 0), ("cr-2", 0)])?;
+        check_free_instances(&world, &[("cr-1", 0), ("cr-2", 0)])?;
         plan.places(3)
     }),
     ("reservations:347", || {
         let mut world = world(&[("default", "cr-1", 2)]);
         world.add([large("a")]).settle_as(ClaimPhase::Planned);
         world.add([large("b")]).settle();
-        leaves(&world, &[("cr-1", 0)])?;
-        // The one that was about to be launched is refused.
-        forget(&mut world, "n0");
-        leaves(&world, &[("cr-1", 1)])?;
+        check_free_instances(&world, &[("cr-1", 0)])?;
+        // The launch of the planned claim fails.
+        remove_node(&mut world, "n0");
+        check_free_instances(&world, &[("cr-1", 1)])?;
         world.settle();
-        leaves(&world, &[("cr-1", 0)])
+        check_free_instances(&world, &[("cr-1", 0)])
     }),
 ];
 
 const USED_FIRST: &[Case] = &[
-    // Karpenter sets every reservation aside that a claim could use, so that other claims wait for
-    // the next pass. We know which is used, and nobody waits.
+    // Karpenter sets aside every reservation that a claim could use, so that other claims wait for
+    // the next pass. Outrigger decides which one is used, and no claim waits.
     ("scheduling:4715", || {
         let mut world = world(&[("default", "cr-1", 1), ("small", "cr-2", 1)]);
         let pod = pod("p").cpu(1500).label("app=p");
@@ -307,8 +308,8 @@ const USED_FIRST: &[Case] = &[
         plan.all_placed()?;
         let spot = plan.solution.claims.iter();
         let spot = spot.filter(|claim| claim.reservation().is_none()).count();
-        ensure(spot == 1, || format!("{:?}", bought(&plan)))?;
-        leaves(&world, &[("cr-1", 0), ("cr-2", 0)])
+        ensure(spot == 1, || format!("{:?}", nodes_by_reservation(&plan)))?;
+        check_free_instances(&world, &[("cr-1", 0), ("cr-2", 0)])
     }),
     ("scheduling:4767", || {
         let mut world = world(&[("default", "cr-1", 2)]);
@@ -317,8 +318,8 @@ const USED_FIRST: &[Case] = &[
         let other = pods(2, &reserved("other").select("pool", "other"));
         let plan = world.add(one).add(other).settle();
         plan.places(2)?;
-        buys(&plan, &[("cr-1", 2)])?;
-        leaves(&world, &[("cr-1", 0)])
+        check_nodes_by_reservation(&plan, &[("cr-1", 2)])?;
+        check_free_instances(&world, &[("cr-1", 0)])
     }),
     ("scheduling:4824", || {
         let mut world = world(&[("default", "cr-1", 1), ("default", "cr-2", 1)]);
@@ -330,7 +331,7 @@ const USED_FIRST: &[Case] = &[
         let other = pods(2, &large("other").select("pool", "other"));
         let plan = world.add(one).add(other).plan();
         plan.places(2)?;
-        buys(&plan, &[("cr-1", 1), ("cr-2", 1)])?;
+        check_nodes_by_reservation(&plan, &[("cr-1", 1), ("cr-2", 1)])?;
         plan.has("one00", "reservation", "cr-1")?;
         plan.has("other00", "reservation", "cr-2")
     }),
@@ -338,10 +339,10 @@ const USED_FIRST: &[Case] = &[
         let mut world = world(&[("default", "cr-1", 1), ("default", "cr-2", 2)]);
         let plan = world.add(pods(4, &large("p"))).plan();
         plan.all_placed()?;
-        let ways = bought(&plan);
+        let ways = nodes_by_reservation(&plan);
         ensure(ways["cr-1"] == 1 && ways["cr-2"] == 2, || format!("{ways:?}"))
     }),
-    // Karpenter's second pod waits a pass, and then goes to the lighter pool. Ours does at once.
+    // In Karpenter, the second pod uses the lighter pool in the next pass, here in the same pass.
     ("scheduling:4976", || {
         let mut world = world(&[("default", "cr-1", 1)]);
         let (key, never) = read("bought not reserved");
@@ -353,85 +354,92 @@ const USED_FIRST: &[Case] = &[
         let mut pools = [plan.label("p00", "pool")?, plan.label("p01", "pool")?];
         pools.sort_unstable();
         ensure(pools == ["default", "heavy"], || format!("{pools:?}"))?;
-        buys(&plan, &[("cr-1", 1), ("spot", 1)])
+        check_nodes_by_reservation(&plan, &[("cr-1", 1), ("spot", 1)])
     }),
     ("scheduling:5059", || {
         let mut world = world(&[("default", "cr-1", 2)]);
-        let wishful = large("p").wish(1, &["zone in z1"]);
+        let wishful = large("p").prefer(1, &["zone in z1"]);
         let plan = world.add(pods(3, &wishful)).plan();
         plan.all_placed()?;
         for pod in ["p00", "p01", "p02"] {
             plan.has(pod, "zone", "z1")?;
         }
-        ensure(bought(&plan)["cr-1"] == 2, || format!("{:?}", bought(&plan)))
+        ensure(nodes_by_reservation(&plan)["cr-1"] == 2, || {
+            format!("{:?}", nodes_by_reservation(&plan))
+        })
     }),
     ("scheduling:5142", || {
         let mut world = world(&[("default", "cr-1", 2)]);
         let small = pods(6, &pod("p").cpu(1000).select("bought", "reserved"));
         let plan = world.add(small).plan();
         plan.all_placed()?;
-        buys(&plan, &[("cr-1", 2)])
+        check_nodes_by_reservation(&plan, &[("cr-1", 2)])
     }),
 ];
 
 #[test]
-fn what_is_left_of_a_reservation_is_counted_and_nothing_beyond_it_given_out() {
-    judge(COUNTED);
+fn reservations_are_never_used_beyond_their_free_instances() {
+    run_cases(COUNTED);
 }
 
 #[test]
-fn what_ends_gives_its_place_in_a_reservation_back() {
-    judge(GIVEN_BACK);
+fn terminated_instance_frees_its_reservation_slot() {
+    run_cases(RETURNED);
 }
 
 #[test]
-fn what_is_reserved_is_used_first_by_all_pools_together() {
-    judge(USED_FIRST);
+fn all_pools_use_reserved_capacity_first() {
+    run_cases(USED_FIRST);
 }
 
 #[test]
-fn a_claim_is_of_one_reservation_or_of_none() {
+fn offerings_of_a_claim_share_one_reservation_or_have_none() {
     let mut world = world(&[("default", "cr-1", 2), ("default", "cr-2", 1)]);
     let plan = world.add(pods(6, &large("p"))).plan();
     assert_eq!(plan.all_placed(), Ok(()));
     for claim in &plan.solution.claims {
         let mut others = claim.offerings.iter();
-        let own = claim.reservation();
-        let same = others.all(|(key, _)| key.reservation.as_deref() == own);
+        let reservation = claim.reservation();
+        let same = others.all(|(key, _)| key.reservation.as_deref() == reservation);
         assert!(same, "{:?}", claim.offerings);
         let free = claim.offerings[0].1.usd_per_h() < 1e-6;
-        assert_eq!(free, own.is_some(), "{:?}", claim.offerings[0]);
+        assert_eq!(free, reservation.is_some(), "{:?}", claim.offerings[0]);
     }
 }
 
-/// Of several reservations that would do the one of the cheapest type is used, whatever its kind.
+/// Of several suitable reservations, that of the cheapest type is used, regardless of its kind.
 #[test]
-fn of_what_is_reserved_the_cheapest_type_comes_first() {
+fn reservation_of_the_cheapest_type_is_used_first() {
     const DEFAULT: (ReservationKind, bool) = (ReservationKind::Default, false);
     const TAKEN_BACK: (ReservationKind, bool) = (ReservationKind::Default, true);
     const BLOCK: (ReservationKind, bool) = (ReservationKind::CapacityBlock, false);
     let kinds = [DEFAULT, TAKEN_BACK, BLOCK];
     for (large, small) in kinds.iter().flat_map(|one| kinds.map(|other| (*one, other))) {
-        let own = |id, (kind, interruptible)| Reservation {
+        let reservation = |id, (kind, interruptible)| Reservation {
             kind,
             interruptible,
             ..Reservation::new(id, 5)
         };
         let mut world = World::new();
-        let all = [("default", own("cr-1", large)), ("small", own("cr-2", small))];
-        stock(&mut world, all.into_iter());
+        let all = [("default", reservation("cr-1", large)), ("small", reservation("cr-2", small))];
+        add_reservations(&mut world, all.into_iter());
         let plan = world.add([pod("p").cpu(1000)]).plan();
-        assert_eq!(buys(&plan, &[("cr-2", 1)]), Ok(()), "{large:?} {small:?}");
+        assert_eq!(
+            check_nodes_by_reservation(&plan, &[("cr-2", 1)]),
+            Ok(()),
+            "{large:?} {small:?}"
+        );
         assert_eq!(plan.types("p"), Ok(vec!["small"]));
     }
 }
 
 #[test]
-fn launches_that_the_provider_has_counted_are_taken_off_once() {
+fn launched_instance_is_subtracted_from_a_reservation_once() {
     let first = |world: &mut World, hours: i64, state| {
         let counted = world.now;
-        let own = Reservation { left: 4, counted: Some(counted), ..Reservation::new("cr-1", 5) };
-        stock(world, [("default", own)].into_iter());
+        let reservation =
+            Reservation { left: 4, counted: Some(counted), ..Reservation::new("cr-1", 5) };
+        add_reservations(world, [("default", reservation)].into_iter());
         let mut claims = world.state.ledger.claims.values_mut();
         let instance = claims.next().and_then(|claim| claim.instance.as_mut());
         let instance = instance.expect("an instance");
@@ -439,7 +447,7 @@ fn launches_that_the_provider_has_counted_are_taken_off_once() {
         instance.state = state;
     };
     let cases = [
-        // The listing may not have seen what was launched in the same minute.
+        // The listing may not contain instances that were launched in the same minute.
         (0, InstanceState::Running, 3),
         (0, InstanceState::ShuttingDown, 3),
         (0, InstanceState::Terminated, 4),
@@ -450,17 +458,17 @@ fn launches_that_the_provider_has_counted_are_taken_off_once() {
         let mut world = world(&[("default", "cr-1", 5)]);
         world.add([large("p")]).settle();
         first(&mut world, hours, state);
-        assert_eq!(left(&world, "cr-1"), expect, "{hours} h {state:?}");
+        assert_eq!(free_instances(&world, "cr-1"), expect, "{hours} h {state:?}");
     }
 }
 
 #[test]
-fn what_ends_or_is_held_down_is_not_launched_into() {
+fn ending_or_unavailable_reservation_is_not_used() {
     let ending = |kind, minutes| {
         let mut world = World::new();
         let ends = world.now + SignedDuration::from_mins(minutes);
-        let own = Reservation { kind, ends: Some(ends), ..Reservation::new("cr-1", 1) };
-        stock(&mut world, [("default", own)].into_iter());
+        let reservation = Reservation { kind, ends: Some(ends), ..Reservation::new("cr-1", 1) };
+        add_reservations(&mut world, [("default", reservation)].into_iter());
         world.add([reserved("p")]);
         world
     };
@@ -478,24 +486,24 @@ fn what_ends_or_is_held_down_is_not_launched_into() {
     assert_eq!(held.plan().refused("p", RejectionCode::OfferingsUnavailable, "cr-1"), Ok(()));
 }
 
-/// Whose instances may be taken back, and whose end with it, comes later at the same price.
+/// Interruptible reservations and capacity blocks are used last at the same price.
 #[test]
-fn of_reservations_that_cost_the_same_the_lasting_one_is_used_first() {
-    let own = |id: &str, kind, interruptible| Reservation {
+fn permanent_reservation_is_preferred_at_equal_cost() {
+    let reservation = |id: &str, kind, interruptible| Reservation {
         kind,
         interruptible,
         ..Reservation::new(id, 1)
     };
     let all = [
-        own("cr-1", ReservationKind::Default, true),
-        own("cr-2", ReservationKind::CapacityBlock, false),
-        own("cr-3", ReservationKind::Default, false),
+        reservation("cr-1", ReservationKind::Default, true),
+        reservation("cr-2", ReservationKind::CapacityBlock, false),
+        reservation("cr-3", ReservationKind::Default, false),
     ];
     let mut world = World::new();
-    stock(&mut world, all.map(|own| ("default", own)).into_iter());
+    add_reservations(&mut world, all.map(|reservation| ("default", reservation)).into_iter());
     for id in ["cr-3", "cr-2", "cr-1"] {
         world.add([large(id)]);
-        assert_eq!(buys(&world.plan(), &[(id, 1)]), Ok(()));
+        assert_eq!(check_nodes_by_reservation(&world.plan(), &[(id, 1)]), Ok(()));
         world.settle();
     }
 }

@@ -9,45 +9,45 @@ use outrigger::model::taint::Effect;
 
 use super::fixture::{Check, World, ensure};
 use super::notation::{With, pod, pods, read, soft, spread, taint, tolerates};
-use super::run::{Case, judge};
+use super::run::{Case, run_cases};
 
-/// A pod of the app that is counted, spread over the values of a label.
+/// A pod with the label `app=a`, which is counted, spread over the values of a label.
 fn spread_pod(name: &str, key: &str) -> Pod {
     pod(name).label("app=a").spread(spread(key, 1, "app=a"))
 }
 
-/// The same, too large for two of them to share a node of the usual types.
+/// A spread pod that is too large to share a node of the usual types with another one.
 fn large(name: &str, key: &str) -> Pod {
     spread_pod(name, key).cpu(2100).select("arch", "amd64")
 }
 
-/// Counted pods in each place of a label that has a node, fewest first.
-pub(super) fn counted(world: &World, key: &str, expect: &[usize]) -> Check {
+/// Checks the numbers of counted pods in each domain with a node, in ascending order.
+pub(super) fn check_counts(world: &World, key: &str, expect: &[usize]) -> Check {
     let counts = world.counts(key, "app=a");
     ensure(counts == expect, || format!("{counts:?} by {key}, not {expect:?}"))
 }
 
-/// Counts differ by no more than this.
-fn skewed(world: &World, key: &str, most: usize) -> Check {
+/// Checks that the numbers of counted pods differ by at most this.
+fn check_skew(world: &World, key: &str, most: usize) -> Check {
     let counts = world.counts(key, "app=a");
     let skew = counts.last().zip(counts.first()).map_or(0, |(last, first)| last - first);
-    ensure(skew <= most, || format!("{counts:?} by {key}, {most} at most apart"))
+    ensure(skew <= most, || format!("{counts:?} by {key}, expected skew {most}"))
 }
 
-/// Settles so many pods like this one, in a world with a pool of these requirements.
-fn settled(requirements: &[&str], count: usize, like: &Pod) -> World {
+/// A world whose pool has these requirements, with this number of copies of a pod, which are bound.
+fn bound_world(requirements: &[&str], count: usize, like: &Pod) -> World {
     let mut world = World::requiring(requirements);
     drop(world.add(pods(count, like)).settle());
     world
 }
 
-/// Replaces what the pool requires.
+/// Replaces the requirements of the pool.
 pub(super) fn require(world: &mut World, requirements: &[&str]) {
     let all = requirements.iter().map(|text| read(text)).collect();
     world.pool().requirements = all;
 }
 
-/// Settles more pods, of which so many find a place.
+/// Adds and binds more pods, and checks how many of them are placed.
 pub(super) fn settle(world: &mut World, count: usize, like: &Pod, placed: usize) -> Check {
     world.add(pods(count, like)).settle().places(placed)
 }
@@ -58,34 +58,36 @@ const KEYS: &[Case] = &[
         let asking = [spread_pod("p", "unknown"), pod("q")];
         world.add(asking).plan().placed(&["q"], &["p"])
     }),
-    ("topology:79", selects_nothing),
-    ("topology:95", selects_nothing),
-    ("topology:448", || selects_everything("zone")),
-    ("topology:783", || selects_everything("bought")),
+    ("topology:79", check_no_selector),
+    ("topology:95", check_no_selector),
+    ("topology:448", || check_empty_selector("zone")),
+    ("topology:783", || check_empty_selector("bought")),
 ];
 
-/// A constraint that counts no pods separates none. One that the API would not take comes as such.
-fn selects_nothing() -> Check {
+/// Checks that a constraint without a selector separates no pods. An invalid one is read as such.
+fn check_no_selector() -> Check {
     let nothing = TopologySpread { selector: None, ..spread("zone", 1, "") };
     let plan = World::new().add(pods(2, &pod("p").label("app=a").spread(nothing))).plan();
     plan.together(&["p00", "p01"])
 }
 
-fn selects_everything(key: &str) -> Check {
+fn check_empty_selector(key: &str) -> Check {
     let mut world = World::new();
-    let own = pod("p").label("app=a").spread(spread(key, 1, ""));
-    world.add([own]).settle().all_placed()?;
-    counted(&world, key, &[1])
+    let pod = pod("p").label("app=a").spread(spread(key, 1, ""));
+    world.add([pod]).settle().all_placed()?;
+    check_counts(&world, key, &[1])
 }
 
 #[test]
-fn a_constraint_counts_what_it_selects() {
-    judge(KEYS);
+fn spread_constraint_counts_only_selected_pods() {
+    run_cases(KEYS);
 }
 
 const ZONES: &[Case] = &[
-    ("topology:111", || counted(&settled(&[], 4, &spread_pod("p", "zone")), "zone", &[1, 1, 2])),
-    // A node whose zone is still open could end up in the wrong one.
+    ("topology:111", || {
+        check_counts(&bound_world(&[], 4, &spread_pod("p", "zone")), "zone", &[1, 1, 2])
+    }),
+    // A node with an undecided zone could be launched in the wrong one.
     ("topology:111", || {
         let plan = World::new().add(pods(3, &spread_pod("p", "zone"))).plan();
         let all = ["p00", "p01", "p02"].iter();
@@ -94,40 +96,40 @@ const ZONES: &[Case] = &[
         ensure(unique == BTreeSet::from(["z1", "z2", "z3"]), || format!("{zones:?}"))
     }),
     ("topology:124", || {
-        let own = pod("p").label("app=a").spread(spread("zone", 1, "app in a b"));
-        counted(&settled(&[], 4, &own), "zone", &[1, 1, 2])
+        let pod = pod("p").label("app=a").spread(spread("zone", 1, "app in a b"));
+        check_counts(&bound_world(&[], 4, &pod), "zone", &[1, 1, 2])
     }),
     ("topology:145", || {
-        let world = settled(&["zone in z1 z2 z3"], 4, &spread_pod("p", "zone"));
-        counted(&world, "zone", &[1, 1, 2])
+        let world = bound_world(&["zone in z1 z2 z3"], 4, &spread_pod("p", "zone"));
+        check_counts(&world, "zone", &[1, 1, 2])
     }),
     ("topology:160", || {
-        let world = settled(&["zone in z1 z2"], 4, &spread_pod("p", "zone"));
-        counted(&world, "zone", &[2, 2])
+        let world = bound_world(&["zone in z1 z2"], 4, &spread_pod("p", "zone"));
+        check_counts(&world, "zone", &[2, 2])
     }),
-    ("topology:176", || in_zone(&[])),
-    ("topology:191", || in_zone(&["zone in z1 z2"])),
+    ("topology:176", || check_only_zone(&[])),
+    ("topology:191", || check_only_zone(&["zone in z1 z2"])),
     ("topology:207", || {
         let mut world = World::requiring(&["zone in z1"]);
-        let (key, own) = read("zone in z2");
-        world.add_pool("other", 0).requirements.add(key, own);
+        let (key, requirement) = read("zone in z2");
+        world.add_pool("other", 0).requirements.add(key, requirement);
         settle(&mut world, 4, &spread_pod("p", "zone"), 4)?;
-        counted(&world, "zone", &[2, 2])
+        check_counts(&world, "zone", &[2, 2])
     }),
     ("topology:235", || {
-        let mut world = settled(&["zone in z3"], 1, &large("p", "zone"));
+        let mut world = bound_world(&["zone in z3"], 1, &large("p", "zone"));
         require(&mut world, &["zone in z1 z2"]);
         settle(&mut world, 6, &large("q", "zone"), 4)?;
-        counted(&world, "zone", &[1, 2, 2])
+        check_counts(&world, "zone", &[1, 2, 2])
     }),
     ("topology:269", || {
-        let mut world = settled(&["zone in z1"], 1, &large("p", "zone"));
+        let mut world = bound_world(&["zone in z1"], 1, &large("p", "zone"));
         require(&mut world, &["zone in z2"]);
         settle(&mut world, 1, &large("q", "zone"), 1)?;
         require(&mut world, &["zone in z3"]);
         let wide = large("r", "zone").with(|pod| pod.spread[0].max_skew = 5);
         settle(&mut world, 10, &wide, 6)?;
-        counted(&world, "zone", &[1, 1, 6])
+        check_counts(&world, "zone", &[1, 1, 6])
     }),
     ("topology:311", || {
         let mut world = World::new();
@@ -136,102 +138,105 @@ const ZONES: &[Case] = &[
             world.bind(pod(&format!("r{at}")).label("app=a"), &node);
         }
         settle(&mut world, 3, &large("p", "zone"), 3)?;
-        counted(&world, "zone", &[1, 2, 3])
+        check_counts(&world, "zone", &[1, 2, 3])
     }),
-    ("topology:350", beyond_one),
-    ("topology:383", beyond_one),
-    // Where the pods cannot go by their labels, nodes and what is on them do not count: unlike
-    // Karpenter, which passes over the values of the selector.
+    ("topology:350", check_closed_zone),
+    ("topology:383", check_closed_zone),
+    // Nodes that the labels of the pods exclude do not count, nor do the pods on them. Karpenter
+    // ignores the values of the selector instead.
     ("topology:415", || {
-        let mut world = strewn("zone");
+        let mut world = scattered_pods("zone");
         settle(&mut world, 2, &large("p", "zone").label("run=new"), 2)?;
         let counts = world.counts("zone", "run=new");
         ensure(counts == [1, 1], || format!("{counts:?}"))?;
         Ok(())
     }),
-    ("topology:460", || interdependent("zone")),
+    ("topology:460", || check_uncounted_pods("zone")),
     ("topology:485", || {
-        let mut own = spread_pod("p", "zone");
-        own.spread[0].min_domains = 3;
+        let mut pod = spread_pod("p", "zone");
+        pod.spread[0].min_domains = 3;
         let mut world = World::requiring(&["zone in z1 z2"]);
-        settle(&mut world, 3, &own, 2)?;
-        counted(&world, "zone", &[1, 1])
+        settle(&mut world, 3, &pod, 2)?;
+        check_counts(&world, "zone", &[1, 1])
     }),
-    ("topology:505", || enough_domains(3)),
-    ("topology:525", || enough_domains(2)),
+    ("topology:505", || check_min_domains(3)),
+    ("topology:525", || check_min_domains(2)),
 ];
 
-/// All pods go to the only zone there is.
-fn in_zone(requirements: &[&str]) -> Check {
+/// Checks that all pods are placed in the only zone of the pool.
+fn check_only_zone(requirements: &[&str]) -> Check {
     let mut world = World::requiring(requirements);
     let zone = "topology.kubernetes.io/zone".to_owned();
     world.pool().labels.insert(zone, "z1".to_owned());
     settle(&mut world, 4, &spread_pod("p", "zone"), 4)?;
-    counted(&world, "zone", &[4])
+    check_counts(&world, "zone", &[4])
 }
 
-/// One pod in a zone where no more nodes can be made: the others may have one more each.
-fn beyond_one() -> Check {
-    let mut world = settled(&["zone in z1"], 1, &large("p", "zone"));
+/// Checks that zones may have one pod more than a zone in which no more nodes can be launched.
+fn check_closed_zone() -> Check {
+    let mut world = bound_world(&["zone in z1"], 1, &large("p", "zone"));
     require(&mut world, &["zone in z2 z3"]);
     settle(&mut world, 10, &large("q", "zone"), 4)?;
-    counted(&world, "zone", &[1, 2, 2])
+    check_counts(&world, "zone", &[1, 2, 2])
 }
 
-/// Two pods that count in one place and one in another, and many that do not.
-fn strewn(key: &str) -> World {
+/// A world with two counted pods in one domain, one in another, and many that do not count.
+fn scattered_pods(key: &str) -> World {
     let mut world = World::new();
-    // The first two differ both in zone and in capacity type.
+    // The nodes differ both in zone and in capacity type.
     let first = world.node_of("default", "arm", "z1", CapacityType::OnDemand);
     let second = world.node_of("default", "arm", "z2", CapacityType::Spot);
-    world.foreign("nowhere", &[], 1);
-    let own = |name: &str| pod(name).label("app=a");
-    world.bind(own("one"), &first);
-    world.bind(own("two"), &first);
-    world.bind(own("three"), &second);
-    world.bind(own("four"), "nowhere");
+    world.unmanaged_node("nowhere", &[], 1);
+    let counted_pod = |name: &str| pod(name).label("app=a");
+    world.bind(counted_pod("one"), &first);
+    world.bind(counted_pod("two"), &first);
+    world.bind(counted_pod("three"), &second);
+    world.bind(counted_pod("four"), "nowhere");
     world.bind(pod("unlike").label("app=b"), &first);
-    world.bind(own("elsewhere").namespace("other"), &first);
-    let ended = |phase, name: &str| own(name).with(|pod| pod.phase = phase);
+    world.bind(counted_pod("elsewhere").namespace("other"), &first);
+    let ended = |phase, name: &str| counted_pod(name).with(|pod| pod.phase = phase);
     for (phase, name) in [(PodPhase::Failed, "failed"), (PodPhase::Succeeded, "done")] {
         let mut pod = ended(phase, name);
         pod.node = Some(first.as_str().into());
         world.apply(outrigger::model::watched_object::WatchedObject::Pod(Box::new(pod)));
     }
-    let leaving = own("leaving").with(|pod| pod.deleting = Some(jiff::Timestamp::UNIX_EPOCH));
-    world.bind(leaving, &first);
-    // One that waits for its scheduler, which has not looked at it yet.
-    let idle = outrigger::model::watched_object::WatchedObject::Pod(Box::new(own("idle")));
+    let terminating =
+        counted_pod("leaving").with(|pod| pod.deleting = Some(jiff::Timestamp::UNIX_EPOCH));
+    world.bind(terminating, &first);
+    // A pod that the scheduler has not tried yet.
+    let idle = outrigger::model::watched_object::WatchedObject::Pod(Box::new(counted_pod("idle")));
     world.apply(idle);
     assert!(!world.counts(key, "app=a").is_empty());
     world
 }
 
-/// Pods that are not among those their constraint counts never lead.
-fn interdependent(key: &str) -> Check {
+/// Checks that pods that their own constraint does not count may share a node.
+fn check_uncounted_pods(key: &str) -> Check {
     let like = pod("p").label("app=a").spread(spread(key, 1, "app=b"));
     let plan = World::new().add(pods(5, &like)).plan();
     plan.together(&["p00", "p01", "p02", "p03", "p04"])
 }
 
-fn enough_domains(least: u32) -> Check {
-    let mut own = spread_pod("p", "zone");
-    own.spread[0].min_domains = least;
-    counted(&settled(&[], 11, &own), "zone", &[3, 4, 4])
+fn check_min_domains(least: u32) -> Check {
+    let mut pod = spread_pod("p", "zone");
+    pod.spread[0].min_domains = least;
+    check_counts(&bound_world(&[], 11, &pod), "zone", &[3, 4, 4])
 }
 
 #[test]
 fn pods_are_spread_over_zones() {
-    judge(ZONES);
+    run_cases(ZONES);
 }
 
 const HOSTS: &[Case] = &[
-    // The scheduler would take all four on one node, as long as there is no other. As soon as there
-    // is, three of them could not go anywhere.
-    ("topology:548", || counted(&settled(&[], 4, &spread_pod("p", "host")), "host", &[1, 1, 1, 1])),
+    // The scheduler would bind all four pods to one node as long as it is the only one. With a
+    // second node, three of them could not be bound.
+    ("topology:548", || {
+        check_counts(&bound_world(&[], 4, &spread_pod("p", "host")), "host", &[1, 1, 1, 1])
+    }),
     ("topology:561", || {
-        let own = pod("p").label("app=a").spread(spread("host", 4, "app=a"));
-        counted(&settled(&[], 4, &own), "host", &[4])
+        let pod = pod("p").label("app=a").spread(spread("host", 4, "app=a"));
+        check_counts(&bound_world(&[], 4, &pod), "host", &[4])
     }),
     ("topology:574", || {
         let of = |app: &str| {
@@ -246,8 +251,8 @@ const HOSTS: &[Case] = &[
     ("topology:610", || {
         let of = |app: &str, arch| {
             let label = format!("app={app}");
-            let own = pod(app).label(&label).spread(spread("host", 1, &label));
-            own.select("arch", arch)
+            let pod = pod(app).label(&label).spread(spread("host", 1, &label));
+            pod.select("arch", arch)
         };
         let mut world = World::new();
         world.add(pods(2, &of("a", "amd64"))).add(pods(2, &of("b", "arm64")));
@@ -259,60 +264,64 @@ const HOSTS: &[Case] = &[
 
 #[test]
 fn pods_are_spread_over_hosts() {
-    judge(HOSTS);
+    run_cases(HOSTS);
 }
 
-const BOUGHT: &[Case] = &[
-    ("topology:656", || counted(&settled(&[], 4, &spread_pod("p", "bought")), "bought", &[2, 2])),
-    ("topology:669", || {
-        let world = settled(&["bought in spot on-demand"], 4, &spread_pod("p", "bought"));
-        counted(&world, "bought", &[2, 2])
+const CAPACITY_TYPES: &[Case] = &[
+    ("topology:656", || {
+        check_counts(&bound_world(&[], 4, &spread_pod("p", "bought")), "bought", &[2, 2])
     }),
-    ("topology:684", || one_spot(large("q", "bought"), 2, &[1, 2])),
+    ("topology:669", || {
+        let world = bound_world(&["bought in spot on-demand"], 4, &spread_pod("p", "bought"));
+        check_counts(&world, "bought", &[2, 2])
+    }),
+    ("topology:684", || check_one_spot_pod(large("q", "bought"), 2, &[1, 2])),
     ("topology:719", || {
-        let own = large("q", "bought").with(|pod| pod.spread[0].is_hard = false);
-        one_spot(own, 5, &[1, 5])
+        let soft_pod = large("q", "bought").with(|pod| pod.spread[0].is_hard = false);
+        check_one_spot_pod(soft_pod, 5, &[1, 5])
     }),
     ("topology:750", || {
-        let mut world = strewn("bought");
+        let mut world = scattered_pods("bought");
         settle(&mut world, 2, &large("p", "bought"), 2)?;
-        counted(&world, "bought", &[2, 3])
+        check_counts(&world, "bought", &[2, 3])
     }),
-    ("topology:795", || interdependent("bought")),
-    // Nodes that the pod's own affinity leaves out are no places to it.
-    ("topology:818", || one_spot(large("q", "bought").need(&["bought in on-demand"]), 5, &[1, 5])),
-    ("topology:855", || one_spot(large("q", "bought"), 2, &[1, 2])),
+    ("topology:795", || check_uncounted_pods("bought")),
+    // Nodes that the affinity of the pod excludes are not counted as domains.
+    ("topology:818", || {
+        check_one_spot_pod(large("q", "bought").need(&["bought in on-demand"]), 5, &[1, 5])
+    }),
+    ("topology:855", || check_one_spot_pod(large("q", "bought"), 2, &[1, 2])),
     ("topology:898", || {
-        let mut world = settled(&["arch in amd64"], 1, &spread_pod("p", "arch").cpu(1500));
+        let mut world = bound_world(&["arch in amd64"], 1, &spread_pod("p", "arch").cpu(1500));
         require(&mut world, &["arch in arm64"]);
         settle(&mut world, 5, &spread_pod("q", "arch").cpu(9000), 2)?;
-        counted(&world, "arch", &[1, 2])
+        check_counts(&world, "arch", &[1, 2])
     }),
 ];
 
-/// One pod on spot, then five where there is only on demand.
-fn one_spot(like: Pod, placed: usize, expect: &[usize]) -> Check {
-    let mut world = settled(&["bought in spot"], 1, &large("p", "bought"));
+/// One pod on a spot node, then five pods with on-demand nodes only.
+fn check_one_spot_pod(like: Pod, placed: usize, expect: &[usize]) -> Check {
+    let mut world = bound_world(&["bought in spot"], 1, &large("p", "bought"));
     require(&mut world, &["bought in on-demand"]);
     settle(&mut world, 5, &like, placed)?;
-    counted(&world, "bought", expect)
+    check_counts(&world, "bought", expect)
 }
 
 #[test]
-fn pods_are_spread_over_what_types_differ_in() {
-    judge(BOUGHT);
+fn pods_are_spread_over_capacity_types_and_architectures() {
+    run_cases(CAPACITY_TYPES);
 }
 
 const COMBINED: &[Case] = &[
     ("topology:944", || {
-        let own = |name: &str| spread_pod(name, "zone").spread(spread("host", 3, "app=a"));
+        let replica = |name: &str| spread_pod(name, "zone").spread(spread("host", 3, "app=a"));
         let steps: [(usize, &[usize]); 4] =
             [(2, &[1, 1]), (3, &[1, 2, 2]), (5, &[3, 3, 4]), (11, &[7, 7, 7])];
         let mut world = World::new();
         for (step, (count, zones)) in steps.iter().enumerate() {
-            settle(&mut world, *count, &own(&format!("p{step}-")), *count)?;
-            counted(&world, "zone", zones)?;
-            skewed(&world, "host", 3)?;
+            settle(&mut world, *count, &replica(&format!("p{step}-")), *count)?;
+            check_counts(&world, "zone", zones)?;
+            check_skew(&world, "host", 3)?;
         }
         Ok(())
     }),
@@ -320,23 +329,23 @@ const COMBINED: &[Case] = &[
         let mut world = World::requiring(&["bought in spot", "share in 2 3 4 5"]);
         let other = world.add_pool("other", 0);
         for text in ["bought in on-demand", "share in 1"] {
-            let (key, own) = read(text);
-            other.requirements.add(key, own);
+            let (key, requirement) = read(text);
+            other.requirements.add(key, requirement);
         }
         settle(&mut world, 20, &spread_pod("p", "share"), 20)?;
-        counted(&world, "share", &[4, 4, 4, 4, 4])?;
-        counted(&world, "bought", &[4, 16])
+        check_counts(&world, "share", &[4, 4, 4, 4, 4])?;
+        check_counts(&world, "bought", &[4, 16])
     }),
-    ("topology:1052", zones_and_hosts),
+    ("topology:1052", check_zones_and_hosts),
     ("topology:1093", || {
         let mut world = World::requiring(&["zone in z1 z2"]);
-        let own = spread_pod("p", "host").spread(soft(spread("zone", 1, "app=a")));
-        settle(&mut world, 10, &own, 10)?;
-        counted(&world, "zone", &[5, 5])?;
-        counted(&world, "host", &[1; 10])
+        let pod = spread_pod("p", "host").spread(soft(spread("zone", 1, "app=a")));
+        settle(&mut world, 10, &pod, 10)?;
+        check_counts(&world, "zone", &[5, 5])?;
+        check_counts(&world, "host", &[1; 10])
     }),
     ("topology:1665", || {
-        let own = |name: &str| spread_pod(name, "bought").spread(spread("zone", 1, "app=a"));
+        let replica = |name: &str| spread_pod(name, "bought").spread(spread("zone", 1, "app=a"));
         let steps: [(usize, &[usize], &[usize]); 4] = [
             (2, &[1, 1], &[1, 1]),
             (3, &[2, 3], &[1, 2, 2]),
@@ -345,96 +354,96 @@ const COMBINED: &[Case] = &[
         ];
         let mut world = World::new();
         for (step, (count, bought, zones)) in steps.iter().enumerate() {
-            settle(&mut world, *count, &own(&format!("p{step}-")), *count)?;
-            counted(&world, "bought", bought)?;
-            counted(&world, "zone", zones)?;
+            settle(&mut world, *count, &replica(&format!("p{step}-")), *count)?;
+            check_counts(&world, "bought", bought)?;
+            check_counts(&world, "zone", zones)?;
         }
         Ok(())
     }),
     ("topology:1705", || {
-        let own = |name: &str| {
-            let own = spread_pod(name, "bought").spread(spread("zone", 2, "app=a"));
-            own.spread(spread("host", 3, "app=a"))
+        let replica = |name: &str| {
+            let pod = spread_pod(name, "bought").spread(spread("zone", 2, "app=a"));
+            pod.spread(spread("host", 3, "app=a"))
         };
         let mut world = World::new();
         for count in 1..9 {
-            settle(&mut world, count, &own(&format!("p{count}-")), count)?;
-            skewed(&world, "bought", 1)?;
-            skewed(&world, "zone", 2)?;
-            skewed(&world, "host", 3)?;
+            settle(&mut world, count, &replica(&format!("p{count}-")), count)?;
+            check_skew(&world, "bought", 1)?;
+            check_skew(&world, "zone", 2)?;
+            check_skew(&world, "host", 3)?;
         }
         Ok(())
     }),
 ];
 
-fn zones_and_hosts() -> Check {
-    let own = spread_pod("p", "zone").spread(spread("host", 1, "app=a"));
-    let world = settled(&[], 6, &own);
-    counted(&world, "zone", &[2, 2, 2])?;
-    counted(&world, "host", &[1; 6])
+fn check_zones_and_hosts() -> Check {
+    let pod = spread_pod("p", "zone").spread(spread("host", 1, "app=a"));
+    let world = bound_world(&[], 6, &pod);
+    check_counts(&world, "zone", &[2, 2, 2])?;
+    check_counts(&world, "host", &[1; 6])
 }
 
 #[test]
-fn several_constraints_hold_at_once() {
-    judge(COMBINED);
+fn several_spread_constraints_hold_simultaneously() {
+    run_cases(COMBINED);
 }
 
-const NARROWED: &[Case] = &[
+const NODE_AFFINITY: &[Case] = &[
     ("topology:1743", || {
         let mut world = World::new();
         world.add(pods(5, &spread_pod("p", "zone").select("zone", "z1")));
         world.add(pods(10, &spread_pod("q", "zone").select("zone", "z2")));
         world.settle().all_placed()?;
-        counted(&world, "zone", &[5, 10])
+        check_counts(&world, "zone", &[5, 10])
     }),
     ("topology:1769", || {
-        let own = spread_pod("p", "zone").need(&["zone in z1 z2"]);
-        counted(&settled(&[], 10, &own), "zone", &[5, 5])
+        let pod = spread_pod("p", "zone").need(&["zone in z1 z2"]);
+        check_counts(&bound_world(&[], 10, &pod), "zone", &[5, 5])
     }),
     ("topology:1791", || {
-        let own = spread_pod("p", "zone").need(&["zone in z1 z2"]);
-        let mut world = settled(&[], 6, &own);
-        counted(&world, "zone", &[3, 3])?;
+        let pod = spread_pod("p", "zone").need(&["zone in z1 z2"]);
+        let mut world = bound_world(&[], 6, &pod);
+        check_counts(&world, "zone", &[3, 3])?;
         let other = spread_pod("q", "zone").need(&["zone in z2 z3"]);
         settle(&mut world, 1, &other, 1)?;
-        counted(&world, "zone", &[1, 3, 3])?;
+        check_counts(&world, "zone", &[1, 3, 3])?;
         settle(&mut world, 5, &spread_pod("r", "zone"), 5)?;
-        counted(&world, "zone", &[4, 4, 4])
+        check_counts(&world, "zone", &[4, 4, 4])
     }),
     ("topology:1835", || {
-        let own = spread_pod("p", "zone").wish(1, &["zone in z1 z2"]);
-        counted(&settled(&[], 6, &own), "zone", &[2, 2, 2])
+        let pod = spread_pod("p", "zone").prefer(1, &["zone in z1 z2"]);
+        check_counts(&bound_world(&[], 6, &pod), "zone", &[2, 2, 2])
     }),
     ("topology:1860", || {
         let mut world = World::new();
         world.add(pods(5, &spread_pod("p", "bought").select("bought", "on-demand")));
         world.add(pods(5, &spread_pod("q", "bought").select("bought", "spot")));
         world.settle().all_placed()?;
-        counted(&world, "bought", &[5, 5])
+        check_counts(&world, "bought", &[5, 5])
     }),
     ("topology:1884", || {
-        let own = large("p", "bought").need(&["bought in spot"]);
-        let mut world = settled(&[], 3, &own);
-        counted(&world, "bought", &[3])?;
+        let spot_pod = large("p", "bought").need(&["bought in spot"]);
+        let mut world = bound_world(&[], 3, &spot_pod);
+        check_counts(&world, "bought", &[3])?;
         let open = large("q", "bought").need(&["bought in on-demand spot"]);
         settle(&mut world, 1, &open, 1)?;
-        counted(&world, "bought", &[1, 3])?;
+        check_counts(&world, "bought", &[1, 3])?;
         settle(&mut world, 5, &large("r", "bought"), 5)?;
-        counted(&world, "bought", &[4, 5])
+        check_counts(&world, "bought", &[4, 5])
     }),
 ];
 
 #[test]
-fn what_a_pod_cannot_use_is_no_place_to_it() {
-    judge(NARROWED);
+fn domains_excluded_by_node_affinity_are_not_counted() {
+    run_cases(NODE_AFFINITY);
 }
 
-/// Nodes with a label that the pool's own nodes have another value of. They take no pods: they are
-/// tainted, or lack what the pods select.
+/// Unmanaged nodes with other racks than those of the pool. They accept no pods, because they are
+/// tainted or do not have the labels that the pods select.
 fn foreign_instances(tainted: bool) -> World {
     let mut world = World::requiring(&["rack in c"]);
     for rack in ["a", "b"] {
-        world.foreign(&format!("rack-{rack}"), &[("rack", rack)], 100);
+        world.unmanaged_node(&format!("rack-{rack}"), &[("rack", rack)], 100);
         if tainted {
             world.change(&format!("rack-{rack}"), |node| {
                 node.taints = vec![taint("team", "x", Effect::NoSchedule)];
@@ -448,30 +457,30 @@ fn foreign_instances(tainted: bool) -> World {
 const POLICIES: &[Case] = &[
     ("topology:1199", || settle(&mut foreign_instances(true), 5, &spread_pod("p", "rack"), 1)),
     ("topology:1270", || {
-        let own = spread_pod("p", "rack").with(|pod| pod.spread[0].honors_taints = true);
-        settle(&mut foreign_instances(true), 5, &own, 5)
+        let pod = spread_pod("p", "rack").with(|pod| pod.spread[0].honors_taints = true);
+        settle(&mut foreign_instances(true), 5, &pod, 5)
     }),
-    // Karpenter counts the places of a pool that the pods cannot use. There are no such nodes, and
-    // the scheduler counts nodes.
-    ("topology:1339", || settle(&mut of_two_pools(), 5, &spread_pod("p", "rack"), 5)),
+    // Karpenter counts the domains of a pool that the pods cannot use. The scheduler counts nodes,
+    // and there are no nodes of this pool.
+    ("topology:1339", || settle(&mut usable_and_tainted_pool(), 5, &spread_pod("p", "rack"), 5)),
     ("topology:1395", || {
-        let own = spread_pod("p", "rack").with(|pod| pod.spread[0].honors_taints = true);
-        settle(&mut of_two_pools(), 5, &own, 5)
+        let pod = spread_pod("p", "rack").with(|pod| pod.spread[0].honors_taints = true);
+        settle(&mut usable_and_tainted_pool(), 5, &pod, 5)
     }),
     ("topology:1451", || {
         let mut world = World::new();
         world.cluster().pools.clear();
         for (name, racks) in [("x", "rack in a b"), ("y", "rack in b c")] {
-            let (key, own) = read(racks);
+            let (key, requirement) = read(racks);
             let pool = world.add_pool(name, 0);
-            pool.requirements.add(key, own);
+            pool.requirements.add(key, requirement);
             pool.taints = vec![taint(name, "", Effect::NoSchedule)];
         }
         for name in ["x", "y"] {
             let label = format!("app={name}");
-            let mut own = pod(name).label(&label).spread(spread("rack", 1, &label));
-            own.spread[0].honors_taints = true;
-            settle(&mut world, 4, &own.tolerate(tolerates(name)), 4)?;
+            let mut pod = pod(name).label(&label).spread(spread("rack", 1, &label));
+            pod.spread[0].honors_taints = true;
+            settle(&mut world, 4, &pod.tolerate(tolerates(name)), 4)?;
             let counts = world.counts("rack", &label);
             let used: Vec<usize> = counts.into_iter().filter(|count| *count > 0).collect();
             ensure(used == [2, 2], || format!("{used:?}"))?;
@@ -479,36 +488,36 @@ const POLICIES: &[Case] = &[
         Ok(())
     }),
     ("topology:1532", || {
-        let mut own = spread_pod("p", "rack").select("own", "yes");
-        own.spread[0].honors_affinity = false;
-        settle(&mut foreign_instances(false), 5, &own, 1)
+        let mut pod = spread_pod("p", "rack").select("own", "yes");
+        pod.spread[0].honors_affinity = false;
+        settle(&mut foreign_instances(false), 5, &pod, 1)
     }),
     ("topology:1599", || {
-        let own = spread_pod("p", "rack").select("own", "yes");
-        settle(&mut foreign_instances(false), 5, &own, 5)
+        let pod = spread_pod("p", "rack").select("own", "yes");
+        settle(&mut foreign_instances(false), 5, &pod, 5)
     }),
 ];
 
-/// A pool whose taint the pods do not tolerate, besides one that takes them.
-fn of_two_pools() -> World {
+/// A world with a usable pool, and one whose taint the pods do not tolerate.
+fn usable_and_tainted_pool() -> World {
     let mut world = World::requiring(&["rack in c"]);
     let other = world.add_pool("other", 0);
-    let (key, own) = read("rack in a b");
-    other.requirements.add(key, own);
+    let (key, requirement) = read("rack in a b");
+    other.requirements.add(key, requirement);
     other.taints = vec![taint("team", "x", Effect::NoSchedule)];
     world
 }
 
 #[test]
-fn nodes_that_cannot_be_used_count_where_a_constraint_says_so() {
-    judge(POLICIES);
+fn node_inclusion_policies_decide_which_nodes_count() {
+    run_cases(POLICIES);
 }
 
 const REVISIONS: &[Case] = &[("topology:1142", || {
-    // What `matchLabelKeys` name is part of the selector by now.
+    // The labels of `matchLabelKeys` are already part of the selector.
     let of = |hash: &str| {
-        let own = pod(hash).label("app=a").label(&format!("hash={hash}"));
-        own.spread(spread("host", 1, &format!("app=a, hash={hash}")))
+        let pod = pod(hash).label("app=a").label(&format!("hash={hash}"));
+        pod.spread(spread("host", 1, &format!("app=a, hash={hash}")))
     };
     let plan = World::new().add(pods(2, &of("x"))).add(pods(2, &of("y"))).plan();
     plan.apart(&["x00", "x01"])?;
@@ -517,6 +526,6 @@ const REVISIONS: &[Case] = &[("topology:1142", || {
 })];
 
 #[test]
-fn revisions_are_spread_each_for_itself() {
-    judge(REVISIONS);
+fn match_label_keys_spread_each_revision_separately() {
+    run_cases(REVISIONS);
 }

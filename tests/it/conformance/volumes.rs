@@ -7,11 +7,11 @@ use outrigger::model::watched_object::{CsiNode, StorageClass, Volume, VolumeClai
 
 use super::fixture::{Check, World, ensure};
 use super::notation::{With, all, pod, pods, spread};
-use super::run::{Case, judge};
+use super::run::{Case, run_cases};
 
 const DRIVER: &str = "csi.example.com";
 
-/// A claim that waits for its first pod; its class is called `late`.
+/// An unbound claim of the class `late`, which waits for its first pod.
 fn claim(name: &str) -> VolumeClaim {
     VolumeClaim {
         key: ObjectKey::new("default", name),
@@ -41,7 +41,7 @@ fn volume(name: &str, terms: &[&[&str]]) -> Volume {
     }
 }
 
-/// The class `late`, whose volumes can be made in these zones.
+/// The class `late`, whose volumes can be created in these zones.
 fn class(zones: &[&[&str]]) -> StorageClass {
     StorageClass {
         name: "late".to_owned(),
@@ -51,87 +51,93 @@ fn class(zones: &[&[&str]]) -> StorageClass {
     }
 }
 
-/// A world with the class `late` and the pod `p`, which mounts these claims; and the pod `q`, which
-/// mounts none and goes anywhere.
-fn mounting(claims: &[VolumeClaim], volumes: &[Volume], zones: &[&[&str]]) -> World {
+/// A world with the class `late`, the pod `p`, which mounts these claims, and the pod `q` without
+/// any volumes.
+fn world_with_volumes(claims: &[VolumeClaim], volumes: &[Volume], zones: &[&[&str]]) -> World {
     let mut world = World::new();
     world.apply(WatchedObject::StorageClass(class(zones)));
     for volume in volumes {
         world.apply(WatchedObject::Volume(volume.clone()));
     }
-    let mut own = pod("p");
+    let mut mounting = pod("p");
     for claim in claims {
-        own = own.volume(&claim.key.name);
+        mounting = mounting.volume(&claim.key.name);
         world.apply(WatchedObject::VolumeClaim(claim.clone()));
     }
-    world.add([own, pod("q")]);
+    world.add([mounting, pod("q")]);
     world
 }
 
-fn in_zone(world: &World, zone: &str) -> Check {
+fn check_zone(world: &World, zone: &str) -> Check {
     let plan = world.plan();
     plan.placed(&["p", "q"], &[])?;
     plan.has("p", "zone", zone)
 }
 
-fn anywhere(world: &World) -> Check {
+fn check_placed(world: &World) -> Check {
     world.plan().placed(&["p", "q"], &[])
 }
 
-/// The pod waits, and nobody else for it.
-fn waits(world: &World) -> Check {
+/// Checks that the pod `p` is not placed, and that `q` is placed all the same.
+fn check_waiting(world: &World) -> Check {
     world.plan().placed(&["q"], &["p"])
 }
 
-const FAULTS: &[Case] = &[
+const UNUSABLE: &[Case] = &[
     ("provisioning:1995", || {
         let mut world = World::new();
         world.add([pod("p").volume("none"), pod("q")]);
-        waits(&world)
+        check_waiting(&world)
     }),
     ("provisioning:2066", || {
         let mut world = World::new();
         world.add([pod("p").volume("none"), pod("q")]);
-        waits(&world)
+        check_waiting(&world)
     }),
-    ("provisioning:2077", || waits(&mounting(&[without_class("unknown")], &[], &[]))),
-    ("provisioning:2090", || waits(&mounting(&[bound("gone", "late")], &[], &[]))),
-    ("provisioning:2004", || in_its_zone("")),
-    ("provisioning:2024", || waits(&mounting(&[without_class("")], &[], &[]))),
-    ("provisioning:2034", || in_its_zone("unknown")),
-    ("provisioning:2054", || waits(&mounting(&[without_class("unknown")], &[], &[]))),
+    ("provisioning:2077", || {
+        check_waiting(&world_with_volumes(&[without_class("unknown")], &[], &[]))
+    }),
+    ("provisioning:2090", || {
+        check_waiting(&world_with_volumes(&[bound("gone", "late")], &[], &[]))
+    }),
+    ("provisioning:2004", || check_bound_claim("")),
+    ("provisioning:2024", || check_waiting(&world_with_volumes(&[without_class("")], &[], &[]))),
+    ("provisioning:2034", || check_bound_claim("unknown")),
+    ("provisioning:2054", || {
+        check_waiting(&world_with_volumes(&[without_class("unknown")], &[], &[]))
+    }),
     ("scheduling:3662", || {
-        let mut world = mounting(&[claim("v")], &[], &[]);
+        let mut world = world_with_volumes(&[claim("v")], &[], &[]);
         let at_once = StorageClass { waits_for_consumer: false, ..class(&[]) };
         world.apply(WatchedObject::StorageClass(at_once));
-        waits(&world)
+        check_waiting(&world)
     }),
     ("scheduling:3684", || {
-        let leaving = VolumeClaim { deleting: true, ..bound("v", "late") };
-        waits(&mounting(&[leaving], &[volume("v", &[])], &[]))
+        let deleted = VolumeClaim { deleting: true, ..bound("v", "late") };
+        check_waiting(&world_with_volumes(&[deleted], &[volume("v", &[])], &[]))
     }),
     ("scheduling:3707", || {
-        let leaving = Volume { deleting: true, ..volume("v", &[]) };
-        waits(&mounting(&[bound("v", "late")], &[leaving], &[]))
+        let deleted = Volume { deleting: true, ..volume("v", &[]) };
+        check_waiting(&world_with_volumes(&[bound("v", "late")], &[deleted], &[]))
     }),
     ("scheduling:3749", || {
         let lost = VolumeClaim { phase: "Lost".to_owned(), ..bound("v", "late") };
-        waits(&mounting(&[lost], &[volume("v", &[])], &[]))
+        check_waiting(&world_with_volumes(&[lost], &[volume("v", &[])], &[]))
     }),
     ("scheduling:3772", || {
         let binding =
             VolumeClaim { is_bound: false, phase: "Pending".to_owned(), ..bound("v", "late") };
-        waits(&mounting(&[binding], &[volume("v", &[])], &[]))?;
-        anywhere(&mounting(&[bound("v", "late")], &[volume("v", &[])], &[]))
+        check_waiting(&world_with_volumes(&[binding], &[volume("v", &[])], &[]))?;
+        check_placed(&world_with_volumes(&[bound("v", "late")], &[volume("v", &[])], &[]))
     }),
-    // Claims of ephemeral volumes are claims like others once they are there.
+    // Claims of ephemeral volumes are handled like other claims once they exist.
     ("scheduling:3810", || {
-        in_its_zone("unknown")?;
-        in_its_zone("")
+        check_bound_claim("unknown")?;
+        check_bound_claim("")
     }),
     ("scheduling:3862", || {
-        waits(&mounting(&[without_class("unknown")], &[], &[]))?;
-        waits(&mounting(&[without_class("")], &[], &[]))
+        check_waiting(&world_with_volumes(&[without_class("unknown")], &[], &[]))?;
+        check_waiting(&world_with_volumes(&[without_class("")], &[], &[]))
     }),
 ];
 
@@ -139,87 +145,90 @@ fn without_class(storage_class: &str) -> VolumeClaim {
     VolumeClaim { storage_class: storage_class.to_owned(), ..claim("v") }
 }
 
-/// A bound claim needs no class.
-fn in_its_zone(storage_class: &str) -> Check {
+/// Checks that a bound claim needs no storage class.
+fn check_bound_claim(storage_class: &str) -> Check {
     let volumes = [volume("v", &[&["zone in z3"]])];
-    in_zone(&mounting(&[bound("v", storage_class)], &volumes, &[]), "z3")
+    check_zone(&world_with_volumes(&[bound("v", storage_class)], &volumes, &[]), "z3")
 }
 
 #[test]
-fn pods_wait_for_volumes_that_cannot_be_used() {
-    judge(FAULTS);
+fn pods_with_unusable_volumes_are_not_placed() {
+    run_cases(UNUSABLE);
 }
 
 const ZONES: &[Case] = &[
-    ("provisioning:2103", of_class),
-    ("provisioning:2116", of_class),
-    ("scheduling:3204", of_class),
-    ("provisioning:2138", of_another_class),
-    ("provisioning:2150", of_another_class),
-    ("provisioning:2171", || in_its_zone("late")),
-    ("provisioning:2182", || in_its_zone("late")),
-    ("provisioning:2317", of_another_volume),
-    ("provisioning:2330", of_another_volume),
-    ("provisioning:2203", local),
-    ("provisioning:2244", local),
+    ("provisioning:2103", check_class),
+    ("provisioning:2116", check_class),
+    ("scheduling:3204", check_class),
+    ("provisioning:2138", check_other_class),
+    ("provisioning:2150", check_other_class),
+    ("provisioning:2171", || check_bound_claim("late")),
+    ("provisioning:2182", || check_bound_claim("late")),
+    ("provisioning:2317", check_other_volume),
+    ("provisioning:2330", check_other_volume),
+    ("provisioning:2203", check_local_volume),
+    ("provisioning:2244", check_local_volume),
     ("provisioning:2290", || {
         let volumes = [Volume { node_affinity: vec![on_host("gone")], ..volume("v", &[]) }];
-        waits(&mounting(&[bound("v", "late")], &volumes, &[]))
+        check_waiting(&world_with_volumes(&[bound("v", "late")], &volumes, &[]))
     }),
     ("scheduling:3093", || {
-        let mut own = local_volume();
-        own.node_affinity.push(all(&["zone in unknown"]));
-        waits(&mounting(&[bound("v", "late")], &[own], &[]))
+        let mut local = local_volume();
+        local.node_affinity.push(all(&["zone in unknown"]));
+        check_waiting(&world_with_volumes(&[bound("v", "late")], &[local], &[]))
     }),
     ("provisioning:2353", || {
         let volumes = [volume("v", &[&["zone in z3"]])];
-        let mut world = mounting(&[bound("v", "late")], &volumes, &[]);
-        let own = pod("p").volume("v").need(&["team in x"]).need(&["os in linux"]);
-        world.add([own.wish(1, &["zone in z1"])]);
-        in_zone(&world, "z3")
+        let mut world = world_with_volumes(&[bound("v", "late")], &volumes, &[]);
+        let pod = pod("p").volume("v").need(&["team in x"]).need(&["os in linux"]);
+        world.add([pod.prefer(1, &["zone in z1"])]);
+        check_zone(&world, "z3")
     }),
     ("scheduling:3047", || {
         let volumes = [volume("v", &[&["zone in z2 z3"]])];
-        let mut world = mounting(&[bound("v", "late")], &volumes, &[]);
-        in_one_of(&world, &["z2", "z3", "z2|z3"])?;
+        let mut world = world_with_volumes(&[bound("v", "late")], &volumes, &[]);
+        check_zones(&world, &["z2", "z3", "z2|z3"])?;
         world.add([pod("p").volume("v").select("zone", "z3")]);
-        in_zone(&world, "z3")
+        check_zone(&world, "z3")
     }),
     ("scheduling:3118", || {
         let terms: &[&[&str]] = &[&["zone in z2"], &["zone in z3"]];
-        let mut world = mounting(&[claim("v")], &[], terms);
-        in_one_of(&world, &["z2", "z3", "z2|z3"])?;
+        let mut world = world_with_volumes(&[claim("v")], &[], terms);
+        check_zones(&world, &["z2", "z3", "z2|z3"])?;
         world.add([pod("p").volume("v").select("zone", "z2")]);
-        in_zone(&world, "z2")
+        check_zone(&world, "z2")
     }),
     ("scheduling:3165", || {
         let volumes = [
             volume("v", &[&["zone in z1"], &["zone in z2"]]),
             volume("w", &[&["zone in z2"], &["zone in z3"]]),
         ];
-        in_zone(&mounting(&[bound("v", "late"), bound("w", "late")], &volumes, &[]), "z2")
+        check_zone(
+            &world_with_volumes(&[bound("v", "late"), bound("w", "late")], &volumes, &[]),
+            "z2",
+        )
     }),
-    // Which class is the default, and which of several, the API server writes into the claim.
-    ("scheduling:3318", of_class),
-    ("scheduling:3414", of_class),
+    // The API server selects the default class and writes it into the claim.
+    ("scheduling:3318", check_class),
+    ("scheduling:3414", check_class),
 ];
 
-fn of_class() -> Check {
-    let world = mounting(&[claim("v")], &[], &[&["zone in z3"]]);
-    in_zone(&world, "z3")
+fn check_class() -> Check {
+    let world = world_with_volumes(&[claim("v")], &[], &[&["zone in z3"]]);
+    check_zone(&world, "z3")
 }
 
-fn of_another_class() -> Check {
-    let mut world = mounting(&[claim("v")], &[], &[&["zone in z1"]]);
+fn check_other_class() -> Check {
+    let mut world = world_with_volumes(&[claim("v")], &[], &[&["zone in z1"]]);
     world.add([pod("p").volume("v").select("zone", "z3")]);
-    waits(&world)
+    check_waiting(&world)
 }
 
-fn of_another_volume() -> Check {
+fn check_other_volume() -> Check {
     let volumes = [volume("v", &[&["zone in z1"]])];
-    let mut world = mounting(&[bound("v", "late")], &volumes, &[]);
+    let mut world = world_with_volumes(&[bound("v", "late")], &volumes, &[]);
     world.add([pod("p").volume("v").select("zone", "z3")]);
-    waits(&world)
+    check_waiting(&world)
 }
 
 fn on_host(name: &str) -> Requirements {
@@ -235,12 +244,12 @@ fn local_volume() -> Volume {
     }
 }
 
-/// The scheduler binds a pod to no node but that which has its directory.
-fn local() -> Check {
-    waits(&mounting(&[bound("v", "late")], &[local_volume()], &[]))
+/// Checks that a pod with a local volume waits: only the node of the volume has its directory.
+fn check_local_volume() -> Check {
+    check_waiting(&world_with_volumes(&[bound("v", "late")], &[local_volume()], &[]))
 }
 
-fn in_one_of(world: &World, zones: &[&str]) -> Check {
+fn check_zones(world: &World, zones: &[&str]) -> Check {
     let plan = world.plan();
     plan.placed(&["p", "q"], &[])?;
     let zone = plan.label("p", "zone")?;
@@ -248,15 +257,15 @@ fn in_one_of(world: &World, zones: &[&str]) -> Check {
 }
 
 #[test]
-fn pods_go_where_their_volumes_are() {
-    judge(ZONES);
+fn pods_are_placed_in_the_topology_of_their_volumes() {
+    run_cases(ZONES);
 }
 
-/// A node that takes so many volumes.
-fn attaching(limit: u32) -> World {
+/// A world with a node to which this number of volumes can be attached.
+fn with_attach_limit(limit: u32) -> World {
     let mut world = World::new();
     world.apply(WatchedObject::StorageClass(class(&[])));
-    world.foreign("other", &[("zone", "z1")], 100);
+    world.unmanaged_node("other", &[("zone", "z1")], 100);
     world.apply(WatchedObject::CsiNode(CsiNode {
         name: "other".into(),
         limits: vec![(DRIVER.to_owned(), limit)],
@@ -266,15 +275,15 @@ fn attaching(limit: u32) -> World {
 
 const LIMITS: &[Case] = &[
     ("scheduling:2903", || {
-        let mut world = attaching(10);
+        let mut world = with_attach_limit(10);
         for at in 0..6 {
             let names = [format!("a{at}"), format!("b{at}")];
-            let mut own = pod(&format!("p{at}"));
+            let mut pod = pod(&format!("p{at}"));
             for name in &names {
                 world.apply(WatchedObject::VolumeClaim(claim(name)));
-                own = own.volume(name);
+                pod = pod.volume(name);
             }
-            world.add([own]);
+            world.add([pod]);
         }
         let plan = world.plan();
         plan.all_placed()?;
@@ -284,7 +293,7 @@ const LIMITS: &[Case] = &[
         ensure(counts == [5], || format!("{counts:?} pods on the node"))
     }),
     ("scheduling:3009", || {
-        let mut world = attaching(0);
+        let mut world = with_attach_limit(0);
         let nfs = Volume { driver: String::new(), ..volume("v", &[]) };
         world.apply(WatchedObject::Volume(nfs));
         world.apply(WatchedObject::VolumeClaim(bound("v", "")));
@@ -293,12 +302,12 @@ const LIMITS: &[Case] = &[
 ];
 
 #[test]
-fn a_node_takes_no_more_volumes_than_its_drivers_attach() {
-    judge(LIMITS);
+fn attach_limits_of_a_node_limit_its_pods() {
+    run_cases(LIMITS);
 }
 
 const SPREAD: &[Case] = &[("topology:3359", || {
-    // The zone of the volume is where the pod has to go; the others are places all the same.
+    // The pod must run in the zone of its volume. The other zones still count as domains.
     let mut world = World::new();
     world.apply(WatchedObject::StorageClass(class(&[])));
     for zone in ["z1", "z2", "z3"] {
@@ -309,8 +318,8 @@ const SPREAD: &[Case] = &[("topology:3359", || {
     world.apply(WatchedObject::VolumeClaim(bound("v", "late")));
     let mut constraint = spread("zone", 1, "app=a");
     constraint.min_domains = 3;
-    let own = pod("p").label("app=a").volume("v").spread(constraint);
-    world.add([own]).settle().all_placed()?;
+    let pod = pod("p").label("app=a").volume("v").spread(constraint);
+    world.add([pod]).settle().all_placed()?;
     let counts = world.counts("zone", "app=a");
     ensure(counts == [1, 1, 2], || format!("{counts:?}"))?;
     let zone = world.node_with("p").and_then(|node| node.labels.get("topology.kubernetes.io/zone"));
@@ -318,15 +327,15 @@ const SPREAD: &[Case] = &[("topology:3359", || {
 })];
 
 #[test]
-fn a_volume_narrows_where_a_pod_goes_and_not_what_is_counted() {
-    judge(SPREAD);
+fn volume_topology_does_not_change_the_counted_spread_domains() {
+    run_cases(SPREAD);
 }
 
 /// Why: `docs/decisions/013-what-is-counted-differently.md`.
 #[test]
-fn a_volume_that_waiting_pods_share_counts_for_each() {
-    let mut world = attaching(10);
+fn volume_shared_by_pending_pods_counts_once_per_pod() {
+    let mut world = with_attach_limit(10);
     world.apply(WatchedObject::VolumeClaim(claim("v")));
     let plan = world.add(pods(11, &pod("p").volume("v"))).plan();
-    plan.makes(1).expect("ten on the node that is there");
+    plan.makes(1).expect("ten pods on the existing node");
 }

@@ -8,22 +8,24 @@ use outrigger::model::requirement::Requirement;
 use outrigger::plan::{Plan, lowest_total_price};
 use outrigger::state::candidates::Candidate;
 
-use super::consolidation_fixture::{ON_DEMAND, SPOT, Yard, buying, kind, shown, sizes};
+use super::consolidation_fixture::{
+    Fleet, ON_DEMAND, SPOT, buying, instance_type, plan_summary, sizes,
+};
 use super::fixture::NOW;
 
-/// Types for one, two and four dollars an hour, and one for nothing.
+/// Types for one, two and four dollars per hour, and a free one.
 fn priced() -> Vec<InstanceType> {
     [("p0", 0.0), ("p1", 1.0), ("p2", 2.0), ("p4", 4.0)]
-        .map(|(name, price)| kind(name, 100, &[(ON_DEMAND, "a", price)]))
+        .map(|(name, price)| instance_type(name, 100, &[(ON_DEMAND, "a", price)]))
         .into()
 }
 
-/// A node by its name, which begins with its pool's, its type, and how many pods it has: leaving
-/// disrupts one more than that.
-type Home = (&'static str, &'static str, usize);
+/// A node: its name, which begins with the name of its pool, its type, and its number of pods. Its
+/// disruption cost is one more than the number of pods.
+type NodeSpec = (&'static str, &'static str, usize);
 
-/// Nodes of the balanced pools `x` and `y`, and of `z`, which is not.
-fn homes(nodes: &[Home]) -> Yard {
+/// Nodes of the balanced pools `x` and `y`, and of `z`, which is not balanced.
+fn fleet_of(nodes: &[NodeSpec]) -> Fleet {
     let pools = ["x", "y", "z"].map(|name| {
         let mut pool = buying(name, &[ON_DEMAND]);
         if name != "z" {
@@ -31,49 +33,49 @@ fn homes(nodes: &[Home]) -> Yard {
         }
         pool
     });
-    let mut yard = Yard::new(priced(), pools.into());
+    let mut fleet = Fleet::new(priced(), pools.into());
     for (name, of, pods) in nodes {
-        yard.node_of(name, &name[..1], (of, "a", ON_DEMAND));
+        fleet.node_of(name, &name[..1], (of, "a", ON_DEMAND));
         for at in 0..*pods {
-            yard.pod(&format!("{name}-{at}"), name, 100);
+            fleet.pod(&format!("{name}-{at}"), name, 100);
         }
     }
-    yard
+    fleet
 }
 
-/// Whether it is worth it that nodes leave together to save so much.
-fn approves(yard: &Yard, leave: &[&str], saved: f64) -> bool {
-    let disruption_view = yard.0.state.disruption_view(NOW);
-    let leaves = |own: &&Candidate<'_>| leave.contains(&own.node.name.as_str());
-    let candidates = disruption_view.candidates.iter().filter(leaves);
+/// Whether disrupting these nodes together is worth these savings.
+fn approves(fleet: &Fleet, names: &[&str], saved: f64) -> bool {
+    let disruption_view = fleet.0.state.disruption_view(NOW);
+    let is_disrupted = |candidate: &&Candidate<'_>| names.contains(&candidate.node.name.as_str());
+    let candidates = disruption_view.candidates.iter().filter(is_disrupted);
     Balance::new(&disruption_view).approves(candidates, saved)
 }
 
-/// What nodes there are, which leave, and the least for which that is worth it, if anything is.
-type Score = (&'static str, &'static [Home], &'static [&'static str], Option<f64>);
+/// The nodes of a fleet, the disrupted ones, and the minimum sufficient savings, if there are any.
+type Score = (&'static str, &'static [NodeSpec], &'static [&'static str], Option<f64>);
 
-const EVEN: [Home; 3] = [("x1", "p1", 1), ("x2", "p1", 1), ("x3", "p1", 1)];
-const UNEVEN: [Home; 2] = [("x1", "p1", 1), ("x2", "p1", 9)];
-const POOLS: [Home; 4] = [("x1", "p1", 1), ("x2", "p1", 1), ("y1", "p2", 1), ("y2", "p2", 1)];
+const EVEN: [NodeSpec; 3] = [("x1", "p1", 1), ("x2", "p1", 1), ("x3", "p1", 1)];
+const UNEVEN: [NodeSpec; 2] = [("x1", "p1", 1), ("x2", "p1", 9)];
+const POOLS: [NodeSpec; 4] = [("x1", "p1", 1), ("x2", "p1", 1), ("y1", "p2", 1), ("y2", "p2", 1)];
 
 const SCORES: [Score; 14] = [
-    ("all nodes alike, for half of what they cost", &EVEN, &["x1", "x2", "x3"], Some(1.5)),
-    ("two of them", &EVEN, &["x1", "x2"], Some(1.0)),
+    ("all nodes of equal cost, for half of their price", &EVEN, &["x1", "x2", "x3"], Some(1.5)),
+    ("two of these nodes", &EVEN, &["x1", "x2"], Some(1.0)),
     ("the only node of a pool", &[("x1", "p1", 1)], &["x1"], Some(0.5)),
-    ("what disturbs little", &UNEVEN, &["x1"], Some(2.0 / 12.0)),
-    ("what disturbs much", &UNEVEN, &["x2"], Some(10.0 / 12.0)),
-    ("both", &UNEVEN, &["x1", "x2"], Some(1.0)),
-    ("what disturbs nobody", &[("x1", "p1", 0), ("x2", "p1", 99)], &["x1"], Some(1.0 / 101.0)),
-    ("what costs more", &[("x1", "p4", 1), ("x2", "p1", 1)], &["x1"], Some(1.25)),
-    ("nodes of two pools alike", &POOLS, &["x1", "y1"], Some(1.5)),
+    ("a node with a low disruption cost", &UNEVEN, &["x1"], Some(2.0 / 12.0)),
+    ("a node with a high disruption cost", &UNEVEN, &["x2"], Some(10.0 / 12.0)),
+    ("both nodes", &UNEVEN, &["x1", "x2"], Some(1.0)),
+    ("a node without pods", &[("x1", "p1", 0), ("x2", "p1", 99)], &["x1"], Some(1.0 / 101.0)),
+    ("the more expensive node", &[("x1", "p4", 1), ("x2", "p1", 1)], &["x1"], Some(1.25)),
+    ("nodes of two equal pools", &POOLS, &["x1", "y1"], Some(1.5)),
     (
-        "nodes of two pools of which one is disturbed more",
+        "nodes of two pools, one with a higher disruption cost",
         &[("x1", "p1", 1), ("x2", "p1", 1), ("y1", "p2", 3), ("y2", "p2", 1)],
         &["x1", "y1"],
         Some(2.0),
     ),
     (
-        "of two pools one is not balanced",
+        "nodes of two pools, one of which is not balanced",
         &[("x1", "p1", 1), ("z1", "p1", 9)],
         &["x1", "z1"],
         Some(1.0),
@@ -81,7 +83,7 @@ const SCORES: [Score; 14] = [
     ("the pool is not balanced", &[("z1", "p1", 9), ("x1", "p1", 1)], &["z1"], Some(0.0)),
     ("the pool costs nothing", &[("x1", "p0", 1), ("x2", "p0", 1)], &["x1"], None),
     (
-        "another node of the pool is of an unknown type, and would disturb",
+        "another node of the pool has an unknown type and a disruption cost",
         &[("x1", "p1", 1), ("x2", "unknown", 9)],
         &["x1"],
         Some(1.0 / 12.0),
@@ -89,151 +91,153 @@ const SCORES: [Score; 14] = [
 ];
 
 #[test]
-fn a_balanced_pool_takes_what_saves_half_the_share_of_what_it_disrupts() {
-    for (what, nodes, leave, least) in SCORES {
-        let yard = homes(nodes);
+fn balanced_pool_needs_half_the_disruption_share_as_savings() {
+    for (what, nodes, disrupted, least) in SCORES {
+        let fleet = fleet_of(nodes);
         let Some(least) = least else {
-            assert!(!approves(&yard, leave, 1e9), "{what}");
+            assert!(!approves(&fleet, disrupted, 1e9), "{what}");
             continue;
         };
-        assert!(approves(&yard, leave, least), "{what}: {least}");
+        assert!(approves(&fleet, disrupted, least), "{what}: {least}");
         let less = least * 0.999 - 0.001;
-        let weighs = leave.iter().any(|own| !own.starts_with('z'));
-        assert_eq!(approves(&yard, leave, less), !weighs, "{what}: {less}");
+        let weighs = disrupted.iter().any(|name| !name.starts_with('z'));
+        assert_eq!(approves(&fleet, disrupted, less), !weighs, "{what}: {less}");
     }
 }
 
-/// What must not leave is part of what there is.
+/// Nodes that must not be disrupted are part of the totals.
 #[test]
-fn sums_are_over_all_nodes_of_a_pool() {
-    let mut yard = homes(&UNEVEN);
+fn balanced_shares_include_the_blocked_nodes_of_a_pool() {
+    let mut fleet = fleet_of(&UNEVEN);
     let note = (DO_NOT_DISRUPT.to_owned(), "true".to_owned());
-    yard.0.edit("x2", |node| node.annotations.extend([note]));
-    assert!(approves(&yard, &["x1"], 2.0 / 12.0));
-    assert!(!approves(&homes(&UNEVEN[..1]), &["x1"], 2.0 / 12.0));
+    fleet.0.edit("x2", |node| node.annotations.extend([note]));
+    assert!(approves(&fleet, &["x1"], 2.0 / 12.0));
+    assert!(!approves(&fleet_of(&UNEVEN[..1]), &["x1"], 2.0 / 12.0));
 }
 
 #[test]
-fn the_size_of_a_cluster_does_not_matter() {
+fn balanced_threshold_is_independent_of_cluster_size() {
     for count in 1..60 {
         let names: Vec<String> = (0..count).map(|at| format!("x{at:02}")).collect();
-        let mut yard = homes(&[]);
-        // No sum of these is exact.
-        let third = kind("third", 100, &[(ON_DEMAND, "a", 0.1 / 3.0)]);
-        let catalog = yard.0.state.catalog.with([third]);
-        yard.0.state.apply_catalog(catalog.into());
+        let mut fleet = fleet_of(&[]);
+        // The sums of this price have rounding errors.
+        let third = instance_type("third", 100, &[(ON_DEMAND, "a", 0.1 / 3.0)]);
+        let catalog = fleet.0.state.catalog.with([third]);
+        fleet.0.state.apply_catalog(catalog.into());
         for name in &names {
-            yard.node_of(name, "x", ("third", "a", ON_DEMAND));
-            yard.pod(name, name, 100);
+            fleet.node_of(name, "x", ("third", "a", ON_DEMAND));
+            fleet.pod(name, name, 100);
         }
-        let leave: Vec<&str> = names.iter().map(String::as_str).collect();
+        let disrupted: Vec<&str> = names.iter().map(String::as_str).collect();
         let half = 0.05 / 3.0 * f64::from(count);
-        assert!(approves(&yard, &leave, half), "{count}");
-        assert!(!approves(&yard, &leave, half * 0.999), "{count}");
+        assert!(approves(&fleet, &disrupted, half), "{count}");
+        assert!(!approves(&fleet, &disrupted, half * 0.999), "{count}");
     }
 }
 
-/// A balanced pool that buys on demand.
-fn balanced(types: Vec<InstanceType>) -> Yard {
-    let mut yard = Yard::new(types, vec![buying("general", &[ON_DEMAND])]);
-    yard.pool(|own| own.disruption.consolidation = Consolidation::Balanced);
-    yard
+/// A fleet with a balanced on-demand pool.
+fn balanced_pool(types: Vec<InstanceType>) -> Fleet {
+    let mut fleet = Fleet::new(types, vec![buying("general", &[ON_DEMAND])]);
+    fleet.pool(|pool| pool.disruption.consolidation = Consolidation::Balanced);
+    fleet
 }
 
-/// A type that a node is of, and one that may come in its place.
-fn swap(price: f64, offers: &[super::consolidation_fixture::Offer]) -> Yard {
-    let mut yard =
-        balanced(vec![kind("old", 4, &[(ON_DEMAND, "a", price)]), kind("new", 4, offers)]);
-    yard.node("n", "old");
-    yard.pod("p", "n", 3000);
-    yard
+/// A node of the type `old` at this price, and a type `new` that may replace it.
+fn replaceable_node(price: f64, offers: &[super::consolidation_fixture::OfferingSpec]) -> Fleet {
+    let mut fleet = balanced_pool(vec![
+        instance_type("old", 4, &[(ON_DEMAND, "a", price)]),
+        instance_type("new", 4, offers),
+    ]);
+    fleet.node("n", "old");
+    fleet.pod("p", "n", 3000);
+    fleet
 }
 
 #[test]
-fn nodes_of_balanced_pools_leave_where_that_is_worth_it() {
-    // Half is just worth it for the only node, and so for all nodes alike.
+fn balanced_pool_disrupts_only_for_sufficient_savings() {
+    // For a single node, saving half of its price is just sufficient.
     for (what, offers, expect) in [
-        ("half", &[(ON_DEMAND, "a", 0.2)][..], "n -> new/a/on-demand"),
-        ("more than half", &[(ON_DEMAND, "a", 0.3)], ""),
-        ("as much", &[(ON_DEMAND, "a", 0.4)], ""),
-        ("cheap as spot alone", &[(ON_DEMAND, "a", 0.3), (SPOT, "a", 0.1)], ""),
+        ("half of the price", &[(ON_DEMAND, "a", 0.2)][..], "n -> new/a/on-demand"),
+        ("more than half of the price", &[(ON_DEMAND, "a", 0.3)], ""),
+        ("the same price", &[(ON_DEMAND, "a", 0.4)], ""),
+        ("only spot is cheap", &[(ON_DEMAND, "a", 0.3), (SPOT, "a", 0.1)], ""),
     ] {
-        let yard = swap(0.4, offers);
-        assert_eq!(yard.moves(), expect, "{what}");
+        let fleet = replaceable_node(0.4, offers);
+        assert_eq!(fleet.changes(), expect, "{what}");
         let keeps = if expect.is_empty() { "not_worth_disruption" } else { "-" };
-        assert_eq!(yard.keeps("n"), keeps, "{what}");
+        assert_eq!(fleet.retaining_code("n"), keeps, "{what}");
     }
-    // What it costs does not depend on whether it could be had now.
-    let mut yard = swap(0.4, &[(ON_DEMAND, "a", 0.2)]);
-    let mut old = yard.0.state.catalog.get("old").expect("a type").clone();
+    // The price of the node does not depend on whether its offering is available.
+    let mut fleet = replaceable_node(0.4, &[(ON_DEMAND, "a", 0.2)]);
+    let mut old = fleet.0.state.catalog.get("old").expect("a type").clone();
     old.offerings[0].available = false;
-    let catalog = yard.0.state.catalog.with([old]);
-    yard.0.state.apply_catalog(catalog.into());
-    assert_eq!(yard.moves(), "n -> new/a/on-demand");
+    let catalog = fleet.0.state.catalog.with([old]);
+    fleet.0.state.apply_catalog(catalog.into());
+    assert_eq!(fleet.changes(), "n -> new/a/on-demand");
 
-    // Its pod fits elsewhere.
-    let mut yard = balanced(sizes());
+    // The pod of the node fits on another node.
+    let mut fleet = balanced_pool(sizes());
     for (name, pods, cores) in [("n", 1, 1000), ("other", 7, 500)] {
-        yard.node(name, "s4");
+        fleet.node(name, "s4");
         for at in 0..pods {
-            yard.pod(&format!("{name}-{at}"), name, cores / 2);
+            fleet.pod(&format!("{name}-{at}"), name, cores / 2);
         }
     }
-    assert_eq!(yard.moves(), "n ->");
-    yard.pool(|own| own.disruption.budgets[0].nodes = BudgetNodes::Percent(0));
-    assert_eq!((yard.moves().as_str(), yard.keeps("n")), ("", "budget"));
+    assert_eq!(fleet.changes(), "n ->");
+    fleet.pool(|pool| pool.disruption.budgets[0].nodes = BudgetNodes::Percent(0));
+    assert_eq!((fleet.changes().as_str(), fleet.retaining_code("n")), ("", "budget"));
 
-    // One that is too large is replaced, one that is well used is not.
+    // A node that is too large is replaced, a well utilized one is not.
     for (cpu_milli, expect) in [(1000, "n -> s2/a/on-demand"), (7000, "")] {
-        let mut yard = balanced(sizes());
-        yard.node("n", "s8");
-        yard.pod("p", "n", cpu_milli);
-        assert_eq!(yard.moves(), expect);
+        let mut fleet = balanced_pool(sizes());
+        fleet.node("n", "s8");
+        fleet.pod("p", "n", cpu_milli);
+        assert_eq!(fleet.changes(), expect);
     }
 
-    // Many that are little used become fewer.
-    let mut yard = balanced(sizes());
+    // Many underutilized nodes are replaced by few.
+    let mut fleet = balanced_pool(sizes());
     for at in 0..10 {
-        yard.node(&format!("n{at}"), "s4");
-        yard.pod(&format!("p{at}"), &format!("n{at}"), 500);
+        fleet.node(&format!("n{at}"), "s4");
+        fleet.pod(&format!("p{at}"), &format!("n{at}"), 500);
     }
-    assert!(yard.plan().retire.len() >= 8, "{}", yard.moves());
+    assert!(fleet.plan().retire.len() >= 8, "{}", fleet.changes());
 }
 
-/// What those cost that leave, and those that come.
-fn figures(plan: &Plan) -> (f64, f64) {
-    let prices = plan.retire.iter().map(|own| own.price.expect("it is known"));
-    let before: f64 = prices.map(|own| own.usd_per_h()).sum();
+/// The price of the disrupted nodes, and that of the launched ones.
+fn prices(plan: &Plan) -> (f64, f64) {
+    let prices = plan.retire.iter().map(|disrupted| disrupted.price.expect("a price"));
+    let before: f64 = prices.map(|price| price.usd_per_h()).sum();
     (before, lowest_total_price(&plan.launches).usd_per_h())
 }
 
-/// Whether figures are so, as far as floating-point sums are.
+/// Whether two pairs of prices are equal, up to rounding errors.
 fn is_close((one, other): (f64, f64), expect: (f64, f64)) -> bool {
     (one - expect.0).abs() < 1e-9 && (other - expect.1).abs() < 1e-9
 }
 
 #[test]
-fn what_is_saved_is_what_leaves_less_what_comes() {
-    type Change = fn(&mut Yard);
+fn savings_are_removed_price_minus_replacement_price() {
+    type Change = fn(&mut Fleet);
     let rows: [(&str, Change, (f64, f64)); 6] = [
-        ("spot is sold, and the pool buys none", |_| {}, (0.8, 0.2)),
+        ("spot is offered, but the pool is on-demand only", |_| {}, (0.8, 0.2)),
         (
-            "the pool buys either",
-            |it| it.configure(|own| own.pools[0] = buying("general", &[ON_DEMAND, SPOT])),
+            "the pool allows both capacity types",
+            |it| it.configure(|cluster| cluster.pools[0] = buying("general", &[ON_DEMAND, SPOT])),
             (0.8, 0.2 / 3.0),
         ),
         (
-            "the pool is not in the zone where it is cheap",
+            "the pool excludes the cheap zone",
             |it| {
-                let cheap = kind("cheap", 2, &[(ON_DEMAND, "b", 0.01)]);
+                let cheap = instance_type("cheap", 2, &[(ON_DEMAND, "b", 0.01)]);
                 let catalog = it.0.state.catalog.with([cheap]);
                 it.0.state.apply_catalog(catalog.into());
-                it.pool(|own| own.requirements.add(ZONE, Requirement::is_in(["a"])));
+                it.pool(|pool| pool.requirements.add(ZONE, Requirement::is_in(["a"])));
             },
             (0.8, 0.2),
         ),
         (
-            "two are replaced, each by one of its own",
+            "two nodes are replaced, each by a separate one",
             |it| {
                 it.node_of("m", "general", ("s8", "b", ON_DEMAND));
                 it.pod_as("q", "m", 3000, |pod| {
@@ -246,7 +250,7 @@ fn what_is_saved_is_what_leaves_less_what_comes() {
             (1.6, 0.6),
         ),
         (
-            "nothing comes in its place",
+            "the node is not replaced",
             |it| {
                 it.node("other", "s2");
                 it.pod("q", "other", 500);
@@ -254,21 +258,21 @@ fn what_is_saved_is_what_leaves_less_what_comes() {
             (0.8, 0.0),
         ),
         (
-            "nothing would do",
-            |it| it.pool(|own| own.requirements.add(INSTANCE_TYPE, Requirement::is_in(["s8"]))),
+            "there is no suitable type",
+            |it| it.pool(|pool| pool.requirements.add(INSTANCE_TYPE, Requirement::is_in(["s8"]))),
             (0.0, 0.0),
         ),
     ];
     for (what, change, expect) in rows {
-        let mut yard = Yard::plain();
-        yard.node("n", "s8");
-        yard.pod("p", "n", 1000);
-        yard.0.pod(super::fixture::pod("daemon", "n", "DaemonSet"));
-        change(&mut yard);
-        let plan = yard.plan();
-        let found = figures(&plan);
-        assert!(is_close(found, expect), "{what}: {found:?} {}", shown(&plan));
-        // Daemons do not move.
-        assert!(plan.retire.iter().all(|own| own.pods == 1), "{what}");
+        let mut fleet = Fleet::plain();
+        fleet.node("n", "s8");
+        fleet.pod("p", "n", 1000);
+        fleet.0.pod(super::fixture::pod("daemon", "n", "DaemonSet"));
+        change(&mut fleet);
+        let plan = fleet.plan();
+        let found = prices(&plan);
+        assert!(is_close(found, expect), "{what}: {found:?} {}", plan_summary(&plan));
+        // Daemon pods are not rescheduled.
+        assert!(plan.retire.iter().all(|disrupted| disrupted.pods == 1), "{what}");
     }
 }

@@ -23,17 +23,17 @@ fn protected(kind: &str) -> Pod {
     annotated(pod("web", "n", kind), DO_NOT_DISRUPT, "true")
 }
 
-fn ending(mut pod: Pod) -> Pod {
+fn terminating(mut pod: Pod) -> Pod {
     pod.deleting = Some(NOW);
     pod
 }
 
-fn ended(mut pod: Pod) -> Pod {
+fn terminated(mut pod: Pod) -> Pod {
     pod.phase = PodPhase::Succeeded;
     pod
 }
 
-/// One node with a pod that disruption budgets cover.
+/// One node with a pod that these PodDisruptionBudgets cover.
 fn covered(pod: Pod, budgets: Vec<Pdb>) -> Scene {
     let mut scene = Scene::with([pod]);
     for pdb in budgets {
@@ -42,55 +42,63 @@ fn covered(pod: Pod, budgets: Vec<Pdb>) -> Scene {
     scene
 }
 
-fn for_ever(min: Option<Bound>, max: Option<Bound>) -> Vec<Pdb> {
+fn never_allowing(min: Option<Bound>, max: Option<Bound>) -> Vec<Pdb> {
     vec![Pdb { min_available: min, max_unavailable: max, ..pdb("b", "web", 1) }]
 }
 
-/// A budget that allows nothing, but lets pods go that are not ready.
-fn unready() -> Vec<Pdb> {
+/// A budget that allows no disruption, except of pods that are not ready.
+fn allowing_unready() -> Vec<Pdb> {
     vec![Pdb { unready_may_go: true, ..pdb("b", "web", 0) }]
 }
 
-/// What is so, the scene, and what keeps its node: without a termination grace period, whatever it
-/// leaves for; with one, for a reason that cannot wait and for one that can.
+/// A description, the scene, and the codes of the verdict of its node: without a termination grace
+/// period for any reason; with one, for a graceful reason and for an eventual one.
 type Row = (&'static str, fn() -> Scene, [&'static str; 3]);
 
 const PODS: &[Row] = &[
-    ("nothing is said", || Scene::with([web()]), ["-"; 3]),
+    ("no annotation", || Scene::with([web()]), ["-"; 3]),
     (
-        "a pod must not be disrupted",
+        "a pod is annotated with do-not-disrupt",
         || Scene::with([protected("ReplicaSet")]),
         ["pod_do_not_disrupt", "pod_do_not_disrupt", "-"],
     ),
     (
-        "a mirror must not be disrupted",
+        "a mirror pod is annotated with do-not-disrupt",
         || Scene::with([protected("Node")]),
         ["pod_do_not_disrupt", "pod_do_not_disrupt", "-"],
     ),
     (
-        "a daemon must not be disrupted",
+        "a daemon pod is annotated with do-not-disrupt",
         || Scene::with([protected("DaemonSet")]),
         ["pod_do_not_disrupt", "pod_do_not_disrupt", "-"],
     ),
     (
-        "a pod on its way out is not asked",
-        || Scene::with([ending(protected("ReplicaSet"))]),
+        "the annotation of a terminating pod is ignored",
+        || Scene::with([terminating(protected("ReplicaSet"))]),
         ["-"; 3],
     ),
-    ("a pod that has ended is not asked", || Scene::with([ended(protected("Job"))]), ["-"; 3]),
     (
-        "a pod says so in our own words",
+        "the annotation of a terminated pod is ignored",
+        || Scene::with([terminated(protected("Job"))]),
+        ["-"; 3],
+    ),
+    (
+        "a pod has the alias of do-not-disrupt",
         || Scene::with([annotated(web(), DO_NOT_DISRUPT_ALIAS, "true")]),
         ["pod_do_not_disrupt", "pod_do_not_disrupt", "-"],
     ),
     (
-        "a pod is protected for longer than it runs",
+        "the do-not-disrupt duration of a pod has not passed",
         || Scene::with([annotated(web(), DO_NOT_DISRUPT, "2h")]),
         ["pod_do_not_disrupt_until", "pod_do_not_disrupt_until", "-"],
     ),
-    ("a pod was protected", || Scene::with([annotated(web(), DO_NOT_DISRUPT, "30m")]), ["-"; 3]),
     (
-        "a pod that is protected for a time has not started",
+        "the do-not-disrupt duration of a pod has passed",
+        || Scene::with([annotated(web(), DO_NOT_DISRUPT, "30m")]),
+        ["-"; 3],
+    ),
+    (
+        "a pod with a do-not-disrupt duration has not started",
         || {
             let mut pod = annotated(web(), DO_NOT_DISRUPT, "30m");
             pod.started = None;
@@ -99,7 +107,7 @@ const PODS: &[Row] = &[
         ["pod_do_not_disrupt_until", "pod_do_not_disrupt_until", "-"],
     ),
     (
-        "nobody can read what a pod says",
+        "the annotation of a pod is unreadable",
         || Scene::with([annotated(web(), DO_NOT_DISRUPT, "soon")]),
         ["-"; 3],
     ),
@@ -109,7 +117,7 @@ const PODS: &[Row] = &[
         ["pod_not_safe_to_evict", "pod_not_safe_to_evict", "-"],
     ),
     (
-        "a daemon is never asked whether it is safe to evict",
+        "the safe-to-evict annotation of a daemon pod is ignored",
         || {
             let daemon = pod("agent", "n", "DaemonSet");
             Scene::with([annotated(daemon, SAFE_TO_EVICT, "false")])
@@ -125,14 +133,14 @@ const BUDGETS: &[Row] = &[
         || covered(web(), vec![pdb("b", "web", 0)]),
         ["pod_disruption_budget", "pod_disruption_budget", "-"],
     ),
-    ("a budget of others allows none", || covered(web(), vec![pdb("b", "other", 0)]), ["-"; 3]),
+    ("a budget of other pods allows none", || covered(web(), vec![pdb("b", "other", 0)]), ["-"; 3]),
     (
         "two budgets allow one each",
         || covered(web(), vec![pdb("b", "web", 1), pdb("c", "web", 1)]),
         ["pod_disruption_budgets", "pod_disruption_budgets", "-"],
     ),
     (
-        "one may be away for five pods: each pod is looked at for itself",
+        "a budget allows one of five pods: each pod is checked separately",
         || {
             let mut scene = covered(web(), vec![pdb("b", "web", 1)]);
             for at in 0..4 {
@@ -145,53 +153,53 @@ const BUDGETS: &[Row] = &[
         ["-"; 3],
     ),
     (
-        "none may ever be away",
-        || covered(web(), for_ever(None, Some(Bound::Count(0)))),
+        "a budget never allows any disruption",
+        || covered(web(), never_allowing(None, Some(Bound::Count(0)))),
         ["pod_disruption_budget_for_ever", "pod_disruption_budget_for_ever", "-"],
     ),
     (
-        "no share may ever be away",
-        || covered(web(), for_ever(None, Some(Bound::Percent(0)))),
+        "a budget allows a share of zero percent",
+        || covered(web(), never_allowing(None, Some(Bound::Percent(0)))),
         ["pod_disruption_budget_for_ever", "pod_disruption_budget_for_ever", "-"],
     ),
     (
-        "all must stay",
-        || covered(web(), for_ever(Some(Bound::Percent(100)), None)),
+        "a budget requires all pods to be available",
+        || covered(web(), never_allowing(Some(Bound::Percent(100)), None)),
         ["pod_disruption_budget_for_ever", "pod_disruption_budget_for_ever", "-"],
     ),
     (
-        "a share that rounds to nothing may be away",
-        || covered(web(), for_ever(None, Some(Bound::Percent(1)))),
+        "a budget allows a share that rounds up to one",
+        || covered(web(), never_allowing(None, Some(Bound::Percent(1)))),
         ["-"; 3],
     ),
     (
-        "a daemon may never be away",
+        "the budget of a daemon pod allows no disruption",
         || {
             let daemon = pod("web", "n", "DaemonSet");
-            covered(daemon, for_ever(None, Some(Bound::Count(0))))
+            covered(daemon, never_allowing(None, Some(Bound::Count(0))))
         },
         ["pod_disruption_budget_for_ever", "pod_disruption_budget_for_ever", "-"],
     ),
     (
-        "a mirror may never be away: nobody evicts it",
+        "the budget of a mirror pod allows no disruption, but it is not evicted",
         || {
             let mirror = pod("web", "n", "Node");
-            covered(mirror, for_ever(None, Some(Bound::Count(0))))
+            covered(mirror, never_allowing(None, Some(Bound::Count(0))))
         },
         ["-"; 3],
     ),
     (
-        "a pod that has ended may never be away",
-        || covered(ended(web()), for_ever(None, Some(Bound::Count(0)))),
+        "the budget of a terminated pod allows no disruption",
+        || covered(terminated(web()), never_allowing(None, Some(Bound::Count(0)))),
         ["-"; 3],
     ),
     (
-        "a pod on its way out may never be away",
-        || covered(ending(web()), for_ever(None, Some(Bound::Count(0)))),
+        "the budget of a terminating pod allows no disruption",
+        || covered(terminating(web()), never_allowing(None, Some(Bound::Count(0)))),
         ["-"; 3],
     ),
     (
-        "a pod that stays on a leaving node may never be away",
+        "the budget of a pod that tolerates the disruption taint allows no disruption",
         || {
             let mut pod = web();
             pod.tolerations.push(Toleration {
@@ -200,25 +208,25 @@ const BUDGETS: &[Row] = &[
                 value: String::new(),
                 effect: None,
             });
-            covered(pod, for_ever(None, Some(Bound::Count(0))))
+            covered(pod, never_allowing(None, Some(Bound::Count(0))))
         },
         ["-"; 3],
     ),
     (
-        "a pod that is not ready may always go",
+        "the budget always allows pods that are not ready",
         || {
             let mut pod = web();
             pod.ready = Some(false);
-            covered(pod, unready())
+            covered(pod, allowing_unready())
         },
         ["-"; 3],
     ),
     (
-        "nobody knows whether a pod is ready that may then always go",
+        "the budget always allows pods that are not ready, and readiness is unknown",
         || {
             let mut pod = web();
             pod.ready = None;
-            covered(pod, unready())
+            covered(pod, allowing_unready())
         },
         ["pod_disruption_budget", "pod_disruption_budget", "-"],
     ),
@@ -226,40 +234,40 @@ const BUDGETS: &[Row] = &[
 
 const NODES: &[Row] = &[
     (
-        "the node must not be disrupted",
+        "the node is annotated with do-not-disrupt",
         || {
             let mut scene = Scene::with([]);
-            scene.edit("n", |own| {
-                own.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
+            scene.edit("n", |node| {
+                node.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
             });
             scene
         },
         ["do_not_disrupt"; 3],
     ),
     (
-        "a node knows no durations",
+        "a do-not-disrupt duration of a node is ignored",
         || {
             let mut scene = Scene::with([]);
-            scene.edit("n", |own| {
-                own.annotations.insert(DO_NOT_DISRUPT.into(), "24h".into());
+            scene.edit("n", |node| {
+                node.annotations.insert(DO_NOT_DISRUPT.into(), "24h".into());
             });
             scene
         },
         ["-"; 3],
     ),
     (
-        "the node must not be scaled down",
+        "scale-down is disabled for the node",
         || {
             let mut scene = Scene::with([]);
-            scene.edit("n", |own| {
-                own.annotations.insert(SCALE_DOWN_DISABLED.into(), "true".into());
+            scene.edit("n", |node| {
+                node.annotations.insert(SCALE_DOWN_DISABLED.into(), "true".into());
             });
             scene
         },
         ["scale_down_disabled"; 3],
     ),
     (
-        "it was to leave and could not",
+        "a disruption of the node was withdrawn recently",
         || {
             let mut scene = Scene::with([]);
             let until = NOW + SignedDuration::from_mins(1);
@@ -269,7 +277,7 @@ const NODES: &[Row] = &[
         ["withdrawn"; 3],
     ),
     (
-        "it was to leave and could not some time ago",
+        "a disruption of the node was withdrawn some time ago",
         || {
             let mut scene = Scene::with([]);
             scene.claim("n").withdrawn = Some((NOW, 1));
@@ -278,7 +286,7 @@ const NODES: &[Row] = &[
         ["-"; 3],
     ),
     (
-        "a Node without a claim is nobody's",
+        "a Node without a claim is not a candidate",
         || {
             let mut scene = Scene::with([]);
             let id = scene.claim("n").record.id.clone();
@@ -288,7 +296,7 @@ const NODES: &[Row] = &[
         ["gone"; 3],
     ),
     (
-        "a claim without a Node is no node yet",
+        "a claim without a Node is not a candidate",
         || {
             let mut scene = Scene::with([]);
             scene.claim("n").node = None;
@@ -307,7 +315,7 @@ const NODES: &[Row] = &[
         ["nominated"; 3],
     ),
     (
-        "pods were expected on it",
+        "the nomination has expired",
         || {
             let mut scene = Scene::with([]);
             scene.state.nominate("n".into(), NOW);
@@ -316,16 +324,16 @@ const NODES: &[Row] = &[
         ["-"; 3],
     ),
     (
-        "somebody deletes its Node",
+        "a user deletes the Node",
         || {
             let mut scene = Scene::with([]);
-            scene.edit("n", |own| own.deleting = Some(NOW));
+            scene.edit("n", |node| node.deleting = Some(NOW));
             scene
         },
         ["deleted"; 3],
     ),
     (
-        "it is leaving already",
+        "the node is already being disrupted",
         || {
             let mut scene = Scene::with([]);
             scene.claim("n").leaving = Some(Reason::Drifted);
@@ -334,7 +342,7 @@ const NODES: &[Row] = &[
         ["gone"; 3],
     ),
     (
-        "its instance is being ended",
+        "the instance is being terminated",
         || {
             let mut scene = Scene::with([]);
             scene.claim("n").phase = ClaimPhase::Terminating;
@@ -343,7 +351,7 @@ const NODES: &[Row] = &[
         ["gone"; 3],
     ),
     (
-        "others take its place",
+        "the node is being replaced",
         || {
             let mut scene = Scene::with([]);
             scene.claim("n").replaced_since = Some(earlier());
@@ -352,41 +360,41 @@ const NODES: &[Row] = &[
         ["gone"; 3],
     ),
     (
-        "not initialized",
+        "the node is not initialized",
         || {
             let mut scene = Scene::with([]);
-            scene.edit("n", |own| drop(own.labels.remove(INITIALIZED)));
+            scene.edit("n", |node| drop(node.labels.remove(INITIALIZED)));
             scene
         },
         ["not_initialized"; 3],
     ),
     (
-        "it has no pool",
+        "the node has no pool",
         || {
             let mut scene = Scene::with([]);
-            scene.edit("n", |own| drop(own.labels.remove(POOL)));
+            scene.edit("n", |node| drop(node.labels.remove(POOL)));
             scene
         },
         ["no_pool"; 3],
     ),
     (
-        "its pool does not exist",
+        "the pool of the node does not exist",
         || {
             let mut scene = Scene::with([]);
-            scene.edit("n", |own| {
-                own.labels.insert(POOL.into(), "gone".into());
+            scene.edit("n", |node| {
+                node.labels.insert(POOL.into(), "gone".into());
             });
             scene
         },
         ["no_pool"; 3],
     ),
     (
-        "nobody knows what it is",
+        "the instance type is unknown",
         || {
             let mut scene = Scene::with([]);
-            scene.edit("n", |own| {
+            scene.edit("n", |node| {
                 let known = [CAPACITY_TYPE, ZONE, INSTANCE_TYPE];
-                own.labels.retain(|key, _| !known.contains(&key.as_str()));
+                node.labels.retain(|key, _| !known.contains(&key.as_str()));
             });
             let instance = scene.claim("n").instance.as_mut();
             instance.expect("it has one").offering.instance_type = "unknown".into();
@@ -397,40 +405,41 @@ const NODES: &[Row] = &[
 ];
 
 #[test]
-fn a_node_is_kept_by_what_it_or_one_of_its_pods_says() {
+fn node_and_pod_blockers_prevent_disruption_per_reason() {
     let graceful = [Reason::Empty, Reason::Underutilized];
     let eventual = [Reason::Drifted, Reason::Expired];
     for (what, scene, [anyhow, at_once, in_time]) in PODS.iter().chain(BUDGETS).chain(NODES) {
         let mut scene = scene();
         for reason in graceful.into_iter().chain(eventual) {
-            assert_eq!(scene.word(reason), *anyhow, "{what}: {}", reason.as_str());
+            assert_eq!(scene.verdict_code(reason), *anyhow, "{what}: {}", reason.as_str());
         }
         if let Some(claim) = scene.state.ledger.claims.get_mut("n") {
             claim.record.termination_grace_period = Some(SignedDuration::from_hours(1));
         }
         for reason in graceful {
-            assert_eq!(scene.word(reason), *at_once, "{what}: {}", reason.as_str());
+            assert_eq!(scene.verdict_code(reason), *at_once, "{what}: {}", reason.as_str());
         }
         for reason in eventual {
-            assert_eq!(scene.word(reason), *in_time, "{what}: {}", reason.as_str());
+            assert_eq!(scene.verdict_code(reason), *in_time, "{what}: {}", reason.as_str());
         }
     }
 }
 
 #[test]
-fn of_all_that_is_said_the_roster_has_the_first() {
+fn candidate_has_the_first_of_all_its_blockers() {
     let rows = PODS.iter().chain(BUDGETS).chain(NODES);
     for (what, scene, _) in rows {
         for safety in [Safety::Standard, Safety::Conservative] {
             let mut scene = scene();
-            scene.configure(|own| own.disruption.safety = safety);
+            scene.configure(|pool| pool.disruption.safety = safety);
             scene.pod(annotated(pod("zz", "n", ""), SAFE_TO_EVICT, "false"));
             let disruption_view = scene.state.disruption_view(NOW);
-            for own in &disruption_view.candidates {
-                let all = scene.state.disruption_blockers(own.node, own.claim, NOW);
+            for candidate in &disruption_view.candidates {
+                let all = scene.state.disruption_blockers(candidate.node, candidate.claim, NOW);
                 let all: Vec<_> = all.collect();
-                assert_eq!(own.blocker.as_ref(), all.first(), "{what}: {all:?}");
-                let pods: Vec<_> = all.iter().filter_map(|own| own.blocking_pod()).collect();
+                assert_eq!(candidate.blocker.as_ref(), all.first(), "{what}: {all:?}");
+                let pods: Vec<_> =
+                    all.iter().filter_map(|blocker| blocker.blocking_pod()).collect();
                 assert!(pods.is_sorted() && !pods.is_empty(), "{what}: {all:?}");
             }
         }
@@ -438,7 +447,7 @@ fn of_all_that_is_said_the_roster_has_the_first() {
 }
 
 #[test]
-fn a_conservative_pool_keeps_what_cluster_autoscaler_would_keep() {
+fn conservative_safety_applies_the_cluster_autoscaler_rules() {
     let local = |mut pod: Pod| {
         pod.local_volumes = vec!["cache".to_owned()];
         pod
@@ -457,39 +466,39 @@ fn a_conservative_pool_keeps_what_cluster_autoscaler_would_keep() {
         (local(pod("agent", "n", "DaemonSet")), "-"),
         (annotated(local(web()), SAFE_LOCAL_VOLUMES, "logs,cache"), "-"),
         (annotated(local(web()), SAFE_TO_EVICT, "true"), "-"),
-        (ended(local(web())), "-"),
+        (terminated(local(web())), "-"),
         (system(), "pod_of_system"),
         (annotated(system(), SAFE_TO_EVICT, "true"), "-"),
     ];
     for (pod, expect) in cases {
-        let told = format!("{:?} of {:?}", pod.key, pod.owner);
+        let pod_text = format!("{:?} of {:?}", pod.key, pod.owner);
         let mut scene = Scene::with([pod]);
-        assert_eq!(scene.word(Reason::Underutilized), "-", "{told}: standard");
-        scene.configure(|own| own.disruption.safety = Safety::Conservative);
-        assert_eq!(scene.word(Reason::Underutilized), expect, "{told}");
+        assert_eq!(scene.verdict_code(Reason::Underutilized), "-", "{pod_text}: standard");
+        scene.configure(|pool| pool.disruption.safety = Safety::Conservative);
+        assert_eq!(scene.verdict_code(Reason::Underutilized), expect, "{pod_text}");
     }
     let mut scene = Scene::with([system()]);
-    scene.configure(|own| own.disruption.safety = Safety::Conservative);
+    scene.configure(|pool| pool.disruption.safety = Safety::Conservative);
     let mut budget = pdb("b", "web", 1);
     budget.key.namespace = "kube-system".to_owned();
     scene.apply(WatchedObject::Pdb(budget));
-    assert_eq!(scene.word(Reason::Underutilized), "-", "a budget covers it");
+    assert_eq!(scene.verdict_code(Reason::Underutilized), "-", "a budget covers the system pod");
 }
 
 #[test]
-fn a_node_is_too_young_to_leave_but_for_its_age() {
+fn min_age_blocks_all_reasons_except_expiry() {
     let mut scene = Scene::with([]);
-    scene.configure(|own| own.disruption.min_age = SignedDuration::from_mins(61));
+    scene.configure(|pool| pool.disruption.min_age = SignedDuration::from_mins(61));
     for reason in [Reason::Empty, Reason::Underutilized, Reason::Drifted] {
-        assert_eq!(scene.word(reason), "too_young", "{}", reason.as_str());
+        assert_eq!(scene.verdict_code(reason), "too_young", "{}", reason.as_str());
     }
-    assert_eq!(scene.word(Reason::Expired), "-");
-    scene.configure(|own| own.disruption.min_age = SignedDuration::from_mins(60));
-    assert_eq!(scene.word(Reason::Empty), "-");
+    assert_eq!(scene.verdict_code(Reason::Expired), "-");
+    scene.configure(|pool| pool.disruption.min_age = SignedDuration::from_mins(60));
+    assert_eq!(scene.verdict_code(Reason::Empty), "-");
 }
 
 #[test]
-fn a_node_that_is_due_for_its_age_is_kept_by_what_is_said() {
+fn pod_blocker_retains_an_expired_node_without_grace_period() {
     let expire = |scene: &mut Scene, grace: Option<SignedDuration>| {
         let record = &mut scene.claim("n").record;
         record.expire_after = Some(SignedDuration::from_mins(1));
@@ -497,68 +506,73 @@ fn a_node_that_is_due_for_its_age_is_kept_by_what_is_said() {
     };
     let mut scene = Scene::with([protected("ReplicaSet")]);
     expire(&mut scene, None);
-    let kept = scene.sweep().kept;
-    let texts: Vec<String> = kept.iter().map(|own| own.verdict.to_string()).collect();
+    let kept = scene.plan().kept;
+    let texts: Vec<String> = kept.iter().map(|retained| retained.verdict.to_string()).collect();
     let why = format!("pod default/web is annotated {DO_NOT_DISRUPT}=true");
     assert!(texts.contains(&why), "{texts:?}");
-    assert_eq!(scene.leaving(), []);
+    assert_eq!(scene.disruptions(), []);
     expire(&mut scene, Some(SignedDuration::from_hours(1)));
-    assert_eq!(scene.leaving(), [("n".to_owned(), Reason::Expired)]);
-    scene.edit("n", |own| {
-        own.labels.insert(POOL.into(), "gone".into());
+    assert_eq!(scene.disruptions(), [("n".to_owned(), Reason::Expired)]);
+    scene.edit("n", |node| {
+        node.labels.insert(POOL.into(), "gone".into());
     });
-    let kept = scene.sweep().kept;
-    assert!(kept.iter().all(|own| own.verdict.code() == "no_pool"), "{kept:?}");
+    let kept = scene.plan().kept;
+    assert!(kept.iter().all(|retained| retained.verdict.code() == "no_pool"), "{kept:?}");
 }
 
 #[test]
-fn what_moving_pods_costs_is_added_up_and_what_they_use() {
+fn disruption_cost_and_utilization_are_summed_over_pods() {
     let dear = annotated(pod("dear", "n", "ReplicaSet"), DELETION_COST, "134217728");
     let cheap = annotated(pod("cheap", "n", "ReplicaSet"), DELETION_COST, "-2147483647");
-    let mut thirsty = web();
-    thirsty.requests.cpu_milli = 1_790;
+    let mut large = web();
+    large.requests.cpu_milli = 1_790;
     let daemon = pod("agent", "n", "DaemonSet");
-    let gone = ending(pod("gone", "n", "ReplicaSet"));
-    let scene = Scene::with([dear, cheap, thirsty, daemon, gone]);
+    let removed = terminating(pod("gone", "n", "ReplicaSet"));
+    let scene = Scene::with([dear, cheap, large, daemon, removed]);
     let disruption_view = scene.state.disruption_view(NOW);
-    let own = &disruption_view.candidates[0];
-    // One, two for the dear, one for the plain, and nothing for those that cost nothing.
-    assert_eq!((own.cost, own.pods), (4.0, 2));
-    assert_eq!(own.utilization, Some(104), "daemons do not count");
+    let candidate = &disruption_view.candidates[0];
+    // One for the node, two for `dear`, one for `web`, and nothing for the others.
+    assert_eq!((candidate.cost, candidate.pods), (4.0, 2));
+    assert_eq!(candidate.utilization, Some(104), "daemon pods do not count");
     let mut empty = Scene::with([pod("agent", "n", "DaemonSet")]);
-    empty.edit("n", |own| own.allocatable.cpu_milli = 0);
+    empty.edit("n", |node| node.allocatable.cpu_milli = 0);
     let disruption_view = empty.state.disruption_view(NOW);
-    let own = &disruption_view.candidates[0];
-    assert_eq!((own.cost, own.pods, own.utilization), (1.0, 0, Some(0)));
+    let candidate = &disruption_view.candidates[0];
+    assert_eq!((candidate.cost, candidate.pods, candidate.utilization), (1.0, 0, Some(0)));
 }
 
 #[test]
-fn what_nobody_can_read_is_told_with_whose_it_is() {
-    let odd = annotated(web(), DO_NOT_DISRUPT, "soon");
-    let mut scene = Scene::with([odd, annotated(pod("b", "n", "Job"), DELETION_COST, "x")]);
-    scene.edit("n", |own| {
-        own.annotations.insert(DO_NOT_DISRUPT.into(), "24h".into());
+fn unreadable_annotations_are_reported_with_their_object() {
+    let unreadable = annotated(web(), DO_NOT_DISRUPT, "soon");
+    let mut scene = Scene::with([unreadable, annotated(pod("b", "n", "Job"), DELETION_COST, "x")]);
+    scene.edit("n", |node| {
+        node.annotations.insert(DO_NOT_DISRUPT.into(), "24h".into());
     });
     scene.apply(WatchedObject::Pdb(Pdb {
         defects: vec!["its selector: a fault".to_owned()],
         ..pdb("b", "web", 1)
     }));
-    let told: Vec<String> =
-        scene.state.disruption_view(NOW).misreads.iter().map(|own| own.of.clone()).collect();
+    let objects: Vec<String> = scene
+        .state
+        .disruption_view(NOW)
+        .misreads
+        .iter()
+        .map(|misread| misread.of.clone())
+        .collect();
     let expect = ["PodDisruptionBudget default/b", "node n", "pod default/b", "pod default/web"];
-    assert_eq!(told, expect);
+    assert_eq!(objects, expect);
     for at in 0..300 {
         let mut pod = annotated(web(), DO_NOT_DISRUPT, "soon");
         pod.key.name = format!("web-{at}");
         scene.pod(pod);
     }
     let misreads = scene.state.disruption_view(NOW).misreads;
-    assert_eq!(misreads.len(), 101, "no more at once, but that there are");
-    assert!(misreads.iter().any(|own| own.of == "the cluster"));
+    assert_eq!(misreads.len(), 101, "a hundred, and one that says that there are more");
+    assert!(misreads.iter().any(|misread| misread.of == "the cluster"));
 }
 
 #[test]
-fn of_several_pods_the_one_that_asks_for_longest_counts() {
+fn longest_do_not_disrupt_duration_of_the_pods_counts() {
     for (values, expect) in [
         (["10m", "30m"], "-"),
         (["10m", "2h"], "pod_do_not_disrupt_until"),
@@ -570,7 +584,7 @@ fn of_several_pods_the_one_that_asks_for_longest_counts() {
             .map(|(name, value)| annotated(pod(name, "n", "ReplicaSet"), DO_NOT_DISRUPT, value));
         let scene = Scene::with(pods);
         for reason in Reason::BUDGETED {
-            assert_eq!(scene.word(reason), expect, "{values:?} {reason:?}");
+            assert_eq!(scene.verdict_code(reason), expect, "{values:?} {reason:?}");
         }
     }
 }

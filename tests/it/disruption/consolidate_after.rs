@@ -21,12 +21,12 @@ use outrigger::state::node_claims::NodeClaim;
 /// When all nodes of a fleet were initialized.
 const START: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-/// So many seconds after the start.
+/// The time this number of seconds after the start.
 fn at(seconds: i64) -> Timestamp {
     START + SignedDuration::from_secs(seconds)
 }
 
-/// A pool whose budget lets all its nodes go at once, half a minute after the last change.
+/// A pool whose budget allows all nodes to be disrupted, half a minute after the last change.
 fn pool(name: &str) -> Pool {
     let mut pool = Pool::new(name);
     pool.disruption.consolidate_after = Some(SignedDuration::from_secs(30));
@@ -34,7 +34,7 @@ fn pool(name: &str) -> Pool {
     pool
 }
 
-/// What there is of a cluster, and who may leave it.
+/// The state of a cluster, and its disruptions.
 struct Fleet {
     state: State,
 }
@@ -46,14 +46,14 @@ impl Fleet {
         Self { state }
     }
 
-    /// The configuration is another.
+    /// Changes the configuration.
     fn configure(&mut self, change: impl FnOnce(&mut Cluster)) {
         let mut cluster = Cluster::clone(&self.state.cluster);
         change(&mut cluster);
         self.state.apply_configuration(Arc::new(cluster));
     }
 
-    /// A node of a pool that nobody uses, with its claim.
+    /// Adds an empty node of a pool, with its claim.
     fn node(&mut self, name: &str, pool: &str) {
         let labels = [(POOL, pool), (REGISTERED, "true"), (INITIALIZED, "true")];
         let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
@@ -81,33 +81,34 @@ impl Fleet {
         claims.get_mut(node).expect("a claim by its node's name")
     }
 
-    /// A pod is seen at some time.
+    /// Applies a pod at this time.
     fn apply(&mut self, pod: Pod, now: Timestamp) {
         self.state.objects.apply(WatchedObject::Pod(Box::new(pod)), now);
     }
 
-    /// A pod is gone at some time.
+    /// Deletes a pod at this time.
     fn delete(&mut self, pod: &str, now: Timestamp) {
         let key = ObjectKey::new("default", pod);
         self.state.objects.delete(ObjectKind::Pod, &key, now);
     }
 
-    fn sweep(&self, now: Timestamp) -> Plan {
+    fn plan(&self, now: Timestamp) -> Plan {
         select_disruptions(&self.state.disruption_view(now), now)
     }
 
-    /// Who leaves for this reason.
-    fn leaving(&self, reason: Reason, now: Timestamp) -> Vec<String> {
-        let retired = self.sweep(now).retire.into_iter();
-        let own = retired.filter(|own| own.reason == reason);
-        own.map(|own| own.node.to_string()).collect()
+    /// The nodes that are disrupted for this reason.
+    fn disrupted(&self, reason: Reason, now: Timestamp) -> Vec<String> {
+        let retired = self.plan(now).retire.into_iter();
+        let disrupted = retired.filter(|disrupted| disrupted.reason == reason);
+        disrupted.map(|disrupted| disrupted.node.to_string()).collect()
     }
 
-    /// What keeps a node that is looked at for this reason.
+    /// The verdict that retains a node for this reason.
     fn verdict(&self, node: &str, reason: Reason, now: Timestamp) -> Option<Verdict> {
-        let kept = self.sweep(now).kept.into_iter();
-        let mut own = kept.filter(|own| own.node.as_str() == node && own.reason == reason);
-        own.next().map(|own| own.verdict)
+        let kept = self.plan(now).kept.into_iter();
+        let mut verdicts =
+            kept.filter(|retained| retained.node.as_str() == node && retained.reason == reason);
+        verdicts.next().map(|retained| retained.verdict)
     }
 }
 
@@ -161,87 +162,89 @@ fn pod(name: &str, node: &str, owner: &str) -> Pod {
     }
 }
 
-/// One node, that would leave.
-fn idle() -> Fleet {
+/// A fleet with one empty node.
+fn empty_node() -> Fleet {
     let mut fleet = Fleet::new(vec![pool("general")]);
     fleet.node("n", "general");
     fleet
 }
 
-fn annotated(fleet: &mut Fleet, value: &str) {
+fn annotate(fleet: &mut Fleet, value: &str) {
     let note = (DO_NOT_DISRUPT.to_owned(), value.to_owned());
     fleet.change_node("n", |node| node.annotations.extend([note]));
 }
 
-/// A pod on the node whose deletion was asked for.
-fn ending(owner: &str) -> Pod {
+/// A terminating pod on the node.
+fn terminating_pod(owner: &str) -> Pod {
     Pod { deleting: Some(START), ..pod("p", "n", owner) }
 }
 
-/// What differs from a node that leaves, and the code of what keeps it, if anything.
+/// A change of the empty node, and the code of the verdict that retains it, if any.
 type Row = (&'static str, fn(&mut Fleet), Option<&'static str>);
 
 const ROWS: [Row; 22] = [
-    ("nobody uses it", |_| {}, None),
-    ("a daemon", |it| it.apply(pod("p", "n", "DaemonSet"), START), None),
-    ("a mirror", |it| it.apply(pod("p", "n", "Node"), START), None),
+    ("no pods", |_| {}, None),
+    ("a daemon pod", |it| it.apply(pod("p", "n", "DaemonSet"), START), None),
+    ("a mirror pod", |it| it.apply(pod("p", "n", "Node"), START), None),
     (
-        "a pod that has ended",
+        "a terminated pod",
         |it| {
-            let mut own = pod("p", "n", "Job");
-            own.phase = PodPhase::Succeeded;
-            it.apply(own, START);
+            let mut pod = pod("p", "n", "Job");
+            pod.phase = PodPhase::Succeeded;
+            it.apply(pod, START);
         },
         None,
     ),
-    ("a pod elsewhere", |it| it.apply(pod("p", "other", "ReplicaSet"), START), None),
+    ("a pod on another node", |it| it.apply(pod("p", "other", "ReplicaSet"), START), None),
     ("a pod", |it| it.apply(pod("p", "n", "ReplicaSet"), START), Some("in_use")),
     (
         "a pod without an owner",
         |it| {
-            let own = Pod { owner: None, ..pod("p", "n", "") };
-            it.apply(own, START);
+            let pod = Pod { owner: None, ..pod("p", "n", "") };
+            it.apply(pod, START);
         },
         Some("in_use"),
     ),
-    // The next one of its name may come only once it is gone.
+    // The next pod of this name is created only when this one is deleted.
     (
-        "a member of a StatefulSet that ends",
-        |it| it.apply(ending("StatefulSet"), START),
+        "a terminating pod of a StatefulSet",
+        |it| it.apply(terminating_pod("StatefulSet"), START),
         Some("in_use"),
     ),
-    ("annotated", |it| annotated(it, "true"), Some("blocked")),
-    ("annotated as harmless", |it| annotated(it, "false"), None),
-    ("annotated for a while", |it| annotated(it, "1h"), None),
-    ("pods are expected", |it| it.state.nominate("n".into(), at(61)), Some("nominated")),
-    ("pods were expected", |it| it.state.nominate("n".into(), at(60)), None),
+    ("annotated with do-not-disrupt", |it| annotate(it, "true"), Some("blocked")),
+    ("annotated with false", |it| annotate(it, "false"), None),
+    ("annotated with a duration", |it| annotate(it, "1h"), None),
+    ("nominated for pods", |it| it.state.nominate("n".into(), at(61)), Some("nominated")),
+    ("the nomination has expired", |it| it.state.nominate("n".into(), at(60)), None),
     (
-        "its pool has a number",
-        |it| it.configure(|own| own.pools[0].replicas = Some(1)),
+        "the pool is static",
+        |it| it.configure(|cluster| cluster.pools[0].replicas = Some(1)),
         Some("static"),
     ),
     (
-        "its pool is gone, and its nodes stay",
+        "the pool is removed, and its nodes are kept",
         |it| {
-            it.configure(|own| {
-                own.safeguards.removed_pools = RemovedPools::Keep;
-                own.pools.clear();
+            it.configure(|cluster| {
+                cluster.safeguards.removed_pools = RemovedPools::Keep;
+                cluster.pools.clear();
             });
         },
         Some("no_pool"),
     ),
     (
-        "its pool never consolidates",
-        |it| it.configure(|own| own.pools[0].disruption.consolidate_after = None),
+        "the pool never consolidates",
+        |it| it.configure(|cluster| cluster.pools[0].disruption.consolidate_after = None),
         Some("never"),
     ),
     (
-        "its pool lets only empty ones go",
-        |it| it.configure(|own| own.pools[0].disruption.consolidation = Consolidation::Empty),
+        "the pool consolidates only empty nodes",
+        |it| {
+            it.configure(|cluster| cluster.pools[0].disruption.consolidation = Consolidation::Empty)
+        },
         None,
     ),
     (
-        "not initialized",
+        "the node is not initialized",
         |it| {
             it.change_node("n", |node| drop(node.labels.remove(INITIALIZED)));
             it.claim("n").phase = ClaimPhase::Registered;
@@ -249,7 +252,7 @@ const ROWS: [Row; 22] = [
         Some("not_initialized"),
     ),
     (
-        "it is not called initialized",
+        "the initialized label is false",
         |it| {
             let no = (INITIALIZED.to_owned(), "false".to_owned());
             it.change_node("n", |node| node.labels.extend([no]));
@@ -257,12 +260,12 @@ const ROWS: [Row; 22] = [
         Some("not_initialized"),
     ),
     (
-        "a buffer needs its room",
+        "a capacity buffer reserves the node",
         |it| drop(it.state.held.insert("n".into(), "spare".to_owned())),
         Some("buffer"),
     ),
     (
-        "a buffer needs it, and a pod is on it",
+        "a capacity buffer reserves the node, and a pod runs on it",
         |it| {
             it.state.held.insert("n".into(), "spare".to_owned());
             it.apply(pod("p", "n", "ReplicaSet"), START);
@@ -270,47 +273,47 @@ const ROWS: [Row; 22] = [
         Some("in_use"),
     ),
     (
-        "a buffer needs the room of another",
+        "a capacity buffer reserves another node",
         |it| drop(it.state.held.insert("m".into(), "spare".to_owned())),
         None,
     ),
 ];
 
 #[test]
-fn a_node_that_nobody_uses_leaves_and_any_other_says_why_not() {
+fn empty_node_is_disrupted_unless_a_verdict_retains_it() {
     for (what, change, keeps) in ROWS {
-        let mut fleet = idle();
+        let mut fleet = empty_node();
         change(&mut fleet);
         let verdict = fleet.verdict("n", Reason::Empty, at(60));
         assert_eq!(verdict.as_ref().map(Verdict::code), keeps, "{what}");
-        let leaving = fleet.leaving(Reason::Empty, at(60));
-        assert_eq!(leaving.is_empty(), keeps.is_some(), "{what}: {leaving:?}");
+        let disrupted = fleet.disrupted(Reason::Empty, at(60));
+        assert_eq!(disrupted.is_empty(), keeps.is_some(), "{what}: {disrupted:?}");
     }
 }
 
 #[test]
-fn nodes_without_a_claim_or_on_their_way_out_are_not_looked_at() {
-    let mut fleet = idle();
+fn unmanaged_and_draining_nodes_are_not_candidates() {
+    let mut fleet = empty_node();
     fleet.claim("n").leaving = Some(Reason::Expired);
     fleet.claim("n").phase = ClaimPhase::Draining;
-    let stranger = Node {
+    let unmanaged = Node {
         name: "stranger".into(),
         labels: fleet.state.objects.nodes["n"].labels.clone(),
         ready: true,
         ..Node::default()
     };
-    fleet.state.objects.apply(WatchedObject::Node(Box::new(stranger)), START);
-    let plan = fleet.sweep(at(60));
+    fleet.state.objects.apply(WatchedObject::Node(Box::new(unmanaged)), START);
+    let plan = fleet.plan(at(60));
     assert_eq!((plan.retire, plan.kept), (vec![], vec![]));
 }
 
-/// What happens when, and when the node has been left alone for long enough then.
+/// A history of changes, and the time in seconds after which the node may be disrupted.
 type History = (&'static str, fn(&mut Fleet), i64);
 
 const HISTORIES: [History; 7] = [
-    ("nothing since it was initialized", |_| {}, 30),
+    ("no changes since the initialization", |_| {}, 30),
     (
-        "a pod came and went",
+        "a pod was bound and deleted",
         |it| {
             it.apply(pod("p", "n", "ReplicaSet"), at(100));
             it.delete("p", at(200));
@@ -318,19 +321,19 @@ const HISTORIES: [History; 7] = [
         230,
     ),
     (
-        "a pod has ended",
+        "a pod has terminated",
         |it| {
-            let mut own = pod("p", "n", "Job");
-            it.apply(own.clone(), at(100));
-            own.phase = PodPhase::Succeeded;
-            it.apply(own, at(300));
-            // That it is cleared away is no news.
+            let mut pod = pod("p", "n", "Job");
+            it.apply(pod.clone(), at(100));
+            pod.phase = PodPhase::Succeeded;
+            it.apply(pod, at(300));
+            // The deletion of a terminated pod is not a change.
             it.delete("p", at(400));
         },
         330,
     ),
     (
-        "one pod after another",
+        "several pods were bound and deleted",
         |it| {
             for (seconds, name) in [(100, "a"), (103, "b"), (106, "c")] {
                 it.apply(pod(name, "n", "ReplicaSet"), at(seconds));
@@ -342,7 +345,7 @@ const HISTORIES: [History; 7] = [
         144,
     ),
     (
-        "a daemon came and went",
+        "a daemon pod was bound and deleted",
         |it| {
             it.apply(pod("p", "n", "DaemonSet"), at(100));
             it.delete("p", at(200));
@@ -350,7 +353,7 @@ const HISTORIES: [History; 7] = [
         30,
     ),
     (
-        "a pod waits, and one came to a node that nobody knows",
+        "a pod is pending, and one was bound to an unknown node",
         |it| {
             let waits = Pod { node: None, unschedulable: true, ..pod("p", "", "ReplicaSet") };
             it.apply(waits, at(100));
@@ -359,37 +362,37 @@ const HISTORIES: [History; 7] = [
         30,
     ),
     (
-        "its pool waits for longer",
+        "the pool has a longer consolidate_after",
         |it| {
             let after = SignedDuration::from_secs(90);
-            it.configure(|own| own.pools[0].disruption.consolidate_after = Some(after));
+            it.configure(|cluster| cluster.pools[0].disruption.consolidate_after = Some(after));
         },
         90,
     ),
 ];
 
 #[test]
-fn a_node_is_left_alone_for_a_while_after_a_pod_came_or_went() {
+fn consolidate_after_starts_at_the_last_pod_change() {
     for (what, history, due) in HISTORIES {
-        let mut fleet = idle();
+        let mut fleet = empty_node();
         history(&mut fleet);
         let early = at(due - 1);
         let until = at(due);
         let verdict = fleet.verdict("n", Reason::Empty, early);
         assert_eq!(verdict, Some(Verdict::RecentlyChanged { until }), "{what}");
-        assert_eq!(next_due(&fleet.sweep(early).kept), Some(until), "{what}");
-        assert_eq!(fleet.leaving(Reason::Empty, until), ["n"], "{what}");
+        assert_eq!(next_due(&fleet.plan(early).kept), Some(until), "{what}");
+        assert_eq!(fleet.disrupted(Reason::Empty, until), ["n"], "{what}");
     }
-    let mut fleet = idle();
+    let mut fleet = empty_node();
     let at_once = Some(SignedDuration::ZERO);
-    fleet.configure(|own| own.pools[0].disruption.consolidate_after = at_once);
-    assert_eq!(fleet.leaving(Reason::Empty, START), ["n"]);
+    fleet.configure(|cluster| cluster.pools[0].disruption.consolidate_after = at_once);
+    assert_eq!(fleet.disrupted(Reason::Empty, START), ["n"]);
 }
 
 #[test]
-fn budgets_say_how_many_empty_nodes_leave_at_once() {
+fn budgets_limit_simultaneous_disruptions_of_empty_nodes() {
     use BudgetNodes::{Nodes, Percent};
-    // How many each of so many pools with so many nodes lets go.
+    // The number of pools, of nodes per pool, the budget, and the disrupted nodes per pool.
     for (pools, nodes, allowance, expect) in [
         (1, 10, Percent(100), 10),
         (1, 10, Percent(0), 0),
@@ -403,25 +406,25 @@ fn budgets_say_how_many_empty_nodes_leave_at_once() {
     ] {
         let what = format!("{allowance:?} of {nodes}");
         let names: Vec<String> = (0..pools).map(|at| format!("pool-{at}")).collect();
-        let own = |name: &String| {
-            let mut own = pool(name);
-            own.disruption.budgets[0].nodes = allowance;
-            own
+        let pool_with_budget = |name: &String| {
+            let mut limited = pool(name);
+            limited.disruption.budgets[0].nodes = allowance;
+            limited
         };
-        let mut fleet = Fleet::new(names.iter().map(own).collect());
+        let mut fleet = Fleet::new(names.iter().map(pool_with_budget).collect());
         for pool in &names {
             for number in 0..nodes {
                 fleet.node(&format!("{pool}-{number}"), pool);
             }
         }
-        let leaving = fleet.leaving(Reason::Empty, at(60));
+        let disrupted = fleet.disrupted(Reason::Empty, at(60));
         for pool in &names {
-            let own = leaving.iter().filter(|node| node.starts_with(&format!("{pool}-")));
-            assert_eq!(own.count(), expect, "{what}");
+            let in_pool = disrupted.iter().filter(|node| node.starts_with(&format!("{pool}-")));
+            assert_eq!(in_pool.count(), expect, "{what}");
         }
-        // Whoever is kept by a budget says so.
-        let kept = fleet.sweep(at(60)).kept;
-        let budget = kept.iter().filter(|own| own.verdict.code() == "budget");
+        // The other nodes have the verdict of the budget.
+        let kept = fleet.plan(at(60)).kept;
+        let budget = kept.iter().filter(|retained| retained.verdict.code() == "budget");
         assert_eq!(budget.count(), pools * (nodes - expect), "{what}");
     }
 }

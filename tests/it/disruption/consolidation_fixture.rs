@@ -26,13 +26,13 @@ pub(super) const RESERVED: CapacityType = CapacityType::Reserved;
 
 const GIB: i64 = 1 << 30;
 
-/// How a type is sold, in which zone, and for how many $/h.
-pub(super) type Offer = (CapacityType, &'static str, f64);
+/// An offering of a type: capacity type, zone, and price in $/h.
+pub(super) type OfferingSpec = (CapacityType, &'static str, f64);
 
-/// A type of so many cores with 4 GiB each, and how it is sold. What is reserved is of a
-/// reservation named like the type, for ten instances.
-pub(super) fn kind(name: &str, cores: i64, offers: &[Offer]) -> InstanceType {
-    let offering = |(capacity_type, zone, price): &Offer| Offering {
+/// A type with this number of cores, 4 GiB per core, and these offerings. The reservation of a
+/// reserved offering is named after the type and has ten instances.
+pub(super) fn instance_type(name: &str, cores: i64, offers: &[OfferingSpec]) -> InstanceType {
+    let offering = |(capacity_type, zone, price): &OfferingSpec| Offering {
         zone: (*zone).into(),
         capacity_type: *capacity_type,
         price: Price::new(*price).expect("a price"),
@@ -62,40 +62,40 @@ pub(super) fn kind(name: &str, cores: i64, offers: &[Offer]) -> InstanceType {
     }
 }
 
-/// Types of 2, 4 and 8 cores, for 0.1 $/h a core on demand and a third of that as spot, in the
-/// zones `a` and `b`.
+/// Types with 2, 4 and 8 cores in the zones `a` and `b`. A core costs 0.1 $/h on demand, and a
+/// third of that on spot.
 pub(super) fn sizes() -> Vec<InstanceType> {
     [("s2", 2, 0.2), ("s4", 4, 0.4), ("s8", 8, 0.8)]
         .map(|(name, cores, price)| {
             let offers =
                 ["a", "b"].map(|zone| [(ON_DEMAND, zone, price), (SPOT, zone, price / 3.0)]);
-            kind(name, cores, offers.as_flattened())
+            instance_type(name, cores, offers.as_flattened())
         })
         .into()
 }
 
-/// A pool that buys as one of these.
+/// A pool with these capacity types.
 pub(super) fn buying(name: &str, types: &[CapacityType]) -> Pool {
     let mut pool = pool(name);
-    let types = types.iter().map(|own| own.as_str());
+    let types = types.iter().map(|capacity_type| capacity_type.as_str());
     pool.requirements.add(CAPACITY_TYPE, Requirement::is_in(types));
     pool
 }
 
-/// Nodes, and what becomes of them.
-pub(super) struct Yard(pub(super) Scene);
+/// Nodes with their pods, and their consolidation.
+pub(super) struct Fleet(pub(super) Scene);
 
-impl Yard {
-    /// No nodes yet. What a node is taken to cost beyond its price would blur the figures.
+impl Fleet {
+    /// A fleet without nodes. The overhead price of nodes is zero, so that prices are exact.
     pub(super) fn new(types: Vec<InstanceType>, pools: Vec<Pool>) -> Self {
         let mut scene = Scene::new(pools);
         scene.state.apply_catalog(Arc::new(Catalog::new(types)));
-        let mut yard = Self(scene);
-        yard.configure(|own| own.scheduling.node_overhead_price = Price::default());
-        yard
+        let mut fleet = Self(scene);
+        fleet.configure(|cluster| cluster.scheduling.node_overhead_price = Price::default());
+        fleet
     }
 
-    /// Of types in three sizes, with one pool that buys on demand.
+    /// A fleet with types of three sizes and one on-demand pool.
     pub(super) fn plain() -> Self {
         Self::new(sizes(), vec![buying("general", &[ON_DEMAND])])
     }
@@ -108,15 +108,15 @@ impl Yard {
 
     /// Changes the first pool.
     pub(super) fn pool(&mut self, change: impl FnOnce(&mut Pool)) {
-        self.configure(|own| change(&mut own.pools[0]));
+        self.configure(|cluster| change(&mut cluster.pools[0]));
     }
 
-    /// A node of the pool `general` and this type, in zone `a`, bought on demand.
+    /// Adds an on-demand node of the pool `general` and of this type, in zone `a`.
     pub(super) fn node(&mut self, name: &str, of: &str) {
         self.node_of(name, "general", (of, "a", ON_DEMAND));
     }
 
-    /// A node of a pool, by its type, zone and how it is bought.
+    /// Adds a node of a pool with this type, zone and capacity type.
     pub(super) fn node_of(
         &mut self,
         name: &str,
@@ -127,7 +127,7 @@ impl Yard {
         let known = self.0.state.catalog.get(of).map(|it| it.capacity.clone());
         let reservation = (bought == RESERVED).then(|| format!("cr-{of}"));
         self.0.edit(name, |node| {
-            let own = [
+            let labels = [
                 (INSTANCE_TYPE, of),
                 (ZONE, zone),
                 (CAPACITY_TYPE, bought.as_str()),
@@ -135,8 +135,8 @@ impl Yard {
                 (OS, "linux"),
                 (HOSTNAME, name),
             ];
-            let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
-            node.labels.extend(own);
+            let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            node.labels.extend(labels);
             let id = reservation.clone().map(|id| (RESERVATION_ID.to_owned(), id));
             node.labels.extend(id);
             node.capacity = known.unwrap_or_else(|| node.allocatable.clone());
@@ -151,7 +151,7 @@ impl Yard {
         };
     }
 
-    /// A pod of a ReplicaSet that asks for so many thousandths of a core.
+    /// Adds a pod of a ReplicaSet with these millicores.
     pub(super) fn pod(&mut self, name: &str, node: &str, cpu_milli: i64) {
         self.pod_as(name, node, cpu_milli, |_| {});
     }
@@ -164,13 +164,13 @@ impl Yard {
         cpu_milli: i64,
         change: impl FnOnce(&mut Pod),
     ) {
-        let mut own = pod(name, node, "ReplicaSet");
-        own.requests.cpu_milli = cpu_milli;
-        change(&mut own);
-        self.0.pod(own);
+        let mut pod = pod(name, node, "ReplicaSet");
+        pod.requests.cpu_milli = cpu_milli;
+        change(&mut pod);
+        self.0.pod(pod);
     }
 
-    /// A pod that waits.
+    /// Adds a pending pod.
     pub(super) fn waiting(&mut self, name: &str, cpu_milli: i64) {
         self.waiting_as(name, cpu_milli, |_| {});
     }
@@ -184,12 +184,12 @@ impl Yard {
         });
     }
 
-    /// Takes a label off a node, and what its claim would say in its place.
+    /// Removes a label of a node.
     pub(super) fn unlabel(&mut self, name: &str, key: &str) {
         self.0.edit(name, |node| drop(node.labels.remove(key)));
     }
 
-    /// The next move.
+    /// The next consolidation.
     pub(super) fn plan(&self) -> Plan {
         self.plan_of(&self.0.state)
     }
@@ -198,36 +198,36 @@ impl Yard {
         plan::consolidate(&state.disruption_view(NOW), &state.what_if(NOW), NOW)
     }
 
-    /// The same where only the Nodes are known, and no claims.
+    /// The next consolidation if only the Nodes are known, without claims.
     pub(super) fn plan_by_labels(&self) -> Plan {
-        let own = &self.0.state;
-        let nodes = own.objects.nodes.values().cloned();
-        let nodes = nodes.map(|own| WatchedObject::Node(Box::new(own)));
-        let pods = own.objects.pods.values().cloned();
-        let objects = nodes.chain(pods.map(|own| WatchedObject::Pod(Box::new(own))));
-        let (cluster, catalog) = (own.cluster.clone(), own.catalog.clone());
+        let state = &self.0.state;
+        let nodes = state.objects.nodes.values().cloned();
+        let nodes = nodes.map(|node| WatchedObject::Node(Box::new(node)));
+        let pods = state.objects.pods.values().cloned();
+        let objects = nodes.chain(pods.map(|pod| WatchedObject::Pod(Box::new(pod))));
+        let (cluster, catalog) = (state.cluster.clone(), state.catalog.clone());
         self.plan_of(&State::offline(cluster, catalog, objects.collect(), earlier()))
     }
 
-    /// Who leaves and what comes, as `n m -> s2/a/spot`.
-    pub(super) fn moves(&self) -> String {
-        shown(&self.plan())
+    /// The disrupted nodes and their replacements, as `n m -> s2/a/spot`.
+    pub(super) fn changes(&self) -> String {
+        plan_summary(&self.plan())
     }
 
-    /// The code of what keeps a node; `-` where nothing does.
-    pub(super) fn keeps(&self, name: &str) -> &'static str {
-        code(&self.plan(), name)
+    /// The code of the verdict that retains a node; `-` if there is none.
+    pub(super) fn retaining_code(&self, name: &str) -> &'static str {
+        retaining_code(&self.plan(), name)
     }
 }
 
-/// Who leaves and what comes.
-pub(super) fn shown(plan: &Plan) -> String {
-    let nodes = plan.retire.iter().map(|own| {
-        assert_eq!(own.reason, Reason::Underutilized);
-        own.node.to_string()
+/// The disrupted nodes and their replacements.
+pub(super) fn plan_summary(plan: &Plan) -> String {
+    let nodes = plan.retire.iter().map(|disrupted| {
+        assert_eq!(disrupted.reason, Reason::Underutilized);
+        disrupted.node.to_string()
     });
-    let claims = plan.launches.iter().map(|own| {
-        let (key, _) = &own.offerings[0];
+    let claims = plan.launches.iter().map(|launch| {
+        let (key, _) = &launch.offerings[0];
         let bought = key.capacity_type.as_str();
         format!("{}/{}/{bought}", key.instance_type, key.zone)
     });
@@ -238,16 +238,16 @@ pub(super) fn shown(plan: &Plan) -> String {
     format!("{}{arrow}{}", nodes.join(" "), claims.join(" ")).trim_end().to_owned()
 }
 
-/// The code of what keeps a node.
-pub(super) fn code(plan: &Plan, name: &str) -> &'static str {
-    let mut kept = plan.kept.iter().filter(|own| own.node.as_str() == name);
-    kept.next().map_or("-", |own| match &own.verdict {
+/// The code of the verdict that retains a node.
+pub(super) fn retaining_code(plan: &Plan, name: &str) -> &'static str {
+    let mut kept = plan.kept.iter().filter(|retained| retained.node.as_str() == name);
+    kept.next().map_or("-", |retained| match &retained.verdict {
         Verdict::Blocked(why) => why.code(),
         verdict => verdict.code(),
     })
 }
 
-/// Labels by which pods are told apart.
+/// The labels of the pods of an app.
 pub(super) fn app(name: &str) -> Labels {
     Labels::from([("app".to_owned(), name.to_owned())])
 }

@@ -12,7 +12,7 @@ use outrigger::plan::plan_without_consolidation;
 
 use super::fixture::{NOW, Scene, annotated, pod, pool};
 
-/// Nodes of two pools of which each has a budget.
+/// Nodes of two pools, each with this budget.
 fn pools(count: usize, nodes: BudgetNodes) -> Scene {
     let mut all = vec![pool("a"), pool("b")];
     for pool in &mut all {
@@ -27,7 +27,7 @@ fn pools(count: usize, nodes: BudgetNodes) -> Scene {
 }
 
 #[test]
-fn of_each_pool_as_many_empty_nodes_leave_as_its_budget_allows() {
+fn budget_of_each_pool_limits_its_empty_nodes() {
     let cases = [
         (BudgetNodes::Percent(100), 10),
         (BudgetNodes::Percent(0), 0),
@@ -39,102 +39,106 @@ fn of_each_pool_as_many_empty_nodes_leave_as_its_budget_allows() {
     ];
     for (nodes, expect) in cases {
         let scene = pools(10, nodes);
-        let leaving = scene.leaving();
-        for own in ["a", "b"] {
-            let count = leaving.iter().filter(|(name, _)| name.starts_with(own));
-            assert_eq!(count.count(), expect, "pool {own}, {nodes:?}");
+        let disrupted = scene.disruptions();
+        for pool_name in ["a", "b"] {
+            let count = disrupted.iter().filter(|(name, _)| name.starts_with(pool_name));
+            assert_eq!(count.count(), expect, "pool {pool_name}, {nodes:?}");
         }
-        assert!(leaving.iter().all(|(_, reason)| *reason == Reason::Empty));
-        let kept = scene.sweep().kept;
-        let budget = |own: &&outrigger::disruption::verdict::RetainedNode| {
-            own.reason == Reason::Empty && matches!(own.verdict, Verdict::Budget { .. })
+        assert!(disrupted.iter().all(|(_, reason)| *reason == Reason::Empty));
+        let kept = scene.plan().kept;
+        let budget = |retained: &&outrigger::disruption::verdict::RetainedNode| {
+            retained.reason == Reason::Empty && matches!(retained.verdict, Verdict::Budget { .. })
         };
         assert_eq!(kept.iter().filter(budget).count(), 20 - 2 * expect);
     }
 }
 
-fn ending(mut pod: Pod) -> Pod {
+fn terminating(mut pod: Pod) -> Pod {
     pod.deleting = Some(NOW);
     pod
 }
 
 #[test]
-fn a_node_is_empty_when_no_pod_needs_another_place() {
-    let worthless = |name: &str| {
+fn node_is_empty_if_no_pod_must_be_rescheduled() {
+    let without_cost = |name: &str| {
         let pod = pod(name, "n", "ReplicaSet");
         annotated(pod, DELETION_COST, "-2147483647")
     };
-    let mut humble = pod("humble", "n", "ReplicaSet");
-    humble.priority = -(1 << 25);
+    let mut low_priority = pod("humble", "n", "ReplicaSet");
+    low_priority.priority = -(1 << 25);
     let cases = [
         ("no pods", vec![], true),
         ("a pod", vec![pod("p", "n", "ReplicaSet")], false),
-        ("a pod of nobody", vec![pod("p", "n", "")], false),
+        ("a pod without an owner", vec![pod("p", "n", "")], false),
         ("a daemon", vec![pod("p", "n", "DaemonSet")], true),
-        ("a mirror", vec![pod("p", "n", "Node")], true),
-        ("a pod of a Deployment on its way out", vec![ending(pod("p", "n", "ReplicaSet"))], true),
+        ("a mirror pod", vec![pod("p", "n", "Node")], true),
+        ("a terminating pod of a Deployment", vec![terminating(pod("p", "n", "ReplicaSet"))], true),
         (
-            "a pod of a StatefulSet on its way out",
-            vec![ending(pod("p", "n", "StatefulSet"))],
+            "a terminating pod of a StatefulSet",
+            vec![terminating(pod("p", "n", "StatefulSet"))],
             false,
         ),
-        ("pods that are worth nothing", vec![worthless("p"), worthless("q"), humble], true),
         (
-            "one that is worth something among them",
-            vec![worthless("p"), pod("q", "n", "Job")],
+            "pods without a disruption cost",
+            vec![without_cost("p"), without_cost("q"), low_priority],
+            true,
+        ),
+        (
+            "one of the pods has a disruption cost",
+            vec![without_cost("p"), pod("q", "n", "Job")],
             false,
         ),
     ];
     for (what, pods, expect) in cases {
         let scene = Scene::with(pods);
-        assert_eq!(scene.leaving().len(), usize::from(expect), "{what}");
+        assert_eq!(scene.disruptions().len(), usize::from(expect), "{what}");
     }
 }
 
-fn code(scene: &Scene) -> &'static str {
-    let plan = scene.sweep();
-    let mut kept = plan.kept.iter().filter(|own| own.reason == Reason::Empty);
-    kept.next().map_or("-", |own| own.verdict.code())
+fn verdict_code(scene: &Scene) -> &'static str {
+    let plan = scene.plan();
+    let mut kept = plan.kept.iter().filter(|retained| retained.reason == Reason::Empty);
+    kept.next().map_or("-", |retained| retained.verdict.code())
 }
 
 #[test]
-fn an_empty_node_stays_while_its_pool_or_someone_says_so() {
+fn empty_node_is_retained_by_settings_and_annotations() {
     let node = || Scene::with([]);
-    assert_eq!(code(&node()), "-");
+    assert_eq!(verdict_code(&node()), "-");
     for (value, expect) in [("true", "blocked"), ("false", "-"), ("True", "-")] {
         let mut scene = node();
-        scene.edit("n", |own| {
-            own.annotations.insert(DO_NOT_DISRUPT.into(), value.into());
+        scene.edit("n", |node| {
+            node.annotations.insert(DO_NOT_DISRUPT.into(), value.into());
         });
-        assert_eq!(code(&scene), expect, "{value}");
+        assert_eq!(verdict_code(&scene), expect, "{value}");
     }
-    // Nothing has changed for an hour.
-    let after = |own: Option<i64>| own.map(SignedDuration::from_mins);
+    // The last change was an hour ago.
+    let after = |minutes: Option<i64>| minutes.map(SignedDuration::from_mins);
     for (minutes, expect) in
         [(None, "never"), (Some(61), "recently_changed"), (Some(60), "-"), (Some(0), "-")]
     {
         let mut scene = node();
-        scene.configure(|own| own.disruption.consolidate_after = after(minutes));
-        assert_eq!(code(&scene), expect, "{minutes:?}");
+        scene.configure(|pool| pool.disruption.consolidate_after = after(minutes));
+        assert_eq!(verdict_code(&scene), expect, "{minutes:?}");
     }
     let mut scene = node();
-    scene.configure(|own| own.replicas = Some(1));
-    assert_eq!(code(&scene), "static");
-    scene.configure(|own| own.name = "other".into());
-    assert_eq!(code(&scene), "-", "it leaves since its pool is gone");
+    scene.configure(|pool| pool.replicas = Some(1));
+    assert_eq!(verdict_code(&scene), "static");
+    scene.configure(|pool| pool.name = "other".into());
+    assert_eq!(verdict_code(&scene), "-", "the node is disrupted because its pool is removed");
     let mut cluster = Cluster::clone(&scene.state.cluster);
     cluster.safeguards.removed_pools = RemovedPools::Keep;
     scene.state.apply_configuration(Arc::new(cluster));
-    assert_eq!(code(&scene), "no_pool");
+    assert_eq!(verdict_code(&scene), "no_pool");
     let mut scene = node();
     scene.state.held.insert("n".into(), "spare".to_owned());
-    assert_eq!(code(&scene), "buffer");
+    assert_eq!(verdict_code(&scene), "buffer");
     scene.pod(pod("p", "n", "ReplicaSet"));
-    assert_eq!(code(&scene), "in_use");
+    assert_eq!(verdict_code(&scene), "in_use");
 }
 
 #[test]
-fn an_empty_node_that_a_waiting_pod_will_use_stays_in_a_plan() {
+fn empty_node_that_a_pending_pod_will_use_is_retained() {
     let mut scene = Scene::with([]);
     let mut waiting = pod("p", "n", "ReplicaSet");
     (waiting.node, waiting.unschedulable) = (None, true);

@@ -25,19 +25,19 @@ use outrigger::state::node_claims::NodeClaim;
 
 pub(super) const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-/// Since when nothing has changed.
+/// The time since which nothing has changed.
 pub(super) fn earlier() -> Timestamp {
     NOW - SignedDuration::from_hours(1)
 }
 
-/// A pool whose budgets allow all nodes to leave at once.
+/// A pool whose budget allows all nodes to be disrupted at once.
 pub(super) fn pool(name: &str) -> Pool {
     let mut pool = Pool::new(name);
     pool.disruption.budgets[0].nodes = BudgetNodes::Percent(100);
     pool
 }
 
-/// A running pod on a node; with a kind of controller, it is that one's.
+/// A running pod on a node. If `kind` is not empty, it has a controller of this kind.
 pub(super) fn pod(name: &str, node: &str, kind: &str) -> Pod {
     let mut pod = Pod {
         key: ObjectKey::new("default", name),
@@ -63,7 +63,7 @@ pub(super) fn annotated(mut pod: Pod, key: &str, value: &str) -> Pod {
     pod
 }
 
-/// A disruption budget of the pods of one app, of which so many may go.
+/// A PodDisruptionBudget for the pods of one app, which allows this number of disruptions.
 pub(super) fn pdb(name: &str, app: &str, disruptions_allowed: i64) -> Pdb {
     let labels = Labels::from([("app".to_owned(), app.to_owned())]);
     Pdb {
@@ -161,7 +161,7 @@ impl Scene {
 
     /// The claim of a node.
     pub(super) fn claim(&mut self, name: &str) -> &mut NodeClaim {
-        self.state.ledger.claims.get_mut(name).expect("a node that was made")
+        self.state.ledger.claims.get_mut(name).expect("a node with a claim")
     }
 
     /// Changes the only pool, or the first.
@@ -171,30 +171,34 @@ impl Scene {
         self.state.apply_configuration(Arc::new(cluster));
     }
 
-    pub(super) fn sweep(&self) -> Plan {
+    pub(super) fn plan(&self) -> Plan {
         select_disruptions(&self.state.disruption_view(NOW), NOW)
     }
 
-    /// The nodes that leave, and for what.
-    pub(super) fn leaving(&self) -> Vec<(String, Reason)> {
-        let plan = self.sweep();
+    /// The disrupted nodes, with their reasons.
+    pub(super) fn disruptions(&self) -> Vec<(String, Reason)> {
+        let plan = self.plan();
         let all = plan.retire.into_iter();
-        all.map(|own| (own.node.0, own.reason)).collect()
+        all.map(|disrupted| (disrupted.node.0, disrupted.reason)).collect()
     }
 
-    /// What keeps a node from leaving for a reason, be it due or not; none for one that nobody
-    /// would look at.
-    pub(super) fn keeps(&self, name: &str, reason: Reason) -> Option<Option<Verdict>> {
+    /// The verdict that retains a node for a reason, whether it is due or not. The outer option is
+    /// `None` if the node is not a candidate.
+    pub(super) fn retaining_verdict_for(
+        &self,
+        name: &str,
+        reason: Reason,
+    ) -> Option<Option<Verdict>> {
         let disruption_view = self.state.disruption_view(NOW);
         let mut all = disruption_view.candidates.iter();
-        let own = all.find(|own| own.node.name.as_str() == name)?;
-        let pool = disruption_view.cluster.pool(own.pool.as_str());
-        Some(retaining_verdict(own, pool, reason, NOW))
+        let candidate = all.find(|candidate| candidate.node.name.as_str() == name)?;
+        let pool = disruption_view.cluster.pool(candidate.pool.as_str());
+        Some(retaining_verdict(candidate, pool, reason, NOW))
     }
 
-    /// The same in a word: `-` for one that may leave, `gone` for one that nobody would look at.
-    pub(super) fn word(&self, reason: Reason) -> &'static str {
-        match self.keeps("n", reason) {
+    /// The code of this verdict: `-` if the node may be disrupted, `gone` if it is not a candidate.
+    pub(super) fn verdict_code(&self, reason: Reason) -> &'static str {
+        match self.retaining_verdict_for("n", reason) {
             None => "gone",
             Some(None) => "-",
             Some(Some(Verdict::Blocked(why))) => why.code(),

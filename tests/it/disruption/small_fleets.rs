@@ -19,98 +19,100 @@ use outrigger::model::taint::{Effect, Taint};
 use outrigger::model::watched_object::WatchedObject;
 
 use super::consolidation_fixture::{
-    ON_DEMAND, Offer, RESERVED, SPOT, Yard, app, buying, code, kind, shown, sizes,
+    Fleet, ON_DEMAND, OfferingSpec, RESERVED, SPOT, app, buying, instance_type, plan_summary,
+    retaining_code, sizes,
 };
 use super::fixture::{NOW, annotated, pdb, pod, pool};
 
-/// What differs, and what becomes of it: who leaves and what comes, or the code of what keeps `n`.
-type Row = (&'static str, fn(&mut Yard), &'static str);
+/// A change of the fleet, and its result: the disrupted nodes and their replacements, or the code
+/// of the verdict that retains `n`.
+type Row = (&'static str, fn(&mut Fleet), &'static str);
 
-fn check(base: fn() -> Yard, rows: &[Row]) {
+fn check_rows(base: fn() -> Fleet, rows: &[Row]) {
     for (what, change, expect) in rows {
-        let mut yard = base();
-        change(&mut yard);
-        let moves = yard.moves();
-        let found = if moves.is_empty() { yard.keeps("n").to_owned() } else { moves };
-        assert_eq!(found, *expect, "{what}: {:?}", yard.plan().kept);
+        let mut fleet = base();
+        change(&mut fleet);
+        let moves = fleet.changes();
+        let found = if moves.is_empty() { fleet.retaining_code("n").to_owned() } else { moves };
+        assert_eq!(found, *expect, "{what}: {:?}", fleet.plan().kept);
     }
 }
 
-/// A node of four cores with a pod of one, and another with room for it, which is full but for
-/// that.
-fn two() -> Yard {
-    let mut yard = Yard::plain();
-    yard.node("n", "s4");
-    yard.pod("p", "n", 1000);
-    yard.node("other", "s8");
-    yard.pod("q", "other", 7000);
-    yard
+/// A node with four cores and a pod with one core, and another node that has capacity for just this
+/// pod.
+fn two_nodes() -> Fleet {
+    let mut fleet = Fleet::plain();
+    fleet.node("n", "s4");
+    fleet.pod("p", "n", 1000);
+    fleet.node("other", "s8");
+    fleet.pod("q", "other", 7000);
+    fleet
 }
 
-fn forbid(yard: &mut Yard, value: &str) {
-    yard.0.pod(annotated(pod("p", "n", "ReplicaSet"), DO_NOT_DISRUPT, value));
+fn annotate_pod(fleet: &mut Fleet, value: &str) {
+    fleet.0.pod(annotated(pod("p", "n", "ReplicaSet"), DO_NOT_DISRUPT, value));
 }
 
-fn cover(yard: &mut Yard, change: impl FnOnce(&mut Pdb)) {
-    let mut own = pdb("guard", "p", 0);
-    own.max_unavailable = Some(Bound::Count(0));
-    change(&mut own);
-    yard.0.apply(WatchedObject::Pdb(own));
+fn add_pdb(fleet: &mut Fleet, change: impl FnOnce(&mut Pdb)) {
+    let mut pdb = pdb("guard", "p", 0);
+    pdb.max_unavailable = Some(Bound::Count(0));
+    change(&mut pdb);
+    fleet.0.apply(WatchedObject::Pdb(pdb));
 }
 
-fn grace(yard: &mut Yard) {
-    let claim = yard.0.claim("n");
+fn set_grace_period(fleet: &mut Fleet) {
+    let claim = fleet.0.claim("n");
     claim.record.termination_grace_period = Some(SignedDuration::from_mins(10));
 }
 
-/// The other node is of a pool of its own, and a pod came to it ten seconds ago.
-fn restless(yard: &mut Yard, after: Option<SignedDuration>) {
-    yard.configure(|own| {
+/// Moves the other node to a separate pool, and binds a pod to it ten seconds ago.
+fn change_other_node(fleet: &mut Fleet, after: Option<SignedDuration>) {
+    fleet.configure(|cluster| {
         let mut busy = buying("busy", &[ON_DEMAND]);
         busy.disruption.consolidate_after = after;
         busy.limits.nodes = Some(1);
-        own.pools.push(busy);
+        cluster.pools.push(busy);
     });
-    yard.node_of("other", "busy", ("s8", "a", ON_DEMAND));
-    yard.pod("q", "other", 6500);
-    let mut own = pod("late", "other", "ReplicaSet");
-    own.requests.cpu_milli = 10;
+    fleet.node_of("other", "busy", ("s8", "a", ON_DEMAND));
+    fleet.pod("q", "other", 6500);
+    let mut pod = pod("late", "other", "ReplicaSet");
+    pod.requests.cpu_milli = 10;
     let ago = SignedDuration::from_secs(10);
-    yard.0.state.objects.apply(WatchedObject::Pod(Box::new(own)), NOW - ago);
+    fleet.0.state.objects.apply(WatchedObject::Pod(Box::new(pod)), NOW - ago);
 }
 
-/// Nothing but the other node has room for the pod.
-fn alone(pool: &mut Pool) {
+/// Excludes the type `s2`, so that no cheaper node can replace `n`.
+fn exclude_small_type(pool: &mut Pool) {
     pool.requirements.add(INSTANCE_TYPE, Requirement::is_in(["s4", "s8"]));
 }
 
 const LEAVING: [Row; 21] = [
-    ("its pod fits elsewhere", |_| {}, "n ->"),
+    ("the pod fits on the other node", |_| {}, "n ->"),
     (
-        "another pool has no types",
+        "another pool has no instance types",
         |it| {
-            it.configure(|own| {
+            it.configure(|cluster| {
                 let mut empty = pool("empty");
                 empty.requirements.add(INSTANCE_TYPE, Requirement::is_in(["none"]));
-                own.pools.insert(0, empty);
+                cluster.pools.insert(0, empty);
             });
         },
         "n ->",
     ),
     (
-        "another pool contradicts itself",
+        "another pool has contradictory requirements",
         |it| {
-            it.configure(|own| {
-                let mut odd = pool("odd");
-                odd.requirements.add(ZONE, Requirement::is_in(["a"]));
-                odd.requirements.add(ZONE, Requirement::is_in(["b"]));
-                own.pools.insert(0, odd);
+            it.configure(|cluster| {
+                let mut contradictory = pool("odd");
+                contradictory.requirements.add(ZONE, Requirement::is_in(["a"]));
+                contradictory.requirements.add(ZONE, Requirement::is_in(["b"]));
+                cluster.pools.insert(0, contradictory);
             });
         },
         "n ->",
     ),
     (
-        "the other is not ours",
+        "the other node is unmanaged",
         |it| {
             it.unlabel("other", POOL);
             it.0.state.ledger.claims.remove("other");
@@ -118,160 +120,168 @@ const LEAVING: [Row; 21] = [
         "n ->",
     ),
     (
-        "a disruption budget covers its pod",
-        |it| cover(it, |_| {}),
+        "a PodDisruptionBudget never allows the eviction of the pod",
+        |it| add_pdb(it, |_| {}),
         "pod_disruption_budget_for_ever",
     ),
     (
-        "one that allows nothing now",
-        |it| cover(it, |own| own.max_unavailable = None),
+        "a PodDisruptionBudget does not allow the eviction now",
+        |it| add_pdb(it, |pdb| pdb.max_unavailable = None),
         "pod_disruption_budget",
     ),
     (
-        "one that lets pods go that are not ready, and it is not",
+        "a PodDisruptionBudget allows the eviction of pods that are not ready",
         |it| {
-            cover(it, |own| {
-                own.max_unavailable = None;
-                own.unready_may_go = true;
+            add_pdb(it, |pdb| {
+                pdb.max_unavailable = None;
+                pdb.unready_may_go = true;
             });
             it.pod_as("p", "n", 1000, |pod| pod.ready = Some(false));
         },
         "n ->",
     ),
     (
-        "one of another namespace",
-        |it| cover(it, |own| own.key.namespace = "elsewhere".to_owned()),
+        "the PodDisruptionBudget is in another namespace",
+        |it| add_pdb(it, |pdb| pdb.key.namespace = "elsewhere".to_owned()),
         "n ->",
     ),
     (
-        "it is annotated",
+        "the node is annotated with do-not-disrupt",
         |it| {
             let note = (DO_NOT_DISRUPT.to_owned(), "true".to_owned());
             it.0.edit("n", |node| node.annotations.extend([note]));
         },
         "do_not_disrupt",
     ),
-    ("its pod must not be disrupted", |it| forbid(it, "true"), "pod_do_not_disrupt"),
     (
-        "its pod must not be, and it has a grace period",
+        "the pod is annotated with do-not-disrupt",
+        |it| annotate_pod(it, "true"),
+        "pod_do_not_disrupt",
+    ),
+    (
+        "the pod is annotated, and the node has a termination grace period",
         |it| {
-            forbid(it, "true");
-            grace(it);
+            annotate_pod(it, "true");
+            set_grace_period(it);
         },
         "pod_do_not_disrupt",
     ),
     (
-        "a budget covers its pod, and it has a grace period",
+        "a PodDisruptionBudget covers the pod, and the node has a termination grace period",
         |it| {
-            cover(it, |_| {});
-            grace(it);
+            add_pdb(it, |_| {});
+            set_grace_period(it);
         },
         "pod_disruption_budget_for_ever",
     ),
-    ("nobody would make its pod anew", |it| it.0.pod(pod("p", "n", "")), "unmanaged_pod"),
+    ("no controller would recreate the pod", |it| it.0.pod(pod("p", "n", "")), "unmanaged_pod"),
     (
-        "the other has not started",
+        "the other node is not initialized",
         |it| {
-            it.pool(alone);
+            it.pool(exclude_small_type);
             it.unlabel("other", INITIALIZED);
             it.0.claim("other").phase = ClaimPhase::Registered;
         },
         "not_cheaper",
     ),
     (
-        "the other is to be left alone for a while",
+        "the other node has changed recently",
         |it| {
-            it.pool(alone);
-            restless(it, Some(SignedDuration::from_secs(30)));
+            it.pool(exclude_small_type);
+            change_other_node(it, Some(SignedDuration::from_secs(30)));
         },
         "not_cheaper",
     ),
     (
-        "the other was left alone for long enough",
-        |it| restless(it, Some(SignedDuration::from_secs(5))),
+        "the last change of the other node is old enough",
+        |it| change_other_node(it, Some(SignedDuration::from_secs(5))),
         "n ->",
     ),
-    ("the pool of the other never consolidates", |it| restless(it, None), "n ->"),
+    ("the pool of the other node never consolidates", |it| change_other_node(it, None), "n ->"),
     (
-        "the other is to be left alone, and something cheaper is sold",
-        |it| restless(it, Some(SignedDuration::from_secs(30))),
+        "the other node has changed recently, and a cheaper type exists",
+        |it| change_other_node(it, Some(SignedDuration::from_secs(30))),
         "n -> s2/a/on-demand",
     ),
     (
-        "a buffer needs the room on the other",
+        "a capacity buffer reserves the other node",
         |it| {
-            it.pool(alone);
+            it.pool(exclude_small_type);
             drop(it.0.state.held.insert("other".into(), "spare".to_owned()));
         },
         "not_cheaper",
     ),
-    ("a pod waits that fits nowhere", |it| it.waiting("giant", 100_000), "n ->"),
+    ("a pending pod fits nowhere", |it| it.waiting("giant", 100_000), "n ->"),
     (
-        "a pod of its own would wait",
+        "another pod of the node would become unschedulable",
         |it| {
             it.pod("wide", "n", 2500);
-            it.pool(|own| own.limits.nodes = Some(0));
+            it.pool(|pool| pool.limits.nodes = Some(0));
         },
         "no_place",
     ),
 ];
 
 #[test]
-fn a_node_leaves_whose_pods_fit_elsewhere_and_any_other_says_why_not() {
-    check(two, &LEAVING);
+fn node_whose_pods_fit_elsewhere_is_disrupted_unless_blocked() {
+    check_rows(two_nodes, &LEAVING);
 }
 
-/// They have their places there, and nothing more is launched for them.
+/// The recently changed node is planned for these pods, and nothing is launched for them.
 #[test]
-fn pods_of_a_node_that_leaves_already_may_go_where_others_may_not() {
-    for leaving in [false, true] {
-        let mut yard = two();
-        yard.pool(alone);
-        restless(&mut yard, Some(SignedDuration::from_secs(30)));
-        yard.node("gone", "s4");
-        yard.pod("mover", "gone", 400);
-        if leaving {
-            let claim = yard.0.claim("gone");
+fn recently_changed_node_accepts_only_pods_of_draining_nodes() {
+    for is_draining in [false, true] {
+        let mut fleet = two_nodes();
+        fleet.pool(exclude_small_type);
+        change_other_node(&mut fleet, Some(SignedDuration::from_secs(30)));
+        fleet.node("gone", "s4");
+        fleet.pod("mover", "gone", 400);
+        if is_draining {
+            let claim = fleet.0.claim("gone");
             claim.leaving = Some(Reason::Drifted);
             claim.phase = ClaimPhase::Draining;
-            yard.0.edit("gone", |node| {
+            fleet.0.edit("gone", |node| {
                 let taint = Taint::new(TAINT_DISRUPTED, Effect::NoSchedule);
                 node.taints.push(taint);
             });
         }
-        let plan = yard.plan();
+        let plan = fleet.plan();
         let moved = plan.placed.iter().flat_map(|(_, pods)| pods);
         let moved = moved.filter(|pod| pod.name == "mover").count();
-        let expect = if leaving { "n ->" } else { "gone ->" };
-        assert_eq!((shown(&plan).as_str(), moved), (expect, 1), "{leaving}");
+        let expect = if is_draining { "n ->" } else { "gone ->" };
+        assert_eq!((plan_summary(&plan).as_str(), moved), (expect, 1), "{is_draining}");
     }
 }
 
-/// A node of eight cores for a pod of one.
-fn large(bought: CapacityType) -> Yard {
-    let mut yard = Yard::new(sizes(), vec![buying("general", &[bought])]);
-    yard.node_of("n", "general", ("s8", "a", bought));
-    yard.pod("p", "n", 1000);
-    yard
+/// A node with eight cores and a pod with one core.
+fn large_node(bought: CapacityType) -> Fleet {
+    let mut fleet = Fleet::new(sizes(), vec![buying("general", &[bought])]);
+    fleet.node_of("n", "general", ("s8", "a", bought));
+    fleet.pod("p", "n", 1000);
+    fleet
 }
 
 const REPLACED: [Row; 9] = [
-    ("two cores are enough", |_| {}, "n -> s2/a/on-demand"),
-    ("its pod asks for more", |it| it.pod("p", "n", 3000), "n -> s4/a/on-demand"),
-    ("all of it", |it| it.pod("p", "n", 7000), "not_cheaper"),
+    ("two cores are sufficient", |_| {}, "n -> s2/a/on-demand"),
+    ("the pod requests more", |it| it.pod("p", "n", 3000), "n -> s4/a/on-demand"),
+    ("the pod requests most of the node", |it| it.pod("p", "n", 7000), "not_cheaper"),
     (
-        "what would do costs more",
-        |it| it.pool(|own| own.requirements.add(INSTANCE_TYPE, Requirement::is_in(["s8"]))),
+        "no suitable type is cheaper",
+        |it| it.pool(|pool| pool.requirements.add(INSTANCE_TYPE, Requirement::is_in(["s8"]))),
         "not_cheaper",
     ),
-    ("its pod must not be disrupted", |it| forbid(it, "true"), "pod_do_not_disrupt"),
     (
-        "a disruption budget covers its pod",
-        |it| cover(it, |_| {}),
+        "the pod is annotated with do-not-disrupt",
+        |it| annotate_pod(it, "true"),
+        "pod_do_not_disrupt",
+    ),
+    (
+        "a PodDisruptionBudget never allows the eviction of the pod",
+        |it| add_pdb(it, |_| {}),
         "pod_disruption_budget_for_ever",
     ),
     (
-        "it is annotated",
+        "the node is annotated with do-not-disrupt",
         |it| {
             let note = (DO_NOT_DISRUPT.to_owned(), "true".to_owned());
             it.0.edit("n", |node| node.annotations.extend([note]));
@@ -279,105 +289,105 @@ const REPLACED: [Row; 9] = [
         "do_not_disrupt",
     ),
     (
-        "another pool has no types",
+        "another pool has no instance types",
         |it| {
-            it.configure(|own| {
+            it.configure(|cluster| {
                 let mut empty = pool("empty");
                 let none = Requirement::is_in(["none"]);
                 empty.requirements.add(INSTANCE_TYPE, none);
                 empty.weight = 100;
-                own.pools.push(empty);
+                cluster.pools.push(empty);
             });
         },
         "n -> s2/a/on-demand",
     ),
     (
-        "a buffer needs its room",
+        "a capacity buffer reserves the node",
         |it| drop(it.0.state.held.insert("n".into(), "spare".to_owned())),
         "buffer",
     ),
 ];
 
 #[test]
-fn a_node_makes_way_for_a_cheaper_one_and_any_other_says_why_not() {
-    check(|| large(ON_DEMAND), &REPLACED);
-    assert_eq!(large(SPOT).moves(), "n -> s2/a/spot");
+fn node_is_replaced_by_a_cheaper_one_unless_blocked() {
+    check_rows(|| large_node(ON_DEMAND), &REPLACED);
+    assert_eq!(large_node(SPOT).changes(), "n -> s2/a/spot");
 }
 
-/// Twenty types alike, the dearest first by name, and a spot node of the one with this number by
-/// price.
-fn spot(own: usize, wanted: u32) -> Yard {
+/// Twenty equal types, the most expensive first by name, and a spot node of the type with this rank
+/// by price.
+fn spot_node(rank: usize, wanted: u32) -> Fleet {
     let types = (0..20).map(|at| {
         let price = 0.1 + 0.002 * f64::from(at);
-        kind(&type_name(at), 4, &[(SPOT, "a", price)])
+        instance_type(&type_name(at), 4, &[(SPOT, "a", price)])
     });
     let mut general = buying("general", &[SPOT]);
     general.disruption.spot_to_spot_min_types = wanted;
-    let mut yard = Yard::new(types.collect(), vec![general]);
-    let own = u32::try_from(own).expect("a small number");
-    yard.node_of("n", "general", (&type_name(own), "a", SPOT));
-    yard.pod("p", "n", 3000);
-    yard
+    let mut fleet = Fleet::new(types.collect(), vec![general]);
+    let rank = u32::try_from(rank).expect("a small number");
+    fleet.node_of("n", "general", (&type_name(rank), "a", SPOT));
+    fleet.pod("p", "n", 3000);
+    fleet
 }
 
 fn type_name(at: u32) -> String {
     format!("t{:02}", 19 - at)
 }
 
-fn wants(yard: &mut Yard, types: u32) {
-    let mut own = Requirement::exists();
-    own.min_values = Some(types);
-    yard.pool(|pool| pool.requirements.add(INSTANCE_TYPE, own));
+fn set_min_values(fleet: &mut Fleet, types: u32) {
+    let mut requirement = Requirement::exists();
+    requirement.min_values = Some(types);
+    fleet.pool(|pool| pool.requirements.add(INSTANCE_TYPE, requirement));
 }
 
-/// The types that may come in the place of the only node, cheapest first.
-fn choice(yard: &Yard) -> Vec<String> {
-    let plan = yard.plan();
-    let all = plan.launches.iter().flat_map(|own| &own.offerings);
-    all.map(|(own, _)| own.instance_type.to_string()).collect()
+/// The types of the replacement of the only node, cheapest first.
+fn replacement_types(fleet: &Fleet) -> Vec<String> {
+    let plan = fleet.plan();
+    let all = plan.launches.iter().flat_map(|launch| &launch.offerings);
+    all.map(|(key, _)| key.instance_type.to_string()).collect()
 }
 
 #[test]
-fn spot_makes_way_for_spot_where_there_is_enough_to_choose_from() {
+fn spot_to_spot_replacement_needs_enough_cheaper_types() {
     let cheapest = |count: u32| (0..count).map(type_name).collect::<Vec<String>>();
-    for (what, own, wanted, min_values, expect) in [
-        ("of many that are cheaper the cheapest", 19, 15, 1, 15),
-        ("fewer are cheaper", 15, 15, 1, 0),
-        ("it is one of the cheapest itself", 10, 15, 1, 0),
-        ("none is enough", 19, 0, 1, 0),
-        ("one is enough, and all are left", 19, 1, 1, 17),
-        ("the pool wants more to choose from", 19, 15, 16, 16),
-        ("the pool wants less", 19, 15, 5, 15),
-        ("the pool wants more than are cheaper", 19, 15, 18, 0),
+    for (what, rank, wanted, min_values, expect) in [
+        ("the cheapest of many cheaper types", 19, 15, 1, 15),
+        ("too few types are cheaper", 15, 15, 1, 0),
+        ("the node has one of the cheapest types", 10, 15, 1, 0),
+        ("spot-to-spot replacement is disabled", 19, 0, 1, 0),
+        ("one type is sufficient, and all are offered", 19, 1, 1, 17),
+        ("the min_values of the pool are higher", 19, 15, 16, 16),
+        ("the min_values of the pool are lower", 19, 15, 5, 15),
+        ("the min_values of the pool exceed the cheaper types", 19, 15, 18, 0),
     ] {
-        let mut yard = spot(own, wanted);
-        wants(&mut yard, min_values);
-        assert_eq!(choice(&yard), cheapest(expect), "{what}");
+        let mut fleet = spot_node(rank, wanted);
+        set_min_values(&mut fleet, min_values);
+        assert_eq!(replacement_types(&fleet), cheapest(expect), "{what}");
         let keeps = if expect == 0 { "too_few_replacement_types" } else { "-" };
-        assert_eq!(yard.keeps("n"), keeps, "{what}");
+        assert_eq!(fleet.retaining_code("n"), keeps, "{what}");
     }
 }
 
 #[test]
-fn where_nothing_may_come_in_the_place_of_one_others_leave() {
-    let mut yard = spot(1, 25);
-    let gold = [kind("gold", 4, &[(SPOT, "a", 3.0)])];
-    let catalog = yard.0.state.catalog.with(gold);
-    yard.0.state.apply_catalog(catalog.into());
-    yard.node_of("dear", "general", ("gold", "a", SPOT));
-    yard.pod("wide", "dear", 4000);
-    yard.node_of("other", "general", (&type_name(1), "a", SPOT));
-    yard.pod("little", "other", 500);
-    assert_eq!(yard.moves(), "other ->");
-    assert_eq!(yard.keeps("dear"), "too_few_replacement_types");
+fn other_nodes_are_disrupted_if_one_cannot_be_replaced() {
+    let mut fleet = spot_node(1, 25);
+    let gold = [instance_type("gold", 4, &[(SPOT, "a", 3.0)])];
+    let catalog = fleet.0.state.catalog.with(gold);
+    fleet.0.state.apply_catalog(catalog.into());
+    fleet.node_of("dear", "general", ("gold", "a", SPOT));
+    fleet.pod("wide", "dear", 4000);
+    fleet.node_of("other", "general", (&type_name(1), "a", SPOT));
+    fleet.pod("little", "other", 500);
+    assert_eq!(fleet.changes(), "other ->");
+    assert_eq!(fleet.retaining_code("dear"), "too_few_replacement_types");
 }
 
-/// Two types that would do cost less than the node, or one.
+/// Two suitable types are cheaper than the node, or one.
 #[test]
-fn what_is_cheaper_comes_only_as_long_as_it_has_as_many_types_as_the_pool_wants() {
+fn replacement_needs_min_values_of_cheaper_types() {
     let types = || -> Vec<InstanceType> {
         [("one", 0.1), ("two", 0.3), ("three", 0.4)]
-            .map(|(name, price)| kind(name, 4, &[(ON_DEMAND, "a", price)]))
+            .map(|(name, price)| instance_type(name, 4, &[(ON_DEMAND, "a", price)]))
             .into()
     };
     for policy in [MinValuesPolicy::Strict, MinValuesPolicy::BestEffort] {
@@ -388,154 +398,159 @@ fn what_is_cheaper_comes_only_as_long_as_it_has_as_many_types_as_the_pool_wants(
             ("three", 3, ""),
             ("three", 4, ""),
         ] {
-            let mut yard = Yard::new(types(), vec![buying("general", &[ON_DEMAND])]);
-            yard.configure(|own| {
-                own.scheduling.min_values = policy;
-                own.scheduling.alternative_price_percent = 1000;
+            let mut fleet = Fleet::new(types(), vec![buying("general", &[ON_DEMAND])]);
+            fleet.configure(|cluster| {
+                cluster.scheduling.min_values = policy;
+                cluster.scheduling.alternative_price_percent = 1000;
             });
-            yard.node("n", of);
-            yard.pod("p", "n", 3000);
-            wants(&mut yard, wanted);
-            assert_eq!(yard.moves(), expect, "{of} {wanted} {policy:?}");
-            // Several at once are no exception.
-            yard.node("m", of);
-            yard.pod("q", "m", 3000);
+            fleet.node("n", of);
+            fleet.pod("p", "n", 3000);
+            set_min_values(&mut fleet, wanted);
+            assert_eq!(fleet.changes(), expect, "{of} {wanted} {policy:?}");
+            // The same holds for several nodes at once.
+            fleet.node("m", of);
+            fleet.pod("q", "m", 3000);
             let both =
                 expect.replace("n -> one/a/on-demand", "m n -> one/a/on-demand one/a/on-demand");
-            assert_eq!(yard.moves(), both, "{of} {wanted} {policy:?}");
+            assert_eq!(fleet.changes(), both, "{of} {wanted} {policy:?}");
         }
     }
 }
 
 #[test]
-fn whatever_is_launched_costs_less_than_what_leaves() {
+fn every_replacement_offering_is_cheaper_than_the_node() {
     for (what, of, offers, expect) in [
         (
-            "spot is cheap in one zone alone",
+            "spot is cheaper in one zone only",
             ON_DEMAND,
             &[(SPOT, "a", 0.3), (SPOT, "b", 0.45)][..],
             &["a"][..],
         ),
-        ("spot is cheap in both", ON_DEMAND, &[(SPOT, "a", 0.3), (SPOT, "b", 0.35)], &["a", "b"]),
-        ("spot is dear", SPOT, &[(SPOT, "a", 0.41)], &[]),
-        ("as dear as it is", ON_DEMAND, &[(ON_DEMAND, "a", 0.4)], &[]),
-        ("dearer", ON_DEMAND, &[(ON_DEMAND, "a", 0.5)], &[]),
+        (
+            "spot is cheaper in both zones",
+            ON_DEMAND,
+            &[(SPOT, "a", 0.3), (SPOT, "b", 0.35)],
+            &["a", "b"],
+        ),
+        ("spot is more expensive", SPOT, &[(SPOT, "a", 0.41)], &[]),
+        ("on-demand has the same price", ON_DEMAND, &[(ON_DEMAND, "a", 0.4)], &[]),
+        ("on-demand is more expensive", ON_DEMAND, &[(ON_DEMAND, "a", 0.5)], &[]),
     ] {
-        let offers: &[Offer] = offers;
+        let offers: &[OfferingSpec] = offers;
         let types = vec![
-            kind("new", 4, offers),
-            kind("old", 4, &[(ON_DEMAND, "a", 0.4), (SPOT, "a", 0.4)]),
+            instance_type("new", 4, offers),
+            instance_type("old", 4, &[(ON_DEMAND, "a", 0.4), (SPOT, "a", 0.4)]),
         ];
-        let mut yard = Yard::new(types, vec![buying("general", &[ON_DEMAND, SPOT])]);
-        yard.node_of("n", "general", ("old", "a", of));
-        yard.pod("p", "n", 3000);
-        let plan = yard.plan();
-        let all = plan.launches.iter().flat_map(|own| &own.offerings);
-        let zones: Vec<&str> = all.map(|(own, _)| own.zone.as_str()).collect();
+        let mut fleet = Fleet::new(types, vec![buying("general", &[ON_DEMAND, SPOT])]);
+        fleet.node_of("n", "general", ("old", "a", of));
+        fleet.pod("p", "n", 3000);
+        let plan = fleet.plan();
+        let all = plan.launches.iter().flat_map(|launch| &launch.offerings);
+        let zones: Vec<&str> = all.map(|(key, _)| key.zone.as_str()).collect();
         assert_eq!(zones, expect, "{what}");
     }
 }
 
 #[test]
-fn many_nodes_become_fewer_but_none_of_their_own_type_in_vain() {
-    // A type of eight cores is cheaper than three of two.
+fn several_nodes_are_replaced_by_fewer_nodes() {
+    // One node with eight cores is cheaper than three with two cores.
     let types = || -> Vec<InstanceType> {
         let price = |name, cores, price| {
-            kind(name, cores, &[(ON_DEMAND, "a", price), (SPOT, "a", price * 0.9)])
+            instance_type(name, cores, &[(ON_DEMAND, "a", price), (SPOT, "a", price * 0.9)])
         };
         vec![price("s2", 2, 0.2), price("s8", 8, 0.4)]
     };
     for (what, bought, pods, expect) in [
-        ("on demand", [ON_DEMAND; 3], 1900, "a b c -> s8/a/spot"),
-        ("spot", [SPOT; 3], 1900, "a b c -> s8/a/spot"),
-        ("both", [SPOT, ON_DEMAND, SPOT], 1900, "a b c -> s8/a/spot"),
-        // Two of them are enough for all pods, and they are there.
-        ("room on one of them", [SPOT; 3], 900, "a ->"),
+        ("on-demand nodes", [ON_DEMAND; 3], 1900, "a b c -> s8/a/spot"),
+        ("spot nodes", [SPOT; 3], 1900, "a b c -> s8/a/spot"),
+        ("both capacity types", [SPOT, ON_DEMAND, SPOT], 1900, "a b c -> s8/a/spot"),
+        // Two existing nodes have enough capacity for all pods.
+        ("free capacity on the other nodes", [SPOT; 3], 900, "a ->"),
     ] {
-        let mut yard = Yard::new(types(), vec![buying("general", &[ON_DEMAND, SPOT])]);
-        // That much choice is for one that takes the place of one.
-        yard.pool(|own| own.disruption.spot_to_spot_min_types = 15);
+        let mut fleet = Fleet::new(types(), vec![buying("general", &[ON_DEMAND, SPOT])]);
+        // The minimum number of types applies only to the replacement of a single node.
+        fleet.pool(|pool| pool.disruption.spot_to_spot_min_types = 15);
         for (name, bought) in ["a", "b", "c"].into_iter().zip(bought) {
-            yard.node_of(name, "general", ("s2", "a", bought));
-            yard.pod(name, name, pods);
+            fleet.node_of(name, "general", ("s2", "a", bought));
+            fleet.pod(name, name, pods);
         }
-        assert_eq!(yard.moves(), expect, "{what}");
+        assert_eq!(fleet.changes(), expect, "{what}");
     }
 }
 
-/// Nodes with room enough for one more's pods, of which one may leave at a time.
-fn one_at_a_time(pools: [Consolidation; 2]) -> Yard {
+/// Nodes with enough capacity for the pods of one more, of which one may be disrupted at a time.
+fn one_at_a_time(pools: [Consolidation; 2]) -> Fleet {
     let [mut general, mut others] = ["general", "others"].map(|name| buying(name, &[ON_DEMAND]));
     (general.disruption.consolidation, others.disruption.consolidation) = (pools[0], pools[1]);
-    let mut yard = Yard::new(sizes(), vec![general, others]);
-    yard.configure(|own| {
-        let mut one = own.pools[0].disruption.budgets[0].clone();
+    let mut fleet = Fleet::new(sizes(), vec![general, others]);
+    fleet.configure(|cluster| {
+        let mut one = cluster.pools[0].disruption.budgets[0].clone();
         one.nodes = BudgetNodes::Nodes(1);
-        own.disruption.budgets = vec![one];
+        cluster.disruption.budgets = vec![one];
     });
     for name in ["a", "b", "c"] {
-        yard.node(name, "s4");
+        fleet.node(name, "s4");
     }
-    yard.node_of("big", "others", ("s8", "a", ON_DEMAND));
-    yard.pod("large", "big", 7000);
-    yard
+    fleet.node_of("big", "others", ("s8", "a", ON_DEMAND));
+    fleet.pod("large", "big", 7000);
+    fleet
 }
 
 #[test]
-fn the_node_leaves_first_that_saves_most_for_what_it_disrupts() {
+fn node_with_the_best_savings_per_disruption_is_first() {
     use Consolidation::{Balanced, EmptyOrUnderutilized};
     let all = [EmptyOrUnderutilized, Balanced];
     let mixes = all.iter().flat_map(|one| all.map(|other| [*one, other]));
     for mix in mixes {
-        // As large, with one, two and three pods.
-        let mut yard = one_at_a_time(mix);
-        yard.node_of("b", "others", ("s4", "a", ON_DEMAND));
+        // Equal nodes with one, two and three pods.
+        let mut fleet = one_at_a_time(mix);
+        fleet.node_of("b", "others", ("s4", "a", ON_DEMAND));
         for (name, pods) in [("a", 3), ("b", 1), ("c", 2)] {
             for at in 0..pods {
-                yard.pod(&format!("{name}-{at}"), name, 300);
+                fleet.pod(&format!("{name}-{at}"), name, 300);
             }
         }
-        assert_eq!(yard.moves(), "b ->", "{mix:?}");
-        // As many pods, on what costs more.
-        let mut yard = one_at_a_time(mix);
+        assert_eq!(fleet.changes(), "b ->", "{mix:?}");
+        // Equal pods, on a more expensive node.
+        let mut fleet = one_at_a_time(mix);
         for name in ["a", "b", "c"] {
-            yard.pod(name, name, 300);
+            fleet.pod(name, name, 300);
         }
-        yard.node("b", "s8");
-        assert_eq!(yard.moves(), "b ->", "{mix:?}");
-        // What is dear to move counts for more.
-        let mut yard = one_at_a_time(mix);
+        fleet.node("b", "s8");
+        assert_eq!(fleet.changes(), "b ->", "{mix:?}");
+        // Pods with a high deletion cost raise the disruption cost.
+        let mut fleet = one_at_a_time(mix);
         for name in ["a", "b", "c"] {
             let cost = if name == "c" { "-67108864" } else { "67108864" };
-            yard.pod_as(name, name, 300, |pod| {
+            fleet.pod_as(name, name, 300, |pod| {
                 let key = "controller.kubernetes.io/pod-deletion-cost".to_owned();
                 pod.annotations.insert(key, cost.to_owned());
             });
         }
-        assert_eq!(yard.moves(), "c ->", "{mix:?}");
+        assert_eq!(fleet.changes(), "c ->", "{mix:?}");
     }
 }
 
 #[test]
-fn as_many_nodes_leave_together_as_budgets_let_go() {
-    let budget = |yard: &mut Yard, name: &str, nodes: BudgetNodes| {
-        yard.configure(|own| {
-            let mut pools = own.pools.iter_mut();
-            let pool = pools.find(|own| own.name.as_str() == name);
+fn budgets_limit_simultaneous_consolidations() {
+    let budget = |fleet: &mut Fleet, name: &str, nodes: BudgetNodes| {
+        fleet.configure(|cluster| {
+            let mut pools = cluster.pools.iter_mut();
+            let pool = pools.find(|pool| pool.name.as_str() == name);
             pool.expect("a pool").disruption.budgets[0].nodes = nodes;
         });
     };
-    let fleet = |nodes: BudgetNodes| {
+    let ten_nodes = |nodes: BudgetNodes| {
         let pools = ["general", "others"].map(|name| buying(name, &[ON_DEMAND]));
-        let mut yard = Yard::new(sizes(), pools.into());
+        let mut fleet = Fleet::new(sizes(), pools.into());
         for at in 0..10 {
             let pool = if at < 5 { "general" } else { "others" };
-            yard.node_of(&format!("n{at}"), pool, ("s4", "a", ON_DEMAND));
-            yard.pod(&format!("p{at}"), &format!("n{at}"), 100);
+            fleet.node_of(&format!("n{at}"), pool, ("s4", "a", ON_DEMAND));
+            fleet.pod(&format!("p{at}"), &format!("n{at}"), 100);
         }
-        budget(&mut yard, "general", nodes);
-        budget(&mut yard, "others", nodes);
-        yard
+        budget(&mut fleet, "general", nodes);
+        budget(&mut fleet, "others", nodes);
+        fleet
     };
     for (nodes, expect) in [
         (BudgetNodes::Nodes(0), [0, 0]),
@@ -543,39 +558,40 @@ fn as_many_nodes_leave_together_as_budgets_let_go() {
         (BudgetNodes::Percent(40), [2, 2]),
         (BudgetNodes::Percent(0), [0, 0]),
     ] {
-        let yard = fleet(nodes);
-        let plan = yard.plan();
-        let count = |of: &str| plan.retire.iter().filter(|own| own.pool.as_str() == of).count();
+        let fleet = ten_nodes(nodes);
+        let plan = fleet.plan();
+        let count =
+            |of: &str| plan.retire.iter().filter(|disrupted| disrupted.pool.as_str() == of).count();
         assert_eq!(["general", "others"].map(count), expect, "{nodes:?}");
-        // The others wait for their turn, and do not count as settled.
-        let waits = plan.kept.iter().filter(|own| own.verdict.code() == "budget");
+        // The other nodes are retained by the budget, not as unprofitable.
+        let waits = plan.kept.iter().filter(|retained| retained.verdict.code() == "budget");
         assert!(waits.count() > 0, "{nodes:?}: {:?}", plan.kept);
     }
-    // Of ten one is left, smaller than before if it may be.
-    let plan = fleet(BudgetNodes::Percent(100)).plan();
+    // At most one of the ten nodes remains, or it is replaced by a smaller one.
+    let plan = ten_nodes(BudgetNodes::Percent(100)).plan();
     assert!(plan.retire.len() >= 9, "{:?}", plan.kept);
-    // One pool's budget is not the other's.
-    let mut yard = fleet(BudgetNodes::Nodes(0));
-    budget(&mut yard, "others", BudgetNodes::Nodes(2));
-    assert_eq!(yard.plan().retire.len(), 2);
+    // The budget of one pool does not apply to the other.
+    let mut fleet = ten_nodes(BudgetNodes::Nodes(0));
+    budget(&mut fleet, "others", BudgetNodes::Nodes(2));
+    assert_eq!(fleet.plan().retire.len(), 2);
 }
 
-/// Nodes of eight cores for one pod each, which share no node.
+/// Nodes with eight cores, each with one pod, which must not share a node.
 #[test]
-fn as_many_nodes_are_replaced_as_budgets_let_go() {
+fn budgets_limit_simultaneous_replacements() {
     for (nodes, expect) in [(0, 0), (1, 1), (3, 3), (5, 5)] {
-        let mut yard = Yard::plain();
-        yard.pool(|own| own.disruption.budgets[0].nodes = BudgetNodes::Nodes(nodes));
+        let mut fleet = Fleet::plain();
+        fleet.pool(|pool| pool.disruption.budgets[0].nodes = BudgetNodes::Nodes(nodes));
         for at in 0..5 {
-            yard.node(&format!("n{at}"), "s8");
-            yard.pod_as(&format!("p{at}"), &format!("n{at}"), 1000, |pod| {
+            fleet.node(&format!("n{at}"), "s8");
+            fleet.pod_as(&format!("p{at}"), &format!("n{at}"), 1000, |pod| {
                 pod.labels = app("web");
                 pod.anti_affinity = vec![term("web", HOSTNAME)];
             });
         }
-        let plan = yard.plan();
+        let plan = fleet.plan();
         let counts = (plan.retire.len(), plan.launches.len());
-        assert_eq!(counts, (expect, expect), "{}", shown(&plan));
+        assert_eq!(counts, (expect, expect), "{}", plan_summary(&plan));
     }
 }
 
@@ -588,23 +604,23 @@ fn term(of: &str, key: &str) -> PodTerm {
     }
 }
 
-fn wish<T>(term: T) -> Vec<Preferred<T>> {
+fn preferred<T>(term: T) -> Vec<Preferred<T>> {
     vec![Preferred { weight: 1, term }]
 }
 
-/// A pod that would like to be away from the one on the other node.
-fn shy(yard: &mut Yard, policy: PreferencePolicy) {
-    yard.pod_as("p", "n", 1000, |pod| {
-        pod.preferred_anti_affinity = wish(term("q", HOSTNAME));
+/// Gives the pod a preferred anti-affinity to the pod on the other node.
+fn prefer_separation(fleet: &mut Fleet, policy: PreferencePolicy) {
+    fleet.pod_as("p", "n", 1000, |pod| {
+        pod.preferred_anti_affinity = preferred(term("q", HOSTNAME));
     });
-    yard.configure(|own| own.scheduling.preferences = policy);
+    fleet.configure(|cluster| cluster.scheduling.preferences = policy);
 }
 
 const PLACES: [Row; 5] = [
     (
-        "its pod must be away from the other's",
+        "the pod has anti-affinity to the pod on the other node",
         |it| {
-            it.pool(alone);
+            it.pool(exclude_small_type);
             it.pod_as("p", "n", 1000, |pod| {
                 pod.anti_affinity = vec![term("q", HOSTNAME)];
             });
@@ -612,9 +628,9 @@ const PLACES: [Row; 5] = [
         "not_cheaper",
     ),
     (
-        "the other's must be away from its pod",
+        "the pod on the other node has anti-affinity to the pod",
         |it| {
-            it.pool(alone);
+            it.pool(exclude_small_type);
             it.pod_as("q", "other", 7000, |pod| {
                 pod.anti_affinity = vec![term("p", HOSTNAME)];
             });
@@ -622,28 +638,28 @@ const PLACES: [Row; 5] = [
         "not_cheaper",
     ),
     (
-        "its pod would like to be away, and wishes count",
+        "the pod has preferred anti-affinity, and preferences are respected",
         |it| {
-            it.pool(alone);
-            shy(it, PreferencePolicy::Respect);
+            it.pool(exclude_small_type);
+            prefer_separation(it, PreferencePolicy::Respect);
         },
         "not_cheaper",
     ),
     (
-        "its pod would like to be away, and wishes do not count",
+        "the pod has preferred anti-affinity, and preferences are ignored",
         |it| {
-            it.pool(alone);
-            shy(it, PreferencePolicy::Ignore);
+            it.pool(exclude_small_type);
+            prefer_separation(it, PreferencePolicy::Ignore);
         },
         "n ->",
     ),
     (
-        "its pod would like to be where no node has to be",
+        "the pod prefers the larger type, and preferences are ignored",
         |it| {
-            it.configure(|own| own.scheduling.preferences = PreferencePolicy::Ignore);
+            it.configure(|cluster| cluster.scheduling.preferences = PreferencePolicy::Ignore);
             it.pod_as("p", "n", 3000, |pod| {
                 let of = Requirement::is_in(["s8"]);
-                pod.preferred_nodes = wish([(INSTANCE_TYPE, of)].into_iter().collect());
+                pod.preferred_nodes = preferred([(INSTANCE_TYPE, of)].into_iter().collect());
             });
             it.node("n", "s8");
         },
@@ -652,13 +668,13 @@ const PLACES: [Row; 5] = [
 ];
 
 #[test]
-fn pods_stay_where_only_that_keeps_what_they_ask_of_others_places() {
-    check(two, &PLACES);
+fn pod_constraints_on_other_pods_can_prevent_consolidation() {
+    check_rows(two_nodes, &PLACES);
 }
 
 #[test]
-fn what_comes_in_a_node_s_place_keeps_its_pods_spread_over_zones() {
-    let mut yard = Yard::plain();
+fn replacement_preserves_topology_spread_over_zones() {
+    let mut fleet = Fleet::plain();
     let spread = TopologySpread {
         selector: Some(Selector::from_labels(&app("web"))),
         topology_key: ZONE.to_owned(),
@@ -670,79 +686,79 @@ fn what_comes_in_a_node_s_place_keeps_its_pods_spread_over_zones() {
     };
     let size = [("n", "b", "s8"), ("m", "a", "s2")];
     for (name, zone, of) in size {
-        yard.node_of(name, "general", (of, zone, ON_DEMAND));
-        yard.pod_as(&format!("{name}-web"), name, 1500, |pod| {
+        fleet.node_of(name, "general", (of, zone, ON_DEMAND));
+        fleet.pod_as(&format!("{name}-web"), name, 1500, |pod| {
             pod.labels = app("web");
             pod.spread = vec![spread.clone()];
         });
     }
-    assert_eq!(yard.moves(), "n -> s2/b/on-demand");
+    assert_eq!(fleet.changes(), "n -> s2/b/on-demand");
 }
 
-/// What is reserved is paid for already: its price tells dear types from cheap ones alone.
+/// Reserved capacity is already paid: its price only orders expensive and cheap types.
 #[test]
-fn what_is_reserved_is_used_and_cheaper_types_of_it_first() {
+fn consolidation_uses_reserved_capacity_of_cheaper_types_first() {
     let types = || {
-        let sold = |name, cores, price: f64| {
-            kind(
+        let reservable = |name, cores, price: f64| {
+            instance_type(
                 name,
                 cores,
                 &[(RESERVED, "a", price / 1e7), (ON_DEMAND, "a", price), (SPOT, "a", price / 3.0)],
             )
         };
         vec![
-            sold("r4", 4, 0.4),
-            kind("s4", 4, &[(ON_DEMAND, "a", 0.3), (SPOT, "a", 0.1)]),
-            sold("r8", 8, 0.8),
+            reservable("r4", 4, 0.4),
+            instance_type("s4", 4, &[(ON_DEMAND, "a", 0.3), (SPOT, "a", 0.1)]),
+            reservable("r8", 8, 0.8),
         ]
     };
     for (what, of, expect) in [
-        ("reserved", ("r8", "a", RESERVED), "n -> r4/a/reserved"),
-        ("on demand, of the same type", ("r4", "a", ON_DEMAND), "n -> r4/a/reserved"),
+        ("a larger reserved type", ("r8", "a", RESERVED), "n -> r4/a/reserved"),
+        ("on-demand, of the same type", ("r4", "a", ON_DEMAND), "n -> r4/a/reserved"),
         ("spot, of the same type", ("r4", "a", SPOT), "n -> r4/a/reserved"),
-        ("the cheapest", ("r4", "a", RESERVED), ""),
+        ("the cheapest reserved type", ("r4", "a", RESERVED), ""),
     ] {
-        let mut yard = Yard::new(types(), vec![buying("general", &[RESERVED, ON_DEMAND, SPOT])]);
-        yard.node_of("n", "general", of);
-        yard.pod("p", "n", 3000);
-        assert_eq!(yard.moves(), expect, "{what}");
+        let mut fleet = Fleet::new(types(), vec![buying("general", &[RESERVED, ON_DEMAND, SPOT])]);
+        fleet.node_of("n", "general", of);
+        fleet.pod("p", "n", 3000);
+        assert_eq!(fleet.changes(), expect, "{what}");
     }
 }
 
-/// What keeps a node of which that is all that is known, by its labels alone.
+/// The verdicts of a node that is known only by its labels.
 #[test]
-fn a_node_says_why_consolidation_leaves_it_alone() {
+fn retained_node_has_the_verdict_code_of_its_obstacle() {
     let rows: [Row; 9] = [
-        ("its pool may consolidate it", |_| {}, "-"),
+        ("the pool allows consolidation", |_| {}, "-"),
         (
-            "its pool lets only empty nodes go",
-            |it| it.pool(|own| own.disruption.consolidation = Consolidation::Empty),
+            "the pool consolidates only empty nodes",
+            |it| it.pool(|pool| pool.disruption.consolidation = Consolidation::Empty),
             "empty_only",
         ),
         (
-            "its pool never consolidates",
-            |it| it.pool(|own| own.disruption.consolidate_after = None),
+            "the pool never consolidates",
+            |it| it.pool(|pool| pool.disruption.consolidate_after = None),
             "never",
         ),
-        ("its pool has a number", |it| it.pool(|own| own.replicas = Some(2)), "static"),
-        ("its type is not known", |it| it.node("n", "s3"), "price_unknown"),
-        ("it has no type", |it| it.unlabel("n", INSTANCE_TYPE), "price_unknown"),
-        ("it has no capacity type", |it| it.unlabel("n", CAPACITY_TYPE), "price_unknown"),
-        ("it has no zone", |it| it.unlabel("n", ZONE), "price_unknown"),
-        ("empty, not underutilized", |it| it.pod("p", "other", 1000), "empty"),
+        ("the pool is static", |it| it.pool(|pool| pool.replicas = Some(2)), "static"),
+        ("the type is unknown", |it| it.node("n", "s3"), "price_unknown"),
+        ("the node has no type", |it| it.unlabel("n", INSTANCE_TYPE), "price_unknown"),
+        ("the node has no capacity type", |it| it.unlabel("n", CAPACITY_TYPE), "price_unknown"),
+        ("the node has no zone", |it| it.unlabel("n", ZONE), "price_unknown"),
+        ("the node is empty, not underutilized", |it| it.pod("p", "other", 1000), "empty"),
     ];
     for (what, change, expect) in rows {
-        let mut yard = two();
-        change(&mut yard);
-        let plan = yard.plan_by_labels();
-        assert_eq!(code(&plan, "n"), expect, "{what}");
-        let leaves = plan.retire.iter().any(|own| own.node.as_str() == "n");
-        assert_eq!(leaves, expect == "-", "{what}");
+        let mut fleet = two_nodes();
+        change(&mut fleet);
+        let plan = fleet.plan_by_labels();
+        assert_eq!(retaining_code(&plan, "n"), expect, "{what}");
+        let is_disrupted = plan.retire.iter().any(|disrupted| disrupted.node.as_str() == "n");
+        assert_eq!(is_disrupted, expect == "-", "{what}");
     }
 }
 
 #[test]
-fn prices_count_as_overlays_have_them() {
+fn consolidation_uses_overlay_prices() {
     for (of, adjustment, expect) in [
         ("new", "+1%", "n -> new/a/on-demand"),
         ("new", "+50%", ""),
@@ -750,8 +766,8 @@ fn prices_count_as_overlays_have_them() {
         ("other", "-90%", "n -> other/a/on-demand"),
     ] {
         let types = [("old", 0.4), ("new", 0.3), ("other", 0.5)];
-        let types = types.map(|(name, price)| kind(name, 4, &[(ON_DEMAND, "a", price)]));
-        let mut yard = Yard::new(types.into(), vec![buying("general", &[ON_DEMAND])]);
+        let types = types.map(|(name, price)| instance_type(name, 4, &[(ON_DEMAND, "a", price)]));
+        let mut fleet = Fleet::new(types.into(), vec![buying("general", &[ON_DEMAND])]);
         let mut overlay = Overlay {
             name: "ours".to_owned(),
             price: PriceAdjustment::parse(adjustment).ok(),
@@ -759,9 +775,9 @@ fn prices_count_as_overlays_have_them() {
         };
         let wanted = Requirement::is_in([of]);
         overlay.requirements.add(INSTANCE_TYPE, wanted);
-        yard.configure(|own| own.overlays = vec![overlay]);
-        yard.node("n", "old");
-        yard.pod("p", "n", 3000);
-        assert_eq!(yard.moves(), expect, "{of} {adjustment}");
+        fleet.configure(|cluster| cluster.overlays = vec![overlay]);
+        fleet.node("n", "old");
+        fleet.pod("p", "n", 3000);
+        assert_eq!(fleet.changes(), expect, "{of} {adjustment}");
     }
 }

@@ -13,20 +13,20 @@ use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::state::disruption_blockers::DisruptionBlocker;
 
-use super::{Fleet, at, budget, pod, pool};
+use super::{Fleet, at, budget_verdict, pod, pool};
 
 type Change = fn(&mut Pool);
 
-/// In which zones a type is sold, as what, and whether it is to be had.
+/// The zones and capacity types of a type, and whether they are available.
 type Sold<'a> = &'a [(&'a str, CapacityType, bool)];
 
-/// The pool requires this of a label.
+/// Adds a requirement to the pool.
 fn require(pool: &mut Pool, key: &str, requirement: Requirement) {
     pool.requirements.add(key, requirement);
 }
 
 #[test]
-fn nodes_drift_by_requirements_that_their_labels_do_not_meet() {
+fn node_drifts_if_its_labels_violate_pool_requirements() {
     const TIER: &str = "example.com/tier";
     const COUNT: &str = "example.com/count";
     let rows: [(&str, Change, bool); 10] = [
@@ -51,24 +51,24 @@ fn nodes_drift_by_requirements_that_their_labels_do_not_meet() {
             own.labels.insert(TIER.into(), "gold".into());
             own.labels.insert(COUNT.into(), "3".into());
         });
-        assert_eq!(fleet.causes(at(1)), [""; 0], "{row}");
+        assert_eq!(fleet.drift_causes(at(1)), [""; 0], "{row}");
         fleet.change(change);
         let expect = drifts.then_some("RequirementsDrifted");
-        assert_eq!(fleet.causes(at(1)), Vec::from_iter(expect), "{row}");
+        assert_eq!(fleet.drift_causes(at(1)), Vec::from_iter(expect), "{row}");
     }
 }
 
 #[test]
-fn only_the_nodes_drift_whose_pool_is_another() {
+fn only_nodes_of_the_changed_pool_drift() {
     let mut fleet = Fleet::new(vec![pool("p"), pool("q")]);
     fleet.node("n0", "p");
     fleet.node("n1", "q");
     fleet.configure(|own| require(&mut own.pools[1], "a", Requirement::is_in(["b"])));
-    assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["n1"]);
+    assert_eq!(fleet.disrupted(Reason::Drifted, at(1)), ["n1"]);
 }
 
 #[test]
-fn what_only_a_new_instance_can_change_drifts_and_what_can_be_changed_in_place_does_not() {
+fn only_pool_changes_that_need_a_new_instance_cause_drift() {
     let rows: [(&str, Change, &[&str]); 8] = [
         ("node class", |it| it.node_class = Some("other".into()), &["NodePoolDrifted"]),
         ("labels", |it| drop(it.labels.insert("a".into(), "b".into())), &[]),
@@ -82,12 +82,12 @@ fn what_only_a_new_instance_can_change_drifts_and_what_can_be_changed_in_place_d
     for (row, change, expect) in rows {
         let mut fleet = Fleet::of(1);
         fleet.change(change);
-        assert_eq!(fleet.causes(at(1)), expect, "{row}");
+        assert_eq!(fleet.drift_causes(at(1)), expect, "{row}");
     }
 }
 
 #[test]
-fn hashes_that_are_missing_or_of_another_version_say_nothing() {
+fn missing_or_other_version_hashes_cause_no_drift() {
     let rows = [
         ("v2:0000000000000000:0000000000000000", 1),
         ("v1:0000000000000000:0000000000000000", 0),
@@ -109,12 +109,12 @@ fn hashes_that_are_missing_or_of_another_version_say_nothing() {
                 false => &mut record.pool_hash,
             };
             *own = hash.to_owned();
-            assert_eq!(fleet.causes(at(1)).len(), drifted, "{hash:?} {of_class}");
+            assert_eq!(fleet.drift_causes(at(1)).len(), drifted, "{hash:?} {of_class}");
         }
     }
 }
 
-/// A catalog of one type, m6i.large, that is offered like this.
+/// Returns a catalog with the type m6i.large and these offerings.
 fn sold(offers: &[(&str, CapacityType, bool)]) -> Arc<Catalog> {
     let shipped = Catalog::shipped();
     let own = shipped.get("m6i.large").expect("it ships").clone();
@@ -131,7 +131,7 @@ fn sold(offers: &[(&str, CapacityType, bool)]) -> Arc<Catalog> {
 }
 
 #[test]
-fn a_node_drifts_an_hour_after_its_launch_if_its_like_is_not_offered() {
+fn node_drifts_an_hour_after_launch_if_its_offering_disappears() {
     use CapacityType::{OnDemand, Reserved, Spot};
     let rows: [(&str, CapacityType, Sold, bool); 9] = [
         ("offered", OnDemand, &[("us-east-1a", OnDemand, true)], false),
@@ -153,58 +153,58 @@ fn a_node_drifts_an_hour_after_its_launch_if_its_like_is_not_offered() {
         let mut fleet = Fleet::of(1);
         fleet.instance("n0").offering.capacity_type = bought;
         fleet.state.apply_catalog(sold(offers));
-        assert_eq!(fleet.causes(at(60)), [""; 0], "{row}");
+        assert_eq!(fleet.drift_causes(at(60)), [""; 0], "{row}");
         let expect = drifts.then_some("InstanceTypeNotFound");
-        assert_eq!(fleet.causes(at(61)), Vec::from_iter(expect), "{row}");
+        assert_eq!(fleet.drift_causes(at(61)), Vec::from_iter(expect), "{row}");
     }
 }
 
 #[test]
-fn a_type_that_is_not_known_any_more_is_not_what_a_label_says() {
+fn type_drift_uses_the_instance_type_and_not_the_node_label() {
     let mut fleet = Fleet::of(1);
     fleet.state.apply_catalog(Arc::new(Catalog::default()));
-    assert_eq!(fleet.causes(at(61)), [""; 0], "nothing is known of any type");
+    assert_eq!(fleet.drift_causes(at(61)), [""; 0], "an empty catalog causes no drift");
     let types = ["m7i.large"].map(|name| Catalog::shipped().get(name).expect("it ships").clone());
     fleet.state.apply_catalog(Arc::new(Catalog::new(types)));
-    assert_eq!(fleet.causes(at(61)), ["InstanceTypeNotFound"]);
-    // A label that somebody else has put there does not count, what the instance is does.
+    assert_eq!(fleet.drift_causes(at(61)), ["InstanceTypeNotFound"]);
+    // The instance type counts, and not the node label, which others may change.
     let mut fleet = Fleet::of(1);
     fleet.change_node("n0", |own| drop(own.labels.remove("node.kubernetes.io/instance-type")));
-    assert_eq!(fleet.causes(at(61)), [""; 0]);
+    assert_eq!(fleet.drift_causes(at(61)), [""; 0]);
 }
 
 #[test]
-fn the_first_of_several_causes_is_told() {
+fn first_of_several_drift_causes_is_reported() {
     let mut fleet = Fleet::of(1);
     fleet.state.apply_catalog(sold(&[]));
-    assert_eq!(fleet.causes(at(61)), ["InstanceTypeNotFound"]);
+    assert_eq!(fleet.drift_causes(at(61)), ["InstanceTypeNotFound"]);
     fleet.change(|own| require(own, "a", Requirement::is_in(["b"])));
-    assert_eq!(fleet.causes(at(61)), ["RequirementsDrifted"]);
+    assert_eq!(fleet.drift_causes(at(61)), ["RequirementsDrifted"]);
     fleet.drift();
-    assert_eq!(fleet.causes(at(61)), ["NodePoolDrifted"]);
+    assert_eq!(fleet.drift_causes(at(61)), ["NodePoolDrifted"]);
     fleet.configure(|own| own.pools.clear());
-    assert_eq!(fleet.causes(at(61)), ["NodePoolRemoved"]);
+    assert_eq!(fleet.drift_causes(at(61)), ["NodePoolRemoved"]);
 }
 
 #[test]
-fn budgets_let_so_many_go_at_once_and_what_leaves_already_counts() {
+fn drift_budgets_count_nodes_already_being_disrupted() {
     let mut fleet = Fleet::of(10);
     fleet.drift();
-    let left = |fleet: &mut Fleet, nodes: BudgetNodes| {
+    let disrupted_with = |fleet: &mut Fleet, nodes: BudgetNodes| {
         fleet.change(|own| own.disruption.budgets[0].nodes = nodes);
-        fleet.leaving(Reason::Drifted, at(1)).len()
+        fleet.disrupted(Reason::Drifted, at(1)).len()
     };
-    assert_eq!(left(&mut fleet, BudgetNodes::Nodes(3)), 3);
-    assert_eq!(left(&mut fleet, BudgetNodes::Percent(0)), 0);
-    assert_eq!(left(&mut fleet, BudgetNodes::Percent(100)), 10);
-    assert_eq!(left(&mut fleet, BudgetNodes::Percent(11)), 2);
-    fleet.leave("n0", Reason::Underutilized);
+    assert_eq!(disrupted_with(&mut fleet, BudgetNodes::Nodes(3)), 3);
+    assert_eq!(disrupted_with(&mut fleet, BudgetNodes::Percent(0)), 0);
+    assert_eq!(disrupted_with(&mut fleet, BudgetNodes::Percent(100)), 10);
+    assert_eq!(disrupted_with(&mut fleet, BudgetNodes::Percent(11)), 2);
+    fleet.start_disruption("n0", Reason::Underutilized);
     fleet.change_node("n1", |own| own.ready = false);
-    // The one that leaves and the one that is not ready count, which may leave for that.
-    assert_eq!(left(&mut fleet, BudgetNodes::Nodes(3)), 2);
-    let expect = Some(budget(3));
+    // Both the disrupted and the unready node count, and the unready node may still be disrupted.
+    assert_eq!(disrupted_with(&mut fleet, BudgetNodes::Nodes(3)), 2);
+    let expect = Some(budget_verdict(3));
     assert_eq!(fleet.verdict("n9", Reason::Drifted, at(1)), expect);
-    // Each pool has its own.
+    // Each pool has its own budget.
     let mut fleet = Fleet::new(vec![pool("p"), pool("q")]);
     fleet.configure(|own| {
         for pool in &mut own.pools {
@@ -216,56 +216,56 @@ fn budgets_let_so_many_go_at_once_and_what_leaves_already_counts() {
         fleet.node(&format!("q{at}"), "q");
     }
     fleet.drift();
-    assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["p0", "p1", "q0", "q1"]);
+    assert_eq!(fleet.disrupted(Reason::Drifted, at(1)), ["p0", "p1", "q0", "q1"]);
 }
 
 #[test]
-fn those_leave_first_that_nobody_has_to_move_off_then_the_oldest() {
+fn empty_drifted_nodes_are_disrupted_first_then_the_oldest() {
     let mut fleet = Fleet::of(3);
     fleet.node("n3", "p");
     fleet.drift();
     fleet.claim("n0").record.created = at(2);
     fleet.claim("n1").record.created = at(1);
     fleet.claim("n3").record.created = at(3);
-    assert_eq!(fleet.leaving(Reason::Drifted, at(9)), ["n3", "n2", "n1", "n0"]);
+    assert_eq!(fleet.disrupted(Reason::Drifted, at(9)), ["n3", "n2", "n1", "n0"]);
     fleet.change(|own| own.disruption.budgets[0].nodes = BudgetNodes::Nodes(2));
-    assert_eq!(fleet.leaving(Reason::Drifted, at(9)), ["n3", "n2"]);
+    assert_eq!(fleet.disrupted(Reason::Drifted, at(9)), ["n3", "n2"]);
 }
 
 #[test]
-fn an_empty_node_leaves_as_empty_where_it_may_and_else_as_drifted() {
+fn empty_drifted_node_is_disrupted_as_empty_if_allowed() {
     let mut fleet = Fleet::new(vec![pool("p")]);
     fleet.node("n0", "p");
     fleet.drift();
-    assert_eq!(fleet.leaving(Reason::Drifted, at(9)), ["n0"]);
+    assert_eq!(fleet.disrupted(Reason::Drifted, at(9)), ["n0"]);
     fleet.change(|own| own.disruption.consolidate_after = Some(jiff::SignedDuration::ZERO));
-    assert_eq!(fleet.leaving(Reason::Empty, at(9)), ["n0"]);
-    assert_eq!(fleet.leaving(Reason::Drifted, at(9)), [""; 0]);
+    assert_eq!(fleet.disrupted(Reason::Empty, at(9)), ["n0"]);
+    assert_eq!(fleet.disrupted(Reason::Drifted, at(9)), [""; 0]);
 }
 
 #[test]
-fn a_node_stays_that_must_not_be_disrupted_has_not_started_or_is_waited_for() {
+fn annotated_uninitialized_and_nominated_nodes_are_kept() {
     let mut fleet = Fleet::of(4);
     fleet.drift();
-    let note = |fleet: &mut Fleet, node: &str, value: &str| {
+    let annotate = |fleet: &mut Fleet, node: &str, value: &str| {
         let value = value.to_owned();
         fleet.change_node(node, |own| drop(own.annotations.insert(DO_NOT_DISRUPT.into(), value)));
     };
-    note(&mut fleet, "n0", "true");
-    note(&mut fleet, "n1", "false");
+    annotate(&mut fleet, "n0", "true");
+    annotate(&mut fleet, "n1", "false");
     fleet.change_node("n2", |own| drop(own.labels.remove("karpenter.sh/initialized")));
     fleet.state.nominate("n3".into(), at(2));
-    assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["n1"]);
+    assert_eq!(fleet.disrupted(Reason::Drifted, at(1)), ["n1"]);
     let verdict = |node| fleet.verdict(node, Reason::Drifted, at(1));
     let annotated = Verdict::Blocked(DisruptionBlocker::Annotated(DO_NOT_DISRUPT));
     assert_eq!(verdict("n0"), Some(annotated));
     assert_eq!(verdict("n2"), Some(Verdict::NotInitialized));
     assert_eq!(verdict("n3"), Some(Verdict::Nominated));
-    assert_eq!(fleet.leaving(Reason::Drifted, at(3)), ["n1", "n3"]);
+    assert_eq!(fleet.disrupted(Reason::Drifted, at(3)), ["n1", "n3"]);
 }
 
 #[test]
-fn what_pods_say_holds_unless_nothing_may_hold_the_node_for_ever() {
+fn do_not_disrupt_pod_blocks_drift_without_a_termination_grace_period() {
     for grace in [false, true] {
         let mut fleet = Fleet::of(2);
         fleet.drift();
@@ -275,36 +275,36 @@ fn what_pods_say_holds_unless_nothing_may_hold_the_node_for_ever() {
         let minute = jiff::SignedDuration::from_mins(1);
         fleet.claim("n0").record.termination_grace_period = grace.then_some(minute);
         let expect: &[&str] = if grace { &["n0", "n1"] } else { &["n1"] };
-        assert_eq!(fleet.leaving(Reason::Drifted, at(1)), expect);
-        // What a node says for itself holds all the same.
-        let say = |own: &mut outrigger::model::node::Node| {
+        assert_eq!(fleet.disrupted(Reason::Drifted, at(1)), expect);
+        // An annotation of the node itself still blocks.
+        let annotate = |own: &mut outrigger::model::node::Node| {
             own.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
         };
-        fleet.change_node("n0", say);
-        assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["n1"]);
+        fleet.change_node("n0", annotate);
+        assert_eq!(fleet.disrupted(Reason::Drifted, at(1)), ["n1"]);
     }
 }
 
 #[test]
-fn nodes_of_a_pool_that_is_gone_leave_a_tenth_at_a_time_or_are_kept() {
+fn nodes_of_a_removed_pool_are_disrupted_by_tenths_or_kept() {
     let mut fleet = Fleet::of(15);
     fleet.configure(|own| own.pools.clear());
-    assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["n0", "n1"]);
-    assert_eq!(fleet.causes(at(1)), ["NodePoolRemoved"; 2]);
-    fleet.leave("n0", Reason::Drifted);
-    assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["n1"]);
+    assert_eq!(fleet.disrupted(Reason::Drifted, at(1)), ["n0", "n1"]);
+    assert_eq!(fleet.drift_causes(at(1)), ["NodePoolRemoved"; 2]);
+    fleet.start_disruption("n0", Reason::Drifted);
+    assert_eq!(fleet.disrupted(Reason::Drifted, at(1)), ["n1"]);
     fleet.configure(|own| own.safeguards.removed_pools = RemovedPools::Keep);
-    assert_eq!(fleet.sweep(at(1)).retire, []);
+    assert_eq!(fleet.plan(at(1)).retire, []);
     assert_eq!(fleet.verdict("n1", Reason::Empty, at(1)), Some(Verdict::NoPool));
 }
 
 #[test]
-fn a_label_that_somebody_takes_away_makes_no_pool_go() {
+fn removed_pool_label_does_not_count_as_a_removed_pool() {
     let mut fleet = Fleet::of(1);
     fleet.change_node("n0", |own| drop(own.labels.remove(POOL)));
-    assert_eq!(fleet.sweep(at(1)).retire, []);
-    // Neither does a claim of a pool that was renamed, where somebody has told its Node so.
+    assert_eq!(fleet.plan(at(1)).retire, []);
+    // A claim of a renamed pool does not drift either if the label of its Node was changed.
     let mut fleet = Fleet::of(1);
     fleet.claim("n0").record.pool = "old".into();
-    assert_eq!(fleet.sweep(at(1)).retire, []);
+    assert_eq!(fleet.plan(at(1)).retire, []);
 }

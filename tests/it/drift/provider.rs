@@ -25,8 +25,8 @@ fn fleet() -> Fleet {
     fleet
 }
 
-/// What is found for the class, or why no node can be made of it.
-fn tell(fleet: &mut Fleet, found: Result<(&str, &str), &str>) {
+/// Applies the resolved image and subnet of the class, or the reason why it is unready.
+fn resolve(fleet: &mut Fleet, found: Result<(&str, &str), &str>) {
     let catalog = Arc::clone(&fleet.state.catalog);
     let supply = found.map_err(|why| NotReady::Condition(why.to_owned())).map(|(image, subnet)| {
         let subnet = Subnet {
@@ -49,27 +49,27 @@ fn tell(fleet: &mut Fleet, found: Result<(&str, &str), &str>) {
 }
 
 #[test]
-fn an_instance_drifts_by_what_is_found_for_its_class() {
+fn instance_drifts_by_the_resolved_node_class() {
     let mut fleet = fleet();
-    assert_eq!(fleet.causes(at(1)), [""; 0], "nobody has looked yet");
-    tell(&mut fleet, Ok(("old", "old")));
-    assert_eq!(fleet.causes(at(1)), [""; 0]);
-    tell(&mut fleet, Ok(("new", "new")));
-    assert_eq!(fleet.causes(at(1)), ["AMIDrift"]);
-    tell(&mut fleet, Err("SubnetsNotFound"));
-    assert_eq!(fleet.causes(at(1)), [""; 0], "what is not known replaces no node");
-    tell(&mut fleet, Ok(("old", "new")));
-    assert_eq!(fleet.causes(at(1)), ["SubnetDrift"]);
-    tell(&mut fleet, Ok(("old", "old")));
-    assert_eq!(fleet.causes(at(1)), [""; 0], "it is as it should be again");
+    assert_eq!(fleet.drift_causes(at(1)), [""; 0], "the class is not resolved yet");
+    resolve(&mut fleet, Ok(("old", "old")));
+    assert_eq!(fleet.drift_causes(at(1)), [""; 0]);
+    resolve(&mut fleet, Ok(("new", "new")));
+    assert_eq!(fleet.drift_causes(at(1)), ["AMIDrift"]);
+    resolve(&mut fleet, Err("SubnetsNotFound"));
+    assert_eq!(fleet.drift_causes(at(1)), [""; 0], "an unready class causes no drift");
+    resolve(&mut fleet, Ok(("old", "new")));
+    assert_eq!(fleet.drift_causes(at(1)), ["SubnetDrift"]);
+    resolve(&mut fleet, Ok(("old", "old")));
+    assert_eq!(fleet.drift_causes(at(1)), [""; 0], "the instance matches its class again");
 }
 
 #[test]
-fn what_the_class_and_the_pool_say_goes_before_what_is_found() {
+fn node_class_and_pool_drift_precede_resolved_differences() {
     let mut fleet = fleet();
-    tell(&mut fleet, Ok(("new", "new")));
+    resolve(&mut fleet, Ok(("new", "new")));
     fleet.configure(|own| own.node_classes[0].user_data = "x".into());
-    assert_eq!(fleet.causes(at(1)), ["NodeClassDrift"]);
+    assert_eq!(fleet.drift_causes(at(1)), ["NodeClassDrift"]);
     fleet.change(|own| own.requirements.add("a", Requirement::is_in(["b"])));
-    assert_eq!(fleet.causes(at(1)), ["RequirementsDrifted"]);
+    assert_eq!(fleet.drift_causes(at(1)), ["RequirementsDrifted"]);
 }

@@ -14,8 +14,8 @@ use outrigger::state::candidates::{NodeHealth, PendingApproval};
 
 use super::{Fleet, at, pool};
 
-/// Of these nodes the first so many are not ready.
-fn sick(nodes: usize, unready: usize) -> Fleet {
+/// Returns a fleet in which the first nodes are unready.
+fn fleet_with_unready(nodes: usize, unready: usize) -> Fleet {
     let mut fleet = Fleet::of(nodes);
     for index in 0..unready {
         fleet.change_node(&format!("n{index}"), |own| own.ready = false);
@@ -24,8 +24,9 @@ fn sick(nodes: usize, unready: usize) -> Fleet {
 }
 
 #[test]
-fn nothing_leaves_where_too_many_nodes_are_not_ready() {
-    // With a limit of 45 %, of so many nodes so many are not ready: whether that is too many.
+fn disruption_stops_if_too_many_nodes_are_unready() {
+    // The limit is 45 %. The number of nodes, the number of unready ones, and whether the limit is
+    // exceeded.
     for (nodes, unready, expect) in [
         (1, 1, false),
         (2, 2, false),
@@ -37,41 +38,41 @@ fn nothing_leaves_where_too_many_nodes_are_not_ready() {
         (20, 9, false),
         (20, 10, true),
     ] {
-        let fleet = sick(nodes, unready);
+        let fleet = fleet_with_unready(nodes, unready);
         let health = NodeHealth { unready, total: nodes };
-        assert_eq!(fleet.sweep(at(1)).ailing, expect.then_some(health), "{unready} of {nodes}");
+        assert_eq!(fleet.plan(at(1)).ailing, expect.then_some(health), "{unready} of {nodes}");
     }
 }
 
 #[test]
-fn whoever_would_leave_stays_with_the_figures_and_leaves_when_it_is_over() {
-    let mut fleet = sick(6, 4);
+fn nodes_kept_by_the_unready_limit_are_disrupted_after_it_ends() {
+    let mut fleet = fleet_with_unready(6, 4);
     fleet.drift();
     fleet.change_node("n0", |own| own.set_condition("Ready", ConditionStatus::False, at(0)));
     fleet.claim("n5").record.expire_hard_after = Some(jiff::SignedDuration::from_mins(1));
-    let plan = fleet.sweep(at(60));
+    let plan = fleet.plan(at(60));
     assert_eq!(plan.retire, []);
     let health = NodeHealth { unready: 4, total: 6 };
-    let stays = plan.kept.iter().filter(|own| own.verdict == Verdict::Health(health));
-    assert_eq!(stays.count(), 6, "{:?}", plan.kept);
+    let kept = plan.kept.iter().filter(|own| own.verdict == Verdict::Health(health));
+    assert_eq!(kept.count(), 6, "{:?}", plan.kept);
     fleet.configure(|own| own.safeguards.max_unready = BudgetNodes::Nodes(4));
-    assert_eq!(fleet.sweep(at(60)).ailing, None);
-    assert!(!fleet.sweep(at(60)).retire.is_empty());
+    assert_eq!(fleet.plan(at(60)).ailing, None);
+    assert!(!fleet.plan(at(60)).retire.is_empty());
 }
 
 #[test]
-fn those_that_leave_or_have_not_started_are_not_ill_and_those_of_nobody_may_be() {
-    let mut fleet = sick(4, 4);
+fn unready_limit_ignores_disrupted_and_uninitialized_managed_nodes() {
+    let mut fleet = fleet_with_unready(4, 4);
     fleet.change_node("n0", |own| own.taints.push(Taint::new(TAINT_DISRUPTED, Effect::NoSchedule)));
     fleet.change_node("n1", |own| drop(own.labels.remove("karpenter.sh/initialized")));
-    assert_eq!(fleet.sweep(at(1)).ailing, None, "two of three");
+    assert_eq!(fleet.plan(at(1)).ailing, None, "two of three nodes are unready");
     fleet.change_node("n1", |own| drop(own.labels.remove(POOL)));
     let health = NodeHealth { unready: 3, total: 4 };
-    assert_eq!(fleet.sweep(at(1)).ailing, Some(health));
+    assert_eq!(fleet.plan(at(1)).ailing, Some(health));
 }
 
 #[test]
-fn what_is_held_stays_and_what_drifts_by_itself_does_not() {
+fn nodes_pending_approval_are_kept_and_others_still_drift() {
     let mut fleet = Fleet::of(3);
     fleet.node("n3", "p");
     fleet.configure(|own| own.pools[0].requirements.add("a", Requirement::is_in(["b"])));
@@ -80,18 +81,22 @@ fn what_is_held_stays_and_what_drifts_by_itself_does_not() {
         nodes: ["n0".into(), "n1".into()].into(),
         total: 4,
     });
-    assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["n3", "n2"], "due before");
-    let held = Some(Verdict::ApprovalPending { id: "x".into(), percent: 50 });
-    assert_eq!(fleet.verdict("n0", Reason::Drifted, at(1)), held);
+    assert_eq!(
+        fleet.disrupted(Reason::Drifted, at(1)),
+        ["n3", "n2"],
+        "these nodes had drifted before"
+    );
+    let pending = Some(Verdict::ApprovalPending { id: "x".into(), percent: 50 });
+    assert_eq!(fleet.verdict("n0", Reason::Drifted, at(1)), pending);
     fleet.configure(|own| own.pools[0] = pool("p"));
     fleet.change(|own| own.replicas = Some(0));
-    assert_eq!(fleet.sweep(at(1)).retire, [], "a smaller number is held as well");
+    assert_eq!(fleet.plan(at(1)).retire, [], "a smaller number of replicas needs approval too");
     fleet.state.unaccepted = None;
-    assert_eq!(fleet.leaving(Reason::Surplus, at(1)).len(), 4);
+    assert_eq!(fleet.disrupted(Reason::Surplus, at(1)).len(), 4);
 }
 
 #[test]
-fn what_is_accepted_is_what_only_new_nodes_can_be() {
+fn change_id_covers_only_changes_that_need_new_nodes() {
     let mut fleet = Fleet::of(0);
     let before = change_id(&fleet.state.cluster);
     fleet.change(|own| drop(own.labels.insert("a".into(), "b".into())));
@@ -101,8 +106,8 @@ fn what_is_accepted_is_what_only_new_nodes_can_be() {
     fleet.change(|own| own.requirements.add("a", Requirement::is_in(["b"])));
     let required = change_id(&fleet.state.cluster);
     fleet.configure(|own| own.pools.clear());
-    let gone = change_id(&fleet.state.cluster);
-    let mut all = vec![before, number, required, gone];
+    let removed = change_id(&fleet.state.cluster);
+    let mut all = vec![before, number, required, removed];
     assert!(all.iter().all(|own| own.len() == 16), "{all:?}");
     all.sort_unstable();
     all.dedup();
@@ -128,7 +133,7 @@ fn shown(fleet: &Fleet, now: jiff::Timestamp) -> (String, Plan) {
 }
 
 #[test]
-fn plans_show_who_leaves_and_why_and_who_would() {
+fn plans_show_disrupted_and_kept_nodes_with_reasons() {
     let mut fleet = Fleet::of(12);
     fleet.drift();
     fleet.change(|own| own.disruption.budgets[0].nodes = BudgetNodes::Nodes(2));

@@ -6,15 +6,15 @@ use outrigger::model::pool::{BudgetNodes, Pool, Reason};
 
 use super::{Fleet, at, pool};
 
-/// A static pool that is to have so many nodes and no more than this.
-fn fixed(name: &str, replicas: u32, most: Option<u32>) -> Pool {
+/// Returns a static pool with this number of replicas and this limit of nodes.
+fn static_pool(name: &str, replicas: u32, most: Option<u32>) -> Pool {
     let mut pool = pool(name);
     pool.replicas = Some(replicas);
     pool.limits.nodes = most;
     pool
 }
 
-/// Such a pool with so many drifted nodes.
+/// Returns a fleet with this pool and this many drifted nodes.
 fn fleet(nodes: u32, pool: Pool) -> Fleet {
     let mut fleet = Fleet::new(vec![pool]);
     for at in 0..nodes {
@@ -25,39 +25,39 @@ fn fleet(nodes: u32, pool: Pool) -> Fleet {
 }
 
 fn drifted(fleet: &Fleet) -> usize {
-    fleet.leaving(Reason::Drifted, at(1)).len()
+    fleet.disrupted(Reason::Drifted, at(1)).len()
 }
 
 #[test]
-fn budgets_hold_for_static_pools_each_for_itself() {
+fn each_static_pool_has_its_own_budget() {
     for (nodes, expect) in
         [(BudgetNodes::Nodes(2), 2), (BudgetNodes::Percent(30), 3), (BudgetNodes::Nodes(0), 0)]
     {
-        let mut fleet = fleet(10, fixed("p", 10, None));
+        let mut fleet = fleet(10, static_pool("p", 10, None));
         fleet.change(|own| own.disruption.budgets[0].nodes = nodes);
         assert_eq!(drifted(&fleet), expect, "{nodes:?}");
     }
-    let mut fleet = fleet(4, fixed("p", 4, None));
-    fleet.configure(|own| own.pools.push(fixed("q", 3, Some(4))));
+    let mut fleet = fleet(4, static_pool("p", 4, None));
+    fleet.configure(|own| own.pools.push(static_pool("q", 3, Some(4))));
     for at in 0..3 {
         fleet.node(&format!("q{at}"), "q");
     }
     fleet.drift();
     fleet.change(|own| own.disruption.budgets[0].nodes = BudgetNodes::Nodes(2));
-    assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["n0", "n1", "q0"]);
+    assert_eq!(fleet.disrupted(Reason::Drifted, at(1)), ["n0", "n1", "q0"]);
 }
 
 #[test]
-fn no_more_leave_than_the_limit_of_nodes_has_room_for_others() {
+fn node_limit_bounds_the_replacement_of_static_nodes() {
     for (most, expect) in [(Some(4), 0), (Some(5), 1), (Some(6), 2), (Some(99), 4), (None, 4)] {
-        let fleet = fleet(4, fixed("p", 4, most));
+        let fleet = fleet(4, static_pool("p", 4, most));
         assert_eq!(drifted(&fleet), expect, "{most:?}");
         let kept = fleet.verdict("n3", Reason::Drifted, at(1));
         assert_eq!(kept, (expect < 4).then_some(Verdict::Limits), "{most:?}");
     }
-    // Those that leave take room until they are gone, and others until they are there.
-    let mut fleet = fleet(4, fixed("p", 4, Some(6)));
-    fleet.leave("n0", Reason::Drifted);
+    // Disrupted nodes count until they are gone, and so do their replacements.
+    let mut fleet = fleet(4, static_pool("p", 4, Some(6)));
+    fleet.start_disruption("n0", Reason::Drifted);
     assert_eq!(drifted(&fleet), 2);
     fleet.node("n4", "p");
     assert_eq!(drifted(&fleet), 1);
@@ -66,9 +66,9 @@ fn no_more_leave_than_the_limit_of_nodes_has_room_for_others() {
 }
 
 #[test]
-fn a_pool_with_too_many_nodes_loses_those_first() {
-    let fleet = fleet(4, fixed("p", 3, None));
-    let plan = fleet.sweep(at(1));
+fn surplus_nodes_are_removed_before_drifted_nodes() {
+    let fleet = fleet(4, static_pool("p", 3, None));
+    let plan = fleet.plan(at(1));
     let reasons: Vec<Reason> = plan.retire.iter().map(|own| own.reason).collect();
     assert_eq!(reasons, [Reason::Surplus]);
     let stays = plan.kept.iter().filter(|own| own.verdict == Verdict::TooMany);
@@ -76,14 +76,14 @@ fn a_pool_with_too_many_nodes_loses_those_first() {
 }
 
 #[test]
-fn a_static_pool_of_none_loses_its_nodes_as_surplus_and_one_that_may_not_be_disrupted_stays() {
-    let none = fleet(2, fixed("p", 0, None));
-    assert_eq!(none.leaving(Reason::Surplus, at(1)), ["n0", "n1"]);
-    assert_eq!(drifted(&none), 0);
-    let mut own = fleet(2, fixed("p", 2, None));
+fn zero_replicas_remove_all_nodes_and_annotated_nodes_are_kept() {
+    let empty_pool = fleet(2, static_pool("p", 0, None));
+    assert_eq!(empty_pool.disrupted(Reason::Surplus, at(1)), ["n0", "n1"]);
+    assert_eq!(drifted(&empty_pool), 0);
+    let mut own = fleet(2, static_pool("p", 2, None));
     own.change_node("n0", |own| drop(own.annotations.insert(DO_NOT_DISRUPT.into(), "true".into())));
-    assert_eq!(own.leaving(Reason::Drifted, at(1)), ["n1"]);
-    let mut same = Fleet::new(vec![fixed("p", 1, None)]);
+    assert_eq!(own.disrupted(Reason::Drifted, at(1)), ["n1"]);
+    let mut same = Fleet::new(vec![static_pool("p", 1, None)]);
     same.node("n0", "p");
     assert_eq!(drifted(&same), 0, "it has not drifted");
 }

@@ -15,7 +15,7 @@ use outrigger::model::requirement::Requirement;
 const RUN: &str = "ec2:RunInstances";
 
 #[test]
-fn a_class_is_tried_with_what_its_pool_would_buy_first() {
+fn dry_run_uses_the_first_offerings_of_the_pool() {
     let catalog = Catalog::shipped();
     let mut pool = Pool::new("general");
     let types = ["m5.large", "m5.xlarge", "m5.2xlarge", "m5.4xlarge"];
@@ -35,7 +35,7 @@ fn a_class_is_tried_with_what_its_pool_would_buy_first() {
 }
 
 #[test]
-fn what_is_tried_bears_the_tags_of_a_launch() {
+fn dry_run_launch_has_the_tags_of_a_launch() {
     let class = NodeClass {
         name: "c".into(),
         tags: [("team".to_owned(), "blue".to_owned())].into(),
@@ -60,11 +60,11 @@ fn what_is_tried_bears_the_tags_of_a_launch() {
     ] {
         assert_eq!(own.tags[key], value, "{key}");
     }
-    assert_eq!(own, dry_run_launch(&cluster, &pool, offering), "and is always the same");
+    assert_eq!(own, dry_run_launch(&cluster, &pool, offering), "the launch is deterministic");
 }
 
-/// Code, message, status; what is held against the class, if anything is.
-const SAID: &[(&str, &str, Option<u16>, Option<Cause>)] = &[
+/// Code, message, status; the cause of the rejection, or `None` if the class is not rejected.
+const RESULTS: &[(&str, &str, Option<u16>, Option<Cause>)] = &[
     ("UnauthorizedOperation", "", None, Some(Cause::Denied)),
     ("InvalidUserData.Malformed", LONG, None, Some(Cause::UserDataTooLarge)),
     ("InvalidUserData.Malformed", "x", None, Some(Cause::LaunchInvalid)),
@@ -91,8 +91,8 @@ const PROFILE: &str = "Value (p) for parameter iamInstanceProfile.name is invali
 const VPC: &str = "sg-1 and subnet-1 belong to different networks";
 
 #[test]
-fn only_what_concerns_the_class_is_held_against_it() {
-    for (code, message, status, expect) in SAID {
+fn dry_run_error_rejects_the_class_only_if_the_class_caused_it() {
+    for (code, message, status, expect) in RESULTS {
         match (dry_run_result(RUN, code, message, *status), expect) {
             (DryRunResult::Refused(cause, text), Some(expect)) => {
                 assert_eq!(cause, *expect, "{code} {message}");

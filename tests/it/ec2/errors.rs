@@ -3,9 +3,9 @@
 use outrigger::ec2::create_fleet::FleetRequest;
 use outrigger::ec2::errors::{AwsFailure, ErrorClass, FleetError, FleetOutcome, classify_error};
 use outrigger::ec2::iam_policy::STATEMENTS;
-use outrigger::engine::command::{CommandResult, FailureKind, RefusalKind};
 use outrigger::model::node_class::resolved::{PlacementGroup, PlacementGroupStrategy};
 use outrigger::model::reservation::Reservation;
+use outrigger::provider::{CommandResult, FailureKind, RefusalKind};
 
 use super::fixture::Scene;
 
@@ -14,11 +14,11 @@ const NAME: &str = "Invalid IAM Instance Profile name";
 const LONG: &str = "User data is limited to 16384 bytes";
 const VPC: &str = "Security group sg-1 and subnet subnet-1 belong to different networks.";
 
-fn sorted(code: &str, message: &str, status: Option<u16>) -> AwsFailure {
+fn classify(code: &str, message: &str, status: Option<u16>) -> AwsFailure {
     classify_error(FLEET, code, message, status)
 }
 
-/// Code, message, HTTP status; what it is, how the engine has it, and what it is told with.
+/// Code, message, HTTP status; the error class, the failure kind, and a part of the text.
 type Row = (&'static str, &'static str, Option<u16>, ErrorClass, FailureKind, &'static str);
 
 const CALLS: &[Row] = &[
@@ -139,9 +139,9 @@ const CALLS: &[Row] = &[
 ];
 
 #[test]
-fn errors_of_whole_calls_are_sorted() {
+fn call_errors_are_classified() {
     for (code, message, status, sort, kind, text) in CALLS {
-        let own = sorted(code, message, *status);
+        let own = classify(code, message, *status);
         assert_eq!((own.sort, own.failure_kind()), (*sort, *kind), "{code} {message}");
         assert!(own.text.contains(text), "{code}: {}", own.text);
         let answer = CommandResult::Failed { kind: *kind, text: own.text.clone() };
@@ -159,7 +159,7 @@ fn unauthorized(action: &str, resource: &str, why: &str) -> String {
 }
 
 #[test]
-fn a_denied_call_names_the_action_and_the_statement_that_grants_it() {
+fn denied_call_names_the_action_and_its_granting_statement() {
     let no = "because no identity-based policy allows the action";
     let boundary = "with an explicit deny in a permissions boundary";
     let scp = "with an explicit deny in a service control policy";
@@ -213,7 +213,7 @@ fn a_denied_call_names_the_action_and_the_statement_that_grants_it() {
         ("denied".to_owned(), "ec2:CreateFleet", "AllowScopedEC2InstanceActionsWithTags"),
     ];
     for (message, action, expect) in cases {
-        let own = sorted("UnauthorizedOperation", &message, Some(403));
+        let own = classify("UnauthorizedOperation", &message, Some(403));
         assert_eq!(own.action.as_deref(), Some(action));
         assert!(own.text.contains(expect), "{}", own.text);
         assert!(own.text.contains(action) && own.text.len() < 500, "{}", own.text);
@@ -221,7 +221,7 @@ fn a_denied_call_names_the_action_and_the_statement_that_grants_it() {
 }
 
 #[test]
-fn every_statement_grants_something_and_says_how() {
+fn every_policy_statement_grants_actions_named_in_denials() {
     for own in STATEMENTS {
         assert!(!own.actions.is_empty(), "{}", own.sid);
         for action in own.actions {
@@ -236,10 +236,10 @@ fn request(way: &str) -> FleetRequest {
     let offerings = ["m5.large a", "m5.large b", "m5.xlarge a", "m5.xlarge b"];
     let offerings = offerings.map(|own| format!("{own} {way}"));
     let offerings: Vec<&str> = offerings.iter().map(String::as_str).collect();
-    Scene::new().offers(&offerings).made()
+    Scene::new().with_offerings(&offerings).request()
 }
 
-/// An error of a type and a zone, and maybe of a subnet: `type zone subnet`, `-` for none.
+/// Returns an error about `type zone subnet`, `-` for none.
 fn error(code: &str, message: &str, about: &str) -> FleetError {
     let mut parts = about.split(' ');
     let mut part = || parts.next().filter(|own| *own != "-").map(str::to_owned);
@@ -255,7 +255,7 @@ fn error(code: &str, message: &str, about: &str) -> FleetError {
 
 /// Refusals as `type zone kind`.
 fn refusals(outcome: &FleetOutcome) -> Vec<String> {
-    let one = |own: &outrigger::engine::command::OfferingRefusal| {
+    let one = |own: &outrigger::provider::OfferingRefusal| {
         let zone = own.offering.zone.as_str().trim_start_matches("us-east-1");
         format!("{} {zone} {}", own.offering.instance_type, own.kind.as_str())
     };
@@ -266,7 +266,7 @@ const SPREAD: &str = "You've reached the limit of instances in this spread place
     spread placement group can have up to seven instances per Availability Zone.";
 const SPOT_ROLE: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
 
-/// Code, message and what an error is about; what it refuses.
+/// Code, message and subject of an error; the refusals.
 const ITEMS: &[(&str, &str, &str, &[&str])] = &[
     ("InsufficientInstanceCapacity", "", "m5.large a", &["m5.large a insufficient-capacity"]),
     (
@@ -320,7 +320,7 @@ const ITEMS: &[(&str, &str, &str, &[&str])] = &[
 ];
 
 #[test]
-fn errors_of_a_fleet_refuse_what_they_are_about() {
+fn fleet_errors_refuse_the_offerings_they_concern() {
     for (code, message, about, expect) in ITEMS {
         let outcome = FleetOutcome::from_errors(&request("spot"), &[error(code, message, about)]);
         assert_eq!(refusals(&outcome), *expect, "{code} {about}");
@@ -333,11 +333,11 @@ fn errors_of_a_fleet_refuse_what_they_are_about() {
 }
 
 #[test]
-fn a_launch_that_made_nothing_is_refused_or_has_failed() {
+fn launch_without_an_instance_is_refused_or_failed() {
     let ice = error("InsufficientInstanceCapacity", "", "m5.large a");
     let odd = error("InvalidParameter", "something", "m5.large b");
     let slow = error("RequestLimitExceeded", "", "m5.large b");
-    let fault = error("InternalError", "", "m5.large b");
+    let internal = error("InternalError", "", "m5.large b");
     let no = error(
         "UnauthorizedOperation",
         "is not authorized to perform: iam:PassRole on resource: arn:aws:iam::1:role/n because",
@@ -350,8 +350,8 @@ fn a_launch_that_made_nothing_is_refused_or_has_failed() {
         (&[odd.clone(), ice.clone()], None),
         (&[odd], Some((FailureKind::Invalid, "something"))),
         (&[slow], Some((FailureKind::Throttled, "RequestLimitExceeded"))),
-        // The answer is there, so that nothing is left open.
-        (&[fault], Some((FailureKind::Invalid, "InternalError"))),
+        // EC2 has responded, so the result is certain.
+        (&[internal], Some((FailureKind::Invalid, "InternalError"))),
         (&[no], Some((FailureKind::Denied, "AllowPassingInstanceRole"))),
         (&[], Some((FailureKind::Invalid, "no error returned"))),
     ];
@@ -371,30 +371,30 @@ fn a_launch_that_made_nothing_is_refused_or_has_failed() {
 }
 
 #[test]
-fn what_could_not_be_asked_for_is_refused_with_the_rest() {
-    let mut scene = Scene::new().offers(&["m5.large a spot", "m5.large c spot"]);
+fn offerings_left_out_of_the_request_are_refused_too() {
+    let mut scene = Scene::new().with_offerings(&["m5.large a spot", "m5.large c spot"]);
     let ice = error("InsufficientInstanceCapacity", "", "m5.large a");
-    let outcome = FleetOutcome::from_errors(&scene.made(), &[ice]);
+    let outcome = FleetOutcome::from_errors(&scene.request(), &[ice]);
     let expect = ["m5.large a insufficient-capacity", "m5.large c no-address"];
     assert_eq!(refusals(&outcome), expect);
 }
 
 #[test]
-fn want_of_capacity_in_a_placement_group_is_the_groups() {
+fn insufficient_capacity_in_a_placement_group_concerns_the_group() {
     let mut scene = Scene::new();
     scene.resolved.placement_group =
         Some(PlacementGroup { id: "pg-1".into(), strategy: PlacementGroupStrategy::Cluster });
     let ice = error("InsufficientInstanceCapacity", "", "m5.large a");
-    let outcome = FleetOutcome::from_errors(&scene.made(), &[ice]);
+    let outcome = FleetOutcome::from_errors(&scene.request(), &[ice]);
     assert_eq!(refusals(&outcome), ["m5.large a placement-exceeded"]);
     assert!(!RefusalKind::PlacementExceeded.is_general());
 }
 
 #[test]
-fn a_used_up_reservation_is_refused_and_a_throttled_call_leaves_it_alone() {
+fn exhausted_reservation_is_refused_and_throttled_one_is_not() {
     let reserves = || {
-        let scene = Scene::new().offers(&["m5.large a reserved cr-1"]);
-        scene.reserves(Reservation::new("cr-1", 3)).made()
+        let scene = Scene::new().with_offerings(&["m5.large a reserved cr-1"]);
+        scene.with_reservation(Reservation::new("cr-1", 3)).request()
     };
     let over = error("ReservationCapacityExceeded", "", "m5.large a");
     let outcome = FleetOutcome::from_errors(&reserves(), &[over]);
@@ -407,7 +407,7 @@ fn a_used_up_reservation_is_refused_and_a_throttled_call_leaves_it_alone() {
 }
 
 #[test]
-fn people_are_told_of_what_they_can_do_something_about() {
+fn notes_list_only_errors_that_operators_can_fix() {
     let errors = [
         error("VcpuLimitExceeded", "", "m5.large a"),
         error("VcpuLimitExceeded", "", "m5.large b"),

@@ -8,7 +8,6 @@ use outrigger::catalog::Catalog;
 use outrigger::ec2::create_fleet::{FleetRequest, FleetRequestInput};
 use outrigger::ec2::launch_template::{LaunchTemplate, RenderedUserData, TemplateTarget};
 use outrigger::ec2::subnet_capacity::Subnets;
-use outrigger::engine::command::{CommandResult, Launch};
 use outrigger::model::claim::{ClaimOrigin, ClaimRecord};
 use outrigger::model::id::TypeName;
 use outrigger::model::instance::{Arch, CapacityType, OfferingKey};
@@ -17,10 +16,11 @@ use outrigger::model::node_class::image::AmiFamily;
 use outrigger::model::node_class::resolved::{Image, ResolvedNodeClass, SecurityGroup, Subnet};
 use outrigger::model::node_class::{NodeClass, NodeIdentity};
 use outrigger::model::reservation::Reservation;
+use outrigger::provider::{CommandResult, Launch};
 
 pub(super) const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// All that a request is made of.
+/// The inputs of a request.
 #[derive(Clone)]
 pub(super) struct Scene {
     pub(super) launch: Launch,
@@ -31,14 +31,14 @@ pub(super) struct Scene {
     pub(super) cluster: String,
     pub(super) region: String,
     pub(super) ipv6: bool,
-    /// What stands in user data before the image and the most of pods.
+    /// Text in the user data before the image and the maximum number of pods.
     pub(super) token: String,
-    /// Whether user data says how many pods there may be.
+    /// Whether the user data has the maximum number of pods.
     pub(super) counts_pods: bool,
     pub(super) subnets: Subnets,
 }
 
-/// `type zone way`, and maybe a reservation.
+/// Returns the offering of `type zone capacity-type`, with an optional reservation id.
 pub(super) fn offering(text: &str) -> OfferingKey {
     let parts: Vec<&str> = text.split(' ').collect();
     OfferingKey {
@@ -85,7 +85,7 @@ pub(super) fn record(id: &str) -> ClaimRecord {
 }
 
 impl Scene {
-    /// A launch of `m5.large` on demand in one zone, from a plain class.
+    /// Returns an on-demand launch of `m5.large` in one zone from a plain class.
     pub(super) fn new() -> Self {
         let claim = record("abc");
         let mut tags = claim.to_tags();
@@ -135,22 +135,22 @@ impl Scene {
         }
     }
 
-    /// The same with these offerings.
-    pub(super) fn offers(mut self, offerings: &[&str]) -> Self {
+    /// Sets these offerings.
+    pub(super) fn with_offerings(mut self, offerings: &[&str]) -> Self {
         self.launch.offerings = offerings.iter().map(|own| offering(own)).collect();
         self
     }
 
-    /// The same with this reservation of `m5.large` in the first zone.
-    pub(super) fn reserves(mut self, own: Reservation) -> Self {
+    /// Adds this reservation of `m5.large` in the first zone.
+    pub(super) fn with_reservation(mut self, own: Reservation) -> Self {
         let all = [("m5.large".into(), "us-east-1a".into(), own)];
         self.catalog = self.catalog.with_reservations(all);
         self
     }
 
-    /// The request, or the answer where there is none.
-    pub(super) fn request(&mut self) -> Result<FleetRequest, Box<CommandResult>> {
-        let order = FleetRequestInput {
+    /// Returns the request, or the result if no request is possible.
+    pub(super) fn try_request(&mut self) -> Result<FleetRequest, Box<CommandResult>> {
+        let input = FleetRequestInput {
             launch: &self.launch,
             class: &self.class,
             resolved: &self.resolved,
@@ -158,9 +158,9 @@ impl Scene {
             catalog: &self.catalog,
             site: TemplateTarget { cluster: &self.cluster, region: &self.region, ipv6: self.ipv6 },
         };
-        let (token, counts) = (self.token.clone(), self.counts_pods);
+        let (token, counts_pods) = (self.token.clone(), self.counts_pods);
         let mut render = |image: &Image, pods: i64| {
-            let pods = if counts { pods } else { 0 };
+            let pods = if counts_pods { pods } else { 0 };
             if token.is_empty() {
                 return Err(BootstrapError::UserData {
                     format: "a test",
@@ -170,17 +170,17 @@ impl Scene {
             let text = format!("{token} {} {pods}", image.name);
             Ok(RenderedUserData::new(text.into_bytes()))
         };
-        order.build_request(&mut self.subnets, &mut render, NOW)
+        input.build_request(&mut self.subnets, &mut render, NOW)
     }
 
-    /// The request, which there is.
-    pub(super) fn made(&mut self) -> FleetRequest {
-        self.request().expect("a request")
+    /// Returns the request, which must be possible.
+    pub(super) fn request(&mut self) -> FleetRequest {
+        self.try_request().expect("a request")
     }
 
-    /// The only template.
+    /// Returns the only template.
     pub(super) fn template(&mut self) -> LaunchTemplate {
-        let mut configs = self.made().configs;
+        let mut configs = self.request().configs;
         assert_eq!(configs.len(), 1);
         configs.remove(0).template
     }

@@ -11,7 +11,7 @@ use outrigger::model::node_class::resolved::{Cause, ConditionKind, Image, NodeCl
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// An image of this day; deprecated with a `!` in front.
+/// An image of this day. A leading `!` marks a deprecated one.
 fn image(id: &str, day: i64) -> Image {
     Image {
         id: id.trim_start_matches('!').to_owned(),
@@ -32,8 +32,8 @@ fn search(name: Option<&str>, owner: Option<&str>, tag: Option<(&str, &str)>) ->
     }
 }
 
-/// The images that are used of those found, and the condition of the class.
-fn found(
+/// Returns the selected images, and the condition of the class.
+fn select(
     terms: Vec<ImageTerm>,
     images: ListResult<Vec<Image>>,
 ) -> (Vec<Image>, NodeClassCondition) {
@@ -41,26 +41,27 @@ fn found(
     let profile = Ok("p".to_owned());
     let own = resolve_node_class(&class, &RegionResources::default(), images, profile, NOW);
     let is_own = |own: &&NodeClassCondition| own.kind == ConditionKind::ImagesReady;
-    let condition = own.conditions.iter().find(is_own).expect("it is said");
+    let condition = own.conditions.iter().find(is_own).expect("a condition");
     (own.images.clone(), condition.clone())
 }
 
-/// Images with their days, deprecated ones with a `!`; which is used, and whether it is deprecated.
-type Used = (&'static [(&'static str, i64)], &'static str, bool);
+/// Images with their days, a leading `!` for deprecated ones; the selected image, and whether it is
+/// deprecated.
+type SelectionCase = (&'static [(&'static str, i64)], &'static str, bool);
 
-/// Images found, and those used: a deprecated one where there is no other, and it says so.
+/// A deprecated image is selected only if no other exists, and it is marked as such.
 #[test]
-fn a_class_has_images_where_any_is_found_and_says_which_are_deprecated() {
-    let rows: [Used; 4] = [
+fn deprecated_image_is_used_only_if_no_other_exists() {
+    let rows: [SelectionCase; 4] = [
         (&[("a", 1)], "a", false),
         (&[("!a", 1)], "a", true),
         (&[("!a", 1), ("!b", 2)], "b", true),
-        // Another is there again: it is used, and the flag is gone.
+        // A non-deprecated image exists again: it is selected, and the mark is gone.
         (&[("!a", 2), ("b", 1)], "b", false),
     ];
     for (all, id, deprecated) in rows {
         let all: Vec<Image> = all.iter().map(|(id, day)| image(id, *day)).collect();
-        let (used, condition) = found(vec![search(Some("a*"), None, None)], Ok(all));
+        let (used, condition) = select(vec![search(Some("a*"), None, None)], Ok(all));
         let used: Vec<(&str, bool)> =
             used.iter().map(|own| (own.id.as_str(), own.deprecated)).collect();
         assert_eq!(used, [(id, deprecated)]);
@@ -68,9 +69,9 @@ fn a_class_has_images_where_any_is_found_and_says_which_are_deprecated() {
     }
 }
 
-/// Who finds nothing is told of the terms, in the words of the configuration.
+/// The message quotes the terms as in the configuration.
 #[test]
-fn a_class_without_images_is_not_ready_and_names_its_terms() {
+fn node_class_without_images_is_unready_and_names_its_terms() {
     let alias = ImageTerm::Alias { family: AmiFamily::Al2023, version: "v20250601".into() };
     let rows = [
         (alias, "alias = \"al2023@v20250601\""),
@@ -84,14 +85,14 @@ fn a_class_without_images_is_not_ready_and_names_its_terms() {
         ),
     ];
     for (term, words) in rows {
-        let (used, condition) = found(vec![term], Ok(Vec::new()));
+        let (used, condition) = select(vec![term], Ok(Vec::new()));
         assert_eq!((used.len(), condition.cause), (0, Some(Cause::ImageNotFound)));
         assert!(condition.message.contains(words), "{}", condition.message);
     }
     for cause in [Cause::UnsupportedAlias, Cause::Denied, Cause::Unavailable] {
-        let text = "told by AWS".to_owned();
-        let (used, condition) = found(Vec::new(), Err(ResolveError { cause, text }));
+        let text = "reported by AWS".to_owned();
+        let (used, condition) = select(Vec::new(), Err(ResolveError { cause, text }));
         assert_eq!((used.len(), condition.cause), (0, Some(cause)));
-        assert_eq!(condition.message, "told by AWS");
+        assert_eq!(condition.message, "reported by AWS");
     }
 }

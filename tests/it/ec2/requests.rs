@@ -4,14 +4,14 @@ use jiff::SignedDuration;
 use outrigger::ec2::create_fleet::{
     AllocationStrategy, FleetRequest, TEMPLATES_MAX, TargetCapacityType,
 };
-use outrigger::engine::command::{CommandResult, FailureKind, OfferingRefusal, RefusalKind};
 use outrigger::model::instance::Price;
 use outrigger::model::node_class::resolved::{Cause, ConditionKind, NodeClassCondition};
 use outrigger::model::reservation::{Reservation, ReservationKind};
+use outrigger::provider::{CommandResult, FailureKind, OfferingRefusal, RefusalKind};
 
 use super::fixture::{NOW, Scene, offering};
 
-/// Overrides as `type zone subnet image priority`, templates apart.
+/// Returns the overrides as `type zone subnet image priority`, by template.
 fn overrides(request: &FleetRequest) -> Vec<Vec<String>> {
     let one = |own: &outrigger::ec2::create_fleet::Override| {
         let (key, at) = (&own.offering, own.offering.zone.as_str());
@@ -26,8 +26,9 @@ fn overrides(request: &FleetRequest) -> Vec<Vec<String>> {
     request.configs.iter().map(config).collect()
 }
 
-/// What is offered, in which kind of reservation, whether prices are an overlay's; what is bought.
-type Way = (
+/// Offerings, the kind of reservation, whether an overlay changed prices; the target capacity type
+/// and the allocation strategy.
+type TargetCase = (
     &'static [&'static str],
     Option<fn() -> Reservation>,
     bool,
@@ -38,9 +39,9 @@ type Way = (
 const OD: &str = "m5.large a on-demand";
 const SPOT: &str = "m5.large a spot";
 const CR: &str = "m5.large a reserved cr-1";
-const FIRST: Option<AllocationStrategy> = Some(AllocationStrategy::Prioritized);
-const BEST: Option<AllocationStrategy> = Some(AllocationStrategy::PriceCapacityOptimized);
-const DEEP: Option<AllocationStrategy> = Some(AllocationStrategy::CapacityOptimizedPrioritized);
+const PRIORITIZED: Option<AllocationStrategy> = Some(AllocationStrategy::Prioritized);
+const PRICE_CAPACITY: Option<AllocationStrategy> = Some(AllocationStrategy::PriceCapacityOptimized);
+const CAPACITY: Option<AllocationStrategy> = Some(AllocationStrategy::CapacityOptimizedPrioritized);
 
 fn default() -> Reservation {
     Reservation::new("cr-1", 1)
@@ -54,29 +55,29 @@ fn interruptible() -> Reservation {
     Reservation { interruptible: true, ..default() }
 }
 
-const WAYS: &[Way] = &[
-    (&[OD], None, false, TargetCapacityType::OnDemand, FIRST),
-    (&[OD], None, true, TargetCapacityType::OnDemand, FIRST),
-    (&[SPOT], None, false, TargetCapacityType::Spot, BEST),
-    (&[SPOT], None, true, TargetCapacityType::Spot, DEEP),
-    // The way of the cheapest.
-    (&[SPOT, OD], None, false, TargetCapacityType::Spot, BEST),
-    (&[OD, SPOT], None, false, TargetCapacityType::OnDemand, FIRST),
-    (&[CR], Some(default), false, TargetCapacityType::OnDemand, FIRST),
-    (&[CR, SPOT, OD], Some(default), false, TargetCapacityType::OnDemand, FIRST),
+const TARGET_CASES: &[TargetCase] = &[
+    (&[OD], None, false, TargetCapacityType::OnDemand, PRIORITIZED),
+    (&[OD], None, true, TargetCapacityType::OnDemand, PRIORITIZED),
+    (&[SPOT], None, false, TargetCapacityType::Spot, PRICE_CAPACITY),
+    (&[SPOT], None, true, TargetCapacityType::Spot, CAPACITY),
+    // The capacity type of the cheapest offering.
+    (&[SPOT, OD], None, false, TargetCapacityType::Spot, PRICE_CAPACITY),
+    (&[OD, SPOT], None, false, TargetCapacityType::OnDemand, PRIORITIZED),
+    (&[CR], Some(default), false, TargetCapacityType::OnDemand, PRIORITIZED),
+    (&[CR, SPOT, OD], Some(default), false, TargetCapacityType::OnDemand, PRIORITIZED),
     (&[CR], Some(block), false, TargetCapacityType::CapacityBlock, None),
     (&[CR], Some(interruptible), false, TargetCapacityType::Interruptible, None),
 ];
 
 #[test]
-fn one_call_buys_one_way_and_says_how() {
-    for (offerings, reservation, overlaid, target, strategy) in WAYS {
-        let mut scene = Scene::new().offers(offerings);
+fn request_has_one_capacity_type_and_its_allocation_strategy() {
+    for (offerings, reservation, overlaid, target, strategy) in TARGET_CASES {
+        let mut scene = Scene::new().with_offerings(offerings);
         scene.launch.overlaid = *overlaid;
         if let Some(own) = reservation {
-            scene = scene.reserves(own());
+            scene = scene.with_reservation(own());
         }
-        let request = scene.made();
+        let request = scene.request();
         let what = format!("{offerings:?} {target:?}");
         assert_eq!((request.target, request.strategy), (*target, *strategy), "{what}");
         assert_eq!(request.overrides().count(), 1, "{what}");
@@ -87,17 +88,18 @@ fn one_call_buys_one_way_and_says_how() {
 }
 
 #[test]
-fn bare_metal_and_devices_stand_in_for_nothing_ordinary() {
+fn bare_metal_and_accelerated_types_do_not_replace_ordinary_types() {
     let cases: [(&[&str], &[&str]); 3] = [
         (&["m5.large", "p5.48xlarge", "m5.xlarge"], &["m5.large", "m5.xlarge"]),
-        // The cheapest is one of them, or nothing else can be had: no image fits the first.
+        // The cheapest type is accelerated, or no ordinary type is available: no image fits the
+        // first.
         (&["p5.48xlarge", "m5.large"], &["p5.48xlarge", "m5.large"]),
         (&["m6a.large", "p5.48xlarge"], &["p5.48xlarge"]),
     ];
     for (offered, expect) in cases {
         let offered: Vec<String> = offered.iter().map(|own| format!("{own} a spot")).collect();
         let offered: Vec<&str> = offered.iter().map(String::as_str).collect();
-        let request = Scene::new().offers(&offered).made();
+        let request = Scene::new().with_offerings(&offered).request();
         let mut types: Vec<&str> =
             request.overrides().map(|own| own.offering.instance_type.as_str()).collect();
         types.dedup();
@@ -106,7 +108,7 @@ fn bare_metal_and_devices_stand_in_for_nothing_ordinary() {
 }
 
 #[test]
-fn what_is_bought_is_said_in_ec2s_words() {
+fn target_capacity_types_have_ec2s_names() {
     let names = [
         TargetCapacityType::Spot.as_str(),
         TargetCapacityType::OnDemand.as_str(),
@@ -117,9 +119,9 @@ fn what_is_bought_is_said_in_ec2s_words() {
 }
 
 #[test]
-fn alternatives_keep_their_order_each_type_and_zone_once() {
+fn overrides_keep_the_order_and_have_each_type_and_zone_once() {
     let request = Scene::new()
-        .offers(&[
+        .with_offerings(&[
             "m5.large b on-demand",
             "m5.large a on-demand",
             "m5.large a on-demand",
@@ -127,27 +129,27 @@ fn alternatives_keep_their_order_each_type_and_zone_once() {
             "m5.large a spot",
             "c7g.large b on-demand",
         ])
-        .request();
-    // The spot costs more than what is on demand.
+        .try_request();
+    // The spot offering is more expensive than the on-demand one.
     let on_demand = vec![
         vec!["m5.large b b x86 0", "m5.large a a1 x86 0"],
         vec!["m5.xlarge a a1 x86 1"],
         vec!["c7g.large b b arm 2"],
     ];
     assert_eq!(overrides(&request.expect("a request")), on_demand);
-    let mut scene = Scene::new().offers(&[
+    let mut scene = Scene::new().with_offerings(&[
         "m5.large b spot",
         "m5.large a spot",
         "m5.large b on-demand",
         "m5.xlarge a spot",
     ]);
     let cheaper = vec!["m5.large b b x86 0", "m5.large a a1 x86 0"];
-    assert_eq!(overrides(&scene.made()), std::slice::from_ref(&cheaper));
-    // The pool wants variety, whatever it costs.
+    assert_eq!(overrides(&scene.request()), std::slice::from_ref(&cheaper));
+    // The pool requires minValues, whatever the price.
     scene.launch.varied = true;
     let dearer = vec!["m5.xlarge a a1 x86 1"];
-    assert_eq!(overrides(&scene.made()), [cheaper, dearer]);
-    let mut scene = Scene::new().offers(&[
+    assert_eq!(overrides(&scene.request()), [cheaper, dearer]);
+    let mut scene = Scene::new().with_offerings(&[
         "m5.large b on-demand",
         "m5.large a on-demand",
         "m5.large a on-demand",
@@ -159,7 +161,7 @@ fn alternatives_keep_their_order_each_type_and_zone_once() {
         vec!["m5.xlarge a a1 x86 1"],
         vec!["c7g.large b b arm 2"],
     ];
-    let request = scene.made();
+    let request = scene.request();
     assert_eq!(overrides(&request), expect);
     assert_eq!(request.token, "abc");
     assert_eq!(request.tags, scene.launch.tags);
@@ -173,8 +175,8 @@ fn alternatives_keep_their_order_each_type_and_zone_once() {
 }
 
 #[test]
-fn zones_that_cost_the_same_are_equals_and_others_are_not() {
-    let mut scene = Scene::new().offers(&["m5.large a on-demand", "m5.large b on-demand"]);
+fn only_zones_of_equal_price_have_equal_priority() {
+    let mut scene = Scene::new().with_offerings(&["m5.large a on-demand", "m5.large b on-demand"]);
     let mut own = scene.catalog.get("m5.large").expect("there is one").clone();
     for offering in &mut own.offerings {
         if offering.zone.as_str() == "us-east-1b" {
@@ -182,33 +184,33 @@ fn zones_that_cost_the_same_are_equals_and_others_are_not() {
         }
     }
     let expect = [["m5.large a a1 x86 0", "m5.large b b x86 0"]];
-    assert_eq!(overrides(&scene.made()), expect);
+    assert_eq!(overrides(&scene.request()), expect);
     scene.catalog = scene.catalog.with([own]);
     let expect = [["m5.large a a1 x86 0", "m5.large b b x86 1"]];
-    assert_eq!(overrides(&scene.made()), expect);
+    assert_eq!(overrides(&scene.request()), expect);
 }
 
 #[test]
-fn no_template_is_named_twice() {
+fn equal_launch_templates_are_merged() {
     let all = ["m5.large a on-demand", "m5.xlarge a on-demand"];
-    let mut scene = Scene::new().offers(&all);
-    assert_eq!(scene.made().configs.len(), 2);
-    // A family whose user data says nothing of pods.
+    let mut scene = Scene::new().with_offerings(&all);
+    assert_eq!(scene.request().configs.len(), 2);
+    // A family whose user data does not contain the maximum number of pods.
     scene.counts_pods = false;
-    let request = scene.made();
+    let request = scene.request();
     assert_eq!(request.configs.len(), 1);
     assert_eq!(request.overrides().count(), 2);
-    // Adapters are a matter of the type.
+    // EFA interfaces depend on the type.
     let all = ["p5.48xlarge a on-demand", "m5.large a on-demand"];
-    let mut scene = Scene::new().offers(&all);
+    let mut scene = Scene::new().with_offerings(&all);
     scene.counts_pods = false;
-    assert_eq!(scene.made().configs.len(), 1);
+    assert_eq!(scene.request().configs.len(), 1);
     scene.launch.devices.insert("vpc.amazonaws.com/efa".into());
-    assert_eq!(scene.made().configs.len(), 2);
+    assert_eq!(scene.request().configs.len(), 2);
 }
 
 #[test]
-fn a_request_has_no_more_templates_than_ec2_takes() {
+fn request_keeps_the_template_limit_of_ec2() {
     let mut scene = Scene::new();
     let mut types = Vec::new();
     for number in 0..60_i64 {
@@ -221,16 +223,16 @@ fn a_request_has_no_more_templates_than_ec2_takes() {
         types.push(own);
     }
     scene.catalog = scene.catalog.with(types);
-    let request = scene.made();
+    let request = scene.request();
     assert_eq!(request.configs.len(), TEMPLATES_MAX);
-    // The cheapest are kept.
+    // The cheapest offerings are kept.
     assert!(request.override_for("m5.large", "us-east-1a").is_some());
     assert!(request.override_for("x49.large", "us-east-1a").is_some());
     assert!(request.override_for("x50.large", "us-east-1a").is_none());
 }
 
 #[test]
-fn what_cannot_be_asked_for_is_refused_without_asking() {
+fn impossible_offerings_are_refused_without_a_call() {
     let cases = [
         ("none.such a on-demand", RefusalKind::Unsupported),
         ("g5.12xlarge a on-demand", RefusalKind::NoImage),
@@ -238,25 +240,25 @@ fn what_cannot_be_asked_for_is_refused_without_asking() {
     ];
     for (wanted, kind) in cases {
         let refusal = OfferingRefusal { offering: offering(wanted), kind };
-        let alone = Scene::new().offers(&[wanted]).request();
+        let alone = Scene::new().with_offerings(&[wanted]).try_request();
         let answer = CommandResult::LaunchRefused(vec![refusal.clone()]);
         assert_eq!(alone, Err(Box::new(answer)));
-        let mut beside = Scene::new().offers(&[wanted, "m5.large a on-demand"]);
-        let request = beside.made();
+        let mut beside = Scene::new().with_offerings(&[wanted, "m5.large a on-demand"]);
+        let request = beside.request();
         assert_eq!(request.refused, [refusal]);
         assert_eq!(request.overrides().count(), 1);
     }
-    // A reservation that is not known any more.
-    let gone = Scene::new().offers(&["m5.large a reserved cr-9"]).request();
+    // A reservation that no longer exists.
+    let missing = Scene::new().with_offerings(&["m5.large a reserved cr-9"]).try_request();
     let refusal = OfferingRefusal {
         offering: offering("m5.large a reserved cr-9"),
         kind: RefusalKind::ReservationExceeded,
     };
-    assert_eq!(gone, Err(Box::new(CommandResult::LaunchRefused(vec![refusal]))));
-    // An image that the class does not have any more.
+    assert_eq!(missing, Err(Box::new(CommandResult::LaunchRefused(vec![refusal]))));
+    // An image that the class no longer has.
     let mut scene = Scene::new();
     scene.resolved.images.clear();
-    let refused = match scene.request().map_err(|own| *own) {
+    let refused = match scene.try_request().map_err(|own| *own) {
         Err(CommandResult::LaunchRefused(all)) => all,
         other => panic!("{other:?}"),
     };
@@ -264,7 +266,7 @@ fn what_cannot_be_asked_for_is_refused_without_asking() {
 }
 
 #[test]
-fn some_launches_cannot_be_made_as_they_are() {
+fn invalid_launches_fail_before_the_call() {
     type Edit = fn(&mut Scene);
     let cases: [(Edit, &str); 4] = [
         (|it| it.launch.offerings.clear(), "contains no offering"),
@@ -285,7 +287,8 @@ fn some_launches_cannot_be_made_as_they_are() {
     for (edit, expect) in cases {
         let mut scene = Scene::new();
         edit(&mut scene);
-        let Err(CommandResult::Failed { kind, text }) = scene.request().map_err(|own| *own) else {
+        let Err(CommandResult::Failed { kind, text }) = scene.try_request().map_err(|own| *own)
+        else {
             panic!("{expect}");
         };
         assert_eq!(kind, FailureKind::Invalid);
@@ -294,19 +297,19 @@ fn some_launches_cannot_be_made_as_they_are() {
 }
 
 #[test]
-fn the_context_is_that_of_the_class() {
+fn request_context_is_that_of_the_node_class() {
     let mut scene = Scene::new();
     scene.class.context = Some("reserved-for-us".into());
-    assert_eq!(scene.made().context.as_deref(), Some("reserved-for-us"));
-    // Where fewer kinds than the pool asks for have to do.
+    assert_eq!(scene.request().context.as_deref(), Some("reserved-for-us"));
+    // The launch was relaxed to fewer types than the pool requires.
     scene.launch.relaxed = true;
-    assert_eq!(scene.made().context, None);
+    assert_eq!(scene.request().context, None);
 }
 
 #[test]
-fn a_request_takes_the_least_that_its_types_may_take_of_each_subnet() {
-    // m5.large takes 29 addresses at most, m5.xlarge 58.
-    let mut scene = Scene::new().offers(&[
+fn request_reserves_the_addresses_of_its_smallest_type() {
+    // m5.large takes at most 29 addresses, m5.xlarge 58.
+    let mut scene = Scene::new().with_offerings(&[
         "m5.xlarge a on-demand",
         "m5.large a on-demand",
         "m5.xlarge b on-demand",
@@ -316,29 +319,30 @@ fn a_request_takes_the_least_that_its_types_may_take_of_each_subnet() {
         all.collect::<std::collections::BTreeSet<_>>()
     };
     let mut first = Vec::new();
-    // 200 free against 100: four requests go to the first.
+    // 200 free addresses and 100: the first subnet gets four requests.
     for _ in 0..4 {
-        let request = scene.made();
+        let request = scene.request();
         assert!(subnets(&request).contains("subnet-a1"));
         first.push(request.taken.clone());
     }
-    let fifth = scene.made();
+    let fifth = scene.request();
     assert!(subnets(&fifth).contains("subnet-a2"), "{fifth:?}");
     for taken in first {
         scene.subnets.release_addresses(&taken, None);
     }
-    assert!(subnets(&scene.made()).contains("subnet-a1"));
+    assert!(subnets(&scene.request()).contains("subnet-a1"));
     scene.subnets.mark_exhausted("subnet-a1", NOW);
-    assert!(subnets(&scene.made()).contains("subnet-a2"));
+    assert!(subnets(&scene.request()).contains("subnet-a2"));
     scene.subnets.mark_exhausted("subnet-a2", NOW + SignedDuration::from_secs(1));
-    let request = scene.made();
+    let request = scene.request();
     assert_eq!(overrides(&request), [["m5.xlarge b b x86 0"]]);
     let kinds: Vec<RefusalKind> = request.refused.iter().map(|own| own.kind).collect();
     assert_eq!(kinds, [RefusalKind::NoAddress; 2]);
 }
 
-/// Reservations of m5.large: id, zone, kind, and whether its owner may take its instances back.
-fn reserved(all: &[(&str, &str, ReservationKind, bool)]) -> Scene {
+/// Returns a launch from reservations of m5.large: id, zone, kind, and whether they are
+/// interruptible.
+fn with_reservations(all: &[(&str, &str, ReservationKind, bool)]) -> Scene {
     let mut scene = Scene::new();
     let one = |(id, zone, kind, interruptible): &(&str, &str, ReservationKind, bool)| {
         let own =
@@ -354,11 +358,13 @@ fn reserved(all: &[(&str, &str, ReservationKind, bool)]) -> Scene {
     scene
 }
 
-/// Each reservation has a template of its own, since the template names it.
+/// Each reservation has its own launch template, because the template contains its id.
 #[test]
-fn no_two_reservations_share_a_template() {
+fn each_reservation_has_its_own_launch_template() {
     const DEFAULT: ReservationKind = ReservationKind::Default;
-    let request = reserved(&[("cr-1", "a", DEFAULT, false), ("cr-2", "b", DEFAULT, false)]).made();
+    let request =
+        with_reservations(&[("cr-1", "a", DEFAULT, false), ("cr-2", "b", DEFAULT, false)])
+            .request();
     let ids = request.configs.iter();
     let ids: Vec<Option<&str>> = ids.map(|own| own.template.reservation.as_deref()).collect();
     assert_eq!(ids, [Some("cr-1"), Some("cr-2")]);
@@ -366,9 +372,9 @@ fn no_two_reservations_share_a_template() {
     assert_eq!(overrides(&request), expect);
 }
 
-/// The kind of the first reservation, which is the cheapest, is bought, and no other beside it.
+/// A request uses only the kind of the first and cheapest reservation.
 #[test]
-fn one_call_buys_from_one_kind_of_reservation() {
+fn request_uses_only_one_kind_of_reservation() {
     const DEFAULT: (ReservationKind, bool) = (ReservationKind::Default, false);
     const TAKEN_BACK: (ReservationKind, bool) = (ReservationKind::Default, true);
     const BLOCK: (ReservationKind, bool) = (ReservationKind::CapacityBlock, false);
@@ -380,8 +386,9 @@ fn one_call_buys_from_one_kind_of_reservation() {
     for (first, target) in kinds {
         for (second, other) in kinds {
             let all = [("cr-1", "a", first), ("cr-2", "b", second)];
-            let mut scene = reserved(&all.map(|(id, zone, (kind, own))| (id, zone, kind, own)));
-            let request = scene.made();
+            let mut scene =
+                with_reservations(&all.map(|(id, zone, (kind, own))| (id, zone, kind, own)));
+            let request = scene.request();
             assert_eq!(request.target, target, "{first:?} {second:?}");
             let count = 1 + usize::from(target == other);
             assert_eq!(request.overrides().count(), count, "{first:?} {second:?}");
@@ -390,16 +397,16 @@ fn one_call_buys_from_one_kind_of_reservation() {
 }
 
 #[test]
-fn whatever_is_exotic_is_left_out_beside_what_is_ordinary() {
+fn exotic_types_are_left_out_if_ordinary_types_are_offered() {
     for exotic in ["m5.metal", "p5.48xlarge", "g5.xlarge", "trn1.2xlarge", "inf1.xlarge"] {
         let all = ["m5.large", exotic, "m5.xlarge"].map(|own| format!("{own} a on-demand"));
-        let mut scene = Scene::new().offers(&all.each_ref().map(String::as_str));
+        let mut scene = Scene::new().with_offerings(&all.each_ref().map(String::as_str));
         scene.images.insert(exotic.into(), "ami-x86".to_owned());
         let expect = [["m5.large a a1 x86 0"], ["m5.xlarge a a1 x86 1"]];
-        assert_eq!(overrides(&scene.made()), expect, "{exotic}");
-        assert_eq!(scene.made().refused, [], "{exotic}");
-        // It counts where the pool wants variety.
+        assert_eq!(overrides(&scene.request()), expect, "{exotic}");
+        assert_eq!(scene.request().refused, [], "{exotic}");
+        // With minValues the exotic type counts.
         scene.launch.varied = true;
-        assert_eq!(scene.made().overrides().count(), 3, "{exotic}");
+        assert_eq!(scene.request().overrides().count(), 3, "{exotic}");
     }
 }

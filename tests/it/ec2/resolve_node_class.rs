@@ -22,7 +22,7 @@ use outrigger::model::reservation::{Reservation, ReservationKind};
 
 use super::fixture::NOW;
 
-/// Tags from `key=value` and `key=value`.
+/// Parses tags from `key=value` words.
 fn tags(text: &str) -> Labels {
     let pairs = text.split_whitespace().map(|own| own.split_once('=').expect("a tag"));
     pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
@@ -43,7 +43,7 @@ fn group(id: &str, name: &str, own: &str) -> (SecurityGroup, Labels) {
     (group, tags(own))
 }
 
-/// A reservation of an account; open to all where it says so.
+/// A reservation of an account; open or targeted.
 fn reserved(id: &str, owner: &str, open: bool, own: &str) -> ListedReservation {
     ListedReservation {
         found: FoundReservation {
@@ -64,8 +64,8 @@ fn placement(id: &str, strategy: PlacementGroupStrategy) -> PlacementGroup {
     PlacementGroup { id: id.to_owned(), strategy }
 }
 
-/// All there is in the account and region.
-fn found() -> RegionResources {
+/// Returns all resources of the account and region.
+fn region_resources() -> RegionResources {
     let groups = [
         ("near", placement("pg-1", PlacementGroupStrategy::Cluster)),
         ("parts", placement("pg-2", PlacementGroupStrategy::Partition(3))),
@@ -126,7 +126,7 @@ fn condition(own: &ResolvedNodeClass, kind: ConditionKind) -> &NodeClassConditio
     all.find(|it| it.kind == kind).expect("a condition")
 }
 
-/// Subnets by the parts of their ids, in order.
+/// Returns the subnets without the prefix of their ids, in order.
 fn subnets(own: &ResolvedNodeClass) -> String {
     let ids = own.subnets.iter();
     let ids = ids.map(|own| own.id.trim_start_matches("subnet-"));
@@ -139,8 +139,8 @@ fn groups(own: &ResolvedNodeClass) -> String {
     ids.collect::<Vec<_>>().join(" ")
 }
 
-/// Terms as `id` or `key=value key=value`, and what they find: those with most free addresses
-/// first, then by id. Terms are alternatives; what one term names must all fit.
+/// Terms as `id` or `key=value key=value`, and the subnets that they match: by free addresses in
+/// descending order, then by id. Terms are alternatives; all parts of one term must match.
 #[test]
 fn subnets_are_found_by_their_terms() {
     let rows: [(&[&str], &str); 12] = [
@@ -164,7 +164,7 @@ fn subnets_are_found_by_their_terms() {
             false => SubnetTerm::Id((*text).to_owned()),
         };
         class.subnets = terms.iter().map(term).collect();
-        let own = resolved(&class, &found());
+        let own = resolved(&class, &region_resources());
         assert_eq!(subnets(&own), expect, "{terms:?}");
         let ready = condition(&own, ConditionKind::SubnetsReady);
         let cause = expect.is_empty().then_some(Cause::SubnetsNotFound);
@@ -174,7 +174,8 @@ fn subnets_are_found_by_their_terms() {
     }
 }
 
-/// The same of security groups, in the order of their ids. A group's name is not its tag `Name`.
+/// The same for security groups, in the order of their ids. The name of a group is not its tag
+/// `Name`.
 #[test]
 fn security_groups_are_found_by_their_terms() {
     let rows: [(&[&str], &str); 11] = [
@@ -198,7 +199,7 @@ fn security_groups_are_found_by_their_terms() {
             (None, false) => SecurityGroupTerm::Id((*text).to_owned()),
         };
         class.security_groups = terms.iter().map(term).collect();
-        let own = resolved(&class, &found());
+        let own = resolved(&class, &region_resources());
         assert_eq!(groups(&own), expect, "{terms:?}");
         let ready = condition(&own, ConditionKind::SecurityGroupsReady);
         let cause = expect.is_empty().then_some(Cause::SecurityGroupsNotFound);
@@ -206,32 +207,32 @@ fn security_groups_are_found_by_their_terms() {
     }
 }
 
-/// What was found before counts for nothing: other terms, or another region, find anew.
+/// A changed class or region is resolved from scratch, without earlier results.
 #[test]
-fn what_is_found_follows_the_class_and_the_region() {
+fn resolution_follows_changes_of_the_class_and_the_region() {
     let mut class = class();
-    let mut there = found();
-    assert_eq!(subnets(&resolved(&class, &there)), "a2 a1");
+    let mut resources = region_resources();
+    assert_eq!(subnets(&resolved(&class, &resources)), "a2 a1");
     class.subnets = vec![SubnetTerm::Tags(tags("team=db"))];
     class.security_groups = vec![SecurityGroupTerm::Id("sg-9".to_owned())];
-    let own = resolved(&class, &there);
+    let own = resolved(&class, &resources);
     assert_eq!((subnets(&own), groups(&own)), ("b1".into(), String::new()));
     let unmet = own.first_unmet().map(|own| (own.kind, own.status));
     let kind = ConditionKind::SecurityGroupsReady;
     assert_eq!(unmet, Some((kind, NodeClassConditionStatus::False)));
-    // Whoever runs short of addresses is no longer first, and what is removed is not found.
+    // A subnet with fewer free addresses moves back, and a deleted subnet is not found.
     class.subnets = vec![SubnetTerm::Tags(tags("team=web"))];
-    let Ok(all) = &mut there.subnets else {
-        panic!("there are subnets");
+    let Ok(all) = &mut resources.subnets else {
+        panic!("no subnets");
     };
     all[1].0.free = 10;
-    assert_eq!(subnets(&resolved(&class, &there)), "a1 a2");
-    all_but(&mut there, "subnet-a1");
-    assert_eq!(subnets(&resolved(&class, &there)), "a2");
+    assert_eq!(subnets(&resolved(&class, &resources)), "a1 a2");
+    remove_subnet(&mut resources, "subnet-a1");
+    assert_eq!(subnets(&resolved(&class, &resources)), "a2");
 }
 
-fn all_but(there: &mut RegionResources, id: &str) {
-    if let Ok(all) = &mut there.subnets {
+fn remove_subnet(resources: &mut RegionResources, id: &str) {
+    if let Ok(all) = &mut resources.subnets {
         all.retain(|(own, _)| own.id != id);
     }
 }
@@ -246,7 +247,7 @@ fn reservations(own: &ResolvedNodeClass) -> String {
     ids.collect::<Vec<_>>().join(" ")
 }
 
-/// Reservations are in the order of their ids; that none is found is no fault.
+/// Reservations have the order of their ids. A term without a match is no error.
 #[test]
 fn reservations_are_found_by_their_terms() {
     use MatchCriteria::{Open, Targeted};
@@ -268,19 +269,20 @@ fn reservations_are_found_by_their_terms() {
     for (terms, expect) in rows {
         let mut class = class();
         class.reservations = terms;
-        let own = resolved(&class, &found());
+        let own = resolved(&class, &region_resources());
         assert_eq!(reservations(&own), expect, "{:?}", class.reservations);
         let ready = condition(&own, ConditionKind::CapacityReservationsReady);
         assert_eq!(ready.status, NodeClassConditionStatus::True, "{:?}", class.reservations);
     }
-    // A class that asks for none has none, whatever is open to all, and no such condition.
-    let own = resolved(&class(), &found());
+    // A class without reservation terms has no reservations and no such condition, even if open
+    // reservations exist.
+    let own = resolved(&class(), &region_resources());
     assert_eq!(reservations(&own), "");
     let kind = ConditionKind::CapacityReservationsReady;
     assert!(own.conditions.iter().all(|own| own.kind != kind));
 }
 
-/// Kind, whether its owner may take it back, minutes to its end; whether it is found.
+/// Kind, whether it is interruptible, minutes to its end; whether it is found.
 #[test]
 fn reservations_are_found_until_they_end() {
     use ReservationKind::{CapacityBlock, Default};
@@ -290,7 +292,7 @@ fn reservations_are_found_until_they_end() {
         (Default, false, Some(1), true),
         (Default, false, Some(0), false),
         (Default, false, Some(-1), false),
-        // That nothing more is launched into it is said by its end; it is still the class'.
+        // A capacity block shortly before its end is still found: its end time prevents launches.
         (CapacityBlock, false, Some(41), true),
         (CapacityBlock, false, Some(39), true),
         (CapacityBlock, false, Some(-1), false),
@@ -302,8 +304,9 @@ fn reservations_are_found_until_they_end() {
         own.found.reservation.ends = minutes.map(|own| NOW + SignedDuration::from_mins(own));
         let mut class = class();
         class.reservations = vec![ReservationTerm::Id("cr-1".to_owned())];
-        let there = RegionResources { reservations: Ok(vec![own.clone()]), ..found() };
-        let all = resolved(&class, &there).reservations;
+        let resources =
+            RegionResources { reservations: Ok(vec![own.clone()]), ..region_resources() };
+        let all = resolved(&class, &resources).reservations;
         let expect = Vec::from_iter(expect.then_some(own.found));
         assert_eq!(all, expect, "{kind:?} {minutes:?}");
     }
@@ -328,7 +331,7 @@ fn a_placement_group_is_found_by_name_or_id() {
     ];
     for (term, expect) in rows {
         class.placement_group = term;
-        let own = resolved(&class, &found());
+        let own = resolved(&class, &region_resources());
         let expect = expect.map(|(id, strategy)| placement(id, strategy));
         let ready = condition(&own, kind);
         let cause = expect.is_none().then_some(Cause::PlacementGroupNotFound);
@@ -336,20 +339,19 @@ fn a_placement_group_is_found_by_name_or_id() {
         assert_eq!(ready.cause, cause, "{:?}", class.placement_group);
         assert_eq!(ready.status == NodeClassConditionStatus::False, cause.is_some());
     }
-    // Once the class names none there is none, and nothing to be met.
+    // A class without a placement group has neither a group nor the condition.
     class.placement_group = None;
-    let own = resolved(&class, &found());
+    let own = resolved(&class, &region_resources());
     assert_eq!(own.placement_group, None);
     assert!(own.conditions.iter().all(|own| own.kind != kind));
 }
 
-type Fault = fn(&mut RegionResources, ResolveError);
+type Failure = fn(&mut RegionResources, ResolveError);
 
-/// What cannot be listed is neither there nor not there: nobody has to do anything but wait, unless
-/// a right is missing.
+/// A failed listing leaves the condition unknown, or false if a permission is missing.
 #[test]
-fn what_cannot_be_listed_is_not_known() {
-    let rows: [(ConditionKind, Fault); 4] = [
+fn failed_listing_makes_the_condition_unknown_or_denied() {
+    let rows: [(ConditionKind, Failure); 4] = [
         (ConditionKind::SubnetsReady, |it, why| it.subnets = Err(why)),
         (ConditionKind::SecurityGroupsReady, |it, why| {
             it.security_groups = Err(why);
@@ -368,25 +370,24 @@ fn what_cannot_be_listed_is_not_known() {
     let mut class = class();
     class.reservations = vec![ReservationTerm::Id("cr-1".to_owned())];
     class.placement_group = Some(PlacementGroupTerm::Name("near".to_owned()));
-    for (kind, fault) in rows {
+    for (kind, fail) in rows {
         for (cause, status) in causes {
             let text = "ec2:Describe: slow".to_owned();
-            let mut there = found();
-            fault(&mut there, ResolveError { cause, text: text.clone() });
-            let own = resolved(&class, &there);
+            let mut resources = region_resources();
+            fail(&mut resources, ResolveError { cause, text: text.clone() });
+            let own = resolved(&class, &resources);
             let expect = NodeClassCondition { kind, status, cause: Some(cause), message: text };
             assert_eq!(own.first_unmet(), Some(&expect), "{kind:?}");
         }
     }
-    // Nothing was asked yet.
+    // Nothing has been listed yet.
     let own = resolved(&class, &RegionResources::default());
     assert_eq!(own.first_unmet().map(|own| own.status), Some(NodeClassConditionStatus::Unknown));
 }
 
-/// Images and profile: what is found, or could not be looked for; the first condition that is not
-/// met then.
+/// Results of the image and profile lookup, and the first unmet condition.
 #[test]
-fn images_and_profile_are_conditions_like_the_rest() {
+fn images_and_profile_set_their_conditions() {
     let trouble = |cause| ResolveError { cause, text: "why".to_owned() };
     let profile = || Ok("profile".to_owned());
     let (images, identity) = (ConditionKind::ImagesReady, ConditionKind::InstanceProfileReady);
@@ -419,10 +420,10 @@ fn images_and_profile_are_conditions_like_the_rest() {
         ),
     ];
     for (found_images, profile, expect) in rows {
-        let own = resolve_node_class(&class(), &found(), found_images, profile, NOW);
+        let own = resolve_node_class(&class(), &region_resources(), found_images, profile, NOW);
         let unmet = own.first_unmet();
-        let told = unmet.map(|own| (own.kind, own.cause.expect("a cause"), own.status));
-        assert_eq!(told, expect);
+        let conditions = unmet.map(|own| (own.kind, own.cause.expect("a cause"), own.status));
+        assert_eq!(conditions, expect);
         let known = own.profile.is_some();
         assert_eq!(known, expect.is_none_or(|(kind, ..)| kind != identity));
         let named = unmet.is_none_or(|own| own.message.contains("al2023@latest"));

@@ -8,9 +8,9 @@ use outrigger::model::reservation::Reservation;
 
 use super::fixture::{NOW, Scene};
 
-/// A reservation that is not there, or not any more, is none of the class, and no fault of it.
+/// A missing or deleted reservation is left out and does not fail the condition.
 #[test]
-fn a_reservation_that_is_not_there_is_no_fault() {
+fn missing_reservation_does_not_fail_the_condition() {
     let listed = |id: &str| ListedReservation {
         found: FoundReservation {
             instance_type: "m5.large".into(),

@@ -14,26 +14,26 @@ use outrigger::model::reservation::{Reservation, ReservationKind};
 
 use super::fixture::{Scene, offering, record};
 
-type Edit = (&'static str, fn(&mut Scene));
+type Change = (&'static str, fn(&mut Scene));
 
-fn edited(edit: fn(&mut Scene)) -> LaunchTemplate {
+fn template_after(change: fn(&mut Scene)) -> LaunchTemplate {
     let mut scene = Scene::new();
-    edit(&mut scene);
+    change(&mut scene);
     scene.template()
 }
 
-fn group(scene: &mut Scene, strategy: PlacementGroupStrategy) {
+fn set_placement_group(scene: &mut Scene, strategy: PlacementGroupStrategy) {
     let id = "pg-1".to_owned();
     scene.resolved.placement_group = Some(PlacementGroup { id, strategy });
 }
 
-fn reserved(scene: &mut Scene, own: Reservation) {
-    let mut next = scene.clone().reserves(own);
+fn use_reservation(scene: &mut Scene, own: Reservation) {
+    let mut next = scene.clone().with_reservation(own);
     next.launch.offerings = vec![offering("m5.large a reserved cr-1")];
     *scene = next;
 }
 
-fn cards(scene: &mut Scene, efa_only: bool) {
+fn set_cards(scene: &mut Scene, efa_only: bool) {
     let card = |card| NetworkInterface {
         card,
         device: u32::from(card > 0),
@@ -46,8 +46,8 @@ const DEDICATED: &str = "karpenter.k8s.aws/instance-tenancy";
 const PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";
 const EFA: &str = "vpc.amazonaws.com/efa";
 
-/// Everything that another template follows from.
-const OTHERS: &[Edit] = &[
+/// Changes that give another template.
+const DIFFERENT: &[Change] = &[
     ("cluster", |it| it.cluster = "staging".into()),
     ("node class", |it| {
         it.launch.claim.node_class = Some("other".into());
@@ -70,8 +70,8 @@ const OTHERS: &[Edit] = &[
             ..ConnectionTracking::default()
         });
     }),
-    ("interfaces", |it| cards(it, false)),
-    ("adapters", |it| cards(it, true)),
+    ("interfaces", |it| set_cards(it, false)),
+    ("adapters", |it| set_cards(it, true)),
     ("family", |it| it.class.family = AmiFamily::Bottlerocket),
     ("devices", |it| {
         it.class.block_devices = vec![BlockDevice::default()];
@@ -90,27 +90,27 @@ const OTHERS: &[Edit] = &[
     ("tenancy", |it| {
         it.launch.labels.insert(DEDICATED.into(), "dedicated".into());
     }),
-    ("group", |it| group(it, PlacementGroupStrategy::Cluster)),
+    ("group", |it| set_placement_group(it, PlacementGroupStrategy::Cluster)),
     ("partition", |it| {
-        group(it, PlacementGroupStrategy::Partition(3));
+        set_placement_group(it, PlacementGroupStrategy::Partition(3));
         it.launch.labels.insert(PARTITION.into(), "2".into());
     }),
     ("spot", |it| {
         it.launch.offerings = vec![offering("m5.large a spot")];
     }),
-    ("reservation", |it| reserved(it, Reservation::new("cr-1", 1))),
+    ("reservation", |it| use_reservation(it, Reservation::new("cr-1", 1))),
     ("block", |it| {
         let kind = ReservationKind::CapacityBlock;
-        reserved(it, Reservation { kind, ..Reservation::new("cr-1", 1) });
+        use_reservation(it, Reservation { kind, ..Reservation::new("cr-1", 1) });
     }),
     ("interruptible", |it| {
         let interruptible = true;
-        reserved(it, Reservation { interruptible, ..Reservation::new("cr-1", 1) });
+        use_reservation(it, Reservation { interruptible, ..Reservation::new("cr-1", 1) });
     }),
 ];
 
-/// What differs from claim to claim, and makes no other template.
-const SAME: &[Edit] = &[
+/// Changes that give the same template.
+const SAME: &[Change] = &[
     ("nothing", |_| {}),
     ("claim", |it| {
         it.launch.claim = record("other");
@@ -134,22 +134,22 @@ const SAME: &[Edit] = &[
 ];
 
 #[test]
-fn a_template_is_named_by_all_that_it_says() {
+fn template_name_is_a_hash_of_its_content() {
     let plain = Scene::new().template();
     let name = plain.name();
     assert_eq!(name, "outrigger/prod/1cc88550fda32ae22674b928f747494f");
-    for (what, edit) in SAME {
-        assert_eq!(edited(*edit).name(), name, "{what}");
-        assert_eq!(edited(*edit), plain, "{what}");
+    for (what, change) in SAME {
+        assert_eq!(template_after(*change).name(), name, "{what}");
+        assert_eq!(template_after(*change), plain, "{what}");
     }
     let mut names = BTreeSet::from([name]);
-    for (what, edit) in OTHERS {
-        assert!(names.insert(edited(*edit).name()), "{what}");
+    for (what, change) in DIFFERENT {
+        assert!(names.insert(template_after(*change).name()), "{what}");
     }
 }
 
 #[test]
-fn names_are_such_as_ec2_takes() {
+fn template_names_are_valid_for_ec2() {
     for cluster in ["prod", "a b/c:ü", "", &"x".repeat(300)] {
         let mut scene = Scene::new();
         scene.cluster = cluster.into();
@@ -162,7 +162,7 @@ fn names_are_such_as_ec2_takes() {
 }
 
 #[test]
-fn secrets_are_shown_nowhere() {
+fn template_output_hides_secrets() {
     let mut scene = Scene::new();
     scene.token = "abcdef.0123456789abcdef".into();
     let template = scene.template();
@@ -174,7 +174,8 @@ fn secrets_are_shown_nowhere() {
     assert_eq!(format!("{data:?}"), "UserData(6 bytes)");
 }
 
-/// Interfaces as `card.device kind public prefixes4 prefixes6 ipv6 tracking`; `-` says nothing.
+/// Returns the interfaces as `card.device kind public prefixes4 prefixes6 ipv6 tracking`; `-` for
+/// unset.
 fn interfaces(template: &LaunchTemplate) -> Vec<String> {
     fn text<T: ToString>(own: Option<T>) -> String {
         own.map_or("-".to_owned(), |own| own.to_string())
@@ -195,12 +196,12 @@ fn interfaces(template: &LaunchTemplate) -> Vec<String> {
     template.interfaces.iter().map(one).collect()
 }
 
-fn adapters(scene: &mut Scene) {
+fn use_efa(scene: &mut Scene) {
     scene.launch.offerings = vec![offering("p5.48xlarge a on-demand")];
     scene.launch.devices.insert(EFA.into());
 }
 
-fn everything(scene: &mut Scene) {
+fn set_addressing(scene: &mut Scene) {
     scene.class.public_ip = Some(true);
     scene.class.ip_prefix_count = Some(10);
     scene.class.connection_tracking = Some(ConnectionTracking {
@@ -209,12 +210,12 @@ fn everything(scene: &mut Scene) {
     });
 }
 
-/// What is changed, and the interfaces that follow.
+/// A change, and the resulting interfaces.
 type Layout = (fn(&mut Scene), &'static [&'static str]);
 
 const LAYOUTS: &[Layout] = &[
     (|_| {}, &["-.0 - - - - - -"]),
-    (everything, &["-.0 - true 10 - - 600"]),
+    (set_addressing, &["-.0 - true 10 - - 600"]),
     (|it| it.class.public_ip = Some(false), &["-.0 - false - - - -"]),
     (|it| it.class.ip_prefix_count = Some(0), &["-.0 - - 0 - - -"]),
     (|it| it.class.ip_prefix_count = Some(1), &["-.0 - - 1 - - -"]),
@@ -230,50 +231,50 @@ const LAYOUTS: &[Layout] = &[
     (|it| it.class.connection_tracking = Some(ConnectionTracking::default()), &["-.0 - - - - - -"]),
     (
         |it| {
-            everything(it);
-            cards(it, true);
+            set_addressing(it);
+            set_cards(it, true);
         },
         &["0.0 interface true 10 - - 600", "1.1 efa-only - - - - -"],
     ),
     (
         |it| {
-            everything(it);
+            set_addressing(it);
             it.ipv6 = true;
-            cards(it, true);
+            set_cards(it, true);
         },
         &["0.0 interface true - 10 true1 600", "1.1 efa-only - - - - -"],
     ),
     (
         |it| {
-            adapters(it);
-            cards(it, false);
+            use_efa(it);
+            set_cards(it, false);
         },
         &["0.0 interface - - - - -", "1.1 interface - - - - -"],
     ),
 ];
 
 #[test]
-fn network_interfaces_are_laid_out_as_the_class_says_or_pods_need() {
-    for (number, (edit, expect)) in LAYOUTS.iter().enumerate() {
-        assert_eq!(interfaces(&edited(*edit)), *expect, "case {number}");
+fn network_interfaces_follow_the_class_layout_or_the_devices() {
+    for (number, (change, expect)) in LAYOUTS.iter().enumerate() {
+        assert_eq!(interfaces(&template_after(*change)), *expect, "case {number}");
     }
-    let with = interfaces(&edited(|it| {
-        adapters(it);
-        everything(it);
+    let with = interfaces(&template_after(|it| {
+        use_efa(it);
+        set_addressing(it);
     }));
     assert_eq!(with.len(), 32);
     assert_eq!(with[0], "0.0 efa true 10 - - 600");
     assert_eq!(with[1], "1.1 efa true 10 - - 600");
     assert_eq!(with[31], "31.1 efa true 10 - - 600");
-    let without = edited(|it| {
-        adapters(it);
+    let without = template_after(|it| {
+        use_efa(it);
         it.launch.devices.clear();
     });
     assert_eq!(interfaces(&without).len(), 1);
 }
 
 #[test]
-fn without_devices_a_class_has_those_of_its_family() {
+fn default_block_devices_follow_the_image_family() {
     let cases: &[(AmiFamily, &str)] = &[
         (AmiFamily::Al2, "/dev/xvda 20"),
         (AmiFamily::Al2023, "/dev/xvda 20"),
@@ -298,7 +299,7 @@ fn without_devices_a_class_has_those_of_its_family() {
 }
 
 #[test]
-fn devices_of_a_class_are_said_as_they_are_and_zero_is_not_said() {
+fn class_block_devices_are_copied_without_zero_values() {
     for (bytes, gib) in
         [(20_i64 << 30, 20), ((20 << 30) + 1, 21), (187_000_000_000, 175), (59_000 << 30, 59_000)]
     {
@@ -326,7 +327,7 @@ fn devices_of_a_class_are_said_as_they_are_and_zero_is_not_said() {
 }
 
 #[test]
-fn the_metadata_service_says_nothing_of_ipv6_where_that_is_not_known() {
+fn metadata_ipv6_is_unset_in_isolated_regions() {
     let plain = Scene::new().template().metadata;
     assert_eq!((plain.endpoint, plain.tokens_required, plain.hop_limit), (true, true, 1));
     for (region, ipv6) in [
@@ -346,10 +347,10 @@ fn the_metadata_service_says_nothing_of_ipv6_where_that_is_not_known() {
 }
 
 #[test]
-fn a_reservation_is_used_on_purpose_or_not_at_all() {
+fn template_names_a_reservation_only_for_reserved_offerings() {
     let of = |own: Reservation| {
         let mut scene = Scene::new();
-        reserved(&mut scene, own);
+        use_reservation(&mut scene, own);
         let template = scene.template();
         (template.reservation, template.market)
     };
@@ -365,10 +366,10 @@ fn a_reservation_is_used_on_purpose_or_not_at_all() {
 }
 
 #[test]
-fn placement_is_that_of_the_group_and_of_the_labels() {
+fn placement_follows_the_group_and_the_partition_label() {
     let of = |strategy, label: &str| {
         let mut scene = Scene::new();
-        group(&mut scene, strategy);
+        set_placement_group(&mut scene, strategy);
         scene.launch.labels.insert(PARTITION.into(), label.into());
         let own = scene.template().placement;
         (own.group, own.partition, own.dedicated)
@@ -387,7 +388,7 @@ fn placement_is_that_of_the_group_and_of_the_labels() {
 }
 
 #[test]
-fn what_a_template_makes_is_tagged_alike_for_all_claims_of_a_pool() {
+fn template_tags_are_equal_for_all_claims_of_a_pool() {
     let template = Scene::new().template();
     let keys: Vec<&str> = template.tags.keys().map(String::as_str).collect();
     let expect = [
@@ -401,13 +402,13 @@ fn what_a_template_makes_is_tagged_alike_for_all_claims_of_a_pool() {
     ];
     assert_eq!(keys, expect);
     assert!(!template.spot);
-    let spot = edited(|it| it.launch.offerings = vec![offering("m5.large a spot")]);
+    let spot = template_after(|it| it.launch.offerings = vec![offering("m5.large a spot")]);
     assert!(spot.spot);
 }
 
-/// Interfaces with addresses, alone and as adapters, have all that the class says of addresses.
+/// Interfaces with addresses have all address settings of the class, also if EFA is enabled.
 #[test]
-fn every_interface_has_the_addresses_that_the_class_says() {
+fn every_interface_has_the_address_settings_of_the_class() {
     fn text<T: ToString>(own: Option<T>) -> String {
         own.map_or("-".to_owned(), |own| own.to_string())
     }
@@ -418,11 +419,11 @@ fn every_interface_has_the_addresses_that_the_class_says() {
     {
         for (efa, ipv6) in [(false, false), (false, true), (true, false), (true, true)] {
             let mut scene = Scene::new();
-            everything(&mut scene);
+            set_addressing(&mut scene);
             (scene.class.public_ip, scene.class.ip_prefix_count) = (public, prefix);
             scene.ipv6 = ipv6;
             if efa {
-                adapters(&mut scene);
+                use_efa(&mut scene);
             }
             let address = text(public);
             let count = text(prefix);
@@ -444,13 +445,13 @@ fn every_interface_has_the_addresses_that_the_class_says() {
 
 const SANDBOX: &str = "eks.amazonaws.com/nitro-sandbox";
 
-/// What is changed, and what a template then says: monitoring, enclaves, a host of its own, nested
+/// A change, and the resulting options of the template: monitoring, enclave, dedicated host, nested
 /// virtualization.
-type Said = (fn(&mut Scene), (bool, bool, bool, Option<bool>));
+type OptionsCase = (fn(&mut Scene), (bool, bool, bool, Option<bool>));
 
 #[test]
-fn a_template_says_no_more_than_it_is_asked_for() {
-    let cases: [Said; 10] = [
+fn template_sets_only_requested_options() {
+    let cases: [OptionsCase; 10] = [
         (|_| {}, (false, false, false, None)),
         (|it| it.class.detailed_monitoring = true, (true, false, false, None)),
         (
@@ -465,7 +466,7 @@ fn a_template_says_no_more_than_it_is_asked_for() {
             },
             (false, false, false, None),
         ),
-        (adapters, (false, false, false, None)),
+        (use_efa, (false, false, false, None)),
         (
             |it| {
                 let own = "default".to_owned();
@@ -484,11 +485,11 @@ fn a_template_says_no_more_than_it_is_asked_for() {
         (|it| it.class.nested_virtualization = Some(false), (false, false, false, Some(false))),
         (|it| it.class.metadata.endpoint = false, (false, false, false, None)),
     ];
-    for (number, (edit, expect)) in cases.into_iter().enumerate() {
-        let own = edited(edit);
+    for (number, (change, expect)) in cases.into_iter().enumerate() {
+        let own = template_after(change);
         let dedicated = own.placement.dedicated;
-        let said = (own.monitoring, own.enclave, dedicated, own.nested_virtualization);
-        assert_eq!(said, expect, "case {number}");
+        let options = (own.monitoring, own.enclave, dedicated, own.nested_virtualization);
+        assert_eq!(options, expect, "case {number}");
         assert_eq!(own.profile.as_deref(), Some("prod_profile"));
         assert_eq!(own.image, "ami-x86");
     }

@@ -10,18 +10,18 @@ use super::kube_api::{Api, Manner};
 use super::{Config, cluster};
 use crate::binary::run;
 
-/// A proxy on loopback that lets pass whoever gives this name and password.
+/// A proxy on loopback that accepts one user name and password.
 struct Proxy {
     port: u16,
-    /// The first lines of what it was asked.
+    /// The request lines that it received.
     asked: Arc<Mutex<Vec<String>>>,
 }
 
-/// `out@rigger` and `p@ss` as a proxy is told of them.
+/// The header value for `out@rigger` and `p@ss`.
 const AUTHORIZATION: &str = "basic b3V0QHJpZ2dlcjpwQHNz";
 
 impl Proxy {
-    /// It lives as long as the process.
+    /// Starts it; it runs as long as the test process.
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("an address").port();
@@ -79,18 +79,18 @@ fn plan(api: &Api, proxy: &str, seconds: &str) -> Output {
 }
 
 #[test]
-fn an_api_is_reached_by_its_proxy_unless_it_is_named_as_direct() {
+fn api_is_reached_through_the_proxy_unless_no_proxy_matches() {
     let api = Api::start(Manner::Well, Vec::new());
     let proxy = Proxy::start();
     let url = format!("    url = \"http://127.0.0.1:{}\"\n", proxy.port);
     let name = "    username = \"out@rigger\"\n";
     let password = |own: &str| format!("{url}{name}    password = \"{own}\"\n");
     let check = |output: &Output, status: i32| {
-        let said = [&output.stdout[..], &output.stderr[..]].concat();
-        let said = String::from_utf8_lossy(&said).into_owned();
-        assert_eq!(output.status.code(), Some(status), "{said}");
-        assert!(!said.contains("p@ss") && !said.contains("p%40ss"), "{said}");
-        said
+        let printed = [&output.stdout[..], &output.stderr[..]].concat();
+        let printed = String::from_utf8_lossy(&printed).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{printed}");
+        assert!(!printed.contains("p@ss") && !printed.contains("p%40ss"), "{printed}");
+        printed
     };
     let direct = format!("{}    no_proxy = [\"127.0.0.0/8\"]\n", password("p@ss"));
     // A plan takes five seconds, and longer while other tests run.

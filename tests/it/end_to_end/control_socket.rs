@@ -22,7 +22,7 @@ pub(super) struct Setup {
     pub(super) socket: PathBuf,
 }
 
-/// A daemon whose runtime directory is that of the configuration, with a log of this name.
+/// Starts a daemon whose runtime directory is that of the configuration, with this log file.
 pub(super) fn daemon(config: &Config, log: &str) -> Process {
     let mut start = command(&["run", "--config", config.path()]);
     start.env("RUNTIME_DIRECTORY", config.0.path());
@@ -43,15 +43,15 @@ impl Setup {
         run(&[arguments, &["--socket", socket]].concat(), "")
     }
 
-    /// What `status` says once it ends with this code.
+    /// Returns the output of `status` once it exits with this code.
     fn status(&self, code: i32) -> Value {
         let ask = || {
             let output = self.ask(&["status", "--json"]);
             (output.status.code() == Some(code)).then_some(output.stdout)
         };
-        let said = within(20, ask);
-        let said = said.unwrap_or_else(|| panic!("{}", self.daemon.log()));
-        serde_json::from_slice(&said).expect("JSON")
+        let response = within(20, ask);
+        let response = response.unwrap_or_else(|| panic!("{}", self.daemon.log()));
+        serde_json::from_slice(&response).expect("JSON")
     }
 }
 
@@ -61,7 +61,7 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn status_says_how_each_cluster_is_doing() {
+fn status_shows_the_state_of_each_cluster() {
     let api = Api::start(Manner::Well, Vec::new());
     let mut setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     let mode = fs::metadata(&setup.socket).expect("a socket").permissions();
@@ -82,10 +82,10 @@ fn status_says_how_each_cluster_is_doing() {
     assert_eq!(setup.daemon.ends(10).code(), Some(0));
 }
 
-/// One cluster cannot be driven when the daemon starts: the others are, people are told why, and it
-/// is driven once it can be. A reload meanwhile concerns the others alone.
+/// One cluster cannot start with the daemon: the others start, the status shows the reason, and the
+/// cluster starts once its kubeconfig exists. A reload in between affects only the others.
 #[test]
-fn one_broken_cluster_keeps_no_other_from_being_driven() {
+fn broken_cluster_does_not_block_other_clusters() {
     let api = Api::start(Manner::Well, Vec::new());
     let dir = TempDir::new().expect("a directory");
     let late = dir.path().join("late");
@@ -93,20 +93,20 @@ fn one_broken_cluster_keeps_no_other_from_being_driven() {
     let setup = Setup::start(&hcl);
     setup.daemon.logged("cannot start cluster", 1);
     setup.daemon.logged("started cluster", 1);
-    let of = |told: &Value, name: &str| {
-        let all = told["clusters"].as_array().expect("a list").iter();
+    let of = |status: &Value, name: &str| {
+        let all = status["clusters"].as_array().expect("a list").iter();
         all.clone().find(|own| own["name"] == name).expect(name).clone()
     };
     let until = |seconds, is_so: &dyn Fn(&Value) -> bool| {
-        let told = within(seconds, || {
-            let told = serde_json::from_slice(&setup.ask(&["status", "--json"]).stdout).ok()?;
-            is_so(&told).then_some(told)
+        let status = within(seconds, || {
+            let status = serde_json::from_slice(&setup.ask(&["status", "--json"]).stdout).ok()?;
+            is_so(&status).then_some(status)
         });
-        told.unwrap_or_else(|| panic!("{}", setup.daemon.log()))
+        status.unwrap_or_else(|| panic!("{}", setup.daemon.log()))
     };
-    let told = until(20, &|told| of(told, "it")["standing"] == "ready");
-    let broken = of(&told, "late");
-    assert_eq!(broken["standing"], "degraded", "{told}");
+    let status = until(20, &|status| of(status, "it")["standing"] == "ready");
+    let broken = of(&status, "late");
+    assert_eq!(broken["standing"], "degraded", "{status}");
     assert_eq!(broken["is_well"], false);
     let why = broken["led_by"].as_str().expect("a reason");
     let expect = "cannot start [kubeconfig-unreadable]: cluster \"late\"";
@@ -124,14 +124,14 @@ fn one_broken_cluster_keeps_no_other_from_being_driven() {
     fs::remove_file(worse).expect("removed");
 
     fs::copy(api.kubeconfig(), &late).expect("copied");
-    let told = until(40, &|told| of(told, "late")["standing"] == "ready");
-    assert_eq!(of(&told, "late")["led_by"], Value::Null);
+    let status = until(40, &|status| of(status, "late")["standing"] == "ready");
+    assert_eq!(of(&status, "late")["led_by"], Value::Null);
     setup.daemon.logged("started cluster", 2);
 }
 
-/// A plugin that hangs keeps nobody else waiting, and whoever names another is heard.
+/// A hanging plugin does not delay other clusters, and a kubeconfig with another plugin is read.
 #[test]
-fn a_plugin_that_hangs_delays_no_other() {
+fn hanging_exec_plugin_delays_no_other_cluster() {
     let api = Api::start(Manner::Well, Vec::new());
     let dir = TempDir::new().expect("a directory");
     let hung = dir.path().join("hung");
@@ -154,9 +154,9 @@ fn a_plugin_that_hangs_delays_no_other() {
     started(2, 40);
 }
 
-/// However often it is called, one is begun at a time; what it gave last is used for as long.
+/// Only one run of the plugin is started at a time. Its last credentials remain in use meanwhile.
 #[test]
-fn a_plugin_that_hangs_when_it_is_asked_again_hangs_alone() {
+fn hanging_token_refresh_runs_only_one_plugin_process() {
     let api = Api::start(Manner::Well, vec![pod("p", "100m")]);
     let dir = TempDir::new().expect("a directory");
     let (plugin, runs) = (dir.path().join("plugin"), dir.path().join("runs"));
@@ -183,9 +183,9 @@ fn a_plugin_that_hangs_when_it_is_asked_again_hangs_alone() {
         let ran = fs::read_to_string(&runs).unwrap_or_default();
         ran.lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    let hangs = within(20, || ran().get(1).cloned()).expect("another is begun");
+    let hangs = within(20, || ran().get(1).cloned()).expect("a second run is started");
     std::thread::sleep(std::time::Duration::from_secs(8));
-    assert_eq!(ran().len(), 2, "one at a time");
+    assert_eq!(ran().len(), 2, "only one run at a time");
     setup.daemon.signal("TERM");
     assert_eq!(setup.daemon.ends(10).code(), Some(0));
     let process = Path::new("/proc").join(hangs);
@@ -193,7 +193,7 @@ fn a_plugin_that_hangs_when_it_is_asked_again_hangs_alone() {
     assert!(gone.is_some(), "it ends with the daemon");
 }
 
-/// The status and the body of what is answered to a question about what is in a cluster.
+/// Returns status and body of the response to an inventory request.
 fn inventory(setup: &Setup, question: &Value) -> (u16, String) {
     let mut stream = UnixStream::connect(&setup.socket).expect("it listens");
     let body = question.to_string();
@@ -211,22 +211,22 @@ fn inventory(setup: &Setup, question: &Value) -> (u16, String) {
 }
 
 #[test]
-fn what_is_in_one_cluster_is_told_and_nothing_of_others() {
+fn inventory_shows_the_contents_of_one_cluster() {
     let api = Api::start(Manner::Well, vec![pod("never", "100000")]);
     let setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     setup.status(0);
     let question = json!({"cluster": "it", "labels": ["team"], "resources": ["cpu"]});
-    let told = within(20, || {
+    let explained = within(20, || {
         let (status, body) = inventory(&setup, &question);
         assert_eq!(status, 200, "{body}");
-        let told: Value = serde_json::from_str(&body).expect("JSON");
-        let is_planned = told["holds"]["pods"][0]["is_unplaced"] == true;
-        is_planned.then_some(told)
+        let explained: Value = serde_json::from_str(&body).expect("JSON");
+        let is_planned = explained["holds"]["pods"][0]["is_unplaced"] == true;
+        is_planned.then_some(explained)
     });
-    let told = told.expect("the pod is planned for");
-    assert_eq!(told["holds"]["pods"][0]["name"], "a/never");
-    let lines = told["timeline"].as_array().expect("a list");
-    assert!(lines.iter().any(|own| own["what"] == "cannot schedule pod"), "{told:#}");
+    let explained = explained.expect("the pod is planned for");
+    assert_eq!(explained["holds"]["pods"][0]["name"], "a/never");
+    let lines = explained["timeline"].as_array().expect("a list");
+    assert!(lines.iter().any(|own| own["what"] == "cannot schedule pod"), "{explained:#}");
     let (status, body) = inventory(&setup, &json!({"cluster": "other\u{1b}"}));
     assert_eq!(status, 404);
     assert!(body.contains("no cluster \"other \""), "{body}");
@@ -237,7 +237,7 @@ fn what_is_in_one_cluster_is_told_and_nothing_of_others() {
 }
 
 #[test]
-fn a_cluster_that_does_not_answer_is_not_well() {
+fn unresponsive_cluster_is_reported_unhealthy() {
     let api = Api::start(Manner::Hang, Vec::new());
     let setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     let status = setup.status(2);
@@ -245,7 +245,7 @@ fn a_cluster_that_does_not_answer_is_not_well() {
 }
 
 #[test]
-fn a_reload_that_takes_out_too_many_nodes_is_refused() {
+fn reload_that_unmanages_too_many_nodes_is_rejected() {
     let apis = [(); 2].map(|()| Api::start(Manner::Well, vec![pod("p", "1500m")]));
     let one = |name: &str, api: &Api, mode: &str| {
         let own = cluster(name, api.kubeconfig());
@@ -258,14 +258,14 @@ fn a_reload_that_takes_out_too_many_nodes_is_refused() {
     setup.daemon.logged("launched claim", 2);
     setup.config.write(&stays);
     let refused = setup.ask(&["reload"]);
-    let said = text(&refused);
-    assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(said.contains("1 of 2 nodes unmanaged, those of goes,"), "{said}");
-    // Under another name of the installation nobody would know them.
+    let printed = text(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("1 of 2 nodes unmanaged, those of goes,"), "{printed}");
+    // A renamed installation would unmanage all nodes.
     let renamed = head.replace("\"it\"", "\"other\"");
     setup.config.write(&format!("{stays}{}", goes("manage")).replace(head, &renamed));
-    let said = text(&setup.ask(&["reload"]));
-    assert!(said.contains("2 of 2 nodes unmanaged"), "{said}");
+    let printed = text(&setup.ask(&["reload"]));
+    assert!(printed.contains("2 of 2 nodes unmanaged"), "{printed}");
     for then in [goes("observe"), String::new()] {
         setup.config.write(&format!("{stays}{then}"));
         let done = setup.ask(&["reload"]);
@@ -274,7 +274,7 @@ fn a_reload_that_takes_out_too_many_nodes_is_refused() {
 }
 
 #[test]
-fn a_reload_is_waited_for_and_says_why_it_was_none() {
+fn reload_command_waits_and_reports_why_it_failed() {
     let api = Api::start(Manner::Well, Vec::new());
     let good = format!("{LISTEN}{}", managed(api.kubeconfig()));
     let setup = Setup::start(&good);
@@ -289,7 +289,7 @@ fn a_reload_is_waited_for_and_says_why_it_was_none() {
         "{}",
         text(&refused)
     );
-    // It is said until it is put right.
+    // The fault is reported until it is fixed.
     let status = setup.status(2);
     assert!(status["reload_fault"].is_string(), "{status}");
     assert_eq!(status["clusters"][0]["standing"], "ready");
@@ -303,7 +303,7 @@ fn a_reload_is_waited_for_and_says_why_it_was_none() {
 }
 
 #[test]
-fn a_socket_of_a_dead_daemon_is_replaced_and_one_of_a_living_one_is_not() {
+fn socket_of_a_dead_daemon_is_replaced_but_not_of_a_running_one() {
     let api = Api::start(Manner::Well, Vec::new());
     let mut setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     setup.daemon.signal("KILL");
@@ -319,7 +319,7 @@ fn a_socket_of_a_dead_daemon_is_replaced_and_one_of_a_living_one_is_not() {
 }
 
 #[test]
-fn a_socket_that_is_not_there_is_named() {
+fn missing_socket_is_named_in_the_error() {
     let nowhere = Path::new("/nowhere/admin.sock");
     let output = run(&["status", "--socket", nowhere.to_str().expect("UTF-8")], "");
     assert_eq!(output.status.code(), Some(1));
@@ -327,10 +327,10 @@ fn a_socket_that_is_not_there_is_named() {
 }
 
 #[test]
-fn completions_and_manual_pages_are_of_all_verbs() {
+fn completions_and_manual_pages_cover_the_commands() {
     for shell in ["bash", "zsh", "fish"] {
-        let said = text(&run(&["completions", shell], ""));
-        assert!(said.contains("simulate") && said.contains("explain"), "{shell}");
+        let printed = text(&run(&["completions", shell], ""));
+        assert!(printed.contains("simulate") && printed.contains("explain"), "{shell}");
     }
     let dir = tempfile::tempdir().expect("a directory");
     let into = dir.path().join("man");

@@ -15,7 +15,7 @@ use server::{CERTS, Manner, serve};
 
 mod server;
 
-/// A configuration, a kubeconfig, and what is wrong with either.
+/// A configuration and a kubeconfig, to which a case adds a defect.
 struct Setup {
     dir: TempDir,
     port: u16,
@@ -24,10 +24,10 @@ struct Setup {
 const POOL: &str = "pool \"general\" {}\n";
 
 impl Setup {
-    /// One where nothing is wrong but what the API server does.
+    /// Returns a set-up whose only possible defect is in the API server.
     fn new(manner: Manner) -> Self {
         let own = Self { dir: TempDir::new().expect("a directory"), port: serve(manner) };
-        fs::create_dir(own.path("config")).expect("made");
+        fs::create_dir(own.path("config")).expect("created");
         own.write(&format!("{}{POOL}", own.cluster("kubeconfig")));
         own.reach(&format!("https://127.0.0.1:{}", own.port), "ca");
         own
@@ -41,7 +41,7 @@ impl Setup {
         fs::write(self.path("config/main.hcl"), text).expect("written");
     }
 
-    /// A managed cluster with this file; a path is taken as it is.
+    /// Returns a managed cluster with this kubeconfig. An absolute path is not changed.
     fn cluster(&self, kubeconfig: &str) -> String {
         let path = self.path(kubeconfig);
         format!(
@@ -51,7 +51,7 @@ impl Setup {
         )
     }
 
-    /// Has the kubeconfig lead there.
+    /// Sets the server and the CA of the kubeconfig.
     fn reach(&self, server: &str, authority: &str) {
         let ca = fs::read(format!("{CERTS}/{authority}.pem")).expect("a certificate");
         let ca = match server.starts_with("https") {
@@ -70,7 +70,7 @@ impl Setup {
         keep(&self.path("kubeconfig"), text);
     }
 
-    /// The exit code and the report.
+    /// Returns the exit code and the report.
     fn examine(&self, more: &[&str]) -> (Option<i32>, Value) {
         let config = self.path("config");
         let place = ["doctor", "--json", "--config", config.to_str().expect("text")];
@@ -83,12 +83,12 @@ impl Setup {
     }
 }
 
-/// Writes a file as one is to be kept that has a secret in it.
+/// Writes a file with the permissions for a secret.
 pub(crate) fn keep(path: &Path, text: &str) {
     fs::write(path, text).expect("written");
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("set");
     if is_root(path) {
-        // Nobody's: the daemon's user is not here.
+        // Any non-root owner: the daemon's user does not exist here.
         std::os::unix::fs::chown(path, Some(65534), None).expect("given away");
     }
 }
@@ -97,8 +97,8 @@ fn is_root(path: &Path) -> bool {
     fs::metadata(path).expect("it is there").uid() == 0
 }
 
-/// What is not well: the names of a check and of those it is part of, its state, what is said, and
-/// the fix.
+/// Returns all findings that are not ok: the path of the check, its state, its message, and the
+/// fix.
 pub(crate) fn told(report: &Value) -> Vec<[String; 4]> {
     fn collect(own: &Value, before: &str, all: &mut Vec<[String; 4]>) {
         let text = |name: &str| own[name].as_str().unwrap_or_default().to_owned();
@@ -122,7 +122,7 @@ pub(crate) fn told(report: &Value) -> Vec<[String; 4]> {
     all
 }
 
-/// A set-up, what breaks it, and all that is told of it: path and state, what is said, the fix.
+/// A set-up, its defect, and all findings: path, state, and parts of message and fix.
 struct Case {
     name: &'static str,
     manner: Manner,
@@ -139,7 +139,8 @@ fn check(case: &Case) {
     assert_eq!(code, Some(case.code), "{}: {report:#}", case.name);
 }
 
-/// Whether this is told and nothing else: path and state, and what stands in the other two.
+/// Checks that the findings are exactly these: equal path and state, and the given parts of message
+/// and fix.
 pub(crate) fn holds(name: &str, found: &[[String; 4]], expect: &[[&str; 4]]) {
     assert_eq!(found.len(), expect.len(), "{name}: {found:#?}");
     for (found, expect) in found.iter().zip(expect) {
@@ -177,7 +178,7 @@ fn served(
 }
 
 #[test]
-fn what_is_wrong_with_the_configuration_is_named() {
+fn doctor_reports_configuration_defects() {
     let cases = [
         case("nothing", nothing, 0, &[]),
         case(
@@ -231,7 +232,7 @@ fn what_is_wrong_with_the_configuration_is_named() {
 }
 
 #[test]
-fn what_is_wrong_with_a_kubeconfig_is_named() {
+fn doctor_reports_kubeconfig_defects() {
     let cases = [
         case(
             "it is missing",
@@ -252,7 +253,7 @@ fn what_is_wrong_with_a_kubeconfig_is_named() {
             "it is a directory",
             |it| {
                 fs::remove_file(it.path("kubeconfig")).expect("removed");
-                fs::create_dir(it.path("kubeconfig")).expect("made");
+                fs::create_dir(it.path("kubeconfig")).expect("created");
             },
             4,
             &[["cluster it/kubeconfig", "failed", "not a regular file", "install -o outrigger"]],
@@ -277,7 +278,7 @@ fn what_is_wrong_with_a_kubeconfig_is_named() {
 }
 
 #[test]
-fn what_gives_no_credentials_is_named() {
+fn doctor_reports_missing_credentials() {
     fn user(it: &Setup, with: &str) {
         let text = fs::read_to_string(it.path("kubeconfig")).expect("text");
         it.kubeconfig(&text.replace("{token: secret}", with));
@@ -327,7 +328,7 @@ fn what_gives_no_credentials_is_named() {
 }
 
 #[test]
-fn what_the_unit_hides_of_a_kubeconfig_is_named() {
+fn doctor_reports_files_hidden_by_the_systemd_unit() {
     let cases = [
         case(
             "it is in a home",
@@ -357,9 +358,9 @@ fn what_the_unit_hides_of_a_kubeconfig_is_named() {
     cases.iter().for_each(check);
 }
 
-/// Whoever runs this may be root, who reads everything, or not.
+/// The test may run as root, who can read every file.
 #[test]
-fn a_kubeconfig_that_the_daemon_may_not_read_is_named() {
+fn doctor_reports_a_kubeconfig_unreadable_to_the_daemon() {
     let setup = Setup::new(Manner::default());
     let path = setup.path("kubeconfig");
     fs::remove_file(&path).expect("removed");
@@ -385,7 +386,7 @@ fn a_kubeconfig_that_the_daemon_may_not_read_is_named() {
 }
 
 #[test]
-fn what_is_in_the_way_to_an_api_is_named() {
+fn doctor_reports_unreachable_api_servers() {
     let cases = [
         case(
             "nothing listens",
@@ -409,7 +410,7 @@ fn what_is_in_the_way_to_an_api_is_named() {
 }
 
 #[test]
-fn what_is_wrong_with_a_certificate_is_named() {
+fn doctor_reports_certificate_defects() {
     let cases = [
         case(
             "another authority",
@@ -440,7 +441,7 @@ fn what_is_wrong_with_a_certificate_is_named() {
 }
 
 #[test]
-fn an_api_that_answers_badly_is_named() {
+fn doctor_reports_bad_api_responses() {
     let cases = [
         served(
             "an unknown user",
@@ -483,7 +484,7 @@ fn an_api_that_answers_badly_is_named() {
 }
 
 #[test]
-fn what_an_api_says_of_itself_is_named() {
+fn doctor_reports_clock_version_and_priority_defects() {
     let cases = [
         served(
             "a clock that is behind",
@@ -522,7 +523,7 @@ fn what_an_api_says_of_itself_is_named() {
 }
 
 #[test]
-fn a_right_that_is_missing_is_named_with_its_rule() {
+fn doctor_reports_missing_permissions_with_the_rbac_rule() {
     let cases = [
         served(
             "a right to read",
@@ -575,7 +576,7 @@ fn a_right_that_is_missing_is_named_with_its_rule() {
 }
 
 #[test]
-fn another_autoscaler_that_is_at_work_is_named() {
+fn doctor_reports_other_active_autoscalers() {
     let observed = |it: &Setup| {
         let cluster = it.cluster("kubeconfig").replace("manage", "observe");
         it.write(&format!("{cluster}{POOL}"));
@@ -644,7 +645,7 @@ fn another_autoscaler_that_is_at_work_is_named() {
 }
 
 #[test]
-fn a_report_is_text_and_what_is_not_asked_for_is_left_out() {
+fn doctor_prints_text_and_skips_checks_on_request() {
     let setup = Setup::new(speaks(|it| it.denied = &["watch pods"]));
     let config = setup.path("config").display().to_string();
     let output = run(&["doctor", "--config", &config], "");
@@ -676,27 +677,27 @@ fn a_report_is_text_and_what_is_not_asked_for_is_left_out() {
     }
 }
 
-/// The manual names what may be left out: all but what says where to look.
+/// The manual lists the checks that can be skipped.
 #[test]
-fn each_check_of_the_manual_may_be_left_out() {
+fn every_documented_check_can_be_skipped() {
     let manual = include_str!("../../../docs/INSTALL.md");
     let (_, table) = manual.split_once("|---|---|\n| `conf").expect("a table");
     let (table, _) = table.split_once("\n\n").expect("its end");
     let names = table.lines().skip(1).filter_map(|row| row.split('`').nth(1));
-    // Without an answer the rest of a cluster is no matter.
+    // Without `api` the checks of a cluster do not run.
     let names: Vec<&str> = names.filter(|own| *own != "api").collect();
     assert_eq!(names.len(), 13);
     let skips: Vec<&str> = names.iter().flat_map(|own| ["--skip", own]).collect();
     let (code, report) = Setup::new(Manner::default()).examine(&skips);
     let told = told(&report);
-    // Nothing of AWS is looked at here.
+    // This configuration has no AWS checks.
     assert_eq!((code, told.len()), (Some(0), 9), "{report:#}");
     assert!(told.iter().all(|own| own[2] == "skipped on request"));
 }
 
-/// Nothing that a file or an API says gets at the terminal of whoever reads it.
+/// No control character from a file or an API reaches the terminal.
 #[test]
-fn what_others_say_is_bounded_and_disturbs_no_terminal() {
+fn external_text_is_truncated_and_has_no_escape_sequences() {
     let setup = Setup::new(Manner::default());
     let text = fs::read_to_string(setup.path("kubeconfig")).expect("text");
     let name = format!("\\e[2J{}", "x".repeat(2000));

@@ -11,7 +11,7 @@ use super::{Config, LISTEN};
 
 const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/exec/reference.py");
 
-/// A managed cluster with this program.
+/// Returns a managed cluster with this exec program.
 fn managed_by(kubeconfig: &Path, command: &[&str]) -> String {
     let (path, command) = (kubeconfig.display(), json!(command));
     format!(
@@ -21,7 +21,7 @@ fn managed_by(kubeconfig: &Path, command: &[&str]) -> String {
     )
 }
 
-/// The reference program, whose cloud is in this directory.
+/// Returns the command of the reference program with its state in this directory.
 fn reference(dir: &Path, more: &[&str]) -> Vec<String> {
     let types = dir.join("types.json");
     fs::write(&types, "[]").expect("written");
@@ -36,7 +36,7 @@ fn config(api: &Api, command: &[String]) -> String {
     managed_by(api.kubeconfig(), &command)
 }
 
-/// Processes with this in their command line.
+/// Returns the number of processes with this text in their command line.
 fn processes(text: &str) -> usize {
     let all = fs::read_dir("/proc").expect("processes").flatten();
     all.filter(|it| {
@@ -48,11 +48,11 @@ fn processes(text: &str) -> usize {
 
 fn become_none(text: &str) {
     let none = within(10, || (processes(text) == 0).then_some(()));
-    assert!(none.is_some(), "{} of {text} are left", processes(text));
+    assert!(none.is_some(), "{} processes of {text} remain", processes(text));
 }
 
 #[test]
-fn a_bad_program_is_told_of_and_leaves_the_daemon_well() {
+fn failing_exec_program_is_logged_and_the_daemon_stays_alive() {
     let fault = |fault: &'static str| move |dir: &Path| reference(dir, &["--fault", fault]);
     type Command<'a> = &'a dyn Fn(&Path) -> Vec<String>;
     let missing = |_: &Path| vec!["/nowhere/program".to_owned()];
@@ -82,7 +82,7 @@ fn a_bad_program_is_told_of_and_leaves_the_daemon_well() {
 }
 
 #[test]
-fn a_program_that_rambles_is_told_of_once_and_used() {
+fn exec_program_with_invalid_lines_is_still_used() {
     let api = Api::start(Manner::Well, Vec::new());
     let dir = tempfile::TempDir::new().expect("a directory");
     let command = reference(dir.path(), &["--fault", "garbage"]);
@@ -98,14 +98,14 @@ fn a_program_that_rambles_is_told_of_once_and_used() {
 }
 
 #[test]
-fn a_program_is_replaced_with_the_configuration_and_ends_with_the_daemon() {
+fn exec_program_is_replaced_on_reload_and_ends_with_the_daemon() {
     let api = Api::start(Manner::Well, Vec::new());
     let [one, two] = [(); 2].map(|()| tempfile::TempDir::new().expect("a directory"));
     let name = |dir: &tempfile::TempDir| dir.path().to_str().expect("a readable path").to_owned();
     let own = Config::new(&config(&api, &reference(one.path(), &[])));
     let mut daemon = own.daemon();
     daemon.logged("started exec program", 1);
-    // Nothing has changed, and nothing is started anew.
+    // Nothing has changed, and no program is restarted.
     daemon.signal("HUP");
     daemon.logged("reloaded configuration", 1);
     assert_eq!(processes(&name(&one)), 1);
@@ -115,7 +115,7 @@ fn a_program_is_replaced_with_the_configuration_and_ends_with_the_daemon() {
     daemon.logged("started exec program", 2);
     become_none(&name(&one));
     assert_eq!(processes(&name(&two)), 1);
-    // Even a daemon that has no time to say so takes it along.
+    // The program also ends with a daemon that was killed.
     daemon.signal("KILL");
     daemon.ends(5);
     become_none(&name(&two));

@@ -40,19 +40,19 @@ fn texts(output: &Output) -> (String, String) {
 }
 
 #[test]
-fn what_comes_in_can_be_used_and_goes_out_again() {
+fn imported_configuration_is_valid_and_survives_a_round_trip() {
     let imported = run(&["import"], OBJECTS);
-    let (hcl, said) = texts(&imported);
-    assert_eq!(imported.status.code(), Some(0), "{said}");
-    assert_eq!(said, "");
+    let (hcl, errors) = texts(&imported);
+    assert_eq!(imported.status.code(), Some(0), "{errors}");
+    assert_eq!(errors, "");
     let config = Config::new(&format!(
         "{hcl}\ncluster \"a\" {{\n  region = \"us-east-1\"\n  eks {{}}\n}}\n"
     ));
     let valid = run(&["validate", config.path()], "");
     assert_eq!(valid.status.code(), Some(0), "{}", texts(&valid).1);
     let exported = run(&["export", "--format", "karpenter", "--config", config.path()], "");
-    let (yaml, said) = texts(&exported);
-    assert_eq!(exported.status.code(), Some(0), "{said}");
+    let (yaml, errors) = texts(&exported);
+    assert_eq!(exported.status.code(), Some(0), "{errors}");
     let again = run(&["import", "-f", "-"], &yaml);
     assert_eq!(texts(&again).0, hcl);
 
@@ -64,24 +64,24 @@ fn what_comes_in_can_be_used_and_goes_out_again() {
 }
 
 #[test]
-fn what_is_lost_is_said_and_ends_with_2() {
+fn dropped_fields_are_reported_with_exit_code_2() {
     let odd = OBJECTS.replace("role: web", "role: web\n  hibernation: true");
     let imported = run(&["import", "--cluster", "prod-*"], &odd);
-    let (hcl, said) = texts(&imported);
-    assert_eq!(imported.status.code(), Some(2), "{said}");
-    assert_eq!(said, "EC2NodeClass/web: dropped spec.hibernation (unknown field)\n");
+    let (hcl, errors) = texts(&imported);
+    assert_eq!(imported.status.code(), Some(2), "{errors}");
+    assert_eq!(errors, "EC2NodeClass/web: dropped spec.hibernation (unknown field)\n");
     assert!(hcl.contains("# import: dropped spec.hibernation (unknown field)"), "{hcl}");
     assert_eq!(hcl.matches("clusters = [\"prod-*\"]").count(), 1, "{hcl}");
 
     let config =
         Config::new("cluster \"a\" {\n  simulated {}\n}\npool \"a\" { launch_timeout = \"7m\" }\n");
     let exported = run(&["export", "--config", config.path()], "");
-    let (yaml, said) = texts(&exported);
-    assert_eq!(exported.status.code(), Some(2), "{said}");
-    for line in said.lines() {
+    let (yaml, errors) = texts(&exported);
+    assert_eq!(exported.status.code(), Some(2), "{errors}");
+    for line in errors.lines() {
         assert!(yaml.contains(&format!("# export: {line}\n")), "{line}\n{yaml}");
     }
-    assert!(said.contains("dropped pool.a.launch_timeout ("), "{said}");
+    assert!(errors.contains("dropped pool.a.launch_timeout ("), "{errors}");
 
     for text in ["", "a: [", "apiVersion: v1\nkind: Secret\nmetadata: { name: a }\n"] {
         let refused = run(&["import"], text);
@@ -93,8 +93,8 @@ fn what_is_lost_is_said_and_ends_with_2() {
 }
 
 #[test]
-fn a_directory_is_read_and_one_is_written_but_nothing_in_it_is_overwritten() {
-    let (from, to) = (TempDir::new().expect("made"), TempDir::new().expect("made"));
+fn import_reads_and_writes_directories_and_never_overwrites_files() {
+    let (from, to) = (TempDir::new().expect("created"), TempDir::new().expect("created"));
     fs::write(from.path().join("a.yaml"), OBJECTS).expect("written");
     fs::write(from.path().join("b.txt"), "a: [").expect("written");
     let path = |dir: &TempDir| dir.path().to_str().expect("a readable path").to_owned();
@@ -121,18 +121,19 @@ fn case(name: &str) -> String {
 }
 
 #[test]
-fn an_autoscaler_comes_in_with_its_groups() {
-    let to = TempDir::new().expect("made");
+fn cluster_autoscaler_is_imported_with_its_groups() {
+    let to = TempDir::new().expect("created");
     let into = to.path().to_str().expect("a readable path");
     let (autoscaler, groups) = (case("managed/autoscaler.yaml"), case("managed/groups.json"));
     let templates = case("managed/templates.json");
     let workers = case("managed/nodegroup-workers.json");
-    let told = ["--asg", &groups, "--asg", &templates, "--asg", &workers];
-    let whole = [&["import", "--cluster-autoscaler", &autoscaler, "-o", into][..], &told].concat();
+    let inputs = ["--asg", &groups, "--asg", &templates, "--asg", &workers];
+    let whole =
+        [&["import", "--cluster-autoscaler", &autoscaler, "-o", into][..], &inputs].concat();
     let imported = run(&whole, "");
-    let said = texts(&imported).1;
-    assert_eq!(imported.status.code(), Some(2), "{said}");
-    assert!(said.contains("Pod/ca: dropped false (not a flag)"), "{said}");
+    let errors = texts(&imported).1;
+    assert_eq!(imported.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("Pod/ca: dropped false (not a flag)"), "{errors}");
     let valid = run(&["validate", into], "");
     assert_eq!(valid.status.code(), Some(0), "{}", texts(&valid).1);
     let formatted = run(&["fmt", "-check", into], "");
@@ -143,18 +144,18 @@ fn an_autoscaler_comes_in_with_its_groups() {
     assert_eq!(again.status.code(), Some(1));
     assert!(texts(&again).1.contains("clusters.hcl: the file exists"));
 
-    // By standard input, and of a text of flags.
+    // From standard input, with flags as text.
     let flags = "--v=4 --cluster-name=shop";
     let piped = run(&["import", "--cluster-autoscaler", "-"], flags);
-    let (hcl, said) = texts(&piped);
-    assert_eq!(piped.status.code(), Some(2), "{said}");
-    assert!(said.contains("<stdin>: not needed --v ("), "{said}");
+    let (hcl, errors) = texts(&piped);
+    assert_eq!(piped.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("<stdin>: not needed --v ("), "{errors}");
     assert!(hcl.contains("import: missing groups ("), "{hcl}");
 }
 
 #[test]
-fn what_seems_to_hold_a_token_is_its_owners_alone() {
-    let to = TempDir::new().expect("made");
+fn file_with_a_token_is_readable_only_by_its_owner() {
+    let to = TempDir::new().expect("created");
     let path = |name: &str| to.path().join(name);
     let group = json!({"AutoScalingGroups": [{
         "AutoScalingGroupName": "web",
@@ -170,8 +171,8 @@ fn what_seems_to_hold_a_token_is_its_owners_alone() {
     let named = |name: &str| path(name).to_str().expect("a readable path").to_owned();
     let (groups, templates) = (named("groups.json"), named("templates.json"));
     let into = named("hcl");
-    let told = ["--asg", &groups, "--asg", &templates, "-o", &into];
-    let whole = [&["import", "--cluster-autoscaler", "-"][..], &told].concat();
+    let inputs = ["--asg", &groups, "--asg", &templates, "-o", &into];
+    let whole = [&["import", "--cluster-autoscaler", "-"][..], &inputs].concat();
     let imported = run(&whole, "--v=4");
     assert_eq!(imported.status.code(), Some(2), "{}", texts(&imported).1);
     let mode = |name: &str| {
@@ -179,12 +180,12 @@ fn what_seems_to_hold_a_token_is_its_owners_alone() {
         file.permissions().mode() & 0o777
     };
     assert_eq!(mode("hcl/node_classes.hcl"), 0o600);
-    // Any other is as the umask has it.
+    // Other files follow the umask.
     assert_eq!(mode("hcl/pools.hcl"), mode("groups.json"));
 }
 
 #[test]
-fn wrong_arguments_of_an_import_end_with_1() {
+fn invalid_import_arguments_exit_with_1() {
     let groups = case("managed/groups.json");
     let flags = case("flags/flags.txt");
     let folder = case("flags");
@@ -203,13 +204,13 @@ fn wrong_arguments_of_an_import_end_with_1() {
     ] {
         let refused = run(&[&["import"], arguments].concat(), "");
         assert_eq!(refused.status.code(), Some(1), "{arguments:?}");
-        let (hcl, said) = texts(&refused);
-        assert!(hcl.is_empty() && !said.is_empty(), "{arguments:?}: {said}");
-        assert!(!said.contains("panicked"), "{said}");
+        let (hcl, errors) = texts(&refused);
+        assert!(hcl.is_empty() && !errors.is_empty(), "{arguments:?}: {errors}");
+        assert!(!errors.contains("panicked"), "{errors}");
     }
 }
 
-/// What an API says that has some kinds of Karpenter's.
+/// Returns the discovery response of an API with these kinds of Karpenter.
 fn kinds(plurals: &[&str]) -> Value {
     let names = plurals.iter().map(|own| json!({ "name": own }));
     json!({ "kind": "APIResourceList", "resources": names.collect::<Vec<_>>() })
@@ -221,7 +222,7 @@ fn from(kubeconfig: &Path) -> Output {
 }
 
 #[test]
-fn a_cluster_that_gives_no_objects_is_told_of() {
+fn import_from_a_cluster_without_objects_gives_the_reason() {
     let pool = json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "web"},
         "spec": {"template": {"spec": {"requirements": [],
@@ -230,7 +231,7 @@ fn a_cluster_that_gives_no_objects_is_told_of() {
     let own = [("v1", kinds(&["nodepools"])), ("nodepools", list(vec![pool]))];
     let api = Api::with(Manner::Well, own.clone());
     let imported = from(api.kubeconfig());
-    let (hcl, said) = texts(&imported);
+    let (hcl, errors) = texts(&imported);
     let mut asked = command(&["import", "--from-cluster"]);
     let by_environment = asked.env("KUBECONFIG", api.kubeconfig()).output();
     assert_eq!(texts(&by_environment.expect("it ends")).0, hcl);
@@ -238,16 +239,16 @@ fn a_cluster_that_gives_no_objects_is_told_of() {
     let several = asked.env("KUBECONFIG", "/a:/b").output().expect("it ends");
     assert_eq!(several.status.code(), Some(1));
     assert!(texts(&several).1.contains("KUBECONFIG names several"));
-    // Its node class is not there.
-    assert_eq!(imported.status.code(), Some(2), "{said}");
+    // Its node class is missing.
+    assert_eq!(imported.status.code(), Some(2), "{errors}");
     assert!(hcl.contains("pool \"web\" {"), "{hcl}");
 
     let check = |output: Output, expect: &[&str]| {
-        let (hcl, said) = texts(&output);
-        assert_eq!(output.status.code(), Some(1), "{said}");
+        let (hcl, errors) = texts(&output);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
         assert_eq!(hcl, "");
         for words in expect {
-            assert!(said.contains(words), "no {words} in {said}");
+            assert!(errors.contains(words), "no {words} in {errors}");
         }
     };
     let api = Api::with(Manner::Forbids("nodepools"), own);
@@ -262,7 +263,7 @@ fn a_cluster_that_gives_no_objects_is_told_of() {
     let none = "does not serve nodepools.karpenter.sh (v1 or v1beta1), nodeoverlays.karpenter.sh";
     check(from(api.kubeconfig()), &[none, "--context"]);
 
-    let dir = TempDir::new().expect("made");
+    let dir = TempDir::new().expect("created");
     let nobody = dir.path().join("kubeconfig");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("an address").port();

@@ -21,32 +21,32 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
-/// How requests are answered.
+/// The behavior of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// As an API does.
+    /// Responds as a real API does.
     Well,
-    /// The same by a clock that is so many seconds behind.
+    /// Does the same with a clock that is this many seconds behind.
     Behind(i64),
-    /// Never.
+    /// Never responds.
     Hang,
-    /// As one does whose user may not read this kind.
+    /// Denies access to this kind.
     Forbids(&'static str),
 }
 
-/// What there is.
+/// The contents and the recorded requests.
 #[derive(Debug)]
 struct World {
     manner: Manner,
-    /// What is answered, by the end of the path: a list, or an object by its name.
+    /// Responses by the last segment of the path: a list, or an object by its name.
     answers: BTreeMap<&'static str, Value>,
-    /// Names of the Nodes that were created.
+    /// Names of the created Nodes.
     nodes: Mutex<Vec<String>>,
-    /// Paths and bodies of what was changed.
+    /// Paths and bodies of patches.
     patches: Mutex<Vec<(String, Value)>>,
-    /// Kinds that were watched.
+    /// Watched kinds.
     watched: Mutex<BTreeSet<String>>,
-    /// Our Lease: its version, and its annotations.
+    /// Outrigger's Lease: its version, and its annotations.
     lease: Mutex<Option<(u64, Map<String, Value>)>>,
 }
 
@@ -64,7 +64,7 @@ impl Api {
         Self::with(manner, [("pods", list(pods))])
     }
 
-    /// The same with these answers, by the ends of their paths.
+    /// Serves these responses, by the last segment of their paths.
     pub(crate) fn with<const N: usize>(
         manner: Manner,
         answers: [(&'static str, Value); N],
@@ -93,26 +93,26 @@ impl Api {
         &self.kubeconfig
     }
 
-    /// The Nodes that were created so far.
+    /// Returns the Nodes created so far.
     pub(crate) fn nodes(&self) -> Vec<String> {
         let nodes = self.world.nodes.lock();
         nodes.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The annotations of our Lease, if it was made.
+    /// Returns the annotations of Outrigger's Lease, if it exists.
     pub(crate) fn lease(&self) -> Option<Map<String, Value>> {
         let lease = self.world.lease.lock();
         let lease = lease.unwrap_or_else(PoisonError::into_inner).clone();
         lease.map(|(_, annotations)| annotations)
     }
 
-    /// Paths and bodies of what was changed so far.
+    /// Returns paths and bodies of the patches so far.
     pub(crate) fn patches(&self) -> Vec<(String, Value)> {
         let patches = self.world.patches.lock();
         patches.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether all these kinds were watched so far, or any of them.
+    /// Returns whether all of these kinds were watched so far, and whether any was.
     pub(crate) fn has_watched(&self, kinds: &[&str]) -> (bool, bool) {
         let watched = self.world.watched.lock();
         let watched = watched.unwrap_or_else(PoisonError::into_inner);
@@ -121,7 +121,7 @@ impl Api {
     }
 }
 
-/// A kubeconfig for an API on loopback and a user.
+/// Returns a kubeconfig for an API on loopback and a user.
 pub(crate) fn kubeconfig_for(port: u16, user: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: it\n\
@@ -131,7 +131,7 @@ pub(crate) fn kubeconfig_for(port: u16, user: &str) -> String {
     )
 }
 
-/// A list of these objects.
+/// Returns a list of these objects.
 pub(crate) fn list(items: Vec<Value>) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"},
         "items": items})
@@ -205,14 +205,14 @@ async fn answer_now(world: &World, request: Request) -> Response {
     }
     let known = world.answers.get(plural).cloned();
     let usual = || match plural {
-        // Every API server has it.
+        // Every API server has this namespace.
         "namespaces" => list(vec![json!({"metadata": {"name": "kube-system", "uid": "it"}})]),
         _ => list(Vec::new()),
     };
     Json(known.unwrap_or_else(usual)).into_response()
 }
 
-/// Our Lease is read, made where there is none, or changed at the version that it has.
+/// Reads Outrigger's Lease, creates it, or patches it if the version matches.
 async fn lease(world: &World, request: Request) -> Response {
     let method = request.method().clone();
     let body = axum::body::to_bytes(request.into_body(), 1 << 20).await;
@@ -246,7 +246,7 @@ async fn lease(world: &World, request: Request) -> Response {
     Json(lease).into_response()
 }
 
-/// A sign of life, once a second.
+/// Sends a bookmark once a second.
 async fn bookmark() -> Option<(Result<Bytes, std::io::Error>, ())> {
     sleep(Duration::from_secs(1)).await;
     let bookmark = json!({"type": "BOOKMARK",

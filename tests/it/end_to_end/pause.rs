@@ -7,7 +7,7 @@ use super::process::Process;
 use super::{Config, LISTEN, cluster};
 use crate::binary::run;
 
-/// The exit code of a verb, and what it prints.
+/// Returns the exit code and the output of a command.
 fn does(config: &Config, words: &[&str]) -> (Option<i32>, String) {
     let place = ["--config", config.path()];
     let output = run(&[words, &place].concat(), "");
@@ -18,7 +18,7 @@ fn does(config: &Config, words: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }
 
-fn said(api: &Api, key: &str) -> Option<String> {
+fn annotation(api: &Api, key: &str) -> Option<String> {
     let found = api.lease()?.get(key).cloned()?;
     found.as_str().map(str::to_owned)
 }
@@ -27,7 +27,7 @@ const PAUSE: &str = "outrigger.dev/pause";
 const ACCEPTED: &str = "outrigger.dev/accepted";
 
 #[test]
-fn a_pause_is_written_on_the_lease_and_taken_away_again() {
+fn pause_and_resume_edit_the_lease_annotations() {
     let api = Api::start(Manner::Well, vec![]);
     let config = Config::new(&cluster("a", api.kubeconfig()));
     let why = ["--reason", "new CNI"];
@@ -38,36 +38,36 @@ fn a_pause_is_written_on_the_lease_and_taken_away_again() {
     let (code, text) = does(&config, &[&["pause", "a", "--for", "2h"][..], &why[..]].concat());
     assert_eq!(code, Some(0), "{text}");
     assert!(text.ends_with("Z: new CNI\n"), "{text}");
-    let value = said(&api, PAUSE).expect("it is paused");
+    let value = annotation(&api, PAUSE).expect("it is paused");
     assert!(value.starts_with('2') && value.ends_with("Z new CNI"), "{value}");
 
     let pool = [&["pause", "a", "--pool", "a"][..], &why[..]].concat();
     let (_, text) = does(&config, &pool);
     assert_eq!(text, "pool a of cluster a is paused until it is resumed: new CNI\n");
-    let value = said(&api, "pause.outrigger.dev/a");
+    let value = annotation(&api, "pause.outrigger.dev/a");
     assert_eq!(value.as_deref(), Some("always new CNI"));
 
     let (_, text) = does(&config, &["resume", "a", "--dry-run"]);
     assert_eq!(text, "cluster a would no longer be paused\n");
-    assert!(said(&api, PAUSE).is_some());
+    assert!(annotation(&api, PAUSE).is_some());
     for end in ["is no longer paused", "is not paused"] {
         let (code, text) = does(&config, &["resume", "a"]);
         assert_eq!((code, text), (Some(0), format!("cluster a {end}\n")));
-        assert_eq!(said(&api, PAUSE), None);
+        assert_eq!(annotation(&api, PAUSE), None);
     }
-    assert!(said(&api, "pause.outrigger.dev/a").is_some());
-    // Whoever mistypes a pool is not told that all is well.
+    assert!(annotation(&api, "pause.outrigger.dev/a").is_some());
+    // A mistyped pool is an error.
     let (code, text) = does(&config, &["resume", "a", "--pool", "b"]);
     assert_eq!(code, Some(1));
     assert!(text.contains("cluster a has no pool \"b\"; it has a"), "{text}");
-    // One that is not configured any more may still be paused.
+    // A pool that is no longer configured may still be paused.
     config.write(&cluster("a", api.kubeconfig()).replace("pool \"a\"", "pool \"c\""));
     let (code, text) = does(&config, &["resume", "a", "--pool", "a"]);
     assert_eq!((code, text.as_str()), (Some(0), "pool a of cluster a is no longer paused\n"));
 }
 
 #[test]
-fn a_plugin_that_hangs_is_told_and_not_waited_for() {
+fn hanging_exec_plugin_ends_resume_and_release_with_an_error() {
     let api = Api::start(Manner::Well, vec![]);
     let exec = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: sleep, \
                 args: [\"90\"], interactiveMode: Never}}";
@@ -80,13 +80,13 @@ fn a_plugin_that_hangs_is_told_and_not_waited_for() {
     });
     for mut verb in running {
         assert_eq!(verb.ends(60).code(), Some(1));
-        let said = verb.log();
-        assert!(said.contains("returned no credentials within"), "{said}");
+        let log = verb.log();
+        assert!(log.contains("returned no credentials within"), "{log}");
     }
 }
 
 #[test]
-fn a_pause_of_what_is_not_there_or_without_an_end_in_sight_is_refused() {
+fn invalid_pause_requests_are_rejected() {
     let api = Api::start(Manner::Well, vec![]);
     let config = Config::new(&cluster("a", api.kubeconfig()));
     let rows: [(&[&str], &str); 6] = [
@@ -110,7 +110,7 @@ fn a_pause_of_what_is_not_there_or_without_an_end_in_sight_is_refused() {
 }
 
 #[test]
-fn a_configuration_is_accepted_by_the_id_it_has_and_by_no_other() {
+fn configuration_is_approved_only_by_its_own_id() {
     let api = Api::start(Manner::Well, vec![]);
     let config = Config::new(&cluster("a", api.kubeconfig()));
     let accept = |id: &str, more: &[&str]| {
@@ -120,7 +120,7 @@ fn a_configuration_is_accepted_by_the_id_it_has_and_by_no_other() {
     let (code, text) = accept("0123", &[]);
     assert_eq!((code, api.lease()), (Some(1), None), "{text}");
     let (_, id) = text.trim_end().split_once("it is ").expect("the id");
-    let id = id.strip_suffix(" of cluster a").expect("whose it is");
+    let id = id.strip_suffix(" of cluster a").expect("the cluster");
     for (more, written, end) in [
         (&["--dry-run"][..], None, "would be approved"),
         (&[], Some(id), "is approved"),
@@ -129,9 +129,9 @@ fn a_configuration_is_accepted_by_the_id_it_has_and_by_no_other() {
         let (code, text) = accept(id, more);
         let expect = format!("configuration {id} of cluster a {end}\n");
         assert_eq!((code, text), (Some(0), expect));
-        assert_eq!(said(&api, ACCEPTED).as_deref(), written);
+        assert_eq!(annotation(&api, ACCEPTED).as_deref(), written);
     }
-    // Another number of nodes is another configuration.
+    // Another number of replicas is another configuration.
     let text =
         cluster("a", api.kubeconfig()).replace("pool \"a\" {}", "pool \"a\" { replicas = 3 }");
     config.write(&text);
@@ -140,7 +140,7 @@ fn a_configuration_is_accepted_by_the_id_it_has_and_by_no_other() {
 }
 
 #[test]
-fn the_daemon_says_that_it_is_paused() {
+fn daemon_logs_that_it_is_paused() {
     let api = Api::start(Manner::Well, vec![]);
     let config = Config::new(&format!("{LISTEN}{}", cluster("a", api.kubeconfig())));
     does(&config, &["pause", "a", "--reason", "new CNI"]);

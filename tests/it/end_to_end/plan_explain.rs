@@ -8,7 +8,7 @@ use super::kube_api::{Api, Manner};
 use super::{Config, cluster, managed, pod};
 use crate::binary::run;
 
-/// The exit code, what is said, and what is said to be wrong.
+/// Returns the exit code, stdout and stderr.
 fn asked(config: &Config, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = run(&[arguments, &["--config", config.path()]].concat(), "");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
@@ -20,7 +20,7 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn a_cluster_that_cannot_be_seen_is_no_matter_of_the_others() {
+fn unreachable_cluster_does_not_affect_plans_of_others() {
     let api = Api::start(Manner::Well, vec![pod("p", "1500m")]);
     let gone = Path::new("/no/such/kubeconfig");
     let both = Config::new(&(cluster("a", api.kubeconfig()) + &cluster("b", gone)));
@@ -46,11 +46,11 @@ fn a_cluster_that_cannot_be_seen_is_no_matter_of_the_others() {
     assert_eq!(code, Some(0), "{errors}");
     assert!(text.contains("New node in pool a for it"), "{text}");
     let (code, ..) = asked(&both, &["plan", "--no-such-option"]);
-    assert_eq!(code, Some(1), "2 says that there is work");
+    assert_eq!(code, Some(1), "2 would mean that there are changes");
 }
 
 #[test]
-fn what_a_managed_cluster_lacks_is_shown_and_not_done() {
+fn plan_of_a_managed_cluster_changes_nothing() {
     let api = Api::start(Manner::Well, vec![pod("p", "1500m")]);
     let config = Config::new(&managed(api.kubeconfig()));
     let (code, text, errors) = asked(&config, &["plan"]);
@@ -61,7 +61,7 @@ fn what_a_managed_cluster_lacks_is_shown_and_not_done() {
 }
 
 #[test]
-fn an_api_that_never_answers_is_waited_for_as_long_as_is_said() {
+fn plan_timeout_ends_the_wait_for_a_hanging_api() {
     let api = Api::start(Manner::Hang, Vec::new());
     let config = Config::new(&cluster("a", api.kubeconfig()));
     let (code, text, errors) = asked(&config, &["plan", "--timeout", "2"]);

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use crate::binary::command;
 
-/// How often something awaited is looked for.
+/// The interval between two checks of an awaited event.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Waits for something, for so many seconds at most.
+/// Waits until `find` returns a value, at most this many seconds.
 pub(crate) fn within<T>(seconds: u32, mut find: impl FnMut() -> Option<T>) -> Option<T> {
     for _ in 0..seconds * 20 {
         if let Some(found) = find() {
@@ -24,7 +24,7 @@ pub(crate) fn within<T>(seconds: u32, mut find: impl FnMut() -> Option<T>) -> Op
     find()
 }
 
-/// A process that runs on, killed and reaped when dropped.
+/// A long-running process, killed and reaped when dropped.
 pub(crate) struct Process {
     child: Child,
     log: PathBuf,
@@ -56,7 +56,7 @@ impl Process {
         assert!(within(15, found).is_some(), "{text:?} in:\n{}", self.log());
     }
 
-    /// The address after `before` in the log.
+    /// Returns the address after `before` in the log.
     pub(crate) fn address(&self, before: &str) -> String {
         self.logged(before, 1);
         let log = self.log();
@@ -65,7 +65,7 @@ impl Process {
         after.split(end).next().unwrap_or_default().to_owned()
     }
 
-    /// The address at which the daemon says how it is doing.
+    /// Returns the address of the daemon's admin server.
     pub(crate) fn admin(&self) -> String {
         self.address("/metrics address=\"")
     }
@@ -76,10 +76,10 @@ impl Process {
         assert!(kill.expect("a shell").success());
     }
 
-    /// Waits for its end, for so many seconds at most.
+    /// Waits until it ends, at most this many seconds.
     pub(crate) fn ends(&mut self, seconds: u32) -> ExitStatus {
         let ended = within(seconds, || self.child.try_wait().expect("a child"));
-        ended.unwrap_or_else(|| panic!("it runs on:\n{}", self.log()))
+        ended.unwrap_or_else(|| panic!("it still runs:\n{}", self.log()))
     }
 }
 
@@ -90,7 +90,7 @@ impl Drop for Process {
     }
 }
 
-/// The status and the whole answer of a GET.
+/// Returns the status and the whole response of a GET request.
 pub(crate) fn get(address: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).expect("it listens");
     let limit = Some(Duration::from_secs(5));

@@ -30,7 +30,7 @@ impl Manager {
         Self { socket, dir }
     }
 
-    /// Starts the daemon as a service, to be heard of twice a second.
+    /// Starts the daemon as a service with a watchdog interval of half a second.
     fn start(&self, config: &Config) -> Process {
         let mut command = command(&["run", "--config", config.path()]);
         command
@@ -40,14 +40,14 @@ impl Manager {
         Process::spawn(command, &self.dir.path().join("log"))
     }
 
-    /// What was said next, if anything was.
+    /// Returns the next notification, if any.
     fn hears(&self) -> Option<String> {
         let mut text = [0; 4096];
         let length = self.socket.recv(&mut text).ok()?;
         Some(String::from_utf8_lossy(&text[..length]).into_owned())
     }
 
-    /// Waits for a word that has this, for so many seconds, and gives all that was said until then.
+    /// Waits for a notification with this text, and returns all notifications until then.
     fn waits(&self, text: &str, seconds: u32) -> Vec<String> {
         let mut all = Vec::new();
         let found = within(seconds, || {
@@ -60,7 +60,7 @@ impl Manager {
 }
 
 #[test]
-fn the_service_manager_hears_when_the_daemon_is_there_lives_reloads_and_ends() {
+fn daemon_notifies_systemd_of_start_watchdog_reload_and_stop() {
     let api = Api::start(Manner::Well, Vec::new());
     let config = Config::new(&format!("{LISTEN}{}", cluster("a", api.kubeconfig())));
     let manager = Manager::new();
@@ -70,8 +70,8 @@ fn the_service_manager_hears_when_the_daemon_is_there_lives_reloads_and_ends() {
     manager.waits("WATCHDOG=1", 5);
     config.write("nonsense {}\n");
     daemon.signal("HUP");
-    let said = manager.waits("RELOADING=1", 5);
-    assert!(said.iter().any(|own| own.contains("MONOTONIC_USEC=")), "{said:?}");
+    let messages = manager.waits("RELOADING=1", 5);
+    assert!(messages.iter().any(|own| own.contains("MONOTONIC_USEC=")), "{messages:?}");
     manager.waits("READY=1", 5);
     manager.waits("ready; configuration not reloaded: ", 5);
     config.write(&format!("{LISTEN}{}", cluster("a", api.kubeconfig())));
@@ -84,23 +84,23 @@ fn the_service_manager_hears_when_the_daemon_is_there_lives_reloads_and_ends() {
 }
 
 #[test]
-fn a_daemon_whose_clusters_do_not_answer_lives_but_has_not_started() {
+fn daemon_without_responding_clusters_is_alive_but_not_ready() {
     let api = Api::start(Manner::Hang, Vec::new());
     let config = Config::new(&format!("{LISTEN}{}", cluster("a", api.kubeconfig())));
     let manager = Manager::new();
     let daemon = manager.start(&config);
-    let mut said = manager.waits("STATUS=clusters: 1 not ready", 20);
+    let mut messages = manager.waits("STATUS=clusters: 1 not ready", 20);
     for _ in 0..3 {
-        said.extend(manager.waits("WATCHDOG=1", 5));
+        messages.extend(manager.waits("WATCHDOG=1", 5));
     }
-    let ready = said.iter().any(|own| own.contains("READY=1"));
-    assert!(!ready, "{said:?}\n{}", daemon.log());
+    let ready = messages.iter().any(|own| own.contains("READY=1"));
+    assert!(!ready, "{messages:?}\n{}", daemon.log());
 }
 
 #[test]
-fn a_socket_that_the_service_manager_holds_is_served() {
+fn socket_passed_by_systemd_is_served() {
     let api = Api::start(Manner::Well, Vec::new());
-    // The address of the configuration is nobody's: it is not asked for.
+    // The configured address does not exist on this host: the daemon must not bind it.
     let listen = "telemetry { listen = \"192.0.2.1:9464\" }\n";
     let config = Config::new(&format!("{listen}{}", cluster("a", api.kubeconfig())));
     let held = TcpListener::bind("127.0.0.1:0").expect("a socket");
@@ -124,10 +124,10 @@ fn command_line(arguments: &[&str]) -> Vec<String> {
     words.map(|own| own.to_string_lossy().into_owned()).collect()
 }
 
-/// The units as they ship, beside the binary of this test.
+/// Checks the shipped units with the binary of this test.
 #[test]
-fn the_units_are_in_order_and_expose_little() {
-    let name = "end_to_end::systemd::the_units_are_in_order_and_expose_little";
+fn systemd_units_are_valid_and_hardened() {
+    let name = "end_to_end::systemd::systemd_units_are_valid_and_hardened";
     let analyze = |arguments: &[&str]| {
         let mut command = Command::new("systemd-analyze");
         let output = command.args(arguments).output().ok()?;
@@ -148,12 +148,13 @@ fn the_units_are_in_order_and_expose_little() {
     fs::write(&socket, read("outrigger.socket")).expect("written");
     let unit = installed(read("outrigger.service"));
     fs::write(&service, &unit).expect("written");
-    let (fine, said) = analyze(&["verify", &service, &socket]).expect("it runs");
-    assert!(fine && said.is_empty(), "{said}");
+    let (fine, printed) = analyze(&["verify", &service, &socket]).expect("it runs");
+    assert!(fine && printed.is_empty(), "{printed}");
     let limit = "--threshold=15";
-    let (fine, said) = analyze(&["security", "--offline=yes", limit, &service]).expect("it runs");
-    assert!(fine, "{said}");
-    // What is to be found can be.
+    let (fine, printed) =
+        analyze(&["security", "--offline=yes", limit, &service]).expect("it runs");
+    assert!(fine, "{printed}");
+    // The check can fail.
     fs::write(&service, unit.replace("CapabilityBoundingSet=\n", "")).expect("written");
     let (fine, _) = analyze(&["security", "--offline=yes", limit, &service]).expect("it runs");
     assert!(!fine, "a daemon with every capability exposes more");
@@ -164,9 +165,9 @@ fn the_units_are_in_order_and_expose_little() {
         let more = read(&format!("outrigger.service.d/{drop_in}"));
         fs::write(beside.join(drop_in), more).expect("written");
     }
-    let (fine, said) = analyze(&["verify", &service]).expect("it runs");
-    assert!(fine && said.is_empty(), "{said}");
+    let (fine, printed) = analyze(&["verify", &service]).expect("it runs");
+    assert!(fine && printed.is_empty(), "{printed}");
     fs::write(beside.join("wrong.conf"), "[Service]\nNoSuchThing=yes\n").expect("written");
-    let (_, said) = analyze(&["verify", &service]).expect("it runs");
-    assert!(said.contains("NoSuchThing"), "drop-ins are read: {said}");
+    let (_, printed) = analyze(&["verify", &service]).expect("it runs");
+    assert!(printed.contains("NoSuchThing"), "drop-ins are read: {printed}");
 }

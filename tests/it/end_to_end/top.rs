@@ -11,13 +11,13 @@ use super::process::within;
 use super::{LISTEN, managed, pod};
 use crate::binary::{outrigger, run};
 
-/// A server of tmux's own kind, and the one window in it; both end with this.
+/// A tmux server with one window; dropping it ends both.
 struct Tmux {
     dir: tempfile::TempDir,
 }
 
 impl Tmux {
-    /// Runs a script in a window of this size; none where there is no tmux.
+    /// Runs a script in a window of this size. Returns `None` if tmux is missing.
     fn start(script: &str, columns: &str, lines: &str) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("script");
@@ -30,14 +30,14 @@ impl Tmux {
         Some(own)
     }
 
-    /// None where tmux is not there.
+    /// Runs a tmux command. Returns `None` if tmux is missing.
     fn try_ask(&self, arguments: &[&str]) -> Option<Output> {
         let mut command = Command::new("tmux");
         command.args(["-L", "outrigger", "-f", "/dev/null"]);
         command.args(arguments);
         command.env("TMUX_TMPDIR", self.dir.path());
         command.env_remove("TMUX").env_remove("NO_COLOR");
-        // It draws bars only where it knows that they can be shown.
+        // It draws bars only in a UTF-8 locale.
         command.env("LC_ALL", "C.UTF-8");
         command.output().ok()
     }
@@ -54,7 +54,7 @@ impl Tmux {
         self.ask(&["capture-pane", "-p"])
     }
 
-    /// Waits until all of this is on the screen, and returns it.
+    /// Waits until the screen has all of these words, and returns it.
     fn shows(&self, words: &[&str]) -> String {
         let has = || {
             let screen = self.screen();
@@ -88,8 +88,8 @@ fn node() -> Value {
 }
 
 #[test]
-fn a_fleet_is_watched_on_a_terminal_of_any_size() {
-    let name = "end_to_end::top::a_fleet_is_watched_on_a_terminal_of_any_size";
+fn top_shows_the_fleet_on_a_terminal_of_any_size() {
+    let name = "end_to_end::top::top_shows_the_fleet_on_a_terminal_of_any_size";
     let pods = vec![pod("fits", "3"), pod("never", "100000")];
     let api = Api::with(Manner::Well, [("nodes", list(vec![node()])), ("pods", list(pods))]);
     let mut setup = Setup::start(&format!("{LISTEN}{}", managed(api.kubeconfig())));
@@ -126,7 +126,7 @@ fn a_fleet_is_watched_on_a_terminal_of_any_size() {
     tmux.ask(&["resize-window", "-x", "120", "-y", "30"]);
     tmux.shows(&["CAPACITY", "somebodys"]);
 
-    // The daemon goes, and comes again.
+    // The daemon is killed and restarted.
     setup.daemon.signal("KILL");
     setup.daemon.ends(5);
     tmux.shows(&["no response for ", "somebodys", "systemctl start outrigger"]);
@@ -135,7 +135,7 @@ fn a_fleet_is_watched_on_a_terminal_of_any_size() {
     let is_back = || (!tmux.screen().contains("no response")).then_some(());
     assert!(within(20, is_back).is_some(), "{}", tmux.screen());
 
-    // What was there before is there again, and the terminal reads lines as it did.
+    // The earlier screen content is restored, and the terminal is in line mode again.
     tmux.press("q");
     tmux.shows(&["before", "first 0"]);
     let ended = tmux.shows(&["before", "first 0", "second 124", "icanon"]);
@@ -143,15 +143,18 @@ fn a_fleet_is_watched_on_a_terminal_of_any_size() {
 }
 
 #[test]
-fn without_a_terminal_another_verb_is_named() {
+fn top_without_a_terminal_suggests_status() {
     let output = run(&["top", "--socket", "/nowhere/admin.sock"], "");
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("requires a terminal") && said.contains("outrigger status"), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        errors.contains("requires a terminal") && errors.contains("outrigger status"),
+        "{errors}"
+    );
     let output = run(&["top", "--node-sort", "colour"], "");
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("use one of name, pool"), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("use one of name, pool"), "{errors}");
     let output = run(&["top", "--interval", "1ms"], "");
     assert_eq!(output.status.code(), Some(1));
 }

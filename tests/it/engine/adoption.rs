@@ -1,6 +1,6 @@
 //! Adoption of nodes that Karpenter launched for our pools.
 
-use outrigger::engine::command::{Command, CommandResult, FailureKind};
+use outrigger::engine::command::Command;
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::claim::{ADOPTED, ClaimPhase, TAG_REASON};
@@ -14,11 +14,12 @@ use outrigger::model::node::Node;
 use outrigger::model::pod::{Pod, PodPhase};
 use outrigger::model::pool::Reason;
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+use outrigger::provider::{CommandResult, FailureKind};
 
-use super::{Stage, bound, waiting_pod};
+use super::{Stage, bound, pending_pod};
 
-/// A node as Karpenter leaves it.
-fn karpenters(stage: &Stage, name: &str) -> Node {
+/// A node that Karpenter has launched and initialized.
+fn karpenter_node(stage: &Stage, name: &str) -> Node {
     let catalog = stage.engine.state().catalog.clone();
     let it = catalog.get("m7i.2xlarge").expect("a known type");
     let labels = [
@@ -46,13 +47,13 @@ fn karpenters(stage: &Stage, name: &str) -> Node {
     }
 }
 
-/// A cluster with these nodes and a pod on the first, where nodes are taken over or not.
-fn staged(mode: ManagementMode, adopt: bool, change: impl Fn(&mut Vec<Node>)) -> Stage {
+/// A cluster of two Karpenter nodes after `change`, with a pod on the first, and this `adopt`.
+fn stage_with(mode: ManagementMode, adopt: bool, change: impl Fn(&mut Vec<Node>)) -> Stage {
     let mut stage = Stage::new(mode);
-    stage.change(|own| own.adopt = adopt);
-    let mut nodes: Vec<Node> = ["a", "b"].map(|own| karpenters(&stage, own)).into();
+    stage.change(|cluster| cluster.adopt = adopt);
+    let mut nodes: Vec<Node> = ["a", "b"].map(|name| karpenter_node(&stage, name)).into();
     change(&mut nodes);
-    let WatchedObject::Pod(pod) = bound(waiting_pod("p"), nodes[0].name.as_str()) else {
+    let WatchedObject::Pod(pod) = bound(pending_pod("p"), nodes[0].name.as_str()) else {
         panic!("a pod");
     };
     let pods: Vec<Pod> = vec![*pod];
@@ -62,46 +63,46 @@ fn staged(mode: ManagementMode, adopt: bool, change: impl Fn(&mut Vec<Node>)) ->
 
 fn claims(stage: &Stage) -> Vec<(String, ClaimPhase)> {
     let claims = stage.engine.state().ledger.claims.iter();
-    claims.map(|(id, own)| (id.to_string(), own.phase)).collect()
+    claims.map(|(id, claim)| (id.to_string(), claim.phase)).collect()
 }
 
-/// Why nodes were to leave, by their names.
-fn retired(stage: &Stage) -> Vec<(String, Reason)> {
-    let told = stage.reports.iter().filter_map(|own| match own {
+/// The names of disrupted nodes, with the reasons.
+fn disrupted_nodes(stage: &Stage) -> Vec<(String, Reason)> {
+    let disruptions = stage.reports.iter().filter_map(|report| match report {
         Report::Retire { node, reason, .. } => Some((node.clone()?.to_string(), *reason)),
         _ => None,
     });
-    told.collect()
+    disruptions.collect()
 }
 
 #[test]
-fn where_a_cluster_is_only_observed_they_count_as_if_they_were_ours() {
-    let mut stage = staged(ManagementMode::Observe, true, |_| {});
+fn observe_mode_counts_karpenter_nodes_as_claims_without_writes() {
+    let mut stage = stage_with(ManagementMode::Observe, true, |_| {});
     stage.run(60, &[]);
-    assert_eq!(stage.seen, Vec::<String>::new(), "nothing is written");
-    let both = ["i-a", "i-b"].map(|own| (own.to_owned(), ClaimPhase::Initialized));
+    assert_eq!(stage.commands, Vec::<String>::new(), "the engine writes nothing");
+    let both = ["i-a", "i-b"].map(|id| (id.to_owned(), ClaimPhase::Initialized));
     assert_eq!(claims(&stage), both);
-    assert_eq!(retired(&stage), [("b".to_owned(), Reason::Empty)]);
-    // Listings lack their instances for as long as one likes to look.
+    assert_eq!(disrupted_nodes(&stage), [("b".to_owned(), Reason::Empty)]);
+    // The listings of instances never contain these instances.
     stage.run(600, &[]);
     assert!(stage.engine.is_ready());
     assert_eq!(claims(&stage), both);
     stage.event(Event::Deleted(ObjectKind::Node, ObjectKey::new("", "b")));
     stage.run(10, &[]);
     assert_eq!(claims(&stage), [("i-a".to_owned(), ClaimPhase::Initialized)]);
-    stage.change(|own| own.adopt = false);
+    stage.change(|cluster| cluster.adopt = false);
     stage.run(10, &[]);
-    assert_eq!(claims(&stage), [], "nor are they counted any more");
-    assert_eq!(stage.seen, Vec::<String>::new());
+    assert_eq!(claims(&stage), [], "the nodes do not count any more");
+    assert_eq!(stage.commands, Vec::<String>::new());
 }
 
 #[test]
-fn where_it_is_managed_they_become_ours_and_none_leaves_for_it() {
-    let mut stage = staged(ManagementMode::Manage, true, |_| {});
+fn manage_mode_adopts_karpenter_nodes_without_disrupting_them() {
+    let mut stage = stage_with(ManagementMode::Manage, true, |_| {});
     stage.run(20, &[]);
-    let adopted = |own: &Report| matches!(own, Report::Adopted { .. });
-    assert_eq!(stage.reports.iter().filter(|own| adopted(own)).count(), 2);
-    let both = ["i-a", "i-b"].map(|own| (own.to_owned(), ClaimPhase::Initialized));
+    let adopted = |report: &Report| matches!(report, Report::Adopted { .. });
+    assert_eq!(stage.reports.iter().filter(|report| adopted(report)).count(), 2);
+    let both = ["i-a", "i-b"].map(|id| (id.to_owned(), ClaimPhase::Initialized));
     assert_eq!(claims(&stage), both);
     for (id, instance) in &stage.instances {
         assert_eq!(instance.tags[TAG_REASON], ADOPTED);
@@ -111,28 +112,32 @@ fn where_it_is_managed_they_become_ours_and_none_leaves_for_it() {
         assert_eq!(node.labels[MANAGED_BY], "tests");
         assert_eq!(node.annotations[CLAIM], format!("i-{}", node.name));
         let rest = (&node.node_claim, &node.finalizers);
-        assert_eq!(rest, (&None, &Vec::new()), "it goes with nothing of Karpenter's");
+        assert_eq!(
+            rest,
+            (&None, &Vec::new()),
+            "the owner and the finalizer of Karpenter are removed"
+        );
     }
-    let writes = ["adopt", "patch_node"].map(|own| stage.count(own));
-    assert_eq!(writes, [2, 6], "{:?}", stage.seen);
-    assert_eq!(retired(&stage), []);
-    // What follows is as if they had been made here: the empty one leaves.
+    let writes = ["adopt", "patch_node"].map(|command| stage.count(command));
+    assert_eq!(writes, [2, 6], "{:?}", stage.commands);
+    assert_eq!(disrupted_nodes(&stage), []);
+    // From now on they are treated like launched nodes: the empty one is disrupted.
     stage.run(60, &[]);
-    assert_eq!(retired(&stage), [("b".to_owned(), Reason::Empty)]);
+    assert_eq!(disrupted_nodes(&stage), [("b".to_owned(), Reason::Empty)]);
     assert_eq!(stage.count("terminate"), 1);
 }
 
 #[test]
-fn who_did_not_ask_for_it_gets_none() {
-    let mut stage = staged(ManagementMode::Manage, false, |_| {});
+fn no_node_is_adopted_unless_adoption_is_enabled() {
+    let mut stage = stage_with(ManagementMode::Manage, false, |_| {});
     stage.run(120, &[]);
-    assert_eq!((claims(&stage), stage.seen.len()), (vec![], 0));
+    assert_eq!((claims(&stage), stage.commands.len()), (vec![], 0));
 }
 
 #[test]
-fn nodes_of_others_stay_theirs() {
+fn nodes_of_other_owners_are_not_adopted() {
     for mode in [ManagementMode::Manage, ManagementMode::Observe] {
-        let mut stage = staged(mode, true, |nodes| {
+        let mut stage = stage_with(mode, true, |nodes| {
             let set = |node: &mut Node, key: &str, value: &str| {
                 node.labels.insert(key.to_owned(), value.to_owned());
             };
@@ -153,18 +158,18 @@ fn nodes_of_others_stay_theirs() {
         });
         stage.run(120, &[]);
         assert_eq!(stage.count("adopt"), 0);
-        let told = stage.reports.iter().filter_map(|own| match own {
+        let pools = stage.reports.iter().filter_map(|report| match report {
             Report::NotAdopted { pool, nodes } => Some((pool.clone(), *nodes)),
             _ => None,
         });
-        let told: Vec<(PoolName, usize)> = told.collect();
-        assert_eq!(told, [("another".into(), 1)], "once");
+        let pools: Vec<(PoolName, usize)> = pools.collect();
+        assert_eq!(pools, [("another".into(), 1)], "reported once");
     }
 }
 
 #[test]
-fn what_fails_is_tried_again_and_what_no_listing_shows_as_well() {
-    let mut stage = staged(ManagementMode::Manage, true, |nodes| nodes.truncate(1));
+fn adoption_is_retried_after_a_failure_and_until_a_listing_confirms_it() {
+    let mut stage = stage_with(ManagementMode::Manage, true, |nodes| nodes.truncate(1));
     let held = stage.run(10, &["adopt"]);
     let [first] = &held[..] else {
         panic!("one call: {held:?}");
@@ -172,9 +177,9 @@ fn what_fails_is_tried_again_and_what_no_listing_shows_as_well() {
     let (kind, text) = (FailureKind::Denied, "x".to_owned());
     stage.event(Event::Answered(first.id, CommandResult::Failed { kind, text }));
     let held = stage.run(10, &["adopt"]);
-    assert_eq!(held.len(), 1, "again");
+    assert_eq!(held.len(), 1, "the engine retries");
     assert!(matches!(&held[0].command, Command::Adopt(own) if own.instance.as_str() == "i-a"));
-    // It is said to be done, and no listing shows it.
+    // The call succeeds, and no listing shows the tags.
     stage.event(Event::Answered(held[0].id, CommandResult::Done));
     assert_eq!(stage.run(50, &["adopt"]).len(), 0);
     assert_eq!(claims(&stage), []);
@@ -183,9 +188,9 @@ fn what_fails_is_tried_again_and_what_no_listing_shows_as_well() {
 }
 
 #[test]
-fn none_is_taken_from_a_karpenter_whose_pod_runs() {
-    let mut stage = staged(ManagementMode::Manage, true, |_| {});
-    let mut pod = waiting_pod("karpenter-0");
+fn no_node_is_adopted_while_a_karpenter_pod_runs() {
+    let mut stage = stage_with(ManagementMode::Manage, true, |_| {});
+    let mut pod = pending_pod("karpenter-0");
     pod.labels = [("app.kubernetes.io/name".into(), "karpenter".into())].into();
     let WatchedObject::Pod(mut pod) = bound(pod, "b") else {
         panic!("a pod");
@@ -201,10 +206,10 @@ fn none_is_taken_from_a_karpenter_whose_pod_runs() {
 }
 
 #[test]
-fn what_will_be_ours_counts_before_it_is() {
+fn adoptable_nodes_count_as_static_pool_replicas_before_adoption() {
     for adopt in [true, false] {
-        let mut stage = staged(ManagementMode::Manage, adopt, |_| {});
-        stage.change(|own| own.pools[0].replicas = Some(2));
+        let mut stage = stage_with(ManagementMode::Manage, adopt, |_| {});
+        stage.change(|cluster| cluster.pools[0].replicas = Some(2));
         stage.run(10, &["adopt"]);
         assert_eq!(stage.launches.len(), if adopt { 0 } else { 2 });
     }

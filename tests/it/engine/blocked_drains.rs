@@ -13,10 +13,10 @@ use outrigger::model::quantity::Resources;
 use outrigger::model::selector::Selector;
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
-use super::replacement_nodes::{expiring, told};
+use super::replacement_nodes::{disruptions, expiring};
 use super::{Stage, bound, owned_pod};
 
-/// A budget of all pods, of which so many may go now and so many may ever be away.
+/// A PodDisruptionBudget of all pods with this many evictions allowed now and this maxUnavailable.
 fn budget(disruptions_allowed: i64, max_unavailable: i64) -> WatchedObject {
     WatchedObject::Pdb(Pdb {
         key: ObjectKey::new("default", "all"),
@@ -28,31 +28,31 @@ fn budget(disruptions_allowed: i64, max_unavailable: i64) -> WatchedObject {
 }
 
 #[test]
-fn a_budget_that_allows_nothing_for_a_while_does_not_turn_a_leaving_node_back() {
+fn disruption_is_not_cancelled_by_a_pdb_that_allows_nothing_at_the_moment() {
     let mut stage = expiring();
     stage.run(30, &[]);
     stage.apply(budget(0, 1));
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(30, &[]);
-    assert_eq!(told(&stage), ["leaves: expired"]);
-    assert!(stage.count("evict") > 0, "{:?}", stage.seen);
+    assert_eq!(disruptions(&stage), ["disrupted: expired"]);
+    assert!(stage.count("evict") > 0, "{:?}", stage.commands);
 }
 
 #[test]
-fn a_budget_that_never_allows_anything_does() {
+fn disruption_is_cancelled_by_a_pdb_that_never_allows_an_eviction() {
     let mut stage = expiring();
     stage.run(30, &[]);
     stage.apply(budget(0, 0));
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(30, &[]);
-    let why = "stays: pod default/a is covered by PodDisruptionBudget all, which never allows any \
+    let why = "kept: pod default/a is covered by PodDisruptionBudget all, which never allows any \
                disruption";
-    assert_eq!(told(&stage)[..2], ["leaves: expired", why]);
-    assert_eq!(stage.count("evict"), 0, "{:?}", stage.seen);
+    assert_eq!(disruptions(&stage)[..2], ["disrupted: expired", why]);
+    assert_eq!(stage.count("evict"), 0, "{:?}", stage.commands);
 }
 
 /// A stage with one node and this pod on it.
-fn used(pod: &Pod) -> Stage {
+fn stage_with_pod(pod: &Pod) -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![owned_pod("a")]);
     stage.run(10, &[]);
@@ -60,55 +60,55 @@ fn used(pod: &Pod) -> Stage {
     stage.run(2, &[]);
     stage.apply(bound(pod.clone(), "node-0"));
     stage.run(2, &[]);
-    stage.seen.clear();
+    stage.commands.clear();
     stage
 }
 
 #[test]
-fn a_node_is_empty_while_its_last_pod_is_on_its_way_out_and_ends_after_it() {
-    let mut stage = used(&owned_pod("a"));
+fn node_with_only_a_terminating_pod_counts_as_empty_and_ends_after_the_pod() {
+    let mut stage = stage_with_pod(&owned_pod("a"));
     let mut pod = owned_pod("a");
     pod.deleting = Some(stage.now);
     stage.apply(bound(pod.clone(), "node-0"));
     stage.run(50, &[]);
-    assert_eq!(stage.seen, ["patch_node"], "it is closed, and waits");
+    assert_eq!(stage.commands, ["patch_node"], "the node is tainted, and waits for the pod");
     stage.event(Event::Deleted(ObjectKind::Pod, pod.key));
     stage.run(20, &[]);
     let steps = ["patch_node", "list_pods_on", "terminate", "delete_node"];
-    assert_eq!(stage.seen, steps);
+    assert_eq!(stage.commands, steps);
 }
 
 #[test]
-fn a_node_is_empty_whose_pods_are_worth_nothing_and_they_are_evicted() {
+fn node_with_only_lowest_priority_pods_counts_as_empty_and_is_drained() {
     let mut pod = owned_pod("a");
     pod.priority = -(1 << 26);
-    let mut stage = used(&pod);
+    let mut stage = stage_with_pod(&pod);
     stage.run(60, &["evict"]);
-    assert_eq!(stage.seen, ["patch_node", "evict"]);
+    assert_eq!(stage.commands, ["patch_node", "evict"]);
     stage.event(Event::Deleted(ObjectKind::Pod, pod.key));
     stage.run(20, &["launch"]);
-    assert_eq!(stage.count("terminate"), 1, "{:?}", stage.seen);
+    assert_eq!(stage.count("terminate"), 1, "{:?}", stage.commands);
 }
 
 #[test]
-fn what_nobody_can_read_is_told_once_as_long_as_it_stands() {
-    let mut stage = used(&owned_pod("a"));
+fn invalid_do_not_disrupt_value_is_reported_once_until_it_changes() {
+    let mut stage = stage_with_pod(&owned_pod("a"));
     let times = |stage: &Stage| {
-        let misread = |own: &&Report| matches!(own, Report::Misread(_));
+        let misread = |report: &&Report| matches!(report, Report::Misread(_));
         stage.reports.iter().filter(misread).count()
     };
     for (value, expect) in [("true", 0), ("soon", 1), ("1h", 1), ("soon", 2)] {
         let mut pod = owned_pod("a");
-        let said = (DO_NOT_DISRUPT.to_owned(), value.to_owned());
-        pod.annotations = [said].into();
+        let annotation = (DO_NOT_DISRUPT.to_owned(), value.to_owned());
+        pod.annotations = [annotation].into();
         stage.apply(bound(pod, "node-0"));
         stage.run(60, &[]);
         assert_eq!(times(&stage), expect, "{value}");
     }
 }
 
-/// A stage in which a node comes that its kubelet describes otherwise than its launch does.
-fn came(change: impl FnOnce(&mut Node)) -> Stage {
+/// A stage with a used node that differs by `change` from the node that the launch expects.
+fn registered_with(change: impl FnOnce(&mut Node)) -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![owned_pod("a")]);
     stage.run(10, &[]);
@@ -122,25 +122,25 @@ fn came(change: impl FnOnce(&mut Node)) -> Stage {
 }
 
 #[test]
-fn a_node_that_has_less_than_its_type_promises_is_told_of_once() {
+fn node_with_less_capacity_than_its_instance_type_is_reported_once() {
     type Change = fn(&mut Resources);
     let rows: [(&str, Change, &[&str]); 4] = [
         ("as promised", |_| {}, &[]),
-        ("hardly less", |own| own.memory = own.memory / 100 * 91, &[]),
-        ("less memory", |own| own.memory = own.memory / 100 * 89, &["memory"]),
+        ("hardly less", |capacity| capacity.memory = capacity.memory / 100 * 91, &[]),
+        ("less memory", |capacity| capacity.memory = capacity.memory / 100 * 89, &["memory"]),
         (
             "fewer cores and pods",
-            |own| {
-                own.cpu_milli /= 2;
-                own.pods /= 2;
+            |capacity| {
+                capacity.cpu_milli /= 2;
+                capacity.pods /= 2;
             },
             &["cpu", "pods"],
         ),
     ];
     for (what, change, expect) in rows {
-        let mut stage = came(|node| change(&mut node.capacity));
-        // Neither what it is told of again nor a node of somebody else is news.
-        let node = stage.seen_node().clone();
+        let mut stage = registered_with(|node| change(&mut node.capacity));
+        // Neither an unchanged node nor a node of another owner is reported.
+        let node = stage.only_node().clone();
         stage.apply(WatchedObject::Node(Box::new(Node {
             name: "other".into(),
             uid: "other".to_owned(),
@@ -148,54 +148,54 @@ fn a_node_that_has_less_than_its_type_promises_is_told_of_once() {
             ..node
         })));
         stage.run(60, &[]);
-        let told = stage.reports.iter().filter_map(|own| match own {
+        let reported = stage.reports.iter().filter_map(|report| match report {
             Report::Lacking { node, resource, .. } => Some((node.as_str(), *resource)),
             _ => None,
         });
-        let expect = expect.iter().map(|own| ("node-0", *own));
-        assert!(told.clone().eq(expect), "{what}: {:?}", told.collect::<Vec<_>>());
+        let expect = expect.iter().map(|resource| ("node-0", *resource));
+        assert!(reported.clone().eq(expect), "{what}: {:?}", reported.collect::<Vec<_>>());
     }
 }
 
 #[test]
-fn a_node_that_came_without_its_taint_is_told_of_and_registers_all_the_same() {
+fn node_without_the_unregistered_taint_is_reported_and_still_registers() {
     for (guarded, expect) in [(true, 0), (false, 1)] {
-        let stage = came(|node| node.taints.retain(|_| guarded));
-        let told = |own: &&Report| matches!(own, Report::Unguarded { .. });
-        assert_eq!(stage.reports.iter().filter(told).count(), expect);
-        assert!(stage.seen_node().is_initialized());
+        let stage = registered_with(|node| node.taints.retain(|_| guarded));
+        let unguarded = |report: &&Report| matches!(report, Report::Unguarded { .. });
+        assert_eq!(stage.reports.iter().filter(unguarded).count(), expect);
+        assert!(stage.only_node().is_initialized());
     }
 }
 
 #[test]
-fn an_eviction_that_is_taken_is_said_once_and_the_end_of_the_node_with_its_figures() {
+fn eviction_is_reported_once_and_termination_with_its_duration_and_age() {
     let mut stage = expiring();
     stage.apply(budget(1, 1));
     let began = stage.now;
     stage.run(30, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(30, &[]);
-    let evicted = stage.reports.iter().filter_map(|own| match own {
+    let evicted = stage.reports.iter().filter_map(|report| match report {
         Report::Evicted { pod, reason } => Some((pod.name.clone(), *reason)),
         _ => None,
     });
     let evicted: Vec<(String, Reason)> = evicted.collect();
     assert_eq!(evicted, [("a".to_owned(), Reason::Expired)]);
-    let pods = stage.reports.iter().find_map(|own| match own {
+    let pods = stage.reports.iter().find_map(|report| match report {
         Report::Retire { pods, .. } => Some(*pods),
         _ => None,
     });
     assert_eq!(pods, Some(1));
-    let born = stage.launches[0].claim.created;
+    let created = stage.launches[0].claim.created;
     stage.event(Event::Deleted(ObjectKind::Pod, owned_pod("a").key));
     stage.run(120, &[]);
-    let ended = stage.reports.iter().find_map(|own| match own {
+    let ended = stage.reports.iter().find_map(|report| match report {
         Report::Ended { node, took, age, .. } => Some((node.to_string(), *took, *age)),
         _ => None,
     });
-    let (node, took, age) = ended.expect("it is gone");
+    let (node, took, age) = ended.expect("the node is terminated");
     assert_eq!(node, "node-0");
-    let most = stage.now.duration_since(began);
-    assert!(took.as_secs() > 30 && took <= most, "{took:#}");
-    assert!(age > took && age <= stage.now.duration_since(born), "{age:#}");
+    let longest = stage.now.duration_since(began);
+    assert!(took.as_secs() > 30 && took <= longest, "{took:#}");
+    assert!(age > took && age <= stage.now.duration_since(created), "{age:#}");
 }

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 use outrigger::engine::Engine;
-use outrigger::engine::command::{BufferPatch, Command, CommandResult, FailureKind, IssuedCommand};
+use outrigger::engine::command::{BufferPatch, Command, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::buffer::{Buffer, BufferPod, Scalable, ScalableKind};
@@ -14,22 +14,23 @@ use outrigger::model::node::Node;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::watched_object::WatchedObject;
 use outrigger::model::window::Window;
+use outrigger::provider::{CommandResult, FailureKind};
 use outrigger::scheduling::RejectionCode;
 use outrigger::scheduling::static_pools::StaticDemand;
 
-use super::{Stage, bound, owned_pod, waiting_pod};
+use super::{Stage, bound, owned_pod, pending_pod};
 
-/// Room for so many pods like those that wait, one on each node.
+/// A buffer of this many pods like `pending_pod`, each of which needs its own node.
 fn buffer(replicas: u32) -> Buffer {
     Buffer {
         name: "spare".to_owned(),
         replicas: Some(replicas),
-        pod: Some(BufferPod { requests: waiting_pod("any").requests, ..BufferPod::default() }),
+        pod: Some(BufferPod { requests: pending_pod("any").requests, ..BufferPod::default() }),
         ..Buffer::default()
     }
 }
 
-/// A CapacityBuffer of the API that asks for the same, in this version.
+/// A CapacityBuffer object with the same content, in this version.
 fn object(replicas: u32, version: &str) -> BufferObject {
     BufferObject {
         key: ObjectKey::new("shop", "room"),
@@ -43,7 +44,7 @@ fn object(replicas: u32, version: &str) -> BufferObject {
     }
 }
 
-/// A cluster without nodes that keeps room like this.
+/// A cluster without nodes that has this buffer.
 fn stage(mode: ManagementMode, buffer: Buffer) -> Stage {
     let mut stage = Stage::new(mode);
     stage.change(|cluster| {
@@ -59,17 +60,19 @@ fn stage(mode: ManagementMode, buffer: Buffer) -> Stage {
 }
 
 impl Stage {
-    /// The node of a launch comes and is ready.
-    fn arrive(&mut self, launch: usize) {
+    /// Registers the node of a launch as ready.
+    fn register(&mut self, launch: usize) {
         let node = self.node(launch);
         self.apply(WatchedObject::Node(Box::new(node)));
         self.run(5, &[]);
     }
 
-    fn missing_room(&self) -> Vec<(usize, RejectionCode)> {
+    fn reported_shortfalls(&self) -> Vec<(usize, RejectionCode)> {
         let short = self.reports.iter().filter_map(|report| match report {
-            Report::Short(own) if own.need == StaticDemand::Room("spare".to_owned()) => {
-                Some((own.missing, own.reasons[0].code))
+            Report::Short(shortfall)
+                if shortfall.need == StaticDemand::Room("spare".to_owned()) =>
+            {
+                Some((shortfall.missing, shortfall.reasons[0].code))
             }
             _ => None,
         });
@@ -78,51 +81,51 @@ impl Stage {
 }
 
 #[test]
-fn room_is_made_once_and_kept_as_long_as_it_is_wanted() {
+fn buffer_capacity_is_launched_once_and_kept_until_the_buffer_is_removed() {
     let mut stage = stage(ManagementMode::Manage, buffer(1));
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 1);
-    stage.arrive(0);
+    stage.register(0);
     stage.run(3600, &[]);
-    // No pod is told of anything, and nothing more is made or retired.
-    assert_eq!(stage.seen, ["launch", "patch_node"]);
-    let told = |report: &&Report| matches!(report, Report::Unplaced(_));
-    assert_eq!(stage.reports.iter().filter(told).count(), 0);
+    // No pod is nominated, and no further node is launched or disrupted.
+    assert_eq!(stage.commands, ["launch", "patch_node"]);
+    let unplaced = |report: &&Report| matches!(report, Report::Unplaced(_));
+    assert_eq!(stage.reports.iter().filter(unplaced).count(), 0);
     let planned = stage.reports.iter().find_map(|report| match report {
         Report::ClaimPlanned { pods, .. } => Some(pods.len()),
         _ => None,
     });
-    assert_eq!(planned, Some(0), "virtual pods are nobody's business");
+    assert_eq!(planned, Some(0), "the report does not count virtual pods");
     stage.change(|cluster| cluster.buffers.clear());
     stage.run(60, &[]);
     assert_eq!(stage.count("terminate"), 1);
 }
 
-/// It would be made anew on another node, and that one's room be used next, and so on for ever.
+/// The buffer capacity would be launched again, the pod moved there next, and so on without end.
 #[test]
-fn no_pod_is_moved_into_the_room_that_a_buffer_needs() {
+fn pods_are_not_consolidated_into_the_capacity_of_a_buffer() {
     let mut stage = stage(ManagementMode::Manage, buffer(1));
     stage.run(10, &[]);
-    stage.arrive(0);
+    stage.register(0);
     stage.apply(bound(owned_pod("a"), "node-0"));
     stage.run(12, &[]);
-    stage.arrive(1);
+    stage.register(1);
     stage.run(3600, &[]);
     assert_eq!((stage.launches.len(), stage.count("evict")), (2, 0));
 }
 
 #[test]
-fn pods_take_the_room_and_it_is_made_anew() {
+fn buffer_capacity_used_by_pods_is_launched_again() {
     let mut stage = stage(ManagementMode::Manage, buffer(1));
     stage.run(10, &[]);
-    stage.arrive(0);
-    // The scheduler needs nobody to bind it.
-    stage.apply(bound(waiting_pod("a"), "node-0"));
+    stage.register(0);
+    // The scheduler binds the pod without a nomination.
+    stage.apply(bound(pending_pod("a"), "node-0"));
     stage.run(12, &[]);
     assert_eq!(stage.launches.len(), 2);
-    stage.arrive(1);
-    // One that waits is given the room that there is, and new room is made in the same breath.
-    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("b"))));
+    stage.register(1);
+    // A pending pod gets the existing capacity, and new capacity is launched in the same pass.
+    stage.apply(WatchedObject::Pod(Box::new(pending_pod("b"))));
     stage.run(3, &[]);
     assert_eq!(stage.launches.len(), 3);
     let pods: Vec<usize> = stage
@@ -137,16 +140,16 @@ fn pods_take_the_room_and_it_is_made_anew() {
 }
 
 #[test]
-fn room_is_there_when_its_window_is_open() {
+fn buffer_capacity_is_kept_only_while_its_window_is_open() {
     let hour = SignedDuration::from_hours(1);
     let window = Window::new("0 9 * * *", hour, "UTC").ok();
-    // It is eight o'clock.
+    // The stage starts at eight o'clock.
     let mut stage = stage(ManagementMode::Manage, Buffer { during: window, ..buffer(1) });
     stage.run(3599, &[]);
     assert_eq!(stage.launches.len(), 0);
     stage.run(2, &[]);
-    assert_eq!(stage.launches.len(), 1, "woken by the window alone");
-    stage.arrive(0);
+    assert_eq!(stage.launches.len(), 1, "the start of the window alone wakes the engine");
+    stage.register(0);
     stage.run(3580, &[]);
     assert_eq!(stage.count("terminate"), 0);
     stage.run(60, &[]);
@@ -154,14 +157,14 @@ fn room_is_there_when_its_window_is_open() {
 }
 
 #[test]
-fn buffers_that_objects_declare_count_until_they_are_gone() {
+fn capacity_buffer_objects_count_until_they_are_deleted() {
     let mut stage = stage(ManagementMode::Manage, buffer(0));
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 0);
     stage.event(Event::BuffersChanged(vec![object(1, "7")]));
     stage.run(2, &[]);
     assert_eq!(stage.launches.len(), 1);
-    stage.arrive(0);
+    stage.register(0);
     stage.run(300, &[]);
     assert_eq!(stage.count("terminate"), 0);
     stage.event(Event::BuffersChanged(Vec::new()));
@@ -170,12 +173,12 @@ fn buffers_that_objects_declare_count_until_they_are_gone() {
     assert_eq!(stage.count("terminate"), 1);
 }
 
-/// A cluster with one empty node of an earlier life, of which only the buffers are unknown.
+/// A restarted engine with one empty node that has synced everything except the buffers.
 fn restarted() -> Stage {
     let mut stage = stage(ManagementMode::Manage, buffer(1));
     stage.run(10, &[]);
-    stage.arrive(0);
-    let node = stage.seen_node().clone();
+    stage.register(0);
+    let node = stage.only_node().clone();
     let catalog = stage.engine.state().catalog.clone();
     let mut cluster = Cluster::clone(&stage.engine.state().cluster);
     cluster.buffers.clear();
@@ -187,13 +190,13 @@ fn restarted() -> Stage {
 }
 
 #[test]
-fn an_empty_node_stays_until_buffers_are_read() {
+fn empty_node_is_kept_until_buffers_are_read_or_for_five_minutes() {
     let mut stage = restarted();
     stage.run(120, &[]);
     assert_eq!(stage.count("terminate"), 0);
     stage.event(Event::BuffersChanged(vec![object(1, "7")]));
     stage.run(600, &[]);
-    assert_eq!(stage.count("terminate"), 0, "it is kept for the buffer");
+    assert_eq!(stage.count("terminate"), 0, "the node is kept for the buffer");
 
     let mut stage = restarted();
     stage.run(120, &[]);
@@ -205,23 +208,23 @@ fn an_empty_node_stays_until_buffers_are_read() {
     stage.run(290, &[]);
     assert_eq!(stage.count("terminate"), 0);
     stage.run(40, &[]);
-    assert_eq!(stage.count("terminate"), 1, "nobody waits for ever");
+    assert_eq!(stage.count("terminate"), 1, "the engine waits at most five minutes");
 }
 
 #[test]
-fn what_cannot_be_had_is_told_once() {
+fn missing_buffer_capacity_is_reported_once() {
     let mut stage = stage(ManagementMode::Manage, buffer(5));
     stage.change(|cluster| cluster.pools[0].limits.nodes = Some(2));
     stage.run(60, &[]);
     assert_eq!(stage.launches.len(), 2);
-    assert_eq!(stage.missing_room(), [(3, RejectionCode::Limit)]);
+    assert_eq!(stage.reported_shortfalls(), [(3, RejectionCode::Limit)]);
 }
 
 #[test]
-fn a_cutoff_of_priorities_is_not_for_buffers() {
+fn priority_cutoff_does_not_apply_to_buffers() {
     let mut stage = stage(ManagementMode::Manage, buffer(1));
     stage.change(|cluster| cluster.scheduling.priority_cutoff = Some(100));
-    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("idler"))));
+    stage.apply(WatchedObject::Pod(Box::new(pending_pod("idler"))));
     stage.run(15, &[]);
     assert_eq!(stage.launches.len(), 1);
     let planned = |report: &&Report| matches!(report, Report::Unplaced(_));
@@ -229,21 +232,21 @@ fn a_cutoff_of_priorities_is_not_for_buffers() {
 }
 
 #[test]
-fn in_observe_mode_it_is_only_told_of() {
+fn observe_mode_only_reports_planned_buffer_capacity() {
     let mut stage = stage(ManagementMode::Observe, buffer(1));
     stage.run(300, &[]);
-    assert_eq!(stage.seen, Vec::<String>::new());
+    assert_eq!(stage.commands, Vec::<String>::new());
     let planned = |report: &&Report| matches!(report, Report::ClaimPlanned { .. });
     assert_eq!(stage.reports.iter().filter(planned).count(), 1);
 }
 
-/// What is written into the status of a CapacityBuffer, in a word for each condition.
-fn said(patch: &BufferPatch) -> Vec<String> {
-    let conditions = patch.status.conditions.iter();
-    conditions.map(|own| format!("{}={}", own.reason, own.status)).collect()
+/// The reason and the status of each condition that is written to a CapacityBuffer.
+fn conditions(patch: &BufferPatch) -> Vec<String> {
+    let written = patch.status.conditions.iter();
+    written.map(|condition| format!("{}={}", condition.reason, condition.status)).collect()
 }
 
-/// A cluster that is known, without nodes, in which no room is wanted.
+/// A synced cluster without nodes and with a buffer of zero replicas.
 fn settled(mode: ManagementMode) -> Stage {
     let mut stage = stage(mode, buffer(0));
     stage.run(10, &[]);
@@ -251,7 +254,7 @@ fn settled(mode: ManagementMode) -> Stage {
 }
 
 impl Stage {
-    /// The one status that is written within a while, and what it is answered with.
+    /// The only status that is written within `seconds`; the write gets this result.
     fn written(&mut self, seconds: i64, answer: CommandResult) -> BufferPatch {
         let held = self.run(seconds, &["patch_buffer"]);
         let [IssuedCommand { id, command }] = &held[..] else {
@@ -276,22 +279,22 @@ fn failed(kind: FailureKind) -> CommandResult {
 }
 
 #[test]
-fn the_status_of_a_capacity_buffer_follows_its_room() {
+fn capacity_buffer_status_follows_its_capacity() {
     let mut stage = settled(ManagementMode::Manage);
     stage.event(Event::BuffersChanged(vec![object(1, "7")]));
     let patch = stage.written(2, version("8"));
     assert_eq!((patch.version.as_str(), patch.api), ("7", "v1beta1"));
-    assert_eq!(said(&patch), ["Resolved=True", "RequiresNewCapacity=False"]);
+    assert_eq!(conditions(&patch), ["Resolved=True", "RequiresNewCapacity=False"]);
     assert_eq!(patch.status.replicas, Some(1));
     assert_eq!(patch.status.template.as_deref(), Some("web"));
-    // The node comes and is ready. The version that the last write gave is the one to write on.
+    // The node registers as ready. The next write uses the version that the last write returned.
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     let patch = stage.written(30, version("9"));
     assert_eq!(patch.version, "8");
-    assert_eq!(said(&patch), ["Resolved=True", "FitsExistingCapacity=True"]);
+    assert_eq!(conditions(&patch), ["Resolved=True", "FitsExistingCapacity=True"]);
     let held = stage.run(600, &["patch_buffer"]);
-    assert!(held.is_empty(), "it says so already: {held:?}");
-    // The engine keeps a condition that another program has written since.
+    assert!(held.is_empty(), "the status is current already: {held:?}");
+    // The engine keeps a condition that another client has written since.
     let mut other = object(1, "12");
     let mut status = patch.status.clone();
     status.conditions[1].status = "False".to_owned();
@@ -305,46 +308,46 @@ fn the_status_of_a_capacity_buffer_follows_its_room() {
     assert_eq!(patch.status.conditions.len(), 3);
 }
 
-/// Of two hosts that nobody uses, the one that is ready has the room, whatever their names are.
+/// Of two empty nodes the ready one has the capacity, whatever their names are.
 #[test]
-fn room_on_a_node_that_is_ready_counts_before_that_of_one_that_starts() {
+fn capacity_on_a_ready_node_counts_before_capacity_on_a_starting_node() {
     let mut stage = settled(ManagementMode::Manage);
     stage.event(Event::BuffersChanged(vec![object(1, "7")]));
     let patch = stage.written(2, version("8"));
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     let ready = stage.written(30, version("9"));
-    assert_eq!(said(&ready)[1], "FitsExistingCapacity=True");
-    let here = stage.instances["i-0"].offering.zone.as_str();
-    let there = match here {
+    assert_eq!(conditions(&ready)[1], "FitsExistingCapacity=True");
+    let zone = stage.instances["i-0"].offering.zone.as_str();
+    let other_zone = match zone {
         "us-east-1a" => "us-east-1b",
         _ => "us-east-1a",
     };
-    let mut pod = waiting_pod("b");
+    let mut pod = pending_pod("b");
     pod.requests.cpu_milli = 100;
-    pod.node_selector.insert(ZONE.to_owned(), there.to_owned());
+    pod.node_selector.insert(ZONE.to_owned(), other_zone.to_owned());
     stage.apply(WatchedObject::Pod(Box::new(pod)));
     stage.run(10, &[]);
-    assert_eq!(stage.launches.len(), 2, "the pod may not run where the room is");
+    assert_eq!(stage.launches.len(), 2, "the pod may not run in the zone of the buffer capacity");
     let starts = Node { name: "a".into(), ready: false, ..stage.node(1) };
     stage.apply(WatchedObject::Node(Box::new(starts)));
     let held = stage.run(60, &["patch_buffer"]);
-    assert!(held.is_empty(), "after {:?}: {held:?}", said(&patch));
+    assert!(held.is_empty(), "after {:?}: {held:?}", conditions(&patch));
 }
 
 #[test]
-fn a_capacity_buffer_that_declares_no_room_says_why() {
+fn unresolved_capacity_buffer_shows_the_reason_in_its_status() {
     let mut stage = settled(ManagementMode::Manage);
     let why = Unresolved {
         reason: Unresolved::NO_TEMPLATE,
         message: "its PodTemplate shop/web is not there".to_owned(),
     };
-    let lost = BufferObject { buffer: Err(why), ..object(1, "7") };
-    stage.event(Event::BuffersChanged(vec![lost]));
+    let unresolved = BufferObject { buffer: Err(why), ..object(1, "7") };
+    stage.event(Event::BuffersChanged(vec![unresolved]));
     let patch = stage.written(2, version("8"));
     let expect = ["PodTemplateNotFound=False", "NotReadyForProvisioning=False"];
-    assert_eq!(said(&patch), expect);
+    assert_eq!(conditions(&patch), expect);
     assert_eq!(patch.status.replicas, None);
-    // Nor does one whose workload has no pod.
+    // A buffer of a workload without pods has no capacity either.
     let scalable = Scalable {
         kind: ScalableKind::Deployment,
         namespace: "shop".to_owned(),
@@ -357,12 +360,12 @@ fn a_capacity_buffer_that_declares_no_room_says_why() {
     stage.event(Event::BuffersChanged(vec![idle]));
     let patch = stage.written(10, version("10"));
     let expect = ["ResolutionFailed=False", "NotReadyForProvisioning=False"];
-    assert_eq!(said(&patch), expect);
+    assert_eq!(conditions(&patch), expect);
     assert_eq!(stage.launches.len(), 0);
 }
 
 #[test]
-fn a_status_is_not_written_where_that_is_not_for_us() {
+fn buffer_status_is_not_written_in_observe_mode_or_without_permission() {
     let mut stage = settled(ManagementMode::Observe);
     stage.event(Event::BuffersChanged(vec![object(1, "7")]));
     stage.run(60, &[]);
@@ -375,21 +378,21 @@ fn a_status_is_not_written_where_that_is_not_for_us() {
     });
     stage.event(Event::BuffersChanged(more.collect()));
     let held = stage.run(2, &["patch_buffer"]);
-    assert_eq!(held.len(), 16, "no more at once");
+    assert_eq!(held.len(), 16, "at most 16 writes at once");
     stage.event(Event::Answered(held[0].id, failed(FailureKind::Denied)));
     assert_eq!(stage.engine.disabled_features().len(), 1);
     let rest = held.iter().skip(1);
-    rest.for_each(|own| stage.event(Event::Answered(own.id, failed(FailureKind::Denied))));
+    rest.for_each(|issued| stage.event(Event::Answered(issued.id, failed(FailureKind::Denied))));
     stage.run(280, &[]);
-    assert_eq!(stage.count("patch_buffer"), 16, "it is not tried again");
-    let told = stage.engine.status(stage.now).undone;
-    assert!(told[0].contains("capacitybuffers/status"), "{told:?}");
-    // A new configuration makes the engine try the right again.
+    assert_eq!(stage.count("patch_buffer"), 16, "the engine does not retry");
+    let disabled = stage.engine.status(stage.now).undone;
+    assert!(disabled[0].contains("capacitybuffers/status"), "{disabled:?}");
+    // After a new configuration the engine tries again.
     stage.change(|cluster| cluster.buffers.clear());
     stage.run(30, &[]);
     assert!(stage.count("patch_buffer") > 16);
     assert_eq!(stage.engine.disabled_features(), [""; 0]);
-    // Without one the engine tries it again after five minutes.
+    // Without a new configuration the engine tries again after five minutes.
     let mut later = settled(ManagementMode::Manage);
     later.event(Event::BuffersChanged(vec![object(0, "7")]));
     later.written(2, failed(FailureKind::Denied));
@@ -399,9 +402,9 @@ fn a_status_is_not_written_where_that_is_not_for_us() {
     assert_eq!(later.engine.disabled_features(), [""; 0]);
 }
 
-/// A definition that lacks a field drops it: the object stays as it was, with its version.
+/// A CRD that lacks a field drops it: the object and its version do not change.
 #[test]
-fn a_status_of_which_a_field_is_dropped_still_follows_its_room() {
+fn buffer_status_follows_its_capacity_although_the_crd_drops_a_field() {
     let mut stage = settled(ManagementMode::Manage);
     stage.event(Event::BuffersChanged(vec![object(1, "7")]));
     let patch = stage.written(2, version("8"));
@@ -413,12 +416,12 @@ fn a_status_of_which_a_field_is_dropped_still_follows_its_room() {
     for _ in 0..20 {
         stage.event(Event::BuffersChanged(vec![echo.clone()]));
         let held = stage.run(10, &["patch_buffer"]);
-        assert!(held.is_empty(), "nothing comes of it: {held:?}");
+        assert!(held.is_empty(), "another write would change nothing: {held:?}");
     }
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     let patch = stage.written(30, version("9"));
-    assert_eq!(said(&patch), ["Resolved=True", "FitsExistingCapacity=True"]);
-    // A status that cannot be read is left alone.
+    assert_eq!(conditions(&patch), ["Resolved=True", "FitsExistingCapacity=True"]);
+    // The engine does not overwrite a status that it cannot parse.
     let unread = BufferObject { status: None, ..object(2, "20") };
     stage.event(Event::BuffersChanged(vec![unread]));
     let held = stage.run(600, &["patch_buffer"]);
@@ -426,17 +429,20 @@ fn a_status_of_which_a_field_is_dropped_still_follows_its_room() {
 }
 
 #[test]
-fn a_status_that_was_not_written_is_written_later() {
+fn failed_buffer_status_write_is_retried_unless_the_subresource_is_missing() {
     let mut stage = settled(ManagementMode::Manage);
     stage.event(Event::BuffersChanged(vec![object(0, "7")]));
     stage.written(2, failed(FailureKind::Conflict));
     let held = stage.run(60, &["patch_buffer"]);
-    assert!(held.is_empty(), "the object is another by now: {held:?}");
+    assert!(held.is_empty(), "the object has changed since: {held:?}");
     stage.event(Event::BuffersChanged(vec![object(0, "8")]));
     stage.written(10, failed(FailureKind::Unknown));
     let patch = stage.written(10, version("9"));
-    assert_eq!((patch.version.as_str(), said(&patch)[1].as_str()), ("8", "BufferEmpty=False"));
-    // A definition without this subresource takes none, however often it is asked.
+    assert_eq!(
+        (patch.version.as_str(), conditions(&patch)[1].as_str()),
+        ("8", "BufferEmpty=False")
+    );
+    // A CRD without the status subresource accepts no write, so the engine does not retry.
     stage.event(Event::BuffersChanged(vec![object(0, "20")]));
     stage.written(10, failed(FailureKind::Gone));
     let held = stage.run(600, &["patch_buffer"]);

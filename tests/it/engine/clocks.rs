@@ -4,20 +4,22 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
-use outrigger::engine::event::{Event, Interruption};
+use outrigger::engine::event::Event;
 use outrigger::model::clock_skew::{ClockPeer, ClockSkew};
 use outrigger::model::cluster::ManagementMode;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::DO_NOT_DISRUPT;
 use outrigger::model::pod::Pod;
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+use outrigger::provider::Interruption;
 
-use super::{Stage, bound, owned_pod, waiting_pod};
+use super::{Stage, bound, owned_pod, pending_pod};
 
 const HOUR: i64 = 3_600;
-/// What pods have to end, and a node to be drained.
+/// The grace period of pods, and of the node, in seconds.
 const GRACE: i64 = 600;
-/// After this a pod that should have ended is not waited for. Source: spec/disruption.md §1.3.
+/// Seconds after which the drain ignores a pod beyond its grace period. Source:
+/// spec/disruption.md §1.3.
 const STUCK_AFTER: i64 = 60;
 
 fn seconds(of: i64) -> SignedDuration {
@@ -25,57 +27,57 @@ fn seconds(of: i64) -> SignedDuration {
 }
 
 impl Stage {
-    /// What the driver tells of how far the host's clock is ahead of the API server's.
-    fn tell_skew(&mut self, ahead: i64) {
+    /// The host's clock is measured to be this far ahead of the API server's, in seconds.
+    fn report_skew(&mut self, ahead: i64) {
         let skew = ClockSkew { peer: ClockPeer::ApiServer, ahead: seconds(ahead) };
         self.event(Event::ClockSkewed(Some(skew).filter(ClockSkew::is_fault)));
     }
 
-    /// The time of day is set: another engine begins by that one, and finds all as it was.
+    /// Restarts the engine after a change of the host clock `by` these seconds.
     fn set_clock(&mut self, by: i64, ahead: i64) {
         self.restart_after(seconds(by));
-        self.tell_skew(ahead);
+        self.report_skew(ahead);
     }
 }
 
-/// A node that is taken back, with a pod on it that nobody may move and that takes so long to end.
+/// An interrupted node with a do-not-disrupt pod that has this grace period.
 fn draining(node_grace: Option<i64>, pod_grace: i64) -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| own.pools[0].termination_grace_period = node_grace.map(seconds));
-    stage.sync(vec![], vec![waiting_pod("first")]);
+    stage.change(|cluster| cluster.pools[0].termination_grace_period = node_grace.map(seconds));
+    stage.sync(vec![], vec![pending_pod("first")]);
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
-    let first = waiting_pod("first").key;
+    let first = pending_pod("first").key;
     stage.event(Event::Deleted(ObjectKind::Pod, first));
     let mut pod = Pod { grace_seconds: pod_grace, ..owned_pod("p") };
-    let kept = (DO_NOT_DISRUPT.to_owned(), "true".to_owned());
-    pod.annotations.extend([kept]);
+    let do_not_disrupt = (DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    pod.annotations.extend([do_not_disrupt]);
     stage.apply(bound(pod, "node-0"));
     let at = stage.now + seconds(120);
     let spot = Interruption::Spot;
     stage.event(Event::Interrupted("i-0".into(), spot, at));
     stage.run(60, &["launch"]);
-    stage.seen.clear();
+    stage.commands.clear();
     stage
 }
 
-/// The pod of that node is being deleted, by an API server whose clock is so far behind.
+/// The pod of that node is being deleted, by an API server whose clock is `behind` these seconds.
 fn deleting(behind: i64) -> Stage {
     let mut stage = draining(None, GRACE);
     let key = ObjectKey::new("default", "p");
     let mut pod = stage.engine.state().objects.pods[&key].clone();
-    let asked = stage.now - seconds(behind);
-    pod.deleting = Some(asked);
-    pod.gone_by = Some(asked + seconds(GRACE));
+    let deleted_at = stage.now - seconds(behind);
+    pod.deleting = Some(deleted_at);
+    pod.gone_by = Some(deleted_at + seconds(GRACE));
     stage.apply(WatchedObject::Pod(Box::new(pod)));
     stage
 }
 
-/// Nodes of which some have not come yet.
+/// Five launched nodes, three of which have registered.
 fn booting() -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| own.pools[0].replicas = Some(5));
+    stage.change(|cluster| cluster.pools[0].replicas = Some(5));
     stage.sync(vec![], vec![]);
     stage.run(10, &[]);
     for number in 0..3 {
@@ -87,7 +89,7 @@ fn booting() -> Stage {
     stage
 }
 
-/// Nodes of which some are empty.
+/// Five registered nodes, two of which are empty.
 fn half_empty() -> Stage {
     let mut stage = booting();
     for number in 3..5 {
@@ -97,18 +99,18 @@ fn half_empty() -> Stage {
     stage
 }
 
-/// The same, and a listing of instances is on its way.
+/// The nodes of `half_empty`, with a listing of instances in flight.
 fn listing() -> Stage {
     let mut stage = half_empty();
     stage.run(70, &["list_instances"]);
     stage
 }
 
-/// How a cluster is when the clock is set.
+/// The state of the cluster when the clock changes.
 type Situation = fn() -> Stage;
 
 #[test]
-fn nothing_is_done_while_the_clock_of_the_host_is_an_hour_off() {
+fn nothing_is_changed_while_the_host_clock_is_an_hour_off() {
     let situations: [(&str, Situation); 4] = [
         ("boot", booting),
         ("drain", || draining(Some(GRACE), 30)),
@@ -124,7 +126,7 @@ fn nothing_is_done_while_the_clock_of_the_host_is_an_hour_off() {
             let status = stage.engine.status(stage.now);
             let why = status.held_by.unwrap_or_default();
             assert!(why.contains("the clock of this host is 3600 s"), "{why}");
-            // A person sets it right: what was under way goes on.
+            // A user corrects the clock: the operations in flight continue.
             stage.set_clock(-by, 0);
             stage.run(30, &[]);
             assert!(stage.engine.is_ready(), "{situation} {by}");
@@ -134,24 +136,24 @@ fn nothing_is_done_while_the_clock_of_the_host_is_an_hour_off() {
     }
 }
 
-/// Without a restart: only the other clock is wrong, and by as much as is tolerated or more.
+/// Without a restart: only the clock of the API server is wrong, within the tolerance or beyond it.
 #[test]
-fn a_pod_has_its_whole_grace_whatever_the_clock_of_the_api_server_says() {
+fn pod_keeps_its_full_grace_period_despite_api_server_clock_skew() {
     for ahead in [-120, -9, 0, 9, 120] {
         let mut stage = deleting(ahead);
-        stage.tell_skew(ahead);
+        stage.report_skew(ahead);
         stage.run(GRACE + STUCK_AFTER - 65, &["launch"]);
         assert_eq!(stage.count("terminate"), 0, "{ahead}");
     }
 }
 
-/// Its own clock counts: it has said when the node ends.
+/// The clock of the host counts, because the engine wrote the deadline of the node by it.
 #[test]
-fn a_drain_has_its_whole_time_whatever_other_clocks_say() {
+fn drain_keeps_its_full_grace_period_despite_clock_skew() {
     for ahead in [-120, 120] {
         let mut stage = draining(Some(GRACE), 30);
-        stage.tell_skew(ahead);
-        // A minute of it has passed, and the pod is told to go in time for its own grace.
+        stage.report_skew(ahead);
+        // A minute of it has passed; the pod is deleted in time for its own grace period.
         stage.run(GRACE - 60 - 35, &["launch"]);
         let early = (stage.count("terminate"), stage.count("delete_pod"));
         assert_eq!(early, (0, 0), "{ahead}");
@@ -160,15 +162,15 @@ fn a_drain_has_its_whole_time_whatever_other_clocks_say() {
     }
 }
 
-/// The kubelet counts a second deletion from when it hears of it; the API server writes a time that
-/// is over.
+/// The kubelet counts a second deletion from its observation; the time that the API server writes
+/// may have passed.
 #[test]
-fn a_grace_that_is_shortened_counts_from_when_that_is_seen() {
+fn shortened_pod_grace_period_counts_from_its_observation() {
     let mut stage = deleting(0);
     stage.run(GRACE - 100, &["launch"]);
     let key = ObjectKey::new("default", "p");
     let mut pod = stage.engine.state().objects.pods[&key].clone();
-    pod.gone_by = pod.deleting.map(|asked| asked + seconds(60));
+    pod.gone_by = pod.deleting.map(|deleted_at| deleted_at + seconds(60));
     stage.apply(WatchedObject::Pod(Box::new(pod)));
     stage.run(60 + STUCK_AFTER - 5, &["launch"]);
     assert_eq!(stage.count("terminate"), 0);
@@ -177,13 +179,13 @@ fn a_grace_that_is_shortened_counts_from_when_that_is_seen() {
 }
 
 #[test]
-fn a_node_that_boots_has_its_whole_time_whatever_other_clocks_say() {
+fn booting_node_keeps_its_full_registration_timeout_despite_clock_skew() {
     for ahead in [-120, -9, 9, 120] {
         let mut stage = booting();
-        for own in stage.instances.values_mut() {
-            own.launched -= seconds(ahead);
+        for instance in stage.instances.values_mut() {
+            instance.launched -= seconds(ahead);
         }
-        // Another engine reads when they were launched.
+        // The restarted engine reads the launch times from the listing.
         stage.set_clock(0, ahead);
         stage.run(500, &[]);
         assert_eq!(stage.count("terminate"), 0, "{ahead}");
@@ -192,22 +194,22 @@ fn a_node_that_boots_has_its_whole_time_whatever_other_clocks_say() {
             node.created = Some(stage.now - seconds(ahead));
             stage.apply(WatchedObject::Node(Box::new(node)));
         }
-        stage.tell_skew(0);
+        stage.report_skew(0);
         stage.run(60, &[]);
-        assert_eq!((stage.open(), stage.count("terminate")), (5, 0), "{ahead}");
+        assert_eq!((stage.untainted(), stage.count("terminate")), (5, 0), "{ahead}");
     }
 }
 
 #[test]
-fn an_empty_node_stays_while_another_clock_is_wrong() {
-    for (ahead, leave) in [(120, 0), (-120, 0), (9, 2), (-9, 2)] {
+fn empty_node_is_kept_while_clock_skew_exceeds_the_tolerance() {
+    for (ahead, terminated) in [(120, 0), (-120, 0), (9, 2), (-9, 2)] {
         let mut stage = half_empty();
-        stage.tell_skew(ahead);
-        stage.change(|own| own.pools[0].replicas = Some(3));
+        stage.report_skew(ahead);
+        stage.change(|cluster| cluster.pools[0].replicas = Some(3));
         stage.run(300, &[]);
-        assert_eq!(stage.count("terminate"), leave, "{ahead}");
-        stage.tell_skew(0);
+        assert_eq!(stage.count("terminate"), terminated, "{ahead}");
+        stage.report_skew(0);
         stage.run(300, &[]);
-        assert_eq!(stage.count("terminate"), 2, "{ahead}: it goes on by itself");
+        assert_eq!(stage.count("terminate"), 2, "{ahead}: it continues without a restart");
     }
 }

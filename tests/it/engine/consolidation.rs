@@ -1,7 +1,7 @@
-//! Consolidation step by step: the disruption of nodes, and the causes that stop it.
+//! Consolidation step by step: the disruption of nodes, and the conditions that stop it.
 
 use jiff::SignedDuration;
-use outrigger::engine::command::{Command, CommandResult, IssuedCommand};
+use outrigger::engine::command::{Command, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::ManagementMode;
@@ -14,33 +14,33 @@ use outrigger::model::requirement::Requirement;
 use outrigger::model::selector::Selector;
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 use outrigger::model::window::Window;
+use outrigger::provider::CommandResult;
 
-use super::replacement_nodes::{expiring, told};
-use super::{Stage, bound, waiting_pod};
+use super::replacement_nodes::{disruptions, expiring};
+use super::{Stage, bound, pending_pod};
 
-/// A pod of a pool, two of which fit onto one node.
+/// A pod that requires this pool; two such pods fit on one node.
 fn small(name: &str, pool: &str) -> Pod {
-    let mut pod = waiting_pod(name);
+    let mut pod = pending_pod(name);
     pod.requests.cpu_milli = 900;
     pod.node_selector.insert(POOL.into(), pool.into());
     pod.owner = Some(Owner { kind: "ReplicaSet".into(), name: "web".into(), uid: "web".into() });
     pod
 }
 
-/// A stage with so many nodes of each of these pools, on which so many pods are left of two, a
-/// moment ago.
-fn thinned(pools: &[&str], nodes: usize, left: usize) -> Stage {
+/// A stage with `nodes` nodes of each pool, each of which had two pods and has just kept `left`.
+fn underutilized(pools: &[&str], nodes: usize, left: usize) -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| {
+    stage.change(|cluster| {
         let types = Requirement::is_in(["m5.large"]);
-        own.pools[0].requirements.add(INSTANCE_TYPE, types);
-        own.pools[0].expire_after = None;
+        cluster.pools[0].requirements.add(INSTANCE_TYPE, types);
+        cluster.pools[0].expire_after = None;
         let named = pools.iter().map(|name| {
-            let mut pool = own.pools[0].clone();
+            let mut pool = cluster.pools[0].clone();
             pool.name = (*name).into();
             pool
         });
-        own.pools = named.collect();
+        cluster.pools = named.collect();
     });
     stage.sync(vec![], vec![]);
     for at in 0..pools.len() * nodes {
@@ -64,12 +64,12 @@ fn thinned(pools: &[&str], nodes: usize, left: usize) -> Stage {
             stage.event(Event::Deleted(ObjectKind::Pod, key));
         }
     }
-    stage.seen.clear();
+    stage.commands.clear();
     stage.reports.clear();
     stage
 }
 
-/// Lets time pass while every pod that is evicted is gone at once.
+/// Advances the clock; every evicted pod disappears at once.
 fn run(stage: &mut Stage, seconds: i64) {
     for _ in 0..seconds {
         for issued in stage.run(1, &["evict"]) {
@@ -81,88 +81,88 @@ fn run(stage: &mut Stage, seconds: i64) {
     }
 }
 
-fn leaving(stage: &Stage) -> usize {
+fn tainted(stage: &Stage) -> usize {
     let nodes = stage.engine.state().objects.nodes.values();
-    nodes.filter(|own| own.has_disrupted_taint()).count()
+    nodes.filter(|node| node.has_disrupted_taint()).count()
 }
 
 #[test]
-fn a_node_whose_pods_fit_elsewhere_leaves_at_once_and_without_another() {
-    let mut stage = thinned(&["general"], 2, 1);
+fn node_whose_pods_fit_elsewhere_is_disrupted_without_a_replacement() {
+    let mut stage = underutilized(&["general"], 2, 1);
     stage.run(60, &["evict"]);
-    assert_eq!(told(&stage), ["leaves: underutilized"]);
-    assert_eq!(stage.seen, ["patch_node", "list_pods_on", "evict"]);
-    let said = stage.reports.iter().find_map(|own| match own {
+    assert_eq!(disruptions(&stage), ["disrupted: underutilized"]);
+    assert_eq!(stage.commands, ["patch_node", "list_pods_on", "evict"]);
+    let figures = stage.reports.iter().find_map(|report| match report {
         Report::Consolidates { nodes, claims, before, after, .. } => {
             Some((*nodes, *claims, before.usd_per_h(), after.usd_per_h()))
         }
         _ => None,
     });
-    let prices = stage.reports.iter().find_map(|own| match own {
+    let prices = stage.reports.iter().find_map(|report| match report {
         Report::Retire { price, .. } => *price,
         _ => None,
     });
-    let price = prices.expect("it is known").usd_per_h();
+    let price = prices.expect("the price is known").usd_per_h();
     assert!(price > 0.0);
-    assert_eq!(said, Some((1, 0, price, 0.0)), "{:?}", stage.reports);
+    assert_eq!(figures, Some((1, 0, price, 0.0)), "{:?}", stage.reports);
     let phases = stage.run(60, &["evict"]);
-    assert!(phases.iter().all(|own| own.command.name() == "evict"));
+    assert!(phases.iter().all(|issued| issued.command.name() == "evict"));
 }
 
-/// What keeps that node itself is something else, so that nobody looks when it could leave.
+/// The other node is blocked for its own reasons, so its own time does not wake the engine.
 #[test]
-fn a_node_leaves_once_another_takes_pods_that_was_left_alone_until_then() {
-    let mut stage = thinned(&["lean", "kept"], 1, 1);
+fn node_is_disrupted_once_consolidate_after_of_the_receiving_node_has_passed() {
+    let mut stage = underutilized(&["lean", "kept"], 1, 1);
     let mut anywhere = small("a0", "lean");
     anywhere.node_selector.clear();
     stage.apply(bound(anywhere, "node-0"));
-    stage.change(|own| {
-        own.pools[0].disruption.consolidate_after = Some(SignedDuration::ZERO);
-        let kept = &mut own.pools[1].disruption;
+    stage.change(|cluster| {
+        cluster.pools[0].disruption.consolidate_after = Some(SignedDuration::ZERO);
+        let kept = &mut cluster.pools[1].disruption;
         kept.consolidation = Consolidation::Empty;
         kept.consolidate_after = Some(SignedDuration::from_mins(30));
     });
     stage.run(29 * 60, &["evict"]);
-    assert!(told(&stage).is_empty(), "{:?}", told(&stage));
+    assert!(disruptions(&stage).is_empty(), "{:?}", disruptions(&stage));
     stage.run(2 * 60, &["evict"]);
-    assert_eq!(told(&stage), ["leaves: underutilized"]);
+    assert_eq!(disruptions(&stage), ["disrupted: underutilized"]);
     let nodes = &stage.engine.state().objects.nodes;
     assert!(nodes["node-0"].has_disrupted_taint());
 }
 
-/// A larger pod comes that wants the very room, while the API is still asked what is on the node.
+/// A larger pod that fits only there arrives while the API server still lists the pods of the node.
 #[test]
-fn pods_that_are_to_move_keep_the_room_they_were_promised() {
-    let mut stage = thinned(&["general"], 2, 1);
+fn pods_being_consolidated_keep_the_capacity_reserved_for_them() {
+    let mut stage = underutilized(&["general"], 2, 1);
     let held = stage.run(40, &["list_pods_on"]);
-    assert_eq!((held.len(), leaving(&stage)), (1, 1));
-    let mut larger = waiting_pod("larger");
+    assert_eq!((held.len(), tainted(&stage)), (1, 1));
+    let mut larger = pending_pod("larger");
     larger.requests.cpu_milli = 1000;
     stage.apply(WatchedObject::Pod(Box::new(larger)));
     stage.run(11, &["list_pods_on"]);
-    assert_eq!(stage.launches.len(), 3, "the other gets a node of its own");
-    assert_eq!((told(&stage).len(), leaving(&stage)), (1, 1), "and it leaves");
+    assert_eq!(stage.launches.len(), 3, "the larger pod gets a node of its own");
+    assert_eq!((disruptions(&stage).len(), tainted(&stage)), (1, 1), "the disruption continues");
 }
 
-/// The patch that taints a node is carried out.
+/// Applies the patch that taints a node, and returns the name of the node.
 fn taint(stage: &mut Stage, held: &[IssuedCommand]) -> String {
-    let found = held.iter().find_map(|own| match &own.command {
-        Command::PatchNode(patch) => Some((own.id, patch.clone())),
+    let found = held.iter().find_map(|issued| match &issued.command {
+        Command::PatchNode(patch) => Some((issued.id, patch.clone())),
         _ => None,
     });
-    let (id, patch) = found.expect("a node is to be tainted");
+    let (id, patch) = found.expect("the engine taints a node");
     stage.patch(&patch);
     stage.event(Event::Answered(id, CommandResult::Done));
     patch.node.to_string()
 }
 
 #[test]
-fn a_node_stays_to_which_something_comes_that_must_not_be_disrupted_before_the_first_pod_moves() {
+fn consolidation_is_cancelled_if_a_blocking_pod_or_pdb_appears_before_eviction() {
     for by_budget in [false, true] {
-        let mut stage = thinned(&["general"], 2, 1);
+        let mut stage = underutilized(&["general"], 2, 1);
         let held = stage.run(40, &["patch_node"]);
-        assert_eq!(told(&stage), ["leaves: underutilized"]);
-        let Some(Command::PatchNode(patch)) = held.first().map(|own| &own.command) else {
+        assert_eq!(disruptions(&stage), ["disrupted: underutilized"]);
+        let Some(Command::PatchNode(patch)) = held.first().map(|issued| &issued.command) else {
             panic!("{held:?}");
         };
         let mut late = small("late", "general");
@@ -179,23 +179,23 @@ fn a_node_stays_to_which_something_comes_that_must_not_be_disrupted_before_the_f
         stage.apply(bound(late, patch.node.as_str()));
         taint(&mut stage, &held);
         stage.run(20, &["evict"]);
-        let told = told(&stage);
-        assert!(told[1].starts_with("stays: pod default/"), "{told:?}");
-        let reason = stage.reports.iter().find_map(|own| match own {
+        let texts = disruptions(&stage);
+        assert!(texts[1].starts_with("kept: pod default/"), "{texts:?}");
+        let reason = stage.reports.iter().find_map(|report| match report {
             Report::Kept { reason, .. } => Some(*reason),
             _ => None,
         });
         assert_eq!(reason, Some(Reason::Underutilized));
-        assert_eq!((stage.count("evict"), leaving(&stage)), (0, 0));
+        assert_eq!((stage.count("evict"), tainted(&stage)), (0, 0));
     }
 }
 
 #[test]
-fn a_pod_that_comes_meanwhile_is_planned_onto_what_is_on_its_way() {
+fn new_pod_is_planned_onto_the_replacement_being_launched() {
     let mut stage = expiring();
     let launch = stage.run(30, &["launch"]);
     assert_eq!(launch.len(), 1, "{launch:?}");
-    let mut pod = waiting_pod("late");
+    let mut pod = pending_pod("late");
     pod.requests.cpu_milli = 100;
     pod.requests.memory = 100 << 20;
     stage.apply(WatchedObject::Pod(Box::new(pod.clone())));
@@ -204,92 +204,97 @@ fn a_pod_that_comes_meanwhile_is_planned_onto_what_is_on_its_way() {
     stage.event(Event::Answered(launch[0].id, answer));
     stage.run(10, &[]);
     let claims = stage.engine.state().ledger.claims.values();
-    let planned = claims.filter(|own| own.pods.contains(&pod.key));
+    let planned = claims.filter(|claim| claim.pods.contains(&pod.key));
     assert_eq!((planned.count(), stage.launches.len()), (1, 2));
 }
 
-/// Budgets of every pool.
+/// Sets this budget as the only one of every pool.
 fn budgets(stage: &mut Stage, budget: &Budget) {
-    stage.change(|own| {
-        for pool in &mut own.pools {
+    stage.change(|cluster| {
+        for pool in &mut cluster.pools {
             pool.disruption.budgets = vec![budget.clone()];
         }
     });
 }
 
-fn at_once(nodes: u32) -> Budget {
+fn budget_of(nodes: u32) -> Budget {
     Budget { nodes: BudgetNodes::Nodes(nodes), rate: None, reasons: Vec::new(), during: None }
 }
 
 #[test]
-fn what_a_budget_keeps_leaves_as_soon_as_others_are_gone() {
-    let mut stage = thinned(&["general"], 4, 1);
-    budgets(&mut stage, &at_once(1));
-    let mut most = 0;
+fn node_blocked_by_a_budget_is_disrupted_once_other_disruptions_end() {
+    let mut stage = underutilized(&["general"], 4, 1);
+    budgets(&mut stage, &budget_of(1));
+    let mut max_tainted = 0;
     for _ in 0..200 {
         run(&mut stage, 1);
-        most = most.max(leaving(&stage));
+        max_tainted = max_tainted.max(tainted(&stage));
     }
     let nodes = stage.engine.state().objects.nodes.len();
-    assert_eq!(most, 1);
+    assert_eq!(max_tainted, 1);
     assert!(nodes <= 2, "{nodes} nodes for pods of one or two");
 }
 
-/// A window in which nothing leaves closes: that alone is no event.
+/// A window in which nothing may be disrupted closes: no event reports that to the engine.
 #[test]
-fn what_a_budget_keeps_leaves_when_its_window_closes_be_it_empty_or_used_of_one_pool_or_many() {
+fn node_blocked_by_a_budget_is_disrupted_when_the_budget_window_closes() {
     for pools in [&["general"][..], &["general", "others"]] {
         for left in [0, 1] {
-            let mut stage = thinned(pools, 2, left);
+            let mut stage = underutilized(pools, 2, left);
             let hour = SignedDuration::from_hours(1);
             let nine = Window::new("0 8 * * *", hour, "UTC").expect("a window");
-            let shut = Budget { during: Some(nine), ..at_once(0) };
-            budgets(&mut stage, &shut);
-            let over = 3600 - stage.now.as_second().rem_euclid(3600);
-            run(&mut stage, over - 30);
-            assert_eq!(told(&stage), [""; 0], "{pools:?} {left}");
+            let closed_window = Budget { during: Some(nine), ..budget_of(0) };
+            budgets(&mut stage, &closed_window);
+            let until_next_hour = 3600 - stage.now.as_second().rem_euclid(3600);
+            run(&mut stage, until_next_hour - 30);
+            assert_eq!(disruptions(&stage), [""; 0], "{pools:?} {left}");
             run(&mut stage, 60);
-            // Of two nodes that are used one is left.
+            // Of two used nodes one remains.
             let expect = pools.len() * (2 - left);
-            assert_eq!(told(&stage).len(), expect, "{pools:?} {left}: {:?}", told(&stage));
+            assert_eq!(
+                disruptions(&stage).len(),
+                expect,
+                "{pools:?} {left}: {:?}",
+                disruptions(&stage)
+            );
         }
     }
 }
 
 #[test]
-fn an_empty_node_leaves_before_one_that_is_little_used_where_the_budget_is_one() {
+fn empty_node_is_disrupted_before_an_underutilized_one_under_a_budget_of_one() {
     for policy in [Consolidation::EmptyOrUnderutilized, Consolidation::Balanced] {
-        let mut stage = thinned(&["general"], 4, 1);
-        stage.change(|own| own.pools[0].disruption.consolidation = policy);
-        budgets(&mut stage, &at_once(1));
+        let mut stage = underutilized(&["general"], 4, 1);
+        stage.change(|cluster| cluster.pools[0].disruption.consolidation = policy);
+        budgets(&mut stage, &budget_of(1));
         let key = ObjectKey::new("default", "a3");
         stage.event(Event::Deleted(ObjectKind::Pod, key));
         stage.run(60, &["evict"]);
-        assert_eq!(told(&stage)[0], "leaves: empty");
-        let ended = stage.instances.values();
-        let ended = ended.filter(|own| !own.state.is_live());
-        let ended: Vec<&str> = ended.map(|own| own.id.as_str()).collect();
-        assert_eq!(ended, ["i-3"], "{policy:?}");
+        assert_eq!(disruptions(&stage)[0], "disrupted: empty");
+        let terminated = stage.instances.values();
+        let terminated = terminated.filter(|instance| !instance.state.is_live());
+        let terminated: Vec<&str> = terminated.map(|instance| instance.id.as_str()).collect();
+        assert_eq!(terminated, ["i-3"], "{policy:?}");
     }
 }
 
-/// How many nodes may leave for a reason, as last told.
+/// The number of nodes eligible for a reason, as last reported.
 fn eligible(stage: &Stage, of: Reason) -> usize {
-    let told = stage.reports.iter().rev().find_map(|own| match own {
+    let eligible_nodes = stage.reports.iter().rev().find_map(|report| match report {
         Report::Eligible { reason, nodes } if *reason == of => Some(*nodes),
         _ => None,
     });
-    told.unwrap_or(0)
+    eligible_nodes.unwrap_or(0)
 }
 
 #[test]
-fn it_is_told_how_many_nodes_may_leave_though_budgets_keep_them() {
+fn eligible_nodes_are_reported_although_budgets_block_them() {
     for (left, counts) in [(0, (2, 0)), (1, (0, 2))] {
-        let mut stage = thinned(&["general"], 2, left);
-        budgets(&mut stage, &at_once(0));
+        let mut stage = underutilized(&["general"], 2, left);
+        budgets(&mut stage, &budget_of(0));
         stage.run(60, &[]);
-        assert_eq!(told(&stage), [""; 0]);
-        let all = [Reason::Empty, Reason::Underutilized].map(|own| eligible(&stage, own));
+        assert_eq!(disruptions(&stage), [""; 0]);
+        let all = [Reason::Empty, Reason::Underutilized].map(|reason| eligible(&stage, reason));
         assert_eq!((all[0], all[1]), counts, "{left}");
     }
 }

@@ -12,11 +12,11 @@ use super::{Stage, bound, owned_pod};
 
 const COUNT: usize = 5;
 
-/// A settled cluster. Where it is EC2, instances name the fleet that launched them.
+/// A settled cluster; with `names_fleets`, as on EC2, instances name the fleet that launched them.
 fn settled(names_fleets: bool) -> Stage {
     let mut stage = Stage::settled(COUNT);
-    let own = stage.launches.len();
-    (0..own).filter(|_| names_fleets).for_each(|own| stage.name_fleet(own));
+    let count = stage.launches.len();
+    (0..count).filter(|_| names_fleets).for_each(|number| stage.name_fleet(number));
     stage.run(120, &[]);
     stage
 }
@@ -24,40 +24,40 @@ fn settled(names_fleets: bool) -> Stage {
 impl Stage {
     /// Sets a tag of an instance, or removes it.
     fn tag(&mut self, id: &str, tag: &str, value: Option<&str>) {
-        let own = self.instances.get_mut(id).expect("it is there");
-        let tags = Arc::make_mut(&mut own.tags);
+        let instance = self.instances.get_mut(id).expect("the instance exists");
+        let tags = Arc::make_mut(&mut instance.tags);
         match value {
             Some(value) => tags.insert(tag.to_owned(), value.to_owned()),
             None => tags.remove(tag),
         };
     }
 
-    /// An instance says which fleet has launched it.
+    /// Tags an instance with the EC2 fleet that launched it.
     fn name_fleet(&mut self, number: usize) {
         let id = format!("i-{number}");
         self.tag(&id, TAG_FLEET, Some(&format!("fleet-{id}")));
     }
 
-    /// Ends the first instance with its Node and its pod, and removes it from listings.
-    fn end_first(&mut self) {
-        let own = self.instances.get_mut("i-0").expect("it is there");
-        own.state = InstanceState::Terminated;
+    /// Terminates the first instance with its Node and its pod, and removes it from listings.
+    fn terminate_first(&mut self) {
+        let instance = self.instances.get_mut("i-0").expect("the instance exists");
+        instance.state = InstanceState::Terminated;
         self.delete_node(0);
         self.delete_pod(0);
         self.run(60, &[]);
         self.instances.remove("i-0");
     }
 
-    /// Asserts that the first claim still has its instance, and that nothing has ended and nothing
-    /// was launched in its place.
+    /// Asserts that the first claim still has its instance, and that the engine has neither
+    /// terminated nor evicted anything nor launched a replacement.
     fn assert_no_claim_but_the_first(&self, case: &str) {
-        assert_eq!(self.first(), Some("i-0"), "{case}");
-        let ends = (self.count("terminate"), self.count("evict"));
-        assert_eq!(ends, (0, 0), "{case}");
-        assert_eq!(self.launches.len(), COUNT, "{case}: none in its place");
+        assert_eq!(self.instance_of_first_claim(), Some("i-0"), "{case}");
+        let disruptions = (self.count("terminate"), self.count("evict"));
+        assert_eq!(disruptions, (0, 0), "{case}");
+        assert_eq!(self.launches.len(), COUNT, "{case}: no replacement");
     }
 
-    /// "Launch more like this": the tags of the first instance, but for what nobody can copy.
+    /// "Launch more like this": copies the first instance and its tags, except the fleet tag.
     fn copy_first(&mut self, id: &str) {
         let mut copy = self.instances["i-0"].clone();
         copy.id = id.into();
@@ -66,15 +66,15 @@ impl Stage {
         self.tag(id, TAG_FLEET, None);
     }
 
-    /// The Node of a copy, which has the first one's user data, with a pod.
-    fn apply_copys_node(&mut self, id: &str) {
-        let own = self.node(0);
+    /// Registers the Node of a copy, which has the user data of the first instance, with a pod.
+    fn apply_node_of_copy(&mut self, id: &str) {
+        let node = self.node(0);
         let zone = &self.instances["i-0"].offering.zone;
         let node = Node {
             name: "node-copy".into(),
             uid: "uid-copy".into(),
             provider_id: format!("aws:///{zone}/{id}"),
-            ..own
+            ..node
         };
         self.apply(WatchedObject::Node(Box::new(node)));
         self.apply(bound(owned_pod("on-the-copy"), "node-copy"));
@@ -84,16 +84,16 @@ impl Stage {
         self.restart_after(SignedDuration::from_hours(1));
     }
 
-    /// Which instance stands for the first claim, if any does.
-    fn first(&self) -> Option<&str> {
+    /// The instance of the first claim, if it has one.
+    fn instance_of_first_claim(&self) -> Option<&str> {
         let claims = &self.engine.state().ledger.claims;
-        let own = claims.get(&self.launches[0].claim.id)?;
-        own.instance.as_ref().map(|own| own.id.as_str())
+        let claim = claims.get(&self.launches[0].claim.id)?;
+        claim.instance.as_ref().map(|instance| instance.id.as_str())
     }
 }
 
 #[test]
-fn a_copy_of_an_instance_is_no_claim_and_never_ends() {
+fn copied_instance_is_no_claim_and_is_never_terminated() {
     for names_fleets in [true, false] {
         // In a listing a copy may come before the original or after it.
         for copy in ["a-copy", "z-copy"] {
@@ -104,7 +104,7 @@ fn a_copy_of_an_instance_is_no_claim_and_never_ends() {
                     stage.copy_first(copy);
                     stage.run(60, &[]);
                     if has_node {
-                        stage.apply_copys_node(copy);
+                        stage.apply_node_of_copy(copy);
                     }
                     stage.run(60, &[]);
                     if restarts {
@@ -119,13 +119,13 @@ fn a_copy_of_an_instance_is_no_claim_and_never_ends() {
     }
 }
 
-/// EC2 lists the copy a moment before the original, after a restart.
+/// After a restart EC2 lists the copy before the original.
 #[test]
-fn the_original_takes_its_claim_back_from_a_copy_that_is_listed_first() {
+fn original_instance_regains_its_claim_from_a_copy_that_is_listed_first() {
     for names_fleets in [true, false] {
         let mut stage = settled(names_fleets);
         stage.copy_first("a-copy");
-        let original = stage.instances.remove("i-0").expect("it is there");
+        let original = stage.instances.remove("i-0").expect("the instance exists");
         stage.restart();
         stage.run(3, &[]);
         stage.instances.insert("i-0".to_owned(), original);
@@ -134,14 +134,14 @@ fn the_original_takes_its_claim_back_from_a_copy_that_is_listed_first() {
     }
 }
 
-/// The original has ended: its copy still is no claim.
+/// The original was terminated: its copy still is no claim.
 #[test]
-fn a_copy_that_is_left_alone_is_not_taken_over() {
+fn copied_instance_is_no_claim_after_the_original_is_terminated() {
     for restarts in [false, true] {
         let mut stage = settled(true);
         stage.copy_first("a-copy");
         stage.run(60, &[]);
-        stage.end_first();
+        stage.terminate_first();
         stage.name_fleet(COUNT);
         let next = stage.node(COUNT);
         stage.apply(WatchedObject::Node(Box::new(next)));
@@ -149,23 +149,23 @@ fn a_copy_that_is_left_alone_is_not_taken_over() {
             stage.restart();
         }
         stage.run(7_200, &[]);
-        assert_ne!(stage.first(), Some("a-copy"));
+        assert_ne!(stage.instance_of_first_claim(), Some("a-copy"));
         let copy = &stage.instances["a-copy"];
         assert!(copy.state.is_live(), "{restarts}");
-        let live = stage.instances.values().filter(|own| own.state.is_live());
-        assert_eq!(live.count(), COUNT + 1, "{restarts}: one in place of the first");
+        let live = stage.instances.values().filter(|instance| instance.state.is_live());
+        assert_eq!(live.count(), COUNT + 1, "{restarts}: one replacement for the first");
     }
 }
 
-/// A user gives our tags to an older machine, which a fleet has launched, too.
+/// A user copies our tags to an older instance that another fleet launched.
 #[test]
-fn an_older_machine_with_the_tags_of_ours_is_no_claim_and_never_ends() {
+fn older_instance_with_copied_tags_is_no_claim_and_is_never_terminated() {
     for names_fleets in [true, false] {
         for restarts in [false, true] {
             let mut stage = settled(names_fleets);
             stage.copy_first("a-copy");
-            let own = stage.instances.get_mut("a-copy").expect("it is there");
-            own.launched -= SignedDuration::from_hours(10);
+            let instance = stage.instances.get_mut("a-copy").expect("the instance exists");
+            instance.launched -= SignedDuration::from_hours(10);
             stage.tag("a-copy", TAG_FLEET, Some("of-karpenter"));
             stage.run(60, &[]);
             if restarts {
@@ -178,7 +178,7 @@ fn an_older_machine_with_the_tags_of_ours_is_no_claim_and_never_ends() {
 }
 
 #[test]
-fn a_copy_of_an_adopted_instance_is_no_claim() {
+fn copy_of_an_adopted_instance_is_no_claim() {
     for names_fleets in [true, false] {
         let mut stage = settled(names_fleets);
         edit(&mut stage, TAG_FLEET, None);
@@ -189,7 +189,7 @@ fn a_copy_of_an_adopted_instance_is_no_claim() {
         stage.run(60, &[]);
         let claims = |stage: &Stage| stage.engine.state().ledger.claims.len();
         assert_eq!(claims(&stage), COUNT, "the adopted one is a claim");
-        stage.end_first();
+        stage.terminate_first();
         stage.run(7_200, &[]);
         assert!(stage.instances["a-copy"].state.is_live(), "{names_fleets}");
         let known = &stage.engine.state().ledger;
@@ -205,16 +205,16 @@ fn edit(stage: &mut Stage, tag: &str, value: Option<&str>) {
 }
 
 #[test]
-fn a_machine_whose_tags_were_edited_goes_on_with_its_pods() {
+fn instance_with_edited_tags_is_neither_drained_nor_terminated() {
     let edits: [(&str, Edit); 5] = [
-        ("claim removed", |own| edit(own, TAG_CLAIM, None)),
-        ("claim renamed", |own| edit(own, TAG_CLAIM, Some("mine"))),
-        ("claim of another", |own| {
-            let other = own.launches[1].claim.id.to_string();
-            edit(own, TAG_CLAIM, Some(&other));
+        ("claim removed", |stage| edit(stage, TAG_CLAIM, None)),
+        ("claim renamed", |stage| edit(stage, TAG_CLAIM, Some("mine"))),
+        ("claim of another", |stage| {
+            let other = stage.launches[1].claim.id.to_string();
+            edit(stage, TAG_CLAIM, Some(&other));
         }),
-        ("pool removed", |own| edit(own, TAG_POOL, None)),
-        ("fleet removed", |own| edit(own, TAG_FLEET, None)),
+        ("pool removed", |stage| edit(stage, TAG_POOL, None)),
+        ("fleet removed", |stage| edit(stage, TAG_FLEET, None)),
     ];
     for (name, edit) in edits {
         for restarts in [false, true] {
@@ -227,8 +227,8 @@ fn a_machine_whose_tags_were_edited_goes_on_with_its_pods() {
                     stage.restart();
                 }
                 stage.run(7_200, &[]);
-                let ends = (stage.count("terminate"), stage.count("evict"));
-                assert_eq!(ends, (0, 0), "{case}");
+                let disruptions = (stage.count("terminate"), stage.count("evict"));
+                assert_eq!(disruptions, (0, 0), "{case}");
                 assert_eq!(stage.count("delete_node"), 0, "{case}");
                 let all = stage.launches.len();
                 assert!(all <= COUNT + usize::from(restarts), "{case}: {all}");
@@ -237,9 +237,9 @@ fn a_machine_whose_tags_were_edited_goes_on_with_its_pods() {
     }
 }
 
-/// No listing shows it any more, since listings are filtered by this tag.
+/// Listings do not contain the instance any more, since they are filtered by this tag.
 #[test]
-fn a_machine_that_a_user_gave_to_another_cluster_goes_on_with_its_pods() {
+fn instance_tagged_with_another_cluster_is_neither_drained_nor_terminated() {
     for restarts in [false, true] {
         let mut stage = settled(true);
         edit(&mut stage, TAG_CLUSTER, Some("another"));
@@ -249,8 +249,8 @@ fn a_machine_that_a_user_gave_to_another_cluster_goes_on_with_its_pods() {
             stage.restart();
         }
         stage.run(7_200, &[]);
-        let ends = (stage.count("terminate"), stage.count("evict"));
-        assert_eq!((ends, hidden.len()), ((0, 0), 1), "{restarts}");
+        let disruptions = (stage.count("terminate"), stage.count("evict"));
+        assert_eq!((disruptions, hidden.len()), ((0, 0), 1), "{restarts}");
         assert_eq!(stage.count("delete_node"), 0, "{restarts}");
     }
 }

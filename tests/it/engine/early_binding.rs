@@ -1,8 +1,8 @@
 //! Early binding: pods are bound to a node before it exists, and deleted if it never registers.
 
 use jiff::SignedDuration;
-use outrigger::engine::command::{Command, CommandResult, FailureKind};
-use outrigger::engine::event::{Event, Interruption};
+use outrigger::engine::command::Command;
+use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::{Binding, ManagementMode};
 use outrigger::model::id::ObjectKey;
@@ -15,30 +15,31 @@ use outrigger::model::node::Node;
 use outrigger::model::pod::Pod;
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+use outrigger::provider::{CommandResult, FailureKind, Interruption};
 
-use super::{Stage, replicated, waiting_pod};
+use super::{Stage, pending_pod, replicated};
 
-/// A pod that waits, so small that several share a node.
+/// A pending pod, so small that several fit on one node.
 fn small(name: &str) -> Pod {
-    let mut pod = waiting_pod(name);
+    let mut pod = pending_pod(name);
     (pod.requests.cpu_milli, pod.requests.memory) = (100, 64 << 20);
     pod
 }
 
-/// The same, made anew when it is deleted.
+/// A small pod of a ReplicaSet, which recreates it after a deletion.
 fn owned(name: &str) -> Pod {
     replicated(small(name))
 }
 
-/// The same, too large for the nodes of the others.
+/// A pod of a ReplicaSet that does not fit on a node of the small pods.
 fn large(name: &str) -> Pod {
     let mut pod = owned(name);
     pod.requests.cpu_milli = 16_000;
     pod
 }
 
-/// A stage that binds early and is ready.
-fn early() -> Stage {
+/// A synced stage with early binding.
+fn stage_with_early_binding() -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|cluster| cluster.binding = Binding::Early);
     stage.sync(vec![], vec![]);
@@ -47,9 +48,9 @@ fn early() -> Stage {
     stage
 }
 
-/// The same, with these pods and all that is done for them at once.
-fn with(pods: Vec<Pod>, hold: &[&str]) -> Stage {
-    let mut stage = early();
+/// A synced stage with early binding, three seconds after these pods appeared.
+fn stage_with(pods: Vec<Pod>, hold: &[&str]) -> Stage {
+    let mut stage = stage_with_early_binding();
     for pod in pods {
         stage.apply(WatchedObject::Pod(Box::new(pod)));
     }
@@ -63,10 +64,10 @@ fn node_of(stage: &Stage, pod: &str) -> Option<String> {
     pod.node.as_ref().map(ToString::to_string)
 }
 
-/// Its kubelet finds the Node there, and is well at once.
-fn kubelet_comes(stage: &mut Stage) {
+/// The kubelet takes over the created Node, and is ready at once.
+fn start_kubelet(stage: &mut Stage) {
     let node =
-        Node { has_kubelet: true, ready: true, version: "2".into(), ..stage.seen_node().clone() };
+        Node { has_kubelet: true, ready: true, version: "2".into(), ..stage.only_node().clone() };
     stage.apply(WatchedObject::Node(Box::new(node)));
 }
 
@@ -76,22 +77,22 @@ fn timeout(stage: &Stage) -> i64 {
 }
 
 #[test]
-fn pods_are_bound_as_soon_as_the_launch_is_answered() {
-    let mut stage = with(vec![], &[]);
+fn pods_are_bound_as_soon_as_the_launch_succeeds() {
+    let mut stage = stage_with(vec![], &[]);
     for name in ["a", "b"] {
         stage.apply(WatchedObject::Pod(Box::new(owned(name))));
     }
     let held = stage.run(3, &["launch"]);
     let [launch] = &held[..] else { panic!("one launch: {held:?}") };
-    // No pass is made in between.
+    // The engine does not run a pass in between.
     let answer = stage.answer(&launch.command);
     stage.event(Event::Answered(launch.id, answer));
-    let next = stage.engine.next_command().expect("the Node is made");
+    let next = stage.engine.next_command().expect("the engine creates the Node");
     assert_eq!(next.command.name(), "create_node");
     let answer = stage.answer(&next.command);
     stage.event(Event::Answered(next.id, answer));
     for pod in ["a", "b"] {
-        let next = stage.engine.next_command().expect("a pod is bound");
+        let next = stage.engine.next_command().expect("the engine binds a pod");
         let Command::Bind { pod: key, uid, node } = &next.command else { panic!("{next:?}") };
         assert_eq!((&key.name[..], &uid[..]), (pod, &format!("uid-{pod}")[..]));
         assert_eq!(node.as_str(), "node-0");
@@ -99,23 +100,23 @@ fn pods_are_bound_as_soon_as_the_launch_is_answered() {
         stage.event(Event::Answered(next.id, answer));
     }
     stage.run(1, &[]);
-    let told = stage.reports.iter().find_map(|own| match own {
+    let bound_early = stage.reports.iter().find_map(|report| match report {
         Report::BoundEarly { pods, after, .. } => Some((*pods, *after)),
         _ => None,
     });
-    assert_eq!(told, Some((2, SignedDuration::ZERO)));
+    assert_eq!(bound_early, Some((2, SignedDuration::ZERO)));
 }
 
 #[test]
-fn a_node_that_is_made_keeps_others_away_until_its_kubelet_comes() {
-    let mut stage = with(vec![owned("a"), small("naked")], &[]);
-    assert_eq!(stage.seen, ["launch", "create_node", "bind"]);
-    assert_eq!(node_of(&stage, "naked"), None, "nobody would make it anew");
-    let node = stage.seen_node().clone();
+fn created_node_stays_tainted_until_its_kubelet_starts() {
+    let mut stage = stage_with(vec![owned("a"), small("naked")], &[]);
+    assert_eq!(stage.commands, ["launch", "create_node", "bind"]);
+    assert_eq!(node_of(&stage, "naked"), None, "no controller would recreate the pod");
+    let node = stage.only_node().clone();
     assert_eq!(
         node.taints,
         [Taint::new(TAINT_UNREGISTERED, Effect::NoSchedule)],
-        "it evicts nobody"
+        "the taint evicts no pod"
     );
     for label in [HOSTNAME, INSTANCE_TYPE, MANAGED_BY, POOL] {
         assert!(node.labels.contains_key(label), "{label}");
@@ -125,59 +126,59 @@ fn a_node_that_is_made_keeps_others_away_until_its_kubelet_comes() {
     );
     assert!(node.allocatable.cpu_milli > 0 && !node.is_registered());
     stage.run(60, &[]);
-    assert_eq!(stage.seen.len(), 3, "it is awaited");
-    kubelet_comes(&mut stage);
+    assert_eq!(stage.commands.len(), 3, "the engine waits for the kubelet");
+    start_kubelet(&mut stage);
     stage.run(3, &[]);
-    assert_eq!(stage.seen[3..], ["nominate", "patch_node"]);
-    let node = stage.seen_node();
+    assert_eq!(stage.commands[3..], ["nominate", "patch_node"]);
+    let node = stage.only_node();
     assert!(node.is_registered() && node.is_initialized(), "{node:?}");
     assert!(node.taints.is_empty() && !node.annotations.contains_key(AWAITING_KUBELET));
 }
 
 /// A daemon of an earlier version created the Node under the former name of the annotation.
 #[test]
-fn a_node_of_an_earlier_version_is_awaited_and_loses_the_former_annotation() {
-    let mut stage = with(vec![owned("a")], &[]);
-    let mut node = stage.seen_node().clone();
-    let value = node.annotations.remove(AWAITING_KUBELET).expect("it has it");
+fn node_of_an_earlier_version_is_awaited_and_loses_the_former_annotation() {
+    let mut stage = stage_with(vec![owned("a")], &[]);
+    let mut node = stage.only_node().clone();
+    let value = node.annotations.remove(AWAITING_KUBELET).expect("the node has the annotation");
     let former = AWAITING_KUBELET_FORMER.to_owned();
     node.annotations.insert(former, value);
     node.version = "1b".into();
     stage.apply(WatchedObject::Node(Box::new(node)));
     stage.run(60, &[]);
-    assert!(stage.seen_node().is_awaited());
-    kubelet_comes(&mut stage);
+    assert!(stage.only_node().is_awaited());
+    start_kubelet(&mut stage);
     stage.run(3, &[]);
-    let node = stage.seen_node();
+    let node = stage.only_node();
     assert!(node.is_registered() && !node.has_awaiting_kubelet(), "{node:?}");
 }
 
 #[test]
-fn pods_whose_node_never_comes_are_let_go_once_its_instance_is_gone() {
-    let mut stage = with(vec![owned("a"), owned("b")], &[]);
-    stage.seen.clear();
+fn pods_of_a_node_that_never_registers_are_deleted_after_its_instance() {
+    let mut stage = stage_with(vec![owned("a"), owned("b")], &[]);
+    stage.commands.clear();
     let timeout = timeout(&stage);
     stage.run(timeout - 30, &[]);
-    assert!(stage.seen.is_empty(), "{:?}", stage.seen);
+    assert!(stage.commands.is_empty(), "{:?}", stage.commands);
     let held = stage.run(31, &["terminate"]);
-    let [end] = &held[..] else { panic!("its instance is to be ended: {held:?}") };
+    let [end] = &held[..] else { panic!("the instance is terminated: {held:?}") };
     assert_eq!(stage.count("delete_pod") + stage.count("delete_node"), 0);
     let answer = stage.answer(&end.command);
     stage.event(Event::Answered(end.id, answer));
     stage.run(60, &[]);
-    stage.seen.retain(|own| own.starts_with("delete"));
-    assert_eq!(stage.seen, ["delete_pod", "delete_pod", "delete_node"]);
+    stage.commands.retain(|name| name.starts_with("delete"));
+    assert_eq!(stage.commands, ["delete_pod", "delete_pod", "delete_node"]);
     let state = stage.engine.state();
     assert!(state.objects.nodes.is_empty() && state.objects.pods.is_empty());
-    // Whoever made the pods makes them anew.
+    // The controller recreates a pod.
     stage.apply(WatchedObject::Pod(Box::new(owned("c"))));
     stage.run(5, &[]);
     assert!(node_of(&stage, "c").is_some());
 }
 
 #[test]
-fn pods_of_a_launch_that_failed_are_not_bound() {
-    let mut stage = early();
+fn pods_of_a_failed_launch_are_not_bound() {
+    let mut stage = stage_with_early_binding();
     stage.apply(WatchedObject::Pod(Box::new(owned("a"))));
     let held = stage.run(3, &["launch"]);
     let failed = CommandResult::Failed { kind: FailureKind::Invalid, text: "no".into() };
@@ -191,14 +192,14 @@ fn pods_of_a_launch_that_failed_are_not_bound() {
 }
 
 #[test]
-fn a_pod_that_another_has_bound_is_let_be() {
+fn failed_binding_is_retried_unless_the_pod_is_already_bound_or_gone() {
     for (kind, binds) in [
         (FailureKind::Conflict, 1),
         (FailureKind::Gone, 1),
         (FailureKind::Unknown, 2),
         (FailureKind::Throttled, 2),
     ] {
-        let mut stage = early();
+        let mut stage = stage_with_early_binding();
         stage.apply(WatchedObject::Pod(Box::new(owned("a"))));
         let held = stage.run(3, &["bind"]);
         let text = "no".into();
@@ -209,11 +210,11 @@ fn a_pod_that_another_has_bound_is_let_be() {
 }
 
 #[test]
-fn a_node_whose_making_nobody_answered_for_is_found_in_the_watch() {
-    let mut stage = early();
+fn node_whose_creation_ends_in_a_conflict_is_found_by_the_watch() {
+    let mut stage = stage_with_early_binding();
     stage.apply(WatchedObject::Pod(Box::new(owned("a"))));
     let held = stage.run(3, &["create_node"]);
-    // It was made, and the answer lost: made again, it is there already.
+    // The Node was created and the result lost: a second creation ends in a conflict.
     drop(stage.answer(&held[0].command));
     let kind = FailureKind::Conflict;
     let text = "it exists".into();
@@ -224,9 +225,9 @@ fn a_node_whose_making_nobody_answered_for_is_found_in_the_watch() {
 }
 
 #[test]
-fn without_the_right_to_it_pods_wait_for_their_nodes() {
+fn pods_are_nominated_without_permission_to_create_nodes_or_bind_pods() {
     for command in ["create_node", "bind"] {
-        let mut stage = early();
+        let mut stage = stage_with_early_binding();
         stage.apply(WatchedObject::Pod(Box::new(owned("a"))));
         let held = stage.run(3, &[command]);
         let kind = FailureKind::Denied;
@@ -238,8 +239,8 @@ fn without_the_right_to_it_pods_wait_for_their_nodes() {
         stage.apply(WatchedObject::Node(Box::new(ready)));
         stage.run(3, &[]);
         assert_eq!(stage.count(command), 1);
-        assert_eq!(stage.count("nominate"), 1, "it is nominated instead");
-        let node = stage.seen_node();
+        assert_eq!(stage.count("nominate"), 1, "the pod is nominated instead");
+        let node = stage.only_node();
         assert!(node.is_initialized() && node.taints.is_empty(), "{node:?}");
         stage.apply(WatchedObject::Pod(Box::new(large("b"))));
         stage.run(5, &[]);
@@ -248,8 +249,8 @@ fn without_the_right_to_it_pods_wait_for_their_nodes() {
 }
 
 #[test]
-fn without_a_name_it_is_said_and_pods_wait_for_their_node() {
-    let mut stage = early();
+fn missing_node_name_is_reported_and_pods_wait_for_their_node() {
+    let mut stage = stage_with_early_binding();
     stage.apply(WatchedObject::Pod(Box::new(owned("a"))));
     let held = stage.run(3, &["launch"]);
     let CommandResult::Launched(mut instance) = stage.answer(&held[0].command) else {
@@ -259,44 +260,44 @@ fn without_a_name_it_is_said_and_pods_wait_for_their_node() {
     stage.instances.insert("i-0".into(), instance.clone());
     stage.event(Event::Answered(held[0].id, CommandResult::Launched(instance)));
     stage.run(30, &[]);
-    let said = |own: &&Report| matches!(own, Report::NotEarly { .. });
-    assert_eq!(stage.reports.iter().filter(said).count(), 1);
-    assert_eq!(stage.seen, ["launch"]);
+    let not_early = |report: &&Report| matches!(report, Report::NotEarly { .. });
+    assert_eq!(stage.reports.iter().filter(not_early).count(), 1);
+    assert_eq!(stage.commands, ["launch"]);
 }
 
 #[test]
-fn a_restart_goes_on_with_what_the_node_says() {
+fn restart_continues_early_binding_from_the_annotations_of_the_node() {
     for ended in [false, true] {
-        let old = with(vec![owned("a")], &[]);
-        let node = old.seen_node().clone();
+        let old = stage_with(vec![owned("a")], &[]);
+        let node = old.only_node().clone();
         let pod = old.engine.state().objects.pods.values().next().cloned();
         let mut stage = Stage::new(ManagementMode::Manage);
         stage.change(|cluster| cluster.binding = Binding::Early);
         (stage.now, stage.instances) = (old.now, old.instances);
         stage.launches = old.launches;
         if ended {
-            let own = stage.instances.get_mut("i-0").expect("it was launched");
-            own.state = InstanceState::Terminated;
+            let instance = stage.instances.get_mut("i-0").expect("the instance was launched");
+            instance.state = InstanceState::Terminated;
         }
         stage.sync(vec![node], pod.into_iter().collect());
         stage.run(10, &[]);
         if ended {
-            assert_eq!(stage.seen, ["delete_pod", "delete_node"]);
+            assert_eq!(stage.commands, ["delete_pod", "delete_node"]);
             assert!(stage.engine.state().objects.nodes.is_empty());
             continue;
         }
-        assert!(stage.seen.is_empty(), "{:?}", stage.seen);
-        kubelet_comes(&mut stage);
+        assert!(stage.commands.is_empty(), "{:?}", stage.commands);
+        start_kubelet(&mut stage);
         stage.run(2, &[]);
-        assert_eq!(stage.seen, ["patch_node"]);
-        assert!(stage.seen_node().is_initialized());
+        assert_eq!(stage.commands, ["patch_node"]);
+        assert!(stage.only_node().is_initialized());
     }
 }
 
 #[test]
-fn a_pod_that_cannot_be_deleted_does_not_keep_the_node() {
+fn failed_pod_deletion_does_not_keep_the_node() {
     for (kind, deletes) in [(FailureKind::Denied, 1), (FailureKind::Unknown, 3)] {
-        let mut stage = with(vec![owned("a")], &[]);
+        let mut stage = stage_with(vec![owned("a")], &[]);
         let wait = timeout(&stage);
         stage.run(wait - 30, &[]);
         for _ in 0..60 {
@@ -311,21 +312,21 @@ fn a_pod_that_cannot_be_deleted_does_not_keep_the_node() {
 }
 
 #[test]
-fn a_node_that_is_taken_back_before_it_has_come_lets_its_pods_go() {
-    let mut stage = with(vec![owned("a")], &[]);
+fn pods_of_a_node_interrupted_before_registration_are_deleted_without_eviction() {
+    let mut stage = stage_with(vec![owned("a")], &[]);
     let at = stage.now + SignedDuration::from_mins(2);
     stage.event(Event::Interrupted("i-0".into(), Interruption::Spot, at));
     stage.run(180, &[]);
-    let order: Vec<&String> = stage.seen.iter().filter(|own| *own != "launch").collect();
-    let first = order.iter().position(|own| *own == "terminate");
-    let last = order.iter().position(|own| *own == "delete_pod");
+    let order: Vec<&String> = stage.commands.iter().filter(|name| *name != "launch").collect();
+    let first = order.iter().position(|name| *name == "terminate");
+    let last = order.iter().position(|name| *name == "delete_pod");
     assert!(first.is_some() && first < last, "{order:?}");
-    assert_eq!(stage.count("evict"), 0, "nothing has run");
+    assert_eq!(stage.count("evict"), 0, "no pod has started");
 }
 
 #[test]
-fn a_kubelet_of_another_name_has_the_claim_and_the_awaited_node_goes() {
-    let mut stage = with(vec![owned("a")], &[]);
+fn kubelet_with_another_name_takes_the_claim_and_the_awaited_node_is_deleted() {
+    let mut stage = stage_with(vec![owned("a")], &[]);
     let other = Node {
         name: "another".into(),
         uid: "uid-another".into(),
@@ -335,28 +336,29 @@ fn a_kubelet_of_another_name_has_the_claim_and_the_awaited_node_goes() {
     stage.apply(WatchedObject::Node(Box::new(other)));
     stage.run(5, &[]);
     let nodes = &stage.engine.state().objects.nodes;
-    let names: Vec<&str> = nodes.keys().map(|own| own.as_str()).collect();
+    let names: Vec<&str> = nodes.keys().map(|name| name.as_str()).collect();
     assert_eq!(names, ["another"]);
     assert!(nodes["another"].is_initialized());
-    let deletes: Vec<&String> = stage.seen.iter().filter(|own| own.starts_with("del")).collect();
+    let deletes: Vec<&String> =
+        stage.commands.iter().filter(|name| name.starts_with("del")).collect();
     assert_eq!(deletes, ["delete_pod", "delete_node"]);
     assert_eq!(stage.count("terminate"), 0);
-    // Names are not believed any more.
+    // The engine does not bind early to predicted node names any more.
     stage.apply(WatchedObject::Pod(Box::new(large("b"))));
     stage.run(5, &[]);
     assert_eq!((stage.launches.len(), stage.count("create_node")), (2, 1));
 }
 
 #[test]
-fn pods_that_run_on_a_node_that_cannot_be_registered_are_drained() {
-    let mut stage = with(vec![owned("a")], &[]);
-    kubelet_comes(&mut stage);
+fn pods_running_on_a_node_that_cannot_be_registered_are_evicted() {
+    let mut stage = stage_with(vec![owned("a")], &[]);
+    start_kubelet(&mut stage);
     let key = ObjectKey::new("default", "a");
     let mut pod = stage.engine.state().objects.pods[&key].clone();
     pod.started = Some(stage.now);
     stage.apply(WatchedObject::Pod(Box::new(pod)));
     let mut held = stage.run(1, &["patch_node"]);
-    // The API refuses what would register it, until its time is over.
+    // The API server refuses the registration patch until the registration timeout has passed.
     let wait = timeout(&stage);
     for _ in 0..wait / 10 + 12 {
         for issued in held.drain(..) {
@@ -364,9 +366,9 @@ fn pods_that_run_on_a_node_that_cannot_be_registered_are_drained() {
                 continue;
             };
             let kind = FailureKind::Unknown;
-            let leaves = patch.taints.iter().flatten();
-            let leaves = leaves.into_iter().any(|own| own.key.ends_with("disrupted"));
-            let answer = match leaves {
+            let disrupts = patch.taints.iter().flatten();
+            let disrupts = disrupts.into_iter().any(|taint| taint.key.ends_with("disrupted"));
+            let answer = match disrupts {
                 true => stage.answer(&issued.command),
                 false => CommandResult::Failed { kind, text: "no".into() },
             };
@@ -374,7 +376,7 @@ fn pods_that_run_on_a_node_that_cannot_be_registered_are_drained() {
         }
         held = stage.run(10, &["patch_node"]);
     }
-    assert!(stage.count("evict") > 0, "{:?}", stage.seen);
+    assert!(stage.count("evict") > 0, "{:?}", stage.commands);
     assert_eq!(stage.count("terminate") + stage.count("delete_pod"), 0);
     stage.event(Event::Deleted(ObjectKind::Pod, key));
     stage.run(30, &[]);

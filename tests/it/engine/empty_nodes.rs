@@ -16,23 +16,23 @@ use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
-use super::{Stage, bound, owned_pod, waiting_pod};
+use super::{Stage, bound, owned_pod, pending_pod};
 
-fn retired(stage: &Stage) -> Vec<(String, Reason)> {
-    let all = stage.reports.iter().filter_map(|own| match own {
+fn disrupted_nodes(stage: &Stage) -> Vec<(String, Reason)> {
+    let all = stage.reports.iter().filter_map(|report| match report {
         Report::Retire { node, reason, .. } => {
-            Some((node.as_ref().map_or("", |own| own.as_str()).to_owned(), *reason))
+            Some((node.as_ref().map_or("", |name| name.as_str()).to_owned(), *reason))
         }
         _ => None,
     });
     all.collect()
 }
 
-/// A stage with one node of four cores that is too old in a moment, on which these pods run.
+/// A stage with one node of four cores that expires in five seconds, on which these pods run.
 fn expiring(pods: &[&str]) -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| {
-        let pool = &mut own.pools[0];
+    stage.change(|cluster| {
+        let pool = &mut cluster.pools[0];
         pool.expire_after = Some(SignedDuration::from_hours(1));
         let types = Requirement::is_in(["m5.large", "m5.xlarge"]);
         pool.requirements.add(INSTANCE_TYPE, types);
@@ -44,67 +44,67 @@ fn expiring(pods: &[&str]) -> Stage {
     for name in pods {
         stage.apply(bound(owned_pod(name), "node-0"));
     }
-    let due = claim_expiry(&stage.launches[0].claim).expect("it expires");
+    let due = claim_expiry(&stage.launches[0].claim).expect("the claim expires");
     let wait = due.duration_since(stage.now).as_secs();
     stage.run(wait - 5, &[]);
-    assert_eq!(retired(&stage), []);
+    assert_eq!(disrupted_nodes(&stage), []);
     stage
 }
 
-/// The node that takes the place of another is empty as long as the other's pods cannot be moved,
-/// for the sake of their disruption budget.
+/// The replacement node has no pods as long as a PodDisruptionBudget blocks the evictions from the
+/// old node.
 #[test]
-fn a_node_that_pods_are_about_to_move_to_is_not_empty() {
+fn replacement_node_is_not_empty_while_pods_are_about_to_move_to_it() {
     let mut stage = expiring(&["a"]);
     stage.run(20, &[]);
     assert_eq!(stage.launches.len(), 2);
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(600, &["evict"]);
     assert!(stage.count("evict") > 0);
-    assert_eq!(retired(&stage), [("node-0".to_owned(), Reason::Expired)]);
+    assert_eq!(disrupted_nodes(&stage), [("node-0".to_owned(), Reason::Expired)]);
     assert_eq!(stage.launches.len(), 2);
 }
 
-/// The larger type is not to be had any more: two nodes come in the place of one.
+/// The pool does not offer the larger type any more: two nodes replace one.
 #[test]
-fn pods_move_once_every_one_of_them_has_a_place() {
+fn pods_are_evicted_once_all_of_them_have_a_replacement_node() {
     let mut stage = expiring(&["a", "b", "c"]);
-    stage.change(|own| {
+    stage.change(|cluster| {
         let types = Requirement::is_in(["m5.large"]);
-        own.pools[0].requirements.add(INSTANCE_TYPE, types);
+        cluster.pools[0].requirements.add(INSTANCE_TYPE, types);
     });
     stage.run(20, &[]);
-    let coming = stage.launches.len() - 1;
-    assert!(coming > 1, "{coming}");
-    for number in 1..=coming {
-        assert_eq!(stage.count("evict"), 0, "{number} of {coming}");
+    let replacements = stage.launches.len() - 1;
+    assert!(replacements > 1, "{replacements}");
+    for number in 1..=replacements {
+        assert_eq!(stage.count("evict"), 0, "{number} of {replacements}");
         stage.apply(WatchedObject::Node(Box::new(stage.node(number))));
         stage.run(30, &["evict"]);
     }
     assert!(stage.count("evict") > 0);
 }
 
-/// A stage with one node that nobody has used for almost as long as its pool asks.
-fn idle() -> Stage {
+/// A stage with one node that has been empty for almost `consolidateAfter`.
+fn stage_with_empty_node() -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
-    stage.apply(bound(waiting_pod("a"), "node-0"));
+    stage.apply(bound(pending_pod("a"), "node-0"));
     stage.run(60, &[]);
-    stage.event(Event::Deleted(ObjectKind::Pod, waiting_pod("a").key));
+    stage.event(Event::Deleted(ObjectKind::Pod, pending_pod("a").key));
     stage.run(27, &[]);
-    stage.seen.clear();
+    stage.commands.clear();
     stage
 }
 
 #[test]
-fn an_empty_node_stays_for_pods_that_wait() {
+fn empty_node_is_kept_for_pending_pods() {
     for (waits, ends) in [(true, 0), (false, 1)] {
-        let mut stage = idle();
+        let mut stage = stage_with_empty_node();
         if waits {
-            stage.apply(WatchedObject::Pod(Box::new(waiting_pod("b"))));
+            stage.apply(WatchedObject::Pod(Box::new(pending_pod("b"))));
         }
         stage.run(15, &[]);
         assert_eq!(stage.count("terminate"), ends, "{waits}");
@@ -113,76 +113,76 @@ fn an_empty_node_stays_for_pods_that_wait() {
 }
 
 #[test]
-fn a_buffer_of_none_keeps_no_node() {
+fn buffer_with_zero_replicas_keeps_no_node() {
     for (replicas, ends) in [(1, 0), (0, 1)] {
-        let mut stage = idle();
+        let mut stage = stage_with_empty_node();
         let buffer = Buffer {
             name: "spare".to_owned(),
             replicas: Some(replicas),
-            pod: Some(BufferPod { requests: waiting_pod("any").requests, ..BufferPod::default() }),
+            pod: Some(BufferPod { requests: pending_pod("any").requests, ..BufferPod::default() }),
             ..Buffer::default()
         };
-        stage.change(|own| own.buffers.push(buffer));
+        stage.change(|cluster| cluster.buffers.push(buffer));
         stage.run(60, &[]);
-        assert_eq!(stage.count("terminate"), ends, "room for {replicas}");
+        assert_eq!(stage.count("terminate"), ends, "a buffer of {replicas} pods");
     }
 }
 
-/// Of two nodes that are empty one gets a pod while both are closed: the other goes all the same.
+/// Two empty nodes are tainted, and one of them gets a pod: the other is terminated anyway.
 #[test]
-fn a_pod_that_comes_late_keeps_its_own_node_alone() {
+fn late_pod_cancels_only_the_disruption_of_its_own_node() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.sync(vec![], super::loners(["a", "b"]));
+    stage.sync(vec![], super::anti_affine_pods(["a", "b"]));
     stage.run(10, &[]);
     for number in 0..2 {
         stage.apply(WatchedObject::Node(Box::new(stage.node(number))));
     }
     stage.run(5, &[]);
     for name in ["a", "b"] {
-        stage.event(Event::Deleted(ObjectKind::Pod, waiting_pod(name).key));
+        stage.event(Event::Deleted(ObjectKind::Pod, pending_pod(name).key));
     }
-    let closed = |stage: &Stage| {
+    let tainted = |stage: &Stage| {
         let nodes = stage.engine.state().objects.nodes.values();
-        nodes.filter(|own| own.has_disrupted_taint()).count()
+        nodes.filter(|node| node.has_disrupted_taint()).count()
     };
     for _ in 0..120 {
-        if closed(&stage) < 2 {
+        if tainted(&stage) < 2 {
             stage.run(1, &[]);
         }
     }
-    assert_eq!((closed(&stage), stage.count("terminate")), (2, 0));
-    stage.apply(bound(waiting_pod("late"), "node-0"));
+    assert_eq!((tainted(&stage), stage.count("terminate")), (2, 0));
+    stage.apply(bound(pending_pod("late"), "node-0"));
     stage.run(30, &[]);
     assert_eq!(stage.count("terminate"), 1);
-    let node = stage.seen_node();
+    let node = stage.only_node();
     assert_eq!(node.name.as_str(), "node-0");
     assert!(!node.has_disrupted_taint());
 }
 
-/// A daemon was killed while it drained a node: the next one decides anew, and leaves nothing of
-/// the old decision behind.
+/// A daemon was killed while it drained a node: the next one decides again, and removes every mark
+/// of the old decision.
 #[test]
-fn what_an_earlier_life_has_closed_is_opened_again() {
+fn restart_untaints_a_node_that_the_previous_run_disrupted() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
-    let before = stage.seen_node().clone();
+    let before = stage.only_node().clone();
     let mut node = before.clone();
-    let own = Taint::new("mine", Effect::NoSchedule);
-    node.taints = vec![Taint::new(TAINT_DISRUPTED, Effect::NoSchedule), own.clone()];
+    let users_taint = Taint::new("mine", Effect::NoSchedule);
+    node.taints = vec![Taint::new(TAINT_DISRUPTED, Effect::NoSchedule), users_taint.clone()];
     node.annotations.insert(DISRUPTION_REASON.into(), "expired".into());
     node.labels.insert(EXCLUDE_BALANCERS.into(), "karpenter".into());
-    let WatchedObject::Pod(pod) = bound(waiting_pod("a"), "node-0") else { unreachable!() };
+    let WatchedObject::Pod(pod) = bound(pending_pod("a"), "node-0") else { unreachable!() };
     let cluster = Cluster::clone(&stage.engine.state().cluster);
     stage.engine = Engine::new(8);
     stage.start(ManagementMode::Manage);
     stage.set(cluster);
     stage.sync(vec![node], vec![*pod]);
     stage.run(30, &[]);
-    let node = stage.seen_node();
-    assert_eq!(node.taints, [own]);
+    let node = stage.only_node();
+    assert_eq!(node.taints, [users_taint]);
     assert_eq!((&node.labels, &node.annotations), (&before.labels, &before.annotations));
     assert_eq!(stage.count("evict") + stage.count("terminate"), 0);
 }

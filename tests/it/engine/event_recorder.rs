@@ -1,4 +1,4 @@
-//! Events for reports, and their objects.
+//! Kubernetes events for reports, and the objects they are about.
 
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
@@ -9,32 +9,37 @@ use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
 use super::{Stage, bound, owned_pod};
 
-fn shown(stage: &Stage) -> Vec<String> {
-    let notices =
-        stage.reports.iter().flat_map(|own| events_for(stage.engine.state(), &own.describe(true)));
-    let show = |own: KubeEvent| {
-        let about = match &own.about {
+fn event_texts(stage: &Stage) -> Vec<String> {
+    let notices = stage
+        .reports
+        .iter()
+        .flat_map(|report| events_for(stage.engine.state(), &report.describe(true)));
+    let show = |event: KubeEvent| {
+        let about = match &event.about {
             InvolvedObject::Pod(key) => format!("pod {key}"),
             InvolvedObject::Node(name) => format!("node {name}"),
         };
-        assert!(!own.uid.is_empty() && own.note.len() <= 1_000, "{own:?}");
-        let mark = if own.warns { "!" } else { "" };
-        format!("{about} {mark}{}: {}", own.reason, own.note)
+        assert!(!event.uid.is_empty() && event.note.len() <= 1_000, "{event:?}");
+        let mark = if event.warns { "!" } else { "" };
+        format!("{about} {mark}{}: {}", event.reason, event.note)
     };
     notices.map(show).collect()
 }
 
 #[test]
-fn pods_and_nodes_hear_what_is_done_with_them() {
+fn events_are_recorded_for_pods_and_nodes() {
     let mut stage = Stage::new(ManagementMode::Manage);
     let mut large = owned_pod("large");
     large.requests.cpu_milli = 10_000_000;
     stage.sync(vec![], vec![owned_pod("a"), large]);
     stage.run(10, &[]);
-    let told = shown(&stage);
-    let has = |told: &[String], start: &str| told.iter().any(|own| own.starts_with(start));
-    assert!(has(&told, "pod default/a Nominated: planned for claim "), "{told:#?}");
-    assert!(has(&told, "pod default/large !FailedScheduling: cannot schedule pod: "), "{told:#?}");
+    let events = event_texts(&stage);
+    let has = |events: &[String], start: &str| events.iter().any(|text| text.starts_with(start));
+    assert!(has(&events, "pod default/a Nominated: planned for claim "), "{events:#?}");
+    assert!(
+        has(&events, "pod default/large !FailedScheduling: cannot schedule pod: "),
+        "{events:#?}"
+    );
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     stage.apply(bound(owned_pod("a"), "node-0"));
@@ -42,16 +47,19 @@ fn pods_and_nodes_hear_what_is_done_with_them() {
     stage.event(Event::Deleted(ObjectKind::Pod, ObjectKey::new("default", "a")));
     stage.reports.clear();
     stage.run(35, &[]);
-    let told = shown(&stage);
-    assert!(has(&told, "node node-0 DisruptionTerminating: disrupting node: empty"), "{told:#?}");
+    let events = event_texts(&stage);
+    assert!(
+        has(&events, "node node-0 DisruptionTerminating: disrupting node: empty"),
+        "{events:#?}"
+    );
 }
 
 #[test]
-fn what_is_long_is_cut_and_what_is_unknown_is_not_told() {
+fn long_event_notes_are_truncated_and_unknown_nodes_get_no_event() {
     let mut stage = Stage::new(ManagementMode::Manage);
     let mut pod = bound(owned_pod("a"), "node-0");
-    if let WatchedObject::Pod(own) = &mut pod {
-        own.uid = "uid".to_owned();
+    if let WatchedObject::Pod(pod) = &mut pod {
+        pod.uid = "uid".to_owned();
     }
     stage.apply(pod);
     let evict = |text: &str| Report::EvictRefused {
@@ -67,11 +75,11 @@ fn what_is_long_is_cut_and_what_is_unknown_is_not_told() {
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.apply(bound(owned_pod("a"), "node-0"));
     let notices = events_for(stage.engine.state(), &evict(&"ä\n".repeat(2_000)).describe(true));
-    let [own] = &notices[..] else {
+    let [event] = &notices[..] else {
         panic!("{notices:?}");
     };
-    assert_eq!(own.about, InvolvedObject::Node(NodeName::from("node-0")));
-    assert!(own.warns && own.note.len() > 990 && own.note.len() <= 1_000);
-    assert!(!own.note.contains('\n'));
+    assert_eq!(event.about, InvolvedObject::Node(NodeName::from("node-0")));
+    assert!(event.warns && event.note.len() > 990 && event.note.len() <= 1_000);
+    assert!(!event.note.contains('\n'));
     assert_eq!(events_for(stage.engine.state(), &Report::Ready.describe(true)), []);
 }

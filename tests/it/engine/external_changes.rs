@@ -1,18 +1,19 @@
 //! A user changes a node that is being disrupted.
 
 use jiff::SignedDuration;
-use outrigger::engine::command::{Command, CommandResult, IssuedCommand};
-use outrigger::engine::event::{Event, Interruption};
+use outrigger::engine::command::{Command, IssuedCommand};
+use outrigger::engine::event::Event;
 use outrigger::model::cluster::ManagementMode;
 use outrigger::model::pod::Pod;
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+use outrigger::provider::{CommandResult, Interruption};
 
-use super::{Stage, bound, waiting_pod};
+use super::{Stage, bound, pending_pod};
 
-/// A stage with one node, on which one pod runs, and that pod; the provider takes the node back.
+/// A stage with one interrupted node, and the only pod on it.
 fn interrupted() -> (Stage, Pod) {
     let mut stage = Stage::new(ManagementMode::Manage);
-    let pod = waiting_pod("a");
+    let pod = pending_pod("a");
     stage.sync(vec![], vec![pod.clone()]);
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
@@ -24,53 +25,53 @@ fn interrupted() -> (Stage, Pod) {
     (stage, pod)
 }
 
-/// Somebody takes all taints of the node away, and a pod comes to it.
-fn meddle(stage: &mut Stage, pod: &str) {
-    let mut node = stage.seen_node().clone();
+/// A user removes all taints of the node, and a pod is bound to it.
+fn untaint_and_bind(stage: &mut Stage, pod: &str) {
+    let mut node = stage.only_node().clone();
     assert!(node.has_disrupted_taint(), "{node:?}");
     node.taints.clear();
     node.version.push('m');
     stage.apply(WatchedObject::Node(Box::new(node)));
-    stage.apply(bound(waiting_pod(pod), "node-0"));
+    stage.apply(bound(pending_pod(pod), "node-0"));
 }
 
-/// From here on the late pod is told to go, and the node is not ended before it has gone.
-fn goes_on(stage: &mut Stage) {
-    stage.seen.clear();
+/// Asserts that the late pod is evicted, and that the node is terminated only after the pod.
+fn assert_drained_again(stage: &mut Stage) {
+    stage.commands.clear();
     stage.run(10, &["launch"]);
-    assert_eq!(stage.seen[..2], ["patch_node", "evict"], "{:?}", stage.seen);
-    assert!(stage.seen_node().has_disrupted_taint());
+    assert_eq!(stage.commands[..2], ["patch_node", "evict"], "{:?}", stage.commands);
+    assert!(stage.only_node().has_disrupted_taint());
     assert_eq!(stage.count("terminate"), 0);
-    stage.event(Event::Deleted(ObjectKind::Pod, waiting_pod("late").key));
+    stage.event(Event::Deleted(ObjectKind::Pod, pending_pod("late").key));
     stage.run(10, &["launch"]);
-    let last = stage.seen.iter().rev().take(3).rev();
+    let last = stage.commands.iter().rev().take(3).rev();
     assert!(last.eq(["list_pods_on", "terminate", "delete_node"]));
 }
 
 #[test]
-fn a_node_that_is_untainted_while_it_is_drained_is_tainted_and_drained_anew() {
+fn node_that_a_user_untaints_during_a_drain_is_tainted_and_drained_again() {
     let (mut stage, pod) = interrupted();
     stage.run(3, &["launch"]);
-    assert!(stage.count("evict") > 0, "{:?}", stage.seen);
+    assert!(stage.count("evict") > 0, "{:?}", stage.commands);
     stage.event(Event::Deleted(ObjectKind::Pod, pod.key));
-    meddle(&mut stage, "late");
-    goes_on(&mut stage);
+    untaint_and_bind(&mut stage, "late");
+    assert_drained_again(&mut stage);
 }
 
 #[test]
-fn an_end_that_nobody_has_taken_is_taken_back_when_its_node_is_untainted() {
+fn queued_termination_is_cancelled_when_a_user_untaints_the_node() {
     let (mut stage, pod) = interrupted();
     stage.run(1, &["launch"]);
     stage.event(Event::Deleted(ObjectKind::Pod, pod.key));
     let held = stage.run(6, &["launch", "list_pods_on"]);
-    let lists = |own: &&IssuedCommand| matches!(own.command, Command::ListPodsOn { .. });
-    let list = held.iter().find(lists).expect("the drain is confirmed");
+    let lists = |issued: &&IssuedCommand| matches!(issued.command, Command::ListPodsOn { .. });
+    let list = held.iter().find(lists).expect("the engine confirms the drain");
     stage.event(Event::Answered(list.id, CommandResult::Pods(Vec::new())));
-    // The passes that follow decide to end the instance, and every hand is busy.
+    // The next passes decide to terminate the instance, and the command stays queued.
     for _ in 0..3 {
         stage.wake(stage.now + SignedDuration::from_millis(100));
     }
-    meddle(&mut stage, "late");
+    untaint_and_bind(&mut stage, "late");
     stage.wake(stage.now + SignedDuration::from_millis(100));
-    goes_on(&mut stage);
+    assert_drained_again(&mut stage);
 }

@@ -1,4 +1,4 @@
-//! A kubeconfig for a different cluster, a different region, or Nodes deleted by a user: the engine
+//! A kubeconfig of a different cluster, a different region, or Nodes deleted by a user: the engine
 //! terminates and launches nothing, and reports the reason.
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use outrigger::coordination::lease_annotations::ACCEPTED;
 use outrigger::engine::Engine;
-use outrigger::engine::event::{Event, Interruption};
+use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::claim::{TAG_CLUSTER_UID, TAG_LEASE};
 use outrigger::model::cluster::ManagementMode;
@@ -16,8 +16,9 @@ use outrigger::model::node::{ConditionStatus, Node};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::BudgetNodes;
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+use outrigger::provider::Interruption;
 
-use super::{Stage, bound, kube_system, owned_pod, waiting_pod};
+use super::{Stage, bound, kube_system, owned_pod, pending_pod};
 
 /// Nodes of a settled cluster.
 const COUNT: usize = 10;
@@ -28,7 +29,7 @@ fn settled() -> Stage {
 }
 
 impl Stage {
-    /// The daemon is started anew and finds these objects at an API server of this UID.
+    /// Restarts the daemon, which finds these objects at an API server with this UID.
     pub(super) fn start_at(&mut self, uid: &str, nodes: Vec<Node>, pods: Vec<Pod>) {
         let cluster = self.engine.state().cluster.clone();
         self.engine = Engine::new(8);
@@ -36,7 +37,7 @@ impl Stage {
         self.event(Event::ConfigChanged(cluster));
         self.list_at(uid, nodes, pods);
         self.event(Event::BuffersChanged(Vec::new()));
-        self.seen.clear();
+        self.commands.clear();
     }
 
     /// Restarts the daemon after `span`. It finds the same Nodes, pods and instances.
@@ -56,14 +57,14 @@ impl Stage {
         pods.cloned().collect()
     }
 
-    /// Lets time pass, and lists all anew at this API server where that is asked for.
+    /// Advances the clock; this API server lists these Nodes every ten seconds.
     fn run_at(&mut self, uid: &str, nodes: &[Node], seconds: i64) {
         for tens in 0..seconds / 10 {
             self.run(10, &["rewatch"]);
             if tens >= 4 {
                 self.collect_pods(nodes);
             }
-            let nodes = nodes.iter().cloned().map(|own| WatchedObject::Node(Box::new(own)));
+            let nodes = nodes.iter().cloned().map(|node| WatchedObject::Node(Box::new(node)));
             self.event(Event::Reset(ObjectKind::Node, nodes.collect()));
             let namespaces = vec![kube_system(uid)];
             self.event(Event::Reset(ObjectKind::Namespace, namespaces));
@@ -73,10 +74,10 @@ impl Stage {
     /// The API server deletes pods of Nodes that are gone. Source: kube-controller-manager,
     /// podgc (after 40 seconds).
     fn collect_pods(&mut self, nodes: &[Node]) {
-        let is_gone = |own: &&Pod| {
+        let is_gone = |pod: &&Pod| {
             let mut nodes = nodes.iter();
-            let node = own.node.as_ref();
-            node.is_some_and(|node| !nodes.any(|own| own.name == *node))
+            let node = pod.node.as_ref();
+            node.is_some_and(|node| !nodes.any(|other| other.name == *node))
         };
         let pods = self.pods();
         for pod in pods.iter().filter(is_gone) {
@@ -84,9 +85,9 @@ impl Stage {
         }
     }
 
-    /// All that was asked for, by name, but for what only looks.
+    /// The number of issued commands by name, except the read-only ones and usage reports.
     pub(super) fn changes(&self) -> BTreeMap<&str, usize> {
-        let looks = [
+        let ignored = [
             "rewatch",
             "probe",
             "report_usage",
@@ -95,64 +96,64 @@ impl Stage {
             "save_discovered_memory",
         ];
         let mut all = BTreeMap::new();
-        let acts = self.seen.iter().map(String::as_str);
-        let acts = acts.filter(|own| !looks.contains(own));
-        acts.for_each(|own| *all.entry(own).or_insert(0) += 1);
+        let commands = self.commands.iter().map(String::as_str);
+        let commands = commands.filter(|name| !ignored.contains(name));
+        commands.for_each(|name| *all.entry(name).or_insert(0) += 1);
         all
     }
 
-    /// The code that was last said of why this is another cluster.
+    /// The last reported code of a mismatch, unless the mismatch has ended.
     fn code(&self) -> Option<&'static str> {
-        let mut said = self.reports.iter().filter_map(|own| match own {
-            Report::Mismatch(own) => Some(Some(own.code())),
+        let mut codes = self.reports.iter().filter_map(|report| match report {
+            Report::Mismatch(mismatch) => Some(Some(mismatch.code())),
             Report::Matches => Some(None),
             _ => None,
         });
-        said.next_back().flatten()
+        codes.next_back().flatten()
     }
 
-    /// The id that a person is to accept, out of what the status says.
+    /// The id that a user has to accept, as the status shows it.
     fn id(&self) -> String {
         let status = self.engine.status(self.now);
         let text = status.held_by.unwrap_or_default();
         let id = text.split("--accept ").nth(1).unwrap_or_default();
         let id = id.split('`').next().unwrap_or_default();
-        let held = status.held_ends.map(|own| own.id);
+        let held = status.held_ends.map(|terminations| terminations.id);
         held.unwrap_or(id.to_owned())
     }
 }
 
-/// The experiment of the issue: a stopped daemon, a kubeconfig of another cluster, a start.
+/// The daemon is stopped, gets a kubeconfig of another cluster, and starts again.
 #[test]
-fn nothing_is_done_to_the_instances_of_another_cluster() {
+fn nothing_is_changed_if_the_kubeconfig_is_for_another_cluster() {
     let mut stage = settled();
     let (nodes, pods) = (stage.nodes(), stage.pods());
-    stage.start_at("elsewhere", vec![], vec![waiting_pod("of-the-other")]);
+    stage.start_at("elsewhere", vec![], vec![pending_pod("of-the-other")]);
     stage.run_at("elsewhere", &[], 30);
-    assert_eq!(stage.code(), Some("other_cluster"), "said within half a minute");
+    assert_eq!(stage.code(), Some("other_cluster"), "reported within half a minute");
     stage.run_at("elsewhere", &[], 7_200);
     assert_eq!(stage.changes(), BTreeMap::new());
     let status = stage.engine.status(stage.now);
     assert_eq!(status.mismatch.as_deref(), Some("other_cluster"));
     assert!(stage.id().starts_with("one/identity/"), "{status:?}");
-    // With the right kubeconfig all is as before.
+    // With the right kubeconfig the engine continues as before.
     stage.start_at("here", nodes, pods);
     stage.run(600, &[]);
     assert_eq!((stage.count("launch"), stage.count("terminate")), (0, 0));
     assert!(stage.engine.is_ready());
-    stage.change(|own| own.pools[0].replicas = u32::try_from(COUNT + 1).ok());
+    stage.change(|cluster| cluster.pools[0].replicas = u32::try_from(COUNT + 1).ok());
     stage.run(10, &[]);
-    assert_eq!(stage.launches.len(), COUNT + 1, "decisions go on");
+    assert_eq!(stage.launches.len(), COUNT + 1, "decisions continue");
 }
 
-/// An empty etcd behind the same address, while the daemon runs.
+/// The API server starts to serve an empty etcd while the daemon runs.
 #[test]
-fn an_api_server_that_answers_for_another_cluster_is_noticed_while_the_daemon_runs() {
+fn api_server_of_another_cluster_is_detected_while_the_daemon_runs() {
     let mut stage = settled();
     let (nodes, pods) = (stage.nodes(), stage.pods());
     for answers_for_another in [false, true] {
-        stage.change(|own| own.pools[0].replicas = u32::try_from(COUNT + 1).ok());
-        // A launch is decided, and nobody has taken it yet.
+        stage.change(|cluster| cluster.pools[0].replicas = u32::try_from(COUNT + 1).ok());
+        // A launch is decided, and the command is still queued.
         for _ in 0..3 {
             stage.wake(stage.now + SignedDuration::from_secs(1));
         }
@@ -166,7 +167,7 @@ fn an_api_server_that_answers_for_another_cluster_is_noticed_while_the_daemon_ru
             }
         }
         let mut next = std::iter::from_fn(|| stage.engine.next_command());
-        let launches = next.any(|own| own.command.name() == "launch");
+        let launches = next.any(|issued| issued.command.name() == "launch");
         assert_eq!(launches, !answers_for_another);
         if !answers_for_another {
             stage = settled();
@@ -184,7 +185,7 @@ fn an_api_server_that_answers_for_another_cluster_is_noticed_while_the_daemon_ru
 /// The API server was away for longer than a Lease lasts, so a mismatch began in one leadership
 /// term and ends in the next.
 #[test]
-fn the_end_of_a_mismatch_is_reported_by_the_engine_of_the_next_term() {
+fn end_of_a_mismatch_is_reported_by_the_engine_of_the_next_leadership_term() {
     for was_mismatched in [true, false] {
         let mut stage = settled();
         let (nodes, pods) = (stage.nodes(), stage.pods());
@@ -199,7 +200,7 @@ fn the_end_of_a_mismatch_is_reported_by_the_engine_of_the_next_term() {
         stage.list_at("here", nodes, pods);
         stage.event(Event::BuffersChanged(Vec::new()));
         stage.run(60, &[]);
-        let matches = |own: &&Report| matches!(own, Report::Matches);
+        let matches = |report: &&Report| matches!(report, Report::Matches);
         let reported = stage.reports.iter().filter(matches).count();
         assert_eq!(reported, usize::from(was_mismatched));
         assert!(stage.engine.is_ready());
@@ -207,11 +208,11 @@ fn the_end_of_a_mismatch_is_reported_by_the_engine_of_the_next_term() {
 }
 
 #[test]
-fn a_cluster_that_was_built_anew_is_accepted_by_a_person() {
+fn rebuilt_cluster_is_managed_once_a_user_accepts_it() {
     for hours in [0, 2] {
         let mut stage = settled();
         stage.now += SignedDuration::from_hours(hours);
-        stage.start_at("anew", vec![], vec![waiting_pod("a")]);
+        stage.start_at("anew", vec![], vec![pending_pod("a")]);
         stage.run_at("anew", &[], 60);
         let id = stage.id();
         assert!(id.starts_with("one/identity/"), "{id}");
@@ -219,20 +220,20 @@ fn a_cluster_that_was_built_anew_is_accepted_by_a_person() {
         stage.run_at("anew", &[], 60);
         assert_eq!((stage.code(), stage.count("terminate")), (None, 0), "{hours}");
         stage.run_at("anew", &[], 1_200);
-        assert_eq!(stage.count("terminate"), COUNT, "their Nodes never come");
+        assert_eq!(stage.count("terminate"), COUNT, "their Nodes never register");
     }
 }
 
-/// That a cluster was built anew is accepted for the instances of the one before, and no others.
+/// A rebuilt cluster is accepted for the instances of the previous cluster only.
 #[test]
-fn an_accepted_cluster_is_not_accepted_for_instances_of_a_third() {
+fn accepted_cluster_is_not_accepted_for_instances_of_a_third_cluster() {
     let mut stage = settled();
     stage.start_at("anew", vec![], vec![]);
     stage.run_at("anew", &[], 60);
     let id = stage.id();
     stage.annotate(ACCEPTED, Some(&id));
-    for own in stage.instances.values_mut() {
-        let tags = std::sync::Arc::make_mut(&mut own.tags);
+    for instance in stage.instances.values_mut() {
+        let tags = std::sync::Arc::make_mut(&mut instance.tags);
         tags.insert(TAG_CLUSTER_UID.to_owned(), "ns:third".to_owned());
     }
     stage.start_at("anew", vec![], vec![]);
@@ -242,11 +243,11 @@ fn an_accepted_cluster_is_not_accepted_for_instances_of_a_third() {
 }
 
 #[test]
-fn instances_of_another_lease_stop_everything() {
+fn instances_of_another_lease_stop_all_changes_until_accepted() {
     let mut stage = settled();
-    stage.change(|own| own.lease.name = "another".to_owned());
+    stage.change(|cluster| cluster.lease.name = "another".to_owned());
     stage.restart_after(SignedDuration::ZERO);
-    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("new"))));
+    stage.apply(WatchedObject::Pod(Box::new(pending_pod("new"))));
     stage.run(600, &[]);
     assert_eq!(stage.changes(), BTreeMap::new());
     assert_eq!(stage.code(), Some("other_lease"));
@@ -256,13 +257,13 @@ fn instances_of_another_lease_stop_everything() {
     assert!(stage.engine.is_ready());
 }
 
-/// Another region, account or role: nothing that runs is listed.
+/// Under another region, account or role the listing contains no running instance.
 #[test]
-fn nothing_is_launched_where_ready_nodes_have_no_listed_instance() {
+fn nothing_is_launched_while_ready_nodes_have_no_listed_instance() {
     let mut stage = settled();
     let instances = std::mem::take(&mut stage.instances);
     stage.restart_after(SignedDuration::ZERO);
-    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("new"))));
+    stage.apply(WatchedObject::Pod(Box::new(pending_pod("new"))));
     stage.run(30, &[]);
     assert_eq!(stage.code(), Some("other_instances"));
     stage.run(3_600, &[]);
@@ -272,9 +273,9 @@ fn nothing_is_launched_where_ready_nodes_have_no_listed_instance() {
     assert_eq!((stage.code(), stage.engine.is_ready()), (None, true));
 }
 
-/// By mistake, by a cloud controller with wrong credentials, by an etcd of before.
+/// The cause may be a user, a cloud controller with wrong credentials, or an older etcd snapshot.
 #[test]
-fn nothing_ends_where_many_nodes_are_deleted() {
+fn no_instance_is_terminated_after_many_nodes_are_deleted() {
     for restarts in [false, true] {
         for count in [COUNT, COUNT / 2] {
             let mut stage = settled();
@@ -287,21 +288,21 @@ fn nothing_ends_where_many_nodes_are_deleted() {
                 stage.start_at("here", rest.clone(), vec![]);
             }
             stage.run_at("here", &rest, 30);
-            let what = format!("{count} nodes, restart {restarts}");
-            assert_eq!(stage.code(), Some("no_nodes"), "{what}");
-            stage.apply(WatchedObject::Pod(Box::new(waiting_pod("new"))));
+            let case = format!("{count} nodes, restart {restarts}");
+            assert_eq!(stage.code(), Some("no_nodes"), "{case}");
+            stage.apply(WatchedObject::Pod(Box::new(pending_pod("new"))));
             stage.run_at("here", &rest, 3_600);
-            assert_eq!(stage.changes(), BTreeMap::new(), "{what}");
-            // Their kubelets come back.
+            assert_eq!(stage.changes(), BTreeMap::new(), "{case}");
+            // The kubelets register again.
             stage.run_at("here", &nodes, 60);
-            assert_eq!((stage.code(), stage.engine.is_ready()), (None, true), "{what}");
-            assert_eq!(stage.count("terminate"), 0, "{what}");
+            assert_eq!((stage.code(), stage.engine.is_ready()), (None, true), "{case}");
+            assert_eq!(stage.count("terminate"), 0, "{case}");
         }
     }
 }
 
 #[test]
-fn instances_without_nodes_end_once_a_person_accepts_it() {
+fn only_accepted_instances_without_nodes_are_terminated() {
     let mut stage = settled();
     stage.delete_nodes(COUNT / 2);
     let rest = stage.nodes();
@@ -314,20 +315,20 @@ fn instances_without_nodes_end_once_a_person_accepts_it() {
     stage.delete_nodes(COUNT);
     stage.run_at("here", &[], 600);
     let ended = stage.count("terminate");
-    assert_eq!(ended, COUNT / 2, "only what was accepted");
+    assert_eq!(ended, COUNT / 2, "only the accepted terminations");
 }
 
-/// What was accepted is the set that was named: neither what was lost before the acceptance is
-/// read, nor the same instances another time.
+/// An acceptance covers the set that its id names: neither Nodes lost before the acceptance is
+/// read, nor the same instances at a later time.
 #[test]
-fn an_acceptance_is_of_what_was_named_and_of_that_occasion() {
+fn acceptance_covers_only_the_named_instances_and_only_once() {
     let mut stage = settled();
     let nodes = stage.nodes();
     stage.delete_nodes(COUNT / 2);
     let rest = stage.nodes();
     stage.run_at("here", &rest, 60);
     let id = stage.id();
-    // The kubelets come back at the same time as the person accepts.
+    // The kubelets register again at the same time as the user accepts.
     stage.annotate(ACCEPTED, Some(&id));
     stage.run_at("here", &nodes, 60);
     assert_eq!((stage.code(), stage.count("terminate")), (None, 0));
@@ -336,19 +337,19 @@ fn an_acceptance_is_of_what_was_named_and_of_that_occasion() {
     let held = (stage.code(), stage.count("terminate"));
     assert_eq!(held, (Some("no_nodes"), 0));
     assert_ne!(stage.id(), id);
-    // The rest goes before the acceptance is read.
+    // The other Nodes are deleted before the acceptance is read.
     let id = stage.id();
     stage.annotate(ACCEPTED, Some(&id));
     stage.delete_nodes(COUNT);
     stage.run_at("here", &[], 600);
     let held = (stage.code(), stage.count("terminate"));
-    assert_eq!(held, (Some("no_nodes"), 0), "nobody has seen all of them");
+    assert_eq!(held, (Some("no_nodes"), 0), "no user has seen all of them");
     assert_ne!(stage.id(), id);
 }
 
-/// As many as may end within ten minutes do, also where they are due at the same moment.
+/// The limit for ten minutes also applies to terminations that are due at the same moment.
 #[test]
-fn two_of_ten_nodes_may_go_at_once() {
+fn two_of_ten_instances_without_nodes_are_terminated_at_once() {
     let mut stage = settled();
     stage.delete_nodes(2);
     let rest = stage.nodes();
@@ -357,16 +358,16 @@ fn two_of_ten_nodes_may_go_at_once() {
     assert_eq!(stage.engine.status(stage.now).held_ends, None);
 }
 
-/// The engine holds two ends, which is no more than a fifth. It does not stop the cluster when that
-/// shrinks afterwards; it does when a user deletes one more Node.
+/// The engine holds two terminations, which is at most a fifth. It does not stop when the cluster
+/// shrinks afterwards; it stops when a user deletes one more Node.
 #[test]
-fn a_cluster_that_shrinks_goes_on_though_ends_are_held() {
+fn shrinking_cluster_is_not_stopped_by_held_terminations() {
     let mut stage = Stage::settled(15);
     let delete = |stage: &mut Stage, numbers: std::ops::Range<usize>, spot: bool| {
         for number in numbers {
             if spot {
-                let own = stage.instances.get_mut(&format!("i-{number}"));
-                own.expect("known").state = InstanceState::Terminated;
+                let instance = stage.instances.get_mut(&format!("i-{number}"));
+                instance.expect("known").state = InstanceState::Terminated;
             }
             stage.delete_node(number);
         }
@@ -381,7 +382,7 @@ fn a_cluster_that_shrinks_goes_on_though_ends_are_held() {
     delete(&mut stage, 3..5, false);
     let held = |stage: &Stage| {
         let held = stage.engine.status(stage.now).held_ends;
-        held.map(|own| own.nodes)
+        held.map(|terminations| terminations.nodes)
     };
     assert_eq!((stage.count("terminate"), held(&stage)), (3, Some(2)));
     delete(&mut stage, 5..8, true);
@@ -392,17 +393,17 @@ fn a_cluster_that_shrinks_goes_on_though_ends_are_held() {
     assert_eq!(stage.count("terminate"), 3);
 }
 
-/// Of five nodes one may end without a drain within ten minutes. The brake does not count a node
-/// that never was ready, nor one that EC2 takes back.
+/// Of five nodes one may be terminated without a drain within ten minutes. The safeguard counts
+/// neither a node that never was ready nor one that EC2 interrupts.
 #[test]
-fn ends_that_are_no_sign_of_a_mistake_do_not_count() {
+fn safeguard_does_not_count_never_ready_or_interrupted_nodes() {
     for interrupted in [false, true] {
         let mut stage = Stage::settled(5);
-        stage.change(|own| own.pools[0].replicas = Some(6));
+        stage.change(|cluster| cluster.pools[0].replicas = Some(6));
         stage.run(10, &[]);
         assert_eq!(stage.launches.len(), 6);
         if interrupted {
-            // The daemon that is started anew has not seen that no Node ever came.
+            // The restarted daemon does not know that no Node ever registered.
             stage.restart_after(SignedDuration::ZERO);
             stage.run(60, &[]);
             let at = stage.now + SignedDuration::from_mins(2);
@@ -432,12 +433,12 @@ fn ends_that_are_no_sign_of_a_mistake_do_not_count() {
     }
 }
 
-/// Pods of users tolerate the taints of nodes that never were ready: the brake counts each of these
-/// nodes.
+/// Pods of users tolerate the taints of nodes that never were ready: the safeguard counts each of
+/// these nodes.
 #[test]
-fn nodes_with_pods_count_though_they_never_were_initialized() {
+fn safeguard_counts_uninitialized_nodes_with_pods() {
     let mut stage = settled();
-    stage.change(|own| own.pools[0].replicas = Some(15));
+    stage.change(|cluster| cluster.pools[0].replicas = Some(15));
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 15);
     for number in COUNT..15 {
@@ -450,13 +451,13 @@ fn nodes_with_pods_count_though_they_never_were_initialized() {
     stage.run(3_600, &["launch"]);
     assert_eq!(stage.count("terminate"), 3);
     let held = stage.engine.status(stage.now).held_ends;
-    assert_eq!(held.map(|own| own.nodes), Some(2));
+    assert_eq!(held.map(|terminations| terminations.nodes), Some(2));
 }
 
-/// Kubelets of nodes that were ready before register anew, without pods and not ready: the brake
-/// counts each end.
+/// Kubelets of nodes that were ready before register again, without pods and not ready: the
+/// safeguard counts each termination.
 #[test]
-fn nodes_that_were_ready_before_count_though_their_nodes_are_new() {
+fn safeguard_counts_previously_ready_instances_that_register_again() {
     let mut stage = settled();
     for number in 0..4 {
         stage.delete_node(number);
@@ -470,16 +471,16 @@ fn nodes_that_were_ready_before_count_though_their_nodes_are_new() {
     assert_eq!(stage.count("terminate"), 2, "{:?}", stage.changes());
 }
 
-/// The brake counts ends in spite of a spot notice about an on-demand instance, and of a notice
-/// whose time is over.
+/// The safeguard counts terminations despite a spot notice about an on-demand instance or a notice
+/// whose time has passed.
 #[test]
-fn a_notice_that_is_not_true_takes_no_end_out_of_the_count() {
+fn safeguard_counts_terminations_despite_an_invalid_spot_notice() {
     for (capacity_type, late) in [(CapacityType::OnDemand, 0), (CapacityType::Spot, 20)] {
         let mut stage = settled();
         for number in 0..3 {
             let id = format!("i-{number}");
-            let own = stage.instances.get_mut(&id).expect("known");
-            own.offering.capacity_type = capacity_type;
+            let instance = stage.instances.get_mut(&id).expect("known");
+            instance.offering.capacity_type = capacity_type;
         }
         stage.run(120, &[]);
         for number in 0..3 {
@@ -494,12 +495,12 @@ fn a_notice_that_is_not_true_takes_no_end_out_of_the_count() {
     }
 }
 
-/// A node that nothing answers on is not even closed where the brake holds its end: it may be well
-/// again before a person has looked.
+/// An unreachable node whose termination the safeguard holds is not tainted: it may recover before
+/// a user decides.
 #[test]
-fn a_broken_node_beyond_the_brake_is_left_alone() {
+fn unhealthy_node_beyond_the_safeguard_limit_is_not_tainted() {
     let mut stage = settled();
-    stage.change(|own| own.safeguards.undrained_max = BudgetNodes::Nodes(1));
+    stage.change(|cluster| cluster.safeguards.undrained_max = BudgetNodes::Nodes(1));
     for number in 0..2 {
         let name = format!("node-{number}");
         let mut broken = stage.engine.state().objects.nodes[&*name].clone();
@@ -510,10 +511,10 @@ fn a_broken_node_beyond_the_brake_is_left_alone() {
     stage.run(3_600, &[]);
     assert_eq!(stage.count("terminate"), 1, "{:?}", stage.changes());
     let tainted = stage.nodes();
-    let tainted = tainted.iter().filter(|own| own.has_disrupted_taint());
+    let tainted = tainted.iter().filter(|node| node.has_disrupted_taint());
     assert_eq!(tainted.count(), 0);
     assert!(stage.engine.status(stage.now).held_ends.is_some());
-    // It comes back.
+    // The node recovers.
     for mut node in stage.nodes() {
         if !node.ready {
             node.ready = true;
@@ -526,12 +527,12 @@ fn a_broken_node_beyond_the_brake_is_left_alone() {
     assert_eq!(stage.engine.status(stage.now).held_ends, None);
 }
 
-/// All kubelets are silent, and no listing shows any instance: nothing says that these are gone.
+/// All kubelets are silent, and no listing contains an instance: that does not prove a termination.
 #[test]
-fn silent_nodes_of_which_no_instance_is_listed_stay() {
+fn silent_nodes_without_listed_instances_are_kept_until_accepted() {
     let mut stage = settled();
     let (mut nodes, pods) = (stage.nodes(), stage.pods());
-    nodes.iter_mut().for_each(|own| own.ready = false);
+    nodes.iter_mut().for_each(|node| node.ready = false);
     stage.instances.clear();
     stage.start_at("here", nodes, pods);
     stage.run(3_600, &[]);
@@ -544,41 +545,42 @@ fn silent_nodes_of_which_no_instance_is_listed_stay() {
     assert_eq!(stage.code(), None);
 }
 
-/// Two of ten may end within ten minutes. Where a third Node goes meanwhile, its instance waits.
+/// Two of ten instances may be terminated within ten minutes; the instance of a third Node waits.
 #[test]
-fn nodes_that_are_deleted_one_by_one_take_so_many_instances_along_and_no_more() {
+fn deleting_nodes_one_by_one_terminates_two_of_ten_instances_until_accepted() {
     let mut stage = settled();
-    let mut ended = Vec::new();
+    let mut terminated = Vec::new();
     for number in 0..4 {
         let key = ObjectKey::new("", format!("node-{number}"));
         stage.event(Event::Deleted(ObjectKind::Node, key));
         let rest = stage.nodes();
         stage.run_at("here", &rest, 140);
-        ended.push(stage.count("terminate"));
+        terminated.push(stage.count("terminate"));
     }
-    assert_eq!(ended, [1, 2, 2, 2], "{:?}", stage.seen);
+    assert_eq!(terminated, [1, 2, 2, 2], "{:?}", stage.commands);
     let status = stage.engine.status(stage.now);
-    let held = status.held_ends.expect("it is said");
+    let held = status.held_ends.expect("the status shows it");
     assert!(held.id.starts_with("one/ends/"));
     let rest = stage.nodes();
     stage.run_at("here", &rest, 200);
-    assert_eq!(stage.count("terminate"), 2, "a person has to accept it");
+    assert_eq!(stage.count("terminate"), 2, "a user has to accept it");
     stage.annotate(ACCEPTED, Some(&held.id));
     stage.run_at("here", &rest, 120);
     assert_eq!(stage.count("terminate"), 4);
     assert_eq!(stage.engine.status(stage.now).held_ends, None);
 }
 
-/// The provider takes many at once: their Nodes go before or after a listing shows it.
+/// The provider terminates many instances; their Nodes are deleted before or after a listing that
+/// shows it.
 #[test]
-fn launches_go_on_where_the_provider_has_ended_many_instances() {
+fn launches_continue_after_the_provider_terminated_many_instances() {
     for nodes_first in [false, true] {
         let mut stage = settled();
         let lost = COUNT * 2 / 5;
         let end = |stage: &mut Stage| {
             for number in 0..lost {
-                let own = stage.instances.get_mut(&format!("i-{number}"));
-                own.expect("known").state = InstanceState::Terminated;
+                let instance = stage.instances.get_mut(&format!("i-{number}"));
+                instance.expect("known").state = InstanceState::Terminated;
             }
         };
         if nodes_first {
@@ -591,26 +593,28 @@ fn launches_go_on_where_the_provider_has_ended_many_instances() {
             stage.delete_nodes(lost);
         }
         stage.run(120, &[]);
-        let froze = |own: &Report| matches!(own, Report::Mismatch(_));
-        assert!(!stage.reports.iter().any(froze), "nodes first: {nodes_first}");
+        let is_mismatch = |report: &Report| matches!(report, Report::Mismatch(_));
+        assert!(!stage.reports.iter().any(is_mismatch), "nodes first: {nodes_first}");
         assert_eq!(stage.launches.len(), COUNT + lost, "nodes first: {nodes_first}");
     }
 }
 
-/// A machine that registers under another name, or a Node that somebody makes with the providerID
-/// of another: the pods on it are not those of the Node that stands for the instance.
+/// An instance registers under a second name, or a user creates a Node with the providerID of
+/// another: its pods are not those of the Node that the claim knows.
 #[test]
-fn nothing_leaves_on_purpose_of_which_two_nodes_say_that_they_are_it() {
-    for (restarts, name) in [false, true].into_iter().flat_map(|own| [(own, "a"), (own, "z")]) {
+fn instance_with_two_nodes_is_not_disrupted_voluntarily() {
+    for (restarts, name) in
+        [false, true].into_iter().flat_map(|restarts| [(restarts, "a"), (restarts, "z")])
+    {
         let mut stage = settled();
-        stage.change(|own| own.pools[0].replicas = None);
+        stage.change(|cluster| cluster.pools[0].replicas = None);
         let again = Node {
             name: name.into(),
             uid: name.to_owned(),
             ..stage.engine.state().objects.nodes["node-0"].clone()
         };
         stage.apply(WatchedObject::Node(Box::new(again)));
-        // The kubelet of the first is silent, and nothing is bound to it any more.
+        // The kubelet of the first Node is silent, and no pod is bound to that Node any more.
         let pod = owned_pod("p0");
         stage.event(Event::Deleted(ObjectKind::Pod, pod.key.clone()));
         let silent = Node { ready: false, ..stage.engine.state().objects.nodes["node-0"].clone() };
@@ -620,25 +624,24 @@ fn nothing_leaves_on_purpose_of_which_two_nodes_say_that_they_are_it() {
             stage.restart_after(SignedDuration::ZERO);
         }
         stage.run(3_600, &[]);
-        let what = format!("{name}, restart {restarts}");
-        assert_eq!((stage.count("terminate"), stage.count("evict")), (0, 0), "{what}");
-        let told = |own: &&Report| matches!(own, Report::SameInstance { .. });
-        assert_eq!(stage.reports.iter().filter(told).count(), 1, "{what}");
-        // The silent one is deleted: the other stands for the instance, and leaves once empty.
+        let case = format!("{name}, restart {restarts}");
+        assert_eq!((stage.count("terminate"), stage.count("evict")), (0, 0), "{case}");
+        let same_instance = |report: &&Report| matches!(report, Report::SameInstance { .. });
+        assert_eq!(stage.reports.iter().filter(same_instance).count(), 1, "{case}");
+        // The silent Node is deleted: the claim gets the other, which is disrupted once empty.
         stage.event(Event::Deleted(ObjectKind::Node, ObjectKey::new("", "node-0")));
         stage.event(Event::Deleted(ObjectKind::Pod, owned_pod("p0").key));
         stage.run(300, &[]);
-        assert_eq!(stage.count("terminate"), 1, "{what}");
+        assert_eq!(stage.count("terminate"), 1, "{case}");
     }
 }
 
-/// A kubelet that registers under two names and never gets ready: to which of the two pods may be
-/// bound is not known.
+/// A kubelet registers under two names and never gets ready: pods may be bound to either Node.
 #[test]
-fn an_instance_of_two_nodes_does_not_end_for_being_late() {
+fn instance_with_two_nodes_is_not_terminated_by_the_registration_timeout() {
     for names in [vec!["a"], vec!["a", "z"]] {
         let mut stage = Stage::new(ManagementMode::Manage);
-        stage.sync(vec![], vec![waiting_pod("p")]);
+        stage.sync(vec![], vec![pending_pod("p")]);
         stage.run(10, &[]);
         for name in &names {
             let silent = Node {
@@ -655,26 +658,26 @@ fn an_instance_of_two_nodes_does_not_end_for_being_late() {
     }
 }
 
-/// A claim of 0.1 does not say of which cluster it is. It is of this one while a Node is ready that
-/// is one of them.
+/// A claim of version 0.1 has no cluster UID. It belongs to this cluster while one of these claims
+/// has a ready Node.
 #[test]
-fn claims_of_before_end_only_where_a_ready_node_is_one_of_them() {
+fn claims_without_a_cluster_uid_end_only_if_one_of_them_has_a_ready_node() {
     for ready in [true, false] {
         let mut stage = settled();
-        for own in stage.instances.values_mut() {
-            let tags = std::sync::Arc::make_mut(&mut own.tags);
+        for instance in stage.instances.values_mut() {
+            let tags = std::sync::Arc::make_mut(&mut instance.tags);
             tags.remove(TAG_CLUSTER_UID);
             tags.remove(TAG_LEASE);
         }
         let mut nodes = stage.nodes();
         nodes.remove(0);
-        nodes.iter_mut().for_each(|own| own.ready &= ready);
-        stage.start_at("here", nodes.clone(), vec![waiting_pod("new")]);
-        stage.change(|own| own.pools[0].replicas = u32::try_from(COUNT + 1).ok());
+        nodes.iter_mut().for_each(|node| node.ready &= ready);
+        stage.start_at("here", nodes.clone(), vec![pending_pod("new")]);
+        stage.change(|cluster| cluster.pools[0].replicas = u32::try_from(COUNT + 1).ok());
         stage.run_at("here", &nodes, 1_200);
         let ended = stage.instances["i-0"].state == InstanceState::Terminated;
-        assert_eq!(ended, ready, "the one without a Node");
+        assert_eq!(ended, ready, "the instance without a Node");
         assert_eq!(stage.code(), None);
-        assert!(stage.count("launch") > 0, "launches go on");
+        assert!(stage.count("launch") > 0, "launches continue");
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use outrigger::engine::Engine;
-use outrigger::engine::command::{Command, CommandResult, FailureKind, IssuedCommand};
+use outrigger::engine::command::{Command, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::model::cluster::{Cluster, ManagementMode};
 use outrigger::model::instance::InstanceFacts;
@@ -16,20 +16,21 @@ use outrigger::model::pool::BudgetNodes;
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::model::template_hash::hashes_in;
 use outrigger::model::watched_object::WatchedObject;
+use outrigger::provider::{CommandResult, FailureKind};
 
-use super::{Stage, bound, waiting_pod};
+use super::{Stage, bound, pending_pod};
 
 /// A stage with two nodes of one pool and class, a pod on each.
 fn settled() -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
     let class = NodeClass { name: "c".into(), ..NodeClass::default() };
-    stage.change(|own| {
-        own.node_classes = vec![class];
-        own.pools[0].node_class = Some("c".into());
+    stage.change(|cluster| {
+        cluster.node_classes = vec![class];
+        cluster.pools[0].node_class = Some("c".into());
     });
     stage.sync(vec![], vec![]);
     for (place, cpu_milli) in [1000, 20_000].into_iter().enumerate() {
-        let mut pod = Pod { unschedulable: true, ..waiting_pod(&format!("p{place}")) };
+        let mut pod = Pod { unschedulable: true, ..pending_pod(&format!("p{place}")) };
         pod.requests.cpu_milli = cpu_milli;
         stage.apply(WatchedObject::Pod(Box::new(pod.clone())));
         stage.run(10, &[]);
@@ -39,12 +40,12 @@ fn settled() -> Stage {
         stage.run(2, &[]);
     }
     assert_eq!(stage.launches.len(), 2);
-    stage.seen.clear();
+    stage.commands.clear();
     stage
 }
 
-/// Lets time pass until tags are to be put on instances.
-fn tagging(stage: &mut Stage) -> Option<IssuedCommand> {
+/// Advances the clock until the engine tags instances.
+fn next_tag_command(stage: &mut Stage) -> Option<IssuedCommand> {
     (0..100).find_map(|_| stage.run(1, &["tag"]).into_iter().next())
 }
 
@@ -54,53 +55,53 @@ fn fail(stage: &mut Stage, issued: &IssuedCommand, kind: FailureKind) {
 }
 
 #[test]
-fn a_taint_of_another_value_takes_the_place_of_the_one_before() {
+fn changed_taint_value_replaces_the_previous_taint() {
     let mut stage = settled();
     let taint = |value: &str| Taint {
         value: value.to_owned(),
         ..Taint::new("dedicated", Effect::NoSchedule)
     };
     for value in ["a", "b"] {
-        stage.change(|own| own.pools[0].taints = vec![taint(value)]);
+        stage.change(|cluster| cluster.pools[0].taints = vec![taint(value)]);
         stage.run(60, &[]);
         for node in stage.engine.state().objects.nodes.values() {
-            let own = node.taints.iter().filter(|own| own.key == "dedicated");
-            assert_eq!(own.collect::<Vec<_>>(), [&taint(value)], "{}", node.name);
+            let matching = node.taints.iter().filter(|taint| taint.key == "dedicated");
+            assert_eq!(matching.collect::<Vec<_>>(), [&taint(value)], "{}", node.name);
         }
     }
 }
 
 #[test]
-fn what_can_be_changed_in_place_is_and_is_stamped() {
+fn in_place_changes_are_applied_to_nodes_and_instances_with_new_hashes() {
     let mut stage = settled();
     stage.run(60, &[]);
-    assert_eq!(stage.seen, Vec::<String>::new(), "nothing has changed");
-    stage.change(|own| {
-        own.pools[0].labels = [("team".into(), "blue".into())].into();
-        own.pools[0].annotations = [("outrigger.dev/note".into(), "n".into())].into();
-        own.pools[0].taints = vec![
+    assert_eq!(stage.commands, Vec::<String>::new(), "the configuration has not changed");
+    stage.change(|cluster| {
+        cluster.pools[0].labels = [("team".into(), "blue".into())].into();
+        cluster.pools[0].annotations = [("outrigger.dev/note".into(), "n".into())].into();
+        cluster.pools[0].taints = vec![
             Taint::new("dedicated", Effect::NoSchedule),
             Taint::new("gone", Effect::NoExecute),
         ];
-        own.pools[0].expire_after = None;
-        own.node_classes[0].tags = [("cost".into(), "1".into())].into();
+        cluster.pools[0].expire_after = None;
+        cluster.node_classes[0].tags = [("cost".into(), "1".into())].into();
     });
     stage.run(10, &[]);
-    assert_eq!(stage.seen, ["patch_node", "patch_node", "tag"], "one call");
+    assert_eq!(stage.commands, ["patch_node", "patch_node", "tag"], "one call");
     let state = stage.engine.state();
     let (of_pool, of_class) = hashes_in(&state.cluster, &state.cluster.pools[0]);
     for node in state.objects.nodes.values() {
         assert_eq!(node.labels["team"], "blue");
         assert_eq!(node.annotations["outrigger.dev/note"], "n");
         assert_eq!(node.annotations[POOL_HASH], of_pool);
-        let has = |key: &str| node.taints.iter().any(|own| own.key == key);
-        // What evicts is not for nodes with pods on them.
+        let has = |key: &str| node.taints.iter().any(|taint| taint.key == key);
+        // A NoExecute taint would evict the pods of the node.
         assert_eq!([has("dedicated"), has("gone")], [true, false]);
     }
     for claim in state.ledger.claims.values() {
-        let own = &claim.record;
-        assert_eq!((&own.pool_hash, &own.node_class_hash), (&of_pool, &of_class));
-        assert_eq!(own.expire_after, None);
+        let record = &claim.record;
+        assert_eq!((&record.pool_hash, &record.node_class_hash), (&of_pool, &of_class));
+        assert_eq!(record.expire_after, None);
     }
     for (place, instance) in stage.instances.values().enumerate() {
         assert_eq!(instance.tags["cost"], "1");
@@ -110,25 +111,25 @@ fn what_can_be_changed_in_place_is_and_is_stamped() {
         assert_eq!(instance.tags["outrigger.dev/claim"], claim.as_str());
     }
     stage.run(120, &[]);
-    assert_eq!(stage.seen.len(), 3, "{:?}", stage.seen);
+    assert_eq!(stage.commands.len(), 3, "{:?}", stage.commands);
     assert_eq!(stage.launches.len(), 2);
 }
 
 #[test]
-fn what_has_drifted_is_left_as_it_is() {
+fn drifted_nodes_are_not_updated_in_place() {
     let mut stage = settled();
-    stage.change(|own| {
-        own.pools[0].labels = [("team".into(), "blue".into())].into();
-        own.node_classes[0].user_data = "another".into();
-        own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0);
+    stage.change(|cluster| {
+        cluster.pools[0].labels = [("team".into(), "blue".into())].into();
+        cluster.node_classes[0].user_data = "another".into();
+        cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0);
     });
     stage.run(60, &[]);
-    assert_eq!(stage.seen, Vec::<String>::new());
+    assert_eq!(stage.commands, Vec::<String>::new());
 }
 
-/// Hashes of an earlier version, or of Karpenter, say nothing: nothing has drifted by them.
+/// Hashes of an earlier version or of Karpenter cannot be compared, so they do not mean drift.
 #[test]
-fn hashes_of_another_version_are_written_anew() {
+fn hashes_of_another_version_are_rewritten_without_drift() {
     const TAGS: [&str; 2] = ["outrigger.dev/pool-hash", "outrigger.dev/node-class-hash"];
     let mut stage = settled();
     let state = stage.engine.state();
@@ -152,33 +153,33 @@ fn hashes_of_another_version_are_written_anew() {
     let state = stage.engine.state();
     let (of_pool, of_class) = hashes_in(&state.cluster, &state.cluster.pools[0]);
     for instance in stage.instances.values() {
-        let own = TAGS.map(|key| instance.tags[key].clone());
-        assert_eq!(own, [of_pool.clone(), of_class.clone()]);
+        let hashes = TAGS.map(|key| instance.tags[key].clone());
+        assert_eq!(hashes, [of_pool.clone(), of_class.clone()]);
     }
 }
 
 #[test]
-fn tags_that_cannot_be_written_are_tried_again_unless_nobody_keeps_any() {
+fn failed_tag_write_is_retried_unless_the_provider_supports_no_tags() {
     let mut stage = settled();
     let recolour = |stage: &mut Stage, colour: &str| {
         let labels = [("team".to_owned(), colour.to_owned())];
-        stage.change(|own| own.pools[0].labels = labels.into());
+        stage.change(|cluster| cluster.pools[0].labels = labels.into());
     };
     recolour(&mut stage, "blue");
-    let issued = tagging(&mut stage).expect("tags");
+    let issued = next_tag_command(&mut stage).expect("tags");
     fail(&mut stage, &issued, FailureKind::Denied);
-    let issued = tagging(&mut stage).expect("tags again");
-    stage.seen.clear();
+    let issued = next_tag_command(&mut stage).expect("tags again");
+    stage.commands.clear();
     fail(&mut stage, &issued, FailureKind::Invalid);
     stage.run(120, &[]);
-    assert_eq!(stage.seen, Vec::<String>::new());
+    assert_eq!(stage.commands, Vec::<String>::new());
     recolour(&mut stage, "red");
     stage.run(10, &[]);
     assert_eq!(stage.count("tag"), 1);
 }
 
 #[test]
-fn the_provider_is_told_of_memory_once_and_when_a_node_has_less() {
+fn discovered_memory_is_saved_once_and_again_when_a_node_has_less() {
     let mut stage = settled();
     stage.run(60, &[]);
     assert_eq!(stage.count("save_discovered_memory"), 0, "a provider without images");
@@ -186,28 +187,28 @@ fn the_provider_is_told_of_memory_once_and_when_a_node_has_less() {
         let image = Some(format!("ami-{place}"));
         instance.facts = Some(Box::new(InstanceFacts { image, ..InstanceFacts::default() }));
     }
-    let told = |held: Vec<IssuedCommand>| -> Vec<(String, i64)> {
-        let told = held.into_iter().map(|own| match own.command {
+    let saved = |held: Vec<IssuedCommand>| -> Vec<(String, i64)> {
+        let saved = held.into_iter().map(|issued| match issued.command {
             Command::SaveDiscoveredMemory { image, memory, .. } => (image, memory),
             other => panic!("{other:?}"),
         });
-        let mut told: Vec<_> = told.collect();
-        told.sort_unstable();
-        told
+        let mut saved: Vec<_> = saved.collect();
+        saved.sort_unstable();
+        saved
     };
     let held = stage.run(120, &["save_discovered_memory"]);
     let node = |stage: &Stage, place: usize| {
         let name = format!("node-{place}");
         stage.engine.state().objects.nodes[name.as_str()].clone()
     };
-    let has = [0, 1].map(|place| node(&stage, place).capacity.memory);
-    let expect = [("ami-0".to_owned(), has[0]), ("ami-1".to_owned(), has[1])];
-    assert_eq!(told(held), expect);
-    for (change, expect) in [(1, vec![]), (-1, vec![("ami-1".to_owned(), has[1] - 1)])] {
+    let memory = [0, 1].map(|place| node(&stage, place).capacity.memory);
+    let expect = [("ami-0".to_owned(), memory[0]), ("ami-1".to_owned(), memory[1])];
+    assert_eq!(saved(held), expect);
+    for (change, expect) in [(1, vec![]), (-1, vec![("ami-1".to_owned(), memory[1] - 1)])] {
         let mut changed = node(&stage, 1);
-        changed.capacity.memory = has[1] + change;
+        changed.capacity.memory = memory[1] + change;
         changed.version.push('x');
         stage.apply(WatchedObject::Node(Box::new(changed)));
-        assert_eq!(told(stage.run(30, &["save_discovered_memory"])), expect);
+        assert_eq!(saved(stage.run(30, &["save_discovered_memory"])), expect);
     }
 }

@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use outrigger::catalog::Catalog;
-use outrigger::engine::command::{
-    Command, CommandResult, FailureKind, OfferingRefusal, RefusalKind,
-};
-use outrigger::engine::event::{Event, Interruption};
+use outrigger::engine::command::Command;
+use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::{InterruptionQueue as Queue, ManagementMode, Rebalance};
 use outrigger::model::fleet::FleetView;
@@ -20,14 +18,15 @@ use outrigger::model::requirement::Requirement;
 use outrigger::model::reservation::{Reservation, ReservationKind};
 use outrigger::model::template_hash::pool_hash;
 use outrigger::model::watched_object::WatchedObject;
+use outrigger::provider::{CommandResult, FailureKind, Interruption, OfferingRefusal, RefusalKind};
 
 use super::termination::restart;
-use super::unavailable_offerings::{Which, offerings};
-use super::{Stage, bound, owned_pod, waiting_pod};
+use super::unavailable_offerings::{OfferingFilter, offerings};
+use super::{Stage, bound, owned_pod, pending_pod};
 
-/// A stage with one node, on which one pod runs that nobody may evict.
+/// A stage with one node and one pod without an owner.
 fn settled() -> Stage {
-    settled_with(waiting_pod("a"))
+    settled_with(pending_pod("a"))
 }
 
 fn settled_with(pod: Pod) -> Stage {
@@ -38,90 +37,90 @@ fn settled_with(pod: Pod) -> Stage {
     stage.run(2, &[]);
     stage.apply(bound(pod, "node-0"));
     stage.run(2, &[]);
-    stage.seen.clear();
+    stage.commands.clear();
     stage.reports.clear();
     stage
 }
 
-fn said(stage: &Stage) -> Vec<(Interruption, bool)> {
-    let told = |own: &Report| match own {
+fn interruptions(stage: &Stage) -> Vec<(Interruption, bool)> {
+    let interruption = |report: &Report| match report {
         Report::Interrupted { what, ignored, .. } => Some((*what, *ignored)),
         _ => None,
     };
-    stage.reports.iter().filter_map(told).collect()
+    stage.reports.iter().filter_map(interruption).collect()
 }
 
-fn retired(stage: &Stage) -> Option<Reason> {
-    stage.reports.iter().find_map(|own| match own {
+fn disruption_reason(stage: &Stage) -> Option<Reason> {
+    stage.reports.iter().find_map(|report| match report {
         Report::Retire { reason, .. } => Some(*reason),
         _ => None,
     })
 }
 
-/// Its message is deleted: nobody says it once more.
+/// The interruption message is deleted from the queue, so it does not arrive again.
 #[test]
-fn a_node_that_is_taken_back_leaves_also_after_a_restart() {
+fn interrupted_node_is_drained_even_after_a_restart() {
     let mut stage = settled();
     stage.event(Event::Interrupted("i-0".into(), Interruption::Spot, stage.now));
     stage.run(5, &["launch"]);
     assert!(stage.count("evict") > 0);
     restart(&mut stage);
     stage.run(20, &["launch"]);
-    assert!(stage.seen_node().has_disrupted_taint());
-    assert!(stage.count("evict") > 0, "{:?}", stage.seen);
-    assert_eq!(retired(&stage), Some(Reason::Interrupted));
+    assert!(stage.only_node().has_disrupted_taint());
+    assert!(stage.count("evict") > 0, "{:?}", stage.commands);
+    assert_eq!(disruption_reason(&stage), Some(Reason::Interrupted));
 }
 
-/// A drain that is quick ends the instance five seconds after its taint; the batch window may take
-/// ten.
+/// A quick drain terminates the instance five seconds after the taint; the batch window may take
+/// ten seconds.
 #[test]
-fn what_replaces_a_node_that_is_taken_back_does_not_wait_for_a_slow_scheduler() {
+fn replacement_of_an_interrupted_node_does_not_wait_for_a_slow_scheduler() {
     let mut stage = settled_with(owned_pod("a"));
-    let untried = Pod { unschedulable: false, ..waiting_pod("untried") };
+    let untried = Pod { unschedulable: false, ..pending_pod("untried") };
     stage.apply(WatchedObject::Pod(Box::new(untried)));
     stage.run(3, &[]);
     let before = stage.launches.len();
     let notice = Event::Interrupted("i-0".into(), Interruption::Stopping, stage.now);
     stage.event(notice);
     stage.run(3, &[]);
-    assert_eq!(stage.launches.len(), before + 1, "{:?}", stage.seen);
+    assert_eq!(stage.launches.len(), before + 1, "{:?}", stage.commands);
 }
 
 #[test]
-fn each_notice_is_said_once_and_has_its_node_leave_as_it_must() {
+fn each_interruption_is_reported_once_and_disrupts_its_node_accordingly() {
     use Interruption::{Failed, Maintenance, Rebalance as Advice, Reservation, Spot, Stopping};
-    // Whether the node leaves, why, and whether it is ended with the pod on it.
-    let gone = Some(Reason::Interrupted);
+    // The reason if the node is disrupted, and whether it is terminated without a drain.
+    let interrupted = Some(Reason::Interrupted);
     let rows = [
-        (Spot, Rebalance::Ignore, gone, false),
-        (Reservation, Rebalance::Ignore, gone, false),
-        (Maintenance, Rebalance::Ignore, gone, false),
-        (Stopping, Rebalance::Ignore, gone, false),
+        (Spot, Rebalance::Ignore, interrupted, false),
+        (Reservation, Rebalance::Ignore, interrupted, false),
+        (Maintenance, Rebalance::Ignore, interrupted, false),
+        (Stopping, Rebalance::Ignore, interrupted, false),
         (Failed, Rebalance::Ignore, Some(Reason::Unhealthy), true),
         (Advice, Rebalance::Ignore, None, false),
-        (Advice, Rebalance::Drain, gone, false),
-        (Advice, Rebalance::ReplaceFirst, gone, false),
+        (Advice, Rebalance::Drain, interrupted, false),
+        (Advice, Rebalance::ReplaceFirst, interrupted, false),
     ];
-    for (what, rebalance, reason, ended) in rows {
+    for (what, rebalance, reason, undrained) in rows {
         let mut stage = settled();
         let queue = "q".to_owned();
-        stage.change(|own| own.interruption = Some(Queue { queue, rebalance }));
+        stage.change(|cluster| cluster.interruption = Some(Queue { queue, rebalance }));
         for _ in 0..3 {
             stage.event(Event::Interrupted("i-0".into(), what, stage.now));
             stage.event(Event::Interrupted("i-other".into(), what, stage.now));
             stage.run(5, &["launch"]);
         }
         let ignored = reason.is_none();
-        assert_eq!(said(&stage), [(what, ignored)], "{what:?}");
-        assert_eq!(retired(&stage), reason, "{what:?}");
+        assert_eq!(interruptions(&stage), [(what, ignored)], "{what:?}");
+        assert_eq!(disruption_reason(&stage), reason, "{what:?}");
         assert_eq!(stage.count("patch_node"), usize::from(!ignored), "{what:?}");
-        assert_eq!(stage.count("terminate") > 0, ended, "{what:?} {:?}", stage.seen);
-        assert_eq!(stage.count("evict") > 0, !ignored && !ended, "{what:?}");
+        assert_eq!(stage.count("terminate") > 0, undrained, "{what:?} {:?}", stage.commands);
+        assert_eq!(stage.count("evict") > 0, !ignored && !undrained, "{what:?}");
     }
 }
 
 #[test]
-fn what_leaves_less_time_counts() {
+fn more_urgent_interruption_replaces_a_less_urgent_one() {
     let mut stage = settled();
     let notice = |stage: &mut Stage, what| {
         stage.event(Event::Interrupted("i-0".into(), what, stage.now));
@@ -130,14 +129,14 @@ fn what_leaves_less_time_counts() {
     notice(&mut stage, Interruption::Maintenance);
     assert_eq!(stage.count("terminate"), 0);
     notice(&mut stage, Interruption::Failed);
-    assert!(stage.count("terminate") > 0, "{:?}", stage.seen);
+    assert!(stage.count("terminate") > 0, "{:?}", stage.commands);
     notice(&mut stage, Interruption::Maintenance);
-    let told: Vec<Interruption> = said(&stage).iter().map(|own| own.0).collect();
-    assert_eq!(told, [Interruption::Maintenance, Interruption::Failed]);
+    let received: Vec<Interruption> = interruptions(&stage).iter().map(|notice| notice.0).collect();
+    assert_eq!(received, [Interruption::Maintenance, Interruption::Failed]);
 }
 
 #[test]
-fn what_is_taken_back_is_held_down_here_and_elsewhere() {
+fn offering_of_a_reclaimed_instance_is_marked_unavailable_fleet_wide() {
     for (what, held) in [
         (Interruption::Spot, true),
         (Interruption::Reservation, true),
@@ -150,41 +149,41 @@ fn what_is_taken_back_is_held_down_here_and_elsewhere() {
         let offering = stage.instances["i-0"].offering.clone();
         stage.event(Event::Interrupted("i-0".into(), what, stage.now));
         let issued = stage.run(2, &["mark_unavailable", "launch"]);
-        let holds = &stage.engine.state().holds;
-        assert_eq!(holds.is_held(None, &offering, stage.now), held, "{what:?}");
-        let told = issued.iter().find_map(|own| match &own.command {
+        let unavailable = &stage.engine.state().holds;
+        assert_eq!(unavailable.is_held(None, &offering, stage.now), held, "{what:?}");
+        let reported = issued.iter().find_map(|issued| match &issued.command {
             Command::MarkUnavailable { what, .. } => Some(what.clone()),
             _ => None,
         });
-        assert_eq!(told, held.then(|| vec![offering.into()]), "{what:?}");
+        assert_eq!(reported, held.then(|| vec![offering.into()]), "{what:?}");
     }
 }
 
 #[test]
-fn instances_leave_a_capacity_block_forty_minutes_before_its_end() {
-    for (kind, leaves) in
+fn instances_are_disrupted_forty_minutes_before_their_capacity_block_ends() {
+    for (kind, disrupted) in
         [(ReservationKind::CapacityBlock, true), (ReservationKind::Default, false)]
     {
         let mut stage = Stage::new(ManagementMode::Manage);
         let ends = stage.now + SignedDuration::from_mins(60);
-        let own = Reservation { kind, ends: Some(ends), ..Reservation::new("cr-1", 3) };
-        let reserved = [("m6i.large".into(), "us-east-1a".into(), own)];
+        let reservation = Reservation { kind, ends: Some(ends), ..Reservation::new("cr-1", 3) };
+        let reserved = [("m6i.large".into(), "us-east-1a".into(), reservation)];
         let catalog = Catalog::shipped().with_reservations(reserved);
         stage.event(Event::CatalogChanged(Arc::new(catalog)));
-        stage.sync(vec![], vec![waiting_pod("a")]);
+        stage.sync(vec![], vec![pending_pod("a")]);
         stage.run(10, &[]);
         assert!(stage.instances["i-0"].offering.reservation.is_some());
         stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
         stage.run(2, &[]);
-        stage.apply(bound(waiting_pod("a"), "node-0"));
+        stage.apply(bound(pending_pod("a"), "node-0"));
         stage.run(19 * 60, &["launch"]);
-        assert_eq!(retired(&stage), None, "{kind:?}");
+        assert_eq!(disruption_reason(&stage), None, "{kind:?}");
         stage.run(50, &["launch"]);
-        assert_eq!(retired(&stage), leaves.then_some(Reason::Interrupted), "{kind:?}");
+        assert_eq!(disruption_reason(&stage), disrupted.then_some(Reason::Interrupted), "{kind:?}");
     }
 }
 
-/// The claims whose launches were asked for, in order, each answered as given.
+/// The claims of the next launches in order, each of which fails as given.
 fn launches(stage: &mut Stage, answers: &[FailureKind]) -> Vec<ClaimId> {
     let mut ids = Vec::new();
     for kind in answers {
@@ -202,11 +201,11 @@ fn launches(stage: &mut Stage, answers: &[FailureKind]) -> Vec<ClaimId> {
 }
 
 #[test]
-fn a_launch_that_failed_for_sure_goes_on_under_another_token() {
+fn definitely_failed_launch_is_retried_under_another_claim_id() {
     use FailureKind::{Conflict, Denied, Gone, Invalid, Throttled, Unknown};
     for kind in [Conflict, Denied, Gone, Invalid, Throttled] {
         let mut stage = Stage::new(ManagementMode::Manage);
-        stage.sync(vec![], vec![waiting_pod("a")]);
+        stage.sync(vec![], vec![pending_pod("a")]);
         let ids = launches(&mut stage, &[kind, kind]);
         assert_ne!(ids[0], ids[1], "{kind:?}");
         stage.run(10, &[]);
@@ -214,21 +213,21 @@ fn a_launch_that_failed_for_sure_goes_on_under_another_token() {
         let id = &stage.launches[0].claim.id;
         assert!(!ids.contains(id));
         assert_eq!(stage.launches[0].tags["outrigger.dev/claim"], id.as_str());
-        let renewed = |own: &&Report| matches!(own, Report::ClaimRenewed { .. });
+        let renewed = |report: &&Report| matches!(report, Report::ClaimRenewed { .. });
         assert_eq!(stage.reports.iter().filter(renewed).count(), 2);
         assert_eq!(stage.engine.state().ledger.claims.len(), 1);
     }
-    // As long as an instance may have been made, the token stays, whatever comes later.
+    // As long as an instance may exist, the token stays, whatever the later results are.
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.sync(vec![], vec![pending_pod("a")]);
     let ids = launches(&mut stage, &[Unknown, Throttled, Invalid]);
-    assert!(ids.iter().all(|own| *own == ids[0]), "{ids:?}");
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     stage.run(30, &[]);
     assert_eq!(stage.launches[0].claim.id, ids[0]);
 }
 
-/// Refuses the offerings of the next launch that `which` takes, and says what is launched instead.
-fn refused(stage: &mut Stage, kind: RefusalKind, which: Which) -> OfferingKey {
+/// Refuses the offerings of the next launch that `which` selects; returns the launched one.
+fn refused(stage: &mut Stage, kind: RefusalKind, which: OfferingFilter) -> OfferingKey {
     let issued = stage.run(10, &["launch"]).remove(0);
     stage.refuse(&issued, which, kind);
     stage.run(20, &[]);
@@ -236,32 +235,40 @@ fn refused(stage: &mut Stage, kind: RefusalKind, which: Which) -> OfferingKey {
     instance.offering.clone()
 }
 
-/// So many pods, what EC2 refuses of what is offered, and what is launched then. Two types in two
-/// zones are to be had both ways.
-type Refused = (usize, fn(&OfferingKey) -> bool, &'static [&'static str]);
+/// The number of pods, the offerings that EC2 refuses, and the offerings launched then. The pool
+/// allows two types in two zones as spot and on-demand.
+type RefusalCase = (usize, fn(&OfferingKey) -> bool, &'static [&'static str]);
 
-const REFUSED: [Refused; 6] = [
+const REFUSAL_CASES: [RefusalCase; 6] = [
     (1, |_| false, &["m5.large us-east-1a spot"]),
-    (1, |own| own.instance_type.as_str() == "m5.large", &["m5.xlarge us-east-1a spot"]),
-    (1, |own| own.zone.as_str() == "us-east-1a", &["m5.large us-east-1b spot"]),
-    (1, |own| own.capacity_type == CapacityType::Spot, &["m5.large us-east-1a on-demand"]),
-    // Three pods are on one node, as long as there is one.
-    (3, |own| own.instance_type.as_str() == "m5.xlarge", &["m5.large us-east-1a spot"; 3]),
+    (1, |offering| offering.instance_type.as_str() == "m5.large", &["m5.xlarge us-east-1a spot"]),
+    (1, |offering| offering.zone.as_str() == "us-east-1a", &["m5.large us-east-1b spot"]),
+    (
+        1,
+        |offering| offering.capacity_type == CapacityType::Spot,
+        &["m5.large us-east-1a on-demand"],
+    ),
+    // Three pods share one node as long as the larger type is available.
+    (
+        3,
+        |offering| offering.instance_type.as_str() == "m5.xlarge",
+        &["m5.large us-east-1a spot"; 3],
+    ),
     (1, |_| true, &[]),
 ];
 
 #[test]
-fn what_is_refused_is_had_otherwise_and_again_when_its_time_is_over() {
-    for (number, (count, which, expect)) in REFUSED.into_iter().enumerate() {
+fn refused_offerings_are_replaced_and_requested_again_after_the_back_off() {
+    for (number, (count, which, expect)) in REFUSAL_CASES.into_iter().enumerate() {
         let mut stage = Stage::new(ManagementMode::Manage);
-        stage.change(|own| {
-            own.scheduling.alternative_price_percent = 1_000;
-            let all = &mut own.pools[0].requirements;
+        stage.change(|cluster| {
+            cluster.scheduling.alternative_price_percent = 1_000;
+            let all = &mut cluster.pools[0].requirements;
             all.add(INSTANCE_TYPE, Requirement::is_in(["m5.large", "m5.xlarge"]));
             all.add(ZONE, Requirement::is_in(["us-east-1a", "us-east-1b"]));
         });
         let names = ["a", "b", "c"];
-        let pods = names[..count].iter().map(|name| waiting_pod(name));
+        let pods = names[..count].iter().map(|name| pending_pod(name));
         stage.sync(vec![], pods.collect());
         let issued = stage.run(10, &["launch"]).remove(0);
         match offerings(&issued).iter().any(which) {
@@ -269,39 +276,39 @@ fn what_is_refused_is_had_otherwise_and_again_when_its_time_is_over() {
             false => stage.succeed(&issued),
         }
         stage.run(20, &[]);
-        let made = |stage: &Stage| -> Vec<String> {
+        let launched = |stage: &Stage| -> Vec<String> {
             let all = stage.instances.values();
-            all.map(|own| own.offering.to_string()).collect()
+            all.map(|instance| instance.offering.to_string()).collect()
         };
-        assert_eq!(made(&stage), expect, "case {number}");
-        let asked = stage.launches.iter().flat_map(|own| &own.offerings);
-        assert_eq!(asked.filter(|own| which(own)).count(), 0, "case {number}");
+        assert_eq!(launched(&stage), expect, "case {number}");
+        let requested = stage.launches.iter().flat_map(|launch| &launch.offerings);
+        assert_eq!(requested.filter(|offering| which(offering)).count(), 0, "case {number}");
         if expect.is_empty() {
             stage.run(180, &[]);
-            assert_eq!(made(&stage), ["m5.large us-east-1a spot"]);
+            assert_eq!(launched(&stage), ["m5.large us-east-1a spot"]);
         }
     }
 }
 
 #[test]
-fn where_spot_is_denied_nothing_is_asked_for_as_spot() {
+fn denied_spot_launch_makes_all_spot_offerings_unavailable() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.sync(vec![], vec![waiting_pod("a")]);
-    let one = |own: &OfferingKey| own.capacity_type == CapacityType::Spot;
-    let next = refused(&mut stage, RefusalKind::SpotDenied, one);
+    stage.sync(vec![], vec![pending_pod("a")]);
+    let is_spot = |offering: &OfferingKey| offering.capacity_type == CapacityType::Spot;
+    let next = refused(&mut stage, RefusalKind::SpotDenied, is_spot);
     assert_eq!(next.capacity_type, CapacityType::OnDemand);
-    let holds = &stage.engine.state().holds;
+    let unavailable = &stage.engine.state().holds;
     let spot = OfferingKey {
         instance_type: "x".into(),
         zone: "y".into(),
         capacity_type: CapacityType::Spot,
         reservation: None,
     };
-    assert!(holds.is_held(None, &spot, stage.now));
+    assert!(unavailable.is_held(None, &spot, stage.now));
 }
 
 #[test]
-fn what_is_refused_beside_a_launch_is_held_down() {
+fn refusals_beside_a_successful_launch_mark_offerings_unavailable() {
     let mut stage = settled();
     let class = Some("c".into());
     let key = |zone: &str| OfferingKey {
@@ -316,33 +323,34 @@ fn what_is_refused_beside_a_launch_is_held_down() {
         .zip(["a", "b"])
         .map(|(kind, zone)| OfferingRefusal { offering: key(zone), kind });
     stage.event(Event::Refused(class.clone(), refusals.collect()));
-    let holds = &stage.engine.state().holds;
-    let held = |class: Option<&_>, zone| holds.is_held(class, &key(zone), stage.now);
-    assert_eq!([held(class.as_ref(), "a"), held(None, "a")], [true, true]);
-    // What is a matter of subnets concerns one class.
-    assert_eq!([held(class.as_ref(), "b"), held(None, "b")], [true, false]);
+    let unavailable = &stage.engine.state().holds;
+    let is_unavailable =
+        |class: Option<&_>, zone| unavailable.is_held(class, &key(zone), stage.now);
+    assert_eq!([is_unavailable(class.as_ref(), "a"), is_unavailable(None, "a")], [true, true]);
+    // A subnet without addresses affects only its node class.
+    assert_eq!([is_unavailable(class.as_ref(), "b"), is_unavailable(None, "b")], [true, false]);
     let later = stage.now + SignedDuration::from_mins(3);
-    assert!(!holds.is_held(None, &key("a"), later));
+    assert!(!unavailable.is_held(None, &key("a"), later));
 }
 
 #[test]
-fn labels_of_what_was_launched_are_put_on_its_node() {
+fn node_gets_the_labels_of_its_launched_offering() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    let own = Reservation::new("cr-1", 3);
-    let reserved = [("m6i.large".into(), "us-east-1a".into(), own)];
+    let reservation = Reservation::new("cr-1", 3);
+    let reserved = [("m6i.large".into(), "us-east-1a".into(), reservation)];
     let catalog = Catalog::shipped().with_reservations(reserved);
     stage.event(Event::CatalogChanged(Arc::new(catalog)));
-    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(10, &[]);
     let mut node = stage.node(0);
-    // What the kubelet said before stays.
-    let says = ("node.kubernetes.io/instance-type", "its-own");
-    node.labels.insert(says.0.into(), says.1.into());
+    // A label that the kubelet has set stays.
+    let kubelet_label = ("node.kubernetes.io/instance-type", "its-own");
+    node.labels.insert(kubelet_label.0.into(), kubelet_label.1.into());
     stage.apply(WatchedObject::Node(Box::new(node)));
     stage.run(2, &[]);
-    let labels = &stage.seen_node().labels;
+    let labels = &stage.only_node().labels;
     for (key, value) in [
-        says,
+        kubelet_label,
         ("kubernetes.io/arch", "amd64"),
         ("topology.kubernetes.io/zone", "us-east-1a"),
         ("karpenter.sh/capacity-type", "reserved"),
@@ -352,32 +360,32 @@ fn labels_of_what_was_launched_are_put_on_its_node() {
     ] {
         assert_eq!(labels.get(key).map(String::as_str), Some(value), "{key}");
     }
-    // What may be one or the other, or is not there, is not said.
+    // Values that are ambiguous or do not exist get no label.
     assert_eq!(labels.get("karpenter.k8s.aws/instance-tenancy"), None);
     assert_eq!(labels.get("karpenter.k8s.aws/instance-gpu-name"), None);
 }
 
-/// That a type may be had in a reservation says nothing of an instance that is in none.
+/// A reservation of the instance type does not mean that the instance is in it.
 #[test]
-fn labels_of_reservations_are_those_of_the_instance() {
+fn node_has_reservation_labels_only_if_its_instance_is_reserved() {
     for (left, labelled) in [(1, true), (0, false)] {
         let mut stage = Stage::new(ManagementMode::Manage);
         stage.change(|cluster| {
             let only = Requirement::is_in(["m6i.large"]);
             cluster.pools[0].requirements.add(INSTANCE_TYPE, only);
         });
-        let own = Reservation { interruptible: true, left, ..Reservation::new("cr-1", 3) };
-        let reserved = [("m6i.large".into(), "us-east-1a".into(), own)];
+        let reservation = Reservation { interruptible: true, left, ..Reservation::new("cr-1", 3) };
+        let reserved = [("m6i.large".into(), "us-east-1a".into(), reservation)];
         let catalog = Catalog::shipped().with_reservations(reserved);
         stage.event(Event::CatalogChanged(Arc::new(catalog)));
-        stage.sync(vec![], vec![waiting_pod("a")]);
+        stage.sync(vec![], vec![pending_pod("a")]);
         stage.run(10, &[]);
         stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
         stage.run(2, &[]);
-        let labels = &stage.seen_node().labels;
+        let labels = &stage.only_node().labels;
         let bought = if labelled { "reserved" } else { "spot" };
-        let told = labels.get("karpenter.sh/capacity-type");
-        assert_eq!(told.map(String::as_str), Some(bought));
+        let capacity_type = labels.get("karpenter.sh/capacity-type");
+        assert_eq!(capacity_type.map(String::as_str), Some(bought));
         for key in OF_RESERVATIONS {
             assert_eq!(labels.contains_key(key), labelled, "{key}");
         }
@@ -385,19 +393,21 @@ fn labels_of_reservations_are_those_of_the_instance() {
 }
 
 #[test]
-fn a_launch_of_a_class_that_is_another_by_now_is_planned_anew() {
+fn launch_that_ends_in_a_conflict_is_planned_again_if_its_pool_changed() {
     for changes in [false, true] {
         let mut stage = Stage::new(ManagementMode::Manage);
-        stage.sync(vec![], vec![waiting_pod("a")]);
+        stage.sync(vec![], vec![pending_pod("a")]);
         let issued = (0..20).find_map(|_| stage.run(1, &["launch"]).into_iter().next());
         let issued = issued.expect("a launch");
         if changes {
-            stage.change(|own| own.pools[0].labels = [("team".into(), "blue".into())].into());
+            stage.change(|cluster| {
+                cluster.pools[0].labels = [("team".into(), "blue".into())].into()
+            });
         }
         let (kind, text) = (FailureKind::Conflict, "another one by now".to_owned());
         stage.event(Event::Answered(issued.id, CommandResult::Failed { kind, text }));
         stage.run(20, &[]);
-        let renewed = stage.reports.iter().find_map(|own| match own {
+        let renewed = stage.reports.iter().find_map(|report| match report {
             Report::ClaimRenewed { next, .. } => Some(next.is_some()),
             _ => None,
         });
@@ -411,22 +421,22 @@ fn a_launch_of_a_class_that_is_another_by_now_is_planned_anew() {
     }
 }
 
-/// A stage whose one node may be taken back, with a pod that will be made anew elsewhere.
-fn advised() -> Stage {
-    advised_in(Interruption::Rebalance, |_| {})
+/// A stage with one node that has a rebalance recommendation, and a pod of a ReplicaSet on it.
+fn with_recommendation() -> Stage {
+    with_interruption(Interruption::Rebalance, |_| {})
 }
 
-/// The same of another notice, and in a pool that was changed so.
-fn advised_in(advice: Interruption, change: impl Fn(&mut Pool)) -> Stage {
+/// The same with this interruption, in a pool after `change`.
+fn with_interruption(advice: Interruption, change: impl Fn(&mut Pool)) -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| change(&mut own.pools[0]));
+    stage.change(|cluster| change(&mut cluster.pools[0]));
     let queue = "q".to_owned();
     let rebalance = match advice {
         Interruption::Rebalance => Rebalance::ReplaceFirst,
         _ => Rebalance::Ignore,
     };
-    stage.change(|own| own.interruption = Some(Queue { queue, rebalance }));
-    let mut pod = waiting_pod("a");
+    stage.change(|cluster| cluster.interruption = Some(Queue { queue, rebalance }));
+    let mut pod = pending_pod("a");
     pod.owner = Some(Owner { kind: "ReplicaSet".into(), name: "web".into(), uid: "web".into() });
     stage.sync(vec![], vec![pod.clone()]);
     stage.run(10, &[]);
@@ -434,70 +444,70 @@ fn advised_in(advice: Interruption, change: impl Fn(&mut Pool)) -> Stage {
     stage.run(2, &[]);
     stage.apply(bound(pod, "node-0"));
     stage.run(40, &[]);
-    stage.seen.clear();
+    stage.commands.clear();
     stage.reports.clear();
     stage.event(Event::Interrupted("i-0".into(), advice, stage.now));
     stage
 }
 
 #[test]
-fn a_node_that_may_be_taken_back_leaves_once_another_is_there() {
-    leaves_once_replaced(Interruption::Rebalance);
+fn node_with_a_rebalance_recommendation_waits_for_a_ready_replacement() {
+    assert_disrupted_once_replaced(Interruption::Rebalance);
 }
 
-/// A maintenance is announced days ahead, whatever is done upon advice.
+/// Maintenance is announced days ahead, so the node waits under any rebalance setting.
 #[test]
-fn a_node_whose_host_is_maintained_leaves_once_another_is_there() {
-    leaves_once_replaced(Interruption::Maintenance);
+fn node_with_scheduled_maintenance_waits_for_a_ready_replacement() {
+    assert_disrupted_once_replaced(Interruption::Maintenance);
 }
 
-fn leaves_once_replaced(advice: Interruption) {
-    let mut stage = advised_in(advice, |_| {});
+fn assert_disrupted_once_replaced(advice: Interruption) {
+    let mut stage = with_interruption(advice, |_| {});
     stage.run(120, &[]);
-    assert_eq!(stage.seen, ["launch"], "its pods are planned for, and no more");
+    assert_eq!(stage.commands, ["launch"], "the engine only launches a replacement");
     let mut node = stage.node(1);
     node.ready = false;
     stage.apply(WatchedObject::Node(Box::new(node.clone())));
     stage.run(30, &[]);
-    assert_eq!(retired(&stage), None, "{:?}", stage.seen);
+    assert_eq!(disruption_reason(&stage), None, "{:?}", stage.commands);
     let known = &stage.engine.state().objects.nodes[&node.name];
     let ready = outrigger::model::node::Node { ready: true, ..known.clone() };
     stage.apply(WatchedObject::Node(Box::new(ready)));
     stage.run(3, &[]);
-    assert_eq!(retired(&stage), Some(Reason::Interrupted));
-    assert!(stage.count("evict") > 0, "{:?}", stage.seen);
-    assert_eq!(stage.launches.len(), 2, "one in its place");
+    assert_eq!(disruption_reason(&stage), Some(Reason::Interrupted));
+    assert!(stage.count("evict") > 0, "{:?}", stage.commands);
+    assert_eq!(stage.launches.len(), 2, "one replacement");
 }
 
-/// A static pool has one more for a while, and does not end it for that.
+/// The static pool has one more node for a while, which is not terminated as surplus.
 #[test]
-fn a_node_of_a_static_pool_is_replaced_once() {
-    let mut stage = advised_in(Interruption::Rebalance, |pool| pool.replicas = Some(1));
+fn static_pool_node_with_a_rebalance_recommendation_is_replaced_once() {
+    let mut stage = with_interruption(Interruption::Rebalance, |pool| pool.replicas = Some(1));
     stage.run(200, &[]);
-    assert_eq!(stage.count("launch"), 1, "{:?}", stage.seen);
-    assert_eq!(stage.count("terminate"), 0, "{:?}", stage.seen);
+    assert_eq!(stage.count("launch"), 1, "{:?}", stage.commands);
+    assert_eq!(stage.count("terminate"), 0, "{:?}", stage.commands);
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(660, &[]);
-    let left = stage.reports.iter().filter_map(|own| match own {
+    let disrupted = stage.reports.iter().filter_map(|report| match report {
         Report::Retire { claim, .. } => Some(claim.clone()),
         _ => None,
     });
-    let left: Vec<ClaimId> = left.collect();
-    assert_eq!(left, [stage.launches[0].claim.id.clone()]);
-    assert_eq!(stage.count("launch"), 1, "{:?}", stage.seen);
+    let disrupted: Vec<ClaimId> = disrupted.collect();
+    assert_eq!(disrupted, [stage.launches[0].claim.id.clone()]);
+    assert_eq!(stage.count("launch"), 1, "{:?}", stage.commands);
 }
 
 #[test]
-fn a_node_that_may_be_taken_back_does_not_wait_for_ever() {
-    let mut stage = advised();
+fn node_with_a_rebalance_recommendation_waits_at_most_ten_minutes() {
+    let mut stage = with_recommendation();
     stage.run(590, &["launch"]);
-    assert_eq!(retired(&stage), None, "{:?}", stage.seen);
+    assert_eq!(disruption_reason(&stage), None, "{:?}", stage.commands);
     stage.run(20, &["launch"]);
-    assert_eq!(retired(&stage), Some(Reason::Interrupted));
-    // What is taken back for sure does not wait.
-    let mut stage = advised();
+    assert_eq!(disruption_reason(&stage), Some(Reason::Interrupted));
+    // A spot interruption does not wait for the replacement.
+    let mut stage = with_recommendation();
     stage.run(10, &["launch"]);
     stage.event(Event::Interrupted("i-0".into(), Interruption::Spot, stage.now));
     stage.run(2, &["launch"]);
-    assert_eq!(retired(&stage), Some(Reason::Interrupted));
+    assert_eq!(disruption_reason(&stage), Some(Reason::Interrupted));
 }

@@ -1,7 +1,7 @@
 //! Launch requests other than their offerings, and the capacity that counts until the node exists.
 
 use jiff::SignedDuration;
-use outrigger::engine::command::{Command, CommandResult};
+use outrigger::engine::command::Command;
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::{ManagementMode, MinValuesPolicy};
@@ -12,18 +12,19 @@ use outrigger::model::node_class::network::NetworkInterface;
 use outrigger::model::pod::Pod;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::watched_object::WatchedObject;
+use outrigger::provider::CommandResult;
 
-use super::{Stage, waiting_pod};
+use super::{Stage, pending_pod};
 
-/// Each pod is one round of planning, and one node, where the window closes between two answers of
-/// a scheduler that is behind.
+/// If the batch window closed between two verdicts of a slow scheduler, each pod would cause a
+/// planning round and a node of its own.
 #[test]
-fn pods_that_a_slow_scheduler_answers_one_by_one_are_planned_together() {
+fn pods_that_a_slow_scheduler_rejects_one_by_one_are_planned_together() {
     const COUNT: usize = 30;
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![]);
     stage.run(10, &[]);
-    let pods: Vec<Pod> = (0..COUNT).map(|own| waiting_pod(&format!("p{own}"))).collect();
+    let pods: Vec<Pod> = (0..COUNT).map(|number| pending_pod(&format!("p{number}"))).collect();
     for pod in &pods {
         let untried = Pod { unschedulable: false, ..pod.clone() };
         stage.apply(WatchedObject::Pod(Box::new(untried)));
@@ -36,27 +37,27 @@ fn pods_that_a_slow_scheduler_answers_one_by_one_are_planned_together() {
         }
     }
     stage.run(20, &[]);
-    let launches = |own: &&Report| matches!(own, Report::Planned { claims: 1.., .. });
+    let launches = |report: &&Report| matches!(report, Report::Planned { claims: 1.., .. });
     let rounds = stage.reports.iter().filter(launches).count();
     assert!((1..=4).contains(&rounds), "{rounds} rounds");
-    // A pod that has had no answer for minutes does not keep others waiting.
-    let stuck = Pod { unschedulable: false, ..waiting_pod("stuck") };
+    // A pod without a verdict for minutes does not delay other pods.
+    let stuck = Pod { unschedulable: false, ..pending_pod("stuck") };
     stage.apply(WatchedObject::Pod(Box::new(stuck)));
     stage.run(360, &[]);
-    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("late"))));
+    stage.apply(WatchedObject::Pod(Box::new(pending_pod("late"))));
     stage.run(2, &[]);
-    let again = stage.reports.iter().filter(launches).count();
-    assert_eq!(again, rounds + 1, "after a second");
+    let rounds_later = stage.reports.iter().filter(launches).count();
+    assert_eq!(rounds_later, rounds + 1, "after a second");
 }
 
-fn with_adapter(name: &str) -> Pod {
-    let mut pod = waiting_pod(name);
+fn efa_pod(name: &str) -> Pod {
+    let mut pod = pending_pod(name);
     pod.requests.extended.insert(EFA.to_owned(), 1);
     pod
 }
 
-/// A stage whose nodes are all of a type with adapters, from a class.
-fn of_class(class: NodeClass) -> Stage {
+/// A stage whose nodes all have a type with EFA adapters and this node class.
+fn stage_with_class(class: NodeClass) -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|cluster| {
         let only = Requirement::is_in(["p5.48xlarge"]);
@@ -69,40 +70,40 @@ fn of_class(class: NodeClass) -> Stage {
     stage
 }
 
-fn plain() -> NodeClass {
+fn default_class() -> NodeClass {
     NodeClass { name: "x".into(), ..NodeClass::default() }
 }
 
-fn laid_out() -> NodeClass {
+fn class_with_adapter() -> NodeClass {
     let adapter = NetworkInterface { card: 1, device: 1, efa_only: true };
-    NodeClass { network_interfaces: Some(vec![adapter]), ..plain() }
+    NodeClass { network_interfaces: Some(vec![adapter]), ..default_class() }
 }
 
-/// The class, the first pod, whether EC2 has said how many adapters there are; how many nodes there
-/// are in the end.
-type Adapted = (NodeClass, fn(&str) -> Pod, Option<u32>, usize);
+/// The node class, the first pod, the number of adapters that EC2 reports, if it does, and the
+/// expected number of nodes.
+type AdapterCase = (NodeClass, fn(&str) -> Pod, Option<u32>, usize);
 
-/// A node that is launched without adapters has none, whatever its type could have: who asks for
-/// one later needs another node.
+/// A node that is launched without adapters has none, whatever its type supports: a later pod that
+/// requests one needs another node.
 #[test]
-fn adapters_are_counted_on_where_there_will_be_some() {
-    let cases: [Adapted; 6] = [
-        (plain(), waiting_pod, None, 2),
-        (plain(), with_adapter, None, 1),
-        (laid_out(), waiting_pod, None, 1),
-        (plain(), waiting_pod, Some(0), 2),
-        (plain(), waiting_pod, Some(32), 1),
-        (plain(), with_adapter, Some(32), 1),
+fn efa_adapters_count_only_on_nodes_launched_with_them() {
+    let cases: [AdapterCase; 6] = [
+        (default_class(), pending_pod, None, 2),
+        (default_class(), efa_pod, None, 1),
+        (class_with_adapter(), pending_pod, None, 1),
+        (default_class(), pending_pod, Some(0), 2),
+        (default_class(), pending_pod, Some(32), 1),
+        (default_class(), efa_pod, Some(32), 1),
     ];
     for (number, (class, first, adapters, nodes)) in cases.into_iter().enumerate() {
-        let mut stage = of_class(class);
+        let mut stage = stage_with_class(class);
         stage.apply(WatchedObject::Pod(Box::new(first("a"))));
         let launch = stage.run(3, &["launch"]).remove(0);
-        let Command::Launch(asked) = &launch.command else {
+        let Command::Launch(first_launch) = &launch.command else {
             panic!("{launch:?}");
         };
-        assert_eq!(asked.devices.contains(EFA), first("a") == with_adapter("a"));
-        // Before the launch is answered, and after.
+        assert_eq!(first_launch.devices.contains(EFA), first("a") == efa_pod("a"));
+        // The later pods arrive before or after the result of the launch.
         let mut answer = stage.answer(&launch.command);
         if let CommandResult::Launched(instance) = &mut answer {
             let facts = InstanceFacts { adapters, ..InstanceFacts::default() };
@@ -113,23 +114,23 @@ fn adapters_are_counted_on_where_there_will_be_some() {
         if adapters.is_some() {
             stage.event(Event::Answered(launch.id, answer.clone()));
         }
-        stage.apply(WatchedObject::Pod(Box::new(with_adapter("b"))));
-        stage.apply(WatchedObject::Pod(Box::new(waiting_pod("c"))));
+        stage.apply(WatchedObject::Pod(Box::new(efa_pod("b"))));
+        stage.apply(WatchedObject::Pod(Box::new(pending_pod("c"))));
         stage.run(3, &[]);
         if adapters.is_none() {
             stage.event(Event::Answered(launch.id, answer));
         }
         stage.run(10, &[]);
         assert_eq!(stage.launches.len(), nodes, "case {number}");
-        assert!(stage.launches.iter().all(|own| !own.varied));
-        let mut asks = stage.launches.iter().map(|own| own.devices.contains(EFA));
-        assert_eq!(asks.next_back(), Some(nodes == 2 || first("a") == with_adapter("a")));
+        assert!(stage.launches.iter().all(|launch| !launch.varied));
+        let mut with_adapters = stage.launches.iter().map(|launch| launch.devices.contains(EFA));
+        assert_eq!(with_adapters.next_back(), Some(nodes == 2 || first("a") == efa_pod("a")));
     }
 }
 
 #[test]
-fn a_launch_says_whether_fewer_kinds_have_to_do() {
-    // How many of two types there have to be, and whether less will do.
+fn launch_records_whether_min_values_are_relaxed() {
+    // The required number of types, of two available ones, and whether the launch is relaxed.
     let cases = [
         (MinValuesPolicy::Strict, 2, Some(false)),
         (MinValuesPolicy::Strict, 3, None),
@@ -144,10 +145,10 @@ fn a_launch_says_whether_fewer_kinds_have_to_do() {
             types.min_values = Some(least);
             cluster.pools[0].requirements.add(INSTANCE_TYPE, types);
         });
-        stage.sync(vec![], vec![waiting_pod("a")]);
+        stage.sync(vec![], vec![pending_pod("a")]);
         stage.run(10, &[]);
-        let told = stage.launches.first().map(|own| own.relaxed);
-        assert_eq!(told, relaxed, "{policy:?} {least}");
-        assert!(stage.launches.iter().all(|own| own.varied));
+        let first = stage.launches.first().map(|launch| launch.relaxed);
+        assert_eq!(first, relaxed, "{policy:?} {least}");
+        assert!(stage.launches.iter().all(|launch| launch.varied));
     }
 }

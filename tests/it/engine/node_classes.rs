@@ -24,11 +24,11 @@ use outrigger::model::node_class::resolved::{
 use outrigger::model::watched_object::WatchedObject;
 use outrigger::scheduling::RejectionCode;
 
-use super::{Stage, waiting_pod};
+use super::{Stage, pending_pod};
 
 impl Stage {
-    /// The provider says whether the class is ready.
-    pub(super) fn class(&mut self, supply: Result<(), &str>) {
+    /// The provider reports whether the class `x` is ready.
+    pub(super) fn report_class(&mut self, supply: Result<(), &str>) {
         let supply = match supply {
             Ok(()) => Ok(ClassCatalog {
                 catalog: self.engine.state().catalog.clone(),
@@ -43,35 +43,37 @@ impl Stage {
 }
 
 #[test]
-fn pods_wait_for_their_class_and_are_planned_once_it_is_ready() {
+fn pods_are_planned_once_their_node_class_is_ready() {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|cluster| cluster.pools[0].node_class = Some("x".into()));
-    stage.class(Err("ImageNotFound: no image is called my-*"));
+    stage.report_class(Err("ImageNotFound: no image is called my-*"));
     stage.sync(vec![], vec![]);
-    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("a"))));
+    stage.apply(WatchedObject::Pod(Box::new(pending_pod("a"))));
     stage.run(60, &[]);
     assert_eq!(stage.launches.len(), 0);
-    let told: Vec<(RejectionCode, String)> = stage
+    let texts: Vec<(RejectionCode, String)> = stage
         .reports
         .iter()
         .filter_map(|report| match report {
-            Report::Unplaced(own) => Some((own.reasons[0].code, own.reasons[0].rejection_text())),
+            Report::Unplaced(unplaced) => {
+                Some((unplaced.reasons[0].code, unplaced.reasons[0].rejection_text()))
+            }
             _ => None,
         })
         .collect();
     let why = "node class \"x\" is not ready: ImageNotFound: no image is called my-*";
-    assert_eq!(told, [(RejectionCode::NodeClass, why.to_owned())]);
-    stage.class(Ok(()));
+    assert_eq!(texts, [(RejectionCode::NodeClass, why.to_owned())]);
+    stage.report_class(Ok(()));
     stage.run(2, &[]);
     assert_eq!(stage.launches.len(), 1);
-    // What is on its way is no concern of a class that fails later.
-    stage.class(Err("SubnetsNotFound: none"));
+    // A class that fails later does not affect the launched instance.
+    stage.report_class(Err("SubnetsNotFound: none"));
     stage.run(5, &[]);
     assert_eq!((stage.launches.len(), stage.count("terminate")), (1, 0));
 }
 
 /// A class with images for amd64, a subnet and a placement group.
-fn placed(strategy: Option<PlacementGroupStrategy>) -> ClassCatalog {
+fn catalog_with_placement_group(strategy: Option<PlacementGroupStrategy>) -> ClassCatalog {
     let image = Image {
         id: "ami-1".into(),
         name: String::new(),
@@ -101,16 +103,16 @@ fn placed(strategy: Option<PlacementGroupStrategy>) -> ClassCatalog {
     class_catalog(&region, &base, &default_node_class(), Some(&resolved), none)
 }
 
-/// How the group places, which partition the pod asks for, and which one EC2 tells of; the label
-/// of the node, and whether it is registered before EC2 has told.
-type Placed =
+/// The strategy of the placement group, the partition that the pod requires, the partition that EC2
+/// reports, the expected label of the node, and whether it is registered before EC2 reports.
+type PlacementRow =
     (Option<PlacementGroupStrategy>, Option<&'static str>, Option<u32>, Option<&'static str>, bool);
 
 #[test]
-fn nodes_say_where_their_class_has_put_them() {
+fn node_is_labelled_with_its_placement_group_and_partition() {
     use PlacementGroupStrategy::{Cluster, Partition, Spread};
     let parts = Some(Partition(3));
-    let rows: [Placed; 8] = [
+    let rows: [PlacementRow; 8] = [
         (None, None, None, None, true),
         (Some(Cluster), None, None, None, true),
         (Some(Spread), None, None, None, true),
@@ -118,60 +120,61 @@ fn nodes_say_where_their_class_has_put_them() {
         (parts, Some("3"), Some(3), Some("3"), true),
         (parts, None, Some(2), Some("2"), false),
         (parts, None, Some(3), Some("3"), false),
-        // EC2 has none to tell: that is no reason to wait for ever.
+        // EC2 reports no partition: the registration must not wait without end.
         (parts, None, None, None, false),
     ];
-    for (strategy, asked, partition, label, at_once) in rows {
-        let what = format!("{strategy:?} {asked:?} {partition:?}");
+    for (strategy, required, partition, label, at_once) in rows {
+        let case = format!("{strategy:?} {required:?} {partition:?}");
         let mut stage = Stage::new(ManagementMode::Manage);
         stage.change(|cluster| cluster.pools[0].node_class = Some("x".into()));
-        let supply = Ok(placed(strategy));
+        let supply = Ok(catalog_with_placement_group(strategy));
         let all = [("x".into(), NodeClassSupply { supply })].into();
         stage.event(Event::ClassesChanged(Arc::new(all)));
-        let mut pod = waiting_pod("a");
-        let asked = asked.map(|own| (PLACEMENT_GROUP_PARTITION.to_owned(), own.to_owned()));
-        pod.node_selector.extend(asked.clone());
+        let mut pod = pending_pod("a");
+        let required =
+            required.map(|partition| (PLACEMENT_GROUP_PARTITION.to_owned(), partition.to_owned()));
+        pod.node_selector.extend(required.clone());
         stage.sync(vec![], vec![pod]);
         stage.run(10, &[]);
         let launched = &stage.launches[0].labels;
-        let told = launched.get(PLACEMENT_GROUP_PARTITION).map(String::as_str);
-        assert_eq!(told, asked.as_ref().map(|own| own.1.as_str()), "{what}");
+        let label_of_launch = launched.get(PLACEMENT_GROUP_PARTITION).map(String::as_str);
+        assert_eq!(label_of_launch, required.as_ref().map(|label| label.1.as_str()), "{case}");
         let node = stage.node(0);
-        // Whose Node it is only its provider id says.
-        let stranger = Node { provider_id: String::new(), ..node.clone() };
-        stage.apply(WatchedObject::Node(Box::new(stranger)));
+        // Only the provider ID identifies the Node.
+        let without_provider_id = Node { provider_id: String::new(), ..node.clone() };
+        stage.apply(WatchedObject::Node(Box::new(without_provider_id)));
         stage.run(2, &[]);
-        assert!(!stage.seen_node().is_registered(), "{what}");
+        assert!(!stage.only_node().is_registered(), "{case}");
         stage.apply(WatchedObject::Node(Box::new(node)));
         stage.run(2, &[]);
-        assert_eq!(stage.seen_node().is_registered(), at_once, "{what}");
-        let own = stage.instances.get_mut("i-0").expect("the instance");
-        own.facts = Some(Box::new(InstanceFacts { partition, ..InstanceFacts::default() }));
+        assert_eq!(stage.only_node().is_registered(), at_once, "{case}");
+        let instance = stage.instances.get_mut("i-0").expect("the instance exists");
+        instance.facts = Some(Box::new(InstanceFacts { partition, ..InstanceFacts::default() }));
         stage.run(10, &[]);
-        let node = stage.seen_node();
-        assert!(node.is_registered(), "{what}");
+        let node = stage.only_node();
+        assert!(node.is_registered(), "{case}");
         let has = |key: &str| node.labels.get(key).map(String::as_str);
-        assert_eq!(has(PLACEMENT_GROUP_PARTITION), label, "{what}");
-        assert_eq!(has(PLACEMENT_GROUP_ID), strategy.map(|_| "pg-1"), "{what}");
-        assert_eq!(has(ZONE_ID), Some("use1-az6"), "{what}");
+        assert_eq!(has(PLACEMENT_GROUP_PARTITION), label, "{case}");
+        assert_eq!(has(PLACEMENT_GROUP_ID), strategy.map(|_| "pg-1"), "{case}");
+        assert_eq!(has(ZONE_ID), Some("use1-az6"), "{case}");
         let keys: Vec<&str> = node.annotations.keys().map(String::as_str).collect();
         let names = ["claim", "cluster", "initialized-at", "node-class-hash", "pool-hash"];
-        assert_eq!(keys, names.map(|own| format!("outrigger.dev/{own}")), "{what}");
+        assert_eq!(keys, names.map(|name| format!("outrigger.dev/{name}")), "{case}");
         let claim = &stage.launches[0].claim;
         assert_eq!(node.annotations[NODE_CLASS_HASH], claim.node_class_hash);
         assert_eq!(node.annotations[POOL_HASH], claim.pool_hash);
     }
 }
 
-/// The instance of a node that is still to be registered has ended: nothing is registered.
+/// The instance was terminated before its Node registers.
 #[test]
-fn a_node_whose_instance_is_gone_is_not_registered() {
+fn node_of_a_terminated_instance_is_not_registered() {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.sync(vec![], vec![pending_pod("a")]);
     stage.run(10, &[]);
     let node = stage.node(0);
-    let own = stage.instances.get_mut("i-0").expect("the instance");
-    own.state = outrigger::model::instance::InstanceState::Terminated;
+    let instance = stage.instances.get_mut("i-0").expect("the instance exists");
+    instance.state = outrigger::model::instance::InstanceState::Terminated;
     stage.run(70, &[]);
     let patched = stage.count("patch_node");
     stage.apply(WatchedObject::Node(Box::new(node)));

@@ -10,7 +10,7 @@ use outrigger::model::node_class::NodeClass;
 use outrigger::model::watched_object::WatchedObject;
 use outrigger::scheduling::RejectionCode;
 
-use super::{Stage, waiting_pod};
+use super::{Stage, pending_pod};
 
 /// Nodes of the static pool.
 const COUNT: usize = 10;
@@ -23,28 +23,28 @@ fn nowhere(_: &Instance) -> bool {
     false
 }
 
-fn outside_of_a(own: &Instance) -> bool {
-    !own.offering.zone.as_str().ends_with('a')
+fn outside_of_a(instance: &Instance) -> bool {
+    !instance.offering.zone.as_str().ends_with('a')
 }
 
 impl Stage {
-    /// Lets minutes pass, in which the nodes of these instances come, each once.
-    fn minutes(&mut self, minutes: i64, comes: fn(&Instance) -> bool) {
+    /// Advances the clock by minutes; each node of an instance that `registers` selects registers.
+    fn run_minutes(&mut self, minutes: i64, registers: fn(&Instance) -> bool) {
         for _ in 0..minutes * 6 {
-            self.pass(10, comes);
+            self.run_and_register(10, registers);
         }
     }
 
-    fn pass(&mut self, seconds: i64, comes: fn(&Instance) -> bool) {
+    fn run_and_register(&mut self, seconds: i64, registers: fn(&Instance) -> bool) {
         self.run(seconds, &[]);
-        // Nodes are listed once more before an instance ends for want of one.
+        // The nodes are listed once more before an instance without a node is terminated.
         self.list_nodes_again();
         for number in 0..self.launches.len() {
             let instance = &self.instances[&format!("i-{number}")];
             let known = &self.engine.state().objects.nodes;
             let name = format!("node-{number}");
-            let there = known.keys().any(|own| own.as_str() == name);
-            if instance.state.is_live() && comes(instance) && !there {
+            let exists = known.keys().any(|other| other.as_str() == name);
+            if instance.state.is_live() && registers(instance) && !exists {
                 let node = self.node(number);
                 self.apply(WatchedObject::Node(Box::new(node)));
             }
@@ -53,104 +53,104 @@ impl Stage {
 
     fn live(&self) -> usize {
         let all = self.instances.values();
-        all.filter(|own| own.state == InstanceState::Running).count()
+        all.filter(|instance| instance.state == InstanceState::Running).count()
     }
 
-    /// The zones of which launches were said to wait, each time.
-    fn waits(&self) -> Vec<(String, u32)> {
-        let wait = |own: &Report| match own {
+    /// The zone and the number of failures of each reported registration back-off.
+    fn back_offs(&self) -> Vec<(String, u32)> {
+        let back_off = |report: &Report| match report {
             Report::Unregistered { zone, failures, .. } => Some((zone.to_string(), *failures)),
             _ => None,
         };
-        self.reports.iter().filter_map(wait).collect()
+        self.reports.iter().filter_map(back_off).collect()
     }
 
-    fn said_to_register(&self) -> usize {
-        let said = |own: &&Report| matches!(own, Report::Registers { .. });
-        self.reports.iter().filter(said).count()
+    fn reported_recoveries(&self) -> usize {
+        let recovered = |report: &&Report| matches!(report, Report::Registers { .. });
+        self.reports.iter().filter(recovered).count()
     }
 }
 
 fn stage() -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| own.pools[0].replicas = u32::try_from(COUNT).ok());
+    stage.change(|cluster| cluster.pools[0].replicas = u32::try_from(COUNT).ok());
     stage.sync(vec![], vec![]);
     stage
 }
 
 #[test]
-fn of_a_pool_whose_nodes_do_not_register_one_node_is_tried_at_a_time() {
+fn static_pool_whose_nodes_do_not_register_launches_one_at_a_time() {
     let mut stage = stage();
-    stage.minutes(16, nowhere);
-    // The first ones have ended, and one is tried in another zone.
+    stage.run_minutes(16, nowhere);
+    // The first instances were terminated, and one launch is tried in another zone.
     assert_eq!((stage.launches.len(), stage.live()), (COUNT + 1, 1));
-    let mut most = 0;
+    let mut max_live = 0;
     for _ in 0..44 {
-        stage.minutes(1, nowhere);
-        most = most.max(stage.live());
+        stage.run_minutes(1, nowhere);
+        max_live = max_live.max(stage.live());
     }
-    assert_eq!(most, 1);
-    // Without that there would be four times ten in an hour.
+    assert_eq!(max_live, 1);
+    // Without a back-off there would be four times ten launches in an hour.
     let launches = stage.launches.len();
     assert!(launches <= COUNT + 4, "{launches} in an hour");
-    let waits = stage.waits();
-    assert!(waits.len() >= 3, "{waits:?}");
-    // The image is mended: one node is tried, and then there are all.
-    stage.minutes(18, everywhere);
-    assert_eq!((stage.live(), stage.open()), (COUNT, COUNT));
-    assert!(stage.said_to_register() > 0);
-    let made = stage.launches.len();
-    stage.minutes(5, everywhere);
-    assert_eq!(stage.launches.len(), made);
+    let back_offs = stage.back_offs();
+    assert!(back_offs.len() >= 3, "{back_offs:?}");
+    // The image is repaired: one launch is tried, and then all nodes are launched.
+    stage.run_minutes(18, everywhere);
+    assert_eq!((stage.live(), stage.untainted()), (COUNT, COUNT));
+    assert!(stage.reported_recoveries() > 0);
+    let launches_before = stage.launches.len();
+    stage.run_minutes(5, everywhere);
+    assert_eq!(stage.launches.len(), launches_before);
 }
 
 #[test]
-fn pods_go_to_zones_where_nodes_register_and_the_bad_one_is_left_alone() {
+fn nodes_are_launched_in_zones_where_they_register() {
     let mut stage = stage();
-    stage.minutes(15, outside_of_a);
-    let bad = stage.live() - stage.open();
-    assert!(bad > 0, "all are in good zones: {:?}", stage.instances);
-    // One is tried in another zone, and the others follow a moment later.
-    stage.minutes(2, outside_of_a);
-    assert_eq!((stage.live(), stage.open()), (COUNT, COUNT));
+    stage.run_minutes(15, outside_of_a);
+    let bad = stage.live() - stage.untainted();
+    assert!(bad > 0, "no instance is in zone a: {:?}", stage.instances);
+    // One launch is tried in another zone, and the others follow a moment later.
+    stage.run_minutes(2, outside_of_a);
+    assert_eq!((stage.live(), stage.untainted()), (COUNT, COUNT));
     assert_eq!(stage.launches.len(), COUNT + bad);
-    let waits = stage.waits();
-    assert!(waits.iter().all(|(zone, _)| zone.ends_with('a')), "{waits:?}");
+    let back_offs = stage.back_offs();
+    assert!(back_offs.iter().all(|(zone, _)| zone.ends_with('a')), "{back_offs:?}");
 }
 
 #[test]
-fn a_node_that_alone_does_not_register_keeps_nobody_waiting() {
+fn single_node_that_does_not_register_causes_no_back_off() {
     let mut stage = stage();
-    fn all_but_one(own: &Instance) -> bool {
-        own.id.as_str() != "i-3"
+    fn all_but_one(instance: &Instance) -> bool {
+        instance.id.as_str() != "i-3"
     }
-    stage.minutes(17, all_but_one);
-    assert_eq!((stage.live(), stage.open()), (COUNT, COUNT));
+    stage.run_minutes(17, all_but_one);
+    assert_eq!((stage.live(), stage.untainted()), (COUNT, COUNT));
     assert_eq!(stage.launches.len(), COUNT + 1);
-    assert_eq!(stage.waits(), []);
+    assert_eq!(stage.back_offs(), []);
 }
 
 #[test]
-fn one_at_a_time_is_tried_for_as_long_as_none_registers() {
+fn back_off_allows_one_launch_at_a_time_while_no_node_registers() {
     let mut stage = three_nodes();
-    stage.minutes(3, nowhere);
-    let (mut most, before) = (0, stage.launches.len());
+    stage.run_minutes(3, nowhere);
+    let (mut max_live, before) = (0, stage.launches.len());
     for _ in 0..5 * 60 {
-        stage.pass(60, nowhere);
-        most = most.max(stage.live());
+        stage.run_and_register(60, nowhere);
+        max_live = max_live.max(stage.live());
     }
-    assert_eq!(most, 1);
-    // The wait grows to an hour.
+    assert_eq!(max_live, 1);
+    // The back-off grows to an hour.
     let tries = stage.launches.len() - before;
     assert!((6..=13).contains(&tries), "{tries} in five hours");
 }
 
-/// Three pods that each need a node of their own, which has a minute to register.
+/// Three pods that each need a node of their own; the registration timeout is a minute.
 fn three_nodes() -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| own.pools[0].registration_timeout = SignedDuration::from_mins(1));
+    stage.change(|cluster| cluster.pools[0].registration_timeout = SignedDuration::from_mins(1));
     let pod = |name| {
-        let mut pod = waiting_pod(name);
+        let mut pod = pending_pod(name);
         pod.host_ports.insert(("TCP".to_owned(), String::new(), 80));
         pod
     };
@@ -159,52 +159,54 @@ fn three_nodes() -> Stage {
 }
 
 #[test]
-fn a_kind_of_node_that_registers_gets_its_turn_beside_one_that_does_not() {
-    fn of_amd64(own: &Instance) -> bool {
-        let family = own.offering.instance_type.as_str().split('.').next();
-        !family.is_some_and(|own| own[1..].contains('g'))
+fn architecture_that_registers_is_launched_beside_one_that_does_not() {
+    fn of_amd64(instance: &Instance) -> bool {
+        let family = instance.offering.instance_type.as_str().split('.').next();
+        !family.is_some_and(|family| family[1..].contains('g'))
     }
     let mut stage = Stage::new(ManagementMode::Manage);
     let pod = |name: String, arch: &str, cpu_milli| {
-        let mut pod = waiting_pod(&name);
+        let mut pod = pending_pod(&name);
         pod.node_selector.insert(ARCH.to_owned(), arch.to_owned());
         pod.requests.cpu_milli = cpu_milli;
         pod.host_ports.insert(("TCP".to_owned(), String::new(), 80));
         pod
     };
     stage.sync(vec![], vec![pod("large".to_owned(), "arm64", 30_000)]);
-    stage.minutes(14, of_amd64);
+    stage.run_minutes(14, of_amd64);
     let small = (0..5).map(|at| pod(format!("small-{at}"), "amd64", 500));
     for pod in small {
         stage.apply(WatchedObject::Pod(Box::new(pod)));
     }
-    stage.minutes(40, of_amd64);
-    assert_eq!(stage.open(), 5);
+    stage.run_minutes(40, of_amd64);
+    assert_eq!(stage.untainted(), 5);
 }
 
 #[test]
-fn pods_are_told_why_they_wait() {
+fn unschedulable_pods_report_the_registration_back_off() {
     let mut stage = three_nodes();
-    stage.minutes(12, nowhere);
-    let told = stage.reports.iter().filter_map(|own| match own {
-        Report::Unplaced(own) => Some((own.reasons[0].code, own.reasons[0].rejection_text())),
+    stage.run_minutes(12, nowhere);
+    let texts = stage.reports.iter().filter_map(|report| match report {
+        Report::Unplaced(unplaced) => {
+            Some((unplaced.reasons[0].code, unplaced.reasons[0].rejection_text()))
+        }
         _ => None,
     });
-    let told: Vec<(RejectionCode, String)> = told.collect();
-    let (code, text) = told.first().expect("two have no place");
+    let texts: Vec<(RejectionCode, String)> = texts.collect();
+    let (code, text) = texts.first().expect("two pods are unschedulable");
     assert_eq!(*code, RejectionCode::OfferingsUnavailable, "{text}");
     let words = "nodes of the pool do not register";
     assert!(text.contains(words), "{text}");
     let launches = stage.launches.len();
-    // After the first three: at once, and after one, two and four minutes.
+    // After the first three launches: at once, and after one, two and four minutes.
     assert!((5..=8).contains(&launches), "{launches} in twelve minutes");
-    // They have their nodes once these register.
-    stage.minutes(10, everywhere);
-    assert_eq!(stage.open(), 3);
+    // All pods get a node once the nodes register.
+    stage.run_minutes(10, everywhere);
+    assert_eq!(stage.untainted(), 3);
 }
 
 #[test]
-fn another_node_class_is_tried_without_a_wait() {
+fn changed_node_class_ends_the_registration_back_off() {
     let mut stage = stage();
     let class = |tag: &str| NodeClass {
         name: NodeClassName::from("x"),
@@ -212,17 +214,17 @@ fn another_node_class_is_tried_without_a_wait() {
         ..NodeClass::default()
     };
     let configure = |stage: &mut Stage, tag: &str| {
-        stage.change(|own| {
-            own.node_classes = vec![class(tag)];
-            own.pools[0].node_class = Some("x".into());
+        stage.change(|cluster| {
+            cluster.node_classes = vec![class(tag)];
+            cluster.pools[0].node_class = Some("x".into());
         });
-        stage.class(Ok(()));
+        stage.report_class(Ok(()));
     };
     configure(&mut stage, "bad");
-    stage.minutes(31, nowhere);
+    stage.run_minutes(31, nowhere);
     let before = stage.launches.len();
     assert!(stage.live() <= 1);
     configure(&mut stage, "good");
-    stage.minutes(1, everywhere);
-    assert_eq!(stage.open(), COUNT, "of {before} before");
+    stage.run_minutes(1, everywhere);
+    assert_eq!(stage.untainted(), COUNT, "of {before} before");
 }

@@ -17,54 +17,54 @@ use outrigger::state::State;
 
 use super::{Stage, bound, owned_pod};
 
-/// A stage with one node and one pod on it, at the moment when the node has become too old.
+/// A stage with one node and one pod on it, seconds before the node expires.
 pub(super) fn expiring() -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
     let hour = SignedDuration::from_hours(1);
-    stage.change(|own| own.pools[0].expire_after = Some(hour));
+    stage.change(|cluster| cluster.pools[0].expire_after = Some(hour));
     stage.sync(vec![], vec![owned_pod("a")]);
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     stage.apply(bound(owned_pod("a"), "node-0"));
     stage.run(40, &[]);
-    let due = claim_expiry(&stage.launches[0].claim).expect("it expires");
+    let due = claim_expiry(&stage.launches[0].claim).expect("the claim expires");
     let wait = due.duration_since(stage.now).as_secs();
     stage.run(wait - 5, &[]);
-    stage.seen.clear();
+    stage.commands.clear();
     stage.reports.clear();
     stage
 }
 
-fn shown(stage: &Stage, name: &str) -> Node {
+fn node_named(stage: &Stage, name: &str) -> Node {
     stage.engine.state().objects.nodes[&NodeName::from(name)].clone()
 }
 
-pub(super) fn told(stage: &Stage) -> Vec<String> {
-    let told = stage.reports.iter().filter_map(|own| match own {
-        Report::Retire { reason, .. } => Some(format!("leaves: {}", reason.as_str())),
-        Report::Kept { why, .. } => Some(format!("stays: {why}")),
+pub(super) fn disruptions(stage: &Stage) -> Vec<String> {
+    let disruptions = stage.reports.iter().filter_map(|report| match report {
+        Report::Retire { reason, .. } => Some(format!("disrupted: {}", reason.as_str())),
+        Report::Kept { why, .. } => Some(format!("kept: {why}")),
         _ => None,
     });
-    told.collect()
+    disruptions.collect()
 }
 
 #[test]
-fn an_old_node_is_closed_and_replaced_before_its_pods_move() {
+fn expired_node_is_tainted_and_replaced_before_its_pods_move() {
     let mut stage = expiring();
-    assert_eq!(told(&stage), [""; 0]);
+    assert_eq!(disruptions(&stage), [""; 0]);
     stage.run(60, &[]);
-    assert_eq!(told(&stage), ["leaves: expired"]);
-    assert_eq!(stage.seen, ["patch_node", "launch"], "nothing is moved yet");
-    assert!(shown(&stage, "node-0").has_disrupted_taint());
+    assert_eq!(disruptions(&stage), ["disrupted: expired"]);
+    assert_eq!(stage.commands, ["patch_node", "launch"], "no pod is evicted yet");
+    assert!(node_named(&stage, "node-0").has_disrupted_taint());
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(3, &[]);
-    assert!(stage.count("evict") > 0, "{:?}", stage.seen);
-    assert_eq!(stage.launches.len(), 2, "one in its place");
+    assert!(stage.count("evict") > 0, "{:?}", stage.commands);
+    assert_eq!(stage.launches.len(), 2, "one replacement");
 }
 
 #[test]
-fn a_node_stays_where_something_has_come_that_must_not_be_disrupted() {
+fn disruption_is_cancelled_when_a_pod_becomes_do_not_disrupt() {
     let mut stage = expiring();
     stage.run(30, &[]);
     let mut pod = owned_pod("a");
@@ -72,31 +72,31 @@ fn a_node_stays_where_something_has_come_that_must_not_be_disrupted() {
     stage.apply(bound(pod, "node-0"));
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(30, &[]);
-    let why = format!("stays: pod default/a is annotated {DO_NOT_DISRUPT}=true");
-    assert_eq!(told(&stage)[..2], ["leaves: expired".to_owned(), why]);
-    assert_eq!(stage.count("evict"), 0, "{:?}", stage.seen);
-    assert!(!shown(&stage, "node-0").has_disrupted_taint());
+    let why = format!("kept: pod default/a is annotated {DO_NOT_DISRUPT}=true");
+    assert_eq!(disruptions(&stage)[..2], ["disrupted: expired".to_owned(), why]);
+    assert_eq!(stage.count("evict"), 0, "{:?}", stage.commands);
+    assert!(!node_named(&stage, "node-0").has_disrupted_taint());
 }
 
 #[test]
-fn a_node_stays_whose_pods_find_no_place_and_is_tried_again_later_each_time() {
+fn disruption_without_a_replacement_is_cancelled_and_retried_later() {
     let mut stage = expiring();
     let tries = |stage: &Stage| {
-        let leaves = |own: &&String| own.as_str() == "leaves: expired";
-        told(stage).iter().filter(leaves).count()
+        let is_disruption = |text: &&String| text.as_str() == "disrupted: expired";
+        disruptions(stage).iter().filter(is_disruption).count()
     };
     for (minutes, expect) in [(5, 1), (16, 1), (3, 2), (19, 2), (4, 3), (19, 3), (3, 4)] {
         stage.run(60 * minutes, &["launch"]);
-        assert_eq!(tries(&stage), expect, "{:?}", told(&stage));
+        assert_eq!(tries(&stage), expect, "{:?}", disruptions(&stage));
     }
-    assert_eq!(stage.count("evict"), 0, "{:?}", stage.seen);
+    assert_eq!(stage.count("evict"), 0, "{:?}", stage.commands);
     let reasons = [Reason::Expired, Reason::Drifted, Reason::Underutilized];
-    assert!(reasons.iter().all(|own| own.waits_for_placements()));
+    assert!(reasons.iter().all(|reason| reason.waits_for_placements()));
 }
 
-/// Its pod would have had room on the new node, which another pod has taken.
+/// Another pod takes the capacity of the new node that was planned for the pod of the old node.
 #[test]
-fn a_node_stays_closed_and_full_where_another_takes_its_pods_place() {
+fn pods_are_not_evicted_if_another_pod_takes_the_replacement_capacity() {
     for (taken, moves) in [(true, false), (false, true)] {
         let mut stage = expiring();
         stage.run(30, &[]);
@@ -114,10 +114,10 @@ fn a_node_stays_closed_and_full_where_another_takes_its_pods_place() {
     }
 }
 
-/// What was sent to close a node comes after it was decided that the node stays: until that is
-/// seen, or cannot be any more, another may not leave in its place.
+/// The patch that taints a node may arrive after the disruption was cancelled: until the watch
+/// shows the taint, or the patch can no longer arrive, no other node may be disrupted instead.
 #[test]
-fn a_node_that_may_yet_be_closed_counts_for_budgets() {
+fn node_that_may_still_be_tainted_counts_in_budgets() {
     let stage = expiring();
     let counted = |change: &dyn Fn(&mut State), at: i64| {
         let mut state = stage.engine.state().clone();
@@ -127,37 +127,37 @@ fn a_node_that_may_yet_be_closed_counts_for_budgets() {
         Budgets::new(&disruption_view, now).total_and_disrupted()
     };
     let until = stage.now + SignedDuration::from_secs(30);
-    let sent = |state: &mut State| {
+    let with_patch_sent = |state: &mut State| {
         let claims = state.ledger.claims.values_mut();
-        claims.for_each(|own| own.closing_until = Some(until));
+        claims.for_each(|claim| claim.closing_until = Some(until));
     };
-    let closed = |state: &mut State| {
+    let tainted = |state: &mut State| {
         let mut node = state.objects.nodes.values().next().expect("a node").clone();
         node.taints = vec![Taint::new(TAINT_DISRUPTED, Effect::NoSchedule)];
         state.objects.nodes.insert(node.name.clone(), node);
     };
     assert_eq!(counted(&|_| {}, 0), (1, 0));
-    assert_eq!(counted(&sent, 0), (1, 1));
-    assert_eq!(counted(&sent, 31), (1, 0));
-    assert_eq!(counted(&closed, 31), (1, 1));
+    assert_eq!(counted(&with_patch_sent, 0), (1, 1));
+    assert_eq!(counted(&with_patch_sent, 31), (1, 0));
+    assert_eq!(counted(&tainted, 31), (1, 1));
 }
 
 #[test]
-fn nothing_is_left_of_a_mark_of_which_somebody_has_taken_the_taint() {
+fn cancelled_disruption_removes_its_marks_even_if_a_user_removed_the_taint() {
     let mut stage = expiring();
     stage.run(30, &[]);
-    let mut node = shown(&stage, "node-0");
+    let mut node = node_named(&stage, "node-0");
     assert!(node.has_disrupted_taint() && node.annotations.contains_key(DISRUPTION_REASON));
-    node.taints.retain(|own| own.key != TAINT_DISRUPTED);
+    node.taints.retain(|taint| taint.key != TAINT_DISRUPTED);
     node.version.push('+');
     let mut pod = owned_pod("a");
     pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
     stage.apply(bound(pod, "node-0"));
     stage.apply(WatchedObject::Node(Box::new(node)));
     stage.run(30, &[]);
-    let node = shown(&stage, "node-0");
-    assert!(!node.has_disrupted_taint(), "{:?}", stage.seen);
-    let left = node.annotations.contains_key(DISRUPTION_REASON)
+    let node = node_named(&stage, "node-0");
+    assert!(!node.has_disrupted_taint(), "{:?}", stage.commands);
+    let has_marks = node.annotations.contains_key(DISRUPTION_REASON)
         || node.labels.contains_key(EXCLUDE_BALANCERS);
-    assert!(!left, "{node:?}");
+    assert!(!has_marks, "{node:?}");
 }

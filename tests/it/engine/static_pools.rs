@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 use jiff::SignedDuration;
 use outrigger::catalog::Catalog;
 use outrigger::engine::Engine;
-use outrigger::engine::command::{
-    Command, CommandResult, FailureKind, OfferingRefusal, RefusalKind,
-};
+use outrigger::engine::command::Command;
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::ManagementMode;
@@ -17,13 +15,14 @@ use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Pool, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::watched_object::WatchedObject;
+use outrigger::provider::{CommandResult, FailureKind, OfferingRefusal, RefusalKind};
 use outrigger::scheduling::RejectionCode;
 use outrigger::scheduling::static_pools::StaticDemand;
 
-use super::{Stage, bound, waiting_pod};
+use super::{Stage, bound, pending_pod};
 
-/// A pool of so many nodes, bought on demand: of one price in every zone.
-fn fixed(replicas: u32) -> Pool {
+/// A static pool of on-demand nodes, which cost the same in every zone.
+fn static_pool(replicas: u32) -> Pool {
     let mut pool = Pool::new("fixed");
     pool.replicas = Some(replicas);
     let on_demand = Requirement::is_in(["on-demand"]);
@@ -33,21 +32,21 @@ fn fixed(replicas: u32) -> Pool {
     pool
 }
 
-/// A cluster with such a pool beside the other, without nodes.
+/// A cluster without nodes that has this static pool beside the general one.
 fn stage(mode: ManagementMode, replicas: u32) -> Stage {
     let mut stage = Stage::new(mode);
-    stage.change(|cluster| cluster.pools.push(fixed(replicas)));
+    stage.change(|cluster| cluster.pools.push(static_pool(replicas)));
     stage.sync(vec![], vec![]);
     stage
 }
 
 impl Stage {
-    fn want(&mut self, replicas: u32) {
+    fn set_replicas(&mut self, replicas: u32) {
         self.change(|cluster| cluster.pools[1].replicas = Some(replicas));
     }
 
-    /// Has the nodes of these launches register and become ready.
-    fn join(&mut self, launches: std::ops::Range<usize>) {
+    /// Registers the nodes of these launches as ready.
+    fn register_nodes(&mut self, launches: std::ops::Range<usize>) {
         for at in launches {
             let node = self.node(at);
             self.apply(WatchedObject::Node(Box::new(node)));
@@ -55,8 +54,8 @@ impl Stage {
         self.run(5, &[]);
     }
 
-    /// Pods that run on the node of a launch.
-    fn occupy(&mut self, launch: usize, pods: usize) {
+    /// Binds pods to the node of a launch.
+    fn bind_pods(&mut self, launch: usize, pods: usize) {
         for at in 0..pods {
             let pod = Pod {
                 owner: Some(Owner {
@@ -64,148 +63,150 @@ impl Stage {
                     name: "web".into(),
                     uid: "web".into(),
                 }),
-                ..waiting_pod(&format!("on-{launch}-{at}"))
+                ..pending_pod(&format!("on-{launch}-{at}"))
             };
             self.apply(bound(pod, &format!("node-{launch}")));
         }
     }
 
-    /// The pool's claims that are not leaving.
-    fn staying(&self) -> usize {
+    /// The number of claims of the pool that are not being disrupted.
+    fn remaining(&self) -> usize {
         let claims = self.engine.state().ledger.claims.values();
-        let own = claims.filter(|own| own.record.pool.as_str() == "fixed");
-        own.filter(|own| own.takes_pods()).count()
+        let of_pool = claims.filter(|claim| claim.record.pool.as_str() == "fixed");
+        of_pool.filter(|claim| claim.takes_pods()).count()
     }
 
-    /// The nodes that were asked to leave, in that order, with the reason.
-    fn retired(&self) -> Vec<(String, Reason)> {
-        let retired = self.reports.iter().filter_map(|report| match report {
+    /// The disrupted nodes in order, with the reasons.
+    fn disrupted_nodes(&self) -> Vec<(String, Reason)> {
+        let disrupted_nodes = self.reports.iter().filter_map(|report| match report {
             Report::Retire { node, reason, .. } => {
                 Some((node.as_ref().map_or("", |it| it.as_str()).to_owned(), *reason))
             }
             _ => None,
         });
-        retired.collect()
+        disrupted_nodes.collect()
     }
 
-    /// What was said to be missing no more.
-    fn enough(&self) -> Vec<StaticDemand> {
-        let enough = self.reports.iter().filter_map(|report| match report {
+    /// The demands that were reported as met after a shortfall.
+    fn met_demands(&self) -> Vec<StaticDemand> {
+        let met_demands = self.reports.iter().filter_map(|report| match report {
             Report::Enough(need) => Some(need.clone()),
             _ => None,
         });
-        enough.collect()
+        met_demands.collect()
     }
 
-    fn short(&self) -> Vec<(StaticDemand, usize, RejectionCode)> {
-        let short = self.reports.iter().filter_map(|report| match report {
-            Report::Short(own) => Some((own.need.clone(), own.missing, own.reasons[0].code)),
+    fn shortfalls(&self) -> Vec<(StaticDemand, usize, RejectionCode)> {
+        let shortfalls = self.reports.iter().filter_map(|report| match report {
+            Report::Short(shortfall) => {
+                Some((shortfall.need.clone(), shortfall.missing, shortfall.reasons[0].code))
+            }
             _ => None,
         });
-        short.collect()
+        shortfalls.collect()
     }
 }
 
 #[test]
-fn a_static_pool_gets_its_nodes_spread_over_zones_and_keeps_them_empty() {
+fn static_pool_spreads_its_nodes_over_zones_and_keeps_them_empty() {
     let mut stage = stage(ManagementMode::Manage, 3);
     stage.run(7, &[]);
-    assert_eq!(stage.launches.len(), 3, "as soon as the cluster is known");
+    assert_eq!(stage.launches.len(), 3, "as soon as the cluster is in sync");
     let zones: BTreeSet<&str> =
-        stage.launches.iter().map(|own| own.offerings[0].zone.as_str()).collect();
-    assert_eq!(zones.len(), 3, "of one price in each");
-    stage.join(0..3);
+        stage.launches.iter().map(|launch| launch.offerings[0].zone.as_str()).collect();
+    assert_eq!(zones.len(), 3, "every zone has the same price");
+    stage.register_nodes(0..3);
     stage.run(3600, &[]);
     assert_eq!(stage.launches.len(), 3);
-    assert_eq!(stage.retired(), [], "an empty node stays");
-    assert_eq!(stage.staying(), 3);
+    assert_eq!(stage.disrupted_nodes(), [], "an empty node is kept");
+    assert_eq!(stage.remaining(), 3);
 }
 
 #[test]
-fn a_node_that_was_opened_unseen_is_drained_before_it_is_ended() {
+fn surplus_node_untainted_unseen_by_the_watch_is_drained_before_termination() {
     let mut stage = stage(ManagementMode::Manage, 1);
     stage.run(10, &[]);
     let node = stage.node(0);
     stage.apply(WatchedObject::Node(Box::new(node)));
-    // The API has the patch that opens it, and the watch is late.
-    let opened = stage.run(2, &["patch_node"]);
-    let Command::PatchNode(patch) = &opened[0].command else {
-        panic!("{opened:?}");
+    // The API server has applied the patch that untaints the node, and the watch is late.
+    let patches = stage.run(2, &["patch_node"]);
+    let Command::PatchNode(patch) = &patches[0].command else {
+        panic!("{patches:?}");
     };
-    stage.event(Event::Answered(opened[0].id, CommandResult::Done));
-    stage.want(0);
+    stage.event(Event::Answered(patches[0].id, CommandResult::Done));
+    stage.set_replicas(0);
     stage.run(20, &[]);
-    assert_eq!(stage.retired().len(), 1);
-    assert_eq!(stage.count("terminate"), 0, "pods may run on it by now");
+    assert_eq!(stage.disrupted_nodes().len(), 1);
+    assert_eq!(stage.count("terminate"), 0, "pods may run on the node by now");
     stage.patch(patch);
     stage.run(60, &[]);
     assert_eq!(stage.count("terminate"), 1);
 }
 
 #[test]
-fn another_number_counts_at_once() {
+fn changed_replicas_apply_at_once_and_remove_the_least_used_nodes_first() {
     let mut stage = stage(ManagementMode::Manage, 2);
     stage.run(10, &[]);
-    stage.join(0..2);
-    stage.want(4);
+    stage.register_nodes(0..2);
+    stage.set_replicas(4);
     stage.run(2, &[]);
     assert_eq!(stage.launches.len(), 4);
-    stage.join(2..4);
-    stage.occupy(0, 1);
-    stage.occupy(2, 2);
-    stage.occupy(3, 1);
-    stage.apply(bound(waiting_pod("dear"), "node-3"));
-    let dear = &mut waiting_pod("dear");
+    stage.register_nodes(2..4);
+    stage.bind_pods(0, 1);
+    stage.bind_pods(2, 2);
+    stage.bind_pods(3, 1);
+    stage.apply(bound(pending_pod("dear"), "node-3"));
+    let protected = &mut pending_pod("dear");
     let protect = ("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned());
-    dear.annotations.extend([protect]);
-    stage.apply(bound(dear.clone(), "node-3"));
-    // Empty before fewest pods before more, and last what must not be disrupted.
+    protected.annotations.extend([protect]);
+    stage.apply(bound(protected.clone(), "node-3"));
+    // Order: empty nodes, few pods before many, and last the node with a do-not-disrupt pod.
     let order = ["node-1", "node-0", "node-2", "node-3"];
     for (left, node) in [3, 2, 1, 0].into_iter().zip(order) {
-        stage.want(left);
+        stage.set_replicas(left);
         stage.run(2, &["evict"]);
-        let last = stage.retired().pop();
+        let last = stage.disrupted_nodes().pop();
         assert_eq!(last, Some((node.to_owned(), Reason::Surplus)));
-        assert_eq!(stage.staying(), left as usize);
+        assert_eq!(stage.remaining(), left as usize);
     }
     stage.run(30, &["evict"]);
-    // An empty one is ended; from the others pods are asked to go, those that may be.
+    // The empty node is terminated; on the others the evictable pods are evicted.
     assert_eq!(stage.count("terminate"), 1);
     assert!(stage.count("evict") >= 4);
 }
 
 #[test]
-fn what_is_not_there_yet_goes_first() {
+fn surplus_claim_without_a_node_is_terminated_first() {
     let mut stage = stage(ManagementMode::Manage, 2);
     stage.run(10, &[]);
-    stage.join(0..1);
-    stage.want(1);
+    stage.register_nodes(0..1);
+    stage.set_replicas(1);
     stage.run(10, &[]);
-    assert_eq!(stage.retired(), [(String::new(), Reason::Surplus)]);
+    assert_eq!(stage.disrupted_nodes(), [(String::new(), Reason::Surplus)]);
     assert_eq!(stage.count("terminate"), 1, "without a drain");
-    stage.want(0);
+    stage.set_replicas(0);
     stage.run(20, &[]);
     assert_eq!(stage.count("terminate"), 2);
     assert!(stage.engine.state().ledger.claims.is_empty());
 }
 
 #[test]
-fn a_launch_that_is_not_answered_is_not_forgotten() {
+fn surplus_claim_with_an_unknown_launch_result_is_not_forgotten() {
     let mut stage = stage(ManagementMode::Manage, 1);
     let held = stage.run(10, &["launch"]);
-    stage.want(0);
+    stage.set_replicas(0);
     stage.run(10, &[]);
     assert_eq!(stage.engine.state().ledger.claims.len(), 1);
     let unknown = CommandResult::Failed { kind: FailureKind::Unknown, text: "timed out".into() };
     stage.event(Event::Answered(held[0].id, unknown));
     stage.run(10, &[]);
-    assert_eq!(stage.launches.len(), 1, "there may be an instance: it is asked for");
+    assert_eq!(stage.launches.len(), 1, "an instance may exist: the launch is repeated");
     assert_eq!(stage.count("terminate"), 1);
     assert!(stage.engine.state().ledger.claims.is_empty());
 }
 
 #[test]
-fn what_is_lost_or_refused_is_made_anew() {
+fn lost_or_refused_node_of_a_static_pool_is_launched_again() {
     let mut stage = stage(ManagementMode::Manage, 1);
     let held = stage.run(10, &["launch"]);
     let Command::Launch(first) = &held[0].command else { panic!("a launch") };
@@ -217,28 +218,28 @@ fn what_is_lost_or_refused_is_made_anew() {
     stage.run(5, &[]);
     assert_eq!(stage.launches.len(), 1);
     assert!(!stage.launches[0].offerings.contains(&first.offerings[0]));
-    stage.join(0..1);
-    let instance = stage.instances.get_mut("i-0").expect("it was launched");
+    stage.register_nodes(0..1);
+    let instance = stage.instances.get_mut("i-0").expect("the instance was launched");
     instance.state = InstanceState::Terminated;
     stage.run(120, &[]);
     assert_eq!(stage.launches.len(), 2);
-    assert_eq!(stage.staying(), 1);
+    assert_eq!(stage.remaining(), 1);
 }
 
 #[test]
-fn limits_hold_and_what_is_missing_is_told_once() {
+fn static_pool_respects_limits_and_reports_missing_nodes_once() {
     let mut stage = stage(ManagementMode::Manage, 5);
     stage.change(|cluster| cluster.pools[1].limits.nodes = Some(2));
     stage.run(120, &[]);
     assert_eq!(stage.launches.len(), 2);
     let need = StaticDemand::Nodes("fixed".into());
-    assert_eq!(stage.short(), [(need.clone(), 3, RejectionCode::Limit)]);
-    assert_eq!(stage.enough(), []);
+    assert_eq!(stage.shortfalls(), [(need.clone(), 3, RejectionCode::Limit)]);
+    assert_eq!(stage.met_demands(), []);
     stage.change(|cluster| cluster.pools[1].limits.nodes = None);
     stage.run(2, &[]);
     assert_eq!(stage.launches.len(), 5);
-    assert_eq!(stage.enough(), std::slice::from_ref(&need));
-    // Nothing that is sold: said with the reason, and tried again in vain.
+    assert_eq!(stage.met_demands(), std::slice::from_ref(&need));
+    // No offering matches: the shortfall is reported with the reason, and retries change nothing.
     stage.change(|cluster| {
         let nowhere = Requirement::is_in(["nowhere"]);
         let pool = &mut cluster.pools[1];
@@ -247,15 +248,15 @@ fn limits_hold_and_what_is_missing_is_told_once() {
     });
     stage.run(60, &[]);
     assert_eq!(stage.launches.len(), 5);
-    assert_eq!(stage.short()[1..], [(need.clone(), 2, RejectionCode::Offering)]);
-    // What nobody wants is not missing.
-    stage.want(5);
+    assert_eq!(stage.shortfalls()[1..], [(need.clone(), 2, RejectionCode::Offering)]);
+    // With fewer replicas no node is missing.
+    stage.set_replicas(5);
     stage.run(20, &[]);
-    assert_eq!(stage.enough(), [need.clone(), need]);
+    assert_eq!(stage.met_demands(), [need.clone(), need]);
 }
 
 #[test]
-fn types_that_are_held_down_count_for_no_variety() {
+fn unavailable_types_do_not_count_for_min_values() {
     let mut stage = stage(ManagementMode::Manage, 1);
     stage.change(|cluster| {
         let mut types = Requirement::is_in(["m6i.large", "m7i.large"]);
@@ -263,56 +264,59 @@ fn types_that_are_held_down_count_for_no_variety() {
         cluster.pools[1].requirements.add(INSTANCE_TYPE, types);
     });
     let shipped = Catalog::shipped();
-    let held = shipped.get("m7i.large").expect("a known type");
-    let offerings = held.offerings.iter().map(|own| UnavailableKey::from(own.key(&held.name)));
+    let unavailable_type = shipped.get("m7i.large").expect("a known type");
+    let offerings = unavailable_type
+        .offerings
+        .iter()
+        .map(|offering| UnavailableKey::from(offering.key(&unavailable_type.name)));
     let until = stage.now + SignedDuration::from_mins(3);
     stage.event(Event::HeldDown(offerings.collect(), until));
     stage.run(150, &[]);
-    assert_eq!(stage.launches.len(), 0, "one type is no variety");
+    assert_eq!(stage.launches.len(), 0, "one type does not satisfy minValues");
     let need = StaticDemand::Nodes("fixed".into());
-    assert_eq!(stage.short(), [(need.clone(), 1, RejectionCode::MinValues)]);
+    assert_eq!(stage.shortfalls(), [(need.clone(), 1, RejectionCode::MinValues)]);
     stage.run(60, &[]);
-    assert_eq!((stage.launches.len(), stage.enough()), (1, vec![need]));
+    assert_eq!((stage.launches.len(), stage.met_demands()), (1, vec![need]));
     let launch = &stage.launches[0];
     let types: BTreeSet<&str> =
-        launch.offerings.iter().map(|own| own.instance_type.as_str()).collect();
+        launch.offerings.iter().map(|offering| offering.instance_type.as_str()).collect();
     assert_eq!(types.len(), 2);
 }
 
 #[test]
-fn pods_use_its_nodes_and_cause_none() {
+fn pods_use_nodes_of_a_static_pool_but_cause_no_launch() {
     let mut stage = stage(ManagementMode::Manage, 1);
-    // Planned together: the pod has room on the node that comes anyway.
-    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("a"))));
+    // Planned together: the pod fits on the node that is launched anyway.
+    stage.apply(WatchedObject::Pod(Box::new(pending_pod("a"))));
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 1);
-    // Without any other pool, one that fits nowhere causes no node of this one.
+    // Without another pool, a pod that fits nowhere causes no launch in the static pool.
     stage.change(|cluster| {
         cluster.pools.remove(0);
     });
-    let mut huge = waiting_pod("huge");
+    let mut huge = pending_pod("huge");
     huge.requests.cpu_milli = 90_000;
     stage.apply(WatchedObject::Pod(Box::new(huge)));
     stage.run(30, &[]);
     assert_eq!(stage.launches.len(), 1);
-    let untold = |report: &&Report| matches!(report, Report::Unplaced(_));
-    assert_eq!(stage.reports.iter().filter(untold).count(), 1);
+    let unplaced = |report: &&Report| matches!(report, Report::Unplaced(_));
+    assert_eq!(stage.reports.iter().filter(unplaced).count(), 1);
 }
 
 #[test]
-fn in_observe_mode_nodes_are_only_told_of() {
+fn observe_mode_only_reports_the_nodes_of_a_static_pool() {
     let mut stage = stage(ManagementMode::Observe, 2);
     stage.run(300, &[]);
-    assert_eq!(stage.seen, Vec::<String>::new());
+    assert_eq!(stage.commands, Vec::<String>::new());
     let planned = |report: &&Report| matches!(report, Report::ClaimPlanned { .. });
-    assert_eq!(stage.reports.iter().filter(planned).count(), 2, "once each");
+    assert_eq!(stage.reports.iter().filter(planned).count(), 2, "each claim is reported once");
 }
 
 #[test]
-fn a_restart_makes_nothing_more() {
+fn restart_launches_no_more_nodes_of_a_static_pool() {
     let mut stage = stage(ManagementMode::Manage, 2);
     stage.run(10, &[]);
-    stage.join(0..1);
+    stage.register_nodes(0..1);
     let cluster = stage.engine.state().cluster.clone();
     let catalog = stage.engine.state().catalog.clone();
     let nodes: Vec<_> = stage.engine.state().objects.nodes.values().cloned().collect();
@@ -322,20 +326,20 @@ fn a_restart_makes_nothing_more() {
     stage.sync(nodes, vec![]);
     stage.run(60, &[]);
     assert_eq!(stage.launches.len(), 2);
-    assert_eq!(stage.retired(), []);
+    assert_eq!(stage.disrupted_nodes(), []);
 }
 
-/// An instance that EC2 lists no more, and whose kubelet is silent, is ended all the same; that it
-/// is not there proves that it is gone.
+/// An instance that EC2 does not list any more, and whose kubelet is silent, is terminated anyway;
+/// the not-found result proves that it does not exist.
 #[test]
-fn an_instance_that_is_listed_no_more_is_made_anew() {
+fn unlisted_instance_with_a_silent_kubelet_is_replaced() {
     let mut stage = stage(ManagementMode::Manage, 1);
     stage.run(10, &[]);
-    stage.join(0..1);
+    stage.register_nodes(0..1);
     stage.run(60, &[]);
     stage.instances.remove("i-0");
-    assert_eq!(stage.run(150, &["terminate"]), [], "its kubelet still speaks");
-    let mut node = stage.seen_node().clone();
+    assert_eq!(stage.run(150, &["terminate"]), [], "its kubelet still reports");
+    let mut node = stage.only_node().clone();
     node.ready = false;
     stage.apply(WatchedObject::Node(Box::new(node)));
     let end = stage.run(10, &["terminate"]).remove(0);

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 use outrigger::coordination::lease_annotations::ACCEPTED;
-use outrigger::engine::command::{Command, CommandResult, FailureKind, IssuedCommand};
+use outrigger::engine::command::{Command, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::ManagementMode;
@@ -10,14 +10,15 @@ use outrigger::model::instance::InstanceState;
 use outrigger::model::node::Node;
 use outrigger::model::pool::{Pool, Reason};
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+use outrigger::provider::{CommandResult, FailureKind};
 
-use super::{Stage, waiting_pod};
+use super::{Stage, pending_pod};
 
-/// A stage with a pod that waits, whose pool gives launches and nodes this much time.
+/// A stage with a pending pod, and a pool after `change`.
 fn stage(change: impl FnOnce(&mut Pool)) -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| change(&mut own.pools[0]));
-    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.change(|cluster| change(&mut cluster.pools[0]));
+    stage.sync(vec![], vec![pending_pod("a")]);
     stage
 }
 
@@ -27,14 +28,14 @@ fn answer(stage: &mut Stage, issued: &IssuedCommand, kind: FailureKind) {
 }
 
 fn timed_out(stage: &Stage) -> usize {
-    let late = |own: &&Report| match own {
+    let is_timeout = |report: &&Report| match report {
         Report::Retire { reason, .. } => *reason == Reason::TimedOut,
         _ => false,
     };
-    stage.reports.iter().filter(late).count()
+    stage.reports.iter().filter(is_timeout).count()
 }
 
-/// Lets time pass in which every launch fails for sure.
+/// Advances the clock while every launch fails definitely.
 fn fail_launches(stage: &mut Stage, seconds: i64) {
     for _ in 0..seconds {
         for issued in stage.run(1, &["launch"]) {
@@ -44,40 +45,43 @@ fn fail_launches(stage: &mut Stage, seconds: i64) {
 }
 
 #[test]
-fn a_launch_that_does_not_succeed_in_its_time_is_planned_anew() {
-    // Which time it has, if not the usual, and how long it goes on.
+fn launch_that_times_out_is_planned_again() {
+    // The launch timeout, unless the default, and its seconds.
     for (timeout, seconds) in [(None, 300), (Some(60), 60)] {
         let mut stage = stage(|pool| {
             let timeout = timeout.map(SignedDuration::from_secs);
             pool.launch_timeout = timeout.unwrap_or(pool.launch_timeout);
         });
-        // The first launch is asked for within ten seconds of the start.
+        // The first launch is issued within ten seconds of the start.
         let first = (0..10).find_map(|_| stage.run(1, &["launch"]).pop());
         answer(&mut stage, &first.expect("a launch"), FailureKind::Denied);
         fail_launches(&mut stage, seconds - 3);
         assert_eq!(timed_out(&stage), 0, "{timeout:?}");
         assert!(stage.count("launch") > 1, "{timeout:?}");
         // Between two attempts there may be more than a minute.
-        let over = (0..80).any(|_| {
+        let timed_out_in_time = (0..80).any(|_| {
             fail_launches(&mut stage, 1);
             timed_out(&stage) == 1
         });
-        assert!(over, "{timeout:?}");
-        let told = |own: &&Report| match own {
+        assert!(timed_out_in_time, "{timeout:?}");
+        let is_cause = |report: &&Report| match report {
             Report::Failed { command, text, .. } => {
                 *command == "launch" && text == "AuthFailure: not today"
             }
             _ => false,
         };
-        assert!(stage.reports.iter().any(|own| told(&own)), "with its cause");
+        assert!(
+            stage.reports.iter().any(|report| is_cause(&report)),
+            "the failure is reported with its cause"
+        );
         stage.run(90, &[]);
         assert_eq!(stage.launches.len(), 1, "the pod is planned for again");
-        assert_eq!(stage.count("terminate"), 0, "there was no instance");
+        assert_eq!(stage.count("terminate"), 0, "no instance was launched");
     }
 }
 
 #[test]
-fn a_node_has_its_time_to_register_from_its_launch_on() {
+fn registration_timeout_counts_from_the_launch() {
     for (timeout, seconds) in [(None, 900), (Some(120), 120)] {
         let mut stage = stage(|pool| {
             let timeout = timeout.map(SignedDuration::from_secs);
@@ -85,7 +89,7 @@ fn a_node_has_its_time_to_register_from_its_launch_on() {
         });
         let held = (0..10).find_map(|_| stage.run(1, &["launch"]).pop());
         let held = held.expect("a launch");
-        // The answer takes its time.
+        // The result of the launch arrives a minute later.
         stage.run(60, &["launch"]);
         let launched = stage.answer(&held.command);
         stage.event(Event::Answered(held.id, launched));
@@ -101,22 +105,22 @@ fn a_node_has_its_time_to_register_from_its_launch_on() {
 }
 
 #[test]
-fn a_node_that_has_registered_is_not_overdue() {
+fn registered_node_does_not_time_out() {
     let mut stage = stage(|_| {});
     stage.run(10, &[]);
     stage.run(14 * 60, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
-    stage.apply(super::bound(waiting_pod("a"), "node-0"));
+    stage.apply(super::bound(pending_pod("a"), "node-0"));
     stage.run(3600, &[]);
     assert_eq!((timed_out(&stage), stage.count("terminate")), (0, 0));
-    assert!(stage.seen_node().is_initialized());
+    assert!(stage.only_node().is_initialized());
 }
 
-/// A kubelet has come, and its Node cannot be registered: once the instance is gone nobody else
-/// would remove the Node.
+/// A kubelet has created its Node, which cannot be registered: after the termination of the
+/// instance no other component would delete the Node.
 #[test]
-fn a_node_that_cannot_be_registered_goes_after_its_instance() {
+fn node_that_cannot_be_registered_is_deleted_after_its_instance() {
     let mut stage = stage(|_| {});
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
@@ -126,29 +130,31 @@ fn a_node_that_cannot_be_registered_goes_after_its_instance() {
         }
     }
     assert_eq!(timed_out(&stage), 1);
-    let ends = stage.seen.iter().filter(|own| own.contains("te_node") || *own == "terminate");
-    assert!(ends.eq(["terminate", "delete_node"]), "{:?}", stage.seen);
+    let deletions =
+        stage.commands.iter().filter(|name| name.contains("te_node") || *name == "terminate");
+    assert!(deletions.eq(["terminate", "delete_node"]), "{:?}", stage.commands);
 }
 
-/// A stage whose one instance is to end, for want of a Node, and the call that ends it.
-fn ending() -> (Stage, IssuedCommand) {
+/// A stage with one empty node, and the command that terminates its instance.
+fn terminating() -> (Stage, IssuedCommand) {
     let mut stage = stage(|_| {});
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
-    let pod = waiting_pod("a").key;
+    let pod = pending_pod("a").key;
     stage.event(Event::Deleted(ObjectKind::Pod, pod));
     let mut held = stage.run(120, &["terminate"]);
-    let ends = |own: &IssuedCommand| matches!(own.command, Command::Terminate { .. });
-    held.retain(ends);
-    let issued = held.pop().expect("the empty node is ended");
+    let is_termination =
+        |issued: &IssuedCommand| matches!(issued.command, Command::Terminate { .. });
+    held.retain(is_termination);
+    let issued = held.pop().expect("the empty node is terminated");
     (stage, issued)
 }
 
 #[test]
-fn an_end_that_fails_is_asked_for_again() {
+fn failed_termination_is_retried() {
     for kind in [FailureKind::Throttled, FailureKind::Unknown, FailureKind::Denied] {
-        let (mut stage, issued) = ending();
+        let (mut stage, issued) = terminating();
         let before = stage.count("terminate");
         answer(&mut stage, &issued, kind);
         stage.run(120, &[]);
@@ -159,11 +165,11 @@ fn an_end_that_fails_is_asked_for_again() {
 }
 
 #[test]
-fn a_node_stays_until_its_instance_is_gone() {
-    let (mut stage, issued) = ending();
+fn node_is_deleted_only_after_its_instance_is_terminated() {
+    let (mut stage, issued) = terminating();
     let state = |stage: &mut Stage, state| {
-        let own = stage.instances.get_mut("i-0").expect("the instance");
-        own.state = state;
+        let instance = stage.instances.get_mut("i-0").expect("the instance exists");
+        instance.state = state;
     };
     state(&mut stage, InstanceState::ShuttingDown);
     let answer = CommandResult::Terminating(InstanceState::ShuttingDown);
@@ -177,11 +183,11 @@ fn a_node_stays_until_its_instance_is_gone() {
     assert!(stage.engine.state().ledger.claims.is_empty());
 }
 
-/// A listing that lacks many at once counts for nothing before another says the same.
+/// A listing that suddenly lacks many instances counts only after a second equal listing.
 #[test]
-fn instances_that_are_gone_at_once_are_all_made_anew() {
+fn instances_that_disappear_together_are_all_replaced_once_accepted() {
     const COUNT: usize = 6;
-    let mut stage = Stage::of_static(COUNT);
+    let mut stage = Stage::with_static_pool(COUNT);
     stage.run(60, &[]);
     stage.instances.clear();
     let nodes: Vec<Node> = stage.engine.state().objects.nodes.values().cloned().collect();
@@ -194,10 +200,10 @@ fn instances_that_are_gone_at_once_are_all_made_anew() {
             answer(&mut stage, &issued, FailureKind::Gone);
         }
     }
-    // That they are gone is not said by the provider: they count as ends without a drain.
+    // No listing shows a termination by the provider: they count as terminations without a drain.
     assert_eq!((stage.count("delete_node"), stage.launches.len()), (1, 1 + COUNT));
     let held = stage.engine.status(stage.now).held_ends;
-    stage.annotate(ACCEPTED, held.map(|own| own.id).as_deref());
+    stage.annotate(ACCEPTED, held.map(|terminations| terminations.id).as_deref());
     for _ in 0..60 {
         for issued in stage.run(2, &["terminate"]) {
             answer(&mut stage, &issued, FailureKind::Gone);

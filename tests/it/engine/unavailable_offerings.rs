@@ -1,34 +1,33 @@
-//! Unavailable offerings whose back-off has ended: one launch retries each offering before others
-//! do.
+//! Unavailable offerings whose back-off has ended: one launch retries each offering before the
+//! others.
 
-use outrigger::engine::command::{
-    Command, CommandResult, IssuedCommand, OfferingRefusal, RefusalKind,
-};
+use outrigger::engine::command::{Command, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::model::cluster::ManagementMode;
 use outrigger::model::instance::{CapacityType, OfferingKey};
 use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, ZONE};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+use outrigger::provider::{CommandResult, OfferingRefusal, RefusalKind};
 
-use super::{Stage, leaves, waiting_pod};
+use super::{Stage, fleet_view, pending_pod};
 
 /// Each pod needs a node of its own.
 const PODS: usize = 10;
 
 /// Selects some of the offerings of a launch.
-pub(super) type Which = fn(&OfferingKey) -> bool;
+pub(super) type OfferingFilter = fn(&OfferingKey) -> bool;
 
 fn all(_: &OfferingKey) -> bool {
     true
 }
 
-fn in_zone_a(own: &OfferingKey) -> bool {
-    own.zone.as_str() == "us-east-1a"
+fn in_zone_a(offering: &OfferingKey) -> bool {
+    offering.zone.as_str() == "us-east-1a"
 }
 
-fn in_zone_b(own: &OfferingKey) -> bool {
-    own.zone.as_str() == "us-east-1b"
+fn in_zone_b(offering: &OfferingKey) -> bool {
+    offering.zone.as_str() == "us-east-1b"
 }
 
 pub(super) fn offerings(issued: &IssuedCommand) -> &[OfferingKey] {
@@ -39,9 +38,9 @@ pub(super) fn offerings(issued: &IssuedCommand) -> &[OfferingKey] {
 }
 
 impl Stage {
-    /// Refuses the launch for one pod, adds many pods after the hold, and returns their launches.
-    fn again_after(&mut self, which: Which) -> Vec<IssuedCommand> {
-        let first = waiting_pod("first");
+    /// Refuses the launch for one pod, adds many pods after the back-off, returns their launches.
+    fn launches_after_back_off(&mut self, which: OfferingFilter) -> Vec<IssuedCommand> {
+        let first = pending_pod("first");
         self.apply(WatchedObject::Pod(Box::new(first.clone())));
         let launch = self.run(10, &["launch"]).remove(0);
         self.refuse(&launch, which, RefusalKind::InsufficientCapacity);
@@ -53,41 +52,46 @@ impl Stage {
 
     fn add_pods(&mut self, name: &str) {
         for number in 0..PODS {
-            let pod = waiting_pod(&format!("{name}{number}"));
+            let pod = pending_pod(&format!("{name}{number}"));
             self.apply(WatchedObject::Pod(Box::new(pod)));
         }
     }
 
-    /// Answers a launch: these of its offerings are refused for this reason.
-    pub(super) fn refuse(&mut self, launch: &IssuedCommand, which: Which, kind: RefusalKind) {
-        let refused = offerings(launch).iter().filter(|own| which(own));
-        let refusal = |own: &OfferingKey| OfferingRefusal { offering: own.clone(), kind };
+    /// Answers a launch: the selected offerings are refused for this reason.
+    pub(super) fn refuse(
+        &mut self,
+        launch: &IssuedCommand,
+        which: OfferingFilter,
+        kind: RefusalKind,
+    ) {
+        let refused = offerings(launch).iter().filter(|offering| which(offering));
+        let refusal = |offering: &OfferingKey| OfferingRefusal { offering: offering.clone(), kind };
         let answer = CommandResult::LaunchRefused(refused.map(refusal).collect());
         self.event(Event::Answered(launch.id, answer));
     }
 
-    /// Answers a launch: there is an instance.
+    /// Answers a launch with an instance.
     pub(super) fn succeed(&mut self, launch: &IssuedCommand) {
         let answer = self.answer(&launch.command);
         self.event(Event::Answered(launch.id, answer));
     }
 }
 
-/// The launches after a hold, as [`Stage::again_after`] returns them, of a pool that buys spot
-/// instances of one type in these zones.
-fn after_a_hold(zones: &[&str], which: Which) -> (Stage, Vec<IssuedCommand>) {
+/// The result of [`Stage::launches_after_back_off`] for a pool of spot instances of one type in
+/// these zones.
+fn after_a_back_off(zones: &[&str], which: OfferingFilter) -> (Stage, Vec<IssuedCommand>) {
     let mut stage = stage(&["spot"], zones);
-    let launches = stage.again_after(which);
+    let launches = stage.launches_after_back_off(which);
     (stage, launches)
 }
 
-/// A stage with a pool of one type, bought in these ways in these zones.
-fn stage(ways: &[&str], zones: &[&str]) -> Stage {
+/// A stage with a pool of one type, these capacity types and these zones.
+fn stage(capacity_types: &[&str], zones: &[&str]) -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
-    stage.change(|own| {
-        let all = &mut own.pools[0].requirements;
+    stage.change(|cluster| {
+        let all = &mut cluster.pools[0].requirements;
         all.add(INSTANCE_TYPE, Requirement::is_in(["m5.large"]));
-        all.add(CAPACITY_TYPE, Requirement::is_in(ways.iter().copied()));
+        all.add(CAPACITY_TYPE, Requirement::is_in(capacity_types.iter().copied()));
         all.add(ZONE, Requirement::is_in(zones.iter().copied()));
     });
     stage.sync(vec![], vec![]);
@@ -95,50 +99,50 @@ fn stage(ways: &[&str], zones: &[&str]) -> Stage {
 }
 
 #[test]
-fn one_launch_tries_what_was_refused_and_the_others_follow() {
-    let (mut stage, tried) = after_a_hold(&["us-east-1a"], all);
+fn one_launch_retries_a_refused_offering_before_the_others() {
+    let (mut stage, tried) = after_a_back_off(&["us-east-1a"], all);
     assert_eq!(tried.len(), 1);
     stage.succeed(&tried[0]);
-    let others = stage.run(2, &["launch"]);
-    assert_eq!(others.len(), PODS - 1, "it was had");
-    // What was had is not on trial any more.
-    others.iter().for_each(|own| stage.succeed(own));
+    let followers = stage.run(2, &["launch"]);
+    assert_eq!(followers.len(), PODS - 1, "the retry succeeded");
+    // After a success no launch waits for a retry any more.
+    followers.iter().for_each(|launch| stage.succeed(launch));
     stage.add_pods("q");
     assert_eq!(stage.run(5, &["launch"]).len(), PODS);
 }
 
 #[test]
-fn where_it_is_refused_again_nobody_else_asks_for_it() {
-    let (mut stage, tried) = after_a_hold(&["us-east-1a"], all);
+fn second_refusal_doubles_the_back_off_of_an_offering() {
+    let (mut stage, tried) = after_a_back_off(&["us-east-1a"], all);
     stage.refuse(&tried[0], all, RefusalKind::InsufficientCapacity);
-    assert_eq!(stage.run(5 * 60, &["launch"]).len(), 0, "it is held for twice as long");
-    assert_eq!(stage.run(70, &["launch"]).len(), 1, "and tried once more");
+    assert_eq!(stage.run(5 * 60, &["launch"]).len(), 0, "the back-off is twice as long");
+    assert_eq!(stage.run(70, &["launch"]).len(), 1, "then one launch retries");
 }
 
 #[test]
-fn nobody_waits_for_long_for_an_answer() {
-    let (mut stage, tried) = after_a_hold(&["us-east-1a"], all);
+fn launches_wait_only_seconds_for_the_retry_of_an_offering() {
+    let (mut stage, tried) = after_a_back_off(&["us-east-1a"], all);
     assert_eq!((tried.len(), stage.run(10, &["launch"]).len()), (1, 0));
     assert_eq!(stage.run(15, &["launch"]).len(), PODS - 1);
 }
 
-/// Zone b costs no less than zone a, so nothing is lost without it.
+/// Zone b is not cheaper than zone a, so the launches lose nothing without it.
 #[test]
-fn nobody_waits_where_what_is_cheapest_was_not_refused() {
-    let (mut stage, launches) = after_a_hold(&["us-east-1a", "us-east-1b"], in_zone_b);
+fn launches_do_not_wait_if_the_cheapest_offering_was_not_refused() {
+    let (mut stage, launches) = after_a_back_off(&["us-east-1a", "us-east-1b"], in_zone_b);
     assert_eq!(launches.len(), PODS);
-    let tries = |own: &&IssuedCommand| offerings(own).iter().any(in_zone_b);
-    assert_eq!(launches.iter().filter(tries).count(), 1);
-    launches.iter().for_each(|own| stage.succeed(own));
+    let retries = |issued: &&IssuedCommand| offerings(issued).iter().any(in_zone_b);
+    assert_eq!(launches.iter().filter(retries).count(), 1);
+    launches.iter().for_each(|launch| stage.succeed(launch));
     stage.run(20, &[]);
     assert_eq!(stage.launches.len(), PODS, "each pod has a node");
 }
 
 /// EC2 chooses among the offerings of a launch. It has not refused the others.
 #[test]
-fn nobody_waits_for_what_was_not_refused_though_another_was_had() {
-    let (mut stage, tried) = after_a_hold(&["us-east-1a", "us-east-1b"], in_zone_a);
-    assert_eq!(tried.len(), 1, "it is the cheapest for all");
+fn launches_continue_after_the_retry_succeeds_with_another_offering() {
+    let (mut stage, tried) = after_a_back_off(&["us-east-1a", "us-east-1b"], in_zone_a);
+    assert_eq!(tried.len(), 1, "the offering is the cheapest for all pods");
     let mut answer = stage.answer(&tried[0].command);
     if let CommandResult::Launched(instance) = &mut answer {
         instance.offering = offerings(&tried[0])[1].clone();
@@ -149,39 +153,39 @@ fn nobody_waits_for_what_was_not_refused_though_another_was_had() {
 
 /// An on-demand instance of the same type costs more, and EC2 may have a spot instance in a moment.
 #[test]
-fn nobody_buys_dearer_while_what_is_cheapest_is_tried() {
+fn launches_do_not_buy_a_dearer_offering_during_the_retry() {
     let mut stage = stage(&["spot", "on-demand"], &["us-east-1a"]);
-    let is_spot = |own: &OfferingKey| own.capacity_type == CapacityType::Spot;
-    let tried = stage.again_after(is_spot);
+    let is_spot = |offering: &OfferingKey| offering.capacity_type == CapacityType::Spot;
+    let tried = stage.launches_after_back_off(is_spot);
     assert_eq!(tried.len(), 1);
     stage.succeed(&tried[0]);
-    let others = stage.run(2, &["launch"]);
-    assert!(others.iter().all(|own| is_spot(&offerings(own)[0])));
-    assert_eq!(others.len(), PODS - 1);
+    let followers = stage.run(2, &["launch"]);
+    assert!(followers.iter().all(|issued| is_spot(&offerings(issued)[0])));
+    assert_eq!(followers.len(), PODS - 1);
 }
 
 /// The fleet grants all launches before any of them is sent.
 #[test]
-fn one_launch_tries_where_the_fleet_is_asked_before() {
+fn one_launch_retries_a_refused_offering_under_fleet_limits() {
     let mut stage = stage(&["spot"], &["us-east-1a"]);
-    stage.event(Event::FleetChanged(Some(leaves(1_000))));
+    stage.event(Event::FleetChanged(Some(fleet_view(1_000))));
     stage.run(5, &[]);
-    let tried = stage.again_after(all);
+    let tried = stage.launches_after_back_off(all);
     assert_eq!(tried.len(), 1);
     stage.succeed(&tried[0]);
     assert_eq!(stage.run(2, &["launch"]).len(), PODS - 1);
 }
 
 #[test]
-fn a_launch_that_needs_several_zones_asks_for_all_of_them() {
+fn launch_with_min_values_for_zones_requests_all_of_them() {
     let zones = ["us-east-1a", "us-east-1b"];
     let mut stage = stage(&["spot"], &zones);
-    stage.change(|own| {
+    stage.change(|cluster| {
         let mut varied = Requirement::is_in(zones);
         varied.min_values = Some(2);
-        own.pools[0].requirements.add(ZONE, varied);
+        cluster.pools[0].requirements.add(ZONE, varied);
     });
-    let launches = stage.again_after(in_zone_b);
-    let both = |own: &&IssuedCommand| offerings(own).len() == 2;
+    let launches = stage.launches_after_back_off(in_zone_b);
+    let both = |issued: &&IssuedCommand| offerings(issued).len() == 2;
     assert_eq!(launches.iter().filter(both).count(), PODS);
 }

@@ -11,8 +11,8 @@ use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
 use super::{Stage, bound, owned_pod};
 
-/// Tags of an instance. `#` is the number of the instance, `@` the time of its launch. Written down
-/// from the daemon before it knew clusters by their UID.
+/// Tags of an instance. `#` is the number of the instance, `@` the time of its launch. Copied
+/// from a daemon that did not identify clusters by their UID yet.
 const TAGS: &str = "\
     karpenter.k8s.aws/ec2nodeclass=
     karpenter.sh/nodepool=general
@@ -60,14 +60,14 @@ const COUNT: usize = 9;
 
 fn pairs(text: &str, number: usize, at: &str) -> Labels {
     let lines = text.lines().map(str::trim);
-    let pairs = lines.filter_map(|own| own.split_once('='));
-    let fill = |own: &str| own.replace('#', &(number + 1).to_string()).replace('@', at);
+    let pairs = lines.filter_map(|line| line.split_once('='));
+    let fill = |text: &str| text.replace('#', &(number + 1).to_string()).replace('@', at);
     let pairs = pairs.map(|(key, value)| (key.to_owned(), fill(value)));
     pairs.collect()
 }
 
-/// A cluster as version 0.1 has left it, some days ago; the daemon has just been replaced.
-fn left_by_0_1() -> Stage {
+/// A cluster of version 0.1 from some days ago; the daemon has just been replaced.
+fn cluster_of_0_1() -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
     let at = "2027-01-12T08:00:05.2Z";
     let launched = at.parse().expect("a time");
@@ -115,31 +115,32 @@ fn left_by_0_1() -> Stage {
 }
 
 #[test]
-fn what_version_0_1_has_made_is_taken_over_and_neither_drifts_nor_ends() {
-    let mut stage = left_by_0_1();
+fn nodes_of_version_0_1_are_taken_over_without_drift_or_termination() {
+    let mut stage = cluster_of_0_1();
     stage.run(3 * 3_600, &[]);
     let claims = &stage.engine.state().ledger.claims;
-    assert_eq!(claims.len(), COUNT, "each is a claim");
-    let known = claims.values().filter(|own| own.node.is_some());
-    assert_eq!(known.count(), COUNT, "and has its Node");
+    assert_eq!(claims.len(), COUNT, "each instance is a claim");
+    let known = claims.values().filter(|claim| claim.node.is_some());
+    assert_eq!(known.count(), COUNT, "each claim has its Node");
     assert!(stage.engine.is_ready());
     for name in ["launch", "terminate", "evict", "delete_node", "delete_pod"] {
-        assert_eq!(stage.count(name), 0, "{name} in {:?}", stage.seen);
+        assert_eq!(stage.count(name), 0, "{name} in {:?}", stage.commands);
     }
     let nodes = stage.engine.state().objects.nodes.values();
-    let tainted = nodes.filter(|own| own.has_disrupted_taint());
+    let tainted = nodes.filter(|node| node.has_disrupted_taint());
     assert_eq!(tainted.count(), 0);
-    // A change of the pool is a drift of theirs, as of nodes that this version has made.
-    stage.change(|own| own.pools[0].node_class = Some("other".into()));
+    // A changed pool makes these nodes drift like nodes of this version.
+    stage.change(|cluster| cluster.pools[0].node_class = Some("other".into()));
     stage.run(600, &[]);
-    let told = stage.reports.iter();
-    let told = told.filter(|own| matches!(own, Report::Held(_) | Report::Drifted { .. }));
-    assert!(told.count() > 0, "no node has drifted");
+    let drift_reports = stage.reports.iter();
+    let drift_reports =
+        drift_reports.filter(|report| matches!(report, Report::Held(_) | Report::Drifted { .. }));
+    assert!(drift_reports.count() > 0, "no node has drifted");
 }
 
 #[test]
-fn instances_of_version_0_1_do_not_end_where_no_node_is_theirs() {
-    let mut stage = left_by_0_1();
+fn instances_of_version_0_1_without_nodes_are_not_terminated() {
+    let mut stage = cluster_of_0_1();
     for number in 0..COUNT {
         let key = ObjectKey::new("", format!("node-{number}"));
         stage.event(Event::Deleted(ObjectKind::Node, key));

@@ -30,7 +30,7 @@ fn labels<const N: usize>(pairs: [(&str, &str); N]) -> Labels {
     pairs.map(owned).into()
 }
 
-/// A node that was made ten days ago.
+/// A node that was created ten days ago.
 fn node(name: &str, annotations: Labels) -> Node {
     Node {
         name: name.into(),
@@ -73,7 +73,7 @@ fn pod(name: &str, kind: &str, node: &str) -> Pod {
     pod
 }
 
-/// A full node and two empty ones of a pool that lets one go a day, and somebody else's.
+/// A full node and two empty nodes of a pool with disruption budgets, and an unmanaged node.
 fn state() -> State {
     let mut cluster = Cluster::default();
     let mut general = Pool::new("general");
@@ -119,20 +119,20 @@ fn state() -> State {
         desired_healthy: 2,
         ..Pdb::default()
     };
-    let nodes = nodes.into_iter().map(|own| WatchedObject::Node(Box::new(own)));
-    let pods = pods.into_iter().map(|own| WatchedObject::Pod(Box::new(own)));
+    let nodes = nodes.into_iter().map(|node| WatchedObject::Node(Box::new(node)));
+    let pods = pods.into_iter().map(|pod| WatchedObject::Pod(Box::new(pod)));
     let objects = nodes.chain(pods).chain([WatchedObject::Pdb(budget)]).collect();
     State::offline(Arc::new(cluster), Arc::new(Catalog::shipped()), objects, NOW)
 }
 
-fn told(explained: &ExplainedNode<'_>) -> String {
+fn rendered(explained: &ExplainedNode<'_>) -> String {
     let mut out = explained.text();
     write!(out, "\n{:#}\n", explained.json()).expect("written");
     out
 }
 
 #[test]
-fn a_node_is_told_for_each_reason_whether_it_leaves_and_what_keeps_it() {
+fn explain_shows_the_verdict_for_each_disruption_reason() {
     let state = state();
     for name in ["full", "empty-a", "empty-b", "foreign"] {
         let explained = explain_node(&state, name, NOW).expect(name);
@@ -141,19 +141,19 @@ fn a_node_is_told_for_each_reason_whether_it_leaves_and_what_keeps_it() {
             prepend_module_to_snapshot => false,
             omit_expression => true,
         }, {
-            assert_snapshot!(format!("node-{name}"), told(&explained));
+            assert_snapshot!(format!("node-{name}"), rendered(&explained));
         });
     }
 }
 
 #[test]
-fn a_node_with_many_pods_has_the_first_told_and_the_rest_counted() {
+fn explain_lists_the_first_pods_and_counts_the_rest() {
     let mut state = state();
     for at in 0..200 {
         let pod = pod(&format!("many-{at}"), "ReplicaSet", "full");
         state.objects.apply(WatchedObject::Pod(Box::new(pod)), NOW);
     }
-    let explained = explain_node(&state, "full", NOW).expect("it is there");
+    let explained = explain_node(&state, "full", NOW).expect("a node");
     let text = explained.text();
     assert!(text.contains("and 158 more"), "{text}");
     assert!(text.lines().count() < 80, "{text}");
@@ -161,7 +161,7 @@ fn a_node_with_many_pods_has_the_first_told_and_the_rest_counted() {
 }
 
 #[test]
-fn a_node_that_is_not_there_has_similar_names_told() {
+fn explain_of_an_unknown_node_lists_similar_names() {
     let state = state();
     let cases: [(&str, &[&str]); 4] = [
         ("ful", &["full"]),

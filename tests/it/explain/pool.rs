@@ -30,7 +30,7 @@ use crate::scheduling::fixture::{CPU, GIB, kwok_like};
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-/// A pool of what is bought on demand.
+/// A pool for on-demand nodes.
 fn pool(name: &str) -> Pool {
     let mut pool = Pool::new(name);
     let on_demand = Requirement::is_in(["on-demand"]);
@@ -38,7 +38,7 @@ fn pool(name: &str) -> Pool {
     pool
 }
 
-/// A node of two cores of a pool, made ten days ago.
+/// A node with two cores, created ten days ago.
 fn node(name: &str, pool: &str) -> Node {
     let labels = [
         (POOL, pool),
@@ -63,7 +63,7 @@ fn node(name: &str, pool: &str) -> Node {
     }
 }
 
-/// A pod that runs on a node and that its controller would make anew.
+/// A running pod that its controller would recreate.
 fn running(name: &str, node: &str, cpu_milli: i64) -> Pod {
     let mut pod = plain(name, cpu_milli, GIB);
     pod.node = Some(node.into());
@@ -74,18 +74,18 @@ fn running(name: &str, node: &str, cpu_milli: i64) -> Pod {
     pod
 }
 
-/// A cluster of these pools, whose nodes all carry an agent.
+/// The state of a cluster with a DaemonSet on every node.
 fn state(cluster: Cluster, nodes: Vec<Node>, pods: Vec<Pod>) -> State {
     let catalog = Catalog::new(kwok_like("amd64", &[1, 2, 4, 8], &["a", "b"]));
-    let nodes = nodes.into_iter().map(|own| WatchedObject::Node(Box::new(own)));
-    let pods = pods.into_iter().map(|own| WatchedObject::Pod(Box::new(own)));
+    let nodes = nodes.into_iter().map(|node| WatchedObject::Node(Box::new(node)));
+    let pods = pods.into_iter().map(|pod| WatchedObject::Pod(Box::new(pod)));
     let agent = DaemonSet { key: plain("agent", 0, 0).key, template: plain("agent", 100, GIB / 4) };
     let agent = [WatchedObject::DaemonSet(Box::new(agent))];
     let objects = nodes.chain(pods).chain(agent).collect();
     State::offline(Arc::new(cluster), Arc::new(catalog), objects, NOW)
 }
 
-/// A pool that has two nodes, one of them on its way, and room for more; and pods that wait.
+/// A pool below its limits with two nodes, one of them in flight, and pending pods.
 fn healthy() -> State {
     let mut general = pool("general");
     general.weight = 10;
@@ -104,7 +104,7 @@ fn healthy() -> State {
     state(cluster, vec![node("a", "general"), starting], pods)
 }
 
-/// A pool of a label that no type has.
+/// A pool that requires a label value that no type has.
 fn barren() -> State {
     let mut general = pool("general");
     general.requirements.add(CPU, Requirement::is_in(["3"]));
@@ -112,7 +112,7 @@ fn barren() -> State {
     state(cluster, Vec::new(), vec![plain("p", 1000, GIB)])
 }
 
-/// A pool with as many nodes as it may have, and two offerings held down.
+/// A pool at its node limit, with two unavailable offerings.
 fn full() -> State {
     let mut general = pool("general");
     general.limits.nodes = Some(1);
@@ -133,7 +133,7 @@ fn full() -> State {
     state
 }
 
-/// A pool that lets one empty node go, has a pod that may not be moved, and nodes in use.
+/// A pool whose budget allows one empty node, with a do-not-disrupt pod and nodes in use.
 fn keeping() -> State {
     let mut general = pool("general");
     general.disruption.budgets = vec![Budget {
@@ -152,12 +152,12 @@ fn keeping() -> State {
     pods.push(held);
     let mut state = state(cluster, nodes, pods);
     let pause = Pause { until: None, reason: "a word of\u{1b}[31m elsewhere".to_owned() };
-    // Of another pool, which is no matter here.
+    // The pause of another pool has no effect.
     state.notes.pauses.insert(Some("other".into()), pause);
     state
 }
 
-/// A static pool of four nodes that has one, in a cluster that may have two more.
+/// A static pool with one of four nodes, in a cluster whose limit allows two more.
 fn fixed() -> State {
     let mut fixed = pool("fixed");
     fixed.replicas = Some(4);
@@ -166,14 +166,14 @@ fn fixed() -> State {
     state(cluster, vec![node("a", "fixed")], vec![plain("huge", 9000, GIB)])
 }
 
-fn told(explained: &ExplainedPool<'_>) -> String {
+fn rendered(explained: &ExplainedPool<'_>) -> String {
     let (mut out, well) = (explained.text(), explained.can_launch());
     write!(out, "\nwell: {well}\n\n{:#}\n", explained.json()).expect("written");
     out
 }
 
 #[test]
-fn a_pool_is_told_what_it_can_have_what_it_lacks_and_what_keeps_its_nodes() {
+fn explain_shows_offerings_limits_and_blockers_of_a_pool() {
     let cases = [
         ("healthy", healthy(), "general"),
         ("barren", barren(), "general"),
@@ -188,13 +188,13 @@ fn a_pool_is_told_what_it_can_have_what_it_lacks_and_what_keeps_its_nodes() {
             prepend_module_to_snapshot => false,
             omit_expression => true,
         }, {
-            assert_snapshot!(format!("pool-{case}"), told(&explained));
+            assert_snapshot!(format!("pool-{case}"), rendered(&explained));
         });
     }
 }
 
 #[test]
-fn requirements_that_each_leave_some_types_and_together_none_are_told_so() {
+fn explain_counts_the_types_of_each_conflicting_requirement() {
     let mut general = pool("general");
     general.requirements.add(CPU, Requirement::is_in(["1"]));
     general.labels = [(INSTANCE_TYPE, "s-2x-amd64"), ("team", "a")]
@@ -204,8 +204,9 @@ fn requirements_that_each_leave_some_types_and_together_none_are_told_so() {
     let state = state(cluster, Vec::new(), Vec::new());
     let explained = explain_pool(&state, "general", NOW).expect("a pool");
     let asked = explained.range.asked.iter();
-    let asked: Vec<_> = asked.map(|own| (own.key.as_str(), own.types)).collect();
-    // A label that no type speaks of leaves all of them, and is nobody's fault.
+    let asked: Vec<_> =
+        asked.map(|requirement| (requirement.key.as_str(), requirement.types)).collect();
+    // A label that no type defines excludes no types and is not listed.
     let expect = [(CPU, 3), (CAPACITY_TYPE, 12), (INSTANCE_TYPE, 1)];
     assert_eq!(asked, expect);
     assert_eq!(explained.range.suited, 0);
@@ -213,18 +214,18 @@ fn requirements_that_each_leave_some_types_and_together_none_are_told_so() {
 }
 
 #[test]
-fn pods_are_told_by_what_stops_them_in_this_pool() {
+fn explain_groups_unschedulable_pods_by_the_pool_rejection() {
     let state = healthy();
-    let explained = explain_pool(&state, "gpu", NOW).expect("it is there");
+    let explained = explain_pool(&state, "gpu", NOW).expect("a pool");
     let stopped = explained.unplaced.iter();
-    let stopped: Vec<_> = stopped.map(|own| (own.why.code.as_str(), own.pods)).collect();
+    let stopped: Vec<_> = stopped.map(|group| (group.why.code.as_str(), group.pods)).collect();
     assert_eq!(stopped, [("taint", 1)]);
     assert!(explained.launches.is_empty(), "{}", explained.text());
     assert_eq!(explained.candidates, 0, "{}", explained.text());
 }
 
 #[test]
-fn a_pool_whose_class_is_not_ready_says_so_and_what_it_could_have() {
+fn explain_reports_a_node_class_that_is_not_ready() {
     let mut general = pool("general");
     general.node_class = Some("standard".into());
     let cluster = Cluster { pools: vec![general], ..Cluster::default() };
@@ -242,7 +243,7 @@ fn a_pool_whose_class_is_not_ready_says_so_and_what_it_could_have() {
 }
 
 #[test]
-fn a_pool_of_which_all_is_held_down_can_have_nothing_and_says_until_when() {
+fn explain_shows_when_unavailable_offerings_are_retried() {
     let mut state = full();
     state.holds.record_refused_capacity_type(CapacityType::OnDemand, NOW);
     let explained = explain_pool(&state, "general", NOW).expect("a pool");
@@ -256,7 +257,7 @@ fn a_pool_of_which_all_is_held_down_can_have_nothing_and_says_until_when() {
 }
 
 #[test]
-fn what_is_reserved_can_be_had_as_long_as_some_of_it_is_left() {
+fn reserved_offering_is_available_until_its_reservation_is_used() {
     let mut general = pool("general");
     let ways = Requirement::is_in(["on-demand", "reserved"]);
     general.requirements = [(CAPACITY_TYPE, ways)].into_iter().collect();
@@ -269,20 +270,20 @@ fn what_is_reserved_can_be_had_as_long_as_some_of_it_is_left() {
         available: true,
         reservation: Some(Box::new(Reservation::new("r", 1))),
     });
-    let told = |nodes| {
+    let explain_with = |nodes| {
         let mut state = state(cluster.clone(), nodes, Vec::new());
         state.apply_catalog(Arc::new(Catalog::new(types.clone())));
         let explained = explain_pool(&state, "general", NOW).expect("a pool");
         (explained.range.offering_count(), explained.text())
     };
-    let (offerings, text) = told(Vec::new());
+    let (offerings, text) = explain_with(Vec::new());
     assert_eq!(offerings, 4);
     let line = "nodes limit 1 of reservation r: 0 in use, 1 left";
     assert!(text.contains(line), "{text}");
     let mut one = node("a", "general");
     let label = (RESERVATION_ID.to_owned(), "r".to_owned());
     one.labels.extend([label]);
-    let (offerings, text) = told(vec![one]);
+    let (offerings, text) = explain_with(vec![one]);
     assert_eq!(offerings, 3);
     assert!(!text.contains("reserved (1)"), "{text}");
     let line = "nodes limit 1 of reservation r: 1 in use, 0 left";
@@ -290,19 +291,19 @@ fn what_is_reserved_can_be_had_as_long_as_some_of_it_is_left() {
 }
 
 #[test]
-fn words_of_elsewhere_cannot_disturb_a_terminal() {
+fn control_characters_in_a_pause_reason_are_removed() {
     let mut state = keeping();
-    let pause = state.notes.pauses.values().next().cloned().expect("one");
+    let pause = state.notes.pauses.values().next().cloned().expect("a pause");
     state.notes.pauses.insert(None, pause);
     let explained = explain_pool(&state, "general", NOW).expect("a pool");
     let text = explained.text();
     let line = "! the cluster is paused until resumed: a word of [31m elsewhere";
     assert!(text.contains(line), "{text}");
-    assert!(!text.chars().any(|own| own.is_control() && own != '\n'), "{text:?}");
+    assert!(!text.chars().any(|character| character.is_control() && character != '\n'), "{text:?}");
 }
 
 #[test]
-fn a_pool_that_is_not_there_has_similar_names_told() {
+fn explain_of_an_unknown_pool_lists_similar_names() {
     let state = fixed();
     let cases: [(&str, &[&str]); 4] =
         [("generl", &["general"]), ("gen", &["general"]), ("nothing-like-it", &[]), ("", &[])];

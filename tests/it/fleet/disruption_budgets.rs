@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::engine::command::{Command, CommandResult};
+use outrigger::engine::command::Command;
 use outrigger::fleet::PATIENCE;
 use outrigger::model::fleet::{DisruptionUsage, FleetLimits};
 use outrigger::model::pool::{Budget, BudgetNodes, Rate, Reason};
+use outrigger::provider::CommandResult;
 
 use super::fixture::{Stage, cluster};
 
@@ -23,13 +24,7 @@ fn budget(nodes: BudgetNodes, rate: Option<&str>) -> FleetLimits {
     }
 }
 
-fn disruption_usage(
-    stage: &mut Stage,
-    cluster: &str,
-    nodes: usize,
-    unready: usize,
-    leaving: &[&str],
-) {
+fn report_nodes(stage: &mut Stage, cluster: &str, nodes: usize, unready: usize, leaving: &[&str]) {
     let disruption_usage = DisruptionUsage {
         nodes,
         unready,
@@ -40,7 +35,12 @@ fn disruption_usage(
     assert_eq!(answer, CommandResult::Done);
 }
 
-fn ask(stage: &mut Stage, cluster: &str, claim: &str, reason: Reason) -> Result<(), String> {
+fn request_disruption(
+    stage: &mut Stage,
+    cluster: &str,
+    claim: &str,
+    reason: Reason,
+) -> Result<(), String> {
     let claim = claim.into();
     match stage.command(cluster, Command::RequestDisruption { claim, reason }) {
         CommandResult::Granted => Ok(()),
@@ -49,79 +49,83 @@ fn ask(stage: &mut Stage, cluster: &str, claim: &str, reason: Reason) -> Result<
     }
 }
 
-/// Two clusters of ten nodes each that have said so.
-fn two(limits: FleetLimits) -> Stage {
+/// Returns a fleet with two clusters of ten nodes each that have reported.
+fn two_clusters(limits: FleetLimits) -> Stage {
     let mut stage = Stage::new(limits, &[cluster("east"), cluster("west")]);
-    disruption_usage(&mut stage, "east", 10, 0, &[]);
-    disruption_usage(&mut stage, "west", 10, 0, &[]);
+    report_nodes(&mut stage, "east", 10, 0, &[]);
+    report_nodes(&mut stage, "west", 10, 0, &[]);
     stage
 }
 
 #[test]
-fn two_clusters_never_take_the_last_place_both() {
-    let mut stage = two(budget(BudgetNodes::Percent(10), None));
+fn fleet_disruption_budget_is_shared_by_all_clusters() {
+    let mut stage = two_clusters(budget(BudgetNodes::Percent(10), None));
     let empty = Reason::Empty;
-    assert_eq!(ask(&mut stage, "east", "a", empty), Ok(()));
-    assert_eq!(ask(&mut stage, "east", "a", empty), Ok(()), "asked twice it is one");
-    assert_eq!(ask(&mut stage, "west", "b", empty), Ok(()));
+    assert_eq!(request_disruption(&mut stage, "east", "a", empty), Ok(()));
+    assert_eq!(
+        request_disruption(&mut stage, "east", "a", empty),
+        Ok(()),
+        "a repeated request counts once"
+    );
+    assert_eq!(request_disruption(&mut stage, "west", "b", empty), Ok(()));
     let full = "the disruption budget of the fleet allows 2 node(s) at a time";
-    assert_eq!(ask(&mut stage, "west", "c", empty), Err(full.to_owned()));
-    assert_eq!(ask(&mut stage, "east", "d", Reason::Drifted), Err(full.to_owned()));
-    // A reason that no budget names is not held back.
-    assert_eq!(ask(&mut stage, "east", "e", Reason::Expired), Ok(()));
-    disruption_usage(&mut stage, "east", 9, 0, &[]);
-    assert_eq!(ask(&mut stage, "west", "c", empty), Ok(()));
-    disruption_usage(&mut stage, "west", 10, 1, &["b"]);
-    assert_eq!(ask(&mut stage, "east", "d", empty), Err(full.to_owned()));
+    assert_eq!(request_disruption(&mut stage, "west", "c", empty), Err(full.to_owned()));
+    assert_eq!(request_disruption(&mut stage, "east", "d", Reason::Drifted), Err(full.to_owned()));
+    // A reason that no budget names is not limited.
+    assert_eq!(request_disruption(&mut stage, "east", "e", Reason::Expired), Ok(()));
+    report_nodes(&mut stage, "east", 9, 0, &[]);
+    assert_eq!(request_disruption(&mut stage, "west", "c", empty), Ok(()));
+    report_nodes(&mut stage, "west", 10, 1, &["b"]);
+    assert_eq!(request_disruption(&mut stage, "east", "d", empty), Err(full.to_owned()));
 }
 
 #[test]
-fn the_others_hear_what_is_taken() {
-    let mut stage = two(budget(BudgetNodes::Nodes(3), Some("5/h")));
-    assert_eq!(ask(&mut stage, "east", "a", Reason::Empty), Ok(()));
-    stage.wait(2);
-    let view = stage.views["west"].clone().expect("it has neighbours");
+fn other_clusters_see_granted_disruptions() {
+    let mut stage = two_clusters(budget(BudgetNodes::Nodes(3), Some("5/h")));
+    assert_eq!(request_disruption(&mut stage, "east", "a", Reason::Empty), Ok(()));
+    stage.advance(2);
+    let view = stage.views["west"].clone().expect("a view");
     assert_eq!((view.others.nodes, view.others.disrupted), (10, 1));
     let at = Timestamp::from_second(1_800_000_000).expect("in range");
     assert_eq!(view.others.let_go, [(at, Reason::Empty)]);
     assert_eq!(view.budgets.len(), 1);
     assert!(!view.is_limited());
-    let view = stage.views["east"].clone().expect("it has neighbours");
+    let view = stage.views["east"].clone().expect("a view");
     assert_eq!((view.others.nodes, view.others.disrupted), (10, 0));
 }
 
 #[test]
-fn a_rate_counts_what_all_have_let_go() {
-    let mut stage = two(budget(BudgetNodes::Percent(100), Some("2/h")));
-    assert_eq!(ask(&mut stage, "east", "a", Reason::Empty), Ok(()));
-    stage.wait(600);
-    assert_eq!(ask(&mut stage, "west", "b", Reason::Drifted), Ok(()));
+fn fleet_disruption_rate_counts_all_clusters() {
+    let mut stage = two_clusters(budget(BudgetNodes::Percent(100), Some("2/h")));
+    assert_eq!(request_disruption(&mut stage, "east", "a", Reason::Empty), Ok(()));
+    stage.advance(600);
+    assert_eq!(request_disruption(&mut stage, "west", "b", Reason::Drifted), Ok(()));
     let until = stage.now + SignedDuration::from_mins(50);
     let full = format!("the disruption budget of the fleet is used up (2/h), until {until}");
-    assert_eq!(ask(&mut stage, "west", "c", Reason::Empty), Err(full));
-    stage.wait(2999);
-    assert!(ask(&mut stage, "east", "d", Reason::Empty).is_err());
-    stage.wait(1);
-    assert_eq!(ask(&mut stage, "east", "d", Reason::Empty), Ok(()));
+    assert_eq!(request_disruption(&mut stage, "west", "c", Reason::Empty), Err(full));
+    stage.advance(2999);
+    assert!(request_disruption(&mut stage, "east", "d", Reason::Empty).is_err());
+    stage.advance(1);
+    assert_eq!(request_disruption(&mut stage, "east", "d", Reason::Empty), Ok(()));
 }
 
 #[test]
-fn who_has_not_said_what_it_has_gets_nothing_and_stops_the_others_for_a_while() {
+fn cluster_without_a_node_report_gets_no_grant_and_delays_others() {
     let limits = || budget(BudgetNodes::Nodes(2), None);
     let mut stage = Stage::new(limits(), &[cluster("east"), cluster("west")]);
     let own = "the cluster has not reported its nodes yet".to_owned();
-    assert_eq!(ask(&mut stage, "east", "a", Reason::Empty), Err(own.clone()));
-    disruption_usage(&mut stage, "east", 10, 0, &[]);
+    assert_eq!(request_disruption(&mut stage, "east", "a", Reason::Empty), Err(own.clone()));
+    report_nodes(&mut stage, "east", 10, 0, &[]);
     let other = "the budgets of the fleet are not known yet: cluster west has not reported its \
                  nodes";
-    assert_eq!(ask(&mut stage, "east", "a", Reason::Empty), Err(other.to_owned()));
-    stage.wait(PATIENCE.as_secs());
-    assert_eq!(ask(&mut stage, "east", "a", Reason::Empty), Ok(()));
-    assert_eq!(ask(&mut stage, "west", "b", Reason::Empty), Err(own));
-    // One that falls silent, or whose engine is another, counts with what it last had.
-    let mut stage = two(limits());
-    disruption_usage(&mut stage, "west", 10, 1, &["b"]);
+    assert_eq!(request_disruption(&mut stage, "east", "a", Reason::Empty), Err(other.to_owned()));
+    stage.advance(PATIENCE.as_secs());
+    assert_eq!(request_disruption(&mut stage, "east", "a", Reason::Empty), Ok(()));
+    assert_eq!(request_disruption(&mut stage, "west", "b", Reason::Empty), Err(own));
+    // A silent cluster, or one with a restarted engine, counts with its last report.
+    let mut stage = two_clusters(limits());
+    report_nodes(&mut stage, "west", 10, 1, &["b"]);
     stage.fleet.on_engine_start(&"west".into(), stage.now);
-    stage.wait(7200);
-    assert!(ask(&mut stage, "east", "a", Reason::Empty).is_err());
+    stage.advance(7200);
+    assert!(request_disruption(&mut stage, "east", "a", Reason::Empty).is_err());
 }

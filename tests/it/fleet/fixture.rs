@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::engine::command::{Command, CommandId, CommandResult, IssuedCommand};
+use outrigger::engine::command::{Command, CommandId, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::fleet::Fleet;
 use outrigger::model::cluster::{Cluster, ManagementMode};
@@ -15,19 +15,20 @@ use outrigger::model::id::ClusterName;
 use outrigger::model::instance::UnavailableKey;
 use outrigger::model::pool::Limits;
 use outrigger::model::quantity::Resources;
+use outrigger::provider::CommandResult;
 
-/// A fleet, and what each cluster has heard.
+/// A fleet, and the messages that each cluster received.
 pub(super) struct Stage {
     pub(super) fleet: Fleet,
     pub(super) now: Timestamp,
     pub(super) views: BTreeMap<ClusterName, Option<Arc<FleetView>>>,
-    /// How often each was told of a view.
-    pub(super) told: BTreeMap<ClusterName, usize>,
-    pub(super) held_down: Vec<(ClusterName, Vec<UnavailableKey>, Timestamp)>,
+    /// The number of views that each cluster received.
+    pub(super) view_counts: BTreeMap<ClusterName, usize>,
+    pub(super) unavailable: Vec<(ClusterName, Vec<UnavailableKey>, Timestamp)>,
     commands: u64,
 }
 
-/// A managed cluster of this name in one region.
+/// Returns a managed cluster with this name. All have the same region.
 pub(super) fn cluster(name: &str) -> Cluster {
     Cluster {
         name: name.into(),
@@ -37,7 +38,7 @@ pub(super) fn cluster(name: &str) -> Cluster {
     }
 }
 
-/// Limits of so many cores and nodes.
+/// Returns fleet limits of cores and nodes.
 pub(super) fn limits(cores: i64, nodes: u32) -> FleetLimits {
     FleetLimits {
         limits: Limits { nodes: Some(nodes), capacity: vec![("cpu".to_owned(), cores * 1000)] },
@@ -45,13 +46,13 @@ pub(super) fn limits(cores: i64, nodes: u32) -> FleetLimits {
     }
 }
 
-/// What a claim of so many cores takes.
+/// Returns the usage of a claim with this many cores.
 pub(super) fn cores(cores: i64) -> ClaimUsage {
     let capacity = Resources { cpu_milli: cores * 1000, memory: 4 << 30, ..Resources::default() };
     ClaimUsage { capacity, reservation: None }
 }
 
-/// The same as an instance of a reservation.
+/// Returns the usage of an instance of a reservation.
 pub(super) fn reserved(id: &str, count: u32) -> ClaimUsage {
     let id = id.to_owned();
     ClaimUsage { reservation: Some(SharedReservation { id, count }), ..cores(1) }
@@ -63,8 +64,8 @@ impl Stage {
             fleet: Fleet::default(),
             now: Timestamp::from_second(1_800_000_000).expect("in range"),
             views: BTreeMap::new(),
-            told: BTreeMap::new(),
-            held_down: Vec::new(),
+            view_counts: BTreeMap::new(),
+            unavailable: Vec::new(),
             commands: 0,
         };
         stage.configure(limits, clusters);
@@ -74,20 +75,20 @@ impl Stage {
     pub(super) fn configure(&mut self, limits: FleetLimits, clusters: &[Cluster]) {
         let clusters: Vec<Arc<Cluster>> = clusters.iter().cloned().map(Arc::new).collect();
         self.fleet.configure(limits, &clusters, self.now);
-        self.listen();
+        self.receive();
     }
 
-    /// Lets time pass, as the fleet's alarm has it.
-    pub(super) fn wait(&mut self, seconds: i64) {
+    /// Advances the time and runs the due notifications of the fleet.
+    pub(super) fn advance(&mut self, seconds: i64) {
         let end = self.now + SignedDuration::from_secs(seconds);
         while let Some(at) = self.fleet.poll_timeout(self.now).filter(|at| *at <= end) {
             self.now = self.now.max(at);
             self.fleet.notify_due(self.now);
-            self.listen();
+            self.receive();
         }
         self.now = end;
         self.fleet.notify_due(self.now);
-        self.listen();
+        self.receive();
     }
 
     pub(super) fn command(&mut self, cluster: &str, command: Command) -> CommandResult {
@@ -95,11 +96,11 @@ impl Stage {
         let id = CommandId(self.commands);
         let issued = IssuedCommand { id, command };
         self.fleet.handle_command(&cluster.into(), issued, self.now);
-        self.listen().expect("every command is answered")
+        self.receive().expect("every command is answered")
     }
 
-    /// All that a cluster has.
-    pub(super) fn whole(&mut self, cluster: &str, claims: &[(&str, ClaimUsage)]) {
+    /// Reports all claims of a cluster.
+    pub(super) fn report_all(&mut self, cluster: &str, claims: &[(&str, ClaimUsage)]) {
         let own = |(id, holding): &(&str, ClaimUsage)| ((*id).into(), Some(holding.clone()));
         let claims = claims.iter().map(own).collect();
         let whole = true;
@@ -107,8 +108,8 @@ impl Stage {
         assert_eq!(answer, CommandResult::Done);
     }
 
-    /// What has changed of one claim.
-    pub(super) fn changed(
+    /// Reports the change of one claim.
+    pub(super) fn report_change(
         &mut self,
         cluster: &str,
         claim: &str,
@@ -118,14 +119,25 @@ impl Stage {
         self.command(cluster, Command::ReportUsage { whole, claims })
     }
 
-    pub(super) fn ask(&mut self, cluster: &str, claim: &str, holding: ClaimUsage) -> CommandResult {
+    pub(super) fn request_grant(
+        &mut self,
+        cluster: &str,
+        claim: &str,
+        holding: ClaimUsage,
+    ) -> CommandResult {
         let claim = claim.into();
         self.command(cluster, Command::RequestGrant(Box::new(GrantRequest { claim, holding })))
     }
 
-    /// Asks, and is denied in these words.
-    pub(super) fn denied(&mut self, cluster: &str, claim: &str, holding: ClaimUsage, words: &str) {
-        match self.ask(cluster, claim, holding) {
+    /// Requests a grant, and checks that it is denied with these words.
+    pub(super) fn assert_denied(
+        &mut self,
+        cluster: &str,
+        claim: &str,
+        holding: ClaimUsage,
+        words: &str,
+    ) {
+        match self.request_grant(cluster, claim, holding) {
             CommandResult::Denied { why, .. } => {
                 assert!(why.contains(words), "{why:?}, not {words:?}")
             }
@@ -133,18 +145,18 @@ impl Stage {
         }
     }
 
-    pub(super) fn granted(&mut self, cluster: &str, claim: &str, holding: ClaimUsage) {
-        assert_eq!(self.ask(cluster, claim, holding), CommandResult::Granted);
+    pub(super) fn assert_granted(&mut self, cluster: &str, claim: &str, holding: ClaimUsage) {
+        assert_eq!(self.request_grant(cluster, claim, holding), CommandResult::Granted);
     }
 
-    /// Cores and nodes that a cluster may have in all.
+    /// Returns the cores and nodes that a cluster may use in total.
     pub(super) fn share(&self, cluster: &str) -> (i64, Option<u32>) {
         let view = self.views[cluster].as_ref().expect("a view");
         (view.share.capacity[0].1 / 1000, view.share.nodes)
     }
 
-    /// Hears all that the fleet has to tell; the answer among it.
-    fn listen(&mut self) -> Option<CommandResult> {
+    /// Records all messages of the fleet, and returns the command result among them.
+    fn receive(&mut self) -> Option<CommandResult> {
         let mut found = None;
         while let Some((cluster, event)) = self.fleet.next_event() {
             match event {
@@ -153,16 +165,16 @@ impl Stage {
                     if let CommandResult::Denied { view, .. } = &answer {
                         self.views.insert(cluster, Some(view.clone()));
                     }
-                    assert!(found.replace(answer).is_none(), "answered once");
+                    assert!(found.replace(answer).is_none(), "one result per command");
                 }
                 Event::FleetChanged(view) => {
-                    *self.told.entry(cluster.clone()).or_insert(0) += 1;
+                    *self.view_counts.entry(cluster.clone()).or_insert(0) += 1;
                     self.views.insert(cluster, view);
                 }
                 Event::HeldDown(what, until) => {
-                    self.held_down.push((cluster, what, until));
+                    self.unavailable.push((cluster, what, until));
                 }
-                other => panic!("{other:?} is not for an engine"),
+                other => panic!("unexpected event: {other:?}"),
             }
         }
         found

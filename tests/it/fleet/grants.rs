@@ -1,186 +1,187 @@
 //! Grants of the fleet to clusters, and their notifications.
 
 use jiff::SignedDuration;
-use outrigger::engine::command::{Command, CommandResult, FailureKind};
+use outrigger::engine::command::Command;
 use outrigger::fleet::PATIENCE;
 use outrigger::model::cluster::{ManagementMode, Simulated};
 use outrigger::model::fleet::FleetLimits;
 use outrigger::model::instance::{CapacityType, OfferingKey, UnavailableKey};
+use outrigger::provider::{CommandResult, FailureKind};
 
 use super::fixture::{Stage, cluster, cores, limits, reserved};
 
-/// Two clusters that have nothing and have said so.
-fn two(limits: FleetLimits) -> Stage {
+/// Returns a fleet with two clusters that have reported no claims.
+fn two_clusters(limits: FleetLimits) -> Stage {
     let mut stage = Stage::new(limits, &[cluster("east"), cluster("west")]);
-    stage.whole("east", &[]);
-    stage.whole("west", &[]);
+    stage.report_all("east", &[]);
+    stage.report_all("west", &[]);
     stage
 }
 
 #[test]
-fn what_one_has_the_other_cannot_get() {
-    let mut stage = two(limits(10, 9));
-    stage.granted("east", "a", cores(6));
+fn fleet_limits_are_shared_by_all_clusters() {
+    let mut stage = two_clusters(limits(10, 9));
+    stage.assert_granted("east", "a", cores(6));
     let words = "cpu limit 10 of the fleet leaves 4, the claim needs up to 5";
-    stage.denied("west", "b", cores(5), words);
-    stage.granted("west", "b", cores(4));
-    // Asked twice, it counts once.
-    stage.granted("west", "b", cores(4));
-    stage.denied("east", "c", cores(1), "leaves 0");
-    // What was launched is smaller than what might have been.
-    stage.changed("east", "a", Some(cores(5)));
-    stage.granted("east", "c", cores(1));
-    stage.changed("west", "b", None);
-    stage.granted("east", "d", cores(4));
+    stage.assert_denied("west", "b", cores(5), words);
+    stage.assert_granted("west", "b", cores(4));
+    // A repeated request counts once.
+    stage.assert_granted("west", "b", cores(4));
+    stage.assert_denied("east", "c", cores(1), "leaves 0");
+    // The launched instance is smaller than the granted maximum.
+    stage.report_change("east", "a", Some(cores(5)));
+    stage.assert_granted("east", "c", cores(1));
+    stage.report_change("west", "b", None);
+    stage.assert_granted("east", "d", cores(4));
     assert_eq!(stage.fleet.total_usage(&"east".into()).1, 3);
     assert_eq!(stage.fleet.total_usage(&"west".into()).1, 0);
 
-    let mut stage = two(limits(10, 1));
-    stage.granted("east", "a", cores(1));
-    stage.denied("west", "b", cores(1), "nodes limit 1 of the fleet is reached");
+    let mut stage = two_clusters(limits(10, 1));
+    stage.assert_granted("east", "a", cores(1));
+    stage.assert_denied("west", "b", cores(1), "nodes limit 1 of the fleet is reached");
 }
 
 #[test]
-fn who_is_denied_hears_at_once_what_is_left() {
-    let mut stage = two(limits(10, 9));
-    stage.granted("east", "a", cores(6));
-    let CommandResult::Denied { view, .. } = stage.ask("west", "b", cores(5)) else {
-        panic!("it does not fit");
+fn denial_contains_the_remaining_share() {
+    let mut stage = two_clusters(limits(10, 9));
+    stage.assert_granted("east", "a", cores(6));
+    let CommandResult::Denied { view, .. } = stage.request_grant("west", "b", cores(5)) else {
+        panic!("the request must be denied");
     };
     assert_eq!(view.share.capacity, [("cpu".to_owned(), 4000)]);
     assert_eq!((view.share.nodes, &view.closed), (Some(8), &None));
 }
 
 #[test]
-fn views_count_up_whichever_way_they_are_told() {
-    let mut stage = two(limits(10, 9));
+fn view_numbers_increase_in_denials_and_notifications() {
+    let mut stage = two_clusters(limits(10, 9));
     let number = |stage: &Stage| stage.views["west"].as_ref().expect("a view").number;
     let mut last = number(&stage);
     for claim in ["a", "b", "c"] {
-        stage.granted("east", claim, cores(2));
-        stage.denied("west", claim, cores(9), "leaves");
+        stage.assert_granted("east", claim, cores(2));
+        stage.assert_denied("west", claim, cores(9), "leaves");
         assert!(number(&stage) > last, "{claim} was denied");
         last = number(&stage);
-        stage.changed("east", claim, None);
-        stage.wait(5);
-        assert!(number(&stage) > last, "{claim} was given back");
+        stage.report_change("east", claim, None);
+        stage.advance(5);
+        assert!(number(&stage) > last, "{claim} was released");
         last = number(&stage);
     }
 }
 
 #[test]
-fn what_is_there_counts_whether_or_not_it_fits() {
-    let mut stage = two(limits(10, 9));
-    stage.whole("east", &[("a", cores(8)), ("b", cores(8))]);
-    stage.denied("west", "c", cores(1), "leaves -6");
-    stage.changed("east", "a", None);
-    stage.granted("west", "c", cores(2));
-    // Whatever is not among the whole is given back.
-    stage.whole("east", &[]);
-    stage.granted("west", "d", cores(8));
+fn reported_usage_counts_even_above_the_limit() {
+    let mut stage = two_clusters(limits(10, 9));
+    stage.report_all("east", &[("a", cores(8)), ("b", cores(8))]);
+    stage.assert_denied("west", "c", cores(1), "leaves -6");
+    stage.report_change("east", "a", None);
+    stage.assert_granted("west", "c", cores(2));
+    // A full report releases the claims that it does not contain.
+    stage.report_all("east", &[]);
+    stage.assert_granted("west", "d", cores(8));
 }
 
 #[test]
-fn nothing_is_granted_before_all_have_said_what_they_have() {
+fn grants_wait_until_all_clusters_have_reported() {
     let mut stage = Stage::new(limits(10, 9), &[cluster("east"), cluster("west")]);
-    stage.denied("east", "a", cores(1), "the cluster has not reported its resources yet");
-    stage.whole("east", &[]);
-    stage.denied("east", "a", cores(1), "cluster west has not reported its resources");
+    stage.assert_denied("east", "a", cores(1), "the cluster has not reported its resources yet");
+    stage.report_all("east", &[]);
+    stage.assert_denied("east", "a", cores(1), "cluster west has not reported its resources");
     assert!(stage.views["east"].as_ref().expect("a view").closed.is_some());
-    // What has changed tells nothing of the rest.
-    let answer = stage.changed("west", "b", Some(cores(1)));
+    // A change is no full report.
+    let answer = stage.report_change("west", "b", Some(cores(1)));
     let conflict = |kind| kind == FailureKind::Conflict;
     assert!(matches!(answer, CommandResult::Failed { kind, .. } if conflict(kind)));
-    stage.whole("west", &[("b", cores(7))]);
-    assert_eq!(stage.share("east"), (3, Some(8)), "told at once");
-    stage.granted("east", "a", cores(3));
+    stage.report_all("west", &[("b", cores(7))]);
+    assert_eq!(stage.share("east"), (3, Some(8)), "the view is sent at once");
+    stage.assert_granted("east", "a", cores(3));
 }
 
 #[test]
-fn one_silent_cluster_stops_the_others_for_a_while_only() {
+fn silent_cluster_blocks_grants_only_for_a_limited_time() {
     let mut silent = cluster("west");
     silent.limits.capacity = vec![("cpu".to_owned(), 4000)];
     silent.limits.nodes = Some(2);
     let mut stage = Stage::new(limits(10, 9), &[cluster("east"), silent]);
-    stage.whole("east", &[]);
-    stage.wait(PATIENCE.as_secs() - 1);
-    stage.denied("east", "a", cores(1), "cluster west has not reported its resources");
-    stage.wait(2);
-    // All that its own limits allow it may be there.
+    stage.report_all("east", &[]);
+    stage.advance(PATIENCE.as_secs() - 1);
+    stage.assert_denied("east", "a", cores(1), "cluster west has not reported its resources");
+    stage.advance(2);
+    // The silent cluster counts with its own limits.
     assert_eq!(stage.share("east"), (6, Some(7)));
-    stage.denied("east", "a", cores(7), "leaves 6");
-    stage.granted("east", "a", cores(6));
-    // It comes after all, with more than anyone thought: that counts.
-    stage.whole("west", &[("b", cores(5))]);
-    stage.denied("west", "c", cores(1), "leaves -1");
-    stage.changed("east", "a", None);
-    stage.granted("west", "c", cores(1));
+    stage.assert_denied("east", "a", cores(7), "leaves 6");
+    stage.assert_granted("east", "a", cores(6));
+    // It reports later with more than its limits: the report counts.
+    stage.report_all("west", &[("b", cores(5))]);
+    stage.assert_denied("west", "c", cores(1), "leaves -1");
+    stage.report_change("east", "a", None);
+    stage.assert_granted("west", "c", cores(1));
 }
 
 #[test]
-fn only_those_are_waited_for_that_make_nodes() {
+fn grants_do_not_wait_for_observed_clusters() {
     let mut observed = cluster("west");
     observed.mode = ManagementMode::Observe;
     let mut stage = Stage::new(limits(10, 9), &[cluster("east"), observed.clone()]);
-    stage.whole("east", &[]);
-    stage.granted("east", "a", cores(1));
-    // What it has counts all the same.
-    stage.whole("west", &[("b", cores(8))]);
-    stage.denied("east", "c", cores(2), "leaves 1");
-    // One that is configured no more has nothing.
+    stage.report_all("east", &[]);
+    stage.assert_granted("east", "a", cores(1));
+    // Its usage still counts.
+    stage.report_all("west", &[("b", cores(8))]);
+    stage.assert_denied("east", "c", cores(2), "leaves 1");
+    // A removed cluster uses nothing.
     stage.configure(limits(10, 9), &[cluster("east")]);
-    stage.granted("east", "c", cores(9));
+    stage.assert_granted("east", "c", cores(9));
 }
 
 #[test]
-fn a_new_engine_says_what_there_is_before_it_gets_more() {
-    let mut stage = two(limits(10, 9));
-    stage.granted("east", "a", cores(6));
+fn restarted_engine_must_report_before_it_gets_grants() {
+    let mut stage = two_clusters(limits(10, 9));
+    stage.assert_granted("east", "a", cores(6));
     stage.fleet.on_engine_start(&"east".into(), stage.now);
-    stage.denied("east", "b", cores(1), "the cluster has not reported");
-    // Meanwhile what the one before it had counts, and the other goes on.
-    stage.denied("west", "c", cores(5), "leaves 4");
-    stage.granted("west", "c", cores(4));
-    stage.whole("east", &[]);
-    stage.granted("east", "b", cores(6));
+    stage.assert_denied("east", "b", cores(1), "the cluster has not reported");
+    // Meanwhile the earlier usage counts, and the other cluster still gets grants.
+    stage.assert_denied("west", "c", cores(5), "leaves 4");
+    stage.assert_granted("west", "c", cores(4));
+    stage.report_all("east", &[]);
+    stage.assert_granted("east", "b", cores(6));
 }
 
 #[test]
-fn a_reservation_is_never_taken_twice() {
-    // Without any limits of the fleet: the clusters buy from the same.
-    let mut stage = two(FleetLimits::default());
-    stage.granted("east", "a", reserved("cr-1", 2));
-    stage.granted("west", "b", reserved("cr-1", 2));
-    stage.granted("west", "b", reserved("cr-1", 2));
+fn reservation_instances_are_never_granted_twice() {
+    // Without fleet limits: the clusters share the reservations.
+    let mut stage = two_clusters(FleetLimits::default());
+    stage.assert_granted("east", "a", reserved("cr-1", 2));
+    stage.assert_granted("west", "b", reserved("cr-1", 2));
+    stage.assert_granted("west", "b", reserved("cr-1", 2));
     let words = "all 2 instances of capacity reservation cr-1 are in use";
-    stage.denied("east", "c", reserved("cr-1", 2), words);
-    stage.granted("east", "c", reserved("cr-2", 1));
-    stage.changed("west", "b", None);
-    stage.granted("east", "d", reserved("cr-1", 2));
+    stage.assert_denied("east", "c", reserved("cr-1", 2), words);
+    stage.assert_granted("east", "c", reserved("cr-2", 1));
+    stage.report_change("west", "b", None);
+    stage.assert_granted("east", "d", reserved("cr-1", 2));
 }
 
 #[test]
-fn others_hear_of_changes_once_in_a_second() {
-    let mut stage = two(limits(100, 90));
-    stage.wait(5);
-    let before = stage.told["west"];
+fn changes_are_announced_at_most_once_per_second() {
+    let mut stage = two_clusters(limits(100, 90));
+    stage.advance(5);
+    let before = stage.view_counts["west"];
     for at in 0..20 {
-        stage.granted("east", &format!("a{at}"), cores(1));
+        stage.assert_granted("east", &format!("a{at}"), cores(1));
     }
-    stage.wait(5);
-    // The first at once, all others together.
-    assert!(stage.told["west"] - before <= 2, "{:?}", stage.told);
+    stage.advance(5);
+    // The first change is announced at once, the others together.
+    assert!(stage.view_counts["west"] - before <= 2, "{:?}", stage.view_counts);
     assert_eq!(stage.share("west"), (80, Some(70)));
-    let before = stage.told.clone();
-    stage.wait(3600);
-    assert_eq!(stage.told, before, "nothing has changed");
+    let before = stage.view_counts.clone();
+    stage.advance(3600);
+    assert_eq!(stage.view_counts, before, "nothing has changed");
     stage.fleet.on_event_missed(&"west".into(), stage.now);
-    stage.wait(2);
-    assert_eq!(stage.told["west"], before["west"] + 1);
+    stage.advance(2);
+    assert_eq!(stage.view_counts["west"], before["west"] + 1);
 }
 
 #[test]
-fn who_shares_nothing_is_told_nothing() {
+fn clusters_that_share_nothing_get_no_views() {
     let elsewhere = |name: &str, region: &str| {
         let mut own = cluster(name);
         own.region = region.into();
@@ -190,13 +191,13 @@ fn who_shares_nothing_is_told_nothing() {
     own_cloud.simulated = Some(Simulated::default());
     let clusters = [elsewhere("a", "r1"), elsewhere("b", "r2"), own_cloud];
     let stage = Stage::new(FleetLimits::default(), &clusters);
-    assert!(stage.told.is_empty(), "{:?}", stage.told);
+    assert!(stage.view_counts.is_empty(), "{:?}", stage.view_counts);
     let stage = Stage::new(FleetLimits::default(), &[elsewhere("a", "r1"), elsewhere("b", "r1")]);
-    assert_eq!(stage.told.len(), 2, "they buy from the same");
+    assert_eq!(stage.view_counts.len(), 2, "they share a region");
 }
 
 #[test]
-fn what_is_refused_to_one_is_held_down_for_all_who_buy_there() {
+fn unavailable_offering_is_announced_in_the_same_account_and_region() {
     let mut elsewhere = cluster("north");
     elsewhere.region = "us-east-1".into();
     // The same region of another account.
@@ -205,7 +206,7 @@ fn what_is_refused_to_one_is_held_down_for_all_who_buy_there() {
     let all = [cluster("east"), cluster("west"), elsewhere, abroad, cluster("late")];
     let mut stage = Stage::new(FleetLimits::default(), &all);
     for name in ["east", "west", "north", "abroad"] {
-        stage.whole(name, &[]);
+        stage.report_all(name, &[]);
     }
     let offering = OfferingKey {
         instance_type: "m5.large".into(),
@@ -217,12 +218,12 @@ fn what_is_refused_to_one_is_held_down_for_all_who_buy_there() {
     let what = vec![offering.into(), UnavailableKey::Way(CapacityType::Spot)];
     stage.command("east", Command::MarkUnavailable { what: what.clone(), until });
     let expect = ["late", "west"].map(|name| (name.into(), what.clone(), until));
-    assert_eq!(std::mem::take(&mut stage.held_down), expect);
-    // One that comes while it lasts is told; one that comes later is not.
-    stage.whole("late", &[]);
-    assert_eq!(std::mem::take(&mut stage.held_down), [expect[0].clone()]);
-    stage.wait(180);
+    assert_eq!(std::mem::take(&mut stage.unavailable), expect);
+    // A cluster that starts before the end is notified; one that starts later is not.
+    stage.report_all("late", &[]);
+    assert_eq!(std::mem::take(&mut stage.unavailable), [expect[0].clone()]);
+    stage.advance(180);
     stage.fleet.on_engine_start(&"late".into(), stage.now);
-    stage.whole("late", &[]);
-    assert_eq!(stage.held_down, []);
+    stage.report_all("late", &[]);
+    assert_eq!(stage.unavailable, []);
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use outrigger::engine::command::CommandResult;
+use outrigger::provider::CommandResult;
 use proptest::prelude::{Strategy, any};
 use proptest::{collection, prop_assert, prop_assert_eq, prop_oneof, proptest};
 
@@ -13,119 +13,119 @@ const NAMES: [&str; 3] = ["east", "north", "west"];
 const CORES: i64 = 20;
 const NODES: u32 = 6;
 
-/// What a cluster does.
+/// An action of a cluster.
 #[derive(Clone, Copy, Debug)]
-enum Deed {
-    /// Asks for a claim of so many cores.
-    Ask(usize, i64),
-    /// Tells what became of a claim: nothing, or so many cores.
+enum Action {
+    /// Requests a grant for a claim with this many cores.
+    Request(usize, i64),
+    /// Reports a claim as ended, or with this many cores.
     Change(usize, i64),
-    /// Says what it has.
-    Whole,
-    /// Loses its engine; the new one says what there is.
+    /// Reports all claims.
+    ReportAll,
+    /// Restarts the engine, which then reports all claims.
     Restart,
-    /// Time passes.
+    /// Waits.
     Wait,
 }
 
-fn a_deed() -> impl Strategy<Value = Deed> {
+fn any_action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        8 => (0usize..8, 1i64..9).prop_map(|(claim, cores)| Deed::Ask(claim, cores)),
-        4 => (0usize..8, 0i64..9).prop_map(|(claim, cores)| Deed::Change(claim, cores)),
-        1 => any::<bool>().prop_map(|_| Deed::Whole),
-        1 => any::<bool>().prop_map(|_| Deed::Restart),
-        1 => any::<bool>().prop_map(|_| Deed::Wait),
+        8 => (0usize..8, 1i64..9).prop_map(|(claim, cores)| Action::Request(claim, cores)),
+        4 => (0usize..8, 0i64..9).prop_map(|(claim, cores)| Action::Change(claim, cores)),
+        1 => any::<bool>().prop_map(|_| Action::ReportAll),
+        1 => any::<bool>().prop_map(|_| Action::Restart),
+        1 => any::<bool>().prop_map(|_| Action::Wait),
     ]
 }
 
-/// Who really has what.
-type Truth = BTreeMap<(usize, String), i64>;
+/// The actual claims with their cores.
+type Usage = BTreeMap<(usize, String), i64>;
 
-fn sum(truth: &Truth) -> (i64, usize) {
-    (truth.values().sum(), truth.len())
+fn sum(usage: &Usage) -> (i64, usize) {
+    (usage.values().sum(), usage.len())
 }
 
-fn all_of(truth: &Truth, of: usize) -> Vec<(&str, outrigger::model::fleet::ClaimUsage)> {
-    let own = truth.iter().filter(|((cluster, _), _)| *cluster == of);
+fn all_of(usage: &Usage, index: usize) -> Vec<(&str, outrigger::model::fleet::ClaimUsage)> {
+    let own = usage.iter().filter(|((cluster, _), _)| *cluster == index);
     own.map(|((_, claim), own)| (claim.as_str(), cores(*own))).collect()
 }
 
 proptest! {
     #[test]
-    fn no_limit_is_exceeded_and_nobody_waits_for_ever(
-        deeds in collection::vec((0usize..3, a_deed()), 0..120),
+    fn random_requests_exceed_no_limit_and_are_finally_granted(
+        actions in collection::vec((0usize..3, any_action()), 0..120),
     ) {
         let mut stage = Stage::new(limits(CORES, NODES), &NAMES.map(cluster));
-        let mut truth = Truth::new();
+        let mut usage = Usage::new();
         for name in NAMES {
-            stage.whole(name, &[]);
+            stage.report_all(name, &[]);
         }
         let mut denied = 0;
-        for (of, deed) in deeds {
-            let name = NAMES[of];
-            match deed {
-                Deed::Ask(claim, wanted) => {
+        for (index, action) in actions {
+            let name = NAMES[index];
+            match action {
+                Action::Request(claim, wanted) => {
                     let claim = format!("{name}-{claim}");
-                    let answer = stage.ask(name, &claim, cores(wanted));
-                    let mut after = truth.clone();
-                    after.insert((of, claim), wanted);
+                    let answer = stage.request_grant(name, &claim, cores(wanted));
+                    let mut after = usage.clone();
+                    after.insert((index, claim), wanted);
                     let (used, nodes) = sum(&after);
                     let fits = used <= CORES && nodes <= NODES as usize;
                     prop_assert_eq!(answer == CommandResult::Granted, fits, "{:?}", answer);
                     if fits {
-                        truth = after;
+                        usage = after;
                     } else {
                         denied += 1;
                     }
                 }
-                Deed::Change(claim, left) => {
+                Action::Change(claim, left) => {
                     let claim = format!("{name}-{claim}");
-                    let key = (of, claim.clone());
-                    let Some(had) = truth.get(&key).copied() else {
+                    let key = (index, claim.clone());
+                    let Some(had) = usage.get(&key).copied() else {
                         continue;
                     };
                     let left = left.min(had);
                     if left == 0 {
-                        truth.remove(&key);
-                        stage.changed(name, &claim, None);
+                        usage.remove(&key);
+                        stage.report_change(name, &claim, None);
                     } else {
-                        truth.insert(key, left);
-                        stage.changed(name, &claim, Some(cores(left)));
+                        usage.insert(key, left);
+                        stage.report_change(name, &claim, Some(cores(left)));
                     }
                 }
-                Deed::Whole => stage.whole(name, &all_of(&truth, of)),
-                Deed::Restart => {
+                Action::ReportAll => stage.report_all(name, &all_of(&usage, index)),
+                Action::Restart => {
                     stage.fleet.on_engine_start(&name.into(), stage.now);
-                    let waits = stage.ask(name, "early", cores(1));
+                    let waits = stage.request_grant(name, "early", cores(1));
                     prop_assert!(waits != CommandResult::Granted);
-                    stage.whole(name, &all_of(&truth, of));
+                    stage.report_all(name, &all_of(&usage, index));
                 }
-                Deed::Wait => stage.wait(3),
+                Action::Wait => stage.advance(3),
             }
-            let (used, nodes) = sum(&truth);
-            prop_assert!(used <= CORES && nodes <= NODES as usize, "{:?}", truth);
-            for (of, name) in NAMES.iter().enumerate() {
-                let own: i64 = all_of(&truth, of).iter().map(|own| own.1.capacity.cpu_milli).sum();
+            let (used, nodes) = sum(&usage);
+            prop_assert!(used <= CORES && nodes <= NODES as usize, "{:?}", usage);
+            for (index, name) in NAMES.iter().enumerate() {
+                let own: i64 = all_of(&usage, index).iter().map(|it| it.1.capacity.cpu_milli).sum();
                 prop_assert_eq!(stage.fleet.total_usage(&(*name).into()).0.cpu_milli, own);
             }
         }
-        // What clusters know in the end is what is left.
-        stage.wait(3);
-        let (used, nodes) = sum(&truth);
-        for (of, name) in NAMES.iter().enumerate() {
-            let own = all_of(&truth, of);
+        // At the end, each cluster knows the remaining share.
+        stage.advance(3);
+        let (used, nodes) = sum(&usage);
+        for (index, name) in NAMES.iter().enumerate() {
+            let own = all_of(&usage, index);
             let mine: i64 = own.iter().map(|own| own.1.capacity.cpu_milli / 1000).sum();
             let count = u32::try_from(nodes - own.len()).expect("few");
             prop_assert_eq!(stage.share(name), (CORES - used + mine, Some(NODES - count)));
         }
-        // All given back, whoever was denied gets everything.
-        for (of, claim) in truth.keys() {
-            stage.changed(NAMES[*of], claim, None);
+        // After the release of all claims, every cluster gets everything.
+        for (index, claim) in usage.keys() {
+            stage.report_change(NAMES[*index], claim, None);
         }
         for name in NAMES {
-            let granted = stage.ask(name, "all", cores(CORES));
+            let granted = stage.request_grant(name, "all", cores(CORES));
             prop_assert_eq!(granted, CommandResult::Granted, "{}", denied);
-            stage.changed(name, "all", None);
+            stage.report_change(name, "all", None);
         }
     }
 }

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::{imported, loaded, read};
 
-/// Nothing need be said of these, by the kind or the name of the object: what a pod runs, memory
-/// that is told in a sum, and a type that another list of types leaves out already.
-const FREE: [(&str, &str); 5] = [
+/// Fields without a report, by the kind or the name of the object: the container of a pod, memory
+/// as a part of a sum, and a type that another list of types already excludes.
+const UNREPORTED: [(&str, &str); 5] = [
     ("PodTemplate", "/template/spec/containers/0/name"),
     ("PodTemplate", "/template/spec/containers/0/image"),
     ("PodTemplate", "/template/spec/containers/0/resources/requests/memory"),
@@ -16,8 +16,8 @@ const FREE: [(&str, &str); 5] = [
     ("twice", "/spec/requirements/0/values/0"),
 ];
 
-/// What stands in place of a field, and how HCL that carries it can be told.
-fn odd() -> [(Value, &'static [&'static str]); 6] {
+/// Replacement values, each with the words by which the HCL shows it.
+fn odd_values() -> [(Value, &'static [&'static str]); 6] {
     [
         (json!("zzz"), &["zzz"]),
         (json!(7777), &["7777"]),
@@ -28,7 +28,7 @@ fn odd() -> [(Value, &'static [&'static str]); 6] {
     ]
 }
 
-/// The paths of all that an object says, as JSON pointers, its lists by their first elements.
+/// Collects the paths of all fields as JSON pointers, with the first element of each list.
 fn paths(value: &Value, path: &str, all: &mut Vec<String>) {
     all.push(path.to_owned());
     match value {
@@ -47,13 +47,13 @@ fn paths(value: &Value, path: &str, all: &mut Vec<String>) {
     }
 }
 
-/// What comes of some objects; none where they are refused as a whole.
-fn of(objects: &[Value]) -> Option<Imported> {
+/// Imports objects. Returns `None` if they are rejected.
+fn import_objects(objects: &[Value]) -> Option<Imported> {
     imported(&json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string()).ok()
 }
 
-/// Whether a loss is that of the object or list that a field is in, or of the field itself.
-fn covers(loss: &DroppedField, pointer: &str) -> bool {
+/// Whether the dropped field is this field, or an object or list that contains it.
+fn is_loss_of(loss: &DroppedField, pointer: &str) -> bool {
     let mut path = String::new();
     for step in pointer.split('/').skip(1) {
         let step = step.replace("~1", "/").replace("~0", "~");
@@ -62,7 +62,7 @@ fn covers(loss: &DroppedField, pointer: &str) -> bool {
             Err(_) if path.is_empty() => path.push_str(&step),
             Err(_) => path.push_str(&format!(".{step}")),
         }
-        // Of a template it stands in the losses of its buffer.
+        // A dropped field of a template has the prefix of its buffer.
         if loss.path.split(": ").any(|own| own == path) {
             return true;
         }
@@ -70,15 +70,15 @@ fn covers(loss: &DroppedField, pointer: &str) -> bool {
     false
 }
 
-/// Whether one says something that another does not.
-fn more(one: &Imported, other: &Imported, words: &[&str]) -> bool {
+/// Whether one result has a dropped field or words that the other lacks.
+fn adds(one: &Imported, other: &Imported, words: &[&str]) -> bool {
     let count = |own: &Imported, word: &str| own.text().matches(word).count();
     let lost = one.losses.iter().any(|own| !other.losses.contains(own));
     lost || words.iter().all(|word| count(one, word) > count(other, word))
 }
 
-/// Goes through the fields of all objects of a case.
-fn check(case: &str) {
+/// Replaces each field of all objects of a case.
+fn check_case(case: &str) {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/karpenter/import");
     let documents: Vec<Value> =
         serde_saphyr::from_multiple(&read(&folder.join(case))).expect("a case in YAML");
@@ -87,7 +87,7 @@ fn check(case: &str) {
         _ => documents,
     };
     let mut silent = Vec::new();
-    // One at a time, with what makes a buffer of it.
+    // One object at a time; a buffer together with its pod template.
     let pods = |own: &Value| own["kind"] == "PodTemplate" || own["kind"] == "CapacityBuffer";
     let (pods, others): (Vec<Value>, Vec<Value>) = objects.into_iter().partition(pods);
     let mut sets: Vec<Vec<Value>> = others.into_iter().map(|own| vec![own]).collect();
@@ -101,22 +101,22 @@ fn check(case: &str) {
         };
         let mut all = Vec::new();
         paths(&objects[index][name], &format!("/{name}"), &mut all);
-        let Some(as_it_is) = of(objects) else {
+        let Some(as_it_is) = import_objects(objects) else {
             continue;
         };
         for path in all {
             let mut objects = objects.clone();
             let kind = objects[index]["kind"].as_str().expect("a kind").to_owned();
             let own = objects[index]["metadata"]["name"].as_str();
-            if [Some(&*kind), own].iter().flatten().any(|own| FREE.contains(&(own, &path))) {
+            if [Some(&*kind), own].iter().flatten().any(|own| UNREPORTED.contains(&(own, &path))) {
                 continue;
             }
             let place = objects[index].pointer_mut(&path).expect("a field");
             let was = std::mem::take(place);
-            let Some(without) = of(&objects) else {
+            let Some(without) = import_objects(&objects) else {
                 continue;
             };
-            for (value, words) in odd() {
+            for (value, words) in odd_values() {
                 let empty = match &was {
                     Value::Array(_) => json!([]),
                     Value::Object(_) => json!({}),
@@ -126,14 +126,14 @@ fn check(case: &str) {
                     continue;
                 }
                 *objects[index].pointer_mut(&path).expect("a field") = value.clone();
-                let Some(own) = of(&objects) else {
+                let Some(own) = import_objects(&objects) else {
                     continue;
                 };
                 loaded(&own.text());
-                let told = own.losses.iter().any(|own| covers(own, &path))
-                    || more(&own, &without, words)
-                    || more(&own, &as_it_is, words);
-                if !told {
+                let is_reported = own.losses.iter().any(|own| is_loss_of(own, &path))
+                    || adds(&own, &without, words)
+                    || adds(&own, &as_it_is, words);
+                if !is_reported {
                     silent.push(format!("{kind} {path}: {value}"));
                 }
             }
@@ -143,26 +143,26 @@ fn check(case: &str) {
 }
 
 #[test]
-fn no_field_of_v1_is_left_out_in_silence() {
-    check("v1.yaml");
+fn no_v1_field_is_dropped_silently() {
+    check_case("v1.yaml");
 }
 
 #[test]
-fn no_field_of_v1beta1_is_left_out_in_silence() {
-    check("v1beta1.yaml");
+fn no_v1beta1_field_is_dropped_silently() {
+    check_case("v1beta1.yaml");
 }
 
 #[test]
-fn no_field_of_v1alpha5_is_left_out_in_silence() {
-    check("v1alpha5.yaml");
+fn no_v1alpha5_field_is_dropped_silently() {
+    check_case("v1alpha5.yaml");
 }
 
 #[test]
-fn no_field_of_v1alpha4_is_left_out_in_silence() {
-    check("v1alpha4.yaml");
+fn no_v1alpha4_field_is_dropped_silently() {
+    check_case("v1alpha4.yaml");
 }
 
 #[test]
-fn no_field_of_overlays_and_buffers_is_left_out_in_silence() {
-    check("overlays-and-buffers.json");
+fn no_overlay_or_buffer_field_is_dropped_silently() {
+    check_case("overlays-and-buffers.json");
 }

@@ -5,10 +5,10 @@ use proptest::option::of;
 use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof};
 use proptest::sample::{select, subsequence};
 
-/// Lines of a body.
+/// Lines of HCL.
 type Lines = Vec<String>;
 
-/// A text in quotes in which nothing is a template.
+/// Returns a quoted string without template sequences.
 fn quoted(text: &str) -> String {
     let mut out = String::new();
     for c in text.replace("${", "$${").replace("%{", "%%{").chars() {
@@ -29,7 +29,7 @@ fn list(items: &[impl AsRef<str>]) -> String {
     format!("[{}]", items.join(", "))
 }
 
-/// At most one line of an argument.
+/// Returns zero or one line with an argument.
 fn argument<T: ToString + std::fmt::Debug + 'static>(
     name: &'static str,
     value: impl Strategy<Value = T> + 'static,
@@ -58,11 +58,11 @@ fn block(head: &str, lines: &[String]) -> Lines {
 }
 
 fn maybe_block(head: &'static str, inner: BoxedStrategy<Lines>) -> BoxedStrategy<Lines> {
-    let made = |lines: Lines| match lines.is_empty() {
+    let build = |lines: Lines| match lines.is_empty() {
         true => Vec::new(),
         false => block(head, &lines),
     };
-    inner.prop_map(made).boxed()
+    inner.prop_map(build).boxed()
 }
 
 fn label_value() -> BoxedStrategy<String> {
@@ -113,7 +113,7 @@ fn quantities(names: &'static [&'static str]) -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// What may be said of one label.
+/// Returns requirements of one label.
 fn rule(key: String, min_values: bool) -> BoxedStrategy<Lines> {
     let values = || vec("[a-z][a-z0-9]{0,3}", 1..4);
     let bounds =
@@ -132,13 +132,13 @@ fn rule(key: String, min_values: bool) -> BoxedStrategy<Lines> {
         }),
     ];
     let least = of(Just(1_u32));
-    let made = move |(mut lines, least): (Lines, Option<u32>)| {
+    let build = move |(mut lines, least): (Lines, Option<u32>)| {
         let absent = lines.iter().any(|own| own == "exists = false");
         let least = least.filter(|_| min_values && !absent);
         lines.extend(least.map(|own| format!("min_values = {own}")));
         block(&format!("require {}", quoted(&key)), &lines)
     };
-    (one, least).prop_map(made).boxed()
+    (one, least).prop_map(build).boxed()
 }
 
 fn rules(min_values: bool, least: usize) -> BoxedStrategy<Lines> {
@@ -161,7 +161,7 @@ fn rules(min_values: bool, least: usize) -> BoxedStrategy<Lines> {
 fn taints(kind: &'static str) -> BoxedStrategy<Lines> {
     let one = |key: &'static str| {
         let effect = select(vec!["NoSchedule", "PreferNoSchedule", "NoExecute"]);
-        let made = move |own: Option<(&str, String)>| {
+        let build = move |own: Option<(&str, String)>| {
             own.map_or(Vec::new(), |(effect, value)| {
                 let mut lines = vec![format!("effect = {}", quoted(effect))];
                 if !value.is_empty() {
@@ -170,7 +170,7 @@ fn taints(kind: &'static str) -> BoxedStrategy<Lines> {
                 block(&format!("{kind} {}", quoted(key)), &lines)
             })
         };
-        of((effect, label_value())).prop_map(made).boxed()
+        of((effect, label_value())).prop_map(build).boxed()
     };
     joined(vec![one("example.com/t"), one("u")])
 }
@@ -183,7 +183,7 @@ fn budget() -> BoxedStrategy<Lines> {
     let reasons = subsequence(vec!["empty", "underutilized", "drifted"], 0..=3);
     let schedule = select(vec!["0 8 * * mon-fri", "@daily", "*/5 1,2 1-7 1 *"]);
     let length = select(vec!["90m", "8h", "1h1m"]);
-    let made = |(nodes, reasons, when): (String, Vec<&str>, Option<(&str, &str)>)| {
+    let build = |(nodes, reasons, when): (String, Vec<&str>, Option<(&str, &str)>)| {
         let mut lines = vec![format!("nodes = {nodes}")];
         if !reasons.is_empty() {
             lines.push(format!("reasons = {}", list(&reasons)));
@@ -194,7 +194,7 @@ fn budget() -> BoxedStrategy<Lines> {
         }
         block("budget", &lines)
     };
-    (nodes, reasons, of((schedule, length))).prop_map(made).boxed()
+    (nodes, reasons, of((schedule, length))).prop_map(build).boxed()
 }
 
 fn disruption(moving: bool) -> BoxedStrategy<Lines> {
@@ -210,7 +210,7 @@ fn disruption(moving: bool) -> BoxedStrategy<Lines> {
     maybe_block("disruption", joined(parts))
 }
 
-/// A pool of one of these node classes.
+/// Returns a pool of one of these node classes.
 fn pool(name: String, classes: Vec<String>) -> BoxedStrategy<String> {
     let class =
         select(classes).prop_map(|own| vec![format!("node_class = node_class[{}]", quoted(&own))]);
@@ -237,8 +237,8 @@ fn pool(name: String, classes: Vec<String>) -> BoxedStrategy<String> {
     fixed.push((0_u32..9).prop_map(|own| vec![format!("replicas = {own}")]).boxed());
     fixed.push(argument("limits", Just("{ nodes = 20 }")));
     fixed.push(disruption(false));
-    let made = move |lines: Lines| block(&format!("pool {}", quoted(&name)), &lines).join("\n");
-    prop_oneof![3 => joined(moving), 1 => joined(fixed)].prop_map(made).boxed()
+    let build = move |lines: Lines| block(&format!("pool {}", quoted(&name)), &lines).join("\n");
+    prop_oneof![3 => joined(moving), 1 => joined(fixed)].prop_map(build).boxed()
 }
 
 fn id(prefix: &'static str) -> BoxedStrategy<String> {
@@ -253,7 +253,7 @@ fn by_tags() -> BoxedStrategy<String> {
     tags().prop_map(|own| format!("tags = {own}")).boxed()
 }
 
-/// Blocks of one kind, each of one of these lines.
+/// Returns blocks of one kind with one line each.
 fn terms(kind: &'static str, one: BoxedStrategy<String>, most: usize) -> BoxedStrategy<Lines> {
     let block = move |line: String| block(kind, &[line]);
     vec(one.prop_map(block), 0..=most).prop_map(|own| own.concat()).boxed()
@@ -284,9 +284,9 @@ fn disks() -> BoxedStrategy<Lines> {
         Just("volume_size = \"1Ti\"".to_owned()),
         Just("snapshot_id = \"snap-0a\"\nvolume_initialization_rate = 150".to_owned()),
     ];
-    let made = size.prop_map(|own| vec![own]).boxed();
+    let size = size.prop_map(|own| vec![own]).boxed();
     let parts = vec![
-        made,
+        size,
         prop_oneof![
             Just(vec!["volume_type = \"io2\"".to_owned(), "iops = 500".to_owned()]),
             argument("throughput", 125_u32..1000),
@@ -301,8 +301,8 @@ fn disks() -> BoxedStrategy<Lines> {
         argument("delete_on_termination", any::<bool>()),
     ];
     let one = |device: &'static str, parts: Vec<BoxedStrategy<Lines>>| {
-        let made = move |lines: Lines| block(&format!("block_device {}", quoted(device)), &lines);
-        joined(parts).prop_map(made)
+        let build = move |lines: Lines| block(&format!("block_device {}", quoted(device)), &lines);
+        joined(parts).prop_map(build)
     };
     let mut first = parts.clone();
     first.push(argument("root_volume", any::<bool>()));
@@ -362,7 +362,7 @@ fn kubelet() -> BoxedStrategy<Lines> {
     maybe_block("kubelet", joined(parts))
 }
 
-/// A node class.
+/// Returns a node class.
 fn node_class(own: String) -> BoxedStrategy<String> {
     let identity = select(vec!["role = \"nodes\"", "instance_profile = \"nodes\"", ""]);
     let lines = "([ \t]{0,4}[ -~]{0,10}\n){2,5}[a-z ]{0,3}";
@@ -390,12 +390,12 @@ fn node_class(own: String) -> BoxedStrategy<String> {
         kubelet(),
         argument("user_data", prop_oneof![lines.boxed(), text()].prop_map(|own| quoted(&own))),
     ];
-    let made =
+    let build =
         move |lines: Lines| block(&format!("node_class {}", quoted(&own)), &lines).join("\n");
-    joined(parts).prop_map(made).boxed()
+    joined(parts).prop_map(build).boxed()
 }
 
-/// An overlay, of a weight of its own: two of one weight may contradict each other.
+/// Returns an overlay with a unique weight, because overlays of equal weight may conflict.
 fn overlay(index: usize) -> BoxedStrategy<String> {
     let price = prop_oneof![
         (0_u32..1_000_000).prop_map(|own| format!("price = {}", f64::from(own) / 1e5)),
@@ -404,14 +404,14 @@ fn overlay(index: usize) -> BoxedStrategy<String> {
         (0_u32..99_999).prop_map(|own| format!("price_adjustment = \"+{}\"", f64::from(own) / 1e4)),
         (1_u32..9).prop_map(|own| format!("capacity = {{ \"example.com/device\" = {own} }}")),
     ];
-    let made = move |(price, rules): (String, Lines)| {
+    let build = move |(price, rules): (String, Lines)| {
         let lines = [vec![format!("weight = {index}"), price], rules].concat();
         block(&format!("overlay \"o{index}\""), &lines).join("\n")
     };
-    (price, rules(false, 1)).prop_map(made).boxed()
+    (price, rules(false, 1)).prop_map(build).boxed()
 }
 
-/// A buffer of pods of its own, or of a share of a workload.
+/// Returns a buffer with its own pods, or with a percentage of a workload.
 fn buffer(index: usize, pools: Vec<String>) -> BoxedStrategy<String> {
     let pool = of(select(pools)).prop_map(|own| {
         let own = own.map(|own| format!("pool = pool[{}]", quoted(&own)));
@@ -451,11 +451,11 @@ fn buffer(index: usize, pools: Vec<String>) -> BoxedStrategy<String> {
         lines
     });
     let pods = (pool, count, pod).prop_map(|(pool, count, pod)| [pool, count, pod].concat());
-    let made = move |lines: Lines| block(&format!("buffer \"b{index}\""), &lines).join("\n");
-    prop_oneof![pods, share].prop_map(made).boxed()
+    let build = move |lines: Lines| block(&format!("buffer \"b{index}\""), &lines).join("\n");
+    prop_oneof![pods, share].prop_map(build).boxed()
 }
 
-/// Pools of all there may be, two node classes, overlays and buffers.
+/// Returns a configuration with two pools, two node classes, overlays and buffers.
 pub(crate) fn configuration() -> impl Strategy<Value = String> {
     let classes = vec!["general".to_owned(), "1.odd-name".to_owned()];
     let pools = vec!["p".to_owned(), "2q.r".to_owned()];

@@ -12,7 +12,7 @@ use proptest::{prop_assume, proptest};
 use super::random_config::configuration;
 use super::{CLUSTER, exported, imported, loaded, name_of, read};
 
-/// The clusters of some HCL; none where it is not valid.
+/// Loads HCL. Returns `None` if it is invalid.
 pub(crate) fn clusters(hcl: &str) -> Option<Config> {
     let files = [SourceFile::new("main.hcl", hcl), SourceFile::new("cluster.hcl", CLUSTER)];
     load(&files, &Inputs::default()).ok()
@@ -20,8 +20,9 @@ pub(crate) fn clusters(hcl: &str) -> Option<Config> {
 
 proptest! {
     #[test]
-    fn what_karpenter_can_say_comes_back_as_it_was(hcl in configuration()) {
-        // A buffer of a static pool is refused; what else is drawn is valid (see below).
+    fn exported_configuration_is_imported_unchanged(hcl in configuration()) {
+        // A buffer of a static pool is rejected. Other generated configurations are valid (see
+        // below).
         let config = clusters(&hcl);
         prop_assume!(config.is_some());
         let config = config.unwrap_or_default();
@@ -30,7 +31,7 @@ proptest! {
             out.losses.iter().partition(|own| own.missing);
         prop_assert!(dropped.is_empty(), "{:?}\n{}", dropped, hcl);
         let back = imported(&out.text).expect("what was exported");
-        // What stands in place of what is missing, and nothing else.
+        // The import reports one placeholder for each missing value, and nothing else.
         let blank = |own: &&DroppedField| own.why.starts_with("it contains a placeholder");
         let (blank, lost): (Vec<&DroppedField>, Vec<_>) = back.losses.iter().partition(blank);
         prop_assert!(lost.is_empty(), "{:?}\n{}", lost, out.text);
@@ -41,21 +42,21 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_odd(text in odd()) {
+    fn altered_objects_are_imported_as_valid_hcl_or_rejected(text in altered_objects()) {
         if let Ok(back) = imported(&text) {
-            // Whatever comes of it can be used.
+            // The imported configuration is valid.
             loaded(&back.text());
         }
     }
 }
 
-/// All but a few of what is drawn can be used, so that the property is about something.
+/// Most generated configurations are valid, so the property test above is meaningful.
 #[test]
-fn what_is_drawn_is_valid() {
-    const DRAWN: usize = 60;
+fn generated_configurations_are_valid() {
+    const GENERATED: usize = 60;
     let mut runner = TestRunner::deterministic();
     let mut refused = Vec::new();
-    for _ in 0..DRAWN {
+    for _ in 0..GENERATED {
         let tree = configuration().new_tree(&mut runner).expect("a configuration");
         let hcl = proptest::strategy::ValueTree::current(&tree);
         let files =
@@ -68,11 +69,11 @@ fn what_is_drawn_is_valid() {
         |own: &&String| own.contains("is static: Outrigger launches no nodes in it for buffers");
     let unknown: Vec<&String> = refused.iter().filter(|own| !known(own)).collect();
     assert!(unknown.is_empty(), "{}", unknown[0]);
-    assert!(refused.len() * 3 < DRAWN, "{} refused", refused.len());
+    assert!(refused.len() * 3 < GENERATED, "{} refused", refused.len());
 }
 
-/// Our own cases with lines that are gone, doubled, moved or of another kind.
-fn odd() -> impl Strategy<Value = String> {
+/// Returns cases of the import tests with removed, repeated and replaced lines.
+fn altered_objects() -> impl Strategy<Value = String> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/karpenter/import");
     let entries = std::fs::read_dir(folder).expect("the folder of cases");
     let mut paths: Vec<std::path::PathBuf> =

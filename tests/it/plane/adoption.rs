@@ -20,11 +20,11 @@ use super::fixture::{
 };
 use crate::binary::run;
 
-/// Nodes that Karpenter has left with pods on them; one beside them is empty.
+/// The number of Karpenter's nodes with pods. One more node is empty.
 const NODES: usize = 3;
 
-/// A node as Karpenter's kwok provider leaves it, but for its kubelet: kwok plays that by an
-/// annotation here.
+/// Returns a node of Karpenter's kwok provider, except that kwok simulates its kubelet because of
+/// an annotation.
 fn karpenters(place: usize) -> Node {
     let name = format!("of-karpenter-{place}");
     let amounts = json!({"cpu": "4", "memory": "16Gi", "pods": "110"});
@@ -55,7 +55,7 @@ fn karpenters(place: usize) -> Node {
     serde_json::from_value(node).expect("a node")
 }
 
-/// Has Karpenter's Lease say that somebody holds it since now; with an empty name nobody does.
+/// Renews Karpenter's Lease with this holder. An empty name releases it.
 async fn hold(api: &Client, holder: &str) {
     let leases: Api<Lease> = Api::namespaced(api.clone(), "kube-system");
     let lease = json!({
@@ -82,7 +82,7 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// The daemon with a cluster that says this of Karpenter's nodes.
+/// Returns the set-up of a daemon whose cluster has this mode.
 fn setup(plane: &Plane, user: &str, cloud: u16, says: &str) -> Setup {
     let kubeconfig = plane.kubeconfig_of(user).expect("a kubeconfig");
     let own = Setup::new(&[("bench", kubeconfig.as_path())], Some(cloud));
@@ -93,7 +93,7 @@ fn setup(plane: &Plane, user: &str, cloud: u16, says: &str) -> Setup {
     own
 }
 
-/// Who is where, and which Node each node is.
+/// Returns the UIDs of nodes and the nodes of pods, by name.
 fn places(world: &World) -> BTreeMap<String, String> {
     let of_node = |own: &Node| own.metadata.clone();
     let nodes = world.nodes.iter().map(of_node);
@@ -106,7 +106,7 @@ fn places(world: &World) -> BTreeMap<String, String> {
     nodes.chain(pods).collect()
 }
 
-/// Whether a node is in nobody's hands but ours.
+/// Whether only Outrigger manages a node.
 fn is_ours(node: &Node) -> bool {
     let meta = &node.metadata;
     let label = meta.labels.as_ref().and_then(|own| own.get(MANAGED_BY));
@@ -122,7 +122,7 @@ async fn make(api: &Client, place: usize) {
     made.expect("a node");
 }
 
-/// Nodes that would leave, and why, as `outrigger plan` says.
+/// Returns the nodes that `outrigger plan` would disrupt, and the reasons.
 fn leavers(setup: &Setup) -> Vec<String> {
     let config = setup.path().to_str().expect("a readable path");
     let output = run(&["plan", "--json", "--config", config], "");
@@ -134,7 +134,7 @@ fn leavers(setup: &Setup) -> Vec<String> {
     own.expect("a list").iter().map(told).collect()
 }
 
-/// Waits until one node would leave.
+/// Waits until the plan would disrupt exactly this node.
 async fn until_leaver(setup: &Setup, leaver: &str) {
     let asked = clock();
     let mut found = leavers(setup);
@@ -146,9 +146,8 @@ async fn until_leaver(setup: &Setup, leaver: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced() {
-    let name =
-        "plane::adoption::nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced";
+async fn karpenter_nodes_are_adopted_after_its_removal_without_replacement() {
+    let name = "plane::adoption::karpenter_nodes_are_adopted_after_its_removal_without_replacement";
     let Some(plane) = Plane::start_or_skip_with(name, &["--audit"]) else {
         return;
     };
@@ -170,7 +169,7 @@ async fn nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced
     let mut before = places(&World::read(&api).await);
     let began = now();
 
-    // Beside Karpenter nothing is written, whoever was told what.
+    // While Karpenter is active, neither daemon writes anything.
     let observer = watching.daemon();
     let daemon = taking.daemon();
     for _ in 0..8 {
@@ -183,14 +182,14 @@ async fn nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced
     for user in ["observer", "host-a"] {
         assert_eq!(changes_of(&plane, user, began), [] as [&str; 0], "{user}");
     }
-    // They count in a plan all the same.
+    // Plans still count Karpenter's nodes.
     let empty = format!("of-karpenter-{NODES}");
     until_leaver(&watching, &format!("{empty}: empty")).await;
     drop(observer);
 
-    // It is gone, which has to be so for a minute.
+    // Karpenter releases its Lease. It must be inactive for a minute.
     hold(&api, "").await;
-    until(&api, &taking, 150, "all nodes ours, and the empty one gone", |world| {
+    until(&api, &taking, 150, "all nodes adopted, and the empty one removed", |world| {
         world.nodes.len() == NODES && world.nodes.iter().all(is_ours)
     })
     .await;
@@ -198,11 +197,11 @@ async fn nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced
     assert_eq!(places(&World::read(&api).await), before, "{}", taking.tail());
     let adopted = taking.told("adopted Karpenter node").len();
     assert_eq!(adopted, NODES + 1, "{}", taking.tail());
-    assert_eq!(instances(port).await.len(), NODES + 1, "none is launched");
+    assert_eq!(instances(port).await.len(), NODES + 1, "nothing is launched");
 
-    // From here on they are as if they had been made here.
+    // From now on the nodes are managed like launched ones.
     scale(&api, "app", 0).await;
-    until(&api, &taking, 120, "no node left", |world| world.nodes.is_empty()).await;
+    until(&api, &taking, 120, "no node remains", |world| world.nodes.is_empty()).await;
     let all = instances(port).await;
     let ended = |own: &&Value| own["state"] == "terminated" || own["state"] == "shutting-down";
     assert_eq!(all.iter().filter(ended).count(), NODES + 1, "{all:#?}");

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Plane;
 
-/// How many nodes may be leaving at once.
+/// The limit of nodes that are disrupted at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Allowed {
     Nodes(usize),
@@ -17,7 +17,7 @@ pub(super) enum Allowed {
 }
 
 impl Allowed {
-    /// The same as the configuration has it.
+    /// Returns the limit as HCL.
     pub(super) fn text(self) -> String {
         match self {
             Self::Nodes(count) => count.to_string(),
@@ -25,7 +25,7 @@ impl Allowed {
         }
     }
 
-    /// Of so many nodes; shares are rounded up, as Karpenter's are.
+    /// Returns the limit for this many nodes. Percentages are rounded up, as in Karpenter.
     fn of(self, nodes: usize) -> usize {
         match self {
             Self::Nodes(count) => count,
@@ -34,26 +34,26 @@ impl Allowed {
     }
 }
 
-/// What the log comes to.
+/// The counts in an audit log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Audited {
-    /// The most nodes that were leaving at once.
+    /// The maximum number of nodes disrupted at once.
     pub(super) most: usize,
-    /// How many began to leave, and how many of them stayed after all.
+    /// Nodes whose disruption started, and those of them whose disruption was cancelled.
     pub(super) began: usize,
     pub(super) stayed: usize,
-    /// How many were removed.
+    /// Removed nodes.
     pub(super) removed: usize,
-    /// Changes after which more were leaving than are allowed of the nodes there were.
+    /// Changes after which more nodes were disrupted than the limit allows.
     pub(super) above: usize,
 }
 
-/// One change of a Node, as an event of the log says.
+/// One change of a Node in the audit log.
 struct Change {
     at: String,
     node: String,
     removed: bool,
-    /// Whether it is initialized and whether it is leaving, as far as the event says so.
+    /// Whether the node is initialized and whether it is disrupted, if the event has this.
     initialized: Option<bool>,
     leaves: Option<bool>,
 }
@@ -67,7 +67,7 @@ impl Change {
         }
         let text = |value: &Value| Some(value.as_str()?.to_owned());
         let object = &event["responseObject"];
-        // Who wants no answer but the metadata is told nothing else of what there is.
+        // A client that requests only metadata gets no spec in the response.
         let whole = object["spec"].is_object();
         let spec = if whole { object } else { &event["requestObject"] };
         let taints = spec["spec"]["taints"].as_array();
@@ -83,11 +83,11 @@ impl Change {
     }
 }
 
-/// The events of changes by any of these users, as the log has them. Leases are left out: hosts
-/// write them to find out who leads.
+/// Returns the audit events of changes by these users. Leases are left out, because all hosts write
+/// them for leader election.
 pub(super) fn changes(plane: &Plane, users: &[&str]) -> Vec<Value> {
     let log = fs::read_to_string(plane.logs_dir().join("audit.log")).expect("the audit log");
-    // The last line may be half written.
+    // The last line may be incomplete.
     let events = log.lines().filter_map(|own| serde_json::from_str(own).ok());
     let reads = ["get", "list", "watch"].map(Value::from);
     let counts = |event: &Value| {
@@ -99,7 +99,7 @@ pub(super) fn changes(plane: &Plane, users: &[&str]) -> Vec<Value> {
     events.filter(counts).collect()
 }
 
-/// What a user has changed after a moment: verb and path.
+/// Returns verb and path of the changes by a user after this time.
 pub(super) fn changes_of(plane: &Plane, user: &str, after: Timestamp) -> Vec<String> {
     let is_after = |event: &Value| {
         let at = event["requestReceivedTimestamp"].as_str();
@@ -111,7 +111,7 @@ pub(super) fn changes_of(plane: &Plane, user: &str, after: Timestamp) -> Vec<Str
     all.filter(is_after).map(text).collect()
 }
 
-/// Goes through the log of a plane that was started with `--audit`.
+/// Counts the changes in the log of a plane that was started with `--audit`.
 pub(super) fn audited(plane: &Plane, allowed: Allowed) -> Audited {
     let log = plane.logs_dir().join("audit.log");
     replayed(&fs::read_to_string(log).expect("the audit log"), allowed)
@@ -120,7 +120,7 @@ pub(super) fn audited(plane: &Plane, allowed: Allowed) -> Audited {
 fn replayed(log: &str, allowed: Allowed) -> Audited {
     let events = log.lines().map(serde_json::from_str::<Value>);
     let mut changes: Vec<Change> = events
-        // The last line may be half written.
+        // The last line may be incomplete.
         .filter_map(|event| Change::of(&event.ok()?))
         .collect();
     changes.sort_by(|one, other| one.at.cmp(&other.at));
@@ -146,7 +146,7 @@ fn replayed(log: &str, allowed: Allowed) -> Audited {
 }
 
 #[test]
-fn what_is_above_a_budget_is_found() {
+fn audit_log_check_detects_exceeded_budgets() {
     let event = |second: u32, verb: &str, node: &str, leaves: bool| {
         let taints = match leaves {
             true => serde_json::json!([{"key": TAINT_DISRUPTED, "effect": "NoSchedule"}]),
@@ -154,7 +154,7 @@ fn what_is_above_a_budget_is_found() {
         };
         let labels = serde_json::json!({INITIALIZED: "true"});
         let own = serde_json::json!({"metadata": {"labels": labels}, "spec": {"taints": taints}});
-        // As one is told who asks for the metadata alone.
+        // The response to a client that requests only metadata.
         let short = serde_json::json!({"metadata": {"labels": labels}});
         let event = serde_json::json!({
             "stageTimestamp": format!("2026-01-01T00:00:{second:02}.000000Z"),
@@ -172,7 +172,7 @@ fn what_is_above_a_budget_is_found() {
         event(1, "create", "b", false),
         event(2, "create", "c", false),
         event(3, "patch", "a", true),
-        // Written down in another order than done.
+        // The log is not in the order of the changes.
         event(5, "patch", "b", true),
         event(4, "delete", "a", false),
         event(6, "patch", "c", true),

@@ -6,13 +6,13 @@ use std::fs;
 use super::fixture::{Setup, client, deploy, free_port, plane, scale, until, until_ready};
 use crate::end_to_end::process::get;
 
-/// What labels of nodes the dashboards filter by.
+/// Node labels that the dashboards filter by.
 const OF_NODE: [&str; 5] = ["arch", "capacity_type", "instance_type", "nodepool", "zone"];
 
-/// Series of the dashboards for capacity and for performance, with the labels that their queries
-/// name and, where they do, values of these. Source: `karpenter-capacity-dashboard.json` and
-/// `karpenter-performance-dashboard.json` of Karpenter's documentation, version 1.14; those of the
-/// node exporter, by which it draws ages of nodes, are nobody's of a cluster.
+/// Returns the series of the capacity and performance dashboards, with the labels and values that
+/// their queries name. Source: `karpenter-capacity-dashboard.json` and
+/// `karpenter-performance-dashboard.json` of Karpenter's documentation, version 1.14. The series of
+/// the node exporter for node ages are left out.
 fn asked() -> Vec<(&'static str, Vec<String>)> {
     let mut all = Vec::new();
     let mut ask = |name: &'static str, labels: &[&str]| {
@@ -59,7 +59,7 @@ fn asked() -> Vec<(&'static str, Vec<String>)> {
 fn has(scrape: &str, (name, labels): &(&str, Vec<String>)) -> bool {
     let series = scrape.lines().filter_map(|line| line.strip_prefix(*name)?.strip_prefix('{'));
     series.filter_map(|own| own.split_once("} ")).any(|(own, _)| {
-        // A label that says nothing is none.
+        // An empty label counts as absent.
         let named = |wanted: &str| {
             own.split(',').any(|label| {
                 label.starts_with(&format!("{wanted}=\"")) && !label.ends_with("=\"\"")
@@ -72,14 +72,14 @@ fn has(scrape: &str, (name, labels): &(&str, Vec<String>)) -> bool {
     })
 }
 
-/// The sum of a series over all labels.
+/// Returns the sum of a series over all labels.
 fn sum(scrape: &str, name: &str) -> f64 {
     let lines = scrape.lines().filter_map(|line| line.strip_prefix(name));
     let values = lines.filter_map(|own| own.strip_prefix('{')?.rsplit_once(' '));
     values.map(|(_, value)| value.parse::<f64>().expect("a number")).sum()
 }
 
-/// What is scraped once it is like this: what is held is counted every ten seconds.
+/// Scrapes until `is_right` accepts the text. Gauges are updated every ten seconds.
 async fn scraped(address: &str, is_right: impl Fn(&str) -> bool) -> String {
     let mut text = String::new();
     for _ in 0..60 {
@@ -89,12 +89,12 @@ async fn scraped(address: &str, is_right: impl Fn(&str) -> bool) -> String {
         }
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     }
-    panic!("half a minute later it still is\n{text}");
+    panic!("not as expected within half a minute:\n{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn karpenters_dashboards_find_what_they_ask_for() {
-    let name = "plane::dashboards::karpenters_dashboards_find_what_they_ask_for";
+async fn all_series_of_karpenters_dashboards_exist() {
+    let name = "plane::dashboards::all_series_of_karpenters_dashboards_exist";
     let Some(plane) = plane(name) else { return };
     let port = free_port();
     let setup = Setup::new(&[("bench", plane.daemons().as_path())], Some(port));
@@ -121,7 +121,7 @@ async fn karpenters_dashboards_find_what_they_ask_for() {
     .await;
     scale(&api, "small", 0).await;
     until(&api, &setup, 120, "every node gone", |world| world.nodes.is_empty()).await;
-    // Nothing is left of nodes that are gone.
+    // Series of removed nodes are removed.
     let empty = scraped(&address, |text| {
         sum(text, "karpenter_nodes_terminated_total") > 0.0 && !text.contains("node_name=")
     })

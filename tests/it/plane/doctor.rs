@@ -20,7 +20,7 @@ use crate::end_to_end::doctor::{holds, keep, told};
 const USER: &str = "outrigger";
 const FLOWS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
 
-/// The FlowSchemas that `terraform/modules/render` makes, as far as they count here.
+/// Creates the FlowSchemas of `terraform/modules/render`, reduced to the fields that matter here.
 async fn rank(api: &Client) {
     for (name, level, precedence, groups, resources) in [
         ("outrigger", "workload-high", 910, "*", "*"),
@@ -44,16 +44,16 @@ async fn rank(api: &Client) {
     }
 }
 
-/// A managed cluster, and who asks.
+/// A managed cluster with the kubeconfigs of two users.
 struct Bench {
     dir: TempDir,
 }
 
 impl Bench {
-    /// All rights are given.
+    /// Creates it with all permissions granted.
     async fn new(plane: &Plane, api: &Client) -> Self {
         let own = Self { dir: TempDir::new().expect("a directory") };
-        std::fs::create_dir(own.dir.path().join("config")).expect("made");
+        std::fs::create_dir(own.dir.path().join("config")).expect("created");
         let text = std::fs::read_to_string(plane.kubeconfig()).expect("a kubeconfig");
         keep(&own.kubeconfig(None), &text);
         let config = user(plane, api, USER, &[]).await;
@@ -65,7 +65,7 @@ impl Bench {
         self.dir.path().join(user.unwrap_or("admin"))
     }
 
-    /// The exit code and what is not well, for a user.
+    /// Returns the exit code and the findings for a user.
     fn examine(&self, user: Option<&str>) -> (Option<i32>, Vec<[String; 4]>) {
         let config = self.dir.path().join("config");
         let text = format!(
@@ -81,7 +81,8 @@ impl Bench {
         doctor(&config)
     }
 
-    /// Waits until this is told: rights and ranks are not seen by the API server at once.
+    /// Waits until the doctor reports this. The API server applies permissions and FlowSchemas with
+    /// a delay.
     async fn tells(&self, name: &str, code: i32, expect: &[[&str; 4]]) {
         for _ in 0..50 {
             let (found, told) = self.examine(Some(USER));
@@ -108,8 +109,8 @@ fn doctor(config: &Path) -> (Option<i32>, Vec<[String; 4]>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_doctor_finds_the_right_that_a_real_api_server_denies() {
-    let name = "plane::doctor::a_doctor_finds_the_right_that_a_real_api_server_denies";
+async fn doctor_finds_a_permission_denied_by_a_real_api_server() {
+    let name = "plane::doctor::doctor_finds_a_permission_denied_by_a_real_api_server";
     let Some(plane) = Plane::start_or_skip(name) else {
         return;
     };
@@ -132,7 +133,7 @@ async fn a_doctor_finds_the_right_that_a_real_api_server_denies() {
 
     grant(&api, USER, &[]).await;
     bench.tells("all again", 0, &[]).await;
-    // Everybody may ask for it: there is a role for that.
+    // A default role lets everyone read the version.
     grant(&api, USER, &[["get", "", "/version", ""]]).await;
     bench.tells("no /version of our own", 0, &[]).await;
 
@@ -159,7 +160,7 @@ async fn a_doctor_finds_the_right_that_a_real_api_server_denies() {
     assert_eq!(code, Some(2));
 }
 
-/// Whether one of these names says that a right is missing.
+/// Whether a finding names this permission as missing.
 fn names(told: &[[String; 4]], [verb, group, resource, name]: Right) -> bool {
     let group = match group {
         "" => String::new(),
@@ -174,16 +175,17 @@ fn names(told: &[[String; 4]], [verb, group, resource, name]: Right) -> bool {
     told.iter().filter_map(words).any(|own| own)
 }
 
-/// A campaign takes them one by one, and other tests several at once.
+/// A campaign removes the permissions one by one, and other runs remove several at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_doctor_names_each_right_that_is_missing() {
-    let name = "plane::doctor::a_doctor_names_each_right_that_is_missing";
+async fn doctor_names_each_missing_permission() {
+    let name = "plane::doctor::doctor_names_each_missing_permission";
     let Some(plane) = Plane::start_or_skip(name) else {
         return;
     };
     let api = client(plane.kubeconfig()).await;
     let bench = Bench::new(&plane, &api).await;
-    // Everybody may ask for the version, and no node class of this cluster has tokens made.
+    // A default role lets everyone read the version, and no node class of this cluster needs
+    // bootstrap tokens.
     let taken = |own: &Right| !own[2].starts_with('/') && own[2] != "secrets";
     let mut all: Vec<Right> = rights().into_iter().map(|own| own.1).collect();
     all.retain(taken);
@@ -202,12 +204,12 @@ async fn a_doctor_names_each_right_that_is_missing() {
             }
             sleep(Duration::from_millis(200)).await;
         }
-        assert_eq!(wrong, Vec::<Right>::new(), "told otherwise without {gone:?}");
+        assert_eq!(wrong, Vec::<Right>::new(), "wrong findings without {gone:?}");
     }
-    println!("{} rights, each named where it is missing", all.len());
+    println!("{} permissions, each one named when it is missing", all.len());
 }
 
-/// A Lease as Karpenter renews it.
+/// Creates a Lease that Karpenter has just renewed.
 async fn karpenter(api: &Client) {
     let leases: Api<Lease> = Api::namespaced(api.clone(), "kube-system");
     let lease = json!({
@@ -216,7 +218,7 @@ async fn karpenter(api: &Client) {
     });
     let lease = serde_json::from_value(lease).expect("a Lease");
     let made = leases.create(&PostParams::default(), &lease).await;
-    made.expect("it is made");
+    made.expect("it is created");
 }
 
 #[expect(clippy::disallowed_methods, reason = "a Lease is live by the clock of this host")]

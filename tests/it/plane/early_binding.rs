@@ -18,7 +18,7 @@ use super::fixture::{
 };
 use super::lifecycle::{deploy_both, size};
 
-/// In campaigns, all pods of a claim are bound so soon after its launch was answered.
+/// In campaigns, the maximum time from the launch response to the binding of all pods of a claim.
 const BOUND_MAX: SignedDuration = SignedDuration::from_secs(1);
 
 #[expect(clippy::disallowed_methods, reason = "a test times what it watches")]
@@ -26,7 +26,7 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// When pods were bound, and where, and when the kubelets of nodes came, as a watch has shown it.
+/// Times and nodes of pod bindings, and times at which kubelets registered, as seen by a watch.
 #[derive(Default)]
 struct Seen {
     bound: BTreeMap<String, (String, Timestamp)>,
@@ -84,20 +84,21 @@ impl Watching {
     }
 }
 
-/// Whether the kubelet of a node has come.
+/// Whether the kubelet of a node has registered.
 fn has_come(node: &Node) -> bool {
     let status = node.status.as_ref();
     let info = status.and_then(|own| own.node_info.as_ref());
     info.is_some_and(|own| !own.kubelet_version.is_empty())
 }
 
-/// kwok may miss a pod when it starts while two cores are busy; a kubelet asks for its own.
+/// kwok may miss a pod when it starts on a machine with two busy cores. A real kubelet would list
+/// its pods.
 const KWOK_STARTS_MAX: usize = 3;
 
-/// Waits until so many pods are bound to nodes whose kubelets have all come, and then until they
-/// run, which kwok sees to.
+/// Waits until this many pods are bound to nodes with registered kubelets, and then until kwok
+/// reports them as running.
 async fn until_running((plane, api, setup): (&Plane, &kube::Client, &Setup), pods: usize) -> World {
-    until(api, setup, 120, "all nodes have come", |world| {
+    until(api, setup, 120, "all nodes have registered", |world| {
         let came = world.nodes.iter().all(|node| has_come(node) && !is_awaited(node));
         came && world.bound() == pods && world.pods.len() == pods && world.empty_nodes() == 0
     })
@@ -128,13 +129,13 @@ fn running(world: &World) -> usize {
     world.pods.iter().filter(runs).count()
 }
 
-/// The value of a field in a line of the log.
+/// Returns the value of a field in a line of the log.
 fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let mut words = line.split_whitespace();
     words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// What the log says of each claim: its instance, when the launch was answered, its pods.
+/// Returns instance, time of the launch response and pods of each claim in the log.
 fn claims(setup: &Setup) -> BTreeMap<String, (String, Timestamp, Vec<String>)> {
     let mut all = BTreeMap::new();
     for line in setup.told("launched claim") {
@@ -143,7 +144,7 @@ fn claims(setup: &Setup) -> BTreeMap<String, (String, Timestamp, Vec<String>)> {
         else {
             continue;
         };
-        let at: Timestamp = at.expect("lines begin with the time");
+        let at: Timestamp = at.expect("each line starts with its time");
         all.insert(claim.to_owned(), (instance.to_owned(), at, Vec::new()));
     }
     for line in setup.told("planned pod") {
@@ -171,7 +172,7 @@ async fn planned_pods_are_bound_within_a_second_of_the_launch() {
     let pods = 2 * size();
     until_running((&plane, &api, &setup), pods).await;
     let claims = claims(&setup);
-    // Our own watch may be a moment behind the listing that showed them all.
+    // The watch of this test may lag behind the listing.
     let all_came = || {
         let seen = watching.seen.lock().unwrap_or_else(PoisonError::into_inner);
         claims.values().all(|(own, ..)| seen.came.contains_key(own))
@@ -189,8 +190,8 @@ async fn planned_pods_are_bound_within_a_second_of_the_launch() {
         let mut latest = SignedDuration::ZERO;
         for pod in pods {
             let (node, at) = &seen.bound[pod];
-            assert_eq!(node, instance, "{pod} is where it was planned");
-            assert!(*at < came, "{pod} is bound before {node} comes");
+            assert_eq!(node, instance, "{pod} is on its planned node");
+            assert!(*at < came, "{pod} is bound before {node} registers");
             latest = latest.max(at.duration_since(*launched));
         }
         let is_late = is_campaign() && latest > BOUND_MAX;
@@ -212,7 +213,7 @@ async fn planned_pods_are_bound_within_a_second_of_the_launch() {
     );
 }
 
-/// The names of nodes that pods are bound to and that have not come.
+/// Returns the names of unregistered nodes with bound pods.
 fn awaited(world: &World) -> BTreeSet<String> {
     let all = world.nodes.iter().filter(|node| is_awaited(node) && !has_come(node));
     let used = all.filter(|node| world.pods_on(node) > 0);
@@ -229,14 +230,14 @@ fn names(world: &World) -> BTreeSet<String> {
     all.filter_map(|node| node.metadata.name.clone()).collect()
 }
 
-/// Pods that each fill a node, so that each has one of its own.
+/// Creates pods that each fill a node.
 async fn deploy_large(api: &kube::Client, replicas: usize) {
     deploy(api, "fills", replicas, "130", "100Gi").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_of_nodes_that_never_come_are_made_anew() {
-    let name = "plane::early_binding::pods_of_nodes_that_never_come_are_made_anew";
+async fn pods_of_nodes_that_never_register_are_recreated() {
+    let name = "plane::early_binding::pods_of_nodes_that_never_register_are_recreated";
     let Some(plane) = plane(name) else { return };
     let port = free_port();
     let setup = Setup::early(&plane.daemons(), port, "  registration_timeout = \"10s\"\n");
@@ -247,7 +248,7 @@ async fn pods_of_nodes_that_never_come_are_made_anew() {
     deploy_large(&api, 3).await;
     let first = until(&api, &setup, 30, "all pods bound", |world| world.bound() == 3).await;
     let nodes = awaited(&first);
-    assert_eq!(nodes.len(), 3, "each to a node that has not come");
+    assert_eq!(nodes.len(), 3, "each pod is on an unregistered node");
     let undone = until(&api, &setup, 60, "pods and nodes are others", |world| {
         uids(world).is_disjoint(&uids(&first))
             && names(world).is_disjoint(&nodes)
@@ -262,7 +263,7 @@ async fn pods_of_nodes_that_never_come_are_made_anew() {
     let left = left.iter().filter(|own| live(own));
     let left: BTreeSet<&str> = left.filter_map(|own| own["id"].as_str()).collect();
     assert!(nodes.iter().all(|name| !left.contains(name.as_str())));
-    // From here on machines come. What the old cloud had is gone with it.
+    // From now on the machines boot. The state of the old cloud is lost.
     drop(cloud);
     let _cloud = setup.cloud_that_boots(port, "3s");
     let world = until_running((&plane, &api, &setup), 3).await;
@@ -270,8 +271,8 @@ async fn pods_of_nodes_that_never_come_are_made_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_outlive_instances_that_fail_and_daemons_that_are_killed() {
-    let name = "plane::early_binding::pods_outlive_instances_that_fail_and_daemons_that_are_killed";
+async fn early_bound_pods_survive_failed_instances_and_killed_daemons() {
+    let name = "plane::early_binding::early_bound_pods_survive_failed_instances_and_killed_daemons";
     let Some(plane) = plane(name) else { return };
     let port = free_port();
     let setup = Setup::early(&plane.daemons(), port, "");
@@ -280,7 +281,7 @@ async fn pods_outlive_instances_that_fail_and_daemons_that_are_killed() {
     let api = client(plane.kubeconfig()).await;
     until_ready(&setup, 1).await;
     deploy_large(&api, 4).await;
-    // Killed as soon as something was bound, wherever it was with the rest.
+    // Killed as soon as one pod is bound, at any state of the others.
     until(&api, &setup, 30, "a pod is bound", |world| world.bound() > 0).await;
     daemon.kill();
     let first = World::read(&api).await;
@@ -288,13 +289,13 @@ async fn pods_outlive_instances_that_fail_and_daemons_that_are_killed() {
     end_instance(port, &fails).await;
     let daemon = setup.daemon();
     let world = until_running((&plane, &api, &setup), 4).await;
-    assert!(!names(&world).contains(&fails), "its node is gone");
+    assert!(!names(&world).contains(&fails), "the failed node is removed");
     let kept = uids(&first).intersection(&uids(&world)).count();
-    assert_eq!(kept, 3, "one was made anew, the others are the same");
+    assert_eq!(kept, 3, "one pod was recreated, the others are unchanged");
     let all = instances(port).await;
     let claims = all.iter().map(|own| own["tags"]["outrigger.dev/claim"].to_string());
-    assert_eq!(claims.collect::<BTreeSet<_>>().len(), all.len(), "one instance a claim");
-    assert_eq!(all.len(), 5, "one for each pod, and one for the one that failed");
+    assert_eq!(claims.collect::<BTreeSet<_>>().len(), all.len(), "one instance per claim");
+    assert_eq!(all.len(), 5, "one per pod, and one that failed");
     scale(&api, "fills", 0).await;
     until(&api, &setup, 120, "every node gone", |world| world.nodes.is_empty()).await;
     tokio::time::sleep(Duration::from_millis(100)).await;

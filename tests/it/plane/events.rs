@@ -10,7 +10,7 @@ use kube::api::{Api, ListParams};
 
 use super::fixture::{Setup, client, deploy, free_port, plane, scale, until, until_ready};
 
-/// An event of ours: its object's kind, its reason and its note.
+/// An event of Outrigger: kind of the object, reason and note.
 type Told = (String, String, String);
 
 async fn ours(api: &Client) -> BTreeSet<Told> {
@@ -28,7 +28,7 @@ async fn ours(api: &Client) -> BTreeSet<Told> {
     told.collect()
 }
 
-/// What there is once all of these are; events are written a few a second.
+/// Waits until all of these events exist. A few are written per second.
 async fn told(api: &Client, setup: &Setup, wanted: &[(&str, &str, &str)]) -> BTreeSet<Told> {
     let mut all = BTreeSet::new();
     for _ in 0..60 {
@@ -42,12 +42,12 @@ async fn told(api: &Client, setup: &Setup, wanted: &[(&str, &str, &str)]) -> BTr
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    panic!("half a minute later there still is {all:#?}\n{}", setup.tail());
+    panic!("missing events after half a minute: {all:#?}\n{}", setup.tail());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_and_nodes_say_what_is_done_with_them() {
-    let Some(plane) = plane("plane::events::pods_and_nodes_say_what_is_done_with_them") else {
+async fn pods_and_nodes_get_events_unless_disabled() {
+    let Some(plane) = plane("plane::events::pods_and_nodes_get_events_unless_disabled") else {
         return;
     };
     let port = free_port();
@@ -68,8 +68,8 @@ async fn pods_and_nodes_say_what_is_done_with_them() {
     ];
     let all = told(&api, &setup, &wanted).await;
     let nominated = all.iter().filter(|own| own.1 == "Nominated").count();
-    assert!(nominated <= 3, "each at most once: {all:#?}");
-    // Who wants none has none.
+    assert!(nominated <= 3, "at most one event per pod: {all:#?}");
+    // Without `events` there are no new events.
     drop(daemon);
     let file = setup.path().join("outrigger.hcl");
     let text = fs::read_to_string(&file).expect("it was written");

@@ -6,7 +6,7 @@ use std::fs;
 use super::fixture::{Setup, World, client, clock, plane, scale, until, until_ready};
 use super::lifecycle::{bytes_mb, deploy_both, provider_id, size};
 
-/// No claim ever had two instances; which of all are live, by id.
+/// Checks that no claim ever had two instances. Returns the ids of the live ones.
 fn live_of_single(setup: &Setup) -> BTreeSet<String> {
     let all = setup.journal();
     let claims: BTreeSet<String> = all.iter().map(|own| own["claim"].to_string()).collect();
@@ -22,13 +22,13 @@ fn instances_of(world: &World) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_get_nodes_from_a_program_that_ends_once() {
-    let name = "plane::exec_provider::pods_get_nodes_from_a_program_that_ends_once";
+async fn pods_get_nodes_from_an_exec_program_that_exits_once() {
+    let name = "plane::exec_provider::pods_get_nodes_from_an_exec_program_that_exits_once";
     let Some(plane) = plane(name) else { return };
     let marks = tempfile::TempDir::new().expect("a directory");
     let once = marks.path().join("once");
     let once = once.to_str().expect("a readable path");
-    // Its first run ends with the first launch done and not answered.
+    // The first run of the program exits after the first launch and before its response.
     let faults = ["--fault", "die-launch", "--once", once];
     let setup = Setup::with_program(&plane.daemons(), &faults);
     let mut daemon = setup.daemon();
@@ -49,36 +49,36 @@ async fn pods_get_nodes_from_a_program_that_ends_once() {
         world.cost(),
         bytes_mb(peak),
     );
-    assert!(fs::exists(once).is_ok_and(|it| it), "the program has ended");
+    assert!(fs::exists(once).is_ok_and(|it| it), "the program has exited");
     assert_eq!(setup.told("exec program exited").len(), 1);
     assert_eq!(live_of_single(&setup), instances_of(&world));
 
-    // What it has launched is known to the next daemon and the next program.
+    // The next daemon and the next program know the instances.
     scale(&api, "large", 0).await;
     daemon.kill();
     let _daemon = setup.daemon();
-    until(&api, &setup, 180, "half of it is gone", |world| {
+    until(&api, &setup, 180, "half of the pods are gone", |world| {
         world.bound() == size() && world.empty_nodes() == 0
     })
     .await;
 
-    // Whoever loads a configuration by which all would leave hears that they stay.
+    // A reload that would disrupt all nodes reports that they are kept.
     let (amd, arm) = ("in = [\"amd64\"]", "in = [\"arm64\"]");
     setup.reload("pool \"general\"", "fleet { max_disrupted_per_reload = 0 }\npool \"general\"");
-    let (held, mut said) = ("nodes, more than max_disrupted_per_reload", String::new());
-    // Nodes have just left: while that is not known for sure nothing is weighed.
+    let (held, mut printed) = ("nodes, more than max_disrupted_per_reload", String::new());
+    // Nodes were just removed: until the cluster is in sync again, the reload makes no estimate.
     for from in [amd, arm, arm, arm] {
-        said = setup.reload(from, arm);
-        if said.contains(held) {
+        printed = setup.reload(from, arm);
+        if printed.contains(held) {
             break;
         }
     }
-    assert!(said.contains(held), "{said}");
-    let said = setup.reload(arm, amd);
-    assert!(!said.contains("would disrupt"), "{said}");
+    assert!(printed.contains(held), "{printed}");
+    let printed = setup.reload(arm, amd);
+    assert!(!printed.contains("would disrupt"), "{printed}");
 
     scale(&api, "small", 0).await;
     let gone = |world: &World| world.nodes.is_empty();
     until(&api, &setup, 180, "every node gone", gone).await;
-    assert_eq!(live_of_single(&setup), BTreeSet::new(), "none is left");
+    assert_eq!(live_of_single(&setup), BTreeSet::new(), "no instance remains");
 }

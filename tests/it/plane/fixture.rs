@@ -21,18 +21,18 @@ use tempfile::TempDir;
 use super::Plane;
 use crate::binary::{outrigger, run};
 
-/// What the daemon's log tells: the defaults, and for which claim each pod was planned.
+/// The log filter of the daemon: the defaults, and the claim of each planned pod.
 const LOG: &str =
     "warn,kube_client=off,kube_runtime=off,outrigger=info,outrigger::telemetry::report_log=debug";
 
-/// The program of a cloud in a file, and the file.
+/// The program that keeps its cloud in a file, and the file.
 const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/exec/reference.py");
 const JOURNAL: &str = "cloud.jsonl";
 
-/// A scheduler that nobody runs, and whose pods get nodes all the same.
+/// The name of a scheduler that does not run. Its pods still get nodes.
 const NOBODY: &str = "nobody";
 
-/// On-demand price of a linear type by its name.
+/// Returns the on-demand price of a linear type by its name.
 pub(crate) fn price_of(name: &str) -> f64 {
     let (letter, rest) = name.split_once('-').expect("a linear type");
     let cpu = rest.split_once('x').and_then(|(cpu, _)| cpu.parse().ok()).expect("a linear type");
@@ -46,19 +46,19 @@ pub(crate) fn price_of(name: &str) -> f64 {
     )
 }
 
-/// A directory with a configuration and the linear types.
+/// A directory with a configuration and the linear instance types.
 pub(crate) struct Setup {
     dir: TempDir,
 }
 
 impl Setup {
-    /// One pool of on-demand amd64 nodes for these clusters: name, kubeconfig, and the address of
-    /// a simulated cloud.
+    /// Returns a set-up with one pool of on-demand amd64 nodes for these clusters: name,
+    /// kubeconfig, and the address of a simulated cloud.
     pub(crate) fn new(clusters: &[(&str, &Path)], cloud: Option<u16>) -> Self {
         Self::with_hints(clusters, cloud, true)
     }
 
-    /// The same, with or without pods being told of their nodes.
+    /// Returns the same, with or without nominated nodes in pods.
     pub(crate) fn with_hints(
         clusters: &[(&str, &Path)],
         cloud: Option<u16>,
@@ -72,8 +72,7 @@ impl Setup {
         })
     }
 
-    /// The same for one cluster whose pods are bound to nodes before they are there; `pool` is HCL
-    /// of its pool.
+    /// Returns the same for one cluster with early binding; `pool` is HCL of its pool.
     pub(crate) fn early(kubeconfig: &Path, cloud: u16, pool: &str) -> Self {
         let own = Self::made_by(&[("bench", kubeconfig)], true, |types, _| {
             let types = types.display();
@@ -90,7 +89,7 @@ impl Setup {
         own
     }
 
-    /// The same for one cluster that may become any cheaper one at once, within a budget of nodes.
+    /// Returns the same for one cluster with immediate consolidation, within a budget of nodes.
     pub(crate) fn scaling_down(kubeconfig: &Path, cloud: u16, budget: &str) -> Self {
         let own = Self::new(&[("bench", kubeconfig)], Some(cloud));
         let file = own.path().join("outrigger.hcl");
@@ -103,7 +102,7 @@ impl Setup {
         own
     }
 
-    /// The same for one cluster whose instances are made by the reference program.
+    /// Returns the same for one cluster whose instances are launched by the reference program.
     pub(crate) fn with_program(kubeconfig: &Path, more: &[&str]) -> Self {
         Self::made_by(&[("bench", kubeconfig)], true, |types, dir| {
             let journal = dir.join(JOURNAL);
@@ -115,8 +114,8 @@ impl Setup {
         })
     }
 
-    /// Clusters whose instances are made by what the block says that is given, for the file of
-    /// types and the directory of everything.
+    /// Returns clusters with this provider block; it gets the file of types and the directory of
+    /// the set-up.
     fn made_by(
         clusters: &[(&str, &Path)],
         placement_hints: bool,
@@ -131,7 +130,7 @@ impl Setup {
         ));
         text += &format!("scheduler {{ schedulers = [\"default-scheduler\", \"{NOBODY}\"] }}\n");
         for (place, (name, kubeconfig)) in clusters.iter().enumerate() {
-            // Every cluster but the first is listed and not watched.
+            // Only the first cluster is watched; the others are polled.
             let api = if place == 0 { "" } else { "  api { poll = \"2s\" }\n" };
             text += &format!(
                 concat!(
@@ -150,7 +149,7 @@ impl Setup {
             "pool \"general\" {\n",
             "  require \"karpenter.sh/capacity-type\" { in = [\"on-demand\"] }\n",
             "  require \"kubernetes.io/arch\" { in = [\"amd64\"] }\n",
-            // Launches are counted: nodes that run are not swapped for cheaper ones.
+            // The test counts launches, so running nodes must not be replaced by cheaper ones.
             "  disruption {\n    consolidation = \"empty\"\n    consolidate_after = \"5s\"\n",
             "    budget { nodes = \"100%\" }\n  }\n",
             "}\n",
@@ -163,8 +162,8 @@ impl Setup {
         self.dir.path()
     }
 
-    /// Puts one text in place of another in the configuration, and has the daemon read it; what
-    /// is said of that.
+    /// Replaces a text in the configuration, and reloads the daemon. Returns the output of the
+    /// reload.
     pub(crate) fn reload(&self, from: &str, to: &str) -> String {
         let file = self.path().join("outrigger.hcl");
         let text = fs::read_to_string(&file).expect("it was written");
@@ -173,21 +172,21 @@ impl Setup {
         let socket = self.path().join("admin.sock");
         let socket = socket.to_str().expect("a readable path");
         let done = run(&["reload", "--wait", "--socket", socket], "");
-        let said = String::from_utf8_lossy(&done.stdout).into_owned();
-        assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
-        said
+        let printed = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(done.status.success(), "{printed}{}", String::from_utf8_lossy(&done.stderr));
+        printed
     }
 
     fn log(&self, name: &str) -> PathBuf {
         self.dir.path().join(format!("{name}.log"))
     }
 
-    /// Starts a daemon; its log is added to that of earlier ones.
+    /// Starts a daemon. It appends to the log of earlier ones.
     pub(crate) fn daemon(&self) -> Process {
         let config = self.path().to_str().expect("a readable path");
         let mut command = Command::new(outrigger());
         command.args(["run", "--config", config]);
-        // As systemd has one for the unit, so that the next one knows that this one is gone.
+        // As in the systemd unit: the next daemon detects that this one has ended.
         command.env("RUNTIME_DIRECTORY", self.path());
         Process::spawn(command, &self.log("daemon"))
     }
@@ -197,7 +196,7 @@ impl Setup {
         self.cloud_that_boots(port, "0s")
     }
 
-    /// The same, whose instances take this long until their Nodes register.
+    /// Starts the same with this delay between launch and registration.
     pub(crate) fn cloud_that_boots(&self, port: u16, boot: &str) -> Process {
         let listen = format!("127.0.0.1:{port}");
         let types = self.path().join("types.json");
@@ -207,7 +206,7 @@ impl Setup {
         Process::start(&arguments, &self.log("cloud"))
     }
 
-    /// All that the reference program has launched, as each instance has become.
+    /// Returns the latest state of each instance of the reference program.
     pub(crate) fn journal(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.path().join(JOURNAL)).unwrap_or_default();
         let lines = text.lines().map(|line| {
@@ -217,29 +216,29 @@ impl Setup {
         lines.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
-    /// The rounds of planning, from the daemon's log.
+    /// Returns the log lines of computed plans.
     pub(crate) fn rounds(&self) -> String {
         self.told("INFO computed plan cluster=").join("\n")
     }
 
-    /// Lines of the daemon's log with this in them.
+    /// Returns the lines of the daemon's log with this text.
     pub(crate) fn told(&self, what: &str) -> Vec<String> {
         let text = fs::read_to_string(self.log("daemon")).unwrap_or_default();
         let lines = text.lines().filter(|line| line.contains(what));
         lines.map(str::to_owned).collect()
     }
 
-    /// The address at which the last daemon says how it is doing.
+    /// Returns the address of the last daemon's admin server.
     pub(crate) fn admin(&self) -> String {
         let address = || {
             let line = self.told("/metrics address=\"").pop()?;
             let (_, rest) = line.split_once("address=\"")?;
             Some(rest.split('"').next()?.to_owned())
         };
-        address().expect("the daemon says where it serves")
+        address().expect("the daemon logs its address")
     }
 
-    /// The end of the daemons' log.
+    /// Returns the end of the daemons' log.
     pub(crate) fn tail(&self) -> String {
         let text = fs::read_to_string(self.log("daemon")).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -247,13 +246,13 @@ impl Setup {
     }
 }
 
-/// A port that was free a moment ago.
+/// Returns a free port.
 pub(crate) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").port()
 }
 
-/// A process of ours, killed and reaped when dropped.
+/// A process of the test, killed and reaped when dropped.
 pub(crate) struct Process {
     child: Child,
 }
@@ -265,7 +264,7 @@ impl Process {
         Self::spawn(command, log)
     }
 
-    /// The same with an environment of its own; what it says is added to the log.
+    /// Starts a command; its output is appended to the log.
     pub(crate) fn spawn(mut command: Command, log: &Path) -> Self {
         let log = fs::OpenOptions::new().create(true).append(true).open(log).expect("a log");
         let errors = log.try_clone().expect("a second handle");
@@ -295,7 +294,7 @@ impl Process {
         assert!(sent.expect("a shell").success());
     }
 
-    /// Seconds of processor time it has used, and its peak memory in bytes.
+    /// Returns its processor time in seconds, and its peak memory in bytes.
     pub(crate) fn figures(&self) -> (f64, u64) {
         let stat = self.read("stat");
         let fields: Vec<&str> =
@@ -308,7 +307,7 @@ impl Process {
         (ticks / 100.0, peak * 1024)
     }
 
-    /// A number that the kernel tells of it, in the kernel's unit.
+    /// Returns a number from `/proc/PID/status`, in the kernel's unit.
     pub(crate) fn status(&self, field: &str) -> Option<u64> {
         let status = self.read("status");
         let value = status.lines().find_map(|line| {
@@ -329,19 +328,19 @@ impl Drop for Process {
     }
 }
 
-/// A client of the plane.
+/// Returns a client of the plane.
 pub(crate) async fn client(kubeconfig: &Path) -> Client {
     let read = Kubeconfig::read_from(kubeconfig).expect("the kubeconfig reads");
     let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
     Client::try_from(config.expect("the kubeconfig loads")).expect("a client")
 }
 
-/// A Deployment of pods with these requests.
+/// Creates a Deployment of pods with these requests.
 pub(crate) async fn deploy(client: &Client, name: &str, replicas: usize, cpu: &str, memory: &str) {
     create(client, name, replicas, (cpu, memory), json!({})).await;
 }
 
-/// A Deployment of these sizes, spread as they say, with so many pods.
+/// Creates a Deployment of these sizes and spread constraints, with this many pods.
 pub(crate) async fn deploy_like(client: &Client, sizes: &Sizes, replicas: usize) {
     let selector = json!({"matchLabels": {"app": sizes.name}});
     let spread = |key: &&str| {
@@ -364,7 +363,7 @@ pub(crate) async fn deploy_like(client: &Client, sizes: &Sizes, replicas: usize)
     create(client, &sizes.name, replicas, (&cpu, &memory), rules).await;
 }
 
-/// A Deployment of pods with these requests and whatever else a pod's spec may say.
+/// Creates a Deployment of pods with these requests and further fields of the pod's spec.
 pub(crate) async fn create(
     client: &Client,
     name: &str,
@@ -395,7 +394,7 @@ pub(crate) async fn create(
     api.create(&PostParams::default(), &deployment).await.expect("the deployment is created");
 }
 
-/// A pod that waits, and whose scheduler never takes it anywhere.
+/// Creates a pending pod whose scheduler never binds it.
 pub(crate) async fn strand(client: &Client, name: &str) {
     let pod = json!({
         "metadata": {"name": name},
@@ -415,7 +414,7 @@ pub(crate) async fn strand(client: &Client, name: &str) {
     let why = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
     let patch = Patch::Strategic(json!({"status": {"conditions": [why]}}));
     let told = api.patch_status(name, &PatchParams::default(), &patch).await;
-    told.expect("the pod waits");
+    told.expect("the pod is pending");
 }
 
 /// Removes a pod.
@@ -427,7 +426,7 @@ pub(crate) async fn remove_pod(client: &Client, name: &str) {
 
 const AUTOSCALING: &str = "autoscaling.x-k8s.io";
 
-/// The schema of a CapacityBuffer's status, as its API has it in v1beta1.
+/// Returns the schema of a CapacityBuffer's status, as in v1beta1.
 fn status_schema() -> Value {
     let text = json!({"type": "string"});
     let number = json!({"type": "integer", "format": "int64"});
@@ -458,7 +457,7 @@ fn status_schema() -> Value {
     })
 }
 
-/// Has the API know CapacityBuffers, and one of them declare room for a pod.
+/// Defines CapacityBuffers, and creates one for one pod.
 pub(crate) async fn declare_room(client: &Client, name: &str, node_selector: Value) {
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let schema = json!({"type": "object", "required": ["spec"],
@@ -476,7 +475,7 @@ pub(crate) async fn declare_room(client: &Client, name: &str, node_selector: Val
         },
     });
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    call(client, "POST", path, &definition).await.expect("made");
+    call(client, "POST", path, &definition).await.expect("created");
     let requests = json!({"cpu": "900m", "memory": "1Gi"});
     let container = json!({"name": "main", "image": "main", "resources": {"requests": requests}});
     let template = json!({
@@ -484,14 +483,14 @@ pub(crate) async fn declare_room(client: &Client, name: &str, node_selector: Val
         "template": {"spec": {"containers": [container], "nodeSelector": node_selector}},
     });
     let path = "/api/v1/namespaces/default/podtemplates";
-    call(client, "POST", path, &template).await.expect("made");
+    call(client, "POST", path, &template).await.expect("created");
     let buffer = json!({
         "apiVersion": format!("{AUTOSCALING}/v1beta1"),
         "kind": "CapacityBuffer",
         "metadata": {"name": name},
         "spec": {"podTemplateRef": {"name": name}, "replicas": 1},
     });
-    // The API knows them a moment later.
+    // The API serves them after a short delay.
     for _ in 0..10 * patience(10).as_secs() {
         if call(client, "POST", &buffers(), &buffer).await.is_ok() {
             return;
@@ -501,7 +500,7 @@ pub(crate) async fn declare_room(client: &Client, name: &str, node_selector: Val
     panic!("the API does not know CapacityBuffers");
 }
 
-/// Waits until the status of what was declared says this of its room. Returns the whole status.
+/// Waits until the buffer's condition has this reason. Returns the whole status.
 pub(crate) async fn until_room_is(client: &Client, name: &str, expect: &str) -> Value {
     let path = format!("{}/{name}", buffers());
     let mut status = Value::Null;
@@ -516,10 +515,10 @@ pub(crate) async fn until_room_is(client: &Client, name: &str, expect: &str) -> 
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("the room is not {expect}: {status:#}");
+    panic!("the reason is not {expect}: {status:#}");
 }
 
-/// Takes back what was declared.
+/// Deletes the buffer.
 pub(crate) async fn want_no_room(client: &Client, name: &str) {
     let path = format!("{}/{name}", buffers());
     let gone = call(client, "DELETE", &path, &json!({})).await;
@@ -552,7 +551,7 @@ pub(crate) async fn scale(client: &Client, name: &str, replicas: usize) {
     api.patch(name, &PatchParams::default(), &patch).await.expect("the deployment scales");
 }
 
-/// All pods and nodes as the API has them now.
+/// All pods and nodes in the API.
 pub(crate) struct World {
     pub(crate) pods: Vec<Pod>,
     pub(crate) nodes: Vec<Node>,
@@ -590,14 +589,14 @@ impl World {
         self.nodes.iter().filter(tainted).count()
     }
 
-    /// The node that a pod is told of, if any.
+    /// Returns the nominated node of a pod, if any.
     pub(crate) fn told(&self, name: &str) -> Option<&str> {
         let named = |pod: &&Pod| pod.metadata.name.as_deref() == Some(name);
-        let pod = self.pods.iter().find(named).expect("the pod is there");
+        let pod = self.pods.iter().find(named).expect("the pod exists");
         pod.status.as_ref()?.nominated_node_name.as_deref()
     }
 
-    /// US dollars per hour of all nodes.
+    /// Returns the cost of all nodes in US dollars per hour.
     pub(crate) fn cost(&self) -> f64 {
         let label = "node.kubernetes.io/instance-type";
         let of = |node: &Node| node.metadata.labels.as_ref()?.get(label).map(|n| price_of(n));
@@ -617,13 +616,13 @@ pub(crate) async fn until_ready(setup: &Setup, count: usize) {
     panic!("not ready within {:?}\n{}", patience(60), setup.tail());
 }
 
-/// How long to wait for what takes up to `seconds` of a quiet machine. A busy one may take several
-/// times as long; a campaign has a quiet one, and asserts times.
+/// Returns the time limit for an action that takes up to `seconds` on a quiet machine. A busy one
+/// may take several times as long; a campaign has a quiet one, and asserts times.
 pub(crate) fn patience(seconds: u64) -> Duration {
     Duration::from_secs(if is_campaign() { seconds } else { 4 * seconds })
 }
 
-/// Waits until the world is as wanted, for the [`patience`] of these seconds at most.
+/// Waits until `wanted` accepts the world, at most for the [`patience`] of these seconds.
 pub(crate) async fn until(
     client: &Client,
     setup: &Setup,
@@ -647,7 +646,7 @@ pub(crate) async fn until(
     )
 }
 
-/// The world as wanted, if it comes to be so within these seconds.
+/// Waits until `wanted` accepts the world. Returns `None` after these seconds.
 pub(crate) async fn within(
     client: &Client,
     seconds: u64,
@@ -677,8 +676,8 @@ fn pause() -> Duration {
     Duration::from_millis(if is_campaign() { 100 } else { 300 })
 }
 
-/// Waits until so many pods are bound. Of these it reads the metadata only: what watches a race on
-/// two cores should not be among the runners.
+/// Waits until this many pods are bound. It reads only their metadata, so that the test puts little
+/// load on the two cores that it measures.
 pub(crate) async fn until_bound(client: &Client, setup: &Setup, seconds: u64, pods: usize) {
     let api: Api<Pod> = Api::all(client.clone());
     let bound = ListParams::default().match_any().fields("spec.nodeName!=");
@@ -690,7 +689,7 @@ pub(crate) async fn until_bound(client: &Client, setup: &Setup, seconds: u64, po
         }
         tokio::time::sleep(pause()).await;
     }
-    // Tells what there is instead.
+    // Fails with the actual state.
     until(client, setup, 0, "all pods bound", |world| world.bound() == pods).await;
 }
 
@@ -700,14 +699,14 @@ pub(crate) fn is_campaign() -> bool {
     std::env::var("OUTRIGGER_CAMPAIGN").is_ok_and(|value| !value.is_empty())
 }
 
-/// What campaigns draw moments from: 0 unless `OUTRIGGER_SEED` says otherwise.
+/// Returns the seed for the random times of campaigns: `OUTRIGGER_SEED`, or 0.
 #[expect(clippy::disallowed_methods, reason = "a test reads how it is asked to run")]
 pub(crate) fn seed() -> u64 {
     let text = std::env::var("OUTRIGGER_SEED").unwrap_or_default();
     text.parse().unwrap_or(0)
 }
 
-/// Which of many are to run, by a variable: `17` or `100..200`.
+/// Returns the numbers of the runs selected by a variable: `17` or `100..200`.
 #[expect(clippy::disallowed_methods, reason = "a test reads how it is asked to run")]
 pub(crate) fn chosen(variable: &str) -> Option<Range<u64>> {
     let text = std::env::var(variable).ok()?;
@@ -718,12 +717,12 @@ pub(crate) fn chosen(variable: &str) -> Option<Range<u64>> {
     })
 }
 
-/// A plane, or a skip line.
+/// Starts a plane. Prints a skip line if that is not possible.
 pub(crate) fn plane(test: &str) -> Option<Plane> {
     Plane::start_or_skip(test)
 }
 
-/// Instances as the simulated cloud lists them for audits.
+/// Returns the instances that the simulated cloud lists for audits.
 pub(crate) async fn instances(port: u16) -> Vec<Value> {
     let body = tokio::task::spawn_blocking(move || get(port, "/v1/instances"));
     let body = body.await.expect("the request was made").expect("the cloud answers");
@@ -732,7 +731,7 @@ pub(crate) async fn instances(port: u16) -> Vec<Value> {
     list.as_array().expect("a list of instances").clone()
 }
 
-/// Ends an instance behind the daemon's back.
+/// Terminates an instance without the daemon.
 pub(crate) async fn end_instance(port: u16, id: &str) {
     let body = json!({"instance": id, "installation": "tests", "cluster": "bench"});
     let call = move || request(port, "POST", "/v1/terminate", &body.to_string());

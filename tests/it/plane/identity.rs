@@ -18,22 +18,21 @@ use super::fixture::{
     until_ready,
 };
 
-/// A fault is named within this time.
+/// The time within which the log must name the fault.
 const NAMED: Duration = Duration::from_secs(30);
 
-/// The API server may be away for as long before it answers for another cluster: watches wait a
-/// while before they try it again.
+/// The same while the API server restarts for another cluster: watches reconnect with a delay.
 const AWAY: Duration = Duration::from_mins(2);
 
 /// Pods of the cluster; four of them fill a node.
 const PODS: usize = 60;
 
-/// Seconds that instances have to register: as in the experiment in a campaign.
+/// Returns the registration timeout in seconds: a campaign uses that of the original experiment.
 fn registration_seconds() -> u64 {
     if is_campaign() { 60 } else { 30 }
 }
 
-/// A daemon of one cluster whose kubeconfig can be exchanged.
+/// A daemon of one cluster whose kubeconfig can be replaced.
 struct Scene {
     setup: Setup,
     home: PathBuf,
@@ -59,7 +58,7 @@ impl Scene {
         Self { setup, home, cloud }
     }
 
-    /// Ids of the instances that run.
+    /// Returns the ids of the live instances.
     async fn live(&self) -> BTreeSet<String> {
         let all = instances(self.cloud).await;
         let state = |own: &Value| own["state"].as_str().unwrap_or_default().to_owned();
@@ -68,7 +67,7 @@ impl Scene {
         live.map(|own| own["id"].as_str().expect("an id").to_owned()).collect()
     }
 
-    /// Waits until so many lines of the daemon's log have this.
+    /// Waits until this many lines of the daemon's log contain the text.
     async fn until_told(&self, what: &str, times: usize, limit: Duration) {
         let start = clock();
         while self.setup.told(what).len() < times {
@@ -82,7 +81,7 @@ impl Scene {
         println!("{what:?} after {:.1} s", start.elapsed().as_secs_f64());
     }
 
-    /// Nothing was ended nor launched for as long as that.
+    /// Checks for this many seconds that no instance is terminated or launched.
     async fn stays(&self, live: &BTreeSet<String>, seconds: u64) {
         for _ in 0..seconds {
             assert_eq!(self.live().await, *live, "\n{}", self.setup.tail());
@@ -91,14 +90,14 @@ impl Scene {
     }
 }
 
-/// Exchanges a kubeconfig at once.
+/// Replaces a kubeconfig atomically.
 fn write(home: &Path, text: &str) {
     let new = home.with_extension("new");
     fs::write(&new, text).expect("the kubeconfig is written");
-    fs::rename(&new, home).expect("the kubeconfig is exchanged");
+    fs::rename(&new, home).expect("the kubeconfig is replaced");
 }
 
-/// A kubeconfig with the contexts of two, of which this one is current.
+/// Returns a kubeconfig with the contexts of both clusters; `current` is the current context.
 fn merged(one: &Path, two: &Path, current: &str) -> String {
     let read = |path: &Path| -> Value {
         let text = fs::read_to_string(path).expect("the kubeconfig reads");
@@ -123,7 +122,7 @@ fn merged(one: &Path, two: &Path, current: &str) -> String {
     all.to_string()
 }
 
-/// Deletes this many Nodes, and returns them as they may be made anew.
+/// Deletes this many Nodes, and returns them in a form that can be created again.
 async fn delete_nodes(api: &Client, count: usize) -> Vec<Node> {
     let nodes: Api<Node> = Api::all(api.clone());
     let all = nodes.list(&Default::default()).await.expect("nodes list");
@@ -142,8 +141,8 @@ async fn delete_nodes(api: &Client, count: usize) -> Vec<Node> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_ends_whatever_answers_at_the_other_end() {
-    let name = "plane::identity::nothing_ends_whatever_answers_at_the_other_end";
+async fn wrong_cluster_or_deleted_nodes_terminate_no_instance() {
+    let name = "plane::identity::wrong_cluster_or_deleted_nodes_terminate_no_instance";
     let Some(own) = plane(name) else { return };
     let Some(other) = plane(name) else { return };
     let port = free_port();
@@ -164,8 +163,8 @@ async fn nothing_ends_whatever_answers_at_the_other_end() {
     assert_eq!(live.len(), PODS / 4, "{live:?}");
     let (mismatch, matches) = ("belong to different clusters", "belong to the same cluster");
 
-    // The experiment: the daemon is stopped, its kubeconfig exchanged for that of another cluster,
-    // in which pods wait, and it is started again.
+    // The experiment: the daemon is stopped, its kubeconfig is replaced by that of another cluster
+    // with pending pods, and the daemon is started again.
     let elsewhere = client(other.kubeconfig()).await;
     deploy(&elsewhere, "web", PODS, "900m", "1Gi").await;
     daemon.kill();
@@ -181,7 +180,7 @@ async fn nothing_ends_whatever_answers_at_the_other_end() {
     until_ready(setup, 2).await;
     scene.stays(&live, 10).await;
 
-    // The current context of the kubeconfig is another, by a reload.
+    // A reload with another current context in the kubeconfig.
     write(&scene.home, &merged(&own.daemons(), &other.daemons(), "two"));
     setup.reload("tests", "tests");
     scene.until_told(mismatch, 2, NAMED).await;
@@ -207,7 +206,7 @@ async fn nothing_ends_whatever_answers_at_the_other_end() {
     let nodes: Api<Node> = Api::all(api.clone());
     for node in deleted {
         let made = nodes.create(&PostParams::default(), &node).await;
-        made.expect("the kubelet registers its node anew");
+        made.expect("the kubelet registers its node again");
     }
     scene.until_told(matches, 2, NAMED).await;
     until(&api, setup, 120, "all pods bound", |world| world.bound() == pods).await;

@@ -14,7 +14,7 @@ use super::Plane;
 use super::fixture::{client, patience};
 use crate::binary::run;
 
-/// More than a page of them.
+/// More than one page of a listing.
 const POOLS: usize = 501;
 
 fn imported(kubeconfig: &Path, more: &[&str]) -> (Option<i32>, String, String) {
@@ -32,7 +32,7 @@ async fn create(api: &Client, path: &str, object: &Value) {
     created.unwrap_or_else(|error| panic!("{path}: {error}: {object}"));
 }
 
-/// Waits until the API serves a kind that is new to it.
+/// Waits until the API server serves a new kind.
 pub(super) async fn until_served(api: &Client, path: &str) {
     for _ in 0..10 * patience(10).as_secs() {
         let request = http::Request::get(path).body(Vec::new());
@@ -45,8 +45,8 @@ pub(super) async fn until_served(api: &Client, path: &str) {
     panic!("{path} is not served");
 }
 
-/// A kind of Karpenter's in these versions, the first of which is stored. Its schema is whatever
-/// is written.
+/// Defines a kind of Karpenter in these versions, the first of which is stored. The schema accepts
+/// everything.
 async fn define(api: &Client, group: &str, kind: &str, plural: &str, versions: &[&str]) {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let versions: Vec<Value> = (0..)
@@ -101,16 +101,16 @@ fn class() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn karpenters_objects_come_in_from_a_cluster_as_from_files() {
-    let name = "plane::import::karpenters_objects_come_in_from_a_cluster_as_from_files";
+async fn import_from_a_cluster_equals_import_from_files() {
+    let name = "plane::import::import_from_a_cluster_equals_import_from_files";
     let Some(plane) = Plane::start_or_skip(name) else {
         return;
     };
     let api = client(plane.kubeconfig()).await;
-    let refused = |(code, hcl, said): (Option<i32>, String, String), expect: &str| {
-        assert_eq!(code, Some(1), "{said}");
+    let refused = |(code, hcl, errors): (Option<i32>, String, String), expect: &str| {
+        assert_eq!(code, Some(1), "{errors}");
         assert_eq!(hcl, "");
-        assert!(said.contains(expect), "no {expect} in {said}");
+        assert!(errors.contains(expect), "no {expect} in {errors}");
     };
     refused(
         imported(plane.kubeconfig(), &[]),
@@ -118,7 +118,7 @@ async fn karpenters_objects_come_in_from_a_cluster_as_from_files() {
     );
     refused(imported(plane.kubeconfig(), &["--context", "other"]), "other");
 
-    // Whoever has the older version as well is asked for the newer one.
+    // If both versions are served, the import lists the newer one.
     define(&api, "karpenter.sh", "NodePool", "nodepools", &["v1beta1", "v1"]).await;
     define(&api, "karpenter.k8s.aws", "EC2NodeClass", "ec2nodeclasses", &["v1"]).await;
     refused(imported(plane.kubeconfig(), &[]), "there are no objects");
@@ -132,8 +132,8 @@ async fn karpenters_objects_come_in_from_a_cluster_as_from_files() {
         });
         join_all(each).await;
     }
-    let (code, hcl, said) = imported(plane.kubeconfig(), &[]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, hcl, errors) = imported(plane.kubeconfig(), &[]);
+    assert_eq!(code, Some(0), "{errors}");
     let items: Vec<Value> =
         std::iter::once(class()).chain(names.iter().map(|name| pool(name))).collect();
     let files = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
@@ -141,7 +141,8 @@ async fn karpenters_objects_come_in_from_a_cluster_as_from_files() {
     assert_eq!(String::from_utf8(output.stdout).expect("UTF-8"), hcl);
     assert_eq!(hcl.matches("\npool \"").count(), POOLS);
 
-    // A daemon that only reads pods and nodes may not list them, and is told what it lacks.
+    // A user with read access to pods and nodes may not list them, and the error names the missing
+    // permission.
     let observer = plane.kubeconfig_of("observer").expect("a kubeconfig");
     refused(
         imported(&observer, &[]),

@@ -18,7 +18,7 @@ use crate::karpenter::random_config::configuration;
 use crate::karpenter::round_trip::clusters;
 use crate::karpenter::{exported, imported, loaded, name_of, read};
 
-/// Where the name of a namespace goes in a path.
+/// The placeholder of the namespace in a path.
 const NAMESPACE: &str = "NAMESPACE";
 
 #[expect(
@@ -29,7 +29,8 @@ fn assets() -> PathBuf {
     env::var_os("KUBEBUILDER_ASSETS").unwrap_or_default().into()
 }
 
-/// Beside the binaries of the control plane, from the Go module of Karpenter's AWS provider.
+/// Returns the directory with the CRDs and examples from the Go module of Karpenter's AWS provider.
+/// It is next to the binaries of the control plane.
 fn published(test: &str) -> Option<PathBuf> {
     let own = assets().join("karpenter");
     if !own.is_dir() {
@@ -39,7 +40,7 @@ fn published(test: &str) -> Option<PathBuf> {
     Some(own)
 }
 
-/// The texts of a directory, in the order of their names.
+/// Returns the files of a directory with their texts, sorted by name.
 fn texts(dir: &Path) -> Vec<(String, String)> {
     let entries = fs::read_dir(dir).expect("a directory");
     let paths = entries.map(|own| own.expect("an entry").path());
@@ -53,7 +54,7 @@ fn documents(yaml: &str) -> Vec<Value> {
     all.into_iter().filter(|own| !own.is_null()).collect()
 }
 
-/// Everything that an object says, by its path.
+/// Collects every value of an object with its path.
 fn leaves(of: &Value, path: &str, into: &mut BTreeMap<String, String>) {
     match of {
         Value::Object(map) => {
@@ -70,18 +71,18 @@ fn leaves(of: &Value, path: &str, into: &mut BTreeMap<String, String>) {
     }
 }
 
-/// What examples say and an export of theirs says otherwise, which is the same to Karpenter.
+/// Values of examples that differ in the export and have the same meaning for Karpenter.
 const OTHERWISE: [&str; 10] = [
-    // The alias says it.
+    // The alias implies it.
     r#"spec.amiFamily = "Windows2022""#,
-    // A minute.
+    // The same as one minute.
     r#"spec.disruption.consolidateAfter = "60s""#,
-    // By default it is so.
+    // The default.
     r#"spec.metadataOptions.httpProtocolIPv6 = "disabled""#,
     r#"spec.metadataOptions.httpTokens = "required""#,
-    // Not even Karpenter takes this version for a group.
+    // Karpenter does not accept this version as a group either.
     r#"spec.template.spec.nodeClassRef.group = "karpenter.k8s.aws/v1""#,
-    // At least one more than that.
+    // The same as at least one more.
     r#"spec.template.spec.requirements[].operator = "Gt""#,
     r#"spec.template.spec.requirements[].values[] = "2""#,
     r#"spec.template.spec.requirements[].values[] = "3""#,
@@ -90,8 +91,8 @@ const OTHERWISE: [&str; 10] = [
 ];
 
 #[test]
-fn every_example_comes_in_and_what_is_lost_of_it_is_told() {
-    let test = "plane::karpenter_examples::every_example_comes_in_and_what_is_lost_of_it_is_told";
+fn every_example_is_imported_with_dropped_fields_reported() {
+    let test = "plane::karpenter_examples::every_example_is_imported_with_dropped_fields_reported";
     let Some(dir) = published(test) else { return };
     let examples = texts(&dir.join("v1"));
     assert!(examples.len() > 20, "{} examples", examples.len());
@@ -116,9 +117,9 @@ fn every_example_comes_in_and_what_is_lost_of_it_is_told() {
     assert_eq!(otherwise, OTHERWISE.map(str::to_owned).into());
 }
 
-/// What the CRDs define: where objects of a version and kind are written.
+/// Creates the CRDs. Returns the path for objects by version and kind.
 async fn defined(api: &Client, dir: &Path) -> BTreeMap<(String, String), String> {
-    // What a buffer's pods look like is of a kind that Kubernetes has.
+    // Buffers refer to a built-in kind.
     let template = ("v1".to_owned(), "PodTemplate".to_owned());
     let at = "/api/v1/namespaces/NAMESPACE/podtemplates".to_owned();
     let mut paths = BTreeMap::from([(template, at)]);
@@ -150,8 +151,8 @@ async fn post(api: &Client, at: &str, object: &Value) -> Result<Value, kube::Err
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_crds_accept_what_is_exported() {
-    let test = "plane::karpenter_examples::its_crds_accept_what_is_exported";
+async fn karpenters_crds_accept_exported_objects() {
+    let test = "plane::karpenter_examples::karpenters_crds_accept_exported_objects";
     let Some(dir) = published(test) else { return };
     let Some(plane) = Plane::start_or_skip_with(test, &["--lean"]) else {
         return;
@@ -169,7 +170,7 @@ async fn its_crds_accept_what_is_exported() {
         let own = imported(&text).expect("an example");
         exports.push(exported(&loaded(&own.text())).text);
     }
-    // Nobody says which node class it has: that is yet to be filled in, and no reason to drop it.
+    // Without a node class the export has a placeholder, and the import keeps the pool.
     let classless = alone("cluster \"a\" {\n  simulated {}\n}\npool \"a\" {}\n");
     let back = imported(&classless).expect("what was exported");
     assert!(back.text().contains("pool \"a\" {"), "{classless}\n{}", back.text());
@@ -195,7 +196,7 @@ async fn its_crds_accept_what_is_exported() {
             post(&api, "/api/v1/namespaces", &own).await.expect("it is new");
         }
         let at = at.replace(NAMESPACE, namespace.unwrap_or_default());
-        // Fields that the schema does not know, and those that are there twice, are refused too.
+        // Unknown and repeated fields are rejected too.
         let at = format!("{at}?dryRun=All&fieldValidation=Strict");
         if let Err(error) = post(&api, &at, &object).await {
             refused.push(format!("{error}\n{object:#}"));
@@ -208,7 +209,7 @@ async fn its_crds_accept_what_is_exported() {
     all.sort_unstable();
     let every = ["CapacityBuffer", "EC2NodeClass", "NodeOverlay", "NodePool", "PodTemplate"];
     assert_eq!(all, every);
-    // It does refuse what is wrong.
+    // The API server does reject invalid objects.
     let wrong = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool",
         "metadata": {"name": "a"}, "spec": {}});
     let at = &kinds[&("karpenter.sh/v1".to_owned(), "NodePool".to_owned())];

@@ -21,32 +21,32 @@ use super::lifecycle::bytes_mb;
 use super::proxy::{Fault, Proxy};
 use crate::end_to_end::process::get;
 
-/// Control planes that are served, beside those with which something is wrong.
+/// Returns the number of control planes without a defect.
 fn served() -> usize {
     if is_campaign() { 7 } else { 1 }
 }
 
-/// Pods of the large cluster, and how many of them are on a node.
+/// The pods of the large cluster, and the pods per node.
 const LARGE: usize = 20_000;
 const ON_NODE: usize = 100;
 
-/// Pods that come to each cluster at once, and how often they do so.
+/// The pods that are created in each cluster at once, and the number of waves.
 const PODS: usize = 20;
 
 fn waves() -> usize {
     if is_campaign() { 3 } else { 1 }
 }
 
-/// Rounds, of which the median counts.
+/// The number of rounds. The median counts.
 const ROUNDS: usize = 5;
 
-/// How much longer all may take beside clusters that are broken.
+/// The maximum slowdown next to broken clusters.
 const LONGER: f64 = 1.2;
 
-/// Memory that as many clusters as there may be take, in MB.
+/// The memory limit for the maximum number of clusters, in MB.
 const MOST_MB: f64 = 300.0;
 
-/// One that is served.
+/// A cluster without a defect.
 struct Site {
     name: String,
     kubeconfig: PathBuf,
@@ -63,7 +63,8 @@ impl Site {
     }
 }
 
-/// Planes that share one etcd and have no controllers; none where there are no binaries.
+/// Starts planes that share one etcd and have no controllers. Returns `None` if the binaries are
+/// missing.
 fn planes(test: &str, count: usize) -> Option<Vec<Plane>> {
     let mut all = vec![Plane::start_or_skip_with(test, &["--lean"])?];
     for index in 1..count {
@@ -73,7 +74,8 @@ fn planes(test: &str, count: usize) -> Option<Vec<Plane>> {
     Some(all)
 }
 
-/// One pool for these clusters, all of them watched, with what else each says.
+/// Returns a set-up with one pool and these clusters, all of them watched, with further HCL of
+/// each.
 pub(super) fn setup(
     clusters: &[(&str, &Path)],
     cloud: u16,
@@ -92,13 +94,13 @@ pub(super) fn setup(
     setup
 }
 
-/// What a cluster says to have a Lease of its own beside others on one API. The rights that ship do
-/// not go to Leases of other names.
+/// Returns the HCL for a separate Lease of one of several clusters on one API server. The shipped
+/// permissions do not cover Leases of other names.
 pub(super) fn with_own_lease(name: &str) -> String {
     format!("  leader_election {{\n    lease = \"kube-system/{name}\"\n  }}\n")
 }
 
-/// Makes pods, and says how many seconds after that each was bound.
+/// Creates pods, and returns the seconds from the creation to the binding of each.
 async fn bind(api: &Client, wave: usize) -> Vec<f64> {
     let pods: Api<Pod> = Api::namespaced(api.clone(), "default");
     let listed = pods.list(&ListParams::default()).await.expect("pods list");
@@ -122,10 +124,10 @@ async fn bind(api: &Client, wave: usize) -> Vec<f64> {
         });
         let pod = serde_json::from_value(pod).expect("a pod");
         made.insert(name, clock());
-        pods.create(&PostParams::default(), &pod).await.expect("made");
+        pods.create(&PostParams::default(), &pod).await.expect("created");
     }
     let mut took = Vec::new();
-    while let Some(event) = watched.try_next().await.expect("the watch goes on") {
+    while let Some(event) = watched.try_next().await.expect("the watch continues") {
         let (WatchEvent::Added(pod) | WatchEvent::Modified(pod)) = event else {
             continue;
         };
@@ -142,7 +144,7 @@ async fn bind(api: &Client, wave: usize) -> Vec<f64> {
     panic!("{} pods of wave {wave} are not bound within two minutes", made.len());
 }
 
-/// Removes all pods, and waits until all nodes are gone.
+/// Deletes all pods, and waits until all nodes are gone.
 async fn clear(api: &Client, setup: &Setup) {
     let pods: Api<Pod> = Api::namespaced(api.clone(), "default");
     let now = DeleteParams::default().grace_period(0);
@@ -156,10 +158,10 @@ async fn clear(api: &Client, setup: &Setup) {
         }
         sleep(Duration::from_millis(100)).await;
     }
-    panic!("nodes are left after a minute\n{}", setup.tail());
+    panic!("nodes remain after a minute\n{}", setup.tail());
 }
 
-/// The place below which so many per cent are.
+/// Returns the quantile of this percentage.
 fn quantile(all: &[f64], percent: usize) -> f64 {
     let mut all = all.to_vec();
     all.sort_by(f64::total_cmp);
@@ -167,17 +169,17 @@ fn quantile(all: &[f64], percent: usize) -> f64 {
     all.get(index).copied().expect("something was measured")
 }
 
-/// What a run comes to.
+/// The measurements of a run.
 struct Figures {
-    /// Of the time from making a pod to its binding.
+    /// The time from the creation of a pod to its binding.
     bind_p95: f64,
-    /// Of the time from seeing a pod to the command that is for it, in the worst cluster.
+    /// The time from the event of a pod to its command, in the slowest cluster.
     decide_p99: f64,
     cpu: f64,
     peak: u64,
 }
 
-/// Has a daemon serve all its clusters, while pods come and go in those that are whole.
+/// Runs a daemon with all clusters, while pods are created and deleted in those without a defect.
 async fn run(setup: &Setup, ready: usize, sites: &[Site]) -> Figures {
     drop(fs::remove_file(setup.path().join("daemon.log")));
     let daemon = setup.daemon();
@@ -204,7 +206,7 @@ fn decided(scrape: &str, cluster: &str) -> f64 {
     line.and_then(|own| own.parse().ok()).expect("the series is there")
 }
 
-/// Pods on nodes that nobody manages.
+/// Creates pods on unmanaged nodes.
 async fn fill(api: &Client) {
     let nodes: Api<Node> = Api::all(api.clone());
     let pods: Api<Pod> = Api::namespaced(api.clone(), "default");
@@ -213,7 +215,7 @@ async fn fill(api: &Client) {
         let name = format!("large-{index}");
         let node = json!({"metadata": {"name": name}});
         let node = serde_json::from_value(node).expect("a node");
-        nodes.create(&PostParams::default(), &node).await.expect("made");
+        nodes.create(&PostParams::default(), &node).await.expect("created");
         let there = json!({"cpu": "200", "memory": "800Gi", "pods": "200"});
         let status = json!({"status": {"capacity": there, "allocatable": there,
             "conditions": [{"type": "Ready", "status": "True"}]}});
@@ -234,15 +236,15 @@ async fn fill(api: &Client) {
                 },
             });
             let pod = serde_json::from_value(pod).expect("a pod");
-            pods.create(&PostParams::default(), &pod).await.expect("made");
+            pods.create(&PostParams::default(), &pod).await.expect("created");
         }
     });
     made.buffer_unordered(16).collect::<Vec<()>>().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clusters_in_which_nothing_happens_take_little() {
-    let name = "plane::many_clusters::clusters_in_which_nothing_happens_take_little";
+async fn idle_clusters_need_little_memory() {
+    let name = "plane::many_clusters::idle_clusters_need_little_memory";
     let (planes_of, count) = if is_campaign() { (10, 100) } else { (1, 20) };
     let Some(planes) = planes(name, planes_of) else {
         return;
@@ -266,13 +268,13 @@ async fn clusters_in_which_nothing_happens_take_little() {
     if is_campaign() {
         assert!(bytes_mb(peak) < MOST_MB, "too much memory");
     }
-    // Of huge pages they would take twice as much. Not every kernel tells.
+    // With huge pages the clusters would need twice as much memory. Not every kernel reports this.
     assert_ne!(daemon.status("THP_enabled"), Some(1), "huge pages");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_one_is_no_matter_of_the_others() {
-    let name = "plane::many_clusters::what_is_wrong_with_one_is_no_matter_of_the_others";
+async fn broken_clusters_do_not_slow_down_the_others() {
+    let name = "plane::many_clusters::broken_clusters_do_not_slow_down_the_others";
     let count = served();
     let Some(planes) = planes(name, count + 3) else {
         return;
@@ -305,7 +307,7 @@ async fn what_is_wrong_with_one_is_no_matter_of_the_others() {
     for round in 0..rounds {
         for turn in 0..2 {
             let which = (round + turn) % 2;
-            // The huge one is ready, too; the slow one may be.
+            // The huge cluster becomes ready, too; the slow one may.
             let (setup, ready) = [(&alone, count), (&beside, count + 1)][which];
             let figures = run(setup, ready, &sites).await;
             println!(
@@ -323,7 +325,7 @@ async fn what_is_wrong_with_one_is_no_matter_of_the_others() {
     compare(&all);
 }
 
-/// Holds the middle of the rounds beside the broken ones to that of the others.
+/// Compares the medians of the rounds with and without broken clusters.
 fn compare(all: &[Vec<Figures>; 2]) {
     let middle = |which: usize, of: fn(&Figures) -> f64| {
         let own: Vec<f64> = all[which].iter().map(of).collect();
@@ -336,7 +338,7 @@ fn compare(all: &[Vec<Figures>; 2]) {
         let (alone, beside) = (middle(0, of), middle(1, of));
         println!("{what}: alone {alone:.3} s, beside {beside:.3} s");
         if is_campaign() {
-            assert!(beside <= LONGER * alone, "{what}: slower beside the broken");
+            assert!(beside <= LONGER * alone, "{what}: slower next to broken clusters");
         }
     }
 }

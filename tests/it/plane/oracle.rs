@@ -13,16 +13,16 @@ use super::Plane;
 use super::fixture::{chosen, client, clock, is_campaign};
 use compare::Court;
 
-/// Worlds of a test run and of a campaign.
+/// The number of random clusters of a test run and of a campaign.
 const WORLDS: u64 = 6;
 const WORLDS_OF_CAMPAIGN: u64 = 300;
 
-/// In how many worlds of a campaign each constraint has to be.
+/// The minimum number of random clusters of a campaign with each constraint.
 const WORLDS_EACH: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kube_scheduler_agrees_with_every_place_and_every_refusal() {
-    let name = "plane::oracle::kube_scheduler_agrees_with_every_place_and_every_refusal";
+async fn kube_scheduler_agrees_with_every_placement_and_rejection() {
+    let name = "plane::oracle::kube_scheduler_agrees_with_every_placement_and_rejection";
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     let Some(plane) = Plane::start_or_skip_with(name, &["--extender", &url]) else {
@@ -31,7 +31,7 @@ async fn kube_scheduler_agrees_with_every_place_and_every_refusal() {
     let court = Court::open(client(plane.kubeconfig()).await, listener).await;
     let began = clock();
     let usual = if is_campaign() { WORLDS_OF_CAMPAIGN } else { WORLDS };
-    // Others by their seeds: fresh ones, or some for a second look.
+    // The variable selects other seeds.
     let worlds = chosen("OUTRIGGER_WORLDS").unwrap_or(0..usual);
     let is_whole = is_campaign() && worlds.end - worlds.start >= WORLDS_OF_CAMPAIGN;
     let mut seen: BTreeMap<&str, usize> =
@@ -80,6 +80,6 @@ async fn kube_scheduler_agrees_with_every_place_and_every_refusal() {
     let rare = seen.iter().filter(|(_, worlds)| **worlds < WORLDS_EACH);
     let rare: Vec<_> = rare.filter(|_| is_whole).collect();
     assert!(rare.is_empty(), "in too few worlds: {rare:?}");
-    assert!(bound > 0 && refused > 0, "nothing was judged");
+    assert!(bound > 0 && refused > 0, "nothing was compared");
     assert!(!is_whole || later * 50 <= refused, "too many pods have to wait");
 }

@@ -17,16 +17,17 @@ use super::fixture::{
 use super::lifecycle::{deploy_both, size};
 use crate::binary::run;
 
-/// What may be asked without changing anything.
+/// Verbs that change nothing.
 const READS: [&str; 3] = ["get", "list", "watch"];
 
-/// For how long nodes have been left alone that may leave: longer than anybody looks at them.
+/// The consolidation delay in the test. The nodes have been quiet for longer when the plan is
+/// computed.
 const QUIET: Duration = Duration::from_secs(12);
 
-/// How much dearer than planned the cluster may become.
+/// The maximum ratio of the final cost to the planned one.
 const NEARLY: f64 = 1.05;
 
-/// What `outrigger` says with these arguments, and its exit code.
+/// Returns the exit code and stdout of `outrigger`.
 fn asked(config: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let config = config.to_str().expect("a readable path");
     let output = run(&[arguments, &["--config", config]].concat(), "");
@@ -36,8 +37,8 @@ fn asked(config: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), text)
 }
 
-/// The configuration of a daemon, for somebody who may only read, and who wants nodes to have been
-/// left alone for a while.
+/// Returns the configuration of the daemon with the kubeconfig of a user with read access, and with
+/// a delay of consolidation.
 fn for_observer(plane: &Plane, setup: &Setup) -> TempDir {
     let dir = TempDir::new().expect("a directory");
     let text = fs::read_to_string(setup.path().join("outrigger.hcl")).expect("it was written");
@@ -51,7 +52,7 @@ fn for_observer(plane: &Plane, setup: &Setup) -> TempDir {
     dir
 }
 
-/// What the observer asked of the API, and what of that was refused.
+/// Returns the verbs of the observer's requests, and the refused requests.
 fn audited(plane: &Plane) -> (BTreeSet<String>, Vec<String>) {
     let log = fs::read_to_string(plane.logs_dir().join("audit.log")).expect("an audit log");
     let events = log.lines().map(|line| {
@@ -68,8 +69,8 @@ fn audited(plane: &Plane) -> (BTreeSet<String>, Vec<String>) {
     (verbs, refused)
 }
 
-/// So many pods of each Deployment on nodes for twice as many, and another that waits, with nobody
-/// there who would do anything about it.
+/// Creates a cluster with half as many pods as its nodes had, and one more pending pod, without a
+/// running daemon.
 async fn halved(api: &Client, setup: &Setup, half: usize) -> World {
     let mut daemon = setup.daemon();
     until_ready(setup, 1).await;
@@ -87,8 +88,8 @@ async fn halved(api: &Client, setup: &Setup, half: usize) -> World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_of_a_live_cluster_writes_nothing_and_comes_true() {
-    let name = "plane::plan::a_plan_of_a_live_cluster_writes_nothing_and_comes_true";
+async fn live_plan_writes_nothing_and_matches_the_outcome() {
+    let name = "plane::plan::live_plan_writes_nothing_and_matches_the_outcome";
     let Some(plane) = Plane::start_or_skip_with(name, &["--audit"]) else {
         return;
     };
@@ -121,15 +122,15 @@ async fn a_plan_of_a_live_cluster_writes_nothing_and_comes_true() {
     assert!(text.contains("would be disrupted now"), "{text}");
     let (verbs, refused) = audited(&plane);
     let reads: BTreeSet<String> = READS.map(str::to_owned).into();
-    assert_eq!(verbs, reads, "what the observer asked for");
+    assert_eq!(verbs, reads, "the verbs of the observer");
     assert_eq!(refused, Vec::<String>::new());
     let tainted = World::read(&api).await.tainted_nodes();
-    assert_eq!(tainted, world.tainted_nodes(), "a node was touched");
-    assert_eq!(made, instances(port).await, "the cloud was asked for something");
+    assert_eq!(tainted, world.tainted_nodes(), "a node was changed");
+    assert_eq!(made, instances(port).await, "the instances changed");
 
     remove_pod(&api, "stranded").await;
     let _daemon = setup.daemon();
-    let world = until(&api, &setup, 180, "what was planned", |world| {
+    let world = until(&api, &setup, 180, "the planned state", |world| {
         let whole = world.bound() == 2 * half && world.tainted_nodes() == 0;
         whole && world.cost() <= after * NEARLY
     })

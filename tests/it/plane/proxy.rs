@@ -20,15 +20,15 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// How long a slow API takes to answer.
+/// The response time of a slow API server.
 const SLOW: Duration = Duration::from_secs(5);
 
-/// What goes wrong on the way.
+/// The fault of the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Nothing.
     None,
-    /// Watches end at once and are not answered again; lists are.
+    /// Watches end at once and fail afterwards; lists succeed.
     CutWatches,
     /// Watches break once, resumptions are refused as too old, and every list lacks two thirds.
     TruncateLists,
@@ -81,7 +81,7 @@ impl Proxy {
         &self.kubeconfig
     }
 
-    /// How many lists were cut short so far.
+    /// Returns the number of truncated lists so far.
     pub(crate) fn truncated(&self) -> u64 {
         self.truncated.load(Ordering::Relaxed)
     }
@@ -103,7 +103,8 @@ async fn pass(State(passing): State<Arc<Passing>>, request: Request) -> Response
         sleep(SLOW).await;
     }
     if fault == Fault::TruncateLists && watches {
-        // So does an API server whose history is gone: the watch has to list anew.
+        // An API server that has compacted its history responds like this: the watch must list
+        // again.
         let text = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
             "reason": "Expired", "code": 410, "message": "too old resource version"});
         return (StatusCode::GONE, text.to_string()).into_response();
@@ -137,7 +138,7 @@ async fn pass(State(passing): State<Arc<Passing>>, request: Request) -> Response
     }
     if watches {
         let mut change = passing.fault.clone();
-        // It breaks in the middle, as connections do; an end in good order would mean no harm.
+        // It breaks in the middle, as connections do. A regular end would be harmless.
         let cut = async move {
             let _ = change.wait_for(|now| *now != Fault::None).await;
             Err(io::Error::other("cut"))
@@ -153,7 +154,7 @@ async fn pass(State(passing): State<Arc<Passing>>, request: Request) -> Response
     outer.body(Body::from(bytes)).unwrap_or_default()
 }
 
-/// A list with a third of its objects; anything else as it is.
+/// Returns a list with a third of its objects, and anything else unchanged.
 fn truncated(bytes: &[u8]) -> Vec<u8> {
     let Ok(mut value) = serde_json::from_slice::<Value>(bytes) else {
         return bytes.to_vec();

@@ -20,16 +20,17 @@ const CALLS: &str = include_str!("../../terraform/calls.tsv");
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// One verb on one thing: the verb, the API group, the resource or path, and the one object's name.
+/// One verb on one resource: the verb, the API group, the resource or path, and the name of a
+/// single object.
 pub(crate) type Right = [&'static str; 4];
 
-/// The rights that every call takes, each with its role.
+/// Returns the permissions of all API calls, each with its role.
 pub(super) fn rights() -> Vec<(&'static str, Right)> {
     let mut rights = Vec::new();
     for line in CALLS.lines().filter(|line| !line.starts_with('#')) {
         let cells: Vec<&'static str> = line.split('\t').collect();
         let [_, _, role, _, group, resources, name, verbs] = cells[..] else {
-            panic!("no eight cells: {line}");
+            panic!("not eight cells: {line}");
         };
         let blank = |own: &'static str| if own == "-" { "" } else { own };
         let role = if role.starts_with("system") { "system" } else { role };
@@ -42,7 +43,7 @@ pub(super) fn rights() -> Vec<(&'static str, Right)> {
     rights
 }
 
-/// The rule that grants it.
+/// Returns the rule that grants it.
 fn rule([verb, group, resource, name]: [&str; 4]) -> Value {
     let mut rule = json!({"verbs": [verb]});
     if resource.starts_with('/') {
@@ -71,7 +72,8 @@ pub(super) async fn put(api: &Client, path: &str, object: &Value) {
     replaced.expect("it is replaced");
 }
 
-/// The plane's kubeconfig for an account that has all rights but these, and a Lease of its name.
+/// Returns a kubeconfig of an account with all permissions except these, and with a Lease of its
+/// name.
 pub(crate) async fn user(plane: &Plane, api: &Client, name: &str, gone: &[Right]) -> String {
     let token = account(api, name).await;
     grant(api, name, gone).await;
@@ -82,7 +84,7 @@ pub(crate) async fn user(plane: &Plane, api: &Client, name: &str, gone: &[Right]
     config.to_string()
 }
 
-/// Waits until the API server has seen both roles of an account, which it does not at once.
+/// Waits until the API server applies both roles of an account.
 async fn until_granted(api: &Client, name: &str, gone: &[Right]) {
     for is_system in [false, true] {
         let mut all = rights().into_iter();
@@ -114,8 +116,8 @@ async fn until_granted(api: &Client, name: &str, gone: &[Right]) {
     }
 }
 
-/// A ServiceAccount, and a token of it: kube does not act as the user that a kubeconfig names
-/// by `as`.
+/// Creates a ServiceAccount and returns a token of it, because kube does not support `as` in a
+/// kubeconfig.
 async fn account(api: &Client, name: &str) -> String {
     let place = "/api/v1/namespaces/default/serviceaccounts";
     put(api, place, &json!({"metadata": {"name": name}})).await;
@@ -129,11 +131,11 @@ async fn account(api: &Client, name: &str) -> String {
     token.expect("a token").to_owned()
 }
 
-/// Gives an account all rights but these, whatever it had.
+/// Grants an account exactly all permissions except these.
 pub(super) async fn grant(api: &Client, name: &str, gone: &[Right]) {
     let all = rights();
     let is_there = |own: &Right| all.iter().any(|right| right.1 == *own);
-    assert!(gone.iter().all(is_there), "no such right: {gone:?}");
+    assert!(gone.iter().all(is_there), "no such permission: {gone:?}");
     let meta = json!({"name": name});
     let subjects = json!([{"kind": "ServiceAccount", "namespace": "default", "name": name}]);
     for (kind, place, is_system) in [
@@ -163,21 +165,20 @@ pub(super) async fn grant(api: &Client, name: &str, gone: &[Right]) {
     }
 }
 
-/// One cluster of the daemon: all are in one API server, each with a user, a Lease and a label of
-/// its own.
+/// One cluster of the daemon. All are in one API server, each with its own user, Lease and label.
 struct Lane {
     name: String,
     gone: Option<Right>,
     kubeconfig: PathBuf,
 }
 
-/// Those that lack nothing; the second binds early.
+/// Clusters with all permissions; the second one binds early.
 const WHOLE: [&str; 2] = ["whole", "whole-early"];
 
-/// What a CapacityBuffer hears of its room.
+/// The update of a CapacityBuffer's status.
 const WRITES_BUFFERS: (&str, &str) = ("patch", "capacitybuffers/status");
 
-/// What is done with nodes and their pods.
+/// Permissions for the management of nodes and pods.
 const MANAGES: [(&str, &str); 10] = [
     ("create", "nodes"),
     ("patch", "nodes"),
@@ -202,13 +203,14 @@ impl Lane {
         self.gone.is_some_and(is)
     }
 
-    /// Whether its pods are bound to nodes that are still to come.
+    /// Whether its pods are bound before their nodes register.
     fn is_early(&self) -> bool {
         let taken = [("patch", "nodes/status"), ("create", "pods/binding"), ("delete", "pods")];
         self.name == WHOLE[1] || self.lacks(&taken)
     }
 
-    /// Its part of the configuration. Where it counts, nodes leave soon after they have come.
+    /// Returns its part of the configuration. Nodes expire early if the permission concerns
+    /// disruption.
     fn block(&self, types: &str) -> String {
         let Self { name, .. } = self;
         let binding = if self.is_early() { "early" } else { "scheduler" };
@@ -252,11 +254,11 @@ pool "{name}" {{
         )
     }
 
-    /// Whether the log says that it was denied the right: in the API server's own words, or in ours
-    /// about what need not be there. Who lacks none has done its work.
+    /// Whether the log reports the denied permission, in the API server's words or in Outrigger's
+    /// about optional kinds. A cluster with all permissions must have done its work.
     fn is_told(&self, log: &str, denied: &BTreeMap<String, BTreeSet<[String; 3]>>) -> bool {
         let Some([verb, group, resource, _]) = self.gone else {
-            // kwok may overlook a Node that was there before its instance.
+            // kwok may miss a Node that was created before its instance.
             let done = match self.is_early() {
                 true => "bound pods early",
                 false => "disrupting node",
@@ -274,7 +276,7 @@ pool "{name}" {{
     }
 }
 
-/// What the log says that the API server denied to whom, in its words.
+/// Returns the permissions that the API server denied according to the log, by user.
 pub(crate) fn denied(log: &str) -> BTreeMap<String, BTreeSet<[String; 3]>> {
     let mut all: BTreeMap<String, BTreeSet<[String; 3]>> = BTreeMap::new();
     let log = log.replace('\\', "");
@@ -291,13 +293,13 @@ pub(crate) fn denied(log: &str) -> BTreeMap<String, BTreeSet<[String; 3]>> {
     all
 }
 
-/// Pods that only the nodes of a lane take.
+/// Creates pods that only nodes of this cluster accept.
 async fn deploy(api: &Client, name: &str) {
     let rules = json!({"nodeSelector": {"tests.dev/lane": name}});
     fixture::create(api, name, 2, ("900m", "1Gi"), rules).await;
 }
 
-/// A volume, so that nodes which leave may have some; and a pod on a node that is not there.
+/// Creates a volume, so that nodes may have attachments, and a pod on a missing node.
 async fn misplace(api: &Client) {
     let volume = json!({"metadata": {"name": "somewhere"}, "spec": {
         "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
@@ -308,8 +310,9 @@ async fn misplace(api: &Client) {
     put(api, "/api/v1/namespaces/default/pods", &pod).await;
 }
 
-/// A lane for each right that a daemon takes without AWS, and those that lack none. Everybody may
-/// ask for the version; the others are taken on EC2 only (`aws::cases::missing_permissions`).
+/// Returns one cluster for each permission that a daemon uses without AWS, and those with all
+/// permissions. A default role lets everyone read the version. The other permissions are used only
+/// on EC2 (`aws::cases::missing_permissions`).
 fn lanes(setup: &Setup) -> Vec<Lane> {
     let mut gone: Vec<Right> = rights().into_iter().map(|own| own.1).collect();
     gone.sort_unstable();
@@ -326,7 +329,7 @@ fn lanes(setup: &Setup) -> Vec<Lane> {
     whole.into_iter().chain(gone.into_iter().map(lane)).collect()
 }
 
-/// Writes the configuration of them all.
+/// Writes the configuration of all clusters.
 fn configure(setup: &Setup, lanes: &[Lane]) {
     let mut text = String::from(concat!(
         "outrigger { installation = \"tests\" }\n",
@@ -342,8 +345,8 @@ fn configure(setup: &Setup, lanes: &[Lane]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_says_what_it_is_denied_whichever_right_it_lacks() {
-    let test = "plane::rbac::a_daemon_says_what_it_is_denied_whichever_right_it_lacks";
+async fn every_missing_rbac_permission_is_logged() {
+    let test = "plane::rbac::every_missing_rbac_permission_is_logged";
     let Some(plane) = Plane::start_or_skip(test) else {
         return;
     };
@@ -354,13 +357,13 @@ async fn a_daemon_says_what_it_is_denied_whichever_right_it_lacks() {
         let config = user(&plane, &api, &lane.name, lane.gone.as_slice()).await;
         fs::write(&lane.kubeconfig, config).expect("written");
     }
-    // One sees less of its pods than there are, later on.
+    // The proxy later truncates the pod lists of this cluster.
     let blind = lanes.iter_mut().find(|own| own.lacks(&[("get", "pods")]));
     let blind = blind.expect("a lane");
     let proxy = Proxy::start(client(&blind.kubeconfig).await).await;
     blind.kubeconfig = proxy.kubeconfig().to_owned();
-    // Only the one that may not write its status says that its room is on the way: the others
-    // have no place for it, so that none of them ever writes what this one would.
+    // Only the cluster that may not write the status has pending room. The room fits no node of the
+    // other clusters, so they never write this status.
     let name = lanes.iter().find(|own| own.lacks(&[WRITES_BUFFERS]));
     let name = &name.expect("a lane").name;
     declare_room(&api, "room", json!({"tests.dev/lane": name})).await;
@@ -388,8 +391,8 @@ async fn a_daemon_says_what_it_is_denied_whichever_right_it_lacks() {
     }
     let log = log();
     let left = untold(&log);
-    assert!(left.is_empty(), "not told: {left:#?}\n{}", setup.tail());
-    // And nobody is denied anything else.
+    assert!(left.is_empty(), "not logged: {left:#?}\n{}", setup.tail());
+    // No other permission is denied.
     for (name, all) in denied(&log) {
         let lane = lanes.iter().find(|own| own.name == name).expect("a lane");
         let own = lane.gone.map(|[verb, group, resource, _]| [verb, group, resource]);
@@ -398,5 +401,5 @@ async fn a_daemon_says_what_it_is_denied_whichever_right_it_lacks() {
         }
     }
     let count = lanes.len() - WHOLE.len();
-    println!("{count} rights, each told of by the daemon that lacked it");
+    println!("{count} permissions, each one logged by the cluster without it");
 }

@@ -16,42 +16,42 @@ use super::fixture::{
 };
 use super::lifecycle::scatter;
 
-/// How long nothing may change before the cluster counts as settled. In a campaign this exceeds
-/// every wait of the daemon except the back-off after a failure. Other runs print no figures, so a
-/// shorter time is enough: the simulation checks what happens later.
+/// Returns the time without a change after which the cluster counts as settled. In a campaign this
+/// exceeds every delay of the daemon except the back-off after a failure. Other runs print no
+/// figures, so a shorter time is enough: the simulation checks what happens later.
 fn still() -> Duration {
     Duration::from_secs(if is_campaign() { 20 } else { 12 })
 }
 
-/// Nodes that were made to save something stay for ten minutes, unless pods leave; whoever is
-/// started anew does not know how many have left (docs/decisions/027-consolidation.md).
+/// Consolidation keeps its new nodes for ten minutes, unless pods are deleted. A restarted daemon
+/// does not know the number of deleted pods (docs/decisions/027-consolidation.md).
 const RESTED: Duration = Duration::from_secs(630);
 
-/// How often the cluster is looked at.
+/// The interval between two reads of the cluster.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Deployments, each with the number of its pods after the scale-down.
 type Sizes = Vec<(Deployment, usize)>;
 
-/// 500 small and 500 large pods that may be anywhere, of which 350 each stay.
+/// Returns 500 small and 500 large pods without constraints, of which 350 each remain.
 fn anywhere() -> Sizes {
     let free = |own: Deployment| Deployment { spread: Vec::new(), ..own };
     small_and_large().map(|own| (free(own), 350)).to_vec()
 }
 
-/// The same spread over hosts, of which 300 each stay.
+/// Returns the same spread over hosts, of which 300 each remain.
 fn over_hosts() -> Sizes {
     small_and_large().map(|own| (own, 300)).to_vec()
 }
 
-/// Thirty deployments of all sizes: a thousand pods, of which 700 stay.
+/// Returns thirty deployments of all sizes: a thousand pods, of which 700 remain.
 fn thirty() -> Sizes {
     let all = of_all_sizes().into_iter();
     let left = |own: &Deployment| if own.replicas == 35 { 25 } else { 20 };
     all.map(|own| (left(&own), own)).map(|(left, own)| (own, left)).collect()
 }
 
-/// Every size cut down to one in so many, where this is no campaign.
+/// Divides every size by `divisor`, unless this is a campaign.
 fn cut(mut all: Sizes, divisor: usize) -> Sizes {
     if !is_campaign() {
         for (own, left) in &mut all {
@@ -67,7 +67,7 @@ fn pods_of(all: &Sizes) -> (usize, usize) {
     (before.sum(), all.iter().map(|(_, left)| left).sum())
 }
 
-/// What a node or a pod is, as far as it matters whether anything moves.
+/// The state of nodes and pods that shows whether anything changes.
 type Seen = BTreeMap<String, (String, bool)>;
 
 fn seen(world: &World) -> Seen {
@@ -96,7 +96,8 @@ fn running(world: &World) -> usize {
     world.pods.iter().filter(runs).count()
 }
 
-/// Waits until nothing has changed for a while. Says when the last change was, and how it ended.
+/// Waits until nothing has changed for a while. Returns the time of the last change, and the final
+/// state.
 async fn settled(api: &Client, setup: &Setup, still: Duration, most: Duration) -> (f64, World) {
     let start = clock();
     let (mut last, mut before, mut told) = (start.elapsed(), Seen::new(), (0, 0));
@@ -121,20 +122,20 @@ async fn settled(api: &Client, setup: &Setup, still: Duration, most: Duration) -
         if at - last >= still && counts.1 == 0 {
             return (last.as_secs_f64(), world);
         }
-        assert!(at < most, "still moving after {:.0} s\n{}", at.as_secs_f64(), setup.tail());
+        assert!(at < most, "still changing after {:.0} s\n{}", at.as_secs_f64(), setup.tail());
         tokio::time::sleep(LOOK).await;
     }
 }
 
-/// Every pod runs, and nothing is left of what was done meanwhile.
+/// Checks that every pod runs, and that no taints or empty nodes remain.
 fn all_run(world: &World, pods: usize, setup: &Setup) {
-    assert_eq!(running(world), pods, "pods that run\n{}", setup.tail());
-    assert_eq!(world.tainted_nodes(), 0, "a taint is left behind");
+    assert_eq!(running(world), pods, "running pods\n{}", setup.tail());
+    assert_eq!(world.tainted_nodes(), 0, "a taint remains");
     let empty = world.empty_nodes();
-    assert_eq!(empty, 0, "empty nodes are left behind\n{}", setup.tail());
+    assert_eq!(empty, 0, "empty nodes remain\n{}", setup.tail());
 }
 
-/// What came of a scale-down.
+/// The result of a scale-down.
 #[derive(Debug)]
 struct Outcome {
     seconds: f64,
@@ -156,7 +157,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// Deploys all of them at once and waits until all is done; none where there is no plane.
+    /// Creates all deployments at once and waits until the cluster is settled. Returns `None` if
+    /// there is no plane.
     async fn scaled_out(test: &str, all: &Sizes, budget: Allowed) -> Option<Self> {
         let plane = Plane::start_or_skip_with(test, &["--audit"])?;
         let port = free_port();
@@ -202,7 +204,7 @@ impl Bench {
         world
     }
 
-    /// Scales all of them down, and waits until all is done.
+    /// Scales all deployments down, and waits until the cluster is settled.
     async fn scaled_down(&self, all: &Sizes) -> Outcome {
         let before = World::read(&self.api).await.cost();
         let (cpu, _) = self.daemon.figures();
@@ -232,8 +234,8 @@ impl Bench {
     }
 }
 
-/// Scales out and down again. Says what came of it in a campaign; else it is only seen that nodes
-/// left which the pods did not need.
+/// Scales out and down again. Returns the result in a campaign. Other runs only check that unneeded
+/// nodes were removed.
 async fn saves(test: &str, all: Sizes, budget: Allowed) -> Option<Outcome> {
     let bench = Bench::scaled_out(test, &all, budget).await?;
     let mut outcome = bench.scaled_down(&all).await;
@@ -255,51 +257,51 @@ async fn saves(test: &str, all: Sizes, budget: Allowed) -> Option<Outcome> {
 const ALL: Allowed = Allowed::Percent(100);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_that_may_be_anywhere_are_moved_together() {
-    let name = "plane::scale_down::pods_that_may_be_anywhere_are_moved_together";
+async fn scale_down_consolidates_unconstrained_pods() {
+    let name = "plane::scale_down::scale_down_consolidates_unconstrained_pods";
     if let Some(outcome) = saves(name, cut(anywhere(), 12), ALL).await {
         // Karpenter 1.14 on two cores: 91 s, 8 to 9 nodes, 52.1 $/h, 5 s of CPU.
-        assert!(outcome.seconds <= 45.0, "more than half the rival's time");
+        assert!(outcome.seconds <= 45.0, "more than half of Karpenter's time");
         assert!(outcome.usd_per_h <= 1.05 * 50.2, "5 % above the bound");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thirty_deployments_shrink_within_two_minutes() {
-    let name = "plane::scale_down::thirty_deployments_shrink_within_two_minutes";
+async fn scale_down_of_thirty_deployments_takes_at_most_two_minutes() {
+    let name = "plane::scale_down::scale_down_of_thirty_deployments_takes_at_most_two_minutes";
     if let Some(outcome) = saves(name, cut(thirty(), 10), ALL).await {
         // Karpenter 1.14 on two cores: moving after 480 s, 43 nodes, 50.6 $/h, 44 s of CPU.
         assert!(outcome.seconds <= 120.0, "too slow");
         assert!(outcome.usd_per_h <= 1.08 * 46.2, "8 % above the bound");
-        assert!(outcome.cpu_seconds <= 4.4, "a tenth of the rival's CPU");
+        assert!(outcome.cpu_seconds <= 4.4, "more than a tenth of Karpenter's CPU time");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_spread_over_hosts_stay_spread_on_fewer() {
-    let name = "plane::scale_down::pods_spread_over_hosts_stay_spread_on_fewer";
+async fn host_spread_pods_are_consolidated_onto_fewer_nodes() {
+    let name = "plane::scale_down::host_spread_pods_are_consolidated_onto_fewer_nodes";
     if let Some(outcome) = saves(name, cut(over_hosts(), 12), ALL).await {
         // Karpenter 1.14 on two cores: 72 s, 300 nodes, 70.3 $/h, 56 s of CPU.
-        assert!(outcome.seconds <= 36.0, "more than half the rival's time");
-        assert!(outcome.usd_per_h <= 70.3, "dearer than the rival");
-        assert!(outcome.cpu_seconds <= 5.6, "a tenth of the rival's CPU");
+        assert!(outcome.seconds <= 36.0, "more than half of Karpenter's time");
+        assert!(outcome.usd_per_h <= 70.3, "more expensive than Karpenter");
+        assert!(outcome.cpu_seconds <= 5.6, "more than a tenth of Karpenter's CPU time");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_share_of_the_nodes_leaves_at_once_and_no_more() {
-    let name = "plane::scale_down::a_share_of_the_nodes_leaves_at_once_and_no_more";
+async fn percentage_budget_bounds_concurrent_disruption() {
+    let name = "plane::scale_down::percentage_budget_bounds_concurrent_disruption";
     saves(name, cut(anywhere(), 12), Allowed::Percent(10)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_nodes_leave_at_once_and_no_more() {
-    let name = "plane::scale_down::three_nodes_leave_at_once_and_no_more";
+async fn node_count_budget_bounds_concurrent_disruption() {
+    let name = "plane::scale_down::node_count_budget_bounds_concurrent_disruption";
     saves(name, cut(anywhere(), 12), Allowed::Nodes(3)).await;
 }
 
-/// Kills the daemon at random moments while the cluster shrinks, and again as often as it has to
-/// shrink anew for so many kills; it must end as it does without.
+/// Kills the daemon at random moments during a scale-down, and repeats the scale-down until all
+/// kills are done. The final state must be as good as without kills.
 async fn survives(test: &str, mut all: Sizes, budget: Allowed, kills: u64) {
     let Some(mut bench) = Bench::scaled_out(test, &all, budget).await else {
         return;
@@ -336,8 +338,9 @@ async fn survives(test: &str, mut all: Sizes, budget: Allowed, kills: u64) {
         all_run(&world, pods_of(&all).1, &bench.setup);
     }
     let most = calm.as_ref().map_or(0.9 * before, |own| 1.05 * own.usd_per_h);
-    // A node that was made before the kill to save something may leave only after its rest. A
-    // campaign waits for that; in other runs more pods leave, which ends the rest.
+    // A node that was launched before the kill for consolidation may be removed only after ten
+    // minutes. A campaign waits for that; in other runs more pods are deleted, which ends this
+    // time.
     if calm.is_some() {
         bench.still = RESTED;
         (_, world) = bench.settled().await;
@@ -358,28 +361,27 @@ async fn survives(test: &str, mut all: Sizes, budget: Allowed, kills: u64) {
         world.cost(),
     );
     assert_eq!(audited.above, 0, "above the budget: {audited:?}");
-    assert!(world.cost() <= most, "dearer than {most:.2} $/h");
+    assert!(world.cost() <= most, "more expensive than {most:.2} $/h");
     let live = |own: &serde_json::Value| {
         !matches!(own["state"].as_str(), Some("shutting-down" | "terminated"))
     };
     let left = instances(bench.port).await.iter().filter(|own| live(own)).count();
-    assert_eq!(left, world.nodes.len(), "instances that are nobody's");
+    assert_eq!(left, world.nodes.len(), "instances without a node");
 }
 
-/// So many kills in a campaign, or one.
+/// Returns the number of kills: a hundred in a campaign, otherwise one.
 fn kills() -> u64 {
     if is_campaign() { 100 } else { 1 }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_that_is_killed_while_nodes_leave_ends_where_it_would_have() {
-    let name =
-        "plane::scale_down::a_daemon_that_is_killed_while_nodes_leave_ends_where_it_would_have";
+async fn consolidation_survives_killed_daemons() {
+    let name = "plane::scale_down::consolidation_survives_killed_daemons";
     survives(name, cut(thirty(), 20), ALL, kills()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn budgets_hold_while_a_daemon_is_killed() {
-    let name = "plane::scale_down::budgets_hold_while_a_daemon_is_killed";
+async fn budgets_hold_while_the_daemon_is_killed() {
+    let name = "plane::scale_down::budgets_hold_while_the_daemon_is_killed";
     survives(name, cut(thirty(), 20), Allowed::Percent(10), kills()).await;
 }

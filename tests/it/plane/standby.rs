@@ -21,14 +21,13 @@ use super::lifecycle::{provider_id, scatter};
 use super::many_clusters::{setup, with_own_lease};
 use super::term_order::{assert_terms, audited};
 
-/// Who leads has to be another after this long.
+/// The time limit for a takeover.
 pub(crate) const TAKEN_OVER: Duration = Duration::from_secs(20);
 
-/// How long a daemon that was stopped is watched once it goes on: it renews its Lease every two
-/// seconds.
+/// The time for which a resumed daemon is observed. It renews its Lease every two seconds.
 pub(crate) const WATCHED: Duration = Duration::from_secs(5);
 
-/// A daemon, as a user of its own.
+/// A daemon with its own user.
 struct Host {
     user: &'static str,
     setup: Setup,
@@ -51,7 +50,7 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// Whether the daemon with this directory holds a Lease. It leaves its name there.
+/// Whether the daemon with this directory holds a Lease. It writes its holder name there.
 pub(crate) async fn holds(api: &Client, lease: &str, directory: &Path) -> bool {
     let leases: Api<Lease> = Api::namespaced(api.clone(), "kube-system");
     let lease = leases.get_opt(lease).await.expect("an answer");
@@ -60,7 +59,7 @@ pub(crate) async fn holds(api: &Client, lease: &str, directory: &Path) -> bool {
     holder.is_some_and(|own| !name.is_empty() && own.split('/').next() == Some(&name))
 }
 
-/// Waits until this process leads.
+/// Waits until this host is the leader. Returns the time.
 async fn leads(api: &Client, host: &Host, limit: Duration) -> Duration {
     let start = clock();
     while !holds(api, "outrigger", host.setup.path()).await {
@@ -71,22 +70,22 @@ async fn leads(api: &Client, host: &Host, limit: Duration) -> Duration {
     start.elapsed()
 }
 
-/// How a daemon ceases to lead.
+/// The way in which a leader stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It is stopped, and goes on when another leads.
+    /// It is suspended, and resumed when the other host leads.
     Pause,
-    /// It dies, and nobody is told.
+    /// It is killed and not restarted.
     Silence,
-    /// It dies, and is started anew at once.
+    /// It is killed and restarted at once.
     Death,
-    /// It is told to end.
+    /// It gets SIGTERM.
     Leave,
 }
 
 const ENDS: [End; 4] = [End::Pause, End::Silence, End::Death, End::Leave];
 
-/// No claim ever had two instances, and each that lives has its node.
+/// Checks that no claim ever had two instances, and that each live instance has a node.
 async fn all_accounted_for(cloud: u16, world: &World) {
     let all = instances(cloud).await;
     let text = |own: &Value, name: &str| own[name].as_str().unwrap_or_default().to_owned();
@@ -101,8 +100,8 @@ async fn all_accounted_for(cloud: u16, world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_host_leads_when_one_does_not_any_more() {
-    let name = "plane::standby::another_host_leads_when_one_does_not_any_more";
+async fn standby_host_takes_over_when_the_leader_stops() {
+    let name = "plane::standby::standby_host_takes_over_when_the_leader_stops";
     let Some(plane) = Plane::start_or_skip_with(name, &["--audit"]) else {
         return;
     };
@@ -118,7 +117,7 @@ async fn another_host_leads_when_one_does_not_any_more() {
     let mut pods = 0;
     for round in 0..rounds {
         let end = ENDS[round % ENDS.len()];
-        // Who follows has to know whom: it looks every other second.
+        // The follower must have seen the leader: it reads the Lease every other second.
         tokio::time::sleep(Duration::from_secs(3)).await;
         pods = if pods == 0 { 24 } else { (pods * 7 + round * 5) % 40 };
         scale(&api, "small", pods).await;
@@ -131,7 +130,8 @@ async fn another_host_leads_when_one_does_not_any_more() {
         }
         if end == End::Death {
             one.daemon = one.setup.daemon();
-            // Its lock tells the next one that it is gone; the name changes with the start.
+            // The released lock shows the follower that the leader has ended. The holder name
+            // changes with each start.
             tokio::time::sleep(Duration::from_secs(1)).await;
             std::mem::swap(&mut one, &mut other);
         }
@@ -165,7 +165,7 @@ async fn another_host_leads_when_one_does_not_any_more() {
         all_accounted_for(cloud, &world).await;
         std::mem::swap(&mut one, &mut other);
     }
-    // A leader changes nothing while all pods fit onto the nodes that there are.
+    // A leader changes nothing while all pods fit on the existing nodes.
     let least = if is_campaign() { rounds / 4 } else { 2 };
     assert_terms(&audited(&plane, &[one.user, other.user]), (1, least));
 }
@@ -173,7 +173,7 @@ async fn another_host_leads_when_one_does_not_any_more() {
 /// Clusters on one API, each with a Lease of its own.
 const SHARED: [&str; 3] = ["shared-1", "shared-2", "shared-3"];
 
-/// How many of these clusters a host leads.
+/// Returns how many of these clusters a host leads.
 async fn share(api: &Client, host: &Setup) -> usize {
     let mut count = 0;
     for own in SHARED {
@@ -183,8 +183,8 @@ async fn share(api: &Client, host: &Setup) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_comes_later_gets_its_share() {
-    let name = "plane::standby::a_host_that_comes_later_gets_its_share";
+async fn later_host_gets_its_share_of_clusters() {
+    let name = "plane::standby::later_host_gets_its_share_of_clusters";
     let Some(plane) = Plane::start_or_skip_with(name, &["--lean"]) else {
         return;
     };
@@ -201,7 +201,7 @@ async fn a_host_that_comes_later_gets_its_share() {
     until_ready(&other, 1).await;
     assert_eq!(share(&api, &other).await, 1, "{}", other.tail());
     assert_eq!(share(&api, &one).await, 2, "{}", one.tail());
-    // Somebody leads each at any time from here on: there is nothing left to share.
+    // Each cluster has a leader from here on: nothing is left to share.
     tokio::time::sleep(WATCHED).await;
     assert_eq!(share(&api, &one).await + share(&api, &other).await, SHARED.len());
     assert_eq!(one.told("lost leadership").len(), 1, "{}", one.tail());

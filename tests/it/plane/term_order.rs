@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::{Plane, audit};
 
-/// A change that a server recorded: how its client called itself, and what it was.
+/// A change that a server recorded: the `User-Agent` of the client, and the change.
 pub(crate) struct Recorded {
     pub(crate) agent: String,
     pub(crate) what: String,
 }
 
-/// Asserts that changes, in the order in which they came, name terms that never go back.
+/// Asserts that the terms of these changes never decrease.
 ///
 /// # Panics
 ///
@@ -26,7 +26,7 @@ pub(crate) fn assert_terms(all: &[Recorded], (clusters, least): (usize, usize)) 
     assert!(terms.values().all(|own| *own >= least), "too few terms");
 }
 
-/// Counts the terms of each cluster that changes name.
+/// Returns the number of terms of each cluster that the changes name.
 fn in_order(all: &[Recorded]) -> BTreeMap<String, usize> {
     let mut terms: BTreeMap<String, BTreeSet<(u64, u64)>> = BTreeMap::new();
     for Recorded { agent, what } in all {
@@ -43,17 +43,17 @@ fn in_order(all: &[Recorded]) -> BTreeMap<String, usize> {
     counts.collect()
 }
 
-/// The cluster and the term that a word of a `User-Agent` names.
+/// Returns the cluster and the term in a word of a `User-Agent`.
 fn mark(word: &str) -> Option<(&str, (u64, u64))> {
     let (rest, number) = word.strip_prefix("term/")?.rsplit_once('.')?;
     let (cluster, transitions) = rest.rsplit_once('.')?;
     Some((cluster, (transitions.parse().ok()?, number.parse().ok()?)))
 }
 
-/// The changes by these users in the audit log of a plane that was started with `--audit`, in the
-/// order in which the requests came. Reviews of rights change nothing. Nodes that are created are
-/// left out: the process of a daemon also plays the machines of the simulated cloud, which register
-/// whether or not it leads.
+/// Returns the changes by these users in the audit log of a plane that was started with `--audit`,
+/// in the order of the requests. Access reviews change nothing. Created Nodes are left out: the
+/// process of a daemon also simulates the machines of the cloud, which register whether or not it
+/// leads.
 pub(super) fn audited(plane: &Plane, users: &[&str]) -> Vec<Recorded> {
     let mut events = audit::changes(plane, users);
     events.retain(|event| {
@@ -69,14 +69,14 @@ pub(super) fn audited(plane: &Plane, users: &[&str]) -> Vec<Recorded> {
     events.iter().map(recorded).collect()
 }
 
-/// The changes that callers with these access keys have asked AWS for, in the order in which the
-/// calls came. A message that is given back to its queue is in nobody's term.
+/// Returns the changes that callers with these access keys requested from AWS, in the order of the
+/// calls. Returning a message to its queue has no term.
 pub(crate) fn called(mut calls: Vec<Value>, is_one: impl Fn(&str) -> bool) -> Vec<Recorded> {
     calls.retain(|own| {
         let is_given_back = own["call"] == "sqs:ChangeMessageVisibility";
         is_one(&text(&own["key"])) && is_change(own) && !is_given_back
     });
-    // The proxy writes a call down when it turns to it, which may be later than the call came.
+    // The proxy records a call when it processes it, which may be later than its arrival.
     calls.sort_by(|one, other| {
         let at = |own: &Value| own["at"].as_f64().unwrap_or_default();
         at(one).total_cmp(&at(other))
@@ -85,7 +85,7 @@ pub(crate) fn called(mut calls: Vec<Value>, is_one: impl Fn(&str) -> bool) -> Ve
     calls.iter().map(recorded).collect()
 }
 
-/// Whether a call asks AWS to change something: it neither only reads nor is a dry run.
+/// Whether a call changes something in AWS: it is neither a read nor a dry run.
 pub(crate) fn is_change(call: &Value) -> bool {
     let reads = ["Describe", "Get", "List", "Receive", "Simulate", "Assume"];
     let name = text(&call["call"]);
@@ -99,7 +99,7 @@ fn text(value: &Value) -> String {
 }
 
 #[test]
-fn a_change_of_an_earlier_term_is_found() {
+fn changes_of_an_earlier_term_are_detected() {
     let recorded = |agents: &[&str]| -> Vec<Recorded> {
         let of = |agent: &&str| Recorded {
             agent: (*agent).to_owned(),
@@ -114,9 +114,9 @@ fn a_change_of_an_earlier_term_is_found() {
     let both = ["term/a.9.1", "x term/a.9.2 term/b.c.2.1", "term/b.c.1.7"];
     let expected = [("a".to_owned(), 2), ("b.c".to_owned(), 1)];
     assert_eq!(counts(&both[..2]), Some(expected.into()));
-    assert_eq!(counts(&both), None, "it came after a later one");
+    assert_eq!(counts(&both), None, "a later term precedes it");
     assert_eq!(counts(&["term/a.10.1", "term/a.9.2"]), None);
     assert_eq!(counts(&["term/a.1.10", "term/a.1.9"]), None);
-    assert_eq!(counts(&["outrigger/1.0"]), None, "it names none");
+    assert_eq!(counts(&["outrigger/1.0"]), None, "it names no term");
     assert_eq!(counts(&["term/a.1", "term/a.1.x"]), None);
 }

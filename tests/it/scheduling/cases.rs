@@ -23,15 +23,15 @@ use super::checker::check;
 use super::fixture::{
     CPU, GIB, MIB, NOW, World, app, kwok_like, label, pod, pods, room, spread, taint, term, world,
 };
-use super::variants::of_offering;
+use super::variants::offering_variant;
 
 fn cost(solution: &Solution) -> f64 {
     let price = |claim: &NewNodeClaim| claim.offerings[0].1.usd_per_h();
     solution.claims.iter().map(price).sum()
 }
 
-/// Asserts that the only pod is unplaced for this reason, in the pool's words.
-fn check_no(world: &World, code: RejectionCode, words: &str) {
+/// Asserts that the only pod is rejected with this code and a text that contains `words`.
+fn check_rejection(world: &World, code: RejectionCode, words: &str) {
     let solution = world.solve();
     let why = &solution.unplaced.first().expect("an unplaced pod").reasons[0];
     assert_eq!(why.code, code, "{why:?}");
@@ -41,27 +41,27 @@ fn check_no(world: &World, code: RejectionCode, words: &str) {
         words,
         why.rejection_text()
     );
-    check(world, &solution).expect("a sound plan");
+    check(world, &solution).expect("a valid plan");
 }
 
 #[test]
-fn a_plan_costs_little_more_than_its_bound() {
+fn plan_costs_little_more_than_its_bound() {
     let mut world = world();
     world.pods = pods("small", 500, 900, 3100 * MIB);
     world.pods.extend(pods("large", 500, 3500, 28 * GIB));
     let solution = world.solve();
-    check(&world, &solution).expect("a sound plan");
+    check(&world, &solution).expect("a valid plan");
     assert!(solution.unplaced.is_empty());
     let (cost, nodes) = (cost(&solution), solution.claims.len());
-    // No plan costs less than 71.66 $/h: so much do the requests cost at the price of a unit.
+    // No plan costs less than 71.66 $/h, the price of the requested CPU and memory.
     assert!(cost <= 72.5 && nodes <= 11, "{cost} $/h, {nodes} nodes");
 }
 
 #[test]
-fn a_pool_says_why_not() {
+fn every_rejection_code_has_its_message() {
     let mut world = world();
     world.pods = vec![pod("p", 400_000, GIB)];
-    check_no(
+    check_rejection(
         &world,
         RejectionCode::Resources,
         "the largest of 36 types that fit otherwise, c-256x-amd64, has 255.9 left",
@@ -71,29 +71,29 @@ fn a_pool_says_why_not() {
     let used = world.usage.entry("general".into()).or_default();
     used.capacity.cpu_milli = 96_000;
     let limit = "cpu limit 100: 96 in use or planned, 4 left;";
-    check_no(&world, RejectionCode::Limit, limit);
+    check_rejection(&world, RejectionCode::Limit, limit);
     world.pool().limits = Limits::default();
     world.pool().limits.nodes = Some(0);
-    check_no(&world, RejectionCode::Limit, "nodes limit 0 is reached");
+    check_rejection(&world, RejectionCode::Limit, "nodes limit 0 is reached");
     world.pool().limits.nodes = None;
     world.pool().taints =
         vec![Taint { value: "gpu".to_owned(), ..taint("team", Effect::NoSchedule) }];
-    check_no(&world, RejectionCode::Taint, "does not tolerate team=gpu:NoSchedule");
+    check_rejection(&world, RejectionCode::Taint, "does not tolerate team=gpu:NoSchedule");
     world.pool().taints.clear();
     world.pods[0].node_selector = Labels::from([("disk".to_owned(), "fast".to_owned())]);
-    check_no(
+    check_rejection(
         &world,
         RejectionCode::Requirements,
         "disk: wanted in [fast], but the label is not defined",
     );
     world.pods[0].node_selector = Labels::from([(ARCH.to_owned(), "arm64".to_owned())]);
-    check_no(
+    check_rejection(
         &world,
         RejectionCode::Requirements,
         "requires kubernetes.io/arch in [arm64], which none of the pool's",
     );
     world.pods[0].node_selector = Labels::from([(ZONE.to_owned(), "e".to_owned())]);
-    check_no(
+    check_rejection(
         &world,
         RejectionCode::Offering,
         "none has an offering with topology.kubernetes.io/zone in [e]",
@@ -108,34 +108,34 @@ fn a_pool_says_why_not() {
         };
         world.holds.mark_unavailable(key, NOW + SignedDuration::from_mins(3), NOW);
     }
-    check_no(
+    check_rejection(
         &world,
         RejectionCode::OfferingsUnavailable,
         "matching offerings are unavailable: c-128x-amd64 a on-demand",
     );
     world.cluster.pools.clear();
-    check_no(&world, RejectionCode::NoPool, "no pool");
+    check_rejection(&world, RejectionCode::NoPool, "no pool");
 }
 
 #[test]
-fn a_pod_that_is_not_understood_is_not_placed() {
+fn invalid_pod_is_not_placed() {
     let mut world = world();
     world.rooms = vec![room("n", pod("", 9000, GIB).requests)];
     world.pods = vec![pod("p", 1, 1)];
     world.pods[0].defects = vec!["cpu \"x\" is not a quantity".to_owned()];
-    check_no(&world, RejectionCode::InvalidPod, "is not a quantity");
+    check_rejection(&world, RejectionCode::InvalidPod, "is not a quantity");
     world.pods[0].defects.clear();
     let name = "kubernetes.io/hostname".to_owned();
     world.pods[0].node_selector = Labels::from([(name, "other".to_owned())]);
-    check_no(&world, RejectionCode::RestrictedLabel, "kubernetes.io/hostname");
+    check_rejection(&world, RejectionCode::RestrictedLabel, "kubernetes.io/hostname");
     world.pods[0].node_selector.clear();
     let term = Requirements::from_iter([("karpenter.sh/x", Requirement::exists())]);
     world.pods[0].node_affinity = vec![term];
-    check_no(&world, RejectionCode::RestrictedLabel, "karpenter.sh");
+    check_rejection(&world, RejectionCode::RestrictedLabel, "karpenter.sh");
 }
 
 #[test]
-fn rooms_are_filled_before_nodes_are_made() {
+fn existing_nodes_are_filled_before_new_ones() {
     let mut world = world();
     let free = Resources { cpu_milli: 2000, memory: 8 * GIB, pods: 10, ..Resources::default() };
     world.rooms = ["a", "b", "c", "d"].map(|name| room(name, free.clone())).to_vec();
@@ -148,14 +148,14 @@ fn rooms_are_filled_before_nodes_are_made() {
         pod.host_ports.insert(("TCP".to_owned(), "10.0.0.1".to_owned(), 80));
     }
     let solution = world.solve();
-    check(&world, &solution).expect("a sound plan");
+    check(&world, &solution).expect("a valid plan");
     let hosts: Vec<String> = solution.placed.iter().map(|(host, _)| host.to_string()).collect();
     assert_eq!(hosts, ["node b", "node d"]);
-    assert_eq!(solution.claims.len(), 2, "host ports are bound once a node");
+    assert_eq!(solution.claims.len(), 2, "a host port is used once per node");
 }
 
 #[test]
-fn a_pool_of_higher_weight_comes_first_and_prefer_no_schedule_is_a_wish() {
+fn pool_weight_and_prefer_no_schedule_decide_the_pool_order() {
     let mut world = world();
     world.cluster.pools.push(Pool { weight: 10, ..Pool::new("second") });
     world.pods = pods("p", 3, 1000, GIB);
@@ -169,7 +169,7 @@ fn a_pool_of_higher_weight_comes_first_and_prefer_no_schedule_is_a_wish() {
 }
 
 #[test]
-fn daemons_are_counted_where_they_will_run() {
+fn daemon_overhead_counts_only_on_matching_nodes() {
     let mut world = world();
     world.catalog = Catalog::new(kwok_like("amd64", &[1, 2], &["a", "b", "c", "d"]));
     world.daemons = vec![DaemonSet {
@@ -178,7 +178,7 @@ fn daemons_are_counted_where_they_will_run() {
     }];
     world.pods = vec![pod("p", 500, GIB / 2)];
     let solution = world.solve();
-    check(&world, &solution).expect("a sound plan");
+    check(&world, &solution).expect("a valid plan");
     assert_eq!(solution.claims[0].offerings[0].0.instance_type.as_str(), "c-2x-amd64");
     assert_eq!(solution.claims[0].requests.cpu_milli, 1000);
     assert_eq!(solution.claims[0].requests.pods, 2);
@@ -188,19 +188,19 @@ fn daemons_are_counted_where_they_will_run() {
 }
 
 #[test]
-fn an_alternative_is_taken_where_the_first_cannot_be() {
+fn second_node_affinity_term_is_used_if_the_first_cannot_match() {
     let mut world = world();
     world.pods = vec![pod("p", 1000, GIB)];
     let term = |zone: &str| Requirements::from_iter([(ZONE, Requirement::is_in([zone]))]);
     world.pods[0].node_affinity = vec![term("nowhere"), term("c")];
     let solution = world.solve();
-    check(&world, &solution).expect("a sound plan");
+    check(&world, &solution).expect("a valid plan");
     let all = &solution.claims[0].offerings;
     assert!(all.iter().all(|(key, _)| key.zone.as_str() == "c"));
 }
 
 #[test]
-fn nothing_breaks_on_extreme_amounts() {
+fn extreme_amounts_give_every_pod_a_result() {
     let extremes = [i64::MIN, -1, 0, 1, i64::MAX];
     for cpu in extremes {
         for memory in extremes {
@@ -223,7 +223,7 @@ fn nothing_breaks_on_extreme_amounts() {
 }
 
 #[test]
-fn a_limit_says_whose_it_is() {
+fn limit_rejection_names_the_cluster_or_the_fleet() {
     let mut world = world();
     world.pods = vec![pod("p", 4000, GIB)];
     let used = world.usage.entry("general".into()).or_default();
@@ -233,11 +233,11 @@ fn a_limit_says_whose_it_is() {
     world.cluster.limits.capacity = vec![("cpu".to_owned(), 150_000)];
     let limit = "cpu limit 150 of the cluster: 146 in use or planned, 4 left; the smallest fitting \
                  type, c-8x-amd64, needs 8";
-    check_no(&world, RejectionCode::Limit, limit);
+    check_rejection(&world, RejectionCode::Limit, limit);
     world.cluster.limits = Limits::default();
     world.cluster.limits.nodes = Some(7);
     let limit = "nodes limit 7 of the cluster is reached";
-    check_no(&world, RejectionCode::Limit, limit);
+    check_rejection(&world, RejectionCode::Limit, limit);
     world.cluster.limits = Limits::default();
     let cores =
         |cores: i64| Limits { nodes: None, capacity: vec![("cpu".to_owned(), cores * 1000)] };
@@ -248,17 +248,17 @@ fn a_limit_says_whose_it_is() {
         ..FleetView::default()
     });
     let limit = "cpu limit 200 of the fleet: 196 in use or planned, 4 left;";
-    check_no(&world, RejectionCode::Limit, limit);
+    check_rejection(&world, RejectionCode::Limit, limit);
     world.fleet = Some(FleetView {
         limits: cores(200),
         share: cores(200),
         closed: Some("cluster west has not said what it has".to_owned()),
         ..FleetView::default()
     });
-    check_no(&world, RejectionCode::Limit, "cluster west has not said");
+    check_rejection(&world, RejectionCode::Limit, "cluster west has not said");
 }
 
-/// Two pools, of which the second takes what the first is not allowed, both within 24 cores in all.
+/// Two pools, the first limited to one node, with a cluster limit of 24 cores.
 fn two_pools() -> World {
     let mut world = world();
     world.pods = pods("p", 8, 7000, GIB);
@@ -271,11 +271,11 @@ fn two_pools() -> World {
 }
 
 #[test]
-fn pools_share_the_limits_of_their_cluster() {
+fn pools_share_the_cluster_limits() {
     let mut world = two_pools();
     world.cluster.scheduling.max_launch_options = 1;
     let solution = world.solve();
-    check(&world, &solution).expect("a sound plan");
+    check(&world, &solution).expect("a valid plan");
     let pools = solution.claims.iter().map(|claim| claim.pool.as_str());
     let pools: std::collections::BTreeSet<&str> = pools.collect();
     assert_eq!(pools.len(), 2, "{solution:#?}");
@@ -288,7 +288,7 @@ fn pools_share_the_limits_of_their_cluster() {
 }
 
 #[test]
-fn the_audit_counts_the_limits_of_the_cluster_for_itself() {
+fn audit_enforces_cluster_and_fleet_limits() {
     let mut world = two_pools();
     let plan = plan::provision(&world.snapshot(), NOW);
     assert!(plan.findings.is_empty() && plan.launches.len() > 1);
@@ -296,30 +296,30 @@ fn the_audit_counts_the_limits_of_the_cluster_for_itself() {
     world.cluster.limits.capacity[0].1 -= 1;
     let audited = audit(plan.clone(), &world.snapshot());
     assert!(audited.launches.len() < whole);
-    let told = |limit: &str| format!("the cluster's limit of {limit} would be exceeded");
-    assert!(audited.findings[0].contains(&told("cpu")), "{audited:?}");
+    let finding = |limit: &str| format!("the cluster's limit of {limit} would be exceeded");
+    assert!(audited.findings[0].contains(&finding("cpu")), "{audited:?}");
     world.cluster.limits = Limits { nodes: Some(1), ..Limits::default() };
     let whole_plan = plan.clone();
     let audited = audit(plan, &world.snapshot());
     assert_eq!(audited.launches.len(), 1);
-    assert!(audited.findings[0].contains(&told("nodes")), "{audited:?}");
+    assert!(audited.findings[0].contains(&finding("nodes")), "{audited:?}");
     let share = std::mem::take(&mut world.cluster.limits);
     world.fleet = Some(FleetView { share, ..FleetView::default() });
     let audited = audit(whole_plan, &world.snapshot());
     assert_eq!(audited.launches.len(), 1);
-    let told = "the fleet's limit of nodes would be exceeded";
-    assert!(audited.findings[0].contains(told), "{audited:?}");
+    let finding = "the fleet's limit of nodes would be exceeded";
+    assert!(audited.findings[0].contains(finding), "{audited:?}");
 }
 
-/// The world after all its claims were launched as what is cheapest, before a pod is bound.
-fn launched(world: &World, solution: &Solution) -> World {
+/// The world after all claims were launched with their cheapest offering, before any pod is bound.
+fn after_launch(world: &World, solution: &Solution) -> World {
     let mut after = world.clone();
     for (at, claim) in solution.claims.iter().enumerate() {
         let key = &claim.offerings[0].0;
         let pool = world.cluster.pool(claim.pool.as_str()).expect("a pool");
         let it = world.catalog.get(key.instance_type.as_str());
         let name = format!("c{at:03}");
-        let variant = of_offering(world, pool, key, &claim.labels, &name).expect("a node");
+        let variant = offering_variant(world, pool, key, &claim.labels, &name).expect("a node");
         let mut room = room("", variant.free);
         room.host = NodeRef::Claim(ClaimId::from(name));
         room.labels = Requirements::from_labels(&variant.labels).into();
@@ -334,18 +334,18 @@ fn launched(world: &World, solution: &Solution) -> World {
 }
 
 #[test]
-fn pods_that_wait_for_their_nodes_need_no_others() {
+fn pods_with_planned_nodes_need_no_further_nodes() {
     let mut world = world();
     world.pods = pods("small", 500, 900, 3100 * MIB);
     world.pods.extend(pods("large", 500, 3500, 28 * GIB));
-    let after = launched(&world, &world.solve()).solve();
+    let after = after_launch(&world, &world.solve()).solve();
     assert_eq!(after.claims, vec![]);
     assert!(after.unplaced.is_empty());
 }
 
 #[test]
-fn a_gang_needs_only_those_that_are_missing() {
-    // Bound, promised, waiting; at least two of the gang, or all of it; how many get the one place.
+fn gang_counts_its_bound_and_promised_pods() {
+    // Bound, promised and pending pods; the minimum size of the gang, or all; the placed pods.
     for (bound, promised, waiting, least, placed) in [
         (0, 0, 2, Some(2), 0),
         (1, 0, 2, Some(2), 1),
@@ -375,35 +375,35 @@ fn a_gang_needs_only_those_that_are_missing() {
         world.pods = members("waiting", waiting);
         let solution = world.solve();
         assert_eq!(solution.order.len(), placed, "{bound} {promised} {least:?}");
-        check(&world, &solution).expect("a sound plan");
+        check(&world, &solution).expect("a valid plan");
     }
 }
 
-/// Types that are much alike but for what is rare, or for a little more of something.
+/// Types that differ only in a rare resource, or in slightly more of one resource.
 #[test]
-fn of_types_that_are_much_alike_none_is_forgotten_that_alone_will_do() {
+fn only_suitable_one_of_similar_types_is_found() {
     let mut world = world();
     let mut types = kwok_like("amd64", &[8], &["a"]);
-    // How much more of something each has, and how much of it is asked for.
+    // The additional amount of a resource, and the requested amount.
     let more = [
         ("hugepages-2Mi", 256 * MIB, 64 * MIB),
         ("nvidia.com/gpu", 1, 1),
         ("memory", 100 * MIB, 32 * GIB + 50 * MIB),
         ("ephemeral-storage", 60 * GIB, 70 * GIB),
     ];
-    let set = |own: &mut Resources, resource: &str, amount: i64| {
-        own.set_quantity(resource, &amount.to_string()).expect("an amount");
+    let set = |resources: &mut Resources, resource: &str, amount: i64| {
+        resources.set_quantity(resource, &amount.to_string()).expect("an amount");
     };
     for (resource, amount, _) in more {
         let mut it = types[1].clone();
         let name = resource.replace('/', "-");
         it.name = name.as_str().into();
-        let own = it.requirements.iter();
-        let own = own.filter(|(key, _)| *key != INSTANCE_TYPE);
-        let own = own.map(|(key, own)| (key, own.clone()));
+        let requirements = it.requirements.iter();
+        let requirements = requirements.filter(|(key, _)| *key != INSTANCE_TYPE);
+        let requirements = requirements.map(|(key, requirement)| (key, requirement.clone()));
         let named = (INSTANCE_TYPE, Requirement::is_in([name]));
-        it.requirements = own.chain([named]).collect();
-        // Dearer, and a little smaller than the type that it is like.
+        it.requirements = requirements.chain([named]).collect();
+        // More expensive per core, because it is slightly smaller than the similar type.
         it.allocatable.cpu_milli -= 100;
         let whole = it.allocatable.get(resource) + amount;
         set(&mut it.allocatable, resource, whole);
@@ -414,15 +414,15 @@ fn of_types_that_are_much_alike_none_is_forgotten_that_alone_will_do() {
         world.pods = pods("p", 3, 700, GIB);
         set(&mut world.pods[0].requests, resource, amount);
         let solution = world.solve();
-        check(&world, &solution).expect("a sound plan");
+        check(&world, &solution).expect("a valid plan");
         assert_eq!(solution.unplaced, vec![], "{resource}");
     }
 }
 
-/// A node planned where pods cannot go is none of the places they are spread over, whatever type it
-/// will be.
+/// A planned node that the pods cannot use is not a domain of their spread, whatever its type will
+/// be.
 #[test]
-fn places_that_pods_do_not_reach_are_not_waited_for() {
+fn unreachable_domains_do_not_block_spread_pods() {
     let mut world = world();
     world.pods = pods("p", 4, 2500, 2 * GIB);
     for (at, pod) in world.pods.iter_mut().enumerate() {
@@ -438,13 +438,13 @@ fn places_that_pods_do_not_reach_are_not_waited_for() {
         pod.node_affinity = vec![Requirements::from_iter([(CPU, large)])];
     }
     let solution = world.solve();
-    check(&world, &solution).expect("a sound plan");
+    check(&world, &solution).expect("a valid plan");
     assert_eq!(solution.unplaced, vec![]);
 }
 
-/// Together on one node they would leave too few types to choose from.
+/// On a shared node, the pods would leave too few suitable types.
 #[test]
-fn pods_go_apart_where_their_node_would_have_too_little_variety() {
+fn pods_are_separated_to_satisfy_min_values() {
     let mut world = world();
     let types = [("amd64", &[1, 2, 4, 8, 16][..]), ("arm64", &[2, 4, 8, 32])];
     let types = types.map(|(arch, cpus)| kwok_like(arch, cpus, &["a"]));
@@ -453,17 +453,17 @@ fn pods_go_apart_where_their_node_would_have_too_little_variety() {
     many.min_values = Some(6);
     world.pool().requirements.add(INSTANCE_TYPE, many);
     world.pods = pods("a", 2, 7000, 8 * GIB + GIB / 2);
-    for own in &mut world.pods {
-        own.node_selector = Labels::from([label(ARCH, "amd64")]);
+    for pod in &mut world.pods {
+        pod.node_selector = Labels::from([label(ARCH, "amd64")]);
     }
     world.pods.extend(pods("b", 3, 1000, 15 * GIB));
     assert_eq!(world.solve().unplaced, []);
 }
 
-/// As many types as the pool wants have what a pod asks for; the cheapest of them has more of what
-/// others ask for, and there are fewer with as much.
+/// Enough types have the resources that the pod `large` requests. The cheapest of them also has a
+/// device, but too few types have it.
 #[test]
-fn variety_is_asked_for_what_pods_ask_for() {
+fn min_values_count_only_types_with_the_requested_resources() {
     let mut types = kwok_like("amd64", &[2, 4], &["a"]);
     let device = "vendor/device".to_owned();
     for it in types.iter_mut().filter(|it| it.name.as_str() == "m-2x-amd64") {
@@ -482,17 +482,17 @@ fn variety_is_asked_for_what_pods_ask_for() {
     world.cluster.pools.push(pool);
     world.pods[1].requests.extended.insert(device, 1);
     let solution = world.solve();
-    check(&world, &solution).expect("a sound plan");
+    check(&world, &solution).expect("a valid plan");
     let left = solution.unplaced.iter();
     let left: Vec<(&str, RejectionCode)> =
-        left.map(|own| (&own.pod.name[..], own.reasons[0].code)).collect();
+        left.map(|rejected| (&rejected.pod.name[..], rejected.reasons[0].code)).collect();
     assert_eq!(left, [("rare", RejectionCode::MinValues)]);
 }
 
 #[test]
-fn pods_that_care_for_no_skew_join_a_host_after_those_that_do() {
-    // World 117695237325535 of the oracle: pods that share a host, and others that are spread over
-    // hosts and count them.
+fn pods_without_spread_join_a_host_after_spread_pods() {
+    // World 117695237325535 of the oracle test: pods that share a host, and others that are spread
+    // over hosts and count them.
     let mut world = world();
     world.catalog = Catalog::new(kwok_like("amd64", &[8], &["a", "b"]));
     let labels = Labels::from([label("app", "b")]);
@@ -512,13 +512,13 @@ fn pods_that_care_for_no_skew_join_a_host_after_those_that_do() {
         pod.labels.clone_from(&labels);
     }
     let solution = world.solve();
-    check(&world, &solution).expect("a sound plan");
+    check(&world, &solution).expect("a valid plan");
     assert!(solution.unplaced.is_empty(), "{:?}", solution.unplaced);
 }
 
 #[test]
-fn a_node_to_come_without_all_labels_of_a_spread_is_no_place_of_any() {
-    // World 117695400000797 of the oracle: the pool sells on demand and says nothing of racks.
+fn planned_node_without_all_spread_labels_is_not_a_domain() {
+    // World 117695400000797 of the oracle test: the pool is on-demand and defines no racks.
     let mut world = world();
     let mut room = room(
         "there",
@@ -534,19 +534,19 @@ fn a_node_to_come_without_all_labels_of_a_spread_is_no_place_of_any() {
         pod.spread =
             vec![spread(app("a"), CAPACITY_TYPE, 1), spread(app("a"), "example.com/rack", 1)];
     }
-    // Somebody else needs a node of the pool.
+    // Another pod needs a node of the pool.
     let mut other = pod("other", 1500, GIB);
     other.node_selector = Labels::from([label(ARCH, "amd64")]);
     world.pods.push(other);
     let solution = world.solve();
-    check(&world, &solution).expect("a sound plan");
+    check(&world, &solution).expect("a valid plan");
     assert!(solution.unplaced.is_empty(), "{:?}", solution.unplaced);
 }
 
-/// It is not known yet whether a node to come will be in zone `a` or `b`: the solver may not count
-/// its pods in zone `b`.
+/// It is undecided whether an in-flight node will be in zone `a` or `b`: the scheduler must not
+/// count its pods in zone `b`.
 #[test]
-fn a_node_to_come_that_may_be_elsewhere_lets_nobody_get_ahead() {
+fn in_flight_node_in_an_undecided_zone_does_not_raise_the_skew() {
     let mut world = world();
     let full = Resources { pods: 10, ..Resources::default() };
     for (name, zones) in [("to-come", &["a", "b"][..]), ("there", &["b"])] {
@@ -562,13 +562,13 @@ fn a_node_to_come_that_may_be_elsewhere_lets_nobody_get_ahead() {
     let host = world.rooms[0].host.clone();
     world.promised.insert(host, vec![promised.clone()]);
     for at in 0..2 {
-        let mut own = promised.clone();
-        own.key.name = format!("p{at}");
-        own.node_selector = Labels::from([label(ZONE, "b")]);
-        own.spread = vec![spread(app("a"), CAPACITY_TYPE, 1)];
-        world.pods.push(own);
+        let mut pod = promised.clone();
+        pod.key.name = format!("p{at}");
+        pod.node_selector = Labels::from([label(ZONE, "b")]);
+        pod.spread = vec![spread(app("a"), CAPACITY_TYPE, 1)];
+        world.pods.push(pod);
     }
     let solution = world.solve();
-    check(&world, &solution).expect("a sound plan");
+    check(&world, &solution).expect("a valid plan");
     assert_eq!(solution.order.len(), 1, "{:?}", solution.unplaced);
 }

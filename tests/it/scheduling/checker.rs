@@ -15,33 +15,33 @@ use outrigger::scheduling::{NewNodeClaim, PoolRejection, Solution};
 use outrigger::state::snapshot::{NodeRef, Usage};
 
 use super::bind_step::replay;
-use super::features::COMPLETE;
+use super::features::REQUIRED;
 use super::fixture::{CPU, World};
-use super::missed_placements::{Complete, Left};
+use super::missed_placements::{Completeness, MissedPlacements};
 use super::rules::{Check, ensure, spread_of};
-use super::variants::{Site, sites};
+use super::variants::{PlanNode, plan_nodes};
 
-/// So many choices at random are tried where there are too many to try them all.
-const TRIES: u64 = 8;
-/// So many choices are tried one and all.
-const CHOICES: usize = 24;
+/// The number of random combinations if there are too many combinations for an exhaustive check.
+const RANDOM_COMBINATIONS: u64 = 8;
+/// The maximum number of combinations for an exhaustive check.
+const MAX_COMBINATIONS: usize = 24;
 
-/// Holds a plan against all rules.
+/// Checks a plan against all rules.
 pub(crate) fn check(world: &World, solution: &Solution) -> Check {
-    check_in(world, solution, &solution.order, COMPLETE)
+    check_in_order(world, solution, &solution.order, REQUIRED)
 }
 
-/// Holds a plan whose pods are bound in this order against all rules.
-pub(crate) fn check_in(
+/// Checks a plan whose pods are bound in this order against all rules.
+pub(crate) fn check_in_order(
     world: &World,
     solution: &Solution,
     order: &[PodKey],
-    complete: Complete,
+    complete: Completeness,
 ) -> Check {
-    check_answers(world, solution)?;
+    check_results(world, solution)?;
     check_order(solution, order)?;
-    check_hosts(world, solution)?;
-    check_soundness(world, solution)?;
+    check_existing_nodes(world, solution)?;
+    check_valid_pods(world, solution)?;
     for claim in &solution.claims {
         check_claim(world, claim)?;
     }
@@ -49,74 +49,74 @@ pub(crate) fn check_in(
     check_reservations(world, solution)?;
     check_gangs(world, solution)?;
     check_reasons(world, solution)?;
-    let sites = sites(world, solution)?;
-    for site in &sites {
-        // What is not settled yet must do whatever it becomes.
-        for variant in &site.variants {
-            if !site.pods.is_empty() {
-                site.takes(world, variant, &site.pods)?;
+    let plan_nodes = plan_nodes(world, solution)?;
+    for plan_node in &plan_nodes {
+        // An undecided node must suit its pods in all of its variants.
+        for variant in &plan_node.variants {
+            if !plan_node.pods.is_empty() {
+                plan_node.check_accepts(world, variant, &plan_node.pods)?;
             }
         }
     }
-    let mut left = Left::new(world, solution, complete);
-    for picks in picks(world, &sites) {
-        left.look(&replay(world, &sites, order, &picks)?);
+    let mut left = MissedPlacements::new(world, solution, complete);
+    for picks in variant_combinations(world, &plan_nodes) {
+        left.observe(&replay(world, &plan_nodes, order, &picks)?);
     }
-    left.verdict()
+    left.check_placements()
 }
 
-/// Whether any rule looks at the places of other pods.
-fn has_places(world: &World) -> bool {
+/// Whether the world has any constraints between pods.
+fn has_pod_constraints(world: &World) -> bool {
     let settled = world.promised.values().flatten().chain(&world.residents);
-    let asks = |pod: &Pod| {
+    let has_constraints = |pod: &Pod| {
         !pod.affinity.is_empty()
             || !pod.anti_affinity.is_empty()
-            || spread_of(world, pod).iter().any(|own| own.is_hard)
+            || spread_of(world, pod).iter().any(|constraint| constraint.is_hard)
     };
-    settled.chain(&world.pods).any(asks)
+    settled.chain(&world.pods).any(has_constraints)
 }
 
-/// Which variant each node turns out to be. Variants that differ in nothing but their type are in
-/// the same places, so that one of them will do. All choices are tried, or else the first of all
-/// nodes, the second of all and so on, and some mixtures.
-fn picks(world: &World, sites: &[Site<'_>]) -> Vec<Vec<usize>> {
-    let kinds: Vec<Vec<usize>> = sites.iter().map(kinds).collect();
+/// Combinations of variants, one for each node. Variants that differ only in their type have the
+/// same topology domains, so one of them is sufficient. The result has all combinations, or else
+/// the first variant of all nodes, the second of all and so on, and some random combinations.
+fn variant_combinations(world: &World, plan_nodes: &[PlanNode<'_>]) -> Vec<Vec<usize>> {
+    let kinds: Vec<Vec<usize>> = plan_nodes.iter().map(distinct_variants).collect();
     let of = |at: &dyn Fn(usize) -> usize| -> Vec<usize> {
         let kinds = kinds.iter().enumerate();
-        kinds.map(|(site, kinds)| kinds[at(site) % kinds.len()]).collect()
+        kinds.map(|(plan_node, kinds)| kinds[at(plan_node) % kinds.len()]).collect()
     };
-    if !has_places(world) {
+    if !has_pod_constraints(world) {
         return vec![of(&|_| 0)];
     }
     let choices = kinds.iter().try_fold(1_usize, |all, kinds| all.checked_mul(kinds.len()));
     let mut picks = BTreeSet::new();
-    if let Some(choices) = choices.filter(|choices| *choices <= CHOICES) {
+    if let Some(choices) = choices.filter(|choices| *choices <= MAX_COMBINATIONS) {
         for choice in 0..choices {
             let mut rest = choice;
             let digit = |kinds: &Vec<usize>| {
-                let own = kinds[rest % kinds.len()];
+                let variant = kinds[rest % kinds.len()];
                 rest /= kinds.len();
-                own
+                variant
             };
             picks.insert(kinds.iter().map(digit).collect());
         }
     } else {
         let most = kinds.iter().map(Vec::len).max().unwrap_or(1);
         picks.extend((0..most).map(|at| of(&|_| at)));
-        for seed in 0..TRIES {
+        for seed in 0..RANDOM_COMBINATIONS {
             let mut random = fastrand::Rng::with_seed(seed);
-            let mixture: Vec<usize> = sites.iter().map(|_| random.usize(..)).collect();
-            picks.insert(of(&|site| mixture[site]));
+            let mixture: Vec<usize> = plan_nodes.iter().map(|_| random.usize(..)).collect();
+            picks.insert(of(&|plan_node| mixture[plan_node]));
         }
     }
     picks.into_iter().collect()
 }
 
-/// The first variants of a node that are each in another place.
-fn kinds(site: &Site<'_>) -> Vec<usize> {
+/// The first variant of a node for each combination of topology domains.
+fn distinct_variants(plan_node: &PlanNode<'_>) -> Vec<usize> {
     let mut seen = BTreeSet::new();
     let mut kinds = Vec::new();
-    for (at, variant) in site.variants.iter().enumerate() {
+    for (at, variant) in plan_node.variants.iter().enumerate() {
         let mut labels = variant.labels.clone();
         labels.remove(INSTANCE_TYPE);
         labels.remove(CPU);
@@ -127,20 +127,20 @@ fn kinds(site: &Site<'_>) -> Vec<usize> {
     kinds
 }
 
-/// Every one of so many pods has an answer, and the order is that of those that are placed.
+/// Checks that the number of results equals `pods`, and that the order lists the placed pods.
 pub(crate) fn check_counts(solution: &Solution, pods: usize) -> Check {
     let placed = solution.placed.iter().map(|(_, pods)| pods.len());
     let claimed = solution.claims.iter().map(|claim| claim.pods.len());
     let answers = placed.chain(claimed).sum::<usize>() + solution.unplaced.len();
-    ensure(answers == pods, || format!("{answers} answers for {pods} pods"))?;
-    let reasons = solution.unplaced.iter().map(|own| own.reasons.len()).min();
-    ensure(reasons != Some(0), || "no reason is given".to_owned())?;
+    ensure(answers == pods, || format!("{answers} results for {pods} pods"))?;
+    let reasons = solution.unplaced.iter().map(|rejected| rejected.reasons.len()).min();
+    ensure(reasons != Some(0), || "a rejection has no reason".to_owned())?;
     let none = solution.claims.iter().any(|claim| claim.offerings.is_empty());
-    ensure(!none, || "a claim without offerings".to_owned())?;
+    ensure(!none, || "a claim has no offerings".to_owned())?;
     check_order(solution, &solution.order)
 }
 
-fn check_answers(world: &World, solution: &Solution) -> Check {
+fn check_results(world: &World, solution: &Solution) -> Check {
     let placed = solution.placed.iter().flat_map(|(_, pods)| pods);
     let claimed = solution.claims.iter().flat_map(|claim| &claim.pods);
     let unplaced = solution.unplaced.iter().map(|unplaced| &unplaced.pod);
@@ -148,13 +148,13 @@ fn check_answers(world: &World, solution: &Solution) -> Check {
     let mut asked: Vec<&PodKey> = world.pods.iter().map(|pod| &pod.key).collect();
     answers.sort();
     asked.sort();
-    ensure(answers == asked, || format!("not every pod has one answer: {answers:?}"))?;
+    ensure(answers == asked, || format!("not every pod has one result: {answers:?}"))?;
     for (_, pods) in &solution.placed {
         ensure(pods.is_sorted(), || format!("not sorted: {pods:?}"))?;
     }
     let unplaced = &solution.unplaced;
     let sorted = unplaced.is_sorted_by(|one, other| one.pod < other.pod);
-    ensure(sorted, || "the pods left out are not sorted".to_owned())
+    ensure(sorted, || "the rejected pods are not sorted".to_owned())
 }
 
 fn check_order(solution: &Solution, order: &[PodKey]) -> Check {
@@ -164,27 +164,28 @@ fn check_order(solution: &Solution, order: &[PodKey]) -> Check {
     let mut ordered: Vec<&PodKey> = order.iter().collect();
     answered.sort();
     ordered.sort();
-    ensure(answered == ordered, || format!("the order is not that of the placed pods: {order:?}"))
+    ensure(answered == ordered, || format!("the order does not list the placed pods: {order:?}"))
 }
 
-fn check_hosts(world: &World, solution: &Solution) -> Check {
+fn check_existing_nodes(world: &World, solution: &Solution) -> Check {
     let mut seen: BTreeSet<&NodeRef> = BTreeSet::new();
     for (host, pods) in &solution.placed {
         let there = world.rooms.iter().any(|room| room.host == *host);
         ensure(there, || format!("there is no {host}"))?;
-        ensure(seen.insert(host), || format!("{host} is there twice"))?;
-        ensure(!pods.is_empty(), || format!("{host} gets nothing"))?;
+        ensure(seen.insert(host), || format!("{host} is listed twice"))?;
+        ensure(!pods.is_empty(), || format!("{host} gets no pods"))?;
     }
     Ok(())
 }
 
-/// Pods that cannot be understood, or whose needs cannot be weighed, are not placed.
-fn check_soundness(world: &World, solution: &Solution) -> Check {
-    let unplaced: BTreeSet<&PodKey> = solution.unplaced.iter().map(|own| &own.pod).collect();
+/// Checks that invalid pods and pods with resource claims are not placed.
+fn check_valid_pods(world: &World, solution: &Solution) -> Check {
+    let unplaced: BTreeSet<&PodKey> =
+        solution.unplaced.iter().map(|rejected| &rejected.pod).collect();
     for pod in &world.pods {
         let sound = pod.defects.is_empty() && !pod.has_resource_claims;
         ensure(sound || unplaced.contains(&pod.key), || {
-            format!("{} is placed, but not understood", pod.key)
+            format!("{} is placed, but invalid", pod.key)
         })?;
     }
     Ok(())
@@ -195,21 +196,21 @@ fn check_claim(world: &World, claim: &NewNodeClaim) -> Check {
     let pool = world.cluster.pool(claim.pool.as_str());
     let pool = pool.ok_or_else(|| format!("there is no pool {}", claim.pool))?;
     ensure(pool.replicas.is_none(), || {
-        format!("pods make no nodes of the static pool {}", pool.name)
+        format!("the static pool {} gets no nodes for pods", pool.name)
     })?;
     ensure(!claim.pods.is_empty() && claim.pods.is_sorted(), || {
         format!("pods of a claim: {:?}", claim.pods)
     })?;
-    let wants_many = pool.requirements.iter().any(|own| own.1.min_values.is_some());
+    let wants_many = pool.requirements.iter().any(|requirement| requirement.1.min_values.is_some());
     check_prices(world, claim, wants_many)?;
-    // What is reserved is there, and needs no other types.
+    // Reserved capacity is available, and needs no other types.
     if scheduling.min_values == MinValuesPolicy::Strict && claim.reservation().is_none() {
         check_min_values(world, pool, claim)?;
     }
     let pods: Vec<&Pod> = world.pods.iter().filter(|pod| claim.pods.contains(&pod.key)).collect();
     let cutoff = scheduling.priority_cutoff.unwrap_or(i32::MIN);
     ensure(pods.iter().any(|pod| pod.priority >= cutoff), || {
-        format!("no pod of {:?} may cause a node", claim.pods)
+        format!("no pod of {:?} justifies a node", claim.pods)
     })?;
     check_requests(world, claim, &pods)
 }
@@ -229,66 +230,72 @@ fn check_prices(world: &World, claim: &NewNodeClaim, wants_many: bool) -> Check 
     ensure(wants_many || last.is_some_and(near), || format!("prices {prices:?}"))?;
     for (key, price) in &claim.offerings {
         let quoted = world.catalog.offering(key).map(|offering| offering.price);
-        ensure(quoted == Some(*price), || format!("{key} costs {quoted:?}, not {price:?}"))?;
-    }
-    Ok(())
-}
-
-/// No reservation is given out beyond what is left of it, whichever offerings are launched.
-fn check_reservations(world: &World, solution: &Solution) -> Check {
-    let mut used: BTreeMap<&ReservationId, u32> = BTreeMap::new();
-    for claim in &solution.claims {
-        let keys = claim.offerings.iter().map(|(key, _)| key.reservation.as_deref());
-        let own: BTreeSet<Option<&ReservationId>> = keys.collect();
-        ensure(own.len() == 1, || format!("a claim of {own:?}"))?;
-        for id in own.into_iter().flatten() {
-            *used.entry(id).or_insert(0) += 1;
-        }
-    }
-    for (id, count) in used {
-        let left = world.catalog.reservations()[id].left;
-        ensure(count <= left, || format!("{count} of {id}, {left} are left"))?;
-    }
-    Ok(())
-}
-
-/// The types of a claim have as many values of a label as the pool asks for.
-fn check_min_values(world: &World, pool: &Pool, claim: &NewNodeClaim) -> Check {
-    for (label, wanted) in pool.requirements.iter() {
-        let mut values: BTreeSet<&str> = BTreeSet::new();
-        for (key, _) in &claim.offerings {
-            let it = world.catalog.get(key.instance_type.as_str());
-            let own = it.and_then(|it| it.requirements.get(label)?.values());
-            let own = own.into_iter().flatten();
-            values.extend(own.filter(|value| wanted.allows_value(value)).map(String::as_str));
-        }
-        let least = wanted.min_values.unwrap_or(0) as usize;
-        ensure(values.len() >= least, || {
-            format!("the pool wants {least} values of {label}, there are {values:?}")
+        ensure(quoted == Some(*price), || {
+            format!("{key} has the price {quoted:?}, not {price:?}")
         })?;
     }
     Ok(())
 }
 
-/// A claim asks for at least what its pods do, and for no more than its smallest type has.
+/// Checks that no reservation is exceeded, whichever offerings are launched.
+fn check_reservations(world: &World, solution: &Solution) -> Check {
+    let mut used: BTreeMap<&ReservationId, u32> = BTreeMap::new();
+    for claim in &solution.claims {
+        let keys = claim.offerings.iter().map(|(key, _)| key.reservation.as_deref());
+        let reservations: BTreeSet<Option<&ReservationId>> = keys.collect();
+        ensure(reservations.len() == 1, || {
+            format!("a claim has different reservations: {reservations:?}")
+        })?;
+        for id in reservations.into_iter().flatten() {
+            *used.entry(id).or_insert(0) += 1;
+        }
+    }
+    for (id, count) in used {
+        let left = world.catalog.reservations()[id].left;
+        ensure(count <= left, || format!("{count} nodes use {id}, {left} instances are free"))?;
+    }
+    Ok(())
+}
+
+/// Checks that the types of a claim have the minimum number of label values of the pool.
+fn check_min_values(world: &World, pool: &Pool, claim: &NewNodeClaim) -> Check {
+    for (label, wanted) in pool.requirements.iter() {
+        let mut values: BTreeSet<&str> = BTreeSet::new();
+        for (key, _) in &claim.offerings {
+            let it = world.catalog.get(key.instance_type.as_str());
+            let values_of_type = it.and_then(|it| it.requirements.get(label)?.values());
+            let values_of_type = values_of_type.into_iter().flatten();
+            values.extend(
+                values_of_type.filter(|value| wanted.allows_value(value)).map(String::as_str),
+            );
+        }
+        let least = wanted.min_values.unwrap_or(0) as usize;
+        ensure(values.len() >= least, || {
+            format!("the pool requires {least} values of {label}, the claim has {values:?}")
+        })?;
+    }
+    Ok(())
+}
+
+/// Checks that a claim requests at least the sum of its pods, and at most what each type has.
 fn check_requests(world: &World, claim: &NewNodeClaim, pods: &[&Pod]) -> Check {
     let mut sum = Resources::default();
     pods.iter().for_each(|pod| sum.add(&pod.requests));
     let short = sum.iter().find(|(name, sum)| claim.requests.get(name) < *sum);
-    ensure(short.is_none(), || format!("a claim asks for {}, its pods for {sum}", claim.requests))?;
+    ensure(short.is_none(), || format!("a claim requests {}, its pods {sum}", claim.requests))?;
     for (key, _) in &claim.offerings {
         let it = world.catalog.get(key.instance_type.as_str());
         let it = it.ok_or_else(|| format!("there is no type {}", key.instance_type))?;
         let has = |name: &str| it.allocatable.get(name);
         let mut all = claim.requests.iter();
         ensure(all.all(|(name, amount)| amount <= has(name)), || {
-            format!("a claim asks for {}, {key} has {}", claim.requests, it.allocatable)
+            format!("a claim requests {}, {key} has {}", claim.requests, it.allocatable)
         })?;
     }
     Ok(())
 }
 
-/// No limit is exceeded, whichever offerings are launched.
+/// Checks that no limit is exceeded, whichever offerings are launched.
 pub(crate) fn check_limits(world: &World, solution: &Solution) -> Check {
     let mut all = Usage::default();
     for used in world.usage.values() {
@@ -300,7 +307,7 @@ pub(crate) fn check_limits(world: &World, solution: &Solution) -> Check {
         .map_err(|why| format!("the cluster: {why}"))?;
     if let Some(view) = &world.fleet {
         ensure(view.closed.is_none() || claims.is_empty(), || {
-            "the fleet grants nothing".to_owned()
+            "the fleet allows no nodes".to_owned()
         })?;
         check_limit(world, &view.share, &claims, &all)
             .map_err(|why| format!("the fleet: {why}"))?;
@@ -330,23 +337,24 @@ fn check_limit(world: &World, limits: &Limits, claims: &[&NewNodeClaim], used: &
     }
     let nodes = used.nodes.saturating_add(claims.len());
     let most = limits.nodes.map_or(usize::MAX, |most| most as usize);
-    ensure(nodes <= most, || format!("{nodes} nodes of at most {most}"))
+    ensure(nodes <= most, || format!("{nodes} nodes exceed the limit {most}"))
 }
 
-/// How many pods of a gang the plan places, leaves out, and finds bound or promised to a host
-/// already; and how many have to have a place.
+/// The numbers of pods of a gang that the plan places, that it rejects, and that are already bound
+/// or promised to a node, and the minimum number.
 #[derive(Default)]
-struct Muster {
+struct GangCounts {
     placed: usize,
     left: usize,
     there: usize,
     least: u32,
 }
 
-/// Pods that are of use only together are placed together or not at all.
+/// Checks that the pods of a gang are placed together or not at all.
 fn check_gangs(world: &World, solution: &Solution) -> Check {
-    let unplaced: BTreeSet<&PodKey> = solution.unplaced.iter().map(|own| &own.pod).collect();
-    let mut gangs: BTreeMap<(&str, &str), Muster> = BTreeMap::new();
+    let unplaced: BTreeSet<&PodKey> =
+        solution.unplaced.iter().map(|rejected| &rejected.pod).collect();
+    let mut gangs: BTreeMap<(&str, &str), GangCounts> = BTreeMap::new();
     let bound = world.residents.iter().filter(|pod| pod.deleting.is_none());
     let there = bound.chain(world.promised.values().flatten());
     let there = there.map(|pod| (pod, true));
@@ -354,29 +362,29 @@ fn check_gangs(world: &World, solution: &Solution) -> Check {
         let Some(gang) = &pod.gang else {
             continue;
         };
-        let own = gangs.entry((&pod.key.namespace, &gang.name)).or_default();
-        own.least = own.least.max(gang.least.unwrap_or(u32::MAX));
+        let counts = gangs.entry((&pod.key.namespace, &gang.name)).or_default();
+        counts.least = counts.least.max(gang.least.unwrap_or(u32::MAX));
         *match (there, unplaced.contains(&pod.key)) {
-            (true, _) => &mut own.there,
-            (_, true) => &mut own.left,
-            (_, false) => &mut own.placed,
+            (true, _) => &mut counts.there,
+            (_, true) => &mut counts.left,
+            (_, false) => &mut counts.placed,
         } += 1;
     }
-    for ((_, name), own) in gangs {
-        let enough = own.placed + own.there >= own.least as usize;
-        ensure(own.placed == 0 || own.left == 0 || enough, || {
-            let Muster { placed, left, .. } = own;
+    for ((_, name), counts) in gangs {
+        let enough = counts.placed + counts.there >= counts.least as usize;
+        ensure(counts.placed == 0 || counts.left == 0 || enough, || {
+            let GangCounts { placed, left, .. } = counts;
             format!("{placed} pods of the gang {name} are placed, {left} are not")
         })?;
     }
     Ok(())
 }
 
-/// A reason has words, and its numbers say what is short.
-fn is_said(why: &PoolRejection) -> bool {
+/// Whether a rejection has a text in one line, and consistent numbers.
+fn is_consistent(why: &PoolRejection) -> bool {
     let short = match &why.miss {
         RejectionDetail::Resources { short, nearest, .. } => {
-            let lacks = short.iter().all(|own| own.asked > own.left);
+            let lacks = short.iter().all(|shortfall| shortfall.asked > shortfall.left);
             !short.is_empty() && (lacks || nearest.is_none())
         }
         RejectionDetail::Limit { left, least, .. } => least > left || *left < 0,
@@ -390,13 +398,13 @@ fn is_said(why: &PoolRejection) -> bool {
 fn check_reasons(world: &World, solution: &Solution) -> Check {
     for unplaced in &solution.unplaced {
         let reasons = &unplaced.reasons;
-        let said = !reasons.is_empty() && reasons.iter().all(is_said);
-        ensure(said, || format!("{} is left without a reason", unplaced.pod))?;
+        let consistent = !reasons.is_empty() && reasons.iter().all(is_consistent);
+        ensure(consistent, || format!("{} is rejected without a reason", unplaced.pod))?;
         let pools = reasons.iter().filter_map(|why| why.pool.as_ref());
         let named: BTreeSet<&str> = pools.map(|pool| pool.as_str()).collect();
         let all = world.cluster.pools.iter().map(|pool| pool.name.as_str());
         let all: BTreeSet<&str> = all.collect();
-        ensure(named.is_subset(&all), || format!("pools {named:?}"))?;
+        ensure(named.is_subset(&all), || format!("unknown pools in {named:?}"))?;
     }
     Ok(())
 }

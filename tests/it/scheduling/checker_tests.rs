@@ -1,5 +1,5 @@
 //! Verifies that the checker can fail: for every rule, a manual plan that violates it and one that
-//! does not. It must not call the scheduler.
+//! does not. These tests do not call the scheduler.
 
 mod results;
 mod nodes;
@@ -23,12 +23,12 @@ use outrigger::scheduling::{
 use outrigger::state::snapshot::{ExistingNode, NodeRef};
 use std::sync::Arc;
 
-use super::checker::check_in;
+use super::checker::check_in_order;
 use super::fixture::{DEFAULT, GIB, World, kwok_like, label, pod, room};
-use super::missed_placements::Complete;
+use super::missed_placements::Completeness;
 
-/// One pool, two types of 1 and 2 cpus, and nodes of 4 cpus: `n0` and `n1` in zone a, `n2` in b.
-fn base() -> World {
+/// One pool, two types with 1 and 2 CPUs, and nodes with 4 CPUs: `n0`, `n1` in zone a, `n2` in b.
+fn base_world() -> World {
     let mut world = World {
         catalog: Catalog::new(kwok_like("amd64", &[1, 2], &["a", "b"])),
         rooms: vec![node("n0", "a"), node("n1", "a"), node("n2", "b")],
@@ -38,9 +38,9 @@ fn base() -> World {
     world
 }
 
-/// The base without any node.
-fn bare() -> World {
-    World { rooms: Vec::new(), ..base() }
+/// The base world without nodes.
+fn world_without_nodes() -> World {
+    World { rooms: Vec::new(), ..base_world() }
 }
 
 fn node(name: &str, zone: &str) -> ExistingNode {
@@ -57,24 +57,24 @@ fn of_app(name: &str, app: &str) -> Pod {
     pod
 }
 
-/// The same, bound to a node.
+/// A small pod with the label `app`, bound to a node.
 fn bound(name: &str, app: &str, node: &str) -> Pod {
     let mut pod = of_app(name, app);
     pod.node = Some(node.into());
     pod
 }
 
-fn near(mut pod: Pod, term: PodTerm) -> Pod {
+fn with_affinity(mut pod: Pod, term: PodTerm) -> Pod {
     pod.affinity.push(term);
     pod
 }
 
-fn away(mut pod: Pod, term: PodTerm) -> Pod {
+fn with_anti_affinity(mut pod: Pod, term: PodTerm) -> Pod {
     pod.anti_affinity.push(term);
     pod
 }
 
-fn wanting(key: &str, wanted: Requirement) -> Requirements {
+fn requiring(key: &str, wanted: Requirement) -> Requirements {
     Requirements::from_iter([(key, wanted)])
 }
 
@@ -82,7 +82,7 @@ fn key(name: &str) -> PodKey {
     ObjectKey::new(DEFAULT, name)
 }
 
-/// A plan by hand. Its pods are bound in the order in which they are written down.
+/// A manual plan. Its pods are bound in the order in which they are added.
 struct Plan<'w> {
     world: &'w World,
     solution: Solution,
@@ -96,14 +96,14 @@ fn plan(world: &World) -> Plan<'_> {
 const ON_DEMAND: CapacityType = CapacityType::OnDemand;
 
 impl Plan<'_> {
-    /// Pods for the room of a node, or for more of it.
-    fn on(mut self, node: &str, pods: &[&str]) -> Self {
+    /// Places pods on an existing node.
+    fn place_on(mut self, node: &str, pods: &[&str]) -> Self {
         let host = NodeRef::Node(node.into());
         let keys: Vec<PodKey> = pods.iter().map(|name| key(name)).collect();
         self.order.extend(keys.iter().cloned());
         let placed = &mut self.solution.placed;
-        match placed.iter_mut().find(|(own, _)| *own == host) {
-            Some((_, own)) => own.extend(keys),
+        match placed.iter_mut().find(|(node_ref, _)| *node_ref == host) {
+            Some((_, placed_keys)) => placed_keys.extend(keys),
             None => placed.push((host, keys)),
         }
         for (_, pods) in placed {
@@ -112,7 +112,7 @@ impl Plan<'_> {
         self
     }
 
-    /// A claim of the pool `general` for pods, with all that is asked for.
+    /// Adds a claim of the pool `general` with the requests of these pods.
     fn claim(mut self, offerings: &[(&str, &str, CapacityType)], pods: &[&str]) -> Self {
         let mut requests = Resources::default();
         let mut keys: Vec<PodKey> = pods.iter().map(|name| key(name)).collect();
@@ -128,7 +128,7 @@ impl Plan<'_> {
                 capacity_type: *capacity_type,
                 reservation: None,
             };
-            let price = self.world.catalog.offering(&key).map(|own| own.price);
+            let price = self.world.catalog.offering(&key).map(|offering| offering.price);
             (key, price.unwrap_or_default())
         };
         let claim = NewNodeClaim {
@@ -142,18 +142,18 @@ impl Plan<'_> {
         self
     }
 
-    /// A claim of one pod on the smallest type in one zone.
-    fn small(self, zone: &str, pod: &str) -> Self {
+    /// Adds a claim for one pod with the smallest type in one zone.
+    fn small_claim(self, zone: &str, pod: &str) -> Self {
         self.claim(&[("c-1x-amd64", zone, ON_DEMAND)], &[pod])
     }
 
-    /// Edits the last claim.
-    fn but(mut self, edit: impl FnOnce(&mut NewNodeClaim)) -> Self {
+    /// Changes the last claim.
+    fn edit_claim(mut self, edit: impl FnOnce(&mut NewNodeClaim)) -> Self {
         edit(self.solution.claims.last_mut().expect("a claim"));
         self
     }
 
-    fn left(mut self, pod: &str, code: RejectionCode) -> Self {
+    fn reject(mut self, pod: &str, code: RejectionCode) -> Self {
         self.solution.unplaced.push(UnschedulablePod {
             pod: key(pod),
             reasons: [PoolRejection {
@@ -166,20 +166,20 @@ impl Plan<'_> {
         self
     }
 
-    fn accepted(self) {
-        let checked = check_in(self.world, &self.solution, &self.order, Complete::Claims);
+    fn assert_accepted(self) {
+        let checked = check_in_order(self.world, &self.solution, &self.order, Completeness::Claims);
         assert_eq!(checked, Ok(()), "{:#?}", self.solution);
     }
 
-    fn refused(self, words: &str) {
-        let why = check_in(self.world, &self.solution, &self.order, Complete::Claims);
-        let why = why.expect_err("a plan that breaks a rule");
+    fn assert_rejected(self, words: &str) {
+        let why = check_in_order(self.world, &self.solution, &self.order, Completeness::Claims);
+        let why = why.expect_err("a plan that violates a rule");
         assert!(why.contains(words), "{words:?} is not in {why:?}");
     }
 }
 
-/// A price beside the quoted one.
-fn dearer(price: Price) -> Price {
+/// A higher price than the given one.
+fn more_expensive(price: Price) -> Price {
     Price::new(price.usd_per_h() * 1.5).expect("a price")
 }
 
@@ -188,9 +188,9 @@ fn on_spot(zone: &str) -> [(&str, &str, CapacityType); 1] {
 }
 
 fn capacity(value: &str) -> Requirements {
-    wanting(CAPACITY_TYPE, Requirement::is_in([value]))
+    requiring(CAPACITY_TYPE, Requirement::is_in([value]))
 }
 
 fn hostname(value: &str) -> Requirements {
-    wanting(HOSTNAME, Requirement::is_in([value]))
+    requiring(HOSTNAME, Requirement::is_in([value]))
 }

@@ -25,7 +25,7 @@ fn daemon(name: &str, of: &str) -> DaemonSet {
     DaemonSet { key: ObjectKey::new(DEFAULT, name), template }
 }
 
-/// One type of 4 cpus, spot and on demand in three zones, an agent, and a pod.
+/// One type with 4 CPUs, spot and on-demand in three zones, an agent, and a pod.
 fn with_agent() -> World {
     let mut world = World {
         catalog: Catalog::new(kwok_like("amd64", &[4], &["a", "b", "c"])),
@@ -38,62 +38,62 @@ fn with_agent() -> World {
     world
 }
 
-fn agent_on(world: &mut World, key: &str, value: &str) {
-    let own = Labels::from([label(key, value)]);
-    world.daemons[0].template.node_selector = own;
+fn select_agent_nodes(world: &mut World, key: &str, value: &str) {
+    let labels = Labels::from([label(key, value)]);
+    world.daemons[0].template.node_selector = labels;
 }
 
-/// The agent runs on nodes of one team, of two that the pool may make nodes for.
+/// The agent runs on nodes of one of the two teams of the pool.
 fn agent_of_a_team(world: &mut World) {
-    agent_on(world, "team", "x");
+    select_agent_nodes(world, "team", "x");
     let teams = Requirement::is_in(["x", "y"]);
     world.pool().requirements.add("team", teams);
 }
 
-/// The agent runs on all nodes but those of one team of two.
+/// The agent runs on all nodes except those of one of the two teams.
 fn agent_of_no_team(world: &mut World) {
     agent_of_a_team(world);
-    let own = &mut world.daemons[0].template;
-    own.node_selector.clear();
+    let template = &mut world.daemons[0].template;
+    template.node_selector.clear();
     let others = Requirements::from_iter([("team", Requirement::not_in(["x"]))]);
-    own.node_affinity = vec![others];
+    template.node_affinity = vec![others];
 }
 
-/// The agent runs on nodes of one team, and on all that are larger than those there are.
+/// The agent runs on nodes of one team, and on all nodes that are larger than the only type.
 fn agent_of_a_team_and_large(world: &mut World) {
     agent_of_a_team(world);
-    let own = &mut world.daemons[0].template;
-    let team = Requirements::from_labels(&std::mem::take(&mut own.node_selector));
+    let template = &mut world.daemons[0].template;
+    let team = Requirements::from_labels(&std::mem::take(&mut template.node_selector));
     let large = Requirement::between(Some(8), None);
-    own.node_affinity = vec![team, Requirements::from_iter([(CPU, large)])];
+    template.node_affinity = vec![team, Requirements::from_iter([(CPU, large)])];
 }
 
-fn away(pod: &mut Pod, from: &str, key: &str) {
+fn add_anti_affinity(pod: &mut Pod, from: &str, key: &str) {
     pod.anti_affinity.push(term(app(from), key));
 }
 
-fn near(pod: &mut Pod, to: &str, key: &str) {
+fn add_affinity(pod: &mut Pod, to: &str, key: &str) {
     pod.affinity.push(term(app(to), key));
 }
 
-fn solved(world: &World) -> Solution {
+fn checked_solution(world: &World) -> Solution {
     let solution = world.solve();
-    check(world, &solution).expect("a sound plan");
+    check(world, &solution).expect("a valid plan");
     solution
 }
 
-/// Whether the pod gets a node, and what the first reason is if not.
+/// The solution if all pods are placed, or the code and text of the first rejection.
 fn outcome(world: &World) -> Result<Solution, (RejectionCode, String)> {
-    let solution = solved(world);
+    let solution = checked_solution(world);
     match solution.unplaced.first() {
-        Some(own) => Err((own.reasons[0].code, own.reasons[0].rejection_text())),
+        Some(rejected) => Err((rejected.reasons[0].code, rejected.reasons[0].rejection_text())),
         None => Ok(solution),
     }
 }
 
 type Case = (&'static str, fn(&mut World));
 
-fn all_get_one_node(cases: &[Case]) {
+fn check_one_node_each(cases: &[Case]) {
     for (name, change) in cases {
         let mut world = with_agent();
         change(&mut world);
@@ -103,19 +103,19 @@ fn all_get_one_node(cases: &[Case]) {
 }
 
 #[test]
-fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
+fn pod_with_anti_affinity_to_a_daemon_is_rejected() {
     let refused: [Case; 5] = [
-        ("by host", |it| away(&mut it.pods[0], "agent", HOSTNAME)),
-        ("by zone", |it| away(&mut it.pods[0], "agent", ZONE)),
-        ("the daemon minds", |it| {
-            away(&mut it.daemons[0].template, "web", HOSTNAME);
+        ("hostname", |it| add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME)),
+        ("zone", |it| add_anti_affinity(&mut it.pods[0], "agent", ZONE)),
+        ("anti-affinity of the daemon by hostname", |it| {
+            add_anti_affinity(&mut it.daemons[0].template, "web", HOSTNAME);
         }),
-        ("the daemon minds by zone", |it| {
-            away(&mut it.daemons[0].template, "web", ZONE);
+        ("anti-affinity of the daemon by zone", |it| {
+            add_anti_affinity(&mut it.daemons[0].template, "web", ZONE);
         }),
-        ("by whether it is spot, where the pool has no other", |it| {
-            agent_on(it, CAPACITY_TYPE, "spot");
-            away(&mut it.pods[0], "agent", HOSTNAME);
+        ("a daemon of spot nodes, and a spot-only pool", |it| {
+            select_agent_nodes(it, CAPACITY_TYPE, "spot");
+            add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME);
             let spot = Requirement::is_in(["spot"]);
             it.pool().requirements.add(CAPACITY_TYPE, spot);
         }),
@@ -130,101 +130,101 @@ fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
 }
 
 #[test]
-fn pods_and_daemons_that_need_not_be_apart_share_a_new_node() {
+fn irrelevant_anti_affinity_does_not_prevent_a_new_node() {
     let placed: [Case; 6] = [
-        ("others", |it| away(&mut it.pods[0], "other", HOSTNAME)),
-        ("by a label that no node has", |it| {
-            away(&mut it.pods[0], "agent", "rack");
+        ("anti-affinity to other pods", |it| add_anti_affinity(&mut it.pods[0], "other", HOSTNAME)),
+        ("anti-affinity by a label that no node has", |it| {
+            add_anti_affinity(&mut it.pods[0], "agent", "rack");
         }),
         ("the daemon does not tolerate the pool", |it| {
             it.pool().taints = vec![taint("x", Effect::NoSchedule)];
             it.pods[0].tolerations = vec![tolerates("x")];
-            away(&mut it.pods[0], "agent", HOSTNAME);
+            add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
-        ("the daemon is of another pool", |it| {
-            agent_on(it, POOL, "other");
-            away(&mut it.pods[0], "agent", HOSTNAME);
+        ("the daemon runs on another pool", |it| {
+            select_agent_nodes(it, POOL, "other");
+            add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
-        ("the daemon runs on large nodes, or on spot", |it| {
+        ("the daemon runs on large nodes or on spot", |it| {
             it.daemons[0].template.node_affinity = [(CPU, "8"), (CAPACITY_TYPE, "spot")]
                 .map(|(key, value)| [(key, Requirement::is_in([value]))].into_iter().collect())
                 .to_vec();
-            away(&mut it.pods[0], "agent", HOSTNAME);
+            add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
         ("the daemon runs on spot only", |it| {
-            agent_on(it, CAPACITY_TYPE, "spot");
-            away(&mut it.pods[0], "agent", ZONE);
+            select_agent_nodes(it, CAPACITY_TYPE, "spot");
+            add_anti_affinity(&mut it.pods[0], "agent", ZONE);
         }),
     ];
-    all_get_one_node(&placed);
+    check_one_node_each(&placed);
 }
 
-/// A label that the pool leaves open gets another value on their node.
+/// A label with several allowed values in the pool gets another value on the node.
 #[test]
-fn pods_get_a_node_without_a_daemon_that_they_must_not_be_with() {
+fn pod_gets_a_node_label_that_avoids_the_daemon() {
     let placed: [Case; 6] = [
-        ("it runs on large nodes, too", |it| {
+        ("the daemon also runs on large nodes", |it| {
             agent_of_a_team_and_large(it);
-            away(&mut it.pods[0], "agent", HOSTNAME);
+            add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
-        ("it runs on nodes of all teams but one", |it| {
+        ("the daemon runs on nodes of all teams except one", |it| {
             agent_of_no_team(it);
-            away(&mut it.pods[0], "agent", HOSTNAME);
+            add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
-        ("it runs on nodes of one team or in a rack", |it| {
+        ("the daemon runs on nodes of one team or in a rack", |it| {
             agent_of_a_team(it);
             let team = std::mem::take(&mut it.daemons[0].template.node_selector);
             it.daemons[0].template.node_affinity = vec![
                 Requirements::from_iter([("rack", Requirement::is_in(["r1"]))]),
                 Requirements::from_labels(&team),
             ];
-            away(&mut it.pods[0], "agent", HOSTNAME);
+            add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
-        ("it runs on nodes of one team or none", |it| {
+        ("the daemon runs on nodes of one team or without a team", |it| {
             agent_of_a_team(it);
             let team = std::mem::take(&mut it.daemons[0].template.node_selector);
             it.daemons[0].template.node_affinity = vec![
                 Requirements::from_iter([("team", Requirement::does_not_exist())]),
                 Requirements::from_labels(&team),
             ];
-            away(&mut it.pods[0], "agent", HOSTNAME);
+            add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
         ("the pool has nodes of other teams", |it| {
             agent_of_a_team(it);
-            away(&mut it.pods[0], "agent", HOSTNAME);
+            add_anti_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
-        ("it binds a host port on nodes of one team", |it| {
+        ("the daemon uses a host port on nodes of one team", |it| {
             agent_of_a_team(it);
             it.daemons[0].template.host_ports = BTreeSet::from([port(80)]);
             it.pods[0].host_ports = BTreeSet::from([port(80)]);
         }),
     ];
-    all_get_one_node(&placed);
+    check_one_node_each(&placed);
 }
 
 #[test]
-fn pods_that_want_a_daemon_get_a_node_with_it() {
+fn pod_with_affinity_to_a_daemon_gets_a_node_with_it() {
     let placed: [Case; 4] = [
-        ("by host", |it| near(&mut it.pods[0], "agent", HOSTNAME)),
-        ("by zone", |it| near(&mut it.pods[0], "agent", ZONE)),
-        ("by both", |it| {
-            near(&mut it.pods[0], "agent", HOSTNAME);
-            near(&mut it.pods[0], "agent", ZONE);
+        ("hostname", |it| add_affinity(&mut it.pods[0], "agent", HOSTNAME)),
+        ("zone", |it| add_affinity(&mut it.pods[0], "agent", ZONE)),
+        ("hostname and zone", |it| {
+            add_affinity(&mut it.pods[0], "agent", HOSTNAME);
+            add_affinity(&mut it.pods[0], "agent", ZONE);
         }),
-        ("where it runs", |it| {
-            agent_on(it, CAPACITY_TYPE, "on-demand");
-            near(&mut it.pods[0], "agent", HOSTNAME);
+        ("the daemon runs on on-demand nodes only", |it| {
+            select_agent_nodes(it, CAPACITY_TYPE, "on-demand");
+            add_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
     ];
-    all_get_one_node(&placed);
+    check_one_node_each(&placed);
     let refused: [Case; 3] = [
-        ("another", |it| near(&mut it.pods[0], "other", HOSTNAME)),
-        ("by a label that no node has", |it| {
-            near(&mut it.pods[0], "agent", "rack");
+        ("affinity to other pods", |it| add_affinity(&mut it.pods[0], "other", HOSTNAME)),
+        ("affinity by a label that no node has", |it| {
+            add_affinity(&mut it.pods[0], "agent", "rack");
         }),
-        ("one that runs nowhere", |it| {
-            agent_on(it, "team", "x");
-            near(&mut it.pods[0], "agent", HOSTNAME);
+        ("the daemon runs on no node of the pool", |it| {
+            select_agent_nodes(it, "team", "x");
+            add_affinity(&mut it.pods[0], "agent", HOSTNAME);
         }),
     ];
     for (name, change) in refused {
@@ -235,21 +235,21 @@ fn pods_that_want_a_daemon_get_a_node_with_it() {
     }
 }
 
-/// A pod beside the agent, one away from it: nodes for both, of which one is without the agent.
+/// A pod with affinity to the agent, and one with anti-affinity: one of their nodes has no agent.
 #[test]
-fn daemons_of_planned_nodes_count_for_those_who_go_elsewhere() {
+fn pods_with_and_without_the_daemon_get_separate_nodes() {
     let mut world = with_agent();
-    agent_on(&mut world, CAPACITY_TYPE, "spot");
-    near(&mut world.pods[0], "agent", HOSTNAME);
+    select_agent_nodes(&mut world, CAPACITY_TYPE, "spot");
+    add_affinity(&mut world.pods[0], "agent", HOSTNAME);
     let mut other = pod("q", 500, GIB);
-    away(&mut other, "agent", ZONE);
+    add_anti_affinity(&mut other, "agent", ZONE);
     world.pods.push(other);
     world.pods[0].node_selector = Labels::from([label(ZONE, "a")]);
-    for own in ["a", "b"] {
-        let there = Requirements::from_iter([(ZONE, Requirement::is_in([own]))]);
+    for zone in ["a", "b"] {
+        let there = Requirements::from_iter([(ZONE, Requirement::is_in([zone]))]);
         world.pods[1].node_affinity.push(there);
     }
-    let solution = outcome(&world).expect("a place for each");
+    let solution = outcome(&world).expect("all pods are placed");
     let zone = |at: usize| solution.claims[at].offerings[0].0.zone.as_str();
     let mut zones = [zone(0), zone(1)];
     zones.sort_unstable();
@@ -257,82 +257,84 @@ fn daemons_of_planned_nodes_count_for_those_who_go_elsewhere() {
 }
 
 #[test]
-fn daemons_that_are_still_to_come_count_on_hosts_that_are_on_their_way() {
-    for (is_sure, wants_it, minds_it) in [(true, true, false), (false, false, false)] {
-        for (minds, expect) in [(false, wants_it), (true, minds_it)] {
+fn expected_daemons_count_on_in_flight_nodes_if_certain() {
+    for (is_certain, with_affinity, with_anti_affinity) in
+        [(true, true, false), (false, false, false)]
+    {
+        for (anti_affinity, expect) in [(false, with_affinity), (true, with_anti_affinity)] {
             let mut world = with_agent();
-            let mut own = room("n", pod("", 3000, 8 * GIB).requests);
-            own.host = NodeRef::Claim(ClaimId::from("c"));
-            own.free.pods = 9;
-            own.daemons = vec![(world.daemons[0].key.clone(), is_sure)];
-            own.initialized = false;
-            Arc::make_mut(&mut own.labels).add(ZONE, Requirement::is_in(["a"]));
-            world.rooms = vec![own];
+            let mut node = room("n", pod("", 3000, 8 * GIB).requests);
+            node.host = NodeRef::Claim(ClaimId::from("c"));
+            node.free.pods = 9;
+            node.daemons = vec![(world.daemons[0].key.clone(), is_certain)];
+            node.initialized = false;
+            Arc::make_mut(&mut node.labels).add(ZONE, Requirement::is_in(["a"]));
+            world.rooms = vec![node];
             world.cluster.pools.clear();
-            match minds {
-                true => away(&mut world.pods[0], "agent", HOSTNAME),
-                false => near(&mut world.pods[0], "agent", HOSTNAME),
+            match anti_affinity {
+                true => add_anti_affinity(&mut world.pods[0], "agent", HOSTNAME),
+                false => add_affinity(&mut world.pods[0], "agent", HOSTNAME),
             }
             let placed = world.solve().unplaced.is_empty();
-            assert_eq!(placed, expect, "sure {is_sure}, minds {minds}");
+            assert_eq!(placed, expect, "certain {is_certain}, anti-affinity {anti_affinity}");
         }
     }
 }
 
-/// What daemons take of a node depends on how it is bought.
+/// The daemon overhead depends on the capacity type of the node.
 #[test]
-fn daemons_of_spot_nodes_take_nothing_of_others() {
+fn spot_daemon_overhead_does_not_count_on_demand() {
     let mut world = with_agent();
-    agent_on(&mut world, CAPACITY_TYPE, "spot");
+    select_agent_nodes(&mut world, CAPACITY_TYPE, "spot");
     world.pods[0].requests.cpu_milli = 3900;
-    let solution = outcome(&world).expect("room on demand");
+    let solution = outcome(&world).expect("capacity on demand");
     let mut all = solution.claims[0].offerings.iter();
     assert!(all.all(|(key, _)| key.capacity_type.as_str() == "on-demand"));
     world.pods[0].requests.cpu_milli = 3800;
-    let solution = outcome(&world).expect("room on spot");
+    let solution = outcome(&world).expect("capacity on spot");
     assert_eq!(solution.claims[0].offerings[0].0.capacity_type.as_str(), "spot");
 }
 
 #[test]
-fn daemons_count_where_pods_are_spread() {
+fn daemons_count_in_zone_spread() {
     let mut world = with_agent();
-    agent_on(&mut world, CAPACITY_TYPE, "spot");
+    select_agent_nodes(&mut world, CAPACITY_TYPE, "spot");
     world.pods = pods("p", 4, 500, GIB);
-    for own in &mut world.pods {
-        own.labels = Labels::from([label("app", "agent")]);
-        own.spread = vec![spread(app("agent"), ZONE, 1)];
+    for pod in &mut world.pods {
+        pod.labels = Labels::from([label("app", "agent")]);
+        pod.spread = vec![spread(app("agent"), ZONE, 1)];
     }
-    let solution = outcome(&world).expect("a place for each");
+    let solution = outcome(&world).expect("all pods are placed");
     assert!(solution.claims.len() > 2);
 }
 
-/// Pods are spread over hosts with a daemon on each, as far as it is known whether it is there:
-/// that is up to a label of the pool, or to pods that are nowhere.
+/// Pods are spread over hosts together with the pods of a daemon. Whether the daemon runs on a host
+/// depends on a label of the pool, or on pods that do not exist.
 #[test]
-fn daemons_count_where_pods_are_spread_over_hosts() {
+fn daemons_count_in_hostname_spread() {
     let cases: [Case; 5] = [
-        ("by the label that nodes get", agent_of_a_team),
-        ("by the label that nodes get and their size", agent_of_a_team_and_large),
-        ("by the label that others get", agent_of_no_team),
-        ("away from nobody", |it| {
-            away(&mut it.daemons[0].template, "nobody", ZONE);
+        ("the daemon runs on one team", agent_of_a_team),
+        ("the daemon runs on one team and on large nodes", agent_of_a_team_and_large),
+        ("the daemon runs on the other team", agent_of_no_team),
+        ("the daemon has anti-affinity to pods that do not exist", |it| {
+            add_anti_affinity(&mut it.daemons[0].template, "nobody", ZONE);
         }),
-        ("by a label that the host has not", |it| {
-            let mut own = room("n", pod("", 3000, 8 * GIB).requests);
-            own.free.pods = 9;
-            own.daemons = vec![(it.daemons[0].key.clone(), true)];
-            own.initialized = false;
-            it.rooms = vec![own];
+        ("the daemon has anti-affinity by a label that the host does not have", |it| {
+            let mut node = room("n", pod("", 3000, 8 * GIB).requests);
+            node.free.pods = 9;
+            node.daemons = vec![(it.daemons[0].key.clone(), true)];
+            node.initialized = false;
+            it.rooms = vec![node];
             it.cluster.pools.clear();
-            away(&mut it.daemons[0].template, "agent", ZONE);
+            add_anti_affinity(&mut it.daemons[0].template, "agent", ZONE);
         }),
     ];
     for (name, change) in cases {
         let mut world = with_agent();
         world.pods = pods("p", 4, 500, GIB);
-        for own in &mut world.pods {
-            own.labels = Labels::from([label("app", "agent")]);
-            own.spread = vec![spread(app("agent"), HOSTNAME, 1)];
+        for pod in &mut world.pods {
+            pod.labels = Labels::from([label("app", "agent")]);
+            pod.spread = vec![spread(app("agent"), HOSTNAME, 1)];
         }
         change(&mut world);
         let solution = outcome(&world).expect(name);
@@ -340,17 +342,17 @@ fn daemons_count_where_pods_are_spread_over_hosts() {
     }
 }
 
-/// A host that takes nobody is the emptiest for good: others may be ahead of it by so many, daemons
+/// A closed node without pods stays the minimum: other hosts may have `max_skew` pods, daemon pods
 /// included.
 #[test]
-fn daemons_leave_less_room_where_pods_are_spread_over_hosts() {
+fn daemon_pods_use_part_of_the_hostname_skew() {
     let cases: [Case; 2] = [
-        ("by two", |it| {
+        ("a skew of two", |it| {
             it.pods[0].spread = vec![spread(app("agent"), HOSTNAME, 2)];
         }),
-        ("by one, on nodes without the daemon", |it| {
+        ("a skew of one, on nodes without the daemon", |it| {
             it.pods[0].spread = vec![spread(app("agent"), HOSTNAME, 1)];
-            agent_on(it, CAPACITY_TYPE, "spot");
+            select_agent_nodes(it, CAPACITY_TYPE, "spot");
         }),
     ];
     for (name, change) in cases {
@@ -361,74 +363,75 @@ fn daemons_leave_less_room_where_pods_are_spread_over_hosts() {
         world.pods[0].labels = Labels::from([label("app", "agent")]);
         change(&mut world);
         for at in 1..5 {
-            let mut own = world.pods[0].clone();
-            own.key.name = format!("p{at}");
-            world.pods.push(own);
+            let mut pod = world.pods[0].clone();
+            pod.key.name = format!("p{at}");
+            world.pods.push(pod);
         }
         let solution = outcome(&world).expect(name);
         assert_eq!(solution.claims.len(), 5, "{name}");
     }
 }
 
-/// Those who must share a host go there together, though room for one of them alone were cheaper
-/// elsewhere: the others could follow nowhere.
+/// Pods that must share a host get one node, although capacity for a single one of them would be
+/// cheaper elsewhere: the others could not follow.
 #[test]
-fn a_group_that_must_share_a_host_is_not_torn_apart() {
+fn hostname_affinity_group_stays_on_one_node() {
     let mut world = world();
     world.catalog = Catalog::new(kwok_like("amd64", &[2, 4], &["a", "b"]));
     world.pods = pods("near", 2, 700, GIB / 8);
-    for own in &mut world.pods {
-        own.labels = Labels::from([label("app", "near")]);
-        own.affinity = vec![term(app("near"), HOSTNAME)];
+    for pod in &mut world.pods {
+        pod.labels = Labels::from([label("app", "near")]);
+        pod.affinity = vec![term(app("near"), HOSTNAME)];
     }
-    for mut own in pods("spread", 2, 2500, 3 * GIB) {
-        own.labels = Labels::from([label("app", "spread")]);
-        own.spread = vec![spread(app("spread"), ZONE, 1)];
-        world.pods.push(own);
+    for mut pod in pods("spread", 2, 2500, 3 * GIB) {
+        pod.labels = Labels::from([label("app", "spread")]);
+        pod.spread = vec![spread(app("spread"), ZONE, 1)];
+        world.pods.push(pod);
     }
-    let solution = outcome(&world).expect("a place for each");
-    let near = |pods: &[PodKey]| pods.iter().any(|own| own.name.starts_with("near"));
+    let solution = outcome(&world).expect("all pods are placed");
+    let near = |pods: &[PodKey]| pods.iter().any(|key| key.name.starts_with("near"));
     let with = solution.claims.iter().filter(|claim| near(&claim.pods));
     assert_eq!(with.count(), 1);
 }
 
-/// A node planned for pods that are spread may not be made after all: then its agent, which they
-/// are spread with, gives nobody else a turn.
+/// A node that is planned for spread pods may be discarded. Its agent, which counts for the spread,
+/// must then not allow further pods.
 #[test]
-fn agents_of_nodes_that_are_not_made_after_all_count_for_nobody() {
+fn daemons_of_discarded_nodes_do_not_count_in_spread() {
     for zones in [&["b"][..], &["c"], &["b", "c"]] {
         let mut world = with_agent();
         world.pods[0] = pod("p", 900, GIB / 2);
         let there = Requirement::is_in(zones.iter().copied());
         world.pods[0].node_affinity = vec![Requirements::from_iter([(ZONE, there)])];
-        for mut own in pods("spread", 4, 3500, GIB / 2) {
-            own.labels = Labels::from([label("app", "agent")]);
-            own.spread = vec![spread(app("agent"), ZONE, 1)];
-            world.pods.push(own);
+        for mut pod in pods("spread", 4, 3500, GIB / 2) {
+            pod.labels = Labels::from([label("app", "agent")]);
+            pod.spread = vec![spread(app("agent"), ZONE, 1)];
+            world.pods.push(pod);
         }
-        let solution = solved(&world);
+        let solution = checked_solution(&world);
         assert!(solution.order.len() >= 4, "{zones:?}: {solution:#?}");
     }
 }
 
 #[test]
-fn a_pod_that_may_be_the_first_of_its_kind_needs_no_daemon_of_that_kind() {
-    // The daemon is whom the pod must be near, and on no node of the pool. A pool whose taint is a
-    // preference is tried last. World 117700000000101 of the oracle.
+fn self_matching_affinity_needs_no_daemon() {
+    // The pod has affinity to the daemon, which runs on no node of the pool. A pool with a
+    // `PreferNoSchedule` taint is tried last. World 117700000000101 of the oracle test.
     for effect in [None, Some(Effect::PreferNoSchedule)] {
         let mut world = with_agent();
-        agent_on(&mut world, "team", "x");
-        near(&mut world.pods[0], "agent", ZONE);
+        select_agent_nodes(&mut world, "team", "x");
+        add_affinity(&mut world.pods[0], "agent", ZONE);
         world.pods[0].labels = world.daemons[0].template.labels.clone();
-        world.pool().taints = effect.map(|own| taint("dedicated", own)).into_iter().collect();
-        let solution = solved(&world);
+        world.pool().taints = effect.map(|effect| taint("dedicated", effect)).into_iter().collect();
+        let solution = checked_solution(&world);
         assert!(solution.unplaced.is_empty(), "{effect:?}: {:?}", solution.unplaced);
     }
 }
 
-/// A daemon that keeps the pods away asks for several labels, of which pools say one at most.
+/// A daemon with anti-affinity to the pods requires several labels, of which pools define at most
+/// one.
 #[test]
-fn pods_get_a_node_with_another_value_of_the_label_that_pools_say() {
+fn pod_avoids_a_daemon_by_the_only_label_that_pools_define() {
     let absent = ("team", Requirement::does_not_exist());
     let cases = [
         [("rack", Requirement::not_in(["r"])), absent.clone()],
@@ -440,19 +443,19 @@ fn pods_get_a_node_with_another_value_of_the_label_that_pools_say() {
         let mut world = with_agent();
         world.catalog = Catalog::new(kwok_like("amd64", &[2, 4], &["a"]));
         agent_of_a_team(&mut world);
-        let own = &mut world.daemons[0].template;
-        own.node_selector.clear();
+        let template = &mut world.daemons[0].template;
+        template.node_selector.clear();
         let team = Requirements::from_iter([("team", Requirement::is_in(["x"]))]);
-        own.node_affinity = vec![Requirements::from_iter(others), team];
-        away(own, "web", HOSTNAME);
-        let solution = outcome(&world).expect("a place");
+        template.node_affinity = vec![Requirements::from_iter(others), team];
+        add_anti_affinity(template, "web", HOSTNAME);
+        let solution = outcome(&world).expect("all pods are placed");
         assert_eq!(solution.claims[0].labels["team"], "y");
     }
 }
 
-/// The same where pools set the label.
+/// The same if pools set the label.
 #[test]
-fn pods_get_a_node_of_the_pool_that_sets_another_value_of_the_label() {
+fn pod_avoids_a_daemon_by_using_another_pool() {
     let mut world = with_agent();
     for (at, team) in ["x", "y"].into_iter().enumerate() {
         if at > 0 {
@@ -460,20 +463,20 @@ fn pods_get_a_node_of_the_pool_that_sets_another_value_of_the_label() {
         }
         world.cluster.pools[at].labels = Labels::from([label("team", team)]);
     }
-    let own = &mut world.daemons[0].template;
-    own.node_affinity = vec![Requirements::from_iter([
+    let template = &mut world.daemons[0].template;
+    template.node_affinity = vec![Requirements::from_iter([
         ("rack", Requirement::not_in(["r"])),
         ("team", Requirement::is_in(["x"])),
     ])];
-    away(own, "web", HOSTNAME);
-    let solution = outcome(&world).expect("a place");
+    add_anti_affinity(template, "web", HOSTNAME);
+    let solution = outcome(&world).expect("all pods are placed");
     assert_eq!(solution.claims[0].pool.as_str(), "other");
 }
 
-/// The pods are spread with those of a daemon, and are none of them.
+/// The pods are spread against the pods of a daemon, which do not include them.
 #[test]
-fn pods_that_only_daemons_count_for_get_nodes() {
-    // World 117695400000471 of the oracle. The daemon of the node that is there may be missing.
+fn pods_spread_against_daemon_pods_get_nodes() {
+    // World 117695400000471 of the oracle test. The existing node may lack its daemon.
     for is_open in [false, true] {
         let mut world = with_agent();
         let mut there = room("there", pod("", 3000, 8 * GIB).requests);
@@ -489,34 +492,34 @@ fn pods_that_only_daemons_count_for_get_nodes() {
         world.residents.push(agent);
         world.pods.clear();
         for at in 0..9 {
-            let mut own = pod(&format!("p{at}"), 500, GIB);
-            own.labels = Labels::from([label("app", "web")]);
-            own.node_selector = Labels::from([label(ZONE, "a")]);
-            own.host_ports = BTreeSet::from([port(80)]);
+            let mut pod = pod(&format!("p{at}"), 500, GIB);
+            pod.labels = Labels::from([label("app", "web")]);
+            pod.node_selector = Labels::from([label(ZONE, "a")]);
+            pod.host_ports = BTreeSet::from([port(80)]);
             let mut by_type = spread(app("agent"), CAPACITY_TYPE, 1);
             by_type.honors_affinity = false;
-            own.spread = vec![by_type, spread(app("web"), HOSTNAME, 1)];
-            world.pods.push(own);
-            let left = solved(&world).unplaced.len();
+            pod.spread = vec![by_type, spread(app("web"), HOSTNAME, 1)];
+            world.pods.push(pod);
+            let left = checked_solution(&world).unplaced.len();
             assert_eq!(left, 0, "{at}, {is_open}");
         }
     }
 }
 
-/// As long as there are fewer hosts than `minDomains`, a host with its daemon is too far ahead.
+/// With fewer hosts than `minDomains`, a host with its daemon already has the maximum skew.
 #[test]
-fn a_pod_that_daemons_are_spread_with_gets_the_host_that_is_lacking() {
-    // World 117696000000108 of the oracle.
+fn min_domains_add_hosts_for_a_pod_spread_with_daemons() {
+    // World 117696000000108 of the oracle test.
     for least in 1..=4 {
         let mut world = with_agent();
         world.pods[0].labels = Labels::from([label("app", "agent")]);
         world.pods[0].spread = vec![spread(app("agent"), HOSTNAME, 1)];
         world.pods[0].spread[0].min_domains = least;
-        for mut own in pods("apart", 2, 500, GIB) {
-            own.host_ports = BTreeSet::from([port(80)]);
-            world.pods.push(own);
+        for mut pod in pods("apart", 2, 500, GIB) {
+            pod.host_ports = BTreeSet::from([port(80)]);
+            world.pods.push(pod);
         }
-        let solution = solved(&world);
+        let solution = checked_solution(&world);
         let made = (solution.claims.len(), solution.unplaced.len());
         let expected = [(2, 0), (2, 0), (3, 0), (2, 1)][least as usize - 1];
         assert_eq!(made, expected, "at least {least} hosts");

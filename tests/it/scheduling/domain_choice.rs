@@ -14,34 +14,34 @@ use outrigger::state::snapshot::VolumeRequirements;
 use super::checker::check;
 use super::fixture::{DEFAULT, GIB, World, app, kwok_like, label, pod, pods, room, spread, term};
 
-/// One type of 4 cpus for both architectures in three zones, in a pool that takes what there is.
-fn wide() -> World {
+/// One type with 4 CPUs for both architectures in three zones, in a pool without requirements.
+fn two_architectures() -> World {
     let types = ["amd64", "arm64"].map(|arch| kwok_like(arch, &[4], &["a", "b", "c"]));
     let mut world = World { catalog: Catalog::new(types.concat()), ..World::default() };
     world.cluster.pools.push(Pool::new("general"));
     world
 }
 
-fn solved(world: &World) -> Solution {
+fn checked_solution(world: &World) -> Solution {
     let solution = world.solve();
-    check(world, &solution).expect("a sound plan");
+    check(world, &solution).expect("a valid plan");
     solution
 }
 
-/// The zones that the claim of a pod may be in.
-fn zones<'s>(solution: &'s Solution, pod: &str) -> Vec<&'s str> {
-    let has = |pods: &[ObjectKey]| pods.iter().any(|own| own.name == pod);
+/// The possible zones of the claim of a pod.
+fn claim_zones<'s>(solution: &'s Solution, pod: &str) -> Vec<&'s str> {
+    let has = |pods: &[ObjectKey]| pods.iter().any(|key| key.name == pod);
     let claim = solution.claims.iter().find(|claim| has(&claim.pods));
     let offerings = claim.map(|claim| &claim.offerings[..]).unwrap_or_default();
-    let mut zones: Vec<&str> = offerings.iter().map(|own| own.0.zone.as_str()).collect();
+    let mut zones: Vec<&str> = offerings.iter().map(|offering| offering.0.zone.as_str()).collect();
     zones.sort_unstable();
     zones.dedup();
     zones
 }
 
-/// A pod that minds the daemon of spot nodes by zone, beside pods that go to spot nodes anywhere.
-fn minding() -> World {
-    let mut world = wide();
+/// A pod with anti-affinity by zone to the daemon of spot nodes, and pods without constraints.
+fn anti_affinity_world() -> World {
+    let mut world = two_architectures();
     let mut template = pod("agent", 100, GIB / 8);
     template.labels = Labels::from([label("app", "agent")]);
     template.node_selector = Labels::from([label(CAPACITY_TYPE, "spot")]);
@@ -54,69 +54,69 @@ fn minding() -> World {
 }
 
 #[test]
-fn nodes_get_one_zone_where_somebody_waits_to_know_it() {
-    let mut world = minding();
-    let solution = solved(&world);
+fn zone_is_decided_if_a_pod_depends_on_it() {
+    let mut world = anti_affinity_world();
+    let solution = checked_solution(&world);
     assert_eq!(solution.unplaced, [], "{solution:#?}");
-    assert_eq!(zones(&solution, "free0").len(), 1);
-    // Nobody waits: they stay open.
+    assert_eq!(claim_zones(&solution, "free0").len(), 1);
+    // No other pod depends on the zone, so it stays undecided.
     world.pods.truncate(6);
-    assert_eq!(zones(&solved(&world), "free0"), ["a", "b", "c"]);
+    assert_eq!(claim_zones(&checked_solution(&world), "free0"), ["a", "b", "c"]);
 }
 
-/// The cheapest zone is the only one where the pod can be: the others go elsewhere.
+/// The pod can use only one zone, which may be the cheapest: the others use other zones.
 #[test]
-fn nodes_make_way_for_those_who_can_be_in_one_zone_only() {
+fn nodes_avoid_the_only_zone_of_another_pod() {
     for zone in ["a", "b", "c"] {
-        let mut world = minding();
+        let mut world = anti_affinity_world();
         world.pods[6].node_selector = Labels::from([label(ZONE, zone)]);
-        let solution = solved(&world);
+        let solution = checked_solution(&world);
         assert_eq!(solution.unplaced, [], "{zone}");
-        assert_eq!(zones(&solution, "web"), [zone]);
+        assert_eq!(claim_zones(&solution, "web"), [zone]);
     }
 }
 
-/// Who has no place wherever the others are keeps no node from being launched anywhere.
+/// A pod that can never be placed does not restrict the zones of other nodes.
 #[test]
-fn nodes_stay_open_where_that_helps_nobody() {
-    let mut world = minding();
+fn zone_stays_undecided_if_deciding_helps_no_pod() {
+    let mut world = anti_affinity_world();
     world.pods[6].node_selector = Labels::from([label(CAPACITY_TYPE, "spot")]);
-    let solution = solved(&world);
-    assert_eq!(zones(&solution, "free0"), ["a", "b", "c"]);
+    let solution = checked_solution(&world);
+    assert_eq!(claim_zones(&solution, "free0"), ["a", "b", "c"]);
     let [why] = &solution.unplaced[0].reasons[..] else {
         panic!("{solution:#?}");
     };
     assert_eq!(why.code, RejectionCode::Offering);
 }
 
-/// Pods that are spread over the zones of nodes with their architecture, two of three of which
-/// their volumes are in. A node of others would make the third one count if it came to be of that
-/// architecture, and hold them down.
+/// Pods are spread over the zones of nodes with their architecture, and their volumes are in two of
+/// three zones. A node of other pods would make the third zone a domain if it were launched with
+/// this architecture, and the spread pods could not be placed.
 #[test]
-fn nodes_count_for_those_who_are_spread_whatever_they_are_launched_as() {
-    let mut world = wide();
+fn spread_pods_are_placed_despite_an_undecided_architecture() {
+    let mut world = two_architectures();
     world.pods = vec![pod("free", 3500, GIB)];
     let there = Requirements::from_iter([(ZONE, Requirement::is_in(["a", "b"]))]);
-    for mut own in pods("spread", 3, 1000, GIB) {
-        own.labels = Labels::from([label("app", "x")]);
-        own.node_selector = Labels::from([label(ARCH, "arm64")]);
-        own.spread = vec![spread(app("x"), ZONE, 1)];
+    for mut pod in pods("spread", 3, 1000, GIB) {
+        pod.labels = Labels::from([label("app", "x")]);
+        pod.node_selector = Labels::from([label(ARCH, "arm64")]);
+        pod.spread = vec![spread(app("x"), ZONE, 1)];
         let mounts = VolumeRequirements {
             alternatives: vec![there.clone()],
             ..VolumeRequirements::default()
         };
-        world.mounts.insert(own.key.clone(), mounts);
-        world.pods.push(own);
+        world.mounts.insert(pod.key.clone(), mounts);
+        world.pods.push(pod);
     }
-    let solution = solved(&world);
+    let solution = checked_solution(&world);
     assert_eq!(solution.unplaced, [], "{solution:#?}");
 }
 
-/// Pods that are spread over the zones of nodes on demand, one of which has none of them and takes
-/// none. Others of their app could be launched on demand, too, and fill a zone: they are not.
+/// Pods are spread over the zones of on-demand nodes, one of which is full and has no pod of the
+/// app. Nodes of other pods of the app must not be on-demand, or they would raise the skew.
 #[test]
-fn nodes_are_bought_one_way_where_somebody_waits_to_know_it() {
-    let mut world = wide();
+fn capacity_type_is_decided_if_spread_pods_depend_on_it() {
+    let mut world = two_architectures();
     let mut full = room("full", Resources::default());
     full.labels = Requirements::from_iter([
         (HOSTNAME, Requirement::is_in(["full"])),
@@ -126,45 +126,45 @@ fn nodes_are_bought_one_way_where_somebody_waits_to_know_it() {
     .into();
     world.rooms.push(full);
     for zone in ["a", "b"] {
-        let mut own = pod(&format!("free-{zone}"), 3500, GIB);
-        own.node_selector = Labels::from([label(ZONE, zone)]);
-        world.pods.push(own);
+        let mut pod = pod(&format!("free-{zone}"), 3500, GIB);
+        pod.node_selector = Labels::from([label(ZONE, zone)]);
+        world.pods.push(pod);
     }
-    for mut own in pods("spread", 2, 3500, GIB) {
-        own.node_selector = Labels::from([label(CAPACITY_TYPE, "on-demand")]);
-        own.spread = vec![spread(app("x"), ZONE, 1)];
-        world.pods.push(own);
+    for mut pod in pods("spread", 2, 3500, GIB) {
+        pod.node_selector = Labels::from([label(CAPACITY_TYPE, "on-demand")]);
+        pod.spread = vec![spread(app("x"), ZONE, 1)];
+        world.pods.push(pod);
     }
-    for own in &mut world.pods {
-        own.labels = Labels::from([label("app", "x")]);
+    for pod in &mut world.pods {
+        pod.labels = Labels::from([label("app", "x")]);
     }
-    let solution = solved(&world);
+    let solution = checked_solution(&world);
     assert_eq!(solution.unplaced, [], "{solution:#?}");
-    // Nobody waits: they stay open.
+    // No other pod depends on the capacity type, so it stays undecided.
     world.pods.truncate(2);
-    let solution = solved(&world);
+    let solution = checked_solution(&world);
     let mut offerings = solution.claims[0].offerings.iter();
-    assert!(offerings.any(|own| own.0.capacity_type == CapacityType::OnDemand));
+    assert!(offerings.any(|offering| offering.0.capacity_type == CapacityType::OnDemand));
 }
 
-/// Pods that are spread over the ways to buy nodes of one rack, and cannot be on spot nodes: as
-/// long as no spot node is of that rack, all may be on demand.
+/// Pods are spread over the capacity types of nodes of one rack, and cannot use spot nodes: all may
+/// be on demand as long as no spot node is in this rack.
 #[test]
-fn nodes_get_labels_that_keep_them_from_counting_where_somebody_waits_to_know_it() {
-    let mut world = wide();
+fn node_gets_a_label_that_excludes_it_from_a_spread() {
+    let mut world = two_architectures();
     world.pool().requirements.add("rack", Requirement::is_in(["r1", "r2"]));
     let mut agent = pod("agent", 100, GIB / 8);
     agent.labels = Labels::from([label("app", "agent")]);
     agent.node_selector = Labels::from([label(CAPACITY_TYPE, "spot")]);
     world.daemons.push(DaemonSet { key: ObjectKey::new(DEFAULT, "agent"), template: agent });
     world.pods = pods("free", 2, 3500, GIB);
-    for mut own in pods("spread", 3, 3500, GIB) {
-        own.labels = Labels::from([label("app", "x")]);
-        own.node_selector = Labels::from([label("rack", "r1")]);
-        own.anti_affinity = vec![term(app("agent"), HOSTNAME)];
-        own.spread = vec![spread(app("x"), CAPACITY_TYPE, 1)];
-        world.pods.push(own);
+    for mut pod in pods("spread", 3, 3500, GIB) {
+        pod.labels = Labels::from([label("app", "x")]);
+        pod.node_selector = Labels::from([label("rack", "r1")]);
+        pod.anti_affinity = vec![term(app("agent"), HOSTNAME)];
+        pod.spread = vec![spread(app("x"), CAPACITY_TYPE, 1)];
+        world.pods.push(pod);
     }
-    let solution = solved(&world);
+    let solution = checked_solution(&world);
     assert_eq!(solution.unplaced, [], "{solution:#?}");
 }

@@ -18,7 +18,7 @@ use super::fixture::{
 };
 
 /// Pods of one Deployment that are spread over hosts.
-fn crowd(name: &str, count: usize, cpu_milli: i64, memory: i64) -> Vec<Pod> {
+fn spread_deployment(name: &str, count: usize, cpu_milli: i64, memory: i64) -> Vec<Pod> {
     let mut all = pods(name, count, cpu_milli, memory);
     for pod in &mut all {
         pod.labels = Labels::from([label("app", name)]);
@@ -27,12 +27,12 @@ fn crowd(name: &str, count: usize, cpu_milli: i64, memory: i64) -> Vec<Pod> {
     all
 }
 
-fn each(world: &mut World, with: impl Fn(&mut Pod)) {
+fn change_pods(world: &mut World, with: impl Fn(&mut Pod)) {
     world.pods.iter_mut().for_each(with);
 }
 
-/// A node that is full, with so many pods of a Deployment.
-fn full(world: &mut World, name: &str, pods: usize) {
+/// Adds a full node with this number of pods of the Deployment.
+fn add_full_node(world: &mut World, name: &str, pods: usize) {
     world.rooms.push(room(name, Resources::default()));
     for at in 0..pods {
         let mut pod = pod(&format!("{name}-{at}"), 0, 0);
@@ -42,11 +42,11 @@ fn full(world: &mut World, name: &str, pods: usize) {
     }
 }
 
-/// How many new nodes there are, and the fewest and most pods of the Deployment on one of them.
-fn shape(solution: &Solution) -> (usize, usize, usize) {
+/// The number of new nodes, and the minimum and maximum number of pods of the Deployment on one.
+fn pod_distribution(solution: &Solution) -> (usize, usize, usize) {
     let of = |pods: &[_]| {
-        let own = |key: &&outrigger::model::id::PodKey| key.name.starts_with('a');
-        pods.iter().filter(own).count()
+        let is_counted = |key: &&outrigger::model::id::PodKey| key.name.starts_with('a');
+        pods.iter().filter(is_counted).count()
     };
     let counts = solution.claims.iter().map(|claim| of(&claim.pods));
     let counts: Vec<usize> = counts.collect();
@@ -55,56 +55,61 @@ fn shape(solution: &Solution) -> (usize, usize, usize) {
     (counts.len(), least, most)
 }
 
-/// What 100 pods of one Deployment meet, and new nodes with the fewest and most pods on one.
+/// A description, a change of the world of 100 pods of one Deployment, and the expected
+/// `pod_distribution`.
 type Case = (&'static str, fn(&mut World), (usize, usize, usize));
 
 const CASES: &[Case] = &[
-    ("nothing else", |_| {}, (10, 10, 10)),
-    ("as many pods as hosts that are asked for", |world| world.pods.truncate(10), (10, 1, 1)),
+    ("no change", |_| {}, (10, 10, 10)),
+    ("as many pods as the minimum number of hosts", |world| world.pods.truncate(10), (10, 1, 1)),
     (
-        "two on each of as many hosts",
+        "two pods on each of the minimum number of hosts",
         |world| {
             world.pods.truncate(20);
-            each(world, |pod| pod.spread[0].max_skew = 2);
+            change_pods(world, |pod| pod.spread[0].max_skew = 2);
         },
         (10, 2, 2),
     ),
-    ("a skew of two", |world| each(world, |pod| pod.spread[0].max_skew = 2), (10, 10, 10)),
-    ("more domains wanted", |world| each(world, |pod| pod.spread[0].min_domains = 25), (25, 4, 4)),
+    ("a skew of two", |world| change_pods(world, |pod| pod.spread[0].max_skew = 2), (10, 10, 10)),
     (
-        "a node without any, and full",
+        "a larger min_domains",
+        |world| change_pods(world, |pod| pod.spread[0].min_domains = 25),
+        (25, 4, 4),
+    ),
+    (
+        "a full node without pods",
         |world| {
             world.pods.truncate(30);
-            full(world, "n", 0);
+            add_full_node(world, "n", 0);
         },
         (30, 1, 1),
     ),
-    ("a node with some, and full", |world| full(world, "n", 3), (25, 4, 4)),
+    ("a full node with some pods", |world| add_full_node(world, "n", 3), (25, 4, 4)),
     (
-        "nodes enough already, and full",
+        "enough nodes, all of them full",
         |world| {
             for at in 0..10 {
-                full(world, &format!("n{at}"), 49);
+                add_full_node(world, &format!("n{at}"), 49);
             }
         },
         (5, 20, 20),
     ),
     (
-        "a full node of another kind than they want",
+        "a full node that the pods do not select",
         |world| {
-            full(world, "n", 0);
-            each(world, |pod| {
+            add_full_node(world, "n", 0);
+            change_pods(world, |pod| {
                 pod.node_selector = Labels::from([label(ZONE, "b")]);
             });
         },
         (10, 10, 10),
     ),
     (
-        "a full node that counts for all its labels",
+        "a full node that counts although the pods do not select it",
         |world| {
             world.pods.truncate(30);
-            full(world, "n", 0);
-            each(world, |pod| {
+            add_full_node(world, "n", 0);
+            change_pods(world, |pod| {
                 pod.node_selector = Labels::from([label(ZONE, "b")]);
                 pod.spread[0].honors_affinity = false;
             });
@@ -112,11 +117,11 @@ const CASES: &[Case] = &[
         (30, 1, 1),
     ),
     (
-        "a tainted node, and tainted nodes do not count",
+        "a tainted node, which does not count",
         |world| {
-            full(world, "n", 0);
+            add_full_node(world, "n", 0);
             world.rooms[0].taints = vec![taint("x", Effect::NoSchedule)];
-            each(world, |pod| pod.spread[0].honors_taints = true);
+            change_pods(world, |pod| pod.spread[0].honors_taints = true);
         },
         (10, 10, 10),
     ),
@@ -126,21 +131,21 @@ const CASES: &[Case] = &[
             world.pods.truncate(30);
             tainted_pool(world);
         },
-        // One more for the pod that goes there.
+        // One more node for the pod of the tainted pool.
         (31, 0, 1),
     ),
     (
-        "new nodes of a tainted pool, which do not",
+        "new nodes of a tainted pool, which do not count",
         |world| {
-            each(world, |pod| pod.spread[0].honors_taints = true);
+            change_pods(world, |pod| pod.spread[0].honors_taints = true);
             tainted_pool(world);
         },
         (11, 0, 10),
     ),
-    ("nodes of a pool with few types, which get their part", small_pool, (50, 2, 2)),
+    ("nodes of a pool with few types, which get their share", small_pool, (50, 2, 2)),
     ("a limit on nodes", |world| world.pool().limits.nodes = Some(12), (10, 10, 10)),
     (
-        "a limit on nodes below the least there should be",
+        "a node limit below the minimum number of nodes",
         |world| world.pool().limits.nodes = Some(4),
         (4, 25, 25),
     ),
@@ -159,7 +164,7 @@ const CASES: &[Case] = &[
     (
         "small and large pods of one Deployment",
         |world| {
-            each(world, |pod| {
+            change_pods(world, |pod| {
                 if pod.key.name.ends_with('0') {
                     pod.requests.cpu_milli = 2900;
                 }
@@ -168,22 +173,22 @@ const CASES: &[Case] = &[
         (12, 8, 9),
     ),
     (
-        "plain pods beside",
+        "additional plain pods",
         |world| world.pods.extend(pods("plain", 150, 1000, 2 * GIB)),
         (10, 10, 10),
     ),
     (
-        "plain pods enough for every node beside",
+        "enough additional plain pods for every node",
         |world| world.pods.extend(pods("plain", 1000, 1000, GIB)),
         (25, 4, 4),
     ),
     (
-        "few pods of another Deployment beside",
-        |world| world.pods.extend(crowd("b", 3, 1000, 2 * GIB)),
+        "a few pods of another Deployment",
+        |world| world.pods.extend(spread_deployment("b", 3, 1000, 2 * GIB)),
         (12, 8, 9),
     ),
     (
-        "pods beside that have to be elsewhere",
+        "additional pods that select other nodes",
         |world| {
             let mut others = pods("other", 4, 40_000, 100 * GIB);
             for pod in &mut others {
@@ -195,7 +200,7 @@ const CASES: &[Case] = &[
     ),
 ];
 
-/// A pool with few types, and two pods that have to be on its nodes.
+/// Adds a pool with few types, and two pods that select its nodes.
 fn small_pool(world: &mut World) {
     let mut pool = Pool::new("small");
     pool.requirements.add(CPU, Requirement::is_in(["32", "64"]));
@@ -208,7 +213,7 @@ fn small_pool(world: &mut World) {
     world.pods.extend(others);
 }
 
-/// A pool whose nodes take only one pod.
+/// Adds a tainted pool, and the only pod that tolerates its nodes.
 fn tainted_pool(world: &mut World) {
     let mut pool = Pool { taints: vec![taint("x", Effect::NoSchedule)], ..Pool::new("tainted") };
     pool.requirements.add(ZONE, Requirement::is_in(["a"]));
@@ -221,15 +226,15 @@ fn tainted_pool(world: &mut World) {
 }
 
 #[test]
-fn hosts_get_equal_parts_of_many_pods() {
+fn many_spread_pods_are_distributed_evenly_over_hosts() {
     let mut wrong = Vec::new();
     for (name, change, expect) in CASES {
         let mut world = world();
-        world.pods = crowd("a", 100, 1590, 2 * GIB);
+        world.pods = spread_deployment("a", 100, 1590, 2 * GIB);
         change(&mut world);
         let solution = world.solve();
         let checked = check(&world, &solution);
-        let got = (shape(&solution), solution.unplaced.len());
+        let got = (pod_distribution(&solution), solution.unplaced.len());
         if checked.is_err() || got != (*expect, 0) {
             wrong.push(format!("{name}: {got:?} not {expect:?}, {checked:?}"));
         }
@@ -238,57 +243,57 @@ fn hosts_get_equal_parts_of_many_pods() {
 }
 
 #[test]
-fn two_deployments_share_few_nodes() {
+fn two_large_spread_deployments_share_few_nodes() {
     let mut world = world();
-    world.pods = crowd("a", 500, 900, 3100 * MIB);
-    world.pods.extend(crowd("b", 500, 3500, 28 * GIB));
+    world.pods = spread_deployment("a", 500, 900, 3100 * MIB);
+    world.pods.extend(spread_deployment("b", 500, 3500, 28 * GIB));
     let solution = world.solve();
-    check(&world, &solution).expect("a sound plan");
+    check(&world, &solution).expect("a valid plan");
     let mut types: BTreeMap<&str, usize> = BTreeMap::new();
     for claim in &solution.claims {
         *types.entry(claim.offerings[0].0.instance_type.as_str()).or_insert(0) += 1;
     }
-    assert_eq!(shape(&solution), (12, 41, 42));
-    // Whichever gets the odd ones, all have room for them.
+    assert_eq!(pod_distribution(&solution), (12, 41, 42));
+    // All nodes have capacity for one pod more.
     assert_eq!(types, BTreeMap::from([("m-192x-amd64", 12)]));
 }
 
 #[test]
-fn pods_of_a_node_that_is_refused_get_one_like_it() {
+fn pods_of_a_failed_launch_get_an_identical_claim() {
     let mut world = world();
-    world.pods = crowd("a", 100, 1590, 2 * GIB);
+    world.pods = spread_deployment("a", 100, 1590, 2 * GIB);
     let solution = world.solve();
     let (refused, rest) = solution.claims.split_first().expect("nodes");
-    // All others are on their way.
+    // All other nodes are in flight.
     for (at, claim) in rest.iter().enumerate() {
-        let mut own = room("", Resources::default());
-        own.host = NodeRef::Claim(ClaimId::from(format!("c{at}")));
-        own.initialized = false;
+        let mut node = room("", Resources::default());
+        node.host = NodeRef::Claim(ClaimId::from(format!("c{at}")));
+        node.initialized = false;
         let of = |pod: &&Pod| claim.pods.contains(&pod.key);
         let pods: Vec<Pod> = world.pods.iter().filter(of).cloned().collect();
-        world.promised.insert(own.host.clone(), pods);
-        world.rooms.push(own);
+        world.promised.insert(node.host.clone(), pods);
+        world.rooms.push(node);
     }
     world.pods.retain(|pod| refused.pods.contains(&pod.key));
     let again = world.solve();
-    check(&world, &again).expect("a sound plan");
+    check(&world, &again).expect("a valid plan");
     assert_eq!(again.claims[..], std::slice::from_ref(refused)[..]);
 }
 
 #[test]
-fn plain_pods_are_dealt_out_once() {
-    // Two Deployments that count different hosts, and pods that go with either.
+fn unconstrained_pods_are_distributed_once() {
+    // Two Deployments that count different hosts, and pods that fit on the nodes of either.
     let zone = Labels::from([label(ZONE, "b")]);
     let mut world = world();
-    world.pods = crowd("a", 40, 1590, 2 * GIB);
-    let mut others = crowd("b", 200, 1590, 2 * GIB);
+    world.pods = spread_deployment("a", 40, 1590, 2 * GIB);
+    let mut others = spread_deployment("b", 200, 1590, 2 * GIB);
     for pod in &mut others {
         pod.spread[0].honors_affinity = false;
     }
     world.pods.extend(others);
     world.pods.extend(pods("plain", 60, 1000, 2 * GIB));
-    each(&mut world, |pod| pod.node_selector.clone_from(&zone));
+    change_pods(&mut world, |pod| pod.node_selector.clone_from(&zone));
     let solution = world.solve();
-    check(&world, &solution).expect("a sound plan");
+    check(&world, &solution).expect("a valid plan");
     assert_eq!(solution.unplaced, []);
 }

@@ -7,202 +7,205 @@ use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::state::selectors::WorkloadSelectors;
 
 use super::fixture::World;
-use super::missed_placements::Complete;
-use super::rules::written_out;
+use super::missed_placements::Completeness;
+use super::rules::with_explicit_spread;
 
-/// One kind of thing a world may have in it.
+/// A feature of random worlds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// Pods with a spread that must hold.
+pub(crate) enum Feature {
+    /// Pods with a hard spread.
     Spread,
-    /// Pods with a spread they would like.
+    /// Pods with a soft spread.
     SoftSpread,
-    /// A spread of pods that do not say how they are, and what selects pods.
+    /// A default spread of pods without constraints, and objects that select pods.
     DefaultSpread,
-    /// Pods that must be near others.
+    /// Pods with required affinity.
     Affinity,
-    /// Pods that must be away from others.
+    /// Pods with required anti-affinity.
     AntiAffinity,
-    /// Labels of nodes that pods would like.
+    /// Pods with preferred node affinity.
     PreferredNodes,
-    /// Pods that others would like to be near to or away from.
+    /// Pods with preferred affinity or anti-affinity.
     PreferredPods,
-    /// Pods that ask for a node by its name, or for any but one.
+    /// Pods that select or exclude a node by its name.
     NodeNames,
-    /// Volumes that can be used in some places only.
+    /// Volumes with topology.
     Volumes,
-    /// Nodes to which so many volumes can be attached.
+    /// Nodes with a limit on attached volumes.
     AttachLimits,
-    /// Pods that are of use only together.
+    /// Pods of gangs.
     Gangs,
-    /// Pods that are not worth a node.
+    /// Pods with a priority below the cutoff.
     Priorities,
     /// Pods with resource claims.
     ResourceClaims,
-    /// Daemons that run on nodes of some labels only, and bind host ports.
-    PickyDaemons,
-    /// Daemons that rules of pods speak of, or that must be away from pods.
-    SocialDaemons,
-    /// Pods that are bound.
+    /// Daemons that select nodes or use host ports.
+    SelectiveDaemons,
+    /// Daemons that constraints of pods match, or that have anti-affinity to pods.
+    ConstrainedDaemons,
+    /// Bound pods.
     Residents,
-    /// Pods that wait for a host.
+    /// Pods that wait for an in-flight node.
     Promised,
-    /// What residents and promised pods must be away from.
-    OthersAntiAffinity,
-    /// Rooms that take no pods.
-    ClosedRooms,
-    /// Rooms of claims whose zone is one of several.
-    UnsettledRooms,
-    /// Pools whose nodes may have one of two racks, and places by rack.
+    /// Anti-affinity of bound and promised pods.
+    BoundAntiAffinity,
+    /// Nodes that accept no pods.
+    ClosedNodes,
+    /// In-flight nodes whose zone is undecided.
+    UndecidedNodes,
+    /// Pools whose nodes may be in one of two racks.
     Racks,
-    /// Pools with a number of nodes of their own.
+    /// Static pools.
     StaticPools,
-    /// Pools that want to be flexible.
+    /// Pools with `min_values`.
     MinValues,
-    /// Capacity that is reserved.
+    /// Reserved capacity.
     Reservations,
-    /// Other bounds of a claim's offerings than the default ones, and a price of nodes.
+    /// Other limits on the offerings of a claim than the defaults, and an overhead price of nodes.
     Scheduling,
 }
 
-/// All of them.
-pub(crate) const ALL: &[Part] = &[
-    Part::Spread,
-    Part::SoftSpread,
-    Part::DefaultSpread,
-    Part::Affinity,
-    Part::AntiAffinity,
-    Part::PreferredNodes,
-    Part::PreferredPods,
-    Part::NodeNames,
-    Part::Volumes,
-    Part::AttachLimits,
-    Part::Gangs,
-    Part::Priorities,
-    Part::ResourceClaims,
-    Part::PickyDaemons,
-    Part::SocialDaemons,
-    Part::Residents,
-    Part::Promised,
-    Part::OthersAntiAffinity,
-    Part::ClosedRooms,
-    Part::UnsettledRooms,
-    Part::Racks,
-    Part::StaticPools,
-    Part::MinValues,
-    Part::Reservations,
-    Part::Scheduling,
+/// All features.
+pub(crate) const ALL_FEATURES: &[Feature] = &[
+    Feature::Spread,
+    Feature::SoftSpread,
+    Feature::DefaultSpread,
+    Feature::Affinity,
+    Feature::AntiAffinity,
+    Feature::PreferredNodes,
+    Feature::PreferredPods,
+    Feature::NodeNames,
+    Feature::Volumes,
+    Feature::AttachLimits,
+    Feature::Gangs,
+    Feature::Priorities,
+    Feature::ResourceClaims,
+    Feature::SelectiveDaemons,
+    Feature::ConstrainedDaemons,
+    Feature::Residents,
+    Feature::Promised,
+    Feature::BoundAntiAffinity,
+    Feature::ClosedNodes,
+    Feature::UndecidedNodes,
+    Feature::Racks,
+    Feature::StaticPools,
+    Feature::MinValues,
+    Feature::Reservations,
+    Feature::Scheduling,
 ];
 
-/// What the solver does not weigh yet. To be emptied, one by one, as it learns to.
-pub(crate) const OFF: &[Part] = &[];
+/// Features that the scheduler does not support yet.
+pub(crate) const UNSUPPORTED: &[Feature] = &[];
 
-/// How much plans have to make of what they have. To be raised to `Complete::Claims` when the
-/// solver fills what it makes even where a limit ends it.
-pub(crate) const COMPLETE: Complete = Complete::RoomsAndNodes;
+/// Which placements plans must not miss. This can be raised to `Complete::Claims` when the
+/// scheduler also fills planned nodes at a limit.
+pub(crate) const REQUIRED: Completeness = Completeness::ExistingAndNewNodes;
 
-/// What makes the place of one pod depend on those of others.
-pub(crate) const TOGETHER: &[Part] = &[
-    Part::Spread,
-    Part::SoftSpread,
-    Part::DefaultSpread,
-    Part::Affinity,
-    Part::AntiAffinity,
-    Part::PreferredPods,
-    Part::Gangs,
-    Part::Priorities,
-    Part::SocialDaemons,
-    Part::Residents,
-    Part::Promised,
+/// Features with which the placement of a pod depends on other pods.
+pub(crate) const POD_DEPENDENT: &[Feature] = &[
+    Feature::Spread,
+    Feature::SoftSpread,
+    Feature::DefaultSpread,
+    Feature::Affinity,
+    Feature::AntiAffinity,
+    Feature::PreferredPods,
+    Feature::Gangs,
+    Feature::Priorities,
+    Feature::ConstrainedDaemons,
+    Feature::Residents,
+    Feature::Promised,
 ];
 
-/// The same world without these parts.
-pub(crate) fn without(mut world: World, parts: &[Part]) -> World {
+/// The same world without these features.
+pub(crate) fn without(mut world: World, parts: &[Feature]) -> World {
     for part in parts {
-        strip(&mut world, *part);
+        remove_feature(&mut world, *part);
     }
     world
 }
 
-#[expect(clippy::too_many_lines, reason = "a table: one arm a part")]
-fn strip(world: &mut World, part: Part) {
+#[expect(clippy::too_many_lines, reason = "a table: one arm per feature")]
+fn remove_feature(world: &mut World, part: Feature) {
     let pods = |world: &mut World, of: fn(&mut Pod)| world.pods.iter_mut().for_each(of);
-    if matches!(part, Part::Spread | Part::SoftSpread) {
-        // A pod that is left without constraints must not come to have others.
-        *world = written_out(std::mem::take(world));
+    if matches!(part, Feature::Spread | Feature::SoftSpread) {
+        // A pod without constraints would get the default ones.
+        *world = with_explicit_spread(std::mem::take(world));
     }
     match part {
-        Part::Spread => pods(world, |pod| pod.spread.retain(|own| !own.is_hard)),
-        Part::SoftSpread => pods(world, |pod| pod.spread.retain(|own| own.is_hard)),
-        Part::DefaultSpread => {
+        Feature::Spread => pods(world, |pod| pod.spread.retain(|constraint| !constraint.is_hard)),
+        Feature::SoftSpread => {
+            pods(world, |pod| pod.spread.retain(|constraint| constraint.is_hard))
+        }
+        Feature::DefaultSpread => {
             world.cluster.scheduling.default_spread.clear();
             world.selecting.clear();
             world.selectors = WorkloadSelectors::default();
             pods(world, |pod| pod.owner = None);
         }
-        Part::Affinity => pods(world, |pod| pod.affinity.clear()),
-        Part::AntiAffinity => pods(world, |pod| pod.anti_affinity.clear()),
-        Part::PreferredNodes => pods(world, |pod| pod.preferred_nodes.clear()),
-        Part::PreferredPods => pods(world, |pod| {
+        Feature::Affinity => pods(world, |pod| pod.affinity.clear()),
+        Feature::AntiAffinity => pods(world, |pod| pod.anti_affinity.clear()),
+        Feature::PreferredNodes => pods(world, |pod| pod.preferred_nodes.clear()),
+        Feature::PreferredPods => pods(world, |pod| {
             pod.preferred_affinity.clear();
             pod.preferred_anti_affinity.clear();
         }),
-        Part::NodeNames => pods(world, |pod| {
+        Feature::NodeNames => pods(world, |pod| {
             pod.node_affinity.retain(|term| term.get(NODE_NAME).is_none());
         }),
-        Part::Volumes => world.mounts.clear(),
-        Part::AttachLimits => world.rooms.iter_mut().for_each(|room| {
+        Feature::Volumes => world.mounts.clear(),
+        Feature::AttachLimits => world.rooms.iter_mut().for_each(|room| {
             room.free.extended.clear();
         }),
-        Part::Gangs => pods(world, |pod| pod.gang = None),
-        Part::Priorities => world.cluster.scheduling.priority_cutoff = None,
-        Part::ResourceClaims => pods(world, |pod| pod.has_resource_claims = false),
-        Part::PickyDaemons => world.daemons.iter_mut().for_each(|set| {
+        Feature::Gangs => pods(world, |pod| pod.gang = None),
+        Feature::Priorities => world.cluster.scheduling.priority_cutoff = None,
+        Feature::ResourceClaims => pods(world, |pod| pod.has_resource_claims = false),
+        Feature::SelectiveDaemons => world.daemons.iter_mut().for_each(|set| {
             set.template.node_selector.remove("team");
             set.template.node_affinity.clear();
             set.template.host_ports.clear();
         }),
-        Part::SocialDaemons => world.daemons.iter_mut().for_each(|set| {
+        Feature::ConstrainedDaemons => world.daemons.iter_mut().for_each(|set| {
             set.template.labels.clear();
             set.template.anti_affinity.clear();
         }),
-        Part::Residents => world.residents.clear(),
-        Part::Promised => world.promised.clear(),
-        Part::OthersAntiAffinity => {
+        Feature::Residents => world.residents.clear(),
+        Feature::Promised => world.promised.clear(),
+        Feature::BoundAntiAffinity => {
             let promised = world.promised.values_mut().flatten();
             for pod in world.residents.iter_mut().chain(promised) {
                 pod.anti_affinity.clear();
             }
         }
-        Part::ClosedRooms => world.rooms.iter_mut().for_each(|room| room.open = true),
-        Part::UnsettledRooms => world.rooms.iter_mut().for_each(|room| {
-            room.labels = each(&room.labels, |own| match own.values() {
-                Some(values) => Requirement::is_in(values.iter().take(1).cloned()),
-                None => own.clone(),
-            })
-            .into();
+        Feature::ClosedNodes => world.rooms.iter_mut().for_each(|room| room.open = true),
+        Feature::UndecidedNodes => world.rooms.iter_mut().for_each(|room| {
+            room.labels =
+                map_requirements(&room.labels, |requirement| match requirement.values() {
+                    Some(values) => Requirement::is_in(values.iter().take(1).cloned()),
+                    None => requirement.clone(),
+                })
+                .into();
         }),
-        Part::Racks => {
+        Feature::Racks => {
             for pool in &mut world.cluster.pools {
                 let kept = pool.requirements.iter().filter(|(key, _)| *key != "rack");
-                pool.requirements = kept.map(|(key, own)| (key, own.clone())).collect();
+                pool.requirements = kept.map(|(key, retained)| (key, retained.clone())).collect();
             }
         }
-        Part::StaticPools => {
+        Feature::StaticPools => {
             let pools = world.cluster.pools.iter_mut();
             pools.for_each(|pool| pool.replicas = None);
         }
-        Part::MinValues => {
+        Feature::MinValues => {
             for pool in &mut world.cluster.pools {
-                pool.requirements = each(&pool.requirements, |own| {
-                    let mut own = own.clone();
-                    own.min_values = None;
-                    own
+                pool.requirements = map_requirements(&pool.requirements, |requirement| {
+                    let mut changed = requirement.clone();
+                    changed.min_values = None;
+                    changed
                 });
             }
         }
-        Part::Reservations => world.catalog = world.catalog.with_reservations([]),
-        Part::Scheduling => {
+        Feature::Reservations => world.catalog = world.catalog.with_reservations([]),
+        Feature::Scheduling => {
             world.cluster.scheduling = Scheduling {
                 priority_cutoff: world.cluster.scheduling.priority_cutoff,
                 min_values: world.cluster.scheduling.min_values,
@@ -214,6 +217,9 @@ fn strip(world: &mut World, part: Part) {
     }
 }
 
-fn each(all: &Requirements, with: impl Fn(&Requirement) -> Requirement) -> Requirements {
-    all.iter().map(|(key, own)| (key, with(own))).collect()
+fn map_requirements(
+    all: &Requirements,
+    with: impl Fn(&Requirement) -> Requirement,
+) -> Requirements {
+    all.iter().map(|(key, requirement)| (key, with(requirement))).collect()
 }

@@ -33,7 +33,7 @@ pub(crate) const GIB: i64 = 1 << 30;
 pub(crate) const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 /// A label of types that is a number.
 pub(crate) const CPU: &str = "karpenter.k8s.aws/instance-cpu";
-/// The namespace of pods that name none.
+/// The default namespace.
 pub(crate) const DEFAULT: &str = "default";
 
 /// Everything a snapshot borrows.
@@ -45,22 +45,22 @@ pub(crate) struct World {
     pub(crate) holds: UnavailableOfferings,
     pub(crate) fleet: Option<FleetView>,
     pub(crate) rooms: Vec<ExistingNode>,
-    /// Pods that are bound, each to the node it names. What they ask for is no part of any room.
+    /// Bound pods, each with the name of its node. Their requests do not affect free capacity.
     pub(crate) residents: Vec<Pod>,
-    /// Pods that wait for a host. What they ask for is no part of its room either.
+    /// Pods that wait for an in-flight node. Their requests are not part of its free capacity.
     pub(crate) promised: BTreeMap<NodeRef, Vec<Pod>>,
     pub(crate) pods: Vec<Pod>,
     pub(crate) mounts: BTreeMap<PodKey, VolumeRequirements>,
     pub(crate) namespaces: BTreeMap<String, Labels>,
-    /// What selects pods, and the same as a snapshot has it.
+    /// The objects that select pods, and their form in a snapshot.
     pub(crate) selecting: Vec<WorkloadSelector>,
     pub(crate) selectors: WorkloadSelectors,
     pub(crate) daemons: Vec<DaemonSet>,
     pub(crate) usage: BTreeMap<PoolName, Usage>,
 }
 
-/// What makes bound pods alike to every rule about places.
-type Kin<'w> = (&'w str, &'w Labels, &'w [PodTerm], bool);
+/// The properties of bound pods that constraints of other pods depend on.
+type BoundPodKey<'w> = (&'w str, &'w Labels, &'w [PodTerm], bool);
 
 impl World {
     pub(crate) fn snapshot(&self) -> Snapshot<'_> {
@@ -75,7 +75,7 @@ impl World {
             overlaid: &self.overlaid,
             holds: &self.holds,
             fleet: self.fleet.as_ref(),
-            rooms: self.rooms.iter().map(named).collect(),
+            rooms: self.rooms.iter().map(with_node_name).collect(),
             residents: self.residents(),
             promised: promised.map(|(host, pods)| (host.clone(), pods.iter().collect())).collect(),
             mounts: self.mounts.iter().map(|(k, m)| (k, m.clone())).collect(),
@@ -98,26 +98,26 @@ impl World {
         let stays = |pod: &&Pod| pod.deleting.is_none();
         let bound = self.residents.iter().filter(stays).filter_map(Pod::gang_key);
         for key in bound {
-            gangs.entry(key).and_modify(|own| *own += 1);
+            gangs.entry(key).and_modify(|count| *count += 1);
         }
         gangs
     }
 
-    /// Bound pods as a snapshot has them: those that are alike to every rule are one entry.
+    /// The bound pods of the snapshot: pods with equal properties are one entry.
     fn residents(&self) -> Vec<BoundPodGroup<'_>> {
-        let mut kin: BTreeMap<Kin<'_>, BTreeMap<&NodeName, u32>> = BTreeMap::new();
+        let mut groups: BTreeMap<BoundPodKey<'_>, BTreeMap<&NodeName, u32>> = BTreeMap::new();
         for pod in &self.residents {
-            let own = (
+            let group = (
                 pod.key.namespace.as_str(),
                 &pod.labels,
                 pod.anti_affinity.as_slice(),
                 pod.deleting.is_some(),
             );
             let node = pod.node.as_ref().expect("a bound pod names its node");
-            *kin.entry(own).or_default().entry(node).or_insert(0) += 1;
+            *groups.entry(group).or_default().entry(node).or_insert(0) += 1;
         }
         let mut all = Vec::new();
-        for ((namespace, labels, anti_affinity, deleting), nodes) in kin {
+        for ((namespace, labels, anti_affinity, deleting), nodes) in groups {
             all.push(BoundPodGroup {
                 namespace,
                 labels,
@@ -129,10 +129,10 @@ impl World {
         all
     }
 
-    /// Adds something that selects pods.
-    pub(crate) fn select(&mut self, own: WorkloadSelector) {
-        self.selectors.apply(own.clone());
-        self.selecting.push(own);
+    /// Adds an object that selects pods.
+    pub(crate) fn select(&mut self, workload: WorkloadSelector) {
+        self.selectors.apply(workload.clone());
+        self.selecting.push(workload);
     }
 
     pub(crate) fn solve(&self) -> Solution {
@@ -144,7 +144,7 @@ impl World {
     }
 }
 
-/// The shapes of Karpenter's kwok provider: families c, s and m with 2, 4 and 8 GiB a cpu.
+/// The types of Karpenter's kwok provider: families c, s and m with 2, 4 and 8 GiB per CPU.
 pub(crate) fn kwok_like(arch: &str, cpus: &[i64], zones: &[&str]) -> Vec<InstanceType> {
     let families = [("c", 2), ("s", 4), ("m", 8)];
     let shapes = cpus.iter().flat_map(|cpu| families.map(|(name, gib)| (*cpu, name, gib)));
@@ -162,7 +162,7 @@ pub(crate) fn kwok_like(arch: &str, cpus: &[i64], zones: &[&str]) -> Vec<Instanc
         allocatable.cpu_milli -= 100;
         allocatable.memory -= 10 * MIB;
         let price = 0.025 * cpu as f64 + 0.001 * memory as f64 / 1e9;
-        let sold = [(CapacityType::Spot, 0.7), (CapacityType::OnDemand, 1.0)];
+        let capacity_types = [(CapacityType::Spot, 0.7), (CapacityType::OnDemand, 1.0)];
         let offering = |(capacity_type, share): (CapacityType, f64), zone: &str| Offering {
             zone: zone.into(),
             capacity_type,
@@ -170,7 +170,9 @@ pub(crate) fn kwok_like(arch: &str, cpus: &[i64], zones: &[&str]) -> Vec<Instanc
             available: true,
             reservation: None,
         };
-        let offerings = sold.iter().flat_map(|sold| zones.iter().map(|zone| offering(*sold, zone)));
+        let offerings = capacity_types
+            .iter()
+            .flat_map(|capacity_type| zones.iter().map(|zone| offering(*capacity_type, zone)));
         let requirements = [
             (INSTANCE_TYPE, Requirement::is_in([name.as_str()])),
             (ARCH, Requirement::is_in([arch])),
@@ -192,7 +194,7 @@ pub(crate) fn kwok_like(arch: &str, cpus: &[i64], zones: &[&str]) -> Vec<Instanc
 
 const CPUS: [i64; 12] = [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256];
 
-/// One pool, on demand, and all shapes.
+/// One on-demand pool, and all types.
 pub(crate) fn world() -> World {
     let mut pool = Pool::new("general");
     pool.requirements.add(CAPACITY_TYPE, Requirement::is_in(["on-demand"]));
@@ -238,7 +240,7 @@ pub(crate) fn port(number: u16) -> (String, String, u16) {
     ("TCP".to_owned(), String::new(), number)
 }
 
-/// The room of a node that has started and has no label but its host name.
+/// An initialized node with this free capacity, and no label except its host name.
 pub(crate) fn room(name: &str, free: Resources) -> ExistingNode {
     ExistingNode {
         host: NodeRef::Node(name.into()),
@@ -268,7 +270,7 @@ pub(crate) fn term(selector: Selector, topology_key: &str) -> PodTerm {
     }
 }
 
-/// A spread that must hold, with Kubernetes' defaults.
+/// A hard spread constraint with the defaults of Kubernetes.
 pub(crate) fn spread(selector: Selector, topology_key: &str, max_skew: u32) -> TopologySpread {
     TopologySpread {
         selector: Some(selector),
@@ -281,12 +283,12 @@ pub(crate) fn spread(selector: Selector, topology_key: &str, max_skew: u32) -> T
     }
 }
 
-/// A room whose node says its name, as snapshots have it.
-fn named(room: &ExistingNode) -> ExistingNode {
+/// The node with the pseudo-label of its name, like in a snapshot.
+fn with_node_name(room: &ExistingNode) -> ExistingNode {
     let mut room = room.clone();
     if let NodeRef::Node(name) = &room.host {
-        let own = Requirement::is_in([name.as_str()]);
-        Arc::make_mut(&mut room.labels).add(NODE_NAME, own);
+        let requirement = Requirement::is_in([name.as_str()]);
+        Arc::make_mut(&mut room.labels).add(NODE_NAME, requirement);
     }
     room
 }

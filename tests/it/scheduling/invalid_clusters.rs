@@ -24,33 +24,33 @@ use super::fixture::{
     GIB, NOW, World, app, kwok_like, label, pod, pods, room, spread, taint, term, tolerates, world,
 };
 use super::random_clusters::a_world;
-use super::random_pods::{DISKS, NOBODYS, RACK};
+use super::random_pods::{DISKS, RACK, UNUSED_LABEL};
 
-/// Spoils a world in one way; the number picks what is hit, and how hard.
-type Poison = fn(&mut World, usize);
+/// A defect of a world. The number selects the object and the extent of the defect.
+type Defect = fn(&mut World, usize);
 
 const EXTREMES: [i64; 7] = [i64::MIN, -1, 0, 1, i64::MAX / 2, i64::MAX - 1, i64::MAX];
 
-fn extreme(at: usize) -> i64 {
+fn extreme_amount(at: usize) -> i64 {
     EXTREMES[at % EXTREMES.len()]
 }
 
-fn small(at: usize) -> u32 {
+fn extreme_count(at: usize) -> u32 {
     [0, 1, u32::MAX][at % 3]
 }
 
-fn extremes(at: usize) -> Resources {
+fn extreme_resources(at: usize) -> Resources {
     Resources {
-        cpu_milli: extreme(at),
-        memory: extreme(at / 7),
-        ephemeral_storage: extreme(at / 3),
-        pods: extreme(at / 5),
-        extended: BTreeMap::from([("x/y".to_owned(), extreme(at / 2))]),
+        cpu_milli: extreme_amount(at),
+        memory: extreme_amount(at / 7),
+        ephemeral_storage: extreme_amount(at / 3),
+        pods: extreme_amount(at / 5),
+        extended: BTreeMap::from([("x/y".to_owned(), extreme_amount(at / 2))]),
     }
 }
 
-/// Spoils one of some things, if there is any.
-fn hit<T>(all: &mut [T], at: usize, with: impl FnOnce(&mut T)) {
+/// Changes one of several items, if there are any.
+fn change_one<T>(all: &mut [T], at: usize, with: impl FnOnce(&mut T)) {
     let count = all.len().max(1);
     if let Some(one) = all.get_mut(at % count) {
         with(one);
@@ -63,34 +63,34 @@ fn edit_types(world: &mut World, edit: impl Fn(&mut InstanceType)) {
     world.catalog = Catalog::new(types);
 }
 
-fn is(key: &str, value: &str) -> Requirements {
+fn single_value(key: &str, value: &str) -> Requirements {
     Requirements::from_iter([(key, Requirement::is_in([value]))])
 }
 
-fn many(prefix: &str, count: usize) -> Vec<String> {
+fn numbered_names(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|at| format!("{prefix}{at}")).collect()
 }
 
-/// Pods that ask for what cannot be.
-const OF_PODS: &[Poison] = &[
-    |world, at| hit(&mut world.pods, at, |pod| pod.requests = extremes(at)),
-    |world, at| hit(&mut world.pods, at, |pod| pod.requests = Resources::default()),
+/// Pods with impossible requests and node constraints.
+const POD_DEFECTS: &[Defect] = &[
+    |world, at| change_one(&mut world.pods, at, |pod| pod.requests = extreme_resources(at)),
+    |world, at| change_one(&mut world.pods, at, |pod| pod.requests = Resources::default()),
     |world, at| {
-        hit(&mut world.pods, at, |pod| {
+        change_one(&mut world.pods, at, |pod| {
             pod.node_selector.extend([label(ZONE, "a")]);
-            pod.node_affinity = vec![is(ZONE, "b"), is(ZONE, "")];
+            pod.node_affinity = vec![single_value(ZONE, "b"), single_value(ZONE, "")];
         });
     },
     |world, at| {
-        hit(&mut world.pods, at, |pod| {
-            let mut term = is(ZONE, "a");
+        change_one(&mut world.pods, at, |pod| {
+            let mut term = single_value(ZONE, "a");
             term.add(ZONE, Requirement::does_not_exist());
             term.add(CAPACITY_TYPE, Requirement::impossible());
             pod.node_affinity = vec![term, Requirements::default()];
         });
     },
     |world, at| {
-        hit(&mut world.pods, at, |pod| {
+        change_one(&mut world.pods, at, |pod| {
             let far = Requirement::from_operator(Operator::Gt, &[i64::MAX.to_string()]);
             let mut term = Requirements::from_iter([(ZONE, far.expect("an integer"))]);
             term.add("", Requirement::exists());
@@ -99,21 +99,22 @@ const OF_PODS: &[Poison] = &[
         });
     },
     |world, at| {
-        hit(&mut world.pods, at, |pod| {
-            let zones = many("z", 10_000);
+        change_one(&mut world.pods, at, |pod| {
+            let zones = numbered_names("z", 10_000);
             let not = Requirement::not_in(zones.iter().map(String::as_str));
             let any = Requirement::is_in(zones);
-            let term = Requirements::from_iter([(ZONE, not), (NOBODYS, any)]);
+            let term = Requirements::from_iter([(ZONE, not), (UNUSED_LABEL, any)]);
             pod.node_affinity = vec![term; 3];
         });
     },
     |world, at| {
-        hit(&mut world.pods, at, |pod| {
-            pod.node_affinity = many("z", 400).iter().map(|zone| is(ZONE, zone)).collect();
+        change_one(&mut world.pods, at, |pod| {
+            pod.node_affinity =
+                numbered_names("z", 400).iter().map(|zone| single_value(ZONE, zone)).collect();
         });
     },
     |world, at| {
-        hit(&mut world.pods, at, |pod| {
+        change_one(&mut world.pods, at, |pod| {
             pod.host_ports = (0..2000).map(|at| ("TCP".to_owned(), String::new(), at)).collect();
             pod.tolerations = vec![tolerates("x"); 500];
         });
@@ -124,48 +125,48 @@ const OF_PODS: &[Poison] = &[
     },
 ];
 
-/// Pods that ask nonsense of each other's places.
-const OF_PLACES: &[Poison] = &[
+/// Pods with contradictory constraints on each other.
+const CONSTRAINT_DEFECTS: &[Defect] = &[
     |world, at| {
-        let key = ["", NOBODYS, NODE_NAME, INSTANCE_TYPE, "app"][at % 5];
-        hit(&mut world.pods, at, |pod| {
+        let key = ["", UNUSED_LABEL, NODE_NAME, INSTANCE_TYPE, "app"][at % 5];
+        change_one(&mut world.pods, at, |pod| {
             pod.spread.push(spread(app("a"), key, 1));
             pod.affinity.push(term(app("a"), key));
             pod.anti_affinity.push(term(Selector::default(), key));
         });
     },
     |world, at| {
-        hit(&mut world.pods, at, |pod| {
-            let mut own = spread(Selector::default(), ZONE, small(at));
-            own.min_domains = small(at / 3);
-            pod.spread = vec![own.clone(), own];
+        change_one(&mut world.pods, at, |pod| {
+            let mut constraint = spread(Selector::default(), ZONE, extreme_count(at));
+            constraint.min_domains = extreme_count(at / 3);
+            pod.spread = vec![constraint.clone(), constraint];
         });
     },
     |world, at| {
-        hit(&mut world.pods, at, |pod| {
+        change_one(&mut world.pods, at, |pod| {
             let one = |name: &String| term(app(name), ZONE);
-            pod.anti_affinity = many("a", 300).iter().map(one).collect();
-            pod.affinity = many("a", 3 * at % 300).iter().map(one).collect();
+            pod.anti_affinity = numbered_names("a", 300).iter().map(one).collect();
+            pod.affinity = numbered_names("a", 3 * at % 300).iter().map(one).collect();
         });
     },
     |world, at| {
-        hit(&mut world.pods, at, |pod| {
+        change_one(&mut world.pods, at, |pod| {
             let key = |key: &String| spread(app("a"), key, 1);
-            pod.spread = many("key", 200).iter().map(key).collect();
-            pod.spread.iter_mut().for_each(|own| own.is_hard = at % 2 == 0);
+            pod.spread = numbered_names("key", 200).iter().map(key).collect();
+            pod.spread.iter_mut().for_each(|constraint| constraint.is_hard = at % 2 == 0);
         });
     },
     |world, at| {
-        hit(&mut world.pods, at, |pod| {
+        change_one(&mut world.pods, at, |pod| {
             let weight = [i32::MIN, -1, 0, i32::MAX][at % 4];
             let wish = |name: &String| Preferred { weight, term: term(app(name), ZONE) };
-            pod.preferred_affinity = many("a", 100).iter().map(wish).collect();
+            pod.preferred_affinity = numbered_names("a", 100).iter().map(wish).collect();
             pod.preferred_anti_affinity = pod.preferred_affinity.clone();
-            let wish = |zone: &String| Preferred { weight, term: is(ZONE, zone) };
-            pod.preferred_nodes = many("z", 100).iter().map(wish).collect();
+            let wish = |zone: &String| Preferred { weight, term: single_value(ZONE, zone) };
+            pod.preferred_nodes = numbered_names("z", 100).iter().map(wish).collect();
         });
     },
-    // It must be with those it must be away from, itself among them.
+    // Each pod has affinity and anti-affinity to the same pods, which include itself.
     |world, at| {
         let key = [HOSTNAME, ZONE][at % 2];
         for pod in &mut world.pods {
@@ -174,8 +175,8 @@ const OF_PLACES: &[Poison] = &[
         }
     },
     |world, at| {
-        let own = app("a");
-        hit(&mut world.pods, at, |pod| {
+        let selector = app("a");
+        change_one(&mut world.pods, at, |pod| {
             let nobody = PodTerm {
                 selector: None,
                 namespaces: [].into(),
@@ -186,7 +187,7 @@ const OF_PLACES: &[Poison] = &[
                 topology_key: ZONE.to_owned(),
             };
             pod.affinity.push(nobody.clone());
-            pod.anti_affinity.extend([nobody, term(own, ZONE)]);
+            pod.anti_affinity.extend([nobody, term(selector, ZONE)]);
         });
         world.namespaces.clear();
     },
@@ -200,11 +201,11 @@ const OF_PLACES: &[Poison] = &[
     },
 ];
 
-/// Pools, types and settings that make no sense.
-const OF_SUPPLY: &[Poison] = &[
-    |world, at| edit_types(world, |it| it.allocatable = extremes(at)),
+/// Invalid pools, types and settings.
+const SUPPLY_DEFECTS: &[Defect] = &[
+    |world, at| edit_types(world, |it| it.allocatable = extreme_resources(at)),
     |world, _| edit_types(world, |it| it.allocatable = Resources::default()),
-    |world, at| edit_types(world, |it| it.capacity = extremes(at)),
+    |world, at| edit_types(world, |it| it.capacity = extreme_resources(at)),
     |world, _| edit_types(world, |it| it.offerings.clear()),
     |world, _| edit_types(world, |it| it.requirements = Requirements::default()),
     |world, _| world.catalog = Catalog::default(),
@@ -217,42 +218,42 @@ const OF_SUPPLY: &[Poison] = &[
         });
     },
     |world, at| {
-        hit(&mut world.cluster.pools, at, |pool| {
-            let racks = Requirement::is_in(many("r", 10_000));
+        change_one(&mut world.cluster.pools, at, |pool| {
+            let racks = Requirement::is_in(numbered_names("r", 10_000));
             pool.requirements.add(RACK, racks);
         });
     },
     |world, at| {
-        hit(&mut world.cluster.pools, at, |pool| {
+        change_one(&mut world.cluster.pools, at, |pool| {
             let key = [ZONE, CAPACITY_TYPE, RACK, HOSTNAME, ""][at % 5];
             pool.requirements.add(key, Requirement::impossible());
             pool.labels = Labels::from([label(ZONE, "nowhere"), label(RACK, "r9")]);
         });
     },
     |world, at| {
-        hit(&mut world.cluster.pools, at, |pool| {
+        change_one(&mut world.cluster.pools, at, |pool| {
             let mut wanted = Requirement::exists();
-            wanted.min_values = Some(small(at));
-            for key in [INSTANCE_TYPE, ZONE, NOBODYS] {
+            wanted.min_values = Some(extreme_count(at));
+            for key in [INSTANCE_TYPE, ZONE, UNUSED_LABEL] {
                 pool.requirements.add(key, wanted.clone());
             }
         });
     },
     |world, at| {
-        hit(&mut world.cluster.pools, at, |pool| {
+        change_one(&mut world.cluster.pools, at, |pool| {
             let names = ["cpu", "memory", "pods", "nobody/has-it"];
-            let limit = |name: &&str| ((*name).to_owned(), extreme(at));
+            let limit = |name: &&str| ((*name).to_owned(), extreme_amount(at));
             pool.limits.capacity = names.iter().map(limit).collect();
-            pool.limits.nodes = Some(small(at));
-            pool.weight = small(at);
+            pool.limits.nodes = Some(extreme_count(at));
+            pool.weight = extreme_count(at);
         });
         let names = ["cpu", "memory", "pods", "nobody/has-it"];
-        let limit = |name: &&str| ((*name).to_owned(), extreme(at / 2));
+        let limit = |name: &&str| ((*name).to_owned(), extreme_amount(at / 2));
         world.cluster.limits.capacity = names.iter().map(limit).collect();
-        world.cluster.limits.nodes = Some(small(at / 2));
+        world.cluster.limits.nodes = Some(extreme_count(at / 2));
         world.fleet = Some(FleetView {
             limits: world.cluster.limits.clone(),
-            share: world.cluster.limits.remaining_after(&extremes(at), at),
+            share: world.cluster.limits.remaining_after(&extreme_resources(at), at),
             closed: None,
             ..FleetView::default()
         });
@@ -261,7 +262,7 @@ const OF_SUPPLY: &[Poison] = &[
         let names: Vec<_> = world.cluster.pools.iter().map(|pool| pool.name.clone()).collect();
         for name in names {
             let used = world.usage.entry(name).or_default();
-            used.capacity = extremes(at);
+            used.capacity = extreme_resources(at);
             used.nodes = [0, usize::MAX][at % 2];
         }
     },
@@ -271,25 +272,27 @@ const OF_SUPPLY: &[Poison] = &[
     },
     |world, at| {
         let scheduling = &mut world.cluster.scheduling;
-        scheduling.max_launch_options = small(at);
-        scheduling.alternative_price_percent = small(at / 3);
+        scheduling.max_launch_options = extreme_count(at);
+        scheduling.alternative_price_percent = extreme_count(at / 3);
         scheduling.priority_cutoff = [None, Some(i32::MIN), Some(i32::MAX)][at % 3];
         let price = Price::new([0.0, f64::MAX][at % 2]);
         scheduling.node_overhead_price = price.expect("a price");
-        scheduling.default_spread = vec![spread(Selector::default(), NOBODYS, 0)];
+        scheduling.default_spread = vec![spread(Selector::default(), UNUSED_LABEL, 0)];
     },
 ];
 
-/// Nodes, and what is on them, that make no sense.
-const OF_ROOMS: &[Poison] = &[
-    |world, at| hit(&mut world.rooms, at, |room| room.free = extremes(at)),
-    |world, at| hit(&mut world.rooms, at, |room| room.labels = Requirements::default().into()),
+/// Invalid nodes, bound pods, volumes and daemons.
+const NODE_DEFECTS: &[Defect] = &[
+    |world, at| change_one(&mut world.rooms, at, |room| room.free = extreme_resources(at)),
     |world, at| {
-        hit(&mut world.rooms, at, |room| {
+        change_one(&mut world.rooms, at, |room| room.labels = Requirements::default().into())
+    },
+    |world, at| {
+        change_one(&mut world.rooms, at, |room| {
             room.labels = Requirements::from_iter([
                 (ZONE, Requirement::impossible()),
                 (HOSTNAME, Requirement::not_in(["n0"])),
-                (RACK, Requirement::is_in(many("r", 10_000))),
+                (RACK, Requirement::is_in(numbered_names("r", 10_000))),
                 (CAPACITY_TYPE, Requirement::does_not_exist()),
             ])
             .into();
@@ -300,7 +303,7 @@ const OF_ROOMS: &[Poison] = &[
         world.rooms.extend(twin.cloned());
     },
     |world, at| {
-        hit(&mut world.rooms, at, |room| {
+        change_one(&mut world.rooms, at, |room| {
             let one = |at: usize| Taint {
                 value: at.to_string(),
                 ..taint("x", [Effect::NoSchedule, Effect::PreferNoSchedule][at % 2])
@@ -310,32 +313,32 @@ const OF_ROOMS: &[Poison] = &[
         });
     },
     |world, at| {
-        let mut stranger = pod("stranger", extreme(at), 0);
-        stranger.node = Some("nowhere".into());
-        stranger.anti_affinity = vec![term(Selector::default(), ZONE)];
-        world.residents.push(stranger.clone());
+        let mut unknown = pod("stranger", extreme_amount(at), 0);
+        unknown.node = Some("nowhere".into());
+        unknown.anti_affinity = vec![term(Selector::default(), ZONE)];
+        world.residents.push(unknown.clone());
         let host = NodeRef::Claim(ClaimId::from("nowhere"));
-        world.promised.insert(host, vec![stranger]);
+        world.promised.insert(host, vec![unknown]);
     },
     |world, at| {
-        let zones = many("z", 300);
+        let zones = numbered_names("z", 300);
         for pod in &world.pods {
             let mounts = VolumeRequirements {
                 fault: None,
-                alternatives: zones.iter().map(|zone| is(ZONE, zone)).collect(),
-                attached: BTreeMap::from([(DISKS.to_owned(), extreme(at))]),
+                alternatives: zones.iter().map(|zone| single_value(ZONE, zone)).collect(),
+                attached: BTreeMap::from([(DISKS.to_owned(), extreme_amount(at))]),
             };
             world.mounts.insert(pod.key.clone(), mounts);
         }
         let mounts = VolumeRequirements {
-            alternatives: vec![Requirements::default(), is(ZONE, "")],
+            alternatives: vec![Requirements::default(), single_value(ZONE, "")],
             ..VolumeRequirements::default()
         };
         world.mounts.insert(ObjectKey::new("no", "pod"), mounts);
     },
     |world, at| {
         let mut template = pod("d", 0, 0);
-        template.requests = extremes(at);
+        template.requests = extreme_resources(at);
         template.host_ports = (0..100).map(|at| ("TCP".to_owned(), String::new(), at)).collect();
         template.anti_affinity = vec![term(Selector::default(), HOSTNAME)];
         template.tolerations = vec![tolerates("")];
@@ -344,13 +347,13 @@ const OF_ROOMS: &[Poison] = &[
     },
 ];
 
-/// Whether every pod has an answer, however senseless it may be.
-fn is_total(world: &World, solution: &Solution) -> Result<(), String> {
+/// Checks that every pod has a result.
+fn check_all_results(world: &World, solution: &Solution) -> Result<(), String> {
     check_counts(solution, world.pods.len())
 }
 
-/// A plain world with something of everything.
-fn plain() -> World {
+/// A plain world with pools, nodes and pods.
+fn plain_world() -> World {
     let zones = ["a", "b", "c"];
     let mut world =
         World { catalog: Catalog::new(kwok_like("amd64", &[1, 4, 16], &zones)), ..world() };
@@ -366,20 +369,22 @@ fn plain() -> World {
 }
 
 #[test]
-fn one_poison_harms_nobody() {
-    for (kind, poison) in [OF_PODS, OF_PLACES, OF_SUPPLY, OF_ROOMS].concat().iter().enumerate() {
+fn every_single_defect_gives_every_pod_a_result() {
+    for (kind, poison) in
+        [POD_DEFECTS, CONSTRAINT_DEFECTS, SUPPLY_DEFECTS, NODE_DEFECTS].concat().iter().enumerate()
+    {
         for at in [0, 1, 2, 3, 4, 5, 6, 13, 48] {
-            let mut world = plain();
+            let mut world = plain_world();
             poison(&mut world, at);
-            let total = is_total(&world, &world.solve());
-            assert_eq!(total, Ok(()), "poison {kind} at {at}");
+            let total = check_all_results(&world, &world.solve());
+            assert_eq!(total, Ok(()), "defect {kind} at {at}");
         }
     }
 }
 
 #[test]
-fn counts_without_end_do_no_harm() {
-    let mut world = plain();
+fn maximum_pod_counts_give_every_pod_a_result() {
+    let mut world = plain_world();
     let mut neighbour = pod("r", 0, 0);
     neighbour.labels = Labels::from([label("app", "a")]);
     neighbour.node = Some("n0".into());
@@ -394,17 +399,17 @@ fn counts_without_end_do_no_harm() {
     }
     let mut snapshot = world.snapshot();
     for resident in &mut snapshot.residents {
-        let own = resident.nodes.clone();
-        resident.nodes.extend(own);
+        let nodes = resident.nodes.clone();
+        resident.nodes.extend(nodes);
         resident.nodes.iter_mut().for_each(|node| node.1 = u32::MAX);
     }
-    assert_eq!(is_total(&world, &solve(&snapshot, NOW)), Ok(()));
+    assert_eq!(check_all_results(&world, &solve(&snapshot, NOW)), Ok(()));
 }
 
-/// Many pods of many kinds that all have to do with each other.
+/// Many pods of many kinds, whose constraints refer to each other.
 #[test]
-fn a_crowd_is_answered() {
-    let mut world = plain();
+fn many_interdependent_pods_all_get_a_result() {
+    let mut world = plain_world();
     world.pods = pods("p", 240, 100, GIB / 8);
     for (at, pod) in world.pods.iter_mut().enumerate() {
         let kind = format!("k{}", at % 40);
@@ -418,20 +423,20 @@ fn a_crowd_is_answered() {
             pod.affinity = vec![term(app(&next), ZONE)];
         }
     }
-    assert_eq!(is_total(&world, &world.solve()), Ok(()));
+    assert_eq!(check_all_results(&world, &world.solve()), Ok(()));
 }
 
 proptest! {
     #[test]
-    fn no_mixture_of_poisons_harms_anybody(
+    fn random_defects_give_every_pod_a_result(
         mut world in a_world(&[]),
         kinds in collection::vec((any::<usize>(), any::<u16>()), 0..5),
     ) {
-        let all = [OF_PODS, OF_PLACES, OF_SUPPLY, OF_ROOMS].concat();
+        let all = [POD_DEFECTS, CONSTRAINT_DEFECTS, SUPPLY_DEFECTS, NODE_DEFECTS].concat();
         for (kind, at) in &kinds {
             all[kind % all.len()](&mut world, usize::from(*at));
         }
-        let total = is_total(&world, &world.solve());
+        let total = check_all_results(&world, &world.solve());
         prop_assert!(total.is_ok(), "{:?}", total);
     }
 }

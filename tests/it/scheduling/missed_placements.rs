@@ -13,115 +13,120 @@ use outrigger::state::snapshot::ExistingNode;
 
 use super::bind_step::Outcome;
 use super::fixture::{CPU, World};
-use super::rules::{Check, means, spread_of};
-use super::variants::{Fresh, fresh, pending};
+use super::rules::{Check, spread_of, term_matches};
+use super::variants::{PossibleNode, pending, possible_nodes};
 
-/// How much a plan has to make of what it has.
+/// Which possible placements a plan must not miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Complete {
-    /// It may leave out whom it likes.
+pub(crate) enum Completeness {
+    /// It may reject any pod.
     No,
-    /// Nobody is left out who fits a room, or a node that may still be made.
-    RoomsAndNodes,
-    /// Nor anybody who fits a node that it makes anyway.
+    /// It may not reject a pod that fits on an existing node or on a further new node.
+    ExistingAndNewNodes,
+    /// In addition, it may not reject a pod that fits on one of its planned nodes.
     Claims,
 }
 
-/// A pod that is left out, and where it could go in every outcome looked at so far.
+/// A rejected pod, and the nodes that it fits in every outcome so far.
 #[derive(Debug)]
-struct Loose<'w> {
+struct RejectedPod<'w> {
     pod: &'w Pod,
-    /// Whether it is not worth a node, and need not be put on one that is made for others.
+    /// Whether its priority is below the cutoff: it may be rejected despite capacity on planned
+    /// nodes.
     low: bool,
-    /// Pools that refuse it for other reasons than what it asks for.
+    /// Pools that may reject it because of limits or `min_values`.
     excused: BTreeSet<&'w PoolName>,
-    /// None before the first look.
+    /// `None` before the first outcome.
     places: Option<BTreeSet<String>>,
 }
 
-/// The pods that a plan leaves out and that nothing of their own keeps from being placed.
+/// The pods that a plan rejects, although they are valid.
 #[derive(Debug)]
-pub(crate) struct Left<'w> {
+pub(crate) struct MissedPlacements<'w> {
     world: &'w World,
-    pods: Vec<Loose<'w>>,
-    fresh: Vec<Fresh<'w>>,
-    complete: Complete,
+    pods: Vec<RejectedPod<'w>>,
+    possible_nodes: Vec<PossibleNode<'w>>,
+    complete: Completeness,
 }
 
-impl<'w> Left<'w> {
-    pub(crate) fn new(world: &'w World, solution: &'w Solution, complete: Complete) -> Self {
+impl<'w> MissedPlacements<'w> {
+    pub(crate) fn new(world: &'w World, solution: &'w Solution, complete: Completeness) -> Self {
         let pending = pending(world);
-        let mut pods: Vec<Loose<'w>> = Vec::new();
+        let mut pods: Vec<RejectedPod<'w>> = Vec::new();
         for unplaced in &solution.unplaced {
             let Some(pod) = pending.get(&unplaced.pod).copied() else {
                 continue;
             };
-            // Where limits and variety are both tight, another pool may not get its turn.
+            // With tight limits and `min_values`, the scheduler may not try another pool.
             let given_up = |why: &PoolRejection| {
                 matches!(why.code, RejectionCode::SearchLimit | RejectionCode::MinValues)
             };
             let given_up = unplaced.reasons.iter().any(given_up);
-            let excused = excused(world, unplaced);
+            let excused = excused_pools(world, unplaced);
             let cutoff = world.cluster.scheduling.priority_cutoff;
             let low = cutoff.is_some_and(|cutoff| pod.priority < cutoff);
-            let like = |loose: &Loose<'_>| loose.excused == excused && alike(world, loose.pod, pod);
-            // Whether pods who mind each other's places all find one depends on who comes first and
-            // where hosts will be; there the plans of many worlds are held against others.
-            let social = !(spread_of(world, pod).is_empty()
+            let like = |rejected: &RejectedPod<'_>| {
+                rejected.excused == excused && is_identical(world, rejected.pod, pod)
+            };
+            // Whether pods with constraints on each other can all be placed depends on their order
+            // and on undecided nodes. Other tests compare the plans of many such worlds in total.
+            let is_constrained = !(spread_of(world, pod).is_empty()
                 && pod.affinity.is_empty()
                 && pod.anti_affinity.is_empty()
-                && !is_minded(world, pod));
-            let alone = world.pods.iter().all(|other| alike(world, other, pod));
-            let settled = alone && !world.rooms.iter().any(is_unsettled);
-            let asked = complete != Complete::No
-                && is_placeable(world, pod)
+                && !has_daemon_anti_affinity(world, pod));
+            let alone = world.pods.iter().all(|other| is_identical(world, other, pod));
+            let settled = alone && !world.rooms.iter().any(is_undecided);
+            let asked = complete != Completeness::No
+                && is_valid(world, pod)
                 && !given_up
-                && (settled || !social);
+                && (settled || !is_constrained);
             if asked && !pods.last().is_some_and(like) {
-                pods.push(Loose { pod, low, excused, places: None });
+                pods.push(RejectedPod { pod, low, excused, places: None });
             }
         }
-        let mut fresh = if pods.is_empty() { Vec::new() } else { fresh(world) };
-        fresh.retain(|own| has_left(world, solution, &own.offering.0));
-        Self { world, pods, fresh, complete }
+        let mut possible_nodes = if pods.is_empty() { Vec::new() } else { possible_nodes(world) };
+        possible_nodes
+            .retain(|possible_node| has_free_instances(world, solution, &possible_node.offering.0));
+        Self { world, pods, possible_nodes, complete }
     }
 
-    /// Looks for places in one outcome of the plan.
-    pub(crate) fn look(&mut self, outcome: &Outcome<'_>) {
-        for loose in &mut self.pods {
-            let mut places = rooms(self.world, loose, outcome, self.complete);
-            places.extend(nodes(self.world, loose, &self.fresh, outcome));
-            loose.places = Some(match loose.places.take() {
+    /// Searches for suitable nodes in one outcome of the plan.
+    pub(crate) fn observe(&mut self, outcome: &Outcome<'_>) {
+        for rejected in &mut self.pods {
+            let mut places = planned_nodes_for(self.world, rejected, outcome, self.complete);
+            places.extend(new_nodes_for(self.world, rejected, &self.possible_nodes, outcome));
+            rejected.places = Some(match rejected.places.take() {
                 Some(before) => before.intersection(&places).cloned().collect(),
                 None => places,
             });
         }
     }
 
-    /// Nobody may be left who could have been placed, however the plan comes out.
-    pub(crate) fn verdict(self) -> Check {
-        for loose in self.pods {
-            let place = loose.places.iter().flatten().next();
+    /// Checks that no rejected pod fits on a node in all outcomes.
+    pub(crate) fn check_placements(self) -> Check {
+        for rejected in self.pods {
+            let place = rejected.places.iter().flatten().next();
             if let Some(place) = place {
-                return Err(format!("{} is left out, but fits {place}", loose.pod.key));
+                return Err(format!("{} is rejected, but fits {place}", rejected.pod.key));
             }
         }
         Ok(())
     }
 }
 
-/// Whether one more node could be made of an offering beside those of a plan, if it is reserved.
-fn has_left(world: &World, solution: &Solution, key: &OfferingKey) -> bool {
+/// Whether one more node could use an offering in addition to a plan, with regard to reservations.
+fn has_free_instances(world: &World, solution: &Solution, key: &OfferingKey) -> bool {
     key.reservation.as_deref().is_none_or(|id| {
         let claims = solution.claims.iter();
-        let used = claims.filter(|own| own.reservation() == Some(id));
+        let used = claims.filter(|claim| claim.reservation() == Some(id));
         used.count() < world.catalog.reservations()[id].left as usize
     })
 }
 
-/// Whether nothing but its place keeps a pod from being placed.
-pub(crate) fn is_placeable(world: &World, pod: &Pod) -> bool {
-    let faulty = |key: &PodKey| world.mounts.get(key).is_some_and(|own| own.fault.is_some());
+/// Whether a pod is valid, so that only capacity and constraints can prevent its placement.
+pub(crate) fn is_valid(world: &World, pod: &Pod) -> bool {
+    let faulty =
+        |key: &PodKey| world.mounts.get(key).is_some_and(|volumes| volumes.fault.is_some());
     let keys = pod.node_affinity.iter().flat_map(|term| term.iter());
     let mut keys = keys.map(|(key, _)| key).chain(pod.node_selector.keys().map(String::as_str));
     let restricted = |key: &str| {
@@ -136,32 +141,34 @@ pub(crate) fn is_placeable(world: &World, pod: &Pod) -> bool {
         && !keys.any(restricted)
 }
 
-/// Whether a daemon keeps a pod away from more than its own node. Until a node is made it may be in
-/// any zone, and so may its daemons.
-fn is_minded(world: &World, pod: &Pod) -> bool {
-    let templates = world.daemons.iter().map(|own| &own.template);
-    let mut terms = templates.flat_map(|own| &own.anti_affinity);
+/// Whether a daemon has anti-affinity to a pod by another key than the host name. Before a node is
+/// launched, it may be in any zone, and so may its daemons.
+fn has_daemon_anti_affinity(world: &World, pod: &Pod) -> bool {
+    let templates = world.daemons.iter().map(|daemon_set| &daemon_set.template);
+    let mut terms = templates.flat_map(|template| &template.anti_affinity);
     let (of, namespace) = (&world.namespaces, &pod.key.namespace);
-    terms.any(|term| term.topology_key != HOSTNAME && means(term, of, namespace, &pod.labels))
+    terms
+        .any(|term| term.topology_key != HOSTNAME && term_matches(term, of, namespace, &pod.labels))
 }
 
-/// Whether two pods differ in nothing but their names.
-fn alike(world: &World, one: &Pod, other: &Pod) -> bool {
+/// Whether two pods differ only in their names.
+fn is_identical(world: &World, one: &Pod, other: &Pod) -> bool {
     let mut other_named = other.clone();
     other_named.key.name.clone_from(&one.key.name);
     *one == other_named && world.mounts.get(&one.key) == world.mounts.get(&other.key)
 }
 
-fn excused<'w>(world: &'w World, unplaced: &UnschedulablePod) -> BTreeSet<&'w PoolName> {
+fn excused_pools<'w>(world: &'w World, unplaced: &UnschedulablePod) -> BTreeSet<&'w PoolName> {
     let excuses = |pool: &&Pool| {
-        let mut own = unplaced
+        let mut reasons = unplaced
             .reasons
             .iter()
             .filter(|why| why.pool.as_ref().is_none_or(|name| *name == pool.name));
         let limited = world.fleet.is_some()
             || pool.limits.stricter_of(&world.cluster.limits) != Limits::default();
-        let wants_many = pool.requirements.iter().any(|own| own.1.min_values.is_some());
-        own.any(|why| limited && why.code == RejectionCode::Limit)
+        let wants_many =
+            pool.requirements.iter().any(|requirement| requirement.1.min_values.is_some());
+        reasons.any(|why| limited && why.code == RejectionCode::Limit)
             || wants_many
             || pool.replicas.is_some()
     };
@@ -169,41 +176,42 @@ fn excused<'w>(world: &'w World, unplaced: &UnschedulablePod) -> BTreeSet<&'w Po
     pools.map(|pool| &pool.name).collect()
 }
 
-/// The nodes of the plan that would still take a pod, a claim as every one of its offerings.
-fn rooms(
+/// The nodes of the plan that have capacity for a pod, a claim with every one of its offerings.
+fn planned_nodes_for(
     world: &World,
-    loose: &Loose<'_>,
+    rejected: &RejectedPod<'_>,
     outcome: &Outcome<'_>,
-    complete: Complete,
+    complete: Completeness,
 ) -> BTreeSet<String> {
     let mut places = BTreeSet::new();
-    for (at, site) in outcome.sites.iter().enumerate() {
-        let asked = site.host.is_some() || (complete == Complete::Claims && !loose.low);
-        let mut pods = site.pods.clone();
-        pods.push(loose.pod);
-        let mut variants = site.variants.iter();
-        let takes = asked && variants.all(|variant| site.takes(world, variant, &pods).is_ok());
-        if takes && outcome.admits(loose.pod, at).is_ok() {
-            places.insert(site.name.clone());
+    for (at, plan_node) in outcome.plan_nodes.iter().enumerate() {
+        let asked = plan_node.host.is_some() || (complete == Completeness::Claims && !rejected.low);
+        let mut pods = plan_node.pods.clone();
+        pods.push(rejected.pod);
+        let mut variants = plan_node.variants.iter();
+        let takes =
+            asked && variants.all(|variant| plan_node.check_accepts(world, variant, &pods).is_ok());
+        if takes && outcome.check_pod(rejected.pod, at).is_ok() {
+            places.insert(plan_node.name.clone());
         }
     }
     places
 }
 
-/// The nodes that could be made for a pod. Types differ in nothing that the places of pods are
-/// made of, so one type speaks for all that have its other labels.
-fn nodes(
+/// The new nodes that could be launched for a pod. Types with equal other labels have the same
+/// topology domains, so one of them is checked for inter-pod constraints.
+fn new_nodes_for(
     world: &World,
-    loose: &Loose<'_>,
-    fresh: &[Fresh<'_>],
+    rejected: &RejectedPod<'_>,
+    possible_nodes: &[PossibleNode<'_>],
     outcome: &Outcome<'_>,
 ) -> Vec<String> {
     let mut seen: BTreeMap<(Labels, &[usize]), bool> = BTreeMap::new();
     let mut places = Vec::new();
-    for Fresh { pool, site, .. } in fresh {
-        let variant = &site.variants[0];
-        let excused = loose.low || loose.excused.contains(&pool.name);
-        if excused || site.takes(world, variant, &[loose.pod]).is_err() {
+    for PossibleNode { pool, plan_node, .. } in possible_nodes {
+        let variant = &plan_node.variants[0];
+        let excused = rejected.low || rejected.excused.contains(&pool.name);
+        if excused || plan_node.check_accepts(world, variant, &[rejected.pod]).is_err() {
             continue;
         }
         let mut labels = variant.labels.clone();
@@ -211,7 +219,7 @@ fn nodes(
         labels.remove(CPU);
         let admitted = *seen
             .entry((labels.clone(), &variant.daemons))
-            .or_insert_with(|| outcome.admits_on(loose.pod, site).is_ok());
+            .or_insert_with(|| outcome.check_pod_on_new_node(rejected.pod, plan_node).is_ok());
         if admitted {
             places.push(format!("a new {it} of {labels:?}"));
         }
@@ -219,8 +227,8 @@ fn nodes(
     places
 }
 
-/// Whether a host may still get one of several labels.
-fn is_unsettled(room: &ExistingNode) -> bool {
-    let mut own = room.labels.iter();
-    own.any(|(_, own)| own.values().is_some_and(|values| values.len() > 1))
+/// Whether a label of a node is undecided.
+fn is_undecided(room: &ExistingNode) -> bool {
+    let mut requirements = room.labels.iter();
+    requirements.any(|(_, requirement)| requirement.values().is_some_and(|values| values.len() > 1))
 }

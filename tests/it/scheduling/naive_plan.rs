@@ -18,22 +18,22 @@ use outrigger::scheduling::{
 use super::bind_step::replay;
 use super::checker::check_limits;
 use super::fixture::{CPU, World};
-use super::missed_placements::is_placeable;
-use super::variants::{Fresh, fresh, sites};
+use super::missed_placements::is_valid;
+use super::variants::{PossibleNode, plan_nodes, possible_nodes};
 
-/// The plan, and the order in which its pods are bound. Of the nodes it makes each has one
-/// offering, so nothing is left open but what rooms may become, and of those it takes the first.
+/// The naive plan and its bind order. Each of its new nodes has one offering, so only existing
+/// nodes can be undecided, and their first variant is used.
 pub(crate) fn naive(world: &World) -> (Solution, Vec<PodKey>) {
-    let mut fresh = fresh(world);
-    fresh.retain(|fresh| makes_nodes(fresh.pool));
+    let mut possible = possible_nodes(world);
+    possible.retain(|possible| can_launch_nodes(possible.pool));
     let mut solution = Solution::default();
     let mut order: Vec<PodKey> = Vec::new();
     let mut waiting: Vec<&Pod> = world.pods.iter().collect();
-    waiting.retain(|pod| is_placeable(world, pod));
+    waiting.retain(|pod| is_valid(world, pod));
     loop {
         let before = waiting.len();
         waiting.retain(|pod| {
-            let placed = place(world, &fresh, &mut solution, &order, pod);
+            let placed = place(world, &possible, &mut solution, &order, pod);
             order.extend(placed.then(|| pod.key.clone()));
             !placed
         });
@@ -41,29 +41,29 @@ pub(crate) fn naive(world: &World) -> (Solution, Vec<PodKey>) {
             break;
         }
     }
-    solution.unplaced = left(world, &order);
+    solution.unplaced = rejected_pods(world, &order);
     (solution, order)
 }
 
-/// Finds a place for one more pod, if there is one.
+/// Places one more pod, and returns whether that was possible.
 fn place(
     world: &World,
-    fresh: &[Fresh<'_>],
+    possible: &[PossibleNode<'_>],
     solution: &mut Solution,
     order: &[PodKey],
     pod: &Pod,
 ) -> bool {
     let before = solution.clone();
-    let sites = sites(world, &before).expect("a plan so far");
-    let picks = vec![0; sites.len()];
-    let outcome = replay(world, &sites, order, &picks).expect("a plan so far");
-    for (at, site) in sites.iter().enumerate() {
-        let mut pods = site.pods.clone();
+    let plan_nodes = plan_nodes(world, &before).expect("a valid partial plan");
+    let picks = vec![0; plan_nodes.len()];
+    let outcome = replay(world, &plan_nodes, order, &picks).expect("a valid partial plan");
+    for (at, plan_node) in plan_nodes.iter().enumerate() {
+        let mut pods = plan_node.pods.clone();
         pods.push(pod);
-        let mut variants = site.variants.iter();
-        let takes = variants.all(|variant| site.takes(world, variant, &pods).is_ok());
-        if takes && outcome.admits(pod, at).is_ok() {
-            add(world, solution, at, pod);
+        let mut variants = plan_node.variants.iter();
+        let takes = variants.all(|variant| plan_node.check_accepts(world, variant, &pods).is_ok());
+        if takes && outcome.check_pod(pod, at).is_ok() {
+            add_pod(world, solution, at, pod);
             return true;
         }
     }
@@ -72,20 +72,22 @@ fn place(
         return false;
     }
     let mut refused: BTreeSet<(Labels, &[usize])> = BTreeSet::new();
-    for fresh in fresh {
-        let variant = &fresh.site.variants[0];
+    for possible in possible {
+        let variant = &possible.plan_node.variants[0];
         let mut labels = variant.labels.clone();
         labels.remove(INSTANCE_TYPE);
         labels.remove(CPU);
         let kind = (labels, &variant.daemons[..]);
-        if refused.contains(&kind) || fresh.site.takes(world, variant, &[pod]).is_err() {
+        if refused.contains(&kind)
+            || possible.plan_node.check_accepts(world, variant, &[pod]).is_err()
+        {
             continue;
         }
-        if outcome.admits_on(pod, &fresh.site).is_err() {
+        if outcome.check_pod_on_new_node(pod, &possible.plan_node).is_err() {
             refused.insert(kind);
             continue;
         }
-        solution.claims.push(claim(fresh, pod));
+        solution.claims.push(claim(possible, pod));
         if check_limits(world, solution).is_ok() {
             return true;
         }
@@ -94,24 +96,24 @@ fn place(
     false
 }
 
-fn claim(fresh: &Fresh<'_>, pod: &Pod) -> NewNodeClaim {
+fn claim(possible: &PossibleNode<'_>, pod: &Pod) -> NewNodeClaim {
     NewNodeClaim {
-        pool: fresh.pool.name.clone(),
-        offerings: vec![fresh.offering.clone()],
-        labels: fresh.more.clone(),
+        pool: possible.pool.name.clone(),
+        offerings: vec![possible.offering.clone()],
+        labels: possible.more.clone(),
         requests: pod.requests.clone(),
         pods: vec![pod.key.clone()],
     }
 }
 
-/// Whether pods may cause nodes of a pool, each of one type.
-fn makes_nodes(pool: &Pool) -> bool {
+/// Whether the pool may launch nodes for pods, each with one type.
+fn can_launch_nodes(pool: &Pool) -> bool {
     let mut wanted = pool.requirements.iter();
-    pool.replicas.is_none() && wanted.all(|(_, own)| own.min_values.is_none())
+    pool.replicas.is_none() && wanted.all(|(_, requirement)| requirement.min_values.is_none())
 }
 
-/// Adds a pod to a node of the plan; rooms come before claims.
-fn add(world: &World, solution: &mut Solution, at: usize, pod: &Pod) {
+/// Adds a pod to a node of the plan; existing nodes have lower indices than claims.
+fn add_pod(world: &World, solution: &mut Solution, at: usize, pod: &Pod) {
     let Some(room) = world.rooms.get(at) else {
         let claim = &mut solution.claims[at - world.rooms.len()];
         claim.pods.push(pod.key.clone());
@@ -129,8 +131,8 @@ fn add(world: &World, solution: &mut Solution, at: usize, pod: &Pod) {
     }
 }
 
-/// Everybody else, with as many words as the checker asks for.
-fn left(world: &World, order: &[PodKey]) -> Vec<UnschedulablePod> {
+/// All other pods, with the reasons that the checker requires.
+fn rejected_pods(world: &World, order: &[PodKey]) -> Vec<UnschedulablePod> {
     let placed: BTreeSet<&PodKey> = order.iter().collect();
     let mut keys: Vec<&PodKey> = world.pods.iter().map(|pod| &pod.key).collect();
     keys.retain(|key| !placed.contains(key));

@@ -17,25 +17,25 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use proptest::{collection, prop_assert, prop_assert_eq, proptest};
 
-use super::checker::{check, check_in};
-use super::features::{ALL, OFF, Part, TOGETHER, without};
+use super::checker::{check, check_in_order};
+use super::features::{ALL_FEATURES, Feature, POD_DEPENDENT, UNSUPPORTED, without};
 use super::fixture::{GIB, World, app, pods, spread, term, world};
-use super::missed_placements::Complete;
+use super::missed_placements::Completeness;
 use super::naive_plan::naive;
 use super::random_clusters::{a_crowded_world, a_world};
-use super::rules::{selects, written_out};
+use super::rules::{selector_matches, with_explicit_spread};
 
 proptest! {
     #[test]
-    fn every_plan_keeps_the_rules(world in a_world(OFF)) {
+    fn every_plan_passes_the_checker(world in a_world(UNSUPPORTED)) {
         let solution = world.solve();
         let checked = check(&world, &solution);
         prop_assert!(checked.is_ok(), "{:?}\n{:#?}", checked, solution);
     }
 
     #[test]
-    fn a_plan_for_a_crowd_keeps_the_rules_in_any_order(
-        world in a_crowded_world(OFF),
+    fn plan_for_crowded_hosts_is_valid_and_independent_of_order(
+        world in a_crowded_world(UNSUPPORTED),
         seed in any::<u64>(),
     ) {
         let solution = world.solve();
@@ -49,25 +49,25 @@ proptest! {
         prop_assert_eq!(other.solve(), solution);
     }
 
-    /// A wish that is to be passed over is as good as none.
+    /// An ignored preference has no effect.
     #[test]
-    fn ignored_wishes_change_nothing(mut world in a_world(OFF)) {
+    fn ignored_preferences_do_not_change_the_plan(mut world in a_world(UNSUPPORTED)) {
         world.cluster.scheduling.preferences = PreferencePolicy::Ignore;
-        let wishes = [Part::SoftSpread, Part::PreferredNodes, Part::PreferredPods];
+        let wishes = [Feature::SoftSpread, Feature::PreferredNodes, Feature::PreferredPods];
         let solution = world.solve();
         prop_assert_eq!(without(world, &wishes).solve(), solution);
     }
 
-    /// A default is as good as a constraint of the pod's own.
+    /// A default constraint has the same effect as a constraint of the pod.
     #[test]
-    fn pods_that_say_how_they_are_spread_by_default_change_nothing(world in a_world(OFF)) {
+    fn explicit_default_spread_gives_the_same_plan(world in a_world(UNSUPPORTED)) {
         let solution = world.solve();
-        prop_assert_eq!(written_out(world).solve(), solution);
+        prop_assert_eq!(with_explicit_spread(world).solve(), solution);
     }
 
     #[test]
-    fn the_same_input_in_any_order_gives_the_same_plan(
-        world in a_world(OFF),
+    fn input_order_does_not_change_the_plan(
+        world in a_world(UNSUPPORTED),
         seed in any::<u64>(),
     ) {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -83,10 +83,10 @@ proptest! {
         prop_assert_eq!(world.solve(), other.solve());
     }
 
-    /// Only as long as no pod's place depends on another's.
+    /// This holds only if no pod depends on the nodes of other pods.
     #[test]
-    fn what_a_plan_leaves_it_leaves_for_good(world in a_world(OFF)) {
-        let mut world = without(without(world, TOGETHER), &[Part::Reservations]);
+    fn unscheduled_pods_stay_unscheduled_in_a_second_pass(world in a_world(UNSUPPORTED)) {
+        let mut world = without(without(world, POD_DEPENDENT), &[Feature::Reservations]);
         for pool in &mut world.cluster.pools {
             pool.limits = Limits::default();
         }
@@ -101,25 +101,26 @@ proptest! {
     }
 }
 
-/// A rule about pods of one app on a host.
+/// A constraint on pods of one app on a host.
 #[derive(Clone, Copy, Debug)]
-enum Shares {
+enum HostRule {
     Freely,
     Spread(u32),
     Apart,
 }
 
-fn a_few_alike() -> impl Strategy<Value = (Shares, bool, usize)> {
-    let shares = select(vec![Shares::Freely, Shares::Spread(1), Shares::Spread(2), Shares::Apart]);
+fn a_pod_group() -> impl Strategy<Value = (HostRule, bool, usize)> {
+    let shares =
+        select(vec![HostRule::Freely, HostRule::Spread(1), HostRule::Spread(2), HostRule::Apart]);
     (shares, any::<bool>(), 1..12_usize)
 }
 
 proptest! {
-    /// Pods of one size stand in for each other on nodes that are alike, whoever else is between
-    /// them in the order of all.
+    /// Pods of equal size are interchangeable on equal nodes, even if other pods are between them
+    /// in the bind order.
     #[test]
-    fn pods_of_one_size_that_share_hosts_otherwise_are_each_planned_once(
-        all in collection::vec(a_few_alike(), 2..6),
+    fn equal_size_pods_with_different_spread_rules_are_planned_once(
+        all in collection::vec(a_pod_group(), 2..6),
     ) {
         let mut world = world();
         for (at, (shares, elsewhere, count)) in all.into_iter().enumerate() {
@@ -128,9 +129,9 @@ proptest! {
             for mut pod in pods(&format!("{name}-"), count, 250, GIB / 8) {
                 pod.labels.insert("app".to_owned(), name.clone());
                 match shares {
-                    Shares::Freely => {}
-                    Shares::Spread(skew) => pod.spread.push(spread(own.clone(), HOSTNAME, skew)),
-                    Shares::Apart => pod.anti_affinity.push(term(own.clone(), HOSTNAME)),
+                    HostRule::Freely => {}
+                    HostRule::Spread(skew) => pod.spread.push(spread(own.clone(), HOSTNAME, skew)),
+                    HostRule::Apart => pod.anti_affinity.push(term(own.clone(), HOSTNAME)),
                 }
                 if elsewhere {
                     let zones = Requirement::is_in(["a", "b"]);
@@ -145,99 +146,104 @@ proptest! {
     }
 }
 
-/// What a naive plan knows nothing of.
-const NOT_NAIVE: &[Part] = &[Part::UnsettledRooms, Part::Reservations];
+/// The features that the naive plan does not support.
+const UNSUPPORTED_BY_NAIVE: &[Feature] = &[Feature::UndecidedNodes, Feature::Reservations];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
 
-    /// The checker accepts plans that are right, whatever the worlds are made of.
+    /// The checker accepts valid plans for worlds with all other features.
     #[test]
-    fn a_naive_plan_keeps_the_rules(world in a_world(NOT_NAIVE)) {
+    fn naive_plan_passes_the_checker(world in a_world(UNSUPPORTED_BY_NAIVE)) {
         let (solution, order) = naive(&world);
-        let checked = check_in(&world, &solution, &order, Complete::Claims);
+        let checked = check_in_order(&world, &solution, &order, Completeness::Claims);
         prop_assert!(checked.is_ok(), "{:?}\n{:#?}", checked, solution);
     }
 }
 
-/// What a plan costs per hour, the price of nodes included.
+/// The cost of a plan in $/h, including the overhead price of its nodes.
 fn cost(world: &World, solution: &Solution) -> f64 {
     let each = world.cluster.scheduling.node_overhead_price.usd_per_h();
     let price = |claim: &NewNodeClaim| claim.offerings[0].1.usd_per_h() + each;
     solution.claims.iter().map(price).sum()
 }
 
-/// Of all worlds together: it leaves no more pods out, and where it leaves as many, its nodes cost
-/// no more. Weights and wishes, for which it may pay, are left aside, and so are rooms of which
-/// the naive plan cannot know what they become.
+/// In total over all worlds, the scheduler rejects at most as many pods as the naive plan, and if
+/// it rejects as many, its nodes cost at most as much. Weights and preferences, which may raise
+/// the cost, are removed, and so are undecided nodes, which the naive plan does not support.
 #[test]
-fn the_solver_does_no_worse_than_a_naive_plan() {
-    const ASIDE: &[Part] = &[
-        Part::SoftSpread,
-        Part::PreferredNodes,
-        Part::PreferredPods,
-        Part::UnsettledRooms,
-        Part::Reservations,
+fn scheduler_is_no_worse_than_the_naive_plan() {
+    const IGNORED: &[Feature] = &[
+        Feature::SoftSpread,
+        Feature::PreferredNodes,
+        Feature::PreferredPods,
+        Feature::UndecidedNodes,
+        Feature::Reservations,
     ];
-    let (mut runner, worlds) = (TestRunner::deterministic(), a_world(OFF));
+    let (mut runner, worlds) = (TestRunner::deterministic(), a_world(UNSUPPORTED));
     let (mut left, mut costs) = ((0, 0), (0.0, 0.0));
     for _ in 0..150 {
         let drawn = worlds.new_tree(&mut runner).expect("a world").current();
-        let mut world = without(drawn, ASIDE);
+        let mut world = without(drawn, IGNORED);
         for pool in &mut world.cluster.pools {
             pool.weight = 0;
             pool.taints.retain(|taint| taint.effect != Effect::PreferNoSchedule);
         }
-        let (own, other) = (world.solve(), naive(&world).0);
-        left = (left.0 + own.unplaced.len(), left.1 + other.unplaced.len());
-        if own.unplaced.len() == other.unplaced.len() {
-            costs = (costs.0 + cost(&world, &own), costs.1 + cost(&world, &other));
+        let (solution, other) = (world.solve(), naive(&world).0);
+        left = (left.0 + solution.unplaced.len(), left.1 + other.unplaced.len());
+        if solution.unplaced.len() == other.unplaced.len() {
+            costs = (costs.0 + cost(&world, &solution), costs.1 + cost(&world, &other));
         }
     }
-    assert!(left.0 <= left.1, "{} pods are left out, not {}", left.0, left.1);
+    assert!(left.0 <= left.1, "{} pods are rejected, not {}", left.0, left.1);
     assert!(costs.0 <= costs.1, "{} $/h, not {}", costs.0, costs.1);
 }
 
-/// Worlds at random have everything in them often enough.
+/// Each feature occurs in at least 5 % of the random worlds.
 #[test]
-fn every_part_is_drawn() {
+fn random_clusters_contain_every_feature() {
     const WORLDS: usize = 200;
     let (mut runner, worlds) = (TestRunner::deterministic(), a_world(&[]));
     let mut draw = || worlds.new_tree(&mut runner).expect("a world").current();
     let worlds: Vec<World> = (0..WORLDS).map(|_| draw()).collect();
-    for part in ALL {
+    for part in ALL_FEATURES {
         let with = worlds.iter().filter(|world| without((*world).clone(), &[*part]) != **world);
         let count = with.count();
         assert!(count * 20 >= WORLDS, "{part:?} is in {count} of {WORLDS} worlds");
     }
 }
 
-/// Of pods that are spread over hosts, whether a node that is to be made gets more than may be
-/// ahead of an empty one.
-fn is_level(world: &World, claim: &NewNodeClaim) -> bool {
-    let mut alike: BTreeMap<&Labels, u32> = BTreeMap::new();
-    let own = world.pods.iter().filter(|pod| claim.pods.contains(&pod.key));
-    own.filter(|pod| pod.spread.iter().any(by_host)).any(|pod| {
-        let count = alike.entry(&pod.labels).or_insert(0);
+/// Whether a planned node gets more pods of a spread over hosts than the skew allows beside an
+/// empty node.
+fn exceeds_skew(world: &World, claim: &NewNodeClaim) -> bool {
+    let mut counts: BTreeMap<&Labels, u32> = BTreeMap::new();
+    let claimed = world.pods.iter().filter(|pod| claim.pods.contains(&pod.key));
+    claimed.filter(|pod| pod.spread.iter().any(by_host)).any(|pod| {
+        let count = counts.entry(&pod.labels).or_insert(0);
         *count += 1;
-        let mut spread = pod.spread.iter().filter(|own| by_host(own));
-        spread.any(|own| selects(own.selector.as_ref(), &pod.labels) && *count > own.max_skew)
+        let mut spread = pod.spread.iter().filter(|constraint| by_host(constraint));
+        spread.any(|constraint| {
+            selector_matches(constraint.selector.as_ref(), &pod.labels)
+                && *count > constraint.max_skew
+        })
     })
 }
 
-fn by_host(own: &TopologySpread) -> bool {
-    own.is_hard && own.topology_key == HOSTNAME && own.selector != Some(Selector::default())
+fn by_host(constraint: &TopologySpread) -> bool {
+    constraint.is_hard
+        && constraint.topology_key == HOSTNAME
+        && constraint.selector != Some(Selector::default())
 }
 
-/// Among worlds at random are enough in which hosts get equal parts of many pods.
+/// In at least 20 % of the random worlds, many pods are distributed evenly over hosts.
 #[test]
-fn equal_parts_are_drawn() {
+fn random_crowded_clusters_contain_even_spreads() {
     const WORLDS: usize = 100;
-    let (mut runner, worlds) = (TestRunner::deterministic(), a_crowded_world(OFF));
+    let (mut runner, worlds) = (TestRunner::deterministic(), a_crowded_world(UNSUPPORTED));
     let level = (0..WORLDS).filter(|_| {
         let world = worlds.new_tree(&mut runner).expect("a world").current();
         let solution = world.solve();
-        solution.claims.iter().any(|claim| is_level(&world, claim))
+        solution.claims.iter().any(|claim| exceeds_skew(&world, claim))
     });
     let count = level.count();
     assert!(count * 5 >= WORLDS, "{count} of {WORLDS} worlds");

@@ -24,12 +24,12 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::select;
 use proptest::{collection, option};
 
-use super::features::{Part, without};
+use super::features::{Feature, without};
 use super::fixture::{
     CPU, DEFAULT, GIB, MIB, NOW, World, app as app_of, kwok_like, label, pod, room, taint,
 };
 use super::random_pods::{
-    APPS, DEVICE, DISKS, Deployment, OTHER, RACK, a_crowd, a_daemon, a_default_spread,
+    APPS, DEVICE, DISKS, Deployment, OTHER, RACK, a_crowded_deployment, a_daemon, a_default_spread,
     a_deployment, a_settled_pod,
 };
 
@@ -38,8 +38,8 @@ fn maybe_taint(share: f64, effect: Effect) -> impl Strategy<Value = Option<Taint
     option::weighted(share, select(&["", "1"][..]).prop_map(of_value))
 }
 
-/// What a pool wants of its nodes, beside racks and teams.
-fn a_wish() -> impl Strategy<Value = Option<(&'static str, Requirement)>> {
+/// A requirement of a pool, in addition to racks and teams.
+fn a_pool_requirement() -> impl Strategy<Value = Option<(&'static str, Requirement)>> {
     let large = Requirement::from_operator(Operator::Gt, &["2".to_owned()]);
     let large = large.expect("an integer");
     prop_oneof![
@@ -51,7 +51,7 @@ fn a_wish() -> impl Strategy<Value = Option<(&'static str, Requirement)>> {
     ]
 }
 
-/// Teams of a pool's nodes: none, one by label, one or two by requirement.
+/// The teams of the nodes of a pool: none, one by label, one or two by requirement.
 #[derive(Clone, Copy, Debug)]
 enum Team {
     None,
@@ -68,8 +68,8 @@ fn a_team() -> impl Strategy<Value = Team> {
     ]
 }
 
-/// What a pool wants to be flexible about.
-fn a_choice() -> impl Strategy<Value = Option<(&'static str, u32)>> {
+/// A label with `min_values`.
+fn a_min_values() -> impl Strategy<Value = Option<(&'static str, u32)>> {
     let types = (2u32..9).prop_map(|least| (INSTANCE_TYPE, least));
     option::weighted(0.15, prop_oneof![types, Just((ZONE, 2))])
 }
@@ -86,7 +86,7 @@ fn a_pool(name: &'static str) -> impl Strategy<Value = Pool> {
         2 => Just(vec!["r1", "r2"]),
     ];
     let limits = (option::weighted(0.2, 1i64..80), option::weighted(0.1, 0u32..6));
-    let labels = (a_team(), rack, any::<bool>(), a_wish(), a_choice());
+    let labels = (a_team(), rack, any::<bool>(), a_pool_requirement(), a_min_values());
     let rest = (0u32..2, option::weighted(0.07, Just(1)));
     (taints, labels, limits, rest).prop_map(
         move |(taints, (team, rack, spot, wish, choice), limits, (weight, replicas))| {
@@ -161,8 +161,8 @@ fn a_room() -> impl Strategy<Value = ExistingNode> {
     )
 }
 
-/// Rooms get their names: those whose zone is not settled are of claims.
-fn named(rooms: Vec<ExistingNode>) -> Vec<ExistingNode> {
+/// Names the nodes. A node whose zone is undecided belongs to a claim.
+fn with_names(rooms: Vec<ExistingNode>) -> Vec<ExistingNode> {
     let with_name = |(at, mut room): (usize, ExistingNode)| {
         let settled = room
             .labels
@@ -201,7 +201,7 @@ fn a_scheduling() -> impl Strategy<Value = Scheduling> {
     )
 }
 
-/// Daemons ask for little, but where they run depends on labels, too.
+/// A DaemonSet with small requests. Its node constraints stay.
 fn daemon_set((at, mut template): (usize, Pod)) -> DaemonSet {
     let namespace = template.key.namespace.as_str();
     let key = ObjectKey::new(namespace, format!("d{at}"));
@@ -211,7 +211,7 @@ fn daemon_set((at, mut template): (usize, Pod)) -> DaemonSet {
     DaemonSet { key, template }
 }
 
-/// On nodes that have not started daemons are still to come.
+/// Adds all daemons to the expected ones of nodes that are not initialized.
 fn expect_daemons(world: &mut World) {
     let keys = world.daemons.iter().map(|set| (set.key.clone(), true));
     let keys: Vec<(ObjectKey, bool)> = keys.collect();
@@ -235,14 +235,18 @@ fn add_deployments(world: &mut World, deployments: &[Deployment]) {
     }
 }
 
-/// Pods that have their places get them.
-fn settle(world: &mut World, residents: Vec<(usize, Pod)>, promised: Vec<(usize, Pod)>) {
+/// Adds bound and promised pods to the nodes.
+fn add_bound_and_promised_pods(
+    world: &mut World,
+    residents: Vec<(usize, Pod)>,
+    promised: Vec<(usize, Pod)>,
+) {
     if world.rooms.is_empty() {
         return;
     }
     for (at, (room, mut pod)) in residents.into_iter().enumerate() {
         let room = &world.rooms[room % world.rooms.len()];
-        // Nothing runs on a claim that has no node yet.
+        // A claim without a node runs no pods.
         if let NodeRef::Node(name) = &room.host {
             pod.key.name = format!("r{at}");
             pod.node = Some(name.clone());
@@ -260,11 +264,11 @@ fn settle(world: &mut World, residents: Vec<(usize, Pod)>, promised: Vec<(usize,
     }
 }
 
-/// Zones differ a little in price, some types have a device, and some offerings cannot be had.
+/// Zones with different prices, some types with a device, and some unavailable offerings.
 fn a_catalog() -> impl Strategy<Value = Catalog> {
     let zones = ["a", "b", "c"];
-    let gone = collection::vec((0usize..60, 0usize..6), 0..8);
-    gone.prop_map(move |gone| {
+    let unavailable = collection::vec((0usize..60, 0usize..6), 0..8);
+    unavailable.prop_map(move |unavailable| {
         let mut types = kwok_like("amd64", &[1, 2, 4, 8, 16], &zones);
         types.extend(kwok_like("arm64", &[2, 4, 8, 32], &zones));
         for (at, it) in types.iter_mut().enumerate() {
@@ -283,7 +287,7 @@ fn a_catalog() -> impl Strategy<Value = Catalog> {
             }
             it.offerings.sort_by_key(|offering| offering.price);
         }
-        for (at, offering) in gone {
+        for (at, offering) in unavailable {
             let at = at % types.len();
             types[at].offerings[offering].available = false;
         }
@@ -291,8 +295,8 @@ fn a_catalog() -> impl Strategy<Value = Catalog> {
     })
 }
 
-/// How pods are spread by default, the Services, by the app they select, and whether the pods of a
-/// deployment have a controller, by its place.
+/// The default spread, the apps that Services select, and whether the pods of each Deployment have
+/// a controller.
 type Defaults = (Vec<TopologySpread>, Vec<&'static str>, Vec<bool>);
 
 fn some_defaults() -> impl Strategy<Value = Option<Defaults>> {
@@ -303,7 +307,7 @@ fn some_defaults() -> impl Strategy<Value = Option<Defaults>> {
 
 fn spread_by_default(world: &mut World, (mut spread, services, owned): Defaults) {
     spread.sort();
-    spread.dedup_by_key(|own| (own.topology_key.clone(), own.is_hard));
+    spread.dedup_by_key(|constraint| (constraint.topology_key.clone(), constraint.is_hard));
     world.cluster.scheduling.default_spread = spread;
     for app in services {
         world.select(WorkloadSelector {
@@ -314,26 +318,26 @@ fn spread_by_default(world: &mut World, (mut spread, services, owned): Defaults)
     }
     let mut pods = std::mem::take(&mut world.pods);
     for pod in &mut pods {
-        // The name is `p`, the place of the deployment, and the pod's own.
+        // The name is `p`, the index of the Deployment, and the index of the pod.
         let (of, _) = pod.key.name[1..].split_once('-').expect("a pod's name");
         if !owned[of.parse::<usize>().expect("a number")] {
             continue;
         }
-        let own = WorkloadSelector {
+        let workload = WorkloadSelector {
             kind: ObjectKind::ReplicaSet,
             key: ObjectKey::new(pod.key.namespace.as_str(), of),
             selector: Selector::from_labels(&pod.labels),
         };
         pod.owner =
             Some(Owner { kind: "ReplicaSet".to_owned(), name: of.to_owned(), uid: String::new() });
-        if !world.selecting.contains(&own) {
-            world.select(own);
+        if !world.selecting.contains(&workload) {
+            world.select(workload);
         }
     }
     world.pods = pods;
 }
 
-/// Types, zones and counts of what is reserved; nothing in most worlds.
+/// Types, zones and instance counts of reservations; empty in most worlds.
 fn reservations() -> impl Strategy<Value = Vec<(usize, &'static str, u32)>> {
     let one = (0usize..60, select(&["a", "b"][..]), 0u32..4);
     prop_oneof![
@@ -342,19 +346,19 @@ fn reservations() -> impl Strategy<Value = Vec<(usize, &'static str, u32)>> {
     ]
 }
 
-fn reserve(world: &mut World, all: &[(usize, &'static str, u32)]) {
+fn add_reservations(world: &mut World, all: &[(usize, &'static str, u32)]) {
     let named = all.iter().enumerate().map(|(at, (of, zone, total))| {
         let it = world.catalog.types().nth(of % world.catalog.len());
         let it = it.expect("a type").name.clone();
-        let own = Reservation::new(&format!("cr-{at}"), *total);
-        (it, Zone::from(*zone), own)
+        let reservation = Reservation::new(&format!("cr-{at}"), *total);
+        (it, Zone::from(*zone), reservation)
     });
     let named: Vec<_> = named.collect();
     world.catalog = world.catalog.with_reservations(named);
 }
 
-/// Some offerings are held down.
-fn hold(world: &mut World, at: usize, zone: &str) {
+/// Marks an offering as unavailable.
+fn mark_unavailable(world: &mut World, at: usize, zone: &str) {
     let it = world.catalog.types().nth(at % world.catalog.len());
     let key = OfferingKey {
         instance_type: it.expect("a type").name.clone(),
@@ -365,55 +369,55 @@ fn hold(world: &mut World, at: usize, zone: &str) {
     world.holds.mark_unavailable(key, NOW + SignedDuration::from_secs(1), NOW);
 }
 
-/// What the first pool has in use.
-fn use_some(world: &mut World, used: Option<(usize, i64)>) {
+/// Sets the usage of the first pool.
+fn set_usage(world: &mut World, used: Option<(usize, i64)>) {
     if let (Some((nodes, cpu)), Some(pool)) = (used, world.cluster.pools.first()) {
-        let own = world.usage.entry(pool.name.clone()).or_default();
-        (own.nodes, own.capacity.cpu_milli) = (nodes, cpu * 1000);
+        let usage = world.usage.entry(pool.name.clone()).or_default();
+        (usage.nodes, usage.capacity.cpu_milli) = (nodes, cpu * 1000);
     }
 }
 
-/// What other clusters leave of the limits of a fleet, seldom.
-fn a_view() -> impl Strategy<Value = Option<FleetView>> {
+/// Rarely, the share of the fleet limits that other clusters leave.
+fn a_fleet_view() -> impl Strategy<Value = Option<FleetView>> {
     let share = (1i64..120, 0u32..9, option::weighted(0.1, Just("wait")));
     let view = |(cores, nodes, closed): (i64, u32, Option<&str>)| FleetView {
-        limits: of_cores(200, 9),
-        share: of_cores(cores, nodes),
+        limits: core_limits(200, 9),
+        share: core_limits(cores, nodes),
         closed: closed.map(str::to_owned),
         ..FleetView::default()
     };
     option::weighted(0.15, share.prop_map(view))
 }
 
-fn of_cores(cores: i64, nodes: u32) -> Limits {
+fn core_limits(cores: i64, nodes: u32) -> Limits {
     Limits { nodes: Some(nodes), capacity: vec![("cpu".to_owned(), cores * 1000)] }
 }
 
-/// A world without these parts.
-pub(crate) fn a_world(off: &'static [Part]) -> impl Strategy<Value = World> {
+/// A world without these features.
+pub(crate) fn a_world(disabled: &'static [Feature]) -> impl Strategy<Value = World> {
     let rooms = collection::vec(a_room(), 0..5);
-    a_world_of(collection::vec(a_deployment(), 0..7), rooms, off)
+    a_world_of(collection::vec(a_deployment(), 0..7), rooms, disabled)
 }
 
-/// A world with many pods that are spread over hosts, and little else.
-pub(crate) fn a_crowded_world(off: &'static [Part]) -> impl Strategy<Value = World> {
+/// A world with many pods that are spread over hosts, and few others.
+pub(crate) fn a_crowded_world(disabled: &'static [Feature]) -> impl Strategy<Value = World> {
     let others = prop_oneof![
         2 => Just(Vec::new()),
         1 => collection::vec(a_deployment(), 1..3),
     ];
-    let deployments = (others, collection::vec(a_crowd(), 1..3));
+    let deployments = (others, collection::vec(a_crowded_deployment(), 1..3));
     let deployments = deployments.prop_map(|(some, crowds)| [some, crowds].concat());
     let rooms = prop_oneof![
         2 => Just(Vec::new()),
         1 => collection::vec(a_room(), 1..4),
     ];
-    a_world_of(deployments, rooms, off)
+    a_world_of(deployments, rooms, disabled)
 }
 
 fn a_world_of(
     deployments: impl Strategy<Value = Vec<Deployment>>,
     rooms: impl Strategy<Value = Vec<ExistingNode>>,
-    off: &'static [Part],
+    disabled: &'static [Feature],
 ) -> impl Strategy<Value = World> {
     let count = prop_oneof![1 => Just(0usize), 4 => Just(1), 5 => Just(2)];
     let pools = (a_pool("one"), a_pool("two"), count);
@@ -424,7 +428,7 @@ fn a_world_of(
     );
     let daemons = collection::vec(a_daemon(), 0..3);
     let used = option::weighted(0.3, (0usize..3, 0i64..20));
-    let limits = (option::weighted(0.2, 1i64..120), option::weighted(0.1, 0u32..9), a_view());
+    let limits = (option::weighted(0.2, 1i64..120), option::weighted(0.1, 0u32..9), a_fleet_view());
     let supply = (a_catalog(), a_scheduling(), used, some_defaults(), reservations(), limits);
     let all = (deployments, pools, rooms, holds, settled, daemons, supply);
     all.prop_map(move |(deployments, pools, rooms, holds, settled, daemons, supply)| {
@@ -432,7 +436,7 @@ fn a_world_of(
         let limits = (cpu, nodes);
         let mut world = World {
             catalog,
-            rooms: named(rooms),
+            rooms: with_names(rooms),
             daemons: daemons.into_iter().enumerate().map(daemon_set).collect(),
             namespaces: BTreeMap::from([
                 (DEFAULT.to_owned(), Labels::from([label("env", "dev")])),
@@ -440,9 +444,9 @@ fn a_world_of(
             ]),
             ..World::default()
         };
-        reserve(&mut world, &reserved);
+        add_reservations(&mut world, &reserved);
         for (at, zone) in holds {
-            hold(&mut world, at, zone);
+            mark_unavailable(&mut world, at, zone);
         }
         world.cluster.pools = [pools.0, pools.1].into_iter().take(pools.2).collect();
         world.cluster.scheduling = scheduling;
@@ -450,13 +454,13 @@ fn a_world_of(
         world.cluster.limits.capacity = cpu.into_iter().collect();
         world.cluster.limits.nodes = limits.1;
         world.fleet = view;
-        use_some(&mut world, used);
+        set_usage(&mut world, used);
         expect_daemons(&mut world);
         add_deployments(&mut world, &deployments);
-        settle(&mut world, settled.0, settled.1);
+        add_bound_and_promised_pods(&mut world, settled.0, settled.1);
         if let Some(defaults) = defaults {
             spread_by_default(&mut world, defaults);
         }
-        without(world, off)
+        without(world, disabled)
     })
 }

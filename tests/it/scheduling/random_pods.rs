@@ -18,19 +18,19 @@ use proptest::{collection, option};
 
 use super::fixture::{CPU, DEFAULT, GIB, label, pod, port, tolerates};
 
-/// The other namespace; its label `env` is `prod`, that of the default one `dev`.
+/// The second namespace. Its label `env` is `prod`, that of the default namespace is `dev`.
 pub(crate) const OTHER: &str = "other";
 pub(crate) const APPS: &[&str] = &["a", "b", "c"];
-/// A label that pools and rooms may have.
+/// A label that pools and nodes may have.
 pub(crate) const RACK: &str = "rack";
 /// A label that no node has.
-pub(crate) const NOBODYS: &str = "nobody-has-it";
+pub(crate) const UNUSED_LABEL: &str = "nobody-has-it";
 /// A device that some types have.
 pub(crate) const DEVICE: &str = "vendor/device";
-/// A driver of volumes, as rooms count them.
+/// The resource name of the attached volumes of a driver.
 pub(crate) const DISKS: &str = "attachable-volumes-csi-disk";
 
-/// Pods that are alike, but for their names and perhaps the places of their volumes.
+/// Pods that differ only in their names, and perhaps in the zones of their volumes.
 #[derive(Clone, Debug)]
 pub(crate) struct Deployment {
     pub(crate) pod: Pod,
@@ -38,24 +38,24 @@ pub(crate) struct Deployment {
     volumes: Volumes,
 }
 
-/// Zones of volumes.
-const REACHES: &[&[&str]] = &[&["a"], &["a", "b"], &["z"]];
+/// Sets of zones in which volumes can be used.
+const VOLUME_ZONES: &[&[&str]] = &[&["a"], &["a", "b"], &["z"]];
 
-/// Where the volumes of a deployment's pods are.
+/// The volumes of the pods of a Deployment.
 #[derive(Clone, Debug)]
 enum Volumes {
     None,
-    /// All in any of these zones.
+    /// Volumes that can be used in any of these zones.
     In(&'static [&'static str]),
-    /// Each pod's in another zone.
+    /// The volume of each pod is in another zone.
     Each,
-    /// So many wherever the pod is.
+    /// This number of volumes without topology.
     Attached(i64),
     Lost,
 }
 
 impl Deployment {
-    /// What the volumes of one of its pods ask for.
+    /// The requirements of the volumes of one pod.
     pub(crate) fn mounts(&self, at: usize) -> Option<VolumeRequirements> {
         let zones = |zones: &[&str]| -> Vec<Requirements> {
             let one = |zone| Requirements::from_iter([(ZONE, Requirement::is_in([zone]))]);
@@ -75,23 +75,23 @@ impl Deployment {
     }
 }
 
-/// Which pods a selector is to mean.
+/// The pods that a selector should match.
 #[derive(Clone, Debug)]
-enum Aim {
-    /// Those like the pod itself.
+enum SelectorTarget {
+    /// Pods with the labels of the pod itself.
     Own,
-    /// Those of one app.
+    /// Pods of one app.
     App(&'static str),
-    /// Those of all apps but one.
+    /// Pods of all apps except one.
     But(&'static str),
     All,
-    /// There is a selector, and it contradicts itself.
+    /// A contradictory selector.
     Never,
-    /// There is no selector.
+    /// No selector.
     None,
 }
 
-impl Aim {
+impl SelectorTarget {
     fn selector(&self, labels: &Labels) -> Option<Selector> {
         let is = |value: &str| (("app").to_owned(), Requirement::is_in([value]));
         Some(match self {
@@ -105,14 +105,14 @@ impl Aim {
     }
 }
 
-fn an_aim() -> impl Strategy<Value = Aim> {
+fn a_selector_target() -> impl Strategy<Value = SelectorTarget> {
     prop_oneof![
-        10 => Just(Aim::Own),
-        4 => select(APPS).prop_map(Aim::App),
-        1 => select(APPS).prop_map(Aim::But),
-        1 => Just(Aim::All),
-        1 => Just(Aim::Never),
-        1 => Just(Aim::None),
+        10 => Just(SelectorTarget::Own),
+        4 => select(APPS).prop_map(SelectorTarget::App),
+        1 => select(APPS).prop_map(SelectorTarget::But),
+        1 => Just(SelectorTarget::All),
+        1 => Just(SelectorTarget::Never),
+        1 => Just(SelectorTarget::None),
     ]
 }
 
@@ -122,61 +122,62 @@ fn a_topology_key() -> impl Strategy<Value = &'static str> {
         10 => Just(ZONE),
         3 => Just(CAPACITY_TYPE),
         2 => Just(RACK),
-        1 => Just(NOBODYS),
+        1 => Just(UNUSED_LABEL),
     ]
 }
 
-/// How namespaces are named in a term: the pod's own, by name or by labels.
+/// The namespaces of a term: that of the pod, by name, or by labels.
 #[derive(Clone, Debug)]
-enum Reach {
+enum NamespaceScope {
     Own,
     Named(&'static str),
     Prod,
     Everywhere,
 }
 
-/// A term whose selector and namespaces are still to be made out.
+/// A term whose selector and namespaces depend on the pod.
 #[derive(Clone, Debug)]
-struct Draft(Aim, Reach, &'static str);
+struct TermDraft(SelectorTarget, NamespaceScope, &'static str);
 
-impl Draft {
+impl TermDraft {
     fn term(&self, namespace: &str, labels: &Labels) -> PodTerm {
         let Self(aim, reach, topology_key) = self;
         let named = match reach {
-            Reach::Own => Some(namespace),
-            Reach::Named(name) => Some(*name),
-            Reach::Prod | Reach::Everywhere => None,
+            NamespaceScope::Own => Some(namespace),
+            NamespaceScope::Named(name) => Some(*name),
+            NamespaceScope::Prod | NamespaceScope::Everywhere => None,
         };
         let prod = || Selector::from_labels(&Labels::from([label("env", "prod")]));
         PodTerm {
             selector: aim.selector(labels),
             namespaces: named.into_iter().map(ToOwned::to_owned).collect(),
             namespace_selector: match reach {
-                Reach::Own | Reach::Named(_) => None,
-                Reach::Prod => Some(prod()),
-                Reach::Everywhere => Some(Selector::default()),
+                NamespaceScope::Own | NamespaceScope::Named(_) => None,
+                NamespaceScope::Prod => Some(prod()),
+                NamespaceScope::Everywhere => Some(Selector::default()),
             },
             topology_key: (*topology_key).to_owned(),
         }
     }
 }
 
-fn a_draft() -> impl Strategy<Value = Draft> {
+fn a_term_draft() -> impl Strategy<Value = TermDraft> {
     let reach = prop_oneof![
-        8 => Just(Reach::Own),
-        1 => select(&[DEFAULT, OTHER][..]).prop_map(Reach::Named),
-        1 => Just(Reach::Prod),
-        1 => Just(Reach::Everywhere),
+        8 => Just(NamespaceScope::Own),
+        1 => select(&[DEFAULT, OTHER][..]).prop_map(NamespaceScope::Named),
+        1 => Just(NamespaceScope::Prod),
+        1 => Just(NamespaceScope::Everywhere),
     ];
-    (an_aim(), reach, a_topology_key()).prop_map(|(aim, reach, key)| Draft(aim, reach, key))
+    (a_selector_target(), reach, a_topology_key())
+        .prop_map(|(aim, reach, key)| TermDraft(aim, reach, key))
 }
 
-/// A spread and the aim of its selector.
-fn a_spread() -> impl Strategy<Value = (Aim, TopologySpread)> {
+/// A spread without a selector, and the pods that the selector should match.
+fn a_spread() -> impl Strategy<Value = (SelectorTarget, TopologySpread)> {
     let bounds = (1u32..4, prop_oneof![4 => Just(1u32), 1 => 2u32..5]);
     let policies = (option::weighted(0.8, Just(())), option::weighted(0.3, Just(())));
     let hard = option::weighted(0.8, Just(()));
-    (an_aim(), a_topology_key(), bounds, policies, hard).prop_map(
+    (a_selector_target(), a_topology_key(), bounds, policies, hard).prop_map(
         |(aim, key, (max_skew, min_domains), (affinity, taints), hard)| {
             let spread = TopologySpread {
                 selector: None,
@@ -192,9 +193,9 @@ fn a_spread() -> impl Strategy<Value = (Aim, TopologySpread)> {
     )
 }
 
-/// A spread that selects nothing yet.
+/// A spread without a selector.
 pub(crate) fn a_default_spread() -> impl Strategy<Value = TopologySpread> {
-    a_spread().prop_map(|(_, own)| own)
+    a_spread().prop_map(|(_, spread)| spread)
 }
 
 fn an_expression() -> impl Strategy<Value = (&'static str, Requirement)> {
@@ -225,14 +226,14 @@ fn a_node_term() -> impl Strategy<Value = Requirements> {
     collection::vec(an_expression(), 1..3).prop_map(|all| all.into_iter().collect())
 }
 
-/// Namespace and labels, as deployments and bound pods have them.
+/// Namespace and labels of a Deployment or a bound pod.
 fn a_name() -> impl Strategy<Value = (&'static str, Labels)> {
     let namespace = prop_oneof![4 => Just(DEFAULT), 1 => Just(OTHER)];
     (namespace, select(APPS))
         .prop_map(|(namespace, app)| (namespace, Labels::from([label("app", app)])))
 }
 
-/// Mostly one that tolerates all the taints there are.
+/// A toleration, which mostly tolerates all taints of random worlds.
 fn a_toleration() -> impl Strategy<Value = Toleration> {
     let equal = |value: &str, effect| Toleration {
         operator: TolerationOperator::Equal,
@@ -249,7 +250,7 @@ fn a_toleration() -> impl Strategy<Value = Toleration> {
     ]
 }
 
-/// A pod that asks for something of its node.
+/// A pod with requests and node constraints.
 fn a_pod() -> impl Strategy<Value = Pod> {
     let amounts = (select(&[100, 900, 1000, 3500, 7000][..]), 1i64..40);
     let labels = (
@@ -278,18 +279,18 @@ fn a_pod() -> impl Strategy<Value = Pod> {
     })
 }
 
-/// What a pod asks of the places of others, for sure and if it can be.
+/// The required and preferred constraints of a pod on other pods, and its preferred nodes.
 #[derive(Clone, Debug)]
-struct Asks {
-    spread: Vec<(Aim, TopologySpread)>,
-    affinity: Vec<Draft>,
-    anti_affinity: Vec<Draft>,
-    near: Vec<(i32, Draft)>,
-    away: Vec<(i32, Draft)>,
+struct PodConstraints {
+    spread: Vec<(SelectorTarget, TopologySpread)>,
+    affinity: Vec<TermDraft>,
+    anti_affinity: Vec<TermDraft>,
+    near: Vec<(i32, TermDraft)>,
+    away: Vec<(i32, TermDraft)>,
     nodes: Vec<(i32, Requirements)>,
 }
 
-fn some<T: std::fmt::Debug>(
+fn sometimes<T: std::fmt::Debug>(
     percent: u32,
     of: impl Strategy<Value = T>,
 ) -> impl Strategy<Value = Vec<T>> {
@@ -297,17 +298,17 @@ fn some<T: std::fmt::Debug>(
     option::weighted(f64::from(percent) / 100.0, some).prop_map(Option::unwrap_or_default)
 }
 
-fn asks() -> impl Strategy<Value = Asks> {
-    let near = || (select(&[1, 50, 100][..]), a_draft());
+fn pod_constraints() -> impl Strategy<Value = PodConstraints> {
+    let near = || (select(&[1, 50, 100][..]), a_term_draft());
     (
-        some(35, a_spread()),
-        some(15, a_draft()),
-        some(20, a_draft()),
-        some(8, near()),
-        some(8, near()),
-        some(8, (select(&[1, 50, 100][..]), a_node_term())),
+        sometimes(35, a_spread()),
+        sometimes(15, a_term_draft()),
+        sometimes(20, a_term_draft()),
+        sometimes(8, near()),
+        sometimes(8, near()),
+        sometimes(8, (select(&[1, 50, 100][..]), a_node_term())),
     )
-        .prop_map(|(spread, affinity, anti_affinity, near, away, nodes)| Asks {
+        .prop_map(|(spread, affinity, anti_affinity, near, away, nodes)| PodConstraints {
             spread,
             affinity,
             anti_affinity,
@@ -317,44 +318,53 @@ fn asks() -> impl Strategy<Value = Asks> {
         })
 }
 
-impl Asks {
-    fn write(self, pod: &mut Pod) {
+impl PodConstraints {
+    fn apply_to(self, pod: &mut Pod) {
         let (namespace, labels) = (pod.key.namespace.clone(), pod.labels.clone());
-        let term = |draft: &Draft| draft.term(&namespace, &labels);
+        let term = |draft: &TermDraft| draft.term(&namespace, &labels);
         let wish =
-            |(weight, draft): &(i32, Draft)| Preferred { weight: *weight, term: term(draft) };
+            |(weight, draft): &(i32, TermDraft)| Preferred { weight: *weight, term: term(draft) };
         pod.affinity = self.affinity.iter().map(term).collect();
         pod.anti_affinity = self.anti_affinity.iter().map(term).collect();
         pod.preferred_affinity = self.near.iter().map(wish).collect();
         pod.preferred_anti_affinity = self.away.iter().map(wish).collect();
         let node = |(weight, term)| Preferred { weight, term };
         pod.preferred_nodes = self.nodes.into_iter().map(node).collect();
-        let spread = |(aim, mut spread): (Aim, TopologySpread)| {
+        let spread = |(aim, mut spread): (SelectorTarget, TopologySpread)| {
             spread.selector = aim.selector(&labels);
             spread
         };
         pod.spread = self.spread.into_iter().map(spread).collect();
-        // The API refuses two that differ in nothing but the pods they count.
+        // The API rejects two constraints that differ only in their selectors.
         let mut seen: BTreeSet<(String, bool)> = BTreeSet::new();
-        pod.spread.retain(|own| seen.insert((own.topology_key.clone(), own.is_hard)));
+        pod.spread.retain(|constraint| {
+            seen.insert((constraint.topology_key.clone(), constraint.is_hard))
+        });
     }
 }
 
 pub(crate) fn a_deployment() -> impl Strategy<Value = Deployment> {
     let volumes = prop_oneof![
         20 => Just(Volumes::None),
-        2 => select(REACHES).prop_map(Volumes::In),
+        2 => select(VOLUME_ZONES).prop_map(Volumes::In),
         2 => Just(Volumes::Each),
         2 => (1i64..3).prop_map(Volumes::Attached),
         1 => Just(Volumes::Lost),
     ];
     let gang = option::weighted(0.1, option::of(1u32..5));
     let rest = (gang, select(&[0, 10][..]), option::weighted(0.03, Just(())));
-    (a_pod(), a_name(), 1usize..7, asks(), volumes, rest).prop_map(
-        |(mut pod, (namespace, labels), replicas, asks, volumes, (gang, priority, claims))| {
+    (a_pod(), a_name(), 1usize..7, pod_constraints(), volumes, rest).prop_map(
+        |(
+            mut pod,
+            (namespace, labels),
+            replicas,
+            constraints,
+            volumes,
+            (gang, priority, claims),
+        )| {
             pod.key = ObjectKey::new(namespace, "");
             pod.labels = labels;
-            asks.write(&mut pod);
+            constraints.apply_to(&mut pod);
             pod.gang = gang.map(|least| Gang { name: String::new(), least });
             pod.priority = priority;
             pod.has_resource_claims = claims.is_some();
@@ -363,8 +373,8 @@ pub(crate) fn a_deployment() -> impl Strategy<Value = Deployment> {
     )
 }
 
-/// Many small pods that are spread over hosts, mostly with nobody else.
-pub(crate) fn a_crowd() -> impl Strategy<Value = Deployment> {
+/// Many small pods that are spread over hosts, mostly among each other only.
+pub(crate) fn a_crowded_deployment() -> impl Strategy<Value = Deployment> {
     let amounts = (select(&[100, 300, 900][..]), 1i64..4);
     let bounds = (1u32..3, prop_oneof![4 => Just(1u32), 1 => 2u32..16]);
     let policies = (option::weighted(0.7, Just(())), option::weighted(0.5, Just(())));
@@ -391,27 +401,27 @@ pub(crate) fn a_crowd() -> impl Strategy<Value = Deployment> {
     )
 }
 
-/// A pod of a daemon, now and then one that others look at.
+/// A daemon pod, sometimes with labels that constraints of other pods match.
 pub(crate) fn a_daemon() -> impl Strategy<Value = Pod> {
-    let social = (option::weighted(0.4, a_name()), some(12, a_draft()));
+    let social = (option::weighted(0.4, a_name()), sometimes(12, a_term_draft()));
     (a_pod(), social).prop_map(|(mut pod, (name, anti_affinity))| {
         if let Some((namespace, labels)) = name {
             pod.key.namespace = namespace.to_owned();
             pod.labels = labels;
         }
-        let term = |draft: &Draft| draft.term(&pod.key.namespace, &pod.labels);
+        let term = |draft: &TermDraft| draft.term(&pod.key.namespace, &pod.labels);
         pod.anti_affinity = anti_affinity.iter().map(term).collect();
         pod
     })
 }
 
-/// A pod that has its place already.
+/// A pod that is already bound or promised to a node.
 pub(crate) fn a_settled_pod() -> impl Strategy<Value = Pod> {
     let deleting = option::weighted(0.15, Just(super::fixture::NOW));
-    (a_name(), some(35, a_draft()), deleting).prop_map(
+    (a_name(), sometimes(35, a_term_draft()), deleting).prop_map(
         |((namespace, labels), anti_affinity, deleting)| {
             let mut pod = pod("", 0, 0);
-            let term = |draft: &Draft| draft.term(namespace, &labels);
+            let term = |draft: &TermDraft| draft.term(namespace, &labels);
             pod.anti_affinity = anti_affinity.iter().map(term).collect();
             pod.key = ObjectKey::new(namespace, "");
             pod.labels = labels;

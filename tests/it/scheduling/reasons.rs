@@ -24,10 +24,10 @@ use super::fixture::{
     CPU, GIB, NOW, World, app, label, pod, pods, port, room, spread, taint, term, world,
 };
 
-/// A world with one pod that waits, and what is odd about both.
+/// The name of a case, and its change of a world with one pending pod.
 type Case = (&'static str, fn(&mut World));
 
-const OF_ITSELF: &[Case] = &[
+const POD_CASES: &[Case] = &[
     ("invalid_pod", |it| it.pods[0].defects = vec!["cpu \"x\" is no quantity".to_owned()]),
     ("resource claims", |it| it.pods[0].has_resource_claims = true),
     ("volumes", |it| {
@@ -38,8 +38,8 @@ const OF_ITSELF: &[Case] = &[
     ("gang", |it| {
         it.pods = pods("p", 3, 1000, GIB);
         it.pods[2].requests.cpu_milli = 400_000;
-        for own in &mut it.pods {
-            own.gang = Some(Gang { name: "workers".to_owned(), least: None });
+        for pod in &mut it.pods {
+            pod.gang = Some(Gang { name: "workers".to_owned(), least: None });
         }
     }),
     ("priority", |it| it.cluster.scheduling.priority_cutoff = Some(10)),
@@ -47,7 +47,7 @@ const OF_ITSELF: &[Case] = &[
     ("no pool", |it| it.cluster.pools.clear()),
 ];
 
-const OF_TYPES: &[Case] = &[
+const TYPE_CASES: &[Case] = &[
     ("taint", |it| {
         let value = "gpu".to_owned();
         it.pool().taints = vec![Taint { value, ..taint("team", Effect::NoSchedule) }];
@@ -81,13 +81,13 @@ const OF_TYPES: &[Case] = &[
     ("daemons that take everything", |it| it.daemons = vec![daemon(1_000_000)]),
 ];
 
-const OF_OFFERINGS: &[Case] = &[
+const OFFERING_CASES: &[Case] = &[
     ("zone", |it| select(it, ZONE, "e")),
     ("held down", |it| {
-        for (at, own) in it.catalog.types().enumerate() {
+        for (at, instance_type) in it.catalog.types().enumerate() {
             for zone in ["a", "b", "c", "d"] {
                 let key = OfferingKey {
-                    instance_type: own.name.clone(),
+                    instance_type: instance_type.name.clone(),
                     zone: zone.into(),
                     capacity_type: CapacityType::OnDemand,
                     reservation: None,
@@ -117,7 +117,7 @@ const OF_OFFERINGS: &[Case] = &[
     }),
 ];
 
-const OF_PLACES: &[Case] = &[
+const TOPOLOGY_CASES: &[Case] = &[
     ("a daemon of every type", |it| {
         it.daemons = vec![daemon(100)];
         it.daemons[0].template.labels = Labels::from([label("app", "agent")]);
@@ -126,37 +126,37 @@ const OF_PLACES: &[Case] = &[
     }),
     ("spread, the emptiest zone out of reach", |it| {
         require(it, ZONE, &["a", "b"]);
-        nodes(it, &[("a", &["x"]), ("b", &["x"]), ("c", &[])]);
+        add_full_nodes(it, &[("a", &["x"]), ("b", &["x"]), ("c", &[])]);
         it.pods[0].spread = vec![spread(app("x"), ZONE, 1)];
     }),
     ("spread over a label nobody has", |it| {
         it.pods[0].spread = vec![spread(app("x"), "rack", 1)];
     }),
     ("away from others", |it| {
-        nodes(it, &[("a", &["y", "y"]), ("b", &["y"]), ("c", &["y"]), ("d", &["y"])]);
+        add_full_nodes(it, &[("a", &["y", "y"]), ("b", &["y"]), ("c", &["y"]), ("d", &["y"])]);
         it.pods[0].anti_affinity = vec![term(app("y"), ZONE)];
     }),
     ("others away from it", |it| {
         require(it, ZONE, &["a"]);
-        nodes(it, &[("a", &["y"])]);
+        add_full_nodes(it, &[("a", &["y"])]);
         it.residents[0].anti_affinity = vec![term(app("x"), ZONE)];
     }),
     ("near others out of reach", |it| {
-        nodes(it, &[("e", &["y"])]);
+        add_full_nodes(it, &[("e", &["y"])]);
         it.pods[0].affinity = vec![term(app("y"), ZONE)];
     }),
     ("near nobody", |it| it.pods[0].affinity = vec![term(app("y"), ZONE)]),
     ("near others on a full host", |it| {
-        nodes(it, &[("a", &["y"])]);
+        add_full_nodes(it, &[("a", &["y"])]);
         it.pods[0].affinity = vec![term(app("y"), HOSTNAME)];
     }),
     ("away from others on their way", |it| {
         require(it, ZONE, &["a", "b"]);
-        on_their_way(it, &["c1", "c2"]);
+        add_in_flight_nodes(it, &["c1", "c2"]);
         it.pods[0].anti_affinity = vec![term(app("y"), ZONE)];
     }),
     ("near some and away from others", |it| {
-        nodes(it, &[("a", &["y", "z"]), ("b", &["z"])]);
+        add_full_nodes(it, &[("a", &["y", "z"]), ("b", &["z"])]);
         it.pods[0].affinity = vec![term(app("y"), ZONE)];
         it.pods[0].anti_affinity = vec![term(app("z"), ZONE)];
     }),
@@ -168,8 +168,8 @@ fn select(world: &mut World, key: &str, value: &str) {
 }
 
 fn require(world: &mut World, key: &str, values: &[&str]) {
-    let own = Requirement::is_in(values.iter().copied());
-    world.pool().requirements.add(key, own);
+    let requirement = Requirement::is_in(values.iter().copied());
+    world.pool().requirements.add(key, requirement);
 }
 
 fn daemon(cpu_milli: i64) -> DaemonSet {
@@ -180,14 +180,14 @@ fn daemon(cpu_milli: i64) -> DaemonSet {
 }
 
 /// Full nodes in these zones, with pods of these apps.
-fn nodes(world: &mut World, zones: &[(&str, &[&str])]) {
+fn add_full_nodes(world: &mut World, zones: &[(&str, &[&str])]) {
     for (zone, apps) in zones {
         let name = format!("n-{zone}");
-        let mut own = room(&name, Resources::default());
+        let mut node = room(&name, Resources::default());
         let labels = [(ZONE, *zone), (HOSTNAME, name.as_str())];
         let labels = labels.map(|(key, value)| (key, Requirement::is_in([value])));
-        own.labels = Requirements::from_iter(labels).into();
-        world.rooms.push(own);
+        node.labels = Requirements::from_iter(labels).into();
+        world.rooms.push(node);
         for (at, of) in apps.iter().enumerate() {
             world.residents.push(Pod {
                 labels: Labels::from([label("app", of)]),
@@ -198,24 +198,24 @@ fn nodes(world: &mut World, zones: &[(&str, &[&str])]) {
     }
 }
 
-/// Full hosts that may be in two zones yet, each with a pod.
-fn on_their_way(world: &mut World, claims: &[&str]) {
+/// Adds full in-flight nodes whose zone is undecided, each with a pod.
+fn add_in_flight_nodes(world: &mut World, claims: &[&str]) {
     for name in claims {
-        let mut own = room(name, Resources::default());
-        own.host = NodeRef::Claim(ClaimId::from(*name));
+        let mut node = room(name, Resources::default());
+        node.host = NodeRef::Claim(ClaimId::from(*name));
         let zones = Requirement::is_in(["a", "b"]);
-        own.labels = Requirements::from_iter([(ZONE, zones)]).into();
-        own.initialized = false;
+        node.labels = Requirements::from_iter([(ZONE, zones)]).into();
+        node.initialized = false;
         let there = Pod {
             labels: Labels::from([label("app", "y")]),
             ..pod(&format!("y-{name}"), 100, GIB)
         };
-        world.promised.insert(own.host.clone(), vec![there]);
-        world.rooms.push(own);
+        world.promised.insert(node.host.clone(), vec![there]);
+        world.rooms.push(node);
     }
 }
 
-fn told(cases: &[Case]) -> String {
+fn rendered(cases: &[Case]) -> String {
     let mut out = String::new();
     for (name, edit) in cases {
         let mut world = world();
@@ -235,21 +235,21 @@ fn told(cases: &[Case]) -> String {
 }
 
 #[test]
-fn every_code_names_the_nearest_miss_in_numbers() {
+fn every_rejection_code_shows_the_nearest_miss_in_numbers() {
     with_settings!({
         snapshot_path => "reasons",
         prepend_module_to_snapshot => false,
         omit_expression => true,
     }, {
-        assert_snapshot!("of-itself", told(OF_ITSELF));
-        assert_snapshot!("of-types", told(OF_TYPES));
-        assert_snapshot!("of-offerings", told(OF_OFFERINGS));
-        assert_snapshot!("of-places", told(OF_PLACES));
+        assert_snapshot!("of-itself", rendered(POD_CASES));
+        assert_snapshot!("of-types", rendered(TYPE_CASES));
+        assert_snapshot!("of-offerings", rendered(OFFERING_CASES));
+        assert_snapshot!("of-places", rendered(TOPOLOGY_CASES));
     });
 }
 
 #[test]
-fn what_stands_in_objects_cannot_disturb_who_reads_it() {
+fn object_text_in_rejections_is_escaped_and_truncated() {
     let wild = format!("\u{1b}[2J\n\u{202e}{}", "x".repeat(10_000));
     let mut world = world();
     world.pods = (0..4).map(|at| pod(&format!("p{at}"), 1000, GIB)).collect();
@@ -259,7 +259,7 @@ fn what_stands_in_objects_cannot_disturb_who_reads_it() {
     world.pods[3].requests.extended.insert(wild, 1);
     let solution = world.solve();
     assert_eq!(solution.unplaced.len(), 4);
-    for why in solution.unplaced.iter().flat_map(|own| own.reasons.iter()) {
+    for why in solution.unplaced.iter().flat_map(|rejected| rejected.reasons.iter()) {
         for text in [
             why.rejection_text(),
             render_rejections::rejection_line(why),
@@ -271,18 +271,19 @@ fn what_stands_in_objects_cannot_disturb_who_reads_it() {
     }
 }
 
-/// What suits pods is found out once for all that want the same: each is still told its own miss.
+/// Suitable types are searched once for pods with equal constraints, but each pod gets the numbers
+/// of its own rejection.
 #[test]
-fn pods_that_want_the_same_of_a_node_are_told_what_each_lacks() {
+fn similar_pods_get_their_own_rejection_numbers() {
     let mut world = world();
     world.pods = (0..6).map(|at| pod(&format!("p{at}"), 300_000 + at, GIB)).collect();
-    for own in world.pods.iter_mut().step_by(2) {
-        own.node_selector = Labels::from([label(ZONE, "a")]);
+    for pod in world.pods.iter_mut().step_by(2) {
+        pod.node_selector = Labels::from([label(ZONE, "a")]);
     }
     let solution = world.solve();
     assert_eq!(solution.unplaced.len(), 6);
-    for (at, own) in solution.unplaced.iter().enumerate() {
-        let [why] = &own.reasons[..] else { panic!("{own:?}") };
+    for (at, rejected) in solution.unplaced.iter().enumerate() {
+        let [why] = &rejected.reasons[..] else { panic!("{rejected:?}") };
         let RejectionDetail::Resources { short, types, .. } = &why.miss else { panic!("{why:?}") };
         let asked = 300_000 + i64::try_from(at).expect("small");
         let got = (short[0].asked, short[0].left, *types);
@@ -290,10 +291,10 @@ fn pods_that_want_the_same_of_a_node_are_told_what_each_lacks() {
     }
 }
 
-/// Each of these pods wants something else of a node, by a hundred alternatives, and there are ten
-/// pools: a hundred of them are looked into, two hundred would take more steps than there are.
+/// Each pod has different constraints with a hundred terms, and there are ten pools: a hundred pods
+/// are diagnosed, two hundred would exceed the search limit.
 #[test]
-fn what_stops_pods_is_looked_into_for_so_many_steps() {
+fn diagnosis_stops_at_the_search_limit() {
     let mut world = world();
     let pool = |at| Pool::new(&format!("pool{at}"));
     world.cluster.pools = (0..10).map(pool).collect();
@@ -302,25 +303,26 @@ fn what_stops_pods_is_looked_into_for_so_many_steps() {
     let zones: Vec<Requirements> = zones.collect();
     for (count, some) in [(100, false), (200, true)] {
         world.pods = pods("p", count, 1000, GIB);
-        for (at, own) in world.pods.iter_mut().enumerate() {
-            own.node_selector = Labels::from([label("own", &at.to_string())]);
-            own.node_affinity.clone_from(&zones);
+        for (at, pod) in world.pods.iter_mut().enumerate() {
+            pod.node_selector = Labels::from([label("own", &at.to_string())]);
+            pod.node_affinity.clone_from(&zones);
         }
         let solution = world.solve();
         assert_eq!(solution.unplaced.len(), count);
-        let why = solution.unplaced.iter().map(|own| &own.reasons[..]);
-        let (left, told): (Vec<_>, Vec<_>) =
-            why.partition(|own| own[0].code == RejectionCode::SearchLimit);
+        let why = solution.unplaced.iter().map(|rejected| &rejected.reasons[..]);
+        let (left, diagnosed): (Vec<_>, Vec<_>) =
+            why.partition(|reasons| reasons[0].code == RejectionCode::SearchLimit);
         assert_eq!(!left.is_empty(), some, "{count} pods");
-        assert!(told.len() >= 100);
-        for own in left {
-            let text = own[0].rejection_text();
-            let one = own.len() == 1 && own[0].pool.is_none();
-            assert!(one && text.contains("too many kinds of pods"), "{own:?}");
+        assert!(diagnosed.len() >= 100);
+        for reasons in left {
+            let text = reasons[0].rejection_text();
+            let one = reasons.len() == 1 && reasons[0].pool.is_none();
+            assert!(one && text.contains("too many kinds of pods"), "{reasons:?}");
         }
-        for own in told {
-            let alike = own.iter().all(|why| why.code == RejectionCode::Requirements);
-            assert!(alike && own.len() == 10, "{own:?}");
+        for reasons in diagnosed {
+            let all_requirements =
+                reasons.iter().all(|why| why.code == RejectionCode::Requirements);
+            assert!(all_requirements && reasons.len() == 10, "{reasons:?}");
         }
     }
 }

@@ -7,12 +7,12 @@ use proptest::prelude::{Strategy, any};
 use proptest::sample::select;
 use proptest::{collection, option, prop_assert_eq, proptest};
 
-use super::rules::{all_hold, allows, selects};
+use super::rules::{allows, requirements_hold, selector_matches};
 
 const KEYS: &[&str] = &["k", "l"];
 const VALUES: &[&str] = &["a", "b", "1", "2", "3", "07", "a1", ""];
 
-/// One expression of a selector, as it is written.
+/// One expression of a selector, as it is written in a manifest.
 #[derive(Clone, Debug)]
 struct Expression {
     key: &'static str,
@@ -21,7 +21,7 @@ struct Expression {
 }
 
 impl Expression {
-    /// Whether it holds where the label has this value or is absent.
+    /// Whether it holds for a label with this value, or for an absent label.
     fn holds(&self, value: Option<&String>) -> bool {
         let among = value.is_some_and(|value| self.values.contains(value));
         let number = |text: &String| text.parse::<i64>().ok();
@@ -69,7 +69,7 @@ fn some_labels() -> impl Strategy<Value = Labels> {
     })
 }
 
-/// The requirements that expressions make together.
+/// The requirements of several expressions.
 fn together(expressions: &[Expression]) -> Requirements {
     let mut all = Requirements::default();
     for one in expressions {
@@ -80,20 +80,20 @@ fn together(expressions: &[Expression]) -> Requirements {
 
 proptest! {
     #[test]
-    fn requirements_mean_what_their_expressions_say(
+    fn requirements_hold_exactly_if_their_expressions_hold(
         expressions in collection::vec(an_expression(), 0..5),
         labels in some_labels(),
     ) {
         let plain = expressions.iter().all(|one| one.holds(labels.get(one.key)));
         let wanted = together(&expressions);
-        prop_assert_eq!(all_hold(&wanted, &labels, &String::new()), plain, "{}", wanted);
-        // A node that is there has the labels it has, and no others.
+        prop_assert_eq!(requirements_hold(&wanted, &labels, &String::new()), plain, "{}", wanted);
+        // An existing node has exactly its labels.
         let node = Requirements::from_labels(&labels);
         prop_assert_eq!(node.check_compatible(&wanted, false).is_ok(), plain, "{}", wanted);
     }
 
     #[test]
-    fn requirements_agree_where_some_label_satisfies_both(
+    fn intersection_allows_exactly_the_common_values(
         one in collection::vec(an_expression(), 1..4),
         other in collection::vec(an_expression(), 1..4),
         value in option::of(select(VALUES).prop_map(ToOwned::to_owned)),
@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn selectors_mean_what_their_expressions_say(
+    fn selectors_match_exactly_if_their_expressions_hold(
         expressions in collection::vec(an_expression(), 0..5),
         labels in some_labels(),
         added in any::<bool>(),
@@ -126,7 +126,7 @@ proptest! {
                 selector.add_expression(one.key, one.requirement());
             }
         }
-        prop_assert_eq!(selects(Some(&selector), &labels), plain);
+        prop_assert_eq!(selector_matches(Some(&selector), &labels), plain);
         prop_assert_eq!(selector.matches(&labels), plain);
     }
 }

@@ -14,7 +14,7 @@ use outrigger_bench::workloads::{Workload, deployments, diverse, fake, kwok};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// Gangs of ten, of which every third asks for more pods than there are.
+/// Gangs of ten pods. Every third gang requires more pods than there are.
 fn gangs() -> Vec<Pod> {
     let mut pods = diverse::plain(200);
     for (at, pod) in pods.iter_mut().enumerate() {
@@ -32,35 +32,35 @@ fn check(name: &str, workload: &Workload) {
     let solution = solve(&snapshot, NOW);
     let (weight, same) = solve_if_wanted(&snapshot, NOW, |_| true);
     assert_eq!(same.as_ref(), Some(&solution), "{name}");
-    let mut told = None;
-    let (again, _) = solve_if_wanted(&snapshot, NOW, |own| {
-        told = Some(own.clone());
+    let mut observed = None;
+    let (again, _) = solve_if_wanted(&snapshot, NOW, |cost| {
+        observed = Some(cost.clone());
         false
     });
     assert_eq!(again, weight, "{name}");
-    assert!(told.is_none_or(|own| own == weight), "{name}");
-    held_against(name, &weight, &solution);
+    assert!(observed.is_none_or(|cost| cost == weight), "{name}");
+    check_cost(name, &weight, &solution);
 }
 
-fn held_against(name: &str, weight: &SolutionCost, solution: &Solution) {
+fn check_cost(name: &str, weight: &SolutionCost, solution: &Solution) {
     assert_eq!(weight.bought.len(), solution.claims.len(), "{name}");
-    for (own, claim) in weight.bought.iter().zip(&solution.claims) {
+    for (bought, claim) in weight.bought.iter().zip(&solution.claims) {
         let price = claim.offerings[0].1.usd_per_h();
-        assert!((own.price - price).abs() < 1e-9, "{name}: {claim:?}");
-        let pods: u64 = own.pods.iter().map(|(_, count)| count).sum();
+        assert!((bought.price - price).abs() < 1e-9, "{name}: {claim:?}");
+        let pods: u64 = bought.pods.iter().map(|(_, count)| count).sum();
         assert_eq!(pods, claim.pods.len() as u64, "{name}");
-        let sizes = own.pods.iter();
+        let sizes = bought.pods.iter();
         let cpu = sizes.map(|((cpu, _), count)| cpu * i64::try_from(*count).expect("few"));
         assert!(cpu.sum::<i64>() <= claim.requests.cpu_milli, "{name}");
     }
     let left: BTreeSet<&PodKey> = weight.left.iter().collect();
-    let unplaced = solution.unplaced.iter().map(|own| &own.pod);
+    let unplaced = solution.unplaced.iter().map(|rejected| &rejected.pod);
     assert_eq!(left, unplaced.collect(), "{name}");
     assert_eq!(left.len(), weight.left.len(), "{name}");
 }
 
 #[test]
-fn what_a_plan_comes_to_is_what_it_is_made_of() {
+fn solution_cost_equals_the_contents_of_the_plan() {
     for (name, workload) in [
         ("two", kwok(deployments::two())),
         ("diverse", fake(diverse::diverse(300))),

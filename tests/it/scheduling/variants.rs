@@ -15,34 +15,35 @@ use outrigger::state::snapshot::{ExistingNode, NodeRef};
 
 use super::fixture::{NOW, World};
 use super::rules::{
-    Check, Ports, all_hold, allows, asked, clash, ensure, shortage, tolerates_all, wants,
+    Check, Ports, allows, ensure, matches_node, port_conflict, requirements_hold, shortage,
+    tolerates_all, total_requests,
 };
 
-/// One thing a node may turn out to be.
+/// A possible variant of a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Variant {
     pub(crate) labels: Labels,
-    /// What pods may use of it.
+    /// The resources that are free for pods.
     pub(crate) free: Resources,
-    /// Host ports that are taken.
+    /// Host ports that are in use.
     pub(crate) ports: Ports,
-    /// The daemons that run on it and are not bound yet, by their places in the world.
+    /// The daemons that will run on it and are not bound yet, by their index in the world.
     pub(crate) daemons: Vec<usize>,
 }
 
-/// A node that is there, or that the plan makes.
+/// An existing node, or a planned one.
 #[derive(Clone, Debug)]
-pub(crate) struct Site<'w> {
-    /// Its host, where it has one already.
+pub(crate) struct PlanNode<'w> {
+    /// The existing node; `None` for a planned one.
     pub(crate) host: Option<&'w NodeRef>,
-    /// What the Node is called.
+    /// The name of the Node.
     pub(crate) name: String,
     pub(crate) taints: &'w [Taint],
-    /// Whether it takes pods.
+    /// Whether it accepts pods.
     pub(crate) open: bool,
-    /// What it may turn out to be; never empty. Of a claim the cheapest comes first.
+    /// Its possible variants, at least one. The cheapest variant of a claim is the first.
     pub(crate) variants: Vec<Variant>,
-    /// The pods that the plan puts there.
+    /// The pods that the plan places on it.
     pub(crate) pods: Vec<&'w Pod>,
 }
 
@@ -53,27 +54,38 @@ pub(crate) fn pending(world: &World) -> Pending<'_> {
     world.pods.iter().map(|pod| (&pod.key, pod)).collect()
 }
 
-/// All nodes of a plan: rooms first, then claims.
-pub(crate) fn sites<'w>(world: &'w World, solution: &'w Solution) -> Result<Vec<Site<'w>>, String> {
+/// All nodes of a plan: existing nodes first, then claims.
+pub(crate) fn plan_nodes<'w>(
+    world: &'w World,
+    solution: &'w Solution,
+) -> Result<Vec<PlanNode<'w>>, String> {
     let pending = pending(world);
     let pods = |keys: &'w [PodKey]| -> Vec<&'w Pod> {
         keys.iter().filter_map(|key| pending.get(key).copied()).collect()
     };
     let mut all = Vec::new();
     for room in &world.rooms {
-        let here = solution.placed.iter().filter(|own| own.0 == room.host);
-        all.push(of_room(world, room, here.flat_map(|own| pods(&own.1)).collect()));
+        let here = solution.placed.iter().filter(|placement| placement.0 == room.host);
+        all.push(existing_plan_node(
+            world,
+            room,
+            here.flat_map(|placement| pods(&placement.1)).collect(),
+        ));
     }
     for (at, claim) in solution.claims.iter().enumerate() {
-        all.push(of_claim(world, claim, at, pods(&claim.pods))?);
+        all.push(claim_plan_node(world, claim, at, pods(&claim.pods))?);
     }
     Ok(all)
 }
 
-fn of_room<'w>(world: &World, room: &'w ExistingNode, pods: Vec<&'w Pod>) -> Site<'w> {
+fn existing_plan_node<'w>(
+    world: &World,
+    room: &'w ExistingNode,
+    pods: Vec<&'w Pod>,
+) -> PlanNode<'w> {
     let name = match &room.host {
         NodeRef::Node(name) => name.to_string(),
-        // Nobody knows what the node will be called, but two never have one name.
+        // The name of the node is unknown, but it is unique.
         NodeRef::Claim(id) => format!("node-of-{id}"),
     };
     let mut all = vec![Labels::new()];
@@ -108,7 +120,7 @@ fn of_room<'w>(world: &World, room: &'w ExistingNode, pods: Vec<&'w Pod>) -> Sit
             daemons: daemons.clone(),
         }
     };
-    Site {
+    PlanNode {
         host: Some(&room.host),
         taints: &room.taints,
         open: room.open,
@@ -118,26 +130,26 @@ fn of_room<'w>(world: &World, room: &'w ExistingNode, pods: Vec<&'w Pod>) -> Sit
     }
 }
 
-fn of_claim<'w>(
+fn claim_plan_node<'w>(
     world: &'w World,
     claim: &'w NewNodeClaim,
     at: usize,
     pods: Vec<&'w Pod>,
-) -> Result<Site<'w>, String> {
+) -> Result<PlanNode<'w>, String> {
     let pool = world.cluster.pool(claim.pool.as_str());
     let pool = pool.ok_or_else(|| format!("there is no pool {}", claim.pool))?;
     let name = format!("new-{at}");
     let mut variants = Vec::new();
     for (key, _) in &claim.offerings {
-        variants.push(of_offering(world, pool, key, &claim.labels, &name)?);
+        variants.push(offering_variant(world, pool, key, &claim.labels, &name)?);
     }
     ensure(!variants.is_empty(), || format!("{name} has no offering"))?;
-    Ok(Site { host: None, taints: &pool.taints, open: true, variants, pods, name })
+    Ok(PlanNode { host: None, taints: &pool.taints, open: true, variants, pods, name })
 }
 
-/// What a node of a pool is if it is made from this offering and gets these labels beyond those
-/// of its pool, or why there can be no such node.
-pub(crate) fn of_offering(
+/// The variant of a node of a pool that is launched with this offering and gets these labels in
+/// addition to those of its pool, or the reason why such a node is impossible.
+pub(crate) fn offering_variant(
     world: &World,
     pool: &Pool,
     key: &OfferingKey,
@@ -149,21 +161,22 @@ pub(crate) fn of_offering(
     let offering = world.catalog.offering(key);
     let offering = offering.ok_or_else(|| format!("{key} is not offered"))?;
     let had = offering.available && !world.holds.is_held(None, key, NOW);
-    ensure(had, || format!("{key} cannot be had"))?;
-    let labels = labels(pool, it, offering, more, name)?;
+    ensure(had, || format!("{key} is unavailable"))?;
+    let labels = node_labels(pool, it, offering, more, name)?;
     for (label, wanted) in pool.requirements.iter() {
         let value = labels.get(label);
         ensure(allows(wanted, value), || {
-            format!("{key} has the label {label} {value:?}, the pool wants {wanted}")
+            format!("{key} has the label {label} {value:?}, the pool requires {wanted}")
         })?;
     }
-    let runs =
-        |pod: &Pod| tolerates_all(pod, &pool.taints) && wants(pod, &labels, &name.to_owned());
+    let runs = |pod: &Pod| {
+        tolerates_all(pod, &pool.taints) && matches_node(pod, &labels, &name.to_owned())
+    };
     let all = world.daemons.iter().map(|set| &set.template).enumerate();
     let daemons: Vec<(usize, &Pod)> = all.filter(|(_, pod)| runs(pod)).collect();
     let pods = daemons.iter().map(|(_, pod)| *pod);
     let mut free = it.allocatable.clone();
-    free.subtract(&asked(pods.clone(), &BTreeMap::new()));
+    free.subtract(&total_requests(pods.clone(), &BTreeMap::new()));
     Ok(Variant {
         ports: pods.flat_map(|pod| pod.host_ports.clone()).collect(),
         daemons: daemons.into_iter().map(|(at, _)| at).collect(),
@@ -172,9 +185,9 @@ pub(crate) fn of_offering(
     })
 }
 
-/// The labels of a node: those of its pool, of its instance, and what the claim adds. None may
-/// say otherwise than another, and only what the pool speaks of is added.
-fn labels(
+/// The labels of a node: those of its pool, of its instance, and of the claim. They must not
+/// contradict each other, and the claim may only add labels that the pool defines.
+fn node_labels(
     pool: &Pool,
     it: &InstanceType,
     offering: &Offering,
@@ -191,25 +204,25 @@ fn labels(
     all.extend(bought.filter_map(|label| Some((label, offering.label_value(label)?))));
     all.push((POOL, pool.name.as_str()));
     all.push((HOSTNAME, name));
-    all.extend(pool.node_class.iter().map(|own| (NODE_CLASS, own.as_str())));
+    all.extend(pool.node_class.iter().map(|class| (NODE_CLASS, class.as_str())));
     for (label, value) in more {
-        let had = all.iter().any(|(own, _)| own == label);
-        let meant = had || pool.requirements.get(label).is_some();
-        ensure(meant, || format!("the pool says nothing of {label}"))?;
+        let had = all.iter().any(|(existing, _)| existing == label);
+        let is_defined = had || pool.requirements.get(label).is_some();
+        ensure(is_defined, || format!("the pool does not define {label}"))?;
         all.push((label, value));
     }
     let mut labels = Labels::new();
     for (label, value) in all {
         let old = labels.insert(label.to_owned(), value.to_owned());
         ensure(old.as_deref().is_none_or(|old| old == value), || {
-            format!("{} has the label {label} {value:?}, it is to be {old:?}", it.name)
+            format!("{} has the label {label} {value:?}, which must be {old:?}", it.name)
         })?;
     }
     Ok(labels)
 }
 
-/// Labels of the pool's own that its nodes may have in addition, one set for every choice.
-fn choices(pool: &Pool) -> Vec<Labels> {
+/// All combinations of values of the custom labels that the pool requires.
+fn custom_label_sets(pool: &Pool) -> Vec<Labels> {
     let ours = |key: &str| !pool.labels.contains_key(key) && !is_well_known(key);
     let mut all = vec![Labels::new()];
     for (key, wanted) in pool.requirements.iter().filter(|(key, _)| ours(key)) {
@@ -229,22 +242,22 @@ fn choices(pool: &Pool) -> Vec<Labels> {
     all
 }
 
-/// A node that could be made, of one offering.
+/// A node that could be launched with one offering.
 #[derive(Clone, Debug)]
-pub(crate) struct Fresh<'w> {
+pub(crate) struct PossibleNode<'w> {
     pub(crate) pool: &'w Pool,
     pub(crate) offering: (OfferingKey, Price),
-    /// Its labels beyond those of its pool and type.
+    /// Its labels in addition to those of its pool and type.
     pub(crate) more: Labels,
-    pub(crate) site: Site<'w>,
+    pub(crate) plan_node: PlanNode<'w>,
 }
 
-/// Every node that could be made, the cheapest first.
-pub(crate) fn fresh(world: &World) -> Vec<Fresh<'_>> {
+/// Every node that could be launched, the cheapest first.
+pub(crate) fn possible_nodes(world: &World) -> Vec<PossibleNode<'_>> {
     let name = "fresh";
     let mut all = Vec::new();
     for pool in &world.cluster.pools {
-        let choices = choices(pool);
+        let choices = custom_label_sets(pool);
         for it in world.catalog.types() {
             for (offering, more) in it
                 .offerings
@@ -252,10 +265,10 @@ pub(crate) fn fresh(world: &World) -> Vec<Fresh<'_>> {
                 .flat_map(|offering| choices.iter().map(move |more| (offering, more)))
             {
                 let key = offering.key(&it.name);
-                let Ok(variant) = of_offering(world, pool, &key, more, name) else {
+                let Ok(variant) = offering_variant(world, pool, &key, more, name) else {
                     continue;
                 };
-                let site = Site {
+                let plan_node = PlanNode {
                     host: None,
                     name: name.to_owned(),
                     taints: &pool.taints,
@@ -263,46 +276,53 @@ pub(crate) fn fresh(world: &World) -> Vec<Fresh<'_>> {
                     variants: vec![variant],
                     pods: Vec::new(),
                 };
-                all.push(Fresh { pool, offering: (key, offering.price), more: more.clone(), site });
+                all.push(PossibleNode {
+                    pool,
+                    offering: (key, offering.price),
+                    more: more.clone(),
+                    plan_node,
+                });
             }
         }
     }
-    all.sort_by_key(|fresh| fresh.offering.1);
+    all.sort_by_key(|possible| possible.offering.1);
     all
 }
 
-impl Site<'_> {
-    /// Whether the rules about a node alone let it take these pods as this variant.
-    pub(crate) fn takes(&self, world: &World, variant: &Variant, pods: &[&Pod]) -> Check {
+impl PlanNode<'_> {
+    /// Checks whether this variant of the node accepts these pods, without inter-pod constraints.
+    pub(crate) fn check_accepts(&self, world: &World, variant: &Variant, pods: &[&Pod]) -> Check {
         let name = &self.name;
-        ensure(self.open, || format!("{name} takes no pods"))?;
+        ensure(self.open, || format!("{name} accepts no pods"))?;
         for pod in pods {
             let key = &pod.key;
             ensure(tolerates_all(pod, self.taints), || {
                 format!("{key} does not tolerate a taint of {name}")
             })?;
-            ensure(wants(pod, &variant.labels, name), || {
-                format!("{key} wants other labels than those of {name}: {:?}", variant.labels)
+            ensure(matches_node(pod, &variant.labels, name), || {
+                format!("{key} requires other labels than those of {name}: {:?}", variant.labels)
             })?;
-            volumes(world, pod, variant, name)?;
+            check_volumes(world, pod, variant, name)?;
         }
-        if let Some(short) = shortage(&asked(pods.iter().copied(), &world.mounts), &variant.free) {
+        if let Some(short) =
+            shortage(&total_requests(pods.iter().copied(), &world.mounts), &variant.free)
+        {
             return Err(format!("{name} has too little {short}"));
         }
-        let clash = clash(&variant.ports, pods.iter().copied());
+        let clash = port_conflict(&variant.ports, pods.iter().copied());
         ensure(clash.is_none(), || format!("{name} has the host port {} twice", clash.unwrap_or(0)))
     }
 }
 
-/// Whether a pod's volumes can be used on a node.
-fn volumes(world: &World, pod: &Pod, variant: &Variant, name: &String) -> Check {
-    let Some(own) = world.mounts.get(&pod.key) else {
+/// Checks whether the volumes of a pod can be used on a node.
+fn check_volumes(world: &World, pod: &Pod, variant: &Variant, name: &String) -> Check {
+    let Some(volumes) = world.mounts.get(&pod.key) else {
         return Ok(());
     };
-    let mut alternatives = own.alternatives.iter();
-    let reached = own.alternatives.is_empty()
-        || alternatives.any(|wanted| all_hold(wanted, &variant.labels, name));
-    ensure(own.fault.is_none() && reached, || {
+    let mut alternatives = volumes.alternatives.iter();
+    let reached = volumes.alternatives.is_empty()
+        || alternatives.any(|wanted| requirements_hold(wanted, &variant.labels, name));
+    ensure(volumes.fault.is_none() && reached, || {
         format!("{} cannot use its volumes on {name}", pod.key)
     })
 }

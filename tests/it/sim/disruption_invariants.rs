@@ -18,7 +18,7 @@ use outrigger::sim::invariants::{Checker, GroundTruth, Invariant};
 
 use super::setup::working_day;
 
-/// A working day in the morning, when several nodes run.
+/// The working day in the morning, when several nodes run.
 fn morning() -> (GroundTruth, Timestamp) {
     let setup = working_day();
     let mut world = World::new(setup.clone(), 1, false);
@@ -26,20 +26,21 @@ fn morning() -> (GroundTruth, Timestamp) {
     (world.ground_truth().clone(), world.now())
 }
 
-/// The nodes of a pool in use, with the pods that use them.
-fn used(scene: &GroundTruth) -> Vec<(Node, Vec<Pod>)> {
+/// The nodes in use of the pool `general`, with their pods.
+fn nodes_in_use(scene: &GroundTruth) -> Vec<(Node, Vec<Pod>)> {
     let store = scene.cluster.store();
     let pods = |node: &Node| {
         let pods = store.pods_on(node.name.as_str());
         pods.filter(|pod| pod.occupies_node()).cloned().collect()
     };
     let nodes = store.nodes().values();
-    let nodes = nodes.filter(|node| node.pool_name().is_some_and(|own| own.as_str() == "general"));
+    let nodes =
+        nodes.filter(|node| node.pool_name().is_some_and(|pool| pool.as_str() == "general"));
     let nodes = nodes.map(|node| (node.clone(), pods(node)));
     nodes.filter(|(_, pods): &(_, Vec<Pod>)| !pods.is_empty()).collect()
 }
 
-fn closes(node: &Node, reason: Reason) -> Command {
+fn disruption_patch(node: &Node, reason: Reason) -> Command {
     let mut taints = node.taints.clone();
     taints.push(Taint::new(TAINT_DISRUPTED, Effect::NoSchedule));
     Command::PatchNode(NodePatch {
@@ -51,23 +52,23 @@ fn closes(node: &Node, reason: Reason) -> Command {
     })
 }
 
-fn evicts(pod: &Pod) -> Command {
+fn eviction(pod: &Pod) -> Command {
     Command::Evict { pod: pod.key.clone(), uid: pod.uid.clone() }
 }
 
-fn close(scene: &mut GroundTruth, node: &NodeName, reason: Reason, now: Timestamp) {
+fn disrupt(scene: &mut GroundTruth, node: &NodeName, reason: Reason, now: Timestamp) {
     let node = scene.cluster.store().nodes()[node].clone();
-    scene.cluster.execute_command(&closes(&node, reason), now);
+    scene.cluster.execute_command(&disruption_patch(&node, reason), now);
 }
 
-fn broken(checker: &Checker, rule: Invariant) -> usize {
-    checker.violations().iter().filter(|own| own.rule == rule).count()
+fn violation_count(checker: &Checker, rule: Invariant) -> usize {
+    checker.violations().iter().filter(|violation| violation.rule == rule).count()
 }
 
 #[test]
-fn no_more_nodes_are_closed_than_budgets_allow() {
+fn checker_reports_disruptions_beyond_a_budget() {
     let (mut scene, now) = morning();
-    let nodes = used(&scene);
+    let nodes = nodes_in_use(&scene);
     assert!(nodes.len() > 3, "{} nodes", nodes.len());
     let always = |nodes| Budget { nodes, reasons: Vec::new(), during: None, rate: None };
     let of = |reason| Budget { reasons: vec![reason], ..always(BudgetNodes::Nodes(0)) };
@@ -75,7 +76,7 @@ fn no_more_nodes_are_closed_than_budgets_allow() {
         let window = Window::new(expression, SignedDuration::from_hours(1), "UTC");
         Budget { during: Some(window.expect("a window")), ..always(BudgetNodes::Nodes(0)) }
     };
-    // It is eight o'clock.
+    // The time is 08:00.
     for (budgets, reason, faults) in [
         (vec![always(BudgetNodes::Nodes(1))], Reason::Expired, 1),
         (vec![always(BudgetNodes::Nodes(0))], Reason::Expired, 2),
@@ -90,10 +91,10 @@ fn no_more_nodes_are_closed_than_budgets_allow() {
         (vec![always(BudgetNodes::Nodes(0))], Reason::Surplus, 0),
     ] {
         let mut config = (*scene.config).clone();
-        let own = config.pools.iter_mut().find(|own| own.name.as_str() == "general");
-        own.expect("a pool").disruption.budgets.clone_from(&budgets);
+        let pool = config.pools.iter_mut().find(|pool| pool.name.as_str() == "general");
+        pool.expect("a pool").disruption.budgets.clone_from(&budgets);
         scene.config = Arc::new(config);
-        // The second is sent off when the first is still on its way, or has arrived.
+        // The second command is sent before the first one arrives, or after it.
         for arrives in [false, true] {
             let mut scene = scene.clone();
             let mut checker = Checker::default();
@@ -101,29 +102,33 @@ fn no_more_nodes_are_closed_than_budgets_allow() {
             checker
                 .on_event(&Event::Reset(ObjectKind::Node, all), now - SignedDuration::from_mins(1));
             for (node, _) in &nodes[..2] {
-                let patch = closes(node, reason);
+                let patch = disruption_patch(node, reason);
                 checker.check_issued(&patch, None, &scene, now);
                 if arrives {
                     checker.check_arriving(&patch, &scene, now, now);
                     scene.cluster.execute_command(&patch, now);
                 }
             }
-            let told = checker.violations();
-            assert_eq!(broken(&checker, Invariant::Budget), faults, "{budgets:?} {told:?}");
+            let violations = checker.violations();
+            assert_eq!(
+                violation_count(&checker, Invariant::Budget),
+                faults,
+                "{budgets:?} {violations:?}"
+            );
         }
     }
 }
 
 #[test]
-fn no_more_nodes_leave_within_its_time_than_a_rate_lets_go() {
+fn checker_reports_disruptions_beyond_a_rate() {
     let (mut scene, now) = morning();
-    let nodes = used(&scene);
+    let nodes = nodes_in_use(&scene);
     let minutes = |count| now + SignedDuration::from_mins(count);
     for (rate, apart, faults) in [("1/h", 30, 1), ("2/h", 30, 0), ("1/h", 70, 0), ("1/d", 70, 1)] {
         let mut config = (*scene.config).clone();
         let mut pools = config.pools.iter_mut();
-        let own = pools.find(|own| own.name.as_str() == "general");
-        own.expect("a pool").disruption.budgets = vec![Budget {
+        let pool = pools.find(|pool| pool.name.as_str() == "general");
+        pool.expect("a pool").disruption.budgets = vec![Budget {
             nodes: BudgetNodes::Percent(100),
             rate: Rate::parse(rate),
             reasons: Vec::new(),
@@ -132,41 +137,41 @@ fn no_more_nodes_leave_within_its_time_than_a_rate_lets_go() {
         scene.config = Arc::new(config);
         let mut checker = Checker::default();
         for (node, at) in [(0, 0), (0, 1), (1, apart)] {
-            let patch = closes(&nodes[node].0, Reason::Drifted);
+            let patch = disruption_patch(&nodes[node].0, Reason::Drifted);
             checker.check_issued(&patch, None, &scene, minutes(at));
         }
-        assert_eq!(broken(&checker, Invariant::Budget), faults, "{rate} {apart}");
+        assert_eq!(violation_count(&checker, Invariant::Budget), faults, "{rate} {apart}");
     }
 }
 
 #[test]
-fn a_node_that_is_down_counts_as_one_that_leaves() {
+fn checker_counts_not_ready_nodes_against_budgets() {
     let (mut scene, now) = morning();
     let mut config = (*scene.config).clone();
     let mut pools = config.pools.iter_mut();
-    let own = pools.find(|own| own.name.as_str() == "general");
-    own.expect("a pool").disruption.budgets[0].nodes = BudgetNodes::Nodes(1);
+    let pool = pools.find(|pool| pool.name.as_str() == "general");
+    pool.expect("a pool").disruption.budgets[0].nodes = BudgetNodes::Nodes(1);
     scene.config = Arc::new(config);
-    let nodes = used(&scene);
-    for (told, faults) in [(None, 0), (Some(60), 1), (Some(1), 0)] {
+    let nodes = nodes_in_use(&scene);
+    for (not_ready_for, faults) in [(None, 0), (Some(60), 1), (Some(1), 0)] {
         let mut checker = Checker::default();
         let all = scene.cluster.store().list_kind(ObjectKind::Node);
         checker.on_event(&Event::Reset(ObjectKind::Node, all), now - SignedDuration::from_mins(2));
-        if let Some(seconds) = told {
+        if let Some(seconds) = not_ready_for {
             let mut down = nodes[1].0.clone();
             down.ready = false;
             let at = now - SignedDuration::from_secs(seconds);
             checker.on_event(&Event::Applied(WatchedObject::Node(Box::new(down))), at);
         }
-        checker.check_issued(&closes(&nodes[0].0, Reason::Expired), None, &scene, now);
-        assert_eq!(broken(&checker, Invariant::Budget), faults, "{told:?}");
+        checker.check_issued(&disruption_patch(&nodes[0].0, Reason::Expired), None, &scene, now);
+        assert_eq!(violation_count(&checker, Invariant::Budget), faults, "{not_ready_for:?}");
     }
 }
 
 #[test]
-fn a_pod_that_must_not_be_disrupted_stays() {
+fn checker_reports_eviction_of_a_do_not_disrupt_pod() {
     let (scene, now) = morning();
-    let (node, pods) = used(&scene).swap_remove(0);
+    let (node, pods) = nodes_in_use(&scene).swap_remove(0);
     let expired = Some(Reason::Expired);
     for (value, reason, faults) in [
         (Some("true"), expired, 1),
@@ -185,20 +190,20 @@ fn a_pod_that_must_not_be_disrupted_stays() {
             pod.annotations.extend(value);
         });
         if let Some(reason) = reason {
-            close(&mut scene, &node.name, reason, now);
+            disrupt(&mut scene, &node.name, reason, now);
         }
         let mut checker = Checker::default();
-        checker.check_arriving(&evicts(&pods[0]), &scene, now, now);
-        assert_eq!(broken(&checker, Invariant::Protected), faults, "{value:?} {reason:?}");
+        checker.check_arriving(&eviction(&pods[0]), &scene, now, now);
+        assert_eq!(violation_count(&checker, Invariant::Protected), faults, "{value:?} {reason:?}");
     }
 }
 
 #[test]
-fn no_pod_is_evicted_on_purpose_that_has_nowhere_to_go() {
+fn checker_reports_voluntary_eviction_without_capacity() {
     let (scene, now) = morning();
     let later = now + SignedDuration::from_mins(1);
-    let (node, pods) = used(&scene).swap_remove(0);
-    // Whether all other nodes are closed as well, and whether that counts.
+    let (node, pods) = nodes_in_use(&scene).swap_remove(0);
+    // The reason, whether all other nodes are tainted as well, and the number of violations.
     for (reason, full, faults) in [
         (Reason::Expired, true, 1),
         (Reason::Drifted, true, 1),
@@ -209,7 +214,7 @@ fn no_pod_is_evicted_on_purpose_that_has_nowhere_to_go() {
         let mut scene = scene.clone();
         let others: Vec<NodeName> = scene.cluster.store().nodes().keys().cloned().collect();
         for other in others.iter().filter(|other| full || **other == node.name) {
-            close(&mut scene, other, reason, now);
+            disrupt(&mut scene, other, reason, now);
         }
         if !full {
             let mut spare = node.clone();
@@ -218,43 +223,47 @@ fn no_pod_is_evicted_on_purpose_that_has_nowhere_to_go() {
         }
         let mut checker = Checker::default();
         for pod in &pods {
-            checker.check_issued(&evicts(pod), None, &scene, later);
+            checker.check_issued(&eviction(pod), None, &scene, later);
         }
-        let told = checker.violations();
-        assert_eq!(broken(&checker, Invariant::Homeless), faults, "{reason:?} {full} {told:?}");
+        let violations = checker.violations();
+        assert_eq!(
+            violation_count(&checker, Invariant::Homeless),
+            faults,
+            "{reason:?} {full} {violations:?}"
+        );
     }
 }
 
 #[test]
-fn a_closed_node_is_not_forgotten() {
+fn checker_reports_a_tainted_node_without_progress() {
     let (mut scene, now) = morning();
-    let (node, _) = used(&scene).swap_remove(0);
+    let (node, _) = nodes_in_use(&scene).swap_remove(0);
     let minutes = |count| now + SignedDuration::from_mins(count);
-    let patch = closes(&node, Reason::Expired);
+    let patch = disruption_patch(&node, Reason::Expired);
     let mut checker = Checker::default();
     checker.check_issued(&patch, None, &scene, now);
     checker.check_arriving(&patch, &scene, now, now);
     scene.cluster.execute_command(&patch, now);
     checker.check_progress(&scene, minutes(74));
-    assert_eq!(broken(&checker, Invariant::Tainted), 0);
+    assert_eq!(violation_count(&checker, Invariant::Tainted), 0);
     let mut busy = checker.clone();
     let list = Command::ListPodsOn { node: node.name };
     busy.check_issued(&list, None, &scene, minutes(30));
     for (checker, faults) in [(&mut checker, 1), (&mut busy, 0)] {
         checker.check_progress(&scene, minutes(76));
         checker.check_progress(&scene, minutes(77));
-        assert_eq!(broken(checker, Invariant::Tainted), faults);
+        assert_eq!(violation_count(checker, Invariant::Tainted), faults);
         checker.check_settled(&scene, 0, minutes(78));
-        assert_eq!(broken(checker, Invariant::Tainted), faults + 1);
+        assert_eq!(violation_count(checker, Invariant::Tainted), faults + 1);
     }
 }
 
 #[test]
-fn in_the_end_there_is_nothing_to_do() {
+fn checker_reports_commands_after_the_cluster_has_settled() {
     let (scene, now) = morning();
     for (acts, faults) in [(0, 0), (1, 1)] {
         let mut checker = Checker::default();
         checker.check_settled(&scene, acts, now);
-        assert_eq!(broken(&checker, Invariant::Restless), faults);
+        assert_eq!(violation_count(&checker, Invariant::Restless), faults);
     }
 }

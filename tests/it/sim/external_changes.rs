@@ -11,23 +11,23 @@ use outrigger::sim::invariants::{Checker, GroundTruth, Invariant};
 
 use super::setup::working_day;
 
-/// Who had taken the taint away when a command was sent off at second 10, and who knew.
+/// Who had removed the taint when a command was sent at second 10, and what the daemon knew.
 #[derive(Clone, Copy, Debug)]
-enum Meddler {
-    /// Nobody: there was no taint.
-    Nobody,
-    /// Somebody, before the pods came; the daemon was told of it at this second, if ever.
+enum TaintRemoval {
+    /// No user: the node never had the taint.
+    NotTainted,
+    /// A user, before the pods were bound; the daemon received it at this second, if at all.
     BeforePods(Option<i64>),
-    /// Somebody, before the pods came; what the daemon was told at second 5 was older.
+    /// A user, before the pods were bound; the daemon received an older Node at second 5.
     Stale,
-    /// Somebody, when the pods were there already; the daemon was not told.
+    /// A user, after the pods were bound; the daemon did not receive it.
     AfterPods,
 }
 
-/// A node of ours with pods that use it.
-fn used(scene: &GroundTruth) -> (Node, Vec<Pod>) {
+/// A managed node in use, with its pods.
+fn node_in_use(scene: &GroundTruth) -> (Node, Vec<Pod>) {
     let machines = scene.live_instances();
-    let nodes = machines.filter_map(|own| scene.cluster.node_of(own.truth().id.as_str()));
+    let nodes = machines.filter_map(|machine| scene.cluster.node_of(machine.truth().id.as_str()));
     let pods = |node: &Node| {
         let pods = scene.cluster.store().pods_on(node.name.as_str());
         let pods = pods.filter(|pod| pod.occupies_node()).cloned();
@@ -37,68 +37,68 @@ fn used(scene: &GroundTruth) -> (Node, Vec<Pod>) {
     used.find(|(_, pods)| !pods.is_empty()).expect("a node in use")
 }
 
-/// How often the rule of drains does not hold when a command arrives.
-fn faults(
+/// The number of violations of the drain invariant when a command arrives.
+fn drain_violations(
     scene: &GroundTruth,
     node: &Node,
-    meddler: Meddler,
+    removal: TaintRemoval,
     command: &Command,
     now: Timestamp,
 ) -> usize {
     let mut before = scene.clone();
-    for pod in used(scene).1 {
+    for pod in node_in_use(scene).1 {
         let store = before.cluster.store_mut();
         store.remove_pod(&pod.key, &pod.uid, now);
     }
     let second = |count: i64| now + SignedDuration::from_secs(count);
-    let told = |checker: &mut Checker, node: &Node, at: i64| {
+    let send_node = |checker: &mut Checker, node: &Node, at: i64| {
         let event = Event::Applied(WatchedObject::Node(Box::new(node.clone())));
         checker.on_event(&event, second(at));
     };
     let mut checker = Checker::default();
-    match meddler {
-        Meddler::Nobody => {}
-        Meddler::BeforePods(at) => {
+    match removal {
+        TaintRemoval::NotTainted => {}
+        TaintRemoval::BeforePods(at) => {
             checker.on_untainted(&node.name, &before);
             if let Some(at) = at {
-                told(&mut checker, node, at);
+                send_node(&mut checker, node, at);
             }
         }
-        Meddler::Stale => {
+        TaintRemoval::Stale => {
             checker.on_untainted(&node.name, &before);
             let mut stale = node.clone();
             stale.version = "0".to_owned();
-            told(&mut checker, &stale, 5);
+            send_node(&mut checker, &stale, 5);
         }
-        Meddler::AfterPods => checker.on_untainted(&node.name, scene),
+        TaintRemoval::AfterPods => checker.on_untainted(&node.name, scene),
     }
     checker.check_arriving(command, scene, second(10), second(20));
     let drains = checker.violations().iter();
-    drains.filter(|own| own.rule == Invariant::Drain).count()
+    drains.filter(|violation| violation.rule == Invariant::Drain).count()
 }
 
 #[test]
-fn only_what_was_on_its_way_unknowing_is_excused() {
+fn drain_violation_is_excused_only_if_the_daemon_could_not_know() {
     let setup = working_day();
     let mut world = World::new(setup.clone(), 1, false);
     world.run_until(setup.scenario.start + SignedDuration::from_mins(30));
     let (scene, now) = (world.ground_truth(), world.now());
-    let (node, pods) = used(scene);
+    let (node, pods) = node_in_use(scene);
     let end = Command::Terminate {
         claim: "claim".into(),
         instance: node.instance_id().expect("an instance").into(),
     };
     let evict = Command::Evict { pod: pods[0].key.clone(), uid: pods[0].uid.clone() };
-    // How many faults an end makes (its pods, and the taint it lacks), and how many an eviction.
-    for (meddler, ends, evictions) in [
-        (Meddler::Nobody, 2, 1),
-        (Meddler::BeforePods(None), 0, 0),
-        (Meddler::BeforePods(Some(12)), 0, 0),
-        (Meddler::BeforePods(Some(9)), 2, 1),
-        (Meddler::Stale, 0, 0),
-        (Meddler::AfterPods, 1, 0),
+    // The violations of a termination (running pods, missing taint), and those of an eviction.
+    for (removal, ends, evictions) in [
+        (TaintRemoval::NotTainted, 2, 1),
+        (TaintRemoval::BeforePods(None), 0, 0),
+        (TaintRemoval::BeforePods(Some(12)), 0, 0),
+        (TaintRemoval::BeforePods(Some(9)), 2, 1),
+        (TaintRemoval::Stale, 0, 0),
+        (TaintRemoval::AfterPods, 1, 0),
     ] {
-        let got = |command| faults(scene, &node, meddler, command, now);
-        assert_eq!((got(&end), got(&evict)), (ends, evictions), "{meddler:?}");
+        let got = |command| drain_violations(scene, &node, removal, command, now);
+        assert_eq!((got(&end), got(&evict)), (ends, evictions), "{removal:?}");
     }
 }

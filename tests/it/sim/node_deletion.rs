@@ -11,7 +11,7 @@ use outrigger::sim::cluster::store::Attached;
 
 use super::setup::working_day;
 
-/// The working day at noon, in a cluster that has our finalizer, with a node in use and its pods.
+/// The working day at noon, in a cluster with the finalizer, with a node in use and its pods.
 fn noon(seed: u64) -> (World, NodeName, Vec<Pod>) {
     let mut setup = working_day();
     let mut config = Cluster::clone(&setup.config);
@@ -20,14 +20,15 @@ fn noon(seed: u64) -> (World, NodeName, Vec<Pod>) {
     let start = setup.scenario.start;
     let mut world = World::new(setup, seed, false);
     world.run_until(start + SignedDuration::from_hours(12));
-    let (name, pods) = used(&world);
+    let (name, pods) = node_in_use(&world);
     (world, name, pods)
 }
 
-fn used(world: &World) -> (NodeName, Vec<Pod>) {
+fn node_in_use(world: &World) -> (NodeName, Vec<Pod>) {
     let scene = world.ground_truth();
     let machines = scene.live_instances();
-    let mut nodes = machines.filter_map(|own| scene.cluster.node_of(own.truth().id.as_str()));
+    let mut nodes =
+        machines.filter_map(|machine| scene.cluster.node_of(machine.truth().id.as_str()));
     let pods = |name: &NodeName| {
         let pods = scene.cluster.store().pods_on(name.as_str());
         let used = pods.filter(|pod| pod.occupies_node()).cloned();
@@ -44,26 +45,26 @@ fn run(world: &mut World, minutes: i64) {
     world.run_until(until);
 }
 
-fn is_there(world: &World, node: &NodeName) -> bool {
+fn exists(world: &World, node: &NodeName) -> bool {
     world.ground_truth().cluster.store().nodes().contains_key(node)
 }
 
 #[test]
-fn a_node_that_somebody_deletes_goes_when_its_instance_has_ended() {
+fn deleted_node_is_removed_after_its_instance_terminates() {
     let (mut world, node, _) = noon(7);
     let instance = world.ground_truth().cluster.kubelet_of(node.as_str()).expect("it runs");
     let instance = instance.instance.clone();
     world.change_cluster(|cluster, now| cluster.remove_node(&node, now));
-    assert!(is_there(&world, &node), "it waits for us");
+    assert!(exists(&world, &node), "the finalizer keeps the Node");
     run(&mut world, 15);
-    assert!(!is_there(&world, &node));
+    assert!(!exists(&world, &node));
     let machine = world.ground_truth().cloud.get(instance.as_str());
-    assert!(machine.is_none_or(|own| !own.truth().state.is_live()));
+    assert!(machine.is_none_or(|machine| !machine.truth().state.is_live()));
     assert_eq!(world.run_and_check(), []);
 }
 
 #[test]
-fn a_pod_that_never_ends_and_a_volume_that_never_detaches_hold_a_node_for_minutes() {
+fn hanging_pod_and_stuck_volume_delay_node_removal_for_minutes() {
     let (mut world, node, pods) = noon(8);
     let volume = |pod: &Pod, stuck: bool| Attached {
         volume: format!("data-{stuck}"),
@@ -79,27 +80,27 @@ fn a_pod_that_never_ends_and_a_volume_that_never_detaches_hold_a_node_for_minute
         cluster.remove_node(&node, now);
     });
     run(&mut world, 6);
-    assert!(is_there(&world, &node), "grace, a minute, and six more for the volume");
+    assert!(exists(&world, &node), "the grace period, a minute, and six minutes for the volume");
     run(&mut world, 10);
-    assert!(!is_there(&world, &node));
+    assert!(!exists(&world, &node));
     let left = world.ground_truth().cluster.store().attached_to(node.as_str());
-    let left: Vec<&str> = left.iter().map(|own| own.name.as_str()).collect();
-    assert_eq!(left, ["stuck"], "the other was waited for");
+    let left: Vec<&str> = left.iter().map(|volume| volume.name.as_str()).collect();
+    assert_eq!(left, ["stuck"], "the other volume was detached first");
     assert_eq!(world.run_and_check(), []);
 }
 
 #[test]
-fn a_pod_that_ends_but_has_a_finalizer_holds_nothing() {
+fn terminated_pod_with_a_finalizer_does_not_delay_node_removal() {
     let (mut world, node, pods) = noon(9);
     world.change_cluster(|cluster, now| {
         let store = cluster.store_mut();
         for pod in &pods {
-            store.change_pod(&pod.key, &pod.uid, now, |own| {
-                own.finalizers = vec!["example.com/wait".to_owned()];
+            store.change_pod(&pod.key, &pod.uid, now, |pod| {
+                pod.finalizers = vec!["example.com/wait".to_owned()];
             });
         }
         cluster.remove_node(&node, now);
     });
     run(&mut world, 10);
-    assert!(!is_there(&world, &node));
+    assert!(!exists(&world, &node));
 }

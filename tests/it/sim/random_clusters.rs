@@ -103,7 +103,7 @@ fn a_pool(name: &'static str) -> impl Strategy<Value = Pool> {
     })
 }
 
-/// Room for so many pods of so many thousandths of a core.
+/// A buffer for this number of pods with these millicores.
 fn a_buffer(count: u32, cpu_milli: i64) -> Buffer {
     let requests = Resources { cpu_milli, memory: 300 * MIB, pods: 1, ..Resources::default() };
     Buffer {
@@ -165,8 +165,8 @@ fn objects(world: &World) -> Vec<WatchedObject> {
     ObjectKind::ALL.iter().flat_map(|kind| store.list_kind(*kind)).collect()
 }
 
-/// The plan for a cluster that is given at once, as JSON, without the time it took.
-fn shown(world: &World, objects: Vec<WatchedObject>) -> String {
+/// The plan for a cluster with these objects as JSON, without its duration.
+fn rendered_plan(world: &World, objects: Vec<WatchedObject>) -> String {
     let (cluster, catalog) =
         (world.ground_truth().config.clone(), world.ground_truth().catalog.clone());
     let now = world.now();
@@ -188,7 +188,7 @@ proptest! {
     #![proptest_config(Config { cases: 8, ..Config::default() })]
 
     #[test]
-    fn planning_a_converged_world_changes_nothing(setup in a_setup(), seed in any::<u64>()) {
+    fn plan_for_a_converged_cluster_is_empty(setup in a_setup(), seed in any::<u64>()) {
         let mut world = World::new(setup, seed, false);
         let violations = world.run_and_check().to_vec();
         prop_assert!(violations.is_empty(), "{:#?}", violations);
@@ -200,7 +200,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cluster_in_any_order_gives_the_same_plan(
+    fn order_of_objects_does_not_change_the_plan(
         setup in a_setup(),
         seed in any::<u64>(),
         stop in 1i64..60,
@@ -208,8 +208,8 @@ proptest! {
         let mut world = World::new(setup, seed, false);
         world.run_until(minutes(stop));
         let mut objects = objects(&world);
-        let expect = shown(&world, objects.clone());
+        let expect = rendered_plan(&world, objects.clone());
         fastrand::Rng::with_seed(seed).shuffle(&mut objects);
-        prop_assert_eq!(shown(&world, objects), expect);
+        prop_assert_eq!(rendered_plan(&world, objects), expect);
     }
 }

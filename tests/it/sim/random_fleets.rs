@@ -10,16 +10,17 @@ use outrigger::sim::World;
 use outrigger::sim::random_scenario::{draw_scenario, types_of};
 use outrigger::sim::workload::WorkloadKind;
 
-/// Some of the smallest, so that default tests stay quick; `outrigger simulate --fleets --faults
-/// --seeds 10000` looks further.
-/// The last five have pods that are told of their nodes in another order than the scheduler has,
-/// pods that have to wait for one that is spread with them and has no place beside them, an empty
-/// node that somebody opens again while others begin to leave, one whose Node is deleted and made
-/// anew while its pods move, and one that is to stay while nobody sees that it is closed.
+/// Seeds of small fleets, so that the default tests are fast; `outrigger simulate --fleets --faults
+/// --seeds 10000` runs more.
+///
+/// The last five have: pods that are nominated in another order than the scheduler binds them; pods
+/// that wait for a pod of the same spread, for which there is no capacity beside them; an empty
+/// node whose taint a user removes while other nodes are disrupted; a Node that is deleted and
+/// created again while its pods move; a retained node whose taint the daemon does not see.
 const SEEDS: [u64; 9] = [5, 9, 15, 17, 719_204, 728_592, 732_214, 756_369, 762_109];
 
 #[test]
-fn fleets_of_all_kinds_hold_everything() {
+fn random_fleets_violate_no_invariant() {
     let types = types_of(&Catalog::shipped());
     let next = AtomicUsize::new(0);
     let work = || {
@@ -45,7 +46,7 @@ fn fleets_of_all_kinds_hold_everything() {
 }
 
 #[test]
-fn the_same_seed_draws_the_same_fleet() {
+fn same_seed_draws_the_same_fleet() {
     let types = types_of(&Catalog::shipped());
     let parts = |seed| {
         let setup = draw_scenario(seed, &types);
@@ -55,7 +56,7 @@ fn the_same_seed_draws_the_same_fleet() {
     assert_ne!(parts(7), parts(8));
 }
 
-/// What is drawn.
+/// The features of random fleets.
 const ALL: [&str; 30] = [
     "a Deployment",
     "a StatefulSet",
@@ -89,29 +90,29 @@ const ALL: [&str; 30] = [
     "a hundred nodes",
 ];
 
-/// Whatever is to be drawn is drawn by someone.
+/// Checks that each feature occurs in a random fleet.
 #[test]
-fn fleets_are_of_all_kinds() {
+fn random_fleets_cover_all_features() {
     let types = types_of(&Catalog::shipped());
     let mut seen = BTreeSet::new();
     for seed in 0..2000 {
         let setup = draw_scenario(seed, &types);
         let mut see = |what: &str, is: bool| is.then(|| seen.insert(what.to_owned()));
-        for own in &setup.scenario.workloads {
-            let kind = match own.owns {
+        for workload in &setup.scenario.workloads {
+            let kind = match workload.owns {
                 WorkloadKind::Deployment => "a Deployment",
                 WorkloadKind::StatefulSet => "a StatefulSet",
                 WorkloadKind::Job { .. } => "a Job",
                 WorkloadKind::DaemonSet => "a DaemonSet",
             };
             see(kind, true);
-            see("a rollout", !own.rollouts.is_empty());
-            see("a spread", own.max_skew.is_some());
-            see("a priority", own.priority > 0);
-            let form = own.budget.map(|own| format!("{own:?}"));
-            let form = form.as_deref().map(|own| own.split_once('(').map_or(own, |own| own.0));
+            see("a rollout", !workload.rollouts.is_empty());
+            see("a spread", workload.max_skew.is_some());
+            see("a priority", workload.priority > 0);
+            let form = workload.budget.map(|budget| format!("{budget:?}"));
+            let form = form.as_deref().map(|text| text.split_once('(').map_or(text, |text| text.0));
             see(form.unwrap_or("no budget of pods"), true);
-            let word = own.do_not_disrupt.as_deref();
+            let word = workload.do_not_disrupt.as_deref();
             see(word.unwrap_or("no do-not-disrupt"), true);
         }
         for pool in &setup.config.pools {
@@ -132,12 +133,12 @@ fn fleets_are_of_all_kinds() {
         }
         see("a reload", setup.reloads.len() > 1);
         see("a shortage", !setup.scenario.shortages.is_empty());
-        // The title says how many nodes there are, about.
+        // The title contains the approximate number of nodes.
         let words = setup.scenario.title.split(' ');
-        let nodes = words.filter_map(|own| own.parse::<u32>().ok()).max();
-        see("a hundred nodes", nodes.is_some_and(|own| own >= 100));
+        let nodes = words.filter_map(|word| word.parse::<u32>().ok()).max();
+        see("a hundred nodes", nodes.is_some_and(|count| count >= 100));
     }
-    let missing: Vec<&str> = ALL.into_iter().filter(|own| !seen.contains(*own)).collect();
+    let missing: Vec<&str> = ALL.into_iter().filter(|feature| !seen.contains(*feature)).collect();
     assert!(missing.is_empty(), "{missing:?}");
     assert_eq!(seen.len(), ALL.len(), "{seen:?}");
 }

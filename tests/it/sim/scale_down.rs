@@ -42,19 +42,20 @@ pool "general" {
 }
 "#;
 
-/// When there are fewer pods.
-const SHRINKS: SignedDuration = SignedDuration::from_mins(20);
+/// The time of the scale-down after the start.
+const SCALE_DOWN: SignedDuration = SignedDuration::from_mins(20);
 
-/// How many of a deployment's replicas stay.
-fn left(replicas: usize) -> usize {
+/// The number of replicas of a Deployment after the scale-down.
+fn remaining_replicas(replicas: usize) -> usize {
     if replicas == 35 { 25 } else { 20 }
 }
 
 fn scenario() -> String {
     let mut text = CONFIG.to_owned();
-    for own in of_all_sizes() {
-        let (name, replicas, left) = (own.name, own.replicas, left(own.replicas));
-        let (cpu, memory) = (own.cpu_milli, own.memory >> 20);
+    for deployment in of_all_sizes() {
+        let (name, replicas, left) =
+            (deployment.name, deployment.replicas, remaining_replicas(deployment.replicas));
+        let (cpu, memory) = (deployment.cpu_milli, deployment.memory >> 20);
         let written = writeln!(
             text,
             "workload \"{name}\" {{\n  \
@@ -67,23 +68,23 @@ fn scenario() -> String {
     text
 }
 
-/// What a plan afresh for the pods that stay costs, in $/h.
-fn afresh() -> f64 {
+/// The cost of a new plan for the remaining pods, in $/h.
+fn new_plan_cost() -> f64 {
     let mut fleet = Fleet::planned(workloads::kwok(thirty()), Timestamp::UNIX_EPOCH);
     let deployments = of_all_sizes();
     fleet.scale(|owner| {
-        let own = deployments.iter().find(|own| own.name == owner);
-        left(own.expect("a deployment").replicas)
+        let deployment = deployments.iter().find(|deployment| deployment.name == owner);
+        remaining_replicas(deployment.expect("a deployment").replicas)
     });
     fleet.afresh()
 }
 
-/// What all nodes cost, in $/h.
+/// The cost of all nodes, in $/h.
 fn cost(world: &World) -> f64 {
     let scene = world.ground_truth();
     let price = |name: &String| {
         let offerings = &scene.catalog.get(name).expect("a type").offerings;
-        let dearest = offerings.iter().map(|own| own.price.usd_per_h());
+        let dearest = offerings.iter().map(|offering| offering.price.usd_per_h());
         dearest.fold(0.0, f64::max)
     };
     let nodes = scene.cluster.store().nodes().values();
@@ -92,32 +93,33 @@ fn cost(world: &World) -> f64 {
 }
 
 #[test]
-fn what_hundreds_of_pods_move_for_is_saved_and_then_all_is_calm() {
-    let afresh = afresh();
+fn large_scale_down_saves_cost_and_then_becomes_idle() {
+    let new_plan = new_plan_cost();
     for seed in [1, 2, 4, 8] {
         let mut setup = day(&scenario());
         setup.catalog = Arc::new(kwok());
-        let shrinks = setup.scenario.start + SHRINKS;
+        let shrinks = setup.scenario.start + SCALE_DOWN;
         let mut world = World::new(setup, seed, false);
         world.run_until(shrinks);
         world.take_lines();
         world.run_until(shrinks + SignedDuration::from_mins(3));
-        let (lines, then) = (world.take_lines(), cost(&world));
+        let (lines, cost_then) = (world.take_lines(), cost(&world));
         world.run_until(shrinks + SignedDuration::from_mins(8));
         let later = world.take_lines();
         let moves = |fact: &TimelineFact| {
             matches!(fact, TimelineFact::Leaving { .. } | TimelineFact::Launched { .. })
         };
-        let later: Vec<_> = later.iter().filter(|own| moves(&own.fact)).collect();
-        let told = format!("seed {seed}: {then:.2} $/h, afresh {afresh:.2}: {later:#?}");
-        assert!(then <= 1.08 * afresh, "{told}");
-        assert!(later.is_empty(), "{told}");
-        let bound = lines.iter().filter_map(|own| match own.fact {
+        let later: Vec<_> = later.iter().filter(|line| moves(&line.fact)).collect();
+        let summary =
+            format!("seed {seed}: {cost_then:.2} $/h, new plan {new_plan:.2}: {later:#?}");
+        assert!(cost_then <= 1.08 * new_plan, "{summary}");
+        assert!(later.is_empty(), "{summary}");
+        let bound = lines.iter().filter_map(|line| match line.fact {
             TimelineFact::Bound { pods, .. } => Some(pods),
             _ => None,
         });
         let bound: usize = bound.sum();
-        assert!((100..1000).contains(&bound), "{bound} pods came: {told}");
+        assert!((100..1000).contains(&bound), "{bound} pods were bound: {summary}");
         assert!(world.violations().is_empty(), "{:?}", world.violations());
     }
 }

@@ -10,13 +10,14 @@ use outrigger::sim::timeline::{TimelineEntry, TimelineFact};
 
 use super::setup::day;
 
-/// Where they are shipped.
+/// The folder of the shipped scenarios.
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/scenarios");
 
-/// A timeline that is longer than this is read by nobody.
+/// The maximum number of lines of a readable timeline.
 const LINES_MAX: usize = 60;
 
-/// What happened, so many minutes a line: how often what, and of what there are few in words.
+/// Renders the events with this number of minutes per line: counts of the frequent ones, and the
+/// texts of the others.
 fn timeline(lines: &[TimelineEntry], minutes: i64) -> String {
     let mut all: BTreeMap<String, (Vec<String>, BTreeMap<String, usize>)> = BTreeMap::new();
     for line in lines {
@@ -52,8 +53,8 @@ fn timeline(lines: &[TimelineEntry], minutes: i64) -> String {
     text
 }
 
-/// Plays a scenario that is shipped.
-fn play(name: &str) {
+/// Runs a shipped scenario.
+fn run_scenario(name: &str) {
     let path = Path::new(SCENARIOS).join(format!("{name}.hcl"));
     let text = std::fs::read_to_string(path).expect("a file");
     let setup = day(&text);
@@ -61,61 +62,61 @@ fn play(name: &str) {
     world.run();
     let summary = world.summary();
     let lines: Vec<TimelineEntry> = world.take_lines().into();
-    let mut told = timeline(&lines, 1);
-    if told.lines().count() > LINES_MAX {
-        told = timeline(&lines, 10);
+    let mut rendered = timeline(&lines, 1);
+    if rendered.lines().count() > LINES_MAX {
+        rendered = timeline(&lines, 10);
     }
-    let rows = told.lines().count();
-    assert!(rows <= LINES_MAX, "{rows} lines: {told}");
-    told.push_str(&format!("\n{summary}\n"));
+    let rows = rendered.lines().count();
+    assert!(rows <= LINES_MAX, "{rows} lines: {rendered}");
+    rendered.push_str(&format!("\n{summary}\n"));
     let violations = world.run_and_check().to_vec();
-    insta::assert_snapshot!(name, told);
+    insta::assert_snapshot!(name, rendered);
     assert!(violations.is_empty(), "{violations:#?}");
 }
 
 #[test]
-fn a_new_template_is_rolled_out() {
-    play("drift-rollout");
+fn new_launch_template_is_rolled_out_by_drift() {
+    run_scenario("drift-rollout");
 }
 
 #[test]
-fn a_window_is_where_it_was_when_clocks_change() {
-    play("dst-window");
+fn window_keeps_its_local_time_across_a_dst_change() {
+    run_scenario("dst-window");
 }
 
 #[test]
-fn nodes_that_are_due_in_the_same_minute_leave_within_their_budget() {
-    play("expiry-herd");
+fn nodes_that_expire_simultaneously_stay_within_the_budget() {
+    run_scenario("expiry-herd");
 }
 
 #[test]
 fn drifted_nodes_are_replaced_after_their_nightly_sweep() {
-    play("nightly-sweep");
+    run_scenario("nightly-sweep");
 }
 
 #[test]
-fn a_budget_that_lets_nobody_go_holds_its_node_and_no_other() {
-    play("pdb-deadlock");
+fn blocking_pdb_keeps_only_its_own_node() {
+    run_scenario("pdb-deadlock");
 }
 
 #[test]
-fn two_fifths_of_a_fleet_are_taken_back_within_two_minutes() {
-    play("spot-storm");
+fn fleet_survives_many_simultaneous_spot_interruptions() {
+    run_scenario("spot-storm");
 }
 
 #[test]
-fn a_zone_is_lost() {
-    play("zone-loss");
+fn cluster_recovers_from_the_loss_of_a_zone() {
+    run_scenario("zone-loss");
 }
 
-/// The first scenario that a user sees has a test of its own.
+/// The scenario `working-day` has separate tests.
 #[test]
-fn every_scenario_is_played() {
-    let own = include_str!("scenarios.rs");
+fn every_shipped_scenario_has_a_test() {
+    let source = include_str!("scenarios.rs");
     for entry in std::fs::read_dir(SCENARIOS).expect("scenarios") {
         let path = entry.expect("an entry").path();
         let name = path.file_stem().expect("a name").to_string_lossy();
-        let played = own.contains(&format!("play(\"{name}\");"));
-        assert!(played || name == "working-day", "{name}");
+        let has_test = source.contains(&format!("run_scenario(\"{name}\");"));
+        assert!(has_test || name == "working-day", "{name}");
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn working_day() -> Setup {
 }
 
 pub(super) fn day(text: &str) -> Setup {
-    let scenario = Scenario::parse(text).expect("a good scenario");
+    let scenario = Scenario::parse(text).expect("a valid scenario");
     let cluster = |text: &str| {
         let source = SourceFile::new("scenario.hcl", text);
         let config = load(&[source], &Inputs::default());
@@ -38,7 +38,7 @@ pub(super) fn day(text: &str) -> Setup {
     Setup { reloads, ..setup }
 }
 
-/// The same day with so little allowed that the limits of a pool and of the cluster are reached.
+/// The working day with low limits, which the pools and the cluster reach.
 pub(super) fn tight_day() -> Setup {
     let mut setup = working_day();
     let mut config = Cluster::clone(&setup.config);
@@ -46,31 +46,31 @@ pub(super) fn tight_day() -> Setup {
         let cpu = if pool.name.as_str() == "batch" { 40_000 } else { 100_000 };
         pool.limits.capacity = vec![("cpu".to_owned(), cpu)];
     }
-    // Less than the pools may have together.
+    // Less than the sum of the limits of the pools.
     config.limits.capacity = vec![("cpu".to_owned(), 120_000)];
     setup.config = Arc::new(config);
     setup
 }
 
-/// The same day with some capacity reserved, which every pool may use.
+/// The working day with reserved capacity, which every pool may use.
 pub(super) fn reserved_day() -> Setup {
     let mut setup = working_day();
     let mut config = Cluster::clone(&setup.config);
     for pool in &mut config.pools {
         let kept = pool.requirements.iter();
         let kept = kept.filter(|(key, _)| *key != CAPACITY_TYPE);
-        pool.requirements = kept.map(|(key, own)| (key, own.clone())).collect();
+        pool.requirements = kept.map(|(key, retained)| (key, retained.clone())).collect();
     }
     setup.config = Arc::new(config);
     let reserved = RESERVED.iter().map(|(of, zone, id, total)| {
-        let own = Reservation::new(id, *total);
-        ((*of).into(), (*zone).into(), own)
+        let reservation = Reservation::new(id, *total);
+        ((*of).into(), (*zone).into(), reservation)
     });
     setup.catalog = Arc::new(setup.catalog.with_reservations(reserved));
     setup
 }
 
-/// The same day with pods that are bound before their nodes are there.
+/// The working day with early binding of pods.
 pub(super) fn early_day() -> Setup {
     let mut setup = working_day();
     let mut config = Cluster::clone(&setup.config);
@@ -79,14 +79,14 @@ pub(super) fn early_day() -> Setup {
     setup
 }
 
-/// What is reserved on that day: type, zone, id, and for how many instances.
+/// The reservations of `reserved_day`: type, zone, ID and number of instances.
 pub(super) const RESERVED: [(&str, &str, &str, u32); 3] = [
     ("m6i.xlarge", "us-east-1a", "cr-a", 3),
     ("c6g.2xlarge", "us-east-1b", "cr-b", 1),
     ("c6g.xlarge", "us-east-1a", "cr-c", 2),
 ];
 
-/// The same day with workloads that are spread over zones, one of them on arm64 only.
+/// The working day with workloads that are spread over zones, one of them on arm64 only.
 pub(super) fn spread_day() -> Setup {
     let mut text = WORKING_DAY.to_owned();
     for (name, skew) in [("web", 1), ("cache", 1), ("search", 1), ("checkout", 2)] {
@@ -96,7 +96,7 @@ pub(super) fn spread_day() -> Setup {
     day(&text)
 }
 
-/// Two clusters with the same day each, and what they may have together: less than they would.
+/// Two clusters with the working day each, and fleet limits below their total demand.
 pub(super) fn two_days(cpu: i64, seed: u64, faults: bool) -> Together {
     let setup = |name: &str| {
         let mut setup = working_day();
@@ -112,7 +112,7 @@ pub(super) fn two_days(cpu: i64, seed: u64, faults: bool) -> Together {
     Together::new(vec![setup("east"), setup("west")], limits, seed, faults)
 }
 
-/// The same day with two static pools, of which one may not have all its nodes, and a buffer.
+/// The working day with a buffer and two static pools, one of which has a limit below its replicas.
 pub(super) fn static_day() -> Setup {
     let mut setup = working_day();
     let mut config = Cluster::clone(&setup.config);
@@ -135,14 +135,14 @@ pub(super) fn static_day() -> Setup {
     setup
 }
 
-/// Runs a world to its end; what did not hold comes with it.
+/// Runs a world to its end, and returns it with the violations.
 pub(super) fn finish(setup: &Setup, seed: u64, faults: bool) -> (World, Vec<Violation>) {
     let mut world = World::new(setup.clone(), seed, faults);
     let violations = world.run_and_check().to_vec();
     (world, violations)
 }
 
-/// The command that shows a failure, and what it shows.
+/// The command that reproduces a failure, and the violations.
 pub(super) fn reproduce(seed: u64, faults: bool, violations: &[Violation]) -> String {
     let faults = if faults { " --faults" } else { "" };
     let mut text = format!("outrigger simulate --seed {seed}{faults}\n");

@@ -6,17 +6,17 @@ use jiff::SignedDuration;
 use super::setup::two_days;
 
 #[test]
-fn two_clusters_share_what_the_fleet_allows() {
+fn two_clusters_stay_within_the_fleet_limits() {
     let mut days = two_days(160_000, 1, false);
     let violations = days.run_and_check();
     assert!(violations.is_empty(), "{violations:#?}");
 }
 
 #[test]
-fn faults_and_restarts_break_no_limit_of_the_fleet() {
+fn faults_and_restarts_do_not_exceed_the_fleet_limits() {
     let mut days = two_days(160_000, 2, true);
     let start = days.worlds()[0].now();
-    // One daemon drives both: it goes down in the middle of the morning, and knows nothing after.
+    // One daemon manages both clusters. It restarts in the morning and loses its state.
     days.run_until(start + SignedDuration::from_mins(170));
     days.restart_daemons();
     let violations = days.run_and_check();

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-/// What a token is, as far as the rules care.
+/// The kind of a token, as far as the rules need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// An identifier or a keyword.
@@ -22,7 +22,7 @@ pub(super) struct Token {
     /// The lines it covers, counted from one.
     pub(super) first: usize,
     pub(super) last: usize,
-    /// Whether it stands in a module compiled for tests only, or declares one.
+    /// Whether it is in a module that is compiled only for tests, or declares one.
     pub(super) test: bool,
 }
 
@@ -36,14 +36,14 @@ impl Token {
     }
 }
 
-/// A file's tokens, and its comments apart, each with the line on which it starts.
+/// The tokens of a file, and separately its comments, each with its first line.
 #[derive(Debug)]
 pub(super) struct Lexed {
     pub(super) tokens: Vec<Token>,
     pub(super) comments: Vec<(usize, String)>,
 }
 
-/// Takes a source text apart. A text that does not compile gives some tokens, never a panic.
+/// Splits a source text. A text that does not compile gives some tokens and no panic.
 pub(super) fn lex(source: &str) -> Lexed {
     let mut lexer = Lexer {
         chars: source.chars().collect(),
@@ -58,14 +58,15 @@ pub(super) fn lex(source: &str) -> Lexed {
     lexer.lexed
 }
 
-/// The tokens of the attribute that starts at `at`, brackets excluded; `None` when none does.
+/// Returns the tokens of the attribute that starts at `at`, without brackets; `None` if there is
+/// none.
 pub(super) fn attribute(tokens: &[Token], at: usize) -> Option<Range<usize>> {
     let is = |i: usize, mark: &str| tokens.get(i).is_some_and(|t| t.is_mark(mark));
     let open = if is(at + 1, "!") { at + 2 } else { at + 1 };
     (is(at, "#") && is(open, "[")).then(|| open + 1..closing(tokens, open))
 }
 
-/// Where the bracket opened at `open` is closed, or the end of the file.
+/// Returns the position of the bracket that closes the one at `open`, or the end of the file.
 fn closing(tokens: &[Token], open: usize) -> usize {
     let mut depth = 0_usize;
     for (i, token) in tokens.iter().enumerate().skip(open) {
@@ -190,7 +191,8 @@ impl Lexer {
         self.lexed.comments.push((first, text));
     }
 
-    /// Reads a string from its opening quote on; a raw one ends in as many `#` as it began with.
+    /// Reads a string from its opening quote; a raw one ends with the same number of `#` as it
+    /// starts with.
     fn string(&mut self, hashes: usize, raw: bool) {
         let first = self.line;
         let mut text = String::new();
@@ -235,7 +237,7 @@ impl Lexer {
         self.push(Kind::Literal, String::new(), first);
     }
 
-    /// Reads a word, or the literal of which it turns out to be the prefix.
+    /// Reads a word, or the literal of which it is the prefix.
     fn word(&mut self) {
         let first = self.line;
         let mut word = self.take_while(|c| c == '_' || c.is_alphanumeric());
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn test_modules_are_marked_whatever_stands_around_them() {
+    fn test_modules_are_marked_in_any_context() {
         assert_eq!(
             words("fn a() {} #[cfg(test)] mod t { fn b() {} } fn c() {}"),
             "fn a ( ) { } fn c ( ) { }"
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_does_not_end_is_read_to_its_end() {
+    fn unterminated_source_does_not_panic() {
         for broken in ["\"abc", "/* abc", "#[cfg(test)] mod", "r#\"abc", "'", "#[", "b'\\"] {
             lex(broken);
         }

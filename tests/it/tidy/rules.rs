@@ -3,13 +3,14 @@
 
 use super::findings;
 
-/// Checks that a tree of `(path, text)` has exactly these faults.
+/// Checks that a tree of `(path, text)` has exactly these violations.
 fn check(tree: &[(&str, &str)], expect: &[&str]) {
     let files = tree.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
     assert_eq!(findings(&files.collect()), expect);
 }
 
-/// A library of two floors and the shell, in that order, with `solve` as given.
+/// Checks a library with the modules `solve`, `engine` and `shell`, in that order, with this text
+/// of `solve`.
 fn check_solve(solve: &str, expect: &[&str]) {
     let lib = "//! L.\nmod solve;\nmod engine;\n#[cfg(feature = \"daemon\")]\npub mod shell;";
     let solve = format!("//! S.\n{solve}");
@@ -19,7 +20,7 @@ fn check_solve(solve: &str, expect: &[&str]) {
 }
 
 #[test]
-fn a_lower_floor_names_no_upper_one() {
+fn module_must_not_use_a_later_module() {
     let fault = "src/solve.rs:2: `solve` names `engine`, which is declared after it";
     check_solve("use crate::engine::Engine;", &[fault]);
     check_solve("use super::engine;", &[fault]);
@@ -32,7 +33,7 @@ fn a_lower_floor_names_no_upper_one() {
 }
 
 #[test]
-fn a_lower_floor_names_no_upper_one_in_a_group() {
+fn module_must_not_use_a_later_module_in_a_use_group() {
     let group = "use crate::{\n    solve::{self, A},\n    engine::{self as e, B},\n    shell,\n};";
     check_solve(
         group,
@@ -48,14 +49,14 @@ fn a_lower_floor_names_no_upper_one_in_a_group() {
 }
 
 #[test]
-fn comments_strings_and_test_modules_name_what_they_like() {
+fn order_rule_ignores_comments_strings_and_test_modules() {
     check_solve("/// See [`crate::engine`].\nconst S: &str = \"crate::engine\";", &[]);
     check_solve("#[cfg(test)]\nmod tests { use crate::engine; use std::time::Instant; }", &[]);
     check_solve("use crate::Item; use super::Other; use crate::solve::Own;", &[]);
 }
 
 #[test]
-fn a_child_names_only_the_siblings_above_it() {
+fn child_module_may_use_only_earlier_siblings() {
     let tree = |pack: &'static str| {
         [
             ("src/lib.rs", "//! L.\npub mod solve;"),
@@ -76,15 +77,14 @@ fn a_child_names_only_the_siblings_above_it() {
 }
 
 #[test]
-fn the_binary_names_any_floor() {
+fn binary_may_use_any_module() {
     let lib = ("src/lib.rs", "//! L.\npub mod cli {}");
     check(&[lib, ("src/main.rs", "//! M.\nuse outrigger::cli;\nfn main() { cli::run() }")], &[]);
 }
 
 #[test]
-fn a_core_floor_names_no_shell_crate_and_no_clock() {
-    let names =
-        |name: &str| format!("`solve` names `{name}`, which only floors beyond the core may");
+fn core_module_must_not_use_io_crates_or_clocks() {
+    let names = |name: &str| format!("`solve` names `{name}`, which is forbidden in the core");
     check_solve("use std::{fmt, fs::File};", &[&format!("src/solve.rs:2: {}", names("std::fs"))]);
     check_solve(
         "fn f() { ::tokio::spawn(g()); }",
@@ -106,7 +106,8 @@ fn a_core_floor_names_no_shell_crate_and_no_clock() {
     check_solve("use std::time::Duration; fn f(kube: u8) { my::tokio::g(kube) }", &[]);
 }
 
-/// Checks a library with these floors, of which `low` or `host` has a child with a feature.
+/// Checks a library with the modules `low`, `host` and `high`, of which `parent` has a
+/// feature-gated child.
 fn check_child(parent: &str, child: &str, expect: &[&str]) {
     let lib = "//! L.\nmod low;\nmod host;\nmod high;";
     let parent_text = format!("//! P.\n{child}");
@@ -120,24 +121,22 @@ fn check_child(parent: &str, child: &str, expect: &[&str]) {
 }
 
 #[test]
-fn a_child_with_a_feature_acts_only_from_the_host_on() {
-    let fault = |floor: &str| {
-        format!(
-            "src/{floor}/a.rs:2: `{floor}` names `tokio`, which only floors beyond the core may"
-        )
+fn feature_gated_child_may_use_io_only_from_the_host_module_on() {
+    let fault = |module: &str| {
+        format!("src/{module}/a.rs:2: `{module}` names `tokio`, which is forbidden in the core")
     };
     let with_feature = "#[cfg(feature = \"daemon\")]\nmod a;";
     check_child("low", with_feature, &[&fault("low")]);
     check_child("low", "mod a;", &[&fault("low")]);
-    for floor in ["host", "high"] {
-        check_child(floor, with_feature, &[]);
-        check_child(floor, "mod a;", &[&fault(floor)]);
-        check_child(floor, "#[cfg(not(feature = \"daemon\"))]\nmod a;", &[&fault(floor)]);
+    for module in ["host", "high"] {
+        check_child(module, with_feature, &[]);
+        check_child(module, "mod a;", &[&fault(module)]);
+        check_child(module, "#[cfg(not(feature = \"daemon\"))]\nmod a;", &[&fault(module)]);
     }
 }
 
 #[test]
-fn a_file_holds_at_most_five_hundred_lines_of_production_code() {
+fn file_has_at_most_500_lines_of_production_code() {
     let line = "static A: u8 = 1; // One.\n\n// Nothing.\n";
     let tests = "#[cfg(test)]\nmod tests {\n    fn f() {}\n}\n";
     let text = |lines: usize| format!("//! L.\n{}{tests}", line.repeat(lines));
@@ -149,18 +148,18 @@ fn a_file_holds_at_most_five_hundred_lines_of_production_code() {
 }
 
 #[test]
-fn a_line_has_at_most_a_hundred_columns() {
+fn line_has_at_most_100_columns() {
     let text = |columns: usize| format!("//! L.\n//{}", "é".repeat(columns - 2));
     check(&[("src/lib.rs", &text(100))], &[]);
     check(&[("src/lib.rs", &text(101))], &["src/lib.rs:2: 101 columns, 100 at most"]);
 }
 
 #[test]
-fn a_file_opens_with_its_purpose() {
+fn file_must_start_with_a_module_comment() {
     let text = "/// L.\nfn f() {}";
     check(
         &[("tests/it/main.rs", text)],
-        &["tests/it/main.rs:1: the file does not open with `//!`"],
+        &["tests/it/main.rs:1: the file does not start with `//!`"],
     );
 }
 
@@ -173,19 +172,19 @@ fn every_file_is_reached_by_a_mod_line() {
 }
 
 #[test]
-fn names_say_what_they_hold() {
+fn vague_file_and_module_names_are_rejected() {
     let tree = [("src/lib.rs", "//! L.\nmod utils;"), ("src/utils.rs", "//! U.")];
     check(
         &tree,
         &[
-            "src/lib.rs:2: `utils` is no name for a module",
-            "src/utils.rs:1: `utils` is no name for a file: say what it decides or holds",
+            "src/lib.rs:2: `utils` is a vague module name",
+            "src/utils.rs:1: `utils` is a vague file name: name what the file contains",
         ],
     );
 }
 
 #[test]
-fn nothing_unfinished_is_left_behind() {
+fn unfinished_code_is_rejected() {
     let text = "//! L.\nfn f() { todo!() }\nfn g() { dbg!(1); unimplemented!() } // FIXME: h.\n";
     check(
         &[("src/lib.rs", text)],
@@ -200,20 +199,20 @@ fn nothing_unfinished_is_left_behind() {
 }
 
 #[test]
-fn an_example_in_the_documentation_is_text() {
+fn doc_examples_must_be_text_blocks() {
     let text = "//! ```text\n//! a\n//! ```\n\n/// ```\n/// f();\n/// ```\nfn f() {}\n";
     check(&[("src/lib.rs", text)], &["src/lib.rs:5: no test runs this example: make it a test"]);
 }
 
 #[test]
-fn lints_are_expected_and_tests_are_run() {
+fn allow_and_ignore_attributes_are_rejected() {
     let text = "//! L.\n#![allow(a)]\n#[cfg_attr(b, allow(c))]\n#[ignore = \"d\"]\n#[expect(e)]";
     check(
         &[("src/lib.rs", text)],
         &[
-            "src/lib.rs:2: `#[allow]` hides what `#[expect]` would say when it is over",
-            "src/lib.rs:3: `#[allow]` hides what `#[expect]` would say when it is over",
-            "src/lib.rs:4: `#[ignore]` hides a test that is never run",
+            "src/lib.rs:2: `#[allow]` does not warn when it is no longer needed: use `#[expect]`",
+            "src/lib.rs:3: `#[allow]` does not warn when it is no longer needed: use `#[expect]`",
+            "src/lib.rs:4: `#[ignore]` disables a test",
         ],
     );
 }

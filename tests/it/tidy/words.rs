@@ -84,8 +84,8 @@ const RETIRED: [&str; 24] = [
     "shelf", "shelves", "shields", "stir", "tenants",
 ];
 
-/// Words that prose must not have, each with the number of times that comments in `src` still have
-/// it. Documents have none. The numbers only ever fall.
+/// Words that prose must not have, each with its current number in comments of `src`. Documents
+/// have none. The numbers only ever decrease.
 const BANNED: [(&str, usize); 14] = [
     ("anew", 0),
     ("anybody", 0),
@@ -120,7 +120,7 @@ fn sources(folders: &[&str]) -> Files {
     files
 }
 
-/// README and the documents, by path.
+/// Returns README and the documents, by path.
 fn documents() -> Files {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = vec!["README.md".to_owned()];
@@ -138,7 +138,8 @@ fn documents() -> Files {
     paths.into_iter().map(read).collect()
 }
 
-/// The words of an identifier in lower case: those of `NodeClaim` and `node_claim` are the same.
+/// Returns the words of an identifier in lower case: those of `NodeClaim` and `node_claim` are
+/// equal.
 fn parts(identifier: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     for letter in identifier.chars() {
@@ -152,7 +153,7 @@ fn parts(identifier: &str) -> Vec<String> {
     parts
 }
 
-/// How often each banned word is in a text.
+/// Counts the banned words in a text.
 fn banned(text: &str, counts: &mut BTreeMap<&'static str, usize>) {
     for word in text.split(|own: char| !own.is_alphabetic()) {
         let own = BANNED.iter().find(|(own, _)| word.eq_ignore_ascii_case(own));
@@ -163,7 +164,7 @@ fn banned(text: &str, counts: &mut BTreeMap<&'static str, usize>) {
 }
 
 #[test]
-fn each_term_of_the_field_is_in_the_path_of_a_file() {
+fn each_field_term_is_in_a_file_path() {
     let files = sources(&["src"]);
     let missing: Vec<&&str> =
         FIELD_TERMS.iter().filter(|term| !files.keys().any(|path| path.contains(**term))).collect();

@@ -75,13 +75,13 @@ impl RegionTask {
 
     /// Reads current spot prices.
     pub(super) async fn read_spot_prices(&mut self) -> Result<bool, AwsError> {
-        let prices = pricing::spot_prices(&self.shared.account).await?;
+        let prices = pricing::read_spot_prices(&self.shared.account).await?;
         Ok(self.region.set_spot_prices(&prices, clock::now()))
     }
 
     /// Reads the price list.
     pub(super) async fn read_list_prices(&mut self) -> Result<bool, AwsError> {
-        let (shared, metal) = pricing::list_prices(&self.shared.account).await?;
+        let (shared, metal) = pricing::read_list_prices(&self.shared.account).await?;
         let taken = self.region.set_list_prices(&shared, &metal, clock::now());
         let (region, source) = (&self.region.name, self.region.source.to_string());
         tracing::info!(region, taken, source, "read list prices");

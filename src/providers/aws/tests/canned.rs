@@ -23,15 +23,15 @@ pub(super) const REGION: &str = "us-west-2";
 
 /// A request.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct RecordedRequest {
     pub(super) operation: String,
     /// Parameters as `name=value`, one per line, or JSON.
     pub(super) body: String,
 }
 
-impl Asked {
+impl RecordedRequest {
     /// Returns whether a parameter has this value, or the JSON contains this string.
-    pub(super) fn says(&self, text: &str) -> bool {
+    pub(super) fn contains(&self, text: &str) -> bool {
         match self.body.starts_with('{') {
             true => self.body.contains(text),
             false => self.body.lines().any(|line| line == text),
@@ -46,48 +46,48 @@ pub(super) enum Reply {
     /// A JSON response.
     Json(String),
     /// A JSON response after a delay.
-    Late(Duration, String),
+    Delayed(Duration, String),
     /// An error code and message.
-    No(&'static str, &'static str),
+    Error(&'static str, &'static str),
     /// No response: the connection fails.
-    Silent,
+    NoResponse,
 }
 
-type Answer = dyn Fn(&Asked) -> Reply + Send + Sync;
+type Answer = dyn Fn(&RecordedRequest) -> Reply + Send + Sync;
 
 /// A fake AWS with its recorded requests.
 #[derive(Clone)]
-pub(super) struct Canned {
+pub(super) struct FakeAws {
     answer: Arc<Answer>,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<RecordedRequest>>>,
 }
 
-impl fmt::Debug for Canned {
+impl fmt::Debug for FakeAws {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Canned")
     }
 }
 
-impl Canned {
+impl FakeAws {
     /// Creates a fake AWS with this reply function.
-    pub(super) fn new(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
-        Self { answer: Arc::new(answer), asked: Arc::default() }
+    pub(super) fn new(answer: impl Fn(&RecordedRequest) -> Reply + Send + Sync + 'static) -> Self {
+        Self { answer: Arc::new(answer), requests: Arc::default() }
     }
 
     /// Clients with the daemon's own identity in a region, without retries.
     pub(super) fn account(&self, region: &str) -> AwsClients {
-        self.trying(region, RetryConfig::disabled())
+        self.account_with_retries(region, RetryConfig::disabled())
     }
 
     /// Clients with this retry configuration.
-    pub(super) fn trying(&self, region: &str, again: RetryConfig) -> AwsClients {
+    pub(super) fn account_with_retries(&self, region: &str, retries: RetryConfig) -> AwsClients {
         let canned = self.clone();
         let credentials = Credentials::new("key", "secret", None, None, "test");
         let config = SdkConfig::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new(region.to_owned()))
             .credentials_provider(SharedCredentialsProvider::new(credentials))
-            .retry_config(again)
+            .retry_config(retries)
             .http_client(http_client_fn(move |_, _| SharedHttpConnector::new(canned.clone())))
             .build();
         let key = AccountKey { region: region.to_owned(), role: None };
@@ -95,19 +95,19 @@ impl Canned {
     }
 
     /// Takes the requests recorded since the previous call.
-    pub(super) fn asked(&self) -> Vec<Asked> {
-        std::mem::take(&mut *self.asked.lock().expect("no panic"))
+    pub(super) fn take_requests(&self) -> Vec<RecordedRequest> {
+        std::mem::take(&mut *self.requests.lock().expect("no panic"))
     }
 
     /// Takes the names of the recorded requests.
     pub(super) fn operations(&self) -> String {
         let names: Vec<String> =
-            self.asked().into_iter().map(|request| request.operation).collect();
+            self.take_requests().into_iter().map(|request| request.operation).collect();
         names.join(" ")
     }
 }
 
-impl HttpConnector for Canned {
+impl HttpConnector for FakeAws {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let target = request.headers().get("x-amz-target");
         let target = target.and_then(|target| target.rsplit('.').next());
@@ -125,22 +125,22 @@ impl HttpConnector for Canned {
             (false, false) => Kind::Query,
         };
         let body = decoded.clone();
-        let asked = Asked { operation, body };
-        let reply = (self.answer)(&asked);
-        self.asked.lock().expect("no panic").push(asked.clone());
+        let recorded = RecordedRequest { operation, body };
+        let reply = (self.answer)(&recorded);
+        self.requests.lock().expect("no panic").push(recorded.clone());
         HttpConnectorFuture::new(async move {
             let (status, body) = match reply {
                 Reply::Xml(inner) => {
-                    let name = format!("{}Response", asked.operation);
+                    let name = format!("{}Response", recorded.operation);
                     (200, format!("<{name}>{inner}</{name}>"))
                 }
                 Reply::Json(text) => (200, text),
-                Reply::Late(wait, text) => {
+                Reply::Delayed(wait, text) => {
                     sleep(wait).await;
                     (200, text)
                 }
-                Reply::No(code, message) => (400, kind.no(code, message)),
-                Reply::Silent => return Err(ConnectorError::io("broken".into())),
+                Reply::Error(code, message) => (400, kind.error_body(code, message)),
+                Reply::NoResponse => return Err(ConnectorError::io("broken".into())),
             };
             let answer = http::Response::builder().status(status);
             let answer = answer.body(SdkBody::from(body)).expect("a response");
@@ -158,7 +158,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn no(self, code: &str, message: &str) -> String {
+    fn error_body(self, code: &str, message: &str) -> String {
         let error = format!("<Error><Code>{code}</Code><Message>{message}</Message></Error>");
         match self {
             Self::Ec2 => format!("<Response><Errors>{error}</Errors></Response>"),

@@ -8,7 +8,7 @@ use kube::client::Body;
 use tokio::time;
 use tower::service_fn;
 
-use super::canned::{Canned, REGION, Reply};
+use super::canned::{FakeAws, REGION, Reply};
 use crate::bootstrap::ClusterEndpoint;
 use crate::kubernetes::client::Connection;
 use crate::model::cluster::{Cluster, Eks};
@@ -44,15 +44,15 @@ fn api(minor: &'static str, dns: &'static str, services: &'static str) -> Connec
     Connection::from_client(Client::new(service, "default"))
 }
 
-async fn told(cluster: &Cluster, connection: &Connection, aws: &Canned) -> ClusterEndpoint {
+async fn endpoint_of(cluster: &Cluster, connection: &Connection, aws: &FakeAws) -> ClusterEndpoint {
     let home = read_cluster_info(cluster, connection, &aws.account(REGION)).await;
-    home.expect("it is known").home
+    home.expect("cluster information").home
 }
 
 /// The address family of the DNS determines the address family of the cluster.
 #[tokio::test]
-async fn a_cluster_is_asked_for_its_version_and_its_addresses() {
-    let aws = Canned::new(|_| Reply::Silent);
+async fn version_and_addresses_are_read_from_the_cluster_api() {
+    let aws = FakeAws::new(|_| Reply::NoResponse);
     let cluster = Cluster { name: "own".into(), ..Cluster::default() };
     let rows = [
         ("33", "10.100.0.10", "10.100.0.0/16", "1.33", false),
@@ -61,19 +61,19 @@ async fn a_cluster_is_asked_for_its_version_and_its_addresses() {
         ("32", "None", "", "1.32", false),
     ];
     for (minor, dns, services, version, ipv6) in rows {
-        let endpoint = told(&cluster, &api(minor, dns, services), &aws).await;
+        let endpoint = endpoint_of(&cluster, &api(minor, dns, services), &aws).await;
         assert_eq!((endpoint.version.as_str(), endpoint.ipv6), (version, ipv6));
         assert_eq!(endpoint.dns, dns.parse().ok());
         let services = Some(services).filter(|service| !service.is_empty());
         assert_eq!(endpoint.service_cidr.as_deref(), services);
         assert_eq!((endpoint.name.as_str(), endpoint.ca.is_empty()), ("own", false));
     }
-    assert_eq!(aws.asked().len(), 0, "no cluster of EKS");
+    assert_eq!(aws.take_requests().len(), 0, "not an EKS cluster");
 }
 
 /// EKS is queried for information that neither the configuration nor the API has.
 #[tokio::test]
-async fn eks_is_asked_for_what_the_api_does_not_tell() {
+async fn eks_is_queried_only_for_a_missing_service_cidr() {
     type Row = (&'static str, &'static str, &'static str, Option<&'static str>);
     const V4: &str = r#"{"serviceIpv4Cidr":"10.1.0.0/16"}"#;
     const V6: &str = r#"{"serviceIpv6Cidr":"fd31::/108"}"#;
@@ -85,8 +85,8 @@ async fn eks_is_asked_for_what_the_api_does_not_tell() {
         ("", "", "{}", None),
     ];
     for (given, api_says, eks, expect) in rows {
-        let aws = Canned::new(move |asked| {
-            assert_eq!(asked.operation, "https://eks.us-west-2.amazonaws.com/clusters/theirs");
+        let aws = FakeAws::new(move |request| {
+            assert_eq!(request.operation, "https://eks.us-west-2.amazonaws.com/clusters/theirs");
             Reply::Json(format!(r#"{{"cluster":{{"kubernetesNetworkConfig":{eks}}}}}"#))
         });
         let cluster = Cluster {
@@ -98,17 +98,17 @@ async fn eks_is_asked_for_what_the_api_does_not_tell() {
             }),
             ..Cluster::default()
         };
-        let endpoint = told(&cluster, &api("33", "", api_says), &aws).await;
+        let endpoint = endpoint_of(&cluster, &api("33", "", api_says), &aws).await;
         assert_eq!(endpoint.service_cidr.as_deref(), expect);
         assert_eq!(endpoint.name, "theirs");
-        let asked = usize::from(given.is_empty() && api_says.is_empty());
-        assert_eq!(aws.asked().len(), asked);
+        let expected_count = usize::from(given.is_empty() && api_says.is_empty());
+        assert_eq!(aws.take_requests().len(), expected_count);
     }
 }
 
 /// Cluster information is refreshed together with the node classes.
 #[tokio::test(start_paused = true)]
-async fn a_cluster_is_looked_at_again_every_five_minutes() {
+async fn cluster_info_is_refreshed_every_five_minutes() {
     let mut schedule = RefreshSchedule::default();
     assert!(schedule.begin_if_due(RefreshTask::Classes));
     schedule.record_result("r", RefreshTask::Classes, Ok(false));

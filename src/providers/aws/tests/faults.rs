@@ -4,19 +4,19 @@ use std::sync::Mutex;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 
-use super::canned::{Asked, Canned, REGION, Reply};
+use super::canned::{FakeAws, REGION, RecordedRequest, Reply};
 use crate::ec2::create_fleet::{
     AllocationStrategy, FleetRequest, LaunchTemplateConfig, Override, TargetCapacityType,
 };
 use crate::ec2::errors::ErrorClass;
 use crate::ec2::launch_template::{TemplateTarget, Variation, build_template};
 use crate::ec2::subnet_capacity::ReservedAddresses;
-use crate::engine::command::RefusalKind;
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::ResolvedNodeClass;
 use crate::outbound::fence;
+use crate::provider::RefusalKind;
 use crate::providers::aws::create_fleet::{FleetLaunch, launch_instance};
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::launch_templates::Templates;
@@ -62,7 +62,7 @@ fn of_zone(zone: &str) -> String {
 }
 
 /// An instance in the second zone.
-fn made(errors: &str) -> Reply {
+fn launch_reply(errors: &str) -> Reply {
     let zone = of_zone(ZONES[1]);
     Reply::Xml(format!(
         "<fleetInstanceSet><item><instanceIds><item>i-1</item></instanceIds><instanceType>m5.large\
@@ -72,20 +72,20 @@ fn made(errors: &str) -> Reply {
 
 /// Throttling is also counted if the SDK retries internally.
 #[test]
-fn what_aws_throttles_is_counted() {
+fn throttled_aws_calls_are_counted() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
-            let aws = Canned::new(|_| Reply::No("RequestLimitExceeded", "too much"));
+            let aws = FakeAws::new(|_| Reply::Error("RequestLimitExceeded", "too much"));
             let account = aws.account(REGION);
             let call = account.ec2.describe_subnets().send().await;
-            call.expect_err("it is refused");
-            let other = Canned::new(|_| Reply::No("UnauthorizedOperation", "no"));
+            call.expect_err("an error");
+            let other = FakeAws::new(|_| Reply::Error("UnauthorizedOperation", "no"));
             let account = other.account(REGION);
             let call = account.ec2.describe_images().send().await;
-            call.expect_err("it is refused");
+            call.expect_err("an error");
         });
     });
     let text = recorder.handle().render();
@@ -98,7 +98,7 @@ fn what_aws_throttles_is_counted() {
 
 /// The error for an unknown template ID is unrelated to our templates, which have names.
 #[tokio::test]
-async fn only_a_name_that_is_not_known_is_worth_another_template() {
+async fn only_an_unknown_template_name_causes_a_new_template() {
     const NAME: &str = "InvalidLaunchTemplateName.NotFoundException";
     const ID: &str = "InvalidLaunchTemplateId.NotFound";
     // Error codes of the launches in reverse order, the expected number of requests, and the
@@ -112,34 +112,34 @@ async fn only_a_name_that_is_not_known_is_worth_another_template() {
     ];
     for (refused, rounds, sort) in cases {
         let left = Mutex::new(refused.to_vec());
-        let aws = Canned::new(move |asked| match asked.operation.as_str() {
+        let aws = FakeAws::new(move |request| match request.operation.as_str() {
             "CreateFleet" => match left.lock().expect("no panic").pop() {
-                Some(code) => Reply::No(code, "gone"),
-                None => made(""),
+                Some(code) => Reply::Error(code, "gone"),
+                None => launch_reply(""),
             },
             _ => Reply::Xml(String::new()),
         });
         let outcome = launched(&aws).await;
         let failed = outcome.err().map(|fault| fault.to_failure("ec2").sort);
         assert_eq!(failed, sort, "{refused:?}");
-        let (fleets, others): (Vec<Asked>, Vec<Asked>) =
-            aws.asked().into_iter().partition(|request| request.operation == "CreateFleet");
+        let (fleets, others): (Vec<RecordedRequest>, Vec<RecordedRequest>) =
+            aws.take_requests().into_iter().partition(|request| request.operation == "CreateFleet");
         assert_eq!((fleets.len(), others.len()), (rounds, rounds), "{refused:?}");
         // A retried token requires an identical request.
         assert!(fleets.iter().all(|fleet| fleet.body == fleets[0].body));
     }
 }
 
-async fn launched(aws: &Canned) -> Result<FleetLaunch, AwsError> {
+async fn launched(aws: &FakeAws) -> Result<FleetLaunch, AwsError> {
     let (account, templates, request) = (aws.account(REGION), Templates::default(), request());
     fence::run_unfenced(launch_instance(&account, &templates, &request)).await
 }
 
 /// Errors are assigned to zones by the zone next to the subnet, also if an instance was launched.
 #[tokio::test]
-async fn errors_beside_an_instance_are_those_of_their_zone() {
-    let aws = Canned::new(|asked| match asked.operation.as_str() {
-        "CreateFleet" => made(&format!(
+async fn fleet_errors_are_assigned_to_their_zone() {
+    let aws = FakeAws::new(|request| match request.operation.as_str() {
+        "CreateFleet" => launch_reply(&format!(
             "<item><errorCode>InsufficientInstanceCapacity</errorCode>{}</item>",
             of_zone(ZONES[0])
         )),
@@ -154,13 +154,13 @@ async fn errors_beside_an_instance_are_those_of_their_zone() {
     };
     assert_eq!(refused.offering.zone.as_str(), ZONES[0]);
     assert_eq!(refused.kind, RefusalKind::InsufficientCapacity);
-    let fleet = aws.asked().remove(1);
+    let fleet = aws.take_requests().remove(1);
     for (number, zone) in ZONES.into_iter().enumerate() {
         let at = format!("LaunchTemplateConfigs.1.Overrides.{}", number + 1);
-        for told in
+        for parameter in
             [format!("{at}.AvailabilityZone={zone}"), format!("{at}.SubnetId=subnet-{zone}")]
         {
-            assert!(fleet.says(&told), "{told}: {fleet:?}");
+            assert!(fleet.contains(&parameter), "{parameter}: {fleet:?}");
         }
     }
 }

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use crate::ec2::cleanup_scope::CleanupScope;
 use crate::ec2::iam_policy::{STATEMENTS, granting_statement};
 use crate::ec2::launch_template_cache::{KEPT, LaunchTemplateCache};
-use crate::engine::command::{Command, CommandResult, FailureKind, Launch};
+use crate::engine::command::Command;
 use crate::engine::event::Event;
 use crate::host::clock;
 use crate::model::claim::{ClaimOrigin, ClaimRecord};
@@ -31,6 +31,7 @@ use crate::model::node_class::image::{AmiFamily, ImageTerm};
 use crate::model::taint::{Effect, Taint};
 use crate::model::template_hash::node_class_hash;
 use crate::outbound::fence;
+use crate::provider::{CommandResult, FailureKind, Launch};
 use crate::providers::aws::clients::{AccountKey, Accounts, AwsClients};
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::images::Images;
@@ -47,27 +48,33 @@ use crate::providers::aws::{
 use crate::providers::interface::Provider;
 
 /// The result of an operation: success, or the message for the user.
-type Said = Result<(), String>;
+type Outcome = Result<(), String>;
 
 /// An operation of the daemon.
-type Deed = for<'s> fn(&'s mut Stage) -> BoxFuture<'s, Said>;
+type Operation = for<'s> fn(&'s mut Stage) -> BoxFuture<'s, Outcome>;
 
 /// Permissions with the operations that need them.
-const DEEDS: &[(&str, Deed)] = &[
-    ("ec2:DescribeInstanceTypes", |it| asked("ec2", instance_types::list_types(&it.account))),
+const OPERATIONS: &[(&str, Operation)] = &[
+    ("ec2:DescribeInstanceTypes", |it| outcome_of("ec2", instance_types::list_types(&it.account))),
     ("ec2:DescribeInstanceTypeOfferings", |it| {
-        asked("ec2", instance_types::list_offerings(&it.account))
+        outcome_of("ec2", instance_types::list_offerings(&it.account))
     }),
-    ("ec2:DescribeSubnets", |it| asked("ec2", network::list_subnets(&it.account))),
-    ("ec2:DescribeSecurityGroups", |it| asked("ec2", network::list_security_groups(&it.account))),
-    ("ec2:DescribePlacementGroups", |it| asked("ec2", network::list_placement_groups(&it.account))),
+    ("ec2:DescribeSubnets", |it| outcome_of("ec2", network::list_subnets(&it.account))),
+    ("ec2:DescribeSecurityGroups", |it| {
+        outcome_of("ec2", network::list_security_groups(&it.account))
+    }),
+    ("ec2:DescribePlacementGroups", |it| {
+        outcome_of("ec2", network::list_placement_groups(&it.account))
+    }),
     ("ec2:DescribeCapacityReservations", |it| {
-        asked("ec2", network::list_reservations(&it.account))
+        outcome_of("ec2", network::list_reservations(&it.account))
     }),
-    ("ec2:DescribeSpotPriceHistory", |it| asked("ec2", pricing::spot_prices(&it.account))),
-    ("pricing:GetProducts", |it| asked("pricing", pricing::list_prices(&it.account))),
+    ("ec2:DescribeSpotPriceHistory", |it| {
+        outcome_of("ec2", pricing::read_spot_prices(&it.account))
+    }),
+    ("pricing:GetProducts", |it| outcome_of("pricing", pricing::read_list_prices(&it.account))),
     ("ec2:DescribeInstanceStatus", |it| {
-        asked("ec2", instance_status::unhealthy_instances(&it.account))
+        outcome_of("ec2", instance_status::unhealthy_instances(&it.account))
     }),
     ("ec2:DescribeImages", |it| {
         let term = ImageTerm::Id("ami-0123456789abcdef0".to_owned());
@@ -77,16 +84,16 @@ const DEEDS: &[(&str, Deed)] = &[
     ("ssm:GetParameter", |it| it.secret().boxed()),
     ("eks:DescribeCluster", |it| {
         let name = it.aws.fact("cluster");
-        asked("eks", cluster_info::describe_cluster(&it.account, name))
+        outcome_of("eks", cluster_info::describe_cluster(&it.account, name))
     }),
     ("arc-zonal-shift:GetManagedResource", |it| {
         let arn = "arn:aws:eks:us-west-2:123456789012:cluster/tests";
-        asked("arc-zonal-shift", zonal_shift::shifted_zones(&it.account, arn))
+        outcome_of("arc-zonal-shift", zonal_shift::shifted_zones(&it.account, arn))
     }),
-    ("sqs:GetQueueUrl", |it| asked("sqs", sqs::queue_url(&it.account, it.aws.fact("queue")))),
-    ("sqs:ReceiveMessage", |it| asked("sqs", it.message())),
-    ("sqs:DeleteMessage", |it| asked("sqs", it.delete())),
-    ("sqs:ChangeMessageVisibility", |it| asked("sqs", it.give_back())),
+    ("sqs:GetQueueUrl", |it| outcome_of("sqs", sqs::queue_url(&it.account, it.aws.fact("queue")))),
+    ("sqs:ReceiveMessage", |it| outcome_of("sqs", it.message())),
+    ("sqs:DeleteMessage", |it| outcome_of("sqs", it.delete())),
+    ("sqs:ChangeMessageVisibility", |it| outcome_of("sqs", it.return_message())),
     ("iam:GetInstanceProfile", |it| it.profile().boxed()),
     ("iam:CreateInstanceProfile", |it| it.profile().boxed()),
     ("iam:TagInstanceProfile", |it| it.profile().boxed()),
@@ -108,10 +115,10 @@ const DEEDS: &[(&str, Deed)] = &[
     ("ec2:DeleteLaunchTemplate", |it| it.templates().boxed()),
 ];
 
-fn asked<'s, T>(
+fn outcome_of<'s, T>(
     service: &'static str,
     call: impl Future<Output = Result<T, AwsError>> + Send + 's,
-) -> BoxFuture<'s, Said> {
+) -> BoxFuture<'s, Outcome> {
     call.map(move |answer| match answer {
         Ok(_) => Ok(()),
         Err(fault) => Err(fault.to_failure(service).text),
@@ -139,8 +146,8 @@ impl Stage {
         let cluster = Arc::new(aws.cluster("here", "prod"));
         let account =
             AwsClients::from_config(AccountKey::from_cluster(&cluster), aws.config().await);
-        let keepers = Regions::of_accounts(Accounts::from_clients(account));
-        let region_handle = keepers.handle_for(&cluster).await;
+        let regions = Regions::of_accounts(Accounts::from_clients(account));
+        let region_handle = regions.handle_for(&cluster).await;
         let account = region_handle.shared.account.clone();
         let provider = Ec2::new(cluster.clone(), api(), region_handle);
         let (events, mut inbox) = mpsc::channel(64);
@@ -158,16 +165,16 @@ impl Stage {
         self.count
     }
 
-    async fn images(&self, term: ImageTerm) -> Said {
+    async fn images(&self, term: ImageTerm) -> Outcome {
         let (mut images, terms) = (Images::default(), [term]);
         let found = images.find(&self.account, &terms, Some("1.33")).await;
-        found.map(drop).map_err(|trouble| trouble.text)
+        found.map(drop).map_err(|error| error.text)
     }
 
     /// Reads the join secret from an SSM parameter.
-    async fn secret(&mut self) -> Said {
+    async fn secret(&mut self) -> Outcome {
         let name = "/outrigger/token";
-        self.aws.ask(&json!({"do": "parameter", "name": name, "value": "secret"}));
+        self.aws.send_command(&json!({"do": "parameter", "name": name, "value": "secret"}));
         let token = SecretSource::SsmParameter(name.to_owned());
         let bootstrap = Bootstrap::Kubeadm { token };
         let (secrets, client) = (JoinSecrets::default(), api().client);
@@ -178,7 +185,7 @@ impl Stage {
 
     /// A message and the queue that it is from.
     async fn message(&mut self) -> Result<(String, Message), AwsError> {
-        self.aws.ask(&json!({"do": "send", "body": "of the tests"}));
+        self.aws.send_command(&json!({"do": "send", "body": "of the tests"}));
         let url = sqs::queue_url(&self.account, self.aws.fact("queue")).await?;
         let mut all = sqs::receive_messages(&self.account, &url).await?;
         Ok((url, all.pop().expect("a message")))
@@ -189,7 +196,7 @@ impl Stage {
         sqs::delete_message(&self.account, &url, &message).await
     }
 
-    async fn give_back(&mut self) -> Result<(), AwsError> {
+    async fn return_message(&mut self) -> Result<(), AwsError> {
         let (url, message) = self.message().await?;
         sqs::return_message(&self.account, &url, &message).await
     }
@@ -204,19 +211,19 @@ impl Stage {
     }
 
     /// Creates the instance profile of a role without one.
-    async fn profile(&mut self) -> Said {
+    async fn profile(&mut self) -> Outcome {
         let cluster = self.of_role(&format!("cluster-{}", self.count + 1));
         self.next();
         let mut profiles = Profiles::default();
         let made = profiles.profile_for(&self.account, &cluster, true, &cluster.node_classes[0]);
-        made.await.map(drop).map_err(|trouble| trouble.text)
+        made.await.map(drop).map_err(|error| error.text)
     }
 
     /// Removes an unused instance profile.
-    async fn unused(&mut self) -> Said {
+    async fn unused(&mut self) -> Outcome {
         let name = format!("outrigger-old-{}", self.next());
         let role = self.aws.fact("role").to_owned();
-        self.aws.ask(&json!({
+        self.aws.send_command(&json!({
             "do": "profile", "name": name, "path": "/outrigger/us-west-2/here/", "role": role,
             "age": 7200,
         }));
@@ -224,12 +231,12 @@ impl Stage {
         let mut profiles = Profiles::default();
         let removed = profiles.delete_unused(&self.account, &CleanupScope::of_all(&clusters)).await;
         removed
-            .map(|count| assert!(count > 0, "{name} stays"))
+            .map(|count| assert!(count > 0, "{name} is still present"))
             .map_err(|fault| fault.to_failure("iam").text)
     }
 
-    async fn list(&self) -> Said {
-        said(self.provider.execute(Command::ListInstances).await).map(drop)
+    async fn list(&self) -> Outcome {
+        outcome(self.provider.execute(Command::ListInstances).await).map(drop)
     }
 
     async fn launched(&mut self, label: &str) -> Result<Option<Instance>, String> {
@@ -266,27 +273,27 @@ impl Stage {
             varied: false,
             claim,
         };
-        said(self.provider.execute(Command::Launch(Box::new(launch))).await)
+        outcome(self.provider.execute(Command::Launch(Box::new(launch))).await)
     }
 
     /// Launches from a new or an existing template.
-    async fn launch(&mut self, new: bool) -> Said {
+    async fn launch(&mut self, new: bool) -> Outcome {
         let label = format!("only-{}", self.count);
         let label = if new { &label } else { "same" };
         self.launched(label).await.map(drop)
     }
 
-    async fn end(&mut self) -> Said {
+    async fn end(&mut self) -> Outcome {
         let instance = self.launched("same").await?.expect("an instance").id;
         let claim = "of-the-tests".into();
         let command = Command::Terminate { claim, instance };
-        said(self.provider.execute(command).await).map(drop)
+        outcome(self.provider.execute(command).await).map(drop)
     }
 
     /// Removes templates that are unused for a while.
-    async fn templates(&mut self) -> Said {
+    async fn templates(&mut self) -> Outcome {
         self.launched(&format!("only-{}", self.count)).await?;
-        let known = self.aws.ask(&json!({"do": "templates"}));
+        let known = self.aws.send_command(&json!({"do": "templates"}));
         let known = known["templates"].as_array().expect("a list");
         let names = known.iter().filter_map(|template| template["name"].as_str());
         let mut cache = LaunchTemplateCache::default();
@@ -296,13 +303,13 @@ impl Stage {
         let removed =
             Templates::from_cache(cache).delete_unused(&self.account, "here", &care).await;
         removed
-            .map(|count| assert!(count > 0, "{known:?} stay"))
+            .map(|count| assert!(count > 0, "{known:?} are still present"))
             .map_err(|fault| fault.to_failure("ec2").text)
     }
 }
 
 /// The error message of a failed command, which must be a missing permission.
-fn said(answer: CommandResult) -> Result<Option<Instance>, String> {
+fn outcome(answer: CommandResult) -> Result<Option<Instance>, String> {
     match answer {
         CommandResult::Launched(instance) => Ok(Some(instance)),
         CommandResult::Terminating(_) | CommandResult::Instances(_) => Ok(None),
@@ -315,9 +322,9 @@ fn said(answer: CommandResult) -> Result<Option<Instance>, String> {
 }
 
 #[tokio::test]
-async fn whoever_lacks_a_right_is_told_which_and_what_grants_it() {
+async fn denied_call_names_the_missing_permission_and_statement() {
     let test =
-        "providers::aws::tests::iam_denied::whoever_lacks_a_right_is_told_which_and_what_grants_it";
+        "providers::aws::tests::iam_denied::denied_call_names_the_missing_permission_and_statement";
     let Some(mut stage) = Stage::start(test).await else {
         return;
     };
@@ -325,22 +332,22 @@ async fn whoever_lacks_a_right_is_told_which_and_what_grants_it() {
 }
 
 async fn try_each(stage: &mut Stage) {
-    stage.launch(false).await.expect("the template is there");
+    stage.launch(false).await.expect("the template exists");
     let mut tried = BTreeSet::new();
-    for (action, deed) in DEEDS {
-        stage.aws.ask(&json!({"do": "deny", "actions": [action]}));
-        let why = deed(stage).await.expect_err(action);
-        stage.aws.ask(&json!({"do": "allow", "actions": [action]}));
+    for (action, operation) in OPERATIONS {
+        stage.aws.send_command(&json!({"do": "deny", "actions": [action]}));
+        let why = operation(stage).await.expect_err(action);
+        stage.aws.send_command(&json!({"do": "allow", "actions": [action]}));
         let sid = granting_statement(action, "").expect("a statement");
         for part in [format!("not allowed: {action}"), format!("statement {sid} ")] {
             assert!(why.contains(&part), "{action}: {part:?} is not in {why:?}");
         }
-        if let Err(why) = deed(stage).await {
-            panic!("{action} is there, and yet: {why}");
+        if let Err(why) = operation(stage).await {
+            panic!("{action} is allowed, but: {why}");
         }
         tried.insert(*action);
     }
-    println!("{} deeds, each without one of {} rights", DEEDS.len(), tried.len());
+    println!("{} operations, each without one of {} permissions", OPERATIONS.len(), tried.len());
     let granted = STATEMENTS.iter().flat_map(|statement| statement.actions).copied();
     assert_eq!(tried, granted.collect());
 }

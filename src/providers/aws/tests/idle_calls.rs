@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tower::service_fn;
 
-use crate::engine::command::{Command, CommandResult};
+use crate::engine::command::Command;
 use crate::engine::event::Event;
 use crate::kubernetes::client::Connection;
 use crate::model::cluster::{Cluster, Eks, InterruptionQueue, ManagementMode};
@@ -30,6 +30,7 @@ use crate::model::node_class::image::{AmiFamily, ImageTerm};
 use crate::model::node_class::network::{SecurityGroupTerm, SubnetTerm};
 use crate::model::node_class::{NodeClass, NodeIdentity};
 use crate::model::pool::Pool;
+use crate::provider::CommandResult;
 use crate::providers::aws::clients::{AccountKey, Accounts, AwsClients};
 use crate::providers::aws::provider::Ec2;
 use crate::providers::aws::region::Regions;
@@ -46,13 +47,13 @@ const KARPENTER: u64 = 90 + 180 + 3 * 60 + 12 + 6 + 180 + 2 * 5;
 pub(crate) type Counts = Arc<Mutex<BTreeMap<String, u64>>>;
 
 /// EC2 errors by operation: code and message.
-pub(crate) type Refused = Arc<Mutex<BTreeMap<&'static str, (&'static str, &'static str)>>>;
+pub(crate) type OperationErrors = Arc<Mutex<BTreeMap<&'static str, (&'static str, &'static str)>>>;
 
 /// An almost empty AWS.
 #[derive(Clone, Debug)]
-struct Quiet(Counts, Refused);
+struct IdleAws(Counts, OperationErrors);
 
-impl HttpConnector for Quiet {
+impl HttpConnector for IdleAws {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let (counts, refused) = (self.0.clone(), self.1.clone());
         HttpConnectorFuture::new(async move {
@@ -215,48 +216,48 @@ pub(crate) fn cluster(number: usize) -> Cluster {
     }
 }
 
-pub(crate) fn keepers(counts: &Counts, refused: &Refused) -> Regions {
-    let quiet = Quiet(counts.clone(), refused.clone());
+pub(crate) fn regions(counts: &Counts, refused: &OperationErrors) -> Regions {
+    let aws = IdleAws(counts.clone(), refused.clone());
     let credentials = Credentials::new("key", "secret", None, None, "test");
     let config = SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new("us-west-2"))
         .credentials_provider(SharedCredentialsProvider::new(credentials))
         .retry_config(RetryConfig::disabled())
-        .http_client(http_client_fn(move |_, _| SharedHttpConnector::new(quiet.clone())))
+        .http_client(http_client_fn(move |_, _| SharedHttpConnector::new(aws.clone())))
         .build();
     let key = AccountKey::from_cluster(&cluster(0));
     Regions::of_accounts(Accounts::from_clients(AwsClients::from_config(key, config)))
 }
 
 /// The provider of a cluster that this host leads, and its events.
-pub(crate) async fn attended(
-    keepers: &Regions,
+pub(crate) async fn start_provider(
+    regions: &Regions,
     cluster: Cluster,
     api: Connection,
 ) -> (Ec2, mpsc::Receiver<Event>) {
     let cluster = Arc::new(cluster);
-    let provider = Ec2::new(cluster.clone(), api, keepers.handle_for(&cluster).await);
+    let provider = Ec2::new(cluster.clone(), api, regions.handle_for(&cluster).await);
     let (events, inbox) = mpsc::channel(64);
     provider.register_cluster(cluster, Some(events)).await;
     (provider, inbox)
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_idle_clusters_cost_a_tenth_of_what_ten_karpenters_do() {
+async fn idle_clusters_send_a_tenth_of_the_requests_of_karpenter() {
     let counts = Counts::default();
-    let keepers = keepers(&counts, &Refused::default());
+    let regions = regions(&counts, &OperationErrors::default());
     let mut providers = Vec::new();
-    let told = Arc::new(AtomicUsize::new(0));
+    let event_count = Arc::new(AtomicUsize::new(0));
     for number in 0..CLUSTERS {
         let cluster = Arc::new(cluster(number));
-        let region_handle = keepers.handle_for(&cluster).await;
+        let region_handle = regions.handle_for(&cluster).await;
         let provider = Ec2::new(cluster.clone(), api(), region_handle);
         let (events, mut inbox) = mpsc::channel(64);
-        let told = told.clone();
+        let event_count = event_count.clone();
         tokio::spawn(async move {
             while inbox.recv().await.is_some() {
-                told.fetch_add(1, Ordering::Relaxed);
+                event_count.fetch_add(1, Ordering::Relaxed);
             }
         });
         provider.register_cluster(cluster, Some(events)).await;
@@ -264,13 +265,13 @@ async fn ten_idle_clusters_cost_a_tenth_of_what_ten_karpenters_do() {
     }
     // Requests at startup do not count.
     sleep(Duration::from_mins(2)).await;
-    let begun = std::mem::take(&mut *counts.lock().expect("no panic"));
+    let startup_counts = std::mem::take(&mut *counts.lock().expect("no panic"));
     // Each node class was validated once, and is not validated again until it changes.
     let tried = ["CreateLaunchTemplate", "RunInstances", "CreateFleet"];
-    assert_eq!(tried.map(|name| begun.get(name)), [Some(&10); 3], "{begun:?}");
-    assert!(told.swap(0, Ordering::Relaxed) > CLUSTERS);
+    assert_eq!(tried.map(|name| startup_counts.get(name)), [Some(&10); 3], "{startup_counts:?}");
+    assert!(event_count.swap(0, Ordering::Relaxed) > CLUSTERS);
     for _ in 0..60 {
-        keepers.trigger_reads().await;
+        regions.trigger_reads().await;
         // Engines of an idle cluster list instances every minute, each at a different time.
         for provider in &providers {
             let answer = provider.execute(Command::ListInstances).await;
@@ -280,10 +281,10 @@ async fn ten_idle_clusters_cost_a_tenth_of_what_ten_karpenters_do() {
     }
     let counts = counts.lock().expect("no panic").clone();
     let all: u64 = counts.values().sum();
-    let most = KARPENTER * CLUSTERS as u64 / 10;
-    println!("{all} calls in an hour, {most} allowed: {counts:#?}");
+    let max = KARPENTER * CLUSTERS as u64 / 10;
+    println!("{all} calls in an hour, {max} allowed: {counts:#?}");
     assert!(counts.len() > 6, "{counts:?}");
     // Node classes were resolved repeatedly. Unchanged results cause no events.
-    assert_eq!(told.load(Ordering::Relaxed), 0, "events of an idle hour");
-    assert!(all <= most, "{all} calls, {most} allowed: {counts:#?}");
+    assert_eq!(event_count.load(Ordering::Relaxed), 0, "events of an idle hour");
+    assert!(all <= max, "{all} calls, {max} allowed: {counts:#?}");
 }

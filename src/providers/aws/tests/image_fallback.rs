@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tokio::time::advance;
 
-use super::canned::{Asked, Canned, REGION, Reply};
+use super::canned::{FakeAws, REGION, RecordedRequest, Reply};
 use crate::ec2::resolve_node_class::ListResult;
 use crate::model::node_class::image::{AmiFamily, ImageTerm};
 use crate::model::node_class::resolved::{Cause, Image, Variant};
 use crate::providers::aws::images::Images;
 
 /// Images by a part of their parameter names, with their architecture.
-const HELD: [(&str, &str, &str); 6] = [
+const PARAMETERS: [(&str, &str, &str); 6] = [
     ("x86_64/standard", "ami-1", "x86_64"),
     ("x86_64/nvidia", "ami-2", "x86_64"),
     ("x86_64/neuron", "ami-3", "x86_64"),
@@ -23,9 +23,9 @@ const HELD: [(&str, &str, &str); 6] = [
 
 /// All parameters can be read, except those for Neuron devices and those of the user, which return
 /// this error.
-fn reply(asked: &Asked, error: Option<&'static str>) -> Reply {
-    if asked.operation == "DescribeImages" {
-        let all = HELD
+fn reply(request: &RecordedRequest, error: Option<&'static str>) -> Reply {
+    if request.operation == "DescribeImages" {
+        let all = PARAMETERS
             .map(|(_, id, arch)| {
                 format!(
                     "<item><imageId>{id}</imageId><architecture>{arch}</architecture><creationDate>\
@@ -35,17 +35,17 @@ fn reply(asked: &Asked, error: Option<&'static str>) -> Reply {
             .concat();
         return Reply::Xml(format!("<imagesSet>{all}</imagesSet>"));
     }
-    let held = HELD.iter().find(|(part, ..)| asked.says(part));
-    let (part, id, _) = held.expect("a parameter");
+    let parameter = PARAMETERS.iter().find(|(part, ..)| request.contains(part));
+    let (part, id, _) = parameter.expect("a parameter");
     match error.filter(|_| part.contains("neuron") || part.contains("own")) {
-        Some(code) => Reply::No(code, "no"),
+        Some(code) => Reply::Error(code, "no"),
         None => Reply::Json(format!(r#"{{"Parameter":{{"Value":"{id}"}}}}"#)),
     }
 }
 
 /// IDs, with a mark for images for Neuron devices.
 fn ids(found: ListResult<Vec<Image>>) -> Result<String, Cause> {
-    let all = found.map_err(|trouble| trouble.cause)?;
+    let all = found.map_err(|error| error.cause)?;
     Ok(all
         .into_iter()
         .map(|image| {
@@ -59,12 +59,12 @@ fn ids(found: ListResult<Vec<Image>>) -> Result<String, Cause> {
 /// Dropping an image because of a failed request would make its nodes drift, or leave types without
 /// an image.
 #[tokio::test(start_paused = true)]
-async fn for_want_of_an_answer_no_image_is_dropped() {
+async fn images_are_kept_while_ssm_is_unavailable() {
     let error: Arc<Mutex<Option<&'static str>>> = Arc::default();
-    let told = error.clone();
-    let aws = Canned::new(move |asked| {
-        let error = told.lock().expect("no panic");
-        reply(asked, *error)
+    let current_error = error.clone();
+    let aws = FakeAws::new(move |request| {
+        let error = current_error.lock().expect("no panic");
+        reply(request, *error)
     });
     let account = aws.account(REGION);
     let alias = [ImageTerm::Alias { family: AmiFamily::Al2023, version: "latest".to_owned() }];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time;
 
-use super::canned::{Asked, Canned, REGION, Reply};
+use super::canned::{FakeAws, REGION, RecordedRequest, Reply};
 use crate::ec2::resolve_node_class::ListResult;
 use crate::model::labels::Labels;
 use crate::model::node_class::image::{AmiFamily, ImageTerm};
@@ -19,7 +19,7 @@ const LATEST: Duration = Duration::from_mins(30);
 const PINNED: Duration = Duration::from_hours(24);
 
 /// Images of the region: ID, architecture, deprecation time. All are tagged.
-const THERE: [(&str, &str, &str); 4] = [
+const IMAGES: [(&str, &str, &str); 4] = [
     ("ami-1", "x86_64", ""),
     ("ami-2", "arm64", "2020-01-01T00:00:00.000Z"),
     ("ami-3", "x86_64", "2999-01-01T00:00:00.000Z"),
@@ -27,11 +27,11 @@ const THERE: [(&str, &str, &str); 4] = [
 ];
 
 /// All images, or those with the requested IDs.
-fn described(asked: &Asked) -> String {
-    let by_id = asked.says("Filter.1.Name=image-id");
-    let items = THERE.iter().filter(|(id, ..)| {
+fn described(request: &RecordedRequest) -> String {
+    let by_id = request.contains("Filter.1.Name=image-id");
+    let items = IMAGES.iter().filter(|(id, ..)| {
         let value = format!("={id}");
-        !by_id || asked.body.lines().any(|line| line.ends_with(&value))
+        !by_id || request.body.lines().any(|line| line.ends_with(&value))
     });
     let items = items.map(|(id, arch, deprecated)| {
         format!(
@@ -47,28 +47,28 @@ fn described(asked: &Asked) -> String {
 }
 
 /// An AWS with these parameters: a part of the name, and the value. `no` may not be read.
-fn aws(parameters: &'static [(&'static str, &'static str)]) -> Canned {
-    Canned::new(move |asked| {
-        if asked.operation == "DescribeImages" {
-            return Reply::Xml(described(asked));
+fn aws(parameters: &'static [(&'static str, &'static str)]) -> FakeAws {
+    FakeAws::new(move |request| {
+        if request.operation == "DescribeImages" {
+            return Reply::Xml(described(request));
         }
         let mut all = parameters.iter();
-        let held = all.find(|(name, _)| asked.says(name)).map(|parameter| parameter.1);
+        let held = all.find(|(name, _)| request.contains(name)).map(|parameter| parameter.1);
         match held {
-            Some("no") => Reply::No("AccessDeniedException", ""),
+            Some("no") => Reply::Error("AccessDeniedException", ""),
             Some(id) => Reply::Json(format!(r#"{{"Parameter":{{"Value":"{id}"}}}}"#)),
-            None => Reply::No("ParameterNotFound", ""),
+            None => Reply::Error("ParameterNotFound", ""),
         }
     })
 }
 
-async fn find(aws: &Canned, terms: &[ImageTerm]) -> ListResult<Vec<Image>> {
+async fn find(aws: &FakeAws, terms: &[ImageTerm]) -> ListResult<Vec<Image>> {
     let mut images = Images::default();
     images.find(&aws.account(REGION), terms, Some("1.32")).await
 }
 
-/// The values of the parameters of a request whose names begin so.
-fn values<'a>(request: &'a Asked, name: &str) -> Vec<&'a str> {
+/// The values of the request parameters with this name prefix.
+fn values<'a>(request: &'a RecordedRequest, name: &str) -> Vec<&'a str> {
     let lines = request.body.lines().filter(|line| line.starts_with(name));
     lines.filter_map(|line| Some(line.split_once('=')?.1)).collect()
 }
@@ -95,7 +95,7 @@ fn alias(family: AmiFamily, version: &str) -> ImageTerm {
 
 /// Terms, and the owners and filters of each resulting request.
 #[tokio::test]
-async fn images_are_looked_for_by_ids_or_by_names_owners_and_tags() {
+async fn images_are_searched_by_id_name_owner_or_tags() {
     let both = [("a", "1"), ("b", "*")];
     type Row = (Vec<ImageTerm>, &'static [(&'static [&'static str], &'static str)]);
     let rows: [Row; 7] = [
@@ -117,21 +117,21 @@ async fn images_are_looked_for_by_ids_or_by_names_owners_and_tags() {
     for (terms, expect) in rows {
         let aws = aws(&[]);
         find(&aws, &terms).await.expect("images");
-        let asked = aws.asked();
-        assert_eq!(asked.len(), expect.len(), "{terms:?}");
-        for (request, (owners, filters)) in asked.iter().zip(expect) {
+        let requests = aws.take_requests();
+        assert_eq!(requests.len(), expect.len(), "{terms:?}");
+        for (request, (owners, filters)) in requests.iter().zip(expect) {
             assert_eq!(values(request, "Owner."), *owners, "{terms:?}");
             let expect = [*filters, "state available"].join(" ");
             let filters = values(request, "Filter.").join(" ");
             assert_eq!(filters, expect.trim_start(), "{terms:?}");
-            assert!(request.says("IncludeDeprecated=true"), "{request:?}");
+            assert!(request.contains("IncludeDeprecated=true"), "{request:?}");
         }
     }
 }
 
 /// Only the hardware of launchable nodes counts; tags do not affect it.
 #[tokio::test]
-async fn an_image_is_what_ec2_says_of_it() {
+async fn image_architecture_and_deprecation_are_read_from_ec2() {
     let found = find(&aws(&[]), &[search(None, Some("me"), &[])]).await;
     let found = found.expect("images");
     let images =
@@ -144,7 +144,7 @@ async fn an_image_is_what_ec2_says_of_it() {
 /// Missing parameters are ignored. Access denial is an error, because the parameter might be
 /// needed.
 #[tokio::test]
-async fn an_alias_has_the_images_whose_parameters_are_there() {
+async fn alias_resolves_to_images_of_existing_parameters() {
     type Row = (AmiFamily, &'static [(&'static str, &'static str)], &'static [&'static str]);
     let rows: [Row; 7] = [
         (AmiFamily::Al2, &[("amazon-linux-2/", "ami-1")], &["ami-1"]),
@@ -168,18 +168,18 @@ async fn an_alias_has_the_images_whose_parameters_are_there() {
     let variants = &find(&both, &terms).await.expect("images")[0].variants;
     assert_eq!(*variants, [Variant::Neuron, Variant::Nvidia]);
     let aws = aws(&[("arm64/standard", "no"), ("x86_64/standard", "ami-1")]);
-    let trouble = find(&aws, &[alias(AmiFamily::Al2023, "latest")]).await;
-    assert_eq!(trouble.expect_err("no right").cause, Cause::Denied);
-    let trouble = find(&aws, &[alias(AmiFamily::Windows2025, "latest")]).await;
-    assert_eq!(trouble.expect_err("too old").cause, Cause::UnsupportedAlias);
+    let error = find(&aws, &[alias(AmiFamily::Al2023, "latest")]).await;
+    assert_eq!(error.expect_err("access is denied").cause, Cause::Denied);
+    let error = find(&aws, &[alias(AmiFamily::Windows2025, "latest")]).await;
+    assert_eq!(error.expect_err("too old").cause, Cause::UnsupportedAlias);
     let mut images = Images::default();
     let unknown = [alias(AmiFamily::Al2023, "latest")];
-    let trouble = images.find(&aws.account(REGION), &unknown, None).await;
-    assert_eq!(trouble.expect_err("no version").cause, Cause::Unavailable);
+    let error = images.find(&aws.account(REGION), &unknown, None).await;
+    assert_eq!(error.expect_err("no version").cause, Cause::Unavailable);
 }
 
 #[tokio::test]
-async fn a_parameter_of_the_users_own_names_an_image() {
+async fn custom_ssm_parameter_resolves_to_an_image() {
     let aws = aws(&[("/own/image", "ami-1"), ("/own/text", "hello"), ("/own/secret", "no")]);
     for (name, expect) in [
         ("/own/image", Ok(1)),
@@ -194,21 +194,21 @@ async fn a_parameter_of_the_users_own_names_an_image() {
 }
 
 /// Number of requests that are sent again after this duration.
-async fn again(terms: &[ImageTerm], after: Duration) -> usize {
+async fn repeated_requests(terms: &[ImageTerm], after: Duration) -> usize {
     let aws = aws(&[("recommended", "ami-1"), ("v2025", "ami-1"), ("/own", "ami-1")]);
     let (mut images, account) = (Images::default(), aws.account(REGION));
     let first = images.find(&account, terms, Some("1.32")).await;
-    assert!(!aws.asked().is_empty());
+    assert!(!aws.take_requests().is_empty());
     time::advance(after).await;
     let second = images.find(&account, terms, Some("1.32")).await;
     assert_eq!(first, second);
-    aws.asked().len()
+    aws.take_requests().len()
 }
 
 /// Found images are cached for ten minutes, the latest version for half an hour, and a fixed
 /// version for a day. New images are used after these durations.
 #[tokio::test(start_paused = true)]
-async fn what_was_found_is_believed_for_a_while() {
+async fn image_lookups_are_cached_for_their_duration() {
     let searches = [
         ImageTerm::Id("ami-1".into()),
         search(Some("own"), None, &[]),
@@ -216,13 +216,13 @@ async fn what_was_found_is_believed_for_a_while() {
     ];
     for term in searches {
         let term = [term];
-        assert_eq!(again(&term, FOUND - Duration::from_secs(1)).await, 0, "{term:?}");
-        assert_eq!(again(&term, FOUND).await, 1, "{term:?}");
+        assert_eq!(repeated_requests(&term, FOUND - Duration::from_secs(1)).await, 0, "{term:?}");
+        assert_eq!(repeated_requests(&term, FOUND).await, 1, "{term:?}");
     }
     // Terms that differ only in their tags are separate.
     let one = search(None, None, &[("a", "1")]);
     let other = search(None, None, &[("a", "1"), ("b", "1")]);
-    assert_eq!(again(&[one, other], FOUND).await, 2);
+    assert_eq!(repeated_requests(&[one, other], FOUND).await, 2);
     // The images in the parameters are requested again, too.
     let latest = [alias(AmiFamily::Al2, "latest")];
     let pinned = [alias(AmiFamily::Al2, "v2025")];
@@ -230,7 +230,7 @@ async fn what_was_found_is_believed_for_a_while() {
     for (term, keep, parameters) in
         [(&latest, LATEST, 3), (&pinned, PINNED, 3), (&user_terms, LATEST, 1)]
     {
-        assert_eq!(again(term, keep - Duration::from_secs(1)).await, 1, "{term:?}");
-        assert_eq!(again(term, keep).await, 1 + parameters, "{term:?}");
+        assert_eq!(repeated_requests(term, keep - Duration::from_secs(1)).await, 1, "{term:?}");
+        assert_eq!(repeated_requests(term, keep).await, 1 + parameters, "{term:?}");
     }
 }

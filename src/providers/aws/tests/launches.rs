@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use aws_smithy_types::retry::RetryConfig;
 
-use super::canned::{Asked, Canned, REGION, Reply};
+use super::canned::{FakeAws, REGION, RecordedRequest, Reply};
 use crate::ec2::create_fleet::{
     AllocationStrategy, FleetRequest, LaunchTemplateConfig, Override, TargetCapacityType,
 };
@@ -28,18 +28,18 @@ fn tags() -> Labels {
 }
 
 /// The inputs of a launch template.
-struct Parts {
+struct TemplateInputs {
     class: NodeClass,
     resolved: ResolvedNodeClass,
     variation: Variation<'static>,
     target: TargetCapacityType,
 }
 
-fn parts() -> Parts {
+fn parts() -> TemplateInputs {
     let group = SecurityGroup { id: "sg-1".into(), name: String::new() };
     let mut tags = tags();
     tags.remove("outrigger.dev/claim");
-    Parts {
+    TemplateInputs {
         class: NodeClass { family: AmiFamily::Al2023, ..NodeClass::default() },
         resolved: ResolvedNodeClass {
             security_groups: vec![group],
@@ -56,7 +56,7 @@ fn parts() -> Parts {
     }
 }
 
-fn request(parts: &Parts, reservation: Option<&Reservation>) -> FleetRequest {
+fn request(parts: &TemplateInputs, reservation: Option<&Reservation>) -> FleetRequest {
     let site = TemplateTarget { cluster: "prod", region: "us-west-2", ipv6: false };
     let variation = Variation { reservation, ..parts.variation.clone() };
     let offering = OfferingKey {
@@ -82,8 +82,8 @@ fn request(parts: &Parts, reservation: Option<&Reservation>) -> FleetRequest {
     }
 }
 
-fn made(asked: &Asked) -> Reply {
-    let inner = match asked.operation.as_str() {
+fn launch_reply(request: &RecordedRequest) -> Reply {
+    let inner = match request.operation.as_str() {
         "CreateFleet" => {
             "<fleetInstanceSet><item><instanceIds><item>i-1</item></instanceIds>\
              <instanceType>m5.large</instanceType></item></fleetInstanceSet>"
@@ -94,24 +94,24 @@ fn made(asked: &Asked) -> Reply {
 }
 
 /// Parameters with this prefix, in order, without the prefix.
-fn below<'a>(asked: &'a Asked, name: &str) -> Vec<&'a str> {
-    let lines = asked.body.lines();
+fn with_prefix<'a>(request: &'a RecordedRequest, name: &str) -> Vec<&'a str> {
+    let lines = request.body.lines();
     lines.filter_map(|line| line.strip_prefix(name)).collect()
 }
 
 /// How often templates are missing, and whether an instance is launched.
 #[tokio::test]
-async fn a_template_that_somebody_removed_is_made_again_once() {
+async fn deleted_launch_template_is_recreated_once() {
     const ROUND: [&str; 2] = ["CreateLaunchTemplate", "CreateFleet"];
     for (missing, launched) in [(0, true), (1, true), (2, false)] {
         let left = AtomicUsize::new(missing);
-        let aws = Canned::new(move |asked| {
-            let is_fleet = asked.operation == "CreateFleet";
+        let aws = FakeAws::new(move |request| {
+            let is_fleet = request.operation == "CreateFleet";
             let order = Ordering::Relaxed;
             match is_fleet && left.fetch_update(order, order, |count| count.checked_sub(1)).is_ok()
             {
-                true => Reply::No("InvalidLaunchTemplateName.NotFoundException", "gone"),
-                false => made(asked),
+                true => Reply::Error("InvalidLaunchTemplateName.NotFoundException", "gone"),
+                false => launch_reply(request),
             }
         });
         let (account, templates) = (aws.account(REGION), Templates::default());
@@ -119,16 +119,16 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
         let outcome = fence::run_unfenced(launch_instance(&account, &templates, &request)).await;
         let instance = outcome.ok().and_then(|outcome| outcome.launched);
         assert_eq!(instance.is_some(), launched, "{missing}");
-        let asked = aws.asked();
-        let names: Vec<&str> = asked.iter().map(|request| request.operation.as_str()).collect();
+        let requests = aws.take_requests();
+        let names: Vec<&str> = requests.iter().map(|request| request.operation.as_str()).collect();
         assert_eq!(names, ROUND.repeat(1 + missing.min(1)), "{missing}");
         // The request has the same name and the same token.
-        let fleets = asked.iter().filter(|request| request.operation == "CreateFleet");
+        let fleets = requests.iter().filter(|request| request.operation == "CreateFleet");
         let name = request.configs[0].template.name();
         for fleet in fleets {
             let named = "LaunchTemplateConfigs.1.LaunchTemplateSpecification.LaunchTemplateName=";
-            assert_eq!(below(fleet, named), [name.as_str()]);
-            assert!(fleet.says("ClientToken=abc"));
+            assert_eq!(with_prefix(fleet, named), [name.as_str()]);
+            assert!(fleet.contains("ClientToken=abc"));
         }
         // The template is now cached as existing.
         drop(fence::run_unfenced(launch_instance(&account, &templates, &request)).await);
@@ -139,38 +139,39 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
 /// If the response of a launch is lost, an instance may exist. A retry that is rejected for
 /// throttling must not hide that.
 #[tokio::test(start_paused = true)]
-async fn a_call_for_an_instance_is_tried_once() {
+async fn create_fleet_is_not_retried_by_the_sdk() {
     let lost = AtomicUsize::new(0);
-    let aws = Canned::new(move |asked| {
-        let is_fleet = asked.operation == "CreateFleet";
+    let aws = FakeAws::new(move |request| {
+        let is_fleet = request.operation == "CreateFleet";
         match is_fleet.then(|| lost.fetch_add(1, Ordering::Relaxed)) {
-            None => made(asked),
-            Some(0) => Reply::Silent,
-            Some(_) => Reply::No("RequestLimitExceeded", "busy"),
+            None => launch_reply(request),
+            Some(0) => Reply::NoResponse,
+            Some(_) => Reply::Error("RequestLimitExceeded", "busy"),
         }
     });
-    let account = aws.trying(REGION, RetryConfig::standard().with_max_attempts(3));
+    let account = aws.account_with_retries(REGION, RetryConfig::standard().with_max_attempts(3));
     let request = request(&parts(), None);
     let templates = Templates::default();
     let outcome = launch_instance(&account, &templates, &request);
     let outcome = fence::run_unfenced(outcome).await;
-    let fault = outcome.err().expect("no answer");
+    let fault = outcome.err().expect("no response");
     assert_eq!(fault.code, None, "{fault}");
     assert_eq!(aws.operations(), "CreateLaunchTemplate CreateFleet");
 }
 
 /// The tags by resource type.
-fn tagged(asked: &Asked, specifications: &str) -> BTreeMap<String, Labels> {
+fn tagged(request: &RecordedRequest, specifications: &str) -> BTreeMap<String, Labels> {
     let mut all = BTreeMap::new();
     for number in 1..9 {
         let at = format!("{specifications}.{number}.");
-        let Some(kind) = below(asked, &format!("{at}ResourceType=")).first().copied() else {
+        let Some(kind) = with_prefix(request, &format!("{at}ResourceType=")).first().copied()
+        else {
             break;
         };
         let mut labels = Labels::new();
         for tag in 1..9 {
-            let keys = below(asked, &format!("{at}Tag.{tag}.Key="));
-            let values = below(asked, &format!("{at}Tag.{tag}.Value="));
+            let keys = with_prefix(request, &format!("{at}Tag.{tag}.Key="));
+            let values = with_prefix(request, &format!("{at}Tag.{tag}.Value="));
             let tag = keys.first().zip(values.first());
             labels.extend(tag.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
         }
@@ -180,9 +181,9 @@ fn tagged(asked: &Asked, specifications: &str) -> BTreeMap<String, Labels> {
 }
 
 #[tokio::test]
-async fn all_that_a_launch_makes_is_tagged() {
+async fn all_resources_of_a_launch_are_tagged() {
     for spot in [false, true] {
-        let aws = Canned::new(made);
+        let aws = FakeAws::new(launch_reply);
         let mut launch_parts = parts();
         launch_parts.variation.bought = spot.then_some(CapacityType::Spot);
         let request = request(&launch_parts, None);
@@ -191,9 +192,9 @@ async fn all_that_a_launch_makes_is_tagged() {
         let done = launch_instance(&account, &templates, &request);
         let done = fence::run_unfenced(done).await;
         assert!(done.is_ok_and(|launch| launch.launched.is_some()));
-        let asked = aws.asked();
-        let [template, fleet] = asked.as_slice() else {
-            panic!("{asked:?}");
+        let requests = aws.take_requests();
+        let [template, fleet] = requests.as_slice() else {
+            panic!("{requests:?}");
         };
         // A name set by the user is kept.
         let all = ["fleet", "instance", "volume"].map(|kind| (kind.to_owned(), tags()));
@@ -211,7 +212,7 @@ async fn all_that_a_launch_makes_is_tagged() {
 }
 
 /// A change of a template, and the additional EC2 parameters that result from it.
-type Row = (fn(&mut Parts), Option<fn() -> Reservation>, &'static [&'static str]);
+type Row = (fn(&mut TemplateInputs), Option<fn() -> Reservation>, &'static [&'static str]);
 
 /// Parameters of a plain template, without tags, disks and user data.
 const PLAIN: [&str; 14] = [
@@ -289,28 +290,28 @@ const ROWS: [Row; 8] = [
 ];
 
 #[tokio::test]
-async fn a_template_is_told_to_ec2_as_it_is() {
+async fn launch_template_request_has_the_exact_parameters() {
     for (number, (change, reservation, expect)) in ROWS.into_iter().enumerate() {
         let mut launch_parts = parts();
         change(&mut launch_parts);
         launch_parts.class.family = AmiFamily::Custom;
         let reservation = reservation.map(|reservation| reservation());
         let request = request(&launch_parts, reservation.as_ref());
-        let aws = Canned::new(made);
+        let aws = FakeAws::new(launch_reply);
         let account = aws.account(REGION);
         let templates = Templates::default();
         let done = launch_instance(&account, &templates, &request);
         let done = fence::run_unfenced(done).await;
         assert!(done.is_ok());
-        let asked = aws.asked();
-        let told = below(&asked[0], "LaunchTemplateData.");
-        let told = told.into_iter().filter(|line| !line.starts_with("TagSpecification"));
-        let mut told: Vec<&str> = told.collect();
-        told.sort_unstable();
+        let requests = aws.take_requests();
+        let sent = with_prefix(&requests[0], "LaunchTemplateData.");
+        let sent = sent.into_iter().filter(|line| !line.starts_with("TagSpecification"));
+        let mut sent: Vec<&str> = sent.collect();
+        sent.sort_unstable();
         let changed: Vec<_> = expect.iter().map(|line| line.split('=').next()).collect();
         let plain = PLAIN.iter().filter(|line| !changed.contains(&line.split('=').next()));
         let mut expect: Vec<&str> = plain.chain(expect).copied().collect();
         expect.sort_unstable();
-        assert_eq!(told, expect, "case {number}");
+        assert_eq!(sent, expect, "case {number}");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::canned::{Asked, Canned, REGION, Reply};
+use super::canned::{FakeAws, REGION, RecordedRequest, Reply};
 use crate::ec2::instance_status::{Scheduled, StatusCheckDetail, StatusRow};
 use crate::model::instance::{CapacityType, InstanceState};
 use crate::model::node_class::network::MatchCriteria;
@@ -17,8 +17,8 @@ use crate::providers::aws::{instance_status, network};
 
 /// XML of named elements in order. Empty elements are omitted.
 fn xml(elements: &[(&str, &str)]) -> String {
-    let said = elements.iter().filter(|(_, value)| !value.is_empty());
-    said.map(|(name, value)| format!("<{name}>{value}</{name}>")).collect()
+    let present = elements.iter().filter(|(_, value)| !value.is_empty());
+    present.map(|(name, value)| format!("<{name}>{value}</{name}>")).collect()
 }
 
 fn items(name: &str, all: &[String]) -> String {
@@ -42,8 +42,8 @@ fn at(text: &str) -> Timestamp {
 
 /// Pages, some of them empty, with each entry once. The first page's token requests the second
 /// page.
-fn paged(asked: &Asked, name: &str, entries: [&[String]; 3]) -> Reply {
-    let page = match asked.body.lines().find(|line| line.starts_with("NextToken=")) {
+fn paged(request: &RecordedRequest, name: &str, entries: [&[String]; 3]) -> Reply {
+    let page = match request.body.lines().find(|line| line.starts_with("NextToken=")) {
         None => 0,
         Some("NextToken=one") => 1,
         Some(_) => 2,
@@ -67,10 +67,10 @@ fn security_group(id: &str) -> String {
 }
 
 #[tokio::test]
-async fn pages_are_put_together_and_empty_ones_end_nothing() {
-    let aws = Canned::new(|asked| match asked.operation.as_str() {
+async fn pages_are_joined_and_empty_pages_do_not_end_a_listing() {
+    let aws = FakeAws::new(|request| match request.operation.as_str() {
         "DescribeSubnets" => paged(
-            asked,
+            request,
             "subnetSet",
             [
                 &[subnet("s-1", "us-west-2a", "7"), subnet("s-2", "", "7")],
@@ -79,14 +79,14 @@ async fn pages_are_put_together_and_empty_ones_end_nothing() {
             ],
         ),
         _ => paged(
-            asked,
+            request,
             "securityGroupInfo",
             [&[], &[security_group("sg-1")], &[security_group("sg-2")]],
         ),
     });
     let account = aws.account(REGION);
     let all = network::list_subnets(&account).await.expect("subnets");
-    let told: Vec<String> = all
+    let texts: Vec<String> = all
         .iter()
         .map(|(subnet, _)| {
             format!("{} {} {} {}", subnet.id, subnet.zone, subnet.zone_id, subnet.free)
@@ -94,9 +94,9 @@ async fn pages_are_put_together_and_empty_ones_end_nothing() {
         .collect();
     // A subnet without a zone is ignored.
     let expect = ["s-1 us-west-2a usw2-az1 7", "s-3 us-west-2b usw2-az1 0"];
-    assert_eq!(told, expect);
+    assert_eq!(texts, expect);
     assert_eq!(all[0].1, [("team".to_owned(), "web".to_owned())].into());
-    assert_eq!(aws.asked().len(), 3);
+    assert_eq!(aws.take_requests().len(), 3);
     let all = network::list_security_groups(&account).await.expect("groups");
     let ids: Vec<&str> = all.iter().map(|(group, _)| group.id.as_str()).collect();
     assert_eq!(ids, ["sg-1", "sg-2"]);
@@ -104,22 +104,22 @@ async fn pages_are_put_together_and_empty_ones_end_nothing() {
 
 /// A listing with a failed page fails, because a partial result must not be used as a complete one.
 #[tokio::test]
-async fn a_page_that_fails_fails_the_listing() {
+async fn failed_page_fails_the_whole_listing() {
     let rows = [
         ("UnauthorizedOperation", Cause::Denied, "AllowRegionalReadActions"),
         ("RequestLimitExceeded", Cause::Unavailable, "RequestLimitExceeded"),
     ];
     for (code, cause, text) in rows {
-        let aws = Canned::new(move |asked| match asked.says("NextToken=one") {
-            false => paged(asked, "subnetSet", [&[], &[], &[]]),
-            true => Reply::No(code, "why"),
+        let aws = FakeAws::new(move |request| match request.contains("NextToken=one") {
+            false => paged(request, "subnetSet", [&[], &[], &[]]),
+            true => Reply::Error(code, "why"),
         });
         let fault = network::list_subnets(&aws.account(REGION)).await;
         let condition = to_resolve_error(&fault.expect_err("a fault"), "ec2");
         assert_eq!(condition.cause, cause);
         assert!(condition.text.contains(text), "{}", condition.text);
     }
-    let aws = Canned::new(|_| Reply::Silent);
+    let aws = FakeAws::new(|_| Reply::NoResponse);
     let fault = network::list_security_groups(&aws.account(REGION)).await;
     let condition = to_resolve_error(&fault.expect_err("a fault"), "ec2");
     assert_eq!(condition.cause, Cause::Unavailable);
@@ -127,7 +127,7 @@ async fn a_page_that_fails_fails_the_listing() {
 
 /// Only available groups are returned, with their strategy. Unknown strategies are omitted.
 #[tokio::test]
-async fn placement_groups_are_those_that_are_available() {
+async fn only_available_placement_groups_are_listed() {
     let rows = [
         ("a", "pg-1", "available", "cluster", "", Some(PlacementGroupStrategy::Cluster)),
         ("b", "pg-2", "available", "spread", "", Some(PlacementGroupStrategy::Spread)),
@@ -138,7 +138,7 @@ async fn placement_groups_are_those_that_are_available() {
         ("g", "pg-7", "available", "precision", "", None),
         ("h", "", "available", "cluster", "", None),
     ];
-    let aws = Canned::new(move |_| {
+    let aws = FakeAws::new(move |_| {
         let all = rows.map(|(name, id, state, strategy, count, _)| {
             xml(&[
                 ("groupName", name),
@@ -161,7 +161,7 @@ async fn placement_groups_are_those_that_are_available() {
 
 /// State and type of a reservation, and whether it is returned.
 #[tokio::test]
-async fn reservations_are_those_that_are_active() {
+async fn only_active_reservations_are_listed() {
     let rows = [
         ("cr-1", "active", "default", true),
         ("cr-2", "active", "", true),
@@ -178,7 +178,7 @@ async fn reservations_are_those_that_are_active() {
         ("cr-13", "delayed", "default", false),
         ("cr-14", "unsupported", "default", false),
     ];
-    let aws = Canned::new(move |_| {
+    let aws = FakeAws::new(move |_| {
         let all = rows.map(|(id, state, kind, _)| {
             let fields = xml(&[
                 ("capacityReservationId", id),
@@ -209,32 +209,32 @@ async fn reservations_are_those_that_are_active() {
     assert_eq!(reservation.kind, ReservationKind::Default);
     assert_eq!((reservation.total, reservation.left), (10, 4));
     assert!(reservation.interruptible && reservation.counted.is_some());
-    assert!(!all[1].found.reservation.interruptible, "it does not say so");
+    assert!(!all[1].found.reservation.interruptible, "without the field, it is not interruptible");
     assert_eq!(reservation.ends, Some(at("2030-01-01T00:00:00Z")));
     assert_eq!(listed.owner, "012345678901");
     assert_eq!(listed.criteria, Some(MatchCriteria::Targeted));
     assert_eq!(listed.found.zone.as_str(), "us-west-2a");
-    let asked = aws.asked().remove(0);
-    assert!(asked.says("Filter.1.Name=state") && asked.says("Filter.1.Value.1=active"));
+    let request = aws.take_requests().remove(0);
+    assert!(request.contains("Filter.1.Name=state") && request.contains("Filter.1.Value.1=active"));
 }
 
-/// Healthy instances are not queried in detail. Unhealthy ones are queried for instance checks,
-/// host checks and events.
 /// A failed check of reachability, since this time.
 fn failed_check(since: &str) -> String {
     let detail = xml(&[("name", "reachability"), ("status", "failed"), ("impairedSince", since)]);
     xml(&[("status", "impaired")]) + &items("details", &[detail])
 }
 
+/// Healthy instances are not queried in detail. Unhealthy ones are queried for instance checks,
+/// host checks and events.
 #[tokio::test]
-async fn the_status_of_instances_is_read_with_its_details() {
-    let aws = Canned::new(|asked| {
+async fn instance_status_is_read_with_its_details() {
+    let aws = FakeAws::new(|request| {
         let instance_status = match () {
-            () if asked.says("Filter.1.Name=instance-status.status") => {
+            () if request.contains("Filter.1.Name=instance-status.status") => {
                 let checks = failed_check("2026-01-01T00:00:00.000Z");
                 xml(&[("instanceId", "i-1"), ("instanceStatus", &checks)])
             }
-            () if asked.says("Filter.1.Name=system-status.status") => {
+            () if request.contains("Filter.1.Name=system-status.status") => {
                 let checks = failed_check("");
                 xml(&[("instanceId", "i-2"), ("systemStatus", &checks)])
             }
@@ -266,10 +266,10 @@ async fn the_status_of_instances_is_read_with_its_details() {
         StatusRow { instance: instance.into(), checks: checks.collect(), events }
     });
     assert_eq!(rows, expect);
-    let asked = aws.asked();
-    assert_eq!(asked.len(), 3);
-    for request in &asked[..2] {
-        assert!(request.says("Filter.1.Value.1=impaired"), "{request:?}");
+    let requests = aws.take_requests();
+    assert_eq!(requests.len(), 3);
+    for request in &requests[..2] {
+        assert!(request.contains("Filter.1.Value.1=impaired"), "{request:?}");
     }
     let codes = [
         "instance-reboot",
@@ -280,7 +280,7 @@ async fn the_status_of_instances_is_read_with_its_details() {
     ];
     for (number, code) in codes.iter().enumerate() {
         let value = format!("Filter.1.Value.{}={code}", number + 1);
-        assert!(asked[2].says(&value), "{:?}", asked[2]);
+        assert!(requests[2].contains(&value), "{:?}", requests[2]);
     }
 }
 
@@ -313,8 +313,8 @@ fn listed(id: &str, state: &str, cluster: &str, more: &str) -> String {
 /// One listing of an installation serves all its clusters, each with its own instances. A cluster
 /// that has already received it triggers a new listing.
 #[tokio::test]
-async fn one_listing_of_instances_serves_all_clusters() {
-    let aws = Canned::new(|asked| {
+async fn instance_listing_is_shared_by_all_clusters() {
+    let aws = FakeAws::new(|request| {
         let spot = xml(&[("spotInstanceRequestId", "sir-1")]);
         let reserved = xml(&[(
             "capacityReservationSpecification",
@@ -328,11 +328,11 @@ async fn one_listing_of_instances_serves_all_clusters() {
             listed("i-3", "something-new", "one", ""),
         ];
         let second = [listed("i-4", "terminated", "one", &reserved)];
-        if asked.says("Filter.1.Value.1=broken") {
-            return Reply::No("Unavailable", "sorry");
+        if request.contains("Filter.1.Value.1=broken") {
+            return Reply::Error("Unavailable", "sorry");
         }
-        Reply::Xml(match asked.says("NextToken=one") {
-            _ if !asked.says("Filter.1.Value.1=here") => none,
+        Reply::Xml(match request.contains("NextToken=one") {
+            _ if !request.contains("Filter.1.Value.1=here") => none,
             false => instances_xml(&first) + "<nextToken>one</nextToken>",
             true => instances_xml(&second),
         })
@@ -348,17 +348,17 @@ async fn one_listing_of_instances_serves_all_clusters() {
     assert_eq!(ids("here", "one").await, "i-1 i-4");
     assert_eq!(ids("here", "two").await, "i-2");
     assert_eq!(ids("here", "three").await, "");
-    assert_eq!(aws.asked().len(), 2, "two pages once");
+    assert_eq!(aws.take_requests().len(), 2, "two pages once");
     assert_eq!(ids("there", "one").await, "", "another installation");
-    assert_eq!(aws.asked().len(), 1);
+    assert_eq!(aws.take_requests().len(), 1);
     for _ in 0..2 {
         let all = lister.list(&account, "broken", &"one".into()).await;
         assert!(all.expect_err("a fault").has_code(&["Unavailable"]));
-        assert_eq!(aws.asked().len(), 1, "what failed is asked anew");
+        assert_eq!(aws.take_requests().len(), 1, "a failed listing is requested again");
     }
     let all = lister.list(&account, "here", &"one".into()).await;
     let all = all.expect("instances");
-    assert_eq!(aws.asked().len(), 2, "never the same twice");
+    assert_eq!(aws.take_requests().len(), 2, "no result is returned twice");
     let [spot, reserved] = &all[..] else {
         panic!("{all:?}");
     };

@@ -27,7 +27,7 @@ pub(crate) struct Aws {
 impl Aws {
     /// Returns `None` if the interpreter with moto is not configured. The test then counts as
     /// skipped.
-    #[expect(clippy::disallowed_methods, reason = "tests are told by their environment")]
+    #[expect(clippy::disallowed_methods, reason = "tests read their environment")]
     pub(crate) fn start_or_skip(test: &str) -> Option<Self> {
         let Ok(python) = env::var("OUTRIGGER_PYTHON") else {
             println!("SKIP {test}: moto: OUTRIGGER_PYTHON names no Python that has it");
@@ -58,7 +58,7 @@ impl Aws {
     }
 
     /// Executes a command of `tests/moto/serve`.
-    pub(crate) fn ask(&mut self, command: &Value) -> Value {
+    pub(crate) fn send_command(&mut self, command: &Value) -> Value {
         let commands = self.commands.as_mut().expect("it listens");
         writeln!(commands, "{command}").expect("it listens");
         self.answer()

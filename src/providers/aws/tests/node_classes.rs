@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::canned::{Asked, Canned, REGION, Reply};
+use super::canned::{FakeAws, REGION, RecordedRequest, Reply};
 use crate::bootstrap::ClusterEndpoint;
 use crate::catalog::node_class::{ClassCatalog, NotReady};
-use crate::engine::command::{Command, CommandResult, FailureKind, Launch};
+use crate::engine::command::Command;
 use crate::engine::event::Event;
 use crate::model::claim::{ClaimOrigin, ClaimRecord};
 use crate::model::cluster::{Cluster, Eks, ManagementMode};
@@ -27,18 +27,19 @@ use crate::model::node_class::resolved::{
 };
 use crate::model::node_class::{NodeClass, NodeIdentity};
 use crate::outbound::fence;
+use crate::provider::{CommandResult, FailureKind, Launch};
 use crate::providers::aws::clients::{Accounts, AwsClients};
 use crate::providers::aws::launchable_class::validate_user_data;
 use crate::providers::aws::provider::Ec2;
 use crate::providers::aws::region::Regions;
-use crate::providers::aws::tests::idle_calls::{self, api, attended, node_class};
+use crate::providers::aws::tests::idle_calls::{self, api, node_class, start_provider};
 use crate::providers::aws::{eks, zonal_shift};
 use crate::providers::interface::Provider;
 
 /// An AWS with a few resources of each type, unless the test overrides a reply.
-fn aws(other: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static) -> Canned {
-    Canned::new(move |asked| {
-        other(asked).unwrap_or_else(|| Reply::Json(idle_calls::answer(&asked.operation).1))
+fn aws(other: impl Fn(&RecordedRequest) -> Option<Reply> + Send + Sync + 'static) -> FakeAws {
+    FakeAws::new(move |request| {
+        other(request).unwrap_or_else(|| Reply::Json(idle_calls::answer(&request.operation).1))
     })
 }
 
@@ -56,38 +57,38 @@ fn cluster(class: NodeClass, service_cidr: Option<&str>) -> Cluster {
 
 /// A cluster's provider, after its node class is resolved.
 struct Bench {
-    aws: Canned,
+    aws: FakeAws,
     provider: Ec2,
     supply: Result<ClassCatalog, NotReady>,
-    keepers: Regions,
+    regions: Regions,
     inbox: mpsc::Receiver<Event>,
 }
 
 impl Bench {
-    async fn start(cluster: Cluster, aws: Canned) -> Self {
+    async fn start(cluster: Cluster, aws: FakeAws) -> Self {
         let account: AwsClients = aws.account(REGION);
-        let keepers = Regions::of_accounts(Accounts::from_clients(account));
-        let (provider, inbox) = attended(&keepers, cluster, api()).await;
-        let mut bench = Self { aws, provider, supply: Err(NotReady::Unresolved), keepers, inbox };
-        let told = bench.told().await;
-        assert_eq!(told[0], Err(NotReady::Unresolved));
+        let regions = Regions::of_accounts(Accounts::from_clients(account));
+        let (provider, inbox) = start_provider(&regions, cluster, api()).await;
+        let mut bench = Self { aws, provider, supply: Err(NotReady::Unresolved), regions, inbox };
+        let events = bench.take_events().await;
+        assert_eq!(events[0], Err(NotReady::Unresolved));
         assert_eq!(NotReady::Unresolved.to_string(), "not read from AWS yet");
         bench
     }
 
     /// Takes the events about the class. The last one is current.
-    async fn told(&mut self) -> Vec<Result<ClassCatalog, NotReady>> {
-        let mut told = Vec::new();
+    async fn take_events(&mut self) -> Vec<Result<ClassCatalog, NotReady>> {
+        let mut events = Vec::new();
         // The region task handles the event within 20 s.
         while let Ok(Some(event)) = timeout(Duration::from_secs(25), self.inbox.recv()).await {
             if let Event::ClassesChanged(all) = event {
-                told.extend(all.values().map(|supply| supply.supply.clone()));
+                events.extend(all.values().map(|supply| supply.supply.clone()));
             }
         }
-        if let Some(last) = told.last() {
+        if let Some(last) = events.last() {
             self.supply = last.clone();
         }
-        told
+        events
     }
 }
 
@@ -96,7 +97,7 @@ fn class() -> NodeClass {
 }
 
 /// AWS error: operation, code, message.
-type Refused = (&'static str, &'static str, &'static str);
+type AwsError = (&'static str, &'static str, &'static str);
 
 const NO_SUBNETS: &str = "not authorized to perform: ec2:DescribeSubnets on resource: * because";
 
@@ -104,7 +105,7 @@ type Change = fn(&mut NodeClass);
 const SAME: Change = |_| {};
 
 /// AWS error, change of the class, and the expected prefix of the reason for which it is not ready.
-const LACKS: [(Option<Refused>, Change, &str); 12] = [
+const READINESS_CASES: [(Option<AwsError>, Change, &str); 12] = [
     (None, SAME, ""),
     (
         Some(("DescribeSubnets", "UnauthorizedOperation", NO_SUBNETS)),
@@ -165,13 +166,13 @@ const LACKS: [(Option<Refused>, Change, &str); 12] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn a_class_is_ready_or_says_what_it_lacks() {
-    for (refused, change, expect) in LACKS {
+async fn node_class_is_ready_or_names_the_missing_resource() {
+    for (refused, change, expect) in READINESS_CASES {
         let mut node_class = class();
         change(&mut node_class);
-        let aws = aws(move |asked| {
+        let aws = aws(move |request| {
             let (operation, code, message) = refused?;
-            (asked.operation == operation).then_some(Reply::No(code, message))
+            (request.operation == operation).then_some(Reply::Error(code, message))
         });
         let bench = Bench::start(cluster(node_class, Some("10.0.0.0/16")), aws).await;
         match bench.supply {
@@ -189,7 +190,7 @@ async fn a_class_is_ready_or_says_what_it_lacks() {
 
 /// An instance profile named in the class is used unchecked, without IAM requests.
 #[tokio::test(start_paused = true)]
-async fn a_class_with_a_profile_of_its_own_asks_nothing_of_iam() {
+async fn node_class_with_an_instance_profile_sends_no_iam_requests() {
     for (identity, asks) in [
         (NodeIdentity::Profile("its-own".to_owned()), false),
         (NodeIdentity::Role("node".to_owned()), true),
@@ -197,14 +198,14 @@ async fn a_class_with_a_profile_of_its_own_asks_nothing_of_iam() {
         let class = node_class("own", "yes", identity);
         let bench = Bench::start(cluster(class, Some("10.0.0.0/16")), aws(|_| None)).await;
         assert!(bench.supply.is_ok(), "{:?}", bench.supply);
-        let asked = bench.aws.operations();
-        assert_eq!(asked.contains("InstanceProfile"), asks, "{asked}");
+        let operations = bench.aws.operations();
+        assert_eq!(operations.contains("InstanceProfile"), asks, "{operations}");
     }
 }
 
 /// The Service addresses in EKS, if the cluster's own API does not return them.
 #[tokio::test(start_paused = true)]
-async fn addresses_of_services_are_asked_of_eks() {
+async fn service_cidr_is_read_from_eks_unless_configured() {
     let v4 = json!({ "serviceIpv4Cidr": "10.100.0.0/16", "ipFamily": "ipv4" });
     let v6 = json!({ "serviceIpv6Cidr": "fd00::/108", "ipFamily": "ipv6" });
     let rows = [
@@ -219,11 +220,11 @@ async fn addresses_of_services_are_asked_of_eks() {
             let body = json!({ "cluster": { "name": "one", "kubernetesNetworkConfig": network } });
             body.to_string()
         });
-        let aws = aws(move |asked| {
-            let of_eks = asked.operation.ends_with("/clusters/one");
+        let aws = aws(move |request| {
+            let of_eks = request.operation.ends_with("/clusters/one");
             of_eks.then(|| match &text {
                 Some(text) => Reply::Json(text.clone()),
-                None => Reply::No("ServerException", "sorry"),
+                None => Reply::Error("ServerException", "sorry"),
             })
         });
         let bench = Bench::start(cluster(class(), configured), aws).await;
@@ -234,8 +235,8 @@ async fn addresses_of_services_are_asked_of_eks() {
                 assert!(!expect.is_empty() && why.starts_with(expect), "{why}");
             }
         }
-        let asked = bench.aws.operations();
-        assert_eq!(asked.contains("/clusters/one"), configured.is_none());
+        let operations = bench.aws.operations();
+        assert_eq!(operations.contains("/clusters/one"), configured.is_none());
     }
 }
 
@@ -263,33 +264,33 @@ fn image() -> Image {
 }
 
 /// An incompressible script.
-fn noise() -> String {
+fn random_script() -> String {
     let mut rng = fastrand::Rng::with_seed(1);
     let letters: String = (0..40_000).map(|_| rng.alphanumeric()).collect();
     format!("#!/bin/sh\n# {letters}")
 }
 
-fn long(class: &mut NodeClass, _: &mut ClusterEndpoint) {
-    class.user_data = noise();
+fn set_long_user_data(class: &mut NodeClass, _: &mut ClusterEndpoint) {
+    class.user_data = random_script();
 }
 
-const WELL: &str = "";
+const VALID_DATA: &str = "";
 
 /// Family, changes of the class and its cluster, and the expected user data error.
-type Valid = (AmiFamily, fn(&mut NodeClass, &mut ClusterEndpoint), &'static str);
+type UserDataCase = (AmiFamily, fn(&mut NodeClass, &mut ClusterEndpoint), &'static str);
 
-const VALID: [Valid; 16] = [
+const USER_DATA_CASES: [UserDataCase; 16] = [
     (AmiFamily::Al2023, |_, _| {}, "ClusterCidrUnknown"),
-    (AmiFamily::Al2023, |_, home| home.service_cidr = Some("10.0.0.0/16".to_owned()), WELL),
-    (AmiFamily::Al2023, |_, home| home.service_cidr = Some("fd00::/108".to_owned()), WELL),
-    (AmiFamily::Al2, |_, _| {}, WELL),
-    (AmiFamily::Bottlerocket, |_, _| {}, WELL),
-    (AmiFamily::Windows2019, |_, _| {}, WELL),
-    (AmiFamily::Windows2022, |_, _| {}, WELL),
-    (AmiFamily::Windows2025, |_, _| {}, WELL),
-    (AmiFamily::Custom, |_, _| {}, WELL),
-    (AmiFamily::Al2, long, "UserDataTooLarge"),
-    (AmiFamily::Custom, long, "UserDataTooLarge"),
+    (AmiFamily::Al2023, |_, home| home.service_cidr = Some("10.0.0.0/16".to_owned()), VALID_DATA),
+    (AmiFamily::Al2023, |_, home| home.service_cidr = Some("fd00::/108".to_owned()), VALID_DATA),
+    (AmiFamily::Al2, |_, _| {}, VALID_DATA),
+    (AmiFamily::Bottlerocket, |_, _| {}, VALID_DATA),
+    (AmiFamily::Windows2019, |_, _| {}, VALID_DATA),
+    (AmiFamily::Windows2022, |_, _| {}, VALID_DATA),
+    (AmiFamily::Windows2025, |_, _| {}, VALID_DATA),
+    (AmiFamily::Custom, |_, _| {}, VALID_DATA),
+    (AmiFamily::Al2, set_long_user_data, "UserDataTooLarge"),
+    (AmiFamily::Custom, set_long_user_data, "UserDataTooLarge"),
     (AmiFamily::Windows2022, |class, _| class.user_data = "x".repeat(17_000), "UserDataTooLarge"),
     // Short but invalid in another way. The error must not report the length.
     (
@@ -314,14 +315,14 @@ const VALID: [Valid; 16] = [
 ];
 
 #[test]
-fn a_class_is_valid_when_user_data_can_be_made_of_it() {
+fn node_class_is_valid_when_its_user_data_can_be_rendered() {
     let resolved = ResolvedNodeClass { images: vec![image()], ..ResolvedNodeClass::default() };
-    for (family, change, expect) in VALID {
+    for (family, change, expect) in USER_DATA_CASES {
         let mut class = NodeClass { family, ..NodeClass::default() };
         let mut home = home();
         change(&mut class, &mut home);
         let condition = validate_user_data(&class, &resolved, Some(&home));
-        let cause = condition.cause.map_or(WELL, Cause::as_str);
+        let cause = condition.cause.map_or(VALID_DATA, Cause::as_str);
         assert_eq!(cause, expect, "{family:?} {}", condition.message);
         let status = match expect {
             "" => NodeClassConditionStatus::True,
@@ -382,7 +383,7 @@ fn launch(class: Option<&str>, hash: &str) -> Box<Launch> {
 /// A launch from a class that is unknown, not ready or changed sends no EC2 request and is planned
 /// again.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_launched_from_a_class_that_is_not_as_planned() {
+async fn launch_is_rejected_when_the_node_class_is_not_as_planned() {
     let hash = crate::model::template_hash::node_class_hash(Some(&class()));
     let hash = hash.as_str();
     let rows = [
@@ -392,12 +393,12 @@ async fn nothing_is_launched_from_a_class_that_is_not_as_planned() {
         (Some("default"), hash, true, "SubnetsNotFound"),
     ];
     for (name, hash, empty, expect) in rows {
-        let aws = aws(move |asked| {
-            let none = empty && asked.operation == "DescribeSubnets";
+        let aws = aws(move |request| {
+            let none = empty && request.operation == "DescribeSubnets";
             none.then(|| Reply::Xml("<subnetSet/>".to_owned()))
         });
         let bench = Bench::start(cluster(class(), Some("10.0.0.0/16")), aws).await;
-        bench.aws.asked();
+        bench.aws.take_requests();
         let command = Command::Launch(launch(name, hash));
         let answer = fence::run_unfenced(bench.provider.execute(command)).await;
         let CommandResult::Failed { kind, text } = answer else {
@@ -425,7 +426,7 @@ fn autoshift(zone: &str, status: &str) -> Value {
 }
 
 #[tokio::test]
-async fn zones_are_left_alone_while_traffic_is_shifted_away() {
+async fn shifted_zones_are_those_with_an_active_zonal_shift() {
     let applied = zone_shift("usw2-az1", "APPLIED", FUTURE);
     let rows = [
         (vec![], vec![], ""),
@@ -441,14 +442,14 @@ async fn zones_are_left_alone_while_traffic_is_shifted_away() {
             "name": "one", "appliedWeights": {}, "zonalShifts": shifts, "autoshifts": autoshifts,
         });
         let text = text.to_string();
-        let aws = Canned::new(move |_| Reply::Json(text.clone()));
+        let aws = FakeAws::new(move |_| Reply::Json(text.clone()));
         let all = zonal_shift::shifted_zones(&aws.account(REGION), "arn").await;
         let all: Vec<String> = all.expect("zones").into_iter().collect();
         assert_eq!(all.join(" "), expect);
     }
     // An unregistered cluster has no shifts. An unreadable response is an error.
     for (code, is_fault) in [("ResourceNotFoundException", false), ("Oops", true)] {
-        let aws = Canned::new(move |_| Reply::No(code, "why"));
+        let aws = FakeAws::new(move |_| Reply::Error(code, "why"));
         let all = zonal_shift::shifted_zones(&aws.account(REGION), "arn").await;
         assert_eq!(all.is_err(), is_fault, "{code}");
     }
@@ -457,19 +458,19 @@ async fn zones_are_left_alone_while_traffic_is_shifted_away() {
 /// The offerings of a zone are removed by a shift and restored after it. A shift of a zone without
 /// a subnet of the class is ignored.
 #[tokio::test(start_paused = true)]
-async fn zones_come_and_go_with_shifts() {
+async fn zonal_shift_removes_and_restores_offerings_of_a_zone() {
     let away = Arc::new(Mutex::new(""));
-    let told = away.clone();
-    let aws = aws(move |asked| {
-        if asked.operation.ends_with("/clusters/one") {
+    let shifted_zone = away.clone();
+    let aws = aws(move |request| {
+        if request.operation.ends_with("/clusters/one") {
             let body =
                 json!({ "cluster": { "name": "one", "arn": "arn:aws:eks:r:1:cluster/one" } });
             return Some(Reply::Json(body.to_string()));
         }
-        if !asked.operation.contains("/managedresources/") {
+        if !request.operation.contains("/managedresources/") {
             return None;
         }
-        let shifts = match *told.lock().expect("no panic") {
+        let shifts = match *shifted_zone.lock().expect("no panic") {
             "" => vec![],
             zone => vec![json!({
                 "appliedStatus": "APPLIED", "awayFrom": zone, "comment": "",
@@ -487,9 +488,9 @@ async fn zones_come_and_go_with_shifts() {
     {
         *away.lock().expect("no panic") = zone;
         tokio::time::sleep(Duration::from_secs(60)).await;
-        bench.keepers.trigger_reads().await;
-        bench.told().await;
-        let supply = bench.supply.as_ref().expect("it is ready");
+        bench.regions.trigger_reads().await;
+        bench.take_events().await;
+        let supply = bench.supply.as_ref().expect("a ready class");
         let it = supply.catalog.get("m5.large").expect("a type");
         let sold = it.offerings.iter().any(|offering| offering.available);
         assert_eq!(sold, available, "{zone}");
@@ -498,7 +499,7 @@ async fn zones_come_and_go_with_shifts() {
 
 /// The endpoint of an EKS cluster is the configured one, or else the one returned by EKS.
 #[tokio::test]
-async fn the_api_of_a_cluster_is_configured_or_asked_for() {
+async fn api_endpoint_is_configured_or_read_from_eks() {
     const CA: Option<&str> = Some("Y2E=");
     const URL: Option<&str> = Some("https://own.test");
     let known = json!({ "cluster": {
@@ -517,9 +518,9 @@ async fn the_api_of_a_cluster_is_configured_or_asked_for() {
     ];
     for (endpoint, ca, says, expect) in rows {
         let text = says.map(ToString::to_string);
-        let aws = Canned::new(move |_| match &text {
+        let aws = FakeAws::new(move |_| match &text {
             Some(text) => Reply::Json(text.clone()),
-            None => Reply::No("ServerException", "sorry"),
+            None => Reply::Error("ServerException", "sorry"),
         });
         let eks = Eks {
             endpoint: endpoint.map(str::to_owned),
@@ -545,7 +546,7 @@ async fn the_api_of_a_cluster_is_configured_or_asked_for() {
                 panic!("{:?}, not {expect:?}", issued.map(|token_cluster| token_cluster.endpoint))
             }
         }
-        let asked = aws.asked().len();
-        assert_eq!(asked, usize::from(endpoint.is_none() || ca.is_none()));
+        let request_count = aws.take_requests().len();
+        assert_eq!(request_count, usize::from(endpoint.is_none() || ca.is_none()));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time;
 
-use super::canned::{Asked, Canned, REGION, Reply};
+use super::canned::{FakeAws, REGION, RecordedRequest, Reply};
 use crate::ec2::cleanup_scope::CleanupScope;
 use crate::ec2::resolve_node_class::ListResult;
 use crate::host::clock;
@@ -22,7 +22,7 @@ const OLD: &str = "2026-01-01T00:00:00Z";
 
 /// An instance profile in IAM.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct StoredProfile {
     path: String,
     roles: Vec<String>,
     created: String,
@@ -33,7 +33,7 @@ struct Known {
 /// The part of IAM that instance profiles need.
 #[derive(Debug, Default)]
 struct Iam {
-    profiles: BTreeMap<String, Known>,
+    profiles: BTreeMap<String, StoredProfile>,
     roles: BTreeSet<String>,
     /// Profiles that are used by instances.
     used: BTreeSet<String>,
@@ -41,15 +41,15 @@ struct Iam {
     fails: Option<(&'static str, &'static str)>,
 }
 
-fn parameter(asked: &Asked, name: &str) -> String {
-    let mut lines = asked.body.lines();
+fn parameter(request: &RecordedRequest, name: &str) -> String {
+    let mut lines = request.body.lines();
     let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
     value.unwrap_or_default().to_owned()
 }
 
 impl Iam {
     fn show(&self, name: &str) -> String {
-        let Known { path, roles, created, .. } = &self.profiles[name];
+        let StoredProfile { path, roles, created, .. } = &self.profiles[name];
         let roles: String = roles
             .iter()
             .map(|role| {
@@ -67,24 +67,24 @@ impl Iam {
         )
     }
 
-    fn answer(&mut self, asked: &Asked) -> Reply {
+    fn answer(&mut self, request: &RecordedRequest) -> Reply {
         if let Some((operation, code)) = self.fails
-            && operation == asked.operation
+            && operation == request.operation
         {
-            return Reply::No(code, "why");
+            return Reply::Error(code, "why");
         }
-        let name = parameter(asked, "InstanceProfileName");
-        let role = parameter(asked, "RoleName");
-        let operation = asked.operation.as_str();
-        let none = Reply::No("NoSuchEntity", "no such thing");
+        let name = parameter(request, "InstanceProfileName");
+        let role = parameter(request, "RoleName");
+        let operation = request.operation.as_str();
+        let none = Reply::Error("NoSuchEntity", "no such thing");
         match operation {
             "CreateInstanceProfile" if self.profiles.contains_key(&name) => {
-                Reply::No("EntityAlreadyExists", "it is there")
+                Reply::Error("EntityAlreadyExists", "it is there")
             }
             "CreateInstanceProfile" => {
-                let pairs = asked.body.lines().filter(|line| line.starts_with("Tags."));
-                let known = Known {
-                    path: parameter(asked, "Path"),
+                let pairs = request.body.lines().filter(|line| line.starts_with("Tags."));
+                let known = StoredProfile {
+                    path: parameter(request, "Path"),
                     roles: Vec::new(),
                     created: clock::now().to_string(),
                     tags: pairs
@@ -95,7 +95,7 @@ impl Iam {
                 result(operation, "")
             }
             "ListInstanceProfiles" => {
-                let prefix = parameter(asked, "PathPrefix");
+                let prefix = parameter(request, "PathPrefix");
                 let all = self.profiles.iter();
                 let all = all.filter(|(_, profile)| profile.path.starts_with(&prefix));
                 let all = all.map(|(name, _)| format!("<member>{}</member>", self.show(name)));
@@ -104,7 +104,7 @@ impl Iam {
                 result(operation, &(all + "<IsTruncated>false</IsTruncated>"))
             }
             "DescribeInstances" => {
-                let pattern = parameter(asked, "Filter.1.Value.1");
+                let pattern = parameter(request, "Filter.1.Value.1");
                 let is_used = self.used.contains(pattern.trim_start_matches("*/"));
                 let one = "<item><instancesSet><item><instanceId>i-1</instanceId></item>\
                            </instancesSet></item>";
@@ -141,7 +141,7 @@ fn result(operation: &str, inner: &str) -> Reply {
 /// An IAM with these roles.
 struct Bench {
     iam: Arc<Mutex<Iam>>,
-    aws: Canned,
+    aws: FakeAws,
     account: AwsClients,
     profiles: Profiles,
 }
@@ -152,12 +152,12 @@ impl Bench {
             Iam { roles: roles.iter().map(|role| (*role).to_owned()).collect(), ..Iam::default() };
         let iam = Arc::new(Mutex::new(iam));
         let shared = iam.clone();
-        let aws = Canned::new(move |asked| shared.lock().expect("no panic").answer(asked));
+        let aws = FakeAws::new(move |request| shared.lock().expect("no panic").answer(request));
         let account = aws.account(REGION);
         Self { iam, aws, account, profiles: Profiles::default() }
     }
 
-    async fn of(&mut self, cluster: &Cluster, role: &str) -> ListResult<String> {
+    async fn profile_for(&mut self, cluster: &Cluster, role: &str) -> ListResult<String> {
         let class = NodeClass {
             identity: Some(NodeIdentity::Role(role.to_owned())),
             ..NodeClass::default()
@@ -180,7 +180,7 @@ impl Bench {
         iam.profiles.keys().cloned().collect()
     }
 
-    async fn collect(&mut self, clusters: &[Arc<Cluster>]) -> Result<usize, String> {
+    async fn delete_unused(&mut self, clusters: &[Arc<Cluster>]) -> Result<usize, String> {
         let care = CleanupScope::of_all(clusters);
         let removed = self.profiles.delete_unused(&self.account, &care);
         fence::run_unfenced(removed).await.map_err(|fault| fault.to_string())
@@ -204,11 +204,11 @@ fn cluster(name: &str, roles: &[&str]) -> Cluster {
 }
 
 /// The roles of the existing profile, the lookup error, and the expected operations.
-type Found<'a> = (Option<&'a [&'a str]>, Option<&'static str>, &'a str);
+type LookupCase<'a> = (Option<&'a [&'a str]>, Option<&'static str>, &'a str);
 
 #[tokio::test]
-async fn a_profile_is_made_and_has_its_role() {
-    let rows: [Found<'_>; 5] = [
+async fn instance_profile_is_created_or_repaired_with_its_role() {
+    let rows: [LookupCase<'_>; 5] = [
         (None, None, "GetInstanceProfile CreateInstanceProfile AddRoleToInstanceProfile"),
         (Some(&["node"]), None, "GetInstanceProfile"),
         (Some(&[]), None, "GetInstanceProfile AddRoleToInstanceProfile"),
@@ -226,19 +226,19 @@ async fn a_profile_is_made_and_has_its_role() {
     ];
     let one = cluster("one", &[]);
     let mut bench = Bench::new(&["node"]);
-    let name = bench.of(&one, "node").await.expect("a profile");
+    let name = bench.profile_for(&one, "node").await.expect("a profile");
     for (before, fails, expect) in rows {
         let mut bench = Bench::new(&["node", "other"]);
         bench.change(|iam| {
-            let known = before.map(|roles| Known {
+            let known = before.map(|roles| StoredProfile {
                 roles: roles.iter().map(|role| (*role).to_owned()).collect(),
                 created: OLD.to_owned(),
-                ..Known::default()
+                ..StoredProfile::default()
             });
             iam.profiles.extend(known.map(|known| (name.clone(), known)));
             iam.fails = fails.map(|code| ("GetInstanceProfile", code));
         });
-        assert_eq!(bench.of(&one, "node").await, Ok(name.clone()), "{before:?}");
+        assert_eq!(bench.profile_for(&one, "node").await, Ok(name.clone()), "{before:?}");
         assert_eq!(bench.aws.operations(), expect, "{before:?}");
         assert_eq!(bench.roles_of(&name), ["node"], "{before:?}");
     }
@@ -246,9 +246,9 @@ async fn a_profile_is_made_and_has_its_role() {
 
 /// Its path is that of the installation, and its tags are those of the cluster.
 #[tokio::test]
-async fn a_profile_says_whose_it_is() {
+async fn instance_profile_path_and_tags_name_its_cluster() {
     let mut bench = Bench::new(&["node"]);
-    let name = bench.of(&cluster("one", &[]), "node").await;
+    let name = bench.profile_for(&cluster("one", &[]), "node").await;
     let name = name.expect("a profile");
     let iam = bench.iam.lock().expect("no panic");
     let profile = &iam.profiles[&name];
@@ -266,54 +266,54 @@ async fn a_profile_says_whose_it_is() {
 
 /// It is cached for an hour. A failed creation is retried.
 #[tokio::test(start_paused = true)]
-async fn a_profile_is_remembered_once_it_is_right() {
+async fn instance_profile_is_cached_after_success() {
     let one = cluster("one", &[]);
     let mut bench = Bench::new(&["node"]);
-    let name = bench.of(&one, "node").await.expect("a profile");
-    bench.aws.asked();
+    let name = bench.profile_for(&one, "node").await.expect("a profile");
+    bench.aws.take_requests();
     for _ in 0..3 {
-        assert_eq!(bench.of(&one, "node").await, Ok(name.clone()));
+        assert_eq!(bench.profile_for(&one, "node").await, Ok(name.clone()));
     }
-    assert_eq!(bench.aws.operations(), "", "it is remembered");
-    assert!(bench.of(&cluster("two", &[]), "node").await.is_ok());
+    assert_eq!(bench.aws.operations(), "", "the profile is cached");
+    assert!(bench.profile_for(&cluster("two", &[]), "node").await.is_ok());
     assert_ne!(bench.aws.operations(), "", "not for another cluster");
     time::advance(Duration::from_secs(3601)).await;
-    assert_eq!(bench.of(&one, "node").await, Ok(name));
+    assert_eq!(bench.profile_for(&one, "node").await, Ok(name));
     assert_eq!(bench.aws.operations(), "GetInstanceProfile");
     for (code, cause) in [("Throttling", Cause::Unavailable), ("AccessDenied", Cause::Denied)] {
         let mut bench = Bench::new(&["node"]);
         bench.change(|iam| iam.fails = Some(("CreateInstanceProfile", code)));
-        let why = bench.of(&one, "node").await.expect_err("a trouble");
+        let why = bench.profile_for(&one, "node").await.expect_err("an error");
         assert_eq!(why.cause, cause);
         assert!(why.text.contains("iam:CreateInstanceProfile"), "{why:?}");
         bench.change(|iam| iam.fails = None);
-        assert!(bench.of(&one, "node").await.is_ok(), "{code}");
+        assert!(bench.profile_for(&one, "node").await.is_ok(), "{code}");
     }
 }
 
 #[tokio::test]
-async fn a_role_that_is_not_there_is_named_and_looked_for_again() {
+async fn missing_role_is_reported_and_looked_up_again() {
     let one = cluster("one", &[]);
     let mut bench = Bench::new(&[]);
-    let why = bench.of(&one, "node").await.expect_err("a trouble");
+    let why = bench.profile_for(&one, "node").await.expect_err("an error");
     assert_eq!(why.cause, Cause::RoleNotFound);
     assert!(why.text.contains("IAM role \"node\" does not exist"), "{}", why.text);
     bench.change(|iam| iam.roles.extend(["node".to_owned()]));
-    let name = bench.of(&one, "node").await.expect("a profile");
+    let name = bench.profile_for(&one, "node").await.expect("a profile");
     assert_eq!(bench.roles_of(&name), ["node"]);
 }
 
 /// A profile belongs to an installation, cluster, region and role. If the role of a class changes,
 /// a different profile is used immediately, and running nodes keep theirs.
 #[tokio::test]
-async fn each_role_has_a_profile_of_its_own() {
+async fn each_role_has_a_separate_instance_profile() {
     let mut bench = Bench::new(&["a", "b"]);
     let one = cluster("one", &["a", "a", "b"]);
-    let first = bench.of(&one, "a").await.expect("a profile");
-    assert_eq!(bench.of(&one, "a").await, Ok(first.clone()), "another class");
+    let first = bench.profile_for(&one, "a").await.expect("a profile");
+    assert_eq!(bench.profile_for(&one, "a").await, Ok(first.clone()), "a different class");
     // A path in front of the role name is only its location.
-    let lies = bench.of(&one, "teams/blue/a").await.expect("a profile");
-    assert_eq!(bench.roles_of(&lies), ["a"]);
+    let with_path = bench.profile_for(&one, "teams/blue/a").await.expect("a profile");
+    assert_eq!(bench.roles_of(&with_path), ["a"]);
     let mut names = BTreeSet::from([first.clone()]);
     let installation = Cluster { installation: "there".to_owned(), ..one.clone() };
     let region = Cluster { region: "eu-west-1".to_owned(), ..one.clone() };
@@ -325,7 +325,7 @@ async fn each_role_has_a_profile_of_its_own() {
         (&cluster(&"x".repeat(200), &[]), "a"),
         (&cluster("ünïcode name", &[]), "a"),
     ] {
-        let name = bench.of(cluster, role).await.expect("a profile");
+        let name = bench.profile_for(cluster, role).await.expect("a profile");
         assert!(
             name.len() <= 128
                 && name
@@ -337,9 +337,9 @@ async fn each_role_has_a_profile_of_its_own() {
         assert!(names.insert(name), "{role}");
     }
     // Switching back and forth creates nothing again.
-    bench.aws.asked();
+    bench.aws.take_requests();
     for role in ["b", "a", "b", "a"] {
-        assert!(bench.of(&one, role).await.is_ok());
+        assert!(bench.profile_for(&one, role).await.is_ok());
     }
     assert_eq!(bench.aws.operations(), "");
     assert_eq!(bench.roles_of(&first), ["a"]);
@@ -347,13 +347,13 @@ async fn each_role_has_a_profile_of_its_own() {
 
 /// A profile: name, path, roles, creation time, whether instances use it, and whether it is
 /// removed.
-type Lying<'a> = (&'a str, &'a str, &'a [&'a str], &'a str, bool, bool);
+type ProfileRow<'a> = (&'a str, &'a str, &'a [&'a str], &'a str, bool, bool);
 
 #[tokio::test]
-async fn profiles_that_nobody_uses_are_removed() {
+async fn unused_instance_profiles_are_removed() {
     let path = "/outrigger/us-west-2/here/";
     let young = clock::now().to_string();
-    let rows: [Lying<'_>; 8] = [
+    let rows: [ProfileRow<'_>; 8] = [
         ("outrigger-gone-1", path, &["a"], OLD, false, true),
         ("outrigger-gone-2", path, &[], OLD, false, true),
         ("outrigger-gone-3", path, &["a", "b"], OLD, false, true),
@@ -366,14 +366,14 @@ async fn profiles_that_nobody_uses_are_removed() {
     let mut bench = Bench::new(&["a", "b"]);
     let one = Arc::new(cluster("one", &["a"]));
     let two = Arc::new(cluster("two", &["b"]));
-    let mut kept = vec![bench.of(&one, "a").await.expect("a profile")];
-    kept.push(bench.of(&two, "b").await.expect("a profile"));
+    let mut kept = vec![bench.profile_for(&one, "a").await.expect("a profile")];
+    kept.push(bench.profile_for(&two, "b").await.expect("a profile"));
     bench.change(|iam| {
         for profile in iam.profiles.values_mut() {
             profile.created = OLD.to_owned();
         }
         for (name, path, roles, created, used, removed) in rows {
-            let known = Known {
+            let known = StoredProfile {
                 path: path.to_owned(),
                 roles: roles.iter().map(|role| (*role).to_owned()).collect(),
                 created: created.to_owned(),
@@ -391,17 +391,17 @@ async fn profiles_that_nobody_uses_are_removed() {
     kept.sort();
     // A failed removal is reported and retried.
     bench.change(|iam| iam.fails = Some(("DeleteInstanceProfile", "ServiceFailure")));
-    let why = bench.collect(&[one.clone(), two.clone()]).await;
+    let why = bench.delete_unused(&[one.clone(), two.clone()]).await;
     assert!(why.expect_err("a fault").contains("ServiceFailure"));
     bench.change(|iam| iam.fails = None);
-    assert_eq!(bench.collect(&[one.clone(), two.clone()]).await, Ok(3));
+    assert_eq!(bench.delete_unused(&[one.clone(), two.clone()]).await, Ok(3));
     assert_eq!(bench.names(), kept);
-    assert_eq!(bench.collect(&[one.clone(), two.clone()]).await, Ok(0));
+    assert_eq!(bench.delete_unused(&[one.clone(), two.clone()]).await, Ok(0));
     // The profile of a role that no class uses is removed once no instance uses it, and its cache
     // entry is removed with it.
-    assert_eq!(bench.collect(std::slice::from_ref(&one)).await, Ok(1));
-    bench.aws.asked();
-    assert!(bench.of(&two, "b").await.is_ok());
+    assert_eq!(bench.delete_unused(std::slice::from_ref(&one)).await, Ok(1));
+    bench.aws.take_requests();
+    assert!(bench.profile_for(&two, "b").await.is_ok());
     let made = "GetInstanceProfile CreateInstanceProfile AddRoleToInstanceProfile";
     assert_eq!(bench.aws.operations(), made);
     // A profile that is already deleted counts as removed.
@@ -409,10 +409,10 @@ async fn profiles_that_nobody_uses_are_removed() {
         iam.used.clear();
         iam.fails = Some(("DeleteInstanceProfile", "NoSuchEntity"));
     });
-    assert_eq!(bench.collect(&[one]).await, Ok(1));
+    assert_eq!(bench.delete_unused(&[one]).await, Ok(1));
     // If all classes name profiles, there are none to list.
-    bench.aws.asked();
+    bench.aws.take_requests();
     let none = Arc::new(cluster("three", &[]));
-    assert_eq!(bench.collect(&[none]).await, Ok(0));
+    assert_eq!(bench.delete_unused(&[none]).await, Ok(0));
     assert_eq!(bench.aws.operations(), "");
 }

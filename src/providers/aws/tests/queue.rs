@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::canned::{Asked, Canned, REGION, Reply};
+use super::canned::{FakeAws, REGION, RecordedRequest, Reply};
 use crate::ec2::errors::ErrorClass;
-use crate::engine::event::{Event, Interruption};
+use crate::engine::event::Event;
 use crate::host::clock::{self, Moment};
 use crate::outbound::fence::Fence;
+use crate::provider::Interruption;
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::interruption_listener::{Engines, Listener};
 use crate::providers::aws::sqs;
@@ -54,7 +55,7 @@ const INSTANCES: [(&str, &str); 3] = [("i-1", "one"), ("i-2", "one"), ("i-far", 
 #[derive(Default)]
 struct Sqs {
     messages: Vec<String>,
-    given: usize,
+    receipts: usize,
     fails: Option<(&'static str, &'static str)>,
 }
 
@@ -63,10 +64,10 @@ impl Sqs {
     fn receive(&mut self) -> Reply {
         let some = self.messages.len().min(10);
         if some == 0 {
-            return Reply::Late(Duration::from_secs(20), "{}".to_owned());
+            return Reply::Delayed(Duration::from_secs(20), "{}".to_owned());
         }
-        let first = self.given;
-        self.given += some;
+        let first = self.receipts;
+        self.receipts += some;
         let messages = self.messages.drain(..some).enumerate();
         let messages = messages.map(
             |(at, body)| json!({ "Body": body, "ReceiptHandle": format!("r{}.", first + at) }),
@@ -88,16 +89,16 @@ fn instances() -> String {
     format!("<reservationSet><item><instancesSet>{all}</instancesSet></item></reservationSet>")
 }
 
-fn aws(messages: &[String]) -> (Arc<Mutex<Sqs>>, Canned) {
+fn aws(messages: &[String]) -> (Arc<Mutex<Sqs>>, FakeAws) {
     let sqs = Arc::new(Mutex::new(Sqs { messages: messages.to_vec(), ..Sqs::default() }));
     let shared = sqs.clone();
-    let aws = Canned::new(move |asked| {
+    let aws = FakeAws::new(move |request| {
         let mut sqs = shared.lock().expect("no panic");
-        let operation = asked.operation.as_str();
+        let operation = request.operation.as_str();
         if let Some((fails, code)) = sqs.fails
             && fails == operation
         {
-            return Reply::No(code, "why");
+            return Reply::Error(code, "why");
         }
         match operation {
             "ReceiveMessage" => sqs.receive(),
@@ -111,12 +112,12 @@ fn aws(messages: &[String]) -> (Arc<Mutex<Sqs>>, Canned) {
 
 /// The effects of messages.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Heard {
+struct Handled {
     /// The events that the engine of cluster one received.
     events: Vec<(String, Interruption)>,
     /// The indices of deleted messages and of returned messages.
     deleted: BTreeSet<usize>,
-    given_back: BTreeSet<usize>,
+    returned: BTreeSet<usize>,
 }
 
 fn listener(account: AwsClients, engines: Engines) -> Listener {
@@ -128,7 +129,7 @@ fn engines(events: mpsc::Sender<Event>, fence: Fence) -> Engines {
     Arc::new(Mutex::new(BTreeMap::from([("one".into(), (events, fence))])))
 }
 
-fn told(inbox: &mut mpsc::Receiver<Event>) -> Vec<(String, Interruption)> {
+fn received_events(inbox: &mut mpsc::Receiver<Event>) -> Vec<(String, Interruption)> {
     let mut all = Vec::new();
     while let Ok(event) = inbox.try_recv() {
         let Event::Interrupted(instance, what, _) = event else {
@@ -140,41 +141,45 @@ fn told(inbox: &mut mpsc::Receiver<Event>) -> Vec<(String, Interruption)> {
 }
 
 /// Runs a leading daemon that reads the queue for this duration.
-async fn heard(messages: &[String], seconds: u64) -> Heard {
-    heard_behind(Fence::default(), messages, seconds).await
+async fn receive(messages: &[String], seconds: u64) -> Handled {
+    receive_behind(Fence::default(), messages, seconds).await
 }
 
-async fn heard_behind(fence: Fence, messages: &[String], seconds: u64) -> Heard {
+async fn receive_behind(fence: Fence, messages: &[String], seconds: u64) -> Handled {
     let (_, aws) = aws(messages);
     let (events, mut inbox) = mpsc::channel(2000);
     let reader = listener(aws.account(REGION), engines(events, fence));
     let task = tokio::spawn(reader.listen());
     sleep(Duration::from_secs(seconds)).await;
     task.abort();
-    let asked = aws.asked();
-    Heard {
-        events: told(&mut inbox),
-        deleted: message_indices(&asked, "DeleteMessage", messages.len()),
-        given_back: message_indices(&asked, "ChangeMessageVisibility", messages.len()),
+    let requests = aws.take_requests();
+    Handled {
+        events: received_events(&mut inbox),
+        deleted: message_indices(&requests, "DeleteMessage", messages.len()),
+        returned: message_indices(&requests, "ChangeMessageVisibility", messages.len()),
     }
 }
 
 /// The messages that the requests of an operation name, by index.
-fn message_indices(asked: &[Asked], operation: &str, messages: usize) -> BTreeSet<usize> {
-    let requests = asked.iter().filter(|asked| asked.operation == operation);
+fn message_indices(
+    requests: &[RecordedRequest],
+    operation: &str,
+    messages: usize,
+) -> BTreeSet<usize> {
+    let requests = requests.iter().filter(|request| request.operation == operation);
     let bodies: String = requests.map(|request| request.body.as_str()).collect();
     let named = (0..messages).filter(|index| bodies.contains(&format!("\"r{index}.\"")));
     named.collect()
 }
 
 /// A message, the events of the engine, and whether it is deleted or returned.
-type Taken<'a> = (String, &'a [(&'a str, Interruption)], bool);
+type MessageCase<'a> = (String, &'a [(&'a str, Interruption)], bool);
 
 #[tokio::test(start_paused = true)]
-async fn each_message_is_heard_deleted_or_given_back() {
+async fn queue_message_is_delivered_and_deleted_or_returned() {
     use Interruption::{Maintenance, Rebalance, Reservation, Spot, Stopping};
     let running = body(STATE, &json!({ "instance-id": "i-1", "state": "running" }));
-    let rows: [Taken<'_>; 14] = [
+    let rows: [MessageCase<'_>; 14] = [
         (of_instance(SPOT, "i-1"), &[("i-1", Spot)], true),
         (of_instance(RESERVATION, "i-1"), &[("i-1", Reservation)], true),
         (of_instance(REBALANCE, "i-2"), &[("i-2", Rebalance)], true),
@@ -198,13 +203,13 @@ async fn each_message_is_heard_deleted_or_given_back() {
         (health(&["i-1", "i-far"]), &[("i-1", Maintenance)], false),
     ];
     for (message, events, deleted) in rows {
-        let outcome = heard(std::slice::from_ref(&message), 15).await;
+        let outcome = receive(std::slice::from_ref(&message), 15).await;
         let place = BTreeSet::from([0]);
         let events = events.iter().map(|(id, what)| ((*id).to_owned(), *what));
-        let expect = Heard {
+        let expect = Handled {
             events: events.collect(),
             deleted: if deleted { place.clone() } else { [].into() },
-            given_back: if deleted { [].into() } else { place },
+            returned: if deleted { [].into() } else { place },
         };
         assert_eq!(outcome, expect, "{message}");
     }
@@ -213,7 +218,7 @@ async fn each_message_is_heard_deleted_or_given_back() {
 /// A duplicate message is processed twice, which is harmless. An unreadable message does not block
 /// the rest of a batch.
 #[tokio::test(start_paused = true)]
-async fn a_batch_is_taken_in_message_by_message() {
+async fn messages_of_a_batch_are_handled_separately() {
     let messages = [
         of_instance(SPOT, "i-1"),
         "hello".to_owned(),
@@ -221,25 +226,26 @@ async fn a_batch_is_taken_in_message_by_message() {
         of_instance(SPOT, "i-far"),
         of_instance(STATE, "i-2"),
     ];
-    let outcome = heard(&messages, 15).await;
-    let told = outcome.events.iter().map(|(id, _)| id.as_str());
-    assert_eq!(told.collect::<Vec<_>>(), ["i-1", "i-1", "i-2"]);
+    let outcome = receive(&messages, 15).await;
+    let ids = outcome.events.iter().map(|(id, _)| id.as_str());
+    assert_eq!(ids.collect::<Vec<_>>(), ["i-1", "i-1", "i-2"]);
     assert_eq!(outcome.deleted, [0, 1, 2, 4].into());
-    assert_eq!(outcome.given_back, [3].into());
+    assert_eq!(outcome.returned, [3].into());
 }
 
 /// A host that was suspended until its Lease expired may resume with messages in hand: it neither
 /// deletes nor returns any of them.
 #[tokio::test(start_paused = true)]
-async fn who_leads_no_more_changes_nothing_of_the_queue() {
+async fn host_without_leadership_deletes_no_messages() {
     let messages = ["i-1", "i-far"].map(|id| of_instance(SPOT, id));
     let lapsed = Fence::default();
     let span = Duration::from_secs(1);
     let now = Moment::now();
     let steady = now.steady.checked_sub(span).expect("a time");
     lapsed.open(Moment { steady, ..now }, span);
-    let outcome = heard_behind(lapsed, &messages, 60).await;
-    let expect = Heard { events: vec![("i-1".to_owned(), Interruption::Spot)], ..Heard::default() };
+    let outcome = receive_behind(lapsed, &messages, 60).await;
+    let expect =
+        Handled { events: vec![("i-1".to_owned(), Interruption::Spot)], ..Handled::default() };
     assert_eq!(outcome, expect);
 
     // A daemon in observe mode leaves all messages to other hosts.
@@ -247,23 +253,23 @@ async fn who_leads_no_more_changes_nothing_of_the_queue() {
     observes.close();
     let unknown = of_instance(SPOT, "i-unknown");
     let messages = [messages[1].clone(), unknown, "no message".to_owned()];
-    let outcome = heard_behind(observes, &messages, 15).await;
-    assert_eq!(outcome.given_back, [0, 1, 2].into());
+    let outcome = receive_behind(observes, &messages, 15).await;
+    assert_eq!(outcome.returned, [0, 1, 2].into());
     assert_eq!(outcome.deleted, BTreeSet::new());
 }
 
 /// A region loses its spot capacity: all messages are received together.
 #[tokio::test(start_paused = true)]
-async fn a_thousand_messages_are_heard_within_seconds() {
+async fn one_thousand_messages_are_delivered_within_seconds() {
     let messages = vec![of_instance(SPOT, "i-1"); 1000];
-    assert_eq!(heard(&messages, 1).await.events.len(), 1000);
-    assert_eq!(heard(&messages, 15).await.deleted.len(), 1000);
+    assert_eq!(receive(&messages, 1).await.events.len(), 1000);
+    assert_eq!(receive(&messages, 15).await.deleted.len(), 1000);
 }
 
 /// A message that the engine does not accept, or whose cluster cannot be determined, is neither
 /// deleted nor returned. SQS delivers it again.
 #[tokio::test(start_paused = true)]
-async fn what_is_not_taken_in_is_left() {
+async fn unhandled_message_is_neither_deleted_nor_returned() {
     for (full, fails) in [(true, None), (false, Some(("DescribeInstances", "Unavailable")))] {
         let (sqs, aws) = aws(&[of_instance(SPOT, "i-1")]);
         sqs.lock().expect("no panic").fails = fails;
@@ -276,10 +282,10 @@ async fn what_is_not_taken_in_is_left() {
             tokio::spawn(listener(aws.account(REGION), engines(events, Fence::default())).listen());
         sleep(Duration::from_secs(15)).await;
         task.abort();
-        let asked = aws.operations();
-        assert!(asked.contains("ReceiveMessage"), "{asked}");
+        let operations = aws.operations();
+        assert!(operations.contains("ReceiveMessage"), "{operations}");
         for operation in ["DeleteMessage", "ChangeMessageVisibility"] {
-            assert!(!asked.contains(operation), "{asked}");
+            assert!(!operations.contains(operation), "{operations}");
         }
         drop(inbox);
     }
@@ -288,7 +294,7 @@ async fn what_is_not_taken_in_is_left() {
 /// A queue that does not exist or is not accessible is polled with increasing delays, and read
 /// again when it is accessible.
 #[tokio::test(start_paused = true)]
-async fn a_queue_that_cannot_be_read_is_tried_again() {
+async fn inaccessible_queue_is_retried_with_back_off() {
     let rows = [
         ("GetQueueUrl", "QueueDoesNotExist", ErrorClass::NotFound),
         ("GetQueueUrl", "AccessDeniedException", ErrorClass::Denied),
@@ -311,9 +317,10 @@ async fn a_queue_that_cannot_be_read_is_tried_again() {
         assert_eq!(statement, sort == ErrorClass::Denied, "{failure:?}");
         let (events, mut inbox) = mpsc::channel(10);
         let task = tokio::spawn(listener(account, engines(events, Fence::default())).listen());
-        aws.asked();
+        aws.take_requests();
         sleep(Duration::from_secs(300)).await;
-        let tried = aws.asked().iter().filter(|request| request.operation == operation).count();
+        let tried =
+            aws.take_requests().iter().filter(|request| request.operation == operation).count();
         assert!((5..=15).contains(&tried), "{tried} times");
         sqs.lock().expect("no panic").fails = None;
         let before = clock::monotonic_now();

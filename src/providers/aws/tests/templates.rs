@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use jiff::SignedDuration;
 
-use super::canned::{Asked, Canned, REGION, Reply};
+use super::canned::{FakeAws, REGION, RecordedRequest, Reply};
 use crate::ec2::cleanup_scope::CleanupScope;
 use crate::ec2::launch_template::{LaunchTemplate, TemplateTarget, Variation, build_template};
 use crate::ec2::launch_template_cache::LaunchTemplateCache;
@@ -24,20 +24,22 @@ struct Stored {
 }
 
 impl Stored {
-    fn answer(&mut self, asked: &Asked) -> Reply {
+    fn answer(&mut self, request: &RecordedRequest) -> Reply {
         if let Some((operation, code)) = self.fails
-            && operation == asked.operation
+            && operation == request.operation
         {
-            return Reply::No(code, "why");
+            return Reply::Error(code, "why");
         }
-        let mut lines = asked.body.lines();
+        let mut lines = request.body.lines();
         let name = lines.find_map(|line| line.strip_prefix("LaunchTemplateName="));
         let name = name.unwrap_or_default().to_owned();
         let exists = "InvalidLaunchTemplateName.AlreadyExistsException";
         let unknown = "InvalidLaunchTemplateName.NotFoundException";
-        match asked.operation.as_str() {
-            "CreateLaunchTemplate" if !self.names.insert(name.clone()) => Reply::No(exists, "two"),
-            "DeleteLaunchTemplate" if !self.names.remove(&name) => Reply::No(unknown, "none"),
+        match request.operation.as_str() {
+            "CreateLaunchTemplate" if !self.names.insert(name.clone()) => {
+                Reply::Error(exists, "two")
+            }
+            "DeleteLaunchTemplate" if !self.names.remove(&name) => Reply::Error(unknown, "none"),
             "DescribeLaunchTemplates" => {
                 let all = self.names.iter();
                 let all = all.map(|name| {
@@ -51,10 +53,10 @@ impl Stored {
     }
 }
 
-fn aws() -> (Arc<Mutex<Stored>>, Canned) {
+fn aws() -> (Arc<Mutex<Stored>>, FakeAws) {
     let stored = Arc::<Mutex<Stored>>::default();
     let shared = stored.clone();
-    let aws = Canned::new(move |asked| shared.lock().expect("no panic").answer(asked));
+    let aws = FakeAws::new(move |request| shared.lock().expect("no panic").answer(request));
     (stored, aws)
 }
 
@@ -66,7 +68,7 @@ fn of_image(image: &str) -> LaunchTemplate {
 }
 
 #[tokio::test]
-async fn a_template_is_made_once() {
+async fn launch_template_is_created_once() {
     let (stored, aws) = aws();
     let account = aws.account(REGION);
     let templates = Templates::default();
@@ -91,14 +93,14 @@ async fn a_template_is_made_once() {
     let name = of_image("ami-1").name();
     stored.lock().expect("no panic").names.clear();
     templates.forget_missing(std::slice::from_ref(&name)).await;
-    aws.asked();
+    aws.take_requests();
     let made = fence::run_unfenced(templates.ensure_exists(&account, &of_image("ami-1"))).await;
     assert_eq!(made.expect("a name"), name);
     assert_eq!(aws.operations(), "CreateLaunchTemplate");
 }
 
 #[tokio::test]
-async fn templates_that_nobody_needs_are_removed() {
+async fn unused_launch_templates_are_removed() {
     let (stored, aws) = aws();
     let account = aws.account(REGION);
     let care = CleanupScope::of_all(&[]);
@@ -121,9 +123,9 @@ async fn templates_that_nobody_needs_are_removed() {
     stored.lock().expect("no panic").fails = Some(("DeleteLaunchTemplate", "InternalError"));
     let fault = fence::run_unfenced(templates.delete_unused(&account, "here", &care)).await;
     assert!(fault.expect_err("a fault").has_code(&["InternalError"]));
-    let asked = aws.asked().remove(0);
-    assert!(asked.says("Filter.1.Name=tag:outrigger.dev/installation"));
-    assert!(asked.says("Filter.1.Value.1=here"), "{asked:?}");
+    let request = aws.take_requests().remove(0);
+    assert!(request.contains("Filter.1.Name=tag:outrigger.dev/installation"));
+    assert!(request.contains("Filter.1.Value.1=here"), "{request:?}");
     stored.lock().expect("no panic").fails = None;
     let removed = fence::run_unfenced(templates.delete_unused(&account, "here", &care)).await;
     assert_eq!(removed.expect("a number"), 1);

@@ -8,14 +8,14 @@ use super::Ec2;
 use crate::binary::outrigger;
 use crate::plane::fixture::{self, Process, clock, patience};
 
-/// A fault is named within this time.
+/// The time within which the log must name the fault.
 const NAMED: Duration = Duration::from_secs(30);
 
-/// A role of an account that has nothing.
+/// A role of an account without resources.
 const ELSEWHERE: &str = "arn:aws:iam::210987654321:role/outrigger";
 
 impl Ec2 {
-    /// Starts the daemon anew with this configuration.
+    /// Restarts the daemon with this configuration.
     fn restart(&mut self, text: &str) {
         self.daemon.kill();
         fs::write(self.dir.path().join("outrigger.hcl"), text).expect("written");
@@ -24,7 +24,7 @@ impl Ec2 {
         self.daemon = Process::spawn(command, &self.dir.path().join("daemon.log"));
     }
 
-    /// Waits until so many lines of the log have this.
+    /// Waits until this many lines of the log contain the text.
     async fn until_told(&self, what: &str, times: usize, limit: Duration) {
         let start = clock();
         loop {
@@ -41,7 +41,7 @@ impl Ec2 {
         }
     }
 
-    /// How many launches and ends were asked for.
+    /// Returns the number of launches and terminations that the daemon requested.
     fn changes(&self) -> (usize, usize) {
         let count = |call| self.calls_of(call).len();
         (count("ec2:CreateFleet"), count("ec2:TerminateInstances"))
@@ -49,8 +49,8 @@ impl Ec2 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_launched_or_ended_with_another_region_or_role() {
-    let test = "aws::cases::identity::nothing_is_launched_or_ended_with_another_region_or_role";
+async fn wrong_region_or_role_launches_and_terminates_nothing() {
+    let test = "aws::cases::identity::wrong_region_or_role_launches_and_terminates_nothing";
     let Some(mut ec2) = Ec2::start(test, "").await else {
         return;
     };
@@ -61,7 +61,7 @@ async fn nothing_is_launched_or_ended_with_another_region_or_role() {
     assert!(right.contains(&region), "{right}");
     tokio::time::sleep(Duration::from_secs(15)).await;
     let before = (ec2.live().len(), ec2.changes());
-    // More pods wait, for which nothing may be launched.
+    // One more pod is pending, and the daemon must not launch a node for it.
     let elsewhere = right.replace(&region, "region = \"eu-west-1\"");
     let of_others = right.replace(&region, &format!("{region}\n  role_arn = \"{ELSEWHERE}\""));
     for (times, wrong) in [(1, elsewhere), (2, of_others)] {

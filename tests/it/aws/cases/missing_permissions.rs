@@ -12,7 +12,7 @@ use crate::binary::outrigger;
 use crate::plane::fixture::{self, Process, patience};
 use crate::plane::rbac::{Right, denied, user};
 
-/// One of each kind of work that a daemon does by itself.
+/// One action for each kind of work of a daemon.
 const LACKS: [&str; 9] = [
     "ec2:DescribeImages",
     "ec2:DescribeInstanceStatus",
@@ -25,7 +25,7 @@ const LACKS: [&str; 9] = [
     "sqs:GetQueueUrl",
 ];
 
-/// Those of which the log does not say yet that they are missing, and what grants them.
+/// Returns the actions for which the log has no message that names the granting statement yet.
 fn untold(ec2: &Ec2) -> Vec<&'static str> {
     let log = fs::read_to_string(ec2.dir.path().join("daemon.log")).unwrap_or_default();
     let told = |action: &&str| {
@@ -38,9 +38,9 @@ fn untold(ec2: &Ec2) -> Vec<&'static str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_without_rights_says_which_and_goes_on_once_it_has_them() {
+async fn missing_iam_permissions_are_logged_and_the_daemon_recovers() {
     let test = "aws::cases::missing_permissions::\
-                a_daemon_without_rights_says_which_and_goes_on_once_it_has_them";
+                missing_iam_permissions_are_logged_and_the_daemon_recovers";
     let Some(ec2) = Ec2::start_after(test, "", |aws| aws.deny(&LACKS)).await else {
         return;
     };
@@ -51,15 +51,15 @@ async fn a_daemon_without_rights_says_which_and_goes_on_once_it_has_them() {
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    assert_eq!(untold(&ec2), [""; 0], "not told");
+    assert_eq!(untold(&ec2), [""; 0], "not logged");
     assert_eq!(ec2.aws.instances().len(), 0);
-    println!("{} rights denied, each told of", LACKS.len());
+    println!("{} permissions denied, each one logged", LACKS.len());
     ec2.aws.clear();
     let bound = |world: &fixture::World, _: &[_]| world.bound() == 1;
     ec2.until(180, "the pod is bound", bound).await;
 }
 
-/// What is asked of a cluster to tell its nodes of it.
+/// Kubernetes permissions that the bootstrap data of nodes needs.
 const UNTOLD: [Right; 3] = [
     ["create", "", "secrets", ""],
     ["get", "", "services", "kube-dns"],
@@ -67,8 +67,8 @@ const UNTOLD: [Right; 3] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_says_what_it_may_not_ask_for_its_nodes() {
-    let test = "aws::cases::missing_permissions::a_daemon_says_what_it_may_not_ask_for_its_nodes";
+async fn missing_rbac_for_kubeadm_bootstrap_is_logged() {
+    let test = "aws::cases::missing_permissions::missing_rbac_for_kubeadm_bootstrap_is_logged";
     let Some((plane, api, aws)) = ground(test, &[]).await else {
         return;
     };
@@ -82,10 +82,10 @@ async fn a_daemon_says_what_it_may_not_ask_for_its_nodes() {
     );
     let eks = format!("eks {{ name = \"{}\" }}", aws.fact("/cluster"));
     let text = block(&aws, "tests", &kubeconfig) + &shared(&aws, "");
-    // EKS would be asked for what its API does not tell.
+    // With EKS the daemon would call the EKS API instead.
     let text = text.replace(&eks, "");
     let text = text.replace("ami { alias = \"al2023@latest\" }", &joins);
-    fs::create_dir(dir.path().join("config")).expect("made");
+    fs::create_dir(dir.path().join("config")).expect("created");
     fs::write(dir.path().join("config/outrigger.hcl"), text).expect("written");
     let mut command = aws.command(outrigger());
     command.arg("run").arg("--config").arg(dir.path().join("config"));

@@ -13,16 +13,16 @@ use crate::plane::fixture::{self, World};
 /// Pods, each of which fills a node.
 const COUNT: usize = 10;
 
-/// How long a node may take to register.
+/// The time within which a node must register.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Stands for an hour: the default of `registration_timeout` is a quarter of an hour.
+/// Replaces an hour: the default of `registration_timeout` is a quarter of an hour.
 const HOUR: Duration = TIMEOUT.saturating_mul(4);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn few_instances_are_bought_of_a_bad_image_and_all_at_once_of_a_right_one() {
+async fn bad_image_slows_launches_until_the_image_is_fixed() {
     let test = "aws::cases::registration_backoff::\
-                few_instances_are_bought_of_a_bad_image_and_all_at_once_of_a_right_one";
+                bad_image_slows_launches_until_the_image_is_fixed";
     let Some(ground) = ground(test, &[]).await else {
         return;
     };
@@ -53,10 +53,8 @@ async fn few_instances_are_bought_of_a_bad_image_and_all_at_once_of_a_right_one(
     fs::write(ec2.dir.path().join("outrigger.hcl"), right).expect("written");
     ec2.daemon.signal("HUP");
     let (world, live) = ec2
-        .until(120, "all nodes are there", |world, live| {
-            world.bound() == COUNT && live.len() == COUNT
-        })
+        .until(120, "all nodes exist", |world, live| world.bound() == COUNT && live.len() == COUNT)
         .await;
     assert_eq!((world.nodes.len(), live.len()), (COUNT, COUNT));
-    assert_eq!(bought() - wasted, COUNT, "each is bought once");
+    assert_eq!(bought() - wasted, COUNT, "one launch per pod");
 }

@@ -20,8 +20,8 @@ use crate::plane::fixture::{self, Process, World, patience};
 
 const NAMES: [&str; 2] = ["east", "west"];
 
-/// The fleets that a cluster asked for, not only tried: whether the refused type was among the
-/// alternatives, and whether the other was.
+/// Returns the CreateFleet calls of a cluster without dry runs. For each: whether the request has
+/// the unavailable type, and whether it has the other type.
 fn asked(aws: &Aws, cluster: &str) -> Vec<[bool; 2]> {
     let tag = json!({"Key": "outrigger.dev/cluster", "Value": cluster}).to_string();
     let mut calls = aws.calls();
@@ -51,12 +51,12 @@ async fn until_bound(client: &Client, aws: &Aws, dir: &Path, pods: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_cluster_is_refused_the_other_leaves_alone() {
-    let test = "aws::cases::two_clusters::what_one_cluster_is_refused_the_other_leaves_alone";
+async fn offering_unavailable_to_one_cluster_is_skipped_by_others() {
+    let test = "aws::cases::two_clusters::offering_unavailable_to_one_cluster_is_skipped_by_others";
     let Some((plane, client, aws)) = ground(test, &[]).await else {
         return;
     };
-    let other = Plane::start_or_skip(test).expect("another as well");
+    let other = Plane::start_or_skip(test).expect("a second plane starts");
     let clients = [client, fixture::client(other.kubeconfig()).await];
     let planes = [plane, other];
     let two = "  require \"karpenter.sh/capacity-type\" { in = [\"on-demand\"] }\n  \
@@ -76,13 +76,13 @@ async fn what_one_cluster_is_refused_the_other_leaves_alone() {
     command.arg("run").arg("--config").arg(dir.path());
     let _daemon = Process::spawn(command, &dir.path().join("daemon.log"));
 
-    // The first that asks is refused, and gets the next by the same call.
+    // The first request contains the unavailable type and gets the other type.
     for (round, (name, client)) in NAMES.iter().zip(&clients).enumerate() {
         fixture::deploy(client, "web", 1, "1500m", "1Gi").await;
         until_bound(client, &aws, dir.path(), 1).await;
         assert_eq!(asked(&aws, name), [[round == 0, true]], "{name}");
     }
-    // Nor does anybody for another pod.
+    // Later requests of both clusters leave out the unavailable type.
     for (name, client) in NAMES.iter().zip(&clients) {
         fixture::deploy(client, "more", 1, "1500m", "1Gi").await;
         until_bound(client, &aws, dir.path(), 2).await;

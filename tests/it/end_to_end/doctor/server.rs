@@ -23,31 +23,31 @@ pub(super) const CERTS: &str =
 /// FlowSchemas and their ids.
 const SCHEMAS: [(&str, &str); 2] = [("outrigger", "uid-1"), ("global-default", "uid-2")];
 
-/// What TLS begins with, to whoever does not speak it.
+/// The first byte of a TLS handshake.
 const HELLO: u8 = 0x16;
 
-/// What is wrong with it.
+/// The defects of the server.
 #[derive(Clone, Debug)]
 pub(super) struct Manner {
-    /// Its certificate; none speaks no TLS.
+    /// Its certificate; `None` for a server without TLS.
     pub(super) certificate: Option<&'static str>,
     /// How far its clock is ahead, in seconds.
     pub(super) ahead: i64,
-    /// How long it takes for an answer.
+    /// The delay of each response.
     pub(super) pace: Duration,
     /// Its minor version.
     pub(super) minor: &'static str,
-    /// The status of every answer, if it is always the same.
+    /// The status of every response, if it is fixed.
     pub(super) status: Option<&'static str>,
-    /// What it does not let anybody do: verb and resource.
+    /// Denied permissions: verb and resource.
     pub(super) denied: &'static [&'static str],
     /// Leases, by namespace and name, and how many seconds ago they were renewed.
     pub(super) leases: &'static [(&'static str, i64)],
-    /// Whether it lets nobody read Cluster Autoscaler's Lease, nor FlowSchemas.
+    /// Whether it denies access to Cluster Autoscaler's Lease and to FlowSchemas.
     pub(super) private: bool,
-    /// Whether Karpenter's Lease may not be read.
+    /// Whether it denies access to Karpenter's Lease.
     pub(super) unseen: bool,
-    /// The id of the FlowSchema that takes every request; none says nothing.
+    /// The id of the FlowSchema in every response; `None` for no header.
     pub(super) schema: Option<&'static str>,
     /// The namespace and name of a pod of Cluster Autoscaler that runs.
     pub(super) pod: Option<(&'static str, &'static str)>,
@@ -81,7 +81,7 @@ pub(super) fn serve(manner: Manner) -> u16 {
         for stream in listener.incoming().flatten() {
             let (tls, manner) = (tls.clone(), manner.clone());
             thread::spawn(move || {
-                // Whoever does not like the certificate hangs up.
+                // A client that rejects the certificate closes the connection.
                 drop(match tls {
                     None => answer(stream, &manner),
                     Some(config) => ServerConnection::new(config)
@@ -107,7 +107,7 @@ fn tls(certificate: &str) -> Arc<ServerConfig> {
     Arc::new(config.expect("they belong together"))
 }
 
-/// One request of a connection.
+/// Responds to one request of a connection.
 fn answer(stream: impl Read + Write, manner: &Manner) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     let (mut line, mut length) = (String::new(), 0);

@@ -18,7 +18,7 @@ const AT_ONCE: usize = 16;
 /// Namespace and name.
 pub(super) type Key = (String, String);
 
-/// Where objects of a kind live: prefix, plural, and whether they have a namespace.
+/// Returns the path prefix and the plural of a kind, and whether it is namespaced.
 fn home(kind: &str) -> (&'static str, &'static str, bool) {
     match kind {
         "Pod" => ("/api/v1", "pods", true),
@@ -53,13 +53,13 @@ pub(super) fn key_of(object: &Value) -> Key {
     (part("namespace"), part("name"))
 }
 
-/// The path of one object.
+/// Returns the path of one object.
 pub(super) fn path(object: &Value) -> String {
     let (namespace, name) = key_of(object);
     format!("{}/{name}", of(text(object, "/kind"), &namespace))
 }
 
-/// Calls of an administrator.
+/// The API with the permissions of an administrator.
 #[derive(Clone)]
 pub(super) struct Api(pub(super) Client);
 
@@ -83,14 +83,14 @@ impl Api {
         self.0.request::<Value>(request).await
     }
 
-    /// Makes an object, and returns it as the API has it.
+    /// Creates an object, and returns it as stored.
     pub(super) async fn create(&self, object: &Value) -> Value {
         let path = of(text(object, "/kind"), &key_of(object).0);
         let made = self.call("POST", &path, object).await;
         made.unwrap_or_else(|error| panic!("{error}\n{object:#}"))
     }
 
-    /// Makes objects that do not depend on each other.
+    /// Creates objects that do not depend on each other.
     pub(super) async fn create_all(&self, objects: &[Value]) -> Vec<Value> {
         let calls = objects.iter().map(|object| self.create(object));
         stream::iter(calls).buffered(AT_ONCE).collect().await
@@ -102,7 +102,7 @@ impl Api {
         patched.unwrap_or_else(|error| panic!("{error}\n{path} {patch:#}"))
     }
 
-    /// Removes an object after so many seconds, and returns it as it is until then.
+    /// Deletes an object with this grace period, and returns it as stored until then.
     pub(super) async fn delete(&self, object: &Value, seconds: u32) -> Value {
         let body = json!({"gracePeriodSeconds": seconds});
         let gone = self.call("DELETE", &path(object), &body).await;
@@ -115,7 +115,7 @@ impl Api {
         calls.for_each(|_| async {}).await;
     }
 
-    /// Removes all objects of a kind, in this namespace if they have any.
+    /// Deletes all objects of a kind, in this namespace if the kind is namespaced.
     pub(super) async fn clear(&self, kind: &str, namespace: &str) {
         let body = json!({"gracePeriodSeconds": 0});
         let cleared = self.call("DELETE", &of(kind, namespace), &body).await;
@@ -123,7 +123,7 @@ impl Api {
     }
 }
 
-/// What a watch has shown: objects by key.
+/// The objects that a watch has reported, by key.
 #[derive(Clone, Default)]
 pub(super) struct Seen {
     objects: Arc<Mutex<BTreeMap<Key, Value>>>,
@@ -131,7 +131,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Watches all objects of a kind, from now on and for as long as the runtime lives.
+    /// Watches all objects of a kind, until the runtime ends.
     pub(super) fn watch(client: &Client, kind: &str) -> Self {
         let seen = Self::default();
         let (own, client) = (seen.clone(), client.clone());
@@ -163,7 +163,7 @@ impl Seen {
         self.news.notify_waiters();
     }
 
-    /// Tells whoever waits to look again.
+    /// Wakes the waiting tasks.
     pub(super) fn nudge(&self) {
         self.news.notify_waiters();
     }
@@ -178,7 +178,7 @@ impl Seen {
         objects.values().cloned().collect()
     }
 
-    /// Looks at every piece of news until something comes of it.
+    /// Calls `look` after every event until it returns a value.
     pub(super) async fn until<T>(
         &self,
         limit: Duration,
@@ -188,7 +188,7 @@ impl Seen {
             loop {
                 let news = self.news.notified();
                 tokio::pin!(news);
-                // From here on nothing is missed, what comes while looking included.
+                // From here on no event is missed, also during the check.
                 news.as_mut().enable();
                 if let Some(found) = look() {
                     return found;

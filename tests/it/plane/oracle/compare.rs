@@ -23,17 +23,18 @@ use super::fixture::{
 };
 use super::random_cluster::{RACK, classes};
 
-/// How long the scheduler may think about a pod, far more than it ever needs.
+/// The time limit for a decision of the scheduler, far more than it needs.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long it may take back a no: its view of volumes may be behind.
+/// The time in which the scheduler may revise a refusal: its cache of volumes may be stale.
 const GRACE: Duration = Duration::from_millis(1500);
-/// Times it is asked how many nodes it sees.
+/// The maximum number of probe pods that count the scheduler's nodes.
 const PROBES: usize = 200;
 
-/// Keeps a pod from the scheduler until its turn.
+/// The scheduling gate of a pod until the test releases it.
 const GATE: &str = "example.com/turn";
 
-/// Reasons that the scheduler knows nothing of. `Effort` is not among them: nothing here takes any.
+/// Codes that the scheduler does not know. `Effort` is not among them: nothing here reaches its
+/// limit.
 const OURS: [RejectionCode; 5] = [
     RejectionCode::Gang,
     RejectionCode::Priority,
@@ -42,32 +43,31 @@ const OURS: [RejectionCode; 5] = [
     RejectionCode::Limit,
 ];
 
-/// What came of a world.
+/// The result of a random cluster.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
-    /// Pods that were bound where promised.
+    /// Pods that were bound to the planned node.
     pub(super) bound: usize,
-    /// Pods that were called unplaceable, and refused.
+    /// Pods that the plan and the scheduler both reject.
     pub(super) refused: usize,
-    /// Pods that are bound only where several nodes are made for one of them.
+    /// Pods that are bound only if several new nodes exist.
     pub(super) several: usize,
-    /// Pods that are planned, too, as soon as it is known what the nodes of the others are, as they
-    /// are told.
+    /// Pods that are planned once the nodes of the other pods are known, as their reason announces.
     pub(super) later: usize,
     /// Constraints of these pods and of their cluster.
     pub(super) tags: Tags,
 }
 
-/// Where worlds are judged.
+/// Compares random clusters with the scheduler.
 pub(super) struct Court {
     api: Api,
     extender: Extender,
     pods: Seen,
-    /// What all worlds share.
+    /// Objects that all random clusters share.
     fixed: Vec<Value>,
 }
 
-/// A world that has been made, as the API has it.
+/// The created objects of a random cluster, as stored by the API.
 struct Made {
     nodes: Vec<Value>,
     daemons: Vec<Value>,
@@ -76,7 +76,7 @@ struct Made {
 }
 
 impl Court {
-    /// Opens one on a plane whose scheduler asks this listener.
+    /// Starts it on a plane whose scheduler calls this listener.
     pub(super) async fn open(client: Client, listener: std::net::TcpListener) -> Self {
         let api = Api(client);
         let pods = Seen::watch(&api.0, "Pod");
@@ -99,7 +99,8 @@ impl Court {
         Self { api, extender, pods, fixed }
     }
 
-    /// Plans a world and holds the plan against the scheduler. `Err` says where they disagree.
+    /// Plans a random cluster and compares the plan with the scheduler. `Err` describes a
+    /// difference.
     pub(super) async fn judge(&self, world: &World) -> Result<Verdict, String> {
         let made = self.make(world).await;
         let verdict = self.carry_out(world, made).await;
@@ -135,7 +136,7 @@ impl Court {
             rest.push(volume);
         }
         for claim in waiting.iter().flat_map(|own| &own.before) {
-            // The API takes no status from those who make an object.
+            // The API ignores the status at creation.
             if let Some(status) = claim.get("status") {
                 let status = json!({"status": status});
                 let patched = self.api.patch(claim, "/status", &status).await;
@@ -175,7 +176,7 @@ impl Court {
         let catalog = world.catalog();
         let mut chance = Rng::with_seed(world.seed);
         let mut planned = Vec::new();
-        // Nodes that are not of the type that was planned, but of one that may be had for it.
+        // Nodes whose type is not the planned one, but an alternative of the launch.
         let mut others: BTreeSet<String> = BTreeSet::new();
         for (at, claim) in solution.claims.iter().enumerate() {
             let name = format!("w{}-n{at}", world.seed);
@@ -215,7 +216,7 @@ impl Court {
         Ok(verdict)
     }
 
-    /// Makes nodes with their daemons.
+    /// Creates nodes with their daemon pods.
     async fn add_nodes(&self, nodes: &[Value], daemons: &[Value]) -> Vec<Value> {
         let limits = nodes.iter().filter_map(csi_node);
         self.api.create_all(&limits.collect::<Vec<_>>()).await;
@@ -225,7 +226,7 @@ impl Court {
         made
     }
 
-    /// Takes nodes away again, with all that came with them.
+    /// Deletes nodes with their daemon pods and CSINodes.
     async fn remove_nodes(&self, nodes: &[Value], daemons: &[Value]) {
         let pods = nodes.iter().flat_map(|node| daemon_pods(daemons, node));
         let limits = nodes.iter().filter_map(csi_node);
@@ -233,7 +234,7 @@ impl Court {
         self.api.delete_all(&rest.collect::<Vec<_>>()).await;
     }
 
-    /// Waits until the scheduler sees so many nodes and no others.
+    /// Waits until the scheduler sees exactly this many nodes.
     async fn sees(&self, world: &World, count: usize) {
         for at in 0..PROBES {
             let name = format!("w{}-probe-{count}-{at}", world.seed);
@@ -259,7 +260,7 @@ impl Court {
         self.api.patch(pod, "", &free).await;
     }
 
-    /// Lets a pod go, and sees that it passes all filters of the node that it was promised.
+    /// Releases a pod, and checks that it passes all filters of the planned node.
     async fn binds(&self, pod: &Value, node: &str) -> Result<(), String> {
         let key = key_of(pod);
         self.extender.order(&key, Order::Only(node.to_owned()));
@@ -282,7 +283,8 @@ impl Court {
         ))
     }
 
-    /// Shows every pod that has no place a fresh node of every kind, and sees that it goes nowhere.
+    /// Offers a new node of every kind to each unschedulable pod, and checks that the scheduler
+    /// binds it to none.
     async fn refuses(
         &self,
         world: &World,
@@ -308,7 +310,8 @@ impl Court {
             self.extender.order(&key_of(pod), Order::Any(names));
             self.release(pod).await;
             if let Some(node) = self.goes_to(pod).await {
-                // Several nodes at once may make the place for it that one alone does not.
+                // Several new nodes together may make the pod schedulable where a single one does
+                // not.
                 let rest = fresh.iter().filter(|own| key_of(own).1 != node).cloned();
                 let rest: Vec<Value> = rest.collect();
                 self.remove_nodes(&rest, &made.daemons).await;
@@ -321,7 +324,7 @@ impl Court {
                     .reasons
                     .iter()
                     .any(|why| why.code == RejectionCode::WaitingForInFlightNodes);
-                // Nobody could know that the node would be larger.
+                // The plan could not know that the node would be larger.
                 let foretold = foretold || others.contains(&node);
                 if foretold && self.is_planned_later(world, made, &nodes, pod) {
                     verdict.later += 1;
@@ -350,8 +353,8 @@ impl Court {
         Ok(())
     }
 
-    /// Whether a pod is planned once the nodes of the plan are there, with their pods. Before that
-    /// nobody can say in which zone each will be, and what may be in the way there.
+    /// Whether a pod is planned once the nodes of the plan exist, with their pods. Before that,
+    /// their zones and the constraints there are unknown.
     fn is_planned_later(&self, world: &World, made: &Made, nodes: &[Value], pod: &Value) -> bool {
         let standing = |own: &Value| {
             let node = text(own, "/spec/nodeName");
@@ -370,7 +373,7 @@ impl Court {
         planned(world, &made, &self.fixed).unplaced.is_empty()
     }
 
-    /// The same pod anew, with this node only.
+    /// Creates the same pod again, with only this node allowed.
     async fn tries_again(&self, world: &World, pod: &Value, node: &str) -> Option<String> {
         let own = drawn(world, pod);
         let mut again = gated(&own.pod);
@@ -385,7 +388,7 @@ impl Court {
         home
     }
 
-    /// Where the scheduler puts a pod; none if it says that it can be put nowhere.
+    /// Returns the node to which the scheduler binds a pod. Returns `None` if it is unschedulable.
     async fn goes_to(&self, pod: &Value) -> Option<String> {
         let key = key_of(pod);
         let said = || {
@@ -395,18 +398,18 @@ impl Court {
             bound.or_else(|| refusal(&seen).map(|_| None))
         };
         let said = self.pods.until(PATIENCE, said).await;
-        said.unwrap_or_else(|| panic!("the scheduler says nothing of {key:?}"))
+        said.unwrap_or_else(|| panic!("the scheduler did not decide about {key:?}"))
     }
 }
 
-/// A pod that the scheduler does not look at yet.
+/// Returns the pod with a scheduling gate.
 fn gated(pod: &Value) -> Value {
     let mut pod = pod.clone();
     pod["spec"]["schedulingGates"] = json!([{"name": GATE}]);
     pod
 }
 
-/// The claims that belong to a pod which was made of this, whatever it is called now.
+/// Returns the claims that a pod owns, renamed after the pod.
 fn owned(own: &Owned, pod: &Value) -> Vec<Value> {
     let (drawn, name) = (key_of(&own.pod).1, key_of(pod).1);
     let claim = |claim: &Value| {
@@ -420,7 +423,7 @@ fn owned(own: &Owned, pod: &Value) -> Vec<Value> {
     own.owned.iter().map(claim).collect()
 }
 
-/// What nodes offer, one a line.
+/// Describes the nodes, one per line.
 fn places(nodes: &[Value]) -> String {
     let place = |node: &Value| {
         let labels = node["metadata"]["labels"].as_object();
@@ -439,21 +442,21 @@ fn own(pod: &PodKey) -> Key {
     (pod.namespace.clone(), pod.name.clone())
 }
 
-/// The deployment of a pod.
+/// Returns the deployment of a pod.
 fn deployment<'w>(world: &'w World, pod: &Key) -> &'w Deployment {
     let has = |own: &&Deployment| own.pods.iter().any(|own| key_of(&own.pod) == *pod);
     let own = world.deployments.iter().find(has);
-    own.expect("every pod that waits is part of a deployment")
+    own.expect("every pending pod is part of a deployment")
 }
 
-/// A pod that waits, as it was drawn.
+/// Returns the generated form of a pending pod.
 fn drawn<'w>(world: &'w World, pod: &Value) -> &'w Owned {
     let pods = &deployment(world, &key_of(pod)).pods;
     let own = pods.iter().find(|own| key_of(&own.pod) == key_of(pod));
-    own.expect("it is one of its deployment")
+    own.expect("a pod of its deployment")
 }
 
-/// What the scheduler says to a pod that it can put nowhere.
+/// Returns the scheduler's message about an unschedulable pod.
 fn refusal(pod: &Value) -> Option<String> {
     let conditions = pod["status"]["conditions"].as_array()?;
     let mut conditions = conditions.iter();
@@ -465,7 +468,7 @@ fn refusal(pod: &Value) -> Option<String> {
     Some(text(no, "/message").to_owned())
 }
 
-/// What the solver says to a world as the API has it.
+/// Plans a random cluster as stored by the API.
 fn planned(world: &World, made: &Made, fixed: &[Value]) -> Solution {
     let waiting = made.pending.values().map(|pod| {
         let mut pod = pod.clone();
@@ -484,12 +487,12 @@ fn planned(world: &World, made: &Made, fixed: &[Value]) -> Solution {
     let state = State::offline(cluster, catalog, objects, now);
     let solution = solve(&state.snapshot(now), now);
     let answers = solution.order.len() + solution.unplaced.len();
-    assert_eq!(answers, made.pending.len(), "every pod gets an answer");
+    assert_eq!(answers, made.pending.len(), "every pod has a result");
     solution
 }
 
-/// The pools whose nodes a pod without a place has to be shown; none where its reason is one that
-/// the scheduler knows nothing of.
+/// Returns the pools whose nodes must be offered to an unschedulable pod. Returns `None` if the
+/// scheduler does not know the reason.
 fn asked<'w>(world: &'w World, unplaced: &UnschedulablePod) -> Option<Vec<&'w Pool>> {
     let of_itself = |code: RejectionCode| {
         let mut reasons = unplaced.reasons.iter();
@@ -505,7 +508,7 @@ fn asked<'w>(world: &'w World, unplaced: &UnschedulablePod) -> Option<Vec<&'w Po
     Some(world.pools.iter().filter(judged).collect())
 }
 
-/// A fresh node of every pool, type, zone and capacity type.
+/// Returns a new node of every pool, type, zone and capacity type.
 fn all_kinds(world: &World) -> Vec<Value> {
     let catalog = world.catalog();
     let mut nodes = Vec::new();
@@ -537,7 +540,7 @@ fn all_kinds(world: &World) -> Vec<Value> {
     nodes
 }
 
-/// Makes the volumes that the scheduler has chosen a node for, as a driver would.
+/// Creates the volumes for which the scheduler has chosen a node, as a CSI driver does.
 fn provision(api: &Api, claims: Seen) {
     let api = api.clone();
     tokio::spawn(async move {
@@ -571,7 +574,7 @@ fn provision(api: &Api, claims: Seen) {
                 "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
                 "spec": {"volumeName": volume["metadata"]["name"]},
             });
-            // What is gone before it has its volume needs none.
+            // A claim that was deleted in the meantime needs no volume.
             let volumes = "/api/v1/persistentvolumes";
             if api.call("POST", volumes, &volume).await.is_ok() {
                 let claim = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}");

@@ -11,19 +11,19 @@ use serde_json::{Value, json};
 
 use super::api::{Key, Seen, key_of};
 
-/// What is to become of a pod.
+/// The nodes that a pod may be bound to.
 #[derive(Clone, Debug)]
 pub(super) enum Order {
-    /// It goes to this node or nowhere.
+    /// Only to this node.
     Only(String),
-    /// It may go to any of these.
+    /// To any of these.
     Any(BTreeSet<String>),
 }
 
 #[derive(Default)]
 struct Books {
     orders: BTreeMap<Key, Order>,
-    /// Nodes that passed the filters for a pod, when they were last asked about.
+    /// Nodes that passed the filters for a pod at the last request.
     passed: BTreeMap<Key, BTreeSet<String>>,
 }
 
@@ -31,7 +31,7 @@ struct Books {
 #[derive(Clone)]
 pub(super) struct Extender {
     books: Arc<Mutex<Books>>,
-    /// Told of every question.
+    /// Wakes the waiting tasks at every request.
     news: Seen,
 }
 
@@ -56,7 +56,8 @@ impl Extender {
         books.orders.insert(pod.clone(), order);
     }
 
-    /// Nodes that passed the filters for a pod; none before it was asked about.
+    /// Returns the nodes that passed the filters for a pod. Returns `None` before its first
+    /// request.
     pub(super) fn passed(&self, pod: &Key) -> Option<BTreeSet<String>> {
         self.books().passed.get(pod).cloned()
     }

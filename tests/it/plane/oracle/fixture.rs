@@ -19,13 +19,13 @@ use serde_json::{Map, Value, json};
 /// Namespaces of pods with their team.
 pub(super) const NAMESPACES: [(&str, &str); 3] = [("one", "x"), ("two", "y"), ("three", "x")];
 
-/// A namespace of daemons, which has no team: no selector of a world selects those there.
+/// The namespace of daemons. It has no team, so that no selector of a random cluster matches it.
 pub(super) const AGENTS: &str = "agents";
 
-/// The driver of all volumes.
+/// The CSI driver of all volumes.
 pub(super) const DRIVER: &str = "ebs.csi.aws.com";
 
-/// A label of types that is a number.
+/// A numeric label of instance types.
 pub(super) const CPU: &str = "karpenter.k8s.aws/instance-cpu";
 
 /// Names of constraints.
@@ -35,22 +35,22 @@ pub(super) type Tags = BTreeSet<&'static str>;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Owned {
     pub(super) pod: Value,
-    /// Volumes and claims that are there before it.
+    /// Volumes and claims that exist before it.
     pub(super) before: Vec<Value>,
     /// Claims that it owns.
     pub(super) owned: Vec<Value>,
-    /// Whether it is on its way out.
+    /// Whether it is being deleted.
     pub(super) deleting: bool,
 }
 
-/// Pods that are alike, with what is special about them.
+/// Equal pods, with the names of their constraints.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Deployment {
     pub(super) tags: Tags,
     pub(super) pods: Vec<Owned>,
 }
 
-/// A node that is there already, and who lives on it.
+/// An existing node with its pods.
 #[derive(Clone, Debug)]
 pub(super) struct Standing {
     pub(super) node: Value,
@@ -58,16 +58,16 @@ pub(super) struct Standing {
     pub(super) residents: Vec<Owned>,
 }
 
-/// A cluster, and the pods that wait.
+/// A cluster with pending pods.
 #[derive(Clone, Debug)]
 pub(super) struct World {
     pub(super) seed: u64,
-    /// What is special about the cluster.
+    /// The constraints of the cluster.
     pub(super) tags: Tags,
     pub(super) pools: Vec<Pool>,
     pub(super) types: Value,
     pub(super) daemons: Vec<Value>,
-    /// What spreads the pods it selects, where these do not say how they are.
+    /// Services that select pods without spread constraints, for the default spread.
     pub(super) services: Vec<Value>,
     pub(super) standing: Vec<Standing>,
     pub(super) deployments: Vec<Deployment>,
@@ -75,7 +75,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn cluster(&self) -> Cluster {
-        // As `tests/plane/up` has it for the scheduler.
+        // As `tests/plane/up` configures the scheduler.
         let zones = TopologySpread {
             selector: None,
             topology_key: ZONE.to_owned(),
@@ -90,8 +90,8 @@ impl World {
         cluster
     }
 
-    /// The types, with a number that pods may compare with: they can name only labels that are
-    /// known to be of types or that their pool names (spec/scheduling.md §2.2).
+    /// Returns the types with a numeric label that pods can compare with: pods can use only labels
+    /// that types have or that their pool names (spec/scheduling.md §2.2).
     pub(super) fn catalog(&self) -> Catalog {
         let read = catalog::parse("types.json", &self.types.to_string());
         let types = read.expect("instance types");
@@ -107,7 +107,7 @@ impl World {
 }
 
 impl fmt::Display for World {
-    /// Writes one object a line.
+    /// Writes one object per line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for pool in &self.pools {
             let (name, wants, labels) = (&pool.name, &pool.requirements, &pool.labels);
@@ -145,8 +145,7 @@ pub(super) fn taint(taint: &Taint) -> Value {
     json!({"key": taint.key, "value": taint.value, "effect": taint.effect.as_str()})
 }
 
-/// A node of a pool as it is when it has started, of this type, there, so bought, with labels of
-/// its own.
+/// Returns an initialized node of a pool with this type, zone, capacity type and further labels.
 pub(super) fn node(
     name: &str,
     pool: &Pool,
@@ -188,7 +187,7 @@ pub(super) fn node(
     })
 }
 
-/// How many volumes can be attached to a node, where its type says so.
+/// Returns the CSINode of a node whose type limits the number of volumes.
 pub(super) fn csi_node(node: &Value) -> Option<Value> {
     let name = &node["metadata"]["name"];
     let most = &node["status"]["allocatable"][format!("{ATTACHABLE}{DRIVER}")];
@@ -196,7 +195,7 @@ pub(super) fn csi_node(node: &Value) -> Option<Value> {
     Some(limits(name, most))
 }
 
-/// What says how many volumes can be attached to a node.
+/// Returns a CSINode with this limit of volumes.
 pub(super) fn limits(node: &Value, most: u32) -> Value {
     json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": node},
@@ -204,9 +203,9 @@ pub(super) fn limits(node: &Value, most: u32) -> Value {
     })
 }
 
-/// The pods of these daemons that run on a node, bound to it: an own reading of what the controller
-/// of DaemonSets does, which holds their node selector, their required node affinity and their
-/// tolerations against the node, and nothing else.
+/// Returns the pods of these DaemonSets on a node, bound to it. An independent implementation of
+/// the DaemonSet controller: it compares node selector, required node affinity and tolerations with
+/// the node, and nothing else.
 pub(super) fn daemon_pods(sets: &[Value], node: &Value) -> Vec<Value> {
     let runs = |set: &&Value| {
         let spec = &set["spec"]["template"]["spec"];
@@ -259,7 +258,7 @@ fn matches(term: &Value, labels: &Value) -> bool {
             Some("NotIn") => !label.is_some_and(listed),
             Some("Exists") => label.is_some(),
             Some("DoesNotExist") => label.is_none(),
-            other => panic!("daemons have no operator {other:?}"),
+            other => panic!("unknown operator of a daemon: {other:?}"),
         }
     })
 }

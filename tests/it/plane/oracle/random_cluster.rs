@@ -16,18 +16,18 @@ use features::FEATURES;
 
 pub(super) use volumes::classes;
 
-/// An arbitrary label of nodes that pods are spread over.
+/// A custom node label that pods are spread over.
 pub(super) const RACK: &str = "example.com/rack";
 
 const ZONES: [&str; 3] = ["a", "b", "c"];
 
-/// Every name that a world may be tagged with.
+/// Returns the names of all constraints.
 pub(super) fn constraints() -> Vec<&'static str> {
     let features = FEATURES.iter().map(|(name, _)| *name);
     features.chain(OF_CLUSTERS).collect()
 }
 
-/// What may be special about a cluster.
+/// Constraints of clusters.
 const OF_CLUSTERS: [&str; 17] = [
     "nodes with too much on them",
     "nodes of others without a zone",
@@ -48,7 +48,7 @@ const OF_CLUSTERS: [&str; 17] = [
     "spread by default",
 ];
 
-/// What no world has in it, and why. To be emptied, one by one.
+/// Constraints that are not generated, and the reasons. The list should become empty.
 pub(super) const OFF: [(&str, &str); 3] = [
     (
         "labels of types that nobody knows",
@@ -65,11 +65,11 @@ pub(super) const OFF: [(&str, &str); 3] = [
     ),
 ];
 
-/// Chance with a seed.
+/// A seeded random generator.
 pub(super) struct Chance(Rng);
 
 impl Chance {
-    /// Whether one of `many` came up.
+    /// Returns true with a probability of one in `many`.
     fn one_in(&mut self, many: usize) -> bool {
         self.0.usize(0..many) == 0
     }
@@ -83,7 +83,7 @@ impl Chance {
     }
 }
 
-/// The world of a seed.
+/// Returns the random cluster of a seed.
 pub(super) fn world(seed: u64) -> World {
     let mut chance = Chance(Rng::with_seed(seed));
     let mut world = World {
@@ -126,7 +126,7 @@ pub(super) fn world(seed: u64) -> World {
     world
 }
 
-/// Six types at most, a few of them with what is rare.
+/// Returns at most eight types, some with rare resources.
 fn types(chance: &mut Chance, tags: &mut Tags) -> Value {
     let all = [
         ("c-2", 2, 4, "amd64", &[][..]),
@@ -140,7 +140,7 @@ fn types(chance: &mut Chance, tags: &mut Tags) -> Value {
     ];
     let mut types = Vec::new();
     for (name, cpu, gib, arch, extra) in all {
-        // The first are enough for most; one of four is missing.
+        // The first types suffice for most pods; of the others one in four is left out.
         if types.len() > 1 && chance.one_in(4) {
             continue;
         }
@@ -206,7 +206,7 @@ fn pool(chance: &mut Chance, name: &str, tags: &mut Tags) -> Pool {
         (Effect::NoExecute, "taints NoExecute"),
         (Effect::PreferNoSchedule, "taints PreferNoSchedule"),
     ] {
-        // A pool without taints is what most pods need.
+        // Most pods need a pool without taints.
         if name == "q" && chance.one_in(2) || chance.one_in(12) {
             // `Lt` and `Gt` compare integers; kube-scheduler does not read "05" as one.
             let value = chance.of(&["x", "", "5", "05"]);
@@ -254,7 +254,8 @@ fn daemon_set(chance: &mut Chance, at: usize, tags: &mut Tags) -> Value {
         let mut term = features::term(chance);
         term["namespaces"] = json!(["one", "two"]);
         if namespace != AGENTS {
-            // Here daemons come whatever others are in a zone, but pods may count on them.
+            // Daemon pods are created here whatever pods are in the zone, but pending pods may
+            // depend on them.
             term["topologyKey"] = HOSTNAME.into();
         }
         spec["affinity"]["podAntiAffinity"] =
@@ -317,7 +318,8 @@ fn resident(chance: &mut Chance, node: &str, at: (&str, usize), tags: &mut Tags)
     let name = format!("{node}-{}", at.1);
     let mut requests = json!({"cpu": "300m", "memory": "200Mi"});
     if chance.one_in(6) {
-        // More than there is: nodes can shrink, and pods can be bound past the scheduler.
+        // More than the allocatable resources: a node can shrink, and a pod can be bound without
+        // the scheduler.
         requests = chance.of(&[
             json!({"cpu": "20"}),
             json!({"memory": "200Gi"}),

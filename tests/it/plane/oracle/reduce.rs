@@ -3,7 +3,7 @@
 use super::compare::Court;
 use super::fixture::World;
 
-/// The same world with one thing less, for everything there is.
+/// Returns all variants of a random cluster with one part less.
 fn smaller(world: &World) -> Vec<World> {
     let mut all = Vec::new();
     let mut without = |change: &dyn Fn(&mut World)| {
@@ -41,7 +41,7 @@ fn smaller(world: &World) -> Vec<World> {
     all
 }
 
-/// The smallest world found that still fails, and how it does.
+/// Returns the smallest failing cluster that was found, and its failure.
 pub(super) async fn reduce(court: &Court, mut world: World, mut why: String) -> (World, String) {
     'again: loop {
         for less in smaller(&world) {

@@ -10,215 +10,222 @@ use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::Effect;
 
 use super::super::fixture::{GIB, NOW, World, label, pod, pods, port, taint, tolerates};
-use super::{ON_DEMAND, Plan, bare, capacity, dearer, key, on_spot, plan};
+use super::{ON_DEMAND, Plan, capacity, key, more_expensive, on_spot, plan, world_without_nodes};
 
 const SMALL: (&str, &str, CapacityType) = ("c-1x-amd64", "a", ON_DEMAND);
 const OTHER_ZONE: (&str, &str, CapacityType) = ("c-1x-amd64", "b", ON_DEMAND);
 const LARGE: (&str, &str, CapacityType) = ("c-2x-amd64", "a", ON_DEMAND);
 
-/// A world of one pod.
+/// A world with one pod.
 fn one(cpu_milli: i64) -> World {
-    let mut world = bare();
+    let mut world = world_without_nodes();
     world.pods = vec![pod("p", cpu_milli, GIB / 2)];
     world
 }
 
 #[test]
-fn every_offering_has_what_is_asked_for() {
+fn every_offering_of_a_claim_needs_the_requested_resources() {
     let world = one(800);
-    plan(&world).claim(&[SMALL, LARGE], &["p"]).accepted();
+    plan(&world).claim(&[SMALL, LARGE], &["p"]).assert_accepted();
     let world = one(1000);
-    plan(&world).claim(&[LARGE], &["p"]).accepted();
-    plan(&world).claim(&[SMALL, LARGE], &["p"]).refused("c-1x");
-    let mut world = bare();
+    plan(&world).claim(&[LARGE], &["p"]).assert_accepted();
+    plan(&world).claim(&[SMALL, LARGE], &["p"]).assert_rejected("c-1x");
+    let mut world = world_without_nodes();
     world.pods = pods("p", 2, 500, GIB / 2);
     let names = ["p0", "p1"];
-    plan(&world).claim(&[LARGE], &names).accepted();
-    let asks = plan(&world).claim(&[SMALL], &names);
-    let asks = asks.but(|claim| claim.requests.cpu_milli = 900);
-    asks.refused("its pods for");
-    plan(&world).claim(&[SMALL], &names).refused("has cpu 900m");
+    plan(&world).claim(&[LARGE], &names).assert_accepted();
+    let low_requests = plan(&world).claim(&[SMALL], &names);
+    let low_requests = low_requests.edit_claim(|claim| claim.requests.cpu_milli = 900);
+    low_requests.assert_rejected(", its pods cpu");
+    plan(&world).claim(&[SMALL], &names).assert_rejected("has cpu 900m");
 }
 
 #[test]
-fn daemons_are_counted_where_they_run() {
+fn checker_counts_daemons_only_on_matching_offerings() {
     let mut world = one(800);
     let daemon = pod("agent", 200, 1);
     world.daemons =
         vec![DaemonSet { key: ObjectKey::new("kube-system", "agent"), template: daemon }];
-    plan(&world).claim(&[SMALL], &["p"]).refused("too little cpu");
-    plan(&world).claim(&[LARGE], &["p"]).accepted();
+    plan(&world).claim(&[SMALL], &["p"]).assert_rejected("too little cpu");
+    plan(&world).claim(&[LARGE], &["p"]).assert_accepted();
     world.daemons[0].template.requests.cpu_milli = 100;
-    plan(&world).claim(&[SMALL], &["p"]).accepted();
+    plan(&world).claim(&[SMALL], &["p"]).assert_accepted();
     let both = port(80);
     world.pods[0].host_ports.insert(both.clone());
     world.daemons[0].template.host_ports.insert(both);
-    plan(&world).claim(&[SMALL], &["p"]).refused("port 80 twice");
+    plan(&world).claim(&[SMALL], &["p"]).assert_rejected("port 80 twice");
     world.daemons[0].template.node_affinity = vec![capacity("spot")];
-    plan(&world).claim(&[SMALL], &["p"]).accepted();
-    plan(&world).claim(&on_spot("a"), &["p"]).refused("port 80");
+    plan(&world).claim(&[SMALL], &["p"]).assert_accepted();
+    plan(&world).claim(&on_spot("a"), &["p"]).assert_rejected("port 80");
 }
 
 #[test]
-fn every_offering_has_the_labels_that_are_asked_for() {
+fn every_offering_of_a_claim_needs_the_required_labels() {
     let mut world = one(100);
     world.pods[0].node_selector = Labels::from([label(ZONE, "a")]);
-    plan(&world).small("a", "p").accepted();
-    plan(&world).claim(&[SMALL, OTHER_ZONE], &["p"]).refused("wants other labels");
+    plan(&world).small_claim("a", "p").assert_accepted();
+    plan(&world).claim(&[SMALL, OTHER_ZONE], &["p"]).assert_rejected("requires other labels");
     world.pods[0].node_selector = Labels::from([label("rack", "r1")]);
     fn of_rack<'w>(world: &'w World, rack: &str) -> Plan<'w> {
         let labels = Labels::from([label("rack", rack)]);
-        let plan = plan(world).small("a", "p");
-        plan.but(|claim| claim.labels = labels)
+        let plan = plan(world).small_claim("a", "p");
+        plan.edit_claim(|claim| claim.labels = labels)
     }
-    plan(&world).small("a", "p").refused("wants other labels");
-    // Nobody makes a node with a label that its pool knows nothing of.
-    of_rack(&world, "r1").refused("the pool says nothing of rack");
+    plan(&world).small_claim("a", "p").assert_rejected("requires other labels");
+    // A claim may only have labels that its pool defines.
+    of_rack(&world, "r1").assert_rejected("the pool does not define rack");
     let racks = Requirement::is_in(["r1", "r2"]);
     world.pool().requirements.add("rack", racks);
-    of_rack(&world, "r1").accepted();
-    of_rack(&world, "r2").refused("wants other labels");
-    of_rack(&world, "r3").refused("the pool wants");
+    of_rack(&world, "r1").assert_accepted();
+    of_rack(&world, "r2").assert_rejected("requires other labels");
+    of_rack(&world, "r3").assert_rejected("the pool requires");
     world.pods[0].node_selector.clear();
-    plan(&world).small("a", "p").refused("the pool wants");
+    plan(&world).small_claim("a", "p").assert_rejected("the pool requires");
     world.pool().labels = Labels::from([label("rack", "r1")]);
-    plan(&world).small("a", "p").accepted();
-    of_rack(&world, "r2").refused("it is to be");
+    plan(&world).small_claim("a", "p").assert_accepted();
+    of_rack(&world, "r2").assert_rejected("which must be");
     world.pods[0].node_selector = Labels::from([label(POOL, "general")]);
-    plan(&world).small("a", "p").accepted();
+    plan(&world).small_claim("a", "p").assert_accepted();
     world.pool().node_class = Some("default".into());
     world.pods[0].node_selector = Labels::from([label(NODE_CLASS, "default")]);
-    plan(&world).small("a", "p").accepted();
+    plan(&world).small_claim("a", "p").assert_accepted();
     let zone = plan(&world).claim(&[SMALL, OTHER_ZONE], &["p"]);
-    let zone = zone.but(|claim| claim.labels = Labels::from([label(ZONE, "a")]));
-    zone.refused("it is to be");
+    let zone = zone.edit_claim(|claim| claim.labels = Labels::from([label(ZONE, "a")]));
+    zone.assert_rejected("which must be");
 }
 
 #[test]
-fn the_pool_has_its_say() {
+fn claim_must_satisfy_the_requirements_and_taints_of_its_pool() {
     let mut world = one(100);
     let on_demand = Requirement::is_in(["on-demand"]);
     world.pool().requirements.add(CAPACITY_TYPE, on_demand);
-    plan(&world).small("a", "p").accepted();
-    plan(&world).claim(&on_spot("a"), &["p"]).refused("the pool wants");
+    plan(&world).small_claim("a", "p").assert_accepted();
+    plan(&world).claim(&on_spot("a"), &["p"]).assert_rejected("the pool requires");
     world.pool().taints = vec![taint("x", Effect::NoSchedule)];
-    plan(&world).small("a", "p").refused("does not tolerate");
+    plan(&world).small_claim("a", "p").assert_rejected("does not tolerate");
     world.pods[0].tolerations = vec![tolerates("x")];
-    plan(&world).small("a", "p").accepted();
+    plan(&world).small_claim("a", "p").assert_accepted();
     world.pods[0].tolerations.clear();
     world.pool().startup_taints = std::mem::take(&mut world.pool().taints);
-    plan(&world).small("a", "p").accepted();
-    let other = plan(&world).small("a", "p");
-    let other = other.but(|claim| claim.pool = "other".into());
-    other.refused("there is no pool other");
+    plan(&world).small_claim("a", "p").assert_accepted();
+    let other = plan(&world).small_claim("a", "p");
+    let other = other.edit_claim(|claim| claim.pool = "other".into());
+    other.assert_rejected("there is no pool other");
     world.pool().replicas = Some(1);
-    plan(&world).small("a", "p").refused("static pool");
+    plan(&world).small_claim("a", "p").assert_rejected("static pool");
 }
 
 #[test]
-fn offerings_can_be_had_and_are_quoted_in_order() {
+fn claim_has_available_offerings_sorted_by_their_price() {
     let mut world = one(100);
     fn both(world: &World) -> Plan<'_> {
         plan(world).claim(&[SMALL, LARGE], &["p"])
     }
-    both(&world).accepted();
-    both(&world).but(|claim| claim.offerings.reverse()).refused("offerings");
+    both(&world).assert_accepted();
+    both(&world).edit_claim(|claim| claim.offerings.reverse()).assert_rejected("offerings");
     let twice = |claim: &mut outrigger::scheduling::NewNodeClaim| {
         let first = claim.offerings[0].clone();
         claim.offerings.insert(0, first);
     };
-    both(&world).but(twice).refused("offerings");
-    both(&world).but(|claim| claim.offerings.clear()).refused("no offering");
-    let quoted = both(&world).but(|claim| claim.offerings[1].1 = dearer(claim.offerings[1].1));
-    quoted.refused("prices");
+    both(&world).edit_claim(twice).assert_rejected("offerings");
+    both(&world).edit_claim(|claim| claim.offerings.clear()).assert_rejected("no offering");
+    let quoted = both(&world)
+        .edit_claim(|claim| claim.offerings[1].1 = more_expensive(claim.offerings[1].1));
+    quoted.assert_rejected("prices");
     let quoted = plan(&world).claim(&[SMALL], &["p"]);
-    let quoted = quoted.but(|claim| claim.offerings[0].1 = dearer(claim.offerings[0].1));
-    quoted.refused("costs");
-    plan(&world).claim(&[("x-1x", "a", ON_DEMAND)], &["p"]).refused("costs None");
-    plan(&world).claim(&[("c-1x-amd64", "z", ON_DEMAND)], &["p"]).refused("costs None");
-    let held = OfferingKey {
+    let quoted =
+        quoted.edit_claim(|claim| claim.offerings[0].1 = more_expensive(claim.offerings[0].1));
+    quoted.assert_rejected("has the price");
+    plan(&world).claim(&[("x-1x", "a", ON_DEMAND)], &["p"]).assert_rejected("has the price None");
+    plan(&world)
+        .claim(&[("c-1x-amd64", "z", ON_DEMAND)], &["p"])
+        .assert_rejected("has the price None");
+    let unavailable = OfferingKey {
         instance_type: SMALL.0.into(),
         zone: SMALL.1.into(),
         capacity_type: SMALL.2,
         reservation: None,
     };
-    world.holds.mark_unavailable(held, NOW + SignedDuration::from_secs(1), NOW);
-    both(&world).refused("cannot be had");
-    plan(&world).claim(&[OTHER_ZONE], &["p"]).accepted();
+    world.holds.mark_unavailable(unavailable, NOW + SignedDuration::from_secs(1), NOW);
+    both(&world).assert_rejected("is unavailable");
+    plan(&world).claim(&[OTHER_ZONE], &["p"]).assert_accepted();
 }
 
 #[test]
-fn offerings_are_few_and_cost_about_the_same() {
+fn claim_stays_within_the_offering_count_and_price_range() {
     let mut world = one(100);
-    let dear = ("m-2x-amd64", "a", ON_DEMAND);
+    let expensive = ("m-2x-amd64", "a", ON_DEMAND);
     let three = [SMALL, OTHER_ZONE, LARGE];
-    plan(&world).claim(&three, &["p"]).accepted();
-    plan(&world).claim(&[SMALL, dear], &["p"]).refused("prices");
+    plan(&world).claim(&three, &["p"]).assert_accepted();
+    plan(&world).claim(&[SMALL, expensive], &["p"]).assert_rejected("prices");
     world.cluster.scheduling.alternative_price_percent = 300;
-    plan(&world).claim(&[SMALL, dear], &["p"]).accepted();
+    plan(&world).claim(&[SMALL, expensive], &["p"]).assert_accepted();
     world.cluster.scheduling.alternative_price_percent = 100;
-    plan(&world).claim(&[SMALL, OTHER_ZONE], &["p"]).accepted();
-    plan(&world).claim(&three, &["p"]).refused("prices");
+    plan(&world).claim(&[SMALL, OTHER_ZONE], &["p"]).assert_accepted();
+    plan(&world).claim(&three, &["p"]).assert_rejected("prices");
     world.cluster.scheduling.alternative_price_percent = 200;
     world.cluster.scheduling.max_launch_options = 2;
-    plan(&world).claim(&three, &["p"]).refused("offerings");
+    plan(&world).claim(&three, &["p"]).assert_rejected("offerings");
 }
 
 #[test]
-fn a_pool_may_want_many_types() {
+fn claim_must_satisfy_min_values_under_the_strict_policy() {
     let mut world = one(100);
     let mut many = Requirement::exists();
     many.min_values = Some(2);
     world.pool().requirements.add(INSTANCE_TYPE, many);
-    plan(&world).claim(&[SMALL, LARGE], &["p"]).accepted();
+    plan(&world).claim(&[SMALL, LARGE], &["p"]).assert_accepted();
     let few = || plan(&world).claim(&[SMALL, OTHER_ZONE], &["p"]);
-    few().refused("the pool wants 2 values of node.kubernetes.io/instance-type");
+    few().assert_rejected("the pool requires 2 values of node.kubernetes.io/instance-type");
     world.cluster.scheduling.min_values = MinValuesPolicy::BestEffort;
-    plan(&world).claim(&[SMALL, OTHER_ZONE], &["p"]).accepted();
+    plan(&world).claim(&[SMALL, OTHER_ZONE], &["p"]).assert_accepted();
 }
 
 #[test]
-fn limits_hold_whichever_offering_is_launched() {
-    let mut world = bare();
+fn limits_count_the_largest_offering_of_each_claim() {
+    let mut world = world_without_nodes();
     world.pods = pods("p", 2, 100, GIB / 2);
     fn two(world: &World) -> Plan<'_> {
         let plan = plan(world).claim(&[SMALL, LARGE], &["p0"]);
-        plan.small("b", "p1")
+        plan.small_claim("b", "p1")
     }
     world.pool().limits.capacity = vec![("cpu".to_owned(), 3000)];
-    two(&world).accepted();
+    two(&world).assert_accepted();
     world.pool().limits.capacity = vec![("cpu".to_owned(), 2999)];
-    two(&world).refused("the cpu limit 2999 is exceeded by 3000");
+    two(&world).assert_rejected("the cpu limit 2999 is exceeded by 3000");
     world.pool().limits.capacity = vec![("cpu".to_owned(), 5000)];
     let used = world.usage.entry("general".into()).or_default();
     (used.capacity.cpu_milli, used.nodes) = (2000, 3);
-    two(&world).accepted();
+    two(&world).assert_accepted();
     world.pool().limits.nodes = Some(5);
-    two(&world).accepted();
+    two(&world).assert_accepted();
     world.pool().limits.nodes = Some(4);
-    two(&world).refused("5 nodes of at most 4");
+    two(&world).assert_rejected("5 nodes exceed the limit 4");
     world.pool().limits.nodes = None;
     world.pool().limits.capacity = vec![("cpu".to_owned(), 4999)];
-    two(&world).refused("the cpu limit 4999");
+    two(&world).assert_rejected("the cpu limit 4999");
 }
 
 #[test]
-fn some_pod_is_worth_the_node() {
-    let mut world = bare();
+fn claim_needs_a_pod_above_the_priority_cutoff() {
+    let mut world = world_without_nodes();
     world.pods = pods("p", 2, 100, GIB / 2);
     world.pods[0].priority = 10;
     world.cluster.scheduling.priority_cutoff = Some(5);
-    plan(&world).claim(&[SMALL], &["p0", "p1"]).accepted();
-    let apart = plan(&world).small("a", "p0").small("a", "p1");
-    apart.refused("may cause a node");
-    let left = plan(&world).small("a", "p0");
-    left.left("p1", outrigger::scheduling::RejectionCode::Requirements).accepted();
+    plan(&world).claim(&[SMALL], &["p0", "p1"]).assert_accepted();
+    let apart = plan(&world).small_claim("a", "p0").small_claim("a", "p1");
+    apart.assert_rejected("justifies a node");
+    let left = plan(&world).small_claim("a", "p0");
+    left.reject("p1", outrigger::scheduling::RejectionCode::Requirements).assert_accepted();
     let mut apart = plan(&world).claim(&[SMALL], &["p0", "p1"]);
     apart.solution.claims[0].pods.reverse();
-    apart.refused("pods of a claim");
+    apart.assert_rejected("pods of a claim");
     let mut empty = plan(&world).claim(&[SMALL], &["p0", "p1"]);
     empty = empty.claim(&[SMALL], &[]);
-    empty.refused("pods of a claim");
+    empty.assert_rejected("pods of a claim");
     world.pods.truncate(1);
-    plan(&world).small("a", "p0").but(|claim| claim.pods.push(key("p0"))).refused("one answer");
+    plan(&world)
+        .small_claim("a", "p0")
+        .edit_claim(|claim| claim.pods.push(key("p0")))
+        .assert_rejected("one result");
 }

@@ -7,7 +7,7 @@ use super::volumes::{self, Volume};
 use super::{Chance, RACK};
 use crate::plane::oracle::fixture::{CPU, Deployment, NAMESPACES, Owned, Tags};
 
-/// A deployment in the making.
+/// A deployment under construction.
 pub(super) struct Draft {
     labels: Value,
     spec: Value,
@@ -243,7 +243,7 @@ pub(super) const FEATURES: &[(&str, Feature)] = &[
     }),
 ];
 
-/// A few pods of one to three features.
+/// Returns a few pods with one to four features.
 pub(super) fn deployment(chance: &mut Chance, at: usize, seed: u64) -> Deployment {
     let app = chance.of(&["a", "b", "c"]);
     let mut own = Draft {
@@ -265,7 +265,7 @@ pub(super) fn deployment(chance: &mut Chance, at: usize, seed: u64) -> Deploymen
         }
     }
     if tags.contains("limits without requests") && tags.len() > 1 {
-        // What other features ask for has no room in a pod that names limits only.
+        // Requests of other features do not fit into a pod that has only limits.
         let resources = &mut own.spec["containers"][0]["resources"];
         if resources["requests"].is_object() {
             tags.remove("limits without requests");
@@ -273,7 +273,7 @@ pub(super) fn deployment(chance: &mut Chance, at: usize, seed: u64) -> Deploymen
     }
     let requests = &mut own.spec["containers"][0]["resources"]["requests"];
     if requests["hugepages-2Mi"].is_string() && requests["cpu"].is_null() {
-        // The API wants to hear of one of the common resources beside them.
+        // The API requires CPU or memory in addition to huge pages.
         requests["cpu"] = "200m".into();
     }
     let (namespace, _) = chance.of(&NAMESPACES);
@@ -315,7 +315,7 @@ fn push(list: &mut Value, item: Value) {
     }
 }
 
-/// Asks for what has to be named in requests and limits alike.
+/// Adds a resource that must be equal in requests and limits.
 fn device(own: &mut Draft, name: &str, amount: &str) {
     let resources = &mut own.spec["containers"][0]["resources"];
     for part in ["requests", "limits"] {
@@ -355,7 +355,7 @@ fn a_place(chance: &mut Chance) -> &'static str {
     chance.of(&[HOSTNAME, ZONE, CAPACITY_TYPE, RACK])
 }
 
-/// Adds an expression to the last term, or now and then an alternative.
+/// Adds an expression to the last term, or sometimes as a new term.
 fn require(chance: &mut Chance, own: &mut Draft, expression: &Value) {
     let terms = &mut own.spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"];
     let alone = json!({"matchExpressions": [expression]});
@@ -374,7 +374,7 @@ fn tolerate(chance: &mut Chance, own: &mut Draft, mut toleration: Value) {
     push(&mut own.spec["tolerations"], toleration);
 }
 
-/// A term about pods of an app in a zone, on a host or in a rack.
+/// Returns a term about pods of an app on a host, in a zone or in a rack.
 pub(super) fn term(chance: &mut Chance) -> Value {
     let key = chance.of(&[HOSTNAME, HOSTNAME, ZONE, RACK]);
     json!({"topologyKey": key, "labelSelector": a_selector(chance)})
@@ -393,7 +393,7 @@ fn a_selector(chance: &mut Chance) -> Value {
     }
 }
 
-/// A term with one more field, of one of the four kinds.
+/// Adds a term with one more field, as affinity or anti-affinity.
 fn near_or_far(chance: &mut Chance, own: &mut Draft, field: &str, value: &Value) {
     let mut term = term(chance);
     term[field] = value.clone();
@@ -409,7 +409,7 @@ fn spread(chance: &mut Chance, own: &mut Draft, key: &str) {
     let constraint = json!({"topologyKey": key, "maxSkew": 1, "labelSelector": selector,
         "whenUnsatisfiable": "DoNotSchedule"});
     let list = &mut own.spec["topologySpreadConstraints"];
-    // A pod has one constraint of a key and kind.
+    // A pod may have only one constraint per key and kind.
     if let Some(list) = list.as_array_mut() {
         list.retain(|other| other["topologyKey"] != key);
     }

@@ -8,27 +8,27 @@ use crate::plane::oracle::fixture::{DRIVER, Owned};
 /// A volume of a pod.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Volume {
-    /// Its claim is bound to a volume that can be used in these zones, or everywhere.
+    /// Its claim is bound to a volume of these zones, or of all zones.
     There { zones: &'static [&'static str] },
-    /// The same where labels say so.
+    /// The same with the zone in labels.
     Labelled { zone: &'static str },
-    /// It is made when the pod has a node, as this class says.
+    /// It is provisioned for the first pod, by this class.
     Waits { class: &'static str },
-    /// One claim for all the pods, of which one may have it at a time.
+    /// One claim for all the pods, which only one pod may use at a time.
     Once,
     /// The pod owns the claim.
     Ephemeral { class: &'static str },
     /// The claim has lost its volume.
     Lost,
-    /// There is no such claim.
+    /// The claim does not exist.
     Missing,
-    /// It is made at once, by someone who does not.
+    /// It is provisioned immediately, by a driver that does not run.
     AtOnce,
-    /// Somebody makes it by hand, and has not.
+    /// It must be created manually, and was not.
     ByHand,
 }
 
-/// The classes that volumes name.
+/// Returns the storage classes of the volumes.
 pub(in crate::plane::oracle) fn classes() -> Vec<Value> {
     let class = |name: &str, provisioner: &str, mode: &str, zones: &[&str]| {
         let mut class = json!({
@@ -77,7 +77,7 @@ fn bind(claim: &mut Value, volume: &mut Value) {
         "namespace": claim["metadata"]["namespace"], "name": claim["metadata"]["name"]});
 }
 
-/// Gives a pod a volume: its number among the pod's, and the name that the pods share.
+/// Adds a volume to a pod: its number in the pod, and the common name of the pods.
 pub(super) fn mount(own: &mut Owned, kind: Volume, (number, shared): (usize, &str)) {
     let namespace = own.pod["metadata"]["namespace"].clone();
     let pod = own.pod["metadata"]["name"].as_str().unwrap_or_default();
@@ -106,7 +106,7 @@ pub(super) fn mount(own: &mut Owned, kind: Volume, (number, shared): (usize, &st
         Volume::Once => {
             made["spec"]["accessModes"] = json!(["ReadWriteOncePod"]);
             bind(&mut made, &mut there);
-            // It is made once, with the first of them.
+            // It is created once, with the first pod.
             if pod.ends_with("-0") {
                 own.before.extend([there, made]);
             }
@@ -143,7 +143,7 @@ pub(super) fn mount(own: &mut Owned, kind: Volume, (number, shared): (usize, &st
     }
 }
 
-/// Gives a running pod a volume of the zone it runs in.
+/// Adds a volume in the zone of a running pod.
 pub(super) fn of_resident(own: &mut Owned, zone: &str) {
     let zones: &[&str] = match zone {
         "a" => &["a"],
