@@ -467,7 +467,7 @@ mod tests {
 
     #[test]
     fn a_decision_about_nodes_of_several_pools_counts_for_each() {
-        let text = counted(
+        let text = metrics_after(
             &[Report::Consolidates {
                 pools: ["batch".into(), "general".into()].into(),
                 nodes: 2,
