@@ -43,17 +43,17 @@ pub struct Fleet {
     members: BTreeMap<ClusterName, Member>,
     /// Unavailable offerings, by provider account.
     holds: BTreeMap<CapacityScope, BTreeMap<UnavailableKey, Timestamp>>,
-    /// When clusters are notified of changes.
+    /// When clusters are next notified of changes, and when they were last notified.
     views_due: Option<Timestamp>,
     views_told: Option<Timestamp>,
-    /// Number of views so far, used as version.
+    /// Number of views created so far. It is the version of the newest view.
     views: u64,
     events: VecDeque<(ClusterName, Event)>,
 }
 
 impl Fleet {
-    /// Sets limits and clusters. Removed clusters count as empty. New clusters must report their
-    /// usage.
+    /// Sets limits and clusters. Removed clusters are treated as if they had no nodes. New clusters
+    /// must report their usage.
     pub fn configure(&mut self, limits: FleetLimits, clusters: &[Arc<Cluster>], now: Timestamp) {
         self.members.retain(|name, _| clusters.iter().any(|cluster| cluster.name == *name));
         self.limits = limits;
@@ -67,8 +67,8 @@ impl Fleet {
         self.notify_all(now);
     }
 
-    /// A new engine starts for a cluster. It gets no grants before it has reported its usage. The
-    /// usage of the previous engine counts until then.
+    /// Records that a new engine starts for a cluster. The engine gets no grants before it has
+    /// reported its usage. Until then, the usage of the previous engine applies.
     pub fn on_engine_start(&mut self, cluster: &ClusterName, now: Timestamp) {
         if let Some(member) = self.members.get_mut(cluster) {
             (member.speaks, member.view) = (false, None);
@@ -76,7 +76,7 @@ impl Fleet {
         }
     }
 
-    /// An event did not reach its cluster and is sent again.
+    /// Records that an event did not reach its cluster, so that it is sent again.
     pub fn on_event_missed(&mut self, cluster: &ClusterName, now: Timestamp) {
         if let Some(member) = self.members.get_mut(cluster) {
             member.view = None;
@@ -282,8 +282,8 @@ impl Fleet {
         None
     }
 
-    /// Why the capacity reservation of a claim has no free instance, counting all clusters of the
-    /// same account.
+    /// Why the capacity reservation of a claim has no free instance. The instances of all clusters
+    /// of the same account are counted.
     fn reservation_denial(&self, cluster: &ClusterName, request: &GrantRequest) -> Option<String> {
         let reservation = request.holding.reservation.as_ref()?;
         let id = reservation.id.as_str();
@@ -321,7 +321,7 @@ impl Fleet {
         claims: Vec<(ClaimId, Option<ClaimUsage>)>,
         now: Timestamp,
     ) -> CommandResult {
-        // Changes do not count before the full usage was reported.
+        // Changes are rejected until the engine has reported its full usage.
         let member = self.members.get_mut(cluster);
         let Some(member) = member.filter(|member| whole || member.speaks) else {
             return CommandResult::Failed {
@@ -443,7 +443,7 @@ impl Fleet {
     }
 }
 
-/// Why a budget allows no further disruption, if so.
+/// Why a budget allows no further disruption. `None` if it allows one.
 fn budget_denial(
     budget: &Budget,
     all: &OtherClusters,

@@ -342,8 +342,8 @@ fn place_if_wanted(
     let (fewer_per_host, with_daemons);
     let packer = scheduler::pack_all(&context, &rooms, snapshot, board.clone());
     let mut best = best_attempt(packer, &board);
-    // Hosts with matching DaemonSet pods may not exceed the skew either, so they take fewer pods if
-    // the emptiest host has no such pods.
+    // Nodes with matching DaemonSet pods may not exceed the skew either, so they take fewer pods if
+    // the emptiest node has no such pods.
     let daemon_overheads = packing::daemon_counts::daemon_counts(&topology, &templates);
     if best.unscheduled_pods() > 0 && !daemon_overheads.is_empty() {
         fewer_per_host = NodeConstraintTable::new(&problem, &topology, &board, &daemon_overheads);

@@ -112,7 +112,7 @@ pub fn region_comment(text: &str) -> Option<&str> {
         .filter(|region| !region.is_empty())
 }
 
-/// Columns by name with their positions, and their number.
+/// The position of each column by its name, and the number of columns.
 struct Header<'a> {
     places: BTreeMap<&'a str, usize>,
     width: usize,
@@ -246,9 +246,9 @@ fn read_shape(row: &CsvRow<'_>) -> Result<InstanceTypeSpec, CatalogError> {
     })
 }
 
-/// Returns the interfaces of the default card. If only the total of all cards is given, all cards
-/// are assumed to have the same number. For the few types whose second card has none, the result is
-/// too low, and never too high.
+/// Returns the interfaces of the default card. If the table has only the total of all cards, all
+/// cards are assumed to have the same number of interfaces. For the few types whose second card has
+/// no interfaces, the result is too low, but never too high.
 fn read_card_enis(row: &CsvRow<'_>) -> Result<u32, CatalogError> {
     if row.header.places.contains_key("card_enis") {
         return row.positive_number("card_enis");
@@ -305,7 +305,8 @@ fn read_price(row: &CsvRow<'_>) -> Result<Option<Price>, CatalogError> {
     }
 }
 
-/// Returns the zones. Each is written as the letter that follows the region in its name.
+/// Returns the zones. The table contains only the letter that follows the region in the name of a
+/// zone.
 fn read_zones(row: &CsvRow<'_>, region: &str) -> Result<Vec<Zone>, CatalogError> {
     let letters = row.field_text("zones");
     let distinct: BTreeSet<char> = letters.chars().collect();

@@ -6,10 +6,10 @@ use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{CapacityType, InstanceType, Offering, Price};
 use crate::model::node_class::NodeClass;
 
-/// Estimated spot price if no spot prices are available, as a share of the list price. The price
-/// list has no spot prices, because they change hourly. One share for all types and zones favors
-/// none of them. It is low, so that spot remains cheaper than every on-demand type that it could
-/// replace. On the real market, a third of the list price is common.
+/// Estimated spot price if no spot prices are available, as a fraction of the list price. The price
+/// list has no spot prices, because they change hourly. One fraction for all types and zones favors
+/// none of them. The fraction is low, so that spot capacity remains cheaper than every on-demand
+/// type that it could replace. On the real market, spot prices are often a third of the list price.
 pub const SPOT_SHARE: f64 = 0.35;
 
 /// Prices have a precision of a millionth of a dollar, as in the price list.

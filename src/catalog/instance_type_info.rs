@@ -7,11 +7,11 @@ use crate::model::instance::Arch;
 pub struct Gpu {
     /// Name, in EC2's spelling.
     pub name: String,
-    /// Manufacturer, in EC2's spelling. It also determines the resource name.
+    /// Manufacturer, in EC2's spelling. It also determines the name of the Kubernetes resource.
     pub manufacturer: String,
     /// Number of GPUs. Zero if the type has a fraction of a GPU.
     pub count: u32,
-    /// Memory of each, in MiB.
+    /// Memory of each GPU, in MiB.
     pub memory_mib: u32,
 }
 
@@ -51,7 +51,7 @@ pub struct NetworkCard {
 pub struct InstanceTypeSpec {
     /// Name: family and size, separated by a dot.
     pub name: String,
-    /// The first architecture that Kubernetes supports.
+    /// The first architecture of the type that Kubernetes supports.
     pub arch: Arch,
     /// Number of vCPUs.
     pub vcpu: u32,

@@ -15,7 +15,7 @@ use crate::model::reservation::Reservation;
 
 /// Common prefix of the kwok provider's labels.
 const PREFIX: &str = "karpenter.kwok.sh/";
-/// Default of Kubernetes, for types without a value.
+/// Maximum number of pods for types without a value: the default of Kubernetes.
 const DEFAULT_PODS: i64 = 110;
 /// Resources that the kwok provider reserves on a node.
 const RESERVED: Resources = Resources {
@@ -60,7 +60,8 @@ fn default_available() -> bool {
     true
 }
 
-/// Parses a list of instance types. Labels that are not in the list are absent from its types.
+/// Parses a list of instance types. A label that the list does not contain is set to absent on all
+/// types.
 pub fn parse_kwok_json(text: &str) -> Result<Catalog, CatalogError> {
     let raw: Vec<RawType> = serde_json::from_str(text).map_err(CatalogError::Json)?;
     let mut types = Vec::with_capacity(raw.len());

@@ -52,16 +52,16 @@ pub struct ClassCatalog {
     pub found: Option<Arc<ResolvedNodeClass>>,
 }
 
-/// What is known of a region besides its offerings.
+/// Data about a region in addition to its offerings.
 #[derive(Clone, Copy, Debug)]
 pub struct RegionObservations<'a> {
     /// Memory that nodes have reported.
     pub memory: &'a DiscoveredMemory,
-    /// IDs of zones with an active zonal shift, in which nothing is launched.
+    /// IDs of zones with an active zonal shift. No node is launched in these zones.
     pub shifted_zones: &'a BTreeSet<String>,
 }
 
-/// The supply of a class for its pools.
+/// The instance types that a node class supplies to its pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeClassSupply {
     /// Instance types and images, or the reason why the class cannot launch nodes.
@@ -114,7 +114,8 @@ pub type ClassSupplies = BTreeMap<NodeClassName, NodeClassSupply>;
 pub struct Classes {
     /// `None` until the first report of the provider.
     supplies: Option<Arc<ClassSupplies>>,
-    /// The last catalog of each class while it was ready. In-flight nodes still use it.
+    /// The last catalog of each class from a time when the class was ready. In-flight nodes still
+    /// use it.
     catalogs: BTreeMap<NodeClassName, Arc<Catalog>>,
 }
 
@@ -136,8 +137,8 @@ impl Classes {
         supplies.is_some_and(|all| all.values().any(NodeClassSupply::is_unresolved))
     }
 
-    /// The current catalog of a class, or the last one while it was ready. `None` if there was
-    /// none.
+    /// The current catalog of a class, or its last catalog from a time when it was ready. `None` if
+    /// it was never ready.
     pub fn catalog_of(&self, class: &NodeClassName) -> Option<&Arc<Catalog>> {
         self.catalogs.get(class)
     }
@@ -152,7 +153,8 @@ impl Classes {
         Some((class_catalog.found.as_deref()?, class_catalog))
     }
 
-    /// Reason why a class cannot launch nodes. `None` if it can, or if the provider has no classes.
+    /// Reason why a class cannot launch nodes. `None` if the class can launch nodes, or if the
+    /// provider has no classes.
     pub fn launch_fault(&self, class: &NodeClassName) -> Option<String> {
         let class_supply = self.supplies.as_ref()?.get(class);
         let why = match class_supply.map(|class| &class.supply) {

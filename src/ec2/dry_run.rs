@@ -17,8 +17,8 @@ use crate::model::pool::Pool;
 use crate::model::template_hash::record_in;
 use crate::provider::Launch;
 
-/// Maximum number of offerings in the dry runs of a class. The next is tried only if one is
-/// refused. An unavailable subnet or type is not an error of the class.
+/// Maximum number of offerings in the dry runs of a class. The next offering is tried only if the
+/// previous one is refused. An unavailable subnet or type is not an error of the class.
 pub const TRIES: usize = 3;
 
 /// The result of a dry run.
@@ -67,7 +67,8 @@ pub fn dry_run_offerings(pool: &Pool, catalog: &Catalog) -> Vec<OfferingKey> {
     chosen
 }
 
-/// The launch of a dry run. The same arguments return the same launch, and so the same template.
+/// The launch of a dry run. The same arguments return the same launch, and therefore the same
+/// launch template.
 pub fn dry_run_launch(cluster: &Cluster, pool: &Pool, offering: OfferingKey) -> Launch {
     let (name, epoch) = ("dry-run", Timestamp::UNIX_EPOCH);
     let record = record_in(cluster, pool, name, epoch, name, name);
@@ -86,8 +87,8 @@ pub fn dry_run_launch(cluster: &Cluster, pool: &Pool, offering: OfferingKey) -> 
     }
 }
 
-/// Converts the error of a dry run, which always returns an error. `operation`, `code`, `message`
-/// and `status` are as in [`failure`].
+/// Converts the error of a dry run. EC2 answers every dry run with an error. `operation`, `code`,
+/// `message` and `status` are as in [`failure`].
 pub fn dry_run_result(
     operation: &str,
     code: &str,

@@ -52,7 +52,7 @@ pub struct AwsFailure {
 }
 
 impl AwsFailure {
-    /// Converts it to a failure kind.
+    /// Converts the error to a failure kind.
     pub fn failure_kind(&self) -> FailureKind {
         match self.sort {
             ErrorClass::Throttled => FailureKind::Throttled,
@@ -66,7 +66,7 @@ impl AwsFailure {
         }
     }
 
-    /// Converts it to a result.
+    /// Converts the error to the result of a command.
     pub fn command_result(&self) -> CommandResult {
         CommandResult::Failed { kind: self.failure_kind(), text: self.text.clone() }
     }
@@ -120,8 +120,8 @@ const FAULTS: [&str; 6] = [
     "InternalServerError",
 ];
 
-/// Classifies the error of a call. `operation` is the IAM action it needs. `status` is the HTTP
-/// status. A call without response has neither code nor status.
+/// Classifies the error of a call. `operation` is the IAM action that the call needs. `status` is
+/// the HTTP status. A call without response has neither code nor status.
 pub fn classify_error(
     operation: &str,
     code: &str,
@@ -170,7 +170,7 @@ fn error_class(code: &str, message: &str, status: Option<u16>) -> ErrorClass {
     }
 }
 
-/// Describes the missing permission, and what grants it.
+/// Describes the missing permission, and the policy statement that grants it.
 fn describe_denial(operation: &str, code: &str, message: &str) -> (Option<String>, String) {
     let action_named =
         text_between(message, "to perform: ", &[' ', ',', ';']).filter(|name| name.contains(':'));
@@ -263,7 +263,8 @@ const SPOT_ADVICE: &str = "spot instances need the service-linked role AWSServic
     create it once (aws iam create-service-linked-role --aws-service-name spot.amazonaws.com), or \
     grant iam:CreateServiceLinkedRole";
 
-/// EC2 reports it as missing capacity. Source: karpenter-provider-aws, pkg/errors.
+/// Part of the message if a spread placement group is full. EC2 reports this as missing capacity.
+/// Source: karpenter-provider-aws, pkg/errors.
 const SPREAD_LIMIT: &str = "limit of instances in this spread placement group";
 
 /// An error in the response of CreateFleet.
@@ -284,17 +285,17 @@ pub struct FleetError {
 /// Outcome of CreateFleet without the instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetOutcome {
-    /// Refused offerings, also if an instance was launched.
+    /// Refused offerings. The list may be non-empty even if an instance was launched.
     pub refusals: Vec<OfferingRefusal>,
     /// Subnets without free addresses.
     pub exhausted: BTreeSet<String>,
     /// True if spot is not allowed at all.
     pub spot_denied: bool,
-    /// Throttled: no offering counts as refused.
+    /// True if EC2 throttled the call. No offering is then treated as refused.
     pub throttled: bool,
     /// Unknown errors and exhausted quotas, for the log.
     pub notes: Vec<String>,
-    /// Why nothing was launched, if not for missing capacity.
+    /// Why nothing was launched, if the reason is not missing capacity.
     failure: Option<AwsFailure>,
 }
 
@@ -328,8 +329,8 @@ fn refusal_kind(code: &str, message: &str, in_group: bool) -> Option<RefusalKind
 }
 
 impl FleetOutcome {
-    /// Classifies the errors of a response. Errors may accompany an instance and count the same
-    /// (spec §10, 71).
+    /// Classifies the errors of a response. A response may contain errors in addition to an
+    /// instance; they are classified in the same way (spec §10, 71).
     pub fn from_errors(request: &FleetRequest, errors: &[FleetError]) -> Self {
         let mut configs = request.configs.iter();
         let in_group = configs.any(|config| config.template.placement.group.is_some());
@@ -373,8 +374,8 @@ impl FleetOutcome {
             }
             _ => {}
         }
-        // Spot is denied for all offerings. A full spread placement group refuses all types in its
-        // zone.
+        // A denial of spot applies to all offerings. A full spread placement group refuses all
+        // types in its zone.
         let by_type =
             !matches!(kind, RefusalKind::SpotDenied) && !error.message.contains(SPREAD_LIMIT);
         let by_zone = !matches!(kind, RefusalKind::SpotDenied);

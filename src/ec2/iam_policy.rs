@@ -26,8 +26,7 @@ const fn statement_on_any(sid: &'static str, actions: &'static [&'static str]) -
     statement_on(sid, actions, &[])
 }
 
-/// Statement for tags on existing instances. Its ARN does not differ from the statement for
-/// launches.
+/// Statement for tags on existing instances. The statement for launches has the same ARN.
 pub const TAGGING: &str = "AllowScopedResourceTagging";
 
 /// Statement for tags on adopted Karpenter instances.

@@ -6,15 +6,16 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// How long an unused template is kept. Karpenter's one minute is too short for the next batch. A
-/// template costs only a place in the quota of 5,000 per region.
+/// How long an unused template is kept. Karpenter keeps it for one minute, which is often shorter
+/// than the time until the next batch of launches. An unused template costs nothing except a part
+/// of the quota of 5,000 per region.
 pub const KEPT: SignedDuration = SignedDuration::from_mins(10);
 
 #[derive(Clone, Copy, Debug)]
 struct CachedTemplate {
-    /// When it was last used, or first seen.
+    /// When the template was last used, or first seen.
     used: Timestamp,
-    /// Number of requests that use it now.
+    /// Number of requests that use the template now.
     users: u32,
 }
 

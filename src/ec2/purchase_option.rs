@@ -17,8 +17,8 @@ pub struct Bought<'a> {
     pub preference: Option<&'a str>,
 }
 
-/// The offering of an instance. An instance in an open reservation is on demand: it was not planned
-/// for the reservation and keeps running when the reservation ends.
+/// The offering of an instance. An instance in an open reservation is treated as on demand: it was
+/// not planned for the reservation and continues to run when the reservation ends.
 pub fn offering_key(instance_type: &str, zone: &str, bought: Bought<'_>) -> OfferingKey {
     let only = bought.preference == Some("capacity-reservations-only");
     let reservation = bought.reservation.filter(|_| only);

@@ -38,7 +38,7 @@ pub struct ListedReservation {
     pub found: FoundReservation,
     /// Account id of its owner.
     pub owner: String,
-    /// Which launches it matches automatically. `None` for an unknown value.
+    /// Which launches use the reservation automatically. `None` for an unknown value.
     pub criteria: Option<MatchCriteria>,
     /// Tags.
     pub tags: Labels,
@@ -168,7 +168,7 @@ pub fn resolve_node_class(
     resolved
 }
 
-/// Reservations that have not ended. No match is not an error.
+/// Returns reservations that have not ended. It is no error if a term matches none.
 fn resolve_reservations(
     class: &NodeClass,
     found: &RegionResources,
@@ -228,7 +228,7 @@ impl Conditions {
         self.0.push(NodeClassCondition::met(kind));
     }
 
-    /// Returns the listing. An error becomes the condition.
+    /// Returns the listing. If the listing failed, the error becomes the condition.
     fn check_listing<T, E: std::borrow::Borrow<ResolveError>>(
         &mut self,
         kind: ConditionKind,

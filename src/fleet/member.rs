@@ -19,9 +19,10 @@ use crate::model::quantity::Resources;
 pub(super) struct Member {
     /// Its provider account.
     pub(super) market: CapacityScope,
-    /// True if its current engine has reported its usage, so that it may request more.
+    /// True if the current engine of the cluster has reported its usage. Only then may it request
+    /// grants.
     pub(super) speaks: bool,
-    /// True if any engine of it has reported.
+    /// True if any engine of the cluster has ever reported its usage.
     pub(super) known: bool,
     /// Total capacity and number of nodes.
     pub(super) sum: (Resources, usize),
@@ -29,7 +30,7 @@ pub(super) struct Member {
     pub(super) disruption_usage: Option<DisruptionUsage>,
     /// The last view that was sent to it.
     pub(super) view: Option<Arc<FleetView>>,
-    /// Since when it launches nodes. `None` in observe mode.
+    /// When the cluster started to launch nodes. `None` in observe mode.
     managed: Option<Timestamp>,
     /// Its own limits.
     limits: Limits,
@@ -60,19 +61,20 @@ impl Member {
         self.managed = managed.then(|| self.managed.unwrap_or(now));
     }
 
-    /// Until when other clusters wait for its usage.
+    /// Until when other clusters wait for the usage of this cluster.
     pub(super) fn awaited_until(&self) -> Option<Timestamp> {
         let since = self.managed.filter(|_| !self.known)?;
         Some(since.checked_add(PATIENCE).unwrap_or(Timestamp::MAX))
     }
 
-    /// Until when other clusters disrupt no nodes because its nodes are not known.
+    /// Until when other clusters disrupt no nodes because the nodes of this cluster are not known.
     pub(super) fn report_awaited_until(&self) -> Option<Timestamp> {
         let since = self.managed.filter(|_| self.disruption_usage.is_none())?;
         Some(since.checked_add(PATIENCE).unwrap_or(Timestamp::MAX))
     }
 
-    /// Its usage. Before the first report, the maximum that its own limits allow.
+    /// The usage of the cluster. Before its first report, this is the maximum that its own limits
+    /// allow.
     pub(super) fn counted_usage(&self) -> (Cow<'_, Resources>, usize) {
         if self.known || self.managed.is_none() {
             return (Cow::Borrowed(&self.sum.0), self.sum.1);

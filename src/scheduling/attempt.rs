@@ -24,7 +24,7 @@ pub(super) struct PlacementAttempt<'g, 'p, 'a> {
     pub(super) packer: Scheduler<'g, 'p, 'a>,
     /// The order.
     pub(super) turns: Vec<PlacementStep>,
-    /// Every host, and all bound pods at the end.
+    /// Every node, and all bound pods at the end.
     pub(super) bound: TopologyState<'p>,
     /// Whether any packed pod has no turn.
     gone: bool,

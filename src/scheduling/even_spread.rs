@@ -1,8 +1,8 @@
-//! Spreads pods over hosts evenly if each host gets many of them.
+//! Spreads pods over nodes evenly if each node gets many of them.
 //!
-//! kube-scheduler compares a pod with the host that has the fewest matching pods. On hosts that
-//! become ready together it binds the pods of a group in turn, so each host ends with the same
-//! number. Every host that counts must therefore have capacity for its share. A host that is full
+//! kube-scheduler compares a pod with the node that has the fewest matching pods. On nodes that
+//! become ready together it binds the pods of a group in turn, so each node ends with the same
+//! number. Every node that counts must therefore have capacity for its share. A node that is full
 //! earlier limits all others to its own number plus the skew.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,28 +23,28 @@ use crate::scheduling::topology::DomainCounter;
 use crate::scheduling::topology::topology_state::TopologyState;
 use crate::state::snapshot::{ExistingNode, Snapshot};
 
-/// Minimum number of hosts of a group with enough pods: spreading over hosts implies losing little
+/// Minimum number of nodes of a group with enough pods: spreading over nodes implies losing little
 /// with one of them. Users can require more with `minDomains`. See
-/// docs/decisions/012-equal-shares-on-hosts.md.
+/// docs/decisions/012-equal-shares-on-nodes.md.
 const HOSTS_MIN: u64 = 10;
 
-/// Maximum host counts to try for one family.
+/// Maximum node counts to try for one family.
 const TRIES_MAX: usize = 64;
 
-/// Step limit of one family, some nanoseconds each. One step evaluates a type for one host. Beyond
-/// it, no further host counts are tried.
+/// Step limit of one family, some nanoseconds each. One step evaluates a type for one node. Beyond
+/// it, no further node counts are tried.
 const STEPS_MAX: u64 = 5_000_000;
 
-/// Pods that are spread over hosts with each other and with no other pods.
+/// Pods that are spread over nodes with each other and with no other pods.
 #[derive(Debug)]
 struct SpreadGroup {
     tally: CounterIndex,
     classes: Vec<PodClassIndex>,
     pods: u64,
-    /// Minimum number of new hosts for equal shares: by the rules, and by [`HOSTS_MIN`].
+    /// Minimum number of new nodes for equal shares: by the rules, and by [`HOSTS_MIN`].
     min_hosts_by_rules: u64,
     hosts_min: u64,
-    /// Number of new hosts needed if each starts empty and the emptiest remains empty.
+    /// Number of new nodes needed if each starts empty and the emptiest remains empty.
     hosts_max: u64,
 }
 
@@ -53,11 +53,11 @@ struct SpreadGroup {
 struct SpreadFamily {
     groups: Vec<SpreadGroup>,
     /// Classes with their range in a group, or among the pods without topology rules. Each range is
-    /// distributed over hosts one by one.
+    /// distributed over nodes one by one.
     dealt: Vec<(PodClassIndex, u64, u64)>,
 }
 
-/// The result of one host count.
+/// The result of one node count.
 struct NodeCountTrial {
     /// In $/h, nodes counted.
     cost: f64,
@@ -75,11 +75,11 @@ struct Supply {
     lots: IndexVec<TemplateIndex, Option<ItemGroupIndex>>,
     /// Templates for new nodes.
     open: IndexVec<TemplateIndex, bool>,
-    /// Claims that count as hosts.
+    /// Claims that count as nodes.
     claims: Vec<OpenedNodeIndex>,
 }
 
-/// Packs with equal shares for all hosts, or returns `None` if no pod would benefit.
+/// Packs with equal shares for all nodes, or returns `None` if no pod would benefit.
 pub(super) fn pack_evenly<'g, 'p, 'a>(
     context: &'g PackingContext<'p, 'a>,
     rooms: &'p [&'p ExistingNode],
@@ -91,7 +91,7 @@ pub(super) fn pack_evenly<'g, 'p, 'a>(
     if families.is_empty() {
         return None;
     }
-    // The hosts of all other pods must be known.
+    // The nodes of all other pods must be known.
     let calls = scheduler.calls.clone();
     for (class, ..) in families.iter().flat_map(|family| &family.dealt) {
         scheduler.calls[*class] = false;
@@ -109,7 +109,7 @@ pub(super) fn pack_evenly<'g, 'p, 'a>(
 }
 
 impl<'p> Scheduler<'_, 'p, '_> {
-    /// Returns whether there are new nodes for pods with host spread whose pods have no other
+    /// Returns whether there are new nodes for pods with node spread whose pods have no other
     /// topology rules.
     pub(super) fn may_spread_evenly(&self) -> bool {
         let topology = self.context.topology;
@@ -131,7 +131,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         by_left.then(self.cost().total_cmp(&other.cost())).is_lt()
     }
 
-    /// Returns the groups with unscheduled pods that benefit from equal shares, fewest hosts first.
+    /// Returns the groups with unscheduled pods that benefit from equal shares, fewest nodes first.
     fn spread_families(&mut self) -> Vec<SpreadFamily> {
         let mut families: BTreeMap<(bool, RequirementsIndex), SpreadFamily> = BTreeMap::new();
         let groups = self.spread_groups();
@@ -243,7 +243,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         groups
     }
 
-    /// Gives all hosts equal shares of a family. Returns whether that succeeded.
+    /// Gives all nodes equal shares of a family. Returns whether that succeeded.
     fn spread_evenly(&mut self, family: &SpreadFamily) -> bool {
         let before = self.packed.lots.len();
         let supply = self.supply_for(family);
@@ -259,7 +259,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         }
         let least = costs.iter().map(|cost| cost.1).fold(f64::INFINITY, f64::min);
         let best = costs.iter().find(|cost| cost.1 <= least * ABOUT);
-        // Rather on fewer hosts than some nowhere.
+        // Rather on fewer nodes than some nowhere.
         let fewest = family.max_of_groups(|group| group.min_hosts_by_rules).max(claims);
         let fewer = (fewest..family.max_of_groups(|group| group.hosts_min)).rev();
         let hosts = best.map(|cost| cost.0).into_iter().chain(fewer);
@@ -333,8 +333,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         supply
     }
 
-    /// Evaluates equal shares for a number of hosts, new and existing, or returns `None` if one
-    /// cannot host its share.
+    /// Evaluates equal shares for a number of nodes, new and existing, or returns `None` if one
+    /// cannot node its share.
     fn try_host_count(
         &self,
         family: &SpreadFamily,
@@ -370,7 +370,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         Some(trial)
     }
 
-    /// Adds their shares to existing claims, which come after the new hosts.
+    /// Adds their shares to existing claims, which come after the new nodes.
     fn grow_claims(
         &self,
         family: &SpreadFamily,
@@ -417,7 +417,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         Some(())
     }
 
-    /// Returns the largest share of a new host. All new hosts are sized for it, so the scheduler
+    /// Returns the largest share of a new node. All new nodes are sized for it, so the scheduler
     /// may place the remaining pods on any of them.
     fn largest_share(
         &self,
@@ -427,7 +427,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         hosts: u64,
     ) -> Vec<i64> {
         let ends = family.dealt.iter();
-        // The share of a host changes only at the first and last host of a class.
+        // The share of a node changes only at the first and last node of a class.
         let changes = ends.flat_map(|(_, first, end)| [first % hosts, end % hosts]);
         let changes: BTreeSet<u64> = changes.chain([0]).filter(|host| *host < new).collect();
         // The item groups of all templates have equal requests.
@@ -466,12 +466,12 @@ impl<'p> Scheduler<'_, 'p, '_> {
 }
 
 impl SpreadGroup {
-    /// Computes the number of new hosts from `minDomains` and the skew.
+    /// Computes the number of new nodes from `minDomains` and the skew.
     fn count_hosts(&mut self, board: &mut TopologyState<'_>) {
         let (least, skew) = (self.hosts_min, self.hosts_max.max(1));
         let (hosts, emptiest) = board.count_and_min(self.tally);
         self.hosts_max = self.pods.div_ceil(skew);
-        // A host that could take one more would have taken it.
+        // A node that could take one more would have taken it.
         let most = if hosts == 0 { self.pods } else { emptiest.saturating_add(skew) };
         let needed = self.pods.div_ceil(most.max(1)).max(1);
         [self.min_hosts_by_rules, self.hosts_min] =
@@ -483,12 +483,12 @@ impl SpreadGroup {
 }
 
 impl SpreadFamily {
-    /// Returns the highest number of hosts of a group.
+    /// Returns the highest number of nodes of a group.
     fn max_of_groups(&self, hosts: impl Fn(&SpreadGroup) -> u64) -> u64 {
         self.groups.iter().map(hosts).max().unwrap_or(0)
     }
 
-    /// Returns the host counts to try: each reduces the fullest host of a group by one pod.
+    /// Returns the node counts to try: each reduces the fullest node of a group by one pod.
     fn host_counts(&self, claims: u64) -> impl Iterator<Item = u64> {
         let least = self.max_of_groups(|group| group.hosts_min).max(claims);
         let most = self.max_of_groups(|group| group.hosts_max);
@@ -498,7 +498,7 @@ impl SpreadFamily {
             while each > 1 {
                 let hosts = group.pods.div_ceil(each);
                 host_counts.insert(hosts);
-                // The most pods that so few hosts cannot all do with.
+                // The most pods that so few nodes cannot all do with.
                 each = (group.pods - 1) / hosts;
             }
         }
@@ -507,7 +507,7 @@ impl SpreadFamily {
         host_counts.into_iter().step_by(step)
     }
 
-    /// Returns the number of pods of each class on one of these hosts.
+    /// Returns the number of pods of each class on one of these nodes.
     fn share_of_host(&self, host: u64, hosts: u64) -> impl Iterator<Item = (PodClassIndex, u64)> {
         self.dealt.iter().map(move |(class, first, end)| {
             let pods = dealt_to(host, hosts, *end) - dealt_to(host, hosts, *first);
@@ -531,7 +531,7 @@ impl SpreadFamily {
     }
 }
 
-/// Returns how many of the first `pods` pods this host gets if all hosts take turns.
+/// Returns how many of the first `pods` pods this node gets if all nodes take turns.
 fn dealt_to(host: u64, hosts: u64, pods: u64) -> u64 {
     pods / hosts + u64::from(pods % hosts > host)
 }

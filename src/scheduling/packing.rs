@@ -62,7 +62,7 @@ pub(super) struct PackingInput<'o> {
     pub(super) rows: &'o IndexVec<RowIndex, CompatibleOfferings>,
     /// Number of pending items of each group; zero for those of other orders.
     pub(super) stock: &'o IndexVec<ItemGroupIndex, u64>,
-    /// Number of per-host counters.
+    /// Number of per-node counters.
     pub(super) counters: usize,
     /// Cost of a node beyond its price, in $/h.
     pub(super) node_overhead_price: f64,
@@ -134,7 +134,7 @@ impl<'o> PackingInput<'o> {
     /// Returns these pods in one bin of a type if they fit together.
     fn bin_with(&self, shape: TypeIndex, parts: &[ItemCount], rules: &BinRules<'_>) -> Option<Bin> {
         let mut bin = self.empty_bin(shape, u64::MAX, u64::MAX)?;
-        // Pods that require others on the host come after them.
+        // Pods that require others on the node come after them.
         for needy in [false, true] {
             for (lot, count) in parts {
                 if self.lots[*lot].shares.needs.is_empty() == needy {
@@ -252,7 +252,7 @@ impl<'o> PackingInput<'o> {
         }
     }
 
-    /// Returns whether a claim contains the pods that a group requires on its host.
+    /// Returns whether a claim contains the pods that a group requires on its node.
     fn has_required_pods(&self, claim: &PackedNode, lot: ItemGroupIndex) -> bool {
         let mut needs = self.lots[lot].shares.needs.iter();
         needs.all(|(counter, _)| {
@@ -296,7 +296,7 @@ impl<'o> PackingInput<'o> {
         self.fits_one_host(&joined).then_some(joined)
     }
 
-    /// Returns a claim with one more item without per-host counters. Open labels must agree.
+    /// Returns a claim with one more item without per-node counters. Open labels must agree.
     pub(super) fn with_one_more_unchecked(
         &self,
         claim: &PackedNode,
@@ -332,7 +332,7 @@ impl<'o> PackingInput<'o> {
         LaunchQuery::new(self.template, self.variety, &rows, &sum).cheapest_type(ledger)
     }
 
-    /// Returns whether the pods of a claim fit together on one host.
+    /// Returns whether the pods of a claim fit together on one node.
     pub(super) fn fits_one_host(&self, claim: &PackedNode) -> bool {
         self.with_rules(claim.shape, |rules| {
             self.bin_with(claim.shape, &claim.parts, rules).is_some()

@@ -158,7 +158,7 @@ pub(super) struct Scheduler<'g, 'p, 'a> {
     pub(super) counted: usize,
     /// Number of claims whose sites follow those of the nodes; [`Self::retry_unscheduled`] sets it.
     pub(super) known_sites: usize,
-    /// Whether pods that must share a host are packed completely or not at all.
+    /// Whether pods that must share a node are packed completely or not at all.
     pub(super) is_whole: bool,
     /// Whether a node may be launched for pods of a class.
     pub(super) calls: IndexVec<PodClassIndex, bool>,
@@ -256,7 +256,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
     }
 
-    /// Returns whether each pod of a kind needs its own host, and topology rules count DaemonSet
+    /// Returns whether each pod of a kind needs its own node, and topology rules count DaemonSet
     /// pods.
     fn needs_own_host(&self, kind: KindIndex) -> bool {
         let context = self.context;
@@ -500,8 +500,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
     }
 
-    /// Returns whether host spread allows items on a claim, as far as its site is known. If hosts
-    /// are too few for `minDomains`, an additional host is needed.
+    /// Returns whether node spread allows items on a claim, as far as its site is known. If nodes
+    /// are too few for `minDomains`, an additional node is needed.
     fn may_top_up(&self, group: ItemGroupIndex, at: OpenedNodeIndex) -> bool {
         if at.0 >= self.known_sites {
             return true;

@@ -16,7 +16,7 @@ const REST_MAX: u64 = 20_000_000;
 
 impl<'p> Scheduler<'_, 'p, '_> {
     /// Adds nodes for pods without a turn, now that the location of all others is known: `board`
-    /// contains every host and all bound pods. Spreads may use domains of possible nodes, or only
+    /// contains every node and all bound pods. Spreads may use domains of possible nodes, or only
     /// those of existing nodes. Returns whether any pod was scheduled.
     pub(super) fn retry_unscheduled(
         &mut self,
@@ -91,7 +91,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         }
     }
 
-    /// Schedules remaining pods wherever possible after all turns. `board` contains every host and
+    /// Schedules remaining pods wherever possible after all turns. `board` contains every node and
     /// all bound pods. Pods without topology rules are retried only if claims were dropped
     /// (`everyone`).
     pub(super) fn place_rest(

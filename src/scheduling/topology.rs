@@ -155,8 +155,8 @@ impl Topology {
         })
     }
 
-    /// Returns the host spread of a kind without any other topology rules or counters: its counter,
-    /// skew and minimum number of hosts.
+    /// Returns the node spread of a kind without any other topology rules or counters: its counter,
+    /// skew and minimum number of nodes.
     pub(super) fn only_host_spread(&self, kind: KindIndex) -> Option<(CounterIndex, u32, u32)> {
         match (&self.checks[kind][..], &self.adds[kind][..]) {
             ([TopologyCheck::Even { tally, skew, least, adds: 1 }], [counted])
@@ -174,7 +174,7 @@ impl Topology {
     }
 
     /// Returns whether a kind needs a domain before packing, because its rules or those of others
-    /// depend on a key other than the host.
+    /// depend on a key other than the node.
     pub(super) fn needs_domain_first(&self, kind: KindIndex) -> bool {
         let early = self.has_spread(kind);
         let mut checked = self.checks[kind].iter().flat_map(|check| match check {
@@ -190,7 +190,7 @@ impl Topology {
             || added.any(|tally| self.key_of(*tally) != HOST)
     }
 
-    /// The keys, the host's aside, by which some pinned kind's place has to be known.
+    /// The keys, the node's aside, by which some pinned kind's place has to be known.
     pub(super) fn domain_keys(&self) -> Vec<KeyIndex> {
         let mut keys: Vec<KeyIndex> =
             self.tallies.iter().map(DomainCounter::topology_key).collect();

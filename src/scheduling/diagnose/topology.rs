@@ -25,12 +25,12 @@ pub(crate) struct TopologyDiagnosis<'p> {
     cells: &'p DomainSet,
     board: TopologyState<'p>,
     sites: DomainLocations,
-    /// The location of a node whose only domain is its host.
+    /// The location of a node whose only domain is its node.
     anywhere: LocationIndex,
 }
 
 impl<'p> TopologyDiagnosis<'p> {
-    /// `board` contains all hosts and all bound pods at the end.
+    /// `board` contains all nodes and all bound pods at the end.
     pub(crate) fn new(ground: &PackingContext<'p, '_>, mut board: TopologyState<'p>) -> Self {
         let sites = add_cells(ground.problem, ground.cells, &mut board);
         Self {
@@ -118,7 +118,7 @@ impl<'p> TopologyDiagnosis<'p> {
     fn decided_on_new_node(&self, check: &TopologyCheck, site: LocationIndex) -> Option<bool> {
         let topology = self.board.topology;
         match check {
-            // A new host has no pods.
+            // A new node has no pods.
             TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. }
                 if topology.key_of(*tally) == HOST =>
             {
@@ -161,7 +161,7 @@ impl<'p> TopologyDiagnosis<'p> {
             .iter()
             .map(|tally| &self.problem.groups.keys[topology.key_of(*tally)][..])
             .collect();
-        // A domain is one value of each key; a new host is its own domain.
+        // A domain is one value of each key; a new node is its own domain.
         let mut reachable: BTreeSet<Vec<Option<&str>>> = BTreeSet::new();
         let mut open = BTreeSet::new();
         for (cell, holds) in cells.iter().zip(holds) {

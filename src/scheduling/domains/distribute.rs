@@ -95,7 +95,7 @@ fn best_domain(
     let mut best: Option<((u64, usize, f64), usize)> = None;
     for (at, (cell, price, choice)) in demand.cells.iter().enumerate() {
         let site = site_of[*cell];
-        // Rules by host do not apply to a domain without hosts.
+        // Rules by node do not apply to a domain without nodes.
         if !allows_in_domain(board, demand.kind, site) {
             continue;
         }
@@ -110,7 +110,7 @@ fn best_domain(
     best.map(|(_, at)| at)
 }
 
-/// Returns whether every rule holds whose domain is not the host.
+/// Returns whether every rule holds whose domain is not the node.
 fn allows_in_domain(board: &mut TopologyState<'_>, kind: KindIndex, site: LocationIndex) -> bool {
     let topology = board.topology;
     topology.checks[kind].iter().all(|check| match check {

@@ -12,7 +12,7 @@ use crate::scheduling::packing::launch_options::Ledger;
 use crate::scheduling::packing::pod_cost::{scarcest_counter, types_to_evaluate, worth_of};
 use crate::scheduling::packing::{PackedNode, Packing, PackingInput};
 
-/// Step limit of one packing, some nanoseconds each. One step evaluates an item group for one host.
+/// Step limit of one packing, some nanoseconds each. One step evaluates an item group for one node.
 /// Beyond it, pods are left with `Effort`. 100,000 different pods take half of it with 1,340 types.
 pub(crate) const STEPS_MAX: u64 = 200_000_000;
 
@@ -37,7 +37,7 @@ const QUEUES_MAX: usize = 64;
 /// Minimum value of a repeated packing, relative to the original.
 const LIKENESS: f64 = 0.97;
 
-/// Extra value of pods that must be spread over many hosts.
+/// Extra value of pods that must be spread over many nodes.
 const PREMIUM: f64 = 1.05;
 
 /// An instance type for a row, with its best known packing.
@@ -101,14 +101,14 @@ struct PackingRun<'p, 'o> {
     values: IndexVec<ItemGroupIndex, f64>,
 }
 
-/// Upper bound of the value that pending pods add to a host.
+/// Upper bound of the value that pending pods add to a node.
 struct ValueBound {
     /// Total value of all pending pods.
     all: f64,
     /// Prices of cpu and memory at which no pod is worth more than its requests. At each of these,
-    /// the value of a host is limited by its cpu and memory.
+    /// the value of a node is limited by its cpu and memory.
     prices: Vec<[f64; 2]>,
-    /// Highest value of pods with few per host.
+    /// Highest value of pods with few per node.
     few: f64,
 }
 
@@ -201,7 +201,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         let mut worth_by_counter = vec![0.0; self.input.counters];
         let mut total = 0.0;
         let mut sums = [0.0; 2];
-        // Cpu, memory and value of pods without a limit per host.
+        // Cpu, memory and value of pods without a limit per node.
         let mut free_groups: Vec<[f64; 3]> = Vec::new();
         for identical in &waiting.order {
             let mut unconstrained_value: f64 = 0.0;
@@ -328,7 +328,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         parts.iter().map(|(lot, count)| self.values[*lot] * *count as f64).sum()
     }
 
-    /// Adds as many identical nodes as there are pods for. Groups that differ only in per-host
+    /// Adds as many identical nodes as there are pods for. Groups that differ only in per-node
     /// constraints replace each other.
     fn commit_candidate(&self, candidate: &TypeCandidate, identical: &Sorted, draft: &mut Packing) {
         let limited = self.input.limit_usage(candidate.shape);
@@ -433,7 +433,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         let ordinals: Vec<_> = ordinals.into_iter().collect();
         identical.ratios =
             ratios.iter().map(|ratio| ordinals.partition_point(|other| *other < ratio)).collect();
-        // Pods with per-host constraints come first, pods that require other pods last.
+        // Pods with per-node constraints come first, pods that require other pods last.
         for lot in &mut identical.lots {
             lot.sort_by_key(|lot| {
                 let shares = self.input.lots[*lot].shares;

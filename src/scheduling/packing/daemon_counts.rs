@@ -54,7 +54,7 @@ pub(crate) fn daemons_of(
         .collect()
 }
 
-/// Returns the DaemonSet pods of a new host by type and counter.
+/// Returns the DaemonSet pods of a new node by type and counter.
 pub(crate) fn daemon_counts(topology: &Topology, templates: &[NodeTemplate<'_>]) -> DaemonCounts {
     if !topology.counts_daemons() {
         return DaemonCounts::default();

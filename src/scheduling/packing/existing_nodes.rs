@@ -57,7 +57,7 @@ impl ExistingPlacement {
     }
 }
 
-/// Properties that distinguish nodes for pods, except resources: required labels, taints, host
+/// Properties that distinguish nodes for pods, except resources: required labels, taints, node
 /// ports.
 type Profile<'r> = (Vec<Option<&'r Requirement>>, &'r [Taint], &'r BTreeSet<HostPort>);
 

@@ -7,7 +7,7 @@ use crate::scheduling::problem::resource_vector::{copies_that_fit, fits, subtrac
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::topology::node_counters::NodeConstraints;
 
-/// Pending pods that are identical for all hosts in question.
+/// Pending pods that are identical for all nodes in question.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ItemGroup<'l> {
     /// Their class.
@@ -18,13 +18,13 @@ pub(crate) struct ItemGroup<'l> {
     pub(crate) demand: &'l [i64],
     /// Reciprocal of the demand.
     pub(crate) per_unit: &'l [f64],
-    /// Their per-host constraints.
+    /// Their per-node constraints.
     pub(crate) shares: &'l NodeConstraints,
     /// Ordinal of their compatible offerings.
     pub(crate) row: RowIndex,
     /// Their domain, or `None` if it does not matter.
     pub(crate) cell: Option<DomainIndex>,
-    /// Number of pods that must start together on a host without the pods they require, because
+    /// Number of pods that must start together on a node without the pods they require, because
     /// others could go nowhere else.
     pub(crate) together: u64,
 }
@@ -35,7 +35,7 @@ pub(crate) type ItemGroups<'l> = IndexVec<ItemGroupIndex, ItemGroup<'l>>;
 /// An item group and a number of its items.
 pub(crate) type ItemCount = (ItemGroupIndex, u64);
 
-/// A way to fill a host.
+/// A way to fill a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FillStrategy {
     /// The largest pods first.
@@ -73,7 +73,7 @@ struct QueueCursor {
     taken: u64,
 }
 
-/// Pending items to fill a host from.
+/// Pending items to fill a node from.
 pub(crate) struct PendingItems<'f> {
     /// Their groups.
     pub(crate) waiting: &'f FillQueues,
@@ -83,19 +83,19 @@ pub(crate) struct PendingItems<'f> {
     pub(crate) values: &'f IndexVec<ItemGroupIndex, f64>,
 }
 
-/// The item groups, and the rules of a host.
+/// The item groups, and the rules of a node.
 pub(crate) struct BinRules<'t> {
     /// The item groups.
     pub(crate) lots: &'t ItemGroups<'t>,
-    /// Compatible offerings of a row on this host, one bit each; zero if incompatible.
+    /// Compatible offerings of a row on this node, one bit each; zero if incompatible.
     pub(crate) mask: &'t dyn Fn(RowIndex) -> u64,
-    /// Whether groups of a row must be compared with all others on the host.
+    /// Whether groups of a row must be compared with all others on the node.
     pub(crate) is_picky: &'t dyn Fn(RowIndex) -> bool,
-    /// Whether groups of two such rows cannot share a host.
+    /// Whether groups of two such rows cannot share a node.
     pub(crate) apart: &'t dyn Fn(RowIndex, RowIndex) -> bool,
 }
 
-/// A host during filling.
+/// A node during filling.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bin {
     /// Free resources.
@@ -106,11 +106,11 @@ pub(crate) struct Bin {
     pub(crate) good: u64,
     /// Its rows that must be compared with others.
     pub(crate) picky: Vec<RowIndex>,
-    /// Per-host counters of its pods.
+    /// Per-node counters of its pods.
     pub(crate) counts: Vec<u32>,
 }
 
-/// Capacity is filled in portions, so that a host with thousands of pods takes few steps.
+/// Capacity is filled in portions, so that a node with thousands of pods takes few steps.
 const SHARE: u64 = 8;
 
 impl Bin {
@@ -124,7 +124,7 @@ impl Bin {
         }
     }
 
-    /// Returns how many items per-host constraints allow, up to `most`.
+    /// Returns how many items per-node constraints allow, up to `most`.
     fn allowed_items(&self, group: &ItemGroup<'_>, most: u64) -> u64 {
         let count = group.shares.remaining_pods(&self.counts, most);
         let begins = count >= group.together || group.shares.is_met(&self.counts);
@@ -148,7 +148,7 @@ impl Bin {
         }
     }
 
-    /// Fills the host with pending items. Returns the added items and adds its effort to `steps`.
+    /// Fills the node with pending items. Returns the added items and adds its effort to `steps`.
     pub(crate) fn fill(
         &mut self,
         strategy: FillStrategy,
@@ -171,7 +171,7 @@ impl Bin {
         let (lots, order) = (rules.lots, &pending.waiting.order);
         let mut parts = Vec::new();
         *steps += 2 * order.len() as u64;
-        // Pods that require other pods on the host come after them.
+        // Pods that require other pods on the node come after them.
         let mut needy = false;
         loop {
             let mut wait = false;

@@ -10,14 +10,14 @@ use crate::scheduling::packing::fill_bin::{FillStrategy, ItemCount};
 /// A packing with more steps is not repeated with other strategies.
 pub(super) const AGAIN_MAX: u64 = 250_000;
 
-/// The items of a host, and the steps to compute them.
+/// The items of a node, and the steps to compute them.
 #[derive(Default)]
 pub(super) struct Fill {
     pub(super) parts: Vec<ItemCount>,
     pub(super) steps: u64,
 }
 
-/// Fills of earlier packings. The first hosts of all packings are filled from the same pods.
+/// Fills of earlier packings. The first nodes of all packings are filled from the same pods.
 #[derive(Default)]
 pub(super) struct FillCache {
     /// Remaining items by group, with an ordinal.

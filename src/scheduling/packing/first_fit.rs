@@ -39,7 +39,7 @@ impl PackingInput<'_> {
         }
         lots.sort_by_key(|lot| {
             let group = &self.lots[*lot];
-            // Pods that require other pods on the host come after them.
+            // Pods that require other pods on the node come after them.
             let needy = !group.shares.needs.is_empty();
             (needy, Reverse((group.demand[0], group.demand[1])), *lot)
         });

@@ -1,4 +1,4 @@
-//! Builds the initial topology state of a snapshot: its hosts, the domains of new nodes, and the
+//! Builds the initial topology state of a snapshot: its nodes, the domains of new nodes, and the
 //! bound pods.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,7 +97,7 @@ pub(crate) fn initial_state<'t>(
     board
 }
 
-/// Returns the possible values of the topology keys of a node, except the host.
+/// Returns the possible values of the topology keys of a node, except the node.
 fn domain_values<'l>(
     problem: &'l Problem<'_>,
     labels: &'l Requirements,

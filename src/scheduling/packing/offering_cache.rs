@@ -84,7 +84,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         row
     }
 
-    /// Returns the row without types whose hosts cannot take a pod of this kind.
+    /// Returns the row without types whose nodes cannot take a pod of this kind.
     pub(crate) fn row_of_kind(
         &mut self,
         kind: KindIndex,

@@ -11,8 +11,8 @@ use crate::scheduling::problem::resource_vector::{COMMON, copies_that_fit, fits}
 /// Number of evaluated types with a similar ratio of memory to cpu.
 const FRONT_MAX: f64 = 24.0;
 
-/// Returns the counter whose limit per host requires the most hosts, and the number of its pods
-/// that can share a host.
+/// Returns the counter whose limit per node requires the most nodes, and the number of its pods
+/// that can share a node.
 pub(crate) fn scarcest_counter(
     input: &PackingInput<'_>,
     group_ids: &[ItemGroupIndex],
@@ -63,7 +63,7 @@ pub(crate) fn types_to_evaluate(
     types_by_row
 }
 
-/// Returns whether a host of a type has capacity for the pods of a group that start together.
+/// Returns whether a node of a type has capacity for the pods of a group that start together.
 fn has_room(input: &PackingInput<'_>, shape: TypeIndex, group: &ItemGroup<'_>) -> bool {
     let net = input.template.shapes[shape].net.as_deref();
     net.is_some_and(|net| match group.together {
@@ -162,8 +162,8 @@ fn amount_of(net: &[i64], axis: usize) -> f64 {
     amount
 }
 
-/// Returns the lowest cost of one of many identical pods if at most `most` share a host; zero if it
-/// fits nowhere. If pods need separate hosts, each costs a host. Reservations cost almost nothing
+/// Returns the lowest cost of one of many identical pods if at most `most` share a node; zero if it
+/// fits nowhere. If pods need separate nodes, each costs a node. Reservations cost almost nothing
 /// for some pods and are no measure for others, so they count only for pods without other options.
 pub(crate) fn worth_of(
     input: &PackingInput<'_>,

@@ -34,7 +34,7 @@ struct ConstrainedDaemon<'a> {
     away: Vec<(GroupIndex, KeyIndex)>,
     /// Labels that it requires and that pools set, by alternative. Empty if there are too many.
     asks: Vec<Vec<(String, Requirement)>>,
-    /// Keys, except the host, of anti-affinity against existing pods.
+    /// Keys, except the node, of anti-affinity against existing pods.
     far: BTreeSet<&'a str>,
 }
 

@@ -38,7 +38,7 @@ pub(crate) const UNSETTLED: u32 = u32::MAX - 1;
 pub(crate) struct Locations {
     places: IndexVec<KeyIndex, IndexVec<LocationIndex, u32>>,
     passes: IndexVec<FilterIndex, IndexVec<LocationIndex, Match>>,
-    /// Values of each key, except the host, with their domain number.
+    /// Values of each key, except the node, with their domain number.
     values: IndexVec<KeyIndex, BTreeMap<String, u32>>,
     /// Number of domains of each key.
     counts: IndexVec<KeyIndex, u32>,
@@ -84,7 +84,7 @@ impl Locations {
         next
     }
 
-    /// Adds a location with domains for all keys except the host, whose domain is new for a host.
+    /// Adds a location with domains for all keys except the node, whose domain is new for a node.
     pub(crate) fn add_location(
         &mut self,
         is_host: bool,
@@ -444,7 +444,7 @@ impl<'t> TopologyState<'t> {
         exists.is_some_and(|exists| *exists)
     }
 
-    /// Returns the domains of a counter, except hosts, by name, with the count and whether they
+    /// Returns the domains of a counter, except nodes, by name, with the count and whether they
     /// count for the spread.
     pub(crate) fn named_domains(&self, tally: CounterIndex) -> Vec<(&str, u32, bool)> {
         let count = &self.counts[tally];
