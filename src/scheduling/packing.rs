@@ -4,13 +4,13 @@
 pub(super) mod fill_bin;
 // Cache of filled nodes.
 mod fill_cache;
-/// The types and offerings that a planned node may be launched as, by price and within limits.
+/// The types and offerings as which a planned node may be launched, by price and within limits.
 pub(super) mod launch_options;
 /// Places pods on nodes that exist or are being launched.
 pub(super) mod existing_nodes;
 /// Merges planned nodes if one larger node costs less.
 pub(super) mod merge;
-/// Least cost per pod, and the types that are worth trying.
+/// Lowest cost per pod, and the types that are evaluated.
 pub(super) mod pod_cost;
 /// First-fit decreasing as Karpenter does it: an upper bound on cost.
 pub(super) mod first_fit;
@@ -38,29 +38,29 @@ use crate::scheduling::supply::node_template::NodeTemplate;
 /// Step limit for adding unscheduled pods to claims. One step evaluates a type.
 const GROWTH_MAX: u64 = 20_000_000;
 
-/// A new node, in ordinals.
+/// A new node, as indices.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PackedNode {
     /// Its planned type. Other types may fit, too.
     pub(super) shape: TypeIndex,
     /// The price of its planned type.
     pub(super) price: f64,
-    /// Its pods, by lot.
+    /// Its pods, by item group.
     pub(super) parts: Vec<ItemCount>,
 }
 
 /// The input of packing, shared by all packings.
 #[derive(Clone, Copy)]
 pub(super) struct PackingInput<'o> {
-    /// Item groups, including those of other orders and pools.
+    /// Item groups, including those that other packings use.
     pub(super) lots: &'o ItemGroups<'o>,
     /// The pool.
     pub(super) template: &'o NodeTemplate<'o>,
-    /// The variety it wants.
+    /// The `min_values` of the pool.
     pub(super) variety: &'o MinValues<'o>,
     /// Compatible offerings of item groups, including those of other pools.
     pub(super) rows: &'o IndexVec<RowIndex, CompatibleOfferings>,
-    /// Number of pending items of each group; zero for those of other orders.
+    /// Number of pending items of each group; zero for groups that only other packings use.
     pub(super) stock: &'o IndexVec<ItemGroupIndex, u64>,
     /// Number of per-node counters.
     pub(super) counters: usize,
@@ -97,7 +97,7 @@ impl<'o> PackingInput<'o> {
         net.unwrap_or_default()
     }
 
-    /// Returns whether two rows require different values of an open label.
+    /// Returns whether two sets of compatible offerings require different values of an open label.
     pub(super) fn rows_conflict(&self, one: RowIndex, other: RowIndex) -> bool {
         self.rows[one].open.iter().any(|(key, wanted)| {
             let mut theirs = self.rows[other].open.iter();
@@ -134,7 +134,7 @@ impl<'o> PackingInput<'o> {
     /// Returns these pods in one bin of a type if they fit together.
     fn bin_with(&self, shape: TypeIndex, parts: &[ItemCount], rules: &BinRules<'_>) -> Option<Bin> {
         let mut bin = self.empty_bin(shape, u64::MAX, u64::MAX)?;
-        // Pods that require others on the node come after them.
+        // Pods that require other pods on the node are added after those pods.
         for needy in [false, true] {
             for (lot, count) in parts {
                 if self.lots[*lot].shares.needs.is_empty() == needy {
@@ -190,7 +190,8 @@ impl<'o> PackingInput<'o> {
         }
     }
 
-    /// Splits claims that violate `min_values`: fewer types suit all pods together than each pod.
+    /// Splits claims that violate `min_values`: fewer types suit all pods of a claim together than
+    /// each pod alone.
     pub(super) fn split_unvaried(&self, draft: &mut Packing) {
         if self.variety.is_empty() {
             return;
@@ -354,7 +355,8 @@ impl<'o> PackingInput<'o> {
     }
 }
 
-/// Splits pods in two parts, one row first, or returns `None` for a single pod.
+/// Splits pods into two parts, by compatible offerings if these differ. Returns `None` for a single
+/// pod.
 fn split_parts(lots: &ItemGroups<'_>, parts: &[ItemCount]) -> Option<[Vec<ItemCount>; 2]> {
     let row = lots[parts.first()?.0].row;
     let (first, others): (Vec<ItemCount>, Vec<ItemCount>) =
@@ -371,7 +373,7 @@ fn split_parts(lots: &ItemGroups<'_>, parts: &[ItemCount]) -> Option<[Vec<ItemCo
 }
 
 impl Packing {
-    /// Returns the cost in $/h, including this cost per node.
+    /// Returns the cost in $/h, including the given cost per node.
     pub(super) fn cost(&self, node_overhead_price: f64) -> f64 {
         let claims = self.claims.iter();
         claims.map(|claim| claim.price + node_overhead_price).sum()

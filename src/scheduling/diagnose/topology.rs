@@ -25,7 +25,7 @@ pub(crate) struct TopologyDiagnosis<'p> {
     cells: &'p DomainSet,
     board: TopologyState<'p>,
     sites: DomainLocations,
-    /// The location of a node whose only domain is its node.
+    /// The location of a new node that is in no domain except that of its own host name.
     anywhere: LocationIndex,
 }
 
@@ -124,7 +124,7 @@ impl<'p> TopologyDiagnosis<'p> {
             {
                 Some(true)
             }
-            // A domain without nodes is the emptiest one.
+            // A domain without nodes has the fewest pods.
             TopologyCheck::Even { tally, .. } => {
                 let has_domain =
                     self.board.sites.domain_of(topology.key_of(*tally), site) != NOWHERE;

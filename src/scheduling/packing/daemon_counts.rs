@@ -83,7 +83,8 @@ fn daemon_count<'m>(
     count
 }
 
-/// Returns the certain DaemonSet pods of one more node in a domain by counter, for any type.
+/// Returns, by counter, the DaemonSet pods that certainly run on one more node in a domain, for any
+/// type.
 pub(crate) fn sure_daemons<'g>(
     context: &'g PackingContext<'_, '_>,
     cell: DomainIndex,
