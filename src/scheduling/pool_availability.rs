@@ -33,11 +33,11 @@ const TOLD: usize = 5;
 pub struct PoolAvailability {
     /// Number of types in the catalog.
     pub catalog: usize,
-    /// Its requirements, with the number of types that satisfy each.
+    /// Requirements of the pool, with the number of types that satisfy each.
     pub asked: Vec<RequirementEffect>,
     /// Number of types that satisfy all requirements.
     pub suited: usize,
-    /// Number of these without capacity for the DaemonSets.
+    /// Number of these types without capacity for the DaemonSets.
     pub crowded: usize,
     /// Number of types that can be launched.
     pub types: usize,
@@ -51,7 +51,7 @@ pub struct PoolAvailability {
     pub held: Option<UnavailableSummary>,
     /// Limits of its nodes, including shared limits.
     pub limits: Vec<RemainingLimit>,
-    /// Why no node can be launched, if so.
+    /// Why no node can be launched. `None` if one can be launched.
     pub barren: Option<PoolRejection>,
 }
 
@@ -62,7 +62,7 @@ pub struct RequirementEffect {
     pub key: String,
     /// The required values.
     pub wanted: Requirement,
-    /// Number of types that satisfy it or have matching offerings.
+    /// Number of types that satisfy the requirement or have matching offerings.
     pub types: usize,
 }
 
@@ -77,14 +77,14 @@ pub struct RemainingLimit {
     pub most: i64,
     /// The remainder; negative if exceeded.
     pub left: i64,
-    /// Why nothing may be launched under this limit now.
+    /// Why nothing may be launched under this limit now. `None` if launches are allowed.
     pub closed: Option<String>,
 }
 
 /// The owner of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitOwner {
-    /// The pool's own.
+    /// The pool itself.
     Pool,
     /// The cluster.
     Cluster,
@@ -184,7 +184,8 @@ fn has_matching_offering(instance_type: &InstanceType, wanted: &Requirements) ->
         && offerings.any(|offering| offering.available && offering_matches(wanted, offering))
 }
 
-/// Returns the effect of each requirement: all of the pool, and others that exclude types.
+/// Returns the effect of all requirements of the pool, and of other requirements that exclude
+/// types.
 fn requirement_effects(
     template: &NodeTemplate<'_>,
     snapshot: &Snapshot<'_>,

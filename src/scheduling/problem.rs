@@ -40,9 +40,9 @@ use crate::state::snapshot::Snapshot;
 pub(super) struct NodeRequirements<'a> {
     /// Alternative label requirements, in the order of the pod.
     pub(super) alternatives: Vec<Requirements>,
-    /// Taints they put up with.
+    /// Tolerations of the pods.
     pub(super) tolerations: &'a [Toleration],
-    /// Host ports they bind.
+    /// Host ports that the pods bind.
     pub(super) ports: &'a BTreeSet<HostPort>,
     /// Requirements on the DaemonSet pods of a new node.
     pub(super) company: DaemonRequirements,
@@ -62,8 +62,8 @@ pub(super) struct ConstraintClass {
     pub(super) signature: SignatureIndex,
     /// The kind after relaxing one more preference.
     pub(super) next: Option<KindIndex>,
-    /// Whether DaemonSet pods of their node satisfy their affinity. The previous kind has the same
-    /// preferences without these DaemonSet pods.
+    /// Whether the pods depend on DaemonSet pods of their node to satisfy their affinity. The
+    /// previous kind has the same preferences, but does not depend on DaemonSet pods.
     pub(super) is_beside: bool,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct PodClass<'a> {
     pub(super) per_unit: Vec<f64>,
     /// Their priority.
     pub(super) priority: i32,
-    /// Themselves, by key.
+    /// The pods, by key.
     pub(super) pods: Vec<&'a Pod>,
 }
 
@@ -164,7 +164,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// How many pods each class has.
+    /// The number of pods of each class.
     pub(super) fn pods_per_class(&self) -> IndexVec<PodClassIndex, u64> {
         self.classes.iter().map(|class| class.pods.len() as u64).collect()
     }

@@ -29,13 +29,13 @@ pub enum RejectionDetail {
     /// A message without numbers.
     #[error("{0}")]
     Told(String),
-    /// Its priority is too low to launch nodes.
+    /// The priority of the pod is too low to launch nodes.
     #[error(
         "no existing node fits it, and its priority {priority} is below {cutoff}, the minimum for \
          launching nodes"
     )]
     Priority {
-        /// Its priority.
+        /// The priority of the pod.
         priority: i32,
         /// The minimum priority for launching nodes.
         cutoff: i32,
@@ -53,10 +53,10 @@ pub enum RejectionDetail {
         /// Number of pods required.
         least: usize,
     },
-    /// A taint of the pool that it does not tolerate.
+    /// A taint of the pool that the pod does not tolerate.
     #[error("does not tolerate {}", bounded_text(.0))]
     Taint(Taint),
-    /// A label of the pool that it does not accept.
+    /// A label of the pool that the pod does not accept.
     #[error("{0}")]
     Label(Arc<Incompatible>),
     /// A requirement that no type of the pool satisfies.
@@ -69,13 +69,13 @@ pub enum RejectionDetail {
         /// Number of types of the pool.
         types: usize,
     },
-    /// On every type, a DaemonSet pod uses one of its host ports.
+    /// On every type, a DaemonSet pod uses one of the host ports of the pod.
     #[error("on each of the {types} matching types, a DaemonSet pod uses one of its host ports")]
     Ports {
         /// Number of otherwise matching types.
         types: usize,
     },
-    /// On every type, anti-affinity with a DaemonSet pod rejects it.
+    /// On every type, anti-affinity with a DaemonSet pod rejects the pod.
     #[error(
         "on each of the {types} matching types, anti-affinity with a DaemonSet pod rejects it: \
          {daemon}"
@@ -89,7 +89,7 @@ pub enum RejectionDetail {
     /// No type has enough resources.
     #[error(fmt = write_resources)]
     Resources {
-        /// The missing resources of the closest type.
+        /// The resources that the closest type lacks.
         short: Vec<ResourceShortfall>,
         /// The closest type. `None` if DaemonSets exceed every type.
         nearest: Option<TypeName>,
@@ -101,7 +101,7 @@ pub enum RejectionDetail {
     Offering {
         /// Number of types that fit.
         types: usize,
-        /// The first by name.
+        /// The first of these types by name.
         first: TypeName,
         /// Required zones and capacity types.
         wanted: Vec<String>,
@@ -135,33 +135,33 @@ pub enum RejectionDetail {
         /// The owner of the limit as a suffix; empty for the pool.
         whose: &'static str,
     },
-    /// The fitting types have too few values of a label (`min_values`).
+    /// The types that fit have too few values of a label (`min_values`).
     #[error("the pool requires {least} values of {key}, but the types that fit have {count}")]
     Values {
         /// The label.
         key: String,
         /// Number of required values.
         least: usize,
-        /// Number of values.
+        /// Number of values that the types have.
         count: usize,
     },
-    /// No new node satisfies its topology rules.
+    /// No new node satisfies the topology rules of the pod.
     #[error(fmt = write_domains)]
     Places {
         /// Number of domains in which the pool can launch a node.
         reachable: usize,
         /// Number of these in which every rule is satisfied.
         open: usize,
-        /// The first rules.
+        /// The first topology rules that reject the pod.
         rules: Vec<TopologyRuleDetail>,
     },
-    /// Its topology rules depend on the location of in-flight nodes.
+    /// The topology rules of the pod depend on the location of in-flight nodes.
     #[error(fmt = write_undecided)]
     Unsettled {
-        /// Number of in-flight nodes with unknown location. Zero if only nodes of the same plan are
+        /// Number of in-flight nodes with unknown location. Zero if only planned nodes are
         /// concerned.
         count: usize,
-        /// The first few nodes.
+        /// The first few of these nodes.
         hosts: Vec<String>,
     },
 }
@@ -169,7 +169,7 @@ pub enum RejectionDetail {
 /// Unavailable offerings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnavailableSummary {
-    /// How many.
+    /// Number of unavailable offerings.
     pub offerings: usize,
     /// The first by name.
     pub first: OfferingKey,

@@ -16,7 +16,7 @@ pub type Size = (i64, i64);
 pub struct SolutionCost {
     /// The new nodes.
     pub bought: Vec<NodePurchase>,
-    /// Pods with no answer.
+    /// Unschedulable pods.
     pub left: Vec<PodKey>,
 }
 
@@ -25,7 +25,7 @@ pub struct SolutionCost {
 pub struct NodePurchase {
     /// Its lowest price in $/h.
     pub price: f64,
-    /// The number of its pods, by their requests.
+    /// The number of its pods with each combination of requests.
     pub pods: Vec<(Size, u64)>,
 }
 

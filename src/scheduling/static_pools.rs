@@ -41,14 +41,14 @@ pub enum StaticDemand {
     Room(String),
 }
 
-/// Static capacity that cannot be launched now.
+/// Static capacity that cannot be launched now, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortfall {
     /// The kind of capacity.
     pub need: StaticDemand,
     /// The missing quantity: nodes, or virtual pods.
     pub missing: usize,
-    /// Why, never empty.
+    /// The rejections, never empty.
     pub reasons: Arc<[PoolRejection]>,
 }
 
@@ -69,7 +69,7 @@ pub fn plan_replicas(
     let templates: IndexVec<TemplateIndex, NodeTemplate<'_>> = templates.collect();
     let nothing = problem.axes.demand_of(&Resources::default(), None);
     let mut ledgers = Ledgers::new(&templates, snapshot);
-    // All nodes are planned before alternatives are added, because these use limits, too.
+    // All nodes are planned before alternatives are added, because alternatives use limits, too.
     let mut planned = Vec::with_capacity(templates.len());
     for (index, template) in templates.iter_enumerated() {
         let wanted = snapshot.lacking[&template.pool.name].min(AT_ONCE);
@@ -127,7 +127,7 @@ fn plan_nodes(
         let query = LaunchQuery::new(template, &variety, &[], nothing);
         let (mut offerings, types) =
             query.launch_options(*shape, *price, scheduling, ledger, &mut scratch);
-        // Other claims may have used the limits that remained when this one was planned.
+        // Other claims may have used the limits that remained when this claim was planned.
         let shortage = variety.shortage(template, types.iter().copied());
         let is_reserved = template.shapes[*shape].reservation.is_some();
         if let Some(shortage) = shortage.filter(|_| !is_reserved) {

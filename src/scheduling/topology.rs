@@ -41,7 +41,7 @@ pub(super) struct NodeFilter {
     pub(super) labels: Option<RequirementsIndex>,
     /// The requirements whose tolerations must cover the taints, or `None`.
     pub(super) taints: Option<RequirementsIndex>,
-    /// The keys a site must have.
+    /// The topology keys that a location must have.
     pub(super) keys: Vec<KeyIndex>,
 }
 
@@ -50,7 +50,8 @@ pub(super) struct NodeFilter {
 pub(super) enum TopologyCheck {
     /// The domain contains none of these pods.
     Free { tally: CounterIndex },
-    /// The place does not lead the emptiest by more than the skew, the pod itself counted.
+    /// The number of pods in the domain, including the pod itself, exceeds that of the domain with
+    /// the fewest pods by at most the skew.
     Even {
         tally: CounterIndex,
         skew: u32,
@@ -59,7 +60,7 @@ pub(super) enum TopologyCheck {
         adds: u32,
     },
     /// Each of these domains contains matching pods, or no domain does and the pod matches itself.
-    /// With the last field set, a DaemonSet pod on the same node also satisfies it.
+    /// If `beside` is set, a DaemonSet pod on the same node also satisfies it.
     Near {
         tallies: Vec<CounterIndex>,
         /// Whether the pod matches itself, so that it may be the first.
@@ -89,8 +90,8 @@ impl Topology {
         self.daemon_overheads.iter().any(|daemon_overhead| !daemon_overhead.is_empty())
     }
 
-    /// Builds the rules of a problem. `standing` are the groups and keys of the terms of bound
-    /// pods.
+    /// Builds the rules of a problem. `standing` contains the groups and keys of the anti-affinity
+    /// terms of bound pods.
     pub(super) fn new(problem: &Problem<'_>, standing: &[(GroupIndex, KeyIndex)]) -> Self {
         let mut maker = Maker { problem, tallies: BTreeMap::new(), filters: BTreeMap::new() };
         let mut checks: IndexVec<KindIndex, Vec<TopologyCheck>> =
@@ -155,8 +156,8 @@ impl Topology {
         })
     }
 
-    /// Returns the node spread of a kind without any other topology rules or counters: its counter,
-    /// skew and minimum number of nodes.
+    /// Returns the hostname spread of a kind without any other topology rules or counters: its
+    /// counter, skew and minimum number of nodes.
     pub(super) fn only_host_spread(&self, kind: KindIndex) -> Option<(CounterIndex, u32, u32)> {
         match (&self.checks[kind][..], &self.adds[kind][..]) {
             ([TopologyCheck::Even { tally, skew, least, adds: 1 }], [counted])
@@ -174,7 +175,7 @@ impl Topology {
     }
 
     /// Returns whether a kind needs a domain before packing, because its rules or those of others
-    /// depend on a key other than the node.
+    /// depend on a key other than the host name.
     pub(super) fn needs_domain_first(&self, kind: KindIndex) -> bool {
         let early = self.has_spread(kind);
         let mut checked = self.checks[kind].iter().flat_map(|check| match check {
@@ -190,7 +191,7 @@ impl Topology {
             || added.any(|tally| self.key_of(*tally) != HOST)
     }
 
-    /// The keys, the node's aside, by which some pinned kind's place has to be known.
+    /// The topology keys of all counters, except the host name.
     pub(super) fn domain_keys(&self) -> Vec<KeyIndex> {
         let mut keys: Vec<KeyIndex> =
             self.tallies.iter().map(DomainCounter::topology_key).collect();

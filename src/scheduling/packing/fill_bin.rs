@@ -20,12 +20,12 @@ pub(crate) struct ItemGroup<'l> {
     pub(crate) per_unit: &'l [f64],
     /// Their per-node constraints.
     pub(crate) shares: &'l NodeConstraints,
-    /// Ordinal of their compatible offerings.
+    /// Index of their compatible offerings.
     pub(crate) row: RowIndex,
-    /// Their domain, or `None` if it does not matter.
+    /// Their domain, or `None` if any domain is suitable.
     pub(crate) cell: Option<DomainIndex>,
-    /// Number of pods that must start together on a node without the pods they require, because
-    /// others could go nowhere else.
+    /// Number of pods that must start together on one node without the pods that they require,
+    /// because the others could not be scheduled anywhere else.
     pub(crate) together: u64,
 }
 
@@ -40,17 +40,18 @@ pub(crate) type ItemCount = (ItemGroupIndex, u64);
 pub(crate) enum FillStrategy {
     /// The largest pods first.
     Largest,
-    /// Repeatedly the pods that alone would add the most value to the remaining capacity.
+    /// Repeatedly the pods that would add the most value if they alone filled the remaining
+    /// capacity.
     Worth,
 }
 
-/// Item groups with equal row and demand: if one does not fit, none does.
+/// Item groups with equal compatible offerings and demand: if one does not fit, none does.
 pub(crate) type IdenticalGroups = Vec<ItemGroupIndex>;
 
-/// Pending item groups in queues: all are tried in order, or the heads of all queues are compared.
+/// Pending item groups. A strategy tries all groups in order, or compares the heads of the queues.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FillQueues {
-    /// All, the largest first.
+    /// All groups, the largest first.
     pub(crate) order: Vec<IdenticalGroups>,
     /// Queues of similar groups; indices into `order`.
     pub(crate) queues: Vec<Vec<usize>>,
@@ -66,16 +67,16 @@ impl FillQueues {
 /// Position in a queue.
 #[derive(Clone, Copy, Default)]
 struct QueueCursor {
-    /// Index among the identical groups of the queue, and the item group among these.
+    /// Index of the identical groups in the queue, and index of the item group among these.
     twins: usize,
     lot: usize,
-    /// Number of its items that are taken.
+    /// Number of items of this group that are taken.
     taken: u64,
 }
 
-/// Pending items to fill a node from.
+/// Pending items with which a node is filled.
 pub(crate) struct PendingItems<'f> {
-    /// Their groups.
+    /// The groups of these items.
     pub(crate) waiting: &'f FillQueues,
     /// Number of items by group.
     pub(crate) stock: &'f IndexVec<ItemGroupIndex, u64>,
@@ -83,19 +84,20 @@ pub(crate) struct PendingItems<'f> {
     pub(crate) values: &'f IndexVec<ItemGroupIndex, f64>,
 }
 
-/// The item groups, and the rules of a node.
+/// The item groups, and the rules for combining them on one node.
 pub(crate) struct BinRules<'t> {
     /// The item groups.
     pub(crate) lots: &'t ItemGroups<'t>,
-    /// Compatible offerings of a row on this node, one bit each; zero if incompatible.
+    /// Which offerings of the node's type these compatible offerings contain, one bit each; zero if
+    /// none.
     pub(crate) mask: &'t dyn Fn(RowIndex) -> u64,
-    /// Whether groups of a row must be compared with all others on the node.
+    /// Whether groups with these compatible offerings must be compared with all others on the node.
     pub(crate) is_picky: &'t dyn Fn(RowIndex) -> bool,
-    /// Whether groups of two such rows cannot share a node.
+    /// Whether groups with these two sets of compatible offerings cannot be on the same node.
     pub(crate) apart: &'t dyn Fn(RowIndex, RowIndex) -> bool,
 }
 
-/// A node during filling.
+/// A node while it is filled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bin {
     /// Free resources.
@@ -104,7 +106,7 @@ pub(crate) struct Bin {
     pub(crate) mask: u64,
     /// Offerings of which at least one must remain.
     pub(crate) good: u64,
-    /// Its rows that must be compared with others.
+    /// Compatible offerings of its groups that must be compared with others.
     pub(crate) picky: Vec<RowIndex>,
     /// Per-node counters of its pods.
     pub(crate) counts: Vec<u32>,
@@ -131,13 +133,13 @@ impl Bin {
         if begins { count } else { 0 }
     }
 
-    /// Returns whether a row is compatible, independent of resources.
+    /// Returns whether the node has any of these compatible offerings, independent of resources.
     fn admits_row(&self, rules: &BinRules<'_>, row: RowIndex) -> bool {
         self.mask & (rules.mask)(row) & self.good != 0
             && !((rules.is_picky)(row) && self.picky.iter().any(|other| (rules.apart)(row, *other)))
     }
 
-    /// Adds pods. They must have room.
+    /// Adds pods. The bin must have capacity for them.
     pub(crate) fn add_items(&mut self, rules: &BinRules<'_>, lot: ItemGroupIndex, count: u64) {
         let group = &rules.lots[lot];
         subtract_demand(&mut self.free, group.demand, count);
@@ -148,7 +150,8 @@ impl Bin {
         }
     }
 
-    /// Fills the node with pending items. Returns the added items and adds its effort to `steps`.
+    /// Fills the node with pending items. Returns the added items and adds the number of steps to
+    /// `steps`.
     pub(crate) fn fill(
         &mut self,
         strategy: FillStrategy,
@@ -171,7 +174,7 @@ impl Bin {
         let (lots, order) = (rules.lots, &pending.waiting.order);
         let mut parts = Vec::new();
         *steps += 2 * order.len() as u64;
-        // Pods that require other pods on the node come after them.
+        // Pods that require other pods on the node are added after those pods.
         let mut needy = false;
         loop {
             let mut wait = false;
@@ -280,7 +283,7 @@ impl Bin {
         reason = "an estimate; what fits is decided with integers"
     )]
     fn estimated_copies(&self, lot: &ItemGroup<'_>) -> f64 {
-        // `min` ignores NaN: zero free and zero requested.
+        // `min` ignores NaN, the result if both the free and the requested amount are zero.
         self.free
             .iter()
             .zip(lot.per_unit)
@@ -300,7 +303,7 @@ pub(crate) fn merge_counts(mut parts: Vec<ItemCount>) -> Vec<ItemCount> {
     parts
 }
 
-/// Returns the distinct rows of these pods.
+/// Returns the distinct indices of the compatible offerings of these pods.
 pub(crate) fn row_ids_in(lots: &ItemGroups<'_>, parts: &[ItemCount]) -> Vec<RowIndex> {
     let mut rows: Vec<RowIndex> = parts.iter().map(|(lot, _)| lots[*lot].row).collect();
     rows.sort_unstable();

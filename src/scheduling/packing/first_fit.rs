@@ -15,7 +15,7 @@ use crate::scheduling::packing::{Packing, PackingInput};
 use crate::scheduling::problem::resource_vector::{add_demand, copies_that_fit};
 
 /// Step limit of one packing, some nanoseconds each. One step evaluates a type for one claim.
-/// Beyond it there is no result; with more pods, other packings are much cheaper anyway.
+/// Beyond this limit there is no result; with so many pods, other packings are much cheaper anyway.
 const STEPS_MAX: u64 = 100_000;
 
 /// A claim with several possible types.
@@ -39,12 +39,12 @@ impl PackingInput<'_> {
         }
         lots.sort_by_key(|lot| {
             let group = &self.lots[*lot];
-            // Pods that require other pods on the node come after them.
+            // Pods that require other pods on the node are packed after those pods.
             let needy = !group.shares.needs.is_empty();
             (needy, Reverse((group.demand[0], group.demand[1])), *lot)
         });
         let mut open: Vec<OpenNode> = Vec::new();
-        // Claims by how many pods they have, then by age.
+        // Claims by number of pods, then by age.
         let mut order: BTreeSet<(u64, usize)> = BTreeSet::new();
         let mut left = self.stock.clone();
         let mut steps = 0;
@@ -67,7 +67,7 @@ impl PackingInput<'_> {
                     continue;
                 };
                 steps += open[at].shapes.len() as u64;
-                // If there is no other claim, all go there.
+                // If no other claim is left, this claim gets all pods that fit.
                 let most = if willing.is_empty() { left[lot] } else { 1 };
                 let taken = self.take_items(&mut open[at], lot, most);
                 if taken > 0 {
@@ -135,7 +135,7 @@ impl PackingInput<'_> {
                     sum.saturating_add(amount.saturating_mul(pods)) <= *net
                 })
         };
-        // The last are the largest, more often than not.
+        // The last types are usually the largest.
         if !claim.shapes.iter().rev().any(|shape| fits(shape, 1)) {
             return 0;
         }

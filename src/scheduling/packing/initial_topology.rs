@@ -97,7 +97,7 @@ pub(crate) fn initial_state<'t>(
     board
 }
 
-/// Returns the possible values of the topology keys of a node, except the node.
+/// Returns the possible values of the topology keys of a node, except the host name.
 fn domain_values<'l>(
     problem: &'l Problem<'_>,
     labels: &'l Requirements,
@@ -252,7 +252,8 @@ pub(crate) fn places_of(
     places.collect()
 }
 
-/// Adds the location of a claim. If its pods leave the domain open, it has none yet.
+/// Adds the location of a claim. If the pods of the claim leave the domain open, the location has
+/// no domain yet.
 pub(crate) fn add_claim(
     context: &PackingContext<'_, '_>,
     items: ItemOfferings<'_>,
@@ -328,7 +329,7 @@ pub(crate) fn claim_passes(
         any |= may != 0;
         all &= sure == mask;
     }
-    // Its location is undecided, and may match.
+    // The location is undecided, so the filter may match.
     let mut keys = context.cells.keys.iter();
     let settled = cell.is_some()
         || !keys.any(|key| {

@@ -11,7 +11,7 @@ use crate::scheduling::supply::min_values::MinValues;
 use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::state::snapshot::{Snapshot, Usage};
 
-/// Remaining limits of the nodes of a pool, in the order of its template.
+/// Remaining limits of the nodes of a pool, in the order of the limits in its template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ledger {
     left: Vec<i64>,
@@ -29,7 +29,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the ledger without limits.
+    /// Returns the same ledger, but without limits.
     pub(crate) fn without_limits(&self) -> Self {
         Self { left: vec![i64::MAX; self.left.len()] }
     }
@@ -60,7 +60,7 @@ impl Ledger {
         subtract_demand(&mut self.left, limited, count);
     }
 
-    /// Releases one node.
+    /// Releases the usage of one node.
     pub(crate) fn release(&mut self, limited: &[i64]) {
         add_demand(&mut self.left, limited, 1);
     }
@@ -126,12 +126,13 @@ pub(crate) fn total_requests(lots: &ItemGroups<'_>, parts: &[ItemCount]) -> Vec<
     sum
 }
 
-/// Returns the offerings of a type that suit all these rows.
+/// Returns the offerings of a type that all these sets of compatible offerings contain.
 fn mask_of(rows: &[&CompatibleOfferings], shape: TypeIndex) -> u64 {
     rows.iter().fold(u64::MAX, |all, row| all & row.masks[shape])
 }
 
-/// Returns the offerings of a type that suit all these rows, if their sum fits.
+/// Returns the offerings of a type that all these sets contain, if the type fits the total
+/// requests.
 pub(crate) fn fitting_offerings(
     template: &NodeTemplate<'_>,
     shape: TypeIndex,
@@ -140,7 +141,7 @@ pub(crate) fn fitting_offerings(
 ) -> u64 {
     let mask = mask_of(rows, shape);
     let option = &template.shapes[shape];
-    // Without rows there are no requirements, and all offerings match.
+    // Without pods there are no requirements, and all offerings match.
     let is_sold = option.lowest_price(mask).is_some();
     if is_sold && option.can_hold(sum) { mask } else { 0 }
 }
@@ -190,8 +191,8 @@ impl<'q> LaunchQuery<'q> {
         Self { template, variety, rows, sum }
     }
 
-    /// Returns the cheapest type for all pods with its price; ties use the first name. `None` if
-    /// `min_values` cannot be satisfied; reservations need not satisfy them.
+    /// Returns the cheapest type for all pods with its price; types with the same price are ordered
+    /// by name. `None` if `min_values` cannot be satisfied; reservations need not satisfy them.
     pub(crate) fn cheapest_type(&self, ledger: &Ledger) -> Option<(TypeIndex, f64)> {
         let mut best: [Option<(TypeIndex, f64)>; 2] = [None, None];
         let kinds = 1 + usize::from(!self.template.reservations.is_empty());
@@ -203,7 +204,7 @@ impl<'q> LaunchQuery<'q> {
             if known.all(|best| best.is_some_and(|(_, price)| Some(price) < least)) {
                 break;
             }
-            // Many are too small.
+            // Many types are too small.
             if !shape.can_hold(self.sum) {
                 continue;
             }
@@ -228,7 +229,8 @@ impl<'q> LaunchQuery<'q> {
             .or(reserved)
     }
 
-    /// Returns the cheapest type with other DaemonSets than this one that satisfies `min_values`.
+    /// Returns the cheapest type that satisfies `min_values` and has other DaemonSets than this
+    /// type.
     fn cheapest_with_other_daemons(
         &self,
         first: TypeIndex,
@@ -293,8 +295,8 @@ impl<'q> LaunchQuery<'q> {
     /// the limits.
     ///
     /// A claim planned in a reservation may only be launched there. Other claims are never launched
-    /// in a reservation. Each uses exactly the reservation it was counted against. If the launch
-    /// fails, its pods are planned again with the next cheapest option.
+    /// in a reservation. Each claim uses exactly the reservation for which it was planned. If the
+    /// launch fails, its pods are planned again with the next cheapest option.
     pub(crate) fn launch_options(
         &self,
         planned: TypeIndex,

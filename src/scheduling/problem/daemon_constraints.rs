@@ -34,7 +34,7 @@ struct ConstrainedDaemon<'a> {
     away: Vec<(GroupIndex, KeyIndex)>,
     /// Labels that it requires and that pools set, by alternative. Empty if there are too many.
     asks: Vec<Vec<(String, Requirement)>>,
-    /// Keys, except the node, of anti-affinity against existing pods.
+    /// Topology keys, except the host name, of its anti-affinity against existing pods.
     far: BTreeSet<&'a str>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct ConstrainedDaemons<'a>(IndexVec<DaemonIndex, ConstrainedDaemon
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Presence {
     No,
-    /// If the labels that pools leave open have the required values.
+    /// The DaemonSet pod runs if the labels that pools leave open have the required values.
     Labelled,
     Yes,
 }
@@ -61,13 +61,13 @@ impl Presence {
 /// A constrained DaemonSet on the nodes of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DaemonOnType {
-    /// Which daemon.
+    /// Index of the DaemonSet.
     pub(crate) agent: DaemonIndex,
-    /// Whether it runs.
+    /// Whether the DaemonSet runs on nodes of the type.
     pub(crate) sure: Presence,
-    /// Alternatives by which it may run there, one bit each.
+    /// Alternatives of its node requirements with which it may run there, one bit each.
     pub(crate) ways: u64,
-    /// Alternatives by which it runs if open labels have the required values.
+    /// Alternatives with which it runs there if open labels have the required values.
     pub(crate) labelled: u64,
 }
 
@@ -76,7 +76,8 @@ pub(crate) struct DaemonOnType {
 pub(crate) struct DaemonRequirements {
     /// DaemonSets that must not run on a node with a label of this key.
     pub(crate) away: Vec<(DaemonIndex, String)>,
-    /// For each entry, one of these DaemonSets must run there, and the node must have these labels.
+    /// For each entry, one of these DaemonSets must run on the node, and the node must have these
+    /// labels.
     pub(crate) beside: Vec<(Vec<DaemonIndex>, Vec<String>)>,
 }
 
@@ -156,14 +157,14 @@ impl<'a> ConstrainedDaemons<'a> {
         self.0.iter().flat_map(|daemon| daemon.away.iter().copied())
     }
 
-    /// Returns whether a DaemonSet certainly runs on a matching new node, wherever other pods are.
-    /// Pods in conflict with it are not placed there.
+    /// Returns whether a DaemonSet certainly runs on a matching new node, regardless of the
+    /// location of other pods. Pods that conflict with it are not placed there.
     pub(crate) fn is_certain(&self, agent: DaemonIndex) -> bool {
         self.is_certain_on(agent, |_| true)
     }
 
-    /// Returns whether it certainly runs on a node with known possible labels. Other pods matter
-    /// only through these labels.
+    /// Returns whether a DaemonSet certainly runs on a node that may have the labels for which
+    /// `may_have` is true. Other pods are relevant only through these labels.
     pub(crate) fn is_certain_on(
         &self,
         agent: DaemonIndex,
@@ -177,8 +178,8 @@ impl<'a> ConstrainedDaemons<'a> {
             && !spread.any(|spread| spread.is_hard)
     }
 
-    /// Returns whether a possible DaemonSet pod runs on a node, or `None` if it does not. `label`
-    /// returns what is known about a label of the node.
+    /// Returns whether a DaemonSet pod certainly runs on a node, or `None` if it certainly does
+    /// not. `label` returns the known value of a label of the node.
     pub(crate) fn runs_on<'l>(
         &self,
         constrained: &DaemonOnType,
@@ -248,8 +249,8 @@ impl<'a> ConstrainedDaemons<'a> {
         &self.0[agent].set.template.host_ports
     }
 
-    /// Returns node labels that keep off DaemonSets in conflict by anti-affinity or host ports: all
-    /// together, or one by one.
+    /// Returns node labels with which no conflicting DaemonSet runs, by anti-affinity or host
+    /// ports: labels that exclude all of them, or one.
     pub(crate) fn evading_requirements(
         &self,
         company: &DaemonRequirements,
@@ -278,7 +279,8 @@ impl<'a> ConstrainedDaemons<'a> {
         evading
     }
 
-    /// Returns the requirements of pods on DaemonSet pods: none in conflict by anti-affinity.
+    /// Returns the requirement of pods that no DaemonSet runs on their node with which their
+    /// anti-affinity conflicts.
     pub(crate) fn conflicting_daemons(
         &self,
         rules: &PodConstraints,
@@ -321,8 +323,8 @@ impl<'a> ConstrainedDaemons<'a> {
     }
 }
 
-/// Returns the keys of anti-affinity of a DaemonSet against pending, bound or future pods or
-/// DaemonSet pods.
+/// Returns the topology keys of the anti-affinity of a DaemonSet against pending, bound or future
+/// pods or DaemonSet pods.
 fn distant_anti_affinity<'a>(
     pod: &'a Pod,
     snapshot: &Snapshot<'_>,
@@ -353,8 +355,8 @@ fn distant_anti_affinity<'a>(
     far.into_iter().map(|term| &term.topology_key[..]).collect()
 }
 
-/// Returns whether pools decide a label requirement of a DaemonSet: values other than the required
-/// ones exist. A new node never has the name of an existing node.
+/// Returns whether pools decide if a label satisfies a requirement of a DaemonSet: the label can
+/// have values other than the required ones. A new node never has the name of an existing node.
 fn is_set_by_pools(key: &str, requirement: &Requirement) -> bool {
     let is_settled = key == NODE_NAME && requirement.allows_absence();
     !is_settled && !is_well_known(key) && requirement.negated().is_some()
@@ -392,8 +394,8 @@ fn pool_label_requirements(pod: &Pod, pools: &[Pool]) -> Vec<Vec<(String, Requir
 }
 
 impl DaemonRequirements {
-    /// Returns the DaemonSet that rejects pods on a node with these certain DaemonSet pods. `label`
-    /// returns whether the node has a label, if known.
+    /// Returns the DaemonSet that rejects pods on a node where these DaemonSet pods certainly run.
+    /// `label` returns whether the node has a label, if known.
     pub(crate) fn blocking_daemon(
         &self,
         overhead: &[DaemonOnType],

@@ -29,16 +29,16 @@ pub(crate) struct AntiAffinityTerm {
 pub(crate) struct SpreadConstraint {
     pub(crate) group: GroupIndex,
     pub(crate) key: KeyIndex,
-    /// By how many a place may lead the emptiest.
+    /// By how many pods a domain may exceed the domain with the fewest pods.
     pub(crate) skew: u32,
     /// If there are fewer domains than `minDomains`, the minimum count is zero.
     pub(crate) least: u32,
     /// Whether the selector is empty. kube-scheduler then treats the pod as selected but counts no
     /// pods (`countPodsMatchSelector`).
     pub(crate) is_vacant: bool,
-    /// Whether only nodes that match the node affinity of the pod count.
+    /// Whether only those nodes are included that match the node affinity of the pod.
     pub(crate) affinity: bool,
-    /// Whether only nodes whose taints the pod tolerates count.
+    /// Whether only those nodes are included whose taints the pod tolerates.
     pub(crate) taints: bool,
 }
 
@@ -117,13 +117,13 @@ impl PodConstraints {
         near.chain(away).chain(self.even.iter().map(|constraint| constraint.group))
     }
 
-    /// Returns whether it has no rules.
+    /// Returns whether the kind has no topology rules.
     pub(crate) fn is_empty(&self) -> bool {
         self.near.is_empty() && self.away.is_empty() && self.even.is_empty()
     }
 }
 
-/// Selects pods that every term matches, on any node.
+/// Selects pods that match every term, on any node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PodMatcher(Vec<PodTerm>);
 
@@ -162,7 +162,7 @@ pub(crate) struct PodGroups {
     pub(crate) keys: IndexVec<KeyIndex, String>,
 }
 
-/// Of which groups some pods are members.
+/// For each set of pods, the groups that have them as members.
 pub(crate) type GroupMembership = IndexVec<GroupIndex, bool>;
 
 /// Ordinal of the host name key.

@@ -31,15 +31,15 @@ pub(crate) struct Limit<'a> {
     pub(crate) resource: Option<&'a str>,
     /// The limit.
     pub(crate) most: i64,
-    /// The share of this cluster: what other clusters leave.
+    /// The part of the limit that other clusters leave to this cluster.
     pub(crate) share: i64,
     /// Why nothing may be launched under this limit now.
     pub(crate) closed: Option<&'a str>,
 }
 
 impl Limit<'_> {
-    /// Returns how much these nodes use. For reservations, the remainder is already known, and
-    /// nodes outside of them use nothing.
+    /// Returns how much of the limit these nodes use. For reservations, the remainder is already
+    /// known, and nodes outside of them use nothing.
     pub(crate) fn usage_of(&self, capacity: &Resources, nodes: usize) -> i64 {
         match (self.scope, self.resource) {
             (LimitScope::Reservation, _) => 0,
@@ -48,7 +48,7 @@ impl Limit<'_> {
         }
     }
 
-    /// Returns whether every type uses the same quantity of it.
+    /// Returns whether nodes of every type use the same quantity of the limit.
     pub(crate) fn is_independent_of_type(&self) -> bool {
         self.scope == LimitScope::Reservation || self.resource.is_none()
     }

@@ -46,7 +46,7 @@ pub(crate) struct TypeOption<'a> {
     pub(crate) instance_type: &'a InstanceType,
     /// Resources for pods. `None` if DaemonSets exceed the type.
     pub(crate) net: Option<Vec<i64>>,
-    /// Its daemons.
+    /// DaemonSets on nodes of this type, and their requests.
     pub(crate) overhead: DaemonOverhead,
     /// Available offerings, cheapest first, at most `OFFERS_MAX`.
     pub(crate) offers: Vec<&'a Offering>,
@@ -165,7 +165,8 @@ impl<'a> NodeTemplate<'a> {
         }
     }
 
-    /// Returns why no pod can use the pool, if so: its node class, or its own requirements.
+    /// Returns why no pod can use the pool: its node class, or its own requirements. `None` if pods
+    /// can use it.
     pub(crate) fn unusable(&self) -> Option<Rejection> {
         let text = "no instance type satisfies the pool's own requirements";
         match self.fault {
@@ -322,7 +323,7 @@ impl<'a> NodeTemplate<'a> {
             && wants.company.is_satisfied(&shape.overhead.agents, |key| self.has_label(shape, key))
     }
 
-    /// Returns whether only the pool sets a label, including which of several values.
+    /// Returns whether the pool alone sets a label, and thus chooses one of several values.
     pub(crate) fn is_pool_choice(&self, key: &str) -> bool {
         let values = self.side.get(key).and_then(Requirement::values);
         let several = values.is_some_and(|values| values.len() > 1);
@@ -418,7 +419,7 @@ impl<'a> TypeOption<'a> {
             let key = (place, of_offering);
             sorted.entry(key).or_default().push(offering);
         }
-        // Unavailable offerings are reported, too.
+        // Unavailable offerings are kept for reports.
         if sorted.keys().all(|(place, _)| place.is_some()) {
             sorted.insert((None, None), Vec::new());
         }
@@ -457,7 +458,7 @@ impl<'a> TypeOption<'a> {
         wanted.sort_by_key(|offering| (offering.price, &offering.zone, offering.capacity_type));
         let (held, offers) = wanted
             .into_iter()
-            // Usually none is, and a plan checks every offering.
+            // Usually no offering is unavailable, and a plan checks every offering.
             .partition(|offering| {
                 !holds.is_empty()
                     && (holds.is_held(class, &self.offering_key(offering), now)
@@ -495,7 +496,7 @@ impl<'a> TypeOption<'a> {
         }
     }
 
-    /// All its offers.
+    /// All its offerings, one bit each.
     pub(crate) fn all_offerings(&self) -> u64 {
         let unused = OFFERS_MAX.saturating_sub(self.offers.len());
         let unused = u32::try_from(unused).ok();
@@ -540,7 +541,7 @@ fn offerings_by_price(shapes: &IndexVec<TypeIndex, TypeOption<'_>>) -> Vec<(Type
         .iter_enumerated()
         .flat_map(|(index, shape)| (0..shape.offers.len()).map(move |bit| (index, bit)))
         .collect();
-    // Shapes are by name, so their places order as their names do.
+    // Type options are sorted by name, so the order of their indices is that of their names.
     all.sort_by_cached_key(|(index, bit)| {
         let offer = shapes[*index].offers[*bit];
         (offer.price, &offer.zone, *index, offer.capacity_type)

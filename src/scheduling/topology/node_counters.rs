@@ -1,4 +1,4 @@
-//! Per-node constraints as counters: host ports, and topology rules whose domain is the node.
+//! Per-node constraints as counters: host ports, and topology rules whose key is the host name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,14 +9,15 @@ use crate::scheduling::problem::{Problem, is_port_conflict};
 use crate::scheduling::topology::topology_state::TopologyState;
 use crate::scheduling::topology::{DomainCounter, Topology, TopologyCheck};
 
-/// Per-node constraints of a kind of pods, and its increments.
+/// Per-node constraints of a kind of pods, and the counters that its pods increment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NodeConstraints {
-    /// A counter and its maximum when a pod is added.
+    /// A counter, and its maximum value before a pod is added.
     pub(crate) limits: Vec<(usize, u32)>,
     /// Counters that a pod increments.
     pub(crate) adds: Vec<usize>,
-    /// Counters that must not be zero on the node, and whether the pod may be the first anywhere.
+    /// Counters that must not be zero on the node, and whether the pod may be the first matching
+    /// pod anywhere.
     pub(crate) needs: Vec<(usize, bool)>,
 }
 
@@ -26,7 +27,7 @@ impl NodeConstraints {
         self.limits.is_empty() && self.adds.is_empty() && self.needs.is_empty()
     }
 
-    /// Returns how many more pods a node with these counts accepts, up to `max_pods`.
+    /// Returns how many more pods a node with these counts accepts, at most `max_pods`.
     pub(crate) fn remaining_pods(&self, counts: &[u32], max_pods: u64) -> u64 {
         let mut room = max_pods;
         for (counter, max) in &self.limits {
@@ -76,7 +77,8 @@ type FeasibleTypes = IndexVec<TemplateIndex, IndexVec<TypeIndex, bool>>;
 pub(crate) struct NodeConstraintTable {
     /// Constraints on a new node by kind.
     pub(crate) shares: IndexVec<KindIndex, NodeConstraints>,
-    /// Constraints by kind if every node gets an equal share, so the emptiest node has as many.
+    /// Constraints by kind if every node gets the same number of pods, so the emptiest node has as
+    /// many.
     pub(crate) level: IndexVec<KindIndex, NodeConstraints>,
     /// Number of counters.
     pub(crate) counters: usize,
@@ -111,8 +113,8 @@ impl<'c> DaemonSkew<'c> {
         Self { daemon_overheads, least }
     }
 
-    /// Returns by how many a node with these DaemonSet pods exceeds the emptiest one before it has
-    /// any pods.
+    /// Returns by how many pods a node with these DaemonSet pods exceeds the node with the fewest
+    /// before other pods are added.
     fn skew_of(&self, overhead: &BTreeMap<CounterIndex, u32>, tally: CounterIndex) -> u32 {
         let least = self.least.get(&tally).copied().unwrap_or(0);
         let count = overhead.get(&tally).copied().unwrap_or(0);
@@ -126,7 +128,7 @@ impl<'c> DaemonSkew<'c> {
         max_skew - ahead.filter(|skew| *skew <= max_skew).max().unwrap_or(0)
     }
 
-    /// Returns the types whose DaemonSet pods do not exceed the skew.
+    /// Returns the types with DaemonSet pods that do not exceed the skew.
     fn feasible_types(&self, checks: &[TopologyCheck]) -> Option<FeasibleTypes> {
         let even = checks.iter().filter_map(|check| match check {
             TopologyCheck::Even { tally, skew, adds, .. } if self.least.contains_key(tally) => {

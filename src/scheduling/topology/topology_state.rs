@@ -12,11 +12,11 @@ use crate::scheduling::index::{
 use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::topology::{DomainCounter, NodeFilter, Topology, TopologyCheck};
 
-/// Whether a location counts.
+/// Whether a location matches a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Match {
     No,
-    /// It depends on the outcome of an in-flight node.
+    /// The result depends on the launch of an in-flight node.
     Maybe,
     Yes,
 }
@@ -38,7 +38,7 @@ pub(crate) const UNSETTLED: u32 = u32::MAX - 1;
 pub(crate) struct Locations {
     places: IndexVec<KeyIndex, IndexVec<LocationIndex, u32>>,
     passes: IndexVec<FilterIndex, IndexVec<LocationIndex, Match>>,
-    /// Values of each key, except the node, with their domain number.
+    /// Values of each key, except the host name, with their domain number.
     values: IndexVec<KeyIndex, BTreeMap<String, u32>>,
     /// Number of domains of each key.
     counts: IndexVec<KeyIndex, u32>,
@@ -73,7 +73,7 @@ impl Locations {
         }
     }
 
-    /// Returns the domain of a value of a key.
+    /// Returns the domain number of a value of a key.
     pub(crate) fn intern_domain(&mut self, key: KeyIndex, value: &str) -> u32 {
         if let Some(known) = self.values[key].get(value) {
             return *known;
@@ -84,7 +84,8 @@ impl Locations {
         next
     }
 
-    /// Adds a location with domains for all keys except the node, whose domain is new for a node.
+    /// Adds a location with domains for all keys except the host name. A node gets a new domain for
+    /// its host name.
     pub(crate) fn add_location(
         &mut self,
         is_host: bool,
@@ -108,7 +109,7 @@ impl Locations {
         site
     }
 
-    /// Returns the domain of a location by a key.
+    /// Returns the domain of a location for a key.
     pub(crate) fn domain_of(&self, key: KeyIndex, site: LocationIndex) -> u32 {
         self.places[key][site]
     }
@@ -127,17 +128,17 @@ impl Locations {
     }
 }
 
-/// Counts of one counter.
+/// The number of pods of one counter in each domain.
 #[derive(Clone, Debug, Default)]
 struct DomainCounts {
     by_place: Vec<u32>,
-    /// Additional pods that may be there or elsewhere.
+    /// Additional pods that may be in the domain or elsewhere.
     maybe: Vec<u32>,
     /// Number of pods without a certain domain.
     adrift: u32,
-    /// Whether a domain counts or may count: a relevant location is in it.
+    /// Whether a location that passes or may pass the filter is in the domain.
     exists: Vec<bool>,
-    /// Whether it certainly counts.
+    /// Whether a location that certainly passes the filter is in the domain.
     certain: Vec<bool>,
     /// Number of certain pods.
     places: u32,
@@ -182,7 +183,7 @@ impl DomainCounts {
         }
     }
 
-    /// Returns the maximum count.
+    /// Returns the highest possible count of a domain.
     fn max_in(&self, place: u32) -> u32 {
         let maybe = self.maybe.get(place as usize).copied().unwrap_or(0);
         self.count_in(place).saturating_add(maybe)
@@ -192,7 +193,7 @@ impl DomainCounts {
         self.by_place.get(place as usize).copied().unwrap_or(0)
     }
 
-    /// Returns the minimum of all other domains if all undecided pods are there.
+    /// Returns the minimum of all domains if all undecided pods are in this domain.
     fn min_of_others(&mut self, place: u32) -> u32 {
         if self.adrift == 0 {
             return self.min_count();
@@ -203,8 +204,9 @@ impl DomainCounts {
         least.unwrap_or(u32::MAX).min(self.max_in(place))
     }
 
-    /// Returns an upper bound of the minimum after adding a pod to this domain: only certain
-    /// domains count, with all possible pods. Zero if there may be too few domains.
+    /// Returns an upper bound of the minimum after adding a pod to this domain: it is computed from
+    /// the certain domains with all their possible pods. The result is zero if there are fewer
+    /// domains than `least`.
     fn max_of_min(&self, place: u32, least: u32) -> u32 {
         let domains = self.exists.iter().filter(|exists| **exists).count();
         if domains < least as usize {
@@ -228,7 +230,7 @@ impl DomainCounts {
     }
 }
 
-/// Locations with all counts.
+/// All locations, and the counts of all counters.
 #[derive(Clone, Debug)]
 pub(crate) struct TopologyState<'t> {
     pub(crate) topology: &'t Topology,
@@ -240,7 +242,7 @@ pub(crate) struct TopologyState<'t> {
 }
 
 impl<'t> TopologyState<'t> {
-    /// A board without a site.
+    /// Creates a state without locations.
     pub(crate) fn new(topology: &'t Topology) -> Self {
         Self {
             topology,
@@ -250,7 +252,7 @@ impl<'t> TopologyState<'t> {
         }
     }
 
-    /// Makes the domains of a location count for its spreads.
+    /// Includes the domains of a location in the topology spreads whose filter it passes.
     pub(crate) fn open_domains(&mut self, site: LocationIndex) {
         for (tally, count) in self.topology.tallies.iter().zip(&mut self.counts) {
             let DomainCounter::Spread { key, filter, .. } = tally else {
@@ -265,9 +267,9 @@ impl<'t> TopologyState<'t> {
         }
     }
 
-    /// Makes the domain of a location count for a counter, because there may be a node. A node that
-    /// lacks a topology key of the same pods is in no domain of any of them. Source:
-    /// kube-scheduler, PodTopologySpread.
+    /// Includes the domain of a location in a counter, because a node may be launched there. A node
+    /// that lacks one of the topology keys of the spread pods is in no domain of any of these keys.
+    /// Source: kube-scheduler, PodTopologySpread.
     pub(crate) fn open_for(&mut self, tally: CounterIndex, site: LocationIndex) {
         let counter = &self.topology.tallies[tally];
         let has_all = match counter {
@@ -412,7 +414,8 @@ impl<'t> TopologyState<'t> {
         }
     }
 
-    /// Makes a domain count for every spread by a key whose filter a location there passes.
+    /// Includes a domain in the topology spreads by this key if a location in the domain passes
+    /// their filter.
     pub(crate) fn open_possible_domain(
         &mut self,
         key: KeyIndex,
@@ -437,15 +440,15 @@ impl<'t> TopologyState<'t> {
         }
     }
 
-    /// Returns whether the domain of a location already counts.
+    /// Returns whether a counter already includes the domain of a location.
     pub(crate) fn has_domain(&self, tally: CounterIndex, site: LocationIndex) -> bool {
         let place = self.sites.domain_of(self.topology.key_of(tally), site);
         let exists = self.counts[tally].exists.get(place as usize);
         exists.is_some_and(|exists| *exists)
     }
 
-    /// Returns the domains of a counter, except nodes, by name, with the count and whether they
-    /// count for the spread.
+    /// Returns the domains of a counter by name, except host names, with the count and whether the
+    /// topology spread includes them.
     pub(crate) fn named_domains(&self, tally: CounterIndex) -> Vec<(&str, u32, bool)> {
         let count = &self.counts[tally];
         let values = self.sites.values[self.topology.key_of(tally)].iter();
