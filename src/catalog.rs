@@ -19,7 +19,7 @@ pub mod capacity;
 pub mod type_labels;
 // Instance types with capacity, labels and offerings.
 pub mod instance_type;
-// Types, offerings and prices of one region, with their age.
+// Types, offerings and prices of one region, and how old these data are.
 pub mod region;
 // Capacity reservations as offerings.
 pub mod reservations;

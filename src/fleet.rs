@@ -185,7 +185,8 @@ impl Fleet {
         CommandResult::Denied { why, used_up, view }
     }
 
-    /// Grants or denies the disruption of a node. Repeated requests for the same node count once.
+    /// Grants or denies the disruption of a node. Repeated requests for the same node are treated
+    /// as one.
     fn request_disruption(
         &mut self,
         cluster: &ClusterName,

@@ -71,7 +71,7 @@ use crate::scheduling::topology::Topology;
 use crate::scheduling::topology::node_counters::{DaemonCounts, NodeConstraintTable};
 use crate::state::snapshot::{ExistingNode, NodeRef, Snapshot};
 
-/// A new node and the pods it is launched for.
+/// A new node, and the pods for which it is launched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewNodeClaim {
     /// The pool.
@@ -79,7 +79,7 @@ pub struct NewNodeClaim {
     /// Its offerings, cheapest first; never empty. All belong to the same reservation, or none
     /// does: a claim uses exactly the reservation for which it was planned.
     pub offerings: Vec<(OfferingKey, Price)>,
-    /// Labels of its node in addition to those of its pool and type, as required by its pods.
+    /// Labels that the pods require of the node, in addition to the labels of its pool and type.
     pub labels: Labels,
     /// Total requests of its pods and DaemonSets.
     pub requests: Resources,

@@ -124,7 +124,7 @@ pub fn allocatable(
 
 /// Maximum number of pods on a node. The VPC network plugin gives each pod an address of a network
 /// interface. Without this plugin, pod addresses come from an overlay network. Address prefixes are
-/// not counted: users who enable them set the number of pods themselves. Source: spec §4.3.
+/// ignored: users who enable them set the number of pods themselves. Source: spec §4.3.
 pub fn max_pods_per_node(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     let maximum = match class.kubelet.max_pods {
         Some(max_pods) => max_pods.into(),

@@ -60,8 +60,8 @@ fn default_available() -> bool {
     true
 }
 
-/// Parses a list of instance types. A label that the list does not contain is set to absent on all
-/// types.
+/// Parses a list of instance types. The types have no labels except those that follow from the
+/// list.
 pub fn parse_kwok_json(text: &str) -> Result<Catalog, CatalogError> {
     let raw: Vec<RawType> = serde_json::from_str(text).map_err(CatalogError::Json)?;
     let mut types = Vec::with_capacity(raw.len());
@@ -217,8 +217,8 @@ fn family_of_name(name: &str) -> &str {
     }
 }
 
-/// Returns the size in a name with AWS's format `family.size`. The size of other types is their
-/// number of cores.
+/// Returns the size in a type name with AWS's format `family.size`. The size of other types is
+/// their number of cores.
 fn size_of_name(name: &str) -> Option<&str> {
     let (family, size) = name.split_once('.')?;
     let plain = family.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');

@@ -77,8 +77,8 @@ impl PoolCatalogs {
 ///
 /// An overlay changes price and capacity independently. The first overlay that sets the price of an
 /// offering, or a resource of a type, takes precedence. Adjustments always apply to the price in
-/// the catalog. Two overlays with the same weight for the same offering are not an error: their
-/// order decides for this offering only. Karpenter drops one of the two completely, so a new
+/// the catalog. It is no error if two overlays with the same weight change the same offering: their
+/// order decides, for this offering only. Karpenter drops one of the two completely, so a new
 /// instance type can disable an unrelated overlay. Source: spec/scheduling.md §3.4.
 pub fn with_overlays<'a>(
     catalog: &'a Catalog,

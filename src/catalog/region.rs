@@ -1,4 +1,4 @@
-//! The offerings of EC2 in a region: types, zones and prices, with their age.
+//! The offerings of EC2 in a region: types, zones and prices, and how old these data are.
 //!
 //! Only responses with data are stored. An empty response is an error of the API and removes
 //! nothing. Source: spec/aws.md §4.1 and §4.8.

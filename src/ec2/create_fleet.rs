@@ -1,4 +1,4 @@
-//! The CreateFleet request for one claim: purchase option, templates and their order.
+//! The CreateFleet request for one claim: its purchase option, and its templates in order.
 //!
 //! Source: spec/aws.md §5.2, §5.3 and §5.6; the order of purchase options:
 //! docs/decisions/016-one-call-buys-one-way.md.

@@ -1,6 +1,6 @@
 //! Dry runs of a node class before nodes are launched from it, and their result.
 //!
-//! Source: spec/aws.md §1.5. For deviations from it, see docs/decisions/020-dry-run.md.
+//! Source: spec/aws.md §1.5. For deviations from this source, see docs/decisions/020-dry-run.md.
 
 use std::collections::BTreeSet;
 

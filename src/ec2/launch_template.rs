@@ -273,7 +273,7 @@ pub struct TemplateTarget<'a> {
     pub ipv6: bool,
 }
 
-/// Template inputs beyond the node class.
+/// Inputs of a template in addition to the node class.
 #[derive(Clone, Debug, Default)]
 pub struct Variation<'a> {
     /// Image id.
@@ -428,7 +428,7 @@ fn block_device(device: &BlockDevice) -> Device {
     }
 }
 
-/// The number, unless it is zero.
+/// Returns the number, or `None` if it is zero.
 fn positive_number(number: Option<u32>) -> Option<i32> {
     number.filter(|number| *number > 0).map(to_i32)
 }

@@ -85,7 +85,8 @@ impl Subnets {
         into.addresses.push((subnet.id.clone(), addresses, count.round));
     }
 
-    /// Completes a request: unused addresses are free again, unless EC2 has counted since.
+    /// Completes a request: unused addresses are free again, unless a newer count of EC2 already
+    /// includes them.
     pub fn release_addresses(&mut self, taken: &ReservedAddresses, used: Option<&str>) {
         for (id, addresses, round) in &taken.addresses {
             if let Some(count) = self.known.get_mut(id)

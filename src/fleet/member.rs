@@ -14,7 +14,7 @@ use crate::model::id::ClaimId;
 use crate::model::pool::Limits;
 use crate::model::quantity::Resources;
 
-/// A cluster and its usage.
+/// A cluster of the fleet and its usage.
 #[derive(Debug)]
 pub(super) struct Member {
     /// Its provider account.

@@ -49,7 +49,8 @@ struct AssignedNode {
 
 impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns the domains in which unschedulable pods might fit if all other locations were known,
-    /// or `None` if unknown locations reject no pod. `board` contains all nodes and bound pods.
+    /// or `None` if no pod is unschedulable because of unknown locations. `board` contains all
+    /// nodes and bound pods.
     pub(super) fn demand_by_domain(&mut self, board: &TopologyState<'p>) -> Option<DemandByDomain> {
         let context = self.context;
         let classes = self.packed.left.keys();

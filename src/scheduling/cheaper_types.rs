@@ -1,4 +1,5 @@
-//! Explains why a node is not launched as a cheaper instance type: counts what rejects each type.
+//! Explains why a node is not launched as a cheaper instance type: counts the types by what rejects
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -74,8 +75,9 @@ pub struct Cheaper {
     pub amounts: Option<(i64, i64)>,
 }
 
-/// Returns the types of the pool with an offering cheaper than the planned one, by their first
-/// obstacle for one of the pods. The result is empty for a claim of a different snapshot.
+/// Returns the types of the pool that have a cheaper offering than the planned one, grouped by the
+/// first obstacle that rejects the type for a pod. The result is empty for a claim of a different
+/// snapshot.
 pub fn list_cheaper_types(
     snapshot: &Snapshot<'_>,
     claim: &NewNodeClaim,

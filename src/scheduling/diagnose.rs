@@ -65,7 +65,7 @@ struct Suited {
 }
 
 impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
-    /// `board` contains all nodes and all bound pods at the end.
+    /// `board` contains all nodes, and all pods that are bound at the end of the plan.
     pub(super) fn new(
         ground: &'r PackingContext<'p, 'a>,
         packed: &'r PackingState<'p, 'a>,

@@ -18,7 +18,7 @@ pub(super) mod first_fit;
 pub(super) mod best_value;
 /// Inputs and working state of a packing run.
 pub(super) mod context;
-/// Cache of compatible offerings and their lowest prices.
+/// Cache of compatible offerings and of the lowest prices for pods.
 pub(super) mod offering_cache;
 // DaemonSet pods of new nodes by topology counter.
 pub(super) mod daemon_counts;
@@ -64,7 +64,7 @@ pub(super) struct PackingInput<'o> {
     pub(super) stock: &'o IndexVec<ItemGroupIndex, u64>,
     /// Number of per-node counters.
     pub(super) counters: usize,
-    /// Cost of a node beyond its price, in $/h.
+    /// Cost of a node in addition to its price, in $/h.
     pub(super) node_overhead_price: f64,
     /// Node cost for choosing new nodes. A higher value creates fewer, larger nodes.
     pub(super) node_cost: f64,
@@ -340,7 +340,8 @@ impl<'o> PackingInput<'o> {
         })
     }
 
-    /// Checks that every pod is counted once, and that the pods of every claim fit its type.
+    /// Checks that every pod is counted exactly once, and that the pods of every claim fit its
+    /// type.
     pub(super) fn check_packing(&self, draft: &Packing) {
         let mut count = draft.left.clone();
         for claim in &draft.claims {

@@ -1,5 +1,5 @@
-//! Reports what one pool can launch now: the types that each requirement leaves, and which of them
-//! are available, unavailable or beyond limits.
+//! Reports what one pool can launch now: the types that each requirement leaves, and which of these
+//! types are available, are unavailable or exceed limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;

@@ -5,7 +5,7 @@
 pub(super) mod resource_vector;
 /// Pod affinity, anti-affinity and topology spread.
 pub(super) mod pod_constraints;
-/// DaemonSets that pod constraints select, and what pods require of them.
+/// DaemonSets that pod constraints select, and the requirements of pods on them.
 pub(super) mod daemon_constraints;
 /// Topology spread that kube-scheduler applies by default.
 pub(super) mod default_constraints;
@@ -53,8 +53,8 @@ pub(super) struct NodeRequirements<'a> {
 pub(super) struct ConstraintClass {
     /// Their node requirements.
     pub(super) wants: RequirementsIndex,
-    /// Node requirements without preferences and volumes: they select the nodes that count for
-    /// topology spread.
+    /// Node requirements without preferences and volumes: they select the nodes that topology
+    /// spreads include.
     pub(super) bare: RequirementsIndex,
     /// Their topology rules.
     pub(super) rules: ConstraintsIndex,
@@ -222,10 +222,10 @@ impl<'a> Problem<'a> {
 /// without preferences and volumes.
 type RelaxationLevel = (RequirementsIndex, ConstraintsIndex, RequirementsIndex);
 
-/// Assigns ordinals to distinct properties of pods. Pods are sorted by key, so most equal the
-/// previous one. Others are looked up in ordered maps, not by hash: the properties have many parts
-/// that take longer to hash than to compare. A lookup compares a pod with at most the logarithm of
-/// the number of others.
+/// Assigns ordinals to distinct properties of pods. Pods are sorted by key, so most pods equal the
+/// previous one. Other pods are looked up in ordered maps, not by hash: the properties have many
+/// parts, and hashing them takes longer than comparing them. A lookup compares a pod with at most
+/// the logarithm of the number of others.
 #[derive(Default)]
 struct ProblemBuilder<'a> {
     specs: BTreeMap<PodShapeKey<'a>, usize>,

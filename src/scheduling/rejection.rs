@@ -1,5 +1,5 @@
-//! Rejection details: what rejects a pod and by how much, as values that are rendered as text
-//! later.
+//! Rejection details: what rejects a pod and by how much. They are values that are formatted as
+//! text later.
 
 use std::fmt::{self, Display, Formatter, Write};
 use std::sync::Arc;
@@ -72,7 +72,7 @@ pub enum RejectionDetail {
     /// On every type, a DaemonSet pod uses one of the host ports of the pod.
     #[error("on each of the {types} matching types, a DaemonSet pod uses one of its host ports")]
     Ports {
-        /// Number of otherwise matching types.
+        /// Number of types that otherwise match.
         types: usize,
     },
     /// On every type, anti-affinity with a DaemonSet pod rejects the pod.
@@ -81,7 +81,7 @@ pub enum RejectionDetail {
          {daemon}"
     )]
     Daemon {
-        /// Number of otherwise matching types.
+        /// Number of types that otherwise match.
         types: usize,
         /// The first DaemonSet.
         daemon: String,
@@ -93,7 +93,7 @@ pub enum RejectionDetail {
         short: Vec<ResourceShortfall>,
         /// The closest type. `None` if DaemonSets exceed every type.
         nearest: Option<TypeName>,
-        /// Number of types compared: those with enough of everything else, if any.
+        /// Number of types compared: those with enough of all other resources, if there are any.
         types: usize,
     },
     /// Types fit, but none has a suitable offering.
@@ -111,7 +111,7 @@ pub enum RejectionDetail {
     /// All matching offerings are unavailable.
     #[error(fmt = write_unavailable)]
     Held(UnavailableSummary),
-    /// A resource limit has too little left.
+    /// Too little of a resource limit is left.
     #[error(fmt = write_limit)]
     Limit {
         /// The resource.

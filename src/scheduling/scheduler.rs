@@ -57,7 +57,7 @@ pub(super) fn node_templates<'a>(
     templates.collect()
 }
 
-/// Packs all classes. `board` contains the nodes, in order, and their pods.
+/// Packs all classes. `board` contains the nodes, in order, and the pods on them.
 pub(super) fn pack_all<'g, 'p, 'a>(
     context: &'g PackingContext<'p, 'a>,
     rooms: &'p [&'p ExistingNode],
@@ -210,8 +210,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
     }
 
-    /// Schedules these classes with their current preferences, and continues with fewer preferences
-    /// for classes with unscheduled pods.
+    /// Schedules these classes with their current preferences. Classes with unscheduled pods are
+    /// scheduled again with fewer preferences.
     pub(super) fn run_rounds(
         &mut self,
         mut classes: Vec<PodClassIndex>,
@@ -398,7 +398,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         priced.into_iter().map(|(_, template)| template).collect()
     }
 
-    /// Adds claims for pending pods, using their pools in this order.
+    /// Adds claims for pending pods. Pods use their pools in the given order.
     fn open_nodes(
         &mut self,
         waiting: &mut [PendingPods],

@@ -1,4 +1,4 @@
-//! Compares packings by their nodes and scheduled pods, before pods are assigned to nodes.
+//! Compares solutions by their nodes and scheduled pods, before pods are assigned to nodes.
 
 use foldhash::HashMap;
 

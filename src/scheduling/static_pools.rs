@@ -27,7 +27,8 @@ use crate::scheduling::{
 use crate::state::snapshot::Snapshot;
 use crate::state::unavailable_offerings::UnavailableOfferings;
 
-/// Maximum nodes planned for one pool in one pass; the others follow in the next pass.
+/// Maximum number of nodes planned for one pool in one pass. The other nodes follow in the next
+/// pass.
 const AT_ONCE: usize = 500;
 
 /// Capacity that is independent of pods.

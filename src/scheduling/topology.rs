@@ -34,7 +34,7 @@ impl DomainCounter {
     }
 }
 
-/// The nodes that count for a topology spread: those its pods could use.
+/// The nodes that a topology spread includes: those that its pods could use.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NodeFilter {
     /// The requirements that the labels of a location must satisfy, or `None`.
@@ -56,7 +56,7 @@ pub(super) enum TopologyCheck {
         tally: CounterIndex,
         skew: u32,
         least: u32,
-        /// One if the pod itself counts, otherwise zero.
+        /// One if the pod itself is counted, otherwise zero.
         adds: u32,
     },
     /// Each of these domains contains matching pods, or no domain does and the pod matches itself.
@@ -143,7 +143,8 @@ impl Topology {
         self.tallies[tally].topology_key()
     }
 
-    /// Returns whether a kind has topology spread. Such pods are bound before others.
+    /// Returns whether a kind has topology spread. Pods with topology spread are bound before other
+    /// pods.
     pub(super) fn has_spread(&self, kind: KindIndex) -> bool {
         self.spread_tallies(kind).next().is_some()
     }
@@ -174,8 +175,8 @@ impl Topology {
         self.checks[kind].is_empty() && self.adds[kind].is_empty()
     }
 
-    /// Returns whether a kind needs a domain before packing, because its rules or those of others
-    /// depend on a key other than the host name.
+    /// Returns whether a kind needs a domain before packing, because its rules, or rules of other
+    /// pods, depend on a topology key other than the host name.
     pub(super) fn needs_domain_first(&self, kind: KindIndex) -> bool {
         let early = self.has_spread(kind);
         let mut checked = self.checks[kind].iter().flat_map(|check| match check {

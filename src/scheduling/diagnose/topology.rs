@@ -30,7 +30,7 @@ pub(crate) struct TopologyDiagnosis<'p> {
 }
 
 impl<'p> TopologyDiagnosis<'p> {
-    /// `board` contains all nodes and all bound pods at the end.
+    /// `board` contains all nodes, and all pods that are bound at the end of the plan.
     pub(crate) fn new(ground: &PackingContext<'p, '_>, mut board: TopologyState<'p>) -> Self {
         let sites = add_cells(ground.problem, ground.cells, &mut board);
         Self {

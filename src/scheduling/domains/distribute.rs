@@ -133,7 +133,7 @@ fn allows_in_domain(board: &mut TopologyState<'_>, kind: KindIndex, site: Locati
     })
 }
 
-/// Returns the number of pods in the domain that share a spread with the pod.
+/// Returns the number of pods in the domain that have a topology spread in common with the pod.
 fn spread_count(board: &TopologyState<'_>, kind: KindIndex, site: LocationIndex) -> u64 {
     let topology = board.topology;
     let is_spread =

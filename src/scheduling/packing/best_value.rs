@@ -17,8 +17,8 @@ use crate::scheduling::packing::{PackedNode, Packing, PackingInput};
 /// 1,340 types take half of this limit.
 pub(crate) const STEPS_MAX: u64 = 200_000_000;
 
-/// Costs within a quarter per cent count as equal. Prices are not more stable than that, and each
-/// node saved is one less to start, patch and drain.
+/// Costs that differ by at most a quarter per cent are treated as equal. Prices are not more stable
+/// than that, and each node that is saved need not be started, patched and drained.
 pub(crate) const ABOUT: f64 = 1.0025;
 
 /// Cost factor of a node in the packing that prefers few nodes.
@@ -48,7 +48,7 @@ struct TypeCandidate {
     shape: TypeIndex,
     price: f64,
     /// Value of its pods divided by its cost. An outdated score is too high, never too low, because
-    /// pending pods only decrease.
+    /// the number of pending pods only decreases.
     score: f64,
     /// The commit after which the score was last computed.
     seen: usize,

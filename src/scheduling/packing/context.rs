@@ -19,7 +19,7 @@ use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::scheduling::topology::Topology;
 use crate::scheduling::topology::node_counters::NodeConstraintTable;
 
-/// What pods require of the offerings of a node.
+/// Requirements of pods on the offerings of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OfferingQuery {
     /// Their node requirements.
@@ -132,7 +132,7 @@ impl<'p> PackingContext<'p, '_> {
         self.problem.wants_of(kind).alternatives.len()
     }
 
-    /// Returns what pods of a kind require of the offerings of a node.
+    /// Returns the requirements of pods of a kind on the offerings of a node.
     pub(crate) fn offering_query(
         &self,
         kind: KindIndex,

@@ -11,7 +11,7 @@ use crate::scheduling::topology::Topology;
 use crate::scheduling::topology::node_counters::DaemonCounts;
 use crate::scheduling::topology::topology_state::TopologyState;
 
-/// Counts the DaemonSet pods of the node of a claim in its certain or possible domains.
+/// Counts the DaemonSet pods of a claim's node in the domains in which the node is or may be.
 pub(crate) fn count_daemons(
     context: &PackingContext<'_, '_>,
     items: ItemOfferings<'_>,
@@ -26,7 +26,7 @@ pub(crate) fn count_daemons(
     }
 }
 
-/// Returns the constrained DaemonSets of the node of a claim, and whether each is certain.
+/// Returns the constrained DaemonSets of a claim's node, and whether each of them certainly runs.
 pub(crate) fn daemons_of(
     context: &PackingContext<'_, '_>,
     items: ItemOfferings<'_>,

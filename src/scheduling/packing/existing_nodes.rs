@@ -85,8 +85,8 @@ pub(crate) struct ExistingNodes<'r> {
 }
 
 impl<'r> ExistingNodes<'r> {
-    /// Fills existing nodes in order. If pods remain, other strategies are tried. Placements are
-    /// counted in the topology state.
+    /// Fills existing nodes in order. If pods remain, other strategies are tried. The topology
+    /// state is updated with the placements.
     pub(crate) fn place_pods(&mut self, board: &mut TopologyState<'_>) -> ExistingPlacement {
         let mut best = self.place_by_pod(board);
         if self.kinds.iter().all(|kind| {

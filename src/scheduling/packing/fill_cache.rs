@@ -60,7 +60,7 @@ impl FillCache {
         fills.entry((self.state, row, shape)).or_insert_with(make)
     }
 
-    /// Stops caching after a packing with many steps, because it is not repeated.
+    /// Stops caching after a packing with many steps, because such a packing is not repeated.
     pub(super) fn stop_if_large(&mut self, steps: u64) {
         if self.is_last || steps > AGAIN_MAX {
             *self = Self { is_last: true, ..Self::default() };

@@ -118,7 +118,8 @@ impl PackingInput<'_> {
         (self.take_items(&mut claim, lot, 1) == 1).then_some(claim)
     }
 
-    /// Adds up to a number of items to a claim, as many as fit on some type. Returns their number.
+    /// Adds at most a given number of items to a claim, as many as fit on some type. Returns how
+    /// many it added.
     fn take_items(&self, claim: &mut OpenNode, lot: ItemGroupIndex, most: u64) -> u64 {
         let group = &self.lots[lot];
         let most = group.shares.remaining_pods(&claim.counts, most);

@@ -223,8 +223,8 @@ fn counters_of(
     counted.map(|(at, _)| at).collect()
 }
 
-/// Adds a location for every domain combination, in order. Their domains do not count yet, because
-/// there are no nodes.
+/// Adds a location for every domain combination, in order. Topology spreads do not include these
+/// domains yet, because they have no nodes.
 pub(crate) fn add_cells(
     problem: &Problem<'_>,
     cells: &DomainSet,
@@ -360,7 +360,8 @@ fn determined_labels<'r>(
     only.collect()
 }
 
-/// Returns whether labels chosen by the pool match requirements, given some determined labels.
+/// Returns whether labels that the pool chooses match requirements. Some labels may already be
+/// determined.
 fn pool_labels_match(
     context: &PackingContext<'_, '_>,
     template: &NodeTemplate<'_>,

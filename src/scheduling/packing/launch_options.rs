@@ -266,8 +266,8 @@ impl<'q> LaunchQuery<'q> {
             && ledger.allowed_copies(&shape.limited) > 0
     }
 
-    /// Returns the offerings to consider by price. Cheaper ones than the planned type do not match,
-    /// except those that limits excluded during planning.
+    /// Returns the offerings to consider, by price. Offerings cheaper than the planned type do not
+    /// match, except those that limits excluded during planning.
     fn offers_from(&self, price: f64) -> &'q [(TypeIndex, usize)] {
         let template = self.template;
         let unlimited = template.limits.iter().all(|limit| limit.is_independent_of_type());
@@ -290,9 +290,9 @@ impl<'q> LaunchQuery<'q> {
         fitting_offerings(self.template, at, self.rows, self.sum)
     }
 
-    /// Returns all offerings of a claim planned as `planned`, cheapest first, and their types.
-    /// Additional limit usage of larger types is reserved in the ledger, so that no choice exceeds
-    /// the limits.
+    /// Returns all offerings of a claim planned as `planned`, cheapest first, and their types. The
+    /// ledger reserves the additional limit usage of larger types, so that no choice exceeds the
+    /// limits.
     ///
     /// A claim planned in a reservation may only be launched there. Other claims are never launched
     /// in a reservation. Each claim uses exactly the reservation for which it was planned. If the

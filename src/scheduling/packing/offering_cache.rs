@@ -185,8 +185,8 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
             let masks = &self.rows[row].masks;
             for at in &node_template.by_least {
                 let shape = &node_template.shapes[*at];
-                // The lowest cost per pod of a type is its cheapest offering divided by the most
-                // pods.
+                // The lowest cost per pod of a type is the price of its cheapest offering, divided
+                // by the highest number of pods.
                 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
                 if least[0].is_some_and(|price| {
                     shape.lowest_price(u64::MAX).map(|price| price / pods.max(1) as f64)

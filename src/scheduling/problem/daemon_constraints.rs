@@ -32,7 +32,8 @@ struct ConstrainedDaemon<'a> {
     membership: GroupMembership,
     /// Groups it has anti-affinity against, with the topology key.
     away: Vec<(GroupIndex, KeyIndex)>,
-    /// Labels that it requires and that pools set, by alternative. Empty if there are too many.
+    /// Labels that the DaemonSet requires and that pools set, by alternative. Empty if there are
+    /// too many.
     asks: Vec<Vec<(String, Requirement)>>,
     /// Topology keys, except the host name, of its anti-affinity against existing pods.
     far: BTreeSet<&'a str>,
@@ -279,8 +280,8 @@ impl<'a> ConstrainedDaemons<'a> {
         evading
     }
 
-    /// Returns the requirement of pods that no DaemonSet runs on their node with which their
-    /// anti-affinity conflicts.
+    /// Returns the requirement that pods have no DaemonSet on their node that conflicts by
+    /// anti-affinity.
     pub(crate) fn conflicting_daemons(
         &self,
         rules: &PodConstraints,

@@ -1,5 +1,5 @@
-//! Default topology spread of pods that define none. The constraints are those that kube-scheduler
-//! is configured with; they apply to all pods that the same selectors match.
+//! Default topology spread of pods that define none. They have the constraints in the configuration
+//! of kube-scheduler, over all pods that the same selectors match.
 
 use std::collections::BTreeMap;
 

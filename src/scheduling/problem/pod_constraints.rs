@@ -7,8 +7,8 @@ use crate::model::labels::{HOSTNAME, Labels};
 use crate::model::selector::Selector;
 use crate::scheduling::index::{GroupIndex, IndexVec, KeyIndex};
 
-/// Required pod affinity: the domain of each key contains a pod of the group. The first pod may
-/// start anywhere if it is a member of the group.
+/// Required pod affinity: the domain of each key contains a pod of the group. The first pod may be
+/// placed anywhere if it is a member of the group itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AffinityTerm {
     pub(crate) group: GroupIndex,
@@ -162,7 +162,7 @@ pub(crate) struct PodGroups {
     pub(crate) keys: IndexVec<KeyIndex, String>,
 }
 
-/// For each set of pods, the groups that have them as members.
+/// For each group, whether certain pods are members.
 pub(crate) type GroupMembership = IndexVec<GroupIndex, bool>;
 
 /// Ordinal of the host name key.

@@ -9,7 +9,7 @@ use crate::state::snapshot::VolumeRequirements;
 /// The supply of an unlimited resource, larger than any demand.
 const UNLIMITED: i64 = i64::MAX / 4;
 
-/// Resources of every node come first; the others are rare.
+/// Resources that every node has come first; the others are rare.
 pub(crate) const COMMON: usize = 4;
 
 /// Names of the relevant resources. Quantities are vectors in this order.
@@ -47,7 +47,7 @@ impl ResourceIndex {
         })
     }
 
-    /// Returns the demand. Negative quantities count as zero.
+    /// Returns the demand. Negative quantities are treated as zero.
     pub(crate) fn demand_of(
         &self,
         resources: &Resources,

@@ -1,4 +1,4 @@
-//! The supply of one pool: instance types less their DaemonSet overhead, and which pods may use
+//! The supply of one pool: instance types minus their DaemonSet overhead, and which pods may use
 //! which offering.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,8 +38,8 @@ use crate::state::unavailable_offerings::UnavailableOfferings;
 const OFFERS_MAX: usize = 64;
 
 /// An instance type as used by a pool. Reserved capacity of a type is a separate option, so that
-/// all offerings of an option count towards the same limits. Offerings with different DaemonSets
-/// are separate options, too, so that all have the same overhead.
+/// the same limits apply to all offerings of an option. Offerings with different DaemonSets are
+/// separate options, too, so that all have the same overhead.
 #[derive(Clone, Debug)]
 pub(crate) struct TypeOption<'a> {
     /// The type.
@@ -67,7 +67,7 @@ pub(crate) struct TypeOption<'a> {
 pub(crate) struct NodeTemplate<'a> {
     /// The pool.
     pub(crate) pool: &'a Pool,
-    /// Why no node can be launched at all, if so.
+    /// Why no node can be launched at all. `None` if nodes can be launched.
     pub(crate) fault: Option<&'a str>,
     /// Known zone IDs.
     zone_ids: &'a BTreeMap<Zone, String>,
@@ -75,7 +75,7 @@ pub(crate) struct NodeTemplate<'a> {
     pub(crate) limits: Vec<Limit<'a>>,
     /// Possible labels of its nodes.
     pub(crate) side: Requirements,
-    /// Reservations with their remainder, by ID; equal for all templates.
+    /// Reservations with their remaining instances, by ID; equal for all templates.
     pub(crate) reservations: Vec<Reservation>,
     /// Usable types by name, unreserved first.
     pub(crate) shapes: IndexVec<TypeIndex, TypeOption<'a>>,
@@ -176,8 +176,8 @@ impl<'a> NodeTemplate<'a> {
         }
     }
 
-    /// Returns the types with offerings by lowest price, skipping a prefix of types too small for
-    /// this demand.
+    /// Returns the types with offerings, by lowest price. Types at the start that are too small for
+    /// this demand are skipped.
     pub(crate) fn types_by_price_for(&self, demand: &[i64]) -> &[TypeIndex] {
         let first = self
             .most_by_least
@@ -371,7 +371,7 @@ impl<'a> NodeTemplate<'a> {
         LabelMatch { pass, offers: shape.allowed_offerings(&asks) }
     }
 
-    /// Returns whether a label is decided neither by the pool nor by every given type.
+    /// Returns whether neither the pool nor every one of these types decides a label.
     fn leaves_open(&self, key: &str, masks: &[u64]) -> bool {
         let side = self.side.get(key);
         let is_absent = side.is_none() && !is_well_known(key);

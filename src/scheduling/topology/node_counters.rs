@@ -46,7 +46,7 @@ impl NodeConstraints {
         }
     }
 
-    /// Returns whether pods require others of their own kind, of which none exist.
+    /// Returns whether pods require other pods of their own kind, and none of these exist.
     pub(crate) fn is_self_affine(&self) -> bool {
         !self.needs.is_empty() && self.needs.iter().all(|(_, first)| *first)
     }
@@ -168,8 +168,8 @@ impl NodeConstraintTable {
         self.roomy[kind].is_some()
     }
 
-    /// Builds the counters of a problem. Bound pods determine whether affinity has started.
-    /// DaemonSet pods of new nodes count if the emptiest node may have fewer.
+    /// Builds the counters of a problem. Bound pods determine whether the first pod of an affinity
+    /// group exists. DaemonSet pods of new nodes are counted if the emptiest node may have fewer.
     pub(crate) fn new(
         problem: &Problem<'_>,
         topology: &Topology,

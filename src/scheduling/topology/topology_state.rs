@@ -1,4 +1,4 @@
-//! Locations with their domains and counts, and whether one more pod may be placed there.
+//! Locations with their domains and pod counts, and whether one more pod may be placed there.
 //!
 //! The rules are those of kube-scheduler's PodTopologySpread and InterPodAffinity filters, not
 //! Karpenter's. Domains are those of existing nodes. A pod is checked against the counts at the
@@ -140,7 +140,7 @@ struct DomainCounts {
     exists: Vec<bool>,
     /// Whether a location that certainly passes the filter is in the domain.
     certain: Vec<bool>,
-    /// Number of certain pods.
+    /// Number of certain domains, and number of pods with a certain domain.
     places: u32,
     total: u64,
     /// Minimum over all domains, and the number of domains with it; recomputed if that number is
@@ -236,7 +236,7 @@ pub(crate) struct TopologyState<'t> {
     pub(crate) topology: &'t Topology,
     pub(crate) sites: Locations,
     /// Whether pods with topology rules may be placed on undecided locations. This is a last
-    /// resort, because they count in every possible domain.
+    /// resort, because such pods are counted in every possible domain.
     pub(crate) takes_unsettled: bool,
     counts: IndexVec<CounterIndex, DomainCounts>,
 }
