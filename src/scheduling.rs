@@ -25,7 +25,7 @@ mod even_spread;
 mod second_pass;
 /// An order in which all pods can be bound while every constraint holds.
 mod bind_order;
-/// The cost of a solution before pods are assigned to it.
+/// The cost of a solution, computed before pods are assigned to nodes.
 pub mod solution_cost;
 /// Why a pod has no node, for each pool.
 mod diagnose;
@@ -81,7 +81,7 @@ pub struct NewNodeClaim {
     pub offerings: Vec<(OfferingKey, Price)>,
     /// Labels that the pods require of the node, in addition to the labels of its pool and type.
     pub labels: Labels,
-    /// Total requests of its pods and DaemonSets.
+    /// Total requests of the pods and DaemonSets of the node.
     pub requests: Resources,
     /// The pods, sorted by key.
     pub pods: Vec<PodKey>,
@@ -469,7 +469,7 @@ impl<'d> PodAssigner<'d> {
         Solution { claims, placed, unplaced, order }
     }
 
-    /// Returns a claim, or why it cannot be launched after all.
+    /// Returns a claim, or why it cannot be launched although it was planned.
     fn node_claim(
         &self,
         packed: &PackingState<'_, '_>,

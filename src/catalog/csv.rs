@@ -88,15 +88,16 @@ pub fn parse_region(text: &str, name: &str, source: PriceSource) -> Result<Regio
 }
 
 impl Region {
-    /// Returns the shipped region. Every call parses it again, so keep the result.
+    /// Returns the shipped region. Every call parses the table again, so callers should keep the
+    /// result.
     pub fn shipped() -> Self {
         let source = PriceSource::Shipped { month: SHIPPED_MONTH, region: SHIPPED_REGION };
         let read = parse_region(SHIPPED, SHIPPED_REGION, source);
         read.expect("the shipped table was read by a test")
     }
 
-    /// Returns a region without data from EC2. It has the shipped list prices by type until its own
-    /// price list is available.
+    /// Returns a region without data from EC2. The region has the shipped list prices by type until
+    /// its own price list is available.
     pub fn unknown(name: &str) -> Self {
         let shipped = Self::shipped();
         Self { list: shipped.list, ..Self::new(name, shipped.source) }
@@ -172,7 +173,7 @@ impl<'a> CsvRow<'a> {
         place.map_or("", |place| self.fields[*place])
     }
 
-    /// Returns the value of a column. `None` if it is empty.
+    /// Returns the value of a column, or `None` if the value is empty.
     fn optional_text(&self, column: &'static str) -> Option<String> {
         let text = self.field_text(column);
         (!text.is_empty()).then(|| text.to_owned())

@@ -40,7 +40,7 @@ pub struct Accelerator {
 /// A network card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkCard {
-    /// Index of the card. It can differ from its position in a list.
+    /// Index of the card. It can differ from the position of the card in a list.
     pub index: u32,
     /// Maximum number of network interfaces.
     pub enis: u32,
@@ -79,7 +79,7 @@ pub struct InstanceTypeSpec {
     pub cards: Vec<NetworkCard>,
     /// IPv4 addresses per network interface.
     pub ips_per_eni: u32,
-    /// Whether ENA is supported. All except the oldest types support it.
+    /// Whether ENA is supported. All types except the oldest support ENA.
     pub ena: Option<bool>,
     /// Maximum number of elastic fabric adapters, with or without an address.
     pub efa_max: u32,

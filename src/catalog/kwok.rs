@@ -209,7 +209,8 @@ fn type_requirements(raw: &RawType, offerings: &[Offering]) -> Requirements {
     all
 }
 
-/// Returns the part of a name before the first dot or dash, or else its first letter.
+/// Returns the part of a name before the first dot or dash. Without either, returns the first
+/// letter of the name.
 fn family_of_name(name: &str) -> &str {
     match name.split_once(['.', '-']) {
         Some((family, _)) => family,

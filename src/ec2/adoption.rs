@@ -1,4 +1,4 @@
-//! Decides whether an instance of another autoscaler may be adopted, by its tags.
+//! Decides by the tags of an instance of another autoscaler whether it may be adopted.
 
 use thiserror::Error;
 

@@ -17,7 +17,7 @@ pub struct UnsupportedAlias(String);
 pub struct SsmParameter {
     /// Path.
     pub path: String,
-    /// Variants of the image. Empty if it has no variants.
+    /// Variants of the image. Empty if the image has no variants.
     pub variants: Vec<Variant>,
 }
 
@@ -125,7 +125,7 @@ fn al2023(k: &str, version: &str) -> Vec<SsmParameter> {
 }
 
 fn bottlerocket(k: &str, version: &str) -> Vec<SsmParameter> {
-    // The path has no `v`, but users may write it (spec §10, 13).
+    // The path has no `v` before the version, but users may write one (spec §10, 13).
     let version = version.strip_prefix('v').unwrap_or(version);
     let kinds: [(&str, &str, &[Variant]); 4] = [
         ("", "x86_64", &[Variant::Standard, Variant::Neuron]),

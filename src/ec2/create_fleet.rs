@@ -81,7 +81,7 @@ impl AllocationStrategy {
 /// An alternative of the request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
-    /// Its offering.
+    /// The offering of the alternative.
     pub offering: OfferingKey,
     /// The subnet.
     pub subnet: String,
@@ -149,7 +149,7 @@ pub struct FleetRequestInput<'a> {
     pub launch: &'a Launch,
     /// The node class.
     pub class: &'a NodeClass,
-    /// Its resolved AWS resources.
+    /// The resolved AWS resources of the node class.
     pub resolved: &'a ResolvedNodeClass,
     /// The image of each type.
     pub images: &'a BTreeMap<TypeName, String>,

@@ -43,7 +43,7 @@ pub enum ErrorClass {
 /// An error of a whole call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwsFailure {
-    /// Its kind.
+    /// The kind of the error.
     pub sort: ErrorClass,
     /// The missing IAM action, if a permission is missing.
     pub action: Option<String>,
@@ -274,11 +274,11 @@ pub struct FleetError {
     pub code: String,
     /// Message.
     pub message: String,
-    /// Its type.
+    /// The instance type to which the error applies.
     pub instance_type: Option<String>,
-    /// Its zone.
+    /// The zone to which the error applies.
     pub zone: Option<String>,
-    /// Its subnet.
+    /// The subnet to which the error applies.
     pub subnet: Option<String>,
 }
 
@@ -299,7 +299,7 @@ pub struct FleetOutcome {
     failure: Option<AwsFailure>,
 }
 
-/// The refusal of offerings in an error. `None` if it contains none.
+/// Returns the refusal of offerings in an error. `None` if the error refuses no offering.
 fn refusal_kind(code: &str, message: &str, in_group: bool) -> Option<RefusalKind> {
     Some(match code {
         _ if message.contains(SPREAD_LIMIT) => RefusalKind::PlacementExceeded,

@@ -47,7 +47,7 @@ pub struct Scheduled {
 pub struct StatusRow {
     /// The instance.
     pub instance: InstanceId,
-    /// Checks of the instance and of its host.
+    /// Status checks of the instance and of its host.
     pub checks: Vec<StatusCheckDetail>,
     /// Events.
     pub events: Vec<Scheduled>,

@@ -222,7 +222,7 @@ pub struct LaunchTemplate {
     /// The targeted capacity reservation. `None` also excludes open reservations, which would be
     /// used unnoticed (spec/aws.md §10, 68).
     pub reservation: Option<String>,
-    /// Market type. `None` omits it.
+    /// Market type. With `None`, the request contains no market type.
     pub market: Option<MarketType>,
     /// True if the tags are set on spot requests in addition to network interfaces.
     pub spot: bool,
@@ -262,7 +262,7 @@ fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The location of nodes, as far as templates depend on it.
+/// The properties of a cluster that affect its templates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TemplateTarget<'a> {
     /// Name of the cluster.
@@ -278,7 +278,7 @@ pub struct TemplateTarget<'a> {
 pub struct Variation<'a> {
     /// Image id.
     pub image: &'a str,
-    /// User data for it.
+    /// User data for this image.
     pub user_data: RenderedUserData,
     /// Purchase option.
     pub bought: Option<CapacityType>,
@@ -290,9 +290,9 @@ pub struct Variation<'a> {
     pub enclave: bool,
     /// True if tenancy is dedicated.
     pub dedicated: bool,
-    /// Partition of its placement group.
+    /// Partition of the placement group.
     pub partition: Option<u32>,
-    /// Tags of all claims of its pool.
+    /// Tags of all claims of the pool.
     pub tags: Labels,
 }
 

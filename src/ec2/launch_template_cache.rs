@@ -34,7 +34,7 @@ impl LaunchTemplateCache {
         }
     }
 
-    /// Records that a request needs a template. Returns whether it must be created first.
+    /// Records that a request needs a template. Returns whether the template must be created first.
     pub fn begin_use(&mut self, name: &str, now: Timestamp) -> bool {
         let is_new = !self.known.contains_key(name);
         let template =
@@ -52,8 +52,8 @@ impl LaunchTemplateCache {
         }
     }
 
-    /// Removes a template that does not exist: creation failed, or it was deleted. The next request
-    /// creates it again with the same name.
+    /// Removes a template that does not exist, because its creation failed or because it was
+    /// deleted. The next request creates it again with the same name.
     pub fn remove_missing(&mut self, name: &str) {
         self.known.remove(name);
     }

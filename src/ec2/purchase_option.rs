@@ -8,9 +8,9 @@ use crate::model::instance::{CapacityType, OfferingKey};
 /// The purchase fields of a listed instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bought<'a> {
-    /// Id of its spot request.
+    /// Id of the spot request of the instance.
     pub spot_request: Option<&'a str>,
-    /// Id of its capacity reservation.
+    /// Id of the capacity reservation of the instance.
     pub reservation: Option<&'a str>,
     /// Capacity reservation preference, such as `capacity-reservations-only`: the instance may run
     /// only in its reservation.

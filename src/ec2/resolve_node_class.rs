@@ -22,7 +22,7 @@ use crate::model::node_class::{NodeClass, NodeIdentity};
 /// Why resources could not be listed, and the resulting condition of the node class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolveError {
-    /// Its cause.
+    /// The cause of the condition.
     pub cause: Cause,
     /// The message, bounded.
     pub text: String,
@@ -34,9 +34,9 @@ pub type ListResult<T> = Result<T, ResolveError>;
 /// A capacity reservation of the region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedReservation {
-    /// Its properties.
+    /// The properties of the reservation.
     pub found: FoundReservation,
-    /// Account id of its owner.
+    /// Account id of the owner of the reservation.
     pub owner: String,
     /// Which launches use the reservation automatically. `None` for an unknown value.
     pub criteria: Option<MatchCriteria>,

@@ -17,7 +17,7 @@ use crate::model::quantity::Resources;
 /// A cluster of the fleet and its usage.
 #[derive(Debug)]
 pub(super) struct Member {
-    /// Its provider account.
+    /// The provider account of the cluster.
     pub(super) market: CapacityScope,
     /// True if the current engine of the cluster has reported its usage. Only then may it request
     /// grants.
@@ -26,13 +26,13 @@ pub(super) struct Member {
     pub(super) known: bool,
     /// Total capacity and number of nodes.
     pub(super) sum: (Resources, usize),
-    /// Its usage of budgets. `None` before it has reported.
+    /// The usage of budgets by the cluster. `None` before its first report.
     pub(super) disruption_usage: Option<DisruptionUsage>,
-    /// The last view that was sent to it.
+    /// The last view that was sent to the cluster.
     pub(super) view: Option<Arc<FleetView>>,
     /// When the cluster started to launch nodes. `None` in observe mode.
     managed: Option<Timestamp>,
-    /// Its own limits.
+    /// The limits of the cluster itself.
     limits: Limits,
     held: BTreeMap<ClaimId, ClaimUsage>,
 }
@@ -53,7 +53,7 @@ impl Member {
         }
     }
 
-    /// Sets its configuration.
+    /// Sets the configuration of the cluster.
     pub(super) fn configure(&mut self, cluster: &Cluster, now: Timestamp) {
         self.market = CapacityScope::from_cluster(cluster);
         self.limits.clone_from(&cluster.limits);
@@ -107,13 +107,13 @@ impl Member {
         }
     }
 
-    /// Its number of instances in a capacity reservation.
+    /// The number of instances of the cluster in a capacity reservation.
     pub(super) fn reserved_instances(&self, reservation: &str) -> usize {
         let all = self.held.values().filter_map(|grant| grant.reservation.as_ref());
         all.filter(|held| held.id == reservation).count()
     }
 
-    /// Clears its usage.
+    /// Clears the usage of the cluster.
     pub(super) fn clear_usage(&mut self) {
         self.held.clear();
         self.sum = (Resources::default(), 0);

@@ -58,7 +58,7 @@ type PoolOffer = Result<Suited, Rejection>;
 /// Types with matching labels and free host ports.
 struct Suited {
     labels: Requirements,
-    /// Index of each type, and whether it has a matching offering.
+    /// Index of each type, and whether the type has a matching offering.
     types: Vec<(TypeIndex, bool)>,
     /// Domains with matching offerings, computed on demand.
     cells: Option<Vec<(DomainIndex, CompatibleOfferings)>>,
@@ -189,7 +189,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         PoolRejection { pool, code, miss }
     }
 
-    /// Returns the rejection of a class if types match its labels.
+    /// Returns the rejection of a class if some types match the labels that its pods require.
     fn rejection_by_type(
         &mut self,
         class: PodClassIndex,

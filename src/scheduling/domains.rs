@@ -30,12 +30,12 @@ pub(super) struct DomainSet {
     pub(super) keys: Vec<String>,
     /// The combinations, sorted.
     pub(super) all: IndexVec<DomainIndex, Values>,
-    /// By template and combination: the offerings of each type in it, or `None`.
+    /// By template and combination: the offerings of each type in the combination, or `None`.
     masks: IndexVec<TemplateIndex, IndexVec<DomainIndex, Option<IndexVec<TypeIndex, u64>>>>,
     /// For each combination, the number of combinations that have a domain in common with it,
     /// summed over all keys.
     pub(super) shared_domain_counts: IndexVec<DomainIndex, usize>,
-    /// By template and combination: labels to set on a node in it.
+    /// By template and combination: labels to set on a node in the combination.
     set: IndexVec<TemplateIndex, IndexVec<DomainIndex, Vec<(String, Requirement)>>>,
 }
 

@@ -317,7 +317,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
             supply.lots.push(first);
             supply.open.push(row.is_some_and(|(_, relaxed)| !relaxed));
         }
-        // If no pool is suitable without relaxing `PreferNoSchedule`, the other pools are used.
+        // If every pool has a `PreferNoSchedule` taint that the pods do not tolerate, these pools
+        // are used.
         if !supply.open.contains(&true) {
             supply.open = supply.lots.iter().map(Option::is_some).collect();
         }

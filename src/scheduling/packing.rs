@@ -41,11 +41,11 @@ const GROWTH_MAX: u64 = 20_000_000;
 /// A new node, as indices.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PackedNode {
-    /// Its planned type. Other types may fit, too.
+    /// The planned type of the node. Other types may fit, too.
     pub(super) shape: TypeIndex,
-    /// The price of its planned type.
+    /// The price of the planned type.
     pub(super) price: f64,
-    /// Its pods, by item group.
+    /// The pods on the node, by item group.
     pub(super) parts: Vec<ItemCount>,
 }
 
@@ -91,7 +91,7 @@ impl<'o> PackingInput<'o> {
         &self.template.shapes[shape].limited
     }
 
-    /// Returns the resources of a type for pods; empty if DaemonSets exceed it.
+    /// Returns the resources of a type for pods; empty if DaemonSets exceed the type.
     pub(super) fn net_resources(&self, shape: TypeIndex) -> &'o [i64] {
         let net = self.template.shapes[shape].net.as_deref();
         net.unwrap_or_default()

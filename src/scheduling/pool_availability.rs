@@ -49,7 +49,7 @@ pub struct PoolAvailability {
     pub cheapest: Vec<(OfferingKey, Price)>,
     /// Matching offerings that are unavailable.
     pub held: Option<UnavailableSummary>,
-    /// Limits of its nodes, including shared limits.
+    /// Limits of the nodes of the pool, including shared limits.
     pub limits: Vec<RemainingLimit>,
     /// Why no node can be launched. `None` if one can be launched.
     pub barren: Option<PoolRejection>,
@@ -66,7 +66,7 @@ pub struct RequirementEffect {
     pub types: usize,
 }
 
-/// A limit and its remainder.
+/// A limit, and how much of it remains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemainingLimit {
     /// The owner of the limit.
@@ -100,7 +100,7 @@ impl PoolAvailability {
         self.capacity_types.values().sum()
     }
 
-    /// Returns whether nodes can be launched, now or once limits allow it.
+    /// Returns whether nodes can be launched, either now or once limits allow more nodes.
     pub fn is_open(&self) -> bool {
         let Some(barren) = &self.barren else {
             return true;
@@ -114,7 +114,7 @@ impl PoolAvailability {
     }
 }
 
-/// Returns what a pool can launch now, or `None` if it does not exist.
+/// Returns what a pool can launch now, or `None` if the pool does not exist.
 pub fn availability_of(
     snapshot: &Snapshot<'_>,
     pool: &PoolName,
@@ -164,7 +164,8 @@ pub fn availability_of(
     })
 }
 
-/// Returns whether a type has capacity after DaemonSets, and its reservation is not used up.
+/// Returns whether a type has capacity after DaemonSets, and the reservation of the type is not
+/// used up.
 fn is_launchable(template: &NodeTemplate<'_>, shape: &TypeOption<'_>) -> bool {
     let reservation = shape.reservation.map(|place| &template.reservations[place]);
     shape.net.is_some() && reservation.is_none_or(|reservation| reservation.left > 0)

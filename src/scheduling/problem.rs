@@ -51,14 +51,14 @@ pub(super) struct NodeRequirements<'a> {
 /// Pods with equal constraints, independent of resource requests.
 #[derive(Debug)]
 pub(super) struct ConstraintClass {
-    /// Their node requirements.
+    /// Node requirements of the pods.
     pub(super) wants: RequirementsIndex,
     /// Node requirements without preferences and volumes: they select the nodes that topology
     /// spreads include.
     pub(super) bare: RequirementsIndex,
-    /// Their topology rules.
+    /// Topology rules of the pods.
     pub(super) rules: ConstraintsIndex,
-    /// Their group memberships: an index into [`Problem::members`].
+    /// Group memberships of the pods: an index into [`Problem::members`].
     pub(super) signature: SignatureIndex,
     /// The kind after relaxing one more preference.
     pub(super) next: Option<KindIndex>,
@@ -70,13 +70,13 @@ pub(super) struct ConstraintClass {
 /// Identical pods.
 #[derive(Debug)]
 pub(super) struct PodClass<'a> {
-    /// Their kind with all preferences.
+    /// The kind of the pods with all preferences.
     pub(super) kind: KindIndex,
     /// Requests of one pod.
     pub(super) demand: Vec<i64>,
     /// Reciprocal of the demand; infinite for zero.
     pub(super) per_unit: Vec<f64>,
-    /// Their priority.
+    /// The priority of the pods.
     pub(super) priority: i32,
     /// The pods, by key.
     pub(super) pods: Vec<&'a Pod>,

@@ -40,7 +40,7 @@ pub enum RejectionDetail {
         /// The minimum priority for launching nodes.
         cutoff: i32,
     },
-    /// Too few pods of its gang can be scheduled.
+    /// Too few pods of the gang can be scheduled.
     #[error(
         "{placed} of the {least} required pods of gang {} can be scheduled",
         bounded_text(.name)
@@ -182,7 +182,7 @@ pub struct UnavailableSummary {
 /// A missing resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceShortfall {
-    /// Its name.
+    /// The name of the resource.
     pub name: String,
     /// The requested quantity; `cpu` in thousandths.
     pub asked: i64,
@@ -218,9 +218,9 @@ impl RuleKind {
 /// A topology rule and its obstacles.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TopologyRuleDetail {
-    /// Its kind.
+    /// The kind of the rule.
     pub kind: RuleKind,
-    /// Its topology keys.
+    /// The topology keys of the rule.
     pub keys: Vec<String>,
     /// Number of domains in which the pool can launch a node.
     pub reachable: usize,

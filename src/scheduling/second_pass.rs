@@ -151,7 +151,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         }) && daemons_of(context, items, &before) == daemons_of(context, items, &after)
     }
 
-    /// Adds one pod to a claim if its rules and those of other pods allow it.
+    /// Adds one pod to a claim if the rules of the pod and those of other pods allow it.
     fn join_claim(
         &mut self,
         class: PodClassIndex,
@@ -161,7 +161,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let context = self.context;
         let kind = context.hard_kind(class);
         let site = self.packed.location_of(at);
-        // A claim that lost its pods is not launched.
+        // A claim without remaining pods is not launched.
         if self.packed.opened[at].gone {
             return None;
         }

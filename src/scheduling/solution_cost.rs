@@ -23,7 +23,7 @@ pub struct SolutionCost {
 /// A new node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodePurchase {
-    /// Its lowest price in $/h.
+    /// The lowest price of the node in $/h.
     pub price: f64,
     /// The number of its pods with each combination of requests.
     pub pods: Vec<(Size, u64)>,

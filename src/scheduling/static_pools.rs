@@ -199,7 +199,7 @@ fn nodes_by_zone(pool: &Pool, snapshot: &Snapshot<'_>) -> BTreeMap<Zone, usize> 
     zones
 }
 
-/// Returns the value of a label if it has only one.
+/// Returns the value of a label, if the label has only one.
 pub(crate) fn sole_value<'r>(labels: &'r Requirements, key: &str) -> Option<&'r str> {
     let mut values = labels.get(key)?.values()?.iter();
     let first = values.next()?;

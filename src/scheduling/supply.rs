@@ -1,6 +1,6 @@
 //! The supply of a pool: node templates, DaemonSet overhead, minValues and limits.
 
-/// Limits that apply to a pool: its own, of the cluster and of the fleet.
+/// Limits that apply to a pool: those of the pool itself, of the cluster and of the fleet.
 pub(super) mod limits;
 /// DaemonSets that run on the nodes of a pool, for each type and offering.
 pub(super) mod daemon_overhead;

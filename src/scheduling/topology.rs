@@ -63,7 +63,7 @@ pub(super) enum TopologyCheck {
     /// If `beside` is set, a DaemonSet pod on the same node also satisfies it.
     Near {
         tallies: Vec<CounterIndex>,
-        /// Whether the pod matches itself, so that it may be the first.
+        /// Whether the pod matches its own affinity, so that it may be the first matching pod.
         first: bool,
         beside: bool,
     },

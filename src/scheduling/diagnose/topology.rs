@@ -42,7 +42,8 @@ impl<'p> TopologyDiagnosis<'p> {
         }
     }
 
-    /// Returns why the topology rules reject a pod in these domains, or `None` if it has no rules.
+    /// Returns why the topology rules reject a pod in these domains, or `None` if the pod has no
+    /// rules.
     pub(crate) fn rejection_in(
         &mut self,
         kind: KindIndex,
@@ -113,7 +114,7 @@ impl<'p> TopologyDiagnosis<'p> {
         decided.unwrap_or_else(|| self.board.holds(check, site))
     }
 
-    /// Returns whether a check holds on a new node at a location, if it does not depend on counts
+    /// Returns whether a check holds on a new node at a location, unless this depends on the counts
     /// of its domains.
     fn decided_on_new_node(&self, check: &TopologyCheck, site: LocationIndex) -> Option<bool> {
         let topology = self.board.topology;

@@ -22,7 +22,7 @@ use crate::scheduling::topology::node_counters::NodeConstraintTable;
 /// Requirements of pods on the offerings of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OfferingQuery {
-    /// Their node requirements.
+    /// Node requirements of the pods.
     pub(crate) wants: RequirementsIndex,
     /// Whether `PreferNoSchedule` is relaxed.
     pub(crate) relaxed: bool,

@@ -357,8 +357,8 @@ impl<'r> ExistingNodes<'r> {
         ExistingPlacement { turns, left, cut_short: steps > STEPS_MAX }
     }
 
-    /// Value of a pod on existing nodes: the largest fraction of the total of a free resource that
-    /// it requests.
+    /// Value of a pod on existing nodes: for the resource of which it requests the largest
+    /// fraction, that fraction of the total free amount.
     fn pod_values(&self) -> IndexVec<ItemGroupIndex, f64> {
         let classes = &self.problem.classes;
         let axes = classes.first().map_or(0, |class| class.demand.len());
@@ -382,7 +382,7 @@ impl<'r> ExistingNodes<'r> {
         worth.collect()
     }
 
-    /// Checks that no node gets pods beyond its free resources.
+    /// Checks that the pods placed on each node do not exceed its free resources.
     fn check_capacity(&self, turns: &[PlacementStep]) {
         let mut free = self.free.clone();
         for turn in turns {

@@ -10,19 +10,19 @@ use crate::scheduling::topology::node_counters::NodeConstraints;
 /// Pending pods that are identical for all nodes in question.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ItemGroup<'l> {
-    /// Their class.
+    /// The class of the pods.
     pub(crate) class: PodClassIndex,
-    /// Their kind with the remaining preferences.
+    /// The kind of the pods, with the remaining preferences.
     pub(crate) kind: KindIndex,
     /// Requests of one pod.
     pub(crate) demand: &'l [i64],
     /// Reciprocal of the demand.
     pub(crate) per_unit: &'l [f64],
-    /// Their per-node constraints.
+    /// The per-node constraints of the pods.
     pub(crate) shares: &'l NodeConstraints,
-    /// Index of their compatible offerings.
+    /// Index of the compatible offerings of the pods.
     pub(crate) row: RowIndex,
-    /// Their domain, or `None` if any domain is suitable.
+    /// The domain of the pods, or `None` if any domain is suitable.
     pub(crate) cell: Option<DomainIndex>,
     /// Number of pods that must start together on one node without the pods that they require,
     /// because the others could not be scheduled anywhere else.
@@ -102,13 +102,13 @@ pub(crate) struct BinRules<'t> {
 pub(crate) struct Bin {
     /// Free resources.
     pub(crate) free: Vec<i64>,
-    /// Offerings that suit all its pods.
+    /// Offerings that suit all pods of the node.
     pub(crate) mask: u64,
     /// Offerings of which at least one must remain.
     pub(crate) good: u64,
     /// Compatible offerings of its groups that must be compared with others.
     pub(crate) picky: Vec<RowIndex>,
-    /// Per-node counters of its pods.
+    /// Per-node counters of the pods on the node.
     pub(crate) counts: Vec<u32>,
 }
 
@@ -265,7 +265,8 @@ impl Bin {
                     if left && self.allowed_items(&lots[lot], most) > 0 {
                         return Some(lot);
                     }
-                    // If fewer than `together` pods fit, the group is skipped. Otherwise it waits.
+                    // If fewer than `together` pods fit, the group is skipped. Otherwise the group
+                    // waits.
                     if left && !shares.needs.is_empty() && most >= lots[lot].together {
                         return None;
                     }

@@ -47,7 +47,7 @@ impl Ledger {
         copies_that_fit(&self.left, limited)
     }
 
-    /// Returns the first limit that rejects this capacity, and its remainder.
+    /// Returns the first limit that rejects this capacity, and what remains of this limit.
     pub(crate) fn first_shortage(&self, limited: &[i64]) -> Option<(usize, i64)> {
         let pairs = self.left.iter().zip(limited).enumerate();
         let mut short = pairs.filter(|(_, (left, wanted))| *wanted > *left || **left < 0);
@@ -171,7 +171,7 @@ impl Scratch {
     }
 }
 
-/// A pool, and the pods of a node to launch in it.
+/// A pool, and the pods for which a node is to be launched in the pool.
 #[derive(Clone, Copy)]
 pub(crate) struct LaunchQuery<'q> {
     template: &'q NodeTemplate<'q>,

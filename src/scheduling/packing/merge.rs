@@ -99,7 +99,7 @@ impl PackingInput<'_> {
                 pairs.extend(savings.collect::<Vec<_>>());
             }
             paired = kinds.len();
-            // If several pairs save equally much, the pair with the smallest claims is chosen.
+            // If several pairs have the same savings, the pair with the smallest claims is chosen.
             pairs.retain(|(_, one, other)| claim_pair(&kinds, *one, *other).is_some());
             let most = pairs
                 .iter()

@@ -28,14 +28,14 @@ pub(crate) type HostPort = (String, String, u16);
 #[derive(Debug)]
 struct ConstrainedDaemon<'a> {
     set: &'a DaemonSet,
-    /// Group membership of its pods.
+    /// Group membership of the pods of the DaemonSet.
     membership: GroupMembership,
-    /// Groups it has anti-affinity against, with the topology key.
+    /// Groups against which the DaemonSet has anti-affinity, with the topology key.
     away: Vec<(GroupIndex, KeyIndex)>,
     /// Labels that the DaemonSet requires and that pools set, by alternative. Empty if there are
     /// too many.
     asks: Vec<Vec<(String, Requirement)>>,
-    /// Topology keys, except the host name, of its anti-affinity against existing pods.
+    /// Topology keys, except the host name, of the DaemonSet's anti-affinity against existing pods.
     far: BTreeSet<&'a str>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct DaemonOnType {
     pub(crate) agent: DaemonIndex,
     /// Whether the DaemonSet runs on nodes of the type.
     pub(crate) sure: Presence,
-    /// Alternatives of its node requirements with which it may run there, one bit each.
+    /// Alternative node requirements with which the DaemonSet may run there, one bit each.
     pub(crate) ways: u64,
     /// Alternatives with which it runs there if open labels have the required values.
     pub(crate) labelled: u64,

@@ -20,7 +20,7 @@ pub(crate) struct AffinityTerm {
 pub(crate) struct AntiAffinityTerm {
     pub(crate) group: GroupIndex,
     pub(crate) key: KeyIndex,
-    /// Whether it is required or preferred.
+    /// Whether the anti-affinity is required or preferred.
     pub(crate) is_hard: bool,
 }
 
@@ -110,7 +110,7 @@ impl PodConstraints {
         }
     }
 
-    /// Returns the groups it selects.
+    /// Returns the groups that the topology rules select.
     pub(crate) fn selected_groups(&self) -> impl Iterator<Item = GroupIndex> {
         let near = self.near.iter().map(|term| term.group);
         let away = self.away.iter().map(|term| term.group);
@@ -138,7 +138,7 @@ impl PodMatcher {
         Self(terms)
     }
 
-    /// Returns a label that all selected pods have, with its possible values.
+    /// Returns a label that all selected pods have, with the possible values of the label.
     fn common_label(&self) -> Option<(&str, &BTreeSet<String>)> {
         let selector = self.0.first()?.selector.as_ref()?;
         let mut expressions = selector.expressions().iter();

@@ -18,7 +18,7 @@ use crate::scheduling::problem::preferences::label_alternatives;
 
 /// A DaemonSet as it would run on the nodes of a pool.
 struct Daemon<'a> {
-    /// Its index among constrained DaemonSets, whether it runs unconditionally, and the
+    /// The index among constrained DaemonSets, whether the DaemonSet runs unconditionally, and the
     /// alternatives that no pool label excludes.
     agent: Option<(DaemonIndex, bool, u64)>,
     /// Alternative node requirements that the pool does not decide, with their indices.
@@ -31,7 +31,7 @@ struct Daemon<'a> {
 
 /// DaemonSets that may run on nodes of a pool.
 pub(crate) struct PoolDaemons<'a> {
-    /// Possible labels of its nodes.
+    /// Possible labels of the nodes of the pool.
     pub(super) side: &'a Requirements,
     daemons: Vec<Daemon<'a>>,
 }

@@ -1,4 +1,5 @@
-//! Limits that apply to the nodes of a pool: its own and those that it shares with other pools.
+//! Limits that apply to the nodes of a pool: those of the pool itself, and those that all pools
+//! have in common.
 
 use crate::model::fleet::FleetView;
 use crate::model::pool::{Limits, Pool};
@@ -25,7 +26,7 @@ pub(crate) const RESERVATIONS_MAX: usize = 256;
 /// A limit on one resource, or on the number of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit<'a> {
-    /// Its scope.
+    /// The scope of the limit.
     pub(crate) scope: LimitScope,
     /// The resource. `None` means the number of nodes.
     pub(crate) resource: Option<&'a str>,

@@ -52,13 +52,13 @@ pub(crate) struct TypeOption<'a> {
     pub(crate) offers: Vec<&'a Offering>,
     /// Offerings that are unavailable after failed launches.
     pub(crate) held: Vec<&'a Offering>,
-    /// Index of the reservation of all its offerings, if any.
+    /// Index of the reservation to which all offerings of the option belong, if any.
     pub(crate) reservation: Option<usize>,
-    /// Limit usage of a node, in the order of the limits of the template. For reservations, only
-    /// its own is used.
+    /// Limit usage of a node, in the order of the limits of the template. Of the reservations, a
+    /// node uses only its own.
     pub(crate) capacity: Vec<i64>,
-    /// Limit usage of a claim with this planned type. It is higher than `capacity` if larger types
-    /// must be among its alternatives.
+    /// Limit usage of a claim with this planned type. The usage is higher than `capacity` if the
+    /// alternatives of the claim must include larger types.
     pub(crate) limited: Vec<i64>,
 }
 
@@ -71,9 +71,9 @@ pub(crate) struct NodeTemplate<'a> {
     pub(crate) fault: Option<&'a str>,
     /// Known zone IDs.
     zone_ids: &'a BTreeMap<Zone, String>,
-    /// Limits of its nodes: of the pool, then shared.
+    /// Limits of the nodes of the pool: first those of the pool, then shared limits.
     pub(crate) limits: Vec<Limit<'a>>,
-    /// Possible labels of its nodes.
+    /// Possible labels of the nodes of the pool.
     pub(crate) side: Requirements,
     /// Reservations with their remaining instances, by ID; equal for all templates.
     pub(crate) reservations: Vec<Reservation>,
@@ -371,7 +371,8 @@ impl<'a> NodeTemplate<'a> {
         LabelMatch { pass, offers: shape.allowed_offerings(&asks) }
     }
 
-    /// Returns whether neither the pool nor every one of these types decides a label.
+    /// Returns whether the pool leaves a label open, and at least one of these types also leaves it
+    /// open.
     fn leaves_open(&self, key: &str, masks: &[u64]) -> bool {
         let side = self.side.get(key);
         let is_absent = side.is_none() && !is_well_known(key);
@@ -413,7 +414,7 @@ impl<'a> TypeOption<'a> {
                     continue;
                 }
             }
-            // DaemonSets of one offering, if they depend on it.
+            // DaemonSets of each offering, if the DaemonSets depend on the offering.
             let of_offering =
                 varies.then(|| daemons.of_offering(&selection, instance_type, offering));
             let key = (place, of_offering);
@@ -468,12 +469,12 @@ impl<'a> TypeOption<'a> {
         self.offers.truncate(OFFERS_MAX);
     }
 
-    /// Returns the key of one of its offerings.
+    /// Returns the key of one offering of this type.
     pub(crate) fn offering_key(&self, offering: &Offering) -> OfferingKey {
         offering.key(&self.instance_type.name)
     }
 
-    /// Returns whether it has enough resources for a demand after DaemonSets.
+    /// Returns whether the type has enough resources for a demand after DaemonSets.
     pub(crate) fn can_hold(&self, demand: &[i64]) -> bool {
         self.net.as_deref().is_some_and(|net| fits(net, demand))
     }
@@ -484,7 +485,7 @@ impl<'a> TypeOption<'a> {
         self.instance_type.requirements.check_intersection(of_types)
     }
 
-    /// Returns the labels that its type defines.
+    /// Returns the labels that the type defines.
     fn label_keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.instance_type.requirements.iter().map(|(key, _)| key)
     }
@@ -496,7 +497,7 @@ impl<'a> TypeOption<'a> {
         }
     }
 
-    /// All its offerings, one bit each.
+    /// All offerings of the type, one bit each.
     pub(crate) fn all_offerings(&self) -> u64 {
         let unused = OFFERS_MAX.saturating_sub(self.offers.len());
         let unused = u32::try_from(unused).ok();

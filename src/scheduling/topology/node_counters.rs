@@ -252,7 +252,7 @@ impl NodeConstraints {
                 let max_count = ahead.remaining_skew(*tally, skew.saturating_sub(*adds));
                 self.limits.extend(counters.get(tally).map(|counter| (*counter, max_count)));
             }
-            // The DaemonSet pod that satisfies it runs before any pod.
+            // The DaemonSet pod that satisfies this check runs before any other pod.
             TopologyCheck::Near { beside: true, .. } => {}
             TopologyCheck::Near { tallies, first, .. } => {
                 let begins = *first && tallies.iter().all(|tally| board.total_of(*tally) == 0);

@@ -27,7 +27,7 @@ impl Match {
     }
 }
 
-/// No domain: the location lacks the label, or its value is unknown.
+/// No domain: the location lacks the label, or the value of the label is unknown.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
 /// An undecided domain: the location will have one of several values.
@@ -63,7 +63,7 @@ impl Locations {
         self.unsettled.insert((key, site), places);
     }
 
-    /// Returns the possible domains of a location; empty if it has none.
+    /// Returns the possible domains of a location. The result is empty if the location has none.
     fn possible_domains(&self, key: KeyIndex, site: LocationIndex) -> &[u32] {
         let place = &self.places[key][site];
         match *place {
@@ -143,8 +143,8 @@ struct DomainCounts {
     /// Number of certain domains, and number of pods with a certain domain.
     places: u32,
     total: u64,
-    /// Minimum over all domains, and the number of domains with it; recomputed if that number is
-    /// zero.
+    /// Minimum over all domains, and the number of domains with it; both are recomputed if that
+    /// number is zero.
     least: u32,
     at_least: u32,
 }
@@ -303,7 +303,8 @@ impl<'t> TopologyState<'t> {
         checks.iter().all(|check| self.holds(check, site))
     }
 
-    /// Returns whether one check holds at a location for all its possible domains.
+    /// Returns whether one check holds at a location, whichever of its possible domains the
+    /// location gets.
     pub(crate) fn holds(&mut self, check: &TopologyCheck, site: LocationIndex) -> bool {
         match check {
             TopologyCheck::Free { tally } => {
@@ -367,7 +368,8 @@ impl<'t> TopologyState<'t> {
         }
     }
 
-    /// Returns the possible domains of a location for a counter; empty if it has none.
+    /// Returns the possible domains of a location for a counter. The result is empty if the
+    /// location has none.
     fn domains_at(&self, tally: CounterIndex, site: LocationIndex) -> &[u32] {
         self.sites.possible_domains(self.topology.key_of(tally), site)
     }
