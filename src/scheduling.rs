@@ -1,7 +1,7 @@
 //! Schedules pending pods onto existing nodes and new NodeClaims, and returns the first solution
 //! that satisfies every rule. This module reads no clock except `now` and launches nothing.
 
-/// Why a pod does not fit, in numbers, and as text.
+/// Why a pod does not fit, as numbers and as text.
 pub mod rejection;
 /// Index types for the tables of the scheduler.
 mod index;
@@ -13,7 +13,7 @@ mod topology;
 mod gangs;
 /// Instance types, offerings and limits of a pool.
 mod supply;
-/// Combinations of topology domains that new nodes can be in.
+/// Combinations of topology domains in which new nodes can be.
 mod domains;
 /// One candidate packing of pods onto new nodes of one pool.
 mod packing;
@@ -29,7 +29,7 @@ mod bind_order;
 pub mod solution_cost;
 /// Why a pod has no node, for each pool.
 mod diagnose;
-/// Assigns planned nodes to one domain so that waiting pods can be decided.
+/// Assigns planned nodes to one domain so that waiting pods can be scheduled or rejected.
 mod assign_domains;
 /// One packing with its bind order and domains; keeps the best attempt.
 mod attempt;
@@ -76,8 +76,8 @@ use crate::state::snapshot::{ExistingNode, NodeRef, Snapshot};
 pub struct NewNodeClaim {
     /// The pool.
     pub pool: PoolName,
-    /// Its offerings, cheapest first; never empty. All belong to the same reservation, or none
-    /// does: a claim uses exactly the reservation for which it was planned.
+    /// Offerings of the node, cheapest first; never empty. All of them belong to the same
+    /// reservation, or none does: a claim uses exactly the reservation for which it was planned.
     pub offerings: Vec<(OfferingKey, Price)>,
     /// Labels that the pods require of the node, in addition to the labels of its pool and type.
     pub labels: Labels,
@@ -190,7 +190,8 @@ impl PoolRejection {
     }
 }
 
-/// An unschedulable pod with one rejection per pool, or a single one.
+/// An unschedulable pod with one rejection per pool, or with a single rejection that is independent
+/// of pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnschedulablePod {
     /// The pod.

@@ -71,7 +71,7 @@ pub(super) fn best_attempt<'g, 'p, 'a>(
         }
         let mut other = order_and_retry(packer, board);
         other.place_rest();
-        // An equal result is preferred because the rejections are then final.
+        // An equal result is preferred, because the rejections are final once domains are assigned.
         if other.unscheduled_pods() < best.unscheduled_pods()
             || other.unscheduled_pods() == best.unscheduled_pods() && !is_pinned
         {
@@ -137,7 +137,7 @@ fn idle_claims(packed: &PackingState<'_, '_>, turns: &[PlacementStep]) -> Vec<Op
     idle.map(|(at, _)| at).collect()
 }
 
-/// Drops a claim and leaves its pods unscheduled.
+/// Drops a claim. Its pods become unscheduled.
 fn drop_claim(packed: &mut PackingState<'_, '_>, at: OpenedNodeIndex) {
     let opened = &mut packed.opened[at];
     for (lot, pods) in &mut opened.claim.parts {

@@ -154,8 +154,8 @@ fn add_claims(
     }
 }
 
-/// Binds pods in this order. A pod whose rules do not hold yet is retried after all others, until
-/// no more progress is made.
+/// Binds pods in this order. A pod whose rules do not hold yet is retried after all other pods,
+/// until no further pod can be bound.
 fn bind_in_order(
     mut queue: Vec<(PlacementStep, KindIndex)>,
     board: &mut TopologyState<'_>,

@@ -69,7 +69,7 @@ pub struct Cheaper {
     pub obstacle: TypeRejection,
     /// Number of types.
     pub types: usize,
-    /// The type that is closest to fitting; if none is, the first by name.
+    /// The type that is closest to fitting. If the distance is unknown, the first type by name.
     pub nearest: TypeName,
     /// The requested quantity, and the quantity of the closest type; `cpu` in thousandths.
     pub amounts: Option<(i64, i64)>,

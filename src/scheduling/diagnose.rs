@@ -90,7 +90,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     }
 
     /// Returns the rejections of every class with unscheduled pods. Classes with the same
-    /// requirements are grouped, so that matching types are computed once.
+    /// requirements are grouped, so that their matching types are computed once.
     pub(super) fn into_rejections(mut self) -> Vec<(PodClassIndex, Arc<[PoolRejection]>)> {
         let problem = self.ground.problem;
         let left = self.packed.left.iter_enumerated();
@@ -403,7 +403,8 @@ fn missing_resources(
         let shape = &template.shapes[*shape];
         Some((shape, shape.net.as_deref()?))
     });
-    // Order: fewest missing resources, lowest ordinal, most of that resource, name.
+    // The order is: fewest missing resources, lowest ordinal of the first missing resource, most of
+    // that resource, name.
     let mut best: Option<((usize, usize), &[i64], &TypeOption<'_>)> = None;
     let mut rivals = 0;
     for (shape, net) in nets {

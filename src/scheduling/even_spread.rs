@@ -32,10 +32,10 @@ const HOSTS_MIN: u64 = 10;
 const TRIES_MAX: usize = 64;
 
 /// Step limit of one family, some nanoseconds each. One step evaluates a type for one node. Beyond
-/// it, no further node counts are tried.
+/// this limit, no further node counts are tried.
 const STEPS_MAX: u64 = 5_000_000;
 
-/// Pods that are spread over nodes together, and with no other pods.
+/// Pods that topology spread distributes over nodes together, without any other pods.
 #[derive(Debug)]
 struct SpreadGroup {
     tally: CounterIndex,
@@ -422,8 +422,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         Some(())
     }
 
-    /// Returns the largest requests of all pods on one new node. All new nodes are sized for them,
-    /// so the scheduler may place the remaining pods on any of them.
+    /// Returns the largest sum of requests on one new node. All new nodes are sized for them, so
+    /// the scheduler may place the remaining pods on any of them.
     fn largest_share(
         &self,
         family: &SpreadFamily,

@@ -12,7 +12,7 @@ pub(super) mod existing_nodes;
 pub(super) mod merge;
 /// Lowest cost per pod, and the types that are evaluated.
 pub(super) mod pod_cost;
-/// First-fit decreasing as Karpenter does it: an upper bound on cost.
+/// First-fit-decreasing packing as in Karpenter: an upper bound of the cost.
 pub(super) mod first_fit;
 /// The packing loop: chooses the instance type of each new node by its value per dollar.
 pub(super) mod best_value;
@@ -35,7 +35,7 @@ use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::min_values::MinValues;
 use crate::scheduling::supply::node_template::NodeTemplate;
 
-/// Step limit for adding unscheduled pods to claims. One step evaluates a type.
+/// Step limit for adding unscheduled pods to claims. One step evaluates a type for a claim.
 const GROWTH_MAX: u64 = 20_000_000;
 
 /// A new node, as indices.
@@ -66,7 +66,7 @@ pub(super) struct PackingInput<'o> {
     pub(super) counters: usize,
     /// Cost of a node in addition to its price, in $/h.
     pub(super) node_overhead_price: f64,
-    /// Node cost for choosing new nodes. A higher value creates fewer, larger nodes.
+    /// Node cost with which new nodes are chosen. A higher value creates fewer, larger nodes.
     pub(super) node_cost: f64,
 }
 
@@ -297,7 +297,8 @@ impl<'o> PackingInput<'o> {
         self.fits_one_host(&joined).then_some(joined)
     }
 
-    /// Returns a claim with one more item without per-node counters. Open labels must agree.
+    /// Returns a claim with one more item, without checking per-node counters. Open labels must
+    /// agree.
     pub(super) fn with_one_more_unchecked(
         &self,
         claim: &PackedNode,

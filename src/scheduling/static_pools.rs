@@ -1,8 +1,8 @@
 //! Plans the missing nodes of static pools, independent of pods.
 //!
 //! Source: spec/scheduling.md §3.3. Karpenter leaves the choice of type and zone to the launch.
-//! Outrigger plans it: the cheapest type, and among equal prices the zone with the fewest nodes of
-//! the pool.
+//! Outrigger plans both: the cheapest type and, if prices are equal, the zone with the fewest nodes
+//! of the pool.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ pub fn plan_replicas(
     (claims, short)
 }
 
-/// Plans nodes of one pool with these types; returns why some cannot be launched.
+/// Plans nodes of one pool with these types. Returns why some of them cannot be launched.
 fn plan_nodes(
     template: &NodeTemplate<'_>,
     planned: &[(TypeIndex, f64)],

@@ -1,7 +1,7 @@
 //! The topology checks for each kind of pods at binding, and the counters that each kind
 //! increments.
 
-/// Pods for each topology domain, and whether one more may be added.
+/// Number of pods in each topology domain, and whether one more pod may be added.
 pub(super) mod topology_state;
 /// Constraints within one node: hostname spread, host ports.
 pub(super) mod node_counters;
@@ -60,7 +60,7 @@ pub(super) enum TopologyCheck {
         adds: u32,
     },
     /// Each of these domains contains matching pods, or no domain does and the pod matches itself.
-    /// If `beside` is set, a DaemonSet pod on the same node also satisfies it.
+    /// If the last field is true, a DaemonSet pod on the same node also satisfies the check.
     Near {
         tallies: Vec<CounterIndex>,
         /// Whether the pod matches its own affinity, so that it may be the first matching pod.
@@ -90,8 +90,8 @@ impl Topology {
         self.daemon_overheads.iter().any(|daemon_overhead| !daemon_overhead.is_empty())
     }
 
-    /// Builds the rules of a problem. `standing` contains the groups and keys of the anti-affinity
-    /// terms of bound pods.
+    /// Builds the topology checks and counters of a problem. `standing` contains the groups and
+    /// keys of the anti-affinity terms of bound pods.
     pub(super) fn new(problem: &Problem<'_>, standing: &[(GroupIndex, KeyIndex)]) -> Self {
         let mut maker = Maker { problem, tallies: BTreeMap::new(), filters: BTreeMap::new() };
         let mut checks: IndexVec<KindIndex, Vec<TopologyCheck>> =

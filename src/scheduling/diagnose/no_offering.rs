@@ -43,7 +43,7 @@ pub(crate) fn unavailable_detail<'s>(
     })
 }
 
-/// Returns the rejection if types fit but have no matching offering: unavailable or missing.
+/// Returns the rejection if types fit but have no matching offering, or only unavailable ones.
 pub(crate) fn offering_rejection(
     holds: &UnavailableOfferings,
     template: &NodeTemplate<'_>,

@@ -77,7 +77,7 @@ pub(crate) fn distribute(
     shares
 }
 
-/// Returns whether placing a pod of this kind does not change the choice of the next pod.
+/// Returns whether placing a pod of this kind has no effect on the domain of the next pod.
 fn is_steady(board: &TopologyState<'_>, kind: KindIndex) -> bool {
     let topology = board.topology;
     let (mut checks, mut adds) = (topology.checks[kind].iter(), topology.adds[kind].iter());
@@ -85,8 +85,8 @@ fn is_steady(board: &TopologyState<'_>, kind: KindIndex) -> bool {
         && !adds.any(|tally| matches!(topology.tallies[*tally], DomainCounter::Spread { .. }))
 }
 
-/// Returns the domain for the next pod: the one with the fewest pods of its spread, then the one
-/// that the fewest other pods could use, then the cheapest.
+/// Returns the domain for the next pod: the one with the fewest pods of the same topology spread,
+/// then the one that the fewest other pods could use, then the cheapest.
 fn best_domain(
     demand: &DomainDemand,
     board: &mut TopologyState<'_>,

@@ -56,7 +56,7 @@ struct TypeCandidate {
 }
 
 impl PackingInput<'_> {
-    /// Packs everything within a number of steps, choosing the better strategy for each node.
+    /// Packs all pods within a number of steps. Each node uses the better strategy.
     fn draft_packing(
         &self,
         strategies: &[FillStrategy],
@@ -332,7 +332,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     }
 
     /// Adds as many identical nodes as there are pods for. Groups that differ only in per-node
-    /// constraints replace each other.
+    /// constraints can replace each other.
     fn commit_candidate(&self, candidate: &TypeCandidate, identical: &Sorted, draft: &mut Packing) {
         let limited = self.input.limit_usage(candidate.shape);
         let mut max_copies = draft.ledger.allowed_copies(limited);
@@ -436,7 +436,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         let ordinals: Vec<_> = ordinals.into_iter().collect();
         identical.ratios =
             ratios.iter().map(|ratio| ordinals.partition_point(|other| *other < ratio)).collect();
-        // Pods with per-node constraints come first, pods that require other pods last.
+        // Pods with per-node constraints come first. Pods that require other pods come last.
         for lot in &mut identical.lots {
             lot.sort_by_key(|lot| {
                 let shares = self.input.lots[*lot].shares;
@@ -515,7 +515,7 @@ pub(crate) fn best_packing(input: &PackingInput<'_>, ledger: &Ledger) -> Packing
         (least, cost_max) = (first_fit.unscheduled_items(), first_fit.cost(price));
         let mut merged = first_fit.clone();
         input.merge_claims(&mut merged);
-        // Sums in a different order may differ in the last digit.
+        // Sums in a different order may differ in the last digit of the result.
         drafts.push(match merged.cost(price) <= cost_max {
             true => merged,
             false => first_fit,

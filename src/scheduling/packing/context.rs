@@ -48,7 +48,7 @@ impl OpenedNode {
     }
 }
 
-/// Item groups, and the compatible offerings that they refer to.
+/// Item groups, and the compatible offerings to which they refer.
 #[derive(Clone, Copy)]
 pub(crate) struct ItemOfferings<'i> {
     pub(crate) lots: &'i ItemGroups<'i>,

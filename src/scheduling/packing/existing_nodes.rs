@@ -110,8 +110,8 @@ impl<'r> ExistingNodes<'r> {
         free
     }
 
-    /// Places remaining pods one by one after these placements. Before, other pods rejected them;
-    /// these other pods may have a different location now.
+    /// Places remaining pods one by one after these placements. Other pods rejected them before,
+    /// but the location of these other pods may have changed.
     pub(crate) fn place_rest(
         &mut self,
         class: PodClassIndex,
@@ -194,7 +194,7 @@ impl<'r> ExistingNodes<'r> {
             again = false;
             for class in &order {
                 let bound = board.topology.checks[self.kinds[*class]].is_empty();
-                // One pod per node and round, so that spread pods fill nodes evenly.
+                // Each node gets one pod per round, so that spread pods fill nodes evenly.
                 let most = if bound { u64::MAX } else { 1 };
                 while placed.left[*class] > 0 {
                     let moved =
@@ -210,7 +210,7 @@ impl<'r> ExistingNodes<'r> {
         placed
     }
 
-    /// Places at most a number of pods of a class on each node. Returns whether any was placed.
+    /// Places at most a number of pods of a class on each node. Returns whether any pod was placed.
     fn place_on_each(
         &mut self,
         class: PodClassIndex,

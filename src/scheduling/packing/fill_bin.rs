@@ -241,7 +241,7 @@ impl Bin {
         }
     }
 
-    /// Returns the next fitting group of a queue. Groups that do not fit are skipped permanently,
+    /// Returns the next group of a queue that fits. Groups that do not fit are skipped permanently,
     /// because free capacity only shrinks. Groups that require other pods wait.
     fn next_fitting(
         &self,

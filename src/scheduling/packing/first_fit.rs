@@ -33,7 +33,7 @@ impl PackingInput<'_> {
     pub(crate) fn first_fit_packing(&self, ledger: &Ledger) -> Option<Packing> {
         let mut lots: Vec<ItemGroupIndex> =
             self.stock.keys().filter(|lot| self.stock[*lot] > 0).collect();
-        // First fit would start a group with `together` wherever one pod fits.
+        // First fit would start a group with `together` on every claim where one pod fits.
         if lots.iter().any(|lot| self.lots[*lot].together > 1) {
             return None;
         }
@@ -52,7 +52,7 @@ impl PackingInput<'_> {
             if steps >= STEPS_MAX {
                 return None;
             }
-            // A claim that cannot take one such pod cannot take the next.
+            // A claim that cannot take one such pod cannot take the next one either.
             let mut willing = order.clone();
             while left[lot] > 0 && steps < STEPS_MAX {
                 let Some((pods, at)) = willing.pop_first() else {

@@ -150,7 +150,7 @@ pub(crate) fn fitting_offerings(
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     claim: u64,
-    /// Matching offerings of each type, and the claim they were computed for.
+    /// Matching offerings of each type, and the claim for which they were computed.
     masks: IndexVec<TypeIndex, (u64, u64)>,
 }
 
@@ -247,8 +247,8 @@ impl<'q> LaunchQuery<'q> {
         priced.min_by(|one, other| one.1.total_cmp(&other.1).then(one.0.cmp(&other.0)))
     }
 
-    /// Returns whether the types with the DaemonSets of this one satisfy `min_values`. A claim may
-    /// only be launched with the DaemonSets of its planned type.
+    /// Returns whether the types that have the same DaemonSets as this type satisfy `min_values`. A
+    /// claim may only be launched with the DaemonSets of its planned type.
     fn is_varied(&self, planned: TypeIndex, ledger: &Ledger) -> bool {
         let shapes = &self.template.shapes;
         let alike = shapes.keys().filter(|at| {

@@ -19,7 +19,7 @@ const KINDS_MAX: usize = 64;
 const MERGES_MAX: usize = 64;
 
 impl PackingInput<'_> {
-    /// Merges claims if that is cheaper: first many of the cheapest, then pairs of repeated claims.
+    /// Merges claims if that is cheaper: first many of the cheapest claims, then pairs.
     pub(crate) fn merge_claims(&self, draft: &mut Packing) {
         let mut gone = BTreeSet::new();
         self.merge_small(draft, &mut gone);
@@ -43,7 +43,8 @@ impl PackingInput<'_> {
         order
     }
 
-    /// Merges the last nodes of a packing, which contain leftovers and are each sized individually.
+    /// Merges the last nodes of a packing. They contain the remaining pods, and the size of each is
+    /// chosen individually.
     fn merge_small(&self, draft: &mut Packing, gone: &mut BTreeSet<usize>) {
         let mut order = self.claims_by_price(draft, gone);
         for _ in 0..MERGES_MAX.min(draft.claims.len().saturating_sub(1)) {
@@ -65,8 +66,8 @@ impl PackingInput<'_> {
         }
     }
 
-    /// Merges pairs of different claims. Identical claims rarely fit together, because each has
-    /// pods with anti-affinity.
+    /// Merges pairs of claims. Identical claims rarely fit together, because each has pods with
+    /// anti-affinity, so all combinations of different claims are tried.
     fn merge_pairs(&self, draft: &mut Packing, gone: &mut BTreeSet<usize>) {
         let mut kinds: Vec<Vec<usize>> = Vec::new();
         let mut known: BTreeMap<(TypeIndex, &[ItemCount]), usize> = BTreeMap::new();

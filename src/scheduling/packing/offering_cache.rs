@@ -134,7 +134,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         }
     }
 
-    /// Sets the remaining limits. Prices depend on them and on no other changing state.
+    /// Sets the remaining limits. Prices depend on these limits and on no other changing state.
     pub(crate) fn set_limits(&mut self, ledgers: &Ledgers) {
         if self.priced.as_ref() != Some(ledgers) {
             self.prices.clear();

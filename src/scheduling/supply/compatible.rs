@@ -1,4 +1,4 @@
-//! Determines which offerings of a pool a class of pods may use, or why none.
+//! Determines which offerings of a pool a class of pods may use, or why it may use none.
 
 use crate::model::requirement::{Incompatible, Requirement};
 use crate::model::taint::Taint;

@@ -40,7 +40,7 @@ pub(crate) struct Limit<'a> {
 
 impl Limit<'_> {
     /// Returns how much of the limit these nodes use. For reservations, the remainder is already
-    /// known, and nodes outside of them use nothing.
+    /// known, and nodes without the reservation use nothing of it.
     pub(crate) fn usage_of(&self, capacity: &Resources, nodes: usize) -> i64 {
         match (self.scope, self.resource) {
             (LimitScope::Reservation, _) => 0,

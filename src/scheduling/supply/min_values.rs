@@ -128,8 +128,8 @@ pub(crate) fn template_of<'a>(
     template
 }
 
-/// Raises the limit usage of every type to that of the types required for `min_values`: the
-/// cheapest that are at least as large.
+/// Raises the limit usage of every type to that of the types required for `min_values`. These are
+/// the cheapest types that are at least as large.
 fn raise_limit_usage(template: &mut NodeTemplate<'_>, policy: MinValuesPolicy) {
     let current = &*template;
     let variety = MinValues::from_template(current, policy);

@@ -447,7 +447,7 @@ impl<'a> TypeOption<'a> {
             .collect()
     }
 
-    /// Adds the available ones of these offerings.
+    /// Adds these offerings, separated into available and unavailable ones.
     fn set_offerings(
         &mut self,
         mut wanted: Vec<&'a Offering>,
@@ -479,8 +479,8 @@ impl<'a> TypeOption<'a> {
         self.net.as_deref().is_some_and(|net| fits(net, demand))
     }
 
-    /// Returns whether its labels can satisfy the requirements; `of_types` is the result of
-    /// [`type_requirements`].
+    /// Returns whether the labels of the type can satisfy the requirements; `of_types` is the
+    /// result of [`type_requirements`].
     pub(crate) fn matches_labels(&self, of_types: &Requirements) -> Result<(), Incompatible> {
         self.instance_type.requirements.check_intersection(of_types)
     }
