@@ -29,7 +29,7 @@ pub mod csv;
 pub mod kwok;
 // Selects the image for each instance type.
 pub mod image_selection;
-// Memory reported by nodes, by type and image.
+// Memory that nodes have reported, by instance type and image.
 pub mod discovered_memory;
 // Applies one node class to the instance types.
 pub mod node_class;

@@ -84,13 +84,13 @@ impl Fleet {
         }
     }
 
-    /// The view of a cluster, for an engine that starts.
+    /// Returns the view of a cluster, for an engine that starts.
     pub fn view_of(&self, cluster: &ClusterName, now: Timestamp) -> Option<Arc<FleetView>> {
         let view = self.members.get(cluster).and_then(|member| member.view.clone());
         view.or_else(|| self.view_for(cluster, now).map(Arc::new))
     }
 
-    /// Processes a command of an engine. The result is one of the events.
+    /// Processes a command of an engine. The result is queued as an event.
     pub fn handle_command(&mut self, cluster: &ClusterName, issued: IssuedCommand, now: Timestamp) {
         self.notify_due(now);
         let answer = match issued.command {
@@ -121,12 +121,12 @@ impl Fleet {
         self.events.push_back((cluster.clone(), event));
     }
 
-    /// The next event, and the cluster that receives it.
+    /// Returns the next event, and the cluster that receives it.
     pub fn next_event(&mut self) -> Option<(ClusterName, Event)> {
         self.events.pop_front()
     }
 
-    /// When [`Self::notify_due`] must be called.
+    /// Returns when [`Self::notify_due`] must be called.
     pub fn poll_timeout(&self, now: Timestamp) -> Option<Timestamp> {
         let waited = self.members.values().filter_map(|member| member.awaited_until());
         let patience = waited.filter(|until| *until > now);
@@ -259,7 +259,7 @@ impl Fleet {
             used.add(&capacity);
             nodes = nodes.saturating_add(count);
         }
-        // The existing grant of the claim is not counted again.
+        // A claim with an existing grant is counted only once.
         let before = self.members.get(cluster).and_then(|member| member.grant_of(&request.claim));
         if let Some(before) = before {
             used.subtract(&before.capacity);
@@ -374,7 +374,7 @@ impl Fleet {
         }
     }
 
-    /// Sends known unavailable offerings to a new cluster.
+    /// Sends the known unavailable offerings to a new cluster.
     fn send_unavailable_offerings(
         &mut self,
         cluster: &ClusterName,
@@ -392,7 +392,7 @@ impl Fleet {
         }
     }
 
-    /// The view for a cluster. `None` if it shares nothing with other clusters.
+    /// The view for a cluster. `None` if the cluster shares nothing with other clusters.
     fn view_for(&self, cluster: &ClusterName, now: Timestamp) -> Option<FleetView> {
         let member = self.members.get(cluster)?;
         let mut others = self.members.iter().filter(|(name, _)| *name != cluster);
@@ -444,7 +444,7 @@ impl Fleet {
     }
 }
 
-/// Why a budget allows no further disruption. `None` if it allows one.
+/// Why a budget allows no further disruption. `None` if the budget allows one.
 fn budget_denial(
     budget: &Budget,
     all: &OtherClusters,

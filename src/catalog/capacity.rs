@@ -48,7 +48,7 @@ pub fn default_node_class() -> NodeClass {
 }
 
 /// Capacity that the kubelet reports. `observed_memory` is the memory that nodes of this type and
-/// image have reported. It replaces the estimate.
+/// image have reported. This value replaces the estimate.
 pub fn capacity(
     shape: &InstanceTypeSpec,
     class: &NodeClass,
@@ -142,10 +142,10 @@ pub fn max_pods_per_node(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
 /// Reservations of the kubelet: `cpu` in thousandths of a core, the rest in bytes.
 ///
 /// EKS images derive these reservations from the number of cores and the number of pods. Amazon
-/// Linux and custom images use the pods that the network interfaces allow, regardless of other
-/// settings. Bottlerocket and Windows use the actual maximum (spec §4.4 and §10, 31). Kubelets of
-/// other clusters reserve only the values of the node class. User data sets these values, so the
-/// kubelet and the node class always agree (spec §9.2, 4).
+/// Linux and custom images use the number of pods that the network interfaces allow, regardless of
+/// other settings. Bottlerocket and Windows use the actual maximum (spec §4.4 and §10, 31).
+/// Kubelets of other clusters reserve only the values of the node class. User data sets these
+/// values, so the kubelet and the node class always agree (spec §9.2, 4).
 pub fn kube_reserved(shape: &InstanceTypeSpec, class: &NodeClass) -> BTreeMap<String, i64> {
     let mut all = BTreeMap::new();
     if !joins_other_cluster(class) {
@@ -224,7 +224,8 @@ fn count_items<T>(all: impl Iterator<Item = T>) -> i64 {
     all.fold(0, |sum, _| sum + 1)
 }
 
-/// Ephemeral storage of the kubelet. Local disks are counted in GB, volumes in GiB (spec §10, 37).
+/// Ephemeral storage of the kubelet. The size of local disks is in GB, that of volumes in GiB (spec
+/// §10, 37).
 fn ephemeral_storage(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     if let (true, Some(gb)) = (class.raid0, shape.disk_gb) {
         return i64::from(gb) * GB;

@@ -56,7 +56,7 @@ pub fn parse_csv(text: &str, region: &str) -> Result<Catalog, CatalogError> {
     Ok(parse_region(text, region, PriceSource::Table)?.catalog())
 }
 
-/// Parses a table of the offerings of EC2 in a region, with this price source.
+/// Parses a table of the offerings of EC2 in a region. Their price source is `source`.
 pub fn parse_region(text: &str, name: &str, source: PriceSource) -> Result<Region, CatalogError> {
     let mut lines = (1..)
         .zip(text.lines())
@@ -247,9 +247,9 @@ fn read_shape(row: &CsvRow<'_>) -> Result<InstanceTypeSpec, CatalogError> {
     })
 }
 
-/// Returns the interfaces of the default card. If the table has only the total of all cards, all
-/// cards are assumed to have the same number of interfaces. For the few types whose second card has
-/// no interfaces, the result is too low, but never too high.
+/// Returns the number of network interfaces of the default card. If the table has only the total of
+/// all cards, all cards are assumed to have the same number of interfaces. For the few types whose
+/// second card has no interfaces, the result is too low, but never too high.
 fn read_card_enis(row: &CsvRow<'_>) -> Result<u32, CatalogError> {
     if row.header.places.contains_key("card_enis") {
         return row.positive_number("card_enis");

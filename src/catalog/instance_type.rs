@@ -12,11 +12,11 @@ use crate::model::node_class::NodeClass;
 /// type that it could replace. On the real market, spot prices are often a third of the list price.
 pub const SPOT_SHARE: f64 = 0.35;
 
-/// Prices have a precision of a millionth of a dollar, as in the price list.
+/// Prices are precise to a millionth of a dollar, as in the price list.
 const PRICE_UNITS: f64 = 1e6;
 
 /// Builds an instance type of a region with a node class, from its specification and its offerings
-/// in any order. `observed_memory` is the memory that its nodes have reported.
+/// in any order. `observed_memory` is the memory that nodes of this type have reported.
 pub fn instance_type(
     shape: &InstanceTypeSpec,
     region: &str,

@@ -9,7 +9,7 @@ pub struct Gpu {
     pub name: String,
     /// Manufacturer, in EC2's spelling. It also determines the name of the Kubernetes resource.
     pub manufacturer: String,
-    /// Number of GPUs. Zero if the type has a fraction of a GPU.
+    /// Number of GPUs. Zero if the type has only a fraction of a GPU.
     pub count: u32,
     /// Memory of each GPU, in MiB.
     pub memory_mib: u32,
@@ -106,7 +106,7 @@ pub struct InstanceTypeSpec {
 }
 
 impl InstanceTypeSpec {
-    /// Creates a type with only these values known.
+    /// Creates a type of which only these values are known.
     pub fn new(name: &str, arch: Arch, vcpu: u32, memory_mib: u32) -> Self {
         Self {
             name: name.to_owned(),

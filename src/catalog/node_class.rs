@@ -43,11 +43,11 @@ pub enum NotReady {
 /// The instance types with a node class applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassCatalog {
-    /// Every type of the region. A type that the class cannot use has no available offering.
+    /// Every type of the region. A type that the class cannot use has no available offerings.
     pub catalog: Arc<Catalog>,
     /// Image ID for each type. Empty if images have not been resolved.
     pub images: BTreeMap<TypeName, String>,
-    /// Resolved resources that drift detection compares instances with. Free addresses are zero,
+    /// Resolved resources with which drift detection compares instances. Free addresses are zero,
     /// because they change with each launch. `None` if the class has not been resolved.
     pub found: Option<Arc<ResolvedNodeClass>>,
 }
@@ -143,8 +143,8 @@ impl Classes {
         self.catalogs.get(class)
     }
 
-    /// Resolved resources that instances of a class are compared with. `None` if the class is not
-    /// ready or not resolved: then drift is unknown.
+    /// Resolved resources with which instances of a class are compared. `None` if the class is not
+    /// ready or not resolved. Drift is then unknown.
     pub fn resolved_class(
         &self,
         class: &NodeClassName,
@@ -287,7 +287,7 @@ impl Terms<'_> {
     }
 
     /// Memory that nodes of this type and image have reported. A report below half of the estimate,
-    /// or above the type's memory, is ignored as an error of the node.
+    /// or above the type's memory, is treated as an error of the node and ignored.
     fn observed_memory(&self, shape: &InstanceTypeSpec, image: &Image) -> Option<i64> {
         let estimate = capacity::usable_memory(shape, self.class);
         let sold = i64::from(shape.memory_mib) << 20;

@@ -34,7 +34,7 @@ pub enum ErrorClass {
     ProfileUnknown,
     /// User data exceeds the limit of EC2.
     UserDataTooLarge,
-    /// AWS had an internal error, or did not respond.
+    /// AWS had an internal error, or did not answer.
     Fault,
     /// The request is invalid.
     Invalid,
@@ -303,7 +303,8 @@ pub struct FleetOutcome {
 fn refusal_kind(code: &str, message: &str, in_group: bool) -> Option<RefusalKind> {
     Some(match code {
         _ if message.contains(SPREAD_LIMIT) => RefusalKind::PlacementExceeded,
-        // A placement group restricts capacity. Other launches may succeed with the same offering.
+        // A placement group restricts the capacity. Launches without this placement group may
+        // succeed with the same offering.
         "InsufficientInstanceCapacity" | "UnfulfillableCapacity" if in_group => {
             RefusalKind::PlacementExceeded
         }
@@ -400,7 +401,7 @@ impl FleetOutcome {
     }
 
     /// The result if nothing was launched. Missing capacity is a refusal. Other errors are a
-    /// failure, unless some offerings were refused: a retry without them may succeed.
+    /// failure, unless some offerings were refused: a retry without these offerings may succeed.
     pub fn command_result(&self) -> CommandResult {
         if !self.refusals.is_empty() {
             return CommandResult::LaunchRefused(self.refusals.clone());

@@ -12,7 +12,7 @@ use crate::provider::Interruption;
 /// Maximum body size of SQS.
 pub const BODY_MAX: usize = 1 << 20;
 
-/// Maximum number of instances in an AWS Health event. Valid events contain a few.
+/// Maximum number of instances in an AWS Health event. Valid events contain only a few.
 pub const INSTANCES_MAX: usize = 1000;
 
 /// Time between notice and interruption. Source: EC2 user guide.

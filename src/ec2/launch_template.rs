@@ -26,8 +26,8 @@ pub const NAME_MAX: usize = 128;
 /// Number of hexadecimal digits of the content hash in its name.
 const DIGITS: usize = 32;
 
-/// Regions without IPv6 for the metadata service. Even disabling it makes a launch fail there.
-/// Source: spec/aws.md §5.4.
+/// Regions without IPv6 for the metadata service. In these regions, a launch fails even if the
+/// template explicitly disables IPv6. Source: spec/aws.md §5.4.
 const WITHOUT_METADATA_IPV6: [&str; 6] = [
     "us-iso-east-1",
     "us-iso-west-1",

@@ -26,8 +26,8 @@ pub struct LaunchTemplateCache {
 }
 
 impl LaunchTemplateCache {
-    /// Adds the templates that EC2 lists. Templates of a previous process are kept for the same
-    /// time, because they may be needed soon.
+    /// Adds the templates that EC2 lists. Templates that a previous process created are kept for
+    /// the same time, because they may be needed soon.
     pub fn apply_listing(&mut self, names: impl IntoIterator<Item = String>, now: Timestamp) {
         for name in names {
             self.known.entry(name).or_insert(CachedTemplate { used: now, users: 0 });

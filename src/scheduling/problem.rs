@@ -1,5 +1,5 @@
-//! The scheduling problem in dense ordinals. Pods with equal constraints form kinds, and with equal
-//! requests form classes.
+//! The scheduling problem in dense ordinals. Pods with equal constraints form a kind. Pods of a
+//! kind with equal requests form a class.
 
 /// Resource amounts as vectors, and how many copies of a request fit.
 pub(super) mod resource_vector;

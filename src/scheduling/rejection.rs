@@ -14,10 +14,10 @@ use crate::model::requirement::Incompatible;
 use crate::model::taint::Taint;
 use crate::text::sanitize::is_unsafe;
 
-/// Maximum characters of one external string, such as the required values of a label.
+/// Maximum number of characters of one external string, such as the required values of a label.
 const PART_MAX: usize = 200;
 
-/// Maximum characters of a whole reason.
+/// Maximum number of characters of a whole reason.
 const TEXT_MAX: usize = 1_000;
 
 /// Maximum number of listed domains of one rule.
@@ -105,7 +105,7 @@ pub enum RejectionDetail {
         first: TypeName,
         /// Required zones and capacity types.
         wanted: Vec<String>,
-        /// Available zones and capacity types, the first few.
+        /// The first few of the available zones and capacity types.
         sold: Vec<String>,
     },
     /// All matching offerings are unavailable.
@@ -175,7 +175,7 @@ pub struct UnavailableSummary {
     pub first: OfferingKey,
     /// When the first of them is retried.
     pub until: Option<Timestamp>,
-    /// Whether some are in a zone where nodes of the pool do not register.
+    /// Whether some of these offerings are in a zone where nodes of the pool do not register.
     pub unregistered: bool,
 }
 
@@ -228,8 +228,8 @@ pub struct TopologyRuleDetail {
     pub open: usize,
     /// Number of matching pods in all domains.
     pub pods: u64,
-    /// Domains of the matching pods; for topology spread, the domains with the fewest. The first
-    /// few.
+    /// The first few domains of the matching pods. For topology spread, the first few domains with
+    /// the fewest matching pods.
     pub places: Vec<DomainDetail>,
 }
 

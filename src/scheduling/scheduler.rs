@@ -9,7 +9,7 @@
 //!            └────────────────► the order in which all are bound ◄─────────┘   left ─► reasons
 //! ```
 
-// Counts of the claims of a plan, and their check.
+// Counts the claims of a plan in the topology state, and checks the number of pods.
 mod counts;
 
 use std::collections::{BTreeMap, BTreeSet};

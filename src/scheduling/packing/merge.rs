@@ -43,8 +43,8 @@ impl PackingInput<'_> {
         order
     }
 
-    /// Merges the last nodes of a packing. They contain the remaining pods, and the size of each is
-    /// chosen individually.
+    /// Merges the cheapest claims. These are mostly the last nodes of a packing, which contain the
+    /// remaining pods and are each sized individually.
     fn merge_small(&self, draft: &mut Packing, gone: &mut BTreeSet<usize>) {
         let mut order = self.claims_by_price(draft, gone);
         for _ in 0..MERGES_MAX.min(draft.claims.len().saturating_sub(1)) {

@@ -101,7 +101,7 @@ fn cost_front(input: &PackingInput<'_>, row: RowIndex, ledger: &Ledger) -> Vec<T
     priced.into_iter().map(|(_, at)| at).collect()
 }
 
-/// Returns whether enough types for `min_values` fit everything that fits this type.
+/// Returns whether all pods that fit this type also fit enough other types for `min_values`.
 fn is_varied(input: &PackingInput<'_>, row: RowIndex, shape: TypeIndex, ledger: &Ledger) -> bool {
     let shapes = &input.template.shapes;
     if input.variety.is_empty() || shapes[shape].reservation.is_some() {
@@ -120,8 +120,8 @@ fn is_varied(input: &PackingInput<'_>, row: RowIndex, shape: TypeIndex, ledger: 
     input.variety.are_satisfied_by(input.template, types)
 }
 
-/// Selects from these types, sorted by price, few similar ones per ratio of memory to cpu and of
-/// rare resources. Claims are moved to the best of all types after packing.
+/// Selects a few similar types for each ratio of memory to cpu and of rare resources. The given
+/// types are sorted by price. After packing, claims are moved to the best of all types.
 fn thin_out(input: &PackingInput<'_>, shapes: &[TypeIndex]) -> Vec<TypeIndex> {
     let mut alike: BTreeMap<(i64, &[i64]), Vec<TypeIndex>> = BTreeMap::new();
     // Reservations are cheap in any size, and may be used up.

@@ -33,7 +33,7 @@ struct ConstrainedDaemon<'a> {
     /// Groups against which the DaemonSet has anti-affinity, with the topology key.
     away: Vec<(GroupIndex, KeyIndex)>,
     /// Labels that the DaemonSet requires and that pools set, by alternative. Empty if there are
-    /// too many.
+    /// too many alternatives.
     asks: Vec<Vec<(String, Requirement)>>,
     /// Topology keys, except the host name, of the DaemonSet's anti-affinity against existing pods.
     far: BTreeSet<&'a str>,
@@ -218,7 +218,7 @@ impl<'a> ConstrainedDaemons<'a> {
         })
     }
 
-    /// Returns whether a label contradicts every alternative of a DaemonSet.
+    /// Returns whether labels contradict every alternative of a DaemonSet.
     fn is_excluded_by(
         &self,
         constrained: &DaemonOnType,
@@ -250,8 +250,8 @@ impl<'a> ConstrainedDaemons<'a> {
         &self.0[agent].set.template.host_ports
     }
 
-    /// Returns node labels with which no conflicting DaemonSet runs, by anti-affinity or host
-    /// ports: labels that exclude all of them, or one.
+    /// Returns sets of node labels that exclude DaemonSets in conflict by anti-affinity or host
+    /// ports: first one set that excludes all of them, then one set for each.
     pub(crate) fn evading_requirements(
         &self,
         company: &DaemonRequirements,
@@ -280,7 +280,7 @@ impl<'a> ConstrainedDaemons<'a> {
         evading
     }
 
-    /// Returns the requirement that pods have no DaemonSet on their node that conflicts by
+    /// Returns the requirement that no DaemonSet on the node of the pods conflicts with them by
     /// anti-affinity.
     pub(crate) fn conflicting_daemons(
         &self,

@@ -1,5 +1,5 @@
-//! Default topology spread of pods that define none. They have the constraints in the configuration
-//! of kube-scheduler, over all pods that the same selectors match.
+//! Default topology spread of pods that define none. The constraints come from the configuration of
+//! kube-scheduler, and count the pods that the same selectors match.
 
 use std::collections::BTreeMap;
 

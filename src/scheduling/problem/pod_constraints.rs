@@ -158,11 +158,11 @@ pub(crate) struct PodGroups {
     by_label: BTreeMap<String, BTreeMap<String, Vec<GroupIndex>>>,
     /// All other groups.
     unlabelled: Vec<GroupIndex>,
-    /// Topology keys; the first is the host's name.
+    /// Topology keys; the first is the host name.
     pub(crate) keys: IndexVec<KeyIndex, String>,
 }
 
-/// For each group, whether certain pods are members.
+/// For each group, whether the given pods are members.
 pub(crate) type GroupMembership = IndexVec<GroupIndex, bool>;
 
 /// Ordinal of the host name key.
