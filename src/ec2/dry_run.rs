@@ -26,11 +26,11 @@ pub const TRIES: usize = 3;
 pub enum DryRunResult {
     /// The launch would succeed.
     Passed,
-    /// The launch would be refused because of the class or a missing permission. Contains the
+    /// The launch would be refused because of the class or a missing permission. The field is the
     /// message.
     Refused(Cause, String),
-    /// Not conclusive for the class: AWS throttles, or the error is about the type. Contains the
-    /// message.
+    /// Not conclusive for the class: AWS throttles, or the error is about the type. The field is
+    /// the message.
     Open(String),
 }
 

@@ -282,7 +282,7 @@ pub struct FleetError {
     pub subnet: Option<String>,
 }
 
-/// Outcome of CreateFleet without the instance.
+/// Outcome of a CreateFleet call, except the instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetOutcome {
     /// Refused offerings. The list may be non-empty even if an instance was launched.
