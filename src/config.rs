@@ -8,7 +8,7 @@
 //! All files form one module, as in Terraform: no file overrides another, and a duplicate label is
 //! an error that shows both places. All errors are reported in one run.
 
-// The order is the architecture: a module names only those above it.
+// The modules are ordered by dependency: a module uses only modules above it.
 
 // Diagnostics: code, message, source span, hint.
 pub mod diagnostic;
@@ -90,10 +90,11 @@ pub struct VariableInput {
 /// All inputs of a configuration other than its files.
 #[derive(Clone)]
 pub struct Inputs<'a> {
-    /// Values from the command line. They take precedence over files; the last value takes
-    /// precedence.
+    /// Values from the command line. They take precedence over files. Of several values for one
+    /// variable, the last applies.
     pub vars: Vec<VariableInput>,
-    /// Variable files (`name = value`), `*.auto.vars.hcl` first. The last value takes precedence.
+    /// Variable files (`name = value`), `*.auto.vars.hcl` first. Of several values for one
+    /// variable, the last applies.
     pub var_files: Vec<SourceFile>,
     /// The environment: for `env(…)`, and `OUTRIGGER_VAR_x` for the variable `x`.
     pub env: BTreeMap<String, String>,
@@ -159,7 +160,7 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Dia
     });
     let config = evaluate_blocks(&reporter, &evaluator, &body.blocks, &given);
     let failed = reporter.has_errors();
-    // After an error, an object may only seem unused.
+    // After an error, an object that is used may seem unused.
     if !failed {
         warn_unused(&reporter, &body);
     }
@@ -207,7 +208,7 @@ fn evaluate_blocks(
     let data = [(terraform_output::TYPE.to_owned(), outputs)];
     scope.roots.insert("data", data.into_iter().collect());
 
-    // The value of a block's name is its address, which reference arguments parse.
+    // The name of a block evaluates to the address of the block, which reference arguments parse.
     for kind in ["node_class", "pool", "schedule"] {
         let names = base.blocks_of(kind).filter_map(|block| block.labels.first());
         let addresses = names.map(|(name, _)| {

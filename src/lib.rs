@@ -2,8 +2,9 @@
 //! when they are no longer needed. It runs outside the cluster.
 //!
 //! The modules are declared lowest first: a module uses only modules above it (tests/it/tidy.rs).
-//! None may read the clock, files or the network before `host`; from there on, only submodules with
-//! a feature may. Only those with the feature `daemon` have async code and sockets.
+//! No module before `host` may read the clock, files or the network. From `host` on, only
+//! submodules that require a Cargo feature may. Only submodules with the feature `daemon` have
+//! async code and sockets.
 
 /// Data types: pods, nodes, pools, instance types, claims, and the settings of a cluster.
 pub mod model;
@@ -30,7 +31,7 @@ pub mod ec2;
 pub mod kubernetes_convert;
 /// Schedules pods to existing nodes, and plans new nodes for the rest.
 pub mod scheduling;
-/// Selects nodes that may be disrupted, and gives a verdict for each that may not.
+/// Selects nodes that may be disrupted, and returns a verdict for every other node.
 pub mod disruption;
 /// Plans: launches and disruptions as data, with audit, explanation and output.
 pub mod plan;
@@ -42,7 +43,8 @@ pub mod fleet;
 pub mod sim;
 /// Clock and files of the host, and safe output of strings.
 pub mod host;
-/// The path of every outgoing request: fencing, rate limits, clock skew of the response.
+/// Code for every outgoing request: the check that this host still holds the Lease, rate limits,
+/// and the clock skew of the response.
 #[cfg(feature = "daemon")]
 pub(crate) mod outbound;
 /// Logs, metrics and traces.

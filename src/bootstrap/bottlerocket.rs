@@ -23,7 +23,7 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
         return Err(BootstrapError::Setting { setting: "podsPerCore".to_owned(), format: FORMAT });
     }
     let mut all: Table = node.class.user_data.parse().map_err(|error: toml::de::Error| {
-        // Only the message: the source excerpt may contain a secret.
+        // Only the parser message is reported, because the source excerpt may contain a secret.
         user_data_error(format!("it is not TOML: {}", error.message()))
     })?;
     let settings = table_entry(&mut all, "settings")?;
@@ -73,7 +73,7 @@ fn set_cluster(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), Boot
 }
 
 /// Replaces all taints. The solver does not know any other taints and would plan pods for nodes
-/// that they do not tolerate.
+/// whose taints they do not tolerate.
 fn set_taints(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), BootstrapError> {
     let mut pool_taints: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for taint in &node.taints {

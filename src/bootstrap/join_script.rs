@@ -28,8 +28,8 @@ pub(super) fn with_user_parts(
     Ok(mime::write_archive(&parts))
 }
 
-/// Requests the identity of the instance from IMDSv2. There is no `-x`, because it would print
-/// tokens to the console.
+/// Requests the identity of the instance from IMDSv2. The script does not set `-x`, because that
+/// would print tokens to the console.
 pub(super) fn preamble(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let metadata = &node.class.metadata;
     if !metadata.endpoint {

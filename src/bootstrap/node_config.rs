@@ -139,7 +139,8 @@ fn is_forbidden(key: &str) -> bool {
     })
 }
 
-/// `key=value:Effect`. Older kubelets require the equals sign even without a value.
+/// Formats a taint as `key=value:Effect`. Older kubelets require the equals sign even without a
+/// value.
 fn taint_flag(taint: &Taint) -> String {
     format!("{}={}:{}", taint.key, taint.value, taint.effect.as_str())
 }

@@ -107,7 +107,7 @@ impl fmt::Debug for ConfigValues {
     }
 }
 
-/// The keys of both, in order.
+/// The keys of both maps, in order.
 fn union_keys<'a, K: Ord, V>(
     one: &'a BTreeMap<K, V>,
     other: &'a BTreeMap<K, V>,

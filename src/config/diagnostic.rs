@@ -315,7 +315,7 @@ fn wrap_text(text: &str, indent: &str) -> String {
     out
 }
 
-/// Maximum number of characters shown of a line, and how many of them before the range.
+/// Maximum number of characters shown of a line, and the maximum before the range.
 const SHOWN_MAX: usize = 110;
 const BEFORE_MAX: usize = 60;
 

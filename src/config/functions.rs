@@ -70,7 +70,7 @@ impl Environment<'_> {
 /// An error of a function.
 #[derive(Debug)]
 pub(super) struct FunctionError {
-    /// The invalid argument, if it is a single one.
+    /// The index of the invalid argument, if only one argument is invalid.
     pub(super) arg: Option<usize>,
     /// The message, without a full stop.
     pub(super) text: String,

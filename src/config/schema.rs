@@ -1,5 +1,5 @@
-//! Types of the schema: blocks and arguments with their types and defaults.
-//! It must not depend on the effect of any argument.
+//! Types of the schema: blocks and arguments with their types and defaults. These types must not
+//! depend on the effect of any argument.
 //!
 //! The decoder checks the configuration against these tables. The reference in
 //! docs/CONFIGURATION.md is generated from them.

@@ -88,7 +88,8 @@ pub struct StoredPodTemplate {
 /// A CapacityBuffer, and the PodTemplate of its pods, if it names one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declared {
-    /// The object. The name of its buffer is its namespace and name. The pod template is missing.
+    /// The object without its pod template. Its buffer is named by the namespace and name of the
+    /// object.
     pub object: BufferObject,
     /// Name of the PodTemplate.
     pub template: Option<ObjectKey>,

@@ -168,7 +168,7 @@ fn spread_constraint(
     })
 }
 
-/// Returns the value of a field that counts from 1.
+/// Returns the value of a field whose minimum is 1.
 fn positive_count(name: &str, number: i64) -> Result<u32, ConstraintError> {
     u32::try_from(number)
         .ok()
@@ -207,8 +207,8 @@ fn convert_terms<T, U>(
     all
 }
 
-/// The group that must be scheduled together: of Volcano, of the coscheduling plugin, or of Kueue.
-/// Only Kueue sets the number of pods in the pod itself.
+/// The group of pods that must be scheduled together, as defined by Volcano, the coscheduling
+/// plugin or Kueue. Only Kueue sets the number of pods in the pod itself.
 pub(super) fn pod_group(meta: &Meta) -> Option<Gang> {
     let annotations = &meta.annotations.0;
     let name = GROUPS.iter().find_map(|key| annotations.get(*key));

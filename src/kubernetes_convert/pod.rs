@@ -153,8 +153,8 @@ fn local_volumes(volumes: &[PodVolume]) -> Vec<String> {
     local.map(|volume| volume.name.clone()).collect()
 }
 
-/// Names of the volume claims of a pod. The claim of a generic ephemeral volume has the names of
-/// pod and volume.
+/// Names of the volume claims of a pod. The claim of a generic ephemeral volume is named after the
+/// pod and the volume.
 fn volume_claims(pod: &str, volumes: &[PodVolume]) -> Vec<String> {
     volumes
         .iter()
@@ -173,7 +173,7 @@ fn is_local(volume: &PodVolume) -> bool {
         || volume.empty_dir.as_ref().is_some_and(|empty_dir| empty_dir.medium != "Memory")
 }
 
-/// The owner that is its controller.
+/// The owner of an object that is also its controller.
 fn controller_owner(references: Vec<OwnerReference>) -> Option<Owner> {
     let mut controllers = references.into_iter().filter(|it| it.controller);
     controllers.next().map(|it| Owner { kind: it.kind, name: it.name, uid: it.uid })
@@ -192,7 +192,7 @@ fn node_name(name: String) -> Option<NodeName> {
     (!name.is_empty()).then_some(NodeName(name))
 }
 
-/// Time of the deletion request. The API sets the deletion time, which is later by the grace
+/// Time of the deletion request. The object has only the deletion time, which is later by the grace
 /// period.
 fn deletion_requested_at(gone: Option<Timestamp>, grace_seconds: i64) -> Option<Timestamp> {
     let gone = gone?;

@@ -22,7 +22,7 @@ pub(super) enum TokenKind {
     HeredocEnd,
     /// Text between quotes or lines of a heredoc.
     Text,
-    /// `${` or `%{`, and the end of it.
+    /// `${` or `%{`, or the matching `}`.
     Interp,
     InterpEnd,
     Equal,
@@ -53,7 +53,7 @@ impl Token {
         Self { kind, text, blanks: 0 }
     }
 
-    /// Reports if it ends a line.
+    /// Returns whether the token ends a line.
     pub(super) fn ends_line(&self) -> bool {
         self.kind == TokenKind::Newline
             || self.kind == TokenKind::Comment && self.text.ends_with('\n')

@@ -74,7 +74,7 @@ fn lower_overlay(section: DecodedBlock, pools: &[pool::PoolSpec]) -> OverlaySpec
     OverlaySpec { overlay, clusters: cluster_patterns(&section), section }
 }
 
-/// Checks that the overlay changes something, and sets the price only once.
+/// Checks that the overlay changes at least one value, and sets the price only once.
 fn check_effect(section: &DecodedBlock) {
     report_exclusive(section, "price", "price_adjustment");
     if !section.is_any_set(&["price", "price_adjustment"]) && !has_quantities(section, "capacity") {

@@ -16,7 +16,7 @@ const PROGRAM: &str = "cluster-autoscaler";
 const PRIORITIES: (&str, &str) = ("cluster-autoscaler-priority-expander", "priorities");
 /// Environment variables with the region, in order of precedence.
 const REGION: [&str; 2] = ["AWS_REGION", "AWS_DEFAULT_REGION"];
-/// The most bytes that variable expansion adds.
+/// Maximum number of bytes that variable expansion adds.
 const PUT_IN_MAX: usize = 16_384;
 /// Kinds that run pods, with the path of the pod spec.
 const KINDS: [(&str, &str); 6] = [
@@ -123,7 +123,7 @@ fn read_objects(file: &SourceFile) -> Result<Vec<Manifest>, DocumentError> {
     })
 }
 
-/// Returns whether a file has flags, in a row or as a list, instead of a YAML document.
+/// Returns whether a file has flags, on one line or as a list, instead of a YAML document.
 fn has_only_flags(text: &str) -> bool {
     let lines = text.lines().map(without_dash);
     let mut lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));

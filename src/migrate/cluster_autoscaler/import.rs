@@ -23,7 +23,7 @@ use crate::migrate::manifests;
 
 /// The maximum weight of a pool.
 const WEIGHT_MAX: i64 = 100;
-/// The most patterns of priorities, and the most characters of a pattern.
+/// Maximum number of priority patterns, and of characters in a pattern.
 const PATTERNS_MAX: usize = 1000;
 const PATTERN_LENGTH_MAX: usize = 1000;
 

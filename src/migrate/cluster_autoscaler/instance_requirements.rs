@@ -78,8 +78,8 @@ impl Rules {
     }
 }
 
-/// Returns the capacity types for a reservation, with a comment: an instance that is
-/// launched into a reservation by id fails if it is full, unless the group allows on-demand.
+/// Returns the capacity types for a reservation, with a comment: a launch into a reservation by id
+/// fails if the reservation is full, unless the group allows on-demand.
 fn reserved_capacity_types(
     group: &NodeGroup,
     data: Option<&Map<String, Value>>,

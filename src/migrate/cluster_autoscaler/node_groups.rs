@@ -7,7 +7,7 @@ use crate::config::SourceFile;
 use crate::migrate::field_mapping::{scalar_text, take_field, take_list, text_or_empty};
 use crate::migrate::manifests::{self, BYTES_MAX};
 
-/// The most groups and launch templates. An account has hundreds of them in a region.
+/// Maximum number of groups and of launch templates. An account has hundreds of them in a region.
 const GROUPS_MAX: usize = 5000;
 
 /// The keys of the objects in the output of each command.
@@ -84,7 +84,7 @@ impl NodeGroup {
         found.map(|tag| tag.value.as_str())
     }
 
-    /// Returns the tags about nodes of this kind, with the rest of their keys.
+    /// Returns the node tags of this kind, each with the rest of its key.
     pub(super) fn node_tags(&self, kind: &str) -> impl Iterator<Item = (&str, &Tag)> {
         self.tags.iter().filter_map(move |tag| {
             let name = tag.key.strip_prefix(NODE_TEMPLATE)?.strip_prefix(kind)?;
