@@ -357,7 +357,7 @@ fn visit_expressions<'a>(block: &'a Block, see: &mut dyn FnMut(&str, &'a Expr)) 
     visit_body(&block.kind, &block.body, see);
 }
 
-/// Reports if a list of diagnostics contains an error.
+/// Returns whether a list of diagnostics contains an error.
 pub fn has_errors(problems: &[Diagnostic]) -> bool {
     problems.iter().any(|problem| problem.severity == Severity::Error)
 }

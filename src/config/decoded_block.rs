@@ -68,12 +68,12 @@ impl DecodedBlock {
         self.arguments.get(name)
     }
 
-    /// Reports if the argument is set, even to an invalid value.
+    /// Returns whether the argument is set, even to an invalid value.
     pub(super) fn is_set(&self, name: &str) -> bool {
         self.arguments.contains_key(name) || self.faulty.contains(&name)
     }
 
-    /// Reports if any of the arguments is set, even to an invalid value.
+    /// Returns whether any of the arguments is set, even to an invalid value.
     pub(super) fn is_any_set(&self, names: &[&str]) -> bool {
         names.iter().any(|name| self.is_set(name))
     }

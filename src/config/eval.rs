@@ -146,7 +146,7 @@ impl<'a> Evaluator<'a> {
         self.left_out.borrow_mut().extend(names);
     }
 
-    /// Evaluates an expression and reports if the value is sensitive.
+    /// Evaluates an expression and returns whether the value is sensitive.
     pub(super) fn evaluate(
         &self,
         expr: &Expr,

@@ -177,7 +177,7 @@ pub(super) fn lower_blocks(reader: &Decoder<'_>) -> Config {
     Config { clusters, fleet, telemetry, ..Config::default() }
 }
 
-/// Reports if EC2 launches the nodes of a cluster.
+/// Returns whether EC2 launches the nodes of a cluster.
 fn made_by_ec2(cluster: &Cluster) -> bool {
     cluster.simulated.is_none() && cluster.exec.is_none()
 }

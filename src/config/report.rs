@@ -177,7 +177,7 @@ impl Reporter {
         range
     }
 
-    /// Reports if any error was found.
+    /// Returns whether any error was found.
     pub(super) fn has_errors(&self) -> bool {
         let found = self.found.borrow();
         found.iter().any(|(_, problem)| problem.severity == Severity::Error)

@@ -125,7 +125,7 @@ impl Type {
         }
     }
 
-    /// Reports if a string from the command line or environment is the value itself, not an
+    /// Returns whether a string from the command line or environment is the value itself, not an
     /// expression.
     pub(super) fn is_plain(&self) -> bool {
         matches!(self, Self::Text | Self::Number | Self::Flag)

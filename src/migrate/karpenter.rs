@@ -9,8 +9,8 @@
 //! objects ◀─ export ─ blocks ◀─ to_hcl ─ Cluster ◀─ config  (field_tables, requirements)
 //! ```
 
-// The order is the architecture: a module uses only modules above it. Modules that the import from
-// Cluster Autoscaler shares are visible in the crate.
+// The modules are ordered by dependency: a module uses only modules above it. Modules that the
+// import from Cluster Autoscaler shares are visible in the crate.
 
 // `${NAME}` placeholders in manifests.
 mod placeholders;

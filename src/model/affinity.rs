@@ -44,13 +44,15 @@ pub struct TopologySpread {
     pub selector: Option<Selector>,
     /// The label whose values are the topology domains.
     pub topology_key: String,
-    /// Maximum difference in pods between a domain and the domain with the fewest pods.
+    /// Maximum difference in the number of pods between a domain and the domain with the fewest
+    /// pods.
     pub max_skew: u32,
-    /// If there are fewer domains than this, the minimum counts as zero.
+    /// If there are fewer domains than this, the smallest number of pods in a domain is treated as
+    /// zero.
     pub min_domains: u32,
-    /// Whether only nodes that match the pod's node selector and affinity count as domains.
+    /// Whether only nodes that match the pod's node selector and affinity are included.
     pub honors_affinity: bool,
-    /// Whether only nodes whose taints the pod tolerates count as domains.
+    /// Whether only nodes whose taints the pod tolerates are included.
     pub honors_taints: bool,
     /// Whether the constraint is required (`DoNotSchedule`) or preferred (`ScheduleAnyway`).
     pub is_hard: bool,

@@ -101,8 +101,8 @@ pub struct Buffer {
 impl Buffer {
     /// Returns the virtual pods at this moment, given all pods of the cluster in any order. The key
     /// of each virtual pod is stable and sorts after the key of every real pod. No pod has a lower
-    /// priority. Pod affinity, spread and volumes are left out: a buffer reserves capacity and does
-    /// not copy a workload.
+    /// priority than a virtual pod. Pod affinity, spread and volumes are left out: a buffer
+    /// reserves capacity and does not copy a workload.
     ///
     /// Returns `None` if the pod specification is unknown because the workload has no pod.
     pub fn virtual_pods<'a>(

@@ -27,7 +27,7 @@ pub struct BufferObject {
     pub strategy: Option<String>,
     /// The name and generation of the PodTemplate. `None` if the buffer refers to a workload.
     pub template: Option<(String, i64)>,
-    /// The buffer that the object declares, or the reason that it declares none.
+    /// The buffer that the object declares, or the reason why it declares no buffer.
     pub buffer: Result<Buffer, Unresolved>,
     /// `status` as it was read. `None` if it cannot be parsed; it is then never written.
     pub status: Option<BufferStatus>,
@@ -101,7 +101,7 @@ pub struct RoomCount {
 pub type BufferRooms = BTreeMap<String, Option<RoomCount>>;
 
 impl BufferStatus {
-    /// Returns whether both are equal, ignoring transition times.
+    /// Returns whether two statuses are equal, ignoring transition times.
     pub fn has_same_content(&self, other: &Self) -> bool {
         self.without_times() == other.without_times()
     }

@@ -48,9 +48,10 @@ pub const TAG_SCHEMA: &str = "outrigger.dev/schema-version";
 pub const TAG_INSTALLATION: &str = "outrigger.dev/installation";
 /// Tag: the cluster's name as configured.
 pub const TAG_CLUSTER: &str = "outrigger.dev/cluster";
-/// Tag: the cluster's UID, which identifies the API server. Launches of 0.1 lack it.
+/// Tag: the cluster's UID, which identifies the API server. Instances launched by version 0.1 lack
+/// it.
 pub const TAG_CLUSTER_UID: &str = "outrigger.dev/cluster-uid";
-/// Tag: the Lease under which the claim was launched. Launches of 0.1 lack it.
+/// Tag: the Lease under which the claim was launched. Instances launched by version 0.1 lack it.
 pub const TAG_LEASE: &str = "outrigger.dev/lease";
 /// Tag: the pool.
 pub const TAG_POOL: &str = "karpenter.sh/nodepool";
@@ -108,9 +109,10 @@ pub const TAGS_OF_ONE_CLAIM: [&str; 10] = [
 /// launched for a different cluster of the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimOrigin {
-    /// The cluster's UID. `None` for launches of 0.1.
+    /// The cluster's UID. `None` if version 0.1 launched the instance.
     pub cluster_uid: Option<ClusterUid>,
-    /// The Lease under which it was launched, `NAMESPACE/NAME`. `None` for launches of 0.1.
+    /// The Lease under which it was launched, `NAMESPACE/NAME`. `None` if version 0.1 launched the
+    /// instance.
     pub lease: Option<String>,
 }
 

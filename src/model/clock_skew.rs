@@ -38,8 +38,8 @@ pub struct ClockSkew {
 
 impl ClockSkew {
     /// Estimates the skew from the time in a response and the local times of the request and the
-    /// response. Returns the smallest skew that explains them, so a slow response is not reported
-    /// as skew.
+    /// response. Returns the smallest skew that explains these times, so a slow response is not
+    /// reported as skew.
     pub fn estimate(peer_time: Timestamp, sent: Timestamp, received: Timestamp) -> SignedDuration {
         if peer_time > received {
             return received.duration_since(peer_time);

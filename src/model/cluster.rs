@@ -214,7 +214,8 @@ pub struct Scheduling {
     pub preferences: PreferencePolicy,
     /// Policy for a pool whose `min_values` cannot be satisfied.
     pub min_values: MinValuesPolicy,
-    /// Overhead of a node in addition to its price. It affects every choice and no reported price.
+    /// Overhead of a node in addition to its price. It affects every choice between nodes, but no
+    /// reported price.
     pub node_overhead_price: Price,
     /// Maximum number of offerings in a launch request.
     pub max_launch_options: u32,
@@ -272,7 +273,7 @@ pub struct Safeguards {
     pub max_disrupted_per_reload: Option<BudgetNodes>,
 }
 
-/// Fewer unready nodes than this never block disruption. Source: Cluster Autoscaler,
+/// Disruption is never blocked if fewer nodes than this are unready. Source: Cluster Autoscaler,
 /// `--ok-total-unready-count`.
 pub const UNREADY_MIN: usize = 3;
 
@@ -299,9 +300,9 @@ pub struct Cluster {
     pub mode: ManagementMode,
     /// Region of its instances. Empty for simulated instances outside AWS.
     pub region: String,
-    /// IAM role that is assumed for all AWS calls. `None` means the daemon's own identity.
+    /// IAM role that is assumed for all AWS calls. `None` means the daemon's own credentials.
     pub role_arn: Option<String>,
-    /// API access. `None` suffices for an offline plan.
+    /// API access. An offline plan does not need it.
     pub kubeconfig: Option<Kubeconfig>,
     /// EKS settings, if it is an EKS cluster.
     pub eks: Option<Eks>,
@@ -348,7 +349,7 @@ pub struct Cluster {
     /// removed.
     pub finalizer: bool,
     /// Whether nodes that Karpenter launched for pools of the same names are adopted. In observe
-    /// mode, they count as if they were adopted.
+    /// mode, these nodes are treated as if they were adopted.
     pub adopt: bool,
     /// Whether events about pods and nodes are written to the cluster, if it is managed.
     pub events: bool,

@@ -111,8 +111,8 @@ impl Pod {
             .clamp(-COST_MAX, COST_MAX)
     }
 
-    /// Returns the current protection from disruption. A duration counts from the start of the pod.
-    /// A pod that has not started is protected. A terminal or terminating pod is not.
+    /// Returns the current protection from disruption. A duration starts when the pod starts. A pod
+    /// that has not started is protected. A terminal or terminating pod is not.
     pub fn active_protection(&self, now: Timestamp) -> Option<Protection> {
         let mut current = self.declared_protections().filter(|protection| {
             let duration = protection.lasts.zip(self.started);

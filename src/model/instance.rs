@@ -28,11 +28,11 @@ named_enum! {
     /// `karpenter.sh/capacity-type`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum CapacityType {
-        /// In a capacity reservation that is already paid for.
+        /// Capacity in a reservation that is already paid for.
         Reserved => "reserved",
-        /// Cheap, and can be interrupted.
+        /// Cheap capacity that the provider can interrupt.
         Spot => "spot",
-        /// At list price.
+        /// Capacity at list price.
         OnDemand => "on-demand",
     }
 }
@@ -159,7 +159,7 @@ impl OfferingKey {
     }
 }
 
-/// The scope of an unavailability, for which no launch is requested for a while.
+/// A set of unavailable offerings, which no launch requests for a while.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UnavailableKey {
     /// One offering.

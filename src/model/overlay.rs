@@ -22,15 +22,15 @@ const DIGITS_MAX: usize = 5;
 /// Why a price adjustment cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AdjustmentError {
-    /// It does not follow the grammar.
+    /// The string does not follow the grammar.
     #[error(
         "{0:?} is no price adjustment; write it like \"-28%\", \"+10%\", \"-0.05\" or \"+0.1\""
     )]
     Malformed(String),
-    /// It has no sign, so it would be a price.
+    /// The string has no sign, so it would be a price.
     #[error("{0:?} has no sign, so it does not say whether the price rises or falls")]
     Unsigned(String),
-    /// It reduces the price by more than 100 per cent.
+    /// The adjustment reduces the price by more than 100 per cent.
     #[error("{0:?} takes off more than there is")]
     BelowNothing(String),
 }
@@ -38,7 +38,7 @@ pub enum AdjustmentError {
 /// A price adjustment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriceAdjustment {
-    /// The price is this, regardless of the catalog.
+    /// A fixed price that replaces the price of the catalog.
     Absolute(Price),
     /// Millionths of a US dollar per hour that are added. Negative values are subtracted.
     Difference(i64),
@@ -128,7 +128,7 @@ impl Overlay {
     }
 
     /// Returns whether the overlay may apply to instance types with these labels in a pool with the
-    /// labels `pool`. One of the two must define each required label, well-known or not.
+    /// labels `pool`. The type or the pool must define each required label, well-known or not.
     pub fn covers_type(&self, pool: &Requirements, of_type: &Requirements) -> bool {
         self.requirements.iter().all(|(key, wanted)| {
             let intersection;
@@ -153,7 +153,7 @@ impl Overlay {
         })
     }
 
-    /// Returns whether both overlays certainly apply to a common set, as far as this can be
+    /// Returns whether both overlays certainly apply to the same offerings, as far as this can be
     /// determined without the catalog: the labels of one are a subset of the labels of the other,
     /// and the requirements are compatible.
     pub fn overlaps(&self, other: &Self) -> bool {

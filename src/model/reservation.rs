@@ -60,7 +60,7 @@ impl Reservation {
         }
     }
 
-    /// Returns whether instances may still be launched into it at this time.
+    /// Returns whether instances may still be launched into the reservation at this time.
     pub fn is_open(&self, now: Timestamp) -> bool {
         let notice = match self.kind {
             ReservationKind::Default => SignedDuration::ZERO,

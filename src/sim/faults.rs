@@ -20,7 +20,7 @@ pub enum CommandFault {
     LostBefore,
     /// The command is executed, and the result is lost.
     LostAfter,
-    /// There is never a result.
+    /// The result of the command never arrives.
     Silent {
         /// Whether the command is executed.
         carried: bool,
@@ -30,7 +30,7 @@ pub enum CommandFault {
         /// Number of unavailable offerings, from the first.
         offerings: usize,
     },
-    /// Another client changes the node first.
+    /// Another client changes the node before the command is executed.
     Overtaken,
     /// The disruption budget blocks the eviction, regardless of its status.
     Blocked,
@@ -52,9 +52,9 @@ pub struct CommandTrip {
 /// Size of the missing part of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// A few objects. The daemon cannot detect it.
+    /// A few objects are missing. The daemon cannot detect this.
     Mild,
-    /// Most of the earlier objects. The daemon must reject such a listing.
+    /// Most of the earlier objects are missing. The daemon must reject such a listing.
     Severe,
 }
 

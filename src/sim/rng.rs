@@ -13,7 +13,8 @@ pub fn random_stream(seed: u64, name: &str) -> Rng {
     Rng::with_seed(mixed)
 }
 
-/// Draws a duration between two, both inclusive, in whole milliseconds. Equal bounds draw nothing.
+/// Draws a duration between two bounds, both inclusive, in whole milliseconds. Equal bounds draw
+/// nothing.
 pub fn duration_between(
     rng: &mut Rng,
     low: SignedDuration,

@@ -166,7 +166,7 @@ pub struct Summary {
     pub fixed_cost: f64,
     /// Number of granted evictions.
     pub evictions: u32,
-    /// Number of launches without capacity.
+    /// Number of launches that failed for lack of capacity.
     pub refusals: u32,
     /// Number of interrupted spot instances.
     pub interruptions: u32,

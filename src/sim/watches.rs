@@ -39,7 +39,7 @@ pub struct SimWatches {
 pub const SILENT_MAX: SignedDuration = SignedDuration::from_secs(120);
 
 impl SimWatches {
-    /// Creates watches of these kinds. All are down.
+    /// Creates watches of these kinds. All watches are down.
     pub fn new(kinds: &[ObjectKind]) -> Self {
         Self { streams: kinds.iter().map(|kind| (*kind, Stream::default())).collect() }
     }

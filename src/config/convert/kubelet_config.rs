@@ -165,7 +165,7 @@ const LOGGING: Fields = &[
 ];
 
 /// Fields that are set with a separate argument. The first name of each pair is in
-/// `Kubelet::MANAGED`.
+/// `KubeletSettings::MANAGED`.
 const ARGUMENTS: [(&str, &str); 12] = [
     ("clusterDNS", "cluster_dns"),
     ("maxPods", "max_pods"),
@@ -322,7 +322,7 @@ impl FieldShape {
     }
 }
 
-/// Reports if Go parses a string as a duration that is not negative.
+/// Returns whether Go parses a string as a duration that is not negative.
 fn is_go_duration(text: &str) -> bool {
     let mut rest = text;
     while !rest.is_empty() {

@@ -242,7 +242,7 @@ impl TokenScanner<'_> {
     }
 }
 
-/// Reports if a string starts with an escaped `${` or `%{`.
+/// Returns whether a string starts with an escaped `${` or `%{`.
 fn is_escape(text: &str) -> bool {
     text.starts_with("$${") || text.starts_with("%%{")
 }

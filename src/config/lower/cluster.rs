@@ -287,7 +287,7 @@ fn check_of_mode(section: &DecodedBlock, managed: bool) {
     }
 }
 
-/// Reports if adoption of instances is supported.
+/// Returns whether adoption of instances is supported.
 fn may_adopt(section: &DecodedBlock, managed: bool) -> bool {
     !managed || section.block("exec").is_none()
 }

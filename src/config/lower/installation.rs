@@ -61,7 +61,7 @@ fn check_version(section: &DecodedBlock) {
     finding.report(section);
 }
 
-/// Reports if a version meets constraints such as `~> 0.1` or `>= 0.1, < 0.3`. `None` if the
+/// Returns whether a version meets constraints such as `~> 0.1` or `>= 0.1, < 0.3`. `None` if the
 /// constraints are invalid. Missing parts of a version are zero.
 fn allows_version(constraints: &str, version: &str) -> Option<bool> {
     let running = version_parts(version)?;
@@ -109,7 +109,7 @@ pub(super) fn lower_fleet(
     (limits, section.and_then(|section| section.budget_nodes("max_disrupted_per_reload")))
 }
 
-/// Reports if a `host:port` is a loopback address. The only accepted host name is `localhost`.
+/// Returns whether a `host:port` is a loopback address. The only accepted host name is `localhost`.
 fn is_loopback(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');

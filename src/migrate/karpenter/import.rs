@@ -57,9 +57,9 @@ pub enum ImportError {
     /// Two objects become blocks with the same label.
     #[error("cannot import {one} and {other}: both become {block}; rename one of them")]
     Twice {
-        /// The first.
+        /// The first object.
         one: String,
-        /// The second.
+        /// The second object.
         other: String,
         /// The block.
         block: String,
@@ -84,7 +84,7 @@ fn other_kinds(skipped: &[String]) -> String {
     }
 }
 
-/// The HCL of one type of block.
+/// The HCL of all blocks of one type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HclFile {
     /// The name of its file.
@@ -269,7 +269,7 @@ pub(crate) fn finish_import(
 ) -> Result<Imported, ImportError> {
     check_labels(&built)?;
     validate::drop_invalid_parts(&mut built, clusters)?;
-    // Dropped fields of a class are also dropped from its copies.
+    // Copies of a class repeat its dropped fields, which are reported only once.
     let mut seen: BTreeSet<DroppedField> = losses.iter().cloned().collect();
     for loss in built.iter().flat_map(|converted| &converted.losses) {
         if seen.insert(loss.clone()) {
@@ -334,7 +334,7 @@ fn collect_document(document: Manifest, objects: &mut Objects) -> Result<(), Imp
 const DESCRIPTION: &str = "kubernetes.io/description";
 /// Metadata that users write.
 const NOTED: [&str; 2] = ["labels", "annotations"];
-/// The number of keys listed by name.
+/// Maximum number of keys listed by name.
 const KEYS: usize = 5;
 /// Metadata that the API server maintains. Source: Kubernetes API, ObjectMeta.
 const KEPT: [&str; 11] = [
@@ -395,7 +395,7 @@ fn v1_object(document: Manifest, notes: &mut Vec<String>) -> Object {
 }
 
 /// Returns the description in an object's metadata. Other metadata does not affect nodes. Metadata
-/// that users and their tools have written is noted.
+/// that users and their tools have written is reported in a note.
 fn describe_metadata(
     source: &str,
     metadata: Map<String, Value>,

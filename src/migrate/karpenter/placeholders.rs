@@ -20,7 +20,8 @@ pub(super) fn placeholder_for(field: &str) -> Value {
     }
 }
 
-/// Returns whether a name has a placeholder. No name in IAM or Kubernetes looks like one.
+/// Returns whether a name has a placeholder. No valid name in IAM or Kubernetes contains such a
+/// placeholder.
 pub(super) fn has_placeholder(text: &str) -> bool {
     text.contains("${")
 }

@@ -66,7 +66,8 @@ pub struct Reserved {
 /// Kubelet settings. Unset fields have the default of the image family or of Kubernetes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubeletSettings {
-    /// Addresses of the cluster's DNS. Empty means the cluster's own.
+    /// Addresses of the cluster's DNS. Empty means that the kubelet uses the DNS Service of the
+    /// cluster.
     pub cluster_dns: Vec<IpAddr>,
     /// Maximum number of pods per node.
     pub max_pods: Option<u32>,

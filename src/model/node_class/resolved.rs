@@ -73,11 +73,11 @@ pub struct FoundReservation {
 /// The strategy of a placement group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlacementGroupStrategy {
-    /// Close together.
+    /// Instances are close together.
     Cluster,
-    /// In this number of partitions that share no hardware.
+    /// Instances are in this number of partitions that share no hardware.
     Partition(u32),
-    /// Each on separate hardware.
+    /// Each instance is on separate hardware.
     Spread,
 }
 
@@ -123,8 +123,8 @@ pub enum NodeClassConditionStatus {
 }
 
 named_enum! {
-    /// Why a condition is not met. Source: spec/aws.md §1.4, with images for AMIs. The names
-    /// appear in logs and `status`.
+    /// Why a condition is not met. Source: spec/aws.md §1.4, with the word image in place of AMI.
+    /// The names appear in logs and `status`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Cause {
         /// The alias does not support the cluster's version.
@@ -211,7 +211,7 @@ pub struct ResolvedNodeClass {
 }
 
 impl ResolvedNodeClass {
-    /// The first unmet condition. No node can be created while there is one.
+    /// The first unmet condition. No node can be created while a condition is unmet.
     pub fn first_unmet(&self) -> Option<&NodeClassCondition> {
         self.conditions.iter().find(|condition| condition.status != NodeClassConditionStatus::True)
     }

@@ -18,7 +18,7 @@ pub struct SimInstance {
     pub labels: Labels,
     /// Taints its node registers with.
     pub taints: Vec<Taint>,
-    /// Time of its interruption, if decided.
+    /// Time at which the instance will be interrupted, if that was decided.
     pub reclaimed: Option<Timestamp>,
     /// Time from which it has no cost.
     pub ended: Option<Timestamp>,

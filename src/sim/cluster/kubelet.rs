@@ -50,7 +50,7 @@ pub struct Boot<'a> {
     pub labels: &'a Labels,
     /// Taints that the node registers with.
     pub taints: &'a [Taint],
-    /// The taints of these that an agent on the node removes.
+    /// The taints among them that an agent on the node removes.
     pub startup_taints: &'a [Taint],
     /// Whether the node ever becomes ready.
     pub gets_ready: bool,
@@ -290,7 +290,7 @@ impl SimCluster {
         pod_ids(pods.filter(|pod| !pod.is_terminal()))
     }
 
-    /// The taint manager requests the deletion of the pods. No kubelet confirms it.
+    /// The taint manager requests the deletion of the pods. No kubelet confirms the deletion.
     pub(super) fn evict_lost(&mut self, name: &NodeName, now: Timestamp) {
         if self.store.nodes().get(name).is_none_or(|node| node.ready) {
             return;

@@ -159,8 +159,8 @@ fn remove_item(body: &mut HclBody, place: &[usize]) {
     }
 }
 
-/// Observed clusters for validation, because a managed cluster requires more of a node
-/// class than an import can provide. Clusters in the input need no stand-in.
+/// Observed clusters for validation, because a managed cluster requires more of a node class than
+/// an import can provide. Clusters in the input are validated themselves.
 fn stand_in_clusters(patterns: &[String], built: &[ConvertedBlock]) -> String {
     let mut names: Vec<String> =
         patterns.iter().map(|pattern| pattern.replace('*', "any")).collect();
