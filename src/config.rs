@@ -6,7 +6,7 @@
 //! ```
 //!
 //! All files form one module, as in Terraform: no file overrides another, and a duplicate label is
-//! an error that shows both places. All errors are reported in one run.
+//! an error that shows both definitions. All errors are reported in one run.
 
 // The modules are ordered by dependency: a module uses only modules above it.
 
@@ -313,7 +313,7 @@ fn warn_unused(reporter: &Reporter, body: &Body) {
         visit_expressions(block, &mut |attr_block, expr| {
             let label = block.labels.first().map(|(label, _)| label.as_str());
             for (root, name) in locals::path_names(expr) {
-                // The validation rules of a variable do not count as a use.
+                // A reference in the validation rules of a variable is not a use of it.
                 if !(root == "var" && attr_block == "variable" && label == Some(name)) {
                     used.insert((root, name));
                 }

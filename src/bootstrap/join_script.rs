@@ -14,7 +14,8 @@ pub(super) const PROVIDER_ID: &str = "__PROVIDER_ID__";
 /// or a dash.
 const END: &str = "OUTRIGGER";
 
-/// Adds the user's parts before the generated script. Returns only the script if there are none.
+/// Adds the parts of the user's own user data before the generated script. Without such parts,
+/// returns only the script.
 pub(super) fn with_user_parts(
     node: &NodeConfig<'_>,
     script: String,

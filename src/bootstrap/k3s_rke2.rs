@@ -47,7 +47,7 @@ pub(super) const RKE2: Distribution = Distribution {
 };
 
 impl Distribution {
-    /// Renders the user's parts, then the script.
+    /// Renders the parts of the user's own user data, then the script.
     pub(super) fn render(
         &self,
         agent: &AgentBootstrap,

@@ -16,7 +16,7 @@ const LISTS_SINCE: u32 = 31;
 /// A file in memory, so that the join token is never on disk.
 const PATH: &str = "/run/outrigger-join.yaml";
 
-/// Renders the user's parts, then the script.
+/// Renders the parts of the user's own user data, then the script.
 pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     node.kubelet.without_extra(FORMAT)?;
     let script = format!(

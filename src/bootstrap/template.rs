@@ -33,8 +33,8 @@ const NAMES: [&str; 21] = [
     "version",
 ];
 
-/// Names whose values come from outside of the configuration or are not checked words. All other
-/// values are generated from checked words.
+/// Names whose values may contain any characters. All other values are generated from checked
+/// words.
 const OUTSIDE: [&str; 9] = [
     "api_host",
     "api_port",

@@ -14,7 +14,7 @@ fn user_data_error(reason: &str) -> BootstrapError {
     BootstrapError::UserData { format: FORMAT, reason: reason.to_owned() }
 }
 
-/// Renders one block: the user's script, then the call.
+/// Renders one block: the user's script, then the call of `Start-EKSBootstrap.ps1`.
 pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     node.kubelet.without_extra(FORMAT)?;
     let user_data = node.class.user_data.trim();

@@ -131,8 +131,8 @@ impl ClusterSource {
         ))
     }
 
-    /// Reads the state of a cluster from a file. The usage of other clusters is unknown and counts
-    /// as zero.
+    /// Reads the state of a cluster from a file. The usage of other clusters is unknown and is
+    /// treated as zero.
     fn load_from_file(
         &self,
         cluster: Cluster,

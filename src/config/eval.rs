@@ -106,7 +106,7 @@ impl EvalScope {
     }
 }
 
-/// A name defined by a `for`, by `each` or by `templatefile`, linked to the outer ones.
+/// A name defined by a `for`, by `each` or by `templatefile`, linked to the outer names.
 #[derive(Clone, Copy)]
 pub(super) struct Frame<'a> {
     pub(super) name: &'a str,

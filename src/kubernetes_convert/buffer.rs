@@ -213,7 +213,7 @@ fn buffer_from_spec(
     Ok((buffer, template))
 }
 
-/// Returns a count within 0 and the maximum.
+/// Returns the count, limited to the range from 0 to the maximum.
 fn bounded_count(count: i64, maximum: u32) -> u32 {
     u32::try_from(count.max(0)).unwrap_or(maximum).min(maximum)
 }

@@ -54,7 +54,7 @@ pub(super) fn preferred_nodes(preferences: &[PreferredNode]) -> Vec<Preferred<Re
         .collect()
 }
 
-/// Required pod affinity or anti-affinity. `what` names it in defects.
+/// Required pod affinity or anti-affinity. `what` is its name in defects.
 pub(super) fn pod_terms(
     terms: &[PodAffinityTerm],
     meta: &Meta,

@@ -151,7 +151,7 @@ fn report_unknown(
     }
 }
 
-/// Removes a field by its path. A null value counts as absent.
+/// Removes a field by its path. A null value is treated as absent.
 pub(crate) fn take_field(object: &mut Map<String, Value>, field: &str) -> Option<Value> {
     match field.split_once('.') {
         Some((first, rest)) => match object.get_mut(first)? {

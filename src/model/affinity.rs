@@ -39,8 +39,8 @@ static NO_LABELS: Labels = Labels::new();
 /// A topology spread constraint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopologySpread {
-    /// The pods that are counted, in the pod's own namespace. `None` counts no pod. The
-    /// requirements from `matchLabelKeys` are included.
+    /// Selects the pods that are counted, in the namespace of the pod with the constraint. `None`
+    /// counts no pod. The requirements from `matchLabelKeys` are included.
     pub selector: Option<Selector>,
     /// The label whose values are the topology domains.
     pub topology_key: String,

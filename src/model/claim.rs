@@ -173,7 +173,7 @@ pub enum NotAClaim {
     /// changed.
     #[error("the instance is not of this installation and cluster")]
     Foreign,
-    /// The instance is ours, but a tag is missing or invalid.
+    /// The instance belongs to this installation and cluster, but a tag is missing or invalid.
     #[error("the tag {0} is missing or cannot be read")]
     Unreadable(&'static str),
 }

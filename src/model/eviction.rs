@@ -101,8 +101,8 @@ impl Pod {
     }
 
     /// Eviction cost in units of [`COST_OF_ONE`]. It increases with the deletion cost
-    /// (`controller.kubernetes.io/pod-deletion-cost`) and with the priority, and is clamped to
-    /// minus ten to ten pods.
+    /// (`controller.kubernetes.io/pod-deletion-cost`) and with the priority, and is clamped to at
+    /// most ten times [`COST_OF_ONE`] in both directions.
     pub fn eviction_cost(&self) -> i64 {
         let value = self.annotations.get(DELETION_COST);
         let requested = value.and_then(|value| deletion_cost(value)).unwrap_or(0);

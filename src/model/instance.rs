@@ -222,7 +222,7 @@ pub struct InstanceFacts {
     /// Partition of that group, starting at 1.
     pub partition: Option<u32>,
     /// Its reservation. An open reservation also takes instances that were not launched for it;
-    /// these do not count as reserved capacity (spec/aws.md §5.11).
+    /// these are not treated as reserved capacity (spec/aws.md §5.11).
     pub reservation: Option<ReservationId>,
     /// Number of its elastic fabric adapters.
     pub adapters: Option<u32>,

@@ -65,7 +65,7 @@ impl PriceAdjustment {
         if percent.is_none() {
             return Ok(Self::Difference(change));
         }
-        // The number has at most DIGITS_MAX digits and four more, so only a negative share does not
+        // The number has at most DIGITS_MAX digits and four more, so only a negative sum does not
         // fit.
         u32::try_from(WHOLE_PPM + change)
             .map(Self::Share)
@@ -122,7 +122,7 @@ pub struct Overlay {
 
 impl Overlay {
     /// The order in which overlays are applied: by descending weight, then by descending name. The
-    /// first overlay that sets a value wins.
+    /// first overlay that sets a value takes precedence.
     pub fn application_order(&self, other: &Self) -> Ordering {
         (other.weight, &other.name).cmp(&(self.weight, &self.name))
     }

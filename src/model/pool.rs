@@ -181,7 +181,7 @@ impl Budget {
     }
 }
 
-/// A maintenance window, allowing or blocking.
+/// A maintenance window, which either allows or blocks disruption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Maintenance {
     /// Whether nodes are disrupted only within the window, rather than only outside of it.

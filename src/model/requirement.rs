@@ -1,7 +1,7 @@
 //! Label requirements, their intersection and their compatibility.
 //!
 //! The algebra is that of spec/scheduling.md §2.2: `In` holds a set, every other operator holds the
-//! complement of a set, and bounds narrow either.
+//! complement of a set, and bounds narrow either kind of set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

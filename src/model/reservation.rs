@@ -37,7 +37,7 @@ pub struct Reservation {
     pub interruptible: bool,
     /// Total number of instances.
     pub total: u32,
-    /// Number of available instances at `counted`.
+    /// Number of available instances at the time `counted`.
     pub left: u32,
     /// When `left` was counted. Later launches and launches in progress are subtracted from it.
     /// `None` if `left` is the total, from which all running instances are subtracted.

@@ -18,7 +18,7 @@ pub const EVERY: SignedDuration = SignedDuration::from_mins(1);
 pub struct WorldSample {
     /// Time of the sample.
     pub at: Timestamp,
-    /// Live managed instances, by capacity type and type.
+    /// Live managed instances, by capacity type and instance type.
     pub instances: BTreeMap<(CapacityType, TypeName), usize>,
     /// Nodes in the cluster.
     pub nodes: usize,

@@ -11,7 +11,7 @@ use crate::model::watched_object::ObjectKind;
 /// Completeness of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listing {
-    /// The listing is complete, or too little is missing for the daemon to detect it.
+    /// The listing is complete, or too few objects are missing for the daemon to detect this.
     Whole,
     /// The listing misses most objects, so the daemon must reject it.
     Cut,

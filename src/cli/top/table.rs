@@ -19,7 +19,7 @@ pub enum CellStyle {
     Warns,
     /// A failure.
     Bad,
-    /// Less important than the rest.
+    /// A value that is less important than others.
     Faint,
 }
 

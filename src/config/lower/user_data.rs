@@ -17,7 +17,7 @@ use crate::model::taint::{Effect, Taint};
 const AUTHORITY: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1BOHdEUUlCQURBQU1BQXdB\
     REFBTUFBPQotLS0tLUVORCBDRVJUSUZJQ0FURS0tLS0tCg==";
 
-/// The usual maximum number of pods on a node. Only the length of the number matters.
+/// The usual maximum number of pods on a node. Only its number of digits affects the size.
 const PODS: i64 = 110;
 
 /// Reports node classes of a cluster whose user data cannot be generated for one of its pools.

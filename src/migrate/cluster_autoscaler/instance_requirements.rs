@@ -158,7 +158,7 @@ fn capacity_types(
     }
 }
 
-/// Converts the shares of on-demand and spot instances to capacity types.
+/// Converts the proportions of on-demand and spot instances to capacity types.
 fn distribution_capacity_types(
     distribution: &Map<String, Value>,
     losses: &mut DroppedFields,
@@ -333,7 +333,7 @@ fn convert_accelerators(attributes: &mut Map<String, Value>, rules: &mut Rules) 
         rules.add(GPU_COUNT, "exists", false);
         rules.add(ACCELERATOR_COUNT, "exists", false);
     }
-    // The label counts only GPUs.
+    // The label contains the number of GPUs only.
     let kinds = attributes.get("AcceleratorTypes").and_then(Value::as_array);
     if kinds.is_some_and(|all| all.len() == 1 && all[0] == "gpu") {
         take_field(attributes, "AcceleratorTypes");

@@ -155,7 +155,7 @@ pub(super) fn convert_image(
     let mut inner = HclBody::default();
     let image_id = take_text(data, "ImageId");
     if let Some(kind) = image_type(group).filter(|kind| *kind != CUSTOM) {
-        // Without a family, the pool is dropped, too.
+        // Without a family, the pool is also dropped.
         let family = image_family(kind)?;
         let version = image_version(group, family, losses);
         inner.set("alias", format!("{family}@{version}"));

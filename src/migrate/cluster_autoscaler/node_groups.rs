@@ -28,8 +28,8 @@ pub(super) const NODE_TEMPLATE: &str = "k8s.io/cluster-autoscaler/node-template/
 pub struct GroupsError {
     /// The file.
     pub file: String,
-    /// The reason: it is not JSON or YAML, has none of the lists, exceeds a limit, describes a
-    /// group of an earlier file, or an element has no name.
+    /// The reason: the file is not JSON or YAML, has none of the lists, exceeds a limit, repeats a
+    /// group of an earlier file, or has an element without a name.
     pub why: String,
 }
 
@@ -183,7 +183,7 @@ fn collect_objects(
     }
 }
 
-/// Returns the error that an element has no name. The index counts from zero.
+/// Returns the error that an element has no name. The index starts at zero.
 fn nameless_error(file: &str, list: &str, index: usize, field: &str) -> GroupsError {
     GroupsError {
         file: file.to_owned(),

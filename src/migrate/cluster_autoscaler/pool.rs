@@ -294,7 +294,7 @@ fn convert_sizes(
     body.set("expire_after", format_duration(age.map(SignedDuration::from_secs)));
 }
 
-/// Returns whether the size of a group counts weighted capacity.
+/// Returns whether the size of a group is measured in weighted capacity.
 fn has_weighted_capacity(group: &NodeGroup) -> bool {
     let mixed = group.fields.get("MixedInstancesPolicy");
     let overrides =

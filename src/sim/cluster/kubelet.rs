@@ -1,4 +1,5 @@
-//! Kubelets: they register nodes, run pods, and stop reporting. Node controllers react.
+//! Kubelets: they register nodes, run pods, and stop reporting. Node controllers react to missing
+//! reports.
 
 use jiff::Timestamp;
 
