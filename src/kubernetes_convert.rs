@@ -152,7 +152,7 @@ fn node_conditions(all: Vec<json::Condition>) -> Vec<NodeCondition> {
         .collect()
 }
 
-/// Converts a taint. `None` for an effect that kube-scheduler does not know.
+/// Converts a taint. `None` if kube-scheduler does not know its effect.
 fn convert_taint(taint: json::Taint) -> Option<Taint> {
     let effect = Effect::parse(&taint.effect)?;
     Some(Taint { key: taint.key, value: taint.value, effect })

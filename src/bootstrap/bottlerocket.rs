@@ -11,7 +11,8 @@ use crate::bootstrap::node_config::NodeConfig;
 use crate::model::node_class::image::ImageTerm;
 
 const FORMAT: &str = "Bottlerocket";
-/// From this version on, `apiclient ephemeral-storage bind` selects the directories itself.
+/// From this Bottlerocket version on, `apiclient ephemeral-storage bind` selects the directories
+/// itself.
 const BINDS_BY_ITSELF: [u32; 3] = [1, 46, 0];
 const MOUNT: &str = "000-mount-instance-storage";
 const DIRS: [&str; 3] = ["/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods"];
@@ -46,7 +47,7 @@ fn user_data_error(reason: String) -> BootstrapError {
     BootstrapError::UserData { format: FORMAT, reason }
 }
 
-/// Returns the table with this name and creates it if missing.
+/// Returns the table with this name, and creates it if it is missing.
 fn table_entry<'a>(parent: &'a mut Table, name: &str) -> Result<&'a mut Table, BootstrapError> {
     let entry = parent.entry(name);
     let value = entry.or_insert_with(|| Value::Table(Table::new()));

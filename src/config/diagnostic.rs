@@ -145,9 +145,9 @@ pub struct SourceRange {
     pub end: Position,
     /// A label for this range; may be empty.
     pub label: String,
-    /// The block around it (`pool "general"`).
+    /// The block around the range (`pool "general"`).
     pub context: Option<String>,
-    /// The line on which it starts. `None` if the line may contain a sensitive value.
+    /// The line on which the range starts. `None` if the line may contain a sensitive value.
     pub code: Option<String>,
 }
 

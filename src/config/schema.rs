@@ -109,7 +109,7 @@ pub struct BlockType {
     pub name: &'static str,
     /// Placeholder of its label, in capitals. `None` if it has no label.
     pub label: Option<&'static str>,
-    /// How often it may occur in its parent.
+    /// How often the block may occur in its parent.
     pub repeat: Occurrence,
     /// Description.
     pub about: &'static str,

@@ -131,7 +131,7 @@ impl Type {
         matches!(self, Self::Text | Self::Number | Self::Flag)
     }
 
-    /// Converts the value to this type, or returns where and why it does not fit.
+    /// Converts the value to this type, or returns where and why the value does not fit.
     pub(super) fn fit_value(&self, value: &Value) -> Result<Value, TypeMismatch> {
         if value.is_null() {
             return Ok(Value::Null);

@@ -17,7 +17,7 @@ const MESSAGE_BYTES: usize = 1_000;
 pub struct BufferObject {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// The API version that it was read with, such as `v1beta1`.
+    /// The API version with which the object was read, such as `v1beta1`.
     pub api: &'static str,
     /// `metadata.resourceVersion`.
     pub version: String,

@@ -111,8 +111,8 @@ pub const TAGS_OF_ONE_CLAIM: [&str; 10] = [
 pub struct ClaimOrigin {
     /// The cluster's UID. `None` if version 0.1 launched the instance.
     pub cluster_uid: Option<ClusterUid>,
-    /// The Lease under which it was launched, `NAMESPACE/NAME`. `None` if version 0.1 launched the
-    /// instance.
+    /// The Lease under which the claim was launched, `NAMESPACE/NAME`. `None` if version 0.1
+    /// launched the instance.
     pub lease: Option<String>,
 }
 
@@ -146,7 +146,7 @@ pub struct ClaimRecord {
     pub pool: PoolName,
     /// The node class, if the pool has one.
     pub node_class: Option<NodeClassName>,
-    /// When it was planned.
+    /// When the claim was planned.
     pub created: Timestamp,
     /// Age at which its node expires. `None` means never.
     pub expire_after: Option<SignedDuration>,
@@ -160,9 +160,9 @@ pub struct ClaimRecord {
     pub node_class_hash: String,
     /// Startup taints with which its node registers.
     pub startup_taints: Vec<Taint>,
-    /// Why it was created.
+    /// Why the claim was created.
     pub reason: String,
-    /// The decision that created it.
+    /// The decision that created the claim.
     pub command_id: String,
 }
 

@@ -122,7 +122,7 @@ pub struct Eks {
 /// often.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rebalance {
-    /// It is only reported, as in Karpenter.
+    /// The recommendation is only reported, as in Karpenter.
     #[default]
     Ignore,
     /// The node is drained.
@@ -180,10 +180,10 @@ impl Default for Batching {
 /// Whether pending pods are nominated to their planned node (`status.nominatedNodeName`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlacementHints {
-    /// They are nominated, if RBAC permits it.
+    /// Pending pods are nominated, if RBAC permits it.
     #[default]
     On,
-    /// They are not nominated.
+    /// Pending pods are not nominated.
     Off,
 }
 
@@ -250,18 +250,18 @@ impl Default for Scheduling {
 /// How nodes of a removed pool are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RemovedPools {
-    /// They are disrupted as drifted, a tenth of each pool at a time.
+    /// The nodes are disrupted as drifted, a tenth of each pool at a time.
     #[default]
     Drain,
-    /// They are kept.
+    /// The nodes are kept.
     Keep,
 }
 
 /// Safeguards that limit how many nodes an error can terminate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Safeguards {
-    /// If more nodes than this, and at least [`UNREADY_MIN`], are not ready, voluntary disruption
-    /// is blocked.
+    /// Voluntary disruption is blocked if more nodes than this, and at least [`UNREADY_MIN`] nodes,
+    /// are not ready.
     pub max_unready: BudgetNodes,
     /// How nodes of a removed pool are handled.
     pub removed_pools: RemovedPools,
@@ -304,7 +304,7 @@ pub struct Cluster {
     pub role_arn: Option<String>,
     /// API access. An offline plan does not need it.
     pub kubeconfig: Option<Kubeconfig>,
-    /// EKS settings, if it is an EKS cluster.
+    /// EKS settings, if the cluster is an EKS cluster.
     pub eks: Option<Eks>,
     /// The source of interruption messages. `None` means that only the health of instances is
     /// queried.

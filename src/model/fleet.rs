@@ -54,7 +54,7 @@ pub struct SharedReservation {
 pub struct ClaimUsage {
     /// Its capacity. Until the instance type is known, the maximum of each resource.
     pub capacity: Resources,
-    /// The reservation that it uses.
+    /// The reservation that the claim uses.
     pub reservation: Option<SharedReservation>,
 }
 
@@ -115,7 +115,7 @@ pub struct FleetView {
     pub number: u64,
     /// The limits on all clusters together.
     pub limits: Limits,
-    /// The maximum usage of this cluster, given the usage of the others. Quantities may be
+    /// The maximum usage of this cluster, given the usage of the other clusters. Quantities may be
     /// negative.
     pub share: Limits,
     /// Why no launches or disruptions are granted now.

@@ -253,13 +253,13 @@ pub struct Instance {
     pub offering: OfferingKey,
     /// State.
     pub state: InstanceState,
-    /// When it was launched.
+    /// When the instance was launched.
     pub launched: Timestamp,
     /// Its tags, as set by the launch call. Shared because every listing returns the same tags.
     pub tags: Arc<Labels>,
-    /// The Node that it will register. `None` if unknown.
+    /// The Node that the instance will register. `None` if unknown.
     pub node: Option<Box<ExpectedNode>>,
-    /// Facts that only EC2 knows about it. `None` for other providers. Boxed because few instances
-    /// have them.
+    /// Facts that only EC2 knows about the instance. `None` for other providers. Boxed because few
+    /// instances have them.
     pub facts: Option<Box<InstanceFacts>>,
 }

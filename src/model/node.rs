@@ -50,7 +50,7 @@ pub struct Node {
     pub version: String,
     /// `spec.providerID`, empty until set. It is the only link to an instance.
     pub provider_id: String,
-    /// When it was created.
+    /// When the Node was created.
     pub created: Option<Timestamp>,
     /// When its deletion was requested.
     pub deleting: Option<Timestamp>,
@@ -65,7 +65,7 @@ pub struct Node {
     pub node_claim: Option<String>,
     /// Taints.
     pub taints: Vec<Taint>,
-    /// Whether it is cordoned.
+    /// Whether the node is cordoned.
     pub unschedulable: bool,
     /// Whether a kubelet has registered (`status.nodeInfo.kubeletVersion`).
     pub has_kubelet: bool,
@@ -80,7 +80,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// The pool it belongs to, if any.
+    /// The pool to which the node belongs, if any.
     pub fn pool_name(&self) -> Option<PoolName> {
         self.labels.get(POOL).map(|name| name.as_str().into())
     }

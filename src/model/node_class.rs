@@ -38,9 +38,9 @@ pub enum NodeIdentity {
 /// The instance metadata service of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataOptions {
-    /// Whether it is enabled.
+    /// Whether the metadata service is enabled.
     pub endpoint: bool,
-    /// Whether it has an IPv6 endpoint.
+    /// Whether the metadata service has an IPv6 endpoint.
     pub ipv6: bool,
     /// Hop limit of its responses, 1 to 64.
     pub hop_limit: u8,

@@ -42,7 +42,7 @@ pub enum PriceAdjustment {
     Absolute(Price),
     /// Millionths of a US dollar per hour that are added. Negative values are subtracted.
     Difference(i64),
-    /// The price is this many millionths of the catalog's price.
+    /// The price as a number of millionths of the catalog's price.
     Share(u32),
 }
 

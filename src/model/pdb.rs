@@ -41,9 +41,9 @@ pub struct Pdb {
     pub disruptions_allowed: i64,
     /// How many pods the controller counted.
     pub expected_pods: i64,
-    /// How many of them were healthy.
+    /// How many of the counted pods were healthy.
     pub current_healthy: i64,
-    /// How many must be healthy.
+    /// How many pods must be healthy.
     pub desired_healthy: i64,
     /// Whether pods that are not ready may always be evicted (`unhealthyPodEvictionPolicy`).
     pub unready_may_go: bool,

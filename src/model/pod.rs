@@ -52,11 +52,11 @@ pub struct Pod {
     /// Resource version as a number, 0 if it is not a number. The scheduler updates each pod that
     /// it cannot schedule, and retries the pods with the oldest update first.
     pub version: u64,
-    /// When it was created.
+    /// When the pod was created.
     pub created: Option<Timestamp>,
-    /// When it started to run on its node.
+    /// When the pod started to run on its node.
     pub started: Option<Timestamp>,
-    /// When its deletion was requested.
+    /// When the deletion of the pod was requested.
     pub deleting: Option<Timestamp>,
     /// Deadline of its termination, once its deletion was requested. If it is unknown, the pod's
     /// own grace period applies.
@@ -69,15 +69,16 @@ pub struct Pod {
     pub labels: Labels,
     /// The annotations that Outrigger reads, such as do-not-disrupt.
     pub annotations: Labels,
-    /// The owner that controls it.
+    /// The owner that controls the pod.
     pub owner: Option<Owner>,
-    /// The node it is bound to.
+    /// The node to which the pod is bound.
     pub node: Option<NodeName>,
-    /// The node nominated for it, by the scheduler after preemption or by Outrigger.
+    /// The node nominated for the pod, by the scheduler after preemption or by Outrigger.
     pub nominated_node: Option<NodeName>,
     /// Phase.
     pub phase: PodPhase,
-    /// Whether the scheduler has reported it as unschedulable (`PodScheduled`, `Unschedulable`).
+    /// Whether the scheduler has reported the pod as unschedulable (`PodScheduled`,
+    /// `Unschedulable`).
     pub unschedulable: bool,
     /// Its `Ready` condition. `None` if unknown or missing.
     pub ready: Option<bool>,
@@ -108,20 +109,20 @@ pub struct Pod {
     pub tolerations: Vec<Toleration>,
     /// Host ports: protocol, address (empty for all) and port.
     pub host_ports: BTreeSet<(String, String, u16)>,
-    /// Persistent volume claims that it mounts, in its own namespace, including those of generic
+    /// Persistent volume claims in the pod's namespace that it mounts, including those of generic
     /// ephemeral volumes.
     pub volume_claims: Vec<String>,
     /// Names of its volumes whose data is lost when the pod moves: `emptyDir` on disk, `hostPath`.
     pub local_volumes: Vec<String>,
-    /// Whether it has resource claims (dynamic resource allocation).
+    /// Whether the pod has resource claims (dynamic resource allocation).
     pub has_resource_claims: bool,
     /// Whether scheduling gates block its scheduling.
     pub is_gated: bool,
     /// Another reason why the scheduler has not attempted to schedule the pod, or has failed to.
     pub held_back: Option<HeldBack>,
-    /// The scheduler that schedules it. Empty for the default scheduler.
+    /// The scheduler that schedules the pod. Empty for the default scheduler.
     pub scheduler: String,
-    /// The gang of pods that it must be scheduled with.
+    /// The gang of pods with which the pod must be scheduled.
     pub gang: Option<Gang>,
     /// Termination grace period in seconds.
     pub grace_seconds: i64,

@@ -42,7 +42,7 @@ pub struct Reservation {
     /// When `left` was counted. Later launches and launches in progress are subtracted from it.
     /// `None` if `left` is the total, from which all running instances are subtracted.
     pub counted: Option<Timestamp>,
-    /// When it ends. `None` if it ends only when it is cancelled.
+    /// When the reservation ends. `None` if it ends only when it is cancelled.
     pub ends: Option<Timestamp>,
 }
 

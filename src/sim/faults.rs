@@ -63,14 +63,14 @@ pub enum Cut {
 pub enum ScheduledFault {
     /// The daemon stops.
     Restart {
-        /// Time until it starts again.
+        /// Time until the daemon starts again.
         down: SignedDuration,
     },
     /// A watch breaks.
     WatchLost {
         /// Kind of its objects.
         kind: ObjectKind,
-        /// Time until it restarts.
+        /// Time until the watch restarts.
         lasts: SignedDuration,
         /// Missing part of the listing after the restart, if any.
         cut: Option<Cut>,

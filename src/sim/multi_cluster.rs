@@ -37,7 +37,7 @@ pub struct Together {
 }
 
 impl Together {
-    /// Creates the simulations of these setups, each with different faults. Cluster names must be
+    /// Creates one simulation for each setup, each with different faults. Cluster names must be
     /// unique.
     pub fn new(setups: Vec<Setup>, limits: FleetLimits, seed: u64, faults: bool) -> Self {
         let mut worlds: Vec<World> = Vec::new();

@@ -148,7 +148,7 @@ pub struct Summary {
     pub pods_bound: usize,
     /// Median time from creation to binding of a pod.
     pub bind_p50: SignedDuration,
-    /// 95th percentile of this time.
+    /// 95th percentile of the time from creation to binding of a pod.
     pub bind_p95: SignedDuration,
     /// Number of launched instances.
     pub launched: usize,

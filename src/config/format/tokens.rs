@@ -43,7 +43,7 @@ pub(super) enum TokenKind {
 pub(super) struct Token {
     pub(super) kind: TokenKind,
     pub(super) text: String,
-    /// Spaces before it.
+    /// Number of spaces before the token.
     pub(super) blanks: usize,
 }
 
@@ -76,7 +76,7 @@ enum ScanMode {
         braces: usize,
     },
     Quoted,
-    /// Lines up to this delimiter.
+    /// Lines of a heredoc up to this delimiter.
     Lines {
         end: String,
     },

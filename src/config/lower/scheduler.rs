@@ -51,7 +51,7 @@ fn batching(section: &DecodedBlock) -> Batching {
 fn scheduling(section: &DecodedBlock) -> Scheduling {
     let default = Scheduling::default();
     let node_overhead_price = section.number("node_overhead_price").and_then(Price::new);
-    // The schema keeps it between 1 and 100.
+    // The schema keeps the ratio between 1 and 100.
     let ratio =
         section.number("alternative_price_ratio").map(|ratio| (ratio * 100.0).round() as u32);
     let cutoff = section.whole_number("priority_cutoff");

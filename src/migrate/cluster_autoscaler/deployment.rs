@@ -50,7 +50,7 @@ pub enum ProgramError {
     Several {
         /// The file.
         file: String,
-        /// The objects that run it.
+        /// The objects that run the autoscaler.
         all: Vec<String>,
     },
 }
@@ -58,7 +58,7 @@ pub enum ProgramError {
 /// The configuration of an autoscaler.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Deployment {
-    /// The object that runs it, such as `Deployment/cluster-autoscaler`, or the file.
+    /// The object that runs the autoscaler, such as `Deployment/cluster-autoscaler`, or the file.
     pub(super) of: String,
     /// The arguments of the program.
     pub(super) words: Vec<String>,

@@ -138,7 +138,7 @@ impl Imported {
 /// An object, converted to `v1`.
 #[derive(Clone, Debug, Default)]
 struct Object {
-    /// Its name in messages, such as `NodePool/general`.
+    /// The name of the object in messages, such as `NodePool/general`.
     of: String,
     name: String,
     namespace: String,

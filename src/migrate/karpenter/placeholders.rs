@@ -26,8 +26,8 @@ pub(super) fn has_placeholder(text: &str) -> bool {
     text.contains("${")
 }
 
-/// Removes the terms that consist of the placeholders above; other terms can be valid. Returns
-/// their positions. Removes the list with its last term.
+/// Removes the terms that consist only of these placeholders. Other terms are kept, because they
+/// can be valid. Returns their positions. Removes the list with its last term.
 pub(super) fn take_terms(spec: &mut Map<String, Value>, field: &str) -> Vec<usize> {
     let Some(Value::Array(terms)) = spec.get_mut(field) else {
         return Vec::new();

@@ -48,7 +48,7 @@ pub enum ImageTerm {
         /// `latest`, or a version.
         version: String,
     },
-    /// This image.
+    /// The image with this ID.
     Id(String),
     /// The image whose ID is in an SSM parameter, given by name or ARN.
     SsmParameter(String),

@@ -32,10 +32,10 @@ named_enum! {
 /// The threshold of an eviction signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Threshold {
-    /// Less than this many hundredths of a per cent of the total.
+    /// The signal is below this many hundredths of a per cent of the total.
     Share(u32),
-    /// Less than this quantity. The string is the quantity as configured, which is passed to the
-    /// kubelet.
+    /// The signal is below this quantity. The string is the quantity as configured, which is passed
+    /// to the kubelet.
     Amount(i64, String),
 }
 

@@ -31,7 +31,7 @@ pub struct Image {
     pub arch: Arch,
     /// Supported hardware. Empty means all hardware of its architecture.
     pub variants: Vec<Variant>,
-    /// When it was created. `None` sorts as the oldest.
+    /// When the image was created. `None` sorts as the oldest.
     pub created: Option<Timestamp>,
     /// Whether its owner has deprecated it.
     pub deprecated: bool,
@@ -46,7 +46,7 @@ pub struct Subnet {
     pub zone: Zone,
     /// ID of the zone, the same in every account.
     pub zone_id: String,
-    /// Free addresses when it was last listed.
+    /// Number of free addresses when the subnet was last listed.
     pub free: u32,
 }
 
@@ -165,7 +165,7 @@ pub struct NodeClassCondition {
     pub kind: ConditionKind,
     /// Its status.
     pub status: NodeClassConditionStatus,
-    /// Why it is not met. `None` if it is met.
+    /// Why the condition is not met. `None` if it is met.
     pub cause: Option<Cause>,
     /// A message with the fix. Its length is limited. Empty if the condition is met.
     pub message: String,

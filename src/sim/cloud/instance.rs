@@ -20,7 +20,7 @@ pub struct SimInstance {
     pub taints: Vec<Taint>,
     /// Time at which the instance will be interrupted, if that was decided.
     pub reclaimed: Option<Timestamp>,
-    /// Time from which it has no cost.
+    /// Time from which the instance has no cost.
     pub ended: Option<Timestamp>,
     /// States in listings, each with its start time, in order.
     shown: Vec<(Timestamp, InstanceState)>,

@@ -51,7 +51,7 @@ pub struct Boot<'a> {
     pub labels: &'a Labels,
     /// Taints that the node registers with.
     pub taints: &'a [Taint],
-    /// The taints among them that an agent on the node removes.
+    /// The taints that an agent on the node removes, which are among `taints`.
     pub startup_taints: &'a [Taint],
     /// Whether the node ever becomes ready.
     pub gets_ready: bool,

@@ -167,7 +167,7 @@ impl SimCluster {
         }
     }
 
-    /// Names are reused once they are free. All pods are created at the same time (`Parallel`).
+    /// Pod names are reused once they are free. All pods are created at the same time (`Parallel`).
     fn reconcile_ordinals(&mut self, owner: usize, wanted: u32, now: Timestamp) {
         let workload = &self.owned[owner].workload;
         let wanted_keys: BTreeSet<PodKey> = (0..wanted)

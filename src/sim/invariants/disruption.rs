@@ -388,7 +388,7 @@ pub(super) fn is_drain_held(node: &Node, scene: &GroundTruth, now: Timestamp) ->
     !can_stay && pods.any(|pod| is_protected(pod, now))
 }
 
-/// The node selected among those with sufficient resources.
+/// The rule by which one of several nodes with sufficient resources is selected.
 #[derive(Clone, Copy)]
 enum NodeChoice {
     First,
