@@ -29,13 +29,13 @@ pub mod state;
 pub mod ec2;
 /// Converts Kubernetes objects in JSON to types of `model`.
 pub mod kubernetes_convert;
-/// Schedules pods to existing nodes, and plans new nodes for the rest.
+/// Schedules pods to existing nodes, and plans new nodes for all other pods.
 pub mod scheduling;
 /// Selects nodes that may be disrupted, and returns a verdict for every other node.
 pub mod disruption;
 /// Plans: launches and disruptions as data, with audit, explanation and output.
 pub mod plan;
-/// Reconciles one cluster: events in, commands out, without clock or network.
+/// Reconciles one cluster: converts events to commands, without a clock or the network.
 pub mod engine;
 /// State that clusters share: limits, reservations, unavailable offerings.
 pub mod fleet;

@@ -151,7 +151,7 @@ fn mount_command(node: &NodeConfig<'_>) -> Value {
 }
 
 /// Returns true if the image is new enough. The version is read from the image name, else from the
-/// alias or name in the selector. An unknown version counts as old, because old versions need
+/// alias or name in the selector. An unknown version is treated as old, because old versions need
 /// explicit directories.
 fn binds_by_itself(node: &NodeConfig<'_>) -> bool {
     let variant = node.seed.image_name.and_then(image_version);

@@ -13,7 +13,7 @@ use crate::bootstrap::BootstrapError;
 
 /// Maximum number of certificates. A cluster has one CA certificate, or two during a rotation.
 const CERTIFICATES_MAX: usize = 16;
-/// Context tag 0: the version. Certificates of version 1 omit it.
+/// Context tag 0: the version. Certificates of version 1 omit this field.
 const VERSION: Tag = Tag::ContextSpecific { constructed: true, number: TagNumber(0) };
 
 /// Returns `sha256:…` of each certificate in base64-encoded PEM.

@@ -10,8 +10,8 @@ use crate::bootstrap::{BootstrapError, mime};
 pub(super) const NODE_NAME: &str = "__NODE_NAME__";
 /// Placeholder for the provider ID.
 pub(super) const PROVIDER_ID: &str = "__PROVIDER_ID__";
-/// End marker of a file in a script. No line of such a file equals it, because each line has a key
-/// or a dash.
+/// End marker of a file in a script. No line of such a file equals the marker, because each line
+/// has a key or a dash.
 const END: &str = "OUTRIGGER";
 
 /// Adds the parts of the user's own user data before the generated script. Without such parts,

@@ -15,7 +15,7 @@ use crate::model::node_class::kubelet::{KubeletSettings, Reserved, Signal, Thres
 
 /// Default eviction thresholds of the kubelet on Linux. A flag that sets the thresholds of some
 /// signals disables the defaults of all others, and k3s has different defaults. Images without EKS
-/// therefore always get all of them. Source: Kubernetes, node-pressure eviction.
+/// therefore always get all of these thresholds. Source: Kubernetes, node-pressure eviction.
 const EVICTION_HARD: [(&str, &str); 5] = [
     ("memory.available", "100Mi"),
     ("nodefs.available", "10%"),

@@ -45,7 +45,8 @@ impl<'a> NodeConfig<'a> {
         let mut labels: Labels = seed.labels.clone();
         labels.retain(|key, _| !is_forbidden(key));
         // The node registers with all taints, so that a taint removed by an agent is not added
-        // again. A custom template may omit the taints. They are then synced after registration.
+        // again. A custom template may omit the taints. The taints are then synced after
+        // registration.
         if !matches!(class.bootstrap, Bootstrap::Custom { .. }) {
             labels.insert(DO_NOT_SYNC_TAINTS.to_owned(), "true".to_owned());
         }

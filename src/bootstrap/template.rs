@@ -50,7 +50,7 @@ const OUTSIDE: [&str; 9] = [
 /// Characters without special meaning in every shell, quoted or not.
 const PLAIN: &str = "-_.:/=+@,%[]";
 
-/// Maximum number of bytes between braces. No name with its filter is longer.
+/// Maximum number of bytes between braces. No placeholder name with its filter is longer.
 const BRACES_MAX: usize = 64;
 
 fn template_error(reason: String) -> BootstrapError {

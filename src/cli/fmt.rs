@@ -19,8 +19,8 @@ use crate::config::diagnostic::Diagnostic;
 use crate::config::format::format;
 use crate::host::files::{self, FilesError};
 
-/// Exit codes, as in Terraform, for files to change that `--check` found, and for a file that is
-/// unreadable or not HCL.
+/// Exit codes, as in Terraform: the first if `--check` found files to change, the second if a file
+/// is unreadable or not HCL.
 const CHANGES: u8 = 3;
 const BROKEN: u8 = 2;
 

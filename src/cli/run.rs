@@ -31,7 +31,7 @@ pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitC
     let mut origin = ConfigSource::new(arguments.config.config_sources(), directory.as_deref());
     let read = runtime.block_on(async {
         let mut signals = Signals::listen()?;
-        // Reading the configuration can take long, for example to call AWS.
+        // Reading the configuration can take long, for example because of calls to AWS.
         tokio::select! {
             read = origin.read_config() => Ok(Some((read, signals))),
             () = signals.stop.wait_for_signal() => Ok::<_, RunError>(None),

@@ -23,7 +23,7 @@ struct ConfigEntry {
 }
 
 impl ConfigValues {
-    /// Hash of the configuration. It is the same on every host and for every build.
+    /// Hash of the configuration. The hash is the same on every host and for every build.
     pub fn config_hash(&self) -> u32 {
         let mut all = String::new();
         for (place, arguments) in &self.0 {

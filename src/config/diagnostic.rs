@@ -164,7 +164,7 @@ pub struct Diagnostic {
     pub detail: String,
     /// The main range, then related ranges. Empty if the diagnostic is not about a file.
     pub ranges: Vec<SourceRange>,
-    /// A hint how to fix it.
+    /// A hint on how to fix the problem.
     pub help: Option<String>,
     /// Names in the expression and their values (`each.key`, `is "demo"`).
     pub values: Vec<(String, String)>,

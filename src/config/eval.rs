@@ -88,7 +88,7 @@ impl NamedValue {
 }
 
 /// The named values an expression may use: for each first name (`var`), each second name with its
-/// value. The value is `None` if it has an error itself.
+/// value. The value is `None` if its evaluation failed.
 #[derive(Debug, Default)]
 pub(super) struct EvalScope {
     pub(super) roots: BTreeMap<&'static str, BTreeMap<String, Option<NamedValue>>>,
@@ -127,7 +127,8 @@ pub(super) struct Evaluator<'a> {
     /// The sensitive values found so far.
     pub(super) secrets: SecretTexts,
     steps: Cell<u64>,
-    /// Names of sensitive Terraform outputs, which are omitted. A reference to one gets a hint.
+    /// Names of sensitive Terraform outputs, which are omitted. The error of a reference to an
+    /// omitted output gets a hint.
     left_out: RefCell<BTreeSet<String>>,
 }
 

@@ -114,7 +114,7 @@ fn dependency_order<'a>(reporter: &Reporter, attrs: &BTreeMap<&'a str, &'a Attr>
             }
         }
     }
-    // A name is in several maps only as the same name in `attrs`.
+    // Each sorted name is a key of `attrs`, from which the result borrows it.
     sorted.iter().filter_map(|name| attrs.get_key_value(name)).map(|(name, _)| *name).collect()
 }
 

@@ -165,7 +165,7 @@ pub(super) fn lower_blocks(reader: &Decoder<'_>) -> Config {
         overlay::check_conflicts(&overlays, &lowered);
         buffer::check_clusters(&buffers, &lowered);
     }
-    // Checked only without errors: the code that found an error reports it more precisely.
+    // This check runs only without earlier errors, which are reported more precisely.
     if !reader.reporter.has_errors() {
         let with_classes = clusters.iter().map(|draft| &draft.cluster).zip(&all_used);
         for (cluster, used) in with_classes.filter(|(cluster, _)| made_by_ec2(cluster)) {

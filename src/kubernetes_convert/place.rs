@@ -116,7 +116,7 @@ fn pod_term(term: &PodAffinityTerm, meta: &Meta) -> Result<PodTerm, ConstraintEr
 }
 
 /// The selector with the label keys merged. A missing selector selects nothing, with or without
-/// keys.
+/// label keys.
 fn merged_selector(
     selector: Option<&LabelSelector>,
     matched: &[String],

@@ -21,9 +21,9 @@ const DEFECT_CHARS: usize = 200;
 const GRACE_SECONDS: i64 = 30;
 
 /// Labels that the API server copies from a node to each pod bound to it, since Kubernetes 1.35
-/// (`PodTopologyLabelsAdmission`, KEP-4742). The replacement that its controller creates does not
-/// have them. With these labels, no two pods of a Deployment would be identical. A selector that
-/// uses them matches no pod here (docs/decisions/035-labels-that-binding-copies.md).
+/// (`PodTopologyLabelsAdmission`, KEP-4742). The replacement pod that its controller creates does
+/// not have these labels. With these labels, no two pods of a Deployment would be identical. A
+/// selector that uses them matches no pod here (docs/decisions/035-labels-that-binding-copies.md).
 const COPIED: [&str; 2] = [ZONE, REGION];
 
 /// Truncates an untrusted string and replaces control characters.
@@ -124,8 +124,8 @@ fn condition_reason<'a>(all: &'a [json::Condition], kind: &str, value: &str) -> 
         .map(|condition| condition.reason.as_str())
 }
 
-/// Whether the scheduler has reported that the pod is unschedulable, and otherwise why it has not
-/// decided.
+/// Whether the scheduler has reported that the pod is unschedulable, and otherwise why the
+/// scheduler has not decided.
 fn scheduling_status(spec: &PodSpec, status: &PodStatus) -> (bool, Option<HeldBack>) {
     let group = &spec.scheduling_group.pod_group_name;
     match condition_reason(&status.conditions, "PodScheduled", "False") {

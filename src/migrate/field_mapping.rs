@@ -54,7 +54,7 @@ pub(crate) enum FieldKind {
     ByHand,
 }
 
-/// name, kind`. => A table, with one line per field: `field => name, kind`. => name, kind`.
+/// A table, with one line per field: `field => name, kind`.
 macro_rules! field_mappings {
     ($($field:literal => $name:literal, $shape:expr;)+) => {
         &[$(FieldMapping { field: $field, name: $name, shape: $shape }),+]

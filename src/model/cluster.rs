@@ -118,8 +118,8 @@ pub struct Eks {
     pub service_cidr: Option<String>,
 }
 
-/// How a rebalance recommendation is handled. EC2 sends it before a spot interruption, and far more
-/// often.
+/// How a rebalance recommendation is handled. EC2 sends such recommendations before spot
+/// interruptions, and far more often than it interrupts instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rebalance {
     /// The recommendation is only reported, as in Karpenter.
@@ -237,7 +237,8 @@ impl Default for Scheduling {
             min_values: MinValuesPolicy::default(),
             // A tenth of the price of the smallest instance types.
             node_overhead_price: Price::new(0.005).unwrap_or_default(),
-            // The number that Karpenter passes to one CreateFleet call (spec/aws.md §0.2).
+            // The number of offerings that Karpenter passes to one CreateFleet call (spec/aws.md
+            // §0.2).
             max_launch_options: 60,
             alternative_price_percent: 200,
             priority_cutoff: None,

@@ -112,7 +112,7 @@ impl Pod {
     }
 
     /// Returns the current protection from disruption. A duration starts when the pod starts. A pod
-    /// that has not started is protected. A terminal or terminating pod is not.
+    /// that has not started is protected. A terminal or terminating pod is not protected.
     pub fn active_protection(&self, now: Timestamp) -> Option<Protection> {
         let mut current = self.declared_protections().filter(|protection| {
             let duration = protection.lasts.zip(self.started);

@@ -107,7 +107,8 @@ impl OtherClusters {
     }
 }
 
-/// The view that a cluster has of the fleet. It may be outdated: only grants are binding.
+/// The state of the fleet as a cluster knows it. This state may be outdated: only grants are
+/// binding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetView {
     /// Version number, which increases. Responses and updates use different channels, so an older

@@ -222,11 +222,11 @@ pub enum Consolidation {
     /// Empty and underutilized nodes.
     #[default]
     EmptyOrUnderutilized,
-    /// Empty and underutilized nodes, weighing savings against disruption.
+    /// Empty and underutilized nodes, after weighing the savings against the disruption.
     Balanced,
 }
 
-/// Which pods may be evicted if they do not forbid it.
+/// Which pods may be evicted, unless they forbid it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Safety {
     /// All pods, as in Karpenter.
@@ -260,7 +260,7 @@ pub struct Disruption {
     pub consolidation: Consolidation,
     /// How long a node must be unchanged before consolidation. `None` disables consolidation.
     pub consolidate_after: Option<SignedDuration>,
-    /// Which pods may be evicted if they do not forbid it.
+    /// Which pods may be evicted, unless they forbid it.
     pub safety: Safety,
     /// Minimum age of a node for any disruption other than expiration.
     pub min_age: SignedDuration,

@@ -29,7 +29,7 @@ pub fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }
 
-/// Derives a number below `limit` from a string, which differs for most strings.
+/// Derives a number below `limit` from a string. Most strings have different numbers.
 pub fn spread_below(text: &str, limit: u64) -> u64 {
     // The low bits of the hash are similar for similar strings.
     let mixed = fnv1a(text).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;

@@ -43,8 +43,8 @@ named_enum! {
 }
 
 impl ObjectKind {
-    /// Number of kinds, from the first on, that are watched in every cluster. The other kinds only
-    /// select pods.
+    /// Number of kinds at the start of the list that are watched in every cluster. The other kinds
+    /// only select pods.
     pub const ALWAYS: usize = 9;
 }
 

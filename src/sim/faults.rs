@@ -27,7 +27,7 @@ pub enum CommandFault {
     },
     /// Some or all offerings of a launch are unavailable.
     SoldOut {
-        /// Number of unavailable offerings, from the first.
+        /// Number of unavailable offerings, starting with the first offering.
         offerings: usize,
     },
     /// Another client changes the node before the command is executed.
@@ -227,7 +227,7 @@ impl FaultPlan {
 }
 
 /// Draws the rate of a fault. Each kind of fault is disabled in about a third of the seeds. A fault
-/// that always occurs would hide bugs that only show without it.
+/// that always occurs would hide bugs that only appear without it.
 fn draw_rate(rng: &mut Rng, max: u32) -> u32 {
     if rng.u32(0..3) == 0 { 0 } else { rng.u32(1..=max) }
 }

@@ -27,7 +27,7 @@ pub fn duration_between(
     SignedDuration::from_millis(rng.i64(low..=high))
 }
 
-/// Draws a duration up to this one.
+/// Draws a duration from zero to this duration.
 pub fn duration_up_to(rng: &mut Rng, high: SignedDuration) -> SignedDuration {
     duration_between(rng, SignedDuration::ZERO, high)
 }

@@ -22,8 +22,8 @@ pub const SAMPLE: SignedDuration = SignedDuration::from_mins(5);
 /// A fleet of one instance type for the same pods. Each node has the capacity type of the node that
 /// its pods run on.
 ///
-/// The fleet is cheaper than a real one would be. At every interval, all pods on managed nodes are
-/// packed again by first-fit decreasing on CPU. Labels and taints are ignored, nodes start
+/// The fleet is cheaper than a real fleet would be. At every interval, all pods on managed nodes
+/// are packed again by first-fit decreasing on CPU. Labels and taints are ignored, nodes start
 /// immediately, and moving a pod has no cost. A real node group of this type is never that full.
 /// Both fleets pay for reservations.
 #[derive(Clone, Debug)]

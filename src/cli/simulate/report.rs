@@ -1,5 +1,5 @@
 //! The reports of a run: an HTML page with charts and decisions, a CSV table, and sparklines for
-//! the terminal. Its only input is samples and timeline entries.
+//! the terminal. The only input is samples and timeline entries.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

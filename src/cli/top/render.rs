@@ -48,8 +48,8 @@ struct Layout {
 }
 
 impl Layout {
-    /// The head line is always shown. A higher screen also has one table row, then help, tabs and
-    /// titles.
+    /// The head line is always shown. A screen with more lines also has one table row, then help,
+    /// tabs and titles.
     fn new(height: u16) -> Self {
         let (has_help, has_tabs, has_titles) = (height >= 3, height >= 4, height >= 5);
         let details = match height {

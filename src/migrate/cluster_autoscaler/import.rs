@@ -116,7 +116,7 @@ pub fn import(
     Ok(imported)
 }
 
-/// Parses the tags by which groups are discovered. A group must have all of them.
+/// Parses the tags by which groups are discovered. A group must have all of these tags.
 #[derive(Debug)]
 struct AutoDiscoverySpec {
     tags: Vec<(String, Option<String>)>,

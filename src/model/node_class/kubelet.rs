@@ -77,13 +77,13 @@ pub struct KubeletSettings {
     pub system_reserved: BTreeMap<String, Reserved>,
     /// Reserved for Kubernetes: the same resources.
     pub kube_reserved: BTreeMap<String, Reserved>,
-    /// Signals that evict immediately.
+    /// Signals that cause evictions immediately.
     pub eviction_hard: BTreeMap<Signal, Threshold>,
-    /// Signals that evict after a grace period.
+    /// Signals that cause evictions after a grace period.
     pub eviction_soft: BTreeMap<Signal, Threshold>,
     /// The grace period of each of these signals.
     pub eviction_soft_grace_period: BTreeMap<Signal, SignedDuration>,
-    /// Maximum grace period in seconds of a pod that a soft signal evicts.
+    /// Maximum grace period in seconds of a pod that is evicted because of a soft signal.
     pub eviction_max_pod_grace_period: Option<u32>,
     /// Disk usage in per cent at which images are removed.
     pub image_gc_high_threshold_percent: Option<u8>,

@@ -44,9 +44,9 @@ impl SimCluster {
                 continue;
             };
             let daemon = pod.is_daemon();
-            // Free resources only decrease during one pass. If a pod does not fit, none of its
-            // replicas fits. Nominated pods are an exception, because resources are reserved for
-            // each of them.
+            // Free resources only decrease during one pass. If a pod does not fit, no other replica
+            // of its workload fits. Nominated pods are an exception, because resources are reserved
+            // for each of them.
             let choice = if hopeless.contains(&owner) && pod.nominated_node.is_none() {
                 None
             } else {

@@ -7,8 +7,8 @@ use super::{Object, Objects};
 use crate::migrate::dropped::DroppedField;
 
 /// Moves the settings to the node classes of their pools. If the settings of pools with the same
-/// class differ, each additional settings value gets a copy of the class, named after the class and
-/// its first pool.
+/// class differ, each further variant of the settings gets a copy of the class, named after the
+/// class and the first pool.
 pub(super) fn move_to_classes(objects: &mut Objects) {
     if objects.kubelets.is_empty() {
         return;
