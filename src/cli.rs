@@ -1,6 +1,6 @@
 //! The command line: parses the arguments, runs the verb and returns its exit code.
 
-// Verbs that this build lacks.
+// Verbs that this build does not include.
 mod features;
 // Output of configuration diagnostics.
 mod diagnostics;

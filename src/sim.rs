@@ -130,7 +130,7 @@ enum ScheduledEvent {
 }
 
 /// Intervals of bookmarks, as in a real cluster: of pods and nodes, and of all other kinds. The
-/// daemon checks for them.
+/// daemon checks for these bookmarks.
 const BOOKMARKS: (SignedDuration, SignedDuration) =
     (SignedDuration::from_secs(12), SignedDuration::from_secs(36));
 

@@ -65,7 +65,7 @@ pub(super) fn write_file(path: &str, text: &str) -> String {
     )
 }
 
-/// Host and port of a URL. `port` is the default.
+/// Host and port of a URL. `port` is the default port.
 pub(super) fn host_port(url: &str, port: u16) -> (&str, String) {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split('/').next().unwrap_or(rest);

@@ -187,7 +187,7 @@ fn or_empty(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-/// Joins as `a=1,b=2`. Thresholds have `<` instead of `=`.
+/// Joins the pairs of a map as `a=1,b=2`. Thresholds have `<` instead of `=`.
 pub(super) fn join_pairs(map: &BTreeMap<String, String>, mark: &str) -> String {
     let pairs = map.iter().map(|(key, value)| format!("{key}{mark}{value}"));
     pairs.collect::<Vec<_>>().join(",")

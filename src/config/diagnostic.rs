@@ -126,7 +126,7 @@ codes! {
 /// A place in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// Line, from one.
+    /// Line number, from one.
     pub line: usize,
     /// Column in characters, from one.
     pub column: usize,

@@ -124,7 +124,7 @@ fn for_each_fault(value: &Value, sensitive: bool, span: Span) -> Option<SpannedD
     Some(finding.help("write for_each = { for … : key => value }, or a list of strings"))
 }
 
-/// Lowers all blocks.
+/// Converts all blocks to model types.
 pub(super) fn lower_blocks(reader: &Decoder<'_>) -> Config {
     let installation = installation::lower_installation(reader);
     let (batching, scheduling) = scheduler::lower_scheduler(reader);

@@ -44,9 +44,9 @@ pub enum ArgumentType {
     PriceAdjustment,
     /// A duration within these bounds in milliseconds, or `"never"`.
     Duration {
-        /// Shortest.
+        /// The shortest duration.
         min_ms: i64,
-        /// Longest.
+        /// The longest duration.
         max_ms: i64,
         /// Accepts `"never"`.
         never: bool,

@@ -80,7 +80,7 @@ pub(crate) struct SteadyClock {
 
 #[cfg(feature = "daemon")]
 impl SteadyClock {
-    /// Starts at the current moment. `read` is `Moment::now` except in tests.
+    /// Starts the clock at the current moment. `read` is `Moment::now` except in tests.
     pub(crate) fn start(read: fn() -> Moment) -> Self {
         let start = read();
         Self { read, start }

@@ -61,7 +61,7 @@ pub struct TopologySpread {
 /// A preference with its weight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Preferred<T> {
-    /// From 1 to 100.
+    /// The weight, from 1 to 100.
     pub weight: i32,
     /// The preferred term.
     pub term: T,
@@ -72,6 +72,6 @@ pub struct Preferred<T> {
 pub struct Gang {
     /// Its name, unique in the pod's namespace.
     pub name: String,
-    /// Minimum number of pods that must be scheduled together. `None` means all of them.
+    /// Minimum number of pods that must be scheduled together. `None` means all pods of the group.
     pub least: Option<u32>,
 }

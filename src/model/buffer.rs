@@ -71,7 +71,7 @@ pub struct BufferPod {
     pub requests: Resources,
     /// Labels that their nodes must have.
     pub node_selector: Labels,
-    /// Required node affinity. The terms are alternatives. Empty means none.
+    /// Required node affinity. The terms are alternatives. An empty list means no node affinity.
     pub node_affinity: Vec<Requirements>,
     /// Tolerations of the pods.
     pub tolerations: Vec<Toleration>,

@@ -89,9 +89,9 @@ pub struct Condition {
 /// Number of virtual pods of a buffer by their location in the last plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoomCount {
-    /// On existing nodes.
+    /// Virtual pods on existing nodes.
     pub there: u32,
-    /// On nodes that are being launched or planned.
+    /// Virtual pods on nodes that are being launched or planned.
     pub coming: u32,
     /// Unschedulable virtual pods.
     pub missing: u32,

@@ -20,9 +20,9 @@ named_enum! {
     /// The phase of a claim. The names appear in logs and metrics.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum ClaimPhase {
-        /// Planned, launch not requested yet.
+        /// The claim is planned, and its launch is not requested yet.
         Planned => "planned",
-        /// Launch requested, no response yet.
+        /// The launch is requested, and has no response yet.
         Launching => "launching",
         /// The instance exists.
         Launched => "launched",
@@ -169,8 +169,8 @@ pub struct ClaimRecord {
 /// Why the tags of an instance are not a claim of this installation and cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NotAClaim {
-    /// The instance belongs to a different installation or cluster, or has no owner. It is never
-    /// changed.
+    /// The instance belongs to a different installation or cluster, or has no owner. Such an
+    /// instance is never changed.
     #[error("the instance is not of this installation and cluster")]
     Foreign,
     /// The instance belongs to this installation and cluster, but a tag is missing or invalid.

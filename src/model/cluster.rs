@@ -21,10 +21,10 @@ named_enum! {
     /// Whether Outrigger changes a cluster. The names are those of configurations.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum ManagementMode {
-        /// Watch and plan, change nothing.
+        /// Outrigger watches the cluster and plans, but changes nothing.
         #[default]
         Observe => "observe",
-        /// Execute the plans.
+        /// Outrigger executes its plans.
         Manage => "manage",
     }
 }
@@ -41,9 +41,9 @@ pub struct Kubeconfig {
 /// How lists are requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WatchList {
-    /// As a stream (`WatchList`).
+    /// Lists are requested as a stream (`WatchList`).
     On,
-    /// Page by page.
+    /// Lists are requested page by page.
     #[default]
     Off,
 }
@@ -51,7 +51,7 @@ pub enum WatchList {
 /// Settings for requests to the cluster's API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiSettings {
-    /// Polling interval. `None` means watch.
+    /// Polling interval. `None` means that objects are watched instead.
     pub poll: Option<SignedDuration>,
     /// Average requests per second.
     pub qps: u32,
@@ -81,7 +81,7 @@ impl Default for ApiSettings {
     fn default() -> Self {
         Self {
             poll: None,
-            // Karpenter's value (spec/scheduling.md, settings).
+            // The default of Karpenter (spec/scheduling.md, settings).
             qps: 200,
             // All pods of a plan are nominated together. `concurrency` limits the load on the
             // server.
@@ -101,7 +101,8 @@ pub struct Simulated {
     pub catalog: Option<PathBuf>,
     /// Time from launch to a registered Node.
     pub boot: SignedDuration,
-    /// Address of a `simulated-cloud` process. `None` means in process.
+    /// Address of a `simulated-cloud` process. `None` means that the cloud runs in the process of
+    /// the daemon.
     pub address: Option<String>,
 }
 
@@ -266,8 +267,8 @@ pub struct Safeguards {
     pub max_unready: BudgetNodes,
     /// How nodes of a removed pool are handled.
     pub removed_pools: RemovedPools,
-    /// How many instances may terminate without a drain within ten minutes. At least one is
-    /// allowed.
+    /// How many instances may terminate without a drain within ten minutes. At least one such
+    /// termination is allowed.
     pub undrained_max: BudgetNodes,
     /// How many nodes a configuration change may disrupt before the user must approve it. `None`
     /// means unlimited.
@@ -281,7 +282,7 @@ pub const UNREADY_MIN: usize = 3;
 impl Default for Safeguards {
     fn default() -> Self {
         Self {
-            // Cluster Autoscaler's `--max-total-unready-percentage`.
+            // The default of Cluster Autoscaler's `--max-total-unready-percentage`.
             max_unready: BudgetNodes::Percent(45),
             removed_pools: RemovedPools::default(),
             undrained_max: BudgetNodes::Percent(20),

@@ -34,7 +34,8 @@ const VALUE_CHARS: usize = 40;
 pub struct Protection {
     /// The annotation.
     pub key: &'static str,
-    /// How long the protection lasts after the pod starts. `None` means permanently.
+    /// How long the protection lasts after the pod starts. `None` means that the pod is protected
+    /// permanently.
     pub lasts: Option<SignedDuration>,
 }
 

@@ -108,7 +108,7 @@ fn parse_decimal(text: &str, decimals: usize) -> Option<i64> {
 pub struct Overlay {
     /// Name.
     pub name: String,
-    /// From 0 to 10,000. The overlay with the highest weight for an offering applies.
+    /// The weight, from 0 to 10,000. The overlay with the highest weight for an offering applies.
     pub weight: u32,
     /// The types and offerings that the overlay applies to. Unlike the requirements of a pool, they
     /// may name the pool; the overlay then applies to the offerings of that pool.

@@ -195,11 +195,11 @@ pub struct Maintenance {
 /// How long consolidation pauses after an event in the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoolDown {
-    /// After the launch of an instance.
+    /// Pause after the launch of an instance.
     pub after_launch: SignedDuration,
-    /// After the termination of an instance.
+    /// Pause after the termination of an instance.
     pub after_end: SignedDuration,
-    /// After a failed disruption.
+    /// Pause after a failed disruption.
     pub after_failure: SignedDuration,
 }
 

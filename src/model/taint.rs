@@ -126,8 +126,8 @@ fn parse_integer(value: &str) -> Option<i64> {
     is_plain.then(|| value.parse().ok()).flatten()
 }
 
-/// The first taint that prevents pods with these tolerations from being scheduled.
-/// `PreferNoSchedule` does not.
+/// The first taint that prevents pods with these tolerations from being scheduled. A
+/// `PreferNoSchedule` taint does not prevent it.
 pub fn first_repelling<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
     first_untolerated(
         taints.iter().filter(|taint| taint.effect != Effect::PreferNoSchedule),

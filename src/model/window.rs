@@ -45,7 +45,7 @@ impl PartialEq for Window {
 
 impl Eq for Window {}
 
-/// Longest window. For more than a month, the schedule should be inverted.
+/// Maximum duration of a window. For more than a month, the schedule should be inverted.
 const DURATION_MAX: SignedDuration = SignedDuration::from_hours(744);
 
 /// A window that changes this often without closing is treated as always open: one opening per

@@ -88,7 +88,7 @@ pub enum ScheduledFault {
     Failure,
     /// An external actor deletes a Node.
     NodeDeleted {
-        /// Time until its kubelet registers it again. `None` for never.
+        /// Time until its kubelet registers it again. `None` means never.
         back: Option<SignedDuration>,
     },
 }

@@ -90,7 +90,7 @@ pub enum Key {
 /// The action of the event loop after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Go on.
+    /// Continue the loop.
     Nothing,
     /// The screen needs different data: request it now.
     Ask,

@@ -10,7 +10,7 @@ use crate::host::text::bounded_line;
 /// The style of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CellStyle {
-    /// Without emphasis.
+    /// A value without emphasis.
     #[default]
     Plain,
     /// A value in its normal state.

@@ -9,7 +9,7 @@ use crate::config::value::{parse_number, to_text};
 /// A parse error.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// Line, from one.
+    /// Line number, from one.
     pub(super) line: usize,
     pub(super) text: String,
 }

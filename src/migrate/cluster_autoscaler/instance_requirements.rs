@@ -307,7 +307,7 @@ fn convert_attributes(
     Ok(())
 }
 
-/// Converts attributes with a keyword. They have a default.
+/// Converts attributes with a keyword. These attributes have a default.
 fn convert_keywords(attributes: &mut Map<String, Value>, rules: &mut Rules) {
     for (name, key, values) in
         [("BurstablePerformance", CATEGORY, &["t"][..]), ("BareMetal", INSTANCE_SIZE, &METAL)]

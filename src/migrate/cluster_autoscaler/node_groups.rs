@@ -136,7 +136,7 @@ pub(super) fn read_export(files: &[SourceFile]) -> Result<AwsExport, GroupsError
     Ok(export)
 }
 
-/// Adds the objects of a file. Returns whether it has any.
+/// Adds the objects of a file. Returns whether the file has any objects.
 fn collect_objects(
     answer: &mut Value,
     file: &str,

@@ -181,9 +181,9 @@ pub(crate) struct ConvertedBlock {
 /// How a dropped item of a block is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ItemNoun {
-    /// By the field of the Karpenter object.
+    /// Named by the field of the Karpenter object.
     Karpenters,
-    /// By the argument.
+    /// Named by the argument.
     Ours,
 }
 

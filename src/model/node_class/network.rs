@@ -56,9 +56,9 @@ pub enum ReservationTerm {
 /// A placement group term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlacementGroupTerm {
-    /// By ID, `pg-…`.
+    /// The placement group with this ID, `pg-…`.
     Id(String),
-    /// By name.
+    /// The placement group with this name.
     Name(String),
 }
 

@@ -328,7 +328,7 @@ impl SimCluster {
         }
     }
 
-    /// Completes a job's pod. It is cleaned up later.
+    /// Completes a job's pod. The pod is cleaned up later.
     pub(super) fn finish_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
         let Some(pod) = self.store.pod(key, uid) else {
             return;
