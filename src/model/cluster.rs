@@ -101,8 +101,8 @@ pub struct Simulated {
     pub catalog: Option<PathBuf>,
     /// Time from launch to a registered Node.
     pub boot: SignedDuration,
-    /// Address of a `simulated-cloud` process. `None` means that the cloud runs in the process of
-    /// the daemon.
+    /// Address of a `simulated-cloud` process. `None` means that the simulated EC2 runs in the same
+    /// process.
     pub address: Option<String>,
 }
 

@@ -152,7 +152,7 @@ fn conflicting_value(one: &OverlaySpec, other: &OverlaySpec) -> Option<(String, 
     Some((format!("{name:?}"), span, other_span))
 }
 
-/// The name of the argument that sets the price.
+/// The span of the name of the argument that sets the price.
 fn price_span(draft: &OverlaySpec) -> Option<Span> {
     ["price", "price_adjustment"]
         .iter()
