@@ -45,15 +45,15 @@ impl PartialEq for Window {
 
 impl Eq for Window {}
 
-/// Longest window. For more than a month, the schedule should be inverted.
+/// Maximum duration of a window. For more than a month, the schedule should be inverted.
 const DURATION_MAX: SignedDuration = SignedDuration::from_hours(744);
 
 /// A window that changes this often without closing is treated as always open: one opening per
 /// minute for half a day.
 const CHANGES_MAX: usize = 1440;
 
-/// Returns whether a part of a field is valid in every cron. Some implementations define `L`, `W`,
-/// `#`, `?` and `+`, each with a different meaning, so these are rejected.
+/// Returns whether a part of a field is valid in every implementation of cron. Some implementations
+/// define `L`, `W`, `#`, `?` and `+`, each with a different meaning, so these are rejected.
 fn is_posix(part: &str) -> bool {
     let is_number = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let is_name = part.len() == 3 && part.bytes().all(|byte| byte.is_ascii_alphabetic());
@@ -133,7 +133,7 @@ impl Window {
         &self.expression
     }
 
-    /// How long it stays open.
+    /// How long the window stays open.
     pub fn duration(&self) -> SignedDuration {
         self.duration
     }
