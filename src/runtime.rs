@@ -29,7 +29,7 @@ pub(crate) mod cluster_handle;
 // The event loop of one engine.
 #[cfg(feature = "daemon")]
 pub(crate) mod engine_loop;
-// Whether Karpenter is active, by its Lease.
+// Detects by Karpenter's Lease whether Karpenter is active.
 #[cfg(feature = "daemon")]
 pub(crate) mod autoscaler_watch;
 // The task that acquires, renews and releases Leases.
@@ -41,7 +41,7 @@ pub(crate) mod cluster_runner;
 // The set of configured clusters, and reloads.
 #[cfg(feature = "daemon")]
 pub(crate) mod clusters;
-// One-time read of live clusters for verbs.
+// Reads live clusters once, for CLI commands.
 #[cfg(feature = "daemon")]
 pub(crate) mod observe;
 // /metrics, /livez and /readyz.

@@ -37,11 +37,11 @@ pub(crate) enum OtherAutoscaler {
     /// Not known yet.
     #[default]
     Unknown,
-    /// Not known, for this reason.
+    /// The state is not known, for this reason.
     Unseen(String),
-    /// It is not active.
+    /// The other autoscaler is not active.
     Gone,
-    /// It is active, by this evidence.
+    /// The other autoscaler is active. The value is the evidence for this.
     Works(String),
 }
 
@@ -59,12 +59,12 @@ impl AutoscalerWatch {
         Self { seen: state, task }
     }
 
-    /// The last state.
+    /// Returns the last known state of the other autoscaler.
     pub(crate) fn last_state(&self) -> OtherAutoscaler {
         self.seen.borrow().clone()
     }
 
-    /// Returns when the state has changed.
+    /// Waits until the state of the other autoscaler changes.
     pub(crate) async fn wait_for_change(&mut self) {
         if self.seen.changed().await.is_err() {
             std::future::pending().await
@@ -108,7 +108,7 @@ async fn watch_autoscalers(client: Client, states: watch::Sender<OtherAutoscaler
     }
 }
 
-/// The state after one read of one Lease.
+/// Returns the state of Karpenter after one read of one Lease.
 fn state_after_read(
     lease: &LeaseName,
     watched: &mut Watched,

@@ -41,7 +41,7 @@ pub(crate) struct ConfigSource {
     ask: Ask,
     /// File for the last values.
     copy: Option<PathBuf>,
-    /// Inputs of the last configuration, and of the one before.
+    /// Inputs of the last configuration, and of the configuration before it.
     made: Revision,
     before: Option<Revision>,
     /// True if a retry may resolve the error of a configuration.
@@ -100,14 +100,14 @@ impl ConfigSource {
         }
     }
 
-    /// Returns whether a retry may resolve the error of the last configuration: it depends on
-    /// external values that were missing, invalid or outdated.
+    /// Returns whether a retry may resolve the error of the last configuration. This is the case if
+    /// the configuration depends on external values that were missing, invalid or outdated.
     pub(crate) fn is_retryable(&self) -> bool {
         self.is_retryable
     }
 
-    /// The last configuration could not be applied. The previous one stays in effect, and its
-    /// changes are reported again.
+    /// Restores the inputs of the previous configuration, because the last configuration could not
+    /// be applied. Changes from the previous configuration are then reported again.
     pub(crate) fn on_rejected(&mut self) {
         if let Some(before) = self.before.take() {
             let now = clock::monotonic_now();
@@ -135,7 +135,7 @@ impl ConfigSource {
             return Ok(config);
         }
         let parameters = self.read_parameters(requested).await;
-        // A configuration that is valid with mock values fails only because of external values.
+        // A configuration that is valid with mock values can fail only because of external values.
         self.is_retryable = first.is_ok() || !self.stale.is_empty() || self.is_retryable;
         let mut config = texts.build_config(&|text| parameter_state(&parameters, text))?;
         let stale = self.stale.iter().map(|(parameter, why)| {
@@ -192,7 +192,7 @@ impl ConfigSource {
                     return Ok(config);
                 }
                 Err(problems) => {
-                    // Report an error once, until it changes.
+                    // Report an error once, and again only when the error changes.
                     self.made.held = parameters;
                     return Err(problems);
                 }

@@ -70,8 +70,8 @@ pub(crate) async fn start_server(
     Ok(())
 }
 
-/// Ready if every cluster is ready or degraded. Not ready before the first status, and while an
-/// engine has just stopped.
+/// Reports ready if every cluster is ready, on standby or degraded. Reports not ready before the
+/// first status, and after an engine has stopped until the next engine starts.
 async fn serve_readiness(
     State(served): State<ServedState>,
     RawQuery(query): RawQuery,

@@ -21,7 +21,7 @@ const WORDS: u32 = 3;
 /// The engine loop runs at least every ten seconds. An engine without activity for this long has
 /// failed.
 const STALLED: Duration = Duration::from_secs(30);
-/// Systemd shows one line only.
+/// Maximum length of the status, because systemd shows only one line.
 const STATUS_CHARS: usize = 200;
 
 /// The directory that systemd created for the daemon, from this environment variable.
@@ -118,7 +118,7 @@ impl SdNotify {
             line.push_str("; configuration not reloaded: ");
             line.push_str(&why);
         }
-        // Further lines would be parsed as other notifications.
+        // systemd would parse further lines as other notifications.
         line.chars()
             .take(STATUS_CHARS)
             .map(|letter| if letter.is_control() { ' ' } else { letter })

@@ -34,7 +34,7 @@ use crate::runtime::fleet_task::FleetHandle;
 const NODES: u32 = 5;
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A provider whose calls wait for their turn before they are sent, as AWS calls do.
+/// A provider whose calls wait before they are sent, as AWS calls wait for the rate limit.
 struct SlowProvider {
     /// Whether calls may be sent.
     turn: watch::Sender<bool>,
@@ -183,7 +183,7 @@ async fn until(mut holds: impl FnMut() -> bool) {
 async fn hung_engine_sends_nothing_in_a_later_term_of_its_host() {
     let stage = Stage::new();
     let (_, first) = stage.lead().await;
-    // One command waits for its turn, and four wait for the first.
+    // One command waits in the provider, and four commands wait until this command completes.
     until(|| stage.provider.started() == 1).await;
     let blocked = stage.block().await;
     let (second, other) = stage.lead().await;
