@@ -9,8 +9,8 @@ use crate::doctor::codes::DoctorCode;
 use crate::doctor::report::Check;
 use crate::host::clock;
 
-/// Checks that can be skipped. The configuration is always checked, because it determines the
-/// others.
+/// Checks that can be skipped. The configuration is always checked, because it determines the other
+/// checks.
 pub(crate) const TOPICS: [&str; 14] = [
     "host",
     "kubeconfig",
@@ -51,7 +51,7 @@ impl DoctorRun {
         self.skip.contains(topic).then(|| Check::left_out(topic, why))
     }
 
-    /// Runs an immediate check.
+    /// Runs a check that does not wait for anything.
     pub(crate) fn check_now(&self, topic: &str, check: impl FnOnce() -> Check) -> Check {
         self.skipped_topic(topic).unwrap_or_else(check)
     }

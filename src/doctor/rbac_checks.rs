@@ -22,7 +22,7 @@ const AT_ONCE: usize = 8;
 enum AccessAnswer {
     Allowed,
     Denied,
-    /// The request failed, with the error.
+    /// The request failed. The value is the error.
     Silent(String),
 }
 

@@ -129,7 +129,7 @@ pub(crate) struct Connection {
     pub(crate) kubeconfig: PathBuf,
     /// Hash of the contents of the kubeconfig.
     pub(crate) print: u64,
-    /// The fence that prevents changes while another host is the leader.
+    /// The `Fence` that prevents changes while another host is the leader.
     pub(crate) fence: Fence,
     /// Name and namespace of the Lease of the cluster.
     pub(crate) lease: LeaseName,
@@ -176,7 +176,8 @@ fn open_connection(
 ) -> Result<Connection, Box<kube::Error>> {
     config.connect_timeout = Some(CONNECT);
     config.write_timeout = Some(WRITE);
-    // No retries here: the engine retries after a new decision. A refused eviction returns 429.
+    // The client does not retry, because the engine retries after a new decision. A refused
+    // eviction returns 429.
     config.default_retry = false;
     set_proxy(&mut config, api.proxy.as_ref());
     let server = config.cluster_url.to_string();
@@ -290,7 +291,7 @@ async fn add_plugin_credentials(
     server: &str,
     user: &mut AuthInfo,
 ) -> Result<Option<TokenLayer>, ConnectError> {
-    // kube would run a command for it too. Since Kubernetes 1.26 only `oidc` exists.
+    // kube would also run a command for an auth provider. Since Kubernetes 1.26 only `oidc` exists.
     if let Some(auth_provider) =
         user.auth_provider.as_ref().filter(|auth_provider| auth_provider.name != "oidc")
     {

@@ -16,7 +16,7 @@ pub enum Role {
     Manage,
     /// The Role in `kube-system`.
     System,
-    /// Its part for managed clusters only.
+    /// The part of the Role in `kube-system` that only managed clusters need.
     SystemManage,
 }
 
@@ -42,7 +42,7 @@ impl Role {
 /// The setting that uses a permission, with its name in `terraform/modules/render`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequiredFor {
-    /// Always used.
+    /// The daemon always uses the permission.
     Always,
     /// Default spread constraints of the scheduler.
     DefaultSpread,
@@ -63,7 +63,7 @@ pub enum RequiredFor {
 }
 
 impl RequiredFor {
-    /// The name of the setting. `None` if always used.
+    /// The name of the setting. `None` for permissions that are always used.
     pub fn setting_name(self) -> Option<&'static str> {
         match self {
             Self::Always => None,
@@ -78,7 +78,7 @@ impl RequiredFor {
         }
     }
 
-    /// Returns whether the daemon works without it.
+    /// Returns whether the daemon works without the permission.
     pub fn is_optional(self) -> bool {
         matches!(self, Self::CapacityBuffers | Self::PlacementHints | Self::Events)
     }
@@ -98,7 +98,7 @@ impl RequiredFor {
                 let mut classes = cluster.node_classes.iter();
                 classes.any(|class| has_minted_token(&class.bootstrap))
             }
-            // An exec program has precedence.
+            // An exec program has precedence over a simulated cloud.
             Self::SimulatedNodes => cluster.simulated.is_some() && cluster.exec.is_none(),
             Self::Events => cluster.events,
         }
@@ -166,7 +166,7 @@ fn yaml_list(values: &[&str]) -> String {
 }
 
 const WATCHED: &[&str] = &["list", "watch"];
-/// Objects that a listing lacks are read by name.
+/// The daemon also reads single objects of these kinds by name, if they are missing from a listing.
 const PROBED: &[&str] = &["get", "list", "watch"];
 
 const fn rule_for_role(

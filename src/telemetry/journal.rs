@@ -27,7 +27,7 @@ const VALUE_BYTES: usize = 16 << 10;
 /// Maximum length of a field name.
 const NAME_MAX: usize = 64;
 
-/// How long a blocked journal may delay a log line, and how long it is then skipped.
+/// How long a blocked journal may delay a log line, and for how long no lines are then sent to it.
 const PATIENCE: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -53,9 +53,9 @@ pub(crate) struct Journal {
 /// A connection and its state.
 struct Connected {
     socket: UnixDatagram,
-    /// Lost lines.
+    /// Number of lost lines.
     lost: u64,
-    /// When the journal is retried.
+    /// When the next attempt to send a line is made after a failure.
     again: Option<Instant>,
 }
 

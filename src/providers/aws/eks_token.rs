@@ -1,7 +1,7 @@
 //! Creates EKS tokens: a presigned STS call that proves the identity.
 //!
-//! Source: the EKS user guide and aws-iam-authenticator: `k8s-aws-v1.` and the URL in base64,
-//! signed over the header `x-k8s-aws-id`; good for 15 minutes.
+//! Source: the EKS user guide and aws-iam-authenticator: `k8s-aws-v1.` and the URL in base64, with
+//! a signature that includes the header `x-k8s-aws-id`; valid for 15 minutes.
 
 use std::error::Error;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Instance profiles of roles: one per role and cluster, created if missing.
 //!
 //! In contrast to Karpenter, the profile name depends only on cluster, region and role. A class
-//! that changes its role uses a different profile immediately, nothing needs protection in between,
-//! and classes with the same role share a profile (spec/aws.md §5.8;
+//! that changes its role uses a different profile immediately, no profile needs protection during
+//! the change, and classes with the same role use the same profile (spec/aws.md §5.8;
 //! docs/decisions/018-instance-profiles.md).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ const AGAIN: Duration = Duration::from_mins(60);
 pub(crate) struct Profiles(BTreeMap<String, Instant>);
 
 impl Profiles {
-    /// Returns the profile of a role, which exists now.
+    /// Returns the name of the profile of a role. The profile exists when this function returns.
     async fn of_role(
         &mut self,
         account: &AwsClients,

@@ -64,7 +64,7 @@ impl SecretError {
     }
 
     /// The result of a launch for which EC2 was not called. Errors that a retry cannot resolve are
-    /// logged. The launch is decided again in any case.
+    /// logged. The engine decides the launch again in any case.
     pub(crate) fn launch_result(self) -> CommandResult {
         let kind = match self.kind {
             FailureKind::Denied => FailureKind::Denied,

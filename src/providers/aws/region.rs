@@ -42,7 +42,7 @@ impl RegionHandle {
 
     /// Adds or changes a cluster.
     pub(crate) async fn register_cluster(&self, member: RegionCluster) {
-        // Clusters of a stopped task are restarted.
+        // If the task has stopped, its clusters are restarted.
         let message = RegionMessage::Attend(Box::new(member));
         drop(self.messages.send(message).await);
     }

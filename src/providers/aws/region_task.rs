@@ -267,7 +267,8 @@ impl RegionTask {
         let configured = configured.map(|names| names.clone());
         CleanupScope {
             led: self.led_clusters().map(|member| member.cluster.clone()).collect(),
-            // Without knowledge of other hosts, resources of unknown clusters are not deleted.
+            // If this host does not lead all its managed clusters, it does not delete resources of
+            // unknown clusters.
             is_whole: configured.is_ok()
                 && self.led_clusters().count() == self.managed_clusters().count(),
             configured: configured.unwrap_or_default(),
@@ -364,7 +365,7 @@ impl RegionTask {
                 Some(fence) => fence::run_fenced([fence], ready).await,
                 None => Ok(ready.await),
             };
-            // The next leader resolves it again.
+            // The next leader resolves the node class again.
             let Ok(ready) = ready else {
                 return false;
             };
@@ -443,8 +444,8 @@ impl RegionTask {
         NodeClassSupply::new(&self.region, &self.base, class, resolved, observations)
     }
 
-    /// Sends the result to the provider, and to the engine if it has changed, because the engine
-    /// plans again each time.
+    /// Sends the result to the provider. Sends it to the engine only if it has changed, because the
+    /// engine plans again each time.
     async fn publish_view(&mut self, name: &ClusterName, view: ClusterView) {
         let Some(member) = self.members.get_mut(name) else {
             return;
@@ -477,7 +478,8 @@ async fn send_within_limit(events: &mpsc::Sender<Event>, event: Event) -> bool {
     timeout(TELL, events.send(event)).await.is_ok()
 }
 
-/// Records the result of a cleanup behind fences. A cancelled cleanup is retried soon.
+/// Returns the result of a cleanup that ran only while this host held the Leases. If this host lost
+/// a Lease, the result is an error, and the cleanup is retried soon.
 fn cleanup_result(outcome: Result<Result<bool, AwsError>, NotLeader>) -> Result<bool, AwsError> {
     outcome.unwrap_or_else(|fenced| Err(AwsError::not_sent("chore", fenced)))
 }

@@ -95,8 +95,8 @@ impl Child {
         })
     }
 
-    /// Stops it: closes its stdin, waits for this time, then kills it with its child processes.
-    /// Returns its exit status if it exited by itself.
+    /// Stops the program: closes its stdin, waits for this time, then kills it with its child
+    /// processes. Returns the exit status if the program exited by itself.
     pub(crate) async fn stop(self, leave: Duration) -> Option<String> {
         let Self { stdin, lines, mut process, mut errors, group } = self;
         drop((stdin, lines));
@@ -105,7 +105,7 @@ impl Child {
         if status.is_none() {
             drop(timeout(REAP, process.wait()).await);
         }
-        // Its last error may still be in the pipe.
+        // The last error message of the program may still be in the pipe.
         drop(timeout(LAST_WORDS, &mut errors.0).await);
         Some(status?.ok()?.to_string())
     }

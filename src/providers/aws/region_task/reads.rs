@@ -32,7 +32,8 @@ impl RegionTask {
         }
         let (counted, outcome) =
             refresh::refresh_resources(account, &mut self.found, reservations, groups).await;
-        // An older count would return addresses that launches have reserved since.
+        // An older count of free addresses would include addresses that launches have reserved
+        // since.
         if let Ok(subnets) = self.found.subnets.as_ref()
             && counted
         {
