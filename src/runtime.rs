@@ -16,9 +16,9 @@ pub(crate) mod fleet_task;
 pub mod activity_log;
 // Ready, degraded or unready: the health of a cluster in `status`.
 pub mod cluster_health;
-// Status of clusters, as the control socket returns it.
+// Status of clusters, in the format of the control socket.
 pub mod control_status;
-// Inventory of a cluster, as the control socket returns it.
+// Inventory of a cluster, in the format of the control socket.
 pub mod control_inventory;
 // Outputs of all reports.
 #[cfg(all(test, feature = "daemon"))]

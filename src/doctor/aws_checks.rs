@@ -1,5 +1,5 @@
 //! Checks access to AWS for a cluster: identity, list calls, interruption queue and node classes.
-//! Results that clusters of one account and region share are requested only once.
+//! Results that are the same for all clusters of one account and region are requested only once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

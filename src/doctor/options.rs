@@ -40,7 +40,7 @@ pub(crate) struct DoctorRun {
 }
 
 impl DoctorRun {
-    /// Runs all topics except these, starting now.
+    /// Selects all topics except these. The time limit begins now.
     pub(crate) fn new(skip: impl IntoIterator<Item = String>) -> Self {
         Self { skip: skip.into_iter().collect(), until: clock::monotonic_now() + TOTAL }
     }
@@ -71,7 +71,7 @@ impl DoctorRun {
         }
     }
 
-    /// Runs work within the time limit, or returns `None` on a timeout.
+    /// Runs `work` within the time limit, or returns `None` on a timeout.
     pub(crate) async fn within<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let left = self.until.duration_since(clock::monotonic_now());
         timeout(LIMIT.min(left), work).await.ok()

@@ -193,7 +193,7 @@ impl DoctorReport {
         states.max().unwrap_or(CheckStatus::Ok)
     }
 
-    /// The exit code: that of the worst check.
+    /// The exit code of the run, which depends on the worst check.
     pub fn exit_code(&self) -> u8 {
         self.worst_status().exit_code()
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::host::text;
 
-/// Formats an error as one line with the server, advice and code.
+/// Formats an error as one line with the server, the advice and the code.
 pub(crate) fn explain_error(error: &kube::Error, server: &str, kubeconfig: &Path) -> String {
     let message = text::error_chain(error);
     let Some(cause) = ApiErrorCode::from_error(error, &message) else {

@@ -123,7 +123,7 @@ pub(crate) struct Connection {
     pub(crate) skew: SkewGauge,
     /// The address of the API.
     pub(crate) server: String,
-    /// Its CA certificates as DER. Empty if the system CAs apply.
+    /// The CA certificates of the API, as DER. Empty if the CAs of the system are used.
     pub(crate) authorities: Vec<Vec<u8>>,
     /// The kubeconfig.
     pub(crate) kubeconfig: PathBuf,
@@ -137,9 +137,9 @@ pub(crate) struct Connection {
 
 /// A cluster that is accessed with generated tokens.
 pub(crate) struct TokenCluster {
-    /// URL of its API.
+    /// URL of the cluster's API.
     pub(crate) endpoint: String,
-    /// Its CA certificates as PEM.
+    /// The CA certificates of the cluster's API, as PEM.
     pub(crate) ca: Vec<u8>,
     pub(crate) bearer: TokenLayer,
 }
@@ -261,7 +261,7 @@ type Readers = BTreeMap<(PathBuf, Option<String>), Arc<Turn<()>>>;
 static READERS: Mutex<Readers> = Mutex::new(BTreeMap::new());
 
 /// Reads files on a separate thread, which cannot be cancelled if a read blocks. A later read of
-/// the same kubeconfig waits for it and starts no second thread.
+/// the same kubeconfig waits for this thread and starts no second thread.
 async fn read_on_thread<T: Send + 'static>(
     kubeconfig: &Kubeconfig,
     reading: impl FnOnce() -> T + Send + 'static,
@@ -285,7 +285,7 @@ async fn read_on_thread<T: Send + 'static>(
 }
 
 /// Runs the exec plugin if the kubeconfig has no other credentials, as kubectl does. kube would run
-/// it on a thread that cannot be cancelled, and concurrently.
+/// the plugin on a thread that cannot be cancelled, and several times concurrently.
 async fn add_plugin_credentials(
     path: &Path,
     server: &str,

@@ -31,7 +31,7 @@ use crate::model::watched_object::ObjectKind;
 use crate::outbound::fence;
 use crate::provider::{CommandResult, FailureKind};
 
-/// Timeout of one call. No call here takes the API server more than a second.
+/// Timeout of one call. The API server needs at most a second for each of these calls.
 const CALL: Duration = Duration::from_secs(30);
 
 /// Requests a response without the object.
@@ -143,8 +143,8 @@ fn is_other_uid(status: &Status) -> bool {
     status.message.contains("UID in precondition")
 }
 
-/// A merge patch with the resource version, so that the API server rejects it if the node has
-/// changed. It replaces the whole list of taints.
+/// Sends a merge patch with the resource version, so that the API server rejects the patch if the
+/// node has changed. The patch replaces the whole list of taints.
 async fn patch_node(client: &Client, patch: NodePatch) -> Result<CommandResult, kube::Error> {
     let url = Request::new(Node::url_path(&(), None));
     let body = node_patch(&patch);
@@ -207,7 +207,7 @@ fn node_patch(patch: &NodePatch) -> Value {
     body
 }
 
-/// A merge patch with the resource version. It replaces the whole list of conditions.
+/// Sends a merge patch with the resource version. The patch replaces the whole list of conditions.
 async fn patch_buffer(client: &Client, patch: &BufferPatch) -> Result<CommandResult, kube::Error> {
     let (api, key) = (patch.api, &patch.key);
     let path = format!("/apis/{GROUP}/{api}/namespaces/{}/{BUFFERS}", key.namespace);
@@ -374,7 +374,7 @@ fn refusal_message(status: &Status) -> String {
 }
 
 /// Returns whether a PodDisruptionBudget refused an eviction. Throttling has the same code but no
-/// cause. Two budgets for one pod are a server error.
+/// cause. If two budgets select one pod, the API server returns a server error.
 fn is_pdb_refusal(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     (status.code == 429 && causes.into_iter().any(|cause| cause.reason == "DisruptionBudget"))

@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 use crate::host::text;
 use crate::outbound::process_group::ProcessGroup;
 
-/// Timeout of a plugin, from its start.
+/// Timeout of a plugin, from the start of the plugin.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 /// Maximum number of concurrent plugins. Otherwise the plugins of a hundred clusters would run at
 /// the same time and all be slow. Waiting plugins start in order.

@@ -234,7 +234,7 @@ impl ClusterReading {
         Err(self.too_much_error(path))
     }
 
-    /// The PodTemplates that buffers reference. The caller reports missing ones.
+    /// Returns the PodTemplates that buffers reference. The caller reports missing PodTemplates.
     async fn read_templates(&mut self, pages: &[Page]) -> Result<Vec<SourceFile>, ObjectsError> {
         let mut named: Vec<&(String, String)> =
             pages.iter().flat_map(|page| &page.templates).collect();

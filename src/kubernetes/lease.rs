@@ -48,7 +48,7 @@ struct LeaseSpecJson {
 /// The holder of a Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeaseState {
-    /// Its resource version. `None` if the Lease does not exist.
+    /// The resource version of the Lease. `None` if the Lease does not exist.
     pub(crate) version: Option<String>,
     pub(crate) hold: LeaseHolder,
     /// Number of holder changes.
@@ -172,7 +172,7 @@ pub(crate) async fn write_holder(
     Ok(lease_state(stored))
 }
 
-/// Writes a handover request. The holder reads it at its next renewal.
+/// Writes a handover request. The holder of the Lease reads the request at its next renewal.
 pub(crate) async fn write_handover_request(
     connection: &Connection,
     host: &str,

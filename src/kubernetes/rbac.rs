@@ -257,8 +257,8 @@ pub const RIGHTS: [RbacRule<'static>; 35] = [
         .used_by(RequiredFor::BootstrapTokens),
 ];
 
-/// The permissions that a cluster needs in its mode, without duplicates. The Lease has its
-/// configured name.
+/// Returns the permissions that a cluster needs in its mode, without duplicates. The rules for the
+/// Lease contain its configured name.
 pub fn needed_rules(cluster: &Cluster) -> Vec<RbacRule<'_>> {
     let manages = cluster.mode == ManagementMode::Manage;
     let mut all: Vec<RbacRule<'_>> = Vec::new();

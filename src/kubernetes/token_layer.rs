@@ -74,8 +74,8 @@ pub(crate) struct TokenLayer {
 }
 
 impl TokenLayer {
-    /// Starts with a token and refreshes it while a client uses it. One refresh runs at a time. The
-    /// source has its own timeout.
+    /// Creates a layer with this token, and refreshes the token while a client uses the layer. One
+    /// refresh runs at a time. The source has its own timeout.
     pub(crate) fn start<E: Display + 'static>(
         server: &str,
         first: BearerToken,

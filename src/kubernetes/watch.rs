@@ -52,7 +52,7 @@ const SILENCE_TICKS: u32 = 30;
 /// objects. `plan` waits for twice this time.
 const UNANSWERED_TICKS: u32 = 15;
 
-/// The watches of one cluster. Dropping it stops them.
+/// The watches of one cluster. Dropping this value stops them.
 pub(crate) struct ClusterWatches {
     anew: BTreeMap<ObjectKind, Arc<Notify>>,
     broken: Arc<Notify>,
@@ -67,7 +67,7 @@ impl ClusterWatches {
         }
     }
 
-    /// Returns when a watch has panicked. Its kind is then no longer watched.
+    /// Waits until a watch has panicked. The kind of this watch is then no longer watched.
     pub(crate) async fn wait_for_panic(&self) {
         self.broken.notified().await;
     }

@@ -1,6 +1,6 @@
-//! Counts data on each watch, to distinguish a quiet watch from a dead one, because kube's watcher
-//! hides bookmarks. Delays the starts of watches that deliver nothing, because kube's watcher
-//! restarts immediately.
+//! Counts data on each watch, to distinguish a quiet watch from a broken watch. kube's watcher
+//! hides the bookmarks that would show this. Delays the starts of watches that deliver nothing,
+//! because kube's watcher restarts immediately.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -31,7 +31,7 @@ pub(crate) enum NotLeader {
          another term than the one that decided it"
     )]
     Term,
-    /// The decision is too old.
+    /// The decision that requested the change is too old.
     #[error("not sent: the decision is too old and is repeated")]
     Late,
     /// The change was requested by a task without a `Fence`.
@@ -68,7 +68,8 @@ struct FenceState {
     mark: Arc<str>,
 }
 
-/// The fence of one cluster, shared by all its clients.
+/// The fence of one cluster, used by all clients of the cluster. It is open while this host holds
+/// the Lease of the cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fence {
     state: Arc<watch::Sender<FenceState>>,
@@ -149,7 +150,8 @@ impl Fence {
         }
     }
 
-    /// Returns whether the fence has expired without being closed.
+    /// Returns whether the time of the fence has run out although the fence was not closed: this
+    /// host did not renew the Lease in time.
     pub(crate) fn has_run_out(&self) -> bool {
         matches!(self.state.borrow().gate, Gate::Until(..)) && !self.is_open()
     }
@@ -208,7 +210,7 @@ async fn run_while_open<T>(
 /// The fences of a task that sends requests to AWS.
 #[derive(Clone, Debug)]
 enum FenceScope {
-    /// All of these fences.
+    /// The requests of the task need all these fences to be open.
     Behind(Arc<[Fence]>),
     /// No fences: the requests of the task change nothing in a cluster, or a user requested them.
     Free,
@@ -281,11 +283,12 @@ pub(crate) fn are_open(fences: &[Fence]) -> bool {
     fences.iter().all(|fence| fence.check_open().is_ok())
 }
 
-/// A client whose requests pass a fence, in addition to the fence of the inner client.
+/// Returns a client that sends changes only while this fence is open. It replaces the fence of the
+/// inner client.
 pub(crate) fn fenced_client(client: Client, fence: &Fence) -> Client {
     let (fence, namespace) = (fence.clone(), client.default_namespace().to_owned());
     let service = service_fn(move |mut request: Request<Body>| {
-        // The request carries the fence, because clients queue requests.
+        // Attach the fence to the request, because a client may queue the request.
         request.extensions_mut().insert(fence.clone());
         let client = client.clone();
         async move { client.send(request).await }

@@ -20,7 +20,8 @@ use crate::model::id::LeaseName;
 
 /// Name of Karpenter's Lease. Source: Karpenter, `pkg/operator`.
 pub(crate) const LEASE: &str = "karpenter-leader-election";
-/// Namespaces of the Lease. Karpenter's documentation installs it in one of these.
+/// Namespaces in which Karpenter's Lease may be: Karpenter's documentation installs Karpenter in
+/// one of these.
 pub(crate) const NAMESPACES: [&str; 2] = ["kube-system", "karpenter"];
 
 /// Timeout of one read.
@@ -90,7 +91,8 @@ async fn watch_autoscalers(client: Client, states: watch::Sender<OtherAutoscaler
         let activities = holders.map(|((lease, watched), holder)| {
             state_after_read(lease, watched, holder, began.elapsed())
         });
-        // An active autoscaler in one namespace overrides an unknown state in another namespace.
+        // If Karpenter is active in one namespace, an unknown state in another namespace has no
+        // effect.
         let now = activities.max_by_key(|activity| match activity {
             OtherAutoscaler::Gone => 0,
             OtherAutoscaler::Unknown => 1,

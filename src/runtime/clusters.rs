@@ -75,8 +75,8 @@ pub(crate) struct FailedCluster {
     pub(crate) why: PrepareError,
 }
 
-/// How long the preparation of clusters may take. Clusters that are not prepared by then count as
-/// failed for now.
+/// How long the preparation of clusters may take. A cluster that is not prepared in this time is
+/// treated as failed and retried.
 #[derive(Clone, Copy)]
 pub(crate) struct StartTimeouts {
     most: Duration,
@@ -89,9 +89,9 @@ const ENDS: Duration = Duration::from_secs(15);
 
 /// Wait for all clusters, each for its own timeout.
 pub(crate) const ALL: StartTimeouts = StartTimeouts { most: Duration::from_hours(1), least: 0 };
-/// At startup, do not wait for slow clusters once at least one is ready.
+/// At startup, do not wait for slow clusters once at least one cluster is prepared.
 pub(crate) const STARTING: StartTimeouts = StartTimeouts { most: Duration::from_secs(5), least: 1 };
-/// For retries. Each plugin has its full timeout, because nothing else waits.
+/// Timeouts of retries. Each plugin has its full timeout, because no other work waits for a retry.
 const MENDING: StartTimeouts =
     StartTimeouts { most: Duration::from_secs(exec_credential::LIMIT.as_secs() + 5), least: 0 };
 
@@ -326,7 +326,7 @@ impl ClusterSet {
         self.broken.is_empty()
     }
 
-    /// Starts these clusters in addition to the running ones.
+    /// Starts these clusters in addition to the running clusters.
     async fn start_clusters(
         &mut self,
         prepared: Vec<Prepared>,

@@ -1,7 +1,7 @@
 //! Reads the configuration from files, and from parameters that change at runtime.
 //!
 //! The last values of parameters are saved in the state directory of the daemon. A daemon that
-//! starts while AWS is unreachable uses them.
+//! starts while AWS is unreachable uses the saved values.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,7 +46,7 @@ pub(crate) struct ConfigSource {
     before: Option<Revision>,
     /// True if a retry may resolve the error of a configuration.
     is_retryable: bool,
-    /// Parameters that could not be read and for which the last value is used, with the reason.
+    /// Parameters that could not be read, each with the reason. Their last values are used.
     stale: Vec<(String, String)>,
 }
 
@@ -119,7 +119,8 @@ impl ConfigSource {
         }
     }
 
-    /// Reads the configuration. If it is invalid, the last one is kept.
+    /// Reads the configuration. If the new configuration is invalid, the last configuration is
+    /// kept.
     pub(crate) async fn read_config(&mut self) -> Result<Config, Vec<Diagnostic>> {
         let texts = Rc::new(files::read_sources(&self.wanted));
         let requested = RefCell::new(BTreeSet::new());

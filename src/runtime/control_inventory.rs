@@ -47,7 +47,7 @@ pub struct ToldInventory {
     pub format_version: String,
     /// The name of the cluster.
     pub name: String,
-    /// Its health.
+    /// The health of the cluster.
     pub standing: String,
     /// The reason why this host is not the leader.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,25 +84,25 @@ pub struct Holds {
 pub struct NodeDto {
     /// Name of the node, or of the claim.
     pub name: String,
-    /// Its pool.
+    /// The pool of the node.
     pub pool: Option<String>,
-    /// Its instance type.
+    /// The instance type of the node.
     pub instance_type: Option<String>,
-    /// Its zone.
+    /// The zone of the node.
     pub zone: Option<String>,
-    /// Its capacity type.
+    /// The capacity type of the node.
     pub capacity_type: Option<String>,
     /// Values of the requested labels, in the order of the request.
     pub labels: Vec<Option<String>>,
     /// Usage of the requested resources, in the order of the request.
     pub amounts: Vec<Amount>,
-    /// Number of its pods.
+    /// Number of pods on the node.
     pub pods: usize,
     /// When the node was created.
     pub born: Option<Timestamp>,
-    /// Its price in USD per hour, if known.
+    /// The price of the node in USD per hour, if known.
     pub usd_per_h: Option<f64>,
-    /// Its state.
+    /// The state of the node.
     pub state: String,
     /// True if the node is ready and accepts pods.
     pub is_well: bool,

@@ -21,9 +21,9 @@ pub struct StatusResponse {
 /// Status of one cluster.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ClusterStatusResponse {
-    /// Its name.
+    /// The name of the cluster.
     pub name: String,
-    /// Its health.
+    /// The health of the cluster.
     pub standing: String,
     /// True if the cluster needs no attention, because this host or another host makes decisions
     /// for it.

@@ -252,8 +252,8 @@ impl Stop {
     }
 }
 
-/// Serves metrics and health. An address that the user has set must be free. The default address is
-/// used only if it is free.
+/// Serves metrics and health. If the user has set an address that is not free, this is an error.
+/// The default address is used only if it is free.
 async fn serve_metrics(
     telemetry: &Telemetry,
     handles: watch::Receiver<Clusters>,
@@ -341,7 +341,7 @@ impl SettingsInEffect {
     }
 }
 
-/// Logs why the previous configuration stays in effect, and returns it as an error.
+/// Logs why the previous configuration stays in effect, and returns the reason as an error.
 fn log_refusal(refusal: ConfigRefusal) -> ReloadError {
     let why = refusal.to_string();
     tracing::error!(why, "configuration not reloaded, keeping the previous one");

@@ -41,9 +41,9 @@ use crate::runtime::fleet_task::{self, FleetClient, unknown_outcome};
 use crate::telemetry::cluster_collector::Sync;
 use crate::telemetry::{otlp, record, report_metrics};
 
-/// Capacity of the event channel. Watches wait when it is full.
+/// Capacity of the event channel. Watches wait when the channel is full.
 const INBOX: usize = 1024;
-/// Capacity of the query channel. Callers wait when it is full.
+/// Capacity of the query channel. Callers wait when the channel is full.
 const QUESTIONS: usize = 4;
 /// Maximum number of events processed before the engine returns commands.
 const BATCH: usize = 512;
@@ -63,7 +63,7 @@ const COUNT: Duration = Duration::from_secs(10);
 /// If a user or NTP sets the clock by more than this, the engine restarts. Otherwise, the engine
 /// would compare times from before and after the change, which come from different clocks.
 const CLOCK_SET: SignedDuration = SKEW_MAX;
-/// A command without a result for this long fails. Each provider and the Kubernetes client have
+/// A command that has no result after this time fails. Each provider and the Kubernetes client have
 /// shorter timeouts.
 const COMMAND: Duration = Duration::from_secs(90);
 
@@ -276,8 +276,8 @@ impl CommandExecutor {
     }
 }
 
-/// Returns the name of the provider of a cluster in metrics, with Karpenter's name for EC2. Empty
-/// if it has none.
+/// Returns the name in metrics of a cluster's provider, which for EC2 is Karpenter's name. Empty if
+/// the provider has no name.
 fn provider_name(cluster: &Cluster) -> &'static str {
     if cluster.exec.is_some() {
         "exec"

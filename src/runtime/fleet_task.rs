@@ -178,7 +178,7 @@ impl FleetTask {
         }
     }
 
-    /// Sends events to their engines. At most one of them is a result.
+    /// Sends events to their engines. At most one of the events is the result of a request.
     fn send_events(&mut self, mut reply: Option<oneshot::Sender<CommandResult>>, now: Timestamp) {
         while let Some((cluster, event)) = self.fleet.next_event() {
             if let Event::Answered(_, answer) = event {

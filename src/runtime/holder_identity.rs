@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::host::clock;
 use crate::model::id::ClusterName;
 
-/// The file with the name of the process that holds its lock.
+/// Name of the file that contains the name of the process that holds the file's lock.
 const FILE: &str = "holder";
 /// Maximum length of a name, in characters.
 const NAME_MAX: u64 = 200;
@@ -36,7 +36,8 @@ pub(crate) struct HolderIdentity {
 }
 
 impl HolderIdentity {
-    /// Creates an identity and reads the previous one, if there is a runtime directory.
+    /// Creates an identity. Reads the identity of the previous process, if there is a runtime
+    /// directory.
     pub(crate) fn new(host: &str, directory: Option<&Path>) -> Self {
         let host: String = host
             .trim()

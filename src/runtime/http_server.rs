@@ -40,8 +40,8 @@ fn systemd_listener() -> io::Result<Option<TcpListener>> {
     TcpListener::from_std(listener).map(Some)
 }
 
-/// Serves until the process ends, on the socket of systemd if there is one, otherwise on the
-/// address.
+/// Serves requests until the process ends, on the socket that systemd passes if there is one,
+/// otherwise on the address.
 pub(crate) async fn start_server(
     address: &str,
     clusters: watch::Receiver<Clusters>,

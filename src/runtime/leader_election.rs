@@ -232,11 +232,11 @@ struct ElectionTask {
     company: Arc<LeaseBalancer>,
     /// Start of the clock by which this task measures the age of a renewal.
     began: Instant,
-    /// The Lease as last read or written. `None` if it must be read first.
+    /// The state of the Lease as last read or written. `None` if the Lease must be read first.
     known: Option<LeaseState>,
     role: Role,
-    /// True if the last write failed. Other clusters of its group then do not wait for this
-    /// cluster.
+    /// True if the last write of the Lease failed. Other clusters of its group then do not wait for
+    /// this cluster.
     barred: bool,
     /// Since when this cluster, whose Lease is free, has waited for the first cluster of its group.
     waits: Option<Instant>,
@@ -265,8 +265,9 @@ impl ElectionTask {
     async fn run_election(mut self, mut stopping: watch::Receiver<bool>) {
         let mut changes = self.company.subscribe_changes();
         loop {
-            // A cancelled call may still take effect, and then its version is unknown and the Lease
-            // cannot be released. Calls are therefore not cancelled. Each call has a timeout.
+            // A cancelled call may still change the Lease. The version of the Lease would then be
+            // unknown, and this host could not release it. Calls are therefore not cancelled. Each
+            // call has a timeout.
             let wait = self.step_election().await;
             // Ignore changes from this cluster itself.
             changes.borrow_and_update();
@@ -282,7 +283,8 @@ impl ElectionTask {
         self.release_on_stop().await;
     }
 
-    /// Reads the Lease, and acquires or renews it if allowed. Returns the time until the next step.
+    /// Reads the Lease, and acquires or renews it if this host may hold it. Returns the time until
+    /// the next step.
     async fn step_election(&mut self) -> Duration {
         if self.role.until().is_some_and(|until| until <= clock::monotonic_now()) {
             self.lose_leadership("the Lease was not renewed in time");

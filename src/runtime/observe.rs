@@ -1,5 +1,5 @@
 //! Reads live clusters once. Each engine runs in observe mode until it knows everything that a plan
-//! needs. It writes nothing and receives no messages from queues.
+//! needs. The engine writes nothing and receives no messages from queues.
 
 #[cfg(feature = "aws")]
 use std::pin::pin;
@@ -48,7 +48,7 @@ pub(crate) enum ObserveError {
 /// The result for a cluster.
 pub(crate) struct ObservedCluster {
     pub(crate) cluster: ClusterName,
-    /// Its state, or an error.
+    /// The state of the cluster, or an error.
     pub(crate) seen: Result<Box<State>, ObserveError>,
     /// Missing data of an incomplete state.
     pub(crate) missing: Option<String>,
@@ -60,8 +60,8 @@ impl ObservedCluster {
     }
 }
 
-/// Reads these clusters within this time. Results are in the same order. An error of one cluster
-/// does not affect the others.
+/// Reads these clusters within this time. Returns the results in the order of the clusters. An
+/// error of one cluster does not affect the others.
 pub(crate) async fn observe_clusters(
     clusters: Vec<Cluster>,
     limits: FleetLimits,
@@ -166,9 +166,9 @@ async fn observe_engine(handle: &ClusterHandle, until: Instant) -> ObservedClust
     }
 }
 
-/// The state of an engine, treated as if it had watched for a long time. If a simulated cloud runs
-/// in the process of the daemon, this process cannot reach it, and uses the data of the Nodes
-/// instead.
+/// Returns the state of an engine, changed as if the engine had watched the cluster for a long
+/// time. If a simulated cloud runs in the process of the daemon, this process cannot reach it, and
+/// uses the data of the Nodes instead.
 fn settled_state(engine: &Engine) -> Box<State> {
     let mut state = engine.state().clone();
     state.forget_observed_changes();

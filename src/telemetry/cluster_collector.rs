@@ -1,4 +1,4 @@
-//! Gauges of cluster objects. They are rebuilt periodically, so that series of deleted nodes
+//! Gauges of cluster objects. The gauges are rebuilt periodically, so that series of deleted nodes
 //! disappear.
 
 // Instance types and offerings.
@@ -44,7 +44,7 @@ const OF_NODES: [(&str, &str); 5] = [
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricSample {
     name: &'static str,
-    /// Its labels in Prometheus syntax.
+    /// The labels of the sample, in Prometheus syntax.
     labels: String,
     value: f64,
 }

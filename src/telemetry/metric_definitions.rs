@@ -8,9 +8,9 @@ use crate::engine::report::description::{
 /// The Prometheus type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only increases.
+    /// The value only increases.
     Counter,
-    /// Increases and decreases.
+    /// The value increases and decreases.
     Gauge,
     /// Quantiles 0, 0.5, 0.9, 0.99 and 1, a sum and a count.
     Summary,

@@ -80,7 +80,7 @@ pub(crate) mod exporter {
     pub(crate) struct Sender(SdkTracerProvider);
 
     impl Sender {
-        /// Creates a sender to a collector. It does not connect yet.
+        /// Creates a sender to a collector. The sender does not connect yet.
         pub(crate) fn for_endpoint(endpoint: &str) -> Result<Self, ExporterBuildError> {
             let exporter = SpanExporter::builder().with_tonic();
             let exporter = exporter.with_endpoint(endpoint).with_timeout(LIMIT);

@@ -78,7 +78,7 @@ pub(crate) struct Traces(#[expect(dead_code, reason = "its Drop ends the export"
 #[cfg(not(feature = "otlp"))]
 pub(crate) struct Traces;
 
-/// The log filter. It can change at runtime unless `RUST_LOG` is set.
+/// The log filter. The level can change at runtime unless `RUST_LOG` is set.
 pub(crate) struct LogFilter(Option<reload::Handle<EnvFilter, Registry>>);
 
 impl LogFilter {

@@ -1,5 +1,5 @@
-//! Tests node classes by EC2 dry runs before nodes are launched from them, once per distinct
-//! content.
+//! Tests node classes by EC2 dry runs before nodes are launched from them, once for each content of
+//! the class.
 //!
 //! Calls and intervals: docs/decisions/020-dry-run.md.
 
@@ -139,8 +139,8 @@ fn template_names(request: &FleetRequest) -> Vec<String> {
     configs.map(|config| config.template.name()).collect()
 }
 
-/// Tests launches in order until one would succeed or is not conclusive. On throttling it stops
-/// without a finding. If all are refused, returns the first refusal.
+/// Tests launches in order until the test of one launch passes or is not conclusive. Stops without
+/// a finding if EC2 throttles a test. If EC2 refuses all launches, returns the first refusal.
 async fn test_launches(
     account: &AwsClients,
     templates: &Templates,

@@ -62,7 +62,7 @@ pub(crate) async fn create_token(
     })
 }
 
-/// Returns the URL of a presigned `GetCallerIdentity` call, for one cluster.
+/// Returns the URL of a presigned `GetCallerIdentity` call that is valid for one cluster.
 fn signed_url(
     identity: &Identity,
     region: &str,

@@ -211,7 +211,8 @@ fn cluster_part(cluster: &str) -> String {
         .collect()
 }
 
-/// The cluster of a profile by its name, as [`cluster_part`]. `None` for other profiles.
+/// Returns the cluster name in the name of a profile, in the form of [`cluster_part`]. `None` for
+/// other profiles.
 fn cluster_in(name: &str) -> Option<&str> {
     let (cluster, _) = name.strip_prefix(NAME_PREFIX)?.rsplit_once('-')?;
     Some(cluster)
@@ -273,7 +274,7 @@ async fn create_profile(
             .collect(),
     ));
     match call.send().await.map_aws_error("CreateInstanceProfile") {
-        // Another host created it first.
+        // Another host has created the profile first.
         Err(fault) if fault.has_code(&["EntityAlreadyExists", "EntityAlreadyExistsException"]) => {
             Ok(())
         }

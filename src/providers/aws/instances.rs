@@ -130,7 +130,7 @@ impl Lister {
     }
 }
 
-/// Returns the cached listing of an installation if recent enough, otherwise a new one.
+/// Returns the cached listing of an installation if it is recent enough, otherwise a new listing.
 async fn shared_listing<'k>(
     known: &'k mut BTreeMap<String, SharedListing>,
     account: &AwsClients,

@@ -70,7 +70,8 @@ pub(crate) struct Listener {
     pub(crate) queue: String,
     /// When a malformed message was last logged.
     malformed_logged_at: Option<Instant>,
-    /// Accepted messages to delete. If the host stops before, another host receives them.
+    /// Accepted messages that are to be deleted. If the host stops before the deletion, another
+    /// host receives them.
     ending: JoinSet<Result<(), AwsError>>,
 }
 
@@ -116,7 +117,7 @@ impl Listener {
         }
     }
 
-    /// Processes one batch of messages. Returns whether any was returned to the queue.
+    /// Processes one batch of messages. Returns whether any message was returned to the queue.
     async fn process_batch(&mut self, url: &mut Option<String>) -> Result<bool, AwsError> {
         let queue_url = match url {
             Some(known) => known.clone(),
@@ -252,7 +253,8 @@ impl Listener {
         }
     }
 
-    /// The cluster of an instance. `None` if it does not belong to this installation.
+    /// Returns the cluster of an instance. `None` if the instance does not belong to this
+    /// installation.
     async fn cluster_of(&self, instance: &InstanceId) -> Result<Option<ClusterName>, AwsError> {
         let known = self.lister.find(&self.account, &self.installation, instance).await?;
         let cluster = known.and_then(|known| known.tags.get(TAG_CLUSTER).cloned());

@@ -1,4 +1,4 @@
-//! Creates launch templates, once per name, and deletes unused ones.
+//! Creates launch templates, once per name, and deletes unused templates.
 
 use aws_sdk_ec2::operation::create_launch_template::builders::CreateLaunchTemplateFluentBuilder;
 use aws_sdk_ec2::types::{
@@ -112,7 +112,7 @@ impl Templates {
         };
         let removed = idle.len();
         for name in idle {
-            // Later requests create it again.
+            // Later requests create the template again.
             self.0.lock().await.remove_missing(&name);
             account.buckets.change.wait_for_token().await;
             let call = account.ec2.delete_launch_template();

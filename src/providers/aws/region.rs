@@ -35,7 +35,7 @@ impl RegionHandle {
         self.shared.account.key.is_same_account_and_region(key)
     }
 
-    /// Returns whether it runs. Only a panic stops it.
+    /// Returns whether the task runs. Only a panic stops the task.
     pub(crate) fn is_healthy(&self) -> bool {
         !self.messages.is_closed()
     }

@@ -55,7 +55,7 @@ const TELL: Duration = Duration::from_secs(1);
 pub(crate) struct ClusterView {
     /// Cluster data for user data. `None` before the first read.
     pub(crate) home: Option<ClusterEndpoint>,
-    /// Its node classes.
+    /// The node classes of the cluster.
     pub(crate) classes: BTreeMap<NodeClassName, Arc<LaunchableClass>>,
 }
 
@@ -79,12 +79,12 @@ pub(crate) struct RegionCluster {
     pub(crate) session: u64,
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) connection: Connection,
-    /// Its engine. `None` while another host is the leader.
+    /// The engine of the cluster. `None` while another host is the leader.
     pub(crate) events: Option<mpsc::Sender<Event>>,
     pub(crate) view: watch::Sender<Arc<ClusterView>>,
-    /// The last data sent to its engine.
+    /// The last data sent to the engine of the cluster.
     pub(crate) last_sent: Option<(Arc<Catalog>, Arc<ClassSupplies>)>,
-    /// Data that its API server did not provide in the last read.
+    /// Data that the API server of the cluster did not provide in the last read.
     pub(crate) missing: Vec<String>,
 }
 
@@ -429,7 +429,7 @@ impl RegionTask {
         ready
     }
 
-    /// Returns the catalog of a node class as far as it is resolved.
+    /// Returns the catalog of a node class, as far as the node class is resolved.
     fn class_supply(
         &self,
         cluster: &ClusterName,

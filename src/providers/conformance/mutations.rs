@@ -34,7 +34,7 @@ enum Defect {
     /// A listing contains the instances of all installations and clusters.
     ListsOthers,
     TerminatesOthers,
-    /// Terminating a terminated instance terminates a different one.
+    /// Terminating a terminated instance terminates a different instance.
     TerminatesAnother,
     /// Terminating a terminated instance fails.
     FailsTheSecondTermination,

@@ -25,7 +25,7 @@ const ERROR_LINES: u32 = 50;
 const WINDOW: Duration = Duration::from_secs(10);
 /// Time for a killed process to exit.
 const REAP: Duration = Duration::from_secs(2);
-/// Time to read its remaining stderr.
+/// Time to read the remaining stderr of a program that has exited.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// A running program. Dropping it kills it and its child processes.

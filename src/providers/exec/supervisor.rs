@@ -176,7 +176,7 @@ async fn transfer_lines(
 async fn exchange_hello(child: &mut Child, scope: &ClusterScope) -> Result<Hello, ProgramError> {
     let call = ProviderCall::Hello { protocols: [PROTOCOL] };
     let line = exec_protocol::request_line(0, 0, scope, &call)?;
-    // If its stdin is closed, its stdout shows the error.
+    // If the program has closed its stdin, reading its stdout returns the error.
     drop(child.stdin.write_all(&line).await);
     match child.lines.next_line().await {
         Ok(Some(ProgramLine::Whole(line))) => {

@@ -25,7 +25,7 @@ const TOLD: u32 = 3;
 /// real kubelet retries forever.
 const ATTEMPTS: u32 = 360;
 
-/// The Node of an instance, with the name of the instance. kwok simulates its kubelet.
+/// The Node of an instance, with the name of the instance. kwok simulates the kubelet of the Node.
 pub(crate) fn node_object(
     instance: &Instance,
     shape: Option<&InstanceType>,

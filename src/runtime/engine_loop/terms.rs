@@ -128,7 +128,7 @@ impl Stage {
         }
     }
 
-    /// Begins a term, and starts an engine for it that is in sync.
+    /// Begins a term, starts an engine for the term, and brings the engine's state in sync.
     async fn lead(&self) -> (u64, EngineThread) {
         let fence = &self.parts.connection.fence;
         let term = fence.begin_term("term/one.1.1");
@@ -187,7 +187,7 @@ async fn hung_engine_sends_nothing_in_a_later_term_of_its_host() {
     until(|| stage.provider.started() == 1).await;
     let blocked = stage.block().await;
     let (second, other) = stage.lead().await;
-    // The first engine continues, because nothing has stopped it.
+    // The first engine continues, because no other part has stopped it.
     drop(blocked);
     sleep(Duration::from_secs(2)).await;
     stage.provider.turn.send_replace(true);

@@ -23,7 +23,7 @@ const SHY_MAX: u32 = 5;
 #[derive(Debug, Default)]
 pub(crate) struct LeaseBalancer(watch::Sender<LeaseTable>);
 
-/// The state of each Lease, and when it changed.
+/// The states of the Leases, and when any state last changed.
 #[derive(Debug, Default)]
 pub(super) struct LeaseTable {
     /// True if one host must lead all clusters.

@@ -97,7 +97,7 @@ impl RegionTask {
                 // An engine ignores instances of other clusters.
                 let event = Event::Interrupted(instance.clone(), interruption, deadline);
                 if let Some(events) = &member.events {
-                    // The next read sends it again.
+                    // If the engine does not accept the event now, the next read sends it again.
                     send_within_limit(events, event).await;
                 }
             }
