@@ -68,8 +68,8 @@ struct FenceState {
     mark: Arc<str>,
 }
 
-/// The fence of one cluster, used by all clients of the cluster. It is open while this host holds
-/// the Lease of the cluster.
+/// The fence of one cluster, used by all clients of the cluster. In the daemon, the fence is open
+/// while this host holds the Lease of the cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fence {
     state: Arc<watch::Sender<FenceState>>,

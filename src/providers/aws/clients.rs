@@ -110,7 +110,8 @@ pub(crate) struct AwsClients {
 }
 
 impl AwsClients {
-    /// Creates clients, which assume the role of the key if it has one. Sends nothing yet.
+    /// Creates the clients of an account and region, which assume the role if one is set. Sends
+    /// nothing yet.
     pub(crate) async fn new(key: AccountKey) -> Self {
         let base = aws_config::defaults(BehaviorVersion::latest())
             .region(Region::new(key.region.clone()))

@@ -39,8 +39,8 @@ impl RefreshTask {
     /// Returns the interval, which is Karpenter's in most cases (spec/aws.md §0.2). It is different
     /// for subnets and security groups, which rarely change and whose reserved addresses are
     /// tracked, and for spot prices, which change by the hour. Templates are checked at the
-    /// interval after which unused templates expire. For templates of a previous process this time
-    /// begins when this process starts, so it is short.
+    /// interval after which unused templates expire. For templates of a previous process, this time
+    /// begins when this process starts.
     fn refresh_interval(self) -> Duration {
         match self {
             Self::Types | Self::ListPrices => Duration::from_hours(12),
