@@ -18,9 +18,9 @@ const PLAIN: &str = "\u{1b}[0m";
 /// Status of a check, in order of severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CheckStatus {
-    /// Passed.
+    /// The check passed.
     Ok,
-    /// The user skipped it.
+    /// The user skipped the check.
     LeftOut,
     /// The check could not run.
     Skipped,

@@ -28,9 +28,10 @@ const CONTROLLER: &str = "outrigger.dev/outrigger";
 
 /// Capacity of the queue. Further events are dropped.
 const QUEUE: usize = 256;
-/// Rate and burst, as for Karpenter's nominations.
+/// Rate per second and burst, equal to those of Karpenter's nomination events.
 const RATE: (u32, u32) = (5, 10);
-/// Interval before the same event is written again, and before a retry after refusals.
+/// Minimum time between two writes of the same event, and the time for which writing is suspended
+/// after refusals.
 const AGAIN: Duration = Duration::from_secs(120);
 /// Number of consecutive refusals after which the recorder suspends writing for a while. A single
 /// refusal may come from a terminating namespace.

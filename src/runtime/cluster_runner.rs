@@ -57,7 +57,7 @@ impl ClusterRunner {
         self.orders.send(order).await.is_ok() && answer.await.unwrap_or(false)
     }
 
-    /// Returns when the engine has stopped, which happens only on request or because of an error.
+    /// Waits until the engine has stopped, which happens only on request or because of an error.
     pub(crate) async fn wait_until_ended(&self) {
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}

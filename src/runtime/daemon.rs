@@ -242,7 +242,7 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// Returns when one of the signals was received.
+    /// Waits until the process receives one of the signals.
     pub(crate) async fn wait_for_signal(&mut self) {
         let signal = tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",

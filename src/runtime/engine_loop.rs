@@ -45,7 +45,7 @@ use crate::telemetry::{otlp, record, report_metrics};
 const INBOX: usize = 1024;
 /// Capacity of the query channel. Callers wait when the channel is full.
 const QUESTIONS: usize = 4;
-/// Maximum number of events processed before the engine returns commands.
+/// Maximum number of events that the engine processes before it returns commands.
 const BATCH: usize = 512;
 /// Minimum interval between reads of the event channel. Otherwise each of hundreds of pod events
 /// would wake the thread.
@@ -56,7 +56,7 @@ const STOP: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(5);
 /// Minimum timer interval, so that an engine cannot keep its thread busy.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Interval of status updates without a timer.
+/// Interval of status updates while no timer of the engine is due earlier.
 const IDLE: Duration = Duration::from_secs(10);
 /// Interval at which the metrics samples of the cluster are updated.
 const COUNT: Duration = Duration::from_secs(10);
@@ -159,13 +159,13 @@ impl EngineThread {
         self.events.clone()
     }
 
-    /// Returns when the engine has stopped, on request or by panic.
+    /// Waits until the engine has stopped, either on request or because of a panic.
     pub(crate) async fn wait_until_ended(&self) {
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}
     }
 
-    /// Returns when the engine stops because the clock was set.
+    /// Waits until the engine stops because the clock was set.
     pub(crate) async fn clock_set(&self) {
         let mut clock_set = self.clock_set.clone();
         if clock_set.wait_for(|is_set| *is_set).await.is_err() {

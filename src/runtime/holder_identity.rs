@@ -20,7 +20,7 @@ use crate::model::id::ClusterName;
 const FILE: &str = "holder";
 /// Maximum length of a name, in characters.
 const NAME_MAX: u64 = 200;
-/// Maximum length of the host part.
+/// Maximum length of the host name in a holder name.
 const HOST_MAX: usize = 63;
 
 /// The name by which this process holds Leases: `HOST_RANDOM`.

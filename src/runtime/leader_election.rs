@@ -107,7 +107,7 @@ impl Role {
 /// The Lease of one cluster, managed by its own task.
 pub(crate) struct LeaderElector {
     turn: watch::Receiver<Leadership>,
-    /// The last term without commands in flight.
+    /// The last term that has no commands in flight any more.
     rest: watch::Sender<u64>,
     /// Shared state for the other clusters of this host. `None` if no Lease is needed.
     company: Option<(Arc<LeaseBalancer>, ClusterName)>,
@@ -181,7 +181,7 @@ impl LeaderElector {
         self.turn.borrow().clone()
     }
 
-    /// Returns when the state has changed.
+    /// Waits until the leadership differs from `was`.
     pub(crate) async fn wait_for_change(&mut self, was: &Leadership) {
         let has_ended = self.turn.wait_for(|now| now != was).await.is_err();
         if has_ended && self.current_leadership() == *was {
@@ -240,11 +240,11 @@ struct ElectionTask {
     barred: bool,
     /// Since when this cluster, whose Lease is free, has waited for the first cluster of its group.
     waits: Option<Instant>,
-    /// The current or last term.
+    /// The current term of this host, or its last term.
     term: u64,
-    /// The last term without commands in flight.
+    /// The last term that has no commands in flight any more.
     rested: watch::Receiver<u64>,
-    /// When this host last requested a handover.
+    /// When this host last requested a handover of the cluster.
     asked: Option<Instant>,
     /// Number of handover requests since this host was last the leader.
     asks: u32,
@@ -256,7 +256,7 @@ struct ElectionTask {
     handover: Option<Instant>,
     /// When this host handed the requested cluster back.
     returned: Option<Instant>,
-    /// Since when the Lease has been left free for another host.
+    /// Since when this host has left the Lease free for another host.
     free: Option<Instant>,
     turn: watch::Sender<Leadership>,
 }
@@ -269,13 +269,13 @@ impl ElectionTask {
             // unknown, and this host could not release it. Calls are therefore not cancelled. Each
             // call has a timeout.
             let wait = self.step_election().await;
-            // Ignore changes from this cluster itself.
+            // Ignore changes that this cluster itself has made.
             changes.borrow_and_update();
             tokio::select! {
                 () = sleep(wait) => {}
                 () = self.lookout.wait_for_change() => {}
                 _ = self.rested.changed() => {}
-                // A leader does not need changes of the first Lease of its group.
+                // A leader need not react to changes of the first Lease of its group.
                 _ = changes.changed(), if self.role.until().is_none() => {}
                 _ = stopping.wait_for(|stop| *stop) => break,
             }

@@ -76,8 +76,8 @@ impl Journal {
         })
     }
 
-    /// Sends a line, also to a restarted journal. Lost lines are counted, and the count is logged
-    /// when the journal accepts lines again.
+    /// Sends a line to the journal, even if the journal has restarted. Lost lines are counted, and
+    /// the count is logged when the journal accepts lines again.
     fn send_datagram(&self, datagram: &[u8]) {
         let mut connection = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let now = clock::monotonic_now().into_std();

@@ -32,7 +32,8 @@ use crate::providers::aws::region_task::{ClusterView, RegionCluster};
 use crate::providers::aws::{create_fleet, instances};
 use crate::providers::interface::{Provider, unsupported_result};
 
-/// How long a launch is remembered. The engine does not repeat a launch for longer (`UNSURE_MAX`).
+/// How long the provider remembers a launch. The engine does not repeat a launch after this time
+/// (`UNSURE_MAX`).
 const REPEATS: Duration = Duration::from_mins(30);
 
 /// A requested launch. A repeated launch must use the same request, because EC2 compares it with
@@ -54,7 +55,7 @@ enum LaunchRecord {
     Made(Box<Instance>),
 }
 
-/// Distinguishes successive providers of one cluster.
+/// Source of numbers that distinguish successive providers of one cluster.
 static SESSIONS: AtomicU64 = AtomicU64::new(0);
 
 /// The EC2 provider of one cluster.

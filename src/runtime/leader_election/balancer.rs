@@ -51,7 +51,7 @@ impl LeaseTable {
 }
 
 impl LeaseBalancer {
-    /// Notifies of changes.
+    /// Returns a receiver that is notified of changes of the states.
     pub(super) fn subscribe_changes(&self) -> watch::Receiver<LeaseTable> {
         self.0.subscribe()
     }
