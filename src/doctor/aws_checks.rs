@@ -103,7 +103,7 @@ async fn check_region(account: Arc<AwsClients>, scope: &DoctorRun) -> AccountRes
     });
     let identity = identity.await;
     if identity.has_failed() {
-        // Every other call would fail, too.
+        // If AWS rejects the credentials, every other call would fail, too.
         return (vec![identity], None);
     }
     let (types, network, reads) = tokio::join!(

@@ -119,9 +119,9 @@ fn has_minted_token(bootstrap: &Bootstrap) -> bool {
 /// One rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RbacRule<'a> {
-    /// The role that grants it.
+    /// The role that grants the permission.
     pub role: Role,
-    /// The setting that uses it.
+    /// The setting that uses the permission.
     pub purpose: RequiredFor,
     /// API group; empty for the core one.
     pub group: &'static str,

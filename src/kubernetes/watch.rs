@@ -43,7 +43,8 @@ const WATCH_SECONDS: u32 = 30;
 const WATCH_SECONDS_OF_PLACES: u32 = 10;
 /// Interval of liveness checks.
 const TICK: Duration = Duration::from_secs(2);
-/// Maximum retry interval of a broken watch. No decisions are made meanwhile.
+/// Maximum retry interval of a broken watch. While the watch is broken, the engine makes no
+/// decisions.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Silence after which a kind is listed again: twice `WATCH_SECONDS`. If the listing also fails,
 /// the engine soon counts the kind as out of sync.
@@ -52,7 +53,7 @@ const SILENCE_TICKS: u32 = 30;
 /// objects. `plan` waits for twice this time.
 const UNANSWERED_TICKS: u32 = 15;
 
-/// The watches of one cluster. Dropping this value stops them.
+/// The watches of one cluster. Dropping this value stops the watches.
 pub(crate) struct ClusterWatches {
     anew: BTreeMap<ObjectKind, Arc<Notify>>,
     broken: Arc<Notify>,
@@ -261,7 +262,7 @@ where
     over.unwrap_or_else(|over| over)
 }
 
-/// Runs one watcher.
+/// Runs one watcher until it ends, and returns the reason.
 async fn stream_kind<T: ApiKind + Convert>(
     source: &WatchSource,
     health: &mut Health,

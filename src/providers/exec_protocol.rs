@@ -60,7 +60,7 @@ pub enum ProtocolError {
     OtherOffering {
         /// The instance.
         instance: InstanceId,
-        /// Its offering.
+        /// The offering of the instance.
         offering: OfferingKey,
     },
     /// A launched instance is not live.

@@ -40,7 +40,7 @@ pub(crate) struct EngineChannel {
 /// All clusters of this daemon with their status.
 pub(crate) type Clusters = Vec<Arc<ClusterHandle>>;
 
-/// Status of a cluster, independent of which host is the leader.
+/// Status of a cluster on this host, whether or not this host is the leader.
 #[derive(Debug)]
 pub(crate) struct ClusterHandle {
     pub(crate) name: ClusterName,

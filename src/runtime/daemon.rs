@@ -83,9 +83,9 @@ pub(crate) trait ConfigOrigin {
 }
 
 /// Runs all clusters until SIGTERM or SIGINT. A cluster that cannot be started is retried, unless
-/// all clusters fail at startup. A cluster whose engine fails is also retried. On SIGHUP, and when
-/// `origin` reports a change, the configuration is read again. If it is invalid, or a running or
-/// new cluster cannot be prepared, nothing changes.
+/// all clusters fail at startup. If the engine of a cluster fails, the start of the cluster is also
+/// retried. On SIGHUP, and when `origin` reports a change, the configuration is read again. If it
+/// is invalid, or a running or new cluster cannot be prepared, nothing changes.
 pub(crate) async fn run(
     wanted: DesiredConfig,
     level: LogFilter,

@@ -141,7 +141,7 @@ impl EngineThread {
         };
         let (cluster, catalog) = (parts.cluster, parts.catalog);
         thread::Builder::new().name(format!("engine {name}")).spawn(move || {
-            // This sender is dropped when the engine stops, also on panic.
+            // This sender is dropped when the engine stops, even if it stops because of a panic.
             let _end = end;
             runtime.block_on(engine_loop.run(cluster, catalog));
         })?;

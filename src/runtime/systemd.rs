@@ -1,5 +1,5 @@
-//! Notifies systemd of the state of the daemon: started, alive, reloading, stopping. Without
-//! `NOTIFY_SOCKET` it does nothing.
+//! Notifies systemd of the state of the daemon: started, alive, reloading, stopping. Without the
+//! variable `NOTIFY_SOCKET` this client does nothing.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -138,7 +138,7 @@ pub struct CollectedView<'e> {
     pub now: Timestamp,
 }
 
-/// All samples of one cluster.
+/// Returns all samples of one cluster.
 pub fn collect_samples<'h>(
     cluster: &ClusterName,
     view: &CollectedView<'_>,

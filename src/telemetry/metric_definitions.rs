@@ -21,13 +21,13 @@ pub enum MetricKind {
 /// A metric.
 #[derive(Debug)]
 pub struct Metric {
-    /// Its name.
+    /// The name of the metric.
     pub name: &'static str,
-    /// Its kind.
+    /// The kind of the metric.
     pub kind: MetricKind,
-    /// Its labels.
+    /// The labels of the metric.
     pub labels: &'static [&'static str],
-    /// Its help text.
+    /// The help text of the metric.
     pub about: &'static str,
 }
 

@@ -83,8 +83,9 @@ async fn terminate_due(account: &AwsClients, mut due: Vec<WaitingEnd>) {
     }
 }
 
-/// Makes one call. Instances without a result are terminated individually, so that one invalid
-/// instance does not affect others, except after throttling or without a response.
+/// Terminates a batch of instances with one call. Instances without a result are terminated
+/// individually, so that one invalid instance does not affect others, except after throttling or
+/// without a response.
 async fn terminate_batch(account: &AwsClients, batch: Vec<WaitingEnd>) {
     let ids: Vec<InstanceId> = batch.iter().map(|it| it.instance.clone()).collect();
     let fences: Vec<Fence> = batch.iter().flat_map(|it| it.fences.iter().cloned()).collect();

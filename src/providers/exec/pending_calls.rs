@@ -17,7 +17,7 @@ use crate::telemetry::report_metrics;
 pub(crate) struct PendingCall {
     pub(crate) call: ProviderCall,
     pub(crate) expect: Expect,
-    /// Its deadline.
+    /// The deadline of the call.
     pub(crate) deadline: Instant,
     pub(crate) reply: oneshot::Sender<CommandResult>,
 }

@@ -18,7 +18,7 @@ use crate::providers::exec::line_reader::{Lines, ProgramLine};
 
 /// Environment variables that every program gets.
 const ALWAYS: [&str; 2] = ["PATH", "HOME"];
-/// Maximum length of a stderr line. The log truncates it further.
+/// Maximum length of a stderr line. The log truncates the line further.
 const ERROR_BYTES: usize = 4 << 10;
 /// Maximum number of stderr lines that are logged per `WINDOW`.
 const ERROR_LINES: u32 = 50;
@@ -33,7 +33,7 @@ pub(crate) struct Child {
     pub(crate) stdin: ChildStdin,
     pub(crate) lines: Lines<ChildStdout>,
     pub(crate) process: Process,
-    /// Task that logs its stderr.
+    /// Task that logs the stderr of the program.
     errors: Errors,
     group: ProcessGroup,
 }
