@@ -103,7 +103,7 @@ async fn check_region(account: Arc<AwsClients>, scope: &DoctorRun) -> AccountRes
     });
     let identity = identity.await;
     if identity.has_failed() {
-        // If AWS rejects the credentials, every other call would fail, too.
+        // If the identity check fails, every other call would fail, too.
         return (vec![identity], None);
     }
     let (types, network, reads) = tokio::join!(

@@ -45,7 +45,7 @@ struct SystemdState {
 
 impl SdNotify {
     /// Monitors the clusters until the process ends. Reports the daemon as started when each
-    /// cluster is ready or degraded, and as alive while every engine is active.
+    /// cluster is ready, on standby or degraded, and as alive while every engine is active.
     pub(crate) async fn monitor_clusters(self, clusters: watch::Receiver<Clusters>) {
         let watchdog = sd_notify::watchdog_enabled().map(|limit| limit / WORDS);
         let tick = watchdog.map_or(TICK, |it| it.clamp(TICK / 100, TICK));
